@@ -1,0 +1,152 @@
+"""Checkpoints of one network: a folder with ``config.json`` and ``params.safetensors``.
+
+``config.json`` holds ``family``, ``config`` (the fields of the family's frozen config), and ``meta`` (provenance,
+licence, figures). Leaves of the parameter tree are stored under their path joined by dots. A folder is written beside
+its destination and renamed, so a stop never leaves half a checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from safetensors import SafetensorError, safe_open
+from safetensors.flax import save_file
+
+from jaxspec.models import registry
+from jaxspec.types import Params, PyTree
+
+CONFIG_FILE = "config.json"
+PARAMS_FILE = "params.safetensors"
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+  """A network with its weights: ``fns.apply(params, inputs, cache, positions=...)``."""
+
+  config: Any
+  params: Params
+  fns: Any
+  family: str
+  meta: dict[str, Any]
+  path: Path
+
+
+def flatten(tree: PyTree, prefix: str = "") -> dict[str, jax.Array]:
+  """Nested dict to ``{"a.b.c": leaf}``."""
+  flat = {}
+  for name, value in tree.items():
+    path = f"{prefix}.{name}" if prefix else name
+    flat.update(flatten(value, path) if isinstance(value, dict) else {path: value})
+  return flat
+
+
+def unflatten(flat: dict[str, jax.Array]) -> PyTree:
+  """Inverse of `flatten`."""
+  tree: dict[str, Any] = {}
+  for path, leaf in flat.items():
+    *parents, name = path.split(".")
+    node = tree
+    for parent in parents:
+      node = node.setdefault(parent, {})
+    node[name] = leaf
+  return tree
+
+
+def save(path: str | os.PathLike, config: Any, params: Params, *, meta: dict[str, Any] | None = None, dtype=None) -> None:
+  """Writes a checkpoint folder, replacing one that is there.
+
+  Args:
+    config: the family's frozen config.
+    params: parameter tree.
+    meta: provenance, licence and figures; must be JSON.
+    dtype: optional storage dtype of the floating leaves, e.g. ``jnp.bfloat16``.
+  Raises:
+    ValueError: if the destination exists and is no checkpoint, or cannot be written.
+  """
+  path = Path(path)
+  if path.exists() and not (path / CONFIG_FILE).is_file():
+    raise ValueError(f"Must have a new folder or an old checkpoint to write to, {path} is neither")
+  flat = flatten(params)
+  if dtype is not None:
+    flat = {k: v.astype(dtype) if jnp.issubdtype(v.dtype, jnp.floating) else v for k, v in flat.items()}
+  fields = dataclasses.asdict(config)
+  document = {"family": registry.family_of(config), "config": fields, "meta": meta or {}}
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+  except OSError as error:
+    raise ValueError(f"Cannot write a checkpoint to {path}: {error.strerror}") from error
+  try:
+    save_file(flat, work / PARAMS_FILE)
+    (work / CONFIG_FILE).write_text(json.dumps(document, indent=2) + "\n")
+    work.chmod(0o755)
+    if path.exists():
+      shutil.rmtree(path)
+    work.rename(path)
+  finally:
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def read_config(path: str | os.PathLike) -> dict[str, Any]:
+  """The checked content of ``config.json``.
+
+  Raises:
+    ValueError: one line that names the file and what is wrong with it.
+  """
+  path = Path(path)
+  file = path / CONFIG_FILE
+  if not path.is_dir():
+    raise ValueError(f"No checkpoint folder at {path}")
+  if not file.is_file():
+    raise ValueError(f"No {CONFIG_FILE} in {path}: not a checkpoint folder")
+  try:
+    document = json.loads(file.read_text())
+    if not isinstance(document, dict) or not {"family", "config"} <= document.keys():
+      raise ValueError("fields 'family' and 'config' are missing")
+  except (ValueError, OSError) as error:
+    raise ValueError(f"Corrupt {file}: {error}") from error
+  return document
+
+
+def load(path: str | os.PathLike, *, dtype=jnp.float32) -> Checkpoint:
+  """Reads a checkpoint folder; every leaf is checked against the shapes the config asks for.
+
+  Args:
+    dtype: compute dtype of floating leaves (float32 on CPU; bfloat16 halves the bytes on GPU and TPU). It also
+      replaces the config's ``dtype`` field where the family has one.
+  Raises:
+    ValueError: one line naming the file and every missing, unknown or misshapen leaf.
+  """
+  path = Path(path)
+  document = read_config(path)
+  config = registry.make_config(document["family"], document["config"])
+  if hasattr(config, "dtype"):
+    config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
+  fns = registry.FAMILIES[document["family"]].make_fns(config)
+  template = flatten(jax.eval_shape(fns.init, jax.random.key(0)))
+  file = path / PARAMS_FILE
+  if not file.is_file():
+    raise ValueError(f"No {PARAMS_FILE} in {path}: the checkpoint is incomplete")
+  try:
+    with safe_open(file, framework="flax") as archive:
+      flat = {name: archive.get_tensor(name) for name in archive.keys()}
+  except (SafetensorError, OSError) as error:
+    raise ValueError(f"Corrupt {file}: {error}") from error
+  problems = [f"missing {k}" for k in template.keys() - flat.keys()]
+  problems += [f"unknown {k}" for k in flat.keys() - template.keys()]
+  for name in template.keys() & flat.keys():
+    if template[name].shape != flat[name].shape:
+      problems.append(f"{name} has shape {list(flat[name].shape)}, must have {list(template[name].shape)}")
+  if problems:
+    raise ValueError(f"{file} does not fit its config: " + "; ".join(sorted(problems)))
+  cast = lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+  params = unflatten({name: cast(leaf) for name, leaf in flat.items()})
+  return Checkpoint(config, params, fns, document["family"], document.get("meta", {}), path)

@@ -1,0 +1,46 @@
+"""What a LlamaGen-style network is conditioned on, and the teacher-forcing input built from it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxspec.types import Array
+
+
+class ClassLabels(NamedTuple):
+  """Class-conditional prompt: one condition token per row."""
+
+  labels: Array  # [B] int32; num_classes is the unconditional class
+
+
+class Caption(NamedTuple):
+  """Text-conditional prompt: text-encoder features, left padded."""
+
+  features: Array  # [B, P, caption_dim] float
+  mask: Array  # [B, P] bool, False on padding (which comes first)
+
+
+class Prefixed(NamedTuple):
+  """Condition and image tokens in one pass without a cache (training, scoring)."""
+
+  condition: ClassLabels | Caption
+  tokens: Array  # [B, T] int32 image tokens that are fed; the last one of an image never is
+
+
+def left_pad(features: Array, mask: Array) -> Caption:
+  """Turns right-padded features into LlamaGen's left-padded, masked form.
+
+  The rows are rotated so that the valid ones come last, then multiplied by the mask.
+
+  Args:
+    features: ``[B, P, C]``, valid rows first.
+    mask: ``[B, P]`` bool, True on the first ``v`` rows.
+  """
+  length = features.shape[1]
+  valid = jnp.sum(mask.astype(jnp.int32), axis=1)  # [B]
+  source = (jnp.arange(length)[None] + valid[:, None]) % length  # [B, P]
+  rolled = jnp.take_along_axis(features, source[..., None], axis=1)
+  flipped = jnp.flip(mask.astype(bool), axis=1)
+  return Caption(rolled * flipped[..., None].astype(features.dtype), flipped)

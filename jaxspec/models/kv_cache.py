@@ -1,0 +1,49 @@
+"""The key/value cache: an explicit pytree of fixed-size buffers.
+
+One ``(k, v)`` pair per layer, laid out ``[B * Hkv, S, head_dim]``: with rows and heads folded, XLA updates the buffers
+in place inside a loop and attention reads them without a transpose. Slot ``s`` holds sequence position ``s``. Rolling
+back is moving a length outside this file: slots behind it are garbage that no mask reads.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.types import Array
+
+
+class KVCache(NamedTuple):
+  """Cache of one network for a batch.
+
+  ``key_mask`` is False where a condition slot is padding that no other position may look at.
+  """
+
+  k: tuple[Array, ...]  # num_layers x [B * Hkv, S, head_dim], rotated keys
+  v: tuple[Array, ...]  # num_layers x [B * Hkv, S, head_dim]
+  key_mask: Array  # [B, S] bool
+
+
+def init_cache(num_layers: int, batch: int, num_kv_heads: int, max_len: int, head_dim: int, dtype) -> KVCache:
+  """Zero cache with at least ``max_len`` slots (rounded up to a multiple of 8)."""
+  slots = -(-max_len // 8) * 8
+  shape = (batch * num_kv_heads, slots, head_dim)
+  zeros = lambda: tuple(jnp.zeros(shape, dtype) for _ in range(num_layers))
+  return KVCache(zeros(), zeros(), jnp.ones((batch, slots), bool))
+
+
+def write(buffer: Array, values: Array, start: Array) -> Array:
+  """Writes ``values [B*H, T, D]`` into ``buffer [B*H, S, D]`` at consecutive slots from ``start``.
+
+  Args:
+    start: ``[B]`` first slot of each row, or ``[1]`` when all rows share it (then it is one contiguous update). Must
+      leave room: ``start + T <= S``; XLA would clamp it otherwise and overwrite live slots.
+  """
+  values = values.astype(buffer.dtype)
+  if start.shape[0] == 1:
+    return jax.lax.dynamic_update_slice(buffer, values, (jnp.int32(0), start[0], jnp.int32(0)))
+  starts = jnp.repeat(start, buffer.shape[0] // start.shape[0])
+  update = lambda row, new, at: jax.lax.dynamic_update_slice(row, new, (at, jnp.int32(0)))
+  return jax.vmap(update)(buffer, values, starts)

@@ -1,0 +1,55 @@
+"""The linear layer: one function, one weight layout, one place that chooses the formulation.
+
+Weights are stored ``[out, in]`` as in the PyTorch sources, so conversion copies them. On a CPU the product of a few
+rows with a large matrix is bound by streaming the weights, and XLA's choice of kernel decides how fast that goes: with
+the weights on the left the library does not repack them. The barrier keeps XLA from folding the transpose back.
+``python -m experiments.bench_linear`` prints the table for the installed version.
+"""
+
+from __future__ import annotations
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxspec.types import Array
+
+# From this many rows on, the plain product wins (arithmetic-bound), and training must not carry barriers.
+_MAX_STREAMED_ROWS = 64
+
+
+def linear(x: Array, weight: Array) -> Array:
+  """``x @ weight.T`` for ``x [..., in]`` and ``weight [out, in]``; the result is ``[..., out]`` in x's dtype."""
+  rows = math.prod(x.shape[:-1])
+  if jax.default_backend() != "cpu" or rows == 1 or rows > _MAX_STREAMED_ROWS:
+    return jax.lax.dot_general(x, weight, (((x.ndim - 1,), (1,)), ((), ())))
+  out = jax.lax.dot_general(weight, x.reshape(rows, x.shape[-1]), (((1,), (1,)), ((), ())))  # [out, rows]
+  return jax.lax.optimization_barrier(out).T.reshape(*x.shape[:-1], weight.shape[0])
+
+
+class Linear(nn.Module):
+  """Bias-free linear layer with a ``weight [out, in]`` parameter."""
+
+  features: int
+  std: float = 0.02
+
+  @nn.compact
+  def __call__(self, x: Array) -> Array:
+    init = nn.initializers.normal(self.std) if self.std else nn.initializers.zeros
+    weight = self.param("weight", init, (self.features, x.shape[-1]), jnp.float32)
+    return linear(x, weight.astype(x.dtype))
+
+
+class Embedding(nn.Module):
+  """Table ``[num, features]`` looked up by int ids."""
+
+  num: int
+  features: int
+  std: float = 0.02
+
+  @nn.compact
+  def __call__(self, ids: Array) -> Array:
+    weight = self.param("weight", nn.initializers.normal(self.std), (self.num, self.features), jnp.float32)
+    return jnp.take(weight, ids, axis=0, mode="clip")

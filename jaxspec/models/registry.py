@@ -1,0 +1,49 @@
+"""Families of networks by name: what a checkpoint's config says, and how to build its functions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.models.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
+from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
+
+
+class Family(NamedTuple):
+  """One architecture: its frozen config class and the function that binds a config to pure functions."""
+
+  config_class: type
+  make_fns: Callable[[Any], Any]
+
+
+FAMILIES: dict[str, Family] = {
+  "llamagen": Family(LlamaGenConfig, llamagen_fns),
+  "llamagen_vq": Family(LlamaGenVQConfig, llamagen_vq_fns),
+  "patch_vq": Family(PatchVQConfig, patch_vq_fns),
+}
+
+
+def family_of(config: Any) -> str:
+  """Name of the family a config object belongs to."""
+  for name, family in FAMILIES.items():
+    if type(config) is family.config_class:
+      return name
+  raise ValueError(f"Must have a config of a known family, we instead got {type(config).__name__}")
+
+
+def make_config(name: str, fields: dict[str, Any]) -> Any:
+  """Config of family ``name`` from plain fields.
+
+  Raises:
+    ValueError: for an unknown family or field, naming it.
+  """
+  if name not in FAMILIES:
+    raise ValueError(f"Must have a family in {', '.join(FAMILIES)}, we instead got {name!r}")
+  config_class = FAMILIES[name].config_class
+  known = {f.name for f in dataclasses.fields(config_class)}
+  if unknown := sorted(set(fields) - known):
+    raise ValueError(f"Must have fields known to {name}, we instead got {', '.join(unknown)}")
+  fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+  return config_class(**fields)

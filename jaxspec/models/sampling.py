@@ -1,0 +1,128 @@
+"""From logits to tokens: temperature, top-k, top-p in the official order, and a cheap exact draw.
+
+The processed logits define the law: a lossless method reproduces *them*, so draft and target go through one `Warp`.
+Ties with the k-th largest logit all survive (official rule); ties with the last logit inside the nucleus all survive
+too, which makes the law independent of the order of ids.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.types import Array, Params
+
+_BLOCK = 128
+
+
+class Sampling(NamedTuple):
+  """Traced sampling parameters: changing them does not recompile."""
+
+  temperature: Array  # [] float32, clamped at 1e-5 (so 0 is greedy)
+  top_p: Array  # [] float32; read only by a `Warp` with ``nucleus``
+
+
+def sampling_params(temperature: float = 1.0, top_p: float = 1.0) -> Sampling:
+  """`Sampling` from Python numbers."""
+  return Sampling(jnp.float32(temperature), jnp.float32(top_p))
+
+
+class ModelParams(NamedTuple):
+  """Parameters of one side of the link: a network's weights and the traced sampling parameters."""
+
+  model: Params
+  sampling: Sampling
+
+
+@dataclasses.dataclass(frozen=True)
+class Warp:
+  """Static part of logit processing.
+
+  Attributes:
+    top_k: keep the k largest logits (and ties); 0 keeps all.
+    nucleus: apply top-p; off, it costs nothing.
+  """
+
+  top_k: int = 0
+  nucleus: bool = False
+
+  def __post_init__(self):
+    if self.top_k < 0:
+      raise ValueError(f"Must have top_k >= 0, we instead got {self.top_k}")
+
+  def __call__(self, logits: Array, sampling: Sampling) -> Array:
+    """Processed logits ``[..., V]`` float32, -inf where removed."""
+    logits = logits.astype(jnp.float32) / jnp.maximum(sampling.temperature, 1e-5)
+    top_k = min(self.top_k, logits.shape[-1])
+    if top_k == logits.shape[-1]:
+      top_k = 0
+    ordered = None
+    if top_k:
+      # Reading the threshold through the indices keeps this a partial sort; values alone become a full sort on CPU.
+      _, indices = jax.lax.top_k(logits, top_k)
+      ordered = jnp.take_along_axis(logits, indices, axis=-1)  # [..., k] descending
+      logits = jnp.where(logits < ordered[..., -1:], -jnp.inf, logits)
+    if self.nucleus:
+      logits = _nucleus(logits, ordered, sampling.top_p)
+    return logits
+
+
+def _nucleus(logits: Array, ordered: Array | None, top_p: Array) -> Array:
+  """Removes what lies behind the first crossing of ``top_p``; ``ordered`` are the largest logits, descending."""
+  if ordered is None:
+    ordered = -jnp.sort(-logits, axis=-1)
+  normaliser = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+  probs = jnp.exp(ordered - normaliser)
+  before = jnp.cumsum(probs, axis=-1) - probs
+  # The most probable token always survives; the token that crosses is kept (strict comparison).
+  kept = jnp.maximum(jnp.sum((before <= top_p).astype(jnp.int32), axis=-1, keepdims=True), 1)
+  threshold = jnp.take_along_axis(ordered, kept - 1, axis=-1)
+  return jnp.where((logits < threshold) & (top_p < 1.0), -jnp.inf, logits)
+
+
+def probabilities(logits: Array) -> Array:
+  """Softmax in float32; -inf logits get exactly 0."""
+  return jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
+
+
+def inverse_cdf(weights: Array, uniform: Array) -> Array:
+  """Draws an index with probability proportional to ``weights``, from one uniform.
+
+  Two levels (sums of blocks of 128, then inside one block), so that no long scan is made. An entry of weight 0 is
+  never drawn.
+
+  Args:
+    weights: ``[..., V]`` float32, non-negative, not all zero.
+    uniform: ``[...]`` float32 in [0, 1).
+  Returns:
+    ``[...]`` int32.
+  """
+  size = weights.shape[-1]
+  blocks = -(-size // _BLOCK)
+  padded = jnp.pad(weights, [(0, 0)] * (weights.ndim - 1) + [(0, blocks * _BLOCK - size)])
+  padded = padded.reshape(*weights.shape[:-1], blocks, _BLOCK)
+  block_mass = jnp.sum(padded, axis=-1)  # [..., blocks]
+  block_end = jnp.cumsum(block_mass, axis=-1)
+  target = (uniform * block_end[..., -1])[..., None]  # [..., 1]
+  block = _first_above(block_end, block_mass, target)
+  inside = jnp.take_along_axis(padded, block[..., None, None], axis=-2)[..., 0, :]  # [..., 128]
+  start = jnp.take_along_axis(block_end - block_mass, block[..., None], axis=-1)
+  return block * _BLOCK + _first_above(jnp.cumsum(inside, axis=-1), inside, target - start)
+
+
+def _first_above(ends: Array, mass: Array, target: Array) -> Array:
+  """First index with mass whose end lies above ``target``; rounding past the end gives the last index with mass."""
+  size = ends.shape[-1]
+  index = jax.lax.broadcasted_iota(jnp.int32, mass.shape, mass.ndim - 1)
+  first = jnp.min(jnp.where((ends > target) & (mass > 0), index, size), axis=-1)
+  last = jnp.max(jnp.where(mass > 0, index, 0), axis=-1)
+  return jnp.minimum(first, last)
+
+
+def sample(logits: Array, uniform: Array) -> Array:
+  """Draws tokens ``[...]`` int32 from processed ``logits [..., V]`` with one uniform ``[...]`` each."""
+  peak = jnp.max(logits, axis=-1, keepdims=True)
+  return inverse_cdf(jnp.exp(logits - peak), uniform)

@@ -1,0 +1,63 @@
+"""Named random streams.
+
+Every random number of a decode is drawn from ``fold_in(fold_in(fold_in(row_key, stream), round), offset)``. Streams
+have names because the key-reuse checker cannot see two `fold_in` calls with one number. Calling a step again with the
+same round gives the same answer, so retries over a network are safe and all drivers of the loop agree.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.types import Array, Key
+
+
+class Stream(enum.IntEnum):
+  """Purposes of random numbers; the values are part of the reproducibility contract and never change."""
+
+  DRAFT = 1
+  VERIFY = 2
+  NOISE = 3
+  RESIDUAL = 4
+  FIRST = 5
+
+
+def row_keys(key: Key, num_rows: int) -> Key:
+  """One key per row ``[B]``: a scalar key is folded with the row number, a ``[B]`` array passes through.
+
+  Raises:
+    ValueError: if ``key`` is an array of another length, or is not a typed key.
+  """
+  if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+    raise ValueError(f"Must have a typed key (jax.random.key(seed)), we instead got dtype {key.dtype}")
+  if key.ndim == 0:
+    return jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(num_rows))
+  if key.shape != (num_rows,):
+    raise ValueError(f"Must have one key or {num_rows} row keys, we instead got shape {key.shape}")
+  return key
+
+
+def stream_keys(keys: Key, stream: Stream, round_: Array) -> Key:
+  """Keys ``[B]`` of one stream in one round."""
+  return jax.vmap(lambda k: jax.random.fold_in(jax.random.fold_in(k, int(stream)), round_))(keys)
+
+
+def uniforms(keys: Key, num: int) -> Array:
+  """``[B, num]`` float32 uniforms in [0, 1), one per (row, offset); entry i does not depend on ``num``."""
+
+  def one_row(key: Key) -> Array:
+    return jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key, i)))(jnp.arange(num))
+
+  return jax.vmap(one_row)(keys)
+
+
+# Offset of the draw that ends a round; far behind every offset of `uniforms`.
+_FINAL = 1 << 20
+
+
+def final_uniform(keys: Key) -> Array:
+  """``[B]`` float32 uniforms for the one draw that ends a round (residual or bonus)."""
+  return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, _FINAL)))(keys)

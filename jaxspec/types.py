@@ -1,0 +1,149 @@
+"""The contracts of the library: what a model, a drafter, a verifier and a rule are.
+
+No maths lives here. Letters used in every docstring: ``B`` rows of a batch, ``N`` tokens of one result, ``K`` draft
+window, ``V`` vocabulary, ``T`` inputs of one forward pass, ``P`` condition (prefix) positions, ``S`` cache slots.
+Positions are absolute sequence positions, the condition included.
+
+One round of decoding is propose -> verify -> commit::
+
+    draft, drafter_state   = drafter.propose(params.draft, keys, drafter_state, cursor)
+    verdict, verifier_state = verifier.verify(params.target, keys, verifier_state, cursor, draft)
+    drafter_state          = drafter.commit(params.draft, drafter_state, cursor, draft, verdict)
+    cursor                 = advance(cursor, draft, verdict)
+
+The three calls only exchange `Draft` and `Verdict`, so the two sides may live in one compiled loop, in a Python loop,
+or on two machines; both sides keep their own `Cursor` and move it by the same pure function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+
+Array = jax.Array
+Key = jax.Array
+PyTree = Any
+Params = Any
+Cache = Any
+
+
+class ModelOutput(NamedTuple):
+  """What one forward pass returns."""
+
+  logits: Array  # [B, T, V] float32, the law of the token after each input
+  features: Array  # [B, T, D] hidden state after the final norm (what the output head reads)
+
+
+class ApplyFn(Protocol):
+  """Forward pass of one network.
+
+  Args:
+    params: parameters.
+    inputs: token ids ``[B, T]`` int32, or the family's condition pytree (prefill).
+    cache: the family's cache; ``None`` runs without one (teacher forcing).
+    positions: ``[B, T]`` int32 absolute positions of the inputs, or ``[1, T]`` when all rows share them (cheaper).
+      Input t goes to cache slot ``positions[b, 0] + t``: consecutive also for draft trees, whose positions are depths.
+    mask: optional ``[B, T, S]`` bool, True where a query may look; replaces causality (draft trees).
+    inject: optional ``[B, T, D]`` added to the input embeddings.
+    logits_at: optional ``[B]`` or ``[1]`` int32, the one input whose logits are wanted (``[B, 1, V]``); saves the output
+      matrix on the others.
+  Returns:
+    `ModelOutput` and the new cache.
+  """
+
+  def __call__(
+    self,
+    params: Params,
+    inputs: PyTree,
+    cache: Cache | None,
+    *,
+    positions: Array,
+    mask: Array | None = None,
+    inject: Array | None = None,
+    logits_at: Array | None = None,
+  ) -> tuple[ModelOutput, Cache]: ...
+
+
+class ModelFns(NamedTuple):
+  """One network as pure functions; the loop never sees modules."""
+
+  init: Callable[[Key], Params]
+  init_cache: Callable[[int, int], Cache]  # (batch, max_len) -> empty cache
+  apply: ApplyFn
+  prefix_len: Callable[[PyTree], int]  # condition -> number of cache slots it takes (static)
+  null_condition: Callable[[Params, PyTree], PyTree] | None = None  # the unconditional partner, for guidance
+
+
+class Cursor(NamedTuple):
+  """Where each row stands; both ends of a split keep one."""
+
+  last: Array  # [B] int32 (or [B, C] float), the newest committed token
+  length: Array  # [B] int32 committed tokens
+  live: Array  # [B] bool, False once a row is finished
+  round: Array  # [] int32
+
+
+class Draft(NamedTuple):
+  """A proposal for the next tokens of every row."""
+
+  tokens: Array  # [B, K] int32, or [B, K, C] float
+  proposal: PyTree  # the law each token was really sampled from; leaves [B, K, ...]
+  num_drafted: Array  # [B] int32 valid entries; 0 is legal
+  num_settled: Array  # [B] int32 leading tokens that are already final
+  needs_verify: Array  # [B] bool
+  parents: Array | None = None  # [B, K] parent of each node of a draft tree; None = chain
+  trace: PyTree = ()  # small drafter state before each position, leaves [B, K+1, ...]
+  aux: PyTree = ()  # whatever the verifier needs besides
+
+
+class Verdict(NamedTuple):
+  """What the verifier decided about a `Draft`."""
+
+  num_accepted: Array  # [B] int32, leading tokens of the draft (or of `path`) that are kept
+  next_token: Array  # [B] int32 (or [B, C]): replacement after a rejection, bonus after full acceptance
+  path: Array | None = None  # [B, K] accepted nodes of a tree
+  feedback: PyTree = ()  # target features or laws a drafter may reuse
+
+
+class Drafter(NamedTuple):
+  """Source of proposals.
+
+  ``window`` is the static size ``K`` of every draft; 0 means that there is no drafter (plain decoding).
+  """
+
+  init: Callable[[Params, PyTree, int], PyTree]  # (params, condition, max_len) -> state
+  propose: Callable[[Params, Key, PyTree, Cursor], tuple[Draft, PyTree]]
+  commit: Callable[[Params, PyTree, Cursor, Draft, Verdict], PyTree]
+  window: int
+  calls_per_round: int  # forward passes of the draft network in one round
+
+
+class Verifier(NamedTuple):
+  """Judge of proposals.
+
+  ``init`` runs the prefill and samples token 0 (which no draft precedes). ``overhang`` is the number of cache slots
+  beyond ``max_len`` that a window may touch.
+  """
+
+  init: Callable[[Params, Key, PyTree, int, int], tuple[Array, PyTree]]  # (params, keys, condition, max_len, window)
+  verify: Callable[[Params, Key, PyTree, Cursor, Draft], tuple[Verdict, PyTree]]
+
+
+class AcceptFn(Protocol):
+  """A verification rule: no model, no loop.
+
+  Args:
+    keys: ``[B]`` random keys; consumed.
+    draft: the `Draft`.
+    target: processed target logits ``[B, K+1, V]`` (row i judges draft i, row K is the bonus row).
+  """
+
+  def __call__(self, keys: Key, draft: Draft, target: PyTree) -> Verdict: ...
+
+
+class WhileLoopFn(Protocol):
+  """`jax.lax.while_loop` or anything with its interface (a Python loop, a loop of fixed length)."""
+
+  def __call__(self, cond_fun: Callable, body_fun: Callable, init_val: PyTree) -> PyTree: ...
