@@ -60,7 +60,9 @@ def unflatten(flat: dict[str, jax.Array]) -> PyTree:
   return tree
 
 
-def save(path: str | os.PathLike, config: Any, params: Params, *, meta: dict[str, Any] | None = None, dtype=None) -> None:
+def save(
+  path: str | os.PathLike, config: Any, params: Params, *, meta: dict[str, Any] | None = None, dtype=None
+) -> None:
   """Writes a checkpoint folder, replacing one that is there.
 
   Args:

@@ -47,8 +47,8 @@ class ApplyFn(Protocol):
       Input t goes to cache slot ``positions[b, 0] + t``: consecutive also for draft trees, whose positions are depths.
     mask: optional ``[B, T, S]`` bool, True where a query may look; replaces causality (draft trees).
     inject: optional ``[B, T, D]`` added to the input embeddings.
-    logits_at: optional ``[B]`` or ``[1]`` int32, the one input whose logits are wanted (``[B, 1, V]``); saves the output
-      matrix on the others.
+    logits_at: optional ``[B]`` or ``[1]`` int32, the one input whose logits are wanted (``[B, 1, V]``); saves the
+      output matrix on the others.
   Returns:
     `ModelOutput` and the new cache.
   """

@@ -150,7 +150,7 @@ def speculate(
     drafter: source of proposals, static.
     verifier: judge of proposals, static.
     max_len: tokens ``N`` of every row, static.
-    loop_fn: `jax.lax.while_loop`; `host_while_loop` runs the same rounds from Python and is not jit-compiled as a whole.
+    loop_fn: `jax.lax.while_loop`; `host_while_loop` runs the same compiled rounds from Python.
   Returns:
     `DecodeResult`.
   Raises:

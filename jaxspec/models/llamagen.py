@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jaxspec.models import kv_cache
 from jaxspec.models.conditions import Caption, ClassLabels, Prefixed
 from jaxspec.models.linear import Embedding, Linear
+from jaxspec.models.norm import RMSNorm
 from jaxspec.models.rope import rope_2d, rotate
 from jaxspec.types import Array, Key, ModelFns, ModelOutput, Params, PyTree
 
@@ -87,7 +88,7 @@ class LlamaGenConfig:
 
   @classmethod
   def named(cls, name: str, **overrides) -> LlamaGenConfig:
-    """A published size: ``GPT-B``, ``GPT-L``, ``GPT-XL``, ``GPT-XXL``, ``GPT-XXXL``, ``GPT-1B``, ``GPT-3B``, ``GPT-7B``."""
+    """A published size, one of `PUBLISHED_SIZES`; text-conditional ones get 120 condition tokens."""
     if name not in PUBLISHED_SIZES:
       raise ValueError(f"Must have a size in {', '.join(PUBLISHED_SIZES)}, we instead got {name!r}")
     layers, dim, heads = PUBLISHED_SIZES[name]
@@ -108,19 +109,6 @@ PUBLISHED_SIZES = {
   "GPT-3B": (24, 3200, 32),
   "GPT-7B": (32, 4096, 32),
 }
-
-
-class RMSNorm(nn.Module):
-  """Root-mean-square norm in float32, cast to the input dtype before the weight (as the official code does)."""
-
-  eps: float
-
-  @nn.compact
-  def __call__(self, x: Array) -> Array:
-    weight = self.param("weight", nn.initializers.ones, (x.shape[-1],), jnp.float32)
-    x32 = x.astype(jnp.float32)
-    normed = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), axis=-1, keepdims=True) + self.eps)
-    return normed.astype(x.dtype) * weight.astype(x.dtype).reshape((1,) * (x.ndim - 1) + (-1,))
 
 
 class Attention(nn.Module):

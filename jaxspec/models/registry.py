@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
 from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
 
@@ -20,6 +21,7 @@ class Family(NamedTuple):
 
 FAMILIES: dict[str, Family] = {
   "llamagen": Family(LlamaGenConfig, llamagen_fns),
+  "text_encoder": Family(TextEncoderConfig, text_encoder_fns),
   "llamagen_vq": Family(LlamaGenVQConfig, llamagen_vq_fns),
   "patch_vq": Family(PatchVQConfig, patch_vq_fns),
 }

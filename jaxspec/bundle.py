@@ -1,0 +1,103 @@
+"""Bundles: the networks that generate pictures together.
+
+A bundle is a folder with ``bundle.json`` and one checkpoint folder per part: ``tokenizer`` (codes to pictures), ``text``
+(prompt to features, with its ``vocabulary.json``), ``target``, and any number of drafts. ``defaults`` are the settings
+the parts were trained for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from tokenizers import Tokenizer
+
+from jaxspec import checkpoints
+from jaxspec.checkpoints import Checkpoint
+from jaxspec.data import text_tokenizer
+from jaxspec.data.prompts import normalize_prompt
+from jaxspec.models.conditions import Caption
+
+BUNDLE_FILE = "bundle.json"
+VOCABULARY_FILE = "vocabulary.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Bundle:
+  """Loaded parts of a bundle; ``drafts`` are ordered as in ``bundle.json``, the first is the default."""
+
+  path: Path
+  tokenizer: Checkpoint
+  text: Checkpoint
+  vocabulary: Tokenizer
+  target: Checkpoint
+  drafts: dict[str, Checkpoint]
+  defaults: dict[str, Any]
+
+  def caption(self, prompts: list[str]) -> Caption:
+    """Condition ``[B, P, caption_dim]`` of a list of prompts.
+
+    Raises:
+      ValueError: if a prompt is empty.
+    """
+    ids, mask, _ = self.encode(prompts)
+    return self.text.fns.apply(self.text.params, jnp.asarray(ids), jnp.asarray(mask))
+
+  def encode(self, prompts: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Token ids, mask and how many tokens were cut off, of normalised prompts."""
+    normalised = [normalize_prompt(prompt) for prompt in prompts]
+    return text_tokenizer.encode(self.vocabulary, normalised, max_tokens=self.text.config.max_tokens)
+
+
+def read_bundle(path: str | os.PathLike) -> dict[str, Any]:
+  """The checked content of ``bundle.json``.
+
+  Raises:
+    ValueError: one line naming the file and what is wrong with it.
+  """
+  file = Path(path) / BUNDLE_FILE
+  if not Path(path).is_dir():
+    raise ValueError(f"No checkpoint folder at {path}")
+  if not file.is_file():
+    raise ValueError(f"No {BUNDLE_FILE} in {path}: not a bundle of networks")
+  try:
+    document = json.loads(file.read_text())
+    missing = {"tokenizer", "text", "target", "drafts", "defaults"} - document.keys()
+  except (ValueError, OSError, AttributeError) as error:
+    raise ValueError(f"Corrupt {file}: {error}") from error
+  if missing:
+    raise ValueError(f"Corrupt {file}: fields {', '.join(sorted(missing))} are missing")
+  return document
+
+
+def load_bundle(path: str | os.PathLike, *, dtype=jnp.float32, drafts: list[str] | None = None) -> Bundle:
+  """Loads a bundle.
+
+  Args:
+    dtype: compute dtype of the networks.
+    drafts: names of the drafts to load; all by default.
+  Raises:
+    ValueError: one line naming the file and what is wrong with it.
+  """
+  path = Path(path)
+  document = read_bundle(path)
+  known = document["drafts"]
+  for name in drafts or []:
+    if name not in known:
+      raise ValueError(f"Must have a draft in {', '.join(known) or '(none)'}, we instead got {name!r}")
+  vocabulary = text_tokenizer.load_text_tokenizer(path / document["text"] / VOCABULARY_FILE)
+  return Bundle(
+    path=path,
+    # Pixels stay in float32: the decoder runs once per picture.
+    tokenizer=checkpoints.load(path / document["tokenizer"]),
+    text=checkpoints.load(path / document["text"]),
+    vocabulary=vocabulary,
+    target=checkpoints.load(path / document["target"], dtype=dtype),
+    drafts={name: checkpoints.load(path / known[name], dtype=dtype) for name in (known if drafts is None else drafts)},
+    defaults=document["defaults"],
+  )

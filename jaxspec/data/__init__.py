@@ -1,0 +1,1 @@
+"""Data: the packed emoji set, painted attributes, prompts and the text tokenizer."""

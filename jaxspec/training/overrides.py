@@ -1,0 +1,54 @@
+"""Overrides of frozen configs from the command line: ``name=value``, dotted for nested configs."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Iterable
+from typing import TypeVar
+
+Config = TypeVar("Config")
+
+
+def override(config: Config, assignments: Iterable[str]) -> Config:
+  """A copy of ``config`` with some fields replaced.
+
+  Args:
+    config: a frozen dataclass, possibly with dataclasses as fields.
+    assignments: ``"name=value"`` or ``"outer.name=value"``. Values are Python literals; anything else is a string.
+  Raises:
+    ValueError: for a malformed assignment, an unknown name, or a value of another type than the present one.
+
+  >>> from jaxspec.training.optimizer import OptimizerConfig
+  >>> override(OptimizerConfig(), ["learning_rate=3e-4"]).learning_rate
+  0.0003
+  """
+  for assignment in assignments:
+    name, sign, text = assignment.partition("=")
+    if not sign or not name:
+      raise ValueError(f"Must have an override of the form name=value, we instead got {assignment!r}")
+    try:
+      value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+      value = text
+    config = _replace(config, name.split("."), value, assignment)
+  return config
+
+
+def _replace(config, path: list[str], value, assignment: str):
+  name, *rest = path
+  known = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+  if name not in known:
+    raise ValueError(f"Must have a field in {', '.join(known)}, we instead got {assignment!r}")
+  old = known[name]
+  if rest:
+    if not dataclasses.is_dataclass(old):
+      raise ValueError(f"Must have a field with fields of its own before the dot, we instead got {assignment!r}")
+    return dataclasses.replace(config, **{name: _replace(old, rest, value, assignment)})
+  if isinstance(old, tuple) and isinstance(value, list):
+    value = tuple(value)
+  if isinstance(old, float) and type(value) is int:
+    value = float(value)
+  if old is not None and value is not None and type(value) is not type(old):
+    raise ValueError(f"Must have a value of type {type(old).__name__}, we instead got {assignment!r}")
+  return dataclasses.replace(config, **{name: value})

@@ -1,0 +1,98 @@
+"""Objective of a VQ tokenizer and the restart of dead codes.
+
+Reconstruction losses on the pixels plus the quantiser's losses, with straight-through gradients (VQ-VAE, arXiv
+1711.00937). No adversarial and no perceptual loss. Codes that hardly any position uses are replaced by random encoder
+outputs (as Jukebox does, arXiv 2005.00341, section 3.1):
+
+1. ``usage = 0.97 usage + counts`` of every code, after each batch;
+2. every 20 steps until `restart_until`, codes with a usage below 0.5 become random latents of the last batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from jaxspec.models import quantizer
+from jaxspec.models.tokenizer_fns import TokenizerFns, from_uint8
+from jaxspec.training.losses import pixel_losses
+from jaxspec.training.step import AfterUpdateFn, LossFn
+from jaxspec.types import Array
+
+
+@dataclasses.dataclass(frozen=True)
+class VQObjective:
+  """Weights of the losses and the rule of restarts."""
+
+  l1: float = 1.0
+  l2: float = 1.0
+  gradient: float = 0.5
+  log_l2: float = 0.1
+  beta: float = 0.25
+  entropy_ratio: float = 0.0
+  usage_decay: float = 0.97
+  restart_below: float = 0.5
+  restart_every: int = 20
+  restart_until: int = 800
+
+
+@flax.struct.dataclass
+class CodeUsage:
+  """How often each code was used lately, and latents that could replace dead ones."""
+
+  counts: Array  # [V] float32 decayed counts
+  candidates: Array  # [V, e] float32 random latents of the last batch
+
+
+def init_usage(num_codes: int, code_dim: int) -> CodeUsage:
+  """No code has been used."""
+  return CodeUsage(jnp.zeros((num_codes,)), jnp.zeros((num_codes, code_dim)))
+
+
+def vq_loss_fn(tokenizer: TokenizerFns, objective: VQObjective) -> LossFn:
+  """The objective; a batch is ``{"images": uint8 [B, H, W, 3]}``, the extra state a `CodeUsage`."""
+
+  def loss_fn(params, usage, batch, key):
+    images = from_uint8(batch["images"])
+    indices, latent = tokenizer.encode(params, images)
+    indices = indices.reshape(latent.shape[:-1])
+    codebook = tokenizer.codebook(params)
+    quantised = quantizer.straight_through(quantizer.normalise(latent), quantizer.lookup(codebook, indices))
+    pixels = pixel_losses(tokenizer.decode_latent(params, quantised), images)
+    code = quantizer.quantizer_losses(
+      latent, codebook, indices, beta=objective.beta, entropy_ratio=objective.entropy_ratio
+    )
+    loss = objective.l1 * pixels.l1 + objective.l2 * pixels.l2 + objective.gradient * pixels.gradient
+    loss = loss + objective.log_l2 * pixels.log_l2 + code.vq + code.commit + code.entropy
+
+    counts = jnp.zeros_like(usage.counts).at[indices.reshape(-1)].add(1.0)
+    flat = jax.lax.stop_gradient(quantizer.normalise(latent).reshape(-1, latent.shape[-1]))
+    chosen = jax.random.randint(key, (usage.counts.shape[0],), 0, flat.shape[0])
+    usage = CodeUsage(objective.usage_decay * usage.counts + counts, flat[chosen])
+    metrics = {
+      "l1": pixels.l1,
+      "psnr": -10.0 * (pixels.log_l2 - jnp.log10(4.0)),  # of float pixels, per picture, up to the floor
+      "vq": code.vq,
+      "used": jnp.mean(usage.counts >= objective.restart_below),
+    }
+    return loss, (metrics, usage)
+
+  return loss_fn
+
+
+def restart_dead_codes(objective: VQObjective) -> AfterUpdateFn:
+  """Step 2 of the module docstring, for parameters with a top-level ``codebook [V, e]``."""
+
+  def after_update(params, usage, step, key):
+    due = (step % objective.restart_every == objective.restart_every - 1) & (step < objective.restart_until)
+    dead = due & (usage.counts < objective.restart_below)
+    jitter = 1e-3 * jax.random.normal(key, usage.candidates.shape)  # equal candidates must not become equal codes
+    codebook = jnp.where(dead[:, None], usage.candidates + jitter, params["codebook"])
+    # A new code counts as used until the next look, a little above the threshold after decay.
+    counts = jnp.where(dead, 2 * objective.restart_below, usage.counts)
+    return {**params, "codebook": codebook}, usage.replace(counts=counts)
+
+  return after_update

@@ -1,0 +1,20 @@
+"""Settings of the whole suite: strict keys, strict shapes, full matrix precision."""
+
+import jax
+import pytest
+
+jax.config.update("jax_debug_key_reuse", True)
+jax.config.update("jax_legacy_prng_key", "error")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def pytest_collection_modifyitems(config, items):
+  """Marks what needs torch as skipped, with the reason, where it is not installed."""
+  try:
+    import torch  # noqa: F401
+  except ImportError:
+    skip = pytest.mark.skip(reason="needs PyTorch: pip install 'jaxspec-decoding[convert]'")
+    for item in items:
+      if "torch" in item.keywords:
+        item.add_marker(skip)

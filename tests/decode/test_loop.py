@@ -1,0 +1,133 @@
+"""Contract of the loop: rows are independent, drivers agree, counters add up, one trace serves many calls."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxspec
+from jaxspec import rng
+from jaxspec.decode import loop
+from jaxspec.decode.loop import accepted_by_round
+from jaxspec.models.conditions import ClassLabels
+from tests.helpers import labels, tiny_pair
+
+N = 16
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_row_alone_equals_row_in_batch(guided):
+  params, drafter, verifier = tiny_pair(guided=guided, warp=jaxspec.Warp(top_k=8), temperature=0.8)
+  kwargs = dict(drafter=drafter, verifier=verifier, max_len=N)
+  keys = rng.row_keys(jax.random.key(3), 5)
+  together = jaxspec.speculate(params, keys, labels(5), **kwargs)
+  for row in range(5):
+    alone = jaxspec.speculate(params, keys[row : row + 1], ClassLabels(labels(5).labels[row : row + 1]), **kwargs)
+    np.testing.assert_array_equal(alone.tokens[0], together.tokens[row])
+    chex.assert_trees_all_equal(
+      jax.tree.map(lambda x: x[0], alone.counters), jax.tree.map(lambda x: x[row], together.counters)
+    )
+
+
+@pytest.mark.parametrize("window", [1, 3, 15, 40])
+def test_drivers_agree_and_counters_add_up(window):
+  params, drafter, verifier = tiny_pair(window=window)
+  kwargs = dict(drafter=drafter, verifier=verifier, max_len=N)
+  fused = jaxspec.speculate(params, jax.random.key(0), labels(3), **kwargs)
+  host = jaxspec.speculate(params, jax.random.key(0), labels(3), **kwargs, loop_fn=jaxspec.host_while_loop)
+  chex.assert_trees_all_equal(fused, host)
+  stepped = None
+  for edge in jaxspec.iterate(params, jax.random.key(0), labels(3), **kwargs):
+    stepped = np.asarray(edge.tokens)
+  np.testing.assert_array_equal(stepped, fused.tokens)
+
+  counters = fused.counters
+  np.testing.assert_array_equal(fused.lengths, N)
+  np.testing.assert_array_equal(counters.target_calls, counters.rounds + 1)
+  # Every token is the first, accepted, or the one that ends a round.
+  np.testing.assert_array_equal(1 + counters.accepted + counters.rounds, N)
+  np.testing.assert_array_equal(fused.accepted_mask.sum(1), counters.accepted)
+  assert (np.asarray(counters.accepted) <= np.asarray(counters.drafted)).all()
+  per_round = np.asarray(accepted_by_round(fused))
+  np.testing.assert_array_equal(per_round.sum(1), N)
+  np.testing.assert_array_equal((per_round > 0).sum(1), counters.rounds + 1)
+  assert (per_round <= window + 1).all()
+
+
+def test_split_ends_exchange_only_draft_and_verdict():
+  """Edge and cloud as two parties with their own cursors, through host arrays."""
+  params, drafter, verifier = tiny_pair()
+  expected = jaxspec.speculate(params, jax.random.key(5), labels(2), drafter=drafter, verifier=verifier, max_len=N)
+
+  from jaxspec.decode.state import advance
+
+  keys = rng.row_keys(jax.random.key(5), 2)
+  state = loop.start(params, keys, labels(2), drafter=drafter, verifier=verifier, max_len=N)
+  edge, cloud, cloud_cursor = state.edge, state.verifier, state.edge.cursor
+  propose = jax.jit(lambda e: loop.propose_step(params.draft, e, drafter=drafter))
+  verify = jax.jit(lambda k, s, c, d: loop.verify_step(params.target, k, s, c, d, verifier=verifier))
+  commit = jax.jit(lambda e, d, v: loop.commit_step(params.draft, e, d, v, drafter=drafter))
+  wire = lambda message: jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), message)
+  while bool(cloud_cursor.live.any()):
+    draft, edge = propose(edge)
+    verdict, cloud = verify(keys, cloud, cloud_cursor, wire(draft))
+    cloud_cursor = advance(cloud_cursor, draft, verdict, N)
+    edge = commit(edge, draft, wire(verdict))
+    chex.assert_trees_all_equal(cloud_cursor, edge.cursor)
+  np.testing.assert_array_equal(edge.tokens, expected.tokens)
+
+
+def test_greedy_equals_plain_decoding():
+  params, drafter, verifier = tiny_pair(temperature=0.0)
+  fast = jaxspec.speculate(params, jax.random.key(0), labels(3), drafter=drafter, verifier=verifier, max_len=N)
+  plain = jaxspec.autoregress(params, jax.random.key(9), labels(3), verifier=verifier, max_len=N)
+  np.testing.assert_array_equal(fast.tokens, plain.tokens)
+  np.testing.assert_array_equal(plain.counters.target_calls, N)
+  np.testing.assert_array_equal(plain.counters.draft_calls, 0)
+
+
+def test_identical_draft_is_always_accepted():
+  params, _, verifier = tiny_pair()
+  from jaxspec.models.llamagen import llamagen_fns
+  from tests.helpers import TARGET
+
+  drafter = jaxspec.small_model(llamagen_fns(TARGET), window=3, warp=jaxspec.Warp())
+  same = jaxspec.SpecParams(params.target, params.target)
+  out = jaxspec.speculate(same, jax.random.key(0), labels(2), drafter=drafter, verifier=verifier, max_len=N)
+  np.testing.assert_array_equal(out.counters.accepted, out.counters.drafted)
+  np.testing.assert_array_equal(out.counters.rounds, 4)  # 1 + 4 + 4 + 4 + 3
+
+
+def test_one_trace_serves_other_keys_prompts_temperatures_and_weights():
+  params, drafter, verifier = tiny_pair()
+  traced = chex.assert_max_traces(
+    lambda p, k, c: jaxspec.speculate(p, k, c, drafter=drafter, verifier=verifier, max_len=8), n=1
+  )
+  run = jax.jit(traced)
+  for seed, temperature in ((0, 1.0), (1, 0.5), (2, 2.0)):
+    sampling = jaxspec.sampling_params(temperature)
+    moved = jaxspec.SpecParams(*(s._replace(sampling=sampling) for s in params))
+    run(moved, jax.random.key(seed), ClassLabels(jnp.full((2,), seed, jnp.int32)))
+  # Constructors give the same object for the same choice, so that the public entrance does not retrace either.
+  again = tiny_pair()
+  assert again[1] is drafter and again[2] is verifier
+
+
+def test_bad_arguments_are_named():
+  params, drafter, verifier = tiny_pair()
+  with pytest.raises(ValueError, match="max_len"):
+    jaxspec.speculate(params, jax.random.key(0), labels(2), drafter=drafter, verifier=verifier, max_len=0)
+  with pytest.raises(ValueError, match="3 row keys"):
+    keys = rng.row_keys(jax.random.key(0), 2)
+    jaxspec.speculate(params, keys, labels(3), drafter=drafter, verifier=verifier, max_len=4)
+  with pytest.raises(ValueError, match="at least 1"):
+    tiny_pair(window=0)
+
+
+def test_single_token_needs_no_round():
+  params, drafter, verifier = tiny_pair()
+  out = jaxspec.speculate(params, jax.random.key(0), labels(2), drafter=drafter, verifier=verifier, max_len=1)
+  plain = jaxspec.autoregress(params, jax.random.key(0), labels(2), verifier=verifier, max_len=1)
+  np.testing.assert_array_equal(out.counters.rounds, 0)
+  np.testing.assert_array_equal(out.tokens, plain.tokens)

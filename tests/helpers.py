@@ -1,0 +1,83 @@
+"""Toy models with known laws, shared by the tests."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxspec
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.types import ModelFns, ModelOutput
+
+
+@functools.cache
+def markov_fns(vocab: int) -> ModelFns:
+  """A Markov chain: parameters ``[V + 1, V]`` logits; the last row is the law of token 0."""
+
+  def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None):
+    if isinstance(inputs, ClassLabels):
+      rows = inputs.labels.shape[0]
+      logits = jnp.broadcast_to(params[vocab][None, None], (rows, 1, vocab))
+    else:
+      logits = params[inputs]
+      if logits_at is not None:
+        index = jnp.broadcast_to(logits_at[:, None, None], (logits.shape[0], 1, vocab))
+        logits = jnp.take_along_axis(logits, index, axis=1)
+    return ModelOutput(logits, logits), cache
+
+  return ModelFns(
+    init=lambda key: jax.random.normal(key, (vocab + 1, vocab)),
+    init_cache=lambda batch, max_len: (),
+    apply=apply,
+    prefix_len=lambda condition: 1,
+  )
+
+
+def markov_joint(probs: np.ndarray, length: int) -> np.ndarray:
+  """Exact law of the first ``length`` tokens, ``[V] * length``; ``probs [V + 1, V]``, last row first token."""
+  joint = probs[-1]
+  for _ in range(length - 1):
+    joint = joint[..., None] * probs[:-1]
+  return joint
+
+
+def labels(rows: int) -> ClassLabels:
+  return ClassLabels(jnp.arange(rows, dtype=jnp.int32) % 3)
+
+
+TARGET = LlamaGenConfig(
+  num_layers=2, dim=32, num_heads=2, vocab_size=13, num_tokens=16, num_classes=3, multiple_of=16
+)
+DRAFT = LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=13, num_tokens=16, num_classes=3, multiple_of=16)
+
+
+def random_params(fns: ModelFns, seed: int, scale: float = 0.5):
+  """Parameters with an output head that is not zero."""
+  template = jax.eval_shape(fns.init, jax.random.key(0))
+  leaves, treedef = jax.tree.flatten(template)
+  generator = np.random.default_rng(seed)
+  draw = lambda leaf: generator.normal(size=leaf.shape) * scale if leaf.ndim > 1 else 1 + 0.1 * generator.normal(size=leaf.shape)
+  return jax.tree.unflatten(treedef, [jnp.asarray(draw(leaf), jnp.float32) for leaf in leaves])
+
+
+def side(params, *, scale: float | None = None, temperature: float = 1.0, top_p: float = 1.0) -> jaxspec.ModelParams:
+  """One side's parameters; a guidance scale wraps the weights."""
+  weights = params if scale is None else jaxspec.Guided(params, jnp.float32(scale))
+  return jaxspec.ModelParams(weights, jaxspec.sampling_params(temperature, top_p))
+
+
+def tiny_pair(*, window: int = 3, guided: bool = False, warp: jaxspec.Warp = jaxspec.Warp(), **sampling):
+  """A random transformer pair: ``(SpecParams, drafter, verifier)``."""
+  target, draft = llamagen_fns(TARGET), llamagen_fns(DRAFT)
+  scale = 2.0 if guided else None
+  params = jaxspec.SpecParams(
+    side(random_params(draft, 1), scale=scale, **sampling), side(random_params(target, 2), scale=scale, **sampling)
+  )
+  if guided:
+    target, draft = jaxspec.guided(target), jaxspec.guided(draft)
+  drafter = jaxspec.small_model(draft, window=window, warp=warp)
+  return params, drafter, jaxspec.target_model(target, jaxspec.lossless, warp=warp)
