@@ -1,0 +1,168 @@
+"""Losslessness proved twice: by enumeration of the compiled loop's output law, and by a seeded chi-square.
+
+Enumeration: the law of a finite program is exact when every uniform it draws is replaced by all cell midpoints of a
+grid on which the program is constant. With target and draft probabilities in quarters, every threshold (inverse CDFs,
+acceptance ratios, residuals) is a multiple of 1/12, so 12 midpoints per draw give the law exactly.
+"""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import jaxspec
+from jaxspec import rng
+from jaxspec.decode import loop
+from jaxspec.models.conditions import ClassLabels
+from tests.helpers import labels, markov_fns, markov_joint, side, tiny_pair
+
+V = 3
+GRID = (np.arange(12) + 0.5) / 12
+QUARTERS = [np.array(c) / 4 for c in itertools.product(range(5), repeat=V) if sum(c) == 4]
+
+
+def _quarter_tables(seed):
+  generator = np.random.default_rng(seed)
+  table = lambda: np.stack([QUARTERS[generator.integers(len(QUARTERS))] for _ in range(V + 1)])
+  return table(), table()
+
+
+def _markov(p, q, window):
+  fns = markov_fns(V)
+  log = lambda x: jnp.log(jnp.asarray(x, jnp.float32))
+  params = jaxspec.SpecParams(side(log(q)), side(log(p)))
+  drafter = jaxspec.small_model(fns, window=window, warp=jaxspec.Warp())
+  return params, dict(drafter=drafter, verifier=jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp()))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_enumerated_law_of_the_whole_loop(seed, monkeypatch):
+  """Three tokens: first draw, one round with one draft, and a last round with none; 12^5 = 248,832 rows."""
+  p, q = _quarter_tables(seed)
+  params, kwargs = _markov(p, q, window=1)
+  cells = np.stack(np.meshgrid(*[GRID] * 5, indexing="ij"), -1).reshape(-1, 5).astype(np.float32)
+  tape = iter(range(100))
+  calls = []
+
+  # The draws of a decode in program order: first token; then per round draft, acceptance, final.
+  def uniforms(keys, num):
+    column = {0: 1, 1: 2}.get(len([c for c in calls if c == "uniforms"]), 0)
+    calls.append("uniforms")
+    return jnp.broadcast_to(jnp.asarray(cells[:, column])[:, None], (cells.shape[0], num))
+
+  def final_uniform(keys):
+    column = {0: 0, 1: 3, 2: 4}[len([c for c in calls if c == "final"])]
+    calls.append("final")
+    return jnp.asarray(cells[:, column])
+
+  monkeypatch.setattr(rng, "uniforms", uniforms)
+  monkeypatch.setattr(rng, "final_uniform", final_uniform)
+  del tape
+  rows = cells.shape[0]
+  state = loop.start(params, jax.random.key(0), ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=3, **kwargs)
+  for _ in range(2):  # never traced, so that each draw reads its own column
+    state = loop.decode_round(params, state, **kwargs)
+  assert not bool(state.edge.cursor.live.any())
+  law = np.zeros((V,) * 3)
+  np.add.at(law, tuple(np.asarray(state.edge.tokens).T), 1 / rows)
+  error = np.abs(law - markov_joint(p, 3)).max()
+  assert error < 1e-5, error
+  assert 0 < int(state.edge.counters.accepted.sum()) < rows  # both branches were taken
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_enumerated_law_of_one_round_of_two_drafts(seed, monkeypatch):
+  """The next three tokens after a first one: a round of two drafts, continued by the target's own law."""
+  p, q = _quarter_tables(seed + 10)
+  params, kwargs = _markov(p, q, window=2)
+  cells = np.stack(np.meshgrid(*[GRID] * 5, indexing="ij"), -1).reshape(-1, 5).astype(np.float32)
+  rows, first = cells.shape[0], 1
+  condition = ClassLabels(jnp.zeros((rows,), jnp.int32))
+  state = loop.start(params, jax.random.key(0), condition, max_len=4, **kwargs)
+  cursor = state.edge.cursor._replace(last=jnp.full((rows,), first, jnp.int32))
+  edge = state.edge.replace(cursor=cursor)
+
+  columns = iter([cells[:, 0:2], cells[:, 2:4]])
+  monkeypatch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(next(columns)))
+  monkeypatch.setattr(rng, "final_uniform", lambda keys: jnp.asarray(cells[:, 4]))
+  done = loop.decode_round(params, state.replace(edge=edge), **kwargs).edge
+  gained = np.asarray(done.cursor.length) - 1
+  tokens = np.asarray(done.tokens)[:, 1:]
+
+  law = np.zeros((V,) * 3)
+  for count in (1, 2, 3):
+    heads, number = np.unique(tokens[gained == count, :count], axis=0, return_counts=True)
+    for head, n in zip(heads, number):
+      tail = np.ones(())
+      if count < 3:
+        tail = markov_joint(np.vstack([p[:-1], p[head[-1]]]), 3 - count)
+      law[tuple(head)] += n / rows * tail
+  exact = markov_joint(np.vstack([p[:-1], p[first]]), 3)
+  error = np.abs(law - exact).max()
+  assert error < 1e-5, error
+
+
+@pytest.mark.parametrize(
+  "warp,sampling,scale",
+  [
+    (jaxspec.Warp(), {}, None),
+    (jaxspec.Warp(top_k=4), dict(temperature=0.7), 2.0),
+    (jaxspec.Warp(top_k=9, nucleus=True), dict(top_p=0.8), None),
+  ],
+)
+def test_chi_square_of_joint_pairs_on_transformers(warp, sampling, scale):
+  """Law of tokens (0, 1, 2) jointly, a random transformer pair, against plain decoding of the same target."""
+  rows = 16384
+  params, drafter, verifier = tiny_pair(guided=scale is not None, warp=warp, **sampling)
+  same_prompt = ClassLabels(jnp.ones((rows,), jnp.int32))
+  kwargs = dict(verifier=verifier, max_len=4)
+  fast = jaxspec.speculate(params, jax.random.key(11), same_prompt, drafter=drafter, **kwargs)
+  plain = jaxspec.autoregress(params, jax.random.key(12), same_prompt, **kwargs)
+  code = lambda out: np.ravel_multi_index(tuple(np.asarray(out.tokens[:, 1:]).T), (13,) * 3)
+  a, b = np.bincount(code(fast), minlength=13**3), np.bincount(code(plain), minlength=13**3)
+  big = (a + b) >= 20
+  table = np.array([np.append(a[big], a[~big].sum()), np.append(b[big], b[~big].sum())])
+  table = table[:, table.sum(0) > 0]
+  p_value = stats.chi2_contingency(table).pvalue
+  assert p_value > 0.01, p_value
+  assert table.shape[1] > 20
+
+
+def test_draft_and_target_share_no_support():
+  """Top-k sets that do not overlap: every draft is rejected and the residual is the target itself."""
+  p = np.array([[0.5, 0.5, 0.0]] * 4)
+  q = np.array([[0.0, 0.0, 1.0]] * 4)
+  params, kwargs = _markov(p, q, window=2)
+  out = jaxspec.speculate(params, jax.random.key(0), labels(64), max_len=5, **kwargs)
+  np.testing.assert_array_equal(out.counters.accepted, 0)
+  assert set(np.unique(out.tokens)) == {0, 1}
+
+
+def test_equal_laws_are_always_accepted_without_nan():
+  p = np.array([[1.0, 0.0, 0.0]] * 4)
+  params, kwargs = _markov(p, p, window=2)
+  out = jaxspec.speculate(params, jax.random.key(0), labels(4), max_len=5, **kwargs)
+  np.testing.assert_array_equal(out.tokens, 0)
+  np.testing.assert_array_equal(out.counters.accepted, out.counters.drafted)
+
+
+def test_ragged_number_of_drafts_is_exact():
+  """``num_drafted`` differs between rows (0 included): padding behind it must not matter."""
+  rows, window = 40000, 2
+  generator = np.random.default_rng(0)
+  p = generator.dirichlet(np.ones(V), size=window + 1)
+  q = generator.dirichlet(np.ones(V), size=window)
+  log = lambda x: jnp.broadcast_to(jnp.log(jnp.asarray(x, jnp.float32))[None], (rows, *x.shape))
+  tokens = jnp.asarray(np.stack([generator.choice(V, size=rows, p=q[i]) for i in range(window)], 1), jnp.int32)
+  for count in (0, 1):
+    draft = jaxspec.Draft(
+      tokens, log(q), jnp.full((rows,), count), jnp.zeros((rows,), jnp.int32), jnp.ones((rows,), bool)
+    )
+    verdict = jaxspec.lossless(rng.row_keys(jax.random.key(count), rows), draft, log(p))
+    assert int(verdict.num_accepted.max()) <= count
+    first = np.where(np.asarray(verdict.num_accepted) > 0, np.asarray(tokens[:, 0]), np.asarray(verdict.next_token))
+    observed = np.bincount(first, minlength=V)
+    assert stats.chisquare(observed, rows * p[0] / p[0].sum()).pvalue > 0.01
