@@ -1,0 +1,259 @@
+"""Trains the text-to-image target: a prompt to the 256 tokens of a 64x64 picture.
+
+Command (from the repository root; a killed run goes on where it stopped)::
+
+    python -m experiments.train_generator --run-dir runs/target
+
+Needs the token set (``python -m experiments.tokenize_emoji``). Text encoder and transformer are trained together; the
+caption of a tenth of the pictures is replaced by the unconditional features, so that the model can be guided.
+``--export`` writes the running mean of the weights into the bundle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import logging
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxspec
+from jaxspec import checkpoints
+from jaxspec.bundle import VOCABULARY_FILE
+from jaxspec.cli.progress import TrainProgress
+from jaxspec.data import text_tokenizer
+from jaxspec.data.emoji import SPLITS, STYLES, EmojiSet, load_emoji
+from jaxspec.data.prompts import make_prompt
+from jaxspec.data.tokens import BACKGROUND_NAMES, TokenSet
+from jaxspec.models.conditions import Caption, Prefixed
+from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
+from jaxspec.models.tokenizer_fns import to_uint8
+from jaxspec.training import train_state
+from jaxspec.training.loop import LoopConfig, fit
+from jaxspec.training.losses import token_cross_entropy
+from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
+from jaxspec.training.overrides import override
+from jaxspec.training.step import make_train_step
+
+SAMPLE_PROMPTS = (
+  "red apple", "grinning face", "twemoji cat face on a blue background", "fluent red heart",
+  "noto pizza", "airplane on a yellow background", "small green apple", "twemoji soccer ball",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class GeneratorRun:
+  """Everything a run depends on."""
+
+  seed: int = 0
+  batch_size: int = 16
+  text: TextEncoderConfig = TextEncoderConfig()
+  model: LlamaGenConfig = LlamaGenConfig(
+    model_type="t2i", num_layers=8, dim=256, num_heads=4, vocab_size=512, num_tokens=256, prefix_len=16,
+    caption_dim=192, multiple_of=64,
+  )  # fmt: skip
+  optimizer: OptimizerConfig = OptimizerConfig(
+    name="muon", learning_rate=2e-3, muon_learning_rate=0.01, warmup_steps=100, weight_decay=0.05
+  )
+  loop: LoopConfig = LoopConfig(num_steps=2000, log_every=10, eval_every=250, checkpoint_every=100)
+  caption_drop: float = 0.1
+  plain_fraction: float = 0.5  # of the training pictures, the unpainted variant
+  ema_decay: float = 0.995
+  ema_start_fraction: float = 0.5
+  compute_dtype: str | None = None
+  tokens: str = "runs/tokens/emoji64.npz"
+  bundle: str = "checkpoints/emoji64"
+
+
+def get_config(arg: str = "") -> GeneratorRun:
+  """Config of a run: ``""`` for the weights trained on two CPU cores, ``"gpu"`` for a larger model on an accelerator."""
+  if arg == "gpu":
+    model = dataclasses.replace(GeneratorRun().model, num_layers=12, dim=448, num_heads=7)
+    loop = LoopConfig(num_steps=40000, log_every=50, eval_every=2000, checkpoint_every=1000)
+    return GeneratorRun(batch_size=64, model=model, loop=loop, compute_dtype="bfloat16", ema_decay=0.999)
+  if arg:
+    raise ValueError(f"Must have config '' or 'gpu', we instead got {arg!r}")
+  return GeneratorRun()
+
+
+def make_batch_fn(run: GeneratorRun, emoji: EmojiSet, tokens: TokenSet, vocabulary, split: int = 0, seed: int | None = None):
+  """Batches as a pure function of the step: tokens ``[B, N]``, prompt ids and mask ``[B, P]``, drop ``[B]``."""
+  seed = run.seed if seed is None else seed
+  rows_of = {}
+  for plain in (True, False):
+    rows = np.flatnonzero((tokens.split == split) & ((tokens.variant == 0) == plain))
+    order = np.argsort(tokens.picture[rows], kind="stable")
+    rows_of[plain] = rows[order]
+  pictures = np.unique(tokens.picture[tokens.split == split])
+  painted = {p: rows_of[False][tokens.picture[rows_of[False]] == p] for p in pictures}
+  plain = dict(zip(tokens.picture[rows_of[True]], rows_of[True]))
+
+  @functools.lru_cache(maxsize=2)
+  def order(epoch: int) -> np.ndarray:
+    return np.random.default_rng((seed, 0, epoch)).permutation(pictures)
+
+  def batch_fn(step: int) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng((seed, 1, step))
+    rows, texts = [], []
+    for position in range(step * run.batch_size, (step + 1) * run.batch_size):
+      picture = order(position // len(pictures))[position % len(pictures)]
+      use_plain = generator.random() < run.plain_fraction
+      row = plain[picture] if use_plain else generator.choice(painted[picture])
+      rows.append(row)
+      texts.append(_prompt(generator, emoji, tokens, row))
+    ids, mask, _ = text_tokenizer.encode(vocabulary, texts, max_tokens=run.text.max_tokens)
+    drop = generator.random(run.batch_size) < run.caption_drop
+    return {"tokens": tokens.tokens[rows].astype(np.int32), "ids": ids, "mask": mask, "drop": drop}
+
+  return batch_fn
+
+
+def _prompt(generator: np.random.Generator, emoji: EmojiSet, tokens: TokenSet, row: int) -> str:
+  picture = tokens.picture[row]
+  return make_prompt(
+    generator,
+    emoji.emoji[emoji.concept[picture]],
+    STYLES[emoji.style[picture]],
+    BACKGROUND_NAMES[tokens.background[row]],
+    bool(tokens.small[row]),
+  )
+
+
+def forward(run: GeneratorRun, params, batch):
+  """Teacher-forced logits ``[B, N, V]`` of a batch."""
+  caption = text_encoder_fns(run.text).apply(params["text"], batch["ids"], batch["mask"])
+  table = jax.lax.stop_gradient(params["target"]["cls_embedding"]["uncond_embedding"])
+  features = jnp.where(batch["drop"][:, None, None], table[None].astype(caption.features.dtype), caption.features)
+  # A dropped caption keeps its mask, as in the official training.
+  inputs = Prefixed(Caption(features, caption.mask), batch["tokens"][:, :-1])
+  output, _ = llamagen_fns(run.model).apply(params["target"], inputs)
+  return output.logits[:, run.model.prefix_len - 1 :]
+
+
+def loss_fn(run: GeneratorRun, params, extra, batch, key):
+  """Mean cross entropy of the image tokens, in nats (LlamaGen, arXiv 2406.06525)."""
+  del key
+  loss = token_cross_entropy(forward(run, params, batch), batch["tokens"])
+  return loss, ({}, extra)
+
+
+def init_params(run: GeneratorRun):
+  """Fresh weights; the head starts at zero, as officially."""
+  text_key, target_key = jax.random.split(jax.random.key(run.seed))
+  return {
+    "text": text_encoder_fns(run.text).init(text_key),
+    "target": llamagen_fns(run.model).init(target_key),
+  }
+
+
+def make_eval_fn(run: GeneratorRun, emoji: EmojiSet, tokens: TokenSet, vocabulary, num_batches: int = 6):
+  """Cross entropy on fixed batches of each split, of the running mean of the weights."""
+  compute = jax.jit(lambda params, batch: loss_fn(run, params, (), batch, None)[0])
+  batches = {}
+  for split, name in enumerate(SPLITS):
+    batch_fn = make_batch_fn(run, emoji, tokens, vocabulary, split=split, seed=run.seed + 1)
+    batches[name] = [batch_fn(step) | {"drop": np.zeros(run.batch_size, bool)} for step in range(num_batches)]
+
+  def eval_fn(state) -> dict[str, float]:
+    return {
+      f"loss_{name}": float(np.mean([float(compute(state.ema, batch)) for batch in group]))
+      for name, group in batches.items()
+    }
+
+  return eval_fn
+
+
+def make_sample_fn(run: GeneratorRun, vocabulary, cfg_scale: float = 3.0):
+  """Pictures of fixed prompts by plain decoding, as a PNG."""
+  from experiments.train_tokenizer import picture_grid
+
+  tokenizer = checkpoints.load(Path(run.bundle) / "tokenizer")
+  fns = jaxspec.guided(llamagen_fns(run.model))
+  verifier = jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp())
+  ids, mask, _ = text_tokenizer.encode(vocabulary, list(SAMPLE_PROMPTS), max_tokens=run.text.max_tokens)
+  decode = jax.jit(tokenizer.fns.decode)
+
+  def sample_fn(state, path: Path) -> None:
+    caption = text_encoder_fns(run.text).apply(state.ema["text"], jnp.asarray(ids), jnp.asarray(mask))
+    params = jaxspec.SpecParams(
+      (), jaxspec.ModelParams(jaxspec.Guided(state.ema["target"], jnp.float32(cfg_scale)), jaxspec.sampling_params())
+    )
+    rows = [
+      np.asarray(to_uint8(decode(tokenizer.params, out.tokens)))
+      for out in (
+        jaxspec.autoregress(params, jax.random.key(seed), caption, verifier=verifier, max_len=run.model.num_tokens)
+        for seed in range(2)
+      )
+    ]
+    picture_grid(rows[0], rows[1], columns=len(SAMPLE_PROMPTS)).save(path)
+
+  return sample_fn
+
+
+def export(run: GeneratorRun, state, figures: dict[str, float], bundle: Path, seconds: float) -> None:
+  """Writes text encoder and target into a bundle, in bfloat16."""
+  meta = {
+    "licence": (
+      "Apache-2.0; trained on Noto Emoji, Twemoji (CC-BY-4.0) and Fluent Emoji pictures and emojibase labels, "
+      "see jaxspec/data/emoji/ATTRIBUTION.md"
+    ),
+    "command": "python -m experiments.train_generator",
+    "run": dataclasses.asdict(run),
+    "steps": int(state.step),
+    "figures": figures,
+    "hours": round(seconds / 3600, 2),
+    "jax": jax.__version__,
+  }
+  vocabulary = (bundle / "text" / VOCABULARY_FILE).read_bytes()
+  checkpoints.save(bundle / "text", run.text, state.ema["text"], meta=meta, dtype=jnp.bfloat16)
+  (bundle / "text" / VOCABULARY_FILE).write_bytes(vocabulary)
+  checkpoints.save(bundle / "target", run.model, state.ema["target"], meta=meta, dtype=jnp.bfloat16)
+
+
+def train(run: GeneratorRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
+  """Trains, evaluates and (with ``export_to``) writes the bundle parts; returns the final state."""
+  emoji, tokens = load_emoji(), TokenSet.load(run.tokens)
+  vocabulary = text_tokenizer.load_text_tokenizer(Path(run.bundle) / "text" / VOCABULARY_FILE)
+  optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
+  state = train_state.create(init_params(run), optimizer)
+  step = make_train_step(
+    functools.partial(loss_fn, run),
+    optimizer,
+    ema_decay=run.ema_decay,
+    ema_start=int(run.ema_start_fraction * run.loop.num_steps),
+    seed=run.seed,
+    compute_dtype=run.compute_dtype,
+  )
+  eval_fn = make_eval_fn(run, emoji, tokens, vocabulary)
+  started = time.perf_counter()
+  with TrainProgress("generator") as progress:
+    state = fit(
+      run.loop, state, step, make_batch_fn(run, emoji, tokens, vocabulary), run_dir=run_dir, eval_fn=eval_fn,
+      sample_fn=make_sample_fn(run, vocabulary), report_fn=progress, resume=resume,
+    )  # fmt: skip
+  if export_to is not None:
+    export(run, state, eval_fn(state), Path(export_to), time.perf_counter() - started)
+  return state
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("--config", default="")
+  parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
+  parser.add_argument("--run-dir", default="runs/target")
+  parser.add_argument("--no-resume", dest="resume", action="store_false")
+  parser.add_argument("--export", metavar="BUNDLE")
+  args = parser.parse_args()
+  logging.basicConfig(level=logging.WARNING)
+  run = override(get_config(args.config), args.set)
+  train(run, args.run_dir, args.resume, args.export)
+
+
+if __name__ == "__main__":
+  main()

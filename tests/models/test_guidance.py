@@ -1,0 +1,48 @@
+"""Guidance as a wrapper: official arithmetic, the interval's offset, and both halves on one batch."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxspec
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.llamagen import llamagen_fns
+from tests.helpers import TARGET, markov_fns, random_params
+
+FNS = llamagen_fns(TARGET)
+PARAMS = random_params(FNS, 3)
+LABELS = ClassLabels(jnp.asarray([0, 1], jnp.int32))
+TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, 13, (2, 6)), jnp.int32)
+
+
+def _logits(fns, params, labels):
+  cache = fns.init_cache(2, 17)
+  first, cache = fns.apply(params, labels, cache, positions=jnp.arange(1)[None])
+  rest, _ = fns.apply(params, TOKENS, cache, positions=1 + jnp.arange(6)[None])
+  return np.concatenate([first.logits, rest.logits], 1)  # row i is the law of token i
+
+
+def _halves():
+  null = ClassLabels(jnp.full((2,), TARGET.num_classes, jnp.int32))
+  return _logits(FNS, PARAMS, LABELS), _logits(FNS, PARAMS, null)
+
+
+def test_formula():
+  cond, uncond = _halves()
+  out = _logits(jaxspec.guided(FNS), jaxspec.Guided(PARAMS, jnp.float32(4.0)), LABELS)
+  np.testing.assert_allclose(out, uncond + (cond - uncond) * 4.0, atol=2e-4)
+
+
+@pytest.mark.parametrize("interval", [0, 2])
+def test_interval_guides_tokens_up_to_interval_plus_one(interval):
+  cond, _ = _halves()
+  always = _logits(jaxspec.guided(FNS), jaxspec.Guided(PARAMS, jnp.float32(3.0)), LABELS)
+  out = _logits(jaxspec.guided(FNS, interval=interval), jaxspec.Guided(PARAMS, jnp.float32(3.0)), LABELS)
+  on = interval + 2
+  np.testing.assert_allclose(out[:, :on], always[:, :on], atol=1e-5)
+  np.testing.assert_allclose(out[:, on:], cond[:, on:], atol=2e-5)
+
+
+def test_a_model_without_an_unconditional_half_is_refused():
+  with pytest.raises(ValueError, match="unconditional"):
+    jaxspec.guided(markov_fns(5))

@@ -1,0 +1,83 @@
+"""Logit processing against the official sampler's outputs, and the inverse-CDF draw against its law."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import jaxspec
+from jaxspec.models import sampling
+
+GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "llamagen" / "sampling.npz")
+
+
+@pytest.mark.parametrize("index", range(len(GOLDEN["combos"])))
+def test_golden_combinations(index):
+  temperature, top_k, top_p = GOLDEN["combos"][index]
+  warp = jaxspec.Warp(top_k=int(top_k), nucleus=bool(top_p < 1))
+  logits = warp(jnp.asarray(GOLDEN["logits"]), jaxspec.sampling_params(temperature, top_p))
+  expected = GOLDEN[f"probs_{index}"]
+  np.testing.assert_array_equal(np.isneginf(logits), np.isneginf(GOLDEN[f"filtered_{index}"]))
+  np.testing.assert_allclose(sampling.probabilities(logits), expected, atol=1e-6)
+  np.testing.assert_array_equal(jnp.argmax(logits, -1), GOLDEN[f"argmax_{index}"][:, 0])
+
+
+def test_golden_ties_all_survive():
+  names = [k for k in GOLDEN.files if k.startswith("tie_")]
+  combos, logits = GOLDEN["tie_combos"], jnp.asarray(GOLDEN["tie_logits"])
+  for index, (temperature, top_k, _) in enumerate(combos):
+    warped = jaxspec.Warp(top_k=int(top_k))(logits, jaxspec.sampling_params(temperature))
+    np.testing.assert_allclose(sampling.probabilities(warped), GOLDEN[f"tie_probs_{index}"], atol=1e-6)
+  assert names
+
+
+@pytest.mark.parametrize("size", [1, 2, 127, 128, 129, 512, 1000])
+def test_inverse_cdf_is_the_cdf(size):
+  """Midpoints of every token's interval give that token, zero weights are never drawn, the ends are safe."""
+  weights = np.random.default_rng(size).gamma(0.3, size=size).astype(np.float32)
+  weights[1::3] = 0
+  weights[0] = 1.0
+  ends = np.cumsum(weights.astype(np.float64)) / weights.sum(dtype=np.float64)
+  starts = np.concatenate([[0], ends[:-1]])
+  wide = ends - starts > 1e-5
+  middle = jnp.asarray(((starts + ends) / 2)[wide], jnp.float32)
+  rows = jnp.broadcast_to(jnp.asarray(weights)[None], (int(wide.sum()), size))
+  np.testing.assert_array_equal(sampling.inverse_cdf(rows, middle), np.flatnonzero(wide))
+  edges = jnp.asarray([0.0, np.nextafter(np.float32(1), np.float32(0))], jnp.float32)
+  drawn = np.asarray(sampling.inverse_cdf(jnp.broadcast_to(jnp.asarray(weights)[None], (2, size)), edges))
+  assert (weights[drawn] > 0).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(-20, 20, width=32), min_size=24, max_size=24), st.integers(0, 30), st.floats(0.05, 1.0))
+def test_filters_keep_a_best_token_and_whole_ties(values, top_k, top_p):
+  logits = jnp.asarray(values, jnp.float32)[None]
+  warped = np.asarray(jaxspec.Warp(top_k=top_k, nucleus=True)(logits, jaxspec.sampling_params(1.0, top_p)))[0]
+  kept = ~np.isneginf(warped)
+  values = np.asarray(logits)[0]
+  assert kept[np.argmax(values)]
+  # The law does not depend on the order of ids: tokens with equal logits share their fate.
+  assert not kept[~kept].any() and values[kept].min() >= (values[~kept].max() if (~kept).any() else -np.inf)
+
+
+def test_chi_square_of_draws():
+  logits = jnp.asarray(np.random.default_rng(0).normal(size=300) * 2, jnp.float32)
+  count = 200_000
+  uniform = jax.random.uniform(jax.random.key(0), (count,))
+  tokens = sampling.sample(jnp.broadcast_to(logits[None], (count, 300)), uniform)
+  expected = np.asarray(jax.nn.softmax(logits), np.float64)
+  observed = np.bincount(np.asarray(tokens), minlength=300)
+  big = expected * count >= 5
+  observed = np.append(observed[big], observed[~big].sum())
+  expected = np.append(expected[big], expected[~big].sum())
+  assert stats.chisquare(observed, expected / expected.sum() * count).pvalue > 0.01
+
+
+def test_negative_top_k_is_refused():
+  with pytest.raises(ValueError, match="top_k"):
+    jaxspec.Warp(top_k=-1)
