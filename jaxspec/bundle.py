@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from tokenizers import Tokenizer
 
 from jaxspec import checkpoints
 from jaxspec.checkpoints import Checkpoint
 from jaxspec.data import text_tokenizer
-from jaxspec.data.prompts import normalize_prompt
 from jaxspec.models.conditions import Caption
 
 BUNDLE_FILE = "bundle.json"
@@ -48,10 +46,9 @@ class Bundle:
     ids, mask, _ = self.encode(prompts)
     return self.text.fns.apply(self.text.params, jnp.asarray(ids), jnp.asarray(mask))
 
-  def encode(self, prompts: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Token ids, mask and how many tokens were cut off, of normalised prompts."""
-    normalised = [normalize_prompt(prompt) for prompt in prompts]
-    return text_tokenizer.encode(self.vocabulary, normalised, max_tokens=self.text.config.max_tokens)
+  def encode(self, prompts: list[str]) -> text_tokenizer.EncodedText:
+    """Token ids ``[B, P]``, mask ``[B, P]`` and the number of tokens cut off ``[B]``."""
+    return text_tokenizer.encode(self.vocabulary, prompts, max_tokens=self.text.config.max_tokens)
 
 
 def read_bundle(path: str | os.PathLike) -> dict[str, Any]:

@@ -1,0 +1,112 @@
+"""Text tokenizer: reproducible vocabulary, left padding, no text that crashes it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxspec.data import (
+  BACKGROUNDS,
+  PAD_ID,
+  STYLES,
+  UNK_ID,
+  canonical_prompt,
+  encode,
+  load_text_tokenizer,
+  normalize_prompt,
+  save_text_tokenizer,
+  train_text_tokenizer,
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(emoji_set):
+  return train_text_tokenizer(emoji_set)
+
+
+def test_vocabulary(tokenizer):
+  assert tokenizer.get_vocab_size() == 2048
+  assert (tokenizer.token_to_id("[PAD]"), tokenizer.token_to_id("[UNK]")) == (PAD_ID, UNK_ID) == (0, 1)
+
+
+def test_frequent_words_are_single_tokens(tokenizer):
+  words = [*STYLES, *BACKGROUNDS, "on", "background", "small", "face", "button", "man", "woman", "apple", "heart"]
+  assert encode(tokenizer, words).mask.sum(1).tolist() == [1] * len(words)
+
+
+def test_training_is_deterministic_and_ignores_other_splits(emoji_set, tokenizer):
+  train = set(emoji_set.concept[emoji_set.indices("train")])
+  hidden = tuple(emoji if concept in train else emoji._replace(label="zzzz qqqq", tags=("xxxx",))
+                 for concept, emoji in enumerate(emoji_set.emoji))
+  assert hidden != emoji_set.emoji
+  assert train_text_tokenizer(dataclasses.replace(emoji_set, emoji=hidden)).to_str() == tokenizer.to_str()
+
+
+def test_save_and_load(tokenizer, tmp_path):
+  save_text_tokenizer(tokenizer, tmp_path / "text.json")
+  again = load_text_tokenizer(tmp_path / "text.json")
+  assert again.to_str() == tokenizer.to_str()
+
+
+def test_prompts_fit(emoji_set, tokenizer):
+  longest = [canonical_prompt(emoji, "twemoji", "purple", small=True) for emoji in emoji_set.emoji]
+  encoded = encode(tokenizer, longest)
+  assert not encoded.num_dropped.any()
+  train = np.unique(emoji_set.concept[emoji_set.indices("train")])
+  assert not (encoded.ids[train] == UNK_ID).any()
+
+
+def test_left_padding_and_truncation(tokenizer):
+  short, long = "A red apple", "red " * 30 + "blue"
+  encoded = encode(tokenizer, [short, long], max_tokens=8)
+  assert encoded.ids.shape == encoded.mask.shape == (2, 8)
+  assert encoded.ids.dtype == np.int32 and encoded.mask.dtype == bool and encoded.num_dropped.dtype == np.int32
+  assert encoded.mask.tolist() == [[False] * 6 + [True] * 2, [True] * 8]
+  assert (encoded.ids[~encoded.mask] == PAD_ID).all()
+  assert encoded.num_dropped.tolist() == [0, 23]
+  red = tokenizer.token_to_id("red")
+  assert encoded.ids[0].tolist() == [PAD_ID] * 6 + [red, tokenizer.token_to_id("apple")]
+  assert encoded.ids[1].tolist() == [red] * 8
+
+
+def test_user_spelling_does_not_matter(tokenizer):
+  typed, canonical = "Twemoji, a red apple on a grey background!", "twemoji red apple on gray background"
+  one, two = encode(tokenizer, [typed, canonical]).ids
+  np.testing.assert_array_equal(one, two)
+
+
+@given(st.text(max_size=40))
+@settings(deadline=None)
+def test_any_text_encodes_or_says_why(tokenizer, text):
+  if not normalize_prompt(text):
+    with pytest.raises(ValueError, match="prompt 0 must have at least one word"):
+      encode(tokenizer, [text])
+    return
+  encoded = encode(tokenizer, [text])
+  assert encoded.mask[0, -1]
+  assert (np.diff(encoded.mask[0].astype(int)) >= 0).all()  # padding first
+  assert (encoded.ids[encoded.mask] != PAD_ID).all() and (encoded.ids < 2048).all()
+
+
+def test_foreign_words_become_unknown(tokenizer):
+  assert encode(tokenizer, ["日本 apple"]).ids[0, -2:].tolist() == [UNK_ID, tokenizer.token_to_id("apple")]
+  assert not (encode(tokenizer, ["pad [PAD] unk"]).ids[0, -3:] == PAD_ID).any()
+
+
+def test_errors(tokenizer, tmp_path):
+  with pytest.raises(ValueError, match="prompt 1 must have at least one word, we instead got ' !! '"):
+    encode(tokenizer, ["apple", " !! "])
+  with pytest.raises(ValueError, match="texts must be a sequence of prompts"):
+    encode(tokenizer, "apple")
+  with pytest.raises(ValueError, match="max_tokens must be positive, we instead got 0"):
+    encode(tokenizer, ["apple"], max_tokens=0)
+  with pytest.raises(ValueError, match="none.json: must be a readable tokenizer file"):
+    load_text_tokenizer(tmp_path / "none.json")
+  (tmp_path / "bad.json").write_text("{}")
+  with pytest.raises(ValueError, match="bad.json: must be a JSON file of the tokenizers library"):
+    load_text_tokenizer(tmp_path / "bad.json")
+  (tmp_path / "other.json").write_text(tokenizer.to_str().replace("[PAD]", "[EOS]"))
+  with pytest.raises(ValueError, match="other.json: .* must be tokens 0 and 1"):
+    load_text_tokenizer(tmp_path / "other.json")
