@@ -245,9 +245,9 @@ def train(run: GeneratorRun, run_dir: str | Path, resume: bool = True, export_to
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--config", default="")
-  parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
+  parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="e.g. loop.num_steps=500")
   parser.add_argument("--run-dir", default="runs/target")
-  parser.add_argument("--no-resume", dest="resume", action="store_false")
+  parser.add_argument("--resume", action=argparse.BooleanOptionalAction, default=True)
   parser.add_argument("--export", metavar="BUNDLE")
   args = parser.parse_args()
   logging.basicConfig(level=logging.WARNING)

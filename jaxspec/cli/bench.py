@@ -1,0 +1,217 @@
+"""``jaxspec bench``: what decoding costs on this machine, as ratios taken pairwise in one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from pathlib import Path
+
+import click
+
+
+PROMPTS = ("red apple", "sleeping cat", "noto pizza on blue background", "fluent grinning face small")
+
+
+@click.command()
+@click.option("--checkpoint", type=click.Path(path_type=Path), help="Bundle; the shipped one by default.")
+@click.option("--draft", help="Name of the draft; the bundle's first by default.")
+@click.option("--gamma", "gammas", multiple=True, type=int, help="Draft length; repeat for several.")
+@click.option("--batch", "batches", multiple=True, type=int, help="Rows; repeat for several (default 1, 8, 32).")
+@click.option("--repeats", default=5, show_default=True, type=click.IntRange(1), help="Counted repeats.")
+@click.option("--seed", default=0, show_default=True, type=int)
+@click.option("--dtype", default="float32", type=click.Choice(["float32", "bfloat16"]), show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for bench.json and bench.md.")
+def bench(checkpoint, draft, gammas, batches, repeats, seed, dtype, out):
+  """Measure plain and speculative decoding, the loop's efficiency, and the cost of scoring k tokens."""
+  import jax
+
+  from jaxspec.bundle import load_bundle
+  from jaxspec.cli.compilation_cache import default_bundle
+
+  if any(rows < 1 for rows in batches):
+    raise ValueError(f"Must have batches of at least 1 row, we instead got {min(batches)}")
+  bundle = load_bundle(checkpoint or default_bundle(), dtype=dtype, drafts=None if draft is None else [draft])
+  name = draft or bundle.defaults["draft"]
+  gammas = gammas or (bundle.defaults["gamma"],)
+  report = {
+    "machine": {"cpus": os.cpu_count(), "processor": platform.processor() or platform.machine()},
+    "device": jax.devices()[0].device_kind,
+    "versions": {"jax": jax.__version__, "python": platform.python_version()},
+    "dtype": dtype,
+    "draft": name,
+    "seed": seed,
+    "repeats": repeats,
+    "settings": {k: bundle.defaults[k] for k in ("cfg_scale", "top_k", "top_p", "temperature")},
+    "scoring": _scoring(bundle, repeats),
+    "decoding": [],
+  }
+  for rows in batches or (1, 8, 32):
+    for gamma in gammas:
+      click.echo(f"batch {rows}, gamma {gamma} ...", err=True)
+      report["decoding"].append(_decoding(bundle, name, rows, gamma, repeats, seed))
+  table = render(report)
+  click.echo(table)
+  if out is not None:
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "bench.json").write_text(json.dumps(report, indent=2) + "\n")
+    (out / "bench.md").write_text(table + "\n")
+
+
+def _settings(bundle, **overrides):
+  keys = ("cfg_scale", "top_k", "top_p", "temperature")
+  return {k: bundle.defaults[k] for k in keys} | overrides
+
+
+def _scoring(bundle, repeats: int) -> dict:
+  """Milliseconds of a guided pass over k tokens of one picture, and its ratio to one token."""
+  import jax
+
+  from jaxspec.decode import measure
+  from jaxspec.decode.assemble import assemble
+
+  def calls(checkpoint, guided, blocks):
+    settings = _settings(bundle) if guided else _settings(bundle, cfg_scale=1.0)
+    params, _, _ = assemble(checkpoint.fns, checkpoint.params, method="ar", **settings)
+    fns = checkpoint.fns
+    if settings["cfg_scale"] > 1:
+      from jaxspec.models.guidance import guided as guide
+
+      fns = guide(checkpoint.fns)
+    condition = bundle.caption([PROMPTS[0]])
+    table = {}
+    for block in blocks:
+      run = jax.jit(
+        lambda p, c, block=block: measure.score_block(
+          fns, p, c, block=block, repeats=_INNER, max_len=checkpoint.config.num_tokens
+        )
+      )
+      table[block] = lambda run=run: run(params.target.model, condition)
+    return table
+
+  target = calls(bundle.target, True, (1, 2, 4, 8, 16))
+  seconds = measure.alternate({str(k): call for k, call in target.items()}, repeats)
+  result = {
+    "target_ms": {k: 1e3 * measure.Timing.of(v).median / _INNER for k, v in seconds.items()},
+    "target_ratio": {k: measure.pairwise_ratio(v, seconds["1"])._asdict() for k, v in seconds.items()},
+    "draft_ratio": {},
+  }
+  for name, draft in bundle.drafts.items():
+    guided = draft.meta.get("guided", True)
+    pair = {"target": target[1], "draft": calls(draft, guided, (1,))[1]}
+    seconds = measure.alternate(pair, repeats)
+    result["draft_ratio"][name] = measure.pairwise_ratio(seconds["draft"], seconds["target"])._asdict()
+  return result
+
+
+# Forward passes (or rounds) inside one timed program, so that its dispatch does not count.
+_INNER = 32
+
+
+def _decoding(bundle, draft_name: str, rows: int, gamma: int, repeats: int, seed: int) -> dict:
+  import jax
+
+  import jaxspec
+  from jaxspec.decode import measure
+  from jaxspec.decode.assemble import assemble
+  from jaxspec.decode.state import summarize
+
+  draft, num_tokens = bundle.drafts[draft_name], bundle.target.config.num_tokens
+  condition = bundle.caption([PROMPTS[i % len(PROMPTS)] for i in range(rows)])
+  params, drafter, verifier = assemble(
+    bundle.target.fns, bundle.target.params, draft.fns, draft.params, gamma=gamma,
+    draft_guidance=draft.meta.get("guided", True), **_settings(bundle),
+  )  # fmt: skip
+  keys = [jax.random.key(seed + i) for i in range(repeats + 1)]
+  turn = {"plain": 0, "speculative": 0}
+  outcomes = []
+
+  def next_key(name):
+    turn[name] += 1
+    return keys[(turn[name] - 1) % len(keys)]
+
+  def plain():
+    return jaxspec.autoregress(params, next_key("plain"), condition, verifier=verifier, max_len=num_tokens).tokens
+
+  def speculative():
+    out = jaxspec.speculate(
+      params, next_key("speculative"), condition, drafter=drafter, verifier=verifier, max_len=num_tokens
+    )
+    outcomes.append(out)
+    return out.tokens
+
+  compile_s = {}
+  for name, call in (("plain", plain), ("speculative", speculative)):
+    started = time.perf_counter()
+    jax.block_until_ready(call())
+    compile_s[name] = time.perf_counter() - started
+    turn[name] = 0
+  outcomes.clear()
+  seconds = measure.alternate({"plain": plain, "speculative": speculative}, repeats)
+  outcomes = outcomes[1:]  # the uncounted call
+  counts = [summarize(out.counters) for out in outcomes]
+
+  kwargs = dict(drafter=drafter, verifier=verifier, max_len=num_tokens)
+  rounds_run = jax.jit(
+    lambda p, k, c: measure.bare_rounds(p, k, c, rounds=_INNER, **kwargs)
+  )
+  parts = measure.alternate(
+    {
+      "start": lambda: measure.prefill(params, keys[0], condition, **kwargs),
+      "start_and_rounds": lambda: rounds_run(params, keys[0], condition),
+      "speculative": lambda: jaxspec.speculate(params, keys[0], condition, **kwargs).tokens,
+    },
+    repeats,
+  )
+  start = measure.Timing.of(parts["start"]).median
+  reference = jaxspec.speculate(params, keys[0], condition, **kwargs)
+  loop_rounds = int(reference.counters.rounds.max())
+  efficiency = [
+    loop_rounds * (b - start) / _INNER / (total - start)
+    for b, total in zip(parts["start_and_rounds"], parts["speculative"], strict=True)
+  ]
+  total = {k: sum(c[k] for c in counts) for k in ("rounds", "drafted", "accepted", "target_calls")}
+  alpha = measure.acceptance_per_position(total["accepted"], total["rounds"], gamma)
+  tokens = rows * num_tokens
+  return {
+    "batch": rows,
+    "gamma": gamma,
+    "plain_tokens_per_s": tokens / measure.Timing.of(seconds["plain"]).median,
+    "speculative_tokens_per_s": tokens / measure.Timing.of(seconds["speculative"]).median,
+    "speedup": measure.pairwise_ratio(seconds["plain"], seconds["speculative"])._asdict(),
+    "acceptance": total["accepted"] / total["drafted"],
+    "acceptance_per_tested_position": alpha,
+    "tokens_per_target_call": tokens * len(counts) / total["target_calls"],
+    "round_ms": 1e3 * (measure.Timing.of(parts["start_and_rounds"]).median - start) / _INNER,
+    "prefill_ms": 1e3 * start,
+    "loop_efficiency": measure.Timing.of(efficiency)._asdict(),
+    "first_call_s": compile_s,
+  }
+
+
+def render(report: dict) -> str:
+  """The report as Markdown."""
+  span = lambda t, digits=2: f"{t['median']:.{digits}f} ({t['low']:.{digits}f}–{t['high']:.{digits}f})"
+  settings = ", ".join(f"{k} {v}" for k, v in report["settings"].items())
+  lines = [
+    f"jax {report['versions']['jax']}, {report['device']}, {report['machine']['cpus']} cores, {report['dtype']}, "
+    f"draft {report['draft']}, {settings}; median (lowest–highest) of {report['repeats']} pairwise repeats.",
+    "",
+    "| batch | gamma | plain tok/s | speculative tok/s | speed-up | accepted | per tested | tokens per target call "
+    "| round ms | loop efficiency |",
+    "|---|---|---|---|---|---|---|---|---|---|",
+  ]
+  for d in report["decoding"]:
+    lines.append(
+      f"| {d['batch']} | {d['gamma']} | {d['plain_tokens_per_s']:.0f} | {d['speculative_tokens_per_s']:.0f} "
+      f"| {span(d['speedup'])} | {d['acceptance']:.2f} | {d['acceptance_per_tested_position']:.2f} "
+      f"| {d['tokens_per_target_call']:.2f} | {d['round_ms']:.2f} | {span(d['loop_efficiency'])} |"
+    )
+  scoring = report["scoring"]
+  lines += ["", "| tokens scored in one target pass | ms | ratio to one |", "|---|---|---|"]
+  for k, ms in scoring["target_ms"].items():
+    lines.append(f"| {k} | {ms:.2f} | {span(scoring['target_ratio'][k])} |")
+  lines += ["", "| draft | cost of one step, as a share of a target step |", "|---|---|"]
+  lines += [f"| {name} | {span(ratio)} |" for name, ratio in scoring["draft_ratio"].items()]
+  return "\n".join(lines)

@@ -1,0 +1,92 @@
+"""From networks and settings to the three things a decode needs: parameters, drafter, verifier."""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+
+from jaxspec.decode.state import SpecParams
+from jaxspec.drafters.none import NO_DRAFTER
+from jaxspec.drafters.small_model import small_model
+from jaxspec.models.guidance import Guided, guided
+from jaxspec.models.sampling import ModelParams, Sampling, Warp, sampling_params
+from jaxspec.types import Drafter, ModelFns, Params, Verifier
+from jaxspec.verifiers.lossless import lossless
+from jaxspec.verifiers.target import target_model
+
+METHODS = ("ar", "speculative")
+
+
+def assemble(
+  target_fns: ModelFns,
+  target_params: Params,
+  draft_fns: ModelFns | None = None,
+  draft_params: Params | None = None,
+  *,
+  gamma: int = 4,
+  cfg_scale: float = 1.0,
+  cfg_interval: int = -1,
+  top_k: int = 0,
+  top_p: float = 1.0,
+  temperature: float = 1.0,
+  method: str = "speculative",
+  draft_guidance: bool = True,
+) -> tuple[SpecParams, Drafter, Verifier]:
+  """Binds a target and a draft into what `jaxspec.speculate` and `jaxspec.autoregress` take.
+
+  Guidance is active iff ``cfg_scale > 1``, the nucleus iff ``top_p < 1``; both change the compiled program. Both sides
+  get the same logit processing: the verifier's processed law is the one that is reproduced exactly.
+
+  Args:
+    target_fns: the target network; ``target_params`` its weights.
+    draft_fns: the draft network, not read with method ``ar``; ``draft_params`` its weights.
+    gamma: draft window ``K``.
+    cfg_scale: guidance scale; 1 switches guidance off.
+    cfg_interval: see `guided`.
+    top_k: keep the k largest logits; 0 keeps all.
+    top_p: keep the nucleus of this mass.
+    temperature: divisor of the logits; 0 is greedy.
+    method: one of `METHODS`.
+    draft_guidance: False for a draft that was trained on guided targets and runs without guidance, at half the cost.
+  Returns:
+    ``(params, drafter, verifier)``; with method ``ar`` the drafter is `NO_DRAFTER`.
+  Raises:
+    ValueError: for a setting out of range, an unknown method, or speculation without a draft.
+  """
+  check_settings(gamma=gamma, cfg_scale=cfg_scale, top_k=top_k, top_p=top_p, temperature=temperature, method=method)
+  warp, sampling = Warp(top_k=top_k, nucleus=top_p < 1), sampling_params(temperature, top_p)
+  target_fns, target_side = _side(target_fns, target_params, sampling, cfg_scale, cfg_interval)
+  verifier = target_model(target_fns, lossless, warp=warp)
+  if method == "ar":
+    return SpecParams((), target_side), NO_DRAFTER, verifier
+  if draft_fns is None:
+    raise ValueError("Must have a draft network for method 'speculative'; method 'ar' needs none")
+  draft_fns, draft_side = _side(
+    draft_fns, draft_params, sampling, cfg_scale if draft_guidance else 1.0, cfg_interval
+  )
+  return SpecParams(draft_side, target_side), small_model(draft_fns, window=gamma, warp=warp), verifier
+
+
+def _side(
+  fns: ModelFns, params: Params, sampling: Sampling, cfg_scale: float, cfg_interval: int
+) -> tuple[ModelFns, ModelParams]:
+  if cfg_scale > 1:
+    fns, params = guided(fns, interval=cfg_interval), Guided(params, jnp.float32(cfg_scale))
+  return fns, ModelParams(params, sampling)
+
+
+def check_settings(*, gamma: int, cfg_scale: float, top_k: int, top_p: float, temperature: float, method: str) -> None:
+  """Raises a ValueError for the first setting out of range."""
+  if method not in METHODS:
+    raise ValueError(f"Must have a method in {', '.join(METHODS)}, we instead got {method!r}")
+  if gamma < 1:
+    raise ValueError(f"Must have gamma of at least 1, we instead got {gamma}")
+  if top_k < 0:
+    raise ValueError(f"Must have top_k of at least 0 (0 keeps all tokens), we instead got {top_k}")
+  if not 0 < top_p <= 1:
+    raise ValueError(f"Must have top_p above 0 and at most 1, we instead got {top_p}")
+  if not (math.isfinite(temperature) and temperature >= 0):
+    raise ValueError(f"Must have a finite temperature of at least 0 (0 is greedy), we instead got {temperature}")
+  if not (math.isfinite(cfg_scale) and cfg_scale >= 1):
+    raise ValueError(f"Must have a finite cfg_scale of at least 1 (1 is no guidance), we instead got {cfg_scale}")

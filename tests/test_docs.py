@@ -1,0 +1,69 @@
+"""Examples in the documentation and in docstrings run, and the public names are documented ones."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jaxspec
+from jaxspec.models.llamagen import llamagen_fns
+from tests.helpers import TARGET, labels, random_params, side
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_examples_of_the_page_on_adding_plug_ins():
+  blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "adding.md").read_text(), re.S)
+  assert len(blocks) == 2
+  fns = llamagen_fns(TARGET)
+  params = jaxspec.SpecParams((), side(random_params(fns, 0)))
+  scope = {"jaxspec": jaxspec, "target_fns": fns}
+  for block in blocks:
+    exec(block, scope)
+  drafter = scope["repeat_last"](3, TARGET.vocab_size)
+  out = jaxspec.speculate(
+    params, jax.random.key(0), labels(2), drafter=drafter, verifier=scope["verifier"], max_len=9
+  )
+  np.testing.assert_array_equal(out.counters.accepted, out.counters.drafted)
+  np.testing.assert_array_equal(out.tokens[:, :4], out.tokens[:, :1] + np.zeros((1, 4), int))
+
+
+def _modules():
+  package = importlib.import_module("jaxspec")
+  for info in pkgutil.walk_packages(package.__path__, "jaxspec."):
+    if ">>>" in (ROOT / (info.name.replace(".", "/") + ".py")).read_text() if not info.ispkg else False:
+      yield info.name
+
+
+@pytest.mark.parametrize("name", sorted(_modules()))
+def test_docstring_examples(name):
+  with jax.numpy_rank_promotion("raise"):
+    outcome = doctest.testmod(importlib.import_module(name))
+  assert outcome.attempted > 0 and outcome.failed == 0
+
+
+def test_public_names_exist_and_have_docstrings():
+  for name in jaxspec.__all__:
+    value = getattr(jaxspec, name)
+    assert name == "__version__" or value.__doc__, name
+
+
+def test_imports_point_one_way():
+  """types, rng <- models, data <- drafters, verifiers <- decode <- cli; nothing imports experiments; no flax.nnx."""
+  layers = {"models": 1, "data": 1, "verifiers": 2, "drafters": 2, "decode": 3, "cli": 4}
+  allowed_late = {"bundle", "checkpoints"}
+  for path in (ROOT / "jaxspec").rglob("*.py"):
+    text = path.read_text()
+    assert "experiments" not in re.findall(r"^\s*(?:from|import) (\w+)", text, re.M), path
+    assert "flax.nnx" not in text, path
+    here = layers.get(path.relative_to(ROOT / "jaxspec").parts[0])
+    if here is None:
+      continue
+    for target in re.findall(r"^(?:from|import) jaxspec\.(\w+)", text, re.M):
+      if target in layers and target not in allowed_late:
+        assert layers[target] <= here, f"{path} imports {target}"
