@@ -60,7 +60,8 @@ def random_params(fns: ModelFns, seed: int, scale: float = 0.5):
   template = jax.eval_shape(fns.init, jax.random.key(0))
   leaves, treedef = jax.tree.flatten(template)
   generator = np.random.default_rng(seed)
-  draw = lambda leaf: generator.normal(size=leaf.shape) * scale if leaf.ndim > 1 else 1 + 0.1 * generator.normal(size=leaf.shape)
+  normal = lambda leaf: generator.normal(size=leaf.shape)
+  draw = lambda leaf: normal(leaf) * scale if leaf.ndim > 1 else 1 + 0.1 * normal(leaf)
   return jax.tree.unflatten(treedef, [jnp.asarray(draw(leaf), jnp.float32) for leaf in leaves])
 
 

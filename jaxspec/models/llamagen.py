@@ -34,7 +34,6 @@ class LlamaGenConfig:
   Attributes:
     prefix_len: condition tokens ``P``: 1 for classes, 120 for T5 captions.
     num_tokens: image tokens ``N``; a perfect square.
-    init_head_zero: the official initialisation (uniform logits); off for random weights that should say something.
   """
 
   model_type: str = "c2i"

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
-from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
 from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
+from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
 
 
 class Family(NamedTuple):
@@ -48,4 +48,8 @@ def make_config(name: str, fields: dict[str, Any]) -> Any:
   if unknown := sorted(set(fields) - known):
     raise ValueError(f"Must have fields known to {name}, we instead got {', '.join(unknown)}")
   fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-  return config_class(**fields)
+  try:
+    return config_class(**fields)
+  except (TypeError, ArithmeticError) as error:
+    # A damaged file can hold any JSON where a number belongs.
+    raise ValueError(f"Must have a config that fits {name}, we instead got {fields}: {error}") from error

@@ -81,7 +81,7 @@ class TextEncoder(nn.Module):
     return features * mask[..., None].astype(features.dtype)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def text_encoder_fns(config: TextEncoderConfig) -> TextEncoderFns:
   """Pure functions of one text encoder."""
   module = TextEncoder(config)

@@ -107,7 +107,7 @@ def make_train_step(
       params, extra = after_update_fn(params, extra, state.step, update_key)
     decay = jnp.where(state.step < ema_start, 0.0, ema_decay)
     state = TrainState(state.step + 1, params, opt_state, ema_update(state.ema, params, decay), extra)
-    return state, {"loss": loss, "grad_norm": optax.global_norm(grads)} | metrics
+    return state, {"loss": loss, "grad_norm": _norm(grads)} | metrics
 
   jitted = jax.jit(
     update, in_shardings=(replicated, sharded), out_shardings=(replicated, replicated), donate_argnums=0
@@ -117,3 +117,7 @@ def make_train_step(
     lambda state: jax.device_put(state, replicated),
     lambda batch: jax.device_put(batch, sharded),
   )
+
+
+def _norm(tree: PyTree) -> Array:
+  return jnp.sqrt(sum(jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in jax.tree.leaves(tree)))

@@ -6,8 +6,15 @@ import pytest
 from jaxspec.data.emoji import Emoji, EmojiSet
 from jaxspec.data.paint import paint
 from jaxspec.data.tokens import (
-  BACKGROUND_NAMES, WHITE, Painting, TokenSet, draw, random_paintings, token_paintings, tokenize,
-)  # fmt: skip
+  BACKGROUND_NAMES,
+  WHITE,
+  Painting,
+  TokenSet,
+  draw,
+  random_paintings,
+  token_paintings,
+  tokenize,
+)
 
 
 @pytest.fixture(scope="module")

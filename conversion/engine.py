@@ -1,0 +1,482 @@
+"""The table-driven converter between a source's state dict and a checkpoint folder.
+
+A family is a table of `Rule` rows, one per kind of tensor, read in both directions. Converting
+
+1. reads the file without running any code in it and finds the state dict under its wrapper;
+2. infers the config from the tensors' shapes and the user's fields;
+3. maps every source key by exactly one rule (or the explicit list of ignored keys) to one leaf of the model's parameter
+   tree, and compares shapes;
+4. reports every unknown, missing and misshapen tensor in one message, or writes the checkpoint folder at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import click
+import jax
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from conversion import torch_files
+from jaxspec import checkpoints
+from jaxspec.models import registry
+
+Shape = tuple[int, ...]
+
+_HWIO = (2, 3, 1, 0)  # PyTorch's convolutions are [out, in, kh, kw], ours [kh, kw, in, out]
+_PLACEHOLDER = re.compile(r"\{(\w+)(?::([^}]*))?\}")
+_WRAPPERS = ("model", "module", "state_dict")
+
+
+class SourceTensor(Protocol):
+  """A tensor of a source file that is read when it is needed."""
+
+  shape: Shape
+
+  def read(self) -> np.ndarray: ...
+
+
+class ArrayTensor(NamedTuple):
+  """An array that is in memory already, as a `SourceTensor`."""
+
+  array: np.ndarray
+
+  @property
+  def shape(self) -> Shape:
+    return self.array.shape
+
+  def read(self) -> np.ndarray:
+    return self.array
+
+
+class _SafeTensor(NamedTuple):
+  archive: Any
+  name: str
+  shape: Shape
+
+  def read(self) -> np.ndarray:
+    # The flax framework also knows bfloat16.
+    return np.asarray(self.archive.get_tensor(self.name))
+
+
+class Rule:
+  """One row of a table: source names that match a pattern, and the leaf each of them becomes.
+
+  In ``source``, ``{i}`` stands for a list index and ``{name:a|b}`` for one of the alternatives; matching is always of
+  the whole name. The target path is the source's with list indices joined to their list by an underscore, as
+  submodules of the models are named (``layers.{i}.norm`` -> ``layers_{i}.norm``), unless ``target`` says otherwise.
+
+  Args:
+    source: pattern of source names.
+    target: pattern of dotted paths in the parameter tree, with the same placeholders.
+    axes: permutation from the source's axes to ours; ``None`` copies.
+  """
+
+  def __init__(self, source: str, target: str | None = None, *, axes: tuple[int, ...] | None = None):
+    self.source = source
+    self.target = re.sub(r"\.(\{\w+\})", r"_\1", source) if target is None else target
+    self.axes = axes
+    self._match_source, self._fill_source = _regex(self.source), _template(self.source)
+    self._match_target, self._fill_target = _regex(self.target), _template(self.target)
+
+  def to_target(self, name: str) -> str | None:
+    """Path of the leaf that source ``name`` becomes; ``None`` if the rule is not for it."""
+    match = self._match_source.fullmatch(name)
+    return match and self._fill_target.format_map(match.groupdict())
+
+  def to_source(self, path: str) -> str | None:
+    """Source name of the leaf at ``path``; ``None`` if the rule is not for it."""
+    match = self._match_target.fullmatch(path)
+    return match and self._fill_source.format_map(match.groupdict())
+
+  def target_shape(self, shape: Shape) -> Shape | None:
+    """Our shape of a source tensor; ``None`` if it has the wrong number of axes."""
+    if self.axes is None:
+      return tuple(shape)
+    return tuple(shape[a] for a in self.axes) if len(shape) == len(self.axes) else None
+
+  def source_shape(self, shape: Shape) -> Shape:
+    """Inverse of `target_shape`."""
+    return tuple(shape) if self.axes is None else tuple(shape[a] for a in np.argsort(self.axes))
+
+  def to_target_array(self, array: np.ndarray) -> np.ndarray:
+    """Our form of a source array: float32, permuted."""
+    array = array.astype(np.float32, copy=False)
+    return array if self.axes is None else np.ascontiguousarray(array.transpose(self.axes))
+
+  def to_source_array(self, array: np.ndarray) -> np.ndarray:
+    """Inverse of `to_target_array`, but for the source's dtype."""
+    array = array.astype(np.float32, copy=False)
+    return array if self.axes is None else np.ascontiguousarray(array.transpose(np.argsort(self.axes)))
+
+
+def _regex(pattern: str) -> re.Pattern:
+  parts, end = [], 0
+  for match in _PLACEHOLDER.finditer(pattern):
+    alternatives = match[2] or r"0|[1-9]\d{0,6}"
+    parts += [re.escape(pattern[end : match.start()]), f"(?P<{match[1]}>{alternatives})"]
+    end = match.end()
+  return re.compile("".join(parts) + re.escape(pattern[end:]), re.ASCII)
+
+
+def _template(pattern: str) -> str:
+  return _PLACEHOLDER.sub(r"{\1}", pattern)
+
+
+def conv(source: str) -> tuple[Rule, Rule]:
+  """Rules of a convolution: weight and bias."""
+  return Rule(f"{source}.weight", axes=_HWIO), Rule(f"{source}.bias")
+
+
+def norm(source: str) -> tuple[Rule, Rule]:
+  """Rules of an affine norm: weight and bias."""
+  return Rule(f"{source}.weight"), Rule(f"{source}.bias")
+
+
+class Family(NamedTuple):
+  """One source format.
+
+  Attributes:
+    name: the family in `jaxspec.models.registry`.
+    rules: the table.
+    ignored: regular expressions of source names that are read from nowhere.
+    infer_config: ``(shapes of the source's tensors, the user's fields) -> config``; raises ``ValueError`` with one line
+      that says what must be given.
+    buffers: further tensors the official loader demands, by name; only exported.
+  """
+
+  name: str
+  rules: tuple[Rule, ...]
+  ignored: tuple[str, ...]
+  infer_config: Callable[[Mapping[str, Shape], dict[str, Any]], Any]
+  buffers: Mapping[str, Callable[[], np.ndarray]] = {}
+
+
+# Reading.
+
+
+def read_source(path: str | os.PathLike) -> Any:
+  """Content of a ``.pt``, ``.pth`` or ``.safetensors`` file with lazy tensors.
+
+  Raises:
+    ValueError: one line, for anything that is no such file.
+  """
+  path = Path(path)
+  if path.is_dir():
+    raise ValueError(f"Must have a file to read, {path} is a folder")
+  if not path.is_file():
+    raise ValueError(f"No file at {path}")
+  if path.suffix in (".pt", ".pth"):
+    return torch_files.read(path)
+  if path.suffix == ".safetensors":
+    try:
+      archive = safe_open(path, framework="flax")
+      return {k: _SafeTensor(archive, k, tuple(archive.get_slice(k).get_shape())) for k in archive.keys()}
+    except (SafetensorError, OSError) as error:
+      raise ValueError(f"Corrupt {path}: {error}") from error
+  raise ValueError(f"Must have a .pt, .pth or .safetensors file, we instead got {path.name}")
+
+
+def unwrap(content: Any, *, ema: bool = False) -> dict[str, Any]:
+  """The state dict in a training file: under ``model``, ``module`` or ``state_dict``, in that order, or bare.
+
+  Args:
+    ema: read the averaged weights under ``ema`` instead.
+  Raises:
+    ValueError: if there is none.
+  """
+  if not isinstance(content, Mapping):
+    raise ValueError(f"Must have a state dict, we instead got {type(content).__name__}")
+  keys = ("ema",) if ema else _WRAPPERS
+  for key in keys:
+    if isinstance(content.get(key), Mapping):
+      return dict(content[key])
+  if not ema and any(_is_tensor(value) for value in content.values()):
+    return dict(content)
+  found = ", ".join(repr(k) for k in list(content)[:8]) or "nothing"
+  raise ValueError(f"Must have a state dict under {' or '.join(map(repr, keys))}, we instead got {found}")
+
+
+def _is_tensor(value: Any) -> bool:
+  return hasattr(value, "read") and hasattr(value, "shape")
+
+
+# Mapping.
+
+
+def template_of(config: Any) -> dict[str, Shape]:
+  """Shapes of the parameter leaves of a config's model, by dotted path."""
+  fns = registry.FAMILIES[registry.family_of(config)].make_fns(config)
+  return {k: tuple(v.shape) for k, v in checkpoints.flatten(jax.eval_shape(fns.init, jax.random.key(0))).items()}
+
+
+def source_shapes(family: Family, template: Mapping[str, Shape]) -> dict[str, Shape]:
+  """Names and shapes of the official state dict (without its buffers) of a parameter tree."""
+  shapes = {}
+  for path, shape in template.items():
+    rule, name = _rule_for(family, path, "to_source")
+    shapes[name] = rule.source_shape(shape)
+  return shapes
+
+
+def convert(
+  state_dict: Mapping[str, Any], family: Family, fields: dict[str, Any] | None = None
+) -> tuple[Any, dict[str, np.ndarray]]:
+  """Config and parameter leaves of a state dict.
+
+  Args:
+    state_dict: `SourceTensor` by name.
+    fields: config fields the user gives; they win over what the shapes say.
+  Returns:
+    The family's config, and float32 arrays by dotted path.
+  Raises:
+    ValueError: one line with every unknown, missing and misshapen tensor and what the config lacks.
+  """
+  tensors, matches, problems = {}, {}, []
+  for name, value in state_dict.items():
+    if isinstance(name, str) and any(re.fullmatch(pattern, name) for pattern in family.ignored):
+      continue
+    rule, path = _rule_for(family, name, "to_target") if isinstance(name, str) else (None, None)
+    if rule is None:
+      problems.append(f"unknown {name}")
+    elif not _is_tensor(value):
+      problems.append(f"{name} is no tensor")
+    elif path in matches:
+      problems.append(f"{name} and {matches[path][0]} both give {path}")
+    else:
+      tensors[name], matches[path] = value, (name, rule)
+  if not matches:
+    found = ", ".join(map(str, list(state_dict)[:3])) or "nothing"
+    raise ValueError(f"Must have the tensors of a {family.name} network, we instead got {found}, ...")
+  config = None
+  try:
+    config = family.infer_config({name: tuple(value.shape) for name, value in tensors.items()}, dict(fields or {}))
+    template = template_of(config)
+  except (TypeError, ArithmeticError) as error:
+    problems.append(f"Must have a valid config, we instead got {fields}: {error}")
+  except ValueError as error:
+    problems.append(str(error))
+  if config is not None:
+    for path, shape in template.items():
+      if path not in matches:
+        problems.append(f"missing {_rule_for(family, path, 'to_source')[1]}")
+        continue
+      name, rule = matches[path]
+      got = tensors[name].shape
+      if rule.target_shape(got) != shape:
+        problems.append(f"{name} has shape {list(got)}, must have {list(rule.source_shape(shape))}")
+    problems += [f"unknown {name}" for path, (name, _) in matches.items() if path not in template]
+  if problems:
+    raise ValueError("; ".join(sorted(problems)))
+
+  leaves = {}
+  for path, (name, rule) in matches.items():
+    array = tensors[name].read()
+    if not _is_real(array.dtype):
+      raise ValueError(f"Must have real floating-point weights, {name} is {array.dtype}")
+    leaves[path] = rule.to_target_array(array)
+  return config, leaves
+
+
+def _is_real(dtype: np.dtype) -> bool:
+  return jax.numpy.issubdtype(dtype, np.floating)  # NumPy's own test does not know bfloat16
+
+
+def _rule_for(family: Family, name: str, direction: str) -> tuple[Rule | None, str | None]:
+  """The one rule for a name, and what it becomes."""
+  found = [(rule, other) for rule in family.rules if (other := getattr(rule, direction)(name))]
+  assert len(found) <= 1, f"{name} has {len(found)} rules"
+  return found[0] if found else (None, None)
+
+
+def to_state_dict(params: Mapping[str, Any], family: Family) -> dict[str, np.ndarray]:
+  """Official state dict, float32, of parameter leaves by dotted path, with the buffers the official loader demands."""
+  state_dict = {}
+  for path, leaf in params.items():
+    rule, name = _rule_for(family, path, "to_source")
+    state_dict[name] = rule.to_source_array(np.asarray(leaf))
+  return state_dict | {name: make() for name, make in family.buffers.items()}
+
+
+# Files.
+
+
+def convert_file(
+  source: str | os.PathLike,
+  destination: str | os.PathLike,
+  family: Family,
+  fields: dict[str, Any] | None = None,
+  *,
+  ema: bool = False,
+) -> Any:
+  """Writes the checkpoint folder of a source file; returns its config.
+
+  Raises:
+    ValueError: one line; nothing is left at the destination then.
+  """
+  source, destination = Path(source), Path(destination)
+  if destination.exists() and not (destination / checkpoints.CONFIG_FILE).is_file():
+    raise ValueError(f"Must have a new folder or an old checkpoint to write to, {destination} is neither")
+  content = read_source(source)
+  try:
+    config, leaves = convert(unwrap(content, ema=ema), family, fields)
+  except (ValueError, SafetensorError) as error:
+    text = str(error)
+    raise ValueError(text if str(source) in text else f"Cannot convert {source}: {text}") from error
+  with open(source, "rb") as file:
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+  meta = {"source": source.name, "source_sha256": digest, "licence": "unknown"}
+  if ema:
+    meta["source_weights"] = "ema"
+  checkpoints.save(destination, config, checkpoints.unflatten(leaves), meta=meta)
+  return config
+
+
+def export_file(source: str | os.PathLike, destination: str | os.PathLike, family: Family) -> Any:
+  """Writes the official-style file (``{"model": state dict}`` for .pt) of a checkpoint folder; returns its config.
+
+  Raises:
+    ValueError: one line; nothing is left at the destination then.
+  """
+  destination = Path(destination)
+  if destination.suffix not in (".pt", ".pth", ".safetensors"):
+    raise ValueError(f"Must have a .pt, .pth or .safetensors file to write, we instead got {destination.name}")
+  if destination.is_dir():
+    raise ValueError(f"Must have a file to write, {destination} is a folder")
+  if checkpoints.read_config(source)["family"] != family.name:
+    raise ValueError(f"Must have a {family.name} checkpoint, {source} is of another family")
+  checkpoint = checkpoints.load(source)
+  state_dict = to_state_dict(checkpoints.flatten(checkpoint.params), family)
+  try:
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    handle, work = tempfile.mkstemp(prefix=f".{destination.name}.", dir=destination.parent)
+    os.close(handle)
+  except OSError as error:
+    raise ValueError(f"Cannot write {destination}: {error.strerror}") from error
+  try:
+    if destination.suffix == ".safetensors":
+      save_file(state_dict, work)
+    else:
+      torch_files.write(work, {"model": state_dict})
+    os.chmod(work, 0o644)
+    os.replace(work, destination)
+  except OSError as error:
+    raise ValueError(f"Cannot write {destination}: {error.strerror}") from error
+  finally:
+    Path(work).unlink(missing_ok=True)
+  return checkpoint.config
+
+
+# Inference of configs.
+
+
+def most_common(candidates: Iterable[int | None]) -> int | None:
+  """The value most candidates agree on, so that one misshapen tensor does not mislead; ``None`` without any."""
+  counts: dict[int, int] = {}
+  for value in candidates:
+    if value is not None:
+      counts[value] = counts.get(value, 0) + 1
+  return max(counts, key=counts.__getitem__) if counts else None
+
+
+def axis_sizes(shapes: Mapping[str, Shape], pattern: str, axis: int, ndim: int) -> Iterator[int]:
+  """Sizes along ``axis`` of the tensors with ``ndim`` axes whose whole name matches ``pattern``."""
+  compiled = re.compile(pattern)
+  return (shape[axis] for name, shape in shapes.items() if len(shape) == ndim and compiled.fullmatch(name))
+
+
+def count_distinct(shapes: Mapping[str, Shape], pattern: str) -> int:
+  """Number of different values of the pattern's one group among the tensors' names."""
+  compiled = re.compile(pattern)
+  return len({match[1] for name in shapes if (match := compiled.match(name))})
+
+
+def require(fields: dict[str, Any], inferred: dict[str, Any]) -> dict[str, Any]:
+  """Fields from shapes, overridden by the user's.
+
+  Raises:
+    ValueError: naming every field that neither gives.
+  """
+  fields = inferred | fields
+  if missing := [name for name, value in fields.items() if value is None and inferred.get(name, 0) is None]:
+    raise ValueError(f"Must have {', '.join(missing)} in --config, the tensors do not tell")
+  return fields
+
+
+# Command line.
+
+
+class ConversionError(click.ClickException):
+  """A user error, also where a command is part of a larger one."""
+
+  exit_code = 2
+
+
+class OneLineCommand(click.Command):
+  """A command whose every user error is one line on stderr and exit status 2."""
+
+  def invoke(self, ctx: click.Context) -> Any:
+    try:
+      return super().invoke(ctx)
+    except (ValueError, OSError, MemoryError, SafetensorError) as error:
+      raise ConversionError(" ".join(str(error).split()) or type(error).__name__) from error
+
+  def main(self, *args, standalone_mode: bool = True, **kwargs):
+    try:
+      result = super().main(*args, standalone_mode=False, **kwargs)
+    except click.exceptions.Abort:
+      message = "Aborted"
+    except click.ClickException as error:
+      message = error.format_message()
+    else:
+      if standalone_mode:
+        sys.exit(result if isinstance(result, int) else 0)
+      return result
+    click.echo("Error: " + " ".join(message.split()), err=True)
+    sys.exit(2)
+
+
+def read_fields(path: str | None) -> dict[str, Any]:
+  """Config fields of a JSON file; empty without one.
+
+  Raises:
+    ValueError: one line naming the file.
+  """
+  if path is None:
+    return {}
+  try:
+    fields = json.loads(Path(path).read_text())
+  except (OSError, ValueError, RecursionError) as error:
+    raise ValueError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+  if not isinstance(fields, dict):
+    raise ValueError(f"Must have a JSON object with config fields in {path}, we instead got {type(fields).__name__}")
+  return fields
+
+
+def check_fields(family: Family, fields: dict[str, Any]) -> None:
+  """Refuses fields the family's config does not have."""
+  known = {f for f in registry.FAMILIES[family.name].config_class.__dataclass_fields__}
+  if unknown := sorted(set(fields) - known):
+    raise ValueError(f"Must have fields known to {family.name} in --config, we instead got {', '.join(unknown)}")
+
+
+def common_options(command: Callable) -> Callable:
+  """Arguments and options that every converter takes."""
+  decorators = (
+    click.argument("source", metavar="SRC", type=click.Path()),
+    click.argument("destination", metavar="DST", type=click.Path()),
+    click.option("--config", "config_file", type=click.Path(), help="JSON object with config fields the file lacks."),
+    click.option("--export", is_flag=True, help="The other direction: SRC is a checkpoint folder, DST a file."),
+  )
+  return functools.reduce(lambda decorated, decorator: decorator(decorated), reversed(decorators), command)

@@ -1,0 +1,150 @@
+"""Converts LlamaGen transformers (FoundationVision/LlamaGen, arXiv 2406.06525).
+
+``python -m conversion.llamagen SRC DST`` reads an official ``.pt`` file (or the same tensors as ``.safetensors``) and
+writes a checkpoint folder; ``--export`` goes back. A file states neither the number of heads nor that of image tokens:
+the published sizes are known by depth and width, others need a JSON file with both, given by ``--config``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from conversion import engine
+from conversion.engine import Rule, Shape
+from jaxspec.models import registry
+from jaxspec.models.llamagen import PUBLISHED_SIZES, LlamaGenConfig
+
+_PIXELS_PER_TOKEN = 16
+
+RULES = (
+  Rule("cls_embedding.embedding_table.weight"),
+  Rule("cls_embedding.uncond_embedding"),
+  Rule("cls_embedding.cap_proj.{layer:fc1|fc2}.weight"),
+  Rule("tok_embeddings.weight"),
+  Rule("layers.{i}.attention.{matrix:wqkv|wo}.weight"),
+  Rule("layers.{i}.feed_forward.{matrix:w1|w2|w3}.weight"),
+  Rule("layers.{i}.{norm:attention_norm|ffn_norm}.weight"),
+  Rule("norm.weight"),
+  Rule("output.weight"),
+)
+
+# Rotary tables (older files have one, maybe of another resolution), masks and caches are recomputed.
+IGNORED = (
+  r"freqs_cis",
+  r"causal_mask",
+  r"layers\.\d+\.attention\.kv_cache\.[kv]_cache",
+)
+
+
+def ffn_fields(dim: int, hidden: int) -> dict[str, Any]:
+  """``multiple_of`` and ``ffn_dim_multiplier`` for which the config's hidden size is ``hidden``."""
+  base = int(2 * (4 * dim) / 3)
+  for multiple in (256, 128, 64, 32, 16, 8, 4, 2, 1, hidden):
+    if multiple and -(-base // multiple) * multiple == hidden:
+      return {"multiple_of": multiple, "ffn_dim_multiplier": None}
+  # int(multiplier * base) must not fall below hidden by rounding.
+  return {"multiple_of": 1, "ffn_dim_multiplier": (hidden + 0.5) / base if base else None}
+
+
+def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> LlamaGenConfig:
+  """Config from the shapes and the user's fields.
+
+  Raises:
+    ValueError: one line that says what must be given.
+  """
+  fields = dict(fields)
+  sizes = lambda pattern, axis, ndim: engine.axis_sizes(shapes, pattern, axis, ndim)  # noqa: E731
+  table = "cls_embedding.embedding_table.weight" in shapes
+  caption = any(name.startswith("cls_embedding.") and name != "cls_embedding.embedding_table.weight" for name in shapes)
+  model_type = {(True, False): "c2i", (False, True): "t2i"}.get((table, caption))
+  layers = engine.count_distinct(shapes, r"layers\.(\d+)\.")
+  dim = engine.most_common(
+    [
+      *sizes(r"(tok_embeddings|output|cls_embedding\.embedding_table)\.weight", 1, 2),
+      *sizes(r"(norm|layers\.\d+\.(attention|ffn)_norm)\.weight", 0, 1),
+      *sizes(r"layers\.\d+\.attention\.wqkv\.weight", 1, 2),
+    ]
+  )
+  inferred = {
+    "model_type": model_type,
+    "num_layers": layers or None,
+    "dim": dim,
+    "vocab_size": engine.most_common(sizes(r"(tok_embeddings|output)\.weight", 0, 2)),
+  }
+  if fields.get("model_type", model_type) == "c2i":
+    rows = next(iter(sizes(r"cls_embedding\.embedding_table\.weight", 0, 2)), None)
+    inferred["num_classes"] = None if rows is None else rows - 1
+  else:
+    inferred["caption_dim"] = engine.most_common(
+      [
+        *sizes(r"cls_embedding\.cap_proj\.fc1\.weight", 1, 2),
+        *sizes(r"cls_embedding\.uncond_embedding", 1, 2),
+      ]
+    )
+    inferred["prefix_len"] = next(iter(sizes(r"cls_embedding\.uncond_embedding", 0, 2)), 120)
+
+  published = {size[:2]: size[2] for size in PUBLISHED_SIZES.values()}
+  heads = published.get((fields.get("num_layers", layers), fields.get("dim", dim)))
+  image_size = fields.pop("image_size", None)
+  inferred["num_heads"] = heads
+  if image_size is not None:
+    inferred["num_tokens"] = (image_size // _PIXELS_PER_TOKEN) ** 2
+  else:
+    inferred["num_tokens"] = None if heads is None else 256
+  fields = engine.require(fields, inferred)
+
+  if not {"multiple_of", "ffn_dim_multiplier"} & fields.keys():
+    hidden = engine.most_common(
+      [
+        *sizes(r"layers\.\d+\.feed_forward\.w[13]\.weight", 0, 2),
+        *sizes(r"layers\.\d+\.feed_forward\.w2\.weight", 1, 2),
+      ]
+    )
+    if hidden is not None:
+      fields |= ffn_fields(fields["dim"], hidden)
+  if "num_kv_heads" not in fields:
+    rows = engine.most_common(sizes(r"layers\.\d+\.attention\.wqkv\.weight", 0, 2))
+    head_dim = fields["dim"] // fields["num_heads"]
+    kv_heads = (rows // head_dim - fields["num_heads"]) // 2 if rows is not None and head_dim else None
+    fits = kv_heads is not None and 0 < kv_heads < fields["num_heads"]
+    fields["num_kv_heads"] = kv_heads if fits and (fields["num_heads"] + 2 * kv_heads) * head_dim == rows else None
+  return registry.make_config("llamagen", fields)
+
+
+FAMILY = engine.Family("llamagen", RULES, IGNORED, infer_config)
+
+
+@click.command(cls=engine.OneLineCommand)
+@engine.common_options
+@click.option(
+  "--image-size",
+  type=click.IntRange(min=_PIXELS_PER_TOKEN),
+  help="Side of the images in pixels; 16 pixels make a token. 256 if a published size is recognised.",
+)
+def main(source: str, destination: str, config_file: str | None, export: bool, image_size: int | None) -> None:
+  """Converts the LlamaGen transformer in SRC to the checkpoint folder DST."""
+  if export:
+    if config_file is not None or image_size is not None:
+      raise ValueError("Must have neither --config nor --image-size with --export")
+    config = engine.export_file(source, destination, FAMILY)
+  else:
+    fields = engine.read_fields(config_file)
+    engine.check_fields(FAMILY, fields)
+    if image_size is not None:
+      if image_size % _PIXELS_PER_TOKEN:
+        raise ValueError(f"Must have an image size divisible by {_PIXELS_PER_TOKEN}, we instead got {image_size}")
+      if "num_tokens" in fields:
+        raise ValueError("Must have either --image-size or num_tokens in --config, we instead got both")
+      fields["image_size"] = image_size
+    config = engine.convert_file(source, destination, FAMILY, fields)
+  click.echo(
+    f"Wrote {destination}: {config.model_type}, {config.num_layers} layers, width {config.dim}, "
+    f"{config.num_heads} heads, {config.prefix_len} condition tokens, {config.grid} x {config.grid} image tokens"
+  )
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,269 @@
+"""Trains the emoji tokenizer: 64x64 pictures to 16x16 indices of 512 codes.
+
+Command (from the repository root; a killed run goes on where it stopped)::
+
+    python -m experiments.train_tokenizer --run-dir runs/tokenizer --export checkpoints/emoji64/tokenizer \\
+      --store-dtype bfloat16 --grid docs/images/tokenizer_reconstructions.png --results experiments/results/tokenizer.json
+
+The training split is drawn on white in half of the pictures, else on a colour of the palette; a quarter is drawn small.
+Evaluation uses families that no training picture belongs to (``val_concept``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import json
+import logging
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from PIL import Image
+
+from jaxspec import checkpoints
+from jaxspec.cli.progress import TrainProgress
+from jaxspec.data.emoji import EmojiSet, load_emoji
+from jaxspec.data.tokens import Painting, draw, random_paintings
+from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
+from jaxspec.models.tokenizer_fns import TokenizerFns, from_uint8, to_uint8
+from jaxspec.training import train_state
+from jaxspec.training.loop import LoopConfig, fit
+from jaxspec.training.metrics import read_metrics
+from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
+from jaxspec.training.overrides import override
+from jaxspec.training.step import make_train_step
+from jaxspec.training.vq import VQObjective, init_usage, restart_dead_codes, vq_loss_fn
+
+LICENCE = (
+  "Apache-2.0; trained on Noto Emoji, Twemoji (CC-BY-4.0) and Fluent Emoji pictures, "
+  "see jaxspec/data/emoji/ATTRIBUTION.md"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerRun:
+  """Everything a run depends on."""
+
+  seed: int = 0
+  batch_size: int = 16
+  model: PatchVQConfig = PatchVQConfig()
+  objective: VQObjective = VQObjective(restart_until=1800)
+  optimizer: OptimizerConfig = OptimizerConfig(learning_rate=2e-3, warmup_steps=50, weight_decay=0.01)
+  loop: LoopConfig = LoopConfig(num_steps=3000, log_every=10, eval_every=250, checkpoint_every=250)
+  ema_decay: float = 0.99
+  ema_start_fraction: float = 0.75
+
+
+def get_config(arg: str = "") -> TokenizerRun:
+  """Config of a run: ``""`` for the shipped weights, ``"smoke"`` for a run of seconds."""
+  if arg == "smoke":
+    model = PatchVQConfig(widths=(8, 16), encoder_blocks=(1, 1), decoder_blocks=(1, 1), num_codes=32)
+    loop = LoopConfig(num_steps=4, log_every=1, eval_every=0, checkpoint_every=2)
+    return TokenizerRun(batch_size=4, model=model, loop=loop)
+  if arg:
+    raise ValueError(f"Must have config '' or 'smoke', we instead got {arg!r}")
+  return TokenizerRun()
+
+
+def make_batch_fn(emoji: EmojiSet, pictures: np.ndarray, batch_size: int, seed: int):
+  """Batches as a pure function of the step: a new permutation every epoch, new paintings every step."""
+
+  @functools.lru_cache(maxsize=2)
+  def order(epoch: int) -> np.ndarray:
+    return np.random.default_rng((seed, 0, epoch)).permutation(pictures)
+
+  def batch_fn(step: int) -> dict[str, np.ndarray]:
+    positions = np.arange(step * batch_size, (step + 1) * batch_size)
+    chosen = np.array([order(int(i) // len(pictures))[i % len(pictures)] for i in positions])
+    painting = random_paintings(np.random.default_rng((seed, 1, step)), batch_size)
+    return {"images": draw(emoji.rgba[chosen], painting)}
+
+  return batch_fn
+
+
+def psnr(images: np.ndarray, targets: np.ndarray) -> np.ndarray:
+  """Peak signal-to-noise ratio in dB of each of ``[B, H, W, 3]`` uint8 pictures."""
+  error = np.mean(np.square(images.astype(np.float64) - targets.astype(np.float64)), axis=(1, 2, 3))
+  return 10 * np.log10(255**2 / np.maximum(error, 1e-2))
+
+
+@functools.cache
+def _round_trip(tokenizer: TokenizerFns):
+  def round_trip(params, pixels):
+    indices, _ = tokenizer.encode(params, from_uint8(pixels))
+    return indices, to_uint8(tokenizer.decode(params, indices))
+
+  return jax.jit(round_trip)
+
+
+def reconstruct(tokenizer: TokenizerFns, params, pixels: np.ndarray, batch: int = 32) -> tuple[np.ndarray, np.ndarray]:
+  """Indices ``[M, N]`` int32 and decoded pictures ``[M, H, W, 3]`` uint8."""
+  indices, images = [], []
+  for start in range(0, len(pixels), batch):
+    part = pixels[start : start + batch]
+    padded = np.concatenate([part, np.repeat(part[:1], batch - len(part), axis=0)])
+    i, x = jax.device_get(_round_trip(tokenizer)(params, padded))
+    indices.append(i[: len(part)])
+    images.append(x[: len(part)])
+  return np.concatenate(indices), np.concatenate(images)
+
+
+def evaluate(tokenizer: TokenizerFns, params, num_codes: int, pixels: np.ndarray) -> dict[str, float]:
+  """PSNR and code statistics on ``[M, H, W, 3]`` uint8 pictures."""
+  indices, images = reconstruct(tokenizer, params, pixels)
+  counts = np.bincount(indices.reshape(-1), minlength=num_codes)
+  law = counts / counts.sum()
+  entropy = -np.sum(law * np.log(np.maximum(law, 1e-30)))
+  return {
+    "psnr": float(psnr(images, pixels).mean()),
+    "codes_used": int((counts > 0).sum()),
+    "perplexity": float(np.exp(entropy)),
+    "most_frequent_code": float(law.max()),
+  }
+
+
+def picture_grid(originals: np.ndarray, reconstructions: np.ndarray, columns: int = 12) -> Image.Image:
+  """Rows of originals, each above its row of reconstructions; ``[M, H, W, 3]`` uint8 both."""
+  rows = []
+  for start in range(0, len(originals), columns):
+    for pictures in (originals, reconstructions):
+      row = np.pad(pictures[start : start + columns], ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=255)
+      row = np.concatenate([*row], axis=1)
+      rows.append(np.pad(row, ((0, 0), (0, columns * (originals.shape[2] + 2) - row.shape[1]), (0, 0)), constant_values=255))
+  return Image.fromarray(np.concatenate(rows, axis=0))
+
+
+def final_figures(tokenizer: TokenizerFns, params, config: PatchVQConfig, emoji: EmojiSet) -> dict[str, dict]:
+  """`evaluate` on unseen families, on held-out styles and on as many training pictures, each on white and painted."""
+  unseen = emoji.indices("val_concept")
+  splits = {
+    "unseen": unseen,
+    "val_style": emoji.indices("val_style"),
+    "train": np.random.default_rng(1).permutation(emoji.indices("train"))[: len(unseen)],
+  }
+  figures = {}
+  for name, pictures in splits.items():
+    painted = random_paintings(np.random.default_rng(2), len(pictures), white_fraction=0.0)
+    for ground, painting in (("white", Painting.plain(len(pictures))), ("painted", painted)):
+      pixels = draw(emoji.rgba[pictures], painting)
+      figures[f"{name}_{ground}"] = evaluate(tokenizer, params, config.num_codes, pixels)
+  return figures
+
+
+def example_grid(tokenizer: TokenizerFns, params, emoji: EmojiSet, num: int = 48, columns: int = 12) -> Image.Image:
+  """Unseen families, half of them plain and half painted, above their reconstructions."""
+  pictures = np.random.default_rng(3).permutation(emoji.indices("val_concept"))[:num]
+  painted = random_paintings(np.random.default_rng(4), num, white_fraction=0.0)
+  plain = Painting.plain(num)
+  half = np.arange(num) < num // 2
+  choose = lambda a, b: np.where(half.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+  pixels = draw(emoji.rgba[pictures], Painting(*(choose(a, b) for a, b in zip(plain, painted))))
+  _, images = reconstruct(tokenizer, params, pixels)
+  return picture_grid(pixels, images, columns)
+
+
+def spent(run_dir: Path, wall_s: float, cpu_s: float) -> dict[str, int]:
+  """Adds this process's time to the total of the run folder and returns the total."""
+  file = run_dir / "time.json"
+  total = json.loads(file.read_text()) if file.exists() else {"wall_s": 0, "cpu_s": 0}
+  total = {"wall_s": round(total["wall_s"] + wall_s), "cpu_s": round(total["cpu_s"] + cpu_s)}
+  file.write_text(json.dumps(total) + "\n")
+  return total
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--config", default="", help="'' or 'smoke'")
+  parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="e.g. loop.num_steps=500")
+  parser.add_argument("--run-dir", type=Path, default=Path("runs/tokenizer"))
+  parser.add_argument("--resume", action=argparse.BooleanOptionalAction, default=True)
+  parser.add_argument("--tensorboard", action="store_true")
+  parser.add_argument("--export", type=Path, help="checkpoint folder for the averaged weights")
+  parser.add_argument("--store-dtype", default="float32", help="dtype of the exported weights; the figures are theirs")
+  parser.add_argument("--grid", type=Path, help="PNG of reconstructions of unseen families")
+  parser.add_argument("--results", type=Path, help="JSON with the curves and the final figures")
+  args = parser.parse_args()
+  logging.basicConfig(level=logging.WARNING)
+
+  config = override(get_config(args.config), args.set)
+  args.run_dir.mkdir(parents=True, exist_ok=True)
+  (args.run_dir / "config.json").write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
+  emoji = load_emoji()
+  train, unseen = emoji.indices("train"), emoji.indices("val_concept")
+  tokenizer = patch_vq_fns(config.model)
+  optimizer = make_optimizer(config.optimizer, config.loop.num_steps)
+  state = train_state.create(
+    tokenizer.init(jax.random.key(config.seed)), optimizer, init_usage(config.model.num_codes, config.model.code_dim)
+  )
+  train_step = make_train_step(
+    vq_loss_fn(tokenizer, config.objective),
+    optimizer,
+    ema_decay=config.ema_decay,
+    ema_start=round(config.ema_start_fraction * config.loop.num_steps),
+    seed=config.seed,
+    after_update_fn=restart_dead_codes(config.objective),
+  )
+  probe = np.random.default_rng(0).permutation(unseen)[:96]
+  probe_pixels = draw(emoji.rgba[probe], Painting.plain(len(probe)))
+
+  def eval_fn(state):
+    return evaluate(tokenizer, state.ema, config.model.num_codes, probe_pixels)
+
+  def sample_fn(state, path):
+    _, images = reconstruct(tokenizer, state.ema, probe_pixels[:32])
+    picture_grid(probe_pixels[:32], images, 16).save(path)
+
+  wall, cpu = time.perf_counter(), time.process_time()
+  with TrainProgress("tokenizer", items_per_step=config.batch_size) as progress:
+    state = fit(
+      config.loop,
+      state,
+      train_step,
+      make_batch_fn(emoji, train, config.batch_size, config.seed),
+      run_dir=args.run_dir,
+      eval_fn=eval_fn,
+      sample_fn=sample_fn,
+      report_fn=progress,
+      resume=args.resume,
+      tensorboard=args.tensorboard,
+    )
+  times = spent(args.run_dir, time.perf_counter() - wall, time.process_time() - cpu)
+  if args.export is None and args.grid is None and args.results is None:
+    return
+
+  params = jax.tree.map(lambda x: x.astype(args.store_dtype).astype(x.dtype), jax.device_get(state.ema))
+  figures = final_figures(tokenizer, params, config.model, emoji)
+  if args.export is not None:
+    meta = {
+      "licence": LICENCE,
+      "command": shlex.join(["python", "-m", "experiments.train_tokenizer", *sys.argv[1:]]),
+      "run": dataclasses.asdict(config),
+      "steps": int(state.step),
+      "seed": config.seed,
+      "pictures": {"train": len(train), "unseen": len(unseen)},
+      "figures": figures,
+      "time": times,
+    }
+    checkpoints.save(args.export, config.model, jax.tree.map(jnp.asarray, params), meta=meta, dtype=args.store_dtype)
+  if args.grid is not None:
+    args.grid.parent.mkdir(parents=True, exist_ok=True)
+    example_grid(tokenizer, params, emoji).save(args.grid, optimize=True)
+  if args.results is not None:
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+    document = {"config": dataclasses.asdict(config), "versions": {"jax": jax.__version__}, "time": times}
+    document |= {"figures": figures, "eval": read_metrics(args.run_dir / "eval.jsonl")}
+    document["train"] = [
+      {name: record[name] if name == "step" else round(record[name], 5) for name in ("step", "loss", "l1", "psnr", "used")}
+      for record in read_metrics(args.run_dir / "metrics.jsonl")
+    ]
+    args.results.write_text(json.dumps(document) + "\n")
+
+
+if __name__ == "__main__":
+  main()

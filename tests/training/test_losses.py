@@ -1,0 +1,92 @@
+"""Losses against closed forms, and their gradients against differences."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from jaxspec.training.losses import distillation_kl, pixel_losses, token_cross_entropy
+
+
+def _normal(seed, *shape):
+  return jax.random.normal(jax.random.key(seed), shape)
+
+
+def test_pixel_losses_closed_form():
+  targets = jnp.zeros((2, 3, 4, 1))
+  ramp = jnp.broadcast_to(jnp.arange(4.0).reshape(1, 1, 4, 1), targets.shape)
+  losses = pixel_losses(ramp, targets, floor=0.0)
+  assert losses.l1 == 1.5
+  assert losses.l2 == 3.5
+  assert losses.gradient == 0.5  # 1 along the rows, 0 along the columns
+  np.testing.assert_allclose(losses.log_l2, np.log10(3.5), rtol=1e-6)
+
+
+def test_log_loss_is_the_psnr_of_each_picture():
+  images, targets = _normal(0, 2, 4, 4, 3), _normal(1, 2, 4, 4, 3)
+  mse = np.mean(np.square(np.asarray(images - targets, np.float64)), axis=(1, 2, 3))
+  psnr = np.mean(10 * np.log10(4 / mse))  # the range of pixels is 2
+  losses = pixel_losses(images, targets, floor=0.0)
+  np.testing.assert_allclose(-10 * losses.log_l2 + 10 * np.log10(4), psnr, rtol=1e-5)
+
+
+def test_pixel_gradients():
+  targets = _normal(1, 2, 3, 3, 2)
+  with jax.enable_x64(True):
+    images, targets = np.float64(_normal(0, 2, 3, 3, 2)), np.float64(targets)
+    # float32 inside: differences need a wide step.
+    loss = jax.jit(lambda x: sum(pixel_losses(x, targets)))
+    check_grads(loss, (images,), 1, modes=["rev"], eps=1e-2, atol=2e-2, rtol=2e-2)
+
+
+def test_pixel_gradient_is_finite_at_zero_error():
+  x = _normal(0, 1, 4, 4, 3)
+  assert jnp.all(jnp.isfinite(jax.grad(lambda y: sum(pixel_losses(y, x)))(x)))
+
+
+def test_cross_entropy_of_uniform_logits():
+  np.testing.assert_allclose(token_cross_entropy(jnp.zeros((2, 3, 7)), jnp.ones((2, 3), jnp.int32)), np.log(7), rtol=1e-6)
+
+
+def test_cross_entropy_counts_valid_rows_only():
+  logits, targets = _normal(0, 3, 4, 5), jax.random.randint(jax.random.key(1), (3, 4), 0, 5)
+  valid = jnp.array([True, False, True])
+  expected = token_cross_entropy(logits[valid], targets[valid])
+  np.testing.assert_allclose(token_cross_entropy(logits, targets, valid), expected, rtol=1e-6)
+  by_token = jnp.broadcast_to(valid[:, None], (3, 4))
+  np.testing.assert_allclose(token_cross_entropy(logits, targets, by_token), expected, rtol=1e-6)
+  assert token_cross_entropy(logits, targets, jnp.zeros(3, bool)) == 0
+  grads = jax.grad(token_cross_entropy)(logits, targets, valid)
+  assert jnp.all(grads[1] == 0)
+
+
+def test_cross_entropy_gradient_is_law_minus_one_hot():
+  logits, targets = _normal(0, 2, 3, 5), jax.random.randint(jax.random.key(1), (2, 3), 0, 5)
+  expected = (jax.nn.softmax(logits) - jax.nn.one_hot(targets, 5)) / 6
+  np.testing.assert_allclose(jax.grad(token_cross_entropy)(logits, targets), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_distillation_closed_form(temperature):
+  teacher, student = _normal(0, 2, 3, 5), _normal(1, 2, 3, 5)
+  p = np.asarray(jax.nn.softmax(teacher / temperature), np.float64)
+  q = np.asarray(jax.nn.softmax(student / temperature), np.float64)
+  expected = np.mean(np.sum(p * np.log(p / q), axis=-1)) * temperature**2
+  np.testing.assert_allclose(distillation_kl(teacher, student, temperature), expected, rtol=1e-5)
+  grads = jax.grad(distillation_kl, (0, 1))(teacher, student, temperature)
+  assert jnp.all(grads[0] == 0)
+  np.testing.assert_allclose(grads[1], temperature * (q - p) / 6, atol=1e-6)
+
+
+def test_distillation_edges():
+  teacher, student = _normal(0, 2, 3, 5), _normal(1, 2, 3, 5)
+  np.testing.assert_allclose(distillation_kl(teacher, teacher), 0, atol=1e-6)
+  masked = teacher.at[..., 0].set(-jnp.inf)
+  value, grad = jax.value_and_grad(lambda x: distillation_kl(masked, x))(student)
+  assert jnp.isfinite(value)
+  assert jnp.all(jnp.isfinite(grad))
+  valid = jnp.array([True, False])
+  np.testing.assert_allclose(
+    distillation_kl(teacher, student, 1.0, valid), distillation_kl(teacher[:1], student[:1]), rtol=1e-6
+  )

@@ -1,0 +1,71 @@
+"""JSON lines, overrides, progress lines."""
+
+import dataclasses
+import io
+
+import pytest
+from rich.console import Console
+
+from jaxspec.cli.progress import TrainProgress
+from jaxspec.training.metrics import MetricsWriter, read_metrics
+from jaxspec.training.overrides import override
+
+
+def test_writer_continues_a_file_without_repeating_steps(tmp_path):
+  path = tmp_path / "run" / "metrics.jsonl"
+  with MetricsWriter(path) as writer:
+    for step in range(5):
+      writer.write(step, {"loss": 1 / (step + 3)})
+  with MetricsWriter(path, first_step=3) as writer:
+    writer.write(3, {"loss": float("nan")})
+  assert read_metrics(path) == [{"step": i, "loss": 1 / (i + 3)} for i in range(3)] + [{"step": 3, "loss": "nan"}]
+  with MetricsWriter(path):  # a new run
+    pass
+  assert read_metrics(path) == []
+
+
+@dataclasses.dataclass(frozen=True)
+class _Inner:
+  rate: float = 0.1
+  widths: tuple[int, ...] = (1, 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Outer:
+  name: str = "a"
+  steps: int = 3
+  limit: int | None = None
+  inner: _Inner = _Inner()
+
+
+def test_overrides():
+  config = override(_Outer(), ["name=run 1", "steps=5", "limit=7", "inner.rate=1", "inner.widths=[4, 8]"])
+  assert config == _Outer("run 1", 5, 7, _Inner(1.0, (4, 8)))
+  assert isinstance(config.inner.rate, float)
+
+
+@pytest.mark.parametrize(
+  "assignment, message",
+  [
+    ("steps", "name=value"),
+    ("stepz=3", "a field in name, steps"),
+    ("steps=x", "type int"),
+    ("steps.more=1", "before the dot"),
+    ("inner.rat=1", "rate, widths"),
+  ],
+)
+def test_override_errors(assignment, message):
+  with pytest.raises(ValueError, match=message):
+    override(_Outer(), [assignment])
+
+
+def test_progress_prints_lines_without_a_terminal():
+  out = io.StringIO()
+  with TrainProgress("run", items_per_step=16, console=Console(file=out, width=20), line_every=1e9) as report:
+    report(1, 100, {"loss": 2.0}, 3.0)
+    report(50, 100, {"loss": 1.5}, 3.0)
+    report(100, 100, {"loss": 1.0}, 3.0)
+  assert out.getvalue().splitlines() == [
+    "run  step 1/100  loss 2.0000  48.0 pictures/s  0:00:33 left",
+    "run  step 100/100  loss 1.0000  48.0 pictures/s  0:00:00 left",
+  ]

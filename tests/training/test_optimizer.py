@@ -1,0 +1,76 @@
+"""Schedules, masks and the two optimisers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxspec.training.optimizer import OptimizerConfig, decay_mask, is_hidden_matrix, make_optimizer, schedule
+
+PARAMS = {
+  "tok_embeddings": {"weight": jnp.ones((6, 4))},
+  "layers_0": {"wo": {"weight": jnp.ones((4, 4))}, "norm": {"weight": jnp.ones((4,))}},
+  "output": {"weight": jnp.ones((6, 4))},
+}
+
+
+def test_schedule():
+  rate = schedule(1.0, 10, 110, 0.1)
+  np.testing.assert_allclose([rate(0), rate(10), rate(60), rate(110), rate(500)], [0.1, 1.0, 0.55, 0.1, 0.1], rtol=1e-5)
+  assert schedule(1.0, 100, 20)(10) == 1.0  # a warm-up longer than the run is shortened
+  assert np.isfinite(schedule(1.0, 0, 1)(0))
+
+
+def test_masks():
+  assert decay_mask(PARAMS)["layers_0"] == {"wo": {"weight": True}, "norm": {"weight": False}}
+  taken = jax.tree_util.tree_map_with_path(is_hidden_matrix, PARAMS)
+  assert [name for name, tree in taken.items() if any(jax.tree.leaves(tree))] == ["layers_0"]
+  assert taken["layers_0"]["norm"]["weight"] is False
+
+
+def test_weight_decay_leaves_vectors_alone():
+  config = OptimizerConfig(learning_rate=0.1, warmup_steps=0, weight_decay=0.5, clip_norm=0.0)
+  optimizer = make_optimizer(config, 100)
+  updates, _ = optimizer.update(jax.tree.map(jnp.zeros_like, PARAMS), optimizer.init(PARAMS), PARAMS)
+  np.testing.assert_allclose(updates["output"]["weight"], -0.05, rtol=1e-3)
+  np.testing.assert_array_equal(updates["layers_0"]["norm"]["weight"], 0)
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_descends(name):
+  config = OptimizerConfig(name=name, learning_rate=0.05, warmup_steps=2, weight_decay=0.0, muon_learning_rate=0.1)
+  optimizer = make_optimizer(config, 40)
+  goal = jax.tree.map(lambda x: x + jnp.cos(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape), PARAMS)
+  loss = lambda p: sum(jnp.sum(jnp.square(a - b)) for a, b in zip(jax.tree.leaves(p), jax.tree.leaves(goal)))
+
+  @jax.jit
+  def step(params, state):
+    updates, state = optimizer.update(jax.grad(loss)(params), state, params)
+    return optax.apply_updates(params, updates), state
+
+  params, state = PARAMS, optimizer.init(PARAMS)
+  for _ in range(40):
+    params, state = step(params, state)
+  assert loss(params) < 0.5 * loss(PARAMS)
+
+
+def test_muon_orthogonalises_hidden_matrices_only():
+  config = OptimizerConfig(name="muon", warmup_steps=0, weight_decay=0.0, clip_norm=0.0)
+  optimizer = make_optimizer(config, 100)
+  grads = jax.tree.map(lambda x: jax.random.normal(jax.random.key(0), x.shape), PARAMS)
+  updates, _ = optimizer.update(grads, optimizer.init(PARAMS), PARAMS)
+  singular = np.linalg.svd(updates["layers_0"]["wo"]["weight"], compute_uv=False)
+  assert singular.max() / singular.min() < 3
+  np.testing.assert_allclose(  # the first step of Adam is the sign, up to a factor
+    updates["output"]["weight"] / updates["output"]["weight"][0, 0],
+    jnp.sign(grads["output"]["weight"] * grads["output"]["weight"][0, 0]),
+    rtol=1e-3,
+  )
+
+
+def test_config_checks():
+  with pytest.raises(ValueError, match="'adamw' or 'muon'"):
+    OptimizerConfig(name="sgd")
+  with pytest.raises(ValueError, match="positive learning rate"):
+    OptimizerConfig(learning_rate=0.0)
