@@ -4,7 +4,7 @@ Command (from the repository root)::
 
     python -m experiments.tokenize_emoji --out runs/tokens/emoji64.npz
 
-Eight paintings of every training picture and two of every other picture; see `jaxspec.data.tokens`.
+Four paintings of every training picture and two of every other picture; see `jaxspec.data.tokens`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--checkpoint", type=Path, default=Path("checkpoints/emoji64/tokenizer"))
   parser.add_argument("--out", type=Path, default=Path("runs/tokens/emoji64.npz"))
-  parser.add_argument("--train-variants", type=int, default=8)
+  parser.add_argument("--train-variants", type=int, default=4)
   parser.add_argument("--val-variants", type=int, default=2)
   parser.add_argument("--seed", type=int, default=0)
   args = parser.parse_args()

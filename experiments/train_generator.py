@@ -59,9 +59,9 @@ class GeneratorRun:
     caption_dim=192, multiple_of=64,
   )  # fmt: skip
   optimizer: OptimizerConfig = OptimizerConfig(
-    name="muon", learning_rate=2e-3, muon_learning_rate=0.01, warmup_steps=100, weight_decay=0.05
+    name="muon", learning_rate=3e-3, muon_learning_rate=0.02, warmup_steps=50, weight_decay=0.05
   )
-  loop: LoopConfig = LoopConfig(num_steps=2000, log_every=10, eval_every=250, checkpoint_every=100)
+  loop: LoopConfig = LoopConfig(num_steps=1600, log_every=10, eval_every=400, checkpoint_every=100)
   caption_drop: float = 0.1
   plain_fraction: float = 0.5  # of the training pictures, the unpainted variant
   ema_decay: float = 0.995
@@ -232,7 +232,7 @@ def train(run: GeneratorRun, run_dir: str | Path, resume: bool = True, export_to
   )
   eval_fn = make_eval_fn(run, emoji, tokens, vocabulary)
   started = time.perf_counter()
-  with TrainProgress("generator") as progress:
+  with TrainProgress("generator", items_per_step=run.batch_size) as progress:
     state = fit(
       run.loop, state, step, make_batch_fn(run, emoji, tokens, vocabulary), run_dir=run_dir, eval_fn=eval_fn,
       sample_fn=make_sample_fn(run, vocabulary), report_fn=progress, resume=resume,

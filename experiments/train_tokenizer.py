@@ -156,7 +156,7 @@ def final_figures(tokenizer: TokenizerFns, params, config: PatchVQConfig, emoji:
   return figures
 
 
-def example_grid(tokenizer: TokenizerFns, params, emoji: EmojiSet, num: int = 48, columns: int = 12) -> Image.Image:
+def example_grid(tokenizer: TokenizerFns, params, emoji: EmojiSet, num: int = 24, columns: int = 12) -> Image.Image:
   """Unseen families, half of them plain and half painted, above their reconstructions."""
   pictures = np.random.default_rng(3).permutation(emoji.indices("val_concept"))[:num]
   painted = random_paintings(np.random.default_rng(4), num, white_fraction=0.0)

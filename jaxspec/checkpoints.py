@@ -89,7 +89,8 @@ def save(
   try:
     save_file(flat, work / PARAMS_FILE)
     (work / CONFIG_FILE).write_text(json.dumps(document, indent=2) + "\n")
-    work.chmod(0o755)
+    work.chmod(0o755)  # temporary folders and safetensors files are private to their owner
+    (work / PARAMS_FILE).chmod(0o644)
     if path.exists():
       shutil.rmtree(path)
     work.rename(path)

@@ -19,16 +19,12 @@ TINY = PatchVQConfig(
 
 @pytest.fixture(scope="module")
 def tiny():
+  """Functions, random parameters and pictures; not `init`, whose second convolutions are zero and say little."""
   fns = patch_vq_fns(TINY)
-
-  @jax.jit
-  def params(key):
-    # The second convolutions start at zero: random weights say more.
-    leaves, tree = jax.tree.flatten(fns.init(jax.random.fold_in(key, 0)))
-    keys = jax.random.split(jax.random.fold_in(key, 1), len(leaves))
-    return jax.tree.unflatten(tree, [x + 0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys)])
-
-  return fns, params(jax.random.key(0)), jax.random.uniform(jax.random.key(2), (3, 16, 16, 3), minval=-1)
+  generator = np.random.default_rng(0)
+  random = lambda leaf: jnp.asarray(generator.normal(size=leaf.shape, scale=0.3), leaf.dtype)
+  params = jax.tree.map(random, jax.eval_shape(fns.init, jax.random.key(0)))
+  return fns, params, jnp.asarray(generator.uniform(-1, 1, (3, 16, 16, 3)), jnp.float32)
 
 
 def test_space_to_depth_keeps_blocks_together():

@@ -31,7 +31,13 @@ def tiny_run():
     vq_loss_fn(fns, objective), optimizer, ema_decay=0.9, ema_start=2, seed=3,
     after_update_fn=restart_dead_codes(objective),
   )
-  create = jax.jit(lambda: train_state.create(fns.init(jax.random.key(0)), optimizer, init_usage(8, 3)))
+  shapes = jax.eval_shape(fns.init, jax.random.key(0))
+
+  def create():
+    generator = np.random.default_rng(0)
+    random = lambda leaf: jnp.asarray(generator.normal(size=leaf.shape, scale=0.3), leaf.dtype)
+    return train_state.create(jax.tree.map(random, shapes), optimizer, init_usage(8, 3))
+
   batch_fn = lambda i: {"images": np.random.default_rng((3, i)).integers(0, 256, (2, 8, 8, 3), np.uint8)}
   return create, step, batch_fn
 

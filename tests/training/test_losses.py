@@ -42,7 +42,7 @@ def test_pixel_gradients():
 
 def test_pixel_gradient_is_finite_at_zero_error():
   x = _normal(0, 1, 4, 4, 3)
-  assert jnp.all(jnp.isfinite(jax.grad(lambda y: sum(pixel_losses(y, x)))(x)))
+  assert jnp.all(jnp.isfinite(jax.jit(jax.grad(lambda y: sum(pixel_losses(y, x))))(x)))
 
 
 def test_cross_entropy_of_uniform_logits():
@@ -57,14 +57,14 @@ def test_cross_entropy_counts_valid_rows_only():
   by_token = jnp.broadcast_to(valid[:, None], (3, 4))
   np.testing.assert_allclose(token_cross_entropy(logits, targets, by_token), expected, rtol=1e-6)
   assert token_cross_entropy(logits, targets, jnp.zeros(3, bool)) == 0
-  grads = jax.grad(token_cross_entropy)(logits, targets, valid)
+  grads = jax.jit(jax.grad(token_cross_entropy))(logits, targets, valid)
   assert jnp.all(grads[1] == 0)
 
 
 def test_cross_entropy_gradient_is_law_minus_one_hot():
   logits, targets = _normal(0, 2, 3, 5), jax.random.randint(jax.random.key(1), (2, 3), 0, 5)
   expected = (jax.nn.softmax(logits) - jax.nn.one_hot(targets, 5)) / 6
-  np.testing.assert_allclose(jax.grad(token_cross_entropy)(logits, targets), expected, atol=1e-6)
+  np.testing.assert_allclose(jax.jit(jax.grad(token_cross_entropy))(logits, targets), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
@@ -74,7 +74,7 @@ def test_distillation_closed_form(temperature):
   q = np.asarray(jax.nn.softmax(student / temperature), np.float64)
   expected = np.mean(np.sum(p * np.log(p / q), axis=-1)) * temperature**2
   np.testing.assert_allclose(distillation_kl(teacher, student, temperature), expected, rtol=1e-5)
-  grads = jax.grad(distillation_kl, (0, 1))(teacher, student, temperature)
+  grads = jax.jit(jax.grad(distillation_kl, (0, 1)))(teacher, student, temperature)
   assert jnp.all(grads[0] == 0)
   np.testing.assert_allclose(grads[1], temperature * (q - p) / 6, atol=1e-6)
 
@@ -83,7 +83,7 @@ def test_distillation_edges():
   teacher, student = _normal(0, 2, 3, 5), _normal(1, 2, 3, 5)
   np.testing.assert_allclose(distillation_kl(teacher, teacher), 0, atol=1e-6)
   masked = teacher.at[..., 0].set(-jnp.inf)
-  value, grad = jax.value_and_grad(lambda x: distillation_kl(masked, x))(student)
+  value, grad = jax.jit(jax.value_and_grad(lambda x: distillation_kl(masked, x)))(student)
   assert jnp.isfinite(value)
   assert jnp.all(jnp.isfinite(grad))
   valid = jnp.array([True, False])
