@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-
 PROMPTS = ("red apple", "sleeping cat", "noto pizza on blue background", "fluent grinning face small")
 
 
@@ -28,7 +27,7 @@ def bench(checkpoint, draft, gammas, batches, repeats, seed, dtype, out):
   import jax
 
   from jaxspec.bundle import load_bundle
-  from jaxspec.cli.compilation_cache import default_bundle
+  from jaxspec.cli.sources import default_bundle
 
   if any(rows < 1 for rows in batches):
     raise ValueError(f"Must have batches of at least 1 row, we instead got {min(batches)}")

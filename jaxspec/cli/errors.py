@@ -1,0 +1,149 @@
+"""What a user sees when something goes wrong: one line on stderr that says what and how to mend it, and exit code 2.
+
+Ctrl-C is one line and exit code 130. ``JAXSPEC_DEBUG=1`` shows the traceback instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Result = TypeVar("Result")
+INTERRUPTED = 130
+
+
+class UserError(click.ClickException):
+  """A failure the user can mend; the message is one line."""
+
+  exit_code = 2
+
+
+class Interrupted(KeyboardInterrupt):
+  """Ctrl-C while native code was running in a thread that cannot be stopped."""
+
+
+def one_line(error: BaseException) -> str:
+  """The message of an exception as one line."""
+  message = error.format_message() if isinstance(error, click.ClickException) else str(error)
+  return " ".join(message.split()) or type(error).__name__
+
+
+def run_group(main: Callable[..., Any], *args, **kwargs) -> None:
+  """Runs a click group and leaves the process with its exit code; see the module docstring."""
+  debug = bool(os.environ.get("JAXSPEC_DEBUG"))
+  try:
+    result = main(*args, standalone_mode=False, **kwargs)
+  except click.exceptions.NoArgsIsHelpError as error:
+    click.echo(error.ctx.get_help())
+    sys.exit(0)
+  except (click.Abort, KeyboardInterrupt) as error:
+    _say("Interrupted", "no file was left half-written")
+    if isinstance(error, Interrupted) or isinstance(error.__cause__, Interrupted):
+      # A thread is still inside compiled code; waiting for it would make Ctrl-C slow.
+      sys.stdout.flush()
+      sys.stderr.flush()
+      os._exit(INTERRUPTED)
+    sys.exit(INTERRUPTED)
+  except BrokenPipeError:
+    sys.exit(1)
+  except click.ClickException as error:
+    _say("Error", one_line(error))
+  except MemoryError as error:
+    if debug:
+      raise
+    _say("Error", f"Out of memory ({one_line(error)}): use a smaller --batch or --dtype bfloat16")
+  except (ValueError, OSError) as error:
+    if debug:
+      raise
+    _say("Error", one_line(error))
+  else:
+    sys.exit(result if isinstance(result, int) else 0)
+  sys.exit(UserError.exit_code)
+
+
+def _say(head: str, message: str) -> None:
+  click.echo(click.style(f"{head}:", fg="red", bold=True) + f" {message}", err=True)
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike) -> Iterator[None]:
+  """Turns whatever a damaged file can cause into a `UserError` that names it."""
+  try:
+    yield
+  except (ValueError, OSError, MemoryError, click.ClickException):
+    raise  # these already say what is wrong
+  except Exception as error:
+    raise UserError(f"Corrupt checkpoint {path}: {type(error).__name__}, {one_line(error)}") from error
+
+
+def interruptible(function: Callable[..., Result], *args, **kwargs) -> Result:
+  """Calls ``function`` in a thread, so that Ctrl-C ends a long stay in compiled code at once.
+
+  Raises:
+    Interrupted: on Ctrl-C; the thread is left behind and the process must end.
+    UserError: if the accelerator or the host ran out of memory.
+  """
+  outcome: list[tuple[bool, Any]] = []
+
+  def work():
+    try:
+      outcome.append((True, function(*args, **kwargs)))
+    except BaseException as error:  # handed to the caller's thread
+      outcome.append((False, error))
+
+  thread = threading.Thread(target=work, daemon=True)
+  thread.start()
+  try:
+    while thread.is_alive():
+      thread.join(0.1)
+  except KeyboardInterrupt as error:
+    raise Interrupted from error
+  succeeded, value = outcome[0]
+  if succeeded:
+    return value
+  if "RESOURCE_EXHAUSTED" in str(value):
+    reason = one_line(value)[:160]
+    raise UserError(f"Out of memory, use a smaller --batch or --dtype bfloat16 ({reason})") from value
+  raise value
+
+
+def check_writable(path: Path, *, suffix: str) -> None:
+  """Finds out before the long work whether a file can be written.
+
+  Raises:
+    UserError: if the name is wrong, the folder is missing, or writing there fails.
+  """
+  if path.suffix.lower() != suffix:
+    raise UserError(f"Must have a file name that ends in {suffix}, we instead got {str(path)!r}")
+  if path.is_dir():
+    raise UserError(f"Cannot write {path}: it is a folder, give a file name inside it")
+  if not path.parent.is_dir():
+    raise UserError(f"Cannot write {path}: there is no folder {path.parent}, make it first")
+  try:
+    with tempfile.TemporaryFile(dir=path.parent):
+      pass
+    if path.exists():
+      with path.open("ab"):
+        pass
+  except OSError as error:
+    raise UserError(f"Cannot write {path}: {error.strerror}, choose another place") from error
+
+
+def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
+  """Calls ``write`` with a temporary name beside ``path`` and renames: the file is complete or not there."""
+  work = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+  try:
+    write(work)
+    work.replace(path)
+  except OSError as error:
+    raise UserError(f"Cannot write {path}: {error.strerror or error}") from error
+  finally:
+    work.unlink(missing_ok=True)

@@ -1,0 +1,180 @@
+"""``jaxspec generate``: pictures from prompts, with the figures of the decoding."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jaxspec.cli.errors import UserError, check_writable, interruptible, write_whole
+from jaxspec.decode.assemble import METHODS
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command(no_args_is_help=False)
+@click.argument("prompts", nargs=-1)
+@click.option("--out", type=_PATH, default="pictures.png", show_default=True, help="Picture to write (.png).")
+@click.option("--prompt-file", type=_PATH, help="Text file with one prompt per line.")
+@click.option("--samples", type=click.IntRange(1), default=1, show_default=True, help="Pictures per prompt.")
+@click.option("--checkpoint", type=_PATH, help="Bundle of networks.  [default: the shipped one]")
+@click.option("--method", type=click.Choice(METHODS), help="Plain (ar) or speculative decoding.")
+@click.option("--draft", metavar="NAME", help="Draft network of the bundle.")
+@click.option("--gamma", type=int, help="Tokens drafted per round.")
+@click.option("--cfg-scale", type=float, help="Guidance scale; 1 switches guidance off.")
+@click.option("--cfg-interval", type=click.IntRange(-1), help="Guide only so many tokens (and two); -1 guides all.")
+@click.option("--top-k", type=int, help="Keep the k likeliest tokens; 0 keeps all.")
+@click.option("--top-p", type=float, help="Keep the likeliest tokens of this total probability.")
+@click.option("--temperature", type=float, help="Divisor of the logits; 0 is greedy.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of the pictures.")
+@click.option("--batch", type=int, help="Pictures decoded together.  [default: all, up to 16]")
+@click.option("--dtype", type=click.Choice(("float32", "bfloat16")), help="Arithmetic of the transformers.")
+@click.option("--compare", is_flag=True, help="Decode plainly too; pictures side by side, times measured in turns.")
+@click.option("--repeats", type=click.IntRange(1, 100), default=3, show_default=True, help="Timed runs of --compare.")
+@click.option("--heatmap", type=_PATH, help="Write maps of accepted tokens (.png).")
+@click.option("--json", "json_file", type=_PATH, help="Write every figure (.json).")
+@click.option("--raw", is_flag=True, help="Pictures edge to edge at their own size, no captions.")
+@click.option("--model", type=_PATH, help="Converted LlamaGen transformer, instead of a bundle.")
+@click.option("--tokenizer", type=_PATH, help="Converted LlamaGen tokenizer, with --model.")
+@click.option("--draft-model", type=_PATH, help="Smaller LlamaGen transformer that drafts, with --model.")
+@click.option("--class", "classes", type=int, multiple=True, help="Class number, with --model; may be repeated.")
+@click.option("--features", type=_PATH, help="T5 features (.npz, .safetensors), with --model.")
+@click.option("--no-cache", is_flag=True, help="Do not keep compiled programs for the next time.")
+def generate(**options: Any) -> None:
+  """Make pictures from PROMPTS and report how they were decoded.
+
+  \b
+  jaxspec generate "a red apple" "a sleeping cat" --out apples.png --compare
+  jaxspec generate --model gpt-b --tokenizer vq-16 --class 207 --class 360
+  """
+  prompts = _read_prompts(options)
+  _check_options(options, prompts)
+  files = _check_files(options)
+
+  from rich.console import Console
+
+  console = Console(stderr=True)
+  with console.status("Loading") as status:
+    runs, source, batches = _work(options, prompts, lambda text: status.update(text))
+    for warning in source.warnings:
+      click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
+    status.update("Writing")
+    _write(options, files, source, batches, runs)
+
+  from jaxspec.cli.report import print_summary
+
+  print_summary(Console(highlight=False), source, batches, runs, files)
+
+
+def _read_prompts(options: dict[str, Any]) -> list[str]:
+  prompts = list(options["prompts"])
+  if (file := options["prompt_file"]) is not None:
+    try:
+      text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+      raise UserError(f"Cannot read prompts from {file}: {getattr(error, 'strerror', None) or error}") from error
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+      raise UserError(f"Must have one prompt per line in {file}, it is empty")
+    prompts += lines
+  return prompts
+
+
+def _check_options(options: dict[str, Any], prompts: list[str]) -> None:
+  """Finds contradictions before anything is loaded."""
+  if options["model"] is None:
+    for name in ("tokenizer", "draft_model", "features"):
+      if options[name] is not None:
+        raise UserError(f"--{name.replace('_', '-')} goes with --model DIR, a converted LlamaGen transformer")
+    if options["classes"]:
+      raise UserError("--class goes with --model DIR, a converted LlamaGen transformer")
+    if not prompts:
+      raise UserError('Must have a prompt, for example: jaxspec generate "a red apple"')
+    from jaxspec.data.prompts import normalize_prompt
+
+    for number, prompt in enumerate(prompts, 1):
+      if not normalize_prompt(prompt):
+        raise UserError(f"Must have a word in every prompt, prompt {number} is {prompt!r}")
+    return
+  if options["tokenizer"] is None:
+    raise UserError("Must have --tokenizer DIR with --model: the tokenizer turns tokens into pixels")
+  if options["checkpoint"] is not None or options["draft"] is not None:
+    raise UserError("Must have either --checkpoint (with --draft) or --model (with --draft-model), not both")
+  if options["classes"] and options["features"] is not None:
+    raise UserError("Must have either --class or --features, not both")
+
+
+def _check_files(options: dict[str, Any]) -> dict[str, Path]:
+  """The files to write, each checked to be writable."""
+  files = {name: options[key] for name, key in (("pictures", "out"), ("heatmap", "heatmap"), ("json", "json_file"))}
+  files = {name: path for name, path in files.items() if path is not None}
+  for name, path in files.items():
+    check_writable(path, suffix=".json" if name == "json" else ".png")
+  if len({path.resolve() for path in files.values()}) < len(files):
+    raise UserError("Must have different files for --out and --heatmap, we instead got the same twice")
+  return files
+
+
+def _work(options: dict[str, Any], prompts: list[str], report):
+  """Loads, compiles and decodes."""
+  from jaxspec.cli import compilation_cache, decoding, settings, sources
+
+  if not options["no_cache"]:
+    compilation_cache.enable()
+  names = [field.name for field in dataclasses.fields(settings.Settings)]
+  chosen = {name: options[name] for name in names}
+  if options["model"] is None:
+    bundle = options["checkpoint"] or sources.default_bundle()
+    source = interruptible(sources.from_bundle, bundle, prompts, chosen, compare=options["compare"])
+  else:
+    source = interruptible(
+      sources.from_llamagen,
+      options["model"],
+      options["tokenizer"],
+      options["draft_model"],
+      chosen,
+      classes=list(options["classes"]),
+      features=options["features"],
+      captions=prompts,
+      compare=options["compare"],
+    )
+  rows = settings.batch_rows(options["batch"], len(source.captions) * options["samples"])
+  batches = decoding.make_batches(source.condition, samples=options["samples"], seed=source.settings.seed, rows=rows)
+  methods = ["speculative", "ar"] if options["compare"] else [source.settings.method]
+  repeats = options["repeats"] if options["compare"] else 0
+  runs = decoding.run_methods(source, source.settings, batches, methods=methods, repeats=repeats, report=report)
+  return runs, source, batches
+
+
+def _write(options: dict[str, Any], files: dict[str, Path], source, batches, runs) -> None:
+  from jaxspec.cli import pictures, report
+  from jaxspec.cli.heatmap import draw_heatmap
+
+  captions = [source.captions[prompt] for prompt in batches.prompt]
+  about = {"source": source.name, "settings": dataclasses.asdict(source.settings), "captions": captions}
+  cells = list(zip(*(run.images for run in runs)))  # per picture, one image per method
+  columns = pictures.columns_for(len(cells), options["samples"], len(runs))
+  if options["raw"]:
+    sheet = pictures.raw_grid(cells, columns)
+  else:
+    titles = [report.TITLES[run.method] for run in runs] if len(runs) > 1 else []
+    sheet = pictures.draw_grid(
+      [pictures.Cell([pictures.enlarge(image) for image in cell], titles, text) for cell, text in zip(cells, captions)],
+      columns,
+    )
+  write_whole(files["pictures"], lambda path: pictures.save_png(sheet, path, about))
+  if "heatmap" in files:
+    columns = pictures.columns_for(len(cells), options["samples"], panels=3)
+    maps = draw_heatmap(runs[0].result, runs[0].images, captions, columns=columns)
+    write_whole(files["heatmap"], lambda path: pictures.save_png(maps, path, about))
+  if "json" in files:
+    text = json.dumps(
+      report.document(source, batches, runs, {name: str(path) for name, path in files.items()}),
+      indent=2,
+      default=report.as_json,
+      ensure_ascii=False,
+    )
+    write_whole(files["json"], lambda path: path.write_text(text + "\n", encoding="utf-8"))

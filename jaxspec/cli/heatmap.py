@@ -1,0 +1,67 @@
+"""Maps of a decode: where each token came from, and how many tokens its round committed."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image
+
+from jaxspec.cli.pictures import PANEL, Cell, Legend, Swatch, draw_grid, enlarge
+from jaxspec.decode.state import DecodeResult, Origin
+
+# Okabe-Ito colours: told apart by colour-blind readers, and by lightness in print.
+_ORIGIN_COLOURS = {
+  Origin.DRAFT: ((0, 158, 115), "drafted and accepted"),
+  Origin.REPLACED: ((213, 94, 0), "replaced after a rejection"),
+  Origin.BONUS: ((240, 228, 66), "added by the target"),
+  Origin.FIRST: ((0, 114, 178), "first token"),
+}
+_FEW, _MANY = np.array((232, 240, 250)), np.array((8, 48, 107))  # light to dark blue
+
+
+def tokens_per_round(result: DecodeResult) -> np.ndarray:
+  """How many tokens the round of each token committed, ``[B, N]`` int."""
+  sizes = [np.bincount(rounds)[rounds] for rounds in result.commit_round]
+  return np.stack(sizes)
+
+
+def draw_heatmap(result: DecodeResult, images: np.ndarray, captions: list[str], *, columns: int) -> Image.Image:
+  """Every picture beside its two maps, and the legends below.
+
+  Args:
+    result: of the pictures, numpy leaves ``[pictures, N]``.
+    images: ``[pictures, H, W, 3]`` uint8.
+  """
+  sizes = tokens_per_round(result)
+  largest = int(sizes.max())
+  origin_colours = np.zeros((len(Origin), 3), np.uint8)
+  for origin, (colour, _) in _ORIGIN_COLOURS.items():
+    origin_colours[origin] = colour
+  size_colours = np.stack([size_colour(n, largest) for n in range(largest + 1)])
+  cells = []
+  for pixels, origin, size, caption in zip(images, result.origin, sizes, captions):
+    picture = enlarge(pixels)
+    maps = [_map(origin_colours[origin], picture.size), _map(size_colours[size], picture.size)]
+    cells.append(Cell([picture, *maps], ["picture", "origin of each token", "tokens in its round"], caption))
+  present = [origin for origin in _ORIGIN_COLOURS if (result.origin == origin).any()]
+  shown = sorted({1, largest} | {round(1 + (largest - 1) * i / 7) for i in range(8)})
+  legends = [
+    Legend("Origin", [Swatch(*_ORIGIN_COLOURS[origin]) for origin in present]),
+    Legend("Tokens per round", [Swatch(tuple(map(int, size_colour(n, largest))), str(n)) for n in shown]),
+  ]
+  return draw_grid(cells, columns, legends)
+
+
+def size_colour(size: int, largest: int) -> np.ndarray:
+  """Colour of a round that committed ``size`` tokens, the darker the more; ``[3]`` uint8."""
+  part = (size - 1) / max(largest - 1, 1)
+  return np.round(_FEW + (_MANY - _FEW) * max(part, 0.0)).astype(np.uint8)
+
+
+def _map(colours: np.ndarray, size: tuple[int, int]) -> Image.Image:
+  """Colours ``[N, 3]`` of a raster of tokens as a picture with thin lines between the tokens."""
+  side = round(len(colours) ** 0.5)
+  edge = max(size[0] // side, 3)
+  tiles = np.repeat(np.repeat(colours.reshape(side, side, 3), edge, axis=0), edge, axis=1)
+  tiles[::edge], tiles[:, ::edge] = 255, 255
+  picture = Image.fromarray(tiles)
+  return picture if picture.size == size or max(size) > PANEL else picture.resize(size, Image.Resampling.NEAREST)

@@ -1,0 +1,181 @@
+"""``jaxspec info``: what a checkpoint or a bundle holds; only headers are read, never weights."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+from safetensors import SafetensorError, safe_open
+
+from jaxspec.cli.errors import UserError, one_line
+
+_BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}
+_NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I32": "int32", "I8": "int8"}
+
+
+class Leaf(NamedTuple):
+  """One array of a checkpoint, as its header describes it."""
+
+  name: str
+  shape: tuple[int, ...]
+  dtype: str  # of safetensors
+
+  @property
+  def count(self) -> int:
+    return math.prod(self.shape)
+
+  @property
+  def bytes(self) -> int:
+    return self.count * _BYTES.get(self.dtype, 1)
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--full", is_flag=True, help="Nothing shortened; of a bundle also the arrays.")
+def info(path: Path, full: bool) -> None:
+  """Show what the checkpoint or bundle in PATH holds: networks, sizes, settings, licence, figures."""
+  from jaxspec.bundle import BUNDLE_FILE, read_bundle
+
+  problems: list[str] = []
+  if (path / BUNDLE_FILE).is_file():
+    document = read_bundle(path)
+    tree = _bundle_tree(path, document, problems, full)
+  else:
+    tree = _checkpoint_tree(path, Text(path.resolve().name, style="bold"), arrays=True, full=full)
+  Console(highlight=False).print(tree)
+  if problems:
+    raise UserError("; ".join(problems))
+
+
+def _bundle_tree(path: Path, document: dict[str, Any], problems: list[str], full: bool) -> Tree:
+  tree = Tree(Text.assemble((path.resolve().name, "bold"), ("  bundle", "dim")), guide_style="dim")
+  try:
+    defaults = _fields(document["defaults"])
+    parts = [(name, document[name]) for name in ("tokenizer", "text", "target")]
+    parts += [(f"draft {name}", folder) for name, folder in document["drafts"].items()]
+    folders = [(title, path / folder) for title, folder in parts]
+  except (AttributeError, TypeError) as error:
+    raise UserError(f"Corrupt {path}: {one_line(error)}") from error
+  tree.add(_entry("defaults", defaults))
+  for title, folder in folders:
+    try:
+      tree.add(_checkpoint_tree(folder, Text(title, style="bold cyan"), arrays=full, full=full))
+    except (ValueError, click.ClickException) as error:
+      tree.add(Text.assemble((title, "bold cyan"), ("  cannot be read", "bold red")))
+      problems.append(one_line(error))
+  return tree
+
+
+def _checkpoint_tree(path: Path, title: Text, *, arrays: bool, full: bool) -> Tree:
+  from jaxspec.checkpoints import PARAMS_FILE, read_config
+
+  document = read_config(path)
+  leaves = read_header(path / PARAMS_FILE)
+  tree = Tree(title.append(f"  {document['family']}", style="default").append(f"  {_totals(leaves)}", style="dim"))
+  tree.guide_style = "dim"
+  try:
+    tree.add(_entry("config", _fields(document["config"])))
+    meta = dict(document.get("meta") or {})
+  except (AttributeError, TypeError, ValueError) as error:
+    raise UserError(f"Corrupt {path}: {one_line(error)}") from error
+  vocabulary = path / "vocabulary.json"
+  if vocabulary.is_file():
+    tree.add(_entry("vocabulary", _vocabulary(vocabulary)))
+  for name, value in meta.items():
+    tree.add(_entry(name, _shown(value, None if full else 160)))
+  if arrays:
+    tree.add(Text("arrays", style="dim")).add(_arrays_table(leaves))
+  return tree
+
+
+def _arrays_table(leaves: list[Leaf]) -> Table:
+  table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+  for justify in ("left", "right", "left", "right"):
+    table.add_column(justify=justify)
+  for name, times, leaf in group(leaves):
+    shape = Text(" x ".join(map(str, leaf.shape)) or "scalar", style="green")
+    count = Text(_count(leaf.count * times), style="dim")
+    table.add_row(name, Text(f"{times} of" if times > 1 else "", style="dim"), shape, count)
+  return table
+
+
+def read_header(file: Path) -> list[Leaf]:
+  """Names, shapes and dtypes of a safetensors file.
+
+  Raises:
+    UserError: if the file is missing or its header cannot be read.
+  """
+  if not file.is_file():
+    raise UserError(f"No {file.name} in {file.parent}: the checkpoint is incomplete")
+  try:
+    with safe_open(file, framework="numpy") as archive:
+      parts = [(name, archive.get_slice(name)) for name in archive.keys()]
+      return [Leaf(name, tuple(part.get_shape()), part.get_dtype()) for name, part in parts]
+  except (SafetensorError, OSError) as error:
+    raise UserError(f"Corrupt {file}: {one_line(error)}") from error
+
+
+def group(leaves: Iterable[Leaf]) -> list[tuple[str, int, Leaf]]:
+  """Arrays of equal shape that differ in a number only become one: ``layers_*.wo.weight``, how many, the first."""
+  natural = lambda leaf: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", leaf.name)]
+  leaves = sorted(leaves, key=natural)
+  kind = lambda leaf: (re.sub(r"(?<=[_.])\d+(?=[_.]|$)", "*", leaf.name), leaf.shape, leaf.dtype)
+  times = Counter(map(kind, leaves))
+  firsts: dict[Any, Leaf] = {}
+  for leaf in leaves:
+    firsts.setdefault(kind(leaf), leaf)
+  return [(key[0] if times[key] > 1 else leaf.name, times[key], leaf) for key, leaf in firsts.items()]
+
+
+def _entry(name: str, value: str) -> Text:
+  return Text.assemble((f"{name}  ", "dim"), value)
+
+
+def _fields(fields: dict[str, Any]) -> str:
+  shown = lambda value: str(value).replace(", ", ",")  # a field is one word, so that lines break between fields
+  return " ".join(f"{name}={shown(value)}" for name, value in fields.items() if value is not None)
+
+
+def _shown(value: Any, limit: int | None) -> str:
+  if isinstance(value, dict) and not any(isinstance(v, dict | list) for v in value.values()):
+    return _fields(value)
+  text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False).replace('"', "")
+  text = " ".join(text.split())
+  return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _vocabulary(file: Path) -> str:
+  try:
+    return f"{len(json.loads(file.read_text(encoding='utf-8'))['model']['vocab']):,} word pieces"
+  except (OSError, ValueError, KeyError, TypeError) as error:
+    raise UserError(f"Corrupt {file}: {one_line(error)}") from error
+
+
+def _totals(leaves: list[Leaf]) -> str:
+  dtypes = " and ".join(sorted({_NAMES.get(leaf.dtype, leaf.dtype.lower()) for leaf in leaves}))
+  size = sum(leaf.bytes for leaf in leaves)
+  return f"{_count(sum(leaf.count for leaf in leaves))} parameters, {_size(size)}, {dtypes}"
+
+
+def _count(number: int) -> str:
+  for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+    if number >= scale:
+      return f"{number / scale:.3g} {unit}"
+  return str(number)
+
+
+def _size(number: int) -> str:
+  for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+    if number >= scale:
+      return f"{number / scale:.3g} {unit}"
+  return f"{number} B"

@@ -1,0 +1,51 @@
+"""A click group that imports a command only when it is used, so that ``--help`` is fast."""
+
+from __future__ import annotations
+
+import importlib
+from typing import NamedTuple
+
+import click
+
+from jaxspec.cli import errors
+
+
+class LazyCommand(NamedTuple):
+  """Where a command lives, and its line in the overview."""
+
+  target: str  # "module:attribute"
+  summary: str
+
+
+class LazyGroup(click.Group):
+  """Group over a table of `LazyCommand`; failures end in one line, see `jaxspec.cli.errors`."""
+
+  def __init__(self, *args, lazy_commands: dict[str, LazyCommand], **kwargs):
+    super().__init__(*args, **kwargs)
+    self._lazy_commands = lazy_commands
+
+  def list_commands(self, ctx: click.Context) -> list[str]:
+    return list(self._lazy_commands)
+
+  def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    if cmd_name not in self._lazy_commands:
+      return None
+    module, _, attribute = self._lazy_commands[cmd_name].target.partition(":")
+    try:
+      return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+      raise errors.UserError(f"The command {cmd_name!r} is not part of this installation ({error})") from error
+
+  def resolve_command(self, ctx: click.Context, args: list[str]):
+    if args and not args[0].startswith("-") and args[0] not in self._lazy_commands:
+      raise errors.UserError(f"Must have a command in {', '.join(self._lazy_commands)}, we instead got {args[0]!r}")
+    return super().resolve_command(ctx, args)
+
+  def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    with formatter.section("Commands"):
+      formatter.write_dl([(name, command.summary) for name, command in self._lazy_commands.items()])
+
+  def main(self, *args, standalone_mode: bool = True, **kwargs):
+    if not standalone_mode:
+      return super().main(*args, standalone_mode=False, **kwargs)
+    errors.run_group(super().main, *args, **kwargs)

@@ -1,0 +1,36 @@
+"""The ``jaxspec`` command."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import click
+
+from jaxspec.cli.lazy import LazyCommand, LazyGroup
+
+COMMANDS = {
+  "generate": LazyCommand("jaxspec.cli.generate:generate", "Make pictures from prompts and measure the decoding."),
+  "info": LazyCommand("jaxspec.cli.info:info", "Show what a checkpoint or a bundle holds."),
+  "bench": LazyCommand("jaxspec.cli.bench:bench", "Measure decoding methods against each other."),
+  "convert": LazyCommand("jaxspec.cli.convert:convert", "Turn released weights into checkpoints."),
+  "train": LazyCommand("jaxspec.cli.train:train", "Train a network from a config file."),
+}
+
+
+def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+  if value and not ctx.resilient_parsing:
+    click.echo(f"jaxspec {importlib.metadata.version('jaxspec-decoding')}")
+    ctx.exit()
+
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+@click.group(cls=LazyGroup, lazy_commands=COMMANDS, context_settings=_CONTEXT)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
+def main() -> None:
+  """Fast, exact speculative decoding of autoregressive image models."""
+
+
+if __name__ == "__main__":
+  main()

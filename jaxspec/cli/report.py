@@ -1,0 +1,154 @@
+"""What ``jaxspec generate`` prints and writes as JSON: the same figures twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import platform
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from jaxspec.cli.decoding import Batches, MethodRun, median_s, per_row, tokens_of
+from jaxspec.cli.sources import Source
+
+TITLES = {"speculative": "speculative", "ar": "plain"}
+
+
+def figures(run: MethodRun) -> dict[str, Any]:
+  """Every figure of one method as plain numbers."""
+  counters = per_row(run.result.counters)
+  total = {name: int(values.sum()) for name, values in counters.items()}
+  tokens, seconds = tokens_of(run), median_s(run)
+  return {
+    "tokens": tokens,
+    "run_s": seconds,
+    "run_s_each": run.run_s,
+    "compile_s": run.compile_s,
+    "pixels_s": run.pixels_s,
+    "tokens_per_s": tokens / seconds,
+    "pictures_per_s": len(run.images) / seconds,
+    "acceptance": total["accepted"] / total["drafted"] if total["drafted"] else None,
+    "tokens_per_target_call": tokens / total["target_calls"],
+    **total,
+  }
+
+
+def document(source: Source, batches: Batches, runs: list[MethodRun], files: dict[str, str]) -> dict[str, Any]:
+  """Settings, versions, figures and per-picture counters; JSON."""
+  by_method = {run.method: figures(run) for run in runs}
+  pictures = []
+  for index, (prompt, sample) in enumerate(zip(batches.prompt, batches.sample)):
+    entry = {"prompt": source.captions[prompt], "prompt_index": int(prompt), "sample": int(sample)}
+    for run in runs:
+      row = {name: int(values[index]) for name, values in per_row(run.result.counters).items()}
+      entry[run.method] = row | {"tokens": run.result.tokens[index].tolist()}
+    pictures.append(entry)
+  device = jax.devices()[0]
+  return {
+    "settings": dataclasses.asdict(source.settings),
+    "networks": {
+      "source": source.name,
+      "target": str(source.target.path),
+      "draft": None if source.draft is None else str(source.draft.path),
+      "tokenizer": str(source.tokenizer.path),
+      "draft_guidance": source.draft_guidance,
+    },
+    "batch": {"rows": batches.rows, "batches": len(batches.key_data), "pictures": len(batches.prompt)},
+    "methods": by_method,
+    "speedup": speedup(runs),
+    "pictures": pictures,
+    "warnings": source.warnings,
+    "files": files,
+    "device": {"platform": device.platform, "kind": device.device_kind, "machine": platform.machine()},
+    "versions": {
+      "python": platform.python_version(),
+      "jaxspec": importlib.metadata.version("jaxspec-decoding"),
+      "jax": jax.__version__,
+    },
+  }
+
+
+def speedup(runs: list[MethodRun]) -> float | None:
+  """Wall time of plain decoding over that of speculation; None if only one method ran."""
+  seconds = {run.method: median_s(run) for run in runs}
+  return seconds["ar"] / seconds["speculative"] if len(seconds) == 2 else None
+
+
+def print_summary(console: Console, source: Source, batches: Batches, runs: list[MethodRun], files: dict) -> None:
+  """A heading, one column of figures per method, the comparison in words, and what was written."""
+  settings, device = source.settings, jax.devices()[0]
+  num = len(batches.prompt)
+  console.print()
+  head = Text.assemble((source.name, "bold"), f"  {num} picture{'s' * (num != 1)} of {source.num_tokens} tokens")
+  head.append(f"  {settings.dtype} on {device.platform}", style="dim")
+  console.print(head, soft_wrap=True)
+  console.print(Text(_settings_line(source), style="dim"), soft_wrap=True)
+  console.print()
+  console.print(_table(batches, runs))
+  if (ratio := speedup(runs)) is not None:
+    console.print()
+    console.print(_verdict(ratio, len(runs[0].run_s)), soft_wrap=True)
+  console.print()
+  for path in files.values():
+    console.print(Text.assemble(("wrote ", "dim"), str(path)), soft_wrap=True)
+
+
+def _settings_line(source: Source) -> str:
+  settings = source.settings
+  parts = [f"draft {settings.draft}", f"gamma {settings.gamma}"] if settings.method == "speculative" else []
+  parts += [f"guidance {settings.cfg_scale:g}" if settings.cfg_scale > 1 else "no guidance"]
+  if source.draft is not None and settings.cfg_scale > 1 and not source.draft_guidance:
+    parts[-1] += " (target only)"
+  parts += [f"top-k {settings.top_k}"] if settings.top_k else []
+  parts += [f"top-p {settings.top_p:g}"] if settings.top_p < 1 else []
+  parts += [f"temperature {settings.temperature:g}", f"seed {settings.seed}"]
+  return ", ".join(parts)
+
+
+def _table(batches: Batches, runs: list[MethodRun]) -> Table:
+  table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+  table.add_column("")
+  for run in runs:
+    table.add_column(TITLES[run.method], justify="right")
+  columns = [figures(run) for run in runs]
+  pictures = len(batches.prompt)
+  per_picture = lambda name: [f"{c[name] / pictures:,.1f}" for c in columns]
+  drafted = [f"{c['accepted']:,} of {c['drafted']:,}" if c["drafted"] else "-" for c in columns]
+  table.add_row("tokens per second", *(Text(f"{c['tokens_per_s']:,.0f}", style="bold green") for c in columns))
+  table.add_row("decoding", *(_seconds(c["run_s"]) for c in columns))
+  table.add_row("compiling", *(_seconds(c["compile_s"]) for c in columns))
+  table.add_row("rounds per picture", *per_picture("rounds"))
+  table.add_row("target calls per picture", *per_picture("target_calls"))
+  table.add_row("tokens per target call", *(f"{c['tokens_per_target_call']:.2f}" for c in columns))
+  if any(c["drafted"] for c in columns):
+    table.add_row("drafts accepted", *drafted)
+    rates = [f"{c['acceptance']:.1%}" if c["drafted"] else "-" for c in columns]
+    table.add_row("acceptance rate", *rates)
+  return table
+
+
+def _verdict(ratio: float, repeats: int) -> Text:
+  how = f" (wall time, median of {repeats} run{'s' * (repeats != 1)} in turns)"
+  if ratio >= 1.02:
+    words = [(f"{ratio:.2f}x as fast", "bold green"), " as plain decoding"]
+  elif ratio > 0.98:
+    words = [("no faster", "bold yellow"), f" than plain decoding: {ratio:.2f}x its speed"]
+  else:
+    words = [("slower", "bold yellow"), f" than plain decoding here: {ratio:.2f}x its speed"]
+  return Text.assemble("Speculation was ", *words, (how, "dim"))
+
+
+def _seconds(seconds: float) -> str:
+  return f"{seconds * 1e3:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def as_json(value: Any) -> Any:
+  """NumPy scalars to Python ones, for `json.dumps`."""
+  if isinstance(value, np.generic):
+    return value.item()
+  raise TypeError(f"Must have JSON values, we instead got {type(value).__name__}")

@@ -1,0 +1,101 @@
+"""``jaxspec train``: runs a Python file that has ``get_config(arg)`` and ``train(config, run_dir, resume)``."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from jaxspec.cli.errors import UserError, one_line
+
+
+@click.command()
+@click.option("--config", "spec", required=True, metavar="FILE[:ARG]", help="Config file and its argument.")
+@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="Override, e.g. loop.num_steps=500.")
+@click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), help="[default: runs/NAME of the file]")
+@click.option("--resume/--no-resume", default=True, show_default=True, help="Go on where a stopped run left off.")
+@click.option("--dry-run", is_flag=True, help="Only show the resolved config.")
+def train(spec: str, assignments: tuple[str, ...], run_dir: Path | None, resume: bool, dry_run: bool) -> None:
+  """Train a network from a config file.
+
+  \b
+  jaxspec train --config experiments/train_generator.py --set loop.num_steps=500
+  """
+  from jaxspec.training.overrides import override
+
+  file, arg = split_spec(spec)
+  module = load_config_file(file)
+  config = module.get_config(arg)
+  if not dataclasses.is_dataclass(config):
+    raise UserError(f"Must have a dataclass from get_config in {file}, we instead got {type(config).__name__}")
+  config = override(config, assignments)
+  run_dir = run_dir or Path("runs") / file.stem
+  title = Text.assemble((file.name, "bold"), (f"  into {run_dir}" + ("" if resume else ", from the start"), "dim"))
+  Console(highlight=False).print(_tree(Tree(title, guide_style="dim"), config))
+  if dry_run:
+    return
+  try:
+    run_dir.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise UserError(f"Cannot write to {run_dir}: {error.strerror}, choose another --run-dir") from error
+  module.train(config, run_dir, resume)
+
+
+def split_spec(spec: str) -> tuple[Path, str]:
+  """``FILE[:ARG]`` to the file and the argument, which is empty if not given."""
+  if Path(spec).is_file():
+    return Path(spec), ""
+  name, sign, arg = spec.rpartition(":")
+  path = Path(name if sign else spec)
+  if not path.is_file():
+    raise UserError(f"No config file at {path}")
+  return path, arg
+
+
+def load_config_file(file: Path) -> ModuleType:
+  """Imports a config file by its path, as a part of its package if it has one.
+
+  Raises:
+    UserError: if it cannot be imported or lacks one of the two functions.
+  """
+  if file.suffix != ".py":
+    raise UserError(f"Must have a Python file as config, we instead got {str(file)!r}")
+  file = file.resolve()
+  root, names = file.parent, [file.stem]
+  while (root / "__init__.py").is_file():
+    names.insert(0, root.name)
+    root = root.parent
+  try:
+    if len(names) > 1:
+      if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+      module = importlib.import_module(".".join(names))
+    else:
+      spec = importlib.util.spec_from_file_location(f"jaxspec_config_{file.stem}", file)
+      module = importlib.util.module_from_spec(spec)
+      sys.modules[spec.name] = module  # dataclasses look their module up
+      spec.loader.exec_module(module)
+  except Exception as error:
+    raise UserError(f"Cannot import {file}: {type(error).__name__}, {one_line(error)}") from error
+  if missing := [name for name in ("get_config", "train") if not callable(getattr(module, name, None))]:
+    raise UserError(f"Must have functions get_config and train in {file}, {' and '.join(missing)} is missing")
+  return module
+
+
+def _tree(tree: Tree, config: Any) -> Tree:
+  for field in dataclasses.fields(config):
+    value = getattr(config, field.name)
+    if dataclasses.is_dataclass(value):
+      _tree(tree.add(Text(field.name, style="cyan")), value)
+    else:
+      tree.add(Text.assemble((f"{field.name}  ", "dim"), str(value)))
+  return tree

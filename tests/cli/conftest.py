@@ -1,0 +1,60 @@
+"""A tiny bundle for the whole folder, and a compilation cache that does not outlive it."""
+
+import jax
+import pytest
+from click.testing import CliRunner
+from jax.experimental.compilation_cache import compilation_cache as jax_cache
+
+from jaxspec.cli.main import main
+from tests.cli import fake_bundle
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory):
+  return fake_bundle.make_fake_bundle(tmp_path_factory.mktemp("bundle") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def class_models(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("classes")
+  fake_bundle.save_random(folder / "target", fake_bundle.CLASS_TARGET, 0)
+  fake_bundle.save_random(folder / "draft", fake_bundle.CLASS_DRAFT, 1)
+  fake_bundle.save_random(folder / "vq", fake_bundle.TOKENIZER, 2)
+  return folder
+
+
+@pytest.fixture(scope="package", autouse=True)
+def xla_cache(tmp_path_factory):
+  names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+  before = {name: getattr(jax.config, name) for name in names}
+  folder = tmp_path_factory.mktemp("xla")
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("JAXSPEC_CACHE_DIR", str(folder))
+    jax.config.update("jax_compilation_cache_dir", None)
+    jax_cache.reset_cache()
+    yield folder
+  for name, value in before.items():
+    jax.config.update(name, value)
+  jax_cache.reset_cache()
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+  """Calls ``jaxspec`` in an empty folder."""
+  monkeypatch.chdir(tmp_path)
+  return lambda *args: CliRunner().invoke(main, [str(arg) for arg in args])
+
+
+@pytest.fixture
+def fails(run):
+  """Calls ``jaxspec`` and checks that it fails in one line with exit code 2; returns the line."""
+
+  def check(*args) -> str:
+    outcome = run(*args)
+    lines = outcome.stderr.splitlines()
+    assert outcome.exit_code == 2, (outcome.output, outcome.exception)
+    assert len(lines) == 1 and lines[0].startswith("Error: "), outcome.stderr
+    assert "Traceback" not in outcome.output
+    return lines[0]
+
+  return check

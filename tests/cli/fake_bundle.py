@@ -1,0 +1,71 @@
+"""A bundle of tiny random networks: 16 tokens of 16 codes, pictures of 16 x 16 pixels."""
+
+from __future__ import annotations
+
+import json
+import string
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from jaxspec import checkpoints
+from jaxspec.bundle import BUNDLE_FILE, VOCABULARY_FILE
+from jaxspec.data import text_tokenizer
+from jaxspec.models.llamagen import LlamaGenConfig
+from jaxspec.models.patch_vq import PatchVQConfig
+from jaxspec.models.registry import FAMILIES, family_of
+from jaxspec.models.text_encoder import TextEncoderConfig
+
+TOKENIZER = PatchVQConfig(
+  image_size=16, widths=(4, 8), encoder_blocks=(0, 0), decoder_blocks=(0, 0), num_codes=16, code_dim=4
+)
+TEXT = TextEncoderConfig(vocab_size=64, max_tokens=6, dim=8, num_layers=1, num_heads=1, caption_dim=8)
+_SHARED = dict(vocab_size=16, num_tokens=16, num_heads=2, multiple_of=16)
+TARGET = LlamaGenConfig(model_type="t2i", prefix_len=6, caption_dim=8, num_layers=2, dim=16, **_SHARED)
+DRAFT = LlamaGenConfig(model_type="t2i", prefix_len=6, caption_dim=8, num_layers=1, dim=8, **_SHARED)
+CLASS_TARGET = LlamaGenConfig(num_classes=5, num_layers=1, dim=16, **_SHARED)
+CLASS_DRAFT = LlamaGenConfig(num_classes=5, num_layers=1, dim=8, **_SHARED)
+DEFAULTS = dict(method="speculative", draft="small", gamma=3, cfg_scale=1.0, top_k=8, temperature=1.0)
+
+
+def save_random(path: Path, config, seed: int, scale: float = 0.5, **meta) -> Path:
+  """Writes a checkpoint of random weights."""
+  fns = FAMILIES[family_of(config)].make_fns(config)
+  leaves, treedef = jax.tree.flatten(jax.eval_shape(fns.init, jax.random.key(0)))
+  generator = np.random.default_rng(seed)
+  draw = lambda leaf: scale * generator.normal(size=leaf.shape) if leaf.ndim > 1 else np.ones(leaf.shape)
+  params = jax.tree.unflatten(treedef, [jnp.asarray(draw(leaf), jnp.float32) for leaf in leaves])
+  checkpoints.save(path, config, params, meta=meta)
+  return path
+
+
+def make_fake_bundle(path: Path, *, target=TARGET, draft=DRAFT, tokenizer=TOKENIZER, text=TEXT, **defaults) -> Path:
+  """Writes a bundle of random networks with two drafts, ``small`` and ``distilled``; returns its folder."""
+  save_random(path / "tokenizer", tokenizer, 0, licence="CC0-1.0", figures={"psnr": 12.3})
+  save_random(path / "text", text, 1)
+  save_random(path / "target", target, 2, licence="CC0-1.0", provenance="random numbers")
+  save_random(path / "draft", draft, 3)
+  save_random(path / "distilled", draft, 4, guided=False, distilled_at_cfg=4.0)
+  vocabulary = Tokenizer(models.BPE(unk_token=text_tokenizer.UNK, fuse_unk=True))
+  vocabulary.pre_tokenizer = pre_tokenizers.Whitespace()
+  special = [text_tokenizer.PAD, text_tokenizer.UNK]
+  trainer = trainers.BpeTrainer(
+    vocab_size=text.vocab_size,
+    special_tokens=special,
+    initial_alphabet=list(string.ascii_lowercase),
+    show_progress=False,
+  )
+  vocabulary.train_from_iterator(["red apple sleeping cat on blue background"] * 8, trainer)
+  text_tokenizer.save_text_tokenizer(vocabulary, path / "text" / VOCABULARY_FILE)
+  document = {
+    "tokenizer": "tokenizer",
+    "text": "text",
+    "target": "target",
+    "drafts": {"small": "draft", "distilled": "distilled"},
+    "defaults": DEFAULTS | defaults,
+  }
+  (path / BUNDLE_FILE).write_text(json.dumps(document))
+  return path

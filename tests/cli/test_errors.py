@@ -1,0 +1,237 @@
+"""Whatever a user does wrong ends in one line on stderr and exit code 2; Ctrl-C in one line and 130."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxspec.cli import decoding, errors
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+  ("options", "words"),
+  [
+    (["--gamma", 0], "gamma of at least 1"),
+    (["--gamma", 16], "gamma below the 16 tokens"),
+    (["--top-k", -1], "top_k of at least 0"),
+    (["--top-p", 0], "top_p above 0"),
+    (["--top-p", NAN], "top_p above 0"),
+    (["--temperature", NAN], "finite temperature"),
+    (["--temperature", -1], "finite temperature"),
+    (["--cfg-scale", "inf"], "finite cfg_scale"),
+    (["--method", "magic"], "'ar', 'speculative'"),
+    (["--draft", "huge"], "small, distilled"),
+    (["--batch", 0], "batch from 1 to 1024"),
+    (["--batch", 5000], "batch from 1 to 1024"),
+    (["--samples", 5000], "at most 1024 pictures"),
+    (["--seed", -1], "--seed"),
+    (["--dtype", "int8"], "--dtype"),
+    (["--gamma", "many"], "--gamma"),
+    (["--method", "ar", "--compare"], "--method speculative"),
+    (["--class", 3], "--class goes with --model"),
+    (["--features", "f.npz"], "--features goes with --model"),
+    (["--out", "missing/o.png"], "no folder missing"),
+    (["--out", "."], "ends in .png"),
+    (["--out", "o.gif"], "ends in .png"),
+    (["--out", "/proc/o.png"], "Cannot write /proc/o.png"),
+    (["--heatmap", "pictures.png"], "different files"),
+    (["--json", "o.png"], "ends in .json"),
+    (["--prompt-file", "none.txt"], "Cannot read prompts"),
+    (["--unknown"], "--unknown"),
+  ],
+)
+def test_options(fails, bundle, options, words):
+  assert words in fails("generate", "a red apple", "--checkpoint", bundle, *options)
+  assert not list(Path.cwd().iterdir())
+
+
+@pytest.mark.parametrize("prompts", [[], [""], ["red apple", "  "], ["?!"]])
+def test_prompts(fails, bundle, prompts):
+  assert "prompt" in fails("generate", *prompts, "--checkpoint", bundle)
+
+
+def test_prompt_files(fails, bundle, tmp_path):
+  (tmp_path / "empty.txt").write_text("\n \n")
+  (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
+  for name in ("empty.txt", "binary.txt"):
+    assert name in fails("generate", "--prompt-file", name, "--checkpoint", bundle)
+
+
+def _truncate(path: Path):
+  path.write_bytes(path.read_bytes()[:-100])
+
+
+def _edit(path: Path, **changes):
+  document = json.loads(path.read_text())
+  document["config"].update(changes)
+  path.write_text(json.dumps(document))
+
+
+DAMAGES = {
+  "no parameters": (lambda b: (b / "target/params.safetensors").unlink(), "incomplete"),
+  "truncated": (lambda b: _truncate(b / "target/params.safetensors"), "Corrupt"),
+  "no safetensors": (lambda b: (b / "draft/params.safetensors").write_text("hello"), "Corrupt"),
+  "no json": (lambda b: (b / "target/config.json").write_text("{"), "Corrupt"),
+  "bundle list": (lambda b: (b / "bundle.json").write_text("[]"), "Corrupt"),
+  "bundle empty": (lambda b: (b / "bundle.json").write_text("{}"), "missing"),
+  "drafts list": (
+    lambda b: (b / "bundle.json").write_text(json.dumps(json.loads((b / "bundle.json").read_text()) | {"drafts": [1]})),
+    "Corrupt",
+  ),
+  "other width": (lambda b: _edit(b / "target/config.json", dim=32), "must have"),
+  "text as width": (lambda b: _edit(b / "target/config.json", dim="wide"), "wide"),
+  "no heads": (lambda b: _edit(b / "target/config.json", num_heads=0), "num_heads"),
+  "unknown field": (lambda b: _edit(b / "target/config.json", colour=1), "colour"),
+  "no vocabulary": (lambda b: (b / "text/vocabulary.json").unlink(), "vocabulary.json"),
+  "bad vocabulary": (lambda b: (b / "text/vocabulary.json").write_text("{}"), "vocabulary.json"),
+  "tokenizer is a draft": (
+    lambda b: (shutil.rmtree(b / "tokenizer"), shutil.copytree(b / "draft", b / "tokenizer")),
+    "image tokenizer",
+  ),
+  "draft is a tokenizer": (
+    lambda b: (shutil.rmtree(b / "draft"), shutil.copytree(b / "tokenizer", b / "draft")),
+    "as draft",
+  ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_bundles(fails, bundle, tmp_path, damage):
+  copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
+  act, words = DAMAGES[damage]
+  act(copy)
+  assert words in fails("generate", "a red apple", "--checkpoint", copy)
+
+
+def test_missing_bundle(fails, tmp_path):
+  assert "No checkpoint folder" in fails("generate", "apple", "--checkpoint", tmp_path / "none")
+  assert "not a bundle" in fails("generate", "apple", "--checkpoint", tmp_path)
+
+
+@pytest.mark.parametrize(
+  ("options", "words"),
+  [
+    (["--class", 5], "--class from 0 to 4"),
+    (["--class", -1], "--class from 0 to 4"),
+    ([], "give --class"),
+    (["--class", 1, "--method", "speculative"], "--draft-model"),
+    (["--class", 1, "--compare"], "--draft-model"),
+    (["--class", 1, "--draft", "small"], "not both"),
+    (["--class", 1, "--features", "f.npz"], "not both"),
+    (["--class", 1, "caption", "another"], "as many captions"),
+  ],
+)
+def test_class_models(fails, class_models, options, words):
+  source = ("--model", class_models / "target", "--tokenizer", class_models / "vq")
+  assert words in fails("generate", *source, *options)
+
+
+def test_networks_that_do_not_fit(fails, class_models, bundle):
+  target, vq = ("--model", class_models / "target"), ("--tokenizer", class_models / "vq")
+  assert "--tokenizer DIR" in fails("generate", *target, "--class", 1)
+  assert "as --model" in fails("generate", "--model", class_models / "vq", *vq, "--class", 1)
+  assert "does not fit" in fails("generate", *target, *vq, "--class", 1, "--draft-model", bundle / "draft")
+  assert "--features" in fails("generate", "--model", bundle / "target", *vq, "--class", 1)
+
+
+GOOD = {"features": np.zeros((2, 6, 8), np.float32), "mask": np.ones((2, 6), bool)}
+
+
+@pytest.mark.parametrize(
+  ("arrays", "words"),
+  [
+    ({"features": GOOD["features"]}, "mask is missing"),
+    (GOOD | {"features": np.zeros((2, 6, 9), np.float32)}, "[B, 6, 8]"),
+    (GOOD | {"features": np.zeros((6, 8), np.float32)}, "[B, 6, 8]"),
+    (GOOD | {"features": np.full((2, 6, 8), NAN, np.float32)}, "finite"),
+    (GOOD | {"mask": np.ones((2, 5), bool)}, "a mask [2, 6]"),
+    (GOOD | {"mask": np.arange(6)[None].repeat(2, 0) > 2}, "right-padded"),
+    (GOOD | {"mask": np.array([object()])}, "Corrupt"),
+  ],
+)
+def test_features(fails, bundle, tmp_path, arrays, words):
+  np.savez(tmp_path / "f.npz", **arrays)
+  source = ("--model", bundle / "target", "--tokenizer", bundle / "tokenizer")
+  assert words in fails("generate", *source, "--features", "f.npz")
+
+
+def test_feature_files(fails, bundle, tmp_path):
+  source = ("--model", bundle / "target", "--tokenizer", bundle / "tokenizer")
+  (tmp_path / "f.npz").write_text("hello")
+  (tmp_path / "f.safetensors").write_text("hello")
+  (tmp_path / "f.txt").write_text("hello")
+  assert "Corrupt" in fails("generate", *source, "--features", "f.npz")
+  assert "Corrupt" in fails("generate", *source, "--features", "f.safetensors")
+  assert ".npz or .safetensors" in fails("generate", *source, "--features", "f.txt")
+  assert "No features file" in fails("generate", *source, "--features", "g.npz")
+
+
+def test_memory_estimate(fails, bundle, monkeypatch):
+  need = 4 * decoding_bytes(bundle)
+  monkeypatch.setattr(decoding, "_available_bytes", lambda: need)
+  options = ("--samples", 64, "--batch", 64)
+  assert "use --batch 4 or smaller" in fails("generate", "apple", "--checkpoint", bundle, *options)
+
+
+def decoding_bytes(bundle):
+  from jaxspec.cli.sources import from_bundle
+
+  source = from_bundle(bundle, ["apple"], {}, compare=False)
+  return decoding._decode_bytes(source, source.settings, 1)
+
+
+def test_out_of_memory(fails, bundle, monkeypatch):
+  def explode(*args):
+    raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory\nallocating 10 bytes")
+
+  monkeypatch.setattr(decoding, "_compile", explode)
+  assert "--batch" in fails("generate", "apple", "--checkpoint", bundle)
+  monkeypatch.setattr(decoding, "_compile", lambda *args: (_ for _ in ()).throw(MemoryError()))
+  assert "Out of memory" in fails("generate", "apple", "--checkpoint", bundle)
+
+
+def test_interrupt(run, bundle, monkeypatch, tmp_path):
+  def interrupt(*args, **kwargs):
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(decoding, "run_methods", interrupt)
+  outcome = run("generate", "apple", "--checkpoint", bundle, "--out", "o.png")
+  assert outcome.exit_code == 130
+  assert len(outcome.stderr.strip().splitlines()) == 1 and "Interrupted" in outcome.stderr
+  assert not list(tmp_path.iterdir())
+
+
+def test_interrupt_in_compiled_code():
+  """Ctrl-C ends a thread that Python cannot stop."""
+  code = (
+    "import time\n"
+    "from jaxspec.cli import errors\n"
+    "def main(**kwargs):\n"
+    "  print('ready', flush=True)\n"
+    "  errors.interruptible(time.sleep, 60)\n"
+    "errors.run_group(main)\n"
+  )
+  process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+  assert process.stdout.readline() == "ready\n"
+  process.send_signal(signal.SIGINT)
+  _, stderr = process.communicate(timeout=20)
+  assert process.returncode == 130 and stderr.count("\n") == 1
+
+
+def test_failed_write_leaves_nothing(tmp_path):
+  (tmp_path / "old.png").write_text("old")
+
+  def write(path):
+    path.write_text("half")
+    raise OSError(28, "No space left on device")
+
+  with pytest.raises(errors.UserError, match="No space left"):
+    errors.write_whole(tmp_path / "old.png", write)
+  assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("old.png", "old")]

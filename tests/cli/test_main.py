@@ -1,0 +1,69 @@
+"""The command group: help without imports, unknown commands, the console entry point, the compilation cache."""
+
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from jaxspec.cli import compilation_cache
+from jaxspec.cli.main import COMMANDS
+
+
+def test_help(run):
+  outcome = run("--help")
+  assert outcome.exit_code == 0
+  for name, command in COMMANDS.items():
+    assert name in outcome.stdout and command.summary in outcome.stdout
+  assert run().exit_code == 0 and run("--version").stdout.startswith("jaxspec ")
+
+
+def test_help_imports_no_command():
+  code = (
+    "import sys\n"
+    "from jaxspec.cli.main import main\n"
+    "try: main(['--help'])\n"
+    "except SystemExit as end: assert end.code == 0\n"
+    "loaded = [n for n in sys.modules if n.startswith(('jaxspec.cli.', 'conversion'))]\n"
+    "assert set(loaded) - {'jaxspec.cli.main'} == {'jaxspec.cli.lazy', 'jaxspec.cli.errors'}, loaded\n"
+  )
+  subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "convert llamagen", "convert llamagen-vq"])
+def test_every_command_has_help(run, command):
+  outcome = run(*command.split(), "--help")
+  assert outcome.exit_code == 0 and "Usage" in outcome.stdout
+
+
+def test_unknown_commands(fails):
+  assert "generate, info" in fails("generat")
+  assert "llamagen" in fails("convert", "dalle")
+  assert "No such option" in fails("--unknown")
+  assert "SRC" in fails("convert", "llamagen")
+
+
+def test_entry_point():
+  outcome = subprocess.run(
+    [sys.executable, "-m", "jaxspec.cli.main", "info", "/nowhere"], capture_output=True, text=True, timeout=60
+  )
+  assert outcome.returncode == 2 and outcome.stderr == "Error: No checkpoint folder at /nowhere\n"
+
+
+def test_cache_folder(monkeypatch, tmp_path):
+  monkeypatch.setenv("JAXSPEC_CACHE_DIR", str(tmp_path / "own"))
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+  assert compilation_cache.cache_folder() == tmp_path / "own"
+  monkeypatch.delenv("JAXSPEC_CACHE_DIR")
+  assert compilation_cache.cache_folder() == tmp_path / "xdg" / "jaxspec" / "xla"
+
+
+def test_cache_that_cannot_be_written(monkeypatch):
+  before = jax.config.jax_compilation_cache_dir
+  jax.config.update("jax_compilation_cache_dir", None)
+  try:
+    monkeypatch.setenv("JAXSPEC_CACHE_DIR", "/proc/cache")
+    assert compilation_cache.enable() is None
+    assert jax.config.jax_compilation_cache_dir is None
+  finally:
+    jax.config.update("jax_compilation_cache_dir", before)

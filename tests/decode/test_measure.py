@@ -1,0 +1,40 @@
+"""The arithmetic of the benchmarks; no timing is asserted."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxspec.decode import measure
+from tests.helpers import labels, tiny_pair
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.9, 1.0])
+def test_acceptance_is_recovered_from_tokens_per_round(alpha):
+  window, rounds = 5, 10_000
+  accepted = (measure.expected_tokens(alpha, window) - 1) * rounds
+  found = measure.acceptance_per_position(accepted, rounds, window)
+  assert abs(found - alpha) < 1e-6
+
+
+def test_expected_tokens_is_the_sum_of_powers():
+  assert measure.expected_tokens(0.8, 3) == pytest.approx(1 + 0.8 + 0.8**2 + 0.8**3)
+
+
+def test_alternate_takes_turns_and_pairs_ratios():
+  order = []
+  seconds = measure.alternate({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 3)
+  assert order == ["a", "b"] + ["a", "b"] * 3
+  assert [len(v) for v in seconds.values()] == [3, 3]
+  assert measure.pairwise_ratio([2.0, 4.0, 9.0], [1.0, 2.0, 3.0]) == measure.Timing(2.0, 2.0, 3.0)
+
+
+def test_bare_rounds_run_as_many_rounds_as_asked():
+  """One more round changes the tokens: nothing is hoisted out of the timed loop."""
+  params, drafter, verifier = tiny_pair()
+  run = jax.jit(
+    lambda p, k, n: measure.bare_rounds(
+      p, k, labels(2), drafter=drafter, verifier=verifier, max_len=16, rounds=n
+    )
+  )
+  tokens = [np.asarray(run(params, jax.random.key(0), n)).tolist() for n in range(6)]
+  assert len({tuple(t) for t in tokens}) > 2
