@@ -151,12 +151,13 @@ def _draw_cell(sheet, draw, cell, caption, left, top, panel_w, panel_h, title_h,
 def _legend_lines(legend: Legend, width: int) -> list[list[tuple[int, Swatch | str]]]:
   """Places a title and swatches from left to right, onto a new line where the width ends: ``[(x, entry)]`` each."""
   text_font = font(_TITLE_SIZE)
-  lines, x = [[(0, legend.title)]], round(text_font.getlength(legend.title)) + 16
+  indent = round(text_font.getlength(legend.title)) + 16
+  lines, x = [[(0, legend.title)]], indent
   for swatch in legend.swatches:
     needed = 20 + round(text_font.getlength(swatch.label)) + 16
     if x + needed - 16 > width and lines[-1]:
       lines.append([])
-      x = 0
+      x = indent
     lines[-1].append((x, swatch))
     x += needed
   return lines

@@ -104,6 +104,8 @@ def _settings_line(source: Source) -> str:
   parts += [f"guidance {settings.cfg_scale:g}" if settings.cfg_scale > 1 else "no guidance"]
   if source.draft is not None and settings.cfg_scale > 1 and not source.draft_guidance:
     parts[-1] += " (target only)"
+  if settings.cfg_scale > 1 and settings.cfg_interval >= 0:
+    parts[-1] += f" up to token {settings.cfg_interval + 1}"
   parts += [f"top-k {settings.top_k}"] if settings.top_k else []
   parts += [f"top-p {settings.top_p:g}"] if settings.top_p < 1 else []
   parts += [f"temperature {settings.temperature:g}", f"seed {settings.seed}"]

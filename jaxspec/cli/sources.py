@@ -192,5 +192,5 @@ def _guidance_warnings(draft: Checkpoint | None, settings: Settings) -> list[str
   if trained_at is None or trained_at == settings.cfg_scale:
     return []
   return [
-    f"The draft was trained for --cfg-scale {trained_at:g}: at {settings.cfg_scale:g} fewer of its tokens are accepted"
+    f"The draft was trained for --cfg-scale {trained_at:g}: at {settings.cfg_scale:g} fewer of its tokens may be accepted"
   ]

@@ -30,6 +30,7 @@ def xla_cache(tmp_path_factory):
   folder = tmp_path_factory.mktemp("xla")
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv("JAXSPEC_CACHE_DIR", str(folder))
+    patch.setattr("jaxspec.cli.compilation_cache.MIN_COMPILE_S", 0.0)
     jax.config.update("jax_compilation_cache_dir", None)
     jax_cache.reset_cache()
     yield folder
