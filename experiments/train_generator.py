@@ -210,16 +210,14 @@ def export(run: GeneratorRun, state, figures: dict[str, float], bundle: Path, se
     "hours": round(seconds / 3600, 2),
     "jax": jax.__version__,
   }
-  vocabulary = (bundle / "text" / VOCABULARY_FILE).read_bytes()
   checkpoints.save(bundle / "text", run.text, state.ema["text"], meta=meta, dtype=jnp.bfloat16)
-  (bundle / "text" / VOCABULARY_FILE).write_bytes(vocabulary)
   checkpoints.save(bundle / "target", run.model, state.ema["target"], meta=meta, dtype=jnp.bfloat16)
 
 
 def train(run: GeneratorRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
   """Trains, evaluates and (with ``export_to``) writes the bundle parts; returns the final state."""
   emoji, tokens = load_emoji(), TokenSet.load(run.tokens)
-  vocabulary = text_tokenizer.load_text_tokenizer(Path(run.bundle) / "text" / VOCABULARY_FILE)
+  vocabulary = text_tokenizer.load_text_tokenizer(Path(run.bundle) / VOCABULARY_FILE)
   optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
   state = train_state.create(init_params(run), optimizer)
   step = make_train_step(

@@ -2,7 +2,7 @@
 
 Command::
 
-    python -m experiments.train_vocabulary checkpoints/emoji64/text/vocabulary.json
+    python -m experiments.train_vocabulary checkpoints/emoji64/vocabulary.json
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Bundles: the networks that generate pictures together.
 
-A bundle is a folder with ``bundle.json`` and one checkpoint folder per part: ``tokenizer`` (codes to pictures), ``text``
-(prompt to features, with its ``vocabulary.json``), ``target``, and any number of drafts. ``defaults`` are the settings
-the parts were trained for.
+A bundle is a folder with ``bundle.json``, the ``vocabulary.json`` of its prompts, and one checkpoint folder per part:
+``tokenizer`` (codes to pictures), ``text`` (prompt to features), ``target``, and any number of drafts. ``defaults`` are
+the settings the parts were trained for.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def load_bundle(path: str | os.PathLike, *, dtype=jnp.float32, drafts: list[str]
   for name in drafts or []:
     if name not in known:
       raise ValueError(f"Must have a draft in {', '.join(known) or '(none)'}, we instead got {name!r}")
-  vocabulary = text_tokenizer.load_text_tokenizer(path / document["text"] / VOCABULARY_FILE)
+  vocabulary = text_tokenizer.load_text_tokenizer(path / VOCABULARY_FILE)
   return Bundle(
     path=path,
     # Pixels stay in float32: the decoder runs once per picture.

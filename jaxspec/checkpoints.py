@@ -130,7 +130,10 @@ def load(path: str | os.PathLike, *, dtype=jnp.float32) -> Checkpoint:
   """
   path = Path(path)
   document = read_config(path)
-  config = registry.make_config(document["family"], document["config"])
+  try:
+    config = registry.make_config(document["family"], document["config"])
+  except ValueError as error:
+    raise ValueError(f"{path / CONFIG_FILE}: {error}") from error
   if hasattr(config, "dtype"):
     config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
   fns = registry.FAMILIES[document["family"]].make_fns(config)

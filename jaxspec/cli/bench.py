@@ -32,7 +32,9 @@ def bench(checkpoint, draft, gammas, batches, repeats, seed, dtype, out):
   if any(rows < 1 for rows in batches):
     raise ValueError(f"Must have batches of at least 1 row, we instead got {min(batches)}")
   bundle = load_bundle(checkpoint or default_bundle(), dtype=dtype, drafts=None if draft is None else [draft])
-  name = draft or bundle.defaults["draft"]
+  if not bundle.drafts:
+    raise ValueError(f"Must have a draft to measure speculation with, {bundle.path} has none")
+  name = draft or bundle.defaults.get("draft") or next(iter(bundle.drafts))
   gammas = gammas or (bundle.defaults["gamma"],)
   report = {
     "machine": {"cpus": os.cpu_count(), "processor": platform.processor() or platform.machine()},

@@ -6,7 +6,6 @@ import enum
 from typing import Any, NamedTuple
 
 import flax.struct
-import jax
 import jax.numpy as jnp
 
 from jaxspec.types import Array, Cursor, Draft, Key, PyTree, Verdict
@@ -110,4 +109,4 @@ def summarize(counters: Counters) -> dict[str, Any]:
   """Totals over the batch as Python numbers, with the acceptance rate and tokens per target call."""
   total = {name: int(jnp.sum(getattr(counters, name))) for name in counters.__dataclass_fields__}
   total["acceptance"] = total["accepted"] / total["drafted"] if total["drafted"] else None
-  return jax.tree.map(lambda x: x, total)
+  return total

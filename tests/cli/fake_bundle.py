@@ -59,7 +59,7 @@ def make_fake_bundle(path: Path, *, target=TARGET, draft=DRAFT, tokenizer=TOKENI
     show_progress=False,
   )
   vocabulary.train_from_iterator(["red apple sleeping cat on blue background"] * 8, trainer)
-  text_tokenizer.save_text_tokenizer(vocabulary, path / "text" / VOCABULARY_FILE)
+  text_tokenizer.save_text_tokenizer(vocabulary, path / VOCABULARY_FILE)
   document = {
     "tokenizer": "tokenizer",
     "text": "text",

@@ -89,8 +89,8 @@ DAMAGES = {
   "text as width": (lambda b: _edit(b / "target/config.json", dim="wide"), "wide"),
   "no heads": (lambda b: _edit(b / "target/config.json", num_heads=0), "num_heads"),
   "unknown field": (lambda b: _edit(b / "target/config.json", colour=1), "colour"),
-  "no vocabulary": (lambda b: (b / "text/vocabulary.json").unlink(), "vocabulary.json"),
-  "bad vocabulary": (lambda b: (b / "text/vocabulary.json").write_text("{}"), "vocabulary.json"),
+  "no vocabulary": (lambda b: (b / "vocabulary.json").unlink(), "vocabulary.json"),
+  "bad vocabulary": (lambda b: (b / "vocabulary.json").write_text("{}"), "vocabulary.json"),
   "tokenizer is a draft": (
     lambda b: (shutil.rmtree(b / "tokenizer"), shutil.copytree(b / "draft", b / "tokenizer")),
     "image tokenizer",
