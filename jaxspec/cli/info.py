@@ -67,6 +67,8 @@ def _bundle_tree(path: Path, document: dict[str, Any], problems: list[str], full
   except (AttributeError, TypeError) as error:
     raise UserError(f"Corrupt {path}: {one_line(error)}") from error
   tree.add(_entry("defaults", defaults))
+  if (vocabulary := path / "vocabulary.json").is_file():
+    tree.add(_entry("vocabulary", _vocabulary(vocabulary)))
   for title, folder in folders:
     try:
       tree.add(_checkpoint_tree(folder, Text(title, style="bold cyan"), arrays=full, full=full))
@@ -88,9 +90,6 @@ def _checkpoint_tree(path: Path, title: Text, *, arrays: bool, full: bool) -> Tr
     meta = dict(document.get("meta") or {})
   except (AttributeError, TypeError, ValueError) as error:
     raise UserError(f"Corrupt {path}: {one_line(error)}") from error
-  vocabulary = path / "vocabulary.json"
-  if vocabulary.is_file():
-    tree.add(_entry("vocabulary", _vocabulary(vocabulary)))
   for name, value in meta.items():
     tree.add(_entry(name, _shown(value, None if full else 160)))
   if arrays:
