@@ -196,14 +196,15 @@ def train(run: DraftRun, run_dir: str | Path, resume: bool = True, export_to: st
     at = range(index * run.batch_size, (index + 1) * run.batch_size)
     return pick(np.array([order(i // len(train_rows))[i % len(train_rows)] for i in at]))
 
-  compute = jax.jit(lambda params, batch: loss_fn(params, bundle.text.params, batch, None)[1][0])
+  compute = jax.jit(lambda params, text, batch: loss_fn(params, text, batch, None)[1][0])
 
   def eval_fn(state):
-    parts = [compute(state.ema, pick(np.arange(i, i + 16))) for i in range(0, HELD_OUT, 16)]
+    parts = [compute(state.ema, state.extra, pick(np.arange(i, i + 16))) for i in range(0, HELD_OUT, 16)]
     return {name: float(np.mean([part[name] for part in parts])) for name in parts[0]}
 
   started = time.perf_counter()
-  state = train_state.create(params, optimizer, extra=bundle.text.params)
+  # The state is donated: the bundle keeps its own copy of the text encoder.
+  state = train_state.create(params, optimizer, extra=jax.tree.map(jnp.copy, bundle.text.params))
   with TrainProgress(f"draft-{run.num_layers}", items_per_step=run.batch_size) as progress:
     state = fit(run.loop, state, step, batch_fn, run_dir=run_dir, eval_fn=eval_fn, report_fn=progress, resume=resume)
   if export_to is not None:
