@@ -67,6 +67,7 @@ class GeneratorRun:
   ema_decay: float = 0.995
   ema_start_fraction: float = 0.5
   compute_dtype: str | None = None
+  matmul_precision: str | None = "bfloat16"
   tokens: str = "runs/tokens/emoji64.npz"
   bundle: str = "checkpoints/emoji64"
 
@@ -227,6 +228,7 @@ def train(run: GeneratorRun, run_dir: str | Path, resume: bool = True, export_to
     ema_start=int(run.ema_start_fraction * run.loop.num_steps),
     seed=run.seed,
     compute_dtype=run.compute_dtype,
+    matmul_precision=run.matmul_precision,
   )
   eval_fn = make_eval_fn(run, emoji, tokens, vocabulary)
   started = time.perf_counter()

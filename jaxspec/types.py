@@ -135,12 +135,13 @@ class AcceptFn(Protocol):
   """A verification rule: no model, no loop.
 
   Args:
+    tables: arrays the rule reads (``ModelParams.rule`` of the target side), ``()`` if it needs none.
     keys: ``[B]`` random keys; consumed.
     draft: the `Draft`.
     target: processed target logits ``[B, K+1, V]`` (row i judges draft i, row K is the bonus row).
   """
 
-  def __call__(self, keys: Key, draft: Draft, target: PyTree) -> Verdict: ...
+  def __call__(self, tables: PyTree, keys: Key, draft: Draft, target: PyTree) -> Verdict: ...
 
 
 class WhileLoopFn(Protocol):

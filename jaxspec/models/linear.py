@@ -23,10 +23,55 @@ _MAX_STREAMED_ROWS = 64
 def linear(x: Array, weight: Array) -> Array:
   """``x @ weight.T`` for ``x [..., in]`` and ``weight [out, in]``; the result is ``[..., out]`` in x's dtype."""
   rows = math.prod(x.shape[:-1])
+  if halves_products(x.dtype):
+    return _linear_bf16(x, weight)
   if jax.default_backend() != "cpu" or rows == 1 or rows > _MAX_STREAMED_ROWS:
     return jax.lax.dot_general(x, weight, (((x.ndim - 1,), (1,)), ((), ())))
   out = jax.lax.dot_general(weight, x.reshape(rows, x.shape[-1]), (((1,), (1,)), ((), ())))  # [out, rows]
   return jax.lax.optimization_barrier(out).T.reshape(*x.shape[:-1], weight.shape[0])
+
+
+def halves_products(dtype) -> bool:
+  """Whether float32 products are to be computed from bfloat16 inputs here.
+
+  ``jax.default_matmul_precision("bfloat16")`` means that on a TPU; XLA ignores it on a CPU, where it about doubles the
+  speed of training on processors with bfloat16 instructions. So it is done by hand there.
+  """
+  return (
+    jax.default_backend() == "cpu"
+    and dtype == jnp.float32
+    and jax.config.jax_default_matmul_precision in ("bfloat16", "BF16_BF16_F32", jax.lax.DotAlgorithmPreset.BF16_BF16_F32)
+  )
+
+
+def dot_bf16(x: Array, y: Array, contract: tuple[int, int], num_batch: int = 0) -> Array:
+  """Product of bfloat16 roundings with float32 sums; contracts axis ``contract[0]`` of x with ``contract[1]`` of y."""
+  batch = tuple(range(num_batch))
+  dims = (((contract[0],), (contract[1],)), (batch, batch))
+  return jax.lax.dot_general(
+    x.astype(jnp.bfloat16), y.astype(jnp.bfloat16), dims, preferred_element_type=jnp.float32
+  )
+
+
+@jax.custom_vjp
+def _linear_bf16(x: Array, weight: Array) -> Array:
+  out = dot_bf16(x.reshape(-1, x.shape[-1]), weight, (1, 1))
+  return out.reshape(*x.shape[:-1], -1)
+
+
+def _linear_bf16_fwd(x: Array, weight: Array):
+  return _linear_bf16(x, weight), (x, weight)
+
+
+def _linear_bf16_bwd(residuals, grad: Array):
+  # Written out: the transposed rule of a mixed product would compute it in float32.
+  x, weight = residuals
+  grad = grad.reshape(-1, grad.shape[-1])
+  dx = dot_bf16(grad, weight, (1, 0)).reshape(x.shape)
+  return dx, dot_bf16(grad, x.reshape(-1, x.shape[-1]), (0, 0))
+
+
+_linear_bf16.defvjp(_linear_bf16_fwd, _linear_bf16_bwd)
 
 
 class Linear(nn.Module):

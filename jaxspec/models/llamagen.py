@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.models import kv_cache
+from jaxspec.models.attention import attend
 from jaxspec.models.conditions import Caption, ClassLabels, Prefixed
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.norm import RMSNorm
@@ -116,7 +117,7 @@ class Attention(nn.Module):
   config: LlamaGenConfig
 
   @nn.compact
-  def __call__(self, x: Array, table: Array, mask: Array, cache: tuple[Array, Array] | None, start: Array):
+  def __call__(self, x: Array, table: Array, mask: Array, cache: tuple[Array, Array] | None, start: Array, causal: bool):
     cfg = self.config
     batch, length, _ = x.shape
     heads, kv_heads, size = cfg.num_heads, cfg.kv_heads, cfg.head_dim
@@ -129,15 +130,8 @@ class Attention(nn.Module):
     if cache is not None:
       k, v = kv_cache.write(cache[0], k, start), kv_cache.write(cache[1], v, start)
       cache = (k, v)
-    # Query heads that share a key head become further rows of one batched product.
-    group = heads // kv_heads
-    q = q.swapaxes(1, 2).reshape(batch * kv_heads, group * length, size)
-    scores = jnp.einsum("btd,bsd->bts", q, k) * jnp.asarray(size**-0.5, x.dtype)
-    scores = scores.astype(jnp.float32).reshape(batch, heads, length, -1)
-    scores = jnp.where(mask[:, None], scores, -jnp.inf)
-    weights = jax.nn.softmax(scores, axis=-1).astype(x.dtype).reshape(batch * kv_heads, group * length, -1)
-    out = jnp.einsum("bts,bsd->btd", weights, v)
-    out = out.reshape(batch, heads, length, size).swapaxes(1, 2).reshape(batch, length, heads * size)
+    out = attend(q.swapaxes(1, 2), k, v, mask, causal=causal)
+    out = out.swapaxes(1, 2).reshape(batch, length, heads * size)
     return Linear(cfg.dim, name="wo")(out), cache
 
 
@@ -159,10 +153,10 @@ class Block(nn.Module):
   config: LlamaGenConfig
 
   @nn.compact
-  def __call__(self, x: Array, table: Array, mask: Array, cache, start: Array):
+  def __call__(self, x: Array, table: Array, mask: Array, cache, start: Array, causal: bool):
     eps = self.config.norm_eps
     attended, cache = Attention(self.config, name="attention")(
-      RMSNorm(eps, name="attention_norm")(x), table, mask, cache, start
+      RMSNorm(eps, name="attention_norm")(x), table, mask, cache, start, causal
     )
     x = x + attended
     return x + FeedForward(self.config, name="feed_forward")(RMSNorm(eps, name="ffn_norm")(x)), cache
@@ -212,7 +206,7 @@ class LlamaGen(nn.Module):
     self,
     inputs: PyTree,
     cache: kv_cache.KVCache | None,
-    positions: Array,
+    positions: Array | None,
     mask: Array | None = None,
     inject: Array | None = None,
     logits_at: Array | None = None,
@@ -222,6 +216,9 @@ class LlamaGen(nn.Module):
     if inject is not None:
       x = x + inject.astype(x.dtype)
     batch, length, _ = x.shape
+    causal = positions is None and mask is None and cache is None  # a whole sequence from its start
+    if positions is None:
+      positions = jnp.arange(length)[None]
 
     condition = inputs.condition if isinstance(inputs, Prefixed) else inputs
     key_mask = None if cache is None else cache.key_mask
@@ -244,7 +241,7 @@ class LlamaGen(nn.Module):
     k, v = [], []
     for i in range(cfg.num_layers):
       layer_cache = None if cache is None else (cache.k[i], cache.v[i])
-      x, layer_cache = Block(cfg, name=f"layers_{i}")(x, table, mask, layer_cache, start)
+      x, layer_cache = Block(cfg, name=f"layers_{i}")(x, table, mask, layer_cache, start, causal)
       if layer_cache is not None:
         k.append(layer_cache[0])
         v.append(layer_cache[1])
@@ -286,8 +283,6 @@ def llamagen_fns(config: LlamaGenConfig) -> ModelFns:
     return kv_cache.init_cache(config.num_layers, batch, config.kv_heads, max_len, config.head_dim, config.dtype)
 
   def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None):
-    if positions is None:
-      positions = jnp.arange(_num_inputs(inputs, config))[None]
     return module.apply({"params": params}, inputs, cache, positions, mask, inject, logits_at)
 
   def null_condition(params: Params, condition: PyTree) -> PyTree:
@@ -300,10 +295,3 @@ def llamagen_fns(config: LlamaGenConfig) -> ModelFns:
 
   return ModelFns(init, init_cache, apply, lambda condition: config.prefix_len, null_condition)
 
-
-def _num_inputs(inputs: PyTree, config: LlamaGenConfig) -> int:
-  if isinstance(inputs, Prefixed):
-    return config.prefix_len + inputs.tokens.shape[1]
-  if isinstance(inputs, ClassLabels | Caption):
-    return config.prefix_len
-  return inputs.shape[1]

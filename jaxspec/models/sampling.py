@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.types import Array, Params
+from jaxspec.types import Array, Params, PyTree
 
 _BLOCK = 128
 
@@ -31,10 +31,11 @@ def sampling_params(temperature: float = 1.0, top_p: float = 1.0) -> Sampling:
 
 
 class ModelParams(NamedTuple):
-  """Parameters of one side of the link: a network's weights and the traced sampling parameters."""
+  """Parameters of one side of the link: a network's weights, the traced sampling parameters, the rule's tables."""
 
   model: Params
   sampling: Sampling
+  rule: PyTree = ()  # arrays that the verification rule reads (target side only)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ of devices (up to the order of summation).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -68,6 +69,7 @@ def make_train_step(
   ema_start: int = 0,
   seed: int = 0,
   compute_dtype: str | None = None,
+  matmul_precision: str | None = None,
   after_update_fn: AfterUpdateFn | None = None,
   devices: list[jax.Device] | None = None,
 ) -> TrainStep:
@@ -81,6 +83,8 @@ def make_train_step(
     seed: the key of every step derives from it.
     compute_dtype: e.g. ``"bfloat16"``: floating parameters and batch leaves are cast before the loss. Parameters,
       gradients, optimiser and running mean stay in float32.
+    matmul_precision: e.g. ``"bfloat16"``: products round their inputs, everything else stays in float32. None keeps the
+      surrounding ``jax.default_matmul_precision``.
     after_update_fn: optional change of the parameters after each update.
     devices: all local devices by default; the batch size must be divisible by their number.
   """
@@ -100,7 +104,8 @@ def make_train_step(
     def objective(params):
       return loss_fn(cast(params), state.extra, cast(batch), loss_key)
 
-    (loss, (metrics, extra)), grads = jax.value_and_grad(objective, has_aux=True)(state.params)
+    with jax.default_matmul_precision(matmul_precision) if matmul_precision else contextlib.nullcontext():
+      (loss, (metrics, extra)), grads = jax.value_and_grad(objective, has_aux=True)(state.params)
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
     if after_update_fn is not None:

@@ -18,10 +18,11 @@ from jaxspec.types import Array, Draft, Key, Verdict
 _MIN_RESIDUAL = 1e-12
 
 
-def lossless(keys: Key, draft: Draft, target: Array) -> Verdict:
+def lossless(tables: tuple, keys: Key, draft: Draft, target: Array) -> Verdict:
   """Accepts each draft with probability min(1, p / q) and resamples the residual.
 
   Args:
+    tables: not read.
     keys: ``[B]`` keys; consumed.
     draft: chain of ``K`` tokens; ``draft.proposal`` are the processed logits ``[B, K, V]`` it was sampled from.
     target: ``[B, K + 1, V]`` processed target logits.

@@ -45,7 +45,7 @@ def target_model(model: ModelFns, accept_fn: AcceptFn, *, warp: Warp) -> Verifie
     start = state.prefix_len + cursor.length - 1
     positions = start[:, None] + jnp.arange(window + 1)[None]
     output, cache = model.apply(params.model, inputs, state.cache, positions=positions)
-    verdict = accept_fn(keys, draft, warp(output.logits, params.sampling))
+    verdict = accept_fn(params.rule, keys, draft, warp(output.logits, params.sampling))
     return verdict, state._replace(cache=cache)
 
   return Verifier(init, verify)

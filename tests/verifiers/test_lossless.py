@@ -161,7 +161,7 @@ def test_ragged_number_of_drafts_is_exact():
     draft = jaxspec.Draft(
       tokens, log(q), jnp.full((rows,), count), jnp.zeros((rows,), jnp.int32), jnp.ones((rows,), bool)
     )
-    verdict = jaxspec.lossless(rng.row_keys(jax.random.key(count), rows), draft, log(p))
+    verdict = jaxspec.lossless((), rng.row_keys(jax.random.key(count), rows), draft, log(p))
     assert int(verdict.num_accepted.max()) <= count
     first = np.where(np.asarray(verdict.num_accepted) > 0, np.asarray(tokens[:, 0]), np.asarray(verdict.next_token))
     observed = np.bincount(first, minlength=V)
