@@ -33,7 +33,7 @@ class ModelOutput(NamedTuple):
   """What one forward pass returns."""
 
   logits: Array  # [B, T, V] float32, the law of the token after each input
-  features: Array  # [B, T, D] hidden state after the final norm (what the output head reads)
+  features: Array  # [B, T, D] hidden state after the final norm (what the output head reads); guided: both halves, 2 D
 
 
 class ApplyFn(Protocol):
@@ -44,11 +44,13 @@ class ApplyFn(Protocol):
     inputs: token ids ``[B, T]`` int32, or the family's condition pytree (prefill).
     cache: the family's cache; ``None`` runs without one (teacher forcing).
     positions: ``[B, T]`` int32 absolute positions of the inputs, or ``[1, T]`` when all rows share them (cheaper).
-      Input t goes to cache slot ``positions[b, 0] + t``: consecutive also for draft trees, whose positions are depths.
-    mask: optional ``[B, T, S]`` bool, True where a query may look; replaces causality (draft trees).
+      Input t goes to cache slot ``slot[b] + t``: consecutive also for draft trees, whose positions are depths.
+    mask: optional ``[B, T, W]`` bool, True where an input may look; replaces causality among the newest ``W >= T`` slots,
+      the last of which is that of the last input. Every slot before those is seen (draft trees).
     inject: optional ``[B, T, D]`` added to the input embeddings.
     logits_at: optional ``[B]`` or ``[1]`` int32, the one input whose logits are wanted (``[B, 1, V]``); saves the
-      output matrix on the others.
+      output matrix on the others. Features are those of all inputs.
+    slot: optional ``[B]`` or ``[1]`` int32 cache slot of the first input; ``positions[:, 0]`` by default.
   Returns:
     `ModelOutput` and the new cache.
   """
@@ -63,6 +65,7 @@ class ApplyFn(Protocol):
     mask: Array | None = None,
     inject: Array | None = None,
     logits_at: Array | None = None,
+    slot: Array | None = None,
   ) -> tuple[ModelOutput, Cache]: ...
 
 
@@ -74,6 +77,9 @@ class ModelFns(NamedTuple):
   apply: ApplyFn
   prefix_len: Callable[[PyTree], int]  # condition -> number of cache slots it takes (static)
   null_condition: Callable[[Params, PyTree], PyTree] | None = None  # the unconditional partner, for guidance
+  # (cache, slot [B], path [B, L]) -> cache: moves the entries of slots ``slot + path`` to ``slot, slot + 1, ...``. None:
+  # the network scores chains only.
+  compact: Callable[[Cache, Array, Array], Cache] | None = None
 
 
 class Cursor(NamedTuple):
@@ -90,10 +96,10 @@ class Draft(NamedTuple):
 
   tokens: Array  # [B, K] int32, or [B, K, C] float
   proposal: PyTree  # the law each token was really sampled from; leaves [B, K, ...]
-  num_drafted: Array  # [B] int32 valid entries; 0 is legal
+  num_drafted: Array  # [B] int32 the most tokens that may be kept (valid entries of a chain, levels of a tree); 0 is legal
   num_settled: Array  # [B] int32 leading tokens that are already final
   needs_verify: Array  # [B] bool
-  parents: Array | None = None  # [B, K] parent of each node of a draft tree; None = chain
+  parents: Array | None = None  # [B, K] int32 parent of each node of a draft tree (`jaxspec.trees`); None = chain
   trace: PyTree = ()  # small drafter state before each position, leaves [B, K+1, ...]
   aux: PyTree = ()  # whatever the verifier needs besides
 
@@ -103,17 +109,18 @@ class Verdict(NamedTuple):
 
   num_accepted: Array  # [B] int32, leading tokens of the draft (or of `path`) that are kept
   next_token: Array  # [B] int32 (or [B, C]): replacement after a rejection, bonus after full acceptance
-  path: Array | None = None  # [B, K] accepted nodes of a tree
-  feedback: PyTree = ()  # target features or laws a drafter may reuse
+  path: Array | None = None  # [B, L] int32 accepted nodes of a tree from the root on, L <= K; None = chain
+  feedback: PyTree = ()  # target features or laws a drafter may reuse, at [last, draft ...] (prefill: at the condition)
 
 
 class Drafter(NamedTuple):
   """Source of proposals.
 
-  ``window`` is the static size ``K`` of every draft; 0 means that there is no drafter (plain decoding).
+  ``init`` gets the verdict of the prefill: token 0 and the verifier's feedback about the condition. ``window`` is the
+  static size ``K`` of every draft; 0 means that there is no drafter (plain decoding).
   """
 
-  init: Callable[[Params, PyTree, int], PyTree]  # (params, condition, max_len) -> state
+  init: Callable[[Params, PyTree, int, Verdict], PyTree]  # (params, condition, max_len, prefill) -> state
   propose: Callable[[Params, Key, PyTree, Cursor], tuple[Draft, PyTree]]
   commit: Callable[[Params, PyTree, Cursor, Draft, Verdict], PyTree]
   window: int
@@ -123,11 +130,11 @@ class Drafter(NamedTuple):
 class Verifier(NamedTuple):
   """Judge of proposals.
 
-  ``init`` runs the prefill and samples token 0 (which no draft precedes). ``overhang`` is the number of cache slots
-  beyond ``max_len`` that a window may touch.
+  ``init`` runs the prefill and samples token 0, which no draft precedes: a `Verdict` that accepts nothing. A window may
+  touch as many cache slots beyond ``max_len`` as it has tokens.
   """
 
-  init: Callable[[Params, Key, PyTree, int, int], tuple[Array, PyTree]]  # (params, keys, condition, max_len, window)
+  init: Callable[[Params, Key, PyTree, int, int], tuple[Verdict, PyTree]]  # (params, keys, condition, max_len, window)
   verify: Callable[[Params, Key, PyTree, Cursor, Draft], tuple[Verdict, PyTree]]
 
 

@@ -18,7 +18,7 @@ from jaxspec.types import ModelFns, ModelOutput
 def markov_fns(vocab: int) -> ModelFns:
   """A Markov chain: parameters ``[V + 1, V]`` logits; the last row is the law of token 0."""
 
-  def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None):
+  def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
     if isinstance(inputs, ClassLabels):
       rows = inputs.labels.shape[0]
       logits = jnp.broadcast_to(params[vocab][None, None], (rows, 1, vocab))
@@ -34,6 +34,7 @@ def markov_fns(vocab: int) -> ModelFns:
     init_cache=lambda batch, max_len: (),
     apply=apply,
     prefix_len=lambda condition: 1,
+    compact=lambda cache, slot, path: cache,
   )
 
 

@@ -15,7 +15,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from jaxspec import rng
+from jaxspec import rng, trees
 from jaxspec.decode.state import (
   Counters,
   DecodeResult,
@@ -38,8 +38,9 @@ def start(
   rows = jax.tree.leaves(condition)[0].shape[0]
   keys = rng.row_keys(key, rows)
   first_keys = rng.stream_keys(keys, rng.Stream.FIRST, jnp.int32(0))
-  first, verifier_state = verifier.init(params.target, first_keys, condition, max_len, drafter.window)
-  drafter_state = drafter.init(params.draft, condition, max_len)
+  prefill, verifier_state = verifier.init(params.target, first_keys, condition, max_len, drafter.window)
+  drafter_state = drafter.init(params.draft, condition, max_len, prefill)
+  first = prefill.next_token
 
   at_zero = lambda value, dtype: jnp.zeros((rows, max_len), dtype).at[:, 0].set(value)
   zeros, ones = jnp.zeros((rows,), jnp.int32), jnp.ones((rows,), jnp.int32)
@@ -80,15 +81,15 @@ def commit_step(params: PyTree, edge: EdgeState, draft: Draft, verdict: Verdict,
   """Writes what was decided and moves the lengths; this is the whole of rolling back."""
   cursor, live = edge.cursor, edge.cursor.live
   rows, max_len = edge.tokens.shape[:2]
-  window = draft.tokens.shape[1]
+  kept = trees.kept_tokens(draft, verdict)
   gain = jnp.where(live, committed(draft, verdict), 0)
 
-  offset = jnp.arange(window + 1)[None]  # [1, K + 1]
+  offset = jnp.arange(kept.shape[1] + 1)[None]  # [1, K + 1], or [1, L + 1] on the path of a tree
   accepted = verdict.num_accepted[:, None]
-  block = jnp.concatenate([draft.tokens, verdict.next_token[:, None]], axis=1)
+  block = jnp.concatenate([kept, verdict.next_token[:, None]], axis=1)
   is_next = (offset == accepted) & draft.needs_verify[:, None]
   block = jnp.where(is_next, verdict.next_token[:, None], block)
-  ended_by = jnp.where(verdict.num_accepted < draft.num_drafted, int(Origin.REPLACED), int(Origin.BONUS))
+  ended_by = jnp.where(trees.ended_by_rejection(draft, verdict), int(Origin.REPLACED), int(Origin.BONUS))
   origin = jnp.where(is_next, ended_by[:, None], int(Origin.DRAFT)).astype(jnp.int8)
 
   slot = jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)  # max_len is dropped

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import flax.struct
 import jax.numpy as jnp
 
+from jaxspec import trees
 from jaxspec.types import Array, Cursor, Draft, Key, PyTree, Verdict
 
 
@@ -33,7 +34,7 @@ class Counters:
   """Per-row counts ``[B]`` int32; a finished row no longer counts."""
 
   rounds: Array
-  drafted: Array  # tokens proposed
+  drafted: Array  # tokens proposed (levels of a tree)
   accepted: Array  # proposed tokens kept
   target_calls: Array  # forward passes of the target, the prefill included
   draft_calls: Array  # forward passes of the draft network, its prefill included
@@ -83,9 +84,10 @@ def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int) -> Cur
   """The cursor after a round; a finished row stands still. Both ends of a split call this."""
   gain = jnp.where(cursor.live, committed(draft, verdict), 0)
   length = cursor.length + gain
-  if draft.tokens.shape[1]:
-    newest = jnp.clip(gain - 1, 0, draft.tokens.shape[1] - 1)
-    settled = jnp.take_along_axis(draft.tokens, newest[:, None], axis=1)[:, 0]
+  kept = trees.kept_tokens(draft, verdict)
+  if kept.shape[1]:
+    newest = jnp.clip(gain - 1, 0, kept.shape[1] - 1)
+    settled = jnp.take_along_axis(kept, newest[:, None], axis=1)[:, 0]
     last = jnp.where(draft.needs_verify, verdict.next_token, settled)
   else:
     last = verdict.next_token

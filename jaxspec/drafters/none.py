@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxspec.types import Cursor, Draft, Drafter, Key, PyTree, Verdict
 
 
-def _init(params: PyTree, condition: PyTree, max_len: int) -> tuple:
+def _init(params: PyTree, condition: PyTree, max_len: int, prefill: Verdict) -> tuple:
   return ()
 
 

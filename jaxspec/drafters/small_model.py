@@ -34,7 +34,7 @@ def small_model(model: ModelFns, *, window: int, warp: Warp) -> Drafter:
   if window < 1:
     raise ValueError(f"Must have a draft window of at least 1, we instead got {window}")
 
-  def init(params: ModelParams, condition: PyTree, max_len: int) -> SmallModelState:
+  def init(params: ModelParams, condition: PyTree, max_len: int, prefill: Verdict) -> SmallModelState:
     prefix_len = model.prefix_len(condition)
     rows = jax.tree.leaves(condition)[0].shape[0]
     cache = model.init_cache(rows, prefix_len + max_len + window)

@@ -37,6 +37,25 @@ def attend(q: Array, k: Array, v: Array, mask: Array, *, causal: bool = False) -
   return jnp.concatenate(out, axis=2)
 
 
+def visible_slots(positions: Array, slot: Array, mask: Array | None, num_slots: int) -> Array:
+  """Which slots each input of a pass may look at, padding aside.
+
+  Args:
+    positions: ``[B or 1, T]`` positions of the inputs.
+    slot: ``[B or 1]`` slot of the first input.
+    mask: ``[B, T, W]`` bool as in `jaxspec.types.ApplyFn`; None is causal, with slots that are positions.
+  Returns:
+    ``[B or 1, T, S]`` bool.
+  """
+  slots = jnp.arange(num_slots)[None, None]
+  if mask is None:
+    return slots <= positions[..., None]
+  newest = mask.shape[2]
+  column = slots[0] - (slot + positions.shape[1] - newest)[:, None]  # [B or 1, S]
+  inside = jnp.take_along_axis(mask, jnp.clip(column, 0, newest - 1)[:, None], axis=2)
+  return (column < 0)[:, None] | (inside & (column < newest)[:, None])
+
+
 def _attend(q: Array, k: Array, v: Array, mask: Array) -> Array:
   batch, heads, length, size = q.shape
   folded = k.shape[0]

@@ -29,6 +29,13 @@ class Prefixed(NamedTuple):
   tokens: Array  # [B, T] int32 image tokens that are fed; the last one of an image never is
 
 
+class Pairs(NamedTuple):
+  """Inputs of a drafter that continues another network's features (EAGLE)."""
+
+  tokens: Array  # [B, T] int32, the token behind each feature
+  features: Array  # [B, T, D] hidden states of the host; [B, T, 2 D] of a guided one
+
+
 def left_pad(features: Array, mask: Array) -> Caption:
   """Turns right-padded features into LlamaGen's left-padded, masked form.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.models.conditions import Prefixed
+from jaxspec.models.conditions import Pairs, Prefixed
 from jaxspec.types import Array, ModelFns, ModelOutput, Params, PyTree
 
 
@@ -23,7 +23,8 @@ class Guided(NamedTuple):
 def guided(model: ModelFns, *, interval: int = -1) -> ModelFns:
   """The model whose logits are ``u + (c - u) * scale`` of its conditional and unconditional halves.
 
-  Both halves run as one batch ``[all conditional; all unconditional]`` over the same tokens.
+  Both halves run as one batch ``[all conditional; all unconditional]`` over the same tokens. Features are those of both,
+  ``[B, T, 2 D]``: a drafter that reads them may be guided too.
 
   Args:
     model: a model with a `ModelFns.null_condition`.
@@ -35,8 +36,10 @@ def guided(model: ModelFns, *, interval: int = -1) -> ModelFns:
   if model.null_condition is None:
     raise ValueError("Must have a model with an unconditional condition to guide it")
 
-  def apply(params: Guided, inputs, cache=None, *, positions, mask=None, inject=None, logits_at=None):
-    twice = lambda x: x if x is None or x.shape[0] == 1 else jnp.concatenate([x, x])
+  def twice(x):
+    return x if x is None or x.shape[0] == 1 else jnp.concatenate([x, x])
+
+  def apply(params: Guided, inputs, cache=None, *, positions, mask=None, inject=None, logits_at=None, slot=None):
     output, cache = model.apply(
       params.model,
       _both_halves(model, params.model, inputs),
@@ -45,6 +48,7 @@ def guided(model: ModelFns, *, interval: int = -1) -> ModelFns:
       mask=twice(mask),
       inject=None if inject is None else jnp.concatenate([inject, inject]),
       logits_at=twice(logits_at),
+      slot=twice(slot),
     )
     cond, uncond = jnp.split(output.logits, 2)
     logits = uncond + (cond - uncond) * params.scale
@@ -52,7 +56,7 @@ def guided(model: ModelFns, *, interval: int = -1) -> ModelFns:
       where = positions if logits_at is None else positions[:, :1] + logits_at[:, None]
       token = where - (model.prefix_len(inputs) - 1)
       logits = jnp.where((token <= interval + 1)[..., None], logits, cond)
-    return ModelOutput(logits, jnp.split(output.features, 2)[0]), cache
+    return ModelOutput(logits, jnp.concatenate(jnp.split(output.features, 2), axis=-1)), cache
 
   def init_cache(batch: int, max_len: int):
     return model.init_cache(2 * batch, max_len)
@@ -60,7 +64,12 @@ def guided(model: ModelFns, *, interval: int = -1) -> ModelFns:
   def init(key):
     return Guided(model.init(key), jnp.float32(1.0))
 
-  return ModelFns(init, init_cache, apply, model.prefix_len, None)
+  compact = None
+  if model.compact is not None:
+    # A single row must double too: cache rows are counted by the rows of ``path``.
+    double = lambda x: jnp.concatenate([x, x])
+    compact = lambda cache, slot, path: model.compact(cache, double(slot), double(path))
+  return ModelFns(init, init_cache, apply, model.prefix_len, None, compact)
 
 
 def _both_halves(model: ModelFns, params: Params, inputs: PyTree) -> PyTree:
@@ -69,6 +78,8 @@ def _both_halves(model: ModelFns, params: Params, inputs: PyTree) -> PyTree:
     return Prefixed(
       stack(inputs.condition, model.null_condition(params, inputs.condition)), stack(inputs.tokens, inputs.tokens)
     )
+  if isinstance(inputs, Pairs):
+    return Pairs(stack(inputs.tokens, inputs.tokens), jnp.concatenate(jnp.split(inputs.features, 2, axis=-1)))
   if isinstance(inputs, jax.Array):
     return jnp.concatenate([inputs, inputs])
   return stack(inputs, model.null_condition(params, inputs))

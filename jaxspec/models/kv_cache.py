@@ -2,7 +2,8 @@
 
 One ``(k, v)`` pair per layer, laid out ``[B * Hkv, S, head_dim]``: with rows and heads folded, XLA updates the buffers
 in place inside a loop and attention reads them without a transpose. Slot ``s`` holds sequence position ``s``. Rolling
-back is moving a length outside this file: slots behind it are garbage that no mask reads.
+back is moving a length outside this file: slots behind it are garbage that no mask reads. Only a draft tree leaves kept
+entries among garbage; `compact` moves these few together.
 """
 
 from __future__ import annotations
@@ -47,3 +48,21 @@ def write(buffer: Array, values: Array, start: Array) -> Array:
   starts = jnp.repeat(start, buffer.shape[0] // start.shape[0])
   update = lambda row, new, at: jax.lax.dynamic_update_slice(row, new, (at, jnp.int32(0)))
   return jax.vmap(update)(buffer, values, starts)
+
+
+def compact(cache: KVCache, slot: Array, path: Array) -> KVCache:
+  """Moves the entries of an accepted path of a draft tree together.
+
+  Args:
+    slot: ``[B]`` slot of node 0 of the tree.
+    path: ``[B, L]`` nodes in order of depth; what stands behind the path's end ends as garbage behind the length.
+  Returns:
+    The cache whose slots ``slot, slot + 1, ...`` hold what ``slot + path`` held.
+  """
+  source = slot[:, None] + path  # [B, L]
+
+  def move(buffer: Array) -> Array:
+    folded = jnp.repeat(source, buffer.shape[0] // source.shape[0], axis=0)  # [B * Hkv, L]
+    return write(buffer, jax.vmap(lambda row, at: row[at])(buffer, folded), slot)
+
+  return cache._replace(k=tuple(move(k) for k in cache.k), v=tuple(move(v) for v in cache.v))

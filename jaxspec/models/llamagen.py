@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.models import kv_cache
-from jaxspec.models.attention import attend
+from jaxspec.models.attention import attend, visible_slots
 from jaxspec.models.conditions import Caption, ClassLabels, Prefixed
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.norm import RMSNorm
@@ -210,6 +210,7 @@ class LlamaGen(nn.Module):
     mask: Array | None = None,
     inject: Array | None = None,
     logits_at: Array | None = None,
+    slot: Array | None = None,
   ):
     cfg = self.config
     x = self._embed(inputs).astype(cfg.dtype)  # [B, T, D]
@@ -228,16 +229,16 @@ class LlamaGen(nn.Module):
       key_mask = jnp.concatenate([condition.mask[:, : cfg.prefix_len].astype(bool), padding], axis=1)
     elif key_mask is None:
       key_mask = jnp.ones((1, length), bool)
-    if mask is None:
-      slot = jnp.arange(key_mask.shape[1])[None, None]
-      here = positions[..., None]  # [B or 1, T, 1]
-      # The diagonal stays on for padding, so that no softmax row is empty.
-      mask = ((slot <= here) & key_mask[:, None, :]) | (slot == here)
+    start = positions[:, 0] if slot is None else slot  # [B or 1]
+    own = start[:, None] + jnp.arange(length)[None]  # [B or 1, T]
+    num_slots = key_mask.shape[1]
+    visible = visible_slots(positions, start, mask, num_slots) & key_mask[:, None, :]
+    # The diagonal stays on for padding, so that no softmax row is empty.
+    mask = visible | (jnp.arange(num_slots)[None, None] == own[..., None])
 
     table = rope_2d(
       positions, prefix_len=cfg.prefix_len, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base
     )
-    start = positions[:, 0]
     k, v = [], []
     for i in range(cfg.num_layers):
       layer_cache = None if cache is None else (cache.k[i], cache.v[i])
@@ -245,10 +246,11 @@ class LlamaGen(nn.Module):
       if layer_cache is not None:
         k.append(layer_cache[0])
         v.append(layer_cache[1])
-    if logits_at is not None:
-      x = jnp.take_along_axis(x, jnp.broadcast_to(logits_at[:, None, None], (batch, 1, 1)), axis=1)
     features = RMSNorm(cfg.norm_eps, name="norm")(x)
-    logits = Linear(cfg.vocab_size, std=0.0, name="output")(features).astype(jnp.float32)
+    wanted = features
+    if logits_at is not None:
+      wanted = jnp.take_along_axis(features, jnp.broadcast_to(logits_at[:, None, None], (batch, 1, 1)), axis=1)
+    logits = Linear(cfg.vocab_size, std=0.0, name="output")(wanted).astype(jnp.float32)
     new_cache = None if cache is None else kv_cache.KVCache(tuple(k), tuple(v), key_mask)
     return ModelOutput(logits, features), new_cache
 
@@ -282,8 +284,8 @@ def llamagen_fns(config: LlamaGenConfig) -> ModelFns:
   def init_cache(batch: int, max_len: int) -> kv_cache.KVCache:
     return kv_cache.init_cache(config.num_layers, batch, config.kv_heads, max_len, config.head_dim, config.dtype)
 
-  def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None):
-    return module.apply({"params": params}, inputs, cache, positions, mask, inject, logits_at)
+  def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
+    return module.apply({"params": params}, inputs, cache, positions, mask, inject, logits_at, slot)
 
   def null_condition(params: Params, condition: PyTree) -> PyTree:
     if isinstance(condition, ClassLabels):
@@ -293,5 +295,5 @@ def llamagen_fns(config: LlamaGenConfig) -> ModelFns:
     # The unconditional half keeps its partner's mask (as officially trained and sampled).
     return Caption(features, condition.mask)
 
-  return ModelFns(init, init_cache, apply, lambda condition: config.prefix_len, null_condition)
+  return ModelFns(init, init_cache, apply, lambda condition: config.prefix_len, null_condition, kv_cache.compact)
 
