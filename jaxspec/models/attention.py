@@ -37,23 +37,28 @@ def attend(q: Array, k: Array, v: Array, mask: Array, *, causal: bool = False) -
   return jnp.concatenate(out, axis=2)
 
 
-def visible_slots(positions: Array, slot: Array, mask: Array | None, num_slots: int) -> Array:
-  """Which slots each input of a pass may look at, padding aside.
+def attention_mask(positions: Array, slot: Array, mask: Array | None, key_mask: Array) -> Array:
+  """Which slots each input of a pass looks at.
 
   Args:
     positions: ``[B or 1, T]`` positions of the inputs.
     slot: ``[B or 1]`` slot of the first input.
     mask: ``[B, T, W]`` bool as in `jaxspec.types.ApplyFn`; None is causal, with slots that are positions.
+    key_mask: ``[B or 1, S]`` bool, False on padding.
   Returns:
-    ``[B or 1, T, S]`` bool.
+    ``[B or 1, T, S]`` bool. An input always sees itself, so that no softmax row is empty (padding).
   """
-  slots = jnp.arange(num_slots)[None, None]
+  length = positions.shape[1]
+  slots = jnp.arange(key_mask.shape[1])[None]  # [1, S]
+  own = slot[:, None] + jnp.arange(length)[None]  # [B or 1, T]
   if mask is None:
-    return slots <= positions[..., None]
-  newest = mask.shape[2]
-  column = slots[0] - (slot + positions.shape[1] - newest)[:, None]  # [B or 1, S]
-  inside = jnp.take_along_axis(mask, jnp.clip(column, 0, newest - 1)[:, None], axis=2)
-  return (column < 0)[:, None] | (inside & (column < newest)[:, None])
+    visible = slots[None] <= positions[..., None]
+  else:
+    newest = mask.shape[2]
+    column = slots - (slot + length - newest)[:, None]  # [B or 1, S]
+    inside = jnp.take_along_axis(mask, jnp.clip(column, 0, newest - 1)[:, None], axis=2)
+    visible = (column < 0)[:, None] | (inside & (column < newest)[:, None])
+  return (visible & key_mask[:, None]) | (slots[None] == own[..., None])
 
 
 def _attend(q: Array, k: Array, v: Array, mask: Array) -> Array:

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.models import kv_cache
-from jaxspec.models.attention import attend, visible_slots
+from jaxspec.models.attention import attend, attention_mask
 from jaxspec.models.conditions import Caption, ClassLabels, Prefixed
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.norm import RMSNorm
@@ -230,12 +230,7 @@ class LlamaGen(nn.Module):
     elif key_mask is None:
       key_mask = jnp.ones((1, length), bool)
     start = positions[:, 0] if slot is None else slot  # [B or 1]
-    own = start[:, None] + jnp.arange(length)[None]  # [B or 1, T]
-    num_slots = key_mask.shape[1]
-    visible = visible_slots(positions, start, mask, num_slots) & key_mask[:, None, :]
-    # The diagonal stays on for padding, so that no softmax row is empty.
-    mask = visible | (jnp.arange(num_slots)[None, None] == own[..., None])
-
+    mask = attention_mask(positions, start, mask, key_mask)
     table = rope_2d(
       positions, prefix_len=cfg.prefix_len, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base
     )

@@ -83,3 +83,31 @@ def distillation_kl(
     valid = valid[:, None]
   valid = jnp.broadcast_to(valid, divergence.shape)
   return jnp.sum(jnp.where(valid, divergence, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
+
+
+class FeatureLosses(NamedTuple):
+  """Scalar float32 losses of a drafter that continues its host's features."""
+
+  feature: Array  # smooth L1 between predicted and host features, mean over channels
+  token: Array  # cross entropy of the predicted law against the host's, in nats
+
+
+def feature_losses(
+  features: Array, host_features: Array, logits: Array, host_logits: Array, valid: Array
+) -> FeatureLosses:
+  """The two losses of EAGLE (arXiv 2401.15077, section 4.2), means over the valid places. No gradient reaches the host.
+
+  Args:
+    features: ``[B, T, D]`` predicted.
+    host_features: ``[B, T, D]`` of the host at the places that are predicted.
+    logits: ``[B, T, V]`` the host's output matrix on ``features``.
+    host_logits: ``[B, T, V]``.
+    valid: ``[B or 1, T]`` bool; places that count.
+  """
+  error = jnp.abs(features.astype(jnp.float32) - jax.lax.stop_gradient(host_features).astype(jnp.float32))
+  smooth = jnp.mean(jnp.where(error < 1, 0.5 * jnp.square(error), error - 0.5), axis=-1)
+  law = jax.nn.softmax(jax.lax.stop_gradient(host_logits).astype(jnp.float32), axis=-1)
+  entropy = -jnp.sum(law * jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1), axis=-1)
+  valid = jnp.broadcast_to(valid, smooth.shape)
+  mean = lambda x: jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
+  return FeatureLosses(mean(smooth), mean(entropy))

@@ -1,12 +1,14 @@
 """Losses against closed forms, and their gradients against differences."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from jaxspec.training.losses import distillation_kl, pixel_losses, token_cross_entropy
+from jaxspec.training.losses import distillation_kl, feature_losses, pixel_losses, token_cross_entropy
 
 
 def _normal(seed, *shape):
@@ -90,3 +92,23 @@ def test_distillation_edges():
   np.testing.assert_allclose(
     distillation_kl(teacher, student, 1.0, valid), distillation_kl(teacher[:1], student[:1]), rtol=1e-6
   )
+
+
+def test_feature_losses_match_the_public_recipe():
+  golden = np.load(Path(__file__).parents[1] / "golden" / "discrete" / "eagle_drafter_tiny.npz")
+  out, target, head = golden["out"], golden["target_features"], golden["head"]
+  losses = feature_losses(
+    jnp.asarray(out), jnp.asarray(target), jnp.asarray(out @ head.T), jnp.asarray(target @ head.T),
+    jnp.asarray(golden["loss_mask"] > 0),
+  )  # fmt: skip
+  np.testing.assert_allclose(losses.feature, golden["feature_loss"], rtol=1e-5)
+  np.testing.assert_allclose(losses.token, golden["token_loss"], rtol=1e-5)
+  np.testing.assert_allclose(losses.feature + 0.1 * losses.token, golden["total_loss"], rtol=1e-5)
+
+
+def test_feature_losses_gradients():
+  host, valid = _normal(0, 1, 3, 4), jnp.asarray([[True, False, True]])
+  loss = lambda x: sum(feature_losses(x, host, 2.0 * x, 3.0 * host, valid))
+  x = host + 0.3 * _normal(1, 1, 3, 4)
+  check_grads(loss, (x,), order=1, modes=["rev"], eps=1e-2, atol=1e-2, rtol=1e-2)
+  assert not jax.grad(loss)(x)[0, 1].any()

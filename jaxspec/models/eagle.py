@@ -1,0 +1,157 @@
+"""EAGLE drafter network for LlamaGen hosts (arXiv 2401.15077, 2406.16858; for images arXiv 2410.03355).
+
+It continues the host's features instead of its tokens. Place j holds the pair of the host's feature at position j and the
+embedding of the token at position j + 1, and predicts the feature at position j + 1:
+
+1. ``x = W_fc [embedding; feature] + b``, twice the width to the width;
+2. ``x += attention(x)``, without a norm before it; 2-D rotary positions that are one behind the host's;
+3. ``x += ffn(rmsnorm(x))``; no final norm: x is the predicted feature;
+4. the host's frozen output matrix turns it into logits.
+
+The embedding table and the output matrix are the host's: `attach` adds them to the drafter's own parameters. At places of
+the condition the token id is 0 (as the public drafters were trained).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from jaxspec.models import kv_cache
+from jaxspec.models.attention import attention_mask
+from jaxspec.models.conditions import Pairs
+from jaxspec.models.linear import Embedding, Linear
+from jaxspec.models.llamagen import Attention, FeedForward, LlamaGenConfig
+from jaxspec.models.norm import RMSNorm
+from jaxspec.models.rope import rope_2d
+from jaxspec.types import Array, Key, ModelFns, ModelOutput, Params
+
+HOST_TABLES = ("tok_embeddings", "output")
+
+
+@dataclasses.dataclass(frozen=True)
+class EagleConfig:
+  """Architecture of a drafter; widths and places are the host's.
+
+  Attributes:
+    num_tokens: image tokens ``N`` of the host; a perfect square.
+    prefix_len: condition tokens ``P`` of the host. The drafter has ``P - 1`` places before the first image token.
+  """
+
+  dim: int = 768
+  num_heads: int = 12
+  num_kv_heads: int | None = None
+  ffn_hidden: int = 2048
+  vocab_size: int = 16384
+  num_tokens: int = 256
+  prefix_len: int = 1
+  rope_base: float = 10000.0
+  norm_eps: float = 1e-6
+  dtype: str = "float32"
+
+  def __post_init__(self):
+    if self.grid**2 != self.num_tokens:
+      raise ValueError(f"Must have a square number of image tokens, we instead got {self.num_tokens}")
+    if self.prefix_len < 1:
+      raise ValueError(f"Must have a host with at least one condition token, we instead got {self.prefix_len}")
+
+  @property
+  def grid(self) -> int:
+    return round(self.num_tokens**0.5)
+
+  @property
+  def head_dim(self) -> int:
+    return self.dim // self.num_heads
+
+  @property
+  def kv_heads(self) -> int:
+    return self.num_kv_heads or self.num_heads
+
+  @classmethod
+  def of(cls, host: LlamaGenConfig) -> EagleConfig:
+    """The drafter of a host."""
+    own = ("norm_eps",)
+    shared = [field.name for field in dataclasses.fields(cls) if field.name not in own]
+    return cls(**{name: getattr(host, name) for name in shared})
+
+
+class Eagle(nn.Module):
+  """The network; see the module docstring. Call it through `eagle_fns`."""
+
+  config: EagleConfig
+
+  @nn.compact
+  def __call__(
+    self,
+    inputs: Pairs,
+    cache: kv_cache.KVCache | None,
+    positions: Array | None,
+    mask: Array | None = None,
+    logits_at: Array | None = None,
+    slot: Array | None = None,
+  ):
+    cfg = self.config
+    embedding = Embedding(cfg.vocab_size, cfg.dim, name="tok_embeddings")(inputs.tokens)
+    # A guided host returns the features of both halves; without guidance the drafter reads the conditional one.
+    feature = inputs.features[..., : cfg.dim]
+    x = jnp.concatenate([embedding.astype(cfg.dtype), feature.astype(cfg.dtype)], axis=-1)  # [B, T, 2 D]
+    bias = self.param("fc_bias", nn.initializers.zeros, (cfg.dim,), jnp.float32)
+    x = Linear(cfg.dim, name="fc")(x) + bias.astype(x.dtype)[None, None]
+
+    batch, length, _ = x.shape
+    causal = positions is None and mask is None and cache is None
+    if positions is None:
+      positions = jnp.arange(length)[None]
+    start = positions[:, 0] if slot is None else slot
+    key_mask = jnp.ones((1, length), bool) if cache is None else cache.key_mask
+    mask = attention_mask(positions, start, mask, key_mask)
+    table = rope_2d(
+      positions, prefix_len=cfg.prefix_len - 1, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base
+    )
+    layer_cache = None if cache is None else (cache.k[0], cache.v[0])
+    attended, layer_cache = Attention(cfg, name="attention")(x, table, mask, layer_cache, start, causal)
+    x = x + attended
+    x = x + FeedForward(cfg, name="feed_forward")(RMSNorm(cfg.norm_eps, name="ffn_norm")(x))
+
+    wanted = x
+    if logits_at is not None:
+      wanted = jnp.take_along_axis(x, jnp.broadcast_to(logits_at[:, None, None], (batch, 1, 1)), axis=1)
+    logits = Linear(cfg.vocab_size, name="output")(wanted).astype(jnp.float32)
+    if cache is not None:
+      cache = kv_cache.KVCache((layer_cache[0],), (layer_cache[1],), cache.key_mask)
+    return ModelOutput(logits, x), cache
+
+
+def attach(params: Params, host: Params) -> Params:
+  """The drafter's own parameters with the host's embedding table and output matrix: what `ModelFns.apply` takes."""
+  return params | {name: host[name] for name in HOST_TABLES}
+
+
+@functools.cache
+def eagle_fns(config: EagleConfig) -> ModelFns:
+  """Pure functions of one drafter network, for inputs that are `Pairs`.
+
+  ``init`` gives the drafter's own parameters; ``apply`` takes them with the host's tables (`attach`).
+  """
+  module = Eagle(config)
+
+  def init(key: Key) -> Params:
+    inputs = Pairs(jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, config.dim)))
+    params = module.init(key, inputs, None, jnp.zeros((1, 1), jnp.int32))["params"]
+    return {name: leaf for name, leaf in params.items() if name not in HOST_TABLES}
+
+  def init_cache(batch: int, max_len: int) -> kv_cache.KVCache:
+    return kv_cache.init_cache(1, batch, config.kv_heads, max_len, config.head_dim, config.dtype)
+
+  def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
+    if inject is not None:
+      raise ValueError("Must have no injected embeddings in an EAGLE drafter, we instead got some")
+    return module.apply({"params": params}, inputs, cache, positions, mask, logits_at, slot)
+
+  def null_condition(params: Params, condition):
+    return condition  # the unconditional half comes with the host's features
+
+  return ModelFns(init, init_cache, apply, lambda condition: config.prefix_len - 1, null_condition, kv_cache.compact)
