@@ -122,11 +122,10 @@ def test_caches_after_some_rounds_are_fresh_ones(name):
       end = prefix - 1 + lengths[row] - pending[row]
       np.testing.assert_allclose(ours[i, :end], theirs[i, :end], atol=5e-4)
   for row in range(rows):  # what is pending continues exactly there
-    begin = prefix - 1 + lengths[row] - pending[row]
-    np.testing.assert_array_equal(edge.drafter.pending.tokens[row, : pending[row]], tokens[row, begin : begin + pending[row]])
-    np.testing.assert_allclose(
-      edge.drafter.pending.features[row, : pending[row]], features[row, begin : begin + pending[row]], atol=5e-4
-    )
+    ours, end = edge.drafter.pending, prefix - 1 + lengths[row]
+    begin, num = end - pending[row], pending[row]
+    np.testing.assert_array_equal(ours.tokens[row, :num], tokens[row, begin:end])
+    np.testing.assert_allclose(ours.features[row, :num], features[row, begin:end], atol=5e-4)
 
 
 def test_greedy_equals_plain_decoding():

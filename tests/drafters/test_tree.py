@@ -48,7 +48,7 @@ def test_tree_matches_the_public_code(case):
 
   root = law(get("root_logits")).reshape(1, -1)
   rounds = [law(logits)[None] for logits in get("level_logits")]
-  grown, beams = _grow(root, rounds, top_k, total)
+  grown, beams = _jitted(root, jnp.stack(rounds), top_k=top_k, total=total)
   np.testing.assert_array_equal(grown.tokens[0], get("draft_tokens")[1:])
   positions, mask = trees.layout(_draft(grown))
   np.testing.assert_array_equal(positions[0], get("tree_position_ids"))
