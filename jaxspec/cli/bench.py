@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import platform
@@ -32,6 +33,9 @@ def bench(checkpoint, draft, gammas, batches, repeats, seed, dtype, out):
   if any(rows < 1 for rows in batches):
     raise ValueError(f"Must have batches of at least 1 row, we instead got {min(batches)}")
   bundle = load_bundle(checkpoint or default_bundle(), dtype=dtype, drafts=None if draft is None else [draft])
+  # Only chains are measured here; other families draft in their own way.
+  drafts = {name: part for name, part in bundle.drafts.items() if part.family == "llamagen"}
+  bundle = dataclasses.replace(bundle, drafts=drafts)
   if not bundle.drafts:
     raise ValueError(f"Must have a draft to measure speculation with, {bundle.path} has none")
   name = draft or bundle.defaults.get("draft") or next(iter(bundle.drafts))

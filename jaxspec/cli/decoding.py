@@ -90,7 +90,7 @@ def run_methods(
     report: told what is going on.
   """
   check_memory(source, settings, batches.rows)
-  names = {"speculative": "speculative decoding", "ar": "plain decoding"}
+  names = {"speculative": "speculative decoding", "eagle": "speculative decoding with trees", "ar": "plain decoding"}
   decoders, compile_s, first_s, results = {}, {}, {}, {}
   for method in methods:
     report(f"Compiling {names[method]}")
@@ -189,7 +189,7 @@ def _decode_bytes(source: Source, settings: Settings, rows: int) -> int:
     if network is None:
       continue
     halves = 2 if settings.cfg_scale > 1 and guidance else 1
-    window = 0 if source.draft is None else settings.gamma
+    window = 0 if source.draft is None else settings.tree_size if settings.method == "eagle" else settings.gamma
     slots = network.config.prefix_len + source.num_tokens + window
     cache = jax.eval_shape(functools.partial(network.fns.init_cache, halves * rows, slots))
     total += sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))

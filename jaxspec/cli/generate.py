@@ -21,9 +21,12 @@ _PATH = click.Path(path_type=Path)
 @click.option("--prompt-file", type=_PATH, help="Text file with one prompt per line.")
 @click.option("--samples", type=click.IntRange(1), default=1, show_default=True, help="Pictures per prompt.")
 @click.option("--checkpoint", type=_PATH, help="Bundle of networks.  [default: the shipped one]")
-@click.option("--method", type=click.Choice(METHODS), help="Plain (ar) or speculative decoding.")
+@click.option("--method", type=click.Choice(METHODS), help="Plain decoding (ar), or what drafts.")
 @click.option("--draft", metavar="NAME", help="Draft network of the bundle.")
 @click.option("--gamma", type=int, help="Tokens drafted per round.")
+@click.option("--tree-size", type=int, help="Tokens of a draft tree, with --method eagle.")
+@click.option("--tree-top-k", type=int, help="Branches of a node of a draft tree.")
+@click.option("--tree-depth", type=int, help="Draft passes that grow a tree; it has one more level.")
 @click.option("--cfg-scale", type=float, help="Guidance scale; 1 switches guidance off.")
 @click.option("--cfg-interval", type=click.IntRange(-1), help="Guide only so many tokens (and two); -1 guides all.")
 @click.option("--top-k", type=int, help="Keep the k likeliest tokens; 0 keeps all.")
@@ -143,7 +146,7 @@ def _work(options: dict[str, Any], prompts: list[str], report):
     )
   rows = settings.batch_rows(options["batch"], len(source.captions) * options["samples"])
   batches = decoding.make_batches(source.condition, samples=options["samples"], seed=source.settings.seed, rows=rows)
-  methods = ["speculative", "ar"] if options["compare"] else [source.settings.method]
+  methods = [source.settings.method] + (["ar"] if options["compare"] else [])
   repeats = options["repeats"] if options["compare"] else 0
   runs = decoding.run_methods(source, source.settings, batches, methods=methods, repeats=repeats, report=report)
   return runs, source, batches

@@ -16,7 +16,7 @@ from rich.text import Text
 from jaxspec.cli.decoding import Batches, MethodRun, median_s, per_row, tokens_of
 from jaxspec.cli.sources import Source
 
-TITLES = {"speculative": "speculative", "ar": "plain"}
+TITLES = {"speculative": "speculative", "eagle": "eagle", "ar": "plain"}
 
 
 def figures(run: MethodRun) -> dict[str, Any]:
@@ -76,7 +76,8 @@ def document(source: Source, batches: Batches, runs: list[MethodRun], files: dic
 def speedup(runs: list[MethodRun]) -> float | None:
   """Wall time of plain decoding over that of speculation; None if only one method ran."""
   seconds = {run.method: median_s(run) for run in runs}
-  return seconds["ar"] / seconds["speculative"] if len(seconds) == 2 else None
+  drafted = [run.method for run in runs if run.method != "ar"]
+  return seconds["ar"] / seconds[drafted[0]] if len(seconds) == 2 else None
 
 
 def print_summary(console: Console, source: Source, batches: Batches, runs: list[MethodRun], files: dict) -> None:
@@ -100,7 +101,11 @@ def print_summary(console: Console, source: Source, batches: Batches, runs: list
 
 def _settings_line(source: Source) -> str:
   settings = source.settings
-  parts = [f"draft {settings.draft}", f"gamma {settings.gamma}"] if settings.method == "speculative" else []
+  parts = [] if settings.method == "ar" else [f"draft {settings.draft}"]
+  if settings.method == "speculative":
+    parts += [f"gamma {settings.gamma}"]
+  elif settings.method == "eagle":
+    parts += [f"trees of {settings.tree_size} ({settings.tree_top_k} wide, {settings.tree_depth + 1} deep)"]
   parts += [f"guidance {settings.cfg_scale:g}" if settings.cfg_scale > 1 else "no guidance"]
   if source.draft is not None and settings.cfg_scale > 1 and not source.draft_guidance:
     parts[-1] += " (target only)"

@@ -16,8 +16,9 @@ from jaxspec.bundle import load_bundle, read_bundle
 from jaxspec.checkpoints import Checkpoint
 from jaxspec.cli.errors import UserError, reading
 from jaxspec.cli.features import read_features
-from jaxspec.cli.settings import LLAMAGEN_DEFAULTS, Settings, check_gamma, resolve
+from jaxspec.cli.settings import DRAFT_FAMILY, LLAMAGEN_DEFAULTS, Settings, check_gamma, resolve
 from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.eagle import EagleConfig
 from jaxspec.types import PyTree
 
 DEFAULT_BUNDLE = "emoji64"
@@ -78,8 +79,9 @@ def from_bundle(path: Path, prompts: list[str], chosen: dict[str, Any], *, compa
     settings = dataclasses.replace(settings, draft=None)
   elif not drafts:
     raise UserError(f"The bundle {path} has no draft: use --method ar")
-  else:
-    settings = dataclasses.replace(settings, draft=settings.draft or drafts[0])
+  elif chosen.get("draft") is None:
+    with reading(path):
+      settings = dataclasses.replace(settings, draft=_default_draft(path, document, settings))
   with reading(path):
     bundle = load_bundle(path, dtype=settings.dtype, drafts=[] if settings.draft is None else [settings.draft])
     draft = bundle.drafts.get(settings.draft)
@@ -119,12 +121,12 @@ def from_llamagen(
     raise UserError(f"{model} is text-conditional: give --features FILE with T5 features of the prompts")
   if chosen.get("method") is None:
     chosen = chosen | {"method": "ar" if draft_model is None else "speculative"}
-  if draft_model is None and (chosen["method"] == "speculative" or compare):
+  if draft_model is None and (chosen["method"] != "ar" or compare):
     raise UserError("Must have --draft-model DIR for speculative decoding, or --method ar without --compare")
   if compare and chosen["method"] == "ar":
     raise UserError("Must have --method speculative to compare it with plain decoding, we instead got ar")
   settings = resolve(chosen, LLAMAGEN_DEFAULTS.get(model_type, {}))
-  speculative = settings.method == "speculative"
+  speculative = settings.method != "ar"
   settings = dataclasses.replace(settings, draft=draft_model.resolve().name if speculative else None)
 
   target = _load(model, dtype=settings.dtype)
@@ -148,6 +150,17 @@ def from_llamagen(
   return Source(model.resolve().name, target, draft, vq, condition, captions, settings, warnings)
 
 
+def _default_draft(path: Path, document: dict[str, Any], settings: Settings) -> str:
+  """The bundle's default draft with its default method, else the first draft of the family the method drafts with."""
+  family, names = DRAFT_FAMILY[settings.method], list(document["drafts"])
+  if settings.draft is not None and settings.method == document["defaults"].get("method", settings.method):
+    return settings.draft
+  for name in names:
+    if checkpoints.read_config(path / document["drafts"][name])["family"] == family:
+      return name
+  raise UserError(f"Must have a draft of the family {family} for --method {settings.method}, {path} has {', '.join(names)}")
+
+
 def _load(path: Path, **kwargs) -> Checkpoint:
   with reading(path):
     return checkpoints.load(path, **kwargs)
@@ -164,8 +177,15 @@ def _check_fit(target: Checkpoint, draft: Checkpoint | None, tokenizer: Checkpoi
     )
   if draft is None:
     return
-  if draft.family != "llamagen":
-    raise UserError(f"Must have a llamagen checkpoint as draft, {draft.path} holds a {draft.family}")
+  family = DRAFT_FAMILY[settings.method]
+  if draft.family != family:
+    raise UserError(f"Must have a checkpoint of the family {family} as draft, {draft.path} holds a {draft.family}")
+  if family == "eagle":
+    fitting = dataclasses.replace(EagleConfig.of(target.config), norm_eps=draft.config.norm_eps)
+    for name, ours in dataclasses.asdict(fitting).items():
+      if ours != (theirs := getattr(draft.config, name)):
+        raise UserError(f"The draft {draft.path} does not fit the target: {name} {theirs} instead of {ours}")
+    return
   for name in ("model_type", "vocab_size", "num_tokens", "prefix_len"):
     ours, theirs = getattr(target.config, name), getattr(draft.config, name)
     if ours != theirs:

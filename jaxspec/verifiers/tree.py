@@ -88,6 +88,7 @@ def tree_rule(rule: CandidateRule = EXACT, *, max_path: int | None = None) -> Ac
   """
 
   def accept(tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
+    """Tests every candidate and keeps the first path of kept ones; see `jaxspec.types.AcceptFn`."""
     window = draft.tokens.shape[1]
     length = window if max_path is None or draft.parents is None else min(max_path, window)
     parents = trees.parents_of(draft)

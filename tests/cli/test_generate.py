@@ -48,6 +48,15 @@ def test_compare_greedy(generate):
     assert json.loads(grid.text["jaxspec"])["captions"] == ["a red apple", "a sleeping cat"]
 
 
+def test_trees_compare_greedy(generate):
+  """The draft of the right family is found, and greedy trees give the pictures of greedy plain decoding."""
+  trees = ("--method", "eagle", "--tree-size", 5, "--tree-top-k", 2, "--tree-depth", 2)
+  document, outcome = generate("a red apple", *trees, "--cfg-scale", 2, "--temperature", 0, "--compare", "--repeats", 1)
+  assert tokens(document, "eagle") == tokens(document, "ar")
+  assert document["settings"]["draft"] == "feature" and document["speedup"] > 0
+  assert "draft feature, trees of 5 (2 wide, 3 deep)" in outcome.stdout
+
+
 def test_same_seed_same_picture(generate):
   first, _ = generate("a red apple", "--method", "ar", "--seed", 3)
   again, _ = generate("a red apple", "--method", "ar", "--seed", 3)

@@ -40,13 +40,13 @@ def test_tree_matches_the_public_code(case):
   total, depth, top_k, _ = (int(x) for x in get("params_total_depth_topk_V"))
   cfg, warp = float(get("cfg")), Warp(top_k=int(get("draft_topk_filter")))
 
-  def law(logits):  # the pair of a guided drafter is the axis before the last but one, or the first
+  def law(logits):
     if cfg >= 0:
-      cond, uncond = np.split(logits, 2, axis=-2 if logits.ndim == 2 else -3)
-      logits = (uncond + (cond - uncond) * np.float32(cfg)).reshape(*logits.shape[: logits.ndim - 3], -1, logits.shape[-1])
+      cond, uncond = logits
+      logits = uncond + (cond - uncond) * np.float32(cfg)
     return warp(jnp.asarray(logits), sampling_params())
 
-  root = law(get("root_logits")).reshape(1, -1)
+  root = law(get("root_logits"))[None]
   rounds = [law(logits)[None] for logits in get("level_logits")]
   grown, beams = _jitted(root, jnp.stack(rounds), top_k=top_k, total=total)
   np.testing.assert_array_equal(grown.tokens[0], get("draft_tokens")[1:])

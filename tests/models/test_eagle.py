@@ -48,18 +48,19 @@ def test_rotary_table_is_one_behind_the_host():
 
 def test_prefix_and_two_tree_steps_match_the_public_drafter():
   fns, params, prefix = eagle_fns(CONFIG), _params(), int(GOLDEN["prefix_len"])
-  whole, _ = fns.apply(params, _pairs())
+  apply = jax.jit(fns.apply)
+  whole, _ = apply(params, _pairs())
   np.testing.assert_allclose(whole.features, GOLDEN["out"], atol=2e-5)
   np.testing.assert_allclose(whole.logits, GOLDEN["out"] @ GOLDEN["head"].T, atol=1e-4)
 
   cache = fns.init_cache(2, prefix + 8)
-  output, cache = fns.apply(params, _pairs(), cache, positions=jnp.arange(prefix)[None])
+  output, cache = apply(params, _pairs(), cache, positions=jnp.arange(prefix)[None])
   np.testing.assert_allclose(output.features, GOLDEN["out"], atol=2e-5)
   for step in (1, 2):
     positions = jnp.full((2, 4), prefix + step - 1)
     mask = jnp.broadcast_to(jnp.asarray(GOLDEN[f"step{step}_mask"], bool)[None], (2, 4, 4 * step))
     slot = jnp.full((2,), prefix + 4 * (step - 1))
-    output, cache = fns.apply(params, _pairs(f"step{step}_"), cache, positions=positions, mask=mask, slot=slot)
+    output, cache = apply(params, _pairs(f"step{step}_"), cache, positions=positions, mask=mask, slot=slot)
     np.testing.assert_allclose(output.features, GOLDEN[f"step{step}_out"], atol=2e-5)
 
 
@@ -69,15 +70,16 @@ def test_guided_network_takes_both_halves_from_the_features():
   rows = inputs.tokens[:1]
   both = jnp.concatenate([inputs.features[:1], inputs.features[1:]], axis=-1)  # row 1 as the unconditional half of row 0
   positions = jnp.arange(rows.shape[1])[None]
-  alone = [fns.apply(params, Pairs(rows, inputs.features[i : i + 1]), positions=positions)[0] for i in (0, 1)]
-  output, _ = jaxspec.guided(fns).apply(
+  apply = jax.jit(fns.apply)
+  alone = [apply(params, Pairs(rows, inputs.features[i : i + 1]), positions=positions)[0] for i in (0, 1)]
+  output, _ = jax.jit(jaxspec.guided(fns).apply)(
     jaxspec.Guided(params, jnp.float32(3.0)), Pairs(rows, both), None, positions=positions
   )
   expected = alone[1].logits + 3.0 * (alone[0].logits - alone[1].logits)
   np.testing.assert_allclose(output.logits, expected, atol=1e-4)
   np.testing.assert_allclose(output.features, jnp.concatenate([x.features for x in alone], -1), atol=2e-5)
   # Without guidance the conditional half is read.
-  output, _ = fns.apply(params, Pairs(rows, both), positions=positions)
+  output, _ = apply(params, Pairs(rows, both), positions=positions)
   np.testing.assert_allclose(output.logits, alone[0].logits, atol=1e-5)
 
 
