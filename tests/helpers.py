@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxspec
-from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.conditions import Caption, ClassLabels
+from jaxspec.models.eagle import EagleConfig, attach, eagle_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.types import ModelFns, ModelOutput
 
@@ -83,3 +84,37 @@ def tiny_pair(*, window: int = 3, guided: bool = False, warp: jaxspec.Warp = jax
     target, draft = jaxspec.guided(target), jaxspec.guided(draft)
   drafter = jaxspec.small_model(draft, window=window, warp=warp)
   return params, drafter, jaxspec.target_model(target, jaxspec.lossless, warp=warp)
+
+
+CAPTIONS = LlamaGenConfig(
+  model_type="t2i", num_layers=2, dim=32, num_heads=4, num_kv_heads=2, vocab_size=13, num_tokens=16, prefix_len=5,
+  caption_dim=6, multiple_of=16,
+)  # fmt: skip
+
+
+@functools.cache
+def tiny_eagle(
+  name: str, temperature: float = 1.0, warp: jaxspec.Warp = jaxspec.Warp(), total: int = 7, top_k: int = 3, depth: int = 2
+):
+  """A random host and EAGLE drafter: ``(SpecParams, kwargs, host, head)``; ``captions`` are guided, ``classes`` are not."""
+  config = CAPTIONS if name == "captions" else TARGET
+  host, head = llamagen_fns(config), eagle_fns(EagleConfig.of(config))
+  host_params = random_params(host, 2)
+  scale = 2.0 if name == "captions" else None
+  sides = [attach(random_params(head, 3, scale=0.15), host_params), host_params]
+  params = jaxspec.SpecParams(*(side(weights, scale=scale, temperature=temperature) for weights in sides))
+  if scale is not None:
+    host, head = jaxspec.guided(host), jaxspec.guided(head)
+  drafter = jaxspec.eagle(head, total=total, top_k=top_k, depth=depth, warp=warp)
+  rule = jaxspec.tree_rule(max_path=depth + 1)
+  verifier = jaxspec.target_model(host, rule, warp=warp, feedback_fn=jaxspec.target_features)
+  return params, dict(drafter=drafter, verifier=verifier), host, head
+
+
+def eagle_condition(name: str, rows: int):
+  """What `tiny_eagle` is conditioned on; captions are padded by different lengths."""
+  if name == "classes":
+    return labels(rows)
+  generator = np.random.default_rng(5)
+  mask = np.arange(5)[None] >= np.arange(rows)[:, None] % 4
+  return Caption(jnp.asarray(generator.normal(size=(rows, 5, 6)) * mask[..., None], jnp.float32), jnp.asarray(mask))

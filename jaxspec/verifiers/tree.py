@@ -89,7 +89,9 @@ def tree_rule(rule: CandidateRule = EXACT, *, max_path: int | None = None) -> Ac
 
   def accept(tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
     """Tests every candidate and keeps the first path of kept ones; see `jaxspec.types.AcceptFn`."""
-    window = draft.tokens.shape[1]
+    rows, window = draft.tokens.shape
+    if window == 0:  # plain decoding
+      return Verdict(jnp.zeros((rows,), jnp.int32), sampling.sample(target[:, 0], rng.final_uniform(keys)))
     length = window if max_path is None or draft.parents is None else min(max_path, window)
     parents = trees.parents_of(draft)
     reach = trees.ancestors(parents)
