@@ -177,25 +177,13 @@ def spent(run_dir: Path, wall_s: float, cpu_s: float) -> dict[str, int]:
   return total
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("--config", default="", help="'' or 'smoke'")
-  parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="e.g. loop.num_steps=500")
-  parser.add_argument("--run-dir", type=Path, default=Path("runs/tokenizer"))
-  parser.add_argument("--resume", action=argparse.BooleanOptionalAction, default=True)
-  parser.add_argument("--tensorboard", action="store_true")
-  parser.add_argument("--export", type=Path, help="checkpoint folder for the averaged weights")
-  parser.add_argument("--store-dtype", default="float32", help="dtype of the exported weights; the figures are theirs")
-  parser.add_argument("--grid", type=Path, help="PNG of reconstructions of unseen families")
-  parser.add_argument("--results", type=Path, help="JSON with the curves and the final figures")
-  args = parser.parse_args()
-  logging.basicConfig(level=logging.WARNING)
-
-  config = override(get_config(args.config), args.set)
-  args.run_dir.mkdir(parents=True, exist_ok=True)
-  (args.run_dir / "config.json").write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
+def train(config: TokenizerRun, run_dir: str | Path, resume: bool = True, tensorboard: bool = False):
+  """Trains in ``run_dir``; returns the final state."""
+  run_dir = Path(run_dir)
+  run_dir.mkdir(parents=True, exist_ok=True)
+  (run_dir / "config.json").write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
   emoji = load_emoji()
-  train, unseen = emoji.indices("train"), emoji.indices("val_concept")
+  unseen = emoji.indices("val_concept")
   tokenizer = patch_vq_fns(config.model)
   optimizer = make_optimizer(config.optimizer, config.loop.num_steps)
   state = train_state.create(
@@ -225,18 +213,39 @@ def main() -> None:
       config.loop,
       state,
       train_step,
-      make_batch_fn(emoji, train, config.batch_size, config.seed),
-      run_dir=args.run_dir,
+      make_batch_fn(emoji, emoji.indices("train"), config.batch_size, config.seed),
+      run_dir=run_dir,
       eval_fn=eval_fn,
       sample_fn=sample_fn,
       report_fn=progress,
-      resume=args.resume,
-      tensorboard=args.tensorboard,
+      resume=resume,
+      tensorboard=tensorboard,
     )
-  times = spent(args.run_dir, time.perf_counter() - wall, time.process_time() - cpu)
+  spent(run_dir, time.perf_counter() - wall, time.process_time() - cpu)
+  return state
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--config", default="", help="'' or 'smoke'")
+  parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="e.g. loop.num_steps=500")
+  parser.add_argument("--run-dir", type=Path, default=Path("runs/tokenizer"))
+  parser.add_argument("--resume", action=argparse.BooleanOptionalAction, default=True)
+  parser.add_argument("--tensorboard", action="store_true")
+  parser.add_argument("--export", type=Path, help="checkpoint folder for the averaged weights")
+  parser.add_argument("--store-dtype", default="float32", help="dtype of the exported weights; the figures are theirs")
+  parser.add_argument("--grid", type=Path, help="PNG of reconstructions of unseen families")
+  parser.add_argument("--results", type=Path, help="JSON with the curves and the final figures")
+  args = parser.parse_args()
+  logging.basicConfig(level=logging.WARNING)
+
+  config = override(get_config(args.config), args.set)
+  state = train(config, args.run_dir, args.resume, args.tensorboard)
   if args.export is None and args.grid is None and args.results is None:
     return
 
+  tokenizer, emoji = patch_vq_fns(config.model), load_emoji()
+  times = json.loads((args.run_dir / "time.json").read_text())
   params = jax.tree.map(lambda x: x.astype(args.store_dtype).astype(x.dtype), jax.device_get(state.ema))
   figures = final_figures(tokenizer, params, config.model, emoji)
   if args.export is not None:
@@ -246,7 +255,7 @@ def main() -> None:
       "run": dataclasses.asdict(config),
       "steps": int(state.step),
       "seed": config.seed,
-      "pictures": {"train": len(train), "unseen": len(unseen)},
+      "pictures": {"train": len(emoji.indices("train")), "unseen": len(emoji.indices("val_concept"))},
       "figures": figures,
       "time": times,
     }

@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from tokenizers import Tokenizer
 
@@ -44,7 +45,7 @@ class Bundle:
       ValueError: if a prompt is empty.
     """
     ids, mask, _ = self.encode(prompts)
-    return self.text.fns.apply(self.text.params, jnp.asarray(ids), jnp.asarray(mask))
+    return jax.jit(self.text.fns.apply)(self.text.params, jnp.asarray(ids), jnp.asarray(mask))
 
   def encode(self, prompts: list[str]) -> text_tokenizer.EncodedText:
     """Token ids ``[B, P]``, mask ``[B, P]`` and the number of tokens cut off ``[B]``."""

@@ -1,0 +1,1 @@
+"""Figures about decoded tokens and pictures."""
