@@ -6,17 +6,37 @@ from jaxspec.checkpoints import Checkpoint, load
 from jaxspec.decode.loop import autoregress, host_while_loop, iterate, speculate
 from jaxspec.decode.state import Counters, DecodeResult, Origin, SpecParams
 from jaxspec.drafters.eagle import eagle
+from jaxspec.drafters.jacobi import jacobi
 from jaxspec.drafters.small_model import small_model
+from jaxspec.drafters.window_init import WindowInit
+from jaxspec.metrics.diagnostics import Diagnostics, diagnose
+from jaxspec.metrics.exact_law import PlaceLaw, exact_law
 from jaxspec.models.guidance import Guided, guided
 from jaxspec.models.sampling import ModelParams, Sampling, Warp, sampling_params
 from jaxspec.types import Cursor, Draft, Drafter, ModelFns, ModelOutput, Verdict, Verifier
+from jaxspec.verifiers.chain import ChainRule
+from jaxspec.verifiers.distances import (
+  DistanceTable,
+  TokenVectors,
+  cluster_table,
+  distance_table,
+  neighbour_table,
+  token_vectors,
+)
+from jaxspec.verifiers.gsd import Gsd, gsd, gsd_released
+from jaxspec.verifiers.lantern import Lantern, lantern, lantern_plus_plus
 from jaxspec.verifiers.lossless import lossless
+from jaxspec.verifiers.scaled import Scaled, always, scaled
+from jaxspec.verifiers.static_groups import StaticGroups, static_groups
 from jaxspec.verifiers.target import target_features, target_laws, target_model
 from jaxspec.verifiers.tree import lossless_tree, tree_rule
 
 __all__ = [
-  "Checkpoint", "Counters", "Cursor", "DecodeResult", "Draft", "Drafter", "Guided", "ModelFns", "ModelOutput",
-  "ModelParams", "Origin", "Sampling", "SpecParams", "Verdict", "Verifier", "Warp", "__version__", "autoregress",
-  "eagle", "guided", "host_while_loop", "iterate", "load", "lossless", "lossless_tree", "sampling_params", "small_model",
-  "speculate", "target_features", "target_laws", "target_model", "tree_rule",
+  "ChainRule", "Checkpoint", "Counters", "Cursor", "DecodeResult", "Diagnostics", "DistanceTable", "Draft", "Drafter",
+  "Gsd", "Guided", "Lantern", "ModelFns", "ModelOutput", "ModelParams", "Origin", "PlaceLaw", "Sampling", "Scaled",
+  "SpecParams", "StaticGroups", "TokenVectors", "Verdict", "Verifier", "Warp", "WindowInit", "__version__", "always",
+  "autoregress", "cluster_table", "diagnose", "distance_table", "eagle", "exact_law", "gsd", "gsd_released", "guided",
+  "host_while_loop", "iterate", "jacobi", "lantern", "lantern_plus_plus", "load", "lossless", "lossless_tree",
+  "neighbour_table", "sampling_params", "scaled", "small_model", "speculate", "static_groups", "target_features",
+  "target_laws", "target_model", "token_vectors", "tree_rule",
 ]

@@ -12,7 +12,7 @@ import pytest
 
 import jaxspec
 from jaxspec.models.llamagen import llamagen_fns
-from tests.helpers import TARGET, labels, random_params, side
+from tests.helpers import TARGET, labels, random_params, side, tiny_pair
 
 ROOT = Path(__file__).parents[1]
 
@@ -31,6 +31,23 @@ def test_examples_of_the_page_on_adding_plug_ins():
   )
   np.testing.assert_array_equal(out.counters.accepted, out.counters.drafted)
   np.testing.assert_array_equal(out.tokens[:, :4], out.tokens[:, :1] + np.zeros((1, 4), int))
+
+
+def test_examples_of_the_page_on_rules():
+  blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "rules.md").read_text(), re.S)
+  assert len(blocks) == 3
+  params, drafter, _ = tiny_pair(window=3)
+  p, q = jax.nn.softmax(jax.random.normal(jax.random.key(0), (2, TARGET.vocab_size)))
+  codebook = jax.random.normal(jax.random.key(1), (TARGET.vocab_size, 4))
+  scope = dict(params=params, drafter=drafter, warp=jaxspec.Warp(), target_fns=llamagen_fns(TARGET))
+  scope |= dict(prompt=labels(2), codebook=codebook, p=p, q=q)
+  for block in blocks:
+    exec(block, scope)
+  assert scope["out"].tokens.shape == (2, 16)
+  assert int(scope["out"].counters.drafted.sum()) > 0
+  place = scope["place"]
+  np.testing.assert_allclose(place.tv, place.excess, atol=1e-6)
+  np.testing.assert_allclose(scope["own"].tv, scope["own"].excess, atol=1e-6)
 
 
 def _modules():

@@ -1,1 +1,1 @@
-"""Figures about decoded tokens and pictures."""
+"""Figures of merit of a decode, of a rule, and of sets of pictures."""

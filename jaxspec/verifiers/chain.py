@@ -1,0 +1,140 @@
+"""The shared shape of rules for a chain of drafts: test each draft, keep the leading ones, draw one more token.
+
+A rule is two functions of one place: the probability ``a(x)`` of keeping a draft x, and the weights of the token that
+is emitted after a rejection. With drafts from q, the law of one emitted token is
+
+  phat(y) = q(y) a(y) + sum_x q(x) (1 - a(x)) r_x(y),    r_x the normalised weights after x was rejected.
+
+No rule escapes TV(phat, p) >= alpha - alpha_SD with alpha = sum_x q(x) a(x) and alpha_SD = sum_x min(p(x), q(x)),
+because phat >= q a everywhere: each point of acceptance above the lossless rule costs at least one point of bias. The
+weights ``[p - q a]+`` reach the least bias that is possible for a given a, ``sum_y [q(y) a(y) - p(y)]+``; they equal
+``[p - q]+`` up to a factor wherever a >= min(1, p/q).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from jaxspec import rng
+from jaxspec.models import sampling
+from jaxspec.types import Array, Draft, Key, PyTree, Verdict
+
+# Below this mass p and q are equal up to rounding and the residual is noise.
+_MIN_RESIDUAL = 1e-12
+
+ResidualFn = Callable[[Array, Array, Array], Array]  # (rejected token [B], p [B, V], q [B, V]) -> weights [B, V]
+
+
+def lossless_weights(tokens: Array, p: Array, q: Array) -> Array:
+  """Weights ``[p - q]+`` after a rejection (Leviathan et al. 2023); they do not depend on the rejected token."""
+  return jnp.maximum(p - q, 0.0)
+
+
+def usable_weights(weights: Array, p: Array) -> Array:
+  """The weights, or p where nothing is left of them (p and q equal up to rounding)."""
+  return jnp.where(jnp.sum(weights, axis=-1, keepdims=True) > _MIN_RESIDUAL, weights, p)
+
+
+def commit_leading(
+  keys: Key, draft: Draft, target: Array, *, accept_prob: Array, residual_fn: ResidualFn = lossless_weights
+) -> Verdict:
+  """Keeps the leading drafts that pass their test and draws the next token.
+
+  Args:
+    keys: ``[B]`` keys; consumed.
+    draft: chain of ``K`` tokens with logits ``[B, K, V]`` as proposal.
+    target: ``[B, K + 1, V]`` processed target logits.
+    accept_prob: ``[B, K]`` probability of keeping each draft.
+    residual_fn: ``(tokens [B], p [B, V], q [B, V]) -> [B, V]`` float32 weights of the token emitted after the
+      rejection of ``tokens``; they need not add up to 1.
+  Returns:
+    Verdict with ``num_accepted [B]`` and ``next_token [B]``.
+  """
+  rows, window = draft.tokens.shape
+  if window == 0:
+    return Verdict(jnp.zeros((rows,), jnp.int32), sampling.sample(target[:, 0], rng.final_uniform(keys)))
+  valid = jnp.arange(window)[None] < draft.num_drafted[:, None]
+  kept = (rng.uniforms(keys, window) < accept_prob) & valid
+  num_accepted = jnp.sum(jnp.cumprod(kept.astype(jnp.int32), axis=1), axis=1)  # [B]
+  rejected = num_accepted < draft.num_drafted
+
+  # Only one row of each law is needed from here on.
+  place = jnp.minimum(num_accepted, window - 1)
+  p = sampling.probabilities(_row(target, num_accepted))  # [B, V]
+  q = sampling.probabilities(_row(draft.proposal, place))
+  token = jnp.take_along_axis(draft.tokens, place[:, None], axis=1)[:, 0]
+  weights = usable_weights(residual_fn(token, p, q), p)
+  next_token = sampling.inverse_cdf(jnp.where(rejected[:, None], weights, p), rng.final_uniform(keys))
+  return Verdict(num_accepted, next_token)
+
+
+@dataclasses.dataclass(frozen=True)
+class ChainRule:
+  """A rule as its acceptance probability and its residual; an `AcceptFn`.
+
+  Both laws are taken after all logit processing. In the methods, leading axes ``...`` are free (rows, places, cases):
+  tokens ``[...]`` int32, p and q ``[..., V]`` float32. Rules hold static settings only; arrays come in ``tables``.
+
+  Attributes:
+    residual: weights after a rejection: ``paper`` as published, ``optimal`` for ``[p - q a]+``, the least bias that
+      is possible with this acceptance.
+  """
+
+  residual: str = dataclasses.field(default="paper", kw_only=True)
+
+  RESIDUALS: ClassVar[tuple[str, ...]] = ("paper", "optimal")
+
+  def __post_init__(self):
+    if self.residual not in self.RESIDUALS:
+      raise ValueError(f"Must have a residual in {', '.join(self.RESIDUALS)}, we instead got {self.residual!r}")
+
+  @property
+  def residual_reads_token(self) -> bool:
+    """Whether `residual_weights` depends on which token was rejected."""
+    return False
+
+  def accept_prob(self, tables: PyTree, tokens: Array, p: Array, q: Array) -> Array:
+    """Probability ``[...]`` of keeping each drafted token."""
+    raise NotImplementedError
+
+  def accept_all(self, tables: PyTree, p: Array, q: Array) -> Array:
+    """Probability ``[..., V]`` of keeping every token, had it been drafted."""
+    raise NotImplementedError
+
+  def residual_weights(self, tables: PyTree, tokens: Array, p: Array, q: Array) -> Array:
+    """Weights ``[..., V]`` of the token emitted after the rejection of ``tokens``."""
+    if self.residual == "optimal":
+      return jnp.maximum(p - q * self.accept_all(tables, p, q), 0.0)
+    return lossless_weights(tokens, p, q)
+
+  def __call__(self, tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
+    """Judges a chain; see `AcceptFn`."""
+    if draft.tokens.shape[1] == 0:
+      return commit_leading(keys, draft, target, accept_prob=jnp.zeros(draft.tokens.shape))
+    p, q = sampling.probabilities(target[:, :-1]), sampling.probabilities(draft.proposal)
+    return commit_leading(
+      keys,
+      draft,
+      target,
+      accept_prob=self.accept_prob(tables, draft.tokens, p, q),
+      residual_fn=lambda token, p_row, q_row: self.residual_weights(tables, token, p_row, q_row),
+    )
+
+
+def at(law: Array, tokens: Array) -> Array:
+  """Entry ``[...]`` of each token in ``law [..., V]``."""
+  return jnp.take_along_axis(law, tokens[..., None], axis=-1)[..., 0]
+
+
+def ratio(p: Array, q: Array) -> Array:
+  """min(1, p/q) elementwise; with q = 0, which no draft has in exact arithmetic, 1 where p > 0 and else 0."""
+  quotient = p / jnp.where(q > 0, q, 1.0)
+  return jnp.where(q > 0, jnp.minimum(quotient, 1.0), (p > 0).astype(p.dtype))
+
+
+def _row(law: Array, index: Array) -> Array:
+  return jnp.take_along_axis(law, index[:, None, None], axis=1)[:, 0]

@@ -1,0 +1,57 @@
+"""Naive lossy rules: a scaled acceptance ratio, and no test at all.
+
+`Scaled` multiplies the ratio by a constant: the "amplify" baseline in the tables of GSD (So et al. 2025, arXiv
+2508.07747); COOL-SD has the same a = min(1, omega p / q) with the optimal residual. It ignores what the tokens mean:
+the excess goes to whatever the draft model overrates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax.numpy as jnp
+
+from jaxspec.types import Array, PyTree
+from jaxspec.verifiers.chain import ChainRule, at, ratio
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled(ChainRule):
+  """Keeps x with probability min(1, factor * p(x) / q(x)); factor 1 is the lossless rule.
+
+  Both residuals agree for factors of at least 1. Below 1 the rule rejects more than it must; the optimal residual is
+  then lossless, the published one is not.
+
+  Attributes:
+    factor: multiplier of the ratio.
+  """
+
+  factor: float = 1.0
+
+  def __post_init__(self):
+    super().__post_init__()
+    if not (math.isfinite(self.factor) and self.factor > 0):
+      raise ValueError(f"Must have a finite factor above 0, we instead got {self.factor}")
+
+  def accept_prob(self, tables: PyTree, tokens: Array, p: Array, q: Array) -> Array:
+    return ratio(self.factor * at(p, tokens), at(q, tokens))
+
+  def accept_all(self, tables: PyTree, p: Array, q: Array) -> Array:
+    return ratio(self.factor * p, q)
+
+
+@dataclasses.dataclass(frozen=True)
+class Always(ChainRule):
+  """Keeps every draft: the upper limit on speed, and the draft model's own law."""
+
+  def accept_prob(self, tables: PyTree, tokens: Array, p: Array, q: Array) -> Array:
+    return jnp.ones(tokens.shape, p.dtype)
+
+  def accept_all(self, tables: PyTree, p: Array, q: Array) -> Array:
+    return jnp.ones_like(p)
+
+
+# Rules read like functions where they are used: jaxspec.scaled(2.0).
+scaled = Scaled
+always = Always()
