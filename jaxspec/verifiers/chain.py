@@ -97,6 +97,11 @@ class ChainRule:
     """Whether `residual_weights` depends on which token was rejected."""
     return False
 
+  @property
+  def never_below_lossless(self) -> bool:
+    """Whether a >= min(1, p/q) for every token; then the optimal residual is ``[p - q]+`` and needs no `accept_all`."""
+    return False
+
   def accept_prob(self, tables: PyTree, tokens: Array, p: Array, q: Array) -> Array:
     """Probability ``[...]`` of keeping each drafted token."""
     raise NotImplementedError
@@ -107,7 +112,7 @@ class ChainRule:
 
   def residual_weights(self, tables: PyTree, tokens: Array, p: Array, q: Array) -> Array:
     """Weights ``[..., V]`` of the token emitted after the rejection of ``tokens``."""
-    if self.residual == "optimal":
+    if self.residual == "optimal" and not self.never_below_lossless:
       return jnp.maximum(p - q * self.accept_all(tables, p, q), 0.0)
     return lossless_weights(tokens, p, q)
 

@@ -77,6 +77,11 @@ class Gsd(ChainRule):
         raise ValueError(f"Must have {name} in {', '.join(choices)}, we instead got {getattr(self, name)!r}")
 
   @property
+  def never_below_lossless(self) -> bool:
+    """See `ChainRule`."""
+    return self.max_rule
+
+  @property
   def reach(self) -> tuple[int, int]:
     """How many ranks the window spans below and above the token."""
     half = self.group_size // 2

@@ -64,9 +64,10 @@ class Lantern(ChainRule):
     num_neighbours: k; the table may hold more columns, and fewer only if it holds all V - 1.
     bound: delta (largest borrowed mass), or lambda (largest ratio p_rel / p) if ``relative``.
     relative: the bound is a ratio.
-    residual: what is emitted after a rejection. ``optimal`` ``[p - q a]+``; ``paper`` as published, without x and the
-      codes it borrowed from; ``compat`` as in the released code (jadohu/LANTERN 3a56e45), which reads k + 1
-      neighbours, treats certain and sampled candidates in opposite ways, and is both slower and further from p.
+    residual: what is emitted after a rejection. ``optimal`` ``[p - q a]+``, here the same as ``[p - q]+``; ``paper``
+      as published, without x and the codes it borrowed from; ``compat`` as in the released code (jadohu/LANTERN
+      3a56e45), which reads k + 1 neighbours, treats certain and sampled candidates in opposite ways, and is both
+      slower and further from p.
   """
 
   num_neighbours: int = 1000
@@ -88,6 +89,11 @@ class Lantern(ChainRule):
   def residual_reads_token(self) -> bool:
     """See `ChainRule`; only the optimal residual is the same for every rejected token."""
     return self.residual != "optimal"
+
+  @property
+  def never_below_lossless(self) -> bool:
+    """See `ChainRule`; borrowing only adds."""
+    return True
 
   def relax(self, tables: Array, p: Array, tokens: Array) -> Relaxed:
     """`relaxed_mass` with this rule's limit."""
@@ -133,7 +139,7 @@ class Lantern(ChainRule):
     return ratio(self.relax(tables, p, tokens).mass, at(q, tokens))
 
   def accept_all(self, tables: Array, p: Array, q: Array) -> Array:
-    """See `ChainRule.accept_all`; costs V * k."""
+    """See `ChainRule.accept_all`; costs V * k and is not needed to decode."""
     mass_of = lambda token: self.relax(tables, p, jnp.full(p.shape[:-1], token, jnp.int32)).mass
     mass = jax.lax.map(mass_of, jnp.arange(p.shape[-1], dtype=jnp.int32), batch_size=_BLOCK)  # [V, ...]
     return ratio(jnp.moveaxis(mass, 0, -1), q)

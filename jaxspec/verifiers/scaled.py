@@ -34,6 +34,11 @@ class Scaled(ChainRule):
     if not (math.isfinite(self.factor) and self.factor > 0):
       raise ValueError(f"Must have a finite factor above 0, we instead got {self.factor}")
 
+  @property
+  def never_below_lossless(self) -> bool:
+    """See `ChainRule`."""
+    return self.factor >= 1
+
   def accept_prob(self, tables: PyTree, tokens: Array, p: Array, q: Array) -> Array:
     return ratio(self.factor * at(p, tokens), at(q, tokens))
 
@@ -44,6 +49,11 @@ class Scaled(ChainRule):
 @dataclasses.dataclass(frozen=True)
 class Always(ChainRule):
   """Keeps every draft: the upper limit on speed, and the draft model's own law."""
+
+  @property
+  def never_below_lossless(self) -> bool:
+    """See `ChainRule`."""
+    return True
 
   def accept_prob(self, tables: PyTree, tokens: Array, p: Array, q: Array) -> Array:
     return jnp.ones(tokens.shape, p.dtype)
