@@ -18,16 +18,18 @@ import logging
 import time
 from pathlib import Path
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import jaxspec
+from experiments.picture_code import picture_code, principal_components
 from jaxspec import checkpoints
 from jaxspec.bundle import VOCABULARY_FILE
 from jaxspec.cli.progress import TrainProgress
 from jaxspec.data import text_tokenizer
-from jaxspec.data.emoji import SPLITS, STYLES, EmojiSet, load_emoji
+from jaxspec.data.emoji import SPLITS, STYLES, Emoji, EmojiSet, load_emoji
 from jaxspec.data.prompts import make_prompt
 from jaxspec.data.tokens import BACKGROUND_NAMES, TokenSet
 from jaxspec.models.conditions import Caption, Prefixed
@@ -56,7 +58,7 @@ class GeneratorRun:
   text: TextEncoderConfig = TextEncoderConfig()
   model: LlamaGenConfig = LlamaGenConfig(
     model_type="t2i", num_layers=8, dim=256, num_heads=4, vocab_size=512, num_tokens=256, prefix_len=16,
-    caption_dim=192, multiple_of=64,
+    caption_dim=192, multiple_of=64, prefix_keys=True,
   )  # fmt: skip
   optimizer: OptimizerConfig = OptimizerConfig(
     name="muon", learning_rate=3e-3, muon_learning_rate=0.02, warmup_steps=50, weight_decay=0.05
@@ -64,12 +66,20 @@ class GeneratorRun:
   loop: LoopConfig = LoopConfig(num_steps=1600, log_every=10, eval_every=400, checkpoint_every=100)
   caption_drop: float = 0.1
   plain_fraction: float = 0.5  # of the training pictures, the unpainted variant
+  # A short run cannot draw a thousand concepts: this share of the pictures comes from a few groups (or label words), which
+  # it then sees often enough. The other concepts keep the rest.
+  focus: tuple[str, ...] = ("Food & Drink", "heart")
+  focus_fraction: float = 0.75
+  picture_weight: float = 1.0
+  picture_components: int = 128
   ema_decay: float = 0.995
   ema_start_fraction: float = 0.5
   compute_dtype: str | None = None
   matmul_precision: str | None = "bfloat16"
   tokens: str = "runs/tokens/emoji64.npz"
   bundle: str = "checkpoints/emoji64"
+  text_from: str | None = None  # checkpoint folder the text encoder starts from (experiments.pretrain_text)
+  target_from: str | None = None  # checkpoint folder the transformer starts from
 
 
 def get_config(arg: str = "") -> GeneratorRun:
@@ -95,6 +105,9 @@ def make_batch_fn(run: GeneratorRun, emoji: EmojiSet, tokens: TokenSet, vocabula
   painted = {p: rows_of[False][tokens.picture[rows_of[False]] == p] for p in pictures}
   plain = dict(zip(tokens.picture[rows_of[True]], rows_of[True]))
 
+  focused = pictures[[_in_focus(emoji.emoji[emoji.concept[picture]], run.focus) for picture in pictures]]
+  focus_fraction = run.focus_fraction if len(focused) else 0.0
+
   @functools.lru_cache(maxsize=2)
   def order(epoch: int) -> np.ndarray:
     return np.random.default_rng((seed, 0, epoch)).permutation(pictures)
@@ -104,6 +117,8 @@ def make_batch_fn(run: GeneratorRun, emoji: EmojiSet, tokens: TokenSet, vocabula
     rows, texts = [], []
     for position in range(step * run.batch_size, (step + 1) * run.batch_size):
       picture = order(position // len(pictures))[position % len(pictures)]
+      if generator.random() < focus_fraction:
+        picture = generator.choice(focused)
       use_plain = generator.random() < run.plain_fraction
       row = plain[picture] if use_plain else generator.choice(painted[picture])
       rows.append(row)
@@ -113,6 +128,10 @@ def make_batch_fn(run: GeneratorRun, emoji: EmojiSet, tokens: TokenSet, vocabula
     return {"tokens": tokens.tokens[rows].astype(np.int32), "ids": ids, "mask": mask, "drop": drop}
 
   return batch_fn
+
+
+def _in_focus(emoji: Emoji, focus: tuple[str, ...]) -> bool:
+  return emoji.group in focus or any(word in focus for word in emoji.label.split())
 
 
 def _prompt(generator: np.random.Generator, emoji: EmojiSet, tokens: TokenSet, row: int) -> str:
@@ -127,30 +146,50 @@ def _prompt(generator: np.random.Generator, emoji: EmojiSet, tokens: TokenSet, r
 
 
 def forward(run: GeneratorRun, params, batch):
-  """Teacher-forced logits ``[B, N, V]`` of a batch."""
+  """Teacher-forced output of a batch at the N places that predict its tokens."""
   caption = text_encoder_fns(run.text).apply(params["text"], batch["ids"], batch["mask"])
   table = jax.lax.stop_gradient(params["target"]["cls_embedding"]["uncond_embedding"])
   features = jnp.where(batch["drop"][:, None, None], table[None].astype(caption.features.dtype), caption.features)
   # A dropped caption keeps its mask, as in the official training.
   inputs = Prefixed(Caption(features, caption.mask), batch["tokens"][:, :-1])
   output, _ = llamagen_fns(run.model).apply(params["target"], inputs)
-  return output.logits[:, run.model.prefix_len - 1 :]
+  return jax.tree.map(lambda x: x[:, run.model.prefix_len - 1 :], output)
 
 
-def loss_fn(run: GeneratorRun, params, extra, batch, key):
-  """Mean cross entropy of the image tokens, in nats (LlamaGen, arXiv 2406.06525)."""
+def loss_fn(run: GeneratorRun, params, extra, batch, key, *, code_fn=None):
+  """Mean cross entropy of the image tokens, in nats (LlamaGen, arXiv 2406.06525), and the error of the picture code.
+
+  A caption is worth some ten nats of the hundreds of a picture, so cross entropy alone hears it late. Every place
+  therefore also predicts the code of the whole picture; at the first places only the caption can tell.
+  """
   del key
-  loss = token_cross_entropy(forward(run, params, batch), batch["tokens"])
-  return loss, ({}, extra)
+  output = forward(run, params, batch)
+  loss = token_cross_entropy(output.logits, batch["tokens"])
+  if code_fn is None:
+    return loss, ({}, extra)
+  predicted = output.features @ params["picture_output"]["weight"].T.astype(output.features.dtype)  # [B, N, num]
+  gap = predicted.astype(jnp.float32) - code_fn(batch["tokens"])[:, None]
+  error = jnp.mean(jnp.sum(jnp.square(gap), axis=-1), where=~batch["drop"][:, None])
+  return loss + run.picture_weight * error, ({"cross_entropy": loss, "picture_error": error}, extra)
 
 
 def init_params(run: GeneratorRun):
-  """Fresh weights; the head starts at zero, as officially."""
+  """Fresh weights (the head starts at zero, as officially), or those of earlier checkpoints."""
   text_key, target_key = jax.random.split(jax.random.key(run.seed))
   return {
-    "text": text_encoder_fns(run.text).init(text_key),
-    "target": llamagen_fns(run.model).init(target_key),
+    "text": _start(run.text_from, lambda: text_encoder_fns(run.text).init(text_key)),
+    "picture_output": {"weight": jnp.zeros((run.picture_components, run.model.dim))},
+    "target": _start(run.target_from, lambda: llamagen_fns(run.model).init(target_key)),
   }
+
+
+def _start(folder: str | None, init_fn):
+  """Parameters of a checkpoint of equal shapes, or fresh ones without a checkpoint."""
+  if folder is None:
+    return init_fn()
+  params = checkpoints.load(folder).params
+  chex.assert_trees_all_equal_shapes(params, jax.eval_shape(init_fn))
+  return params
 
 
 def make_eval_fn(run: GeneratorRun, emoji: EmojiSet, tokens: TokenSet, vocabulary, num_batches: int = 6):
@@ -221,8 +260,11 @@ def train(run: GeneratorRun, run_dir: str | Path, resume: bool = True, export_to
   vocabulary = text_tokenizer.load_text_tokenizer(Path(run.bundle) / VOCABULARY_FILE)
   optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
   state = train_state.create(init_params(run), optimizer)
+  tokenizer = checkpoints.load(Path(run.bundle) / "tokenizer")
+  codebook = tokenizer.fns.codebook(tokenizer.params)
+  basis = principal_components(codebook, tokens.tokens[tokens.split == 0], run.picture_components)
   step = make_train_step(
-    functools.partial(loss_fn, run),
+    functools.partial(loss_fn, run, code_fn=functools.partial(picture_code, codebook, basis)),
     optimizer,
     ema_decay=run.ema_decay,
     ema_start=int(run.ema_start_fraction * run.loop.num_steps),

@@ -12,12 +12,16 @@ import jax.numpy as jnp
 from jaxspec.types import Array
 
 
-def rope_2d(positions: Array, *, prefix_len: int, grid: int, head_dim: int, base: float) -> Array:
+def rope_2d(
+  positions: Array, *, prefix_len: int, grid: int, head_dim: int, base: float, prefix_keys: bool = False
+) -> Array:
   """Cosine and sine of every position.
 
   Args:
     positions: ``[..., T]`` int absolute sequence positions; ``p < prefix_len`` gives zeros, image token i is at
       ``prefix_len + i`` and may lie behind the last token (a draft window that hangs over).
+    prefix_keys: False is the official table; True gives the condition positions cos = 1, sin = 0, so that they keep
+      their keys and are attended by content.
   Returns:
     ``[..., T, head_dim / 2, 2]`` float32, last axis (cos, sin).
   """
@@ -31,7 +35,10 @@ def rope_2d(positions: Array, *, prefix_len: int, grid: int, head_dim: int, base
     [row[..., None] * inverse_freq, col[..., None] * inverse_freq], axis=-1
   )  # [..., T, head_dim / 2]
   table = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=-1)
-  return table * (index >= 0)[..., None, None]
+  inside = (index >= 0)[..., None, None]
+  if prefix_keys:
+    return jnp.where(inside, table, jnp.array([1.0, 0.0]).reshape((1,) * (table.ndim - 1) + (2,)))
+  return table * inside
 
 
 def rotate(x: Array, table: Array) -> Array:

@@ -66,3 +66,14 @@ def test_interleaved_pairs_and_dtype():
 def test_traced_positions():
   build = lambda p: rope_2d(p, prefix_len=1, grid=4, head_dim=8, base=10000.0)  # noqa: E731
   np.testing.assert_allclose(jax.jit(build)(jnp.arange(17)), build(jnp.arange(17)), atol=1e-6)
+
+
+def test_condition_positions_may_keep_their_keys():
+  """``prefix_keys`` changes the condition rows only: from cos = sin = 0 to the identity."""
+  kwargs = dict(prefix_len=3, grid=4, head_dim=8, base=10000.0)
+  positions = jnp.arange(19)
+  official, kept = rope_2d(positions, **kwargs), rope_2d(positions, **kwargs, prefix_keys=True)
+  np.testing.assert_array_equal(official[3:], kept[3:])
+  assert not np.asarray(official[:3]).any()
+  x = jnp.asarray(np.random.default_rng(0).normal(size=(1, 3, 2, 8)), jnp.float32)
+  np.testing.assert_array_equal(rotate(x, kept[None, :3]), x)
