@@ -17,6 +17,7 @@ from jaxspec.cli.settings import Settings
 from jaxspec.cli.sources import Source
 from jaxspec.decode.assemble import assemble
 from jaxspec.decode.loop import autoregress, speculate
+from jaxspec.decode.methods import METHODS
 from jaxspec.decode.state import Counters, DecodeResult
 from jaxspec.models.tokenizer_fns import to_uint8
 from jaxspec.types import PyTree
@@ -84,13 +85,13 @@ def run_methods(
   """Decodes with every method.
 
   Args:
-    methods: `jaxspec.decode.assemble.METHODS` to run on the same prompts and keys.
+    methods: `jaxspec.decode.methods.METHODS` to run on the same prompts and keys.
     repeats: 0 times the one run that gives the pictures; else that one is the warm-up and ``repeats`` timed runs
       follow, the methods taking turns.
     report: told what is going on.
   """
   check_memory(source, settings, batches.rows)
-  names = {"speculative": "speculative decoding", "eagle": "speculative decoding with trees", "ar": "plain decoding"}
+  names = {name: parts.title for name, parts in METHODS.items()}
   decoders, compile_s, first_s, results = {}, {}, {}, {}
   for method in methods:
     report(f"Compiling {names[method]}")
@@ -132,6 +133,9 @@ def _compile(source: Source, settings: Settings, batches: Batches, method: str) 
     None if draft is None else draft.params,
     method=method,
     draft_guidance=source.draft_guidance,
+    codebook=source.tokenizer.fns.codebook(source.tokenizer.params),
+    vocab_size=source.target.config.vocab_size,
+    grid=source.target.config.grid,
     **settings.assembly(),
   )
 
@@ -189,7 +193,7 @@ def _decode_bytes(source: Source, settings: Settings, rows: int) -> int:
     if network is None:
       continue
     halves = 2 if settings.cfg_scale > 1 and guidance else 1
-    window = 0 if source.draft is None else settings.tree_size if settings.method == "eagle" else settings.gamma
+    window = settings.drafts_per_round(settings.method)
     slots = network.config.prefix_len + source.num_tokens + window
     cache = jax.eval_shape(functools.partial(network.fns.init_cache, halves * rows, slots))
     total += sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from jaxspec.cli.errors import UserError, check_writable, interruptible, write_whole
-from jaxspec.decode.assemble import METHODS
+from jaxspec.decode.methods import METHODS, RECYCLING, SOURCES
 
 _PATH = click.Path(path_type=Path)
 
@@ -21,12 +21,21 @@ _PATH = click.Path(path_type=Path)
 @click.option("--prompt-file", type=_PATH, help="Text file with one prompt per line.")
 @click.option("--samples", type=click.IntRange(1), default=1, show_default=True, help="Pictures per prompt.")
 @click.option("--checkpoint", type=_PATH, help="Bundle of networks.  [default: the shipped one]")
-@click.option("--method", type=click.Choice(METHODS), help="Plain decoding (ar), or what drafts.")
+@click.option("--method", type=click.Choice(list(METHODS)), help="Plain decoding (ar), or what drafts.")
 @click.option("--draft", metavar="NAME", help="Draft network of the bundle.")
 @click.option("--gamma", type=int, help="Tokens drafted per round.")
 @click.option("--tree-size", type=int, help="Tokens of a draft tree, with --method eagle.")
 @click.option("--tree-top-k", type=int, help="Branches of a node of a draft tree.")
 @click.option("--tree-depth", type=int, help="Draft passes that grow a tree; it has one more level.")
+@click.option("--window", type=int, help="Drafts per pass of Jacobi decoding (sjd, gsd, scaled).")
+@click.option("--recycle", type=click.Choice(RECYCLING), help="How a Jacobi window uses its last pass.")
+@click.option("--initial", type=click.Choice(SOURCES), help="Where new places of a Jacobi window copy from.")
+@click.option("--group-size", type=int, help="Tokens of a group, with --method gsd.")
+@click.option("--max-gap", type=float, help="Largest difference of probabilities in a group.")
+@click.option("--max-distance", type=float, help="Largest squared distance in a group.")
+@click.option("--distance", type=click.Choice(("codebook", "embedding")), help="Vectors of that distance.")
+@click.option("--num-neighbours", type=int, help="Nearest codes that lend probability, with --method lantern.")
+@click.option("--factor", type=float, help="Most that a ratio is raised by (lantern, scaled).")
 @click.option("--cfg-scale", type=float, help="Guidance scale; 1 switches guidance off.")
 @click.option("--cfg-interval", type=click.IntRange(-1), help="Guide only so many tokens (and two); -1 guides all.")
 @click.option("--top-k", type=int, help="Keep the k likeliest tokens; 0 keeps all.")

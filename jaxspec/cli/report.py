@@ -15,8 +15,9 @@ from rich.text import Text
 
 from jaxspec.cli.decoding import Batches, MethodRun, median_s, per_row, tokens_of
 from jaxspec.cli.sources import Source
+from jaxspec.decode.methods import METHODS
 
-TITLES = {"speculative": "speculative", "eagle": "eagle", "ar": "plain"}
+TITLES = {name: {"ar": "plain"}.get(name, name) for name in METHODS}
 
 
 def figures(run: MethodRun) -> dict[str, Any]:
@@ -101,11 +102,22 @@ def print_summary(console: Console, source: Source, batches: Batches, runs: list
 
 def _settings_line(source: Source) -> str:
   settings = source.settings
-  parts = [] if settings.method == "ar" else [f"draft {settings.draft}"]
-  if settings.method == "speculative":
+  method = settings.parts
+  parts = [] if method.draft_family is None else [f"draft {settings.draft}"]
+  if method.drafter == "chain":
     parts += [f"gamma {settings.gamma}"]
-  elif settings.method == "eagle":
+  elif method.drafter == "jacobi":
+    parts += [f"window {settings.window}, {settings.recycle} drafts"]
+  elif method.drafter == "eagle":
     parts += [f"trees of {settings.tree_size} ({settings.tree_top_k} wide, {settings.tree_depth + 1} deep)"]
+  if method.rule == "gsd":
+    parts += [f"groups of {settings.group_size} (gap {settings.max_gap:g}, {settings.distance} {settings.max_distance:g})"]
+  elif method.rule == "lantern":
+    parts += [f"{settings.num_neighbours} neighbours, factor {settings.factor:g}"]
+  elif method.rule == "scaled":
+    parts += [f"factor {settings.factor:g}"]
+  if not method.is_exact:
+    parts += ["not exact"]
   parts += [f"guidance {settings.cfg_scale:g}" if settings.cfg_scale > 1 else "no guidance"]
   if source.draft is not None and settings.cfg_scale > 1 and not source.draft_guidance:
     parts[-1] += " (target only)"

@@ -6,30 +6,23 @@ import dataclasses
 from typing import Any
 
 from jaxspec.cli.errors import UserError
-from jaxspec.decode.assemble import check_settings
+from jaxspec.decode.assemble import check_sampling
+from jaxspec.decode.methods import Method, MethodOptions, get_method
 
 MAX_BATCH = 1024
 MAX_PICTURES = 1024
 DEFAULT_BATCH = 16
-
-TREE = ("tree_size", "tree_top_k", "tree_depth")
-# Family of the draft network of each method that has one.
-DRAFT_FAMILY = {"speculative": "llamagen", "eagle": "eagle"}
 
 # The official settings of the released LlamaGen models, by model type.
 LLAMAGEN_DEFAULTS = {"c2i": {"cfg_scale": 4.0, "top_k": 2000}, "t2i": {"cfg_scale": 7.5, "top_k": 1000}}
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class Settings(MethodOptions):
   """Everything besides networks and conditions that decides the tokens (``dtype`` through rounding)."""
 
   method: str = "speculative"
   draft: str | None = None
-  gamma: int = 4
-  tree_size: int = 15
-  tree_top_k: int = 4
-  tree_depth: int = 3
   cfg_scale: float = 1.0
   cfg_interval: int = -1
   top_k: int = 0
@@ -38,9 +31,19 @@ class Settings:
   seed: int = 0
   dtype: str = "float32"
 
+  def __post_init__(self):
+    super().__post_init__()
+    get_method(self.method)
+    check_sampling(cfg_scale=self.cfg_scale, top_k=self.top_k, top_p=self.top_p, temperature=self.temperature)
+
+  @property
+  def parts(self) -> Method:
+    """What the method is made of."""
+    return get_method(self.method)
+
   def assembly(self) -> dict[str, Any]:
     """The keyword arguments of `jaxspec.decode.assemble.assemble`, ``method`` apart."""
-    names = ("gamma", "cfg_scale", "cfg_interval", "top_k", "top_p", "temperature", *TREE)
+    names = ("cfg_scale", "cfg_interval", "top_k", "top_p", "temperature", *MethodOptions.names())
     return {name: getattr(self, name) for name in names}
 
 
@@ -52,10 +55,7 @@ def resolve(chosen: dict[str, Any], defaults: dict[str, Any]) -> Settings:
   """
   fields = {field.name for field in dataclasses.fields(Settings)}
   known = {name: value for name, value in defaults.items() if name in fields and value is not None}
-  settings = Settings(**(known | {name: value for name, value in chosen.items() if value is not None}))
-  names = ("gamma", "cfg_scale", "top_k", "top_p", "temperature", "method", *TREE)
-  check_settings(**{name: getattr(settings, name) for name in names})
-  return settings
+  return Settings(**(known | {name: value for name, value in chosen.items() if value is not None}))
 
 
 def check_gamma(gamma: int, num_tokens: int) -> None:

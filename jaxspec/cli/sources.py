@@ -16,7 +16,8 @@ from jaxspec.bundle import load_bundle, read_bundle
 from jaxspec.checkpoints import Checkpoint
 from jaxspec.cli.errors import UserError, reading
 from jaxspec.cli.features import read_features
-from jaxspec.cli.settings import DRAFT_FAMILY, LLAMAGEN_DEFAULTS, Settings, check_gamma, resolve
+from jaxspec.cli.settings import LLAMAGEN_DEFAULTS, Settings, check_gamma, resolve
+from jaxspec.decode.methods import METHODS
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.eagle import EagleConfig
 from jaxspec.types import PyTree
@@ -75,7 +76,7 @@ def from_bundle(path: Path, prompts: list[str], chosen: dict[str, Any], *, compa
     drafts = list(document["drafts"])
   if compare and settings.method == "ar":
     raise UserError("Must have --method speculative to compare it with plain decoding, we instead got ar")
-  if settings.method == "ar":
+  if settings.parts.draft_family is None:
     settings = dataclasses.replace(settings, draft=None)
   elif not drafts:
     raise UserError(f"The bundle {path} has no draft: use --method ar")
@@ -121,12 +122,12 @@ def from_llamagen(
     raise UserError(f"{model} is text-conditional: give --features FILE with T5 features of the prompts")
   if chosen.get("method") is None:
     chosen = chosen | {"method": "ar" if draft_model is None else "speculative"}
-  if draft_model is None and (chosen["method"] != "ar" or compare):
-    raise UserError("Must have --draft-model DIR for speculative decoding, or --method ar without --compare")
+  if draft_model is None and METHODS[chosen["method"]].draft_family is not None:
+    raise UserError(f"Must have --draft-model DIR for --method {chosen['method']}; ar, sjd and gsd need none")
   if compare and chosen["method"] == "ar":
     raise UserError("Must have --method speculative to compare it with plain decoding, we instead got ar")
   settings = resolve(chosen, LLAMAGEN_DEFAULTS.get(model_type, {}))
-  speculative = settings.method != "ar"
+  speculative = settings.parts.draft_family is not None
   settings = dataclasses.replace(settings, draft=draft_model.resolve().name if speculative else None)
 
   target = _load(model, dtype=settings.dtype)
@@ -152,7 +153,7 @@ def from_llamagen(
 
 def _default_draft(path: Path, document: dict[str, Any], settings: Settings) -> str:
   """The bundle's default draft with its default method, else the first draft of the family the method drafts with."""
-  family, names = DRAFT_FAMILY[settings.method], list(document["drafts"])
+  family, names = settings.parts.draft_family, list(document["drafts"])
   if settings.draft is not None and settings.method == document["defaults"].get("method", settings.method):
     return settings.draft
   for name in names:
@@ -177,7 +178,7 @@ def _check_fit(target: Checkpoint, draft: Checkpoint | None, tokenizer: Checkpoi
     )
   if draft is None:
     return
-  family = DRAFT_FAMILY[settings.method]
+  family = settings.parts.draft_family
   if draft.family != family:
     raise UserError(f"Must have a checkpoint of the family {family} as draft, {draft.path} holds a {draft.family}")
   if family == "eagle":

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from typing import Any
 
 import jax.numpy as jnp
 
+from jaxspec.decode.methods import MethodOptions, get_method, make_jacobi, make_rule
 from jaxspec.decode.state import SpecParams
 from jaxspec.drafters.eagle import eagle
 from jaxspec.drafters.none import NO_DRAFTER
@@ -13,12 +16,10 @@ from jaxspec.drafters.small_model import small_model
 from jaxspec.models.eagle import attach
 from jaxspec.models.guidance import Guided, guided
 from jaxspec.models.sampling import ModelParams, Sampling, Warp, sampling_params
-from jaxspec.types import Drafter, ModelFns, Params, Verifier
+from jaxspec.types import Array, Drafter, ModelFns, Params, Verifier
 from jaxspec.verifiers.lossless import lossless
-from jaxspec.verifiers.target import target_features, target_model
+from jaxspec.verifiers.target import target_features, target_laws, target_model
 from jaxspec.verifiers.tree import tree_rule
-
-METHODS = ("ar", "speculative", "eagle")
 
 
 def assemble(
@@ -27,65 +28,68 @@ def assemble(
   draft_fns: ModelFns | None = None,
   draft_params: Params | None = None,
   *,
-  gamma: int = 4,
+  method: str = "speculative",
   cfg_scale: float = 1.0,
   cfg_interval: int = -1,
   top_k: int = 0,
   top_p: float = 1.0,
   temperature: float = 1.0,
-  method: str = "speculative",
   draft_guidance: bool = True,
-  tree_size: int = 15,
-  tree_top_k: int = 4,
-  tree_depth: int = 3,
+  codebook: Array | None = None,
+  vocab_size: int | None = None,
+  grid: int | None = None,
+  **options: Any,
 ) -> tuple[SpecParams, Drafter, Verifier]:
   """Binds a target and a draft into what `jaxspec.speculate` and `jaxspec.autoregress` take.
 
   Guidance is active iff ``cfg_scale > 1``, the nucleus iff ``top_p < 1``; both change the compiled program. Both sides
-  get the same logit processing: the verifier's processed law is the one that is reproduced exactly.
+  get the same logit processing: the verifier's processed law is the one that is reproduced exactly by exact methods.
 
   Args:
     target_fns: the target network; ``target_params`` its weights.
-    draft_fns: the draft network, not read with method ``ar``; ``draft_params`` its weights. Method ``eagle`` takes an
+    draft_fns: the draft network of a method that has one; ``draft_params`` its weights. Method ``eagle`` takes an
       `eagle_fns` network without the target's tables.
-    gamma: draft window ``K`` of method ``speculative``.
+    method: one of `METHODS`.
     cfg_scale: guidance scale; 1 switches guidance off.
     cfg_interval: see `guided`.
     top_k: keep the k largest logits; 0 keeps all.
     top_p: keep the nucleus of this mass.
     temperature: divisor of the logits; 0 is greedy.
-    method: one of `METHODS`.
     draft_guidance: False for a draft that was trained on guided targets and runs without guidance, at half the cost.
-    tree_size: nodes of a tree of method ``eagle``. EAGLE-2 takes 60, 10 and 5 for language models of billions of weights;
-      small hosts pay more for a pass over many nodes (with 15, the target reads 16 tokens).
-    tree_top_k: width of a beam.
-    tree_depth: beams per round; a tree has one more level.
+    codebook: ``[V, C]`` rows of the picture tokenizer, for rules that compare codes.
+    vocab_size: ``V``, for Jacobi decoding; ``grid`` the tokens per row of a picture.
+    options: fields of `MethodOptions`.
   Returns:
     ``(params, drafter, verifier)``; with method ``ar`` the drafter is `NO_DRAFTER`.
   Raises:
-    ValueError: for a setting out of range, an unknown method, or speculation without a draft.
+    ValueError: for a setting out of range, an unknown method, or a part that the method needs and does not get.
   """
-  check_settings(
-    gamma=gamma, cfg_scale=cfg_scale, top_k=top_k, top_p=top_p, temperature=temperature, method=method,
-    tree_size=tree_size, tree_top_k=tree_top_k, tree_depth=tree_depth,
-  )  # fmt: skip
+  parts, options = get_method(method), MethodOptions(**options)
+  check_sampling(cfg_scale=cfg_scale, top_k=top_k, top_p=top_p, temperature=temperature)
   warp, sampling = Warp(top_k=top_k, nucleus=top_p < 1), sampling_params(temperature, top_p)
-  target_fns, target_side = _side(target_fns, target_params, sampling, cfg_scale, cfg_interval)
-  if method == "ar":
-    return SpecParams((), target_side), NO_DRAFTER, target_model(target_fns, lossless, warp=warp)
-  if draft_fns is None:
+  embedding = target_params.get("tok_embeddings", {}).get("weight") if isinstance(target_params, dict) else None
+  host_fns, host_side = _side(target_fns, target_params, sampling, cfg_scale, cfg_interval)
+  verifier = functools.partial(target_model, host_fns, warp=warp)
+  if parts.drafter is None:
+    return SpecParams((), host_side), NO_DRAFTER, verifier(lossless)
+  if parts.draft_family is not None and draft_fns is None:
     raise ValueError(f"Must have a draft network for method {method!r}; method 'ar' needs none")
-  if method == "eagle":
-    draft_params = attach(draft_params, target_params)
-  draft_fns, draft_side = _side(
-    draft_fns, draft_params, sampling, cfg_scale if draft_guidance else 1.0, cfg_interval
-  )
-  params = SpecParams(draft_side, target_side)
-  if method == "eagle":
-    drafter = eagle(draft_fns, total=tree_size, top_k=tree_top_k, depth=tree_depth, warp=warp)
-    rule = tree_rule(max_path=tree_depth + 1)
-    return params, drafter, target_model(target_fns, rule, warp=warp, feedback_fn=target_features)
-  return params, small_model(draft_fns, window=gamma, warp=warp), target_model(target_fns, lossless, warp=warp)
+
+  if parts.drafter == "eagle":
+    fns, side = _side(
+      draft_fns, attach(draft_params, target_params), sampling, cfg_scale if draft_guidance else 1.0, cfg_interval
+    )
+    drafter = eagle(fns, total=options.tree_size, top_k=options.tree_top_k, depth=options.tree_depth, warp=warp)
+    rule = tree_rule(max_path=options.tree_depth + 1)
+    return SpecParams(side, host_side), drafter, verifier(rule, feedback_fn=target_features)
+
+  rule, tables = make_rule(parts.rule, options, embedding=embedding, codebook=codebook)
+  host_side = host_side._replace(rule=tables)
+  if parts.drafter == "jacobi":
+    drafter = make_jacobi(options, vocab_size=vocab_size, grid=grid)
+    return SpecParams((), host_side), drafter, verifier(rule, feedback_fn=target_laws)
+  fns, side = _side(draft_fns, draft_params, sampling, cfg_scale if draft_guidance else 1.0, cfg_interval)
+  return SpecParams(side, host_side), small_model(fns, window=options.gamma, warp=warp), verifier(rule)
 
 
 def _side(
@@ -96,28 +100,8 @@ def _side(
   return fns, ModelParams(params, sampling)
 
 
-def check_settings(
-  *,
-  gamma: int,
-  cfg_scale: float,
-  top_k: int,
-  top_p: float,
-  temperature: float,
-  method: str,
-  tree_size: int = 1,
-  tree_top_k: int = 1,
-  tree_depth: int = 1,
-) -> None:
+def check_sampling(*, cfg_scale: float, top_k: int, top_p: float, temperature: float) -> None:
   """Raises a ValueError for the first setting out of range."""
-  if method not in METHODS:
-    raise ValueError(f"Must have a method in {', '.join(METHODS)}, we instead got {method!r}")
-  if gamma < 1:
-    raise ValueError(f"Must have gamma of at least 1, we instead got {gamma}")
-  if min(tree_size, tree_top_k, tree_depth) < 1:
-    got = f"{tree_size}, {tree_top_k} and {tree_depth}"
-    raise ValueError(f"Must have tree_size, tree_top_k and tree_depth of at least 1, we instead got {got}")
-  if tree_size > (candidates := tree_top_k + tree_depth * tree_top_k**2):
-    raise ValueError(f"Must have tree_size of at most the {candidates} candidates of a round, we instead got {tree_size}")
   if top_k < 0:
     raise ValueError(f"Must have top_k of at least 0 (0 keeps all tokens), we instead got {top_k}")
   if not 0 < top_p <= 1:

@@ -1,0 +1,168 @@
+"""The methods by name: which drafter, which rule, and the settings of each.
+
+A method is a drafter and a rule; any drafter of a chain goes with any rule for chains. Options are checked here, before
+anything is loaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from jaxspec.drafters.jacobi import RECYCLING, jacobi
+from jaxspec.drafters.window_init import SOURCES, WindowInit
+from jaxspec.types import AcceptFn, Array, Drafter, PyTree
+from jaxspec.verifiers.distances import distance_table, neighbour_table
+from jaxspec.verifiers.gsd import gsd
+from jaxspec.verifiers.lantern import lantern_plus_plus
+from jaxspec.verifiers.lossless import lossless
+from jaxspec.verifiers.scaled import scaled
+
+
+class Method(NamedTuple):
+  """What a method is made of."""
+
+  drafter: str | None  # chain (a small network), jacobi, eagle; None for plain decoding
+  rule: str  # lossless, gsd, lantern, scaled
+  title: str
+
+  @property
+  def draft_family(self) -> str | None:
+    """Family of the draft network, None for a method without one."""
+    return {"chain": "llamagen", "eagle": "eagle"}.get(self.drafter)
+
+  @property
+  def is_exact(self) -> bool:
+    """Whether the output follows the target's law exactly."""
+    return self.rule == "lossless"
+
+
+METHODS = {
+  "ar": Method(None, "lossless", "plain decoding"),
+  "speculative": Method("chain", "lossless", "speculative decoding"),
+  "lantern": Method("chain", "lantern", "speculative decoding, relaxed by LANTERN++"),
+  "sjd": Method("jacobi", "lossless", "speculative Jacobi decoding"),
+  "gsd": Method("jacobi", "gsd", "grouped speculative decoding"),
+  "scaled": Method("jacobi", "scaled", "Jacobi decoding with a scaled ratio"),
+  "eagle": Method("eagle", "lossless", "speculative decoding with trees"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodOptions:
+  """Settings of the methods; each method reads its own.
+
+  Attributes:
+    gamma: drafts per round of a small network.
+    tree_size: nodes of a tree. EAGLE-2 takes 60, 10 and 5 for language models of billions of weights; small hosts pay
+      more for a pass over many nodes (with 15, the target reads 16 tokens).
+    tree_top_k: width of a beam.
+    tree_depth: beams per round; a tree has one more level.
+    window: drafts per pass of Jacobi decoding; the published windows of 16 tokens hold 15 drafts.
+    recycle: ``fresh`` or ``coupled`` drafts of a Jacobi window (see `jaxspec.jacobi`).
+    initial: where new places of a window copy from: ``uniform``, ``left``, ``above`` or ``diagonal``.
+    group_size: G of GSD; ``max_gap`` its delta and ``max_distance`` its d, a squared distance.
+    distance: the vectors of that distance: ``codebook`` rows of unit length, or the target's input ``embedding``.
+    num_neighbours: k of LANTERN++; ``factor`` its lambda, also the factor of method ``scaled``.
+  """
+
+  gamma: int = 4
+  tree_size: int = 15
+  tree_top_k: int = 4
+  tree_depth: int = 3
+  window: int = 15
+  recycle: str = "coupled"
+  initial: str = "uniform"
+  group_size: int = 14
+  max_gap: float = 0.15
+  max_distance: float = 0.5
+  distance: str = "codebook"
+  num_neighbours: int = 10
+  factor: float = 2.0
+
+  def __post_init__(self):
+    for name in ("gamma", "tree_size", "tree_top_k", "tree_depth", "window", "group_size", "num_neighbours"):
+      if getattr(self, name) < 1:
+        raise ValueError(f"Must have {name} of at least 1, we instead got {getattr(self, name)}")
+    if self.tree_size > (candidates := self.tree_top_k + self.tree_depth * self.tree_top_k**2):
+      raise ValueError(
+        f"Must have tree_size of at most the {candidates} candidates of a round, we instead got {self.tree_size}"
+      )
+    known = {"recycle": RECYCLING, "initial": SOURCES, "distance": ("codebook", "embedding")}
+    for name, choices in known.items():
+      if getattr(self, name) not in choices:
+        raise ValueError(f"Must have {name} in {', '.join(choices)}, we instead got {getattr(self, name)!r}")
+    for name in ("max_gap", "max_distance"):
+      if not getattr(self, name) >= 0:
+        raise ValueError(f"Must have {name} of at least 0, we instead got {getattr(self, name)}")
+    if not (math.isfinite(self.factor) and self.factor >= 1):
+      raise ValueError(f"Must have a finite factor of at least 1, we instead got {self.factor}")
+
+  @classmethod
+  def names(cls) -> tuple[str, ...]:
+    """The names of the options."""
+    return tuple(field.name for field in dataclasses.fields(cls))
+
+  def drafts_per_round(self, method: str) -> int:
+    """Tokens that the target reads in one round besides the last committed one."""
+    return {None: 0, "chain": self.gamma, "jacobi": self.window, "eagle": self.tree_size}[METHODS[method].drafter]
+
+
+def get_method(name: str) -> Method:
+  """The method of a name.
+
+  Raises:
+    ValueError: for an unknown one.
+  """
+  if name not in METHODS:
+    raise ValueError(f"Must have a method in {', '.join(METHODS)}, we instead got {name!r}")
+  return METHODS[name]
+
+
+def make_rule(
+  rule: str, options: MethodOptions, *, embedding: Array | None, codebook: Array | None
+) -> tuple[AcceptFn, PyTree]:
+  """A rule for chains and the tables it reads.
+
+  Args:
+    embedding: ``[V, D]`` input embeddings of the target.
+    codebook: ``[V, C]`` rows of the picture tokenizer.
+  Raises:
+    ValueError: if a table cannot be made.
+  """
+  if rule == "lossless":
+    return lossless, ()
+  if rule == "scaled":
+    return scaled(options.factor), ()
+  if rule == "lantern":
+    vectors = _need(codebook, "codebook of the picture tokenizer", rule)
+    count = options.num_neighbours
+    return lantern_plus_plus(count, options.factor), neighbour_table(vectors, count)
+  if options.distance == "codebook":
+    vectors = _need(codebook, "codebook of the picture tokenizer", rule)
+    vectors = vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+  else:
+    vectors = _need(embedding, "target with input embeddings", rule)
+  table = distance_table(vectors, source=options.distance)
+  return gsd(options.group_size, options.max_gap, options.max_distance), table
+
+
+def make_jacobi(options: MethodOptions, *, vocab_size: int | None, grid: int | None) -> Drafter:
+  """The Jacobi drafter of the options.
+
+  Raises:
+    ValueError: if the vocabulary (or, for an initial draft with a neighbour, the grid) is not given.
+  """
+  if vocab_size is None or (grid is None and options.initial != "uniform"):
+    raise ValueError("Must have vocab_size (and grid, for initial drafts with a neighbour) for Jacobi decoding")
+  initial = WindowInit(options.initial, "sample")
+  return jacobi(window=options.window, vocab_size=vocab_size, grid=grid or 1, initial=initial, recycle=options.recycle)
+
+
+def _need(value: Any, what: str, rule: str) -> Any:
+  if value is None:
+    raise ValueError(f"Must have the {what} for rule {rule}, we instead got none")
+  return value
