@@ -57,6 +57,20 @@ def test_trees_compare_greedy(generate):
   assert "draft feature, trees of 5 (2 wide, 3 deep)" in outcome.stdout
 
 
+@pytest.mark.parametrize(
+  "method,words", [("sjd", "window 5, coupled drafts"), ("gsd", "groups of 4"), ("lantern", "factor 3")]
+)
+def test_methods_of_chains(generate, method, words):
+  """Each method runs on a batch with guidance, says what it is, and counts its calls."""
+  options = ("--window", 5, "--group-size", 4, "--num-neighbours", 3, "--factor", 3, "--cfg-scale", 2)
+  document, outcome = generate("a red apple", "a cat", "--method", method, *options, "--compare", "--repeats", 1)
+  assert words in outcome.stdout and ("not exact" in outcome.stdout) == (method != "sjd")
+  figures = document["methods"][method]
+  assert figures["accepted"] + figures["target_calls"] == 32
+  assert (figures["draft_calls"] == 0) == (method != "lantern")
+  assert (document["settings"]["draft"] is None) == (method != "lantern")
+
+
 def test_same_seed_same_picture(generate):
   first, _ = generate("a red apple", "--method", "ar", "--seed", 3)
   again, _ = generate("a red apple", "--method", "ar", "--seed", 3)

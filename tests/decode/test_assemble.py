@@ -1,10 +1,13 @@
 """`assemble`: which parts a setting switches on, and what it refuses."""
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jaxspec
 from jaxspec.decode.assemble import assemble
+from jaxspec.decode.methods import METHODS
 from jaxspec.drafters.none import NO_DRAFTER
 from jaxspec.models.llamagen import llamagen_fns
 from tests import helpers
@@ -43,7 +46,9 @@ def test_plain_decoding_needs_no_draft(networks):
   "settings",
   [
     {"gamma": 0}, {"cfg_scale": 0.5}, {"cfg_scale": float("nan")}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5},
-    {"temperature": -1.0}, {"temperature": float("inf")}, {"method": "magic"},
+    {"temperature": -1.0}, {"temperature": float("inf")}, {"method": "magic"}, {"window": 0}, {"recycle": "stale"},
+    {"initial": "below"}, {"group_size": 0}, {"max_gap": -0.1}, {"max_distance": float("nan")}, {"factor": 0.5},
+    {"distance": "pixels"}, {"num_neighbours": 0}, {"tree_size": 99},
   ],
 )  # fmt: skip
 def test_refused_settings(networks, settings):
@@ -54,3 +59,33 @@ def test_refused_settings(networks, settings):
 def test_speculation_needs_a_draft(networks):
   with pytest.raises(ValueError, match="draft network"):
     assemble(*networks[:2])
+
+
+@pytest.mark.parametrize("method", [name for name, parts in METHODS.items() if parts.drafter in ("chain", "jacobi")])
+def test_every_chain_method_decodes_and_greedily_equals_plain_decoding(networks, method):
+  """At temperature 0 no rule here lends probability across tokens, so lossy methods draw the greedy picture too."""
+  codebook = jnp.asarray(np.random.default_rng(0).normal(size=(13, 4)), jnp.float32)
+  kwargs = dict(codebook=codebook, vocab_size=13, grid=4, num_neighbours=3, window=3, gamma=3, group_size=2)
+  greedy = dict(cfg_scale=2.0, temperature=0.0, max_gap=0.0)
+  params, drafter, verifier = assemble(*networks, method=method, **kwargs, **greedy)
+  out = jaxspec.speculate(params, jax.random.key(0), helpers.labels(2), drafter=drafter, verifier=verifier, max_len=16)
+  params, _, verifier = assemble(*networks[:2], method="ar", cfg_scale=2.0, temperature=0.0)
+  plain = jaxspec.autoregress(params, jax.random.key(0), helpers.labels(2), verifier=verifier, max_len=16)
+  np.testing.assert_array_equal(out.tokens, plain.tokens)
+  assert (np.asarray(out.counters.draft_calls) > 0).all() == (METHODS[method].drafter == "chain")
+
+
+def test_tables_of_rules(networks):
+  """The distance of GSD comes from the vectors that were asked for; missing ones are named."""
+  codebook = jnp.asarray(np.random.default_rng(0).normal(size=(13, 4)), jnp.float32)
+  kwargs = dict(method="gsd", vocab_size=13)
+  params, _, _ = assemble(*networks, **kwargs, codebook=codebook)
+  assert params.target.rule.source == "codebook" and float(params.target.rule.values.max()) <= 4 + 1e-5
+  params, _, _ = assemble(*networks, **kwargs, distance="embedding")
+  assert params.target.rule.source == "embedding"
+  with pytest.raises(ValueError, match="codebook of the picture tokenizer"):
+    assemble(*networks, **kwargs)
+  with pytest.raises(ValueError, match="vocab_size"):
+    assemble(*networks[:2], method="sjd")
+  with pytest.raises(ValueError, match="grid"):
+    assemble(*networks[:2], method="sjd", vocab_size=13, initial="left")
