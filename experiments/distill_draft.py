@@ -29,6 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxspec
+from experiments.train_generator import GeneratorRun
 from experiments.train_generator import make_batch_fn as picture_batches
 from jaxspec import bundle as bundles
 from jaxspec import checkpoints
@@ -109,6 +110,8 @@ class _PromptSource:
   seed: int = 7
   plain_fraction: float = 0.5
   caption_drop: float = 0.0
+  focus: tuple[str, ...] = GeneratorRun.focus
+  focus_fraction: float = GeneratorRun.focus_fraction
 
   @property
   def text(self):

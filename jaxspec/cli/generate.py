@@ -59,7 +59,7 @@ def generate(**options: Any) -> None:
   """Make pictures from PROMPTS and report how they were decoded.
 
   \b
-  jaxspec generate "a red apple" "a sleeping cat" --out apples.png --compare
+  jaxspec generate "a red heart" "a green heart" --out hearts.png --compare
   jaxspec generate --model gpt-b --tokenizer vq-16 --class 207 --class 360
   """
   prompts = _read_prompts(options)

@@ -125,7 +125,7 @@ def from_llamagen(
   if draft_model is None and METHODS[chosen["method"]].draft_family is not None:
     raise UserError(f"Must have --draft-model DIR for --method {chosen['method']}; ar, sjd and gsd need none")
   if compare and chosen["method"] == "ar":
-    raise UserError("Must have --method speculative to compare it with plain decoding, we instead got ar")
+    raise UserError("Must have a method besides ar to compare: give --draft-model DIR, or --method sjd, which needs none")
   settings = resolve(chosen, LLAMAGEN_DEFAULTS.get(model_type, {}))
   speculative = settings.parts.draft_family is not None
   settings = dataclasses.replace(settings, draft=draft_model.resolve().name if speculative else None)

@@ -51,7 +51,7 @@ def start(
     cursor=Cursor(first, ones, ones < max_len, jnp.int32(0)),
     keys=keys,
     drafter=drafter_state,
-    counters=Counters(zeros, zeros, zeros, ones, ones if drafter.window else zeros),
+    counters=Counters(zeros, zeros, zeros, ones, ones if drafter.calls_per_round else zeros),
   )
   return DecodeState(edge, verifier_state)
 
