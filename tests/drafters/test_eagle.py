@@ -20,6 +20,8 @@ from jaxspec.verifiers.target import target_features
 from jaxspec.verifiers.tree import tree_rule
 from tests.helpers import TARGET, eagle_condition, random_params, side, tiny_eagle
 
+pytestmark = pytest.mark.slow
+
 N = 16
 
 

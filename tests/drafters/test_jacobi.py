@@ -1,5 +1,6 @@
 """Speculative Jacobi decoding: official windows, the exact law of the whole loop, and the contract of the loop."""
 
+import functools
 from pathlib import Path
 
 import chex
@@ -111,12 +112,15 @@ def test_official_initial_drafts(case, draw, name):
   assert known.any() and not known.all()
 
 
+SLOW = functools.partial(pytest.param, marks=pytest.mark.slow)
 HALVES = (np.arange(2) + 0.5) / 2
 
 
 @pytest.mark.parametrize("recycle", ["fresh", "coupled"])
-@pytest.mark.parametrize("table", [[[1, 1], [2, 0], [1, 1]], [[0, 2], [1, 1], [1, 1]], [[1, 1], [1, 1], [1, 1]]])
-@pytest.mark.parametrize("initial", [WindowInit(), WindowInit("left", "sample"), WindowInit("left", "repeat")])
+@pytest.mark.parametrize("table", [[[1, 1], [2, 0], [1, 1]], *map(SLOW, ([[0, 2], [1, 1], [1, 1]], [[1, 1]] * 3))])
+@pytest.mark.parametrize(
+  "initial", [WindowInit(), SLOW(WindowInit("left", "sample")), SLOW(WindowInit("left", "repeat"))]
+)
 def test_enumerated_law_of_the_whole_loop(recycle, table, initial, monkeypatch):
   """Five tokens of a binary chain with probabilities in halves: every threshold is a half, so two midpoints per draw
   give the law exactly. Draws that no place of a round can use are held constant."""
@@ -158,6 +162,7 @@ def test_enumerated_law_of_the_whole_loop(recycle, table, initial, monkeypatch):
   assert int(state.edge.counters.accepted.sum()) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "recycle,initial", [("fresh", INITIALS[0]), ("coupled", INITIALS[3]), ("coupled", INITIALS[2])]
 )
@@ -178,6 +183,7 @@ def test_chi_square_on_a_transformer(recycle, initial):
   assert p_value > 0.01, p_value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recycle", ["fresh", "coupled"])
 @pytest.mark.parametrize("initial", INITIALS)
 def test_contract_of_the_loop(recycle, initial):

@@ -14,6 +14,8 @@ from jaxspec.metrics.exact_law import exact_law
 from jaxspec.verifiers.distances import DistanceTable
 from tests.verifiers import rules_reference as reference
 
+pytestmark = pytest.mark.slow
+
 V = 24
 VECTORS = np.random.default_rng(5).normal(size=(V, 3)).astype(np.float32)
 DISTANCE = ((VECTORS[:, None] - VECTORS[None]) ** 2).sum(-1)

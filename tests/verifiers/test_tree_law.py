@@ -9,6 +9,8 @@ from scipy import stats
 import jaxspec
 from tests.helpers import eagle_condition, labels, tiny_eagle
 
+pytestmark = pytest.mark.slow
+
 
 def test_greedy_equals_plain_decoding():
   params, kwargs, *_ = tiny_eagle("classes", temperature=0.0)
