@@ -21,9 +21,9 @@ from jaxspec import rng
 from jaxspec.drafters.window_init import WindowInit, initial_drafts
 from jaxspec.models.sampling import inverse_cdf, probabilities, sample
 from jaxspec.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict
+from jaxspec.verifiers.chain import at, lossless_weights, usable_weights
 
 RECYCLING = ("fresh", "coupled")
-_MIN_RESIDUAL = 1e-12
 
 
 class JacobiState(NamedTuple):
@@ -139,9 +139,6 @@ def _look_up(history: Array, window: Array, place: Array, length: Array) -> Arra
 
 def _couple(state: JacobiState, draw: Array, keep: Array) -> Array:
   """Tokens of law ``state.laws`` that agree with ``state.old_tokens`` as often as possible."""
-  p, q = probabilities(state.laws), probabilities(state.old_laws)
-  at = lambda law: jnp.take_along_axis(law, state.old_tokens[..., None], axis=-1)[..., 0]
-  kept = keep * at(q) < at(p)
-  residual = jnp.maximum(p - q, 0.0)
-  usable = jnp.sum(residual, axis=-1, keepdims=True) > _MIN_RESIDUAL
-  return jnp.where(kept, state.old_tokens, inverse_cdf(jnp.where(usable, residual, p), draw))
+  tokens, p, q = state.old_tokens, probabilities(state.laws), probabilities(state.old_laws)
+  kept = keep * at(q, tokens) < at(p, tokens)
+  return jnp.where(kept, tokens, inverse_cdf(usable_weights(lossless_weights(tokens, p, q), p), draw))
