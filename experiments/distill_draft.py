@@ -55,7 +55,7 @@ class DraftRun:
 
   seed: int = 0
   num_layers: int = 1
-  num_samples: int = 1088
+  num_samples: int = 2048
   batch_size: int = 16
   kl_weight: float = 0.1
   optimizer: OptimizerConfig = OptimizerConfig(
@@ -63,6 +63,7 @@ class DraftRun:
   )
   loop: LoopConfig = LoopConfig(num_steps=800, log_every=10, eval_every=100, checkpoint_every=100)
   ema_decay: float = 0.99
+  matmul_precision: str | None = "bfloat16"
   tokens: str = "runs/tokens/emoji64.npz"
   bundle: str = "checkpoints/emoji64"
 
@@ -173,7 +174,9 @@ def _prepare(run: DraftRun, bundle: Bundle, run_dir: Path) -> dict[str, np.ndarr
     if len(samples["tokens"]) == run.num_samples:
       return samples | {"law": target_laws(bundle, samples)}
   run_dir.mkdir(parents=True, exist_ok=True)
-  samples = sample_pictures(run, bundle)
+  report = lambda done, total: print(f"sampled {done}/{total} pictures", flush=True)
+  with jax.default_matmul_precision(run.matmul_precision):
+    samples = sample_pictures(run, bundle, report_fn=report)
   np.savez(cache, **samples)
   return samples | {"law": target_laws(bundle, samples)}
 
@@ -186,7 +189,9 @@ def train(run: DraftRun, run_dir: str | Path, resume: bool = True, export_to: st
   config, params = draft_from_target(bundle.target.config, bundle.target.params, run.num_layers)
   loss_fn = make_loss_fn(run, config, bundle)
   optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
-  step = make_train_step(loss_fn, optimizer, ema_decay=run.ema_decay, seed=run.seed)
+  step = make_train_step(
+    loss_fn, optimizer, ema_decay=run.ema_decay, seed=run.seed, matmul_precision=run.matmul_precision
+  )
 
   def pick(rows):
     return {name: leaf[rows].astype(np.int32) if name == "tokens" else leaf[rows] for name, leaf in data.items()}
@@ -223,6 +228,7 @@ def export(run, config, state, figures, path: Path, bundle: Bundle, seconds: flo
     "command": f"python -m experiments.distill_draft --config {run.num_layers}",
     "guided": False,
     "distilled_at_cfg": bundle.defaults["cfg_scale"],
+    "distilled_at_temperature": bundle.defaults["temperature"],
     "run": dataclasses.asdict(run),
     "steps": int(state.step),
     "held_out": figures,

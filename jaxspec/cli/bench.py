@@ -22,9 +22,20 @@ PROMPTS = ("red apple", "sleeping cat", "noto pizza on blue background", "fluent
 @click.option("--repeats", default=5, show_default=True, type=click.IntRange(1), help="Counted repeats.")
 @click.option("--seed", default=0, show_default=True, type=int)
 @click.option("--dtype", default="float32", type=click.Choice(["float32", "bfloat16"]), show_default=True)
+@click.option("--matmul-precision", type=click.Choice(["float32", "bfloat16"]), help="As in generate.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for bench.json and bench.md.")
-def bench(checkpoint, draft, gammas, batches, repeats, seed, dtype, out):
+def bench(matmul_precision, dtype, **options):
   """Measure plain and speculative decoding, the loop's efficiency, and the cost of scoring k tokens."""
+  import jax
+
+  from jaxspec.models import precision
+
+  matmul_precision = matmul_precision or precision.preferred(dtype)
+  with jax.default_matmul_precision(matmul_precision):
+    _bench(matmul_precision=matmul_precision, dtype=dtype, **options)
+
+
+def _bench(checkpoint, draft, gammas, batches, repeats, seed, dtype, matmul_precision, out):
   import jax
 
   from jaxspec.bundle import load_bundle
@@ -45,6 +56,7 @@ def bench(checkpoint, draft, gammas, batches, repeats, seed, dtype, out):
     "device": jax.devices()[0].device_kind,
     "versions": {"jax": jax.__version__, "python": platform.python_version()},
     "dtype": dtype,
+    "matmul_precision": matmul_precision,
     "draft": name,
     "seed": seed,
     "repeats": repeats,
@@ -179,16 +191,21 @@ def _decoding(bundle, draft_name: str, rows: int, gamma: int, repeats: int, seed
   total = {k: sum(c[k] for c in counts) for k in ("rounds", "drafted", "accepted", "target_calls")}
   alpha = measure.acceptance_per_position(total["accepted"], total["rounds"], gamma)
   tokens = rows * num_tokens
+  round_s = (measure.Timing.of(parts["start_and_rounds"]).median - start) / _INNER
+  plain_step_s = (measure.Timing.of(seconds["plain"]).median - start) / (num_tokens - 1)
+  per_round = 1 + total["accepted"] / total["rounds"]
   return {
     "batch": rows,
     "gamma": gamma,
     "plain_tokens_per_s": tokens / measure.Timing.of(seconds["plain"]).median,
     "speculative_tokens_per_s": tokens / measure.Timing.of(seconds["speculative"]).median,
     "speedup": measure.pairwise_ratio(seconds["plain"], seconds["speculative"])._asdict(),
+    "predicted_speedup": per_round * plain_step_s / round_s,
     "acceptance": total["accepted"] / total["drafted"],
     "acceptance_per_tested_position": alpha,
     "tokens_per_target_call": tokens * len(counts) / total["target_calls"],
-    "round_ms": 1e3 * (measure.Timing.of(parts["start_and_rounds"]).median - start) / _INNER,
+    "plain_step_ms": 1e3 * plain_step_s,
+    "round_ms": 1e3 * round_s,
     "prefill_ms": 1e3 * start,
     "loop_efficiency": measure.Timing.of(efficiency)._asdict(),
     "first_call_s": compile_s,
@@ -200,20 +217,23 @@ def render(report: dict) -> str:
   span = lambda t, digits=2: f"{t['median']:.{digits}f} ({t['low']:.{digits}f}–{t['high']:.{digits}f})"
   settings = ", ".join(f"{k} {v}" for k, v in report["settings"].items())
   lines = [
-    f"jax {report['versions']['jax']}, {report['device']}, {report['machine']['cpus']} cores, {report['dtype']}, "
+    f"jax {report['versions']['jax']}, {report['device']}, {report['machine']['cpus']} cores, {report['dtype']} "
+    f"with {report['matmul_precision']} products, "
     f"draft {report['draft']}, {settings}; median (lowest–highest) of {report['repeats']} pairwise repeats.",
     "",
-    "| batch | gamma | plain tok/s | speculative tok/s | speed-up | accepted | per tested | tokens per target call "
-    "| round ms | loop efficiency |",
-    "|---|---|---|---|---|---|---|---|---|---|",
+    "| batch | gamma | plain tok/s | speculative tok/s | speed-up | predicted | accepted | per tested "
+    "| tokens per target call | plain step ms | round ms | loop efficiency |",
+    "|---|---|---|---|---|---|---|---|---|---|---|---|",
   ]
   for d in report["decoding"]:
     lines.append(
       f"| {d['batch']} | {d['gamma']} | {d['plain_tokens_per_s']:.0f} | {d['speculative_tokens_per_s']:.0f} "
-      f"| {span(d['speedup'])} | {d['acceptance']:.2f} | {d['acceptance_per_tested_position']:.2f} "
-      f"| {d['tokens_per_target_call']:.2f} | {d['round_ms']:.2f} | {span(d['loop_efficiency'])} |"
+      f"| {span(d['speedup'])} | {d['predicted_speedup']:.2f} | {d['acceptance']:.2f} "
+      f"| {d['acceptance_per_tested_position']:.2f} | {d['tokens_per_target_call']:.2f} | {d['plain_step_ms']:.2f} "
+      f"| {d['round_ms']:.2f} | {span(d['loop_efficiency'])} |"
     )
   scoring = report["scoring"]
+  lines += ["", "Predicted: tokens per round, times the cost of a plain step over that of a bare round (all rows busy)."]
   lines += ["", "| tokens scored in one target pass | ms | ratio to one |", "|---|---|---|"]
   for k, ms in scoring["target_ms"].items():
     lines.append(f"| {k} | {ms:.2f} | {span(scoring['target_ratio'][k])} |")

@@ -146,7 +146,8 @@ def _compile(source: Source, settings: Settings, batches: Batches, method: str) 
     return speculate(params, keys, condition, drafter=drafter, verifier=verifier, max_len=source.num_tokens)
 
   start = time.perf_counter()
-  compiled = jax.jit(decode).lower(params, batches.key_data[0], batches.condition[0]).compile()
+  with jax.default_matmul_precision(settings.matmul_precision):
+    compiled = jax.jit(decode).lower(params, batches.key_data[0], batches.condition[0]).compile()
   seconds = time.perf_counter() - start
   return lambda key_data, condition: compiled(params, key_data, condition), seconds
 

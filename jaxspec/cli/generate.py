@@ -44,6 +44,11 @@ _PATH = click.Path(path_type=Path)
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of the pictures.")
 @click.option("--batch", type=int, help="Pictures decoded together.  [default: all, up to 16]")
 @click.option("--dtype", type=click.Choice(("float32", "bfloat16")), help="Arithmetic of the transformers.")
+@click.option(
+  "--matmul-precision",
+  type=click.Choice(("float32", "bfloat16")),
+  help="Rounding of what products read; sums stay in float32.  [default: what this machine is fast at]",
+)
 @click.option("--compare", is_flag=True, help="Decode plainly too; pictures side by side, times measured in turns.")
 @click.option("--repeats", type=click.IntRange(1, 100), default=3, show_default=True, help="Timed runs of --compare.")
 @click.option("--heatmap", type=_PATH, help="Write maps of accepted tokens (.png).")

@@ -87,7 +87,8 @@ def print_summary(console: Console, source: Source, batches: Batches, runs: list
   num = len(batches.prompt)
   console.print()
   head = Text.assemble((source.name, "bold"), f"  {num} picture{'s' * (num != 1)} of {source.num_tokens} tokens")
-  head.append(f"  {settings.dtype} on {device.platform}", style="dim")
+  products = "" if settings.matmul_precision == settings.dtype else f", {settings.matmul_precision} products,"
+  head.append(f"  {settings.dtype}{products} on {device.platform}", style="dim")
   console.print(head, soft_wrap=True)
   console.print(Text(_settings_line(source), style="dim"), soft_wrap=True)
   console.print()

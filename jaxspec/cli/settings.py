@@ -8,6 +8,7 @@ from typing import Any
 from jaxspec.cli.errors import UserError
 from jaxspec.decode.assemble import check_sampling
 from jaxspec.decode.methods import Method, MethodOptions, get_method
+from jaxspec.models import precision
 
 MAX_BATCH = 1024
 MAX_PICTURES = 1024
@@ -19,7 +20,10 @@ LLAMAGEN_DEFAULTS = {"c2i": {"cfg_scale": 4.0, "top_k": 2000}, "t2i": {"cfg_scal
 
 @dataclasses.dataclass(frozen=True)
 class Settings(MethodOptions):
-  """Everything besides networks and conditions that decides the tokens (``dtype`` through rounding)."""
+  """Everything besides networks and conditions that decides the tokens (the last two through rounding).
+
+  ``matmul_precision`` is None until `resolve` has asked the machine.
+  """
 
   method: str = "speculative"
   draft: str | None = None
@@ -30,6 +34,7 @@ class Settings(MethodOptions):
   temperature: float = 1.0
   seed: int = 0
   dtype: str = "float32"
+  matmul_precision: str | None = None
 
   def __post_init__(self):
     super().__post_init__()
@@ -55,7 +60,8 @@ def resolve(chosen: dict[str, Any], defaults: dict[str, Any]) -> Settings:
   """
   fields = {field.name for field in dataclasses.fields(Settings)}
   known = {name: value for name, value in defaults.items() if name in fields and value is not None}
-  return Settings(**(known | {name: value for name, value in chosen.items() if value is not None}))
+  settings = Settings(**(known | {name: value for name, value in chosen.items() if value is not None}))
+  return dataclasses.replace(settings, matmul_precision=settings.matmul_precision or precision.preferred(settings.dtype))
 
 
 def check_gamma(gamma: int, num_tokens: int) -> None:

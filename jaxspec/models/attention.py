@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jaxspec.models.linear import dot_bf16, halves_products
+from jaxspec.models.precision import dot_bf16, halves_products
 from jaxspec.types import Array
 
 # Full causal sequences are attended in this many blocks of queries, each to the keys up to its own end: the fewer the

@@ -14,6 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxspec.models.precision import dot_bf16, halves_products
 from jaxspec.types import Array
 
 # From this many rows on, the plain product wins (arithmetic-bound), and training must not carry barriers.
@@ -29,28 +30,6 @@ def linear(x: Array, weight: Array) -> Array:
     return jax.lax.dot_general(x, weight, (((x.ndim - 1,), (1,)), ((), ())))
   out = jax.lax.dot_general(weight, x.reshape(rows, x.shape[-1]), (((1,), (1,)), ((), ())))  # [out, rows]
   return jax.lax.optimization_barrier(out).T.reshape(*x.shape[:-1], weight.shape[0])
-
-
-def halves_products(dtype) -> bool:
-  """Whether float32 products are to be computed from bfloat16 inputs here.
-
-  ``jax.default_matmul_precision("bfloat16")`` means that on a TPU; XLA ignores it on a CPU, where it about doubles the
-  speed of training on processors with bfloat16 instructions. So it is done by hand there.
-  """
-  return (
-    jax.default_backend() == "cpu"
-    and dtype == jnp.float32
-    and jax.config.jax_default_matmul_precision in ("bfloat16", "BF16_BF16_F32", jax.lax.DotAlgorithmPreset.BF16_BF16_F32)
-  )
-
-
-def dot_bf16(x: Array, y: Array, contract: tuple[int, int], num_batch: int = 0) -> Array:
-  """Product of bfloat16 roundings with float32 sums; contracts axis ``contract[0]`` of x with ``contract[1]`` of y."""
-  batch = tuple(range(num_batch))
-  dims = (((contract[0],), (contract[1],)), (batch, batch))
-  return jax.lax.dot_general(
-    x.astype(jnp.bfloat16), y.astype(jnp.bfloat16), dims, preferred_element_type=jnp.float32
-  )
 
 
 @jax.custom_vjp

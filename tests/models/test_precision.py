@@ -1,0 +1,71 @@
+"""Products of bfloat16 roundings: what they compute, where they apply, and their gradient."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxspec.models import precision
+from jaxspec.models.attention import attend
+from jaxspec.models.linear import linear
+
+on_cpu = pytest.mark.skipif(jax.default_backend() != "cpu", reason="other devices round by themselves")
+
+
+def rounded(x):
+  return np.asarray(x.astype(jnp.bfloat16).astype(jnp.float32))
+
+
+@on_cpu
+@pytest.mark.parametrize("rows", [1, 2, 8, 65])
+def test_linear_rounds_its_inputs_and_sums_in_float32(rows):
+  x = jax.random.normal(jax.random.key(0), (rows, 48))
+  weight = jax.random.normal(jax.random.key(1), (32, 48))
+  with jax.default_matmul_precision("bfloat16"):
+    out = jax.jit(linear)(x, weight)
+  assert out.dtype == jnp.float32
+  np.testing.assert_allclose(out, rounded(x) @ rounded(weight).T, atol=1e-4)
+  # The rounding is felt: otherwise nothing was halved.
+  assert np.abs(np.asarray(out) - np.asarray(x) @ np.asarray(weight).T).max() > 1e-3
+
+
+@on_cpu
+def test_other_precisions_do_not_round():
+  x, weight = jax.random.normal(jax.random.key(0), (4, 48)), jax.random.normal(jax.random.key(1), (32, 48))
+  for name in ("float32", "highest"):
+    with jax.default_matmul_precision(name):
+      np.testing.assert_allclose(jax.jit(linear)(x, weight), np.asarray(x) @ np.asarray(weight).T, atol=1e-4)
+      assert not precision.halves_products(jnp.float32)
+  with jax.default_matmul_precision("bfloat16"):
+    assert precision.halves_products(jnp.float32) and not precision.halves_products(jnp.bfloat16)
+
+
+@on_cpu
+def test_gradient_is_that_of_the_rounded_product():
+  x, weight = jax.random.normal(jax.random.key(0), (3, 5, 16)), jax.random.normal(jax.random.key(1), (8, 16))
+  grad = jax.random.normal(jax.random.key(2), (3, 5, 8))
+  with jax.default_matmul_precision("bfloat16"):
+    _, pull = jax.vjp(linear, x, weight)
+    dx, dw = pull(grad)
+  chex.assert_shape([dx, dw], [x.shape, weight.shape])
+  np.testing.assert_allclose(dx, rounded(grad) @ rounded(weight), atol=1e-4)
+  np.testing.assert_allclose(dw, rounded(grad).reshape(-1, 8).T @ rounded(x).reshape(-1, 16), atol=1e-4)
+
+
+@on_cpu
+def test_attention_stays_close_to_float32():
+  keys = jax.random.split(jax.random.key(0), 3)
+  q = jax.random.normal(keys[0], (2, 4, 3, 16))
+  k, v = jax.random.normal(keys[1], (4, 8, 16)), jax.random.normal(keys[2], (4, 8, 16))
+  mask = jnp.tril(jnp.ones((1, 3, 8), bool), k=5)
+  exact = attend(q, k, v, mask)
+  with jax.default_matmul_precision("bfloat16"):
+    halved = attend(q, k, v, mask)
+  np.testing.assert_allclose(halved, exact, atol=0.03)
+  assert np.abs(np.asarray(halved - exact)).max() > 0
+
+
+def test_preferred_precision_is_one_of_the_choices():
+  assert precision.preferred("bfloat16") == "bfloat16"
+  assert precision.preferred("float32") in precision.PRECISIONS
