@@ -5,8 +5,9 @@ Command::
     python -m experiments.contact_sheet --out docs/images/contact_sheet.jpg
 
 Upper half: drawings of training concepts, named with style and attributes. Lower half: labels of the families that were
-held out altogether (``val_concept``) and drawings whose style was held out (``val_style``), in turn. No picture is chosen
-by hand: prompts are drawn with a fixed seed, one sample each, by speculative decoding with the bundle's defaults.
+held out altogether (``val_concept``) and drawings whose style was held out (``val_style``). All are of the groups that
+training saw most (the ``focus`` of ``experiments.train_generator``). No picture is chosen by hand: prompts are drawn with
+a fixed seed, one sample each, by speculative decoding with the bundle's draft and defaults.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 import jaxspec
+from experiments.train_generator import GeneratorRun, in_focus
 from jaxspec import rng
 from jaxspec.bundle import load_bundle
 from jaxspec.data.emoji import STYLES, load_emoji
@@ -37,7 +39,8 @@ def choose_prompts(seed: int, count: int = 64) -> list[tuple[str, str]]:
   emoji, generator = load_emoji(), np.random.default_rng(seed)
   pairs = []
   for split, number in (("train", count // 2), ("val_concept", count // 4), ("val_style", count // 4)):
-    for picture in generator.permutation(emoji.indices(split))[:number]:
+    focused = [i for i in emoji.indices(split) if in_focus(emoji.emoji[emoji.concept[i]], GeneratorRun.focus)]
+    for picture in generator.permutation(focused)[:number]:
       background = BACKGROUNDS[generator.integers(len(BACKGROUNDS))]
       small = bool(generator.random() < 0.15)
       label = emoji.emoji[emoji.concept[picture]]

@@ -2,9 +2,10 @@
 
 Command (needs matplotlib)::
 
-    python -m experiments.plot_training --target runs/target --draft runs/draft-1 --draft runs/draft-2
+    python -m experiments.plot_training --target runs/target --target runs/target_2 --draft runs/draft-2
 
-Reads the JSONL of the runs, writes ``experiments/results/training.json`` and ``docs/images/training_curves.png``.
+Stages of the target follow one another. Reads the JSONL of the runs, writes ``experiments/results/training.json`` and
+``docs/images/training_curves.png``.
 """
 
 from __future__ import annotations
@@ -31,9 +32,21 @@ def smooth(values: np.ndarray, window: int = 9) -> np.ndarray:
   return np.convolve(values, kernel, "same") / np.convolve(np.ones_like(values), kernel, "same")
 
 
+def join_stages(paths: list[Path]) -> dict:
+  """Records of the target's stages one after the other, and the steps at which a stage ends."""
+  joined = {"metrics": [], "eval": [], "ends": []}
+  start = 0
+  for path in paths:
+    for name in ("metrics", "eval"):
+      joined[name] += [record | {"step": record["step"] + start} for record in read_metrics(path / f"{name}.jsonl")]
+    start = max(record["step"] for name in ("metrics", "eval") for record in joined[name])
+    joined["ends"].append(start)
+  return joined
+
+
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--target", type=Path, default=Path("runs/target"))
+  parser.add_argument("--target", type=Path, action="append", default=[], help="run of one stage, in order")
   parser.add_argument("--draft", type=Path, action="append", default=[])
   parser.add_argument("--results", type=Path, default=Path("experiments/results"))
   parser.add_argument("--image", type=Path, default=Path("docs/images/training_curves.png"))
@@ -41,7 +54,7 @@ def main() -> None:
 
   tokenizer = json.loads((args.results / "tokenizer.json").read_text())
   document = {
-    "target": {name: read_metrics(args.target / f"{name}.jsonl") for name in ("metrics", "eval")},
+    "target": join_stages(args.target or [Path("runs/target")]),
     "drafts": {path.name: read_metrics(path / "eval.jsonl") for path in args.draft},
   }
   (args.results / "training.json").write_text(json.dumps(document) + "\n")
@@ -52,7 +65,10 @@ def main() -> None:
   left.set(title="Tokenizer, unseen families", xlabel="step", ylabel="PSNR, dB")
 
   steps = np.array([r["step"] for r in document["target"]["metrics"]])
-  losses = np.array([r["loss"] for r in document["target"]["metrics"]])
+  # The loss of later stages has further terms.
+  losses = np.array([r.get("cross_entropy", r["loss"]) for r in document["target"]["metrics"]])
+  for end in document["target"]["ends"][:-1]:
+    middle.axvline(end, color="#d0d0d0", linewidth=1)
   middle.plot(steps, smooth(losses), color="#b0b0b0", label="batches, smoothed")
   for (key, label), colour in zip(NAMES.items(), COLOURS):
     records = [r for r in document["target"]["eval"] if key in r]

@@ -38,7 +38,7 @@ from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
 from jaxspec.models.tokenizer_fns import to_uint8
 from jaxspec.training import train_state
 from jaxspec.training.loop import LoopConfig, fit
-from jaxspec.training.losses import token_losses
+from jaxspec.training.losses import token_cross_entropy
 from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
 from jaxspec.training.overrides import override
 from jaxspec.training.step import make_train_step
@@ -71,11 +71,7 @@ class GeneratorRun:
   focus: tuple[str, ...] = ("Food & Drink", "heart")
   focus_fraction: float = 0.75
   picture_weight: float = 1.0
-  picture_components: int = 128  # 0 goes without
-  # The prompt of another concept, otherwise equal, must cost this many nats more over the first tokens of the picture.
-  contrast_weight: float = 0.0  # 0 goes without
-  contrast_margin: float = 8.0
-  contrast_tokens: int = 112
+  picture_components: int = 128
   ema_decay: float = 0.995
   ema_start_fraction: float = 0.5
   compute_dtype: str | None = None
@@ -98,11 +94,7 @@ def get_config(arg: str = "") -> GeneratorRun:
 
 
 def make_batch_fn(run: GeneratorRun, emoji: EmojiSet, tokens: TokenSet, vocabulary, split: int = 0, seed: int | None = None):
-  """Batches as a pure function of the step: tokens ``[B, N]``, prompt ids and mask ``[B, P]``, drop ``[B]``.
-
-  With a contrast weight also ``other_ids`` and ``other_mask`` ``[B, P]``: prompts of other concepts in the same style, on
-  the same background and at the same size.
-  """
+  """Batches as a pure function of the step: tokens ``[B, N]``, prompt ids and mask ``[B, P]``, drop ``[B]``."""
   seed = run.seed if seed is None else seed
   rows_of = {}
   for plain in (True, False):
@@ -113,26 +105,12 @@ def make_batch_fn(run: GeneratorRun, emoji: EmojiSet, tokens: TokenSet, vocabula
   painted = {p: rows_of[False][tokens.picture[rows_of[False]] == p] for p in pictures}
   plain = dict(zip(tokens.picture[rows_of[True]], rows_of[True]))
 
-  focused = pictures[[_in_focus(emoji.emoji[emoji.concept[picture]], run.focus) for picture in pictures]]
+  focused = pictures[[in_focus(emoji.emoji[emoji.concept[picture]], run.focus) for picture in pictures]]
   focus_fraction = run.focus_fraction if len(focused) else 0.0
 
   @functools.lru_cache(maxsize=2)
   def order(epoch: int) -> np.ndarray:
     return np.random.default_rng((seed, 0, epoch)).permutation(pictures)
-
-  def encode(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    return text_tokenizer.encode(vocabulary, texts, max_tokens=run.text.max_tokens)[:2]
-
-  def other_prompts(step: int, rows: list[int]) -> list[str]:
-    """Prompts of the rows with the concept exchanged, drawn from the focus for pictures of the focus."""
-    generator = np.random.default_rng((seed, 2, step))
-    texts = []
-    for row in rows:
-      concept = emoji.concept[tokens.picture[row]]
-      pool = focused if _in_focus(emoji.emoji[concept], run.focus) else pictures
-      others = emoji.concept[pool]
-      texts.append(_prompt(generator, emoji, tokens, row, generator.choice(others[others != concept])))
-    return texts
 
   def batch_fn(step: int) -> dict[str, np.ndarray]:
     generator = np.random.default_rng((seed, 1, step))
@@ -145,28 +123,23 @@ def make_batch_fn(run: GeneratorRun, emoji: EmojiSet, tokens: TokenSet, vocabula
       row = plain[picture] if use_plain else generator.choice(painted[picture])
       rows.append(row)
       texts.append(_prompt(generator, emoji, tokens, row))
-    ids, mask = encode(texts)
+    ids, mask, _ = text_tokenizer.encode(vocabulary, texts, max_tokens=run.text.max_tokens)
     drop = generator.random(run.batch_size) < run.caption_drop
-    batch = {"tokens": tokens.tokens[rows].astype(np.int32), "ids": ids, "mask": mask, "drop": drop}
-    if run.contrast_weight:
-      batch["other_ids"], batch["other_mask"] = encode(other_prompts(step, rows))
-    return batch
+    return {"tokens": tokens.tokens[rows].astype(np.int32), "ids": ids, "mask": mask, "drop": drop}
 
   return batch_fn
 
 
-def _in_focus(emoji: Emoji, focus: tuple[str, ...]) -> bool:
+def in_focus(emoji: Emoji, focus: tuple[str, ...]) -> bool:
+  """Whether a picture belongs to one of the groups, or has one of the words in its label."""
   return emoji.group in focus or any(word in focus for word in emoji.label.split())
 
 
-def _prompt(
-  generator: np.random.Generator, emoji: EmojiSet, tokens: TokenSet, row: int, concept: int | None = None
-) -> str:
-  """A training prompt of a row, with its own concept or another."""
+def _prompt(generator: np.random.Generator, emoji: EmojiSet, tokens: TokenSet, row: int) -> str:
   picture = tokens.picture[row]
   return make_prompt(
     generator,
-    emoji.emoji[emoji.concept[picture] if concept is None else concept],
+    emoji.emoji[emoji.concept[picture]],
     STYLES[emoji.style[picture]],
     BACKGROUND_NAMES[tokens.background[row]],
     bool(tokens.small[row]),
@@ -185,46 +158,30 @@ def forward(run: GeneratorRun, params, batch):
 
 
 def loss_fn(run: GeneratorRun, params, extra, batch, key, *, code_fn=None):
-  """Mean cross entropy of the image tokens, in nats (LlamaGen, arXiv 2406.06525), and two terms that teach the words.
+  """Mean cross entropy of the image tokens, in nats (LlamaGen, arXiv 2406.06525), and the error of the picture code.
 
-  A caption is worth some ten nats of the hundreds of a picture, so cross entropy alone hears it late.
-
-  - Picture code: every place predicts the code of the whole picture; at the first places only the caption can tell.
-  - Contrast: the picture must be likelier under its own prompt than under that of another concept, by a margin. It is
-    told from the first tokens, since these choose the picture (compare condition contrastive alignment,
-    arXiv 2410.09347, which has a frozen reference in the place of the margin).
+  A caption is worth some ten nats of the hundreds of a picture, so cross entropy alone hears it late. Every place
+  therefore also predicts the code of the whole picture; at the first places only the caption can tell.
   """
   del key
   output = forward(run, params, batch)
-  losses = token_losses(output.logits, batch["tokens"])  # [B, N]
-  entropy = jnp.mean(losses)
-  loss, metrics = entropy, {}
-  if code_fn is not None:
-    predicted = output.features @ params["picture_output"]["weight"].T.astype(output.features.dtype)  # [B, N, num]
-    gap = predicted.astype(jnp.float32) - code_fn(batch["tokens"])[:, None]
-    error = jnp.mean(jnp.sum(jnp.square(gap), axis=-1), where=~batch["drop"][:, None])
-    loss, metrics = loss + run.picture_weight * error, metrics | {"picture_error": error}
-  if "other_ids" in batch:
-    start = batch["tokens"][:, : run.contrast_tokens]
-    other = forward(run, params, batch | {"tokens": start, "ids": batch["other_ids"], "mask": batch["other_mask"]})
-    gap = jnp.sum(token_losses(other.logits, start) - losses[:, : run.contrast_tokens], axis=1)  # [B] nats
-    kept = ~batch["drop"]
-    contrast = jnp.mean(jax.nn.softplus(run.contrast_margin - gap), where=kept)
-    loss = loss + run.contrast_weight * contrast
-    metrics |= {"caption_gap": jnp.mean(gap, where=kept), "caption_told": jnp.mean(gap > 0, where=kept)}
-  return loss, (metrics | {"cross_entropy": entropy} if metrics else {}, extra)
+  loss = token_cross_entropy(output.logits, batch["tokens"])
+  if code_fn is None:
+    return loss, ({}, extra)
+  predicted = output.features @ params["picture_output"]["weight"].T.astype(output.features.dtype)  # [B, N, num]
+  gap = predicted.astype(jnp.float32) - code_fn(batch["tokens"])[:, None]
+  error = jnp.mean(jnp.sum(jnp.square(gap), axis=-1), where=~batch["drop"][:, None])
+  return loss + run.picture_weight * error, ({"cross_entropy": loss, "picture_error": error}, extra)
 
 
 def init_params(run: GeneratorRun):
   """Fresh weights (the head starts at zero, as officially), or those of earlier checkpoints."""
   text_key, target_key = jax.random.split(jax.random.key(run.seed))
-  params = {
+  return {
     "text": _start(run.text_from, lambda: text_encoder_fns(run.text).init(text_key)),
+    "picture_output": {"weight": jnp.zeros((run.picture_components, run.model.dim))},
     "target": _start(run.target_from, lambda: llamagen_fns(run.model).init(target_key)),
   }
-  if run.picture_components:
-    params["picture_output"] = {"weight": jnp.zeros((run.picture_components, run.model.dim))}
-  return params
 
 
 def _start(folder: str | None, init_fn):
@@ -238,7 +195,6 @@ def _start(folder: str | None, init_fn):
 
 def make_eval_fn(run: GeneratorRun, emoji: EmojiSet, tokens: TokenSet, vocabulary, num_batches: int = 6):
   """Cross entropy on fixed batches of each split, of the running mean of the weights."""
-  run = dataclasses.replace(run, contrast_weight=0.0)
   compute = jax.jit(lambda params, batch: loss_fn(run, params, (), batch, None)[0])
   batches = {}
   for split, name in enumerate(SPLITS):
@@ -314,24 +270,17 @@ def _differences(run, default) -> dict:
   return {name: nested(mine, other) for name, (mine, other) in pairs.items() if mine != other}
 
 
-def _picture_code_fn(run: GeneratorRun, tokens: TokenSet):
-  """The picture code of the training set, or None where the run goes without."""
-  if not run.picture_components:
-    return None
-  tokenizer = checkpoints.load(Path(run.bundle) / "tokenizer")
-  codebook = tokenizer.fns.codebook(tokenizer.params)
-  basis = principal_components(codebook, tokens.tokens[tokens.split == 0], run.picture_components)
-  return functools.partial(picture_code, codebook, basis)
-
-
 def train(run: GeneratorRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
   """Trains, evaluates and (with ``export_to``) writes the bundle parts; returns the final state."""
   emoji, tokens = load_emoji(), TokenSet.load(run.tokens)
   vocabulary = text_tokenizer.load_text_tokenizer(Path(run.bundle) / VOCABULARY_FILE)
   optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
   state = train_state.create(init_params(run), optimizer)
+  tokenizer = checkpoints.load(Path(run.bundle) / "tokenizer")
+  codebook = tokenizer.fns.codebook(tokenizer.params)
+  basis = principal_components(codebook, tokens.tokens[tokens.split == 0], run.picture_components)
   step = make_train_step(
-    functools.partial(loss_fn, run, code_fn=_picture_code_fn(run, tokens)),
+    functools.partial(loss_fn, run, code_fn=functools.partial(picture_code, codebook, basis)),
     optimizer,
     ema_decay=run.ema_decay,
     ema_start=int(run.ema_start_fraction * run.loop.num_steps),
