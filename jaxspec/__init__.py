@@ -9,6 +9,7 @@ from jaxspec.drafters.eagle import eagle
 from jaxspec.drafters.jacobi import jacobi
 from jaxspec.drafters.small_model import small_model
 from jaxspec.drafters.window_init import WindowInit
+from jaxspec.metrics.audit import TokenAudit, audited
 from jaxspec.metrics.diagnostics import Diagnostics, diagnose
 from jaxspec.metrics.exact_law import PlaceLaw, exact_law
 from jaxspec.models.guidance import Guided, guided
@@ -34,9 +35,9 @@ from jaxspec.verifiers.tree import lossless_tree, tree_rule
 __all__ = [
   "ChainRule", "Checkpoint", "Counters", "Cursor", "DecodeResult", "Diagnostics", "DistanceTable", "Draft", "Drafter",
   "Gsd", "Guided", "Lantern", "ModelFns", "ModelOutput", "ModelParams", "Origin", "PlaceLaw", "Sampling", "Scaled",
-  "SpecParams", "StaticGroups", "TokenVectors", "Verdict", "Verifier", "Warp", "WindowInit", "__version__", "always",
-  "autoregress", "cluster_table", "diagnose", "distance_table", "eagle", "exact_law", "gsd", "gsd_released", "guided",
-  "host_while_loop", "iterate", "jacobi", "lantern", "lantern_plus_plus", "load", "lossless", "lossless_tree",
-  "neighbour_table", "sampling_params", "scaled", "small_model", "speculate", "static_groups", "target_features",
-  "target_laws", "target_model", "token_vectors", "tree_rule",
+  "SpecParams", "StaticGroups", "TokenAudit", "TokenVectors", "Verdict", "Verifier", "Warp", "WindowInit", "__version__",
+  "always", "audited", "autoregress", "cluster_table", "diagnose", "distance_table", "eagle", "exact_law", "gsd",
+  "gsd_released", "guided", "host_while_loop", "iterate", "jacobi", "lantern", "lantern_plus_plus", "load", "lossless",
+  "lossless_tree", "neighbour_table", "sampling_params", "scaled", "small_model", "speculate", "static_groups",
+  "target_features", "target_laws", "target_model", "token_vectors", "tree_rule",
 ]

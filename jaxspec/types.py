@@ -111,6 +111,7 @@ class Verdict(NamedTuple):
   next_token: Array  # [B] int32 (or [B, C]): replacement after a rejection, bonus after full acceptance
   path: Array | None = None  # [B, L] int32 accepted nodes of a tree from the root on, L <= K; None = chain
   feedback: PyTree = ()  # target features or laws a drafter may reuse, at [last, draft ...] (prefill: at the condition)
+  metrics: PyTree = ()  # what a rule says about each token it commits, leaves [B, K+1] ([B, L+1] with a path); () = nothing
 
 
 class Drafter(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -13,10 +12,11 @@ from jaxspec.decode.state import SpecParams
 from jaxspec.drafters.eagle import eagle
 from jaxspec.drafters.none import NO_DRAFTER
 from jaxspec.drafters.small_model import small_model
+from jaxspec.metrics.audit import audited
 from jaxspec.models.eagle import attach
 from jaxspec.models.guidance import Guided, guided
 from jaxspec.models.sampling import ModelParams, Sampling, Warp, sampling_params
-from jaxspec.types import Array, Drafter, ModelFns, Params, Verifier
+from jaxspec.types import AcceptFn, Array, Drafter, ModelFns, Params, Verifier
 from jaxspec.verifiers.lossless import lossless
 from jaxspec.verifiers.target import target_features, target_laws, target_model
 from jaxspec.verifiers.tree import tree_rule
@@ -38,6 +38,7 @@ def assemble(
   codebook: Array | None = None,
   vocab_size: int | None = None,
   grid: int | None = None,
+  audit: bool = False,
   **options: Any,
 ) -> tuple[SpecParams, Drafter, Verifier]:
   """Binds a target and a draft into what `jaxspec.speculate` and `jaxspec.autoregress` take.
@@ -58,6 +59,7 @@ def assemble(
     draft_guidance: False for a draft that was trained on guided targets and runs without guidance, at half the cost.
     codebook: ``[V, C]`` rows of the picture tokenizer, for rules that compare codes.
     vocab_size: ``V``, for Jacobi decoding; ``grid`` the tokens per row of a picture.
+    audit: report the exact law of every committed token beside it (`jaxspec.audited`); costs time, changes no token.
     options: fields of `MethodOptions`.
   Returns:
     ``(params, drafter, verifier)``; with method ``ar`` the drafter is `NO_DRAFTER`.
@@ -69,7 +71,10 @@ def assemble(
   warp, sampling = Warp(top_k=top_k, nucleus=top_p < 1), sampling_params(temperature, top_p)
   embedding = target_params.get("tok_embeddings", {}).get("weight") if isinstance(target_params, dict) else None
   host_fns, host_side = _side(target_fns, target_params, sampling, cfg_scale, cfg_interval)
-  verifier = functools.partial(target_model, host_fns, warp=warp)
+
+  def verifier(rule: AcceptFn, **feedback: Any) -> Verifier:
+    return target_model(host_fns, audited(rule) if audit else rule, warp=warp, **feedback)
+
   if parts.drafter is None:
     return SpecParams((), host_side), NO_DRAFTER, verifier(lossless)
   if parts.draft_family is not None and draft_fns is None:

@@ -52,6 +52,7 @@ def start(
     keys=keys,
     drafter=drafter_state,
     counters=Counters(zeros, zeros, zeros, ones, ones if drafter.calls_per_round else zeros),
+    metrics=jax.tree.map(lambda leaf: at_zero(leaf[:, 0], leaf.dtype), prefill.metrics),
   )
   return DecodeState(edge, verifier_state)
 
@@ -108,6 +109,7 @@ def commit_step(params: PyTree, edge: EdgeState, draft: Draft, verdict: Verdict,
     tokens=put(edge.tokens, block),
     origin=put(edge.origin, origin),
     commit_round=put(edge.commit_round, jnp.broadcast_to(cursor.round + 1, slot.shape)),
+    metrics=jax.tree.map(put, edge.metrics, verdict.metrics),
     cursor=advance(cursor, draft, verdict, max_len),
     drafter=drafter.commit(params, edge.drafter, cursor, draft, verdict),
     counters=counters,

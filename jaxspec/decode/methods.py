@@ -39,6 +39,24 @@ class Method(NamedTuple):
     """Whether the output follows the target's law exactly."""
     return self.rule == "lossless"
 
+  @property
+  def options(self) -> tuple[str, ...]:
+    """The fields of `MethodOptions` that the method reads."""
+    return _READ_BY_DRAFTER[self.drafter] + _READ_BY_RULE[self.rule]
+
+
+_READ_BY_DRAFTER = {
+  None: (),
+  "chain": ("gamma",),
+  "jacobi": ("window", "recycle", "initial"),
+  "eagle": ("tree_size", "tree_top_k", "tree_depth"),
+}
+_READ_BY_RULE = {
+  "lossless": (),
+  "gsd": ("group_size", "max_gap", "max_distance", "distance"),
+  "lantern": ("num_neighbours", "factor"),
+  "scaled": ("factor",),
+}
 
 METHODS = {
   "ar": Method(None, "lossless", "plain decoding"),

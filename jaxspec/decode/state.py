@@ -51,6 +51,7 @@ class EdgeState:
   keys: Key  # [B]
   drafter: PyTree
   counters: Counters
+  metrics: PyTree  # leaves [B, N], `Verdict.metrics` of the token in each slot
 
 
 @flax.struct.dataclass
@@ -73,6 +74,7 @@ class DecodeResult(NamedTuple):
   accepted_mask: Array  # [B, N] bool
   origin: Array  # [B, N] int8
   commit_round: Array  # [B, N] int32
+  metrics: PyTree = ()  # leaves [B, N], what the rule said about each token (`jaxspec.audited`); () if nothing
 
 
 def committed(draft: Draft, verdict: Verdict) -> Array:
@@ -104,6 +106,7 @@ def result(edge: EdgeState) -> DecodeResult:
     edge.origin == Origin.DRAFT,
     edge.origin,
     edge.commit_round,
+    edge.metrics,
   )
 
 

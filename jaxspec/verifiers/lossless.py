@@ -7,32 +7,42 @@ committed token then follows p, whatever q is.
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
-from jaxspec.types import Array, Draft, Key, Verdict
-from jaxspec.verifiers.chain import at, commit_leading
+from jaxspec.types import Array, Draft, Key, PyTree, Verdict
+from jaxspec.verifiers.chain import ChainRule, at, commit_leading, ratio
 
-__all__ = ["commit_leading", "lossless"]
+__all__ = ["Lossless", "commit_leading", "lossless"]
 
 
-def lossless(tables: tuple, keys: Key, draft: Draft, target: Array) -> Verdict:
-  """Accepts each draft with probability min(1, p / q) and resamples the residual.
+@dataclasses.dataclass(frozen=True)
+class Lossless(ChainRule):
+  """Accepts each draft with probability min(1, p / q) and resamples the residual ``[p - q]+``."""
 
-  Args:
-    tables: not read.
-    keys: ``[B]`` keys; consumed.
-    draft: chain of ``K`` tokens; ``draft.proposal`` are the processed logits ``[B, K, V]`` it was sampled from.
-    target: ``[B, K + 1, V]`` processed target logits.
-  Returns:
-    Verdict with ``num_accepted [B]`` and ``next_token [B]``.
-  """
-  if draft.tokens.shape[1] == 0:
-    return commit_leading(keys, draft, target, accept_prob=jnp.zeros(draft.tokens.shape))
-  # Two normalisers instead of two softmaxes: only the drafted tokens' probabilities are needed.
-  log_p = _token_log_prob(target[:, :-1], draft.tokens)
-  log_q = _token_log_prob(draft.proposal, draft.tokens)
-  return commit_leading(keys, draft, target, accept_prob=_ratio(log_p, log_q))
+  @property
+  def never_below_lossless(self) -> bool:
+    """See `ChainRule`."""
+    return True
+
+  def accept_prob(self, tables: PyTree, tokens: Array, p: Array, q: Array) -> Array:
+    """See `ChainRule.accept_prob`."""
+    return ratio(at(p, tokens), at(q, tokens))
+
+  def accept_all(self, tables: PyTree, p: Array, q: Array) -> Array:
+    """See `ChainRule.accept_all`."""
+    return ratio(p, q)
+
+  def __call__(self, tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
+    """Judges a chain; see `AcceptFn`. ``tables`` is not read."""
+    if draft.tokens.shape[1] == 0:
+      return commit_leading(keys, draft, target, accept_prob=jnp.zeros(draft.tokens.shape))
+    # Two normalisers instead of two softmaxes: only the drafted tokens' probabilities are needed.
+    log_p = _token_log_prob(target[:, :-1], draft.tokens)
+    log_q = _token_log_prob(draft.proposal, draft.tokens)
+    return commit_leading(keys, draft, target, accept_prob=_ratio(log_p, log_q))
 
 
 def _token_log_prob(logits: Array, tokens: Array) -> Array:
@@ -43,3 +53,7 @@ def _ratio(log_p: Array, log_q: Array) -> Array:
   # A draft of proposal mass 0 cannot occur in exact arithmetic; never form 0 / 0.
   safe_q = jnp.where(log_q == -jnp.inf, log_p, log_q)
   return jnp.where(log_p == -jnp.inf, 0.0, jnp.exp(jnp.minimum(log_p - safe_q, 0.0)))
+
+
+# Rules read like functions where they are used: jaxspec.target_model(fns, jaxspec.lossless, warp=warp).
+lossless = Lossless()

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxspec import rng, trees
-from jaxspec.models.sampling import ModelParams, Warp, sample
+from jaxspec import trees
+from jaxspec.models.sampling import ModelParams, Warp
 from jaxspec.types import (
   AcceptFn,
   Array,
@@ -76,9 +76,11 @@ def target_model(
       logits_at=jnp.full((1,), prefix_len - 1),
     )
     law = warp(output.logits, params.sampling)  # [B, 1, V]
-    first = sample(law[:, 0], rng.final_uniform(keys))
-    prefill = Verdict(jnp.zeros((rows,), jnp.int32), first, feedback=feedback_fn(output, law))
-    return prefill, TargetState(cache, jnp.int32(prefix_len))
+    # Token 0 is the verdict about an empty draft, so that whatever a rule reports, it reports about this token too.
+    zeros = jnp.zeros((rows,), jnp.int32)
+    nothing = Draft(jnp.zeros((rows, 0), jnp.int32), (), zeros, zeros, jnp.ones((rows,), bool))
+    prefill = accept_fn(params.rule, keys, nothing, law)
+    return prefill._replace(feedback=feedback_fn(output, law)), TargetState(cache, jnp.int32(prefix_len))
 
   def verify(
     params: ModelParams, keys: Key, state: TargetState, cursor: Cursor, draft: Draft

@@ -12,6 +12,7 @@ uniform each, and the path is read off the answers. Relaxed rules exchange the t
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,7 +22,8 @@ import jax.numpy as jnp
 
 from jaxspec import rng, trees
 from jaxspec.models import sampling
-from jaxspec.types import AcceptFn, Array, Draft, Key, PyTree, Verdict
+from jaxspec.types import Array, Draft, Key, PyTree, Verdict
+from jaxspec.verifiers.chain import usable_weights
 
 # Below this mass everything was refused up to rounding, and what is left is noise.
 _MIN_MASS = 1e-12
@@ -70,6 +72,12 @@ def remove_refused(tables: PyTree, law: Array, tokens: Array, refused: Array) ->
 EXACT = CandidateRule(exact_accept_prob, remove_refused)
 
 
+def candidates_of(draft: Draft) -> Candidates:
+  """The candidates of a tree or of a chain."""
+  parents = trees.parents_of(draft)
+  return Candidates(draft.tokens, parents + 1, trees.earlier_siblings(parents))
+
+
 def candidate_probabilities(candidates: Candidates, target: Array) -> Array:
   """``[B, K]`` float32: the target's probability of each candidate at its place."""
   row = jnp.arange(target.shape[0])[:, None]
@@ -77,44 +85,63 @@ def candidate_probabilities(candidates: Candidates, target: Array) -> Array:
   return jnp.exp(logits - jnp.take_along_axis(jax.nn.logsumexp(target, axis=-1), candidates.source, axis=1))
 
 
-@functools.cache
-def tree_rule(rule: CandidateRule = EXACT, *, max_path: int | None = None) -> AcceptFn:
-  """Rule for drafts whose tokens are deterministic candidates; ``draft.proposal`` is not read.
+@dataclasses.dataclass(frozen=True)
+class TreeRule:
+  """Rule for drafts whose tokens are deterministic candidates; ``draft.proposal`` is not read. An `AcceptFn`.
 
-  Args:
+  Attributes:
     rule: probability of keeping a candidate, and what remains after refusals.
     max_path: static bound on the length of a path, the number of levels of the trees; deeper nodes are never visited
       (and nothing else changes). Small bounds make paths, and so the moving of cache entries, cheap. None is no bound.
   """
 
-  def accept(tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
+  rule: CandidateRule = EXACT
+  max_path: int | None = None
+
+  def max_levels(self, draft: Draft) -> int:
+    """Longest path that is followed."""
+    window = draft.tokens.shape[1]
+    return window if self.max_path is None or draft.parents is None else min(self.max_path, window)
+
+  def behind(self, draft: Draft, node: Array) -> Array:
+    """``[B, K]`` bool: the candidates that are tested behind a node ``[B]`` of every row (-1: behind the root)."""
+    parents = trees.parents_of(draft)
+    valid = self._valid(trees.depths(trees.ancestors(parents)), draft)
+    return (parents == node[:, None]) & valid
+
+  def _valid(self, depth: Array, draft: Draft) -> Array:
+    return depth <= jnp.minimum(draft.num_drafted, self.max_levels(draft))[:, None]
+
+  def __call__(self, tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
     """Tests every candidate and keeps the first path of kept ones; see `jaxspec.types.AcceptFn`."""
     rows, window = draft.tokens.shape
     if window == 0:  # plain decoding
       return Verdict(jnp.zeros((rows,), jnp.int32), sampling.sample(target[:, 0], rng.final_uniform(keys)))
-    length = window if max_path is None or draft.parents is None else min(max_path, window)
     parents = trees.parents_of(draft)
     reach = trees.ancestors(parents)
     depth = trees.depths(reach)
-    valid = depth <= jnp.minimum(draft.num_drafted, length)[:, None]
-    earlier = trees.earlier_siblings(parents)
+    valid = self._valid(depth, draft)
 
-    prob = rule.accept_prob(tables, Candidates(draft.tokens, parents + 1, earlier), target)
+    candidates = candidates_of(draft)
+    prob = self.rule.accept_prob(tables, candidates, target)
     kept = (rng.uniforms(keys, window) < prob) & valid
-    chosen = kept & ~jnp.any(earlier & kept[:, None], axis=-1)  # the first that is kept of its siblings
+    chosen = kept & ~jnp.any(candidates.earlier & kept[:, None], axis=-1)  # the first that is kept of its siblings
     on_path = ~jnp.any(reach & ~chosen[:, None], axis=-1)  # it and all its ancestors are
 
     num_accepted = jnp.sum(on_path.astype(jnp.int32), axis=1)
     last = jnp.max(jnp.where(on_path, jnp.arange(1, window + 1)[None], 0), axis=1)  # row of the target, 0 is the root
     law = sampling.probabilities(jnp.take_along_axis(target, last[:, None, None], axis=1)[:, 0])  # [B, V]
     refused = (parents + 1 == last[:, None]) & valid
-    left = rule.remaining(tables, law, draft.tokens, refused)
-    usable = jnp.sum(left, axis=-1, keepdims=True) > _MIN_MASS
-    next_token = sampling.inverse_cdf(jnp.where(usable, left, law), rng.final_uniform(keys))
-    path = None if draft.parents is None else trees.path_nodes(on_path, depth, length)
+    left = usable_weights(self.rule.remaining(tables, law, draft.tokens, refused), law)
+    next_token = sampling.inverse_cdf(left, rng.final_uniform(keys))
+    path = None if draft.parents is None else trees.path_nodes(on_path, depth, self.max_levels(draft))
     return Verdict(num_accepted, next_token, path)
 
-  return accept
+
+@functools.cache
+def tree_rule(rule: CandidateRule = EXACT, *, max_path: int | None = None) -> TreeRule:
+  """The `TreeRule` of a candidate rule."""
+  return TreeRule(rule, max_path)
 
 
 # Exact acceptance of deterministic candidates, tree or chain.
