@@ -18,8 +18,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxspec import trees
+from jaxspec.metrics.bootstrap import Interval, bootstrap
 from jaxspec.metrics.exact_law import PlaceLaw, exact_law, exact_tree_law
 from jaxspec.models import sampling
 from jaxspec.types import AcceptFn, Array, Draft, Key, PyTree, Verdict
@@ -84,3 +86,49 @@ def _places_of_path(
   each = functools.partial(jax.vmap, in_axes=1, out_axes=1)
   law = each(lambda node: exact_tree_law(rule, tables, draft, target, node))(nodes)
   return law, each(lambda node: jnp.any(rule.behind(draft, node), axis=1))(nodes)
+
+
+class AuditFigures(NamedTuple):
+  """A decode in figures, each with its bootstrap interval over pictures.
+
+  Attributes:
+    tokens_per_call: committed tokens per pass of the target, the prefill included.
+    tv: total variation, mean over committed tokens; ``kl`` likewise, inf if one token is.
+    excess: the least total variation possible with this acceptance, mean over committed tokens.
+    alpha: probability of keeping a draft, mean over places where one was judged; ``alpha_sd`` that of the lossless rule.
+    worst: picture and place of the largest total variation.
+  """
+
+  tokens_per_call: Interval
+  tv: Interval
+  kl: Interval
+  excess: Interval
+  alpha: Interval
+  alpha_sd: Interval
+  worst: tuple[int, int]
+
+
+def summarize_audit(audit: TokenAudit, target_calls: np.ndarray) -> AuditFigures:
+  """Figures of ``P`` decoded pictures of ``N`` tokens.
+
+  Args:
+    audit: leaves ``[P, N]``.
+    target_calls: ``[P]`` passes of the target.
+  """
+  audit = TokenAudit(*(np.asarray(leaf, np.float64) for leaf in audit))
+  pictures, num_tokens = audit.tv.shape
+  tokens, judged = np.full(pictures, float(num_tokens)), audit.tested.sum(1)
+
+  def ratio(total: np.ndarray, count: np.ndarray) -> Interval:
+    share = lambda rows: rows[:, 0].sum() / max(rows[:, 1].sum(), 1.0)
+    return bootstrap(share, np.stack([total, count], axis=1), repeats=1000)
+
+  return AuditFigures(
+    tokens_per_call=ratio(tokens, np.asarray(target_calls, np.float64)),
+    tv=ratio(audit.tv.sum(1), tokens),
+    kl=ratio(audit.kl.sum(1), tokens),
+    excess=ratio(audit.excess.sum(1), tokens),
+    alpha=ratio(audit.alpha.sum(1), judged),
+    alpha_sd=ratio(audit.alpha_sd.sum(1), judged),
+    worst=tuple(int(i) for i in np.unravel_index(np.argmax(audit.tv), audit.tv.shape)),
+  )
