@@ -15,7 +15,6 @@ import numpy as np
 from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.settings import Settings
 from jaxspec.cli.sources import Source
-from jaxspec.decode.assemble import assemble
 from jaxspec.decode.loop import autoregress, speculate
 from jaxspec.decode.methods import METHODS
 from jaxspec.decode.state import Counters, DecodeResult
@@ -112,8 +111,7 @@ def run_methods(
     start = time.perf_counter()
     images = interruptible(draw, results[method])[:num]
     pixels_s = time.perf_counter() - start
-    whole = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *jax.device_get(results[method]))
-    runs.append(MethodRun(method, whole, images, compile_s[method], run_s[method], pixels_s))
+    runs.append(MethodRun(method, _whole(results[method], num), images, compile_s[method], run_s[method], pixels_s))
   return runs
 
 
@@ -124,20 +122,23 @@ def _pixel_decoder(source: Source) -> Callable[[list[DecodeResult]], np.ndarray]
   return lambda results: np.concatenate([np.asarray(decode(params, result.tokens)) for result in results])
 
 
-def _compile(source: Source, settings: Settings, batches: Batches, method: str) -> tuple[Callable, float]:
-  draft = source.draft
-  params, drafter, verifier = assemble(
-    source.target.fns,
-    source.target.params,
-    None if draft is None else draft.fns,
-    None if draft is None else draft.params,
-    method=method,
-    draft_guidance=source.draft_guidance,
-    codebook=source.tokenizer.fns.codebook(source.tokenizer.params),
-    vocab_size=source.target.config.vocab_size,
-    grid=source.target.config.grid,
-    **settings.assembly(),
-  )
+def decode_once(source: Source, settings: Settings, batches: Batches, *, audit: bool = False) -> DecodeResult:
+  """Decodes all pictures to tokens; leaves ``[pictures, ...]`` in numpy. ``audit``: see `jaxspec.decode.assemble`."""
+  check_memory(source, settings, batches.rows)
+  decoder, _ = interruptible(_compile, source, settings, batches, settings.method, audit)
+  results, _ = _timed(decoder, batches)
+  return _whole(results, len(batches.prompt))
+
+
+def _whole(results: list[DecodeResult], num: int) -> DecodeResult:
+  """The first ``num`` rows of all batches."""
+  return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *jax.device_get(results))
+
+
+def _compile(
+  source: Source, settings: Settings, batches: Batches, method: str, audit: bool = False
+) -> tuple[Callable, float]:
+  params, drafter, verifier = source.assemble(settings, method=method, audit=audit)
 
   def decode(params, key_data, condition):
     keys = jax.random.wrap_key_data(key_data)

@@ -11,6 +11,7 @@ from jaxspec.cli.lazy import LazyCommand, LazyGroup
 COMMANDS = {
   "generate": LazyCommand("jaxspec.cli.generate:generate", "Make pictures from prompts and measure the decoding."),
   "info": LazyCommand("jaxspec.cli.info:info", "Show what a checkpoint or a bundle holds."),
+  "audit": LazyCommand("jaxspec.cli.audit:audit", "Compute what a method costs in fidelity, and what it buys."),
   "bench": LazyCommand("jaxspec.cli.bench:bench", "Measure decoding methods against each other."),
   "convert": LazyCommand("jaxspec.cli.convert:convert", "Turn released weights into checkpoints."),
   "train": LazyCommand("jaxspec.cli.train:train", "Train a network from a config file."),

@@ -153,6 +153,23 @@ class EnumeratedJacobi:
     return accept * np.eye(self._vocab)[kept] + (1 - accept) * left / left.sum()
 
 
+def enumerated_drafter(
+  pair: TinyPair, family: str, *, gamma: int, window: int, recycle: str, initial: str
+) -> EnumeratedDrafter:
+  """The drafter of a family (``chain`` or ``jacobi``) with the settings of `jaxspec.decode.methods.MethodOptions`.
+
+  Raises:
+    ValueError: for what is not enumerated: trees, and initial drafts that copy a neighbour.
+  """
+  if family == "chain":
+    return EnumeratedChain(pair, gamma)
+  if family != "jacobi":
+    raise ValueError(f"Must have a drafter of chains to enumerate, we instead got {family}; trees take a checkpoint")
+  if initial != "uniform":
+    raise ValueError(f"Must have uniform initial drafts to enumerate Jacobi decoding, we instead got {initial!r}")
+  return EnumeratedJacobi(pair, window, recycle)
+
+
 class Enumeration(NamedTuple):
   """What the process did, exactly; masses of all places of one kind add up over their visits.
 
@@ -217,7 +234,7 @@ def summarize_enumeration(found: Enumeration, target: Table, rule: ChainRule, ta
   with np.errstate(divide="ignore", invalid="ignore"):
     kl = np.where(found.law > 0, found.law * np.log(found.law / found.p), 0.0).sum(-1)
   return EnumeratedFigures(
-    tokens_per_call=num_tokens / found.calls,
+    tokens_per_call=float(num_tokens / found.calls),
     tv=per_token(distance(found.law, found.p)),
     kl=per_token(kl),
     excess=per_token(predicted.excess),
