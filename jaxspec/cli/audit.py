@@ -191,9 +191,9 @@ def _enumerate(options: dict[str, Any], sweep: tuple[str, list] | None, say: Cal
     )
     rule, tables = make_rule(settings.parts.rule, fitting, embedding=None, codebook=jnp.asarray(pair.codebook))
     outcome = interruptible(enumeration.enumerate_decode, pair.target, drafter, rule, tables)
-    figures = enumeration.summarize_enumeration(outcome, pair.target, rule, tables)
+    figures = enumeration.summarize_enumeration(outcome, pair.target)
     found.append(audit_report.enumerated_row(label, settings, figures))
-  name = f"{pair.num_tokens} tokens of {pair.vocab_size} codes"
+  name = f"tiny model: {pair.num_tokens} tokens of {pair.vocab_size} codes"
   return audit_report.Report(name, base, sweep and sweep[0], True, found, [])
 
 

@@ -255,6 +255,7 @@ def plot(report: Report, path: Path) -> None:
   axes.spines[["top", "right"]].set_visible(False)
   axes.grid(alpha=0.25)
   axes.margins(x=0.12, y=0.14)
+  axes.set_ylim(bottom=-0.04 * axes.get_ylim()[1])
   figure.savefig(path, dpi=150)
 
 

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.metrics.exact_law import exact_law
+from jaxspec.metrics.exact_law import PlaceLaw, exact_law
 from jaxspec.types import PyTree
 from jaxspec.verifiers.chain import ChainRule, lossless_weights, usable_weights
 
@@ -175,16 +175,17 @@ class Enumeration(NamedTuple):
 
   Attributes:
     committed: entry t is ``[V**t, V]``, the probability of every sequence of t + 1 tokens.
-    p: ``[M, V]`` target at each kind of place where a draft was judged; ``q`` the law of the draft.
+    p: ``[M, V]`` target at each pair of p and q that a draft was judged with.
     law: ``[M, V]`` law of the token emitted there; ``mass [M]`` the expected number of visits in one decode.
+    predicted: what `jaxspec.exact_law` says about them.
     calls: expected passes of the target in one decode, the prefill included.
   """
 
   committed: Table
   p: np.ndarray
-  q: np.ndarray
   law: np.ndarray
   mass: np.ndarray
+  predicted: PlaceLaw
   calls: float
 
 
@@ -213,10 +214,10 @@ class EnumeratedFigures(NamedTuple):
   sequence_tv: float
 
 
-def summarize_enumeration(found: Enumeration, target: Table, rule: ChainRule, tables: PyTree) -> EnumeratedFigures:
+def summarize_enumeration(found: Enumeration, target: Table) -> EnumeratedFigures:
   """Holds an enumerated decode against the target and against the closed forms."""
   num_tokens, vocab = len(target), target[0].shape[-1]
-  predicted = jax.device_get(exact_law(rule, tables, jnp.asarray(found.p, jnp.float32), jnp.asarray(found.q, jnp.float32)))
+  predicted = found.predicted
   per_token = lambda values: float(np.sum(found.mass * values) / num_tokens)
   per_place = lambda values: float(np.sum(found.mass * values) / max(np.sum(found.mass), 1e-300))
   visited = found.mass > 1e-9  # rarer ones are rounding, and so is their law
@@ -257,7 +258,7 @@ def enumerate_decode(target: Table, drafter: EnumeratedDrafter, rule: ChainRule,
     rule: judges the drafts; ``tables`` is what it reads.
   """
   num_tokens, vocab = len(target), target[0].shape[-1]
-  accept, residual = _judgements(target, drafter.laws, rule, tables)
+  judgements = _judge_all(target, drafter.laws, rule, tables)
   committed = [np.zeros_like(law) for law in target]
   places: dict[tuple[int, int, int], np.ndarray] = collections.defaultdict(lambda: np.zeros(vocab))
   states: list[dict] = [collections.defaultdict(float) for _ in range(num_tokens)]  # by length, (prefix, proposal) -> mass
@@ -280,8 +281,9 @@ def enumerate_decode(target: Table, drafter: EnumeratedDrafter, rule: ChainRule,
       calls += mass
       at = prefix
       for place, (row, token) in enumerate(zip(*proposal)):
-        kept = mass * accept[length + place][at, row, token]
-        replaced = (mass - kept) * residual[length + place][at, row, token]
+        judged = judgements[length + place]
+        kept = mass * judged.accept[at, row, token]
+        replaced = (mass - kept) * judged.residual[at, row, token]
         visited = places[length + place, at, row]
         visited += replaced
         visited[token] += kept
@@ -297,33 +299,41 @@ def enumerate_decode(target: Table, drafter: EnumeratedDrafter, rule: ChainRule,
   return Enumeration(
     committed,
     p=np.stack([target[t][at] for t, at, _ in places]),
-    q=np.stack([drafter.laws[t][row] for t, _, row in places]),
     law=emitted / np.maximum(mass, 1e-300)[:, None],
     mass=mass,
+    predicted=PlaceLaw(*map(np.stack, zip(*([leaf[at, row] for leaf in judgements[t].predicted] for t, at, row in places)))),
     calls=calls,
   )
 
 
-def _judgements(target: Table, laws: Table, rule: ChainRule, tables: PyTree) -> tuple[list, list]:
-  """Per token: a(x) ``[V**t, M, V]`` and the residual ``[V**t, M, V, V]`` after the rejection of x, for all p and q."""
-  vocab = target[0].shape[-1]
+class _Judgement(NamedTuple):
+  """A rule at all pairs of p and q of one token."""
 
-  @jax.jit
-  def judge(p, q):
-    normalised = lambda weights: weights / jnp.sum(weights, axis=-1, keepdims=True)
-    after = lambda x: rule.residual_weights(tables, jnp.full(p.shape[:-1], x, jnp.int32), p, q)
-    residual = [normalised(usable_weights(after(x), p)) for x in range(vocab)]
-    return rule.accept_all(tables, p, q), jnp.stack(residual, axis=-2)
+  accept: np.ndarray  # [V**t, M, V] probability of keeping each draft
+  residual: np.ndarray  # [V**t, M, V, V] law after the rejection of each draft
+  predicted: PlaceLaw  # leaves [V**t, M, ...]
 
+
+def _judge_all(target: Table, laws: Table, rule: ChainRule, tables: PyTree) -> dict[int, _Judgement]:
+  """Every token that may be drafted; the first and the last one never are."""
+  vocab, tokens = target[0].shape[-1], range(1, len(target) - 1)
+  shapes = [(target[t].shape[0], *laws[t].shape) for t in tokens]
   # All pairs of all tokens at once: one program instead of one per shape.
-  shapes = [(law.shape[0], *rows.shape) for law, rows in zip(target, laws)]
   join = lambda parts: jnp.asarray(np.concatenate([part.reshape(-1, vocab) for part in parts]), jnp.float32)
-  p = join([np.broadcast_to(law[:, None], shape) for law, shape in zip(target, shapes)])
-  q = join([np.broadcast_to(rows[None], shape) for rows, shape in zip(laws, shapes)])
-  ends = np.cumsum([shape[0] * shape[1] for shape in shapes])[:-1]
-  split = lambda array: np.split(np.asarray(array, np.float64), ends)
-  accept, residual = judge(p, q)
-  return (
-    [part.reshape(shape) for part, shape in zip(split(accept), shapes)],
-    [part.reshape(*shape, vocab) for part, shape in zip(split(residual), shapes)],
-  )
+  p = join([np.broadcast_to(target[t][:, None], shape) for t, shape in zip(tokens, shapes)])
+  q = join([np.broadcast_to(laws[t][None], shape) for t, shape in zip(tokens, shapes)])
+  found = jax.device_get(_judge(rule, tables, p, q))
+  judgements, start = {}, 0
+  for t, shape in zip(tokens, shapes):
+    here = slice(start, start := start + shape[0] * shape[1])
+    cut = lambda leaf, here=here, shape=shape: np.asarray(leaf[here], np.float64).reshape(*shape[:2], *leaf.shape[1:])
+    judgements[t] = jax.tree.map(cut, found)
+  return judgements
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _judge(rule: ChainRule, tables: PyTree, p: jax.Array, q: jax.Array) -> _Judgement:
+  normalised = lambda weights: weights / jnp.sum(weights, axis=-1, keepdims=True)
+  after = lambda x: rule.residual_weights(tables, jnp.full(p.shape[:-1], x, jnp.int32), p, q)
+  residual = [normalised(usable_weights(after(x), p)) for x in range(p.shape[-1])]
+  return _Judgement(rule.accept_all(tables, p, q), jnp.stack(residual, axis=-2), exact_law(rule, tables, p, q))

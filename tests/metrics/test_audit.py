@@ -1,0 +1,223 @@
+"""The audit of a decode: it changes no token, judges exactly the drafted places, and agrees with the enumeration."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jaxspec
+from jaxspec.metrics import enumeration
+from jaxspec.metrics.audit import summarize_audit
+from jaxspec.metrics.exact_law import exact_law, exact_tree_law
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.types import Draft, ModelFns, ModelOutput
+from jaxspec.verifiers import tree
+from tests.helpers import labels, markov_fns, side
+
+V = 5
+
+
+def _markov_params(seed, scale=1.5):
+  generator = np.random.default_rng(seed)
+  tables = [jnp.asarray(scale * generator.normal(size=(V + 1, V)), jnp.float32) for _ in range(2)]
+  return jaxspec.SpecParams(*(side(table) for table in tables))
+
+
+def test_audit_judges_the_drafted_places_and_no_others():
+  """Figures stand where a draft was judged and are 0 elsewhere."""
+  fns, params = markov_fns(V), _markov_params(0)
+  drafter = jaxspec.small_model(fns, window=3, warp=jaxspec.Warp())
+  verifier = jaxspec.target_model(fns, jaxspec.audited(jaxspec.scaled(2.0)), warp=jaxspec.Warp())
+  found = jaxspec.speculate(params, jax.random.key(0), labels(6), drafter=drafter, verifier=verifier, max_len=9)
+  audit = found.metrics
+  chex.assert_shape(list(audit), (6, 9))
+  judged = np.isin(found.origin, [jaxspec.Origin.DRAFT, jaxspec.Origin.REPLACED])
+  np.testing.assert_array_equal(audit.tested, judged)
+  for leaf in audit[1:]:
+    assert (np.asarray(leaf)[~judged] == 0).all()
+
+  # The law depends on the token before only, and both networks know it: the figures can be looked up.
+  p, q = (jax.nn.softmax(params_of.model[:V]) for params_of in (params.target, params.draft))
+  expected = _law(jaxspec.scaled(2.0), (), p, q)
+  before = np.asarray(found.tokens)[:, :-1]
+  for name in ("tv", "kl", "alpha", "alpha_sd", "excess"):
+    looked_up = np.where(judged[:, 1:], np.asarray(getattr(expected, name))[before], 0.0)
+    np.testing.assert_allclose(np.asarray(getattr(audit, name))[:, 1:], looked_up, atol=2e-6)
+
+  figures = summarize_audit(audit, found.counters.target_calls)
+  assert figures.tv.low <= figures.tv.value <= figures.tv.high
+  assert figures.tokens_per_call.value == pytest.approx(54 / int(found.counters.target_calls.sum()))
+  assert figures.alpha.value == pytest.approx(float(np.asarray(audit.alpha)[judged].mean()), abs=1e-6)
+  assert float(audit.tv[figures.worst]) == float(audit.tv.max())
+
+
+laws = st.lists(st.floats(0.0, 1.0, width=32), min_size=V, max_size=V).filter(lambda x: sum(x) > 0.1)
+normal = lambda x: jnp.asarray(np.asarray(x) / np.sum(x), jnp.float32)
+_law = jax.jit(exact_law, static_argnums=0)
+
+
+NEIGHBOURS = jnp.asarray([[1, 2], [0, 2], [3, 1], [2, 4], [3, 0]], jnp.int32)
+
+
+@settings(max_examples=40, deadline=None)
+@given(laws, laws)
+def test_no_rule_escapes_the_bound(p, q):
+  """Lossless: TV 0. Relaxed: TV at least the acceptance gained, equal to the least possible."""
+  p, q = normal(p), normal(q)
+  exact = _law(jaxspec.lossless, (), p, q)
+  assert float(exact.tv) < 1e-5 and abs(float(exact.alpha - exact.alpha_sd)) < 1e-6
+  for rule, tables in ((jaxspec.scaled(2.0), ()), (jaxspec.lantern_plus_plus(2, 3.0), NEIGHBOURS)):
+    found = _law(rule, tables, p, q)
+    assert float(found.tv) >= float(found.alpha - found.alpha_sd) - 1e-6
+    assert abs(float(found.tv - found.excess)) < 1e-5
+
+
+def _random_tree():
+  tokens = jnp.asarray([[0, 2, 2, 1, 3], [4, 4, 1, 0, 0]], jnp.int32)
+  parents = jnp.asarray([[-1, -1, 0, 0, 1], [-1, -1, -1, 2, 2]], jnp.int32)
+  two = jnp.full((2,), 2, jnp.int32)
+  draft = Draft(tokens, (), two, 0 * two, two > 0, parents=parents)
+  return draft, jax.random.normal(jax.random.key(0), (2, 6, V)) * 2
+
+
+def test_exact_trees_have_the_law_of_the_target_at_every_node():
+  """Nodes with children, leaves, repeated candidates, and levels that are cut off."""
+  draft, target = _random_tree()
+  nodes = jnp.asarray([[-1, 0, 1, 2, 4], [-1, 0, 1, 2, 4]])
+  at_nodes = lambda draft: jax.vmap(
+    lambda node: exact_tree_law(tree.lossless_tree, (), draft, target, node), in_axes=1, out_axes=1
+  )(nodes)
+  laws_at = jax.jit(at_nodes)
+  p = jax.nn.softmax(target)[:, np.asarray(nodes[0]) + 1]
+  for levels in (2, 1):
+    law = laws_at(draft._replace(num_drafted=jnp.full((2,), levels, jnp.int32)))
+    np.testing.assert_allclose(law.law, p, atol=1e-6)
+    np.testing.assert_allclose(law.alpha, law.alpha_sd, atol=1e-6)
+    has_children = np.array([[1, levels > 1, levels > 1, 0, 0], [1, 0, 0, levels > 1, 0]], bool)
+    np.testing.assert_array_equal(np.asarray(law.alpha) > 0, has_children)
+  np.testing.assert_allclose(law.alpha[0, 0], p[0, 0, 0] + p[0, 0, 2], atol=1e-6)  # candidates 0 and 2
+  np.testing.assert_allclose(law.alpha[1, 0], p[1, 0, 4] + p[1, 0, 1], atol=1e-6)  # candidates 4, 4 again, and 1
+
+
+def test_biased_trees_are_caught_and_audits_change_no_verdict():
+  draft, target = _random_tree()
+  always = tree.TreeRule(tree.CandidateRule(lambda *_: jnp.ones((2, 5)), tree.remove_refused))
+  keys = jax.random.split(jax.random.key(1), 2)
+
+  @jax.jit
+  def judge(keys):
+    return always((), keys, draft, target), jaxspec.audited(always)((), keys, draft, target)
+
+  verdict, audit = judge(keys)
+  chex.assert_trees_all_equal(verdict, audit._replace(metrics=()))
+  chex.assert_shape(list(audit.metrics), (2, verdict.path.shape[1] + 1))
+  np.testing.assert_array_equal(audit.metrics.tested[0], [True, True, False, False, False, False])
+  chosen = jax.nn.softmax(target[:, 0])[jnp.arange(2), draft.tokens[:, 0]]
+  np.testing.assert_allclose(audit.metrics.tv[:, 0], 1 - chosen, atol=1e-6)
+  np.testing.assert_allclose(audit.metrics.kl[:, 0], -jnp.log(chosen), rtol=1e-5)
+
+
+# --- enumeration -----------------------------------------------------------------------------------------------------
+
+PAIR = enumeration.tiny_pair(3, vocab_size=3, num_tokens=4)
+DRAFTERS = {
+  "chain": enumeration.EnumeratedChain(PAIR, 2),
+  "fresh": enumeration.EnumeratedJacobi(PAIR, 2, "fresh"),
+  "coupled": enumeration.EnumeratedJacobi(PAIR, 3, "coupled"),
+}
+CODES = jnp.asarray(PAIR.codebook)
+RULES = {
+  "lossless": (jaxspec.lossless, ()),
+  "scaled": (jaxspec.scaled(2.0), ()),
+  "gsd": (jaxspec.gsd(3, 0.4, 10.0), jaxspec.distance_table(CODES, source="codebook")),
+  "lantern": (jaxspec.lantern_plus_plus(2, 3.0, residual="paper"), jaxspec.neighbour_table(CODES, 2)),
+}
+
+
+@pytest.mark.parametrize(
+  ("drafter", "rule"),
+  [("chain", "scaled"), ("fresh", "scaled"), ("coupled", "lossless"), ("coupled", "gsd"), ("coupled", "lantern")],
+)
+def test_enumerated_decode_equals_the_closed_form(drafter, rule):
+  rule, tables = RULES[rule]
+  found = enumeration.enumerate_decode(PAIR.target, DRAFTERS[drafter], rule, tables)
+  figures = enumeration.summarize_enumeration(found, PAIR.target)
+  for law in found.committed:
+    assert law.sum() == pytest.approx(1.0, abs=1e-6)
+  assert figures.law_error < 1e-5 and abs(figures.tv - figures.closed_form) < 1e-5
+  gained = (figures.alpha - figures.alpha_sd) * found.mass.sum() / len(PAIR.target)
+  assert figures.tv >= gained - 1e-6 and figures.prefix_tv <= figures.tv + 1e-6
+  assert figures.sequence_tv <= figures.prefix_tv * len(PAIR.target) + 1e-6
+  if rule == jaxspec.lossless:
+    assert max(figures.tv, figures.worst_tv, figures.sequence_tv) < 1e-5
+  else:
+    assert figures.tv > 1e-4 and figures.worst_tv > figures.prefix_tv
+
+
+def _table_fns(pair) -> ModelFns:
+  """A network that looks the law of the next token up; its cache is the tokens so far ``[B, S]``, their law in params."""
+  vocab, num_tokens = pair.vocab_size, pair.num_tokens
+  starts = np.cumsum([0] + [vocab**t for t in range(num_tokens)])
+
+  def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
+    rows = jax.tree.leaves(inputs)[0].shape[0]
+    if isinstance(inputs, ClassLabels):
+      return _output(jnp.broadcast_to(params[:1][None], (rows, 1, vocab))), cache
+    row = jnp.arange(rows)[:, None]
+    positions = jnp.broadcast_to(positions, inputs.shape)
+    cache = cache.at[row, positions].set(inputs, mode="drop")  # position 1 is token 0
+    tokens = jnp.where(jnp.arange(1, cache.shape[1])[None, None] <= positions[..., None], cache[:, None, 1:], 0)
+    power = positions[..., None] - jnp.arange(1, cache.shape[1])[None, None]
+    prefix = jnp.sum(tokens * jnp.where(power >= 0, vocab ** jnp.maximum(power, 0), 0), axis=-1)
+    known = positions < num_tokens
+    index = jnp.where(known, jnp.asarray(starts)[jnp.minimum(positions, num_tokens - 1)] + prefix, 0)
+    logits = params[index]
+    if logits_at is not None:
+      logits = jnp.take_along_axis(logits, jnp.broadcast_to(logits_at, (rows,))[:, None, None], axis=1)
+    return _output(logits), cache
+
+  return ModelFns(
+    init=lambda key: (),
+    init_cache=lambda batch, max_len: jnp.zeros((batch, max_len + 1), jnp.int32),
+    apply=apply,
+    prefix_len=lambda condition: 1,
+  )
+
+
+def _output(logits):
+  return ModelOutput(logits, logits)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drafter", ["chain", "fresh", "coupled"])
+def test_enumeration_predicts_what_the_loop_measures(drafter):
+  """The same tiny model through the real loop: calls, kept drafts, bias per token and the law of the sequences."""
+  pair, rows = PAIR, 4096
+  rule, tables = jaxspec.scaled(2.0), ()
+  plan = DRAFTERS[drafter]
+  found = enumeration.enumerate_decode(pair.target, plan, rule, tables)
+  figures = enumeration.summarize_enumeration(found, pair.target)
+  fns = _table_fns(pair)
+  logits = lambda table: jnp.asarray(np.log(np.concatenate(table)), jnp.float32)
+  feedback, warp = jaxspec.target_laws, jaxspec.Warp()
+  if drafter == "chain":
+    params = jaxspec.SpecParams(side(logits(pair.draft)), side(logits(pair.target)))
+    made = jaxspec.small_model(fns, window=plan.window, warp=warp)
+  else:
+    params = jaxspec.SpecParams((), side(logits(pair.target)))
+    made = jaxspec.jacobi(window=plan.window, vocab_size=pair.vocab_size, recycle=drafter)
+  verifier = jaxspec.target_model(fns, jaxspec.audited(rule), warp=warp, feedback_fn=feedback)
+  out = jaxspec.speculate(
+    params, jax.random.key(1), labels(rows), drafter=made, verifier=verifier, max_len=pair.num_tokens
+  )
+  tv = np.asarray(out.metrics.tv).mean(1)
+  assert abs(tv.mean() - figures.tv) < 4 * tv.std() / np.sqrt(rows)
+  calls = np.asarray(out.counters.target_calls)
+  assert abs(calls.mean() - found.calls) < 4 * calls.std() / np.sqrt(rows)
+  code = np.ravel_multi_index(tuple(np.asarray(out.tokens).T), (pair.vocab_size,) * pair.num_tokens)
+  observed = np.bincount(code, minlength=found.committed[-1].size)
+  expected = rows * found.committed[-1].ravel()
+  assert np.sum((observed - expected) ** 2 / expected) < observed.size + 4 * np.sqrt(2 * observed.size)
