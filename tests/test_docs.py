@@ -35,7 +35,7 @@ def test_examples_of_the_page_on_adding_plug_ins():
 
 def test_examples_of_the_page_on_rules():
   blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "rules.md").read_text(), re.S)
-  assert len(blocks) == 3
+  assert len(blocks) == 4
   params, drafter, _ = tiny_pair(window=3)
   p, q = jax.nn.softmax(jax.random.normal(jax.random.key(0), (2, TARGET.vocab_size)))
   codebook = jax.random.normal(jax.random.key(1), (TARGET.vocab_size, 4))
@@ -43,7 +43,8 @@ def test_examples_of_the_page_on_rules():
   scope |= dict(prompt=labels(2), codebook=codebook, p=p, q=q)
   for block in blocks:
     exec(block, scope)
-  assert scope["out"].tokens.shape == (2, 16)
+  assert scope["out"].tokens.shape == scope["out"].metrics.tv.shape == (2, 16)
+  assert float(scope["out"].metrics.tv.max()) > 0
   assert int(scope["out"].counters.drafted.sum()) > 0
   place = scope["place"]
   np.testing.assert_allclose(place.tv, place.excess, atol=1e-6)

@@ -41,7 +41,7 @@ def _as_in_generate(*names: str) -> Callable[[Callable], Callable]:
 
 @click.command(no_args_is_help=False)
 @click.argument("prompts", nargs=-1)
-@click.option("--prompts", "num_prompts", type=click.IntRange(1, len(PROMPTS)), help="Built-in prompts.  [default: 4]")
+@click.option("--prompts", "num_prompts", type=click.IntRange(1, len(PROMPTS)), help="Built-in prompts.  [default: 8]")
 @click.option("--sweep", metavar="NAME=V1,V2,...", help="Walk one option over these values.")
 @click.option("--tiny", is_flag=True, help="Enumerate every decode of a tiny random model instead.")
 @click.option("--out", type=_PATH, help="Write every figure (.json).")
@@ -139,7 +139,7 @@ def _measure(options: dict[str, Any], sweep: tuple[str, list] | None, say: Calla
 
   if not options["no_cache"]:
     compilation_cache.enable()
-  prompts = list(options["prompts"]) or list(PROMPTS[: options["num_prompts"] or 4])
+  prompts = list(options["prompts"]) or list(PROMPTS[: options["num_prompts"] or 8])
   chosen = {name: options[name] for name in _FIELDS}
   bundle = options["checkpoint"] or sources.default_bundle()
   source = interruptible(sources.from_bundle, bundle, prompts, chosen, compare=False)

@@ -22,7 +22,7 @@ from jaxspec.metrics.audit import AuditFigures
 from jaxspec.metrics.bootstrap import Interval
 from jaxspec.metrics.enumeration import EnumeratedFigures
 
-_INK, _LINE, _QUIET = "#20303f", "#3b6fb6", "#8a9099"
+_INK, _LINE, _SPREAD, _QUIET = "#20303f", "#3b6fb6", "#b5c9e4", "#8a9099"
 
 
 class Row(NamedTuple):
@@ -228,6 +228,7 @@ def plot(report: Report, path: Path) -> None:
   """Total variation per token against tokens per call, one labelled point per row; lower and further right is better."""
   from matplotlib.backends.backend_agg import FigureCanvasAgg
   from matplotlib.figure import Figure
+  from matplotlib.patheffects import withStroke
 
   spans = lambda name: [_as_interval(getattr(row.figures, name)) for row in report.rows]
   x, y = spans("tokens_per_call"), spans("tv")
@@ -239,18 +240,19 @@ def plot(report: Report, path: Path) -> None:
   axes = figure.add_subplot()
   axes.plot(values(x), values(y), color=_LINE, linewidth=1.2, alpha=0.5, zorder=1)
   axes.errorbar(
-    values(x), values(y), xerr=reach(x), yerr=reach(y), fmt="o", color=_LINE, ecolor=_LINE, elinewidth=0.9, capsize=2.5
+    values(x), values(y), xerr=reach(x), yerr=reach(y), fmt="o", color=_LINE, ecolor=_SPREAD, elinewidth=1.0, capsize=2.5
   )
   axes.plot([1], [0], "s", color=_QUIET, markersize=5)
   axes.annotate("plain decoding", (1, 0), xytext=(6, 6), textcoords="offset points", color=_QUIET, fontsize=8.5)
   for row, a, b in zip(report.rows, x, y):
-    # On the side away from the line, which rises to the right.
+    # On the side away from the line, which mostly rises to the right, and legible where it does not.
     axes.annotate(
-      row.label, (a.value, b.value), xytext=(-7, 7), textcoords="offset points", ha="right", fontsize=9, color=_INK
-    )
+      row.label, (a.value, b.value), xytext=(-7, 7), textcoords="offset points", ha="right", fontsize=9, color=_INK,
+      path_effects=[withStroke(linewidth=3, foreground="white")],
+    )  # fmt: skip
   axes.axhline(0, color=_QUIET, linewidth=0.8, zorder=0)
   axes.set_xlabel("tokens per call of the target")
-  axes.set_ylabel("total variation per token")
+  axes.set_ylabel("total variation per token" + (", 95 % over pictures" if not report.tiny else ""))
   axes.set_title(_title(report), fontsize=10.5, loc="left")
   axes.spines[["top", "right"]].set_visible(False)
   axes.grid(alpha=0.25)
