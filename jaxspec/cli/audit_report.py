@@ -6,6 +6,7 @@ import dataclasses
 import importlib.metadata
 import math
 import platform
+import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from jaxspec.metrics.bootstrap import Interval
 from jaxspec.metrics.enumeration import EnumeratedFigures
 
 _INK, _LINE, _SPREAD, _QUIET = "#20303f", "#3b6fb6", "#b5c9e4", "#8a9099"
+_MIN_WIDTH = 96
 
 
 class Row(NamedTuple):
@@ -57,9 +59,7 @@ def _value_of(row: Row, report: Report) -> str:
   return row.label if report.swept is None else row.label.split(maxsplit=1)[1]
 
 
-def measured_row(
-  label: str, settings: Settings, outcome: DecodeResult, figures: AuditFigures, captions: list[str]
-) -> Row:
+def measured_row(label: str, settings: Settings, outcome: DecodeResult, figures: AuditFigures, captions: list[str]) -> Row:
   """A row of decoded pictures; ``details`` are the worst prefix and the figures of every picture."""
   picture, token = figures.worst
   audit, counters = outcome.metrics, per_row(outcome.counters)
@@ -129,6 +129,7 @@ def _finite(value: Any) -> Any:
 def print_report(console: Console, report: Report, files: list[Path]) -> None:
   """A heading, a row per setting, the worst prefix, and what was written."""
   settings = report.settings
+  console.width = max(console.width, _MIN_WIDTH)  # a figure cut off in a narrow window is worse than a broken line
   console.print()
   head = Text.assemble((report.source, "bold"), f"  {settings.method}: {settings.parts.title}")
   console.print(head, soft_wrap=True)
@@ -162,7 +163,7 @@ def _empty_table(report: Report, *columns: str) -> Table:
 
 
 def _measured_table(report: Report) -> Table:
-  table = _empty_table(report, "tokens/call", "TV/token", "KL", "kept", "lossless", "worst TV")
+  table = _empty_table(report, "tokens/call", "TV/token", "KL", "kept", "lossless", "worst")
   for row in report.rows:
     f = row.figures
     table.add_row(
@@ -221,7 +222,8 @@ def _small(value: float) -> str:
 def _spread(interval: Interval) -> str:
   if interval.high - interval.low < 5e-5:
     return _small(interval.value)
-  return f"{_small(interval.value)} [{_small(interval.low)}, {_small(interval.high)}]"
+  low, high = (_small(bound).removeprefix("0") for bound in (interval.low, interval.high))
+  return f"{_small(interval.value)} [{low}, {high}]"
 
 
 def plot(report: Report, path: Path) -> None:
@@ -269,4 +271,4 @@ def _title(report: Report) -> str:
   settings = report.settings
   fixed = [name for name in settings.parts.options if name != report.swept]
   words = [f"{name.replace('_', ' ')} {getattr(settings, name)}" for name in fixed]
-  return f"{settings.method} on {report.source}" + (f"\n{', '.join(words)}" if words else "")
+  return "\n".join([f"{settings.method} on {report.source}", *textwrap.wrap(", ".join(words), 72)])

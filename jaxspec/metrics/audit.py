@@ -75,9 +75,7 @@ def _audit_round(rule: AcceptFn, tables: PyTree, draft: Draft, target: Array, ve
   return TokenAudit(tested, only(law.alpha), only(law.alpha_sd), only(law.tv), only(law.kl), only(law.excess))
 
 
-def _places_of_path(
-  rule: TreeRule, tables: PyTree, draft: Draft, target: Array, verdict: Verdict
-) -> tuple[PlaceLaw, Array]:
+def _places_of_path(rule: TreeRule, tables: PyTree, draft: Draft, target: Array, verdict: Verdict) -> tuple[PlaceLaw, Array]:
   """Laws ``[B, L + 1]`` behind the root and the nodes of the accepted path, and where there were candidates."""
   rows = draft.tokens.shape[0]
   parents = trees.parents_of(draft)

@@ -210,9 +210,7 @@ def test_enumeration_predicts_what_the_loop_measures(drafter):
     params = jaxspec.SpecParams((), side(logits(pair.target)))
     made = jaxspec.jacobi(window=plan.window, vocab_size=pair.vocab_size, recycle=drafter)
   verifier = jaxspec.target_model(fns, jaxspec.audited(rule), warp=warp, feedback_fn=feedback)
-  out = jaxspec.speculate(
-    params, jax.random.key(1), labels(rows), drafter=made, verifier=verifier, max_len=pair.num_tokens
-  )
+  out = jaxspec.speculate(params, jax.random.key(1), labels(rows), drafter=made, verifier=verifier, max_len=pair.num_tokens)
   tv = np.asarray(out.metrics.tv).mean(1)
   assert abs(tv.mean() - figures.tv) < 4 * tv.std() / np.sqrt(rows)
   calls = np.asarray(out.counters.target_calls)
