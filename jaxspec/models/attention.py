@@ -66,10 +66,22 @@ def _attend(q: Array, k: Array, v: Array, mask: Array) -> Array:
   folded = k.shape[0]
   # Query heads that share a key head become further rows of one batched product.
   q = q.reshape(folded, -1, size)
-  halve = halves_products(q.dtype)
-  scores = dot_bf16(q, k, (2, 2), 1) if halve else jnp.einsum("btd,bsd->bts", q, k)
+  halve = q.dtype == jnp.float32 and (k.dtype == jnp.bfloat16 or halves_products(q.dtype))
+  product = _dot_halved if halve else _dot
+  scores = product(q, k, 2)
   scores = (scores * jnp.asarray(size**-0.5, scores.dtype)).astype(jnp.float32).reshape(batch, heads, length, -1)
   weights = jax.nn.softmax(jnp.where(mask[:, None], scores, -jnp.inf), axis=-1)
   weights = weights.astype(q.dtype).reshape(folded, q.shape[1], -1)
-  out = dot_bf16(weights, v, (2, 1), 1) if halve else jnp.einsum("bts,bsd->btd", weights, v)
-  return out.reshape(batch, heads, length, size)
+  return product(weights, v, 1).reshape(batch, heads, length, size)
+
+
+def _dot(x: Array, y: Array, axis: int) -> Array:
+  """Batched product of ``x [B, T, D]`` with ``y`` over axis ``axis`` of y."""
+  return jax.lax.dot_general(x, y, (((2,), (axis,)), ((0,), (0,))))
+
+
+def _dot_halved(x: Array, y: Array, axis: int) -> Array:
+  if x.shape[1] > 1:
+    return dot_bf16(x, y, (2, axis), 1)
+  # XLA would convert all of y to float32 for the product with a single row, and the barrier keeps it from seeing one.
+  return jax.lax.optimization_barrier(dot_bf16(jnp.concatenate([x, x], axis=1), y, (2, axis), 1))[:, :1]

@@ -4,6 +4,9 @@ One ``(k, v)`` pair per layer, laid out ``[B * Hkv, S, head_dim]``: with rows an
 in place inside a loop and attention reads them without a transpose. Slot ``s`` holds sequence position ``s``. Rolling
 back is moving a length outside this file: slots behind it are garbage that no mask reads. Only a draft tree leaves kept
 entries among garbage; `compact` moves these few together.
+
+On a CPU, bfloat16 entries are kept as their bits: XLA rewrites a whole bfloat16 buffer to update a slice of it, integers
+are updated in place. `read` gives the values back, at no cost.
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxspec.models.precision import halves_products
 from jaxspec.types import Array
+
+_BITS = jnp.uint16
 
 
 class KVCache(NamedTuple):
@@ -28,7 +34,12 @@ class KVCache(NamedTuple):
 
 
 def init_cache(num_layers: int, batch: int, num_kv_heads: int, max_len: int, head_dim: int, dtype) -> KVCache:
-  """Zero cache with at least ``max_len`` slots (rounded up to a multiple of 8)."""
+  """Zero cache with at least ``max_len`` slots (rounded up to a multiple of 8).
+
+  Where products round what they read (see `jaxspec.models.precision`), float32 entries are rounded when they are stored.
+  """
+  if jax.default_backend() == "cpu" and (dtype == jnp.bfloat16 or halves_products(jnp.dtype(dtype))):
+    max_len, dtype = max_len + 1, _BITS  # the spare slot: see `write`
   slots = -(-max_len // 8) * 8
   shape = (batch * num_kv_heads, slots, head_dim)
   zeros = lambda: tuple(jnp.zeros(shape, dtype) for _ in range(num_layers))
@@ -42,12 +53,30 @@ def write(buffer: Array, values: Array, start: Array) -> Array:
     start: ``[B]`` first slot of each row, or ``[1]`` when all rows share it (then it is one contiguous update). Must
       leave room: ``start + T <= S``; XLA would clamp it otherwise and overwrite live slots.
   """
-  values = values.astype(buffer.dtype)
+  values = _stored(values, buffer.dtype)
+  if start.shape[0] == 1 and values.shape[1] == 1 and buffer.dtype == _BITS:
+    # XLA fuses the update of a single slot with the cast that reads it, and then copies the buffer. A second entry, garbage
+    # behind the length, makes it update in place.
+    values = jnp.concatenate([values, values], axis=1)
   if start.shape[0] == 1:
     return jax.lax.dynamic_update_slice(buffer, values, (jnp.int32(0), start[0], jnp.int32(0)))
   starts = jnp.repeat(start, buffer.shape[0] // start.shape[0])
   update = lambda row, new, at: jax.lax.dynamic_update_slice(row, new, (at, jnp.int32(0)))
   return jax.vmap(update)(buffer, values, starts)
+
+
+def read(buffer: Array) -> Array:
+  """The keys or values of a buffer ``[B*H, S, D]``."""
+  if buffer.dtype != _BITS:
+    return buffer
+  # Without the barrier XLA fuses the cast with the update, which then is no longer in place.
+  return jax.lax.bitcast_convert_type(jax.lax.optimization_barrier(buffer), jnp.bfloat16)
+
+
+def _stored(values: Array, dtype) -> Array:
+  if dtype == _BITS and values.dtype != _BITS:
+    return jax.lax.bitcast_convert_type(values.astype(jnp.bfloat16), _BITS)
+  return values.astype(dtype)
 
 
 def compact(cache: KVCache, slot: Array, path: Array) -> KVCache:

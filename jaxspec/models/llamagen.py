@@ -133,6 +133,7 @@ class Attention(nn.Module):
     if cache is not None:
       k, v = kv_cache.write(cache[0], k, start), kv_cache.write(cache[1], v, start)
       cache = (k, v)
+      k, v = kv_cache.read(k), kv_cache.read(v)
     out = attend(q.swapaxes(1, 2), k, v, mask, causal=causal)
     out = out.swapaxes(1, 2).reshape(batch, length, heads * size)
     return Linear(cfg.dim, name="wo")(out), cache

@@ -56,9 +56,9 @@ def test_gradient_is_that_of_the_rounded_product():
 @on_cpu
 def test_attention_stays_close_to_float32():
   keys = jax.random.split(jax.random.key(0), 3)
-  q = jax.random.normal(keys[0], (2, 4, 3, 16))
-  k, v = jax.random.normal(keys[1], (4, 8, 16)), jax.random.normal(keys[2], (4, 8, 16))
-  mask = jnp.tril(jnp.ones((1, 3, 8), bool), k=5)
+  q = jax.random.normal(keys[0], (2, 4, 8, 16))
+  k, v = jax.random.normal(keys[1], (8, 8, 16)), jax.random.normal(keys[2], (8, 8, 16))
+  mask = jnp.tril(jnp.ones((1, 8, 8), bool))
   exact = attend(q, k, v, mask)
   with jax.default_matmul_precision("bfloat16"):
     halved = attend(q, k, v, mask)
