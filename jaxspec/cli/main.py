@@ -12,6 +12,7 @@ COMMANDS = {
   "generate": LazyCommand("jaxspec.cli.generate:generate", "Make pictures from prompts and measure the decoding."),
   "info": LazyCommand("jaxspec.cli.info:info", "Show what a checkpoint or a bundle holds."),
   "bench": LazyCommand("jaxspec.cli.bench:bench", "Measure decoding methods against each other."),
+  "evaluate": LazyCommand("jaxspec.cli.evaluate:evaluate", "Measure pictures against real ones and their prompts."),
   "convert": LazyCommand("jaxspec.cli.convert:convert", "Turn released weights into checkpoints."),
   "train": LazyCommand("jaxspec.cli.train:train", "Train a network from a config file."),
 }
