@@ -13,6 +13,7 @@ COMMANDS = {
   "info": LazyCommand("jaxspec.cli.info:info", "Show what a checkpoint or a bundle holds."),
   "audit": LazyCommand("jaxspec.cli.audit:audit", "Compute what a method costs in fidelity, and what it buys."),
   "bench": LazyCommand("jaxspec.cli.bench:bench", "Measure decoding methods against each other."),
+  "evaluate": LazyCommand("jaxspec.cli.evaluate:evaluate", "Measure pictures against real ones and their prompts."),
   "convert": LazyCommand("jaxspec.cli.convert:convert", "Turn released weights into checkpoints."),
   "train": LazyCommand("jaxspec.cli.train:train", "Train a network from a config file."),
 }

@@ -20,7 +20,14 @@ from jaxspec.data.paint import (
   paint,
   place,
 )
-from jaxspec.data.prompts import PromptRates, canonical_prompt, make_prompt, normalize_prompt
+from jaxspec.data.prompts import (
+  PromptParts,
+  PromptRates,
+  canonical_prompt,
+  make_prompt,
+  normalize_prompt,
+  parse_prompt,
+)
 from jaxspec.data.text_tokenizer import (
   MAX_TOKENS,
   PAD_ID,
@@ -46,6 +53,7 @@ __all__ = [
   "Emoji",
   "EmojiSet",
   "EncodedText",
+  "PromptParts",
   "PromptRates",
   "background_colour",
   "canonical_prompt",
@@ -60,6 +68,7 @@ __all__ = [
   "measure_scale",
   "normalize_prompt",
   "paint",
+  "parse_prompt",
   "place",
   "save_text_tokenizer",
   "train_text_tokenizer",

@@ -8,6 +8,7 @@ missing. Training prompts vary around it at the rates of ``PromptRates``; user t
 import re
 import unicodedata
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -114,6 +115,42 @@ def make_prompt(rng: np.random.Generator, emoji: Emoji, style: str, background: 
       subject = tags
   named = background != "white" or say_white < rates.white_background
   return _join(style if say_style < rates.style else None, subject, background if named else None, small)
+
+
+class PromptParts(NamedTuple):
+  """What a prompt says.
+
+  Attributes:
+    subject: what is to be drawn, normalized.
+    style: a name in ``STYLES``, or None if the prompt leaves it open.
+    background: a name in ``BACKGROUNDS``; white if none is named, as in training.
+    small: whether the picture is to be small.
+  """
+
+  subject: str
+  style: str | None
+  background: str
+  small: bool
+
+
+def parse_prompt(text: str) -> PromptParts:
+  """Reads a prompt in the canonical form of the module docstring; the inverse of ``canonical_prompt``.
+
+  Only the canonical places count: a style in front, the background and "small" at the end. A text that names nothing
+  but attributes is its own subject.
+
+  >>> parse_prompt("Twemoji, a red apple on a blue background, small")
+  PromptParts(subject='red apple', style='twemoji', background='blue', small=True)
+  """
+  words = normalize_prompt(text).split()
+  whole, style, background, small = words, None, "white", False
+  if words and words[0] in STYLES:
+    style, words = words[0], words[1:]
+  if words and words[-1] == "small":
+    small, words = True, words[:-1]
+  if len(words) >= 3 and words[-3] == "on" and words[-2] in BACKGROUNDS and words[-1] == "background":
+    background, words = words[-2], words[:-3]
+  return PromptParts(" ".join(words or whole), style, background, small)
 
 
 def _join(style: str | None, subject: str, background: str | None, small: bool) -> str:

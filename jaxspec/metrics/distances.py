@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.metrics.bootstrap import Interval, interval
 from jaxspec.types import Array
 
 
@@ -28,6 +29,31 @@ def kernel_distance(a: Array, b: Array) -> Array:
   aa, bb, ab = _kernel(a, a), _kernel(b, b), _kernel(a, b)
   inside = lambda k: (jnp.sum(k) - jnp.trace(k)) / (k.shape[0] * (k.shape[0] - 1))
   return inside(aa) + inside(bb) - 2 * jnp.mean(ab)
+
+
+def kernel_distance_interval(
+  a: Array, b: Array, *, repeats: int = 200, level: float = 0.95, seed: int = 0
+) -> Interval:
+  """`kernel_distance` with a bootstrap interval; arguments as there and in `jaxspec.metrics.bootstrap.bootstrap`.
+
+  A resample holds some vectors twice, and the kernel of a vector with its own copy would count as a pair inside the set.
+  Such pairs are left out, as the diagonal is, so that the draws stay unbiased.
+  """
+  _check(a, b, at_least=2)
+  a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+  aa, bb, ab = _kernel(a, a), _kernel(b, b), _kernel(a, b)
+  np.fill_diagonal(aa, 0.0)
+  np.fill_diagonal(bb, 0.0)
+  generator = np.random.default_rng(seed)
+  counts = lambda n: generator.multinomial(n, np.full(n, 1 / n), size=repeats).astype(np.float64)
+
+  def distance(u: np.ndarray, v: np.ndarray) -> np.ndarray:  # u [R, n], v [R, m] times each vector is held
+    inside = lambda w, k: np.sum((w @ k) * w, axis=1) / (np.sum(w, axis=1) ** 2 - np.sum(w * w, axis=1))
+    across = np.sum((u @ ab) * v, axis=1) / (np.sum(u, axis=1) * np.sum(v, axis=1))
+    return inside(u, aa) + inside(v, bb) - 2 * across
+
+  value = float(distance(np.ones((1, len(a))), np.ones((1, len(b))))[0])
+  return interval(value, distance(counts(len(a)), counts(len(b))), level)
 
 
 def _kernel(a: Array, b: Array) -> Array:
@@ -70,15 +96,37 @@ def precision_recall(generated: Array, real: Array, *, neighbours: int = 3) -> P
     generated: ``[n, D]``; ``real`` is ``[m, D]``; both larger than ``neighbours``.
   """
   _check(generated, real, at_least=neighbours + 1)
-  precision, recall = _covered(real, generated, neighbours), _covered(generated, real, neighbours)
-  total = precision + recall
-  return PrecisionRecall(precision, recall, 2 * precision * recall / total if total else 0.0)
+  covered = coverage(generated, real, neighbours=neighbours)
+  precision, recall = float(np.mean(covered.generated)), float(np.mean(covered.real))
+  return PrecisionRecall(precision, recall, harmonic_mean(precision, recall))
 
 
-def _covered(manifold: Array, points: Array, neighbours: int) -> float:
+class Coverage(NamedTuple):
+  """Which vectors lie inside the manifold of the other set."""
+
+  generated: np.ndarray  # [n] bool
+  real: np.ndarray  # [m] bool
+
+
+def coverage(generated: Array, real: Array, *, neighbours: int = 3) -> Coverage:
+  """The vectors that `precision_recall` counts.
+
+  Intervals come from these with both manifolds held fixed: in a resample, copies would be each other's nearest neighbours
+  and shrink the balls.
+  """
+  _check(generated, real, at_least=neighbours + 1)
+  return Coverage(_covered(real, generated, neighbours), _covered(generated, real, neighbours))
+
+
+def harmonic_mean(a: float, b: float) -> float:
+  """``2 a b / (a + b)``, 0 where both are."""
+  return 2 * a * b / (a + b) if a + b else 0.0
+
+
+def _covered(manifold: Array, points: Array, neighbours: int) -> np.ndarray:
   manifold, points = np.asarray(manifold, np.float64), np.asarray(points, np.float64)
   radius = np.partition(squared_distances(manifold, manifold), neighbours, axis=1)[:, neighbours]  # [m]; 0 is itself
-  return float(np.mean(np.any(squared_distances(points, manifold) <= radius[None], axis=1)))
+  return np.any(squared_distances(points, manifold) <= radius[None], axis=1)
 
 
 def squared_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:

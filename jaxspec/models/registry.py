@@ -6,10 +6,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from jaxspec.models.caption_encoder import CaptionEncoderConfig, caption_encoder_fns
 from jaxspec.models.eagle import EagleConfig, eagle_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
 from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
+from jaxspec.models.picture_classifier import PictureClassifierConfig, picture_classifier_fns
+from jaxspec.models.picture_encoder import PictureEncoderConfig, picture_encoder_fns
 from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
 
 
@@ -26,6 +29,9 @@ FAMILIES: dict[str, Family] = {
   "text_encoder": Family(TextEncoderConfig, text_encoder_fns),
   "llamagen_vq": Family(LlamaGenVQConfig, llamagen_vq_fns),
   "patch_vq": Family(PatchVQConfig, patch_vq_fns),
+  "picture_encoder": Family(PictureEncoderConfig, picture_encoder_fns),
+  "picture_classifier": Family(PictureClassifierConfig, picture_classifier_fns),
+  "caption_encoder": Family(CaptionEncoderConfig, caption_encoder_fns),
 }
 
 

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxspec.data import BACKGROUNDS, STYLES, Emoji, PromptRates, canonical_prompt, make_prompt, normalize_prompt
+from jaxspec.data import (
+  BACKGROUNDS,
+  STYLES,
+  Emoji,
+  PromptRates,
+  canonical_prompt,
+  make_prompt,
+  normalize_prompt,
+  parse_prompt,
+)
 
 APPLE = Emoji("1f34e", "red apple", ("apple", "fruit", "ripe", "health"), "Food & Drink", "food-fruit", "red apple")
 UNTAGGED = APPLE._replace(tags=())
@@ -113,3 +122,18 @@ def test_errors():
     make_prompt(rng, APPLE, STYLES[0], "cyan")
   with pytest.raises(ValueError, match="style must be one of .* we instead got 'apple'"):
     canonical_prompt(APPLE, "apple", next(iter(BACKGROUNDS)))
+
+
+def test_parsing_is_the_inverse_of_the_canonical_prompt(emoji_set):
+  """Every label with every attribute somewhere; labels that speak of colours and sizes keep their words."""
+  for number, emoji in enumerate(emoji_set.emoji):
+    style = (None, *STYLES)[number % 4]
+    background, small = list(BACKGROUNDS)[number % 10], number % 3 == 0
+    expected = (normalize_prompt(emoji.label), style, background, small)
+    assert parse_prompt(canonical_prompt(emoji, style, background, small)) == expected
+
+
+def test_parsing_of_prompts_that_are_nothing_but_attributes():
+  assert parse_prompt("noto").subject == "noto"
+  assert parse_prompt("on blue background") == ("on blue background", None, "blue", False)
+  assert parse_prompt("small red heart").small is False

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from jaxspec.metrics.bootstrap import bootstrap
-from jaxspec.metrics.distances import frechet_distance, kernel_distance, precision_recall
+from jaxspec.metrics.distances import (
+  coverage,
+  frechet_distance,
+  kernel_distance,
+  kernel_distance_interval,
+  precision_recall,
+)
 
 
 def _features(seed, rows, width=6, shift=0.0, scale=1.0):
@@ -60,6 +66,41 @@ def test_bootstrap_interval_covers_the_mean_about_as_often_as_it_says():
     low, high = bootstrap(np.mean, sample, repeats=200, level=0.9, seed=seed)[1:]
     covered += low <= 0 <= high
   assert 80 <= covered <= 97
+
+
+def test_kernel_interval_is_centred_where_the_plain_bootstrap_is_not():
+  """A resample's copies are pairs of a vector with itself: counted, they push every draw up."""
+  a, b = _features(0, 60), _features(1, 60)
+  value, low, high = kernel_distance_interval(a, b, repeats=400)
+  np.testing.assert_allclose(value, kernel_distance(a, b), rtol=1e-3)
+  assert low < value < high and abs((low + high) / 2 - value) < 0.2 * (high - low)
+  plain = bootstrap(lambda x, y: float(kernel_distance(x, y)), a, b, repeats=60)
+  assert (plain.low + plain.high) / 2 - value > 0.3 * (plain.high - plain.low)
+  far = kernel_distance_interval(a, _features(1, 60, shift=2.0))
+  assert far.low > high
+
+
+def test_kernel_interval_covers_zero_for_equal_laws():
+  intervals = [kernel_distance_interval(_features(s, 60), _features(s + 500, 60), level=0.9, seed=s) for s in range(60)]
+  assert np.mean([low <= 0 <= high for _, low, high in intervals]) > 0.8
+
+
+def test_centred_bootstrap_holds_the_value_of_a_biased_statistic():
+  a, b = _features(0, 80, width=8), _features(1, 80, width=8)
+  plain = bootstrap(frechet_distance, a, b, repeats=50)
+  centred = bootstrap(frechet_distance, a, b, repeats=50, centred=True)
+  assert plain.low > plain.value
+  assert centred.low < centred.value < centred.high
+  np.testing.assert_allclose(centred.high - centred.low, plain.high - plain.low, rtol=1e-9)
+
+
+def test_coverage_is_what_precision_and_recall_count():
+  generated, real = _features(0, 50, width=3), _features(1, 40, width=3, shift=0.7)
+  covered = coverage(generated, real)
+  found = precision_recall(generated, real)
+  assert (covered.generated.mean(), covered.real.mean()) == (found.precision, found.recall)
+  assert 0 < found.precision < 1
+  assert not coverage(generated + 100, real).generated.any()
 
 
 def test_bad_inputs_are_named():

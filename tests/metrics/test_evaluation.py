@@ -1,0 +1,215 @@
+"""Scores and distances of sets of pictures: with a judge that knows the answers, and with the shipped evaluators."""
+
+import types
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFilter
+
+from jaxspec.data import STYLES, EmojiSet, canonical_prompt, load_emoji, normalize_prompt, parse_prompt
+from jaxspec.data.tokens import BACKGROUND_NAMES, Painting, draw
+from jaxspec.metrics import evaluation
+from jaxspec.metrics.evaluators import default_evaluators, load_evaluators
+
+shipped = pytest.mark.skipif(
+  not (default_evaluators() / "concept").is_dir(), reason="no trained evaluators: python -m experiments.train_evaluators"
+)
+
+
+@pytest.fixture(scope="module")
+def whole():
+  return load_emoji()
+
+
+@pytest.fixture(scope="module")
+def emoji(whole):
+  """The first 60 concepts that are drawn in all styles."""
+  complete = np.flatnonzero(np.bincount(whole.concept, minlength=len(whole.emoji)) == len(STYLES))[::20][:60]
+  keep = np.flatnonzero(np.isin(whole.concept, complete))
+  concept = np.searchsorted(complete, whole.concept[keep]).astype(np.int32)
+  entries = tuple(whole.emoji[i] for i in complete)
+  return EmojiSet(whole.rgba[keep], whole.style[keep], concept, whole.split[keep], entries)
+
+
+class Oracle:
+  """Knows the plain drawing that a picture's centre shows; vectors are one-hot concepts, classes are the true ones."""
+
+  def __init__(self, emoji):
+    self.groups = tuple(sorted({entry.group for entry in emoji.emoji}))
+    self.classifier = types.SimpleNamespace(config=types.SimpleNamespace(styles=STYLES, groups=self.groups))
+    self.emoji, self.known = emoji, {}
+    for small in (False, True):
+      for background in range(len(BACKGROUND_NAMES)):
+        num = len(emoji)
+        painting = Painting(np.full(num, background), np.full(num, small), np.zeros((num, 2), int))
+        self.known |= {picture.tobytes(): i for i, picture in enumerate(draw(emoji.rgba, painting))}
+    self.labels = {normalize_prompt(entry.label): i for i, entry in enumerate(emoji.emoji)}
+
+  def _one_hot(self, concepts):
+    width = len(self.emoji.emoji) + 1  # the last stands for what it does not know
+    return np.eye(width, dtype=np.float32)[concepts] * width**0.5
+
+  def embed(self, name, pixels):
+    return self._one_hot([self.emoji.concept[self.known[picture.tobytes()]] for picture in pixels])
+
+  def embed_text(self, captions):
+    return self._one_hot([self.labels.get(caption, -1) for caption in captions])
+
+  def classify(self, pixels):
+    found = [self.known[picture.tobytes()] for picture in pixels]
+    groups = [self.groups.index(self.emoji.emoji[self.emoji.concept[i]].group) for i in found]
+    return self.emoji.style[found], np.array(groups)
+
+
+@pytest.fixture(scope="module")
+def oracle(emoji):
+  return Oracle(emoji)
+
+
+@pytest.fixture(scope="module")
+def gallery(oracle, emoji):
+  return evaluation.make_gallery(oracle, emoji)
+
+
+def _asked(emoji, rows, painting):
+  return [
+    parse_prompt(canonical_prompt(emoji.emoji[emoji.concept[r]], STYLES[emoji.style[r]], BACKGROUND_NAMES[b], bool(s)))
+    for r, b, s in zip(rows, painting.background, painting.small)
+  ]
+
+
+def test_pictures_of_their_prompts_score_one(oracle, gallery, emoji):
+  rows = np.arange(0, len(emoji), 7)
+  painting = Painting(np.arange(len(rows)) % 10, np.arange(len(rows)) % 3 == 0, np.zeros((len(rows), 2), int))
+  scores = evaluation.picture_scores(oracle, gallery, draw(emoji.rgba[rows], painting), _asked(emoji, rows, painting))
+  assert set(scores) == set(evaluation.SCORES)
+  for name in ("concept_retrieval", "prompt_retrieval", "style_accuracy", "group_accuracy"):
+    assert (scores[name] == 1).all(), name
+  # Checks of attributes may miss drawings that fill the corners or hide in the background.
+  assert scores["background_accuracy"].mean() > 0.9 and scores["size_accuracy"].mean() > 0.9
+
+
+def test_pictures_of_other_prompts_score_zero(oracle, gallery, emoji):
+  """The same pictures with the prompts of another concept, style, background and size."""
+  rows = emoji.indices(style="noto")[:40:2]
+  other = emoji.indices(style="fluent")[1:41:2]
+  painting = Painting(np.full(20, 1), np.zeros(20, bool), np.zeros((20, 2), int))
+  wanted = Painting(np.full(20, 4), np.ones(20, bool), np.zeros((20, 2), int))
+  different = [emoji.emoji[a].group != emoji.emoji[b].group for a, b in zip(emoji.concept[rows], emoji.concept[other])]
+  scores = evaluation.picture_scores(oracle, gallery, draw(emoji.rgba[rows], painting), _asked(emoji, other, wanted))
+  for name in ("concept_retrieval", "prompt_retrieval", "style_accuracy", "attribute_accuracy"):
+    assert scores[name].max() < 0.1, name
+  np.testing.assert_array_equal(scores["group_accuracy"], ~np.array(different))
+
+
+def test_prompts_that_leave_something_open(oracle, gallery, emoji):
+  """Without a style there is no style to hit; of an unknown subject neither concept nor group is known."""
+  rows = np.arange(3)
+  pixels = draw(emoji.rgba[rows], Painting.plain(3))
+  prompts = [parse_prompt(text) for text in (emoji.emoji[emoji.concept[0]].label, "noto nothing of the set", "blue thing")]
+  scores = evaluation.picture_scores(oracle, gallery, pixels, prompts)
+  np.testing.assert_array_equal(np.isnan(scores["style_accuracy"]), [True, False, True])
+  np.testing.assert_array_equal(np.isnan(scores["concept_retrieval"]), [False, True, True])
+  np.testing.assert_array_equal(np.isnan(scores["group_accuracy"]), [False, True, True])
+  assert not np.isnan(scores["prompt_retrieval"]).any()
+  figures = evaluation.summarize_scores(scores, repeats=20)
+  assert figures["style_accuracy"].count == 1 and figures["concept_retrieval"].count == 1
+  only_open = evaluation.summarize_scores({name: values[2:] for name, values in scores.items()}, repeats=20)
+  assert "style_accuracy" not in only_open and "prompt_retrieval" in only_open
+
+
+def test_a_real_picture_does_not_find_itself(gallery, emoji, oracle):
+  """With its own style left out, a drawing whose vector only equals itself is not found."""
+  unique = evaluation.Gallery(emoji, np.eye(len(emoji), dtype=np.float32), gallery.labels, gallery.concepts)
+  judge = Oracle(emoji)
+  judge.embed = lambda name, pixels: np.stack(
+    [np.eye(len(emoji), dtype=np.float32)[judge.known[picture.tobytes()]] for picture in pixels]
+  ) if name == "concept" else oracle.embed(name, pixels)
+  rows = np.arange(6)
+  pixels = draw(emoji.rgba[rows], Painting.plain(6))
+  prompts = [parse_prompt(emoji.emoji[emoji.concept[row]].label) for row in rows]
+  found = evaluation.picture_scores(judge, unique, pixels, prompts)["concept_retrieval"]
+  styles = [STYLES[emoji.style[row]] for row in rows]
+  left_out = evaluation.picture_scores(judge, unique, pixels, prompts, styles=styles)["concept_retrieval"]
+  assert (found == 1).all() and (left_out == 0).all()
+
+
+def test_real_pictures_of_prompts(gallery, emoji):
+  texts = [f"twemoji {emoji.emoji[3].label} on blue background small", "a thing of no set", emoji.emoji[5].label]
+  named = evaluation.real_pictures(gallery, [parse_prompt(text) for text in texts])
+  assert named.rows.tolist() == [0, 2]
+  assert STYLES[emoji.style[named.picture[0]]] == "twemoji" and emoji.concept[named.picture].tolist() == [3, 5]
+  expected = draw(emoji.rgba[named.picture], Painting(np.array([1, 0]), np.array([True, False]), np.zeros((2, 2), int)))
+  np.testing.assert_array_equal(named.pixels, expected)
+
+
+def test_choice_of_pictures(whole):
+  chosen = evaluation.choose_pictures(whole, "val_concept", 50, groups=["Food & Drink", "Objects"], seed=3)
+  again = evaluation.choose_pictures(whole, "val_concept", 50, groups=["Food & Drink", "Objects"], seed=3)
+  np.testing.assert_array_equal(chosen.picture, again.picture)
+  assert len(set(chosen.picture)) == 50 and (whole.split[chosen.picture] == 1).all()
+  assert {whole.emoji[c].group for c in whole.concept[chosen.picture]} == {"Food & Drink", "Objects"}
+  with pytest.raises(ValueError, match="at most the"):
+    evaluation.choose_pictures(whole, "val_style", 500)
+  with pytest.raises(ValueError, match="group in Activities"):
+    evaluation.choose_pictures(whole, "train", 5, groups=["Fruit"])
+
+
+def test_reference_leaves_out_what_was_asked_for(emoji):
+  asked = emoji.indices("train")[:30]
+  prompts = [parse_prompt("x on blue background"), parse_prompt("x on red background small")]
+  reference = evaluation.reference_pictures(emoji, ["train"], prompts, exclude=asked, num=1000)
+  assert len(reference) == len(emoji.indices("train")) - 30
+  plain = {p.tobytes() for p in draw(emoji.rgba[asked], Painting.plain(30))}
+  found = {p.tobytes() for p in evaluation.reference_pictures(emoji, ["train"], [], exclude=asked, num=1000)}
+  assert not plain & found
+  checks = evaluation.check_attributes(reference, [prompts[0]] * len(reference))
+  assert 0.3 < checks.background.mean() < 0.7
+
+
+@pytest.fixture(scope="module")
+def judges():
+  return load_evaluators()
+
+
+def _distance(judges, pixels, reference):
+  features = judges.embed("concept", reference)
+  return evaluation.set_distances(judges.embed("concept", pixels), features, "concept", repeats=20)
+
+
+@shipped
+def test_degradation_increases_every_distance(judges, whole):
+  """Real pictures of the other half are near; blur and noise push them away, more blur and more noise further."""
+  rows = np.random.default_rng(0).permutation(whole.indices("train"))[:256]
+  pictures = draw(whole.rgba[rows], Painting.plain(256))
+  own, reference = pictures[:128], pictures[128:]
+  blur = lambda radius: np.stack([Image.fromarray(p).filter(ImageFilter.GaussianBlur(radius)) for p in own])
+  noise = np.random.default_rng(1).normal(size=own.shape)
+  noisy = lambda size: np.clip(own + size * noise, 0, 255).astype(np.uint8)
+  for chain in ((own, blur(1.5), blur(4)), (own, noisy(30), noisy(90))):
+    figures = [_distance(judges, pixels, reference) for pixels in chain]
+    for name in ("kid_concept", "frechet_concept"):
+      values = [figure[name].interval.value for figure in figures]
+      assert values == sorted(values), (name, values)
+    assert figures[0]["kid_concept"].interval.low < 0.02 < figures[2]["kid_concept"].interval.value
+    assert figures[0]["f1_concept"].interval.value > figures[2]["f1_concept"].interval.value
+
+
+@shipped
+def test_a_set_is_nothing_from_itself(judges, whole):
+  pixels = draw(whole.rgba[:64], Painting.plain(64))
+  figures = _distance(judges, pixels, pixels)
+  assert figures["kid_concept"].interval.value <= 0
+  assert abs(figures["frechet_concept"].interval.value) < 1e-3
+  assert figures["f1_concept"].interval.value == 1
+
+
+@shipped
+def test_shipped_figures_are_those_of_the_weights(judges, whole):
+  """The held-out scores in ``meta``: better than the baselines, and found again on a part of the pictures."""
+  scores = judges.concept.meta["held_out"]
+  assert scores["white"]["val_concept"]["top1"] > scores["raw_pixels"]["white"]["val_concept"]["top1"]
+  rows = whole.indices("val_concept")
+  style, _ = judges.classify(draw(whole.rgba[rows], Painting.plain(len(rows))))
+  stored = judges.classifier.meta["held_out"]["white"]["val_concept"]
+  assert np.mean(style == whole.style[rows]) == pytest.approx(stored["style_accuracy"], abs=0.01)
