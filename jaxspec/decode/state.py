@@ -9,7 +9,7 @@ import flax.struct
 import jax.numpy as jnp
 
 from jaxspec import trees
-from jaxspec.types import Array, Cursor, Draft, Key, PyTree, Verdict
+from jaxspec.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict
 
 
 class Origin(enum.IntEnum):
@@ -61,6 +61,23 @@ class DecodeState:
   verifier: PyTree
 
 
+@flax.struct.dataclass
+class CloudState:
+  """The verifying side when the two sides are apart: it moves its own cursor."""
+
+  cursor: Cursor
+  keys: Key  # [B]
+  max_len: Array  # [] int32
+  verifier: PyTree
+
+
+class InFlight(NamedTuple):
+  """The drafting side while it waits for the verdict about its draft."""
+
+  edge: EdgeState
+  draft: Draft
+
+
 class DecodeResult(NamedTuple):
   """Result of a decode.
 
@@ -73,6 +90,35 @@ class DecodeResult(NamedTuple):
   accepted_mask: Array  # [B, N] bool
   origin: Array  # [B, N] int8
   commit_round: Array  # [B, N] int32
+  report: PyTree = ()  # what the drafter counted by itself (`Drafter.report`)
+
+
+def stop_at_end(cursor: Cursor, draft: Draft, verdict: Verdict) -> Verdict:
+  """Ends a row at its end token: nothing behind the first accepted one is kept.
+
+  The end token is then handed over as ``next_token``, so that every consumer of a verdict sees one committed block that
+  ends where the row ends (`ends_on_draft` tells that it was drafted).
+  """
+  kept = trees.kept_tokens(draft, verdict)
+  if kept.ndim > 2 or kept.shape[1] == 0:
+    return verdict
+  is_end = (kept == cursor.end) & (jnp.arange(kept.shape[1])[None] < verdict.num_accepted[:, None])
+  found, first = jnp.any(is_end, axis=1), jnp.argmax(is_end, axis=1).astype(jnp.int32)
+  return verdict._replace(
+    num_accepted=jnp.where(found, first, verdict.num_accepted),
+    next_token=jnp.where(found, cursor.end, verdict.next_token).astype(verdict.next_token.dtype),
+  )
+
+
+def ends_on_draft(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
+  """``[B]`` bool: ``next_token`` is an end token that was drafted and accepted (see `stop_at_end`)."""
+  kept = trees.kept_tokens(draft, verdict)
+  if kept.ndim > 2 or kept.shape[1] == 0:
+    return jnp.zeros(verdict.num_accepted.shape, bool)
+  place = jnp.minimum(verdict.num_accepted, kept.shape[1] - 1)
+  drafted = jnp.take_along_axis(kept, place[:, None], axis=1)[:, 0]
+  inside = verdict.num_accepted < draft.num_drafted
+  return inside & (drafted == cursor.end) & (verdict.next_token == cursor.end)
 
 
 def committed(draft: Draft, verdict: Verdict) -> Array:
@@ -80,7 +126,7 @@ def committed(draft: Draft, verdict: Verdict) -> Array:
   return jnp.where(draft.needs_verify, verdict.num_accepted + 1, draft.num_settled)
 
 
-def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int) -> Cursor:
+def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array) -> Cursor:
   """The cursor after a round; a finished row stands still. Both ends of a split call this."""
   gain = jnp.where(cursor.live, committed(draft, verdict), 0)
   length = cursor.length + gain
@@ -92,10 +138,17 @@ def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int) -> Cur
   else:
     last = verdict.next_token
   last = jnp.where(gain > 0, last, cursor.last)
-  return Cursor(last, length, cursor.live & (length < max_len), cursor.round + 1)
+  return cursor._replace(
+    last=last, length=length, live=cursor.live & (length < max_len) & ~is_end(cursor, last), round=cursor.round + 1
+  )
 
 
-def result(edge: EdgeState) -> DecodeResult:
+def is_end(cursor: Cursor, tokens: Array) -> Array:
+  """``[B]`` bool: the tokens that end their row; vectors ``[B, C]`` never do."""
+  return tokens == cursor.end if tokens.ndim == 1 else jnp.zeros(tokens.shape[:1], bool)
+
+
+def result(edge: EdgeState, drafter: Drafter) -> DecodeResult:
   """Reads the result out of a final state."""
   return DecodeResult(
     edge.tokens,
@@ -104,6 +157,7 @@ def result(edge: EdgeState) -> DecodeResult:
     edge.origin == Origin.DRAFT,
     edge.origin,
     edge.commit_round,
+    drafter.report(edge.drafter) if drafter.report is not None else (),
   )
 
 
