@@ -1,0 +1,1 @@
+"""What is sent of a law and what it costs: pure, traced functions."""
