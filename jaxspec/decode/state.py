@@ -75,24 +75,49 @@ class DecodeResult(NamedTuple):
   commit_round: Array  # [B, N] int32
 
 
-def committed(draft: Draft, verdict: Verdict) -> Array:
-  """Tokens ``[B]`` a row gains: the accepted ones and the next token, or only the settled ones."""
-  return jnp.where(draft.needs_verify, verdict.num_accepted + 1, draft.num_settled)
+def is_end(tokens: Array, end_ids: tuple[int, ...]) -> Array:
+  """Where ``tokens`` end a row: bool of the same shape, False everywhere without end tokens."""
+  ended = jnp.zeros(tokens.shape, bool)
+  for end_id in end_ids:
+    ended |= tokens == end_id
+  return ended
 
 
-def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int) -> Cursor:
-  """The cursor after a round; a finished row stands still. Both ends of a split call this."""
-  gain = jnp.where(cursor.live, committed(draft, verdict), 0)
-  length = cursor.length + gain
+def up_to_end(tokens: Array, length: Array, end_ids: tuple[int, ...]) -> Array:
+  """The first ``length [B]`` of ``tokens [B, L]``, counted up to and including the first end token among them."""
+  if not end_ids:
+    return length
+  place = jnp.arange(tokens.shape[1])[None]
+  ends = is_end(tokens, end_ids) & (place < length[:, None])
+  return jnp.min(jnp.where(ends, place + 1, length[:, None]), axis=1, initial=tokens.shape[1])
+
+
+def new_tokens(draft: Draft, verdict: Verdict) -> Array:
+  """``[B, L + 1]`` the kept tokens with the next token behind the accepted ones; valid up to `committed`."""
   kept = trees.kept_tokens(draft, verdict)
-  if kept.shape[1]:
-    newest = jnp.clip(gain - 1, 0, kept.shape[1] - 1)
-    settled = jnp.take_along_axis(kept, newest[:, None], axis=1)[:, 0]
-    last = jnp.where(draft.needs_verify, verdict.next_token, settled)
-  else:
-    last = verdict.next_token
+  next_token = verdict.next_token[:, None]
+  is_next = jnp.arange(kept.shape[1] + 1)[None] == verdict.num_accepted[:, None]
+  block = jnp.concatenate([kept, next_token], axis=1)
+  return jnp.where(is_next & draft.needs_verify[:, None], next_token, block)
+
+
+def committed(draft: Draft, verdict: Verdict, end_ids: tuple[int, ...] = ()) -> Array:
+  """Tokens ``[B]`` a row gains: the accepted ones and the next token, or only the settled ones; none behind an end."""
+  gain = jnp.where(draft.needs_verify, verdict.num_accepted + 1, draft.num_settled)
+  return up_to_end(new_tokens(draft, verdict), gain, end_ids)
+
+
+def advance(
+  cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int, end_ids: tuple[int, ...] = ()
+) -> Cursor:
+  """The cursor after a round; a finished row stands still. Both ends of a split call this."""
+  gain = jnp.where(cursor.live, committed(draft, verdict, end_ids), 0)
+  length = cursor.length + gain
+  newest = jnp.maximum(gain - 1, 0)
+  last = jnp.take_along_axis(new_tokens(draft, verdict), newest[:, None], axis=1)[:, 0]
   last = jnp.where(gain > 0, last, cursor.last)
-  return Cursor(last, length, cursor.live & (length < max_len), cursor.round + 1)
+  live = cursor.live & (length < max_len) & ~is_end(last, end_ids)
+  return Cursor(last, length, live, cursor.round + 1)
 
 
 def result(edge: EdgeState) -> DecodeResult:
