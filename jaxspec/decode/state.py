@@ -9,7 +9,7 @@ import flax.struct
 import jax.numpy as jnp
 
 from jaxspec import trees
-from jaxspec.types import Array, Cursor, Draft, Key, PyTree, Verdict
+from jaxspec.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict
 
 
 class Origin(enum.IntEnum):
@@ -61,6 +61,23 @@ class DecodeState:
   verifier: PyTree
 
 
+@flax.struct.dataclass
+class CloudState:
+  """The verifying side when the two sides are apart: it moves its own cursor."""
+
+  cursor: Cursor
+  keys: Key  # [B]
+  max_len: Array  # [] int32
+  verifier: PyTree
+
+
+class InFlight(NamedTuple):
+  """The drafting side while it waits for the verdict about its draft."""
+
+  edge: EdgeState
+  draft: Draft
+
+
 class DecodeResult(NamedTuple):
   """Result of a decode.
 
@@ -73,54 +90,68 @@ class DecodeResult(NamedTuple):
   accepted_mask: Array  # [B, N] bool
   origin: Array  # [B, N] int8
   commit_round: Array  # [B, N] int32
+  report: PyTree = ()  # what the drafter counted by itself (`Drafter.report`)
 
 
-def is_end(tokens: Array, end_ids: tuple[int, ...]) -> Array:
-  """Where ``tokens`` end a row: bool of the same shape, False everywhere without end tokens."""
-  ended = jnp.zeros(tokens.shape, bool)
-  for end_id in end_ids:
-    ended |= tokens == end_id
-  return ended
+def stop_at_end(cursor: Cursor, draft: Draft, verdict: Verdict) -> Verdict:
+  """Ends a row at its end token: nothing behind the first accepted one is kept.
 
-
-def up_to_end(tokens: Array, length: Array, end_ids: tuple[int, ...]) -> Array:
-  """The first ``length [B]`` of ``tokens [B, L]``, counted up to and including the first end token among them."""
-  if not end_ids:
-    return length
-  place = jnp.arange(tokens.shape[1])[None]
-  ends = is_end(tokens, end_ids) & (place < length[:, None])
-  return jnp.min(jnp.where(ends, place + 1, length[:, None]), axis=1, initial=tokens.shape[1])
-
-
-def new_tokens(draft: Draft, verdict: Verdict) -> Array:
-  """``[B, L + 1]`` the kept tokens with the next token behind the accepted ones; valid up to `committed`."""
+  The end token is then handed over as ``next_token``, so that every consumer of a verdict sees one committed block that
+  ends where the row ends (`ends_on_draft` tells that it was drafted).
+  """
   kept = trees.kept_tokens(draft, verdict)
-  next_token = verdict.next_token[:, None]
-  is_next = jnp.arange(kept.shape[1] + 1)[None] == verdict.num_accepted[:, None]
-  block = jnp.concatenate([kept, next_token], axis=1)
-  return jnp.where(is_next & draft.needs_verify[:, None], next_token, block)
+  if kept.ndim > 2 or kept.shape[1] == 0:
+    return verdict
+  ends = is_end(cursor, kept) & (jnp.arange(kept.shape[1])[None] < verdict.num_accepted[:, None])
+  found, first = jnp.any(ends, axis=1), jnp.argmax(ends, axis=1).astype(jnp.int32)
+  end = jnp.take_along_axis(kept, first[:, None], axis=1)[:, 0]
+  return verdict._replace(
+    num_accepted=jnp.where(found, first, verdict.num_accepted), next_token=jnp.where(found, end, verdict.next_token)
+  )
 
 
-def committed(draft: Draft, verdict: Verdict, end_ids: tuple[int, ...] = ()) -> Array:
-  """Tokens ``[B]`` a row gains: the accepted ones and the next token, or only the settled ones; none behind an end."""
-  gain = jnp.where(draft.needs_verify, verdict.num_accepted + 1, draft.num_settled)
-  return up_to_end(new_tokens(draft, verdict), gain, end_ids)
+def ends_on_draft(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
+  """``[B]`` bool: ``next_token`` is an end token that was drafted and accepted (see `stop_at_end`)."""
+  kept = trees.kept_tokens(draft, verdict)
+  if kept.ndim > 2 or kept.shape[1] == 0:
+    return jnp.zeros(verdict.num_accepted.shape, bool)
+  place = jnp.minimum(verdict.num_accepted, kept.shape[1] - 1)
+  drafted = jnp.take_along_axis(kept, place[:, None], axis=1)[:, 0]
+  inside = verdict.num_accepted < draft.num_drafted
+  return inside & is_end(cursor, drafted) & (verdict.next_token == drafted)
 
 
-def advance(
-  cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int, end_ids: tuple[int, ...] = ()
-) -> Cursor:
+def committed(draft: Draft, verdict: Verdict) -> Array:
+  """Tokens ``[B]`` a row gains: the accepted ones and the next token, or only the settled ones."""
+  return jnp.where(draft.needs_verify, verdict.num_accepted + 1, draft.num_settled)
+
+
+def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array) -> Cursor:
   """The cursor after a round; a finished row stands still. Both ends of a split call this."""
-  gain = jnp.where(cursor.live, committed(draft, verdict, end_ids), 0)
+  gain = jnp.where(cursor.live, committed(draft, verdict), 0)
   length = cursor.length + gain
-  newest = jnp.maximum(gain - 1, 0)
-  last = jnp.take_along_axis(new_tokens(draft, verdict), newest[:, None], axis=1)[:, 0]
+  kept = trees.kept_tokens(draft, verdict)
+  if kept.shape[1]:
+    newest = jnp.clip(gain - 1, 0, kept.shape[1] - 1)
+    settled = jnp.take_along_axis(kept, newest[:, None], axis=1)[:, 0]
+    last = jnp.where(draft.needs_verify, verdict.next_token, settled)
+  else:
+    last = verdict.next_token
   last = jnp.where(gain > 0, last, cursor.last)
-  live = cursor.live & (length < max_len) & ~is_end(last, end_ids)
-  return Cursor(last, length, live, cursor.round + 1)
+  return cursor._replace(
+    last=last, length=length, live=cursor.live & (length < max_len) & ~is_end(cursor, last), round=cursor.round + 1
+  )
 
 
-def result(edge: EdgeState) -> DecodeResult:
+def is_end(cursor: Cursor, tokens: Array) -> Array:
+  """``[...]`` bool of ``tokens [...]``: the ids that end their row; numbers that are no ids never do."""
+  if not jnp.issubdtype(tokens.dtype, jnp.integer):
+    return jnp.zeros(tokens.shape[:1], bool)
+  ends = jnp.atleast_1d(jnp.asarray(cursor.end, tokens.dtype))
+  return jnp.any(tokens[..., None] == ends.reshape((1,) * tokens.ndim + (-1,)), axis=-1)
+
+
+def result(edge: EdgeState, drafter: Drafter) -> DecodeResult:
   """Reads the result out of a final state."""
   return DecodeResult(
     edge.tokens,
@@ -129,6 +160,7 @@ def result(edge: EdgeState) -> DecodeResult:
     edge.origin == Origin.DRAFT,
     edge.origin,
     edge.commit_round,
+    drafter.report(edge.drafter) if drafter.report is not None else (),
   )
 
 
