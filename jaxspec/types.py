@@ -89,7 +89,7 @@ class Cursor(NamedTuple):
   length: Array  # [B] int32 committed tokens
   live: Array  # [B] bool, False once a row is finished
   round: Array  # [] int32
-  end: Array | int = -1  # [] int32, the token that ends a row (end of sequence); -1: rows end at their length only
+  end: Array | int = -1  # [] or [E] int32, tokens that end a row (end of sequence); -1: rows end at their length only
 
 
 class Draft(NamedTuple):

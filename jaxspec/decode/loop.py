@@ -53,7 +53,7 @@ def start_cloud(
     params: the target's parameters.
     keys: row keys of the decode ``[B]``.
     window: the drafter's window.
-    end_token: the token that ends a row, -1 for none.
+    end_token: the token that ends a row, or several ``[E]``; -1 for none.
   Returns:
     The state, and the verdict that brings token 0 to the drafting side (`start_edge`).
   """
@@ -225,7 +225,7 @@ def speculate(
   drafter: Drafter,
   verifier: Verifier,
   max_len: int,
-  end_token: int | None = None,
+  end_token: int | tuple[int, ...] | None = None,
   loop_fn: WhileLoopFn = jax.lax.while_loop,
 ) -> DecodeResult:
   """Generates ``max_len`` tokens for every row by speculative decoding, in one compiled program.
@@ -238,7 +238,8 @@ def speculate(
     drafter: source of proposals, static.
     verifier: judge of proposals, static.
     max_len: tokens ``N`` of every row, static.
-    end_token: a row ends behind this token; its later slots stay 0 and ``lengths`` tells. None: no such token.
+    end_token: a row ends behind this token, or any of several; its later slots stay 0 and ``lengths`` tells. None: no
+      such token.
     loop_fn: `jax.lax.while_loop`; `host_while_loop` runs the same compiled rounds from Python.
   Returns:
     `DecodeResult`.
@@ -268,20 +269,30 @@ def speculate(
 
 
 def autoregress(
-  params: SpecParams, key: Key, condition: PyTree, *, verifier: Verifier, max_len: int, end_token: int | None = None
+  params: SpecParams,
+  key: Key,
+  condition: PyTree,
+  *,
+  verifier: Verifier,
+  max_len: int,
+  end_token: int | tuple[int, ...] | None = None,
 ) -> DecodeResult:
-  """Plain decoding, one token per pass: the same loop without a drafter, with a constant number of rounds.
+  """Plain decoding, one token per pass: the same loop without a drafter.
 
-  Arguments as in `speculate`; ``params.draft`` is not read.
+  Where no token ends a row, the number of rounds is constant. Arguments as in `speculate`; ``params.draft`` is not read.
   """
   params = SpecParams((), params.target)
-  loop_fn = fixed_length_loop(max_len - 1)
+  loop_fn = jax.lax.while_loop if _has_end(end_token) else fixed_length_loop(max_len - 1)
   kwargs = dict(max_len=max_len, end_token=end_token, loop_fn=loop_fn)
   return speculate(params, key, condition, drafter=NO_DRAFTER, verifier=verifier, **kwargs)
 
 
-def _end_array(end_token: int | None) -> Array:
-  return jnp.int32(-1 if end_token is None else end_token)
+def _has_end(end_token: int | tuple[int, ...] | None) -> bool:
+  return end_token is not None and end_token != ()
+
+
+def _end_array(end_token: int | tuple[int, ...] | None) -> Array:
+  return jnp.asarray(end_token if _has_end(end_token) else -1, jnp.int32)
 
 
 @functools.cache
@@ -315,7 +326,7 @@ def iterate(
   drafter: Drafter,
   verifier: Verifier,
   max_len: int,
-  end_token: int | None = None,
+  end_token: int | tuple[int, ...] | None = None,
 ):
   """Yields the `EdgeState` after the prefill and after every round, as `speculate` would pass through them.
 

@@ -102,11 +102,11 @@ def stop_at_end(cursor: Cursor, draft: Draft, verdict: Verdict) -> Verdict:
   kept = trees.kept_tokens(draft, verdict)
   if kept.ndim > 2 or kept.shape[1] == 0:
     return verdict
-  is_end = (kept == cursor.end) & (jnp.arange(kept.shape[1])[None] < verdict.num_accepted[:, None])
-  found, first = jnp.any(is_end, axis=1), jnp.argmax(is_end, axis=1).astype(jnp.int32)
+  ends = is_end(cursor, kept) & (jnp.arange(kept.shape[1])[None] < verdict.num_accepted[:, None])
+  found, first = jnp.any(ends, axis=1), jnp.argmax(ends, axis=1).astype(jnp.int32)
+  end = jnp.take_along_axis(kept, first[:, None], axis=1)[:, 0]
   return verdict._replace(
-    num_accepted=jnp.where(found, first, verdict.num_accepted),
-    next_token=jnp.where(found, cursor.end, verdict.next_token).astype(verdict.next_token.dtype),
+    num_accepted=jnp.where(found, first, verdict.num_accepted), next_token=jnp.where(found, end, verdict.next_token)
   )
 
 
@@ -118,7 +118,7 @@ def ends_on_draft(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
   place = jnp.minimum(verdict.num_accepted, kept.shape[1] - 1)
   drafted = jnp.take_along_axis(kept, place[:, None], axis=1)[:, 0]
   inside = verdict.num_accepted < draft.num_drafted
-  return inside & (drafted == cursor.end) & (verdict.next_token == cursor.end)
+  return inside & is_end(cursor, drafted) & (verdict.next_token == drafted)
 
 
 def committed(draft: Draft, verdict: Verdict) -> Array:
@@ -144,8 +144,11 @@ def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array
 
 
 def is_end(cursor: Cursor, tokens: Array) -> Array:
-  """``[B]`` bool: the tokens that end their row; vectors ``[B, C]`` never do."""
-  return tokens == cursor.end if tokens.ndim == 1 else jnp.zeros(tokens.shape[:1], bool)
+  """``[...]`` bool of ``tokens [...]``: the ids that end their row; numbers that are no ids never do."""
+  if not jnp.issubdtype(tokens.dtype, jnp.integer):
+    return jnp.zeros(tokens.shape[:1], bool)
+  ends = jnp.atleast_1d(jnp.asarray(cursor.end, tokens.dtype))
+  return jnp.any(tokens[..., None] == ends.reshape((1,) * tokens.ndim + (-1,)), axis=-1)
 
 
 def result(edge: EdgeState, drafter: Drafter) -> DecodeResult:

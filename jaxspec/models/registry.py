@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxspec.models.eagle import EagleConfig, eagle_fns
+from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
+from jaxspec.models.llama import LlamaConfig, llama_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
 from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
@@ -26,7 +28,12 @@ FAMILIES: dict[str, Family] = {
   "text_encoder": Family(TextEncoderConfig, text_encoder_fns),
   "llamagen_vq": Family(LlamaGenVQConfig, llamagen_vq_fns),
   "patch_vq": Family(PatchVQConfig, patch_vq_fns),
+  "gpt_neo": Family(GPTNeoConfig, gpt_neo_fns),
+  "llama": Family(LlamaConfig, llama_fns),
 }
+
+# Networks that continue a `jaxspec.models.conditions.Prompt`.
+LANGUAGE_FAMILIES = ("gpt_neo", "llama")
 
 
 def family_of(config: Any) -> str:
