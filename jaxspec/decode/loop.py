@@ -262,7 +262,7 @@ def speculate(
   if max_len < 1:
     raise ValueError(f"Must have max_len of at least 1, we instead got {max_len}")
   rng.row_keys(key, jax.tree.leaves(condition)[0].shape[0])
-  end = _end_array(end_token)
+  end = end_array(end_token)
   if loop_fn is host_while_loop:
     return _run_on_host(params, key, condition, end, drafter=drafter, verifier=verifier, max_len=max_len)
   return _run(params, key, condition, end, drafter=drafter, verifier=verifier, max_len=max_len, loop_fn=loop_fn)
@@ -291,7 +291,8 @@ def _has_end(end_token: int | tuple[int, ...] | None) -> bool:
   return end_token is not None and end_token != ()
 
 
-def _end_array(end_token: int | tuple[int, ...] | None) -> Array:
+def end_array(end_token: int | tuple[int, ...] | None) -> Array:
+  """The tokens that end a row, as a cursor holds them: ``[]`` or ``[E]`` int32."""
   return jnp.asarray(end_token if _has_end(end_token) else -1, jnp.int32)
 
 
@@ -332,7 +333,7 @@ def iterate(
 
   The buffers of a yielded state are reused by the next round: read what you need before asking for more.
   """
-  end = _end_array(end_token)
+  end = end_array(end_token)
   state = _start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len, end_token=end)
   yield state.edge
   while bool(jnp.any(state.edge.cursor.live)):

@@ -167,7 +167,7 @@ def compressed(
       )
       return _Round(
         place + 1,
-        drafts & (token != cursor.end),
+        drafts & ~_is_end(cursor, token[:, None])[:, 0],
         jnp.where(drafts, token, carry.token),
         carry.spent + jnp.where(drafts, price, 0.0),
         carry.num_drafted + drafts.astype(jnp.int32),
@@ -195,7 +195,7 @@ def compressed(
     )
     # Every row needs the pass behind its last draft, at most window + 1 of them.
     end = jax.lax.while_loop(lambda c: jnp.any(c.active) & (c.place <= window), step, carry)
-    drafted_end = jnp.any((end.tokens == cursor.end) & (jnp.arange(window)[None] < end.num_drafted[:, None]), axis=1)
+    drafted_end = jnp.any(_is_end(cursor, end.tokens) & (jnp.arange(window)[None] < end.num_drafted[:, None]), axis=1)
     draft = Draft(
       end.tokens,
       end.law,
@@ -232,6 +232,11 @@ def compressed(
     return CompressedReport(state.stats, state.sparsifier)
 
   return Drafter(init, propose, commit, window, calls_per_round=window + 1, report=report)
+
+
+def _is_end(cursor: Cursor, tokens: Array) -> Array:
+  """``[B, T]`` bool: the tokens that end their row."""
+  return jnp.any(tokens[..., None] == jnp.atleast_1d(cursor.end)[None, None], axis=-1)
 
 
 def _where(keep: Array, value: Array, other) -> Array:

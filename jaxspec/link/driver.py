@@ -18,7 +18,7 @@ import numpy as np
 from jaxspec import rng
 from jaxspec.codecs.codec import SparseCodec
 from jaxspec.codecs.sparse_law import SparseLaw
-from jaxspec.decode.loop import cloud_round, edge_commit, edge_round, start_cloud, start_edge
+from jaxspec.decode.loop import cloud_round, edge_commit, edge_round, end_array, start_cloud, start_edge
 from jaxspec.decode.state import CloudState, DecodeResult, InFlight, SpecParams, result
 from jaxspec.link import arrays
 from jaxspec.link.lazy import cloud_finish, cloud_test
@@ -55,7 +55,7 @@ def decode_over_link(
   verifier: Verifier,
   codec: SparseCodec,
   max_len: int,
-  end_token: int | None = None,
+  end_token: int | tuple[int, ...] | None = None,
   uplink: Channel = lambda data: data,
   downlink: Channel = lambda data: data,
 ) -> tuple[DecodeResult, Traffic]:
@@ -73,7 +73,7 @@ def decode_over_link(
   """
   limits = Limits.of(codec, drafter.window)
   keys = rng.row_keys(key, jax.tree.leaves(condition)[0].shape[0])
-  rows, end = keys.shape[0], jnp.int32(-1 if end_token is None else end_token)
+  rows, end = keys.shape[0], end_array(end_token)
   traffic = Traffic(*(np.zeros(rows, np.int64) for _ in Traffic._fields))
   send_up = functools.partial(_send, channel=uplink, size=traffic.wire_bytes, count=traffic.exchanges)
   send_down = functools.partial(_send, channel=downlink, size=traffic.reply_bytes)

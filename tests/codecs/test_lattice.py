@@ -39,11 +39,14 @@ def test_reference_vectors(law, ell, expected):
   assert not counts[len(law) :].any()
 
 
-@pytest.mark.parametrize("ell", [1, 3, 100, 1000])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("ell", [1, 100, pytest.param(3, marks=SLOW), pytest.param(1000, marks=SLOW)])
 def test_counts_are_a_lattice_point_within_the_covering_radius(ell):
-  """15,000 laws for each denominator, in float32 as in the loop: never negative, never off by one, never farther."""
+  """5,000 laws for each denominator, in float32 as in the loop: never negative, never off by one, never farther."""
   generator = np.random.default_rng(ell)
-  sizes = generator.integers(1, 200, 15_000)
+  sizes = generator.integers(1, 200, 5_000)
   raw = generator.gamma(generator.choice([0.05, 0.5, 5.0], (len(sizes), 1)), size=(len(sizes), 200)) + 1e-12
   raw[np.arange(200)[None] >= sizes[:, None]] = 0
   probs = (raw / raw.sum(1, keepdims=True)).astype(np.float32)
@@ -95,12 +98,12 @@ def test_sampling_is_exact():
 
 def test_top_k_breaks_ties_by_id_and_keeps_no_zeros():
   q = jnp.array([[0.2, 0.3, 0.2, 0.3, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0]])
-  support = TopK(3).support(TopKParams(jnp.int32(3)), (), q, jnp.full((2,), 3))
+  choose = jax.jit(lambda num: TopK(3).support(TopKParams(num), (), q, jnp.full((2,), 3)))
+  support = choose(jnp.array([3, 3]))
   assert support.ids.tolist() == [[0, 1, 3], [1, 0, 0]]
   assert support.size.tolist() == [3, 1]
   np.testing.assert_allclose(support.dropped, [0.2, 0.0], atol=1e-7)
-  rows = TopK(3).support(TopKParams(jnp.array([1, 3])), (), q, jnp.full((2,), 3))
-  assert rows.size.tolist() == [1, 1]
+  assert choose(jnp.array([1, 3])).size.tolist() == [1, 1]
 
 
 def test_dropped_mass_and_quantization_bound_the_distance():

@@ -143,7 +143,8 @@ def test_a_hundred_thousand_hostile_messages():
     limits = LIMITS[generator.integers(len(LIMITS))]
     edits = list(zip(generator.integers(0, 400, 3).tolist(), generator.integers(0, 256, 3).tolist()))
     tail = generator.bytes(int(generator.integers(0, 3)))
-    accepted += attack(limits, int(generator.integers(0, 100)), edits[: generator.integers(0, 4)], tail, generator.random() < 0.1)
+    seed, number, keeps = generator.integers(0, 100), generator.integers(0, 4), generator.random() < 0.1
+    accepted += attack(limits, int(seed), edits[:number], tail, keeps)
   assert 0 < accepted < 100_000
 
 
