@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.codecs.sparse_law import SparseLaw
-from jaxspec.link.bitstream import MessageError, require
+from jaxspec.link.bitstream import require
 from jaxspec.link.message import Reply, read_drafts, read_reply, write_drafts, write_law, write_reply
 from jaxspec.link.records import Limits, Record
 from jaxspec.types import Cursor, Draft, Verdict
@@ -101,9 +101,3 @@ def frame_of_law(draft: Draft, row: int, place: int, round_: int, limits: Limits
   """The law of one place of a draft, as the answer to a request."""
   law = SparseLaw(*map(np.asarray, draft.proposal))
   return write_law(round_, place, record_of(law, row, place, None), limits)
-
-
-__all__ = [
-  "Frames", "MessageError", "draft_of_frames", "frame_of_law", "frames_of_drafts", "frames_of_reply", "put_law", "record_of",
-  "replies_of_frames", "verdict_of",
-]  # fmt: skip

@@ -24,7 +24,7 @@ from jaxspec.link import arrays
 from jaxspec.link.lazy import cloud_finish, cloud_test
 from jaxspec.link.message import read_law, write_reply
 from jaxspec.link.records import Limits
-from jaxspec.types import Drafter, Key, PyTree, Verdict, Verifier
+from jaxspec.types import Drafter, Key, PyTree, Verifier
 
 Channel = Callable[[bytes], bytes]
 
@@ -141,6 +141,3 @@ def _send(
       if count is not None:
         count[row] += 1
   return [None if data is None else channel(data) for data in frames]
-
-
-__all__ = ["Channel", "Traffic", "Verdict", "decode_over_link"]
