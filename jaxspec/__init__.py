@@ -3,12 +3,16 @@
 __version__ = "0.1.0"
 
 from jaxspec.checkpoints import Checkpoint, load
+from jaxspec.codecs import ConformalParams, SparseCodec, TopKParams, conformal_lattice, topk_lattice
 from jaxspec.decode.loop import autoregress, host_while_loop, iterate, speculate
 from jaxspec.decode.state import Counters, DecodeResult, Origin, SpecParams
+from jaxspec.drafters.compressed import CompressedParams, compressed
 from jaxspec.drafters.eagle import eagle
 from jaxspec.drafters.jacobi import jacobi
 from jaxspec.drafters.small_model import small_model
 from jaxspec.drafters.window_init import WindowInit
+from jaxspec.link.driver import Traffic, decode_over_link
+from jaxspec.link.message import MessageError
 from jaxspec.metrics.audit import TokenAudit, audited
 from jaxspec.metrics.diagnostics import Diagnostics, diagnose
 from jaxspec.metrics.exact_law import PlaceLaw, exact_law
@@ -28,16 +32,19 @@ from jaxspec.verifiers.gsd import Gsd, gsd, gsd_released
 from jaxspec.verifiers.lantern import Lantern, lantern, lantern_plus_plus
 from jaxspec.verifiers.lossless import lossless
 from jaxspec.verifiers.scaled import Scaled, always, scaled
+from jaxspec.verifiers.sparse import lossless_sparse
 from jaxspec.verifiers.static_groups import StaticGroups, static_groups
 from jaxspec.verifiers.target import target_features, target_laws, target_model
 from jaxspec.verifiers.tree import lossless_tree, tree_rule
 
 __all__ = [
-  "ChainRule", "Checkpoint", "Counters", "Cursor", "DecodeResult", "Diagnostics", "DistanceTable", "Draft", "Drafter",
-  "Gsd", "Guided", "Lantern", "ModelFns", "ModelOutput", "ModelParams", "Origin", "PlaceLaw", "Sampling", "Scaled",
-  "SpecParams", "StaticGroups", "TokenAudit", "TokenVectors", "Verdict", "Verifier", "Warp", "WindowInit", "__version__",
-  "always", "audited", "autoregress", "cluster_table", "diagnose", "distance_table", "eagle", "exact_law", "gsd",
-  "gsd_released", "guided", "host_while_loop", "iterate", "jacobi", "lantern", "lantern_plus_plus", "load", "lossless",
-  "lossless_tree", "neighbour_table", "sampling_params", "scaled", "small_model", "speculate", "static_groups",
-  "target_features", "target_laws", "target_model", "token_vectors", "tree_rule",
+  "ChainRule", "Checkpoint", "CompressedParams", "ConformalParams", "Counters", "Cursor", "DecodeResult", "Diagnostics",
+  "DistanceTable", "Draft", "Drafter", "Gsd", "Guided", "Lantern", "MessageError", "ModelFns", "ModelOutput",
+  "ModelParams", "Origin", "PlaceLaw", "Sampling", "Scaled", "SparseCodec", "SpecParams", "StaticGroups", "TokenAudit",
+  "TokenVectors", "TopKParams", "Traffic", "Verdict", "Verifier", "Warp", "WindowInit", "__version__", "always",
+  "audited", "autoregress", "cluster_table", "compressed", "conformal_lattice", "decode_over_link", "diagnose",
+  "distance_table", "eagle", "exact_law", "gsd", "gsd_released", "guided", "host_while_loop", "iterate", "jacobi",
+  "lantern", "lantern_plus_plus", "load", "lossless", "lossless_sparse", "lossless_tree", "neighbour_table",
+  "sampling_params", "scaled", "small_model", "speculate", "static_groups", "target_features", "target_laws",
+  "target_model", "token_vectors", "topk_lattice", "tree_rule",
 ]

@@ -54,6 +54,16 @@ def uniforms(keys: Key, num: int) -> Array:
   return jax.vmap(one_row)(keys)
 
 
+def integer(keys: Key, offset: Array | int, below: Array) -> Array:
+  """``[B]`` int32 uniform on ``0 .. below - 1``, one for each row, at one offset.
+
+  Args:
+    below: ``[B]`` int32, at least 1.
+  """
+  draw = lambda key, most: jax.random.randint(jax.random.fold_in(key, offset), (), 0, most, dtype=jnp.int32)
+  return jax.vmap(draw)(keys, below)
+
+
 # Offset of the draw that ends a round; far behind every offset of `uniforms`.
 _FINAL = 1 << 20
 

@@ -89,6 +89,7 @@ class Cursor(NamedTuple):
   length: Array  # [B] int32 committed tokens
   live: Array  # [B] bool, False once a row is finished
   round: Array  # [] int32
+  end: Array | int = -1  # [] or [E] int32, tokens that end a row (end of sequence); -1: rows end at their length only
 
 
 class Draft(NamedTuple):
@@ -100,8 +101,9 @@ class Draft(NamedTuple):
   num_settled: Array  # [B] int32 leading tokens that are already final
   needs_verify: Array  # [B] bool
   parents: Array | None = None  # [B, K] int32 parent of each node of a draft tree (`jaxspec.trees`); None = chain
-  trace: PyTree = ()  # small drafter state before each position, leaves [B, K+1, ...]
+  trace: PyTree = ()  # small drafter state before each position, leaves [B, K+1, ...]; stays on the drafting side
   aux: PyTree = ()  # whatever the verifier needs besides
+  num_calls: Array | None = None  # [B] int32 draft passes this row needed, where that varies; None: `calls_per_round`
 
 
 class Verdict(NamedTuple):
@@ -118,14 +120,16 @@ class Drafter(NamedTuple):
   """Source of proposals.
 
   ``init`` gets the verdict of the prefill: token 0 and the verifier's feedback about the condition. ``window`` is the
-  static size ``K`` of every draft; 0 means that there is no drafter (plain decoding).
+  static size ``K`` of every draft; 0 means that there is no drafter (plain decoding). ``report`` reads what a drafter
+  counted by itself (bits, thresholds) out of its state; it becomes ``DecodeResult.report``.
   """
 
   init: Callable[[Params, PyTree, int, Verdict], PyTree]  # (params, condition, max_len, prefill) -> state
   propose: Callable[[Params, Key, PyTree, Cursor], tuple[Draft, PyTree]]
   commit: Callable[[Params, PyTree, Cursor, Draft, Verdict], PyTree]
   window: int
-  calls_per_round: int  # forward passes of the draft network in one round
+  calls_per_round: int  # forward passes of the draft network in one round (the most, where it varies)
+  report: Callable[[PyTree], PyTree] | None = None  # state -> counts of the drafter, leaves [B]
 
 
 class Verifier(NamedTuple):

@@ -51,6 +51,19 @@ def test_examples_of_the_page_on_rules():
   np.testing.assert_allclose(scope["own"].tv, scope["own"].excess, atol=1e-6)
 
 
+@pytest.mark.slow
+def test_examples_of_the_page_on_links():
+  blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "sqs.md").read_text(), re.S)
+  assert len(blocks) == 2
+  fns = llamagen_fns(TARGET)
+  scope = dict(vocab=TARGET.vocab_size, draft_fns=fns, target_fns=fns, key=jax.random.key(0), prompt=labels(2))
+  scope |= dict(draft_params=random_params(fns, 1), target_params=random_params(fns, 0))
+  for block in blocks:
+    exec(block, scope)
+  np.testing.assert_array_equal(scope["out"].tokens, scope["far"].tokens)
+  assert scope["traffic"].coded_bits.all()
+
+
 def _modules():
   package = importlib.import_module("jaxspec")
   for info in pkgutil.walk_packages(package.__path__, "jaxspec."):
@@ -72,8 +85,8 @@ def test_public_names_exist_and_have_docstrings():
 
 
 def test_imports_point_one_way():
-  """types, rng <- models, data <- drafters, verifiers <- decode <- cli; nothing imports experiments; no flax.nnx."""
-  layers = {"models": 1, "data": 1, "verifiers": 2, "drafters": 2, "decode": 3, "cli": 4}
+  """types, rng <- models, codecs, data <- drafters, verifiers <- decode <- link <- cli; nothing imports experiments."""
+  layers = {"models": 1, "codecs": 1, "data": 1, "verifiers": 2, "drafters": 2, "decode": 3, "link": 4, "cli": 5}
   allowed_late = {"bundle", "checkpoints"}
   for path in (ROOT / "jaxspec").rglob("*.py"):
     text = path.read_text()

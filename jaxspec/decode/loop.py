@@ -4,8 +4,9 @@
 2. Until every row is finished: `propose_step`, `verify_step`, `commit_step`.
 
 Rows advance independently: each has its own length, acceptance and end, and is only *computed* together with the
-others. The three steps are public: the fused loop, a Python loop and a split over a network run the same functions
-and give the same tokens.
+others. A round is three functions, one for each thing an end does: `edge_round` drafts and hands out a message,
+`cloud_round` turns a message into a reply, `edge_commit` absorbs the reply. The fused loop, a Python loop and two
+machines run these same functions and give the same tokens.
 """
 
 from __future__ import annotations
@@ -17,44 +18,99 @@ import jax.numpy as jnp
 
 from jaxspec import rng, trees
 from jaxspec.decode.state import (
+  CloudState,
   Counters,
   DecodeResult,
   DecodeState,
   EdgeState,
+  InFlight,
   Origin,
   SpecParams,
   advance,
   committed,
+  ends_on_draft,
+  is_end,
   result,
+  stop_at_end,
 )
 from jaxspec.drafters.none import NO_DRAFTER
 from jaxspec.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier, WhileLoopFn
 
 
-def start(
-  params: SpecParams, key: Key, condition: PyTree, *, drafter: Drafter, verifier: Verifier, max_len: int
-) -> DecodeState:
-  """State after the prefill, with token 0 committed in every row."""
-  rows = jax.tree.leaves(condition)[0].shape[0]
-  keys = rng.row_keys(key, rows)
-  first_keys = rng.stream_keys(keys, rng.Stream.FIRST, jnp.int32(0))
-  prefill, verifier_state = verifier.init(params.target, first_keys, condition, max_len, drafter.window)
-  drafter_state = drafter.init(params.draft, condition, max_len, prefill)
-  first = prefill.next_token
+def start_cloud(
+  params: PyTree,
+  keys: Key,
+  condition: PyTree,
+  *,
+  verifier: Verifier,
+  max_len: int,
+  window: int,
+  end_token: Array | int = -1,
+) -> tuple[CloudState, Verdict]:
+  """The verifying side after its prefill.
 
+  Args:
+    params: the target's parameters.
+    keys: row keys of the decode ``[B]``.
+    window: the drafter's window.
+    end_token: the token that ends a row, or several ``[E]``; -1 for none.
+  Returns:
+    The state, and the verdict that brings token 0 to the drafting side (`start_edge`).
+  """
+  first_keys = rng.stream_keys(keys, rng.Stream.FIRST, jnp.int32(0))
+  prefill, state = verifier.init(params, first_keys, condition, max_len, window)
+  return CloudState(_first_cursor(prefill, max_len, end_token), keys, jnp.int32(max_len), state), prefill
+
+
+def start_edge(
+  params: PyTree,
+  keys: Key,
+  condition: PyTree,
+  prefill: Verdict,
+  *,
+  drafter: Drafter,
+  max_len: int,
+  end_token: Array | int = -1,
+) -> EdgeState:
+  """The drafting side after its prefill, with token 0 committed in every row; arguments as in `start_cloud`."""
+  drafter_state = drafter.init(params, condition, max_len, prefill)
+  first, rows = prefill.next_token, keys.shape[0]
   at_zero = lambda value, dtype: jnp.zeros((rows, max_len), dtype).at[:, 0].set(value)
   zeros, ones = jnp.zeros((rows,), jnp.int32), jnp.ones((rows,), jnp.int32)
-  edge = EdgeState(
+  return EdgeState(
     tokens=at_zero(first, first.dtype),
     origin=at_zero(int(Origin.FIRST), jnp.int8),
     commit_round=jnp.zeros((rows, max_len), jnp.int32),
-    cursor=Cursor(first, ones, ones < max_len, jnp.int32(0)),
+    cursor=_first_cursor(prefill, max_len, end_token),
     keys=keys,
     drafter=drafter_state,
     counters=Counters(zeros, zeros, zeros, ones, ones if drafter.calls_per_round else zeros),
     metrics=jax.tree.map(lambda leaf: at_zero(leaf[:, 0], leaf.dtype), prefill.metrics),
   )
-  return DecodeState(edge, verifier_state)
+
+
+def _first_cursor(prefill: Verdict, max_len: int, end_token: Array | int) -> Cursor:
+  ones = jnp.ones(prefill.num_accepted.shape, jnp.int32)
+  cursor = Cursor(prefill.next_token, ones, ones < max_len, jnp.int32(0), jnp.asarray(end_token, jnp.int32))
+  return cursor._replace(live=cursor.live & ~is_end(cursor, cursor.last))
+
+
+def start(
+  params: SpecParams,
+  key: Key,
+  condition: PyTree,
+  *,
+  drafter: Drafter,
+  verifier: Verifier,
+  max_len: int,
+  end_token: Array | int = -1,
+) -> DecodeState:
+  """State of both sides after the prefill, with token 0 committed in every row."""
+  keys = rng.row_keys(key, jax.tree.leaves(condition)[0].shape[0])
+  kwargs = dict(max_len=max_len, end_token=end_token)
+  cloud, prefill = start_cloud(params.target, keys, condition, verifier=verifier, window=drafter.window, **kwargs)
+  edge = start_edge(params.draft, keys, condition, prefill, drafter=drafter, **kwargs)
+  return DecodeState(edge, cloud.verifier)
 
 
 def propose_step(params: PyTree, edge: EdgeState, *, drafter: Drafter) -> tuple[Draft, EdgeState]:
@@ -75,7 +131,8 @@ def verify_step(
     keys: the row keys of the decode ``[B]`` (not yet folded with stream and round).
   """
   keys = rng.stream_keys(keys, rng.Stream.VERIFY, cursor.round)
-  return verifier.verify(params, keys, state, cursor, draft)
+  verdict, state = verifier.verify(params, keys, state, cursor, draft)
+  return stop_at_end(cursor, draft, verdict), state
 
 
 def commit_step(params: PyTree, edge: EdgeState, draft: Draft, verdict: Verdict, *, drafter: Drafter) -> EdgeState:
@@ -90,7 +147,9 @@ def commit_step(params: PyTree, edge: EdgeState, draft: Draft, verdict: Verdict,
   block = jnp.concatenate([kept, verdict.next_token[:, None]], axis=1)
   is_next = (offset == accepted) & draft.needs_verify[:, None]
   block = jnp.where(is_next, verdict.next_token[:, None], block)
+  drafted_end = ends_on_draft(cursor, draft, verdict)
   ended_by = jnp.where(trees.ended_by_rejection(draft, verdict), int(Origin.REPLACED), int(Origin.BONUS))
+  ended_by = jnp.where(drafted_end, int(Origin.DRAFT), ended_by)
   origin = jnp.where(is_next, ended_by[:, None], int(Origin.DRAFT)).astype(jnp.int8)
 
   slot = jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)  # max_len is dropped
@@ -101,9 +160,9 @@ def commit_step(params: PyTree, edge: EdgeState, draft: Draft, verdict: Verdict,
   counters = Counters(
     rounds=counters.rounds + one,
     drafted=counters.drafted + one * draft.num_drafted,
-    accepted=counters.accepted + jnp.where(live, verdict.num_accepted, 0),
+    accepted=counters.accepted + jnp.where(live, verdict.num_accepted + drafted_end, 0),
     target_calls=counters.target_calls + one * draft.needs_verify,
-    draft_calls=counters.draft_calls + one * drafter.calls_per_round,
+    draft_calls=counters.draft_calls + one * (drafter.calls_per_round if draft.num_calls is None else draft.num_calls),
   )
   return edge.replace(
     tokens=put(edge.tokens, block),
@@ -116,21 +175,48 @@ def commit_step(params: PyTree, edge: EdgeState, draft: Draft, verdict: Verdict,
   )
 
 
+def edge_round(params: PyTree, edge: EdgeState, *, drafter: Drafter) -> tuple[InFlight, Draft]:
+  """What the drafting side does before the exchange.
+
+  Args:
+    params: the draft's parameters.
+  Returns:
+    The waiting side, and the message to the verifier: the draft without its ``trace``.
+  """
+  draft, edge = propose_step(params, edge, drafter=drafter)
+  return InFlight(edge, draft), draft._replace(trace=())
+
+
+def cloud_round(params: PyTree, cloud: CloudState, message: Draft, *, verifier: Verifier) -> tuple[CloudState, Verdict]:
+  """What the verifying side does: judges a message, moves its own cursor, and replies with the verdict.
+
+  Args:
+    params: the target's parameters.
+  """
+  cursor = cloud.cursor
+  verdict, state = verify_step(params, cloud.keys, cloud.verifier, cursor, message, verifier=verifier)
+  return cloud.replace(cursor=advance(cursor, message, verdict, cloud.max_len), verifier=state), verdict
+
+
+def edge_commit(params: PyTree, flight: InFlight, reply: Verdict, *, drafter: Drafter) -> EdgeState:
+  """What the drafting side does with the reply."""
+  return commit_step(params, flight.edge, flight.draft, reply, drafter=drafter)
+
+
 def decode_round(params: SpecParams, state: DecodeState, *, drafter: Drafter, verifier: Verifier) -> DecodeState:
-  """One round: propose, verify, commit."""
-  draft, edge = propose_step(params.draft, state.edge, drafter=drafter)
-  verdict, verifier_state = verify_step(
-    params.target, edge.keys, state.verifier, edge.cursor, draft, verifier=verifier
-  )
-  edge = commit_step(params.draft, edge, draft, verdict, drafter=drafter)
-  return DecodeState(edge, verifier_state)
+  """One round in one place: `edge_round`, `cloud_round`, `edge_commit`, with one cursor for both sides."""
+  edge = state.edge
+  cloud = CloudState(edge.cursor, edge.keys, jnp.int32(edge.tokens.shape[1]), state.verifier)
+  flight, message = edge_round(params.draft, edge, drafter=drafter)
+  cloud, reply = cloud_round(params.target, cloud, message, verifier=verifier)
+  return DecodeState(edge_commit(params.draft, flight, reply, drafter=drafter), cloud.verifier)
 
 
 @functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len", "loop_fn"))
-def _run(params, key, condition, *, drafter, verifier, max_len, loop_fn) -> DecodeResult:
-  state = start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len)
+def _run(params, key, condition, end_token, *, drafter, verifier, max_len, loop_fn) -> DecodeResult:
+  state = start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len, end_token=end_token)
   body = functools.partial(decode_round, params, drafter=drafter, verifier=verifier)
-  return result(loop_fn(lambda s: jnp.any(s.edge.cursor.live), body, state).edge)
+  return result(loop_fn(lambda s: jnp.any(s.edge.cursor.live), body, state).edge, drafter)
 
 
 def speculate(
@@ -141,6 +227,7 @@ def speculate(
   drafter: Drafter,
   verifier: Verifier,
   max_len: int,
+  end_token: int | tuple[int, ...] | None = None,
   loop_fn: WhileLoopFn = jax.lax.while_loop,
 ) -> DecodeResult:
   """Generates ``max_len`` tokens for every row by speculative decoding, in one compiled program.
@@ -153,6 +240,8 @@ def speculate(
     drafter: source of proposals, static.
     verifier: judge of proposals, static.
     max_len: tokens ``N`` of every row, static.
+    end_token: a row ends behind this token, or any of several; its later slots stay 0 and ``lengths`` tells. None: no
+      such token.
     loop_fn: `jax.lax.while_loop`; `host_while_loop` runs the same compiled rounds from Python.
   Returns:
     `DecodeResult`.
@@ -175,23 +264,38 @@ def speculate(
   if max_len < 1:
     raise ValueError(f"Must have max_len of at least 1, we instead got {max_len}")
   rng.row_keys(key, jax.tree.leaves(condition)[0].shape[0])
+  end = end_array(end_token)
   if loop_fn is host_while_loop:
-    return _run_on_host(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len)
-  return _run(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len, loop_fn=loop_fn)
+    return _run_on_host(params, key, condition, end, drafter=drafter, verifier=verifier, max_len=max_len)
+  return _run(params, key, condition, end, drafter=drafter, verifier=verifier, max_len=max_len, loop_fn=loop_fn)
 
 
 def autoregress(
-  params: SpecParams, key: Key, condition: PyTree, *, verifier: Verifier, max_len: int
+  params: SpecParams,
+  key: Key,
+  condition: PyTree,
+  *,
+  verifier: Verifier,
+  max_len: int,
+  end_token: int | tuple[int, ...] | None = None,
 ) -> DecodeResult:
-  """Plain decoding, one token per pass: the same loop without a drafter, with a constant number of rounds.
+  """Plain decoding, one token per pass: the same loop without a drafter.
 
-  Arguments as in `speculate`; ``params.draft`` is not read.
+  Where no token ends a row, the number of rounds is constant. Arguments as in `speculate`; ``params.draft`` is not read.
   """
   params = SpecParams((), params.target)
-  loop_fn = fixed_length_loop(max_len - 1)
-  return speculate(
-    params, key, condition, drafter=NO_DRAFTER, verifier=verifier, max_len=max_len, loop_fn=loop_fn
-  )
+  loop_fn = jax.lax.while_loop if _has_end(end_token) else fixed_length_loop(max_len - 1)
+  kwargs = dict(max_len=max_len, end_token=end_token, loop_fn=loop_fn)
+  return speculate(params, key, condition, drafter=NO_DRAFTER, verifier=verifier, **kwargs)
+
+
+def _has_end(end_token: int | tuple[int, ...] | None) -> bool:
+  return end_token is not None and end_token != ()
+
+
+def end_array(end_token: int | tuple[int, ...] | None) -> Array:
+  """The tokens that end a row, as a cursor holds them: ``[]`` or ``[E]`` int32."""
+  return jnp.asarray(end_token if _has_end(end_token) else -1, jnp.int32)
 
 
 @functools.cache
@@ -217,22 +321,32 @@ _start = jax.jit(start, static_argnames=("drafter", "verifier", "max_len"))
 _round = jax.jit(decode_round, static_argnames=("drafter", "verifier"), donate_argnames=("state",))
 
 
-def iterate(params: SpecParams, key: Key, condition: PyTree, *, drafter: Drafter, verifier: Verifier, max_len: int):
+def iterate(
+  params: SpecParams,
+  key: Key,
+  condition: PyTree,
+  *,
+  drafter: Drafter,
+  verifier: Verifier,
+  max_len: int,
+  end_token: int | tuple[int, ...] | None = None,
+):
   """Yields the `EdgeState` after the prefill and after every round, as `speculate` would pass through them.
 
   The buffers of a yielded state are reused by the next round: read what you need before asking for more.
   """
-  state = _start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len)
+  end = end_array(end_token)
+  state = _start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len, end_token=end)
   yield state.edge
   while bool(jnp.any(state.edge.cursor.live)):
     state = _round(params, state, drafter=drafter, verifier=verifier)
     yield state.edge
 
 
-def _run_on_host(params, key, condition, *, drafter, verifier, max_len) -> DecodeResult:
-  state = _start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len)
+def _run_on_host(params, key, condition, end_token, *, drafter, verifier, max_len) -> DecodeResult:
+  state = _start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len, end_token=end_token)
   body = functools.partial(_round, params, drafter=drafter, verifier=verifier)
-  return result(host_while_loop(lambda s: jnp.any(s.edge.cursor.live), body, state).edge)
+  return result(host_while_loop(lambda s: jnp.any(s.edge.cursor.live), body, state).edge, drafter)
 
 
 def accepted_by_round(outcome: DecodeResult) -> Array:

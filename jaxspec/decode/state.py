@@ -9,7 +9,7 @@ import flax.struct
 import jax.numpy as jnp
 
 from jaxspec import trees
-from jaxspec.types import Array, Cursor, Draft, Key, PyTree, Verdict
+from jaxspec.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict
 
 
 class Origin(enum.IntEnum):
@@ -62,6 +62,23 @@ class DecodeState:
   verifier: PyTree
 
 
+@flax.struct.dataclass
+class CloudState:
+  """The verifying side when the two sides are apart: it moves its own cursor."""
+
+  cursor: Cursor
+  keys: Key  # [B]
+  max_len: Array  # [] int32
+  verifier: PyTree
+
+
+class InFlight(NamedTuple):
+  """The drafting side while it waits for the verdict about its draft."""
+
+  edge: EdgeState
+  draft: Draft
+
+
 class DecodeResult(NamedTuple):
   """Result of a decode.
 
@@ -75,6 +92,35 @@ class DecodeResult(NamedTuple):
   origin: Array  # [B, N] int8
   commit_round: Array  # [B, N] int32
   metrics: PyTree = ()  # leaves [B, N], what the rule said about each token (`jaxspec.audited`); () if nothing
+  report: PyTree = ()  # what the drafter counted by itself (`Drafter.report`)
+
+
+def stop_at_end(cursor: Cursor, draft: Draft, verdict: Verdict) -> Verdict:
+  """Ends a row at its end token: nothing behind the first accepted one is kept.
+
+  The end token is then handed over as ``next_token``, so that every consumer of a verdict sees one committed block that
+  ends where the row ends (`ends_on_draft` tells that it was drafted).
+  """
+  kept = trees.kept_tokens(draft, verdict)
+  if kept.ndim > 2 or kept.shape[1] == 0:
+    return verdict
+  ends = is_end(cursor, kept) & (jnp.arange(kept.shape[1])[None] < verdict.num_accepted[:, None])
+  found, first = jnp.any(ends, axis=1), jnp.argmax(ends, axis=1).astype(jnp.int32)
+  end = jnp.take_along_axis(kept, first[:, None], axis=1)[:, 0]
+  return verdict._replace(
+    num_accepted=jnp.where(found, first, verdict.num_accepted), next_token=jnp.where(found, end, verdict.next_token)
+  )
+
+
+def ends_on_draft(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
+  """``[B]`` bool: ``next_token`` is an end token that was drafted and accepted (see `stop_at_end`)."""
+  kept = trees.kept_tokens(draft, verdict)
+  if kept.ndim > 2 or kept.shape[1] == 0:
+    return jnp.zeros(verdict.num_accepted.shape, bool)
+  place = jnp.minimum(verdict.num_accepted, kept.shape[1] - 1)
+  drafted = jnp.take_along_axis(kept, place[:, None], axis=1)[:, 0]
+  inside = verdict.num_accepted < draft.num_drafted
+  return inside & is_end(cursor, drafted) & (verdict.next_token == drafted)
 
 
 def committed(draft: Draft, verdict: Verdict) -> Array:
@@ -82,7 +128,7 @@ def committed(draft: Draft, verdict: Verdict) -> Array:
   return jnp.where(draft.needs_verify, verdict.num_accepted + 1, draft.num_settled)
 
 
-def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int) -> Cursor:
+def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array) -> Cursor:
   """The cursor after a round; a finished row stands still. Both ends of a split call this."""
   gain = jnp.where(cursor.live, committed(draft, verdict), 0)
   length = cursor.length + gain
@@ -94,10 +140,20 @@ def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int) -> Cur
   else:
     last = verdict.next_token
   last = jnp.where(gain > 0, last, cursor.last)
-  return Cursor(last, length, cursor.live & (length < max_len), cursor.round + 1)
+  return cursor._replace(
+    last=last, length=length, live=cursor.live & (length < max_len) & ~is_end(cursor, last), round=cursor.round + 1
+  )
 
 
-def result(edge: EdgeState) -> DecodeResult:
+def is_end(cursor: Cursor, tokens: Array) -> Array:
+  """``[...]`` bool of ``tokens [...]``: the ids that end their row; numbers that are no ids never do."""
+  if not jnp.issubdtype(tokens.dtype, jnp.integer):
+    return jnp.zeros(tokens.shape[:1], bool)
+  ends = jnp.atleast_1d(jnp.asarray(cursor.end, tokens.dtype))
+  return jnp.any(tokens[..., None] == ends.reshape((1,) * tokens.ndim + (-1,)), axis=-1)
+
+
+def result(edge: EdgeState, drafter: Drafter) -> DecodeResult:
   """Reads the result out of a final state."""
   return DecodeResult(
     edge.tokens,
@@ -107,6 +163,7 @@ def result(edge: EdgeState) -> DecodeResult:
     edge.origin,
     edge.commit_round,
     edge.metrics,
+    drafter.report(edge.drafter) if drafter.report is not None else (),
   )
 
 

@@ -14,8 +14,8 @@ _CAUSAL_BLOCKS = 4
 _MIN_BLOCK = 32
 
 
-def attend(q: Array, k: Array, v: Array, mask: Array, *, causal: bool = False) -> Array:
-  """``softmax(q k^T / sqrt(size)) v`` with float32 scores.
+def attend(q: Array, k: Array, v: Array, mask: Array, *, causal: bool = False, scale: float | None = None) -> Array:
+  """``softmax(q k^T scale) v`` with float32 scores.
 
   Args:
     q: ``[B, H, T, size]``.
@@ -23,17 +23,19 @@ def attend(q: Array, k: Array, v: Array, mask: Array, *, causal: bool = False) -
     v: ``[B * Hkv, S, size]``.
     mask: ``[B or 1, T, S]`` bool; every query must see a key.
     causal: promise that T = S and that no query sees a later key. Then masked blocks are not computed.
+    scale: factor of the scores, ``1 / sqrt(size)`` by default.
   Returns:
     ``[B, H, T, size]`` in q's dtype.
   """
   length = q.shape[2]
+  scale = q.shape[3] ** -0.5 if scale is None else scale
   block = -(-length // _CAUSAL_BLOCKS)
   if not causal or block < _MIN_BLOCK:
-    return _attend(q, k, v, mask)
+    return _attend(q, k, v, mask, scale)
   out = []
   for start in range(0, length, block):
     end = min(start + block, length)
-    out.append(_attend(q[:, :, start:end], k[:, :end], v[:, :end], mask[:, start:end, :end]))
+    out.append(_attend(q[:, :, start:end], k[:, :end], v[:, :end], mask[:, start:end, :end], scale))
   return jnp.concatenate(out, axis=2)
 
 
@@ -61,7 +63,33 @@ def attention_mask(positions: Array, slot: Array, mask: Array | None, key_mask: 
   return (visible & key_mask[:, None]) | (slots[None] == own[..., None])
 
 
-def _attend(q: Array, k: Array, v: Array, mask: Array) -> Array:
+def window_mask(mask: Array, positions: Array, slot: Array, window: int, tree: Array | None = None) -> Array:
+  """Hides keys more than ``window - 1`` positions back (local attention).
+
+  Args:
+    mask: ``[B or 1, T, S]`` of `attention_mask`, for the same ``positions`` and ``slot``.
+    positions: ``[B or 1, T]`` positions of the inputs.
+    slot: ``[B or 1]`` slot of the first input.
+    window: positions an input sees, its own included.
+    tree: the mask that `attention_mask` was given. The positions of nodes that were fed earlier are not known, so it
+      must not reach behind the inputs of this pass.
+  Returns:
+    ``[B or 1, T, S]`` bool.
+  """
+  length = positions.shape[1]
+  if tree is not None and tree.shape[2] != length:
+    raise ValueError(f"Must have a mask over the {length} inputs for local attention, we instead got {tree.shape[2]}")
+  slots = jnp.arange(mask.shape[2])[None]  # [1, S]
+  # A slot holds its own position, but inputs of a draft tree stand in consecutive slots at the positions of their depth.
+  column = slots - slot[:, None]  # [B or 1, S]
+  rows = max(column.shape[0], positions.shape[0])
+  index = jnp.broadcast_to(jnp.clip(column, 0, length - 1), (rows, slots.shape[1]))
+  own = jnp.take_along_axis(jnp.broadcast_to(positions, (rows, length)), index, axis=1)
+  held = jnp.where((column >= 0) & (column < length), own, slots)  # [B or 1, S]
+  return mask & (held[:, None] > positions[..., None] - window)
+
+
+def _attend(q: Array, k: Array, v: Array, mask: Array, scale: float) -> Array:
   batch, heads, length, size = q.shape
   folded = k.shape[0]
   # Query heads that share a key head become further rows of one batched product.
@@ -69,7 +97,7 @@ def _attend(q: Array, k: Array, v: Array, mask: Array) -> Array:
   halve = q.dtype == jnp.float32 and (k.dtype == jnp.bfloat16 or halves_products(q.dtype))
   product = _dot_halved if halve else _dot
   scores = product(q, k, 2)
-  scores = (scores * jnp.asarray(size**-0.5, scores.dtype)).astype(jnp.float32).reshape(batch, heads, length, -1)
+  scores = (scores * jnp.asarray(scale, scores.dtype)).astype(jnp.float32).reshape(batch, heads, length, -1)
   weights = jax.nn.softmax(jnp.where(mask[:, None], scores, -jnp.inf), axis=-1)
   weights = weights.astype(q.dtype).reshape(folded, q.shape[1], -1)
   return product(weights, v, 1).reshape(batch, heads, length, size)

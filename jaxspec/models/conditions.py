@@ -1,4 +1,4 @@
-"""What a LlamaGen-style network is conditioned on, and the teacher-forcing input built from it."""
+"""What a network is conditioned on, and the teacher-forcing input built from it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,18 @@ class Caption(NamedTuple):
   mask: Array  # [B, P] bool, False on padding (which comes first)
 
 
-class Prefixed(NamedTuple):
-  """Condition and image tokens in one pass without a cache (training, scoring)."""
+class Prompt(NamedTuple):
+  """The beginning of a text that a language model continues; rows may have different lengths."""
 
-  condition: ClassLabels | Caption
-  tokens: Array  # [B, T] int32 image tokens that are fed; the last one of an image never is
+  tokens: Array  # [B, P] int32
+  mask: Array  # [B, P] bool, False on padding, on either side; every row must have a token
+
+
+class Prefixed(NamedTuple):
+  """Condition and tokens in one pass without a cache (training, scoring)."""
+
+  condition: ClassLabels | Caption | Prompt
+  tokens: Array  # [B, T] int32 tokens that are fed; the last one of an image or text never is
 
 
 class Pairs(NamedTuple):
@@ -51,3 +58,13 @@ def left_pad(features: Array, mask: Array) -> Caption:
   rolled = jnp.take_along_axis(features, source[..., None], axis=1)
   flipped = jnp.flip(mask.astype(bool), axis=1)
   return Caption(rolled * flipped[..., None].astype(features.dtype), flipped)
+
+
+def align_right(prompt: Prompt) -> Prompt:
+  """Moves the tokens of every row to its end, in their order: padding on either side becomes padding on the left.
+
+  The last prompt position is then next to the first generated token in every row, so rows of one batch share slots.
+  """
+  order = jnp.argsort(prompt.mask, axis=1, stable=True)  # False first
+  take = lambda leaf: jnp.take_along_axis(leaf, order, axis=1)
+  return Prompt(take(prompt.tokens), take(prompt.mask))

@@ -54,16 +54,21 @@ _linear_bf16.defvjp(_linear_bf16_fwd, _linear_bf16_bwd)
 
 
 class Linear(nn.Module):
-  """Bias-free linear layer with a ``weight [out, in]`` parameter."""
+  """Linear layer with a ``weight [out, in]`` parameter and, if asked for, a ``bias [out]``."""
 
   features: int
   std: float = 0.02
+  bias: bool = False
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
     init = nn.initializers.normal(self.std) if self.std else nn.initializers.zeros
     weight = self.param("weight", init, (self.features, x.shape[-1]), jnp.float32)
-    return linear(x, weight.astype(x.dtype))
+    out = linear(x, weight.astype(x.dtype))
+    if not self.bias:
+      return out
+    bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
+    return out + bias.astype(x.dtype).reshape((1,) * (out.ndim - 1) + (-1,))
 
 
 class Embedding(nn.Module):
@@ -73,7 +78,12 @@ class Embedding(nn.Module):
   features: int
   std: float = 0.02
 
-  @nn.compact
+  def setup(self):
+    self.weight = self.param("weight", nn.initializers.normal(self.std), (self.num, self.features), jnp.float32)
+
   def __call__(self, ids: Array) -> Array:
-    weight = self.param("weight", nn.initializers.normal(self.std), (self.num, self.features), jnp.float32)
-    return jnp.take(weight, ids, axis=0, mode="clip")
+    return jnp.take(self.weight, ids, axis=0, mode="clip")
+
+  def logits(self, x: Array) -> Array:
+    """``x [..., features]`` against every row, ``[..., num]``: the output head of a tied network."""
+    return linear(x, self.weight.astype(x.dtype))

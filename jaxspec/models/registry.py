@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from jaxspec.models.caption_encoder import CaptionEncoderConfig, caption_encoder_fns
 from jaxspec.models.eagle import EagleConfig, eagle_fns
+from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
+from jaxspec.models.llama import LlamaConfig, llama_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
 from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
@@ -32,7 +34,12 @@ FAMILIES: dict[str, Family] = {
   "picture_encoder": Family(PictureEncoderConfig, picture_encoder_fns),
   "picture_classifier": Family(PictureClassifierConfig, picture_classifier_fns),
   "caption_encoder": Family(CaptionEncoderConfig, caption_encoder_fns),
+  "gpt_neo": Family(GPTNeoConfig, gpt_neo_fns),
+  "llama": Family(LlamaConfig, llama_fns),
 }
+
+# Networks that continue a `jaxspec.models.conditions.Prompt`.
+LANGUAGE_FAMILIES = ("gpt_neo", "llama")
 
 
 def family_of(config: Any) -> str:

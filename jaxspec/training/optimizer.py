@@ -58,7 +58,7 @@ def decay_mask(params: Params) -> PyTree:
 def is_hidden_matrix(path: tuple, leaf: jax.Array) -> bool:
   """Whether Muon takes a leaf: matrices, except embedding tables, output heads and codebooks."""
   name = jax.tree_util.keystr(path, simple=True, separator="/")
-  return leaf.ndim == 2 and not any(word in name for word in ("embed", "output", "codebook"))
+  return leaf.ndim == 2 and not any(word in name for word in ("embed", "output", "codebook", "wte", "wpe", "lm_head"))
 
 
 def make_optimizer(config: OptimizerConfig, num_steps: int) -> optax.GradientTransformation:

@@ -27,6 +27,7 @@ from jaxspec.types import Array, Draft, Key, PyTree, Verdict
 _MIN_RESIDUAL = 1e-12
 
 ResidualFn = Callable[[Array, Array, Array], Array]  # (rejected token [B], p [B, V], q [B, V]) -> weights [B, V]
+ProposalRowFn = Callable[[PyTree, Array], Array]  # (proposal, place [B]) -> probabilities [B, V]
 
 
 def lossless_weights(tokens: Array, p: Array, q: Array) -> Array:
@@ -39,18 +40,30 @@ def usable_weights(weights: Array, p: Array) -> Array:
   return jnp.where(jnp.sum(weights, axis=-1, keepdims=True) > _MIN_RESIDUAL, weights, p)
 
 
+def logits_row(proposal: PyTree, place: Array) -> Array:
+  """Probabilities ``[B, V]`` of one place ``[B]`` of a proposal that is given by logits ``[B, K, V]``."""
+  return sampling.probabilities(_row(proposal, place))
+
+
 def commit_leading(
-  keys: Key, draft: Draft, target: Array, *, accept_prob: Array, residual_fn: ResidualFn = lossless_weights
+  keys: Key,
+  draft: Draft,
+  target: Array,
+  *,
+  accept_prob: Array,
+  residual_fn: ResidualFn = lossless_weights,
+  proposal_row_fn: ProposalRowFn = logits_row,
 ) -> Verdict:
   """Keeps the leading drafts that pass their test and draws the next token.
 
   Args:
     keys: ``[B]`` keys; consumed.
-    draft: chain of ``K`` tokens with logits ``[B, K, V]`` as proposal.
+    draft: chain of ``K`` tokens with logits ``[B, K, V]`` as proposal, or what ``proposal_row_fn`` reads.
     target: ``[B, K + 1, V]`` processed target logits.
     accept_prob: ``[B, K]`` probability of keeping each draft.
     residual_fn: ``(tokens [B], p [B, V], q [B, V]) -> [B, V]`` float32 weights of the token emitted after the
       rejection of ``tokens``; they need not add up to 1.
+    proposal_row_fn: ``(proposal, place [B]) -> [B, V]`` probabilities.
   Returns:
     Verdict with ``num_accepted [B]`` and ``next_token [B]``.
   """
@@ -65,7 +78,7 @@ def commit_leading(
   # Only one row of each law is needed from here on.
   place = jnp.minimum(num_accepted, window - 1)
   p = sampling.probabilities(_row(target, num_accepted))  # [B, V]
-  q = sampling.probabilities(_row(draft.proposal, place))
+  q = proposal_row_fn(draft.proposal, place)
   token = jnp.take_along_axis(draft.tokens, place[:, None], axis=1)[:, 0]
   weights = usable_weights(residual_fn(token, p, q), p)
   next_token = sampling.inverse_cdf(jnp.where(rejected[:, None], weights, p), rng.final_uniform(keys))

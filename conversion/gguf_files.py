@@ -1,0 +1,187 @@
+"""Reading Llama networks from ``.gguf`` files: names, dequantized weights, config and byte-pair tokenizer.
+
+Blocks of quantized weights are expanded by the ``gguf`` package (the ``convert`` extra). The rows of the query and key
+matrices are stored in the order of interleaved rotary pairs; they are put back into that of half-split pairs, which the
+hub uses. Tensors are expanded one at a time, when they are asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+
+from conversion.hugging_face import Architecture, Source
+from jaxspec.models.rope_text import Rope
+
+QUANTIZATIONS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
+
+# Names of the file -> names of the hub; blk.N. stands before those of a block.
+_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_BLOCK_NAMES = {
+  "attn_q": "self_attn.q_proj",
+  "attn_k": "self_attn.k_proj",
+  "attn_v": "self_attn.v_proj",
+  "attn_output": "self_attn.o_proj",
+  "attn_norm": "input_layernorm",
+  "ffn_gate": "mlp.gate_proj",
+  "ffn_up": "mlp.up_proj",
+  "ffn_down": "mlp.down_proj",
+  "ffn_norm": "post_attention_layernorm",
+}
+_ROPE_FACTORS = "rope_freqs.weight"
+
+# The pre-tokenizers of byte-level vocabularies that are the GPT-2 pattern, alone or behind single digits.
+_GPT2_PATTERN = ("gpt-2", "gpt2")
+_SINGLE_DIGITS = ("smollm",)
+_CONTROL_TYPES = (3, 4)  # control and user-defined tokens are never split
+
+
+class GGUFTensor(NamedTuple):
+  """A tensor of the file, as a `conversion.engine.SourceTensor`."""
+
+  tensor: Any
+  shape: tuple[int, ...]
+  heads: int  # of a matrix whose rows are to be put in order, else 0
+
+  def read(self) -> np.ndarray:
+    from gguf import dequantize
+
+    name = self.tensor.tensor_type.name
+    if name not in QUANTIZATIONS:
+      raise ValueError(f"Must have weights in {', '.join(QUANTIZATIONS)}, {self.tensor.name} is {name}")
+    array = np.asarray(dequantize(self.tensor.data, self.tensor.tensor_type), np.float32).reshape(self.shape)
+    return half_split(array, self.heads) if self.heads else array
+
+
+def half_split(array: np.ndarray, heads: int) -> np.ndarray:
+  """Rows (or entries of a bias) of every head from interleaved pairs ``0 0' 1 1' ...`` to ``0 1 ... 0' 1' ...``."""
+  rest = array.shape[1:]
+  return array.reshape(heads, -1, 2, *rest).swapaxes(1, 2).reshape(array.shape)
+
+
+def interleave(array: np.ndarray, heads: int) -> np.ndarray:
+  """Inverse of `half_split`."""
+  rest = array.shape[1:]
+  return array.reshape(heads, 2, -1, *rest).swapaxes(1, 2).reshape(array.shape)
+
+
+def hub_name(name: str) -> str:
+  """Name on the hub of a tensor of the file; unknown ones stay as they are."""
+  stem, _, leaf = name.rpartition(".")
+  if leaf not in ("weight", "bias"):
+    return name
+  if match := re.fullmatch(r"blk\.(\d+)\.(\w+)", stem):
+    return f"model.layers.{match[1]}.{_BLOCK_NAMES[match[2]]}.{leaf}" if match[2] in _BLOCK_NAMES else name
+  return f"{_NAMES[stem]}.{leaf}" if stem in _NAMES else name
+
+
+def read(path: Path, architecture: Architecture) -> Source:
+  """Content of a ``.gguf`` file with lazy tensors.
+
+  Raises:
+    ValueError: one line, if the file is missing or damaged, holds another architecture, or the package is missing.
+  """
+  try:
+    from gguf import GGUFReader
+  except ImportError as error:
+    raise ValueError("Must have the package gguf to read .gguf files: install the 'convert' extra") from error
+  if not path.is_file():
+    raise ValueError(f"No file at {path}")
+  try:
+    reader = GGUFReader(path)
+    fields = {name: field.contents() for name, field in reader.fields.items()}
+  except Exception as error:  # a damaged file can raise anything
+    raise ValueError(f"Corrupt {path}: {str(error) or type(error).__name__}") from error
+  found = fields.get("general.architecture")
+  if found != architecture.model_type:
+    raise ValueError(f"Must have general.architecture {architecture.model_type!r} in {path}, we instead got {found!r}")
+  try:
+    config = _config_fields(fields, {tensor.name: tensor for tensor in reader.tensors})
+  except KeyError as error:
+    raise ValueError(f"Corrupt {path}: {error} is missing") from error
+  heads = {"attn_q": config["num_heads"], "attn_k": config["num_kv_heads"]}
+  tensors = {}
+  for tensor in reader.tensors:
+    if tensor.name == _ROPE_FACTORS:
+      continue
+    shape = tuple(int(size) for size in reversed(tensor.shape))
+    part = tensor.name.split(".")[-2] if "." in tensor.name else ""
+    tensors[hub_name(tensor.name)] = GGUFTensor(tensor, shape, heads.get(part, 0))
+  meta = {"source": path.name, "source_sha256": _digest(path), "licence": fields.get("general.license", "unknown")}
+  return Source(tensors, config, _tokenizer(fields), meta)
+
+
+def _config_fields(fields: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
+  get = lambda name, default=None: fields.get(f"llama.{name}", default)
+  need = lambda name: fields[f"llama.{name}"]
+  heads = need("attention.head_count")
+  end_id = fields.get("tokenizer.ggml.eos_token_id")
+  return {
+    "vocab_size": int(tensors["token_embd.weight"].shape[1]),
+    "dim": need("embedding_length"),
+    "num_layers": need("block_count"),
+    "num_heads": heads,
+    "num_kv_heads": get("attention.head_count_kv", heads),
+    "head_size": get("attention.key_length") or get("rope.dimension_count"),
+    "ffn_hidden": need("feed_forward_length"),
+    "norm_eps": _shortest(need("attention.layer_norm_rms_epsilon")),
+    "max_positions": need("context_length"),
+    "rope": _rope(get, tensors.get(_ROPE_FACTORS)),
+    "attention_bias": "blk.0.attn_q.bias" in tensors,
+    "mlp_bias": "blk.0.ffn_up.bias" in tensors,
+    "tie_embeddings": "output.weight" not in tensors,
+    "end_ids": () if end_id is None else (end_id,),
+  }
+
+
+def _shortest(value: float) -> float:
+  """The shortest decimal that is this float32: 1e-5, not 9.999999747e-06."""
+  return float(str(np.float32(value)))
+
+
+def _rope(get: Any, factors: Any) -> Rope:
+  theta = _shortest(get("rope.freq_base", 10000.0))
+  if factors is not None:
+    return Rope(theta, "factors", factors=tuple(float(x) for x in np.asarray(factors.data).reshape(-1)))
+  scaling = get("rope.scaling.type", "none")
+  factor = _shortest(get("rope.scaling.factor", 1.0))
+  if scaling == "none" or factor == 1.0:
+    return Rope(theta)
+  if scaling == "linear":
+    return Rope(theta, "linear", factor=factor)
+  if scaling == "yarn":
+    original = get("rope.scaling.original_context_length") or get("context_length")
+    return Rope(theta, "yarn", factor=factor, original_max_positions=original)
+  raise ValueError(f"Must have a rope.scaling.type in none, linear, yarn, we instead got {scaling!r}")
+
+
+def _tokenizer(fields: dict[str, Any]) -> bytes | None:
+  """``tokenizer.json`` of a byte-level vocabulary; None for others, which need a file of their own."""
+  pattern = fields.get("tokenizer.ggml.pre")
+  if fields.get("tokenizer.ggml.model") != "gpt2" or pattern not in (*_GPT2_PATTERN, *_SINGLE_DIGITS):
+    return None
+  tokens, kinds = fields["tokenizer.ggml.tokens"], fields.get("tokenizer.ggml.token_type", [])
+  merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
+  tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
+  bytes_of = pre_tokenizers.ByteLevel(add_prefix_space=False)
+  if pattern in _SINGLE_DIGITS:
+    bytes_of = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), bytes_of])
+  tokenizer.pre_tokenizer, tokenizer.decoder = bytes_of, decoders.ByteLevel()
+  special = [token for token, kind in zip(tokens, kinds) if kind in _CONTROL_TYPES]
+  tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+  if fields.get("tokenizer.ggml.add_bos_token"):
+    begin = fields["tokenizer.ggml.bos_token_id"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+      single=f"{tokens[begin]} $A", special_tokens=[(tokens[begin], begin)]
+    )
+  return tokenizer.to_str().encode()
+
+
+def _digest(path: Path) -> str:
+  with open(path, "rb") as file:
+    return hashlib.file_digest(file, "sha256").hexdigest()

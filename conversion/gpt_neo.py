@@ -1,0 +1,110 @@
+"""Converts GPT-Neo networks (EleutherAI/gpt-neo-125m, -1.3B, -2.7B, and any of that architecture).
+
+``python -m conversion.gpt_neo SRC DST`` reads a folder of the Hugging Face hub and writes a checkpoint folder with its
+tokenizer; ``--export`` goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from conversion import engine, hugging_face
+from conversion.engine import Rule, Shape
+from jaxspec.models import registry
+from jaxspec.models.gpt_neo import GPTNeoConfig
+
+_BLOCK = "transformer.h.{i}"
+_OURS = "h_{i}"
+
+RULES = (
+  Rule("transformer.{table:wte|wpe}.weight", "{table}.weight"),
+  Rule(f"{_BLOCK}.{{norm:ln_1|ln_2}}.{{leaf:weight|bias}}", f"{_OURS}.{{norm}}.{{leaf}}"),
+  Rule(f"{_BLOCK}.attn.attention.{{matrix:q_proj|k_proj|v_proj}}.weight", f"{_OURS}.attn.{{matrix}}.weight"),
+  Rule(f"{_BLOCK}.attn.attention.out_proj.{{leaf:weight|bias}}", f"{_OURS}.attn.out_proj.{{leaf}}"),
+  Rule(f"{_BLOCK}.mlp.{{matrix:c_fc|c_proj}}.{{leaf:weight|bias}}", f"{_OURS}.mlp.{{matrix}}.{{leaf}}"),
+  Rule("transformer.ln_f.{leaf:weight|bias}", "ln_f.{leaf}"),
+  Rule("lm_head.weight"),
+)
+
+# Masks that older files store.
+IGNORED = (r"transformer\.h\.\d+\.attn\.attention\.(bias|masked_bias)",)
+
+
+def read_config(document: dict[str, Any]) -> dict[str, Any]:
+  """Fields of a `GPTNeoConfig` from a ``config.json``."""
+  activation = document.get("activation_function", "gelu_new")
+  if activation != "gelu_new":
+    raise ValueError(f"Must have activation_function 'gelu_new', we instead got {activation!r}")
+  layers = document.get("attention_layers")
+  if layers is None:
+    layers = [kind for kinds, times in document["attention_types"] for _ in range(times) for kind in kinds]
+  return {
+    "vocab_size": document["vocab_size"],
+    "max_positions": document["max_position_embeddings"],
+    "dim": document["hidden_size"],
+    "num_layers": document["num_layers"],
+    "num_heads": document["num_heads"],
+    "attention_layers": tuple(layers),
+    "window_size": document.get("window_size", 256),
+    "ffn_hidden": document.get("intermediate_size"),
+    "norm_eps": document.get("layer_norm_epsilon", 1e-5),
+    "tie_embeddings": document.get("tie_word_embeddings", True),
+    "end_ids": hugging_face.end_ids(document, 50256),
+  }
+
+
+def write_config(config: GPTNeoConfig) -> dict[str, Any]:
+  """``config.json`` of a `GPTNeoConfig`."""
+  return {
+    "architectures": ["GPTNeoForCausalLM"],
+    "vocab_size": config.vocab_size,
+    "max_position_embeddings": config.max_positions,
+    "hidden_size": config.dim,
+    "num_layers": config.num_layers,
+    "num_heads": config.num_heads,
+    "attention_types": [[[kind], 1] for kind in config.layer_kinds],
+    "attention_layers": list(config.layer_kinds),
+    "window_size": config.window_size,
+    "intermediate_size": config.ffn_hidden,
+    "activation_function": "gelu_new",
+    "layer_norm_epsilon": config.norm_eps,
+    "tie_word_embeddings": config.tie_embeddings,
+    "eos_token_id": hugging_face.write_end_ids(config),
+    "bos_token_id": next(iter(config.end_ids), None),
+  }
+
+
+def make_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> GPTNeoConfig:
+  """Config of the fields; the shapes are checked against it."""
+  return registry.make_config("gpt_neo", fields)
+
+
+FAMILY = engine.Family("gpt_neo", RULES, IGNORED, make_config)
+ARCHITECTURE = hugging_face.Architecture("gpt_neo", "transformer.", FAMILY, read_config, write_config)
+
+
+@click.command(cls=engine.OneLineCommand)
+@engine.common_options
+@click.option("--tokenizer", type=click.Path(path_type=Path), help="tokenizer.json, instead of the folder's.")
+def main(source: str, destination: str, config_file: str | None, export: bool, tokenizer: Path | None) -> None:
+  """Converts the GPT-Neo folder SRC to the checkpoint folder DST."""
+  if export:
+    if config_file is not None or tokenizer is not None:
+      raise ValueError("Must have neither --config nor --tokenizer with --export")
+    config = hugging_face.export_folder(Path(source), Path(destination), ARCHITECTURE)
+  else:
+    fields = engine.read_fields(config_file)
+    engine.check_fields(FAMILY, fields)
+    config = hugging_face.convert_folder(Path(source), Path(destination), ARCHITECTURE, fields, tokenizer)
+  click.echo(
+    f"Wrote {destination}: {config.num_layers} layers, width {config.dim}, {config.num_heads} heads, "
+    f"{config.vocab_size} tokens"
+  )
+
+
+if __name__ == "__main__":
+  main()

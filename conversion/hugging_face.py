@@ -1,0 +1,254 @@
+"""Folders of language models as the Hugging Face hub stores them, read and written through the engine.
+
+A folder holds ``config.json``, the weights (``model.safetensors`` or ``pytorch_model.bin``, or an ``...index.json`` that
+names their parts), and usually ``tokenizer.json``, which is copied into the checkpoint folder as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
+
+from conversion import engine, torch_files
+from jaxspec import checkpoints
+from jaxspec.data.language_tokenizer import TOKENIZER_FILE, load_tokenizer
+
+CONFIG_FILE = "config.json"
+SAFE_FILE = "model.safetensors"
+WEIGHT_FILES = (SAFE_FILE, f"{SAFE_FILE}.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+class Architecture(NamedTuple):
+  """One kind of network on the hub.
+
+  Attributes:
+    model_type: ``model_type`` of its ``config.json``.
+    prefix: of every tensor of the network without its output matrix.
+    family: the engine's table; its ``infer_config`` makes the config from the fields alone.
+    read_config: ``config.json`` -> fields of the family's config; raises ``ValueError`` with one line.
+    write_config: the family's config -> ``config.json``.
+  """
+
+  model_type: str
+  prefix: str
+  family: engine.Family
+  read_config: Callable[[dict[str, Any]], dict[str, Any]]
+  write_config: Callable[[Any], dict[str, Any]]
+
+
+class Source(NamedTuple):
+  """What a folder or a file of weights was found to hold."""
+
+  tensors: dict[str, Any]  # `engine.SourceTensor` by the names of the hub
+  fields: dict[str, Any]  # of the family's config
+  tokenizer: bytes | None  # content of tokenizer.json
+  meta: dict[str, Any]
+
+
+def convert_folder(
+  source: Path, destination: Path, architecture: Architecture, fields: dict[str, Any], tokenizer: Path | None
+) -> Any:
+  """Writes the checkpoint folder of a hub folder; returns its config.
+
+  Args:
+    fields: config fields that win over those of ``config.json``.
+    tokenizer: ``tokenizer.json`` to take instead of the folder's.
+  Raises:
+    ValueError: one line; nothing is left at the destination then.
+  """
+  return write_checkpoint(read_folder(source, architecture), source, destination, architecture, fields, tokenizer)
+
+
+def write_checkpoint(
+  content: Source, source: Path, destination: Path, architecture: Architecture, fields: dict[str, Any],
+  tokenizer: Path | None,
+) -> Any:  # fmt: skip
+  """Converts what was read from ``source``; see `convert_folder`."""
+  if destination.exists() and not (destination / checkpoints.CONFIG_FILE).is_file():
+    raise ValueError(f"Must have a new folder or an old checkpoint to write to, {destination} is neither")
+  tokenizer_json = content.tokenizer if tokenizer is None else _read_bytes(tokenizer)
+  fields = content.fields | fields
+  try:
+    config, leaves = engine.convert(content.tensors, _for_config(architecture, fields), fields)
+  except (ValueError, SafetensorError) as error:
+    text = str(error)
+    raise ValueError(text if str(source) in text else f"Cannot convert {source}: {text}") from error
+  if tokenizer_json is not None:
+    _check_tokenizer(tokenizer_json, source, config.vocab_size)
+  checkpoints.save(destination, config, checkpoints.unflatten(leaves), meta=content.meta)
+  if tokenizer_json is not None:
+    (destination / TOKENIZER_FILE).write_bytes(tokenizer_json)
+  return config
+
+
+def export_folder(source: Path, destination: Path, architecture: Architecture) -> Any:
+  """Writes the hub folder of a checkpoint folder; returns its config.
+
+  Raises:
+    ValueError: one line; nothing is left at the destination then.
+  """
+  if destination.exists():
+    raise ValueError(f"Must have a new folder to write to, {destination} exists")
+  if checkpoints.read_config(source)["family"] != architecture.family.name:
+    raise ValueError(f"Must have a {architecture.family.name} checkpoint, {source} is of another family")
+  checkpoint = checkpoints.load(source)
+  state_dict = engine.to_state_dict(checkpoints.flatten(checkpoint.params), architecture.family)
+  document = {"model_type": architecture.model_type, "dtype": "float32"} | architecture.write_config(checkpoint.config)
+  try:
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
+  except OSError as error:
+    raise ValueError(f"Cannot write {destination}: {error.strerror}") from error
+  try:
+    save_file(state_dict, work / SAFE_FILE, metadata={"format": "pt"})
+    (work / CONFIG_FILE).write_text(json.dumps(document, indent=2) + "\n")
+    if (tokenizer := checkpoint.path / TOKENIZER_FILE).is_file():
+      shutil.copyfile(tokenizer, work / TOKENIZER_FILE)
+    work.chmod(0o755)
+    (work / SAFE_FILE).chmod(0o644)
+    work.rename(destination)
+  except OSError as error:
+    raise ValueError(f"Cannot write {destination}: {error.strerror}") from error
+  finally:
+    shutil.rmtree(work, ignore_errors=True)
+  return checkpoint.config
+
+
+# Reading.
+
+
+def read_folder(folder: Path, architecture: Architecture) -> Source:
+  """Reads a hub folder; tensors stay on disk.
+
+  Raises:
+    ValueError: one line naming what is missing or damaged.
+  """
+  if not folder.is_dir():
+    raise ValueError(f"Must have a folder with {CONFIG_FILE} and weights, {folder} is none")
+  document = _read_json(folder / CONFIG_FILE)
+  found = document.get("model_type")
+  if found != architecture.model_type:
+    raise ValueError(f"Must have model_type {architecture.model_type!r} in {folder / CONFIG_FILE}, we instead got {found!r}")
+  try:
+    fields = architecture.read_config(document)
+  except (KeyError, TypeError, ValueError, AttributeError) as error:
+    text = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+    raise ValueError(f"{folder / CONFIG_FILE}: {text}") from error
+  files = weight_files(folder)
+  tensors: dict[str, Any] = {}
+  for file in files:
+    for name, tensor in read_weights(file).items():
+      if name in tensors:
+        raise ValueError(f"Corrupt {folder}: {name} is in two files")
+      tensors[name] = tensor
+  tokenizer = folder / TOKENIZER_FILE
+  return Source(
+    with_prefix(tensors, architecture.prefix),
+    fields,
+    tokenizer.read_bytes() if tokenizer.is_file() else None,
+    {"source": folder.resolve().name, "source_sha256": _digest(files), "licence": "unknown"},
+  )
+
+
+def weight_files(folder: Path) -> list[Path]:
+  """The files with weights, in the order of their names.
+
+  Raises:
+    ValueError: if there are none, or an index names a file that is not there.
+  """
+  present = [folder / name for name in WEIGHT_FILES if (folder / name).is_file()]
+  if not present:
+    raise ValueError(f"No weights in {folder}: must have one of {', '.join(WEIGHT_FILES)}")
+  if present[0].suffix != ".json":
+    return present[:1]
+  parts = _read_json(present[0]).get("weight_map")
+  # Names of files beside the index; a path could point anywhere.
+  if not isinstance(parts, dict) or not all(isinstance(p, str) and Path(p).name == p for p in parts.values()):
+    raise ValueError(f"Corrupt {present[0]}: must have a weight_map with file names")
+  files = [folder / name for name in sorted(set(parts.values()))]
+  if missing := [file.name for file in files if not file.is_file()]:
+    raise ValueError(f"Incomplete {folder}: {', '.join(missing)} of {present[0].name} missing")
+  return files
+
+
+def read_weights(file: Path) -> dict[str, Any]:
+  """Lazy tensors of one file by name."""
+  if file.suffix == ".bin":
+    return engine.unwrap(torch_files.read(file))
+  return engine.read_source(file)
+
+
+def with_prefix(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+  """Names as they are with an output matrix; files of the bare network lack the prefix."""
+  if any(isinstance(name, str) and name.startswith(prefix) for name in tensors):
+    return dict(tensors)
+  return {name if name == "lm_head.weight" else f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+
+
+def end_ids(document: dict[str, Any], default: int | None) -> tuple[int, ...]:
+  """``eos_token_id`` of a ``config.json``, one or several."""
+  value = document.get("eos_token_id", default)
+  if value is None:
+    return ()
+  return tuple(value) if isinstance(value, list) else (int(value),)
+
+
+def write_end_ids(config: Any) -> int | list[int] | None:
+  """Inverse of `end_ids`."""
+  ids = list(config.end_ids)
+  return ids[0] if len(ids) == 1 else ids or None
+
+
+def _for_config(architecture: Architecture, fields: dict[str, Any]) -> engine.Family:
+  """The family's table; a tied network's own output matrix is a copy of its token table, which some files hold."""
+  family = architecture.family
+  return family._replace(ignored=(*family.ignored, r"lm_head\.weight")) if fields.get("tie_embeddings") else family
+
+
+def _check_tokenizer(content: bytes, source: Path, vocab_size: int) -> None:
+  with tempfile.TemporaryDirectory() as folder:
+    (Path(folder) / TOKENIZER_FILE).write_bytes(content)
+    try:
+      tokenizer = load_tokenizer(folder)
+    except ValueError as error:
+      raise ValueError(f"Corrupt tokenizer of {source}: {str(error).split(': ', 1)[-1]}") from error
+  size = tokenizer.get_vocab_size()
+  if size > vocab_size:
+    raise ValueError(f"Must have a tokenizer of at most {vocab_size} tokens for {source}, we instead got {size}")
+
+
+def _digest(files: list[Path]) -> str:
+  """sha256 of the files one after another."""
+  digest = hashlib.sha256()
+  for path in files:
+    with open(path, "rb") as file:
+      while block := file.read(1 << 20):
+        digest.update(block)
+  return digest.hexdigest()
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+  try:
+    document = json.loads(file.read_text(encoding="utf-8"))
+  except (OSError, ValueError, RecursionError) as error:
+    raise ValueError(f"Cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
+  if not isinstance(document, dict):
+    raise ValueError(f"Corrupt {file}: must be a JSON object, is {type(document).__name__}")
+  return document
+
+
+def _read_bytes(file: Path) -> bytes:
+  try:
+    return Path(file).read_bytes()
+  except OSError as error:
+    raise ValueError(f"Cannot read {file}: {error.strerror}") from error
+
+

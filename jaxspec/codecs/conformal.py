@@ -1,0 +1,113 @@
+"""C-SQS: a threshold on probabilities, moved by online conformal control (Gibbs and Candes 2021).
+
+The support is ``X(beta) = {x : q(x) >= beta}``. For one committed token with dropped mass d,
+
+  beta <- beta - eta (d - alpha),
+
+so that the mean of d over committed tokens goes to alpha. With ``c[1]`` the threshold at the start of a round and
+``c[n+1] = c[n] - eta (d_n - alpha)`` while drafting, a round that commits A drafts and one more token leaves
+
+  text     c[A+2]: each committed token counts once, with the draft's law at its own position (the default);
+  literal  c[A+1]: the published Algorithm 1, line 12, which never counts the token that ends the round;
+  drafted  c[L+1]: no roll-back.
+
+So rolling back is a gather from the thresholds of the round. For ``text`` alone, and ``beta_1 >= -eta (1 - alpha)``, every
+path obeys ``mean d <= alpha + (beta_1 + eta (1 - alpha)) / (eta T)``.
+
+The threshold is a sum of steps that may be five orders smaller than itself, so it is carried as an unevaluated sum of two
+floats. The draft's output does not follow another law for any threshold: only the size of messages depends on it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, NamedTuple
+
+import jax.numpy as jnp
+
+from jaxspec.codecs.sparsify import Support, top_support
+from jaxspec.types import Array
+
+
+class ConformalParams(NamedTuple):
+  """Traced settings, each ``[]`` or ``[B]`` float."""
+
+  first: Array  # beta_1
+  eta: Array  # step size; 0 keeps the threshold
+  alpha: Array  # dropped mass to be reached
+
+
+class Threshold(NamedTuple):
+  """The threshold beta as ``high + low``, leaves ``[B]``."""
+
+  high: Array
+  low: Array
+
+  @property
+  def value(self) -> Array:
+    """The threshold ``[B]``, rounded to one float."""
+    return self.high + self.low
+
+
+@dataclasses.dataclass(frozen=True)
+class Conformal:
+  """C-SQS, static part.
+
+  Attributes:
+    max_support: static size of supports.
+    policy: which updates stay after the verdict, see above.
+    empty_error: what the controller is fed where no token reaches the threshold and the most probable one is sent:
+      ``one`` (the set of the definition is empty, so it drops everything) or ``true`` (what is really dropped). With
+      ``true`` the threshold is clipped at 1: else a run of certain tokens winds it up.
+  """
+
+  max_support: int
+  policy: str = "text"
+  empty_error: str = "one"
+
+  POLICIES: ClassVar[tuple[str, ...]] = ("text", "literal", "drafted")
+  EMPTY_ERRORS: ClassVar[tuple[str, ...]] = ("one", "true")
+
+  def __post_init__(self):
+    for name, known in (("policy", self.POLICIES), ("empty_error", self.EMPTY_ERRORS)):
+      if getattr(self, name) not in known:
+        raise ValueError(f"Must have {name} in {', '.join(known)}, we instead got {getattr(self, name)!r}")
+
+  def init(self, params: ConformalParams, rows: int) -> Threshold:
+    first = jnp.broadcast_to(params.first, (rows,))
+    return Threshold(first, jnp.zeros_like(first))
+
+  def support(self, params: ConformalParams, state: Threshold, q: Array, cap: Array) -> Support:
+    # A literal set at beta <= 0 holds tokens of probability 0 too: they cost bits and carry nothing.
+    above = (q >= state.value[:, None]) & (q > 0)
+    literal = jnp.where(state.value <= 0, q.shape[-1], jnp.sum(above.astype(jnp.int32), axis=-1))
+    was_empty = literal == 0
+    size = jnp.clip(jnp.sum(above.astype(jnp.int32), axis=-1), 1, cap)
+    support = top_support(q, size, max_support=self.max_support)
+    # A set that was truncated is priced as what is sent.
+    literal = jnp.where(literal > cap, size, jnp.maximum(literal, 1))
+    return support._replace(literal_size=literal, was_empty=was_empty)
+
+  def error(self, support: Support) -> Array:
+    """Dropped mass ``[B]`` as the controller sees it."""
+    return jnp.where(support.was_empty, 1.0, support.dropped) if self.empty_error == "one" else support.dropped
+
+  def update(self, params: ConformalParams, state: Threshold, support: Support) -> Threshold:
+    step = -params.eta * (self.error(support) - params.alpha)
+    high, low = _two_sum(state.high, state.low + step)
+    if self.empty_error == "true":
+      low = jnp.where(high > 1, 0.0, low)
+      high = jnp.minimum(high, 1.0)
+    # Below beta = 0 all is kept, so no path falls under this floor unless supports are truncated; then it stops windup.
+    floor = jnp.minimum(-params.eta * (1 - params.alpha), params.first)
+    return Threshold(jnp.maximum(high, floor), jnp.where(high < floor, 0.0, low))
+
+  def rollback_place(self, num_accepted: Array, num_drafted: Array) -> Array:
+    return {"text": num_accepted + 1, "literal": num_accepted, "drafted": num_drafted}[self.policy]
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+  """``a + b`` rounded, and what was rounded away (Knuth)."""
+  total = a + b
+  virtual = total - a
+  return total, (a - (total - virtual)) + (b - virtual)

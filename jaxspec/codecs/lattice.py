@@ -1,0 +1,81 @@
+"""From probabilities to integer weights.
+
+`quantize` is the lattice quantizer of distributions with a fixed denominator (Reznik 2011; sparse form: Teku et al. 2024):
+
+1. ``b_i = floor(ell q_i + 1/2)``, ``Delta = sum b_i - ell``.
+2. ``zeta_i = b_i - ell q_i``, sorted ascending, ties by index. For ``Delta > 0`` subtract 1 at the last ``Delta`` places of
+   that order, for ``Delta < 0`` add 1 at the first ``|Delta|`` places.
+
+The result is an L1-nearest lattice point with ``TV(q, b / ell) <= a (K - a) / (K ell) <= K / (4 ell)``, ``a = floor(K/2)``.
+Counts never become negative: where 1 is subtracted zeta is positive, hence ``b > ell q >= 0`` is at least 1, and because
+``sum zeta = Delta`` with ``zeta <= 1/2`` at least ``2 Delta`` places have positive zeta. The argument has a factor of two to
+spare, so it survives the rounding of float32; in float64 (``jax_enable_x64``) the functions compute in that type.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxspec.types import Array
+
+# Half precision in [0, 1] is a multiple of 2^-24, its smallest subnormal: such weights are integers too.
+HALF_UNIT = 1 << 24
+
+
+def quantize(probs: Array, size: Array, ell: int) -> Array:
+  """Nearest lattice point.
+
+  Args:
+    probs: ``[..., S]`` float; the first ``size`` entries add up to 1, the others are not read.
+    size: ``[...]`` int32, at least 1.
+    ell: static denominator.
+  Returns:
+    Counts ``[..., S]`` int32 that add up to ``ell``, 0 behind ``size``.
+  """
+  valid = _index(probs) < size[..., None]
+  scaled = jnp.where(valid, probs * ell, 0.0)
+  counts = jnp.floor(scaled + 0.5)
+  excess = (jnp.sum(counts, axis=-1).astype(jnp.int32) - ell)[..., None]
+  # Padding sorts behind everything, so that places of the order are places of the support.
+  zeta = jnp.where(valid, counts - scaled, jnp.inf)
+  place = jnp.argsort(jnp.argsort(zeta, axis=-1, stable=True), axis=-1)  # inverse of the sorting permutation
+  take = (place >= size[..., None] - excess) & (place < size[..., None])
+  give = place < -excess
+  return counts.astype(jnp.int32) - take.astype(jnp.int32) + give.astype(jnp.int32)
+
+
+def half(probs: Array, size: Array) -> Array:
+  """Weights ``[..., S]`` int32: the probabilities in half precision, in units of `HALF_UNIT`; arguments as in `quantize`."""
+  valid = _index(probs) < size[..., None]
+  return jnp.where(valid, (probs.astype(jnp.float16).astype(jnp.float32) * HALF_UNIT).astype(jnp.int32), 0)
+
+
+def _index(probs: Array) -> Array:
+  """Place of every entry, of the same shape."""
+  return jax.lax.broadcasted_iota(jnp.int32, probs.shape, probs.ndim - 1)
+
+
+def check_law(probs: np.ndarray) -> np.ndarray:
+  """Validates a law on the host.
+
+  Args:
+    probs: ``[K]`` numbers.
+  Returns:
+    ``[K]`` float64.
+  Raises:
+    ValueError: for entries that are negative, infinite or not numbers, or that do not add up to 1 within 1e-6.
+  """
+  probs = np.asarray(probs, np.float64)
+  if probs.ndim != 1 or probs.size == 0 or not np.all(np.isfinite(probs)) or np.any(probs < 0):
+    raise ValueError(f"Must have finite probabilities of at least 0, we instead got {probs}")
+  if abs(probs.sum() - 1) > 1e-6:
+    raise ValueError(f"Must have probabilities that add up to 1, we instead got the sum {probs.sum()}")
+  return probs
+
+
+def covering_radius(size: int, ell: int) -> float:
+  """Largest total variation between a law on ``size`` tokens and its lattice point: ``a (K - a) / (K ell)``."""
+  a = size // 2
+  return a * (size - a) / (size * ell)

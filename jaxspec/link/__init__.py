@@ -1,0 +1,1 @@
+"""The path between the two ends: bytes, and the host loop that exchanges them."""

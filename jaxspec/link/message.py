@@ -1,0 +1,160 @@
+"""Framed messages: a header with magic, version, kind and round, the payload, and a checksum.
+
+======  =====================================================================================
+bytes   field (big-endian)
+======  =====================================================================================
+2       magic ``SQ``
+1       version
+1       kind: the coding of a message of drafts, or `REPLY`, `FIRST`, `REQUEST`, `LAW`
+4       round
+2       denominator ell
+2       number of records, or of accepted drafts
+...     payload: records, or the next token (4 bytes)
+4       CRC-32 of everything before
+======  =====================================================================================
+
+The reader treats every byte as hostile. It checks length and checksum before it looks further, and its work is bounded by
+the limits: memory by about ten times ``max_message_bytes``, time by ``max_drafts`` records. The checksum finds damage, not
+forgery; authenticate the channel for that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import zlib
+from collections.abc import Sequence
+
+from jaxspec.codecs.bits import CODINGS
+from jaxspec.link.bitstream import BitReader, BitWriter, MessageError, require
+from jaxspec.link.records import Limits, Record, put_record, take_record
+
+MAGIC, VERSION = b"SQ", 1
+_HEADER, _CRC, _TOKEN = struct.Struct(">2sBBIHH"), struct.Struct(">I"), struct.Struct(">I")
+OVERHEAD_BYTES = _HEADER.size + _CRC.size
+REPLY, FIRST, REQUEST, LAW = 16, 17, 18, 19  # kinds below 16 are codings
+
+__all__ = [
+  "FIRST", "LAW", "MAGIC", "OVERHEAD_BYTES", "REPLY", "REQUEST", "VERSION", "Drafts", "MessageError", "Reply",
+  "max_message_bytes", "read_drafts", "read_law", "read_reply", "write_drafts", "write_law", "write_reply",
+]  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Drafts:
+  """A decoded message of drafts."""
+
+  round: int
+  records: tuple[Record, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+  """A decoded reply; ``next_token`` is None in a `REQUEST` for the law at the rejected place."""
+
+  round: int
+  num_accepted: int
+  next_token: int | None
+
+
+def max_message_bytes(limits: Limits) -> int:
+  """No valid message is longer."""
+  return OVERHEAD_BYTES + -(-limits.max_drafts * limits.max_record_bits // 8)
+
+
+def write_drafts(round_: int, records: Sequence[Record], limits: Limits) -> tuple[bytes, int]:
+  """The message of a round, and the bits of its payload (without padding, header and checksum).
+
+  Raises:
+    ValueError: for a record outside of the limits.
+  """
+  if len(records) > limits.max_drafts:
+    raise ValueError(f"Must have at most {limits.max_drafts} drafts, we instead got {len(records)}")
+  writer = BitWriter()
+  for record in records:
+    put_record(writer, record, limits)
+  kind = CODINGS.index(limits.coding)
+  return _frame(kind, round_, limits.ell, len(records), writer.bytes()), writer.length
+
+
+def read_drafts(data: bytes, limits: Limits) -> Drafts:
+  """Decodes a message of drafts.
+
+  Raises:
+    MessageError: if it is anything but a valid one.
+  """
+  kind, round_, ell, number, payload = _unframe(data, max_message_bytes(limits))
+  require(kind == CODINGS.index(limits.coding), "kind", f"{kind} is not coding {limits.coding!r}")
+  require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
+  require(number <= limits.max_drafts, "range", f"{number} drafts, {limits.max_drafts} agreed")
+  reader = BitReader(payload)
+  records = tuple(take_record(reader, limits) for _ in range(number))
+  reader.finish()
+  return Drafts(round_, records)
+
+
+def write_law(round_: int, place: int, record: Record, limits: Limits) -> tuple[bytes, int]:
+  """The answer to a `REQUEST`: the law at one place; and the bits of its payload."""
+  writer = BitWriter()
+  put_record(writer, dataclasses.replace(record, token=None), limits)
+  return _frame(LAW, round_, limits.ell, place, writer.bytes()), writer.length
+
+
+def read_law(data: bytes, limits: Limits, *, round_: int, place: int) -> Record:
+  """Decodes the answer to a request.
+
+  Raises:
+    MessageError: if it is anything but a law for this place.
+  """
+  law_bits = dataclasses.replace(limits, coding="trimmed").max_record_bits
+  kind, got_round, ell, got_place, payload = _unframe(data, OVERHEAD_BYTES + -(-law_bits // 8))
+  require(kind == LAW, "kind", f"{kind} is not a law")
+  require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
+  require((got_round, got_place) == (round_, place), "order", f"law of round {got_round}, place {got_place}")
+  reader = BitReader(payload)
+  record = take_record(reader, limits, with_token=False)
+  reader.finish()
+  return record
+
+
+def write_reply(round_: int, num_accepted: int, next_token: int | None, limits: Limits, *, first: bool = False) -> bytes:
+  """A reply; without a token a `REQUEST`; ``first`` for the token of the prefill."""
+  kind = REQUEST if next_token is None else FIRST if first else REPLY
+  payload = b"" if next_token is None else _TOKEN.pack(next_token)
+  return _frame(kind, round_, limits.ell, num_accepted, payload)
+
+
+def read_reply(data: bytes, limits: Limits, *, round_: int, num_drafted: int, first: bool = False) -> Reply:
+  """Decodes the reply to a message of ``num_drafted`` drafts.
+
+  Raises:
+    MessageError: if it is anything but a valid one.
+  """
+  kind, got_round, ell, accepted, payload = _unframe(data, OVERHEAD_BYTES + _TOKEN.size)
+  require(kind in ((FIRST,) if first else (REPLY, REQUEST)), "kind", f"{kind} is not a reply")
+  require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
+  require(got_round == round_, "order", f"reply to round {got_round}, waiting for {round_}")
+  require(accepted <= num_drafted, "range", f"{accepted} of {num_drafted} drafts accepted")
+  if kind == REQUEST:
+    require(limits.coding == "lazy" and accepted < num_drafted, "kind", "a request that nothing calls for")
+    require(not payload, "length", "a request has no payload")
+    return Reply(got_round, accepted, None)
+  require(len(payload) == _TOKEN.size, "length", f"payload of {len(payload)} bytes")
+  token = _TOKEN.unpack(payload)[0]
+  require(token < limits.vocab, "range", f"token {token} outside of the vocabulary")
+  return Reply(got_round, accepted, token)
+
+
+def _frame(kind: int, round_: int, ell: int, number: int, payload: bytes) -> bytes:
+  body = _HEADER.pack(MAGIC, VERSION, kind, round_, ell, number) + payload
+  return body + _CRC.pack(zlib.crc32(body))
+
+
+def _unframe(data: bytes, max_bytes: int) -> tuple[int, int, int, int, bytes]:
+  require(OVERHEAD_BYTES <= len(data) <= max_bytes, "length", f"{len(data)} bytes")
+  body, checksum = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])[0]
+  magic, version, kind, round_, ell, number = _HEADER.unpack(body[: _HEADER.size])
+  require(magic == MAGIC, "magic", repr(magic))
+  require(version == VERSION, "version", f"{version}, this is {VERSION}")
+  require(zlib.crc32(body) == checksum, "checksum", "the bytes are damaged")
+  return kind, round_, ell, number, body[_HEADER.size :]

@@ -1,0 +1,171 @@
+"""GPT-Neo: autoregressive language models with alternating global and local attention (EleutherAI, 2021).
+
+1. token plus learned position embeddings;
+2. pre-norm blocks: attention without a factor on the scores (the released weights were trained so), every second layer
+   over the newest ``window_size`` positions only, then a tanh-GELU MLP;
+3. final layer norm; the output matrix is the token table unless it is untied; float32 logits.
+
+Submodules carry the names of the released state dict. Source: the GPT-Neo weights on the Hugging Face hub
+(EleutherAI/gpt-neo-125m, -1.3B, -2.7B) and the model of that name in the transformers library.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxspec.models import kv_cache
+from jaxspec.models.attention import attend, window_mask
+from jaxspec.models.language import extend_cache, fold_heads, heads_of, language_fns, read_inputs, wanted
+from jaxspec.models.linear import Embedding, Linear
+from jaxspec.models.norm import LayerNorm
+from jaxspec.types import Array, ModelFns, ModelOutput, PyTree
+
+LAYER_KINDS = ("global", "local")
+
+
+@dataclasses.dataclass(frozen=True)
+class GPTNeoConfig:
+  """Architecture of one GPT-Neo network.
+
+  Attributes:
+    attention_layers: ``global`` or ``local`` for every layer; empty alternates, beginning with global.
+    window_size: positions that a local layer sees, the own one included.
+    ffn_hidden: width of the MLP; None is four times ``dim``.
+    end_ids: tokens that end a text.
+  """
+
+  vocab_size: int = 50257
+  max_positions: int = 2048
+  dim: int = 768
+  num_layers: int = 12
+  num_heads: int = 12
+  attention_layers: tuple[str, ...] = ()
+  window_size: int = 256
+  ffn_hidden: int | None = None
+  norm_eps: float = 1e-5
+  tie_embeddings: bool = True
+  end_ids: tuple[int, ...] = (50256,)
+  dtype: str = "float32"
+
+  def __post_init__(self):
+    if self.dim % self.num_heads:
+      raise ValueError(f"Must have a width divisible by the heads, we instead got {self.dim} over {self.num_heads}")
+    if len(self.layer_kinds) != self.num_layers or set(self.layer_kinds) - set(LAYER_KINDS):
+      raise ValueError(
+        f"Must have {self.num_layers} attention layers, each global or local, we instead got {self.attention_layers}"
+      )
+    if self.window_size < 1:
+      raise ValueError(f"Must have window_size of at least 1, we instead got {self.window_size}")
+
+  @property
+  def layer_kinds(self) -> tuple[str, ...]:
+    return self.attention_layers or tuple(LAYER_KINDS[i % 2] for i in range(self.num_layers))
+
+  @property
+  def head_dim(self) -> int:
+    return self.dim // self.num_heads
+
+  @classmethod
+  def named(cls, name: str, **overrides) -> GPTNeoConfig:
+    """A published size, one of `PUBLISHED_SIZES`."""
+    if name not in PUBLISHED_SIZES:
+      raise ValueError(f"Must have a size in {', '.join(PUBLISHED_SIZES)}, we instead got {name!r}")
+    layers, dim, heads = PUBLISHED_SIZES[name]
+    return cls(**(dict(num_layers=layers, dim=dim, num_heads=heads) | overrides))
+
+
+# name: (layers, width, heads)
+PUBLISHED_SIZES = {"125M": (12, 768, 12), "1.3B": (24, 2048, 16), "2.7B": (32, 2560, 20)}
+
+
+class Attention(nn.Module):
+  """Causal attention with unscaled scores; only the output projection has a bias."""
+
+  config: GPTNeoConfig
+
+  @nn.compact
+  def __call__(self, x: Array, mask: Array, cache: tuple[Array, Array] | None, start: Array, causal: bool):
+    cfg = self.config
+    q = heads_of(Linear(cfg.dim, name="q_proj")(x), cfg.num_heads)  # [B, T, H, size]
+    k = fold_heads(heads_of(Linear(cfg.dim, name="k_proj")(x), cfg.num_heads))
+    v = fold_heads(heads_of(Linear(cfg.dim, name="v_proj")(x), cfg.num_heads))  # [B * H, T, size]
+    k, v, cache = extend_cache(cache, k, v, start)
+    out = attend(q.swapaxes(1, 2), k, v, mask, causal=causal, scale=1.0)
+    return Linear(cfg.dim, bias=True, name="out_proj")(out.swapaxes(1, 2).reshape(x.shape)), cache
+
+
+class MLP(nn.Module):
+  """``c_proj(gelu_tanh(c_fc(x)))`` with biases."""
+
+  config: GPTNeoConfig
+
+  @nn.compact
+  def __call__(self, x: Array) -> Array:
+    hidden = Linear(self.config.ffn_hidden or 4 * self.config.dim, bias=True, name="c_fc")(x)
+    return Linear(self.config.dim, bias=True, name="c_proj")(jax.nn.gelu(hidden, approximate=True))
+
+
+class Block(nn.Module):
+  """Pre-norm transformer block."""
+
+  config: GPTNeoConfig
+
+  @nn.compact
+  def __call__(self, x: Array, mask: Array, cache: tuple[Array, Array] | None, start: Array, causal: bool):
+    eps = self.config.norm_eps
+    attended, cache = Attention(self.config, name="attn")(LayerNorm(eps, name="ln_1")(x), mask, cache, start, causal)
+    x = x + attended
+    return x + MLP(self.config, name="mlp")(LayerNorm(eps, name="ln_2")(x)), cache
+
+
+class GPTNeo(nn.Module):
+  """The transformer; see the module docstring. Call it through `gpt_neo_fns`."""
+
+  config: GPTNeoConfig
+
+  @nn.compact
+  def __call__(
+    self,
+    inputs: PyTree,
+    cache: kv_cache.KVCache | None,
+    positions: Array | None,
+    mask: Array | None = None,
+    inject: Array | None = None,
+    logits_at: Array | None = None,
+    slot: Array | None = None,
+  ):
+    cfg = self.config
+    text = read_inputs(inputs, cache, positions, mask, slot)
+    table = Embedding(cfg.vocab_size, cfg.dim, name="wte")
+    x = table(text.ids) + Embedding(cfg.max_positions, cfg.dim, name="wpe")(text.places)  # [B, T, D]
+    x = x.astype(cfg.dtype)
+    if inject is not None:
+      x = x + inject.astype(x.dtype)
+    masks = {"global": text.mask}
+    if "local" in cfg.layer_kinds:
+      masks["local"] = window_mask(text.mask, text.slots, text.start, cfg.window_size, mask)
+    k, v = [], []
+    for i, kind in enumerate(cfg.layer_kinds):
+      layer_cache = None if cache is None else (cache.k[i], cache.v[i])
+      x, layer_cache = Block(cfg, name=f"h_{i}")(x, masks[kind], layer_cache, text.start, text.causal)
+      if layer_cache is not None:
+        k.append(layer_cache[0])
+        v.append(layer_cache[1])
+    features = LayerNorm(cfg.norm_eps, name="ln_f")(x)
+    head = table.logits if cfg.tie_embeddings else Linear(cfg.vocab_size, name="lm_head")
+    logits = head(wanted(features, logits_at)).astype(jnp.float32)
+    new_cache = None if cache is None else kv_cache.KVCache(tuple(k), tuple(v), text.key_mask)
+    return ModelOutput(logits, features), new_cache
+
+
+@functools.cache
+def gpt_neo_fns(config: GPTNeoConfig) -> ModelFns:
+  """Pure functions of one GPT-Neo network; the same object for equal configs, so that jit caches hit."""
+  return language_fns(
+    GPTNeo(config), num_layers=config.num_layers, kv_heads=config.num_heads, head_dim=config.head_dim, dtype=config.dtype
+  )

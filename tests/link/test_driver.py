@@ -1,0 +1,196 @@
+"""Both ends through real bytes: the fused loop's tokens, the target's law, the controller's theorems, what was emitted.
+
+One compiled decode of each sparsifier serves all tests: 3,000 rows, each with a key of its own and one of four budgets
+(empty rounds, one draft, about two drafts, all that the window allows).
+"""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import jaxspec
+from jaxspec.decode.state import Origin
+from jaxspec.link.driver import decode_over_link
+from jaxspec.link.message import OVERHEAD_BYTES, MessageError
+from jaxspec.models.conditions import ClassLabels
+from tests.helpers import markov_joint
+from tests.sqs_pair import codec_of, markov_pair, settings, tables
+
+V, ELL, ROWS, N, WINDOW = 4, 7, 3000, 6, 3
+P, Q = tables(V, 3)
+BUDGETS = np.resize([5.0, 9.0, 18.0, 1e6], ROWS).astype(np.float32)
+SUPPORT = dict(top=2, conformal=V)
+KINDS = (pytest.param("top", marks=pytest.mark.slow), "conformal")
+
+
+@functools.cache
+def setup(kind, temperature=1.0, **options):
+  codec = codec_of(kind, V, SUPPORT[kind], ell=ELL, **options)
+  sparsifier = settings(kind, SUPPORT[kind])
+  pair = markov_pair(P, Q, codec, sparsifier, window=WINDOW, budget=BUDGETS, temperature=temperature)
+  keys = jax.vmap(jax.random.key)(jnp.arange(ROWS))
+  params, drafter, verifier = pair
+  args = (params, keys, ClassLabels(jnp.zeros((ROWS,), jnp.int32)))
+  return codec, args, dict(drafter=drafter, verifier=verifier, max_len=N)
+
+
+@functools.cache
+def fused(kind, temperature=1.0, **options):
+  _, args, kwargs = setup(kind, temperature, **options)
+  return jax.tree.map(np.asarray, jaxspec.speculate(*args, **kwargs))
+
+
+@functools.cache
+def split(kind, temperature=1.0, **options):
+  codec, args, kwargs = setup(kind, temperature, **options)
+  out, traffic = decode_over_link(*args, codec=codec, **kwargs)
+  return jax.tree.map(np.asarray, out), traffic
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_ways_of_running_agree_for_every_seed(kind):
+  """3,000 seeds: tokens, origins, counters, thresholds and bits."""
+  out, _ = split(kind)
+  chex.assert_trees_all_equal(out, fused(kind))
+  counters = out.counters
+  assert (counters.rounds[BUDGETS == 5] == out.report.stats.empty_rounds[BUDGETS == 5]).all()  # nothing fits into 5 bits
+  assert (counters.drafted[BUDGETS == 5] == 0).all() and (counters.accepted[BUDGETS > 9] > 0).any()
+  per_round = counters.drafted / counters.rounds
+  assert per_round[BUDGETS == 9].max() <= 1 < per_round[BUDGETS == 18].max() <= 3 and per_round[BUDGETS == 1e6].max() > 2
+  np.testing.assert_array_equal(1 + counters.accepted + counters.rounds, N)
+  if kind == "conformal":  # thresholds of rows differ
+    assert len(np.unique(out.report.sparsifier.high)) > 40
+
+
+def chi_square(tokens, joint):
+  """p-value of the joint law of all tokens."""
+  seen = np.bincount(np.ravel_multi_index(tuple(tokens.T), joint.shape), minlength=joint.size)
+  expected = joint.ravel() / joint.sum() * len(tokens)
+  big = expected >= 5
+  return stats.chisquare(np.append(seen[big], seen[~big].sum()), np.append(expected[big], expected[~big].sum())).pvalue
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_output_follows_the_target(kind):
+  out, _ = split(kind)
+  assert chi_square(out.tokens[:, :5], markov_joint(P, 5)) > 0.01
+  # Every budget alone, each with its own pattern of drafts.
+  for budget in np.unique(BUDGETS):
+    assert chi_square(out.tokens[BUDGETS == budget, :3], markov_joint(P, 3)) > 0.003
+
+
+def test_sums_of_dropped_mass_telescope_in_every_row():
+  """T-c and T-d on the loop's own counts, for policy text: one update for each token that a round committed."""
+  out, _ = split("conformal")
+  first, eta, alpha = 0.2, 0.1, 0.1
+  tokens = out.lengths - 1
+  beta = out.report.sparsifier.high.astype(float) + out.report.sparsifier.low
+  np.testing.assert_allclose(out.report.stats.fed, alpha * tokens + (first - beta) / eta, atol=3e-6 / eta)
+  assert (out.report.stats.fed / tokens <= alpha + (first + eta * (1 - alpha)) / (eta * tokens) + 1e-5).all()
+  assert (beta >= -eta * (1 - alpha) - 1e-6).all()
+
+
+def quantized(support):
+  """The law qhat and the dropped mass of every context, written down once more in float64."""
+  laws, dropped = np.zeros((V, V)), np.zeros(V)
+  for context in range(V):
+    ids = np.sort(np.argsort(-Q[context], kind="stable")[:support])
+    kept = Q[context, ids] / Q[context, ids].sum()
+    counts = np.floor(ELL * kept + 0.5).astype(int)
+    order = np.argsort(counts - ELL * kept, kind="stable")
+    excess = counts.sum() - ELL
+    counts[order[len(order) - excess :] if excess > 0 else order[:-excess]] -= np.sign(excess)
+    laws[context, ids], dropped[context] = counts / ELL, 1 - Q[context, ids].sum()
+  return laws, dropped
+
+
+@pytest.mark.slow
+def test_rejections_are_a_martingale_around_the_total_variation():
+  """T-i: at a tested position P(reject | prefix) = TV(qhat, p).  T-j: N_rej <= sum TV(q, p) + d + K / (4 ell)."""
+  out, _ = split("top")
+  laws, dropped = quantized(SUPPORT["top"])
+  distance = lambda a, b: 0.5 * np.abs(a - b).sum(-1)
+  before, origin = out.tokens[:, :-1], out.origin[:, 1:]
+  rejected = origin == Origin.REPLACED
+  tested = rejected | (origin == Origin.DRAFT)
+  chance = distance(laws, P[:-1])[before]
+  z = (rejected.sum() - chance[tested].sum()) / np.sqrt((chance * (1 - chance))[tested].sum())
+  assert abs(z) < 2.6, z
+  assert tested.sum() > 3000 and rejected.sum() > 300
+  ceiling = distance(Q[:-1], P[:-1])[before] + dropped[before] + SUPPORT["top"] / (4 * ELL)
+  assert rejected.sum() <= ceiling.sum()
+  assert rejected.sum() <= out.counters.rounds.sum()  # at most one for each round
+  # The recorded dropped mass is that of the committed positions.
+  np.testing.assert_allclose(out.report.stats.dropped, dropped[before].sum(1), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_emitted(kind):
+  """Formula and coded bits differ by ceilings and the token's index; messages are payload and framing."""
+  out, traffic = split(kind)
+  drafted, rounds = out.counters.drafted, out.counters.rounds
+  assert (traffic.exchanges == rounds).all()
+  assert (traffic.coded_bits >= np.floor(out.report.stats.formula_bits)).all()
+  # Two ceilings, one flag or none, and the index among at most `support` tokens.
+  most = 3 + np.ceil(np.log2(SUPPORT[kind]))
+  assert (traffic.coded_bits <= out.report.stats.formula_bits + most * drafted + 1e-3).all()
+  framed = traffic.wire_bytes - OVERHEAD_BYTES * rounds
+  assert (framed * 8 >= traffic.coded_bits).all() and (framed * 8 < traffic.coded_bits + 8 * rounds).all()
+  assert (traffic.reply_bytes == (OVERHEAD_BYTES + 4) * (rounds + 1)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_temperature_zero_is_the_greedy_output(kind):
+  """The same compiled program; drafts cost one token's price."""
+  out = fused(kind, 0.0)
+  token, expected = int(P[-1].argmax()), []
+  for _ in range(N):
+    expected.append(token)
+    token = int(P[token].argmax())
+  assert (out.tokens == np.array(expected)).all()
+  stats_ = out.report.stats
+  assert (stats_.support == out.counters.drafted).all() and (stats_.dropped < 1e-6).all()
+
+
+def test_damage_on_the_way_is_an_error():
+  codec, args, kwargs = setup("conformal")
+  flip = lambda data: data[:-1] + bytes([data[-1] ^ 1])
+  for channels in (dict(uplink=flip), dict(downlink=flip), dict(uplink=lambda data: b"")):
+    with pytest.raises(MessageError, match="checksum|length"):
+      decode_over_link(*args, codec=codec, **kwargs, **channels)
+
+
+CODINGS = [("top", "rice"), ("conformal", "trimmed"), ("top", "lazy"), ("conformal", "lazy"), ("conformal", "half")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind,coding", CODINGS)
+def test_other_codings_agree_and_are_exact(kind, coding):
+  out, traffic = split(kind, coding=coding)
+  chex.assert_trees_all_equal(out, fused(kind, coding=coding))
+  assert chi_square(out.tokens[:, :5], markov_joint(P, 5)) > 0.01
+  assert (traffic.coded_bits > 0).any()
+
+
+@pytest.mark.slow
+def test_dense_coding_agrees_and_is_exact():
+  codec = codec_of("top", V, V, ell=ELL, coding="dense")
+  pair = markov_pair(P, Q, codec, settings("top", V), window=WINDOW, budget=BUDGETS)
+  args = (pair[0], *setup("top")[1][1:])
+  kwargs = dict(drafter=pair[1], verifier=pair[2], max_len=N)
+  out, _ = decode_over_link(*args, codec=codec, **kwargs)
+  chex.assert_trees_all_equal(out, jaxspec.speculate(*args, **kwargs))
+  assert chi_square(np.asarray(out.tokens)[:, :5], markov_joint(P, 5)) > 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["literal", "drafted"])
+def test_the_law_does_not_depend_on_the_policy(policy):
+  out, _ = split("conformal", policy=policy)
+  chex.assert_trees_all_equal(out, fused("conformal", policy=policy))
+  assert chi_square(out.tokens[:, :5], markov_joint(P, 5)) > 0.01

@@ -1,0 +1,171 @@
+"""Frames: what was written is read, and hostile bytes end in a typed error."""
+
+import tracemalloc
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jaxspec.codecs.bits import CODINGS
+from jaxspec.link import message
+from jaxspec.link.records import Limits, Record
+
+LIMITS = [
+  Limits(vocab, ell, coding, vocab if coding == "dense" else support, 4, sends)
+  for coding in CODINGS
+  for vocab, ell, support, sends in ((8, 5, 4, False), (300, 100, 40, True))
+]
+REASONS = {
+  "length", "magic", "version", "checksum", "kind", "ell", "order", "range", "canonical", "truncated", "padding",
+}  # fmt: skip
+
+
+def some_records(limits, seed, number=3):
+  generator = np.random.default_rng(seed)
+  records = []
+  for _ in range(number):
+    size = int(generator.integers(1, limits.max_support + 1))
+    ids = np.sort(generator.choice(limits.vocab, size, replace=False))
+    counts = generator.multinomial(limits.ell, generator.dirichlet(np.ones(size)))
+    if limits.coding == "half":
+      counts = (counts / limits.ell).astype(np.float16).astype(np.float64) * 2**24
+    token = ids[int(np.argmax(counts))]
+    records.append(Record(tuple(ids.tolist()), tuple(int(c) for c in counts), int(counts.sum()), int(token)))
+  return records
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=str)
+def test_messages_come_back_and_their_length_is_what_is_counted(limits):
+  for number in range(limits.max_drafts + 1):
+    records = some_records(limits, number, number)
+    data, payload_bits = message.write_drafts(7, records, limits)
+    assert len(data) == message.OVERHEAD_BYTES + -(-payload_bits // 8) <= message.max_message_bytes(limits)
+    got = message.read_drafts(data, limits)
+    assert got.round == 7 and [r.token for r in got.records] == [r.token for r in records]
+    if limits.coding != "lazy":  # what a lazy message says is no whole law
+      assert message.write_drafts(7, got.records, limits)[0] == data
+  with pytest.raises(ValueError, match="at most 4"):
+    message.write_drafts(7, some_records(limits, 0, 5), limits)
+
+
+def test_replies_and_laws_come_back():
+  limits = LIMITS[CODINGS.index("lazy") * 2]
+  data = message.write_reply(3, 2, 6, limits)
+  assert message.read_reply(data, limits, round_=3, num_drafted=2) == message.Reply(3, 2, 6)
+  asked = message.write_reply(3, 1, None, limits)
+  assert message.read_reply(asked, limits, round_=3, num_drafted=2).next_token is None
+  first = message.write_reply(0, 0, 6, limits, first=True)
+  assert message.read_reply(first, limits, round_=0, num_drafted=0, first=True).next_token == 6
+  for bad in (dict(round_=4, num_drafted=2), dict(round_=3, num_drafted=1), dict(round_=3, num_drafted=2, first=True)):
+    with pytest.raises(message.MessageError):
+      message.read_reply(data, limits, **bad)
+  with pytest.raises(message.MessageError, match="range"):
+    message.read_reply(message.write_reply(3, 2, 8, limits), limits, round_=3, num_drafted=2)
+  record = some_records(limits, 0, 1)[0]
+  law, _ = message.write_law(3, 1, record, limits)
+  got = message.read_law(law, limits, round_=3, place=1)
+  assert {t: c for t, c in zip(record.ids, record.counts) if c} == dict(zip(got.ids, got.counts))
+  with pytest.raises(message.MessageError, match="order"):
+    message.read_law(law, limits, round_=3, place=0)
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=str)
+def test_every_flipped_bit_and_every_cut_is_found(limits):
+  data, _ = message.write_drafts(7, some_records(limits, 1, 2), limits)
+  for bit in range(8 * min(len(data), 60)):
+    broken = bytearray(data)
+    broken[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(message.MessageError):
+      message.read_drafts(bytes(broken), limits)
+  for end in range(0, len(data), 7):
+    with pytest.raises(message.MessageError):
+      message.read_drafts(data[:end], limits)
+
+
+def attack(limits, seed, edits, tail, keep_checksum):
+  """Reads a valid message after hostile edits; the reader returns a canonical message or raises its own error."""
+  data = bytearray(message.write_drafts(7, some_records(limits, seed % 7, seed % 5), limits)[0])
+  body = data[:-4]
+  for place, value in edits:
+    body[place % len(body)] = value
+  body = bytes(body) + tail
+  data = body + (data[-4:] if keep_checksum else zlib.crc32(body).to_bytes(4))
+  try:
+    got = message.read_drafts(bytes(data), limits)
+  except message.MessageError as error:
+    assert error.reason in REASONS
+    return 0
+  # Codes are unique: what is accepted lies within the limits, and is written again to the same bytes.
+  assert limits.coding == "lazy" or message.write_drafts(got.round, got.records, limits)[0] == data
+  return 1
+
+
+edits = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=6)
+hostile = given(
+  limits=st.sampled_from(LIMITS),
+  seed=st.integers(0, 100),
+  edits=edits,
+  tail=st.binary(max_size=12),
+  keep_checksum=st.booleans(),
+)
+relaxed = dict(deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
+
+
+@settings(max_examples=300, **relaxed)
+@hostile
+def test_edited_messages(limits, seed, edits, tail, keep_checksum):
+  attack(limits, seed, edits, tail, keep_checksum)
+
+
+@settings(max_examples=200, **relaxed)
+@given(limits=st.sampled_from(LIMITS), number=st.integers(0, 9), kind=st.integers(0, 9), payload=st.binary(max_size=80))
+def test_payloads_of_any_bytes_under_a_right_checksum(limits, number, kind, payload):
+  data = message._frame(kind, 7, limits.ell, number, payload)
+  for read in (
+    lambda: message.read_drafts(data, limits),
+    lambda: message.read_law(data, limits, round_=7, place=number),
+    lambda: message.read_reply(data, limits, round_=7, num_drafted=3),
+  ):
+    try:
+      read()
+    except message.MessageError as error:
+      assert error.reason in REASONS
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_hostile_messages():
+  """Random edits by a seeded generator (twenty times as fast as drawing them by hypothesis)."""
+  generator = np.random.default_rng(0)
+  accepted = 0
+  for _ in range(100_000):
+    limits = LIMITS[generator.integers(len(LIMITS))]
+    edits = list(zip(generator.integers(0, 400, 3).tolist(), generator.integers(0, 256, 3).tolist()))
+    tail = generator.bytes(int(generator.integers(0, 3)))
+    seed, number, keeps = generator.integers(0, 100), generator.integers(0, 4), generator.random() < 0.1
+    accepted += attack(limits, int(seed), edits[:number], tail, keeps)
+  assert 0 < accepted < 100_000
+
+
+@pytest.mark.slow
+@settings(max_examples=100_000, **relaxed)
+@hostile
+def test_a_hundred_thousand_messages_of_hypothesis(limits, seed, edits, tail, keep_checksum):
+  attack(limits, seed, edits, tail, keep_checksum)
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_memory_of_a_reader_is_bounded(coding):
+  """A large message of ones under a right checksum: no more than a constant times the agreed size is allocated."""
+  limits = Limits(50257, 100, coding, 50257 if coding == "dense" else 256, 16, True)
+  size = message.max_message_bytes(limits) - message.OVERHEAD_BYTES
+  data = message._frame(CODINGS.index(coding), 7, limits.ell, 16, b"\xff" * size)
+  tracemalloc.start()
+  with pytest.raises(message.MessageError):
+    message.read_drafts(data, limits)
+  peak = tracemalloc.get_traced_memory()[1]
+  tracemalloc.stop()
+  assert peak < 12 * len(data) + 400_000
+  with pytest.raises(message.MessageError, match="length"):
+    message.read_drafts(data + bytes(len(data)), limits)
