@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -17,10 +17,12 @@ from jaxspec.checkpoints import Checkpoint
 from jaxspec.cli.errors import UserError, reading
 from jaxspec.cli.features import read_features
 from jaxspec.cli.settings import LLAMAGEN_DEFAULTS, Settings, check_gamma, resolve
+from jaxspec.decode.assemble import assemble
 from jaxspec.decode.methods import METHODS
+from jaxspec.decode.state import SpecParams
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.eagle import EagleConfig
-from jaxspec.types import PyTree
+from jaxspec.types import Drafter, PyTree, Verifier
 
 DEFAULT_BUNDLE = "emoji64"
 
@@ -43,6 +45,7 @@ class Source:
   captions: list[str]
   settings: Settings
   warnings: list[str]
+  noun: ClassVar[str] = "picture"
 
   @property
   def num_tokens(self) -> int:
@@ -52,6 +55,26 @@ class Source:
   def draft_guidance(self) -> bool:
     """False for a draft that was trained to need no guidance."""
     return self.draft is None or self.draft.meta.get("guided", True) is not False
+
+  @property
+  def end_token(self) -> None:
+    """Every picture has the same number of tokens."""
+    return None
+
+  def assemble(self, settings: Settings, **chosen: Any) -> tuple[SpecParams, Drafter, Verifier]:
+    """What `jaxspec.speculate` takes, of these networks; ``chosen`` go over the settings (``method``)."""
+    draft = self.draft
+    return assemble(
+      self.target.fns,
+      self.target.params,
+      None if draft is None else draft.fns,
+      None if draft is None else draft.params,
+      draft_guidance=self.draft_guidance,
+      codebook=self.tokenizer.fns.codebook(self.tokenizer.params),
+      vocab_size=self.target.config.vocab_size,
+      grid=self.target.config.grid,
+      **({"method": settings.method} | settings.assembly() | chosen),
+    )
 
 
 def default_bundle() -> Path:
