@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,9 @@ def print_summary(console: Console, source: TextSource, batches: Batches, runs: 
   settings, device, num = source.settings, jax.devices()[0], len(batches.prompt)
   for row in range(num):
     prompt, (_, text) = source.captions[batches.prompt[row]], written(source, batches, runs[0], row)
-    shown = Text(text)
-    if text.startswith(prompt):
+    # A model may write anything, also what a terminal would obey.
+    shown = Text("".join(char for char in text if char in "\n\t" or unicodedata.category(char) != "Cc"))
+    if shown.plain.startswith(prompt):
       shown.stylize("bold", 0, len(prompt))
     console.print(shown, soft_wrap=True)
     console.print()

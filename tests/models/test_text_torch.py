@@ -6,6 +6,7 @@ import pytest
 
 from conversion import engine, gpt_neo, hugging_face, llama
 from conversion.engine import ArrayTensor
+from jaxspec.checkpoints import unflatten
 from jaxspec.models import registry
 from tests.models import text_reference as reference
 
@@ -30,8 +31,6 @@ def _convert(model, name):
   tensors = {key: ArrayTensor(value.numpy()) for key, value in model.state_dict().items()}
   fields = architecture.read_config(document)
   config, leaves = engine.convert(tensors, hugging_face.family_for(architecture, fields), fields)
-  from jaxspec.checkpoints import unflatten
-
   return registry.FAMILIES[architecture.family.name].make_fns(config), unflatten(leaves)
 
 
@@ -41,8 +40,8 @@ def test_parity(name):
   model = reference.build(CASES[name], seed=7)
   fns, params = _convert(model, name)
   tokens = np.random.default_rng(0).integers(0, reference.VOCAB, (2, 24)).astype(np.int32)
-  first = 4 if "dynamic" in name else 24  # see `jaxspec.models.rope_text` on dynamic frequencies
-  expected = reference.stepwise_logits(model, tokens, first)
+  # Dynamic frequencies: see `jaxspec.models.rope_text`.
+  expected = reference.stepwise_logits(model, tokens, 4) if "dynamic" in name else reference.full_logits(model, tokens)
   full = jax.jit(lambda p, x: fns.apply(p, x)[0].logits)(params, tokens)
   np.testing.assert_allclose(full, expected, atol=TOLERANCE)
   print(f"{name}: {np.max(np.abs(np.asarray(full) - expected)):.1e}")
