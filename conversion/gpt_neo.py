@@ -17,16 +17,22 @@ from conversion.engine import Rule, Shape
 from jaxspec.models import registry
 from jaxspec.models.gpt_neo import GPTNeoConfig
 
-_BLOCK = "transformer.h.{i}"
-_OURS = "h_{i}"
+_LEAF = "{leaf:weight|bias}"
+
+
+def _block(name: str, *, hub: str = "") -> Rule:
+  """Rule of a tensor of every block; ``hub`` is a part of its name that only the hub has."""
+  module, _, rest = name.partition(".")
+  return Rule(f"transformer.h.{{i}}.{module}.{hub}{rest}", f"h_{{i}}.{name}")
+
 
 RULES = (
-  Rule("transformer.{table:wte|wpe}.weight", "{table}.weight"),
-  Rule(f"{_BLOCK}.{{norm:ln_1|ln_2}}.{{leaf:weight|bias}}", f"{_OURS}.{{norm}}.{{leaf}}"),
-  Rule(f"{_BLOCK}.attn.attention.{{matrix:q_proj|k_proj|v_proj}}.weight", f"{_OURS}.attn.{{matrix}}.weight"),
-  Rule(f"{_BLOCK}.attn.attention.out_proj.{{leaf:weight|bias}}", f"{_OURS}.attn.out_proj.{{leaf}}"),
-  Rule(f"{_BLOCK}.mlp.{{matrix:c_fc|c_proj}}.{{leaf:weight|bias}}", f"{_OURS}.mlp.{{matrix}}.{{leaf}}"),
-  Rule("transformer.ln_f.{leaf:weight|bias}", "ln_f.{leaf}"),
+  Rule("transformer.{table:wte|wpe}.weight", "{table:wte|wpe}.weight"),
+  _block(f"{{norm:ln_1|ln_2}}.{_LEAF}"),
+  _block("attn.{matrix:q_proj|k_proj|v_proj}.weight", hub="attention."),
+  _block(f"attn.out_proj.{_LEAF}", hub="attention."),
+  _block(f"mlp.{{matrix:c_fc|c_proj}}.{_LEAF}"),
+  Rule(f"transformer.ln_f.{_LEAF}", f"ln_f.{_LEAF}"),
   Rule("lm_head.weight"),
 )
 

@@ -77,7 +77,7 @@ def write_checkpoint(
   tokenizer_json = content.tokenizer if tokenizer is None else _read_bytes(tokenizer)
   fields = content.fields | fields
   try:
-    config, leaves = engine.convert(content.tensors, _for_config(architecture, fields), fields)
+    config, leaves = engine.convert(content.tensors, family_for(architecture, fields), fields)
   except (ValueError, SafetensorError) as error:
     text = str(error)
     raise ValueError(text if str(source) in text else f"Cannot convert {source}: {text}") from error
@@ -207,7 +207,7 @@ def write_end_ids(config: Any) -> int | list[int] | None:
   return ids[0] if len(ids) == 1 else ids or None
 
 
-def _for_config(architecture: Architecture, fields: dict[str, Any]) -> engine.Family:
+def family_for(architecture: Architecture, fields: dict[str, Any]) -> engine.Family:
   """The family's table; a tied network's own output matrix is a copy of its token table, which some files hold."""
   family = architecture.family
   return family._replace(ignored=(*family.ignored, r"lm_head\.weight")) if fields.get("tie_embeddings") else family

@@ -19,17 +19,19 @@ from jaxspec.models import registry
 from jaxspec.models.llama import LlamaConfig
 from jaxspec.models.rope_text import Rope
 
-_BLOCK = "model.layers.{i}"
-_OURS = "layers_{i}"
+_LEAF = "{leaf:weight|bias}"
+
+
+def _block(name: str) -> Rule:
+  """Rule of a tensor of every block."""
+  return Rule(f"model.layers.{{i}}.{name}", f"layers_{{i}}.{name}")
+
 
 RULES = (
   Rule("model.embed_tokens.weight", "embed_tokens.weight"),
-  Rule(
-    f"{_BLOCK}.self_attn.{{matrix:q_proj|k_proj|v_proj|o_proj}}.{{leaf:weight|bias}}",
-    f"{_OURS}.self_attn.{{matrix}}.{{leaf}}",
-  ),
-  Rule(f"{_BLOCK}.mlp.{{matrix:gate_proj|up_proj|down_proj}}.{{leaf:weight|bias}}", f"{_OURS}.mlp.{{matrix}}.{{leaf}}"),
-  Rule(f"{_BLOCK}.{{norm:input_layernorm|post_attention_layernorm}}.weight", f"{_OURS}.{{norm}}.weight"),
+  _block(f"self_attn.{{matrix:q_proj|k_proj|v_proj|o_proj}}.{_LEAF}"),
+  _block(f"mlp.{{matrix:gate_proj|up_proj|down_proj}}.{_LEAF}"),
+  _block("{norm:input_layernorm|post_attention_layernorm}.weight"),
   Rule("model.norm.weight", "norm.weight"),
   Rule("lm_head.weight"),
 )

@@ -12,6 +12,7 @@ import pytest
 
 import jaxspec
 from jaxspec.models.llamagen import llamagen_fns
+from tests.cli import fake_language
 from tests.helpers import TARGET, labels, random_params, side, tiny_pair
 
 ROOT = Path(__file__).parents[1]
@@ -62,6 +63,14 @@ def test_examples_of_the_page_on_links():
     exec(block, scope)
   np.testing.assert_array_equal(scope["out"].tokens, scope["far"].tokens)
   assert scope["traffic"].coded_bits.all()
+
+
+def test_example_of_the_page_on_language_models(tmp_path):
+  (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "text.md").read_text(), re.S)
+  fake_language.make(tmp_path)
+  scope = {"target_folder": tmp_path / "target", "draft_folder": tmp_path / "draft"}
+  exec(block, scope)
+  assert scope["out"].tokens.shape == (2, 8) and all(isinstance(text, str) for text in scope["texts"])
 
 
 def _modules():

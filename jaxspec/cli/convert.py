@@ -8,6 +8,8 @@ from jaxspec.cli.lazy import LazyCommand, LazyGroup
 
 COMMANDS = {
   "llamagen": LazyCommand("conversion.llamagen:main", "A LlamaGen transformer (class- or text-conditional)."),
+  "gpt-neo": LazyCommand("conversion.gpt_neo:main", "A GPT-Neo language model."),
+  "llama": LazyCommand("conversion.llama:main", "A Llama language model, also from a .gguf file."),
   "llamagen-vq": LazyCommand("conversion.llamagen_vq:main", "A LlamaGen image tokenizer (VQ-16, VQ-8)."),
 }
 

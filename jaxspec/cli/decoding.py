@@ -25,7 +25,7 @@ ReportFn = Callable[[str], None]
 
 
 class Batches(NamedTuple):
-  """The pictures in equal batches; the last one is filled up with copies of the last picture."""
+  """The pictures (or texts) in equal batches; the last one is filled up with copies of the last picture."""
 
   prompt: np.ndarray  # [pictures] int, the prompt of each picture
   sample: np.ndarray  # [pictures] int
@@ -43,7 +43,7 @@ class MethodRun:
 
   Attributes:
     result: `DecodeResult` with numpy leaves ``[pictures, ...]``.
-    images: ``[pictures, H, W, 3]`` uint8.
+    images: ``[pictures, H, W, 3]`` uint8; None for texts.
     compile_s: tracing and compiling the decode.
     run_s: decoding all pictures to tokens, once per repeat.
     pixels_s: tokens to pixels, compilation included.
@@ -51,7 +51,7 @@ class MethodRun:
 
   method: str
   result: DecodeResult
-  images: np.ndarray
+  images: np.ndarray | None
   compile_s: float
   run_s: list[float]
   pixels_s: float
@@ -81,13 +81,29 @@ def _rows(condition: PyTree, index: np.ndarray) -> PyTree:
 def run_methods(
   source: Source, settings: Settings, batches: Batches, *, methods: list[str], repeats: int, report: ReportFn
 ) -> list[MethodRun]:
-  """Decodes with every method.
+  """Draws pictures with every method; arguments as in `decode_methods`."""
+  decoded = decode_methods(source, settings, batches, methods=methods, repeats=repeats, report=report)
+  report("Turning tokens into pixels")
+  draw, num = _pixel_decoder(source), len(batches.prompt)
+  for run, results in decoded:
+    start = time.perf_counter()
+    run.images = interruptible(draw, results)[:num]
+    run.pixels_s = time.perf_counter() - start
+  return [run for run, _ in decoded]
+
+
+def decode_methods(
+  source: Source, settings: Settings, batches: Batches, *, methods: list[str], repeats: int, report: ReportFn
+) -> list[tuple[MethodRun, list[DecodeResult]]]:
+  """Decodes to tokens with every method.
 
   Args:
     methods: `jaxspec.decode.methods.METHODS` to run on the same prompts and keys.
-    repeats: 0 times the one run that gives the pictures; else that one is the warm-up and ``repeats`` timed runs
+    repeats: 0 times the one run that gives the tokens; else that one is the warm-up and ``repeats`` timed runs
       follow, the methods taking turns.
     report: told what is going on.
+  Returns:
+    What each method did, without pictures, and its results by batch.
   """
   check_memory(source, settings, batches.rows)
   names = {name: parts.title for name, parts in METHODS.items()}
@@ -96,23 +112,16 @@ def run_methods(
     report(f"Compiling {names[method]}")
     decoders[method], compile_s[method] = interruptible(_compile, source, settings, batches, method)
   for method in methods:
-    report(f"Drawing {len(batches.prompt)} pictures by {names[method]}")
+    report(f"Decoding {len(batches.prompt)} {source.noun}s by {names[method]}")
     results[method], first_s[method] = _timed(decoders[method], batches)
   run_s = {method: [] if repeats else [first_s[method]] for method in methods}
   for repeat in range(repeats):
     for method in methods:
       report(f"Timing {names[method]}, {repeat + 1} of {repeats}")
       run_s[method].append(_timed(decoders[method], batches)[1])
+  whole = {method: _whole(results[method], len(batches.prompt)) for method in methods}
+  return [(MethodRun(m, whole[m], None, compile_s[m], run_s[m], 0.0), results[m]) for m in methods]
 
-  report("Turning tokens into pixels")
-  draw = _pixel_decoder(source)
-  runs, num = [], len(batches.prompt)
-  for method in methods:
-    start = time.perf_counter()
-    images = interruptible(draw, results[method])[:num]
-    pixels_s = time.perf_counter() - start
-    runs.append(MethodRun(method, _whole(results[method], num), images, compile_s[method], run_s[method], pixels_s))
-  return runs
 
 
 def _pixel_decoder(source: Source) -> Callable[[list[DecodeResult]], np.ndarray]:
@@ -142,9 +151,10 @@ def _compile(
 
   def decode(params, key_data, condition):
     keys = jax.random.wrap_key_data(key_data)
+    kwargs = dict(verifier=verifier, max_len=source.num_tokens, end_token=source.end_token)
     if method == "ar":
-      return autoregress(params, keys, condition, verifier=verifier, max_len=source.num_tokens)
-    return speculate(params, keys, condition, drafter=drafter, verifier=verifier, max_len=source.num_tokens)
+      return autoregress(params, keys, condition, **kwargs)
+    return speculate(params, keys, condition, drafter=drafter, **kwargs)
 
   start = time.perf_counter()
   with jax.default_matmul_precision(settings.matmul_precision):
@@ -183,7 +193,7 @@ def check_memory(source: Source, settings: Settings, rows: int) -> None:
   fits = int(rows * available / need)
   advice = f"use --batch {fits} or smaller" if fits else "use a smaller model or --dtype bfloat16"
   raise UserError(
-    f"A batch of {rows} pictures needs about {need / 2**30:.1f} GiB but {max(available, 0) / 2**30:.1f} GiB are free: "
+    f"A batch of {rows} {source.noun}s needs about {need / 2**30:.1f} GiB but {max(available, 0) / 2**30:.1f} GiB are free: "
     + advice
   )
 
@@ -196,7 +206,7 @@ def _decode_bytes(source: Source, settings: Settings, rows: int) -> int:
       continue
     halves = 2 if settings.cfg_scale > 1 and guidance else 1
     window = settings.drafts_per_round(settings.method)
-    slots = network.config.prefix_len + source.num_tokens + window
+    slots = network.fns.prefix_len(source.condition) + source.num_tokens + window
     cache = jax.eval_shape(functools.partial(network.fns.init_cache, halves * rows, slots))
     total += sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
     total += 3 * 4 * halves * rows * (window + 1) * network.config.vocab_size

@@ -1,4 +1,4 @@
-"""``jaxspec generate``: pictures from prompts, with the figures of the decoding."""
+"""``jaxspec generate``: pictures from prompts or continuations of texts, with the figures of the decoding."""
 
 from __future__ import annotations
 
@@ -59,6 +59,8 @@ _PATH = click.Path(path_type=Path)
 @click.option("--draft-model", type=_PATH, help="Smaller LlamaGen transformer that drafts, with --model.")
 @click.option("--class", "classes", type=int, multiple=True, help="Class number, with --model; may be repeated.")
 @click.option("--features", type=_PATH, help="T5 features (.npz, .safetensors), with --model.")
+@click.option("--text", "texts", multiple=True, help="Text to continue, instead of pictures, with --model; may be repeated.")
+@click.option("--max-tokens", type=click.IntRange(1), help="Most tokens of a continuation.  [default: 64]")
 @click.option("--no-cache", is_flag=True, help="Do not keep compiled programs for the next time.")
 def generate(**options: Any) -> None:
   """Make pictures from PROMPTS and report how they were decoded.
@@ -66,7 +68,14 @@ def generate(**options: Any) -> None:
   \b
   jaxspec generate "a red heart" "a green heart" --out hearts.png --compare
   jaxspec generate --model gpt-b --tokenizer vq-16 --class 207 --class 360
+  jaxspec generate --text "Once upon a time" --model smollm2 --max-tokens 40
   """
+  if options["texts"]:
+    from jaxspec.cli import text
+
+    source_of = click.get_current_context().get_parameter_source
+    given = [name for name in options if source_of(name) is not click.core.ParameterSource.DEFAULT]
+    return text.run(options, given)
   prompts = _read_prompts(options)
   _check_options(options, prompts)
   files = _check_files(options)
@@ -102,6 +111,8 @@ def _read_prompts(options: dict[str, Any]) -> list[str]:
 
 def _check_options(options: dict[str, Any], prompts: list[str]) -> None:
   """Finds contradictions before anything is loaded."""
+  if options["max_tokens"] is not None:
+    raise UserError('--max-tokens goes with --text "...", the beginning of a text')
   if options["model"] is None:
     for name in ("tokenizer", "draft_model", "features"):
       if options[name] is not None:

@@ -9,7 +9,7 @@ import click
 from jaxspec.cli.lazy import LazyCommand, LazyGroup
 
 COMMANDS = {
-  "generate": LazyCommand("jaxspec.cli.generate:generate", "Make pictures from prompts and measure the decoding."),
+  "generate": LazyCommand("jaxspec.cli.generate:generate", "Make pictures or continue texts, and measure the decoding."),
   "info": LazyCommand("jaxspec.cli.info:info", "Show what a checkpoint or a bundle holds."),
   "audit": LazyCommand("jaxspec.cli.audit:audit", "Compute what a method costs in fidelity, and what it buys."),
   "bench": LazyCommand("jaxspec.cli.bench:bench", "Measure decoding methods against each other."),
@@ -31,7 +31,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @click.group(cls=LazyGroup, lazy_commands=COMMANDS, context_settings=_CONTEXT)
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 def main() -> None:
-  """Fast, exact speculative decoding of autoregressive image models."""
+  """Fast, exact speculative decoding of autoregressive image and text models."""
 
 
 if __name__ == "__main__":

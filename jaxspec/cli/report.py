@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxspec.cli.decoding import Batches, MethodRun, median_s, per_row, tokens_of
+from jaxspec.cli.settings import Settings
 from jaxspec.cli.sources import Source
 from jaxspec.decode.methods import METHODS
 
@@ -21,7 +22,13 @@ TITLES = {name: {"ar": "plain"}.get(name, name) for name in METHODS}
 
 
 def figures(run: MethodRun) -> dict[str, Any]:
-  """Every figure of one method as plain numbers."""
+  """Every figure of a method that drew pictures, as plain numbers."""
+  seconds = {"pixels_s": run.pixels_s, "pictures_per_s": len(run.result.lengths) / median_s(run)}
+  return decoding_figures(run) | seconds
+
+
+def decoding_figures(run: MethodRun) -> dict[str, Any]:
+  """The figures of one method's decoding as plain numbers."""
   counters = per_row(run.result.counters)
   total = {name: int(values.sum()) for name, values in counters.items()}
   tokens, seconds = tokens_of(run), median_s(run)
@@ -30,9 +37,7 @@ def figures(run: MethodRun) -> dict[str, Any]:
     "run_s": seconds,
     "run_s_each": run.run_s,
     "compile_s": run.compile_s,
-    "pixels_s": run.pixels_s,
     "tokens_per_s": tokens / seconds,
-    "pictures_per_s": len(run.images) / seconds,
     "acceptance": total["accepted"] / total["drafted"] if total["drafted"] else None,
     "tokens_per_target_call": tokens / total["target_calls"],
     **total,
@@ -49,7 +54,6 @@ def document(source: Source, batches: Batches, runs: list[MethodRun], files: dic
       row = {name: int(values[index]) for name, values in per_row(run.result.counters).items()}
       entry[run.method] = row | {"tokens": run.result.tokens[index].tolist()}
     pictures.append(entry)
-  device = jax.devices()[0]
   return {
     "settings": dataclasses.asdict(source.settings),
     "networks": {
@@ -65,6 +69,14 @@ def document(source: Source, batches: Batches, runs: list[MethodRun], files: dic
     "pictures": pictures,
     "warnings": source.warnings,
     "files": files,
+    **environment(),
+  }
+
+
+def environment() -> dict[str, Any]:
+  """Device and versions."""
+  device = jax.devices()[0]
+  return {
     "device": {"platform": device.platform, "kind": device.device_kind, "machine": platform.machine()},
     "versions": {
       "python": platform.python_version(),
@@ -92,10 +104,10 @@ def print_summary(console: Console, source: Source, batches: Batches, runs: list
   console.print(head, soft_wrap=True)
   console.print(Text(_settings_line(source), style="dim"), soft_wrap=True)
   console.print()
-  console.print(_table(batches, runs))
+  console.print(figure_table(len(batches.prompt), source.noun, runs))
   if (ratio := speedup(runs)) is not None:
     console.print()
-    console.print(_verdict(ratio, len(runs[0].run_s)), soft_wrap=True)
+    console.print(verdict(ratio, len(runs[0].run_s)), soft_wrap=True)
   console.print()
   for path in files.values():
     console.print(Text.assemble(("wrote ", "dim"), str(path)), soft_wrap=True)
@@ -103,6 +115,17 @@ def print_summary(console: Console, source: Source, batches: Batches, runs: list
 
 def _settings_line(source: Source) -> str:
   settings = source.settings
+  parts = method_parts(settings)
+  parts += [f"guidance {settings.cfg_scale:g}" if settings.cfg_scale > 1 else "no guidance"]
+  if source.draft is not None and settings.cfg_scale > 1 and not source.draft_guidance:
+    parts[-1] += " (target only)"
+  if settings.cfg_scale > 1 and settings.cfg_interval >= 0:
+    parts[-1] += f" up to token {settings.cfg_interval + 1}"
+  return ", ".join(parts + sampling_parts(settings))
+
+
+def method_parts(settings: Settings) -> list[str]:
+  """What drafts and how it is judged, in words."""
   method = settings.parts
   parts = [] if method.draft_family is None else [f"draft {settings.draft}"]
   if method.drafter == "chain":
@@ -119,31 +142,30 @@ def _settings_line(source: Source) -> str:
     parts += [f"factor {settings.factor:g}"]
   if not method.is_exact:
     parts += ["not exact"]
-  parts += [f"guidance {settings.cfg_scale:g}" if settings.cfg_scale > 1 else "no guidance"]
-  if source.draft is not None and settings.cfg_scale > 1 and not source.draft_guidance:
-    parts[-1] += " (target only)"
-  if settings.cfg_scale > 1 and settings.cfg_interval >= 0:
-    parts[-1] += f" up to token {settings.cfg_interval + 1}"
-  parts += [f"top-k {settings.top_k}"] if settings.top_k else []
+  return parts
+
+
+def sampling_parts(settings: Settings) -> list[str]:
+  """How tokens are drawn, in words."""
+  parts = [f"top-k {settings.top_k}"] if settings.top_k else []
   parts += [f"top-p {settings.top_p:g}"] if settings.top_p < 1 else []
-  parts += [f"temperature {settings.temperature:g}", f"seed {settings.seed}"]
-  return ", ".join(parts)
+  return [*parts, f"temperature {settings.temperature:g}", f"seed {settings.seed}"]
 
 
-def _table(batches: Batches, runs: list[MethodRun]) -> Table:
+def figure_table(num: int, noun: str, runs: list[MethodRun]) -> Table:
+  """One column of figures per method over ``num`` pictures or texts."""
   table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
   table.add_column("")
   for run in runs:
     table.add_column(TITLES[run.method], justify="right")
-  columns = [figures(run) for run in runs]
-  pictures = len(batches.prompt)
-  per_picture = lambda name: [f"{c[name] / pictures:,.1f}" for c in columns]
+  columns = [decoding_figures(run) for run in runs]
+  each = lambda name: [f"{c[name] / num:,.1f}" for c in columns]
   drafted = [f"{c['accepted']:,} of {c['drafted']:,}" if c["drafted"] else "-" for c in columns]
   table.add_row("tokens per second", *(Text(f"{c['tokens_per_s']:,.0f}", style="bold green") for c in columns))
   table.add_row("decoding", *(_seconds(c["run_s"]) for c in columns))
   table.add_row("compiling", *(_seconds(c["compile_s"]) for c in columns))
-  table.add_row("rounds per picture", *per_picture("rounds"))
-  table.add_row("target calls per picture", *per_picture("target_calls"))
+  table.add_row(f"rounds per {noun}", *each("rounds"))
+  table.add_row(f"target calls per {noun}", *each("target_calls"))
   table.add_row("tokens per target call", *(f"{c['tokens_per_target_call']:.2f}" for c in columns))
   if any(c["drafted"] for c in columns):
     table.add_row("drafts accepted", *drafted)
@@ -152,7 +174,8 @@ def _table(batches: Batches, runs: list[MethodRun]) -> Table:
   return table
 
 
-def _verdict(ratio: float, repeats: int) -> Text:
+def verdict(ratio: float, repeats: int) -> Text:
+  """The comparison with plain decoding in words."""
   how = f" (wall time, median of {repeats} run{'s' * (repeats != 1)} in turns)"
   if ratio >= 1.02:
     words = [(f"{ratio:.2f}x as fast", "bold green"), " as plain decoding"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -45,6 +45,7 @@ class Source:
   captions: list[str]
   settings: Settings
   warnings: list[str]
+  noun: ClassVar[str] = "picture"
 
   @property
   def num_tokens(self) -> int:
@@ -54,6 +55,11 @@ class Source:
   def draft_guidance(self) -> bool:
     """False for a draft that was trained to need no guidance."""
     return self.draft is None or self.draft.meta.get("guided", True) is not False
+
+  @property
+  def end_token(self) -> None:
+    """Every picture has the same number of tokens."""
+    return None
 
   def assemble(self, settings: Settings, **chosen: Any) -> tuple[SpecParams, Drafter, Verifier]:
     """What `jaxspec.speculate` takes, of these networks; ``chosen`` go over the settings (``method``, ``audit``)."""

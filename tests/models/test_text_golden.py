@@ -74,9 +74,11 @@ def test_prompts_of_different_lengths(name, right):
   np.testing.assert_allclose(output.logits[:, -1], arrays["prompt_logits"], atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("name", golden.MODELS)
+@pytest.mark.parametrize(
+  "name", [name if name == "gpt_neo" else pytest.param(name, marks=pytest.mark.slow) for name in golden.MODELS]
+)
 def test_greedy_continuations(name):
-  """Plain and speculative decoding continue ragged prompts as ``generate`` of the library does."""
+  """Speculative decoding continues ragged prompts as ``generate`` of the library does."""
   model, arrays = golden.load(name), golden.arrays(name)
   expected = arrays["greedy"]
   own = side(model.params, temperature=0.0)
@@ -85,24 +87,25 @@ def test_greedy_continuations(name):
   verifier = jaxspec.target_model(model.fns, jaxspec.lossless, warp=jaxspec.Warp())
   drafter = jaxspec.small_model(model.fns, window=3, warp=jaxspec.Warp())
   params, prompt = jaxspec.SpecParams(noisy, own), _prompt(arrays, right=True)
-  kwargs = dict(verifier=verifier, max_len=expected.shape[1])
-  plain = jaxspec.autoregress(params, jax.random.key(0), prompt, **kwargs)
-  fast = jaxspec.speculate(params, jax.random.key(0), prompt, drafter=drafter, **kwargs)
-  np.testing.assert_array_equal(plain.tokens, expected)
-  np.testing.assert_array_equal(fast.tokens, expected)
+  out = jaxspec.speculate(
+    params, jax.random.key(0), prompt, drafter=drafter, verifier=verifier, max_len=expected.shape[1]
+  )
+  np.testing.assert_array_equal(out.tokens, expected)
+  assert 0 < int(out.counters.accepted.sum()) < int(out.counters.drafted.sum())
 
 
 @pytest.mark.parametrize("scaling", golden.ROPE_CONFIGS)
 def test_rotary_scalings(scaling):
-  """One pass, and single steps through a cache."""
+  """One pass, and two pieces through a cache."""
   weights, arrays = golden.load("llama_rope"), golden.arrays("llama_rope")
   rope = llama.read_rope(golden.ROPE_CONFIGS[scaling])
   fns = llama_fns(dataclasses.replace(weights.config, rope=rope))
   tokens, expected = jnp.asarray(arrays["tokens"]), arrays[scaling]
   full, _ = _apply(fns)(weights.params, tokens, None, None)
   np.testing.assert_allclose(full.logits, expected, atol=TOLERANCE)
-  cache, parts = fns.init_cache(1, tokens.shape[1]), []
-  for i in range(tokens.shape[1]):
-    output, cache = _apply(fns)(weights.params, tokens[:, i : i + 1], cache, jnp.full((1, 1), i))
+  cache, parts, half = fns.init_cache(1, tokens.shape[1]), [], tokens.shape[1] // 2
+  for at in (0, half):
+    piece, positions = tokens[:, at : at + half], at + jnp.arange(half)[None]
+    output, cache = _apply(fns)(weights.params, piece, cache, positions)
     parts.append(output.logits)
   np.testing.assert_allclose(jnp.concatenate(parts, axis=1), expected, atol=TOLERANCE)
