@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxspec.models.eagle import EagleConfig, eagle_fns
+from jaxspec.models.kl_vae import KLVAEConfig, kl_vae_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
+from jaxspec.models.mar import MARConfig, mar_fns
 from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
 from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
 
@@ -26,6 +28,8 @@ FAMILIES: dict[str, Family] = {
   "text_encoder": Family(TextEncoderConfig, text_encoder_fns),
   "llamagen_vq": Family(LlamaGenVQConfig, llamagen_vq_fns),
   "patch_vq": Family(PatchVQConfig, patch_vq_fns),
+  "mar": Family(MARConfig, mar_fns),
+  "kl_vae": Family(KLVAEConfig, kl_vae_fns),
 }
 
 
