@@ -57,7 +57,9 @@ _OFFICIAL = {
   "diffloss_w": "diffloss_width",
   "diffloss_d": "diffloss_depth",
 }
-_NO_WEIGHTS = frozenset(("label_drop_prob", "mask_ratio_min", "diffusion_batch_mul", "num_sampling_steps", "grad_checkpointing"))
+_NO_WEIGHTS = frozenset(
+  "label_drop_prob mask_ratio_min diffusion_batch_mul num_sampling_steps grad_checkpointing".split()
+)
 
 
 def own_fields(fields: dict[str, Any]) -> dict[str, Any]:

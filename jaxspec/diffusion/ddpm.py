@@ -87,6 +87,8 @@ def guided(predict_fn: PredictFn, scale: Array, *, axis: int = 0) -> PredictFn:
   """
 
   def predict(index: Array, x: Array) -> Prediction:
+    if index.ndim and index.shape[axis] > 1:
+      index = jnp.concatenate([index, index], axis=axis)
     both = predict_fn(index, jnp.concatenate([x, x], axis=axis))
     halves = zip(*(jnp.split(part, 2, axis=axis) for part in both), strict=True)
     return guide(*(Prediction(*half) for half in halves), scale)

@@ -25,7 +25,7 @@ from jaxspec import checkpoints, orders
 from jaxspec.decode import masked, unmasking
 from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.ddpm import ChainSummary, Prediction, TokenNoise
-from jaxspec.diffusion.schedule import DiffusionTables, diffusion_tables
+from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.diff_loss import DiffLoss, timestep_features
 from jaxspec.models.kl_vae import LATENT_SCALE
@@ -92,21 +92,17 @@ def generation_order(official: np.ndarray) -> jax.Array:
 def watch(call: Callable, watched: Callable[[nn.Module, str], str | None]) -> dict[str, jax.Array]:
   """Values inside of ``call()``: ``watched(module, method)`` names the input and output of a call, or is None."""
 
-  @jax.jit
-  def run():
-    seen = {}
+  seen = {}
 
-    def spy(next_call, args, kwargs, context):
-      out = next_call(*args, **kwargs)
-      if name := watched(context.module, context.method_name):
-        seen[f"{name}_in"], seen[name] = args[0], out
-      return out
+  def spy(next_call, args, kwargs, context):
+    out = next_call(*args, **kwargs)
+    if name := watched(context.module, context.method_name):
+      seen[f"{name}_in"], seen[name] = args[0], out
+    return out
 
-    with nn.intercept_methods(spy):
-      result = call()
-    return seen | {"result": result}
-
-  return run()
+  with nn.intercept_methods(spy):
+    result = call()
+  return seen | {"result": result}
 
 
 def forward() -> list[Row]:
@@ -119,22 +115,28 @@ def forward() -> list[Row]:
   condition, buffer = labels(rows["labels"]), model.config.buffer_size
   watched = lambda module, method: module.name if method == "__call__" and isinstance(module.parent, MAR) else None
 
-  for prefix, mask in (("part", rows["mask"]), ("full", np.ones_like(rows["mask"]))):
+  null = model.fns.null_condition(model.params, condition)
+
+  @jax.jit
+  def run(tokens, order, known, condition):
+    return watch(lambda: model.fns.condition(model.params, tokens, order, known, condition), watched)
+
+  partial, everything = rows["mask"], np.ones_like(rows["mask"])
+  encoder = {"enc_block0": "encoder_blocks_0", "enc_block1": "encoder_blocks_1", "enc_out": "encoder_norm"}
+  decoder = {"dec_in": "decoder_blocks_0_in", "dec_block0": "decoder_blocks_0", "dec_block1": "decoder_blocks_1"}
+  for prefix, mask, given in (("part", partial, condition), ("full", everything, condition), ("uncond", partial, null)):
     order = orders.order_of_mask(jnp.asarray(mask))
     known = int(np.sum(mask[0] == 0))
-    args = (orders.to_generation_order(tokens, order), order, jnp.asarray([known]))
-    seen = watch(lambda args=args: model.fns.condition(model.params, *args, condition), watched)
+    seen = run(orders.to_generation_order(tokens, order), order, jnp.asarray([known]), given)
     raster = lambda x, order=order: np.concatenate([x[:, :buffer], orders.to_raster(x[:, buffer:], order)], axis=1)
-    rows.add(f"{prefix}_embed_ln", raster(seen["z_proj_ln"]))
-    for name, ours in (("enc_block0", "encoder_blocks_0"), ("enc_block1", "encoder_blocks_1"), ("enc_out", "encoder_norm")):
-      rows.add(f"{prefix}_{name}", seen[ours][:, : buffer + known])
-    for name, ours in (("dec_in", "decoder_blocks_0_in"), ("dec_block0", "decoder_blocks_0"), ("dec_block1", "decoder_blocks_1")):
-      rows.add(f"{prefix}_{name}", raster(seen[ours]))
     rows.add(f"{prefix}_z", orders.to_raster(seen["result"], order))
-    if prefix == "part":
-      null = model.fns.null_condition(model.params, condition)
-      z = jax.jit(model.fns.condition)(model.params, args[0][:, :known], order, args[2], null)
-      rows.add("uncond_z", orders.to_raster(z, order))
+    if prefix == "uncond":
+      continue
+    rows.add(f"{prefix}_embed_ln", raster(seen["z_proj_ln"]))
+    for name, ours in encoder.items():
+      rows.add(f"{prefix}_{name}", seen[ours][:, : buffer + known])
+    for name, ours in decoder.items():
+      rows.add(f"{prefix}_{name}", raster(seen[ours]))
   return rows.done()
 
 
@@ -181,52 +183,48 @@ def diffloss_net() -> list[Row]:
   x, t, c = (jnp.asarray(rows[name]) for name in "xtc")
   rows.add("t_freq", timestep_features(t))
   watched = lambda module, method: module.name if method == "__call__" and isinstance(module.parent, DiffLoss) else None
-  seen = watch(lambda: jnp.concatenate(head.apply(variables, x, t, c), axis=-1), watched)
-  rows.add("t_emb", seen["time_embed"])
-  rows.add("c_emb", seen["cond_embed"])
-  for i in range(model.config.diffloss_depth):
-    rows.add(f"res_block{i}", seen[f"res_blocks_{i}"])
-  rows.add("out", seen["result"])
 
-  both = jnp.concatenate([c, c[::-1]])
-  conditional, unconditional = (
-    Prediction(*half) for half in zip(*(jnp.split(part, 2) for part in head.apply(
-      variables, jnp.concatenate([x, x]), jnp.concatenate([t, t]), both)), strict=True)
-  )  # fmt: skip
+
+  @jax.jit
+  def run(x, t, c):
+    return watch(lambda: jnp.concatenate(head.apply(variables, x, t, c), axis=-1), watched)
+
+  # Both halves of a guided call at once; the first rows are the plain call.
+  seen = run(jnp.concatenate([x, x]), jnp.concatenate([t, t]), jnp.concatenate([c, c[::-1]]))
+  first = lambda name: seen[name][: len(x)]
+  rows.add("t_emb", first("time_embed"))
+  rows.add("c_emb", first("cond_embed"))
+  for i in range(model.config.diffloss_depth):
+    rows.add(f"res_block{i}", first(f"res_blocks_{i}"))
+  rows.add("out", first("result"))
+  conditional, unconditional = (Prediction(*np.split(half, 2, axis=-1)) for half in np.split(np.asarray(seen["result"]), 2))
   for scale in (1.0, 2.9):
     guided = ddpm.guide(conditional, unconditional, scale)
     # The official call also returns a second half: the same noise, the unconditional variance.
-    halves = [jnp.concatenate([guided.eps, v], axis=-1) for v in (guided.v, unconditional.v)]
-    rows.add(f"out_cfg_{scale}", jnp.concatenate(halves))
+    halves = [np.concatenate([guided.eps, v], axis=-1) for v in (guided.v, unconditional.v)]
+    rows.add(f"out_cfg_{scale}", np.concatenate(halves))
   return rows.done()
 
 
-def _step_laws(predict_fn, x: jax.Array, indices: np.ndarray):
-  """Laws of rows at different steps, through the path that scores whole chains."""
-  index = jnp.asarray(indices, jnp.int32)[:, None, None]
-  x = x[:, None]
-  return jax.tree.map(lambda leaf: leaf[:, 0], ddpm.step_law(T100, index, x, predict_fn(index, x)))
-
-
 def p_mean_variance() -> list[Row]:
-  """Law of single steps, plain and guided."""
+  """Law of single steps, plain and guided; every row is at its own step."""
   rows = Rows("p_mean_variance", "x c index")
   model = load("mar_target")
-  x, c, count = jnp.asarray(rows["x"]), jnp.asarray(rows["c"]), len(rows["x"])
+  x, c, index = (jnp.asarray(rows[name]) for name in ("x", "c", "index"))
   rows.add("timestep", T100.timesteps[rows["index"]])
-  predictor = functools.partial(model.fns.predictor, model.params, timesteps=T100.timesteps)
 
-  for prefix, scale in (("", None), ("cfg2.5_", 2.5)):
-    laws = []
-    for row in range(count):  # each row has its own condition
-      z = c[row : row + 1] if scale is None else c[row :: count]
-      predict_fn = predictor(z) if scale is None else ddpm.guided(predictor(z), scale, axis=1)
-      laws.append(_step_laws(predict_fn, x[row : row + 1], rows["index"][row : row + 1]))
-    mean, log_variance, x0 = (np.concatenate([getattr(law, f) for law in laws]) for f in ("mean", "log_variance", "x0"))
-    rows.add(f"{prefix}mean", mean, 5e-5 * float(np.max(np.abs(rows[f"{prefix}mean"]))))
-    rows.add(f"{prefix}variance", np.exp(log_variance))
-    rows.add(f"{prefix}log_variance", log_variance)
-    rows.add(f"{prefix}pred_xstart", x0, 5e-5 * float(np.max(np.abs(rows[f"{prefix}pred_xstart"]))))
+  @jax.jit
+  def run(params):
+    predictor = lambda z: model.fns.predictor(params, z, T100.timesteps)
+    predict_fns = predictor(c[: len(x)]), ddpm.guided(predictor(c), 2.5)
+    return [ddpm.step_law(T100, index[:, None], x, predict_fn(index[:, None], x)) for predict_fn in predict_fns]
+
+  for prefix, law in zip(("", "cfg2.5_"), run(model.params), strict=True):
+    relative = lambda name: 5e-5 * float(np.max(np.abs(rows[name])))
+    rows.add(f"{prefix}mean", law.mean, relative(f"{prefix}mean"))
+    rows.add(f"{prefix}variance", np.exp(law.log_variance))
+    rows.add(f"{prefix}log_variance", law.log_variance)
+    rows.add(f"{prefix}pred_xstart", law.x0, relative(f"{prefix}pred_xstart"))
   return rows.done()
 
 
@@ -269,40 +267,58 @@ def step(fns, params, tokens, order, known, count, condition, noise, scale, temp
   )  # fmt: skip
 
 
-def mar_sample() -> list[Row]:
-  """Complete generations with given orders and noise: the compiled program, and iteration by iteration."""
-  rows = Rows("mar_sample", "orders labels init_noise step_noise")
+def mar_sample_program(case: str) -> list[Row]:
+  """A complete generation with given orders and noise by the compiled program."""
+  rows = Rows("mar_sample")
   model = load("mar_target")
-  fns, params, order, noise = model.fns, model.params, generation_order(rows["orders"]), _noise(rows)
+  num_iter, scale, guidance_fn, temperature, conditional = SAMPLE_CASES[case]
+  condition = labels(rows["labels"])
+  if not conditional:
+    condition = model.fns.null_condition(model.params, condition)
+  out = masked.generate_masked(
+    model.fns, model.params, jax.random.key(0), condition, num_iter=num_iter, scale=scale, guidance_fn=guidance_fn,
+    temperature=temperature, order=generation_order(rows["orders"]), noise=_noise(rows), num_buckets=2,
+  )  # fmt: skip
+  rows.add(f"{case}_latents", channels_first(unpatchify(out.tokens, 1)))
+  return rows.rows
+
+
+def mar_sample_steps(cases: str = "abcd") -> list[Row]:
+  """The same generations iteration by iteration: tokens, masks and guidance after each."""
+  rows = Rows("mar_sample")
+  model = load("mar_target")
+  order, noise = generation_order(rows["orders"]), _noise(rows)
   batch, length = order.shape
-  for case, (num_iter, scale, guidance_fn, temperature, conditional) in SAMPLE_CASES.items():
+  slot = jnp.broadcast_to(jnp.arange(length)[None], order.shape)
+  for case in cases:
+    num_iter, scale, guidance_fn, temperature, conditional = SAMPLE_CASES[case]
     condition = labels(rows["labels"])
     if not conditional:
-      condition = fns.null_condition(params, condition)
-    out = masked.generate_masked(
-      fns, params, jax.random.key(0), condition, num_iter=num_iter, scale=scale, guidance_fn=guidance_fn,
-      temperature=temperature, order=order, noise=noise, num_buckets=2,
-    )  # fmt: skip
-    rows.add(f"{case}_latents", channels_first(unpatchify(out.tokens, 1)))
-    rows.add(f"{case}_mask_len", np.asarray(unmasking.mask_lengths(length, num_iter)))
-
+      condition = model.fns.null_condition(model.params, condition)
     tokens, before, predicted, scales, after = jnp.zeros((batch, length, 4)), [], [], [], []
     for iteration in unmasking.iterations(length, num_iter):
       known, count = iteration.known, iteration.count
       s = None if scale is None else guidance_fn(jnp.float32(iteration.masked), length, jnp.float32(scale))
       tokens, _ = step(
-        fns, params, tokens, order, jnp.asarray([known]), jnp.asarray([count]), condition, noise, s,
-        jnp.float32(temperature), slots=length, width=4,
+        model.fns, model.params, tokens, order, jnp.asarray([known]), jnp.asarray([count]), condition, noise, s,
+        jnp.float32(temperature), slots=length, width=6,
       )  # fmt: skip
       after.append(orders.to_raster(tokens, order))
-      slot = jnp.broadcast_to(jnp.arange(length)[None], order.shape)
       before.append(orders.to_raster(slot >= known, order))
       predicted.append(orders.to_raster((slot >= known) & (slot < known + count), order))
       scales.append(1.0 if s is None else s)
+    rows.add(f"{case}_mask_len", np.asarray(unmasking.mask_lengths(length, num_iter)))
     rows.add(f"{case}_tokens", np.stack(after))
     rows.add(f"{case}_mask_before", np.stack(before))
     rows.add(f"{case}_predicted", np.stack(predicted))
     rows.add(f"{case}_cfg_iter", np.asarray(scales), 1e-6)
+  return rows.rows
+
+
+def mar_sample() -> list[Row]:
+  """Complete generations, by the compiled program and iteration by iteration."""
+  rows = Rows("mar_sample", "orders labels init_noise step_noise")
+  rows.rows = [row for case in SAMPLE_CASES for row in mar_sample_program(case)] + mar_sample_steps()
   return rows.done()
 
 
@@ -319,13 +335,14 @@ def loss() -> list[Row]:
   shape = (-1, batch, length)
 
   @jax.jit
+  @functools.partial(jax.value_and_grad, has_aux=True)
   def run(params):
     return mar_loss(
       model.fns, params, tokens, generation_order(rows["orders"]), known[None], labels(rows["labels"]),
       jnp.asarray(rows["t"]).reshape(shape), jnp.asarray(rows["noise"]).reshape(*shape, width), slots=8,
     )  # fmt: skip
 
-  (value, per_row), grads = jax.value_and_grad(run, has_aux=True)(model.params)
+  (value, per_row), grads = run(model.params)
   rows.add("loss", value, 1e-6)
   rows.add("mse", per_row.mse.reshape(-1))
   rows.add("vb", per_row.vb.reshape(-1))
@@ -392,8 +409,8 @@ def cspd() -> list[Row]:
     _, _, p = run(target, tokens, begin, last)
     # The stored arrays list the places of a row in ascending order.
     by_place = jnp.argsort(order[:, begin:last], axis=1)
-    place = lambda leaf, by_place=by_place: np.asarray(orders.to_generation_order(leaf, by_place)).reshape(-1, *leaf.shape[2:])
-    x, q, p = (jax.tree.map(lambda leaf: jnp.asarray(place(leaf)), part) for part in (x, q, p))
+    place = lambda leaf, at=by_place: orders.to_generation_order(leaf, at).reshape(-1, *leaf.shape[2:])
+    x, q, p = (jax.tree.map(place, part) for part in (x, q, p))
     tokens = _check_verification(rows, f"v{number}_", x, q, p, tokens, order, begin, last, by_place)
     drafts, begin, number = [], None, number + 1
   rows.add("num_verifications", np.asarray(number))
@@ -403,7 +420,10 @@ def cspd() -> list[Row]:
   return rows.done()
 
 
-def _check_verification(rows: Rows, prefix: str, x, q: ChainSummary, p: ChainSummary, tokens, order, begin, last, by_place):
+def _check_verification(
+  rows: Rows, prefix: str, x, q: ChainSummary, p: ChainSummary, tokens, order, begin, last, by_place
+) -> jax.Array:
+  """One verification as released; returns the tokens with what it wrote back."""
   rows.add(f"{prefix}draft", x)
   for side, law in (("q", q), ("p", p)):
     rows.add(f"{prefix}{side}_mean", law.mean)
@@ -456,8 +476,7 @@ def coupling() -> list[Row]:
   return rows.done()
 
 
-CHECKS = (
-  tables, schedule, forward, diffloss_net, p_mean_variance, diffloss_sample, mar_sample, loss, vae, cspd, coupling,
-)  # fmt: skip
+FAST_CHECKS = (tables, schedule, forward, diffloss_net, p_mean_variance, diffloss_sample, vae, coupling)
+SLOW_CHECKS = (loss, mar_sample, cspd)
 
-__all__ = ["CHECKS", "DiffusionTables", "Row", "max_error"]
+__all__ = ["FAST_CHECKS", "SLOW_CHECKS", "Row", "max_error"]
