@@ -4,6 +4,7 @@ __version__ = "0.1.0"
 
 from jaxspec.checkpoints import Checkpoint, load
 from jaxspec.decode.loop import autoregress, host_while_loop, iterate, speculate
+from jaxspec.decode.masked import MaskedResult, generate_masked
 from jaxspec.decode.state import Counters, DecodeResult, Origin, SpecParams
 from jaxspec.drafters.eagle import eagle
 from jaxspec.drafters.jacobi import jacobi
@@ -33,10 +34,11 @@ from jaxspec.verifiers.tree import lossless_tree, tree_rule
 
 __all__ = [
   "ChainRule", "Checkpoint", "Counters", "Cursor", "DecodeResult", "Diagnostics", "DistanceTable", "Draft", "Drafter",
-  "Gsd", "Guided", "Lantern", "ModelFns", "ModelOutput", "ModelParams", "Origin", "PlaceLaw", "Sampling", "Scaled",
-  "SpecParams", "StaticGroups", "TokenVectors", "Verdict", "Verifier", "Warp", "WindowInit", "__version__", "always",
-  "autoregress", "cluster_table", "diagnose", "distance_table", "eagle", "exact_law", "gsd", "gsd_released", "guided",
-  "host_while_loop", "iterate", "jacobi", "lantern", "lantern_plus_plus", "load", "lossless", "lossless_tree",
-  "neighbour_table", "sampling_params", "scaled", "small_model", "speculate", "static_groups", "target_features",
-  "target_laws", "target_model", "token_vectors", "tree_rule",
+  "Gsd", "Guided", "Lantern", "MaskedResult", "ModelFns", "ModelOutput", "ModelParams", "Origin", "PlaceLaw",
+  "Sampling", "Scaled", "SpecParams", "StaticGroups", "TokenVectors", "Verdict", "Verifier", "Warp", "WindowInit",
+  "__version__", "always", "autoregress", "cluster_table", "diagnose", "distance_table", "eagle", "exact_law",
+  "generate_masked", "gsd", "gsd_released", "guided", "host_while_loop", "iterate", "jacobi", "lantern",
+  "lantern_plus_plus", "load", "lossless", "lossless_tree", "neighbour_table", "sampling_params", "scaled",
+  "small_model", "speculate", "static_groups", "target_features", "target_laws", "target_model", "token_vectors",
+  "tree_rule",
 ]

@@ -44,7 +44,7 @@ def _run(rule, mu_q, sd_q, mu_p, sd_p, **kwargs):
     ("reflect", SD_P, 0.8019, {}),
     ("split", SD_Q, 0.5393, {}),
     ("maximal", SD_Q, 0.7295, {}),
-    ("maximal", SD_Q, 0.6797, {"eta": 0.9}),
+    pytest.param("maximal", SD_Q, 0.6797, {"eta": 0.9}, marks=pytest.mark.slow),
   ],
 )
 def test_law_and_acceptance(rule, sd_q, acceptance, kwargs):

@@ -16,7 +16,7 @@ from scipy import stats
 from jaxspec.diffusion.ddpm import ChainSummary
 from jaxspec.verifiers import gaussian_path
 
-ROWS = 200_000
+ROWS = 100_000
 
 
 @functools.partial(jax.jit, static_argnames=("sigma", "max_tries"))
@@ -51,7 +51,7 @@ def test_bias(sd_q, shift, sigma, distance, acceptance):
   assert unfinished < 1e-3
   assert rate == pytest.approx(acceptance, abs=0.005)
   ks = stats.kstest(x, "norm", args=(0, 2**0.5)).statistic
-  assert (ks < 0.005) if distance == 0 else (abs(ks - distance) < 0.005)
+  assert (ks < 0.006) if distance == 0 else (abs(ks - distance) < 0.006)
 
 
 def test_ratios_by_hand():
