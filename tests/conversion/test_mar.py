@@ -113,9 +113,11 @@ def test_autoencoder_round_trip(tmp_path):
 # Inference of configs.
 
 
-@functools.cache
+_template = functools.cache(engine.template_of)
+
+
 def _shapes(config, family):
-  return engine.source_shapes(family, engine.template_of(config))
+  return engine.source_shapes(family, _template(config))
 
 
 _SLOW_SIZES = [pytest.param(name, marks=pytest.mark.slow) for name in list(PUBLISHED_SIZES)[1:]]

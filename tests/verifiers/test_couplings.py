@@ -66,6 +66,7 @@ def test_equal_laws_keep_every_draft(rule):
   np.testing.assert_array_equal(out.x, draft)
 
 
+@pytest.mark.slow
 def test_a_cap_is_reported():
   """Almost equal laws: what is left of the target after a rejection is hard to hit."""
   out, _ = _run("maximal", MU_Q, SD_Q, MU_Q + 1e-4, SD_Q, max_tries=2)

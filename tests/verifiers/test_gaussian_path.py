@@ -16,7 +16,7 @@ from scipy import stats
 from jaxspec.diffusion.ddpm import ChainSummary
 from jaxspec.verifiers import gaussian_path
 
-ROWS = 100_000
+ROWS = 50_000
 
 
 @functools.partial(jax.jit, static_argnames=("sigma", "max_tries"))
@@ -49,9 +49,9 @@ def _toy(sd_q, sd_p, shift, *, sigma: bool, max_tries: int = 300):
 def test_bias(sd_q, shift, sigma, distance, acceptance):
   x, rate, unfinished = (np.asarray(out) for out in _toy(sd_q, 1.0, shift, sigma=sigma))
   assert unfinished < 1e-3
-  assert rate == pytest.approx(acceptance, abs=0.005)
+  assert rate == pytest.approx(acceptance, abs=0.008)
   ks = stats.kstest(x, "norm", args=(0, 2**0.5)).statistic
-  assert (ks < 0.006) if distance == 0 else (abs(ks - distance) < 0.006)
+  assert (ks < 0.008) if distance == 0 else (abs(ks - distance) < 0.008)
 
 
 def test_ratios_by_hand():
