@@ -377,7 +377,7 @@ def vae() -> list[Row]:
 
 def cspd() -> list[Row]:
   """The released runner, rebuilt from the pieces: two models with shared noise, densities, acceptance, resampling."""
-  rows = Rows("cspd")
+  rows = Rows("cspd", " ".join(f"v{k}_{name}" for k in range(3) for name in ("u", "prop_noise", "prop_u")))
   sample = Rows("mar_sample")
   noise, order, condition = _noise(sample), generation_order(sample["orders"]), labels(sample["labels"])
   num_iter, gamma, prefill, scale = 8, 2, 0.25, jnp.float32(2.0)
@@ -415,8 +415,6 @@ def cspd() -> list[Row]:
     drafts, begin, number = [], None, number + 1
   rows.add("num_verifications", np.asarray(number))
   rows.add("latents", channels_first(unpatchify(orders.to_raster(tokens, order), 1)))
-  for name in [name for name in rows.arrays if name.endswith(("_u", "_prop_noise"))]:
-    rows.add(name, rows[name])  # inputs
   return rows.done()
 
 
