@@ -37,6 +37,8 @@ Shape = tuple[int, ...]
 _HWIO = (2, 3, 1, 0)  # PyTorch's convolutions are [out, in, kh, kw], ours [kh, kw, in, out]
 _PLACEHOLDER = re.compile(r"\{(\w+)(?::([^}]*))?\}")
 _WRAPPERS = ("model", "module", "state_dict")
+_TORCH_SUFFIXES = (".pt", ".pth", ".ckpt")
+_SUFFIXES = ".pt, .pth, .ckpt or .safetensors"
 
 
 class SourceTensor(Protocol):
@@ -140,7 +142,7 @@ def conv(source: str) -> tuple[Rule, Rule]:
 
 
 def norm(source: str) -> tuple[Rule, Rule]:
-  """Rules of an affine norm: weight and bias."""
+  """Rules of an affine norm or a linear layer: weight and bias, copied."""
   return Rule(f"{source}.weight"), Rule(f"{source}.bias")
 
 
@@ -154,6 +156,9 @@ class Family(NamedTuple):
     infer_config: ``(shapes of the source's tensors, the user's fields) -> config``; raises ``ValueError`` with one line
       that says what must be given.
     buffers: further tensors the official loader demands, by name; only exported.
+    averaged: key of a training file's averaged weights.
+    prefer_averaged: whether these are the ones that are meant unless the user says otherwise.
+    exported: keys under which the official loader looks for the state dict.
   """
 
   name: str
@@ -161,13 +166,16 @@ class Family(NamedTuple):
   ignored: tuple[str, ...]
   infer_config: Callable[[Mapping[str, Shape], dict[str, Any]], Any]
   buffers: Mapping[str, Callable[[], np.ndarray]] = {}
+  averaged: str = "ema"
+  prefer_averaged: bool = False
+  exported: tuple[str, ...] = ("model",)
 
 
 # Reading.
 
 
 def read_source(path: str | os.PathLike) -> Any:
-  """Content of a ``.pt``, ``.pth`` or ``.safetensors`` file with lazy tensors.
+  """Content of a ``.pt``, ``.pth``, ``.ckpt`` or ``.safetensors`` file with lazy tensors.
 
   Raises:
     ValueError: one line, for anything that is no such file.
@@ -177,7 +185,7 @@ def read_source(path: str | os.PathLike) -> Any:
     raise ValueError(f"Must have a file to read, {path} is a folder")
   if not path.is_file():
     raise ValueError(f"No file at {path}")
-  if path.suffix in (".pt", ".pth"):
+  if path.suffix in _TORCH_SUFFIXES:
     return torch_files.read(path)
   if path.suffix == ".safetensors":
     try:
@@ -185,20 +193,20 @@ def read_source(path: str | os.PathLike) -> Any:
       return {k: _SafeTensor(archive, k, tuple(archive.get_slice(k).get_shape())) for k in archive.keys()}
     except (SafetensorError, OSError) as error:
       raise ValueError(f"Corrupt {path}: {error}") from error
-  raise ValueError(f"Must have a .pt, .pth or .safetensors file, we instead got {path.name}")
+  raise ValueError(f"Must have a {_SUFFIXES} file, we instead got {path.name}")
 
 
-def unwrap(content: Any, *, ema: bool = False) -> dict[str, Any]:
+def unwrap(content: Any, *, ema: bool = False, averaged: str = "ema") -> dict[str, Any]:
   """The state dict in a training file: under ``model``, ``module`` or ``state_dict``, in that order, or bare.
 
   Args:
-    ema: read the averaged weights under ``ema`` instead.
+    ema: read the averaged weights under the key ``averaged`` instead.
   Raises:
     ValueError: if there is none.
   """
   if not isinstance(content, Mapping):
     raise ValueError(f"Must have a state dict, we instead got {type(content).__name__}")
-  keys = ("ema",) if ema else _WRAPPERS
+  keys = (averaged,) if ema else _WRAPPERS
   for key in keys:
     if isinstance(content.get(key), Mapping):
       return dict(content[key])
@@ -318,10 +326,13 @@ def convert_file(
   family: Family,
   fields: dict[str, Any] | None = None,
   *,
-  ema: bool = False,
+  ema: bool | None = None,
 ) -> Any:
   """Writes the checkpoint folder of a source file; returns its config.
 
+  Args:
+    ema: read the averaged weights of a training file, or refuse to. By default a family that prefers them takes them
+      where there are any.
   Raises:
     ValueError: one line; nothing is left at the destination then.
   """
@@ -329,8 +340,10 @@ def convert_file(
   if destination.exists() and not (destination / checkpoints.CONFIG_FILE).is_file():
     raise ValueError(f"Must have a new folder or an old checkpoint to write to, {destination} is neither")
   content = read_source(source)
+  if ema is None:
+    ema = family.prefer_averaged and isinstance(content, Mapping) and isinstance(content.get(family.averaged), Mapping)
   try:
-    config, leaves = convert(unwrap(content, ema=ema), family, fields)
+    config, leaves = convert(unwrap(content, ema=ema, averaged=family.averaged), family, fields)
   except (ValueError, SafetensorError) as error:
     text = str(error)
     raise ValueError(text if str(source) in text else f"Cannot convert {source}: {text}") from error
@@ -338,20 +351,20 @@ def convert_file(
     digest = hashlib.file_digest(file, "sha256").hexdigest()
   meta = {"source": source.name, "source_sha256": digest, "licence": "unknown"}
   if ema:
-    meta["source_weights"] = "ema"
+    meta["source_weights"] = family.averaged
   checkpoints.save(destination, config, checkpoints.unflatten(leaves), meta=meta)
   return config
 
 
 def export_file(source: str | os.PathLike, destination: str | os.PathLike, family: Family) -> Any:
-  """Writes the official-style file (``{"model": state dict}`` for .pt) of a checkpoint folder; returns its config.
+  """Writes the official-style file (state dicts under `Family.exported` for .pt) of a checkpoint folder; returns its config.
 
   Raises:
     ValueError: one line; nothing is left at the destination then.
   """
   destination = Path(destination)
-  if destination.suffix not in (".pt", ".pth", ".safetensors"):
-    raise ValueError(f"Must have a .pt, .pth or .safetensors file to write, we instead got {destination.name}")
+  if destination.suffix not in (*_TORCH_SUFFIXES, ".safetensors"):
+    raise ValueError(f"Must have a {_SUFFIXES} file to write, we instead got {destination.name}")
   if destination.is_dir():
     raise ValueError(f"Must have a file to write, {destination} is a folder")
   if checkpoints.read_config(source)["family"] != family.name:
@@ -368,7 +381,7 @@ def export_file(source: str | os.PathLike, destination: str | os.PathLike, famil
     if destination.suffix == ".safetensors":
       save_file(state_dict, work)
     else:
-      torch_files.write(work, {"model": state_dict})
+      torch_files.write(work, {key: state_dict for key in family.exported})
     os.chmod(work, 0o644)
     os.replace(work, destination)
   except OSError as error:

@@ -1,20 +1,24 @@
-"""Prints the agreement with the official LlamaGen code as a Markdown table.
+"""Prints the agreement with official code as Markdown tables, one per family.
 
-``python -m experiments.parity_table`` runs every golden check of ``tests/models/llamagen_parity.py`` (the full-size
-ones included; about a minute on a CPU) and writes ``experiments/results/parity_llamagen.json`` and ``.md``. Expected:
-every error within its tolerance; logits of the tiny models near 5e-6, of GPT-B near 1e-5, decoded pixels near 1e-5.
+``python -m experiments.parity_table`` runs every golden check of ``tests/models/llamagen_parity.py`` and
+``mar_parity.py`` (the full-size ones included; about two minutes on a CPU) and writes
+``experiments/results/parity_FAMILY.json`` and ``.md``; ``--family mar`` runs one. Expected: every error within its
+tolerance. LlamaGen: logits of the tiny models near 5e-6, of GPT-B near 1e-5, decoded pixels near 1e-5. MAR: tokens of
+complete generations and decoded pixels near 1e-5, the loss near 1e-7.
 """
 
 from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import jax
 
 RESULTS = Path(__file__).parent / "results"
+FAMILIES = ("llamagen", "mar")
 
 
 def to_markdown(rows) -> str:
@@ -28,29 +32,42 @@ def to_markdown(rows) -> str:
   return "\n".join(lines) + "\n"
 
 
-@click.command()
-@click.option("--quick", is_flag=True, help="Leave out the full-size models; prints only.")
-def main(quick: bool) -> None:
-  """Runs the checks, prints the table and stores it."""
-  jax.config.update("jax_default_matmul_precision", "highest")
-  from tests.models import llamagen_parity as parity
+def checks_of(family: str, quick: bool) -> tuple[Callable, ...]:
+  """The functions that yield a family's rows."""
+  if family == "llamagen":
+    from tests.models import llamagen_parity as parity
 
-  checks = (*parity.TRANSFORMER_CHECKS, *parity.TOKENIZER_CHECKS, *(() if quick else parity.SLOW_CHECKS))
-  rows = [row for check in checks for row in check()]
-  table = to_markdown(rows)
-  click.echo(table, nl=False)
-  if not quick:
+    return (*parity.TRANSFORMER_CHECKS, *parity.TOKENIZER_CHECKS, *(() if quick else parity.SLOW_CHECKS))
+  from tests.models import mar_parity as parity
+
+  return (*parity.FAST_CHECKS, *(() if quick else parity.SLOW_CHECKS))
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Leave out full-size models and long runs; prints only.")
+@click.option("--family", "families", multiple=True, type=click.Choice(FAMILIES), default=FAMILIES, help="All by default.")
+def main(quick: bool, families: tuple[str, ...]) -> None:
+  """Runs the checks, prints the tables and stores them."""
+  jax.config.update("jax_default_matmul_precision", "highest")
+  failed = []
+  for family in families:
+    rows = [row for check in checks_of(family, quick) for row in check()]
+    table = to_markdown(rows)
+    click.echo(table, nl=False)
+    failed += [f"{row.golden}/{row.array}" for row in rows if not row.passed]
+    if quick:
+      continue
     RESULTS.mkdir(exist_ok=True)
     document = {
-      "command": "python -m experiments.parity_table",
+      "command": f"python -m experiments.parity_table --family {family}",
       "jax": jax.__version__,
       "backend": jax.default_backend(),
       "machine": platform.machine(),
       "rows": [row._asdict() | {"passed": row.passed} for row in rows],
     }
-    (RESULTS / "parity_llamagen.json").write_text(json.dumps(document, indent=2) + "\n")
-    (RESULTS / "parity_llamagen.md").write_text(table)
-  if failed := [f"{row.golden}/{row.array}" for row in rows if not row.passed]:
+    (RESULTS / f"parity_{family}.json").write_text(json.dumps(document, indent=2) + "\n")
+    (RESULTS / f"parity_{family}.md").write_text(table)
+  if failed:
     raise click.ClickException(f"Must have errors within tolerance, {', '.join(failed)} are not")
 
 

@@ -5,6 +5,7 @@ __version__ = "0.1.0"
 from jaxspec.checkpoints import Checkpoint, load
 from jaxspec.codecs import ConformalParams, SparseCodec, TopKParams, conformal_lattice, topk_lattice
 from jaxspec.decode.loop import autoregress, host_while_loop, iterate, speculate
+from jaxspec.decode.masked import MaskedResult, generate_masked
 from jaxspec.decode.state import Counters, DecodeResult, Origin, SpecParams
 from jaxspec.drafters.compressed import CompressedParams, compressed
 from jaxspec.drafters.eagle import eagle
@@ -39,12 +40,12 @@ from jaxspec.verifiers.tree import lossless_tree, tree_rule
 
 __all__ = [
   "ChainRule", "Checkpoint", "CompressedParams", "ConformalParams", "Counters", "Cursor", "DecodeResult", "Diagnostics",
-  "DistanceTable", "Draft", "Drafter", "Gsd", "Guided", "Lantern", "MessageError", "ModelFns", "ModelOutput",
-  "ModelParams", "Origin", "PlaceLaw", "Sampling", "Scaled", "SparseCodec", "SpecParams", "StaticGroups", "TokenAudit",
-  "TokenVectors", "TopKParams", "Traffic", "Verdict", "Verifier", "Warp", "WindowInit", "__version__", "always",
-  "audited", "autoregress", "cluster_table", "compressed", "conformal_lattice", "decode_over_link", "diagnose",
-  "distance_table", "eagle", "exact_law", "gsd", "gsd_released", "guided", "host_while_loop", "iterate", "jacobi",
-  "lantern", "lantern_plus_plus", "load", "lossless", "lossless_sparse", "lossless_tree", "neighbour_table",
-  "sampling_params", "scaled", "small_model", "speculate", "static_groups", "target_features", "target_laws",
-  "target_model", "token_vectors", "topk_lattice", "tree_rule",
+  "DistanceTable", "Draft", "Drafter", "Gsd", "Guided", "Lantern", "MaskedResult", "MessageError", "ModelFns",
+  "ModelOutput", "ModelParams", "Origin", "PlaceLaw", "Sampling", "Scaled", "SparseCodec", "SpecParams", "StaticGroups",
+  "TokenAudit", "TokenVectors", "TopKParams", "Traffic", "Verdict", "Verifier", "Warp", "WindowInit", "__version__",
+  "always", "audited", "autoregress", "cluster_table", "compressed", "conformal_lattice", "decode_over_link", "diagnose",
+  "distance_table", "eagle", "exact_law", "generate_masked", "gsd", "gsd_released", "guided", "host_while_loop",
+  "iterate", "jacobi", "lantern", "lantern_plus_plus", "load", "lossless", "lossless_sparse", "lossless_tree",
+  "neighbour_table", "sampling_params", "scaled", "small_model", "speculate", "static_groups", "target_features",
+  "target_laws", "target_model", "token_vectors", "topk_lattice", "tree_rule",
 ]

@@ -23,6 +23,8 @@ class Stream(enum.IntEnum):
   NOISE = 3
   RESIDUAL = 4
   FIRST = 5
+  ORDER = 6  # generation orders
+  DENOISE = 7  # noise of the denoising steps; NOISE is that of their first state
 
 
 def row_keys(key: Key, num_rows: int) -> Key:

@@ -21,7 +21,7 @@ def attend(q: Array, k: Array, v: Array, mask: Array, *, causal: bool = False, s
     q: ``[B, H, T, size]``.
     k: ``[B * Hkv, S, size]``; H is a multiple of Hkv.
     v: ``[B * Hkv, S, size]``.
-    mask: ``[B or 1, T, S]`` bool; every query must see a key.
+    mask: ``[B or 1, T or 1, S]`` bool; every query must see a key.
     causal: promise that T = S and that no query sees a later key. Then masked blocks are not computed.
     scale: factor of the scores, ``1 / sqrt(size)`` by default.
   Returns:

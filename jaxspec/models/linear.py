@@ -9,6 +9,7 @@ the weights on the left the library does not repack them. The barrier keeps XLA 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -69,6 +70,36 @@ class Linear(nn.Module):
       return out
     bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
     return out + bias.astype(x.dtype).reshape((1,) * (out.ndim - 1) + (-1,))
+
+
+class Dense(nn.Module):
+  """Linear layer with ``weight [out, in]`` and ``bias [out]``; weights start Xavier-uniform.
+
+  Attributes:
+    exact: compute in float32 whatever the default precision of products is, and return float32.
+  """
+
+  features: int
+  init: Callable = nn.initializers.xavier_uniform()
+  exact: bool = False
+
+  @nn.compact
+  def __call__(self, x: Array) -> Array:
+    weight = self.param("weight", self.init, (self.features, x.shape[-1]), jnp.float32)
+    bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
+    if not self.exact:
+      return affine(x, weight, bias)
+    x, weight, bias = (a.astype(jnp.float32) for a in (x, weight, bias))
+    out = jax.lax.dot_general(
+      x, weight, (((x.ndim - 1,), (1,)), ((), ())), precision=jax.lax.Precision.HIGHEST
+    )
+    return out + bias.reshape((1,) * (x.ndim - 1) + (-1,))
+
+
+def affine(x: Array, weight: Array, bias: Array) -> Array:
+  """``x @ weight.T + bias`` in x's dtype."""
+  bias = bias.astype(x.dtype).reshape((1,) * (x.ndim - 1) + (-1,))
+  return linear(x, weight.astype(x.dtype)) + bias
 
 
 class Embedding(nn.Module):

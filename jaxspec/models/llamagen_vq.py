@@ -19,11 +19,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.models import quantizer
+from jaxspec.models.conv_blocks import DEFAULT_GROUPS, AttnBlock, Conv, Downsample, GroupNorm, ResBlock, Upsample
 from jaxspec.models.tokenizer_fns import TokenizerFns, square_grid
 from jaxspec.types import Array, Key, Params
-
-_NUM_GROUPS = 32
-_NORM_EPS = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +49,8 @@ class LlamaGenVQConfig:
   def __post_init__(self):
     if not self.multipliers or min(self.multipliers) < 1:
       raise ValueError(f"Must have one positive multiplier per level, we instead got {self.multipliers}")
-    if self.base_channels < 1 or self.base_channels % _NUM_GROUPS:
-      raise ValueError(f"Must have base_channels divisible by {_NUM_GROUPS}, we instead got {self.base_channels}")
+    if self.base_channels < 1 or self.base_channels % DEFAULT_GROUPS:
+      raise ValueError(f"Must have base_channels divisible by {DEFAULT_GROUPS}, we instead got {self.base_channels}")
     for name in ("num_res_blocks", "z_channels", "codebook_size", "codebook_dim"):
       if getattr(self, name) < 1:
         raise ValueError(f"Must have {name} of at least 1, we instead got {getattr(self, name)}")
@@ -80,90 +78,6 @@ PUBLISHED_TOKENIZERS = {
   "VQ-16": (1, 1, 2, 2, 4),
   "VQ-8": (1, 2, 2, 4),
 }
-
-
-class Conv(nn.Module):
-  """Square convolution with bias; ``padding`` is that of `jax.lax.conv_general_dilated`."""
-
-  features: int
-  size: int = 3
-  stride: int = 1
-  padding: str | tuple[tuple[int, int], ...] = "SAME"
-
-  @nn.compact
-  def __call__(self, x: Array) -> Array:
-    init = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
-    weight = self.param("weight", init, (self.size, self.size, x.shape[-1], self.features), jnp.float32)
-    bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
-    out = jax.lax.conv_general_dilated(
-      x,
-      weight.astype(x.dtype),
-      (self.stride, self.stride),
-      self.padding,
-      dimension_numbers=("NHWC", "HWIO", "NHWC"),
-    )
-    return out + bias.astype(x.dtype).reshape(1, 1, 1, -1)
-
-
-class Norm(nn.Module):
-  """Group norm over 32 contiguous channel groups, biased variance, eps 1e-6, in float32."""
-
-  @nn.compact
-  def __call__(self, x: Array) -> Array:
-    batch, height, width, channels = x.shape
-    weight = self.param("weight", nn.initializers.ones, (channels,), jnp.float32).astype(jnp.float32)
-    bias = self.param("bias", nn.initializers.zeros, (channels,), jnp.float32).astype(jnp.float32)
-    groups = x.astype(jnp.float32).reshape(batch, height * width, _NUM_GROUPS, channels // _NUM_GROUPS)
-    centred = groups - jnp.mean(groups, axis=(1, 3), keepdims=True)
-    variance = jnp.mean(jnp.square(centred), axis=(1, 3), keepdims=True)
-    normed = (centred * jax.lax.rsqrt(variance + _NORM_EPS)).reshape(x.shape)
-    return (normed * weight.reshape(1, 1, 1, -1) + bias.reshape(1, 1, 1, -1)).astype(x.dtype)
-
-
-class ResBlock(nn.Module):
-  """``x + conv2(swish(norm2(conv1(swish(norm1(x))))))``; a 1x1 convolution on the skip where the channels change."""
-
-  features: int
-
-  @nn.compact
-  def __call__(self, x: Array) -> Array:
-    h = Conv(self.features, name="conv1")(jax.nn.silu(Norm(name="norm1")(x)))
-    h = Conv(self.features, name="conv2")(jax.nn.silu(Norm(name="norm2")(h)))
-    if x.shape[-1] != self.features:
-      x = Conv(self.features, size=1, name="nin_shortcut")(x)
-    return x + h
-
-
-class AttnBlock(nn.Module):
-  """One attention head over all positions of the image, added to its input."""
-
-  @nn.compact
-  def __call__(self, x: Array) -> Array:
-    batch, height, width, channels = x.shape
-    h = Norm(name="norm")(x)
-    q, k, v = (Conv(channels, size=1, name=n)(h).reshape(batch, height * width, channels) for n in "qkv")
-    scores = jnp.einsum("bqc,bkc->bqk", q, k).astype(jnp.float32) * channels**-0.5
-    weights = jax.nn.softmax(scores, axis=-1).astype(x.dtype)
-    h = jnp.einsum("bqk,bkc->bqc", weights, v).reshape(x.shape)
-    return x + Conv(channels, size=1, name="proj_out")(h)
-
-
-class Downsample(nn.Module):
-  """Stride-2 convolution; the zero padding is on the right and at the bottom only."""
-
-  @nn.compact
-  def __call__(self, x: Array) -> Array:
-    return Conv(x.shape[-1], stride=2, padding=((0, 1), (0, 1)), name="conv")(x)
-
-
-class Upsample(nn.Module):
-  """Every pixel doubled in both directions, then a convolution."""
-
-  @nn.compact
-  def __call__(self, x: Array) -> Array:
-    batch, height, width, channels = x.shape
-    doubled = jnp.broadcast_to(x[:, :, None, :, None, :], (batch, height, 2, width, 2, channels))
-    return Conv(channels, name="conv")(doubled.reshape(batch, 2 * height, 2 * width, channels))
 
 
 class Level(nn.Module):
@@ -206,7 +120,7 @@ class Encoder(nn.Module):
       resample = Downsample if i < last else None
       x = Level(features, cfg.num_res_blocks, i == last, resample, name=f"conv_blocks_{i}")(x)
     x = _middle(x)
-    return Conv(cfg.z_channels, name="conv_out")(jax.nn.silu(Norm(name="norm_out")(x)))
+    return Conv(cfg.z_channels, name="conv_out")(jax.nn.silu(GroupNorm(name="norm_out")(x)))
 
 
 class Decoder(nn.Module):
@@ -222,7 +136,7 @@ class Decoder(nn.Module):
     for i, features in enumerate(reversed(cfg.channels)):
       resample = Upsample if i < last else None
       x = Level(features, cfg.num_res_blocks + 1, i == 0, resample, name=f"conv_blocks_{i}")(x)
-    return Conv(3, name="conv_out")(jax.nn.silu(Norm(name="norm_out")(x)))
+    return Conv(3, name="conv_out")(jax.nn.silu(GroupNorm(name="norm_out")(x)))
 
 
 class Codebook(nn.Module):

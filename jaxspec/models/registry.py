@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 from jaxspec.models.caption_encoder import CaptionEncoderConfig, caption_encoder_fns
 from jaxspec.models.eagle import EagleConfig, eagle_fns
 from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
+from jaxspec.models.kl_vae import KLVAEConfig, kl_vae_fns
 from jaxspec.models.llama import LlamaConfig, llama_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
+from jaxspec.models.mar import MARConfig, mar_fns
 from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
 from jaxspec.models.picture_classifier import PictureClassifierConfig, picture_classifier_fns
 from jaxspec.models.picture_encoder import PictureEncoderConfig, picture_encoder_fns
@@ -36,6 +38,8 @@ FAMILIES: dict[str, Family] = {
   "caption_encoder": Family(CaptionEncoderConfig, caption_encoder_fns),
   "gpt_neo": Family(GPTNeoConfig, gpt_neo_fns),
   "llama": Family(LlamaConfig, llama_fns),
+  "mar": Family(MARConfig, mar_fns),
+  "kl_vae": Family(KLVAEConfig, kl_vae_fns),
 }
 
 # Networks that continue a `jaxspec.models.conditions.Prompt`.

@@ -11,7 +11,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -32,6 +32,7 @@ from jaxspec.models.rope import rope_2d, rotate
 from jaxspec.models.tokenizer_fns import to_uint8
 from jaxspec.training.losses import token_cross_entropy
 from jaxspec.types import ModelFns, Params, PyTree
+from tests.parity import GoldenRows, Row, max_error
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "llamagen"
 
@@ -50,45 +51,7 @@ INPUTS = frozenset(
 )
 
 
-class Row(NamedTuple):
-  """One line of the table; ``tolerance`` 0 means equal."""
-
-  golden: str
-  array: str
-  max_error: float
-  tolerance: float
-
-  @property
-  def passed(self) -> bool:
-    return self.max_error <= self.tolerance
-
-
-def max_error(got: Any, expected: Any) -> float:
-  """Largest absolute difference; infinite if the shapes differ."""
-  got, expected = np.asarray(got), np.asarray(expected)
-  if got.shape != expected.shape:
-    return float("inf")
-  return float(np.max(np.abs(got.astype(np.float64) - expected.astype(np.float64)), initial=0.0))
-
-
-class _Rows:
-  """Compares by name with the arrays of one golden file."""
-
-  def __init__(self, golden: str):
-    self.golden = golden
-    self.arrays = dict(np.load(GOLDEN / f"{golden}.npz"))
-    self.rows: list[Row] = []
-
-  def __getitem__(self, name: str) -> np.ndarray:
-    return self.arrays[name]
-
-  def add(self, name: str, got: Any, tolerance: float) -> None:
-    self.rows.append(Row(self.golden, name, max_error(got, self.arrays[name]), tolerance))
-
-  def done(self) -> list[Row]:
-    if lacking := self.arrays.keys() - INPUTS - {row.array for row in self.rows}:
-      raise AssertionError(f"Must have a check of every array of {self.golden}, {sorted(lacking)} have none")
-    return self.rows
+_Rows = functools.partial(GoldenRows, GOLDEN, inputs=INPUTS)
 
 
 @functools.cache
@@ -171,7 +134,7 @@ def greedy(fns: ModelFns, params: Params, condition: PyTree, batch: int, num_tok
   return np.concatenate(tokens, axis=1)
 
 
-def _check_guidance(rows: _Rows, fns: ModelFns, params: Params, condition: PyTree, scales: Mapping[str, float]) -> None:
+def _check_guidance(rows: GoldenRows, fns: ModelFns, params: Params, condition: PyTree, scales: Mapping[str, float]) -> None:
   """Conditional, unconditional and combined logits of prefill and single steps."""
   tokens, steps = rows["tokens"], rows["cfg_cond_logits"].shape[1] - 1
   num_tokens = tokens.shape[1]

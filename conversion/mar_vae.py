@@ -1,0 +1,89 @@
+"""Converts MAR's KL-16 autoencoder (LTH14/mar, arXiv 2406.11838).
+
+``python -m conversion.mar_vae SRC DST`` reads the official ``.ckpt`` file (or the same tensors as ``.pt``, ``.pth`` or
+``.safetensors``) and writes a checkpoint folder; ``--export`` goes back. The shapes determine the config but for the
+groups of the norms: 32 as published, or as many as the first level has channels if those are fewer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from conversion import engine
+from conversion.engine import Shape, conv, norm
+from jaxspec.models import registry
+from jaxspec.models.conv_blocks import DEFAULT_GROUPS
+from jaxspec.models.kl_vae import KLVAEConfig
+
+_NET = "{net:encoder|decoder}"
+_LEVEL = "{way:encoder.down|decoder.up}.{level}"
+
+RULES = (
+  *conv(f"{_NET}.{{part:conv_in|conv_out}}"),
+  *conv(f"{_LEVEL}.block.{{block}}.{{part:conv1|conv2|nin_shortcut}}"),
+  *norm(f"{_LEVEL}.block.{{block}}.{{part:norm1|norm2}}"),
+  *conv(f"{_LEVEL}.attn.{{block}}.{{part:q|k|v|proj_out}}"),
+  *norm(f"{_LEVEL}.attn.{{block}}.norm"),
+  *conv("encoder.down.{level}.downsample.conv"),
+  *conv("decoder.up.{level}.upsample.conv"),
+  *conv(f"{_NET}.mid.{{block:block_1|block_2}}.{{part:conv1|conv2}}"),
+  *norm(f"{_NET}.mid.{{block:block_1|block_2}}.{{part:norm1|norm2}}"),
+  *conv(f"{_NET}.mid.attn_1.{{part:q|k|v|proj_out}}"),
+  *norm(f"{_NET}.mid.attn_1.norm"),
+  *norm(f"{_NET}.norm_out"),
+  *conv("{part:quant_conv|post_quant_conv}"),
+)
+
+
+def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> KLVAEConfig:
+  """Config from the shapes and the user's fields.
+
+  Raises:
+    ValueError: one line that says what must be given.
+  """
+  first = lambda pattern, axis, ndim: next(iter(engine.axis_sizes(shapes, pattern, axis, ndim)), None)  # noqa: E731
+  base = first(r"encoder\.conv_in\.weight", 0, 4)
+  levels = engine.count_distinct(shapes, r"encoder\.down\.(\d+)\.")
+  channels = [first(rf"encoder\.down\.{i}\.block\.0\.conv1\.weight", 0, 4) for i in range(levels)]
+  attended = {int(match[1]) for name in shapes if (match := re.match(r"encoder\.down\.(\d{1,7})\.attn\.", name))}
+  inferred = {
+    "base_channels": base,
+    "multipliers": tuple(c // base for c in channels) if base and channels and all(channels) else None,
+    "num_res_blocks": engine.count_distinct(shapes, r"encoder\.down\.0\.block\.(\d+)\.") or None,
+    "attention_levels": tuple(sorted(attended)),
+    "z_channels": engine.most_common(
+      [first(r"decoder\.conv_in\.weight", 1, 4), first(r"post_quant_conv\.weight", 0, 4)]
+    ),
+    "latent_channels": first(r"post_quant_conv\.weight", 1, 4),
+    "num_groups": min(DEFAULT_GROUPS, base) if base else None,
+  }
+  return registry.make_config("kl_vae", engine.require(fields, inferred))
+
+
+FAMILY = engine.Family("kl_vae", RULES, (), infer_config)
+
+
+@click.command(cls=engine.OneLineCommand)
+@engine.common_options
+def main(source: str, destination: str, config_file: str | None, export: bool) -> None:
+  """Converts the KL autoencoder in SRC to the checkpoint folder DST."""
+  if export:
+    if config_file is not None:
+      raise ValueError("Must have no --config with --export")
+    config = engine.export_file(source, destination, FAMILY)
+  else:
+    fields = engine.read_fields(config_file)
+    engine.check_fields(FAMILY, fields)
+    config = engine.convert_file(source, destination, FAMILY, fields)
+  click.echo(
+    f"Wrote {destination}: {config.factor} x {config.factor} pixels per latent, {config.latent_channels} channels, "
+    f"norms of {config.num_groups} groups"
+  )
+
+
+if __name__ == "__main__":
+  main()

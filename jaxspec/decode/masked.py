@@ -1,0 +1,250 @@
+"""Masked autoregressive generation of continuous tokens (MAR, arXiv 2406.11838) as one compiled program.
+
+1. Every row draws its order, or is given one; state: no token is known.
+2. Each iteration: the network describes the next places of the order from the known tokens (`MARFns.condition`), the
+   diffusion head samples all of them at once (`jaxspec.diffusion.ddpm.sample`), they become known.
+3. After the last iteration the tokens are moved to their raster places.
+
+How many tokens are known before an iteration is static, so runs of iterations are `jax.lax.scan` loops over bodies of the
+fitting size (`jaxspec.decode.unmasking`); rows of a batch advance together and each has its own order.
+
+**Noise.** A token's chain consumes the normals of its own row and raster place, whatever iteration predicts it and
+whatever else is in the batch: `token_noise` draws them from the row's key, `TokenNoise` arrays ``[B, L, ...]`` replace
+them. Two models that are given the same key thereby share their noise (trajectory alignment, arXiv 2411.11925).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec import orders, rng
+from jaxspec.decode import unmasking
+from jaxspec.decode.unmasking import Bucket, GuidanceFn, linear_guidance
+from jaxspec.diffusion import ddpm
+from jaxspec.diffusion.ddpm import Chain, PredictFn, TokenNoise
+from jaxspec.diffusion.schedule import DiffusionTables, diffusion_tables
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.mar import MARFns
+from jaxspec.models.vit import take_rows
+from jaxspec.types import Array, Key, Params
+
+NUM_BUCKETS = 4
+
+
+class MaskedResult(NamedTuple):
+  """Generated tokens; `jaxspec.models.mar.unpatchify` makes latents of them."""
+
+  tokens: Array  # [B, L, C] float32, raster order
+  order: Array  # [B, L] int32, the raster place of the j-th generated token
+
+
+def token_noise(keys: Key, places: Array, num_steps: int, token_dim: int, round_: Array | int = 0) -> TokenNoise:
+  """Normals of tokens at raster places.
+
+  Args:
+    keys: ``[B]`` row keys of the decode.
+    places: ``[B, n]`` int32.
+    num_steps: ``T``.
+    token_dim: ``C``.
+    round_: a token that is drawn anew needs another round; 0 is the noise that models share.
+  Returns:
+    ``initial [B, n, C]``, ``steps [B, n, T, C]``; entries depend on (key, round, place) alone.
+  """
+
+  def draw(stream: rng.Stream, shape: tuple[int, ...]) -> Array:
+    row_keys = rng.stream_keys(keys, stream, jnp.asarray(round_, jnp.int32))
+    one = lambda key, place: jax.random.normal(jax.random.fold_in(key, place), shape)
+    return jax.vmap(lambda key, row: jax.vmap(lambda place: one(key, place))(row))(row_keys, places)
+
+  return TokenNoise(draw(rng.Stream.NOISE, (token_dim,)), draw(rng.Stream.DENOISE, (num_steps, token_dim)))
+
+
+def noise_at(source: Key | TokenNoise, places: Array, num_steps: int, token_dim: int) -> TokenNoise:
+  """Noise of the tokens at ``places [B, n]``: drawn from row keys, or read from arrays over all raster places."""
+  if isinstance(source, TokenNoise):
+    return TokenNoise(*(orders.to_generation_order(values, places) for values in source))
+  return token_noise(source, places, num_steps, token_dim)
+
+
+def bind_head(
+  model: MARFns,
+  params: Params,
+  tables: DiffusionTables,
+  tokens: Array,
+  order: Array,
+  known: Array,
+  condition: ClassLabels,
+  *,
+  start: Array,
+  size: int,
+  scale: Array | None,
+) -> PredictFn:
+  """The output law of ``size`` places from slot ``start`` on, as a denoiser of states ``[B, size, C]``.
+
+  One pass of the transformer; every use of the result (sampling, scoring another model's states) costs the head alone.
+
+  Args:
+    tokens: ``[B, S, C]`` in generation order, ``S >= known``.
+    order: ``[B, L]``.
+    known: ``[B or 1]`` int32.
+    start: ``[B or 1]`` int32, ``start + size <= L``.
+    scale: ``[]`` guidance scale; None is the conditional model alone, at half the cost.
+  """
+  if scale is None:
+    z = model.condition(params, tokens, order, known, condition, start, size)
+    return model.predictor(params, z, tables.timesteps)
+  null = model.null_condition(params, condition)
+  both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), condition, null)
+  twice = lambda x: x if x.shape[0] == 1 and x.ndim == 1 else jnp.concatenate([x, x])
+  z = model.condition(params, twice(tokens), twice(order), twice(known), both, twice(start), size)
+  return ddpm.guided(model.predictor(params, z, tables.timesteps), scale)
+
+
+def generation_step(
+  model: MARFns,
+  params: Params,
+  tables: DiffusionTables,
+  tokens: Array,
+  order: Array,
+  known: Array,
+  count: Array,
+  condition: ClassLabels,
+  noise: Key | TokenNoise,
+  *,
+  slots: int,
+  width: int,
+  scale: Array | None = None,
+  temperature: Array | float = 1.0,
+  record: bool = False,
+) -> tuple[Array, Chain]:
+  """One iteration: samples the slots ``known .. known + count - 1`` of every row.
+
+  Args:
+    tokens: ``[B, L, C]`` float32 in generation order; what stands behind ``known`` is not read.
+    known: ``[B or 1]`` int32, at most ``slots``.
+    count: ``[B or 1]`` int32, at most ``width``.
+    noise: row keys ``[B]`` or arrays over all raster places; see `noise_at`.
+    slots: static encoder slots; the known tokens must fit in.
+    width: static number of places that are sampled; those outside ``known .. known + count`` are discarded.
+    scale: guidance scale of this iteration ``[]``; None leaves guidance out.
+    record: also return states and laws of the chains.
+  Returns:
+    The tokens, and the chains of the ``width`` places from slot ``min(known, L - width)`` on.
+  """
+  # The window is moved back where it would overrun the last slot, and known tokens in it are kept.
+  start = jnp.minimum(known, model.num_tokens - width)
+  places = take_rows(order, start, width)  # [B, width]
+  predict_fn = bind_head(
+    model, params, tables, tokens[:, :slots], order, known, condition, start=start, size=width, scale=scale
+  )
+  drawn = noise_at(noise, places, tables.num_steps, model.token_dim)
+  chain = ddpm.sample(predict_fn, tables, drawn, jnp.asarray(temperature, jnp.float32), record=record)
+  slot = start[:, None] + jnp.arange(width)[None]  # [B or 1, width]
+  fresh = (slot >= known[:, None]) & (slot < (known + count)[:, None])
+  window = jnp.where(fresh[..., None], chain.token, take_rows(tokens, start, width))
+  if start.shape[0] == 1:
+    return jax.lax.dynamic_update_slice_in_dim(tokens, window, start[0], axis=1), chain
+  put = lambda row, new, at: jax.lax.dynamic_update_slice_in_dim(row, new, at, axis=0)
+  return jax.vmap(put)(tokens, window, start), chain
+
+
+@functools.partial(
+  jax.jit, static_argnames=("model", "schedule", "respacing", "guidance_fn")
+)
+def _generate(
+  params, keys, condition, order, noise, temperature, scale, *, model: MARFns, schedule: tuple[Bucket, ...],
+  respacing: str, guidance_fn: GuidanceFn,
+) -> MaskedResult:  # fmt: skip
+  tables = diffusion_tables(respacing)
+  if order is None:
+    order = orders.random_order(keys, model.num_tokens)
+  tokens = jnp.zeros((order.shape[0], model.num_tokens, model.token_dim))
+
+  for bucket in schedule:
+
+    def iteration(tokens, inputs, bucket=bucket):
+      known, count, masked = inputs
+      step_scale = None if scale is None else guidance_fn(masked, model.num_tokens, scale)
+      tokens, _ = generation_step(
+        model, params, tables, tokens, order, known[None], count[None], condition, keys if noise is None else noise,
+        slots=bucket.slots, width=bucket.width, scale=step_scale, temperature=temperature,
+      )  # fmt: skip
+      return tokens, None
+
+    column = lambda name, dtype, bucket=bucket: jnp.asarray([getattr(i, name) for i in bucket.iterations], dtype)
+    inputs = (column("known", jnp.int32), column("count", jnp.int32), column("masked", jnp.float32))
+    tokens, _ = jax.lax.scan(iteration, tokens, inputs)
+  return MaskedResult(orders.to_raster(tokens, order), order)
+
+
+def generate_masked(
+  model: MARFns,
+  params: Params,
+  key: Key,
+  condition: ClassLabels,
+  *,
+  num_iter: int = 64,
+  num_steps: int | str = 100,
+  temperature: Array | float = 1.0,
+  scale: Array | float | None = None,
+  guidance_fn: GuidanceFn = linear_guidance,
+  order: Array | None = None,
+  noise: TokenNoise | None = None,
+  num_buckets: int = NUM_BUCKETS,
+) -> MaskedResult:
+  """Generates all tokens of every row in one compiled program.
+
+  Args:
+    model: the network's functions, static.
+    key: one typed key (row r uses ``fold_in(key, r)``) or ``[B]`` row keys; consumed. A row depends on its own key and
+      condition only.
+    condition: `ClassLabels` of ``B`` rows.
+    num_iter: iterations ``K``, static: 64 is MAR's usual parallel decoding, ``L`` generates token by token.
+    num_steps: diffusion steps ``T``, static; a string as in `jaxspec.diffusion.schedule.kept_steps`.
+    temperature: factor of the noise of every step but the first state.
+    scale: guidance scale; None is the conditional model alone. A scale of 1 gives the same tokens at twice the cost.
+    guidance_fn: how the scale follows the schedule: `linear_guidance` or `constant_guidance`, static.
+    order: optional ``[B, L]`` int32 generation orders; random ones by default.
+    noise: optional normals over all raster places, ``initial [B, L, C]`` and ``steps [B, L, T, C]``.
+    num_buckets: compiled bodies at most, static; 1 compiles fastest.
+  Raises:
+    ValueError: if a shape does not fit, or the schedule is impossible.
+
+  Example:
+    >>> import jax, jax.numpy as jnp
+    >>> from jaxspec.models.mar import MARConfig, mar_fns
+    >>> fns = mar_fns(MARConfig(num_tokens=4, latent_channels=2, num_classes=3, buffer_size=2, encoder_dim=8,
+    ...   encoder_depth=1, encoder_heads=2, decoder_dim=8, decoder_depth=1, decoder_heads=2, diffloss_width=8,
+    ...   diffloss_depth=1))
+    >>> out = generate_masked(fns, fns.init(jax.random.key(0)), jax.random.key(1), ClassLabels(jnp.array([0, 2])),
+    ...   num_iter=2, num_steps=5, num_buckets=1)
+    >>> out.tokens.shape, out.order.shape
+    ((2, 4, 2), (2, 4))
+  """
+  rows, length = condition.labels.shape[0], model.num_tokens
+  respacing = str(num_steps)
+  tables = diffusion_tables(respacing)
+  keys = rng.row_keys(key, rows)
+  if order is not None and order.shape != (rows, length):
+    raise ValueError(f"Must have an order of shape {[rows, length]}, we instead got {list(order.shape)}")
+  if noise is not None:
+    shapes = (rows, length, model.token_dim), (rows, length, tables.num_steps, model.token_dim)
+    if (noise.initial.shape, noise.steps.shape) != shapes:
+      raise ValueError(f"Must have noise of shapes {shapes}, we instead got {noise.initial.shape, noise.steps.shape}")
+  # Guidance doubles every row, which moves no cut.
+  cost_fn = _cost_fn(model, tables.num_steps)
+  schedule = unmasking.buckets(unmasking.iterations(length, num_iter), num_buckets, cost_fn)
+  number = lambda x: None if x is None else jnp.asarray(x, jnp.float32)
+  return _generate(
+    params, keys, condition, order, noise, number(temperature), number(scale),
+    model=model, schedule=schedule, respacing=respacing, guidance_fn=guidance_fn,
+  )  # fmt: skip
+
+
+@functools.cache
+def _cost_fn(model: MARFns, num_steps: int) -> unmasking.CostFn:
+  return lambda slots, predicted: model.cost(slots, predicted, num_steps)

@@ -1,0 +1,226 @@
+"""KL-16: the convolutional variational autoencoder behind MAR's tokens (arXiv 2406.11838; latent diffusion, 2112.10752).
+
+1. encoder: residual levels, each half the size of the one before, attention in the levels that ask for it, then a middle
+   with attention; ``quant_conv`` gives mean and log variance of every latent pixel;
+2. a latent is ``mean + std noise``; MAR works on latents times `LATENT_SCALE`, about unit variance;
+3. decoder: ``post_quant_conv``, the middle, the mirrored levels with one more residual block each and no attention.
+
+Images are channels-last in [-1, 1], latents channels-last too; the decoder's output is not clamped. Submodules carry the
+names of the official state dict, a list index joined to its list by an underscore. ``up_0`` is the largest level.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxspec.models.conv_blocks import DEFAULT_GROUPS, AttnBlock, Conv, Downsample, GroupNorm, ResBlock, Upsample
+from jaxspec.types import Array, Key, Params
+
+# Latents of the released KL-16 times this have unit standard deviation.
+LATENT_SCALE = 0.2325
+
+_LOG_VARIANCE_RANGE = (-30.0, 20.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class KLVAEConfig:
+  """Architecture of one autoencoder.
+
+  Attributes:
+    base_channels: channels of the first level.
+    multipliers: channels of each level in units of ``base_channels``; every level but the last halves the image.
+    num_res_blocks: residual blocks of an encoder level; a decoder level has one more.
+    attention_levels: encoder levels with attention after each residual block.
+    z_channels: channels inside, between encoder or decoder and the 1x1 convolutions.
+    latent_channels: channels of a latent.
+    num_groups: groups of every group norm.
+    dtype: compute dtype of the convolutions; norms and attention weights are computed in float32.
+  """
+
+  base_channels: int = 128
+  multipliers: tuple[int, ...] = (1, 1, 2, 2, 4)
+  num_res_blocks: int = 2
+  attention_levels: tuple[int, ...] = (4,)
+  z_channels: int = 16
+  latent_channels: int = 16
+  num_groups: int = DEFAULT_GROUPS
+  dtype: str = "float32"
+
+  def __post_init__(self):
+    if not self.multipliers or min(self.multipliers) < 1:
+      raise ValueError(f"Must have one positive multiplier per level, we instead got {self.multipliers}")
+    for name in ("base_channels", "num_res_blocks", "z_channels", "latent_channels", "num_groups"):
+      if getattr(self, name) < 1:
+        raise ValueError(f"Must have {name} of at least 1, we instead got {getattr(self, name)}")
+    if self.base_channels % self.num_groups:
+      raise ValueError(
+        f"Must have base_channels divisible by num_groups, we instead got {self.base_channels} and {self.num_groups}"
+      )
+    if any(not 0 <= level < len(self.multipliers) for level in self.attention_levels):
+      raise ValueError(f"Must have attention levels below {len(self.multipliers)}, we instead got {self.attention_levels}")
+
+  @property
+  def channels(self) -> tuple[int, ...]:
+    """Channels of each level, from the largest image to the smallest."""
+    return tuple(self.base_channels * m for m in self.multipliers)
+
+  @property
+  def factor(self) -> int:
+    """Pixels per latent pixel along one side."""
+    return 2 ** (len(self.multipliers) - 1)
+
+  @classmethod
+  def named(cls, name: str, **overrides) -> KLVAEConfig:
+    """A published autoencoder: ``KL-16``."""
+    if name != "KL-16":
+      raise ValueError(f"Must have KL-16, we instead got {name!r}")
+    return cls(**overrides)
+
+
+class Posterior(NamedTuple):
+  """Diagonal Gaussian law of the latents of a batch of images."""
+
+  mean: Array  # [B, h, w, c] float32
+  log_variance: Array  # [B, h, w, c] float32, within [-30, 20]
+
+  @property
+  def std(self) -> Array:
+    return jnp.exp(0.5 * self.log_variance)
+
+  def sample(self, noise: Array) -> Array:
+    """``mean + std noise`` for standard normal ``noise [B, h, w, c]``."""
+    return self.mean + self.std * noise
+
+
+def posterior_of(moments: Array) -> Posterior:
+  """Law from the encoder's ``[B, h, w, 2 c]`` moments: means, then log variances, which are clamped."""
+  mean, log_variance = jnp.split(moments, 2, axis=-1)
+  return Posterior(mean, jnp.clip(log_variance, *_LOG_VARIANCE_RANGE))
+
+
+class Level(nn.Module):
+  """Residual blocks at one resolution, each followed by attention if asked, then a change of resolution."""
+
+  features: int
+  num_res_blocks: int
+  num_groups: int
+  attention: bool = False
+  resample: type[nn.Module] | None = None
+
+  @nn.compact
+  def __call__(self, x: Array) -> Array:
+    for i in range(self.num_res_blocks):
+      x = ResBlock(self.features, self.num_groups, name=f"block_{i}")(x)
+      if self.attention:
+        x = AttnBlock(self.num_groups, name=f"attn_{i}")(x)
+    if self.resample is not None:
+      x = self.resample(name=self.resample.__name__.lower())(x)
+    return x
+
+
+class Middle(nn.Module):
+  """Residual block, attention, residual block at the smallest resolution."""
+
+  num_groups: int
+
+  @nn.compact
+  def __call__(self, x: Array) -> Array:
+    x = ResBlock(x.shape[-1], self.num_groups, name="block_1")(x)
+    x = AttnBlock(self.num_groups, name="attn_1")(x)
+    return ResBlock(x.shape[-1], self.num_groups, name="block_2")(x)
+
+
+class Encoder(nn.Module):
+  """Images ``[B, H, W, 3]`` to ``[B, H / f, W / f, 2 z]``."""
+
+  config: KLVAEConfig
+
+  @nn.compact
+  def __call__(self, x: Array) -> Array:
+    cfg = self.config
+    x = Conv(cfg.base_channels, name="conv_in")(x)
+    last = len(cfg.channels) - 1
+    for i, features in enumerate(cfg.channels):
+      resample = Downsample if i < last else None
+      attention = i in cfg.attention_levels
+      x = Level(features, cfg.num_res_blocks, cfg.num_groups, attention, resample, name=f"down_{i}")(x)
+    x = Middle(cfg.num_groups, name="mid")(x)
+    return Conv(2 * cfg.z_channels, name="conv_out")(jax.nn.silu(GroupNorm(cfg.num_groups, name="norm_out")(x)))
+
+
+class Decoder(nn.Module):
+  """Latents ``[B, h, w, z]`` to images ``[B, h f, w f, 3]``."""
+
+  config: KLVAEConfig
+
+  @nn.compact
+  def __call__(self, x: Array) -> Array:
+    cfg = self.config
+    x = Middle(cfg.num_groups, name="mid")(Conv(cfg.channels[-1], name="conv_in")(x))
+    for i, features in reversed(list(enumerate(cfg.channels))):
+      resample = Upsample if i else None
+      x = Level(features, cfg.num_res_blocks + 1, cfg.num_groups, False, resample, name=f"up_{i}")(x)
+    return Conv(3, name="conv_out")(jax.nn.silu(GroupNorm(cfg.num_groups, name="norm_out")(x)))
+
+
+class KLVAE(nn.Module):
+  """The autoencoder; see the module docstring. Call it through `kl_vae_fns`."""
+
+  config: KLVAEConfig
+
+  def setup(self):
+    cfg = self.config
+    self.encoder = Encoder(cfg)
+    self.decoder = Decoder(cfg)
+    self.quant_conv = Conv(2 * cfg.latent_channels, size=1)
+    self.post_quant_conv = Conv(cfg.z_channels, size=1)
+
+  def moments(self, images: Array) -> Array:
+    return self.quant_conv(self.encoder(images.astype(self.config.dtype))).astype(jnp.float32)
+
+  def decode(self, latents: Array) -> Array:
+    return self.decoder(self.post_quant_conv(latents.astype(self.config.dtype))).astype(jnp.float32)
+
+  def __call__(self, images: Array) -> Array:
+    return self.decode(posterior_of(self.moments(images)).mean)
+
+
+class VAEFns(NamedTuple):
+  """One autoencoder as pure functions. Images are ``[B, H, W, 3]`` in [-1, 1]; latents are not scaled."""
+
+  init: Callable[[Key], Params]
+  encode: Callable[[Params, Array], Posterior]  # images -> law of the latents [B, H / f, W / f, c]
+  decode: Callable[[Params, Array], Array]  # latents [B, h, w, c] -> images, not clamped
+
+
+@functools.cache
+def kl_vae_fns(config: KLVAEConfig) -> VAEFns:
+  """Pure functions of one autoencoder; the same object for equal configs, so that jit caches hit."""
+  module = KLVAE(config)
+
+  def init(key: Key) -> Params:
+    return module.init(key, jnp.zeros((1, config.factor, config.factor, 3), jnp.float32))["params"]
+
+  def encode(params: Params, images: Array) -> Posterior:
+    if images.ndim != 4 or images.shape[-1] != 3 or images.shape[1] % config.factor or images.shape[2] % config.factor:
+      raise ValueError(
+        f"Must have images [B, H, W, 3] with sides divisible by {config.factor}, we instead got {list(images.shape)}"
+      )
+    return posterior_of(module.apply({"params": params}, images, method="moments"))
+
+  def decode(params: Params, latents: Array) -> Array:
+    return module.apply({"params": params}, latents, method="decode")
+
+  return VAEFns(init, encode, decode)
+
+
+def to_uint8(images: Array) -> Array:
+  """Pixels from [-1, 1] to 0..255 as MAR stores them: ``round(clip(255 (x + 1) / 2, 0, 255))``."""
+  return jnp.round(jnp.clip(127.5 * (images.astype(jnp.float32) + 1.0), 0.0, 255.0)).astype(jnp.uint8)

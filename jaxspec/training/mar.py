@@ -1,0 +1,122 @@
+"""Training loss of MAR (arXiv 2406.11838): the diffusion loss of the masked tokens.
+
+1. one mask ratio per batch from a normal law around 1, truncated to [0.7, 1]: ``ceil(L ratio)`` tokens of every row's
+   random order are masked; a class is dropped with probability 0.1;
+2. conditions z of all places from the known tokens;
+3. every token is diffused to `batch_mul` random steps and the head predicts each of them given z;
+4. the mean over masked tokens of ``mse + vb`` (`jaxspec.diffusion.losses`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.diffusion import ddpm, losses
+from jaxspec.diffusion.losses import DiffusionLosses
+from jaxspec.diffusion.schedule import NUM_TRAIN_STEPS, diffusion_tables
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.mar import MARFns
+from jaxspec.orders import to_generation_order, to_raster
+from jaxspec.training.step import LossFn
+from jaxspec.types import Array, Key, Params, PyTree
+
+MIN_MASK_RATIO = 0.7
+_RATIO_STD = 0.25
+
+
+def mask_ratio(key: Key) -> Array:
+  """One draw ``[]`` from ``N(1, 0.25^2)`` truncated to [0.7, 1]; the key is consumed."""
+  return 1.0 + _RATIO_STD * jax.random.truncated_normal(key, (MIN_MASK_RATIO - 1.0) / _RATIO_STD, 0.0)
+
+
+def num_masked(ratio: Array | float, num_tokens: int) -> Array:
+  """Masked tokens ``[]`` int32 of each row: ``ceil(L ratio)``."""
+  return jnp.ceil(num_tokens * jnp.asarray(ratio, jnp.float32)).astype(jnp.int32)
+
+
+def most_known(num_tokens: int) -> int:
+  """The most tokens that are ever known while training: what the encoder must have slots for."""
+  return num_tokens - math.ceil(num_tokens * MIN_MASK_RATIO)
+
+
+def mar_loss(
+  model: MARFns,
+  params: Params,
+  tokens: Array,
+  order: Array,
+  known: Array,
+  condition: ClassLabels,
+  timesteps: Array,
+  noise: Array,
+  *,
+  slots: int | None = None,
+  dropout_key: Key | None = None,
+) -> tuple[Array, DiffusionLosses]:
+  """Loss of one batch with all randomness given.
+
+  Args:
+    tokens: ``[B, L, C]`` clean tokens, raster order.
+    order: ``[B, L]`` int32 generation orders; the first ``known`` places are seen.
+    known: ``[B or 1]`` int32.
+    timesteps: ``[M, B, L]`` int32 in [0, 1000), for each of M diffused copies of every raster place.
+    noise: ``[M, B, L, C]`` standard normal.
+    slots: static encoder slots, at least ``known``; ``L`` by default.
+    dropout_key: switches dropout on; consumed.
+  Returns:
+    The scalar loss, and both losses of every row ``[M, B, L]``, known places included.
+  """
+  length = tokens.shape[1]
+  tables = diffusion_tables()
+  clean = to_generation_order(tokens, order)
+  z = model.condition(params, clean[:, :slots], order, known, condition, dropout_key=dropout_key)
+  predict_fn = model.predictor(params, to_raster(z, order), tables.timesteps)
+
+  index, x0 = timesteps[..., None], jnp.broadcast_to(tokens[None], noise.shape)
+  x = ddpm.q_sample(tables, x0, index, noise)
+  rows = losses.diffusion_losses(tables, x0, x, index, noise, predict_fn(index, x))
+  masked = jnp.broadcast_to(jnp.arange(length)[None] >= known[:, None], order.shape).astype(jnp.float32)
+  weights = jnp.broadcast_to(to_raster(masked, order)[None], rows.mse.shape)
+  return jnp.sum(weights * (rows.mse + rows.vb)) / jnp.sum(weights), rows
+
+
+def mar_loss_fn(
+  model: MARFns, num_classes: int, *, batch_mul: int = 4, label_drop_prob: float = 0.1, dropout: bool = True
+) -> LossFn:
+  """The objective of a run; a batch is ``{"tokens": [B, L, C], "labels": [B] int32}``, there is no extra state.
+
+  Args:
+    num_classes: the label of "no class".
+    batch_mul: diffused copies of every token.
+    label_drop_prob: how often a row loses its class.
+    dropout: whether the transformer's dropout is on.
+  """
+
+  def loss_fn(params: Params, extra: PyTree, batch: PyTree, key: Key):
+    tokens, labels = batch["tokens"].astype(jnp.float32), batch["labels"]
+    rows, length, width = tokens.shape
+    ratio_key, order_key, drop_key, time_key, noise_key, dropout_key = jax.random.split(key, 6)
+    masked = num_masked(mask_ratio(ratio_key), length)
+    order = jax.vmap(lambda k: jax.random.permutation(k, length))(jax.random.split(order_key, rows)).astype(jnp.int32)
+    dropped = jax.random.bernoulli(drop_key, label_drop_prob, (rows,))
+    loss, per_row = mar_loss(
+      model, params, tokens, order, (length - masked)[None], ClassLabels(jnp.where(dropped, num_classes, labels)),
+      jax.random.randint(time_key, (batch_mul, rows, length), 0, NUM_TRAIN_STEPS),
+      jax.random.normal(noise_key, (batch_mul, rows, length, width)),
+      slots=most_known(length), dropout_key=dropout_key if dropout else None,
+    )  # fmt: skip
+    metrics = {"mse": jnp.mean(per_row.mse), "vb": jnp.mean(per_row.vb), "mask_ratio": masked / length}
+    return loss, (metrics, extra)
+
+  return loss_fn
+
+
+def decay_mask(params: Params) -> PyTree:
+  """Which leaves weight decay is for, as a tree of bool: matrices and tables of the transformer, not the head."""
+
+  def leaf(path, value):
+    return value.ndim > 1 and path[0].key != "diffloss"
+
+  return jax.tree_util.tree_map_with_path(leaf, params)

@@ -1,0 +1,53 @@
+"""The noise schedule: stated facts, respacing, faults."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxspec.diffusion.schedule import cosine_betas, diffusion_tables, kept_steps
+
+
+def test_facts_of_the_training_schedule():
+  tables = diffusion_tables()
+  assert tables.betas[0] == pytest.approx(4.128422482196914e-05, rel=1e-12)
+  assert tables.betas[999] == 0.999
+  expected = {0: 0.999958715775178, 500: 0.492285172, 998: 2.42876691e-06, 999: 2.42876691e-09}
+  for index, value in expected.items():
+    assert tables.alphas_cumprod[index] == pytest.approx(value, rel=1e-8)
+
+
+def test_facts_of_a_hundred_steps():
+  tables = diffusion_tables("100")
+  low = tables.posterior_log_variance_clipped
+  assert low[0] == low[1] == pytest.approx(-10.15395, abs=1e-5)
+  amplified = tables.posterior_mean_coef1 * tables.sqrt_recip_alphas_cumprod
+  assert amplified[99] == pytest.approx(316.2, rel=1e-3)
+  # The last step emits its prediction of the clean token.
+  assert (tables.posterior_mean_coef1[0], tables.posterior_mean_coef2[0]) == (1.0, 0.0)
+
+
+def test_single_precision_would_be_wrong():
+  kept = np.cumprod((1 - cosine_betas()).astype(np.float32), dtype=np.float32)[0]
+  assert abs((1 - kept) / diffusion_tables("100").betas[0] - 1) > 1e-4
+
+
+@given(counts=st.lists(st.integers(1, 60), min_size=1, max_size=6))
+def test_respacing_keeps_what_was_asked_for(counts):
+  steps = kept_steps(",".join(map(str, counts)))
+  assert len(steps) == sum(counts)
+  assert steps == sorted(set(steps)) and steps[0] == 0 and steps[-1] < 1000
+  tables = diffusion_tables(",".join(map(str, counts)))
+  # Kept steps keep their signal: only the way between them is longer.
+  np.testing.assert_allclose(tables.alphas_cumprod, diffusion_tables().alphas_cumprod[steps], rtol=1e-6)
+
+
+def test_strides():
+  assert kept_steps("ddim25") == list(range(0, 1000, 40))
+  assert len(diffusion_tables("ddim250").betas) == 250
+
+
+@pytest.mark.parametrize("respacing", ["ten", "0", "-3", "1001", "10,,3", "ddim", "ddim3,4", "ddim999", "600,600"])
+def test_impossible_respacings(respacing):
+  with pytest.raises(ValueError, match="Must have"):
+    diffusion_tables(respacing)

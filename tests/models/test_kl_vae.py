@@ -1,0 +1,55 @@
+"""The KL autoencoder: published size, its posterior, pixels, faults."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxspec import checkpoints
+from jaxspec.models import kl_vae
+from jaxspec.models.kl_vae import KLVAEConfig, kl_vae_fns
+
+
+def test_published_size():
+  fns = kl_vae_fns(KLVAEConfig.named("KL-16"))
+  shapes = checkpoints.flatten(jax.eval_shape(fns.init, jax.random.key(0)))
+  assert len(shapes) == 312
+  assert sum(leaf.size for leaf in shapes.values()) / 1e6 == pytest.approx(66.46, abs=0.01)
+  params = jax.eval_shape(fns.init, jax.random.key(0))
+  posterior = jax.eval_shape(fns.encode, params, jnp.zeros((2, 64, 32, 3)))
+  assert posterior.mean.shape == posterior.log_variance.shape == (2, 4, 2, 16)
+  assert jax.eval_shape(fns.decode, params, posterior.mean).shape == (2, 64, 32, 3)
+
+
+def test_posterior():
+  moments = jnp.asarray([[[[0.5, -1.0, -99.0, 99.0]]]])
+  posterior = kl_vae.posterior_of(moments)
+  np.testing.assert_array_equal(posterior.log_variance[0, 0, 0], [-30.0, 20.0])
+  np.testing.assert_allclose(posterior.sample(jnp.zeros((1, 1, 1, 2))), moments[..., :2])
+  np.testing.assert_allclose(posterior.std, np.exp([[[[-15.0, 10.0]]]]), rtol=1e-5)
+
+
+def test_pixels():
+  np.testing.assert_array_equal(kl_vae.to_uint8(jnp.asarray([-2.0, -1.0, 0.0, 0.999, 1.0, 7.0])), [0, 0, 128, 255, 255, 255])
+
+
+@pytest.mark.parametrize(
+  "change, message",
+  [
+    (dict(multipliers=()), "multiplier"),
+    (dict(base_channels=40), "divisible by num_groups"),
+    (dict(attention_levels=(5,)), "attention levels below 5"),
+    (dict(latent_channels=0), "latent_channels"),
+  ],
+)
+def test_bad_configs(change, message):
+  with pytest.raises(ValueError, match=message):
+    KLVAEConfig(**change)
+
+
+def test_bad_images():
+  fns = kl_vae_fns(KLVAEConfig.named("KL-16"))
+  with pytest.raises(ValueError, match="divisible by 16"):
+    fns.encode({}, jnp.zeros((1, 24, 16, 3)))
+  with pytest.raises(ValueError, match="KL-16"):
+    KLVAEConfig.named("KL-8")

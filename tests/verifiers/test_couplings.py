@@ -1,0 +1,75 @@
+"""Couplings of Gaussians: the output has the target's law, the acceptance is the stated one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from jaxspec.verifiers import couplings
+
+ROWS = 60_000
+MU_Q, MU_P = np.asarray([[0.3, -0.2]], np.float32), np.asarray([[0.0, 0.1]], np.float32)
+SD_Q, SD_P = np.asarray([[1.0, 0.6]], np.float32), np.asarray([[0.8, 0.9]], np.float32)
+GENERATOR = np.random.default_rng(0)
+NORMALS = GENERATOR.normal(size=(3, ROWS, 2)).astype(np.float32)
+LOG_U = np.log(GENERATOR.random(ROWS)).astype(np.float32)
+
+
+def _proposals(round_):
+  normals, uniforms = (jax.random.fold_in(jax.random.fold_in(jax.random.key(2), i), round_) for i in range(2))
+  return jax.random.normal(normals, (ROWS, 2)), jnp.log(jax.random.uniform(uniforms, (ROWS,)))
+
+
+def _run(rule, mu_q, sd_q, mu_p, sd_p, **kwargs):
+  """The coupling, compiled, and the draft in the same program."""
+  z, w, xi = NORMALS
+
+  @jax.jit
+  def run():
+    if rule == "reflect":
+      out = couplings.reflect(mu_q, mu_p, jnp.asarray(sd_p), z, LOG_U)
+    elif rule == "split":
+      out = couplings.split(mu_q, sd_q, mu_p, sd_p, z, w, xi, LOG_U)
+    else:
+      out = couplings.maximal(mu_q, sd_q, mu_p, sd_p, z, LOG_U, _proposals, **kwargs)
+    return out, mu_q + jnp.asarray(sd_q) * z
+
+  return jax.tree.map(np.asarray, run())
+
+
+@pytest.mark.parametrize(
+  "rule, sd_q, acceptance, kwargs",
+  [
+    ("reflect", SD_P, 0.8019, {}),
+    ("split", SD_Q, 0.5393, {}),
+    ("maximal", SD_Q, 0.7295, {}),
+    pytest.param("maximal", SD_Q, 0.6797, {"eta": 0.9}, marks=pytest.mark.slow),
+  ],
+)
+def test_law_and_acceptance(rule, sd_q, acceptance, kwargs):
+  out, draft = _run(rule, MU_Q, sd_q, MU_P, SD_P, **kwargs)
+  assert np.mean(out.accepted) == pytest.approx(acceptance, abs=4 * 0.5 / ROWS**0.5)
+  white = (out.x - MU_P) / SD_P
+  for direction in ((1, 0), (0, 1), (1, 1), (1, -1)):
+    assert stats.kstest(white @ np.asarray(direction) / np.linalg.norm(direction), "norm").pvalue > 0.01
+  np.testing.assert_array_equal(out.x[out.accepted], draft[out.accepted])
+  if out.num_tries is not None:
+    assert np.all(out.num_tries >= 0)
+    assert np.mean(out.num_tries) == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("rule", ["reflect", "split", "maximal"])
+def test_equal_laws_keep_every_draft(rule):
+  out, draft = _run(rule, MU_Q, SD_Q, MU_Q, SD_Q)
+  assert np.all(out.accepted)
+  np.testing.assert_array_equal(out.x, draft)
+
+
+@pytest.mark.slow
+def test_a_cap_is_reported():
+  """Almost equal laws: what is left of the target after a rejection is hard to hit."""
+  out, _ = _run("maximal", MU_Q, SD_Q, MU_Q + 1e-4, SD_Q, max_tries=2)
+  rejected = ~out.accepted
+  assert rejected.any()
+  assert np.all(out.num_tries[~rejected] == 0) and np.all(out.num_tries[rejected] == -1) and np.all(np.isfinite(out.x))
