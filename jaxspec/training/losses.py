@@ -38,6 +38,12 @@ def pixel_losses(images: Array, targets: Array, *, floor: float = 1e-4) -> Pixel
   )
 
 
+def token_losses(logits: Array, targets: Array) -> Array:
+  """Negative log-likelihood of every target token ``[B, N]``, float32 nats; ``logits [B, N, V]``, ``targets [B, N]``."""
+  log_p = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
+  return -jnp.take_along_axis(log_p, targets[..., None], axis=-1)[..., 0]
+
+
 def token_cross_entropy(logits: Array, targets: Array, valid: Array | None = None) -> Array:
   """Mean negative log-likelihood of the target tokens, in nats.
 
@@ -49,8 +55,7 @@ def token_cross_entropy(logits: Array, targets: Array, valid: Array | None = Non
     targets: ``[B, N]`` int32.
     valid: optional ``[B]`` or ``[B, N]`` bool; rows or tokens that count.
   """
-  log_p = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
-  losses = -jnp.take_along_axis(log_p, targets[..., None], axis=-1)[..., 0]
+  losses = token_losses(logits, targets)
   if valid is None:
     return jnp.mean(losses)
   if valid.ndim == 1:

@@ -25,6 +25,8 @@ def lossless_sparse(tables: tuple, keys: Key, draft: Draft, target: Array) -> Ve
   Returns:
     Verdict with ``num_accepted [B]`` and ``next_token [B]``.
   """
+  if draft.tokens.shape[1] == 0:
+    return commit_leading(keys, draft, target, accept_prob=jnp.zeros(draft.tokens.shape))
   law: SparseLaw = draft.proposal
   vocab = target.shape[-1]
   p = at(probabilities(target[:, :-1]), draft.tokens)  # [B, K]
