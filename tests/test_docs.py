@@ -34,6 +34,7 @@ def test_examples_of_the_page_on_adding_plug_ins():
   np.testing.assert_array_equal(out.tokens[:, :4], out.tokens[:, :1] + np.zeros((1, 4), int))
 
 
+@pytest.mark.slow
 def test_examples_of_the_page_on_rules():
   blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "rules.md").read_text(), re.S)
   assert len(blocks) == 4
@@ -65,6 +66,7 @@ def test_examples_of_the_page_on_links():
   assert scope["traffic"].coded_bits.all()
 
 
+@pytest.mark.slow
 def test_example_of_the_page_on_language_models(tmp_path):
   (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "text.md").read_text(), re.S)
   fake_language.make(tmp_path)
@@ -80,6 +82,7 @@ def _modules():
       yield info.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(_modules()))
 def test_docstring_examples(name):
   with jax.numpy_rank_promotion("raise"):

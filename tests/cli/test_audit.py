@@ -34,6 +34,7 @@ def test_tiny_model_against_the_closed_form(audited):
   assert "Enumeration and closed form differ" in outcome.stdout and "factor 2.5" in outcome.stdout
 
 
+@pytest.mark.slow
 def test_measured_on_a_bundle(audited):
   """A batch that is filled up; sums and means of the pictures agree with the totals."""
   pytest.importorskip("matplotlib")

@@ -84,6 +84,7 @@ def test_folder_against_itself_and_without_prompts(run, judges, folder):
   assert "only distances" in outcome.stderr and document["reference"]["count"] == 12
 
 
+@pytest.mark.slow
 def test_bundle(run, judges, drawing_bundle, tmp_path):
   """Draws canonical prompts, saves them, and a folder of what was saved scores the same."""
   drawn, outcome = _call(run, judges, drawing_bundle, "--num", 6, "--seed", 3, "--save-pictures", "drawn")

@@ -28,6 +28,7 @@ def tokens(document, method="ar"):
   return [picture[method]["tokens"] for picture in document["pictures"]]
 
 
+@pytest.mark.slow
 def test_compare_greedy(generate):
   """Greedy speculation gives the pictures of greedy plain decoding, and every figure is consistent."""
   options = ("--temperature", 0, "--compare", "--repeats", 2, "--out", "o.png", "--heatmap", "h.png")
@@ -48,6 +49,7 @@ def test_compare_greedy(generate):
     assert json.loads(grid.text["jaxspec"])["captions"] == ["a red apple", "a sleeping cat"]
 
 
+@pytest.mark.slow
 def test_trees_compare_greedy(generate):
   """The draft of the right family is found, and greedy trees give the pictures of greedy plain decoding."""
   trees = ("--method", "eagle", "--tree-size", 5, "--tree-top-k", 2, "--tree-depth", 2)
@@ -57,6 +59,7 @@ def test_trees_compare_greedy(generate):
   assert "draft feature, trees of 5 (2 wide, 3 deep)" in outcome.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "method,words", [("sjd", "window 5, coupled drafts"), ("gsd", "groups of 4"), ("lantern", "factor 3")]
 )
@@ -71,6 +74,7 @@ def test_methods_of_chains(generate, method, words):
   assert (document["settings"]["draft"] is None) == (method != "lantern")
 
 
+@pytest.mark.slow
 def test_same_seed_same_picture(generate):
   first, _ = generate("a red apple", "--method", "ar", "--seed", 3)
   again, _ = generate("a red apple", "--method", "ar", "--seed", 3)
@@ -78,6 +82,7 @@ def test_same_seed_same_picture(generate):
   assert tokens(first) == tokens(again) != tokens(other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ar", "speculative"])
 def test_picture_does_not_depend_on_the_batch(generate, method):
   alone, _ = generate("a red apple", "--method", method)
@@ -87,6 +92,7 @@ def test_picture_does_not_depend_on_the_batch(generate, method):
   assert together["methods"][method]["tokens"] == 48  # the filled-up row is not counted
 
 
+@pytest.mark.slow
 def test_samples_prompt_file_and_raw(generate, tmp_path):
   (tmp_path / "prompts.txt").write_text("red apple\n\n  blue cat \n")
   options = ("--prompt-file", "prompts.txt", "--samples", 2, "--raw", "--method", "ar", "--out", "raw.png")
@@ -97,6 +103,7 @@ def test_samples_prompt_file_and_raw(generate, tmp_path):
     assert grid.size == (32, 32)
 
 
+@pytest.mark.slow
 def test_draft_that_needs_no_guidance(generate):
   document, outcome = generate("red apple", "--draft", "distilled", "--cfg-scale", 2)
   assert document["networks"]["draft_guidance"] is False
@@ -114,6 +121,7 @@ def test_unknown_words_and_letters(generate):
   generate("Schrödinger 猫 zzz", "--method", "ar")
 
 
+@pytest.mark.slow
 def test_classes(generate, class_models):
   source = ("--model", class_models / "target", "--tokenizer", class_models / "vq")
   classes = ("--class", 4, "--class", 0)
@@ -123,6 +131,7 @@ def test_classes(generate, class_models):
   assert [p["prompt"] for p in document["pictures"]] == ["class 4", "class 0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
 def test_features(generate, bundle, tmp_path, kind):
   arrays = {"features": np.random.default_rng(0).normal(size=(2, 6, 8)).astype(np.float32)}

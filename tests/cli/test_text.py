@@ -28,6 +28,7 @@ def continue_texts(run, networks):
   return call
 
 
+@pytest.mark.slow
 def test_compare_greedy(continue_texts, networks):
   """Greedy speculation continues as greedy plain decoding does, and every figure is consistent."""
   options = ("--draft-model", networks / "draft", "--temperature", 0, "--max-tokens", 12, "--gamma", 3)

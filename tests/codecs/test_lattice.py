@@ -106,6 +106,7 @@ def test_top_k_breaks_ties_by_id_and_keeps_no_zeros():
   assert choose(jnp.array([1, 3])).size.tolist() == [1, 1]
 
 
+@pytest.mark.slow
 def test_dropped_mass_and_quantization_bound_the_distance():
   """T-a: TV(q, q renormalised on the support) = d.  T-b: TV(q, qhat) <= d + a (K - a) / (K ell) <= d + K / (4 ell)."""
   generator = np.random.default_rng(0)

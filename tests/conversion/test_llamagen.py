@@ -242,6 +242,7 @@ def test_transformers_round_trip(tmp_path, layers, kv_heads, group, head_dim, hi
   assert _round_trip(tmp_path / "r", config, llamagen.FAMILY, llamagen.main, fields, seed) == config
 
 
+@pytest.mark.slow
 @_SETTINGS
 @given(
   multipliers=st.lists(st.integers(1, 2), min_size=1, max_size=3).map(tuple),

@@ -61,6 +61,7 @@ def test_speculation_needs_a_draft(networks):
     assemble(*networks[:2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name, parts in METHODS.items() if parts.drafter in ("chain", "jacobi")])
 def test_every_chain_method_decodes_and_greedily_equals_plain_decoding(networks, method):
   """At temperature 0 no rule here lends probability across tokens, so lossy methods draw the greedy picture too."""

@@ -37,6 +37,7 @@ def _cut(tokens, ends):
   return np.where(np.arange(tokens.shape[1]) < np.asarray(lengths)[:, None], tokens, 0), lengths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_rows_are_cut_behind_their_first_end(method):
   params, kwargs, condition = _decoder(method)
@@ -62,6 +63,7 @@ def test_rows_are_cut_behind_their_first_end(method):
   assert method == "ar" or int(Origin.DRAFT) in ended_on
 
 
+@pytest.mark.slow
 def test_drivers_and_plain_decoding_agree():
   params, kwargs, condition = _decoder("chain")
   call = dict(max_len=N, end_token=(3, 7))

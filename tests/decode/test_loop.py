@@ -16,6 +16,7 @@ from tests.helpers import labels, tiny_pair
 N = 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guided", [False, True])
 def test_row_alone_equals_row_in_batch(guided):
   params, drafter, verifier = tiny_pair(guided=guided, warp=jaxspec.Warp(top_k=8), temperature=0.8)
@@ -29,6 +30,7 @@ def test_row_alone_equals_row_in_batch(guided):
       assert ours[0] == theirs[row]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [1, 3, 15, 40])
 def test_drivers_agree_and_counters_add_up(window):
   params, drafter, verifier = tiny_pair(window=window)
@@ -54,6 +56,7 @@ def test_drivers_agree_and_counters_add_up(window):
   assert (per_round <= window + 1).all()
 
 
+@pytest.mark.slow
 def test_split_ends_exchange_only_draft_and_verdict():
   """Edge and cloud as two parties with their own cursors, through host arrays."""
   params, drafter, verifier = tiny_pair()
@@ -86,6 +89,7 @@ def test_greedy_equals_plain_decoding():
   np.testing.assert_array_equal(plain.counters.draft_calls, 0)
 
 
+@pytest.mark.slow
 def test_identical_draft_is_always_accepted():
   params, _, verifier = tiny_pair()
   from jaxspec.models.llamagen import llamagen_fns
@@ -124,6 +128,7 @@ def test_bad_arguments_are_named():
     tiny_pair(window=0)
 
 
+@pytest.mark.slow
 def test_single_token_needs_no_round():
   params, drafter, verifier = tiny_pair()
   out = jaxspec.speculate(params, jax.random.key(0), labels(2), drafter=drafter, verifier=verifier, max_len=1)

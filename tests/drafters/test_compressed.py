@@ -39,6 +39,7 @@ def over_bytes(message, cursor, codec, window):
   return arrays.draft_of_frames(frames, cursor, limits, codec.max_sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [slow("top"), "conformal"])
 @pytest.mark.parametrize("seed,budget", [(0, 1e6), *(slow(*case) for case in ((1, 1e6), (2, 7), (3, 1)))])
 def test_enumerated_law_of_one_round_over_bytes(kind, seed, budget, monkeypatch):

@@ -44,6 +44,7 @@ def _transformer(window, **kwargs):
   return params, dict(drafter=drafter, verifier=verifier)
 
 
+@pytest.mark.slow
 def test_official_windows(monkeypatch):
   """Acceptance, the law of the replaced token, and which tokens and laws the next window starts from."""
   golden = np.load(GOLDEN / "sjd_verify_window.npz")
@@ -76,6 +77,7 @@ def test_official_windows(monkeypatch):
     np.testing.assert_array_equal(state.laws[row, :kept], golden["target_logits"][row, matched:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw,name", [("repeat", "repeat_horizon_tokens"), ("argmax", "sample_horizon_tokens")])
 @pytest.mark.parametrize("case", range(3))
 def test_official_initial_drafts(case, draw, name):

@@ -34,6 +34,7 @@ def _draft(grown):
   return Draft(grown.tokens, (), grown.num_levels, zeros, jnp.ones((rows,), bool), parents=grown.parents)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", range(int(GOLDEN["n_cases"])))
 def test_tree_matches_the_public_code(case):
   get = lambda name: GOLDEN[f"t{case}_{name}"]

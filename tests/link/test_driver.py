@@ -52,6 +52,7 @@ def split(kind, temperature=1.0, **options):
   return jax.tree.map(np.asarray, out), traffic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_ways_of_running_agree_for_every_seed(kind):
   """3,000 seeds: tokens, origins, counters, thresholds and bits."""

@@ -26,6 +26,7 @@ def _markov_params(seed, scale=1.5):
   return jaxspec.SpecParams(*(side(table) for table in tables))
 
 
+@pytest.mark.slow
 def test_audit_judges_the_drafted_places_and_no_others():
   """Figures stand where a draft was judged and are 0 elsewhere."""
   fns, params = markov_fns(V), _markov_params(0)
@@ -83,6 +84,7 @@ def _random_tree():
   return draft, jax.random.normal(jax.random.key(0), (2, 6, V)) * 2
 
 
+@pytest.mark.slow
 def test_exact_trees_have_the_law_of_the_target_at_every_node():
   """Nodes with children, leaves, repeated candidates, and levels that are cut off."""
   draft, target = _random_tree()

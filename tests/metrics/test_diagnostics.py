@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxspec
 from jaxspec import rng
@@ -10,6 +11,7 @@ from jaxspec.metrics.exact_law import exact_law
 from tests.verifiers.rules_reference import random_laws
 
 
+@pytest.mark.slow
 def test_estimate_agrees_with_the_exact_law():
   rows, size = 8000, 12
   rule = jaxspec.scaled(2.5)

@@ -177,6 +177,7 @@ def _distance(judges, pixels, reference):
   return evaluation.set_distances(judges.embed("concept", pixels), features, "concept", repeats=20)
 
 
+@pytest.mark.slow
 @shipped
 def test_degradation_increases_every_distance(judges, whole):
   """Real pictures of the other half are near; blur and noise push them away, more blur and more noise further."""

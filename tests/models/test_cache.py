@@ -57,6 +57,7 @@ def _prefill(name, extra=0):
   return prefix, output, cache
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 @settings(max_examples=8, deadline=None)
 @given(cuts=st.lists(st.integers(1, 3), min_size=3, max_size=9), ragged=st.booleans())
@@ -91,6 +92,7 @@ def test_rolled_back_cache_is_a_fresh_one(name):
     np.testing.assert_allclose(output.logits[row], full[row, prefix + c : prefix + c + 3], atol=2e-5)
 
 
+@pytest.mark.slow
 def test_one_output_can_be_asked_for():
   fns, params, condition, tokens, full = _setup("classes")
   prefix, _, cache = _prefill("classes")

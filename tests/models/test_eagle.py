@@ -46,6 +46,7 @@ def test_rotary_table_is_one_behind_the_host():
   np.testing.assert_allclose(ours, GOLDEN["freqs_cis"], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_prefix_and_two_tree_steps_match_the_public_drafter():
   fns, params, prefix = eagle_fns(CONFIG), _params(), int(GOLDEN["prefix_len"])
   apply = jax.jit(fns.apply)

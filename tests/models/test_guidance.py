@@ -27,6 +27,7 @@ def _halves():
   return _logits(FNS, PARAMS, LABELS), _logits(FNS, PARAMS, null)
 
 
+@pytest.mark.slow
 def test_formula():
   cond, uncond = _halves()
   out = _logits(jaxspec.guided(FNS), jaxspec.Guided(PARAMS, jnp.float32(4.0)), LABELS)

@@ -17,6 +17,7 @@ def _failures(rows):
   return [row for row in rows if not row.passed]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", parity.TOKENIZER_CHECKS, ids=lambda check: check.__name__)
 def test_every_array(check):
   assert not _failures(check())
@@ -130,6 +131,7 @@ def test_losses_move_the_right_side(codes):
   assert quantizer.quantizer_losses(latent, codes).entropy == 0
 
 
+@pytest.mark.slow
 def test_gradients_are_right_and_finite_at_zero(codes):
   latent = jnp.asarray(np.random.default_rng(4).normal(size=(5, 4)), jnp.float32)
   indices = quantizer.nearest_codes(latent, codes)

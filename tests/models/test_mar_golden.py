@@ -10,11 +10,13 @@ def _failures(rows):
   return [row for row in rows if not row.passed]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", parity.FAST_CHECKS, ids=lambda check: check.__name__)
 def test_every_array(check):
   assert not _failures(check())
 
 
+@pytest.mark.slow
 def test_a_complete_generation():
   assert not _failures(parity.mar_sample_program("b"))
 

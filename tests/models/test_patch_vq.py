@@ -76,6 +76,7 @@ def test_other_shapes(tiny):
     fns.decode(params, indices)
 
 
+@pytest.mark.slow
 def test_gradient_reaches_every_parameter(tiny):
   fns, params, images = tiny
 

@@ -36,6 +36,7 @@ def test_golden_ties_all_survive():
   assert names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 127, 128, 129, 512, 1000])
 def test_inverse_cdf_is_the_cdf(size):
   """Midpoints of every token's interval give that token, zero weights are never drawn, the ends are safe."""
@@ -53,6 +54,7 @@ def test_inverse_cdf_is_the_cdf(size):
   assert (weights[drawn] > 0).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(-20, 20, width=32), min_size=24, max_size=24), st.integers(0, 30), st.floats(0.05, 1.0))
 def test_filters_keep_a_best_token_and_whole_ties(values, top_k, top_p):

@@ -34,6 +34,7 @@ def _convert(model, name):
   return registry.FAMILIES[architecture.family.name].make_fns(config), unflatten(leaves)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_parity(name):
   pytest.importorskip("transformers", reason="needs the transformers library")

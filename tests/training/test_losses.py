@@ -106,6 +106,7 @@ def test_feature_losses_match_the_public_recipe():
   np.testing.assert_allclose(losses.feature + 0.1 * losses.token, golden["total_loss"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_feature_losses_gradients():
   host, valid = _normal(0, 1, 3, 4), jnp.asarray([[True, False, True]])
   loss = lambda x: sum(feature_losses(x, host, 2.0 * x, 3.0 * host, valid))

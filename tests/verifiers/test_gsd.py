@@ -147,6 +147,7 @@ def _expected(group, p=P, q=Q):
   return min(1.0, p[group].sum(dtype=np.float64) / q[group].sum(dtype=np.float64))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "settings,token,group",
   [

@@ -51,6 +51,7 @@ def test_golden_neighbours():
   assert (jaxspec.neighbour_table(longer, 9, normalise=False) != case["neighbours"][:, :9]).any()
 
 
+@pytest.mark.slow
 def test_golden_exact_laws():
   """One candidate sampled from q, and four certain candidates one after the other."""
   case = golden.load("exact_law_lantern")

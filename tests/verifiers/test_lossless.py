@@ -73,6 +73,7 @@ def test_enumerated_law_of_the_whole_loop(seed, monkeypatch):
   assert 0 < int(state.edge.counters.accepted.sum()) < rows  # both branches were taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_enumerated_law_of_one_round_of_two_drafts(seed, monkeypatch):
   """The next three tokens after a first one: a round of two drafts, continued by the target's own law."""
@@ -105,6 +106,7 @@ def test_enumerated_law_of_one_round_of_two_drafts(seed, monkeypatch):
   assert error < 1e-5, error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "warp,sampling,scale",
   [
@@ -131,6 +133,7 @@ def test_chi_square_of_joint_pairs_on_transformers(warp, sampling, scale):
   assert table.shape[1] > 20
 
 
+@pytest.mark.slow
 def test_draft_and_target_share_no_support():
   """Top-k sets that do not overlap: every draft is rejected and the residual is the target itself."""
   p = np.array([[0.5, 0.5, 0.0]] * 4)
@@ -149,6 +152,7 @@ def test_equal_laws_are_always_accepted_without_nan():
   np.testing.assert_array_equal(out.counters.accepted, out.counters.drafted)
 
 
+@pytest.mark.slow
 def test_ragged_number_of_drafts_is_exact():
   """``num_drafted`` differs between rows (0 included): padding behind it must not matter."""
   rows, window = 40000, 2

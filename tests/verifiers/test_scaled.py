@@ -22,6 +22,7 @@ def test_golden_single_places():
   np.testing.assert_allclose(np.where(total > 1e-6, weights / np.maximum(total, 1e-6), 0), case["residual"], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_golden_single_places_through_the_lossless_rule(monkeypatch):
   """A uniform just below the stored acceptance keeps the draft, one just above emits the residual's median."""
   case = golden.load("sd_lossless_single")

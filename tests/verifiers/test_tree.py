@@ -118,6 +118,7 @@ def _walk(target, tokens, parents, levels, uniforms):
       return path, left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_path", [None, 3])
 def test_tests_made_at_once_equal_the_sequential_walk(max_path, monkeypatch):
   """Random trees with repeated siblings and cut levels."""
@@ -143,6 +144,7 @@ def test_tests_made_at_once_equal_the_sequential_walk(max_path, monkeypatch):
   assert len(set(np.asarray(verdict.num_accepted).tolist())) > 3
 
 
+@pytest.mark.slow
 def test_a_chain_is_the_tree_of_one_path():
   rows, window, vocab = 64, 4, 5
   generator = np.random.default_rng(1)
@@ -210,6 +212,7 @@ def test_enumerated_law_of_the_whole_loop(seed, monkeypatch):
   assert 0 < int(state.edge.counters.accepted.sum()) < rows  # both branches were taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("parents", [(-1, -1, 0), (-1, 0, 0), (-1, -1, 1)])
 def test_enumerated_law_of_one_round_of_a_tree(seed, parents, monkeypatch):
