@@ -1,16 +1,14 @@
 """MAR's objective: mask ratios, gradients, what decays."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 from jaxspec import checkpoints
 from jaxspec.models.mar import MARConfig, mar_fns
-from jaxspec.training import mar
+from jaxspec.training import mar, train_state
 from jaxspec.training.step import make_train_step
-from jaxspec.training.train_state import TrainState
 
 CONFIG = MARConfig(
   num_tokens=4, latent_channels=2, num_classes=3, buffer_size=2, encoder_dim=8, encoder_depth=1, encoder_heads=2,
@@ -38,8 +36,9 @@ def test_what_decays():
 def test_a_few_updates_lower_the_loss():
   fns = mar_fns(CONFIG)
   params = fns.init(jax.random.key(0))
-  step = make_train_step(mar.mar_loss_fn(fns, CONFIG.num_classes), optax.adam(3e-3))
-  state = step.place_state(TrainState(jnp.int32(0), params, optax.adam(3e-3).init(params), params, ()))
+  optimizer = optax.adam(3e-3)
+  step = make_train_step(mar.mar_loss_fn(fns, CONFIG.num_classes), optimizer)
+  state = step.place_state(train_state.create(params, optimizer))
   tokens = np.tile(np.random.default_rng(0).normal(size=(1, 4, 2)), (32, 1, 1)).astype(np.float32)
   batch = step.place_batch({"tokens": tokens, "labels": np.arange(32, dtype=np.int32) % 3})
   metrics = []
