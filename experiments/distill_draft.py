@@ -1,11 +1,12 @@
 """Distils a one- or two-layer draft from the shipped target.
 
-Command (from the repository root; a killed run goes on where it stopped)::
+Commands (from the repository root; a killed run goes on where it stopped)::
 
+    python -m experiments.own_samples --num-samples 3072 --out runs/samples.npz
     python -m experiments.distill_draft --config 1 --run-dir runs/draft-1 --export checkpoints/emoji64
 
-1. The target, guided at the bundle's scale, draws pictures for random training prompts (its own samples are what a draft
-   meets while decoding).
+1. The target, guided at the bundle's scale, has drawn pictures for random training prompts (its own samples are what a
+   draft meets while decoding).
 2. Its guided laws over those pictures are computed once.
 3. The draft starts from the target's embeddings, first layers, norm and head, and minimises the total variation to the
    guided laws (1 - TV is the expected acceptance; Leviathan et al. 2023, Theorem 3.5) plus a little of the
@@ -18,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import json
 import logging
 import time
@@ -28,15 +28,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import jaxspec
-from experiments.train_generator import GeneratorRun
-from experiments.train_generator import make_batch_fn as picture_batches
+from experiments.own_samples import Samples, guided_target, load_samples, make_batch_fn, pick
 from jaxspec import bundle as bundles
 from jaxspec import checkpoints
 from jaxspec.bundle import Bundle, load_bundle
 from jaxspec.cli.progress import TrainProgress
-from jaxspec.data.emoji import load_emoji
-from jaxspec.data.tokens import TokenSet
 from jaxspec.models.conditions import Caption, Prefixed
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.training import train_state
@@ -55,16 +51,16 @@ class DraftRun:
 
   seed: int = 0
   num_layers: int = 1
-  num_samples: int = 2048
+  num_samples: int = 3072
   batch_size: int = 16
   kl_weight: float = 0.1
   optimizer: OptimizerConfig = OptimizerConfig(
-    name="adamw", learning_rate=1e-3, warmup_steps=20, weight_decay=0.01
+    name="muon", learning_rate=2e-3, warmup_steps=20, weight_decay=0.01, muon_learning_rate=0.02
   )
-  loop: LoopConfig = LoopConfig(num_steps=800, log_every=10, eval_every=100, checkpoint_every=100)
+  loop: LoopConfig = LoopConfig(num_steps=1400, log_every=10, eval_every=100, checkpoint_every=100)
   ema_decay: float = 0.99
   matmul_precision: str | None = "bfloat16"
-  tokens: str = "runs/tokens/emoji64.npz"
+  samples: str = "runs/samples.npz"
   bundle: str = "checkpoints/emoji64"
 
 
@@ -75,53 +71,9 @@ def get_config(arg: str = "1") -> DraftRun:
   return DraftRun(num_layers=int(arg))
 
 
-def _guided_target(bundle: Bundle):
-  fns = jaxspec.guided(bundle.target.fns)
-  params = jaxspec.Guided(bundle.target.params, jnp.float32(bundle.defaults["cfg_scale"]))
-  return fns, params
-
-
-def sample_pictures(run: DraftRun, bundle: Bundle, batch: int = 32, report_fn=None) -> dict[str, np.ndarray]:
-  """Tokens ``[M, N]`` of the guided target for random training prompts, with prompt ids and mask ``[M, P]``."""
-  fns, params = _guided_target(bundle)
-  sampling = jaxspec.sampling_params(bundle.defaults["temperature"])
-  verifier = jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp(top_k=bundle.defaults["top_k"]))
-  # The prompts are those of the generator's training; only they are read from its batches.
-  prompts = picture_batches(_PromptSource(batch, bundle), load_emoji(), TokenSet.load(run.tokens), bundle.vocabulary)
-  parts = []
-  for index in range(-(-run.num_samples // batch)):
-    prompt = prompts(index)
-    caption = bundle.text.fns.apply(bundle.text.params, jnp.asarray(prompt["ids"]), jnp.asarray(prompt["mask"]))
-    out = jaxspec.autoregress(
-      jaxspec.SpecParams((), jaxspec.ModelParams(params, sampling)), jax.random.key(run.seed * 100_003 + index), caption,
-      verifier=verifier, max_len=bundle.target.config.num_tokens,
-    )  # fmt: skip
-    parts.append({"tokens": np.asarray(out.tokens, np.int16), "ids": prompt["ids"], "mask": prompt["mask"]})
-    if report_fn is not None:
-      report_fn((index + 1) * batch, run.num_samples)
-  return {name: np.concatenate([part[name] for part in parts])[: run.num_samples] for name in parts[0]}
-
-
-@dataclasses.dataclass(frozen=True)
-class _PromptSource:
-  """The fields of a generator run that its batches read."""
-
-  batch_size: int
-  bundle: Bundle
-  seed: int = 7
-  plain_fraction: float = 0.5
-  caption_drop: float = 0.0
-  focus: tuple[str, ...] = GeneratorRun.focus
-  focus_fraction: float = GeneratorRun.focus_fraction
-
-  @property
-  def text(self):
-    return self.bundle.text.config
-
-
-def target_laws(bundle: Bundle, samples: dict[str, np.ndarray], batch: int = 16) -> np.ndarray:
+def target_laws(bundle: Bundle, samples: Samples, batch: int = 16) -> np.ndarray:
   """Guided logits ``[M, N, V]`` float16 of the target over its own samples, minus their log-normaliser."""
-  fns, params = _guided_target(bundle)
+  fns, params = guided_target(bundle)
   prefix = bundle.target.config.prefix_len
 
   @jax.jit
@@ -165,27 +117,13 @@ def make_loss_fn(run: DraftRun, config: LlamaGenConfig, bundle: Bundle):
   return loss_fn
 
 
-def _prepare(run: DraftRun, bundle: Bundle, run_dir: Path) -> dict[str, np.ndarray]:
-  """Samples and laws, made once and kept beside the run."""
-  cache = run_dir / "samples.npz"
-  if cache.exists():
-    with np.load(cache) as archive:
-      samples = dict(archive)
-    if len(samples["tokens"]) == run.num_samples:
-      return samples | {"law": target_laws(bundle, samples)}
-  run_dir.mkdir(parents=True, exist_ok=True)
-  report = lambda done, total: print(f"sampled {done}/{total} pictures", flush=True)
-  with jax.default_matmul_precision(run.matmul_precision):
-    samples = sample_pictures(run, bundle, report_fn=report)
-  np.savez(cache, **samples)
-  return samples | {"law": target_laws(bundle, samples)}
-
-
 def train(run: DraftRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
   """Distils, evaluates on held-out samples and (with ``export_to``) adds the draft to the bundle."""
-  run_dir, bundle = Path(run_dir), load_bundle(run.bundle, drafts=[])
-  data = _prepare(run, bundle, run_dir)
-  train_rows = np.arange(HELD_OUT, len(data["tokens"]))
+  bundle = load_bundle(run.bundle, drafts=[])
+  data = load_samples(run.samples, at_least=run.num_samples)
+  data = {name: leaf[: run.num_samples] for name, leaf in data.items()}
+  with jax.default_matmul_precision(run.matmul_precision):
+    data["law"] = target_laws(bundle, data)
   config, params = draft_from_target(bundle.target.config, bundle.target.params, run.num_layers)
   loss_fn = make_loss_fn(run, config, bundle)
   optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
@@ -193,21 +131,11 @@ def train(run: DraftRun, run_dir: str | Path, resume: bool = True, export_to: st
     loss_fn, optimizer, ema_decay=run.ema_decay, seed=run.seed, matmul_precision=run.matmul_precision
   )
 
-  def pick(rows):
-    return {name: leaf[rows].astype(np.int32) if name == "tokens" else leaf[rows] for name, leaf in data.items()}
-
-  @functools.lru_cache(maxsize=2)
-  def order(epoch):
-    return np.random.default_rng((run.seed, epoch)).permutation(train_rows)
-
-  def batch_fn(index):
-    at = range(index * run.batch_size, (index + 1) * run.batch_size)
-    return pick(np.array([order(i // len(train_rows))[i % len(train_rows)] for i in at]))
-
+  batch_fn = make_batch_fn(data, np.arange(HELD_OUT, run.num_samples), run.batch_size, run.seed)
   compute = jax.jit(lambda params, text, batch: loss_fn(params, text, batch, None)[1][0])
 
   def eval_fn(state):
-    parts = [compute(state.ema, state.extra, pick(np.arange(i, i + 16))) for i in range(0, HELD_OUT, 16)]
+    parts = [compute(state.ema, state.extra, pick(data, np.arange(i, i + 16))) for i in range(0, HELD_OUT, 16)]
     return {name: float(np.mean([part[name] for part in parts])) for name in parts[0]}
 
   started = time.perf_counter()

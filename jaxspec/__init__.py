@@ -9,6 +9,7 @@ from jaxspec.decode.masked import MaskedResult, generate_masked
 from jaxspec.decode.state import Counters, DecodeResult, Origin, SpecParams
 from jaxspec.drafters.compressed import CompressedParams, compressed
 from jaxspec.drafters.eagle import eagle
+from jaxspec.drafters.eagle_chain import eagle_chain
 from jaxspec.drafters.jacobi import jacobi
 from jaxspec.drafters.small_model import small_model
 from jaxspec.drafters.window_init import WindowInit
@@ -44,8 +45,8 @@ __all__ = [
   "ModelOutput", "ModelParams", "Origin", "PlaceLaw", "Sampling", "Scaled", "SparseCodec", "SpecParams", "StaticGroups",
   "TokenAudit", "TokenVectors", "TopKParams", "Traffic", "Verdict", "Verifier", "Warp", "WindowInit", "__version__",
   "always", "audited", "autoregress", "cluster_table", "compressed", "conformal_lattice", "decode_over_link", "diagnose",
-  "distance_table", "eagle", "exact_law", "generate_masked", "gsd", "gsd_released", "guided", "host_while_loop",
-  "iterate", "jacobi", "lantern", "lantern_plus_plus", "load", "lossless", "lossless_sparse", "lossless_tree",
-  "neighbour_table", "sampling_params", "scaled", "small_model", "speculate", "static_groups", "target_features",
-  "target_laws", "target_model", "token_vectors", "topk_lattice", "tree_rule",
+  "distance_table", "eagle", "eagle_chain", "exact_law", "generate_masked", "gsd", "gsd_released", "guided",
+  "host_while_loop", "iterate", "jacobi", "lantern", "lantern_plus_plus", "load", "lossless", "lossless_sparse",
+  "lossless_tree", "neighbour_table", "sampling_params", "scaled", "small_model", "speculate", "static_groups",
+  "target_features", "target_laws", "target_model", "token_vectors", "topk_lattice", "tree_rule",
 ]

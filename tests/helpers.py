@@ -94,19 +94,27 @@ CAPTIONS = LlamaGenConfig(
 
 @functools.cache
 def tiny_eagle(
-  name: str, temperature: float = 1.0, warp: jaxspec.Warp = jaxspec.Warp(), total: int = 7, top_k: int = 3, depth: int = 2
-):
-  """A random host and EAGLE drafter: ``(SpecParams, kwargs, host, head)``; ``captions`` are guided, ``classes`` are not."""
+  name: str, temperature: float = 1.0, warp: jaxspec.Warp = jaxspec.Warp(), total: int = 7, top_k: int = 3, depth: int = 2,
+  chain: int = 0, combined: bool = False,
+):  # fmt: skip
+  """A random host and EAGLE drafter: ``(SpecParams, kwargs, host, head)``; ``captions`` are guided, ``classes`` are not.
+
+  ``chain`` drafts in place of trees, if any; with ``combined`` the drafter of a guided host has no guidance of its own.
+  """
   config = CAPTIONS if name == "captions" else TARGET
   host, head = llamagen_fns(config), eagle_fns(EagleConfig.of(config))
   host_params = random_params(host, 2)
   scale = 2.0 if name == "captions" else None
   sides = [attach(random_params(head, 3, scale=0.15), host_params), host_params]
-  params = jaxspec.SpecParams(*(side(weights, scale=scale, temperature=temperature) for weights in sides))
+  scales = [None if combined else scale, scale]
+  params = jaxspec.SpecParams(*(side(w, scale=s, temperature=temperature) for w, s in zip(sides, scales)))
   if scale is not None:
-    host, head = jaxspec.guided(host), jaxspec.guided(head)
+    host = jaxspec.guided(host, features="combined" if combined else "both")
+    head = head if combined else jaxspec.guided(head)
   drafter = jaxspec.eagle(head, total=total, top_k=top_k, depth=depth, warp=warp)
   rule = jaxspec.tree_rule(max_path=depth + 1)
+  if chain:
+    drafter, rule = jaxspec.eagle_chain(head, window=chain, warp=warp), jaxspec.lossless
   verifier = jaxspec.target_model(host, rule, warp=warp, feedback_fn=jaxspec.target_features)
   return params, dict(drafter=drafter, verifier=verifier), host, head
 

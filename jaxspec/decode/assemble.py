@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 from jaxspec.decode.methods import MethodOptions, get_method, make_jacobi, make_rule
 from jaxspec.decode.state import SpecParams
 from jaxspec.drafters.eagle import eagle
+from jaxspec.drafters.eagle_chain import eagle_chain
 from jaxspec.drafters.none import NO_DRAFTER
 from jaxspec.drafters.small_model import small_model
 from jaxspec.metrics.audit import audited
@@ -48,8 +50,8 @@ def assemble(
 
   Args:
     target_fns: the target network; ``target_params`` its weights.
-    draft_fns: the draft network of a method that has one; ``draft_params`` its weights. Method ``eagle`` takes an
-      `eagle_fns` network without the target's tables.
+    draft_fns: the draft network of a method that has one; ``draft_params`` its weights. Methods ``eagle`` and
+      ``eagle-chain`` take an `eagle_fns` network without the target's tables.
     method: one of `METHODS`.
     cfg_scale: guidance scale; 1 switches guidance off.
     cfg_interval: see `guided`.
@@ -70,7 +72,12 @@ def assemble(
   check_sampling(cfg_scale=cfg_scale, top_k=top_k, top_p=top_p, temperature=temperature)
   warp, sampling = Warp(top_k=top_k, nucleus=top_p < 1), sampling_params(temperature, top_p)
   embedding = target_params.get("tok_embeddings", {}).get("weight") if isinstance(target_params, dict) else None
-  host_fns, host_side = _side(target_fns, target_params, sampling, cfg_scale, cfg_interval)
+  continues = parts.draft_family == "eagle"
+  draft_scale = cfg_scale if draft_guidance else 1.0
+  # A drafter without guidance continues the features of the guided law.
+  features = "combined" if continues and not draft_guidance else "both"
+  side = functools.partial(_side, sampling=sampling, cfg_interval=cfg_interval, features=features)
+  host_fns, host_side = side(target_fns, target_params, cfg_scale=cfg_scale)
 
   def verifier(rule: AcceptFn, **feedback: Any) -> Verifier:
     return target_model(host_fns, audited(rule) if audit else rule, warp=warp, **feedback)
@@ -80,28 +87,34 @@ def assemble(
   if parts.draft_family is not None and draft_fns is None:
     raise ValueError(f"Must have a draft network for method {method!r}; method 'ar' needs none")
 
+  draft_side = None
+  if draft_fns is not None:
+    draft_params = attach(draft_params, target_params) if continues else draft_params
+    fns, draft_side = side(draft_fns, draft_params, cfg_scale=draft_scale)
+
   if parts.drafter == "eagle":
-    fns, side = _side(
-      draft_fns, attach(draft_params, target_params), sampling, cfg_scale if draft_guidance else 1.0, cfg_interval
-    )
     drafter = eagle(fns, total=options.tree_size, top_k=options.tree_top_k, depth=options.tree_depth, warp=warp)
     rule = tree_rule(max_path=options.tree_depth + 1)
-    return SpecParams(side, host_side), drafter, verifier(rule, feedback_fn=target_features)
+    return SpecParams(draft_side, host_side), drafter, verifier(rule, feedback_fn=target_features)
 
   rule, tables = make_rule(parts.rule, options, embedding=embedding, codebook=codebook)
   host_side = host_side._replace(rule=tables)
   if parts.drafter == "jacobi":
     drafter = make_jacobi(options, vocab_size=vocab_size, grid=grid)
     return SpecParams((), host_side), drafter, verifier(rule, feedback_fn=target_laws)
-  fns, side = _side(draft_fns, draft_params, sampling, cfg_scale if draft_guidance else 1.0, cfg_interval)
-  return SpecParams(side, host_side), small_model(fns, window=options.gamma, warp=warp), verifier(rule)
+  if parts.drafter == "eagle_chain":
+    drafter, feedback = eagle_chain(fns, window=options.gamma, warp=warp), {"feedback_fn": target_features}
+  else:
+    drafter, feedback = small_model(fns, window=options.gamma, warp=warp), {}
+  return SpecParams(draft_side, host_side), drafter, verifier(rule, **feedback)
 
 
 def _side(
-  fns: ModelFns, params: Params, sampling: Sampling, cfg_scale: float, cfg_interval: int
+  fns: ModelFns, params: Params, *, sampling: Sampling, cfg_scale: float, cfg_interval: int, features: str
 ) -> tuple[ModelFns, ModelParams]:
   if cfg_scale > 1:
-    fns, params = guided(fns, interval=cfg_interval), Guided(params, jnp.float32(cfg_scale))
+    fns = guided(fns, interval=cfg_interval, features=features)
+    params = Guided(params, jnp.float32(cfg_scale))
   return fns, ModelParams(params, sampling)
 
 

@@ -25,14 +25,14 @@ from jaxspec.verifiers.scaled import scaled
 class Method(NamedTuple):
   """What a method is made of."""
 
-  drafter: str | None  # chain (a small network), jacobi, eagle; None for plain decoding
+  drafter: str | None  # chain (a small network), eagle_chain, eagle (trees), jacobi; None for plain decoding
   rule: str  # lossless, gsd, lantern, scaled
   title: str
 
   @property
   def draft_family(self) -> str | None:
     """Family of the draft network, None for a method without one."""
-    return {"chain": "llamagen", "eagle": "eagle"}.get(self.drafter)
+    return {"chain": "llamagen", "eagle": "eagle", "eagle_chain": "eagle"}.get(self.drafter)
 
   @property
   def is_exact(self) -> bool:
@@ -48,6 +48,7 @@ class Method(NamedTuple):
 _READ_BY_DRAFTER = {
   None: (),
   "chain": ("gamma",),
+  "eagle_chain": ("gamma",),
   "jacobi": ("window", "recycle", "initial"),
   "eagle": ("tree_size", "tree_top_k", "tree_depth"),
 }
@@ -66,6 +67,7 @@ METHODS = {
   "gsd": Method("jacobi", "gsd", "grouped speculative decoding"),
   "scaled": Method("jacobi", "scaled", "Jacobi decoding with a scaled ratio"),
   "eagle": Method("eagle", "lossless", "speculative decoding with trees"),
+  "eagle-chain": Method("eagle_chain", "lossless", "speculative decoding with drafted features"),
 }
 
 
@@ -74,7 +76,7 @@ class MethodOptions:
   """Settings of the methods; each method reads its own.
 
   Attributes:
-    gamma: drafts per round of a small network.
+    gamma: drafts per round of a chain.
     tree_size: nodes of a tree. EAGLE-2 takes 60, 10 and 5 for language models of billions of weights; small hosts pay
       more for a pass over many nodes (with 15, the target reads 16 tokens).
     tree_top_k: width of a beam.
@@ -126,7 +128,10 @@ class MethodOptions:
 
   def drafts_per_round(self, method: str) -> int:
     """Tokens that the target reads in one round besides the last committed one."""
-    return {None: 0, "chain": self.gamma, "jacobi": self.window, "eagle": self.tree_size}[METHODS[method].drafter]
+    by_drafter = {
+      None: 0, "chain": self.gamma, "eagle_chain": self.gamma, "jacobi": self.window, "eagle": self.tree_size
+    }  # fmt: skip
+    return by_drafter[METHODS[method].drafter]
 
 
 def get_method(name: str) -> Method:

@@ -95,9 +95,9 @@ class Eagle(nn.Module):
   ):
     cfg = self.config
     embedding = Embedding(cfg.vocab_size, cfg.dim, name="tok_embeddings")(inputs.tokens)
-    # A guided host returns the features of both halves; without guidance the drafter reads the conditional one.
-    feature = inputs.features[..., : cfg.dim]
-    x = jnp.concatenate([embedding.astype(cfg.dtype), feature.astype(cfg.dtype)], axis=-1)  # [B, T, 2 D]
+    if (width := inputs.features.shape[-1]) != cfg.dim:
+      raise ValueError(f"Must have features of width {cfg.dim} in an EAGLE drafter, we instead got {width}")
+    x = jnp.concatenate([embedding.astype(cfg.dtype), inputs.features.astype(cfg.dtype)], axis=-1)  # [B, T, 2 D]
     bias = self.param("fc_bias", nn.initializers.zeros, (cfg.dim,), jnp.float32)
     x = Linear(cfg.dim, name="fc")(x) + bias.astype(x.dtype)[None, None]
 

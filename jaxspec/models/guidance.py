@@ -19,20 +19,27 @@ class Guided(NamedTuple):
   scale: Array  # [] float32; 1 is the conditional model alone (but costs both halves: leave the wrapper out)
 
 
+FEATURES = ("both", "combined")
+
+
 @functools.cache
-def guided(model: ModelFns, *, interval: int = -1) -> ModelFns:
+def guided(model: ModelFns, *, interval: int = -1, features: str = "both") -> ModelFns:
   """The model whose logits are ``u + (c - u) * scale`` of its conditional and unconditional halves.
 
-  Both halves run as one batch ``[all conditional; all unconditional]`` over the same tokens. Features are those of both,
-  ``[B, T, 2 D]``: a drafter that reads them may be guided too.
+  Both halves run as one batch ``[all conditional; all unconditional]`` over the same tokens.
 
   Args:
     model: a model with a `ModelFns.null_condition`.
     interval: the official ``cfg_interval``; with ``k >= 0`` only image tokens ``0 .. k + 1`` are guided and the
       conditional logits are used from then on; -1 guides always.
+    features: ``both`` returns those of both halves, ``[B, T, 2 D]``, for a drafter that is guided itself; ``combined``
+      guides them as the logits, ``[B, T, D]``: behind a linear output matrix they are the features of the guided law, and
+      a drafter that continues them needs no second half.
   Raises:
-    ValueError: if the model has no unconditional partner.
+    ValueError: if the model has no unconditional partner, or for other ``features``.
   """
+  if features not in FEATURES:
+    raise ValueError(f"Must have features in {', '.join(FEATURES)}, we instead got {features!r}")
   if model.null_condition is None:
     raise ValueError("Must have a model with an unconditional condition to guide it")
 
@@ -50,12 +57,18 @@ def guided(model: ModelFns, *, interval: int = -1) -> ModelFns:
       logits_at=twice(logits_at),
       slot=twice(slot),
     )
-    cond, uncond = jnp.split(output.logits, 2)
-    logits = uncond + (cond - uncond) * params.scale
-    if interval >= 0:
-      where = positions if logits_at is None else positions[:, :1] + logits_at[:, None]
+
+    def combine(halves, where):
+      cond, uncond = jnp.split(halves, 2)
+      mixed = uncond + (cond - uncond) * params.scale.astype(halves.dtype)
+      if interval < 0:
+        return mixed
       token = where - (model.prefix_len(inputs) - 1)
-      logits = jnp.where((token <= interval + 1)[..., None], logits, cond)
+      return jnp.where((token <= interval + 1)[..., None], mixed, cond)
+
+    logits = combine(output.logits, positions if logits_at is None else positions[:, :1] + logits_at[:, None])
+    if features == "combined":
+      return ModelOutput(logits, combine(output.features, positions)), cache
     return ModelOutput(logits, jnp.concatenate(jnp.split(output.features, 2), axis=-1)), cache
 
   def init_cache(batch: int, max_len: int):

@@ -1,0 +1,99 @@
+"""EAGLE with a chain: laws equal to those of one long pass, drivers that agree, greedy decoding unchanged."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxspec
+from jaxspec import rng
+from jaxspec.decode import loop
+from jaxspec.models.conditions import Pairs
+from jaxspec.models.eagle import EagleConfig, eagle_fns
+from tests.helpers import CAPTIONS, TARGET, eagle_condition, tiny_eagle
+
+N = 16
+KINDS = [("classes", False), ("captions", False), ("captions", True)]
+
+
+@pytest.mark.parametrize("name,combined", KINDS)
+def test_drafted_laws_are_those_of_one_pass_over_the_committed_features(name, combined):
+  """The first draft's law comes from the target's features alone, whatever was kept and refused before."""
+  params, kwargs, host, head = tiny_eagle(name, temperature=2.0, chain=3, combined=combined)
+  rows = 3
+  condition = eagle_condition(name, rows)
+  state = jax.jit(functools.partial(loop.start, max_len=N, **kwargs))(params, jax.random.key(1), condition)
+  step = jax.jit(functools.partial(loop.decode_round, **kwargs))
+  for _ in range(3):
+    state = step(params, state)
+  edge = state.edge
+  lengths = np.asarray(edge.cursor.length)
+  assert len(set(lengths.tolist())) > 1 and edge.counters.accepted.sum() > 0
+  propose = jax.jit(functools.partial(loop.propose_step, drafter=kwargs["drafter"]))
+  draft, _ = propose(params.draft, edge)
+  chex.assert_shape(draft.proposal, (rows, 3, 13))
+
+  prefix = host.prefix_len(condition)
+  cache = host.init_cache(rows, prefix + N)
+  apply = jax.jit(host.apply)
+  first, cache = apply(params.target.model, condition, cache, positions=jnp.arange(prefix)[None])
+  rest, _ = apply(params.target.model, edge.tokens, cache, positions=prefix + jnp.arange(N)[None])
+  features = jnp.concatenate([first.features, rest.features], axis=1)
+  for row in range(rows):
+    # The committed places, then the drafter's own predictions behind them.
+    own = features[row : row + 1, : prefix + lengths[row] - 1]
+    tokens = jnp.concatenate([jnp.zeros((prefix - 1,), jnp.int32), edge.tokens[row, : lengths[row]]])[None]
+    for place in range(3):
+      output, _ = head.apply(params.draft.model, Pairs(tokens, own), None, positions=jnp.arange(own.shape[1])[None])
+      law = jaxspec.Warp()(output.logits[:, -1], params.draft.sampling)
+      np.testing.assert_allclose(draft.proposal[row, place], law[0], atol=2e-4)
+      own = jnp.concatenate([own, output.features[:, -1:]], axis=1)
+      tokens = jnp.concatenate([tokens, draft.tokens[row : row + 1, place : place + 1]], axis=1)
+
+
+def test_drivers_agree_counters_add_up_and_rows_are_independent():
+  params, kwargs, *_ = tiny_eagle("captions", chain=2, combined=True)
+  kwargs = kwargs | dict(max_len=N)
+  condition, keys = eagle_condition("captions", 3), rng.row_keys(jax.random.key(0), 3)
+  fused = jaxspec.speculate(params, keys, condition, **kwargs)
+  host = jaxspec.speculate(params, keys, condition, **kwargs, loop_fn=jaxspec.host_while_loop)
+  chex.assert_trees_all_equal(fused, host)
+  counters = fused.counters
+  np.testing.assert_array_equal(fused.lengths, N)
+  np.testing.assert_array_equal(counters.draft_calls, 2 * counters.rounds + 1)
+  np.testing.assert_array_equal(1 + counters.accepted + counters.rounds, N)
+  alone = jaxspec.speculate(params, keys[1:2], jax.tree.map(lambda leaf: leaf[1:2], condition), **kwargs)
+  np.testing.assert_array_equal(alone.tokens[0], fused.tokens[1])
+
+
+def test_greedy_decoding_gives_the_target_s_own_tokens():
+  params, kwargs, *_ = tiny_eagle("captions", temperature=0.0, chain=3, combined=True)
+  condition = eagle_condition("captions", 4)
+  plain = jaxspec.autoregress(params, jax.random.key(0), condition, verifier=kwargs["verifier"], max_len=N)
+  chained = jaxspec.speculate(params, jax.random.key(1), condition, max_len=N, **kwargs)
+  np.testing.assert_array_equal(plain.tokens, chained.tokens)
+
+
+def test_combined_features_are_those_behind_the_guided_logits():
+  params, _, host, _ = tiny_eagle("captions", combined=True)
+  output, _ = host.apply(params.target.model, eagle_condition("captions", 2), None, positions=jnp.arange(5)[None])
+  weight = params.target.model.model["output"]["weight"]
+  chex.assert_shape(output.features, (2, 5, CAPTIONS.dim))
+  np.testing.assert_allclose(jnp.einsum("btd,vd->btv", output.features, weight), output.logits, atol=1e-4)
+
+
+def test_bad_windows_and_widths_are_named():
+  head = eagle_fns(EagleConfig.of(TARGET))
+  with pytest.raises(ValueError, match="window of at least 1"):
+    jaxspec.eagle_chain(head, window=0, warp=jaxspec.Warp())
+  with pytest.raises(ValueError, match="features in both, combined"):
+    jaxspec.guided(head, features="half")
+  params, kwargs, _, _ = tiny_eagle("captions", chain=2)
+  unguided = jaxspec.eagle_chain(eagle_fns(EagleConfig.of(CAPTIONS)), window=2, warp=jaxspec.Warp())
+  params = params._replace(draft=params.draft._replace(model=params.draft.model.model))
+  with pytest.raises(ValueError, match="width 32.*got 64"):  # features of both halves, and a drafter that reads one
+    condition = eagle_condition("captions", 2)
+    jaxspec.speculate(params, jax.random.key(0), condition, drafter=unguided, verifier=kwargs["verifier"], max_len=4)
