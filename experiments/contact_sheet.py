@@ -90,7 +90,7 @@ def main() -> None:
   bundle, pairs = load_bundle(args.checkpoint), choose_prompts(args.seed)
   defaults = bundle.defaults
   draft = bundle.drafts[defaults["draft"]]
-  settings = {k: defaults[k] for k in ("gamma", "cfg_scale", "top_k", "top_p", "temperature")}
+  settings = {k: defaults[k] for k in ("method", "gamma", "cfg_scale", "top_k", "top_p", "temperature")}
   params, drafter, verifier = assemble(
     bundle.target.fns, bundle.target.params, draft.fns, draft.params, draft_guidance=draft.meta["guided"], **settings
   )

@@ -145,7 +145,7 @@ def _measure(options: dict[str, Any], sweep: tuple[str, list] | None, say: Calla
   source = interruptible(sources.from_bundle, bundle, prompts, chosen, compare=False)
   walk = _walk(source.settings, sweep, sampling=_SAMPLING)
   for settings in walk:  # whatever does not fit shows before the first decode
-    if settings.parts.drafter == "chain":
+    if settings.parts.drafts_chain:
       check_gamma(settings.gamma, source.num_tokens)
     interruptible(source.assemble, settings, audit=True)
   rows = batch_rows(options["batch"], len(prompts) * options["samples"])

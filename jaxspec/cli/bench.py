@@ -11,12 +11,15 @@ from pathlib import Path
 
 import click
 
+# How the drafts of a family are measured: as sampled chains.
+_METHODS = {"llamagen": "speculative", "eagle": "eagle-chain"}
+
 PROMPTS = ("red apple", "sleeping cat", "noto pizza on blue background", "fluent grinning face small")
 
 
 @click.command()
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Bundle; the shipped one by default.")
-@click.option("--draft", help="Name of the draft; the bundle's first by default.")
+@click.option("--draft", help="Name of the draft; the bundle's own choice by default.")
 @click.option("--gamma", "gammas", multiple=True, type=int, help="Draft length; repeat for several.")
 @click.option("--batch", "batches", multiple=True, type=int, help="Rows; repeat for several (default 1, 8, 32).")
 @click.option("--repeats", default=5, show_default=True, type=click.IntRange(1), help="Counted repeats.")
@@ -44,8 +47,7 @@ def _bench(checkpoint, draft, gammas, batches, repeats, seed, dtype, matmul_prec
   if any(rows < 1 for rows in batches):
     raise ValueError(f"Must have batches of at least 1 row, we instead got {min(batches)}")
   bundle = load_bundle(checkpoint or default_bundle(), dtype=dtype, drafts=None if draft is None else [draft])
-  # Only chains are measured here; other families draft in their own way.
-  drafts = {name: part for name, part in bundle.drafts.items() if part.family == "llamagen"}
+  drafts = {name: part for name, part in bundle.drafts.items() if part.family in _METHODS}
   bundle = dataclasses.replace(bundle, drafts=drafts)
   if not bundle.drafts:
     raise ValueError(f"Must have a draft to measure speculation with, {bundle.path} has none")
@@ -58,6 +60,7 @@ def _bench(checkpoint, draft, gammas, batches, repeats, seed, dtype, matmul_prec
     "dtype": dtype,
     "matmul_precision": matmul_precision,
     "draft": name,
+    "method": _METHODS[bundle.drafts[name].family],
     "seed": seed,
     "repeats": repeats,
     "settings": {k: bundle.defaults[k] for k in ("cfg_scale", "top_k", "top_p", "temperature")},
@@ -115,6 +118,8 @@ def _scoring(bundle, repeats: int) -> dict:
     "draft_ratio": {},
   }
   for name, draft in bundle.drafts.items():
+    if draft.family != "llamagen":  # reads features, not tokens: its cost is that of a round
+      continue
     guided = draft.meta.get("guided", True)
     pair = {"target": target[1], "draft": calls(draft, guided, (1,))[1]}
     seconds = measure.alternate(pair, repeats)
@@ -137,7 +142,7 @@ def _decoding(bundle, draft_name: str, rows: int, gamma: int, repeats: int, seed
   draft, num_tokens = bundle.drafts[draft_name], bundle.target.config.num_tokens
   condition = bundle.caption([PROMPTS[i % len(PROMPTS)] for i in range(rows)])
   params, drafter, verifier = assemble(
-    bundle.target.fns, bundle.target.params, draft.fns, draft.params, gamma=gamma,
+    bundle.target.fns, bundle.target.params, draft.fns, draft.params, method=_METHODS[draft.family], gamma=gamma,
     draft_guidance=draft.meta.get("guided", True), **_settings(bundle),
   )  # fmt: skip
   keys = [jax.random.key(seed + i) for i in range(repeats + 1)]
@@ -219,7 +224,8 @@ def render(report: dict) -> str:
   lines = [
     f"jax {report['versions']['jax']}, {report['device']}, {report['machine']['cpus']} cores, {report['dtype']} "
     f"with {report['matmul_precision']} products, "
-    f"draft {report['draft']}, {settings}; median (lowest–highest) of {report['repeats']} pairwise repeats.",
+    f"{report['method']} with draft {report['draft']}, {settings}; "
+    f"median (lowest–highest) of {report['repeats']} pairwise repeats.",
     "",
     "| batch | gamma | plain tok/s | speculative tok/s | speed-up | predicted | accepted | per tested "
     "| tokens per target call | plain step ms | round ms | loop efficiency |",

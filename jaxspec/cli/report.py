@@ -128,7 +128,7 @@ def method_parts(settings: Settings) -> list[str]:
   """What drafts and how it is judged, in words."""
   method = settings.parts
   parts = [] if method.draft_family is None else [f"draft {settings.draft}"]
-  if method.drafter in ("chain", "eagle_chain"):
+  if method.drafts_chain:
     parts += [f"gamma {settings.gamma}"]
   elif method.drafter == "jacobi":
     parts += [f"window {settings.window}, {settings.recycle} drafts"]

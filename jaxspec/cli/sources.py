@@ -201,6 +201,8 @@ def _check_fit(target: Checkpoint, draft: Checkpoint | None, tokenizer: Checkpoi
     )
   if draft is None:
     return
+  if settings.parts.drafts_chain:
+    check_gamma(settings.gamma, target.config.num_tokens)
   family = settings.parts.draft_family
   if draft.family != family:
     raise UserError(f"Must have a checkpoint of the family {family} as draft, {draft.path} holds a {draft.family}")
@@ -217,7 +219,6 @@ def _check_fit(target: Checkpoint, draft: Checkpoint | None, tokenizer: Checkpoi
   width = "num_classes" if target.config.model_type == "c2i" else "caption_dim"
   if getattr(target.config, width) != getattr(draft.config, width):
     raise UserError(f"The draft {draft.path} does not fit the target: it has another {width}")
-  check_gamma(settings.gamma, target.config.num_tokens)
 
 
 def _check_text(bundle) -> None:

@@ -35,6 +35,11 @@ class Method(NamedTuple):
     return {"chain": "llamagen", "eagle": "eagle", "eagle_chain": "eagle"}.get(self.drafter)
 
   @property
+  def drafts_chain(self) -> bool:
+    """Whether a network drafts a chain of ``gamma`` tokens."""
+    return self.drafter in ("chain", "eagle_chain")
+
+  @property
   def is_exact(self) -> bool:
     """Whether the output follows the target's law exactly."""
     return self.rule == "lossless"

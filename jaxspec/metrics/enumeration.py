@@ -164,7 +164,7 @@ def enumerated_drafter(
   if family == "chain":
     return EnumeratedChain(pair, gamma)
   if family != "jacobi":
-    raise ValueError(f"Must have a drafter of chains to enumerate, we instead got {family}; trees take a checkpoint")
+    raise ValueError(f"Must have a drafter of chains to enumerate, we instead got {family}; others take a checkpoint")
   if initial != "uniform":
     raise ValueError(f"Must have uniform initial drafts to enumerate Jacobi decoding, we instead got {initial!r}")
   return EnumeratedJacobi(pair, window, recycle)

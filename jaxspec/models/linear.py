@@ -35,8 +35,12 @@ def linear(x: Array, weight: Array) -> Array:
 
 @jax.custom_vjp
 def _linear_bf16(x: Array, weight: Array) -> Array:
-  out = dot_bf16(x.reshape(-1, x.shape[-1]), weight, (1, 1))
-  return out.reshape(*x.shape[:-1], -1)
+  rows = x.reshape(-1, x.shape[-1])
+  if rows.shape[0] > 1:
+    return dot_bf16(rows, weight, (1, 1)).reshape(*x.shape[:-1], -1)
+  # XLA would convert the weights to float32 for the product with a single row, and stream twice the bytes.
+  out = jax.lax.optimization_barrier(dot_bf16(jnp.concatenate([rows, rows]), weight, (1, 1)))
+  return out[:1].reshape(*x.shape[:-1], -1)
 
 
 def _linear_bf16_fwd(x: Array, weight: Array):

@@ -61,7 +61,10 @@ def test_measured_on_a_bundle(audited):
 @pytest.mark.slow
 @pytest.mark.parametrize(
   "options",
-  [("sjd", "--recycle", "fresh"), ("sjd", "--initial", "above"), ("speculative",), ("eagle", "--tree-size", 6)],
+  [
+    ("sjd", "--recycle", "fresh"), ("sjd", "--initial", "above"), ("speculative",), ("eagle-chain",),
+    ("eagle", "--tree-size", 6),
+  ],
 )
 def test_exact_methods_are_exact(audited, options):
   document, _ = audited("--method", *options, "--cfg-scale", 2, "--top-p", 0.9, "--prompts", 2, "--window", 4)
@@ -134,7 +137,7 @@ def test_bad_input(fails, bundle, options, words):
 @pytest.mark.parametrize(
   ("options", "words"),
   [
-    (["--method", "eagle"], "trees take a checkpoint"),
+    (["--method", "eagle"], "others take a checkpoint"),
     (["--method", "sjd", "--initial", "left"], "uniform initial drafts"),
     (["--temperature", 0.5], "go with a checkpoint"),
     (["--method", "gsd", "--sweep", "top-k=1,2"], "gsd reads"),

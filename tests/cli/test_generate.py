@@ -50,6 +50,14 @@ def test_compare_greedy(generate):
 
 
 @pytest.mark.slow
+def test_feature_chains_compare_greedy(generate):
+  options = ("--method", "eagle-chain", "--gamma", 3, "--cfg-scale", 2, "--temperature", 0)
+  document, outcome = generate("a red apple", *options, "--compare", "--repeats", 1)
+  assert tokens(document, "eagle-chain") == tokens(document, "ar")
+  assert document["settings"]["draft"] == "feature" and "draft feature, gamma 3" in outcome.stdout
+
+
+@pytest.mark.slow
 def test_trees_compare_greedy(generate):
   """The draft of the right family is found, and greedy trees give the pictures of greedy plain decoding."""
   trees = ("--method", "eagle", "--tree-size", 5, "--tree-top-k", 2, "--tree-depth", 2)

@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import jaxspec
 from jaxspec import rng
 from jaxspec.decode import loop
-from jaxspec.models.conditions import Pairs
+from jaxspec.models.conditions import ClassLabels, Pairs, Prefixed
 from jaxspec.models.eagle import EagleConfig, eagle_fns
 from tests.helpers import CAPTIONS, TARGET, eagle_condition, tiny_eagle
 
@@ -97,3 +98,28 @@ def test_bad_windows_and_widths_are_named():
   with pytest.raises(ValueError, match="width 32.*got 64"):  # features of both halves, and a drafter that reads one
     condition = eagle_condition("captions", 2)
     jaxspec.speculate(params, jax.random.key(0), condition, drafter=unguided, verifier=kwargs["verifier"], max_len=4)
+
+
+@pytest.mark.slow
+def test_sequences_follow_the_target_s_law():
+  """Chi-square of whole sequences of three tokens, 16,384 rows, against the target's exact joint law."""
+  rows, vocab = 16384, TARGET.vocab_size
+  params, kwargs, host, _ = tiny_eagle("classes", temperature=3.0, chain=2)
+  condition = ClassLabels(jnp.ones((rows,), jnp.int32))
+  out = jaxspec.speculate(params, jax.random.key(7), condition, max_len=3, **kwargs)
+  assert out.counters.accepted.sum() > rows / 4
+
+  pairs = np.stack(np.meshgrid(np.arange(vocab), np.arange(vocab), indexing="ij"), -1).reshape(-1, 2)
+  inputs = Prefixed(ClassLabels(jnp.ones((len(pairs),), jnp.int32)), jnp.asarray(pairs, jnp.int32))
+  logits = host.apply(params.target.model, inputs, None, positions=jnp.arange(3)[None])[0].logits
+  laws = np.asarray(jax.nn.softmax(logits / 3.0), np.float64)  # [V * V, 3, V]
+  joint = laws[:, 2].reshape(vocab, vocab, vocab)
+  joint = joint * laws[:, 1].reshape(vocab, vocab, vocab)[:, 0][:, :, None] * laws[0, 0][:, None, None]
+  joint = (joint / joint.sum()).ravel()
+  index = np.ravel_multi_index(np.asarray(out.tokens).T, (vocab,) * 3)
+  counts = np.bincount(index, minlength=vocab**3)
+  order = np.argsort(joint)[::-1]
+  large = order[: np.searchsorted(-joint[order], -8 / rows)]  # expected counts of at least 8; the rest is one cell
+  expected = np.append(joint[large], 1 - joint[large].sum()) * rows
+  observed = np.append(counts[large], rows - counts[large].sum())
+  assert stats.chisquare(observed, expected).pvalue > 0.01
