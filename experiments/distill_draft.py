@@ -119,6 +119,8 @@ def make_loss_fn(run: DraftRun, config: LlamaGenConfig, bundle: Bundle):
 
 def train(run: DraftRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
   """Distils, evaluates on held-out samples and (with ``export_to``) adds the draft to the bundle."""
+  if export_to is not None:
+    bundles.read_bundle(Path(export_to))  # a folder that is no bundle shows before the training, not after it
   bundle = load_bundle(run.bundle, drafts=[])
   data = load_samples(run.samples, at_least=run.num_samples)
   data = {name: leaf[: run.num_samples] for name, leaf in data.items()}

@@ -142,6 +142,8 @@ def make_loss_fn(run: EagleRun, config: EagleConfig, temperature: float):
 
 def train(run: EagleRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
   """Trains, evaluates on held-out samples and (with ``export_to``) adds the drafter to the bundle."""
+  if export_to is not None:
+    bundles.read_bundle(Path(export_to))  # a folder that is no bundle shows before the training, not after it
   bundle = load_bundle(run.bundle, drafts=[])
   samples = load_samples(run.samples, at_least=run.num_samples)
   samples = {name: leaf[: run.num_samples] for name, leaf in samples.items()}
