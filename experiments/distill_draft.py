@@ -3,6 +3,7 @@
 Commands (from the repository root; a killed run goes on where it stopped)::
 
     python -m experiments.own_samples --num-samples 3072 --out runs/samples.npz
+    python -m experiments.own_samples --num-samples 4608 --users --out runs/samples.npz
     python -m experiments.distill_draft --config 1 --run-dir runs/draft-1 --export checkpoints/emoji64
 
 1. The target, guided at the bundle's scale, has drawn pictures for random training prompts (its own samples are what a
@@ -28,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.own_samples import Samples, guided_target, load_samples, make_batch_fn, pick
+from experiments.own_samples import Samples, guided_target, load_samples, make_batch_fn, pick, split_rows
 from jaxspec import bundle as bundles
 from jaxspec import checkpoints
 from jaxspec.bundle import Bundle, load_bundle
@@ -42,7 +43,7 @@ from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
 from jaxspec.training.overrides import override
 from jaxspec.training.step import make_train_step
 
-HELD_OUT = 64  # sampled pictures that no update sees
+HELD_OUT = 128  # sampled pictures that no update sees
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +52,7 @@ class DraftRun:
 
   seed: int = 0
   num_layers: int = 1
-  num_samples: int = 3072
+  num_samples: int = 4608
   batch_size: int = 16
   kl_weight: float = 0.1
   optimizer: OptimizerConfig = OptimizerConfig(
@@ -133,11 +134,12 @@ def train(run: DraftRun, run_dir: str | Path, resume: bool = True, export_to: st
     loss_fn, optimizer, ema_decay=run.ema_decay, seed=run.seed, matmul_precision=run.matmul_precision
   )
 
-  batch_fn = make_batch_fn(data, np.arange(HELD_OUT, run.num_samples), run.batch_size, run.seed)
+  train_rows, held_out = split_rows(run.num_samples, HELD_OUT)
+  batch_fn = make_batch_fn(data, train_rows, run.batch_size, run.seed)
   compute = jax.jit(lambda params, text, batch: loss_fn(params, text, batch, None)[1][0])
 
   def eval_fn(state):
-    parts = [compute(state.ema, state.extra, pick(data, np.arange(i, i + 16))) for i in range(0, HELD_OUT, 16)]
+    parts = [compute(state.ema, state.extra, pick(data, held_out[i : i + 16])) for i in range(0, HELD_OUT, 16)]
     return {name: float(np.mean([part[name] for part in parts])) for name in parts[0]}
 
   started = time.perf_counter()

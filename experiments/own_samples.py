@@ -1,8 +1,12 @@
-"""Pictures that the shipped target draws for random training prompts: what its drafts meet while decoding.
+"""Pictures that the shipped target draws for random prompts: what its drafts meet while decoding.
 
-Command (from the repository root; the file is written after every batch, a killed run goes on where it stopped)::
+Commands (from the repository root; the file is written after every batch, a killed run goes on where it stopped)::
 
-    python -m experiments.own_samples --num-samples 4096 --out runs/samples.npz
+    python -m experiments.own_samples --num-samples 3072 --out runs/samples.npz
+    python -m experiments.own_samples --num-samples 4608 --users --out runs/samples.npz
+
+The first draws for training prompts, the second goes on with prompts as users type them: mostly a label alone, which leaves
+style and background open, and so more to guess.
 
 The file holds ``tokens [M, N]``, and the prompts as ``ids`` and ``mask [M, P]``. `distill_draft` and `train_eagle` read it.
 """
@@ -21,10 +25,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxspec
-from experiments.train_generator import GeneratorRun
+from experiments.train_generator import GeneratorRun, in_focus
 from experiments.train_generator import make_batch_fn as picture_batches
 from jaxspec.bundle import Bundle, load_bundle
-from jaxspec.data.emoji import load_emoji
+from jaxspec.data.emoji import STYLES, EmojiSet, load_emoji
+from jaxspec.data.paint import BACKGROUNDS
+from jaxspec.data.prompts import canonical_prompt
 from jaxspec.data.tokens import TokenSet
 
 Samples = dict[str, np.ndarray]
@@ -45,6 +51,26 @@ class _PromptSource:
   @property
   def text(self):
     return self.bundle.text.config
+
+
+def user_prompts(bundle: Bundle, emoji: EmojiSet, rows: int, seed: int):
+  """``index -> ids and mask``: labels as in training, a style in three of ten, a painted background in four of ten."""
+  focus, fraction = GeneratorRun.focus, GeneratorRun.focus_fraction
+  seen = sorted({int(emoji.concept[picture]) for picture in np.flatnonzero(emoji.split == 0)})
+  focused = [concept for concept in seen if in_focus(emoji.emoji[concept], focus)]
+
+  def prompt(generator: np.random.Generator) -> str:
+    concept = generator.choice(focused if generator.random() < fraction else seen)
+    style = str(generator.choice(STYLES)) if generator.random() < 0.3 else None
+    background = str(generator.choice(list(BACKGROUNDS))) if generator.random() < 0.4 else "white"
+    return canonical_prompt(emoji.emoji[concept], style, background, bool(generator.random() < 0.2))
+
+  def batch_fn(index: int):
+    generator = np.random.default_rng((seed, 1, index))
+    ids, mask, _ = bundle.encode([prompt(generator) for _ in range(rows)])
+    return {"ids": np.asarray(ids), "mask": np.asarray(mask)}
+
+  return batch_fn
 
 
 def guided_target(bundle: Bundle, **kwargs):
@@ -82,6 +108,12 @@ def load_samples(path: str | Path, at_least: int = 1) -> Samples:
   return samples
 
 
+def split_rows(num_samples: int, held_out: int) -> tuple[np.ndarray, np.ndarray]:
+  """Rows for training, and ``held_out`` ones that no update sees, of both kinds of prompts."""
+  order = np.random.default_rng(0).permutation(num_samples)
+  return order[held_out:], order[:held_out]
+
+
 def make_batch_fn(samples: Samples, rows: np.ndarray, batch_size: int, seed: int):
   """``index -> batch``: epochs over ``rows`` in random order, a pure function of seed and index."""
 
@@ -111,15 +143,19 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--bundle", default="checkpoints/emoji64")
   parser.add_argument("--tokens", default="runs/tokens/emoji64.npz")
-  parser.add_argument("--num-samples", type=int, default=4096)
-  parser.add_argument("--batch", type=int, default=32)
+  parser.add_argument("--num-samples", type=int, default=3072, help="pictures in the file in the end")
+  parser.add_argument("--users", action="store_true", help="prompts as users type them, in place of training prompts")
+  parser.add_argument("--batch", type=int, default=8)
   parser.add_argument("--seed", type=int, default=0)
   parser.add_argument("--matmul-precision", default="bfloat16")
   parser.add_argument("--out", type=Path, default=Path("runs/samples.npz"))
   args = parser.parse_args()
   bundle = load_bundle(args.bundle, drafts=[])
-  # Only the prompts are read from the generator's batches.
-  prompts = picture_batches(_PromptSource(args.batch, bundle), load_emoji(), TokenSet.load(args.tokens), bundle.vocabulary)
+  emoji = load_emoji()
+  if args.users:
+    prompts = user_prompts(bundle, emoji, args.batch, args.seed)
+  else:  # only the prompts are read from the generator's batches
+    prompts = picture_batches(_PromptSource(args.batch, bundle), emoji, TokenSet.load(args.tokens), bundle.vocabulary)
   args.out.parent.mkdir(parents=True, exist_ok=True)
   samples = load_samples(args.out) if args.out.exists() else {}
   done = len(samples.get("tokens", ())) // args.batch

@@ -3,6 +3,7 @@
 Commands (from the repository root; a killed run goes on where it stopped)::
 
     python -m experiments.own_samples --num-samples 3072 --out runs/samples.npz
+    python -m experiments.own_samples --num-samples 4608 --users --out runs/samples.npz
     python -m experiments.train_eagle --run-dir runs/eagle --export checkpoints/emoji64
 
 1. The target, guided at the bundle's scale, reads its own samples once. What it drafts for later is the guided law, and that
@@ -30,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.own_samples import Samples, guided_target, load_samples, make_batch_fn, pick
+from experiments.own_samples import Samples, guided_target, load_samples, make_batch_fn, pick, split_rows
 from jaxspec import bundle as bundles
 from jaxspec import checkpoints
 from jaxspec.bundle import Bundle, load_bundle
@@ -45,7 +46,7 @@ from jaxspec.training.overrides import override
 from jaxspec.training.step import make_train_step
 
 NAME = "eagle"
-HELD_OUT = 64  # sampled pictures that no update sees
+HELD_OUT = 128  # sampled pictures that no update sees
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +60,7 @@ class EagleRun:
 
   seed: int = 0
   batch_size: int = 16
-  num_samples: int = 3072
+  num_samples: int = 4608
   feature_weight: float = 0.5
   token_weight: float = 0.1
   noise: float = 0.1
@@ -67,7 +68,7 @@ class EagleRun:
   optimizer: OptimizerConfig = OptimizerConfig(
     name="muon", learning_rate=2e-3, warmup_steps=30, weight_decay=0.01, muon_learning_rate=0.02
   )
-  loop: LoopConfig = LoopConfig(num_steps=1600, log_every=10, eval_every=100, checkpoint_every=100)
+  loop: LoopConfig = LoopConfig(num_steps=2000, log_every=10, eval_every=100, checkpoint_every=100)
   ema_decay: float = 0.99
   matmul_precision: str | None = "bfloat16"
   samples: str = "runs/samples.npz"
@@ -155,12 +156,13 @@ def train(run: EagleRun, run_dir: str | Path, resume: bool = True, export_to: st
   step = make_train_step(
     loss_fn, optimizer, ema_decay=run.ema_decay, seed=run.seed, matmul_precision=run.matmul_precision
   )
-  batches = make_batch_fn(samples, np.arange(HELD_OUT, run.num_samples), run.batch_size, run.seed)
+  train_rows, held_out = split_rows(run.num_samples, HELD_OUT)
+  batches = make_batch_fn(samples, train_rows, run.batch_size, run.seed)
   compute = jax.jit(lambda params, extra, batch: loss_fn(params, extra, batch, None)[1][0])
 
   def eval_fn(state):
     parts = [
-      jax.device_get(compute(state.ema, state.extra, pick(samples, np.arange(i, i + 16)))) for i in range(0, HELD_OUT, 16)
+      jax.device_get(compute(state.ema, state.extra, pick(samples, held_out[i : i + 16]))) for i in range(0, HELD_OUT, 16)
     ]
     return {name: float(sum(part[name] for part in parts)) / len(parts) for name in parts[0]}
 
