@@ -16,7 +16,7 @@ from jaxspec.bundle import load_bundle, read_bundle
 from jaxspec.checkpoints import Checkpoint
 from jaxspec.cli.errors import UserError, reading
 from jaxspec.cli.features import read_features
-from jaxspec.cli.settings import LLAMAGEN_DEFAULTS, Settings, check_gamma, resolve
+from jaxspec.cli.settings import LLAMAGEN_DEFAULTS, Settings, check_gamma, resolve, with_support
 from jaxspec.decode.assemble import assemble
 from jaxspec.decode.methods import METHODS
 from jaxspec.decode.state import SpecParams
@@ -110,6 +110,7 @@ def from_bundle(path: Path, prompts: list[str], chosen: dict[str, Any], *, compa
     bundle = load_bundle(path, dtype=settings.dtype, drafts=[] if settings.draft is None else [settings.draft])
     draft = bundle.drafts.get(settings.draft)
     _check_fit(bundle.target, draft, bundle.tokenizer, settings)
+    settings = with_support(settings, bundle.target.config.vocab_size)
     _check_text(bundle)
     ids, mask, num_dropped = bundle.encode(prompts)
     condition = jax.device_get(jax.jit(bundle.text.fns.apply)(bundle.text.params, ids, mask))
@@ -170,6 +171,7 @@ def from_llamagen(
   draft = _load(draft_model, dtype=settings.dtype) if speculative else None
   vq = _load(tokenizer)
   _check_fit(target, draft, vq, settings)
+  settings = with_support(settings, target.config.vocab_size)
   warnings = _guidance_warnings(draft, settings)
   return Source(model.resolve().name, target, draft, vq, condition, captions, settings, warnings)
 
@@ -217,7 +219,8 @@ def _check_fit(target: Checkpoint, draft: Checkpoint | None, tokenizer: Checkpoi
   width = "num_classes" if target.config.model_type == "c2i" else "caption_dim"
   if getattr(target.config, width) != getattr(draft.config, width):
     raise UserError(f"The draft {draft.path} does not fit the target: it has another {width}")
-  check_gamma(settings.gamma, target.config.num_tokens)
+  if settings.parts.drafter == "chain":
+    check_gamma(settings.gamma, target.config.num_tokens)
 
 
 def _check_text(bundle) -> None:

@@ -10,14 +10,15 @@ from typing import Any
 import click
 
 from jaxspec.cli.errors import UserError, check_writable, interruptible, write_whole
+from jaxspec.decode.compression import CompressionOptions
 
 DEFAULT_MAX_TOKENS = 64
 
 # Everything else is about pictures.
 _OPTIONS = frozenset(
   "texts max_tokens model draft_model method gamma window recycle top_k top_p temperature samples seed batch dtype "
-  "matmul_precision compare repeats json_file no_cache".split()
-)
+  "matmul_precision compare repeats json_file no_cache wire".split()
+) | frozenset(CompressionOptions.names())
 
 
 def run(options: dict[str, Any], given: list[str]) -> None:
@@ -62,7 +63,7 @@ def _check_options(options: dict[str, Any], given: list[str]) -> None:
 
 def _work(options: dict[str, Any], report):
   """Loads, compiles and decodes."""
-  from jaxspec.cli import compilation_cache, decoding, settings, text_source
+  from jaxspec.cli import compilation_cache, decoding, settings, text_source, wire
 
   if not options["no_cache"]:
     compilation_cache.enable()
@@ -76,9 +77,15 @@ def _work(options: dict[str, Any], report):
     max_tokens=options["max_tokens"] or DEFAULT_MAX_TOKENS,
     compare=options["compare"],
   )
+  if options["wire"]:
+    wire.check_wire(source.settings)
   rows = settings.batch_rows(options["batch"], len(source.captions) * options["samples"])
   batches = decoding.make_batches(source.condition, samples=options["samples"], seed=source.settings.seed, rows=rows)
   methods = [source.settings.method] + (["ar"] if options["compare"] else [])
   repeats = options["repeats"] if options["compare"] else 0
   decoded = decoding.decode_methods(source, source.settings, batches, methods=methods, repeats=repeats, report=report)
-  return [run for run, _ in decoded], source, batches
+  runs = [run for run, _ in decoded]
+  if options["wire"]:
+    report("Decoding through messages")
+    wire.add_traffic(source, source.settings, batches, runs[0])
+  return runs, source, batches
