@@ -171,6 +171,8 @@ def _work(options: dict[str, Any], prompts: list[str], report):
     compilation_cache.enable()
   names = [field.name for field in dataclasses.fields(settings.Settings)]
   chosen = {name: options[name] for name in names}
+  if options["wire"]:
+    chosen = wire.prefer_float32(chosen)
   if options["model"] is None:
     bundle = options["checkpoint"] or sources.default_bundle()
     source = interruptible(sources.from_bundle, bundle, prompts, chosen, compare=options["compare"])

@@ -36,6 +36,7 @@ _LINES = (
   ("bits per token, by formula", "formula_bits_per_token", "{:,.1f}"),
   ("bits per token, coded", "coded_bits_per_token", "{:,.1f}"),
   ("bytes per token, on the wire", "wire_bytes_per_token", "{:,.1f}"),
+  ("same tokens through messages", "wire_agrees", "{}"),
 )
 
 
@@ -45,5 +46,11 @@ def rows(columns: list[dict[str, Any] | None]) -> list[tuple[str, ...]]:
   for label, key, form in _LINES:
     values = [None if column is None else column.get(key) for column in columns]
     if any(value is not None for value in values):
-      lines.append((label, *("-" if value is None else form.format(value) for value in values)))
+      lines.append((label, *(_cell(value, form) for value in values)))
   return lines
+
+
+def _cell(value: Any, form: str) -> str:
+  if value is None:
+    return "-"
+  return form.format({True: "yes", False: "no"}[value] if isinstance(value, bool) else value)

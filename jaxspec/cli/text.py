@@ -68,6 +68,8 @@ def _work(options: dict[str, Any], report):
   if not options["no_cache"]:
     compilation_cache.enable()
   chosen = {field.name: options[field.name] for field in dataclasses.fields(settings.Settings)}
+  if options["wire"]:
+    chosen = wire.prefer_float32(chosen)
   source = interruptible(
     text_source.from_checkpoints,
     options["model"],

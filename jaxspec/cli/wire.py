@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 
@@ -13,6 +15,14 @@ from jaxspec.decode.compression import make_codec
 from jaxspec.link.driver import Traffic, decode_over_link
 
 
+def prefer_float32(chosen: dict[str, Any]) -> dict[str, Any]:
+  """The chosen settings, with products in float32 where nothing else was chosen.
+
+  Products of rounded factors come out differently in one program and in three, which may change a token.
+  """
+  return chosen | {"matmul_precision": chosen.get("matmul_precision") or "float32"}
+
+
 def check_wire(settings: Settings) -> None:
   """Refuses methods that have no messages."""
   if settings.parts.drafter != "compressed":
@@ -20,10 +30,7 @@ def check_wire(settings: Settings) -> None:
 
 
 def add_traffic(source: Source, settings: Settings, batches: Batches, run: MethodRun) -> None:
-  """Puts the traffic of all rows into ``run``, and whether the two ends made the same tokens as the one program.
-
-  They do unless the compiler orders sums differently in the two programs and a draw falls between both roundings.
-  """
+  """Puts the traffic of all rows into ``run``, and whether the two ends made the same tokens as the one program."""
   params, drafter, verifier = source.assemble(settings, method=run.method)
   codec = make_codec(settings, source.target.config.vocab_size)
   kwargs = dict(drafter=drafter, verifier=verifier, codec=codec, max_len=source.num_tokens, end_token=source.end_token)
