@@ -108,7 +108,7 @@ def table(document: dict[str, Any]) -> str:
   lines = [
     f"{document['rows']} continuations of {config['tokens']} tokens, V = {document['vocab']}, ell = {config['ell']}, budget "
     f"{config['budget']:g} bits and at most {config['max_drafts']} drafts. A draft pass takes {config['edge_ms']:g} ms, "
-    f"{time_of_pass}, an exchange {config['rtt_ms']:g} ms besides its bits; plain decoding {document['plain_ms']:.1f} ms per "
+    f"{time_of_pass}, an exchange {config['rtt_ms']:g} ms besides its bits; plain decoding {document['plain_ms']:.1f} ms a "
     "token. In brackets: 95 % intervals over prompts and seeds.",
     "",
     "| " + " | ".join(columns) + " |",

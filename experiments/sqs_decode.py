@@ -2,6 +2,7 @@
 
 Rows of one compiled program differ in their prompt, their seed and the traced settings of their sparsifier, so a sweep
 over K or the first threshold costs one compilation. A prompt and a seed have the same random numbers under every setting.
+No token ends a row, so that all continuations have the same length: a dictionary line that is over is followed by another.
 """
 
 from __future__ import annotations
@@ -115,10 +116,7 @@ def decode_settings(
   params, drafter, verifier = make_sides(pair, codec, stacked, **options)
   prompt = jax.tree.map(lambda leaf: np.tile(leaf, (number, 1)), pair.prompt)
   keys = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(pair.keys), (number, 1)))
-  end = pair.target.config.end_ids or None
-  out = jaxspec.speculate(
-    params, keys, prompt, drafter=drafter, verifier=verifier, max_len=num_tokens, end_token=end
-  )
+  out = jaxspec.speculate(params, keys, prompt, drafter=drafter, verifier=verifier, max_len=num_tokens)
   return jax.tree.map(lambda leaf: np.asarray(leaf).reshape(number, rows, *leaf.shape[1:]), out)
 
 
@@ -128,9 +126,7 @@ def decode_by_messages(
   """Decodes every row of the pair by two ends that exchange bytes; numpy leaves ``[rows, ...]``."""
   params, drafter, verifier = make_sides(pair, codec, sparsifier, **options)
   kwargs = dict(drafter=drafter, verifier=verifier, codec=codec, max_len=num_tokens)
-  out, traffic = decode_over_link(
-    params, pair.keys, pair.prompt, end_token=pair.target.config.end_ids or None, **kwargs
-  )
+  out, traffic = decode_over_link(params, pair.keys, pair.prompt, **kwargs)
   return jax.tree.map(np.asarray, out), traffic
 
 

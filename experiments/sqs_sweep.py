@@ -68,7 +68,7 @@ def entry_of(
     "bits_per_token": (stats.formula_bits, counts.tokens),
     "tokens_per_round": (counts.tokens, counts.rounds),
     "drafts_per_round": (counts.drafted, counts.rounds),
-    "support": (stats.support, counts.drafted),
+    "mean_support": (stats.support, counts.drafted),
     "dropped": (stats.dropped, counts.tokens),
     "empty_share": (counts.empty_rounds, counts.rounds),
   }
