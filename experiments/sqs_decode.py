@@ -33,10 +33,8 @@ from jaxspec.verifiers.target import target_laws, target_model
 
 # Beginnings of dictionary lines, which the shipped pair has learnt to continue.
 PROMPTS = (
-  "river: ", "copper: ", "to walk: ", "apple tree: ", "music: a ", "kindness: the quality of ", "castle: a large ",
-  "winter: ",
+  "river:", "copper:", "to walk:", "apple tree:", "music: a", "kindness: the quality of", "castle: a large", "winter:",
 )  # fmt: skip
-END_OF_LINE = 0  # the shipped vocabulary begins every line with its end token
 
 
 class Pair(NamedTuple):
@@ -80,8 +78,7 @@ def load_pair(args: argparse.Namespace) -> Pair:
     )
   tokenizer = language_tokenizer.load_tokenizer(args.model)
   texts = args.text or list(PROMPTS)
-  head = [] if args.text else [END_OF_LINE]
-  prompt = language_tokenizer.pad_left([[*head, *row] for row in language_tokenizer.encode(tokenizer, texts)])
+  prompt = language_tokenizer.pad_left(language_tokenizer.encode(tokenizer, texts))
   prompt = jax.tree.map(lambda leaf: np.repeat(leaf, args.seeds, axis=0), prompt)
   number = np.arange(len(texts) * args.seeds)
   one_key = lambda text, seed: jax.random.fold_in(jax.random.fold_in(jax.random.key(0), seed), text)

@@ -76,7 +76,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--draft-model", type=_PATH, help="Smaller LlamaGen transformer that drafts, with --model.")
 @click.option("--class", "classes", type=int, multiple=True, help="Class number, with --model; may be repeated.")
 @click.option("--features", type=_PATH, help="T5 features (.npz, .safetensors), with --model.")
-@click.option("--text", "texts", multiple=True, help="Text to continue, instead of pictures, with --model; may be repeated.")
+@click.option("--text", "texts", multiple=True, help="Text to continue, instead of pictures; may be repeated.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Most tokens of a continuation.  [default: 64]")
 @click.option("--no-cache", is_flag=True, help="Do not keep compiled programs for the next time.")
 def generate(**options: Any) -> None:
@@ -86,6 +86,7 @@ def generate(**options: Any) -> None:
   jaxspec generate "a red heart" "a green heart" --out hearts.png --compare
   jaxspec generate --model gpt-b --tokenizer vq-16 --class 207 --class 360
   jaxspec generate --text "Once upon a time" --model smollm2 --max-tokens 40
+  jaxspec generate --text "Once upon a time" --method sqs --sparsifier conformal --budget 5000
   """
   if options["texts"]:
     from jaxspec.cli import text

@@ -57,8 +57,8 @@ def _check_options(options: dict[str, Any], given: list[str]) -> None:
   flags = {param.name: param.opts[0] for param in click.get_current_context().command.params}
   if refused := [flags[name] for name in given if name not in _OPTIONS]:
     raise UserError(f"{refused[0]} is about pictures and does not go with --text")
-  if options["model"] is None:
-    raise UserError("Must have --model DIR with --text, a converted language model")
+  if options["model"] is None and options["draft_model"] is not None:
+    raise UserError("--draft-model goes with --model DIR, the language model that it drafts for")
 
 
 def _work(options: dict[str, Any], report):
@@ -68,12 +68,15 @@ def _work(options: dict[str, Any], report):
   if not options["no_cache"]:
     compilation_cache.enable()
   chosen = {field.name: options[field.name] for field in dataclasses.fields(settings.Settings)}
+  model, draft_model = options["model"], options["draft_model"]
+  if model is None:
+    model, draft_model = text_source.shipped_pair()
   if options["wire"]:
     chosen = wire.prefer_float32(chosen)
   source = interruptible(
     text_source.from_checkpoints,
-    options["model"],
-    options["draft_model"],
+    model,
+    draft_model,
     list(options["texts"]),
     chosen,
     max_tokens=options["max_tokens"] or DEFAULT_MAX_TOKENS,

@@ -12,6 +12,7 @@ from jaxspec import checkpoints
 from jaxspec.checkpoints import Checkpoint
 from jaxspec.cli.errors import UserError, reading
 from jaxspec.cli.settings import Settings, resolve, with_support
+from jaxspec.cli.shipped import shipped
 from jaxspec.data import language_tokenizer
 from jaxspec.decode.assemble import assemble
 from jaxspec.decode.state import SpecParams
@@ -19,6 +20,7 @@ from jaxspec.models.conditions import Prompt
 from jaxspec.models.registry import LANGUAGE_FAMILIES
 from jaxspec.types import Drafter, Verifier
 
+SHIPPED_PAIR = "wordnet"
 # The other methods read what only pictures have: a codebook, the features of a LlamaGen network.
 METHODS_OF_TEXT = ("ar", "speculative", "sqs", "sjd")
 
@@ -60,6 +62,18 @@ class TextSource:
       vocab_size=self.target.config.vocab_size,
       **({"method": settings.method} | settings.assembly() | chosen),
     )
+
+
+def shipped_pair() -> tuple[Path, Path]:
+  """The target and the draft that come with the package.
+
+  Raises:
+    UserError: if this copy has none.
+  """
+  folder = shipped(SHIPPED_PAIR)
+  if not (folder / "target").is_dir():
+    raise UserError("Must have --model DIR with --text, a converted language model: no pair comes with this copy")
+  return folder / "target", folder / "draft"
 
 
 def from_checkpoints(

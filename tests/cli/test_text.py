@@ -87,8 +87,10 @@ def test_options(fails, networks, options, words):
   assert words in fails("generate", "--text", "one", "--model", networks / "target", *options)
 
 
-def test_pictures_take_no_text_options(fails, bundle):
+def test_pictures_take_no_text_options(fails, bundle, networks, monkeypatch):
   assert "--text" in fails("generate", "a red heart", "--checkpoint", bundle, "--max-tokens", 3)
+  assert "goes with --model" in fails("generate", "--text", "one", "--draft-model", networks / "draft")
+  monkeypatch.setattr("jaxspec.cli.text_source.SHIPPED_PAIR", "none")
   assert "--model DIR" in fails("generate", "--text", "one")
 
 
