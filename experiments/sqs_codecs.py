@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,15 @@ UPLINKS_MBPS = (0.5, 2.0, 20.0)
 PLAIN = "plain decoding"
 
 
+NO_BUDGET = "half precision, no budget"
+
+
 def contenders(vocab: int, ell: int, max_support: int) -> dict[str, tuple[SparseCodec, PyTree]]:
-  """Name to codec and traced settings. All but the last quantize; trimmed and lazy send the law of K = 64."""
+  """Name to codec and traced settings.
+
+  Rice, trimmed and lazy send the law of K = 64. The last is what is sent without quantizing, and no round of it would fit
+  into a budget.
+  """
   top = lambda size, coding: (topk_lattice(vocab, size, ell=ell, coding=coding), TopKParams(jnp.int32(size)))
   threshold = ConformalParams(jnp.float32(0.01), jnp.float32(0.001), jnp.float32(0.0005))
   found = {f"K-SQS, K = {size}": top(size, "paper") for size in (8, 32, 64)}
@@ -49,15 +57,16 @@ def contenders(vocab: int, ell: int, max_support: int) -> dict[str, tuple[Sparse
     "Rice, K = 64": top(64, "rice"),
     "trimmed, K = 64": top(64, "trimmed"),
     "lazy, K = 64": top(64, "lazy"),
-    "half precision": top(vocab, "half"),
+    NO_BUDGET: top(vocab, "half"),
   }
 
 
-def measure(pair: sqs_decode.Pair, codec: SparseCodec, settings: PyTree, args, temperature: float) -> dict[str, Any]:
-  """Figures of one coding, each ratio with its interval."""
-  out, traffic = sqs_decode.decode_by_messages(
-    pair, codec, settings, num_tokens=args.tokens, temperature=temperature, budget=args.budget, max_drafts=args.max_drafts
-  )
+def measure(
+  pair: sqs_decode.Pair, codec: SparseCodec, settings: PyTree, args: argparse.Namespace, **options: float
+) -> dict[str, Any]:
+  """Figures of one coding, each ratio with its interval; ``options`` are temperature and budget."""
+  options |= dict(num_tokens=args.tokens, max_drafts=args.max_drafts)
+  out, traffic = sqs_decode.decode_by_messages(pair, codec, settings, **options)
   counts = count_rounds(out)
   compute = Compute(args.edge_ms / 1e3, args.cloud_ms / 1e3, args.cloud_token_ms / 1e3)
   totals = dict(edge_passes=counts.edge_passes, rounds=counts.rounds, drafted=counts.drafted, exchanges=traffic.exchanges)
@@ -143,7 +152,9 @@ def main() -> None:
   parts = contenders(vocab, args.ell, args.max_support)
   for temperature in args.temperature or TEMPERATURES:
     for name, (codec, settings) in parts.items():
-      entries.append({"name": name, "temperature": temperature} | measure(pair, codec, settings, args, temperature))
+      budget = math.inf if name == NO_BUDGET else args.budget
+      found = measure(pair, codec, settings, args, temperature=temperature, budget=budget)
+      entries.append({"name": name, "temperature": temperature} | found)
       print(f"temperature {temperature:g}, {name}: {time.monotonic() - started:.0f} s", flush=True)
   config = {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()}
   plain_ms = args.cloud_ms + args.cloud_token_ms

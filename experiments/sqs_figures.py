@@ -179,7 +179,7 @@ CODING_STYLES = {
   "Rice, K = 64": dict(color="#173f70", linestyle=":"),
   "trimmed, K = 64": dict(color=GREEN),
   "lazy, K = 64": dict(color="#c8402f"),
-  "half precision": dict(color=GREY),
+  "half precision, no budget": dict(color=GREY),
 }
 
 
