@@ -20,6 +20,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import matplotlib.ticker
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -130,9 +131,9 @@ def figure_5(entries: list[Entry], path: Path) -> None:
   size = (2.6 * len(firsts), 5.0)
   figure, axes = plt.subplots(2, len(firsts), figsize=size, layout="constrained", sharey="row", sharex=True)
   styles = (
-    (FIXED, dict(color=GREY, label=r"fixed, $\eta$ = 0", linestyle="--")),
-    (PUBLISHED, dict(color=ORANGE, label=r"published, $\eta$ = 0.001, $\alpha$ = 0.0005")),
     (QUICK, dict(color=GREEN, label=r"quick, $\eta$ = 0.05, $\alpha$ = 0.05")),
+    (PUBLISHED, dict(color=ORANGE, label=r"published, $\eta$ = 0.001, $\alpha$ = 0.0005")),
+    (FIXED, dict(color="#3a3f47", label=r"fixed, $\eta$ = 0", linestyle=(0, (2, 2)))),  # on top: it may coincide
   )
   for column, first in zip(axes.T, firsts):
     for controller, style in styles:
@@ -143,6 +144,7 @@ def figure_5(entries: list[Entry], path: Path) -> None:
   for place, name in zip(axes[:, 0], (LATENCY, RATE)):
     place.set_ylabel(LABELS[name])
     place.set_ylim(bottom=0)
+  figure.align_ylabels(axes[:, 0])
   handles, labels = axes[0, 0].get_legend_handles_labels()
   figure.legend(handles, labels, loc="outside lower left", ncols=3)
   figure.suptitle("An adaptive threshold against a fixed one", x=0.01, ha="left", fontsize=12, fontweight="bold")
@@ -201,7 +203,9 @@ def figure_codecs(document: dict[str, Any], path: Path) -> None:
         column[0].plot(even, plain, "o", markersize=4, color=style["color"], zorder=5)
     column[0].axhline(plain, color="#20242a", linewidth=1.2, linestyle="--", label="plain decoding in the cloud")
     column[0].set(xscale="log", yscale="log", xlabel="uplink, Mbit/s", title=f"temperature {temperature:g}")
-    column[0].set_ylim(top=plain * 40)
+    column[0].set_ylim(top=plain * 20)
+    for axis in (column[0].xaxis, column[0].yaxis):
+      axis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     names = [entry["name"] for entry in entries][::-1]
     for row, entry in enumerate(entries[::-1]):
       mid, low, high = entry["wire_bytes_per_accepted"]
@@ -211,7 +215,8 @@ def figure_codecs(document: dict[str, Any], path: Path) -> None:
       column[1].annotate(f"{mid:,.0f}", (mid, row), xytext=(7, 0), textcoords="offset points", va="center", fontsize=8)
     column[1].set_yticks(range(len(names)), names)
     column[1].set(xscale="log", xlabel="bytes on the wire per accepted token")
-    column[1].margins(x=0.22)
+    column[1].margins(x=0.26)
+    column[1].xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:,g}"))
     column[1].grid(axis="y", visible=False)
   axes[0, 0].set_ylabel(LABELS[LATENCY])
   handles, labels = axes[0, 0].get_legend_handles_labels()
