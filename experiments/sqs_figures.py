@@ -216,7 +216,7 @@ def figure_codecs(document: dict[str, Any], path: Path) -> None:
     column[1].set_yticks(range(len(names)), names)
     column[1].set(xscale="log", xlabel="bytes on the wire per accepted token")
     column[1].margins(x=0.26)
-    column[1].xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:,g}"))
+    column[1].xaxis.set_major_formatter(matplotlib.ticker.EngFormatter(sep=""))
     column[1].grid(axis="y", visible=False)
   axes[0, 0].set_ylabel(LABELS[LATENCY])
   handles, labels = axes[0, 0].get_legend_handles_labels()

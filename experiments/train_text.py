@@ -8,7 +8,7 @@ Commands (from the repository root; a killed run goes on where it stopped)::
       --set teacher=runs/text/target
     jaxspec generate --text "apple:" --model runs/text/target --draft-model runs/text/draft --compare
 
-About 1.8 CPU-hours for the target and 0.8 for the draft (1.6 CPU-seconds per step of the target, measured on two cores).
+About 0.9 CPU-hours for the target (1.2 CPU-seconds per step) and less than half as much for the draft.
 
 Both use the vocabulary of the packed text. The draft learns the target's laws: the expected acceptance of a draft is one
 minus the total variation between the two (Leviathan et al. 2023, Theorem 3.5), which is a metric of its run.
