@@ -73,16 +73,16 @@ def measure(
   sent = traffic.wire_bytes * 8.0
   seconds = lambda link: decode_seconds(compute, link, uplink_bits=sent, **totals)
   without = decode_seconds(compute, Link(1.0, rtt_s=args.rtt_ms / 1e3), uplink_bits=0.0 * sent, **totals)
-  per_token = lambda values: list(ratio(values, counts.tokens))
+  per_token = lambda values: ratio(values, counts.tokens)
   rates = {f"{rate:g}": Link(rate * 1e6, rtt_s=args.rtt_ms / 1e3) for rate in UPLINKS_MBPS}
   return {
     "coded_bits_per_token": per_token(traffic.coded_bits),
     "wire_bytes_per_token": per_token(traffic.wire_bytes),
-    "wire_bytes_per_accepted": list(ratio(traffic.wire_bytes, counts.accepted)),
-    "tokens_per_round": list(ratio(counts.tokens, counts.rounds)),
-    "drafts_per_round": list(ratio(counts.drafted, counts.rounds)),
-    "resampling_rate": list(ratio(counts.rejected, counts.rounds)),
-    "exchanges_per_round": list(ratio(traffic.exchanges, counts.rounds)),
+    "wire_bytes_per_accepted": ratio(traffic.wire_bytes, counts.accepted),
+    "tokens_per_round": ratio(counts.tokens, counts.rounds),
+    "drafts_per_round": ratio(counts.drafted, counts.rounds),
+    "resampling_rate": ratio(counts.rejected, counts.rounds),
+    "exchanges_per_round": ratio(traffic.exchanges, counts.rounds),
     "ms_per_token": {rate: per_token(seconds(link) * 1e3) for rate, link in rates.items()},
     # Latency at any rate is the first plus the second over the rate.
     "ms_without_uplink": float(without.sum() / counts.tokens.sum() * 1e3),
@@ -124,13 +124,13 @@ def table(document: dict[str, Any]) -> str:
     "|---" * len(columns) + "|",
   ]
   for entry in document["entries"]:
-    low, high = entry["resampling_rate"][1:]
+    (low, high), accepted = entry["resampling_rate"][1:], entry["wire_bytes_per_accepted"][0]
     cells = [
       f"{entry['temperature']:g}",
       entry["name"],
       f"{entry['coded_bits_per_token'][0]:,.0f}",
       f"{entry['wire_bytes_per_token'][0]:,.0f}",
-      f"{entry['wire_bytes_per_accepted'][0]:,.0f}",
+      "-" if accepted is None else f"{accepted:,.0f}",
       f"{entry['tokens_per_round'][0]:.2f}",
       f"{entry['resampling_rate'][0]:.2f} [{low:.2f}, {high:.2f}]",
       *(f"{value:.1f} [{below:.1f}, {above:.1f}]" for value, below, above in entry["ms_per_token"].values()),

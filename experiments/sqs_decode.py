@@ -24,7 +24,7 @@ from jaxspec.codecs.codec import SparseCodec
 from jaxspec.data import language_tokenizer
 from jaxspec.drafters.compressed import CompressedParams, compressed
 from jaxspec.link.driver import Traffic, decode_over_link
-from jaxspec.metrics.bootstrap import Interval, bootstrap
+from jaxspec.metrics.bootstrap import bootstrap
 from jaxspec.models.conditions import Prompt
 from jaxspec.models.sampling import ModelParams, Warp, sampling_params
 from jaxspec.types import Drafter, PyTree, Verifier
@@ -127,9 +127,14 @@ def decode_by_messages(
   return jax.tree.map(np.asarray, out), traffic
 
 
-def ratio(above: np.ndarray, below: np.ndarray) -> Interval:
-  """``sum(above) / sum(below)`` over rows, with the 95 % interval of a bootstrap over rows (a prompt and a seed each)."""
-  return bootstrap(lambda rows: rows[:, 0].sum() / max(rows[:, 1].sum(), 1e-12), np.stack([above, below], axis=1))
+def ratio(above: np.ndarray, below: np.ndarray) -> list[float | None]:
+  """``sum(above) / sum(below)`` over rows, and the ends of its 95 % interval by a bootstrap over rows.
+
+  A row is a prompt and a seed. None three times where nothing is below.
+  """
+  if not below.any():
+    return [None] * 3
+  return list(bootstrap(lambda rows: rows[:, 0].sum() / max(rows[:, 1].sum(), 1), np.stack([above, below], axis=1)))
 
 
 def commit() -> str:

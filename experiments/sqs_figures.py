@@ -209,6 +209,8 @@ def figure_codecs(document: dict[str, Any], path: Path) -> None:
     names = [entry["name"] for entry in entries][::-1]
     for row, entry in enumerate(entries[::-1]):
       mid, low, high = entry["wire_bytes_per_accepted"]
+      if mid is None:  # no draft was accepted
+        continue
       colour = CODING_STYLES[entry["name"]]["color"]
       column[1].plot([low, high], [row, row], color=colour, linewidth=3, alpha=0.35, solid_capstyle="round")
       column[1].plot(mid, row, "o", color=colour)

@@ -72,7 +72,7 @@ def entry_of(
     "dropped": (stats.dropped, counts.tokens),
     "empty_share": (counts.empty_rounds, counts.rounds),
   }
-  found = {name: list(ratio(above, below)) for name, (above, below) in ratios.items()}
+  found = {name: ratio(above, below) for name, (above, below) in ratios.items()}
   if result.report.sparsifier:
     found["final_beta"] = float(result.report.sparsifier.high.mean())
   return label | {"temperature": temperature} | found
