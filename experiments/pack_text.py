@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE
 from jaxspec.data.wordnet import is_held_out, read_lines
@@ -61,6 +61,11 @@ def train_tokenizer(lines: Sequence[str], vocab_size: int) -> Tokenizer:
   return tokenizer
 
 
+def begin_with_end(tokenizer: Tokenizer) -> None:
+  """From here on every encoded text stands behind an end token, as lines do in training."""
+  tokenizer.post_processor = processors.TemplateProcessing(single=f"{END} $A", special_tokens=[(END, END_ID)])
+
+
 def pack(tokenizer: Tokenizer, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
   """Tokens ``[M]`` uint16 of all lines, each behind an end token, and the ``[lines + 1]`` places where they begin."""
   rows = [[END_ID, *encoding.ids] for encoding in tokenizer.encode_batch(lines)]
@@ -80,7 +85,6 @@ def main() -> None:
   held_out = [line for line in lines if is_held_out(line)]
   tokenizer = train_tokenizer(train, args.vocab_size)
   args.out.mkdir(parents=True, exist_ok=True)
-  tokenizer.save(str(args.out / TOKENIZER_FILE))
   (args.out / "LICENSE").write_text(notice)
   arrays = {}
   for name, part in (("train", train), ("held_out", held_out)):
@@ -88,6 +92,8 @@ def main() -> None:
     characters = sum(map(len, part))
     print(f"{name}: {len(part)} lines, {len(arrays[name])} tokens, {characters / len(arrays[name]):.2f} characters each")
   np.savez_compressed(args.out / TOKENS_FILE, **arrays)
+  begin_with_end(tokenizer)
+  tokenizer.save(str(args.out / TOKENIZER_FILE))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from jaxspec.cli.sources import Source
 from jaxspec.decode.loop import autoregress, speculate
 from jaxspec.decode.methods import METHODS
 from jaxspec.decode.state import Counters, DecodeResult
+from jaxspec.link.driver import Traffic
 from jaxspec.models.tokenizer_fns import to_uint8
 from jaxspec.types import PyTree
 
@@ -47,6 +48,8 @@ class MethodRun:
     compile_s: tracing and compiling the decode.
     run_s: decoding all pictures to tokens, once per repeat.
     pixels_s: tokens to pixels, compilation included.
+    traffic: what two ends emitted that decoded the same through messages; None where they did not run.
+    wire_agrees: whether they made the same tokens.
   """
 
   method: str
@@ -55,6 +58,8 @@ class MethodRun:
   compile_s: float
   run_s: list[float]
   pixels_s: float
+  traffic: Traffic | None = None
+  wire_agrees: bool | None = None
 
 
 def make_batches(condition: PyTree, *, samples: int, seed: int, rows: int) -> Batches:

@@ -10,7 +10,11 @@ from typing import Any
 import click
 
 from jaxspec.cli.errors import UserError, check_writable, interruptible, write_whole
+from jaxspec.codecs.bits import CODINGS
+from jaxspec.codecs.conformal import Conformal
+from jaxspec.decode.compression import SPARSIFIERS
 from jaxspec.decode.methods import METHODS, RECYCLING, SOURCES
+from jaxspec.drafters.compressed import ON_EMPTY
 
 _PATH = click.Path(path_type=Path)
 
@@ -36,6 +40,19 @@ _PATH = click.Path(path_type=Path)
 @click.option("--distance", type=click.Choice(("codebook", "embedding")), help="Vectors of that distance.")
 @click.option("--num-neighbours", type=int, help="Nearest codes that lend probability, with --method lantern.")
 @click.option("--factor", type=float, help="Most that a ratio is raised by (lantern, scaled).")
+@click.option("--sparsifier", type=click.Choice(SPARSIFIERS), help="Which tokens of a law are sent, with --method sqs.")
+@click.option("--support", type=int, help="Tokens of a law that topk keeps; the most for conformal.")
+@click.option("--ell", type=int, help="Denominator of the laws that are sent.")
+@click.option("--budget", type=float, help="Bits that the laws of one round may cost.")
+@click.option("--max-drafts", type=int, help="Most drafts of a round, whatever the budget.")
+@click.option("--beta1", type=float, help="First threshold of conformal.")
+@click.option("--eta", type=float, help="Step size of the threshold; 0 keeps it.")
+@click.option("--alpha", type=float, help="Probability to be dropped, which the threshold is steered to.")
+@click.option("--policy", type=click.Choice(Conformal.POLICIES), help="Steps of the threshold that stay after a rejection.")
+@click.option("--empty-error", type=click.Choice(Conformal.EMPTY_ERRORS), help="What no token above the threshold counts.")
+@click.option("--on-empty", type=click.Choice(ON_EMPTY), help="What happens where no law fits into the budget.")
+@click.option("--coding", type=click.Choice(CODINGS), help="How a law becomes bits.")
+@click.option("--wire", is_flag=True, help="Decode by two ends that exchange messages too, and count what they emit.")
 @click.option("--cfg-scale", type=float, help="Guidance scale; 1 switches guidance off.")
 @click.option("--cfg-interval", type=click.IntRange(-1), help="Guide only so many tokens (and two); -1 guides all.")
 @click.option("--top-k", type=int, help="Keep the k likeliest tokens; 0 keeps all.")
@@ -59,7 +76,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--draft-model", type=_PATH, help="Smaller LlamaGen transformer that drafts, with --model.")
 @click.option("--class", "classes", type=int, multiple=True, help="Class number, with --model; may be repeated.")
 @click.option("--features", type=_PATH, help="T5 features (.npz, .safetensors), with --model.")
-@click.option("--text", "texts", multiple=True, help="Text to continue, instead of pictures, with --model; may be repeated.")
+@click.option("--text", "texts", multiple=True, help="Text to continue, instead of pictures; may be repeated.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Most tokens of a continuation.  [default: 64]")
 @click.option("--no-cache", is_flag=True, help="Do not keep compiled programs for the next time.")
 def generate(**options: Any) -> None:
@@ -69,6 +86,7 @@ def generate(**options: Any) -> None:
   jaxspec generate "a red heart" "a green heart" --out hearts.png --compare
   jaxspec generate --model gpt-b --tokenizer vq-16 --class 207 --class 360
   jaxspec generate --text "Once upon a time" --model smollm2 --max-tokens 40
+  jaxspec generate --text "Once upon a time" --method sqs --sparsifier conformal --budget 5000
   """
   if options["texts"]:
     from jaxspec.cli import text
@@ -148,12 +166,14 @@ def _check_files(options: dict[str, Any]) -> dict[str, Path]:
 
 def _work(options: dict[str, Any], prompts: list[str], report):
   """Loads, compiles and decodes."""
-  from jaxspec.cli import compilation_cache, decoding, settings, sources
+  from jaxspec.cli import compilation_cache, decoding, settings, sources, wire
 
   if not options["no_cache"]:
     compilation_cache.enable()
   names = [field.name for field in dataclasses.fields(settings.Settings)]
   chosen = {name: options[name] for name in names}
+  if options["wire"]:
+    chosen = wire.prefer_float32(chosen)
   if options["model"] is None:
     bundle = options["checkpoint"] or sources.default_bundle()
     source = interruptible(sources.from_bundle, bundle, prompts, chosen, compare=options["compare"])
@@ -169,11 +189,16 @@ def _work(options: dict[str, Any], prompts: list[str], report):
       captions=prompts,
       compare=options["compare"],
     )
+  if options["wire"]:
+    wire.check_wire(source.settings)
   rows = settings.batch_rows(options["batch"], len(source.captions) * options["samples"])
   batches = decoding.make_batches(source.condition, samples=options["samples"], seed=source.settings.seed, rows=rows)
   methods = [source.settings.method] + (["ar"] if options["compare"] else [])
   repeats = options["repeats"] if options["compare"] else 0
   runs = decoding.run_methods(source, source.settings, batches, methods=methods, repeats=repeats, report=report)
+  if options["wire"]:
+    report("Decoding through messages")
+    wire.add_traffic(source, source.settings, batches, runs[0])
   return runs, source, batches
 
 

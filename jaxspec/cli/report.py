@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from jaxspec.cli import link_report
 from jaxspec.cli.decoding import Batches, MethodRun, median_s, per_row, tokens_of
 from jaxspec.cli.settings import Settings
 from jaxspec.cli.sources import Source
@@ -32,6 +33,7 @@ def decoding_figures(run: MethodRun) -> dict[str, Any]:
   counters = per_row(run.result.counters)
   total = {name: int(values.sum()) for name, values in counters.items()}
   tokens, seconds = tokens_of(run), median_s(run)
+  compressed = METHODS[run.method].drafter == "compressed"
   return {
     "tokens": tokens,
     "run_s": seconds,
@@ -41,6 +43,7 @@ def decoding_figures(run: MethodRun) -> dict[str, Any]:
     "acceptance": total["accepted"] / total["drafted"] if total["drafted"] else None,
     "tokens_per_target_call": tokens / total["target_calls"],
     **total,
+    **({"compression": link_report.figures(run)} if compressed else {}),
   }
 
 
@@ -130,6 +133,8 @@ def method_parts(settings: Settings) -> list[str]:
   parts = [] if method.draft_family is None else [f"draft {settings.draft}"]
   if method.drafts_chain:
     parts += [f"gamma {settings.gamma}"]
+  elif method.drafter == "compressed":
+    parts += link_report.settings_parts(settings)
   elif method.drafter == "jacobi":
     parts += [f"window {settings.window}, {settings.recycle} drafts"]
   elif method.drafter == "eagle":
@@ -171,6 +176,8 @@ def figure_table(num: int, noun: str, runs: list[MethodRun]) -> Table:
     table.add_row("drafts accepted", *drafted)
     rates = [f"{c['acceptance']:.1%}" if c["drafted"] else "-" for c in columns]
     table.add_row("acceptance rate", *rates)
+  for name, *cells in link_report.rows([c.get("compression") for c in columns]):
+    table.add_row(name, *cells)
   return table
 
 

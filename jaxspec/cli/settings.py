@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxspec.cli.errors import UserError
 from jaxspec.decode.assemble import check_sampling
+from jaxspec.decode.compression import make_codec
 from jaxspec.decode.methods import Method, MethodOptions, get_method
 from jaxspec.models import precision
 
@@ -68,6 +69,17 @@ def check_gamma(gamma: int, num_tokens: int) -> None:
   """Refuses a draft longer than a picture."""
   if gamma >= num_tokens:
     raise UserError(f"Must have gamma below the {num_tokens} tokens of a picture, we instead got {gamma}")
+
+
+def with_support(settings: Settings, vocab_size: int) -> Settings:
+  """The settings with their ``support`` filled in, where the method sends laws.
+
+  Raises:
+    ValueError: for a support that the vocabulary or the coding does not allow.
+  """
+  if settings.parts.drafter != "compressed":
+    return settings
+  return dataclasses.replace(settings, support=make_codec(settings, vocab_size).max_support)
 
 
 def batch_rows(batch: int | None, num_pictures: int) -> int:

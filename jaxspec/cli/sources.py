@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-import jaxspec
 from jaxspec import checkpoints
 from jaxspec.bundle import load_bundle, read_bundle
 from jaxspec.checkpoints import Checkpoint
 from jaxspec.cli.errors import UserError, reading
 from jaxspec.cli.features import read_features
-from jaxspec.cli.settings import LLAMAGEN_DEFAULTS, Settings, check_gamma, resolve
+from jaxspec.cli.settings import LLAMAGEN_DEFAULTS, Settings, check_gamma, resolve, with_support
+from jaxspec.cli.shipped import shipped
 from jaxspec.decode.assemble import assemble
 from jaxspec.decode.methods import METHODS
 from jaxspec.decode.state import SpecParams
@@ -81,9 +81,7 @@ def default_bundle() -> Path:
   """``JAXSPEC_CHECKPOINT``, else the shipped bundle."""
   if path := os.environ.get("JAXSPEC_CHECKPOINT"):
     return Path(path)
-  package = Path(jaxspec.__file__).parent
-  in_repository = package.parent / "checkpoints" / DEFAULT_BUNDLE
-  return in_repository if in_repository.is_dir() else package / "_checkpoints" / DEFAULT_BUNDLE
+  return shipped(DEFAULT_BUNDLE)
 
 
 def from_bundle(path: Path, prompts: list[str], chosen: dict[str, Any], *, compare: bool) -> Source:
@@ -110,6 +108,7 @@ def from_bundle(path: Path, prompts: list[str], chosen: dict[str, Any], *, compa
     bundle = load_bundle(path, dtype=settings.dtype, drafts=[] if settings.draft is None else [settings.draft])
     draft = bundle.drafts.get(settings.draft)
     _check_fit(bundle.target, draft, bundle.tokenizer, settings)
+    settings = with_support(settings, bundle.target.config.vocab_size)
     _check_text(bundle)
     ids, mask, num_dropped = bundle.encode(prompts)
     condition = jax.device_get(jax.jit(bundle.text.fns.apply)(bundle.text.params, ids, mask))
@@ -170,6 +169,7 @@ def from_llamagen(
   draft = _load(draft_model, dtype=settings.dtype) if speculative else None
   vq = _load(tokenizer)
   _check_fit(target, draft, vq, settings)
+  settings = with_support(settings, target.config.vocab_size)
   warnings = _guidance_warnings(draft, settings)
   return Source(model.resolve().name, target, draft, vq, condition, captions, settings, warnings)
 

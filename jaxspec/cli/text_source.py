@@ -11,7 +11,8 @@ from tokenizers import Tokenizer
 from jaxspec import checkpoints
 from jaxspec.checkpoints import Checkpoint
 from jaxspec.cli.errors import UserError, reading
-from jaxspec.cli.settings import Settings, resolve
+from jaxspec.cli.settings import Settings, resolve, with_support
+from jaxspec.cli.shipped import shipped
 from jaxspec.data import language_tokenizer
 from jaxspec.decode.assemble import assemble
 from jaxspec.decode.state import SpecParams
@@ -19,8 +20,9 @@ from jaxspec.models.conditions import Prompt
 from jaxspec.models.registry import LANGUAGE_FAMILIES
 from jaxspec.types import Drafter, Verifier
 
+SHIPPED_PAIR = "wordnet"
 # The other methods read what only pictures have: a codebook, the features of a LlamaGen network.
-METHODS_OF_TEXT = ("ar", "speculative", "sjd")
+METHODS_OF_TEXT = ("ar", "speculative", "sqs", "sjd")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +64,18 @@ class TextSource:
     )
 
 
+def shipped_pair() -> tuple[Path, Path]:
+  """The target and the draft that come with the package.
+
+  Raises:
+    UserError: if this copy has none.
+  """
+  folder = shipped(SHIPPED_PAIR)
+  if not (folder / "target").is_dir():
+    raise UserError("Must have --model DIR with --text, a converted language model: no pair comes with this copy")
+  return folder / "target", folder / "draft"
+
+
 def from_checkpoints(
   model: Path,
   draft_model: Path | None,
@@ -84,6 +98,7 @@ def from_checkpoints(
     tokenizer = language_tokenizer.load_tokenizer(model)
   if tokenizer.get_vocab_size() > target.config.vocab_size:
     raise UserError(f"Corrupt {model}: its tokenizer has more tokens than the network")
+  settings = with_support(settings, target.config.vocab_size)
   rows = language_tokenizer.encode(tokenizer, texts)
   if draft is not None:
     _check_fit(target, draft, tokenizer)
@@ -103,7 +118,7 @@ def _settings(chosen: dict[str, Any], draft_model: Path | None, compare: bool) -
     raise UserError(f"Must have --method {', '.join(METHODS_OF_TEXT)} with --text, we instead got {settings.method}")
   if compare and settings.method == "ar":
     raise UserError("Must have a method besides ar to compare: give --draft-model DIR, or --method sjd, which needs none")
-  if settings.parts.drafter != "chain":
+  if settings.parts.draft_family is None:
     return dataclasses.replace(settings, draft=None)
   if draft_model is None:
     raise UserError(f"Must have --draft-model DIR for --method {settings.method}; ar and sjd need none")

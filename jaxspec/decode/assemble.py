@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jaxspec.decode.compression import make_compressed
 from jaxspec.decode.methods import MethodOptions, get_method, make_jacobi, make_rule
 from jaxspec.decode.state import SpecParams
 from jaxspec.drafters.eagle import eagle
@@ -60,8 +61,9 @@ def assemble(
     temperature: divisor of the logits; 0 is greedy.
     draft_guidance: False for a draft that was trained on guided targets and runs without guidance, at half the cost.
     codebook: ``[V, C]`` rows of the picture tokenizer, for rules that compare codes.
-    vocab_size: ``V``, for Jacobi decoding; ``grid`` the tokens per row of a picture.
-    audit: report the exact law of every committed token beside it (`jaxspec.audited`); costs time, changes no token.
+    vocab_size: ``V``, for Jacobi and compressed drafting; ``grid`` the tokens per row of a picture.
+    audit: report the exact law of every committed token beside it (`jaxspec.audited`); costs time, changes no token. Not
+      for method ``sqs``, whose drafts do not come with logits.
     options: fields of `MethodOptions`.
   Returns:
     ``(params, drafter, verifier)``; with method ``ar`` the drafter is `NO_DRAFTER`.
@@ -102,7 +104,15 @@ def assemble(
   if parts.drafter == "jacobi":
     drafter = make_jacobi(options, vocab_size=vocab_size, grid=grid)
     return SpecParams((), host_side), drafter, verifier(rule, feedback_fn=target_laws)
-  if parts.drafter == "eagle_chain":
+  if parts.drafter == "compressed":
+    if vocab_size is None:
+      raise ValueError(f"Must have vocab_size for method {method!r}")
+    if audit:
+      raise ValueError(f"Must have a method whose drafts come with logits for an audit, we instead got {method!r}")
+    # Where the law of a rejected draft is only sent on demand, the target's own must be kept until then.
+    feedback = {"feedback_fn": target_laws} if options.coding == "lazy" else {}
+    draft_side, drafter = make_compressed(options, fns, draft_side, vocab_size=vocab_size, warp=warp)
+  elif parts.drafter == "eagle_chain":
     drafter, feedback = eagle_chain(fns, window=options.gamma, warp=warp), {"feedback_fn": target_features}
   else:
     drafter, feedback = small_model(fns, window=options.gamma, warp=warp), {}

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from jaxspec.decode.compression import CompressionOptions
 from jaxspec.drafters.jacobi import RECYCLING, jacobi
 from jaxspec.drafters.window_init import SOURCES, WindowInit
 from jaxspec.types import AcceptFn, Array, Drafter, PyTree
@@ -20,19 +21,22 @@ from jaxspec.verifiers.gsd import gsd
 from jaxspec.verifiers.lantern import lantern_plus_plus
 from jaxspec.verifiers.lossless import lossless
 from jaxspec.verifiers.scaled import scaled
+from jaxspec.verifiers.sparse import lossless_sparse
 
 
 class Method(NamedTuple):
   """What a method is made of."""
 
-  drafter: str | None  # chain (a small network), eagle_chain, eagle (trees), jacobi; None for plain decoding
-  rule: str  # lossless, gsd, lantern, scaled
+  # chain (a small network), compressed (one under a bit budget), eagle_chain, eagle (trees), jacobi; None for plain decoding
+  drafter: str | None
+  rule: str  # lossless, sparse (lossless on integer laws), gsd, lantern, scaled
   title: str
 
   @property
   def draft_family(self) -> str | None:
     """Family of the draft network, None for a method without one."""
-    return {"chain": "llamagen", "eagle": "eagle", "eagle_chain": "eagle"}.get(self.drafter)
+    families = {"chain": "llamagen", "compressed": "llamagen", "eagle": "eagle", "eagle_chain": "eagle"}
+    return families.get(self.drafter)
 
   @property
   def drafts_chain(self) -> bool:
@@ -42,7 +46,7 @@ class Method(NamedTuple):
   @property
   def is_exact(self) -> bool:
     """Whether the output follows the target's law exactly."""
-    return self.rule == "lossless"
+    return self.rule in ("lossless", "sparse")
 
   @property
   def options(self) -> tuple[str, ...]:
@@ -54,11 +58,13 @@ _READ_BY_DRAFTER = {
   None: (),
   "chain": ("gamma",),
   "eagle_chain": ("gamma",),
+  "compressed": CompressionOptions.names(),
   "jacobi": ("window", "recycle", "initial"),
   "eagle": ("tree_size", "tree_top_k", "tree_depth"),
 }
 _READ_BY_RULE = {
   "lossless": (),
+  "sparse": (),
   "gsd": ("group_size", "max_gap", "max_distance", "distance"),
   "lantern": ("num_neighbours", "factor"),
   "scaled": ("factor",),
@@ -67,6 +73,7 @@ _READ_BY_RULE = {
 METHODS = {
   "ar": Method(None, "lossless", "plain decoding"),
   "speculative": Method("chain", "lossless", "speculative decoding"),
+  "sqs": Method("compressed", "sparse", "sparse quantize-and-sample decoding"),
   "lantern": Method("chain", "lantern", "speculative decoding, relaxed by LANTERN++"),
   "sjd": Method("jacobi", "lossless", "speculative Jacobi decoding"),
   "gsd": Method("jacobi", "gsd", "grouped speculative decoding"),
@@ -77,8 +84,8 @@ METHODS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class MethodOptions:
-  """Settings of the methods; each method reads its own.
+class MethodOptions(CompressionOptions):
+  """Settings of the methods; each method reads its own, method ``sqs`` those of `CompressionOptions`.
 
   Attributes:
     gamma: drafts per round of a chain.
@@ -109,6 +116,7 @@ class MethodOptions:
   factor: float = 2.0
 
   def __post_init__(self):
+    super().__post_init__()
     for name in ("gamma", "tree_size", "tree_top_k", "tree_depth", "window", "group_size", "num_neighbours"):
       if getattr(self, name) < 1:
         raise ValueError(f"Must have {name} of at least 1, we instead got {getattr(self, name)}")
@@ -126,17 +134,13 @@ class MethodOptions:
     if not (math.isfinite(self.factor) and self.factor >= 1):
       raise ValueError(f"Must have a finite factor of at least 1, we instead got {self.factor}")
 
-  @classmethod
-  def names(cls) -> tuple[str, ...]:
-    """The names of the options."""
-    return tuple(field.name for field in dataclasses.fields(cls))
-
   def drafts_per_round(self, method: str) -> int:
     """Tokens that the target reads in one round besides the last committed one."""
-    by_drafter = {
-      None: 0, "chain": self.gamma, "eagle_chain": self.gamma, "jacobi": self.window, "eagle": self.tree_size
+    sizes = {
+      "chain": self.gamma, "eagle_chain": self.gamma, "compressed": self.max_drafts, "jacobi": self.window,
+      "eagle": self.tree_size,
     }  # fmt: skip
-    return by_drafter[METHODS[method].drafter]
+    return {None: 0, **sizes}[METHODS[method].drafter]
 
 
 def get_method(name: str) -> Method:
@@ -163,6 +167,8 @@ def make_rule(
   """
   if rule == "lossless":
     return lossless, ()
+  if rule == "sparse":
+    return lossless_sparse, ()
   if rule == "scaled":
     return scaled(options.factor), ()
   if rule == "lantern":

@@ -87,8 +87,10 @@ def test_options(fails, networks, options, words):
   assert words in fails("generate", "--text", "one", "--model", networks / "target", *options)
 
 
-def test_pictures_take_no_text_options(fails, bundle):
+def test_pictures_take_no_text_options(fails, bundle, networks, monkeypatch):
   assert "--text" in fails("generate", "a red heart", "--checkpoint", bundle, "--max-tokens", 3)
+  assert "goes with --model" in fails("generate", "--text", "one", "--draft-model", networks / "draft")
+  monkeypatch.setattr("jaxspec.cli.text_source.SHIPPED_PAIR", "none")
   assert "--model DIR" in fails("generate", "--text", "one")
 
 
@@ -112,3 +114,62 @@ def test_networks_that_do_not_fit(fails, networks, bundle, tmp_path):
   big = Tokenizer(models.BPE({chr(300 + i): i for i in range(400)}, []))
   big.save(str(tmp_path / "mute" / TOKENIZER_FILE))
   assert "more tokens" in fails("generate", *text, tmp_path / "mute")
+
+
+SQS = ("--method", "sqs", "--max-tokens", 12)
+
+
+@pytest.mark.slow
+def test_greedy_sparse_decoding_is_plain_decoding_and_its_bits_are_counted(continue_texts, networks):
+  """Through one program and through messages; every figure is consistent with the others."""
+  options = ("--draft-model", networks / "draft", *SQS, "--temperature", 0, "--budget", 90, "--wire", "--compare")
+  document, outcome = continue_texts(*TEXTS, *options, "--repeats", 1)
+  for entry in document["texts"]:
+    assert entry["sqs"]["tokens"] == entry["ar"]["tokens"]
+  found = document["methods"]["sqs"]["compression"]
+  assert found["wire_agrees"] and found["rounds"] == document["methods"]["sqs"]["rounds"] == found["exchanges"]
+  assert found["tokens"] + len(TEXTS) // 2 == document["methods"]["sqs"]["tokens"]
+  # A certain law is one token and the size of its support, 9 bits each here: nine drafts fit, and none is dropped.
+  assert found["support"] == 1 and found["dropped"] == 0 and found["drafts_per_round"] <= 5
+  assert found["formula_bits"] == 18 * found["drafted"] == found["coded_bits"]
+  assert found["wire_bytes"] > found["coded_bits"] / 8
+  assert document["settings"]["support"] == 256 and len(found["final_beta_each"]) == 2
+  for words in ("conformal: threshold from 0.01", "resampling rate", "final beta", "on the wire"):
+    assert words in outcome.stdout
+
+
+@pytest.mark.slow
+def test_top_k_has_no_threshold(continue_texts, networks):
+  document, outcome = continue_texts(
+    *TEXTS, "--draft-model", networks / "draft", *SQS, "--sparsifier", "topk", "--support", 8, "--coding", "trimmed"
+  )
+  found = document["methods"]["sqs"]["compression"]
+  assert 1 < found["support"] <= 8 and 0 < found["dropped"] < 1 and "final_beta" not in found
+  assert found["rejected"] <= found["rounds"] and "coded_bits" not in found and "final beta" not in outcome.stdout
+
+
+@pytest.mark.parametrize(
+  ("options", "words"),
+  [
+    (["--budget", -1], "budget of at least 0 bits"),
+    (["--budget", "nan"], "budget of at least 0 bits"),
+    (["--ell", 0], "ell from 1 to 65535"),
+    (["--support", 0], "support of at least 1"),
+    (["--support", 1000], "1 to 259 tokens"),
+    (["--coding", "dense", "--support", 8], "support of all 259 tokens"),
+    (["--coding", "gzip"], "'gzip'"),
+    (["--alpha", 1], "alpha of at least 0 and below 1"),
+    (["--eta", -0.1], "eta of at least 0"),
+    (["--beta1", -0.1], "beta1 of at least"),
+    (["--max-drafts", 0], "max_drafts of at least 1"),
+    (["--policy", "none"], "'none'"),
+    (["--method", "ar", "--wire"], "--wire goes with --method sqs"),
+  ],
+)
+def test_settings_of_sparse_decoding(fails, networks, options, words):
+  draft = ("--draft-model", networks / "draft") if "ar" not in options else ()
+  assert words in fails("generate", "--text", "one", "--model", networks / "target", *draft, *SQS, *options)
+
+
+def test_sparse_decoding_needs_a_draft(fails, networks):
+  assert "--draft-model DIR" in fails("generate", "--text", "one", "--model", networks / "target", *SQS)

@@ -39,6 +39,17 @@ def test_reference_vectors(law, ell, expected):
   assert not counts[len(law) :].any()
 
 
+def test_rounding_without_renormalising_misses_the_denominator():
+  """The published Algorithm 2 rounds the kept probabilities as they are: half the mass on one token leaves 50 of 100."""
+  kept, ell = np.array([0.5]), 100
+  counts = np.floor(ell * kept + 0.5).astype(int)
+  deficit = ell - counts.sum()
+  counts[np.argsort(counts - ell * kept)[:deficit]] += 1  # each place moves once
+  assert deficit == 50 and counts.sum() == 51
+  support = top_support(jnp.array([[0.5, 0.3, 0.2]]), jnp.array([1]), max_support=1)
+  assert topk_lattice(3, 1, ell=ell).law(support).counts.tolist() == [[100]]
+
+
 SLOW = pytest.mark.slow
 
 

@@ -48,7 +48,9 @@ def test_plain_decoding_needs_no_draft(networks):
     {"gamma": 0}, {"cfg_scale": 0.5}, {"cfg_scale": float("nan")}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5},
     {"temperature": -1.0}, {"temperature": float("inf")}, {"method": "magic"}, {"window": 0}, {"recycle": "stale"},
     {"initial": "below"}, {"group_size": 0}, {"max_gap": -0.1}, {"max_distance": float("nan")}, {"factor": 0.5},
-    {"distance": "pixels"}, {"num_neighbours": 0}, {"tree_size": 99},
+    {"distance": "pixels"}, {"num_neighbours": 0}, {"tree_size": 99}, {"sparsifier": "all"}, {"ell": 0}, {"alpha": 1.0},
+    {"budget": float("nan")}, {"beta1": -0.1}, {"method": "sqs", "vocab_size": 13, "support": 14},
+    {"method": "sqs", "vocab_size": 13, "audit": True},
   ],
 )  # fmt: skip
 def test_refused_settings(networks, settings):
@@ -62,7 +64,7 @@ def test_speculation_needs_a_draft(networks):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [name for name, parts in METHODS.items() if parts.drafter in ("chain", "jacobi")])
+@pytest.mark.parametrize("method", [name for name, parts in METHODS.items() if parts.drafter not in (None, "eagle")])
 def test_every_chain_method_decodes_and_greedily_equals_plain_decoding(networks, method):
   """At temperature 0 no rule here lends probability across tokens, so lossy methods draw the greedy picture too."""
   codebook = jnp.asarray(np.random.default_rng(0).normal(size=(13, 4)), jnp.float32)
@@ -73,7 +75,27 @@ def test_every_chain_method_decodes_and_greedily_equals_plain_decoding(networks,
   params, _, verifier = assemble(*networks[:2], method="ar", cfg_scale=2.0, temperature=0.0)
   plain = jaxspec.autoregress(params, jax.random.key(0), helpers.labels(2), verifier=verifier, max_len=16)
   np.testing.assert_array_equal(out.tokens, plain.tokens)
-  assert (np.asarray(out.counters.draft_calls) > 0).all() == (METHODS[method].drafter == "chain")
+  assert (np.asarray(out.counters.draft_calls) > 0).all() == (METHODS[method].drafter != "jacobi")
+
+
+def test_supports_that_are_not_given_fit_the_vocabulary(networks):
+  top = {"sparsifier": "topk"}
+  for options, support in (({}, 13), (top | {"support": 5}, 5), (top | {"coding": "dense"}, 13)):
+    params, drafter, _ = assemble(*networks, method="sqs", vocab_size=13, max_drafts=6, **options)
+    draft, _ = jax.eval_shape(
+      drafter.propose, params.draft, jax.random.split(jax.random.key(0), 2), *_waiting(drafter, params.draft)
+    )
+    assert draft.proposal.ids.shape == (2, 6, support)
+  with pytest.raises(ValueError, match="vocab_size"):
+    assemble(*networks, method="sqs")
+
+
+def _waiting(drafter, params):
+  """Shapes of a drafter's state and cursor behind token 0, for two rows."""
+  prefill = jaxspec.Verdict(jnp.zeros((2,), jnp.int32), jnp.zeros((2,), jnp.int32))
+  state = jax.eval_shape(lambda params: drafter.init(params, helpers.labels(2), 8, prefill), params)
+  ones = jnp.ones((2,), jnp.int32)
+  return state, jaxspec.Cursor(ones, ones, ones > 0, jnp.int32(0), jnp.int32(-1))
 
 
 def test_tables_of_rules(networks):

@@ -96,18 +96,35 @@ def test_sums_of_dropped_mass_telescope_in_every_row():
   assert (beta >= -eta * (1 - alpha) - 1e-6).all()
 
 
+def quantize(law, ids):
+  """The law qhat on ``ids``, written down once more in float64."""
+  kept = law[ids] / law[ids].sum()
+  counts = np.floor(ELL * kept + 0.5).astype(int)
+  order = np.argsort(counts - ELL * kept, kind="stable")
+  excess = counts.sum() - ELL
+  counts[order[len(order) - excess :] if excess > 0 else order[:-excess]] -= np.sign(excess)
+  qhat = np.zeros(V)
+  qhat[ids] = counts / ELL
+  return qhat
+
+
 def quantized(support):
-  """The law qhat and the dropped mass of every context, written down once more in float64."""
-  laws, dropped = np.zeros((V, V)), np.zeros(V)
-  for context in range(V):
-    ids = np.sort(np.argsort(-Q[context], kind="stable")[:support])
-    kept = Q[context, ids] / Q[context, ids].sum()
-    counts = np.floor(ELL * kept + 0.5).astype(int)
-    order = np.argsort(counts - ELL * kept, kind="stable")
-    excess = counts.sum() - ELL
-    counts[order[len(order) - excess :] if excess > 0 else order[:-excess]] -= np.sign(excess)
-    laws[context, ids], dropped[context] = counts / ELL, 1 - Q[context, ids].sum()
-  return laws, dropped
+  """The law qhat and the dropped mass of every context under K-SQS."""
+  kept = [np.sort(np.argsort(-law, kind="stable")[:support]) for law in Q[:-1]]
+  return np.array([quantize(law, ids) for law, ids in zip(Q, kept)]), np.array([1 - law[i].sum() for law, i in zip(Q, kept)])
+
+
+def replayed(tokens, first=0.2, eta=0.1, alpha=0.1):
+  """C-SQS under policy text, from the committed tokens of one row alone: qhat, dropped mass and K before each token."""
+  beta, places = first, []
+  for context in tokens[:-1]:
+    law = np.float32(Q[context]).astype(np.float64)
+    ids = np.flatnonzero(law >= beta)
+    dropped = 1 - law[ids].sum() if len(ids) else 1.0
+    ids = ids if len(ids) else np.array([law.argmax()])
+    places.append((quantize(law, ids), 1 - law[ids].sum(), len(ids)))
+    beta -= eta * (dropped - alpha)
+  return places, beta
 
 
 @pytest.mark.slow
@@ -128,6 +145,29 @@ def test_rejections_are_a_martingale_around_the_total_variation():
   assert rejected.sum() <= out.counters.rounds.sum()  # at most one for each round
   # The recorded dropped mass is that of the committed positions.
   np.testing.assert_allclose(out.report.stats.dropped, dropped[before].sum(1), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_rejections_under_a_moving_threshold():
+  """T-i and T-j for C-SQS, where d_n and K_n are random; and T-j is no equality, as printed: bonus tokens cannot fail."""
+  out, _ = split("conformal")
+  tokens, origin = out.tokens, out.origin[:, 1:]
+  found = [replayed(row) for row in tokens]
+  final = out.report.sparsifier.high.astype(float) + out.report.sparsifier.low
+  np.testing.assert_allclose(final, [beta for _, beta in found], atol=2e-6)
+  qhat = np.array([[place[0] for place in places] for places, _ in found])
+  dropped, size = (np.array([[place[i] for place in places] for places, _ in found]) for i in (1, 2))
+  assert len(np.unique(size)) > 2
+  p, q = P[tokens[:, :-1]], Q[tokens[:, :-1]]
+  chance = 0.5 * np.abs(qhat - p).sum(-1)
+  rejected = origin == Origin.REPLACED
+  tested = rejected | (origin == Origin.DRAFT)
+  spread = np.sqrt((chance * (1 - chance))[tested].sum())
+  z = (rejected.sum() - chance[tested].sum()) / spread
+  assert abs(z) < 2.6, z
+  assert chance.sum() - rejected.sum() > 10 * spread
+  ceiling = 0.5 * np.abs(q - p).sum(-1) + dropped + size / (4 * ELL)
+  assert rejected.sum() <= ceiling.sum() and (chance <= ceiling + 1e-9).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)

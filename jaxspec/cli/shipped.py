@@ -1,0 +1,14 @@
+"""Where the checkpoints are that come with the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jaxspec
+
+
+def shipped(name: str) -> Path:
+  """A folder below ``checkpoints/`` of the repository, else of the installed package; it may not exist."""
+  package = Path(jaxspec.__file__).parent
+  in_repository = package.parent / "checkpoints" / name
+  return in_repository if in_repository.is_dir() else package / "_checkpoints" / name
