@@ -18,8 +18,9 @@ WINDOWS = (3, 7, 15)
 def get_config(arg: str = "") -> QualityRun:
   """``arg`` is not read."""
   del arg
-  walk = tuple(Setting.of(method, window=window) for window in WINDOWS for method in ("sjd", "gsd"))
-  return QualityRun("gsd_windows", "Jacobi decoding over the window", walk)
+  exact = tuple(Setting.of("sjd", window=window) for window in WINDOWS)
+  grouped = tuple(Setting.of("gsd", group_size=50, max_distance=4.0, window=window) for window in WINDOWS)
+  return QualityRun("gsd_windows", "Jacobi decoding over the window", exact + grouped)
 
 
 if __name__ == "__main__":

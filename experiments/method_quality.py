@@ -1,13 +1,14 @@
 """What methods buy and cost on the shipped pictures: the shared driver of the ``gsd_*`` and ``lantern_*`` tables.
 
-1. `choose_prompts`: pictures of one group of concepts, three quarters of them training drawings, the rest held out.
+1. `choose_prompts`: pictures of one group of concepts, most of them training drawings, the others held out.
 2. `Workbench.decode`: every setting draws the same prompts with the same keys; tokens and counters are kept under
    ``runs/method_quality``, so that a killed run goes on and tables share settings.
 3. `Workbench.time`: wall clock of one picture at a time, in turn with plain decoding in one process.
 4. `experiments.quality_figures`: target calls, offline metrics with intervals and wall clock, as JSON and Markdown.
 
-Every table is a module with ``get_config`` that ends in ``main(get_config)``. On a busy machine ``--untimed`` leaves the wall
-clock out; later, without it or with ``--retime``, it is taken and the pictures are kept.
+Every table is a module with ``get_config`` that ends in ``main(get_config)``. On a busy machine ``--untimed`` leaves the
+wall clock out; later, without it or with ``--retime``, it is taken and the pictures are kept. ``--set num_train=96`` and the
+like change a field of `QualityRun`; ``--decoded`` makes the table of what is there, without decoding.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from jaxspec.data.tokens import BACKGROUND_NAMES
 from jaxspec.decode import measure
 from jaxspec.decode.methods import METHODS, MethodOptions
 from jaxspec.metrics import evaluation
+from jaxspec.training.overrides import override
 
 SPLITS = ("train", "val_style", "val_concept")
 _COUNTERS = ("rounds", "drafted", "accepted", "target_calls", "draft_calls")
@@ -76,8 +78,8 @@ class QualityRun:
   name: str
   title: str
   settings: tuple[Setting, ...]
-  num_train: int = 96
-  num_held_out: int = 16
+  num_train: int = 48
+  num_held_out: int = 8
   group: str = "Food & Drink"
   batch: int = 8
   timings: int = 5
@@ -165,6 +167,10 @@ class Workbench:
       path.write_text(json.dumps(seconds) + "\n")
     return json.loads(path.read_text())
 
+  def is_decoded(self, setting: Setting) -> bool:
+    """Whether `decode` only reads."""
+    return self._file(setting, ".npz").exists()
+
   def _one_picture(self, setting: Setting) -> Callable[[int], Any]:
     source, settings = self.source(setting.method), self.settings(setting)
     batches = decoding.make_batches(source.condition, samples=1, seed=setting.seed, rows=1)
@@ -198,17 +204,22 @@ def main(get_config: Callable[[str], QualityRun]) -> None:
   parser.add_argument("--config", default="", help="argument of get_config")
   parser.add_argument("--runs", type=Path, default=Path("runs/method_quality"))
   parser.add_argument("--results", type=Path, default=Path("experiments/results"))
+  parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="NAME=VALUE")
+  parser.add_argument("--decoded", action="store_true", help="only rows that are decoded")
   clock = parser.add_mutually_exclusive_group()
   clock.add_argument("--retime", action="store_true", help="take the wall clock again")
   clock.add_argument("--untimed", action="store_true", help="leave the wall clock out")
   args = parser.parse_args()
   logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
   compilation_cache.enable()
-  run = get_config(args.config)
+  run = override(get_config(args.config), args.overrides)
   bench = Workbench(run, args.runs)
   judge = quality_figures.Judge(run, bench)
   rows = []
   for setting in run.rows:
+    if args.decoded and not bench.is_decoded(setting):
+      logging.warning("not decoded: %s", setting.label)
+      continue
     decoded = bench.decode(setting)
     timed = setting.method != "ar" and not args.untimed
     wall = bench.time(setting, again=args.retime) if timed else None

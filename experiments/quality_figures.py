@@ -112,9 +112,9 @@ def render(document: dict[str, Any]) -> str:
   lines = [
     f"# {document['title']}",
     "",
-    f"`{document['command']}`. {rows[0]['pictures']} pictures of {document['group']}: {prompts['train']} prompts of training "
-    f"pictures, {sum(prompts.values()) - prompts['train']} held out; {document['reference_pictures']} other real pictures to "
-    "compare with. Brackets: 95 % bootstrap intervals over pictures; of the wall clock (one picture at a time, "
+    f"`{document['command']}`. {rows[0]['pictures']} pictures of {document['group']}: {prompts['train']} prompts of "
+    f"training pictures, {sum(prompts.values()) - prompts['train']} held out; {document['reference_pictures']} other real "
+    "pictures to compare with. Brackets: 95 % bootstrap intervals over pictures; of the wall clock (one picture at a time, "
     f"{document['device']['platform']}) the lowest and highest of the pairs. Retrieval and attributes in percent, distances "
     "times 100; `kid_plain` and the change of retrieval are against plain decoding of the same prompts by another seed.",
     "",
