@@ -12,7 +12,8 @@ squared distance of unit vectors), so that G is what decides; ``experiments.gsd_
 
 from __future__ import annotations
 
-from experiments.method_quality import SJD, SJD_FRESH, QualityRun, Setting, main
+from experiments.method_quality import SJD, SJD_FRESH, QualityRun, Setting
+from experiments.quality_table import main
 
 SIZES = (3, 10, 25, 50)
 

@@ -11,7 +11,8 @@ SJD.
 
 from __future__ import annotations
 
-from experiments.method_quality import SJD, QualityRun, Setting, main
+from experiments.method_quality import SJD, QualityRun, Setting
+from experiments.quality_table import main
 
 GAPS = (0.02, 0.5, 1.0)
 DISTANCES = (0.5, 1.0, 4.0)  # squared, of unit vectors: 4 is no limit

@@ -10,7 +10,8 @@ stay; a longer window costs arithmetic that a CPU pays for.
 
 from __future__ import annotations
 
-from experiments.method_quality import QualityRun, Setting, main
+from experiments.method_quality import QualityRun, Setting
+from experiments.quality_table import main
 
 WINDOWS = (3, 7, 15)
 

@@ -10,7 +10,8 @@ lambda 5), (5, 10) and (5, 20), on trees; here the draft is the bundle's chain.
 
 from __future__ import annotations
 
-from experiments.method_quality import QualityRun, Setting, main
+from experiments.method_quality import QualityRun, Setting
+from experiments.quality_table import main
 
 FACTORS = (1.5, 2.0, 3.0, 5.0, 10.0)
 

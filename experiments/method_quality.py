@@ -6,27 +6,22 @@
 3. `Workbench.time`: wall clock of one picture at a time, in turn with plain decoding in one process.
 4. `experiments.quality_figures`: target calls, offline metrics with intervals and wall clock, as JSON and Markdown.
 
-Every table is a module with ``get_config`` that ends in ``main(get_config)``. On a busy machine ``--untimed`` leaves the
-wall clock out; later, without it or with ``--retime``, it is taken and the pictures are kept. ``--set num_train=96`` and the
-like change a field of `QualityRun`; ``--decoded`` makes the table of what is there, without decoding.
+`experiments.quality_table` is the command line of all tables.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import hashlib
 import json
 import logging
-import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxspec.cli import compilation_cache, decoding, sources
+from jaxspec.cli import decoding, sources
 from jaxspec.cli.settings import Settings
 from jaxspec.data.emoji import STYLES, load_emoji
 from jaxspec.data.prompts import canonical_prompt
@@ -34,7 +29,6 @@ from jaxspec.data.tokens import BACKGROUND_NAMES
 from jaxspec.decode import measure
 from jaxspec.decode.methods import METHODS, MethodOptions
 from jaxspec.metrics import evaluation
-from jaxspec.training.overrides import override
 
 SPLITS = ("train", "val_style", "val_concept")
 _COUNTERS = ("rounds", "drafted", "accepted", "target_calls", "draft_calls")
@@ -123,6 +117,7 @@ class Workbench:
   def __init__(self, run: QualityRun, folder: Path):
     self.run, self.folder, self.prompts = run, folder, choose_prompts(run)
     self._sources: dict[str | None, sources.Source] = {}
+    self._weights: dict[str | None, str] = {}
 
   def source(self, method: str) -> sources.Source:
     family = METHODS[method].draft_family
@@ -181,48 +176,23 @@ class Workbench:
 
   def _file(self, setting: Setting, suffix: str) -> Path:
     """Where a setting is kept; other settings, prompts or weights have other names."""
-    source, settings = self.source(setting.method), self.settings(setting)
+    settings = self.settings(setting)
     read = {name: value for name, value in dataclasses.asdict(settings).items() if _decides(settings, name)}
-    weights = hashlib.sha256()
-    for part in (source.target, source.draft):
-      for path in [] if part is None else sorted(part.path.glob("*.safetensors")):
-        weights.update(path.read_bytes())
-    text = json.dumps([read, self.prompts.texts, self.run.batch, weights.hexdigest()], sort_keys=True)
+    text = json.dumps([read, self.prompts.texts, self.run.batch, self._digest(setting.method)], sort_keys=True)
     return self.folder / f"{settings.method}-{hashlib.sha256(text.encode()).hexdigest()[:16]}{suffix}"
+
+  def _digest(self, method: str) -> str:
+    """Hash of the weights of target and draft."""
+    family, source = METHODS[method].draft_family, self.source(method)
+    if family not in self._weights:
+      weights = hashlib.sha256()
+      for part in (source.target, source.draft):
+        for path in [] if part is None else sorted(part.path.glob("*.safetensors")):
+          weights.update(path.read_bytes())
+      self._weights[family] = weights.hexdigest()
+    return self._weights[family]
 
 
 def _decides(settings: Settings, name: str) -> bool:
   """Whether a field has a say in what the method draws."""
   return name not in MethodOptions.names() or name in settings.parts.options
-
-
-def main(get_config: Callable[[str], QualityRun]) -> None:
-  """Decodes, times and measures every row of a table; see the module docstring."""
-  from experiments import quality_figures
-
-  parser = argparse.ArgumentParser()
-  parser.add_argument("--config", default="", help="argument of get_config")
-  parser.add_argument("--runs", type=Path, default=Path("runs/method_quality"))
-  parser.add_argument("--results", type=Path, default=Path("experiments/results"))
-  parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="NAME=VALUE")
-  parser.add_argument("--decoded", action="store_true", help="only rows that are decoded")
-  clock = parser.add_mutually_exclusive_group()
-  clock.add_argument("--retime", action="store_true", help="take the wall clock again")
-  clock.add_argument("--untimed", action="store_true", help="leave the wall clock out")
-  args = parser.parse_args()
-  logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-  compilation_cache.enable()
-  run = override(get_config(args.config), args.overrides)
-  bench = Workbench(run, args.runs)
-  judge = quality_figures.Judge(run, bench)
-  rows = []
-  for setting in run.rows:
-    if args.decoded and not bench.is_decoded(setting):
-      logging.warning("not decoded: %s", setting.label)
-      continue
-    decoded = bench.decode(setting)
-    timed = setting.method != "ar" and not args.untimed
-    wall = bench.time(setting, again=args.retime) if timed else None
-    rows.append(judge.row(setting, decoded, wall))
-  command = f"python -m {sys.modules['__main__'].__spec__.name} {shlex.join(sys.argv[1:])}".strip()
-  quality_figures.write(run, rows, judge.about(), command, args.results)
