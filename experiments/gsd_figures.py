@@ -104,8 +104,8 @@ def draw_top1(bench: Workbench, path: Path) -> None:
   axes.hist(top1.ravel(), bins=20, range=(0, 1), weights=np.full(top1.size, 100 / top1.size), color="#3b6fb6")
   middle = float(np.median(top1))
   axes.axvline(middle, color=INK, linewidth=1, linestyle=":")
-  axes.annotate(f"median {middle:.2f}", (middle, 1), xycoords=("data", "axes fraction"), xytext=(4, -10),
-                textcoords="offset points", fontsize=8, color=INK)  # fmt: skip
+  axes.annotate(f"median {middle:.2f}", (middle, 1), xycoords=("data", "axes fraction"), xytext=(-4, -10),
+                textcoords="offset points", ha="right", fontsize=8, color=INK)  # fmt: skip
   axes.set_xlabel("probability of the likeliest token", fontsize=8.5)
   axes.set_title(f"share of places, percent ({len(top1)} pictures)", fontsize=8.5, loc="left")
   axes.tick_params(labelsize=8)
