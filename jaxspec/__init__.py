@@ -32,6 +32,8 @@ from jaxspec.verifiers.distances import (
 )
 from jaxspec.verifiers.gsd import Gsd, gsd, gsd_released
 from jaxspec.verifiers.lantern import Lantern, lantern, lantern_plus_plus
+from jaxspec.verifiers.lantern_greedy import GreedyLantern
+from jaxspec.verifiers.lantern_tree import lantern_tree
 from jaxspec.verifiers.lossless import lossless
 from jaxspec.verifiers.scaled import Scaled, always, scaled
 from jaxspec.verifiers.sparse import lossless_sparse
@@ -41,12 +43,13 @@ from jaxspec.verifiers.tree import lossless_tree, tree_rule
 
 __all__ = [
   "ChainRule", "Checkpoint", "CompressedParams", "ConformalParams", "Counters", "Cursor", "DecodeResult", "Diagnostics",
-  "DistanceTable", "Draft", "Drafter", "Gsd", "Guided", "Lantern", "MaskedResult", "MessageError", "ModelFns",
-  "ModelOutput", "ModelParams", "Origin", "PlaceLaw", "Sampling", "Scaled", "SparseCodec", "SpecParams", "StaticGroups",
-  "TokenAudit", "TokenVectors", "TopKParams", "Traffic", "Verdict", "Verifier", "Warp", "WindowInit", "__version__",
-  "always", "audited", "autoregress", "cluster_table", "compressed", "conformal_lattice", "decode_over_link", "diagnose",
-  "distance_table", "eagle", "eagle_chain", "exact_law", "generate_masked", "gsd", "gsd_released", "guided",
-  "host_while_loop", "iterate", "jacobi", "lantern", "lantern_plus_plus", "load", "lossless", "lossless_sparse",
-  "lossless_tree", "neighbour_table", "sampling_params", "scaled", "small_model", "speculate", "static_groups",
-  "target_features", "target_laws", "target_model", "token_vectors", "topk_lattice", "tree_rule",
+  "DistanceTable", "Draft", "Drafter", "GreedyLantern", "Gsd", "Guided", "Lantern", "MaskedResult", "MessageError",
+  "ModelFns", "ModelOutput", "ModelParams", "Origin", "PlaceLaw", "Sampling", "Scaled", "SparseCodec", "SpecParams",
+  "StaticGroups", "TokenAudit", "TokenVectors", "TopKParams", "Traffic", "Verdict", "Verifier", "Warp", "WindowInit",
+  "__version__", "always", "audited", "autoregress", "cluster_table", "compressed", "conformal_lattice",
+  "decode_over_link", "diagnose", "distance_table", "eagle", "eagle_chain", "exact_law", "generate_masked", "gsd",
+  "gsd_released", "guided", "host_while_loop", "iterate", "jacobi", "lantern", "lantern_plus_plus", "lantern_tree",
+  "load", "lossless", "lossless_sparse", "lossless_tree", "neighbour_table", "sampling_params", "scaled", "small_model",
+  "speculate", "static_groups", "target_features", "target_laws", "target_model", "token_vectors", "topk_lattice",
+  "tree_rule",
 ]

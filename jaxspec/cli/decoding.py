@@ -115,7 +115,7 @@ def decode_methods(
   decoders, compile_s, first_s, results = {}, {}, {}, {}
   for method in methods:
     report(f"Compiling {names[method]}")
-    decoders[method], compile_s[method] = interruptible(_compile, source, settings, batches, method)
+    decoders[method], compile_s[method] = interruptible(compile_decode, source, settings, batches, method)
   for method in methods:
     report(f"Decoding {len(batches.prompt)} {source.noun}s by {names[method]}")
     results[method], first_s[method] = _timed(decoders[method], batches)
@@ -128,7 +128,6 @@ def decode_methods(
   return [(MethodRun(m, whole[m], None, compile_s[m], run_s[m], 0.0), results[m]) for m in methods]
 
 
-
 def _pixel_decoder(source: Source) -> Callable[[list[DecodeResult]], np.ndarray]:
   """Tokens of all batches to pictures ``[pictures, H, W, 3]`` uint8."""
   fns, params = source.tokenizer.fns, source.tokenizer.params
@@ -139,7 +138,7 @@ def _pixel_decoder(source: Source) -> Callable[[list[DecodeResult]], np.ndarray]
 def decode_once(source: Source, settings: Settings, batches: Batches, *, audit: bool = False) -> DecodeResult:
   """Decodes all pictures to tokens; leaves ``[pictures, ...]`` in numpy. ``audit``: see `jaxspec.decode.assemble`."""
   check_memory(source, settings, batches.rows)
-  decoder, _ = interruptible(_compile, source, settings, batches, settings.method, audit)
+  decoder, _ = interruptible(compile_decode, source, settings, batches, settings.method, audit)
   results, _ = _timed(decoder, batches)
   return _whole(results, len(batches.prompt))
 
@@ -149,9 +148,14 @@ def _whole(results: list[DecodeResult], num: int) -> DecodeResult:
   return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *jax.device_get(results))
 
 
-def _compile(
-  source: Source, settings: Settings, batches: Batches, method: str, audit: bool = False
+def compile_decode(
+  source: Source, settings: Settings, batches: Batches, method: str | None = None, audit: bool = False
 ) -> tuple[Callable, float]:
+  """The decode of one batch as a compiled program, ``(key_data, condition) -> DecodeResult``, and the seconds that took.
+
+  ``method`` goes over that of the settings; ``audit``: see `jaxspec.decode.assemble`.
+  """
+  method = method or settings.method
   params, drafter, verifier = source.assemble(settings, method=method, audit=audit)
 
   def decode(params, key_data, condition):

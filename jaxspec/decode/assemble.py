@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxspec.decode.compression import make_compressed
-from jaxspec.decode.methods import MethodOptions, get_method, make_jacobi, make_rule
+from jaxspec.decode.methods import MethodOptions, get_method, make_jacobi, make_rule, make_tree_rule
 from jaxspec.decode.state import SpecParams
 from jaxspec.drafters.eagle import eagle
 from jaxspec.drafters.eagle_chain import eagle_chain
@@ -20,9 +20,9 @@ from jaxspec.models.eagle import attach
 from jaxspec.models.guidance import Guided, guided
 from jaxspec.models.sampling import ModelParams, Sampling, Warp, sampling_params
 from jaxspec.types import AcceptFn, Array, Drafter, ModelFns, Params, Verifier
+from jaxspec.verifiers.lantern_greedy import GreedyLantern
 from jaxspec.verifiers.lossless import lossless
 from jaxspec.verifiers.target import target_features, target_laws, target_model
-from jaxspec.verifiers.tree import tree_rule
 
 
 def assemble(
@@ -53,7 +53,7 @@ def assemble(
     target_fns: the target network; ``target_params`` its weights.
     draft_fns: the draft network of a method that has one; ``draft_params`` its weights. Methods ``eagle`` and
       ``eagle-chain`` take an `eagle_fns` network without the target's tables.
-    method: one of `METHODS`.
+    method: one of `METHODS`. ``lantern`` at temperature 0 keeps drafts by `GreedyLantern`.
     cfg_scale: guidance scale; 1 switches guidance off.
     cfg_interval: see `guided`.
     top_k: keep the k largest logits; 0 keeps all.
@@ -96,11 +96,18 @@ def assemble(
 
   if parts.drafter == "eagle":
     drafter = eagle(fns, total=options.tree_size, top_k=options.tree_top_k, depth=options.tree_depth, warp=warp)
-    rule = tree_rule(max_path=options.tree_depth + 1)
-    return SpecParams(draft_side, host_side), drafter, verifier(rule, feedback_fn=target_features)
+    if parts.rule == "lantern" and temperature == 0:
+      raise ValueError("Must have a temperature above 0 for relaxed trees, we instead got 0: chains alone are greedy")
+    rule, tables = make_tree_rule(parts.rule, options, codebook=codebook)
+    return SpecParams(draft_side, host_side._replace(rule=tables)), drafter, verifier(rule, feedback_fn=target_features)
 
   rule, tables = make_rule(parts.rule, options, embedding=embedding, codebook=codebook)
   host_side = host_side._replace(rule=tables)
+  if parts.rule == "lantern" and temperature == 0:
+    if audit:
+      raise ValueError("Must have a temperature above 0 to audit LANTERN, we instead got 0: its output then has no law")
+    # What there is to borrow stands in the row at temperature 1; at 0 one token has all the mass.
+    rule, host_side = GreedyLantern(rule), host_side._replace(sampling=sampling_params(1.0, top_p))
   if parts.drafter == "jacobi":
     drafter = make_jacobi(options, vocab_size=vocab_size, grid=grid)
     return SpecParams((), host_side), drafter, verifier(rule, feedback_fn=target_laws)

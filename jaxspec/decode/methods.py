@@ -1,6 +1,7 @@
 """The methods by name: which drafter, which rule, and the settings of each.
 
-A method is a drafter and a rule; any drafter of a chain goes with any rule for chains. Options are checked here, before
+A method is a drafter and a rule; any drafter of a chain goes with any rule for chains, and trees take the rules that judge
+certain candidates. Options are checked here, before
 anything is loaded.
 """
 
@@ -19,9 +20,11 @@ from jaxspec.types import AcceptFn, Array, Drafter, PyTree
 from jaxspec.verifiers.distances import distance_table, neighbour_table
 from jaxspec.verifiers.gsd import gsd
 from jaxspec.verifiers.lantern import lantern_plus_plus
+from jaxspec.verifiers.lantern_tree import lantern_tree
 from jaxspec.verifiers.lossless import lossless
 from jaxspec.verifiers.scaled import scaled
 from jaxspec.verifiers.sparse import lossless_sparse
+from jaxspec.verifiers.tree import tree_rule
 
 
 class Method(NamedTuple):
@@ -80,6 +83,7 @@ METHODS = {
   "scaled": Method("jacobi", "scaled", "Jacobi decoding with a scaled ratio"),
   "eagle": Method("eagle", "lossless", "speculative decoding with trees"),
   "eagle-chain": Method("eagle_chain", "lossless", "speculative decoding with drafted features"),
+  "eagle-lantern": Method("eagle", "lantern", "speculative decoding with trees, relaxed by LANTERN++"),
 }
 
 
@@ -152,6 +156,21 @@ def get_method(name: str) -> Method:
   if name not in METHODS:
     raise ValueError(f"Must have a method in {', '.join(METHODS)}, we instead got {name!r}")
   return METHODS[name]
+
+
+def make_tree_rule(rule: str, options: MethodOptions, *, codebook: Array | None) -> tuple[AcceptFn, PyTree]:
+  """A rule for trees of certain candidates and the tables it reads; arguments as in `make_rule`.
+
+  Raises:
+    ValueError: if a table cannot be made, or for a rule that compares a draft with the law it was drawn from.
+  """
+  max_path = options.tree_depth + 1
+  if rule == "lossless":
+    return tree_rule(max_path=max_path), ()
+  if rule != "lantern":
+    raise ValueError(f"Must have rule lossless or lantern for trees, whose candidates are certain; we instead got {rule}")
+  relaxed, table = make_rule(rule, options, embedding=None, codebook=codebook)
+  return tree_rule(lantern_tree(relaxed), max_path=max_path), table
 
 
 def make_rule(

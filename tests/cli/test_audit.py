@@ -74,8 +74,11 @@ def test_exact_methods_are_exact(audited, options):
 
 
 @pytest.mark.slow
-def test_sweep_with_guidance(audited):
-  options = ("--method", "lantern", "--num-neighbours", 3, "--cfg-scale", 2)
+@pytest.mark.parametrize("method", ["lantern", "eagle-lantern"])
+def test_sweep_with_guidance(audited, method):
+  """Chains and trees: factor 1 is exact, more is kept with more, at the price of the law."""
+  trees = ("--tree-size", 6, "--tree-top-k", 3, "--tree-depth", 2) if method == "eagle-lantern" else ()
+  options = ("--method", method, *trees, "--num-neighbours", 3, "--cfg-scale", 2)
   document, outcome = audited(*options, "--prompts", 2, "--sweep", "factor=1,4")
   exact, relaxed = document["rows"]
   assert exact["tv"]["value"] < 1e-5 < relaxed["tv"]["value"]

@@ -194,9 +194,9 @@ def test_out_of_memory(fails, bundle, monkeypatch):
   def explode(*args):
     raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory\nallocating 10 bytes")
 
-  monkeypatch.setattr(decoding, "_compile", explode)
+  monkeypatch.setattr(decoding, "compile_decode", explode)
   assert "--batch" in fails("generate", "apple", "--checkpoint", bundle)
-  monkeypatch.setattr(decoding, "_compile", lambda *args: (_ for _ in ()).throw(MemoryError()))
+  monkeypatch.setattr(decoding, "compile_decode", lambda *args: (_ for _ in ()).throw(MemoryError()))
   assert "Out of memory" in fails("generate", "apple", "--checkpoint", bundle)
 
 
