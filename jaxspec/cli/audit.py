@@ -94,6 +94,8 @@ def _check_files(options: dict[str, Any]) -> dict[str, Path]:
 def _check_method(method: str) -> None:
   if METHODS[method].drafter is None:
     raise UserError(f"Must have a method that drafts: {method} draws every token from the target's law itself")
+  if METHODS[method].drafter == "interval":
+    raise UserError(f"Must have a method whose tokens are all judged: {method} keeps tokens that no rule sees")
 
 
 def _read_sweep(text: str | None) -> tuple[str, list] | None:

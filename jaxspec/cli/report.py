@@ -130,6 +130,12 @@ def method_parts(settings: Settings) -> list[str]:
   parts = [] if method.draft_family is None else [f"draft {settings.draft}"]
   if method.drafter == "chain":
     parts += [f"gamma {settings.gamma}"]
+  elif method.drafter == "interval":
+    gate = f"tau {settings.tau:g}" if settings.tau is not None else "calibrated tau"
+    if settings.cloud_rate is not None:
+      gate = f"{settings.cloud_rate:g} cloud calls per token"
+    parts += [gate, f"windows of {settings.gamma} ({settings.verify})"]
+    parts += [f"rho {settings.rho:g}"] if settings.rho else []
   elif method.drafter == "jacobi":
     parts += [f"window {settings.window}, {settings.recycle} drafts"]
   elif method.drafter == "eagle":

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jaxspec.decode.gated import gated_parts
 from jaxspec.decode.methods import MethodOptions, get_method, make_jacobi, make_rule
 from jaxspec.decode.state import SpecParams
 from jaxspec.drafters.eagle import eagle
@@ -39,6 +40,8 @@ def assemble(
   vocab_size: int | None = None,
   grid: int | None = None,
   audit: bool = False,
+  num_tokens: int | None = None,
+  calibration: dict[str, Any] | None = None,
   **options: Any,
 ) -> tuple[SpecParams, Drafter, Verifier]:
   """Binds a target and a draft into what `jaxspec.speculate` and `jaxspec.autoregress` take.
@@ -60,6 +63,8 @@ def assemble(
     codebook: ``[V, C]`` rows of the picture tokenizer, for rules that compare codes.
     vocab_size: ``V``, for Jacobi decoding; ``grid`` the tokens per row of a picture.
     audit: report the exact law of every committed token beside it (`jaxspec.audited`); costs time, changes no token.
+    num_tokens: tokens of a row, for method ``ciar``.
+    calibration: thresholds of the device's checkpoint, for method ``ciar`` without tau.
     options: fields of `MethodOptions`.
   Returns:
     ``(params, drafter, verifier)``; with method ``ar`` the drafter is `NO_DRAFTER`.
@@ -87,6 +92,18 @@ def assemble(
     drafter = eagle(fns, total=options.tree_size, top_k=options.tree_top_k, depth=options.tree_depth, warp=warp)
     rule = tree_rule(max_path=options.tree_depth + 1)
     return SpecParams(side, host_side), drafter, verifier(rule, feedback_fn=target_features)
+
+  if parts.drafter == "interval":
+    if audit:
+      raise ValueError("Must have no audit with a gated device, whose settled tokens no rule judges")
+    if vocab_size is None or num_tokens is None:
+      raise ValueError("Must have vocab_size and num_tokens for a gated device")
+    fns, side = _side(draft_fns, draft_params, sampling, cfg_scale if draft_guidance else 1.0, cfg_interval)
+    device, host_side, drafter, gated = gated_parts(
+      fns, side, host_fns, host_side, options, warp=warp, vocab=vocab_size, num_tokens=num_tokens, codebook=codebook,
+      calibration=calibration,
+    )  # fmt: skip
+    return SpecParams(device, host_side), drafter, gated
 
   rule, tables = make_rule(parts.rule, options, embedding=embedding, codebook=codebook)
   host_side = host_side._replace(rule=tables)

@@ -21,18 +21,20 @@ from jaxspec.verifiers.lantern import lantern_plus_plus
 from jaxspec.verifiers.lossless import lossless
 from jaxspec.verifiers.scaled import scaled
 
+VERIFY = ("exact", "lantern", "greedy")
+
 
 class Method(NamedTuple):
   """What a method is made of."""
 
-  drafter: str | None  # chain (a small network), jacobi, eagle; None for plain decoding
-  rule: str  # lossless, gsd, lantern, scaled
+  drafter: str | None  # chain (a small network), jacobi, eagle, interval (a gated device); None for plain decoding
+  rule: str  # lossless, gsd, lantern, scaled; gated: as `MethodOptions.verify` says
   title: str
 
   @property
   def draft_family(self) -> str | None:
     """Family of the draft network, None for a method without one."""
-    return {"chain": "llamagen", "eagle": "eagle"}.get(self.drafter)
+    return {"chain": "llamagen", "eagle": "eagle", "interval": "inter_head"}.get(self.drafter)
 
   @property
   def is_exact(self) -> bool:
@@ -50,12 +52,14 @@ _READ_BY_DRAFTER = {
   "chain": ("gamma",),
   "jacobi": ("window", "recycle", "initial"),
   "eagle": ("tree_size", "tree_top_k", "tree_depth"),
+  "interval": ("gamma", "max_run", "tau", "cloud_rate", "rho"),
 }
 _READ_BY_RULE = {
   "lossless": (),
   "gsd": ("group_size", "max_gap", "max_distance", "distance"),
   "lantern": ("num_neighbours", "factor"),
   "scaled": ("factor",),
+  "gated": ("verify", "num_neighbours", "factor"),
 }
 
 METHODS = {
@@ -66,6 +70,7 @@ METHODS = {
   "gsd": Method("jacobi", "gsd", "grouped speculative decoding"),
   "scaled": Method("jacobi", "scaled", "Jacobi decoding with a scaled ratio"),
   "eagle": Method("eagle", "lossless", "speculative decoding with trees"),
+  "ciar": Method("interval", "gated", "decoding on the device, with the cloud where it is uncertain"),
 }
 
 
@@ -85,6 +90,11 @@ class MethodOptions:
     group_size: G of GSD; ``max_gap`` its delta and ``max_distance`` its d, a squared distance.
     distance: the vectors of that distance: ``codebook`` rows of unit length, or the target's input ``embedding``.
     num_neighbours: k of LANTERN++; ``factor`` its lambda, also the factor of method ``scaled``.
+    tau: threshold on the device's uncertainty, of method ``ciar``; None takes a calibrated one.
+    cloud_rate: calls of the cloud per token that an online threshold holds; goes with no tau.
+    rho: leading share of tokens that the cloud draws.
+    max_run: most tokens that a device settles before rows of a batch wait for each other.
+    verify: rule for a window: ``exact``, ``lantern`` (LANTERN++) or ``greedy``.
   """
 
   gamma: int = 4
@@ -100,16 +110,21 @@ class MethodOptions:
   distance: str = "codebook"
   num_neighbours: int = 10
   factor: float = 2.0
+  tau: float | None = None
+  cloud_rate: float | None = None
+  rho: float = 0.0
+  max_run: int = 16
+  verify: str = "exact"
 
   def __post_init__(self):
-    for name in ("gamma", "tree_size", "tree_top_k", "tree_depth", "window", "group_size", "num_neighbours"):
+    for name in ("gamma", "tree_size", "tree_top_k", "tree_depth", "window", "group_size", "num_neighbours", "max_run"):
       if getattr(self, name) < 1:
         raise ValueError(f"Must have {name} of at least 1, we instead got {getattr(self, name)}")
     if self.tree_size > (candidates := self.tree_top_k + self.tree_depth * self.tree_top_k**2):
       raise ValueError(
         f"Must have tree_size of at most the {candidates} candidates of a round, we instead got {self.tree_size}"
       )
-    known = {"recycle": RECYCLING, "initial": SOURCES, "distance": ("codebook", "embedding")}
+    known = {"recycle": RECYCLING, "initial": SOURCES, "distance": ("codebook", "embedding"), "verify": VERIFY}
     for name, choices in known.items():
       if getattr(self, name) not in choices:
         raise ValueError(f"Must have {name} in {', '.join(choices)}, we instead got {getattr(self, name)!r}")
@@ -118,6 +133,13 @@ class MethodOptions:
         raise ValueError(f"Must have {name} of at least 0, we instead got {getattr(self, name)}")
     if not (math.isfinite(self.factor) and self.factor >= 1):
       raise ValueError(f"Must have a finite factor of at least 1, we instead got {self.factor}")
+    if self.tau is not None and math.isnan(self.tau):
+      raise ValueError("Must have a number as tau, we instead got nan")
+    if self.tau is not None and self.cloud_rate is not None:
+      raise ValueError(f"Must have tau or cloud_rate, we instead got both ({self.tau} and {self.cloud_rate})")
+    for name in ("rho", "cloud_rate"):
+      if (value := getattr(self, name)) is not None and not 0 <= value <= 1:
+        raise ValueError(f"Must have {name} from 0 to 1, we instead got {value}")
 
   @classmethod
   def names(cls) -> tuple[str, ...]:
@@ -126,7 +148,8 @@ class MethodOptions:
 
   def drafts_per_round(self, method: str) -> int:
     """Tokens that the target reads in one round besides the last committed one."""
-    return {None: 0, "chain": self.gamma, "jacobi": self.window, "eagle": self.tree_size}[METHODS[method].drafter]
+    sizes = {"chain": self.gamma, "jacobi": self.window, "eagle": self.tree_size, "interval": self.max_run + self.gamma}
+    return sizes.get(METHODS[method].drafter, 0)
 
 
 def get_method(name: str) -> Method:

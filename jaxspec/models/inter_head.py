@@ -51,8 +51,8 @@ class InterHeadConfig:
       raise ValueError(f"Must have max_radius above 0, we instead got {self.max_radius}")
 
   def __getattr__(self, name: str) -> Any:
-    """The trunk's fields: a device fits its cloud by the sizes of its trunk."""
-    if name.startswith("_") or name == "trunk":
+    """The trunk's fields, its ``dtype`` apart: a device fits its cloud by the sizes of its trunk."""
+    if name.startswith("_") or name in ("trunk", "dtype"):
       raise AttributeError(name)
     return getattr(self.trunk, name)
 
