@@ -49,7 +49,7 @@ def networks():
 
 
 def transformer_gated(
-  *, window=3, max_run=5, tau=0.02, prefix=0, rule=jaxspec.lossless, guided=False, widths=(1, 4, 8), gate=None, **options
+  *, window=3, max_run=5, tau=0.15, prefix=0, rule=jaxspec.lossless, guided=False, widths=(1, 4, 8), gate=None, **options
 ):
   """``(SpecParams, kwargs)`` of the `networks`; CIAR's own score."""
   cloud, cloud_params, device, device_params = networks()

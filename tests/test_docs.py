@@ -67,6 +67,18 @@ def test_examples_of_the_page_on_links():
 
 
 @pytest.mark.slow
+def test_example_of_the_page_on_gated_devices():
+  (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "ciar.md").read_text(), re.S)
+  fns = llamagen_fns(TARGET)
+  scope = dict(cloud_config=TARGET, cloud_fns=fns, cloud_params=random_params(fns, 0), key=jax.random.key(0))
+  scope["prompt"] = labels(2)
+  exec(block, scope)
+  counters = scope["out"].counters
+  total = counters.settled + counters.accepted + counters.target_calls
+  np.testing.assert_array_equal(total, 16)  # every call that verifies, and the prefill, gives one token of its own
+
+
+@pytest.mark.slow
 def test_example_of_the_page_on_language_models(tmp_path):
   (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "text.md").read_text(), re.S)
   fake_language.make(tmp_path)

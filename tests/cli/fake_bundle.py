@@ -45,7 +45,8 @@ def save_random(path: Path, config, seed: int, scale: float = 0.5, **meta) -> Pa
 
 
 def make_fake_bundle(path: Path, *, target=TARGET, draft=DRAFT, tokenizer=TOKENIZER, text=TEXT, **defaults) -> Path:
-  """Writes a bundle of random networks; returns its folder. Its drafts are ``small``, ``distilled``, ``feature``, ``device``."""
+  """Writes a bundle of random networks with drafts ``small``, ``distilled``, ``feature`` and ``device``; returns its
+  folder."""
   save_random(path / "tokenizer", tokenizer, 0, licence="CC0-1.0", figures={"psnr": 12.3})
   save_random(path / "text", text, 1)
   save_random(path / "target", target, 2, licence="CC0-1.0", provenance="random numbers")

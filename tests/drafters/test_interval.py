@@ -1,6 +1,5 @@
 """The limits of the gated decoder, its accounting, its caches, and that rows and ends are independent."""
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,18 +11,22 @@ from jaxspec import rng
 from jaxspec.decode import loop
 from jaxspec.decode.state import Origin
 from jaxspec.intervals.scores import MaxProb
-from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.conditions import ClassLabels, Prefixed
 from jaxspec.models.sampling import sample
 from tests.ciar_pair import INFINITY, gated_params, keys_of, log, markov_gated, networks, transformer_gated
 from tests.helpers import labels, markov_fns, markov_joint, side
 from tests.sqs_pair import tables
 from tests.verifiers.test_lossless import GRID, V, _quarter_tables
 
-N = 16
+# One shape and one window for all transformer tests: thresholds, prefixes and keys are traced, so one program serves them.
+N, ROWS = 16, 4
 
 
-def run(params, kwargs, rows=3, seed=0, max_len=N):
-  out = jaxspec.speculate(params, keys_of(rows, seed), labels(rows), max_len=max_len, **kwargs)
+def run(params, kwargs, rows=ROWS, max_len=N, order=None):
+  keys, prompt = keys_of(rows), labels(rows)
+  if order is not None:
+    keys, prompt = keys[order], ClassLabels(prompt.labels[order])
+  out = jaxspec.speculate(params, keys, prompt, max_len=max_len, **kwargs)
   return jax.tree.map(np.asarray, out)
 
 
@@ -35,18 +38,18 @@ def test_a_closed_gate_is_speculative_decoding_with_identical_tokens():
   """tau < 0: the same draws, tests and tokens as the small model's drafter with the same window."""
   params, kwargs = transformer_gated(tau=-1.0)
   cloud, cloud_params, device, device_params = networks()
-  out = run(params, kwargs, rows=5)
+  out = run(params, kwargs)
   plain = jaxspec.SpecParams(side(device_params), side(cloud_params))
   drafter = jaxspec.small_model(device, window=3, warp=jaxspec.Warp())
   verifier = jaxspec.target_model(cloud, jaxspec.lossless, warp=jaxspec.Warp())
-  reference = run(plain, dict(drafter=drafter, verifier=verifier), rows=5)
+  reference = run(plain, dict(drafter=drafter, verifier=verifier))
   np.testing.assert_array_equal(out.tokens, reference.tokens)
   np.testing.assert_array_equal(out.origin, reference.origin)
   for name in ("rounds", "accepted", "target_calls", "settled"):
     np.testing.assert_array_equal(numbers(out.counters)[name], numbers(reference.counters)[name])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_a_closed_gate_is_lossless_by_enumeration(seed, monkeypatch):
   """All 12^5 cells of three tokens: first, a round with one draft, a round with none. See `test_lossless`."""
   p, q = _quarter_tables(seed)
@@ -85,17 +88,15 @@ def test_a_closed_gate_is_lossless_by_chi_square():
   assert int(out.counters.accepted.sum()) > rows / 4
 
 
-@pytest.mark.parametrize("max_run", [4, N])
+@pytest.mark.parametrize("max_run", [5, pytest.param(N, marks=pytest.mark.slow)])
 def test_an_open_gate_is_the_device_alone(max_run):
   """tau = infinity, rho = 0: tokens of a decode written without cache, loop or cloud; nothing is exchanged."""
   params, kwargs = transformer_gated(tau=INFINITY, max_run=max_run)
   out = run(params, kwargs)
   _, _, device, weights = networks()
-  keys = keys_of(3)
-  from jaxspec.models.conditions import Prefixed
-
-  score = jax.jit(lambda tokens: device.apply(weights, Prefixed(labels(3), tokens))[0].logits)
-  tokens = np.zeros((3, N), np.int32)
+  keys = keys_of(ROWS)
+  score = jax.jit(lambda tokens: device.apply(weights, Prefixed(labels(ROWS), tokens))[0].logits)
+  tokens = np.zeros((ROWS, N), np.int32)
   for place in range(N):
     # Token 0 opens the row; then each round draws max_run tokens.
     round_, offset = divmod(max(place - 1, 0), max_run)
@@ -114,7 +115,7 @@ def test_rho_one_is_the_cloud_alone():
     params, kwargs = transformer_gated(tau=tau, prefix=N)
     out = run(params, kwargs)
     verifier = jaxspec.target_model(networks()[0], jaxspec.lossless, warp=jaxspec.Warp())
-    plain = jaxspec.autoregress(params, keys_of(3), labels(3), verifier=verifier, max_len=N)
+    plain = jaxspec.autoregress(params, keys_of(ROWS), labels(ROWS), verifier=verifier, max_len=N)
     np.testing.assert_array_equal(out.tokens, plain.tokens)
     np.testing.assert_array_equal(out.counters.target_calls, N)
     assert not out.counters.settled.any() and np.isnan(out.report.scores).all()
@@ -140,37 +141,40 @@ def recomputed(out, row):
   )  # fmt: skip
 
 
-OPTIONS = [{}, dict(prefix=4), dict(guided=True), dict(early_close=True), dict(rule=jaxspec.greedy)]
+slow = lambda **options: pytest.param(options, marks=pytest.mark.slow)
+OPTIONS = [{}, dict(prefix=4), slow(guided=True), slow(early_close=True), slow(rule=jaxspec.greedy)]
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_counters_drivers_and_rows(options):
-  """What the map of origins says equals the counters; Python loop, fused loop and a row alone give the same tokens."""
+  """What the map of origins says equals the counters; rows do not depend on their neighbours."""
   params, kwargs = transformer_gated(**options)
-  out = run(params, kwargs, rows=6)
+  out = run(params, kwargs)
   counters = numbers(out.counters)
   np.testing.assert_array_equal(out.lengths, N)
-  for row in range(6):
+  for row in range(ROWS):
     for name, value in recomputed(out, row).items():
       assert counters[name][row] == value, (row, name)
   assert len(np.unique(out.origin)) >= 4 and (counters["settled"] > 0).any()  # every kind of token occurs
-  settled = out.origin == Origin.SETTLED
-  assert (out.report.scores[settled] <= 0.02).all()
-  if options:
-    return
-  host = jaxspec.speculate(params, keys_of(6), labels(6), max_len=N, loop_fn=jaxspec.host_while_loop, **kwargs)
-  chex.assert_trees_all_equal(host.tokens, out.tokens)
-  for row in (1, 4):
-    one = ClassLabels(labels(6).labels[row : row + 1])
-    alone = jaxspec.speculate(params, keys_of(6)[row : row + 1], one, max_len=N, **kwargs)
-    np.testing.assert_array_equal(alone.tokens[0], out.tokens[row])
-    np.testing.assert_array_equal(alone.report.scores[0], out.report.scores[row])
+  assert (out.report.scores[out.origin == Origin.SETTLED] <= 0.15).all()
+  order = np.array([2, 0, 3, 0])
+  moved = run(params, kwargs, order=order)
+  np.testing.assert_array_equal(moved.tokens, out.tokens[order])
+  np.testing.assert_array_equal(moved.report.scores, out.report.scores[order])
 
 
+@pytest.mark.slow
+def test_python_loop_gives_the_tokens_of_the_compiled_one():
+  params, kwargs = transformer_gated()
+  host = jaxspec.speculate(params, keys_of(ROWS), labels(ROWS), max_len=N, loop_fn=jaxspec.host_while_loop, **kwargs)
+  np.testing.assert_array_equal(host.tokens, run(params, kwargs).tokens)
+
+
+@pytest.mark.slow
 def test_caches_after_some_rounds_equal_caches_from_scratch():
   params, kwargs = transformer_gated()
   cloud, cloud_params, device, device_params = networks()
-  rows = 4
+  rows = ROWS
   state = loop.start(params, keys_of(rows), labels(rows), max_len=N, **kwargs)
   step = jax.jit(lambda s: loop.decode_round(params, s, **kwargs))
   for _ in range(3):
@@ -192,9 +196,10 @@ def test_caches_after_some_rounds_equal_caches_from_scratch():
         np.testing.assert_allclose(ours[part, :upto], theirs[part, :upto], atol=2e-5)
 
 
+@pytest.mark.slow
 def test_cloud_is_skipped_unless_a_live_row_needs_it():
   """A verifier that counts its calls: as many as rounds in which some row asked; none with an open gate."""
-  for tau, rows in ((0.02, 3), (INFINITY, 3)):
+  for tau in (0.15, INFINITY):
     params, kwargs = transformer_gated(tau=tau)
     inner, calls = kwargs["verifier"], []
 
@@ -203,7 +208,7 @@ def test_cloud_is_skipped_unless_a_live_row_needs_it():
       return inner.verify(*args)
 
     kwargs["verifier"] = inner._replace(verify=verify)
-    out = run(params, kwargs, rows=rows)
+    out = run(params, kwargs)
     jax.effects_barrier()
     rounds = np.where(np.isin(out.origin, (Origin.REPLACED, Origin.BONUS)), out.commit_round, 0)
     assert len(calls) == len(np.unique(rounds[rounds > 0]))
