@@ -35,6 +35,7 @@ from jaxspec.decode.state import (
   stop_at_end,
 )
 from jaxspec.drafters.none import NO_DRAFTER
+from jaxspec.skipping import run_if
 from jaxspec.types import Array, Backlog, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier, WhileLoopFn
 
 
@@ -237,16 +238,15 @@ def decode_round(params: SpecParams, state: DecodeState, *, drafter: Drafter, ve
   cloud = CloudState(edge.cursor, edge.keys, jnp.int32(edge.tokens.shape[1]), state.verifier)
   flight, message = edge_round(params.draft, edge, drafter=drafter)
 
-  def ask(verifier_state: PyTree) -> tuple[Verdict, PyTree]:
-    after, reply = cloud_round(params.target, cloud.replace(verifier=verifier_state), message, verifier=verifier)
+  def ask(exchange: tuple[Verdict | None, PyTree]) -> tuple[Verdict, PyTree]:
+    after, reply = cloud_round(params.target, cloud.replace(verifier=exchange[1]), message, verifier=verifier)
     return reply, after.verifier
 
   if drafter.may_settle:
-    like = jax.eval_shape(ask, cloud.verifier)[0]
-    skip = lambda verifier_state: (reply_unasked(message, like), verifier_state)
-    reply, verifier_state = jax.lax.cond(needs_exchange(edge.cursor, message), ask, skip, cloud.verifier)
+    unasked = reply_unasked(message, jax.eval_shape(ask, (None, cloud.verifier))[0])
+    reply, verifier_state = run_if(needs_exchange(edge.cursor, message), ask, (unasked, cloud.verifier))
   else:
-    reply, verifier_state = ask(cloud.verifier)
+    reply, verifier_state = ask((None, cloud.verifier))
   return DecodeState(edge_commit(params.draft, flight, reply, drafter=drafter), verifier_state)
 
 

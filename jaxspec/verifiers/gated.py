@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.models.sampling import ModelParams, Warp
+from jaxspec.skipping import run_if
 from jaxspec.types import AcceptFn, Array, Cursor, Draft, Key, ModelFns, PyTree, Verdict, Verifier
 from jaxspec.verifiers.target import TargetState, target_model
 
@@ -78,15 +79,18 @@ def gated_target(
     )
     unread = jnp.where(asked, first - 1 - read, 0)  # [B] before the token whose law judges the window
 
-    def judge_pass(width: int, cache):
-      output, cache = read_pass(cache, read, width)
+    def judge_pass(width: int, carry):
+      output, cache = read_pass(carry[1], read, width)
       index = jnp.clip(unread[:, None] + jnp.arange(window + 1)[None], 0, width - 1)
       return jnp.take_along_axis(output.logits, index[..., None], axis=1), cache  # [B, window + 1, V]
 
     needed = jnp.max(jnp.where(asked, unread + num_window + 1, 1))
-    choice = jnp.sum(needed > jnp.array(widths[:-1], jnp.int32)) if len(widths) > 1 else jnp.int32(0)
-    branches = [functools.partial(judge_pass, width) for width in widths]
-    logits, cache = jax.lax.switch(choice, branches, cache)
+    shapes = jax.eval_shape(functools.partial(judge_pass, widest), (None, cache))[0]
+    carry = (jnp.zeros(shapes.shape, shapes.dtype), cache)
+    for narrower, width in zip((0, *widths), widths):
+      fits = (needed > narrower) & (needed <= width)
+      carry = run_if(fits, functools.partial(judge_pass, width), carry)
+    logits, cache = carry
     verdict = accept_fn(params.rule, keys, _window_of(draft, window, num_window), warp(logits, params.sampling))
     if jax.tree.leaves(verdict.metrics):
       raise ValueError("Must have a rule that reports nothing about tokens behind a gate, we instead got an audited one")
