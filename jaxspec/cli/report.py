@@ -39,7 +39,7 @@ def decoding_figures(run: MethodRun) -> dict[str, Any]:
     "compile_s": run.compile_s,
     "tokens_per_s": tokens / seconds,
     "acceptance": total["accepted"] / total["drafted"] if total["drafted"] else None,
-    "tokens_per_target_call": tokens / total["target_calls"],
+    "tokens_per_target_call": tokens / total["target_calls"] if total["target_calls"] else float("inf"),
     **total,
   }
 

@@ -75,6 +75,7 @@ class Source:
       grid=self.target.config.grid,
       num_tokens=self.num_tokens,
       calibration=None if draft is None else draft.meta.get("calibration"),
+      combination=getattr(None if draft is None else draft.config, "combination", "ensemble"),
       **({"method": settings.method} | settings.assembly() | chosen),
     )
 

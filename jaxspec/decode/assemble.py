@@ -42,6 +42,7 @@ def assemble(
   audit: bool = False,
   num_tokens: int | None = None,
   calibration: dict[str, Any] | None = None,
+  combination: str = "ensemble",
   **options: Any,
 ) -> tuple[SpecParams, Drafter, Verifier]:
   """Binds a target and a draft into what `jaxspec.speculate` and `jaxspec.autoregress` take.
@@ -64,7 +65,7 @@ def assemble(
     vocab_size: ``V``, for Jacobi decoding; ``grid`` the tokens per row of a picture.
     audit: report the exact law of every committed token beside it (`jaxspec.audited`); costs time, changes no token.
     num_tokens: tokens of a row, for method ``ciar``.
-    calibration: thresholds of the device's checkpoint, for method ``ciar`` without tau.
+    calibration: thresholds of the device's checkpoint, for method ``ciar`` without tau; ``combination`` of its heads.
     options: fields of `MethodOptions`.
   Returns:
     ``(params, drafter, verifier)``; with method ``ar`` the drafter is `NO_DRAFTER`.
@@ -101,7 +102,7 @@ def assemble(
     fns, side = _side(draft_fns, draft_params, sampling, cfg_scale if draft_guidance else 1.0, cfg_interval)
     device, host_side, drafter, gated = gated_parts(
       fns, side, host_fns, host_side, options, warp=warp, vocab=vocab_size, num_tokens=num_tokens, codebook=codebook,
-      calibration=calibration,
+      calibration=calibration, combination=combination,
     )  # fmt: skip
     return SpecParams(device, host_side), drafter, gated
 

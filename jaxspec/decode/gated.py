@@ -84,7 +84,7 @@ def gated_parts(
   num_tokens: int,
   codebook: Array | None,
   calibration: dict[str, Any] | None,
-  score_fn: ScoreFn = IntervalScore(),
+  score_fn: ScoreFn | None = None,
   combination: str = "ensemble",
 ) -> tuple[GatedParams, ModelParams, Drafter, Verifier]:
   """Both sides' parameters, the drafter and the verifier.
@@ -92,7 +92,8 @@ def gated_parts(
   Args:
     num_tokens: tokens of a row, of which ``rho`` is a share.
     calibration: thresholds of the device's checkpoint.
-    score_fn: CIAR's uncertainty, or a baseline's.
+    score_fn: a baseline's score; None is CIAR's uncertainty.
+    combination: of the device's heads.
   """
   gate, gate_params = gate_of(options, calibration)
   rule, tables = rule_of(options, codebook=codebook)
@@ -101,6 +102,7 @@ def gated_parts(
   draw = SparseDraw(codec) if exact else DenseDraw()
   draw_params = TopKParams(jnp.int32(codec.max_support)) if exact else ()
   prefix = jnp.int32(math.floor(options.rho * num_tokens + 1e-9))
+  score_fn = score_fn or IntervalScore(combination=combination)
   drafter = interval_gated(
     device, score_fn, gate, window=options.gamma, max_run=options.max_run, warp=warp, combination=combination, draw=draw
   )

@@ -23,7 +23,7 @@ def generate(run, bundle):
 
 def test_figures_messages_and_the_map(generate):
   """Shares add up, traffic is that of the calls, and the map shows what the device decided."""
-  document, outcome = generate("--tau", 0.02, "--rho", 0.2, "--network", "4g", "--heatmap", "map.png")
+  document, outcome = generate("--tau", 0.25, "--rho", 0.2, "--network", "4g", "--heatmap", "map.png")
   cloud, method = document["cloud"], document["methods"]["ciar"]
   assert document["settings"]["draft"] == "device"
   assert cloud["settled"] + cloud["accepted"] + cloud["by_cloud"] == pytest.approx(1)
