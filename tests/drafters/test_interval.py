@@ -72,10 +72,10 @@ def test_a_closed_gate_is_lossless_by_enumeration(seed, monkeypatch):
 
 
 def test_a_closed_gate_is_lossless_by_chi_square():
-  """Joint law of four tokens, windows of 3, from 40,000 rows."""
+  """Joint law of four tokens, windows of 3, from 20,000 rows."""
   p, q = tables(4, 3)
   params, kwargs = markov_gated(p, q, window=3)
-  rows = 40_000
+  rows = 20_000
   out = jaxspec.speculate(
     params, jax.random.key(0), ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=4, **kwargs
   )

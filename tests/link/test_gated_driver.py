@@ -79,7 +79,7 @@ def test_messages_and_what_they_refuse():
   with pytest.raises(MessageError, match="token is not below"):
     read_gated(write_gated(5, 2, [15], [], GatedWire.of(None, vocab=16, window=3, max_len=N))[0], ids, read=2)
   with pytest.raises(MessageError, match="range"):
-    read_gated(write_gated(0, 2, [1] * 14, [], ids)[0], GatedWire.of(None, vocab=13, window=3, max_len=9), read=2)
+    read_gated(write_gated(0, 10, [1] * 6, [], ids)[0], GatedWire.of(None, vocab=13, window=3, max_len=15), read=10)
   for unread, drafts in (([], []), ([1], [1] * 4), ([1] * N, [1])):
     with pytest.raises(ValueError, match="settled tokens and at most 3 drafts"):
       write_gated(0, 0, unread, drafts, ids)
