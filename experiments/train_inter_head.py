@@ -14,8 +14,8 @@ Command (from the repository root; a killed run goes on where it stopped)::
 Configs: the layers, ``1``, ``2``, ``3`` or ``5`` (Table 5), optionally with heads (``2x3``: two layers, three heads;
 Table 6) and an ablation of the loss (``2-without_upper``; Table 7, names in `jaxspec.training.inter_dro.ABLATIONS`).
 
-Time: a step of 8 pictures at depth 2 takes one to one and a half processor seconds, so the default 800 steps take a quarter of
-an hour, plus the sampling. On accelerators the same command runs data-parallel.
+Time: a step of 8 pictures at depth 2 takes one to one and a half processor seconds, so the default 800 steps take a quarter
+of an hour, plus the sampling. On accelerators the same command runs data-parallel.
 """
 
 from __future__ import annotations
