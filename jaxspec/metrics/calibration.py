@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+_LARGEST_LOG = 80.0  # of thresholds that are tried: float32 ends there
+
 
 class Calibrated(NamedTuple):
   """A threshold and the rate it gave on the calibration prompts."""
@@ -67,9 +69,9 @@ def find_threshold(
   rate, step = best.rate, math.log(2)
   down = rate < target  # too few calls: a lower threshold
   while abs(best.rate - target) > tolerance:
-    if best.trials >= max_trials:
-      break
     moved = (low - step) if down else (high + step)
+    if best.trials >= max_trials or abs(moved) > _LARGEST_LOG:
+      break
     rate = try_at(moved)
     if down:
       low = moved
