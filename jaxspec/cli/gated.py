@@ -43,9 +43,13 @@ def send_messages(source: Source, batches: Batches, run: MethodRun) -> GatedTraf
 
 
 def gated_figures(run: MethodRun, traffic: GatedTraffic | None) -> dict[str, Any]:
-  """Calls, shares and bytes as plain numbers; uncertainties by place, for calibration."""
+  """Calls, shares and bytes as plain numbers."""
   figures = cloud_calls(run.result)._asdict()
-  figures |= {"tokens_sent": int(np.sum(run.result.report.sent))}
+  low, high = figures["interval"]
+  # JSON has no infinity: no call at all, or one picture without a spread.
+  figures["interval"] = [low, high] if np.isfinite(high) else None
+  figures["steps_cloud"] = figures["steps_cloud"] if np.isfinite(figures["steps_cloud"]) else None
+  figures["tokens_sent"] = int(np.sum(run.result.report.sent))
   if traffic is not None:
     figures["traffic"] = {name: int(values.sum()) for name, values in traffic._asdict().items()}
     figures["network_s"] = {name: _seconds_on(name, run, traffic) for name in NETWORKS}
