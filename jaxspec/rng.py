@@ -25,6 +25,7 @@ class Stream(enum.IntEnum):
   FIRST = 5
   ORDER = 6  # generation orders
   DENOISE = 7  # noise of the denoising steps; NOISE is that of their first state
+  OPEN = 8  # token 0, where the drafting side draws it
 
 
 def row_keys(key: Key, num_rows: int) -> Key:
@@ -54,6 +55,20 @@ def uniforms(keys: Key, num: int) -> Array:
     return jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key, i)))(jnp.arange(num))
 
   return jax.vmap(one_row)(keys)
+
+
+def uniform(keys: Key, offset: Array | int) -> Array:
+  """``[B]`` float32, column ``offset`` of `uniforms`."""
+  return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, offset)))(keys)
+
+
+# Offset of the keys of scores that draw; behind every offset of `uniforms`, before `_FINAL`.
+_SCORE = 1 << 19
+
+
+def score_keys(keys: Key, offset: Array | int) -> Key:
+  """Keys ``[B]`` of an uncertainty score at one offset."""
+  return jax.vmap(lambda key: jax.random.fold_in(key, _SCORE + offset))(keys)
 
 
 def integer(keys: Key, offset: Array | int, below: Array) -> Array:

@@ -29,11 +29,19 @@ Params = Any
 Cache = Any
 
 
+class Intervals(NamedTuple):
+  """Logits with an error bar, of ``H`` heads on one trunk: each law is softmax of something in ``centre +- radius``."""
+
+  centre: Array  # [..., H, V] float32
+  radius: Array  # [..., H, V] float32, at least 0
+
+
 class ModelOutput(NamedTuple):
   """What one forward pass returns."""
 
   logits: Array  # [B, T, V] float32, the law of the token after each input
   features: Array  # [B, T, D] hidden state after the final norm (what the output head reads); guided: both halves, 2 D
+  intervals: Intervals | None = None  # leaves [B, T, H, V], of networks with an Inter-Head (`jaxspec.models.inter_head`)
 
 
 class ApplyFn(Protocol):
@@ -92,11 +100,23 @@ class Cursor(NamedTuple):
   end: Array | int = -1  # [] or [E] int32, tokens that end a row (end of sequence); -1: rows end at their length only
 
 
+class Backlog(NamedTuple):
+  """What a verifier missed while rows settled tokens by themselves, and where it has to go on."""
+
+  tokens: Array  # [B, N] int32 committed tokens by place; those before ``read`` are known already
+  read: Array  # [B] int32 places the verifier has read
+  length: Array  # [B] int32 committed tokens before this round
+  round: Array  # [] int32
+
+
 class Draft(NamedTuple):
-  """A proposal for the next tokens of every row."""
+  """A proposal for the next tokens of every row.
+
+  Settled tokens come first, then those to be verified; a rule only sees the latter.
+  """
 
   tokens: Array  # [B, K] int32, or [B, K, C] float
-  proposal: PyTree  # the law each token was really sampled from; leaves [B, K, ...]
+  proposal: PyTree  # the law each token to be verified was really sampled from; leaves [B, K, ...] (behind settled ones)
   num_drafted: Array  # [B] int32 the most tokens that may be kept (valid entries of a chain, levels of a tree); 0 is legal
   num_settled: Array  # [B] int32 leading tokens that are already final
   needs_verify: Array  # [B] bool
@@ -104,6 +124,7 @@ class Draft(NamedTuple):
   trace: PyTree = ()  # small drafter state before each position, leaves [B, K+1, ...]; stays on the drafting side
   aux: PyTree = ()  # whatever the verifier needs besides
   num_calls: Array | None = None  # [B] int32 draft passes this row needed, where that varies; None: `calls_per_round`
+  backlog: Backlog | None = None  # set by the loop for drafters that may settle tokens (`Drafter.may_settle`)
 
 
 class Verdict(NamedTuple):
@@ -122,6 +143,11 @@ class Drafter(NamedTuple):
   ``init`` gets the verdict of the prefill: token 0 and the verifier's feedback about the condition. ``window`` is the
   static size ``K`` of every draft; 0 means that there is no drafter (plain decoding). ``report`` reads what a drafter
   counted by itself (bits, thresholds) out of its state; it becomes ``DecodeResult.report``.
+
+  A drafter with ``may_settle`` may finish tokens alone: in a row with `Draft.needs_verify` False the ``num_settled`` tokens
+  are committed and nothing is exchanged, and a round that no row needs verified does not run the verifier at all. Such a
+  drafter may also decide about token 0 with ``open``: (params, keys, state, prefill) -> (token 0 ``[B]``, whether it settled
+  it by itself ``[B]`` bool, state).
   """
 
   init: Callable[[Params, PyTree, int, Verdict], PyTree]  # (params, condition, max_len, prefill) -> state
@@ -130,6 +156,8 @@ class Drafter(NamedTuple):
   window: int
   calls_per_round: int  # forward passes of the draft network in one round (the most, where it varies)
   report: Callable[[PyTree], PyTree] | None = None  # state -> counts of the drafter, leaves [B]
+  may_settle: bool = False
+  open: Callable[[Params, Key, PyTree, Verdict], tuple[Array, Array, PyTree]] | None = None
 
 
 class Verifier(NamedTuple):

@@ -67,6 +67,18 @@ def test_examples_of_the_page_on_links():
 
 
 @pytest.mark.slow
+def test_example_of_the_page_on_gated_devices():
+  (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "ciar.md").read_text(), re.S)
+  fns = llamagen_fns(TARGET)
+  scope = dict(cloud_config=TARGET, cloud_fns=fns, cloud_params=random_params(fns, 0), key=jax.random.key(0))
+  scope["prompt"] = labels(2)
+  exec(block, scope)
+  counters = scope["out"].counters
+  total = counters.settled + counters.accepted + counters.target_calls
+  np.testing.assert_array_equal(total, 16)  # every call that verifies, and the prefill, gives one token of its own
+
+
+@pytest.mark.slow
 def test_example_of_the_page_on_language_models(tmp_path):
   (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "text.md").read_text(), re.S)
   fake_language.make(tmp_path)
@@ -99,7 +111,8 @@ def test_public_names_exist_and_have_docstrings():
 def test_imports_point_one_way():
   """types, rng <- diffusion <- models, codecs, data <- drafters, verifiers <- decode <- link <- cli; no experiments."""
   layers = {
-    "diffusion": 0, "models": 1, "codecs": 1, "data": 1, "verifiers": 2, "drafters": 2, "decode": 3, "link": 4, "cli": 5
+    "diffusion": 0, "intervals": 1, "models": 1, "codecs": 1, "data": 1, "verifiers": 2, "drafters": 2, "decode": 3,
+    "link": 4, "cli": 5,
   }
   allowed_late = {"bundle", "checkpoints"}
   for path in (ROOT / "jaxspec").rglob("*.py"):

@@ -96,6 +96,8 @@ def _check_method(method: str) -> None:
     raise UserError(f"Must have a method that drafts: {method} draws every token from the target's law itself")
   if METHODS[method].drafter == "compressed":
     raise UserError(f"Must have a method whose drafts come with logits, we instead got {method}; it is exact")
+  if METHODS[method].drafter == "interval":
+    raise UserError(f"Must have a method whose tokens are all judged: {method} keeps tokens that no rule sees")
 
 
 def _read_sweep(text: str | None) -> tuple[str, list] | None:

@@ -13,7 +13,7 @@ from jaxspec.cli.errors import UserError, check_writable, interruptible, write_w
 from jaxspec.codecs.bits import CODINGS
 from jaxspec.codecs.conformal import Conformal
 from jaxspec.decode.compression import SPARSIFIERS
-from jaxspec.decode.methods import METHODS, RECYCLING, SOURCES
+from jaxspec.decode.methods import METHODS, RECYCLING, SOURCES, VERIFY
 from jaxspec.drafters.compressed import ON_EMPTY
 
 _PATH = click.Path(path_type=Path)
@@ -53,6 +53,12 @@ _PATH = click.Path(path_type=Path)
 @click.option("--on-empty", type=click.Choice(ON_EMPTY), help="What happens where no law fits into the budget.")
 @click.option("--coding", type=click.Choice(CODINGS), help="How a law becomes bits.")
 @click.option("--wire", is_flag=True, help="Decode by two ends that exchange messages too, and count what they emit.")
+@click.option("--tau", type=float, help="Largest uncertainty of a token that the device keeps, with --method ciar.")
+@click.option("--cloud-rate", type=float, help="Hold so many cloud calls per token instead, by a threshold that moves.")
+@click.option("--rho", type=float, help="Leading share of tokens that the cloud draws, with --method ciar.")
+@click.option("--max-run", type=int, help="Most tokens that a device keeps in one round.")
+@click.option("--verify", type=click.Choice(VERIFY), help="How the cloud judges what it is asked about (ciar).")
+@click.option("--network", type=click.Choice(("5g", "4g", "wifi")), help="Send real messages; report their time (ciar).")
 @click.option("--cfg-scale", type=float, help="Guidance scale; 1 switches guidance off.")
 @click.option("--cfg-interval", type=click.IntRange(-1), help="Guide only so many tokens (and two); -1 guides all.")
 @click.option("--top-k", type=int, help="Keep the k likeliest tokens; 0 keeps all.")
@@ -106,11 +112,21 @@ def generate(**options: Any) -> None:
     for warning in source.warnings:
       click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
     status.update("Writing")
-    _write(options, files, source, batches, runs)
+    traffic = None
+    if options["network"] is not None:
+      from jaxspec.cli.gated import send_messages
+
+      status.update("Decoding once more, through messages")
+      traffic = interruptible(send_messages, source, batches, runs[0])
+    _write(options, files, source, batches, runs, traffic)
 
   from jaxspec.cli.report import print_summary
 
   print_summary(Console(highlight=False), source, batches, runs, files)
+  if source.settings.parts.drafter == "interval":
+    from jaxspec.cli.gated import print_gated
+
+    print_gated(Console(highlight=False), source, runs, traffic, options["network"])
 
 
 def _read_prompts(options: dict[str, Any]) -> list[str]:
@@ -129,6 +145,8 @@ def _read_prompts(options: dict[str, Any]) -> list[str]:
 
 def _check_options(options: dict[str, Any], prompts: list[str]) -> None:
   """Finds contradictions before anything is loaded."""
+  if options["network"] is not None and options["method"] != "ciar":
+    raise UserError("--network goes with --method ciar, the method that calls a cloud")
   if options["max_tokens"] is not None:
     raise UserError('--max-tokens goes with --text "...", the beginning of a text')
   if options["model"] is None:
@@ -202,7 +220,7 @@ def _work(options: dict[str, Any], prompts: list[str], report):
   return runs, source, batches
 
 
-def _write(options: dict[str, Any], files: dict[str, Path], source, batches, runs) -> None:
+def _write(options: dict[str, Any], files: dict[str, Path], source, batches, runs, traffic) -> None:
   from jaxspec.cli import pictures, report
   from jaxspec.cli.heatmap import draw_heatmap
 
@@ -224,10 +242,10 @@ def _write(options: dict[str, Any], files: dict[str, Path], source, batches, run
     maps = draw_heatmap(runs[0].result, runs[0].images, captions, columns=columns)
     write_whole(files["heatmap"], lambda path: pictures.save_png(maps, path, about))
   if "json" in files:
-    text = json.dumps(
-      report.document(source, batches, runs, {name: str(path) for name, path in files.items()}),
-      indent=2,
-      default=report.as_json,
-      ensure_ascii=False,
-    )
+    document = report.document(source, batches, runs, {name: str(path) for name, path in files.items()})
+    if source.settings.parts.drafter == "interval":
+      from jaxspec.cli.gated import gated_figures
+
+      document["cloud"] = gated_figures(runs[0], traffic)
+    text = json.dumps(document, indent=2, default=report.as_json, ensure_ascii=False)
     write_whole(files["json"], lambda path: path.write_text(text + "\n", encoding="utf-8"))

@@ -10,6 +10,7 @@ from jaxspec.decode.state import DecodeResult, Origin
 
 # Okabe-Ito colours: told apart by colour-blind readers, and by lightness in print.
 _ORIGIN_COLOURS = {
+  Origin.SETTLED: ((204, 204, 204), "decided by the device"),
   Origin.DRAFT: ((0, 158, 115), "drafted and accepted"),
   Origin.REPLACED: ((213, 94, 0), "replaced after a rejection"),
   Origin.BONUS: ((240, 228, 66), "added by the target"),

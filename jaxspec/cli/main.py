@@ -14,6 +14,7 @@ COMMANDS = {
   "audit": LazyCommand("jaxspec.cli.audit:audit", "Compute what a method costs in fidelity, and what it buys."),
   "bench": LazyCommand("jaxspec.cli.bench:bench", "Measure decoding methods against each other."),
   "evaluate": LazyCommand("jaxspec.cli.evaluate:evaluate", "Measure pictures against real ones and their prompts."),
+  "calibrate": LazyCommand("jaxspec.cli.calibrate:calibrate", "Find a device's thresholds for rates of cloud calls."),
   "convert": LazyCommand("jaxspec.cli.convert:convert", "Turn released weights into checkpoints."),
   "train": LazyCommand("jaxspec.cli.train:train", "Train a network from a config file."),
 }

@@ -41,7 +41,7 @@ def decoding_figures(run: MethodRun) -> dict[str, Any]:
     "compile_s": run.compile_s,
     "tokens_per_s": tokens / seconds,
     "acceptance": total["accepted"] / total["drafted"] if total["drafted"] else None,
-    "tokens_per_target_call": tokens / total["target_calls"],
+    "tokens_per_target_call": tokens / total["target_calls"] if total["target_calls"] else float("inf"),
     **total,
     **({"compression": link_report.figures(run)} if compressed else {}),
   }
@@ -135,6 +135,12 @@ def method_parts(settings: Settings) -> list[str]:
     parts += [f"gamma {settings.gamma}"]
   elif method.drafter == "compressed":
     parts += link_report.settings_parts(settings)
+  elif method.drafter == "interval":
+    gate = f"tau {settings.tau:g}" if settings.tau is not None else "calibrated tau"
+    if settings.cloud_rate is not None:
+      gate = f"{settings.cloud_rate:g} cloud calls per token"
+    parts += [gate, f"windows of {settings.gamma} ({settings.verify})"]
+    parts += [f"rho {settings.rho:g}"] if settings.rho else []
   elif method.drafter == "jacobi":
     parts += [f"window {settings.window}, {settings.recycle} drafts"]
   elif method.drafter == "eagle":

@@ -73,6 +73,9 @@ class Source:
       codebook=self.tokenizer.fns.codebook(self.tokenizer.params),
       vocab_size=self.target.config.vocab_size,
       grid=self.target.config.grid,
+      num_tokens=self.num_tokens,
+      calibration=None if draft is None else draft.meta.get("calibration"),
+      combination=getattr(None if draft is None else draft.config, "combination", "ensemble"),
       **({"method": settings.method} | settings.assembly() | chosen),
     )
 

@@ -93,8 +93,7 @@ class Conformal:
     return jnp.where(support.was_empty, 1.0, support.dropped) if self.empty_error == "one" else support.dropped
 
   def update(self, params: ConformalParams, state: Threshold, support: Support) -> Threshold:
-    step = -params.eta * (self.error(support) - params.alpha)
-    high, low = _two_sum(state.high, state.low + step)
+    high, low = moved(params, state, self.error(support))
     if self.empty_error == "true":
       low = jnp.where(high > 1, 0.0, low)
       high = jnp.minimum(high, 1.0)
@@ -104,6 +103,14 @@ class Conformal:
 
   def rollback_place(self, num_accepted: Array, num_drafted: Array) -> Array:
     return {"text": num_accepted + 1, "literal": num_accepted, "drafted": num_drafted}[self.policy]
+
+
+def moved(params: ConformalParams, state: Threshold, error: Array) -> Threshold:
+  """One step of the controller, ``beta - eta (error - alpha)`` with no limits; ``error [B]``.
+
+  Summed over T steps ``mean error = alpha + (beta_1 - beta_T) / (eta T)``: a threshold that stays bounded holds the mean.
+  """
+  return Threshold(*_two_sum(state.high, state.low - params.eta * (error - params.alpha)))
 
 
 def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxspec.decode.compression import make_compressed
+from jaxspec.decode.gated import gated_parts
 from jaxspec.decode.methods import MethodOptions, get_method, make_jacobi, make_rule, make_tree_rule
 from jaxspec.decode.state import SpecParams
 from jaxspec.drafters.eagle import eagle
@@ -42,6 +43,9 @@ def assemble(
   vocab_size: int | None = None,
   grid: int | None = None,
   audit: bool = False,
+  num_tokens: int | None = None,
+  calibration: dict[str, Any] | None = None,
+  combination: str = "ensemble",
   **options: Any,
 ) -> tuple[SpecParams, Drafter, Verifier]:
   """Binds a target and a draft into what `jaxspec.speculate` and `jaxspec.autoregress` take.
@@ -61,9 +65,11 @@ def assemble(
     temperature: divisor of the logits; 0 is greedy.
     draft_guidance: False for a draft that was trained on guided targets and runs without guidance, at half the cost.
     codebook: ``[V, C]`` rows of the picture tokenizer, for rules that compare codes.
-    vocab_size: ``V``, for Jacobi and compressed drafting; ``grid`` the tokens per row of a picture.
+    vocab_size: ``V``, for Jacobi, compressed and gated drafting; ``grid`` the tokens per row of a picture.
     audit: report the exact law of every committed token beside it (`jaxspec.audited`); costs time, changes no token. Not
-      for method ``sqs``, whose drafts do not come with logits.
+      for methods ``sqs``, whose drafts do not come with logits, and ``ciar``, where no rule judges what the device settles.
+    num_tokens: tokens of a row, for method ``ciar``.
+    calibration: thresholds of the device's checkpoint, for method ``ciar`` without tau; ``combination`` of its heads.
     options: fields of `MethodOptions`.
   Returns:
     ``(params, drafter, verifier)``; with method ``ar`` the drafter is `NO_DRAFTER`.
@@ -100,6 +106,17 @@ def assemble(
       raise ValueError("Must have a temperature above 0 for relaxed trees, we instead got 0: chains alone are greedy")
     rule, tables = make_tree_rule(parts.rule, options, codebook=codebook)
     return SpecParams(draft_side, host_side._replace(rule=tables)), drafter, verifier(rule, feedback_fn=target_features)
+
+  if parts.drafter == "interval":
+    if audit:
+      raise ValueError("Must have no audit with a gated device, whose settled tokens no rule judges")
+    if vocab_size is None or num_tokens is None:
+      raise ValueError("Must have vocab_size and num_tokens for a gated device")
+    device, host_side, drafter, gated = gated_parts(
+      fns, draft_side, host_fns, host_side, options, warp=warp, vocab=vocab_size, num_tokens=num_tokens, codebook=codebook,
+      calibration=calibration, combination=combination,
+    )  # fmt: skip
+    return SpecParams(device, host_side), drafter, gated
 
   rule, tables = make_rule(parts.rule, options, embedding=embedding, codebook=codebook)
   host_side = host_side._replace(rule=tables)

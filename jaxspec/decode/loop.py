@@ -27,6 +27,7 @@ from jaxspec.decode.state import (
   Origin,
   SpecParams,
   advance,
+  catch_up,
   committed,
   ends_on_draft,
   is_end,
@@ -34,7 +35,8 @@ from jaxspec.decode.state import (
   stop_at_end,
 )
 from jaxspec.drafters.none import NO_DRAFTER
-from jaxspec.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier, WhileLoopFn
+from jaxspec.skipping import run_if
+from jaxspec.types import Array, Backlog, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier, WhileLoopFn
 
 
 def start_cloud(
@@ -74,17 +76,24 @@ def start_edge(
 ) -> EdgeState:
   """The drafting side after its prefill, with token 0 committed in every row; arguments as in `start_cloud`."""
   drafter_state = drafter.init(params, condition, max_len, prefill)
-  first, rows = prefill.next_token, keys.shape[0]
-  at_zero = lambda value, dtype: jnp.zeros((rows, max_len), dtype).at[:, 0].set(value)
+  rows = keys.shape[0]
   zeros, ones = jnp.zeros((rows,), jnp.int32), jnp.ones((rows,), jnp.int32)
+  settled = zeros
+  if drafter.open is not None:
+    open_keys = rng.stream_keys(keys, rng.Stream.OPEN, jnp.int32(0))
+    first, alone, drafter_state = drafter.open(params, open_keys, drafter_state, prefill)
+    prefill, settled = prefill._replace(next_token=first), alone.astype(jnp.int32)
+  first = prefill.next_token
+  at_zero = lambda value, dtype: jnp.zeros((rows, max_len), dtype).at[:, 0].set(value)
   return EdgeState(
     tokens=at_zero(first, first.dtype),
-    origin=at_zero(int(Origin.FIRST), jnp.int8),
+    origin=at_zero(jnp.where(settled > 0, int(Origin.SETTLED), int(Origin.FIRST)).astype(jnp.int8), jnp.int8),
     commit_round=jnp.zeros((rows, max_len), jnp.int32),
     cursor=_first_cursor(prefill, max_len, end_token),
+    read=zeros,
     keys=keys,
     drafter=drafter_state,
-    counters=Counters(zeros, zeros, zeros, ones, ones if drafter.calls_per_round else zeros),
+    counters=Counters(zeros, zeros, zeros, settled, 1 - settled, ones if drafter.calls_per_round else zeros),
     metrics=jax.tree.map(lambda leaf: at_zero(leaf[:, 0], leaf.dtype), prefill.metrics),
   )
 
@@ -118,7 +127,9 @@ def propose_step(params: PyTree, edge: EdgeState, *, drafter: Drafter) -> tuple[
   keys = rng.stream_keys(edge.keys, rng.Stream.DRAFT, edge.cursor.round)
   draft, drafter_state = drafter.propose(params, keys, edge.drafter, edge.cursor)
   room = edge.tokens.shape[1] - edge.cursor.length - 1  # one place belongs to the verifier's own token
-  draft = draft._replace(num_drafted=jnp.clip(draft.num_drafted, 0, jnp.maximum(room, 0)))
+  num_drafted = jnp.clip(draft.num_drafted, 0, jnp.maximum(room, 0))
+  # Settled tokens are final: a drafter may settle the last place of a row too.
+  draft = draft._replace(num_drafted=jnp.maximum(num_drafted, draft.num_settled))
   return draft, edge.replace(drafter=drafter_state)
 
 
@@ -150,7 +161,8 @@ def commit_step(params: PyTree, edge: EdgeState, draft: Draft, verdict: Verdict,
   drafted_end = ends_on_draft(cursor, draft, verdict)
   ended_by = jnp.where(trees.ended_by_rejection(draft, verdict), int(Origin.REPLACED), int(Origin.BONUS))
   ended_by = jnp.where(drafted_end, int(Origin.DRAFT), ended_by)
-  origin = jnp.where(is_next, ended_by[:, None], int(Origin.DRAFT)).astype(jnp.int8)
+  origin = jnp.where(is_next, ended_by[:, None], int(Origin.DRAFT))
+  origin = jnp.where(offset < draft.num_settled[:, None], int(Origin.SETTLED), origin).astype(jnp.int8)
 
   slot = jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)  # max_len is dropped
   row = jnp.arange(rows)[:, None]
@@ -159,17 +171,20 @@ def commit_step(params: PyTree, edge: EdgeState, draft: Draft, verdict: Verdict,
   counters = edge.counters
   counters = Counters(
     rounds=counters.rounds + one,
-    drafted=counters.drafted + one * draft.num_drafted,
-    accepted=counters.accepted + jnp.where(live, verdict.num_accepted + drafted_end, 0),
+    drafted=counters.drafted + one * (draft.num_drafted - draft.num_settled),
+    accepted=counters.accepted + jnp.where(live, verdict.num_accepted + drafted_end - draft.num_settled, 0),
+    settled=counters.settled + one * draft.num_settled,
     target_calls=counters.target_calls + one * draft.needs_verify,
     draft_calls=counters.draft_calls + one * (drafter.calls_per_round if draft.num_calls is None else draft.num_calls),
   )
+  moved = advance(cursor, draft, verdict, max_len)
   return edge.replace(
     tokens=put(edge.tokens, block),
     origin=put(edge.origin, origin),
     commit_round=put(edge.commit_round, jnp.broadcast_to(cursor.round + 1, slot.shape)),
     metrics=jax.tree.map(put, edge.metrics, verdict.metrics),
-    cursor=advance(cursor, draft, verdict, max_len),
+    cursor=moved,
+    read=jnp.where(live & draft.needs_verify, moved.length - 1, edge.read),
     drafter=drafter.commit(params, edge.drafter, cursor, draft, verdict),
     counters=counters,
   )
@@ -184,7 +199,21 @@ def edge_round(params: PyTree, edge: EdgeState, *, drafter: Drafter) -> tuple[In
     The waiting side, and the message to the verifier: the draft without its ``trace``.
   """
   draft, edge = propose_step(params, edge, drafter=drafter)
-  return InFlight(edge, draft), draft._replace(trace=())
+  message = draft._replace(trace=())
+  if drafter.may_settle:
+    message = message._replace(backlog=Backlog(edge.tokens, edge.read, edge.cursor.length, edge.cursor.round))
+  return InFlight(edge, draft), message
+
+
+def needs_exchange(cursor: Cursor, message: Draft) -> Array:
+  """``[]`` bool: some live row has something to verify."""
+  return jnp.any(cursor.live & message.needs_verify)
+
+
+def reply_unasked(message: Draft, like: Verdict) -> Verdict:
+  """The verdict of a round that nobody verifies: settled tokens are kept, the rest of ``like`` (shapes, dtypes) is 0."""
+  nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
+  return nothing._replace(num_accepted=message.num_settled)
 
 
 def cloud_round(params: PyTree, cloud: CloudState, message: Draft, *, verifier: Verifier) -> tuple[CloudState, Verdict]:
@@ -193,7 +222,7 @@ def cloud_round(params: PyTree, cloud: CloudState, message: Draft, *, verifier: 
   Args:
     params: the target's parameters.
   """
-  cursor = cloud.cursor
+  cursor = catch_up(cloud.cursor, message)
   verdict, state = verify_step(params, cloud.keys, cloud.verifier, cursor, message, verifier=verifier)
   return cloud.replace(cursor=advance(cursor, message, verdict, cloud.max_len), verifier=state), verdict
 
@@ -208,8 +237,17 @@ def decode_round(params: SpecParams, state: DecodeState, *, drafter: Drafter, ve
   edge = state.edge
   cloud = CloudState(edge.cursor, edge.keys, jnp.int32(edge.tokens.shape[1]), state.verifier)
   flight, message = edge_round(params.draft, edge, drafter=drafter)
-  cloud, reply = cloud_round(params.target, cloud, message, verifier=verifier)
-  return DecodeState(edge_commit(params.draft, flight, reply, drafter=drafter), cloud.verifier)
+
+  def ask(exchange: tuple[Verdict | None, PyTree]) -> tuple[Verdict, PyTree]:
+    after, reply = cloud_round(params.target, cloud.replace(verifier=exchange[1]), message, verifier=verifier)
+    return reply, after.verifier
+
+  if drafter.may_settle:
+    unasked = reply_unasked(message, jax.eval_shape(ask, (None, cloud.verifier))[0])
+    reply, verifier_state = run_if(needs_exchange(edge.cursor, message), ask, (unasked, cloud.verifier))
+  else:
+    reply, verifier_state = ask((None, cloud.verifier))
+  return DecodeState(edge_commit(params.draft, flight, reply, drafter=drafter), verifier_state)
 
 
 @functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len", "loop_fn"))

@@ -26,19 +26,24 @@ from jaxspec.verifiers.scaled import scaled
 from jaxspec.verifiers.sparse import lossless_sparse
 from jaxspec.verifiers.tree import tree_rule
 
+VERIFY = ("exact", "lantern", "greedy")
+
 
 class Method(NamedTuple):
   """What a method is made of."""
 
-  # chain (a small network), compressed (one under a bit budget), eagle_chain, eagle (trees), jacobi; None for plain decoding
+  # chain (a small network), compressed (one under a bit budget), eagle_chain, eagle (trees), interval (a gated device),
+  # jacobi; None for plain decoding
   drafter: str | None
-  rule: str  # lossless, sparse (lossless on integer laws), gsd, lantern, scaled
+  rule: str  # lossless, sparse (lossless on integer laws), gsd, lantern, scaled; gated: as `MethodOptions.verify` says
   title: str
 
   @property
   def draft_family(self) -> str | None:
     """Family of the draft network, None for a method without one."""
-    families = {"chain": "llamagen", "compressed": "llamagen", "eagle": "eagle", "eagle_chain": "eagle"}
+    families = {
+      "chain": "llamagen", "compressed": "llamagen", "eagle": "eagle", "eagle_chain": "eagle", "interval": "inter_head"
+    }  # fmt: skip
     return families.get(self.drafter)
 
   @property
@@ -64,6 +69,7 @@ _READ_BY_DRAFTER = {
   "compressed": CompressionOptions.names(),
   "jacobi": ("window", "recycle", "initial"),
   "eagle": ("tree_size", "tree_top_k", "tree_depth"),
+  "interval": ("gamma", "max_run", "tau", "cloud_rate", "rho"),
 }
 _READ_BY_RULE = {
   "lossless": (),
@@ -71,6 +77,7 @@ _READ_BY_RULE = {
   "gsd": ("group_size", "max_gap", "max_distance", "distance"),
   "lantern": ("num_neighbours", "factor"),
   "scaled": ("factor",),
+  "gated": ("verify", "num_neighbours", "factor"),
 }
 
 METHODS = {
@@ -84,6 +91,7 @@ METHODS = {
   "eagle": Method("eagle", "lossless", "speculative decoding with trees"),
   "eagle-chain": Method("eagle_chain", "lossless", "speculative decoding with drafted features"),
   "eagle-lantern": Method("eagle", "lantern", "speculative decoding with trees, relaxed by LANTERN++"),
+  "ciar": Method("interval", "gated", "decoding on the device, with the cloud where it is uncertain"),
 }
 
 
@@ -103,6 +111,11 @@ class MethodOptions(CompressionOptions):
     group_size: G of GSD; ``max_gap`` its delta and ``max_distance`` its d, a squared distance.
     distance: the vectors of that distance: ``codebook`` rows of unit length, or the target's input ``embedding``.
     num_neighbours: k of LANTERN++; ``factor`` its lambda, also the factor of method ``scaled``.
+    tau: threshold on the device's uncertainty, of method ``ciar``; None takes a calibrated one.
+    cloud_rate: calls of the cloud per token that an online threshold holds; goes with no tau.
+    rho: leading share of tokens that the cloud draws.
+    max_run: most tokens that a device settles before rows of a batch wait for each other.
+    verify: rule for a window: ``exact``, ``lantern`` (LANTERN++) or ``greedy``.
   """
 
   gamma: int = 4
@@ -118,17 +131,22 @@ class MethodOptions(CompressionOptions):
   distance: str = "codebook"
   num_neighbours: int = 10
   factor: float = 2.0
+  tau: float | None = None
+  cloud_rate: float | None = None
+  rho: float = 0.0
+  max_run: int = 16
+  verify: str = "exact"
 
   def __post_init__(self):
     super().__post_init__()
-    for name in ("gamma", "tree_size", "tree_top_k", "tree_depth", "window", "group_size", "num_neighbours"):
+    for name in ("gamma", "tree_size", "tree_top_k", "tree_depth", "window", "group_size", "num_neighbours", "max_run"):
       if getattr(self, name) < 1:
         raise ValueError(f"Must have {name} of at least 1, we instead got {getattr(self, name)}")
     if self.tree_size > (candidates := self.tree_top_k + self.tree_depth * self.tree_top_k**2):
       raise ValueError(
         f"Must have tree_size of at most the {candidates} candidates of a round, we instead got {self.tree_size}"
       )
-    known = {"recycle": RECYCLING, "initial": SOURCES, "distance": ("codebook", "embedding")}
+    known = {"recycle": RECYCLING, "initial": SOURCES, "distance": ("codebook", "embedding"), "verify": VERIFY}
     for name, choices in known.items():
       if getattr(self, name) not in choices:
         raise ValueError(f"Must have {name} in {', '.join(choices)}, we instead got {getattr(self, name)!r}")
@@ -137,12 +155,19 @@ class MethodOptions(CompressionOptions):
         raise ValueError(f"Must have {name} of at least 0, we instead got {getattr(self, name)}")
     if not (math.isfinite(self.factor) and self.factor >= 1):
       raise ValueError(f"Must have a finite factor of at least 1, we instead got {self.factor}")
+    if self.tau is not None and math.isnan(self.tau):
+      raise ValueError("Must have a number as tau, we instead got nan")
+    if self.tau is not None and self.cloud_rate is not None:
+      raise ValueError(f"Must have tau or cloud_rate, we instead got both ({self.tau} and {self.cloud_rate})")
+    for name in ("rho", "cloud_rate"):
+      if (value := getattr(self, name)) is not None and not 0 <= value <= 1:
+        raise ValueError(f"Must have {name} from 0 to 1, we instead got {value}")
 
   def drafts_per_round(self, method: str) -> int:
     """Tokens that the target reads in one round besides the last committed one."""
     sizes = {
       "chain": self.gamma, "eagle_chain": self.gamma, "compressed": self.max_drafts, "jacobi": self.window,
-      "eagle": self.tree_size,
+      "eagle": self.tree_size, "interval": self.max_run + self.gamma,
     }  # fmt: skip
     return {None: 0, **sizes}[METHODS[method].drafter]
 

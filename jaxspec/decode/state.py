@@ -20,6 +20,7 @@ class Origin(enum.IntEnum):
   DRAFT = 2  # drafted and accepted
   REPLACED = 3  # drawn by the verifier after a rejection
   BONUS = 4  # drawn by the verifier after full acceptance; every token of plain decoding
+  SETTLED = 5  # decided by the drafting side alone, never verified
 
 
 class SpecParams(NamedTuple):
@@ -34,9 +35,10 @@ class Counters:
   """Per-row counts ``[B]`` int32; a finished row no longer counts."""
 
   rounds: Array
-  drafted: Array  # tokens proposed (levels of a tree)
+  drafted: Array  # tokens proposed to the verifier (levels of a tree)
   accepted: Array  # proposed tokens kept
-  target_calls: Array  # forward passes of the target, the prefill included
+  settled: Array  # tokens decided by the drafting side alone
+  target_calls: Array  # rounds that asked the target, and the prefill where it gave token 0
   draft_calls: Array  # forward passes of the draft network, its prefill included
 
 
@@ -48,6 +50,7 @@ class EdgeState:
   origin: Array  # [B, N] int8, an `Origin`
   commit_round: Array  # [B, N] int32, the round that committed each token; 0 is the prefill
   cursor: Cursor
+  read: Array  # [B] int32, places the verifying side has read; all but the last, except behind settled tokens
   keys: Key  # [B]
   drafter: PyTree
   counters: Counters
@@ -142,6 +145,19 @@ def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array
   last = jnp.where(gain > 0, last, cursor.last)
   return cursor._replace(
     last=last, length=length, live=cursor.live & (length < max_len) & ~is_end(cursor, last), round=cursor.round + 1
+  )
+
+
+def catch_up(cursor: Cursor, draft: Draft) -> Cursor:
+  """The verifying side's cursor where it finds itself behind rounds it was not asked about; both ends in one place agree."""
+  backlog = draft.backlog
+  if backlog is None:
+    return cursor
+  newest = jnp.maximum(backlog.length - 1, 0)[:, None]
+  last = jnp.take_along_axis(backlog.tokens, newest, axis=1)[:, 0]
+  asked = draft.needs_verify
+  return cursor._replace(
+    last=jnp.where(asked, last, cursor.last), length=jnp.where(asked, backlog.length, cursor.length), round=backlog.round
   )
 
 

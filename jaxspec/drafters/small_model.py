@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec import rng
+from jaxspec.drafters.last_two import feed_last_two, token_before_last
 from jaxspec.models.sampling import ModelParams, Warp, sample
 from jaxspec.types import Array, Cache, Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
 
@@ -24,9 +25,6 @@ class SmallModelState(NamedTuple):
 @functools.cache
 def small_model(model: ModelFns, *, window: int, warp: Warp) -> Drafter:
   """Drafter that samples ``window`` tokens from ``model``.
-
-  The first pass feeds the last two committed tokens: after a fully accepted draft the newest draft was never fed, and
-  one pass over two tokens streams the weights once.
 
   Raises:
     ValueError: if ``window`` is not positive.
@@ -49,15 +47,7 @@ def small_model(model: ModelFns, *, window: int, warp: Warp) -> Drafter:
       logits = warp(output.logits[:, 0], params.sampling)
       return sample(logits, jax.lax.dynamic_index_in_dim(uniform, index, axis=1, keepdims=False)), logits
 
-    # A row of one token has no previous token: then feed [last, anything] and read the first output.
-    single = cursor.length < 2
-    first = jnp.where(single, cursor.last, state.previous)
-    inputs = jnp.stack([first, cursor.last], axis=1)  # [B, 2]
-    start = state.prefix_len + jnp.maximum(cursor.length - 2, 0)
-    positions = start[:, None] + jnp.arange(2)[None]
-    output, cache = model.apply(
-      params.model, inputs, state.cache, positions=positions, logits_at=jnp.where(single, 0, 1).astype(jnp.int32)
-    )
+    output, _, cache = feed_last_two(model, params.model, state.cache, state.previous, cursor, state.prefix_len)
     token, logits = draw(output, 0)
 
     def step(carry, index):
@@ -83,9 +73,7 @@ def small_model(model: ModelFns, *, window: int, warp: Warp) -> Drafter:
   def commit(
     params: ModelParams, state: SmallModelState, cursor: Cursor, draft: Draft, verdict: Verdict
   ) -> SmallModelState:
-    newest = jnp.maximum(verdict.num_accepted - 1, 0)
-    kept = jnp.take_along_axis(draft.tokens, newest[:, None], axis=1)[:, 0]
-    previous = jnp.where(verdict.num_accepted > 0, kept, cursor.last)
+    previous = token_before_last(cursor, draft, verdict)
     return state._replace(previous=jnp.where(cursor.live, previous, state.previous))
 
   return Drafter(init, propose, commit, window, calls_per_round=window)

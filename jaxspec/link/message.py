@@ -35,8 +35,8 @@ OVERHEAD_BYTES = _HEADER.size + _CRC.size
 REPLY, FIRST, REQUEST, LAW = 16, 17, 18, 19  # kinds below 16 are codings
 
 __all__ = [
-  "FIRST", "LAW", "MAGIC", "OVERHEAD_BYTES", "REPLY", "REQUEST", "VERSION", "Drafts", "MessageError", "Reply",
-  "max_message_bytes", "read_drafts", "read_law", "read_reply", "write_drafts", "write_law", "write_reply",
+  "FIRST", "LAW", "MAGIC", "OVERHEAD_BYTES", "REPLY", "REQUEST", "VERSION", "Drafts", "MessageError", "Reply", "frame",
+  "max_message_bytes", "read_drafts", "read_law", "read_reply", "unframe", "write_drafts", "write_law", "write_reply",
 ]  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def write_drafts(round_: int, records: Sequence[Record], limits: Limits) -> tupl
   for record in records:
     put_record(writer, record, limits)
   kind = CODINGS.index(limits.coding)
-  return _frame(kind, round_, limits.ell, len(records), writer.bytes()), writer.length
+  return frame(kind, round_, limits.ell, len(records), writer.bytes()), writer.length
 
 
 def read_drafts(data: bytes, limits: Limits) -> Drafts:
@@ -83,7 +83,7 @@ def read_drafts(data: bytes, limits: Limits) -> Drafts:
   Raises:
     MessageError: if it is anything but a valid one.
   """
-  kind, round_, ell, number, payload = _unframe(data, max_message_bytes(limits))
+  kind, round_, ell, number, payload = unframe(data, max_message_bytes(limits))
   require(kind == CODINGS.index(limits.coding), "kind", f"{kind} is not coding {limits.coding!r}")
   require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
   require(number <= limits.max_drafts, "range", f"{number} drafts, {limits.max_drafts} agreed")
@@ -97,7 +97,7 @@ def write_law(round_: int, place: int, record: Record, limits: Limits) -> tuple[
   """The answer to a `REQUEST`: the law at one place; and the bits of its payload."""
   writer = BitWriter()
   put_record(writer, dataclasses.replace(record, token=None), limits)
-  return _frame(LAW, round_, limits.ell, place, writer.bytes()), writer.length
+  return frame(LAW, round_, limits.ell, place, writer.bytes()), writer.length
 
 
 def read_law(data: bytes, limits: Limits, *, round_: int, place: int) -> Record:
@@ -107,7 +107,7 @@ def read_law(data: bytes, limits: Limits, *, round_: int, place: int) -> Record:
     MessageError: if it is anything but a law for this place.
   """
   law_bits = dataclasses.replace(limits, coding="trimmed").max_record_bits
-  kind, got_round, ell, got_place, payload = _unframe(data, OVERHEAD_BYTES + -(-law_bits // 8))
+  kind, got_round, ell, got_place, payload = unframe(data, OVERHEAD_BYTES + -(-law_bits // 8))
   require(kind == LAW, "kind", f"{kind} is not a law")
   require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
   require((got_round, got_place) == (round_, place), "order", f"law of round {got_round}, place {got_place}")
@@ -121,7 +121,7 @@ def write_reply(round_: int, num_accepted: int, next_token: int | None, limits: 
   """A reply; without a token a `REQUEST`; ``first`` for the token of the prefill."""
   kind = REQUEST if next_token is None else FIRST if first else REPLY
   payload = b"" if next_token is None else _TOKEN.pack(next_token)
-  return _frame(kind, round_, limits.ell, num_accepted, payload)
+  return frame(kind, round_, limits.ell, num_accepted, payload)
 
 
 def read_reply(data: bytes, limits: Limits, *, round_: int, num_drafted: int, first: bool = False) -> Reply:
@@ -130,7 +130,7 @@ def read_reply(data: bytes, limits: Limits, *, round_: int, num_drafted: int, fi
   Raises:
     MessageError: if it is anything but a valid one.
   """
-  kind, got_round, ell, accepted, payload = _unframe(data, OVERHEAD_BYTES + _TOKEN.size)
+  kind, got_round, ell, accepted, payload = unframe(data, OVERHEAD_BYTES + _TOKEN.size)
   require(kind in ((FIRST,) if first else (REPLY, REQUEST)), "kind", f"{kind} is not a reply")
   require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
   require(got_round == round_, "order", f"reply to round {got_round}, waiting for {round_}")
@@ -145,12 +145,14 @@ def read_reply(data: bytes, limits: Limits, *, round_: int, num_drafted: int, fi
   return Reply(got_round, accepted, token)
 
 
-def _frame(kind: int, round_: int, ell: int, number: int, payload: bytes) -> bytes:
+def frame(kind: int, round_: int, ell: int, number: int, payload: bytes) -> bytes:
+  """A payload between its header and its checksum."""
   body = _HEADER.pack(MAGIC, VERSION, kind, round_, ell, number) + payload
   return body + _CRC.pack(zlib.crc32(body))
 
 
-def _unframe(data: bytes, max_bytes: int) -> tuple[int, int, int, int, bytes]:
+def unframe(data: bytes, max_bytes: int) -> tuple[int, int, int, int, bytes]:
+  """Kind, round, ell, number and payload of a frame whose length, magic, version and checksum are right."""
   require(OVERHEAD_BYTES <= len(data) <= max_bytes, "length", f"{len(data)} bytes")
   body, checksum = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])[0]
   magic, version, kind, round_, ell, number = _HEADER.unpack(body[: _HEADER.size])

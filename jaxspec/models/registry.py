@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from jaxspec.models.caption_encoder import CaptionEncoderConfig, caption_encoder_fns
 from jaxspec.models.eagle import EagleConfig, eagle_fns
 from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
+from jaxspec.models.inter_head import InterHeadConfig, inter_head_fns
 from jaxspec.models.kl_vae import KLVAEConfig, kl_vae_fns
 from jaxspec.models.llama import LlamaConfig, llama_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
@@ -30,6 +31,7 @@ class Family(NamedTuple):
 FAMILIES: dict[str, Family] = {
   "llamagen": Family(LlamaGenConfig, llamagen_fns),
   "eagle": Family(EagleConfig, eagle_fns),
+  "inter_head": Family(InterHeadConfig, inter_head_fns),
   "text_encoder": Family(TextEncoderConfig, text_encoder_fns),
   "llamagen_vq": Family(LlamaGenVQConfig, llamagen_vq_fns),
   "patch_vq": Family(PatchVQConfig, patch_vq_fns),

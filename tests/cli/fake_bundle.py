@@ -15,6 +15,7 @@ from jaxspec import checkpoints
 from jaxspec.bundle import BUNDLE_FILE, VOCABULARY_FILE
 from jaxspec.data import text_tokenizer
 from jaxspec.models.eagle import EagleConfig
+from jaxspec.models.inter_head import InterHeadConfig
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.patch_vq import PatchVQConfig
 from jaxspec.models.registry import FAMILIES, family_of
@@ -44,13 +45,15 @@ def save_random(path: Path, config, seed: int, scale: float = 0.5, **meta) -> Pa
 
 
 def make_fake_bundle(path: Path, *, target=TARGET, draft=DRAFT, tokenizer=TOKENIZER, text=TEXT, **defaults) -> Path:
-  """Writes a bundle of random networks with the drafts ``small``, ``distilled`` and ``feature``; returns its folder."""
+  """Writes a bundle of random networks with drafts ``small``, ``distilled``, ``feature`` and ``device``; returns its
+  folder."""
   save_random(path / "tokenizer", tokenizer, 0, licence="CC0-1.0", figures={"psnr": 12.3})
   save_random(path / "text", text, 1)
   save_random(path / "target", target, 2, licence="CC0-1.0", provenance="random numbers")
   save_random(path / "draft", draft, 3)
   save_random(path / "distilled", draft, 4, guided=False, distilled_at_cfg=4.0)
   save_random(path / "feature", EagleConfig.of(target), 5, scale=0.2)
+  save_random(path / "device", InterHeadConfig(draft), 6, guided=False)
   vocabulary = Tokenizer(models.BPE(unk_token=text_tokenizer.UNK, fuse_unk=True))
   vocabulary.pre_tokenizer = pre_tokenizers.Whitespace()
   special = [text_tokenizer.PAD, text_tokenizer.UNK]
@@ -66,7 +69,7 @@ def make_fake_bundle(path: Path, *, target=TARGET, draft=DRAFT, tokenizer=TOKENI
     "tokenizer": "tokenizer",
     "text": "text",
     "target": "target",
-    "drafts": {"small": "draft", "distilled": "distilled", "feature": "feature"},
+    "drafts": {"small": "draft", "distilled": "distilled", "feature": "feature", "device": "device"},
     "defaults": DEFAULTS | defaults,
   }
   (path / BUNDLE_FILE).write_text(json.dumps(document))

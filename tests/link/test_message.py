@@ -122,7 +122,7 @@ def test_edited_messages(limits, seed, edits, tail, keep_checksum):
 @settings(max_examples=200, **relaxed)
 @given(limits=st.sampled_from(LIMITS), number=st.integers(0, 9), kind=st.integers(0, 9), payload=st.binary(max_size=80))
 def test_payloads_of_any_bytes_under_a_right_checksum(limits, number, kind, payload):
-  data = message._frame(kind, 7, limits.ell, number, payload)
+  data = message.frame(kind, 7, limits.ell, number, payload)
   for read in (
     lambda: message.read_drafts(data, limits),
     lambda: message.read_law(data, limits, round_=7, place=number),
@@ -160,7 +160,7 @@ def test_memory_of_a_reader_is_bounded(coding):
   """A large message of ones under a right checksum: no more than a constant times the agreed size is allocated."""
   limits = Limits(50257, 100, coding, 50257 if coding == "dense" else 256, 16, True)
   size = message.max_message_bytes(limits) - message.OVERHEAD_BYTES
-  data = message._frame(CODINGS.index(coding), 7, limits.ell, 16, b"\xff" * size)
+  data = message.frame(CODINGS.index(coding), 7, limits.ell, 16, b"\xff" * size)
   tracemalloc.start()
   with pytest.raises(message.MessageError):
     message.read_drafts(data, limits)

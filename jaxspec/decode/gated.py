@@ -1,0 +1,117 @@
+"""The parts of a gated decode (CIAR) from networks, settings and calibrated thresholds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxspec.codecs.codec import SparseCodec, topk_lattice
+from jaxspec.codecs.sparsify import TopKParams
+from jaxspec.decode.methods import MethodOptions, make_rule
+from jaxspec.drafters.draws import DenseDraw, SparseDraw
+from jaxspec.drafters.interval import GatedParams, interval_gated
+from jaxspec.intervals.gate import conformal_gate, constant_gate, rate_params
+from jaxspec.intervals.scores import IntervalScore, ScoreFn
+from jaxspec.models.sampling import ModelParams, Warp
+from jaxspec.types import AcceptFn, Array, Drafter, ModelFns, PyTree, Verifier
+from jaxspec.verifiers.gated import gated_target
+from jaxspec.verifiers.greedy import greedy
+from jaxspec.verifiers.sparse import lossless_sparse
+
+# Laws as they are sent: the likeliest tokens, in parts of a thousand.
+LAW_SUPPORT, LAW_PARTS = 32, 1000
+DEFAULT_RATE = 0.3
+
+
+def law_codec(vocab: int) -> SparseCodec:
+  """How a device sends the laws of a window to the rule ``exact``."""
+  return topk_lattice(vocab, min(LAW_SUPPORT, vocab), ell=LAW_PARTS, coding="rice")
+
+
+def calibrated_tau(calibration: dict[str, Any] | None, rate: float) -> float:
+  """The threshold of a rate of cloud calls, between calibrated ones by interpolation in log tau.
+
+  Args:
+    calibration: what ``jaxspec calibrate`` wrote: ``{"thresholds": [{"rate": .., "tau": ..}, ...], ...}``.
+  Raises:
+    ValueError: without calibration.
+  """
+  points = sorted((entry["achieved"], entry["tau"]) for entry in (calibration or {}).get("thresholds", []))
+  if not points:
+    raise ValueError("Must have --tau, or a device with calibrated thresholds (jaxspec calibrate), we instead got none")
+  if rate <= points[0][0]:
+    return points[0][1]
+  for (low, tau_low), (high, tau_high) in zip(points, points[1:]):
+    if rate <= high:
+      part = (rate - low) / max(high - low, 1e-12)
+      return math.exp((1 - part) * math.log(tau_low) + part * math.log(tau_high))
+  return points[-1][1]
+
+
+def gate_of(options: MethodOptions, calibration: dict[str, Any] | None):
+  """The gate and its traced parameters."""
+  if options.tau is not None:
+    return constant_gate, jnp.float32(options.tau)
+  if options.cloud_rate is None:
+    return constant_gate, jnp.float32(calibrated_tau(calibration, DEFAULT_RATE))
+  try:
+    start = calibrated_tau(calibration, options.cloud_rate)
+  except ValueError:
+    start = 1e-2  # anywhere: the controller finds the level by itself, within some pictures
+  return conformal_gate, rate_params(start, options.cloud_rate)
+
+
+def rule_of(options: MethodOptions, *, codebook: Array | None) -> tuple[AcceptFn, PyTree]:
+  """The rule of a window and the tables it reads."""
+  if options.verify == "exact":
+    return lossless_sparse, ()
+  if options.verify == "greedy":
+    return greedy, ()
+  return make_rule("lantern", options, embedding=None, codebook=codebook)
+
+
+def gated_parts(
+  device: ModelFns,
+  device_side: ModelParams,
+  cloud: ModelFns,
+  cloud_side: ModelParams,
+  options: MethodOptions,
+  *,
+  warp: Warp,
+  vocab: int,
+  num_tokens: int,
+  codebook: Array | None,
+  calibration: dict[str, Any] | None,
+  score_fn: ScoreFn | None = None,
+  combination: str = "ensemble",
+) -> tuple[GatedParams, ModelParams, Drafter, Verifier]:
+  """Both sides' parameters, the drafter and the verifier.
+
+  Args:
+    num_tokens: tokens of a row, of which ``rho`` is a share.
+    calibration: thresholds of the device's checkpoint.
+    score_fn: a baseline's score; None is CIAR's uncertainty.
+    combination: of the device's heads.
+  """
+  gate, gate_params = gate_of(options, calibration)
+  rule, tables = rule_of(options, codebook=codebook)
+  exact = options.verify == "exact"
+  codec = law_codec(vocab)
+  draw = SparseDraw(codec) if exact else DenseDraw()
+  draw_params = TopKParams(jnp.int32(codec.max_support)) if exact else ()
+  prefix = jnp.int32(math.floor(options.rho * num_tokens + 1e-9))
+  score_fn = score_fn or IntervalScore(combination=combination)
+  drafter = interval_gated(
+    device, score_fn, gate, window=options.gamma, max_run=options.max_run, warp=warp, combination=combination, draw=draw
+  )
+  verifier = gated_target(cloud, rule, warp=warp, window=options.gamma, widths=pass_widths(options.gamma))
+  params = GatedParams(device_side, gate_params, prefix, draw_params)
+  return params, cloud_side._replace(rule=tables), drafter, verifier
+
+
+def pass_widths(window: int) -> tuple[int, ...]:
+  """One token, and the first two powers of two that hold a window: costs of a pass step up there."""
+  first = 1 << (window + 1 - 1).bit_length()
+  return (1, first, 2 * first)

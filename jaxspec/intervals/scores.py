@@ -1,0 +1,156 @@
+"""How uncertain the device is about its next token: one interface for CIAR and for everything it is compared with.
+
+A score is a function of what the network says at a place and of a key; a token is kept on the device where the score is at
+most a threshold. No score reads the drawn token, and all are taken before top-k, top-p and temperature.
+
+=================  ==========================================================================================
+`IntervalScore`    widths of InterFuse (CIAR)
+`Entropy`          Shannon entropy of the device's law
+`MaxProb`          1 - the largest probability (CIAR's "SoftmaxCorr", which in its source is another statistic)
+`Random`           uniform on [0, 1): threshold t keeps a share t
+`TemperatureSpread`  how often a token drawn at another temperature differs (U-HLM, arXiv 2412.12687)
+`DiscreteScore`    entropy of the set of laws on k tokens
+=================  ==========================================================================================
+
+CoDe (first tokens from the cloud, the rest from the device) needs no score: it is a threshold of infinity, with its share as
+the prefix rate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.intervals.discrete import DiscreteSet, entropy
+from jaxspec.intervals.heads import check_combination, combined_logits, head_weights, mean_over_heads
+from jaxspec.intervals.inter_fuse import SCALINGS, Bounds, inter_fuse, scale
+from jaxspec.intervals.uncertainty import Uncertainty
+from jaxspec.types import Array, Intervals, Key
+
+
+class ScoreFn(Protocol):
+  """Uncertainty of the device at one place of every row.
+
+  Args:
+    intervals: head output, leaves ``[B, H, V]``.
+    features: ``[B, ...]`` of the trunk at that place.
+    keys: ``[B]`` random keys; consumed by scores that draw.
+  Returns:
+    ``[B]`` float32, at least 0; larger is less certain.
+  """
+
+  def __call__(self, intervals: Intervals, features: Array, keys: Key) -> Array: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class IntervalScore:
+  """CIAR's uncertainty of the InterFuse widths.
+
+  Attributes:
+    uncertainty: from widths to a number.
+    scaling: ``paper`` in the preset that reproduces the paper, else ``none``.
+    combination: of several heads; with ``voting`` each head of the majority is scored by itself and the mean is taken.
+  """
+
+  uncertainty: Uncertainty = Uncertainty()
+  scaling: str = "none"
+  combination: str = "ensemble"
+
+  def __post_init__(self):
+    check_combination(self.combination)
+    if self.scaling not in SCALINGS:
+      raise ValueError(f"Must have a scaling in {', '.join(SCALINGS)}, we instead got {self.scaling!r}")
+
+  def __call__(self, intervals: Intervals, features: Array, keys: Key) -> Array:
+    """See `ScoreFn`."""
+    del features, keys
+    bounds = inter_fuse(intervals.centre, intervals.radius)  # [B, H, V]
+    weights = head_weights(intervals.centre, self.combination)
+    if self.combination == "voting":
+      return jnp.sum(weights * self.uncertainty(scale(bounds, self.scaling).width), axis=-1)
+    common = Bounds(*(mean_over_heads(x, weights) for x in bounds))
+    return self.uncertainty(scale(common, self.scaling).width)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entropy:
+  """Shannon entropy in nats of the device's law."""
+
+  combination: str = "ensemble"
+
+  def __call__(self, intervals: Intervals, features: Array, keys: Key) -> Array:
+    """See `ScoreFn`."""
+    return entropy(jax.nn.softmax(combined_logits(intervals.centre, self.combination), axis=-1))
+
+
+@dataclasses.dataclass(frozen=True)
+class MaxProb:
+  """1 - the probability of the likeliest token."""
+
+  combination: str = "ensemble"
+
+  def __call__(self, intervals: Intervals, features: Array, keys: Key) -> Array:
+    """See `ScoreFn`."""
+    return 1 - jnp.max(jax.nn.softmax(combined_logits(intervals.centre, self.combination), axis=-1), axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Random:
+  """A uniform number; threshold 1 - pi asks the cloud with probability pi."""
+
+  def __call__(self, intervals: Intervals, features: Array, keys: Key) -> Array:
+    """See `ScoreFn`."""
+    return jax.vmap(jax.random.uniform)(keys)
+
+
+@dataclasses.dataclass(frozen=True)
+class TemperatureSpread:
+  """U-HLM's temperature perturbation: the share of perturbed draws that differ from the unperturbed one.
+
+  The expectation over the draws is taken exactly, ``1 - mean_k sum_x p(x) p_k(x)``: a device need not draw to estimate it.
+
+  Attributes:
+    temperatures: of the perturbed laws.
+  """
+
+  temperatures: tuple[float, ...] = (0.5, 0.75, 1.25, 1.5, 2.0)
+  combination: str = "ensemble"
+
+  def __post_init__(self):
+    if not self.temperatures or min(self.temperatures) <= 0:
+      raise ValueError(f"Must have positive temperatures, we instead got {self.temperatures}")
+
+  def __call__(self, intervals: Intervals, features: Array, keys: Key) -> Array:
+    """See `ScoreFn`."""
+    logits = combined_logits(intervals.centre, self.combination)
+    p = jax.nn.softmax(logits, axis=-1)
+    same = [jnp.sum(p * jax.nn.softmax(logits / t, axis=-1), axis=-1) for t in self.temperatures]
+    return 1 - sum(same) / len(self.temperatures)
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscreteScore:
+  """The discrete-k baseline on the (unscaled) bounds."""
+
+  discrete: DiscreteSet = DiscreteSet()
+  combination: str = "ensemble"
+
+  def __call__(self, intervals: Intervals, features: Array, keys: Key) -> Array:
+    """See `ScoreFn`."""
+    weights = head_weights(intervals.centre, self.combination)
+    bounds = Bounds(*(mean_over_heads(x, weights) for x in inter_fuse(intervals.centre, intervals.radius)))
+    centre = mean_over_heads(jax.nn.softmax(intervals.centre, axis=-1), weights)
+    return self.discrete(bounds, centre)
+
+
+SCORES = {
+  "interval": IntervalScore,
+  "entropy": Entropy,
+  "max_prob": MaxProb,
+  "random": Random,
+  "temperature": TemperatureSpread,
+  "discrete": DiscreteScore,
+}

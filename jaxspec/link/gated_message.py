@@ -1,0 +1,116 @@
+"""The uplink message of a device that settles tokens by itself: what the cloud has not read, then a window of drafts.
+
+Payload of a frame (`jaxspec.link.message`) of kind `GATED`, whose number is that of the drafts:
+
+* first place that the cloud has not read, 16 bits; number of settled tokens from there on, 16 bits;
+* these tokens, ``ceil(log2 V)`` bits each;
+* the drafts: records with their laws (`jaxspec.link.records`), or, where no rule needs a law, tokens alone.
+
+The reply is an ordinary one; it counts accepted tokens of the window.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from jaxspec.codecs.bits import ceil_log2
+from jaxspec.codecs.codec import SparseCodec
+from jaxspec.link.bitstream import BitReader, BitWriter, require
+from jaxspec.link.message import OVERHEAD_BYTES, frame, unframe
+from jaxspec.link.records import Limits, Record, put_record, take_record
+
+GATED = 20
+_PLACE_BITS = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class GatedWire:
+  """What both ends agreed on.
+
+  Attributes:
+    limits: of records and replies.
+    max_len: tokens of a row.
+    sends_laws: whether drafts come with their laws.
+  """
+
+  limits: Limits
+  max_len: int
+  sends_laws: bool
+
+  def __post_init__(self):
+    if not 1 <= self.max_len < 1 << _PLACE_BITS:
+      raise ValueError(f"Must have rows of 1 to {(1 << _PLACE_BITS) - 1} tokens, we instead got {self.max_len}")
+
+  @classmethod
+  def of(cls, codec: SparseCodec | None, *, vocab: int, window: int, max_len: int) -> GatedWire:
+    """The agreement for a codec, or for tokens alone (None)."""
+    limits = Limits(vocab, 1, "paper", 1, window, False) if codec is None else Limits.of(codec, window)
+    return cls(limits, max_len, codec is not None)
+
+  @property
+  def max_bytes(self) -> int:
+    """No valid message is longer."""
+    token = ceil_log2(self.limits.vocab)
+    draft = self.limits.max_record_bits if self.sends_laws else token
+    return OVERHEAD_BYTES + -(-(2 * _PLACE_BITS + self.max_len * token + self.limits.max_drafts * draft) // 8)
+
+
+@dataclasses.dataclass(frozen=True)
+class GatedDrafts:
+  """A decoded message."""
+
+  round: int
+  read: int
+  unread: tuple[int, ...]  # settled tokens from place ``read`` on, at least one
+  drafts: tuple[Record, ...] | tuple[int, ...]
+
+
+def write_gated(round_: int, read: int, unread: Sequence[int], drafts: Sequence, wire: GatedWire) -> tuple[bytes, int]:
+  """The message of a round, and the bits of its payload.
+
+  Args:
+    drafts: `Record` each where laws are sent, else tokens.
+  Raises:
+    ValueError: for anything outside of the agreement.
+  """
+  limits, width = wire.limits, ceil_log2(wire.limits.vocab)
+  if len(drafts) > limits.max_drafts or not unread or read + len(unread) + len(drafts) > wire.max_len:
+    raise ValueError(
+      f"Must have settled tokens and at most {limits.max_drafts} drafts within {wire.max_len} places, we instead got "
+      f"{len(unread)} and {len(drafts)} from place {read}"
+    )
+  writer = BitWriter()
+  writer.put(read, _PLACE_BITS)
+  writer.put(len(unread), _PLACE_BITS)
+  for token in unread:
+    writer.put(token, width)
+  for draft in drafts:
+    if wire.sends_laws:
+      put_record(writer, draft, limits)
+    else:
+      writer.put(draft, width)
+  return frame(GATED, round_, limits.ell, len(drafts), writer.bytes()), writer.length
+
+
+def read_gated(data: bytes, wire: GatedWire, *, read: int) -> GatedDrafts:
+  """Decodes a message to a cloud that has read ``read`` places.
+
+  Raises:
+    MessageError: if it is anything but a valid one.
+  """
+  limits, width = wire.limits, ceil_log2(wire.limits.vocab)
+  kind, round_, ell, number, payload = unframe(data, wire.max_bytes)
+  require(kind == GATED, "kind", f"{kind} is not a message of a gated device")
+  require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
+  require(number <= limits.max_drafts, "range", f"{number} drafts, {limits.max_drafts} agreed")
+  reader = BitReader(payload)
+  first, count = reader.take(_PLACE_BITS), reader.take(_PLACE_BITS)
+  require(first == read, "order", f"tokens from place {first} on, {read} places are known")
+  require(count >= 1, "range", "no settled token")
+  require(first + count + number <= wire.max_len, "range", f"{first + count + number} places of {wire.max_len}")
+  unread = tuple(reader.below(limits.vocab, width, "token") for _ in range(count))
+  take = (lambda: take_record(reader, limits)) if wire.sends_laws else lambda: reader.below(limits.vocab, width, "token")
+  drafts = tuple(take() for _ in range(number))
+  reader.finish()
+  return GatedDrafts(round_, first, unread, drafts)

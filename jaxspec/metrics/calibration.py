@@ -1,0 +1,100 @@
+"""Thresholds that mean something: which tau gives a wanted rate of cloud calls.
+
+What was accepted feeds back into the context, so quantiles of recorded scores only start the search: the whole decoder runs
+at every trial threshold, with the same keys, and the one whose rate comes nearest is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+_LARGEST_LOG = 80.0  # of thresholds that are tried: float32 ends there
+
+
+class Calibrated(NamedTuple):
+  """A threshold and the rate it gave on the calibration prompts."""
+
+  tau: float
+  rate: float
+  trials: int
+
+
+def quantile_threshold(scores: np.ndarray, share_sent: float) -> float:
+  """The tau that would send a share of recorded scores up; NaN entries (places that were not scored) do not count.
+
+  Raises:
+    ValueError: for a share outside of [0, 1], or without scores.
+  """
+  known = np.asarray(scores, np.float64)
+  known = known[~np.isnan(known)]
+  if not 0 <= share_sent <= 1:
+    raise ValueError(f"Must have a share from 0 to 1, we instead got {share_sent}")
+  if not len(known):
+    raise ValueError("Must have scores to take a quantile of, we instead got none")
+  return float(np.quantile(known, 1 - share_sent))
+
+
+def find_threshold(
+  rate_of: Callable[[float], float], target: float, *, start: float, tolerance: float = 0.001, max_trials: int = 24
+) -> Calibrated:
+  """Bisection of log tau on a rate that falls (up to noise) in tau.
+
+  Args:
+    rate_of: cloud calls per token at a threshold; a whole decode.
+    target: wanted rate.
+    start: a positive threshold near the wanted one.
+    tolerance: good enough.
+    max_trials: decodes at most.
+  Raises:
+    ValueError: if the target lies outside of what any threshold reaches.
+  """
+  if not start > 0:
+    raise ValueError(f"Must have a start above 0, we instead got {start}")
+  best = Calibrated(start, rate_of(start), 1)
+
+  def try_at(log_tau: float) -> float:
+    nonlocal best
+    rate = rate_of(math.exp(log_tau))
+    trials = best.trials + 1
+    nearer = abs(rate - target) < abs(best.rate - target)
+    best = Calibrated(math.exp(log_tau), rate, trials) if nearer else best._replace(trials=trials)
+    return rate
+
+  low = high = math.log(start)
+  rate, step = best.rate, math.log(2)
+  down = rate < target  # too few calls: a lower threshold
+  while abs(best.rate - target) > tolerance:
+    moved = (low - step) if down else (high + step)
+    if best.trials >= max_trials or abs(moved) > _LARGEST_LOG:
+      break
+    rate = try_at(moved)
+    if down:
+      low = moved
+      if rate >= target:
+        break
+      high = moved
+    else:
+      high = moved
+      if rate <= target:
+        break
+      low = moved
+    step *= 2
+  while abs(best.rate - target) > tolerance and best.trials < max_trials and high - low > 1e-6:
+    middle = (low + high) / 2
+    if try_at(middle) > target:
+      low = middle
+    else:
+      high = middle
+  if abs(best.rate - target) > max(tolerance, 0.02):
+    raise ValueError(f"Must have a rate that a threshold reaches, {target:g} was asked for and {best.rate:.4f} is nearest")
+  return best
+
+
+def prompts_hash(prompts: Sequence[str]) -> str:
+  """Which prompts a threshold was found on."""
+  return hashlib.sha256("\n".join(prompts).encode()).hexdigest()[:16]

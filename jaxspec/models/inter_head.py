@@ -1,0 +1,153 @@
+"""The Inter-Head on a device trunk: centre logits and their radii (CIAR, arXiv 2603.25463, equation 3).
+
+  c = W_c h + b_c,   r = min(softplus(W_r h + b_r), max_radius).
+
+The trunk is the first layers of the cloud's network; W_c of head 0 is the trunk's own output matrix. Further heads have
+matrices of their own, so that H heads cost ``2 H`` output matrices. Radii start at `INITIAL_RADIUS` everywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxspec.intervals.heads import check_combination
+from jaxspec.models.linear import affine, linear
+from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.types import Array, Intervals, Key, ModelFns, ModelOutput, Params
+
+INITIAL_RADIUS = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class InterHeadConfig:
+  """A device: its trunk and its heads.
+
+  Attributes:
+    trunk: the transformer below the heads.
+    num_heads: heads H.
+    combination: how several heads become one law, see `jaxspec.intervals.heads`.
+    max_radius: radii are clamped here.
+  """
+
+  trunk: LlamaGenConfig
+  num_heads: int = 1
+  combination: str = "ensemble"
+  max_radius: float = 10.0
+
+  def __post_init__(self):
+    if isinstance(self.trunk, dict):  # from a checkpoint's JSON
+      object.__setattr__(self, "trunk", LlamaGenConfig(**self.trunk))
+    check_combination(self.combination)
+    if self.num_heads < 1:
+      raise ValueError(f"Must have num_heads of at least 1, we instead got {self.num_heads}")
+    if not self.max_radius > 0:
+      raise ValueError(f"Must have max_radius above 0, we instead got {self.max_radius}")
+
+  def __getattr__(self, name: str) -> Any:
+    """The trunk's fields, its ``dtype`` apart: a device fits its cloud by the sizes of its trunk."""
+    if name.startswith("_") or name in ("trunk", "dtype"):
+      raise AttributeError(name)
+    return getattr(self.trunk, name)
+
+
+class InterHead(nn.Module):
+  """Centre and radius of every head from features; call it through `inter_head_fns`."""
+
+  num_heads: int
+  vocab: int
+  max_radius: float
+
+  @nn.compact
+  def __call__(self, features: Array, logits: Array) -> Intervals:
+    """Features ``[B, T, D]`` and the trunk's logits ``[B, T, V]`` to `Intervals` ``[B, T, H, V]``."""
+    heads, size, width = self.num_heads, self.vocab, features.shape[-1]
+    zeros = nn.initializers.zeros
+    start = nn.initializers.constant(math.log(math.expm1(INITIAL_RADIUS)))
+    centre_bias = self.param("centre_bias", zeros, (heads, size), jnp.float32)
+    radius_weight = self.param("radius_weight", zeros, (heads * size, width), jnp.float32)
+    radius_bias = self.param("radius_bias", start, (heads, size), jnp.float32)
+    split = lambda x: x.reshape(*x.shape[:-1], heads, size)
+    if heads > 1:
+      centre_weight = self.param("centre_weight", nn.initializers.normal(0.02), ((heads - 1) * size, width), jnp.float32)
+      others = linear(features, centre_weight.astype(features.dtype)).astype(jnp.float32)
+      logits = jnp.concatenate([logits, others], axis=-1)
+    centre = split(logits) + centre_bias[None, None]
+    raw = affine(features, radius_weight, radius_bias.reshape(-1)).astype(jnp.float32)
+    return Intervals(centre, jnp.minimum(jax.nn.softplus(split(raw)), self.max_radius))
+
+
+def with_inter_head(trunk: ModelFns, vocab: int, *, num_heads: int = 1, max_radius: float = 10.0) -> ModelFns:
+  """A network whose output has `Intervals`, from any trunk that returns logits and features.
+
+  Parameters are ``{"trunk": ..., "head": ...}``. The logits of the output are the centre of head 0; what several heads say
+  together is `jaxspec.intervals.heads.combined_logits`, which must come after guidance.
+  """
+  module = InterHead(num_heads, vocab, max_radius)
+
+  def init(key: Key) -> Params:
+    trunk_params = trunk.init(jax.random.fold_in(key, 0))
+    width = _width(trunk_params)
+    features, logits = jnp.zeros((1, 1, width)), jnp.zeros((1, 1, vocab))
+    return {"trunk": trunk_params, "head": module.init(jax.random.fold_in(key, 1), features, logits)["params"]}
+
+  def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
+    output, cache = trunk.apply(
+      params["trunk"], inputs, cache, positions=positions, mask=mask, inject=inject, logits_at=logits_at, slot=slot
+    )
+    features = output.features
+    if logits_at is not None:
+      index = jnp.broadcast_to(logits_at[:, None, None], (features.shape[0], 1, 1))
+      features = jnp.take_along_axis(features, index, axis=1)
+    intervals = module.apply({"params": params["head"]}, features, output.logits)
+    return ModelOutput(intervals.centre[:, :, 0], output.features, intervals), cache
+
+  null_condition = None
+  if trunk.null_condition is not None:
+    null_condition = lambda params, condition: trunk.null_condition(params["trunk"], condition)
+  return ModelFns(init, trunk.init_cache, apply, trunk.prefix_len, null_condition, trunk.compact)
+
+
+def _width(trunk_params: Params) -> int:
+  """Width of the features: what the trunk's output matrix ``[V, D]`` reads."""
+  return trunk_params["output"]["weight"].shape[1]
+
+
+@functools.cache
+def inter_head_fns(config: InterHeadConfig) -> ModelFns:
+  """Pure functions of a device; the same object for equal configs."""
+  return with_inter_head(
+    llamagen_fns(config.trunk), config.trunk.vocab_size, num_heads=config.num_heads, max_radius=config.max_radius
+  )
+
+
+def device_from_cloud(cloud: LlamaGenConfig, params: Params, num_layers: int, key: Key, **head: Any):
+  """Config and starting parameters of a device: the cloud's first layers, its norm and output matrix, and fresh heads.
+
+  Heads after the first start from the cloud's output matrix too, moved by noise of a tenth of its size, so that they differ.
+
+  Args:
+    num_layers: depth of the device; the paper takes 1, 2, 3 and 5.
+    key: of the heads; consumed.
+    head: further fields of `InterHeadConfig`.
+  """
+  if not 1 <= num_layers <= cloud.num_layers:
+    raise ValueError(f"Must have 1 to {cloud.num_layers} layers, we instead got {num_layers}")
+  config = InterHeadConfig(dataclasses.replace(cloud, num_layers=num_layers), **head)
+  dropped = {f"layers_{i}" for i in range(num_layers, cloud.num_layers)}
+  trunk = {name: jax.tree.map(jnp.copy, leaf) for name, leaf in params.items() if name not in dropped}
+  weight = trunk["output"]["weight"]
+  module = InterHead(config.num_heads, cloud.vocab_size, config.max_radius)
+  init_key, noise_key = jax.random.split(key)
+  features, logits = jnp.zeros((1, 1, weight.shape[1])), jnp.zeros((1, 1, cloud.vocab_size))
+  heads = module.init(init_key, features, logits)["params"]
+  if config.num_heads > 1:
+    noise = jax.random.normal(noise_key, (config.num_heads - 1, *weight.shape)) * 0.1 * jnp.std(weight)
+    heads["centre_weight"] = (weight[None] + noise).reshape(-1, weight.shape[1])
+  return config, {"trunk": trunk, "head": heads}

@@ -1,0 +1,69 @@
+"""Pairs of a gated device and a cloud: Markov tables with everything known, and random transformers with an Inter-Head."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxspec
+from jaxspec.intervals.scores import MaxProb
+from jaxspec.models.inter_head import with_inter_head
+from jaxspec.models.llamagen import llamagen_fns
+from tests.helpers import DRAFT, TARGET, markov_fns, random_params, side
+
+INFINITY = float("inf")
+
+
+def log(x):
+  return jnp.log(jnp.asarray(x, jnp.float32))
+
+
+def markov_gated(p, q, *, window, max_run=4, tau=-1.0, prefix=0, rule=jaxspec.lossless, widths=None, **options):
+  """``(SpecParams, kwargs)`` of Markov tables ``p`` (cloud) and ``q`` (device); gated by 1 - the largest probability."""
+  fns = markov_fns(p.shape[1])
+  params = jaxspec.SpecParams(gated_params(side(log(q)), tau, prefix), side(log(p)))
+  options = dict(score_fn=MaxProb(), gate=jaxspec.constant_gate) | options
+  score_fn, gate = options.pop("score_fn"), options.pop("gate")
+  drafter = jaxspec.interval_gated(fns, score_fn, gate, window=window, max_run=max_run, **options)
+  widths = widths or (window + 1, window + 4)
+  verifier = jaxspec.gated_target(fns, rule, warp=jaxspec.Warp(), window=window, widths=widths)
+  return params, dict(drafter=drafter, verifier=verifier)
+
+
+def gated_params(model: jaxspec.ModelParams, tau, prefix=0) -> jaxspec.GatedParams:
+  gate = tau if isinstance(tau, tuple) else jnp.asarray(tau, jnp.float32)
+  return jaxspec.GatedParams(model, gate, jnp.asarray(prefix, jnp.int32))
+
+
+@functools.cache
+def networks():
+  """A random cloud and a random device with an Inter-Head whose radii differ, and their parameters."""
+  cloud, device = llamagen_fns(TARGET), with_inter_head(llamagen_fns(DRAFT), TARGET.vocab_size)
+  weights = random_params(device, 1)
+  bias = np.random.default_rng(5).normal(size=(1, TARGET.vocab_size))
+  weights["head"] = weights["head"] | dict(radius_bias=jnp.asarray(bias, jnp.float32))
+  return cloud, random_params(cloud, 2), device, weights
+
+
+def transformer_gated(
+  *, window=3, max_run=5, tau=0.15, prefix=0, rule=jaxspec.lossless, guided=False, widths=(1, 4, 8), gate=None, **options
+):
+  """``(SpecParams, kwargs)`` of the `networks`; CIAR's own score."""
+  cloud, cloud_params, device, device_params = networks()
+  scale = 2.0 if guided else None
+  params = jaxspec.SpecParams(
+    gated_params(side(device_params, scale=scale), tau, prefix), side(cloud_params, scale=scale)
+  )
+  if guided:
+    cloud, device = jaxspec.guided(cloud), jaxspec.guided(device)
+  gate = gate or jaxspec.constant_gate
+  drafter = jaxspec.interval_gated(device, jaxspec.IntervalScore(), gate, window=window, max_run=max_run, **options)
+  verifier = jaxspec.gated_target(cloud, rule, warp=jaxspec.Warp(), window=window, widths=widths)
+  return params, dict(drafter=drafter, verifier=verifier)
+
+
+def keys_of(rows, seed=0):
+  return jax.vmap(jax.random.key)(jnp.arange(rows) + seed)

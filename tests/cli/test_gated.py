@@ -1,0 +1,77 @@
+"""`jaxspec generate --method ciar` and `jaxspec calibrate` on random networks."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+CIAR = ("--method", "ciar", "--gamma", 3, "--max-run", 4)
+
+
+@pytest.fixture
+def generate(run, bundle):
+  def call(*args, source=bundle):
+    outcome = run("generate", "a red apple", *CIAR, *args, "--checkpoint", source, "--json", "figures.json", "--samples", 3)
+    assert outcome.exit_code == 0, (outcome.output, outcome.exception)
+    with open("figures.json", encoding="utf-8") as file:
+      return json.load(file), outcome
+
+  return call
+
+
+def test_figures_messages_and_the_map(generate):
+  """Shares add up, traffic is that of the calls, and the map shows what the device decided."""
+  document, outcome = generate("--tau", 0.25, "--rho", 0.2, "--network", "4g", "--heatmap", "map.png")
+  cloud, method = document["cloud"], document["methods"]["ciar"]
+  assert document["settings"]["draft"] == "device"
+  assert cloud["settled"] + cloud["accepted"] + cloud["by_cloud"] == pytest.approx(1)
+  assert cloud["call_rate"] == pytest.approx(method["target_calls"] / 48)
+  assert cloud["by_cloud"] >= 3 / 16  # the prefix
+  traffic = cloud["traffic"]
+  assert traffic["exchanges"] == method["target_calls"] - 3  # the prefills answer with a reply only
+  assert traffic["downlink_bytes"] == 20 * method["target_calls"] and traffic["uplink_bytes"] > 20 * traffic["exchanges"]
+  both = cloud["network_s"]["4g"]
+  assert both["one_way"] - both["rtt_per_call"] == pytest.approx(0.05 * method["target_calls"])
+  for words in ("cloud calls per token", "decided by the device", "bytes per picture", "4g, latency once a call"):
+    assert words in outcome.stdout
+  with Image.open("map.png") as maps:
+    seen = set(map(tuple, np.asarray(maps).reshape(-1, 3)))
+  assert {(204, 204, 204), (0, 114, 178)} <= seen  # settled, first
+
+
+@pytest.mark.slow
+def test_limits(generate):
+  device, _ = generate("--tau", "inf")
+  assert device["cloud"]["settled"] == 1 and device["cloud"]["call_rate"] == 0
+  cloud, _ = generate("--tau", "inf", "--rho", 1)
+  assert cloud["cloud"]["by_cloud"] == 1 and cloud["cloud"]["call_rate"] == 1
+
+
+@pytest.mark.slow
+def test_calibration_is_stored_and_used(run, generate, bundle, tmp_path):
+  copy = tmp_path / "copy"
+  shutil.copytree(bundle, copy)
+  missing = run("generate", "a red apple", *CIAR, "--checkpoint", copy)
+  assert missing.exit_code == 2 and "jaxspec calibrate" in missing.stderr
+  outcome = run("calibrate", "--checkpoint", copy, "--rates", "0.3,0.5", "--gamma", 3, "--tolerance", 0.01, "--samples", 4)
+  assert outcome.exit_code == 0, (outcome.output, outcome.exception)
+  with open(copy / "device" / "config.json", encoding="utf-8") as file:
+    stored = json.load(file)["meta"]["calibration"]
+  low, high = stored["thresholds"]
+  assert abs(low["achieved"] - 0.3) <= 0.02 and abs(high["achieved"] - 0.5) <= 0.02 and low["tau"] > high["tau"]
+  assert low["interval"][0] < low["held_out"] < low["interval"][1] and stored["pictures"] == 32
+  document, _ = generate(source=copy)
+  assert 0.1 < document["cloud"]["call_rate"] < 0.6
+  document, _ = generate("--cloud-rate", 0.5, source=copy)
+  assert document["settings"]["tau"] is None and 0.2 < document["cloud"]["call_rate"] < 0.8
+
+
+def test_contradictions(fails, bundle):
+  both = fails("generate", "a red apple", *CIAR, "--tau", 1, "--cloud-rate", 0.3, "--checkpoint", bundle)
+  assert "tau or cloud_rate" in both
+  assert "--network goes with --method ciar" in fails("generate", "a red apple", "--network", "5g", "--checkpoint", bundle)
+  assert "rho from 0 to 1" in fails("generate", "a red apple", *CIAR, "--rho", 2, "--checkpoint", bundle)
+  assert "--rates between 0 and 1" in fails("calibrate", "--rates", "0.2,1.5", "--checkpoint", bundle)
+  assert "all judged" in fails("audit", "--method", "ciar", "--checkpoint", bundle)

@@ -1,0 +1,45 @@
+"""A gated decode updates both ends' caches in place, although its exchange may be skipped and has several widths."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+import jaxspec
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.inter_head import with_inter_head
+from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.skipping import run_if
+from tests.ciar_pair import gated_params
+from tests.helpers import random_params, side
+
+
+def test_no_copy_of_cache_size():
+  config = LlamaGenConfig(num_layers=2, dim=64, num_heads=2, vocab_size=64, num_tokens=1024, num_classes=3, multiple_of=8)
+  cloud = llamagen_fns(config)
+  device = with_inter_head(llamagen_fns(dataclasses.replace(config, num_layers=1)), 64)
+  params = jaxspec.SpecParams(gated_params(side(random_params(device, 0)), 0.1), side(random_params(cloud, 1)))
+  drafter = jaxspec.interval_gated(device, jaxspec.IntervalScore(), jaxspec.constant_gate, window=3, max_run=4)
+  verifier = jaxspec.gated_target(cloud, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(4, 8))
+  run = lambda p, k, c: jaxspec.speculate(p, k, c, drafter=drafter, verifier=verifier, max_len=1024).tokens
+  compiled = jax.jit(run).lower(params, jax.random.key(0), ClassLabels(jnp.zeros((1,), jnp.int32))).compile()
+  buffers = {f"f32[2,{slots},32]" for slots in (1032, 1040)}  # heads x slots x head size, of device and cloud
+  text = compiled.as_text().splitlines()
+  assert any(shape in line for shape in buffers for line in text)
+  copies = [line for line in text if " copy(" in line and any(shape in line for shape in buffers)]
+  assert not copies, copies[:3]
+  layer = 2 * 1040 * 32 * 4
+  assert compiled.memory_analysis().temp_size_in_bytes < 2 * 3 * layer + 2 * layer
+
+
+def test_run_if_skips_and_runs():
+  calls = []
+
+  def count(x):
+    jax.debug.callback(lambda: calls.append(1))
+    return x + 1
+
+  go = jax.jit(lambda on, x: run_if(on, count, x))
+  assert go(jnp.bool_(False), jnp.int32(3)) == 3 and go(jnp.bool_(True), jnp.int32(3)) == 4
+  jax.effects_barrier()
+  assert len(calls) == 1

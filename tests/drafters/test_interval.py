@@ -1,0 +1,247 @@
+"""The limits of the gated decoder, its accounting, its caches, and that rows and ends are independent."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import jaxspec
+from jaxspec import rng
+from jaxspec.decode import loop
+from jaxspec.decode.state import Origin
+from jaxspec.intervals.scores import MaxProb
+from jaxspec.models.conditions import ClassLabels, Prefixed
+from jaxspec.models.sampling import sample
+from tests.ciar_pair import INFINITY, gated_params, keys_of, log, markov_gated, networks, transformer_gated
+from tests.helpers import labels, markov_fns, markov_joint, side
+from tests.sqs_pair import tables
+from tests.verifiers.test_lossless import GRID, V, _quarter_tables
+
+# One shape and one window for all transformer tests: thresholds, prefixes and keys are traced, so one program serves them.
+N, ROWS = 16, 4
+
+
+def run(params, kwargs, rows=ROWS, max_len=N, order=None):
+  keys, prompt = keys_of(rows), labels(rows)
+  if order is not None:
+    keys, prompt = keys[order], ClassLabels(prompt.labels[order])
+  out = jaxspec.speculate(params, keys, prompt, max_len=max_len, **kwargs)
+  return jax.tree.map(np.asarray, out)
+
+
+def numbers(counters):
+  return {name: np.asarray(getattr(counters, name)) for name in counters.__dataclass_fields__}
+
+
+def test_a_closed_gate_is_speculative_decoding_with_identical_tokens():
+  """tau < 0: the same draws, tests and tokens as the small model's drafter with the same window."""
+  params, kwargs = transformer_gated(tau=-1.0)
+  cloud, cloud_params, device, device_params = networks()
+  out = run(params, kwargs)
+  plain = jaxspec.SpecParams(side(device_params), side(cloud_params))
+  drafter = jaxspec.small_model(device, window=3, warp=jaxspec.Warp())
+  verifier = jaxspec.target_model(cloud, jaxspec.lossless, warp=jaxspec.Warp())
+  reference = run(plain, dict(drafter=drafter, verifier=verifier))
+  np.testing.assert_array_equal(out.tokens, reference.tokens)
+  np.testing.assert_array_equal(out.origin, reference.origin)
+  for name in ("rounds", "accepted", "target_calls", "settled"):
+    np.testing.assert_array_equal(numbers(out.counters)[name], numbers(reference.counters)[name])
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+def test_a_closed_gate_is_lossless_by_enumeration(seed, monkeypatch):
+  """All 12^5 cells of three tokens: first, a round with one draft, a round with none. See `test_lossless`."""
+  p, q = _quarter_tables(seed)
+  params, kwargs = markov_gated(p, q, window=1, max_run=1)
+  cells = np.stack(np.meshgrid(*[GRID] * 5, indexing="ij"), -1).reshape(-1, 5).astype(np.float32)
+  rows, now = cells.shape[0], dict(final=0)
+  # Uniform 0 is for token 0, then draft, test and last token of the first round, and the one token of the second round.
+  monkeypatch.setattr(rng, "uniform", lambda keys, offset: jnp.asarray(cells[:, 1]))
+  monkeypatch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(cells[:, 2:3]))
+  monkeypatch.setattr(rng, "final_uniform", lambda keys: jnp.asarray(cells[:, now["final"]]))
+  state = loop.start(params, jax.random.key(0), ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=3, **kwargs)
+  for now["final"] in (3, 4):  # never traced as a whole, so that each draw reads its own column
+    state = loop.decode_round(params, state, **kwargs)
+  assert not bool(state.edge.cursor.live.any())
+  law = np.zeros((V,) * 3)
+  np.add.at(law, tuple(np.asarray(state.edge.tokens).T), 1 / rows)
+  error = np.abs(law - markov_joint(p, 3)).max()
+  assert error < 1e-5, error
+  assert 0 < int(state.edge.counters.accepted.sum()) < rows and not state.edge.counters.settled.any()
+
+
+def test_a_closed_gate_is_lossless_by_chi_square():
+  """Joint law of four tokens, windows of 3, from 20,000 rows."""
+  p, q = tables(4, 3)
+  params, kwargs = markov_gated(p, q, window=3)
+  rows = 20_000
+  out = jaxspec.speculate(
+    params, jax.random.key(0), ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=4, **kwargs
+  )
+  seen = np.bincount(np.ravel_multi_index(tuple(np.asarray(out.tokens).T), (4,) * 4), minlength=4**4)
+  expected = markov_joint(p, 4).ravel()
+  expected = expected / expected.sum() * rows
+  big = expected >= 5
+  merged = [np.append(x[big], x[~big].sum()) for x in (seen, expected)]
+  assert stats.chisquare(*merged).pvalue > 0.01
+  assert int(out.counters.accepted.sum()) > rows / 4
+
+
+@pytest.mark.parametrize("max_run", [5, pytest.param(N, marks=pytest.mark.slow)])
+def test_an_open_gate_is_the_device_alone(max_run):
+  """tau = infinity, rho = 0: tokens of a decode written without cache, loop or cloud; nothing is exchanged."""
+  params, kwargs = transformer_gated(tau=INFINITY, max_run=max_run)
+  out = run(params, kwargs)
+  _, _, device, weights = networks()
+  keys = keys_of(ROWS)
+  score = jax.jit(lambda tokens: device.apply(weights, Prefixed(labels(ROWS), tokens))[0].logits)
+  tokens = np.zeros((ROWS, N), np.int32)
+  for place in range(N):
+    # Token 0 opens the row; then each round draws max_run tokens.
+    round_, offset = divmod(max(place - 1, 0), max_run)
+    stream = rng.Stream.DRAFT if place else rng.Stream.OPEN
+    uniform = rng.uniform(rng.stream_keys(keys, stream, jnp.int32(round_)), offset)
+    tokens[:, place] = sample(score(jnp.asarray(tokens))[:, place], uniform)
+  np.testing.assert_array_equal(out.tokens, tokens)
+  assert (out.origin == Origin.SETTLED).all()
+  counters = numbers(out.counters)
+  np.testing.assert_array_equal(counters["settled"], N)
+  assert not counters["target_calls"].any() and not counters["drafted"].any() and not out.report.sent.any()
+
+
+def test_rho_one_is_the_cloud_alone():
+  for tau in (-1.0, INFINITY):
+    params, kwargs = transformer_gated(tau=tau, prefix=N)
+    out = run(params, kwargs)
+    verifier = jaxspec.target_model(networks()[0], jaxspec.lossless, warp=jaxspec.Warp())
+    plain = jaxspec.autoregress(params, keys_of(ROWS), labels(ROWS), verifier=verifier, max_len=N)
+    np.testing.assert_array_equal(out.tokens, plain.tokens)
+    np.testing.assert_array_equal(out.counters.target_calls, N)
+    assert not out.counters.settled.any() and np.isnan(out.report.scores).all()
+
+
+def test_code_is_a_prefix_and_then_the_device():
+  """CoDe(N): tau = infinity behind a prefix; the first tokens are those of the cloud alone."""
+  params, kwargs = transformer_gated(tau=INFINITY, prefix=5)
+  out = run(params, kwargs)
+  alone = run(*transformer_gated(tau=INFINITY, prefix=N))
+  np.testing.assert_array_equal(out.tokens[:, :5], alone.tokens[:, :5])
+  assert (out.origin[:, 5:] == Origin.SETTLED).all() and (out.origin[:, :5] != Origin.SETTLED).all()
+  np.testing.assert_array_equal(out.counters.target_calls, 5)
+
+
+def recomputed(out, row):
+  """Counters of a row from its origins and rounds alone."""
+  origin, rounds = out.origin[row], out.commit_round[row]
+  asked = [r for r in np.unique(rounds) if r > 0 and np.isin(origin[rounds == r], (Origin.REPLACED, Origin.BONUS)).any()]
+  return dict(
+    settled=(origin == Origin.SETTLED).sum(), accepted=(origin == Origin.DRAFT).sum(),
+    target_calls=len(asked) + (origin[0] == Origin.FIRST), rounds=rounds.max(),
+  )  # fmt: skip
+
+
+slow = lambda **options: pytest.param(options, marks=pytest.mark.slow)
+OPTIONS = [{}, dict(prefix=4), slow(guided=True), slow(early_close=True), slow(rule=jaxspec.greedy)]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_counters_drivers_and_rows(options):
+  """What the map of origins says equals the counters; rows do not depend on their neighbours."""
+  params, kwargs = transformer_gated(**options)
+  out = run(params, kwargs)
+  counters = numbers(out.counters)
+  np.testing.assert_array_equal(out.lengths, N)
+  for row in range(ROWS):
+    for name, value in recomputed(out, row).items():
+      assert counters[name][row] == value, (row, name)
+  assert len(np.unique(out.origin)) >= 4 and (counters["settled"] > 0).any()  # every kind of token occurs
+  assert (out.report.scores[out.origin == Origin.SETTLED] <= 0.15).all()
+  order = np.array([2, 0, 3, 0])
+  moved = run(params, kwargs, order=order)
+  np.testing.assert_array_equal(moved.tokens, out.tokens[order])
+  np.testing.assert_array_equal(moved.report.scores, out.report.scores[order])
+
+
+@pytest.mark.slow
+def test_python_loop_gives_the_tokens_of_the_compiled_one():
+  params, kwargs = transformer_gated()
+  host = jaxspec.speculate(params, keys_of(ROWS), labels(ROWS), max_len=N, loop_fn=jaxspec.host_while_loop, **kwargs)
+  np.testing.assert_array_equal(host.tokens, run(params, kwargs).tokens)
+
+
+@pytest.mark.slow
+def test_caches_after_some_rounds_equal_caches_from_scratch():
+  params, kwargs = transformer_gated()
+  cloud, cloud_params, device, device_params = networks()
+  rows = ROWS
+  state = loop.start(params, keys_of(rows), labels(rows), max_len=N, **kwargs)
+  step = jax.jit(lambda s: loop.decode_round(params, s, **kwargs))
+  for _ in range(3):
+    state = step(state)
+  edge = state.edge
+  sides = [
+    (cloud, cloud_params, state.verifier.cache, np.asarray(edge.read)),
+    (device, device_params, edge.drafter.cache, np.asarray(edge.cursor.length) - 2),
+  ]
+  assert (np.asarray(edge.cursor.length) - np.asarray(edge.read)).max() > 2  # some row is far ahead of its cloud
+  for fns, weights, cache, known in sides:
+    fresh = fns.init_cache(rows, 40)
+    _, fresh = fns.apply(weights, labels(rows), fresh, positions=jnp.arange(1)[None])
+    _, fresh = fns.apply(weights, edge.tokens, fresh, positions=1 + jnp.arange(N)[None])
+    heads = fresh.k[0].shape[0] // rows
+    for ours, theirs in zip((*cache.k, *cache.v), (*fresh.k, *fresh.v)):
+      for row in range(rows):
+        upto, part = 1 + known[row], slice(row * heads, (row + 1) * heads)
+        np.testing.assert_allclose(ours[part, :upto], theirs[part, :upto], atol=2e-5)
+
+
+@pytest.mark.slow
+def test_cloud_is_skipped_unless_a_live_row_needs_it():
+  """A verifier that counts its calls: as many as rounds in which some row asked; none with an open gate."""
+  for tau in (0.15, INFINITY):
+    params, kwargs = transformer_gated(tau=tau)
+    inner, calls = kwargs["verifier"], []
+
+    def verify(*args, inner=inner, calls=calls):
+      jax.debug.callback(lambda: calls.append(1))
+      return inner.verify(*args)
+
+    kwargs["verifier"] = inner._replace(verify=verify)
+    out = run(params, kwargs)
+    jax.effects_barrier()
+    rounds = np.where(np.isin(out.origin, (Origin.REPLACED, Origin.BONUS)), out.commit_round, 0)
+    assert len(calls) == len(np.unique(rounds[rounds > 0]))
+    assert (len(calls) == 0) == (tau == INFINITY)
+
+
+def test_the_gate_controller_counts_every_committed_token_once():
+  """mean(asked) = rate + (beta_1 - beta_T) / (eta T) exactly, whatever was rejected and rolled back; it holds the rate."""
+  p, q = tables(8, 5)
+  fns = markov_fns(8)
+  rows, length, eta, rate = 50, 400, 0.1, 0.3
+  gate = jaxspec.rate_params(0.5, rate, eta=eta)
+  params = jaxspec.SpecParams(gated_params(side(log(q)), gate), side(log(p)))
+  drafter = jaxspec.interval_gated(fns, MaxProb(), jaxspec.conformal_gate, window=3, max_run=6)
+  verifier = jaxspec.gated_target(fns, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(12,))
+  out = run(params, dict(drafter=drafter, verifier=verifier), rows=rows, max_len=length)
+  asked = out.counters.target_calls  # no prefix: every call was the gate's, also that for token 0
+  moved = gate.first - (out.report.gate.high + out.report.gate.low)
+  np.testing.assert_allclose(asked / length, rate + moved / (eta * length), atol=1e-5)
+  assert abs((asked / length).mean() - rate) < 0.02
+  assert out.counters.accepted.sum() < out.counters.drafted.sum()  # something was rolled back
+
+
+def test_settings_are_checked():
+  fns = markov_fns(4)
+  with pytest.raises(ValueError, match="window and max_run"):
+    jaxspec.interval_gated(fns, MaxProb(), jaxspec.constant_gate, window=0)
+  for widths in ((), (3,), (8, 4), (0, 8)):
+    with pytest.raises(ValueError, match="ascending widths"):
+      jaxspec.gated_target(fns, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=widths)
+  params, kwargs = markov_gated(*tables(4, 3), window=2)
+  plain = jaxspec.small_model(fns, window=2, warp=jaxspec.Warp())
+  with pytest.raises(ValueError, match="may settle"):
+    run(jaxspec.SpecParams(params.draft.model, params.target), kwargs | dict(drafter=plain))
+  with pytest.raises(ValueError, match="rate from 0 to 1"):
+    jaxspec.rate_params(0.1, 1.5)

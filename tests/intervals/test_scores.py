@@ -1,0 +1,109 @@
+"""Scores of CIAR and of the baselines through the one interface; several heads."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxspec import rng
+from jaxspec.intervals.discrete import DiscreteSet
+from jaxspec.intervals.heads import combined_logits, head_weights
+from jaxspec.intervals.inter_fuse import inter_fuse, scaled_bounds
+from jaxspec.intervals.scores import SCORES, DiscreteScore, IntervalScore, Random, TemperatureSpread
+from jaxspec.intervals.uncertainty import Uncertainty
+from jaxspec.types import Intervals
+
+B, V = 6, 9
+
+
+def heads(count, seed=0, spread=2.0):
+  generator = np.random.default_rng(seed)
+  centre = jnp.asarray(generator.normal(size=(B, count, V)) * spread, jnp.float32)
+  return Intervals(centre, jnp.asarray(generator.gamma(1, 1, size=(B, count, V)), jnp.float32))
+
+
+def score(fn, intervals):
+  return np.asarray(fn(intervals, jnp.zeros((B, 4)), rng.row_keys(jax.random.key(0), B)))
+
+
+@pytest.mark.parametrize("name", list(SCORES))
+def test_every_score_is_finite_and_does_not_know_the_order_of_tokens(name):
+  fn = DiscreteScore(DiscreteSet(4)) if name == "discrete" else SCORES[name]()
+  order = np.random.default_rng(1).permutation(V)
+  for count in (1, 3):
+    one = heads(count)
+    moved = Intervals(one.centre[..., order], one.radius[..., order])
+    value = score(fn, one)
+    assert value.shape == (B,) and np.isfinite(value).all() and (value >= 0).all()
+    np.testing.assert_allclose(score(fn, moved), value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["entropy", "max_prob", "temperature"])
+def test_baselines_rank_a_flat_law_above_a_sharp_one(name):
+  flat, sharp = heads(1, spread=0.1), heads(1, spread=20.0)
+  assert score(SCORES[name](), flat).min() > score(SCORES[name](), sharp).max()
+
+
+def test_baselines_by_hand():
+  p = np.asarray(jax.nn.softmax(heads(1).centre[:, 0]), np.float64)
+  np.testing.assert_allclose(score(SCORES["entropy"](), heads(1)), -(p * np.log(p)).sum(1), rtol=1e-5)
+  np.testing.assert_allclose(score(SCORES["max_prob"](), heads(1)), 1 - p.max(1), rtol=1e-5)
+  hot = p**0.5 / (p**0.5).sum(1, keepdims=True)
+  spread = TemperatureSpread((1.0, 2.0))
+  np.testing.assert_allclose(score(spread, heads(1)), 1 - ((p * p).sum(1) + (p * hot).sum(1)) / 2, rtol=1e-5)
+
+
+def test_random_draws_from_its_keys():
+  one = Intervals(jnp.zeros((4000, 1, V)), jnp.zeros((4000, 1, V)))
+  value = np.asarray(Random()(one, jnp.zeros((4000, 1)), rng.row_keys(jax.random.key(1), 4000)))
+  assert abs((value <= 0.3).mean() - 0.3) < 0.03
+  np.testing.assert_array_equal(value, Random()(one, jnp.zeros((4000, 1)), rng.row_keys(jax.random.key(1), 4000)))
+
+
+def test_ensemble_averages_bounds_and_scales_once():
+  three = heads(3)
+  bounds = inter_fuse(three.centre, three.radius)
+  mean = type(bounds)(*(x.mean(1) for x in bounds))
+  np.testing.assert_allclose(score(IntervalScore(), three), Uncertainty()(mean.width), rtol=1e-5)
+  paper = IntervalScore(scaling="paper")
+  np.testing.assert_allclose(score(paper, three), Uncertainty()(scaled_bounds(mean).width), rtol=1e-5)
+  law = jax.nn.softmax(combined_logits(three.centre, "ensemble"))
+  np.testing.assert_allclose(law, jax.nn.softmax(three.centre).mean(1), rtol=1e-5)
+
+
+def test_voting():
+  """Majority 2 of 3; a tie goes to the token of larger mean probability; U is the mean over the majority."""
+  law = lambda *p: np.log(np.array(p))
+  centre = jnp.asarray(
+    [
+      [law(0.6, 0.3, 0.1), law(0.5, 0.4, 0.1), law(0.01, 0.98, 0.01)],
+      [law(0.5, 0.3, 0.2), law(0.1, 0.8, 0.1), law(0.1, 0.2, 0.7)],
+    ],
+    jnp.float32,
+  )
+  weights = np.asarray(head_weights(centre, "voting"))
+  np.testing.assert_allclose(weights, [[0.5, 0.5, 0], [0, 1, 0]])
+  radius = jnp.asarray(np.random.default_rng(0).gamma(1, 1, size=centre.shape), jnp.float32)
+  each = Uncertainty()(inter_fuse(centre, radius).width)
+  keys = rng.row_keys(jax.random.key(0), 2)
+  value = IntervalScore(combination="voting")(Intervals(centre, radius), jnp.zeros((2, 1)), keys)
+  np.testing.assert_allclose(value, (each * weights).sum(1), rtol=1e-5)
+  np.testing.assert_allclose(jax.nn.softmax(combined_logits(centre, "voting"))[0], [0.55, 0.35, 0.1], rtol=1e-5)
+
+
+def test_one_head_is_itself_in_every_combination():
+  one = heads(1)
+  for combination in ("ensemble", "voting"):
+    np.testing.assert_array_equal(combined_logits(one.centre, combination), one.centre[:, 0])
+    direct = Uncertainty()(inter_fuse(one.centre, one.radius).width)[:, 0]
+    np.testing.assert_allclose(score(IntervalScore(combination=combination), one), direct, rtol=1e-6)
+
+
+def test_settings_are_checked():
+  for score_class, bad in (
+    (IntervalScore, dict(scaling="soft")),
+    (IntervalScore, dict(combination="sum")),
+    (TemperatureSpread, dict(temperatures=(0.0,))),
+  ):
+    with pytest.raises(ValueError, match="Must have"):
+      score_class(**bad)

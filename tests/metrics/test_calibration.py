@@ -1,0 +1,75 @@
+"""Calibration reaches the wanted rate on other keys and other prompts, with the whole decoder in the search."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxspec
+from jaxspec.decode.state import Origin
+from jaxspec.intervals.scores import Random
+from jaxspec.metrics.calibration import find_threshold, prompts_hash, quantile_threshold
+from jaxspec.metrics.cloud_calls import cloud_calls
+from jaxspec.models.conditions import ClassLabels
+from tests.ciar_pair import markov_gated
+from tests.sqs_pair import tables
+
+ROWS, N = 400, 120
+P, Q = tables(8, 5)
+
+
+@functools.cache
+def decoder():
+  # Scores of a Markov table take a few values only, so that most rates are out of reach; random ones are continuous.
+  _, kwargs = markov_gated(P, Q, window=3, max_run=8, widths=(12,), score_fn=Random())
+  prompt = ClassLabels(jnp.zeros((ROWS,), jnp.int32))
+  return jax.jit(lambda params, keys: jaxspec.speculate(params, keys, prompt, max_len=N, **kwargs))
+
+
+def decode(tau, seed):
+  params, _ = markov_gated(P, Q, window=3, max_run=8, widths=(12,), tau=tau)
+  return decoder()(params, jax.vmap(jax.random.key)(seed * ROWS + jnp.arange(ROWS)))
+
+
+@pytest.mark.parametrize("target", [0.3, 0.15])
+def test_calibrated_threshold_holds_on_held_out_keys(target):
+  start = quantile_threshold(decode(0.5, 0).report.scores, target)
+  found = find_threshold(lambda tau: cloud_calls(decode(tau, 1)).call_rate, target, start=start)
+  assert abs(found.rate - target) <= 0.005 and found.trials <= 24
+  held_out = cloud_calls(decode(found.tau, 2))
+  assert abs(held_out.call_rate - target) <= 0.005, held_out
+
+
+def test_figures_of_a_decode():
+  out = decode(0.5, 3)
+  figures = cloud_calls(out)
+  origin = np.asarray(out.origin)
+  assert figures.settled == (origin == Origin.SETTLED).mean() and figures.accepted == (origin == Origin.DRAFT).mean()
+  assert figures.settled + figures.accepted + figures.by_cloud == pytest.approx(1)
+  assert figures.call_rate == pytest.approx(np.asarray(out.counters.target_calls).mean() / N)
+  assert figures.interval[0] < figures.call_rate < figures.interval[1]
+  assert figures.steps_cloud == pytest.approx(1 / figures.call_rate)
+  assert figures.steps_with_device(100, N, 0.0) == pytest.approx(figures.steps_cloud)
+  assert figures.steps_with_device(100, N, 0.5) == pytest.approx(N / (figures.call_rate * N + 50))
+
+
+def test_search_on_a_known_curve():
+  curve = lambda tau: 1 / (1 + tau)
+  for start in (1e-4, 1.0, 1e3):
+    assert find_threshold(curve, 0.3, start=start).tau == pytest.approx(7 / 3, rel=0.01)
+  with pytest.raises(ValueError, match="a rate that a threshold reaches"):
+    find_threshold(lambda tau: 0.5, 0.3, start=1.0)
+  with pytest.raises(ValueError, match="start above 0"):
+    find_threshold(curve, 0.3, start=0.0)
+
+
+def test_quantiles_and_hashes():
+  scores = np.array([[np.nan, 0.1, 0.2], [0.3, 0.4, np.nan]])
+  assert quantile_threshold(scores, 0.5) == pytest.approx(0.25)
+  assert quantile_threshold(scores, 0) == 0.4 and quantile_threshold(scores, 1) == 0.1
+  for bad in ((scores, 2.0), (np.full(3, np.nan), 0.5)):
+    with pytest.raises(ValueError, match="Must have"):
+      quantile_threshold(*bad)
+  assert prompts_hash(["a", "b"]) == prompts_hash(["a", "b"]) != prompts_hash(["b", "a"])

@@ -1,0 +1,96 @@
+"""The Inter-Head on a trunk: what it computes, how it starts, guidance, and its checkpoint."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxspec
+from jaxspec import checkpoints
+from jaxspec.models.conditions import Prefixed
+from jaxspec.models.inter_head import INITIAL_RADIUS, InterHeadConfig, device_from_cloud, inter_head_fns
+from jaxspec.models.llamagen import llamagen_fns
+from tests.helpers import TARGET, labels, random_params
+
+B, T = 2, 5
+TOKENS = jnp.asarray(np.random.default_rng(0).integers(13, size=(B, T)), jnp.int32)
+
+
+def device(num_heads=1, **options):
+  cloud = llamagen_fns(TARGET)
+  config, params = device_from_cloud(
+    TARGET, random_params(cloud, 2), 1, jax.random.key(0), num_heads=num_heads, **options
+  )
+  return config, inter_head_fns(config), params
+
+
+def whole(fns, params):
+  return fns.apply(params, Prefixed(labels(B), TOKENS))[0]
+
+
+def test_a_fresh_device_is_the_cloud_s_first_layers_with_equal_radii():
+  config, fns, params = device()
+  assert config.trunk == dataclasses.replace(TARGET, num_layers=1) and "layers_1" not in params["trunk"]
+  out = whole(fns, params)
+  trunk = llamagen_fns(config.trunk).apply(params["trunk"], Prefixed(labels(B), TOKENS))[0]
+  np.testing.assert_array_equal(out.logits, trunk.logits)
+  np.testing.assert_array_equal(out.intervals.centre[:, :, 0], trunk.logits)
+  np.testing.assert_allclose(out.intervals.radius, INITIAL_RADIUS, rtol=1e-6)
+  assert jax.tree.structure(jax.eval_shape(fns.init, jax.random.key(0))) == jax.tree.structure(params)
+
+
+def test_formula_clamp_and_cached_passes():
+  config, fns, params = device(num_heads=2, max_radius=1.5)
+  generator = np.random.default_rng(1)
+  params["head"] = {k: jnp.asarray(generator.normal(size=v.shape), jnp.float32) for k, v in params["head"].items()}
+  out, head = whole(fns, params), params["head"]
+  h = np.float64(out.features)
+  weight = np.concatenate([params["trunk"]["output"]["weight"], head["centre_weight"]])
+  centre = (h @ np.float64(weight).T).reshape(B, -1, 2, 13) + np.asarray(head["centre_bias"])
+  radius = (h @ np.float64(head["radius_weight"]).T).reshape(B, -1, 2, 13) + np.asarray(head["radius_bias"])
+  np.testing.assert_allclose(out.intervals.centre, centre, rtol=1e-4, atol=1e-4)
+  np.testing.assert_allclose(out.intervals.radius, np.minimum(np.logaddexp(0, radius), 1.5), rtol=1e-4, atol=1e-4)
+  assert float(out.intervals.radius.max()) == 1.5
+  # Prefill, then tokens one after the other, with the law of one input only.
+  cache = fns.init_cache(B, 16)
+  _, cache = fns.apply(params, labels(B), cache, positions=jnp.arange(1)[None])
+  step, _ = fns.apply(
+    params, TOKENS[:, :3], cache, positions=1 + jnp.arange(3)[None], logits_at=jnp.array([2, 1], jnp.int32)
+  )
+  for row, place in ((0, 3), (1, 2)):
+    np.testing.assert_allclose(step.intervals.centre[row, 0], out.intervals.centre[row, place], atol=2e-4)
+    np.testing.assert_allclose(step.logits[row, 0], out.intervals.centre[row, place, 0], atol=2e-4)
+
+
+@pytest.mark.parametrize("rule", ["conditional", "arithmetic"])
+def test_guidance(rule):
+  _, fns, params = device()
+  params["head"]["radius_weight"] = 0.3 * jax.random.normal(jax.random.key(1), params["head"]["radius_weight"].shape)
+  null = jaxspec.models.conditions.ClassLabels(jnp.full((B,), TARGET.num_classes, jnp.int32))
+  cond, free = (fns.apply(params, Prefixed(c, TOKENS))[0].intervals for c in (labels(B), null))
+  guided = jaxspec.guided(fns, radius=rule)
+  out, _ = guided.apply(
+    jaxspec.Guided(params, jnp.float32(3.0)), Prefixed(labels(B), TOKENS), None, positions=jnp.arange(T + 1)[None]
+  )
+  np.testing.assert_allclose(out.intervals.centre, free.centre + 3 * (cond.centre - free.centre), atol=1e-3)
+  expected = cond.radius if rule == "conditional" else 3 * cond.radius + 2 * free.radius
+  np.testing.assert_allclose(out.intervals.radius, expected, rtol=1e-4)
+  np.testing.assert_allclose(out.logits, out.intervals.centre[:, :, 0], atol=1e-5)
+  with pytest.raises(ValueError, match="radius rule"):
+    jaxspec.guided(fns, radius="wide")
+
+
+def test_checkpoint_and_config(tmp_path):
+  config, fns, params = device(num_heads=2)
+  checkpoints.save(tmp_path / "device", config, params, meta={"calibration": {"thresholds": []}})
+  loaded = checkpoints.load(tmp_path / "device")
+  assert loaded.config == config and loaded.fns is fns and loaded.family == "inter_head"
+  assert loaded.config.vocab_size == 13 and loaded.config.grid == 4
+  jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
+  for bad in (dict(num_heads=0), dict(max_radius=0.0), dict(combination="sum")):
+    with pytest.raises(ValueError, match="Must have"):
+      InterHeadConfig(TARGET, **bad)
+  with pytest.raises(ValueError, match="1 to 2 layers"):
+    device_from_cloud(TARGET, params["trunk"], 3, jax.random.key(0))

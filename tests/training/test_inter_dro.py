@@ -1,0 +1,119 @@
+"""The Inter-DRO loss: its terms by hand, its gradient conventions, and its two structural facts."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from jaxspec.training.inter_dro import ABLATIONS, InterDro, inter_dro, worst_case
+from jaxspec.types import Intervals
+
+B, T, V = 2, 3, 5
+VALID = np.array([[True, True, True], [True, False, True]])
+
+
+def case(heads=1, seed=0):
+  generator = np.random.default_rng(seed)
+  centre, radius = generator.normal(size=(2, B, T, heads, V))
+  return Intervals(jnp.asarray(centre), jnp.asarray(np.log1p(np.exp(radius)))), jnp.asarray(generator.normal(size=(B, T, V)))
+
+
+@pytest.fixture(autouse=True)
+def double():
+  with jax.enable_x64(True):
+    yield
+
+
+def softmax(x):
+  e = np.exp(x - x.max(-1, keepdims=True))
+  return e / e.sum(-1, keepdims=True)
+
+
+def test_terms_by_hand():
+  intervals, cloud = case()
+  config = InterDro(variation=0.7, cross_entropy=0.3, divergence=0.9, alpha=2.0)
+  total, terms = inter_dro(intervals, cloud, config, VALID)
+  c, r, pi = np.asarray(intervals.centre[:, :, 0]), np.asarray(intervals.radius[:, :, 0]), softmax(np.asarray(cloud))
+  laws = dict(mid=softmax(c), up=softmax(c + r), lo=softmax(c - r))
+  ce = {name: -(pi * np.log(p)).sum(-1)[VALID] for name, p in laws.items()}
+  expected = {f"anchor_{n}": (0.7 * np.abs(p - pi).sum(-1)[VALID] + 0.3 * ce[n]).mean() for n, p in laws.items()}
+  expected["align"] = 0.9 * (pi * np.log(pi / laws["mid"])).sum(-1)[VALID].mean()
+  expected["dro"] = (softmax(2 * ce["lo"]) * ce["lo"]).sum()
+  assert terms.keys() == expected.keys()
+  for name, value in expected.items():
+    np.testing.assert_allclose(terms[name], value, rtol=1e-6, err_msg=name)
+  np.testing.assert_allclose(total, sum(expected.values()), rtol=1e-6)
+
+
+def test_ablations_drop_their_terms():
+  names = {name: set(inter_dro(*case(), config)[1]) for name, config in ABLATIONS.items()}
+  everything = {"anchor_mid", "align", "anchor_up", "anchor_lo", "dro"}
+  assert names["full"] == everything
+  assert names["without_centre"] == everything - {"anchor_mid", "align"}
+  assert names["without_upper"] == everything - {"anchor_up"}
+  assert names["without_lower"] == everything - {"anchor_lo", "dro"}
+  terms = inter_dro(*case(), ABLATIONS["without_anchor"])[1]
+  assert all(terms[name] == 0 for name in everything if name.startswith("anchor")) and terms["dro"] > 0
+
+
+def test_gradient_of_the_worst_case_is_that_of_logsumexp():
+  """And differentiating through the weights would give another one."""
+  errors, alpha = jnp.asarray(np.random.default_rng(0).gamma(1, 1, size=(4, 3))), 1.7
+  valid = jnp.ones((4, 3), bool).at[1, 2].set(False)
+  ours = jax.grad(worst_case)(errors, alpha, valid)
+  soft = jax.grad(lambda e: jax.nn.logsumexp(jnp.where(valid, alpha * e, -jnp.inf)) / alpha)(errors)
+  np.testing.assert_allclose(ours, soft, atol=1e-12)
+  assert ours[1, 2] == 0 and abs(ours.sum() - 1) < 1e-9
+  through = jax.grad(lambda e: jnp.sum(jax.nn.softmax(jnp.where(valid, alpha * e, -jnp.inf).ravel()) * e.ravel()))(errors)
+  assert np.abs(ours - through).max() > 0.05
+
+
+def test_loss_does_not_see_a_common_shift_of_the_radii():
+  intervals, cloud = case()
+  shift = jnp.asarray(np.random.default_rng(1).uniform(size=(B, T, 1, 1)) * 3)
+  moved = intervals._replace(radius=intervals.radius + shift)
+  for config in ABLATIONS.values():
+    np.testing.assert_allclose(inter_dro(moved, cloud, config)[0], inter_dro(intervals, cloud, config)[0], rtol=1e-6)
+    gradient = jax.grad(lambda r, config=config: inter_dro(intervals._replace(radius=r), cloud, config)[0])(intervals.radius)
+    np.testing.assert_allclose(gradient.sum(-1), 0, atol=1e-7)
+  # The terms that fix the level do see it.
+  for extra in (dict(radius_weight=1.0), dict(width_weight=1.0)):
+    config = InterDro(**extra)
+    assert abs(inter_dro(moved, cloud, config)[0] - inter_dro(intervals, cloud, config)[0]) > 1e-3
+
+
+def test_cross_entropy_and_divergence_have_one_gradient_on_the_centre():
+  intervals, cloud = case()
+  base = InterDro(variation=0.0, upper=False, lower=False)
+  gradient = lambda config: jax.grad(lambda c: inter_dro(intervals._replace(centre=c), cloud, config)[0])(intervals.centre)
+  one = gradient(dataclasses.replace(base, cross_entropy=0.9, divergence=0.2))
+  np.testing.assert_allclose(one, gradient(dataclasses.replace(base, cross_entropy=0.3, divergence=0.8)), atol=1e-7)
+
+
+def test_gradients_numerically_and_none_to_the_cloud():
+  intervals, cloud = case(heads=2)
+  config = InterDro(alpha=0.0, radius_weight=0.5, width_weight=0.1)  # constant weights: the loss itself is differentiable
+  loss = lambda c, r: inter_dro(Intervals(c, r), cloud, config, VALID)[0]
+  check_grads(loss, intervals, order=1, modes=["rev"], atol=1e-3, rtol=1e-3)
+  assert not jax.grad(lambda x: inter_dro(intervals, x, InterDro(coverage_weight=1.0))[0])(cloud).any()
+
+
+def test_invalid_places_have_no_gradient():
+  intervals, cloud = case()
+  gradient = jax.grad(lambda c: inter_dro(intervals._replace(centre=c), cloud, InterDro(), VALID)[0])(intervals.centre)
+  assert not np.asarray(gradient)[~VALID].any() and np.asarray(gradient)[VALID].any()
+
+
+def test_heads_are_averaged():
+  intervals, cloud = case(heads=3)
+  one = [inter_dro(Intervals(*(x[:, :, h : h + 1] for x in intervals)), cloud, InterDro())[0] for h in range(3)]
+  np.testing.assert_allclose(inter_dro(intervals, cloud, InterDro())[0], np.mean(one), rtol=1e-6)
+
+
+def test_settings_are_checked():
+  for bad in (dict(alpha=-1.0), dict(centre=False, upper=False, lower=False)):
+    with pytest.raises(ValueError, match="Must have"):
+      InterDro(**bad)
