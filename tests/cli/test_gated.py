@@ -21,6 +21,7 @@ def generate(run, bundle):
   return call
 
 
+@pytest.mark.slow
 def test_figures_messages_and_the_map(generate):
   """Shares add up, traffic is that of the calls, and the map shows what the device decided."""
   document, outcome = generate("--tau", 0.25, "--rho", 0.2, "--network", "4g", "--heatmap", "map.png")

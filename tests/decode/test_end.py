@@ -78,6 +78,7 @@ def test_drivers_and_plain_decoding_agree():
   np.testing.assert_array_equal(_cut(tokens, (3, 7))[0], tokens)
 
 
+@pytest.mark.slow
 def test_the_first_token_may_be_an_end():
   params, kwargs, condition = _decoder("chain")
   free = jaxspec.speculate(params, jax.random.key(4), condition, **kwargs, max_len=N)

@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 import jaxspec
 from jaxspec.models.conditions import ClassLabels
@@ -14,6 +15,7 @@ from tests.ciar_pair import gated_params
 from tests.helpers import random_params, side
 
 
+@pytest.mark.slow
 def test_no_copy_of_cache_size():
   config = LlamaGenConfig(num_layers=2, dim=64, num_heads=2, vocab_size=64, num_tokens=1024, num_classes=3, multiple_of=8)
   cloud = llamagen_fns(config)

@@ -80,6 +80,7 @@ def test_split_ends_exchange_only_draft_and_verdict():
   np.testing.assert_array_equal(edge.tokens, expected.tokens)
 
 
+@pytest.mark.slow
 def test_greedy_equals_plain_decoding():
   params, drafter, verifier = tiny_pair(temperature=0.0)
   fast = jaxspec.speculate(params, jax.random.key(0), labels(3), drafter=drafter, verifier=verifier, max_len=N)

@@ -104,6 +104,7 @@ def stepped(policy="text", budget=1e6, end_token=-1):
   return jax.tree.map(lambda x: x if is_key(x) else np.asarray(x), out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["text", slow("literal"), slow("drafted")])
 def test_thresholds_are_rolled_back_to_the_committed_token(policy):
   """Against a controller in plain numpy that knows the committed tokens only (text), or the published indices."""

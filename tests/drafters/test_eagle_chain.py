@@ -20,6 +20,7 @@ N = 16
 KINDS = [("classes", False), ("captions", False), ("captions", True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name,combined", KINDS)
 def test_drafted_laws_are_those_of_one_pass_over_the_committed_features(name, combined):
   """The first draft's law comes from the target's features alone, whatever was kept and refused before."""
@@ -55,6 +56,7 @@ def test_drafted_laws_are_those_of_one_pass_over_the_committed_features(name, co
       tokens = jnp.concatenate([tokens, draft.tokens[row : row + 1, place : place + 1]], axis=1)
 
 
+@pytest.mark.slow
 def test_drivers_agree_counters_add_up_and_rows_are_independent():
   params, kwargs, *_ = tiny_eagle("captions", chain=2, combined=True)
   kwargs = kwargs | dict(max_len=N)
@@ -78,6 +80,7 @@ def test_greedy_decoding_gives_the_target_s_own_tokens():
   np.testing.assert_array_equal(plain.tokens, chained.tokens)
 
 
+@pytest.mark.slow
 def test_combined_features_are_those_behind_the_guided_logits():
   params, _, host, _ = tiny_eagle("captions", combined=True)
   output, _ = host.apply(params.target.model, eagle_condition("captions", 2), None, positions=jnp.arange(5)[None])

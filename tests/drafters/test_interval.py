@@ -34,6 +34,7 @@ def numbers(counters):
   return {name: np.asarray(getattr(counters, name)) for name in counters.__dataclass_fields__}
 
 
+@pytest.mark.slow
 def test_a_closed_gate_is_speculative_decoding_with_identical_tokens():
   """tau < 0: the same draws, tests and tokens as the small model's drafter with the same window."""
   params, kwargs = transformer_gated(tau=-1.0)
@@ -49,7 +50,8 @@ def test_a_closed_gate_is_speculative_decoding_with_identical_tokens():
     np.testing.assert_array_equal(numbers(out.counters)[name], numbers(reference.counters)[name])
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
 def test_a_closed_gate_is_lossless_by_enumeration(seed, monkeypatch):
   """All 12^5 cells of three tokens: first, a round with one draft, a round with none. See `test_lossless`."""
   p, q = _quarter_tables(seed)
@@ -71,6 +73,7 @@ def test_a_closed_gate_is_lossless_by_enumeration(seed, monkeypatch):
   assert 0 < int(state.edge.counters.accepted.sum()) < rows and not state.edge.counters.settled.any()
 
 
+@pytest.mark.slow
 def test_a_closed_gate_is_lossless_by_chi_square():
   """Joint law of four tokens, windows of 3, from 20,000 rows."""
   p, q = tables(4, 3)
@@ -88,7 +91,8 @@ def test_a_closed_gate_is_lossless_by_chi_square():
   assert int(out.counters.accepted.sum()) > rows / 4
 
 
-@pytest.mark.parametrize("max_run", [5, pytest.param(N, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("max_run", [5, N])
 def test_an_open_gate_is_the_device_alone(max_run):
   """tau = infinity, rho = 0: tokens of a decode written without cache, loop or cloud; nothing is exchanged."""
   params, kwargs = transformer_gated(tau=INFINITY, max_run=max_run)
@@ -110,6 +114,7 @@ def test_an_open_gate_is_the_device_alone(max_run):
   assert not counters["target_calls"].any() and not counters["drafted"].any() and not out.report.sent.any()
 
 
+@pytest.mark.slow
 def test_rho_one_is_the_cloud_alone():
   for tau in (-1.0, INFINITY):
     params, kwargs = transformer_gated(tau=tau, prefix=N)
@@ -121,6 +126,7 @@ def test_rho_one_is_the_cloud_alone():
     assert not out.counters.settled.any() and np.isnan(out.report.scores).all()
 
 
+@pytest.mark.slow
 def test_code_is_a_prefix_and_then_the_device():
   """CoDe(N): tau = infinity behind a prefix; the first tokens are those of the cloud alone."""
   params, kwargs = transformer_gated(tau=INFINITY, prefix=5)
@@ -145,6 +151,7 @@ slow = lambda **options: pytest.param(options, marks=pytest.mark.slow)
 OPTIONS = [{}, dict(prefix=4), slow(guided=True), slow(early_close=True), slow(rule=jaxspec.greedy)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS)
 def test_counters_drivers_and_rows(options):
   """What the map of origins says equals the counters; rows do not depend on their neighbours."""

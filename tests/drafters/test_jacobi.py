@@ -118,7 +118,7 @@ SLOW = functools.partial(pytest.param, marks=pytest.mark.slow)
 HALVES = (np.arange(2) + 0.5) / 2
 
 
-@pytest.mark.parametrize("recycle", ["fresh", "coupled"])
+@pytest.mark.parametrize("recycle", ["fresh", SLOW("coupled")])
 @pytest.mark.parametrize("table", [[[1, 1], [2, 0], [1, 1]], *map(SLOW, ([[0, 2], [1, 1], [1, 1]], [[1, 1]] * 3))])
 @pytest.mark.parametrize(
   "initial", [WindowInit(), SLOW(WindowInit("left", "sample")), SLOW(WindowInit("left", "repeat"))]

@@ -22,6 +22,7 @@ def sets(k, rows=20, vocab=9, seed=0):
   return merged(bounds, centre, k), bounds, centre
 
 
+@pytest.mark.slow
 def test_solvers_agree():
   (lower, upper), _, _ = sets(5)
   np.testing.assert_allclose(
@@ -29,6 +30,7 @@ def test_solvers_agree():
   )
 
 
+@pytest.mark.slow
 def test_entropies_enclose_those_of_random_members():
   (lower, upper), _, _ = sets(4, rows=8)
   low, high = np.float64(lower), np.float64(upper)

@@ -76,6 +76,7 @@ def chi_square(tokens, joint):
   return stats.chisquare(np.append(seen[big], seen[~big].sum()), np.append(expected[big], expected[~big].sum())).pvalue
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_output_follows_the_target(kind):
   out, _ = split(kind)

@@ -33,7 +33,8 @@ def over_link(params, kwargs, laws, **channels):
   return decode_gated_over_link(params, keys_of(ROWS), labels(ROWS), **kwargs, **sizes, **channels)
 
 
-@pytest.mark.parametrize("laws", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("laws", [True, False])
 def test_link_gives_the_tokens_of_the_loop(laws):
   """Identical tokens, origins, counters and scores; bytes and exchanges are those of the rows' own calls."""
   params, kwargs = pair(laws, prefix=jnp.array([0, 2, 0, 4]))

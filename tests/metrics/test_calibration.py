@@ -33,6 +33,7 @@ def decode(tau, seed):
   return decoder()(params, jax.vmap(jax.random.key)(seed * ROWS + jnp.arange(ROWS)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [0.3, 0.15])
 def test_calibrated_threshold_holds_on_held_out_keys(target):
   start = quantile_threshold(decode(0.5, 0).report.scores, target)

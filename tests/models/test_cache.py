@@ -77,6 +77,7 @@ def test_any_split_gives_the_same_logits(name, cuts, ragged):
     at += size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_rolled_back_cache_is_a_fresh_one(name):
   """Rows at different lengths feed wrong drafts, then the right tokens again from where each was cut."""

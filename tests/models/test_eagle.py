@@ -79,9 +79,8 @@ def test_guided_network_takes_both_halves_from_the_features():
   expected = alone[1].logits + 3.0 * (alone[0].logits - alone[1].logits)
   np.testing.assert_allclose(output.logits, expected, atol=1e-4)
   np.testing.assert_allclose(output.features, jnp.concatenate([x.features for x in alone], -1), atol=2e-5)
-  # Without guidance the conditional half is read.
-  output, _ = apply(params, Pairs(rows, both), positions=positions)
-  np.testing.assert_allclose(output.logits, alone[0].logits, atol=1e-5)
+  with pytest.raises(ValueError, match="Must have features of width"):  # without guidance there is one half to read
+    apply(params, Pairs(rows, both), positions=positions)
 
 
 def test_own_parameters_are_separate_from_the_host():

@@ -1,5 +1,6 @@
 """Guidance as a wrapper: official arithmetic, the interval's offset, and both halves on one batch."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, 13, (2, 6)), jnp.int32
 
 def _logits(fns, params, labels):
   cache = fns.init_cache(2, 17)
-  first, cache = fns.apply(params, labels, cache, positions=jnp.arange(1)[None])
-  rest, _ = fns.apply(params, TOKENS, cache, positions=1 + jnp.arange(6)[None])
+  apply = jax.jit(fns.apply)
+  first, cache = apply(params, labels, cache, positions=jnp.arange(1)[None])
+  rest, _ = apply(params, TOKENS, cache, positions=1 + jnp.arange(6)[None])
   return np.concatenate([first.logits, rest.logits], 1)  # row i is the law of token i
 
 

@@ -30,6 +30,7 @@ def whole(fns, params):
   return fns.apply(params, Prefixed(labels(B), TOKENS))[0]
 
 
+@pytest.mark.slow
 def test_a_fresh_device_is_the_cloud_s_first_layers_with_equal_radii():
   config, fns, params = device()
   assert config.trunk == dataclasses.replace(TARGET, num_layers=1) and "layers_1" not in params["trunk"]
@@ -41,6 +42,7 @@ def test_a_fresh_device_is_the_cloud_s_first_layers_with_equal_radii():
   assert jax.tree.structure(jax.eval_shape(fns.init, jax.random.key(0))) == jax.tree.structure(params)
 
 
+@pytest.mark.slow
 def test_formula_clamp_and_cached_passes():
   config, fns, params = device(num_heads=2, max_radius=1.5)
   generator = np.random.default_rng(1)

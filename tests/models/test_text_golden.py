@@ -74,6 +74,7 @@ def test_prompts_of_different_lengths(name, right):
   np.testing.assert_allclose(output.logits[:, -1], arrays["prompt_logits"], atol=TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "name", [name if name == "gpt_neo" else pytest.param(name, marks=pytest.mark.slow) for name in golden.MODELS]
 )

@@ -21,6 +21,7 @@ def _draft(tokens, target):
   return Draft(jnp.asarray(tokens, jnp.int32), target[:, :-1], zeros + window, zeros, jnp.ones((rows,), bool))
 
 
+@pytest.mark.slow
 def test_golden_paths_as_chains():
   """Every root-to-leaf path of the stored trees, judged as a chain: the best has the stored length and next row."""
   file, lengths = golden.load("tree_accept_greedy"), []
@@ -61,6 +62,7 @@ def networks():
   return (target, helpers.random_params(target, 1), draft, helpers.random_params(draft, 2)), codebook
 
 
+@pytest.mark.slow
 def test_the_assembled_method_is_greedy_but_not_plain(networks):
   """Equal for all keys; with factor 1 it is plain greedy decoding, with more it is another, sooner finished output."""
   parts, codebook = networks

@@ -43,6 +43,7 @@ def _law_of_rounds(rule, table, draft, target, monkeypatch):
   return law
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [jaxspec.lantern(2, 0.25), jaxspec.lantern(1, 0.5), jaxspec.lantern_plus_plus(2, 2.0)])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_chain_of_certain_candidates_has_the_closed_form_of_the_chain_rule(rule, seed, monkeypatch):
@@ -86,6 +87,7 @@ def _rule(enabled, num_neighbours, delta):
   return jaxspec.lantern(int(num_neighbours), float(delta), delta > 1, residual="compat")
 
 
+@pytest.mark.slow
 def test_golden_laws_of_four_candidates():
   """Four certain candidates for one place, with the released code's deletions."""
   case = golden.load("exact_law_lantern")
