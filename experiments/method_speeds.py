@@ -41,11 +41,12 @@ PROMPTS = (
 
 # What is recommended for the shipped pictures, besides the bundle's defaults; a name may stand for a variant of a method.
 RECOMMENDED: dict[str, dict[str, Any]] = {
-  "speculative": {"method": "speculative"},
+  "speculative": {"method": "speculative", "draft": "draft-1"},
   "sjd-fresh": {"method": "sjd", "recycle": "fresh"},
   "sjd": {"method": "sjd"},
   "gsd": {"method": "gsd"},
-  "lantern": {"method": "lantern", "factor": 2.0},
+  "lantern": {"method": "lantern", "draft": "draft-1", "factor": 2.0},
+  "eagle-chain": {"method": "eagle-chain"},
   "eagle": {"method": "eagle"},
   "eagle-lantern": {"method": "eagle-lantern", "factor": 2.0},
 }

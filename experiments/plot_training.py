@@ -4,7 +4,7 @@ Command (needs matplotlib)::
 
     python -m experiments.plot_training --target runs/target --target runs/target_2 --draft runs/draft-2
 
-Stages of the target follow one another. Reads the JSONL of the runs, writes ``experiments/results/training.json`` and
+Stages of the target follow one another; what is not named keeps its stored curve. Reads the JSONL of the runs, writes ``experiments/results/training.json`` and
 ``docs/images/training_curves.png``.
 """
 
@@ -53,11 +53,12 @@ def main() -> None:
   args = parser.parse_args()
 
   tokenizer = json.loads((args.results / "tokenizer.json").read_text())
-  document = {
-    "target": join_stages(args.target or [Path("runs/target")]),
-    "drafts": {path.name: read_metrics(path / "eval.jsonl") for path in args.draft},
-  }
-  (args.results / "training.json").write_text(json.dumps(document) + "\n")
+  stored = args.results / "training.json"
+  document = json.loads(stored.read_text()) if stored.exists() else {"drafts": {}}
+  if args.target or "target" not in document:
+    document["target"] = join_stages(args.target or [Path("runs/target")])
+  document["drafts"] |= {path.name: read_metrics(path / "eval.jsonl") for path in args.draft}
+  stored.write_text(json.dumps(document) + "\n")
 
   plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
   figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.6), constrained_layout=True)
