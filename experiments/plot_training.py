@@ -4,8 +4,8 @@ Command (needs matplotlib)::
 
     python -m experiments.plot_training --target runs/target --target runs/target_2 --draft runs/draft-2
 
-Stages of the target follow one another; what is not named keeps its stored curve. Reads the JSONL of the runs, writes ``experiments/results/training.json`` and
-``docs/images/training_curves.png``.
+Stages of the target follow one another; what is not named keeps its stored curve. Reads the JSONL of the runs, writes
+``experiments/results/training.json`` and ``docs/images/training_curves.png``.
 """
 
 from __future__ import annotations

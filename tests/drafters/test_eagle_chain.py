@@ -72,6 +72,7 @@ def test_drivers_agree_counters_add_up_and_rows_are_independent():
   np.testing.assert_array_equal(alone.tokens[0], fused.tokens[1])
 
 
+@pytest.mark.slow
 def test_greedy_decoding_gives_the_target_s_own_tokens():
   params, kwargs, *_ = tiny_eagle("captions", temperature=0.0, chain=3, combined=True)
   condition = eagle_condition("captions", 4)

@@ -222,6 +222,7 @@ def test_cloud_is_skipped_unless_a_live_row_needs_it():
     assert (len(calls) == 0) == (tau == INFINITY)
 
 
+@pytest.mark.slow
 def test_the_gate_controller_counts_every_committed_token_once():
   """mean(asked) = rate + (beta_1 - beta_T) / (eta T) exactly, whatever was rejected and rolled back; it holds the rate."""
   p, q = tables(8, 5)

@@ -66,6 +66,7 @@ def test_formula_clamp_and_cached_passes():
     np.testing.assert_allclose(step.logits[row, 0], out.intervals.centre[row, place, 0], atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["conditional", "arithmetic"])
 def test_guidance(rule):
   _, fns, params = device()
