@@ -50,7 +50,9 @@ class Uncertainty:
       return volume * jnp.sqrt(variance + self.eps)
     spread = _sqrt(variance)
     if self.form == "ratio":
-      return jnp.where(volume > 0, spread / jnp.where(volume > 0, volume, 1.0), 0.0)
+      # The gradient divides by the square of the volume, which must not underflow.
+      wide = volume > 1e-18
+      return jnp.where(wide, spread / jnp.where(wide, volume, 1.0), 0.0)
     product = volume * spread
     if self.form == "per_n":
       return product / width.shape[-1]
