@@ -242,7 +242,7 @@ def test_transformers_agree_over_bytes_for_a_hundred_seeds(kind):
   far, traffic = decode_over_link(params, keys, condition, codec=codec, **kwargs)
   np.testing.assert_array_equal(out.tokens, far.tokens)
   chex.assert_trees_all_equal(out.counters, far.counters)
-  chex.assert_trees_all_close(out.report, far.report, rtol=1e-6)
+  chex.assert_trees_all_close(out.report, far.report, rtol=1e-6, atol=1e-7)  # two programs may round differently
   assert traffic.wire_bytes.all() and len(np.unique(np.asarray(out.counters.drafted))) > 3
   # A row alone is the row of the batch: budget, threshold and number of drafts are its own.
   alone = jaxspec.speculate(params, keys[7:8], ClassLabels(condition.labels[7:8]), **kwargs)
@@ -252,20 +252,25 @@ def test_transformers_agree_over_bytes_for_a_hundred_seeds(kind):
 
 @pytest.mark.slow
 def test_a_resumed_decode_is_the_same():
-  """The state between two rounds, saved to host arrays and restored."""
+  """The state between two rounds, saved to host arrays and restored, against the same rounds without a break."""
   params, keys, condition, _, kwargs = transformers("conformal", 5)
   max_len = kwargs.pop("max_len")
   step = jax.jit(lambda state: loop.decode_round(params, state, **kwargs))
-  state = loop.start(params, keys, condition, max_len=max_len, **kwargs)
-  while bool(state.edge.cursor.live.any()):
-    state = step(state)
+
+  def through_host(state):
     edge = state.edge.replace(keys=jax.random.key_data(state.edge.keys))
-    saved = jax.tree.map(np.asarray, state.replace(edge=edge))
-    state = jax.tree.map(jnp.asarray, saved)
-    state = state.replace(edge=state.edge.replace(keys=jax.random.wrap_key_data(state.edge.keys)))
+    state = jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, state.replace(edge=edge)))
+    return state.replace(edge=state.edge.replace(keys=jax.random.wrap_key_data(state.edge.keys)))
+
+  ends = []
+  for between in (lambda state: state, through_host):
+    state = loop.start(params, keys, condition, max_len=max_len, **kwargs)
+    while bool(state.edge.cursor.live.any()):
+      state = between(step(state))
+    ends.append((state.edge.tokens, state.edge.counters, state.edge.drafter.sparsifier, state.edge.drafter.stats))
+  chex.assert_trees_all_equal(*ends)
   out = jaxspec.speculate(params, keys, condition, max_len=max_len, **kwargs)
-  np.testing.assert_array_equal(out.tokens, state.edge.tokens)
-  chex.assert_trees_all_close(out.report.sparsifier, state.edge.drafter.sparsifier, rtol=1e-6)
+  np.testing.assert_array_equal(out.tokens, ends[0][0])
 
 
 @pytest.mark.slow

@@ -53,11 +53,17 @@ def split(kind, temperature=1.0, **options):
 
 
 @pytest.mark.slow
+def check_same(out, other):
+  """Everything discrete is equal; sums of floats may be rounded differently by another program."""
+  chex.assert_trees_all_equal(out._replace(report=()), other._replace(report=()))
+  chex.assert_trees_all_close(out.report, other.report, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_ways_of_running_agree_for_every_seed(kind):
   """3,000 seeds: tokens, origins, counters, thresholds and bits."""
   out, _ = split(kind)
-  chex.assert_trees_all_equal(out, fused(kind))
+  check_same(out, fused(kind))
   counters = out.counters
   assert (counters.rounds[BUDGETS == 5] == out.report.stats.empty_rounds[BUDGETS == 5]).all()  # nothing fits into 5 bits
   assert (counters.drafted[BUDGETS == 5] == 0).all() and (counters.accepted[BUDGETS > 9] > 0).any()
@@ -214,7 +220,7 @@ CODINGS = [("top", "rice"), ("conformal", "trimmed"), ("top", "lazy"), ("conform
 @pytest.mark.parametrize("kind,coding", CODINGS)
 def test_other_codings_agree_and_are_exact(kind, coding):
   out, traffic = split(kind, coding=coding)
-  chex.assert_trees_all_equal(out, fused(kind, coding=coding))
+  check_same(out, fused(kind, coding=coding))
   assert chi_square(out.tokens[:, :5], markov_joint(P, 5)) > 0.01
   assert (traffic.coded_bits > 0).any()
 
@@ -226,7 +232,7 @@ def test_dense_coding_agrees_and_is_exact():
   args = (pair[0], *setup("top")[1][1:])
   kwargs = dict(drafter=pair[1], verifier=pair[2], max_len=N)
   out, _ = decode_over_link(*args, codec=codec, **kwargs)
-  chex.assert_trees_all_equal(out, jaxspec.speculate(*args, **kwargs))
+  check_same(out, jaxspec.speculate(*args, **kwargs))
   assert chi_square(np.asarray(out.tokens)[:, :5], markov_joint(P, 5)) > 0.01
 
 
@@ -234,5 +240,5 @@ def test_dense_coding_agrees_and_is_exact():
 @pytest.mark.parametrize("policy", ["literal", "drafted"])
 def test_the_law_does_not_depend_on_the_policy(policy):
   out, _ = split("conformal", policy=policy)
-  chex.assert_trees_all_equal(out, fused("conformal", policy=policy))
+  check_same(out, fused("conformal", policy=policy))
   assert chi_square(out.tokens[:, :5], markov_joint(P, 5)) > 0.01
