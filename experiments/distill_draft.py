@@ -18,32 +18,21 @@ The draft learns the *guided* law from the condition alone, so it runs without g
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
-import logging
-import time
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.own_samples import Samples, guided_target, load_samples, make_batch_fn, pick, split_rows
-from jaxspec import bundle as bundles
-from jaxspec import checkpoints
+from experiments.drafter_training import Student, check_export, main, samples_of, train_student
+from experiments.own_samples import Samples, guided_target
 from jaxspec.bundle import Bundle, load_bundle
-from jaxspec.cli.progress import TrainProgress
 from jaxspec.models.conditions import Caption, Prefixed
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
-from jaxspec.training import train_state
-from jaxspec.training.loop import LoopConfig, fit
+from jaxspec.training.loop import LoopConfig
 from jaxspec.training.losses import distillation_kl
-from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
-from jaxspec.training.overrides import override
-from jaxspec.training.step import make_train_step
-
-HELD_OUT = 128  # sampled pictures that no update sees
+from jaxspec.training.optimizer import OptimizerConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,73 +107,22 @@ def make_loss_fn(run: DraftRun, config: LlamaGenConfig, bundle: Bundle):
   return loss_fn
 
 
+def name_of(run: DraftRun) -> str:
+  """Name of the draft in its bundle."""
+  return f"draft-{run.num_layers}"
+
+
 def train(run: DraftRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
-  """Distils, evaluates on held-out samples and (with ``export_to``) adds the draft to the bundle."""
-  if export_to is not None:
-    bundles.read_bundle(Path(export_to))  # a folder that is no bundle shows before the training, not after it
-  bundle = load_bundle(run.bundle, drafts=[])
-  data = load_samples(run.samples, at_least=run.num_samples)
-  data = {name: leaf[: run.num_samples] for name, leaf in data.items()}
+  """Distils a draft (see `train_student`)."""
+  check_export(export_to)
+  bundle, samples = load_bundle(run.bundle, drafts=[]), samples_of(run)
   with jax.default_matmul_precision(run.matmul_precision):
-    data["law"] = target_laws(bundle, data)
+    samples["law"] = target_laws(bundle, samples)
   config, params = draft_from_target(bundle.target.config, bundle.target.params, run.num_layers)
-  loss_fn = make_loss_fn(run, config, bundle)
-  optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
-  step = make_train_step(
-    loss_fn, optimizer, ema_decay=run.ema_decay, seed=run.seed, matmul_precision=run.matmul_precision
-  )
-
-  train_rows, held_out = split_rows(run.num_samples, HELD_OUT)
-  batch_fn = make_batch_fn(data, train_rows, run.batch_size, run.seed)
-  compute = jax.jit(lambda params, text, batch: loss_fn(params, text, batch, None)[1][0])
-
-  def eval_fn(state):
-    parts = [compute(state.ema, state.extra, pick(data, held_out[i : i + 16])) for i in range(0, HELD_OUT, 16)]
-    return {name: float(np.mean([part[name] for part in parts])) for name in parts[0]}
-
-  started = time.perf_counter()
-  # The state is donated: the bundle keeps its own copy of the text encoder.
-  state = train_state.create(params, optimizer, extra=jax.tree.map(jnp.copy, bundle.text.params))
-  with TrainProgress(f"draft-{run.num_layers}", items_per_step=run.batch_size) as progress:
-    state = fit(run.loop, state, step, batch_fn, run_dir=run_dir, eval_fn=eval_fn, report_fn=progress, resume=resume)
-  if export_to is not None:
-    export(run, config, state, eval_fn(state), Path(export_to), bundle, time.perf_counter() - started)
-  return state
-
-
-def export(run, config, state, figures, path: Path, bundle: Bundle, seconds: float) -> None:
-  """Writes the draft and enters it into ``bundle.json``."""
-  name = f"draft-{run.num_layers}"
-  meta = {
-    "licence": bundle.target.meta.get("licence", "unknown"),
-    "command": f"python -m experiments.distill_draft --config {run.num_layers}",
-    "guided": False,
-    "distilled_at_cfg": bundle.defaults["cfg_scale"],
-    "distilled_at_temperature": bundle.defaults["temperature"],
-    "run": dataclasses.asdict(run),
-    "steps": int(state.step),
-    "held_out": figures,
-    "hours": round(seconds / 3600, 2),
-  }
-  checkpoints.save(path / name, config, state.ema, meta=meta, dtype=jnp.bfloat16)
-  document = bundles.read_bundle(path)
-  document["drafts"] = dict(sorted((document["drafts"] | {name: name}).items()))
-  document["defaults"].setdefault("draft", name)
-  (path / bundles.BUNDLE_FILE).write_text(json.dumps(document, indent=2) + "\n")
-
-
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--config", default="1", help="layers of the draft, 1 or 2")
-  parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-  parser.add_argument("--run-dir", type=Path)
-  parser.add_argument("--resume", action=argparse.BooleanOptionalAction, default=True)
-  parser.add_argument("--export", metavar="BUNDLE")
-  args = parser.parse_args()
-  logging.basicConfig(level=logging.WARNING)
-  run = override(get_config(args.config), args.set)
-  train(run, args.run_dir or Path(f"runs/draft-{run.num_layers}"), args.resume, args.export)
+  meta = {"command": f"python -m experiments.distill_draft --config {run.num_layers}"}
+  student = Student(name_of(run), config, params, bundle.text.params, make_loss_fn(run, config, bundle), meta)
+  return train_student(run, bundle, samples, student, run_dir, resume, export_to)
 
 
 if __name__ == "__main__":
-  main()
+  main(__doc__, get_config, train, config="1", name_of=name_of)

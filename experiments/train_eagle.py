@@ -20,33 +20,23 @@ The drafter so needs the condition no more and guidance neither: it runs at half
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
-import logging
-import time
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.own_samples import Samples, guided_target, load_samples, make_batch_fn, pick, split_rows
-from jaxspec import bundle as bundles
-from jaxspec import checkpoints
+from experiments.drafter_training import Student, check_export, main, samples_of, train_student
+from experiments.own_samples import Samples, guided_target, pick
 from jaxspec.bundle import Bundle, load_bundle
-from jaxspec.cli.progress import TrainProgress
 from jaxspec.models.conditions import Pairs, Prefixed
 from jaxspec.models.eagle import HOST_TABLES, EagleConfig, attach, eagle_fns
-from jaxspec.training import train_state
-from jaxspec.training.loop import LoopConfig, fit
+from jaxspec.training.loop import LoopConfig
 from jaxspec.training.losses import feature_losses
-from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
-from jaxspec.training.overrides import override
-from jaxspec.training.step import make_train_step
+from jaxspec.training.optimizer import OptimizerConfig
 
 NAME = "eagle"
-HELD_OUT = 128  # sampled pictures that no update sees
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,72 +132,19 @@ def make_loss_fn(run: EagleRun, config: EagleConfig, temperature: float):
 
 
 def train(run: EagleRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
-  """Trains, evaluates on held-out samples and (with ``export_to``) adds the drafter to the bundle."""
-  if export_to is not None:
-    bundles.read_bundle(Path(export_to))  # a folder that is no bundle shows before the training, not after it
-  bundle = load_bundle(run.bundle, drafts=[])
-  samples = load_samples(run.samples, at_least=run.num_samples)
-  samples = {name: leaf[: run.num_samples] for name, leaf in samples.items()}
+  """Trains the head (see `train_student`); its two tables stay the target's."""
+  check_export(export_to)
+  bundle, samples = load_bundle(run.bundle, drafts=[]), samples_of(run)
   with jax.default_matmul_precision(run.matmul_precision):
     samples["features"] = host_features(bundle, samples)
   config = EagleConfig.of(bundle.target.config)
-  loss_fn = make_loss_fn(run, config, bundle.defaults["temperature"])
-  optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
-  step = make_train_step(
-    loss_fn, optimizer, ema_decay=run.ema_decay, seed=run.seed, matmul_precision=run.matmul_precision
-  )
-  train_rows, held_out = split_rows(run.num_samples, HELD_OUT)
-  batches = make_batch_fn(samples, train_rows, run.batch_size, run.seed)
-  compute = jax.jit(lambda params, extra, batch: loss_fn(params, extra, batch, None)[1][0])
-
-  def eval_fn(state):
-    parts = [
-      jax.device_get(compute(state.ema, state.extra, pick(samples, held_out[i : i + 16]))) for i in range(0, HELD_OUT, 16)
-    ]
-    return {name: float(sum(part[name] for part in parts)) / len(parts) for name in parts[0]}
-
-  started = time.perf_counter()
-  # The state is donated: the bundle keeps its own copies of the frozen tables.
-  frozen = {name: jax.tree.map(jnp.copy, bundle.target.params[name]) for name in HOST_TABLES}
-  state = train_state.create(eagle_fns(config).init(jax.random.key(run.seed)), optimizer, extra=frozen)
-  with TrainProgress(NAME, items_per_step=run.batch_size) as progress:
-    state = fit(run.loop, state, step, batches, run_dir=run_dir, eval_fn=eval_fn, report_fn=progress, resume=resume)
-  if export_to is not None:
-    export(run, config, state, eval_fn(state), Path(export_to), bundle, time.perf_counter() - started)
-  return state
-
-
-def export(run: EagleRun, config, state, figures, path: Path, bundle: Bundle, seconds: float) -> None:
-  """Writes the drafter's own weights and enters it into ``bundle.json``; the tables stay the target's."""
-  assert not set(HOST_TABLES) & set(state.ema)
-  meta = {
-    "licence": bundle.target.meta.get("licence", "unknown"),
-    "command": "python -m experiments.train_eagle",
-    "guided": False,
-    "distilled_at_cfg": bundle.defaults["cfg_scale"],
-    "distilled_at_temperature": bundle.defaults["temperature"],
-    "run": dataclasses.asdict(run),
-    "steps": int(state.step),
-    "held_out": figures,
-    "hours": round(seconds / 3600, 2),
-  }
-  checkpoints.save(path / NAME, config, state.ema, meta=meta, dtype=jnp.bfloat16)
-  document = bundles.read_bundle(path)
-  document["drafts"] = dict(sorted((document["drafts"] | {NAME: NAME}).items()))
-  (path / bundles.BUNDLE_FILE).write_text(json.dumps(document, indent=2) + "\n")
-
-
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--config", default="")
-  parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-  parser.add_argument("--run-dir", type=Path, default=Path("runs/eagle"))
-  parser.add_argument("--resume", action=argparse.BooleanOptionalAction, default=True)
-  parser.add_argument("--export", metavar="BUNDLE")
-  args = parser.parse_args()
-  logging.basicConfig(level=logging.WARNING)
-  train(override(get_config(args.config), args.set), args.run_dir, args.resume, args.export)
+  student = Student(
+    NAME, config, eagle_fns(config).init(jax.random.key(run.seed)),
+    {name: bundle.target.params[name] for name in HOST_TABLES},
+    make_loss_fn(run, config, bundle.defaults["temperature"]), {"command": "python -m experiments.train_eagle"},
+  )  # fmt: skip
+  return train_student(run, bundle, samples, student, run_dir, resume, export_to)
 
 
 if __name__ == "__main__":
-  main()
+  main(__doc__, get_config, train, config="", name_of=lambda run: NAME)

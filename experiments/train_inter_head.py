@@ -1,12 +1,11 @@
 """Trains a device with an Inter-Head against the shipped cloud (CIAR, arXiv 2603.25463, sections 3.2 and 3.4).
 
-Command (from the repository root; a killed run goes on where it stopped)::
+Commands (from the repository root; a killed run goes on where it stopped)::
 
+    python -m experiments.own_samples --num-samples 512 --out runs/samples.npz
     python -m experiments.train_inter_head --config 2 --run-dir runs/inter-2 --export checkpoints/emoji64
 
-1. Contexts are pictures that the guided cloud drew for random training prompts (what a device meets while decoding). They
-   are sampled once and kept beside the run; ``--set samples=FILE`` takes those of another run, also of
-   `experiments.distill_draft`.
+1. Contexts are pictures that the guided cloud drew for random prompts (what a device meets while decoding).
 2. The device starts from the cloud's first layers, its norm and its output matrix; its radii are 0.5 everywhere.
 3. Every step computes the frozen, guided cloud's laws over its batch and minimises the Inter-DRO loss. The device learns
    them from the condition alone and runs without guidance, at half the cost.
@@ -15,41 +14,28 @@ Configs: the layers, ``1``, ``2``, ``3`` or ``5`` (Table 5), optionally with hea
 Table 6) and an ablation of the loss (``2-without_upper``; Table 7, names in `jaxspec.training.inter_dro.ABLATIONS`).
 
 Time: a step of 8 pictures at depth 2 takes one to one and a half processor seconds, so the default 800 steps take a quarter
-of an hour, plus the sampling. On accelerators the same command runs data-parallel.
+of an hour, plus the samples. On accelerators the same command runs data-parallel.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import functools
-import json
-import logging
 import re
-import time
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import jaxspec
-from experiments.distill_draft import sample_pictures
-from jaxspec import bundle as bundles
-from jaxspec import checkpoints
+from experiments.drafter_training import Student, check_export, main, samples_of, train_student
 from jaxspec.bundle import Bundle, load_bundle
-from jaxspec.cli.progress import TrainProgress
 from jaxspec.intervals.scores import IntervalScore
 from jaxspec.models.conditions import Prefixed
 from jaxspec.models.inter_head import InterHeadConfig, device_from_cloud, inter_head_fns
-from jaxspec.training import train_state
 from jaxspec.training.inter_dro import ABLATIONS, InterDro, inter_dro
-from jaxspec.training.loop import LoopConfig, fit
-from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
-from jaxspec.training.overrides import override
-from jaxspec.training.step import make_train_step
+from jaxspec.training.loop import LoopConfig
+from jaxspec.training.optimizer import OptimizerConfig
 
-HELD_OUT = 32  # pictures that no update sees
 DEPTHS = (1, 2, 3, 5)
 
 
@@ -58,7 +44,6 @@ class InterRun:
   """Everything a run depends on, besides the bundle.
 
   Attributes:
-    samples: file of contexts to use instead of sampling.
     temperature: of the laws that the device learns; 1 as published. Thresholds are on scores at temperature 1 either way.
     guided: train a device that runs with guidance of its own, as the paper's does; its two halves then learn the cloud's
       two halves.
@@ -70,7 +55,7 @@ class InterRun:
   combination: str = "ensemble"
   loss: InterDro = InterDro()
   num_samples: int = 512
-  samples: str = ""
+  samples: str = "runs/samples.npz"
   batch_size: int = 8
   temperature: float = 1.0
   guided: bool = False
@@ -78,7 +63,6 @@ class InterRun:
   loop: LoopConfig = LoopConfig(num_steps=800, log_every=10, eval_every=200, checkpoint_every=200)
   ema_decay: float = 0.99
   matmul_precision: str | None = "bfloat16"
-  tokens: str = "runs/tokens/emoji64.npz"
   bundle: str = "checkpoints/emoji64"
 
 
@@ -141,105 +125,23 @@ def make_loss_fn(run: InterRun, config: InterHeadConfig, bundle: Bundle):
   return loss_fn
 
 
-def _prepare(run: InterRun, bundle: Bundle, run_dir: Path) -> dict[str, np.ndarray]:
-  """Contexts, made once and kept beside the run."""
-  file = Path(run.samples) if run.samples else run_dir / "samples.npz"
-  if file.exists():
-    with np.load(file) as archive:
-      samples = {name: archive[name] for name in ("tokens", "ids", "mask")}
-    if run.samples or len(samples["tokens"]) == run.num_samples:
-      return samples
-  elif run.samples:
-    raise ValueError(f"Must have a file of samples, {file} is none")
-  run_dir.mkdir(parents=True, exist_ok=True)
-  report = lambda done, total: print(f"sampled {done}/{total} pictures", flush=True)
-  with jax.default_matmul_precision(run.matmul_precision):
-    samples = sample_pictures(run, bundle, report_fn=report)
-  np.savez(run_dir / "samples.npz", **samples)
-  return samples
-
-
 def train(run: InterRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
-  """Trains, evaluates on held-out contexts and (with ``export_to``) adds the device to the bundle."""
-  run_dir, bundle = Path(run_dir), load_bundle(run.bundle, drafts=[])
-  data = _prepare(run, bundle, run_dir)
-  if len(data["tokens"]) <= HELD_OUT + run.batch_size:
-    raise ValueError(f"Must have more than {HELD_OUT + run.batch_size} samples, we instead got {len(data['tokens'])}")
-  train_rows = np.arange(HELD_OUT, len(data["tokens"]))
+  """Trains a device (see `train_student`); thresholds come with ``jaxspec calibrate``."""
+  check_export(export_to)
+  bundle = load_bundle(run.bundle, drafts=[])
   config, params = device_from_cloud(
     bundle.target.config, bundle.target.params, run.num_layers, jax.random.key(run.seed),
     num_heads=run.num_heads, combination=run.combination,
   )  # fmt: skip
-  loss_fn = make_loss_fn(run, config, bundle)
-  optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
-  step = make_train_step(
-    loss_fn, optimizer, ema_decay=run.ema_decay, seed=run.seed, matmul_precision=run.matmul_precision
-  )
-
-  def pick(rows):
-    return {name: leaf[rows].astype(np.int32) if name == "tokens" else leaf[rows] for name, leaf in data.items()}
-
-  @functools.lru_cache(maxsize=2)
-  def order(epoch):
-    return np.random.default_rng((run.seed, epoch)).permutation(train_rows)
-
-  def batch_fn(index):
-    at = range(index * run.batch_size, (index + 1) * run.batch_size)
-    return pick(np.array([order(i // len(train_rows))[i % len(train_rows)] for i in at]))
-
-  @jax.jit
-  def compute(params, extra, batch):
-    keys = jax.random.split(jax.random.key(0), batch["tokens"].shape[0])
-    loss, (terms, _) = loss_fn(params, extra, batch, keys)
-    return terms | {"loss": loss}
-
-  def eval_fn(state):
-    parts = [compute(state.ema, state.extra, pick(np.arange(i, i + 8))) for i in range(0, HELD_OUT, 8)]
-    return {name: float(np.mean([part[name] for part in parts])) for name in parts[0]}
-
-  started = time.perf_counter()
-  # The state is donated: the bundle keeps its own copies.
-  frozen = jax.tree.map(jnp.copy, {"text": bundle.text.params, "cloud": bundle.target.params})
-  state = train_state.create(params, optimizer, extra=frozen)
-  with TrainProgress(name_of(run), items_per_step=run.batch_size) as progress:
-    state = fit(run.loop, state, step, batch_fn, run_dir=run_dir, eval_fn=eval_fn, report_fn=progress, resume=resume)
-  if export_to is not None:
-    export(run, config, state, eval_fn(state), Path(export_to), bundle, time.perf_counter() - started)
-  return state
-
-
-def export(run, config, state, figures, path: Path, bundle: Bundle, seconds: float) -> None:
-  """Writes the device and enters it into ``bundle.json``; thresholds come with ``jaxspec calibrate``."""
-  name = name_of(run)
   meta = {
-    "licence": bundle.target.meta.get("licence", "unknown"),
-    "command": f"python -m experiments.train_inter_head --config {name.removeprefix('inter-')}",
+    "command": f"python -m experiments.train_inter_head --config {name_of(run).removeprefix('inter-')}",
     "guided": run.guided,
-    "distilled_at_cfg": bundle.defaults["cfg_scale"],
     "distilled_at_temperature": run.temperature,
-    "run": dataclasses.asdict(run),
-    "steps": int(state.step),
-    "held_out": figures,
-    "hours": round(seconds / 3600, 2),
   }
-  checkpoints.save(path / name, config, state.ema, meta=meta, dtype=jnp.bfloat16)
-  document = bundles.read_bundle(path)
-  document["drafts"] = dict(sorted((document["drafts"] | {name: name}).items()))
-  (path / bundles.BUNDLE_FILE).write_text(json.dumps(document, indent=2) + "\n")
-
-
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--config", default="2", help="layers, layersxheads, with -ablation behind")
-  parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-  parser.add_argument("--run-dir", type=Path)
-  parser.add_argument("--resume", action=argparse.BooleanOptionalAction, default=True)
-  parser.add_argument("--export", metavar="BUNDLE")
-  args = parser.parse_args()
-  logging.basicConfig(level=logging.WARNING)
-  run = override(get_config(args.config), args.set)
-  train(run, args.run_dir or Path(f"runs/{name_of(run)}"), args.resume, args.export)
+  frozen = {"text": bundle.text.params, "cloud": bundle.target.params}
+  student = Student(name_of(run), config, params, frozen, make_loss_fn(run, config, bundle), meta)
+  return train_student(run, bundle, samples_of(run), student, run_dir, resume, export_to)
 
 
 if __name__ == "__main__":
-  main()
+  main(__doc__, get_config, train, config="2", name_of=name_of)
