@@ -79,7 +79,7 @@ def composite(rgba: np.ndarray, background: str | Sequence[int] | np.ndarray) ->
     ``[..., H, W, 3]`` uint8.
   """
   colour = np.asarray(background_colour(background) if isinstance(background, str) else background)
-  if colour.shape[-1:] != (3,) or colour.min() < 0 or colour.max() > 255:
+  if colour.shape[-1:] != (3,) or (colour < 0).any() or (colour > 255).any():
     raise ValueError(f"background must be a name or RGB values in 0..255, we instead got {background!r}")
   colour = colour.astype(np.uint16)[..., None, None, :]
   alpha = rgba[..., 3:].astype(np.uint16)

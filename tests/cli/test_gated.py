@@ -62,7 +62,7 @@ def test_calibration_is_stored_and_used(run, generate, bundle, tmp_path):
     stored = json.load(file)["meta"]["calibration"]
   low, high = stored["thresholds"]
   assert abs(low["achieved"] - 0.3) <= 0.02 and abs(high["achieved"] - 0.5) <= 0.02 and low["tau"] > high["tau"]
-  assert low["interval"][0] < low["held_out"] < low["interval"][1] and stored["pictures"] == 32
+  assert low["interval"][0] < low["held_out"] < low["interval"][1] and stored["pictures"] == 64
   document, _ = generate(source=copy)
   assert 0.1 < document["cloud"]["call_rate"] < 0.6
   document, _ = generate("--cloud-rate", 0.5, source=copy)

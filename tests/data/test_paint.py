@@ -53,6 +53,7 @@ def test_composite_of_a_batch():
   batch = composite(rgba, np.array([BACKGROUNDS[name] for name in names]))
   for row, name in enumerate(names):
     np.testing.assert_array_equal(batch[row], composite(rgba[row], name))
+  assert composite(rgba[:0], batch[:0, 0, 0]).shape == (0, *batch.shape[1:])
 
 
 @pytest.mark.parametrize("background, scale", list(itertools.product(BACKGROUNDS, SCALES)))
