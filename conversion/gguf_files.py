@@ -64,12 +64,6 @@ def half_split(array: np.ndarray, heads: int) -> np.ndarray:
   return array.reshape(heads, -1, 2, *rest).swapaxes(1, 2).reshape(array.shape)
 
 
-def interleave(array: np.ndarray, heads: int) -> np.ndarray:
-  """Inverse of `half_split`."""
-  rest = array.shape[1:]
-  return array.reshape(heads, 2, -1, *rest).swapaxes(1, 2).reshape(array.shape)
-
-
 def hub_name(name: str) -> str:
   """Name on the hub of a tensor of the file; unknown ones stay as they are."""
   stem, _, leaf = name.rpartition(".")

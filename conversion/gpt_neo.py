@@ -6,15 +6,13 @@ tokenizer; ``--export`` goes back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from conversion import engine, hugging_face
-from conversion.engine import Rule, Shape
-from jaxspec.models import registry
+from conversion.engine import Rule
 from jaxspec.models.gpt_neo import GPTNeoConfig
 
 _LEAF = "{leaf:weight|bias}"
@@ -84,12 +82,7 @@ def write_config(config: GPTNeoConfig) -> dict[str, Any]:
   }
 
 
-def make_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> GPTNeoConfig:
-  """Config of the fields; the shapes are checked against it."""
-  return registry.make_config("gpt_neo", fields)
-
-
-FAMILY = engine.Family("gpt_neo", RULES, IGNORED, make_config)
+FAMILY = hugging_face.family("gpt_neo", RULES, IGNORED)
 ARCHITECTURE = hugging_face.Architecture("gpt_neo", "transformer.", FAMILY, read_config, write_config)
 
 
@@ -98,14 +91,9 @@ ARCHITECTURE = hugging_face.Architecture("gpt_neo", "transformer.", FAMILY, read
 @click.option("--tokenizer", type=click.Path(path_type=Path), help="tokenizer.json, instead of the folder's.")
 def main(source: str, destination: str, config_file: str | None, export: bool, tokenizer: Path | None) -> None:
   """Converts the GPT-Neo folder SRC to the checkpoint folder DST."""
-  if export:
-    if config_file is not None or tokenizer is not None:
-      raise ValueError("Must have neither --config nor --tokenizer with --export")
-    config = hugging_face.export_folder(Path(source), Path(destination), ARCHITECTURE)
-  else:
-    fields = engine.read_fields(config_file)
-    engine.check_fields(FAMILY, fields)
-    config = hugging_face.convert_folder(Path(source), Path(destination), ARCHITECTURE, fields, tokenizer)
+  config = hugging_face.run(
+    source, destination, ARCHITECTURE, config_file=config_file, export=export, tokenizer=tokenizer
+  )
   click.echo(
     f"Wrote {destination}: {config.num_layers} layers, width {config.dim}, {config.num_heads} heads, "
     f"{config.vocab_size} tokens"

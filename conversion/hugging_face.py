@@ -20,6 +20,7 @@ from safetensors.numpy import save_file
 from conversion import engine, torch_files
 from jaxspec import checkpoints
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE, load_tokenizer
+from jaxspec.models import registry
 
 CONFIG_FILE = "config.json"
 SAFE_FILE = "model.safetensors"
@@ -32,7 +33,7 @@ class Architecture(NamedTuple):
   Attributes:
     model_type: ``model_type`` of its ``config.json``.
     prefix: of every tensor of the network without its output matrix.
-    family: the engine's table; its ``infer_config`` makes the config from the fields alone.
+    family: the engine's table; see `family`.
     read_config: ``config.json`` -> fields of the family's config; raises ``ValueError`` with one line.
     write_config: the family's config -> ``config.json``.
   """
@@ -53,25 +54,42 @@ class Source(NamedTuple):
   meta: dict[str, Any]
 
 
+ReadFn = Callable[[Path, Architecture], Source]
+
+
+def family(name: str, rules: tuple[engine.Rule, ...], ignored: tuple[str, ...]) -> engine.Family:
+  """Table of a family whose config comes from the fields alone; the shapes are checked against it."""
+  return engine.Family(name, rules, ignored, lambda shapes, fields: registry.make_config(name, fields))
+
+
+def run(
+  source: str, destination: str, architecture: Architecture, *, config_file: str | None, export: bool,
+  tokenizer: Path | None, read: ReadFn | None = None,
+) -> Any:  # fmt: skip
+  """What the command of an architecture does with its options; returns the config."""
+  if export:
+    if config_file is not None or tokenizer is not None:
+      raise ValueError("Must have neither --config nor --tokenizer with --export")
+    return export_folder(Path(source), Path(destination), architecture)
+  fields = engine.read_fields(config_file)
+  engine.check_fields(architecture.family, fields)
+  return convert_folder(Path(source), Path(destination), architecture, fields, tokenizer, read)
+
+
 def convert_folder(
-  source: Path, destination: Path, architecture: Architecture, fields: dict[str, Any], tokenizer: Path | None
-) -> Any:
+  source: Path, destination: Path, architecture: Architecture, fields: dict[str, Any], tokenizer: Path | None,
+  read: ReadFn | None = None,
+) -> Any:  # fmt: skip
   """Writes the checkpoint folder of a hub folder; returns its config.
 
   Args:
     fields: config fields that win over those of ``config.json``.
     tokenizer: ``tokenizer.json`` to take instead of the folder's.
+    read: reads ``source``, `read_folder` by default.
   Raises:
     ValueError: one line; nothing is left at the destination then.
   """
-  return write_checkpoint(read_folder(source, architecture), source, destination, architecture, fields, tokenizer)
-
-
-def write_checkpoint(
-  content: Source, source: Path, destination: Path, architecture: Architecture, fields: dict[str, Any],
-  tokenizer: Path | None,
-) -> Any:  # fmt: skip
-  """Converts what was read from ``source``; see `convert_folder`."""
+  content = (read or read_folder)(source, architecture)
   if destination.exists() and not (destination / checkpoints.CONFIG_FILE).is_file():
     raise ValueError(f"Must have a new folder or an old checkpoint to write to, {destination} is neither")
   tokenizer_json = content.tokenizer if tokenizer is None else _read_bytes(tokenizer)

@@ -7,15 +7,13 @@ dequantized, and writes a checkpoint folder with its tokenizer; ``--export`` goe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from conversion import engine, gguf_files, hugging_face
-from conversion.engine import Rule, Shape
-from jaxspec.models import registry
+from conversion.engine import Rule
 from jaxspec.models.llama import LlamaConfig
 from jaxspec.models.rope_text import Rope
 
@@ -153,12 +151,7 @@ def write_config(config: LlamaConfig) -> dict[str, Any]:
   }
 
 
-def make_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> LlamaConfig:
-  """Config of the fields; the shapes are checked against it."""
-  return registry.make_config("llama", fields)
-
-
-FAMILY = engine.Family("llama", RULES, IGNORED, make_config)
+FAMILY = hugging_face.family("llama", RULES, IGNORED)
 ARCHITECTURE = hugging_face.Architecture("llama", "model.", FAMILY, read_config, write_config)
 
 
@@ -167,16 +160,10 @@ ARCHITECTURE = hugging_face.Architecture("llama", "model.", FAMILY, read_config,
 @click.option("--tokenizer", type=click.Path(path_type=Path), help="tokenizer.json, instead of that of SRC.")
 def main(source: str, destination: str, config_file: str | None, export: bool, tokenizer: Path | None) -> None:
   """Converts the Llama folder or .gguf file SRC to the checkpoint folder DST."""
-  if export:
-    if config_file is not None or tokenizer is not None:
-      raise ValueError("Must have neither --config nor --tokenizer with --export")
-    config = hugging_face.export_folder(Path(source), Path(destination), ARCHITECTURE)
-  else:
-    fields = engine.read_fields(config_file)
-    engine.check_fields(FAMILY, fields)
-    read = gguf_files.read if Path(source).suffix == ".gguf" else hugging_face.read_folder
-    content = read(Path(source), ARCHITECTURE)
-    config = hugging_face.write_checkpoint(content, Path(source), Path(destination), ARCHITECTURE, fields, tokenizer)
+  read = gguf_files.read if Path(source).suffix == ".gguf" else None
+  config = hugging_face.run(
+    source, destination, ARCHITECTURE, config_file=config_file, export=export, tokenizer=tokenizer, read=read
+  )
   click.echo(
     f"Wrote {destination}: {config.num_layers} layers, width {config.dim}, {config.num_heads} heads over "
     f"{config.kv_heads}, {config.vocab_size} tokens"

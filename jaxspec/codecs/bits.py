@@ -80,8 +80,3 @@ def price_table(coding: str, *, vocab: int, ell: int, max_size: int, ceilings: b
   for size in range(1, min(max_size, ell if coding == "trimmed" else vocab) + 1):
     table[size] = formula_bits(coding, vocab=vocab, ell=ell, size=size, ceilings=ceilings)
   return table
-
-
-def drafts_within(budget: float, price: float) -> int:
-  """Drafts that fit into one round when each costs ``price`` bits."""
-  return math.floor(budget / price)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxspec.types import Array
 
@@ -55,24 +54,6 @@ def half(probs: Array, size: Array) -> Array:
 def _index(probs: Array) -> Array:
   """Place of every entry, of the same shape."""
   return jax.lax.broadcasted_iota(jnp.int32, probs.shape, probs.ndim - 1)
-
-
-def check_law(probs: np.ndarray) -> np.ndarray:
-  """Validates a law on the host.
-
-  Args:
-    probs: ``[K]`` numbers.
-  Returns:
-    ``[K]`` float64.
-  Raises:
-    ValueError: for entries that are negative, infinite or not numbers, or that do not add up to 1 within 1e-6.
-  """
-  probs = np.asarray(probs, np.float64)
-  if probs.ndim != 1 or probs.size == 0 or not np.all(np.isfinite(probs)) or np.any(probs < 0):
-    raise ValueError(f"Must have finite probabilities of at least 0, we instead got {probs}")
-  if abs(probs.sum() - 1) > 1e-6:
-    raise ValueError(f"Must have probabilities that add up to 1, we instead got the sum {probs.sum()}")
-  return probs
 
 
 def covering_radius(size: int, ell: int) -> float:

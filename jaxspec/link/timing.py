@@ -32,11 +32,6 @@ class Compute:
       if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"Must have finite {name} of at least 0, we instead got {value}")
 
-  @property
-  def plain_s(self) -> float:
-    """One token of plain decoding in the cloud."""
-    return self.cloud_s + self.cloud_token_s
-
 
 @dataclasses.dataclass(frozen=True)
 class Link:

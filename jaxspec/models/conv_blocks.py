@@ -103,3 +103,37 @@ class Upsample(nn.Module):
     batch, height, width, channels = x.shape
     doubled = jnp.broadcast_to(x[:, :, None, :, None, :], (batch, height, 2, width, 2, channels))
     return Conv(channels, name="conv")(doubled.reshape(batch, 2 * height, 2 * width, channels))
+
+
+class Level(nn.Module):
+  """Residual blocks at one resolution, each followed by attention if asked, then a change of resolution."""
+
+  features: int
+  num_res_blocks: int
+  attention: bool = False
+  resample: type[nn.Module] | None = None
+  num_groups: int = DEFAULT_GROUPS
+  block_name: str = "res"
+
+  @nn.compact
+  def __call__(self, x: Array) -> Array:
+    for i in range(self.num_res_blocks):
+      x = ResBlock(self.features, self.num_groups, name=f"{self.block_name}_{i}")(x)
+      if self.attention:
+        x = AttnBlock(self.num_groups, name=f"attn_{i}")(x)
+    if self.resample is not None:
+      x = self.resample(name=self.resample.__name__.lower())(x)
+    return x
+
+
+def middle(x: Array, names: tuple[str, str, str], num_groups: int = DEFAULT_GROUPS) -> Array:
+  """Residual block, attention and residual block of the calling module, with their names."""
+  x = ResBlock(x.shape[-1], num_groups, name=names[0])(x)
+  x = AttnBlock(num_groups, name=names[1])(x)
+  return ResBlock(x.shape[-1], num_groups, name=names[2])(x)
+
+
+def check_images(images: Array, factor: int) -> None:
+  """Refuses what is no batch of pictures with sides divisible by ``factor``."""
+  if images.ndim != 4 or images.shape[-1] != 3 or images.shape[1] % factor or images.shape[2] % factor:
+    raise ValueError(f"Must have images [B, H, W, 3] with sides divisible by {factor}, we instead got {list(images.shape)}")

@@ -41,9 +41,8 @@ class TimeEmbed(nn.Module):
 
   @nn.compact
   def __call__(self, features: Array) -> Array:
-    init = nn.initializers.normal(0.02)
-    hidden = jax.nn.silu(Dense(self.width, init, name="mlp_0")(features))
-    return Dense(self.width, init, name="mlp_2")(hidden)
+    hidden = jax.nn.silu(Dense(self.width, 0.02, name="mlp_0")(features))
+    return Dense(self.width, 0.02, name="mlp_2")(hidden)
 
 
 class ResBlock(nn.Module):
@@ -53,7 +52,7 @@ class ResBlock(nn.Module):
 
   @nn.compact
   def __call__(self, h: Array, y: Array) -> Array:
-    modulation = Dense(3 * self.width, nn.initializers.zeros, name="adaLN_modulation")(jax.nn.silu(y))
+    modulation = Dense(3 * self.width, 0.0, name="adaLN_modulation")(jax.nn.silu(y))
     shift, scale, gate = jnp.split(modulation, 3, axis=-1)
     inner = LayerNorm(_EPS, name="in_ln")(h) * (1 + scale) + shift
     inner = Dense(self.width, name="mlp_2")(jax.nn.silu(Dense(self.width, name="mlp_0")(inner)))
@@ -67,9 +66,9 @@ class FinalLayer(nn.Module):
 
   @nn.compact
   def __call__(self, h: Array, y: Array) -> Array:
-    modulation = Dense(2 * h.shape[-1], nn.initializers.zeros, name="adaLN_modulation")(jax.nn.silu(y))
+    modulation = Dense(2 * h.shape[-1], 0.0, name="adaLN_modulation")(jax.nn.silu(y))
     shift, scale = jnp.split(modulation.astype(jnp.float32), 2, axis=-1)
-    return Dense(self.features, nn.initializers.zeros, exact=True, name="linear")(
+    return Dense(self.features, 0.0, exact=True, name="linear")(
       layer_norm(h, _EPS) * (1 + scale) + shift
     )
 

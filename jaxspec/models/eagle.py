@@ -21,10 +21,10 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from jaxspec.models import kv_cache
-from jaxspec.models.attention import attention_mask
+from jaxspec.models.causal import read_places, run_blocks, transformer_fns, wanted
 from jaxspec.models.conditions import Pairs
 from jaxspec.models.linear import Embedding, Linear
-from jaxspec.models.llamagen import Attention, FeedForward, LlamaGenConfig
+from jaxspec.models.llamagen import Attention, LlamaGenConfig, feed_forward
 from jaxspec.models.norm import RMSNorm
 from jaxspec.models.rope import rope_2d
 from jaxspec.types import Array, Key, ModelFns, ModelOutput, Params
@@ -90,9 +90,12 @@ class Eagle(nn.Module):
     cache: kv_cache.KVCache | None,
     positions: Array | None,
     mask: Array | None = None,
+    inject: Array | None = None,
     logits_at: Array | None = None,
     slot: Array | None = None,
   ):
+    if inject is not None:
+      raise ValueError("Must have no injected embeddings in an EAGLE drafter, we instead got some")
     cfg = self.config
     embedding = Embedding(cfg.vocab_size, cfg.dim, name="tok_embeddings")(inputs.tokens)
     if (width := inputs.features.shape[-1]) != cfg.dim:
@@ -101,27 +104,15 @@ class Eagle(nn.Module):
     bias = self.param("fc_bias", nn.initializers.zeros, (cfg.dim,), jnp.float32)
     x = Linear(cfg.dim, name="fc")(x) + bias.astype(x.dtype)[None, None]
 
-    batch, length, _ = x.shape
-    causal = positions is None and mask is None and cache is None
-    if positions is None:
-      positions = jnp.arange(length)[None]
-    start = positions[:, 0] if slot is None else slot
-    key_mask = jnp.ones((1, length), bool) if cache is None else cache.key_mask
-    mask = attention_mask(positions, start, mask, key_mask)
+    at = read_places(x.shape[1], cache, positions, mask, slot)
     table = rope_2d(
-      positions, prefix_len=cfg.prefix_len - 1, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base
+      at.positions, prefix_len=cfg.prefix_len - 1, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base
     )
-    layer_cache = None if cache is None else (cache.k[0], cache.v[0])
-    attended, layer_cache = Attention(cfg, name="attention")(x, table, mask, layer_cache, start, causal)
+    attention = lambda _, x, layer: Attention(cfg, name="attention")(x, table, at, layer)
+    attended, cache = run_blocks(attention, 1, x, cache, at.key_mask)
     x = x + attended
-    x = x + FeedForward(cfg, name="feed_forward")(RMSNorm(cfg.norm_eps, name="ffn_norm")(x))
-
-    wanted = x
-    if logits_at is not None:
-      wanted = jnp.take_along_axis(x, jnp.broadcast_to(logits_at[:, None, None], (batch, 1, 1)), axis=1)
-    logits = Linear(cfg.vocab_size, name="output")(wanted).astype(jnp.float32)
-    if cache is not None:
-      cache = kv_cache.KVCache((layer_cache[0],), (layer_cache[1],), cache.key_mask)
+    x = x + feed_forward(cfg)(RMSNorm(cfg.norm_eps, name="ffn_norm")(x))
+    logits = Linear(cfg.vocab_size, name="output")(wanted(x, logits_at)).astype(jnp.float32)
     return ModelOutput(logits, x), cache
 
 
@@ -143,15 +134,8 @@ def eagle_fns(config: EagleConfig) -> ModelFns:
     params = module.init(key, inputs, None, jnp.zeros((1, 1), jnp.int32))["params"]
     return {name: leaf for name, leaf in params.items() if name not in HOST_TABLES}
 
-  def init_cache(batch: int, max_len: int) -> kv_cache.KVCache:
-    return kv_cache.init_cache(1, batch, config.kv_heads, max_len, config.head_dim, config.dtype)
-
-  def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
-    if inject is not None:
-      raise ValueError("Must have no injected embeddings in an EAGLE drafter, we instead got some")
-    return module.apply({"params": params}, inputs, cache, positions, mask, logits_at, slot)
-
   def null_condition(params: Params, condition):
     return condition  # the unconditional half comes with the host's features
 
-  return ModelFns(init, init_cache, apply, lambda condition: config.prefix_len - 1, null_condition, kv_cache.compact)
+  prefix_len = lambda condition: config.prefix_len - 1
+  return transformer_fns(module, init, prefix_len, null_condition, num_layers=1, kv_heads=config.kv_heads)

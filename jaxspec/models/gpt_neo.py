@@ -19,8 +19,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.models import kv_cache
-from jaxspec.models.attention import attend, window_mask
-from jaxspec.models.language import extend_cache, fold_heads, heads_of, language_fns, read_inputs, wanted
+from jaxspec.models.attention import window_mask
+from jaxspec.models.causal import LayerCache, Places, attend_cached, run_blocks, wanted
+from jaxspec.models.language import heads_of, language_fns, read_inputs
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.norm import LayerNorm
 from jaxspec.types import Array, ModelFns, ModelOutput, PyTree
@@ -89,14 +90,11 @@ class Attention(nn.Module):
   config: GPTNeoConfig
 
   @nn.compact
-  def __call__(self, x: Array, mask: Array, cache: tuple[Array, Array] | None, start: Array, causal: bool):
+  def __call__(self, x: Array, at: Places, cache: LayerCache):
     cfg = self.config
-    q = heads_of(Linear(cfg.dim, name="q_proj")(x), cfg.num_heads)  # [B, T, H, size]
-    k = fold_heads(heads_of(Linear(cfg.dim, name="k_proj")(x), cfg.num_heads))
-    v = fold_heads(heads_of(Linear(cfg.dim, name="v_proj")(x), cfg.num_heads))  # [B * H, T, size]
-    k, v, cache = extend_cache(cache, k, v, start)
-    out = attend(q.swapaxes(1, 2), k, v, mask, causal=causal, scale=1.0)
-    return Linear(cfg.dim, bias=True, name="out_proj")(out.swapaxes(1, 2).reshape(x.shape)), cache
+    project = lambda name: heads_of(Linear(cfg.dim, name=name)(x), cfg.num_heads)  # [B, T, H, size]
+    out, cache = attend_cached(project("q_proj"), project("k_proj"), project("v_proj"), at, cache, scale=1.0)
+    return Linear(cfg.dim, bias=True, name="out_proj")(out), cache
 
 
 class MLP(nn.Module):
@@ -116,9 +114,9 @@ class Block(nn.Module):
   config: GPTNeoConfig
 
   @nn.compact
-  def __call__(self, x: Array, mask: Array, cache: tuple[Array, Array] | None, start: Array, causal: bool):
+  def __call__(self, x: Array, at: Places, cache: LayerCache):
     eps = self.config.norm_eps
-    attended, cache = Attention(self.config, name="attn")(LayerNorm(eps, name="ln_1")(x), mask, cache, start, causal)
+    attended, cache = Attention(self.config, name="attn")(LayerNorm(eps, name="ln_1")(x), at, cache)
     x = x + attended
     return x + MLP(self.config, name="mlp")(LayerNorm(eps, name="ln_2")(x)), cache
 
@@ -140,32 +138,24 @@ class GPTNeo(nn.Module):
     slot: Array | None = None,
   ):
     cfg = self.config
-    text = read_inputs(inputs, cache, positions, mask, slot)
+    ids, places, at = read_inputs(inputs, cache, positions, mask, slot)
     table = Embedding(cfg.vocab_size, cfg.dim, name="wte")
-    x = table(text.ids) + Embedding(cfg.max_positions, cfg.dim, name="wpe")(text.places)  # [B, T, D]
+    x = table(ids) + Embedding(cfg.max_positions, cfg.dim, name="wpe")(places)  # [B, T, D]
     x = x.astype(cfg.dtype)
     if inject is not None:
       x = x + inject.astype(x.dtype)
-    masks = {"global": text.mask}
+    seen = {"global": at}
     if "local" in cfg.layer_kinds:
-      masks["local"] = window_mask(text.mask, text.slots, text.start, cfg.window_size, mask)
-    k, v = [], []
-    for i, kind in enumerate(cfg.layer_kinds):
-      layer_cache = None if cache is None else (cache.k[i], cache.v[i])
-      x, layer_cache = Block(cfg, name=f"h_{i}")(x, masks[kind], layer_cache, text.start, text.causal)
-      if layer_cache is not None:
-        k.append(layer_cache[0])
-        v.append(layer_cache[1])
+      seen["local"] = at._replace(mask=window_mask(at.mask, at.positions, at.start, cfg.window_size, mask))
+    block = lambda i, x, layer: Block(cfg, name=f"h_{i}")(x, seen[cfg.layer_kinds[i]], layer)
+    x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
     features = LayerNorm(cfg.norm_eps, name="ln_f")(x)
     head = table.logits if cfg.tie_embeddings else Linear(cfg.vocab_size, name="lm_head")
     logits = head(wanted(features, logits_at)).astype(jnp.float32)
-    new_cache = None if cache is None else kv_cache.KVCache(tuple(k), tuple(v), text.key_mask)
-    return ModelOutput(logits, features), new_cache
+    return ModelOutput(logits, features), cache
 
 
 @functools.cache
 def gpt_neo_fns(config: GPTNeoConfig) -> ModelFns:
   """Pure functions of one GPT-Neo network; the same object for equal configs, so that jit caches hit."""
-  return language_fns(
-    GPTNeo(config), num_layers=config.num_layers, kv_heads=config.num_heads, head_dim=config.head_dim, dtype=config.dtype
-  )
+  return language_fns(GPTNeo(config), kv_heads=config.num_heads)

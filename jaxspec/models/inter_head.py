@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.intervals.heads import check_combination
+from jaxspec.models.causal import wanted
 from jaxspec.models.linear import affine, linear
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.types import Array, Intervals, Key, ModelFns, ModelOutput, Params
@@ -101,11 +102,7 @@ def with_inter_head(trunk: ModelFns, vocab: int, *, num_heads: int = 1, max_radi
     output, cache = trunk.apply(
       params["trunk"], inputs, cache, positions=positions, mask=mask, inject=inject, logits_at=logits_at, slot=slot
     )
-    features = output.features
-    if logits_at is not None:
-      index = jnp.broadcast_to(logits_at[:, None, None], (features.shape[0], 1, 1))
-      features = jnp.take_along_axis(features, index, axis=1)
-    intervals = module.apply({"params": params["head"]}, features, output.logits)
+    intervals = module.apply({"params": params["head"]}, wanted(output.features, logits_at), output.logits)
     return ModelOutput(intervals.centre[:, :, 0], output.features, intervals), cache
 
   null_condition = None

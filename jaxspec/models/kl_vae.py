@@ -20,7 +20,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxspec.models.conv_blocks import DEFAULT_GROUPS, AttnBlock, Conv, Downsample, GroupNorm, ResBlock, Upsample
+from jaxspec.models.conv_blocks import DEFAULT_GROUPS, Conv, Downsample, GroupNorm, Level, Upsample, check_images, middle
 from jaxspec.types import Array, Key, Params
 
 # Latents of the released KL-16 times this have unit standard deviation.
@@ -105,26 +105,6 @@ def posterior_of(moments: Array) -> Posterior:
   return Posterior(mean, jnp.clip(log_variance, *_LOG_VARIANCE_RANGE))
 
 
-class Level(nn.Module):
-  """Residual blocks at one resolution, each followed by attention if asked, then a change of resolution."""
-
-  features: int
-  num_res_blocks: int
-  num_groups: int
-  attention: bool = False
-  resample: type[nn.Module] | None = None
-
-  @nn.compact
-  def __call__(self, x: Array) -> Array:
-    for i in range(self.num_res_blocks):
-      x = ResBlock(self.features, self.num_groups, name=f"block_{i}")(x)
-      if self.attention:
-        x = AttnBlock(self.num_groups, name=f"attn_{i}")(x)
-    if self.resample is not None:
-      x = self.resample(name=self.resample.__name__.lower())(x)
-    return x
-
-
 class Middle(nn.Module):
   """Residual block, attention, residual block at the smallest resolution."""
 
@@ -132,9 +112,7 @@ class Middle(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
-    x = ResBlock(x.shape[-1], self.num_groups, name="block_1")(x)
-    x = AttnBlock(self.num_groups, name="attn_1")(x)
-    return ResBlock(x.shape[-1], self.num_groups, name="block_2")(x)
+    return middle(x, ("block_1", "attn_1", "block_2"), self.num_groups)
 
 
 class Encoder(nn.Module):
@@ -150,7 +128,7 @@ class Encoder(nn.Module):
     for i, features in enumerate(cfg.channels):
       resample = Downsample if i < last else None
       attention = i in cfg.attention_levels
-      x = Level(features, cfg.num_res_blocks, cfg.num_groups, attention, resample, name=f"down_{i}")(x)
+      x = Level(features, cfg.num_res_blocks, attention, resample, cfg.num_groups, "block", name=f"down_{i}")(x)
     x = Middle(cfg.num_groups, name="mid")(x)
     return Conv(2 * cfg.z_channels, name="conv_out")(jax.nn.silu(GroupNorm(cfg.num_groups, name="norm_out")(x)))
 
@@ -166,7 +144,7 @@ class Decoder(nn.Module):
     x = Middle(cfg.num_groups, name="mid")(Conv(cfg.channels[-1], name="conv_in")(x))
     for i, features in reversed(list(enumerate(cfg.channels))):
       resample = Upsample if i else None
-      x = Level(features, cfg.num_res_blocks + 1, cfg.num_groups, False, resample, name=f"up_{i}")(x)
+      x = Level(features, cfg.num_res_blocks + 1, False, resample, cfg.num_groups, "block", name=f"up_{i}")(x)
     return Conv(3, name="conv_out")(jax.nn.silu(GroupNorm(cfg.num_groups, name="norm_out")(x)))
 
 
@@ -209,10 +187,7 @@ def kl_vae_fns(config: KLVAEConfig) -> VAEFns:
     return module.init(key, jnp.zeros((1, config.factor, config.factor, 3), jnp.float32))["params"]
 
   def encode(params: Params, images: Array) -> Posterior:
-    if images.ndim != 4 or images.shape[-1] != 3 or images.shape[1] % config.factor or images.shape[2] % config.factor:
-      raise ValueError(
-        f"Must have images [B, H, W, 3] with sides divisible by {config.factor}, we instead got {list(images.shape)}"
-      )
+    check_images(images, config.factor)
     return posterior_of(module.apply({"params": params}, images, method="moments"))
 
   def decode(params: Params, latents: Array) -> Array:

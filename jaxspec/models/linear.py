@@ -9,7 +9,6 @@ the weights on the left the library does not repack them. The barrier keeps XLA 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -59,51 +58,45 @@ _linear_bf16.defvjp(_linear_bf16_fwd, _linear_bf16_bwd)
 
 
 class Linear(nn.Module):
-  """Linear layer with a ``weight [out, in]`` parameter and, if asked for, a ``bias [out]``."""
-
-  features: int
-  std: float = 0.02
-  bias: bool = False
-
-  @nn.compact
-  def __call__(self, x: Array) -> Array:
-    init = nn.initializers.normal(self.std) if self.std else nn.initializers.zeros
-    weight = self.param("weight", init, (self.features, x.shape[-1]), jnp.float32)
-    out = linear(x, weight.astype(x.dtype))
-    if not self.bias:
-      return out
-    bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
-    return out + bias.astype(x.dtype).reshape((1,) * (out.ndim - 1) + (-1,))
-
-
-class Dense(nn.Module):
-  """Linear layer with ``weight [out, in]`` and ``bias [out]``; weights start Xavier-uniform.
+  """Linear layer with a ``weight [out, in]`` parameter and, if asked for, a ``bias [out]``.
 
   Attributes:
+    std: of the first weights; 0 starts them at zero, None Xavier-uniform.
     exact: compute in float32 whatever the default precision of products is, and return float32.
   """
 
   features: int
-  init: Callable = nn.initializers.xavier_uniform()
+  std: float | None = 0.02
+  bias: bool = False
   exact: bool = False
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
-    weight = self.param("weight", self.init, (self.features, x.shape[-1]), jnp.float32)
-    bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
-    if not self.exact:
-      return affine(x, weight, bias)
-    x, weight, bias = (a.astype(jnp.float32) for a in (x, weight, bias))
-    out = jax.lax.dot_general(
-      x, weight, (((x.ndim - 1,), (1,)), ((), ())), precision=jax.lax.Precision.HIGHEST
-    )
-    return out + bias.reshape((1,) * (x.ndim - 1) + (-1,))
+    init = nn.initializers.normal(self.std) if self.std else nn.initializers.zeros
+    init = nn.initializers.xavier_uniform() if self.std is None else init
+    weight = self.param("weight", init, (self.features, x.shape[-1]), jnp.float32)
+    if self.exact:
+      x, dims = x.astype(jnp.float32), (((x.ndim - 1,), (1,)), ((), ()))
+      out = jax.lax.dot_general(x, weight.astype(jnp.float32), dims, precision=jax.lax.Precision.HIGHEST)
+    else:
+      out = linear(x, weight.astype(x.dtype))
+    return _add(out, self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)) if self.bias else out
+
+
+class Dense(Linear):
+  """A `Linear` with a bias whose weights start Xavier-uniform."""
+
+  std: float | None = None
+  bias: bool = True
 
 
 def affine(x: Array, weight: Array, bias: Array) -> Array:
   """``x @ weight.T + bias`` in x's dtype."""
-  bias = bias.astype(x.dtype).reshape((1,) * (x.ndim - 1) + (-1,))
-  return linear(x, weight.astype(x.dtype)) + bias
+  return _add(linear(x, weight.astype(x.dtype)), bias)
+
+
+def _add(x: Array, bias: Array) -> Array:
+  return x + bias.astype(x.dtype).reshape((1,) * (x.ndim - 1) + (-1,))
 
 
 class Embedding(nn.Module):

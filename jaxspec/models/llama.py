@@ -13,12 +13,11 @@ import dataclasses
 import functools
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
 from jaxspec.models import kv_cache
-from jaxspec.models.attention import attend
-from jaxspec.models.language import extend_cache, fold_heads, heads_of, language_fns, read_inputs, wanted
+from jaxspec.models.causal import LayerCache, Places, SwiGLU, attend_cached, run_blocks, wanted
+from jaxspec.models.language import heads_of, language_fns, read_inputs
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.norm import RMSNorm
 from jaxspec.models.rope_text import Rope, rope_table, rotate_halves
@@ -85,29 +84,13 @@ class Attention(nn.Module):
   config: LlamaConfig
 
   @nn.compact
-  def __call__(self, x: Array, table: Array, mask: Array, cache: tuple[Array, Array] | None, start: Array, causal: bool):
+  def __call__(self, x: Array, table: Array, at: Places, cache: LayerCache):
     cfg = self.config
     project = lambda heads, name: heads_of(Linear(heads * cfg.head_dim, bias=cfg.attention_bias, name=name)(x), heads)
     q = rotate_halves(project(cfg.num_heads, "q_proj"), table)  # [B, T, H, size]
-    k = fold_heads(rotate_halves(project(cfg.kv_heads, "k_proj"), table))  # [B * Hkv, T, size]
-    v = fold_heads(project(cfg.kv_heads, "v_proj"))
-    k, v, cache = extend_cache(cache, k, v, start)
-    out = attend(q.swapaxes(1, 2), k, v, mask, causal=causal).swapaxes(1, 2)
-    out = out.reshape(*x.shape[:2], cfg.num_heads * cfg.head_dim)
+    k = rotate_halves(project(cfg.kv_heads, "k_proj"), table)  # [B, T, Hkv, size]
+    out, cache = attend_cached(q, k, project(cfg.kv_heads, "v_proj"), at, cache)
     return Linear(cfg.dim, bias=cfg.attention_bias, name="o_proj")(out), cache
-
-
-class MLP(nn.Module):
-  """SwiGLU: ``down(silu(gate x) * up x)``."""
-
-  config: LlamaConfig
-
-  @nn.compact
-  def __call__(self, x: Array) -> Array:
-    bias = self.config.mlp_bias
-    gate = Linear(self.config.ffn_hidden, bias=bias, name="gate_proj")(x)
-    up = Linear(self.config.ffn_hidden, bias=bias, name="up_proj")(x)
-    return Linear(self.config.dim, bias=bias, name="down_proj")(jax.nn.silu(gate) * up)
 
 
 class Block(nn.Module):
@@ -116,13 +99,13 @@ class Block(nn.Module):
   config: LlamaConfig
 
   @nn.compact
-  def __call__(self, x: Array, table: Array, mask: Array, cache: tuple[Array, Array] | None, start: Array, causal: bool):
-    eps = self.config.norm_eps
-    attended, cache = Attention(self.config, name="self_attn")(
-      RMSNorm(eps, name="input_layernorm")(x), table, mask, cache, start, causal
-    )
+  def __call__(self, x: Array, table: Array, at: Places, cache: LayerCache):
+    cfg = self.config
+    normed = RMSNorm(cfg.norm_eps, name="input_layernorm")(x)
+    attended, cache = Attention(cfg, name="self_attn")(normed, table, at, cache)
     x = x + attended
-    return x + MLP(self.config, name="mlp")(RMSNorm(eps, name="post_attention_layernorm")(x)), cache
+    mlp = SwiGLU(cfg.ffn_hidden, ("gate_proj", "up_proj", "down_proj"), cfg.mlp_bias, name="mlp")
+    return x + mlp(RMSNorm(cfg.norm_eps, name="post_attention_layernorm")(x)), cache
 
 
 class Llama(nn.Module):
@@ -142,29 +125,21 @@ class Llama(nn.Module):
     slot: Array | None = None,
   ):
     cfg = self.config
-    text = read_inputs(inputs, cache, positions, mask, slot)
+    ids, places, at = read_inputs(inputs, cache, positions, mask, slot)
     embed = Embedding(cfg.vocab_size, cfg.dim, name="embed_tokens")
-    x = embed(text.ids).astype(cfg.dtype)  # [B, T, D]
+    x = embed(ids).astype(cfg.dtype)  # [B, T, D]
     if inject is not None:
       x = x + inject.astype(x.dtype)
-    table = rope_table(cfg.rope, text.places, cfg.head_dim)
-    k, v = [], []
-    for i in range(cfg.num_layers):
-      layer_cache = None if cache is None else (cache.k[i], cache.v[i])
-      x, layer_cache = Block(cfg, name=f"layers_{i}")(x, table, text.mask, layer_cache, text.start, text.causal)
-      if layer_cache is not None:
-        k.append(layer_cache[0])
-        v.append(layer_cache[1])
+    table = rope_table(cfg.rope, places, cfg.head_dim)
+    block = lambda i, x, layer: Block(cfg, name=f"layers_{i}")(x, table, at, layer)
+    x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
     features = RMSNorm(cfg.norm_eps, name="norm")(x)
     head = embed.logits if cfg.tie_embeddings else Linear(cfg.vocab_size, name="lm_head")
     logits = head(wanted(features, logits_at)).astype(jnp.float32)
-    new_cache = None if cache is None else kv_cache.KVCache(tuple(k), tuple(v), text.key_mask)
-    return ModelOutput(logits, features), new_cache
+    return ModelOutput(logits, features), cache
 
 
 @functools.cache
 def llama_fns(config: LlamaConfig) -> ModelFns:
   """Pure functions of one Llama network; the same object for equal configs, so that jit caches hit."""
-  return language_fns(
-    Llama(config), num_layers=config.num_layers, kv_heads=config.kv_heads, head_dim=config.head_dim, dtype=config.dtype
-  )
+  return language_fns(Llama(config), kv_heads=config.kv_heads)

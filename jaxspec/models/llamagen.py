@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.models import kv_cache
-from jaxspec.models.attention import attend, attention_mask
+from jaxspec.models.causal import LayerCache, Places, SwiGLU, attend_cached, read_places, run_blocks, transformer_fns, wanted
 from jaxspec.models.conditions import Caption, ClassLabels, Prefixed
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.norm import RMSNorm
@@ -120,35 +120,18 @@ class Attention(nn.Module):
   config: LlamaGenConfig
 
   @nn.compact
-  def __call__(self, x: Array, table: Array, mask: Array, cache: tuple[Array, Array] | None, start: Array, causal: bool):
+  def __call__(self, x: Array, table: Array, at: Places, cache: LayerCache):
     cfg = self.config
-    batch, length, _ = x.shape
     heads, kv_heads, size = cfg.num_heads, cfg.kv_heads, cfg.head_dim
-    qkv = Linear((heads + 2 * kv_heads) * size, name="wqkv")(x).reshape(batch, length, -1, size)
+    qkv = Linear((heads + 2 * kv_heads) * size, name="wqkv")(x).reshape(*x.shape[:2], -1, size)
     q, k, v = jnp.split(qkv, [heads, heads + kv_heads], axis=2)
-    q, k = rotate(q, table), rotate(k, table)
-
-    fold = lambda y: y.swapaxes(1, 2).reshape(batch * kv_heads, length, size)
-    k, v = fold(k), fold(v)  # [B * Hkv, T, size]
-    if cache is not None:
-      k, v = kv_cache.write(cache[0], k, start), kv_cache.write(cache[1], v, start)
-      cache = (k, v)
-      k, v = kv_cache.read(k), kv_cache.read(v)
-    out = attend(q.swapaxes(1, 2), k, v, mask, causal=causal)
-    out = out.swapaxes(1, 2).reshape(batch, length, heads * size)
+    out, cache = attend_cached(rotate(q, table), rotate(k, table), v, at, cache)
     return Linear(cfg.dim, name="wo")(out), cache
 
 
-class FeedForward(nn.Module):
-  """SwiGLU: ``w2(silu(w1 x) * w3 x)``."""
-
-  config: LlamaGenConfig
-
-  @nn.compact
-  def __call__(self, x: Array) -> Array:
-    gate = Linear(self.config.ffn_hidden, name="w1")(x)
-    up = Linear(self.config.ffn_hidden, name="w3")(x)
-    return Linear(self.config.dim, name="w2")(jax.nn.silu(gate) * up)
+def feed_forward(config: LlamaGenConfig) -> SwiGLU:
+  """The MLP of a block, to be called once in it."""
+  return SwiGLU(config.ffn_hidden, ("w1", "w3", "w2"), name="feed_forward")
 
 
 class Block(nn.Module):
@@ -157,13 +140,12 @@ class Block(nn.Module):
   config: LlamaGenConfig
 
   @nn.compact
-  def __call__(self, x: Array, table: Array, mask: Array, cache, start: Array, causal: bool):
-    eps = self.config.norm_eps
-    attended, cache = Attention(self.config, name="attention")(
-      RMSNorm(eps, name="attention_norm")(x), table, mask, cache, start, causal
-    )
+  def __call__(self, x: Array, table: Array, at: Places, cache: LayerCache):
+    cfg = self.config
+    normed = RMSNorm(cfg.norm_eps, name="attention_norm")(x)
+    attended, cache = Attention(cfg, name="attention")(normed, table, at, cache)
     x = x + attended
-    return x + FeedForward(self.config, name="feed_forward")(RMSNorm(eps, name="ffn_norm")(x)), cache
+    return x + feed_forward(cfg)(RMSNorm(cfg.norm_eps, name="ffn_norm")(x)), cache
 
 
 class ClassEmbedding(nn.Module):
@@ -220,39 +202,18 @@ class LlamaGen(nn.Module):
     x = self._embed(inputs).astype(cfg.dtype)  # [B, T, D]
     if inject is not None:
       x = x + inject.astype(x.dtype)
-    batch, length, _ = x.shape
-    causal = positions is None and mask is None and cache is None  # a whole sequence from its start
-    if positions is None:
-      positions = jnp.arange(length)[None]
-
     condition = inputs.condition if isinstance(inputs, Prefixed) else inputs
-    key_mask = None if cache is None else cache.key_mask
-    if isinstance(condition, Caption):
-      slots = length if cache is None else key_mask.shape[1]
-      padding = jnp.ones((batch, slots - cfg.prefix_len), bool)
-      key_mask = jnp.concatenate([condition.mask[:, : cfg.prefix_len].astype(bool), padding], axis=1)
-    elif key_mask is None:
-      key_mask = jnp.ones((1, length), bool)
-    start = positions[:, 0] if slot is None else slot  # [B or 1]
-    mask = attention_mask(positions, start, mask, key_mask)
+    valid = condition.mask[:, : cfg.prefix_len].astype(bool) if isinstance(condition, Caption) else None
+    at = read_places(x.shape[1], cache, positions, mask, slot, valid)
     table = rope_2d(
-      positions, prefix_len=cfg.prefix_len, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base,
+      at.positions, prefix_len=cfg.prefix_len, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base,
       prefix_keys=cfg.prefix_keys,
     )
-    k, v = [], []
-    for i in range(cfg.num_layers):
-      layer_cache = None if cache is None else (cache.k[i], cache.v[i])
-      x, layer_cache = Block(cfg, name=f"layers_{i}")(x, table, mask, layer_cache, start, causal)
-      if layer_cache is not None:
-        k.append(layer_cache[0])
-        v.append(layer_cache[1])
+    block = lambda i, x, layer: Block(cfg, name=f"layers_{i}")(x, table, at, layer)
+    x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
     features = RMSNorm(cfg.norm_eps, name="norm")(x)
-    wanted = features
-    if logits_at is not None:
-      wanted = jnp.take_along_axis(features, jnp.broadcast_to(logits_at[:, None, None], (batch, 1, 1)), axis=1)
-    logits = Linear(cfg.vocab_size, std=0.0, name="output")(wanted).astype(jnp.float32)
-    new_cache = None if cache is None else kv_cache.KVCache(tuple(k), tuple(v), key_mask)
-    return ModelOutput(logits, features), new_cache
+    logits = Linear(cfg.vocab_size, std=0.0, name="output")(wanted(features, logits_at)).astype(jnp.float32)
+    return ModelOutput(logits, features), cache
 
   def _embed(self, inputs: PyTree) -> Array:
     cfg = self.config
@@ -281,12 +242,6 @@ def llamagen_fns(config: LlamaGenConfig) -> ModelFns:
     positions = jnp.arange(config.prefix_len + 1)[None]
     return module.init(key, inputs, None, positions)["params"]
 
-  def init_cache(batch: int, max_len: int) -> kv_cache.KVCache:
-    return kv_cache.init_cache(config.num_layers, batch, config.kv_heads, max_len, config.head_dim, config.dtype)
-
-  def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
-    return module.apply({"params": params}, inputs, cache, positions, mask, inject, logits_at, slot)
-
   def null_condition(params: Params, condition: PyTree) -> PyTree:
     if isinstance(condition, ClassLabels):
       return ClassLabels(jnp.full_like(condition.labels, config.num_classes))
@@ -295,5 +250,8 @@ def llamagen_fns(config: LlamaGenConfig) -> ModelFns:
     # The unconditional half keeps its partner's mask (as officially trained and sampled).
     return Caption(features, condition.mask)
 
-  return ModelFns(init, init_cache, apply, lambda condition: config.prefix_len, null_condition, kv_cache.compact)
+  prefix_len = lambda condition: config.prefix_len
+  return transformer_fns(
+    module, init, prefix_len, null_condition, num_layers=config.num_layers, kv_heads=config.kv_heads
+  )
 

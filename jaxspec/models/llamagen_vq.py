@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.models import quantizer
-from jaxspec.models.conv_blocks import DEFAULT_GROUPS, AttnBlock, Conv, Downsample, GroupNorm, ResBlock, Upsample
+from jaxspec.models.conv_blocks import DEFAULT_GROUPS, Conv, Downsample, GroupNorm, Level, Upsample, check_images, middle
 from jaxspec.models.tokenizer_fns import TokenizerFns, square_grid
 from jaxspec.types import Array, Key, Params
 
@@ -80,30 +80,7 @@ PUBLISHED_TOKENIZERS = {
 }
 
 
-class Level(nn.Module):
-  """Residual blocks at one resolution, each followed by attention if asked, then a change of resolution."""
-
-  features: int
-  num_res_blocks: int
-  attention: bool = False
-  resample: type[nn.Module] | None = None
-
-  @nn.compact
-  def __call__(self, x: Array) -> Array:
-    for i in range(self.num_res_blocks):
-      x = ResBlock(self.features, name=f"res_{i}")(x)
-      if self.attention:
-        x = AttnBlock(name=f"attn_{i}")(x)
-    if self.resample is not None:
-      x = self.resample(name=self.resample.__name__.lower())(x)
-    return x
-
-
-def _middle(x: Array) -> Array:
-  """The blocks ``mid_0 .. mid_2`` of the calling module."""
-  x = ResBlock(x.shape[-1], name="mid_0")(x)
-  x = AttnBlock(name="mid_1")(x)
-  return ResBlock(x.shape[-1], name="mid_2")(x)
+_MIDDLE = ("mid_0", "mid_1", "mid_2")
 
 
 class Encoder(nn.Module):
@@ -119,7 +96,7 @@ class Encoder(nn.Module):
     for i, features in enumerate(cfg.channels):
       resample = Downsample if i < last else None
       x = Level(features, cfg.num_res_blocks, i == last, resample, name=f"conv_blocks_{i}")(x)
-    x = _middle(x)
+    x = middle(x, _MIDDLE)
     return Conv(cfg.z_channels, name="conv_out")(jax.nn.silu(GroupNorm(name="norm_out")(x)))
 
 
@@ -131,7 +108,7 @@ class Decoder(nn.Module):
   @nn.compact
   def __call__(self, x: Array) -> Array:
     cfg = self.config
-    x = _middle(Conv(cfg.channels[-1], name="conv_in")(x))
+    x = middle(Conv(cfg.channels[-1], name="conv_in")(x), _MIDDLE)
     last = len(cfg.channels) - 1
     for i, features in enumerate(reversed(cfg.channels)):
       resample = Upsample if i < last else None
@@ -200,21 +177,15 @@ def llamagen_vq_fns(config: LlamaGenVQConfig) -> TokenizerFns:
   def call(params: Params, *args, method):
     return module.apply({"params": params}, *args, method=method)
 
-  def check(images: Array) -> None:
-    if images.ndim != 4 or images.shape[-1] != 3 or images.shape[1] % config.factor or images.shape[2] % config.factor:
-      raise ValueError(
-        f"Must have images [B, H, W, 3] with sides divisible by {config.factor}, we instead got {list(images.shape)}"
-      )
-
   def init(key: Key) -> Params:
     return module.init(key, jnp.zeros((1, config.factor, config.factor, 3), jnp.float32))["params"]
 
   def features(params: Params, images: Array) -> Array:
-    check(images)
+    check_images(images, config.factor)
     return call(params, images, method="features").astype(jnp.float32)
 
   def encode(params: Params, images: Array) -> tuple[Array, Array]:
-    check(images)
+    check_images(images, config.factor)
     latent = call(params, images, method="latent")
     indices = quantizer.nearest_codes(latent, codebook(params))
     return indices.reshape(images.shape[0], -1), latent

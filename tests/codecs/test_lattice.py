@@ -89,13 +89,6 @@ def test_half_precision_weights_are_integers():
   assert weights[1].tolist() == [lattice.HALF_UNIT, 0, 0, 0]
 
 
-def test_laws_are_checked_on_the_host():
-  lattice.check_law([0.5, 0.5])
-  for bad in ([0.5, 0.4], [1.5, -0.5], [np.nan, 1.0], [np.inf, 0.0], [], [[1.0]]):
-    with pytest.raises(ValueError, match="Must have"):
-      lattice.check_law(bad)
-
-
 def test_sampling_is_exact():
   """Over all integers below the total, every entry is drawn exactly as often as it counts."""
   law = SparseLaw(jnp.array([3, 5, 8, 0]), jnp.array([4, 0, 6, 0]), jnp.int32(3), jnp.int32(10))

@@ -89,7 +89,7 @@ def attention_masks(fns: ModelFns, params: Params, inputs: Prefixed, length: int
 
     def spy(call, args, kwargs, context):
       if isinstance(context.module, Attention) and context.method_name == "__call__":
-        masks.append(args[2])
+        masks.append(args[2].mask)
       return call(*args, **kwargs)
 
     with nn.intercept_methods(spy):

@@ -1,0 +1,128 @@
+"""What causal transformers share: where the inputs of a pass stand, cached attention, SwiGLU and their pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxspec.models import kv_cache
+from jaxspec.models.attention import attend, attention_mask
+from jaxspec.models.linear import Linear
+from jaxspec.types import Array, Key, ModelFns, ModelOutput, Params, PyTree
+
+LayerCache = tuple[Array, Array] | None  # keys and values of one layer
+
+
+class Places(NamedTuple):
+  """Where the inputs of one pass stand and what they look at."""
+
+  positions: Array  # [B or 1, T]
+  start: Array  # [B or 1] slot of the first input
+  key_mask: Array  # [B or 1, S] bool, False on padding
+  mask: Array  # [B or 1, T, S] bool, what every input looks at
+  causal: bool  # a whole sequence from its start
+
+
+def read_places(
+  length: int,
+  cache: kv_cache.KVCache | None,
+  positions: Array | None,
+  mask: Array | None,
+  slot: Array | None,
+  valid: Array | None = None,
+) -> Places:
+  """Reads what `jaxspec.types.ApplyFn` was given with ``length`` inputs; ``valid [B, P]`` is False on a prefix's padding."""
+  causal = positions is None and mask is None and cache is None
+  key_mask = jnp.ones((1, length), bool) if cache is None else cache.key_mask
+  if valid is not None:
+    rest = jnp.ones((valid.shape[0], key_mask.shape[1] - valid.shape[1]), bool)
+    key_mask = jnp.concatenate([valid, rest], axis=1)
+  positions = jnp.arange(length)[None] if positions is None else positions
+  start = positions[:, 0] if slot is None else slot
+  return Places(positions, start, key_mask, attention_mask(positions, start, mask, key_mask), causal)
+
+
+def attend_cached(
+  q: Array, k: Array, v: Array, at: Places, cache: LayerCache, scale: float | None = None
+) -> tuple[Array, LayerCache]:
+  """Attention of ``q [B, T, H, size]`` to what is cached and ``k, v [B, T, Hkv, size]``: ``[B, T, H * size]``, the cache."""
+  k, v = _fold_heads(k), _fold_heads(v)
+  if cache is not None:
+    cache = kv_cache.write(cache[0], k, at.start), kv_cache.write(cache[1], v, at.start)
+    k, v = kv_cache.read(cache[0]), kv_cache.read(cache[1])
+  out = attend(q.swapaxes(1, 2), k, v, at.mask, causal=at.causal, scale=scale).swapaxes(1, 2)
+  return out.reshape(*out.shape[:2], -1), cache
+
+
+def _fold_heads(x: Array) -> Array:
+  """``[B, T, H, size]`` to ``[B * H, T, size]``, the layout of the cache."""
+  batch, length, heads, size = x.shape
+  return x.swapaxes(1, 2).reshape(batch * heads, length, size)
+
+
+class SwiGLU(nn.Module):
+  """``down(silu(gate x) * up x)``; ``names`` are those of gate, up and down."""
+
+  hidden: int
+  names: tuple[str, str, str]
+  bias: bool = False
+
+  @nn.compact
+  def __call__(self, x: Array) -> Array:
+    gate, up, down = (
+      Linear(features, bias=self.bias, name=name)
+      for features, name in zip((self.hidden, self.hidden, x.shape[-1]), self.names)
+    )
+    return down(jax.nn.silu(gate(x)) * up(x))
+
+
+def run_blocks(
+  block: Callable[[int, Array, LayerCache], tuple[Array, LayerCache]],
+  num_layers: int,
+  x: Array,
+  cache: kv_cache.KVCache | None,
+  key_mask: Array,
+) -> tuple[Array, kv_cache.KVCache | None]:
+  """``x, layer_cache = block(i, x, layer_cache)`` for every layer; returns x and the cache of all layers."""
+  layers = []
+  for i in range(num_layers):
+    x, layer = block(i, x, None if cache is None else (cache.k[i], cache.v[i]))
+    layers.append(layer)
+  if cache is not None:
+    cache = kv_cache.KVCache(tuple(k for k, _ in layers), tuple(v for _, v in layers), key_mask)
+  return x, cache
+
+
+def wanted(features: Array, logits_at: Array | None) -> Array:
+  """The features ``[B, T or 1, D]`` whose logits are asked for."""
+  if logits_at is None:
+    return features
+  index = jnp.broadcast_to(logits_at[:, None, None], (features.shape[0], 1, 1))
+  return jnp.take_along_axis(features, index, axis=1)
+
+
+def transformer_fns(
+  module: nn.Module,
+  init: Callable[[Key], Params],
+  prefix_len: Callable[[PyTree], int],
+  null_condition: Callable[[Params, PyTree], PyTree] | None = None,
+  *,
+  num_layers: int,
+  kv_heads: int,
+) -> ModelFns:
+  """Pure functions of a module ``(inputs, cache, positions, mask, inject, logits_at, slot) -> (output, cache)``."""
+  config = module.config
+
+  def init_cache(batch: int, max_len: int) -> kv_cache.KVCache:
+    return kv_cache.init_cache(num_layers, batch, kv_heads, max_len, config.head_dim, config.dtype)
+
+  def apply(
+    params: Params, inputs: PyTree, cache: Any = None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None
+  ) -> tuple[ModelOutput, Any]:
+    return module.apply({"params": params}, inputs, cache, positions, mask, inject, logits_at, slot)
+
+  return ModelFns(init, init_cache, apply, prefix_len, null_condition, kv_cache.compact)
