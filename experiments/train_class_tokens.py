@@ -78,7 +78,7 @@ class ClassTokensRun:
   seed: int = 0
   batch_size: int = 32
   optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-3, warmup_steps=200, weight_decay=0.02, clip_norm=3.0)
-  loop: LoopConfig = LoopConfig(num_steps=20000, log_every=20, eval_every=1000, checkpoint_every=500)
+  loop: LoopConfig = LoopConfig(num_steps=6000, log_every=20, eval_every=500, checkpoint_every=250)
   ema_decay: float = 0.999
   batch_mul: int = 4
   label_drop: float = 0.1

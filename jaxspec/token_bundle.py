@@ -22,7 +22,7 @@ from jaxspec.checkpoints import Checkpoint
 from jaxspec.models.mar import unpatchify
 from jaxspec.models.masked_network import masked_network
 from jaxspec.models.token_fns import HeadFns
-from jaxspec.types import Array
+from jaxspec.types import Array, Params
 
 KIND = "vector_tokens"
 FAMILIES = ("mar", "causal_tokens")
@@ -57,14 +57,15 @@ class TokenBundle:
         raise ValueError(f"Must have a class such as {', '.join(close)}, we instead got {name!r}")
     return [self.classes.index(name) for name in names]
 
-  def pictures(self, tokens: Array, signal: float = 1.0) -> Array:
+  def pictures(self, vae_params: Params, tokens: Array, signal: float = 1.0) -> Array:
     """Pictures ``[B, H, W, 3]`` in [-1, 1] of raster-ordered tokens ``[B, L, C]``.
 
     Args:
+      vae_params: those of ``vae``, so that they are arguments of a compiled program.
       signal: ``sqrt(A)`` of the tokens, below 1 where a chain stops early (`jaxspec.diffusion.ddpm.law_fn`).
     """
     latents = unpatchify(tokens, self.target.config.patch_size) / (self.latent_scale * signal)
-    return self.vae.fns.decode(self.vae.params, latents)
+    return self.vae.fns.decode(vae_params, latents)
 
 
 def head_fns(checkpoint: Checkpoint) -> HeadFns:

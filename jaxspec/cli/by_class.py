@@ -102,7 +102,6 @@ def _resolve(options: dict[str, Any], defaults: dict[str, Any], drafts: list[str
 def _work(options: dict[str, Any], report) -> tuple[dict[str, Any], list[str], ClassRun]:
   """Loads, compiles and draws: the settings, the class of every picture, and what was drawn."""
   import jax
-  import jax.numpy as jnp
 
   from jaxspec import token_bundle
   from jaxspec.cli import compilation_cache, decoding
@@ -116,7 +115,7 @@ def _work(options: dict[str, Any], report) -> tuple[dict[str, Any], list[str], C
     bundle = token_bundle.load_token_bundle(path, drafts=None if options["draft"] is None else [options["draft"]])
     chosen = _resolve(options, bundle.defaults, list(bundle.drafts))
     condition = ClassLabels(np.asarray(bundle.labels(list(options["classes"])), np.int32))
-    decode = _decoder(bundle, chosen)
+    params, decode = _decoder(bundle, chosen)
   if chosen["stop"] is None:
     signal = 1.0
   else:
@@ -129,17 +128,19 @@ def _work(options: dict[str, Any], report) -> tuple[dict[str, Any], list[str], C
 
   report(f"Compiling {METHODS[chosen['method']]}")
   started = time.perf_counter()
-  compiled = interruptible(lambda: jax.jit(decode).lower(batches.key_data[0], batches.condition[0]).compile())
+  lowered = lambda: jax.jit(decode).lower(params, batches.key_data[0], batches.condition[0])
+  compiled = interruptible(lambda: lowered().compile())
   compile_s, started = time.perf_counter() - started, time.perf_counter()
   report(f"Drawing {num} pictures by {METHODS[chosen['method']]}")
-  work = lambda: [jax.block_until_ready(compiled(k, c)) for k, c in zip(batches.key_data, batches.condition)]
+  work = lambda: [jax.block_until_ready(compiled(params, k, c)) for k, c in zip(batches.key_data, batches.condition)]
   parts = interruptible(work)
   run_s, started = time.perf_counter() - started, time.perf_counter()
   report("Turning tokens into pixels")
   from jaxspec.models.kl_vae import to_uint8
 
-  pixels = jax.jit(lambda tokens: to_uint8(bundle.pictures(tokens, signal)))
-  images = interruptible(lambda: np.concatenate([np.asarray(pixels(jnp.asarray(part["tokens"]))) for part in parts]))[:num]
+  pixels = jax.jit(lambda vae_params, tokens: to_uint8(bundle.pictures(vae_params, tokens, signal)))
+  drawing = lambda: [np.asarray(pixels(bundle.vae.params, part["tokens"])) for part in parts]
+  images = np.concatenate(interruptible(drawing))[:num]
   whole = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *jax.device_get(parts))
   drawn = ClassRun(
     images, whole["counters"], whole.get("origin"), whole.get("commit_round"),
@@ -150,7 +151,7 @@ def _work(options: dict[str, Any], report) -> tuple[dict[str, Any], list[str], C
 
 
 def _decoder(bundle, chosen: dict[str, Any]):
-  """``(key_data [B, ...], ClassLabels) -> {"tokens": [B, L, C] in raster order, "counters", "replaced", ...}``."""
+  """Parameters, and ``(parameters, key_data [B, ...], ClassLabels) -> {"tokens": [B, L, C] in raster order, ...}``."""
   import jax
   import jax.numpy as jnp
 
@@ -170,16 +171,16 @@ def _decoder(bundle, chosen: dict[str, Any]):
     if not 1 <= chosen["num_iter"] <= length:
       raise UserError(f"Must have --num-iter from 1 to {length}, we instead got {chosen['num_iter']}")
 
-    def parallel(key_data, labels):
+    def parallel(params, key_data, labels):
       keys = jax.random.wrap_key_data(key_data)
       out = generate_masked(
-        bundle.target.fns, bundle.target.params, keys, labels, num_iter=chosen["num_iter"], num_steps=sampling.num_steps,
+        bundle.target.fns, params, keys, labels, num_iter=chosen["num_iter"], num_steps=sampling.num_steps,
         temperature=sampling.temperature, scale=sampling.scale if sampling.is_guided else None, stop=sampling.stop,
       )  # fmt: skip
       calls = jnp.full(keys.shape, chosen["num_iter"])
       return {"tokens": out.tokens, "counters": {"rounds": calls, "target_calls": calls}, "replaced": {}}
 
-    return parallel
+    return bundle.target.params, parallel
 
   draft, rule = None, None
   if chosen["method"] == "cspd":
@@ -197,7 +198,7 @@ def _decoder(bundle, chosen: dict[str, Any]):
   )
   lead = prefilled(chosen["prefill"], length)
 
-  def decode(key_data, labels):
+  def decode(params, key_data, labels):
     keys = jax.random.wrap_key_data(key_data)
     condition = with_orders(keys, labels, length) if bundle.is_masked else labels
     if draft is None:
@@ -213,7 +214,7 @@ def _decoder(bundle, chosen: dict[str, Any]):
       "counters": counters, "replaced": replaced,
     }  # fmt: skip
 
-  return decode
+  return params, decode
 
 
 def _figures(drawn: ClassRun) -> dict[str, Any]:

@@ -47,13 +47,13 @@ def _pair(family: str, sampling: TokenSampling, rule, gamma: int = 3, same: bool
 
 CASES = [
   ("causal", STOPPED, PathCoupling(shared_steps=2), 0),
-  pytest.param("causal", TokenSampling(STEPS, 1, scale=1.5), PathCoupling(coupling="split"), 3, marks=pytest.mark.slow),
-  pytest.param("masked", TokenSampling(STEPS, scale=1.5), PathRatio("released", inner_temperature=42.0), 4,
-               marks=pytest.mark.slow),
-  pytest.param("masked", STOPPED, PathRatio("none"), 0, marks=pytest.mark.slow),
-]  # fmt: skip
+  ("causal", TokenSampling(STEPS, 1, scale=1.5), PathCoupling(coupling="split"), 3),
+  ("masked", TokenSampling(STEPS, scale=1.5), PathRatio("released", inner_temperature=42.0), 4),
+  ("masked", STOPPED, PathRatio("none"), 0),
+]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family, sampling, rule, lead", CASES)
 def test_drivers_agree_and_rows_are_independent(family, sampling, rule, lead):
   params, kwargs, condition = _pair(family, sampling, rule)
@@ -125,6 +125,7 @@ def test_a_causal_network_scores_all_prefixes_in_one_pass():
   np.testing.assert_allclose(last.features, whole.features[:, 5:6], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_one_trace_serves_other_keys_labels_temperatures_and_weights():
   params, kwargs, condition = _pair("causal", STOPPED, PathRatio("none"), gamma=2)
   traced = chex.assert_max_traces(lambda p, k, c: jaxspec.speculate(p, k, c, **kwargs), n=1)

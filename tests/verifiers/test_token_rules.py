@@ -69,6 +69,7 @@ def test_joint_law_of_several_drafts(rule):
   assert np.abs(correlations).max() < 4.5 / ROWS**0.5
 
 
+@pytest.mark.slow
 def test_a_cap_is_reported():
   """Where the Sigma product is so small that no proposal can pass, the loop ends and says so."""
   out, _ = decode(law_params(0.5), law_params(4.0), PathRatio(max_tries=3), rows=500, length=3, window=1)
@@ -79,6 +80,7 @@ def test_a_cap_is_reported():
   assert np.isfinite(out.tokens).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [PathRatio(), PathCoupling(eta=1.0), PathCoupling(shared_steps=0, coupling="split")])
 def test_equal_networks_keep_every_draft(rule):
   out, _ = decode(TARGET, TARGET, rule, rows=64, length=9, window=3)
