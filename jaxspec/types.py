@@ -39,7 +39,7 @@ class Intervals(NamedTuple):
 class ModelOutput(NamedTuple):
   """What one forward pass returns."""
 
-  logits: Array  # [B, T, V] float32, the law of the token after each input
+  logits: Array | None  # [B, T, V] float32, the law of the token after each input; None: the features say it
   features: Array  # [B, T, D] hidden state after the final norm (what the output head reads); guided: both halves, 2 D
   intervals: Intervals | None = None  # leaves [B, T, H, V], of networks with an Inter-Head (`jaxspec.models.inter_head`)
 
@@ -158,6 +158,8 @@ class Drafter(NamedTuple):
   report: Callable[[PyTree], PyTree] | None = None  # state -> counts of the drafter, leaves [B]
   may_settle: bool = False
   open: Callable[[Params, Key, PyTree, Verdict], tuple[Array, Array, PyTree]] | None = None
+  # The same drafter (same state) while the verifier draws alone: it reads what is committed and drafts nothing, window 0.
+  following: Drafter | None = None
 
 
 class Verifier(NamedTuple):

@@ -87,6 +87,23 @@ def test_example_of_the_page_on_language_models(tmp_path):
   assert scope["out"].tokens.shape == (2, 8) and all(isinstance(text, str) for text in scope["texts"])
 
 
+@pytest.mark.slow
+def test_example_of_the_page_on_vector_tokens():
+  from types import SimpleNamespace
+
+  from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
+
+  block = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "mar.md").read_text(), re.S)[-1]
+  config = CausalTokensConfig(
+    num_tokens=16, latent_channels=2, num_classes=9, dim=8, num_layers=1, num_heads=2, diffloss_width=8, diffloss_depth=1
+  )
+  fns = causal_token_fns(config)
+  side_of = lambda seed: SimpleNamespace(fns=fns, params=random_params(fns.network, seed, scale=0.2))
+  scope = {"target": side_of(0), "draft": side_of(1)}
+  exec(block, scope)
+  assert scope["out"].tokens.shape == (2, 16, 2) and np.all(np.isfinite(scope["out"].tokens))
+
+
 def _modules():
   package = importlib.import_module("jaxspec")
   for info in pkgutil.walk_packages(package.__path__, "jaxspec."):

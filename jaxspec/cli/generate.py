@@ -17,6 +17,8 @@ from jaxspec.decode.methods import METHODS, RECYCLING, SOURCES, VERIFY
 from jaxspec.drafters.compressed import ON_EMPTY
 
 _PATH = click.Path(path_type=Path)
+# Options of vector tokens only (`jaxspec.cli.by_class`).
+_BY_CLASS = ("exact", "prefill", "no_align", "inner_temperature", "max_tries", "num_iter", "steps", "stop")
 
 
 @click.command(no_args_is_help=False)
@@ -25,7 +27,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--prompt-file", type=_PATH, help="Text file with one prompt per line.")
 @click.option("--samples", type=click.IntRange(1), default=1, show_default=True, help="Pictures per prompt.")
 @click.option("--checkpoint", type=_PATH, help="Bundle of networks.  [default: the shipped one]")
-@click.option("--method", type=click.Choice(list(METHODS)), help="Plain decoding (ar), or what drafts.")
+@click.option("--method", type=click.Choice([*METHODS, "cspd", "parallel"]), help="Plain decoding (ar), or what drafts.")
 @click.option("--draft", metavar="NAME", help="Draft network of the bundle.")
 @click.option("--gamma", type=int, help="Tokens drafted per round.")
 @click.option("--tree-size", type=int, help="Tokens of a draft tree, with --method eagle.")
@@ -80,7 +82,15 @@ _PATH = click.Path(path_type=Path)
 @click.option("--model", type=_PATH, help="Converted LlamaGen transformer, instead of a bundle.")
 @click.option("--tokenizer", type=_PATH, help="Converted LlamaGen tokenizer, with --model.")
 @click.option("--draft-model", type=_PATH, help="Smaller LlamaGen transformer that drafts, with --model.")
-@click.option("--class", "classes", type=int, multiple=True, help="Class number, with --model; may be repeated.")
+@click.option("--class", "classes", multiple=True, help="Class name, or number with --model; may be repeated.")
+@click.option("--exact", is_flag=True, help="Keep the target's law exactly (cspd).")
+@click.option("--prefill", type=float, help="Leading share of tokens that the target draws alone (cspd).")
+@click.option("--no-align", is_flag=True, help="Draft and target on noises of their own (cspd).")
+@click.option("--inner-temperature", type=float, help="Widening of the published test; the released code has 42 (cspd).")
+@click.option("--max-tries", type=int, help="Most proposals for a refused token (cspd).")
+@click.option("--num-iter", type=int, help="Iterations of --method parallel.")
+@click.option("--steps", type=int, help="Diffusion steps of a token, with --class NAME.")
+@click.option("--stop", type=int, help="End tokens with the noise of this step, with --class NAME.")
 @click.option("--features", type=_PATH, help="T5 features (.npz, .safetensors), with --model.")
 @click.option("--text", "texts", multiple=True, help="Text to continue, instead of pictures; may be repeated.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Most tokens of a continuation.  [default: 64]")
@@ -91,15 +101,18 @@ def generate(**options: Any) -> None:
   \b
   jaxspec generate "a red heart" "a green heart" --out hearts.png --compare
   jaxspec generate --model gpt-b --tokenizer vq-16 --class 207 --class 360
+  jaxspec generate --class animal-mammal --checkpoint DIR --method cspd --gamma 8 --exact
   jaxspec generate --text "Once upon a time" --model smollm2 --max-tokens 40
   jaxspec generate --text "Once upon a time" --method sqs --sparsifier conformal --budget 5000
   """
   if options["texts"]:
     from jaxspec.cli import text
 
-    source_of = click.get_current_context().get_parameter_source
-    given = [name for name in options if source_of(name) is not click.core.ParameterSource.DEFAULT]
-    return text.run(options, given)
+    return text.run(options, _given(options))
+  if options["classes"] and options["model"] is None and not all(_is_number(name) for name in options["classes"]):
+    from jaxspec.cli import by_class
+
+    return by_class.run(options, _given(options))
   prompts = _read_prompts(options)
   _check_options(options, prompts)
   files = _check_files(options)
@@ -129,6 +142,16 @@ def generate(**options: Any) -> None:
     print_gated(Console(highlight=False), source, runs, traffic, options["network"])
 
 
+def _given(options: dict[str, Any]) -> list[str]:
+  """Names of the options that the user gave."""
+  source_of = click.get_current_context().get_parameter_source
+  return [name for name in options if source_of(name) is not click.core.ParameterSource.DEFAULT]
+
+
+def _is_number(name: str) -> bool:
+  return name.lstrip("-").isdigit()
+
+
 def _read_prompts(options: dict[str, Any]) -> list[str]:
   prompts = list(options["prompts"])
   if (file := options["prompt_file"]) is not None:
@@ -145,6 +168,13 @@ def _read_prompts(options: dict[str, Any]) -> list[str]:
 
 def _check_options(options: dict[str, Any], prompts: list[str]) -> None:
   """Finds contradictions before anything is loaded."""
+  flags = {param.name: param.opts[0] for param in click.get_current_context().command.params}
+  if wrong := [flags[name] for name in _given(options) if name in _BY_CLASS]:
+    raise UserError(f"{wrong[0]} goes with --class NAME, pictures of a class from vector tokens")
+  if options["method"] in ("cspd", "parallel"):
+    raise UserError(f"--method {options['method']} goes with --class NAME, pictures of a class from vector tokens")
+  if wrong := [name for name in options["classes"] if not _is_number(name)]:
+    raise UserError(f"Must have a number as --class with --model, we instead got {wrong[0]!r}")
   if options["network"] is not None and options["method"] != "ciar":
     raise UserError("--network goes with --method ciar, the method that calls a cloud")
   if options["max_tokens"] is not None:
@@ -202,7 +232,7 @@ def _work(options: dict[str, Any], prompts: list[str], report):
       options["tokenizer"],
       options["draft_model"],
       chosen,
-      classes=list(options["classes"]),
+      classes=[int(name) for name in options["classes"]],
       features=options["features"],
       captions=prompts,
       compare=options["compare"],

@@ -36,6 +36,7 @@ from jaxspec.decode.state import (
 )
 from jaxspec.drafters.none import NO_DRAFTER
 from jaxspec.skipping import run_if
+from jaxspec.token_axes import over_tokens
 from jaxspec.types import Array, Backlog, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier, WhileLoopFn
 
 
@@ -84,7 +85,7 @@ def start_edge(
     first, alone, drafter_state = drafter.open(params, open_keys, drafter_state, prefill)
     prefill, settled = prefill._replace(next_token=first), alone.astype(jnp.int32)
   first = prefill.next_token
-  at_zero = lambda value, dtype: jnp.zeros((rows, max_len), dtype).at[:, 0].set(value)
+  at_zero = lambda value, dtype: jnp.zeros((rows, max_len, *value.shape[1:]), dtype).at[:, 0].set(value)
   return EdgeState(
     tokens=at_zero(first, first.dtype),
     origin=at_zero(jnp.where(settled > 0, int(Origin.SETTLED), int(Origin.FIRST)).astype(jnp.int8), jnp.int8),
@@ -157,7 +158,7 @@ def commit_step(params: PyTree, edge: EdgeState, draft: Draft, verdict: Verdict,
   accepted = verdict.num_accepted[:, None]
   block = jnp.concatenate([kept, verdict.next_token[:, None]], axis=1)
   is_next = (offset == accepted) & draft.needs_verify[:, None]
-  block = jnp.where(is_next, verdict.next_token[:, None], block)
+  block = jnp.where(over_tokens(is_next, block), verdict.next_token[:, None], block)
   drafted_end = ends_on_draft(cursor, draft, verdict)
   ended_by = jnp.where(trees.ended_by_rejection(draft, verdict), int(Origin.REPLACED), int(Origin.BONUS))
   ended_by = jnp.where(drafted_end, int(Origin.DRAFT), ended_by)
@@ -250,9 +251,25 @@ def decode_round(params: SpecParams, state: DecodeState, *, drafter: Drafter, ve
   return DecodeState(edge_commit(params.draft, flight, reply, drafter=drafter), verifier_state)
 
 
-@functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len", "loop_fn"))
-def _run(params, key, condition, end_token, *, drafter, verifier, max_len, loop_fn) -> DecodeResult:
+def lead_rounds(lead: int, drafter: Drafter) -> int:
+  """Rounds by which the verifier alone brings every row to ``lead`` tokens; token 0 is there already.
+
+  Raises:
+    ValueError: if ``lead`` is negative, or the drafter cannot follow without drafting.
+  """
+  if lead < 0:
+    raise ValueError(f"Must have lead of at least 0, we instead got {lead}")
+  if lead > 1 and drafter.following is None:
+    raise ValueError(f"Must have a drafter that can follow (Drafter.following) for a lead of {lead} tokens, it has none")
+  return max(lead - 1, 0)
+
+
+@functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len", "loop_fn", "lead"))
+def _run(params, key, condition, end_token, *, drafter, verifier, max_len, loop_fn, lead=0) -> DecodeResult:
   state = start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len, end_token=end_token)
+  if lead:
+    following = functools.partial(decode_round, params, drafter=drafter.following, verifier=verifier)
+    state = jax.lax.fori_loop(0, lead, lambda _, s: following(s), state)
   body = functools.partial(decode_round, params, drafter=drafter, verifier=verifier)
   return result(loop_fn(lambda s: jnp.any(s.edge.cursor.live), body, state).edge, drafter)
 
@@ -267,6 +284,7 @@ def speculate(
   max_len: int,
   end_token: int | tuple[int, ...] | None = None,
   loop_fn: WhileLoopFn = jax.lax.while_loop,
+  lead: int = 0,
 ) -> DecodeResult:
   """Generates ``max_len`` tokens for every row by speculative decoding, in one compiled program.
 
@@ -281,10 +299,12 @@ def speculate(
     end_token: a row ends behind this token, or any of several; its later slots stay 0 and ``lengths`` tells. None: no
       such token.
     loop_fn: `jax.lax.while_loop`; `host_while_loop` runs the same compiled rounds from Python.
+    lead: the verifier alone draws the first ``lead`` tokens of every row, static; the drafter only reads them. Needs a
+      drafter with `Drafter.following`.
   Returns:
     `DecodeResult`.
   Raises:
-    ValueError: if ``max_len`` is not positive, or the key has the wrong type or shape.
+    ValueError: if ``max_len`` is not positive, the key has the wrong type or shape, or the drafter cannot follow a lead.
 
   Example:
     >>> import jax, jax.numpy as jnp, jaxspec
@@ -303,9 +323,10 @@ def speculate(
     raise ValueError(f"Must have max_len of at least 1, we instead got {max_len}")
   rng.row_keys(key, jax.tree.leaves(condition)[0].shape[0])
   end = end_array(end_token)
+  kwargs = dict(drafter=drafter, verifier=verifier, max_len=max_len, lead=lead_rounds(min(lead, max_len), drafter))
   if loop_fn is host_while_loop:
-    return _run_on_host(params, key, condition, end, drafter=drafter, verifier=verifier, max_len=max_len)
-  return _run(params, key, condition, end, drafter=drafter, verifier=verifier, max_len=max_len, loop_fn=loop_fn)
+    return _run_on_host(params, key, condition, end, **kwargs)
+  return _run(params, key, condition, end, **kwargs, loop_fn=loop_fn)
 
 
 def autoregress(
@@ -368,6 +389,7 @@ def iterate(
   verifier: Verifier,
   max_len: int,
   end_token: int | tuple[int, ...] | None = None,
+  lead: int = 0,
 ):
   """Yields the `EdgeState` after the prefill and after every round, as `speculate` would pass through them.
 
@@ -376,13 +398,18 @@ def iterate(
   end = end_array(end_token)
   state = _start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len, end_token=end)
   yield state.edge
+  for _ in range(lead_rounds(min(lead, max_len), drafter)):
+    state = _round(params, state, drafter=drafter.following, verifier=verifier)
+    yield state.edge
   while bool(jnp.any(state.edge.cursor.live)):
     state = _round(params, state, drafter=drafter, verifier=verifier)
     yield state.edge
 
 
-def _run_on_host(params, key, condition, end_token, *, drafter, verifier, max_len) -> DecodeResult:
+def _run_on_host(params, key, condition, end_token, *, drafter, verifier, max_len, lead) -> DecodeResult:
   state = _start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len, end_token=end_token)
+  for _ in range(lead):
+    state = _round(params, state, drafter=drafter.following, verifier=verifier)
   body = functools.partial(_round, params, drafter=drafter, verifier=verifier)
   return result(host_while_loop(lambda s: jnp.any(s.edge.cursor.live), body, state).edge, drafter)
 

@@ -25,7 +25,8 @@ from jaxspec import orders, rng
 from jaxspec.decode import unmasking
 from jaxspec.decode.unmasking import Bucket, GuidanceFn, linear_guidance
 from jaxspec.diffusion import ddpm
-from jaxspec.diffusion.ddpm import Chain, PredictFn, TokenNoise
+from jaxspec.diffusion.chain import Chain, TokenNoise, token_noise
+from jaxspec.diffusion.ddpm import PredictFn
 from jaxspec.diffusion.schedule import DiffusionTables, diffusion_tables
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.mar import MARFns
@@ -40,27 +41,6 @@ class MaskedResult(NamedTuple):
 
   tokens: Array  # [B, L, C] float32, raster order
   order: Array  # [B, L] int32, the raster place of the j-th generated token
-
-
-def token_noise(keys: Key, places: Array, num_steps: int, token_dim: int, round_: Array | int = 0) -> TokenNoise:
-  """Normals of tokens at raster places.
-
-  Args:
-    keys: ``[B]`` row keys of the decode.
-    places: ``[B, n]`` int32.
-    num_steps: ``T``.
-    token_dim: ``C``.
-    round_: a token that is drawn anew needs another round; 0 is the noise that models share.
-  Returns:
-    ``initial [B, n, C]``, ``steps [B, n, T, C]``; entries depend on (key, round, place) alone.
-  """
-
-  def draw(stream: rng.Stream, shape: tuple[int, ...]) -> Array:
-    row_keys = rng.stream_keys(keys, stream, jnp.asarray(round_, jnp.int32))
-    one = lambda key, place: jax.random.normal(jax.random.fold_in(key, place), shape)
-    return jax.vmap(lambda key, row: jax.vmap(lambda place: one(key, place))(row))(row_keys, places)
-
-  return TokenNoise(draw(rng.Stream.NOISE, (token_dim,)), draw(rng.Stream.DENOISE, (num_steps, token_dim)))
 
 
 def noise_at(source: Key | TokenNoise, places: Array, num_steps: int, token_dim: int) -> TokenNoise:
@@ -120,6 +100,7 @@ def generation_step(
   scale: Array | None = None,
   temperature: Array | float = 1.0,
   record: bool = False,
+  stop: int | None = None,
 ) -> tuple[Array, Chain]:
   """One iteration: samples the slots ``known .. known + count - 1`` of every row.
 
@@ -132,6 +113,7 @@ def generation_step(
     width: static number of places that are sampled; those outside ``known .. known + count`` are discarded.
     scale: guidance scale of this iteration ``[]``; None leaves guidance out.
     record: also return states and laws of the chains.
+    stop: static; where the chains end, see `jaxspec.diffusion.ddpm.law_fn`.
   Returns:
     The tokens, and the chains of the ``width`` places from slot ``min(known, L - width)`` on.
   """
@@ -141,8 +123,8 @@ def generation_step(
   predict_fn = bind_head(
     model, params, tables, tokens[:, :slots], order, known, condition, start=start, size=width, scale=scale
   )
-  drawn = noise_at(noise, places, tables.num_steps, model.token_dim)
-  chain = ddpm.sample(predict_fn, tables, drawn, jnp.asarray(temperature, jnp.float32), record=record)
+  drawn = noise_at(noise, places, tables.num_steps - (stop or 0), model.token_dim)
+  chain = ddpm.sample(predict_fn, tables, drawn, jnp.asarray(temperature, jnp.float32), record=record, stop=stop)
   slot = start[:, None] + jnp.arange(width)[None]  # [B or 1, width]
   fresh = (slot >= known[:, None]) & (slot < (known + count)[:, None])
   window = jnp.where(fresh[..., None], chain.token, take_rows(tokens, start, width))
@@ -153,11 +135,11 @@ def generation_step(
 
 
 @functools.partial(
-  jax.jit, static_argnames=("model", "schedule", "respacing", "guidance_fn")
+  jax.jit, static_argnames=("model", "schedule", "respacing", "guidance_fn", "stop")
 )
 def _generate(
   params, keys, condition, order, noise, temperature, scale, *, model: MARFns, schedule: tuple[Bucket, ...],
-  respacing: str, guidance_fn: GuidanceFn,
+  respacing: str, guidance_fn: GuidanceFn, stop: int | None,
 ) -> MaskedResult:  # fmt: skip
   tables = diffusion_tables(respacing)
   if order is None:
@@ -172,6 +154,7 @@ def _generate(
       tokens, _ = generation_step(
         model, params, tables, tokens, order, known[None], count[None], condition, keys if noise is None else noise,
         slots=bucket.slots, width=bucket.width, scale=step_scale, temperature=temperature,
+        stop=stop,
       )  # fmt: skip
       return tokens, None
 
@@ -195,6 +178,7 @@ def generate_masked(
   order: Array | None = None,
   noise: TokenNoise | None = None,
   num_buckets: int = NUM_BUCKETS,
+  stop: int | None = None,
 ) -> MaskedResult:
   """Generates all tokens of every row in one compiled program.
 
@@ -211,6 +195,8 @@ def generate_masked(
     order: optional ``[B, L]`` int32 generation orders; random ones by default.
     noise: optional normals over all raster places, ``initial [B, L, C]`` and ``steps [B, L, T, C]``.
     num_buckets: compiled bodies at most, static; 1 compiles fastest.
+    stop: the diffusion step, noise included, behind which a token is done, static (`jaxspec.diffusion.ddpm.law_fn`); the
+      noise then has ``T - stop`` steps. None is MAR's chain, whose last step adds no noise.
   Raises:
     ValueError: if a shape does not fit, or the schedule is impossible.
 
@@ -232,7 +218,8 @@ def generate_masked(
   if order is not None and order.shape != (rows, length):
     raise ValueError(f"Must have an order of shape {[rows, length]}, we instead got {list(order.shape)}")
   if noise is not None:
-    shapes = (rows, length, model.token_dim), (rows, length, tables.num_steps, model.token_dim)
+    num_noises = tables.num_steps - (stop or 0)
+    shapes = (rows, length, model.token_dim), (rows, length, num_noises, model.token_dim)
     if (noise.initial.shape, noise.steps.shape) != shapes:
       raise ValueError(f"Must have noise of shapes {shapes}, we instead got {noise.initial.shape, noise.steps.shape}")
   # Guidance doubles every row, which moves no cut.
@@ -241,7 +228,7 @@ def generate_masked(
   number = lambda x: None if x is None else jnp.asarray(x, jnp.float32)
   return _generate(
     params, keys, condition, order, noise, number(temperature), number(scale),
-    model=model, schedule=schedule, respacing=respacing, guidance_fn=guidance_fn,
+    model=model, schedule=schedule, respacing=respacing, guidance_fn=guidance_fn, stop=stop,
   )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import flax.struct
 import jax.numpy as jnp
 
 from jaxspec import trees
+from jaxspec.token_axes import over_tokens, token_at
 from jaxspec.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict
 
 
@@ -46,7 +47,7 @@ class Counters:
 class EdgeState:
   """The drafting side."""
 
-  tokens: Array  # [B, N] int32; slots from ``cursor.length`` on are 0
+  tokens: Array  # [B, N] int32, or [B, N, C] float; slots from ``cursor.length`` on are 0
   origin: Array  # [B, N] int8, an `Origin`
   commit_round: Array  # [B, N] int32, the round that committed each token; 0 is the prefill
   cursor: Cursor
@@ -88,7 +89,7 @@ class DecodeResult(NamedTuple):
   ``accepted_mask`` is True where a token was drafted and accepted: the acceptance map by position.
   """
 
-  tokens: Array  # [B, N] int32
+  tokens: Array  # [B, N] int32, or [B, N, C] float; in generation order
   lengths: Array  # [B] int32
   counters: Counters
   accepted_mask: Array  # [B, N] bool
@@ -138,11 +139,11 @@ def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array
   kept = trees.kept_tokens(draft, verdict)
   if kept.shape[1]:
     newest = jnp.clip(gain - 1, 0, kept.shape[1] - 1)
-    settled = jnp.take_along_axis(kept, newest[:, None], axis=1)[:, 0]
-    last = jnp.where(draft.needs_verify, verdict.next_token, settled)
+    settled = token_at(kept, newest)
+    last = jnp.where(over_tokens(draft.needs_verify, settled), verdict.next_token, settled)
   else:
     last = verdict.next_token
-  last = jnp.where(gain > 0, last, cursor.last)
+  last = jnp.where(over_tokens(gain > 0, last), last, cursor.last)
   return cursor._replace(
     last=last, length=length, live=cursor.live & (length < max_len) & ~is_end(cursor, last), round=cursor.round + 1
   )
@@ -153,11 +154,12 @@ def catch_up(cursor: Cursor, draft: Draft) -> Cursor:
   backlog = draft.backlog
   if backlog is None:
     return cursor
-  newest = jnp.maximum(backlog.length - 1, 0)[:, None]
-  last = jnp.take_along_axis(backlog.tokens, newest, axis=1)[:, 0]
+  last = token_at(backlog.tokens, jnp.maximum(backlog.length - 1, 0))
   asked = draft.needs_verify
   return cursor._replace(
-    last=jnp.where(asked, last, cursor.last), length=jnp.where(asked, backlog.length, cursor.length), round=backlog.round
+    last=jnp.where(over_tokens(asked, last), last, cursor.last),
+    length=jnp.where(asked, backlog.length, cursor.length),
+    round=backlog.round,
   )
 
 

@@ -18,13 +18,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
+from jaxspec.diffusion import chain
+from jaxspec.diffusion.chain import Chain, ChainSummary, LawFn, StepLaw, TokenNoise, normal_log_prob, summarize
 from jaxspec.diffusion.schedule import DiffusionTables
 from jaxspec.types import Array
 
-LOG_TWO_PI = 1.8378770664093453
+__all__ = [
+  "Chain", "ChainSummary", "LawFn", "PredictFn", "Prediction", "StepLaw", "TokenNoise", "at_index", "check_stop", "guide",
+  "guided", "law_fn", "normal_log_prob", "q_sample", "sample", "step_law", "summarize",
+]  # fmt: skip
 
 
 class Prediction(NamedTuple):
@@ -37,37 +41,6 @@ class Prediction(NamedTuple):
 # (index, x [..., C]) -> Prediction. The index is [] int32, or has x's rank and a last axis of size 1: then states at
 # different steps are predicted in one pass.
 PredictFn = Callable[[Array, Array], Prediction]
-
-
-class StepLaw(NamedTuple):
-  """Gaussian law of the next state, with diagonal covariance; the temperature is not part of it."""
-
-  mean: Array  # [..., C] float32
-  log_variance: Array  # [..., C] float32
-  x0: Array  # [..., C] float32, the clean token as predicted from here
-
-
-class TokenNoise(NamedTuple):
-  """Standard normals that one token's chain consumes."""
-
-  initial: Array  # [..., C] float32, the state before the first step
-  steps: Array  # [..., T, C] float32; entry i belongs to the step at index i, entry 0 is never used
-
-
-class Chain(NamedTuple):
-  """A sampled token and, if recorded, how it came about (entry i is the step at index i)."""
-
-  token: Array  # [..., C] float32
-  states: Array | None = None  # [T, ..., C] the state that enters each step
-  laws: StepLaw | None = None  # leaves [T, ..., C]
-
-
-class ChainSummary(NamedTuple):
-  """What acceptance tests of whole tokens read of a chain: its last step, and the size of the noise before."""
-
-  mean: Array  # [..., C] float32, mean of the last step
-  log_std: Array  # [..., C] float32, of the last step, the temperature included
-  sum_log_std: Array  # [...] float32, sum over the steps before the last and over dimensions, without temperature
 
 
 def at_index(table, index: Array) -> Array:
@@ -113,43 +86,48 @@ def step_law(tables: DiffusionTables, index: Array, x: Array, prediction: Predic
   return StepLaw(mean, frac * high + (1.0 - frac) * low, x0)
 
 
-def next_state(law: StepLaw, index: Array, noise: Array, temperature: Array) -> Array:
-  """``x_{i-1} = mean + [i > 0] temperature exp(log variance / 2) noise``."""
-  spread = jnp.where(index > 0, temperature, 0.0) * jnp.exp(0.5 * law.log_variance)
-  return law.mean + spread * noise
-
-
 def sample(
-  predict_fn: PredictFn, tables: DiffusionTables, noise: TokenNoise, temperature: Array, *, record: bool = False
+  predict_fn: PredictFn, tables: DiffusionTables, noise: TokenNoise, temperature: Array, *, record: bool = False,
+  stop: int | None = None,
 ) -> Chain:
-  """Runs the whole chain with `jax.lax.scan`.
+  """Runs the whole chain (`jaxspec.diffusion.chain.run`) of a network that is bound to its condition.
 
   Args:
-    predict_fn: the network, bound to its condition.
     tables: of ``T`` steps.
-    noise: ``initial [..., C]``, ``steps [..., T, C]``.
+    noise: ``initial [..., C]``, ``steps [..., T, C]``; ``T - stop`` steps with ``stop``.
     temperature: ``[]`` float32 factor of every step's noise.
     record: also return the state and the law of every step; memory ``O(T)``.
+    stop: as in `law_fn`.
   """
-  indices = jnp.arange(tables.num_steps, dtype=jnp.int32)
-
-  def step(x: Array, inputs: tuple[Array, Array]):
-    index, step_noise = inputs
-    law = step_law(tables, index, x, predict_fn(index, x))
-    return next_state(law, index, step_noise, temperature), (x, law) if record else None
-
-  # Scanned from the last index down; what is stacked ends up ordered by index.
-  steps = jnp.moveaxis(noise.steps, -2, 0)
-  token, recorded = jax.lax.scan(step, noise.initial, (indices, steps), reverse=True)
-  return Chain(token, *recorded) if record else Chain(token)
-
-
-def summarize(laws: StepLaw, temperature: Array) -> ChainSummary:
-  """Summary of a recorded chain (leaves ``[T, ..., C]``)."""
-  log_std = 0.5 * laws.log_variance
-  return ChainSummary(
-    laws.mean[0], log_std[0] + jnp.log(temperature), jnp.sum(jnp.sum(log_std[1:], axis=-1), axis=0)
+  return chain.run(
+    law_fn(predict_fn, tables, stop), noise, temperature, noisy_end=stop is not None, record=record
   )
+
+
+def check_stop(tables: DiffusionTables, stop: int | None) -> None:
+  """Raises a ValueError if ``stop`` is neither None nor an index of the tables."""
+  if stop is not None and not 0 <= stop < tables.num_steps:
+    raise ValueError(f"Must have stop from 0 to {tables.num_steps - 1}, we instead got {stop}")
+
+
+def law_fn(predict_fn: PredictFn, tables: DiffusionTables, stop: int | None = None) -> LawFn:
+  """The chain of a denoising network as the laws of its steps.
+
+  Args:
+    stop: static. None is MAR's chain, whose last step (index 0) adds no noise. Else the chain ends behind the step at
+      index ``stop``, noise included: the token is the state that would enter the step at ``stop - 1``, and step 0 of the
+      chain is index ``stop`` of the tables.
+  Raises:
+    ValueError: if ``stop`` is no index of the tables.
+  """
+  check_stop(tables, stop)
+  first = stop or 0
+
+  def law(index: Array, x: Array) -> StepLaw:
+    at = index + first if first else index
+    return step_law(tables, at, x, predict_fn(at, x))
+
+  return law
 
 
 def q_sample(tables: DiffusionTables, x0: Array, index: Array, noise: Array) -> Array:
@@ -163,9 +141,3 @@ def q_sample(tables: DiffusionTables, x0: Array, index: Array, noise: Array) -> 
   kept = at_index(tables.alphas_cumprod, index)
   # 1 - A is formed in float64: for the first steps it would lose all digits in float32.
   return jnp.sqrt(kept) * x0 + at_index((1.0 - tables.alphas_cumprod) ** 0.5, index) * noise
-
-
-def normal_log_prob(x: Array, mean: Array, log_std: Array) -> Array:
-  """Log density ``[...]`` of diagonal Gaussians at ``x [..., C]``."""
-  scaled = (x - mean) * jnp.exp(-log_std)
-  return -jnp.sum(0.5 * jnp.square(scaled) + log_std + 0.5 * LOG_TWO_PI, axis=-1)

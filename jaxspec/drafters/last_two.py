@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from jaxspec.token_axes import over_tokens, token_at
 from jaxspec.types import Array, Cache, Cursor, Draft, ModelFns, ModelOutput, Params, Verdict
 
 
 def feed_last_two(
   model: ModelFns, params: Params, cache: Cache, previous: Array, cursor: Cursor, prefix_len: Array
 ) -> tuple[ModelOutput, Array, Cache]:
-  """Feeds the token before the last, ``previous [B]``, and the last one.
+  """Feeds the token before the last, ``previous [B]`` (or ``[B, C]``), and the last one.
 
   Returns:
     The output, its logits ``[B, 1, V]`` those behind the last token; the index ``[B]`` of the last token among the inputs;
@@ -21,7 +22,8 @@ def feed_last_two(
   """
   # A row of one token has no previous token: then feed [last, anything] and read the first output.
   single = cursor.length < 2
-  inputs = jnp.stack([jnp.where(single, cursor.last, previous), cursor.last], axis=1)  # [B, 2]
+  first = jnp.where(over_tokens(single, previous), cursor.last, previous)
+  inputs = jnp.stack([first, cursor.last], axis=1)  # [B, 2] or [B, 2, C]
   start = prefix_len + jnp.maximum(cursor.length - 2, 0)
   index = jnp.where(single, 0, 1).astype(jnp.int32)
   output, cache = model.apply(
@@ -31,7 +33,9 @@ def feed_last_two(
 
 
 def token_before_last(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
-  """``[B]`` the token before the last one of a row after a verdict about a chain."""
+  """``[B]`` or ``[B, C]``, the token before the last one of a row after a verdict about a chain."""
+  if draft.tokens.shape[1] == 0:
+    return cursor.last
   behind = jnp.where(draft.needs_verify, verdict.num_accepted, draft.num_settled - 1)  # drafts before the new last token
-  newest = jnp.maximum(behind - 1, 0)[:, None]
-  return jnp.where(behind > 0, jnp.take_along_axis(draft.tokens, newest, axis=1)[:, 0], cursor.last)
+  newest = token_at(draft.tokens, jnp.maximum(behind - 1, 0))
+  return jnp.where(over_tokens(behind > 0, newest), newest, cursor.last)

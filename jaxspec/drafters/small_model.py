@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jaxspec import rng
 from jaxspec.drafters.last_two import feed_last_two, token_before_last
+from jaxspec.drafters.none import empty_draft
 from jaxspec.models.sampling import ModelParams, Warp, sample
 from jaxspec.types import Array, Cache, Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
 
@@ -76,4 +77,9 @@ def small_model(model: ModelFns, *, window: int, warp: Warp) -> Drafter:
     previous = token_before_last(cursor, draft, verdict)
     return state._replace(previous=jnp.where(cursor.live, previous, state.previous))
 
-  return Drafter(init, propose, commit, window, calls_per_round=window)
+  def follow(params: ModelParams, keys: Key, state: SmallModelState, cursor: Cursor) -> tuple[Draft, SmallModelState]:
+    _, _, cache = feed_last_two(model, params.model, state.cache, state.previous, cursor, state.prefix_len)
+    return empty_draft(cursor.last), state._replace(cache=cache)
+
+  following = Drafter(init, follow, commit, window=0, calls_per_round=1)
+  return Drafter(init, propose, commit, window, calls_per_round=window, following=following)

@@ -15,6 +15,13 @@ class ClassLabels(NamedTuple):
   labels: Array  # [B] int32; num_classes is the unconditional class
 
 
+class OrderedLabels(NamedTuple):
+  """Class-conditional prompt of a network that generates its tokens in any order: one condition token per row."""
+
+  labels: Array  # [B] int32; num_classes is the unconditional class
+  order: Array  # [B, L] int32, the raster place of the j-th generated token (`jaxspec.orders`)
+
+
 class Caption(NamedTuple):
   """Text-conditional prompt: text-encoder features, left padded."""
 
@@ -33,7 +40,7 @@ class Prefixed(NamedTuple):
   """Condition and tokens in one pass without a cache (training, scoring)."""
 
   condition: ClassLabels | Caption | Prompt
-  tokens: Array  # [B, T] int32 tokens that are fed; the last one of an image or text never is
+  tokens: Array  # [B, T] int32 (or [B, T, C] float) tokens that are fed; the last one of an image or text never is
 
 
 class Pairs(NamedTuple):

@@ -12,15 +12,17 @@ dict without its ``diffloss.net``.
 
 from __future__ import annotations
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.diffusion.ddpm import Prediction
+from jaxspec.diffusion.ddpm import PredictFn, Prediction
 from jaxspec.models.linear import Dense
 from jaxspec.models.norm import LayerNorm, layer_norm
-from jaxspec.types import Array
+from jaxspec.types import Array, Params
 
 NUM_FREQUENCIES = 128
 _EPS = 1e-6
@@ -113,3 +115,23 @@ class DiffLoss(nn.Module):
   def __call__(self, x: Array, timesteps: Array, z: Array) -> Prediction:
     """Prediction at ``x [..., C]``, each row at its own step number ``[...]`` and condition ``[..., Z]``."""
     return self.denoise(x, self.embed_time(timesteps) + self.embed_condition(z))
+
+
+def bind_head(head: DiffLoss, params: Params, z: Array, timesteps: np.ndarray) -> PredictFn:
+  """The head, bound to conditions ``z [..., Z]`` and to the original step numbers ``[T]`` of a schedule.
+
+  What the steps of a chain share (embeddings of all times, projection of the conditions) is computed here, once.
+
+  Returns:
+    A `PredictFn` for states ``[..., C]``, or ``[R, ..., C]`` with an index of that rank.
+  """
+  call = functools.partial(head.apply, {"params": params})
+  of_step = call(jnp.asarray(timesteps), method="embed_time")  # [T, W]
+  of_place = call(z, method="embed_condition")  # [..., W]
+
+  def predict(index: Array, x: Array) -> Prediction:
+    place = of_place.reshape((1,) * (x.ndim - of_place.ndim) + of_place.shape)
+    step = of_step[index[..., 0]] if index.ndim else of_step[index].reshape((1,) * (x.ndim - 1) + (-1,))
+    return call(x, step + place, method="denoise")
+
+  return predict

@@ -77,7 +77,9 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
         widest = jnp.abs(params.scale) * half_width + jnp.abs(params.scale - 1) * of_null
         half_width = _where(guides, widest, half_width)
       intervals = Intervals(mix(intervals.centre, guides), half_width)
-    return ModelOutput(mix(output.logits, guides), returned, intervals), cache
+    # Networks of vector tokens have no logits: the law that their features say is guided where it is made of them.
+    logits = None if output.logits is None else mix(output.logits, guides)
+    return ModelOutput(logits, returned, intervals), cache
 
   def init_cache(batch: int, max_len: int):
     return model.init_cache(2 * batch, max_len)

@@ -28,9 +28,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.diffusion.ddpm import PredictFn, Prediction
+from jaxspec.diffusion.ddpm import PredictFn
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.diff_loss import DiffLoss
+from jaxspec.models.diff_loss import DiffLoss, bind_head
 from jaxspec.models.linear import Dense, Embedding
 from jaxspec.models.norm import LayerNorm
 from jaxspec.models.vit import Block, take_rows
@@ -278,16 +278,7 @@ def mar_fns(config: MARConfig) -> MARFns:
     return transformer.apply(variables, tokens, order, known, condition, rows, dropout_key is not None, rngs=rngs)
 
   def predictor(params: Params, z: Array, timesteps: np.ndarray) -> PredictFn:
-    call = functools.partial(head.apply, {"params": params["diffloss"]})
-    of_step = call(jnp.asarray(timesteps), method="embed_time")  # [T, W]
-    of_place = call(z, method="embed_condition")  # [..., W]
-
-    def predict(index: Array, x: Array) -> Prediction:
-      place = of_place.reshape((1,) * (x.ndim - of_place.ndim) + of_place.shape)
-      step = of_step[index[..., 0]] if index.ndim else of_step[index].reshape((1,) * (x.ndim - 1) + (-1,))
-      return call(x, step + place, method="denoise")
-
-    return predict
+    return bind_head(head, params["diffloss"], z, timesteps)
 
   def null_condition(params: Params, condition: ClassLabels) -> ClassLabels:
     return ClassLabels(jnp.full_like(condition.labels, config.num_classes))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxspec.models.caption_encoder import CaptionEncoderConfig, caption_encoder_fns
+from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
 from jaxspec.models.eagle import EagleConfig, eagle_fns
 from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
 from jaxspec.models.inter_head import InterHeadConfig, inter_head_fns
@@ -41,6 +42,7 @@ FAMILIES: dict[str, Family] = {
   "gpt_neo": Family(GPTNeoConfig, gpt_neo_fns),
   "llama": Family(LlamaConfig, llama_fns),
   "mar": Family(MARConfig, mar_fns),
+  "causal_tokens": Family(CausalTokensConfig, causal_token_fns),
   "kl_vae": Family(KLVAEConfig, kl_vae_fns),
 }
 

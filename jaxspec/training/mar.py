@@ -27,9 +27,21 @@ MIN_MASK_RATIO = 0.7
 _RATIO_STD = 0.25
 
 
-def mask_ratio(key: Key) -> Array:
-  """One draw ``[]`` from ``N(1, 0.25^2)`` truncated to [0.7, 1]; the key is consumed."""
-  return 1.0 + _RATIO_STD * jax.random.truncated_normal(key, (MIN_MASK_RATIO - 1.0) / _RATIO_STD, 0.0)
+def mask_ratio(key: Key, lowest: float = MIN_MASK_RATIO) -> Array:
+  """One draw ``[]`` from ``N(1, 0.25^2)`` truncated to [lowest, 1]; the key is consumed."""
+  return 1.0 + _RATIO_STD * jax.random.truncated_normal(key, (lowest - 1.0) / _RATIO_STD, 0.0)
+
+
+def noisy_context(key: Key, tokens: Array, step: int | None) -> Array:
+  """Tokens ``[B, L, C]`` as a chain that stops at an original diffusion step leaves them: ``q_sample`` of the step.
+
+  Args:
+    key: consumed, unless ``step`` is None: then the tokens come back as they are.
+  """
+  if step is None:
+    return tokens
+  index = jnp.full((1, 1, 1), step, jnp.int32)
+  return ddpm.q_sample(diffusion_tables(), tokens, index, jax.random.normal(key, tokens.shape))
 
 
 def num_masked(ratio: Array | float, num_tokens: int) -> Array:
@@ -37,9 +49,9 @@ def num_masked(ratio: Array | float, num_tokens: int) -> Array:
   return jnp.ceil(num_tokens * jnp.asarray(ratio, jnp.float32)).astype(jnp.int32)
 
 
-def most_known(num_tokens: int) -> int:
+def most_known(num_tokens: int, lowest: float = MIN_MASK_RATIO) -> int:
   """The most tokens that are ever known while training: what the encoder must have slots for."""
-  return num_tokens - math.ceil(num_tokens * MIN_MASK_RATIO)
+  return num_tokens - math.ceil(num_tokens * lowest)
 
 
 def mar_loss(
@@ -54,6 +66,7 @@ def mar_loss(
   *,
   slots: int | None = None,
   dropout_key: Key | None = None,
+  context: Array | None = None,
 ) -> tuple[Array, DiffusionLosses]:
   """Loss of one batch with all randomness given.
 
@@ -65,13 +78,14 @@ def mar_loss(
     noise: ``[M, B, L, C]`` standard normal.
     slots: static encoder slots, at least ``known``; ``L`` by default.
     dropout_key: switches dropout on; consumed.
+    context: ``[B, L, C]``, what the network reads of known tokens; the tokens by default.
   Returns:
     The scalar loss, and both losses of every row ``[M, B, L]``, known places included.
   """
   length = tokens.shape[1]
   tables = diffusion_tables()
-  clean = to_generation_order(tokens, order)
-  z = model.condition(params, clean[:, :slots], order, known, condition, dropout_key=dropout_key)
+  seen = to_generation_order(tokens if context is None else context, order)
+  z = model.condition(params, seen[:, :slots], order, known, condition, dropout_key=dropout_key)
   predict_fn = model.predictor(params, to_raster(z, order), tables.timesteps)
 
   index, x0 = timesteps[..., None], jnp.broadcast_to(tokens[None], noise.shape)
@@ -83,8 +97,9 @@ def mar_loss(
 
 
 def mar_loss_fn(
-  model: MARFns, num_classes: int, *, batch_mul: int = 4, label_drop_prob: float = 0.1, dropout: bool = True
-) -> LossFn:
+  model: MARFns, num_classes: int, *, batch_mul: int = 4, label_drop_prob: float = 0.1, dropout: bool = True,
+  context_step: int | None = None, min_mask_ratio: float = MIN_MASK_RATIO,
+) -> LossFn:  # fmt: skip
   """The objective of a run; a batch is ``{"tokens": [B, L, C], "labels": [B] int32}``, there is no extra state.
 
   Args:
@@ -92,20 +107,25 @@ def mar_loss_fn(
     batch_mul: diffused copies of every token.
     label_drop_prob: how often a row loses its class.
     dropout: whether the transformer's dropout is on.
+    context_step: original diffusion step whose noise known tokens carry, as they do where chains stop early; None is none.
+    min_mask_ratio: least share of masked tokens. MAR has 0.7; a network that decodes token by token sees less.
   """
 
   def loss_fn(params: Params, extra: PyTree, batch: PyTree, key: Key):
     tokens, labels = batch["tokens"].astype(jnp.float32), batch["labels"]
     rows, length, width = tokens.shape
+    # The key of the context is folded in apart, so that runs without one keep their randomness.
+    context_key = jax.random.fold_in(key, 6)
     ratio_key, order_key, drop_key, time_key, noise_key, dropout_key = jax.random.split(key, 6)
-    masked = num_masked(mask_ratio(ratio_key), length)
+    masked = num_masked(mask_ratio(ratio_key, min_mask_ratio), length)
     order = jax.vmap(lambda k: jax.random.permutation(k, length))(jax.random.split(order_key, rows)).astype(jnp.int32)
     dropped = jax.random.bernoulli(drop_key, label_drop_prob, (rows,))
     loss, per_row = mar_loss(
       model, params, tokens, order, (length - masked)[None], ClassLabels(jnp.where(dropped, num_classes, labels)),
       jax.random.randint(time_key, (batch_mul, rows, length), 0, NUM_TRAIN_STEPS),
       jax.random.normal(noise_key, (batch_mul, rows, length, width)),
-      slots=most_known(length), dropout_key=dropout_key if dropout else None,
+      slots=most_known(length, min_mask_ratio), dropout_key=dropout_key if dropout else None,
+      context=noisy_context(context_key, tokens, context_step),
     )  # fmt: skip
     metrics = {"mse": jnp.mean(per_row.mse), "vb": jnp.mean(per_row.vb), "mask_ratio": masked / length}
     return loss, (metrics, extra)

@@ -1,0 +1,156 @@
+"""Trains the autoencoder behind the vector tokens: 64x64 pictures to 8x8 latents of 8 channels.
+
+Command (from the repository root; a killed run goes on where it stopped)::
+
+    python -m experiments.train_kl_vae --run-dir runs/kl_vae --export checkpoints/classes64
+
+The training split is drawn on white in half of the pictures, else on a colour of the palette; a quarter is drawn small.
+Evaluation uses families that no training picture belongs to (``val_concept``). ``--estimate`` prints how long a run takes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.train_tokenizer import picture_grid, psnr
+from experiments.vector_training import class_names, epochs_of, predicted_hours, run_meta
+from experiments.vector_training import main as command_line
+from jaxspec import checkpoints
+from jaxspec.cli.progress import TrainProgress
+from jaxspec.data.emoji import EmojiSet, load_emoji
+from jaxspec.data.tokens import Painting, draw, random_paintings
+from jaxspec.models.kl_vae import KLVAEConfig, VAEFns, kl_vae_fns
+from jaxspec.models.tokenizer_fns import from_uint8, to_uint8
+from jaxspec.token_bundle import write_token_bundle
+from jaxspec.training import train_state
+from jaxspec.training.kl_vae import VAEObjective, kl_vae_loss_fn
+from jaxspec.training.loop import LoopConfig, fit
+from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
+from jaxspec.training.step import make_train_step
+
+PROBE = 96
+
+
+@dataclasses.dataclass(frozen=True)
+class VAERun:
+  """Everything a run depends on."""
+
+  seed: int = 0
+  batch_size: int = 16
+  model: KLVAEConfig = KLVAEConfig(
+    base_channels=24, multipliers=(1, 2, 3, 4), num_res_blocks=1, attention_levels=(), z_channels=8, latent_channels=8,
+    num_groups=8,
+  )  # fmt: skip
+  objective: VAEObjective = VAEObjective()
+  optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-3, warmup_steps=50, weight_decay=0.01)
+  loop: LoopConfig = LoopConfig(num_steps=4000, log_every=10, eval_every=500, checkpoint_every=250)
+  ema_decay: float = 0.995
+
+
+def get_config(arg: str = "") -> VAERun:
+  """Config of a run: ``""`` for two CPU cores, ``"smoke"`` for a run of seconds."""
+  if arg == "smoke":
+    model = KLVAEConfig(
+      base_channels=4, multipliers=(1, 1, 1, 2), num_res_blocks=1, attention_levels=(), z_channels=2, latent_channels=2,
+      num_groups=2,
+    )  # fmt: skip
+    loop = LoopConfig(num_steps=2, log_every=1, eval_every=0, checkpoint_every=1)
+    return VAERun(batch_size=2, model=model, loop=loop)
+  if arg:
+    raise ValueError(f"Must have config '' or 'smoke', we instead got {arg!r}")
+  return VAERun()
+
+
+def make_batch_fn(run: VAERun, emoji: EmojiSet):
+  """Batches of painted training pictures as a pure function of the step."""
+  chosen = epochs_of(emoji.indices("train"), run.batch_size, run.seed)
+
+  def batch_fn(step: int) -> dict[str, np.ndarray]:
+    painting = random_paintings(np.random.default_rng((run.seed, 1, step)), run.batch_size)
+    return {"images": draw(emoji.rgba[chosen(step)], painting)}
+
+  return batch_fn
+
+
+def latent_moments(vae: VAEFns, params, pixels: np.ndarray, batch: int = 32) -> tuple[np.ndarray, np.ndarray]:
+  """Mean and deviation ``[M, h, w, c]`` float32 of the latents of ``[M, H, W, 3]`` uint8 pictures."""
+  encode = jax.jit(lambda params, part: (lambda law: (law.mean, law.std))(vae.encode(params, from_uint8(part))))
+  parts = []
+  for start in range(0, len(pixels), batch):
+    part = pixels[start : start + batch]
+    padded = np.concatenate([part, np.repeat(part[:1], batch - len(part), axis=0)])
+    parts.append([leaf[: len(part)] for leaf in jax.device_get(encode(params, padded))])
+  return tuple(np.concatenate(leaves) for leaves in zip(*parts))
+
+
+def reconstruct(vae: VAEFns, params, pixels: np.ndarray, std: float = 0.0, batch: int = 32) -> np.ndarray:
+  """Pictures uint8 decoded from mean latents, with noise of a deviation on them."""
+  mean, _ = latent_moments(vae, params, pixels, batch)
+  latents = mean + std * np.random.default_rng(0).normal(size=mean.shape).astype(np.float32)
+  decode = jax.jit(lambda params, part: to_uint8(vae.decode(params, part)))
+  padded = np.concatenate([latents, np.repeat(latents[:1], -len(latents) % batch, axis=0)])
+  parts = [np.asarray(decode(params, padded[i : i + batch])) for i in range(0, len(padded), batch)]
+  return np.concatenate(parts)[: len(pixels)]
+
+
+def evaluate(run: VAERun, params, pixels: np.ndarray) -> dict[str, float]:
+  """PSNR of reconstructions from clean and from noisy latents, and the deviation of the latents."""
+  vae = kl_vae_fns(run.model)
+  mean, _ = latent_moments(vae, params, pixels)
+  noisy = {"psnr": 0.0, "psnr_noisy": run.objective.min_std}
+  quality = {name: float(psnr(reconstruct(vae, params, pixels, std), pixels).mean()) for name, std in noisy.items()}
+  return quality | {"latent_std": float(mean.std())}
+
+
+def _start(run: VAERun):
+  vae = kl_vae_fns(run.model)
+  optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
+  state = train_state.create(vae.init(jax.random.key(run.seed)), optimizer)
+  step = make_train_step(kl_vae_loss_fn(vae, run.objective), optimizer, ema_decay=run.ema_decay, seed=run.seed)
+  return state, step
+
+
+def estimate(run: VAERun) -> float:
+  """Hours of a whole run without evaluations."""
+  state, step = _start(run)
+  return predicted_hours(step, state, make_batch_fn(run, load_emoji()), run.loop.num_steps)
+
+
+def train(run: VAERun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
+  """Trains, evaluates and (with ``export_to``) begins a bundle; returns the final state."""
+  emoji = load_emoji()
+  state, step = _start(run)
+  probe = np.random.default_rng(0).permutation(emoji.indices("val_concept"))[:PROBE]
+  pixels = draw(emoji.rgba[probe], Painting.plain(len(probe)))
+
+  def sample_fn(state, path: Path) -> None:
+    picture_grid(pixels[:32], reconstruct(kl_vae_fns(run.model), state.ema, pixels[:32]), 16).save(path)
+
+  started = time.perf_counter()
+  with TrainProgress("kl_vae", items_per_step=run.batch_size) as progress:
+    state = fit(
+      run.loop, state, step, make_batch_fn(run, emoji), run_dir=run_dir, report_fn=progress, resume=resume,
+      eval_fn=(lambda state: evaluate(run, state.ema, pixels)) if run.loop.eval_every else None, sample_fn=sample_fn,
+    )  # fmt: skip
+  if export_to is not None:
+    figures = evaluate(run, state.ema, pixels)
+    meta = run_meta(run, "python -m experiments.train_kl_vae", state, figures, time.perf_counter() - started)
+    path = Path(export_to)
+    checkpoints.save(path / "vae", run.model, jax.tree.map(jnp.asarray, state.ema), meta=meta)
+    # Tokens are latents of unit deviation.
+    write_token_bundle(path, vae="vae", classes=class_names(emoji), latent_scale=1.0 / figures["latent_std"])
+  return state
+
+
+def main() -> None:
+  command_line(__doc__, get_config, train, estimate, lambda run: "kl_vae")
+
+
+if __name__ == "__main__":
+  main()

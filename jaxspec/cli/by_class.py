@@ -1,0 +1,268 @@
+"""``jaxspec generate --class NAME``: pictures of a class from vector tokens (MAR, or its causal variant)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from jaxspec.cli.errors import UserError, check_writable, interruptible, reading, write_whole
+
+METHODS = {
+  "ar": "the target alone, token by token",
+  "parallel": "the target alone, several tokens at a time",
+  "cspd": "continuous speculative decoding",
+}
+_SPECULATIVE = ("draft", "gamma", "exact", "prefill", "no_align", "inner_temperature", "max_tries")
+_OPTIONS = frozenset(
+  "classes out samples checkpoint method cfg_scale temperature seed batch heatmap json_file raw no_cache num_iter steps "
+  "stop".split()
+) | frozenset(_SPECULATIVE)
+_DEFAULTS = {
+  "method": "cspd", "gamma": 8, "prefill": 0.0, "inner_temperature": 1.0, "max_tries": None, "cfg_scale": 1.0,
+  "temperature": 1.0, "steps": 100, "stop": None, "num_iter": 64, "draft": None,
+}  # fmt: skip
+
+
+@dataclasses.dataclass
+class ClassRun:
+  """What was drawn: numpy leaves ``[pictures, ...]``; ``origin`` and ``commit_round`` in raster order, None for parallel."""
+
+  images: np.ndarray
+  counters: dict[str, np.ndarray]
+  origin: np.ndarray | None
+  commit_round: np.ndarray | None
+  replaced: dict[str, int]
+  compile_s: float
+  run_s: float
+  pixels_s: float
+
+
+def run(options: dict[str, Any], given: list[str]) -> None:
+  """Draws pictures of ``options["classes"]``; arguments as in `jaxspec.cli.text.run`."""
+  _check_options(options, given)
+  files = {name: options[key] for name, key in (("pictures", "out"), ("heatmap", "heatmap"), ("json", "json_file"))}
+  files = {name: path for name, path in files.items() if path is not None}
+  for name, path in files.items():
+    check_writable(path, suffix=".json" if name == "json" else ".png")
+  if len({path.resolve() for path in files.values()}) < len(files):
+    raise UserError("Must have different files for --out and --heatmap, we instead got the same twice")
+
+  from rich.console import Console
+
+  with Console(stderr=True).status("Loading") as status:
+    settings, names, drawn = _work(options, lambda text: status.update(text))
+    _write(options, files, settings, names, drawn)
+  _print(Console(highlight=False), settings, drawn, files)
+
+
+def _check_options(options: dict[str, Any], given: list[str]) -> None:
+  """Finds contradictions before anything is loaded."""
+  flags = {param.name: param.opts[0] for param in click.get_current_context().command.params}
+  if options["prompts"]:
+    raise UserError(f"Must have either --class or prompts, we instead got both ({options['prompts'][0]!r})")
+  if refused := [flags[name] for name in given if name not in _OPTIONS and name != "prompts"]:
+    raise UserError(f"{refused[0]} does not go with --class NAME")
+  if options["checkpoint"] is None:
+    raise UserError("Must have --checkpoint DIR with --class NAME: no networks of vector tokens come with the package")
+  method = options["method"] or _DEFAULTS["method"]
+  if method not in METHODS:
+    raise UserError(f"Must have --method {', '.join(METHODS)} with --class NAME, we instead got {method}")
+  if method != "cspd" and (wrong := [flags[name] for name in given if name in _SPECULATIVE]):
+    raise UserError(f"{wrong[0]} goes with --method cspd, we instead got --method {method}")
+  if method != "parallel" and options["num_iter"] is not None:
+    raise UserError(f"--num-iter goes with --method parallel, we instead got --method {method}")
+  if method == "parallel" and options["heatmap"] is not None:
+    raise UserError("--heatmap goes with --method cspd or ar: parallel decoding accepts nothing")
+  if options["exact"] and (options["no_align"] or options["inner_temperature"] is not None):
+    raise UserError("--exact has neither --no-align nor --inner-temperature, which are about the published rule")
+
+
+def _resolve(options: dict[str, Any], defaults: dict[str, Any], drafts: list[str]) -> dict[str, Any]:
+  """What the user says, over what the networks were trained for."""
+  settings = dict(_DEFAULTS) | {name: value for name, value in defaults.items() if name in _DEFAULTS}
+  settings |= {name: options[name] for name in _DEFAULTS if options[name] is not None}
+  settings |= {name: options[name] for name in ("exact", "no_align", "samples", "seed", "classes")}
+  if settings["method"] != "cspd":
+    settings["draft"] = None
+  elif not drafts:
+    raise UserError("The bundle has no draft: use --method ar")
+  else:
+    settings["draft"] = settings["draft"] or drafts[0]
+  if settings["exact"] and settings["stop"] is None:
+    raise UserError("Must have --stop STEP with --exact: the exact rule needs chains that end with noise")
+  return settings
+
+
+def _work(options: dict[str, Any], report) -> tuple[dict[str, Any], list[str], ClassRun]:
+  """Loads, compiles and draws: the settings, the class of every picture, and what was drawn."""
+  import jax
+
+  from jaxspec import token_bundle
+  from jaxspec.cli import compilation_cache, decoding
+  from jaxspec.cli import settings as cli_settings
+  from jaxspec.models.conditions import ClassLabels
+
+  if not options["no_cache"]:
+    compilation_cache.enable()
+  path = options["checkpoint"]
+  with reading(path):
+    bundle = token_bundle.load_token_bundle(path, drafts=None if options["draft"] is None else [options["draft"]])
+    chosen = _resolve(options, bundle.defaults, list(bundle.drafts))
+    condition = ClassLabels(np.asarray(bundle.labels(list(options["classes"])), np.int32))
+    params, decode = _decoder(bundle, chosen)
+  if chosen["stop"] is None:
+    signal = 1.0
+  else:
+    from jaxspec.diffusion.schedule import diffusion_tables
+
+    signal = float(diffusion_tables(str(chosen["steps"])).alphas_cumprod_prev[chosen["stop"]] ** 0.5)
+  rows = cli_settings.batch_rows(options["batch"], len(options["classes"]) * options["samples"])
+  batches = decoding.make_batches(condition, samples=options["samples"], seed=options["seed"], rows=rows)
+  num = len(batches.prompt)
+
+  report(f"Compiling {METHODS[chosen['method']]}")
+  started = time.perf_counter()
+  lowered = lambda: jax.jit(decode).lower(params, batches.key_data[0], batches.condition[0])
+  compiled = interruptible(lambda: lowered().compile())
+  compile_s, started = time.perf_counter() - started, time.perf_counter()
+  report(f"Drawing {num} pictures by {METHODS[chosen['method']]}")
+  work = lambda: [jax.block_until_ready(compiled(params, k, c)) for k, c in zip(batches.key_data, batches.condition)]
+  parts = interruptible(work)
+  run_s, started = time.perf_counter() - started, time.perf_counter()
+  report("Turning tokens into pixels")
+  from jaxspec.models.kl_vae import to_uint8
+
+  pixels = jax.jit(lambda vae_params, tokens: to_uint8(bundle.pictures(vae_params, tokens, signal)))
+  drawing = lambda: [np.asarray(pixels(bundle.vae.params, part["tokens"])) for part in parts]
+  images = np.concatenate(interruptible(drawing))[:num]
+  whole = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *jax.device_get(parts))
+  drawn = ClassRun(
+    images, whole["counters"], whole.get("origin"), whole.get("commit_round"),
+    {name: int(values.sum()) for name, values in whole["replaced"].items()},
+    compile_s, run_s, time.perf_counter() - started,
+  )  # fmt: skip
+  return chosen, [options["classes"][index] for index in batches.prompt], drawn
+
+
+def _decoder(bundle, chosen: dict[str, Any]):
+  """Parameters, and ``(parameters, key_data [B, ...], ClassLabels) -> {"tokens": [B, L, C] in raster order, ...}``."""
+  import jax
+  import jax.numpy as jnp
+
+  from jaxspec import orders
+  from jaxspec.decode.loop import autoregress, speculate
+  from jaxspec.decode.masked import generate_masked
+  from jaxspec.decode.token_methods import TokenSampling, assemble_tokens, prefilled, with_orders
+  from jaxspec.token_bundle import head_fns
+  from jaxspec.verifiers.path_coupling import PathCoupling
+  from jaxspec.verifiers.path_ratio import PathRatio
+
+  sampling = TokenSampling(chosen["steps"], chosen["stop"], chosen["temperature"], chosen["cfg_scale"])
+  length = bundle.target.config.num_tokens
+  if chosen["method"] == "parallel":
+    if not bundle.is_masked:
+      raise UserError("Must have a masked network (MAR) for --method parallel: a causal one has a token per pass")
+    if not 1 <= chosen["num_iter"] <= length:
+      raise UserError(f"Must have --num-iter from 1 to {length}, we instead got {chosen['num_iter']}")
+
+    def parallel(params, key_data, labels):
+      keys = jax.random.wrap_key_data(key_data)
+      out = generate_masked(
+        bundle.target.fns, params, keys, labels, num_iter=chosen["num_iter"], num_steps=sampling.num_steps,
+        temperature=sampling.temperature, scale=sampling.scale if sampling.is_guided else None, stop=sampling.stop,
+      )  # fmt: skip
+      calls = jnp.full(keys.shape, chosen["num_iter"])
+      return {"tokens": out.tokens, "counters": {"rounds": calls, "target_calls": calls}, "replaced": {}}
+
+    return bundle.target.params, parallel
+
+  draft, rule = None, None
+  if chosen["method"] == "cspd":
+    if not 1 <= chosen["gamma"] < length:
+      raise UserError(f"Must have gamma from 1 to {length - 1}, we instead got {chosen['gamma']}")
+    draft = bundle.drafts[chosen["draft"]]
+    cap = {} if chosen["max_tries"] is None else {"max_tries": chosen["max_tries"]}
+    if chosen["exact"]:
+      rule = PathCoupling(**cap)
+    else:
+      rule = PathRatio(align=not chosen["no_align"], inner_temperature=chosen["inner_temperature"], **cap)
+  parts = () if draft is None else (head_fns(draft), draft.params)
+  params, drafter, verifier = assemble_tokens(
+    head_fns(bundle.target), bundle.target.params, *parts, sampling=sampling, rule=rule, gamma=chosen["gamma"]
+  )
+  lead = prefilled(chosen["prefill"], length)
+
+  def decode(params, key_data, labels):
+    keys = jax.random.wrap_key_data(key_data)
+    condition = with_orders(keys, labels, length) if bundle.is_masked else labels
+    if draft is None:
+      out = autoregress(params, keys, condition, verifier=verifier, max_len=length)
+    else:
+      out = speculate(params, keys, condition, drafter=drafter, verifier=verifier, max_len=length, lead=lead)
+    raster = (lambda values: orders.to_raster(values, condition.order)) if bundle.is_masked else (lambda values: values)
+    counters = {name: getattr(out.counters, name) for name in out.counters.__dataclass_fields__}
+    report = out.metrics
+    replaced = {"tries": jnp.sum(report.tries, axis=1), "fallbacks": jnp.sum(report.fallback.astype(jnp.int32), axis=1)}
+    return {
+      "tokens": raster(out.tokens), "origin": raster(out.origin), "commit_round": raster(out.commit_round),
+      "counters": counters, "replaced": replaced,
+    }  # fmt: skip
+
+  return params, decode
+
+
+def _figures(drawn: ClassRun) -> dict[str, Any]:
+  total = {name: int(values.sum()) for name, values in drawn.counters.items()}
+  if total.get("drafted"):
+    total["acceptance"] = total["accepted"] / total["drafted"]
+  return total | drawn.replaced | {"compile_s": drawn.compile_s, "run_s": drawn.run_s, "pixels_s": drawn.pixels_s}
+
+
+def _write(options: dict[str, Any], files: dict[str, Path], chosen: dict[str, Any], names: list[str], drawn: ClassRun):
+  from jaxspec.cli import pictures
+  from jaxspec.cli.heatmap import draw_heatmap
+
+  about = {"settings": chosen, "captions": names}
+  columns = pictures.columns_for(len(names), options["samples"], 1)
+  if options["raw"]:
+    sheet = pictures.raw_grid([[image] for image in drawn.images], columns)
+  else:
+    cells = [pictures.Cell([pictures.enlarge(image)], [], name) for image, name in zip(drawn.images, names)]
+    sheet = pictures.draw_grid(cells, columns)
+  write_whole(files["pictures"], lambda path: pictures.save_png(sheet, path, about))
+  if "heatmap" in files:
+    maps = draw_heatmap(drawn, drawn.images, names, columns=pictures.columns_for(len(names), options["samples"], panels=3))
+    write_whole(files["heatmap"], lambda path: pictures.save_png(maps, path, about))
+  if "json" in files:
+    each = {name: values.tolist() for name, values in drawn.counters.items()}
+    document = {"settings": chosen, "captions": names, "figures": _figures(drawn), "pictures": each}
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    write_whole(files["json"], lambda path: path.write_text(text + "\n", encoding="utf-8"))
+
+
+def _print(console, chosen: dict[str, Any], drawn: ClassRun, files: dict[str, Path]) -> None:
+  from rich.table import Table
+
+  num = len(drawn.images)
+  parts = [METHODS[chosen["method"]]]
+  if chosen["method"] == "cspd":
+    rule = "exact rule" if chosen["exact"] else "published rule, not exact"
+    parts += [f"draft {chosen['draft']}", f"gamma {chosen['gamma']}", rule, f"prefill {chosen['prefill']:.0%}"]
+  parts += [f"guidance {chosen['cfg_scale']:g}" if chosen["cfg_scale"] > 1 else "no guidance", f"{chosen['steps']} steps"]
+  console.print(f"{num} picture{'s' * (num != 1)} by " + ", ".join(parts), soft_wrap=True)
+  figures, table = _figures(drawn), Table(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
+  table.add_row("drawing", f"{drawn.run_s:.1f} s")
+  table.add_row("compiling", f"{drawn.compile_s:.1f} s")
+  table.add_row("target calls per picture", f"{figures['target_calls'] / num:.1f}")
+  if "acceptance" in figures:
+    table.add_row("drafts accepted", f"{figures['accepted']:,} of {figures['drafted']:,} ({figures['acceptance']:.1%})")
+    table.add_row("proposals for refused tokens", f"{figures['tries']:,}, {figures['fallbacks']:,} times none passed")
+  console.print(table)
+  for path in files.values():
+    console.print(f"wrote {path}", soft_wrap=True)

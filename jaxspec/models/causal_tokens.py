@@ -1,0 +1,165 @@
+"""A causal transformer over vector tokens with a diffusion head: the autoregressive variant of MAR (arXiv 2406.11838).
+
+Same tokens and same DiffLoss head as MAR, but raster order, causal attention and a KV cache: one pass over a whole draft
+describes the token behind every one of its prefixes, which is where speculation over tokens pays. The trunk is LlamaGen's
+(2-D rotary positions, SwiGLU, RMSNorm; `jaxspec.models.llamagen`):
+
+1. class -> one condition row; tokens ``[C]`` -> rows by a linear layer;
+2. causal blocks; a final norm gives ``z`` of the next token;
+3. `jaxspec.models.diff_loss` samples the token given z.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxspec.diffusion.ddpm import PredictFn
+from jaxspec.models import kv_cache
+from jaxspec.models.attention import attention_mask
+from jaxspec.models.conditions import ClassLabels, Prefixed
+from jaxspec.models.diff_loss import DiffLoss, bind_head
+from jaxspec.models.linear import Dense
+from jaxspec.models.llamagen import Block, ClassEmbedding, LlamaGenConfig
+from jaxspec.models.norm import RMSNorm
+from jaxspec.models.rope import rope_2d
+from jaxspec.models.token_fns import HeadFns
+from jaxspec.types import Array, Key, ModelFns, ModelOutput, Params, PyTree
+
+
+@dataclasses.dataclass(frozen=True)
+class CausalTokensConfig:
+  """Architecture of one network.
+
+  Attributes:
+    num_tokens: tokens ``L`` of a picture; a perfect square.
+    latent_channels: channels of the latent picture.
+    patch_size: side ``p`` of the patch of latent pixels that makes a token; ``C = latent_channels p^2``.
+    num_classes: classes; label ``num_classes`` is the unconditional one.
+    num_layers: blocks of the trunk, ``dim`` their width, ``num_heads`` their heads.
+    diffloss_width: width of the head, ``diffloss_depth`` its blocks.
+    dtype: compute dtype; norms and the last layer of the head are float32.
+  """
+
+  num_tokens: int = 256
+  latent_channels: int = 16
+  patch_size: int = 1
+  num_classes: int = 1000
+  dim: int = 768
+  num_layers: int = 12
+  num_heads: int = 12
+  diffloss_width: int = 1024
+  diffloss_depth: int = 6
+  dtype: str = "float32"
+
+  def __post_init__(self):
+    for name in (field.name for field in dataclasses.fields(self) if field.type == "int"):
+      value = getattr(self, name)
+      if type(value) is not int or value < 1:
+        raise ValueError(f"Must have {name} as an integer of at least 1, we instead got {value!r}")
+    self.trunk  # noqa: B018  a trunk that is impossible says so here
+
+  @property
+  def token_dim(self) -> int:
+    return self.latent_channels * self.patch_size**2
+
+  @property
+  def trunk(self) -> LlamaGenConfig:
+    """The blocks, as a LlamaGen network of the same width."""
+    return LlamaGenConfig(
+      num_layers=self.num_layers, dim=self.dim, num_heads=self.num_heads, vocab_size=1, num_tokens=self.num_tokens,
+      num_classes=self.num_classes, multiple_of=16, prefix_keys=True, dtype=self.dtype,
+    )  # fmt: skip
+
+
+class CausalTokens(nn.Module):
+  """The transformer without its head; call it through `causal_token_fns`."""
+
+  config: CausalTokensConfig
+
+  @nn.compact
+  def __call__(
+    self,
+    inputs: PyTree,
+    cache: kv_cache.KVCache | None,
+    positions: Array | None,
+    logits_at: Array | None = None,
+    slot: Array | None = None,
+  ) -> tuple[Array, kv_cache.KVCache | None]:
+    cfg = self.config.trunk
+    x = self._embed(inputs).astype(cfg.dtype)  # [B, T, D]
+    batch, length, _ = x.shape
+    causal = positions is None and cache is None  # a whole sequence from its start
+    if positions is None:
+      positions = jnp.arange(length)[None]
+    key_mask = jnp.ones((1, length), bool) if cache is None else cache.key_mask
+    start = positions[:, 0] if slot is None else slot  # [B or 1]
+    mask = attention_mask(positions, start, None, key_mask)
+    table = rope_2d(
+      positions, prefix_len=1, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base, prefix_keys=cfg.prefix_keys
+    )
+    k, v = [], []
+    for i in range(cfg.num_layers):
+      layer_cache = None if cache is None else (cache.k[i], cache.v[i])
+      x, layer_cache = Block(cfg, name=f"layers_{i}")(x, table, mask, layer_cache, start, causal)
+      if layer_cache is not None:
+        k.append(layer_cache[0])
+        v.append(layer_cache[1])
+    if logits_at is not None:
+      x = jnp.take_along_axis(x, jnp.broadcast_to(logits_at[:, None, None], (batch, 1, 1)), axis=1)
+    z = RMSNorm(cfg.norm_eps, name="norm")(x).astype(jnp.float32)
+    return z, None if cache is None else kv_cache.KVCache(tuple(k), tuple(v), key_mask)
+
+  def _embed(self, inputs: PyTree) -> Array:
+    embed_condition = ClassEmbedding(self.config.trunk, name="cls_embedding")
+    project = Dense(self.config.dim, name="input_proj")
+    of_tokens = lambda tokens: project(tokens.astype(self.config.dtype))
+    if isinstance(inputs, Prefixed):
+      condition = embed_condition(inputs.condition).astype(self.config.dtype)
+      return jnp.concatenate([condition, of_tokens(inputs.tokens)], axis=1)
+    return embed_condition(inputs) if isinstance(inputs, ClassLabels) else of_tokens(inputs)
+
+
+@functools.cache
+def causal_token_fns(config: CausalTokensConfig) -> HeadFns:
+  """Pure functions of one network; the same object for equal configs, so that jit caches hit.
+
+  Its `ModelFns.apply` takes ``tokens [B, T, C]`` float32, `ClassLabels`, or both as `Prefixed` without a cache (training),
+  and returns features ``[B, T, D]`` float32 as `jaxspec.models.token_fns.TokenFns` says; there are no logits, draft trees
+  or injections.
+  """
+  module = CausalTokens(config)
+  head = DiffLoss(config.token_dim, config.diffloss_width, config.diffloss_depth, config.dtype)
+
+  def init(key: Key) -> Params:
+    trunk_key, head_key = jax.random.split(key)
+    tokens = jnp.zeros((1, 1, config.token_dim))
+    inputs = Prefixed(ClassLabels(jnp.zeros((1,), jnp.int32)), tokens)
+    params = module.init(trunk_key, inputs, None, None)["params"]
+    z, time = jnp.zeros((1, config.dim)), jnp.zeros((1,), jnp.int32)
+    return params | {"diffloss": head.init(head_key, tokens[:, 0], time, z)["params"]}
+
+  def init_cache(batch: int, max_len: int) -> kv_cache.KVCache:
+    trunk = config.trunk
+    return kv_cache.init_cache(trunk.num_layers, batch, trunk.kv_heads, max_len, trunk.head_dim, config.dtype)
+
+  def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
+    if mask is not None or inject is not None:
+      raise ValueError("Must have neither mask nor inject for a network of vector tokens")
+    variables = {"params": {name: leaf for name, leaf in params.items() if name != "diffloss"}}
+    z, cache = module.apply(variables, inputs, cache, positions, logits_at, slot)
+    return ModelOutput(None, z), cache
+
+  def null_condition(params: Params, condition: ClassLabels) -> ClassLabels:
+    return ClassLabels(jnp.full_like(condition.labels, config.num_classes))
+
+  def predictor(params: Params, z: Array, timesteps: np.ndarray) -> PredictFn:
+    return bind_head(head, params["diffloss"], z, timesteps)
+
+  network = ModelFns(init, init_cache, apply, lambda condition: 1, null_condition)
+  return HeadFns(network, predictor, config.num_tokens, config.token_dim)

@@ -1,0 +1,73 @@
+"""Training loss of a causal network of vector tokens: the diffusion loss of every token given all before it.
+
+As `jaxspec.training.mar`, in raster order: one pass describes all ``L`` tokens, each is diffused to ``batch_mul`` random
+steps, and the loss is the mean of ``mse + vb`` over all of them (arXiv 2406.11838, the autoregressive variant of table 4).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.diffusion import ddpm, losses
+from jaxspec.diffusion.losses import DiffusionLosses
+from jaxspec.diffusion.schedule import NUM_TRAIN_STEPS, diffusion_tables
+from jaxspec.models.conditions import ClassLabels, Prefixed
+from jaxspec.models.token_fns import HeadFns
+from jaxspec.training.mar import noisy_context
+from jaxspec.training.step import LossFn
+from jaxspec.types import Array, Key, Params, PyTree
+
+
+def causal_loss(
+  head: HeadFns,
+  params: Params,
+  tokens: Array,
+  condition: ClassLabels,
+  timesteps: Array,
+  noise: Array,
+  *,
+  context: Array | None = None,
+) -> tuple[Array, DiffusionLosses]:
+  """Loss of one batch with all randomness given.
+
+  Args:
+    tokens: ``[B, L, C]`` clean tokens, raster order.
+    timesteps: ``[M, B, L]`` int32 in [0, 1000), for each of M diffused copies.
+    noise: ``[M, B, L, C]`` standard normal.
+    context: ``[B, L, C]``, what the network reads; the tokens by default.
+  Returns:
+    The scalar loss, and both losses of every row ``[M, B, L]``.
+  """
+  tables = diffusion_tables()
+  fed = tokens if context is None else context
+  output, _ = head.network.apply(params, Prefixed(condition, fed[:, :-1]))
+  predict_fn = head.predictor(params, output.features, tables.timesteps)
+  index, x0 = timesteps[..., None], jnp.broadcast_to(tokens[None], noise.shape)
+  x = ddpm.q_sample(tables, x0, index, noise)
+  rows = losses.diffusion_losses(tables, x0, x, index, noise, predict_fn(index, x))
+  return jnp.mean(rows.mse + rows.vb), rows
+
+
+def causal_loss_fn(
+  head: HeadFns, num_classes: int, *, batch_mul: int = 4, label_drop_prob: float = 0.1, context_step: int | None = None
+) -> LossFn:
+  """The objective of a run; a batch is ``{"tokens": [B, L, C], "labels": [B] int32}``, there is no extra state.
+
+  Arguments as in `jaxspec.training.mar.mar_loss_fn`.
+  """
+
+  def loss_fn(params: Params, extra: PyTree, batch: PyTree, key: Key):
+    tokens, labels = batch["tokens"].astype(jnp.float32), batch["labels"]
+    rows, length, width = tokens.shape
+    drop_key, time_key, noise_key, context_key = jax.random.split(key, 4)
+    dropped = jax.random.bernoulli(drop_key, label_drop_prob, (rows,))
+    loss, per_row = causal_loss(
+      head, params, tokens, ClassLabels(jnp.where(dropped, num_classes, labels)),
+      jax.random.randint(time_key, (batch_mul, rows, length), 0, NUM_TRAIN_STEPS),
+      jax.random.normal(noise_key, (batch_mul, rows, length, width)),
+      context=noisy_context(context_key, tokens, context_step),
+    )  # fmt: skip
+    return loss, ({"mse": jnp.mean(per_row.mse), "vb": jnp.mean(per_row.vb)}, extra)
+
+  return loss_fn

@@ -1,0 +1,63 @@
+"""The target network of vector tokens as a verifier: features behind every prefix of the draft, then a rule.
+
+The counterpart of `jaxspec.verifiers.target`. A causal network gives all features in one pass; a masked one
+(`jaxspec.models.masked_network`) needs a pass per prefix, run as one batch.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax.numpy as jnp
+
+from jaxspec.drafters.none import empty_draft
+from jaxspec.models.sampling import ModelParams
+from jaxspec.models.token_fns import TokenFns
+from jaxspec.types import Array, Cursor, Draft, Key, PyTree, Verdict, Verifier
+from jaxspec.verifiers.target import TargetState
+from jaxspec.verifiers.token_rule import TargetChains, TokenRule
+
+
+@functools.cache
+def token_target(fns: TokenFns, rule: TokenRule) -> Verifier:
+  """Verifier of drafts from `jaxspec.drafters.token_model`, made for the same rule.
+
+  With `jaxspec.autoregress` it is the target's own sampler, token by token; every rule then draws from the same law.
+
+  Raises:
+    ValueError: if the rule cannot judge such chains.
+  """
+  rule.check(fns.num_steps, fns.noisy_end)
+  network = fns.network
+
+  def chains(params: ModelParams, z: Array, first: Array) -> TargetChains:
+    slot = first[:, None] + jnp.arange(z.shape[1], dtype=jnp.int32)[None]
+    law = functools.partial(fns.law, params.model)
+    return TargetChains(z, slot, law, params.sampling.temperature, fns.num_steps, fns.token_dim, fns.noisy_end)
+
+  def init(params: ModelParams, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, TargetState]:
+    prefix_len = network.prefix_len(condition)
+    rows = keys.shape[0]
+    cache = network.init_cache(rows, prefix_len + max_len + window)
+    output, cache = network.apply(
+      params.model,
+      condition,
+      cache,
+      positions=jnp.arange(prefix_len)[None],
+      logits_at=jnp.full((1,), prefix_len - 1),
+    )
+    nothing = empty_draft(jnp.zeros((rows, fns.token_dim)))
+    prefill = rule(keys, nothing, chains(params, output.features, jnp.zeros((rows,), jnp.int32)))
+    return prefill, TargetState(cache, jnp.int32(prefix_len))
+
+  def verify(
+    params: ModelParams, keys: Key, state: TargetState, cursor: Cursor, draft: Draft
+  ) -> tuple[Verdict, TargetState]:
+    inputs = jnp.concatenate([cursor.last[:, None], draft.tokens], axis=1)  # [B, K + 1, C]
+    start = state.prefix_len + cursor.length - 1
+    offsets = jnp.arange(inputs.shape[1], dtype=jnp.int32)[None]
+    output, cache = network.apply(params.model, inputs, state.cache, positions=start[:, None] + offsets)
+    verdict = rule(keys, draft, chains(params, output.features, cursor.length))
+    return verdict, state._replace(cache=cache)
+
+  return Verifier(init, verify)

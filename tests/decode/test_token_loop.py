@@ -1,0 +1,182 @@
+"""Vector tokens in the shared loop: the drivers agree, rows are independent, limits hold, one trace serves many calls."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxspec
+from jaxspec import orders, rng
+from jaxspec.decode import masked
+from jaxspec.decode.token_methods import TokenSampling, assemble_tokens, prefilled, with_orders
+from jaxspec.diffusion.chain import token_noise
+from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.mar import MARConfig, mar_fns
+from jaxspec.models.masked_network import masked_network
+from jaxspec.verifiers.path_coupling import PathCoupling
+from jaxspec.verifiers.path_ratio import PathRatio
+from tests.helpers import random_params
+
+N, C, STEPS = 9, 3, 6
+MAR = MARConfig(
+  num_tokens=N, latent_channels=C, num_classes=3, buffer_size=2, encoder_dim=8, encoder_depth=1, encoder_heads=2,
+  decoder_dim=12, decoder_depth=1, decoder_heads=2, diffloss_width=8, diffloss_depth=1,
+)  # fmt: skip
+CAUSAL = CausalTokensConfig(
+  num_tokens=N, latent_channels=C, num_classes=3, dim=16, num_layers=1, num_heads=2, diffloss_width=8, diffloss_depth=1
+)
+LABELS = ClassLabels(jnp.asarray([0, 2, 1]))
+KEYS = rng.row_keys(jax.random.key(7), 3)
+STOPPED = TokenSampling(num_steps=STEPS, stop=1, temperature=0.9)
+
+
+def _pair(family: str, sampling: TokenSampling, rule, gamma: int = 3, same: bool = False):
+  """``(params, kwargs of speculate, condition)`` of a random pair."""
+  if family == "causal":
+    head, condition = causal_token_fns(CAUSAL), LABELS
+  else:
+    head, condition = masked_network(mar_fns(MAR), num_buckets=2), with_orders(KEYS, LABELS, N)
+  target = random_params(head.network, 0, scale=0.3)
+  # A draft near its target: random heads are otherwise too far apart to keep anything.
+  draft = target if same else jax.tree.map(lambda leaf: leaf * 1.02, target)
+  params, drafter, verifier = assemble_tokens(head, target, head, draft, sampling=sampling, rule=rule, gamma=gamma)
+  return params, dict(drafter=drafter, verifier=verifier, max_len=N), condition
+
+
+CASES = [
+  ("causal", STOPPED, PathCoupling(shared_steps=2), 0),
+  ("causal", TokenSampling(STEPS, 1, scale=1.5), PathCoupling(coupling="split"), 3),
+  ("masked", TokenSampling(STEPS, scale=1.5), PathRatio("released", inner_temperature=42.0), 4),
+  ("masked", STOPPED, PathRatio("none"), 0),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family, sampling, rule, lead", CASES)
+def test_drivers_agree_and_rows_are_independent(family, sampling, rule, lead):
+  params, kwargs, condition = _pair(family, sampling, rule)
+  kwargs["lead"] = lead
+  fused = jaxspec.speculate(params, KEYS, condition, **kwargs)
+  host = jaxspec.speculate(params, KEYS, condition, **kwargs, loop_fn=jaxspec.host_while_loop)
+  # The two programs are compiled apart, and the first steps of a chain multiply what rounding they differ by.
+  chex.assert_trees_all_close(fused.tokens, host.tokens, rtol=2e-3, atol=2e-3)
+  chex.assert_trees_all_equal(fused.origin, host.origin)
+  chex.assert_trees_all_equal(fused.counters, host.counters)
+  chex.assert_shape(fused.tokens, (3, N, C))
+  np.testing.assert_array_equal(fused.lengths, N)
+  np.testing.assert_array_equal(1 + fused.counters.accepted + fused.counters.rounds, N)
+  assert (np.asarray(fused.counters.rounds) >= max(lead - 1, 0)).all() and np.isfinite(fused.tokens).all()
+  assert int(fused.counters.accepted.sum()) > 0
+
+  one = jax.tree.map(lambda leaf: leaf[1:2], condition)
+  alone = jaxspec.speculate(params, KEYS[1:2], one, **kwargs)
+  np.testing.assert_array_equal(alone.origin[0], fused.origin[1])
+  np.testing.assert_allclose(alone.tokens[0], fused.tokens[1], rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["causal", "masked"])
+@pytest.mark.parametrize("rule", [PathRatio("none"), PathCoupling(eta=1.0), PathCoupling(2, "split")])
+def test_a_draft_that_is_the_target_is_always_kept(family, rule):
+  params, kwargs, condition = _pair(family, STOPPED, rule, same=True)
+  out = jaxspec.speculate(params, KEYS, condition, **kwargs)
+  np.testing.assert_array_equal(out.counters.accepted, out.counters.drafted)
+  np.testing.assert_array_equal(out.counters.rounds, 2)  # 1 + 4 + 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [1.0, 1.7])
+@pytest.mark.parametrize("stop", [None, 1])
+def test_plain_decoding_of_a_masked_network_is_mar_token_by_token(scale, stop):
+  """The loop without a drafter, and `generate_masked` with as many iterations as tokens, on one noise."""
+  sampling = TokenSampling(STEPS, stop, scale=scale)
+  params, kwargs, condition = _pair("masked", sampling, PathRatio())
+  out = jaxspec.autoregress(params, KEYS, condition, verifier=kwargs["verifier"], max_len=N)
+  zero, steps = jnp.zeros((1, 1), jnp.int32), STEPS - (stop or 0)
+  streams = [(rng.Stream.FIRST, 0)] + [(rng.Stream.VERIFY, j) for j in range(N - 1)]
+  parts = [token_noise(rng.stream_keys(KEYS, s, jnp.int32(j)), zero, steps, C) for s, j in streams]
+  noise = jax.tree.map(lambda *leaves: orders.to_raster(jnp.concatenate(leaves, 1), condition.order), *parts)
+  weights = params.target.model.model if scale > 1 else params.target.model
+  expected = masked.generate_masked(
+    mar_fns(MAR), weights, KEYS, LABELS, num_iter=N, num_steps=STEPS, order=condition.order, noise=noise, stop=stop,
+    scale=scale if scale > 1 else None, num_buckets=1,
+  )  # fmt: skip
+  np.testing.assert_allclose(orders.to_raster(out.tokens, condition.order), expected.tokens, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.slow
+def test_a_causal_network_scores_all_prefixes_in_one_pass():
+  """Features of one pass over a draft are those of feeding it token by token, and of teacher forcing."""
+  from jaxspec.models.conditions import Prefixed
+
+  head = causal_token_fns(CAUSAL)
+  params = random_params(head.network, 0, scale=0.3)
+  tokens = jax.random.normal(jax.random.key(0), (3, N, C))
+  whole, _ = head.network.apply(params, Prefixed(LABELS, tokens[:, :-1]))
+  cache = head.network.init_cache(3, N + 1)
+  first, cache = head.network.apply(params, LABELS, cache, positions=jnp.zeros((1, 1), jnp.int32))
+  np.testing.assert_allclose(first.features, whole.features[:, :1], rtol=1e-4, atol=1e-4)
+  start = jnp.asarray([[1], [1], [1]])
+  some, cache = head.network.apply(params, tokens[:, :4], cache, positions=start + jnp.arange(4)[None])
+  np.testing.assert_allclose(some.features, whole.features[:, 1:5], rtol=1e-4, atol=1e-4)
+  last, _ = head.network.apply(params, tokens[:, 4:5], cache, positions=start + 4, logits_at=jnp.zeros((3,), jnp.int32))
+  np.testing.assert_allclose(last.features, whole.features[:, 5:6], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_one_trace_serves_other_keys_labels_temperatures_and_weights():
+  params, kwargs, condition = _pair("causal", STOPPED, PathRatio("none"), gamma=2)
+  traced = chex.assert_max_traces(lambda p, k, c: jaxspec.speculate(p, k, c, **kwargs), n=1)
+  run = jax.jit(traced)
+  for seed, temperature in ((0, 0.5), (1, 1.0)):
+    sampling = jaxspec.sampling_params(temperature)
+    moved = jaxspec.SpecParams(*(side._replace(sampling=sampling) for side in params))
+    run(moved, jax.random.key(seed), ClassLabels(condition.labels + seed))
+  again = _pair("causal", STOPPED, PathRatio("none"), gamma=2)[1]
+  assert again["drafter"] is kwargs["drafter"] and again["verifier"] is kwargs["verifier"]
+
+
+@pytest.mark.slow
+def test_a_lead_of_the_target_for_ids_too():
+  """The mechanism is that of the loop: discrete drafters may follow as well."""
+  from tests.helpers import labels, tiny_pair
+
+  params, drafter, verifier = tiny_pair()
+  kwargs = dict(drafter=drafter, verifier=verifier, max_len=16)
+  out = jaxspec.speculate(params, jax.random.key(0), labels(3), lead=5, **kwargs)
+  host = jaxspec.speculate(params, jax.random.key(0), labels(3), lead=5, loop_fn=jaxspec.host_while_loop, **kwargs)
+  chex.assert_trees_all_equal(out, host)
+  np.testing.assert_array_equal(out.commit_round[:, :5], np.broadcast_to(np.arange(5), (3, 5)))
+  whole = jaxspec.speculate(params, jax.random.key(0), labels(3), lead=40, **kwargs)
+  plain = jaxspec.autoregress(params, jax.random.key(0), labels(3), verifier=verifier, max_len=16)
+  np.testing.assert_array_equal(whole.tokens, plain.tokens)
+  # Caches that were fed during a lead are those of a decode without one: the same network then drafts in vain never.
+  same = jaxspec.SpecParams(params.target, params.target)
+  from jaxspec.models.llamagen import llamagen_fns
+  from tests.helpers import TARGET
+
+  kwargs["drafter"] = jaxspec.small_model(llamagen_fns(TARGET), window=3, warp=jaxspec.Warp())
+  kept = jaxspec.speculate(same, jax.random.key(0), labels(3), lead=5, **kwargs)
+  np.testing.assert_array_equal(kept.counters.accepted, kept.counters.drafted)
+
+
+@pytest.mark.parametrize(
+  "call, message",
+  [
+    (lambda: TokenSampling(1), "at least 2 diffusion steps"),
+    (lambda: TokenSampling(5, 4), "stop from 0 to 3"),
+    (lambda: TokenSampling(temperature=0.0), "temperature above 0"),
+    (lambda: TokenSampling(scale=0.5), "cfg_scale of at least 1"),
+    (lambda: prefilled(1.5, 9), "prefill from 0 to 1"),
+    (lambda: _pair("causal", TokenSampling(STEPS), PathCoupling()), "end with noise"),
+    (lambda: _pair("causal", STOPPED, PathRatio(), gamma=0), "window of at least 1"),
+    (lambda: masked_network(mar_fns(MAR), num_buckets=0), "at least one bucket"),
+    (lambda: CausalTokensConfig(num_tokens=8), "square number"),
+    (lambda: CausalTokensConfig(dim=0), "dim as an integer"),
+  ],
+)
+def test_faults(call, message):
+  with pytest.raises(ValueError, match=message):
+    call()

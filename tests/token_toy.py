@@ -1,0 +1,62 @@
+"""Vector tokens with a law in closed form, and tiny networks of vector tokens, shared by the tests."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+import jaxspec
+from jaxspec.diffusion.chain import StepLaw
+from jaxspec.drafters.token_model import token_model
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.token_fns import TokenFns
+from jaxspec.types import ModelFns, ModelOutput
+from jaxspec.verifiers.token_target import token_target
+from tests.helpers import side
+
+
+def _apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
+  """Features are the token before."""
+  if isinstance(inputs, ClassLabels):
+    return ModelOutput(None, jnp.zeros((inputs.labels.shape[0], 1, 1))), cache
+  features = inputs
+  if logits_at is not None:
+    features = jax.vmap(lambda row, at: row[at][None])(inputs, jnp.broadcast_to(logits_at, inputs.shape[:1]))
+  return ModelOutput(None, features), cache
+
+
+def _law(params, z, slot):
+  """Step 1: ``N(shift, spread^2)``; step 0: ``N(x_1 + coef z, last^2)``."""
+
+  def law(step, x):
+    first = jnp.broadcast_to(params["shift"] + 0.0 * x, x.shape)
+    before = z.reshape((1,) * (x.ndim - z.ndim) + z.shape)
+    mean = jnp.where(step == 0, x + params["coef"] * before, first)
+    spread = jnp.where(step == 0, params["last"], params["spread"])
+    return StepLaw(mean, 2 * jnp.log(jnp.broadcast_to(spread, x.shape)), mean)
+
+  return law
+
+
+TWO_STEPS = TokenFns(
+  ModelFns(init=lambda key: {}, init_cache=lambda batch, max_len: (), apply=_apply, prefix_len=lambda condition: 1),
+  _law,
+  num_steps=2,
+  token_dim=1,
+  num_tokens=64,
+  noisy_end=True,
+)
+
+
+def law_params(spread: float, shift: float = 0.0, coef: float = 0.0, last: float = 1.0):
+  values = dict(spread=spread, shift=shift, coef=coef, last=last)
+  return side({name: jnp.float32(value) for name, value in values.items()})
+
+
+def decode(draft, target, rule, *, rows: int, length: int, window: int, seed: int = 0, **kwargs):
+  """Tokens of many rows at once: ``(DecodeResult, [rows, length])``."""
+  out = jaxspec.speculate(
+    jaxspec.SpecParams(draft, target), jax.random.key(seed), ClassLabels(jnp.zeros((rows,), jnp.int32)),
+    drafter=token_model(TWO_STEPS, rule, window=window), verifier=token_target(TWO_STEPS, rule), max_len=length, **kwargs,
+  )  # fmt: skip
+  return out, out.tokens[..., 0]

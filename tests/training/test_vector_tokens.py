@@ -1,0 +1,97 @@
+"""Trainings of vector tokens: objectives against plain computations, and the scripts on runs of seconds."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxspec.diffusion.schedule import diffusion_tables
+from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.kl_vae import Posterior
+from jaxspec.training.causal_tokens import causal_loss, causal_loss_fn
+from jaxspec.training.kl_vae import VAEObjective, normal_divergence
+from jaxspec.training.mar import noisy_context
+from tests.helpers import random_params
+
+CONFIG = CausalTokensConfig(
+  num_tokens=4, latent_channels=3, num_classes=3, dim=8, num_layers=1, num_heads=2, diffloss_width=8, diffloss_depth=1
+)
+
+
+def test_divergence():
+  posterior = Posterior(jnp.zeros((2, 1, 1, 3)), jnp.zeros((2, 1, 1, 3)))
+  assert float(normal_divergence(posterior)) == 0
+  moved = Posterior(posterior.mean + 2.0, posterior.log_variance + jnp.log(4.0))
+  assert float(normal_divergence(moved)) == pytest.approx(0.5 * (4 + 4 - 1 - np.log(4.0)), rel=1e-6)
+  with pytest.raises(ValueError, match="min_std of at least 0"):
+    VAEObjective(min_std=-1.0)
+
+
+def test_context_carries_the_noise_of_its_step():
+  tokens = jnp.full((4, 500, 3), 2.0)
+  assert noisy_context(jax.random.key(0), tokens, None) is tokens
+  kept = diffusion_tables().alphas_cumprod[300]
+  context = np.asarray(noisy_context(jax.random.key(0), tokens, 300))
+  assert context.mean() == pytest.approx(2 * kept**0.5, abs=0.05)
+  assert context.std() == pytest.approx((1 - kept) ** 0.5, rel=0.05)
+
+
+@pytest.mark.slow
+def test_causal_loss_sees_only_what_came_before():
+  head = causal_token_fns(CONFIG)
+  params = random_params(head.network, 0, scale=0.3)
+  tokens = jax.random.normal(jax.random.key(0), (2, 4, 3))
+  timesteps = jax.random.randint(jax.random.key(1), (3, 2, 4), 0, 1000)
+  noise = jax.random.normal(jax.random.key(2), (3, 2, 4, 3))
+  labels = ClassLabels(jnp.asarray([0, 2]))
+  run = jax.jit(lambda context: causal_loss(head, params, tokens, labels, timesteps, noise, context=context))
+  loss, rows = run(tokens)
+  assert rows.mse.shape == rows.vb.shape == (3, 2, 4)
+  np.testing.assert_allclose(loss, np.mean(rows.mse + rows.vb), rtol=1e-5)
+  _, moved = run(tokens.at[:, 2].add(1.0))
+  np.testing.assert_array_equal(moved.mse[:, :, :3], rows.mse[:, :, :3])
+  assert np.all(np.any(np.asarray(moved.mse != rows.mse)[:, :, 3], axis=0))
+
+  loss_fn = causal_loss_fn(head, CONFIG.num_classes, batch_mul=2, context_step=100)
+  batch = {"tokens": tokens, "labels": jnp.asarray([0, 2])}
+  grads = jax.jit(jax.grad(lambda p: loss_fn(p, (), batch, jax.random.key(3))[0]))(params)
+  assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(grads))
+  assert np.any(grads["input_proj"]["weight"] != 0) and np.any(grads["cls_embedding"]["embedding_table"]["weight"] != 0)
+
+
+def test_targets_cost_four_times_their_drafts():
+  from experiments import train_class_tokens
+
+  assert train_class_tokens.cost_ratio("mar") >= 4 and train_class_tokens.cost_ratio("causal") >= 4
+  assert train_class_tokens.get_config("").context_step == 82
+  assert train_class_tokens.get_config("causal-draft").is_draft
+  with pytest.raises(ValueError, match="mar-target, mar-draft"):
+    train_class_tokens.get_config("mar")
+
+
+@pytest.mark.slow
+def test_scripts_run_and_resume(tmp_path):
+  """Two updates each: in one go, and stopped after the first; both end in the same weights. Then a bundle that loads."""
+  from experiments import train_class_tokens, train_kl_vae
+  from jaxspec.token_bundle import load_token_bundle
+
+  def twice(train, run, name, **kwargs):
+    whole = train(run, tmp_path / name / "whole", **kwargs)
+    stopped = dataclasses.replace(run, loop=dataclasses.replace(run.loop, stop_after=1))
+    train(stopped, tmp_path / name / "parts")
+    resumed = train(run, tmp_path / name / "parts")
+    for a, b in zip(jax.tree.leaves(whole.params), jax.tree.leaves(resumed.params)):
+      np.testing.assert_array_equal(a, b)
+
+  bundle = tmp_path / "bundle"
+  twice(train_kl_vae.train, train_kl_vae.get_config("smoke"), "vae", export_to=bundle)
+  for name in ("smoke", "causal-smoke"):
+    folder = bundle if name == "smoke" else tmp_path / "causal"
+    run = dataclasses.replace(train_class_tokens.get_config(name), vae=str(bundle / "vae"))
+    twice(train_class_tokens.train, run, name, export_to=folder)
+    train_class_tokens.train(dataclasses.replace(run, name=f"{name}-draft"), tmp_path / name / "draft", export_to=folder)
+    loaded = load_token_bundle(folder)
+    assert list(loaded.drafts) == ["small"] and "animal-mammal" in loaded.classes and loaded.defaults["stop"] == 5
