@@ -63,7 +63,9 @@ class Source:
 
   def assemble(self, settings: Settings, **chosen: Any) -> tuple[SpecParams, Drafter, Verifier]:
     """What `jaxspec.speculate` takes, of these networks; ``chosen`` go over the settings (``method``, ``audit``)."""
-    draft = self.draft
+    draft, options = self.draft, settings.assembly()
+    # A device says how its heads become one law, unless the user does.
+    options["combination"] = options["combination"] or getattr(getattr(draft, "config", None), "combination", None)
     return assemble(
       self.target.fns,
       self.target.params,
@@ -75,8 +77,7 @@ class Source:
       grid=self.target.config.grid,
       num_tokens=self.num_tokens,
       calibration=None if draft is None else draft.meta.get("calibration"),
-      combination=getattr(None if draft is None else draft.config, "combination", "ensemble"),
-      **({"method": settings.method} | settings.assembly() | chosen),
+      **({"method": settings.method} | options | chosen),
     )
 
 

@@ -45,7 +45,6 @@ def assemble(
   audit: bool = False,
   num_tokens: int | None = None,
   calibration: dict[str, Any] | None = None,
-  combination: str = "ensemble",
   **options: Any,
 ) -> tuple[SpecParams, Drafter, Verifier]:
   """Binds a target and a draft into what `jaxspec.speculate` and `jaxspec.autoregress` take.
@@ -69,7 +68,7 @@ def assemble(
     audit: report the exact law of every committed token beside it (`jaxspec.audited`); costs time, changes no token. Not
       for methods ``sqs``, whose drafts do not come with logits, and ``ciar``, where no rule judges what the device settles.
     num_tokens: tokens of a row, for method ``ciar``.
-    calibration: thresholds of the device's checkpoint, for method ``ciar`` without tau; ``combination`` of its heads.
+    calibration: thresholds of the device's checkpoint, for method ``ciar`` without tau.
     options: fields of `MethodOptions`.
   Returns:
     ``(params, drafter, verifier)``; with method ``ar`` the drafter is `NO_DRAFTER`.
@@ -114,7 +113,7 @@ def assemble(
       raise ValueError("Must have vocab_size and num_tokens for a gated device")
     device, host_side, drafter, gated = gated_parts(
       fns, draft_side, host_fns, host_side, options, warp=warp, vocab=vocab_size, num_tokens=num_tokens, codebook=codebook,
-      calibration=calibration, combination=combination,
+      calibration=calibration,
     )  # fmt: skip
     return SpecParams(device, host_side), drafter, gated
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxspec.decode.compression import CompressionOptions
 from jaxspec.drafters.jacobi import RECYCLING, jacobi
 from jaxspec.drafters.window_init import SOURCES, WindowInit
+from jaxspec.intervals.scores import make_score
 from jaxspec.types import AcceptFn, Array, Drafter, PyTree
 from jaxspec.verifiers.distances import distance_table, neighbour_table
 from jaxspec.verifiers.gsd import gsd
@@ -69,7 +70,7 @@ _READ_BY_DRAFTER = {
   "compressed": CompressionOptions.names(),
   "jacobi": ("window", "recycle", "initial"),
   "eagle": ("tree_size", "tree_top_k", "tree_depth"),
-  "interval": ("gamma", "max_run", "tau", "cloud_rate", "rho"),
+  "interval": ("gamma", "max_run", "tau", "cloud_rate", "rho", "score", "combination", "early_close"),
 }
 _READ_BY_RULE = {
   "lossless": (),
@@ -116,6 +117,10 @@ class MethodOptions(CompressionOptions):
     rho: leading share of tokens that the cloud draws.
     max_run: most tokens that a device settles before rows of a batch wait for each other.
     verify: rule for a window: ``exact``, ``lantern`` (LANTERN++) or ``greedy``.
+    score: how uncertain the device is, see `jaxspec.intervals.scores.make_score`; thresholds of a checkpoint are for
+      ``interval``.
+    combination: of a device's heads, ``ensemble`` or ``voting``; None as the device says.
+    early_close: end a window before its first certain token.
   """
 
   gamma: int = 4
@@ -136,6 +141,9 @@ class MethodOptions(CompressionOptions):
   rho: float = 0.0
   max_run: int = 16
   verify: str = "exact"
+  score: str = "interval"
+  combination: str | None = None
+  early_close: bool = False
 
   def __post_init__(self):
     super().__post_init__()
@@ -159,6 +167,7 @@ class MethodOptions(CompressionOptions):
       raise ValueError("Must have a number as tau, we instead got nan")
     if self.tau is not None and self.cloud_rate is not None:
       raise ValueError(f"Must have tau or cloud_rate, we instead got both ({self.tau} and {self.cloud_rate})")
+    make_score(self.score, self.combination or "ensemble")
     for name in ("rho", "cloud_rate"):
       if (value := getattr(self, name)) is not None and not 0 <= value <= 1:
         raise ValueError(f"Must have {name} from 0 to 1, we instead got {value}")

@@ -105,7 +105,7 @@ def with_inter_head(trunk: ModelFns, vocab: int, *, num_heads: int = 1, max_radi
     if logits_at is not None:
       index = jnp.broadcast_to(logits_at[:, None, None], (features.shape[0], 1, 1))
       features = jnp.take_along_axis(features, index, axis=1)
-    intervals = module.apply({"params": params["head"]}, features, output.logits)
+    intervals = module.apply({"params": params["head"]}, features, output.logits)._replace(lens=output.lens)
     return ModelOutput(intervals.centre[:, :, 0], output.features, intervals), cache
 
   null_condition = None
@@ -123,7 +123,7 @@ def _width(trunk_params: Params) -> int:
 def inter_head_fns(config: InterHeadConfig) -> ModelFns:
   """Pure functions of a device; the same object for equal configs."""
   return with_inter_head(
-    llamagen_fns(config.trunk), config.trunk.vocab_size, num_heads=config.num_heads, max_radius=config.max_radius
+    llamagen_fns(config.trunk, lens=True), config.trunk.vocab_size, num_heads=config.num_heads, max_radius=config.max_radius
   )
 
 

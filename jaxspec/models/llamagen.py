@@ -204,6 +204,7 @@ class LlamaGen(nn.Module):
   """The transformer; see the module docstring. Call it through `llamagen_fns`."""
 
   config: LlamaGenConfig
+  lens: bool = False
 
   @nn.compact
   def __call__(
@@ -239,20 +240,29 @@ class LlamaGen(nn.Module):
       positions, prefix_len=cfg.prefix_len, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base,
       prefix_keys=cfg.prefix_keys,
     )
-    k, v = [], []
+    k, v, below = [], [], []
     for i in range(cfg.num_layers):
+      below += [x] if i else []
       layer_cache = None if cache is None else (cache.k[i], cache.v[i])
       x, layer_cache = Block(cfg, name=f"layers_{i}")(x, table, mask, layer_cache, start, causal)
       if layer_cache is not None:
         k.append(layer_cache[0])
         v.append(layer_cache[1])
-    features = RMSNorm(cfg.norm_eps, name="norm")(x)
-    wanted = features
-    if logits_at is not None:
-      wanted = jnp.take_along_axis(features, jnp.broadcast_to(logits_at[:, None, None], (batch, 1, 1)), axis=1)
-    logits = Linear(cfg.vocab_size, std=0.0, name="output")(wanted).astype(jnp.float32)
+    norm, output = RMSNorm(cfg.norm_eps, name="norm"), Linear(cfg.vocab_size, std=0.0, name="output")
+
+    def wanted(values: Array) -> Array:
+      if logits_at is None:
+        return values
+      return jnp.take_along_axis(values, jnp.broadcast_to(logits_at[:, None, None], (batch, 1, 1)), axis=1)
+
+    features = norm(x)
+    logits = output(wanted(features)).astype(jnp.float32)
+    lens = None
+    if self.lens:
+      read = [output(norm(wanted(layer))).astype(jnp.float32) for layer in below]
+      lens = jnp.stack(read, axis=2) if read else jnp.zeros((*logits.shape[:2], 0, cfg.vocab_size), jnp.float32)
     new_cache = None if cache is None else kv_cache.KVCache(tuple(k), tuple(v), key_mask)
-    return ModelOutput(logits, features), new_cache
+    return ModelOutput(logits, features, lens=lens), new_cache
 
   def _embed(self, inputs: PyTree) -> Array:
     cfg = self.config
@@ -266,9 +276,14 @@ class LlamaGen(nn.Module):
 
 
 @functools.cache
-def llamagen_fns(config: LlamaGenConfig) -> ModelFns:
-  """Pure functions of one LlamaGen network; the same object for equal configs, so that jit caches hit."""
-  module = LlamaGen(config)
+def llamagen_fns(config: LlamaGenConfig, *, lens: bool = False) -> ModelFns:
+  """Pure functions of one LlamaGen network; the same object for equal configs, so that jit caches hit.
+
+  Args:
+    lens: return `ModelOutput.lens` too: norm and output matrix applied to the layers below the last (the "logit lens").
+      What no one reads is not computed in a compiled program.
+  """
+  module = LlamaGen(config, lens)
 
   def init(key: Key) -> Params:
     batch = 1
