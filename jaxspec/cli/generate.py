@@ -16,6 +16,7 @@ from jaxspec.decode.compression import SPARSIFIERS
 from jaxspec.decode.methods import METHODS, RECYCLING, SOURCES, VERIFY
 from jaxspec.drafters.compressed import ON_EMPTY
 from jaxspec.intervals.heads import COMBINATIONS
+from jaxspec.models.interval_features import INJECT
 
 _PATH = click.Path(path_type=Path)
 
@@ -62,6 +63,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--score", metavar="NAME", help="Uncertainty: interval, entropy, max_prob, random, ... (ciar).")
 @click.option("--combination", type=click.Choice(COMBINATIONS), help="How several heads of a device become one law (ciar).")
 @click.option("--early-close/--no-early-close", default=None, help="End a window before its first certain token (ciar).")
+@click.option("--inject", type=click.Choice(INJECT), help="Tokens that come with interval features (ciar).")
 @click.option("--network", type=click.Choice(("5g", "4g", "wifi")), help="Send real messages; report their time (ciar).")
 @click.option("--cfg-scale", type=float, help="Guidance scale; 1 switches guidance off.")
 @click.option("--cfg-interval", type=click.IntRange(-1), help="Guide only so many tokens (and two); -1 guides all.")

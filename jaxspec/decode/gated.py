@@ -14,6 +14,8 @@ from jaxspec.drafters.draws import DenseDraw, SparseDraw
 from jaxspec.drafters.interval import GatedParams, interval_gated
 from jaxspec.intervals.gate import conformal_gate, constant_gate, rate_params
 from jaxspec.intervals.scores import make_score
+from jaxspec.models.guidance import Guided
+from jaxspec.models.interval_features import IntervalFeaturesConfig, interval_features_fns
 from jaxspec.models.sampling import ModelParams, Warp
 from jaxspec.types import AcceptFn, Array, Drafter, ModelFns, PyTree, Verifier
 from jaxspec.verifiers.gated import gated_target
@@ -87,12 +89,16 @@ def gated_parts(
   num_tokens: int,
   codebook: Array | None,
   calibration: dict[str, Any] | None,
+  interval_features: IntervalFeaturesConfig | None = None,
 ) -> tuple[GatedParams, ModelParams, Drafter, Verifier]:
   """Both sides' parameters, the drafter and the verifier.
 
   Args:
     num_tokens: tokens of a row, of which ``rho`` is a share.
     calibration: thresholds of the device's checkpoint, which are for score ``interval``.
+    interval_features: of the device, if it has some.
+  Raises:
+    ValueError: if features are to be injected that the device lacks, or that were made for a device without guidance.
   """
   gate, gate_params = gate_of(options, calibration if options.score == CALIBRATED_SCORE else None)
   rule, tables = rule_of(options, codebook=codebook)
@@ -102,12 +108,17 @@ def gated_parts(
   draw_params = TopKParams(jnp.int32(codec.max_support)) if exact else ()
   prefix = jnp.int32(math.floor(options.rho * num_tokens + 1e-9))
   combination = options.combination or "ensemble"
+  phi, phi_params = None, ()
+  if options.inject != "none" and interval_features is not None:
+    if isinstance(device_side.model, Guided):
+      raise ValueError("Must have a device without guidance to inject its interval features, we instead got a guided one")
+    phi, phi_params = interval_features_fns(interval_features), device_side.model["features"]
   drafter = interval_gated(
     device, make_score(options.score, combination), gate, window=options.gamma, max_run=options.max_run, warp=warp,
-    combination=combination, draw=draw, early_close=options.early_close,
+    combination=combination, draw=draw, early_close=options.early_close, features=phi, inject=options.inject,
   )  # fmt: skip
   verifier = gated_target(cloud, rule, warp=warp, window=options.gamma, widths=pass_widths(options.gamma))
-  params = GatedParams(device_side, gate_params, prefix, draw_params)
+  params = GatedParams(device_side, gate_params, prefix, draw_params, phi_params)
   return params, cloud_side._replace(rule=tables), drafter, verifier
 
 

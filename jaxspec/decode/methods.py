@@ -17,6 +17,7 @@ from jaxspec.decode.compression import CompressionOptions
 from jaxspec.drafters.jacobi import RECYCLING, jacobi
 from jaxspec.drafters.window_init import SOURCES, WindowInit
 from jaxspec.intervals.scores import make_score
+from jaxspec.models.interval_features import INJECT
 from jaxspec.types import AcceptFn, Array, Drafter, PyTree
 from jaxspec.verifiers.distances import distance_table, neighbour_table
 from jaxspec.verifiers.gsd import gsd
@@ -70,7 +71,7 @@ _READ_BY_DRAFTER = {
   "compressed": CompressionOptions.names(),
   "jacobi": ("window", "recycle", "initial"),
   "eagle": ("tree_size", "tree_top_k", "tree_depth"),
-  "interval": ("gamma", "max_run", "tau", "cloud_rate", "rho", "score", "combination", "early_close"),
+  "interval": ("gamma", "max_run", "tau", "cloud_rate", "rho", "score", "combination", "early_close", "inject"),
 }
 _READ_BY_RULE = {
   "lossless": (),
@@ -121,6 +122,8 @@ class MethodOptions(CompressionOptions):
       ``interval``.
     combination: of a device's heads, ``ensemble`` or ``voting``; None as the device says.
     early_close: end a window before its first certain token.
+    inject: tokens that come with interval features, of devices that have them: ``none``, ``window``, ``accepted`` (those
+      that the device settled) or ``both``.
   """
 
   gamma: int = 4
@@ -144,6 +147,7 @@ class MethodOptions(CompressionOptions):
   score: str = "interval"
   combination: str | None = None
   early_close: bool = False
+  inject: str = "none"
 
   def __post_init__(self):
     super().__post_init__()
@@ -155,6 +159,7 @@ class MethodOptions(CompressionOptions):
         f"Must have tree_size of at most the {candidates} candidates of a round, we instead got {self.tree_size}"
       )
     known = {"recycle": RECYCLING, "initial": SOURCES, "distance": ("codebook", "embedding"), "verify": VERIFY}
+    known["inject"] = INJECT
     for name, choices in known.items():
       if getattr(self, name) not in choices:
         raise ValueError(f"Must have {name} in {', '.join(choices)}, we instead got {getattr(self, name)!r}")
