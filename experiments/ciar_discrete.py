@@ -14,14 +14,21 @@ from __future__ import annotations
 
 from experiments.ciar_rows import RHO, GatedRun, Row
 from experiments.ciar_table import main
+from jaxspec.intervals.discrete import DiscreteSet
 
 SIZES = (10, 25, 50, 100)
 RATE = 0.3
 
 
 def get_config(arg: str = "") -> GatedRun:
-  """``arg`` is a form of `DiscreteSet`: ``upper`` entropy (by default) or ``gap``."""
+  """``arg`` is a form of `DiscreteSet`: ``upper`` entropy (by default) or ``gap``.
+
+  Raises:
+    ValueError: for another form.
+  """
   form = arg or "upper"
+  if form not in DiscreteSet.FORMS:
+    raise ValueError(f"Must have a form in {', '.join(DiscreteSet.FORMS)}, we instead got {form!r}")
   at_rate = dict(rho=RHO, rate=RATE)
   rows = [Row.gated(f"k {k}, {form}", score=f"discrete:{k}:{form}", **at_rate) for k in SIZES]
   rows.append(Row.gated("CIAR", score="interval", **at_rate))

@@ -49,6 +49,8 @@ def make_document(run: GatedRun, bench: GatedBench, *, timed: bool, retime: bool
     wall = bench.time(setting, again=retime) if timed and setting.method != "ar" else None
     figures = judge.row(setting, decoded, wall)
     calls = cloud_calls(outcome_of(decoded))._asdict()
+    if row.rate is not None and abs(calls["call_rate"] - row.rate) > 0.005:
+      left_out.append(f"not matched {row.name}: {calls['call_rate']:.4f} is the nearest rate that a threshold was found for")
     calls["steps_cloud"] = calls["steps_cloud"] if np.isfinite(calls["steps_cloud"]) else None  # JSON has no infinity
     rows.append(figures | {"name": row.name, "wanted_rate": row.rate, "cloud": calls, "options": dict(setting.options)})
   return judge.about() | {"rows": rows, "left_out": left_out, "notes": list(run.notes)}
