@@ -195,7 +195,12 @@ def main() -> None:
       left_out.append(line)
       continue
     if row.rate is not None:
-      setting = bench.matched(setting, row.rate)
+      try:
+        setting = bench.matched(setting, row.rate)
+      except ValueError as error:
+        left_out.append(f"left out {row.name}: {error}")
+        logging.warning(left_out[-1])
+        continue
     if row.name == RELAXED:
       measured[row.name] = relaxed_pictures(bench, setting, measured[VERIFIED])
     else:
