@@ -38,6 +38,7 @@ class Student(NamedTuple):
     frozen: arrays that the loss reads as ``extra`` and no update moves; they are copied.
     loss_fn: ``(params, extra, batch, key) -> (loss, (metrics, extra))``; key is None in evaluations.
     meta: what the checkpoint says besides the run: at least ``command``.
+    finish_fn: from trained parameters to those of the checkpoint, where more than them belongs to the drafter.
   """
 
   name: str
@@ -46,6 +47,7 @@ class Student(NamedTuple):
   frozen: PyTree
   loss_fn: Callable
   meta: dict[str, Any]
+  finish_fn: Callable[[Params], Params] = lambda params: params
 
 
 def samples_of(run) -> Samples:
@@ -108,7 +110,8 @@ def _export(run, bundle: Bundle, student: Student, state, figures, path: Path, s
     "held_out": figures,
     "hours": round(seconds / 3600, 2),
   }
-  checkpoints.save(path / student.name, student.config, state.ema, meta=meta | student.meta, dtype=jnp.bfloat16)
+  params = student.finish_fn(state.ema)
+  checkpoints.save(path / student.name, student.config, params, meta=meta | student.meta, dtype=jnp.bfloat16)
   document = bundles.read_bundle(path)
   document["drafts"] = dict(sorted((document["drafts"] | {student.name: student.name}).items()))
   document["defaults"].setdefault("draft", student.name)

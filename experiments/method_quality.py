@@ -1,8 +1,8 @@
 """What methods buy and cost on the shipped pictures: the shared driver of the ``gsd_*`` and ``lantern_*`` tables.
 
 1. `choose_prompts`: pictures of one group of concepts, most of them training drawings, the others held out.
-2. `Workbench.decode`: every setting draws the same prompts with the same keys; tokens and counters are kept under
-   ``runs/method_quality``, so that a killed run goes on and tables share settings.
+2. `Workbench.decode`: every setting draws the same prompts with the same keys; what comes out is kept under
+   ``runs/method_quality`` after every batch, so that a killed run goes on and tables share settings.
 3. `Workbench.time`: wall clock of one picture at a time, in turn with plain decoding in one process.
 4. `experiments.quality_figures`: target calls, offline metrics with intervals and wall clock, as JSON and Markdown.
 
@@ -15,10 +15,11 @@ import dataclasses
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from jaxspec.cli import decoding, sources
@@ -28,10 +29,12 @@ from jaxspec.data.prompts import canonical_prompt
 from jaxspec.data.tokens import BACKGROUND_NAMES
 from jaxspec.decode import measure
 from jaxspec.decode.methods import METHODS, MethodOptions
+from jaxspec.decode.state import DecodeResult
+from jaxspec.drafters.interval import GatedReport
 from jaxspec.metrics import evaluation
 
 SPLITS = ("train", "val_style", "val_concept")
-_COUNTERS = ("rounds", "drafted", "accepted", "target_calls", "draft_calls")
+_COUNTERS = ("rounds", "drafted", "accepted", "settled", "target_calls", "draft_calls")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +112,8 @@ class Decoded(NamedTuple):
 
   tokens: np.ndarray  # [P, N] int16
   counters: dict[str, np.ndarray]  # [P] int32 each
+  origin: np.ndarray  # [P, N] int8, where each token came from (`jaxspec.decode.state.Origin`)
+  scores: np.ndarray | None  # [P, N] float32, uncertainty of a gated device; None for other methods
 
 
 class Workbench:
@@ -116,39 +121,49 @@ class Workbench:
 
   def __init__(self, run: QualityRun, folder: Path):
     self.run, self.folder, self.prompts = run, folder, choose_prompts(run)
-    self._sources: dict[str | None, sources.Source] = {}
-    self._weights: dict[str | None, str] = {}
+    self._sources: dict[tuple[str | None, str | None], sources.Source] = {}
+    self._weights: dict[tuple[str | None, str | None], str] = {}
+    self._programs: dict[Hashable, Callable] = {}
 
-  def source(self, method: str) -> sources.Source:
-    family = METHODS[method].draft_family
-    if family not in self._sources:
-      chosen = {"method": method}
-      self._sources[family] = sources.from_bundle(Path(self.run.checkpoint), self.prompts.texts, chosen, compare=False)
-    return self._sources[family]
+  def source(self, method: str, draft: str | None = None) -> sources.Source:
+    """Networks of a method, by default with the draft that the bundle names for it."""
+    networks = (METHODS[method].draft_family, draft)
+    if networks not in self._sources:
+      chosen = {"method": method, "draft": draft}
+      self._sources[networks] = sources.from_bundle(
+        Path(self.run.checkpoint), self.prompts.texts, chosen, compare=False
+      )
+    return self._sources[networks]
+
+  def source_of(self, setting: Setting) -> sources.Source:
+    """Networks of a setting."""
+    return self.source(setting.method, dict(setting.options).get("draft"))
 
   def settings(self, setting: Setting) -> Settings:
     """Everything that decides the tokens."""
-    base = self.source(setting.method).settings
+    base = self.source_of(setting).settings
     return dataclasses.replace(base, method=setting.method, seed=setting.seed, **dict(setting.options))
 
   def decode(self, setting: Setting) -> Decoded:
-    """Tokens and counters of all prompts, read back if they are there."""
-    path = self._file(setting, ".npz")
-    if not path.exists():
-      source, settings = self.source(setting.method), self.settings(setting)
-      batches = decoding.make_batches(source.condition, samples=1, seed=setting.seed, rows=self.run.batch)
+    """What all prompts became, read back if it is there; every batch is kept as soon as it is decoded."""
+    source = self.source_of(setting)
+    batches = decoding.make_batches(source.condition, samples=1, seed=setting.seed, rows=self.run.batch)
+    files = [self.kept_at(setting, f".{index}.npz") for index in range(len(batches.key_data))]
+    if not all(path.exists() for path in files):
       logging.info("decoding %d pictures: %s", len(batches.prompt), setting.label)
-      result = decoding.decode_once(source, settings, batches)
-      path.parent.mkdir(parents=True, exist_ok=True)
-      whole = path.with_suffix(".part.npz")
-      np.savez_compressed(whole, tokens=result.tokens.astype(np.int16), **decoding.per_row(result.counters))
-      whole.rename(path)
-    with np.load(path) as archive:
-      return Decoded(archive["tokens"], {name: archive[name] for name in _COUNTERS})
+      decoder = self._decoder(setting, batches)
+      files[0].parent.mkdir(parents=True, exist_ok=True)
+      for path, key_data, condition in zip(files, batches.key_data, batches.condition):
+        if not path.exists():
+          _save(path, jax.device_get(decoder(key_data, condition)))
+    parts = [_load(path) for path in files]
+    whole = {name: np.concatenate([part[name] for part in parts])[: len(batches.prompt)] for name in parts[0]}
+    counters = {name: whole[name] for name in _COUNTERS}
+    return Decoded(whole["tokens"], counters, whole["origin"], whole.get("scores"))
 
   def time(self, setting: Setting, *, again: bool) -> dict[str, list[float]]:
     """Wall seconds of single pictures, ``plain`` and ``own`` in turn; read back if they are there, unless ``again``."""
-    path = self._file(setting, ".wall.json")
+    path = self.kept_at(setting, ".wall.json")
     if again or not path.exists():
       logging.info("timing: %s", setting.label)
       seconds: dict[str, list[float]] = {"plain": [], "own": []}
@@ -164,33 +179,61 @@ class Workbench:
 
   def is_decoded(self, setting: Setting) -> bool:
     """Whether `decode` only reads."""
-    return self._file(setting, ".npz").exists()
+    number = -(-len(self.prompts.texts) // self.run.batch)
+    return all(self.kept_at(setting, f".{index}.npz").exists() for index in range(number))
+
+  def _decoder(self, setting: Setting, batches: decoding.Batches) -> Callable[[Any, Any], DecodeResult]:
+    """The compiled decode of a batch; settings that differ in traced numbers only (thresholds) share one program."""
+    source, settings = self.source_of(setting), self.settings(setting)
+    params, drafter, verifier = source.assemble(settings)
+    program = (drafter, verifier, batches.rows, settings.method, settings.matmul_precision)
+    if program not in self._programs:
+      run = decoding.decode_fn(source, settings.method, drafter, verifier)
+      with jax.default_matmul_precision(settings.matmul_precision):
+        self._programs[program] = jax.jit(run).lower(params, batches.key_data[0], batches.condition[0]).compile()
+    compiled = self._programs[program]
+    return lambda key_data, condition: compiled(params, key_data, condition)
 
   def _one_picture(self, setting: Setting) -> Callable[[int], Any]:
-    source, settings = self.source(setting.method), self.settings(setting)
-    batches = decoding.make_batches(source.condition, samples=1, seed=setting.seed, rows=1)
-    decoder = decoding.compile_decode(source, settings, batches)[0]
+    batches = decoding.make_batches(self.source_of(setting).condition, samples=1, seed=setting.seed, rows=1)
+    decoder = self._decoder(setting, batches)
     # Pictures far apart, so that timings are not of near copies of one prompt.
     step = max(len(batches.key_data) // self.run.timings, 1)
     return lambda index: decoder(batches.key_data[index * step], batches.condition[index * step])
 
-  def _file(self, setting: Setting, suffix: str) -> Path:
+  def kept_at(self, setting: Setting, suffix: str) -> Path:
     """Where a setting is kept; other settings, prompts or weights have other names."""
     settings = self.settings(setting)
     read = {name: value for name, value in dataclasses.asdict(settings).items() if _decides(settings, name)}
-    text = json.dumps([read, self.prompts.texts, self.run.batch, self._digest(setting.method)], sort_keys=True)
+    text = json.dumps([read, self.prompts.texts, self.run.batch, self._digest(setting)], sort_keys=True)
     return self.folder / f"{settings.method}-{hashlib.sha256(text.encode()).hexdigest()[:16]}{suffix}"
 
-  def _digest(self, method: str) -> str:
+  def _digest(self, setting: Setting) -> str:
     """Hash of the weights of target and draft."""
-    family, source = METHODS[method].draft_family, self.source(method)
-    if family not in self._weights:
+    source = self.source_of(setting)
+    networks = (METHODS[setting.method].draft_family, None if source.draft is None else source.draft.path.name)
+    if networks not in self._weights:
       weights = hashlib.sha256()
       for part in (source.target, source.draft):
         for path in [] if part is None else sorted(part.path.glob("*.safetensors")):
           weights.update(path.read_bytes())
-      self._weights[family] = weights.hexdigest()
-    return self._weights[family]
+      self._weights[networks] = weights.hexdigest()
+    return self._weights[networks]
+
+
+def _save(path: Path, result: DecodeResult) -> None:
+  """Writes a batch, whole or not at all."""
+  leaves = decoding.per_row(result.counters) | {"tokens": result.tokens.astype(np.int16), "origin": result.origin}
+  if isinstance(result.report, GatedReport):
+    leaves["scores"] = result.report.scores
+  part = path.with_name(f"{path.stem}.part.npz")
+  np.savez_compressed(part, **leaves)
+  part.rename(path)
+
+
+def _load(path: Path) -> dict[str, np.ndarray]:
+  with np.load(path) as archive:
+    return dict(archive)
 
 
 def _decides(settings: Settings, name: str) -> bool:

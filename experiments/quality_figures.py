@@ -127,26 +127,26 @@ def render(document: dict[str, Any]) -> str:
     cells = [
       row["label"],
       f"{row['calls_per_picture']:.1f}",
-      _cell(row["step_reduction"], 1, 2),
-      _wall(row["wall"]),
+      interval_cell(row["step_reduction"], 1, 2),
+      wall_cell(row["wall"]),
       f"{row['counters']['accepted'] / drafted:.0%}" if drafted else "",
-      _cell(m[f"kid_{ENCODER}"], 100, 2),
-      _cell(m["kid_plain"], 100, 2),
-      _cell(m["prompt_retrieval"], 100, 1),
-      _cell(m["prompt_retrieval_change"], 100, 1, sign="+"),
-      _cell(m["concept_retrieval"], 100, 1),
-      _cell(m["attribute_accuracy"], 100, 1),
+      interval_cell(m[f"kid_{ENCODER}"], 100, 2),
+      interval_cell(m["kid_plain"], 100, 2),
+      interval_cell(m["prompt_retrieval"], 100, 1),
+      interval_cell(m["prompt_retrieval_change"], 100, 1, sign="+"),
+      interval_cell(m["concept_retrieval"], 100, 1),
+      interval_cell(m["attribute_accuracy"], 100, 1),
     ]
     lines.append("| " + " | ".join(cells) + " |")
   return "\n".join(lines)
 
 
-def _cell(interval: dict[str, float], scale: float, digits: int, sign: str = "") -> str:
+def interval_cell(interval: dict[str, float], scale: float, digits: int, sign: str = "") -> str:
   value, low, high = (scale * interval[name] for name in Interval._fields)
   return f"{value:{sign}.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
-def _wall(wall: dict[str, Any] | None) -> str:
+def wall_cell(wall: dict[str, Any] | None) -> str:
   if wall is None:
     return "1"
   ratio = wall["ratio"]

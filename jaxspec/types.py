@@ -34,6 +34,7 @@ class Intervals(NamedTuple):
 
   centre: Array  # [..., H, V] float32
   radius: Array  # [..., H, V] float32, at least 0
+  lens: Array | None = None  # [..., L - 1, V] float32, logits that the output matrix reads off the layers below the last
 
 
 class ModelOutput(NamedTuple):
@@ -42,6 +43,7 @@ class ModelOutput(NamedTuple):
   logits: Array | None  # [B, T, V] float32, the law of the token after each input; None: the features say it
   features: Array  # [B, T, D] hidden state after the final norm (what the output head reads); guided: both halves, 2 D
   intervals: Intervals | None = None  # leaves [B, T, H, V], of networks with an Inter-Head (`jaxspec.models.inter_head`)
+  lens: Array | None = None  # [B, T, L - 1, V] logits read off the layers below the last, of networks that are asked to
 
 
 class ApplyFn(Protocol):

@@ -10,6 +10,7 @@ import click
 
 from jaxspec.cli.audit import PROMPTS
 from jaxspec.cli.errors import UserError, interruptible, reading, write_whole
+from jaxspec.models.interval_features import INJECT
 
 _PATH = click.Path(path_type=Path)
 
@@ -22,6 +23,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--tolerance", type=float, default=0.002, show_default=True, help="Good enough, in calls per token.")
 @click.option("--gamma", type=int, help="Tokens drafted in a window.")
 @click.option("--rho", type=float, help="Leading share of tokens that the cloud draws.")
+@click.option("--inject", type=click.Choice(INJECT), help="Tokens that come with interval features.")
 @click.option("--samples", type=click.IntRange(1), default=4, show_default=True, help="Pictures per prompt.")
 @click.option("--batch", type=int, help="Pictures decoded together.  [default: all, up to 16]")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
@@ -83,7 +85,7 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
   if not options["no_cache"]:
     compilation_cache.enable()
   chosen = {field.name: None for field in dataclasses.fields(settings.Settings)}
-  chosen |= {name: options[name] for name in ("draft", "gamma", "rho", "seed")} | {"method": "ciar", "tau": 1.0}
+  chosen |= {name: options[name] for name in ("draft", "gamma", "rho", "inject", "seed")} | {"method": "ciar", "tau": 1.0}
   prompts = list(options["prompts"]) or list(PROMPTS)
   bundle = options["checkpoint"] or sources.default_bundle()
   source = interruptible(sources.from_bundle, bundle, prompts, chosen, compare=False)
@@ -134,6 +136,7 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
     "gamma": chosen.gamma,
     "rho": chosen.rho,
     "verify": chosen.verify,
+    "inject": chosen.inject,
     "cfg_scale": chosen.cfg_scale,
     "temperature": chosen.temperature,
     "pictures": len(batches[0].prompt),

@@ -20,7 +20,7 @@ from jaxspec.decode.methods import METHODS
 from jaxspec.decode.state import Counters, DecodeResult
 from jaxspec.link.driver import Traffic
 from jaxspec.models.tokenizer_fns import to_uint8
-from jaxspec.types import PyTree
+from jaxspec.types import Drafter, PyTree, Verifier
 
 ReportFn = Callable[[str], None]
 
@@ -157,6 +157,16 @@ def compile_decode(
   """
   method = method or settings.method
   params, drafter, verifier = source.assemble(settings, method=method, audit=audit)
+  decode = decode_fn(source, method, drafter, verifier)
+  start = time.perf_counter()
+  with jax.default_matmul_precision(settings.matmul_precision):
+    compiled = jax.jit(decode).lower(params, batches.key_data[0], batches.condition[0]).compile()
+  seconds = time.perf_counter() - start
+  return lambda key_data, condition: compiled(params, key_data, condition), seconds
+
+
+def decode_fn(source: Source, method: str, drafter: Drafter, verifier: Verifier) -> Callable[..., DecodeResult]:
+  """``(params, key_data, condition) -> DecodeResult`` of one batch, to be compiled; the parts are `Source.assemble`'s."""
 
   def decode(params, key_data, condition):
     keys = jax.random.wrap_key_data(key_data)
@@ -165,11 +175,7 @@ def compile_decode(
       return autoregress(params, keys, condition, **kwargs)
     return speculate(params, keys, condition, drafter=drafter, **kwargs)
 
-  start = time.perf_counter()
-  with jax.default_matmul_precision(settings.matmul_precision):
-    compiled = jax.jit(decode).lower(params, batches.key_data[0], batches.condition[0]).compile()
-  seconds = time.perf_counter() - start
-  return lambda key_data, condition: compiled(params, key_data, condition), seconds
+  return decode
 
 
 def _timed(decoder: Callable, batches: Batches) -> tuple[list[DecodeResult], float]:

@@ -36,6 +36,7 @@ def send_messages(source: Source, batches: Batches, run: MethodRun) -> GatedTraf
         params, jax.random.wrap_key_data(key_data), condition, drafter=drafter, verifier=verifier,
         codec=law_codec(vocab) if settings.verify == "exact" else None, vocab=vocab, window=settings.gamma,
         max_len=source.num_tokens, end_token=source.end_token,
+        feature_width=0 if settings.inject == "none" else source.interval_features.width,
       )  # fmt: skip
       parts.append(traffic)
   num = len(batches.prompt)

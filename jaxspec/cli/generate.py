@@ -15,6 +15,8 @@ from jaxspec.codecs.conformal import Conformal
 from jaxspec.decode.compression import SPARSIFIERS
 from jaxspec.decode.methods import METHODS, RECYCLING, SOURCES, VERIFY
 from jaxspec.drafters.compressed import ON_EMPTY
+from jaxspec.intervals.heads import COMBINATIONS
+from jaxspec.models.interval_features import INJECT
 
 _PATH = click.Path(path_type=Path)
 # Options of vector tokens only (`jaxspec.cli.by_class`).
@@ -60,6 +62,10 @@ _BY_CLASS = ("exact", "prefill", "no_align", "inner_temperature", "max_tries", "
 @click.option("--rho", type=float, help="Leading share of tokens that the cloud draws, with --method ciar.")
 @click.option("--max-run", type=int, help="Most tokens that a device keeps in one round.")
 @click.option("--verify", type=click.Choice(VERIFY), help="How the cloud judges what it is asked about (ciar).")
+@click.option("--score", metavar="NAME", help="Uncertainty: interval, entropy, max_prob, random, ... (ciar).")
+@click.option("--combination", type=click.Choice(COMBINATIONS), help="How several heads of a device become one law (ciar).")
+@click.option("--early-close/--no-early-close", default=None, help="End a window before its first certain token (ciar).")
+@click.option("--inject", type=click.Choice(INJECT), help="Tokens that come with interval features (ciar).")
 @click.option("--network", type=click.Choice(("5g", "4g", "wifi")), help="Send real messages; report their time (ciar).")
 @click.option("--cfg-scale", type=float, help="Guidance scale; 1 switches guidance off.")
 @click.option("--cfg-interval", type=click.IntRange(-1), help="Guide only so many tokens (and two); -1 guides all.")
@@ -76,7 +82,7 @@ _BY_CLASS = ("exact", "prefill", "no_align", "inner_temperature", "max_tries", "
 )
 @click.option("--compare", is_flag=True, help="Decode plainly too; pictures side by side, times measured in turns.")
 @click.option("--repeats", type=click.IntRange(1, 100), default=3, show_default=True, help="Timed runs of --compare.")
-@click.option("--heatmap", type=_PATH, help="Write maps of accepted tokens (.png).")
+@click.option("--heatmap", type=_PATH, help="Write maps of accepted tokens, or of who decided (ciar) (.png).")
 @click.option("--json", "json_file", type=_PATH, help="Write every figure (.json).")
 @click.option("--raw", is_flag=True, help="Pictures edge to edge at their own size, no captions.")
 @click.option("--model", type=_PATH, help="Converted LlamaGen transformer, instead of a bundle.")
@@ -252,7 +258,7 @@ def _work(options: dict[str, Any], prompts: list[str], report):
 
 def _write(options: dict[str, Any], files: dict[str, Path], source, batches, runs, traffic) -> None:
   from jaxspec.cli import pictures, report
-  from jaxspec.cli.heatmap import draw_heatmap
+  from jaxspec.cli.heatmap import draw_gated_map, draw_heatmap
 
   captions = [source.captions[prompt] for prompt in batches.prompt]
   about = {"source": source.name, "settings": dataclasses.asdict(source.settings), "captions": captions}
@@ -269,7 +275,8 @@ def _write(options: dict[str, Any], files: dict[str, Path], source, batches, run
   write_whole(files["pictures"], lambda path: pictures.save_png(sheet, path, about))
   if "heatmap" in files:
     columns = pictures.columns_for(len(cells), options["samples"], panels=3)
-    maps = draw_heatmap(runs[0].result, runs[0].images, captions, columns=columns)
+    draw = draw_gated_map if source.settings.parts.drafter == "interval" else draw_heatmap
+    maps = draw(runs[0].result, runs[0].images, captions, columns=columns)
     write_whole(files["heatmap"], lambda path: pictures.save_png(maps, path, about))
   if "json" in files:
     document = report.document(source, batches, runs, {name: str(path) for name, path in files.items()})

@@ -1,4 +1,4 @@
-"""Maps of a decode: where each token came from, and how many tokens its round committed."""
+"""Maps of a decode: where each token came from, how many tokens its round committed, how uncertain a device was of it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ _ORIGIN_COLOURS = {
   Origin.BONUS: ((240, 228, 66), "added by the target"),
   Origin.FIRST: ((0, 114, 178), "first token"),
 }
+# Of a gated device: who had the last word on a token.
+_DECIDERS = (
+  ((Origin.SETTLED,), (204, 204, 204), "decided by the device"),
+  ((Origin.DRAFT,), (0, 158, 115), "verified by the cloud"),
+  ((Origin.REPLACED, Origin.BONUS, Origin.FIRST), (213, 94, 0), "replaced or added by the cloud"),
+)
+_LEVELS, _UNKNOWN = 6, 252
 _FEW, _MANY = np.array((232, 240, 250)), np.array((8, 48, 107))  # light to dark blue
 
 
@@ -50,6 +57,43 @@ def draw_heatmap(result: DecodeResult, images: np.ndarray, captions: list[str], 
     Legend("Tokens per round", [Swatch(tuple(map(int, size_colour(n, largest))), str(n)) for n in shown]),
   ]
   return draw_grid(cells, columns, legends)
+
+
+def draw_gated_map(result: DecodeResult, images: np.ndarray, captions: list[str], *, columns: int) -> Image.Image:
+  """Every picture of a gated device beside the map of who decided and that of the device's uncertainty; legends below.
+
+  Args:
+    result: of the pictures, numpy leaves ``[pictures, N]``; its report is a `jaxspec.GatedReport`.
+    images: ``[pictures, H, W, 3]`` uint8.
+  """
+  decider = np.full(len(Origin), _UNKNOWN, np.uint8)[:, None] * np.ones(3, np.uint8)
+  for origins, colour, _ in _DECIDERS:
+    for origin in origins:
+      decider[origin] = colour
+  levels, bounds = uncertainty_levels(result.report.scores)
+  shades = [size_colour(n, len(bounds)) for n in range(1, len(bounds) + 1)]
+  level_colours = np.stack([np.full(3, _UNKNOWN, np.uint8), *shades])
+  cells = []
+  for pixels, origin, level, caption in zip(images, result.origin, levels, captions):
+    picture = enlarge(pixels)
+    maps = [_map(decider[origin], picture.size), _map(level_colours[level], picture.size)]
+    cells.append(Cell([picture, *maps], ["picture", "who decided", "uncertainty of the device"], caption))
+  swatches = [Swatch(tuple(map(int, level_colours[n])), f"<= {bound:.2g}") for n, bound in enumerate(bounds, 1)]
+  legends = [
+    Legend("Token", [Swatch(colour, words) for _, colour, words in _DECIDERS]),
+    Legend("Uncertainty", [*swatches, Swatch((_UNKNOWN,) * 3, "not scored")]),
+  ]
+  return draw_grid(cells, columns, legends)
+
+
+def uncertainty_levels(scores: np.ndarray) -> tuple[np.ndarray, list[float]]:
+  """Scores ``[pictures, N]`` as levels 1 to `_LEVELS` of equal numbers of places (0 where NaN), and their upper bounds."""
+  known = scores[~np.isnan(scores)]
+  if not known.size:
+    return np.zeros(scores.shape, int), []
+  bounds = np.unique(np.quantile(known, np.arange(1, _LEVELS + 1) / _LEVELS))
+  levels = 1 + np.searchsorted(bounds, np.nan_to_num(scores, nan=bounds[-1]))
+  return np.where(np.isnan(scores), 0, np.minimum(levels, len(bounds))), bounds.tolist()
 
 
 def size_colour(size: int, largest: int) -> np.ndarray:

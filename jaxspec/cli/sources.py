@@ -22,6 +22,8 @@ from jaxspec.decode.methods import METHODS
 from jaxspec.decode.state import SpecParams
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.eagle import EagleConfig
+from jaxspec.models.inter_head import InterHeadConfig
+from jaxspec.models.interval_features import IntervalFeaturesConfig
 from jaxspec.types import Drafter, PyTree, Verifier
 
 DEFAULT_BUNDLE = "emoji64"
@@ -57,13 +59,22 @@ class Source:
     return self.draft is None or self.draft.meta.get("guided", True) is not False
 
   @property
+  def interval_features(self) -> IntervalFeaturesConfig | None:
+    """What a gated device can tell the cloud besides its tokens."""
+    config = None if self.draft is None else self.draft.config
+    return config.features if isinstance(config, InterHeadConfig) else None
+
+  @property
   def end_token(self) -> None:
     """Every picture has the same number of tokens."""
     return None
 
   def assemble(self, settings: Settings, **chosen: Any) -> tuple[SpecParams, Drafter, Verifier]:
     """What `jaxspec.speculate` takes, of these networks; ``chosen`` go over the settings (``method``, ``audit``)."""
-    draft = self.draft
+    draft, options = self.draft, settings.assembly()
+    # A device says how its heads become one law, unless the user does.
+    said_by_device = lambda name: getattr(getattr(draft, "config", None), name, None)
+    options["combination"] = options["combination"] or said_by_device("combination")
     return assemble(
       self.target.fns,
       self.target.params,
@@ -75,8 +86,8 @@ class Source:
       grid=self.target.config.grid,
       num_tokens=self.num_tokens,
       calibration=None if draft is None else draft.meta.get("calibration"),
-      combination=getattr(None if draft is None else draft.config, "combination", "ensemble"),
-      **({"method": settings.method} | settings.assembly() | chosen),
+      interval_features=self.interval_features,
+      **({"method": settings.method} | options | chosen),
     )
 
 

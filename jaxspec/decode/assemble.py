@@ -19,6 +19,7 @@ from jaxspec.drafters.small_model import small_model
 from jaxspec.metrics.audit import audited
 from jaxspec.models.eagle import attach
 from jaxspec.models.guidance import Guided, guided
+from jaxspec.models.interval_features import IntervalFeaturesConfig
 from jaxspec.models.sampling import ModelParams, Sampling, Warp, sampling_params
 from jaxspec.types import AcceptFn, Array, Drafter, ModelFns, Params, Verifier
 from jaxspec.verifiers.lantern_greedy import GreedyLantern
@@ -45,7 +46,7 @@ def assemble(
   audit: bool = False,
   num_tokens: int | None = None,
   calibration: dict[str, Any] | None = None,
-  combination: str = "ensemble",
+  interval_features: IntervalFeaturesConfig | None = None,
   **options: Any,
 ) -> tuple[SpecParams, Drafter, Verifier]:
   """Binds a target and a draft into what `jaxspec.speculate` and `jaxspec.autoregress` take.
@@ -69,7 +70,8 @@ def assemble(
     audit: report the exact law of every committed token beside it (`jaxspec.audited`); costs time, changes no token. Not
       for methods ``sqs``, whose drafts do not come with logits, and ``ciar``, where no rule judges what the device settles.
     num_tokens: tokens of a row, for method ``ciar``.
-    calibration: thresholds of the device's checkpoint, for method ``ciar`` without tau; ``combination`` of its heads.
+    calibration: thresholds of the device's checkpoint, for method ``ciar`` without tau.
+    interval_features: those of the device's config, for method ``ciar`` with ``inject``.
     options: fields of `MethodOptions`.
   Returns:
     ``(params, drafter, verifier)``; with method ``ar`` the drafter is `NO_DRAFTER`.
@@ -114,7 +116,7 @@ def assemble(
       raise ValueError("Must have vocab_size and num_tokens for a gated device")
     device, host_side, drafter, gated = gated_parts(
       fns, draft_side, host_fns, host_side, options, warp=warp, vocab=vocab_size, num_tokens=num_tokens, codebook=codebook,
-      calibration=calibration, combination=combination,
+      calibration=calibration, interval_features=interval_features,
     )  # fmt: skip
     return SpecParams(device, host_side), drafter, gated
 

@@ -13,7 +13,9 @@ from jaxspec.decode.methods import MethodOptions, make_rule
 from jaxspec.drafters.draws import DenseDraw, SparseDraw
 from jaxspec.drafters.interval import GatedParams, interval_gated
 from jaxspec.intervals.gate import conformal_gate, constant_gate, rate_params
-from jaxspec.intervals.scores import IntervalScore, ScoreFn
+from jaxspec.intervals.scores import make_score
+from jaxspec.models.guidance import Guided
+from jaxspec.models.interval_features import IntervalFeaturesConfig, interval_features_fns
 from jaxspec.models.sampling import ModelParams, Warp
 from jaxspec.types import AcceptFn, Array, Drafter, ModelFns, PyTree, Verifier
 from jaxspec.verifiers.gated import gated_target
@@ -23,6 +25,7 @@ from jaxspec.verifiers.sparse import lossless_sparse
 # Laws as they are sent: the likeliest tokens, in parts of a thousand.
 LAW_SUPPORT, LAW_PARTS = 32, 1000
 DEFAULT_RATE = 0.3
+CALIBRATED_SCORE = "interval"
 
 
 def law_codec(vocab: int) -> SparseCodec:
@@ -40,7 +43,9 @@ def calibrated_tau(calibration: dict[str, Any] | None, rate: float) -> float:
   """
   points = sorted((entry["achieved"], entry["tau"]) for entry in (calibration or {}).get("thresholds", []))
   if not points:
-    raise ValueError("Must have --tau, or a device with calibrated thresholds (jaxspec calibrate), we instead got none")
+    raise ValueError(
+      "Must have --tau or --cloud-rate, or a device with thresholds for this score (jaxspec calibrate), we instead got none"
+    )
   if rate <= points[0][0]:
     return points[0][1]
   for (low, tau_low), (high, tau_high) in zip(points, points[1:]):
@@ -84,30 +89,36 @@ def gated_parts(
   num_tokens: int,
   codebook: Array | None,
   calibration: dict[str, Any] | None,
-  score_fn: ScoreFn | None = None,
-  combination: str = "ensemble",
+  interval_features: IntervalFeaturesConfig | None = None,
 ) -> tuple[GatedParams, ModelParams, Drafter, Verifier]:
   """Both sides' parameters, the drafter and the verifier.
 
   Args:
     num_tokens: tokens of a row, of which ``rho`` is a share.
-    calibration: thresholds of the device's checkpoint.
-    score_fn: a baseline's score; None is CIAR's uncertainty.
-    combination: of the device's heads.
+    calibration: thresholds of the device's checkpoint, which are for score ``interval``.
+    interval_features: of the device, if it has some.
+  Raises:
+    ValueError: if features are to be injected that the device lacks, or that were made for a device without guidance.
   """
-  gate, gate_params = gate_of(options, calibration)
+  gate, gate_params = gate_of(options, calibration if options.score == CALIBRATED_SCORE else None)
   rule, tables = rule_of(options, codebook=codebook)
   exact = options.verify == "exact"
   codec = law_codec(vocab)
   draw = SparseDraw(codec) if exact else DenseDraw()
   draw_params = TopKParams(jnp.int32(codec.max_support)) if exact else ()
   prefix = jnp.int32(math.floor(options.rho * num_tokens + 1e-9))
-  score_fn = score_fn or IntervalScore(combination=combination)
+  combination = options.combination or "ensemble"
+  phi, phi_params = None, ()
+  if options.inject != "none" and interval_features is not None:
+    if isinstance(device_side.model, Guided):
+      raise ValueError("Must have a device without guidance to inject its interval features, we instead got a guided one")
+    phi, phi_params = interval_features_fns(interval_features), device_side.model["features"]
   drafter = interval_gated(
-    device, score_fn, gate, window=options.gamma, max_run=options.max_run, warp=warp, combination=combination, draw=draw
-  )
+    device, make_score(options.score, combination), gate, window=options.gamma, max_run=options.max_run, warp=warp,
+    combination=combination, draw=draw, early_close=options.early_close, features=phi, inject=options.inject,
+  )  # fmt: skip
   verifier = gated_target(cloud, rule, warp=warp, window=options.gamma, widths=pass_widths(options.gamma))
-  params = GatedParams(device_side, gate_params, prefix, draw_params)
+  params = GatedParams(device_side, gate_params, prefix, draw_params, phi_params)
   return params, cloud_side._replace(rule=tables), drafter, verifier
 
 

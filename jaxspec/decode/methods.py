@@ -16,6 +16,8 @@ import jax.numpy as jnp
 from jaxspec.decode.compression import CompressionOptions
 from jaxspec.drafters.jacobi import RECYCLING, jacobi
 from jaxspec.drafters.window_init import SOURCES, WindowInit
+from jaxspec.intervals.scores import make_score
+from jaxspec.models.interval_features import INJECT
 from jaxspec.types import AcceptFn, Array, Drafter, PyTree
 from jaxspec.verifiers.distances import distance_table, neighbour_table
 from jaxspec.verifiers.gsd import gsd
@@ -69,7 +71,7 @@ _READ_BY_DRAFTER = {
   "compressed": CompressionOptions.names(),
   "jacobi": ("window", "recycle", "initial"),
   "eagle": ("tree_size", "tree_top_k", "tree_depth"),
-  "interval": ("gamma", "max_run", "tau", "cloud_rate", "rho"),
+  "interval": ("gamma", "max_run", "tau", "cloud_rate", "rho", "score", "combination", "early_close", "inject"),
 }
 _READ_BY_RULE = {
   "lossless": (),
@@ -116,6 +118,12 @@ class MethodOptions(CompressionOptions):
     rho: leading share of tokens that the cloud draws.
     max_run: most tokens that a device settles before rows of a batch wait for each other.
     verify: rule for a window: ``exact``, ``lantern`` (LANTERN++) or ``greedy``.
+    score: how uncertain the device is, see `jaxspec.intervals.scores.make_score`; thresholds of a checkpoint are for
+      ``interval``.
+    combination: of a device's heads, ``ensemble`` or ``voting``; None as the device says.
+    early_close: end a window before its first certain token.
+    inject: tokens that come with interval features, of devices that have them: ``none``, ``window``, ``accepted`` (those
+      that the device settled) or ``both``.
   """
 
   gamma: int = 4
@@ -136,6 +144,10 @@ class MethodOptions(CompressionOptions):
   rho: float = 0.0
   max_run: int = 16
   verify: str = "exact"
+  score: str = "interval"
+  combination: str | None = None
+  early_close: bool = False
+  inject: str = "none"
 
   def __post_init__(self):
     super().__post_init__()
@@ -147,6 +159,7 @@ class MethodOptions(CompressionOptions):
         f"Must have tree_size of at most the {candidates} candidates of a round, we instead got {self.tree_size}"
       )
     known = {"recycle": RECYCLING, "initial": SOURCES, "distance": ("codebook", "embedding"), "verify": VERIFY}
+    known["inject"] = INJECT
     for name, choices in known.items():
       if getattr(self, name) not in choices:
         raise ValueError(f"Must have {name} in {', '.join(choices)}, we instead got {getattr(self, name)!r}")
@@ -159,6 +172,7 @@ class MethodOptions(CompressionOptions):
       raise ValueError("Must have a number as tau, we instead got nan")
     if self.tau is not None and self.cloud_rate is not None:
       raise ValueError(f"Must have tau or cloud_rate, we instead got both ({self.tau} and {self.cloud_rate})")
+    make_score(self.score, self.combination or "ensemble")
     for name in ("rho", "cloud_rate"):
       if (value := getattr(self, name)) is not None and not 0 <= value <= 1:
         raise ValueError(f"Must have {name} from 0 to 1, we instead got {value}")

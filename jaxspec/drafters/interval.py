@@ -11,6 +11,9 @@ One round of a row:
 A run that was stopped by ``max_run``, or by the end of the row, is committed without any exchange. The first ``prefix``
 tokens come from the cloud. Token 0 is the device's own where it is certain of it, else that of the cloud's prefill.
 
+With interval features every token that the device made (or only those of windows, or only settled ones) comes with a vector
+that the cloud adds to its embedding; they wait, by place, until the cloud reads the token.
+
 The draws of a round are those of `small_model`: with a gate that never opens and equal keys, tokens are those of ordinary
 speculative decoding. The method as a whole is lossy; what was settled follows the device.
 """
@@ -29,6 +32,7 @@ from jaxspec.drafters.last_two import feed_last_two, token_before_last
 from jaxspec.intervals.gate import Gate
 from jaxspec.intervals.heads import combined_logits
 from jaxspec.intervals.scores import ScoreFn
+from jaxspec.models.interval_features import INJECT, IntervalFeaturesFns, as_sent
 from jaxspec.models.sampling import ModelParams, Warp
 from jaxspec.types import Array, Cache, Cursor, Draft, Drafter, Intervals, Key, ModelFns, ModelOutput, PyTree, Verdict
 
@@ -40,6 +44,7 @@ class GatedParams(NamedTuple):
   gate: PyTree  # of the gate: tau, or `ConformalParams`
   prefix: Array  # [] or [B] int32, leading tokens that the cloud draws
   draw: PyTree = ()  # of the draw: `TopKParams` of a `SparseDraw`
+  features: PyTree = ()  # of the interval features
 
 
 class GatedReport(NamedTuple):
@@ -59,6 +64,7 @@ class IntervalState(NamedTuple):
   gate: PyTree  # leaves [B]
   unsent: Array  # [B] int32, committed tokens that the cloud has not read, the last one included
   report: GatedReport
+  inject: PyTree = ()  # [B, N, D] interval features by place, 0 where a token has none; () without
   opening: tuple = ()  # between `init` and `open`: what the device says about token 0
 
 
@@ -83,6 +89,7 @@ class _Round(NamedTuple):
   tokens: Array  # [B, R + K]
   law: PyTree  # [B, K, ...]
   scores: Array  # [B, N]
+  inject: PyTree  # [B, N, D]
   gate: PyTree  # [B]
   trace: PyTree  # [B, R + K + 1, ...] the gate before each place
 
@@ -106,6 +113,8 @@ def interval_gated(
   combination: str = "ensemble",
   draw: WindowDraw = DenseDraw(),
   early_close: bool = False,
+  features: IntervalFeaturesFns | None = None,
+  inject: str = "none",
 ) -> Drafter:
   """Drafter that settles certain tokens; goes with `jaxspec.gated_target`.
 
@@ -119,11 +128,18 @@ def interval_gated(
     combination: of several heads.
     draw: how tokens of a window are drawn. Settled ones are drawn likewise, but never from a quantized law.
     early_close: end a window before its first certain token.
+    features: interval features; `Draft.aux` then holds them by place, ``[B, N, D]``.
+    inject: which tokens come with them, one of `INJECT`.
   Raises:
-    ValueError: for sizes that are not positive.
+    ValueError: for sizes that are not positive, or for tokens that are to come with features that the device lacks.
   """
   if min(window, max_run) < 1:
     raise ValueError(f"Must have window and max_run of at least 1, we instead got {window} and {max_run}")
+  if inject not in INJECT:
+    raise ValueError(f"Must have inject in {', '.join(INJECT)}, we instead got {inject!r}")
+  if inject != "none" and features is None:
+    raise ValueError(f"Must have a device with interval features to inject {inject}, we instead got one without")
+  carries_settled, carries_window = inject in ("accepted", "both"), inject in ("window", "both")
   block = max_run + window
   own_draw = draw if isinstance(draw, DenseDraw) else DenseDraw()
 
@@ -139,13 +155,22 @@ def interval_gated(
     gate_state = gate.init(params.gate, rows)
     report = GatedReport(jnp.full((rows, max_len), jnp.nan, jnp.float32), zeros, ())
     opening = (_heard(output, jnp.broadcast_to(last, (rows,))),)
-    return IntervalState(cache, zeros, jnp.int32(prefix_len), gate_state, zeros + 1, report, opening)
+    buffer = () if inject == "none" else jnp.zeros((rows, max_len, features.width), jnp.float32)
+    return IntervalState(cache, zeros, jnp.int32(prefix_len), gate_state, zeros + 1, report, buffer, opening)
 
   def judge(params: GatedParams, keys: Key, gate_state: PyTree, heard: _Heard, offset: Array):
     """Uncertainty, whether the gate lets it pass, and the processed law of one place."""
     score = score_fn(heard.intervals, heard.features, rng.score_keys(keys, offset))
     logits = warp(combined_logits(heard.intervals.centre, combination), params.model.sampling)
     return score, gate.accept(params.gate, gate_state, score), logits
+
+  def with_features(params: GatedParams, buffer: PyTree, heard: _Heard, token: Array, place: Array, carries: Array):
+    """The buffer with the features of ``token [B]`` at ``place [B]``, in rows whose token ``carries [B]`` some."""
+    if inject == "none":
+      return buffer
+    vector = as_sent(features.apply(params.features, heard.intervals, heard.features, token))
+    row = jnp.arange(token.shape[0])
+    return buffer.at[row, place].set(jnp.where(carries[:, None], vector, 0.0), mode="drop")
 
   def open_row(params: GatedParams, keys: Key, state: IntervalState, prefill: Verdict) -> tuple[Array, Array, IntervalState]:
     (heard,) = state.opening
@@ -156,7 +181,8 @@ def interval_gated(
     token, _ = own_draw((), logits, keys, offset)
     gate_state = _select(own, gate.update(params.gate, state.gate, ~certain), state.gate)
     scores = state.report.scores.at[:, 0].set(jnp.where(own, score, jnp.nan))
-    state = state._replace(gate=gate_state, report=state.report._replace(scores=scores), opening=())
+    buffer = with_features(params, state.inject, heard, token, jnp.zeros_like(token), alone & carries_settled)
+    state = state._replace(gate=gate_state, report=state.report._replace(scores=scores), inject=buffer, opening=())
     return jnp.where(alone, token, prefill.next_token), alone, state
 
   def propose(params: GatedParams, keys: Key, state: IntervalState, cursor: Cursor) -> tuple[Draft, IntervalState]:
@@ -183,6 +209,8 @@ def interval_gated(
       more_settled = (settled < max_run) & (place < max_len - 1)
       more_drafts = (drafted < window) & (place < max_len - 2)
       at_window = jnp.where(drafts, carry.drafted, window)  # beyond the end: dropped
+      written = jnp.where(settles | drafts, place, max_len)  # beyond the end: dropped
+      carries = (settles & carries_settled) | (drafts & carries_window)
       after = _select(carry.active, gate.update(params.gate, carry.gate, begins), carry.gate)
       return carry._replace(
         step=offset + 1,
@@ -195,6 +223,7 @@ def interval_gated(
         tokens=carry.tokens.at[row, jnp.where(settles | drafts, offset, block)].set(token, mode="drop"),
         law=jax.tree.map(lambda buffer, new: buffer.at[row, at_window].set(new, mode="drop"), carry.law, law),
         scores=carry.scores.at[row, jnp.where(carry.active, place, max_len)].set(score, mode="drop"),
+        inject=with_features(params, carry.inject, heard, token, written, carries),
         gate=after,
         trace=jax.tree.map(lambda buffer, new: buffer.at[:, offset + 1].set(new), carry.trace, after),
       )
@@ -220,6 +249,7 @@ def interval_gated(
       tokens=jnp.zeros((rows, block), jnp.int32),
       law=jax.tree.map(lambda leaf: jnp.zeros((rows, window, *leaf.shape[1:]), leaf.dtype), shape_of_law),
       scores=state.report.scores,
+      inject=state.inject,
       gate=state.gate,
       trace=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (rows, block + 1, *leaf.shape[1:])), state.gate),
     )
@@ -231,9 +261,11 @@ def interval_gated(
       num_settled=end.settled,
       needs_verify=from_cloud | end.asked,
       trace=_Trace(end.trace, ~from_cloud),
+      aux=end.inject,
       num_calls=end.calls,
     )
-    return draft, state._replace(cache=end.cache, report=state.report._replace(scores=end.scores))
+    report = state.report._replace(scores=end.scores)
+    return draft, state._replace(cache=end.cache, report=report, inject=end.inject)
 
   def commit(params: GatedParams, state: IntervalState, cursor: Cursor, draft: Draft, verdict: Verdict) -> IntervalState:
     live, asked = cursor.live, draft.needs_verify
@@ -248,7 +280,12 @@ def interval_gated(
     in_window = draft.num_drafted - draft.num_settled
     sent = jnp.where(live & asked, state.unsent + draft.num_settled + in_window, 0)
     unsent = jnp.where(asked, 1, state.unsent + draft.num_settled)
+    buffer = state.inject
+    if inject != "none":  # the verdict's own token has no features, whatever was drafted there
+      own = jnp.where(live & asked, cursor.length + verdict.num_accepted, buffer.shape[1])
+      buffer = buffer.at[jnp.arange(live.shape[0]), own].set(0.0, mode="drop")
     return state._replace(
+      inject=buffer,
       previous=jnp.where(live, token_before_last(cursor, draft, verdict), state.previous),
       gate=gate_state,
       unsent=jnp.where(live, unsent, state.unsent),

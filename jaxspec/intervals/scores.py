@@ -6,6 +6,7 @@ most a threshold. No score reads the drawn token, and all are taken before top-k
 =================  ==========================================================================================
 `IntervalScore`    widths of InterFuse (CIAR)
 `Entropy`          Shannon entropy of the device's law
+`EntropyLens`      its mean over the laws of all layers (Entropy-Lens, arXiv 2502.16570)
 `MaxProb`          1 - the largest probability (CIAR's "SoftmaxCorr", which in its source is another statistic)
 `Random`           uniform on [0, 1): threshold t keeps a share t
 `TemperatureSpread`  how often a token drawn at another temperature differs (U-HLM, arXiv 2412.12687)
@@ -87,6 +88,28 @@ class Entropy:
 
 
 @dataclasses.dataclass(frozen=True)
+class EntropyLens:
+  """Mean over the device's layers of the entropy of what norm and output matrix read off each of them.
+
+  The last layer counts with the law of all heads. A device of one layer has its entropy.
+  """
+
+  combination: str = "ensemble"
+
+  def __call__(self, intervals: Intervals, features: Array, keys: Key) -> Array:
+    """See `ScoreFn`.
+
+    Raises:
+      ValueError: for a network that does not return its layers' logits.
+    """
+    if intervals.lens is None:
+      raise ValueError("Must have a device that returns the logits of its layers for this score, we instead got none")
+    last = combined_logits(intervals.centre, self.combination)
+    layers = jnp.concatenate([intervals.lens, last[..., None, :]], axis=-2)  # [B, L, V]
+    return jnp.mean(entropy(jax.nn.softmax(layers, axis=-1)), axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
 class MaxProb:
   """1 - the probability of the likeliest token."""
 
@@ -149,8 +172,45 @@ class DiscreteScore:
 SCORES = {
   "interval": IntervalScore,
   "entropy": Entropy,
+  "entropy_lens": EntropyLens,
   "max_prob": MaxProb,
   "random": Random,
   "temperature": TemperatureSpread,
   "discrete": DiscreteScore,
 }
+
+
+def make_score(text: str, combination: str = "ensemble") -> ScoreFn:
+  """A score from its name and settings: ``NAME[:SETTING...]``, settings in any order.
+
+  ``interval`` takes a form of `Uncertainty` and ``paper`` for the paper's scaling (``interval:additive``,
+  ``interval:paper``); ``discrete`` takes k, a form and a solver of `DiscreteSet` (``discrete:50:gap``).
+
+  Args:
+    combination: of several heads.
+  Raises:
+    ValueError: for an unknown name or setting.
+  """
+  name, *settings = text.split(":")
+  if name not in SCORES:
+    raise ValueError(f"Must have a score in {', '.join(SCORES)}, we instead got {name!r}")
+  check_combination(combination)
+  chosen: dict[str, object] = {}
+  for setting in settings:
+    if name == "interval" and setting in Uncertainty.FORMS:
+      chosen["uncertainty"] = Uncertainty(setting)
+    elif name == "interval" and setting in SCALINGS:
+      chosen["scaling"] = setting
+    elif name == "discrete" and setting.isdecimal():
+      chosen["k"] = int(setting)
+    elif name == "discrete" and setting in DiscreteSet.FORMS:
+      chosen["form"] = setting
+    elif name == "discrete" and setting in DiscreteSet.SOLVERS:
+      chosen["solver"] = setting
+    else:
+      raise ValueError(f"Must have settings that score {name} knows, we instead got {setting!r}")
+  if name == "random":
+    return Random()
+  if name == "discrete":
+    return DiscreteScore(DiscreteSet(**chosen), combination)
+  return SCORES[name](**chosen, combination=combination)

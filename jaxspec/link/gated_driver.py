@@ -61,6 +61,7 @@ def decode_gated_over_link(
   window: int,
   max_len: int,
   end_token: int | tuple[int, ...] | None = None,
+  feature_width: int = 0,
   uplink: Channel = lambda data: data,
   downlink: Channel = lambda data: data,
 ) -> tuple[DecodeResult, GatedTraffic]:
@@ -72,13 +73,14 @@ def decode_gated_over_link(
     verifier: a `gated_target`; rule `lossless_sparse` with a codec, `greedy` without.
     codec: how laws are sent; None sends tokens only.
     window: most drafts of an exchange, as in drafter and verifier.
+    feature_width: numbers in the interval features of a token, of a drafter that injects some.
     uplink: what happens to a message on its way to the cloud; ``downlink`` on the way back.
   Returns:
     The result, and the traffic.
   Raises:
     MessageError: if a message does not arrive as it was sent.
   """
-  wire = GatedWire.of(codec, vocab=vocab, window=window, max_len=max_len)
+  wire = GatedWire.of(codec, vocab=vocab, window=window, max_len=max_len, feature_width=feature_width)
   keys = rng.row_keys(key, jax.tree.leaves(condition)[0].shape[0])
   rows, end = keys.shape[0], end_array(end_token)
   traffic = GatedTraffic(*(np.zeros(rows, np.int64) for _ in GatedTraffic._fields))
@@ -117,6 +119,7 @@ def _frames(message: Draft, cursor, wire: GatedWire, traffic: GatedTraffic) -> a
   backlog = jax.tree.map(np.asarray, message.backlog)
   tokens, settled, number = map(np.asarray, (message.tokens, message.num_settled, message.num_drafted))
   law = SparseLaw(*map(np.asarray, message.proposal)) if wire.sends_laws else None
+  features = np.asarray(message.aux) if wire.feature_width else None
   frames: arrays.Frames = [None] * len(asked)
   for row in np.flatnonzero(asked):
     read, length, s = int(backlog.read[row]), int(backlog.length[row]), int(settled[row])
@@ -124,7 +127,8 @@ def _frames(message: Draft, cursor, wire: GatedWire, traffic: GatedTraffic) -> a
     drafts = tokens[row, s : number[row]].tolist()
     if law is not None:
       drafts = [arrays.record_of(law, row, place, token) for place, token in enumerate(drafts)]
-    data, bits = write_gated(int(backlog.round), read, unread, drafts, wire)
+    said = None if features is None else features[row, read : read + len(unread) + len(drafts)]
+    data, bits = write_gated(int(backlog.round), read, unread, drafts, wire, said)
     frames[row] = data
     traffic.payload_bits[row] += bits
     traffic.uplink_bytes[row] += len(data)
@@ -144,6 +148,7 @@ def _answer(
   size = codec.max_sent if codec is not None else 1
   ids = np.zeros((rows, window, size), np.int32)
   law = SparseLaw(ids, np.zeros_like(ids), np.zeros_like(tokens), np.zeros_like(tokens))
+  features = np.zeros((rows, max_len, wire.feature_width), np.float32)
   rounds = set()
   for row, data in enumerate(frames):
     if data is None:
@@ -152,6 +157,8 @@ def _answer(
     rounds.add(got.round)
     places[row, got.read : got.read + len(got.unread)] = got.unread
     length[row], number[row] = got.read + len(got.unread), len(got.drafts)
+    if got.features is not None:
+      features[row, got.read : got.read + len(got.features)] = got.features
     for place, draft in enumerate(got.drafts):
       tokens[row, place] = draft.token if wire.sends_laws else draft
       if wire.sends_laws:
@@ -163,8 +170,9 @@ def _answer(
   backlog = Backlog(jnp.asarray(places), jnp.asarray(known), jnp.asarray(length), jnp.int32(round_))
   proposal = SparseLaw(*map(jnp.asarray, law)) if wire.sends_laws else ()
   draft = Draft(
-    jnp.asarray(tokens), proposal, jnp.asarray(number), jnp.zeros((rows,), jnp.int32), asked, backlog=backlog
-  )
+    jnp.asarray(tokens), proposal, jnp.asarray(number), jnp.zeros((rows,), jnp.int32), asked, backlog=backlog,
+    aux=jnp.asarray(features) if wire.feature_width else (),
+  )  # fmt: skip
   # Which rows are alive is the device's knowledge: those that ask are.
   cloud = cloud.replace(cursor=cloud.cursor._replace(live=asked))
   cloud, verdict = _cloud_round(params, cloud, draft, verifier=verifier)

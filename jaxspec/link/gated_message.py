@@ -4,7 +4,9 @@ Payload of a frame (`jaxspec.link.message`) of kind `GATED`, whose number is tha
 
 * first place that the cloud has not read, 16 bits; number of settled tokens from there on, 16 bits;
 * these tokens, ``ceil(log2 V)`` bits each;
-* the drafts: records with their laws (`jaxspec.link.records`), or, where no rule needs a law, tokens alone.
+* the drafts: records with their laws (`jaxspec.link.records`), or, where no rule needs a law, tokens alone;
+* where interval features were agreed on: for every one of these tokens a bit that says whether it has some, then those, 16
+  bits each (float16).
 
 The reply is an ordinary one; it counts accepted tokens of the window.
 """
@@ -13,6 +15,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+
+import numpy as np
 
 from jaxspec.codecs.bits import ceil_log2
 from jaxspec.codecs.codec import SparseCodec
@@ -32,28 +36,35 @@ class GatedWire:
     limits: of records and replies.
     max_len: tokens of a row.
     sends_laws: whether drafts come with their laws.
+    feature_width: numbers in the interval features of a token; 0 sends none.
   """
 
   limits: Limits
   max_len: int
   sends_laws: bool
+  feature_width: int = 0
 
   def __post_init__(self):
+    if self.feature_width < 0:
+      raise ValueError(f"Must have a feature_width of at least 0, we instead got {self.feature_width}")
     if not 1 <= self.max_len < 1 << _PLACE_BITS:
       raise ValueError(f"Must have rows of 1 to {(1 << _PLACE_BITS) - 1} tokens, we instead got {self.max_len}")
 
   @classmethod
-  def of(cls, codec: SparseCodec | None, *, vocab: int, window: int, max_len: int) -> GatedWire:
+  def of(
+    cls, codec: SparseCodec | None, *, vocab: int, window: int, max_len: int, feature_width: int = 0
+  ) -> GatedWire:
     """The agreement for a codec, or for tokens alone (None)."""
     limits = Limits(vocab, 1, "paper", 1, window, False) if codec is None else Limits.of(codec, window)
-    return cls(limits, max_len, codec is not None)
+    return cls(limits, max_len, codec is not None, feature_width)
 
   @property
   def max_bytes(self) -> int:
     """No valid message is longer."""
     token = ceil_log2(self.limits.vocab)
     draft = self.limits.max_record_bits if self.sends_laws else token
-    return OVERHEAD_BYTES + -(-(2 * _PLACE_BITS + self.max_len * token + self.limits.max_drafts * draft) // 8)
+    features = (1 + 16 * self.feature_width) * self.max_len if self.feature_width else 0
+    return OVERHEAD_BYTES + -(-(2 * _PLACE_BITS + self.max_len * token + self.limits.max_drafts * draft + features) // 8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,13 +75,17 @@ class GatedDrafts:
   read: int
   unread: tuple[int, ...]  # settled tokens from place ``read`` on, at least one
   drafts: tuple[Record, ...] | tuple[int, ...]
+  features: np.ndarray | None = None  # [unread + drafts, D] float16, zeros where a token has none
 
 
-def write_gated(round_: int, read: int, unread: Sequence[int], drafts: Sequence, wire: GatedWire) -> tuple[bytes, int]:
+def write_gated(
+  round_: int, read: int, unread: Sequence[int], drafts: Sequence, wire: GatedWire, features: np.ndarray | None = None
+) -> tuple[bytes, int]:
   """The message of a round, and the bits of its payload.
 
   Args:
     drafts: `Record` each where laws are sent, else tokens.
+    features: ``[unread + drafts, D]``, where agreed on; rows of zeros cost a bit.
   Raises:
     ValueError: for anything outside of the agreement.
   """
@@ -90,6 +105,8 @@ def write_gated(round_: int, read: int, unread: Sequence[int], drafts: Sequence,
       put_record(writer, draft, limits)
     else:
       writer.put(draft, width)
+  if wire.feature_width:
+    _put_features(writer, features, len(unread) + len(drafts), wire.feature_width)
   return frame(GATED, round_, limits.ell, len(drafts), writer.bytes()), writer.length
 
 
@@ -112,5 +129,27 @@ def read_gated(data: bytes, wire: GatedWire, *, read: int) -> GatedDrafts:
   unread = tuple(reader.below(limits.vocab, width, "token") for _ in range(count))
   take = (lambda: take_record(reader, limits)) if wire.sends_laws else lambda: reader.below(limits.vocab, width, "token")
   drafts = tuple(take() for _ in range(number))
+  features = _take_features(reader, count + number, wire.feature_width) if wire.feature_width else None
   reader.finish()
-  return GatedDrafts(round_, first, unread, drafts)
+  return GatedDrafts(round_, first, unread, drafts, features)
+
+
+def _put_features(writer: BitWriter, features: np.ndarray | None, tokens: int, width: int) -> None:
+  if features is None or features.shape != (tokens, width) or not np.isfinite(halves := features.astype(np.float16)).all():
+    raise ValueError(f"Must have finite features [{tokens}, {width}], we instead got {getattr(features, 'shape', None)}")
+  for row in halves:
+    writer.put(int(row.any()), 1)
+    if row.any():
+      for bits in row.view(np.uint16).tolist():
+        writer.put(bits, 16)
+
+
+def _take_features(reader: BitReader, tokens: int, width: int) -> np.ndarray:
+  features = np.zeros((tokens, width), np.uint16)
+  for row in features:
+    if reader.take(1):
+      row[:] = [reader.take(16) for _ in range(width)]
+      require(bool(row.view(np.float16).any()), "range", "features of zeros were sent in full")
+  halves = features.view(np.float16)
+  require(bool(np.isfinite(halves).all()), "range", "a feature is not a number")
+  return halves

@@ -76,7 +76,8 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
       if radius == "arithmetic":
         widest = jnp.abs(params.scale) * half_width + jnp.abs(params.scale - 1) * of_null
         half_width = _where(guides, widest, half_width)
-      intervals = Intervals(mix(intervals.centre, guides), half_width)
+      lens = None if intervals.lens is None else mix(intervals.lens, guides)
+      intervals = Intervals(mix(intervals.centre, guides), half_width, lens)
     # Networks of vector tokens have no logits: the law that their features say is guided where it is made of them.
     logits = None if output.logits is None else mix(output.logits, guides)
     return ModelOutput(logits, returned, intervals), cache

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from jaxspec.intervals.heads import check_combination
 from jaxspec.models.causal import wanted
+from jaxspec.models.interval_features import IntervalFeaturesConfig, interval_features_fns
 from jaxspec.models.linear import affine, linear
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.types import Array, Intervals, Key, ModelFns, ModelOutput, Params
@@ -35,16 +36,19 @@ class InterHeadConfig:
     num_heads: heads H.
     combination: how several heads become one law, see `jaxspec.intervals.heads`.
     max_radius: radii are clamped here.
+    features: interval features for the cloud, whose parameters are then ``params["features"]``; None for a device without.
   """
 
   trunk: LlamaGenConfig
   num_heads: int = 1
   combination: str = "ensemble"
   max_radius: float = 10.0
+  features: IntervalFeaturesConfig | None = None
 
   def __post_init__(self):
-    if isinstance(self.trunk, dict):  # from a checkpoint's JSON
-      object.__setattr__(self, "trunk", LlamaGenConfig(**self.trunk))
+    for name, config_class in (("trunk", LlamaGenConfig), ("features", IntervalFeaturesConfig)):
+      if isinstance(getattr(self, name), dict):  # from a checkpoint's JSON
+        object.__setattr__(self, name, config_class(**getattr(self, name)))
     check_combination(self.combination)
     if self.num_heads < 1:
       raise ValueError(f"Must have num_heads of at least 1, we instead got {self.num_heads}")
@@ -87,8 +91,8 @@ class InterHead(nn.Module):
 def with_inter_head(trunk: ModelFns, vocab: int, *, num_heads: int = 1, max_radius: float = 10.0) -> ModelFns:
   """A network whose output has `Intervals`, from any trunk that returns logits and features.
 
-  Parameters are ``{"trunk": ..., "head": ...}``. The logits of the output are the centre of head 0; what several heads say
-  together is `jaxspec.intervals.heads.combined_logits`, which must come after guidance.
+  Parameters are ``{"trunk": ..., "head": ...}``; others are not read. The output's logits are the centre of head 0; what
+  several heads say together is `jaxspec.intervals.heads.combined_logits`, which must come after guidance.
   """
   module = InterHead(num_heads, vocab, max_radius)
 
@@ -103,6 +107,7 @@ def with_inter_head(trunk: ModelFns, vocab: int, *, num_heads: int = 1, max_radi
       params["trunk"], inputs, cache, positions=positions, mask=mask, inject=inject, logits_at=logits_at, slot=slot
     )
     intervals = module.apply({"params": params["head"]}, wanted(output.features, logits_at), output.logits)
+    intervals = intervals._replace(lens=output.lens)
     return ModelOutput(intervals.centre[:, :, 0], output.features, intervals), cache
 
   null_condition = None
@@ -118,10 +123,14 @@ def _width(trunk_params: Params) -> int:
 
 @functools.cache
 def inter_head_fns(config: InterHeadConfig) -> ModelFns:
-  """Pure functions of a device; the same object for equal configs."""
-  return with_inter_head(
-    llamagen_fns(config.trunk), config.trunk.vocab_size, num_heads=config.num_heads, max_radius=config.max_radius
+  """Pure functions of a device; the same object for equal configs. What its interval features say is for the drafter."""
+  fns = with_inter_head(
+    llamagen_fns(config.trunk, lens=True), config.trunk.vocab_size, num_heads=config.num_heads, max_radius=config.max_radius
   )
+  if config.features is None:
+    return fns
+  phi = interval_features_fns(config.features)
+  return fns._replace(init=lambda key: fns.init(key) | {"features": phi.init(jax.random.fold_in(key, 2))})
 
 
 def device_from_cloud(cloud: LlamaGenConfig, params: Params, num_layers: int, key: Key, **head: Any):

@@ -186,6 +186,7 @@ class LlamaGen(nn.Module):
   """The transformer; see the module docstring. Call it through `llamagen_fns`."""
 
   config: LlamaGenConfig
+  lens: bool = False
 
   @nn.compact
   def __call__(
@@ -209,11 +210,21 @@ class LlamaGen(nn.Module):
       at.positions, prefix_len=cfg.prefix_len, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base,
       prefix_keys=cfg.prefix_keys,
     )
-    block = lambda i, x, layer: Block(cfg, name=f"layers_{i}")(x, table, at, layer)
+    below = []
+
+    def block(i, x, layer):
+      below.extend([x] if i else [])
+      return Block(cfg, name=f"layers_{i}")(x, table, at, layer)
+
     x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
-    features = RMSNorm(cfg.norm_eps, name="norm")(x)
-    logits = Linear(cfg.vocab_size, std=0.0, name="output")(wanted(features, logits_at)).astype(jnp.float32)
-    return ModelOutput(logits, features), cache
+    norm, output = RMSNorm(cfg.norm_eps, name="norm"), Linear(cfg.vocab_size, std=0.0, name="output")
+    features = norm(x)
+    logits = output(wanted(features, logits_at)).astype(jnp.float32)
+    lens = None
+    if self.lens:
+      read = [output(norm(wanted(layer, logits_at))).astype(jnp.float32) for layer in below]
+      lens = jnp.stack(read, axis=2) if read else jnp.zeros((*logits.shape[:2], 0, cfg.vocab_size), jnp.float32)
+    return ModelOutput(logits, features, lens=lens), cache
 
   def _embed(self, inputs: PyTree) -> Array:
     cfg = self.config
@@ -227,9 +238,14 @@ class LlamaGen(nn.Module):
 
 
 @functools.cache
-def llamagen_fns(config: LlamaGenConfig) -> ModelFns:
-  """Pure functions of one LlamaGen network; the same object for equal configs, so that jit caches hit."""
-  module = LlamaGen(config)
+def llamagen_fns(config: LlamaGenConfig, *, lens: bool = False) -> ModelFns:
+  """Pure functions of one LlamaGen network; the same object for equal configs, so that jit caches hit.
+
+  Args:
+    lens: return `ModelOutput.lens` too: norm and output matrix applied to the layers below the last (the "logit lens").
+      What no one reads is not computed in a compiled program.
+  """
+  module = LlamaGen(config, lens)
 
   def init(key: Key) -> Params:
     batch = 1

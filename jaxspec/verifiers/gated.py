@@ -3,8 +3,8 @@
 When it is asked, its cache may be behind by any number of settled tokens. One round:
 
 1. while a row is behind by more than one pass holds beside a window: a pass over the oldest tokens it has not read;
-2. one pass over ``[unread tokens ..., window ...]``; the laws behind the last settled token and every window token are
-   picked out of it, row by row;
+2. one pass over ``[unread tokens ..., window ...]``, their interval features added to the embeddings, if the draft has any;
+   the laws behind the last settled token and every window token are picked out of it, row by row;
 3. the rule judges the window. Settled tokens are counted as kept.
 
 Passes have a few static widths, and the narrowest that fits is taken: a row with a prefix from the cloud reads one token.
@@ -58,11 +58,15 @@ def gated_target(
     num_window = draft.num_drafted - draft.num_settled  # [B]
     first = cursor.length + draft.num_settled  # place of the first window token
     places = _by_place(draft, cursor, widest)
+    # Interval features of the device, by place; zeros beyond the last place of a row.
+    beyond = places.shape[1] - draft.backlog.tokens.shape[1]
+    features = jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, 0), (0, beyond), (0, 0))), draft.aux)
 
     def read_pass(cache, read: Array, width: int, **at):
-      inputs = jnp.take_along_axis(places, read[:, None] + jnp.arange(width)[None], axis=1)
-      positions = (state.prefix_len + read)[:, None] + jnp.arange(width)[None]
-      return model.apply(params.model, inputs, cache, positions=positions, **at)
+      index = read[:, None] + jnp.arange(width)[None]
+      inputs = jnp.take_along_axis(places, index, axis=1)
+      inject = jnp.take_along_axis(features, index[..., None], axis=1) if jax.tree.leaves(features) else None
+      return model.apply(params.model, inputs, cache, positions=state.prefix_len + index, inject=inject, **at)
 
     def is_far_behind(read: Array) -> Array:
       return asked & (first - 1 - read > most_unread)

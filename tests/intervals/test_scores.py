@@ -9,7 +9,7 @@ from jaxspec import rng
 from jaxspec.intervals.discrete import DiscreteSet
 from jaxspec.intervals.heads import combined_logits, head_weights
 from jaxspec.intervals.inter_fuse import inter_fuse, scaled_bounds
-from jaxspec.intervals.scores import SCORES, DiscreteScore, IntervalScore, Random, TemperatureSpread
+from jaxspec.intervals.scores import SCORES, DiscreteScore, EntropyLens, IntervalScore, Random, TemperatureSpread, make_score
 from jaxspec.intervals.uncertainty import Uncertainty
 from jaxspec.types import Intervals
 
@@ -19,7 +19,8 @@ B, V = 6, 9
 def heads(count, seed=0, spread=2.0):
   generator = np.random.default_rng(seed)
   centre = jnp.asarray(generator.normal(size=(B, count, V)) * spread, jnp.float32)
-  return Intervals(centre, jnp.asarray(generator.gamma(1, 1, size=(B, count, V)), jnp.float32))
+  radius = jnp.asarray(generator.gamma(1, 1, size=(B, count, V)), jnp.float32)
+  return Intervals(centre, radius, jnp.asarray(generator.normal(size=(B, 2, V)) * spread, jnp.float32))
 
 
 def score(fn, intervals):
@@ -32,13 +33,13 @@ def test_every_score_is_finite_and_does_not_know_the_order_of_tokens(name):
   order = np.random.default_rng(1).permutation(V)
   for count in (1, 3):
     one = heads(count)
-    moved = Intervals(one.centre[..., order], one.radius[..., order])
+    moved = jax.tree.map(lambda x: x[..., order], one)
     value = score(fn, one)
     assert value.shape == (B,) and np.isfinite(value).all() and (value >= 0).all()
     np.testing.assert_allclose(score(fn, moved), value, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["entropy", "max_prob", "temperature"])
+@pytest.mark.parametrize("name", ["entropy", "entropy_lens", "max_prob", "temperature"])
 def test_baselines_rank_a_flat_law_above_a_sharp_one(name):
   flat, sharp = heads(1, spread=0.1), heads(1, spread=20.0)
   assert score(SCORES[name](), flat).min() > score(SCORES[name](), sharp).max()
@@ -51,6 +52,26 @@ def test_baselines_by_hand():
   hot = p**0.5 / (p**0.5).sum(1, keepdims=True)
   spread = TemperatureSpread((1.0, 2.0))
   np.testing.assert_allclose(score(spread, heads(1)), 1 - ((p * p).sum(1) + (p * hot).sum(1)) / 2, rtol=1e-5)
+
+
+def test_entropy_lens_is_the_mean_over_layers_by_hand():
+  one = heads(1)
+  layers = np.concatenate([one.lens, one.centre], axis=1).astype(np.float64)  # [B, 3, V]
+  p = np.exp(layers) / np.exp(layers).sum(-1, keepdims=True)
+  np.testing.assert_allclose(score(EntropyLens(), one), -(p * np.log(p)).sum(-1).mean(-1), rtol=1e-5)
+  alone = one._replace(lens=one.lens[:, :0])  # a device of one layer
+  np.testing.assert_allclose(score(EntropyLens(), alone), score(SCORES["entropy"](), alone), rtol=1e-6)
+  with pytest.raises(ValueError, match="logits of its layers"):
+    score(EntropyLens(), one._replace(lens=None))
+
+
+def test_scores_by_name():
+  assert make_score("interval:additive:paper", "voting") == IntervalScore(Uncertainty("additive"), "paper", "voting")
+  assert make_score("discrete:50:gap:generic") == DiscreteScore(DiscreteSet(50, "gap", "generic"))
+  assert [make_score(name) for name in SCORES] == [score_class() for score_class in SCORES.values()]
+  for bad in ("certainty", "interval:median", "entropy:3", "discrete:lots", ""):
+    with pytest.raises(ValueError, match="Must have"):
+      make_score(bad)
 
 
 def test_random_draws_from_its_keys():

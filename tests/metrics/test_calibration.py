@@ -1,5 +1,6 @@
-"""Calibration reaches the wanted rate on other keys and other prompts, with the whole decoder in the search."""
+"""Calibration reaches the wanted rate on other keys and on other prompts, with the whole decoder in the search."""
 
+import dataclasses
 import functools
 
 import jax
@@ -12,8 +13,11 @@ from jaxspec.decode.state import Origin
 from jaxspec.intervals.scores import Random
 from jaxspec.metrics.calibration import find_threshold, prompts_hash, quantile_threshold
 from jaxspec.metrics.cloud_calls import cloud_calls
-from jaxspec.models.conditions import ClassLabels
-from tests.ciar_pair import markov_gated
+from jaxspec.models.conditions import Caption, ClassLabels
+from jaxspec.models.inter_head import with_inter_head
+from jaxspec.models.llamagen import llamagen_fns
+from tests.ciar_pair import gated_params, markov_gated
+from tests.helpers import CAPTIONS, random_params, side
 from tests.sqs_pair import tables
 
 ROWS, N = 400, 120
@@ -41,6 +45,31 @@ def test_calibrated_threshold_holds_on_held_out_keys(target):
   assert abs(found.rate - target) <= 0.005 and found.trials <= 24
   held_out = cloud_calls(decode(found.tau, 2))
   assert abs(held_out.call_rate - target) <= 0.005, held_out
+
+
+@pytest.mark.slow
+def test_calibrated_threshold_holds_on_held_out_prompts():
+  """CIAR's own score on random networks whose rates depend on the caption; other captions and other keys."""
+  rows, target, cloud = 4096, 0.3, llamagen_fns(CAPTIONS)
+  device = with_inter_head(llamagen_fns(dataclasses.replace(CAPTIONS, num_layers=1)), CAPTIONS.vocab_size)
+  sides = [side(random_params(fns, seed)) for seed, fns in enumerate((device, cloud))]
+  drafter = jaxspec.interval_gated(device, jaxspec.IntervalScore(), jaxspec.constant_gate, window=3, max_run=8)
+  verifier = jaxspec.gated_target(cloud, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(1, 12))
+  captions = Caption(
+    jnp.asarray(np.random.default_rng(0).normal(size=(2, rows, 5, 6)), jnp.float32), jnp.ones((2, rows, 5), bool)
+  )
+
+  def outcome(tau, part):
+    params = jaxspec.SpecParams(gated_params(sides[0], tau), sides[1])
+    prompts = jax.tree.map(lambda leaf: leaf[part], captions)
+    return jaxspec.speculate(params, jax.random.key(part), prompts, drafter=drafter, verifier=verifier, max_len=16)
+
+  rates = [np.asarray(outcome(0.1, part).counters.target_calls) / 16 for part in (0, 1)]
+  assert rates[0].std() > 0.05  # rows differ: it is not the threshold alone that decides
+  start = quantile_threshold(outcome(-1.0, 0).report.scores, target)
+  found = find_threshold(lambda tau: cloud_calls(outcome(tau, 0)).call_rate, target, start=start)
+  held_out = cloud_calls(outcome(found.tau, 1))
+  assert abs(found.rate - target) <= 0.005 and abs(held_out.call_rate - target) <= 0.005, (found, held_out)
 
 
 def test_figures_of_a_decode():

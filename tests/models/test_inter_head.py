@@ -85,6 +85,24 @@ def test_guidance(rule):
     jaxspec.guided(fns, radius="wide")
 
 
+@pytest.mark.slow
+def test_lens_reads_the_layers_below_and_costs_nothing_unread():
+  """What norm and output matrix say of layer 1 is the law of the cloud cut off there, guided like every logit."""
+  params = random_params(llamagen_fns(TARGET), 2)
+  both = [device_from_cloud(TARGET, params, layers, jax.random.key(0)) for layers in (1, 2)]
+  shallow, deep = (whole(inter_head_fns(config), weights) for config, weights in both)
+  assert shallow.intervals.lens.shape == (B, T + 1, 0, 13)
+  np.testing.assert_allclose(deep.intervals.lens[:, :, 0], shallow.logits, atol=1e-4)
+  assert np.abs(deep.logits - shallow.logits).max() > 0.1
+  config, weights = both[1]
+  guided, cond = jaxspec.guided(inter_head_fns(config)), Prefixed(labels(B), TOKENS)
+  run = lambda scale: guided.apply(jaxspec.Guided(weights, scale), cond, None, positions=jnp.arange(T + 1)[None])[0]
+  np.testing.assert_allclose(run(jnp.float32(1.0)).intervals.lens, deep.intervals.lens, atol=1e-4)
+  compiled = lambda read: jax.jit(lambda w: read(whole(inter_head_fns(config), w))).lower(weights).compile()
+  dots = lambda read: compiled(read).as_text().count("dot(")
+  assert dots(lambda out: out.logits) < dots(lambda out: (out.logits, out.intervals.lens))
+
+
 def test_checkpoint_and_config(tmp_path):
   config, fns, params = device(num_heads=2)
   checkpoints.save(tmp_path / "device", config, params, meta={"calibration": {"thresholds": []}})

@@ -1,0 +1,47 @@
+"""What threshold and prefix do (CIAR, arXiv 2603.25463, Figures 3 and 6, Table 4).
+
+Commands (20 minutes each on two idle cores; every row is one decode of 64 pictures, 20 to 30 seconds, and its timings)::
+
+    python -m experiments.ciar_thresholds --config tau --device inter-2
+    python -m experiments.ciar_thresholds --config rho --device inter-2
+    python -m experiments.ciar_thresholds --config code --device inter-2
+
+``tau``: CIAR at cloud-call rates from 15 % to 45 %, thresholds found for each (the paper's tau of 0.25 to 0.40 belong to its
+own head). ``rho``: shares of tokens from the cloud, all at 30 % calls, so that a prefix is paid for by a looser threshold.
+``code``: CoDe's share, at whatever that costs. `experiments.ciar_figures` draws all three.
+
+Published: quality falls and speed grows with tau; a prefix rate of 6 % is best; CoDe's quality rises with its share and
+stays behind CIAR's.
+"""
+
+from __future__ import annotations
+
+from experiments.ciar_rows import OPEN, RHO, GatedRun, Row
+from experiments.ciar_table import main
+
+RATES = (0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
+PREFIXES = (0.0, 0.03, 0.06, 0.1, 0.15, 0.2)
+SHARES = (0.1, 0.15, 0.2, 0.25, 0.3)
+RATE = 0.3
+
+
+def get_config(arg: str = "tau") -> GatedRun:
+  """``tau``, ``rho`` or ``code``.
+
+  Raises:
+    ValueError: for anything else.
+  """
+  if arg in ("", "tau"):
+    rows = tuple(Row.gated(f"CIAR at {100 * rate:g} %", rho=RHO, rate=rate) for rate in RATES)
+    return GatedRun("ciar_tau", "CIAR over its threshold", entries=rows)
+  if arg == "rho":
+    rows = tuple(Row.gated(f"rho {rho:g}", rho=rho, rate=RATE) for rho in PREFIXES)
+    return GatedRun("ciar_rho", f"CIAR over its prefix, at {100 * RATE:g} % cloud calls", entries=rows)
+  if arg == "code":
+    rows = tuple(Row.gated(f"CoDe({share:g})", tau=OPEN, rho=share) for share in SHARES)
+    return GatedRun("ciar_code", "CoDe over its share", entries=rows)
+  raise ValueError(f"Must have tau, rho or code, we instead got {arg!r}")
+
+
+if __name__ == "__main__":
+  main(get_config)
