@@ -80,7 +80,7 @@ def render(document: dict[str, Any]) -> str:
       f"{100 * cloud['call_rate']:.1f} [{100 * low:.1f}, {100 * high:.1f}]",
       f"{100 * cloud['settled']:.0f}",
       f"{100 * cloud['accepted']:.0f}",
-      wall_cell(row["wall"]) if row["wall"] or row["settings"]["method"] == "ar" else "",
+      wall_cell(row),
       interval_cell(m[f"kid_{ENCODER}"], 100, 2),
       interval_cell(m["kid_plain"], 100, 2),
       interval_cell(m[f"frechet_{ENCODER}"], 100, 1),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from experiments.method_quality import QualityRun, Setting
 from experiments.quality_table import main
 
-WINDOWS = (3, 7, 15)
+WINDOWS = (3, 7, 15, 31, 63)
 
 
 def get_config(arg: str = "") -> QualityRun:

@@ -128,7 +128,7 @@ def render(document: dict[str, Any]) -> str:
       row["label"],
       f"{row['calls_per_picture']:.1f}",
       interval_cell(row["step_reduction"], 1, 2),
-      wall_cell(row["wall"]),
+      wall_cell(row),
       f"{row['counters']['accepted'] / drafted:.0%}" if drafted else "",
       interval_cell(m[f"kid_{ENCODER}"], 100, 2),
       interval_cell(m["kid_plain"], 100, 2),
@@ -146,8 +146,9 @@ def interval_cell(interval: dict[str, float], scale: float, digits: int, sign: s
   return f"{value:{sign}.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
-def wall_cell(wall: dict[str, Any] | None) -> str:
-  if wall is None:
-    return "1"
-  ratio = wall["ratio"]
+def wall_cell(row: dict[str, Any]) -> str:
+  """Plain decoding's time over the row's; nothing where it was not taken."""
+  if row["wall"] is None:
+    return "1" if row["settings"]["method"] == "ar" else ""
+  ratio = row["wall"]["ratio"]
   return f"{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
