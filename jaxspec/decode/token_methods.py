@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxspec import orders, rng
 from jaxspec.decode.state import SpecParams
 from jaxspec.decode.unmasking import GuidanceFn, linear_guidance
+from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.drafters.none import NO_DRAFTER
 from jaxspec.drafters.token_model import token_model
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
@@ -30,7 +31,7 @@ class TokenSampling:
   """How vector tokens are drawn; both networks and every method that is to be compared share it.
 
   Attributes:
-    num_steps: diffusion steps of the schedule.
+    num_steps: diffusion steps, or a respacing as in `jaxspec.diffusion.schedule.kept_steps`.
     stop: the diffusion step, noise included, behind which a token is done; None is MAR's end in a mean. The exact rule
       needs a number (`jaxspec.diffusion.ddpm.law_fn`).
     temperature: factor of the noise of every step but the first state.
@@ -38,17 +39,18 @@ class TokenSampling:
     guidance_fn: how it depends on the token.
   """
 
-  num_steps: int = 100
+  num_steps: int | str = 100
   stop: int | None = None
   temperature: float = 1.0
   scale: float = 1.0
   guidance_fn: GuidanceFn = linear_guidance
 
   def __post_init__(self):
-    if self.num_steps < 2:
+    steps = diffusion_tables(str(self.num_steps)).num_steps
+    if steps < 2:
       raise ValueError(f"Must have at least 2 diffusion steps, we instead got {self.num_steps}")
-    if self.stop is not None and not 0 <= self.stop < self.num_steps - 1:
-      raise ValueError(f"Must have stop from 0 to {self.num_steps - 2}, we instead got {self.stop}")
+    if self.stop is not None and not 0 <= self.stop < steps - 1:
+      raise ValueError(f"Must have stop from 0 to {steps - 2}, we instead got {self.stop}")
     if not (math.isfinite(self.temperature) and self.temperature > 0):
       raise ValueError(f"Must have a finite temperature above 0, we instead got {self.temperature}")
     if not (math.isfinite(self.scale) and self.scale >= 1):

@@ -19,7 +19,8 @@ from jaxspec.verifiers.path_coupling import PathCoupling
 from jaxspec.verifiers.path_ratio import PathRatio
 from tests.helpers import random_params
 
-N, C, STEPS = 9, 3, 6
+# The noisiest kept step is 800: random heads blow states up by 1 / sqrt(A), 20,000 at the last step, and rounding with them.
+N, C, STEPS = 9, 3, "ddim5"
 MAR = MARConfig(
   num_tokens=N, latent_channels=C, num_classes=3, buffer_size=2, encoder_dim=8, encoder_depth=1, encoder_heads=2,
   decoder_dim=12, decoder_depth=1, decoder_heads=2, diffloss_width=8, diffloss_depth=1,
@@ -60,7 +61,7 @@ def test_drivers_agree_and_rows_are_independent(family, sampling, rule, lead):
   kwargs["lead"] = lead
   fused = jaxspec.speculate(params, KEYS, condition, **kwargs)
   host = jaxspec.speculate(params, KEYS, condition, **kwargs, loop_fn=jaxspec.host_while_loop)
-  # The two programs are compiled apart, and the first steps of a chain multiply what rounding they differ by.
+  # The two programs are compiled apart.
   chex.assert_trees_all_close(fused.tokens, host.tokens, rtol=2e-3, atol=2e-3)
   chex.assert_trees_all_equal(fused.origin, host.origin)
   chex.assert_trees_all_equal(fused.counters, host.counters)
@@ -94,7 +95,7 @@ def test_plain_decoding_of_a_masked_network_is_mar_token_by_token(scale, stop):
   sampling = TokenSampling(STEPS, stop, scale=scale)
   params, kwargs, condition = _pair("masked", sampling, PathRatio())
   out = jaxspec.autoregress(params, KEYS, condition, verifier=kwargs["verifier"], max_len=N)
-  zero, steps = jnp.zeros((1, 1), jnp.int32), STEPS - (stop or 0)
+  zero, steps = jnp.zeros((1, 1), jnp.int32), 5 - (stop or 0)
   streams = [(rng.Stream.FIRST, 0)] + [(rng.Stream.VERIFY, j) for j in range(N - 1)]
   parts = [token_noise(rng.stream_keys(KEYS, s, jnp.int32(j)), zero, steps, C) for s, j in streams]
   noise = jax.tree.map(lambda *leaves: orders.to_raster(jnp.concatenate(leaves, 1), condition.order), *parts)
