@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--verify", type=click.Choice(VERIFY), help="How the cloud judges what it is asked about (ciar).")
 @click.option("--network", type=click.Choice(("5g", "4g", "wifi")), help="Send real messages; report their time (ciar).")
 @click.option("--cfg-scale", type=float, help="Guidance scale; 1 switches guidance off.")
-@click.option("--cfg-interval", type=click.IntRange(-1), help="Guide only so many tokens (and two); -1 guides all.")
+@click.option("--cfg-interval", type=click.IntRange(-1, 2**30), help="Guide only so many tokens (and two); -1 guides all.")
 @click.option("--top-k", type=int, help="Keep the k likeliest tokens; 0 keeps all.")
 @click.option("--top-p", type=float, help="Keep the likeliest tokens of this total probability.")
 @click.option("--temperature", type=float, help="Divisor of the logits; 0 is greedy.")
@@ -133,7 +132,7 @@ def _read_prompts(options: dict[str, Any]) -> list[str]:
   prompts = list(options["prompts"])
   if (file := options["prompt_file"]) is not None:
     try:
-      text = file.read_text(encoding="utf-8")
+      text = file.read_text(encoding="utf-8-sig")  # some editors write a mark first
     except (OSError, UnicodeDecodeError) as error:
       raise UserError(f"Cannot read prompts from {file}: {getattr(error, 'strerror', None) or error}") from error
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -145,8 +144,6 @@ def _read_prompts(options: dict[str, Any]) -> list[str]:
 
 def _check_options(options: dict[str, Any], prompts: list[str]) -> None:
   """Finds contradictions before anything is loaded."""
-  if options["network"] is not None and options["method"] != "ciar":
-    raise UserError("--network goes with --method ciar, the method that calls a cloud")
   if options["max_tokens"] is not None:
     raise UserError('--max-tokens goes with --text "...", the beginning of a text')
   if options["model"] is None:
@@ -184,7 +181,7 @@ def _check_files(options: dict[str, Any]) -> dict[str, Path]:
 
 def _work(options: dict[str, Any], prompts: list[str], report):
   """Loads, compiles and decodes."""
-  from jaxspec.cli import compilation_cache, decoding, settings, sources, wire
+  from jaxspec.cli import compilation_cache, decoding, gated, settings, sources, wire
 
   if not options["no_cache"]:
     compilation_cache.enable()
@@ -209,6 +206,8 @@ def _work(options: dict[str, Any], prompts: list[str], report):
     )
   if options["wire"]:
     wire.check_wire(source.settings)
+  if options["network"] is not None:
+    gated.check_messages(source.settings)
   rows = settings.batch_rows(options["batch"], len(source.captions) * options["samples"])
   batches = decoding.make_batches(source.condition, samples=options["samples"], seed=source.settings.seed, rows=rows)
   methods = [source.settings.method] + (["ar"] if options["compare"] else [])
@@ -225,7 +224,8 @@ def _write(options: dict[str, Any], files: dict[str, Path], source, batches, run
   from jaxspec.cli.heatmap import draw_heatmap
 
   captions = [source.captions[prompt] for prompt in batches.prompt]
-  about = {"source": source.name, "settings": dataclasses.asdict(source.settings), "captions": captions}
+  settings = report.finite(dataclasses.asdict(source.settings))
+  about = {"source": source.name, "settings": settings, "captions": captions}
   cells = list(zip(*(run.images for run in runs)))  # per picture, one image per method
   columns = pictures.columns_for(len(cells), options["samples"], len(runs))
   if options["raw"]:
@@ -247,5 +247,5 @@ def _write(options: dict[str, Any], files: dict[str, Path], source, batches, run
       from jaxspec.cli.gated import gated_figures
 
       document["cloud"] = gated_figures(runs[0], traffic)
-    text = json.dumps(document, indent=2, default=report.as_json, ensure_ascii=False)
-    write_whole(files["json"], lambda path: path.write_text(text + "\n", encoding="utf-8"))
+    text = report.as_json(document)
+    write_whole(files["json"], lambda path: path.write_text(text, encoding="utf-8"))
