@@ -64,12 +64,20 @@ def read_bundle(path: str | os.PathLike) -> dict[str, Any]:
   if not file.is_file():
     raise ValueError(f"No {BUNDLE_FILE} in {path}: not a bundle of networks")
   try:
-    document = json.loads(file.read_text())
-    missing = {"tokenizer", "text", "target", "drafts", "defaults"} - document.keys()
-  except (ValueError, OSError, AttributeError) as error:
+    document = json.loads(file.read_text(encoding="utf-8"))
+  except (ValueError, OSError, RecursionError) as error:
     raise ValueError(f"Corrupt {file}: {error}") from error
-  if missing:
+  if not isinstance(document, dict):
+    raise ValueError(f"Corrupt {file}: must be an object, not {type(document).__name__}")
+  parts = ("tokenizer", "text", "target")
+  if missing := {*parts, "drafts", "defaults"} - document.keys():
     raise ValueError(f"Corrupt {file}: fields {', '.join(sorted(missing))} are missing")
+  for name in ("drafts", "defaults"):
+    if not isinstance(document[name], dict):
+      raise ValueError(f"Corrupt {file}: field {name!r} must be an object")
+  folders = [(name, document[name]) for name in parts] + list(document["drafts"].items())
+  if wrong := [name for name, folder in folders if not isinstance(folder, str)]:
+    raise ValueError(f"Corrupt {file}: {wrong[0]!r} must be the name of a folder")
   return document
 
 

@@ -26,6 +26,8 @@ from jaxspec.types import Params, PyTree
 CONFIG_FILE = "config.json"
 PARAMS_FILE = "params.safetensors"
 
+_KINDS = {str: "a string", dict: "an object"}  # what JSON calls them
+
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
@@ -111,10 +113,14 @@ def read_config(path: str | os.PathLike) -> dict[str, Any]:
   if not file.is_file():
     raise ValueError(f"No {CONFIG_FILE} in {path}: not a checkpoint folder")
   try:
-    document = json.loads(file.read_text())
+    document = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(document, dict) or not {"family", "config"} <= document.keys():
       raise ValueError("fields 'family' and 'config' are missing")
-  except (ValueError, OSError) as error:
+    document["meta"] = {} if document.get("meta") is None else document["meta"]
+    for name, kind in {"family": str, "config": dict, "meta": dict}.items():
+      if not isinstance(document[name], kind):
+        raise ValueError(f"field {name!r} must be {_KINDS[kind]}")
+  except (ValueError, OSError, RecursionError) as error:
     raise ValueError(f"Corrupt {file}: {error}") from error
   return document
 
@@ -155,4 +161,4 @@ def load(path: str | os.PathLike, *, dtype=jnp.float32) -> Checkpoint:
     raise ValueError(f"{file} does not fit its config: " + "; ".join(sorted(problems)))
   cast = lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
   params = unflatten({name: cast(leaf) for name, leaf in flat.items()})
-  return Checkpoint(config, params, fns, document["family"], document.get("meta", {}), path)
+  return Checkpoint(config, params, fns, document["family"], document["meta"], path)

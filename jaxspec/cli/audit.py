@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import click
 
 from jaxspec.cli.errors import UserError, check_writable, interruptible, write_whole
 from jaxspec.cli.generate import generate
-from jaxspec.cli.settings import Settings, batch_rows, check_gamma
+from jaxspec.cli.settings import Settings, batch_rows, check_lengths
 from jaxspec.decode.methods import METHODS
 
 # Asked for one after the other; the shipped networks know foods and hearts.
@@ -113,8 +112,9 @@ def _read_sweep(text: str | None) -> tuple[str, list] | None:
     raise UserError(f"Must have an option of the method in --sweep, we instead got {name!r}")
   try:
     found = [swept.type.convert(value, swept, None) for value in values]
-    for value in found:
-      Settings(**{name: value})
+    if not name.startswith("tree"):  # how large a tree may be depends on the other settings
+      for value in found:
+        Settings(**{name: value})
   except click.BadParameter as error:
     raise UserError(f"Must have values of {swept.opts[0]} in --sweep, we instead got {text!r}: {error.message}") from error
   return name, found
@@ -149,8 +149,7 @@ def _measure(options: dict[str, Any], sweep: tuple[str, list] | None, say: Calla
   source = interruptible(sources.from_bundle, bundle, prompts, chosen, compare=False)
   walk = _walk(source.settings, sweep, sampling=_SAMPLING)
   for settings in walk:  # whatever does not fit shows before the first decode
-    if settings.parts.drafts_chain:
-      check_gamma(settings.gamma, source.num_tokens)
+    check_lengths(settings, source.num_tokens)
     interruptible(source.assemble, settings, audit=True)
   rows = batch_rows(options["batch"], len(prompts) * options["samples"])
   batches = decoding.make_batches(source.condition, samples=options["samples"], seed=source.settings.seed, rows=rows)
@@ -203,9 +202,10 @@ def _enumerate(options: dict[str, Any], sweep: tuple[str, list] | None, say: Cal
 
 def _write(report, files: dict[str, Path]) -> None:
   from jaxspec.cli import audit_report
+  from jaxspec.cli.report import as_json
 
   if "out" in files:
-    text = json.dumps(audit_report.document(report), indent=2, allow_nan=False, ensure_ascii=False)
-    write_whole(files["out"], lambda path: path.write_text(text + "\n", encoding="utf-8"))
+    text = as_json(audit_report.document(report))
+    write_whole(files["out"], lambda path: path.write_text(text, encoding="utf-8"))
   if "plot" in files:
     write_whole(files["plot"], lambda path: audit_report.plot(report, path))

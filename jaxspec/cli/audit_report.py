@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxspec.cli.decoding import per_row
+from jaxspec.cli.report import finite
 from jaxspec.cli.settings import Settings
 from jaxspec.decode.state import DecodeResult
 from jaxspec.metrics.audit import AuditFigures
@@ -97,7 +98,7 @@ def document(report: Report) -> dict[str, Any]:
     figures = {k: v._asdict() if isinstance(v, Interval) else v for k, v in row.figures._asdict().items() if k != "worst"}
     rows.append({"label": row.label, "settings": dataclasses.asdict(row.settings)} | figures | row.details)
   device = jax.devices()[0]
-  return _finite(
+  return finite(
     {
       "source": report.source,
       "by": "enumeration" if report.tiny else "places of a decode",
@@ -113,17 +114,6 @@ def document(report: Report) -> dict[str, Any]:
       },
     }
   )
-
-
-def _finite(value: Any) -> Any:
-  """Plain Python numbers; those that JSON does not know become None."""
-  if isinstance(value, dict):
-    return {key: _finite(entry) for key, entry in value.items()}
-  if isinstance(value, list | tuple):
-    return [_finite(entry) for entry in value]
-  if isinstance(value, np.generic):
-    value = value.item()
-  return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_report(console: Console, report: Report, files: list[Path]) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import platform
 import time
 from pathlib import Path
 
 import click
+
+from jaxspec.cli.errors import UserError, check_writable, interruptible, reading, write_whole
+from jaxspec.cli.settings import MAX_BATCH, Settings, resolve
 
 # How the drafts of a family are measured: as sampled chains.
 _METHODS = {"llamagen": "speculative", "eagle": "eagle-chain"}
@@ -22,37 +24,77 @@ PROMPTS = ("red apple", "sleeping cat", "noto pizza on blue background", "fluent
 @click.option("--draft", help="Name of the draft; the bundle's own choice by default.")
 @click.option("--gamma", "gammas", multiple=True, type=int, help="Draft length; repeat for several.")
 @click.option("--batch", "batches", multiple=True, type=int, help="Rows; repeat for several (default 1, 8, 32).")
-@click.option("--repeats", default=5, show_default=True, type=click.IntRange(1), help="Counted repeats.")
-@click.option("--seed", default=0, show_default=True, type=int)
+@click.option("--repeats", default=5, show_default=True, type=click.IntRange(1, 1000), help="Counted repeats.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**31))
 @click.option("--dtype", default="float32", type=click.Choice(["float32", "bfloat16"]), show_default=True)
 @click.option("--matmul-precision", type=click.Choice(["float32", "bfloat16"]), help="As in generate.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for bench.json and bench.md.")
 def bench(matmul_precision, dtype, **options):
   """Measure plain and speculative decoding, the loop's efficiency, and the cost of scoring k tokens."""
-  import jax
-
   from jaxspec.models import precision
 
   matmul_precision = matmul_precision or precision.preferred(dtype)
-  with jax.default_matmul_precision(matmul_precision):
-    _bench(matmul_precision=matmul_precision, dtype=dtype, **options)
+  _check_options(options)
+
+  def work():
+    import jax
+
+    with jax.default_matmul_precision(matmul_precision):  # holds for one thread
+      return _bench(matmul_precision=matmul_precision, dtype=dtype, **options)
+
+  report = interruptible(work)
+  table = render(report)
+  click.echo(table)
+  if (out := options["out"]) is not None:
+    from jaxspec.cli.report import as_json
+
+    write_whole(out / "bench.json", lambda path: path.write_text(as_json(report), encoding="utf-8"))
+    write_whole(out / "bench.md", lambda path: path.write_text(table + "\n", encoding="utf-8"))
+
+
+def _check_options(options) -> None:
+  """Finds whatever would spoil an hour of measuring, before it begins."""
+  if wrong := [rows for rows in options["batches"] if not 1 <= rows <= MAX_BATCH]:
+    raise UserError(f"Must have a batch from 1 to {MAX_BATCH}, we instead got {wrong[0]}")
+  if wrong := [gamma for gamma in options["gammas"] if gamma < 1]:
+    raise UserError(f"Must have gamma of at least 1, we instead got {wrong[0]}")
+  if (out := options["out"]) is not None:
+    try:
+      out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+      raise UserError(f"Cannot write to {out}: {error.strerror}, choose another --out") from error
+    for name in ("bench.json", "bench.md"):
+      check_writable(out / name, suffix=Path(name).suffix)
+
+
+def _load(checkpoint, draft, dtype):
+  """The bundle with the drafts that can be measured, and the name of the one that is."""
+  from jaxspec.bundle import load_bundle
+
+  with reading(checkpoint):
+    bundle = load_bundle(checkpoint, dtype=dtype, drafts=None if draft is None else [draft])
+    # What a bundle leaves out are the settings of `jaxspec generate`.
+    known = {field.name: field.default for field in dataclasses.fields(Settings)}
+    resolve({}, bundle.defaults)
+  drafts = {name: part for name, part in bundle.drafts.items() if part.family in _METHODS}
+  if not drafts:
+    found = "has none" if draft is None else f"has a {bundle.drafts[draft].family} as {draft}"
+    raise UserError(f"Must have a draft of the family {' or '.join(_METHODS)} to measure, {bundle.path} {found}")
+  bundle = dataclasses.replace(bundle, drafts=drafts, defaults=known | bundle.defaults)
+  name = draft or bundle.defaults["draft"]
+  return bundle, name if name in drafts else next(iter(drafts))
 
 
 def _bench(checkpoint, draft, gammas, batches, repeats, seed, dtype, matmul_precision, out):
   import jax
 
-  from jaxspec.bundle import load_bundle
   from jaxspec.cli.sources import default_bundle
 
-  if any(rows < 1 for rows in batches):
-    raise ValueError(f"Must have batches of at least 1 row, we instead got {min(batches)}")
-  bundle = load_bundle(checkpoint or default_bundle(), dtype=dtype, drafts=None if draft is None else [draft])
-  drafts = {name: part for name, part in bundle.drafts.items() if part.family in _METHODS}
-  bundle = dataclasses.replace(bundle, drafts=drafts)
-  if not bundle.drafts:
-    raise ValueError(f"Must have a draft to measure speculation with, {bundle.path} has none")
-  name = draft or bundle.defaults.get("draft") or next(iter(bundle.drafts))
+  del out
+  bundle, name = _load(Path(checkpoint or default_bundle()), draft, dtype)
   gammas = gammas or (bundle.defaults["gamma"],)
+  if (longest := max(gammas)) >= (num_tokens := bundle.target.config.num_tokens):
+    raise UserError(f"Must have gamma below the {num_tokens} tokens of a picture, we instead got {longest}")
   report = {
     "machine": {"cpus": os.cpu_count(), "processor": platform.processor() or platform.machine()},
     "device": jax.devices()[0].device_kind,
@@ -71,12 +113,7 @@ def _bench(checkpoint, draft, gammas, batches, repeats, seed, dtype, matmul_prec
     for gamma in gammas:
       click.echo(f"batch {rows}, gamma {gamma} ...", err=True)
       report["decoding"].append(_decoding(bundle, name, rows, gamma, repeats, seed))
-  table = render(report)
-  click.echo(table)
-  if out is not None:
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "bench.json").write_text(json.dumps(report, indent=2) + "\n")
-    (out / "bench.md").write_text(table + "\n")
+  return report
 
 
 def _settings(bundle, **overrides):

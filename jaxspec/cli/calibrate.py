@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import click
 
 from jaxspec.cli.audit import PROMPTS
-from jaxspec.cli.errors import UserError, interruptible, reading, write_whole
+from jaxspec.cli.errors import UserError, check_writable, interruptible, reading, write_whole
 from jaxspec.models.interval_features import INJECT
 
 _PATH = click.Path(path_type=Path)
@@ -20,13 +21,14 @@ _PATH = click.Path(path_type=Path)
 @click.option("--checkpoint", type=_PATH, help="Bundle of networks.  [default: the shipped one]")
 @click.option("--draft", metavar="NAME", help="Device of the bundle.  [default: its first]")
 @click.option("--rates", default="0.2,0.3,0.4", show_default=True, help="Wanted cloud calls per token.")
-@click.option("--tolerance", type=float, default=0.002, show_default=True, help="Good enough, in calls per token.")
+@click.option("--tolerance", type=click.FloatRange(0, 1), default=0.002, show_default=True,
+              help="Good enough, in calls per token.")  # fmt: skip
 @click.option("--gamma", type=int, help="Tokens drafted in a window.")
 @click.option("--rho", type=float, help="Leading share of tokens that the cloud draws.")
 @click.option("--inject", type=click.Choice(INJECT), help="Tokens that come with interval features.")
 @click.option("--samples", type=click.IntRange(1), default=4, show_default=True, help="Pictures per prompt.")
 @click.option("--batch", type=int, help="Pictures decoded together.  [default: all, up to 16]")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 2), default=0, show_default=True)
 @click.option("--dry-run", is_flag=True, help="Print the thresholds, store nothing.")
 @click.option("--no-cache", is_flag=True, help="Do not keep compiled programs for the next time.")
 def calibrate(**options: Any) -> None:
@@ -46,14 +48,17 @@ def calibrate(**options: Any) -> None:
     file, document, calibration = _work(options, rates, lambda text: status.update(text))
   for entry in calibration["thresholds"]:
     low, high = entry["interval"]
+    spread = f"{low:.4f} to {high:.4f}" if math.isfinite(high) else "one picture has no interval"
     click.echo(
       f"cloud rate {entry['rate']:.3f}: tau {entry['tau']:.6g}, reached {entry['achieved']:.4f}, on other keys "
-      f"{entry['held_out']:.4f} ({low:.4f} to {high:.4f})"
+      f"{entry['held_out']:.4f} ({spread})"
     )
   if options["dry_run"]:
     return
-  document["meta"]["calibration"] = calibration
-  text = json.dumps(document, indent=2) + "\n"
+  from jaxspec.cli.report import finite
+
+  document["meta"]["calibration"] = finite(calibration)  # of one picture the interval has no end
+  text = json.dumps(document, indent=2, allow_nan=False) + "\n"
   write_whole(file, lambda path: path.write_text(text, encoding="utf-8"))
   click.echo(f"wrote {file}")
 
@@ -82,6 +87,8 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
   from jaxspec.metrics.calibration import find_threshold, prompts_hash, quantile_threshold
   from jaxspec.metrics.cloud_calls import cloud_calls
 
+  if math.isnan(options["tolerance"]):
+    raise UserError("Must have a number as --tolerance, we instead got nan")
   if not options["no_cache"]:
     compilation_cache.enable()
   chosen = {field.name: None for field in dataclasses.fields(settings.Settings)}
@@ -90,6 +97,8 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
   bundle = options["checkpoint"] or sources.default_bundle()
   source = interruptible(sources.from_bundle, bundle, prompts, chosen, compare=False)
   chosen = source.settings
+  if not options["dry_run"]:
+    check_writable(source.draft.path / CONFIG_FILE, suffix=".json")
   rows = settings.batch_rows(options["batch"], len(prompts) * options["samples"])
   batches = [
     decoding.make_batches(source.condition, samples=options["samples"], seed=seed, rows=rows)

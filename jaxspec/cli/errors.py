@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -115,6 +115,19 @@ def interruptible(function: Callable[..., Result], *args, **kwargs) -> Result:
   raise value
 
 
+def check_texts(texts: Iterable[str], noun: str = "prompt") -> None:
+  """Refuses text that no file could hold, such as bytes of a terminal that are no UTF-8.
+
+  Raises:
+    UserError: naming the first such text.
+  """
+  for number, text in enumerate(texts, 1):
+    try:
+      text.encode()
+    except UnicodeEncodeError as error:
+      raise UserError(f"Must have every {noun} in UTF-8, {noun} {number} is {text!a}") from error
+
+
 def check_writable(path: Path, *, suffix: str) -> None:
   """Finds out before the long work whether a file can be written.
 
@@ -139,7 +152,7 @@ def check_writable(path: Path, *, suffix: str) -> None:
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
   """Calls ``write`` with a temporary name beside ``path`` and renames: the file is complete or not there."""
-  work = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+  work = path.with_name(f".{path.stem[:32]}.{os.getpid()}{path.suffix}")  # a name may already be as long as names can be
   try:
     write(work)
     work.replace(path)

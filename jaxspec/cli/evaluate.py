@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-import json
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +42,8 @@ class Pictures(NamedTuple):
 @click.option("--encoder", type=click.Choice(("concept", "classifier", "caption")), default="concept", show_default=True,
               help="Feature space of the distances.")  # fmt: skip
 @click.option("--evaluators", type=_PATH, help="Folder of evaluators.  [default: the shipped one]")
-@click.option("--repeats", type=click.IntRange(10), default=200, show_default=True, help="Resamples of an interval.")
+@click.option("--repeats", type=click.IntRange(10, 100_000), default=200, show_default=True,
+              help="Resamples of an interval.")  # fmt: skip
 @click.option("--standard", is_flag=True, help="Also FID, IS and CLIP score (extra eval, downloads networks).")
 @click.option("--save-pictures", type=_PATH, help="Folder for the drawn pictures and their prompts.")
 @click.option("--out", type=_PATH, default="eval.json", show_default=True, help="Figures to write (.json).")
@@ -98,6 +99,7 @@ def _check_options(options: dict[str, Any]) -> bool:
 
 def _work(options: dict[str, Any], is_bundle: bool, report) -> dict[str, Any]:
   from jaxspec.cli.picture_folder import read_folder, write_folder
+  from jaxspec.cli.report import as_json
   from jaxspec.data.emoji import load_emoji
   from jaxspec.data.prompts import parse_prompt
   from jaxspec.metrics import evaluation, evaluators, standard
@@ -109,6 +111,8 @@ def _work(options: dict[str, Any], is_bundle: bool, report) -> dict[str, Any]:
   emoji = load_emoji()
   reference = None if options["reference"] is None else read_folder(options["reference"], side, captioned=False).pixels
   pictures = None if is_bundle else _read(options, side)
+  if reference is not None:
+    _check_count(reference, "real pictures to compare with")
   with_clip = is_bundle or pictures.prompts is not None
   metrics = standard.load_standard(with_clip) if options["standard"] else None
   if is_bundle:
@@ -121,9 +125,8 @@ def _work(options: dict[str, Any], is_bundle: bool, report) -> dict[str, Any]:
     reference = evaluation.reference_pictures(
       emoji, SPLITS[1:] if held_out else SPLITS[:1], parts, exclude=pictures.asked, groups=options["groups"], seed=seed
     )
-  for name, pixels in (("pictures", pictures.pixels), ("real pictures to compare with", reference)):
-    if len(pixels) <= evaluation.NEIGHBOURS:
-      raise UserError(f"Must have at least {evaluation.NEIGHBOURS + 1} {name}, we instead got {len(pixels)}")
+  _check_count(pictures.pixels, "pictures")
+  _check_count(reference, "real pictures to compare with")
 
   report(f"Measuring {len(pictures.pixels)} pictures")
   figures, real = interruptible(_figures, networks, emoji, pictures, reference, options)
@@ -142,9 +145,17 @@ def _work(options: dict[str, Any], is_bundle: bool, report) -> dict[str, Any]:
     document["standard"] = interruptible(
       standard.standard_metrics, metrics, pictures.pixels, reference, pictures.prompts
     )
-  text = json.dumps(document, indent=2, ensure_ascii=False)
-  write_whole(options["out"], lambda path: path.write_text(text + "\n", encoding="utf-8"))
+  text = as_json(document)
+  write_whole(options["out"], lambda path: path.write_text(text, encoding="utf-8"))
   return document
+
+
+def _check_count(things: Sequence, noun: str) -> None:
+  """Refuses sets that have no manifold."""
+  from jaxspec.metrics.evaluation import NEIGHBOURS
+
+  if len(things) <= NEIGHBOURS:
+    raise UserError(f"Must have at least {NEIGHBOURS + 1} {noun}, we instead got {len(things)}")
 
 
 def _drawn(options: dict[str, Any], emoji, side: int, report) -> Pictures:
@@ -169,6 +180,7 @@ def _drawn(options: dict[str, Any], emoji, side: int, report) -> Pictures:
       for p, background, small in zip(asked, painting.background, painting.small)
     ]
     about = {"split": options["split"], "groups": list(options["groups"])}
+  _check_count(prompts, "pictures")  # before they are drawn
   chosen = {field.name: options.get(field.name) for field in dataclasses.fields(settings.Settings)}
   source = interruptible(sources.from_bundle, options["path"], prompts, chosen, compare=False)
   if (made := getattr(source.tokenizer.config, "image_size", side)) != side:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from jaxspec.cli.decoding import Batches, MethodRun, median_s
 from jaxspec.cli.errors import UserError
+from jaxspec.cli.settings import Settings
 from jaxspec.cli.sources import Source
 from jaxspec.decode.gated import law_codec
 from jaxspec.link.gated_driver import GatedTraffic, decode_gated_over_link
@@ -18,15 +19,17 @@ from jaxspec.link.networks import LATENCY_RULES, NETWORKS, link_seconds
 from jaxspec.metrics.cloud_calls import cloud_calls
 
 
-def send_messages(source: Source, batches: Batches, run: MethodRun) -> GatedTraffic:
-  """Decodes once more with both ends apart, and counts what crosses; leaves ``[pictures]``.
-
-  Raises:
-    UserError: if the rule needs laws that no message holds.
-  """
-  settings = source.settings
+def check_messages(settings: Settings) -> None:
+  """Refuses methods that have no messages, and a rule that needs laws that no message holds."""
+  if settings.parts.drafter != "interval":
+    raise UserError(f"--network goes with --method ciar, the method that calls a cloud; we instead got {settings.method}")
   if settings.verify == "lantern":
     raise UserError("Must have --verify exact or greedy with --network: the laws LANTERN reads are not sent")
+
+
+def send_messages(source: Source, batches: Batches, run: MethodRun) -> GatedTraffic:
+  """Decodes once more with both ends apart, and counts what crosses; leaves ``[pictures]``."""
+  settings = source.settings
   params, drafter, verifier = source.assemble(settings)
   vocab = source.target.config.vocab_size
   parts = []

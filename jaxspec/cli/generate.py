@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ _BY_CLASS = ("exact", "prefill", "no_align", "inner_temperature", "max_tries", "
 @click.option("--inject", type=click.Choice(INJECT), help="Tokens that come with interval features (ciar).")
 @click.option("--network", type=click.Choice(("5g", "4g", "wifi")), help="Send real messages; report their time (ciar).")
 @click.option("--cfg-scale", type=float, help="Guidance scale; 1 switches guidance off.")
-@click.option("--cfg-interval", type=click.IntRange(-1), help="Guide only so many tokens (and two); -1 guides all.")
+@click.option("--cfg-interval", type=click.IntRange(-1, 2**30), help="Guide only so many tokens (and two); -1 guides all.")
 @click.option("--top-k", type=int, help="Keep the k likeliest tokens; 0 keeps all.")
 @click.option("--top-p", type=float, help="Keep the likeliest tokens of this total probability.")
 @click.option("--temperature", type=float, help="Divisor of the logits; 0 is greedy.")
@@ -162,7 +161,7 @@ def _read_prompts(options: dict[str, Any]) -> list[str]:
   prompts = list(options["prompts"])
   if (file := options["prompt_file"]) is not None:
     try:
-      text = file.read_text(encoding="utf-8")
+      text = file.read_text(encoding="utf-8-sig")  # some editors write a mark first
     except (OSError, UnicodeDecodeError) as error:
       raise UserError(f"Cannot read prompts from {file}: {getattr(error, 'strerror', None) or error}") from error
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -181,8 +180,6 @@ def _check_options(options: dict[str, Any], prompts: list[str]) -> None:
     raise UserError(f"--method {options['method']} goes with --class NAME, pictures of a class from vector tokens")
   if wrong := [name for name in options["classes"] if not _is_number(name)]:
     raise UserError(f"Must have a number as --class with --model, we instead got {wrong[0]!r}")
-  if options["network"] is not None and options["method"] != "ciar":
-    raise UserError("--network goes with --method ciar, the method that calls a cloud")
   if options["max_tokens"] is not None:
     raise UserError('--max-tokens goes with --text "...", the beginning of a text')
   if options["model"] is None:
@@ -220,7 +217,7 @@ def _check_files(options: dict[str, Any]) -> dict[str, Path]:
 
 def _work(options: dict[str, Any], prompts: list[str], report):
   """Loads, compiles and decodes."""
-  from jaxspec.cli import compilation_cache, decoding, settings, sources, wire
+  from jaxspec.cli import compilation_cache, decoding, gated, settings, sources, wire
 
   if not options["no_cache"]:
     compilation_cache.enable()
@@ -245,6 +242,8 @@ def _work(options: dict[str, Any], prompts: list[str], report):
     )
   if options["wire"]:
     wire.check_wire(source.settings)
+  if options["network"] is not None:
+    gated.check_messages(source.settings)
   rows = settings.batch_rows(options["batch"], len(source.captions) * options["samples"])
   batches = decoding.make_batches(source.condition, samples=options["samples"], seed=source.settings.seed, rows=rows)
   methods = [source.settings.method] + (["ar"] if options["compare"] else [])
@@ -261,7 +260,8 @@ def _write(options: dict[str, Any], files: dict[str, Path], source, batches, run
   from jaxspec.cli.heatmap import draw_gated_map, draw_heatmap
 
   captions = [source.captions[prompt] for prompt in batches.prompt]
-  about = {"source": source.name, "settings": dataclasses.asdict(source.settings), "captions": captions}
+  settings = report.finite(dataclasses.asdict(source.settings))
+  about = {"source": source.name, "settings": settings, "captions": captions}
   cells = list(zip(*(run.images for run in runs)))  # per picture, one image per method
   columns = pictures.columns_for(len(cells), options["samples"], len(runs))
   if options["raw"]:
@@ -284,5 +284,5 @@ def _write(options: dict[str, Any], files: dict[str, Path], source, batches, run
       from jaxspec.cli.gated import gated_figures
 
       document["cloud"] = gated_figures(runs[0], traffic)
-    text = json.dumps(document, indent=2, default=report.as_json, ensure_ascii=False)
-    write_whole(files["json"], lambda path: path.write_text(text + "\n", encoding="utf-8"))
+    text = report.as_json(document)
+    write_whole(files["json"], lambda path: path.write_text(text, encoding="utf-8"))

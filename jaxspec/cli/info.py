@@ -156,7 +156,7 @@ def _shown(value: Any, limit: int | None) -> str:
 def _vocabulary(file: Path) -> str:
   try:
     return f"{len(json.loads(file.read_text(encoding='utf-8'))['model']['vocab']):,} word pieces"
-  except (OSError, ValueError, KeyError, TypeError) as error:
+  except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
     raise UserError(f"Corrupt {file}: {one_line(error)}") from error
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -80,9 +82,9 @@ def read_prompts(file: Path, names: Sequence[str] | None = None) -> list[str]:
   from jaxspec.data.prompts import normalize_prompt
 
   try:
-    text = file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8-sig")  # some editors write a mark first
     document = json.loads(text) if file.suffix.lower() == ".json" else [line.strip() for line in text.splitlines()]
-  except (OSError, ValueError) as error:
+  except (OSError, ValueError, RecursionError) as error:
     raise UserError(f"Cannot read prompts from {file}: {getattr(error, 'strerror', None) or error}") from error
   if isinstance(document, dict):
     if names is None:
@@ -111,15 +113,26 @@ def check_new_folder(folder: Path) -> None:
     raise UserError(f"Must have a new or empty folder for pictures, {folder} is neither")
   if not folder.parent.is_dir():
     raise UserError(f"Cannot write {folder}: there is no folder {folder.parent}, make it first")
+  try:
+    with tempfile.TemporaryFile(dir=folder if folder.exists() else folder.parent):
+      pass
+  except OSError as error:
+    raise UserError(f"Cannot write {folder}: {error.strerror}, choose another place") from error
 
 
 def write_folder(folder: Path, pixels: np.ndarray, prompts: Sequence[str]) -> None:
-  """Writes ``0000.png`` ... and ``prompts.txt``, which `read_folder` reads back."""
+  """Writes ``0000.png`` ... and ``prompts.txt``, which `read_folder` reads back; the folder is complete or not there."""
+  work = None
   try:
-    folder.mkdir(exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{folder.name[:32]}.", dir=folder.parent))
     for number, picture in enumerate(pixels):
-      Image.fromarray(picture).save(folder / f"{number:04d}.png")
+      Image.fromarray(picture).save(work / f"{number:04d}.png")
     lines = (" ".join(prompt.split()) for prompt in prompts)
-    (folder / PROMPT_FILES[1]).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (work / PROMPT_FILES[1]).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    work.chmod(0o755)  # temporary folders are private to their owner
+    work.rename(folder)  # over an empty folder too
   except OSError as error:
     raise UserError(f"Cannot write pictures to {folder}: {error.strerror or error}") from error
+  finally:
+    if work is not None:
+      shutil.rmtree(work, ignore_errors=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import json
+import math
 import platform
 from typing import Any
 
@@ -203,8 +205,22 @@ def _seconds(seconds: float) -> str:
   return f"{seconds * 1e3:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
-def as_json(value: Any) -> Any:
-  """NumPy scalars to Python ones, for `json.dumps`."""
+def finite(value: Any) -> Any:
+  """Plain Python values; numbers that JSON does not know, such as an infinite budget, become None."""
+  if isinstance(value, dict):
+    return {key: finite(entry) for key, entry in value.items()}
+  if isinstance(value, list | tuple):
+    return [finite(entry) for entry in value]
   if isinstance(value, np.generic):
-    return value.item()
-  raise TypeError(f"Must have JSON values, we instead got {type(value).__name__}")
+    value = value.item()
+  return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def as_json(document: dict[str, Any]) -> str:
+  """A document of figures as text that every JSON reader takes."""
+  text = json.dumps(finite(document), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+  try:
+    text.encode()
+  except UnicodeEncodeError:  # a file name of other bytes
+    text = json.dumps(finite(document), indent=2, allow_nan=False) + "\n"
+  return text

@@ -53,6 +53,13 @@ class Settings(MethodOptions):
     return {name: getattr(self, name) for name in names}
 
 
+# What JSON may hold for a setting.
+_DEFAULT_TYPES = {
+  field.name: {"int": int, "float": int | float, "str": str}[field.type.removesuffix(" | None")]
+  for field in dataclasses.fields(Settings)
+}
+
+
 def resolve(chosen: dict[str, Any], defaults: dict[str, Any]) -> Settings:
   """`Settings` from the options the user gave (None where not) over the defaults of the networks.
 
@@ -61,14 +68,31 @@ def resolve(chosen: dict[str, Any], defaults: dict[str, Any]) -> Settings:
   """
   fields = {field.name for field in dataclasses.fields(Settings)}
   known = {name: value for name, value in defaults.items() if name in fields and value is not None}
+  for name, value in known.items():
+    # A damaged file can hold any JSON where a number belongs.
+    if not isinstance(value, _DEFAULT_TYPES.get(name, object)) or isinstance(value, bool):
+      raise ValueError(f"Must have defaults that fit, we instead got {value!r} as {name}")
   settings = Settings(**(known | {name: value for name, value in chosen.items() if value is not None}))
   return dataclasses.replace(settings, matmul_precision=settings.matmul_precision or precision.preferred(settings.dtype))
 
 
-def check_gamma(gamma: int, num_tokens: int) -> None:
-  """Refuses a draft longer than a picture."""
-  if gamma >= num_tokens:
-    raise UserError(f"Must have gamma below the {num_tokens} tokens of a picture, we instead got {gamma}")
+def check_lengths(settings: Settings, num_tokens: int) -> None:
+  """Refuses drafts longer than a picture: they cost compile time and memory for nothing."""
+  if settings.parts.drafts_chain and settings.gamma >= num_tokens:
+    raise UserError(f"Must have gamma below the {num_tokens} tokens of a picture, we instead got {settings.gamma}")
+  longest = {"compressed": "max_drafts", "jacobi": "window", "eagle": "tree_depth", "interval": "gamma"}
+  name = longest.get(settings.parts.drafter)
+  if name is not None and getattr(settings, name) > num_tokens:
+    value = getattr(settings, name)
+    raise UserError(f"Must have {name} of at most the {num_tokens} tokens of a picture, we instead got {value}")
+
+
+def unread(chosen: dict[str, Any], settings: Settings) -> list[str]:
+  """Warnings about options that the user gave and the method does not read."""
+  read = settings.parts.options + (("draft",) if settings.parts.draft_family is not None else ())
+  given = [name for name in ("draft", *MethodOptions.names()) if chosen.get(name) is not None]
+  options = ", ".join(f"--{name.replace('_', '-')}" for name in given if name not in read)
+  return [f"{options} changes nothing: --method {settings.method} does not read it"] if options else []
 
 
 def with_support(settings: Settings, vocab_size: int) -> Settings:

@@ -13,9 +13,9 @@ import numpy as np
 from jaxspec import checkpoints
 from jaxspec.bundle import load_bundle, read_bundle
 from jaxspec.checkpoints import Checkpoint
-from jaxspec.cli.errors import UserError, reading
+from jaxspec.cli.errors import UserError, check_texts, reading
 from jaxspec.cli.features import read_features
-from jaxspec.cli.settings import LLAMAGEN_DEFAULTS, Settings, check_gamma, resolve, with_support
+from jaxspec.cli.settings import LLAMAGEN_DEFAULTS, Settings, check_lengths, resolve, unread, with_support
 from jaxspec.cli.shipped import shipped
 from jaxspec.decode.assemble import assemble
 from jaxspec.decode.methods import METHODS
@@ -105,12 +105,13 @@ def from_bundle(path: Path, prompts: list[str], chosen: dict[str, Any], *, compa
     chosen: the settings the user gave, None where not.
     compare: whether both methods will run.
   """
+  check_texts(prompts)
   with reading(path):
     document = read_bundle(path)
     settings = resolve(chosen, document["defaults"])
     drafts = list(document["drafts"])
   if compare and settings.method == "ar":
-    raise UserError("Must have --method speculative to compare it with plain decoding, we instead got ar")
+    raise UserError("Must have a method besides ar to compare it with plain decoding, for example --method speculative")
   if settings.parts.draft_family is None:
     settings = dataclasses.replace(settings, draft=None)
   elif not drafts:
@@ -126,7 +127,7 @@ def from_bundle(path: Path, prompts: list[str], chosen: dict[str, Any], *, compa
     _check_text(bundle)
     ids, mask, num_dropped = bundle.encode(prompts)
     condition = jax.device_get(jax.jit(bundle.text.fns.apply)(bundle.text.params, ids, mask))
-  warnings = _guidance_warnings(draft, settings)
+  warnings = unread(chosen, settings) + _guidance_warnings(draft, settings)
   for number, dropped in enumerate(num_dropped, 1):
     if dropped:
       limit = bundle.text.config.max_tokens
@@ -147,6 +148,7 @@ def from_llamagen(
   compare: bool,
 ) -> Source:
   """Loads converted LlamaGen checkpoints; the condition is a list of classes or a file of T5 features."""
+  check_texts(captions, "caption")
   with reading(model):
     fields = checkpoints.read_config(model)
     if fields["family"] != "llamagen":
@@ -184,7 +186,7 @@ def from_llamagen(
   vq = _load(tokenizer)
   _check_fit(target, draft, vq, settings)
   settings = with_support(settings, target.config.vocab_size)
-  warnings = _guidance_warnings(draft, settings)
+  warnings = unread(chosen, settings) + _guidance_warnings(draft, settings)
   return Source(model.resolve().name, target, draft, vq, condition, captions, settings, warnings)
 
 
@@ -196,7 +198,9 @@ def _default_draft(path: Path, document: dict[str, Any], settings: Settings) -> 
   for name in names:
     if checkpoints.read_config(path / document["drafts"][name])["family"] == family:
       return name
-  raise UserError(f"Must have a draft of the family {family} for --method {settings.method}, {path} has {', '.join(names)}")
+  how = "; docs/ciar.md tells how to train one" if family == "inter_head" else ""
+  found = ", ".join(names)
+  raise UserError(f"Must have a draft of the family {family} for --method {settings.method}, {path} has {found}{how}")
 
 
 def _load(path: Path, **kwargs) -> Checkpoint:
@@ -213,10 +217,9 @@ def _check_fit(target: Checkpoint, draft: Checkpoint | None, tokenizer: Checkpoi
     raise UserError(
       f"{target.path} draws from {target.config.vocab_size} tokens but {tokenizer.path} has only {codes} codes"
     )
+  check_lengths(settings, target.config.num_tokens)
   if draft is None:
     return
-  if settings.parts.drafts_chain:
-    check_gamma(settings.gamma, target.config.num_tokens)
   family = settings.parts.draft_family
   if draft.family != family:
     raise UserError(f"Must have a checkpoint of the family {family} as draft, {draft.path} holds a {draft.family}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +44,8 @@ def run(options: dict[str, Any], given: list[str]) -> None:
 
   if file is not None:
     document = text_report.document(source, batches, runs)
-    text = json.dumps(document, indent=2, default=report.as_json, ensure_ascii=False)
-    write_whole(file, lambda path: path.write_text(text + "\n", encoding="utf-8"))
+    text = report.as_json(document)
+    write_whole(file, lambda path: path.write_text(text, encoding="utf-8"))
   text_report.print_summary(Console(highlight=False), source, batches, runs, file)
 
 

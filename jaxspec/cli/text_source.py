@@ -10,8 +10,8 @@ from tokenizers import Tokenizer
 
 from jaxspec import checkpoints
 from jaxspec.checkpoints import Checkpoint
-from jaxspec.cli.errors import UserError, reading
-from jaxspec.cli.settings import Settings, resolve, with_support
+from jaxspec.cli.errors import UserError, check_texts, reading
+from jaxspec.cli.settings import Settings, resolve, unread, with_support
 from jaxspec.cli.shipped import shipped
 from jaxspec.data import language_tokenizer
 from jaxspec.decode.assemble import assemble
@@ -72,7 +72,7 @@ def shipped_pair() -> tuple[Path, Path]:
   """
   folder = shipped(SHIPPED_PAIR)
   if not (folder / "target").is_dir():
-    raise UserError("Must have --model DIR with --text, a converted language model: no pair comes with this copy")
+    raise UserError("Must have --model DIR with --text, a language model as in docs/text.md: no pair comes with this copy")
   return folder / "target", folder / "draft"
 
 
@@ -91,6 +91,7 @@ def from_checkpoints(
     chosen: the settings the user gave, None where not.
     compare: whether plain decoding will run too.
   """
+  check_texts(texts, "text")
   settings = _settings(chosen, draft_model, compare)
   target = _load(model, "--model", settings)
   draft = None if settings.draft is None else _load(draft_model, "--draft-model", settings)
@@ -102,7 +103,7 @@ def from_checkpoints(
   rows = language_tokenizer.encode(tokenizer, texts)
   if draft is not None:
     _check_fit(target, draft, tokenizer)
-  warnings = []
+  warnings = unread(chosen, settings)
   for network in (target, draft):
     if network is not None:
       warnings += _check_length(network, max(map(len, rows)), max_tokens)

@@ -22,7 +22,7 @@ from jaxspec.cli.errors import UserError, one_line
 @click.option("--config", "spec", required=True, metavar="FILE[:ARG]", help="Config file and its argument.")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="Override, e.g. loop.num_steps=500.")
 @click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), help="[default: runs/NAME of the file]")
-@click.option("--resume/--no-resume", default=True, show_default=True, help="Go on where a stopped run left off.")
+@click.option("--resume/--no-resume", default=True, show_default=True, help="Go on with a run, or refuse its folder.")
 @click.option("--dry-run", is_flag=True, help="Only show the resolved config.")
 def train(spec: str, assignments: tuple[str, ...], run_dir: Path | None, resume: bool, dry_run: bool) -> None:
   """Train a network from a config file.
@@ -34,7 +34,12 @@ def train(spec: str, assignments: tuple[str, ...], run_dir: Path | None, resume:
 
   file, arg = split_spec(spec)
   module = load_config_file(file)
-  config = module.get_config(arg)
+  try:
+    config = module.get_config(arg)
+  except (ValueError, click.ClickException):
+    raise  # these already say what is wrong
+  except Exception as error:
+    raise UserError(f"Cannot get a config for {arg!r} from {file}: {type(error).__name__}, {one_line(error)}") from error
   if not dataclasses.is_dataclass(config):
     raise UserError(f"Must have a dataclass from get_config in {file}, we instead got {type(config).__name__}")
   config = override(config, assignments)
@@ -47,7 +52,12 @@ def train(spec: str, assignments: tuple[str, ...], run_dir: Path | None, resume:
     run_dir.mkdir(parents=True, exist_ok=True)
   except OSError as error:
     raise UserError(f"Cannot write to {run_dir}: {error.strerror}, choose another --run-dir") from error
-  module.train(config, run_dir, resume)
+  from jaxspec.training.loop import TrainingDiverged
+
+  try:
+    module.train(config, run_dir, resume)
+  except TrainingDiverged as error:
+    raise UserError(f"{one_line(error)}: try a lower learning rate (--set optimizer.learning_rate=...)") from error
 
 
 def split_spec(spec: str) -> tuple[Path, str]:

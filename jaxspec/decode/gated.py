@@ -39,9 +39,12 @@ def calibrated_tau(calibration: dict[str, Any] | None, rate: float) -> float:
   Args:
     calibration: what ``jaxspec calibrate`` wrote: ``{"thresholds": [{"rate": .., "tau": ..}, ...], ...}``.
   Raises:
-    ValueError: without calibration.
+    ValueError: without calibration, or if it is damaged.
   """
-  points = sorted((entry["achieved"], entry["tau"]) for entry in (calibration or {}).get("thresholds", []))
+  try:
+    points = sorted((float(entry["achieved"]), float(entry["tau"])) for entry in (calibration or {}).get("thresholds", []))
+  except (AttributeError, KeyError, TypeError) as error:
+    raise ValueError("Must have thresholds as `jaxspec calibrate` writes them: run it again") from error
   if not points:
     raise ValueError(
       "Must have --tau or --cloud-rate, or a device with thresholds for this score (jaxspec calibrate), we instead got none"

@@ -156,7 +156,8 @@ class MethodOptions(CompressionOptions):
         raise ValueError(f"Must have {name} of at least 1, we instead got {getattr(self, name)}")
     if self.tree_size > (candidates := self.tree_top_k + self.tree_depth * self.tree_top_k**2):
       raise ValueError(
-        f"Must have tree_size of at most the {candidates} candidates of a round, we instead got {self.tree_size}"
+        f"Must have tree_size of at most the {candidates} candidates of a round (raise tree_top_k or tree_depth), "
+        f"we instead got {self.tree_size}"
       )
     known = {"recycle": RECYCLING, "initial": SOURCES, "distance": ("codebook", "embedding"), "verify": VERIFY}
     known["inject"] = INJECT

@@ -114,6 +114,7 @@ def test_options_are_those_of_generate(run):
     (["  "], "prompt"),
     (["--method", "lantern", "--sweep", "window=3,4"], "num-neighbours, factor"),
     (["--method", "gsd", "--sweep", "factor=1,2"], "group-size"),
+    (["--method", "eagle", "--tree-top-k", 2, "--tree-depth", 1, "--sweep", "tree-size=6,7"], "6 candidates"),
     (["--sweep", "factor"], "NAME=V1,V2"),
     (["--sweep", "factor=1,,2"], "NAME=V1,V2"),
     (["--sweep", "seed=1,2"], "an option of the method"),
@@ -149,3 +150,9 @@ def test_bad_input(fails, bundle, options, words):
 )
 def test_bad_input_of_a_tiny_model(fails, options, words):
   assert words in fails("audit", "--tiny", *options)
+
+
+def test_a_sweep_of_trees_is_bounded_by_the_other_settings():
+  name, values = audit._read_sweep("tree-size=15,60")
+  settings = Settings(method="eagle", tree_top_k=5)
+  assert [row.tree_size for row in audit._walk(settings, (name, values), sampling=())] == [15, 60]

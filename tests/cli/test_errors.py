@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxspec.cli import decoding, errors
+from jaxspec import checkpoints
+from jaxspec.cli import decoding, errors, report
+from jaxspec.cli.settings import resolve, unread
 
 NAN = float("nan")
 
@@ -48,6 +50,13 @@ NAN = float("nan")
     (["--json", "o.png"], "ends in .json"),
     (["--prompt-file", "none.txt"], "Cannot read prompts"),
     (["--unknown"], "--unknown"),
+    (["--cfg-interval", 2**40], "--cfg-interval"),
+    (["--method", "sjd", "--window", 17], "window of at most the 16 tokens"),
+    (["--method", "sqs", "--max-drafts", 300], "max_drafts of at most the 16 tokens"),
+    (["--method", "eagle", "--tree-depth", 300], "tree_depth of at most the 16 tokens"),
+    (["--method", "ciar", "--tau", 1, "--gamma", 300], "gamma of at most the 16 tokens"),
+    (["--method", "ciar", "--tau", 1, "--network", "4g", "--verify", "lantern"], "--verify exact or greedy"),
+    (["--network", "4g"], "--network goes with --method ciar"),
   ],
 )
 def test_options(fails, bundle, options, words):
@@ -55,7 +64,7 @@ def test_options(fails, bundle, options, words):
   assert not list(Path.cwd().iterdir())
 
 
-@pytest.mark.parametrize("prompts", [[], [""], ["red apple", "  "], ["?!"]])
+@pytest.mark.parametrize("prompts", [[], [""], ["red apple", "  "], ["?!"], ["apple", "red \udcff"]])
 def test_prompts(fails, bundle, prompts):
   assert "prompt" in fails("generate", *prompts, "--checkpoint", bundle)
 
@@ -71,9 +80,13 @@ def _truncate(path: Path):
   path.write_bytes(path.read_bytes()[:-100])
 
 
-def _edit(path: Path, **changes):
-  document = json.loads(path.read_text())
-  document["config"].update(changes)
+def _edit(path: Path, name: str, value):
+  """Sets a field of a JSON file, dotted for one of a field."""
+  document = fields = json.loads(path.read_text())
+  *parents, name = name.split(".")
+  for parent in parents:
+    fields = fields[parent]
+  fields[name] = value
   path.write_text(json.dumps(document))
 
 
@@ -84,14 +97,20 @@ DAMAGES = {
   "no json": (lambda b: (b / "target/config.json").write_text("{"), "Corrupt"),
   "bundle list": (lambda b: (b / "bundle.json").write_text("[]"), "Corrupt"),
   "bundle empty": (lambda b: (b / "bundle.json").write_text("{}"), "missing"),
-  "drafts list": (
-    lambda b: (b / "bundle.json").write_text(json.dumps(json.loads((b / "bundle.json").read_text()) | {"drafts": [1]})),
-    "Corrupt",
-  ),
-  "other width": (lambda b: _edit(b / "target/config.json", dim=32), "must have"),
-  "text as width": (lambda b: _edit(b / "target/config.json", dim="wide"), "wide"),
-  "no heads": (lambda b: _edit(b / "target/config.json", num_heads=0), "num_heads"),
-  "unknown field": (lambda b: _edit(b / "target/config.json", colour=1), "colour"),
+  "drafts list": (lambda b: _edit(b / "bundle.json", "drafts", [1]), "Corrupt"),
+  "other width": (lambda b: _edit(b / "target/config.json", "config.dim", 32), "must have"),
+  "bundle nested too deep": (lambda b: (b / "bundle.json").write_text("[" * 100_000), "Corrupt"),
+  "a folder that is a number": (lambda b: _edit(b / "bundle.json", "target", 3), "'target' must be the name of a folder"),
+  "defaults list": (lambda b: _edit(b / "bundle.json", "defaults", []), "'defaults' must be an object"),
+  "text as a default": (lambda b: _edit(b / "bundle.json", "defaults", {"gamma": "three"}), "'three' as gamma"),
+  "half a draft as a default": (lambda b: _edit(b / "bundle.json", "defaults", {"gamma": 2.5}), "2.5 as gamma"),
+  "meta list": (lambda b: _edit(b / "draft/config.json", "meta", [1]), "'meta' must be an object"),
+  "family list": (lambda b: _edit(b / "target/config.json", "family", []), "'family' must be a string"),
+  "config text": (lambda b: _edit(b / "target/config.json", "config", "wide"), "'config' must be an object"),
+  "json nested too deep": (lambda b: (b / "target/config.json").write_text("[" * 100_000), "Corrupt"),
+  "text as width": (lambda b: _edit(b / "target/config.json", "config.dim", "wide"), "wide"),
+  "no heads": (lambda b: _edit(b / "target/config.json", "config.num_heads", 0), "num_heads"),
+  "unknown field": (lambda b: _edit(b / "target/config.json", "config.colour", 1), "colour"),
   "no vocabulary": (lambda b: (b / "vocabulary.json").unlink(), "vocabulary.json"),
   "bad vocabulary": (lambda b: (b / "vocabulary.json").write_text("{}"), "vocabulary.json"),
   "tokenizer is a draft": (
@@ -111,6 +130,18 @@ def test_damaged_bundles(fails, bundle, tmp_path, damage):
   act, words = DAMAGES[damage]
   act(copy)
   assert words in fails("generate", "a red apple", "--checkpoint", copy)
+
+
+def test_damaged_calibration(fails, bundle, tmp_path):
+  copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
+  _edit(copy / "device/config.json", "meta", {"calibration": {"thresholds": [{"rate": 0.3}]}})
+  assert "run it again" in fails("generate", "a red apple", "--method", "ciar", "--checkpoint", copy)
+
+
+def test_a_checkpoint_without_meta(bundle, tmp_path):
+  copy = Path(shutil.copytree(bundle / "target", tmp_path / "copy"))
+  _edit(copy / "config.json", "meta", None)
+  assert checkpoints.load(copy).meta == {}
 
 
 def test_missing_bundle(fails, tmp_path):
@@ -214,7 +245,8 @@ def test_interrupt(run, bundle, monkeypatch, tmp_path):
 def test_interrupt_in_compiled_code():
   """Ctrl-C ends a thread that Python cannot stop."""
   code = (
-    "import time\n"
+    "import signal, time\n"
+    "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background inherits that it is ignored
     "from jaxspec.cli import errors\n"
     "def main(**kwargs):\n"
     "  print('ready', flush=True)\n"
@@ -224,7 +256,7 @@ def test_interrupt_in_compiled_code():
   process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
   assert process.stdout.readline() == "ready\n"
   process.send_signal(signal.SIGINT)
-  _, stderr = process.communicate(timeout=20)
+  _, stderr = process.communicate(timeout=50)
   assert process.returncode == 130 and stderr.count("\n") == 1
 
 
@@ -238,3 +270,32 @@ def test_failed_write_leaves_nothing(tmp_path):
   with pytest.raises(errors.UserError, match="No space left"):
     errors.write_whole(tmp_path / "old.png", write)
   assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("old.png", "old")]
+
+
+def test_names_as_long_as_names_can_be(tmp_path):
+  path = tmp_path / ("n" * 251 + ".png")
+  errors.check_writable(path, suffix=".png")
+  errors.write_whole(path, lambda work: work.write_text("whole"))
+  assert path.read_text() == "whole" and len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+  ("chosen", "words"),
+  [
+    (dict(method="sjd", window=3), ""),
+    (dict(method="sjd", gamma=3, factor=2.0), "--gamma, --factor changes nothing: --method sjd"),
+    (dict(method="eagle-chain", draft="eagle", gamma=3), ""),
+    (dict(method="ar", draft="eagle"), "--draft changes nothing: --method ar"),
+    (dict(method="sqs", ell=50, num_neighbours=3), "--num-neighbours changes nothing"),
+  ],
+)
+def test_options_that_the_method_does_not_read(chosen, words):
+  warnings = unread(chosen, resolve(chosen, {"gamma": 2, "window": 5}))
+  assert len(warnings) == bool(words) and words in "".join(warnings)
+
+
+def test_figures_are_json_that_every_reader_takes():
+  document = {"budget": float("inf"), "rows": [(np.float32(0.5), NAN)], "file": "name-\udcff.png", "text": "ä"}
+  refuse = lambda name: pytest.fail(name)
+  read = json.loads(report.as_json(document).encode(), parse_constant=refuse)
+  assert read == {"budget": None, "rows": [[0.5, None]], "file": "name-\udcff.png", "text": "ä"}

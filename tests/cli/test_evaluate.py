@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from jaxspec.cli.evaluate import evaluate as command
-from jaxspec.cli.picture_folder import read_folder, read_prompts
+from jaxspec.cli.picture_folder import read_folder, read_prompts, write_folder
 from jaxspec.data import STYLES, EmojiSet, canonical_prompt, load_emoji
 from jaxspec.data.tokens import Painting, draw
 from jaxspec.metrics import evaluation, standard
@@ -148,6 +148,22 @@ def test_too_few(fails, judges, folder):
     (folder / f"{i}.png").unlink()
   (folder / "prompts.txt").unlink()
   assert "at least 4 pictures, we instead got 3" in fails("evaluate", folder, "--evaluators", judges)
+
+
+def test_too_few_to_draw(fails, judges, drawing_bundle, monkeypatch):
+  """The line comes before the drawing."""
+  monkeypatch.setattr("jaxspec.cli.sources.from_bundle", lambda *args, **kwargs: pytest.fail("was loaded"))
+  assert "at least 4 pictures" in fails("evaluate", drawing_bundle, "--evaluators", judges, "--num", 3)
+
+
+def test_folder_of_drawn_pictures_is_whole_or_not_there(tmp_path):
+  pixels = np.zeros((3, 4, 4, 3), np.uint8)
+  (tmp_path / "empty").mkdir()
+  write_folder(tmp_path / "empty", pixels, ["a", "b c", "d"])
+  assert read_folder(tmp_path / "empty", 4).prompts == ["a", "b c", "d"]
+  with pytest.raises((AttributeError, TypeError)):
+    write_folder(tmp_path / "new", [*pixels, "no picture"], ["a"] * 4)
+  assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
 @pytest.mark.parametrize(

@@ -74,5 +74,8 @@ def test_contradictions(fails, bundle):
   assert "tau or cloud_rate" in both
   assert "--network goes with --method ciar" in fails("generate", "a red apple", "--network", "5g", "--checkpoint", bundle)
   assert "rho from 0 to 1" in fails("generate", "a red apple", *CIAR, "--rho", 2, "--checkpoint", bundle)
+  assert "--tolerance" in fails("calibrate", "--tolerance", -1, "--checkpoint", bundle)
+  assert "number as --tolerance" in fails("calibrate", "--tolerance", "nan", "--checkpoint", bundle)
+  assert "--seed" in fails("calibrate", "--seed", 2**32 - 1, "--checkpoint", bundle)  # the next one must exist too
   assert "--rates between 0 and 1" in fails("calibrate", "--rates", "0.2,1.5", "--checkpoint", bundle)
   assert "all judged" in fails("audit", "--method", "ciar", "--checkpoint", bundle)

@@ -20,9 +20,14 @@ class Run:
 def get_config(arg=""):
   if arg == "bad":
     raise ValueError("Must have another argument")
+  if arg == "unknown":
+    raise KeyError(arg)
   return Run(name=arg)
 
 def train(config, run_dir, resume):
+  if config.name == "diverges":
+    from jaxspec.training.loop import TrainingDiverged
+    raise TrainingDiverged("Must have a finite loss, we instead got nan at step 7")
   text = json.dumps([dataclasses.asdict(config), resume])
   (run_dir / "done.json").write_text(text)
 '''
@@ -52,6 +57,8 @@ def test_dry_run(run, config, tmp_path):
   [
     (["--config", "none.py"], "No config file at none.py"),
     (["--config", "tiny_config.py:bad"], "another argument"),
+    (["--config", "tiny_config.py:unknown"], "Cannot get a config for 'unknown'"),
+    (["--config", "tiny_config.py:diverges"], "at step 7: try a lower learning rate"),
     (["--config", "tiny_config.py", "--set", "step=3"], "steps, name, inner"),
     (["--config", "tiny_config.py", "--set", "steps"], "name=value"),
     (["--config", "tiny_config.py", "--set", "steps=many"], "type int"),
