@@ -55,7 +55,7 @@ class Settings(MethodOptions):
 
 # What JSON may hold for a setting.
 _DEFAULT_TYPES = {
-  field.name: {"int": int, "float": int | float, "str": str}[field.type.removesuffix(" | None")]
+  field.name: {"int": int, "float": int | float, "str": str, "bool": bool}[field.type.removesuffix(" | None")]
   for field in dataclasses.fields(Settings)
 }
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from jaxspec.diffusion.ddpm import PredictFn
 from jaxspec.models import kv_cache
-from jaxspec.models.attention import attention_mask
+from jaxspec.models.causal import read_places, run_blocks, wanted
 from jaxspec.models.conditions import ClassLabels, Prefixed
 from jaxspec.models.diff_loss import DiffLoss, bind_head
 from jaxspec.models.linear import Dense
@@ -93,27 +93,13 @@ class CausalTokens(nn.Module):
   ) -> tuple[Array, kv_cache.KVCache | None]:
     cfg = self.config.trunk
     x = self._embed(inputs).astype(cfg.dtype)  # [B, T, D]
-    batch, length, _ = x.shape
-    causal = positions is None and cache is None  # a whole sequence from its start
-    if positions is None:
-      positions = jnp.arange(length)[None]
-    key_mask = jnp.ones((1, length), bool) if cache is None else cache.key_mask
-    start = positions[:, 0] if slot is None else slot  # [B or 1]
-    mask = attention_mask(positions, start, None, key_mask)
+    at = read_places(x.shape[1], cache, positions, None, slot)
     table = rope_2d(
-      positions, prefix_len=1, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base, prefix_keys=cfg.prefix_keys
+      at.positions, prefix_len=1, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base, prefix_keys=cfg.prefix_keys
     )
-    k, v = [], []
-    for i in range(cfg.num_layers):
-      layer_cache = None if cache is None else (cache.k[i], cache.v[i])
-      x, layer_cache = Block(cfg, name=f"layers_{i}")(x, table, mask, layer_cache, start, causal)
-      if layer_cache is not None:
-        k.append(layer_cache[0])
-        v.append(layer_cache[1])
-    if logits_at is not None:
-      x = jnp.take_along_axis(x, jnp.broadcast_to(logits_at[:, None, None], (batch, 1, 1)), axis=1)
-    z = RMSNorm(cfg.norm_eps, name="norm")(x).astype(jnp.float32)
-    return z, None if cache is None else kv_cache.KVCache(tuple(k), tuple(v), key_mask)
+    block = lambda i, x, layer: Block(cfg, name=f"layers_{i}")(x, table, at, layer)
+    x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
+    return RMSNorm(cfg.norm_eps, name="norm")(wanted(x, logits_at)).astype(jnp.float32), cache
 
   def _embed(self, inputs: PyTree) -> Array:
     embed_condition = ClassEmbedding(self.config.trunk, name="cls_embedding")

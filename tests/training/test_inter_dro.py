@@ -97,7 +97,7 @@ def test_gradients_numerically_and_none_to_the_cloud():
   intervals, cloud = case(heads=2)
   config = InterDro(alpha=0.0, radius_weight=0.5, width_weight=0.1)  # constant weights: the loss itself is differentiable
   loss = lambda c, r: inter_dro(Intervals(c, r), cloud, config, VALID)[0]
-  check_grads(loss, intervals, order=1, modes=["rev"], atol=1e-3, rtol=1e-3)
+  check_grads(loss, intervals[:2], order=1, modes=["rev"], atol=1e-3, rtol=1e-3)
   assert not jax.grad(lambda x: inter_dro(intervals, x, InterDro(coverage_weight=1.0))[0])(cloud).any()
 
 
@@ -109,7 +109,7 @@ def test_invalid_places_have_no_gradient():
 
 def test_heads_are_averaged():
   intervals, cloud = case(heads=3)
-  one = [inter_dro(Intervals(*(x[:, :, h : h + 1] for x in intervals)), cloud, InterDro())[0] for h in range(3)]
+  one = [inter_dro(Intervals(*(x[:, :, h : h + 1] for x in intervals[:2])), cloud, InterDro())[0] for h in range(3)]
   np.testing.assert_allclose(inter_dro(intervals, cloud, InterDro())[0], np.mean(one), rtol=1e-6)
 
 
