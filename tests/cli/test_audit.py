@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from jaxspec.cli import audit, audit_report
+from jaxspec.cli.report import finite
 from jaxspec.cli.settings import Settings
 
 
@@ -87,7 +88,7 @@ def test_sweep_with_guidance(audited, method):
 
 
 def test_infinite_figures_are_null():
-  assert audit_report._finite({"a": [float("inf"), 1.5], "b": (float("nan"), "x")}) == {"a": [None, 1.5], "b": [None, "x"]}
+  assert finite({"a": [float("inf"), 1.5], "b": (float("nan"), "x")}) == {"a": [None, 1.5], "b": [None, "x"]}
 
 
 def test_labels():
