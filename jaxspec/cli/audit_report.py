@@ -239,7 +239,7 @@ def plot(report: Report, path: Path) -> None:
   for row, a, b in zip(report.rows, x, y):
     # On the side away from the line, which mostly rises to the right, and legible where it does not.
     axes.annotate(
-      row.label, (a.value, b.value), xytext=(-7, 7), textcoords="offset points", ha="right", fontsize=9, color=_INK,
+      _value_of(row, report), (a.value, b.value), xytext=(-7, 7), textcoords="offset points", ha="right", fontsize=9, color=_INK,
       path_effects=[withStroke(linewidth=3, foreground="white")],
     )  # fmt: skip
   axes.axhline(0, color=_QUIET, linewidth=0.8, zorder=0)
@@ -260,5 +260,8 @@ def _as_interval(value: Interval | float) -> Interval:
 def _title(report: Report) -> str:
   settings = report.settings
   fixed = [name for name in settings.parts.options if name != report.swept]
-  words = [f"{name.replace('_', ' ')} {getattr(settings, name)}" for name in fixed]
-  return "\n".join([f"{settings.method} on {report.source}", *textwrap.wrap(", ".join(words), 72)])
+  words = [f"{name.replace('_', ' ')} {getattr(settings, name)}".replace(" ", "\xa0") for name in fixed]
+  swept = f", over its {report.swept.replace('_', ' ')}" if report.swept else ""
+  # Lines break between settings, not inside one.
+  lines = textwrap.wrap(", ".join(words), 72)
+  return "\n".join([f"{settings.method} on {report.source}{swept}", *lines])
