@@ -239,8 +239,8 @@ def plot(report: Report, path: Path) -> None:
   for row, a, b in zip(report.rows, x, y):
     # On the side away from the line, which mostly rises to the right, and legible where it does not.
     axes.annotate(
-      _value_of(row, report), (a.value, b.value), xytext=(-7, 7), textcoords="offset points", ha="right", fontsize=9, color=_INK,
-      path_effects=[withStroke(linewidth=3, foreground="white")],
+      _value_of(row, report), (a.value, b.value), xytext=(-7, 7), textcoords="offset points", ha="right", fontsize=9,
+      color=_INK, path_effects=[withStroke(linewidth=3, foreground="white")],
     )  # fmt: skip
   axes.axhline(0, color=_QUIET, linewidth=0.8, zorder=0)
   axes.set_xlabel("tokens per call of the target")
