@@ -9,6 +9,13 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _forget_programs():
+  """Compiled programs are shared within a file; those of all files would take several gigabytes."""
+  yield
+  jax.clear_caches()
+
+
 def pytest_collection_modifyitems(config, items):
   """Marks what needs torch as skipped, with the reason, where it is not installed."""
   try:

@@ -29,8 +29,12 @@ CAUSAL = CausalTokensConfig(
   num_tokens=N, latent_channels=C, num_classes=3, dim=16, num_layers=1, num_heads=2, diffloss_width=8, diffloss_depth=1
 )
 LABELS = ClassLabels(jnp.asarray([0, 2, 1]))
-KEYS = rng.row_keys(jax.random.key(7), 3)
 STOPPED = TokenSampling(num_steps=STEPS, stop=1, temperature=0.9)
+
+
+def _keys():
+  """The same keys every time; each may be consumed once."""
+  return rng.row_keys(jax.random.key(7), 3)
 
 
 def _pair(family: str, sampling: TokenSampling, rule, gamma: int = 3, same: bool = False):
@@ -38,7 +42,7 @@ def _pair(family: str, sampling: TokenSampling, rule, gamma: int = 3, same: bool
   if family == "causal":
     head, condition = causal_token_fns(CAUSAL), LABELS
   else:
-    head, condition = masked_network(mar_fns(MAR), num_buckets=2), with_orders(KEYS, LABELS, N)
+    head, condition = masked_network(mar_fns(MAR), num_buckets=2), with_orders(_keys(), LABELS, N)
   target = random_params(head.network, 0, scale=0.3)
   # Of a head's random variances some are so small that rounding decides; a quiet last layer has none of these.
   linear = target["diffloss"]["final_layer"]["linear"]
@@ -62,8 +66,8 @@ CASES = [
 def test_drivers_agree_and_rows_are_independent(family, sampling, rule, lead):
   params, kwargs, condition = _pair(family, sampling, rule)
   kwargs["lead"] = lead
-  fused = jaxspec.speculate(params, KEYS, condition, **kwargs)
-  host = jaxspec.speculate(params, KEYS, condition, **kwargs, loop_fn=jaxspec.host_while_loop)
+  fused = jaxspec.speculate(params, _keys(), condition, **kwargs)
+  host = jaxspec.speculate(params, _keys(), condition, **kwargs, loop_fn=jaxspec.host_while_loop)
   # The two programs are compiled apart.
   chex.assert_trees_all_close(fused.tokens, host.tokens, rtol=2e-3, atol=2e-3)
   chex.assert_trees_all_equal(fused.origin, host.origin)
@@ -75,7 +79,7 @@ def test_drivers_agree_and_rows_are_independent(family, sampling, rule, lead):
   assert int(fused.counters.accepted.sum()) > 0
 
   one = jax.tree.map(lambda leaf: leaf[1:2], condition)
-  alone = jaxspec.speculate(params, KEYS[1:2], one, **kwargs)
+  alone = jaxspec.speculate(params, _keys()[1:2], one, **kwargs)
   np.testing.assert_array_equal(alone.origin[0], fused.origin[1])
   np.testing.assert_allclose(alone.tokens[0], fused.tokens[1], rtol=2e-3, atol=2e-3)
 
@@ -85,7 +89,7 @@ def test_drivers_agree_and_rows_are_independent(family, sampling, rule, lead):
 @pytest.mark.parametrize("rule", [PathRatio("none"), PathCoupling(eta=1.0), PathCoupling(2, "split")])
 def test_a_draft_that_is_the_target_is_always_kept(family, rule):
   params, kwargs, condition = _pair(family, STOPPED, rule, same=True)
-  out = jaxspec.speculate(params, KEYS, condition, **kwargs)
+  out = jaxspec.speculate(params, _keys(), condition, **kwargs)
   np.testing.assert_array_equal(out.counters.accepted, out.counters.drafted)
   np.testing.assert_array_equal(out.counters.rounds, 2)  # 1 + 4 + 4
 
@@ -97,14 +101,14 @@ def test_plain_decoding_of_a_masked_network_is_mar_token_by_token(scale, stop):
   """The loop without a drafter, and `generate_masked` with as many iterations as tokens, on one noise."""
   sampling = TokenSampling(STEPS, stop, scale=scale)
   params, kwargs, condition = _pair("masked", sampling, PathRatio())
-  out = jaxspec.autoregress(params, KEYS, condition, verifier=kwargs["verifier"], max_len=N)
+  out = jaxspec.autoregress(params, _keys(), condition, verifier=kwargs["verifier"], max_len=N)
   zero, steps = jnp.zeros((1, 1), jnp.int32), 5 - (stop or 0)
   streams = [(rng.Stream.FIRST, 0)] + [(rng.Stream.VERIFY, j) for j in range(N - 1)]
-  parts = [token_noise(rng.stream_keys(KEYS, s, jnp.int32(j)), zero, steps, C) for s, j in streams]
+  parts = [token_noise(rng.stream_keys(_keys(), s, jnp.int32(j)), zero, steps, C) for s, j in streams]
   noise = jax.tree.map(lambda *leaves: orders.to_raster(jnp.concatenate(leaves, 1), condition.order), *parts)
   weights = params.target.model.model if scale > 1 else params.target.model
   expected = masked.generate_masked(
-    mar_fns(MAR), weights, KEYS, LABELS, num_iter=N, num_steps=STEPS, order=condition.order, noise=noise, stop=stop,
+    mar_fns(MAR), weights, _keys(), LABELS, num_iter=N, num_steps=STEPS, order=condition.order, noise=noise, stop=stop,
     scale=scale if scale > 1 else None, num_buckets=1,
   )  # fmt: skip
   np.testing.assert_allclose(orders.to_raster(out.tokens, condition.order), expected.tokens, rtol=2e-3, atol=2e-3)
@@ -133,7 +137,7 @@ def test_a_causal_network_scores_all_prefixes_in_one_pass():
 def test_a_masked_network_scores_every_prefix_by_itself():
   """Features behind several inputs are those of MAR given each prefix, whatever stands behind it in the buffer."""
   head = masked_network(mar_fns(MAR), num_buckets=2)
-  params, condition = random_params(head.network, 0, scale=0.3), with_orders(KEYS, LABELS, N)
+  params, condition = random_params(head.network, 0, scale=0.3), with_orders(_keys(), LABELS, N)
   tokens = jax.random.normal(jax.random.key(0), (3, N, C))
   cache = head.network.init_cache(3, N + 4)._replace(condition=condition)
   cache = cache._replace(tokens=cache.tokens.at[:, :N].set(tokens).at[:, N:].set(7.0))
