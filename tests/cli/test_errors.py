@@ -299,3 +299,11 @@ def test_figures_are_json_that_every_reader_takes():
   refuse = lambda name: pytest.fail(name)
   read = json.loads(report.as_json(document).encode(), parse_constant=refuse)
   assert read == {"budget": None, "rows": [[0.5, None]], "file": "name-\udcff.png", "text": "ä"}
+
+
+def test_what_no_command_foresaw(run, bundle, monkeypatch):
+  monkeypatch.setattr(decoding, "make_batches", lambda *args, **kwargs: {}["nothing"])
+  outcome = run("generate", "apple", "--checkpoint", bundle)
+  assert outcome.exit_code == 1 and outcome.stderr == "Error: Unforeseen KeyError, 'nothing': JAXSPEC_DEBUG=1 shows where\n"
+  monkeypatch.setenv("JAXSPEC_DEBUG", "1")
+  assert isinstance(run("generate", "apple", "--checkpoint", bundle).exception, KeyError)
