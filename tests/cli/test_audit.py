@@ -86,10 +86,6 @@ def test_sweep_with_guidance(audited, method):
   assert document["swept"] == "factor" and "factor" in outcome.stdout
 
 
-def test_infinite_figures_are_null():
-  assert audit_report._finite({"a": [float("inf"), 1.5], "b": (float("nan"), "x")}) == {"a": [None, 1.5], "b": [None, "x"]}
-
-
 def test_labels():
   settings = Settings(method="gsd", group_size=8, recycle="fresh")
   assert audit_report.label_of(settings, "group_size") == "group-size 8"

@@ -159,8 +159,8 @@ def test_too_few_to_draw(fails, judges, drawing_bundle, monkeypatch):
 def test_folder_of_drawn_pictures_is_whole_or_not_there(tmp_path):
   pixels = np.zeros((3, 4, 4, 3), np.uint8)
   (tmp_path / "empty").mkdir()
-  write_folder(tmp_path / "empty", pixels, ["a", "b c", "d"])
-  assert read_folder(tmp_path / "empty", 4).prompts == ["a", "b c", "d"]
+  write_folder(tmp_path / "empty", pixels, ["one", "two  cats", "three"])
+  assert read_folder(tmp_path / "empty", 4).prompts == ["one", "two cats", "three"]
   with pytest.raises((AttributeError, TypeError)):
     write_folder(tmp_path / "new", [*pixels, "no picture"], ["a"] * 4)
   assert [path.name for path in tmp_path.iterdir()] == ["empty"]
