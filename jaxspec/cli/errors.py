@@ -143,11 +143,11 @@ def check_writable(path: Path, *, suffix: str) -> None:
   """
   if path.suffix.lower() != suffix:
     raise UserError(f"Must have a file name that ends in {suffix}, we instead got {str(path)!r}")
-  if path.is_dir():
-    raise UserError(f"Cannot write {path}: it is a folder, give a file name inside it")
-  if not path.parent.is_dir():
-    raise UserError(f"Cannot write {path}: there is no folder {path.parent}, make it first")
   try:
+    if path.is_dir():
+      raise UserError(f"Cannot write {path}: it is a folder, give a file name inside it")
+    if not path.parent.is_dir():
+      raise UserError(f"Cannot write {path}: there is no folder {path.parent}, make it first")
     with tempfile.TemporaryFile(dir=path.parent):
       pass
     if path.exists():
