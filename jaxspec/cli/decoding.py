@@ -206,11 +206,11 @@ def check_memory(source: Source, settings: Settings, rows: int) -> None:
   if available is None or need <= available:
     return
   fits = int(rows * available / need)
-  advice = f"use --batch {fits} or smaller" if fits else "use a smaller model or --dtype bfloat16"
-  raise UserError(
-    f"A batch of {rows} {source.noun}s needs about {need / 2**30:.1f} GiB but {max(available, 0) / 2**30:.1f} GiB are free: "
-    + advice
-  )
+  smaller = "use a smaller model, fewer drafts in a round or --dtype bfloat16"
+  advice = f"use --batch {fits} or smaller" if fits else smaller
+  things, free = f"{source.noun}{'s' * (rows != 1)}", max(available, 0)
+  sizes = f"about {need / 2**30:.1f} GiB but {free / 2**30:.1f} GiB are free"
+  raise UserError(f"A batch of {rows} {things} needs {sizes}: {advice}")
 
 
 def _decode_bytes(source: Source, settings: Settings, rows: int) -> int:

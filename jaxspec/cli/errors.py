@@ -1,6 +1,7 @@
 """What a user sees when something goes wrong: one line on stderr that says what and how to mend it, and exit code 2.
 
-Ctrl-C is one line and exit code 130. ``JAXSPEC_DEBUG=1`` shows the traceback instead.
+Ctrl-C is one line and exit code 130; what no command foresaw is one line and exit code 1. ``JAXSPEC_DEBUG=1`` shows the
+traceback instead.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import click
 
 Result = TypeVar("Result")
 INTERRUPTED = 130
+UNFORESEEN = 1
 
 
 class UserError(click.ClickException):
@@ -64,6 +66,11 @@ def run_group(main: Callable[..., Any], *args, **kwargs) -> None:
     if debug:
       raise
     _say("Error", one_line(error))
+  except Exception as error:
+    if debug:
+      raise
+    _say("Error", f"Unforeseen {type(error).__name__}, {one_line(error)}: JAXSPEC_DEBUG=1 shows where")
+    sys.exit(UNFORESEEN)
   else:
     sys.exit(result if isinstance(result, int) else 0)
   sys.exit(UserError.exit_code)
@@ -136,11 +143,11 @@ def check_writable(path: Path, *, suffix: str) -> None:
   """
   if path.suffix.lower() != suffix:
     raise UserError(f"Must have a file name that ends in {suffix}, we instead got {str(path)!r}")
-  if path.is_dir():
-    raise UserError(f"Cannot write {path}: it is a folder, give a file name inside it")
-  if not path.parent.is_dir():
-    raise UserError(f"Cannot write {path}: there is no folder {path.parent}, make it first")
   try:
+    if path.is_dir():
+      raise UserError(f"Cannot write {path}: it is a folder, give a file name inside it")
+    if not path.parent.is_dir():
+      raise UserError(f"Cannot write {path}: there is no folder {path.parent}, make it first")
     with tempfile.TemporaryFile(dir=path.parent):
       pass
     if path.exists():

@@ -76,14 +76,17 @@ def wrap(text: str, width: int, text_font: ImageFont.FreeTypeFont, max_lines: in
   """Breaks a text into lines of at most ``width`` pixels; what does not fit ends in an ellipsis."""
   lines, line = [], ""
   for word in text.split():
+    if len(lines) > max_lines:
+      break  # the rest of a very long text never shows
     longer = f"{line} {word}".strip()
     if text_font.getlength(longer) <= width:
       line = longer
       continue
     if line:
       lines.append(line)
-    while text_font.getlength(word) > width:  # a word wider than the column
-      cut = next(n for n in range(len(word) - 1, 0, -1) if n == 1 or text_font.getlength(word[:n]) <= width)
+    while len(lines) <= max_lines and text_font.getlength(word) > width:  # a word wider than the column
+      narrow = range(min(len(word) - 1, width), 0, -1)  # no letter is narrower than a pixel
+      cut = next(n for n in narrow if n == 1 or text_font.getlength(word[:n]) <= width)
       lines.append(word[:cut])
       word = word[cut:]
     line = word

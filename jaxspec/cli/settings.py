@@ -92,7 +92,7 @@ def unread(chosen: dict[str, Any], settings: Settings) -> list[str]:
   read = settings.parts.options + (("draft",) if settings.parts.draft_family is not None else ())
   given = [name for name in ("draft", *MethodOptions.names()) if chosen.get(name) is not None]
   options = ", ".join(f"--{name.replace('_', '-')}" for name in given if name not in read)
-  return [f"{options} changes nothing: --method {settings.method} does not read it"] if options else []
+  return [f"Not read by --method {settings.method}: {options}"] if options else []
 
 
 def with_support(settings: Settings, vocab_size: int) -> Settings:

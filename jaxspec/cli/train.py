@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
@@ -48,6 +49,7 @@ def train(spec: str, assignments: tuple[str, ...], run_dir: Path | None, resume:
   Console(highlight=False).print(_tree(Tree(title, guide_style="dim"), config))
   if dry_run:
     return
+  is_new = not run_dir.exists()
   try:
     run_dir.mkdir(parents=True, exist_ok=True)
   except OSError as error:
@@ -58,6 +60,10 @@ def train(spec: str, assignments: tuple[str, ...], run_dir: Path | None, resume:
     module.train(config, run_dir, resume)
   except TrainingDiverged as error:
     raise UserError(f"{one_line(error)}: try a lower learning rate (--set optimizer.learning_rate=...)") from error
+  finally:
+    if is_new:
+      with contextlib.suppress(OSError):
+        run_dir.rmdir()  # only goes if nothing was written
 
 
 def split_spec(spec: str) -> tuple[Path, str]:

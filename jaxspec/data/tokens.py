@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import zipfile
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -100,13 +101,15 @@ class TokenSet:
     """Reads what `save` wrote.
 
     Raises:
-      ValueError: for a file that is none of ours, or of another palette.
+      ValueError: for a file that is missing or none of ours, or of another palette.
     """
+    if not os.path.isfile(path):
+      raise ValueError(f"No token set at {path}: make it with python -m experiments.tokenize_emoji --out {path}")
     try:
       with np.load(path) as archive:
         names = tuple(archive["background_names"].tolist())
         fields = {f.name: archive[f.name] for f in dataclasses.fields(cls)}
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
       raise ValueError(f"Must have a token set written by TokenSet.save, {path} is none: {error}") from error
     if names != BACKGROUND_NAMES:
       raise ValueError(f"Must have tokens of the palette {BACKGROUND_NAMES}, we instead got {names} in {path}")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxspec.decode.compression import make_compressed
 from jaxspec.decode.gated import gated_parts
-from jaxspec.decode.methods import MethodOptions, get_method, make_jacobi, make_rule, make_tree_rule
+from jaxspec.decode.methods import LARGEST, MethodOptions, get_method, make_jacobi, make_rule, make_tree_rule
 from jaxspec.decode.state import SpecParams
 from jaxspec.drafters.eagle import eagle
 from jaxspec.drafters.eagle_chain import eagle_chain
@@ -164,3 +164,6 @@ def check_sampling(*, cfg_scale: float, top_k: int, top_p: float, temperature: f
     raise ValueError(f"Must have a finite temperature of at least 0 (0 is greedy), we instead got {temperature}")
   if not (math.isfinite(cfg_scale) and cfg_scale >= 1):
     raise ValueError(f"Must have a finite cfg_scale of at least 1 (1 is no guidance), we instead got {cfg_scale}")
+  for name, value in (("temperature", temperature), ("cfg_scale", cfg_scale)):
+    if value > LARGEST:
+      raise ValueError(f"Must have {name} of at most {LARGEST:,}, we instead got {value:g}")

@@ -29,6 +29,7 @@ from jaxspec.verifiers.sparse import lossless_sparse
 from jaxspec.verifiers.tree import tree_rule
 
 VERIFY = ("exact", "lantern", "greedy")
+LARGEST = 1_000_000  # of scales: products with logits stay far from where float32 ends
 
 
 class Method(NamedTuple):
@@ -169,6 +170,8 @@ class MethodOptions(CompressionOptions):
         raise ValueError(f"Must have {name} of at least 0, we instead got {getattr(self, name)}")
     if not (math.isfinite(self.factor) and self.factor >= 1):
       raise ValueError(f"Must have a finite factor of at least 1, we instead got {self.factor}")
+    if self.factor > LARGEST:
+      raise ValueError(f"Must have a factor of at most {LARGEST:,}, we instead got {self.factor:g}")
     if self.tau is not None and math.isnan(self.tau):
       raise ValueError("Must have a number as tau, we instead got nan")
     if self.tau is not None and self.cloud_rate is not None:

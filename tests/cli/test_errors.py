@@ -28,6 +28,10 @@ NAN = float("nan")
     (["--temperature", NAN], "finite temperature"),
     (["--temperature", -1], "finite temperature"),
     (["--cfg-scale", "inf"], "finite cfg_scale"),
+    (["--cfg-scale", 1e300], "cfg_scale of at most 1,000,000"),
+    (["--temperature", 1e300], "temperature of at most 1,000,000"),
+    (["--method", "lantern", "--factor", 1e300], "factor of at most 1,000,000"),
+    (["--out", "n" * 300 + ".png"], "File name too long"),
     (["--method", "magic"], "'ar', 'speculative'"),
     (["--draft", "huge"], "small, distilled"),
     (["--draft", "feature"], "family llamagen"),
@@ -283,10 +287,10 @@ def test_names_as_long_as_names_can_be(tmp_path):
   ("chosen", "words"),
   [
     (dict(method="sjd", window=3), ""),
-    (dict(method="sjd", gamma=3, factor=2.0), "--gamma, --factor changes nothing: --method sjd"),
+    (dict(method="sjd", gamma=3, factor=2.0), "Not read by --method sjd: --gamma, --factor"),
     (dict(method="eagle-chain", draft="eagle", gamma=3), ""),
-    (dict(method="ar", draft="eagle"), "--draft changes nothing: --method ar"),
-    (dict(method="sqs", ell=50, num_neighbours=3), "--num-neighbours changes nothing"),
+    (dict(method="ar", draft="eagle"), "Not read by --method ar: --draft"),
+    (dict(method="sqs", ell=50, num_neighbours=3), "--num-neighbours"),
   ],
 )
 def test_options_that_the_method_does_not_read(chosen, words):
@@ -299,3 +303,11 @@ def test_figures_are_json_that_every_reader_takes():
   refuse = lambda name: pytest.fail(name)
   read = json.loads(report.as_json(document).encode(), parse_constant=refuse)
   assert read == {"budget": None, "rows": [[0.5, None]], "file": "name-\udcff.png", "text": "ä"}
+
+
+def test_what_no_command_foresaw(run, bundle, monkeypatch):
+  monkeypatch.setattr(decoding, "make_batches", lambda *args, **kwargs: {}["nothing"])
+  outcome = run("generate", "apple", "--checkpoint", bundle)
+  assert outcome.exit_code == 1 and outcome.stderr == "Error: Unforeseen KeyError, 'nothing': JAXSPEC_DEBUG=1 shows where\n"
+  monkeypatch.setenv("JAXSPEC_DEBUG", "1")
+  assert isinstance(run("generate", "apple", "--checkpoint", bundle).exception, KeyError)

@@ -1,5 +1,7 @@
 """Grids, captions and maps."""
 
+import types
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -22,6 +24,15 @@ def test_wrap_breaks_long_words_and_ends_in_an_ellipsis():
   assert len(lines) == 3 and lines[-1].endswith("…")
   assert all(font.getlength(line) <= 100 for line in lines)
   assert pictures.wrap("", 100, font) == []
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "wide words " * 10_000, "x" * 50 + " and " + "y" * 100_000])
+def test_wrap_takes_no_longer_for_a_text_that_does_not_fit(text):
+  font, measured = pictures.font(17), []
+  counting = types.SimpleNamespace(getlength=lambda part: measured.append(part) or font.getlength(part))
+  lines = pictures.wrap(text, 100, counting, max_lines=3)
+  assert len(lines) == 3 and lines[-1].endswith("…")
+  assert len(measured) < 500
 
 
 def test_drawable():

@@ -74,3 +74,4 @@ def test_errors(fails, config, tmp_path, options, words):
   (tmp_path / "broken.py").write_text("import nothing_of_the_kind")
   (tmp_path / "lacking.py").write_text("def get_config(arg): pass")
   assert words in fails("train", *options)
+  assert not list(tmp_path.glob("runs/*"))

@@ -66,3 +66,8 @@ def test_token_set(emoji, tmp_path):
   np.savez(tmp_path / "other.npz", a=np.zeros(1))
   with pytest.raises(ValueError, match="token set"):
     TokenSet.load(tmp_path / "other.npz")
+  (tmp_path / "half.npz").write_bytes((tmp_path / "tokens.npz").read_bytes()[:100])
+  with pytest.raises(ValueError, match="token set"):
+    TokenSet.load(tmp_path / "half.npz")
+  with pytest.raises(ValueError, match="experiments.tokenize_emoji"):
+    TokenSet.load(tmp_path / "none.npz")
