@@ -42,7 +42,7 @@ def quantile_threshold(scores: np.ndarray, share_sent: float) -> float:
 def find_threshold(
   rate_of: Callable[[float], float], target: float, *, start: float, tolerance: float = 0.001, max_trials: int = 24
 ) -> Calibrated:
-  """Bisection of log tau on a rate that falls (up to noise) in tau.
+  """Root search in log tau for a rate that falls (up to noise) in tau: brackets, then interpolates inside the bracket.
 
   Args:
     rate_of: cloud calls per token at a threshold; a whole decode.
@@ -66,7 +66,8 @@ def find_threshold(
     return rate
 
   low = high = math.log(start)
-  rate, step = best.rate, math.log(2)
+  rate_low = rate_high = rate = best.rate
+  step = math.log(2)
   down = rate < target  # too few calls: a lower threshold
   while abs(best.rate - target) > tolerance:
     moved = (low - step) if down else (high + step)
@@ -74,22 +75,25 @@ def find_threshold(
       break
     rate = try_at(moved)
     if down:
-      low = moved
+      low, rate_low = moved, rate
       if rate >= target:
         break
-      high = moved
+      high, rate_high = moved, rate
     else:
-      high = moved
+      high, rate_high = moved, rate
       if rate <= target:
         break
-      low = moved
+      low, rate_low = moved, rate
     step *= 2
   while abs(best.rate - target) > tolerance and best.trials < max_trials and high - low > 1e-6:
-    middle = (low + high) / 2
-    if try_at(middle) > target:
-      low = middle
+    # Every trial is a whole decode: a straight line saves half of them; a step shrinks the bracket by a tenth at least.
+    share = (rate_low - target) / (rate_low - rate_high) if rate_low > rate_high else 0.5
+    middle = low + min(max(share, 0.1), 0.9) * (high - low)
+    rate = try_at(middle)
+    if rate > target:
+      low, rate_low = middle, rate
     else:
-      high = middle
+      high, rate_high = middle, rate
   if abs(best.rate - target) > max(tolerance, 0.02):
     raise ValueError(f"Must have a rate that a threshold reaches, {target:g} was asked for and {best.rate:.4f} is nearest")
   return best

@@ -33,6 +33,8 @@ class LlamaConfig:
     head_size: None is ``dim / num_heads``.
     max_positions: longest text the network is meant for.
     rope: frequencies of the rotary positions; a dict with its fields does too.
+    head_map: an affine map between the final norm and the output matrix, which a draft that is cut out of a larger network
+      has of its own; no published network does.
     end_ids: tokens that end a text.
   """
 
@@ -49,6 +51,7 @@ class LlamaConfig:
   attention_bias: bool = False
   mlp_bias: bool = False
   tie_embeddings: bool = False
+  head_map: bool = False
   end_ids: tuple[int, ...] = (2,)
   dtype: str = "float32"
 
@@ -134,6 +137,8 @@ class Llama(nn.Module):
     block = lambda i, x, layer: Block(cfg, name=f"layers_{i}")(x, table, at, layer)
     x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
     features = RMSNorm(cfg.norm_eps, name="norm")(x)
+    if cfg.head_map:
+      features = Linear(cfg.dim, bias=True, name="head_map")(features)
     head = embed.logits if cfg.tie_embeddings else Linear(cfg.vocab_size, name="lm_head")
     logits = head(wanted(features, logits_at)).astype(jnp.float32)
     return ModelOutput(logits, features), cache
