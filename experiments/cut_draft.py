@@ -14,7 +14,7 @@ Commands (from the repository root; a killed run goes on where it stopped)::
    it is, and of the least-squares head alone, is printed beside the trained one.
 
 Acceptance is one minus the total variation from the target's law at temperature 1 (Leviathan et al. 2023, Theorem 3.5), on
-texts that were held out. With the defaults some 20 minutes of two processors; an accelerator takes ``--set`` of many more steps.
+texts that were held out. With the defaults some 20 minutes of two processors.
 """
 
 from __future__ import annotations
@@ -130,12 +130,12 @@ def cut(config: LlamaConfig, params: Params, num_layers: int) -> tuple[LlamaConf
 
 def least_squares(draft_features: Array, target_features: Array, ridge: float) -> tuple[Array, Array]:
   """Weight ``[D, D]`` (out, in) and bias ``[D]`` of the affine map from ``[M, D]`` features to ``[M, D]`` others."""
-  mean_in, mean_out = jnp.mean(draft_features, axis=0), jnp.mean(target_features, axis=0)
+  mean_in, mean_out = (jnp.mean(leaf, axis=0, keepdims=True) for leaf in (draft_features, target_features))
   x, y = draft_features - mean_in, target_features - mean_out
   gram = x.T @ x
   gram += ridge * jnp.trace(gram) / len(gram) * jnp.eye(len(gram))
   weight = jnp.linalg.solve(gram, x.T @ y)  # [in, out]
-  return weight.T, mean_out - mean_in @ weight
+  return weight.T, (mean_out - mean_in @ weight)[0]
 
 
 def train(run: CutRun, source: Path, run_dir: Path, resume: bool = True) -> tuple[LlamaConfig, Params, dict[str, float]]:
