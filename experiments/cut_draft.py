@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import logging
 import shutil
 from pathlib import Path
@@ -46,7 +47,9 @@ from jaxspec.training.overrides import override
 from jaxspec.training.step import make_train_step
 from jaxspec.types import Array, Params
 
-EMBEDDING = "embed_tokens"  # shared with the target: frozen
+EMBEDDING = "embed_tokens"  # the target's own, frozen
+LICENCE_FILE = "LICENSE"
+FEATURE_ROWS = 32  # texts that are read together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,23 +65,25 @@ class CutRun:
 
   seed: int = 0
   num_layers: int = 4
-  num_texts: int = 576
+  num_texts: int = 320
   num_held_out: int = 64
   prompt_tokens: int = 6
   num_tokens: int = 64
   ridge: float = 0.01
   batch_size: int = 8
   optimizer: OptimizerConfig = OptimizerConfig(name="adamw", learning_rate=3e-4, warmup_steps=20, weight_decay=0.0)
-  loop: LoopConfig = LoopConfig(num_steps=200, log_every=5, eval_every=100, checkpoint_every=100)
+  loop: LoopConfig = LoopConfig(num_steps=120, log_every=5, eval_every=60, checkpoint_every=60)
   matmul_precision: str | None = "bfloat16"
   data: str = "runs/wordnet"
 
 
 def written_texts(run: CutRun, target: checkpoints.Checkpoint, tokenizer, file: Path, rows: int = 32) -> np.ndarray:
   """Texts ``[num_texts, num_tokens]`` int32 that the target wrote, kept in ``file``; beginnings without end tokens."""
+  fields = (run.seed, run.num_texts, run.prompt_tokens, run.num_tokens, run.data, target.path.as_posix())
+  origin = json.dumps(fields)
   if file.exists():
     with np.load(file) as archive:
-      if archive["texts"].shape == (run.num_texts, run.num_tokens):
+      if str(archive["origin"]) == origin:
         return archive["texts"]
   with np.load(Path(run.data) / TOKENS_FILE) as archive:
     packed, starts = archive["train"], archive["train_starts"]
@@ -107,7 +112,7 @@ def written_texts(run: CutRun, target: checkpoints.Checkpoint, tokenizer, file: 
     print(f"texts {min(start + rows, run.num_texts)}/{run.num_texts}", flush=True)
   texts = np.concatenate(parts)[: run.num_texts].astype(np.int32)
   file.parent.mkdir(parents=True, exist_ok=True)
-  np.savez_compressed(file, texts=texts)
+  np.savez_compressed(file, texts=texts, origin=origin)
   return texts
 
 
@@ -123,7 +128,7 @@ def cut(config: LlamaConfig, params: Params, num_layers: int) -> tuple[LlamaConf
     raise ValueError("Must have a target whose output matrix is its token table")
   small = dataclasses.replace(config, num_layers=num_layers, head_map=True)
   names = jax.eval_shape(llama_fns(small).init, jax.random.key(0))
-  kept = {name: params[name] for name in names if name != "head_map"}
+  kept = {name: jax.tree.map(jnp.copy, params[name]) for name in names if name != "head_map"}  # updates donate theirs
   head = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), names["head_map"])
   return small, kept | {"head_map": head | {"weight": jnp.eye(config.dim)}}
 
@@ -140,6 +145,11 @@ def least_squares(draft_features: Array, target_features: Array, ridge: float) -
 
 def train(run: CutRun, source: Path, run_dir: Path, resume: bool = True) -> tuple[LlamaConfig, Params, dict[str, float]]:
   """Cuts, fits, trains; returns the draft and its acceptance after each of the three."""
+  if not run.batch_size <= run.num_held_out <= run.num_texts - FEATURE_ROWS or run.num_held_out % run.batch_size:
+    raise ValueError(
+      f"Must have held-out texts in whole batches of {run.batch_size}, and {FEATURE_ROWS} others, we instead got "
+      f"{run.num_held_out} of {run.num_texts}"
+    )
   target = checkpoints.load(source)
   if not isinstance(target.config, LlamaConfig):
     raise ValueError(f"Must have a network of the Llama family, {source} is another")
@@ -147,15 +157,19 @@ def train(run: CutRun, source: Path, run_dir: Path, resume: bool = True) -> tupl
   fns = llama_fns(config)
   texts = written_texts(run, target, language_tokenizer.load_tokenizer(source), run_dir / "texts.npz")
   train_texts, held_out = texts[: -run.num_held_out], texts[-run.num_held_out :]
-  frozen = {"target": target.params, EMBEDDING: params.pop(EMBEDDING)}
+  del params[EMBEDDING]  # the target's, which `frozen` holds
+  frozen = {"target": target.params}
+
+  def whole(params, extra):
+    return params | {EMBEDDING: extra["target"][EMBEDDING]}
 
   def loss_fn(params, extra, batch, key):
     del key
     law = jax.lax.stop_gradient(target.fns.apply(extra["target"], batch["tokens"])[0].logits)
-    logits = fns.apply(params | {EMBEDDING: extra[EMBEDDING]}, batch["tokens"])[0].logits
+    logits = fns.apply(whole(params, extra), batch["tokens"])[0].logits
+    law, logits = law[:, run.prompt_tokens - 1 :], logits[:, run.prompt_tokens - 1 :]  # of what the target wrote
     overlap = jnp.sum(jnp.minimum(jax.nn.softmax(law), jax.nn.softmax(logits)), axis=-1)
-    counted = slice(run.prompt_tokens - 1, None)  # laws of what the target wrote
-    return distillation_kl(law, logits), ({"acceptance": jnp.mean(overlap[:, counted])}, extra)
+    return distillation_kl(law, logits), ({"acceptance": jnp.mean(overlap)}, extra)
 
   compute = jax.jit(lambda params, extra, tokens: loss_fn(params, extra, {"tokens": tokens}, None)[1][0]["acceptance"])
 
@@ -165,12 +179,12 @@ def train(run: CutRun, source: Path, run_dir: Path, resume: bool = True) -> tupl
 
   @jax.jit
   def features(params, extra, tokens):
-    networks = (fns, params | {EMBEDDING: extra[EMBEDDING]}), (target.fns, extra["target"])
+    networks = (fns, whole(params, extra)), (target.fns, extra["target"])
     return [network.apply(weights, tokens, logits_at=jnp.zeros(1, jnp.int32))[0].features for network, weights in networks]
 
   figures = {"cut": acceptance(params, frozen)}
-  starts = range(0, len(train_texts) // 32 * 32, 32)
-  parts = [jax.device_get(features(params, frozen, train_texts[start : start + 32])) for start in starts]
+  starts = range(0, len(train_texts) // FEATURE_ROWS * FEATURE_ROWS, FEATURE_ROWS)
+  parts = [jax.device_get(features(params, frozen, train_texts[start : start + FEATURE_ROWS])) for start in starts]
   flat = [np.concatenate([part[side].reshape(-1, config.dim) for part in parts]) for side in (0, 1)]
   weight, bias = least_squares(*flat, run.ridge)
   params["head_map"] = {"weight": weight, "bias": bias}
@@ -193,7 +207,7 @@ def train(run: CutRun, source: Path, run_dir: Path, resume: bool = True) -> tupl
       eval_fn=lambda state: {"held_out": acceptance(state.ema, state.extra)},
     )  # fmt: skip
   figures["trained"] = acceptance(state.ema, state.extra)
-  return config, state.ema | {EMBEDDING: state.extra[EMBEDDING]}, figures
+  return config, whole(state.ema, state.extra), figures
 
 
 def main() -> None:
@@ -209,8 +223,9 @@ def main() -> None:
   config, params, figures = train(run, args.source, args.run_dir, args.resume)
   licence = checkpoints.read_config(args.source)["meta"].get("licence", "unknown")
   meta = {"licence": licence, "command": "python -m experiments.cut_draft", "run": dataclasses.asdict(run)}
-  checkpoints.save(args.destination, config, params, meta=meta | {"acceptance": figures}, dtype=jnp.bfloat16)
+  checkpoints.save(args.destination, config, params, meta=meta | {"acceptance": figures})
   shutil.copyfile(args.source / TOKENIZER_FILE, args.destination / TOKENIZER_FILE)
+  shutil.copyfile(Path(run.data) / LICENCE_FILE, args.destination / LICENCE_FILE)  # WordNet's, whose words began the texts
   print(" ".join(f"{name} {value:.3f}" for name, value in figures.items()))
 
 

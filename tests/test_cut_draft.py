@@ -7,8 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.cut_draft import cut, least_squares
+from experiments.cut_draft import CutRun, cut, least_squares, train
+from experiments.pack_text import TOKENS_FILE
+from jaxspec.data.language_tokenizer import TOKENIZER_FILE
 from jaxspec.models.llama import LlamaConfig, llama_fns
+from jaxspec.training.loop import LoopConfig
+from tests.cli import fake_language
+from tests.cli.fake_bundle import save_random
 
 CONFIG = LlamaConfig(
   vocab_size=20, dim=16, num_layers=3, num_heads=2, num_kv_heads=1, ffn_hidden=24, max_positions=32, tie_embeddings=True
@@ -43,3 +48,26 @@ def test_least_squares_finds_an_affine_map():
   found = least_squares(jnp.asarray(x), jnp.asarray(x @ weight.T + bias), ridge=1e-6)
   np.testing.assert_allclose(found[0], weight, atol=1e-3)
   np.testing.assert_allclose(found[1], bias, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_a_run_goes_from_texts_to_a_trained_draft(tmp_path):
+  size = len(fake_language.VOCABULARY)
+  target, data = tmp_path / "target", tmp_path / "data"
+  save_random(target, dataclasses.replace(CONFIG, vocab_size=size, max_positions=64), 0, scale=0.2)
+  fake_language.tokenizer().save(str(target / TOKENIZER_FILE))
+  data.mkdir()
+  fake_language.tokenizer().save(str(data / TOKENIZER_FILE))
+  tokens = np.random.default_rng(0).integers(1, 200, 40 * 12).astype(np.uint16)
+  np.savez(data / TOKENS_FILE, train=tokens, train_starts=np.arange(41) * 12)
+  run = CutRun(
+    num_layers=1, num_texts=36, num_held_out=4, num_tokens=12, prompt_tokens=2, batch_size=4, data=str(data),
+    loop=LoopConfig(num_steps=12, eval_every=6, checkpoint_every=6), matmul_precision=None,
+  )  # fmt: skip
+  config, params, figures = train(run, target, tmp_path / "run")
+  assert config.num_layers == 1 and llama_fns(config).apply(params, jnp.arange(4)[None])[0].logits.shape == (1, 4, size)
+  assert 0 < figures["cut"] < figures["trained"] <= 1
+  again = train(run, target, tmp_path / "run")[2]  # everything is there already
+  assert again == figures
+  with pytest.raises(ValueError, match="held-out"):
+    train(dataclasses.replace(run, num_held_out=0), target, tmp_path / "other")
