@@ -72,7 +72,7 @@ def attack(valid: list[bytes], generator: np.random.Generator) -> bytes:
   if kind < 0.35:
     payload = generator.bytes(int(generator.integers(0, 120)))
     header = (int(generator.choice(KINDS)), ROUND, int(generator.choice((5, 100))), int(generator.integers(0, 6)))
-    return message._frame(*header, payload)
+    return message.frame(*header, payload)
   body = bytearray(valid[generator.integers(len(valid))][:-4])
   for _ in range(int(generator.integers(0, 5))):
     place = int(generator.integers(len(body)))
@@ -102,11 +102,14 @@ def readers(limits: Limits) -> dict[str, Callable[[bytes], bytes | None]]:
   def law(data: bytes) -> bytes:
     return message.write_law(ROUND, PLACE, message.read_law(data, limits, round_=ROUND, place=PLACE), limits)[0]
 
-  def reply(data: bytes, first: bool = False) -> bytes:
-    got = message.read_reply(data, limits, round_=ROUND, num_drafted=DRAFTED, first=first)
-    return message.write_reply(got.round, got.num_accepted, got.next_token, limits, first=first)
+  def reply(data: bytes, expected: int = message.REPLY) -> bytes:
+    got = message.read_reply(data, limits, round_=ROUND, num_drafted=DRAFTED, expected=expected)
+    return message.write_reply(got.round, got.num_accepted, got.next_token, limits, first=expected == message.FIRST)
 
-  return {"drafts": drafts, "law": law, "reply": reply, "first": lambda data: reply(data, True)}
+  return {
+    "drafts": drafts, "law": law, "reply": reply, "first": lambda data: reply(data, message.FIRST),
+    "request": lambda data: reply(data, message.REQUEST),
+  }  # fmt: skip
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxspec.codecs.sparse_law import SparseLaw
 from jaxspec.link.bitstream import require
-from jaxspec.link.message import Reply, read_drafts, read_reply, write_drafts, write_law, write_reply
+from jaxspec.link.message import REPLY, Reply, read_drafts, read_reply, write_drafts, write_law, write_reply
 from jaxspec.link.records import Limits, Record
 from jaxspec.types import Cursor, Draft, Verdict
 
@@ -79,15 +79,25 @@ def frames_of_reply(verdict: Verdict, cursor: Cursor, limits: Limits, *, first: 
 
 
 def replies_of_frames(
-  frames: Frames, round_: int, num_drafted: Sequence[int], limits: Limits, *, first: bool = False
+  frames: Frames, round_: int, num_drafted: Sequence[int], limits: Limits, *, expected: int = REPLY
 ) -> list[Reply | None]:
-  """Decoded replies.
+  """Decoded replies of the kind that is waited for.
 
   Raises:
     MessageError: if one is not valid.
   """
-  read = lambda data, number: read_reply(data, limits, round_=round_, num_drafted=int(number), first=first)
+  read = lambda data, number: read_reply(data, limits, round_=round_, num_drafted=int(number), expected=expected)
   return [None if data is None else read(data, number) for data, number in zip(frames, num_drafted)]
+
+
+def arrived(data: bytes | None) -> bytes:
+  """What a channel handed over.
+
+  Raises:
+    MessageError: if that is nothing.
+  """
+  require(data is not None, "length", "no message arrived")
+  return data
 
 
 def verdict_of(replies: Sequence[Reply | None]) -> Verdict:

@@ -22,7 +22,7 @@ from jaxspec.decode.loop import cloud_round, edge_commit, edge_round, end_array,
 from jaxspec.decode.state import CloudState, DecodeResult, InFlight, SpecParams, result
 from jaxspec.link import arrays
 from jaxspec.link.lazy import cloud_finish, cloud_test
-from jaxspec.link.message import read_law, write_reply
+from jaxspec.link.message import FIRST, REQUEST, read_law, write_reply
 from jaxspec.link.records import Limits
 from jaxspec.types import Drafter, Key, PyTree, Verifier
 
@@ -81,7 +81,7 @@ def decode_over_link(
   kwargs = dict(max_len=max_len, end_token=end)
   cloud, prefill = _start_cloud(params.target, keys, condition, verifier=verifier, window=drafter.window, **kwargs)
   first = send_down(arrays.frames_of_reply(prefill, cloud.cursor, limits, first=True))
-  first = arrays.verdict_of(arrays.replies_of_frames(first, 0, [0] * rows, limits, first=True))
+  first = arrays.verdict_of(arrays.replies_of_frames(first, 0, [0] * rows, limits, expected=FIRST))
   edge = _start_edge(params.draft, keys, condition, first, drafter=drafter, **kwargs)
 
   while bool(edge.cursor.live.any()):
@@ -114,7 +114,8 @@ def _lazy_exchange(
   requests = [write_reply(round_, int(accepted[row]), None, limits) if asks[row] else None for row in range(rows)]
 
   # Drafting side: answers what it is asked.
-  requests = arrays.replies_of_frames(send_down(requests), round_, np.asarray(flight.draft.num_drafted), limits)
+  number = np.asarray(flight.draft.num_drafted)
+  requests = arrays.replies_of_frames(send_down(requests), round_, number, limits, expected=REQUEST)
   answers: arrays.Frames = [None] * rows
   for row, request in enumerate(requests):
     if request is not None:
@@ -134,10 +135,14 @@ def _lazy_exchange(
 def _send(
   frames: arrays.Frames, *, channel: Channel, size: np.ndarray, count: np.ndarray | None = None
 ) -> arrays.Frames:
-  """Puts messages on a channel and counts their bytes."""
+  """Puts messages on a channel and counts their bytes.
+
+  Raises:
+    MessageError: if nothing arrives.
+  """
   for row, data in enumerate(frames):
     if data is not None:
       size[row] += len(data)
       if count is not None:
         count[row] += 1
-  return [None if data is None else channel(data) for data in frames]
+  return [None if data is None else arrays.arrived(channel(data)) for data in frames]

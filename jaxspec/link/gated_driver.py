@@ -31,6 +31,7 @@ from jaxspec.link import arrays
 from jaxspec.link.bitstream import require
 from jaxspec.link.driver import Channel
 from jaxspec.link.gated_message import GatedDrafts, GatedWire, read_gated, write_gated
+from jaxspec.link.message import FIRST
 from jaxspec.types import Backlog, Draft, Drafter, Key, PyTree, Verdict, Verifier
 
 _start_cloud = jax.jit(start_cloud, static_argnames=("verifier", "max_len", "window"))
@@ -87,7 +88,8 @@ def decode_gated_over_link(
   kwargs = dict(max_len=max_len, end_token=end)
   cloud, prefill = _start_cloud(params.target, keys, condition, verifier=verifier, window=drafter.window, **kwargs)
   first = arrays.frames_of_reply(prefill, cloud.cursor, wire.limits, first=True)
-  got = arrays.verdict_of(arrays.replies_of_frames(list(map(downlink, first)), 0, [0] * rows, wire.limits, first=True))
+  heard = [arrays.arrived(downlink(data)) for data in first]
+  got = arrays.verdict_of(arrays.replies_of_frames(heard, 0, [0] * rows, wire.limits, expected=FIRST))
   edge = _start_edge(params.draft, keys, condition, got, drafter=drafter, **kwargs)
   # A device that settles token 0 needs no reply to its prompt.
   traffic.downlink_bytes[:] += np.where(np.asarray(edge.counters.settled) > 0, 0, [len(data) for data in first])
@@ -100,12 +102,12 @@ def decode_gated_over_link(
       edge = _edge_commit(params.draft, flight, reply_unasked(message, like), drafter=drafter)
       continue
     frames = _frames(message, before, wire, traffic)
-    frames = [None if data is None else uplink(data) for data in frames]
+    frames = [None if data is None else arrays.arrived(uplink(data)) for data in frames]
     cloud, verdict, number = _answer(params.target, cloud, frames, wire, codec, max_len, verifier)
     asked = before._replace(live=before.live & message.needs_verify)
     replies = arrays.frames_of_reply(verdict, asked, wire.limits)
     traffic.downlink_bytes[:] += [0 if data is None else len(data) for data in replies]
-    replies = [None if data is None else downlink(data) for data in replies]
+    replies = [None if data is None else arrays.arrived(downlink(data)) for data in replies]
     reply = arrays.verdict_of(arrays.replies_of_frames(replies, int(before.round), number, wire.limits))
     settled = message.num_settled
     reply = reply._replace(num_accepted=reply.num_accepted + settled)

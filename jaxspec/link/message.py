@@ -14,7 +14,8 @@ bytes   field (big-endian)
 ======  =====================================================================================
 
 The reader treats every byte as hostile. It checks length and checksum before it looks further, and its work is bounded by
-the limits: memory by about ten times ``max_message_bytes``, time by ``max_drafts`` records. The checksum finds damage, not
+the limits: memory by about a hundred times ``max_message_bytes`` (decoded ids and counts are Python integers), time by
+``max_drafts`` records. The checksum finds damage, not
 forgery; authenticate the channel for that.
 """
 
@@ -124,14 +125,16 @@ def write_reply(round_: int, num_accepted: int, next_token: int | None, limits: 
   return frame(kind, round_, limits.ell, num_accepted, payload)
 
 
-def read_reply(data: bytes, limits: Limits, *, round_: int, num_drafted: int, first: bool = False) -> Reply:
+def read_reply(data: bytes, limits: Limits, *, round_: int, num_drafted: int, expected: int = REPLY) -> Reply:
   """Decodes the reply to a message of ``num_drafted`` drafts.
 
+  Args:
+    expected: the kind that the protocol is waiting for: `REPLY`, `FIRST` or `REQUEST`.
   Raises:
-    MessageError: if it is anything but a valid one.
+    MessageError: if it is anything but a valid one of that kind.
   """
   kind, got_round, ell, accepted, payload = unframe(data, OVERHEAD_BYTES + _TOKEN.size)
-  require(kind in ((FIRST,) if first else (REPLY, REQUEST)), "kind", f"{kind} is not a reply")
+  require(kind == expected, "kind", f"{kind} instead of {expected}")
   require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
   require(got_round == round_, "order", f"reply to round {got_round}, waiting for {round_}")
   require(accepted <= num_drafted, "range", f"{accepted} of {num_drafted} drafts accepted")

@@ -59,9 +59,17 @@ class Limits:
   max_drafts: int
   sends_size: bool
 
+  def __post_init__(self):
+    if not (0 <= self.max_drafts < 1 << 16 and 0 < self.ell < 1 << 16):
+      raise ValueError(f"Must have drafts and ell below 65536, we instead got {self.max_drafts} and {self.ell}")
+
   @classmethod
   def of(cls, codec: SparseCodec, window: int) -> Limits:
-    """The limits of a codec with at most ``window`` drafts per round."""
+    """The limits of a codec with at most ``window`` drafts per round.
+
+    Raises:
+      ValueError: for more drafts, or a larger denominator, than a header holds.
+    """
     by_threshold = isinstance(codec.sparsifier, Conformal)
     return cls(codec.vocab, codec.ell, codec.coding, codec.max_support, window, by_threshold)
 

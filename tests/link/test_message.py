@@ -56,12 +56,17 @@ def test_replies_and_laws_come_back():
   data = message.write_reply(3, 2, 6, limits)
   assert message.read_reply(data, limits, round_=3, num_drafted=2) == message.Reply(3, 2, 6)
   asked = message.write_reply(3, 1, None, limits)
-  assert message.read_reply(asked, limits, round_=3, num_drafted=2).next_token is None
+  request = dict(round_=3, num_drafted=2, expected=message.REQUEST)
+  assert message.read_reply(asked, limits, **request).next_token is None
+  with pytest.raises(message.MessageError, match="kind"):
+    message.read_reply(asked, limits, round_=3, num_drafted=2)  # a second request is no answer
+  with pytest.raises(message.MessageError, match="kind"):
+    message.read_reply(data, limits, **request)
   first = message.write_reply(0, 0, 6, limits, first=True)
-  assert message.read_reply(first, limits, round_=0, num_drafted=0, first=True).next_token == 6
-  for bad in (dict(round_=4, num_drafted=2), dict(round_=3, num_drafted=1), dict(round_=3, num_drafted=2, first=True)):
+  assert message.read_reply(first, limits, round_=0, num_drafted=0, expected=message.FIRST).next_token == 6
+  for change in (dict(round_=4), dict(num_drafted=1), dict(expected=message.FIRST)):
     with pytest.raises(message.MessageError):
-      message.read_reply(data, limits, **bad)
+      message.read_reply(data, limits, **(dict(round_=3, num_drafted=2) | change))
   with pytest.raises(message.MessageError, match="range"):
     message.read_reply(message.write_reply(3, 2, 8, limits), limits, round_=3, num_drafted=2)
   record = some_records(limits, 0, 1)[0]
@@ -128,6 +133,8 @@ def test_payloads_of_any_bytes_under_a_right_checksum(limits, number, kind, payl
     lambda: message.read_drafts(data, limits),
     lambda: message.read_law(data, limits, round_=7, place=number),
     lambda: message.read_reply(data, limits, round_=7, num_drafted=3),
+    lambda: message.read_reply(data, limits, round_=7, num_drafted=3, expected=message.FIRST),
+    lambda: message.read_reply(data, limits, round_=7, num_drafted=3, expected=message.REQUEST),
   ):
     try:
       read()
@@ -158,7 +165,7 @@ def test_hostile_messages_of_hypothesis(limits, seed, edits, tail, keep_checksum
 
 @pytest.mark.parametrize("coding", CODINGS)
 def test_memory_of_a_reader_is_bounded(coding):
-  """A large message of ones under a right checksum: no more than a constant times the agreed size is allocated."""
+  """A message that is refused, and one that is read: no more than a constant times the agreed size is allocated."""
   limits = Limits(50257, 100, coding, 50257 if coding == "dense" else 256, 16, True)
   size = message.max_message_bytes(limits) - message.OVERHEAD_BYTES
   data = message.frame(CODINGS.index(coding), 7, limits.ell, 16, b"\xff" * size)
@@ -170,3 +177,9 @@ def test_memory_of_a_reader_is_bounded(coding):
   assert peak < 12 * len(data) + 400_000
   with pytest.raises(message.MessageError, match="length"):
     message.read_drafts(data + bytes(len(data)), limits)
+  valid, _ = message.write_drafts(7, some_records(limits, 0, 16), limits)
+  tracemalloc.start()
+  message.read_drafts(valid, limits)
+  peak = tracemalloc.get_traced_memory()[1]
+  tracemalloc.stop()
+  assert peak < 100 * message.max_message_bytes(limits) + 20_000
