@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import jax.numpy as jnp
 
 from experiments import sqs_decode
@@ -76,6 +77,7 @@ def measure(
   per_token = lambda values: ratio(values, counts.tokens)
   rates = {f"{rate:g}": Link(rate * 1e6, rtt_s=args.rtt_ms / 1e3) for rate in UPLINKS_MBPS}
   return {
+    "formula_bits_per_token": per_token(np.asarray(out.report.stats.formula_bits, np.float64)),
     "coded_bits_per_token": per_token(traffic.coded_bits),
     "wire_bytes_per_token": per_token(traffic.wire_bytes),
     "wire_bytes_per_accepted": ratio(traffic.wire_bytes, counts.accepted),
@@ -111,8 +113,8 @@ def table(document: dict[str, Any]) -> str:
   config = document["config"]
   time_of_pass = f"a target pass {config['cloud_ms']:g} + {config['cloud_token_ms']:g} ms a token"
   columns = [
-    "T", "law and coding", "coded bits per token", "wire bytes per token", "per accepted token", "tokens per round",
-    "resampling rate", *(f"ms per token at {rate:g} Mbit/s" for rate in UPLINKS_MBPS),
+    "T", "law and coding", "formula bits per token", "coded bits per token", "wire bytes per token", "per accepted token",
+    "tokens per round", "resampling rate", *(f"ms per token at {rate:g} Mbit/s" for rate in UPLINKS_MBPS),
   ]  # fmt: skip
   lines = [
     f"{document['rows']} continuations of {config['tokens']} tokens, V = {document['vocab']}, ell = {config['ell']}, budget "
@@ -128,6 +130,7 @@ def table(document: dict[str, Any]) -> str:
     cells = [
       f"{entry['temperature']:g}",
       entry["name"],
+      f"{entry['formula_bits_per_token'][0]:,.0f}",
       f"{entry['coded_bits_per_token'][0]:,.0f}",
       f"{entry['wire_bytes_per_token'][0]:,.0f}",
       "-" if accepted is None else f"{accepted:,.0f}",

@@ -1,7 +1,7 @@
 """What a law costs, per drafted token, by formula and exactly.
 
 =========  ==========================================  ======================================================
-coding     formula (real numbers, index not counted)   sent by `jaxspec.link.coder`
+coding     formula (real numbers, index not counted)   sent by `jaxspec.link.records`
 =========  ==========================================  ======================================================
 paper      top-K: log2 C(V,K) + log2 C(l+K-1,K-1);     ranks of subset and lattice point, width = exact ceiling
            threshold: ceilings on the subset and

@@ -12,7 +12,7 @@ so that the mean of d over committed tokens goes to alpha. With ``c[1]`` the thr
   drafted  c[L+1]: no roll-back.
 
 So rolling back is a gather from the thresholds of the round. For ``text`` alone, and ``beta_1 >= -eta (1 - alpha)``, every
-path obeys ``mean d <= alpha + (beta_1 + eta (1 - alpha)) / (eta T)``.
+path obeys ``mean d <= alpha + (beta_1 + eta (1 - alpha)) / (eta T)``, if no support is cut off at its static size.
 
 The threshold is a sum of steps that may be five orders smaller than itself, so it is carried as an unevaluated sum of two
 floats. The draft's output does not follow another law for any threshold: only the size of messages depends on it.

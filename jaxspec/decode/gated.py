@@ -64,11 +64,14 @@ def gate_of(options: MethodOptions, calibration: dict[str, Any] | None):
     return constant_gate, jnp.float32(options.tau)
   if options.cloud_rate is None:
     return constant_gate, jnp.float32(calibrated_tau(calibration, DEFAULT_RATE))
+  if options.cloud_rate <= options.rho:
+    raise ValueError(f"Must have a cloud rate above rho, {options.rho:g}, we instead got {options.cloud_rate:g}")
   try:
     start = calibrated_tau(calibration, options.cloud_rate)
   except ValueError:
-    start = 1e-2  # anywhere: the controller finds the level by itself, within some pictures
-  return conformal_gate, rate_params(start, options.cloud_rate)
+    start = 1e-2  # anywhere: a short row ends before the controller has found the level
+  # The controller sees what the gate decides: the tokens behind the prefix.
+  return conformal_gate, rate_params(start, (options.cloud_rate - options.rho) / (1 - options.rho))
 
 
 def rule_of(options: MethodOptions, *, codebook: Array | None) -> tuple[AcceptFn, PyTree]:

@@ -7,7 +7,9 @@ once for every committed token. On every path
 
   mean(asked) = rate + (beta_1 - beta_T) / (eta T),
 
-and beta stays within one step of the range of -z.
+so a threshold that stays bounded holds the rate. It does where the rate can be reached: tokens of a window do not ask, so an
+exchange that commits A drafts and one more token puts rates above 1 / (A + 1) out of reach, and beta then grows without limit.
+Tokens of a prefix are not the gate's and do not move it.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ class ConformalGate:
 
 
 def rate_params(tau: float, rate: float, *, eta: float = 0.05) -> ConformalParams:
-  """Settings of a `ConformalGate` that starts at threshold ``tau`` and holds ``rate`` exchanges per token.
+  """Settings of a `ConformalGate` that starts at threshold ``tau`` and holds ``rate`` exchanges per token that it judges.
 
   Raises:
     ValueError: for a threshold or step that is not positive, or a rate outside of [0, 1].

@@ -50,8 +50,10 @@ def find_threshold(
     start: a positive threshold near the wanted one.
     tolerance: good enough.
     max_trials: decodes at most.
+  Returns:
+    The trial whose rate came nearest; not within ``tolerance`` where trials ran out or the rate jumps.
   Raises:
-    ValueError: if the target lies outside of what any threshold reaches.
+    ValueError: if the nearest rate is further away than 0.02 and ``tolerance``.
   """
   if not start > 0:
     raise ValueError(f"Must have a start above 0, we instead got {start}")
