@@ -78,6 +78,11 @@ class Stopwatch:
     self.device += self._lap()
 
 
+def picked(number: int) -> list[int]:
+  """Which of so many pictures are drawn: far apart, so that they are not near copies of one prompt."""
+  return [index * max(number // PICTURES, 1) % number for index in range(PICTURES)]
+
+
 def one_picture(bench: GatedBench, setting: Setting, index: int, warm: set[Setting]) -> dict[str, float]:
   """Bytes, calls and seconds of one picture; read back if they are there. ``warm`` are the settings that have run."""
   path = bench.kept_at(setting, f".link{index}.json")
@@ -87,7 +92,7 @@ def one_picture(bench: GatedBench, setting: Setting, index: int, warm: set[Setti
   params, drafter, verifier = source.assemble(settings)
   vocab = source.target.config.vocab_size
   batches = decoding.make_batches(source.condition, samples=1, seed=setting.seed, rows=1)
-  at = index * max(len(batches.key_data) // PICTURES, 1) % len(batches.key_data)
+  at = picked(len(batches.key_data))[index]
   for _ in range(1 if setting in warm else 2):  # the first decode of a setting compiles
     watch = Stopwatch()
     with jax.default_matmul_precision(settings.matmul_precision):
@@ -115,7 +120,7 @@ def relaxed_pictures(bench: GatedBench, setting: Setting, verified: list[dict[st
   total = {name: sum(picture[name] for picture in verified) for name in verified[0]}
   per_pass, per_call = total["device_s"] / total["draft_calls"], total["cloud_s"] / total["target_calls"]
   pictures = []
-  for row in range(min(PICTURES, len(decoded.tokens))):
+  for row in picked(len(decoded.tokens)):
     counters = {name: int(values[row]) for name, values in decoded.counters.items()}
     calls = counters["target_calls"] - 1
     drafts, more = divmod(counters["drafted"], max(calls, 1))

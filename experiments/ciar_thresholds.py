@@ -1,6 +1,6 @@
 """What threshold and prefix do (CIAR, arXiv 2603.25463, Figures 3 and 6, Table 4).
 
-Commands (some quarter of an hour each on two idle cores; a matched row takes some five decodes of 64 pictures, 35 seconds each)::
+Commands (a quarter of an hour each on two idle cores; a matched row takes some five decodes of 64 pictures)::
 
     python -m experiments.ciar_thresholds --config tau --device inter-2
     python -m experiments.ciar_thresholds --config rho --device inter-2

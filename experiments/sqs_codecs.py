@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 import jax.numpy as jnp
+import numpy as np
 
 from experiments import sqs_decode
 from experiments.sqs_decode import ratio

@@ -20,6 +20,7 @@ of an hour, plus the samples. On accelerators the same command runs data-paralle
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 from pathlib import Path
 
@@ -81,8 +82,10 @@ def get_config(arg: str = "2") -> InterRun:
 def name_of(run: InterRun) -> str:
   """Name of the device in its bundle."""
   heads = f"x{run.num_heads}" if run.num_heads > 1 else ""
-  ablation = next((name for name, loss in ABLATIONS.items() if loss == run.loss), "custom")
-  return f"inter-{run.num_layers}{heads}" + ("" if ablation == "full" else f"-{ablation}")
+  digest = hashlib.sha256(repr(run.loss).encode()).hexdigest()[:6]
+  ablation = next((name for name, loss in ABLATIONS.items() if loss == run.loss), f"custom_{digest}")
+  guided = "-guided" if run.guided else ""
+  return f"inter-{run.num_layers}{heads}" + ("" if ablation == "full" else f"-{ablation}") + guided
 
 
 def make_loss_fn(run: InterRun, config: InterHeadConfig, bundle: Bundle):
@@ -134,7 +137,7 @@ def train(run: InterRun, run_dir: str | Path, resume: bool = True, export_to: st
     num_heads=run.num_heads, combination=run.combination,
   )  # fmt: skip
   meta = {
-    "command": f"python -m experiments.train_inter_head --config {name_of(run).removeprefix('inter-')}",
+    "command": f"python -m experiments.train_inter_head --config {name_of(run).removeprefix('inter-')}; settings in `run`",
     "guided": run.guided,
     "distilled_at_temperature": run.temperature,
   }

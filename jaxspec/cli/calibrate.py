@@ -13,6 +13,13 @@ from jaxspec.cli.audit import PROMPTS
 from jaxspec.cli.errors import UserError, check_writable, interruptible, reading, write_whole
 from jaxspec.models.interval_features import INJECT
 
+# On these the thresholds that were found on `PROMPTS` are tried.
+HELD_OUT = (
+  "green apple", "fluent pizza", "yellow heart", "noto strawberry", "watermelon on white background", "cherries",
+  "white heart", "twemoji red heart", "banana", "bread on yellow background", "pink heart small", "carrot",
+  "fluent hamburger", "pear", "brown heart on green background", "noto doughnut",
+)  # fmt: skip
+
 _PATH = click.Path(path_type=Path)
 
 
@@ -29,12 +36,15 @@ _PATH = click.Path(path_type=Path)
 @click.option("--samples", type=click.IntRange(1), default=4, show_default=True, help="Pictures per prompt.")
 @click.option("--batch", type=int, help="Pictures decoded together.  [default: all, up to 16]")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 2), default=0, show_default=True)
+@click.option("--held-out", multiple=True, metavar="PROMPT",
+              help="Prompt that the thresholds are tried on; may be repeated.  [default: built-in ones]")  # fmt: skip
+@click.option("--quantile", is_flag=True, help="Take quantiles of the scores as thresholds, without any search.")
 @click.option("--dry-run", is_flag=True, help="Print the thresholds, store nothing.")
 @click.option("--no-cache", is_flag=True, help="Do not keep compiled programs for the next time.")
 def calibrate(**options: Any) -> None:
   """Decode PROMPTS (or built-in ones) at trial thresholds until cloud calls have the wanted rates.
 
-  Every trial runs the whole decoder with the same keys; the rate is then measured again with keys of other pictures.
+  Every trial runs the whole decoder with the same keys; the rate is then measured on other prompts with other keys.
 
   \b
   jaxspec calibrate --draft inter-2 --rates 0.2,0.3,0.4 --samples 4
@@ -50,7 +60,7 @@ def calibrate(**options: Any) -> None:
     low, high = entry["interval"]
     spread = f"{low:.4f} to {high:.4f}" if math.isfinite(high) else "one picture has no interval"
     click.echo(
-      f"cloud rate {entry['rate']:.3f}: tau {entry['tau']:.6g}, reached {entry['achieved']:.4f}, on other keys "
+      f"cloud rate {entry['rate']:.3f}: tau {entry['tau']:.6g}, reached {entry['achieved']:.4f}, on other prompts "
       f"{entry['held_out']:.4f} ({spread})"
     )
   if options["dry_run"]:
@@ -84,7 +94,7 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
   from jaxspec.cli import compilation_cache, decoding, settings, sources
   from jaxspec.decode.loop import speculate
   from jaxspec.intervals.scores import IntervalScore
-  from jaxspec.metrics.calibration import find_threshold, prompts_hash, quantile_threshold
+  from jaxspec.metrics.calibration import Calibrated, find_threshold, prompts_hash, quantile_threshold
   from jaxspec.metrics.cloud_calls import cloud_calls
 
   if math.isnan(options["tolerance"]):
@@ -95,15 +105,20 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
   chosen |= {name: options[name] for name in ("draft", "gamma", "rho", "inject", "seed")} | {"method": "ciar", "tau": 1.0}
   prompts = list(options["prompts"]) or list(PROMPTS)
   bundle = options["checkpoint"] or sources.default_bundle()
-  source = interruptible(sources.from_bundle, bundle, prompts, chosen, compare=False)
+  held_out = list(options["held_out"]) or list(HELD_OUT)
+  source = interruptible(sources.from_bundle, bundle, [*prompts, *held_out], chosen, compare=False)
   chosen = source.settings
   if not options["dry_run"]:
     check_writable(source.draft.path / CONFIG_FILE, suffix=".json")
   rows = settings.batch_rows(options["batch"], len(prompts) * options["samples"])
+
+  def batches_of(part: slice, seed: int) -> decoding.Batches:
+    condition = jax.tree.map(lambda leaf: leaf[part], source.condition)
+    return decoding.make_batches(condition, samples=options["samples"], seed=seed, rows=rows)
+
   batches = [
-    decoding.make_batches(source.condition, samples=options["samples"], seed=seed, rows=rows)
-    for seed in (chosen.seed, chosen.seed + 1)
-  ]
+    batches_of(slice(None, len(prompts)), chosen.seed), batches_of(slice(len(prompts), None), chosen.seed + 1)
+  ]  # fmt: skip
   params, drafter, verifier = source.assemble(chosen)
   report("Compiling")
 
@@ -128,7 +143,10 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
     start = max(quantile_threshold(scores, rate), 1e-12)
     rate_of = lambda tau: cloud_calls(interruptible(outcome, tau, 0)).call_rate
     try:
-      found = find_threshold(rate_of, rate, start=start, tolerance=options["tolerance"])
+      if options["quantile"]:
+        found = Calibrated(start, rate_of(start), 1)
+      else:
+        found = find_threshold(rate_of, rate, start=start, tolerance=options["tolerance"])
     except ValueError as error:
       raise UserError(f"Cloud rate {rate:g}: {error}") from error
     fresh = cloud_calls(interruptible(outcome, found.tau, 1))
@@ -150,6 +168,8 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
     "temperature": chosen.temperature,
     "pictures": len(batches[0].prompt),
     "prompts": prompts_hash(prompts),
+    "held_out_prompts": prompts_hash(held_out),
+    "policy": "quantile" if options["quantile"] else "search",
     "thresholds": thresholds,
   }
   return folder / CONFIG_FILE, document, calibration

@@ -51,7 +51,7 @@ class GatedReport(NamedTuple):
   """`DecodeResult.report` of this drafter."""
 
   scores: Array  # [B, N] float32, uncertainty at every place that was scored, NaN elsewhere
-  sent: Array  # [B] int32, tokens that went up: unread settled ones and windows
+  sent: Array  # [B] int32, tokens that went up: all that was not read (a token of the cloud's own too) and windows
   gate: PyTree  # the gate's last state
 
 

@@ -7,9 +7,9 @@ once for every committed token. On every path
 
   mean(asked) = rate + (beta_1 - beta_T) / (eta T),
 
-so a threshold that stays bounded holds the rate. It does where the rate can be reached: tokens of a window do not ask, so an
-exchange that commits A drafts and one more token puts rates above 1 / (A + 1) out of reach, and beta then grows without limit.
-Tokens of a prefix are not the gate's and do not move it.
+so a threshold that stays bounded holds the rate. It does where the rate can be reached: tokens of a window do not ask, so
+an exchange that commits A drafts and one more token puts rates above 1 / (A + 1) out of reach, and beta then grows without
+limit. Tokens of a prefix are not the gate's and do not move it.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from jaxspec.types import Array
 
 SCALINGS = ("none", "paper")
 _LOWER_MASS, _UPPER_MASS = 0.99, 1.01
+_FAR = 1e30
 
 
 class Bounds(NamedTuple):
@@ -41,6 +42,9 @@ def log_odds(logits: Array) -> Array:
   if size < 2:
     raise ValueError(f"Must have at least 2 tokens, we instead got {size}")
   ids = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
+  # Sums of exponentials are rounded at the size of the largest logit, which is thus brought to 0.
+  largest = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+  logits = logits - jnp.where(jnp.isfinite(largest), largest, 0.0)
   is_top = ids == jnp.argmax(logits, axis=-1, keepdims=True)
   others_of_top = jax.nn.logsumexp(jnp.where(is_top, -jnp.inf, logits), axis=-1, keepdims=True)
   normaliser = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
@@ -70,6 +74,7 @@ def inter_fuse(centre: Array, radius: Array) -> Bounds:
 
 def _width(odds: Array, radius: Array) -> Array:
   """``sinh r / (cosh x + cosh r)`` with every exponent at most 0."""
+  odds = jnp.clip(odds, -_FAR, _FAR)  # of the only token of a law it is infinite
   size = jnp.abs(odds)
   largest = jax.lax.stop_gradient(jnp.maximum(size, radius))
   high, low = jnp.exp(size - largest), jnp.exp(-size - largest)

@@ -52,7 +52,7 @@ class IntervalScore:
 
   Attributes:
     uncertainty: from widths to a number.
-    scaling: ``paper`` in the preset that reproduces the paper, else ``none``.
+    scaling: ``paper`` as published (see `scaled_bounds`), or ``none``.
     combination: of several heads; with ``voting`` each head of the majority is scored by itself and the mean is taken.
   """
 

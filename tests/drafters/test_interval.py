@@ -133,6 +133,15 @@ def test_code_is_a_prefix_and_then_the_device():
   out = run(params, kwargs)
   alone = run(*transformer_gated(tau=INFINITY, prefix=N))
   np.testing.assert_array_equal(out.tokens[:, :5], alone.tokens[:, :5])
+  _, _, device, weights = networks()
+  logits = np.asarray(device.apply(weights, Prefixed(labels(ROWS), out.tokens))[0].logits)
+  for place in range(5, N):  # the device's own draws, on what the cloud began
+    in_round = out.commit_round[:, place][:, None] == out.commit_round
+    offset = place - np.argmax(in_round, axis=1)
+    round_ = np.asarray(out.commit_round[:, place]) - 1
+    draft_keys = [rng.stream_keys(keys_of(ROWS), rng.Stream.DRAFT, jnp.int32(number)) for number in round_]
+    uniform = jnp.stack([rng.uniform(keys, int(at))[row] for row, (keys, at) in enumerate(zip(draft_keys, offset))])
+    np.testing.assert_array_equal(out.tokens[:, place], sample(jnp.asarray(logits[:, place]), uniform))
   assert (out.origin[:, 5:] == Origin.SETTLED).all() and (out.origin[:, :5] != Origin.SETTLED).all()
   np.testing.assert_array_equal(out.counters.target_calls, 5)
 
@@ -192,6 +201,7 @@ def test_caches_after_some_rounds_equal_caches_from_scratch():
     (device, device_params, edge.drafter.cache, np.asarray(edge.cursor.length) - 2),
   ]
   assert (np.asarray(edge.cursor.length) - np.asarray(edge.read)).max() > 2  # some row is far ahead of its cloud
+  assert (np.asarray(edge.origin) == Origin.REPLACED).any()  # some draft was rolled back
   for fns, weights, cache, known in sides:
     fresh = fns.init_cache(rows, 40)
     _, fresh = fns.apply(weights, labels(rows), fresh, positions=jnp.arange(1)[None])
