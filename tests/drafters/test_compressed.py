@@ -40,14 +40,15 @@ def over_bytes(message, cursor, codec, window):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [slow("top"), "conformal"])
-@pytest.mark.parametrize("seed,budget", [(0, 1e6), *(slow(*case) for case in ((1, 1e6), (2, 7), (3, 1)))])
-def test_enumerated_law_of_one_round_over_bytes(kind, seed, budget, monkeypatch):
-  """The next three tokens after a first one; budgets for two drafts, one draft and none."""
+@pytest.mark.parametrize("policy", [None, "text", "literal", "drafted"])
+@pytest.mark.parametrize("seed,budget", [(0, 1e6), (1, 1e6), (2, 7), (3, 1)])
+def test_enumerated_law_of_one_round_over_bytes(policy, seed, budget, monkeypatch):
+  """The next three tokens after a first one; budgets for two drafts, one draft and none. No policy is K-SQS."""
+  kind, options = ("top", {}) if policy is None else ("conformal", dict(policy=policy))
   generator = np.random.default_rng(seed)
   p = QUARTERS[generator.integers(len(QUARTERS), size=V + 1)]
   q = generator.dirichlet(np.ones(V), V + 1)
-  codec = codec_of(kind, V, 2 if kind == "top" else 3, ell=4)
+  codec = codec_of(kind, V, 2 if kind == "top" else 3, ell=4, **options)
   params, drafter, verifier = markov_pair(p, q, codec, settings(kind, 2, first=0.3, eta=0.9), window=2, budget=budget)
   cells = np.stack(np.meshgrid(FOUR, FOUR, TWELVE, TWELVE, TWELVE, indexing="ij"), -1).reshape(-1, 5).astype(np.float32)
   rows, first = cells.shape[0], 1

@@ -8,11 +8,15 @@ from scipy import stats
 
 import jaxspec
 from jaxspec import rng
+from jaxspec.codecs.codec import topk_lattice
+from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.decode import loop
 from jaxspec.decode.state import Origin
+from jaxspec.drafters.draws import SparseDraw
 from jaxspec.intervals.scores import MaxProb
 from jaxspec.models.conditions import ClassLabels, Prefixed
 from jaxspec.models.sampling import sample
+from jaxspec.verifiers.sparse import lossless_sparse
 from tests.ciar_pair import INFINITY, gated_params, keys_of, log, markov_gated, networks, transformer_gated
 from tests.helpers import labels, markov_fns, markov_joint, side
 from tests.sqs_pair import tables
@@ -74,10 +78,16 @@ def test_a_closed_gate_is_lossless_by_enumeration(seed, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_closed_gate_is_lossless_by_chi_square():
-  """Joint law of four tokens, windows of 3, from 20,000 rows."""
+@pytest.mark.parametrize("sent", ["laws", "sparse laws"])
+def test_a_closed_gate_is_lossless_by_chi_square(sent):
+  """Joint law of four tokens, windows of 3, from 20,000 rows; sparse laws are those of ``--verify exact``."""
   p, q = tables(4, 3)
-  params, kwargs = markov_gated(p, q, window=3)
+  if sent == "laws":
+    params, kwargs = markov_gated(p, q, window=3)
+  else:
+    codec = topk_lattice(4, 2, ell=7, coding="rice")
+    params, kwargs = markov_gated(p, q, window=3, rule=lossless_sparse, draw=SparseDraw(codec))
+    params = params._replace(draft=params.draft._replace(draw=TopKParams(jnp.int32(2))))
   rows = 20_000
   out = jaxspec.speculate(
     params, jax.random.key(0), ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=4, **kwargs
