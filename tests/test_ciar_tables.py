@@ -57,12 +57,14 @@ def figures(name, calls, kid, retrieval, wall=None):
 def test_sentences_and_table():
   base, ciar = figures("Base", 1.0, 0.10, 0.80), figures("CIAR", 0.3, 0.105, 0.795, wall=2.5)
   worse, better = figures("Random", 0.302, 0.2, 0.6), figures("Entropy", 0.3, 0.1, 0.8)
-  lines = ciar_comparison.findings([base, ciar, worse, better])
+  again = figures("Base, another seed", 1.0, 0.15, 0.79)
+  lines = ciar_comparison.findings([base, again, ciar, worse, better])
   text = "\n".join(lines)
   assert "Random at 30.0 % and 30.2 % calls: KID to real better (apart), prompt retrieval better (apart)" in text
   assert "Entropy at 30.0 % and 30.0 % calls: KID to real not better (intervals overlap)" in text
-  assert "KID inside and prompt retrieval inside" in text and "70 % of its cloud calls saved, 2.50 times" in text
-  assert "outside" in ciar_comparison.findings([base, figures("CIAR", 0.3, 0.2, 0.5)])[-1]
+  assert "KID inside of both (or better) and prompt retrieval inside of both (or better)" in text and "70 % of its cloud calls saved, 2.50 times" in text
+  assert "KID inside of one" in ciar_comparison.findings([base, again, figures("CIAR", 0.3, 0.155, 0.5)])[-1]
+  assert "retrieval inside of neither" in ciar_comparison.findings([base, again, figures("CIAR", 0.3, 0.2, 0.5)])[-1]
   assert "not in the table" in ciar_comparison.findings([base])[0]
   document = dict(
     title="T", command="c", group="g", prompts=dict(train=4, a=2, b=2), reference_pictures=9, device=dict(platform="cpu"),
