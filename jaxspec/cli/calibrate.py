@@ -28,7 +28,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--checkpoint", type=_PATH, help="Bundle of networks.  [default: the shipped one]")
 @click.option("--draft", metavar="NAME", help="Device of the bundle.  [default: its first]")
 @click.option("--rates", default="0.2,0.3,0.4", show_default=True, help="Wanted cloud calls per token.")
-@click.option("--tolerance", type=click.FloatRange(0, 1), default=0.002, show_default=True,
+@click.option("--tolerance", type=click.FloatRange(0, 1), default=0.005, show_default=True,
               help="Good enough, in calls per token.")  # fmt: skip
 @click.option("--gamma", type=int, help="Tokens drafted in a window.")
 @click.option("--rho", type=float, help="Leading share of tokens that the cloud draws.")
