@@ -20,6 +20,7 @@ CONFIG = LlamaConfig(
 )
 
 
+@pytest.mark.slow
 def test_a_cut_network_is_the_first_layers():
   params = llama_fns(CONFIG).init(jax.random.key(0))
   config, draft = cut(CONFIG, params, 2)
