@@ -61,13 +61,10 @@ def base_line(axes: Axes, rows: Sequence[Row], metric: str, scale: float) -> Non
 def speeds(axes: Axes, x: Sequence[float], rows: Sequence[Row]) -> None:
   """Wall clock over plain decoding, where it was taken."""
   timed = [(at, row["wall"]["ratio"]) for at, row in sorted(zip(x, rows), key=lambda pair: pair[0]) if row["wall"]]
-  if timed:
-    at = [place for place, _ in timed]
-    axes.plot(at, [ratio["median"] for _, ratio in timed], marker="o", color=GREEN)
-    low, high = ([ratio[name] for _, ratio in timed] for name in ("low", "high"))
-    axes.fill_between(at, low, high, color=GREEN, alpha=0.13, linewidth=0)
-  else:
-    axes.text(0.5, 0.5, "not timed", transform=axes.transAxes, ha="center", color=GREY)
+  at = [place for place, _ in timed]
+  axes.plot(at, [ratio["median"] for _, ratio in timed], marker="o", color=GREEN)
+  low, high = ([ratio[name] for _, ratio in timed] for name in ("low", "high"))
+  axes.fill_between(at, low, high, color=GREEN, alpha=0.13, linewidth=0)
   axes.set_title("speed over the cloud alone")
 
 
@@ -77,7 +74,9 @@ def walk(tables: dict[str, dict], name: str, option: str, label: str, path: Path
   walked = gated(rows)
   x = [row["options"][option] for row in walked]
   with plt.rc_context(STYLE):
-    figure, panels = plt.subplots(1, 4, figsize=(13, 3.1), layout="constrained")
+    is_timed = any(row["wall"] for row in walked)
+    number = 4 if is_timed else 3
+    figure, panels = plt.subplots(1, number, figsize=(3.25 * number, 3.1), layout="constrained")
     for axes, metric, title in (
       (panels[0], RETRIEVAL, "prompt retrieval, %"), (panels[1], KID, "KID to real pictures, x 100"),
     ):  # fmt: skip
@@ -88,8 +87,9 @@ def walk(tables: dict[str, dict], name: str, option: str, label: str, path: Path
     order = np.argsort(x)
     panels[2].plot(np.array(x)[order], [100 * walked[i]["cloud"]["call_rate"] for i in order], marker="o", color=ORANGE)
     panels[2].set_title("cloud calls per token, %")
-    panels[2].set_ylim(bottom=0)
-    speeds(panels[3], x, walked)
+    panels[2].set_ylim(0, 50)
+    if is_timed:
+      speeds(panels[3], x, walked)
     for axes in panels:
       axes.set_xlabel(label)
     figure.savefig(path)
