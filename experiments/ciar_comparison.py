@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.ciar_rows import OPEN, RHO, GatedRun, Row
+from experiments.ciar_rows import RHO, GatedRun, Row
 from experiments.ciar_table import BASE, BASE_AGAIN, main
 from experiments.method_quality import Setting
 from experiments.quality_figures import ENCODER
@@ -46,8 +46,7 @@ def get_config(arg: str = "") -> GatedRun:
     Row("EAGLE-2", Setting.of("eagle")),
     Row("LANTERN++", Setting.of("lantern", factor=2.0)),
     Row("EAGLE-2 with LANTERN++", Setting.of("eagle-lantern", factor=2.0)),
-    # Half a token more, so that the whole number of tokens is the nearest one for rows of 256.
-    Row.gated(f"CoDe({rate:g})", tau=OPEN, rho=min(rate + 0.5 / 256, 1.0)),
+    Row.code(rate),
   )
   matched = tuple(Row.gated(name, score=score, rho=RHO, rate=rate) for name, score in SCORES.items())
   relaxed = Row.gated(f"{CIAR}, LANTERN++ windows", verify="lantern", rho=RHO, rate=rate)

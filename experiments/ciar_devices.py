@@ -6,15 +6,17 @@ Commands (some six minutes for every device that the bundle holds: a search, a d
     python -m experiments.ciar_devices --config heads-1
     python -m experiments.ciar_devices --config loss-2
 
-The tables that are here were made of devices of 300 steps each, in a bundle of their own, on 32 prompts::
+The tables in ``experiments/results`` compare devices of 300 steps each, in a bundle of their own, on 32 prompts::
 
     cp -r checkpoints/emoji64 runs/ablation
-    for c in 1 1-without_centre 1-without_upper 1-without_lower 1-without_anchor 2 3 1x3; do
+    for c in 1 1-without_centre 1-without_upper 1-without_lower 1-without_anchor 2 1x3; do
       python -m experiments.train_inter_head --config $c --run-dir runs/abl-$c --export runs/ablation \\
         --set loop.num_steps=300
     done
-    python -m experiments.ciar_devices --config depth --untimed --set checkpoint=runs/ablation --set num_train=24 \
-      --set num_held_out=4
+    for c in loss-1 depth heads-1; do
+      python -m experiments.ciar_devices --config $c --untimed --set checkpoint=runs/ablation --set num_train=24 \\
+        --set num_held_out=4
+    done
 
 ``depth`` compares inter-1, -2, -3 and -5; ``heads-L`` devices of L layers with 1 to 5 heads, as ensemble and by vote;
 ``loss-L`` the ablations of the Inter-DRO loss. Devices come from `experiments.train_inter_head` (``--config 3``, ``1x4``,

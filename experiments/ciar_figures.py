@@ -12,6 +12,7 @@ not there is left out, with a line that says so. Bands and bars are the tables' 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -100,7 +101,7 @@ def trade(tables: dict[str, dict], path: Path) -> None:
   """Quality over calls: CIAR's curve, CoDe's, and the points of the comparison."""
   rows = tables["ciar_tau"]["rows"]
   with plt.rc_context(STYLE):
-    figure, panels = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+    figure, panels = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
     for axes, metric, title in zip(panels, (RETRIEVAL, KID), ("prompt retrieval, %", "KID to real pictures, x 100")):
       base_line(axes, rows, metric, 100)
       for name, words, colour in (("ciar_tau", "CIAR", BLUE), ("ciar_code", "CoDe", RED)):
@@ -108,15 +109,14 @@ def trade(tables: dict[str, dict], path: Path) -> None:
           walked = gated(tables[name]["rows"])
           curve(axes, [100 * row["cloud"]["call_rate"] for row in walked], walked, metric, 100, color=colour, label=words)
       others = tables.get("ciar_comparison", {"rows": []})["rows"]
-      for row in others:
-        if row["name"].startswith((BASE, "CIAR", "CoDe")):
-          continue
+      others = [row for row in others if not row["name"].startswith((BASE, "CIAR", "CoDe"))]
+      # Most stand at one rate of calls: a legend tells them apart where labels would cover each other.
+      for row, marker in zip(others, itertools.cycle("s^DvPX*<>")):
         at = (100 * row["cloud"]["call_rate"], 100 * row["metrics"][metric]["value"])
-        axes.plot(*at, "s", color=ORANGE, markersize=4)
-        axes.annotate(row["name"], at, fontsize=7, xytext=(4, 3), textcoords="offset points", color="#3a3f47")
+        axes.plot(*at, marker, color=ORANGE, markersize=6, markeredgecolor="white", markeredgewidth=0.6, label=row["name"])
       axes.set_title(title)
       axes.set_xlabel("cloud calls per token, %")
-    panels[0].legend()
+    panels[1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
     figure.savefig(path)
     plt.close(figure)
 

@@ -27,6 +27,7 @@ from jaxspec.metrics.cloud_calls import CloudCalls, cloud_calls
 
 TOLERANCE = 0.004  # calls per token; specification: half a point
 OPEN, CLOSED = 1e30, -1.0  # thresholds that keep everything, and nothing
+NUM_TOKENS = 256  # of a picture
 RHO = 0.06  # the paper's share of tokens from the cloud
 DEVICE_FAMILY = "inter_head"
 
@@ -51,6 +52,11 @@ class Row:
   def gated(cls, name: str, *, rate: float | None = None, device: str | None = None, **options: Any) -> Row:
     """A decode by method ``ciar``."""
     return cls(name, Setting.of("ciar", **options), rate, device)
+
+  @classmethod
+  def code(cls, share: float) -> Row:
+    """CoDe: ``ceil(share * 256)`` tokens from the cloud, the rest from the device."""
+    return cls.gated(f"CoDe({share:g})", tau=OPEN, rho=math.ceil(share * NUM_TOKENS) / NUM_TOKENS)
 
   @property
   def is_gated(self) -> bool:

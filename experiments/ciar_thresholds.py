@@ -16,9 +16,7 @@ stays behind CIAR's.
 
 from __future__ import annotations
 
-import math
-
-from experiments.ciar_rows import OPEN, RHO, GatedRun, Row
+from experiments.ciar_rows import RHO, GatedRun, Row
 from experiments.ciar_table import main
 
 RATES = (0.2, 0.25, 0.3, 0.4)
@@ -40,9 +38,7 @@ def get_config(arg: str = "tau") -> GatedRun:
     rows = tuple(Row.gated(f"rho {rho:g}", rho=rho, rate=RATE) for rho in PREFIXES)
     return GatedRun("ciar_rho", f"CIAR over its prefix, at {100 * RATE:g} % cloud calls", entries=rows)
   if arg == "code":
-    # ceil(share * 256) tokens.
-    rows = tuple(Row.gated(f"CoDe({share:g})", tau=OPEN, rho=math.ceil(share * 256) / 256) for share in SHARES)
-    return GatedRun("ciar_code", "CoDe over its share", entries=rows)
+    return GatedRun("ciar_code", "CoDe over its share", entries=tuple(Row.code(share) for share in SHARES))
   raise ValueError(f"Must have tau, rho or code, we instead got {arg!r}")
 
 

@@ -37,6 +37,7 @@ from jaxspec.cli.progress import TrainProgress
 from jaxspec.data import language_tokenizer
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE
 from jaxspec.decode.assemble import assemble
+from jaxspec.metrics.exact_law import total_variation
 from jaxspec.models.conditions import Prompt
 from jaxspec.models.llama import LlamaConfig, llama_fns
 from jaxspec.training import train_state
@@ -168,8 +169,8 @@ def train(run: CutRun, source: Path, run_dir: Path, resume: bool = True) -> tupl
     law = jax.lax.stop_gradient(target.fns.apply(extra["target"], batch["tokens"])[0].logits)
     logits = fns.apply(whole(params, extra), batch["tokens"])[0].logits
     law, logits = law[:, run.prompt_tokens - 1 :], logits[:, run.prompt_tokens - 1 :]  # of what the target wrote
-    overlap = jnp.sum(jnp.minimum(jax.nn.softmax(law), jax.nn.softmax(logits)), axis=-1)
-    return distillation_kl(law, logits), ({"acceptance": jnp.mean(overlap)}, extra)
+    acceptance = 1 - jnp.mean(total_variation(jax.nn.softmax(law), jax.nn.softmax(logits)))
+    return distillation_kl(law, logits), ({"acceptance": acceptance}, extra)
 
   compute = jax.jit(lambda params, extra, tokens: loss_fn(params, extra, {"tokens": tokens}, None)[1][0]["acceptance"])
 

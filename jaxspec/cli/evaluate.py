@@ -136,7 +136,7 @@ def _work(options: dict[str, Any], is_bundle: bool, report) -> dict[str, Any]:
     "encoder": options["encoder"],
     "metrics": figures,
     "real_pictures": real,
-    "evaluators": {"path": str(folder), "held_out": held_out_scores(networks)},
+    "evaluators": {"path": _below_here(folder), "held_out": held_out_scores(networks)},
     "warnings": pictures.warnings,
     "versions": {"python": platform.python_version(), "jaxspec": importlib.metadata.version("jaxspec-decoding")},
   }
@@ -148,6 +148,12 @@ def _work(options: dict[str, Any], is_bundle: bool, report) -> dict[str, Any]:
   text = as_json(document)
   write_whole(options["out"], lambda path: path.write_text(text, encoding="utf-8"))
   return document
+
+
+def _below_here(path: Path) -> str:
+  """The path from the working directory, if it lies below: results should not name a machine's folders."""
+  path, here = path.resolve(), Path.cwd()
+  return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _check_count(things: Sequence, noun: str) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from jaxspec.cli.evaluate import _below_here
 from jaxspec.cli.evaluate import evaluate as command
 from jaxspec.cli.picture_folder import read_folder, read_prompts, write_folder
 from jaxspec.data import STYLES, EmojiSet, canonical_prompt, load_emoji
@@ -231,3 +232,8 @@ def test_standard_figures_with_metrics_that_record(monkeypatch):
   np.testing.assert_array_equal(real, pixels[:3].transpose(0, 3, 1, 2))
   np.testing.assert_array_equal(fake, pixels.transpose(0, 3, 1, 2))
   assert sum((args[0] for _, args, _ in metrics["clip_score"].calls), []) == prompts
+
+
+def test_results_name_no_folder_above_the_working_directory(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  assert _below_here(tmp_path / "a" / "b") == "a/b" and _below_here(tmp_path.parent) == str(tmp_path.parent.resolve())

@@ -1,6 +1,7 @@
 """A gated decode updates both ends' caches in place, although its exchange may be skipped and has several widths."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import jaxspec
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.inter_head import with_inter_head
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.models.precision import dot_bf16
 from jaxspec.skipping import run_if
 from tests.ciar_pair import gated_params
 from tests.helpers import random_params, side
@@ -45,3 +47,18 @@ def test_run_if_skips_and_runs():
   assert go(jnp.bool_(False), jnp.int32(3)) == 3 and go(jnp.bool_(True), jnp.int32(3)) == 4
   jax.effects_barrier()
   assert len(calls) == 1
+
+
+def test_what_does_not_change_is_computed_once_for_all_rounds():
+  """A weight that only skipped work reads is rounded before the loop, not in every round."""
+
+  def run(weight, x):
+    product = lambda s: jnp.tanh(dot_bf16(s, weight, (1, 1)))
+    body = lambda c: (c[0] + 1, run_if(c[0] % 2 == 0, product, c[1]))
+    return jax.lax.while_loop(lambda c: c[0] < 10, body, (0, x))[1]
+
+  text = jax.jit(run).lower(jnp.ones((384, 384)), jnp.ones((2, 384))).compile().as_text()
+  made = re.compile(r"= bf16\[384,384\]\S* (fusion|call)\(")
+  everywhere = [line for line in text.splitlines() if made.search(line)]
+  before_the_loop = [line for line in text[text.index("\nENTRY") :].splitlines() if made.search(line)]
+  assert len(everywhere) == 1 and everywhere == before_the_loop, everywhere

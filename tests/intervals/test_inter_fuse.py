@@ -56,6 +56,18 @@ def test_finite_and_ordered_in_float32(centre, radius):
   assert (0 <= low).all() and (low <= share).all() and (share <= high).all() and (high <= 1).all() and (width >= 0).all()
 
 
+def test_sums_of_large_logits_keep_their_digits():
+  """Rounded at the size of the logits, upper bounds would add up to 0.9997 here, which no set of laws allows."""
+  centre = jnp.float32(1e4) + jnp.asarray([0.0, 0.25, -0.5, 1.0, 0.125], jnp.float32)
+  bounds = inter_fuse(centre, jnp.zeros_like(centre))
+  np.testing.assert_allclose([bounds.lower.sum(), bounds.upper.sum()], 1, atol=1e-6)
+
+
+def test_the_only_token_of_a_law_is_certain():
+  bounds = inter_fuse(jnp.asarray([-jnp.inf, 2.0, -jnp.inf]), jnp.full(3, 0.5))
+  np.testing.assert_array_equal(bounds, [[0, 1, 0], [0, 1, 0], [0, 0, 0]])
+
+
 @jax.jit
 def gradients(centre, radius):
   value = lambda c, r, form, scaling: Uncertainty(form)(scale(inter_fuse(c, r), scaling).width)
