@@ -12,12 +12,11 @@ import click
 import numpy as np
 
 from jaxspec.cli.errors import UserError, check_writable, interruptible, reading, write_whole
+from jaxspec.decode.class_methods import METHODS, ClassMethod, class_decode
+from jaxspec.decode.token_methods import TokenSampling
+from jaxspec.verifiers.path_coupling import PathCoupling
+from jaxspec.verifiers.path_ratio import PathRatio
 
-METHODS = {
-  "ar": "the target alone, token by token",
-  "parallel": "the target alone, several tokens at a time",
-  "cspd": "continuous speculative decoding",
-}
 _SPECULATIVE = ("draft", "gamma", "exact", "prefill", "no_align", "inner_temperature", "max_tries")
 _OPTIONS = frozenset(
   "classes out samples checkpoint method cfg_scale temperature seed batch heatmap json_file raw no_cache num_iter steps "
@@ -115,7 +114,7 @@ def _work(options: dict[str, Any], report) -> tuple[dict[str, Any], list[str], C
     bundle = token_bundle.load_token_bundle(path, drafts=None if options["draft"] is None else [options["draft"]])
     chosen = _resolve(options, bundle.defaults, list(bundle.drafts))
     condition = ClassLabels(np.asarray(bundle.labels(list(options["classes"])), np.int32))
-    params, decode = _decoder(bundle, chosen)
+    params, decode = class_decode(bundle, _method(chosen))
   if chosen["stop"] is None:
     signal = 1.0
   else:
@@ -139,82 +138,32 @@ def _work(options: dict[str, Any], report) -> tuple[dict[str, Any], list[str], C
   from jaxspec.models.kl_vae import to_uint8
 
   pixels = jax.jit(lambda vae_params, tokens: to_uint8(bundle.pictures(vae_params, tokens, signal)))
-  drawing = lambda: [np.asarray(pixels(bundle.vae.params, part["tokens"])) for part in parts]
+  drawing = lambda: [np.asarray(pixels(bundle.vae.params, part.tokens)) for part in parts]
   images = np.concatenate(interruptible(drawing))[:num]
   whole = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *jax.device_get(parts))
+  counters = {name: getattr(whole.counters, name) for name in whole.counters.__dataclass_fields__}
+  replaced = {}
+  if chosen["method"] == "cspd":
+    replaced = {"tries": int(whole.report.tries.sum()), "fallbacks": int(whole.report.fallback.sum())}
   drawn = ClassRun(
-    images, whole["counters"], whole.get("origin"), whole.get("commit_round"),
-    {name: int(values.sum()) for name, values in whole["replaced"].items()},
-    compile_s, run_s, time.perf_counter() - started,
-  )  # fmt: skip
+    images, counters, whole.origin, whole.commit_round, replaced, compile_s, run_s, time.perf_counter() - started
+  )
   return chosen, [options["classes"][index] for index in batches.prompt], drawn
 
 
-def _decoder(bundle, chosen: dict[str, Any]):
-  """Parameters, and ``(parameters, key_data [B, ...], ClassLabels) -> {"tokens": [B, L, C] in raster order, ...}``."""
-  import jax
-  import jax.numpy as jnp
-
-  from jaxspec import orders
-  from jaxspec.decode.loop import autoregress, speculate
-  from jaxspec.decode.masked import generate_masked
-  from jaxspec.decode.token_methods import TokenSampling, assemble_tokens, prefilled, with_orders
-  from jaxspec.token_bundle import head_fns
-  from jaxspec.verifiers.path_coupling import PathCoupling
-  from jaxspec.verifiers.path_ratio import PathRatio
-
-  sampling = TokenSampling(chosen["steps"], chosen["stop"], chosen["temperature"], chosen["cfg_scale"])
-  length = bundle.target.config.num_tokens
-  if chosen["method"] == "parallel":
-    if not bundle.is_masked:
-      raise UserError("Must have a masked network (MAR) for --method parallel: a causal one has a token per pass")
-    if not 1 <= chosen["num_iter"] <= length:
-      raise UserError(f"Must have --num-iter from 1 to {length}, we instead got {chosen['num_iter']}")
-
-    def parallel(params, key_data, labels):
-      keys = jax.random.wrap_key_data(key_data)
-      out = generate_masked(
-        bundle.target.fns, params, keys, labels, num_iter=chosen["num_iter"], num_steps=sampling.num_steps,
-        temperature=sampling.temperature, scale=sampling.scale if sampling.is_guided else None, stop=sampling.stop,
-      )  # fmt: skip
-      calls = jnp.full(keys.shape, chosen["num_iter"])
-      return {"tokens": out.tokens, "counters": {"rounds": calls, "target_calls": calls}, "replaced": {}}
-
-    return bundle.target.params, parallel
-
-  draft, rule = None, None
+def _method(chosen: dict[str, Any]) -> ClassMethod:
+  """What the settings ask for."""
+  rule = None
   if chosen["method"] == "cspd":
-    if not 1 <= chosen["gamma"] < length:
-      raise UserError(f"Must have gamma from 1 to {length - 1}, we instead got {chosen['gamma']}")
-    draft = bundle.drafts[chosen["draft"]]
     cap = {} if chosen["max_tries"] is None else {"max_tries": chosen["max_tries"]}
     if chosen["exact"]:
       rule = PathCoupling(**cap)
     else:
       rule = PathRatio(align=not chosen["no_align"], inner_temperature=chosen["inner_temperature"], **cap)
-  parts = () if draft is None else (head_fns(draft), draft.params)
-  params, drafter, verifier = assemble_tokens(
-    head_fns(bundle.target), bundle.target.params, *parts, sampling=sampling, rule=rule, gamma=chosen["gamma"]
-  )
-  lead = prefilled(chosen["prefill"], length)
-
-  def decode(params, key_data, labels):
-    keys = jax.random.wrap_key_data(key_data)
-    condition = with_orders(keys, labels, length) if bundle.is_masked else labels
-    if draft is None:
-      out = autoregress(params, keys, condition, verifier=verifier, max_len=length)
-    else:
-      out = speculate(params, keys, condition, drafter=drafter, verifier=verifier, max_len=length, lead=lead)
-    raster = (lambda values: orders.to_raster(values, condition.order)) if bundle.is_masked else (lambda values: values)
-    counters = {name: getattr(out.counters, name) for name in out.counters.__dataclass_fields__}
-    report = out.metrics
-    replaced = {"tries": jnp.sum(report.tries, axis=1), "fallbacks": jnp.sum(report.fallback.astype(jnp.int32), axis=1)}
-    return {
-      "tokens": raster(out.tokens), "origin": raster(out.origin), "commit_round": raster(out.commit_round),
-      "counters": counters, "replaced": replaced,
-    }  # fmt: skip
-
-  return params, decode
+  return ClassMethod(
+    chosen["method"], TokenSampling(chosen["steps"], chosen["stop"], chosen["temperature"], chosen["cfg_scale"]),
+    draft=chosen["draft"], gamma=chosen["gamma"], rule=rule, prefill=chosen["prefill"], num_iter=chosen["num_iter"],
+  )  # fmt: skip
 
 
 def _figures(drawn: ClassRun) -> dict[str, Any]:

@@ -1,0 +1,126 @@
+"""What moves the acceptance of continuous speculative decoding (arXiv 2411.11925, Tables 3 and 4, Figures 8, 11, 13 to 15).
+
+Commands (minutes each; the MAR pair takes most of it)::
+
+    for c in gamma alignment prefill guidance temperature ends; do
+      python -m experiments.cspd_acceptance --config $c
+    done
+
+``gamma`` walks the draft length, ``alignment`` switches the shared noise off, ``prefill`` lets the target draw 0, 5 and 15 %
+of the tokens, ``guidance`` and ``temperature`` walk the sampler's settings, and ``ends`` the step at which chains stop: the
+narrower the last Gaussian, the less any density test can keep. Alpha is the share of tested drafts that were kept, with a
+95 % bootstrap interval over pictures; "kept" also counts drafts behind a refusal, which are discarded unseen.
+
+Published (MAR-H with MAR-B, gamma 8): alpha 0.13 without and 0.31 with alignment; 0.33, 0.31, 0.34 at 0, 5, 15 % prefill.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any
+
+import numpy as np
+
+from experiments import cspd_bench
+from experiments.cspd_bench import Bench, Row
+from jaxspec.decode.state import Origin
+
+GAMMAS = (4, 8, 16, 32)
+TITLES = {
+  "gamma": "Acceptance over the draft length",
+  "alignment": "Acceptance with and without trajectory alignment",
+  "prefill": "Acceptance over the share that the target draws first",
+  "guidance": "Acceptance over the guidance scale",
+  "temperature": "Acceptance over the temperature",
+  "ends": "Acceptance over the step at which chains stop",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk:
+  """Rows of one table, as settings over `experiments.cspd_bench.Bench.method`."""
+
+  rules: tuple[str, ...]
+  settings: tuple[dict[str, Any], ...]
+
+
+def get_config(arg: str) -> Walk:
+  """The table of that name."""
+  both = ("published", "without S", "exact")
+  walks = {
+    "gamma": Walk(both, tuple(dict(gamma=g) for g in GAMMAS)),
+    "alignment": Walk(
+      ("published, not aligned", "published", "without S, not aligned", "without S"), tuple(dict(gamma=g) for g in GAMMAS)
+    ),
+    "prefill": Walk(("published", "exact"), tuple(dict(gamma=g, prefill=p) for g in (4, 8) for p in (0.0, 0.05, 0.15))),
+    "guidance": Walk(("published", "exact"), tuple(dict(gamma=g, scale=s) for g in (4, 8) for s in (1.0, 1.5, 2.0, 3.0))),
+    "temperature": Walk(
+      ("published", "exact"), tuple(dict(gamma=8, temperature=t, scale=s) for s in (1.0, 2.0) for t in (0.9, 0.95, 1.0))
+    ),
+    "ends": Walk(
+      ("published", "released", "exact"), tuple(dict(gamma=4, stop=s) for s in (None, 0, 1, 3, 5))
+    ),
+  }
+  if arg not in walks:
+    raise ValueError(f"Must have a config in {', '.join(walks)}, we instead got {arg!r}")
+  return walks[arg]
+
+
+def rows_of(bench: Bench, family: str, walk: Walk) -> list[tuple[str, dict[str, Any], Row]]:
+  """(rule, setting, row) of a family."""
+  found = []
+  for setting in walk.settings:
+    for rule in walk.rules:
+      if rule == "exact" and setting.get("stop", 0) is None:
+        continue  # chains that end in a mean have no exact rule
+      found.append((rule, setting, Row(family, rule, bench.method(family, rule=rule, **setting))))
+  return found
+
+
+def along_the_row(in_order: np.ndarray) -> dict[str, list[float]]:
+  """Tested and kept drafts at every place of the generation order."""
+  kept = (in_order == Origin.DRAFT).sum(axis=0)
+  return {"kept": kept.tolist(), "tested": (kept + (in_order == Origin.REPLACED).sum(axis=0)).tolist()}
+
+
+def render(document: dict[str, Any]) -> str:
+  """The table in Markdown."""
+  walked = list(document["rows"][0]["setting"])
+  lines = []
+  for row in document["rows"]:
+    counted = row["figures"]
+    setting = ["a mean" if row["setting"][name] is None else f"{row['setting'][name]:g}" for name in walked]
+    refused = sum(counted["tries"][1:])
+    mean = sum(i * n for i, n in enumerate(counted["tries"])) / refused if refused else 0.0
+    lines.append(
+      [row["family"], *setting, row["rule"], cspd_bench.cell(counted["alpha"], digits=3), f"{counted['kept']:.3f}",
+       f"{counted['calls_per_picture']:.1f}", f"{mean:.1f}" if refused else "", str(counted["fallbacks"])]
+    )  # fmt: skip
+  head = ["pair", *walked, "rule", "alpha", "kept", "target calls", "proposals per refusal", "none passed"]
+  intro = f"`{document['command']}`: {document['rows'][0]['figures']['pictures']} pictures, one of a class each."
+  return "\n".join([f"# {document['title']}", "", intro, "", cspd_bench.table(head, lines)])
+
+
+def main() -> None:
+  parser = cspd_bench.parser(__doc__)
+  parser.add_argument("--config", required=True, choices=list(TITLES))
+  parser.add_argument("--pictures", type=int, default=32)
+  parser.add_argument("--batch", type=int, default=16)
+  args = parser.parse_args()
+  bench, families, command = cspd_bench.start(args)
+  walk, rows = get_config(args.config), []
+  for family in families:
+    labels = cspd_bench.every_class(bench.bundle(family), args.pictures)
+    for rule, setting, row in rows_of(bench, family, walk):
+      logging.info("%s, %s, %s", family, rule, setting)
+      drawn = bench.draw(row, labels, args.batch)
+      counted = cspd_bench.figures(drawn)
+      rows.append({"family": family, "rule": rule, "setting": setting, "figures": counted,
+                   "along": along_the_row(drawn.in_order)})  # fmt: skip
+  document = {"title": TITLES[args.config], "command": command, **cspd_bench.about_machine(), "rows": rows}
+  cspd_bench.write(f"cspd_{args.config}", document, render(document), args.results)
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,95 @@
+"""Does the law of a token survive speculation? Kolmogorov-Smirnov tests of a fixed place, on the shipped pairs.
+
+Command (minutes for the causal pair; the MAR pair takes longer)::
+
+    python -m experiments.cspd_marginals
+
+Thousands of rows of one class draw the first tokens of their order, by the target alone, by the target alone with other
+seeds, by the draft alone, and by every rule. Each component of one token that could be drafted is compared with the target's
+by the two-sample KS distance; p is the smallest of the components' p values times their number (Bonferroni). A rule that
+keeps the law gives distances like those of the second row; a small p says that it does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import jax
+import numpy as np
+import scipy.stats
+
+from experiments import cspd_bench
+from experiments.cspd_bench import Bench, Row
+from jaxspec import orders
+
+RULES = ("published", "without S", "released", "exact")
+
+
+def tokens_at(bench: Bench, row: Row, labels: np.ndarray, rows: int, place: int) -> np.ndarray:
+  """The token ``[P, C]`` that is number ``place`` of every row's order."""
+  tokens = bench.draw(row, labels, rows).out.tokens
+  if not bench.bundle(row.family).is_masked:
+    return tokens[:, place]
+  keys = jax.random.wrap_key_data(np.concatenate(bench.batches(labels, rows, row.seed).key_data)[: len(labels)])
+  order = np.asarray(orders.random_order(keys, tokens.shape[1]))
+  return tokens[np.arange(len(tokens)), order[:, place]]
+
+
+def compare(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
+  """KS distances of all components of two samples ``[P, C]``; JSON."""
+  tests = [scipy.stats.ks_2samp(u, v) for u, v in zip(a.T, b.T)]
+  worst = max(float(test.statistic) for test in tests)
+  mean = float(np.mean([test.statistic for test in tests]))
+  return {"ks": worst, "ks_mean": mean, "p": min(1.0, len(tests) * min(float(test.pvalue) for test in tests))}
+
+
+def render(document: dict[str, Any]) -> str:
+  """The table in Markdown."""
+  head = ["pair", "decode", "alpha", "largest KS", "mean KS", "p"]
+  lines = []
+  for row in document["rows"]:
+    alpha = cspd_bench.cell(row["figures"]["alpha"]) if "alpha" in row["figures"] else ""
+    lines.append([row["family"], row["label"], alpha, f"{row['ks']:.3f}", f"{row['ks_mean']:.3f}", f"{row['p']:.2g}"])
+  intro = (
+    f"`{document['command']}`: {document['rows'][0]['figures']['pictures']} rows of class {document['class']}, token "
+    f"{document['place']} of the order (0 is the first), gamma {document['gamma']}; against the target alone."
+  )
+  return "\n".join(["# The law of one token", "", intro, "", cspd_bench.table(head, lines)])
+
+
+def main() -> None:
+  parser = cspd_bench.parser(__doc__)
+  parser.add_argument("--class", dest="name", default="food-fruit")
+  parser.add_argument("--rows", type=int, default=4096)
+  parser.add_argument("--batch", type=int, default=256)
+  parser.add_argument("--place", type=int, default=2)
+  parser.add_argument("--gamma", type=int, default=2)
+  args = parser.parse_args()
+  bench, families, command = cspd_bench.start(args)
+  rows = []
+  for family in families:
+    labels = np.full(args.rows, bench.bundle(family).labels([args.name])[0], np.int32)
+    options = dict(num_tokens=args.place + 1)
+    contenders = [
+      Row(family, "target, other seeds", bench.method(family, "ar", **options), seed=1),
+      Row(family, "draft alone", bench.method(family, "ar", alone=True, **options), seed=2),
+    ]
+    contenders += [
+      Row(family, f"{rule} rule", bench.method(family, rule=rule, gamma=args.gamma, **options), seed=3 + number)
+      for number, rule in enumerate(RULES)
+    ]
+    logging.info("%s: target", family)
+    target = tokens_at(bench, Row(family, "target", bench.method(family, "ar", **options)), labels, args.batch, args.place)
+    for row in contenders:
+      logging.info("%s: %s", family, row.label)
+      found = compare(target, tokens_at(bench, row, labels, args.batch, args.place))
+      counted = cspd_bench.figures(bench.draw(row, labels, args.batch))
+      rows.append({"family": family, "label": row.label, "figures": counted, **found})
+  about = {"class": args.name, "place": args.place, "gamma": args.gamma}
+  document = {"command": command, **about, **cspd_bench.about_machine(), "rows": rows}
+  cspd_bench.write("cspd_marginals", document, render(document), args.results)
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,167 @@
+"""Speed of continuous speculative decoding over gamma and batch (arXiv 2411.11925, Table 1), against every fair rival.
+
+Command (a quiet machine; the MAR pair takes most of the time)::
+
+    python -m experiments.cspd_speed
+
+Every speculative row takes turns, in one process, with the target alone token by token; MAR also with its own parallel
+decoding (a quarter as many iterations as tokens) and with the target alone at as many iterations as the row made target
+calls. Ratios are of the two runs of one turn. "Predicted" is ``(1 - a^(g+1)) / ((1 - a)(g c + 1))`` with the measured
+acceptance a and the cost c of a draft over that of a target token, both alone.
+
+Published, for MAR-H with a MAR-B draft on an A100: 1.11 to 1.44 at batch 1, 1.56 to 2.17 at batch 128.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments import cspd_bench
+from experiments.cspd_bench import Bench, Row
+from jaxspec.decode import measure
+
+GAMMAS = (4, 8, 16, 32)
+RACED = ("published", "exact")
+
+
+class Race:
+  """Contenders of one family at one batch size."""
+
+  def __init__(self, bench: Bench, family: str, rows: int, repeats: int, seed: int):
+    self.bench, self.family, self.rows = bench, family, rows
+    self.length = bench.bundle(family).target.config.num_tokens
+    labels = cspd_bench.every_class(bench.bundle(family), rows * repeats, seed)
+    self.batches = bench.batches(labels, rows, seed)
+    self.programs: dict[str, tuple[Any, Any]] = {}
+    self.methods: dict[str, Row] = {}
+    self.calls: dict[str, float] = {}
+
+  def add(self, name: str, method: str, **options: Any) -> None:
+    """Compiles a contender and runs it once, which is not counted."""
+    row = Row(self.family, name, self.bench.method(self.family, method, **options))
+    logging.info("%s, batch %d: compiling %s", self.family, self.rows, name)
+    self.programs[name], self.methods[name] = self.bench.program(row, self.rows), row
+    out = jax.block_until_ready(self.run(name, 0))
+    # Rows of a batch wait for the slowest: its calls are what the batch costs.
+    self.calls[name] = float(np.max(out.counters.target_calls))
+
+  def run(self, name: str, turn: int):
+    params, decode = self.programs[name]
+    return decode(params, self.batches.key_data[turn], self.batches.condition[turn])
+
+  def seconds(self) -> tuple[dict[str, list[float]], dict[str, list]]:
+    """Wall times and what was drawn, turn by turn."""
+    times, drawn = {name: [] for name in self.programs}, {name: [] for name in self.programs}
+    for turn in range(len(self.batches.key_data)):
+      logging.info("%s, batch %d: turn %d", self.family, self.rows, turn + 1)
+      for name in self.programs:
+        kept: list = []
+        times[name].append(measure.seconds_of(lambda name=name, turn=turn, kept=kept: _keep(kept, self.run(name, turn))))
+        drawn[name].append(jax.device_get(kept[0]))
+    return times, drawn
+
+
+def _keep(store: list, value: Any) -> Any:
+  store.append(value)
+  return value
+
+
+def race(bench: Bench, family: str, rows: int, gammas: list[int], *, repeats: int, seed: int) -> list[dict[str, Any]]:
+  """The rows of one family at one batch size; JSON."""
+  contest = Race(bench, family, rows, repeats, seed)
+  contest.add("target", "ar")
+  contest.add("draft", "ar", alone=True)
+  quarter = contest.length // 4
+  masked = bench.bundle(family).is_masked
+  if masked:
+    contest.add(f"parallel {quarter}", "parallel", num_iter=quarter)
+  pairs: dict[str, tuple[str, int, str | None]] = {}
+  for gamma in gammas:
+    for rule in RACED:
+      name = f"{rule} {gamma}"
+      contest.add(name, "cspd", gamma=gamma, rule=rule)
+      rival = None
+      if masked:
+        num_iter = min(round(contest.calls[name]), contest.length)
+        rival = f"parallel {num_iter}"
+        if rival not in contest.programs:
+          contest.add(rival, "parallel", num_iter=num_iter)
+      pairs[name] = rule, gamma, rival
+  times, drawn = contest.seconds()
+  cost = measure.pairwise_ratio(times["draft"], times["target"]).median
+  found = []
+  for name in contest.programs:
+    row = {
+      "family": family, "batch": rows, "name": name, "seconds": times[name], "method": repr(contest.methods[name].method),
+      "ms_per_picture": 1000 * measure.Timing.of(times[name]).median / rows,
+      "over_target": measure.pairwise_ratio(times["target"], times[name])._asdict(),
+      "calls": float(np.mean([out.counters.target_calls.mean() for out in drawn[name]])),
+    }  # fmt: skip
+    if masked:
+      row["over_parallel"] = measure.pairwise_ratio(times[f"parallel {quarter}"], times[name])._asdict()
+    if name in pairs:
+      rule, gamma, rival = pairs[name]
+      out = jax.tree.map(lambda *leaves: np.concatenate(leaves), *drawn[name])
+      counted = cspd_bench.figures(cspd_bench.Drawn(out, out.origin))
+      predicted = measure.expected_tokens(counted["alpha"]["value"], gamma) / (gamma * cost + 1)
+      row |= {"rule": rule, "gamma": gamma, "figures": counted, "draft_cost": cost, "predicted": predicted}
+      if rival is not None:
+        row |= {"rival": rival, "over_rival": measure.pairwise_ratio(times[rival], times[name])._asdict()}
+    found.append(row)
+  return found
+
+
+def render(document: dict[str, Any]) -> str:
+  """The tables in Markdown."""
+  parts = [
+    "# Speed of continuous speculative decoding",
+    "",
+    f"`{document['command']}`: jax {document['versions']['jax']}, {document['machine']['kind']}, "
+    f"{document['machine']['cpus']} cores; median [lowest, highest] of {document['repeats']} turns of all rows in one "
+    "process. A ratio above 1 says that the row is faster. Alpha: tested drafts that were kept.",
+  ]
+  ratio = lambda timing: f"{timing['median']:.2f} [{timing['low']:.2f}, {timing['high']:.2f}]"
+  for family in ("mar", "causal"):
+    rows = [row for row in document["rows"] if row["family"] == family]
+    if not rows:
+      continue
+    masked = "over_parallel" in rows[0]
+    head = ["batch", "decode", "alpha", "target calls", "ms per picture", "over the target", "predicted"]
+    head += ["over its parallel decoding", "over the target at equal calls"] if masked else []
+    lines = []
+    for row in rows:
+      alpha = cspd_bench.cell(row["figures"]["alpha"]) if "figures" in row else ""
+      cells = [str(row["batch"]), row["name"], alpha, f"{row['calls']:.1f}", f"{row['ms_per_picture']:.0f}"]
+      cells += [ratio(row["over_target"]), f"{row['predicted']:.2f}" if "predicted" in row else ""]
+      if masked:
+        cells += [ratio(row["over_parallel"]), ratio(row["over_rival"]) if "over_rival" in row else ""]
+      lines.append(cells)
+    cost = next(row["draft_cost"] for row in rows if "draft_cost" in row)
+    title = {"mar": "MAR pair", "causal": "Causal pair"}[family]
+    parts += ["", f"## {title}", "", f"Cost of a draft token at batch {rows[0]['batch']}: {cost:.2f} of a target token.", ""]
+    parts.append(cspd_bench.table(head, lines))
+  return "\n".join(parts)
+
+
+def main() -> None:
+  parser = cspd_bench.parser(__doc__)
+  parser.add_argument("--gamma", action="append", type=int, help="repeat for several; 4, 8, 16 and 32 by default")
+  parser.add_argument("--batch", action="append", type=int, help="repeat for several; 1 and 8 by default")
+  parser.add_argument("--repeats", type=int, default=5)
+  parser.add_argument("--seed", type=int, default=0)
+  args = parser.parse_args()
+  bench, families, command = cspd_bench.start(args)
+  rows = []
+  for family in families:
+    for batch in args.batch or [1, 8]:
+      rows += race(bench, family, batch, args.gamma or list(GAMMAS), repeats=args.repeats, seed=args.seed)
+  document = {"command": command, "repeats": args.repeats, **cspd_bench.about_machine(), "rows": rows}
+  cspd_bench.write("cspd_speed", document, render(document), args.results)
+
+
+if __name__ == "__main__":
+  main()
