@@ -8,6 +8,8 @@ Commands (from the repository root; a killed run goes on where it stopped). The 
     python -m experiments.train_class_tokens --config causal-target --export checkpoints/classes64-causal
     python -m experiments.train_class_tokens --config causal-draft --export checkpoints/classes64-causal
 
+Digits (``experiments.train_kl_vae --config digits``) have networks of their own: ``digits-mar-target`` and so on.
+
 A target costs at least four times its draft (`cost_ratio`). Tokens are sampled from the autoencoder's posterior anew in
 every step; what a network reads of earlier tokens carries the noise that a chain stopped at ``stop`` leaves. ``--estimate``
 prints how long a run takes.
@@ -25,14 +27,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.class_pictures import PictureSet, load_pictures
 from experiments.train_kl_vae import latent_moments
-from experiments.vector_training import class_labels, class_names, epochs_of, predicted_hours, run_meta
+from experiments.vector_training import epochs_of, predicted_hours, run_meta
 from experiments.vector_training import main as command_line
 from jaxspec import checkpoints
 from jaxspec.bundle import BUNDLE_FILE
 from jaxspec.cli.progress import TrainProgress
-from jaxspec.data.emoji import EmojiSet, load_emoji
-from jaxspec.data.tokens import Painting, draw, random_paintings
 from jaxspec.diffusion.schedule import kept_steps
 from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
 from jaxspec.models.mar import MARConfig, mar_fns, multiply_adds, patchify
@@ -44,28 +45,35 @@ from jaxspec.training.mar import mar_loss_fn
 from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
 from jaxspec.training.step import make_train_step
 
-NUM_CLASSES = 95
-_TOKENS = dict(num_tokens=64, latent_channels=8, num_classes=NUM_CLASSES)
+# Tokens of each set (`experiments.class_pictures`).
+TOKENS = {
+  "emoji": dict(num_tokens=64, latent_channels=8, num_classes=95),
+  "digits": dict(num_tokens=64, latent_channels=4, num_classes=10),
+}
 
 
-def _mar(width: int, depth: int, heads: int, head_width: int, head_depth: int) -> MARConfig:
+def _mar(tokens: str, width: int, depth: int, heads: int, head_width: int, head_depth: int) -> MARConfig:
   return MARConfig(
-    **_TOKENS, buffer_size=8, encoder_dim=width, encoder_depth=depth, encoder_heads=heads, decoder_dim=width,
+    **TOKENS[tokens], buffer_size=8, encoder_dim=width, encoder_depth=depth, encoder_heads=heads, decoder_dim=width,
     decoder_depth=depth, decoder_heads=heads, diffloss_width=head_width, diffloss_depth=head_depth,
   )  # fmt: skip
 
 
-def _causal(width: int, depth: int, heads: int, head_width: int, head_depth: int) -> CausalTokensConfig:
+def _causal(tokens: str, width: int, depth: int, heads: int, head_width: int, head_depth: int) -> CausalTokensConfig:
   return CausalTokensConfig(
-    **_TOKENS, dim=width, num_layers=depth, num_heads=heads, diffloss_width=head_width, diffloss_depth=head_depth
+    **TOKENS[tokens], dim=width, num_layers=depth, num_heads=heads, diffloss_width=head_width, diffloss_depth=head_depth
   )
 
 
 NETWORKS = {
-  "mar-target": _mar(192, 4, 6, 320, 4),
-  "mar-draft": _mar(96, 2, 3, 160, 2),
-  "causal-target": _causal(256, 8, 8, 320, 4),
-  "causal-draft": _causal(128, 3, 4, 160, 2),
+  "mar-target": _mar("emoji", 192, 4, 6, 320, 4),
+  "mar-draft": _mar("emoji", 96, 2, 3, 160, 2),
+  "causal-target": _causal("emoji", 256, 8, 8, 320, 4),
+  "causal-draft": _causal("emoji", 128, 3, 4, 160, 2),
+  "digits-mar-target": _mar("digits", 128, 3, 4, 192, 3),
+  "digits-mar-draft": _mar("digits", 64, 1, 2, 96, 2),
+  "digits-causal-target": _causal("digits", 160, 5, 5, 192, 3),
+  "digits-causal-draft": _causal("digits", 80, 2, 5, 96, 2),
 }
 
 
@@ -88,6 +96,7 @@ class ClassTokensRun:
   num_variants: int = 4  # paintings of each training picture that are encoded; the first is plain
   num_pictures: int | None = None  # the first training pictures only, for a smoke run
   matmul_precision: str | None = "bfloat16"
+  pictures: str = "emoji"
   vae: str = "checkpoints/classes64/vae"
 
   @property
@@ -103,13 +112,15 @@ class ClassTokensRun:
 def get_config(arg: str = "mar-target") -> ClassTokensRun:
   """Config of a run: a name of `NETWORKS`, or ``smoke`` (MAR) and ``causal-smoke`` for runs of seconds."""
   arg = arg or "mar-target"
+  if arg.startswith("digits-") and arg in NETWORKS:
+    return ClassTokensRun(arg, NETWORKS[arg], pictures="digits", vae="checkpoints/digits32/vae")
   if arg in NETWORKS:
     return ClassTokensRun(arg, NETWORKS[arg])
   if arg not in ("smoke", "causal-smoke"):
     raise ValueError(f"Must have config {', '.join(NETWORKS)}, smoke or causal-smoke, we instead got {arg!r}")
-  small = dict(_TOKENS, latent_channels=2)
+  small = dict(TOKENS["emoji"], latent_channels=2)
   if arg == "smoke":
-    model = dataclasses.replace(_mar(16, 1, 2, 16, 1), latent_channels=2)
+    model = dataclasses.replace(_mar("emoji", 16, 1, 2, 16, 1), latent_channels=2)
   else:
     model = CausalTokensConfig(**small, dim=16, num_layers=1, num_heads=2, diffloss_width=16, diffloss_depth=1)
   loop = LoopConfig(num_steps=2, log_every=1, eval_every=0, checkpoint_every=1)
@@ -126,40 +137,39 @@ def forward_cost(model: MARConfig | CausalTokensConfig, num_steps: int = 50) -> 
 
 
 def cost_ratio(family: str) -> float:
-  """Cost of the target of a family, ``mar`` or ``causal``, over that of its draft."""
+  """Cost of the target of a family (``mar``, ``causal``, ``digits-mar``, ``digits-causal``) over that of its draft."""
   return forward_cost(NETWORKS[f"{family}-target"]) / forward_cost(NETWORKS[f"{family}-draft"])
 
 
 def load_vae(run: ClassTokensRun) -> checkpoints.Checkpoint:
   """The autoencoder; its latents must be those of the tokens."""
   vae = checkpoints.load(run.vae)
-  channels, side = vae.config.latent_channels, 64 // vae.config.factor // run.model.patch_size
+  side = load_pictures(run.pictures).side // vae.config.factor // run.model.patch_size
+  channels = vae.config.latent_channels
   if (channels, side**2) != (run.model.latent_channels, run.model.num_tokens):
     wanted = f"{run.model.num_tokens} tokens of {run.model.latent_channels} channels"
     raise ValueError(f"Must have {wanted}, {run.vae} gives {side**2} of {channels}")
   return vae
 
 
-def make_batch_fn(run: ClassTokensRun, emoji: EmojiSet, vae: checkpoints.Checkpoint, split: str = "train"):
+def make_batch_fn(run: ClassTokensRun, pictures: PictureSet, vae: checkpoints.Checkpoint, split: str = "train"):
   """Batches of tokens and labels as a pure function of the step; all pictures are encoded once, here."""
-  pictures = emoji.indices(split)[: run.num_pictures]
+  source = getattr(pictures, split)
+  rows = np.arange(len(source.labels))[: run.num_pictures]
   moments = []
   for variant in range(run.num_variants):
-    generator = np.random.default_rng((run.seed, 2, variant))
-    painting = random_paintings(generator, len(pictures)) if variant else Painting.plain(len(pictures))
-    moments.append(latent_moments(vae.fns, vae.params, draw(emoji.rgba[pictures], painting)))
+    generator = np.random.default_rng((run.seed, 2, variant)) if variant else None
+    moments.append(latent_moments(vae.fns, vae.params, source.draw(rows, generator)))
   mean, std = (np.stack(leaves) for leaves in zip(*moments))  # [variants, pictures, h, w, c]
   scale = latent_scale(run, vae)
-  labels, row_of = class_labels(emoji), {picture: row for row, picture in enumerate(pictures)}
-  chosen = epochs_of(pictures, run.batch_size, run.seed)
+  chosen = epochs_of(rows, run.batch_size, run.seed)
 
   def batch_fn(step: int) -> dict[str, np.ndarray]:
     generator, batch = np.random.default_rng((run.seed, 1, step)), chosen(step)
-    rows = np.asarray([row_of[picture] for picture in batch])
-    variant = generator.integers(run.num_variants, size=len(rows))
-    noise = generator.normal(size=(len(rows), *mean.shape[2:])).astype(np.float32)
-    latents = scale * (mean[variant, rows] + std[variant, rows] * noise)
-    return {"tokens": np.asarray(patchify(latents, run.model.patch_size)), "labels": labels[batch]}
+    variant = generator.integers(run.num_variants, size=len(batch))
+    noise = generator.normal(size=(len(batch), *mean.shape[2:])).astype(np.float32)
+    latents = scale * (mean[variant, batch] + std[variant, batch] * noise)
+    return {"tokens": np.asarray(patchify(latents, run.model.patch_size)), "labels": source.labels[batch]}
 
   return batch_fn
 
@@ -189,17 +199,17 @@ def _start(run: ClassTokensRun):
   return state, step
 
 
-def make_eval_fn(run: ClassTokensRun, emoji: EmojiSet, vae: checkpoints.Checkpoint, num_batches: int = 8):
-  """Loss of the running mean of the weights on fixed batches of held-out styles, with fixed noise."""
+def make_eval_fn(run: ClassTokensRun, pictures: PictureSet, vae: checkpoints.Checkpoint, num_batches: int = 8):
+  """Loss of the running mean of the weights on fixed batches of held-out pictures, with fixed noise."""
   held_out = dataclasses.replace(run, seed=run.seed + 1, num_variants=1)
-  batch_fn = make_batch_fn(held_out, emoji, vae, "val_style")
+  batch_fn = make_batch_fn(held_out, pictures, vae, "held_out")
   batches = [batch_fn(step) for step in range(num_batches)]
   loss_fn = make_loss_fn(dataclasses.replace(run, label_drop=0.0))
   compute = jax.jit(lambda params, batch, key: loss_fn(params, (), batch, key)[0])
 
   def eval_fn(state) -> dict[str, float]:
     losses = [float(compute(state.ema, batch, jax.random.key(number))) for number, batch in enumerate(batches)]
-    return {"loss_val_style": float(np.mean(losses))}
+    return {"loss_held_out": float(np.mean(losses))}
 
   return eval_fn
 
@@ -221,13 +231,13 @@ def estimate(run: ClassTokensRun) -> float:
   return predicted_hours(step, state, random_batch_fn(run), run.loop.num_steps)
 
 
-def export(run: ClassTokensRun, state, figures: dict[str, float], path: Path, seconds: float) -> None:
+def export(run: ClassTokensRun, state, figures: dict[str, float], path: Path, seconds: float, licence: str) -> None:
   """Adds the network to a bundle, which gets a copy of the autoencoder if it has none."""
   if not (path / "vae").exists():
     shutil.copytree(run.vae, path / "vae")
     document = json.loads((Path(run.vae).parent / BUNDLE_FILE).read_text())
     write_token_bundle(path, **{name: document[name] for name in ("vae", "classes", "latent_scale")})
-  meta = run_meta(run, f"python -m experiments.train_class_tokens --config {run.name}", state, figures, seconds)
+  meta = run_meta(run, f"python -m experiments.train_class_tokens --config {run.name}", state, figures, seconds, licence)
   name = "draft" if run.is_draft else "target"
   checkpoints.save(path / name, run.model, jax.tree.map(jnp.asarray, state.ema), meta=meta)
   part = {"drafts": {"small": name}} if run.is_draft else {"target": name}
@@ -236,20 +246,20 @@ def export(run: ClassTokensRun, state, figures: dict[str, float], path: Path, se
 
 def train(run: ClassTokensRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
   """Trains, evaluates and (with ``export_to``) adds the network to a bundle; returns the final state."""
-  emoji, vae = load_emoji(), load_vae(run)
-  if len(class_names(emoji)) != run.model.num_classes:
-    raise ValueError(f"Must have {len(class_names(emoji))} classes, we instead got {run.model.num_classes}")
+  pictures, vae = load_pictures(run.pictures), load_vae(run)
+  if len(pictures.classes) != run.model.num_classes:
+    raise ValueError(f"Must have {len(pictures.classes)} classes, we instead got {run.model.num_classes}")
   state, step = _start(run)
-  eval_fn = make_eval_fn(run, emoji, vae) if run.loop.eval_every else None
+  eval_fn = make_eval_fn(run, pictures, vae) if run.loop.eval_every else None
   started = time.perf_counter()
   with TrainProgress(run.name, items_per_step=run.batch_size) as progress:
     state = fit(
-      run.loop, state, step, make_batch_fn(run, emoji, vae), run_dir=run_dir, eval_fn=eval_fn, report_fn=progress,
+      run.loop, state, step, make_batch_fn(run, pictures, vae), run_dir=run_dir, eval_fn=eval_fn, report_fn=progress,
       resume=resume,
     )  # fmt: skip
   if export_to is not None:
     figures = eval_fn(state) if eval_fn is not None else {}
-    export(run, state, figures, Path(export_to), time.perf_counter() - started)
+    export(run, state, figures, Path(export_to), time.perf_counter() - started, pictures.licence)
   return state
 
 

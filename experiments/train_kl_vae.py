@@ -1,11 +1,13 @@
 """Trains the autoencoder behind the vector tokens: 64x64 pictures to 8x8 latents of 8 channels.
 
-Command (from the repository root; a killed run goes on where it stopped)::
+Commands (from the repository root; a killed run goes on where it stopped)::
 
     python -m experiments.train_kl_vae --run-dir runs/kl_vae --export checkpoints/classes64
+    python -m experiments.train_kl_vae --config digits --run-dir runs/digits_vae --export checkpoints/digits32
 
-The training split is drawn on white in half of the pictures, else on a colour of the palette; a quarter is drawn small.
-Evaluation uses families that no training picture belongs to (``val_concept``). ``--estimate`` prints how long a run takes.
+Emoji are drawn on white in half of the cases, else on a colour of the palette, a quarter small, and judged on families that
+no training picture belongs to. ``--config digits`` makes 8x8 latents of 4 channels of 32x32 digits
+(`experiments.fetch_digits`). ``--estimate`` prints how long a run takes.
 """
 
 from __future__ import annotations
@@ -18,13 +20,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.class_pictures import PictureSet, load_pictures
 from experiments.train_tokenizer import picture_grid, psnr
-from experiments.vector_training import class_names, epochs_of, predicted_hours, run_meta
+from experiments.vector_training import epochs_of, predicted_hours, run_meta
 from experiments.vector_training import main as command_line
 from jaxspec import checkpoints
 from jaxspec.cli.progress import TrainProgress
-from jaxspec.data.emoji import EmojiSet, load_emoji
-from jaxspec.data.tokens import Painting, draw, random_paintings
 from jaxspec.models.kl_vae import KLVAEConfig, VAEFns, kl_vae_fns
 from jaxspec.models.tokenizer_fns import from_uint8, to_uint8
 from jaxspec.token_bundle import write_token_bundle
@@ -41,6 +42,8 @@ PROBE = 96
 class VAERun:
   """Everything a run depends on."""
 
+  name: str = "kl_vae"
+  pictures: str = "emoji"  # a set of `experiments.class_pictures`
   seed: int = 0
   batch_size: int = 16
   model: KLVAEConfig = KLVAEConfig(
@@ -54,7 +57,7 @@ class VAERun:
 
 
 def get_config(arg: str = "") -> VAERun:
-  """Config of a run: ``""`` for two CPU cores, ``"smoke"`` for a run of seconds."""
+  """Config of a run: ``""`` (pictures) or ``digits`` for two CPU cores, ``smoke`` for a run of seconds."""
   if arg == "smoke":
     model = KLVAEConfig(
       base_channels=4, multipliers=(1, 1, 1, 2), num_res_blocks=1, attention_levels=(), z_channels=2, latent_channels=2,
@@ -62,18 +65,22 @@ def get_config(arg: str = "") -> VAERun:
     )  # fmt: skip
     loop = LoopConfig(num_steps=2, log_every=1, eval_every=0, checkpoint_every=1)
     return VAERun(batch_size=2, model=model, loop=loop)
+  if arg == "digits":
+    model = dataclasses.replace(VAERun.model, base_channels=16, multipliers=(1, 2, 3), z_channels=4, latent_channels=4)
+    loop = dataclasses.replace(VAERun.loop, num_steps=1500)
+    return VAERun("digits_vae", "digits", batch_size=32, model=model, loop=loop)
   if arg:
-    raise ValueError(f"Must have config '' or 'smoke', we instead got {arg!r}")
+    raise ValueError(f"Must have config '', 'digits' or 'smoke', we instead got {arg!r}")
   return VAERun()
 
 
-def make_batch_fn(run: VAERun, emoji: EmojiSet):
+def make_batch_fn(run: VAERun, pictures: PictureSet):
   """Batches of painted training pictures as a pure function of the step."""
-  chosen = epochs_of(emoji.indices("train"), run.batch_size, run.seed)
+  split = pictures.train
+  chosen = epochs_of(np.arange(len(split.labels)), run.batch_size, run.seed)
 
   def batch_fn(step: int) -> dict[str, np.ndarray]:
-    painting = random_paintings(np.random.default_rng((run.seed, 1, step)), run.batch_size)
-    return {"images": draw(emoji.rgba[chosen(step)], painting)}
+    return {"images": split.draw(chosen(step), np.random.default_rng((run.seed, 1, step)))}
 
   return batch_fn
 
@@ -119,37 +126,38 @@ def _start(run: VAERun):
 def estimate(run: VAERun) -> float:
   """Hours of a whole run without evaluations."""
   state, step = _start(run)
-  return predicted_hours(step, state, make_batch_fn(run, load_emoji()), run.loop.num_steps)
+  return predicted_hours(step, state, make_batch_fn(run, load_pictures(run.pictures)), run.loop.num_steps)
 
 
 def train(run: VAERun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
   """Trains, evaluates and (with ``export_to``) begins a bundle; returns the final state."""
-  emoji = load_emoji()
+  pictures = load_pictures(run.pictures)
   state, step = _start(run)
-  probe = np.random.default_rng(0).permutation(emoji.indices("val_concept"))[:PROBE]
-  pixels = draw(emoji.rgba[probe], Painting.plain(len(probe)))
+  probe = np.random.default_rng(0).permutation(len(pictures.unseen.labels))[:PROBE]
+  pixels = pictures.unseen.draw(probe, None)
 
   def sample_fn(state, path: Path) -> None:
     picture_grid(pixels[:32], reconstruct(kl_vae_fns(run.model), state.ema, pixels[:32]), 16).save(path)
 
   started = time.perf_counter()
-  with TrainProgress("kl_vae", items_per_step=run.batch_size) as progress:
+  with TrainProgress(run.name, items_per_step=run.batch_size) as progress:
     state = fit(
-      run.loop, state, step, make_batch_fn(run, emoji), run_dir=run_dir, report_fn=progress, resume=resume,
+      run.loop, state, step, make_batch_fn(run, pictures), run_dir=run_dir, report_fn=progress, resume=resume,
       eval_fn=(lambda state: evaluate(run, state.ema, pixels)) if run.loop.eval_every else None, sample_fn=sample_fn,
     )  # fmt: skip
   if export_to is not None:
     figures = evaluate(run, state.ema, pixels)
-    meta = run_meta(run, "python -m experiments.train_kl_vae", state, figures, time.perf_counter() - started)
+    command = f"python -m experiments.train_kl_vae{f' --config {run.pictures}' if run.pictures != 'emoji' else ''}"
+    meta = run_meta(run, command, state, figures, time.perf_counter() - started, pictures.licence)
     path = Path(export_to)
     checkpoints.save(path / "vae", run.model, jax.tree.map(jnp.asarray, state.ema), meta=meta)
     # Tokens are latents of unit deviation.
-    write_token_bundle(path, vae="vae", classes=class_names(emoji), latent_scale=1.0 / figures["latent_std"])
+    write_token_bundle(path, vae="vae", classes=pictures.classes, latent_scale=1.0 / figures["latent_std"])
   return state
 
 
 def main() -> None:
-  command_line(__doc__, get_config, train, estimate, lambda run: "kl_vae")
+  command_line(__doc__, get_config, train, estimate, lambda run: run.name)
 
 
 if __name__ == "__main__":

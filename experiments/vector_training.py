@@ -18,11 +18,6 @@ from jaxspec.training.overrides import override
 from jaxspec.training.step import TrainStep
 from jaxspec.training.train_state import TrainState
 
-LICENCE = (
-  "Apache-2.0; trained on Noto Emoji, Twemoji (CC-BY-4.0) and Fluent Emoji pictures, "
-  "see jaxspec/data/emoji/ATTRIBUTION.md"
-)
-
 
 def class_names(emoji: EmojiSet) -> tuple[str, ...]:
   """The subgroups of the set in the order of the Unicode charts; the label of a class is its place."""
@@ -66,10 +61,10 @@ def predicted_hours(
   return (time.perf_counter() - started) / timed * num_steps / 3600
 
 
-def run_meta(run, command: str, state: TrainState, figures: dict, seconds: float) -> dict:
+def run_meta(run, command: str, state: TrainState, figures: dict, seconds: float, licence: str) -> dict:
   """What an exported checkpoint says of its training."""
   return {
-    "licence": LICENCE,
+    "licence": licence,
     "command": command,
     "run": dataclasses.asdict(run),
     "steps": int(state.step),
