@@ -26,10 +26,9 @@ import numpy as np
 
 from jaxspec import orders
 from jaxspec.cli import compilation_cache, decoding
-from jaxspec.decode.class_methods import ClassMethod, ClassTokens, class_decode
+from jaxspec.decode.class_methods import ClassMethod, ClassTokens, class_decode, signal_of
 from jaxspec.decode.state import Counters, Origin
 from jaxspec.decode.token_methods import TokenSampling
-from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.metrics.bootstrap import bootstrap
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.kl_vae import to_uint8
@@ -87,6 +86,8 @@ class Bench:
     defaults = self.bundle(family).defaults
     chosen = {key: options.pop(key) for key in ("scale", "temperature") if key in options}
     end = defaults.get("stop") if stop == "trained" else stop
+    whole = options.get("num_tokens") is None and bool(end)
+    options.setdefault("refine", whole and defaults.get("refine", False))
     if isinstance(rule := options.get("rule"), str):
       options["rule"] = RULES[rule]
     return ClassMethod(name, TokenSampling(defaults["steps"], end, **chosen), **options)
@@ -135,11 +136,8 @@ class Bench:
 
   def pixels(self, row: Row, tokens: np.ndarray, batch: int = 32) -> np.ndarray:
     """Pictures ``[P, H, W, 3]`` uint8 of tokens."""
-    bundle, stop = self.bundle(row.family), row.method.sampling.stop
-    signal = 1.0
-    if stop is not None:
-      signal = float(diffusion_tables(str(row.method.sampling.num_steps)).alphas_cumprod_prev[stop] ** 0.5)
-    draw = _painter(bundle, signal)
+    bundle = self.bundle(row.family)
+    draw = _painter(bundle, signal_of(row.method))
     padded = np.concatenate([tokens, np.repeat(tokens[:1], -len(tokens) % batch, axis=0)])
     parts = [np.asarray(draw(bundle.vae.params, padded[i : i + batch])) for i in range(0, len(padded), batch)]
     return np.concatenate(parts)[: len(tokens)]

@@ -90,6 +90,7 @@ class ClassTokensRun:
   ema_decay: float = 0.999
   batch_mul: int = 4
   label_drop: float = 0.1
+  dropout: bool = False  # of MAR; runs this short do not overfit
   min_mask_ratio: float = 0.05  # token by token, all but a few tokens are known in the end
   num_steps: int = 50  # diffusion steps that the bundle's defaults ask for, and
   stop: int | None = 5  # where chains end there; None trains on clean tokens
@@ -184,7 +185,7 @@ def make_loss_fn(run: ClassTokensRun):
   """The objective of the network's family."""
   kwargs = dict(batch_mul=run.batch_mul, label_drop_prob=run.label_drop, context_step=run.context_step)
   if isinstance(run.model, MARConfig):
-    kwargs |= dict(min_mask_ratio=run.min_mask_ratio)
+    kwargs |= dict(min_mask_ratio=run.min_mask_ratio, dropout=run.dropout)
     return mar_loss_fn(mar_fns(run.model), run.model.num_classes, **kwargs)
   return causal_loss_fn(causal_token_fns(run.model), run.model.num_classes, **kwargs)
 
@@ -241,7 +242,8 @@ def export(run: ClassTokensRun, state, figures: dict[str, float], path: Path, se
   name = "draft" if run.is_draft else "target"
   checkpoints.save(path / name, run.model, jax.tree.map(jnp.asarray, state.ema), meta=meta)
   part = {"drafts": {"small": name}} if run.is_draft else {"target": name}
-  write_token_bundle(path, **part, defaults={"steps": run.num_steps, "stop": run.stop})
+  refine = not isinstance(run.model, MARConfig) and bool(run.stop)
+  write_token_bundle(path, **part, defaults={"steps": run.num_steps, "stop": run.stop, "refine": refine})
 
 
 def train(run: ClassTokensRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):

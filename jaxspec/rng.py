@@ -26,6 +26,7 @@ class Stream(enum.IntEnum):
   ORDER = 6  # generation orders
   DENOISE = 7  # noise of the denoising steps; NOISE is that of their first state
   OPEN = 8  # token 0, where the drafting side draws it
+  REFINE = 9  # the last denoising steps, where tokens are drawn without them
 
 
 def row_keys(key: Key, num_rows: int) -> Key:

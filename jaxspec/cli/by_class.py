@@ -12,11 +12,13 @@ import click
 import numpy as np
 
 from jaxspec.cli.errors import UserError, check_writable, interruptible, reading, write_whole
-from jaxspec.decode.class_methods import METHODS, ClassMethod, class_decode
+from jaxspec.cli.shipped import named, shipped
+from jaxspec.decode.class_methods import METHODS, ClassMethod, class_decode, signal_of
 from jaxspec.decode.token_methods import TokenSampling
 from jaxspec.verifiers.path_coupling import PathCoupling
 from jaxspec.verifiers.path_ratio import PathRatio
 
+DEFAULT_BUNDLE = "classes64"
 _SPECULATIVE = ("draft", "gamma", "exact", "prefill", "no_align", "inner_temperature", "max_tries")
 _OPTIONS = frozenset(
   "classes out samples checkpoint method cfg_scale temperature seed batch heatmap json_file raw no_cache num_iter steps "
@@ -24,7 +26,7 @@ _OPTIONS = frozenset(
 ) | frozenset(_SPECULATIVE)
 _DEFAULTS = {
   "method": "cspd", "gamma": 8, "prefill": 0.0, "inner_temperature": 1.0, "max_tries": None, "cfg_scale": 1.0,
-  "temperature": 1.0, "steps": 100, "stop": None, "num_iter": 64, "draft": None,
+  "temperature": 1.0, "steps": 100, "stop": None, "num_iter": 64, "draft": None, "refine": False,
 }  # fmt: skip
 
 
@@ -67,8 +69,6 @@ def _check_options(options: dict[str, Any], given: list[str]) -> None:
     raise UserError(f"Must have either --class or prompts, we instead got both ({options['prompts'][0]!r})")
   if refused := [flags[name] for name in given if name not in _OPTIONS and name != "prompts"]:
     raise UserError(f"{refused[0]} does not go with --class NAME")
-  if options["checkpoint"] is None:
-    raise UserError("Must have --checkpoint DIR with --class NAME: no networks of vector tokens come with the package")
   method = options["method"] or _DEFAULTS["method"]
   if method not in METHODS:
     raise UserError(f"Must have --method {', '.join(METHODS)} with --class NAME, we instead got {method}")
@@ -85,7 +85,9 @@ def _check_options(options: dict[str, Any], given: list[str]) -> None:
 def _resolve(options: dict[str, Any], defaults: dict[str, Any], drafts: list[str]) -> dict[str, Any]:
   """What the user says, over what the networks were trained for."""
   settings = dict(_DEFAULTS) | {name: value for name, value in defaults.items() if name in _DEFAULTS}
-  settings |= {name: options[name] for name in _DEFAULTS if options[name] is not None}
+  settings |= {name: options[name] for name in _DEFAULTS if options.get(name) is not None}
+  # Steps behind another end are not those that the networks' tokens lack.
+  settings["refine"] = settings["refine"] and bool(settings["stop"])
   settings |= {name: options[name] for name in ("exact", "no_align", "samples", "seed", "classes")}
   if settings["method"] != "cspd":
     settings["draft"] = None
@@ -109,18 +111,13 @@ def _work(options: dict[str, Any], report) -> tuple[dict[str, Any], list[str], C
 
   if not options["no_cache"]:
     compilation_cache.enable()
-  path = options["checkpoint"]
+  path = shipped(DEFAULT_BUNDLE) if options["checkpoint"] is None else named(options["checkpoint"])
   with reading(path):
     bundle = token_bundle.load_token_bundle(path, drafts=None if options["draft"] is None else [options["draft"]])
     chosen = _resolve(options, bundle.defaults, list(bundle.drafts))
     condition = ClassLabels(np.asarray(bundle.labels(list(options["classes"])), np.int32))
-    params, decode = class_decode(bundle, _method(chosen))
-  if chosen["stop"] is None:
-    signal = 1.0
-  else:
-    from jaxspec.diffusion.schedule import diffusion_tables
-
-    signal = float(diffusion_tables(str(chosen["steps"])).alphas_cumprod_prev[chosen["stop"]] ** 0.5)
+    method = _method(chosen)
+    params, decode = class_decode(bundle, method)
   rows = cli_settings.batch_rows(options["batch"], len(options["classes"]) * options["samples"])
   batches = decoding.make_batches(condition, samples=options["samples"], seed=options["seed"], rows=rows)
   num = len(batches.prompt)
@@ -137,7 +134,7 @@ def _work(options: dict[str, Any], report) -> tuple[dict[str, Any], list[str], C
   report("Turning tokens into pixels")
   from jaxspec.models.kl_vae import to_uint8
 
-  pixels = jax.jit(lambda vae_params, tokens: to_uint8(bundle.pictures(vae_params, tokens, signal)))
+  pixels = jax.jit(lambda vae_params, tokens: to_uint8(bundle.pictures(vae_params, tokens, signal_of(method))))
   drawing = lambda: [np.asarray(pixels(bundle.vae.params, part.tokens)) for part in parts]
   images = np.concatenate(interruptible(drawing))[:num]
   whole = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *jax.device_get(parts))
@@ -163,6 +160,7 @@ def _method(chosen: dict[str, Any]) -> ClassMethod:
   return ClassMethod(
     chosen["method"], TokenSampling(chosen["steps"], chosen["stop"], chosen["temperature"], chosen["cfg_scale"]),
     draft=chosen["draft"], gamma=chosen["gamma"], rule=rule, prefill=chosen["prefill"], num_iter=chosen["num_iter"],
+    refine=chosen["refine"],
   )  # fmt: skip
 
 

@@ -12,3 +12,8 @@ def shipped(name: str) -> Path:
   package = Path(jaxspec.__file__).parent
   in_repository = package.parent / "checkpoints" / name
   return in_repository if in_repository.is_dir() else package / "_checkpoints" / name
+
+
+def named(path: Path) -> Path:
+  """The folder itself, or the shipped one of that name where there is no such folder."""
+  return path if path.exists() or len(path.parts) != 1 or not shipped(path.name).is_dir() else shipped(path.name)

@@ -15,8 +15,10 @@ import jax.numpy as jnp
 from jaxspec import orders
 from jaxspec.decode.loop import autoregress, speculate
 from jaxspec.decode.masked import generate_masked
+from jaxspec.decode.refine import refine_tokens
 from jaxspec.decode.state import Counters
 from jaxspec.decode.token_methods import TokenSampling, assemble_tokens, prefilled, with_orders
+from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.token_bundle import TokenBundle, head_fns
 from jaxspec.types import Array, Params
@@ -43,6 +45,8 @@ class ClassMethod:
     num_iter: iterations of ``parallel``.
     num_tokens: tokens drawn, the first ones of the order; None is a whole picture.
     alone: ``ar`` and ``parallel`` by the draft instead of the target.
+    refine: whether the steps that ``sampling.stop`` leaves out are taken in the end, for all tokens at once (causal
+      networks, `jaxspec.decode.refine`).
   """
 
   method: str = "cspd"
@@ -54,6 +58,7 @@ class ClassMethod:
   num_iter: int = 64
   num_tokens: int | None = None
   alone: bool = False
+  refine: bool = False
 
   def __post_init__(self):
     if self.method not in METHODS:
@@ -65,7 +70,7 @@ class ClassMethod:
 class ClassTokens(NamedTuple):
   """What was drawn; the last three are None for ``parallel``."""
 
-  tokens: Array  # [B, L, C] float32, raster order; zeros at places that were not asked for
+  tokens: Array  # [B, L, C] float32, raster order; zeros at places that were not asked for; refined if that was asked for
   counters: Counters
   origin: Array | None = None  # [B, L] int8, raster order, an `Origin`
   commit_round: Array | None = None  # [B, L] int32, raster order
@@ -89,6 +94,8 @@ def class_decode(bundle: TokenBundle, method: ClassMethod) -> tuple[Params, Clas
   if method.method == "parallel":
     return _parallel(bundle, draft if method.alone else bundle.target, method)
   host = draft if method.alone else bundle.target
+  if method.refine and (bundle.is_masked or not method.sampling.stop or method.num_tokens not in (None, length)):
+    raise ValueError("Must have whole pictures by a causal network, whose chains stop early, to refine")
   parts = ()
   if method.method == "cspd":
     if not 1 <= method.gamma < length:
@@ -113,9 +120,21 @@ def class_decode(bundle: TokenBundle, method: ClassMethod) -> tuple[Params, Clas
       return orders.to_raster(values, condition.order) if bundle.is_masked else values
 
     each = jax.tree.map(raster, (out.tokens, out.origin, out.commit_round, out.metrics))
-    return ClassTokens(each[0], out.counters, *each[1:])
+    tokens = each[0]
+    if method.refine:
+      weights = params.target.model.model if method.sampling.is_guided else params.target.model
+      tokens = refine_tokens(head_fns(host), weights, keys, tokens, labels, sampling=method.sampling)
+    return ClassTokens(tokens, out.counters, *each[1:])
 
   return params, decode
+
+
+def signal_of(method: ClassMethod) -> float:
+  """``sqrt(A)`` of the tokens of a method: 1, or less where chains stop early (`TokenBundle.pictures`)."""
+  sampling = method.sampling
+  if sampling.stop is None or method.refine:
+    return 1.0
+  return float(diffusion_tables(str(sampling.num_steps)).alphas_cumprod_prev[sampling.stop] ** 0.5)
 
 
 def _parallel(bundle: TokenBundle, host, method: ClassMethod) -> tuple[Params, ClassDecode]:

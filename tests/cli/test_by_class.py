@@ -83,7 +83,6 @@ def test_errors(fails, masked, options, words):
 
 
 def test_errors_without_such_networks(fails, causal, bundle, tmp_path):
-  assert "no networks of vector tokens" in fails("generate", "--class", "animal-bird")
   assert "do not generate pictures by class" in fails("generate", "--class", "animal-bird", "--checkpoint", bundle)
   assert "No checkpoint folder" in fails("generate", "--class", "animal-bird", "--checkpoint", tmp_path / "none")
   assert "causal one" in fails("generate", "--class", "animal-bird", "--checkpoint", causal, "--method", "parallel")

@@ -1,0 +1,229 @@
+"""Draws the tables and the pictures of continuous speculative decoding (arXiv 2411.11925, Figures 8, 11, 13 to 16).
+
+Command (needs matplotlib; pictures are drawn if ``runs/cspd`` has none)::
+
+    python -m experiments.cspd_figures
+
+Reads ``experiments/results/cspd_*.json`` (`experiments.cspd_acceptance`, `experiments.cspd_speed`) and writes
+``docs/images/cspd_*.png``; a figure whose tables are not there is left out, with a line that says so. Bands: 95 % intervals.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+
+from experiments import cspd_bench
+from experiments.ciar_figures import BLUE, GREEN, GREY, ORANGE, RED, STYLE
+from experiments.cspd_bench import Bench, Row
+from jaxspec.cli.heatmap import draw_heatmap
+
+Entry = dict[str, Any]
+COLOURS = {"published": ORANGE, "without S": BLUE, "exact": GREEN, "released": RED}
+FAMILIES = {"mar": "MAR pair", "causal": "causal pair"}
+SHOWN = (
+  "animal-mammal", "food-fruit", "face-smiling", "transport-ground", "animal-bird", "plant-flower", "heart",
+  "sky & weather",
+)  # fmt: skip
+
+
+def pick(rows: Sequence[Entry], family: str, rule: str, **setting: Any) -> list[Entry]:
+  """Rows of a pair and a rule with these settings."""
+  same = lambda row: all(row["setting"].get(name) == value for name, value in setting.items())
+  return [row for row in rows if row["family"] == family and row["rule"] == rule and same(row)]
+
+
+def alpha_line(axes: Axes, rows: Sequence[Entry], option: str, **style: Any) -> None:
+  """Acceptance over a setting, with its interval."""
+  at = [row["setting"][option] for row in rows]
+  mid, low, high = np.array([[row["figures"]["alpha"][n] for n in ("value", "low", "high")] for row in rows]).T
+  (drawn,) = axes.plot(at, mid, marker="o", **style)
+  axes.fill_between(at, low, high, color=drawn.get_color(), alpha=0.13, linewidth=0)
+
+
+def draw_acceptance(tables: dict[str, Entry], path: Path) -> None:
+  """Acceptance over draft length, guidance and temperature: figures 8, 13 and 14."""
+  panels = [
+    ("gamma", "gamma", {}, "draft length"), ("guidance", "scale", {"gamma": 8}, "guidance scale"),
+    ("temperature", "temperature", {"scale": 1.0}, "temperature"),
+  ]  # fmt: skip
+  families = [f for f in FAMILIES if any(row["family"] == f for row in tables["gamma"]["rows"])]
+  figure, grid = plt.subplots(
+    len(families), 3, figsize=(9.6, 2.75 * len(families)), layout="constrained", sharey="row", squeeze=False
+  )
+  for line, family in zip(grid, families):
+    for axes, (name, option, fixed, label) in zip(line, panels):
+      for rule in ("published", "without S", "exact"):
+        if rows := pick(tables[name]["rows"], family, rule, **fixed):
+          alpha_line(axes, rows, option, label=rule, color=COLOURS[rule])
+      if option == "gamma":
+        axes.set_xscale("log", base=2)
+        axes.set_xticks([4, 8, 16, 32], ["4", "8", "16", "32"])
+      axes.set_xlabel(label)
+      axes.set_ylim(bottom=0)
+    line[0].set_ylabel("acceptance of tested drafts")
+    line[0].set_title(FAMILIES[family])
+  grid[0][0].legend()
+  save(figure, path)
+
+
+def draw_along(tables: dict[str, Entry], path: Path) -> None:
+  """Acceptance along the generation order, for three shares of prefill: figure 11."""
+  rows = tables["prefill"]["rows"]
+  families = [f for f in FAMILIES if any(row["family"] == f for row in rows)]
+  figure, panels = plt.subplots(1, len(families), figsize=(4.6 * len(families), 3.0), layout="constrained", squeeze=False)
+  for axes, family in zip(panels[0], families):
+    for share, colour in zip((0.0, 0.05, 0.15), (GREY, BLUE, ORANGE)):
+      (row,) = pick(rows, family, "exact", gamma=8, prefill=share)
+      kept, tested = (np.asarray(row["along"][name], float) for name in ("kept", "tested"))
+      # Windows of eight places: single ones have few tested drafts.
+      window = lambda values: np.convolve(values, np.ones(8), mode="valid")
+      at = np.arange(len(kept) - 7) + 4
+      with np.errstate(invalid="ignore"):
+        axes.plot(at, window(kept) / window(tested), color=colour, label=f"{share:.0%} by the target")
+    axes.set_title(FAMILIES[family])
+    axes.set_xlabel("place in the generation order")
+    axes.set_ylim(0, 1)
+  panels[0][0].set_ylabel("acceptance (exact rule)")
+  panels[0][0].legend(loc="lower right")
+  save(figure, path)
+
+
+def draw_tries(tables: dict[str, Entry], path: Path) -> None:
+  """Proposals until a refused token was replaced, over draft length: figure 15."""
+  rows = tables["gamma"]["rows"]
+  families = [f for f in FAMILIES if any(row["family"] == f for row in rows)]
+  figure, panels = plt.subplots(1, len(families), figsize=(4.6 * len(families), 3.0), layout="constrained", squeeze=False)
+  for axes, family in zip(panels[0], families):
+    for rule in ("published", "without S", "exact"):
+      counts = np.sum([row["figures"]["tries"] for row in pick(rows, family, rule)], axis=0)[1:].astype(float)
+      if counts.sum():
+        axes.plot(np.arange(1, len(counts) + 1), 1 - np.cumsum(counts) / counts.sum(), color=COLOURS[rule], label=rule)
+    axes.set_xscale("log")
+    axes.set_yscale("symlog", linthresh=1e-3)
+    axes.set_ylim(0, 1)
+    axes.set_title(FAMILIES[family])
+    axes.set_xlabel("proposals for a refused token")
+  panels[0][0].set_ylabel("share that needed more")
+  panels[0][0].legend()
+  save(figure, path)
+
+
+def draw_speed(tables: dict[str, Entry], path: Path) -> None:
+  """Measured speed over draft length, beside the prediction."""
+  rows = [row for row in tables["speed"]["rows"] if "gamma" in row]
+  families = [f for f in FAMILIES if any(row["family"] == f for row in rows)]
+  figure, panels = plt.subplots(1, len(families), figsize=(4.6 * len(families), 3.0), layout="constrained", squeeze=False)
+  for axes, family in zip(panels[0], families):
+    batches = sorted({row["batch"] for row in rows if row["family"] == family})
+    for batch, style in zip(batches, ("-", "--", ":")):
+      mine = [row for row in rows if (row["family"], row["batch"], row["rule"]) == (family, batch, "exact")]
+      at = [row["gamma"] for row in mine]
+      axes.plot(at, [row["over_target"]["median"] for row in mine], style, marker="o", color=GREEN,
+                label=f"over the target, batch {batch}")  # fmt: skip
+      if family == "mar":
+        axes.plot(at, [row["over_rival"]["median"] for row in mine], style, marker="o", color=ORANGE,
+                  label=f"over the target at equal calls, batch {batch}")  # fmt: skip
+      if batch == batches[0]:
+        axes.plot(at, [row["predicted"] for row in mine], marker="x", color=GREY, linewidth=1, label="predicted")
+    axes.axhline(1, color=GREY, linewidth=0.8)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(at, [str(g) for g in at])
+    axes.set_ylim(bottom=0)
+    axes.set_title(FAMILIES[family])
+    axes.set_xlabel("draft length (exact rule)")
+    axes.legend(fontsize=7.5)
+  panels[0][0].set_ylabel("speed ratio")
+  save(figure, path)
+
+
+def contact_rows(bench: Bench, family: str, scale: float, gamma: int) -> list[Row]:
+  """What the picture compares."""
+  method = lambda *args, **options: bench.method(family, *args, scale=scale, **options)
+  rows = [Row(family, "target alone", method("ar")), Row(family, "draft alone", method("ar", alone=True))]
+  if bench.bundle(family).is_masked:
+    length = bench.bundle(family).target.config.num_tokens
+    rows.append(Row(family, f"target, {length // 4} iterations", method("parallel", num_iter=length // 4)))
+  return rows + [Row(family, f"{rule} rule", method("cspd", rule=rule, gamma=gamma)) for rule in ("published", "exact")]
+
+
+def draw_pictures(bench: Bench, family: str, path: Path, *, scale: float = 2.0, gamma: int = 4) -> None:
+  """A row of pictures per method; the same classes and keys."""
+  bundle = bench.bundle(family)
+  names = [name for name in SHOWN if name in bundle.classes] or list(bundle.classes)
+  labels = np.asarray(bundle.labels(names), np.int32)
+  rows = contact_rows(bench, family, scale, gamma)
+  figure, grid = plt.subplots(
+    len(rows), len(names), figsize=(1.16 * len(names) + 1.4, 1.2 * len(rows) + 0.3), layout="constrained"
+  )
+  for line, row in zip(grid, rows):
+    drawn = bench.draw(row, labels, len(labels))
+    for axes, pixels in zip(line, bench.pixels(row, drawn.out.tokens)):
+      axes.imshow(pixels, interpolation="lanczos")
+      axes.set(xticks=[], yticks=[])
+      axes.spines[:].set(visible=True, color="#d8d8d8", linewidth=0.6)
+    calls = drawn.out.counters.target_calls.mean()
+    words = row.label if "draft" in row.label else f"{row.label}\n{calls:.0f} calls"
+    line[0].set_ylabel(words, rotation=0, ha="right", va="center", fontsize=9)
+  for axes, name in zip(grid[0], names):
+    axes.set_title(name, fontsize=7.5, loc="center")
+  save(figure, path)
+
+
+def draw_map(bench: Bench, family: str, path: Path, *, scale: float = 2.0, gamma: int = 4) -> None:
+  """Where drafts were kept: figure 16."""
+  bundle = bench.bundle(family)
+  names = [name for name in SHOWN if name in bundle.classes] or list(bundle.classes)
+  labels = np.asarray(bundle.labels(names), np.int32)
+  (row,) = (row for row in contact_rows(bench, family, scale, gamma) if row.label == "exact rule")
+  drawn = bench.draw(row, labels, len(labels))
+  sheet = draw_heatmap(drawn.out, bench.pixels(row, drawn.out.tokens)[:4], names[:4], columns=2)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  sheet.quantize(128).save(path, optimize=True)
+  print(f"wrote {path}")
+
+
+def save(figure, path: Path) -> None:
+  """Writes a figure."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  figure.savefig(path, facecolor="white")
+  plt.close(figure)
+  print(f"wrote {path}")
+
+
+PLOTS: dict[str, tuple[Callable[[dict[str, Entry], Path], None], tuple[str, ...]]] = {
+  "cspd_acceptance": (draw_acceptance, ("gamma", "guidance", "temperature")),
+  "cspd_along": (draw_along, ("prefill",)),
+  "cspd_tries": (draw_tries, ("gamma",)),
+  "cspd_speed": (draw_speed, ("speed",)),
+}
+
+
+def main() -> None:
+  parser = cspd_bench.parser(__doc__)
+  parser.add_argument("--images", type=Path, default=Path("docs/images"))
+  args = parser.parse_args()
+  bench, families, _ = cspd_bench.start(args)
+  with plt.rc_context(STYLE):
+    for name, (plot, needed) in PLOTS.items():
+      files = {table: args.results / f"cspd_{table}.json" for table in needed}
+      if missing := [str(file) for file in files.values() if not file.is_file()]:
+        print(f"left out {name}: no {', '.join(missing)}")
+        continue
+      plot({table: json.loads(file.read_text()) for table, file in files.items()}, args.images / f"{name}.png")
+    for family in families:
+      draw_pictures(bench, family, args.images / f"cspd_pictures_{family}.png")
+      draw_map(bench, family, args.images / f"cspd_map_{family}.png")
+
+
+if __name__ == "__main__":
+  main()
