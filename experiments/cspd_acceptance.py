@@ -91,11 +91,10 @@ def render(document: dict[str, Any]) -> str:
   for row in document["rows"]:
     counted = row["figures"]
     setting = ["a mean" if row["setting"][name] is None else f"{row['setting'][name]:g}" for name in walked]
-    refused = sum(counted["tries"][1:])
-    mean = sum(i * n for i, n in enumerate(counted["tries"])) / refused if refused else 0.0
+    mean = counted["mean_tries"]
     lines.append(
       [row["family"], *setting, row["rule"], cspd_bench.cell(counted["alpha"], digits=3), f"{counted['kept']:.3f}",
-       f"{counted['calls_per_picture']:.1f}", f"{mean:.1f}" if refused else "", str(counted["fallbacks"])]
+       f"{counted['calls_per_picture']:.1f}", f"{mean:.1f}" if mean is not None else "", str(counted["fallbacks"])]
     )  # fmt: skip
   head = ["pair", *walked, "rule", "alpha", "kept", "target calls", "proposals per refusal", "none passed"]
   intro = f"`{document['command']}`: {document['rows'][0]['figures']['pictures']} pictures, one of a class each."
@@ -116,9 +115,9 @@ def main() -> None:
       logging.info("%s, %s, %s", family, rule, setting)
       drawn = bench.draw(row, labels, args.batch)
       counted = cspd_bench.figures(drawn)
-      rows.append({"family": family, "rule": rule, "setting": setting, "figures": counted,
-                   "along": along_the_row(drawn.in_order)})  # fmt: skip
-  document = {"title": TITLES[args.config], "command": command, **cspd_bench.about_machine(), "rows": rows}
+      about = {"family": family, "rule": rule, "setting": setting, "method": cspd_bench.describe(row.method)}
+      rows.append(about | {"figures": counted, "along": along_the_row(drawn.in_order)})
+  document = {"title": TITLES[args.config], "command": command, **cspd_bench.origin_of(bench, families), "rows": rows}
   cspd_bench.write(f"cspd_{args.config}", document, render(document), args.results)
 
 

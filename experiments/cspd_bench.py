@@ -48,6 +48,9 @@ RULES: dict[str, TokenRule] = {
 }
 
 
+MOST_TRIES = 100
+
+
 @dataclasses.dataclass(frozen=True)
 class Row:
   """A row of a table: a pair of networks, and how it draws."""
@@ -144,11 +147,13 @@ class Bench:
 
   def _digest(self, row: Row, labels: np.ndarray) -> str:
     bundle = self.bundle(row.family)
-    about = [self._weights(row.family), repr(row.method), str(row.seed), np.asarray(labels, np.int32).tobytes().hex()]
+    method = json.dumps(describe(row.method), sort_keys=True)
+    about = [self.weights(row.family), method, str(row.seed), np.asarray(labels, np.int32).tobytes().hex()]
     return f"{bundle.path.name}-{hashlib.sha256('|'.join(about).encode()).hexdigest()[:16]}"
 
   @functools.cache
-  def _weights(self, family: str) -> str:
+  def weights(self, family: str) -> str:
+    """Digest of all networks of a bundle."""
     files = sorted(self.bundle(family).path.glob("*/params.safetensors"))
     return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()
 
@@ -156,6 +161,15 @@ class Bench:
 @functools.lru_cache(maxsize=8)
 def _painter(bundle: TokenBundle, signal: float) -> Callable:
   return jax.jit(lambda params, tokens: to_uint8(bundle.pictures(params, tokens, signal)))
+
+
+def describe(method: ClassMethod) -> dict[str, Any]:
+  """A method as JSON; the same in every process."""
+  found = dataclasses.asdict(method)
+  found["sampling"]["guidance_fn"] = method.sampling.guidance_fn.__name__
+  if method.rule is not None:
+    found["rule"] = {"name": type(method.rule).__name__, **dataclasses.asdict(method.rule)}
+  return found
 
 
 def every_class(bundle: TokenBundle, num: int, seed: int = 0) -> np.ndarray:
@@ -175,15 +189,18 @@ def figures(drawn: Drawn) -> dict[str, Any]:
     found["alpha"] = bootstrap(lambda t: t[:, 0].sum() / max(t.sum(), 1), tested)._asdict()
     found["kept"] = found["accepted"] / found["drafted"]
     tries = drawn.out.report.tries[drawn.out.origin == Origin.REPLACED]
+    found["mean_tries"] = float(tries.mean()) if tries.size else None
     found["fallbacks"] = int(drawn.out.report.fallback.sum())
-    found["tries"] = np.bincount(np.minimum(tries, 101), minlength=102).tolist()
+    # How many refusals took 0, 1, ... proposals; the last entry is all beyond.
+    found["tries"] = np.bincount(np.minimum(tries, MOST_TRIES + 1), minlength=MOST_TRIES + 2).tolist()
     found["kept_steps"] = float(drawn.out.report.steps[drawn.out.origin == Origin.REPLACED].mean()) if tries.size else None
   return found
 
 
-def about_machine() -> dict[str, Any]:
+def origin_of(bench: Bench, families: list[str]) -> dict[str, Any]:
   """What a table says of where its figures come from; JSON."""
   return {
+    "weights": {family: bench.weights(family)[:16] for family in families},
     "machine": {"kind": jax.devices()[0].device_kind, "cpus": os.cpu_count()},
     "versions": {"python": platform.python_version(), "jax": jax.__version__,
                  "jaxspec": importlib.metadata.version("jaxspec-decoding")},

@@ -107,7 +107,8 @@ def draw_tries(tables: dict[str, Entry], path: Path) -> None:
     for rule in ("published", "without S", "exact"):
       counts = np.sum([row["figures"]["tries"] for row in pick(rows, family, rule)], axis=0)[1:].astype(float)
       if counts.sum():
-        axes.plot(np.arange(1, len(counts) + 1), 1 - np.cumsum(counts) / counts.sum(), color=COLOURS[rule], label=rule)
+        more = 1 - np.cumsum(counts)[:-1] / counts.sum()  # the last entry has no upper end
+        axes.plot(np.arange(1, len(more) + 1), more, color=COLOURS[rule], label=rule)
     axes.set_xscale("log")
     axes.set_yscale("symlog", linthresh=1e-3)
     axes.set_ylim(0, 1)

@@ -22,6 +22,7 @@ import scipy.stats
 from experiments import cspd_bench
 from experiments.cspd_bench import Bench, Row
 from jaxspec import orders
+from jaxspec.decode.state import Origin
 
 RULES = ("published", "without S", "released", "exact")
 
@@ -46,11 +47,13 @@ def compare(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
 
 def render(document: dict[str, Any]) -> str:
   """The table in Markdown."""
-  head = ["pair", "decode", "alpha", "largest KS", "mean KS", "p"]
+  head = ["pair", "decode", "alpha", "drafts tested here", "largest KS", "mean KS", "p"]
   lines = []
   for row in document["rows"]:
     alpha = cspd_bench.cell(row["figures"]["alpha"]) if "alpha" in row["figures"] else ""
-    lines.append([row["family"], row["label"], alpha, f"{row['ks']:.3f}", f"{row['ks_mean']:.3f}", f"{row['p']:.2g}"])
+    tested = f"{row['figures']['drafted_here']:.0%}" if alpha else ""
+    distances = [f"{row['ks']:.3f}", f"{row['ks_mean']:.3f}", f"{row['p']:.2g}"]
+    lines.append([row["family"], row["label"], alpha, tested, *distances])
   intro = (
     f"`{document['command']}`: {document['rows'][0]['figures']['pictures']} rows of class {document['class']}, token "
     f"{document['place']} of the order (0 is the first), gamma {document['gamma']}; against the target alone."
@@ -70,7 +73,8 @@ def main() -> None:
   rows = []
   for family in families:
     labels = np.full(args.rows, bench.bundle(family).labels([args.name])[0], np.int32)
-    options = dict(num_tokens=args.place + 1)
+    # The last token of a decode is never drafted: the target draws it behind the drafts.
+    options = dict(num_tokens=args.place + 2)
     contenders = [
       Row(family, "target, other seeds", bench.method(family, "ar", **options), seed=1),
       Row(family, "draft alone", bench.method(family, "ar", alone=True, **options), seed=2),
@@ -84,10 +88,12 @@ def main() -> None:
     for row in contenders:
       logging.info("%s: %s", family, row.label)
       found = compare(target, tokens_at(bench, row, labels, args.batch, args.place))
-      counted = cspd_bench.figures(bench.draw(row, labels, args.batch))
+      drawn = bench.draw(row, labels, args.batch)
+      counted = cspd_bench.figures(drawn)
+      counted["drafted_here"] = float(np.isin(drawn.in_order[:, args.place], (Origin.DRAFT, Origin.REPLACED)).mean())
       rows.append({"family": family, "label": row.label, "figures": counted, **found})
   about = {"class": args.name, "place": args.place, "gamma": args.gamma}
-  document = {"command": command, **about, **cspd_bench.about_machine(), "rows": rows}
+  document = {"command": command, **about, **cspd_bench.origin_of(bench, families), "rows": rows}
   cspd_bench.write("cspd_marginals", document, render(document), args.results)
 
 

@@ -28,7 +28,7 @@ KIND = "vector_tokens"
 FAMILIES = ("mar", "causal_tokens")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class TokenBundle:
   """Loaded parts; ``drafts`` are ordered as in ``bundle.json``, the first is the default."""
 

@@ -60,6 +60,6 @@ def test_race(bench, capsys, tmp_path):
   assert names[:3] == ["target", "draft", "parallel 1"] and {"published 2", "exact 2"} <= {*names}
   exact = rows[names.index("exact 2")]
   assert exact["rival"] in names and exact["predicted"] > 0 and rows[0]["over_target"]["median"] == 1
-  document = {"command": "x", "repeats": 1, **cspd_bench.about_machine(), "rows": rows}
+  document = {"command": "x", "repeats": 1, **cspd_bench.origin_of(bench, ["mar"]), "rows": rows}
   cspd_bench.write("table", document, cspd_speed.render(document), tmp_path)
   assert "| 2 | exact 2 |" in capsys.readouterr().out and json.loads((tmp_path / "table.json").read_text())["rows"]

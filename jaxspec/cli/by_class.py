@@ -14,7 +14,7 @@ import numpy as np
 from jaxspec.cli.errors import UserError, check_writable, interruptible, reading, write_whole
 from jaxspec.cli.shipped import named, shipped
 from jaxspec.decode.class_methods import METHODS, ClassMethod, class_decode, signal_of
-from jaxspec.decode.token_methods import TokenSampling
+from jaxspec.decode.token_methods import TokenSampling, nearest_stop
 from jaxspec.verifiers.path_coupling import PathCoupling
 from jaxspec.verifiers.path_ratio import PathRatio
 
@@ -86,7 +86,8 @@ def _resolve(options: dict[str, Any], defaults: dict[str, Any], drafts: list[str
   """What the user says, over what the networks were trained for."""
   settings = dict(_DEFAULTS) | {name: value for name, value in defaults.items() if name in _DEFAULTS}
   settings |= {name: options[name] for name in _DEFAULTS if options.get(name) is not None}
-  # Steps behind another end are not those that the networks' tokens lack.
+  if options["stop"] is None and settings["stop"] is not None and (options["steps"] or 0) > 1:
+    settings["stop"] = nearest_stop(options["steps"], defaults["steps"], defaults["stop"])
   settings["refine"] = settings["refine"] and bool(settings["stop"])
   settings |= {name: options[name] for name in ("exact", "no_align", "samples", "seed", "classes")}
   if settings["method"] != "cspd":

@@ -106,7 +106,8 @@ def generate(**options: Any) -> None:
   \b
   jaxspec generate "a red heart" "a green heart" --out hearts.png --compare
   jaxspec generate --model gpt-b --tokenizer vq-16 --class 207 --class 360
-  jaxspec generate --class animal-mammal --checkpoint DIR --method cspd --gamma 8 --exact
+  jaxspec generate --class animal-mammal --method cspd --gamma 8 --heatmap map.png
+  jaxspec generate --class food-fruit --checkpoint classes64-causal --exact
   jaxspec generate --text "Once upon a time" --model smollm2 --max-tokens 40
   jaxspec generate --text "Once upon a time" --method sqs --sparsifier conformal --budget 5000
   """
@@ -114,7 +115,7 @@ def generate(**options: Any) -> None:
     from jaxspec.cli import text
 
     return text.run(options, _given(options))
-  if options["classes"] and options["model"] is None and not all(_is_number(name) for name in options["classes"]):
+  if options["classes"] and options["model"] is None:
     from jaxspec.cli import by_class
 
     return by_class.run(options, _given(options))
@@ -186,8 +187,6 @@ def _check_options(options: dict[str, Any], prompts: list[str]) -> None:
     for name in ("tokenizer", "draft_model", "features"):
       if options[name] is not None:
         raise UserError(f"--{name.replace('_', '-')} goes with --model DIR, a converted LlamaGen transformer")
-    if options["classes"]:
-      raise UserError("--class goes with --model DIR, a converted LlamaGen transformer")
     if not prompts:
       raise UserError('Must have a prompt, for example: jaxspec generate "a red apple"')
     from jaxspec.data.prompts import normalize_prompt

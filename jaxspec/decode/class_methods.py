@@ -88,9 +88,13 @@ def class_decode(bundle: TokenBundle, method: ClassMethod) -> tuple[Params, Clas
     ValueError: if the bundle has no such draft, or its networks cannot be decoded so.
   """
   length = bundle.target.config.num_tokens
-  if (method.method == "cspd" or method.alone) and not bundle.drafts:
-    raise ValueError("The bundle has no draft: use --method ar")
-  draft = bundle.drafts[method.draft or next(iter(bundle.drafts))] if bundle.drafts else None
+  draft = None
+  if method.method == "cspd" or method.alone:
+    if not bundle.drafts:
+      raise ValueError("The bundle has no draft, only method ar can be used")
+    if method.draft not in (None, *bundle.drafts):
+      raise ValueError(f"Must have a draft in {', '.join(bundle.drafts)}, we instead got {method.draft!r}")
+    draft = bundle.drafts[method.draft or next(iter(bundle.drafts))]
   if method.method == "parallel":
     return _parallel(bundle, draft if method.alone else bundle.target, method)
   host = draft if method.alone else bundle.target
@@ -141,9 +145,9 @@ def _parallel(bundle: TokenBundle, host, method: ClassMethod) -> tuple[Params, C
   """MAR's own decoding, several tokens per pass."""
   length, sampling = host.config.num_tokens, method.sampling
   if not bundle.is_masked:
-    raise ValueError("Must have a masked network (MAR) for --method parallel: a causal one has a token per pass")
+    raise ValueError("Must have a masked network (MAR) for method parallel: a causal one has a token per pass")
   if not 1 <= method.num_iter <= length:
-    raise ValueError(f"Must have --num-iter from 1 to {length}, we instead got {method.num_iter}")
+    raise ValueError(f"Must have num_iter from 1 to {length}, we instead got {method.num_iter}")
 
   def decode(params: Params, key_data: Array, labels: ClassLabels) -> ClassTokens:
     keys = jax.random.wrap_key_data(key_data)

@@ -9,6 +9,7 @@ import dataclasses
 import math
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxspec import orders, rng
 from jaxspec.decode.state import SpecParams
@@ -69,6 +70,13 @@ class TokenSampling:
     """Parameters of one side; what is a number here is traced."""
     weights = Guided(params, jnp.float32(self.scale)) if self.is_guided else params
     return ModelParams(weights, sampling_params(self.temperature))
+
+
+def nearest_stop(num_steps: int | str, trained_steps: int | str, trained_stop: int) -> int:
+  """The ``stop`` of another respacing whose tokens carry most nearly the noise that networks were trained to read."""
+  kept = diffusion_tables(str(num_steps)).alphas_cumprod_prev[:-1]
+  wanted = diffusion_tables(str(trained_steps)).alphas_cumprod_prev[trained_stop]
+  return int(np.argmin(np.abs(np.asarray(kept) ** 0.5 - wanted**0.5)))
 
 
 def assemble_tokens(

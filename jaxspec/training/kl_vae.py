@@ -2,7 +2,7 @@
 
 Reconstruction losses on the pixels, plus a small weight on the divergence of the latents from a standard normal law. No
 adversarial and no perceptual loss. ``min_std`` adds noise to every latent before it is decoded: tokens whose chains stop
-early still carry noise, and a decoder that has seen it draws them without a trace.
+early still carry noise, and a decoder that has seen as much draws them nearly without a trace.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class PathCoupling:
     next_token = finish(num_accepted, x, jnp.where(refused, number, steps))
     tries = jnp.zeros((rows,), jnp.int32) if corrected.num_tries is None else corrected.num_tries
     report = TokenReport(
-      tries=jnp.where(refused, jnp.abs(tries), 0),
+      tries=jnp.where(refused, jnp.where(tries < 0, self.max_tries, tries), 0),
       fallback=refused & (tries < 0),
       steps=jnp.where(refused, target.num_steps - 1 - number, 0),
     )

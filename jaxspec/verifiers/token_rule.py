@@ -53,7 +53,7 @@ class TokenReport(NamedTuple):
 
   tries: Array  # int32, proposals until a token was replaced
   fallback: Array  # bool, no proposal passed within the cap: the last one was taken, which the law does not allow
-  steps: Array  # int32, leading steps of the refused draft's chain that were kept
+  steps: Array  # int32, leading steps of the refused draft's chain that were kept or ran on shared noise
 
 
 class TokenRule(Protocol):

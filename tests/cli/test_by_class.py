@@ -62,7 +62,7 @@ def test_exact(draw, causal):
     (["--class", "animal-bird", "--method", "eagle"], "--method ar, parallel, cspd"),
     (["--class", "animal-bird", "--method", "ar", "--gamma", 3], "--gamma goes with --method cspd"),
     (["--class", "animal-bird", "--num-iter", 3], "--num-iter goes with --method parallel"),
-    (["--class", "animal-bird", "--method", "parallel", "--num-iter", 5], "--num-iter from 1 to 4"),
+    (["--class", "animal-bird", "--method", "parallel", "--num-iter", 5], "num_iter from 1 to 4"),
     (["--class", "animal-bird", "--method", "parallel", "--heatmap", "h.png"], "--heatmap goes with"),
     (["--class", "animal-bird", "--exact"], "--stop STEP with --exact"),
     (["--class", "animal-bird", "--exact", "--no-align"], "--exact has neither"),

@@ -44,7 +44,7 @@ NAN = float("nan")
     (["--dtype", "int8"], "--dtype"),
     (["--gamma", "many"], "--gamma"),
     (["--method", "ar", "--compare"], "--method speculative"),
-    (["--class", 3], "--class goes with --model"),
+    (["--class", 3], "either --class or prompts"),
     (["--features", "f.npz"], "--features goes with --model"),
     (["--out", "missing/o.png"], "no folder missing"),
     (["--out", "."], "ends in .png"),

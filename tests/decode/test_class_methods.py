@@ -9,7 +9,7 @@ import pytest
 from jaxspec import rng
 from jaxspec.decode.class_methods import ClassMethod, class_decode, signal_of
 from jaxspec.decode.state import Origin
-from jaxspec.decode.token_methods import TokenSampling
+from jaxspec.decode.token_methods import TokenSampling, nearest_stop
 from jaxspec.diffusion.chain import token_noise
 from jaxspec.models.conditions import ClassLabels, Prefixed
 from jaxspec.token_bundle import head_fns, load_token_bundle
@@ -59,7 +59,7 @@ def test_errors(bundle):
     class_decode(dataclasses.replace(bundle, drafts={}), ClassMethod("ar", SAMPLING, alone=True))
   with pytest.raises(ValueError, match="gamma from 1 to 3"):
     class_decode(bundle, ClassMethod("cspd", SAMPLING, gamma=4))
-  with pytest.raises(ValueError, match="causal one" if not bundle.is_masked else "num-iter from 1 to 4"):
+  with pytest.raises(ValueError, match="causal one" if not bundle.is_masked else "num_iter from 1 to 4"):
     class_decode(bundle, ClassMethod("parallel", SAMPLING, num_iter=9))
 
 
@@ -70,6 +70,8 @@ def test_refined_tokens_take_the_steps_left_out(bundle):
       class_decode(bundle, ClassMethod("ar", SAMPLING, refine=True))
     return
   noisy, clean = (drawn(bundle, ClassMethod("ar", TokenSampling(5, 2), refine=refine)) for refine in (False, True))
+  guided = drawn(bundle, ClassMethod("ar", TokenSampling(5, 2, scale=2.0), refine=True))
+  assert np.isfinite(guided.tokens).all() and np.abs(guided.tokens - clean.tokens).max() > 1e-3
   head, params = head_fns(bundle.target), bundle.target.params
   fns = TokenSampling(5, None).bind(head)
   keys = rng.stream_keys(jax.random.split(jax.random.key(3), 3), rng.Stream.REFINE, 0)
@@ -85,3 +87,7 @@ def test_refined_tokens_take_the_steps_left_out(bundle):
   assert signal_of(dataclasses.replace(method, refine=True)) == 1 > signal_of(method)
   with pytest.raises(ValueError, match="stop early"):
     class_decode(bundle, ClassMethod("ar", TokenSampling(5), refine=True))
+
+
+def test_nearest_stop_keeps_the_noise_of_tokens():
+  assert nearest_stop(50, 50, 5) == 5 and nearest_stop(100, 50, 5) == 10 and nearest_stop(8, 8, 4) == 4
