@@ -38,12 +38,14 @@ from jaxspec.verifiers.path_ratio import PathRatio
 from jaxspec.verifiers.token_rule import TokenReport, TokenRule
 
 BUNDLES = {"mar": "checkpoints/classes64", "causal": "checkpoints/classes64-causal"}
+TITLES = {"mar": "MAR pair", "causal": "causal pair"}
 RULES: dict[str, TokenRule] = {
   "published": PathRatio(),
   "published, not aligned": PathRatio(align=False),
   "without S": PathRatio("none"),
   "without S, not aligned": PathRatio("none", align=False),
   "released": PathRatio("released", inner_temperature=42.0),
+  "released, not aligned": PathRatio("released", align=False, inner_temperature=42.0),
   "exact": PathCoupling(),
 }
 
@@ -197,10 +199,12 @@ def figures(drawn: Drawn) -> dict[str, Any]:
   return found
 
 
-def origin_of(bench: Bench, families: list[str]) -> dict[str, Any]:
+def origin_of(bench: Bench, family: str) -> dict[str, Any]:
   """What a table says of where its figures come from; JSON."""
   return {
-    "weights": {family: bench.weights(family)[:16] for family in families},
+    "family": family,
+    "bundle": bench.bundle(family).path.name,
+    "weights": bench.weights(family)[:16],
     "machine": {"kind": jax.devices()[0].device_kind, "cpus": os.cpu_count()},
     "versions": {"python": platform.python_version(), "jax": jax.__version__,
                  "jaxspec": importlib.metadata.version("jaxspec-decoding")},

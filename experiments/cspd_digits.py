@@ -50,15 +50,16 @@ def render(document: dict) -> str:
     alpha = cspd_bench.cell(row["figures"]["alpha"]) if "alpha" in row["figures"] else ""
     calls = "" if "draft" in row["label"] else f"{row['figures']['calls_per_picture']:.1f}"
     right = cspd_bench.cell(row["accuracy"], 100, 1)
-    lines.append([row["family"], row["label"], alpha, calls, right])
+    lines.append([row["label"], alpha, calls, right])
   real = cspd_bench.cell(document["real"], 100, 1)
   pictures = document["rows"][0]["figures"]["pictures"]
   intro = (
     f"`{document['command']}`: {pictures} digits, as many of each. The judge is right about "
     f"{real} percent of held-out real digits."
   )
-  table = cspd_bench.table(["pair", "decode", "alpha", "target calls", "class accuracy, percent"], lines)
-  return "\n".join(["# Continuous speculative decoding of digits", "", intro, "", table])
+  table = cspd_bench.table(["decode", "alpha", "target calls", "class accuracy, percent"], lines)
+  title = f"# Continuous speculative decoding of digits, {cspd_bench.TITLES[document['family']]}"
+  return "\n".join([title, "", intro, "", table])
 
 
 def main() -> None:
@@ -70,19 +71,19 @@ def main() -> None:
   args = parser.parse_args()
   bench, families, command = cspd_bench.start(args)
   judge, right = fit_judge()
-  rows = []
+  real = bootstrap(np.mean, right.astype(float))._asdict()
   for family in families:
+    rows = []
     labels = cspd_bench.every_class(bench.bundle(family), args.pictures)
     for row in rows_of(bench, family, [1.0], args.gamma):
       logging.info("%s: %s", family, row.label)
       drawn = bench.draw(row, labels, args.batch)
       seen = judge.predict(as_rows(bench.pixels(row, drawn.out.tokens)))
       accuracy = bootstrap(np.mean, (seen == labels).astype(float))._asdict()
-      rows.append({"family": family, "label": row.label, "method": cspd_bench.describe(row.method),
+      rows.append({"label": row.label, "method": cspd_bench.describe(row.method),
                    "figures": cspd_bench.figures(drawn), "accuracy": accuracy})
-  real = bootstrap(np.mean, right.astype(float))._asdict()
-  document = {"command": command, **cspd_bench.origin_of(bench, families), "real": real, "rows": rows}
-  cspd_bench.write("cspd_digits", document, render(document), args.results)
+    document = {"command": command, **cspd_bench.origin_of(bench, family), "real": real, "rows": rows}
+    cspd_bench.write(f"cspd_digits_{family}", document, render(document), args.results)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from jaxspec.cli.heatmap import draw_heatmap
 
 Entry = dict[str, Any]
 COLOURS = {"published": ORANGE, "without S": BLUE, "exact": GREEN, "released": RED}
-FAMILIES = {"mar": "MAR pair", "causal": "causal pair"}
+FAMILIES = cspd_bench.TITLES
 SHOWN = (
   "animal-mammal", "food-fruit", "face-smiling", "transport-ground", "animal-bird", "plant-flower", "heart",
   "sky & weather",
@@ -53,8 +53,8 @@ def alpha_line(axes: Axes, rows: Sequence[Entry], option: str, **style: Any) -> 
 def draw_acceptance(tables: dict[str, Entry], path: Path) -> None:
   """Acceptance over draft length, guidance and temperature: figures 8, 13 and 14."""
   panels = [
-    ("gamma", "gamma", {}, "draft length"), ("guidance", "scale", {"gamma": 8}, "guidance scale"),
-    ("temperature", "temperature", {"scale": 1.0}, "temperature"),
+    ("gamma", "gamma", {}, "draft length"), ("guidance", "scale", {"gamma": 4}, "guidance scale"),
+    ("temperature", "temperature", {"scale": 1.0}, "temperature, no guidance"),
   ]  # fmt: skip
   families = [f for f in FAMILIES if any(row["family"] == f for row in tables["gamma"]["rows"])]
   figure, grid = plt.subplots(
@@ -62,7 +62,7 @@ def draw_acceptance(tables: dict[str, Entry], path: Path) -> None:
   )
   for line, family in zip(grid, families):
     for axes, (name, option, fixed, label) in zip(line, panels):
-      for rule in ("published", "without S", "exact"):
+      for rule in COLOURS:
         if rows := pick(tables[name]["rows"], family, rule, **fixed):
           alpha_line(axes, rows, option, label=rule, color=COLOURS[rule])
       if option == "gamma":
@@ -72,7 +72,7 @@ def draw_acceptance(tables: dict[str, Entry], path: Path) -> None:
       axes.set_ylim(bottom=0)
     line[0].set_ylabel("acceptance of tested drafts")
     line[0].set_title(FAMILIES[family])
-  grid[0][0].legend()
+    line[0].legend()
   save(figure, path)
 
 
@@ -83,17 +83,18 @@ def draw_along(tables: dict[str, Entry], path: Path) -> None:
   figure, panels = plt.subplots(1, len(families), figsize=(4.6 * len(families), 3.0), layout="constrained", squeeze=False)
   for axes, family in zip(panels[0], families):
     for share, colour in zip((0.0, 0.05, 0.15), (GREY, BLUE, ORANGE)):
-      (row,) = pick(rows, family, "exact", gamma=8, prefill=share)
+      rule = "exact" if family == "causal" else "released"
+      (row,) = pick(rows, family, rule, gamma=8, prefill=share)
       kept, tested = (np.asarray(row["along"][name], float) for name in ("kept", "tested"))
       # Windows of eight places: single ones have few tested drafts.
       window = lambda values: np.convolve(values, np.ones(8), mode="valid")
       at = np.arange(len(kept) - 7) + 4
       with np.errstate(invalid="ignore"):
         axes.plot(at, window(kept) / window(tested), color=colour, label=f"{share:.0%} by the target")
-    axes.set_title(FAMILIES[family])
+    axes.set_title(f"{FAMILIES[family]}, {rule} rule")
     axes.set_xlabel("place in the generation order")
     axes.set_ylim(0, 1)
-  panels[0][0].set_ylabel("acceptance (exact rule)")
+  panels[0][0].set_ylabel("acceptance of tested drafts")
   panels[0][0].legend(loc="lower right")
   save(figure, path)
 
@@ -104,8 +105,11 @@ def draw_tries(tables: dict[str, Entry], path: Path) -> None:
   families = [f for f in FAMILIES if any(row["family"] == f for row in rows)]
   figure, panels = plt.subplots(1, len(families), figsize=(4.6 * len(families), 3.0), layout="constrained", squeeze=False)
   for axes, family in zip(panels[0], families):
-    for rule in ("published", "without S", "exact"):
-      counts = np.sum([row["figures"]["tries"] for row in pick(rows, family, rule)], axis=0)[1:].astype(float)
+    for rule in COLOURS:
+      mine = pick(rows, family, rule)
+      if not mine:
+        continue
+      counts = np.sum([row["figures"]["tries"] for row in mine], axis=0)[1:].astype(float)
       if counts.sum():
         more = 1 - np.cumsum(counts)[:-1] / counts.sum()  # the last entry has no upper end
         axes.plot(np.arange(1, len(more) + 1), more, color=COLOURS[rule], label=rule)
@@ -114,8 +118,8 @@ def draw_tries(tables: dict[str, Entry], path: Path) -> None:
     axes.set_ylim(0, 1)
     axes.set_title(FAMILIES[family])
     axes.set_xlabel("proposals for a refused token")
+    axes.legend()
   panels[0][0].set_ylabel("share that needed more")
-  panels[0][0].legend()
   save(figure, path)
 
 
@@ -154,7 +158,8 @@ def contact_rows(bench: Bench, family: str, scale: float, gamma: int) -> list[Ro
   if bench.bundle(family).is_masked:
     length = bench.bundle(family).target.config.num_tokens
     rows.append(Row(family, f"target, {length // 4} iterations", method("parallel", num_iter=length // 4)))
-  return rows + [Row(family, f"{rule} rule", method("cspd", rule=rule, gamma=gamma)) for rule in ("published", "exact")]
+  rules = ("released" if bench.bundle(family).is_masked else "published", "exact")
+  return rows + [Row(family, f"{rule} rule", method("cspd", rule=rule, gamma=gamma)) for rule in rules]
 
 
 def draw_pictures(bench: Bench, family: str, path: Path, *, scale: float = 2.0, gamma: int = 4) -> None:
@@ -193,6 +198,13 @@ def draw_map(bench: Bench, family: str, path: Path, *, scale: float = 2.0, gamma
   print(f"wrote {path}")
 
 
+def load(results: Path, table: str) -> Entry:
+  """The rows of a table, of all pairs that have one."""
+  files = {family: results / f"cspd_{table}_{family}.json" for family in FAMILIES}
+  found = {family: json.loads(file.read_text())["rows"] for family, file in files.items() if file.is_file()}
+  return {"rows": [row | {"family": family} for family, rows in found.items() for row in rows]}
+
+
 def save(figure, path: Path) -> None:
   """Writes a figure."""
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -216,11 +228,11 @@ def main() -> None:
   bench, families, _ = cspd_bench.start(args)
   with plt.rc_context(STYLE):
     for name, (plot, needed) in PLOTS.items():
-      files = {table: args.results / f"cspd_{table}.json" for table in needed}
-      if missing := [str(file) for file in files.values() if not file.is_file()]:
-        print(f"left out {name}: no {', '.join(missing)}")
+      tables = {table: load(args.results, table) for table in needed}
+      if missing := [table for table, found in tables.items() if not found["rows"]]:
+        print(f"left out {name}: no cspd_{missing[0]}_*.json in {args.results}")
         continue
-      plot({table: json.loads(file.read_text()) for table, file in files.items()}, args.images / f"{name}.png")
+      plot(tables, args.images / f"{name}.png")
     for family in families:
       draw_pictures(bench, family, args.images / f"cspd_pictures_{family}.png")
       draw_map(bench, family, args.images / f"cspd_map_{family}.png")

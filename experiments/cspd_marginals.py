@@ -47,18 +47,19 @@ def compare(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
 
 def render(document: dict[str, Any]) -> str:
   """The table in Markdown."""
-  head = ["pair", "decode", "alpha", "drafts tested here", "largest KS", "mean KS", "p"]
+  head = ["decode", "alpha", "drafts tested here", "largest KS", "mean KS", "p"]
   lines = []
   for row in document["rows"]:
     alpha = cspd_bench.cell(row["figures"]["alpha"]) if "alpha" in row["figures"] else ""
     tested = f"{row['figures']['drafted_here']:.0%}" if alpha else ""
     distances = [f"{row['ks']:.3f}", f"{row['ks_mean']:.3f}", f"{row['p']:.2g}"]
-    lines.append([row["family"], row["label"], alpha, tested, *distances])
+    lines.append([row["label"], alpha, tested, *distances])
   intro = (
     f"`{document['command']}`: {document['rows'][0]['figures']['pictures']} rows of class {document['class']}, token "
     f"{document['place']} of the order (0 is the first), gamma {document['gamma']}; against the target alone."
   )
-  return "\n".join(["# The law of one token", "", intro, "", cspd_bench.table(head, lines)])
+  title = f"# The law of one token, {cspd_bench.TITLES[document['family']]}"
+  return "\n".join([title, "", intro, "", cspd_bench.table(head, lines)])
 
 
 def main() -> None:
@@ -70,8 +71,8 @@ def main() -> None:
   parser.add_argument("--gamma", type=int, default=2)
   args = parser.parse_args()
   bench, families, command = cspd_bench.start(args)
-  rows = []
   for family in families:
+    rows = []
     labels = np.full(args.rows, bench.bundle(family).labels([args.name])[0], np.int32)
     # The last token of a decode is never drafted: the target draws it behind the drafts.
     options = dict(num_tokens=args.place + 2)
@@ -91,10 +92,10 @@ def main() -> None:
       drawn = bench.draw(row, labels, args.batch)
       counted = cspd_bench.figures(drawn)
       counted["drafted_here"] = float(np.isin(drawn.in_order[:, args.place], (Origin.DRAFT, Origin.REPLACED)).mean())
-      rows.append({"family": family, "label": row.label, "figures": counted, **found})
-  about = {"class": args.name, "place": args.place, "gamma": args.gamma}
-  document = {"command": command, **about, **cspd_bench.origin_of(bench, families), "rows": rows}
-  cspd_bench.write("cspd_marginals", document, render(document), args.results)
+      rows.append({"label": row.label, "figures": counted, **found})
+    about = {"class": args.name, "place": args.place, "gamma": args.gamma}
+    document = {"command": command, **about, **cspd_bench.origin_of(bench, family), "rows": rows}
+    cspd_bench.write(f"cspd_marginals_{family}", document, render(document), args.results)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from experiments.cspd_bench import Bench, Row
 from jaxspec.decode import measure
 
 GAMMAS = (4, 8, 16, 32)
-RACED = ("published", "exact")
+RACED = {"mar": ("released", "exact"), "causal": ("published", "exact")}
 
 
 class Race:
@@ -86,7 +86,7 @@ def race(bench: Bench, family: str, rows: int, gammas: list[int], *, repeats: in
     contest.add(f"parallel {quarter}", "parallel", num_iter=quarter)
   pairs: dict[str, tuple[str, int, str | None]] = {}
   for gamma in gammas:
-    for rule in RACED:
+    for rule in RACED[family]:
       name = f"{rule} {gamma}"
       contest.add(name, "cspd", gamma=gamma, rule=rule)
       rival = None
@@ -101,7 +101,7 @@ def race(bench: Bench, family: str, rows: int, gammas: list[int], *, repeats: in
   found = []
   for name in contest.programs:
     row = {
-      "family": family, "batch": rows, "name": name, "seconds": times[name],
+      "batch": rows, "name": name, "seconds": times[name],
       "method": cspd_bench.describe(contest.methods[name].method),
       "ms_per_picture": 1000 * measure.Timing.of(times[name]).median / rows,
       "over_target": measure.pairwise_ratio(times["target"], times[name])._asdict(),
@@ -122,37 +122,32 @@ def race(bench: Bench, family: str, rows: int, gammas: list[int], *, repeats: in
 
 
 def render(document: dict[str, Any]) -> str:
-  """The tables in Markdown."""
-  parts = [
-    "# Speed of continuous speculative decoding",
-    "",
+  """The table in Markdown."""
+  rows, masked = document["rows"], "over_parallel" in document["rows"][0]
+  ratio = lambda timing: f"{timing['median']:.2f} [{timing['low']:.2f}, {timing['high']:.2f}]"
+  costs = {row["batch"]: row["draft_cost"] for row in rows if "draft_cost" in row}
+  intro = (
     f"`{document['command']}`: jax {document['versions']['jax']}, {document['machine']['kind']}, "
     f"{document['machine']['cpus']} cores; median [lowest, highest] of {document['repeats']} turns of all rows in one "
-    "process. A ratio above 1 says that the row is faster. Alpha: tested drafts that were kept.",
-  ]
-  ratio = lambda timing: f"{timing['median']:.2f} [{timing['low']:.2f}, {timing['high']:.2f}]"
-  for family in ("mar", "causal"):
-    rows = [row for row in document["rows"] if row["family"] == family]
-    if not rows:
-      continue
-    masked = "over_parallel" in rows[0]
-    head = ["batch", "decode", "alpha", "target calls", "ms per picture", "over the target", "formula"]
-    head += ["over its parallel decoding", "over the target at equal calls", "its iterations"] if masked else []
-    lines = []
-    for row in rows:
-      alpha = cspd_bench.cell(row["figures"]["alpha"]) if "figures" in row else ""
-      calls = "" if row["name"] == "draft" else f"{row['calls']:.1f}"
-      cells = [str(row["batch"]), row["name"], alpha, calls, f"{row['ms_per_picture']:.0f}"]
-      cells += [ratio(row["over_target"]), f"{row['predicted']:.2f}" if "predicted" in row else ""]
-      if masked:
-        cells += [ratio(row["over_parallel"]), ratio(row["over_rival"]) if "over_rival" in row else "",
-                  row["rival"].split()[-1] if "rival" in row else ""]
-      lines.append(cells)
-    cost = next(row["draft_cost"] for row in rows if "draft_cost" in row)
-    title = {"mar": "MAR pair", "causal": "Causal pair"}[family]
-    parts += ["", f"## {title}", "", f"Cost of a draft token at batch {rows[0]['batch']}: {cost:.2f} of a target token.", ""]
-    parts.append(cspd_bench.table(head, lines))
-  return "\n".join(parts)
+    "process. A ratio above 1 says that the row is faster. Alpha: tested drafts that were kept. A draft token costs "
+    + ", ".join(f"{cost:.2f} of a target token at batch {batch}" for batch, cost in costs.items())
+    + "."
+  )
+  head = ["batch", "decode", "alpha", "target calls", "ms per picture", "over the target", "formula"]
+  head += ["over its parallel decoding", "over the target at equal calls", "its iterations"] if masked else []
+  lines = []
+  for row in rows:
+    alpha = cspd_bench.cell(row["figures"]["alpha"]) if "figures" in row else ""
+    calls = "" if row["name"] == "draft" else f"{row['calls']:.1f}"
+    cells = [str(row["batch"]), row["name"], alpha, calls, f"{row['ms_per_picture']:.0f}", ratio(row["over_target"])]
+    cells.append(f"{row['predicted']:.2f}" if "predicted" in row else "")
+    if masked:
+      has_rival = "over_rival" in row
+      cells += [ratio(row["over_parallel"]), ratio(row["over_rival"]) if has_rival else ""]
+      cells.append(row["rival"].split()[-1] if has_rival else "")
+    lines.append(cells)
+  title = f"# Speed of continuous speculative decoding, {cspd_bench.TITLES[document['family']]}"
+  return "\n".join([title, "", intro, "", cspd_bench.table(head, lines)])
 
 
 def main() -> None:
@@ -163,12 +158,14 @@ def main() -> None:
   parser.add_argument("--seed", type=int, default=0)
   args = parser.parse_args()
   bench, families, command = cspd_bench.start(args)
-  rows = []
+  gammas = args.gamma or list(GAMMAS)
   for family in families:
+    rows = []
     for batch in args.batch or [1, 8]:
-      rows += race(bench, family, batch, args.gamma or list(GAMMAS), repeats=args.repeats, seed=args.seed)
-  document = {"command": command, "repeats": args.repeats, **cspd_bench.origin_of(bench, families), "rows": rows}
-  cspd_bench.write("cspd_speed", document, render(document), args.results)
+      rows += race(bench, family, batch, gammas, repeats=args.repeats, seed=args.seed)
+    document = {"command": command, "repeats": args.repeats, "seed": args.seed, **cspd_bench.origin_of(bench, family)}
+    document["rows"] = rows
+    cspd_bench.write(f"cspd_speed_{family}", document, render(document), args.results)
 
 
 if __name__ == "__main__":

@@ -39,11 +39,12 @@ def test_what_was_drawn_is_kept_and_counted(bench):
 
 
 def test_rules_that_do_not_fit_chains_are_left_out(bench):
-  rows = cspd_acceptance.rows_of(bench, "causal", cspd_acceptance.get_config("ends"))
-  assert not [row for rule, setting, row in rows if rule == "exact" and setting["stop"] is None]
+  rows = cspd_acceptance.rows_of(bench, "mar", cspd_acceptance.Walk(("published", "released", "exact"), (dict(stop=None),)))
+  assert [rule for rule, _, _ in rows] == ["published", "released"]
+  rows = cspd_acceptance.rows_of(bench, "causal", cspd_acceptance.Walk(("published", "released", "exact"), (dict(stop=1),)))
   assert {rule for rule, _, _ in rows} == {"published", "released", "exact"}
   with pytest.raises(ValueError, match="gamma, alignment"):
-    cspd_acceptance.get_config("none")
+    cspd_acceptance.get_config("none", "mar")
 
 
 def test_distances_tell_laws_apart():
@@ -60,6 +61,6 @@ def test_race(bench, capsys, tmp_path):
   assert names[:3] == ["target", "draft", "parallel 1"] and {"published 2", "exact 2"} <= {*names}
   exact = rows[names.index("exact 2")]
   assert exact["rival"] in names and exact["predicted"] > 0 and rows[0]["over_target"]["median"] == 1
-  document = {"command": "x", "repeats": 1, **cspd_bench.origin_of(bench, ["mar"]), "rows": rows}
+  document = {"command": "x", "repeats": 1, **cspd_bench.origin_of(bench, "mar"), "rows": rows}
   cspd_bench.write("table", document, cspd_speed.render(document), tmp_path)
   assert "| 2 | exact 2 |" in capsys.readouterr().out and json.loads((tmp_path / "table.json").read_text())["rows"]

@@ -90,4 +90,4 @@ def test_refined_tokens_take_the_steps_left_out(bundle):
 
 
 def test_nearest_stop_keeps_the_noise_of_tokens():
-  assert nearest_stop(50, 50, 5) == 5 and nearest_stop(100, 50, 5) == 10 and nearest_stop(8, 8, 4) == 4
+  assert nearest_stop(50, 50, 5) == 5 and nearest_stop(100, 50, 5) == 9 and nearest_stop(8, 8, 4) == 4
