@@ -6,7 +6,8 @@ Commands (from the repository root; a killed run goes on where it stopped). The 
     python -m experiments.train_class_tokens --config mar-target --export checkpoints/classes64
     python -m experiments.train_class_tokens --config mar-draft --export checkpoints/classes64
     python -m experiments.train_class_tokens --config causal-target --export checkpoints/classes64-causal
-    python -m experiments.train_class_tokens --config causal-draft --export checkpoints/classes64-causal
+    python -m experiments.train_class_tokens --config causal-draft --export checkpoints/classes64-causal \\
+      --set teacher=checkpoints/classes64-causal/target
 
 Digits (``experiments.train_kl_vae --config digits``) have networks of their own: ``digits-mar-target`` and so on.
 
@@ -39,7 +40,7 @@ from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
 from jaxspec.models.mar import MARConfig, mar_fns, multiply_adds, patchify
 from jaxspec.token_bundle import write_token_bundle
 from jaxspec.training import train_state
-from jaxspec.training.causal_tokens import causal_loss_fn
+from jaxspec.training.causal_tokens import Teacher, causal_loss_fn
 from jaxspec.training.loop import LoopConfig, fit
 from jaxspec.training.mar import mar_loss_fn
 from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
@@ -92,13 +93,14 @@ class ClassTokensRun:
   label_drop: float = 0.1
   dropout: bool = False  # of MAR; runs this short do not overfit
   min_mask_ratio: float = 0.05  # token by token, all but a few tokens are known in the end
-  num_steps: int = 50  # diffusion steps that the bundle's defaults ask for, and
+  num_steps: int | str = "ddim50"  # diffusion steps that the bundle's defaults ask for, and
   stop: int | None = 5  # where chains end there; None trains on clean tokens
   num_variants: int = 4  # paintings of each training picture that are encoded; the first is plain
   num_pictures: int | None = None  # the first training pictures only, for a smoke run
   matmul_precision: str | None = "bfloat16"
   pictures: str = "emoji"
   vae: str = "checkpoints/classes64/vae"
+  teacher: str = ""  # of a causal draft: a checkpoint to agree with at the steps that drafts take
 
   @property
   def is_draft(self) -> bool:
@@ -110,13 +112,18 @@ class ClassTokensRun:
     return None if not self.stop else kept_steps(str(self.num_steps))[self.stop - 1]
 
 
+# Four steps down to the noise of step 432, and seven more that are taken in the end. The first step is not 999: an error of
+# the predicted noise would be multiplied by thousands there.
+FAR_STEPS, FAR_STOP = "1,1,1,1,1,1,1,0,1,0,1,0,1,1", 7
+
+
 def get_config(arg: str = "mar-target") -> ClassTokensRun:
   """Config of a run: a name of `NETWORKS`, or ``smoke`` (MAR) and ``causal-smoke`` for runs of seconds."""
   arg = arg or "mar-target"
-  if arg.startswith("digits-") and arg in NETWORKS:
-    return ClassTokensRun(arg, NETWORKS[arg], pictures="digits", vae="checkpoints/digits32/vae")
   if arg in NETWORKS:
-    return ClassTokensRun(arg, NETWORKS[arg])
+    far: dict = dict(num_steps=FAR_STEPS, stop=FAR_STOP) if "causal" in arg else {}
+    digits: dict = dict(pictures="digits", vae="checkpoints/digits32/vae") if arg.startswith("digits-") else {}
+    return ClassTokensRun(arg, NETWORKS[arg], **far, **digits)
   if arg not in ("smoke", "causal-smoke"):
     raise ValueError(f"Must have config {', '.join(NETWORKS)}, smoke or causal-smoke, we instead got {arg!r}")
   small = dict(TOKENS["emoji"], latent_channels=2)
@@ -187,6 +194,10 @@ def make_loss_fn(run: ClassTokensRun):
   if isinstance(run.model, MARConfig):
     kwargs |= dict(min_mask_ratio=run.min_mask_ratio, dropout=run.dropout)
     return mar_loss_fn(mar_fns(run.model), run.model.num_classes, **kwargs)
+  if run.teacher:
+    teacher = checkpoints.load(run.teacher, dtype=jnp.float32)
+    focus = tuple(kept_steps(str(run.num_steps))[run.stop or 0 :])
+    kwargs |= dict(teacher=Teacher(teacher.fns, teacher.params), focus=focus)
   return causal_loss_fn(causal_token_fns(run.model), run.model.num_classes, **kwargs)
 
 
@@ -240,7 +251,7 @@ def export(run: ClassTokensRun, state, figures: dict[str, float], path: Path, se
     write_token_bundle(path, **{name: document[name] for name in ("vae", "classes", "latent_scale")})
   meta = run_meta(run, f"python -m experiments.train_class_tokens --config {run.name}", state, figures, seconds, licence)
   name = "draft" if run.is_draft else "target"
-  checkpoints.save(path / name, run.model, jax.tree.map(jnp.asarray, state.ema), meta=meta)
+  checkpoints.save(path / name, run.model, jax.tree.map(jnp.asarray, state.ema), meta=meta, dtype=jnp.bfloat16)
   part = {"drafts": {"small": name}} if run.is_draft else {"target": name}
   defaults = {"steps": run.num_steps, "stop": run.stop}
   # A quarter as many iterations as tokens, as MAR's own parallel decoding has.

@@ -150,7 +150,7 @@ def train(run: VAERun, run_dir: str | Path, resume: bool = True, export_to: str 
     command = f"python -m experiments.train_kl_vae{f' --config {run.pictures}' if run.pictures != 'emoji' else ''}"
     meta = run_meta(run, command, state, figures, time.perf_counter() - started, pictures.licence)
     path = Path(export_to)
-    checkpoints.save(path / "vae", run.model, jax.tree.map(jnp.asarray, state.ema), meta=meta)
+    checkpoints.save(path / "vae", run.model, jax.tree.map(jnp.asarray, state.ema), meta=meta, dtype=jnp.bfloat16)
     # Tokens are latents of unit deviation.
     write_token_bundle(path, vae="vae", classes=pictures.classes, latent_scale=1.0 / figures["latent_std"])
   return state

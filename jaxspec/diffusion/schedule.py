@@ -53,7 +53,7 @@ def kept_steps(respacing: str, num_steps: int = NUM_TRAIN_STEPS) -> list[int]:
 
   Args:
     respacing: comma-separated counts, each for one of as many nearly equal sections of the original steps: ``"100"``,
-      ``"10,15,20"``; or ``"ddimN"`` for N steps at a fixed integer distance. Empty keeps all.
+      ``"10,15,20"``; a section may have none. Or ``"ddimN"`` for N steps at a fixed integer distance. Empty keeps all.
   Raises:
     ValueError: if the steps cannot be divided so.
   """
@@ -65,7 +65,7 @@ def kept_steps(respacing: str, num_steps: int = NUM_TRAIN_STEPS) -> list[int]:
     counts = [int(part) for part in respacing.removeprefix("ddim").split(",")]
   except ValueError as error:
     raise ValueError(fault) from error
-  if min(counts) < 1 or (ddim and len(counts) > 1):
+  if min(counts) < 0 or max(counts) < 1 or (ddim and len(counts) > 1):
     raise ValueError(fault)
   if ddim:
     for stride in range(1, num_steps):

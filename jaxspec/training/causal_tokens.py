@@ -6,6 +6,8 @@ steps, and the loss is the mean of ``mse + vb`` over all of them (arXiv 2406.118
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -18,6 +20,15 @@ from jaxspec.training.mar import noisy_context
 from jaxspec.training.step import LossFn
 from jaxspec.types import Array, Key, Params, PyTree
 
+FOCUS_SHARE = 0.8
+
+
+class Teacher(NamedTuple):
+  """A network that a draft is to agree with."""
+
+  head: HeadFns
+  params: Params
+
 
 def causal_loss(
   head: HeadFns,
@@ -28,6 +39,7 @@ def causal_loss(
   noise: Array,
   *,
   context: Array | None = None,
+  teacher: Teacher | None = None,
 ) -> tuple[Array, DiffusionLosses]:
   """Loss of one batch with all randomness given.
 
@@ -36,37 +48,56 @@ def causal_loss(
     timesteps: ``[M, B, L]`` int32 in [0, 1000), for each of M diffused copies.
     noise: ``[M, B, L, C]`` standard normal.
     context: ``[B, L, C]``, what the network reads; the tokens by default.
+    teacher: whose noise predictions take the place of the true noise in ``mse``; None learns from the data alone.
   Returns:
     The scalar loss, and both losses of every row ``[M, B, L]``.
   """
   tables = diffusion_tables()
   fed = tokens if context is None else context
-  output, _ = head.network.apply(params, Prefixed(condition, fed[:, :-1]))
-  predict_fn = head.predictor(params, output.features, tables.timesteps)
+
+  def predict_fn(head: HeadFns, params: Params):
+    output, _ = head.network.apply(params, Prefixed(condition, fed[:, :-1]))
+    return head.predictor(params, output.features, tables.timesteps)
+
   index, x0 = timesteps[..., None], jnp.broadcast_to(tokens[None], noise.shape)
   x = ddpm.q_sample(tables, x0, index, noise)
-  rows = losses.diffusion_losses(tables, x0, x, index, noise, predict_fn(index, x))
+  predicted = predict_fn(head, params)(index, x)
+  rows = losses.diffusion_losses(tables, x0, x, index, noise, predicted)
+  if teacher is not None:
+    wanted = jax.lax.stop_gradient(predict_fn(*teacher)(index, x).eps)
+    rows = rows._replace(mse=jnp.mean(jnp.square(wanted - predicted.eps), axis=-1))
   return jnp.mean(rows.mse + rows.vb), rows
 
 
 def causal_loss_fn(
-  head: HeadFns, num_classes: int, *, batch_mul: int = 4, label_drop_prob: float = 0.1, context_step: int | None = None
-) -> LossFn:
+  head: HeadFns, num_classes: int, *, batch_mul: int = 4, label_drop_prob: float = 0.1, context_step: int | None = None,
+  teacher: Teacher | None = None, focus: tuple[int, ...] = (),
+) -> LossFn:  # fmt: skip
   """The objective of a run; a batch is ``{"tokens": [B, L, C], "labels": [B] int32}``, there is no extra state.
 
-  Arguments as in `jaxspec.training.mar.mar_loss_fn`.
+  Arguments as in `jaxspec.training.mar.mar_loss_fn`, and:
+
+  Args:
+    teacher: see `causal_loss`.
+    focus: steps that four of five diffused tokens are taken to, because a draft is only ever asked there; () is none.
   """
 
   def loss_fn(params: Params, extra: PyTree, batch: PyTree, key: Key):
     tokens, labels = batch["tokens"].astype(jnp.float32), batch["labels"]
     rows, length, width = tokens.shape
+    # Folded in apart, so that runs without a focus keep their randomness.
+    focus_key = jax.random.fold_in(key, 4)
     drop_key, time_key, noise_key, context_key = jax.random.split(key, 4)
+    timesteps = jax.random.randint(time_key, (batch_mul, rows, length), 0, NUM_TRAIN_STEPS)
+    if focus:
+      which_key, focus_key = jax.random.split(focus_key)
+      chosen = jax.random.choice(which_key, jnp.asarray(focus, jnp.int32), timesteps.shape)
+      timesteps = jnp.where(jax.random.bernoulli(focus_key, FOCUS_SHARE, timesteps.shape), chosen, timesteps)
     dropped = jax.random.bernoulli(drop_key, label_drop_prob, (rows,))
     loss, per_row = causal_loss(
       head, params, tokens, ClassLabels(jnp.where(dropped, num_classes, labels)),
-      jax.random.randint(time_key, (batch_mul, rows, length), 0, NUM_TRAIN_STEPS),
-      jax.random.normal(noise_key, (batch_mul, rows, length, width)),
-      context=noisy_context(context_key, tokens, context_step),
+      timesteps, jax.random.normal(noise_key, (batch_mul, rows, length, width)),
+      context=noisy_context(context_key, tokens, context_step), teacher=teacher,
     )  # fmt: skip
     return loss, ({"mse": jnp.mean(per_row.mse), "vb": jnp.mean(per_row.vb)}, extra)
 

@@ -95,3 +95,19 @@ def test_scripts_run_and_resume(tmp_path):
     train_class_tokens.train(dataclasses.replace(run, name=f"{name}-draft"), tmp_path / name / "draft", export_to=folder)
     loaded = load_token_bundle(folder)
     assert list(loaded.drafts) == ["small"] and "animal-mammal" in loaded.classes and loaded.defaults["stop"] == 5
+
+
+def test_a_teacher_takes_the_place_of_the_noise():
+  """A draft with its teacher's weights has no error left but the bound; a focus moves the steps that are asked."""
+  from jaxspec.training.causal_tokens import Teacher
+
+  head = causal_token_fns(CONFIG)
+  params = head.init(jax.random.key(0))
+  tokens = jax.random.normal(jax.random.key(1), (2, CONFIG.num_tokens, head.token_dim))
+  batch = {"tokens": tokens, "labels": jnp.asarray([0, 2])}
+  run = lambda **kwargs: causal_loss_fn(head, CONFIG.num_classes, batch_mul=2, **kwargs)(params, (), batch, jax.random.key(3))
+  own = run(teacher=Teacher(head, params))[1][0]
+  assert own["mse"] == 0 and own["vb"] == run()[1][0]["vb"]
+  other = run(teacher=Teacher(head, jax.tree.map(lambda leaf: leaf + 0.1, params)))[1][0]
+  assert other["mse"] > 0
+  assert run(focus=(5,))[1][0]["vb"] != own["vb"]
