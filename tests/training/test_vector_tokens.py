@@ -105,7 +105,11 @@ def test_a_teacher_takes_the_place_of_the_noise():
   params = head.init(jax.random.key(0))
   tokens = jax.random.normal(jax.random.key(1), (2, CONFIG.num_tokens, head.token_dim))
   batch = {"tokens": tokens, "labels": jnp.asarray([0, 2])}
-  run = lambda **kwargs: causal_loss_fn(head, CONFIG.num_classes, batch_mul=2, **kwargs)(params, (), batch, jax.random.key(3))
+
+  def run(**kwargs):
+    loss_fn = causal_loss_fn(head, CONFIG.num_classes, batch_mul=2, **kwargs)
+    return loss_fn(params, (), batch, jax.random.key(3))
+
   own = run(teacher=Teacher(head, params))[1][0]
   assert own["mse"] == 0 and own["vb"] == run()[1][0]["vb"]
   other = run(teacher=Teacher(head, jax.tree.map(lambda leaf: leaf + 0.1, params)))[1][0]
