@@ -4,7 +4,7 @@ Command (needs the ``eval`` extra and ``runs/digits.npz`` from `experiments.fetc
 
     python -m experiments.cspd_digits
 
-The rows of `experiments.cspd_quality` on the digit pairs. The judge is a support vector machine on pixels, fitted here to
+The rows of `experiments.cspd_quality` on the digit pair. The judge is a support vector machine on pixels, fitted here to
 the training digits; its accuracy on held-out real digits stands above the table. Intervals: 95 %, bootstrap over pictures.
 """
 
@@ -69,6 +69,7 @@ def main() -> None:
   parser.add_argument("--batch", type=int, default=40)
   parser.add_argument("--gamma", type=int, default=4)
   args = parser.parse_args()
+  args.family = args.family or ["causal"]  # the shipped digits
   bench, families, command = cspd_bench.start(args)
   judge, right = fit_judge()
   real = bootstrap(np.mean, right.astype(float))._asdict()

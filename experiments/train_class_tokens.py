@@ -9,7 +9,8 @@ Commands (from the repository root; a killed run goes on where it stopped). The 
     python -m experiments.train_class_tokens --config causal-draft --export checkpoints/classes64-causal \\
       --set teacher=checkpoints/classes64-causal/target
 
-Digits (``experiments.train_kl_vae --config digits``) have networks of their own: ``digits-mar-target`` and so on.
+Digits (``experiments.train_kl_vae --config digits``) have networks of their own, ``digits-causal-target`` and so on; only the
+causal pair is shipped.
 
 A target costs at least four times its draft (`cost_ratio`). Tokens are sampled from the autoencoder's posterior anew in
 every step; what a network reads of earlier tokens carries the noise that a chain stopped at ``stop`` leaves. ``--estimate``
@@ -122,7 +123,7 @@ def get_config(arg: str = "mar-target") -> ClassTokensRun:
   arg = arg or "mar-target"
   if arg in NETWORKS:
     far: dict = dict(num_steps=FAR_STEPS, stop=FAR_STOP) if "causal" in arg else {}
-    digits: dict = dict(pictures="digits", vae="checkpoints/digits32/vae") if arg.startswith("digits-") else {}
+    digits: dict = dict(pictures="digits", vae="checkpoints/digits32-causal/vae") if arg.startswith("digits-") else {}
     return ClassTokensRun(arg, NETWORKS[arg], **far, **digits)
   if arg not in ("smoke", "causal-smoke"):
     raise ValueError(f"Must have config {', '.join(NETWORKS)}, smoke or causal-smoke, we instead got {arg!r}")
