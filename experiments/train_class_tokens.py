@@ -9,8 +9,8 @@ Commands (from the repository root; a killed run goes on where it stopped). The 
     python -m experiments.train_class_tokens --config causal-draft --export checkpoints/classes64-causal \\
       --set teacher=checkpoints/classes64-causal/target
 
-Digits (``experiments.train_kl_vae --config digits``) have networks of their own, ``digits-causal-target`` and so on; only the
-causal pair is shipped.
+Digits (``experiments.train_kl_vae --config digits``) have networks of their own, ``digits-causal-target`` and so on; only
+the causal pair is shipped.
 
 A target costs at least four times its draft (`cost_ratio`). Tokens are sampled from the autoencoder's posterior anew in
 every step; what a network reads of earlier tokens carries the noise that a chain stopped at ``stop`` leaves. ``--estimate``
