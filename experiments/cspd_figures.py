@@ -151,8 +151,9 @@ def draw_speed(tables: dict[str, Entry], path: Path) -> None:
   save(figure, path)
 
 
-def contact_rows(bench: Bench, family: str, scale: float, gamma: int) -> list[Row]:
-  """What the picture compares."""
+def contact_rows(bench: Bench, family: str, gamma: int = 4) -> list[Row]:
+  """What the picture compares; MAR without guidance, whose rounds are dear."""
+  scale = 1.0 if bench.bundle(family).is_masked else 2.0
   method = lambda *args, **options: bench.method(family, *args, scale=scale, **options)
   rows = [Row(family, "target alone", method("ar")), Row(family, "draft alone", method("ar", alone=True))]
   if bench.bundle(family).is_masked:
@@ -162,12 +163,12 @@ def contact_rows(bench: Bench, family: str, scale: float, gamma: int) -> list[Ro
   return rows + [Row(family, f"{rule} rule", method("cspd", rule=rule, gamma=gamma)) for rule in rules]
 
 
-def draw_pictures(bench: Bench, family: str, path: Path, *, scale: float = 2.0, gamma: int = 4) -> None:
+def draw_pictures(bench: Bench, family: str, path: Path) -> None:
   """A row of pictures per method; the same classes and keys."""
   bundle = bench.bundle(family)
   names = [name for name in SHOWN if name in bundle.classes] or list(bundle.classes)
   labels = np.asarray(bundle.labels(names), np.int32)
-  rows = contact_rows(bench, family, scale, gamma)
+  rows = contact_rows(bench, family)
   figure, grid = plt.subplots(
     len(rows), len(names), figsize=(1.16 * len(names) + 1.4, 1.2 * len(rows) + 0.3), layout="constrained"
   )
@@ -185,12 +186,13 @@ def draw_pictures(bench: Bench, family: str, path: Path, *, scale: float = 2.0, 
   save(figure, path)
 
 
-def draw_map(bench: Bench, family: str, path: Path, *, scale: float = 2.0, gamma: int = 4) -> None:
+def draw_map(bench: Bench, family: str, path: Path) -> None:
   """Where drafts were kept: figure 16."""
   bundle = bench.bundle(family)
   names = [name for name in SHOWN if name in bundle.classes] or list(bundle.classes)
   labels = np.asarray(bundle.labels(names), np.int32)
-  (row,) = (row for row in contact_rows(bench, family, scale, gamma) if row.label == "exact rule")
+  label = "released rule" if bundle.is_masked else "exact rule"  # the exact one keeps nothing of MAR's drafts
+  (row,) = (row for row in contact_rows(bench, family) if row.label == label)
   drawn = bench.draw(row, labels, len(labels))
   sheet = draw_heatmap(drawn.out, bench.pixels(row, drawn.out.tokens)[:4], names[:4], columns=2)
   path.parent.mkdir(parents=True, exist_ok=True)
