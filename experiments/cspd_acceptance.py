@@ -56,7 +56,7 @@ def get_config(arg: str, family: str) -> Walk:
   unaligned = ("released, not aligned", "released")
   if not mar:
     unaligned = ("published, not aligned", "published", "without S, not aligned", "without S")
-    ends = (3, 5, 7)
+    ends = (2, 3, 4)
   walks = {
     "gamma": Walk(both if mar else ("published", "without S", "exact"), over(gamma=GAMMAS)),
     "alignment": Walk(unaligned, over(gamma=(4, 8))),

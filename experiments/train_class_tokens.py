@@ -113,9 +113,9 @@ class ClassTokensRun:
     return None if not self.stop else kept_steps(str(self.num_steps))[self.stop - 1]
 
 
-# Four steps down to the noise of step 432, and seven more that are taken in the end. The first step is not 999: an error of
+# Four steps down to the noise of step 432, and four more that are taken in the end. The first step is not 999: an error of
 # the predicted noise would be multiplied by thousands there.
-FAR_STEPS, FAR_STOP = "1,1,1,1,1,1,1,0,1,0,1,0,1,1", 7
+FAR_STEPS, FAR_STOP = "1,0,1,0,1,0,1,0,1,0,1,0,1,1", 4
 
 
 def get_config(arg: str = "mar-target") -> ClassTokensRun:

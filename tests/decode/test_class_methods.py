@@ -41,6 +41,7 @@ def test_first_tokens_are_those_of_the_whole_picture(bundle):
   assert not part.tokens[~there].any()
 
 
+@pytest.mark.slow
 def test_a_draft_like_its_target_is_kept(bundle):
   """With the target's own weights as draft, drafts are kept, and the draft alone is the target alone."""
   twin = dataclasses.replace(bundle, drafts={"small": bundle.target})
