@@ -18,7 +18,8 @@ from jaxspec.decode.token_methods import TokenSampling, nearest_stop
 from jaxspec.verifiers.path_coupling import PathCoupling
 from jaxspec.verifiers.path_ratio import PathRatio
 
-DEFAULT_BUNDLE = "classes64"
+# The pair on which speculation pays; several tokens at a time need a masked network.
+DEFAULT_BUNDLE, DEFAULT_MASKED = "classes64-causal", "classes64"
 _SPECULATIVE = ("draft", "gamma", "exact", "prefill", "no_align", "inner_temperature", "max_tries")
 _OPTIONS = frozenset(
   "classes out samples checkpoint method cfg_scale temperature seed batch heatmap json_file raw no_cache num_iter steps "
@@ -112,7 +113,10 @@ def _work(options: dict[str, Any], report) -> tuple[dict[str, Any], list[str], C
 
   if not options["no_cache"]:
     compilation_cache.enable()
-  path = shipped(DEFAULT_BUNDLE) if options["checkpoint"] is None else named(options["checkpoint"])
+  path = options["checkpoint"]
+  if path is None:
+    path = shipped(DEFAULT_MASKED if options["method"] == "parallel" else DEFAULT_BUNDLE)
+  path = named(path)
   with reading(path):
     bundle = token_bundle.load_token_bundle(path, drafts=None if options["draft"] is None else [options["draft"]])
     chosen = _resolve(options, bundle.defaults, list(bundle.drafts))

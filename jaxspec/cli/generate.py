@@ -106,8 +106,7 @@ def generate(**options: Any) -> None:
   \b
   jaxspec generate "a red heart" "a green heart" --out hearts.png --compare
   jaxspec generate --model gpt-b --tokenizer vq-16 --class 207 --class 360
-  jaxspec generate --class animal-mammal --method cspd --gamma 8 --heatmap map.png
-  jaxspec generate --class food-fruit --checkpoint classes64-causal --exact
+  jaxspec generate --class food-fruit --method cspd --exact --gamma 7 --heatmap map.png
   jaxspec generate --text "Once upon a time" --model smollm2 --max-tokens 40
   jaxspec generate --text "Once upon a time" --method sqs --sparsifier conformal --budget 5000
   """
