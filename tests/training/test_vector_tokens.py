@@ -66,7 +66,7 @@ def test_targets_cost_four_times_their_drafts():
   from experiments import train_class_tokens
 
   assert train_class_tokens.cost_ratio("mar") >= 4 and train_class_tokens.cost_ratio("causal") >= 4
-  assert train_class_tokens.get_config("").context_step == 82
+  assert train_class_tokens.get_config("").context_step == 80
   assert train_class_tokens.get_config("causal-draft").is_draft
   with pytest.raises(ValueError, match="mar-target, mar-draft"):
     train_class_tokens.get_config("mar")
