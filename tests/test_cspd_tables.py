@@ -19,6 +19,7 @@ def bench(tmp_path_factory):
   return Bench(folder / "runs", paths)
 
 
+@pytest.mark.slow
 def test_what_was_drawn_is_kept_and_counted(bench):
   row = Row("mar", "exact", bench.method("mar", stop=1, rule="exact", gamma=2))
   labels = np.asarray([0, 2, 1, 0, 1], np.int32)

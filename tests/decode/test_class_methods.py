@@ -20,7 +20,7 @@ SAMPLING = TokenSampling(5, 1)
 LABELS = ClassLabels(np.asarray([0, 2, 1], np.int32))
 
 
-@pytest.fixture(scope="module", params=["masked", "causal"])
+@pytest.fixture(scope="module", params=[pytest.param("masked", marks=pytest.mark.slow), "causal"])
 def bundle(request, tmp_path_factory):
   network = {"masked": fake_classes.MAR, "causal": fake_classes.CAUSAL}[request.param]
   return load_token_bundle(fake_classes.make(tmp_path_factory.mktemp(request.param) / "bundle", network))
@@ -64,6 +64,7 @@ def test_errors(bundle):
     class_decode(bundle, ClassMethod("parallel", SAMPLING, num_iter=9))
 
 
+@pytest.mark.slow
 def test_refined_tokens_take_the_steps_left_out(bundle):
   """Token by token from the prefix alone, as the one pass over all places does it."""
   if bundle.is_masked:
