@@ -62,8 +62,12 @@ def draw_acceptance(tables: dict[str, Entry], path: Path) -> None:
   )
   for line, family in zip(grid, families):
     for axes, (name, option, fixed, label) in zip(line, panels):
-      for rule in COLOURS:
-        if rows := pick(tables[name]["rows"], family, rule, **fixed):
+      mine = {rule: pick(tables[name]["rows"], family, rule, **fixed) for rule in COLOURS}
+      if not any(mine.values()):
+        axes.set_axis_off()  # not walked for this pair
+        continue
+      for rule, rows in mine.items():
+        if rows:
           alpha_line(axes, rows, option, label=rule, color=COLOURS[rule])
       if option == "gamma":
         axes.set_xscale("log", base=2)
