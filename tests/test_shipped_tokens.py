@@ -13,10 +13,10 @@ from jaxspec.models.kl_vae import to_uint8
 from jaxspec.token_bundle import load_token_bundle
 from jaxspec.verifiers.path_coupling import PathCoupling
 
-BUNDLES = ("classes64", "classes64-causal", "digits32-causal")
+LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in ("classes64", "classes64-causal")]
 
 
-@pytest.mark.parametrize("name", BUNDLES)
+@pytest.mark.parametrize("name", [*LARGE, "digits32-causal"])
 def test_bundles_load_and_say_what_they_are(name):
   bundle = load_token_bundle(shipped(name))
   assert bundle.target.config.num_classes == len(bundle.classes) and list(bundle.drafts) == ["small"]

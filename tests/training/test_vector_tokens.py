@@ -97,6 +97,7 @@ def test_scripts_run_and_resume(tmp_path):
     assert list(loaded.drafts) == ["small"] and "animal-mammal" in loaded.classes and loaded.defaults["stop"] == 5
 
 
+@pytest.mark.slow
 def test_a_teacher_takes_the_place_of_the_noise():
   """A draft with its teacher's weights has no error left but the bound; a focus moves the steps that are asked."""
   from jaxspec.training.causal_tokens import Teacher
