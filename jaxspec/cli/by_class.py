@@ -15,6 +15,7 @@ from jaxspec.cli.errors import UserError, check_writable, interruptible, reading
 from jaxspec.cli.shipped import named, shipped
 from jaxspec.decode.class_methods import METHODS, ClassMethod, class_decode, signal_of
 from jaxspec.decode.token_methods import TokenSampling, nearest_stop
+from jaxspec.diffusion.schedule import kept_steps
 from jaxspec.verifiers.path_coupling import PathCoupling
 from jaxspec.verifiers.path_ratio import PathRatio
 
@@ -206,7 +207,8 @@ def _print(console, chosen: dict[str, Any], drawn: ClassRun, files: dict[str, Pa
   if chosen["method"] == "cspd":
     rule = "exact rule" if chosen["exact"] else "published rule, not exact"
     parts += [f"draft {chosen['draft']}", f"gamma {chosen['gamma']}", rule, f"prefill {chosen['prefill']:.0%}"]
-  parts += [f"guidance {chosen['cfg_scale']:g}" if chosen["cfg_scale"] > 1 else "no guidance", f"{chosen['steps']} steps"]
+  parts += [f"guidance {chosen['cfg_scale']:g}" if chosen["cfg_scale"] > 1 else "no guidance"]
+  parts.append(f"{len(kept_steps(str(chosen['steps'])))} steps")
   console.print(f"{num} picture{'s' * (num != 1)} by " + ", ".join(parts), soft_wrap=True)
   figures, table = _figures(drawn), Table(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
   table.add_row("drawing", f"{drawn.run_s:.1f} s")
