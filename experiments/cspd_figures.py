@@ -130,7 +130,8 @@ def draw_tries(tables: dict[str, Entry], path: Path) -> None:
 def draw_speed(tables: dict[str, Entry], path: Path) -> None:
   """Measured speed over draft length, beside the prediction."""
   rows = [row for row in tables["speed"]["rows"] if "gamma" in row]
-  families = [f for f in FAMILIES if any(row["family"] == f for row in rows)]
+  # One draft length makes no curve.
+  families = [f for f in FAMILIES if len({row["gamma"] for row in rows if row["family"] == f}) > 1]
   figure, panels = plt.subplots(1, len(families), figsize=(4.6 * len(families), 3.0), layout="constrained", squeeze=False)
   for axes, family in zip(panels[0], families):
     batches = sorted({row["batch"] for row in rows if row["family"] == family})
