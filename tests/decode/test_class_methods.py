@@ -32,6 +32,7 @@ def drawn(bundle, method):
   return jax.device_get(jax.jit(decode)(params, keys, LABELS))
 
 
+@pytest.mark.slow
 def test_first_tokens_are_those_of_the_whole_picture(bundle):
   whole = drawn(bundle, ClassMethod("ar", SAMPLING))
   part = drawn(bundle, ClassMethod("ar", SAMPLING, num_tokens=2))

@@ -126,6 +126,7 @@ def test_thresholds_are_rolled_back_to_the_committed_token(policy):
     np.testing.assert_allclose(after.drafter.sparsifier.high[row], beta[place], atol=2e-6)
 
 
+@pytest.mark.slow
 def test_rounds_end_at_the_end_token_and_at_the_budget():
   before, flight, _, after = stepped(budget=30.0, end_token=2)
   draft = flight.draft
