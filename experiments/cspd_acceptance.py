@@ -26,6 +26,7 @@ import numpy as np
 
 from experiments import cspd_bench
 from experiments.cspd_bench import Bench, Row
+from experiments.markdown import interval_cell, table
 from jaxspec.decode.state import Origin
 
 GAMMAS = (4, 8, 16, 32)
@@ -96,13 +97,13 @@ def render(document: dict[str, Any]) -> str:
     setting = ["a mean" if row["setting"][name] is None else f"{row['setting'][name]:g}" for name in walked]
     mean = counted["mean_tries"]
     lines.append(
-      [*setting, row["rule"], cspd_bench.cell(counted["alpha"], digits=3), f"{counted['kept']:.3f}",
+      [*setting, row["rule"], interval_cell(counted["alpha"], digits=3), f"{counted['kept']:.3f}",
        f"{counted['calls_per_picture']:.1f}", f"{mean:.1f}" if mean is not None else "", str(counted["fallbacks"])]
     )  # fmt: skip
   head = [*walked, "rule", "alpha", "kept", "target calls", "proposals per refusal", "none passed"]
   intro = f"`{document['command']}`: {document['rows'][0]['figures']['pictures']} pictures, each of another class."
   title = f"# {document['title']}, {cspd_bench.TITLES[document['family']]}"
-  return "\n".join([title, "", intro, "", cspd_bench.table(head, lines)])
+  return "\n".join([title, "", intro, "", table(head, lines)])
 
 
 def main() -> None:

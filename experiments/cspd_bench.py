@@ -30,6 +30,7 @@ from jaxspec.decode.class_methods import ClassMethod, ClassTokens, class_decode,
 from jaxspec.decode.state import Counters, Origin
 from jaxspec.decode.token_methods import TokenSampling
 from jaxspec.metrics.bootstrap import bootstrap
+from jaxspec.metrics.evaluators import in_batches
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.kl_vae import to_uint8
 from jaxspec.token_bundle import TokenBundle, load_token_bundle
@@ -48,9 +49,7 @@ RULES: dict[str, TokenRule] = {
   "released, not aligned": PathRatio("released", align=False, inner_temperature=42.0),
   "exact": PathCoupling(),
 }
-
-
-MOST_TRIES = 100
+MOST_TRIES = 100  # proposals for one token that are counted one by one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,10 +141,13 @@ class Bench:
   def pixels(self, row: Row, tokens: np.ndarray, batch: int = 32) -> np.ndarray:
     """Pictures ``[P, H, W, 3]`` uint8 of tokens."""
     bundle = self.bundle(row.family)
-    draw = _painter(bundle, signal_of(row.method))
-    padded = np.concatenate([tokens, np.repeat(tokens[:1], -len(tokens) % batch, axis=0)])
-    parts = [np.asarray(draw(bundle.vae.params, padded[i : i + batch])) for i in range(0, len(padded), batch)]
-    return np.concatenate(parts)[: len(tokens)]
+    draw = self._painter(row.family, signal_of(row.method))
+    return in_batches(lambda part: draw(bundle.vae.params, part), tokens, batch=batch)
+
+  @functools.cache
+  def _painter(self, family: str, signal: float) -> Callable:
+    bundle = self.bundle(family)
+    return jax.jit(lambda params, tokens: to_uint8(bundle.pictures(params, tokens, signal)))
 
   def _digest(self, row: Row, labels: np.ndarray) -> str:
     bundle = self.bundle(row.family)
@@ -158,11 +160,6 @@ class Bench:
     """Digest of all networks of a bundle."""
     files = sorted(self.bundle(family).path.glob("*/params.safetensors"))
     return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()
-
-
-@functools.lru_cache(maxsize=8)
-def _painter(bundle: TokenBundle, signal: float) -> Callable:
-  return jax.jit(lambda params, tokens: to_uint8(bundle.pictures(params, tokens, signal)))
 
 
 def describe(method: ClassMethod) -> dict[str, Any]:
@@ -209,18 +206,6 @@ def origin_of(bench: Bench, family: str) -> dict[str, Any]:
     "versions": {"python": platform.python_version(), "jax": jax.__version__,
                  "jaxspec": importlib.metadata.version("jaxspec-decoding")},
   }  # fmt: skip
-
-
-def cell(interval: dict[str, float], scale: float = 1.0, digits: int = 2) -> str:
-  """``value [low, high]``."""
-  value, low, high = (scale * interval[name] for name in ("value", "low", "high"))
-  return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-  """A table in Markdown."""
-  line = lambda cells: "| " + " | ".join(cells) + " |"
-  return "\n".join([line(head), "|" + "---|" * len(head), *(line(row) for row in rows)])
 
 
 def write(name: str, document: dict[str, Any], text: str, folder: Path) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from experiments import cspd_bench
 from experiments.class_pictures import Split, load_pictures
 from experiments.cspd_quality import rows_of
+from experiments.markdown import interval_cell, table
 from jaxspec.metrics.bootstrap import bootstrap
 
 BUNDLES = {"mar": "checkpoints/digits32", "causal": "checkpoints/digits32-causal"}
@@ -47,19 +48,19 @@ def render(document: dict) -> str:
   """The table in Markdown."""
   lines = []
   for row in document["rows"]:
-    alpha = cspd_bench.cell(row["figures"]["alpha"]) if "alpha" in row["figures"] else ""
+    alpha = interval_cell(row["figures"]["alpha"]) if "alpha" in row["figures"] else ""
     calls = "" if "draft" in row["label"] else f"{row['figures']['calls_per_picture']:.1f}"
-    right = cspd_bench.cell(row["accuracy"], 100, 1)
+    right = interval_cell(row["accuracy"], 100, 1)
     lines.append([row["label"], alpha, calls, right])
-  real = cspd_bench.cell(document["real"], 100, 1)
+  real = interval_cell(document["real"], 100, 1)
   pictures = document["rows"][0]["figures"]["pictures"]
   intro = (
     f"`{document['command']}`: {pictures} digits, as many of each. The judge is right about "
     f"{real} percent of held-out real digits."
   )
-  table = cspd_bench.table(["decode", "alpha", "target calls", "class accuracy, percent"], lines)
+  head = ["decode", "alpha", "target calls", "class accuracy, percent"]
   title = f"# Continuous speculative decoding of digits, {cspd_bench.TITLES[document['family']]}"
-  return "\n".join([title, "", intro, "", table])
+  return "\n".join([title, "", intro, "", table(head, lines)])
 
 
 def main() -> None:

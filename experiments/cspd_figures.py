@@ -21,11 +21,13 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments import cspd_bench
 from experiments.ciar_figures import BLUE, GREEN, GREY, ORANGE, RED, STYLE
 from experiments.cspd_bench import Bench, Row
 from jaxspec.cli.heatmap import draw_heatmap
+from jaxspec.token_bundle import TokenBundle
 
 Entry = dict[str, Any]
 COLOURS = {"published": ORANGE, "without S": BLUE, "exact": GREEN, "released": RED}
@@ -50,13 +52,28 @@ def alpha_line(axes: Axes, rows: Sequence[Entry], option: str, **style: Any) -> 
   axes.fill_between(at, low, high, color=drawn.get_color(), alpha=0.13, linewidth=0)
 
 
+def families_of(rows: Sequence[Entry]) -> list[str]:
+  """The pairs that a table has rows of."""
+  return [family for family in FAMILIES if any(row["family"] == family for row in rows)]
+
+
+def panel_per_family(families: Sequence[str], ylabel: str, xlabel: str) -> tuple[Figure, Sequence[Axes]]:
+  """A figure with one panel side by side for every pair."""
+  width = 4.6 * len(families)
+  figure, (panels,) = plt.subplots(1, len(families), figsize=(width, 3.0), layout="constrained", squeeze=False)
+  for axes, family in zip(panels, families):
+    axes.set(title=FAMILIES[family], xlabel=xlabel)
+  panels[0].set_ylabel(ylabel)
+  return figure, panels
+
+
 def draw_acceptance(tables: dict[str, Entry], path: Path) -> None:
   """Acceptance over draft length, guidance and temperature: figures 8, 13 and 14."""
   panels = [
     ("gamma", "gamma", {}, "draft length"), ("guidance", "scale", {"gamma": 4}, "guidance scale"),
     ("temperature", "temperature", {"scale": 1.0}, "temperature, no guidance"),
   ]  # fmt: skip
-  families = [f for f in FAMILIES if any(row["family"] == f for row in tables["gamma"]["rows"])]
+  families = families_of(tables["gamma"]["rows"])
   figure, grid = plt.subplots(
     len(families), 3, figsize=(9.6, 2.75 * len(families)), layout="constrained", sharey="row", squeeze=False
   )
@@ -83,9 +100,9 @@ def draw_acceptance(tables: dict[str, Entry], path: Path) -> None:
 def draw_along(tables: dict[str, Entry], path: Path) -> None:
   """Acceptance along the generation order, for three shares of prefill: figure 11."""
   rows = tables["prefill"]["rows"]
-  families = [f for f in FAMILIES if any(row["family"] == f for row in rows)]
-  figure, panels = plt.subplots(1, len(families), figsize=(4.6 * len(families), 3.0), layout="constrained", squeeze=False)
-  for axes, family in zip(panels[0], families):
+  families = families_of(rows)
+  figure, panels = panel_per_family(families, "acceptance of tested drafts", "place in the generation order")
+  for axes, family in zip(panels, families):
     for share, colour in zip((0.0, 0.05, 0.15), (GREY, BLUE, ORANGE)):
       rule = "exact" if family == "causal" else "released"
       (row,) = pick(rows, family, rule, gamma=8, prefill=share)
@@ -96,19 +113,17 @@ def draw_along(tables: dict[str, Entry], path: Path) -> None:
       with np.errstate(invalid="ignore"):
         axes.plot(at, window(kept) / window(tested), color=colour, label=f"{share:.0%} by the target")
     axes.set_title(f"{FAMILIES[family]}, {rule} rule")
-    axes.set_xlabel("place in the generation order")
     axes.set_ylim(0, 1)
-  panels[0][0].set_ylabel("acceptance of tested drafts")
-  panels[0][0].legend(loc="lower right")
+  panels[0].legend(loc="lower right")
   save(figure, path)
 
 
 def draw_tries(tables: dict[str, Entry], path: Path) -> None:
   """Proposals until a refused token was replaced, over draft length: figure 15."""
   rows = tables["gamma"]["rows"]
-  families = [f for f in FAMILIES if any(row["family"] == f for row in rows)]
-  figure, panels = plt.subplots(1, len(families), figsize=(4.6 * len(families), 3.0), layout="constrained", squeeze=False)
-  for axes, family in zip(panels[0], families):
+  families = families_of(rows)
+  figure, panels = panel_per_family(families, "share that needed more", "proposals for a refused token")
+  for axes, family in zip(panels, families):
     for rule in COLOURS:
       mine = pick(rows, family, rule)
       if not mine:
@@ -120,10 +135,7 @@ def draw_tries(tables: dict[str, Entry], path: Path) -> None:
     axes.set_xscale("log")
     axes.set_yscale("symlog", linthresh=1e-3)
     axes.set_ylim(0, 1)
-    axes.set_title(FAMILIES[family])
-    axes.set_xlabel("proposals for a refused token")
     axes.legend()
-  panels[0][0].set_ylabel("share that needed more")
   save(figure, path)
 
 
@@ -131,9 +143,9 @@ def draw_speed(tables: dict[str, Entry], path: Path) -> None:
   """Measured speed over draft length, beside the prediction."""
   rows = [row for row in tables["speed"]["rows"] if "gamma" in row]
   # One draft length makes no curve.
-  families = [f for f in FAMILIES if len({row["gamma"] for row in rows if row["family"] == f}) > 1]
-  figure, panels = plt.subplots(1, len(families), figsize=(4.6 * len(families), 3.0), layout="constrained", squeeze=False)
-  for axes, family in zip(panels[0], families):
+  families = [f for f in families_of(rows) if len({row["gamma"] for row in rows if row["family"] == f}) > 1]
+  figure, panels = panel_per_family(families, "speed ratio", "draft length (exact rule)")
+  for axes, family in zip(panels, families):
     batches = sorted({row["batch"] for row in rows if row["family"] == family})
     for batch, style in zip(batches, ("-", "--", ":")):
       mine = [row for row in rows if (row["family"], row["batch"], row["rule"]) == (family, batch, "exact")]
@@ -149,10 +161,7 @@ def draw_speed(tables: dict[str, Entry], path: Path) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(at, [str(g) for g in at])
     axes.set_ylim(bottom=0)
-    axes.set_title(FAMILIES[family])
-    axes.set_xlabel("draft length (exact rule)")
     axes.legend(fontsize=7.5)
-  panels[0][0].set_ylabel("speed ratio")
   save(figure, path)
 
 
@@ -168,11 +177,15 @@ def contact_rows(bench: Bench, family: str, gamma: int = 4) -> list[Row]:
   return rows + [Row(family, f"{rule} rule", method("cspd", rule=rule, gamma=gamma)) for rule in rules]
 
 
+def shown_classes(bundle: TokenBundle) -> tuple[list[str], np.ndarray]:
+  """Classes of the pictures, and their labels."""
+  names = [name for name in SHOWN if name in bundle.classes] or list(bundle.classes)
+  return names, np.asarray(bundle.labels(names), np.int32)
+
+
 def draw_pictures(bench: Bench, family: str, path: Path) -> None:
   """A row of pictures per method; the same classes and keys."""
-  bundle = bench.bundle(family)
-  names = [name for name in SHOWN if name in bundle.classes] or list(bundle.classes)
-  labels = np.asarray(bundle.labels(names), np.int32)
+  names, labels = shown_classes(bench.bundle(family))
   rows = contact_rows(bench, family)
   figure, grid = plt.subplots(
     len(rows), len(names), figsize=(1.16 * len(names) + 1.4, 1.2 * len(rows) + 0.3), layout="constrained"
@@ -193,10 +206,9 @@ def draw_pictures(bench: Bench, family: str, path: Path) -> None:
 
 def draw_map(bench: Bench, family: str, path: Path) -> None:
   """Where drafts were kept: figure 16."""
-  bundle = bench.bundle(family)
-  names = [name for name in SHOWN if name in bundle.classes] or list(bundle.classes)
-  labels = np.asarray(bundle.labels(names), np.int32)
-  label = "released rule" if bundle.is_masked else "exact rule"  # the exact one keeps nothing of MAR's drafts
+  names, labels = shown_classes(bench.bundle(family))
+  # Of MAR's drafts the exact rule keeps too few to show where.
+  label = "released rule" if bench.bundle(family).is_masked else "exact rule"
   (row,) = (row for row in contact_rows(bench, family) if row.label == label)
   drawn = bench.draw(row, labels, len(labels))
   sheet = draw_heatmap(drawn.out, bench.pixels(row, drawn.out.tokens)[:4], names[:4], columns=2)

