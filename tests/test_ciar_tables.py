@@ -11,7 +11,7 @@ from jaxspec.decode.state import Origin
 from tests.cli.fake_bundle import make_fake_bundle
 
 CONFIGS = [
-  (ciar_comparison, ("", "0.4")), (ciar_thresholds, ("tau", "rho", "code")), (ciar_discrete, ("", "gap")),
+  (ciar_comparison, ("", "0.4")), (ciar_thresholds, ("tau", "rho", "code", "window")), (ciar_discrete, ("", "gap")),
   (ciar_devices, ("depth", "heads-1", "heads-2", "loss-1", "loss-2")),
 ]  # fmt: skip
 
