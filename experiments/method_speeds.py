@@ -59,11 +59,12 @@ class Contender(NamedTuple):
   settings: Settings
 
 
-def find_contenders(names: list[str], checkpoint: Path, say: Callable[[str], None]) -> dict[str, Contender]:
-  """Plain decoding and the methods whose networks are there; the others are named to ``say``."""
+def find_contenders(
+  wanted: dict[str, dict[str, Any]], checkpoint: Path, say: Callable[[str], None]
+) -> dict[str, Contender]:
+  """Plain decoding and the methods whose networks are there, by name; the others are named to ``say``."""
   found = {}
-  for name in ("ar", *names):
-    chosen = {"method": "ar"} if name == "ar" else RECOMMENDED[name]
+  for name, chosen in ({"ar": {"method": "ar"}} | wanted).items():
     try:
       source = sources.from_bundle(checkpoint, list(PROMPTS), dict(chosen), compare=False)
     except UserError as error:
@@ -92,13 +93,14 @@ def race(contenders: dict[str, Contender], rows: int, *, repeats: int, seed: int
   for name in contenders:
     jax.block_until_ready(run(name, 0))  # not counted
   seconds = {name: [] for name in contenders}
-  calls = {name: [] for name in contenders}
+  calls, draft_calls = ({name: [] for name in contenders} for _ in range(2))
   for turn in turns:
     say(f"batch {rows}: turn {turn + 1} of {repeats}")
     for name in contenders:
       result = []
       seconds[name].append(measure.seconds_of(lambda name=name, turn=turn, result=result: _kept(result, run(name, turn))))
       calls[name] += np.asarray(result[0].counters.target_calls).tolist()
+      draft_calls[name] += np.asarray(result[0].counters.draft_calls).tolist()
   num_tokens = contenders["ar"].source.num_tokens
   return [
     {
@@ -110,6 +112,7 @@ def race(contenders: dict[str, Contender], rows: int, *, repeats: int, seed: int
       "tokens_per_s": rows * num_tokens / measure.Timing.of(seconds[name]).median,
       "seconds": seconds[name],
       "target_calls": calls[name],
+      "draft_calls": draft_calls[name],
     }
     for name, contender in contenders.items()
   ]
@@ -141,6 +144,26 @@ def render(document: dict[str, Any]) -> str:
   return "\n".join(lines)
 
 
+def about(command: str, checkpoint: Path, repeats: int) -> dict[str, Any]:
+  """Where the figures come from; JSON."""
+  return {
+    "command": command,
+    "source": checkpoint.name,
+    "repeats": repeats,
+    "machine": {"kind": jax.devices()[0].device_kind, "cpus": os.cpu_count()},
+    "versions": {"python": platform.python_version(), "jax": jax.__version__,
+                 "jaxspec": importlib.metadata.version("jaxspec-decoding")},
+  }  # fmt: skip
+
+
+def write(name: str, document: dict[str, Any], text: str, folder: Path) -> None:
+  """``NAME.json`` and ``NAME.md``."""
+  folder.mkdir(parents=True, exist_ok=True)
+  (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+  (folder / f"{name}.md").write_text(text + "\n")
+  print(text)
+
+
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--method", action="append", choices=list(RECOMMENDED), help="repeat for several; all by default")
@@ -158,26 +181,15 @@ def main() -> None:
     skipped.append(line)
 
   say = lambda line: print(line, flush=True)
-  contenders = find_contenders(args.method or list(RECOMMENDED), args.checkpoint, skip)
+  wanted = {name: RECOMMENDED[name] for name in args.method or RECOMMENDED}
+  contenders = find_contenders(wanted, args.checkpoint, skip)
   rows = []
   for batch in args.batch or [1, 8]:
     rows += race(contenders, batch, repeats=args.repeats, seed=args.seed, say=say)
   named = [f"--method {name}" for name in args.method or []] + [f"--batch {batch}" for batch in args.batch or []]
-  document = {
-    "command": " ".join(["python -m experiments.method_speeds", *named, f"--repeats {args.repeats}"]),
-    "source": args.checkpoint.name,
-    "repeats": args.repeats,
-    "machine": {"kind": jax.devices()[0].device_kind, "cpus": os.cpu_count()},
-    "versions": {"python": platform.python_version(), "jax": jax.__version__,
-                 "jaxspec": importlib.metadata.version("jaxspec-decoding")},
-    "skipped": skipped,
-    "rows": rows,
-  }  # fmt: skip
-  args.out.mkdir(parents=True, exist_ok=True)
-  (args.out / "method_speeds.json").write_text(json.dumps(document, indent=1) + "\n")
-  table = render(document)
-  (args.out / "method_speeds.md").write_text(table + "\n")
-  print(table)
+  command = " ".join(["python -m experiments.method_speeds", *named, f"--repeats {args.repeats}"])
+  document = about(command, args.checkpoint, args.repeats) | {"skipped": skipped, "rows": rows}
+  write("method_speeds", document, render(document), args.out)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from jaxspec.cli.decoding import Batches, MethodRun, median_s
 from jaxspec.cli.errors import UserError
 from jaxspec.cli.settings import Settings
 from jaxspec.cli.sources import Source
-from jaxspec.decode.gated import law_codec
+from jaxspec.decode.gated import law_codec, pass_widths
 from jaxspec.link.gated_driver import GatedTraffic, decode_gated_over_link
 from jaxspec.link.networks import LATENCY_RULES, NETWORKS, link_seconds
-from jaxspec.metrics.cloud_calls import cloud_calls
+from jaxspec.metrics.cloud_calls import cloud_calls, cloud_passes
 
 
 def check_messages(settings: Settings) -> None:
@@ -46,18 +46,23 @@ def send_messages(source: Source, batches: Batches, run: MethodRun) -> GatedTraf
   return GatedTraffic(*(np.concatenate(leaves)[:num] for leaves in zip(*parts)))
 
 
-def gated_figures(run: MethodRun, traffic: GatedTraffic | None) -> dict[str, Any]:
+def gated_figures(settings: Settings, run: MethodRun, traffic: GatedTraffic | None) -> dict[str, Any]:
   """Calls, shares and bytes as plain numbers."""
   figures = cloud_calls(run.result)._asdict()
   low, high = figures["interval"]
   # JSON has no infinity: no call at all, or one picture without a spread.
   figures["interval"] = [low, high] if np.isfinite(high) else None
   figures["steps_cloud"] = figures["steps_cloud"] if np.isfinite(figures["steps_cloud"]) else None
+  figures["cloud_passes"] = _passes(settings, run)
   figures["tokens_sent"] = int(np.sum(run.result.report.sent))
   if traffic is not None:
     figures["traffic"] = {name: int(values.sum()) for name, values in traffic._asdict().items()}
     figures["network_s"] = {name: _seconds_on(name, run, traffic) for name in NETWORKS}
   return figures
+
+
+def _passes(settings: Settings, run: MethodRun) -> int:
+  return int(cloud_passes(run.result, window=settings.gamma, widest=pass_widths(settings.gamma)[-1]).sum())
 
 
 def _seconds_on(name: str, run: MethodRun, traffic: GatedTraffic) -> dict[str, float]:
@@ -74,6 +79,8 @@ def print_gated(
   figures = cloud_calls(run.result)
   table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=False)
   table.add_row("cloud calls per token", f"{figures.call_rate:.1%}", f"{1 - figures.call_rate:.0%} saved")
+  passes = _passes(source.settings, run) / num
+  table.add_row(f"cloud passes per {source.noun}", f"{passes:,.0f}", "long backlogs take several")
   table.add_row("decided by the device", f"{figures.settled:.1%}")
   table.add_row("verified by the cloud", f"{figures.accepted:.1%}")
   table.add_row("drawn by the cloud", f"{figures.by_cloud:.1%}")

@@ -281,6 +281,6 @@ def _write(options: dict[str, Any], files: dict[str, Path], source, batches, run
     if source.settings.parts.drafter == "interval":
       from jaxspec.cli.gated import gated_figures
 
-      document["cloud"] = gated_figures(runs[0], traffic)
+      document["cloud"] = gated_figures(source.settings, runs[0], traffic)
     text = report.as_json(document)
     write_whole(files["json"], lambda path: path.write_text(text, encoding="utf-8"))

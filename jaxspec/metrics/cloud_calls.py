@@ -7,13 +7,15 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxspec.decode.state import DecodeResult, Origin
+from jaxspec.verifiers.gated import num_catch_ups
 
 
 class CloudCalls(NamedTuple):
   """Figures of a batch of rows.
 
   ``target_calls`` counts exchanges, and the prefill of rows whose token 0 the cloud drew; a prefix from the cloud counts one
-  call for each token. Passes that only catch up with a long backlog belong to the exchange that needs them.
+  call for each token. Passes that only catch up with a long backlog belong to the exchange that needs them; `cloud_passes`
+  counts them.
   """
 
   call_rate: float  # cloud calls / tokens; plain decoding has 1
@@ -44,3 +46,27 @@ def cloud_calls(outcome: DecodeResult) -> CloudCalls:
     share(Origin.DRAFT),
     share(Origin.FIRST, Origin.REPLACED, Origin.BONUS),
   )
+
+
+def cloud_passes(outcome: DecodeResult, *, window: int, widest: int) -> np.ndarray:
+  """Forward passes of the cloud in every row ``[B]``, as many as the row alone would need, from its origins and rounds.
+
+  One for each of ``target_calls``, and those in which `jaxspec.gated_target` only reads a backlog. Rows of a batch are read
+  together: what the batch took is at least the largest of them.
+
+  Args:
+    window: the drafter's.
+    widest: tokens of the widest pass, the last of the verifier's ``widths``.
+  """
+  passes = np.array(outcome.counters.target_calls, np.int64)
+  origin, rounds, lengths = (np.asarray(leaf) for leaf in (outcome.origin, outcome.commit_round, outcome.lengths))
+  for row, length in enumerate(lengths):
+    read = 0
+    for number in range(1, int(rounds[row, :length].max(initial=0)) + 1):
+      (places,) = np.nonzero(rounds[row, :length] == number)
+      if not len(places) or origin[row, places[-1]] == Origin.SETTLED:
+        continue  # nothing was asked
+      settled = int((origin[row, places] == Origin.SETTLED).sum())
+      passes[row] += num_catch_ups(int(places[0]) + settled - 1 - read, window, widest)
+      read = int(places[-1])  # all but the newest token
+  return passes

@@ -104,6 +104,11 @@ def gated_target(
   return Verifier(init, verify)
 
 
+def num_catch_ups(unread: int, window: int, widest: int) -> int:
+  """Passes before that of the window, with ``unread`` tokens before the one whose law judges it."""
+  return max(0, -(-(unread - (widest - window - 1)) // widest))
+
+
 def _by_place(draft: Draft, cursor: Cursor, beyond: int) -> Array:
   """Committed and drafted tokens by place, ``[B, N + K + beyond]``; 0 where there is none."""
   tokens, rows = draft.tokens, draft.tokens.shape[0]

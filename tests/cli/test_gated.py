@@ -29,6 +29,7 @@ def test_figures_messages_and_the_map(generate):
   assert document["settings"]["draft"] == "device"
   assert cloud["settled"] + cloud["accepted"] + cloud["by_cloud"] == pytest.approx(1)
   assert cloud["call_rate"] == pytest.approx(method["target_calls"] / 48)
+  assert cloud["cloud_passes"] == method["target_calls"]  # a picture of 16 tokens never takes two in one exchange
   assert cloud["by_cloud"] >= 3 / 16  # the prefix
   traffic = cloud["traffic"]
   assert traffic["exchanges"] == method["target_calls"] - 3  # the prefills answer with a reply only

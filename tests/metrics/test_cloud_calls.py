@@ -1,0 +1,40 @@
+"""Passes of the cloud, recomputed from origins and rounds, are those that ran."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxspec
+from jaxspec.intervals.scores import Random
+from jaxspec.metrics.cloud_calls import cloud_calls, cloud_passes
+from jaxspec.models.conditions import ClassLabels
+from tests.ciar_pair import keys_of, markov_gated
+from tests.helpers import markov_fns
+from tests.sqs_pair import tables
+
+P, Q = tables(8, 5)
+WIDTHS = (4, 6)
+
+
+@pytest.mark.parametrize("tau", [-1.0, 0.6, 0.9])
+def test_recomputed_passes_are_those_that_ran(tau):
+  params, kwargs = markov_gated(P, Q, window=3, max_run=4, tau=tau, score_fn=Random())
+  plain, ran = markov_fns(8), []
+
+  def apply(*args, **options):
+    jax.debug.callback(lambda: ran.append(1))
+    return plain.apply(*args, **options)
+
+  kwargs["verifier"] = jaxspec.gated_target(
+    plain._replace(apply=apply), jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=WIDTHS
+  )
+  out = jaxspec.speculate(params, keys_of(1), ClassLabels(jnp.zeros((1,), jnp.int32)), max_len=60, **kwargs)
+  jax.effects_barrier()
+  out = jax.tree.map(np.asarray, out)
+  (passes,) = cloud_passes(out, window=3, widest=WIDTHS[-1])
+  # The prefill always runs; it is a call where token 0 is the cloud's.
+  assert passes == len(ran) - int(out.origin[0, 0] == jaxspec.Origin.SETTLED)
+  calls = int(out.counters.target_calls[0])
+  assert passes == calls if tau < 0 else passes > calls
+  assert cloud_calls(out).call_rate == calls / 60
