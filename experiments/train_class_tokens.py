@@ -250,7 +250,8 @@ def export(run: ClassTokensRun, state, figures: dict[str, float], path: Path, se
     shutil.copytree(run.vae, path / "vae")
     document = json.loads((Path(run.vae).parent / BUNDLE_FILE).read_text())
     write_token_bundle(path, **{name: document[name] for name in ("vae", "classes", "latent_scale")})
-  meta = run_meta(run, f"python -m experiments.train_class_tokens --config {run.name}", state, figures, seconds, licence)
+  script = f"python -m experiments.train_class_tokens --config {run.name}"
+  meta = run_meta(run, get_config(run.name), script, state, figures, seconds, licence)
   name = "draft" if run.is_draft else "target"
   checkpoints.save(path / name, run.model, jax.tree.map(jnp.asarray, state.ema), meta=meta, dtype=jnp.bfloat16)
   part = {"drafts": {"small": name}} if run.is_draft else {"target": name}

@@ -26,6 +26,7 @@ from experiments.vector_training import epochs_of, predicted_hours, run_meta
 from experiments.vector_training import main as command_line
 from jaxspec import checkpoints
 from jaxspec.cli.progress import TrainProgress
+from jaxspec.metrics.evaluators import in_batches
 from jaxspec.models.kl_vae import KLVAEConfig, VAEFns, kl_vae_fns
 from jaxspec.models.tokenizer_fns import from_uint8, to_uint8
 from jaxspec.token_bundle import write_token_bundle
@@ -88,12 +89,7 @@ def make_batch_fn(run: VAERun, pictures: PictureSet):
 def latent_moments(vae: VAEFns, params, pixels: np.ndarray, batch: int = 32) -> tuple[np.ndarray, np.ndarray]:
   """Mean and deviation ``[M, h, w, c]`` float32 of the latents of ``[M, H, W, 3]`` uint8 pictures."""
   encode = jax.jit(lambda params, part: (lambda law: (law.mean, law.std))(vae.encode(params, from_uint8(part))))
-  parts = []
-  for start in range(0, len(pixels), batch):
-    part = pixels[start : start + batch]
-    padded = np.concatenate([part, np.repeat(part[:1], batch - len(part), axis=0)])
-    parts.append([leaf[: len(part)] for leaf in jax.device_get(encode(params, padded))])
-  return tuple(np.concatenate(leaves) for leaves in zip(*parts))
+  return in_batches(lambda part: encode(params, part), pixels, batch=batch)
 
 
 def reconstruct(vae: VAEFns, params, pixels: np.ndarray, std: float = 0.0, batch: int = 32) -> np.ndarray:
@@ -101,9 +97,7 @@ def reconstruct(vae: VAEFns, params, pixels: np.ndarray, std: float = 0.0, batch
   mean, _ = latent_moments(vae, params, pixels, batch)
   latents = mean + std * np.random.default_rng(0).normal(size=mean.shape).astype(np.float32)
   decode = jax.jit(lambda params, part: to_uint8(vae.decode(params, part)))
-  padded = np.concatenate([latents, np.repeat(latents[:1], -len(latents) % batch, axis=0)])
-  parts = [np.asarray(decode(params, padded[i : i + batch])) for i in range(0, len(padded), batch)]
-  return np.concatenate(parts)[: len(pixels)]
+  return in_batches(lambda part: decode(params, part), latents, batch=batch)
 
 
 def evaluate(run: VAERun, params, pixels: np.ndarray) -> dict[str, float]:
@@ -147,8 +141,9 @@ def train(run: VAERun, run_dir: str | Path, resume: bool = True, export_to: str 
     )  # fmt: skip
   if export_to is not None:
     figures = evaluate(run, state.ema, pixels)
-    command = f"python -m experiments.train_kl_vae{f' --config {run.pictures}' if run.pictures != 'emoji' else ''}"
-    meta = run_meta(run, command, state, figures, time.perf_counter() - started, pictures.licence)
+    config = run.pictures if run.pictures != "emoji" else ""
+    script = "python -m experiments.train_kl_vae" + (f" --config {config}" if config else "")
+    meta = run_meta(run, get_config(config), script, state, figures, time.perf_counter() - started, pictures.licence)
     path = Path(export_to)
     checkpoints.save(path / "vae", run.model, jax.tree.map(jnp.asarray, state.ema), meta=meta, dtype=jnp.bfloat16)
     # Tokens are latents of unit deviation.

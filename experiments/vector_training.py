@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import functools
 import logging
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import jax
 import numpy as np
 
 from jaxspec.data.emoji import EmojiSet
-from jaxspec.training.overrides import override
+from jaxspec.training.overrides import differences, override
 from jaxspec.training.step import TrainStep
 from jaxspec.training.train_state import TrainState
 
@@ -61,15 +62,16 @@ def predicted_hours(
   return (time.perf_counter() - started) / timed * num_steps / 3600
 
 
-def run_meta(run, command: str, state: TrainState, figures: dict, seconds: float, licence: str) -> dict:
-  """What an exported checkpoint says of its training."""
+def run_meta(run, default, script: str, state: TrainState, figures: dict, seconds: float, licence: str) -> dict:
+  """What an exported checkpoint says of its training; ``script`` is the command that trains ``default``."""
+  settings = [f"--set {shlex.quote(assignment)}" for assignment in differences(default, run)]
   return {
     "licence": licence,
-    "command": command,
+    "command": " ".join([script, *settings]),
     "run": dataclasses.asdict(run),
     "steps": int(state.step),
     "figures": figures,
-    "hours": round(seconds / 3600, 2),
+    "hours_of_last_start": round(seconds / 3600, 2),
     "jax": jax.__version__,
   }
 

@@ -27,12 +27,33 @@ def override(config: Config, assignments: Iterable[str]) -> Config:
     name, sign, text = assignment.partition("=")
     if not sign or not name:
       raise ValueError(f"Must have an override of the form name=value, we instead got {assignment!r}")
-    try:
-      value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-      value = text
-    config = _replace(config, name.split("."), value, assignment)
+    config = _replace(config, name.split("."), _value(text), assignment)
   return config
+
+
+def differences(default: Config, config: Config) -> list[str]:
+  """Assignments that `override` makes ``config`` of ``default`` with, in the order of the fields.
+
+  >>> from jaxspec.training.optimizer import OptimizerConfig
+  >>> differences(OptimizerConfig(), OptimizerConfig(learning_rate=3e-4, name="muon"))
+  ['name=muon', 'learning_rate=0.0003']
+  """
+  found = []
+  for field in dataclasses.fields(config):
+    old, new = getattr(default, field.name), getattr(config, field.name)
+    if dataclasses.is_dataclass(new) and type(new) is type(old):
+      found += [f"{field.name}.{assignment}" for assignment in differences(old, new)]
+    elif new != old:
+      plain = isinstance(new, str) and _value(new) == new  # anything else a string could be read as is quoted
+      found.append(f"{field.name}={new if plain else repr(new)}")
+  return found
+
+
+def _value(text: str):
+  try:
+    return ast.literal_eval(text)
+  except (ValueError, SyntaxError):
+    return text
 
 
 def _replace(config, path: list[str], value, assignment: str):

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from jaxspec.cli.progress import TrainProgress
 from jaxspec.training.metrics import MetricsWriter, read_metrics
-from jaxspec.training.overrides import override
+from jaxspec.training.overrides import differences, override
 
 
 def test_writer_continues_a_file_without_repeating_steps(tmp_path):
@@ -42,6 +42,15 @@ def test_overrides():
   config = override(_Outer(), ["name=run 1", "steps=5", "limit=7", "inner.rate=1", "inner.widths=[4, 8]"])
   assert config == _Outer("run 1", 5, 7, _Inner(1.0, (4, 8)))
   assert isinstance(config.inner.rate, float)
+
+
+@pytest.mark.parametrize("name", ["b", "7", "1,0", "None", "two words", ""])
+def test_differences_are_overrides(name):
+  config = _Outer(name, 5, None, _Inner(0.1, (4, 8)))
+  found = differences(_Outer(), config)
+  assert override(_Outer(), found) == config
+  assert found[1:] == ["steps=5", "inner.widths=(4, 8)"]
+  assert differences(config, config) == []
 
 
 @pytest.mark.parametrize(
