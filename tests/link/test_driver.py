@@ -52,7 +52,6 @@ def split(kind, temperature=1.0, **options):
   return jax.tree.map(np.asarray, out), traffic
 
 
-@pytest.mark.slow
 def check_same(out, other):
   """Everything discrete is equal; sums of floats may be rounded differently by another program."""
   chex.assert_trees_all_equal(out._replace(report=()), other._replace(report=()))
