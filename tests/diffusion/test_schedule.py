@@ -21,10 +21,15 @@ def test_facts_of_a_hundred_steps():
   tables = diffusion_tables("100")
   low = tables.posterior_log_variance_clipped
   assert low[0] == low[1] == pytest.approx(-10.15395, abs=1e-5)
-  amplified = tables.posterior_mean_coef1 * tables.sqrt_recip_alphas_cumprod
-  assert amplified[99] == pytest.approx(316.2, rel=1e-3)
   # The last step emits its prediction of the clean token.
   assert (tables.posterior_mean_coef1[0], tables.posterior_mean_coef2[0]) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("respacing, factor", [("100", 316.2), ("50", 632.4), ("ddim50", 1.57)])
+def test_what_the_first_step_does_to_an_error_of_the_predicted_noise(respacing, factor):
+  tables = diffusion_tables(respacing)
+  amplified = tables.posterior_mean_coef1 * tables.sqrt_recipm1_alphas_cumprod
+  assert amplified[-1] == pytest.approx(factor, rel=2e-3)
 
 
 def test_single_precision_would_be_wrong():
