@@ -25,7 +25,7 @@ def test_facts_of_a_hundred_steps():
   assert (tables.posterior_mean_coef1[0], tables.posterior_mean_coef2[0]) == (1.0, 0.0)
 
 
-@pytest.mark.parametrize("respacing, factor", [("100", 316.2), ("50", 632.4), ("ddim50", 1.57)])
+@pytest.mark.parametrize("respacing, factor", [("100", 316.2), ("50", 632.4), ("ddim50", 1.565)])
 def test_what_the_first_step_does_to_an_error_of_the_predicted_noise(respacing, factor):
   tables = diffusion_tables(respacing)
   amplified = tables.posterior_mean_coef1 * tables.sqrt_recipm1_alphas_cumprod
