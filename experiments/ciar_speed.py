@@ -15,14 +15,16 @@ Published: 2.2 to 2.6 times plain decoding at 25 to 32 % cloud calls, on a GPU.
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.ciar_rows import OPEN
-from experiments.markdown import table
-from experiments.method_speeds import about, find_contenders, race, write
+from experiments.method_speeds import find_contenders, race
+from experiments.tables import provenance, table, timing_cell, write
 from jaxspec.cli import compilation_cache
 
 DEVICES, WINDOWS = ("inter-1", "inter-2"), (1, 3)
@@ -57,13 +59,13 @@ def render(document: dict[str, Any]) -> str:
   machine, num_tokens = document["machine"], document["rows"][0]["target_calls"][0]
   lines = []
   for row in document["rows"]:
-    ratio, calls = row["wall_ratio"], 100 * np.asarray(row["target_calls"]) / num_tokens
+    calls = 100 * np.asarray(row["target_calls"]) / num_tokens
     lines.append([
       "plain decoding" if row["method"] == "ar" else row["method"],
       f"{calls.mean():.0f} ({calls.min():.0f} to {calls.max():.0f})",
       "" if row["method"] == "ar" else f"{np.mean(row['draft_calls']):.0f}",
       f"{1000 * np.median(row['seconds']):.0f}",
-      f"{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]",
+      timing_cell(row["wall_ratio"]),
       f"{row['floor']:.2f}" if "alone" not in row["method"] and "floor" in row else "",
     ])  # fmt: skip
   head = ["decode", "cloud calls, %", "device passes", "ms per picture", "over plain decoding", "floor"]
@@ -72,7 +74,8 @@ def render(document: dict[str, Any]) -> str:
     f"{document['source']}, one picture at a time, median [lowest, highest] of {document['repeats']} turns, each another "
     "picture. Cloud calls: mean (lowest to highest of the pictures)."
   )
-  return "\n".join(["# Speed of CIAR over plain decoding", "", intro, "", table(head, lines), *document["skipped"]])
+  skipped = [f"\n{line}" for line in document["skipped"]]
+  return "\n".join(["# Speed of CIAR over plain decoding", "", intro, "", table(head, lines), *skipped])
 
 
 def main() -> None:
@@ -88,8 +91,9 @@ def main() -> None:
   say = lambda line: print(line, flush=True)
   contenders = find_contenders(rows_of(args.rate), args.checkpoint, skipped.append)
   rows = with_floors(race(contenders, 1, repeats=args.repeats, seed=args.seed, say=say))
-  command = f"python -m experiments.ciar_speed --rate {args.rate:g} --repeats {args.repeats}"
-  document = about(command, args.checkpoint, args.repeats) | {"skipped": skipped, "rows": rows}
+  command = f"python -m experiments.ciar_speed {shlex.join(sys.argv[1:])}".strip()
+  about = {"command": command, "source": args.checkpoint.name, "rate": args.rate, "repeats": args.repeats}
+  document = about | provenance() | {"skipped": skipped, "rows": rows}
   write("ciar_speed", document, render(document), args.out)
 
 

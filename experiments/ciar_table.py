@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from experiments.ciar_rows import GatedBench, GatedRun, Row, outcome_of, placed
-from experiments.markdown import interval_cell
 from experiments.method_quality import PLAIN, PLAIN_AGAIN
 from experiments.quality_figures import ENCODER, Judge, wall_cell
+from experiments.tables import interval_cell
 from jaxspec.cli import compilation_cache
 from jaxspec.metrics.cloud_calls import cloud_calls
 from jaxspec.training.overrides import override

@@ -26,7 +26,7 @@ import numpy as np
 
 from experiments import cspd_bench
 from experiments.cspd_bench import Bench, Row
-from experiments.markdown import interval_cell, table
+from experiments.tables import interval_cell, table, write
 from jaxspec.decode.state import Origin
 
 GAMMAS = (4, 8, 16, 32)
@@ -122,7 +122,7 @@ def main() -> None:
       about = {"rule": rule, "setting": setting, "method": cspd_bench.describe(row.method)}
       rows.append(about | {"figures": counted, "along": along_the_row(drawn.in_order)})
     document = {"title": TITLES[args.config], "command": command, **cspd_bench.origin_of(bench, family), "rows": rows}
-    cspd_bench.write(f"cspd_{args.config}_{family}", document, render(document), args.results)
+    write(f"cspd_{args.config}_{family}", document, render(document), args.results)
 
 
 if __name__ == "__main__":

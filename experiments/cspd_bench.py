@@ -10,11 +10,8 @@ import argparse
 import dataclasses
 import functools
 import hashlib
-import importlib.metadata
 import json
 import logging
-import os
-import platform
 import shlex
 import sys
 from collections.abc import Callable
@@ -24,6 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from experiments.tables import provenance
 from jaxspec import orders
 from jaxspec.cli import compilation_cache, decoding
 from jaxspec.decode.class_methods import ClassMethod, ClassTokens, class_decode, signal_of
@@ -132,11 +130,16 @@ class Bench:
         return Drawn(ClassTokens(stored["tokens"], counters), None)
       report = TokenReport(*(stored[f"report.{name}"] for name in TokenReport._fields))
       out = ClassTokens(stored["tokens"], counters, stored["origin"], stored["commit_round"], report)
-    origin = out.origin
-    if self.bundle(row.family).is_masked:
-      keys = jax.random.wrap_key_data(np.concatenate(batches.key_data)[: len(labels)])
-      origin = np.take_along_axis(origin, np.asarray(orders.random_order(keys, origin.shape[1])), axis=1)
-    return Drawn(out, origin)
+    order = self.order(row, labels, rows)
+    return Drawn(out, out.origin if order is None else np.take_along_axis(out.origin, order, axis=1))
+
+  def order(self, row: Row, labels: np.ndarray, rows: int) -> np.ndarray | None:
+    """Places ``[P, L]`` in the order of their generation, of a masked network; None where it is the raster's."""
+    bundle = self.bundle(row.family)
+    if not bundle.is_masked:
+      return None
+    keys = jax.random.wrap_key_data(np.concatenate(self.batches(labels, rows, row.seed).key_data)[: len(labels)])
+    return np.asarray(orders.random_order(keys, bundle.target.config.num_tokens))
 
   def pixels(self, row: Row, tokens: np.ndarray, batch: int = 32) -> np.ndarray:
     """Pictures ``[P, H, W, 3]`` uint8 of tokens."""
@@ -202,28 +205,18 @@ def origin_of(bench: Bench, family: str) -> dict[str, Any]:
     "family": family,
     "bundle": bench.bundle(family).path.name,
     "weights": bench.weights(family)[:16],
-    "machine": {"kind": jax.devices()[0].device_kind, "cpus": os.cpu_count()},
-    "versions": {"python": platform.python_version(), "jax": jax.__version__,
-                 "jaxspec": importlib.metadata.version("jaxspec-decoding")},
-  }  # fmt: skip
+    **provenance(),
+  }
 
 
-def write(name: str, document: dict[str, Any], text: str, folder: Path) -> None:
-  """``NAME.json`` and ``NAME.md``."""
-  folder.mkdir(parents=True, exist_ok=True)
-  (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
-  (folder / f"{name}.md").write_text(text + "\n")
-  print(text)
-
-
-def parser(doc: str) -> argparse.ArgumentParser:
-  """The arguments that all tables share."""
+def parser(doc: str, bundles: dict[str, str] = BUNDLES) -> argparse.ArgumentParser:
+  """The arguments that all tables share; ``bundles`` are the families that can be asked for."""
   found = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
   found.add_argument("--runs", type=Path, default=Path("runs/cspd"))
   found.add_argument("--results", type=Path, default=Path("experiments/results"))
-  found.add_argument("--mar", default=BUNDLES["mar"], metavar="BUNDLE")
-  found.add_argument("--causal", default=BUNDLES["causal"], metavar="BUNDLE")
-  found.add_argument("--family", action="append", choices=list(BUNDLES), help="repeat for several; both by default")
+  for family, path in bundles.items():
+    found.add_argument(f"--{family}", default=path, metavar="BUNDLE", help=f"{TITLES[family]}, {path} by default")
+  found.add_argument("--family", action="append", choices=list(bundles), help="repeat for several; all by default")
   return found
 
 
@@ -232,4 +225,5 @@ def start(args: argparse.Namespace) -> tuple[Bench, list[str], str]:
   logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
   compilation_cache.enable()
   command = f"python -m {sys.modules['__main__'].__spec__.name} {shlex.join(sys.argv[1:])}".strip()
-  return Bench(args.runs, {"mar": args.mar, "causal": args.causal}), args.family or list(BUNDLES), command
+  bundles = {family: path for family in TITLES if (path := getattr(args, family, None))}
+  return Bench(args.runs, bundles), args.family or list(bundles), command

@@ -17,10 +17,10 @@ import numpy as np
 from experiments import cspd_bench
 from experiments.class_pictures import Split, load_pictures
 from experiments.cspd_quality import rows_of
-from experiments.markdown import interval_cell, table
+from experiments.tables import interval_cell, table, write
 from jaxspec.metrics.bootstrap import bootstrap
 
-BUNDLES = {"mar": "checkpoints/digits32", "causal": "checkpoints/digits32-causal"}
+BUNDLES = {"causal": "checkpoints/digits32-causal"}
 
 
 def as_rows(pixels: np.ndarray) -> np.ndarray:
@@ -64,13 +64,11 @@ def render(document: dict) -> str:
 
 
 def main() -> None:
-  parser = cspd_bench.parser(__doc__)
-  parser.set_defaults(**BUNDLES)
+  parser = cspd_bench.parser(__doc__, BUNDLES)
   parser.add_argument("--pictures", type=int, default=400)
   parser.add_argument("--batch", type=int, default=40)
   parser.add_argument("--gamma", type=int, default=4)
   args = parser.parse_args()
-  args.family = args.family or ["causal"]  # the shipped digits
   bench, families, command = cspd_bench.start(args)
   judge, right = fit_judge()
   real = bootstrap(np.mean, right.astype(float))._asdict()
@@ -85,7 +83,7 @@ def main() -> None:
       rows.append({"label": row.label, "method": cspd_bench.describe(row.method),
                    "figures": cspd_bench.figures(drawn), "accuracy": accuracy})
     document = {"command": command, **cspd_bench.origin_of(bench, family), "real": real, "rows": rows}
-    cspd_bench.write(f"cspd_digits_{family}", document, render(document), args.results)
+    write(f"cspd_digits_{family}", document, render(document), args.results)
 
 
 if __name__ == "__main__":

@@ -144,6 +144,9 @@ def draw_speed(tables: dict[str, Entry], path: Path) -> None:
   rows = [row for row in tables["speed"]["rows"] if "gamma" in row]
   # One draft length makes no curve.
   families = [f for f in families_of(rows) if len({row["gamma"] for row in rows if row["family"] == f}) > 1]
+  if not families:
+    print(f"left out {path.stem}: no pair was timed at two draft lengths")
+    return
   figure, panels = panel_per_family(families, "speed ratio", "draft length (exact rule)")
   for axes, family in zip(panels, families):
     batches = sorted({row["batch"] for row in rows if row["family"] == family})

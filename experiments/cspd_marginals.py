@@ -15,14 +15,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import jax
 import numpy as np
 import scipy.stats
 
 from experiments import cspd_bench
 from experiments.cspd_bench import Bench, Row
-from experiments.markdown import interval_cell, table
-from jaxspec import orders
+from experiments.tables import interval_cell, table, write
 from jaxspec.decode.state import Origin
 
 RULES = ("published", "without S", "released", "exact")
@@ -31,11 +29,8 @@ RULES = ("published", "without S", "released", "exact")
 def tokens_at(bench: Bench, row: Row, labels: np.ndarray, rows: int, place: int) -> np.ndarray:
   """The token ``[P, C]`` that is number ``place`` of every row's order."""
   tokens = bench.draw(row, labels, rows).out.tokens
-  if not bench.bundle(row.family).is_masked:
-    return tokens[:, place]
-  keys = jax.random.wrap_key_data(np.concatenate(bench.batches(labels, rows, row.seed).key_data)[: len(labels)])
-  order = np.asarray(orders.random_order(keys, tokens.shape[1]))
-  return tokens[np.arange(len(tokens)), order[:, place]]
+  order = bench.order(row, labels, rows)
+  return tokens[:, place] if order is None else tokens[np.arange(len(tokens)), order[:, place]]
 
 
 def compare(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
@@ -96,7 +91,7 @@ def main() -> None:
       rows.append({"label": row.label, "figures": counted, **found})
     about = {"class": args.name, "place": args.place, "gamma": args.gamma}
     document = {"command": command, **about, **cspd_bench.origin_of(bench, family), "rows": rows}
-    cspd_bench.write(f"cspd_marginals_{family}", document, render(document), args.results)
+    write(f"cspd_marginals_{family}", document, render(document), args.results)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import numpy as np
 
 from experiments import cspd_bench
 from experiments.cspd_bench import Bench, Row
-from experiments.markdown import interval_cell, table
+from experiments.tables import interval_cell, table, write
 from experiments.vector_training import class_labels
 from jaxspec.data.emoji import load_emoji
 from jaxspec.data.tokens import Painting, draw
@@ -142,7 +142,7 @@ def main() -> None:
       rows.append({"label": row.label, **about, "figures": cspd_bench.figures(drawn), "metrics": metrics})
     about = {"command": command, **cspd_bench.origin_of(bench, family), "real": judge.real_row(args.pictures)}
     document = about | {"rows": rows}
-    cspd_bench.write(f"cspd_quality_{family}", document, render(document), args.results)
+    write(f"cspd_quality_{family}", document, render(document), args.results)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ Published, for MAR-H with a MAR-B draft on an A100: 1.11 to 1.44 at batch 1, 1.5
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ import numpy as np
 
 from experiments import cspd_bench
 from experiments.cspd_bench import RULES, Bench, Row
-from experiments.markdown import interval_cell, table
+from experiments.tables import interval_cell, table, timing_cell, write
 from jaxspec.decode import measure
 
 GAMMAS = (4, 8, 16, 32)
@@ -67,20 +68,15 @@ class Race:
     for turn in range(len(self.batches.key_data)):
       logging.info("%s, batch %d: turn %d", self.family, self.rows, turn + 1)
       for name in self.programs:
-        kept: list = []
-        times[name].append(measure.seconds_of(lambda name=name, turn=turn, kept=kept: _keep(kept, self.run(name, turn))))
-        drawn[name].append(jax.device_get(kept[0]))
+        out, taken = measure.timed(functools.partial(self.run, name, turn))
+        times[name].append(taken)
+        drawn[name].append(jax.device_get(out))
     return times, drawn
 
 
 def batch_calls(out) -> float:
   """Rows of a batch wait for the slowest: its calls are what the batch costs."""
   return float(np.max(out.counters.target_calls))
-
-
-def _keep(store: list, value: Any) -> Any:
-  store.append(value)
-  return value
 
 
 def race(
@@ -131,10 +127,10 @@ def race(
   return found
 
 
-def gather(file: Path, weights: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-  """``rows`` and those of other batch sizes that the table has of the same weights, by batch size."""
-  known = json.loads(file.read_text()) if file.is_file() else {"weights": None}
-  kept = known["rows"] if known["weights"] == weights else []
+def gather(file: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+  """``rows`` and those of other batch sizes that the table has of the same weights and machine, by batch size."""
+  known = json.loads(file.read_text()) if file.is_file() else {}
+  kept = known["rows"] if all(known.get(name) == value for name, value in about.items()) else []
   measured = {row["batch"] for row in rows}
   return sorted([row for row in kept if row["batch"] not in measured] + rows, key=lambda row: row["batch"])
 
@@ -142,7 +138,6 @@ def gather(file: Path, weights: str, rows: list[dict[str, Any]]) -> list[dict[st
 def render(document: dict[str, Any]) -> str:
   """The table in Markdown."""
   rows, masked = document["rows"], "over_parallel" in document["rows"][0]
-  ratio = lambda timing: f"{timing['median']:.2f} [{timing['low']:.2f}, {timing['high']:.2f}]"
   costs = {row["batch"]: row["draft_cost"] for row in rows if "draft_cost" in row}
   commands = ", ".join(f"`{command}`" for command in dict.fromkeys(row["command"] for row in rows))
   repeats = {row["batch"]: len(row["seconds"]) for row in rows}
@@ -161,11 +156,11 @@ def render(document: dict[str, Any]) -> str:
   for row in rows:
     alpha = interval_cell(row["figures"]["alpha"]) if "figures" in row else ""
     calls = "" if row["name"] == "draft" else f"{row['calls']:.1f}"
-    cells = [str(row["batch"]), row["name"], alpha, calls, f"{row['ms_per_picture']:.0f}", ratio(row["over_target"])]
+    cells = [str(row["batch"]), row["name"], alpha, calls, f"{row['ms_per_picture']:.0f}", timing_cell(row["over_target"])]
     cells.append(f"{row['predicted']:.2f}" if "predicted" in row else "")
     if masked:
       has_rival = "over_rival" in row
-      cells += [ratio(row["over_parallel"]), ratio(row["over_rival"]) if has_rival else ""]
+      cells += [timing_cell(row["over_parallel"]), timing_cell(row["over_rival"]) if has_rival else ""]
       cells.append(row["rival"].split()[-1] if has_rival else "")
     lines.append(cells)
   title = f"# Speed of continuous speculative decoding, {cspd_bench.TITLES[document['family']]}"
@@ -187,8 +182,8 @@ def main() -> None:
     for batch in args.batch or [1, 8]:
       rows = race(bench, family, batch, gammas, args.rule or RACED[family], repeats=args.repeats, seed=args.seed)
       rows = [{"command": command, "seed": args.seed, **row} for row in rows]
-      document = about | {"rows": gather(args.results / f"{name}.json", about["weights"], rows)}
-      cspd_bench.write(name, document, render(document), args.results)
+      document = about | {"rows": gather(args.results / f"{name}.json", about, rows)}
+      write(name, document, render(document), args.results)
 
 
 if __name__ == "__main__":

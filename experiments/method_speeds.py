@@ -17,10 +17,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.metadata
-import json
-import os
-import platform
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +25,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from experiments.tables import provenance, table, timing_cell, write
 from jaxspec.cli import compilation_cache, decoding, sources
 from jaxspec.cli.errors import UserError
 from jaxspec.cli.settings import Settings
@@ -97,10 +95,10 @@ def race(contenders: dict[str, Contender], rows: int, *, repeats: int, seed: int
   for turn in turns:
     say(f"batch {rows}: turn {turn + 1} of {repeats}")
     for name in contenders:
-      result = []
-      seconds[name].append(measure.seconds_of(lambda name=name, turn=turn, result=result: _kept(result, run(name, turn))))
-      calls[name] += np.asarray(result[0].counters.target_calls).tolist()
-      draft_calls[name] += np.asarray(result[0].counters.draft_calls).tolist()
+      result, taken = measure.timed(functools.partial(run, name, turn))
+      seconds[name].append(taken)
+      calls[name] += np.asarray(result.counters.target_calls).tolist()
+      draft_calls[name] += np.asarray(result.counters.draft_calls).tolist()
   num_tokens = contenders["ar"].source.num_tokens
   return [
     {
@@ -118,11 +116,6 @@ def race(contenders: dict[str, Contender], rows: int, *, repeats: int, seed: int
   ]
 
 
-def _kept(store: list, value: Any) -> Any:
-  store.append(value)
-  return value
-
-
 def render(document: dict[str, Any]) -> str:
   """The table in Markdown."""
   machine = document["machine"]
@@ -133,35 +126,14 @@ def render(document: dict[str, Any]) -> str:
     f"{document['source']}, median [lowest, highest] of {document['repeats']} turns of all methods in one process. Below 1 "
     "the method is slower than plain decoding.",
     "",
-    "| method | batch | fewer target calls | wall clock over plain | tokens/s |",
-    "|---|---|---|---|---|",
-  ]
-  for row in document["rows"]:
-    ratio = row["wall_ratio"]
-    wall = f"{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
-    lines.append(f"| {row['method']} | {row['batch']} | {row['step_reduction']:.2f} | {wall} | {row['tokens_per_s']:.0f} |")
+    table(["method", "batch", "fewer target calls", "wall clock over plain", "tokens/s"], [
+      [row["method"], str(row["batch"]), f"{row['step_reduction']:.2f}", timing_cell(row["wall_ratio"]),
+       f"{row['tokens_per_s']:.0f}"]
+      for row in document["rows"]
+    ]),
+  ]  # fmt: skip
   lines += [f"\n{line}" for line in document["skipped"]]
   return "\n".join(lines)
-
-
-def about(command: str, checkpoint: Path, repeats: int) -> dict[str, Any]:
-  """Where the figures come from; JSON."""
-  return {
-    "command": command,
-    "source": checkpoint.name,
-    "repeats": repeats,
-    "machine": {"kind": jax.devices()[0].device_kind, "cpus": os.cpu_count()},
-    "versions": {"python": platform.python_version(), "jax": jax.__version__,
-                 "jaxspec": importlib.metadata.version("jaxspec-decoding")},
-  }  # fmt: skip
-
-
-def write(name: str, document: dict[str, Any], text: str, folder: Path) -> None:
-  """``NAME.json`` and ``NAME.md``."""
-  folder.mkdir(parents=True, exist_ok=True)
-  (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
-  (folder / f"{name}.md").write_text(text + "\n")
-  print(text)
 
 
 def main() -> None:
@@ -188,7 +160,8 @@ def main() -> None:
     rows += race(contenders, batch, repeats=args.repeats, seed=args.seed, say=say)
   named = [f"--method {name}" for name in args.method or []] + [f"--batch {batch}" for batch in args.batch or []]
   command = " ".join(["python -m experiments.method_speeds", *named, f"--repeats {args.repeats}"])
-  document = about(command, args.checkpoint, args.repeats) | {"skipped": skipped, "rows": rows}
+  about = {"command": command, "source": args.checkpoint.name, "repeats": args.repeats}
+  document = about | provenance() | {"skipped": skipped, "rows": rows}
   write("method_speeds", document, render(document), args.out)
 
 

@@ -56,7 +56,7 @@ def fetch(package: Package, work: Path) -> Path:
 
 
 def unpack(package: Package, work: Path) -> Path:
-  """Fetches a package, unpacks it into ``work``, and returns its folder; raises as `fetch` does."""
+  """Fetches a package, unpacks it into ``work``, a folder without another one, and returns its folder; raises as `fetch`."""
   with tarfile.open(fetch(package, work)) as tar:
     tar.extractall(work, filter="data")
   return work / "package"

@@ -20,8 +20,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.markdown import interval_cell
 from experiments.method_quality import PLAIN, PLAIN_AGAIN, SPLITS, Decoded, QualityRun, Setting, Workbench
+from experiments.tables import interval_cell
 from jaxspec.data.emoji import load_emoji
 from jaxspec.data.prompts import parse_prompt
 from jaxspec.decode.measure import pairwise_ratio

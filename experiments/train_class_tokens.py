@@ -94,7 +94,7 @@ class ClassTokensRun:
   label_drop: float = 0.1
   dropout: bool = False  # of MAR; runs this short do not overfit
   min_mask_ratio: float = 0.05  # token by token, all but a few tokens are known in the end
-  num_steps: int | str = "ddim50"  # diffusion steps that the bundle's defaults ask for, and
+  num_steps: str = "ddim50"  # diffusion steps that the bundle's defaults ask for, and
   stop: int | None = 5  # where chains end there; None trains on clean tokens
   num_variants: int = 4  # paintings of each training picture that are encoded; the first is plain
   num_pictures: int | None = None  # the first training pictures only, for a smoke run
@@ -110,7 +110,7 @@ class ClassTokensRun:
   @property
   def context_step(self) -> int | None:
     """The original diffusion step whose noise earlier tokens carry."""
-    return None if not self.stop else kept_steps(str(self.num_steps))[self.stop - 1]
+    return None if not self.stop else kept_steps(self.num_steps)[self.stop - 1]
 
 
 # Four steps down to the noise of step 432, and four more that are taken in the end. The first step is not 999: an error of
@@ -136,8 +136,9 @@ def get_config(arg: str = "mar-target") -> ClassTokensRun:
   return ClassTokensRun(arg, model, batch_size=2, batch_mul=1, loop=loop, num_variants=1, num_pictures=4)
 
 
-def forward_cost(model: MARConfig | CausalTokensConfig, num_steps: int = 50) -> float:
-  """Multiply-adds of one token generated alone: MAR from half of the tokens, the causal network from its cache."""
+def forward_cost(model: MARConfig | CausalTokensConfig, num_steps: int) -> float:
+  """Multiply-adds of one token generated alone, with ``num_steps`` of the head: MAR from half of the tokens, the causal
+  network from its cache."""
   if isinstance(model, MARConfig):
     return multiply_adds(model, model.num_tokens // 2, 1, num_steps)
   trunk, width = model.trunk, model.diffloss_width
@@ -147,7 +148,8 @@ def forward_cost(model: MARConfig | CausalTokensConfig, num_steps: int = 50) -> 
 
 def cost_ratio(family: str) -> float:
   """Cost of the target of a family (``mar``, ``causal``, ``digits-mar``, ``digits-causal``) over that of its draft."""
-  return forward_cost(NETWORKS[f"{family}-target"]) / forward_cost(NETWORKS[f"{family}-draft"])
+  steps = len(kept_steps(get_config(f"{family}-target").num_steps))
+  return forward_cost(NETWORKS[f"{family}-target"], steps) / forward_cost(NETWORKS[f"{family}-draft"], steps)
 
 
 def load_vae(run: ClassTokensRun) -> checkpoints.Checkpoint:
@@ -193,11 +195,15 @@ def make_loss_fn(run: ClassTokensRun):
   """The objective of the network's family."""
   kwargs = dict(batch_mul=run.batch_mul, label_drop_prob=run.label_drop, context_step=run.context_step)
   if isinstance(run.model, MARConfig):
+    if run.teacher:
+      raise ValueError(f"Must have no teacher for a MAR network, we instead got {run.teacher}")
     kwargs |= dict(min_mask_ratio=run.min_mask_ratio, dropout=run.dropout)
     return mar_loss_fn(mar_fns(run.model), run.model.num_classes, **kwargs)
   if run.teacher:
     teacher = checkpoints.load(run.teacher, dtype=jnp.float32)
-    focus = tuple(kept_steps(str(run.num_steps))[run.stop or 0 :])
+    if not isinstance(teacher.config, CausalTokensConfig):
+      raise ValueError(f"Must have a causal teacher of a causal draft, we instead got {run.teacher}, a {teacher.family}")
+    focus = tuple(kept_steps(run.num_steps)[run.stop or 0 :])
     kwargs |= dict(teacher=Teacher(teacher.fns, teacher.params), focus=focus)
   return causal_loss_fn(causal_token_fns(run.model), run.model.num_classes, **kwargs)
 

@@ -7,6 +7,7 @@ import pytest
 
 from experiments import cspd_acceptance, cspd_bench, cspd_marginals, cspd_speed
 from experiments.cspd_bench import Bench, Row
+from experiments.tables import write
 from jaxspec.decode.state import Origin
 from tests.cli import fake_classes
 
@@ -64,15 +65,17 @@ def test_race(bench, capsys, tmp_path):
   assert exact["rival"] in names and exact["predicted"] > 0 and rows[0]["over_target"]["median"] == 1
   rows = [{"command": "x", **row} for row in rows]
   document = {**cspd_bench.origin_of(bench, "mar"), "rows": rows}
-  cspd_bench.write("table", document, cspd_speed.render(document), tmp_path)
+  write("table", document, cspd_speed.render(document), tmp_path)
   assert "| 2 | exact 2 |" in capsys.readouterr().out and json.loads((tmp_path / "table.json").read_text())["rows"]
 
 
 def test_speed_table_gathers_batch_sizes(tmp_path):
   file = tmp_path / "table.json"
   rows = lambda batch, name: [{"batch": batch, "name": name}]
-  assert cspd_speed.gather(file, "w", rows(8, "a")) == rows(8, "a")
-  file.write_text(json.dumps({"weights": "w", "rows": rows(8, "a")}))
-  assert cspd_speed.gather(file, "w", rows(1, "b")) == rows(1, "b") + rows(8, "a")
-  assert cspd_speed.gather(file, "w", rows(8, "b")) == rows(8, "b")
-  assert cspd_speed.gather(file, "other", rows(1, "b")) == rows(1, "b")
+  about = {"weights": "w", "machine": {"cpus": 2}}
+  assert cspd_speed.gather(file, about, rows(8, "a")) == rows(8, "a")
+  file.write_text(json.dumps(about | {"rows": rows(8, "a")}))
+  assert cspd_speed.gather(file, about, rows(1, "b")) == rows(1, "b") + rows(8, "a")
+  assert cspd_speed.gather(file, about, rows(8, "b")) == rows(8, "b")
+  for other in ({"weights": "other"}, {"machine": {"cpus": 4}}):
+    assert cspd_speed.gather(file, about | other, rows(1, "b")) == rows(1, "b")

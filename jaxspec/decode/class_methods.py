@@ -96,6 +96,8 @@ def class_decode(bundle: TokenBundle, method: ClassMethod) -> tuple[Params, Clas
       raise ValueError(f"Must have a draft in {', '.join(bundle.drafts)}, we instead got {method.draft!r}")
     draft = bundle.drafts[method.draft or next(iter(bundle.drafts))]
   if method.method == "parallel":
+    if method.refine or method.num_tokens is not None:
+      raise ValueError("Must have whole pictures without refinement for method parallel")
     return _parallel(bundle, draft if method.alone else bundle.target, method)
   host = draft if method.alone else bundle.target
   if method.refine and (bundle.is_masked or not method.sampling.stop or method.num_tokens not in (None, length)):

@@ -10,7 +10,7 @@ import functools
 import statistics
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,8 @@ import jax.numpy as jnp
 from jaxspec.decode import loop
 from jaxspec.decode.state import SpecParams
 from jaxspec.types import Array, Drafter, Key, ModelFns, Params, PyTree, Verifier
+
+Result = TypeVar("Result")
 
 
 class Timing(NamedTuple):
@@ -32,11 +34,16 @@ class Timing(NamedTuple):
     return cls(statistics.median(seconds), min(seconds), max(seconds))
 
 
+def timed(call: Callable[[], Result]) -> tuple[Result, float]:
+  """What a call gave, and its wall seconds, waiting for the result."""
+  started = time.perf_counter()
+  result = jax.block_until_ready(call())
+  return result, time.perf_counter() - started
+
+
 def seconds_of(call: Callable[[], PyTree]) -> float:
   """Wall seconds of one call, waiting for its result."""
-  started = time.perf_counter()
-  jax.block_until_ready(call())
-  return time.perf_counter() - started
+  return timed(call)[1]
 
 
 def alternate(calls: dict[str, Callable[[], PyTree]], repeats: int) -> dict[str, list[float]]:

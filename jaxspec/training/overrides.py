@@ -15,7 +15,8 @@ def override(config: Config, assignments: Iterable[str]) -> Config:
 
   Args:
     config: a frozen dataclass, possibly with dataclasses as fields.
-    assignments: ``"name=value"`` or ``"outer.name=value"``. Values are Python literals; anything else is a string.
+    assignments: ``"name=value"`` or ``"outer.name=value"``. Values are Python literals; anything else is a string, and so is
+      the value of a field that holds one (None apart).
   Raises:
     ValueError: for a malformed assignment, an unknown name, or a value of another type than the present one.
 
@@ -44,7 +45,8 @@ def differences(default: Config, config: Config) -> list[str]:
     if dataclasses.is_dataclass(new) and type(new) is type(old):
       found += [f"{field.name}.{assignment}" for assignment in differences(old, new)]
     elif new != old:
-      plain = isinstance(new, str) and _value(new) == new  # anything else a string could be read as is quoted
+      # Quoted where the text would be read as None, or as quotes around another text.
+      plain = isinstance(new, str) and (_value(new) == new or not isinstance(_value(new), str | None))
       found.append(f"{field.name}={new if plain else repr(new)}")
   return found
 
@@ -70,6 +72,8 @@ def _replace(config, path: list[str], value, assignment: str):
     value = tuple(value)
   if isinstance(old, float) and type(value) is int:
     value = float(value)
+  if isinstance(old, str) and value is not None and not isinstance(value, str):
+    value = assignment.partition("=")[2]  # a number, or several, as text
   if old is not None and value is not None and type(value) is not type(old):
     raise ValueError(f"Must have a value of type {type(old).__name__}, we instead got {assignment!r}")
   return dataclasses.replace(config, **{name: value})

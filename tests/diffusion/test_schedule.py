@@ -47,6 +47,12 @@ def test_respacing_keeps_what_was_asked_for(counts):
   np.testing.assert_allclose(tables.alphas_cumprod, diffusion_tables().alphas_cumprod[steps], rtol=1e-6)
 
 
+def test_sections_may_be_left_out():
+  """The chains of the shipped causal networks."""
+  steps = kept_steps("1,0,1,0,1,0,1,0,1,0,1,0,1,1")
+  assert steps == [0, 144, 288, 432, 574, 716, 858, 929]
+
+
 def test_strides():
   assert kept_steps("ddim25") == list(range(0, 1000, 40))
   assert len(diffusion_tables("ddim250").betas) == 250

@@ -44,7 +44,7 @@ def test_overrides():
   assert isinstance(config.inner.rate, float)
 
 
-@pytest.mark.parametrize("name", ["b", "7", "1,0", "None", "two words", ""])
+@pytest.mark.parametrize("name", ["b", "7", "1,0", "None", "'quoted'", "two words", ""])
 def test_differences_are_overrides(name):
   config = _Outer(name, 5, None, _Inner(0.1, (4, 8)))
   found = differences(_Outer(), config)
