@@ -96,8 +96,6 @@ def class_decode(bundle: TokenBundle, method: ClassMethod) -> tuple[Params, Clas
       raise ValueError(f"Must have a draft in {', '.join(bundle.drafts)}, we instead got {method.draft!r}")
     draft = bundle.drafts[method.draft or next(iter(bundle.drafts))]
   if method.method == "parallel":
-    if method.refine or method.num_tokens is not None:
-      raise ValueError("Must have whole pictures without refinement for method parallel")
     return _parallel(bundle, draft if method.alone else bundle.target, method)
   host = draft if method.alone else bundle.target
   if method.refine and (bundle.is_masked or not method.sampling.stop or method.num_tokens not in (None, length)):
@@ -148,6 +146,8 @@ def _parallel(bundle: TokenBundle, host, method: ClassMethod) -> tuple[Params, C
   length, sampling = host.config.num_tokens, method.sampling
   if not bundle.is_masked:
     raise ValueError("Must have a masked network (MAR) for method parallel: a causal one has a token per pass")
+  if method.refine or method.num_tokens is not None:
+    raise ValueError("Must have whole pictures without refinement for method parallel")
   if not 1 <= method.num_iter <= length:
     raise ValueError(f"Must have num_iter from 1 to {length}, we instead got {method.num_iter}")
 

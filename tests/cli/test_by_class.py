@@ -1,10 +1,12 @@
 """`jaxspec generate --class NAME` on random networks of vector tokens: pictures, figures, and errors in one line."""
 
 import json
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from jaxspec.cli import by_class
 from tests.cli import fake_classes
 
 
@@ -89,3 +91,23 @@ def test_errors_without_such_networks(fails, causal, bundle, tmp_path):
   assert "goes with --class NAME" in fails("generate", "apple", "--exact")
   assert "goes with --class NAME" in fails("generate", "apple", "--method", "cspd")
   assert "a number as --class" in fails("generate", "--model", "x", "--tokenizer", "y", "--class", "bird")
+
+
+def test_settings_come_from_the_training_where_nothing_is_said():
+  """The end of the chains follows other steps, and nothing is refined where they end in a mean."""
+  nothing = dict.fromkeys([*by_class._DEFAULTS, "no_align"]) | {"exact": False, "samples": 1, "seed": 0, "classes": ("a",)}
+  trained = {"steps": 8, "stop": 4, "refine": True}
+  chosen = lambda defaults=trained, **given: by_class._resolve(nothing | given, defaults, ["small", "other"])
+  assert {**trained, "draft": "small"}.items() <= chosen().items()
+  assert chosen(steps=16)["stop"] == 7 and chosen(steps=16)["refine"]
+  assert chosen(steps=16, stop=2)["stop"] == 2
+  assert chosen(stop=0)["refine"] is False
+  assert chosen({"steps": 8})["stop"] is None and chosen({"steps": 8}, steps=16)["stop"] is None
+  assert chosen(method="ar")["draft"] is None and chosen(draft="other")["draft"] == "other"
+
+
+@pytest.mark.parametrize("method, name", [(None, "classes64-causal"), ("ar", "classes64-causal"), ("parallel", "classes64")])
+def test_a_class_without_a_checkpoint_is_drawn_by_a_shipped_bundle(fails, monkeypatch, method, name):
+  monkeypatch.setattr(by_class, "shipped", lambda wanted: Path("no") / wanted)
+  words = fails("generate", "--class", "animal-bird", *(["--method", method] if method else []))
+  assert words.rstrip().endswith(f"No checkpoint folder at {Path('no') / name}")
