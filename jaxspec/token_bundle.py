@@ -86,11 +86,18 @@ def write_token_bundle(path: str | os.PathLike, **fields: Any) -> None:
   file.write_text(json.dumps(document, indent=2) + "\n")
 
 
-def load_token_bundle(path: str | os.PathLike, *, drafts: list[str] | None = None) -> TokenBundle:
-  """Loads a bundle.
+def is_token_bundle(path: str | os.PathLike) -> bool:
+  """Whether the ``bundle.json`` of a folder says that it is one of vector tokens."""
+  try:
+    document = json.loads((Path(path) / BUNDLE_FILE).read_text())
+  except (ValueError, OSError):
+    return False
+  return isinstance(document, dict) and document.get("kind") == KIND
 
-  Args:
-    drafts: names of the drafts to load; all by default.
+
+def read_token_bundle(path: str | os.PathLike) -> dict[str, Any]:
+  """The checked ``bundle.json`` of a folder.
+
   Raises:
     ValueError: one line naming the file and what is wrong with it.
   """
@@ -107,12 +114,26 @@ def load_token_bundle(path: str | os.PathLike, *, drafts: list[str] | None = Non
     fields = ("vae", "target", "drafts", "classes", "latent_scale", "defaults")
     if missing := [name for name in fields if name not in document]:
       raise ValueError(f"fields {', '.join(missing)} are missing")
-    known, classes, scale = dict(document["drafts"]), tuple(document["classes"]), float(document["latent_scale"])
-    defaults = dict(document["defaults"])
-    if not (math.isfinite(scale) and scale > 0):
-      raise ValueError(f"latent_scale is {scale}")
+    checked = {"drafts": dict(document["drafts"]), "defaults": dict(document["defaults"])}
+    checked |= {"classes": tuple(document["classes"]), "latent_scale": float(document["latent_scale"])}
+    if not (math.isfinite(checked["latent_scale"]) and checked["latent_scale"] > 0):
+      raise ValueError(f"latent_scale is {checked['latent_scale']}")
   except (ValueError, TypeError, OSError) as error:
     raise ValueError(f"Must have a bundle of vector tokens, {file} is not one: {error}") from error
+  return document | checked
+
+
+def load_token_bundle(path: str | os.PathLike, *, drafts: list[str] | None = None) -> TokenBundle:
+  """Loads a bundle.
+
+  Args:
+    drafts: names of the drafts to load; all by default.
+  Raises:
+    ValueError: one line naming the file and what is wrong with it.
+  """
+  path = Path(path)
+  document = read_token_bundle(path)
+  known, classes = document["drafts"], document["classes"]
   for name in drafts or []:
     if name not in known:
       raise ValueError(f"Must have a draft in {', '.join(known) or '(none)'}, we instead got {name!r}")
@@ -128,5 +149,5 @@ def load_token_bundle(path: str | os.PathLike, *, drafts: list[str] | None = Non
       if (theirs := getattr(part.config, name)) != (ours := getattr(target.config, name)):
         raise ValueError(f"The draft {part.path} does not fit the target: {name} {theirs} instead of {ours}")
   if len(classes) != target.config.num_classes:
-    raise ValueError(f"Must have {target.config.num_classes} classes in {file}, we instead got {len(classes)}")
-  return TokenBundle(path, vae, target, parts, classes, scale, defaults)
+    raise ValueError(f"Must have {target.config.num_classes} classes in {path / BUNDLE_FILE}, we instead got {len(classes)}")
+  return TokenBundle(path, vae, target, parts, classes, document["latent_scale"], document["defaults"])

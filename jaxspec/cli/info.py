@@ -18,6 +18,7 @@ from rich.tree import Tree
 from safetensors import SafetensorError, safe_open
 
 from jaxspec.cli.errors import UserError, one_line
+from jaxspec.cli.shipped import named
 
 _BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}
 _NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I32": "int32", "I8": "int8"}
@@ -43,13 +44,18 @@ class Leaf(NamedTuple):
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--full", is_flag=True, help="Nothing shortened; of a bundle also the arrays.")
 def info(path: Path, full: bool) -> None:
-  """Show what the checkpoint or bundle in PATH holds: networks, sizes, settings, licence, figures."""
+  """Show what the checkpoint or bundle in PATH (or a shipped one of that name) holds: networks, sizes, settings, figures."""
   from jaxspec.bundle import BUNDLE_FILE, read_bundle
+  from jaxspec.token_bundle import is_token_bundle, read_token_bundle
 
-  problems: list[str] = []
-  if (path / BUNDLE_FILE).is_file():
-    document = read_bundle(path)
-    tree = _bundle_tree(path, document, problems, full)
+  path, problems = named(path), []
+  if is_token_bundle(path):
+    document = read_token_bundle(path)
+    tree = _bundle_tree(path, document, ("vae", "target"), problems, full)
+    names = ", ".join(document["classes"])
+    tree.add(_entry("classes", f"{len(document['classes'])}: {_shown(names, None if full else 160)}"))
+  elif (path / BUNDLE_FILE).is_file():
+    tree = _bundle_tree(path, read_bundle(path), ("tokenizer", "text", "target"), problems, full)
   else:
     tree = _checkpoint_tree(path, Text(path.resolve().name, style="bold"), arrays=True, full=full)
   Console(highlight=False).print(tree)
@@ -57,11 +63,13 @@ def info(path: Path, full: bool) -> None:
     raise UserError("; ".join(problems))
 
 
-def _bundle_tree(path: Path, document: dict[str, Any], problems: list[str], full: bool) -> Tree:
+def _bundle_tree(
+  path: Path, document: dict[str, Any], networks: tuple[str, ...], problems: list[str], full: bool
+) -> Tree:
   tree = Tree(Text.assemble((path.resolve().name, "bold"), ("  bundle", "dim")), guide_style="dim")
   try:
     defaults = _fields(document["defaults"])
-    parts = [(name, document[name]) for name in ("tokenizer", "text", "target")]
+    parts = [(name, document[name]) for name in networks]
     parts += [(f"draft {name}", folder) for name, folder in document["drafts"].items()]
     folders = [(title, path / folder) for title, folder in parts]
   except (AttributeError, TypeError) as error:

@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from jaxspec.cli.info import Leaf, group
+from tests.cli import fake_classes
 
 
 def test_checkpoint(run, bundle):
@@ -23,6 +24,14 @@ def test_bundle(run, bundle):
     assert words in outcome.stdout
   assert "wqkv" not in outcome.stdout
   assert "wqkv" in run("info", bundle, "--full").stdout
+
+
+def test_bundle_of_vector_tokens(run, tmp_path):
+  outcome = run("info", fake_classes.make(tmp_path / "classes", fake_classes.CAUSAL))
+  assert outcome.exit_code == 0, outcome.output
+  shown = ("kl_vae", "target  causal_tokens", "draft small", "steps=5 gamma=2", "3: animal-mammal, animal-bird, food-fruit")
+  for words in shown:
+    assert words in outcome.stdout
 
 
 def test_weights_may_be_missing_from_the_end(run, bundle, tmp_path):
