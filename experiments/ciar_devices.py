@@ -9,7 +9,7 @@ Commands (some six minutes for every device that the bundle holds: a search, a d
 The tables in ``experiments/results`` compare devices of 300 steps each, in a bundle of their own, on 32 prompts::
 
     cp -r checkpoints/emoji64 runs/ablation
-    for c in 1 1-without_centre 1-without_upper 1-without_lower 1-without_anchor 2 1x3; do
+    for c in 1 1-without_centre 1-without_upper 1-without_lower 1-without_anchor 2 3 5 1x2 1x3 1x4 1x5; do
       python -m experiments.train_inter_head --config $c --run-dir runs/abl-$c --export runs/ablation \\
         --set loop.num_steps=300
     done
