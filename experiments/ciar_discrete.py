@@ -1,8 +1,10 @@
 """Entropy of a set of laws on k tokens in the place of CIAR's uncertainty, at equal calls (arXiv 2603.25463, Table 3).
 
-Command (40 minutes on two idle cores: some eight decodes of 64 pictures for every row)::
+Commands (40 minutes on two idle cores: some eight decodes of 64 pictures for every row; the table in
+``experiments/results`` is of 32 prompts)::
 
     python -m experiments.ciar_discrete --device inter-2
+    python -m experiments.ciar_discrete --device inter-2 --untimed --set num_train=24 --set num_held_out=4
 
 The paper compares k of 100 to 400 of its 16384 codes and gives no definition; `jaxspec.intervals.discrete` has ours. The
 vocabulary here has 512 codes. What the score costs is in `experiments.ciar_solvers`.
