@@ -105,7 +105,7 @@ def race(contenders: dict[str, Contender], rows: int, *, repeats: int, seed: int
       "method": name,
       "batch": rows,
       "settings": dataclasses.asdict(contender.settings),
-      "step_reduction": num_tokens / float(np.mean(calls[name])),
+      "step_reduction": num_tokens / float(np.mean(calls[name])) if any(calls[name]) else None,  # a device alone
       "wall_ratio": measure.pairwise_ratio(seconds["ar"], seconds[name])._asdict(),
       "tokens_per_s": rows * num_tokens / measure.Timing.of(seconds[name]).median,
       "seconds": seconds[name],

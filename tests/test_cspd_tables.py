@@ -9,6 +9,7 @@ from experiments import cspd_acceptance, cspd_bench, cspd_marginals, cspd_speed
 from experiments.cspd_bench import Bench, Row
 from experiments.tables import write
 from jaxspec.decode.state import Origin
+from jaxspec.token_bundle import write_token_bundle
 from tests.cli import fake_classes
 
 
@@ -57,7 +58,10 @@ def test_distances_tell_laws_apart():
 
 
 @pytest.mark.slow
-def test_race(bench, capsys, tmp_path):
+def test_race(capsys, tmp_path):
+  path = fake_classes.make(tmp_path / "mar", fake_classes.MAR)
+  write_token_bundle(path, defaults={"stop": 1})  # the exact rule needs chains that end with noise
+  bench = Bench(tmp_path / "runs", {"mar": str(path)})
   rows = cspd_speed.race(bench, "mar", 2, [2], ["published", "exact"], repeats=1, seed=0)
   names = [row["name"] for row in rows]
   assert names[:3] == ["target", "draft", "parallel 1"] and {"published 2", "exact 2"} <= {*names}
