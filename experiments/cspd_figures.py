@@ -148,11 +148,12 @@ def draw_speed(tables: dict[str, Entry], path: Path) -> None:
   if not families:
     print(f"left out {path.stem}: no pair was timed at two draft lengths")
     return
-  figure, panels = panel_per_family(families, "speed ratio", "draft length (exact rule)")
+  figure, panels = panel_per_family(families, "speed ratio", "draft length")
   for axes, family in zip(panels, families):
     batches = sorted({row["batch"] for row in rows if row["family"] == family})
     for batch, style in zip(batches, ("-", "--", ":")):
-      mine = [row for row in rows if (row["family"], row["batch"], row["rule"]) == (family, batch, "exact")]
+      rule = "released" if family == "mar" else "exact"
+      mine = [row for row in rows if (row["family"], row["batch"], row["rule"]) == (family, batch, rule)]
       at = [row["gamma"] for row in mine]
       axes.plot(at, [row["over_target"]["median"] for row in mine], style, marker="o", color=GREEN,
                 label=f"over the target, batch {batch}")  # fmt: skip
@@ -163,9 +164,12 @@ def draw_speed(tables: dict[str, Entry], path: Path) -> None:
         axes.plot(at, [row["predicted"] for row in mine], marker="x", color=GREY, linewidth=1, label="predicted")
     axes.axhline(1, color=GREY, linewidth=0.8)
     axes.set_xscale("log", base=2)
-    axes.set_xticks(at, [str(g) for g in at])
+    gammas = sorted({row["gamma"] for row in rows if row["family"] == family})
+    axes.set_xticks(gammas, map(str, gammas))
+    axes.minorticks_off()
     axes.set_ylim(bottom=0)
-    axes.legend(fontsize=7.5)
+    axes.set_title(f"{FAMILIES[family]}, {rule} rule")
+    axes.legend(fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2)
   save(figure, path)
 
 
