@@ -119,16 +119,18 @@ FAR_STEPS, FAR_STOP = "1,0,1,0,1,0,1,0,1,0,1,0,1,1", 4
 
 
 def get_config(arg: str = "mar-target") -> ClassTokensRun:
-  """Config of a run: a name of `NETWORKS`, or ``smoke`` (MAR) and ``causal-smoke`` for runs of seconds."""
+  """Config of a run: a name of `NETWORKS`, or ``smoke`` (MAR) and ``causal-smoke`` for runs of seconds, of targets or, with
+  ``-draft`` behind it, drafts."""
   arg = arg or "mar-target"
   if arg in NETWORKS:
     far: dict = dict(num_steps=FAR_STEPS, stop=FAR_STOP) if "causal" in arg else {}
     digits: dict = dict(pictures="digits", vae="checkpoints/digits32-causal/vae") if arg.startswith("digits-") else {}
     return ClassTokensRun(arg, NETWORKS[arg], **far, **digits)
-  if arg not in ("smoke", "causal-smoke"):
+  kind = arg.removesuffix("-draft")
+  if kind not in ("smoke", "causal-smoke"):
     raise ValueError(f"Must have config {', '.join(NETWORKS)}, smoke or causal-smoke, we instead got {arg!r}")
   small = dict(TOKENS["emoji"], latent_channels=2)
-  if arg == "smoke":
+  if kind == "smoke":
     model = dataclasses.replace(_mar("emoji", 16, 1, 2, 16, 1), latent_channels=2)
   else:
     model = CausalTokensConfig(**small, dim=16, num_layers=1, num_heads=2, diffloss_width=16, diffloss_depth=1)
