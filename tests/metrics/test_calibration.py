@@ -72,6 +72,7 @@ def test_calibrated_threshold_holds_on_held_out_prompts():
   assert abs(found.rate - target) <= 0.005 and abs(held_out.call_rate - target) <= 0.005, (found, held_out)
 
 
+@pytest.mark.slow
 def test_figures_of_a_decode():
   out = decode(0.5, 3)
   figures = cloud_calls(out)

@@ -31,6 +31,7 @@ def config(source="token"):
   return IntervalFeaturesConfig(width=TARGET.dim, input_width=D, vocab=V, hidden=8, source=source)
 
 
+@pytest.mark.slow
 def test_untrained_features_leave_the_cloud_s_logits_as_they_are():
   cloud = llamagen_fns(TARGET)
   weights = random_params(cloud, 2)

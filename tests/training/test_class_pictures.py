@@ -10,6 +10,7 @@ from experiments.class_pictures import _digits, load_pictures
 from jaxspec.data.emoji import load_emoji
 
 
+@pytest.mark.slow
 def test_emoji_are_those_of_their_splits():
   pictures, emoji = load_pictures("emoji"), load_emoji()
   assert pictures.side == 64 and len(pictures.classes) == 95

@@ -192,7 +192,8 @@ def _cells(num):
   return np.stack(np.meshgrid(*[GRID] * num, indexing="ij"), -1).reshape(-1, num).astype(np.float32)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
 def test_enumerated_law_of_the_whole_loop(seed, monkeypatch):
   """Three tokens: first draw, a round with two siblings, a round that may draft nothing; 12^5 rows."""
   p, params, kwargs = _markov(seed, (-1, -1))
