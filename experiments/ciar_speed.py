@@ -14,17 +14,13 @@ Published: 2.2 to 2.6 times plain decoding at 25 to 32 % cloud calls, on a GPU.
 
 from __future__ import annotations
 
-import argparse
-import shlex
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.ciar_rows import OPEN
-from experiments.method_speeds import find_contenders, race
-from experiments.tables import provenance, table, timing_cell, write
+from experiments.method_speeds import find_contenders, race, race_parser
+from experiments.tables import provenance, table, timing_cell, typed_command, write
 from jaxspec.cli import compilation_cache
 
 DEVICES, WINDOWS = ("inter-1", "inter-2"), (1, 3)
@@ -79,20 +75,15 @@ def render(document: dict[str, Any]) -> str:
 
 
 def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = race_parser(__doc__, repeats=16)
   parser.add_argument("--rate", type=float, default=0.3, help="cloud calls per token that the controller holds")
-  parser.add_argument("--repeats", type=int, default=16)
-  parser.add_argument("--seed", type=int, default=0)
-  parser.add_argument("--checkpoint", type=Path, default=Path("checkpoints/emoji64"))
-  parser.add_argument("--out", type=Path, default=Path("experiments/results"))
   args = parser.parse_args()
   compilation_cache.enable()
   skipped: list[str] = []
   say = lambda line: print(line, flush=True)
   contenders = find_contenders(rows_of(args.rate), args.checkpoint, skipped.append)
   rows = with_floors(race(contenders, 1, repeats=args.repeats, seed=args.seed, say=say))
-  command = f"python -m experiments.ciar_speed {shlex.join(sys.argv[1:])}".strip()
-  about = {"command": command, "source": args.checkpoint.name, "rate": args.rate, "repeats": args.repeats}
+  about = {"command": typed_command(), "source": args.checkpoint.name, "rate": args.rate, "repeats": args.repeats}
   document = about | provenance() | {"skipped": skipped, "rows": rows}
   write("ciar_speed", document, render(document), args.out)
 

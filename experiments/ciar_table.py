@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import logging
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +20,7 @@ import numpy as np
 from experiments.ciar_rows import GatedBench, GatedRun, Row, outcome_of, placed
 from experiments.method_quality import PLAIN, PLAIN_AGAIN
 from experiments.quality_figures import ENCODER, Judge, wall_cell
-from experiments.tables import interval_cell
+from experiments.tables import interval_cell, typed_command, write
 from jaxspec.cli import compilation_cache
 from jaxspec.metrics.cloud_calls import cloud_calls
 from jaxspec.training.overrides import override
@@ -120,10 +118,5 @@ def main(
   run = dataclasses.replace(run, device=args.device or run.device)
   bench = GatedBench(run, args.runs)
   document = make_document(run, bench, timed=not args.untimed, retime=args.retime)
-  command = f"python -m {sys.modules['__main__'].__spec__.name} {shlex.join(sys.argv[1:])}".strip()
-  document |= {"command": command, "findings": findings(document["rows"])}
-  args.results.mkdir(parents=True, exist_ok=True)
-  (args.results / f"{run.name}.json").write_text(json.dumps(document, indent=1) + "\n")
-  text = render(document)
-  (args.results / f"{run.name}.md").write_text(text + "\n")
-  print(text)
+  document |= {"command": typed_command(), "findings": findings(document["rows"])}
+  write(run.name, document, render(document), args.results)

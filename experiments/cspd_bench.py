@@ -12,8 +12,6 @@ import functools
 import hashlib
 import json
 import logging
-import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments.tables import provenance
+from experiments.tables import provenance, typed_command
 from jaxspec import orders
 from jaxspec.cli import compilation_cache, decoding
 from jaxspec.decode.class_methods import ClassMethod, ClassTokens, class_decode, signal_of
@@ -224,6 +222,5 @@ def start(args: argparse.Namespace) -> tuple[Bench, list[str], str]:
   """The bench, the families that are asked for, and the command as it was typed."""
   logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
   compilation_cache.enable()
-  command = f"python -m {sys.modules['__main__'].__spec__.name} {shlex.join(sys.argv[1:])}".strip()
   bundles = {family: path for family in TITLES if (path := getattr(args, family, None))}
-  return Bench(args.runs, bundles), args.family or list(bundles), command
+  return Bench(args.runs, bundles), args.family or list(bundles), typed_command()

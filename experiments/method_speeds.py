@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments.tables import provenance, table, timing_cell, write
+from experiments.tables import provenance, table, timing_cell, typed_command, write
 from jaxspec.cli import compilation_cache, decoding, sources
 from jaxspec.cli.errors import UserError
 from jaxspec.cli.settings import Settings
@@ -136,14 +136,20 @@ def render(document: dict[str, Any]) -> str:
   return "\n".join(lines)
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--method", action="append", choices=list(RECOMMENDED), help="repeat for several; all by default")
-  parser.add_argument("--batch", action="append", type=int, help="repeat for several; 1 and 8 by default")
-  parser.add_argument("--repeats", type=int, default=7)
+def race_parser(doc: str, *, repeats: int) -> argparse.ArgumentParser:
+  """The arguments that every race against plain decoding takes."""
+  parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("--repeats", type=int, default=repeats)
   parser.add_argument("--seed", type=int, default=0)
   parser.add_argument("--checkpoint", type=Path, default=Path("checkpoints/emoji64"))
   parser.add_argument("--out", type=Path, default=Path("experiments/results"))
+  return parser
+
+
+def main() -> None:
+  parser = race_parser(__doc__, repeats=7)
+  parser.add_argument("--method", action="append", choices=list(RECOMMENDED), help="repeat for several; all by default")
+  parser.add_argument("--batch", action="append", type=int, help="repeat for several; 1 and 8 by default")
   args = parser.parse_args()
   compilation_cache.enable()
   skipped: list[str] = []
@@ -158,9 +164,7 @@ def main() -> None:
   rows = []
   for batch in args.batch or [1, 8]:
     rows += race(contenders, batch, repeats=args.repeats, seed=args.seed, say=say)
-  named = [f"--method {name}" for name in args.method or []] + [f"--batch {batch}" for batch in args.batch or []]
-  command = " ".join(["python -m experiments.method_speeds", *named, f"--repeats {args.repeats}"])
-  about = {"command": command, "source": args.checkpoint.name, "repeats": args.repeats}
+  about = {"command": typed_command(), "source": args.checkpoint.name, "repeats": args.repeats}
   document = about | provenance() | {"skipped": skipped, "rows": rows}
   write("method_speeds", document, render(document), args.out)
 

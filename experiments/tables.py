@@ -6,6 +6,8 @@ import importlib.metadata
 import json
 import os
 import platform
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,11 @@ def provenance() -> dict[str, Any]:
     "versions": {"python": platform.python_version(), "jax": jax.__version__,
                  "jaxspec": importlib.metadata.version("jaxspec-decoding")},
   }  # fmt: skip
+
+
+def typed_command() -> str:
+  """The command that runs, as it was typed."""
+  return f"python -m {sys.modules['__main__'].__spec__.name} {shlex.join(sys.argv[1:])}".strip()
 
 
 def write(name: str, document: dict[str, Any], text: str, folder: Path) -> None:
