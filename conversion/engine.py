@@ -73,11 +73,11 @@ class _SafeTensor(NamedTuple):
 
 
 class Rule:
-  """One row of a table: source names that match a pattern, and the leaf each of them becomes.
+  """One row of a table: a pattern of source names, and the leaf that each of them becomes.
 
   In ``source``, ``{i}`` stands for a list index and ``{name:a|b}`` for one of the alternatives; matching is always of
-  the whole name. The target path is the source's with list indices joined to their list by an underscore, as
-  submodules of the models are named (``layers.{i}.norm`` -> ``layers_{i}.norm``), unless ``target`` says otherwise.
+  the whole name. By default the target path is the source's with list indices joined to their list by an underscore, as
+  submodules of the models are named (``layers.{i}.norm`` -> ``layers_{i}.norm``).
 
   Args:
     source: pattern of source names.
@@ -152,12 +152,12 @@ class Family(NamedTuple):
   Attributes:
     name: the family in `jaxspec.models.registry`.
     rules: the table.
-    ignored: regular expressions of source names that are read from nowhere.
+    ignored: regular expressions of source names that the converter skips.
     infer_config: ``(shapes of the source's tensors, the user's fields) -> config``; raises ``ValueError`` with one line
       that says what must be given.
     buffers: further tensors the official loader demands, by name; only exported.
     averaged: key of a training file's averaged weights.
-    prefer_averaged: whether these are the ones that are meant unless the user says otherwise.
+    prefer_averaged: whether the averaged weights are read by default.
     exported: keys under which the official loader looks for the state dict.
   """
 
@@ -178,7 +178,7 @@ def read_source(path: str | os.PathLike) -> Any:
   """Content of a ``.pt``, ``.pth``, ``.ckpt`` or ``.safetensors`` file with lazy tensors.
 
   Raises:
-    ValueError: one line, for anything that is no such file.
+    ValueError: in one line, if the file has another format or is damaged.
   """
   path = Path(path)
   if path.is_dir():
@@ -197,12 +197,12 @@ def read_source(path: str | os.PathLike) -> Any:
 
 
 def unwrap(content: Any, *, ema: bool = False, averaged: str = "ema") -> dict[str, Any]:
-  """The state dict in a training file: under ``model``, ``module`` or ``state_dict``, in that order, or bare.
+  """The state dict in a training file: under ``model``, ``module`` or ``state_dict``, in this order, else the file itself.
 
   Args:
     ema: read the averaged weights under the key ``averaged`` instead.
   Raises:
-    ValueError: if there is none.
+    ValueError: if there is no state dict.
   """
   if not isinstance(content, Mapping):
     raise ValueError(f"Must have a state dict, we instead got {type(content).__name__}")
@@ -245,7 +245,7 @@ def convert(
 
   Args:
     state_dict: `SourceTensor` by name.
-    fields: config fields the user gives; they win over what the shapes say.
+    fields: config fields given by the user; they win over those inferred from the shapes.
   Returns:
     The family's config, and float32 arrays by dotted path.
   Raises:
@@ -331,8 +331,8 @@ def convert_file(
   """Writes the checkpoint folder of a source file; returns its config.
 
   Args:
-    ema: read the averaged weights of a training file, or refuse to. By default a family that prefers them takes them
-      where there are any.
+    ema: True reads the averaged weights of a training file, False the others. By default the averaged ones are read if
+      the family prefers them and the file has them.
   Raises:
     ValueError: one line; nothing is left at the destination then.
   """
@@ -395,7 +395,7 @@ def export_file(source: str | os.PathLike, destination: str | os.PathLike, famil
 
 
 def most_common(candidates: Iterable[int | None]) -> int | None:
-  """The value most candidates agree on, so that one misshapen tensor does not mislead; ``None`` without any."""
+  """The most common candidate, so that one misshapen tensor does not mislead; ``None`` if there are no candidates."""
   counts: dict[int, int] = {}
   for value in candidates:
     if value is not None:
@@ -419,7 +419,7 @@ def require(fields: dict[str, Any], inferred: dict[str, Any]) -> dict[str, Any]:
   """Fields from shapes, overridden by the user's.
 
   Raises:
-    ValueError: naming every field that neither gives.
+    ValueError: if neither gives a field; it names every such field.
   """
   fields = inferred | fields
   if missing := [name for name, value in fields.items() if value is None and inferred.get(name, 0) is None]:
@@ -431,7 +431,7 @@ def require(fields: dict[str, Any], inferred: dict[str, Any]) -> dict[str, Any]:
 
 
 class ConversionError(click.ClickException):
-  """A user error, also where a command is part of a larger one."""
+  """A user error. It is reported as one line, also if the command is part of a larger one."""
 
   exit_code = 2
 
@@ -478,7 +478,7 @@ def read_fields(path: str | None) -> dict[str, Any]:
 
 
 def check_fields(family: Family, fields: dict[str, Any]) -> None:
-  """Refuses fields the family's config does not have."""
+  """Raises a ValueError for fields that the family's config does not have."""
   known = {f for f in registry.FAMILIES[family.name].config_class.__dataclass_fields__}
   if unknown := sorted(set(fields) - known):
     raise ValueError(f"Must have fields known to {family.name} in --config, we instead got {', '.join(unknown)}")

@@ -1,8 +1,8 @@
 """Reading Llama networks from ``.gguf`` files: names, dequantized weights, config and byte-pair tokenizer.
 
 Blocks of quantized weights are expanded by the ``gguf`` package (the ``convert`` extra). The rows of the query and key
-matrices are stored in the order of interleaved rotary pairs; they are put back into that of half-split pairs, which the
-hub uses. Tensors are expanded one at a time, when they are asked for.
+matrices are stored in the order of interleaved rotary pairs. They are put back into the order of half-split pairs, which the
+Hugging Face hub uses. Tensors are expanded one at a time, when they are read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BLOCK_NAMES = {
 }
 _ROPE_FACTORS = "rope_freqs.weight"
 
-# The pre-tokenizers of byte-level vocabularies that are the GPT-2 pattern, alone or behind single digits.
+# The pre-tokenizers of byte-level vocabularies that are the GPT-2 pattern, alone or after single digits.
 _GPT2_PATTERN = ("gpt-2", "gpt2")
 _SINGLE_DIGITS = ("smollm",)
 _CONTROL_TYPES = (3, 4)  # control and user-defined tokens are never split
@@ -46,7 +46,7 @@ class GGUFTensor(NamedTuple):
 
   tensor: Any
   shape: tuple[int, ...]
-  heads: int  # of a matrix whose rows are to be put in order, else 0
+  heads: int  # number of heads if the rows must be reordered, else 0
 
   def read(self) -> np.ndarray:
     from gguf import dequantize
@@ -59,7 +59,7 @@ class GGUFTensor(NamedTuple):
 
 
 def half_split(array: np.ndarray, heads: int) -> np.ndarray:
-  """Rows (or entries of a bias) of every head from interleaved pairs ``0 0' 1 1' ...`` to ``0 1 ... 0' 1' ...``."""
+  """Reorders the rows (or bias entries) of every head from interleaved pairs ``0 0' 1 1' ...`` to ``0 1 ... 0' 1' ...``."""
   rest = array.shape[1:]
   return array.reshape(heads, -1, 2, *rest).swapaxes(1, 2).reshape(array.shape)
 

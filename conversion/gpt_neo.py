@@ -34,7 +34,7 @@ RULES = (
   Rule("lm_head.weight"),
 )
 
-# Masks that older files store.
+# Masks that older files store; they are recomputed.
 IGNORED = (r"transformer\.h\.\d+\.attn\.attention\.(bias|masked_bias)",)
 
 
@@ -91,9 +91,7 @@ ARCHITECTURE = hugging_face.Architecture("gpt_neo", "transformer.", FAMILY, read
 @click.option("--tokenizer", type=click.Path(path_type=Path), help="tokenizer.json, instead of the folder's.")
 def main(source: str, destination: str, config_file: str | None, export: bool, tokenizer: Path | None) -> None:
   """Converts the GPT-Neo folder SRC to the checkpoint folder DST."""
-  config = hugging_face.run(
-    source, destination, ARCHITECTURE, config_file=config_file, export=export, tokenizer=tokenizer
-  )
+  config = hugging_face.run(source, destination, ARCHITECTURE, config_file=config_file, export=export, tokenizer=tokenizer)
   click.echo(
     f"Wrote {destination}: {config.num_layers} layers, width {config.dim}, {config.num_heads} heads, "
     f"{config.vocab_size} tokens"

@@ -32,7 +32,7 @@ class Architecture(NamedTuple):
 
   Attributes:
     model_type: ``model_type`` of its ``config.json``.
-    prefix: of every tensor of the network without its output matrix.
+    prefix: prefix of every tensor name, the output matrix excepted.
     family: the engine's table; see `family`.
     read_config: ``config.json`` -> fields of the family's config; raises ``ValueError`` with one line.
     write_config: the family's config -> ``config.json``.
@@ -46,7 +46,7 @@ class Architecture(NamedTuple):
 
 
 class Source(NamedTuple):
-  """What a folder or a file of weights was found to hold."""
+  """The content of a folder or of a file of weights."""
 
   tensors: dict[str, Any]  # `engine.SourceTensor` by the names of the hub
   fields: dict[str, Any]  # of the family's config
@@ -66,7 +66,7 @@ def run(
   source: str, destination: str, architecture: Architecture, *, config_file: str | None, export: bool,
   tokenizer: Path | None, read: ReadFn | None = None,
 ) -> Any:  # fmt: skip
-  """What the command of an architecture does with its options; returns the config."""
+  """Runs the command of an architecture with its options; returns the config."""
   if export:
     if config_file is not None or tokenizer is not None:
       raise ValueError("Must have neither --config nor --tokenizer with --export")
@@ -188,7 +188,7 @@ def weight_files(folder: Path) -> list[Path]:
   if present[0].suffix != ".json":
     return present[:1]
   parts = _read_json(present[0]).get("weight_map")
-  # Names of files beside the index; a path could point anywhere.
+  # Only plain file names beside the index are allowed; a path could point anywhere.
   if not isinstance(parts, dict) or not all(isinstance(p, str) and Path(p).name == p for p in parts.values()):
     raise ValueError(f"Corrupt {present[0]}: must have a weight_map with file names")
   files = [folder / name for name in sorted(set(parts.values()))]
@@ -268,5 +268,3 @@ def _read_bytes(file: Path) -> bytes:
     return Path(file).read_bytes()
   except OSError as error:
     raise ValueError(f"Cannot read {file}: {error.strerror}") from error
-
-

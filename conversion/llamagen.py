@@ -1,8 +1,8 @@
 """Converts LlamaGen transformers (FoundationVision/LlamaGen, arXiv 2406.06525).
 
 ``python -m conversion.llamagen SRC DST`` reads an official ``.pt`` file (or the same tensors as ``.safetensors``) and
-writes a checkpoint folder; ``--export`` goes back. A file states neither the number of heads nor that of image tokens:
-the published sizes are known by depth and width, others need a JSON file with both, given by ``--config``.
+writes a checkpoint folder; ``--export`` goes back. A file states neither the number of heads nor the number of image tokens.
+Published sizes are recognised by depth and width. Other sizes need a JSON file with both numbers, given by ``--config``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RULES = (
   Rule("output.weight"),
 )
 
-# Rotary tables (older files have one, maybe of another resolution), masks and caches are recomputed.
+# Rotary tables (older files store one, perhaps for another resolution), masks and caches are recomputed.
 IGNORED = (
   r"freqs_cis",
   r"causal_mask",

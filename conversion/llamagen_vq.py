@@ -56,20 +56,14 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> LlamaGe
     "base_channels": base,
     "multipliers": tuple(c // base for c in channels) if base and channels and all(channels) else None,
     "num_res_blocks": engine.count_distinct(shapes, r"encoder\.conv_blocks\.0\.res\.(\d+)\.") or None,
-    "z_channels": engine.most_common(
-      [first(r"encoder\.conv_out\.weight", 0, 4), first(r"post_quant_conv\.weight", 0, 4)]
-    ),
+    "z_channels": engine.most_common([first(r"encoder\.conv_out\.weight", 0, 4), first(r"post_quant_conv\.weight", 0, 4)]),
     "codebook_size": first(r"quantize\.embedding\.weight", 0, 2),
-    "codebook_dim": engine.most_common(
-      [first(r"quantize\.embedding\.weight", 1, 2), first(r"quant_conv\.weight", 0, 4)]
-    ),
+    "codebook_dim": engine.most_common([first(r"quantize\.embedding\.weight", 1, 2), first(r"quant_conv\.weight", 0, 4)]),
   }
   return registry.make_config("llamagen_vq", engine.require(fields, inferred))
 
 
-FAMILY = engine.Family(
-  "llamagen_vq", RULES, IGNORED, infer_config, {_USAGE: lambda: np.zeros(_USAGE_SIZE, np.float32)}
-)
+FAMILY = engine.Family("llamagen_vq", RULES, IGNORED, infer_config, {_USAGE: lambda: np.zeros(_USAGE_SIZE, np.float32)})
 
 
 @click.command(cls=engine.OneLineCommand)

@@ -1,10 +1,10 @@
 """Converts MAR networks (LTH14/mar, arXiv 2406.11838).
 
 ``python -m conversion.mar SRC DST`` reads an official training file (``.pth``, or the tensors as ``.safetensors``) and
-writes a checkpoint folder; ``--export`` goes back. Where the file has averaged weights (``model_ema``) they are the ones
-that are taken, as the official evaluation does. A file does not state the number of heads: the published sizes are known
-by depth and width, others need a JSON file with ``encoder_heads`` and ``decoder_heads``, given by ``--config``. The
-arguments of the official constructor are understood in it too.
+writes a checkpoint folder; ``--export`` goes back. Averaged weights (``model_ema``) are read if the file has them, as in the
+official evaluation. A file does not state the number of heads. Published sizes are recognised by depth and width. Other
+sizes need a JSON file with ``encoder_heads`` and ``decoder_heads``, given by ``--config``. That file may also hold arguments
+of the official constructor.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RULES = (
   *_head("final_layer.adaLN_modulation.1", "final_layer.adaLN_modulation"),
 )
 
-# Arguments of the official constructor: ours by another name, and those that describe no weights.
+# Arguments of the official constructor: those that are config fields under another name, and those that describe no weights.
 _OFFICIAL = {
   "vae_embed_dim": "latent_channels",
   "class_num": "num_classes",
@@ -57,9 +57,7 @@ _OFFICIAL = {
   "diffloss_w": "diffloss_width",
   "diffloss_d": "diffloss_depth",
 }
-_NO_WEIGHTS = frozenset(
-  "label_drop_prob mask_ratio_min diffusion_batch_mul num_sampling_steps grad_checkpointing".split()
-)
+_NO_WEIGHTS = frozenset("label_drop_prob mask_ratio_min diffusion_batch_mul num_sampling_steps grad_checkpointing".split())
 
 
 def own_fields(fields: dict[str, Any]) -> dict[str, Any]:

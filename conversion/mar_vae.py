@@ -1,8 +1,8 @@
 """Converts MAR's KL-16 autoencoder (LTH14/mar, arXiv 2406.11838).
 
 ``python -m conversion.mar_vae SRC DST`` reads the official ``.ckpt`` file (or the same tensors as ``.pt``, ``.pth`` or
-``.safetensors``) and writes a checkpoint folder; ``--export`` goes back. The shapes determine the config but for the
-groups of the norms: 32 as published, or as many as the first level has channels if those are fewer.
+``.safetensors``) and writes a checkpoint folder; ``--export`` goes back. The shapes determine the config except for the
+number of groups of the norms: it is 32 as published, or the number of channels of the first level if that is smaller.
 """
 
 from __future__ import annotations
@@ -55,9 +55,7 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> KLVAECo
     "multipliers": tuple(c // base for c in channels) if base and channels and all(channels) else None,
     "num_res_blocks": engine.count_distinct(shapes, r"encoder\.down\.0\.block\.(\d+)\.") or None,
     "attention_levels": tuple(sorted(attended)),
-    "z_channels": engine.most_common(
-      [first(r"decoder\.conv_in\.weight", 1, 4), first(r"post_quant_conv\.weight", 0, 4)]
-    ),
+    "z_channels": engine.most_common([first(r"decoder\.conv_in\.weight", 1, 4), first(r"post_quant_conv\.weight", 0, 4)]),
     "latent_channels": first(r"post_quant_conv\.weight", 1, 4),
     "num_groups": min(DEFAULT_GROUPS, base) if base else None,
   }

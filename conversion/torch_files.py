@@ -1,9 +1,8 @@
-"""Reading and writing PyTorch's zip format without PyTorch, and without running what a pickle asks for.
+"""Reading and writing PyTorch's zip format without PyTorch and without running code from the pickle.
 
 A ``.pt`` file is an uncompressed zip archive: ``NAME/data.pkl`` describes the object, ``NAME/data/K`` holds the bytes
-of storage K. The reader's unpickler knows the few globals that describe tensors, dtypes and plain containers, and
-refuses all others before anything is called. Tensors stay on disk until they are asked for, so optimizer states cost
-nothing.
+of storage K. The unpickler accepts only the few globals that describe tensors, dtypes and plain containers. It raises an
+error for all others before anything is called. Tensors stay on disk until they are read, so optimizer states cost nothing.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ _ALIGNMENT = 64
 
 
 class RefusedGlobal(ValueError):
-  """A pickle asks for something that is neither a tensor nor a plain container."""
+  """A pickle names something that is neither a tensor nor a plain container."""
 
 
 class _Fixed:
-  """Base of what an unpickled object may hold; a pickle cannot change it afterwards."""
+  """Base class of unpickled objects. A pickle cannot change them after they are made."""
 
   def __setstate__(self, state):
     raise ValueError("a tensor is changed after it was described")
@@ -142,13 +141,13 @@ class _Archive:
 
 
 class _Unpickler(pickle._Unpickler):
-  """Admits a closed list of globals. The pure Python base keeps its memo in a dict, so a huge index costs nothing."""
+  """Accepts a closed list of globals. The pure Python base class has a dict for its memo, so a huge index costs nothing."""
 
   def __init__(self, archive: _Archive):
     super().__init__(io.BytesIO(archive.read("data.pkl")))
     self._archive = archive
 
-    # Made anew for every file: a hostile pickle can set attributes on what it is given.
+    # Made again for every file: a hostile pickle can set attributes on these objects.
     def rebuild(storage, offset, size, stride, *_unused):
       if not isinstance(storage, _Storage):
         raise ValueError("a tensor has no storage")
@@ -197,9 +196,9 @@ def read(path: str | os.PathLike) -> Any:
   own restricted mode.
 
   Raises:
-    ValueError: one line, if the file is corrupt, asks for anything but tensors and plain containers, or is in the old
+    ValueError: in one line, if the file is corrupt, holds anything but tensors and plain containers, or is in the old
       format and PyTorch is missing.
-    OSError: if it cannot be read.
+    OSError: if the file cannot be read.
   """
   with open(path, "rb") as file:
     head = file.read(len(_LEGACY_MAGIC))
@@ -294,11 +293,13 @@ def _pickle(value: Any, storages: list[np.ndarray]) -> bytes:
   stride = tuple(s // array.itemsize for s in array.strides)
   key = str(len(storages))
   storages.append(array.reshape(-1).view(np.uint8))
-  storage = b"(" + b"".join([
-    _pickle("storage", storages),
-    b"ctorch\nFloatStorage\n",
-    *(_pickle(v, storages) for v in (key, "cpu", array.size)),
-  ])
+  storage = b"(" + b"".join(
+    [
+      _pickle("storage", storages),
+      b"ctorch\nFloatStorage\n",
+      *(_pickle(v, storages) for v in (key, "cpu", array.size)),
+    ]
+  )
   hooks = b"ccollections\nOrderedDict\n)R"
   layout = _pickle(0, storages) + _pickle(value.shape, storages) + _pickle(stride, storages)
   return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"tQ" + layout + b"\x89" + hooks + b"tR"

@@ -1,64 +1,79 @@
-"""jaxspec: fast, exact speculative decoding of autoregressive models in JAX."""
+"""jaxspec: fast, exact speculative decoding of autoregressive models in JAX.
+
+Names are imported when they are first used, so that ``import jaxspec`` (and what needs no network, such as the command
+line's help) does not wait for JAX.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
 
-from jaxspec.checkpoints import Checkpoint, load
-from jaxspec.codecs import ConformalParams, SparseCodec, TopKParams, conformal_lattice, topk_lattice
-from jaxspec.decode.loop import autoregress, host_while_loop, iterate, speculate
-from jaxspec.decode.masked import MaskedResult, generate_masked
-from jaxspec.decode.state import Counters, DecodeResult, Origin, SpecParams
-from jaxspec.drafters.compressed import CompressedParams, compressed
-from jaxspec.drafters.draws import DenseDraw, SparseDraw
-from jaxspec.drafters.eagle import eagle
-from jaxspec.drafters.eagle_chain import eagle_chain
-from jaxspec.drafters.interval import GatedParams, GatedReport, interval_gated
-from jaxspec.drafters.jacobi import jacobi
-from jaxspec.drafters.small_model import small_model
-from jaxspec.drafters.window_init import WindowInit
-from jaxspec.intervals.gate import conformal_gate, constant_gate, rate_params
-from jaxspec.intervals.inter_fuse import inter_fuse
-from jaxspec.intervals.scores import IntervalScore
-from jaxspec.intervals.uncertainty import Uncertainty
-from jaxspec.link.driver import Traffic, decode_over_link
-from jaxspec.link.message import MessageError
-from jaxspec.metrics.audit import TokenAudit, audited
-from jaxspec.metrics.diagnostics import Diagnostics, diagnose
-from jaxspec.metrics.exact_law import PlaceLaw, exact_law
-from jaxspec.models.guidance import Guided, guided
-from jaxspec.models.sampling import ModelParams, Sampling, Warp, sampling_params
-from jaxspec.types import Cursor, Draft, Drafter, ModelFns, ModelOutput, Verdict, Verifier
-from jaxspec.verifiers.chain import ChainRule
-from jaxspec.verifiers.distances import (
-  DistanceTable,
-  TokenVectors,
-  cluster_table,
-  distance_table,
-  neighbour_table,
-  token_vectors,
-)
-from jaxspec.verifiers.gated import gated_target
-from jaxspec.verifiers.greedy import greedy
-from jaxspec.verifiers.gsd import Gsd, gsd, gsd_released
-from jaxspec.verifiers.lantern import Lantern, lantern, lantern_plus_plus
-from jaxspec.verifiers.lantern_greedy import GreedyLantern
-from jaxspec.verifiers.lantern_tree import lantern_tree
-from jaxspec.verifiers.lossless import lossless
-from jaxspec.verifiers.scaled import Scaled, always, scaled
-from jaxspec.verifiers.sparse import lossless_sparse
-from jaxspec.verifiers.static_groups import StaticGroups, static_groups
-from jaxspec.verifiers.target import target_features, target_laws, target_model
-from jaxspec.verifiers.tree import lossless_tree, tree_rule
+# Where each public name lives.
+_MODULES = {
+  "jaxspec.checkpoints": "Checkpoint load",
+  "jaxspec.codecs": "ConformalParams SparseCodec TopKParams conformal_lattice topk_lattice",
+  "jaxspec.decode.loop": "autoregress host_while_loop iterate speculate",
+  "jaxspec.decode.masked": "generate_masked",
+  "jaxspec.decode.state": "Counters DecodeResult DraftSide Origin SpecParams TargetSide",
+  "jaxspec.decoder": "Decoder",
+  "jaxspec.drafters.compressed": "CompressedParams compressed",
+  "jaxspec.drafters.draws": "DenseDraw SparseDraw",
+  "jaxspec.drafters.eagle": "eagle",
+  "jaxspec.drafters.eagle_chain": "eagle_chain",
+  "jaxspec.drafters.interval": "GatedParams GatedReport Unread interval_gated",
+  "jaxspec.drafters.jacobi": "jacobi",
+  "jaxspec.drafters.small_model": "small_model",
+  "jaxspec.drafters.window_init": "WindowInit",
+  "jaxspec.intervals.gate": "conformal_gate constant_gate rate_params",
+  "jaxspec.intervals.inter_fuse": "inter_fuse",
+  "jaxspec.intervals.scores": "IntervalScore",
+  "jaxspec.intervals.uncertainty": "Uncertainty",
+  "jaxspec.link.draft_endpoint": "DraftEndpoint",
+  "jaxspec.link.message": "MessageError",
+  "jaxspec.link.target_endpoint": "TargetEndpoint",
+  "jaxspec.metrics.audit": "TokenAudit audited",
+  "jaxspec.metrics.diagnostics": "Diagnostics diagnose",
+  "jaxspec.metrics.exact_distribution": "PositionDistribution exact_distribution",
+  "jaxspec.models.guidance": "Guided guided",
+  "jaxspec.models.sampling": "ModelParams Sampling Warp sampling_params",
+  "jaxspec.network": "Network",
+  "jaxspec.pipeline": "Generation Pipeline load_pipeline",
+  "jaxspec.sampling": "SamplingConfig VectorSampling",
+  "jaxspec.types": "Cursor Draft Drafter FirstToken ModelFns ModelOutput Verdict Verifier",
+  "jaxspec.verifiers.chain": "ChainRule",
+  "jaxspec.verifiers.distances": "DistanceTable TokenVectors cluster_table distance_table neighbour_table token_vectors",
+  "jaxspec.verifiers.gated": "gated_target",
+  "jaxspec.verifiers.greedy": "greedy",
+  "jaxspec.verifiers.gsd": "Gsd gsd gsd_released",
+  "jaxspec.verifiers.lantern": "Lantern lantern lantern_plus_plus",
+  "jaxspec.verifiers.lantern_greedy": "GreedyLantern",
+  "jaxspec.verifiers.lantern_tree": "lantern_tree",
+  "jaxspec.verifiers.lossless": "lossless",
+  "jaxspec.verifiers.scaled": "Scaled always scaled",
+  "jaxspec.verifiers.sparse": "lossless_sparse",
+  "jaxspec.verifiers.static_groups": "StaticGroups static_groups",
+  "jaxspec.verifiers.target": "target_features target_logits target_model",
+  "jaxspec.verifiers.tree": "lossless_tree tree_rule",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+_SUBMODULES = ("methods", "testing")
 
-__all__ = [
-  "ChainRule", "Checkpoint", "CompressedParams", "ConformalParams", "Counters", "Cursor", "DecodeResult", "DenseDraw",
-  "Diagnostics", "DistanceTable", "Draft", "Drafter", "GatedParams", "GatedReport", "GreedyLantern", "Gsd", "Guided",
-  "IntervalScore", "Lantern", "MaskedResult", "MessageError", "ModelFns", "ModelOutput", "ModelParams", "Origin",
-  "PlaceLaw", "Sampling", "Scaled", "SparseCodec", "SparseDraw", "SpecParams", "StaticGroups", "TokenAudit",
-  "TokenVectors", "TopKParams", "Traffic", "Uncertainty", "Verdict", "Verifier", "Warp", "WindowInit", "__version__",
-  "always", "audited", "autoregress", "cluster_table", "compressed", "conformal_gate", "conformal_lattice",
-  "constant_gate", "decode_over_link", "diagnose", "distance_table", "eagle", "eagle_chain", "exact_law", "gated_target",
-  "generate_masked", "greedy", "gsd", "gsd_released", "guided", "host_while_loop", "inter_fuse", "interval_gated",
-  "iterate", "jacobi", "lantern", "lantern_plus_plus", "lantern_tree", "load", "lossless", "lossless_sparse",
-  "lossless_tree", "neighbour_table", "rate_params", "sampling_params", "scaled", "small_model", "speculate",
-  "static_groups", "target_features", "target_laws", "target_model", "token_vectors", "topk_lattice", "tree_rule",
-]
+__all__ = ["__version__", *_HOME, *_SUBMODULES]
+
+
+def __getattr__(name: str) -> Any:
+  if name in _HOME:
+    value = getattr(importlib.import_module(_HOME[name]), name)
+  elif name in _SUBMODULES:
+    value = importlib.import_module(f"jaxspec.{name}")
+  else:
+    raise AttributeError(f"module 'jaxspec' has no attribute {name!r}")
+  globals()[name] = value
+  return value
+
+
+def __dir__() -> list[str]:
+  return sorted({*globals(), *__all__})

@@ -2,7 +2,7 @@
 
 ``config.json`` holds ``family``, ``config`` (the fields of the family's frozen config), and ``meta`` (provenance,
 licence, figures). Leaves of the parameter tree are stored under their path joined by dots. A folder is written beside
-its destination and renamed, so a stop never leaves half a checkpoint.
+its destination and then renamed, so an interrupted write never leaves half a checkpoint.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jaxspec.types import Params, PyTree
 CONFIG_FILE = "config.json"
 PARAMS_FILE = "params.safetensors"
 
-_KINDS = {str: "a string", dict: "an object"}  # what JSON calls them
+_KINDS = {str: "a string", dict: "an object"}  # the names of these types in JSON
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,9 +62,7 @@ def unflatten(flat: dict[str, jax.Array]) -> PyTree:
   return tree
 
 
-def save(
-  path: str | os.PathLike, config: Any, params: Params, *, meta: dict[str, Any] | None = None, dtype=None
-) -> None:
+def save(path: str | os.PathLike, config: Any, params: Params, *, meta: dict[str, Any] | None = None, dtype=None) -> None:
   """Writes a checkpoint folder, replacing one that is there.
 
   Args:
@@ -120,6 +118,7 @@ def read_config(path: str | os.PathLike) -> dict[str, Any]:
     for name, kind in {"family": str, "config": dict, "meta": dict}.items():
       if not isinstance(document[name], kind):
         raise ValueError(f"field {name!r} must be {_KINDS[kind]}")
+    document["family"] = registry.current_name(document["family"])
   except (ValueError, OSError, RecursionError) as error:
     raise ValueError(f"Corrupt {file}: {error}") from error
   return document

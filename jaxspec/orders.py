@@ -1,7 +1,7 @@
 """Generation orders, as pure functions.
 
-``order [B, L]`` int32 names the raster place of the j-th generated token of every row: a permutation, the identity for
-raster models. Positions of a decode are counted in generation order, so that what is known is always a prefix.
+``order [B, L]`` int32 holds the raster position of the j-th generated token of every row. It is a permutation; for raster
+models it is the identity. Positions of a decode are counted in generation order, so the known tokens always come first.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ def random_order(keys: Key, num_tokens: int) -> Array:
 
 
 def order_of_mask(mask: Array) -> Array:
-  """A generation order ``[B, L]`` int32 in which the unmasked places of ``mask [B, L]`` come first, each ascending."""
+  """A generation order ``[B, L]`` int32: the unmasked positions of ``mask [B, L]``, then the masked ones; each ascending."""
   return jnp.argsort(mask.astype(jnp.int32), axis=1, stable=True).astype(jnp.int32)
 
 
 def to_raster(values: Array, order: Array) -> Array:
-  """Values ``[B, L, ...]`` in generation order, moved to their raster places."""
+  """Values ``[B, L, ...]`` in generation order, moved to their raster positions."""
   row = jnp.arange(order.shape[0])[:, None]
   return jnp.zeros_like(values).at[row, order].set(values, unique_indices=True)
 
 
 def to_generation_order(values: Array, order: Array) -> Array:
-  """Inverse of `to_raster`; a shorter order ``[B, n]`` picks those places."""
-  return jax.vmap(lambda row, places: row[places])(values, order)
+  """Inverse of `to_raster`; a shorter order ``[B, n]`` picks those positions."""
+  return jax.vmap(lambda row, positions: row[positions])(values, order)

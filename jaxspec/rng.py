@@ -1,8 +1,9 @@
 """Named random streams.
 
 Every random number of a decode is drawn from ``fold_in(fold_in(fold_in(row_key, stream), round), offset)``. Streams
-have names because the key-reuse checker cannot see two `fold_in` calls with one number. Calling a step again with the
-same round gives the same answer, so retries over a network are safe and all drivers of the loop agree.
+have names because the key-reuse checker of jax does not detect two `fold_in` calls with the same number. A step that is
+called again in the same round gives the same answer. Retries over a network are therefore safe, and the fused loop, the
+Python loop and two machines give the same tokens.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ class Stream(enum.IntEnum):
   RESIDUAL = 4
   FIRST = 5
   ORDER = 6  # generation orders
-  DENOISE = 7  # noise of the denoising steps; NOISE is that of their first state
-  OPEN = 8  # token 0, where the drafting side draws it
-  REFINE = 9  # the last denoising steps, where tokens are drawn without them
+  DENOISE = 7  # noise of the denoising steps; NOISE is the noise of their first state
+  OPEN = 8  # token 0, where the draft side draws it
+  REFINE = 9  # the last denoising steps of tokens that were drawn without them
 
 
 def row_keys(key: Key, num_rows: int) -> Key:
-  """One key per row ``[B]``: a scalar key is folded with the row number, a ``[B]`` array passes through.
+  """One key per row ``[B]``: a scalar key is folded with the row number, a ``[B]`` array is returned unchanged.
 
   Raises:
     ValueError: if ``key`` is an array of another length, or is not a typed key.
@@ -63,7 +64,7 @@ def uniform(keys: Key, offset: Array | int) -> Array:
   return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, offset)))(keys)
 
 
-# Offset of the keys of scores that draw; behind every offset of `uniforms`, before `_FINAL`.
+# Offset of the keys of scores that draw; above every offset of `uniforms`, below `_FINAL`.
 _SCORE = 1 << 19
 
 
@@ -82,10 +83,10 @@ def integer(keys: Key, offset: Array | int, below: Array) -> Array:
   return jax.vmap(draw)(keys, below)
 
 
-# Offset of the draw that ends a round; far behind every offset of `uniforms`.
+# Offset of the draw that ends a round; far above every offset of `uniforms`.
 _FINAL = 1 << 20
 
 
 def final_uniform(keys: Key) -> Array:
-  """``[B]`` float32 uniforms for the one draw that ends a round (residual or bonus)."""
+  """``[B]`` float32 uniforms in [0, 1) for the draw that ends a round (residual or bonus)."""
   return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, _FINAL)))(keys)

@@ -1,4 +1,4 @@
-"""Work that is skipped at run time without copying what it updates."""
+"""Skips work at run time without copying the buffers that the work would update."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ State = TypeVar("State")
 
 
 def run_if(condition: Array, function: Callable[[State], State], state: State) -> State:
-  """``function(state)`` where ``condition []`` holds, else ``state``; what is not wanted does not run.
+  """Returns ``function(state)`` if ``condition []`` is True, else ``state`` without running the function.
 
-  This is ``lax.cond(condition, function, identity, state)`` as a loop of at most one trip: a loop updates its carry in
-  place, while XLA copies every buffer that a branch of a conditional updates, here all caches in every round. The loop
-  counts, because XLA moves nothing out of a loop that it knows to end after one trip: weights would be rounded anew in
-  every round.
+  This is ``lax.cond(condition, function, identity, state)`` as a loop of at most one trip. A loop updates its buffers in
+  place. A conditional copies every buffer that one of its branches updates: here all caches, in every round.
+
+  The carry holds a counter instead of a flag. XLA hoists nothing out of a loop that it knows to end after one trip, and
+  weights would then be rounded anew in every round.
   """
 
   def once(carry: tuple[Array, State]) -> tuple[Array, State]:

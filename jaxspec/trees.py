@@ -3,9 +3,9 @@
 The nodes of a tree are the ``K`` tokens of a `Draft`; ``parents[b, i]`` is the node that node i continues, or -1 where it
 continues the newest committed token (the root, which is no node). A node comes after its parent (``parents[b, i] < i``),
 and the children of one node are visited in the order of their indices. A chain is the tree with ``parents = [-1, 0, 1,
-...]``; `Draft.parents` None stands for it, so that chains pay for no masks.
+...]``. A chain is written as `Draft.parents` None, so that it pays for no masks.
 
-Nothing here loops over levels: ancestors come from repeated squaring, everything else from them.
+No function loops over levels. Ancestors come from repeated squaring of a matrix; everything else follows from them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def ancestors(parents: Array) -> Array:
   size = parents.shape[1]
   node = jnp.arange(size)[None, None]
   reach = ((parents[..., None] == node) | (node == node.swapaxes(1, 2))).astype(jnp.float32)
-  # Squaring doubles the steps that are followed, and no path has more than K - 1.
+  # Each squaring doubles the number of steps that are followed; a path has at most K - 1 steps.
   for _ in range(max(size - 2, 0).bit_length()):
     reach = jnp.minimum(jnp.einsum("bij,bjk->bik", reach, reach), 1.0)
   return reach > 0.5
@@ -41,25 +41,25 @@ def depths(reach: Array) -> Array:
 
 
 def earlier_siblings(parents: Array) -> Array:
-  """``[B, K, K]`` bool: entry (i, j) is True where node j has the parent of node i and is visited before it."""
+  """``[B, K, K]`` bool: entry (i, j) is True where node j has the same parent as node i and is visited before it."""
   node = jnp.arange(parents.shape[1])
   before = node[None, :] < node[:, None]  # [K, K]
   return (parents[:, :, None] == parents[:, None, :]) & before[None]
 
 
 def layout(draft: Draft) -> tuple[Array, Array | None]:
-  """How a network reads ``[root, nodes ...]`` in one pass.
+  """Positions and mask with which a network reads ``[root, nodes ...]`` in one pass.
 
   Returns:
-    Positions ``[B or 1, K + 1]`` int32 relative to the root (depths), and the mask ``[B, K + 1, K + 1]`` bool of what each
-    input sees of the others; None is a causal chain.
+    Positions ``[B or 1, K + 1]`` int32 relative to the root (depths), and a mask ``[B, K + 1, K + 1]`` bool, True where an
+    input may attend to another; None is a causal chain.
   """
   rows, window = draft.tokens.shape[:2]
   if draft.parents is None:
     return jnp.arange(window + 1, dtype=jnp.int32)[None], None
   reach = ancestors(draft.parents)
   root = jnp.zeros((rows, 1), jnp.int32)
-  # Every node sees the root, which sees only itself.
+  # Every node attends to the root; the root attends to itself only.
   mask = jnp.pad(reach, ((0, 0), (1, 0), (1, 0)))
   return jnp.concatenate([root, depths(reach)], axis=1), mask.at[:, :, 0].set(True)
 
@@ -72,22 +72,22 @@ def path_nodes(on_path: Array, depth: Array, length: int) -> Array:
     depth: ``[B, K]`` int32, from `depths`.
     length: static number ``L`` of nodes to return.
   Returns:
-    ``[B, L]`` int32; 0 behind the end of the path.
+    ``[B, L]`` int32; entries after the end of the path are 0.
   """
   node = jnp.arange(on_path.shape[1], dtype=jnp.int32)[None, None]
-  place = jnp.arange(1, length + 1, dtype=jnp.int32)[None, :, None]
-  return jnp.sum(jnp.where(on_path[:, None] & (depth[:, None] == place), node, 0), axis=-1)
+  position = jnp.arange(1, length + 1, dtype=jnp.int32)[None, :, None]
+  return jnp.sum(jnp.where(on_path[:, None] & (depth[:, None] == position), node, 0), axis=-1)
 
 
-def kept_tokens(draft: Draft, verdict: Verdict) -> Array:
-  """The tokens whose leading ``num_accepted`` are kept: those of the draft ``[B, K]``, or of its path ``[B, L]``."""
+def accepted_tokens(draft: Draft, verdict: Verdict) -> Array:
+  """Tokens of the draft ``[B, K]``, or of its path ``[B, L]``, of which the leading ``num_accepted`` are accepted."""
   if verdict.path is None:
     return draft.tokens
   return jnp.take_along_axis(draft.tokens, verdict.path, axis=1)
 
 
 def ended_by_rejection(draft: Draft, verdict: Verdict) -> Array:
-  """``[B]`` bool: the last kept token had drafted successors, and all of them were refused."""
+  """``[B]`` bool: the last accepted token (or the root) had drafted successors, and all of them were rejected."""
   room = verdict.num_accepted < draft.num_drafted
   if draft.parents is None:
     return room
@@ -97,7 +97,7 @@ def ended_by_rejection(draft: Draft, verdict: Verdict) -> Array:
 
 
 def path_features(features: Array, path: Array) -> Array:
-  """What a network returned at the root and along a path.
+  """Features of a network at the root and along a path.
 
   Args:
     features: ``[B, K + 1, D]`` at ``[root, nodes ...]``.

@@ -1,18 +1,18 @@
-"""The contracts of the library: what a model, a drafter, a verifier and a rule are.
+"""The contracts of the library: what a model, a drafter, a verifier and an acceptance rule are.
 
 No maths lives here. Letters used in every docstring: ``B`` rows of a batch, ``N`` tokens of one result, ``K`` draft
-window, ``V`` vocabulary, ``T`` inputs of one forward pass, ``P`` condition (prefix) positions, ``S`` cache slots.
-Positions are absolute sequence positions, the condition included.
+window, ``V`` vocabulary, ``T`` inputs of one forward pass, ``P`` positions of the condition, ``S`` cache slots.
+Positions are absolute positions in the sequence, the condition included.
 
-One round of decoding is propose -> verify -> commit::
+One round of decoding is draft -> verify -> commit::
 
-    draft, drafter_state   = drafter.propose(params.draft, keys, drafter_state, cursor)
-    verdict, verifier_state = verifier.verify(params.target, keys, verifier_state, cursor, draft)
-    drafter_state          = drafter.commit(params.draft, drafter_state, cursor, draft, verdict)
-    cursor                 = advance(cursor, draft, verdict)
+    draft, drafter_state, trace = drafter.draft(params.draft, keys, drafter_state, cursor)
+    verdict, verifier_state     = verifier.verify(params.target, keys, verifier_state, cursor, draft)
+    drafter_state               = drafter.commit(params.draft, drafter_state, cursor, draft, trace, verdict)
+    cursor                      = advance(cursor, draft, verdict, max_len)
 
-The three calls only exchange `Draft` and `Verdict`, so the two sides may live in one compiled loop, in a Python loop,
-or on two machines; both sides keep their own `Cursor` and move it by the same pure function.
+The draft side and the target side only exchange `Draft` and `Verdict`. They may live in one compiled loop, in a Python
+loop, or on two machines. When they are apart, each side keeps its own `Cursor` and moves it by the same pure function.
 """
 
 from __future__ import annotations
@@ -30,20 +30,23 @@ Cache = Any
 
 
 class Intervals(NamedTuple):
-  """Logits with an error bar, of ``H`` heads on one trunk: each law is softmax of something in ``centre +- radius``."""
+  """An interval for the logit of every token, from ``H`` heads on one trunk (CIAR, arXiv 2603.25463, eq. 3).
+
+  They describe a set of distributions: the softmax of any logits between ``centre - radius`` and ``centre + radius``.
+  """
 
   centre: Array  # [..., H, V] float32
   radius: Array  # [..., H, V] float32, at least 0
-  lens: Array | None = None  # [..., L - 1, V] float32, logits that the output matrix reads off the layers below the last
+  lens: Array | None = None  # [..., L - 1, V] float32, logits that the output matrix gives for each layer below the last
 
 
 class ModelOutput(NamedTuple):
   """What one forward pass returns."""
 
-  logits: Array | None  # [B, T, V] float32, the law of the token after each input; None: the features say it
+  logits: Array | None  # [B, T, V] float32, logits of the token after each input; None: a head reads the features instead
   features: Array  # [B, T, D] hidden state after the final norm (what the output head reads); guided: both halves, 2 D
   intervals: Intervals | None = None  # leaves [B, T, H, V], of networks with an Inter-Head (`jaxspec.models.inter_head`)
-  lens: Array | None = None  # [B, T, L - 1, V] logits read off the layers below the last, of networks that are asked to
+  lens: Array | None = None  # [B, T, L - 1, V] logits of each layer below the last, of networks that return them
 
 
 class ApplyFn(Protocol):
@@ -51,15 +54,15 @@ class ApplyFn(Protocol):
 
   Args:
     params: parameters.
-    inputs: token ids ``[B, T]`` int32, or the family's condition pytree (prefill).
+    inputs: token ids ``[B, T]`` int32 (or vectors ``[B, T, C]``), or the family's condition pytree (prefill).
     cache: the family's cache; ``None`` runs without one (teacher forcing).
     positions: ``[B, T]`` int32 absolute positions of the inputs, or ``[1, T]`` when all rows share them (cheaper).
       Input t goes to cache slot ``slot[b] + t``: consecutive also for draft trees, whose positions are depths.
-    mask: optional ``[B, T, W]`` bool, True where an input may look; replaces causality among the newest ``W >= T`` slots,
-      the last of which is that of the last input. Every slot before those is seen (draft trees).
+    mask: optional ``[B, T, W]`` bool, True where an input may attend. It replaces the causal mask for the newest ``W >= T``
+      slots, which end with the slot of the last input. Every earlier slot is visible. Draft trees need it.
     inject: optional ``[B, T, D]`` added to the input embeddings.
-    logits_at: optional ``[B]`` or ``[1]`` int32, the one input whose logits are wanted (``[B, 1, V]``); saves the
-      output matrix on the others. Features are those of all inputs.
+    logits_at: optional ``[B]`` or ``[1]`` int32, the only input whose logits are computed (``[B, 1, V]``). This saves the
+      output matrix for the others. Features are those of all inputs.
     slot: optional ``[B]`` or ``[1]`` int32 cache slot of the first input; ``positions[:, 0]`` by default.
   Returns:
     `ModelOutput` and the new cache.
@@ -80,7 +83,7 @@ class ApplyFn(Protocol):
 
 
 class ModelFns(NamedTuple):
-  """One network as pure functions; the loop never sees modules."""
+  """One network as pure functions."""
 
   init: Callable[[Key], Params]
   init_cache: Callable[[int, int], Cache]  # (batch, max_len) -> empty cache
@@ -92,94 +95,109 @@ class ModelFns(NamedTuple):
   compact: Callable[[Cache, Array, Array], Cache] | None = None
 
 
+class Condition(Protocol):
+  """What a family is conditioned on: a pytree of arrays that knows its number of rows."""
+
+  @property
+  def batch_size(self) -> int: ...
+
+
 class Cursor(NamedTuple):
-  """Where each row stands; both ends of a split keep one."""
+  """Progress of each row. When the two sides are apart, each side keeps one."""
 
   last: Array  # [B] int32 (or [B, C] float), the newest committed token
-  length: Array  # [B] int32 committed tokens
+  length: Array  # [B] int32, number of committed tokens
   live: Array  # [B] bool, False once a row is finished
   round: Array  # [] int32
-  end: Array | int = -1  # [] or [E] int32, tokens that end a row (end of sequence); -1: rows end at their length only
-
-
-class Backlog(NamedTuple):
-  """What a verifier missed while rows settled tokens by themselves, and where it has to go on."""
-
-  tokens: Array  # [B, N] int32 committed tokens by place; those before ``read`` are known already
-  read: Array  # [B] int32 places the verifier has read
-  length: Array  # [B] int32 committed tokens before this round
-  round: Array  # [] int32
+  end_tokens: Array | int = -1  # [] or [E] int32, tokens that end a row (EOS); -1: rows end at their length only
 
 
 class Draft(NamedTuple):
-  """A proposal for the next tokens of every row.
+  """A proposal for the next tokens of every row: what the draft side sends to the target side.
 
-  Settled tokens come first, then those to be verified; a rule only sees the latter.
+  Locally accepted tokens come first, then the tokens to be verified. An acceptance rule only sees the latter.
   """
 
   tokens: Array  # [B, K] int32, or [B, K, C] float
-  proposal: PyTree  # the law each token to be verified was really sampled from; leaves [B, K, ...] (behind settled ones)
-  num_drafted: Array  # [B] int32 the most tokens that may be kept (valid entries of a chain, levels of a tree); 0 is legal
-  num_settled: Array  # [B] int32 leading tokens that are already final
-  needs_verify: Array  # [B] bool
-  parents: Array | None = None  # [B, K] int32 parent of each node of a draft tree (`jaxspec.trees`); None = chain
-  trace: PyTree = ()  # small drafter state before each position, leaves [B, K+1, ...]; stays on the drafting side
-  aux: PyTree = ()  # whatever the verifier needs besides
-  num_calls: Array | None = None  # [B] int32 draft passes this row needed, where that varies; None: `calls_per_round`
-  backlog: Backlog | None = None  # set by the loop for drafters that may settle tokens (`Drafter.may_settle`)
+  proposal: PyTree  # what the tokens to be verified were drawn from, as the rule reads it: logits [B, K, V], counts, chains
+  num_drafted: Array  # [B] int32, the most tokens that may be accepted (valid tokens, or levels of a tree); 0 is legal
+  parents: Array | None = None  # [B, K] int32, parent of each node of a draft tree (`jaxspec.trees`); None: a chain
+  num_local: Array | None = None  # [B] int32, leading tokens that the draft side accepted by itself; None: 0
+  needs_verify: Array | None = None  # [B] bool; None: every row does
+  num_calls: Array | None = None  # [B] int32, passes of the draft network; None: `Drafter.calls_per_round`
+  payload: PyTree = ()  # what one kind of verifier needs besides, for example `jaxspec.drafters.interval.Unread`
 
 
 class Verdict(NamedTuple):
-  """What the verifier decided about a `Draft`."""
+  """What the target side decided about a `Draft`."""
 
-  num_accepted: Array  # [B] int32, leading tokens of the draft (or of `path`) that are kept
-  next_token: Array  # [B] int32 (or [B, C]): replacement after a rejection, bonus after full acceptance
-  path: Array | None = None  # [B, L] int32 accepted nodes of a tree from the root on, L <= K; None = chain
-  feedback: PyTree = ()  # target features or laws a drafter may reuse, at [last, draft ...] (prefill: at the condition)
-  metrics: PyTree = ()  # what a rule says about each token it commits, leaves [B, K+1] ([B, L+1] with a path); () = nothing
+  num_accepted: Array  # [B] int32, leading tokens of the draft (or of `path`) that are accepted
+  next_token: Array  # [B] int32 (or [B, C]), the token after them; with `num_next` a block [B, M] (or [B, M, C])
+  path: Array | None = None  # [B, L] int32, accepted nodes of a tree from the root on, L <= K; None: a chain
+  feedback: PyTree = ()  # target features or logits, at [last, draft ...] (prefill: at the condition)
+  metrics: PyTree = ()  # what a rule reports about each committed token, leaves [B, K + M] ([B, L + M] with a path)
+  num_next: Array | None = None  # [B] int32, valid tokens of the block in `next_token`; None: `next_token` is one token
+  # [B] bool, `next_token` is an accepted end token (`jaxspec.drafts.stop_at_end_token`); None: read off the draft
+  is_drafted_end: Array | None = None
+
+
+class FirstToken(NamedTuple):
+  """What a drafter decides about token 0."""
+
+  token: Array  # [B] int32
+  is_local: Array  # [B] bool, the drafter accepted its own token; else the token is that of the target's prefill
+  state: PyTree  # the drafter's state after this decision
 
 
 class Drafter(NamedTuple):
-  """Source of proposals.
+  """Source of proposals: five pure functions and static numbers.
 
-  ``init`` gets the verdict of the prefill: token 0 and the verifier's feedback about the condition. ``window`` is the
-  static size ``K`` of every draft; 0 means that there is no drafter (plain decoding). ``report`` reads what a drafter
-  counted by itself (bits, thresholds) out of its state; it becomes ``DecodeResult.report``.
+  ``init(params, keys, condition, max_len, prefill) -> (state, first)`` gets the verdict of the target's prefill (token 0
+  and the feedback about the condition). ``first`` is a `FirstToken` of a drafter that may decide about token 0, else None.
 
-  A drafter with ``may_settle`` may finish tokens alone: in a row with `Draft.needs_verify` False the ``num_settled`` tokens
-  are committed and nothing is exchanged, and a round that no row needs verified does not run the verifier at all. Such a
-  drafter may also decide about token 0 with ``open``: (params, keys, state, prefill) -> (token 0 ``[B]``, whether it settled
-  it by itself ``[B]`` bool, state).
+  ``read(params, state, cursor) -> state`` reads the newly committed tokens and drafts nothing. The loop calls it instead of
+  ``draft`` while the target draws its ``target_prefix``; ``commit`` then gets an empty draft and the trace ``()``.
+
+  ``draft(params, keys, state, cursor) -> (Draft, state, trace)`` reads the newly committed tokens and drafts. ``trace`` is
+  what ``commit`` needs to roll back; it never leaves the draft side.
+
+  ``commit(params, state, cursor, draft, trace, verdict) -> state`` gets the cursor from before the round.
+
+  ``report(state)`` returns what a drafter counted by itself (bits, thresholds); it becomes `DecodeResult.report`.
+
+  A drafter with ``may_accept_locally`` may commit tokens without the target: where `Draft.needs_verify` is False, the first
+  ``num_local`` tokens are committed and nothing is exchanged. If no row needs verification, the target does not run.
   """
 
-  init: Callable[[Params, PyTree, int, Verdict], PyTree]  # (params, condition, max_len, prefill) -> state
-  propose: Callable[[Params, Key, PyTree, Cursor], tuple[Draft, PyTree]]
-  commit: Callable[[Params, PyTree, Cursor, Draft, Verdict], PyTree]
-  window: int
-  calls_per_round: int  # forward passes of the draft network in one round (the most, where it varies)
-  report: Callable[[PyTree], PyTree] | None = None  # state -> counts of the drafter, leaves [B]
-  may_settle: bool = False
-  open: Callable[[Params, Key, PyTree, Verdict], tuple[Array, Array, PyTree]] | None = None
-  # The same drafter (same state) while the verifier draws alone: it reads what is committed and drafts nothing, window 0.
-  following: Drafter | None = None
+  init: Callable[[Params, Key, PyTree, int, Verdict], tuple[PyTree, FirstToken | None]]
+  read: Callable[[Params, PyTree, Cursor], PyTree]
+  draft: Callable[[Params, Key, PyTree, Cursor], tuple[Draft, PyTree, PyTree]]
+  commit: Callable[[Params, PyTree, Cursor, Draft, PyTree, Verdict], PyTree]
+  window: int  # static size K of every draft; 0: plain decoding
+  calls_per_round: int  # passes of the draft network in one round (the most, where it varies)
+  report: Callable[[PyTree], PyTree] | None = None
+  may_accept_locally: bool = False
 
 
 class Verifier(NamedTuple):
-  """Judge of proposals.
+  """Judge of proposals: two pure functions.
 
-  ``init`` runs the prefill and samples token 0, which no draft precedes: a `Verdict` that accepts nothing. A window may
-  touch as many cache slots beyond ``max_len`` as it has tokens.
+  ``init(params, keys, condition, max_len, window) -> (verdict, state)`` runs the prefill and draws token 0. No draft
+  precedes token 0, so this `Verdict` accepts nothing. A pass over ``window`` drafts may write as many cache slots beyond
+  ``max_len``.
+
+  ``verify(params, keys, state, cursor, draft) -> (verdict, state)`` judges a draft, or draws one token if it is empty.
   """
 
-  init: Callable[[Params, Key, PyTree, int, int], tuple[Verdict, PyTree]]  # (params, keys, condition, max_len, window)
+  init: Callable[[Params, Key, PyTree, int, int], tuple[Verdict, PyTree]]
   verify: Callable[[Params, Key, PyTree, Cursor, Draft], tuple[Verdict, PyTree]]
 
 
 class AcceptFn(Protocol):
-  """A verification rule: no model, no loop.
+  """An acceptance rule. It judges a draft and draws the next token; it runs no network.
 
   Args:
-    tables: arrays the rule reads (``ModelParams.rule`` of the target side), ``()`` if it needs none.
+    tables: arrays that the rule reads (``ModelParams.rule`` of the target side), ``()`` if it needs none.
     keys: ``[B]`` random keys; consumed.
     draft: the `Draft`.
     target: processed target logits ``[B, K+1, V]`` (row i judges draft i, row K is the bonus row).

@@ -1,4 +1,4 @@
-"""Pairs of a gated device and a cloud: Markov tables with everything known, and random transformers with an Inter-Head."""
+"""Pairs of a gated edge and a cloud: Markov tables with known distributions, and random transformers with an Inter-Head."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ def log(x):
 
 
 def markov_gated(p, q, *, window, max_run=4, tau=-1.0, prefix=0, rule=jaxspec.lossless, widths=None, **options):
-  """``(SpecParams, kwargs)`` of Markov tables ``p`` (cloud) and ``q`` (device); gated by 1 - the largest probability."""
+  """``(SpecParams, kwargs)`` of Markov tables ``p`` (cloud) and ``q`` (edge); the score is 1 - the largest probability."""
   fns = markov_fns(p.shape[1])
-  params = jaxspec.SpecParams(gated_params(side(log(q)), tau, prefix), side(log(p)))
+  params = jaxspec.SpecParams(gated_params(side(log(q)), tau), side(log(p)))
   options = dict(score_fn=MaxProb(), gate=jaxspec.constant_gate) | options
   score_fn, gate = options.pop("score_fn"), options.pop("gate")
   drafter = jaxspec.interval_gated(fns, score_fn, gate, window=window, max_run=max_run, **options)
   widths = widths or (window + 1, window + 4)
   verifier = jaxspec.gated_target(fns, rule, warp=jaxspec.Warp(), window=window, widths=widths)
-  return params, dict(drafter=drafter, verifier=verifier)
+  return params, dict(drafter=drafter, verifier=verifier) | ({"target_prefix": prefix} if prefix else {})
 
 
-def gated_params(model: jaxspec.ModelParams, tau, prefix=0) -> jaxspec.GatedParams:
+def gated_params(model: jaxspec.ModelParams, tau) -> jaxspec.GatedParams:
   gate = tau if isinstance(tau, tuple) else jnp.asarray(tau, jnp.float32)
-  return jaxspec.GatedParams(model, gate, jnp.asarray(prefix, jnp.int32))
+  return jaxspec.GatedParams(model, gate)
 
 
 @functools.cache
 def networks():
-  """A random cloud and a random device with an Inter-Head whose radii differ, and their parameters."""
+  """A random cloud and a random edge with an Inter-Head whose radii differ, and their parameters."""
   cloud, device = llamagen_fns(TARGET), with_inter_head(llamagen_fns(DRAFT), TARGET.vocab_size)
   weights = random_params(device, 1)
   bias = np.random.default_rng(5).normal(size=(1, TARGET.vocab_size))
@@ -51,18 +51,16 @@ def networks():
 def transformer_gated(
   *, window=3, max_run=5, tau=0.15, prefix=0, rule=jaxspec.lossless, guided=False, widths=(1, 4, 8), gate=None, **options
 ):
-  """``(SpecParams, kwargs)`` of the `networks`; CIAR's own score."""
+  """``(SpecParams, kwargs)`` of the `networks`, with CIAR's own score."""
   cloud, cloud_params, device, device_params = networks()
   scale = 2.0 if guided else None
-  params = jaxspec.SpecParams(
-    gated_params(side(device_params, scale=scale), tau, prefix), side(cloud_params, scale=scale)
-  )
+  params = jaxspec.SpecParams(gated_params(side(device_params, scale=scale), tau), side(cloud_params, scale=scale))
   if guided:
     cloud, device = jaxspec.guided(cloud), jaxspec.guided(device)
   gate = gate or jaxspec.constant_gate
   drafter = jaxspec.interval_gated(device, jaxspec.IntervalScore(), gate, window=window, max_run=max_run, **options)
   verifier = jaxspec.gated_target(cloud, rule, warp=jaxspec.Warp(), window=window, widths=widths)
-  return params, dict(drafter=drafter, verifier=verifier)
+  return params, dict(drafter=drafter, verifier=verifier) | ({"target_prefix": prefix} if prefix else {})
 
 
 def keys_of(rows, seed=0):

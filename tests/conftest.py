@@ -11,13 +11,13 @@ jax.config.update("jax_default_matmul_precision", "highest")
 
 @pytest.fixture(scope="module", autouse=True)
 def _forget_programs():
-  """Compiled programs are shared within a file; those of all files would take several gigabytes."""
+  """Drops compiled programs after each file; the programs of all files would take several gigabytes."""
   yield
   jax.clear_caches()
 
 
 def pytest_collection_modifyitems(config, items):
-  """Marks what needs torch as skipped, with the reason, where it is not installed."""
+  """Skips tests that need torch if it is not installed, with the reason."""
   try:
     import torch  # noqa: F401
   except ImportError:

@@ -1,4 +1,4 @@
-"""Toy models with known laws, shared by the tests."""
+"""Toy models with known distributions, shared by the tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxspec.types import ModelFns, ModelOutput
 
 @functools.cache
 def markov_fns(vocab: int) -> ModelFns:
-  """A Markov chain: parameters ``[V + 1, V]`` logits; the last row is the law of token 0."""
+  """A Markov chain: parameters ``[V + 1, V]`` logits; the last row is the distribution of token 0."""
 
   def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
     if isinstance(inputs, ClassLabels):
@@ -40,7 +40,7 @@ def markov_fns(vocab: int) -> ModelFns:
 
 
 def markov_joint(probs: np.ndarray, length: int) -> np.ndarray:
-  """Exact law of the first ``length`` tokens, ``[V] * length``; ``probs [V + 1, V]``, last row first token."""
+  """Exact distribution of the first ``length`` tokens, ``[V] * length``; ``probs [V + 1, V]``, last row first token."""
   joint = probs[-1]
   for _ in range(length - 1):
     joint = joint[..., None] * probs[:-1]
@@ -51,9 +51,7 @@ def labels(rows: int) -> ClassLabels:
   return ClassLabels(jnp.arange(rows, dtype=jnp.int32) % 3)
 
 
-TARGET = LlamaGenConfig(
-  num_layers=2, dim=32, num_heads=2, vocab_size=13, num_tokens=16, num_classes=3, multiple_of=16
-)
+TARGET = LlamaGenConfig(num_layers=2, dim=32, num_heads=2, vocab_size=13, num_tokens=16, num_classes=3, multiple_of=16)
 DRAFT = LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=13, num_tokens=16, num_classes=3, multiple_of=16)
 
 
@@ -68,7 +66,7 @@ def random_params(fns: ModelFns, seed: int, scale: float = 0.5):
 
 
 def side(params, *, scale: float | None = None, temperature: float = 1.0, top_p: float = 1.0) -> jaxspec.ModelParams:
-  """One side's parameters; a guidance scale wraps the weights."""
+  """Parameters of the draft side or the target side; with a guidance scale the weights become `Guided`."""
   weights = params if scale is None else jaxspec.Guided(params, jnp.float32(scale))
   return jaxspec.ModelParams(weights, jaxspec.sampling_params(temperature, top_p))
 
@@ -99,7 +97,8 @@ def tiny_eagle(
 ):  # fmt: skip
   """A random host and EAGLE drafter: ``(SpecParams, kwargs, host, head)``; ``captions`` are guided, ``classes`` are not.
 
-  ``chain`` drafts in place of trees, if any; with ``combined`` the drafter of a guided host has no guidance of its own.
+  With a positive ``chain`` the drafter drafts chains of that length instead of trees. With ``combined`` the drafter of a
+  guided host has no guidance of its own.
   """
   config = CAPTIONS if name == "captions" else TARGET
   host, head = llamagen_fns(config), eagle_fns(EagleConfig.of(config))
@@ -120,7 +119,7 @@ def tiny_eagle(
 
 
 def eagle_condition(name: str, rows: int):
-  """What `tiny_eagle` is conditioned on; captions are padded by different lengths."""
+  """The condition of `tiny_eagle`; captions are padded by different lengths."""
   if name == "classes":
     return labels(rows)
   generator = np.random.default_rng(5)

@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Row(NamedTuple):
-  """One line of the table; ``tolerance`` 0 means equal."""
+  """One line of the table; a ``tolerance`` of 0 requires equality."""
 
   golden: str
   array: str
@@ -31,7 +31,7 @@ def max_error(got: Any, expected: Any) -> float:
 
 
 class GoldenRows:
-  """Compares by name with the arrays of ``folder/golden.npz``; ``inputs`` are arrays that need no check."""
+  """Compares arrays by name with those of ``folder/golden.npz``; ``inputs`` are arrays that need no check."""
 
   def __init__(self, folder: Path, golden: str, inputs: Collection[str] = ()):
     self.golden, self._inputs = golden, frozenset(inputs)

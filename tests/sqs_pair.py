@@ -1,4 +1,4 @@
-"""Markov pairs under sparse quantize-and-sample decoding, with everything about them known exactly."""
+"""Markov pairs under sparse quantize-and-sample decoding, whose distributions are known exactly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxspec.codecs.conformal import ConformalParams
 from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.drafters.compressed import CompressedParams, compressed
 from jaxspec.verifiers.sparse import lossless_sparse
-from jaxspec.verifiers.target import target_laws
+from jaxspec.verifiers.target import target_logits
 from tests.helpers import markov_fns, side
 
 
@@ -39,7 +39,7 @@ def codec_of(kind, vocab, support, **options):
 
 
 def verifier_of(fns, *, lazy=False, warp=jaxspec.Warp()):
-  extra = dict(feedback_fn=target_laws) if lazy else {}
+  extra = dict(feedback_fn=target_logits) if lazy else {}
   return jaxspec.target_model(fns, lossless_sparse, warp=warp, **extra)
 
 

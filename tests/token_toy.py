@@ -1,4 +1,4 @@
-"""Vector tokens with a law in closed form, and tiny networks of vector tokens, shared by the tests."""
+"""Vector tokens with a distribution in closed form, and tiny networks of vector tokens, shared by the tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxspec
-from jaxspec.diffusion.chain import StepLaw
+from jaxspec.diffusion.chain import StepDistribution
 from jaxspec.drafters.token_model import token_model
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.token_fns import TokenFns
@@ -16,7 +16,7 @@ from tests.helpers import side
 
 
 def _apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
-  """Features are the token before."""
+  """The features are the previous token."""
   if isinstance(inputs, ClassLabels):
     return ModelOutput(None, jnp.zeros((inputs.labels.shape[0], 1, 1))), cache
   features = inputs
@@ -25,22 +25,22 @@ def _apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None
   return ModelOutput(None, features), cache
 
 
-def _law(params, z, slot):
+def _distribution(params, z, slot):
   """Step 1: ``N(shift, spread^2)``; step 0: ``N(x_1 + coef z, last^2)``."""
 
-  def law(step, x):
+  def distribution(step, x):
     first = jnp.broadcast_to(params["shift"] + 0.0 * x, x.shape)
     before = z.reshape((1,) * (x.ndim - z.ndim) + z.shape)
     mean = jnp.where(step == 0, x + params["coef"] * before, first)
     spread = jnp.where(step == 0, params["last"], params["spread"])
-    return StepLaw(mean, 2 * jnp.log(jnp.broadcast_to(spread, x.shape)), mean)
+    return StepDistribution(mean, 2 * jnp.log(jnp.broadcast_to(spread, x.shape)), mean)
 
-  return law
+  return distribution
 
 
 TWO_STEPS = TokenFns(
   ModelFns(init=lambda key: {}, init_cache=lambda batch, max_len: (), apply=_apply, prefix_len=lambda condition: 1),
-  _law,
+  _distribution,
   num_steps=2,
   token_dim=1,
   num_tokens=64,
@@ -48,7 +48,7 @@ TWO_STEPS = TokenFns(
 )
 
 
-def law_params(spread: float, shift: float = 0.0, coef: float = 0.0, last: float = 1.0):
+def distribution_params(spread: float, shift: float = 0.0, coef: float = 0.0, last: float = 1.0):
   values = dict(spread=spread, shift=shift, coef=coef, last=last)
   return side({name: jnp.float32(value) for name, value in values.items()})
 

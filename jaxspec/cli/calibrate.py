@@ -1,4 +1,4 @@
-"""``jaxspec calibrate``: finds the thresholds of a device for wanted rates of cloud calls, and stores them with it."""
+"""``jaxspec calibrate``: finds thresholds of method ``ciar`` for wanted rates of cloud calls."""
 
 from __future__ import annotations
 
@@ -9,38 +9,30 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.audit import PROMPTS
+from jaxspec.cli.declared import Chosen, options_for
 from jaxspec.cli.errors import UserError, check_writable, interruptible, reading, write_whole
-from jaxspec.models.interval_features import INJECT
+from jaxspec.cli.example_prompts import HELD_OUT, PROMPTS
+from jaxspec.cli.options import MAX_SEED, common
+from jaxspec.methods import Ciar
 
-# On these the thresholds that were found on `PROMPTS` are tried.
-HELD_OUT = (
-  "green apple", "fluent pizza", "yellow heart", "noto strawberry", "watermelon on white background", "cherries",
-  "white heart", "twemoji red heart", "banana", "bread on yellow background", "pink heart small", "carrot",
-  "fluent hamburger", "pear", "brown heart on green background", "noto doughnut",
-)  # fmt: skip
-
-_PATH = click.Path(path_type=Path)
+# Of the method: what a threshold depends on.
+_OPTIONS = ("gamma", "target_prefix", "inject")
 
 
 @click.command(no_args_is_help=False)
 @click.argument("prompts", nargs=-1)
-@click.option("--checkpoint", type=_PATH, help="Bundle of networks.  [default: the shipped one]")
-@click.option("--draft", metavar="NAME", help="Device of the bundle.  [default: its first]")
 @click.option("--rates", default="0.2,0.3,0.4", show_default=True, help="Wanted cloud calls per token.")
 @click.option("--tolerance", type=click.FloatRange(0, 1), default=0.005, show_default=True,
               help="Good enough, in calls per token.")  # fmt: skip
-@click.option("--gamma", type=int, help="Tokens drafted in a window.")
-@click.option("--rho", type=float, help="Leading share of tokens that the cloud draws.")
-@click.option("--inject", type=click.Choice(INJECT), help="Tokens that come with interval features.")
-@click.option("--samples", type=click.IntRange(1), default=4, show_default=True, help="Pictures per prompt.")
-@click.option("--batch", type=int, help="Pictures decoded together.  [default: all, up to 16]")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 2), default=0, show_default=True)
+@options_for(Ciar, *_OPTIONS)
+@click.option("--samples", type=click.IntRange(1), default=4, show_default=True, help="Images per prompt.")
+@click.option("--seed", type=click.IntRange(0, MAX_SEED - 1), default=0, show_default=True,
+              help="Seed of the search; the next one is that of the other prompts.")  # fmt: skip
 @click.option("--held-out", multiple=True, metavar="PROMPT",
               help="Prompt that the thresholds are tried on; may be repeated.  [default: built-in ones]")  # fmt: skip
 @click.option("--quantile", is_flag=True, help="Take quantiles of the scores as thresholds, without any search.")
 @click.option("--dry-run", is_flag=True, help="Print the thresholds, store nothing.")
-@click.option("--no-cache", is_flag=True, help="Do not keep compiled programs for the next time.")
+@common("checkpoint", "draft", "batch", "dtype", "matmul_precision", "no_cache")
 def calibrate(**options: Any) -> None:
   """Decode PROMPTS (or built-in ones) at trial thresholds until cloud calls have the wanted rates.
 
@@ -58,7 +50,7 @@ def calibrate(**options: Any) -> None:
     file, document, calibration = _work(options, rates, lambda text: status.update(text))
   for entry in calibration["thresholds"]:
     low, high = entry["interval"]
-    spread = f"{low:.4f} to {high:.4f}" if math.isfinite(high) else "one picture has no interval"
+    spread = f"{low:.4f} to {high:.4f}" if math.isfinite(high) else "one image has no interval"
     click.echo(
       f"cloud rate {entry['rate']:.3f}: tau {entry['tau']:.6g}, reached {entry['achieved']:.4f}, on other prompts "
       f"{entry['held_out']:.4f} ({spread})"
@@ -67,7 +59,7 @@ def calibrate(**options: Any) -> None:
     return
   from jaxspec.cli.report import finite
 
-  document["meta"]["calibration"] = finite(calibration)  # of one picture the interval has no end
+  document["meta"]["calibration"] = finite(calibration)  # of one image the interval has no end
   text = json.dumps(document, indent=2, allow_nan=False) + "\n"
   write_whole(file, lambda path: path.write_text(text, encoding="utf-8"))
   click.echo(f"wrote {file}")
@@ -84,58 +76,55 @@ def _read_rates(text: str) -> list[float]:
 
 
 def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, dict[str, Any], dict[str, Any]]:
-  import dataclasses
-
   import jax
   import jax.numpy as jnp
   import numpy as np
 
   from jaxspec.checkpoints import CONFIG_FILE, read_config
-  from jaxspec.cli import compilation_cache, decoding, settings, sources
-  from jaxspec.decode.loop import speculate
+  from jaxspec.cli import compilation_cache
+  from jaxspec.cli.batches import Batches, batch_rows, make_batches
+  from jaxspec.cli.job import draft_name, load, make_job
+  from jaxspec.cli.memory import check_memory
+  from jaxspec.cli.prompts import check_prompts
   from jaxspec.intervals.scores import IntervalScore
   from jaxspec.metrics.calibration import Calibrated, find_threshold, prompts_hash, quantile_threshold
   from jaxspec.metrics.cloud_calls import cloud_calls
 
   if math.isnan(options["tolerance"]):
     raise UserError("Must have a number as --tolerance, we instead got nan")
+  prompts, held_out = list(options["prompts"]) or list(PROMPTS), list(options["held_out"]) or list(HELD_OUT)
+  check_prompts([*prompts, *held_out])
+  given = {name: options[name] for name in _OPTIONS if options[name] is not None}
+  chosen = Chosen(Ciar.name, options["draft"], given | {"tau": 1.0})
+  chosen.check()
   if not options["no_cache"]:
     compilation_cache.enable()
-  chosen = {field.name: None for field in dataclasses.fields(settings.Settings)}
-  chosen |= {name: options[name] for name in ("draft", "gamma", "rho", "inject", "seed")} | {"method": "ciar", "tau": 1.0}
-  prompts = list(options["prompts"]) or list(PROMPTS)
-  bundle = options["checkpoint"] or sources.default_bundle()
-  held_out = list(options["held_out"]) or list(HELD_OUT)
-  source = interruptible(sources.from_bundle, bundle, [*prompts, *held_out], chosen, compare=False)
-  chosen = source.settings
+  pipeline = load(options["checkpoint"], dtype=options["dtype"], matmul_precision=options["matmul_precision"])
+  job = make_job(pipeline, chosen, interruptible(pipeline.encode, [*prompts, *held_out]), seed=options["seed"])
+  folder = pipeline.drafts.checkpoint(draft_name(job.method)).path
   if not options["dry_run"]:
-    check_writable(source.draft.path / CONFIG_FILE, suffix=".json")
-  rows = settings.batch_rows(options["batch"], len(prompts) * options["samples"])
+    check_writable(folder / CONFIG_FILE, suffix=".json")
 
-  def batches_of(part: slice, seed: int) -> decoding.Batches:
-    condition = jax.tree.map(lambda leaf: leaf[part], source.condition)
-    return decoding.make_batches(condition, samples=options["samples"], seed=seed, rows=rows)
+  rows = batch_rows(options["batch"], len(prompts) * options["samples"])
 
-  batches = [
-    batches_of(slice(None, len(prompts)), chosen.seed), batches_of(slice(len(prompts), None), chosen.seed + 1)
-  ]  # fmt: skip
-  params, drafter, verifier = source.assemble(chosen)
+  def batches_of(part: slice, seed: int) -> Batches:
+    condition = jax.tree.map(lambda leaf: leaf[part], job.condition)
+    return make_batches(condition, samples=options["samples"], seed=seed, rows=rows)
+
+  batches = [batches_of(slice(len(prompts)), job.seed), batches_of(slice(len(prompts), None), job.seed + 1)]
+  decoder = job.decoder()
+  check_memory(decoder, job.condition, rows=rows, max_len=job.max_len, noun=job.noun)
+  params, decode = decoder.parts.params, jax.jit(pipeline.decode_fn(decoder, job.max_len))
   report("Compiling")
-
-  @jax.jit
-  def decode(params, key_data, condition):
-    keys = jax.random.wrap_key_data(key_data)
-    return speculate(params, keys, condition, drafter=drafter, verifier=verifier, max_len=source.num_tokens)
 
   def outcome(tau: float, part: int):
     at = params._replace(draft=params.draft._replace(gate=jnp.float32(tau)))
     pairs = zip(batches[part].key_data, batches[part].condition)
-    with jax.default_matmul_precision(chosen.matmul_precision):
+    with pipeline.precision():
       parts = [jax.device_get(decode(at, key_data, condition)) for key_data, condition in pairs]
-    num = len(batches[part].prompt)
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *parts)
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: batches[part].num], *parts)
 
-  # Everything from the cloud: the scores of every place, under the cloud's own contexts.
+  # Everything from the cloud: the scores of every position, under the cloud's own contexts.
   scores = interruptible(outcome, 0.0, 0).report.scores
   thresholds = []
   for rate in rates:
@@ -153,20 +142,16 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
     thresholds.append(
       {"rate": rate, "tau": found.tau, "achieved": found.rate, "held_out": fresh.call_rate, "interval": fresh.interval}
     )
-  folder = source.draft.path
   with reading(folder):
     document = read_config(folder)
   score = IntervalScore()
   calibration = {
     "score": score.uncertainty.form,
     "scaling": score.scaling,
-    "gamma": chosen.gamma,
-    "rho": chosen.rho,
-    "verify": chosen.verify,
-    "inject": chosen.inject,
-    "cfg_scale": chosen.cfg_scale,
-    "temperature": chosen.temperature,
-    "pictures": len(batches[0].prompt),
+    **{name: getattr(job.method, name) for name in (*_OPTIONS, "verify")},
+    "cfg_scale": job.sampling.cfg_scale,
+    "temperature": job.sampling.temperature,
+    "images": batches[0].num,
     "prompts": prompts_hash(prompts),
     "held_out_prompts": prompts_hash(held_out),
     "policy": "quantile" if options["quantile"] else "search",

@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -120,19 +120,6 @@ def interruptible(function: Callable[..., Result], *args, **kwargs) -> Result:
     reason = one_line(value)[:160]
     raise UserError(f"Out of memory, use a smaller --batch or --dtype bfloat16 ({reason})") from value
   raise value
-
-
-def check_texts(texts: Iterable[str], noun: str = "prompt") -> None:
-  """Refuses text that no file could hold, such as bytes of a terminal that are no UTF-8.
-
-  Raises:
-    UserError: naming the first such text.
-  """
-  for number, text in enumerate(texts, 1):
-    try:
-      text.encode()
-    except UnicodeEncodeError as error:
-      raise UserError(f"Must have every {noun} in UTF-8, {noun} {number} is {text!a}") from error
 
 
 def check_writable(path: Path, *, suffix: str) -> None:

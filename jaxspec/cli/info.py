@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from rich.console import Console
@@ -18,7 +18,10 @@ from rich.tree import Tree
 from safetensors import SafetensorError, safe_open
 
 from jaxspec.cli.errors import UserError, one_line
-from jaxspec.cli.shipped import named
+from jaxspec.shipped import named
+
+if TYPE_CHECKING:
+  from jaxspec.bundle import Bundle
 
 _BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}
 _NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I32": "int32", "I8": "int8"}
@@ -45,45 +48,51 @@ class Leaf(NamedTuple):
 @click.option("--full", is_flag=True, help="Nothing shortened; of a bundle also the arrays.")
 def info(path: Path, full: bool) -> None:
   """Show what the checkpoint or bundle in PATH (or a shipped one of that name) holds: networks, sizes, settings, figures."""
-  from jaxspec.bundle import BUNDLE_FILE, read_bundle
-  from jaxspec.token_bundle import is_token_bundle, read_token_bundle
+  from jaxspec.bundle import read_bundle
+  from jaxspec.checkpoints import CONFIG_FILE
 
   path, problems = named(path), []
-  if is_token_bundle(path):
-    document = read_token_bundle(path)
-    tree = _bundle_tree(path, document, ("vae", "target"), problems, full)
-    names = ", ".join(document["classes"])
-    tree.add(_entry("classes", f"{len(document['classes'])}: {_shown(names, None if full else 160)}"))
-  elif (path / BUNDLE_FILE).is_file():
-    tree = _bundle_tree(path, read_bundle(path), ("tokenizer", "text", "target"), problems, full)
-  else:
+  if (path / CONFIG_FILE).is_file() or not path.is_dir():
     tree = _checkpoint_tree(path, Text(path.resolve().name, style="bold"), arrays=True, full=full)
+  else:
+    tree = _bundle_tree(read_bundle(path), problems, full)
   Console(highlight=False).print(tree)
   if problems:
     raise UserError("; ".join(problems))
 
 
-def _bundle_tree(
-  path: Path, document: dict[str, Any], networks: tuple[str, ...], problems: list[str], full: bool
-) -> Tree:
-  tree = Tree(Text.assemble((path.resolve().name, "bold"), ("  bundle", "dim")), guide_style="dim")
-  try:
-    defaults = _fields(document["defaults"])
-    parts = [(name, document[name]) for name in networks]
-    parts += [(f"draft {name}", folder) for name, folder in document["drafts"].items()]
-    folders = [(title, path / folder) for title, folder in parts]
-  except (AttributeError, TypeError) as error:
-    raise UserError(f"Corrupt {path}: {one_line(error)}") from error
-  tree.add(_entry("defaults", defaults))
-  if (vocabulary := path / "vocabulary.json").is_file():
-    tree.add(_entry("vocabulary", _vocabulary(vocabulary)))
-  for title, folder in folders:
+def _bundle_tree(bundle: Bundle, problems: list[str], full: bool) -> Tree:
+  """Settings first, then what belongs to the target, the target, and its drafts."""
+  version = "" if bundle.version is None else f" of version {bundle.version}"
+  tree = Tree(Text.assemble((bundle.name, "bold"), (f"  bundle{version}", "dim")), guide_style="dim")
+  defaults = bundle.defaults
+  chosen = {name: getattr(defaults, name) for name in ("method", "draft")} | dict(defaults.options)
+  for name, fields in (("defaults", chosen), ("sampling", defaults.sampling)):
+    if shown := _fields(fields):
+      tree.add(_entry(name, shown))
+  networks = []
+  for name, value in bundle.parts.items():
+    if isinstance(value, str) and (bundle.path / value).suffix != ".json":
+      networks.append((name, value))
+    else:
+      tree.add(_entry(name, _part(bundle.path, name, value, full)))
+  networks += [("target", bundle.target), *((f"draft {name}", folder) for name, folder in bundle.drafts.items())]
+  for title, folder in networks:
     try:
-      tree.add(_checkpoint_tree(folder, Text(title, style="bold cyan"), arrays=full, full=full))
+      tree.add(_checkpoint_tree(bundle.path / folder, Text(title, style="bold cyan"), arrays=full, full=full))
     except (ValueError, click.ClickException) as error:
       tree.add(Text.assemble((title, "bold cyan"), ("  cannot be read", "bold red")))
       problems.append(one_line(error))
   return tree
+
+
+def _part(path: Path, name: str, value: Any, full: bool) -> str:
+  """A part that is no network: a vocabulary, a list of classes, a number."""
+  if isinstance(value, str):
+    return _vocabulary(path / value)
+  if isinstance(value, list | tuple):
+    return f"{len(value)}: {_shown(', '.join(map(str, value)), None if full else 160)}"
+  return _shown(value, None if full else 160)
 
 
 def _checkpoint_tree(path: Path, title: Text, *, arrays: bool, full: bool) -> Tree:
@@ -150,7 +159,13 @@ def _entry(name: str, value: str) -> Text:
 
 def _fields(fields: dict[str, Any]) -> str:
   shown = lambda value: str(value).replace(", ", ",")  # a field is one word, so that lines break between fields
-  return " ".join(f"{name}={shown(value)}" for name, value in fields.items() if value is not None)
+  return " ".join(f"{name}={shown(value)}" for name, value in _flat(fields).items() if value is not None)
+
+
+def _flat(fields: dict[str, Any]) -> dict[str, Any]:
+  """Fields of fields with a dot in their names."""
+  nested = {name: _flat(value) if isinstance(value, dict) else {"": value} for name, value in fields.items()}
+  return {f"{name}.{inner}".rstrip("."): value for name, part in nested.items() for inner, value in part.items()}
 
 
 def _shown(value: Any, limit: int | None) -> str:

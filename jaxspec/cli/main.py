@@ -9,12 +9,15 @@ import click
 from jaxspec.cli.lazy import LazyCommand, LazyGroup
 
 COMMANDS = {
-  "generate": LazyCommand("jaxspec.cli.generate:generate", "Make pictures or continue texts, and measure the decoding."),
+  "generate": LazyCommand("jaxspec.cli.generate:generate", "Make images or continue texts, and measure the decoding."),
+  "methods": LazyCommand("jaxspec.cli.methods:methods", "List the decoding methods, or explain one with its options."),
   "info": LazyCommand("jaxspec.cli.info:info", "Show what a checkpoint or a bundle holds."),
   "audit": LazyCommand("jaxspec.cli.audit:audit", "Compute what a method costs in fidelity, and what it buys."),
   "bench": LazyCommand("jaxspec.cli.bench:bench", "Measure decoding methods against each other."),
-  "evaluate": LazyCommand("jaxspec.cli.evaluate:evaluate", "Measure pictures against real ones and their prompts."),
-  "calibrate": LazyCommand("jaxspec.cli.calibrate:calibrate", "Find a device's thresholds for rates of cloud calls."),
+  "evaluate": LazyCommand("jaxspec.cli.evaluate:evaluate", "Measure images against real ones and their prompts."),
+  "calibrate": LazyCommand(
+    "jaxspec.cli.calibrate:calibrate", "Find the thresholds of method ciar for rates of cloud calls."
+  ),
   "convert": LazyCommand("jaxspec.cli.convert:convert", "Turn released weights into checkpoints."),
   "train": LazyCommand("jaxspec.cli.train:train", "Train a network from a config file."),
 }

@@ -24,7 +24,7 @@ class TrainProgress:
     title: str,
     *,
     items_per_step: int = 1,
-    item: str = "picture",
+    item: str = "image",
     console: Console | None = None,
     line_every: float = 10.0,
   ):

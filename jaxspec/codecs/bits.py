@@ -1,4 +1,4 @@
-"""What a law costs, per drafted token, by formula and exactly.
+"""Bits that the distribution of one drafted token costs: by formula, and as it is sent.
 
 =========  ==========================================  ======================================================
 coding     formula (real numbers, index not counted)   sent by `jaxspec.link.records`
@@ -9,12 +9,12 @@ paper      top-K: log2 C(V,K) + log2 C(l+K-1,K-1);     ranks of subset and latti
 rice       as paper                                    Rice-coded gaps, rank of the lattice point
 trimmed    ceil(log2 l) + log2 C(V,k) + log2 C(l-1,k-1)  the k tokens of positive count only
 dense      log2 C(l+V-1, l)                            rank of the multiset over the whole vocabulary
-lazy       ceil(log2 V) + ceil(log2 l)                 token and its count; the law only where it is asked for
+lazy       ceil(log2 V) + ceil(log2 l)                 token and its count; the distribution only on request
 half       16 K + log2 C(V,K)                          half-precision weights
 =========  ==========================================  ======================================================
 
-The drafted token's own index is counted by none of the published formulas; the coder sends it, and what it emitted is
-reported beside the formula.
+V is the vocabulary, K or k the size of the support, l the denominator ``ell`` of the counts. No published formula counts
+the index of the drafted token. The coder sends the index too; the bits that it emitted are reported beside the formula.
 """
 
 from __future__ import annotations
@@ -28,14 +28,18 @@ CODINGS = ("paper", "rice", "trimmed", "dense", "lazy", "half")
 
 
 def log2_binomial(n: int, k: int) -> float:
-  """log2 C(n, k) as a real number."""
+  """log2 C(n, k) as a real number.
+
+  Raises:
+    ValueError: if k is negative or above n.
+  """
   if k < 0 or k > n:
     raise ValueError(f"Must have 0 <= k <= n, we instead got n={n}, k={k}")
   return (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(2)
 
 
 def ceil_log2(count: int) -> int:
-  """Exact ``ceil(log2(count))``: bits that tell ``count`` cases apart; never by floating point."""
+  """Exact ``ceil(log2(count))``, the bits that tell ``count`` cases apart, without floating point."""
   return (count - 1).bit_length()
 
 
@@ -50,11 +54,16 @@ def lattice_width(ell: int, size: int) -> int:
 
 
 def formula_bits(coding: str, *, vocab: int, ell: int, size: int, ceilings: bool) -> float:
-  """Price of one law by formula.
+  """Price of one distribution by formula, in bits.
 
   Args:
+    coding: one of `CODINGS`.
+    vocab: tokens V.
+    ell: denominator of the counts.
     size: tokens in the support; for ``trimmed``, those of positive count.
     ceilings: the threshold form of the published formula, which sends the size of the support.
+  Raises:
+    ValueError: for an unknown coding.
   """
   if coding in ("paper", "rice"):
     subset = log2_binomial(vocab, size)
@@ -75,7 +84,7 @@ def formula_bits(coding: str, *, vocab: int, ell: int, size: int, ceilings: bool
 
 @functools.cache
 def price_table(coding: str, *, vocab: int, ell: int, max_size: int, ceilings: bool) -> np.ndarray:
-  """Prices ``[max_size + 1]`` float32 by size; entry 0 and sizes that no message has are infinite."""
+  """Prices ``[max_size + 1]`` float32 in bits by size; entry 0 and sizes that no message has are infinite."""
   table = np.full(max_size + 1, np.inf, np.float32)
   for size in range(1, min(max_size, ell if coding == "trimmed" else vocab) + 1):
     table[size] = formula_bits(coding, vocab=vocab, ell=ell, size=size, ceilings=ceilings)

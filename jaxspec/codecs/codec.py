@@ -1,6 +1,6 @@
-"""A codec: which tokens of a law are kept, how their weights become integers, and what they cost when sent.
+"""A codec: it chooses the support of a distribution, makes integer weights, and prices the message.
 
-`topk_lattice` (K-SQS) and `conformal_lattice` (C-SQS) make one. The traced half is here; bytes are made by `jaxspec.link`.
+`topk_lattice` (K-SQS) and `conformal_lattice` (C-SQS) make one. Everything here is traced; `jaxspec.link` makes the bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from jaxspec.codecs import lattice
 from jaxspec.codecs.bits import CODINGS, price_table
 from jaxspec.codecs.conformal import Conformal
-from jaxspec.codecs.sparse_law import SparseLaw
+from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.codecs.sparsify import Sparsifier, Support, TopK
 from jaxspec.types import Array
 
@@ -28,6 +28,8 @@ class SparseCodec:
     sparsifier: rule that chooses supports.
     ell: lattice denominator; not read by the coding ``half``.
     coding: one of `CODINGS`, see `jaxspec.codecs.bits`.
+  Raises:
+    ValueError: for a setting out of range.
   """
 
   vocab: int
@@ -49,32 +51,34 @@ class SparseCodec:
 
   @property
   def max_support(self) -> int:
-    """Static size S of supports on the drafting side."""
+    """Static size S of supports on the draft side."""
     return self.sparsifier.max_support
 
   @property
   def max_sent(self) -> int:
-    """Static size of supports on the verifying side: codings that send no zeros need no room for them."""
+    """Static size of supports on the target side; codings that send no counts of 0 need no room for them."""
     sends_zeros = self.coding in ("paper", "rice", "half")
     return self.max_support if sends_zeros else min(self.max_support, self.ell)
 
   @property
   def prices(self) -> np.ndarray:
-    """Formula price ``[S + 1]`` float32 by size, in bits."""
+    """Formula price ``[S + 1]`` float32 in bits, by size of the support."""
     ceilings = isinstance(self.sparsifier, Conformal)
     return price_table(self.coding, vocab=self.vocab, ell=self.ell, max_size=self.max_support, ceilings=ceilings)
 
-  def law(self, support: Support) -> SparseLaw:
-    """The integer law ``[B]`` of a support: what is drafted from, sent, and verified against."""
+  def distribution(self, support: Support) -> SparseDistribution:
+    """Integer distribution ``[B]`` of a support: drafts are drawn from it, it is sent, and drafts are judged against it."""
     if self.coding == "half":
       counts = lattice.half(support.probs, support.size)
     else:
       counts = lattice.quantize(support.probs, support.size, self.ell)
-    return SparseLaw(support.ids, counts, support.size, jnp.sum(counts, axis=-1))
+    return SparseDistribution(support.ids, counts, support.size, jnp.sum(counts, axis=-1))
 
-  def price(self, support: Support, law: SparseLaw) -> Array:
+  def price(self, support: Support, distribution: SparseDistribution) -> Array:
     """Formula bits ``[B]`` float32; only ``trimmed`` needs the counts for it."""
-    size = jnp.sum((law.counts > 0).astype(jnp.int32), axis=-1) if self.coding == "trimmed" else support.literal_size
+    size = (
+      jnp.sum((distribution.counts > 0).astype(jnp.int32), axis=-1) if self.coding == "trimmed" else support.literal_size
+    )
     return jnp.asarray(self.prices)[size]
 
   def affordable(self, size: Array, budget: Array) -> Array:
@@ -86,7 +90,7 @@ class SparseCodec:
 
 @functools.cache
 def topk_lattice(vocab: int, max_support: int, *, ell: int = 100, coding: str = "paper") -> SparseCodec:
-  """K-SQS; the traced `TopKParams` choose K of at most ``max_support``."""
+  """Codec of K-SQS (arXiv 2510.09942); the traced `TopKParams` choose K of at most ``max_support``."""
   return SparseCodec(vocab, TopK(max_support), ell, coding)
 
 
@@ -94,5 +98,5 @@ def topk_lattice(vocab: int, max_support: int, *, ell: int = 100, coding: str = 
 def conformal_lattice(
   vocab: int, max_support: int, *, ell: int = 100, coding: str = "paper", policy: str = "text", empty_error: str = "one"
 ) -> SparseCodec:
-  """C-SQS; the traced `ConformalParams` hold first threshold, step size and target."""
+  """Codec of C-SQS (arXiv 2510.09942); the traced `ConformalParams` hold first threshold, step size and dropped mass."""
   return SparseCodec(vocab, Conformal(max_support, policy, empty_error), ell, coding)

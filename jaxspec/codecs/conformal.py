@@ -7,15 +7,16 @@ The support is ``X(beta) = {x : q(x) >= beta}``. For one committed token with dr
 so that the mean of d over committed tokens goes to alpha. With ``c[1]`` the threshold at the start of a round and
 ``c[n+1] = c[n] - eta (d_n - alpha)`` while drafting, a round that commits A drafts and one more token leaves
 
-  text     c[A+2]: each committed token counts once, with the draft's law at its own position (the default);
+  text     c[A+2]: each committed token counts once, with the draft's distribution at its own position (the default);
   literal  c[A+1]: the published Algorithm 1, line 12, which never counts the token that ends the round;
   drafted  c[L+1]: no roll-back.
 
-So rolling back is a gather from the thresholds of the round. For ``text`` alone, and ``beta_1 >= -eta (1 - alpha)``, every
-path obeys ``mean d <= alpha + (beta_1 + eta (1 - alpha)) / (eta T)``, if no support is cut off at its static size.
+Rolling back is therefore a gather from the thresholds of the round. With ``text`` only, and ``beta_1 >= -eta (1 - alpha)``,
+every path obeys ``mean d <= alpha + (beta_1 + eta (1 - alpha)) / (eta T)`` if no support is cut off at its static size.
 
-The threshold is a sum of steps that may be five orders smaller than itself, so it is carried as an unevaluated sum of two
-floats. The draft's output does not follow another law for any threshold: only the size of messages depends on it.
+A step may be five orders of magnitude smaller than the threshold, so the threshold is carried as an unevaluated sum of two
+floats. With the exact rule, committed tokens follow the target's distribution for every threshold; only the sizes of
+messages and the acceptance depend on it.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class ConformalParams(NamedTuple):
   """Traced settings, each ``[]`` or ``[B]`` float."""
 
   first: Array  # beta_1
-  eta: Array  # step size; 0 keeps the threshold
-  alpha: Array  # dropped mass to be reached
+  eta: Array  # step size; 0 leaves the threshold fixed
+  alpha: Array  # mean dropped mass to reach
 
 
 class Threshold(NamedTuple):
@@ -55,10 +56,12 @@ class Conformal:
 
   Attributes:
     max_support: static size of supports.
-    policy: which updates stay after the verdict, see above.
-    empty_error: what the controller is fed where no token reaches the threshold and the most probable one is sent:
-      ``one`` (the set of the definition is empty, so it drops everything) or ``true`` (what is really dropped). With
-      ``true`` the threshold is clipped at 1: else a run of certain tokens winds it up.
+    policy: which updates stay after the verdict, see the module's docstring.
+    empty_error: the error that the controller sees where no token reaches the threshold, so that the most probable token
+      is sent: ``one`` (the set of the definition is empty and drops everything) or ``true`` (the mass that is really
+      dropped). With ``true`` the threshold is clipped at 1; else a run of certain tokens would wind it up.
+  Raises:
+    ValueError: for an unknown policy or error.
   """
 
   max_support: int
@@ -78,13 +81,13 @@ class Conformal:
     return Threshold(first, jnp.zeros_like(first))
 
   def support(self, params: ConformalParams, state: Threshold, q: Array, cap: Array) -> Support:
-    # A literal set at beta <= 0 holds tokens of probability 0 too: they cost bits and carry nothing.
+    # By the definition, the set at beta <= 0 holds tokens of probability 0 too: they cost bits and carry nothing.
     above = (q >= state.value[:, None]) & (q > 0)
     literal = jnp.where(state.value <= 0, q.shape[-1], jnp.sum(above.astype(jnp.int32), axis=-1))
     was_empty = literal == 0
     size = jnp.clip(jnp.sum(above.astype(jnp.int32), axis=-1), 1, cap)
     support = top_support(q, size, max_support=self.max_support)
-    # A set that was truncated is priced as what is sent.
+    # A truncated set is priced by the size that is sent.
     literal = jnp.where(literal > cap, size, jnp.maximum(literal, 1))
     return support._replace(literal_size=literal, was_empty=was_empty)
 
@@ -97,24 +100,24 @@ class Conformal:
     if self.empty_error == "true":
       low = jnp.where(high > 1, 0.0, low)
       high = jnp.minimum(high, 1.0)
-    # Below beta = 0 all is kept, so no path falls under this floor unless supports are truncated; then it stops windup.
+    # At beta <= 0 nothing is dropped, so a path falls below this floor only if supports are truncated; then it stops windup.
     floor = jnp.minimum(-params.eta * (1 - params.alpha), params.first)
     return Threshold(jnp.maximum(high, floor), jnp.where(high < floor, 0.0, low))
 
-  def rollback_place(self, num_accepted: Array, num_drafted: Array) -> Array:
+  def rollback_position(self, num_accepted: Array, num_drafted: Array) -> Array:
     return {"text": num_accepted + 1, "literal": num_accepted, "drafted": num_drafted}[self.policy]
 
 
 def moved(params: ConformalParams, state: Threshold, error: Array) -> Threshold:
-  """One step of the controller, ``beta - eta (error - alpha)`` with no limits; ``error [B]``.
+  """One step of the controller, ``beta - eta (error - alpha)``, without limits; ``error [B]``.
 
-  Summed over T steps ``mean error = alpha + (beta_1 - beta_T) / (eta T)``: a threshold that stays bounded holds the mean.
+  Over T steps ``mean error = alpha + (beta_1 - beta_T) / (eta T)``. If the threshold stays bounded, the mean goes to alpha.
   """
   return Threshold(*_two_sum(state.high, state.low - params.eta * (error - params.alpha)))
 
 
 def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-  """``a + b`` rounded, and what was rounded away (Knuth)."""
+  """``a + b`` rounded, and the rounding error (Knuth)."""
   total = a + b
   virtual = total - a
   return total, (a - (total - virtual)) + (b - virtual)

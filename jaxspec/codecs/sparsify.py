@@ -1,11 +1,11 @@
-"""Which tokens of a law are kept.
+"""Chooses the support of a distribution: the tokens that are drafted from and sent.
 
-A *sparsifier* is a frozen dataclass of pure functions (`Sparsifier`); its traced settings come as ``params``, what it
-carries from token to token is a small pytree with leaves ``[B]``. `TopK` keeps a fixed number and carries nothing;
-`jaxspec.codecs.conformal.Conformal` keeps what lies above a threshold that it carries.
+A *sparsifier* is a frozen dataclass of pure functions (`Sparsifier`). Its traced settings come as ``params``. Its state is a
+small pytree with leaves ``[B]``, carried from token to token. `TopK` takes a fixed number of tokens and has no state.
+`jaxspec.codecs.conformal.Conformal` takes the tokens above a threshold, which is its state.
 
-Supports have a static size ``S``. Where the rule would keep more, the most probable S stay and the rest counts as dropped
-mass: everything downstream sees one number for what is missing.
+Supports have a static size ``S``. Where the rule would take more tokens, the S most probable ones are taken. The mass of
+all other tokens is one number, the dropped mass.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from jaxspec.types import Array, PyTree
 
 
 class Support(NamedTuple):
-  """Kept tokens of laws ``[B]``, in ascending order of ids."""
+  """Supports of distributions ``[B]``, in ascending order of ids."""
 
   ids: Array  # [B, S] int32, 0 on padding
   probs: Array  # [B, S] float, renormalised to add up to 1; 0 on padding
   size: Array  # [B] int32, at least 1
-  dropped: Array  # [B] float, mass of the law outside of the support
-  literal_size: Array  # [B] int32, the size that the rule's own definition has; prices follow it
-  was_empty: Array  # [B] bool: the rule kept nothing, and the most probable token was taken instead
+  dropped: Array  # [B] float, mass of the distribution outside of the support
+  literal_size: Array  # [B] int32, size of the set by the rule's definition; prices depend on it
+  was_empty: Array  # [B] bool: the set by the definition is empty, and the most probable token was taken instead
 
 
 class Sparsifier(Protocol):
@@ -40,19 +40,19 @@ class Sparsifier(Protocol):
     ...
 
   def support(self, params: PyTree, state: PyTree, q: Array, cap: Array) -> Support:
-    """Supports of the laws ``q [B, V]``, of at most ``cap [B]`` tokens."""
+    """Supports of the distributions ``q [B, V]``, of at most ``cap [B]`` tokens."""
     ...
 
   def error(self, support: Support) -> Array:
-    """Dropped mass ``[B]`` as the rule counts it."""
+    """Dropped mass ``[B]`` float as the rule counts it."""
     ...
 
   def update(self, params: PyTree, state: PyTree, support: Support) -> PyTree:
-    """State behind a token that was drafted from this support."""
+    """State after a token that was drafted from this support."""
     ...
 
-  def rollback_place(self, num_accepted: Array, num_drafted: Array) -> Array:
-    """Number of updates ``[B]`` of a round that stay, once its verdict is known."""
+  def rollback_position(self, num_accepted: Array, num_drafted: Array) -> Array:
+    """Number of updates ``[B]`` of a round that stay after its verdict."""
     ...
 
 
@@ -64,7 +64,7 @@ class TopKParams(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TopK:
-  """K-SQS: the K most probable tokens, ties by smaller id; tokens of probability 0 are never kept."""
+  """K-SQS: the K most probable tokens, ties by smaller id; tokens of probability 0 are never taken."""
 
   max_support: int
 
@@ -81,7 +81,7 @@ class TopK:
   def update(self, params: TopKParams, state: tuple, support: Support) -> tuple:
     return ()
 
-  def rollback_place(self, num_accepted: Array, num_drafted: Array) -> Array:
+  def rollback_position(self, num_accepted: Array, num_drafted: Array) -> Array:
     return num_accepted
 
 
@@ -98,7 +98,7 @@ def top_support(q: Array, size: Array, *, max_support: int) -> Support:
   order = jnp.argsort(jnp.where(valid, ids, vocab), axis=-1, stable=True)
   ids = jnp.where(valid, jnp.take_along_axis(ids, order, axis=-1), 0)
   probs = jnp.where(valid, jnp.take_along_axis(probs, order, axis=-1), 0.0)
-  # Summing what is outside gives an exact 0 where all is kept, unlike 1 - (sum of what is inside).
+  # The sum over the tokens outside is exactly 0 if there are none; 1 - (sum over the tokens inside) would not be.
   row = jnp.arange(rows)[:, None]
   outside = jnp.ones((rows, vocab), bool).at[row, jnp.where(valid, ids, vocab)].set(False, mode="drop")
   dropped = jnp.sum(jnp.where(outside, q, 0.0), axis=-1)

@@ -1,19 +1,19 @@
-"""The packed emoji set: 4,839 pictures of 1,632 emoji in three drawing styles, with captions and fixed splits.
+"""The packed emoji set: 4,839 images of 1,632 emoji in three drawing styles, with captions and fixed splits.
 
-The files in ``jaxspec/data/emoji/`` are written by ``experiments/pack_emoji.py``:
+The files in ``jaxspec/data/emoji/`` are written by ``experiments/data/pack_emoji.py``:
 
-- ``emoji64.zip``: an uncompressed zip of lossless 64x64 RGBA WebP pictures, ``{style}/{codepoint}.webp``;
-- ``index.json``: captions, groups, families and the split of every picture;
-- ``ATTRIBUTION.md``: sources and licences, which must travel with the pictures and with weights trained on them.
+- ``emoji64.zip``: an uncompressed zip of lossless 64x64 RGBA WebP images, ``{style}/{codepoint}.webp``;
+- ``index.json``: captions, groups, families and the split of every image;
+- ``ATTRIBUTION.md``: sources and licences, which must travel with the images and with weights trained on them.
 
 Splits follow families, not single emoji, because many emoji are near duplicates of each other (gender variants,
 arrows, families):
 
 1. The family of an emoji is its label without the words man, woman, person, ... and without "facing right" and ":".
-2. ``h = sha256("split:" + family) mod 20``. 0-1: ``val_concept``, the concept is unseen in every style.
-3. 2-4: ``val_style``, one style (``sha256("style:" + family) mod 3``) is held out, so the concept is seen in the
-   other styles only.
-4. All other pictures: ``train``.
+2. ``h = sha256("split:" + family) mod 20``. For h in 0-1 the split is ``val_concept``: training shows no style of it.
+3. For h in 2-4, the images of one style (``sha256("style:" + family) mod 3``) are in ``val_style``. Training shows the
+   concept in the other styles only.
+4. All other images are in ``train``.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ class Emoji(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EmojiSet:
-  """All pictures with their metadata.
+  """All images with their metadata.
 
   Attributes:
     rgba: ``[N, 64, 64, 4]`` uint8, straight alpha; invisible pixels are zero.
@@ -79,14 +79,14 @@ class EmojiSet:
     return len(self.rgba)
 
   def indices(self, split: str | None = None, style: str | None = None) -> np.ndarray:
-    """Numbers of the pictures of one split and/or style, ascending.
+    """Numbers of the images of one split and/or style, ascending.
 
     Args:
       split: a name in ``SPLITS``, or None for all.
       style: a name in ``STYLES``, or None for all.
 
     Returns:
-      ``[M]`` int64 picture numbers.
+      ``[M]`` int64 image numbers.
     """
     keep = np.ones(len(self), bool)
     if split is not None:
@@ -110,7 +110,7 @@ def emoji_family(label: str) -> str:
 
 
 def emoji_split(family: str, style: str) -> str:
-  """Split of the picture of one family in one style (steps 2-4 of the module docstring)."""
+  """Split of the image of one family in one style (steps 2-4 of the module docstring)."""
   bucket = _sha256_int("split:" + family) % 20
   if bucket < 2:
     return "val_concept"
@@ -126,7 +126,7 @@ def load_emoji(path: str | Path | None = None) -> EmojiSet:
     path: folder with ``index.json`` and ``emoji64.zip``; the copy in the package by default.
 
   Returns:
-    The set; pictures are ordered by concept, then style.
+    The set; images are ordered by concept, then style.
 
   Raises:
     ValueError: a file is missing or damaged, or the two files do not belong together.
@@ -137,8 +137,9 @@ def load_emoji(path: str | Path | None = None) -> EmojiSet:
   try:
     packed = zip_path.read_bytes()
   except OSError as error:
-    raise ValueError(f"{zip_path}: must be a readable zip of WebP pictures ({error.strerror}); "
-                     "write it with experiments/pack_emoji.py") from error
+    raise ValueError(
+      f"{zip_path}: must be a readable zip of WebP images ({error.strerror}); write it with experiments/data/pack_emoji.py"
+    ) from error
   digest = hashlib.sha256(packed).hexdigest()
   if digest != index["sha256"]:
     raise ValueError(f"{zip_path}: must have sha256 {index['sha256']} as index.json says, we instead got {digest}")
@@ -148,25 +149,28 @@ def load_emoji(path: str | Path | None = None) -> EmojiSet:
     for codepoint, label, tags, group, subgroup, family, splits in index["emoji"]:
       emoji.append(Emoji(codepoint, label, tuple(tags), index["groups"][group], index["subgroups"][subgroup], family))
       for style_number, split_number in enumerate(splits):
-        if split_number < 0:  # no picture in this style
+        if split_number < 0:  # no image in this style
           continue
         style.append(style_number)
         concept.append(len(emoji) - 1)
         split.append(split_number)
         names.append(f"{STYLES[style_number]}/{codepoint}.webp")
   except (TypeError, ValueError, IndexError) as error:
-    raise ValueError(f"{folder / 'index.json'}: entry {len(emoji)} must be [codepoint, label, tags, group, subgroup, "
-                     f" family, splits] ({error})") from error
+    raise ValueError(
+      f"{folder / 'index.json'}: entry {len(emoji)} must be [codepoint, label, tags, group, subgroup, "
+      f" family, splits] ({error})"
+    ) from error
 
   rgba = np.empty((len(names), IMAGE_SIZE, IMAGE_SIZE, 4), np.uint8)
   try:
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
       for number, name in enumerate(names):
-        picture = Image.open(io.BytesIO(archive.read(name)))
-        rgba[number] = np.asarray(picture.convert("RGBA"))  # opaque pictures come back as RGB
+        image = Image.open(io.BytesIO(archive.read(name)))
+        rgba[number] = np.asarray(image.convert("RGBA"))  # opaque images come back as RGB
   except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-    raise ValueError(f"{zip_path}: must hold {len(names)} WebP pictures of {IMAGE_SIZE}x{IMAGE_SIZE} pixels "
-                     f"({error})") from error
+    raise ValueError(
+      f"{zip_path}: must hold {len(names)} WebP images of {IMAGE_SIZE}x{IMAGE_SIZE} pixels ({error})"
+    ) from error
   rgba[rgba[..., 3] == 0] = 0  # the WebP encoder is free to change invisible pixels
   return EmojiSet(rgba, np.array(style, np.int32), np.array(concept, np.int32), np.array(split, np.int32), tuple(emoji))
 
@@ -175,8 +179,9 @@ def _read_index(path: Path) -> dict:
   try:
     index = json.loads(path.read_text(encoding="utf-8"))
   except OSError as error:
-    raise ValueError(f"{path}: must be the readable index of the emoji set ({error.strerror}); "
-                     "write it with experiments/pack_emoji.py") from error
+    raise ValueError(
+      f"{path}: must be the readable index of the emoji set ({error.strerror}); write it with experiments/data/pack_emoji.py"
+    ) from error
   except ValueError as error:
     raise ValueError(f"{path}: must be JSON ({error})") from error
   expected = {"format": FORMAT_VERSION, "styles": list(STYLES), "splits": list(SPLITS)}

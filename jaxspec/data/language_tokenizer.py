@@ -1,7 +1,7 @@
 """Tokenizers of language models: the ``tokenizer.json`` in a checkpoint folder, and padded batches of prompts.
 
-A thin layer over the ``tokenizers`` library, which adds the special tokens of the file (a beginning of text, where the
-model was trained with one).
+This is a thin layer over the ``tokenizers`` library. The library adds the special tokens of the file, for example a
+beginning-of-text token if the model was trained with one.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def pad_left(rows: Sequence[Sequence[int]]) -> Prompt:
   """Rows of ids as one `Prompt` with numpy leaves, as wide as the longest."""
   width = max(len(row) for row in rows)
   tokens, mask = np.zeros((len(rows), width), np.int32), np.zeros((len(rows), width), bool)
-  for place, row in enumerate(rows):
-    tokens[place, width - len(row) :], mask[place, width - len(row) :] = row, True
+  for position, row in enumerate(rows):
+    tokens[position, width - len(row) :], mask[position, width - len(row) :] = row, True
   return Prompt(tokens, mask)
 
 

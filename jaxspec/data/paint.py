@@ -1,13 +1,13 @@
-"""Painted attributes: background colour, size and place; and functions that read them back from a picture.
+"""Painted attributes: background colour, size and position; and functions that read them back from an image.
 
-The emoji pictures have alpha, so the same drawing can be shown on any background and at any size, and the caption can
-say so. The attributes can be checked on a sampled picture without a network: the background by the border pixels, the
-size by the extent of everything that is not background. Painted backgrounds also remove the white border all pictures
-would share, which is easy to guess for any drafter.
+The emoji images have alpha. The same drawing can be shown on any background and at any size, and the caption can
+say so. The attributes of a sampled image can be checked without a network: the background by the border pixels, the
+size by the extent of everything that is not background. Painted backgrounds also remove the white border that all images
+would share otherwise, which is easy to guess for any drafter.
 
-Painted over every palette colour, the drawings of the emoji set read back with the right background in 99.7 % (normal
-size) and 100 % (small) of the cases, and with the right size in 99.1 % and 99.7 %. The rest fills the corners, is drawn
-in the colour of the background, or is tiny by itself.
+Accuracy of reading the attributes back, over all drawings of the emoji set on every palette colour: the background is right
+in 99.7 % (normal size) and 100 % (small) of the cases, the size in 99.1 % and 99.7 %. The errors are drawings that fill the
+corners, that have the colour of the background, or that are tiny by themselves.
 """
 
 from collections.abc import Sequence
@@ -32,13 +32,13 @@ SCALES: dict[str, float] = {"normal": 1.0, "small": 0.6}
 
 _NAMES = tuple(BACKGROUNDS)
 _COLOURS = np.array([BACKGROUNDS[name] for name in _NAMES], np.int32)  # [10, 3]
-_BORDER = 2  # pixels; small pictures never reach it, normal ones rarely cover most of it
+_BORDER = 2  # pixels; small images never reach it, normal ones rarely cover most of it
 
 
 def place(rgba: np.ndarray, scale: str | float = "normal", offset: tuple[int, int] = (0, 0)) -> np.ndarray:
-  """Shrinks a picture and puts it on an empty canvas of the same size.
+  """Shrinks an image and puts it on an empty canvas of the same size.
 
-  Shrinking is the slow half of ``paint`` (about 0.2 ms), so training may do it once per picture.
+  Shrinking is the slow half of ``paint`` (about 0.2 ms), so training may do it once per image.
 
   Args:
     rgba: ``[H, W, 4]`` uint8, straight alpha.
@@ -49,7 +49,7 @@ def place(rgba: np.ndarray, scale: str | float = "normal", offset: tuple[int, in
     ``[H, W, 4]`` uint8; the input itself if there is nothing to do.
 
   Raises:
-    ValueError: unknown scale, or the offset moves the shrunken picture off the canvas.
+    ValueError: unknown scale, or the offset moves the shrunken image off the canvas.
   """
   _check_rgba(rgba)
   factor = _scale_factor(scale)
@@ -57,23 +57,24 @@ def place(rgba: np.ndarray, scale: str | float = "normal", offset: tuple[int, in
   new_height, new_width = round(height * factor), round(width * factor)
   top, left = (height - new_height) // 2 + offset[0], (width - new_width) // 2 + offset[1]
   if not (0 <= top <= height - new_height and 0 <= left <= width - new_width):
-    raise ValueError(f"offset must keep the {new_height}x{new_width} picture on the {height}x{width} canvas, "
-                     f"we instead got {offset}")
+    raise ValueError(
+      f"offset must keep the {new_height}x{new_width} image on the {height}x{width} canvas, we instead got {offset}"
+    )
   if factor == 1.0:
     return rgba
   # Pillow premultiplies RGBA before filtering, so invisible pixels do not bleed into the edges.
   small = Image.fromarray(rgba).resize((new_width, new_height), Image.Resampling.LANCZOS)
   canvas = np.zeros_like(rgba)
-  canvas[top:top + new_height, left:left + new_width] = np.asarray(small)
+  canvas[top : top + new_height, left : left + new_width] = np.asarray(small)
   return canvas
 
 
 def composite(rgba: np.ndarray, background: str | Sequence[int] | np.ndarray) -> np.ndarray:
-  """Paints pictures over a flat background, rounding to the nearest integer.
+  """Paints images over a flat background, rounding to the nearest integer.
 
   Args:
     rgba: ``[..., H, W, 4]`` uint8, straight alpha.
-    background: a name in ``BACKGROUNDS``, or RGB values of shape ``[3]`` or ``[..., 3]`` (one colour per picture).
+    background: a name in ``BACKGROUNDS``, or RGB values of shape ``[3]`` or ``[..., 3]`` (one colour per image).
 
   Returns:
     ``[..., H, W, 3]`` uint8.
@@ -86,9 +87,13 @@ def composite(rgba: np.ndarray, background: str | Sequence[int] | np.ndarray) ->
   return ((rgba[..., :3] * alpha + colour * (255 - alpha) + 127) // 255).astype(np.uint8)
 
 
-def paint(rgba: np.ndarray, background: str | Sequence[int] = "white", scale: str | float = "normal",
-          offset: tuple[int, int] = (0, 0)) -> np.ndarray:
-  """One picture with its attributes: ``composite(place(rgba, scale, offset), background)``.
+def paint(
+  rgba: np.ndarray,
+  background: str | Sequence[int] = "white",
+  scale: str | float = "normal",
+  offset: tuple[int, int] = (0, 0),
+) -> np.ndarray:
+  """One image with its attributes: ``composite(place(rgba, scale, offset), background)``.
 
   Args:
     rgba: ``[64, 64, 4]`` uint8, straight alpha.
@@ -112,7 +117,7 @@ def background_colour(name: str) -> tuple[int, int, int]:
 def measure_background(rgb: np.ndarray) -> str:
   """Name of the background: each border pixel votes for the nearest palette colour, the four corners count most.
 
-  Drawings that fill the canvas cover the sides long before the corners, so corners decide and the sides break ties.
+  Large drawings cover the sides of the canvas before its corners. The corners therefore decide, and the sides break ties.
 
   Args:
     rgb: ``[H, W, 3]`` uint8.
@@ -128,7 +133,7 @@ def measure_background(rgb: np.ndarray) -> str:
 
 
 def measure_scale(rgb: np.ndarray, tolerance: int = 48) -> str:
-  """Name of the size: ``"small"`` if everything that is not background fits into the box of a small picture.
+  """Name of the size: ``"small"`` if everything that is not background fits into the box of a small image.
 
   A drawing that is tiny by itself ("black small square") also reads as small; ``measure_scale(paint(rgba))`` tells.
 

@@ -1,8 +1,7 @@
-"""Prompts: what a picture is called in training, and the spelling that training and user texts share.
+"""Prompts: the texts that describe images in training, and the spelling shared by training and user texts.
 
-Canonical form: ``{style} {label} on {colour} background small``, where the style, the background and "small" may be
-missing. Training prompts vary around it at the rates of ``PromptRates``; user texts are brought to it by
-``normalize_prompt``.
+Canonical form: ``{style} {label} on {colour} background small``, where the style, the background and "small" may be missing.
+Training prompts vary around this form at the rates of ``PromptRates``. ``normalize_prompt`` brings user texts to it.
 """
 
 import re
@@ -26,7 +25,7 @@ _SPELLING = {"grey": "gray"}
 
 @dataclass(frozen=True)
 class PromptRates:
-  """How often each part is said in a training prompt; parts that are not listed are always said.
+  """How often each part appears in a training prompt; parts that are not listed always appear.
 
   Attributes:
     style: the style name. Left out in 30 % of the prompts, so that users need not name one.
@@ -72,13 +71,13 @@ def normalize_prompt(text: str) -> str:
 
 
 def canonical_prompt(emoji: Emoji, style: str | None = None, background: str = "white", small: bool = False) -> str:
-  """The plain prompt of a picture, for evaluation: label, style if given, background unless white.
+  """The plain prompt of an image, for evaluation: label, style if given, background unless white.
 
   Args:
     emoji: the concept.
     style: a name in ``STYLES``, or None to leave it open.
     background: a name in ``BACKGROUNDS``.
-    small: whether the picture is shown small.
+    small: whether the image is shown small.
 
   Returns:
     A normalized prompt.
@@ -86,17 +85,23 @@ def canonical_prompt(emoji: Emoji, style: str | None = None, background: str = "
   return _join(style, emoji.label, background if background != "white" else None, small)
 
 
-def make_prompt(rng: np.random.Generator, emoji: Emoji, style: str, background: str = "white", small: bool = False,
-                rates: PromptRates = DEFAULT_RATES) -> str:
-  """A random training prompt of a picture.
+def make_prompt(
+  rng: np.random.Generator,
+  emoji: Emoji,
+  style: str,
+  background: str = "white",
+  small: bool = False,
+  rates: PromptRates = DEFAULT_RATES,
+) -> str:
+  """A random training prompt of an image.
 
   Args:
     rng: numpy generator; the only source of chance.
     emoji: the concept.
     style: a name in ``STYLES``.
     background: a name in ``BACKGROUNDS``.
-    small: whether the picture is shown small.
-    rates: how often each part is said.
+    small: whether the image is shown small.
+    rates: how often each part appears.
 
   Returns:
     A normalized prompt.
@@ -118,13 +123,13 @@ def make_prompt(rng: np.random.Generator, emoji: Emoji, style: str, background: 
 
 
 class PromptParts(NamedTuple):
-  """What a prompt says.
+  """The parts of a prompt.
 
   Attributes:
     subject: what is to be drawn, normalized.
     style: a name in ``STYLES``, or None if the prompt leaves it open.
     background: a name in ``BACKGROUNDS``; white if none is named, as in training.
-    small: whether the picture is to be small.
+    small: whether the image is to be small.
   """
 
   subject: str
@@ -136,8 +141,8 @@ class PromptParts(NamedTuple):
 def parse_prompt(text: str) -> PromptParts:
   """Reads a prompt in the canonical form of the module docstring; the inverse of ``canonical_prompt``.
 
-  Only the canonical places count: a style in front, the background and "small" at the end. A text that names nothing
-  but attributes is its own subject.
+  Attributes are read at their canonical positions only: the style at the beginning, the background and "small" at the end.
+  If a text names nothing but attributes, the whole text is the subject.
 
   >>> parse_prompt("Twemoji, a red apple on a blue background, small")
   PromptParts(subject='red apple', style='twemoji', background='blue', small=True)

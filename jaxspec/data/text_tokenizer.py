@@ -22,8 +22,8 @@ VOCAB_SIZE = 2048
 MAX_TOKENS = 24
 
 _ALPHABET = list("abcdefghijklmnopqrstuvwxyz0123456789-'")
-_PROMPTS_PER_PICTURE = 8
-_ATTRIBUTE_REPEATS = 100  # attribute words must be single tokens whatever the pictures say
+_PROMPTS_PER_IMAGE = 8
+_ATTRIBUTE_REPEATS = 100  # so many repeats make every attribute word a single token
 
 
 class EncodedText(NamedTuple):
@@ -40,12 +40,13 @@ class EncodedText(NamedTuple):
   num_dropped: np.ndarray
 
 
-def train_text_tokenizer(emoji_set: EmojiSet, *, vocab_size: int = VOCAB_SIZE, seed: int = 0,
-                         rates: PromptRates = DEFAULT_RATES) -> Tokenizer:
+def train_text_tokenizer(
+  emoji_set: EmojiSet, *, vocab_size: int = VOCAB_SIZE, seed: int = 0, rates: PromptRates = DEFAULT_RATES
+) -> Tokenizer:
   """Learns the vocabulary from the training split: labels, tags, random prompts and the attribute words.
 
   Args:
-    emoji_set: the set; pictures of other splits are not looked at.
+    emoji_set: the set; only its training split is read.
     vocab_size: number of tokens, with ``[PAD]`` = 0 and ``[UNK]`` = 1.
     seed: of the random prompts. The same arguments give the same tokenizer.
     rates: of the random prompts.
@@ -55,8 +56,13 @@ def train_text_tokenizer(emoji_set: EmojiSet, *, vocab_size: int = VOCAB_SIZE, s
   """
   tokenizer = Tokenizer(models.BPE(unk_token=UNK, fuse_unk=True))
   tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-  trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=[PAD, UNK], initial_alphabet=_ALPHABET,
-                                limit_alphabet=len(_ALPHABET), show_progress=False)
+  trainer = trainers.BpeTrainer(
+    vocab_size=vocab_size,
+    special_tokens=[PAD, UNK],
+    initial_alphabet=_ALPHABET,
+    limit_alphabet=len(_ALPHABET),
+    show_progress=False,
+  )
   tokenizer.train_from_iterator(_training_texts(emoji_set, seed, rates), trainer)
   return tokenizer
 
@@ -86,7 +92,7 @@ def load_text_tokenizer(json_path: str | Path) -> Tokenizer:
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int = MAX_TOKENS) -> EncodedText:
-  """Encodes prompts to a fixed length, padding first; too long prompts lose their end.
+  """Encodes prompts to a fixed length, padding first. Prompts that are too long are cut at their end.
 
   Args:
     tokenizer: of ``train_text_tokenizer`` or ``load_text_tokenizer``.
@@ -112,8 +118,8 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int = MAX_TOK
   num_dropped = np.zeros(len(normalized), np.int32)
   for row, encoding in enumerate(tokenizer.encode_batch(normalized)):
     kept = encoding.ids[:max_tokens]
-    ids[row, max_tokens - len(kept):] = kept
-    mask[row, max_tokens - len(kept):] = True
+    ids[row, max_tokens - len(kept) :] = kept
+    mask[row, max_tokens - len(kept) :] = True
     num_dropped[row] = len(encoding.ids) - len(kept)
   return EncodedText(ids, mask, num_dropped)
 
@@ -123,12 +129,12 @@ def _training_texts(emoji_set: EmojiSet, seed: int, rates: PromptRates) -> Itera
   backgrounds = tuple(BACKGROUNDS)
   for name in (*STYLES, *backgrounds, "on", "background", "small"):
     yield " ".join([name] * _ATTRIBUTE_REPEATS)
-  pictures = emoji_set.indices("train")
-  for concept in np.unique(emoji_set.concept[pictures]):
+  images = emoji_set.indices("train")
+  for concept in np.unique(emoji_set.concept[images]):
     emoji = emoji_set.emoji[concept]
     yield normalize_prompt(" ".join((emoji.label, *emoji.tags)))
-  for picture in pictures:
-    emoji, style = emoji_set.emoji[emoji_set.concept[picture]], STYLES[emoji_set.style[picture]]
-    for _ in range(_PROMPTS_PER_PICTURE):
+  for image in images:
+    emoji, style = emoji_set.emoji[emoji_set.concept[image]], STYLES[emoji_set.style[image]]
+    for _ in range(_PROMPTS_PER_IMAGE):
       background = backgrounds[rng.integers(len(backgrounds))]
       yield make_prompt(rng, emoji, style, background, bool(rng.random() < 0.25), rates)

@@ -1,7 +1,7 @@
-"""Painted pictures in batches, and the token set a transformer trains on.
+"""Painted images in batches, and the token set a transformer trains on.
 
-The token set is made once with a trained tokenizer: every picture of every split in a few painted variants. Variant 0
-is always the plain picture, on white at normal size. Variants are a pure function of (seed, picture, variant).
+The token set is made once with a trained tokenizer. It holds every image of every split in a few painted variants. Variant 0
+is always the plain image, on white at normal size. Variants are a pure function of (seed, image, variant).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COLOURS = np.array([BACKGROUNDS[name] for name in BACKGROUND_NAMES], np.uint8)
 
 
 class Painting(NamedTuple):
-  """Attributes of some pictures."""
+  """Attributes of some images."""
 
   background: np.ndarray  # [M] int, index into BACKGROUND_NAMES
   small: np.ndarray  # [M] bool
@@ -47,10 +47,10 @@ def random_paintings(
 
   Args:
     generator: source of randomness; advanced.
-    num: how many pictures.
+    num: how many images.
     white_fraction: probability of a white background; the rest is uniform over the other colours.
-    small_fraction: probability of a small picture.
-    max_offset: small pictures move by up to so many pixels from the centre.
+    small_fraction: probability of a small image.
+    max_offset: small images move by up to so many pixels from the centre.
   """
   white = generator.random(num) < white_fraction
   others = np.delete(np.arange(len(BACKGROUND_NAMES)), WHITE)
@@ -61,7 +61,7 @@ def random_paintings(
 
 
 def draw(rgba: np.ndarray, painting: Painting) -> np.ndarray:
-  """Paints ``[M, H, W, 4]`` uint8 pictures; returns ``[M, H, W, 3]`` uint8."""
+  """Paints ``[M, H, W, 4]`` uint8 images; returns ``[M, H, W, 3]`` uint8."""
   placed = rgba.copy()
   for i in np.flatnonzero(painting.small):
     placed[i] = place(rgba[i], SCALES["small"], tuple(int(x) for x in painting.offset[i]))
@@ -70,19 +70,19 @@ def draw(rgba: np.ndarray, painting: Painting) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenSet:
-  """Tokens of painted pictures.
+  """Tokens of painted images.
 
   Attributes:
     tokens: ``[M, N]`` int16.
-    picture: ``[M]`` int32 index into the `EmojiSet`.
+    image: ``[M]`` int32 index into the `EmojiSet`.
     background: ``[M]`` int8 index into `BACKGROUND_NAMES`.
     small: ``[M]`` bool.
     split: ``[M]`` int8, as in the `EmojiSet`.
-    variant: ``[M]`` int8; 0 is the plain picture.
+    variant: ``[M]`` int8; 0 is the plain image.
   """
 
   tokens: np.ndarray
-  picture: np.ndarray
+  image: np.ndarray
   background: np.ndarray
   small: np.ndarray
   split: np.ndarray
@@ -101,10 +101,10 @@ class TokenSet:
     """Reads what `save` wrote.
 
     Raises:
-      ValueError: for a file that is missing or none of ours, or of another palette.
+      ValueError: if the file is missing, is no token set, or has another palette.
     """
     if not os.path.isfile(path):
-      raise ValueError(f"No token set at {path}: make it with python -m experiments.tokenize_emoji --out {path}")
+      raise ValueError(f"No token set at {path}: make it with python -m experiments.data.tokenize_emoji --out {path}")
     try:
       with np.load(path) as archive:
         names = tuple(archive["background_names"].tolist())
@@ -119,27 +119,25 @@ class TokenSet:
 def token_paintings(
   emoji: EmojiSet, *, train_variants: int = 8, val_variants: int = 2, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, Painting]:
-  """Which pictures are tokenized, and how they are painted.
+  """Which images are tokenized, and how they are painted.
 
   Variant 0 is plain; the others are white in a third of the cases, else a random colour, and small in a third.
 
   Returns:
-    ``picture [M]`` int32, ``variant [M]`` int8, and the attributes; ordered by picture, then variant.
+    ``image [M]`` int32, ``variant [M]`` int8, and the attributes; ordered by image, then variant.
   """
   train = emoji.split == 0
   counts = np.where(train, train_variants, val_variants)
-  picture = np.repeat(np.arange(len(emoji), dtype=np.int32), counts)
+  image = np.repeat(np.arange(len(emoji), dtype=np.int32), counts)
   variant = np.concatenate([np.arange(n, dtype=np.int8) for n in counts])
   parts = [
-    random_paintings(
-      np.random.default_rng((seed, i)), int(n), white_fraction=1 / 3, small_fraction=1 / 3, max_offset=0
-    )
+    random_paintings(np.random.default_rng((seed, i)), int(n), white_fraction=1 / 3, small_fraction=1 / 3, max_offset=0)
     for i, n in enumerate(counts)
   ]
   painting = Painting(*(np.concatenate(leaves) for leaves in zip(*parts)))
   plain = variant == 0
   painting = Painting(np.where(plain, WHITE, painting.background), painting.small & ~plain, painting.offset)
-  return picture, variant, painting
+  return image, variant, painting
 
 
 def tokenize(
@@ -155,29 +153,27 @@ def tokenize(
   """Makes the token set.
 
   Args:
-    emoji: the pictures.
-    encode_fn: ``[batch, H, W, 3]`` uint8 pictures to ``[batch, N]`` integer tokens.
-    train_variants: paintings of each training picture, the plain one included.
-    val_variants: paintings of each picture of the other splits.
+    emoji: the images.
+    encode_fn: ``[batch, H, W, 3]`` uint8 images to ``[batch, N]`` integer tokens.
+    train_variants: paintings of each training image, the plain one included.
+    val_variants: paintings of each image of the other splits.
     seed: of the paintings.
-    batch: pictures per call of `encode_fn`; the last batch is filled up, so that shapes never change.
+    batch: images per call of `encode_fn`; the last batch is filled up, so that shapes never change.
     report_fn: called with (done, total).
   """
-  picture, variant, painting = token_paintings(
-    emoji, train_variants=train_variants, val_variants=val_variants, seed=seed
-  )
+  image, variant, painting = token_paintings(emoji, train_variants=train_variants, val_variants=val_variants, seed=seed)
   tokens = []
-  for start in range(0, len(picture), batch):
-    rows = np.minimum(np.arange(start, start + batch), len(picture) - 1)
-    pixels = draw(emoji.rgba[picture[rows]], Painting(*(leaf[rows] for leaf in painting)))
-    tokens.append(np.asarray(encode_fn(pixels)).astype(np.int16)[: len(picture) - start])
+  for start in range(0, len(image), batch):
+    rows = np.minimum(np.arange(start, start + batch), len(image) - 1)
+    pixels = draw(emoji.rgba[image[rows]], Painting(*(leaf[rows] for leaf in painting)))
+    tokens.append(np.asarray(encode_fn(pixels)).astype(np.int16)[: len(image) - start])
     if report_fn is not None:
-      report_fn(min(start + batch, len(picture)), len(picture))
+      report_fn(min(start + batch, len(image)), len(image))
   return TokenSet(
     np.concatenate(tokens),
-    picture,
+    image,
     painting.background.astype(np.int8),
     painting.small,
-    emoji.split[picture].astype(np.int8),
+    emoji.split[image].astype(np.int8),
     variant,
   )

@@ -1,46 +1,41 @@
 """The loop: one `jax.lax.while_loop` for every method.
 
-1. `start`: the verifier prefills the condition and samples token 0; the drafter prefills.
-2. Until every row is finished: `propose_step`, `verify_step`, `commit_step`.
+1. `start`: the target prefills the condition and draws token 0; the drafter prefills.
+2. For the first ``target_prefix`` tokens: `prefix_round`. The target draws alone and the drafter only reads.
+3. Until every row is finished: `decode_round`, which is `draft_round`, `verify_round`, `commit_reply`.
 
-Rows advance independently: each has its own length, acceptance and end, and is only *computed* together with the
-others. A round is three functions, one for each thing an end does: `edge_round` drafts and hands out a message,
-`cloud_round` turns a message into a reply, `edge_commit` absorbs the reply. The fused loop, a Python loop and two
-machines run these same functions and give the same tokens.
+Rows are computed together but advance independently: each has its own length, acceptance and end token. The fused loop, a
+Python loop and two machines run these same functions and give the same tokens.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 
-from jaxspec import rng, trees
+from jaxspec import drafts, rng, trees
 from jaxspec.decode.state import (
-  CloudState,
   Counters,
   DecodeResult,
   DecodeState,
-  EdgeState,
-  InFlight,
+  DraftSide,
   Origin,
   SpecParams,
-  advance,
-  catch_up,
-  committed,
-  ends_on_draft,
-  is_end,
+  TargetSide,
+  Waiting,
   result,
-  stop_at_end,
 )
 from jaxspec.drafters.none import NO_DRAFTER
 from jaxspec.skipping import run_if
-from jaxspec.token_axes import over_tokens
-from jaxspec.types import Array, Backlog, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier, WhileLoopFn
+from jaxspec.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier, WhileLoopFn
+
+EndTokens = int | tuple[int, ...] | None
 
 
-def start_cloud(
+def start_target(
   params: PyTree,
   keys: Key,
   condition: PyTree,
@@ -49,23 +44,23 @@ def start_cloud(
   max_len: int,
   window: int,
   end_token: Array | int = -1,
-) -> tuple[CloudState, Verdict]:
-  """The verifying side after its prefill.
+) -> tuple[TargetSide, Verdict]:
+  """Runs the target's prefill and returns the target side.
 
   Args:
     params: the target's parameters.
     keys: row keys of the decode ``[B]``.
     window: the drafter's window.
-    end_token: the token that ends a row, or several ``[E]``; -1 for none.
+    end_token: the end token, or several ``[E]``; -1 for none.
   Returns:
-    The state, and the verdict that brings token 0 to the drafting side (`start_edge`).
+    The state, and the verdict that brings token 0 to the draft side (`start_draft`).
   """
   first_keys = rng.stream_keys(keys, rng.Stream.FIRST, jnp.int32(0))
   prefill, state = verifier.init(params, first_keys, condition, max_len, window)
-  return CloudState(_first_cursor(prefill, max_len, end_token), keys, jnp.int32(max_len), state), prefill
+  return TargetSide(_first_cursor(prefill.next_token, max_len, end_token), keys, jnp.int32(max_len), state), prefill
 
 
-def start_edge(
+def start_draft(
   params: PyTree,
   keys: Key,
   condition: PyTree,
@@ -74,35 +69,38 @@ def start_edge(
   drafter: Drafter,
   max_len: int,
   end_token: Array | int = -1,
-) -> EdgeState:
-  """The drafting side after its prefill, with token 0 committed in every row; arguments as in `start_cloud`."""
-  drafter_state = drafter.init(params, condition, max_len, prefill)
+  target_prefix: int = 0,
+) -> DraftSide:
+  """Runs the drafter's prefill and returns the draft side, with token 0 committed in every row.
+
+  Args:
+    prefill: the verdict of `start_target`; the other arguments are as there.
+    target_prefix: number of leading tokens that the target draws alone; above 0 it draws token 0 too.
+  """
+  open_keys = rng.stream_keys(keys, rng.Stream.OPEN, jnp.int32(0))
+  drafter_state, opening = drafter.init(params, open_keys, condition, max_len, prefill)
   rows = keys.shape[0]
   zeros, ones = jnp.zeros((rows,), jnp.int32), jnp.ones((rows,), jnp.int32)
-  settled = zeros
-  if drafter.open is not None:
-    open_keys = rng.stream_keys(keys, rng.Stream.OPEN, jnp.int32(0))
-    first, alone, drafter_state = drafter.open(params, open_keys, drafter_state, prefill)
-    prefill, settled = prefill._replace(next_token=first), alone.astype(jnp.int32)
-  first = prefill.next_token
+  first, local = prefill.next_token, zeros
+  if opening is not None and target_prefix == 0:
+    first, local, drafter_state = opening.token, opening.is_local.astype(jnp.int32), opening.state
   at_zero = lambda value, dtype: jnp.zeros((rows, max_len, *value.shape[1:]), dtype).at[:, 0].set(value)
-  return EdgeState(
+  return DraftSide(
     tokens=at_zero(first, first.dtype),
-    origin=at_zero(jnp.where(settled > 0, int(Origin.SETTLED), int(Origin.FIRST)).astype(jnp.int8), jnp.int8),
+    origin=at_zero(jnp.where(local > 0, int(Origin.LOCAL), int(Origin.FIRST)).astype(jnp.int8), jnp.int8),
     commit_round=jnp.zeros((rows, max_len), jnp.int32),
-    cursor=_first_cursor(prefill, max_len, end_token),
-    read=zeros,
+    cursor=_first_cursor(first, max_len, end_token),
     keys=keys,
     drafter=drafter_state,
-    counters=Counters(zeros, zeros, zeros, settled, 1 - settled, ones if drafter.calls_per_round else zeros),
+    counters=Counters(zeros, zeros, zeros, local, 1 - local, ones if drafter.calls_per_round else zeros),
     metrics=jax.tree.map(lambda leaf: at_zero(leaf[:, 0], leaf.dtype), prefill.metrics),
   )
 
 
-def _first_cursor(prefill: Verdict, max_len: int, end_token: Array | int) -> Cursor:
-  ones = jnp.ones(prefill.num_accepted.shape, jnp.int32)
-  cursor = Cursor(prefill.next_token, ones, ones < max_len, jnp.int32(0), jnp.asarray(end_token, jnp.int32))
-  return cursor._replace(live=cursor.live & ~is_end(cursor, cursor.last))
+def _first_cursor(first: Array, max_len: int, end_token: Array | int) -> Cursor:
+  ones = jnp.ones(first.shape[:1], jnp.int32)
+  cursor = Cursor(first, ones, ones < max_len, jnp.int32(0), jnp.asarray(end_token, jnp.int32))
+  return cursor._replace(live=cursor.live & ~drafts.is_end_token(cursor, first))
 
 
 def start(
@@ -114,164 +112,175 @@ def start(
   verifier: Verifier,
   max_len: int,
   end_token: Array | int = -1,
+  target_prefix: int = 0,
 ) -> DecodeState:
-  """State of both sides after the prefill, with token 0 committed in every row."""
-  keys = rng.row_keys(key, jax.tree.leaves(condition)[0].shape[0])
+  """Runs both prefills and returns both sides, with token 0 committed in every row; arguments as in `speculate`."""
+  keys = rng.row_keys(key, condition.batch_size)
   kwargs = dict(max_len=max_len, end_token=end_token)
-  cloud, prefill = start_cloud(params.target, keys, condition, verifier=verifier, window=drafter.window, **kwargs)
-  edge = start_edge(params.draft, keys, condition, prefill, drafter=drafter, **kwargs)
-  return DecodeState(edge, cloud.verifier)
+  target, prefill = start_target(params.target, keys, condition, verifier=verifier, window=drafter.window, **kwargs)
+  side = start_draft(params.draft, keys, condition, prefill, drafter=drafter, target_prefix=target_prefix, **kwargs)
+  return DecodeState(side, target.verifier)
 
 
-def propose_step(params: PyTree, edge: EdgeState, *, drafter: Drafter) -> tuple[Draft, EdgeState]:
-  """Drafts for every row; what would overrun the end of a row is cut from ``num_drafted``."""
-  keys = rng.stream_keys(edge.keys, rng.Stream.DRAFT, edge.cursor.round)
-  draft, drafter_state = drafter.propose(params, keys, edge.drafter, edge.cursor)
-  room = edge.tokens.shape[1] - edge.cursor.length - 1  # one place belongs to the verifier's own token
+def draft_round(params: PyTree, side: DraftSide, *, drafter: Drafter) -> Waiting:
+  """Drafts for every row, never beyond the last position of a row; the draft side's part before the exchange.
+
+  Args:
+    params: the drafter's parameters.
+  Returns:
+    The draft side while it waits; its ``draft`` is the message to the target side.
+  """
+  keys = rng.stream_keys(side.keys, rng.Stream.DRAFT, side.cursor.round)
+  draft, state, trace = drafter.draft(params, keys, side.drafter, side.cursor)
+  room = side.tokens.shape[1] - side.cursor.length - 1  # one position belongs to the target's own token
   num_drafted = jnp.clip(draft.num_drafted, 0, jnp.maximum(room, 0))
-  # Settled tokens are final: a drafter may settle the last place of a row too.
-  draft = draft._replace(num_drafted=jnp.maximum(num_drafted, draft.num_settled))
-  return draft, edge.replace(drafter=drafter_state)
+  if draft.num_local is not None:  # locally accepted tokens are final: they may take the last position of a row too
+    num_drafted = jnp.maximum(num_drafted, draft.num_local)
+  return Waiting(side.replace(drafter=state), draft._replace(num_drafted=num_drafted), trace)
 
 
 def verify_step(
   params: PyTree, keys: Key, state: PyTree, cursor: Cursor, draft: Draft, *, verifier: Verifier
 ) -> tuple[Verdict, PyTree]:
-  """Judges a draft.
+  """Judges a draft and ends rows at their end token.
 
   Args:
     keys: the row keys of the decode ``[B]`` (not yet folded with stream and round).
   """
   keys = rng.stream_keys(keys, rng.Stream.VERIFY, cursor.round)
   verdict, state = verifier.verify(params, keys, state, cursor, draft)
-  return stop_at_end(cursor, draft, verdict), state
+  return drafts.stop_at_end_token(cursor, draft, verdict), state
 
 
-def commit_step(params: PyTree, edge: EdgeState, draft: Draft, verdict: Verdict, *, drafter: Drafter) -> EdgeState:
-  """Writes what was decided and moves the lengths; this is the whole of rolling back."""
-  cursor, live = edge.cursor, edge.cursor.live
-  rows, max_len = edge.tokens.shape[:2]
-  kept = trees.kept_tokens(draft, verdict)
-  gain = jnp.where(live, committed(draft, verdict), 0)
-
-  offset = jnp.arange(kept.shape[1] + 1)[None]  # [1, K + 1], or [1, L + 1] on the path of a tree
-  accepted = verdict.num_accepted[:, None]
-  block = jnp.concatenate([kept, verdict.next_token[:, None]], axis=1)
-  is_next = (offset == accepted) & draft.needs_verify[:, None]
-  block = jnp.where(over_tokens(is_next, block), verdict.next_token[:, None], block)
-  drafted_end = ends_on_draft(cursor, draft, verdict)
-  ended_by = jnp.where(trees.ended_by_rejection(draft, verdict), int(Origin.REPLACED), int(Origin.BONUS))
-  ended_by = jnp.where(drafted_end, int(Origin.DRAFT), ended_by)
-  origin = jnp.where(is_next, ended_by[:, None], int(Origin.DRAFT))
-  origin = jnp.where(offset < draft.num_settled[:, None], int(Origin.SETTLED), origin).astype(jnp.int8)
-
-  slot = jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)  # max_len is dropped
-  row = jnp.arange(rows)[:, None]
-  put = lambda buffer, values: buffer.at[row, slot].set(values, mode="drop")
-  one = live.astype(jnp.int32)
-  counters = edge.counters
-  counters = Counters(
-    rounds=counters.rounds + one,
-    drafted=counters.drafted + one * (draft.num_drafted - draft.num_settled),
-    accepted=counters.accepted + jnp.where(live, verdict.num_accepted + drafted_end - draft.num_settled, 0),
-    settled=counters.settled + one * draft.num_settled,
-    target_calls=counters.target_calls + one * draft.needs_verify,
-    draft_calls=counters.draft_calls + one * (drafter.calls_per_round if draft.num_calls is None else draft.num_calls),
-  )
-  moved = advance(cursor, draft, verdict, max_len)
-  return edge.replace(
-    tokens=put(edge.tokens, block),
-    origin=put(edge.origin, origin),
-    commit_round=put(edge.commit_round, jnp.broadcast_to(cursor.round + 1, slot.shape)),
-    metrics=jax.tree.map(put, edge.metrics, verdict.metrics),
-    cursor=moved,
-    read=jnp.where(live & draft.needs_verify, moved.length - 1, edge.read),
-    drafter=drafter.commit(params, edge.drafter, cursor, draft, verdict),
-    counters=counters,
-  )
-
-
-def edge_round(params: PyTree, edge: EdgeState, *, drafter: Drafter) -> tuple[InFlight, Draft]:
-  """What the drafting side does before the exchange.
-
-  Args:
-    params: the draft's parameters.
-  Returns:
-    The waiting side, and the message to the verifier: the draft without its ``trace``.
-  """
-  draft, edge = propose_step(params, edge, drafter=drafter)
-  message = draft._replace(trace=())
-  if drafter.may_settle:
-    message = message._replace(backlog=Backlog(edge.tokens, edge.read, edge.cursor.length, edge.cursor.round))
-  return InFlight(edge, draft), message
-
-
-def needs_exchange(cursor: Cursor, message: Draft) -> Array:
-  """``[]`` bool: some live row has something to verify."""
-  return jnp.any(cursor.live & message.needs_verify)
-
-
-def reply_unasked(message: Draft, like: Verdict) -> Verdict:
-  """The verdict of a round that nobody verifies: settled tokens are kept, the rest of ``like`` (shapes, dtypes) is 0."""
-  nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
-  return nothing._replace(num_accepted=message.num_settled)
-
-
-def cloud_round(params: PyTree, cloud: CloudState, message: Draft, *, verifier: Verifier) -> tuple[CloudState, Verdict]:
-  """What the verifying side does: judges a message, moves its own cursor, and replies with the verdict.
+def verify_round(params: PyTree, target: TargetSide, draft: Draft, *, verifier: Verifier) -> tuple[TargetSide, Verdict]:
+  """Judges a draft, moves the target side's cursor, and replies with the verdict; the target side's part of a round.
 
   Args:
     params: the target's parameters.
   """
-  cursor = catch_up(cloud.cursor, message)
-  verdict, state = verify_step(params, cloud.keys, cloud.verifier, cursor, message, verifier=verifier)
-  return cloud.replace(cursor=advance(cursor, message, verdict, cloud.max_len), verifier=state), verdict
+  verdict, state = verify_step(params, target.keys, target.verifier, target.cursor, draft, verifier=verifier)
+  cursor = drafts.advance(target.cursor, draft, verdict, target.max_len)
+  return target.replace(cursor=cursor, verifier=state), verdict
 
 
-def edge_commit(params: PyTree, flight: InFlight, reply: Verdict, *, drafter: Drafter) -> EdgeState:
-  """What the drafting side does with the reply."""
-  return commit_step(params, flight.edge, flight.draft, reply, drafter=drafter)
+def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter: Drafter) -> DraftSide:
+  """Writes the committed tokens and moves the lengths; the draft side's part after the reply.
+
+  Rejected drafts need nothing else: what stands in a buffer after a row's length is never read.
+  """
+  side, draft, trace = waiting
+  cursor, live = side.cursor, side.cursor.live
+  rows, max_len = side.tokens.shape[:2]
+  asked, local, accepted = drafts.needs_verify(draft), drafts.num_local(draft), verdict.num_accepted[:, None]
+  gain = jnp.where(live, drafts.num_committed(draft, verdict), 0)
+  block = drafts.committed_block(draft, verdict)
+
+  offset = jnp.arange(block.shape[1])[None]
+  drafted_end = drafts.ends_on_draft(cursor, draft, verdict)
+  first_next = jnp.where(trees.ended_by_rejection(draft, verdict), int(Origin.REPLACED), int(Origin.BONUS))
+  first_next = jnp.where(drafted_end, int(Origin.DRAFT), first_next)
+  origin = jnp.where((offset == accepted) & asked[:, None], first_next[:, None], int(Origin.DRAFT))
+  if verdict.num_next is not None:
+    origin = jnp.where((offset > accepted) & asked[:, None], int(Origin.BONUS), origin)
+  origin = jnp.where(offset < local[:, None], int(Origin.LOCAL), origin).astype(jnp.int8)
+
+  position = jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)  # max_len is dropped
+  row = jnp.arange(rows)[:, None]
+  put = lambda buffer, values: buffer.at[row, position].set(values, mode="drop")
+  one = live.astype(jnp.int32)
+  counters = side.counters
+  counters = Counters(
+    rounds=counters.rounds + one,
+    drafted=counters.drafted + one * (draft.num_drafted - local),
+    accepted=counters.accepted + jnp.where(live, verdict.num_accepted + drafted_end - local, 0),
+    local=counters.local + one * local,
+    target_calls=counters.target_calls + one * asked,
+    draft_calls=counters.draft_calls + one * (drafter.calls_per_round if draft.num_calls is None else draft.num_calls),
+  )
+  return side.replace(
+    tokens=put(side.tokens, block),
+    origin=put(side.origin, origin),
+    commit_round=put(side.commit_round, jnp.broadcast_to(cursor.round + 1, position.shape)),
+    metrics=jax.tree.map(put, side.metrics, verdict.metrics),
+    cursor=drafts.advance(cursor, draft, verdict, max_len),
+    drafter=drafter.commit(params, side.drafter, cursor, draft, trace, verdict),
+    counters=counters,
+  )
+
+
+def needs_exchange(cursor: Cursor, draft: Draft) -> Array:
+  """``[]`` bool: some live row needs verification."""
+  return jnp.any(cursor.live & drafts.needs_verify(draft))
+
+
+def reply_to_nothing(draft: Draft, like: Verdict) -> Verdict:
+  """The verdict of a round without an exchange: local tokens count as accepted, all else is 0.
+
+  Args:
+    like: a verdict that gives shapes and dtypes.
+  """
+  nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
+  return nothing._replace(num_accepted=drafts.num_local(draft))
+
+
+def _target_of(side: DraftSide, verifier_state: PyTree) -> TargetSide:
+  """The target side in the fused loop; it shares the cursor of the draft side."""
+  return TargetSide(side.cursor, side.keys, jnp.int32(side.tokens.shape[1]), verifier_state)
 
 
 def decode_round(params: SpecParams, state: DecodeState, *, drafter: Drafter, verifier: Verifier) -> DecodeState:
-  """One round in one place: `edge_round`, `cloud_round`, `edge_commit`, with one cursor for both sides."""
-  edge = state.edge
-  cloud = CloudState(edge.cursor, edge.keys, jnp.int32(edge.tokens.shape[1]), state.verifier)
-  flight, message = edge_round(params.draft, edge, drafter=drafter)
+  """One round in one program: `draft_round`, `verify_round`, `commit_reply`, with one cursor for both sides."""
+  waiting = draft_round(params.draft, state.draft_side, drafter=drafter)
 
   def ask(exchange: tuple[Verdict | None, PyTree]) -> tuple[Verdict, PyTree]:
-    after, reply = cloud_round(params.target, cloud.replace(verifier=exchange[1]), message, verifier=verifier)
-    return reply, after.verifier
+    target = _target_of(state.draft_side, exchange[1])
+    after, verdict = verify_round(params.target, target, waiting.draft, verifier=verifier)
+    return verdict, after.verifier
 
-  if drafter.may_settle:
-    unasked = reply_unasked(message, jax.eval_shape(ask, (None, cloud.verifier))[0])
-    reply, verifier_state = run_if(needs_exchange(edge.cursor, message), ask, (unasked, cloud.verifier))
+  if drafter.may_accept_locally:
+    silent = reply_to_nothing(waiting.draft, jax.eval_shape(ask, (None, state.verifier))[0])
+    verdict, verifier_state = run_if(needs_exchange(state.draft_side.cursor, waiting.draft), ask, (silent, state.verifier))
   else:
-    reply, verifier_state = ask((None, cloud.verifier))
-  return DecodeState(edge_commit(params.draft, flight, reply, drafter=drafter), verifier_state)
+    verdict, verifier_state = ask((None, state.verifier))
+  return DecodeState(commit_reply(params.draft, waiting, verdict, drafter=drafter), verifier_state)
 
 
-def lead_rounds(lead: int, drafter: Drafter) -> int:
-  """Rounds by which the verifier alone brings every row to ``lead`` tokens; token 0 is there already.
+def read_round(params: PyTree, side: DraftSide, *, drafter: Drafter) -> Waiting:
+  """Reads what was committed and drafts nothing; the draft side's part of a round while the target draws alone."""
+  state = drafter.read(params, side.drafter, side.cursor)
+  draft = drafts.empty_draft(side.cursor.last)
+  calls = jnp.full(draft.num_drafted.shape, 1 if drafter.calls_per_round else 0, jnp.int32)
+  return Waiting(side.replace(drafter=state), draft._replace(num_calls=calls), ())
+
+
+def prefix_round(params: SpecParams, state: DecodeState, *, drafter: Drafter, verifier: Verifier) -> DecodeState:
+  """One round in which the target draws one token alone."""
+  waiting = read_round(params.draft, state.draft_side, drafter=drafter)
+  target = _target_of(state.draft_side, state.verifier)
+  target, verdict = verify_round(params.target, target, waiting.draft, verifier=verifier)
+  return DecodeState(commit_reply(params.draft, waiting, verdict, drafter=drafter), target.verifier)
+
+
+def prefix_rounds(target_prefix: int, max_len: int) -> int:
+  """Rounds of `prefix_round` that bring every row to ``target_prefix`` tokens; the prefill has drawn token 0.
 
   Raises:
-    ValueError: if ``lead`` is negative, or the drafter cannot follow without drafting.
+    ValueError: if ``target_prefix`` is negative.
   """
-  if lead < 0:
-    raise ValueError(f"Must have lead of at least 0, we instead got {lead}")
-  if lead > 1 and drafter.following is None:
-    raise ValueError(f"Must have a drafter that can follow (Drafter.following) for a lead of {lead} tokens, it has none")
-  return max(lead - 1, 0)
+  if target_prefix < 0:
+    raise ValueError(f"Must have target_prefix of at least 0, we instead got {target_prefix}")
+  return max(min(target_prefix, max_len) - 1, 0)
 
 
-@functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len", "loop_fn", "lead"))
-def _run(params, key, condition, end_token, *, drafter, verifier, max_len, loop_fn, lead=0) -> DecodeResult:
-  state = start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len, end_token=end_token)
-  if lead:
-    following = functools.partial(decode_round, params, drafter=drafter.following, verifier=verifier)
-    state = jax.lax.fori_loop(0, lead, lambda _, s: following(s), state)
-  body = functools.partial(decode_round, params, drafter=drafter, verifier=verifier)
-  return result(loop_fn(lambda s: jnp.any(s.edge.cursor.live), body, state).edge, drafter)
+@functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len", "loop_fn", "target_prefix"))
+def _run(params, key, condition, end_token, *, drafter, verifier, max_len, loop_fn, target_prefix) -> DecodeResult:
+  kwargs = dict(drafter=drafter, verifier=verifier)
+  state = start(params, key, condition, max_len=max_len, end_token=end_token, target_prefix=target_prefix, **kwargs)
+  if rounds := prefix_rounds(target_prefix, max_len):
+    prefix = functools.partial(prefix_round, params, **kwargs)
+    state = jax.lax.fori_loop(0, rounds, lambda _, s: prefix(s), state)
+  body = functools.partial(decode_round, params, **kwargs)
+  return result(loop_fn(lambda s: jnp.any(s.draft_side.cursor.live), body, state).draft_side, drafter)
 
 
 def speculate(
@@ -282,9 +291,9 @@ def speculate(
   drafter: Drafter,
   verifier: Verifier,
   max_len: int,
-  end_token: int | tuple[int, ...] | None = None,
+  end_token: EndTokens = None,
   loop_fn: WhileLoopFn = jax.lax.while_loop,
-  lead: int = 0,
+  target_prefix: int = 0,
 ) -> DecodeResult:
   """Generates ``max_len`` tokens for every row by speculative decoding, in one compiled program.
 
@@ -296,15 +305,14 @@ def speculate(
     drafter: source of proposals, static.
     verifier: judge of proposals, static.
     max_len: tokens ``N`` of every row, static.
-    end_token: a row ends behind this token, or any of several; its later slots stay 0 and ``lengths`` tells. None: no
-      such token.
+    end_token: the token that ends a row (EOS), or several; None: rows end at their length only. Positions of a row after
+      its end token stay 0, and ``lengths`` counts the others.
     loop_fn: `jax.lax.while_loop`; `host_while_loop` runs the same compiled rounds from Python.
-    lead: the verifier alone draws the first ``lead`` tokens of every row, static; the drafter only reads them. Needs a
-      drafter with `Drafter.following`.
+    target_prefix: number of leading tokens of every row that the target draws alone, static; the drafter only reads them.
   Returns:
     `DecodeResult`.
   Raises:
-    ValueError: if ``max_len`` is not positive, the key has the wrong type or shape, or the drafter cannot follow a lead.
+    ValueError: if ``max_len`` is not positive, ``target_prefix`` is negative, or the key has the wrong type or shape.
 
   Example:
     >>> import jax, jax.numpy as jnp, jaxspec
@@ -321,9 +329,10 @@ def speculate(
   """
   if max_len < 1:
     raise ValueError(f"Must have max_len of at least 1, we instead got {max_len}")
-  rng.row_keys(key, jax.tree.leaves(condition)[0].shape[0])
+  rng.row_keys(key, condition.batch_size)
+  prefix_rounds(target_prefix, max_len)
   end = end_array(end_token)
-  kwargs = dict(drafter=drafter, verifier=verifier, max_len=max_len, lead=lead_rounds(min(lead, max_len), drafter))
+  kwargs = dict(drafter=drafter, verifier=verifier, max_len=max_len, target_prefix=target_prefix)
   if loop_fn is host_while_loop:
     return _run_on_host(params, key, condition, end, **kwargs)
   return _run(params, key, condition, end, **kwargs, loop_fn=loop_fn)
@@ -336,11 +345,11 @@ def autoregress(
   *,
   verifier: Verifier,
   max_len: int,
-  end_token: int | tuple[int, ...] | None = None,
+  end_token: EndTokens = None,
 ) -> DecodeResult:
   """Plain decoding, one token per pass: the same loop without a drafter.
 
-  Where no token ends a row, the number of rounds is constant. Arguments as in `speculate`; ``params.draft`` is not read.
+  Without an end token the number of rounds is constant. Arguments as in `speculate`; ``params.draft`` is not read.
   """
   params = SpecParams((), params.target)
   loop_fn = jax.lax.while_loop if _has_end(end_token) else fixed_length_loop(max_len - 1)
@@ -348,18 +357,18 @@ def autoregress(
   return speculate(params, key, condition, drafter=NO_DRAFTER, verifier=verifier, **kwargs)
 
 
-def _has_end(end_token: int | tuple[int, ...] | None) -> bool:
+def _has_end(end_token: EndTokens) -> bool:
   return end_token is not None and end_token != ()
 
 
-def end_array(end_token: int | tuple[int, ...] | None) -> Array:
-  """The tokens that end a row, as a cursor holds them: ``[]`` or ``[E]`` int32."""
+def end_array(end_token: EndTokens) -> Array:
+  """End tokens as a cursor holds them: ``[]`` or ``[E]`` int32, -1 for none."""
   return jnp.asarray(end_token if _has_end(end_token) else -1, jnp.int32)
 
 
 @functools.cache
 def fixed_length_loop(length: int) -> WhileLoopFn:
-  """A loop of ``length`` rounds: a GPU then need not ask the host after each one."""
+  """A loop of exactly ``length`` rounds: a GPU then does not wait for the host after each round."""
 
   def loop(cond_fun, body_fun, init_val):
     del cond_fun
@@ -376,7 +385,8 @@ def host_while_loop(cond_fun, body_fun, init_val):
   return state
 
 
-_start = jax.jit(start, static_argnames=("drafter", "verifier", "max_len"))
+_start = jax.jit(start, static_argnames=("drafter", "verifier", "max_len", "target_prefix"))
+_prefix_round = jax.jit(prefix_round, static_argnames=("drafter", "verifier"), donate_argnames=("state",))
 _round = jax.jit(decode_round, static_argnames=("drafter", "verifier"), donate_argnames=("state",))
 
 
@@ -388,34 +398,36 @@ def iterate(
   drafter: Drafter,
   verifier: Verifier,
   max_len: int,
-  end_token: int | tuple[int, ...] | None = None,
-  lead: int = 0,
-):
-  """Yields the `EdgeState` after the prefill and after every round, as `speculate` would pass through them.
+  end_token: EndTokens = None,
+  target_prefix: int = 0,
+) -> Iterator[DraftSide]:
+  """Yields the `DraftSide` after the prefill and after every round; rounds and arguments are those of `speculate`.
 
-  The buffers of a yielded state are reused by the next round: read what you need before asking for more.
+  The next round reuses the buffers of a yielded state: read what you need before you ask for the next one.
   """
-  end = end_array(end_token)
-  state = _start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len, end_token=end)
-  yield state.edge
-  for _ in range(lead_rounds(min(lead, max_len), drafter)):
-    state = _round(params, state, drafter=drafter.following, verifier=verifier)
-    yield state.edge
-  while bool(jnp.any(state.edge.cursor.live)):
-    state = _round(params, state, drafter=drafter, verifier=verifier)
-    yield state.edge
+  kwargs = dict(drafter=drafter, verifier=verifier)
+  sizes = dict(max_len=max_len, end_token=end_array(end_token), target_prefix=target_prefix)
+  state = _start(params, key, condition, **sizes, **kwargs)
+  yield state.draft_side
+  for _ in range(prefix_rounds(target_prefix, max_len)):
+    state = _prefix_round(params, state, **kwargs)
+    yield state.draft_side
+  while bool(jnp.any(state.draft_side.cursor.live)):
+    state = _round(params, state, **kwargs)
+    yield state.draft_side
 
 
-def _run_on_host(params, key, condition, end_token, *, drafter, verifier, max_len, lead) -> DecodeResult:
-  state = _start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len, end_token=end_token)
-  for _ in range(lead):
-    state = _round(params, state, drafter=drafter.following, verifier=verifier)
-  body = functools.partial(_round, params, drafter=drafter, verifier=verifier)
-  return result(host_while_loop(lambda s: jnp.any(s.edge.cursor.live), body, state).edge, drafter)
+def _run_on_host(params, key, condition, end_token, *, drafter, verifier, max_len, target_prefix) -> DecodeResult:
+  kwargs = dict(drafter=drafter, verifier=verifier)
+  state = _start(params, key, condition, max_len=max_len, end_token=end_token, target_prefix=target_prefix, **kwargs)
+  for _ in range(prefix_rounds(target_prefix, max_len)):
+    state = _prefix_round(params, state, **kwargs)
+  body = functools.partial(_round, params, **kwargs)
+  return result(host_while_loop(lambda s: jnp.any(s.draft_side.cursor.live), body, state).draft_side, drafter)
 
 
 def accepted_by_round(outcome: DecodeResult) -> Array:
-  """Tokens committed by each round ``[B, N]`` (column r is round r; column 0 the prefill): the heat map's data."""
+  """Number of tokens ``[B, N]`` int32 that each round committed; column r is round r, column 0 is the prefill."""
   rows, max_len = outcome.commit_round.shape
   ones = (outcome.origin != int(Origin.EMPTY)).astype(jnp.int32)
   row = jnp.arange(rows)[:, None]

@@ -1,16 +1,16 @@
 """Masked autoregressive generation of continuous tokens (MAR, arXiv 2406.11838) as one compiled program.
 
-1. Every row draws its order, or is given one; state: no token is known.
-2. Each iteration: the network describes the next places of the order from the known tokens (`MARFns.condition`), the
-   diffusion head samples all of them at once (`jaxspec.diffusion.ddpm.sample`), they become known.
-3. After the last iteration the tokens are moved to their raster places.
+1. Every row draws its generation order, or is given one. No token is known yet.
+2. In each iteration the network describes the next positions of the order from the known tokens (`MARFns.condition`). The
+   diffusion head samples all of them at once (`jaxspec.diffusion.ddpm.sample`). They become known.
+3. The tokens are returned in generation order, with the order, as a `DecodeResult`.
 
-How many tokens are known before an iteration is static, so runs of iterations are `jax.lax.scan` loops over bodies of the
-fitting size (`jaxspec.decode.unmasking`); rows of a batch advance together and each has its own order.
+The number of tokens that are known before an iteration is static. Runs of iterations are therefore `jax.lax.scan` loops
+over bodies of fitting size (`jaxspec.decode.unmasking`). Rows of a batch advance together; each has its own order.
 
-**Noise.** A token's chain consumes the normals of its own row and raster place, whatever iteration predicts it and
-whatever else is in the batch: `token_noise` draws them from the row's key, `TokenNoise` arrays ``[B, L, ...]`` replace
-them. Two models that are given the same key thereby share their noise (trajectory alignment, arXiv 2411.11925).
+**Noise.** A token's chain consumes the normals of its own row and raster position, whatever iteration predicts it and
+whatever else is in the batch. `token_noise` draws them from the row's key; `TokenNoise` arrays ``[B, L, ...]`` replace
+them. Two models with the same key therefore share their noise (trajectory alignment, arXiv 2411.11925).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import jax.numpy as jnp
 
 from jaxspec import orders, rng
 from jaxspec.decode import unmasking
+from jaxspec.decode.state import Counters, DecodeResult, Origin
 from jaxspec.decode.unmasking import Bucket, GuidanceFn, linear_guidance
 from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.chain import Chain, TokenNoise, token_noise
@@ -36,18 +37,17 @@ from jaxspec.types import Array, Key, Params
 NUM_BUCKETS = 4
 
 
-class MaskedResult(NamedTuple):
-  """Generated tokens; `jaxspec.models.mar.unpatchify` makes latents of them."""
+class MaskedReport(NamedTuple):
+  """`DecodeResult.report` of this decoder."""
 
-  tokens: Array  # [B, L, C] float32, raster order
-  order: Array  # [B, L] int32, the raster place of the j-th generated token
+  order: Array  # [B, L] int32, the raster position of the j-th generated token (`jaxspec.orders.to_raster`)
 
 
-def noise_at(source: Key | TokenNoise, places: Array, num_steps: int, token_dim: int) -> TokenNoise:
-  """Noise of the tokens at ``places [B, n]``: drawn from row keys, or read from arrays over all raster places."""
+def noise_at(source: Key | TokenNoise, positions: Array, num_steps: int, token_dim: int) -> TokenNoise:
+  """Noise of the tokens at ``positions [B, n]``: drawn from row keys, or read from arrays over all raster positions."""
   if isinstance(source, TokenNoise):
-    return TokenNoise(*(orders.to_generation_order(values, places) for values in source))
-  return token_noise(source, places, num_steps, token_dim)
+    return TokenNoise(*(orders.to_generation_order(values, positions) for values in source))
+  return token_noise(source, positions, num_steps, token_dim)
 
 
 def bind_head(
@@ -63,16 +63,17 @@ def bind_head(
   size: int,
   scale: Array | None,
 ) -> PredictFn:
-  """The output law of ``size`` places from slot ``start`` on, as a denoiser of states ``[B, size, C]``.
+  """The output distribution of ``size`` positions from slot ``start`` on, as a denoiser of states ``[B, size, C]``.
 
-  One pass of the transformer; every use of the result (sampling, scoring another model's states) costs the head alone.
+  This takes one pass of the transformer. Every use of the result (sampling, scoring another model's states) then costs
+  the head alone.
 
   Args:
     tokens: ``[B, S, C]`` in generation order, ``S >= known``.
     order: ``[B, L]``.
     known: ``[B or 1]`` int32.
     start: ``[B or 1]`` int32, ``start + size <= L``.
-    scale: ``[]`` guidance scale; None is the conditional model alone, at half the cost.
+    scale: ``[]`` guidance scale; None runs the conditional model alone, at half the cost.
   """
   if scale is None:
     z = model.condition(params, tokens, order, known, condition, start, size)
@@ -105,25 +106,25 @@ def generation_step(
   """One iteration: samples the slots ``known .. known + count - 1`` of every row.
 
   Args:
-    tokens: ``[B, L, C]`` float32 in generation order; what stands behind ``known`` is not read.
+    tokens: ``[B, L, C]`` float32 in generation order; entries from ``known`` on are not read.
     known: ``[B or 1]`` int32, at most ``slots``.
     count: ``[B or 1]`` int32, at most ``width``.
-    noise: row keys ``[B]`` or arrays over all raster places; see `noise_at`.
-    slots: static encoder slots; the known tokens must fit in.
-    width: static number of places that are sampled; those outside ``known .. known + count`` are discarded.
+    noise: row keys ``[B]`` or arrays over all raster positions; see `noise_at`.
+    slots: static number of encoder slots; the known tokens must fit into them.
+    width: static number of positions that are sampled; those outside ``known .. known + count - 1`` are discarded.
     scale: guidance scale of this iteration ``[]``; None leaves guidance out.
-    record: also return states and laws of the chains.
-    stop: static; where the chains end, see `jaxspec.diffusion.ddpm.law_fn`.
+    record: also return states and distributions of the chains.
+    stop: static; where the chains end, see `jaxspec.diffusion.ddpm.distribution_fn`.
   Returns:
-    The tokens, and the chains of the ``width`` places from slot ``min(known, L - width)`` on.
+    The tokens, and the chains of the ``width`` positions from slot ``min(known, L - width)`` on.
   """
-  # The window is moved back where it would overrun the last slot, and known tokens in it are kept.
+  # Where the window would overrun the last slot, it is moved back; known tokens in it stay as they are.
   start = jnp.minimum(known, model.num_tokens - width)
-  places = take_rows(order, start, width)  # [B, width]
+  positions = take_rows(order, start, width)  # [B, width]
   predict_fn = bind_head(
     model, params, tables, tokens[:, :slots], order, known, condition, start=start, size=width, scale=scale
   )
-  drawn = noise_at(noise, places, tables.num_steps - (stop or 0), model.token_dim)
+  drawn = noise_at(noise, positions, tables.num_steps - (stop or 0), model.token_dim)
   chain = ddpm.sample(predict_fn, tables, drawn, jnp.asarray(temperature, jnp.float32), record=record, stop=stop)
   slot = start[:, None] + jnp.arange(width)[None]  # [B or 1, width]
   fresh = (slot >= known[:, None]) & (slot < (known + count)[:, None])
@@ -134,13 +135,11 @@ def generation_step(
   return jax.vmap(put)(tokens, window, start), chain
 
 
-@functools.partial(
-  jax.jit, static_argnames=("model", "schedule", "respacing", "guidance_fn", "stop")
-)
+@functools.partial(jax.jit, static_argnames=("model", "schedule", "respacing", "guidance_fn", "stop"))
 def _generate(
   params, keys, condition, order, noise, temperature, scale, *, model: MARFns, schedule: tuple[Bucket, ...],
   respacing: str, guidance_fn: GuidanceFn, stop: int | None,
-) -> MaskedResult:  # fmt: skip
+) -> DecodeResult:  # fmt: skip
   tables = diffusion_tables(respacing)
   if order is None:
     order = orders.random_order(keys, model.num_tokens)
@@ -161,7 +160,29 @@ def _generate(
     column = lambda name, dtype, bucket=bucket: jnp.asarray([getattr(i, name) for i in bucket.iterations], dtype)
     inputs = (column("known", jnp.int32), column("count", jnp.int32), column("masked", jnp.float32))
     tokens, _ = jax.lax.scan(iteration, tokens, inputs)
-  return MaskedResult(orders.to_raster(tokens, order), order)
+  return _result(tokens, order, schedule)
+
+
+def _result(tokens: Array, order: Array, schedule: tuple[Bucket, ...]) -> DecodeResult:
+  """The result of a decode whose i-th iteration committed its ``count`` tokens in every row; iteration 0 is the prefill."""
+  rows, length = order.shape
+  counts = [iteration.count for bucket in schedule for iteration in bucket.iterations]
+  commit_round = jnp.broadcast_to(
+    jnp.repeat(jnp.arange(len(counts)), jnp.asarray(counts), total_repeat_length=length), (rows, length)
+  )
+  origin = jnp.where(commit_round == 0, int(Origin.FIRST), int(Origin.BONUS)).astype(jnp.int8)
+  none, calls = jnp.zeros((rows,), jnp.int32), jnp.full((rows,), len(counts), jnp.int32)
+  counters = Counters(calls, none, none, none, calls, none)
+  lengths = jnp.full((rows,), length, jnp.int32)
+  return DecodeResult(
+    tokens,
+    lengths,
+    counters,
+    jnp.zeros((rows, length), bool),
+    origin,
+    commit_round.astype(jnp.int32),
+    report=MaskedReport(order),
+  )
 
 
 def generate_masked(
@@ -179,8 +200,8 @@ def generate_masked(
   noise: TokenNoise | None = None,
   num_buckets: int = NUM_BUCKETS,
   stop: int | None = None,
-) -> MaskedResult:
-  """Generates all tokens of every row in one compiled program.
+) -> DecodeResult:
+  """Generates all tokens of every row in one compiled program, a block of them in each iteration.
 
   Args:
     model: the network's functions, static.
@@ -189,14 +210,16 @@ def generate_masked(
     condition: `ClassLabels` of ``B`` rows.
     num_iter: iterations ``K``, static: 64 is MAR's usual parallel decoding, ``L`` generates token by token.
     num_steps: diffusion steps ``T``, static; a string as in `jaxspec.diffusion.schedule.kept_steps`.
-    temperature: factor of the noise of every step but the first state.
-    scale: guidance scale; None is the conditional model alone. A scale of 1 gives the same tokens at twice the cost.
+    temperature: factor of the noise of every step; the noise of the first state is not scaled.
+    scale: guidance scale; None runs the conditional model alone. A scale of 1 gives the same tokens at twice the cost.
     guidance_fn: how the scale follows the schedule: `linear_guidance` or `constant_guidance`, static.
     order: optional ``[B, L]`` int32 generation orders; random ones by default.
-    noise: optional normals over all raster places, ``initial [B, L, C]`` and ``steps [B, L, T, C]``.
-    num_buckets: compiled bodies at most, static; 1 compiles fastest.
-    stop: the diffusion step, noise included, behind which a token is done, static (`jaxspec.diffusion.ddpm.law_fn`); the
-      noise then has ``T - stop`` steps. None is MAR's chain, whose last step adds no noise.
+    noise: optional normals over all raster positions, ``initial [B, L, C]`` and ``steps [B, L, T, C]``.
+    num_buckets: largest number of compiled bodies, static; 1 compiles fastest.
+    stop: the diffusion step, noise included, after which a token is done, static (`jaxspec.diffusion.ddpm.distribution_fn`);
+      the noise then has ``T - stop`` steps. None is MAR's chain, whose last step adds no noise.
+  Returns:
+    `DecodeResult` with tokens ``[B, L, C]`` float32 in generation order, a round for each iteration, and a `MaskedReport`.
   Raises:
     ValueError: if a shape does not fit, or the schedule is impossible.
 
@@ -208,10 +231,10 @@ def generate_masked(
     ...   diffloss_depth=1))
     >>> out = generate_masked(fns, fns.init(jax.random.key(0)), jax.random.key(1), ClassLabels(jnp.array([0, 2])),
     ...   num_iter=2, num_steps=5, num_buckets=1)
-    >>> out.tokens.shape, out.order.shape
+    >>> out.tokens.shape, out.report.order.shape
     ((2, 4, 2), (2, 4))
   """
-  rows, length = condition.labels.shape[0], model.num_tokens
+  rows, length = condition.batch_size, model.num_tokens
   respacing = str(num_steps)
   tables = diffusion_tables(respacing)
   keys = rng.row_keys(key, rows)
@@ -222,7 +245,7 @@ def generate_masked(
     shapes = (rows, length, model.token_dim), (rows, length, num_noises, model.token_dim)
     if (noise.initial.shape, noise.steps.shape) != shapes:
       raise ValueError(f"Must have noise of shapes {shapes}, we instead got {noise.initial.shape, noise.steps.shape}")
-  # Guidance doubles every row, which moves no cut.
+  # Guidance doubles the cost of every iteration, so the cuts do not depend on it.
   cost_fn = _cost_fn(model, tables.num_steps)
   schedule = unmasking.buckets(unmasking.iterations(length, num_iter), num_buckets, cost_fn)
   number = lambda x: None if x is None else jnp.asarray(x, jnp.float32)

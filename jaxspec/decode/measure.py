@@ -1,7 +1,7 @@
-"""Measuring a decode: what one bare round costs, what scoring k tokens costs, and what that predicts.
+"""Measures a decode: the time of one bare round, the time of scoring k tokens, and the speed-up that they predict.
 
-Timing lives here and in benchmarks only. Everything repeated is repeated inside one compiled loop, so that dispatch from
-Python is no part of it; nothing in such a loop is invariant, so that the compiler cannot hoist it.
+Timing lives here and in benchmarks only. Repeats run inside one compiled loop, so that dispatch from Python is not part of
+the time. Nothing in such a loop is invariant, so that the compiler cannot hoist it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 class Timing(NamedTuple):
-  """Seconds of some repeats."""
+  """Median, smallest and largest of repeated measurements: seconds, or ratios of seconds."""
 
   median: float
   low: float
@@ -35,7 +35,7 @@ class Timing(NamedTuple):
 
 
 def timed(call: Callable[[], Result]) -> tuple[Result, float]:
-  """What a call gave, and its wall seconds, waiting for the result."""
+  """Result of a call and its wall seconds, waiting for the result."""
   started = time.perf_counter()
   result = jax.block_until_ready(call())
   return result, time.perf_counter() - started
@@ -47,9 +47,9 @@ def seconds_of(call: Callable[[], PyTree]) -> float:
 
 
 def alternate(calls: dict[str, Callable[[], PyTree]], repeats: int) -> dict[str, list[float]]:
-  """Seconds of every call, A B A B ..., after one call each that is not counted.
+  """Wall seconds of calls in the order A B A B ..., after one call each that is not counted.
 
-  Ratios are to be taken pairwise (entry i of one list by entry i of another): a drift of the machine then cancels.
+  Take ratios pairwise (entry i of one list by entry i of another): a drift of the machine then cancels.
   """
   for call in calls.values():
     jax.block_until_ready(call())
@@ -68,39 +68,38 @@ def pairwise_ratio(numerator: list[float], denominator: list[float]) -> Timing:
 def bare_rounds(
   params: SpecParams, key: Key, condition: PyTree, *, drafter: Drafter, verifier: Verifier, max_len: int, rounds: int
 ) -> Array:
-  """Runs ``rounds`` rounds of propose and verify, without commit, in the middle of the sequence; for timing.
+  """Runs ``rounds`` rounds of draft and verify, without commit, in the middle of the sequence; for timing.
 
   Returns:
-    ``[B]`` int32, some tokens, so that nothing is dead code.
+    ``[B]`` int32, some tokens, so that the compiler removes nothing as dead code.
   """
   state = loop.start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len)
-  cursor = state.edge.cursor
+  cursor = state.draft_side.cursor
   middle = jnp.full_like(cursor.length, max(1, (max_len - drafter.window) // 2))
 
   def body(index, carry):
-    edge, verifier_state, last = carry
-    edge = edge.replace(cursor=cursor._replace(last=last, length=middle, round=index))
-    draft, edge = loop.propose_step(params.draft, edge, drafter=drafter)
+    side, verifier_state, last = carry
+    side = side.replace(cursor=cursor._replace(last=last, length=middle, round=index))
+    waiting = loop.draft_round(params.draft, side, drafter=drafter)
+    side = waiting.side
     verdict, verifier_state = loop.verify_step(
-      params.target, edge.keys, verifier_state, edge.cursor, draft, verifier=verifier
+      params.target, side.keys, verifier_state, side.cursor, waiting.draft, verifier=verifier
     )
-    return edge, verifier_state, verdict.next_token
+    return side, verifier_state, verdict.next_token
 
-  return jax.lax.fori_loop(0, rounds, body, (state.edge, state.verifier, cursor.last))[2]
+  return jax.lax.fori_loop(0, rounds, body, (state.draft_side, state.verifier, cursor.last))[2]
 
 
 def score_block(fns: ModelFns, params: Params, condition: PyTree, *, block: int, repeats: int, max_len: int) -> Array:
   """Runs ``repeats`` forward passes over ``block`` tokens each, in the middle of the sequence; for timing.
 
   Returns:
-    ``[B]`` float32, so that nothing is dead code.
+    ``[B]`` int32, some tokens, so that the compiler removes nothing as dead code.
   """
   prefix = fns.prefix_len(condition)
-  rows = jax.tree.leaves(condition)[0].shape[0]
+  rows = condition.batch_size
   cache = fns.init_cache(rows, prefix + max_len + block)
-  _, cache = fns.apply(
-    params, condition, cache, positions=jnp.arange(prefix)[None], logits_at=jnp.zeros((1,), jnp.int32)
-  )
+  _, cache = fns.apply(params, condition, cache, positions=jnp.arange(prefix)[None], logits_at=jnp.zeros((1,), jnp.int32))
   start = jnp.full((rows, 1), prefix + max_len // 2)
 
   def body(_, carry):
@@ -113,16 +112,16 @@ def score_block(fns: ModelFns, params: Params, condition: PyTree, *, block: int,
 
 
 def expected_tokens(acceptance: float, window: int) -> float:
-  """Tokens per round of a row when each draft is kept with probability ``acceptance`` (Leviathan et al., eq. 1)."""
+  """Expected tokens per round of a row if a draft is accepted with probability ``acceptance`` (Leviathan et al., eq. 1)."""
   if acceptance >= 1:
     return window + 1.0
   return (1 - acceptance ** (window + 1)) / (1 - acceptance)
 
 
 def acceptance_per_position(accepted: int, rounds: int, window: int) -> float:
-  """The i.i.d. acceptance that gives the observed tokens per round, by bisection.
+  """The acceptance probability, equal and independent for all drafts, that gives the observed tokens per round.
 
-  The accepted share of drafts is smaller: drafts behind a rejection are never tested.
+  It is found by bisection. The accepted share of drafts is smaller, because drafts after a rejection are never tested.
   """
   observed = 1 + accepted / max(rounds, 1)
   low, high = 0.0, 1.0
@@ -134,6 +133,6 @@ def acceptance_per_position(accepted: int, rounds: int, window: int) -> float:
 
 @functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len"))
 def prefill(params, key, condition, *, drafter, verifier, max_len):
-  """The part of a decode before its loop, compiled alone; for timing."""
-  edge = loop.start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len).edge
-  return edge.tokens
+  """Runs the part of a decode before its loop, compiled alone; for timing."""
+  state = loop.start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len)
+  return state.draft_side.tokens

@@ -1,15 +1,15 @@
-"""How many tokens of a masked model are generated when: the cosine schedule, guidance, and buckets of static shapes.
+"""How many tokens a masked model generates in each iteration: the cosine schedule, guidance, and buckets of static shapes.
 
-MAR (arXiv 2406.11838, section 3) starts with every token masked and after iteration k of K keeps
-``M_k = max(1, min(M_{k-1} - 1, floor(L cos(pi/2 (k+1)/K))))`` masked; the last iteration predicts what is left. All rows
-of a batch share these numbers, so they are known before anything is compiled.
+MAR (arXiv 2406.11838, section 3) starts with every token masked. After iteration k of K,
+``M_k = max(1, min(M_{k-1} - 1, floor(L cos(pi/2 (k+1)/K))))`` tokens are still masked; the last iteration predicts the
+rest. All rows of a batch share these numbers, so they are known before anything is compiled.
 
-**Buckets.** In generation order the known tokens are a prefix, and an iteration needs an encoder over exactly that
-prefix. One program per length would compile up to L times; one program for all lengths would always pay for L. The
-iterations are therefore cut into a few runs, each compiled once with the longest prefix and the most predictions of its
-iterations, so that a masked token costs the encoder nothing but the rounding up inside a run. The cuts minimise the sum
-of a given cost over all iterations, exactly, by dynamic programming. With K = L = 256 and four buckets the encoder sees
-224 rows on average where the plain scheme has 320 and the bare minimum is 192; a fifth bucket would save 6 more.
+**Buckets.** In generation order the known tokens come first, and an iteration needs an encoder over exactly the known
+tokens. One program per length would compile up to L times. One program for all lengths would always pay for L. The
+iterations are therefore cut into a few runs. Each run is compiled once, for the most known tokens and the most predictions
+of its iterations. A masked token then costs the encoder only the rounding up inside a run. The cuts minimise the sum of a
+given cost over all iterations, exactly, by dynamic programming. With K = L = 256 and four buckets the encoder sees 224
+rows on average; the plain scheme has 320 and the minimum is 192. A fifth bucket would save 6 more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ CostFn = Callable[[int, int], float]  # (slots of the encoder, tokens predicted)
 
 
 def mask_lengths(num_tokens: int, num_iter: int) -> tuple[int, ...]:
-  """Masked tokens after each iteration; the last entry is 1 although everything is predicted then."""
+  """Number of masked tokens after each iteration; the last entry is 1, although no token is masked then.
+
+  Raises:
+    ValueError: if ``num_iter`` is not positive.
+  """
   if num_iter < 1:
     raise ValueError(f"Must have at least one iteration, we instead got {num_iter}")
   lengths, left = [], num_tokens
@@ -37,7 +41,7 @@ def mask_lengths(num_tokens: int, num_iter: int) -> tuple[int, ...]:
 
 
 def linear_guidance(masked: Array, num_tokens: int, scale: Array) -> Array:
-  """``1 + (scale - 1) (L - M) / L`` with M tokens masked after the iteration."""
+  """Guidance scale ``1 + (scale - 1) (L - M) / L`` with M tokens masked after the iteration."""
   return 1.0 + (scale - 1.0) * (num_tokens - masked) / num_tokens
 
 
@@ -51,7 +55,7 @@ GuidanceFn = Callable[[Array, int, Array], Array]  # (masked after, L, scale) ->
 
 @dataclasses.dataclass(frozen=True)
 class Iteration:
-  """One iteration: ``count`` tokens are predicted from ``known`` ones; ``masked`` is the M its guidance reads."""
+  """One iteration: it predicts ``count`` tokens from ``known`` ones; ``masked`` is the M that its guidance reads."""
 
   index: int
   known: int
@@ -87,7 +91,11 @@ def iterations(num_tokens: int, num_iter: int) -> tuple[Iteration, ...]:
 
 @functools.lru_cache(maxsize=64)
 def buckets(schedule: tuple[Iteration, ...], num_buckets: int, cost_fn: CostFn) -> tuple[Bucket, ...]:
-  """Cuts a schedule into at most ``num_buckets`` runs of least total cost."""
+  """Cuts a schedule into at most ``num_buckets`` runs of least total cost.
+
+  Raises:
+    ValueError: if ``num_buckets`` is not positive.
+  """
   if num_buckets < 1:
     raise ValueError(f"Must have at least one bucket, we instead got {num_buckets}")
   size = len(schedule)

@@ -1,12 +1,12 @@
-"""Chains of Gaussian steps: how a continuous token is drawn, whatever the laws of the steps are.
+"""Chains of Gaussian steps, which draw continuous tokens. Any model may give the distributions of the steps.
 
 A chain of ``T`` steps starts in a standard normal state and goes from step ``T - 1`` down to step 0. A step is a Gaussian
-law with diagonal covariance around a mean that depends on the state (`LawFn`); its noise is multiplied by the temperature.
-Step 0 ends in the token, either with noise like every other (``noisy_end``), or in its mean, as diffusion models are
-usually sampled.
+distribution with diagonal covariance around a mean that depends on the state (`DistributionFn`); its noise is multiplied by
+the temperature. Step 0 ends in the token, either with noise like every other (``noisy_end``), or in its mean, as diffusion
+models are usually sampled.
 
-* `run`: the steps from one number down to another, with `jax.lax.scan`; every row takes the same ones.
-* `finish`: rows that stand at different steps, with a `jax.lax.while_loop` as long as the longest way.
+* `run` takes the steps from one number down to another with `jax.lax.scan`; every row takes the same steps.
+* `finish` takes the last steps of rows that stand at different steps, with a `jax.lax.while_loop`.
 """
 
 from __future__ import annotations
@@ -24,72 +24,74 @@ from jaxspec.types import Array, Key
 LOG_TWO_PI = 1.8378770664093453
 
 
-class StepLaw(NamedTuple):
-  """Gaussian law of the next state, with diagonal covariance; the temperature is not part of it."""
+class StepDistribution(NamedTuple):
+  """Gaussian distribution of the next state, with diagonal covariance; the temperature is not part of it."""
 
   mean: Array  # [..., C] float32
   log_variance: Array  # [..., C] float32
   x0: Array  # [..., C] float32, the clean token as predicted from here
 
 
-# (step, x [..., C]) -> StepLaw. The step is [] int32, or has x's rank and a last axis of size 1: then states at different
-# steps are described in one pass.
-LawFn = Callable[[Array, Array], StepLaw]
+# (step, x [..., C]) -> StepDistribution. The step is [] int32, or has x's rank and a last axis of size 1: then states at
+# different steps are described in one pass.
+DistributionFn = Callable[[Array, Array], StepDistribution]
 
 
 class TokenNoise(NamedTuple):
-  """Standard normals that one token's chain consumes."""
+  """Standard normal noise of one token's chain."""
 
   initial: Array  # [..., C] float32, the state before the first step
   steps: Array  # [..., T, C] float32; entry i belongs to step i; a chain that ends in its mean never uses entry 0
 
 
 class Chain(NamedTuple):
-  """Where a chain ended and, if recorded, how it came about (entry i is step i)."""
+  """The end of a chain and, if recorded, its states and distributions (entry i is step i)."""
 
   token: Array  # [..., C] float32
   states: Array | None = None  # [T, ..., C] the state that enters each step
-  laws: StepLaw | None = None  # leaves [T, ..., C]
+  distributions: StepDistribution | None = None  # leaves [T, ..., C]
 
 
 class ChainSummary(NamedTuple):
-  """What acceptance tests of whole tokens read of a chain: its last step, and the size of the noise before."""
+  """What acceptance rules for whole tokens read of a chain: its last step, and the size of the noise of all others."""
 
   mean: Array  # [..., C] float32, mean of the last step
   log_std: Array  # [..., C] float32, of the last step, the temperature included
   sum_log_std: Array  # [...] float32, sum over the steps before the last and over dimensions, without temperature
 
 
-def token_noise(keys: Key, places: Array, num_steps: int, token_dim: int, round_: Array | int = 0) -> TokenNoise:
-  """Normals of tokens at given places.
+def token_noise(keys: Key, positions: Array, num_steps: int, token_dim: int, round_: Array | int = 0) -> TokenNoise:
+  """Normals of tokens at given positions.
 
   Args:
     keys: ``[B]`` row keys.
-    places: ``[B or 1, n]`` int32.
+    positions: ``[B or 1, n]`` int32.
     num_steps: ``T``.
     token_dim: ``C``.
-    round_: a token that is drawn anew needs another round; 0 is the noise that models share.
+    round_: number of the draw; 0 is the noise that models share, a token that is drawn again needs another number.
   Returns:
-    ``initial [B, n, C]``, ``steps [B, n, T, C]``; entries depend on (key, round, place) alone.
+    ``initial [B, n, C]``, ``steps [B, n, T, C]``; entries depend on (key, round, position) alone.
   """
-  places = jnp.broadcast_to(places, (keys.shape[0], places.shape[1]))
+  positions = jnp.broadcast_to(positions, (keys.shape[0], positions.shape[1]))
 
   def draw(stream: rng.Stream, shape: tuple[int, ...]) -> Array:
     row_keys = rng.stream_keys(keys, stream, jnp.asarray(round_, jnp.int32))
-    one = lambda key, place: jax.random.normal(jax.random.fold_in(key, place), shape)
-    return jax.vmap(lambda key, row: jax.vmap(lambda place: one(key, place))(row))(row_keys, places)
+    one = lambda key, position: jax.random.normal(jax.random.fold_in(key, position), shape)
+    return jax.vmap(lambda key, row: jax.vmap(lambda position: one(key, position))(row))(row_keys, positions)
 
   return TokenNoise(draw(rng.Stream.NOISE, (token_dim,)), draw(rng.Stream.DENOISE, (num_steps, token_dim)))
 
 
-def next_state(law: StepLaw, step: Array, noise: Array, temperature: Array, *, noisy_end: bool = False) -> Array:
+def next_state(
+  distribution: StepDistribution, step: Array, noise: Array, temperature: Array, *, noisy_end: bool = False
+) -> Array:
   """``mean + temperature exp(log variance / 2) noise``, without noise at step 0 unless ``noisy_end``."""
   factor = temperature if noisy_end else jnp.where(step > 0, temperature, 0.0)
-  return law.mean + factor * jnp.exp(0.5 * law.log_variance) * noise
+  return distribution.mean + factor * jnp.exp(0.5 * distribution.log_variance) * noise
 
 
 def run(
-  law_fn: LawFn,
+  distribution_fn: DistributionFn,
   noise: TokenNoise,
   temperature: Array,
   *,
@@ -100,11 +102,11 @@ def run(
   """Runs a chain.
 
   Args:
-    law_fn: laws of the steps for states ``[..., C]``.
+    distribution_fn: distributions of the steps for states ``[..., C]``.
     noise: ``initial [..., C]``, ``steps [..., T, C]``.
     temperature: ``[]`` float32 factor of every step's noise.
     noisy_end: static; whether step 0 adds its noise.
-    record: also return the state and the law of every step; memory ``O(T)``.
+    record: also return the state and the distribution of every step; memory ``O(T)``.
     down_to: static; the last step that is taken. The result is then the state that enters step ``down_to - 1``.
   """
   steps = jnp.moveaxis(noise.steps, -2, 0)[down_to:]
@@ -112,8 +114,11 @@ def run(
 
   def step(x: Array, inputs: tuple[Array, Array]):
     number, step_noise = inputs
-    law = law_fn(number, x)
-    return next_state(law, number, step_noise, temperature, noisy_end=noisy_end), (x, law) if record else None
+    distribution = distribution_fn(number, x)
+    return next_state(distribution, number, step_noise, temperature, noisy_end=noisy_end), (
+      x,
+      distribution,
+    ) if record else None
 
   # Scanned from the last step down; what is stacked ends up ordered by step.
   token, recorded = jax.lax.scan(step, noise.initial, (numbers, steps), reverse=True)
@@ -121,7 +126,7 @@ def run(
 
 
 def run_summarized(
-  law_fn: LawFn, noise: TokenNoise, temperature: Array, *, noisy_end: bool = False
+  distribution_fn: DistributionFn, noise: TokenNoise, temperature: Array, *, noisy_end: bool = False
 ) -> tuple[Array, ChainSummary]:
   """A whole chain and its summary, as `run` and `summarize` give them, with memory for one step.
 
@@ -133,25 +138,25 @@ def run_summarized(
 
   def step(carry: tuple[Array, Array], inputs: tuple[Array, Array]):
     (x, total), (number, step_noise) = carry, inputs
-    law = law_fn(number, x)
-    total = total + 0.5 * jnp.sum(law.log_variance, axis=-1)
-    return (next_state(law, number, step_noise, temperature, noisy_end=noisy_end), total), None
+    distribution = distribution_fn(number, x)
+    total = total + 0.5 * jnp.sum(distribution.log_variance, axis=-1)
+    return (next_state(distribution, number, step_noise, temperature, noisy_end=noisy_end), total), None
 
   start = (noise.initial, jnp.zeros(noise.initial.shape[:-1]))
   (x, total), _ = jax.lax.scan(step, start, (numbers, steps[1:]), reverse=True)
   zero = jnp.int32(0)
-  law = law_fn(zero, x)
-  token = next_state(law, zero, steps[0], temperature, noisy_end=noisy_end)
-  return token, ChainSummary(law.mean, 0.5 * law.log_variance + jnp.log(temperature), total)
+  distribution = distribution_fn(zero, x)
+  token = next_state(distribution, zero, steps[0], temperature, noisy_end=noisy_end)
+  return token, ChainSummary(distribution.mean, 0.5 * distribution.log_variance + jnp.log(temperature), total)
 
 
 def finish(
-  law_fn: LawFn, x: Array, left: Array, keys: Key, temperature: Array, *, noisy_end: bool = False
+  distribution_fn: DistributionFn, x: Array, left: Array, keys: Key, temperature: Array, *, noisy_end: bool = False
 ) -> Array:
-  """Takes the last steps of chains that stand at different places.
+  """Takes the last steps of chains that stand at different steps.
 
   Args:
-    law_fn: laws for states ``[B, C]``.
+    distribution_fn: distributions for states ``[B, C]``.
     x: ``[B, C]`` states.
     left: ``[B]`` int32 steps that are still to be taken: ``left - 1, ..., 0``; 0 leaves the state as it is.
     keys: ``[B]``, fresh; consumed. The noise of step i depends on (key, i) alone.
@@ -163,17 +168,17 @@ def finish(
 
   def step(state: tuple[Array, Array]) -> tuple[Array, Array]:
     x, number = state
-    moved = next_state(law_fn(number, x), number, normal(keys, number), temperature, noisy_end=noisy_end)
+    moved = next_state(distribution_fn(number, x), number, normal(keys, number), temperature, noisy_end=noisy_end)
     return jnp.where(over_tokens(number < left, x), moved, x), number - 1
 
   return jax.lax.while_loop(lambda state: state[1] >= 0, step, (x, jnp.max(left) - 1))[0]
 
 
-def summarize(laws: StepLaw, temperature: Array) -> ChainSummary:
+def summarize(distributions: StepDistribution, temperature: Array) -> ChainSummary:
   """Summary of a recorded chain (leaves ``[T, ..., C]``)."""
-  log_std = 0.5 * laws.log_variance
+  log_std = 0.5 * distributions.log_variance
   return ChainSummary(
-    laws.mean[0], log_std[0] + jnp.log(temperature), jnp.sum(jnp.sum(log_std[1:], axis=-1), axis=0)
+    distributions.mean[0], log_std[0] + jnp.log(temperature), jnp.sum(jnp.sum(log_std[1:], axis=-1), axis=0)
   )
 
 

@@ -1,6 +1,6 @@
 """Ancestral sampling of a diffusion model with learned variances (DDPM, arXiv 2006.11239; arXiv 2102.09672).
 
-A network is asked for ``Prediction(eps, v)`` at a noisy token ``x_i`` and gives the Gaussian law of ``x_{i-1}``:
+A network's ``Prediction(eps, v)`` at a noisy token ``x_i`` determines the Gaussian distribution of ``x_{i-1}``:
 
 1. ``x0 = x_i / sqrt(A_i) - sqrt(1 / A_i - 1) eps``, never clipped;
 2. ``mean = c1_i x0 + c2_i x_i`` (arXiv 2006.11239, eq. 7);
@@ -8,9 +8,10 @@ A network is asked for ``Prediction(eps, v)`` at a noisy token ``x_i`` and gives
 4. ``x_{i-1} = mean + [i > 0] temperature exp(log variance / 2) noise_i``.
 
 The last step (i = 0) adds no noise: the token is its mean. The first state is a standard normal at every temperature.
-Networks differ in what they are conditioned on, so the functions here take a ``predict_fn`` that is bound to it already.
+Networks differ in their conditions, so the functions here take a ``predict_fn`` that is already bound to its condition.
 
-The first step multiplies an error of eps by ``c1 / sqrt(A)``, 316 in 100 steps: states and predictions are float32.
+The first step multiplies an error of eps by ``c1 / sqrt(A)``, which is 316 for 100 steps. States and predictions are
+therefore float32.
 """
 
 from __future__ import annotations
@@ -21,13 +22,22 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxspec.diffusion import chain
-from jaxspec.diffusion.chain import Chain, ChainSummary, LawFn, StepLaw, TokenNoise, normal_log_prob, summarize
+from jaxspec.diffusion.chain import (
+  Chain,
+  ChainSummary,
+  DistributionFn,
+  StepDistribution,
+  TokenNoise,
+  normal_log_prob,
+  summarize,
+)
 from jaxspec.diffusion.schedule import DiffusionTables
 from jaxspec.types import Array
 
 __all__ = [
-  "Chain", "ChainSummary", "LawFn", "PredictFn", "Prediction", "StepLaw", "TokenNoise", "at_index", "check_stop", "guide",
-  "guided", "law_fn", "normal_log_prob", "q_sample", "sample", "step_law", "summarize",
+  "Chain", "ChainSummary", "DistributionFn", "PredictFn", "Prediction", "StepDistribution", "TokenNoise", "at_index",
+  "check_stop", "guide", "guided", "distribution_fn", "normal_log_prob", "q_sample", "sample", "step_distribution",
+  "summarize",
 ]  # fmt: skip
 
 
@@ -35,7 +45,7 @@ class Prediction(NamedTuple):
   """Output of a denoising network."""
 
   eps: Array  # [..., C] float32, the predicted noise
-  v: Array  # [..., C] float32, where the log variance lies between its bounds: -1 posterior variance, 1 beta
+  v: Array  # [..., C] float32, interpolates the log variance: -1 is the posterior variance, 1 is beta
 
 
 # (index, x [..., C]) -> Prediction. The index is [] int32, or has x's rank and a last axis of size 1: then states at
@@ -56,7 +66,7 @@ def guide(cond: Prediction, uncond: Prediction, scale: Array) -> Prediction:
 def guided(predict_fn: PredictFn, scale: Array, *, axis: int = 0) -> PredictFn:
   """A guided network from one that is bound to ``[conditional; unconditional]`` conditions, stacked along ``axis``.
 
-  Both halves are asked at the same state, which follows the guided law: no unconditional chain is carried along.
+  Both halves are evaluated at the same state, which follows the guided distribution. There is no unconditional chain.
   """
 
   def predict(index: Array, x: Array) -> Prediction:
@@ -69,8 +79,8 @@ def guided(predict_fn: PredictFn, scale: Array, *, axis: int = 0) -> PredictFn:
   return predict
 
 
-def step_law(tables: DiffusionTables, index: Array, x: Array, prediction: Prediction) -> StepLaw:
-  """Law of ``x_{i-1}`` given ``x_i`` (steps 1 to 3 of the module docstring).
+def step_distribution(tables: DiffusionTables, index: Array, x: Array, prediction: Prediction) -> StepDistribution:
+  """Distribution of ``x_{i-1}`` given ``x_i`` (steps 1 to 3 of the module docstring).
 
   Args:
     tables: of ``T`` steps.
@@ -83,11 +93,16 @@ def step_law(tables: DiffusionTables, index: Array, x: Array, prediction: Predic
   mean = table("posterior_mean_coef1") * x0 + table("posterior_mean_coef2") * x
   low, high = table("posterior_log_variance_clipped"), jnp.log(table("betas"))
   frac = (prediction.v + 1.0) / 2.0
-  return StepLaw(mean, frac * high + (1.0 - frac) * low, x0)
+  return StepDistribution(mean, frac * high + (1.0 - frac) * low, x0)
 
 
 def sample(
-  predict_fn: PredictFn, tables: DiffusionTables, noise: TokenNoise, temperature: Array, *, record: bool = False,
+  predict_fn: PredictFn,
+  tables: DiffusionTables,
+  noise: TokenNoise,
+  temperature: Array,
+  *,
+  record: bool = False,
   stop: int | None = None,
 ) -> Chain:
   """Runs the whole chain (`jaxspec.diffusion.chain.run`) of a network that is bound to its condition.
@@ -96,12 +111,10 @@ def sample(
     tables: of ``T`` steps.
     noise: ``initial [..., C]``, ``steps [..., T, C]``; ``T - stop`` steps with ``stop``.
     temperature: ``[]`` float32 factor of every step's noise.
-    record: also return the state and the law of every step; memory ``O(T)``.
-    stop: as in `law_fn`.
+    record: also return the state and the distribution of every step; memory ``O(T)``.
+    stop: as in `distribution_fn`.
   """
-  return chain.run(
-    law_fn(predict_fn, tables, stop), noise, temperature, noisy_end=stop is not None, record=record
-  )
+  return chain.run(distribution_fn(predict_fn, tables, stop), noise, temperature, noisy_end=stop is not None, record=record)
 
 
 def check_stop(tables: DiffusionTables, stop: int | None) -> None:
@@ -110,12 +123,12 @@ def check_stop(tables: DiffusionTables, stop: int | None) -> None:
     raise ValueError(f"Must have stop from 0 to {tables.num_steps - 1}, we instead got {stop}")
 
 
-def law_fn(predict_fn: PredictFn, tables: DiffusionTables, stop: int | None = None) -> LawFn:
-  """The chain of a denoising network as the laws of its steps.
+def distribution_fn(predict_fn: PredictFn, tables: DiffusionTables, stop: int | None = None) -> DistributionFn:
+  """The chain of a denoising network as the distributions of its steps.
 
   Args:
-    stop: static. None is MAR's chain, whose last step (index 0) adds no noise. Else the chain ends behind the step at
-      index ``stop``, noise included: the token is the state that would enter the step at ``stop - 1``, and step 0 of the
+    stop: static. None is MAR's chain, whose last step (index 0) adds no noise. Otherwise the chain ends after the step at
+      index ``stop``, noise included. The token is the state that would enter the step at ``stop - 1``, and step 0 of the
       chain is index ``stop`` of the tables.
   Raises:
     ValueError: if ``stop`` is no index of the tables.
@@ -123,15 +136,15 @@ def law_fn(predict_fn: PredictFn, tables: DiffusionTables, stop: int | None = No
   check_stop(tables, stop)
   first = stop or 0
 
-  def law(index: Array, x: Array) -> StepLaw:
+  def distribution(index: Array, x: Array) -> StepDistribution:
     at = index + first if first else index
-    return step_law(tables, at, x, predict_fn(at, x))
+    return step_distribution(tables, at, x, predict_fn(at, x))
 
-  return law
+  return distribution
 
 
 def q_sample(tables: DiffusionTables, x0: Array, index: Array, noise: Array) -> Array:
-  """A token diffused to a step: ``sqrt(A_i) x_0 + sqrt(1 - A_i) noise`` (arXiv 2006.11239, eq. 4).
+  """Diffuses a clean token to a step: ``sqrt(A_i) x_0 + sqrt(1 - A_i) noise`` (arXiv 2006.11239, eq. 4).
 
   Args:
     x0: ``[..., C]``.

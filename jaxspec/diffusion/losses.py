@@ -1,7 +1,7 @@
 """Training loss of a diffusion model with learned variances (arXiv 2102.09672), as MAR trains its head.
 
-``mse + vb`` per row, each a mean over dimensions: ``mse = (noise - eps)^2`` teaches the mean, and the variational bound
-``vb`` in bits, in which eps is held fixed, teaches the variance. Unlike the paper's hybrid loss, vb has weight 1.
+The loss of a row is ``mse + vb``, each a mean over dimensions. ``mse = (noise - eps)^2`` trains the mean. The variational
+bound ``vb`` in bits trains the variance; eps is held fixed in it. Unlike in the paper's hybrid loss, vb has weight 1.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.diffusion import ddpm
-from jaxspec.diffusion.ddpm import Prediction, StepLaw
+from jaxspec.diffusion.ddpm import Prediction, StepDistribution
 from jaxspec.diffusion.schedule import DiffusionTables
 from jaxspec.types import Array
 
-# Half the distance of two grey levels of an 8-bit picture in [-1, 1]. Tokens are not such pixels, but MAR keeps it.
+# Half the distance of two grey levels of an 8-bit image in [-1, 1]. Tokens are not pixels, but MAR uses the same value.
 _HALF_BIN = 1.0 / 255.0
 _MIN_PROB = 1e-12
 
@@ -43,20 +43,20 @@ def diffusion_losses(
     prediction: of the network at x.
   """
   mse = jnp.mean(jnp.square(noise - prediction.eps), axis=-1)
-  law = ddpm.step_law(tables, index, x, Prediction(jax.lax.stop_gradient(prediction.eps), prediction.v))
-  return DiffusionLosses(mse, variational_bound(tables, x0, x, index, law))
+  distribution = ddpm.step_distribution(tables, index, x, Prediction(jax.lax.stop_gradient(prediction.eps), prediction.v))
+  return DiffusionLosses(mse, variational_bound(tables, x0, x, index, distribution))
 
 
-def variational_bound(tables: DiffusionTables, x0: Array, x: Array, index: Array, law: StepLaw) -> Array:
+def variational_bound(tables: DiffusionTables, x0: Array, x: Array, index: Array, distribution: StepDistribution) -> Array:
   """One term of the variational bound in bits, mean over dimensions ``[...]`` (arXiv 2102.09672, eq. 4 to 7).
 
-  ``KL(q(x_{i-1} | x_i, x_0) || law)`` for i > 0, and for i = 0 the negative log-likelihood of x_0 in bins.
+  ``KL(q(x_{i-1} | x_i, x_0) || distribution)`` for i > 0, and for i = 0 the negative log-likelihood of x_0 in bins.
   """
   table = lambda name: ddpm.at_index(getattr(tables, name), index)
   true_mean = table("posterior_mean_coef1") * x0 + table("posterior_mean_coef2") * x
   true_log_variance = table("posterior_log_variance_clipped")
-  divergence = normal_kl(true_mean, true_log_variance, law.mean, law.log_variance)
-  likelihood = -discretized_normal_log_prob(x0, law.mean, 0.5 * law.log_variance)
+  divergence = normal_kl(true_mean, true_log_variance, distribution.mean, distribution.log_variance)
+  likelihood = -discretized_normal_log_prob(x0, distribution.mean, 0.5 * distribution.log_variance)
   return jnp.mean(jnp.where(index == 0, likelihood, divergence), axis=-1) / math.log(2.0)
 
 

@@ -4,12 +4,12 @@ Improved DDPM (Nichol and Dhariwal 2021, arXiv 2102.09672), as the diffusion hea
 
 1. ``abar(u) = cos((u + 0.008) / 1.008 * pi / 2)^2`` (eq. 17), ``beta_j = min(1 - abar((j+1)/J) / abar(j/J), 0.999)``
    for the ``J`` = 1000 training steps;
-2. a sampler keeps ``T`` of these steps; the new betas follow from the cumulative products of the kept ones (section 4 of
+2. a sampler uses ``T`` of these steps; the new betas follow from the cumulative products at these steps (section 4 of
    the paper), and the network still receives the original step numbers;
 3. every other table follows from the betas.
 
-Everything here is NumPy in float64 and is computed once: in float32 ``beta_0`` of a respaced schedule would already be
-off by 5e-4.
+Everything here is NumPy in float64 and is computed once. In float32, ``beta_0`` of a respaced schedule would have a relative
+error of 5e-4.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NUM_TRAIN_STEPS = 1000
 class DiffusionTables(NamedTuple):
   """Tables of ``T`` diffusion steps, float64 ``[T]``; index 0 is the step that ends in the clean token."""
 
-  timesteps: np.ndarray  # int32, the original step number of each index: what the network is told
+  timesteps: np.ndarray  # int32, the original step number of each index: the input of the network
   betas: np.ndarray
   alphas_cumprod: np.ndarray  # A_i = prod_{k <= i} (1 - beta_k)
   alphas_cumprod_prev: np.ndarray  # A_{i-1}, with A_{-1} = 1
@@ -52,10 +52,10 @@ def kept_steps(respacing: str, num_steps: int = NUM_TRAIN_STEPS) -> list[int]:
   """Original step numbers that a respaced schedule keeps, ascending.
 
   Args:
-    respacing: comma-separated counts, each for one of as many nearly equal sections of the original steps: ``"100"``,
-      ``"10,15,20"``; a section may have none. Or ``"ddimN"`` for N steps at a fixed integer distance. Empty keeps all.
+    respacing: comma-separated counts, one for each of as many nearly equal sections of the original steps: ``"100"``,
+      ``"10,15,20"``. A count may be 0. ``"ddimN"`` gives N steps at a fixed integer distance. Empty keeps all steps.
   Raises:
-    ValueError: if the steps cannot be divided so.
+    ValueError: if the steps cannot be divided in this way.
   """
   if not respacing:
     return list(range(num_steps))
@@ -81,10 +81,10 @@ def kept_steps(respacing: str, num_steps: int = NUM_TRAIN_STEPS) -> list[int]:
       raise ValueError(f"Must have at most {length} steps in a section of {length}, we instead got {count}")
     stride = (length - 1) / (count - 1) if count > 1 else 1.0
     # A running sum, rounded half to even: a product would round some of the steps differently.
-    place = 0.0
+    position = 0.0
     for _ in range(count):
-      steps.append(start + round(place))
-      place += stride
+      steps.append(start + round(position))
+      position += stride
     start += length
   return steps
 

@@ -1,15 +1,16 @@
 """Sparse quantize-and-sample drafting under a bit budget (Bhattacharjee et al. 2025, arXiv 2510.09942; K-SQS and C-SQS).
 
-One round of a row, from the accepted context:
+One round of a row, from its committed tokens:
 
-1. For n = 1, 2, ...: run the draft network for q_n; keep a support; quantize it to the integer law qhat_n; look up its price
-   b_n. If ``b_1 + .. + b_n`` exceeds the budget B, or n exceeds the window, stop before position n.
-2. Draw the draft from qhat_n itself, never from q_n: that is why the round is lossless for every support, denominator and
-   threshold. Move the sparsifier's state, checkpoint it, feed the draft back.
+1. For n = 1, 2, ...: run the draft network for q_n; choose a support; quantize it to the integer distribution qhat_n; look
+   up its price b_n. If ``b_1 + .. + b_n`` exceeds the budget B, or n exceeds the window, stop before position n.
+2. Draw the draft from qhat_n itself, never from q_n. The round is therefore lossless for every support, denominator and
+   threshold. Move the sparsifier's state, record it, and feed the draft back.
 
-The number of drafts L is so decided online, for each row, and is 0 where the first law is too expensive; the verifier then
-samples one token from its own law. The pass that finds the end of the round consumes the newest draft, so the cache holds
-all drafts, and the sparsifier knows the law at every place where the round can end: rolling back its state is a gather.
+The number of drafts L is decided online for each row. It is 0 where the first distribution is too expensive; the target
+then draws one token from its own distribution. The pass that finds the end of the round reads the newest draft, so the
+cache holds all drafts. The sparsifier has seen the distribution at every position where the round can end, so rolling back
+its state is a gather.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec import rng
+from jaxspec import drafts, rng
 from jaxspec.codecs.codec import SparseCodec
-from jaxspec.codecs.sparse_law import SparseLaw, draw
+from jaxspec.codecs.sparse_distribution import SparseDistribution, draw
 from jaxspec.models.sampling import ModelParams, Warp, probabilities
 from jaxspec.types import Array, Cache, Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
 
-# What happens where not even one law fits into the budget.
+# What a round does if its first distribution exceeds the budget.
 ON_EMPTY = ("cloud_token", "shrink_support")
 
 
 class CompressedParams(NamedTuple):
-  """The drafting side's parameters."""
+  """The draft side's parameters."""
 
   model: ModelParams
   sparsifier: PyTree  # `TopKParams` or `ConformalParams`
@@ -39,12 +40,12 @@ class CompressedParams(NamedTuple):
 
 
 class CompressedStats(NamedTuple):
-  """What was spent and dropped so far, ``[B]``; token 0, which no round commits, is not part of it."""
+  """What was spent and dropped so far, ``[B]``; token 0 is not part of it, because no round commits it."""
 
   formula_bits: Array  # float32, price of all drafted tokens
   empty_rounds: Array  # int32, rounds without a draft
   dropped: Array  # float32, mass outside of the support, summed over committed tokens
-  fed: Array  # float32, the same sum as the controller saw it
+  fed: Array  # float32, the error that the controller saw, summed over committed tokens
   support: Array  # int32, sizes of supports, summed over drafted tokens
 
 
@@ -59,7 +60,7 @@ class CompressedState(NamedTuple):
 
 
 class CompressedTrace(NamedTuple):
-  """The drafter's memory of one round, for its roll-back and its counts."""
+  """Record of one round; `commit` reads it to roll back and to count."""
 
   sparsifier: PyTree  # state before each position, leaves [B, K + 2]
   dropped: Array  # [B, K + 1] float32
@@ -77,15 +78,15 @@ class CompressedReport(NamedTuple):
 class _Round(NamedTuple):
   """Carry of the loop over positions."""
 
-  place: Array  # []
+  position: Array  # []
   active: Array  # [B]
   token: Array  # [B] newest token
-  spent: Array  # [B] bits
+  spent: Array  # [B] bits of the round so far
   num_drafted: Array  # [B]
   cache: Cache
   sparsifier: PyTree
   tokens: Array  # [B, K]
-  law: SparseLaw  # [B, K, ...]
+  distribution: SparseDistribution  # [B, K, ...]
   trace: CompressedTrace
 
 
@@ -98,16 +99,17 @@ def compressed(
   warp: Warp = Warp(),
   on_empty: str = "cloud_token",
 ) -> Drafter:
-  """Drafter of at most ``window`` tokens from quantized sparse laws, as many as the budget pays for.
+  """Drafter that draws from quantized sparse distributions, as many tokens as ``window`` and the bit budget allow.
 
   Args:
     model: the draft network, over ``codec.vocab`` tokens.
     codec: from `topk_lattice` or `conformal_lattice`.
     window: most drafts of a round. The published scheme has no such limit: at low temperature 320 drafts fit into its
       budget of 5000 bits, far more than are ever accepted.
-    warp: static part of the logit processing, the same as the verifier's.
-    on_empty: where the first law is too expensive: ``cloud_token`` sends an empty round; ``shrink_support`` keeps as many
-      tokens of it as the budget pays for (no effect with coding ``trimmed``, whose price follows the counts).
+    warp: static part of the logit processing, the same as the target's.
+    on_empty: what to do where the first distribution exceeds the budget: ``cloud_token`` drafts nothing, so the target
+      draws one token; ``shrink_support`` cuts the support to what the budget pays for (without effect for the coding
+      ``trimmed``, whose price depends on the counts).
   Raises:
     ValueError: for a setting out of range.
   """
@@ -117,9 +119,11 @@ def compressed(
     raise ValueError(f"Must have on_empty in {', '.join(ON_EMPTY)}, we instead got {on_empty!r}")
   sparsifier = codec.sparsifier
 
-  def init(params: CompressedParams, condition: PyTree, max_len: int, prefill: Verdict) -> CompressedState:
+  def init(
+    params: CompressedParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
+  ) -> tuple[CompressedState, None]:
     prefix_len = model.prefix_len(condition)
-    rows = jax.tree.leaves(condition)[0].shape[0]
+    rows = condition.batch_size
     cache = model.init_cache(rows, prefix_len + max_len + window)
     positions = jnp.arange(prefix_len)[None]
     weights = params.model.model
@@ -127,54 +131,61 @@ def compressed(
     real, whole = jnp.zeros((rows,)), jnp.zeros((rows,), jnp.int32)
     stats = CompressedStats(real, whole, real, real, whole)
     state = sparsifier.init(params.sparsifier, rows)
-    return CompressedState(cache, jnp.int32(prefix_len), jnp.int32(max_len), state, stats)
+    return CompressedState(cache, jnp.int32(prefix_len), jnp.int32(max_len), state, stats), None
 
-  def propose(params: CompressedParams, keys: Key, state: CompressedState, cursor: Cursor) -> tuple[Draft, CompressedState]:
+  def read(params: CompressedParams, state: CompressedState, cursor: Cursor) -> CompressedState:
+    positions = (state.prefix_len + cursor.length - 1)[:, None]
+    _, cache = model.apply(params.model.model, cursor.last[:, None], state.cache, positions=positions)
+    return state._replace(cache=cache)
+
+  def draft(
+    params: CompressedParams, keys: Key, state: CompressedState, cursor: Cursor
+  ) -> tuple[Draft, CompressedState, CompressedTrace]:
     rows = keys.shape[0]
     budget = jnp.broadcast_to(params.budget, (rows,))
-    # One place of what is left of a row belongs to the verifier's own token.
+    # The last position of a row is left for the target's own token.
     most = jnp.minimum(window, state.max_len - cursor.length - 1)
 
-    def select(q: Array, threshold: PyTree, place: Array):
+    def select(q: Array, threshold: PyTree, position: Array):
       cap = jnp.full((rows,), codec.max_support, jnp.int32)
       support = sparsifier.support(params.sparsifier, threshold, q, cap)
       if on_empty == "shrink_support" and codec.coding != "trimmed":
         fits = codec.affordable(support.size, budget)
-        cap = jnp.where((place == 0) & (fits > 0), fits, cap)
+        cap = jnp.where((position == 0) & (fits > 0), fits, cap)
         support = sparsifier.support(params.sparsifier, threshold, q, cap)
-      law = codec.law(support)
-      return support, law, codec.price(support, law)
+      distribution = codec.distribution(support)
+      return support, distribution, codec.price(support, distribution)
 
     def step(carry: _Round) -> _Round:
-      place = carry.place
-      positions = (state.prefix_len + cursor.length - 1 + place)[:, None]
+      position = carry.position
+      positions = (state.prefix_len + cursor.length - 1 + position)[:, None]
       output, cache = model.apply(params.model.model, carry.token[:, None], carry.cache, positions=positions)
       q = probabilities(warp(output.logits[:, 0], params.model.sampling))
-      support, law, price = select(q, carry.sparsifier, place)
-      drafts = carry.active & (carry.spent + price <= budget) & (place < most)
-      entry = draw(law, rng.integer(keys, place, law.total))
-      token = jnp.where(drafts, jnp.take_along_axis(law.ids, entry[:, None], axis=1)[:, 0], 0)
+      support, distribution, price = select(q, carry.sparsifier, position)
+      drafted = carry.active & (carry.spent + price <= budget) & (position < most)
+      entry = draw(distribution, rng.integer(keys, position, distribution.total))
+      token = jnp.where(drafted, jnp.take_along_axis(distribution.ids, entry[:, None], axis=1)[:, 0], 0)
       after = sparsifier.update(params.sparsifier, carry.sparsifier, support)
-      # Past the window (the pass that only consumes the newest draft) nothing is written.
-      put = lambda buffer, value: buffer.at[:, place].set(_where(drafts, value, 0), mode="drop")
+      # Beyond the window (the pass that only reads the newest draft) nothing is written.
+      put = lambda buffer, value: buffer.at[:, position].set(_where(drafted, value, 0), mode="drop")
       note = lambda buffer, value, at: buffer.at[:, at].set(value)
       trace = carry.trace
       trace = CompressedTrace(
-        jax.tree.map(lambda buffer, value: note(buffer, value, place + 1), trace.sparsifier, after),
-        note(trace.dropped, support.dropped, place),
-        note(trace.fed, sparsifier.error(support), place),
-        note(trace.bits, price, place),
+        jax.tree.map(lambda buffer, value: note(buffer, value, position + 1), trace.sparsifier, after),
+        note(trace.dropped, support.dropped, position),
+        note(trace.fed, sparsifier.error(support), position),
+        note(trace.bits, price, position),
       )
       return _Round(
-        place + 1,
-        drafts & ~_is_end(cursor, token[:, None])[:, 0],
-        jnp.where(drafts, token, carry.token),
-        carry.spent + jnp.where(drafts, price, 0.0),
-        carry.num_drafted + drafts.astype(jnp.int32),
+        position + 1,
+        drafted & ~drafts.is_end_token(cursor, token),
+        jnp.where(drafted, token, carry.token),
+        carry.spent + jnp.where(drafted, price, 0.0),
+        carry.num_drafted + drafted.astype(jnp.int32),
         cache,
         after,
         put(carry.tokens, token),
-        jax.tree.map(put, carry.law, law),
+        jax.tree.map(put, carry.distribution, distribution),
         trace,
       )
 
@@ -190,29 +201,24 @@ def compressed(
       state.cache,
       state.sparsifier,
       whole,
-      SparseLaw(tokens_of, tokens_of, whole, whole),
+      SparseDistribution(tokens_of, tokens_of, whole, whole),
       CompressedTrace(states, real, real, real),
     )
-    # Every row needs the pass behind its last draft, at most window + 1 of them.
-    end = jax.lax.while_loop(lambda c: jnp.any(c.active) & (c.place <= window), step, carry)
-    drafted_end = jnp.any(_is_end(cursor, end.tokens) & (jnp.arange(window)[None] < end.num_drafted[:, None]), axis=1)
-    draft = Draft(
-      end.tokens,
-      end.law,
-      num_drafted=end.num_drafted,
-      num_settled=jnp.zeros((rows,), jnp.int32),
-      needs_verify=jnp.ones((rows,), bool),
-      trace=end.trace,
-      num_calls=end.num_drafted + 1 - drafted_end,
-    )
-    return draft, state._replace(cache=end.cache)
+    # Every row needs one more pass after its last draft: at most window + 1 passes.
+    end = jax.lax.while_loop(lambda c: jnp.any(c.active) & (c.position <= window), step, carry)
+    inside = jnp.arange(window)[None] < end.num_drafted[:, None]
+    drafted_end = jnp.any(drafts.is_end_token(cursor, end.tokens) & inside, axis=1)
+    found = Draft(end.tokens, end.distribution, end.num_drafted, num_calls=end.num_drafted + 1 - drafted_end)
+    return found, state._replace(cache=end.cache), end.trace
 
   def commit(
-    params: CompressedParams, state: CompressedState, cursor: Cursor, draft: Draft, verdict: Verdict
+    params: CompressedParams, state: CompressedState, cursor: Cursor, draft: Draft, trace: CompressedTrace, verdict: Verdict
   ) -> CompressedState:
-    trace, live = draft.trace, cursor.live
-    place = sparsifier.rollback_place(verdict.num_accepted, draft.num_drafted)
-    gather = lambda buffer: jnp.take_along_axis(buffer, place[:, None], axis=1)[:, 0]
+    if draft.tokens.shape[1] == 0:  # the target drew alone; there is no distribution to count
+      return state
+    live = cursor.live
+    position = sparsifier.rollback_position(verdict.num_accepted, draft.num_drafted)
+    gather = lambda buffer: jnp.take_along_axis(buffer, position[:, None], axis=1)[:, 0]
     moved = jax.tree.map(lambda buffer, old: jnp.where(live, gather(buffer), old), trace.sparsifier, state.sparsifier)
     one = live.astype(jnp.int32)
     column = jnp.arange(window + 1)[None]
@@ -231,12 +237,7 @@ def compressed(
   def report(state: CompressedState) -> CompressedReport:
     return CompressedReport(state.stats, state.sparsifier)
 
-  return Drafter(init, propose, commit, window, calls_per_round=window + 1, report=report)
-
-
-def _is_end(cursor: Cursor, tokens: Array) -> Array:
-  """``[B, T]`` bool: the tokens that end their row."""
-  return jnp.any(tokens[..., None] == jnp.atleast_1d(cursor.end)[None, None], axis=-1)
+  return Drafter(init, read, draft, commit, window, calls_per_round=window + 1, report=report)
 
 
 def _where(keep: Array, value: Array, other) -> Array:

@@ -1,4 +1,4 @@
-"""How a gated drafter draws tokens that will be verified, and what it says about the law they came from."""
+"""How a gated drafter draws the tokens that need verification, and the proposal that it sends about their distributions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxspec import rng
 from jaxspec.codecs.codec import SparseCodec
-from jaxspec.codecs.sparse_law import SparseLaw, draw
+from jaxspec.codecs.sparse_distribution import SparseDistribution, draw
 from jaxspec.codecs.sparsify import TopK
 from jaxspec.models.sampling import probabilities, sample
 from jaxspec.types import Array, Key, PyTree
@@ -19,10 +19,15 @@ PICKS = ("sample", "argmax")
 
 
 class WindowDraw(Protocol):
-  """A way to draw one token of every row.
+  """Draws one token of every row.
 
-  ``params`` are traced settings, ``logits [B, V]`` processed, ``keys [B]`` those of the round, ``offset`` the place in it.
-  Returns tokens ``[B]`` int32 and the `Draft.proposal` of this place, leaves ``[B, ...]``.
+  Args:
+    params: traced settings.
+    logits: ``[B, V]`` float32, processed.
+    keys: ``[B]``, those of the round.
+    offset: ``[]`` int32, position in the round.
+  Returns:
+    Tokens ``[B]`` int32 and the `Draft.proposal` of this position, leaves ``[B, ...]``.
   """
 
   def __call__(self, params: PyTree, logits: Array, keys: Key, offset: Array) -> tuple[Array, PyTree]: ...
@@ -30,10 +35,12 @@ class WindowDraw(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class DenseDraw:
-  """From the whole law, which is the proposal; ``params`` is not read.
+  """Draws from the full distribution; the proposal is its logits ``[B, V]``. ``params`` is not read.
 
   Attributes:
-    pick: ``sample``, or ``argmax`` for a greedy device, whose proposal is a point mass.
+    pick: ``sample``, or ``argmax`` for a greedy draft side, whose proposal is a point mass.
+  Raises:
+    ValueError: for an unknown pick.
   """
 
   pick: str = "sample"
@@ -53,12 +60,14 @@ class DenseDraw:
 
 @dataclasses.dataclass(frozen=True)
 class SparseDraw:
-  """From the law that a link can carry: sparsified and quantized, then drawn from (SQS); ``params`` are `TopKParams`.
+  """Draws from a sparse, quantized distribution that a link can carry (SQS); ``params`` are `TopKParams`.
 
-  The proposal is a `SparseLaw`, and the rule `jaxspec.lossless_sparse` is exact for it.
+  The proposal is this `SparseDistribution`; the rule `jaxspec.lossless_sparse` is exact for it.
 
   Attributes:
-    codec: from `jaxspec.topk_lattice`; thresholds that move are not supported here.
+    codec: from `jaxspec.topk_lattice`; moving thresholds (C-SQS) are not supported.
+  Raises:
+    ValueError: for another codec.
   """
 
   codec: SparseCodec
@@ -67,11 +76,11 @@ class SparseDraw:
     if not isinstance(self.codec.sparsifier, TopK):
       raise ValueError(f"Must have a codec of fixed supports (topk_lattice), we instead got {self.codec.sparsifier}")
 
-  def __call__(self, params: PyTree, logits: Array, keys: Key, offset: Array) -> tuple[Array, SparseLaw]:
+  def __call__(self, params: PyTree, logits: Array, keys: Key, offset: Array) -> tuple[Array, SparseDistribution]:
     """See `WindowDraw`."""
     codec, rows = self.codec, logits.shape[0]
     cap = jnp.full((rows,), codec.max_support, jnp.int32)
     support = codec.sparsifier.support(params, (), probabilities(logits), cap)
-    law = codec.law(support)
-    entry = draw(law, rng.integer(keys, offset, law.total))
-    return jnp.take_along_axis(law.ids, entry[:, None], axis=1)[:, 0], law
+    distribution = codec.distribution(support)
+    entry = draw(distribution, rng.integer(keys, offset, distribution.total))
+    return jnp.take_along_axis(distribution.ids, entry[:, None], axis=1)[:, 0], distribution

@@ -2,11 +2,11 @@
 
 One round:
 
-1. absorb: one pass over what the last round committed gives the law at the root (`drafters/feature_pairs.py`);
-2. ``depth`` passes over beams of ``top_k`` nodes, whose features are the drafter's own predictions (`drafters/tree.py`);
-3. the best ``total`` candidates go to the verifier, which returns the target's features at all of them.
+1. One pass absorbs what the last round committed and gives the distribution at the root (`drafters/feature_pairs.py`).
+2. ``depth`` passes extend beams of ``top_k`` nodes, whose features are the drafter's own predictions (`drafters/tree.py`).
+3. The best ``total`` candidates go to the target, which returns its features at all of them.
 
-The slots behind the places of committed tokens are the beams' and are overwritten in the next round.
+Beams use the cache slots after those of the committed tokens; the next round overwrites them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def eagle(head: ModelFns, *, total: int, top_k: int, depth: int, warp: Warp) -> 
   (``tree_rule(max_path=depth + 1)``).
 
   Args:
-    head: the drafter network (`eagle_fns`), or its `guided` form behind a guided target.
+    head: the drafter network (`eagle_fns`), or its `guided` form if the target is guided.
     total: nodes of a tree, the draft window ``K``.
     top_k: width of a beam, and the continuations of each of its nodes.
     depth: beams per round; trees have ``depth + 1`` levels.
-    warp: logit processing of the scores; changes the speed, never the law.
+    warp: logit processing of the scores; it changes the speed, not the distribution of the committed tokens.
   Raises:
     ValueError: for sizes that are not positive, or more nodes than there are candidates.
   """
@@ -44,34 +44,39 @@ def eagle(head: ModelFns, *, total: int, top_k: int, depth: int, warp: Warp) -> 
     raise ValueError(f"Must have total of at most the {candidates} candidates of a round, we instead got {total}")
   longest = min(depth + 1, total)
 
-  def init(params: ModelParams, condition: PyTree, max_len: int, prefill: Verdict) -> PairState:
+  def init(params: ModelParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict) -> tuple[PairState, None]:
     slots = max_len + max(longest, depth * top_k) + 1
-    return feature_pairs.start(head, params.model, condition, prefill, longest=longest, slots=slots)
+    return feature_pairs.start(head, params.model, condition, prefill, longest=longest, slots=slots), None
 
-  def propose(params: ModelParams, keys: Key, state: PairState, cursor: Cursor) -> tuple[Draft, PairState]:
+  def read(params: ModelParams, state: PairState, cursor: Cursor) -> PairState:
+    _, cache = feature_pairs.absorb(head, params.model, state, cursor)
+    return state._replace(cache=cache)
+
+  def draft(params: ModelParams, keys: Key, state: PairState, cursor: Cursor) -> tuple[Draft, PairState, tuple]:
     del keys  # candidates are deterministic
     newest, cache = feature_pairs.absorb(head, params.model, state, cursor)
     levels = [tree.first_level(warp(newest.logits, params.sampling), top_k)]
     beams = [tree.next_beam(levels[0], None, top_k)]
     feature = newest.feature
-    features = jnp.broadcast_to(feature, (feature.shape[0], top_k, feature.shape[2]))  # of the beam's parents
+    features = jnp.broadcast_to(feature, (feature.shape[0], top_k, feature.shape[2]))  # those of the beam's parents
     for index in range(depth):
       beam = beams[-1]
-      positions = jnp.broadcast_to((newest.place + 1 + index)[:, None], beam.tokens.shape)
+      positions = jnp.broadcast_to((newest.position + 1 + index)[:, None], beam.tokens.shape)
       output, cache = head.apply(
         params.model, Pairs(beam.tokens, features), cache, positions=positions, mask=beam.mask,
-        slot=newest.place + 1 + index * top_k,
+        slot=newest.position + 1 + index * top_k,
       )  # fmt: skip
       levels.append(tree.next_level(warp(output.logits, params.sampling), beam))
       beams.append(tree.next_beam(levels[-1], beam, top_k))
       features = jnp.take_along_axis(output.features, beams[-1].parents[..., None], axis=1)
 
     grown = tree.prune(levels, beams, total)
-    zeros = jnp.zeros_like(grown.num_levels)
-    draft = Draft(grown.tokens, (), grown.num_levels, zeros, jnp.ones(zeros.shape, bool), parents=grown.parents)
-    return draft, state._replace(cache=cache)
+    found = Draft(grown.tokens, (), grown.num_levels, parents=grown.parents)
+    return found, state._replace(cache=cache), ()
 
-  def commit(params: ModelParams, state: PairState, cursor: Cursor, draft: Draft, verdict: Verdict) -> PairState:
+  def commit(
+    params: ModelParams, state: PairState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+  ) -> PairState:
     return feature_pairs.hold(state, draft, verdict)
 
-  return Drafter(init, propose, commit, window=total, calls_per_round=depth + 1)
+  return Drafter(init, read, draft, commit, window=total, calls_per_round=depth + 1)

@@ -1,11 +1,12 @@
 """EAGLE with a chain: a one-layer network that continues the target's features, one sampled token at a time.
 
-The first system of arXiv 2401.15077. Where a pass over a tree costs the target much more than one over a few tokens, a
-sampled chain is the better bargain: its tokens are drawn from the drafter's law, so that the lossless rule keeps each of
-them with probability 1 - TV; candidates of a tree are fixed, and kept with their probability under the target only.
+The method is EAGLE (arXiv 2401.15077) without its tree. A sampled chain is faster than a tree where a target pass over a
+tree costs much more than a pass over a few tokens. Tokens of a chain are drawn from the drafter's distribution, so the
+lossless rule accepts each of them with probability 1 - TV. Candidates of a tree are fixed; each is accepted with its
+probability under the target only.
 
-One round absorbs the pairs of what the last round committed in one pass, which gives the law of the first draft, and runs
-``window - 1`` further passes over the drafter's own features.
+One pass absorbs the pairs that the last round committed and gives the distribution of the first draft. ``window - 1``
+further passes continue the drafter's own features.
 """
 
 from __future__ import annotations
@@ -30,19 +31,24 @@ def eagle_chain(head: ModelFns, *, window: int, warp: Warp) -> Drafter:
   The verifier must return features (``target_model(..., feedback_fn=target_features)``); any rule for chains may judge.
 
   Args:
-    head: the drafter network (`eagle_fns`), or its `guided` form behind a guided target.
+    head: the drafter network (`eagle_fns`), or its `guided` form if the target is guided.
     window: drafts per round ``K``.
-    warp: logit processing of the drafter's law, the same as the target's.
+    warp: logit processing of the drafter's distribution, the same as the target's.
   Raises:
     ValueError: if ``window`` is not positive.
   """
   if window < 1:
     raise ValueError(f"Must have a draft window of at least 1, we instead got {window}")
 
-  def init(params: ModelParams, condition: PyTree, max_len: int, prefill: Verdict) -> PairState:
-    return feature_pairs.start(head, params.model, condition, prefill, longest=window, slots=max_len + window + 1)
+  def init(params: ModelParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict) -> tuple[PairState, None]:
+    slots = max_len + window + 1
+    return feature_pairs.start(head, params.model, condition, prefill, longest=window, slots=slots), None
 
-  def propose(params: ModelParams, keys: Key, state: PairState, cursor: Cursor) -> tuple[Draft, PairState]:
+  def read(params: ModelParams, state: PairState, cursor: Cursor) -> PairState:
+    _, cache = feature_pairs.absorb(head, params.model, state, cursor)
+    return state._replace(cache=cache)
+
+  def draft(params: ModelParams, keys: Key, state: PairState, cursor: Cursor) -> tuple[Draft, PairState, tuple]:
     uniform = rng.uniforms(keys, window)  # [B, K]
 
     def draw(logits, index):
@@ -54,20 +60,20 @@ def eagle_chain(head: ModelFns, *, window: int, warp: Warp) -> Drafter:
 
     def step(carry, index):
       cache, token, feature = carry
-      positions = (newest.place + index)[:, None]
+      positions = (newest.position + index)[:, None]
       output, cache = head.apply(params.model, Pairs(token[:, None], feature), cache, positions=positions)
       token, logits = draw(output.logits[:, 0], index)
       return (cache, token, output.features), (token, logits)
 
     carry = (cache, token, newest.feature)
-    (cache, _, _), (tokens, laws) = jax.lax.scan(step, carry, jnp.arange(1, window, dtype=jnp.int32))
+    (cache, _, _), (tokens, rest) = jax.lax.scan(step, carry, jnp.arange(1, window, dtype=jnp.int32))
     tokens = jnp.concatenate([token[None], tokens]).swapaxes(0, 1)  # [B, K]
-    laws = jnp.concatenate([logits[None], laws]).swapaxes(0, 1)  # [B, K, V]
-    rows = tokens.shape[0]
-    full, zeros = jnp.full((rows,), window, jnp.int32), jnp.zeros((rows,), jnp.int32)
-    return Draft(tokens, laws, full, zeros, jnp.ones((rows,), bool)), state._replace(cache=cache)
+    proposal = jnp.concatenate([logits[None], rest]).swapaxes(0, 1)  # [B, K, V]
+    return Draft(tokens, proposal, jnp.full(tokens.shape[:1], window, jnp.int32)), state._replace(cache=cache), ()
 
-  def commit(params: ModelParams, state: PairState, cursor: Cursor, draft: Draft, verdict: Verdict) -> PairState:
+  def commit(
+    params: ModelParams, state: PairState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+  ) -> PairState:
     return feature_pairs.hold(state, draft, verdict)
 
-  return Drafter(init, propose, commit, window, calls_per_round=window)
+  return Drafter(init, read, draft, commit, window, calls_per_round=window)

@@ -1,21 +1,22 @@
-"""A device that verifies itself and asks the cloud only where it is not certain (CIAR, arXiv 2603.25463, Algorithm 1).
+"""A drafter that accepts its own tokens where it is certain (CIAR, arXiv 2603.25463, Algorithm 1).
 
-One round of a row:
+The draft side is the edge, the target side the cloud. One round of a row:
 
-1. *Run.* Draw the next token from the device's own law and score its uncertainty U. While the gate says that U is small
-   enough the token is final, and the device goes on, for ``max_run`` tokens at most.
-2. *Window.* The first token whose U is too large begins a window of up to ``window`` drafts, which are not gated (with
-   ``early_close`` the window ends before the first certain one). Then the row needs verification.
-3. The verdict keeps some of the window and adds one token.
+1. *Run.* The edge draws the next token from its own distribution and scores its uncertainty U. While the gate finds U small
+   enough, the token is accepted locally and the run goes on, for ``max_run`` tokens at most.
+2. *Window.* The first token whose U is too large begins a window of up to ``window`` drafts. The gate does not judge these
+   drafts; with ``early_close`` the window ends before the first certain one. The row then needs verification.
+3. *Verdict.* The cloud accepts some drafts of the window and adds one token.
 
-A run that was stopped by ``max_run``, or by the end of the row, is committed without any exchange. The first ``prefix``
-tokens come from the cloud. Token 0 is the device's own where it is certain of it, else that of the cloud's prefill.
+A run that ends at ``max_run`` or at the end of the row is committed without an exchange. Token 0 is the edge's own where the
+edge is certain of it, else that of the cloud's prefill.
 
-With interval features every token that the device made (or only those of windows, or only settled ones) comes with a vector
-that the cloud adds to its embedding; they wait, by place, until the cloud reads the token.
+The cloud reads the locally accepted tokens later, in the next exchange. The drafter therefore carries all committed tokens
+and the number of them that the cloud has read, and sends both with a draft (`Unread`). With interval features, tokens that
+the edge drew (all, only those of windows, or only local ones) come with a vector that the cloud adds to their embedding.
 
-The draws of a round are those of `small_model`: with a gate that never opens and equal keys, tokens are those of ordinary
-speculative decoding. The method as a whole is lossy; what was settled follows the device.
+Random numbers are used as in `small_model`: with a gate that accepts nothing, equal keys give the tokens of ordinary
+speculative decoding. The method is lossy: tokens that are accepted locally follow the edge's distribution.
 """
 
 from __future__ import annotations
@@ -26,33 +27,53 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec import rng
+from jaxspec import drafts, rng
 from jaxspec.drafters.draws import DenseDraw, WindowDraw
-from jaxspec.drafters.last_two import feed_last_two, token_before_last
+from jaxspec.drafters.last_two import feed_last_two
 from jaxspec.intervals.gate import Gate
 from jaxspec.intervals.heads import combined_logits
 from jaxspec.intervals.scores import ScoreFn
 from jaxspec.models.interval_features import INJECT, IntervalFeaturesFns, as_sent
 from jaxspec.models.sampling import ModelParams, Warp
-from jaxspec.types import Array, Cache, Cursor, Draft, Drafter, Intervals, Key, ModelFns, ModelOutput, PyTree, Verdict
+from jaxspec.types import (
+  Array,
+  Cache,
+  Cursor,
+  Draft,
+  Drafter,
+  FirstToken,
+  Intervals,
+  Key,
+  ModelFns,
+  ModelOutput,
+  PyTree,
+  Verdict,
+)
 
 
 class GatedParams(NamedTuple):
-  """The device's parameters."""
+  """The edge's parameters."""
 
   model: ModelParams
-  gate: PyTree  # of the gate: tau, or `ConformalParams`
-  prefix: Array  # [] or [B] int32, leading tokens that the cloud draws
-  draw: PyTree = ()  # of the draw: `TopKParams` of a `SparseDraw`
-  features: PyTree = ()  # of the interval features
+  gate: PyTree  # parameters of the gate: tau, or `ConformalParams`
+  draw: PyTree = ()  # parameters of the draw: `TopKParams` of a `SparseDraw`
+  features: PyTree = ()  # weights of the interval features
 
 
 class GatedReport(NamedTuple):
   """`DecodeResult.report` of this drafter."""
 
-  scores: Array  # [B, N] float32, uncertainty at every place that was scored, NaN elsewhere
-  sent: Array  # [B] int32, tokens that went up: all that was not read (a token of the cloud's own too) and windows
+  scores: Array  # [B, N] float32, uncertainty at every position that was scored, NaN elsewhere
+  sent: Array  # [B] int32, tokens that the edge sent: windows, and all tokens that the cloud had not read
   gate: PyTree  # the gate's last state
+
+
+class Unread(NamedTuple):
+  """`Draft.payload` of this drafter: the committed tokens by position, and how many of them the target has read."""
+
+  tokens: Array  # [B, N] int32, the committed tokens
+  read: Array  # [B] int32, leading tokens that the target has read
+  features: PyTree = ()  # [B, N, D] float32 interval features of committed and drafted tokens, 0 where a token has none
 
 
 class IntervalState(NamedTuple):
@@ -62,14 +83,14 @@ class IntervalState(NamedTuple):
   previous: Array  # [B] the token before the last
   prefix_len: Array  # [] int32
   gate: PyTree  # leaves [B]
-  unsent: Array  # [B] int32, committed tokens that the cloud has not read, the last one included
+  tokens: Array  # [B, N] int32, committed tokens
+  read: Array  # [B] int32, leading tokens that the target has read
   report: GatedReport
-  inject: PyTree = ()  # [B, N, D] interval features by place, 0 where a token has none; () without
-  opening: tuple = ()  # between `init` and `open`: what the device says about token 0
+  features: PyTree = ()  # [B, N, D] interval features by position, 0 where a token has none; () without
 
 
 class _Heard(NamedTuple):
-  """What the network says at one place of every row."""
+  """Output of the edge network at one position of every row."""
 
   intervals: Intervals  # [B, H, V]
   features: Array  # [B, D]
@@ -80,25 +101,18 @@ class _Round(NamedTuple):
 
   step: Array  # []
   active: Array  # [B]
-  asked: Array  # [B] the window has begun
-  settled: Array  # [B]
+  asks: Array  # [B] the window has begun, so the row needs verification
+  local: Array  # [B] tokens accepted locally
   drafted: Array  # [B] tokens in the window
   calls: Array  # [B] passes
   token: Array  # [B] newest token
   cache: Cache
   tokens: Array  # [B, R + K]
-  law: PyTree  # [B, K, ...]
+  proposal: PyTree  # [B, K, ...]
   scores: Array  # [B, N]
-  inject: PyTree  # [B, N, D]
+  features: PyTree  # [B, N, D]
   gate: PyTree  # [B]
-  trace: PyTree  # [B, R + K + 1, ...] the gate before each place
-
-
-class _Trace(NamedTuple):
-  """Small state before each place; stays on the device."""
-
-  gate: PyTree  # [B, R + K + 1, ...]
-  judged: Array  # [B] the gate was consulted in this round
+  gates: PyTree  # [B, R + K + 1, ...] the gate before each position
 
 
 @functools.cache
@@ -116,116 +130,117 @@ def interval_gated(
   features: IntervalFeaturesFns | None = None,
   inject: str = "none",
 ) -> Drafter:
-  """Drafter that settles certain tokens; goes with `jaxspec.gated_target`.
+  """Drafter that accepts certain tokens locally; its verifier is `jaxspec.gated_target`.
 
   Args:
-    model: the device; without an Inter-Head its radii count as 0.
-    score_fn: uncertainty of a place, before all logit processing.
+    model: the edge network; without an Inter-Head its radii count as 0.
+    score_fn: uncertainty of a position, before all logit processing.
     gate: threshold policy.
     window: most drafts of an exchange, K.
-    max_run: most tokens settled in one round, R. Rows of a batch wait for each other for so long at most.
-    warp: static part of the logit processing, the verifier's.
-    combination: of several heads.
-    draw: how tokens of a window are drawn. Settled ones are drawn likewise, but never from a quantized law.
+    max_run: most tokens accepted locally in one round, R; it bounds how long rows of a batch wait for each other.
+    warp: static part of the logit processing, the same as the target's.
+    combination: how several heads are combined.
+    draw: how tokens of a window are drawn. Locally accepted tokens are drawn from the full distribution, with the same pick.
     early_close: end a window before its first certain token.
-    features: interval features; `Draft.aux` then holds them by place, ``[B, N, D]``.
-    inject: which tokens come with them, one of `INJECT`.
+    features: interval features; `Unread.features` then holds them by position, ``[B, N, D]``.
+    inject: which tokens come with interval features, one of `INJECT`.
   Raises:
-    ValueError: for sizes that are not positive, or for tokens that are to come with features that the device lacks.
+    ValueError: for sizes that are not positive, an unknown ``inject``, or one that needs ``features`` if there are none.
   """
   if min(window, max_run) < 1:
     raise ValueError(f"Must have window and max_run of at least 1, we instead got {window} and {max_run}")
   if inject not in INJECT:
     raise ValueError(f"Must have inject in {', '.join(INJECT)}, we instead got {inject!r}")
   if inject != "none" and features is None:
-    raise ValueError(f"Must have a device with interval features to inject {inject}, we instead got one without")
-  carries_settled, carries_window = inject in ("accepted", "both"), inject in ("window", "both")
+    raise ValueError(f"Must have an edge with interval features to inject {inject}, we instead got one without")
+  carries_local, carries_window = inject in ("accepted", "both"), inject in ("window", "both")
   block = max_run + window
   own_draw = draw if isinstance(draw, DenseDraw) else DenseDraw()
 
-  def init(params: GatedParams, condition: PyTree, max_len: int, prefill: Verdict) -> IntervalState:
+  def init(
+    params: GatedParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
+  ) -> tuple[IntervalState, FirstToken]:
     prefix_len = model.prefix_len(condition)
-    rows = jax.tree.leaves(condition)[0].shape[0]
+    rows = condition.batch_size
     cache = model.init_cache(rows, prefix_len + max_len + block)
     last = jnp.full((1,), prefix_len - 1, jnp.int32)
-    output, cache = model.apply(
-      params.model.model, condition, cache, positions=jnp.arange(prefix_len)[None], logits_at=last
-    )
+    output, cache = model.apply(params.model.model, condition, cache, positions=jnp.arange(prefix_len)[None], logits_at=last)
     zeros = jnp.zeros((rows,), jnp.int32)
-    gate_state = gate.init(params.gate, rows)
+    tokens = jnp.zeros((rows, max_len), jnp.int32).at[:, 0].set(prefill.next_token)
     report = GatedReport(jnp.full((rows, max_len), jnp.nan, jnp.float32), zeros, ())
-    opening = (_heard(output, jnp.broadcast_to(last, (rows,))),)
     buffer = () if inject == "none" else jnp.zeros((rows, max_len, features.width), jnp.float32)
-    return IntervalState(cache, zeros, jnp.int32(prefix_len), gate_state, zeros + 1, report, buffer, opening)
+    state = IntervalState(cache, zeros, jnp.int32(prefix_len), gate.init(params.gate, rows), tokens, zeros, report, buffer)
+
+    heard = _heard(output, jnp.broadcast_to(last, (rows,)))
+    score, certain, logits = judge(params, keys, state.gate, heard, jnp.int32(0))
+    own, _ = own_draw((), logits, keys, jnp.int32(0))
+    token = jnp.where(certain, own, prefill.next_token)
+    decided = state._replace(
+      gate=gate.update(params.gate, state.gate, ~certain),
+      tokens=tokens.at[:, 0].set(token),
+      report=report._replace(scores=report.scores.at[:, 0].set(score)),
+      features=with_features(params, buffer, heard, own, zeros, certain & carries_local),
+    )
+    return state, FirstToken(token, certain, decided)
 
   def judge(params: GatedParams, keys: Key, gate_state: PyTree, heard: _Heard, offset: Array):
-    """Uncertainty, whether the gate lets it pass, and the processed law of one place."""
+    """Uncertainty ``[B]``, whether the gate accepts it ``[B]``, and the processed logits ``[B, V]`` of one position."""
     score = score_fn(heard.intervals, heard.features, rng.score_keys(keys, offset))
     logits = warp(combined_logits(heard.intervals.centre, combination), params.model.sampling)
     return score, gate.accept(params.gate, gate_state, score), logits
 
-  def with_features(params: GatedParams, buffer: PyTree, heard: _Heard, token: Array, place: Array, carries: Array):
-    """The buffer with the features of ``token [B]`` at ``place [B]``, in rows whose token ``carries [B]`` some."""
+  def with_features(params: GatedParams, buffer: PyTree, heard: _Heard, token: Array, position: Array, carries: Array):
+    """The buffer with the features of ``token [B]`` at ``position [B]``, or zeros in rows where ``carries [B]`` is False."""
     if inject == "none":
       return buffer
     vector = as_sent(features.apply(params.features, heard.intervals, heard.features, token))
     row = jnp.arange(token.shape[0])
-    return buffer.at[row, place].set(jnp.where(carries[:, None], vector, 0.0), mode="drop")
+    return buffer.at[row, position].set(jnp.where(carries[:, None], vector, 0.0), mode="drop")
 
-  def open_row(params: GatedParams, keys: Key, state: IntervalState, prefill: Verdict) -> tuple[Array, Array, IntervalState]:
-    (heard,) = state.opening
-    offset = jnp.int32(0)
-    score, certain, logits = judge(params, keys, state.gate, heard, offset)
-    own = jnp.broadcast_to(params.prefix == 0, certain.shape)
-    alone = own & certain
-    token, _ = own_draw((), logits, keys, offset)
-    gate_state = _select(own, gate.update(params.gate, state.gate, ~certain), state.gate)
-    scores = state.report.scores.at[:, 0].set(jnp.where(own, score, jnp.nan))
-    buffer = with_features(params, state.inject, heard, token, jnp.zeros_like(token), alone & carries_settled)
-    state = state._replace(gate=gate_state, report=state.report._replace(scores=scores), inject=buffer, opening=())
-    return jnp.where(alone, token, prefill.next_token), alone, state
+  def read(params: GatedParams, state: IntervalState, cursor: Cursor) -> IntervalState:
+    _, _, cache = feed_last_two(model, params.model.model, state.cache, state.previous, cursor, state.prefix_len)
+    return state._replace(cache=cache)
 
-  def propose(params: GatedParams, keys: Key, state: IntervalState, cursor: Cursor) -> tuple[Draft, IntervalState]:
+  def draft(params: GatedParams, keys: Key, state: IntervalState, cursor: Cursor) -> tuple[Draft, IntervalState, PyTree]:
     rows = keys.shape[0]
     row = jnp.arange(rows)
-    max_len = state.report.scores.shape[1]
-    from_cloud = cursor.length < params.prefix
+    max_len = state.tokens.shape[1]
 
     def decide(carry: _Round, heard: _Heard) -> _Round:
-      """Draws the token of this place in every active row, and says which rows go on."""
+      """Draws the token of this position in every active row and decides which rows go on."""
       offset = carry.step
-      place = cursor.length + offset
+      position = cursor.length + offset
       score, certain, logits = judge(params, keys, carry.gate, heard, offset)
-      settles = carry.active & ~carry.asked & certain
-      begins = carry.active & ~carry.asked & ~certain
-      goes_on = carry.active & carry.asked & ~(certain & early_close)
-      # One place of what is left of a row belongs to the verifier's own token.
-      drafts = (begins | goes_on) & (place < max_len - 1)
+      is_local = carry.active & ~carry.asks & certain
+      begins = carry.active & ~carry.asks & ~certain
+      goes_on = carry.active & carry.asks & ~(certain & early_close)
+      # The last position of a row is left for the target's own token.
+      drafted = (begins | goes_on) & (position < max_len - 1)
       own, _ = own_draw((), logits, keys, offset)
-      sent, law = draw(params.draw, logits, keys, offset)
-      token = jnp.where(settles, own, jnp.where(drafts, sent, carry.token))
-      settled, drafted = carry.settled + settles, carry.drafted + drafts
-      ends = jnp.any(token[:, None] == jnp.atleast_1d(cursor.end)[None], axis=1)
-      more_settled = (settled < max_run) & (place < max_len - 1)
-      more_drafts = (drafted < window) & (place < max_len - 2)
-      at_window = jnp.where(drafts, carry.drafted, window)  # beyond the end: dropped
-      written = jnp.where(settles | drafts, place, max_len)  # beyond the end: dropped
-      carries = (settles & carries_settled) | (drafts & carries_window)
+      sent, proposal = draw(params.draw, logits, keys, offset)
+      token = jnp.where(is_local, own, jnp.where(drafted, sent, carry.token))
+      num_local, num_drafted = carry.local + is_local, carry.drafted + drafted
+      ends = drafts.is_end_token(cursor, token)
+      more_local = (num_local < max_run) & (position < max_len - 1)
+      more_drafts = (num_drafted < window) & (position < max_len - 2)
+      at_window = jnp.where(drafted, carry.drafted, window)  # beyond the end: dropped
+      written = jnp.where(is_local | drafted, position, max_len)  # beyond the end: dropped
+      carries = (is_local & carries_local) | (drafted & carries_window)
       after = _select(carry.active, gate.update(params.gate, carry.gate, begins), carry.gate)
       return carry._replace(
         step=offset + 1,
-        active=((settles & more_settled) | (drafts & more_drafts)) & ~ends,
-        asked=carry.asked | begins,
-        settled=settled,
-        drafted=drafted,
+        active=((is_local & more_local) | (drafted & more_drafts)) & ~ends,
+        asks=carry.asks | begins,
+        local=num_local,
+        drafted=num_drafted,
         calls=carry.calls + carry.active,
         token=token,
-        tokens=carry.tokens.at[row, jnp.where(settles | drafts, offset, block)].set(token, mode="drop"),
-        law=jax.tree.map(lambda buffer, new: buffer.at[row, at_window].set(new, mode="drop"), carry.law, law),
-        scores=carry.scores.at[row, jnp.where(carry.active, place, max_len)].set(score, mode="drop"),
-        inject=with_features(params, carry.inject, heard, token, written, carries),
+        tokens=carry.tokens.at[row, jnp.where(is_local | drafted, offset, block)].set(token, mode="drop"),
+        proposal=jax.tree.map(lambda buffer, new: buffer.at[row, at_window].set(new, mode="drop"), carry.proposal, proposal),
+        scores=carry.scores.at[row, jnp.where(carry.active, position, max_len)].set(score, mode="drop"),
+        features=with_features(params, carry.features, heard, token, written, carries),
         gate=after,
-        trace=jax.tree.map(lambda buffer, new: buffer.at[:, offset + 1].set(new), carry.trace, after),
+        gates=jax.tree.map(lambda buffer, new: buffer.at[:, offset + 1].set(new), carry.gates, after),
       )
 
     def step(carry: _Round) -> _Round:
@@ -235,73 +250,79 @@ def interval_gated(
 
     output, index, cache = feed_last_two(model, params.model.model, state.cache, state.previous, cursor, state.prefix_len)
     heard = _heard(output, index)
-    shape_of_law = jax.eval_shape(lambda: draw(params.draw, heard.intervals.centre[:, 0], keys, jnp.int32(0))[1])
+    shapes = jax.eval_shape(lambda: draw(params.draw, heard.intervals.centre[:, 0], keys, jnp.int32(0))[1])
     zeros = jnp.zeros((rows,), jnp.int32)
     carry = _Round(
       step=jnp.int32(0),
-      active=cursor.live & ~from_cloud,
-      asked=jnp.zeros((rows,), bool),
-      settled=zeros,
+      active=cursor.live,
+      asks=jnp.zeros((rows,), bool),
+      local=zeros,
       drafted=zeros,
-      calls=(~(cursor.live & ~from_cloud)).astype(jnp.int32),  # rows that draw nothing only read
+      calls=(~cursor.live).astype(jnp.int32),  # finished rows draw nothing; the first pass counts for them too
       token=cursor.last,
       cache=cache,
       tokens=jnp.zeros((rows, block), jnp.int32),
-      law=jax.tree.map(lambda leaf: jnp.zeros((rows, window, *leaf.shape[1:]), leaf.dtype), shape_of_law),
+      proposal=jax.tree.map(lambda leaf: jnp.zeros((rows, window, *leaf.shape[1:]), leaf.dtype), shapes),
       scores=state.report.scores,
-      inject=state.inject,
+      features=state.features,
       gate=state.gate,
-      trace=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (rows, block + 1, *leaf.shape[1:])), state.gate),
+      gates=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (rows, block + 1, *leaf.shape[1:])), state.gate),
     )
     end = jax.lax.while_loop(lambda c: jnp.any(c.active), step, decide(carry, heard))
-    draft = Draft(
+    found = Draft(
       end.tokens,
-      end.law,
-      num_drafted=end.settled + end.drafted,
-      num_settled=end.settled,
-      needs_verify=from_cloud | end.asked,
-      trace=_Trace(end.trace, ~from_cloud),
-      aux=end.inject,
+      end.proposal,
+      num_drafted=end.local + end.drafted,
+      num_local=end.local,
+      needs_verify=end.asks,
       num_calls=end.calls,
+      payload=Unread(state.tokens, state.read, end.features),
     )
     report = state.report._replace(scores=end.scores)
-    return draft, state._replace(cache=end.cache, report=report, inject=end.inject)
+    return found, state._replace(cache=end.cache, report=report, features=end.features), end.gates
 
-  def commit(params: GatedParams, state: IntervalState, cursor: Cursor, draft: Draft, verdict: Verdict) -> IntervalState:
-    live, asked = cursor.live, draft.needs_verify
-    gained = jnp.where(asked, verdict.num_accepted + 1, draft.num_settled)
-    # The gate was moved for every drawn token, and for the one that asked even if there was no room to draw it; a bonus
-    # token is one more.
-    moved = jnp.minimum(gained, draft.num_settled + jnp.maximum(draft.num_drafted - draft.num_settled, 1))
-    pick = lambda buffer: jnp.take_along_axis(buffer, moved.reshape(-1, *[1] * (buffer.ndim - 1)), axis=1)[:, 0]
-    kept = jax.tree.map(pick, draft.trace.gate)
-    kept = _select(gained > moved, gate.update(params.gate, kept, jnp.zeros(gained.shape, bool)), kept)
-    gate_state = _select(live & draft.trace.judged, kept, state.gate)
-    in_window = draft.num_drafted - draft.num_settled
-    sent = jnp.where(live & asked, state.unsent + draft.num_settled + in_window, 0)
-    unsent = jnp.where(asked, 1, state.unsent + draft.num_settled)
-    buffer = state.inject
-    if inject != "none":  # the verdict's own token has no features, whatever was drafted there
-      own = jnp.where(live & asked, cursor.length + verdict.num_accepted, buffer.shape[1])
-      buffer = buffer.at[jnp.arange(live.shape[0]), own].set(0.0, mode="drop")
+  def commit(
+    params: GatedParams, state: IntervalState, cursor: Cursor, draft: Draft, gates: PyTree, verdict: Verdict
+  ) -> IntervalState:
+    live, asked, local = cursor.live, drafts.needs_verify(draft), drafts.num_local(draft)
+    gain = jnp.where(live, drafts.num_committed(draft, verdict), 0)
+    block_tokens = drafts.committed_block(draft, verdict)
+    row, offset, max_len = jnp.arange(live.shape[0]), jnp.arange(block_tokens.shape[1])[None], state.tokens.shape[1]
+    position = jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)  # beyond the end: dropped
+    newest_read = cursor.length + gain - 1  # after an exchange the target has read all but the newest token
+    in_window = draft.num_drafted - local
+    sent = jnp.where(live & asked, cursor.length - state.read + local + in_window, 0)
+    buffer = state.features
+    if inject != "none":  # the target's own token has no features, whatever was drafted at its position
+      own = jnp.where(live & asked, cursor.length + verdict.num_accepted, max_len)
+      buffer = buffer.at[row, own].set(0.0, mode="drop")
+    gate_state = state.gate
+    if draft.tokens.shape[1]:  # else the target drew alone, and the gate judged nothing
+      # The gate moved for every drawn token. It also moved for the uncertain token if there was no room to draw it. A
+      # bonus token moves it once more.
+      moved = jnp.minimum(gain, local + jnp.maximum(in_window, 1))
+      pick = lambda values: jnp.take_along_axis(values, moved.reshape(-1, *[1] * (values.ndim - 1)), axis=1)[:, 0]
+      kept = jax.tree.map(pick, gates)
+      kept = _select(gain > moved, gate.update(params.gate, kept, jnp.zeros(gain.shape, bool)), kept)
+      gate_state = _select(live, kept, state.gate)
+    previous = drafts.token_before_newest(cursor, draft, verdict)
     return state._replace(
-      inject=buffer,
-      previous=jnp.where(live, token_before_last(cursor, draft, verdict), state.previous),
+      previous=jnp.where(live, previous, state.previous),
       gate=gate_state,
-      unsent=jnp.where(live, unsent, state.unsent),
+      tokens=state.tokens.at[row[:, None], position].set(block_tokens, mode="drop"),
+      read=jnp.where(live & asked, newest_read, state.read),
       report=state.report._replace(sent=state.report.sent + sent),
+      features=buffer,
     )
 
   def report(state: IntervalState) -> GatedReport:
     return state.report._replace(gate=state.gate)
 
-  return Drafter(
-    init, propose, commit, block, calls_per_round=block, report=report, may_settle=True, open=open_row
-  )
+  return Drafter(init, read, draft, commit, block, calls_per_round=block, report=report, may_accept_locally=True)
 
 
 def _heard(output: ModelOutput, index: Array) -> _Heard:
-  """The only place of an output with one law, whose features stand at ``index [B]``."""
+  """The output at its only position with logits; the features are those at ``index [B]``."""
   intervals = output.intervals
   if intervals is None:
     centre = output.logits[:, :, None]

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec import rng
-from jaxspec.drafters.last_two import feed_last_two, token_before_last
-from jaxspec.drafters.none import empty_draft
+from jaxspec import drafts, rng
+from jaxspec.drafters.last_two import feed_last_two
 from jaxspec.models.sampling import ModelParams, Warp, sample
 from jaxspec.types import Array, Cache, Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
 
@@ -27,21 +26,31 @@ class SmallModelState(NamedTuple):
 def small_model(model: ModelFns, *, window: int, warp: Warp) -> Drafter:
   """Drafter that samples ``window`` tokens from ``model``.
 
+  Args:
+    model: the draft network.
+    window: drafts per round ``K``.
+    warp: static part of the logit processing, the same as the target's.
   Raises:
     ValueError: if ``window`` is not positive.
   """
   if window < 1:
     raise ValueError(f"Must have a draft window of at least 1, we instead got {window}")
 
-  def init(params: ModelParams, condition: PyTree, max_len: int, prefill: Verdict) -> SmallModelState:
+  def init(
+    params: ModelParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
+  ) -> tuple[SmallModelState, None]:
     prefix_len = model.prefix_len(condition)
-    rows = jax.tree.leaves(condition)[0].shape[0]
+    rows = condition.batch_size
     cache = model.init_cache(rows, prefix_len + max_len + window)
     positions = jnp.arange(prefix_len)[None]
     _, cache = model.apply(params.model, condition, cache, positions=positions, logits_at=jnp.zeros((1,), jnp.int32))
-    return SmallModelState(cache, jnp.zeros((rows,), jnp.int32), jnp.int32(prefix_len))
+    return SmallModelState(cache, jnp.zeros((rows,), jnp.int32), jnp.int32(prefix_len)), None
 
-  def propose(params: ModelParams, keys: Key, state: SmallModelState, cursor: Cursor) -> tuple[Draft, SmallModelState]:
+  def read(params: ModelParams, state: SmallModelState, cursor: Cursor) -> SmallModelState:
+    _, _, cache = feed_last_two(model, params.model, state.cache, state.previous, cursor, state.prefix_len)
+    return state._replace(cache=cache)
+
+  def draft(params: ModelParams, keys: Key, state: SmallModelState, cursor: Cursor) -> tuple[Draft, SmallModelState, tuple]:
     uniform = rng.uniforms(keys, window)  # [B, K]
 
     def draw(output, index):
@@ -58,28 +67,16 @@ def small_model(model: ModelFns, *, window: int, warp: Warp) -> Drafter:
       token, logits = draw(output, index)
       return (cache, token), (token, logits)
 
-    (cache, _), (tokens, laws) = jax.lax.scan(step, (cache, token), jnp.arange(1, window, dtype=jnp.int32))
+    (cache, _), (tokens, rest) = jax.lax.scan(step, (cache, token), jnp.arange(1, window, dtype=jnp.int32))
     tokens = jnp.concatenate([token[None], tokens]).swapaxes(0, 1)  # [B, K]
-    laws = jnp.concatenate([logits[None], laws]).swapaxes(0, 1)  # [B, K, V]
-    rows = tokens.shape[0]
-    draft = Draft(
-      tokens,
-      laws,
-      num_drafted=jnp.full((rows,), window, jnp.int32),
-      num_settled=jnp.zeros((rows,), jnp.int32),
-      needs_verify=jnp.ones((rows,), bool),
-    )
-    return draft, state._replace(cache=cache)
+    proposal = jnp.concatenate([logits[None], rest]).swapaxes(0, 1)  # [B, K, V]
+    drafted = Draft(tokens, proposal, jnp.full(tokens.shape[:1], window, jnp.int32))
+    return drafted, state._replace(cache=cache), ()
 
   def commit(
-    params: ModelParams, state: SmallModelState, cursor: Cursor, draft: Draft, verdict: Verdict
+    params: ModelParams, state: SmallModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> SmallModelState:
-    previous = token_before_last(cursor, draft, verdict)
+    previous = drafts.token_before_newest(cursor, draft, verdict)
     return state._replace(previous=jnp.where(cursor.live, previous, state.previous))
 
-  def follow(params: ModelParams, keys: Key, state: SmallModelState, cursor: Cursor) -> tuple[Draft, SmallModelState]:
-    _, _, cache = feed_last_two(model, params.model, state.cache, state.previous, cursor, state.prefix_len)
-    return empty_draft(cursor.last), state._replace(cache=cache)
-
-  following = Drafter(init, follow, commit, window=0, calls_per_round=1)
-  return Drafter(init, propose, commit, window, calls_per_round=window, following=following)
+  return Drafter(init, read, draft, commit, window, calls_per_round=window)

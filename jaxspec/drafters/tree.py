@@ -1,13 +1,13 @@
-"""Growing a draft tree level by level and keeping its best nodes (EAGLE-2, arXiv 2406.16858, section 4.1).
+"""Grows a draft tree level by level and selects its best nodes (EAGLE-2, arXiv 2406.16858, section 4.1).
 
-1. Candidates of the first level: the ``k`` likeliest tokens at the root; the score of a candidate is the sum of the
-   log-probabilities on its path. They are the first beam.
-2. One pass over the beam; each node gets its ``k`` likeliest continuations as candidates, the best ``k`` of these ``k * k``
-   are the next beam. Repeated ``depth`` times.
-3. Of all ``k + depth * k * k`` candidates the best ``total`` are the tree, in the order in which they were made.
+1. The ``k`` likeliest tokens at the root are the candidates of the first level and the first beam. The score of a candidate
+   is the sum of the log-probabilities on its path.
+2. A pass over the beam gives each node its ``k`` likeliest continuations as candidates. The best ``k`` of these ``k * k``
+   are the next beam. This is done ``depth`` times.
+3. The best ``total`` of all ``k + depth * k * k`` candidates are the tree, in the order in which they were made.
 
-Ranks are stable by (score, index). A score never exceeds that of the parent, which has the smaller index, so a kept node's
-parent is kept even on ties (a draft law with a probability of 1). All shapes are static.
+Ranks are stable by (score, index). A score never exceeds that of the parent, and the parent has the smaller index. The
+parent of a selected node is therefore selected too, even on ties (a draft probability of 1). All shapes are static.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Level(NamedTuple):
 
   tokens: Array  # [B, M] int32
   scores: Array  # [B, M] float32
-  parents: Array  # [B, M] int32, the beam node in the pass that made it; 0 at the root
+  parents: Array  # [B, M] int32, the node of the beam that each candidate continues; 0 at the root
 
 
 class Beam(NamedTuple):
@@ -34,12 +34,12 @@ class Beam(NamedTuple):
   tokens: Array  # [B, k] int32
   scores: Array  # [B, k] float32
   choice: Array  # [B, k] int32, index of each node among the candidates of its level
-  parents: Array  # [B, k] int32, the node of the beam before
+  parents: Array  # [B, k] int32, the node of the previous beam that each node continues
   mask: Array  # [B, k, rounds * k] bool: ancestor-or-self among the nodes of all beams so far, in the order they were fed
 
 
 class Tree(NamedTuple):
-  """The kept nodes."""
+  """The selected nodes."""
 
   tokens: Array  # [B, total] int32
   parents: Array  # [B, total] int32, -1 at the root
@@ -47,13 +47,13 @@ class Tree(NamedTuple):
 
 
 def first_level(logits: Array, top_k: int) -> Level:
-  """Candidates behind the root from its processed logits ``[B, V]``."""
+  """Candidates after the root from its processed logits ``[B, V]``."""
   scores, tokens = _likeliest(logits, top_k)
   return Level(tokens, scores, jnp.zeros_like(tokens))
 
 
 def next_level(logits: Array, beam: Beam) -> Level:
-  """Candidates behind every node of a beam from their processed logits ``[B, k, V]``."""
+  """Candidates after every node of a beam from their processed logits ``[B, k, V]``."""
   rows, top_k = beam.tokens.shape
   scores, tokens = _likeliest(logits, top_k)  # [B, k, k]
   scores = beam.scores[..., None] + scores
@@ -74,7 +74,7 @@ def next_beam(level: Level, beam: Beam | None, top_k: int) -> Beam:
 
 
 def prune(levels: list[Level], beams: list[Beam], total: int) -> Tree:
-  """Keeps the best ``total`` candidates of all levels; ``beams[i]``, chosen from ``levels[i]``, made ``levels[i + 1]``."""
+  """Selects the best ``total`` candidates of all levels; ``beams[i]``, chosen from ``levels[i]``, made ``levels[i + 1]``."""
   tokens = jnp.concatenate([level.tokens for level in levels], axis=1)  # [B, M]
   scores = jnp.concatenate([level.scores for level in levels], axis=1)
   # Parents as indices among all candidates.
@@ -94,10 +94,14 @@ def prune(levels: list[Level], beams: list[Beam], total: int) -> Tree:
 
 
 def _likeliest(logits: Array, top_k: int) -> tuple[Array, Array]:
-  """Log-probabilities and tokens ``[..., k]`` of the likeliest continuations."""
+  """Log-probabilities and tokens ``[..., k]`` of the likeliest continuations.
+
+  Raises:
+    ValueError: if there are fewer than ``top_k`` tokens.
+  """
   if logits.shape[-1] < top_k:
     raise ValueError(f"Must have top_k of at most the {logits.shape[-1]} tokens there are, we instead got {top_k}")
   log_p = jax.nn.log_softmax(logits, axis=-1)
   _, tokens = jax.lax.top_k(log_p, top_k)
-  # Read through the indices: values alone become a full sort on a CPU.
+  # Log-probabilities are gathered by index: reading the values of `top_k` turns into a full sort on a CPU.
   return jnp.take_along_axis(log_p, tokens, axis=-1), tokens.astype(jnp.int32)

@@ -1,7 +1,7 @@
-"""What a Jacobi window puts at places that no pass has seen yet (Teng et al. 2024, arXiv 2410.01699, section 4.3).
+"""Drafts of a Jacobi window at positions that no pass has seen yet (Teng et al. 2024, arXiv 2410.01699, section 4.3).
 
-A new place takes the law of a neighbour in the picture, or the uniform law. The law returned is the one the token is
-really drawn from, which keeps the decoder exact: a copied token has a point mass.
+A new position takes the distribution of a neighbour in the image, or the uniform distribution. The proposal is always the
+distribution that the token was drawn from, which keeps the decoder exact. A copied token has a point mass.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ class WindowInit:
   """Choice of the initial drafts.
 
   Attributes:
-    source: the neighbour that is looked at; a place without one (first column or row) takes the uniform law.
-    draw: ``repeat`` copies the neighbour's token, ``sample`` draws from the neighbour's law, ``argmax`` takes its
+    source: which neighbour is read; a position without one (first column or row) takes the uniform distribution.
+    draw: ``repeat`` copies the neighbour's token, ``sample`` draws from the neighbour's distribution, ``argmax`` takes its
       likeliest token (what the official code calls sampling).
-    point_mass: uniform draws claim a point mass instead of their true law, as officially; exact, but accepted less.
+    point_mass: uniform draws have a point mass as proposal, as in the official code, instead of the uniform distribution;
+      this is exact too, but accepted less often.
+  Raises:
+    ValueError: for an unknown source or draw.
   """
 
   source: str = "uniform"
@@ -40,44 +43,50 @@ class WindowInit:
       raise ValueError(f"Must have a draw in {', '.join(DRAWS)}, we instead got {self.draw!r}")
 
   def offset(self, grid: int) -> int:
-    """Places between a token and its neighbour, in raster order of rows of ``grid`` tokens."""
+    """Positions between a token and its neighbour, in raster order of rows of ``grid`` tokens."""
     return {"uniform": 1, "left": 1, "above": grid, "diagonal": grid + 1}[self.source]
 
-  def has_source(self, place: Array, grid: int) -> Array:
-    """Whether the place has such a neighbour."""
+  def has_source(self, position: Array, grid: int) -> Array:
+    """``[...]`` bool: whether positions ``[...]`` have such a neighbour."""
     if self.source == "uniform":
-      return jnp.zeros(place.shape, bool)
-    column = (place % grid > 0) if self.source in ("left", "diagonal") else True
-    row = (place >= grid) if self.source in ("above", "diagonal") else True
-    return jnp.logical_and(column, row) & (place >= 0)
+      return jnp.zeros(position.shape, bool)
+    column = (position % grid > 0) if self.source in ("left", "diagonal") else True
+    row = (position >= grid) if self.source in ("above", "diagonal") else True
+    return jnp.logical_and(column, row) & (position >= 0)
 
 
 def initial_drafts(
-  init: WindowInit, *, has_source: Array, source_token: Array, source_law: Array | None, uniform: Array, vocab_size: int
+  init: WindowInit,
+  *,
+  has_source: Array,
+  source_token: Array,
+  source_logits: Array | None,
+  uniform: Array,
+  vocab_size: int,
 ) -> tuple[Array, Array]:
-  """Draws new places.
+  """Draws new positions.
 
   Args:
     has_source: ``[B, K]`` bool.
     source_token: ``[B, K]`` int32 neighbours; read by ``repeat``.
-    source_law: ``[B, K, V]`` their logits; read by ``sample`` and ``argmax``.
+    source_logits: ``[B, K, V]`` their logits; read by ``sample`` and ``argmax``.
     uniform: ``[B, K]`` in [0, 1).
   Returns:
-    tokens ``[B, K]`` int32 and the laws they were drawn from ``[B, K, V]`` (logits).
+    tokens ``[B, K]`` int32 and the logits ``[B, K, V]`` that they were drawn from.
   """
   flat = jnp.zeros((*uniform.shape, vocab_size), jnp.float32)
   tokens = jnp.minimum((uniform * vocab_size).astype(jnp.int32), vocab_size - 1)
-  laws = point_mass(tokens, vocab_size) if init.point_mass else flat
+  logits = point_mass(tokens, vocab_size) if init.point_mass else flat
   if init.source == "uniform":
-    return tokens, laws
+    return tokens, logits
   if init.draw == "sample":
-    near, near_law = sample(source_law, uniform), source_law
+    near, near_logits = sample(source_logits, uniform), source_logits
   else:
-    near = source_token if init.draw == "repeat" else jnp.argmax(source_law, axis=-1).astype(jnp.int32)
-    near_law = point_mass(near, vocab_size)
-  return jnp.where(has_source, near, tokens), jnp.where(has_source[..., None], near_law, laws)
+    near = source_token if init.draw == "repeat" else jnp.argmax(source_logits, axis=-1).astype(jnp.int32)
+    near_logits = point_mass(near, vocab_size)
+  return jnp.where(has_source, near, tokens), jnp.where(has_source[..., None], near_logits, logits)
 
 
 def point_mass(tokens: Array, vocab_size: int) -> Array:
-  """Logits ``[..., V]`` of the law that is sure of ``tokens [...]``."""
+  """Logits ``[..., V]`` of the distribution that gives ``tokens [...]`` probability 1."""
   return jnp.where(jax.nn.one_hot(tokens, vocab_size, dtype=bool), 0.0, -jnp.inf)

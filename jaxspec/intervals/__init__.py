@@ -1,1 +1,1 @@
-"""Probability intervals of a token law, what they say about its certainty, and thresholds on that (CIAR)."""
+"""Probability intervals of token distributions, uncertainty scores made of them, and thresholds on the scores (CIAR)."""

@@ -1,14 +1,15 @@
-"""Entropy of a set of laws on the k most probable tokens and one merged rest class: the discrete-k baseline.
+"""Entropy of a set of distributions on the k most probable tokens and one merged rest class: the discrete-k baseline.
 
-CIAR (arXiv 2603.25463, Table 3) names a baseline on "k tokens" by "enumeration of solutions" without defining it. Here, as
-in the literature on credal sets: keep the k tokens of largest centre probability, merge the others into one class with
-bounds ``max(0, 1 - sum u)`` and ``1 - sum l``, and measure the largest entropy in the set, or largest minus smallest.
+CIAR (arXiv 2603.25463, Table 3) names a baseline on "k tokens" by "enumeration of solutions" and does not define it. This
+module follows the literature on credal sets. The k tokens of largest centre probability have intervals of their own. The
+others are merged into one class with bounds ``max(0, 1 - sum u)`` and ``1 - sum l``. The score is the largest entropy in
+the set, or largest minus smallest.
 
 * Largest: water-filling, ``p_i = clip(level, l_i, u_i)`` with the level found by bisection; exact in O(k log 1/eps).
-* Largest, ``generic``: all assignments of coordinates to {lower, upper, free}; the exponential cost belongs to this search,
-  not to the quantity.
-* Smallest: concave, so at a vertex, where at most one coordinate is strictly inside its interval; exact by enumeration up to
-  `MAX_EXACT` tokens, else greedy (mass to the largest upper bounds first).
+* Largest, ``generic``: all assignments of coordinates to {lower, upper, free}. The exponential cost is that of this search;
+  the quantity itself does not need it.
+* Smallest: entropy is concave, so its minimum is at a vertex, where at most one coordinate is strictly inside its interval.
+  Up to `MAX_EXACT` tokens it is found exactly by enumeration, else greedily (mass to the largest upper bounds first).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SLACK = 1e-6
 
 
 def merged(bounds: Bounds, centre: Array, k: int) -> tuple[Array, Array]:
-  """Lower and upper probabilities ``[..., k + 1]`` of the k likeliest tokens and of the rest."""
+  """Lower and upper probabilities ``[..., k + 1]`` of the k likeliest tokens and of the merged rest class."""
   k = min(k, centre.shape[-1] - 1)
   _, ids = jax.lax.top_k(centre, k)
   lower, upper = (jnp.take_along_axis(x, ids, axis=-1) for x in (bounds.lower, bounds.upper))
@@ -44,8 +45,8 @@ def entropy(p: Array) -> Array:
   return -jnp.sum(jnp.where(p > 0, p * jnp.log(jnp.where(p > 0, p, 1.0)), 0.0), axis=-1)
 
 
-def water_level_law(lower: Array, upper: Array) -> Array:
-  """The law of largest entropy between the bounds ``[..., n]``, which must enclose some law."""
+def water_level_distribution(lower: Array, upper: Array) -> Array:
+  """The distribution ``[..., n]`` of largest entropy between the bounds; they must enclose a distribution."""
   low, high = jnp.zeros(lower.shape[:-1]), jnp.ones(lower.shape[:-1])
   fill = lambda level: jnp.minimum(jnp.maximum(level[..., None], lower), upper)
 
@@ -60,9 +61,13 @@ def water_level_law(lower: Array, upper: Array) -> Array:
 
 
 def largest_entropy(lower: Array, upper: Array, solver: str) -> Array:
-  """Largest entropy ``[...]`` of a law between the bounds ``[..., n]``."""
+  """Largest entropy ``[...]`` in nats of a distribution between the bounds ``[..., n]``.
+
+  Raises:
+    ValueError: if the solver is ``generic`` and there are more than `MAX_GENERIC` tokens besides the rest class.
+  """
   if solver == "waterfill":
-    return entropy(water_level_law(lower, upper))
+    return entropy(water_level_distribution(lower, upper))
   size = lower.shape[-1]
   if size > MAX_GENERIC + 1:
     raise ValueError(f"Must have at most {MAX_GENERIC} tokens for the generic solver, we instead got {size - 1}")
@@ -81,10 +86,10 @@ def largest_entropy(lower: Array, upper: Array, solver: str) -> Array:
 
 
 def smallest_entropy(lower: Array, upper: Array) -> Array:
-  """Smallest entropy ``[...]`` of a law between the bounds ``[..., n]``; exact for n up to ``MAX_EXACT + 1``."""
+  """Smallest entropy ``[...]`` in nats of a distribution between bounds ``[..., n]``; exact for n <= ``MAX_EXACT + 1``."""
   size = lower.shape[-1]
   if size > MAX_EXACT + 1:
-    return entropy(_greedy_law(lower, upper))
+    return entropy(_greedy_distribution(lower, upper))
   subsets = jnp.asarray(np.array(list(itertools.product((False, True), repeat=size - 1)), bool))  # [2^(n-1), n-1]
   best = jnp.full(lower.shape[:-1], jnp.inf)
   for inner in range(size):
@@ -98,7 +103,7 @@ def smallest_entropy(lower: Array, upper: Array) -> Array:
   return best
 
 
-def _greedy_law(lower: Array, upper: Array) -> Array:
+def _greedy_distribution(lower: Array, upper: Array) -> Array:
   order = jnp.argsort(-upper, axis=-1)
   lower, upper = (jnp.take_along_axis(x, order, axis=-1) for x in (lower, upper))
   room = upper - lower
@@ -108,7 +113,7 @@ def _greedy_law(lower: Array, upper: Array) -> Array:
 
 
 def _lift(static: Array, batch_axes: int) -> Array:
-  """``static`` behind leading axes of length 1."""
+  """``static`` with ``batch_axes`` leading axes of length 1."""
   return static.reshape((1,) * batch_axes + static.shape)
 
 
@@ -117,9 +122,11 @@ class DiscreteSet:
   """Static settings of the baseline.
 
   Attributes:
-    k: tokens of their own.
-    form: ``upper`` largest entropy, ``gap`` largest minus smallest.
+    k: number of tokens with an interval of their own.
+    form: ``upper`` is the largest entropy, ``gap`` largest minus smallest.
     solver: ``waterfill``, or ``generic`` for timings.
+  Raises:
+    ValueError: for a setting out of range.
   """
 
   k: int = 100
@@ -137,7 +144,7 @@ class DiscreteSet:
         raise ValueError(f"Must have {name} in {', '.join(known)}, we instead got {getattr(self, name)!r}")
 
   def __call__(self, bounds: Bounds, centre: Array) -> Array:
-    """``[..., V]`` bounds and centre probabilities to ``[...]`` nats."""
+    """Score ``[...]`` in nats from bounds and centre probabilities ``[..., V]``."""
     lower, upper = merged(bounds, centre, self.k)
     value = largest_entropy(lower, upper, self.solver)
     return value - smallest_entropy(lower, upper) if self.form == "gap" else value

@@ -1,15 +1,16 @@
-"""When the device decides alone: a threshold on an uncertainty score, fixed or moved online.
+"""A gate decides whether the edge accepts a token locally: a threshold on an uncertainty score, fixed or moved online.
 
 A gate is a family of pure functions with a state per row, so that a drafter can roll it back by picking an earlier state.
-`ConformalGate` holds the long-run share of tokens that ask the cloud at a requested rate: with z = log score, a token is
-kept where ``-z >= beta``, and the controller of C-SQS (`jaxspec.codecs.conformal`) moves beta by the error "asked", 0 or 1,
-once for every committed token. On every path
+
+`ConformalGate` brings the share of tokens that call the cloud to a requested rate. A token is accepted locally where
+``-log(score) >= beta``. The controller of C-SQS (`jaxspec.codecs.conformal`) moves beta once for every committed token. Its
+error ``asked`` is 1 for the token that called the cloud and else 0. On every path
 
   mean(asked) = rate + (beta_1 - beta_T) / (eta T),
 
-so a threshold that stays bounded holds the rate. It does where the rate can be reached: tokens of a window do not ask, so
-an exchange that commits A drafts and one more token puts rates above 1 / (A + 1) out of reach, and beta then grows without
-limit. Tokens of a prefix are not the gate's and do not move it.
+so a threshold that stays bounded holds the rate. Not every rate can be reached. The tokens of a window after its first one
+do not call the cloud, so an exchange that commits A drafts and one more token allows no rate above 1 / (A + 1). Beta then
+grows without limit. The tokens of the ``target_prefix`` are not judged and do not move the gate.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ _TINY = 1e-30
 
 
 class Gate(Protocol):
-  """A policy; ``params`` are traced, states have leaves ``[B]``."""
+  """A threshold policy; ``params`` are traced, states have leaves ``[B]``."""
 
   def init(self, params: PyTree, rows: int) -> PyTree:
     """State before token 0."""
     ...
 
   def accept(self, params: PyTree, state: PyTree, score: Array) -> Array:
-    """``[B]`` bool: the token is kept without asking."""
+    """``[B]`` bool: the token is accepted locally; ``score [B]`` float32."""
     ...
 
   def update(self, params: PyTree, state: PyTree, asked: Array) -> PyTree:
-    """State after one committed token; ``asked [B]`` bool says whether it was the one that called the cloud."""
+    """State after one committed token; ``asked [B]`` bool says whether this token called the cloud."""
     ...
 
 
 @dataclasses.dataclass(frozen=True)
 class ConstantGate:
-  """Keeps a token iff its score is at most tau; ``params`` is tau, ``[]`` or ``[B]`` float32 (any sign, infinities too)."""
+  """Accepts a token locally iff its score is at most tau; ``params`` is tau, ``[]`` or ``[B]`` float32, infinities too."""
 
   def init(self, params: Array, rows: int) -> tuple:
     """See `Gate`."""
@@ -60,7 +61,7 @@ class ConstantGate:
 
 @dataclasses.dataclass(frozen=True)
 class ConformalGate:
-  """Keeps a token iff its score is at most ``exp(-beta)``; ``params`` are `ConformalParams` (see `rate_params`)."""
+  """Accepts a token locally iff its score is at most ``exp(-beta)``; ``params`` are `ConformalParams` (`rate_params`)."""
 
   def init(self, params: ConformalParams, rows: int) -> Threshold:
     """See `Gate`."""
@@ -77,8 +78,12 @@ class ConformalGate:
 
 
 def rate_params(tau: float, rate: float, *, eta: float = 0.05) -> ConformalParams:
-  """Settings of a `ConformalGate` that starts at threshold ``tau`` and holds ``rate`` exchanges per token that it judges.
+  """Settings of a `ConformalGate`.
 
+  Args:
+    tau: threshold on the score at the start.
+    rate: cloud calls per token that the gate judges, in [0, 1].
+    eta: step size.
   Raises:
     ValueError: for a threshold or step that is not positive, or a rate outside of [0, 1].
   """

@@ -1,8 +1,8 @@
-"""Several Inter-Heads on one trunk: which of them count, and with what weight.
+"""Combines several Inter-Heads on one trunk (CIAR, arXiv 2603.25463).
 
-``ensemble`` averages all heads. With ``voting`` every head votes for its most probable token, the majority wins and a tie
-goes to the larger mean probability; the heads that voted for the winner are then averaged (the paper does not say how votes
-produce a law or an uncertainty).
+``ensemble`` averages all heads. With ``voting`` every head votes for its most probable token. The majority wins; a tie goes
+to the token of larger mean probability. The heads that voted for the winner are then averaged. The paper does not say how
+votes give a distribution or an uncertainty.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def head_weights(centre: Array, combination: str) -> Array:
   same = vote[..., None, :] == vote[..., :, None]  # [..., H, H]
   count = jnp.sum(same.astype(jnp.float32), axis=-1)
   mean = jnp.mean(jax.nn.softmax(centre, axis=-1), axis=-2)  # [..., V]
-  # A mean probability is at most 1, so it only decides between equal counts; equal means (one token) change nothing.
+  # Half a mean probability is below 1, so it only decides between equal counts.
   rank = count + 0.5 * jnp.take_along_axis(mean, vote, axis=-1)
   winner = jnp.take_along_axis(vote, jnp.argmax(rank, axis=-1)[..., None], axis=-1)
   chosen = (vote == winner).astype(jnp.float32)
@@ -39,7 +39,7 @@ def head_weights(centre: Array, combination: str) -> Array:
 
 
 def combined_logits(centre: Array, combination: str) -> Array:
-  """Logits ``[..., V]`` of the heads' common law, the weighted mean of their centre laws."""
+  """Logits ``[..., V]`` of the heads' common distribution, the weighted mean of their centre distributions."""
   if centre.shape[-2] == 1:
     return centre[..., 0, :]
   weights = head_weights(centre, combination)

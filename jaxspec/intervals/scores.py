@@ -1,20 +1,20 @@
-"""How uncertain the device is about its next token: one interface for CIAR and for everything it is compared with.
+"""Scores of the edge's uncertainty about its next token: one interface for CIAR and for the scores it is compared with.
 
-A score is a function of what the network says at a place and of a key; a token is kept on the device where the score is at
-most a threshold. No score reads the drawn token, and all are taken before top-k, top-p and temperature.
+A score is a function of the edge network's output at one position and of a key. A token is accepted locally where the score
+is at most a threshold. No score reads the drawn token. All are computed before top-k, top-p and temperature.
 
-=================  ==========================================================================================
-`IntervalScore`    widths of InterFuse (CIAR)
-`Entropy`          Shannon entropy of the device's law
-`EntropyLens`      its mean over the laws of all layers (Entropy-Lens, arXiv 2502.16570)
-`MaxProb`          1 - the largest probability (CIAR's "SoftmaxCorr", which in its source is another statistic)
-`Random`           uniform on [0, 1): threshold t keeps a share t
+===================  ==========================================================================================
+`IntervalScore`      widths of InterFuse (CIAR)
+`Entropy`            Shannon entropy of the edge's distribution
+`EntropyLens`        its mean over the distributions of all layers (Entropy-Lens, arXiv 2502.16570)
+`MaxProb`            1 - the largest probability (CIAR's "SoftmaxCorr", which in its source is another statistic)
+`Random`             uniform on [0, 1): with threshold t a share t of the tokens is accepted locally
 `TemperatureSpread`  how often a token drawn at another temperature differs (U-HLM, arXiv 2412.12687)
-`DiscreteScore`    entropy of the set of laws on k tokens
-=================  ==========================================================================================
+`DiscreteScore`      entropy of the set of distributions on k tokens
+===================  ==========================================================================================
 
-CoDe (first tokens from the cloud, the rest from the device) needs no score: it is a threshold of infinity, with its share as
-the prefix rate.
+CoDe (first tokens from the cloud, the rest from the edge) needs no score: its threshold is infinite, and the cloud's share
+is the ``target_prefix``.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from jaxspec.types import Array, Intervals, Key
 
 
 class ScoreFn(Protocol):
-  """Uncertainty of the device at one place of every row.
+  """Uncertainty of the edge at one position of every row.
 
   Args:
-    intervals: head output, leaves ``[B, H, V]``.
-    features: ``[B, ...]`` of the trunk at that place.
+    intervals: output of the Inter-Heads, leaves ``[B, H, V]``.
+    features: ``[B, ...]`` of the trunk at that position.
     keys: ``[B]`` random keys; consumed by scores that draw.
   Returns:
     ``[B]`` float32, at least 0; larger is less certain.
@@ -48,12 +48,15 @@ class ScoreFn(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class IntervalScore:
-  """CIAR's uncertainty of the InterFuse widths.
+  """CIAR's score: the uncertainty of the InterFuse widths (arXiv 2603.25463, eq. 4).
 
   Attributes:
-    uncertainty: from widths to a number.
+    uncertainty: function from widths to one number.
     scaling: ``paper`` as published (see `scaled_bounds`), or ``none``.
-    combination: of several heads; with ``voting`` each head of the majority is scored by itself and the mean is taken.
+    combination: how several heads are combined; with ``voting`` each head of the majority is scored by itself, and the
+      score is the mean.
+  Raises:
+    ValueError: for an unknown scaling or combination.
   """
 
   uncertainty: Uncertainty = Uncertainty()
@@ -78,7 +81,7 @@ class IntervalScore:
 
 @dataclasses.dataclass(frozen=True)
 class Entropy:
-  """Shannon entropy in nats of the device's law."""
+  """Shannon entropy in nats of the edge's distribution."""
 
   combination: str = "ensemble"
 
@@ -89,9 +92,10 @@ class Entropy:
 
 @dataclasses.dataclass(frozen=True)
 class EntropyLens:
-  """Mean over the device's layers of the entropy of what norm and output matrix read off each of them.
+  """Mean entropy in nats over the layers of the edge network (Entropy-Lens, arXiv 2502.16570).
 
-  The last layer counts with the law of all heads. A device of one layer has its entropy.
+  The distribution of a layer is what final norm and output matrix give for its features; that of the last layer is the
+  combined distribution of the heads. For an edge network of one layer the score is `Entropy`.
   """
 
   combination: str = "ensemble"
@@ -103,7 +107,7 @@ class EntropyLens:
       ValueError: for a network that does not return its layers' logits.
     """
     if intervals.lens is None:
-      raise ValueError("Must have a device that returns the logits of its layers for this score, we instead got none")
+      raise ValueError("Must have an edge that returns the logits of its layers for this score, we instead got none")
     last = combined_logits(intervals.centre, self.combination)
     layers = jnp.concatenate([intervals.lens, last[..., None, :]], axis=-2)  # [B, L, V]
     return jnp.mean(entropy(jax.nn.softmax(layers, axis=-1)), axis=-1)
@@ -111,7 +115,7 @@ class EntropyLens:
 
 @dataclasses.dataclass(frozen=True)
 class MaxProb:
-  """1 - the probability of the likeliest token."""
+  """1 minus the probability of the likeliest token."""
 
   combination: str = "ensemble"
 
@@ -122,7 +126,7 @@ class MaxProb:
 
 @dataclasses.dataclass(frozen=True)
 class Random:
-  """A uniform number; threshold 1 - pi asks the cloud with probability pi."""
+  """A uniform number in [0, 1); with threshold 1 - pi a token needs verification with probability pi."""
 
   def __call__(self, intervals: Intervals, features: Array, keys: Key) -> Array:
     """See `ScoreFn`."""
@@ -133,10 +137,12 @@ class Random:
 class TemperatureSpread:
   """U-HLM's temperature perturbation: the share of perturbed draws that differ from the unperturbed one.
 
-  The expectation over the draws is taken exactly, ``1 - mean_k sum_x p(x) p_k(x)``: a device need not draw to estimate it.
+  The expectation over the draws is computed exactly, ``1 - mean_k sum_x p(x) p_k(x)``; nothing is drawn.
 
   Attributes:
-    temperatures: of the perturbed laws.
+    temperatures: those of the perturbed distributions.
+  Raises:
+    ValueError: for no temperatures, or one that is not positive.
   """
 
   temperatures: tuple[float, ...] = (0.5, 0.75, 1.25, 1.5, 2.0)
@@ -156,7 +162,7 @@ class TemperatureSpread:
 
 @dataclasses.dataclass(frozen=True)
 class DiscreteScore:
-  """The discrete-k baseline on the (unscaled) bounds."""
+  """The discrete-k baseline on the unscaled bounds (`jaxspec.intervals.discrete`)."""
 
   discrete: DiscreteSet = DiscreteSet()
   combination: str = "ensemble"
@@ -181,13 +187,13 @@ SCORES = {
 
 
 def make_score(text: str, combination: str = "ensemble") -> ScoreFn:
-  """A score from its name and settings: ``NAME[:SETTING...]``, settings in any order.
+  """Makes a score from its name and settings: ``NAME[:SETTING...]``, settings in any order.
 
   ``interval`` takes a form of `Uncertainty` and ``paper`` for the paper's scaling (``interval:additive``,
   ``interval:paper``); ``discrete`` takes k, a form and a solver of `DiscreteSet` (``discrete:50:gap``).
 
   Args:
-    combination: of several heads.
+    combination: how several heads are combined, one of `jaxspec.intervals.heads.COMBINATIONS`.
   Raises:
     ValueError: for an unknown name or setting.
   """

@@ -1,9 +1,9 @@
-"""One number from the widths of probability intervals (CIAR, arXiv 2603.25463, equation 8).
+"""One number from the widths of probability intervals (CIAR, arXiv 2603.25463, equation 4).
 
   Omega = sum of the widths,  std = their population standard deviation,  U = Omega std.
 
-U is small for very sharp *and* for very flat laws: equal widths give 0, however wide they are. ``additive`` and ``volume``
-do not have that blind spot.
+U is small for very sharp *and* for very flat distributions: equal widths give 0, however wide they are. ``additive`` and
+``volume`` stay large for flat distributions.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from jaxspec.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class Uncertainty:
-  """Static choice of the number.
+  """Function from widths to one number.
 
   Attributes:
-    form: ``product`` U; ``product_eps`` Omega sqrt(std^2 + eps); ``additive`` weight Omega + Omega std; ``per_n`` U / n;
-      ``ratio`` std / Omega; ``volume`` Omega.
-    eps: of ``product_eps``.
-    volume_weight: of ``additive``.
+    form: ``product`` is U; ``product_eps`` Omega sqrt(std^2 + eps); ``additive`` volume_weight Omega + Omega std; ``per_n``
+      U / n; ``ratio`` std / Omega; ``volume`` Omega.
+    eps: read by ``product_eps``.
+    volume_weight: read by ``additive``.
+  Raises:
+    ValueError: for an unknown form, or a number below 0.
   """
 
   form: str = "product"
@@ -40,9 +42,9 @@ class Uncertainty:
       raise ValueError(f"Must have eps and volume_weight of at least 0, we instead got {self.eps}, {self.volume_weight}")
 
   def __call__(self, width: Array) -> Array:
-    """``[..., V]`` widths, at least 0, to ``[...]``."""
+    """Uncertainty ``[...]`` from widths ``[..., V]``, at least 0."""
     volume = jnp.sum(width, axis=-1)
-    # Two passes: mean(w^2) and mean(w)^2 nearly cancel on flat laws.
+    # Two passes: mean(w^2) and mean(w)^2 nearly cancel on flat distributions.
     variance = jnp.mean(jnp.square(width - jnp.mean(width, axis=-1, keepdims=True)), axis=-1)
     if self.form == "volume":
       return volume

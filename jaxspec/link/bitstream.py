@@ -75,5 +75,5 @@ class BitReader:
   def finish(self) -> None:
     """Checks that nothing but padding is left: less than a byte, all zero."""
     rest = self._bits[self.position :]
-    require(len(rest) < 8, "length", f"{len(rest)} bits behind the last field")
+    require(len(rest) < 8, "length", f"{len(rest)} bits after the last field")
     require("1" not in rest, "padding", "padding bits are not zero")

@@ -1,10 +1,12 @@
-"""The uplink message of a device that settles tokens by itself: what the cloud has not read, then a window of drafts.
+"""The uplink message of a device that accepts tokens locally: what the cloud has not read, then a window of drafts.
 
 Payload of a frame (`jaxspec.link.message`) of kind `GATED`, whose number is that of the drafts:
 
-* first place that the cloud has not read, 16 bits; number of settled tokens from there on, 16 bits;
+* first position that the cloud has not read, 16 bits; number of unread tokens, 16 bits: the newest token that the cloud
+  knows, and those that the device accepted locally after it;
 * these tokens, ``ceil(log2 V)`` bits each;
-* the drafts: records with their laws (`jaxspec.link.records`), or, where no rule needs a law, tokens alone;
+* the drafts: records with their distributions (`jaxspec.link.records`), or, where no rule needs a distribution, tokens
+  alone;
 * where interval features were agreed on: for every one of these tokens a bit that says whether it has some, then those, 16
   bits each (float16).
 
@@ -25,7 +27,7 @@ from jaxspec.link.message import OVERHEAD_BYTES, frame, unframe
 from jaxspec.link.records import Limits, Record, put_record, take_record
 
 GATED = 20
-_PLACE_BITS = 16
+_POSITION_BITS = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,25 +37,23 @@ class GatedWire:
   Attributes:
     limits: of records and replies.
     max_len: tokens of a row.
-    sends_laws: whether drafts come with their laws.
+    sends_distributions: whether drafts come with their distributions.
     feature_width: numbers in the interval features of a token; 0 sends none.
   """
 
   limits: Limits
   max_len: int
-  sends_laws: bool
+  sends_distributions: bool
   feature_width: int = 0
 
   def __post_init__(self):
     if self.feature_width < 0:
       raise ValueError(f"Must have a feature_width of at least 0, we instead got {self.feature_width}")
-    if not 1 <= self.max_len < 1 << _PLACE_BITS:
-      raise ValueError(f"Must have rows of 1 to {(1 << _PLACE_BITS) - 1} tokens, we instead got {self.max_len}")
+    if not 1 <= self.max_len < 1 << _POSITION_BITS:
+      raise ValueError(f"Must have rows of 1 to {(1 << _POSITION_BITS) - 1} tokens, we instead got {self.max_len}")
 
   @classmethod
-  def of(
-    cls, codec: SparseCodec | None, *, vocab: int, window: int, max_len: int, feature_width: int = 0
-  ) -> GatedWire:
+  def of(cls, codec: SparseCodec | None, *, vocab: int, window: int, max_len: int, feature_width: int = 0) -> GatedWire:
     """The agreement for a codec, or for tokens alone (None)."""
     limits = Limits(vocab, 1, "paper", 1, window, False) if codec is None else Limits.of(codec, window)
     return cls(limits, max_len, codec is not None, feature_width)
@@ -62,9 +62,9 @@ class GatedWire:
   def max_bytes(self) -> int:
     """No valid message is longer."""
     token = ceil_log2(self.limits.vocab)
-    draft = self.limits.max_record_bits if self.sends_laws else token
+    draft = self.limits.max_record_bits if self.sends_distributions else token
     features = (1 + 16 * self.feature_width) * self.max_len if self.feature_width else 0
-    return OVERHEAD_BYTES + -(-(2 * _PLACE_BITS + self.max_len * token + self.limits.max_drafts * draft + features) // 8)
+    return OVERHEAD_BYTES + -(-(2 * _POSITION_BITS + self.max_len * token + self.limits.max_drafts * draft + features) // 8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ class GatedDrafts:
 
   round: int
   read: int
-  unread: tuple[int, ...]  # settled tokens from place ``read`` on, at least one
+  unread: tuple[int, ...]  # tokens from position ``read`` on that the cloud has not read, at least one
   drafts: tuple[Record, ...] | tuple[int, ...]
   features: np.ndarray | None = None  # [unread + drafts, D] float16, zeros where a token has none
 
@@ -84,7 +84,7 @@ def write_gated(
   """The message of a round, and the bits of its payload.
 
   Args:
-    drafts: `Record` each where laws are sent, else tokens.
+    drafts: `Record` each where distributions are sent, else tokens.
     features: ``[unread + drafts, D]``, where agreed on; rows of zeros cost a bit.
   Raises:
     ValueError: for anything outside of the agreement.
@@ -92,16 +92,16 @@ def write_gated(
   limits, width = wire.limits, ceil_log2(wire.limits.vocab)
   if len(drafts) > limits.max_drafts or not unread or read + len(unread) + len(drafts) > wire.max_len:
     raise ValueError(
-      f"Must have settled tokens and at most {limits.max_drafts} drafts within {wire.max_len} places, we instead got "
-      f"{len(unread)} and {len(drafts)} from place {read}"
+      f"Must have unread tokens and at most {limits.max_drafts} drafts within {wire.max_len} positions, "
+      f"we instead got {len(unread)} and {len(drafts)} from position {read}"
     )
   writer = BitWriter()
-  writer.put(read, _PLACE_BITS)
-  writer.put(len(unread), _PLACE_BITS)
+  writer.put(read, _POSITION_BITS)
+  writer.put(len(unread), _POSITION_BITS)
   for token in unread:
     writer.put(token, width)
   for draft in drafts:
-    if wire.sends_laws:
+    if wire.sends_distributions:
       put_record(writer, draft, limits)
     else:
       writer.put(draft, width)
@@ -111,7 +111,7 @@ def write_gated(
 
 
 def read_gated(data: bytes, wire: GatedWire, *, read: int) -> GatedDrafts:
-  """Decodes a message to a cloud that has read ``read`` places.
+  """Decodes a message to a cloud that has read ``read`` positions.
 
   Raises:
     MessageError: if it is anything but a valid one.
@@ -122,12 +122,14 @@ def read_gated(data: bytes, wire: GatedWire, *, read: int) -> GatedDrafts:
   require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
   require(number <= limits.max_drafts, "range", f"{number} drafts, {limits.max_drafts} agreed")
   reader = BitReader(payload)
-  first, count = reader.take(_PLACE_BITS), reader.take(_PLACE_BITS)
-  require(first == read, "order", f"tokens from place {first} on, {read} places are known")
-  require(count >= 1, "range", "no settled token")
-  require(first + count + number <= wire.max_len, "range", f"{first + count + number} places of {wire.max_len}")
+  first, count = reader.take(_POSITION_BITS), reader.take(_POSITION_BITS)
+  require(first == read, "order", f"tokens from position {first} on, {read} positions are known")
+  require(count >= 1, "range", "no unread token")
+  require(first + count + number <= wire.max_len, "range", f"{first + count + number} positions of {wire.max_len}")
   unread = tuple(reader.below(limits.vocab, width, "token") for _ in range(count))
-  take = (lambda: take_record(reader, limits)) if wire.sends_laws else lambda: reader.below(limits.vocab, width, "token")
+  take = (
+    (lambda: take_record(reader, limits)) if wire.sends_distributions else lambda: reader.below(limits.vocab, width, "token")
+  )
   drafts = tuple(take() for _ in range(number))
   features = _take_features(reader, count + number, wire.feature_width) if wire.feature_width else None
   reader.finish()

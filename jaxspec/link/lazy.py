@@ -1,8 +1,8 @@
-"""The lazy exchange: tokens and their counts first, the law of one place only where a draft was rejected.
+"""The exchange of coding ``lazy``: tokens and counts first, a whole distribution only where a draft was rejected.
 
-The acceptance test reads ``qhat(x)`` alone; the whole law is needed for the residual of at most one place of a round. So
-the verifying side tests, keeps the target's law of the place where the row ended, and asks. What it draws afterwards uses
-the uniform that the eager exchange would have used, hence the same token.
+The acceptance test reads ``qhat(x)`` alone. The residual needs the whole distribution, of at most one position of a round.
+So the target side tests, keeps its own distribution of the position where the row ended, and asks. What it draws afterwards
+uses the uniform that the eager exchange would have used, hence the same token.
 """
 
 from __future__ import annotations
@@ -11,46 +11,48 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxspec import rng, trees
-from jaxspec.codecs.sparse_law import SparseLaw, dense
+from jaxspec import drafts, rng, trees
+from jaxspec.codecs.sparse_distribution import SparseDistribution, dense
 from jaxspec.decode.loop import verify_step
-from jaxspec.decode.state import CloudState, advance, ends_on_draft
+from jaxspec.decode.state import TargetSide
 from jaxspec.models.sampling import inverse_cdf, probabilities
 from jaxspec.types import Array, Draft, PyTree, Verdict, Verifier
 from jaxspec.verifiers.chain import lossless_weights, usable_weights
 
 
 class Tested(NamedTuple):
-  """What the verifying side knows before it has the laws it asked for."""
+  """What the target side knows before it has the distributions that it asks for."""
 
   verdict: Verdict  # `next_token` is not valid where `asks`
   asks: Array  # [B] bool
-  p: Array  # [B, V] the target's law at the place where the row ended
+  p: Array  # [B, V] the target's distribution at the position where the row ended
 
 
-def cloud_test(params: PyTree, cloud: CloudState, message: Draft, *, verifier: Verifier) -> tuple[CloudState, Tested]:
-  """First half of `cloud_round`: which drafts are kept. The cursor does not move yet.
+def judge_round(params: PyTree, target: TargetSide, draft: Draft, *, verifier: Verifier) -> tuple[TargetSide, Tested]:
+  """First half of `verify_round`: which drafts are accepted. The cursor does not move yet.
 
   Raises:
-    ValueError: if the verifier does not give the target's laws as feedback.
+    ValueError: if the verifier does not return the target's logits as feedback.
   """
-  verdict, state = verify_step(params, cloud.keys, cloud.verifier, cloud.cursor, message, verifier=verifier)
+  verdict, state = verify_step(params, target.keys, target.verifier, target.cursor, draft, verifier=verifier)
   if not isinstance(verdict.feedback, jnp.ndarray):
-    raise ValueError("Must have a verifier with feedback_fn=target_laws for coding 'lazy', we instead got no laws")
+    raise ValueError("Must have a verifier with feedback_fn=target_logits for coding 'lazy', we instead got no feedback")
   row = jnp.take_along_axis(verdict.feedback, verdict.num_accepted[:, None, None], axis=1)[:, 0]
-  asks = trees.ended_by_rejection(message, verdict) & ~ends_on_draft(cloud.cursor, message, verdict)
-  return cloud.replace(verifier=state), Tested(verdict._replace(feedback=()), asks, probabilities(row))
+  asks = trees.ended_by_rejection(draft, verdict) & ~drafts.ends_on_draft(target.cursor, draft, verdict)
+  return target.replace(verifier=state), Tested(verdict._replace(feedback=()), asks & target.cursor.live, probabilities(row))
 
 
-def cloud_finish(cloud: CloudState, message: Draft, tested: Tested, law: SparseLaw) -> tuple[CloudState, Verdict]:
-  """Second half: the token that ends the round.
+def finish_round(
+  target: TargetSide, draft: Draft, tested: Tested, distribution: SparseDistribution
+) -> tuple[TargetSide, Verdict]:
+  """Second half: draws the token that ends the round, and moves the cursor.
 
   Args:
-    law: laws ``[B]`` of the rows that asked, anything in the others.
+    distribution: distributions ``[B]`` of the rows that asked, anything in the others.
   """
-  cursor, p = cloud.cursor, tested.p
-  keys = rng.stream_keys(cloud.keys, rng.Stream.VERIFY, cursor.round)
-  weights = usable_weights(lossless_weights(tested.verdict.next_token, p, dense(law, p.shape[-1])), p)
+  cursor, p = target.cursor, tested.p
+  keys = rng.stream_keys(target.keys, rng.Stream.VERIFY, cursor.round)
+  weights = usable_weights(lossless_weights(tested.verdict.next_token, p, dense(distribution, p.shape[-1])), p)
   drawn = inverse_cdf(weights, rng.final_uniform(keys))
   verdict = tested.verdict._replace(next_token=jnp.where(tested.asks, drawn, tested.verdict.next_token))
-  return cloud.replace(cursor=advance(cursor, message, verdict, cloud.max_len)), verdict
+  return target.replace(cursor=drafts.advance(cursor, draft, verdict, target.max_len)), verdict

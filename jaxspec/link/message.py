@@ -5,7 +5,7 @@ bytes   field (big-endian)
 ======  =====================================================================================
 2       magic ``SQ``
 1       version
-1       kind: the coding of a message of drafts, or `REPLY`, `FIRST`, `REQUEST`, `LAW`
+1       kind: the coding of a message of drafts, or `REPLY`, `FIRST`, `REQUEST`, `DISTRIBUTION`
 4       round
 2       denominator ell
 2       number of records, or of accepted drafts
@@ -22,6 +22,7 @@ forgery; authenticate the channel for that.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import struct
 import zlib
 from collections.abc import Sequence
@@ -33,11 +34,13 @@ from jaxspec.link.records import Limits, Record, put_record, take_record
 MAGIC, VERSION = b"SQ", 1
 _HEADER, _CRC, _TOKEN = struct.Struct(">2sBBIHH"), struct.Struct(">I"), struct.Struct(">I")
 OVERHEAD_BYTES = _HEADER.size + _CRC.size
-REPLY, FIRST, REQUEST, LAW = 16, 17, 18, 19  # kinds below 16 are codings
+REPLY_BYTES = OVERHEAD_BYTES + _TOKEN.size
+REPLY, FIRST, REQUEST, DISTRIBUTION = 16, 17, 18, 19  # kinds below 16 are codings
 
 __all__ = [
-  "FIRST", "LAW", "MAGIC", "OVERHEAD_BYTES", "REPLY", "REQUEST", "VERSION", "Drafts", "MessageError", "Reply", "frame",
-  "max_message_bytes", "read_drafts", "read_law", "read_reply", "unframe", "write_drafts", "write_law", "write_reply",
+  "FIRST", "DISTRIBUTION", "MAGIC", "OVERHEAD_BYTES", "REPLY", "REQUEST", "VERSION", "Drafts", "MessageError", "Reply",
+  "REPLY_BYTES", "frame", "max_distribution_bytes", "max_message_bytes", "read_drafts", "read_distribution", "read_reply",
+  "unframe", "write_drafts", "write_distribution", "write_reply",
 ]  # fmt: skip
 
 
@@ -51,7 +54,7 @@ class Drafts:
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-  """A decoded reply; ``next_token`` is None in a `REQUEST` for the law at the rejected place."""
+  """A decoded reply; ``next_token`` is None in a `REQUEST` for the distribution at the rejected position."""
 
   round: int
   num_accepted: int
@@ -61,6 +64,12 @@ class Reply:
 def max_message_bytes(limits: Limits) -> int:
   """No valid message is longer."""
   return OVERHEAD_BYTES + -(-limits.max_drafts * limits.max_record_bits // 8)
+
+
+@functools.cache
+def max_distribution_bytes(limits: Limits) -> int:
+  """No valid answer to a `REQUEST` is longer; it is coded as ``trimmed``."""
+  return OVERHEAD_BYTES + -(-dataclasses.replace(limits, coding="trimmed").max_record_bits // 8)
 
 
 def write_drafts(round_: int, records: Sequence[Record], limits: Limits) -> tuple[bytes, int]:
@@ -94,24 +103,25 @@ def read_drafts(data: bytes, limits: Limits) -> Drafts:
   return Drafts(round_, records)
 
 
-def write_law(round_: int, place: int, record: Record, limits: Limits) -> tuple[bytes, int]:
-  """The answer to a `REQUEST`: the law at one place; and the bits of its payload."""
+def write_distribution(round_: int, position: int, record: Record, limits: Limits) -> tuple[bytes, int]:
+  """The answer to a `REQUEST`: the distribution at one position; and the bits of its payload."""
   writer = BitWriter()
   put_record(writer, dataclasses.replace(record, token=None), limits)
-  return frame(LAW, round_, limits.ell, place, writer.bytes()), writer.length
+  return frame(DISTRIBUTION, round_, limits.ell, position, writer.bytes()), writer.length
 
 
-def read_law(data: bytes, limits: Limits, *, round_: int, place: int) -> Record:
+def read_distribution(data: bytes, limits: Limits, *, round_: int, position: int) -> Record:
   """Decodes the answer to a request.
 
   Raises:
-    MessageError: if it is anything but a law for this place.
+    MessageError: if it is anything but a distribution for this position.
   """
-  law_bits = dataclasses.replace(limits, coding="trimmed").max_record_bits
-  kind, got_round, ell, got_place, payload = unframe(data, OVERHEAD_BYTES + -(-law_bits // 8))
-  require(kind == LAW, "kind", f"{kind} is not a law")
+  kind, got_round, ell, got_position, payload = unframe(data, max_distribution_bytes(limits))
+  require(kind == DISTRIBUTION, "kind", f"{kind} is not a distribution")
   require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
-  require((got_round, got_place) == (round_, place), "order", f"law of round {got_round}, place {got_place}")
+  require(
+    (got_round, got_position) == (round_, position), "order", f"distribution of round {got_round}, position {got_position}"
+  )
   reader = BitReader(payload)
   record = take_record(reader, limits, with_token=False)
   reader.finish()

@@ -17,7 +17,7 @@ def rank_subset(members: Sequence[int]) -> int:
   >>> rank_subset([1, 5, 7, 40])
   91436
   """
-  return sum(math.comb(member, place) for place, member in enumerate(members, start=1))
+  return sum(math.comb(member, position) for position, member in enumerate(members, start=1))
 
 
 def unrank_subset(rank: int, universe: int, size: int) -> list[int]:
@@ -27,40 +27,40 @@ def unrank_subset(rank: int, universe: int, size: int) -> list[int]:
     rank: non-negative and below ``C(universe, size)``.
   """
   members = [0] * size
-  for place in range(size, 0, -1):
-    universe, value = _largest(rank, place, universe)
-    members[place - 1] = universe
+  for position in range(size, 0, -1):
+    universe, value = _largest(rank, position, universe)
+    members[position - 1] = universe
     rank -= value
   return members
 
 
-def _largest(rank: int, place: int, below: int) -> tuple[int, int]:
-  """The largest c < below with ``C(c, place) <= rank``, and that binomial."""
+def _largest(rank: int, position: int, below: int) -> tuple[int, int]:
+  """The largest c < below with ``C(c, position) <= rank``, and that binomial."""
   if rank == 0:
-    return place - 1, 0
-  if place == 1:
+    return position - 1, 0
+  if position == 1:
     return min(rank, below - 1), min(rank, below - 1)
-  guess = min(max(round(_guess(math.log(rank), place)), place), below - 1)
-  value = math.comb(guess, place)
+  guess = min(max(round(_guess(math.log(rank), position)), position), below - 1)
+  value = math.comb(guess, position)
   while value > rank:
-    value = value * (guess - place) // guess
+    value = value * (guess - position) // guess
     guess -= 1
   while guess + 1 < below:
-    more = value * (guess + 1) // (guess + 1 - place) if guess >= place else 1
+    more = value * (guess + 1) // (guess + 1 - position) if guess >= position else 1
     if more > rank:
       break
     value, guess = more, guess + 1
   return guess, value
 
 
-def _guess(log_rank: float, place: int) -> float:
-  """Approximate c with ``ln C(c, place) = log_rank``: a closed form, then two Newton steps on the log-gamma function."""
-  log_factorial = math.lgamma(place + 1)
-  c = math.exp((log_rank + log_factorial) / place) + (place - 1) / 2
+def _guess(log_rank: float, position: int) -> float:
+  """Approximate c with ``ln C(c, position) = log_rank``: a closed form, then two Newton steps on the log-gamma function."""
+  log_factorial = math.lgamma(position + 1)
+  c = math.exp((log_rank + log_factorial) / position) + (position - 1) / 2
   for _ in range(2):
-    c = max(c, place)
-    excess = math.lgamma(c + 1) - math.lgamma(c - place + 1) - log_factorial - log_rank
-    c -= excess / math.log((c + 0.5) / (c - place + 0.5))
+    c = max(c, position)
+    excess = math.lgamma(c + 1) - math.lgamma(c - position + 1) - log_factorial - log_rank
+    c -= excess / math.log((c + 0.5) / (c - position + 0.5))
   return c
 
 
@@ -91,15 +91,15 @@ def rank_multiset(ids: Sequence[int], counts: Sequence[int]) -> int:
   The same number of cases as compositions over the whole vocabulary, ``C(sum + V - 1, sum)``, at the cost of the sum.
   """
   members = [token for token, count in zip(ids, counts) for _ in range(count)]
-  return rank_subset([member + place for place, member in enumerate(members)])
+  return rank_subset([member + position for position, member in enumerate(members)])
 
 
 def unrank_multiset(rank: int, vocab: int, total: int) -> tuple[list[int], list[int]]:
   """Ascending ids and their positive counts, of sum ``total``."""
   ids: list[int] = []
   counts: list[int] = []
-  for place, member in enumerate(unrank_subset(rank, vocab + total - 1, total)):
-    token = member - place
+  for position, member in enumerate(unrank_subset(rank, vocab + total - 1, total)):
+    token = member - position
     if ids and ids[-1] == token:
       counts[-1] += 1
     else:

@@ -1,4 +1,5 @@
-"""One drafted token as bits: its law, and which of the law's tokens it is. See `jaxspec.codecs.bits` for the codings.
+"""One drafted token as bits: its distribution, and which of the distribution's tokens it is. See `jaxspec.codecs.bits` for
+the codings.
 
 Fields, in order:
 
@@ -31,7 +32,7 @@ from jaxspec.link.bitstream import BitReader, BitWriter, require
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-  """A drafted token and its law; ``token`` is None in a message that brings a law only."""
+  """A drafted token and its distribution; ``token`` is None in a message that brings a distribution only."""
 
   ids: tuple[int, ...]  # ascending
   counts: tuple[int, ...]
@@ -92,7 +93,7 @@ def put_record(writer: BitWriter, record: Record, limits: Limits) -> None:
   """Writes a record.
 
   Raises:
-    ValueError: if it is not a law within the limits, or its token has no weight.
+    ValueError: if it is not a distribution within the limits, or its token has no weight.
   """
   check_record(record, limits)
   ids, counts = record.ids, record.counts
@@ -117,7 +118,7 @@ def put_record(writer: BitWriter, record: Record, limits: Limits) -> None:
       rice.put_ids(writer, ids)
     for bits in (np.asarray(counts, np.float32) / HALF_UNIT).astype(np.float16).view(np.uint16).tolist():
       writer.put(bits, 16)
-  else:  # trimmed, and the law of a lazy message
+  else:  # trimmed, and the distribution of a lazy message
     writer.put(len(kept) - 1, ceil_log2(limits.ell))
     writer.put(ranks.rank_subset(kept), subset_width(limits.vocab, len(kept)))
     spare = limits.ell - len(kept)
@@ -130,7 +131,7 @@ def take_record(reader: BitReader, limits: Limits, *, with_token: bool = True) -
   """Reads a record.
 
   Raises:
-    MessageError: if the bits are not the one code of a law within the limits.
+    MessageError: if the bits are not the one code of a distribution within the limits.
   """
   vocab, ell, total = limits.vocab, limits.ell, limits.ell
   if limits.coding == "lazy" and with_token:
@@ -174,7 +175,7 @@ def take_record(reader: BitReader, limits: Limits, *, with_token: bool = True) -
 
 
 def check_record(record: Record, limits: Limits) -> None:
-  """Raises a ValueError if a record of our own is not a law within the limits."""
+  """Raises a ValueError if a record of our own is not a distribution within the limits."""
   ids, counts = record.ids, record.counts
   if not 1 <= len(ids) == len(counts) <= limits.max_support:
     raise ValueError(f"Must have 1 to {limits.max_support} tokens and as many counts, we instead got {len(ids)}")

@@ -1,1 +1,1 @@
-"""Figures of merit of a decode, of a rule, and of sets of pictures."""
+"""Figures of merit of a decode, of an acceptance rule, and of sets of images."""

@@ -1,4 +1,4 @@
-"""Exact checks of painted attributes: no network looks at the picture, only its border and the extent of what is drawn."""
+"""Exact checks of painted attributes. They read the image's border and the extent of the drawing, and use no network."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from jaxspec.data.prompts import PromptParts
 
 
 class AttributeChecks(NamedTuple):
-  """Per picture, whether it shows what its prompt says."""
+  """Whether each image shows the attributes that its prompt names."""
 
-  background: np.ndarray  # [N] bool; a prompt that names none asks for white
+  background: np.ndarray  # [N] bool; white is expected if the prompt names none
   size: np.ndarray  # [N] bool
 
 
 def check_attributes(pixels: np.ndarray, prompts: Sequence[PromptParts]) -> AttributeChecks:
-  """Measures ``[N, H, W, 3]`` uint8 pictures and compares them with N parsed prompts."""
+  """Measures ``[N, H, W, 3]`` uint8 images and compares them with N parsed prompts."""
   background, size = [], []
-  for picture, prompt in zip(pixels, prompts, strict=True):
-    background.append(measure_background(picture) == prompt.background)
-    size.append(measure_scale(picture) == ("small" if prompt.small else "normal"))
+  for image, prompt in zip(pixels, prompts, strict=True):
+    background.append(measure_background(image) == prompt.background)
+    size.append(measure_scale(image) == ("small" if prompt.small else "normal"))
   return AttributeChecks(np.array(background, bool), np.array(size, bool))

@@ -1,7 +1,7 @@
-"""Thresholds that mean something: which tau gives a wanted rate of cloud calls.
+"""Calibration of CIAR's threshold: finds the tau that gives a wanted rate of cloud calls.
 
-What was accepted feeds back into the context, so quantiles of recorded scores only start the search: the whole decoder runs
-at every trial threshold, with the same keys, and the one whose rate comes nearest is kept.
+Accepted tokens feed back into the context, so quantiles of recorded scores can only start the search. The whole decoder runs
+at every trial threshold, with the same keys. The search returns the threshold whose rate comes nearest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-_LARGEST_LOG = 80.0  # of thresholds that are tried: float32 ends there
+_LARGEST_LOG = 80.0  # largest log of a trial threshold; float32 overflows soon after
 
 
 class Calibrated(NamedTuple):
@@ -25,7 +25,7 @@ class Calibrated(NamedTuple):
 
 
 def quantile_threshold(scores: np.ndarray, share_sent: float) -> float:
-  """The tau that would send a share of recorded scores up; NaN entries (places that were not scored) do not count.
+  """The tau that a given share of recorded scores exceeds. NaN entries (positions that were not scored) do not count.
 
   Raises:
     ValueError: for a share outside of [0, 1], or without scores.
@@ -48,10 +48,10 @@ def find_threshold(
     rate_of: cloud calls per token at a threshold; a whole decode.
     target: wanted rate.
     start: a positive threshold near the wanted one.
-    tolerance: good enough.
-    max_trials: decodes at most.
+    tolerance: the search ends when the rate is this close to ``target``.
+    max_trials: largest number of decodes.
   Returns:
-    The trial whose rate came nearest; not within ``tolerance`` where trials ran out or the rate jumps.
+    The trial whose rate came nearest. It may miss ``tolerance`` if the trials run out or the rate jumps.
   Raises:
     ValueError: if the nearest rate is further away than 0.02 and ``tolerance``.
   """
@@ -88,7 +88,7 @@ def find_threshold(
       low, rate_low = moved, rate
     step *= 2
   while abs(best.rate - target) > tolerance and best.trials < max_trials and high - low > 1e-6:
-    # Every trial is a whole decode: a straight line saves half of them; a step shrinks the bracket by a tenth at least.
+    # Every trial is a whole decode. Linear interpolation saves half of them; a step shrinks the bracket by a tenth at least.
     share = (rate_low - target) / (rate_low - rate_high) if rate_low > rate_high else 0.5
     middle = low + min(max(share, 0.1), 0.9) * (high - low)
     rate = try_at(middle)
@@ -102,5 +102,5 @@ def find_threshold(
 
 
 def prompts_hash(prompts: Sequence[str]) -> str:
-  """Which prompts a threshold was found on."""
+  """Hash of the prompts that a threshold was calibrated on."""
   return hashlib.sha256("\n".join(prompts).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""How often a decode asked its cloud, and what each side decided: read off a `DecodeResult`."""
+"""How often a decode called the cloud, and which side decided each token, computed from a `DecodeResult`."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from jaxspec.verifiers.gated import num_catch_ups
 class CloudCalls(NamedTuple):
   """Figures of a batch of rows.
 
-  ``target_calls`` counts exchanges, and the prefill of rows whose token 0 the cloud drew; a prefix from the cloud counts one
-  call for each token. Passes that only catch up with a long backlog belong to the exchange that needs them; `cloud_passes`
-  counts them.
+  ``target_calls`` counts exchanges, and the prefill of rows whose token 0 the cloud drew. A prefix drawn by the cloud counts
+  one call for each token. Passes that only read a long backlog are not counted here; `cloud_passes` counts them.
   """
 
   call_rate: float  # cloud calls / tokens; plain decoding has 1
   interval: tuple[float, float]  # 95 % of the mean call rate over rows, normal approximation
   steps_cloud: float  # tokens / cloud calls; infinite without a call
-  settled: float  # share of tokens that the device decided
-  accepted: float  # share that the device drafted and the cloud accepted
+  local: float  # share of tokens that the edge accepted locally
+  accepted: float  # share that the edge drafted and the cloud accepted
   by_cloud: float  # share that the cloud drew
 
   def steps_with_device(self, device_calls: float, tokens: float, kappa: float) -> float:
-    """``L / (cloud calls + kappa device calls)`` with the measured cost ratio ``kappa`` of a device to a cloud pass."""
+    """``L / (cloud calls + kappa edge calls)`` with the measured cost ratio ``kappa`` of an edge pass to a cloud pass."""
     return tokens / (self.call_rate * tokens + kappa * device_calls)
 
 
 def cloud_calls(outcome: DecodeResult) -> CloudCalls:
-  """The figures of all rows together; rows weigh by their tokens."""
+  """The figures of all rows together; a row's weight is its number of tokens."""
   lengths, calls = np.asarray(outcome.lengths, np.float64), np.asarray(outcome.counters.target_calls, np.float64)
   origin = np.asarray(outcome.origin)
   share = lambda *kinds: float(np.isin(origin, kinds).sum() / lengths.sum())
@@ -42,20 +41,20 @@ def cloud_calls(outcome: DecodeResult) -> CloudCalls:
     rate,
     (max(rate - margin, 0.0), rate + margin),
     float(lengths.sum() / calls.sum()) if calls.sum() else float("inf"),
-    share(Origin.SETTLED),
+    share(Origin.LOCAL),
     share(Origin.DRAFT),
     share(Origin.FIRST, Origin.REPLACED, Origin.BONUS),
   )
 
 
 def cloud_passes(outcome: DecodeResult, *, window: int, widest: int) -> np.ndarray:
-  """Forward passes of the cloud in every row ``[B]``, as many as the row alone would need, from its origins and rounds.
+  """Forward passes of the cloud that every row ``[B]`` would need alone, from the origins and rounds of its tokens.
 
-  One for each of ``target_calls``, and those in which `jaxspec.gated_target` only reads a backlog. Rows of a batch are read
-  together: what the batch took is at least the largest of them.
+  They are one pass for each of ``target_calls``, and the passes in which `jaxspec.gated_target` only reads a backlog. Rows
+  of a batch are read together, so the batch took at least as many passes as its largest entry.
 
   Args:
-    window: the drafter's.
+    window: the drafter's window.
     widest: tokens of the widest pass, the last of the verifier's ``widths``.
   """
   passes = np.array(outcome.counters.target_calls, np.int64)
@@ -63,10 +62,10 @@ def cloud_passes(outcome: DecodeResult, *, window: int, widest: int) -> np.ndarr
   for row, length in enumerate(lengths):
     read = 0
     for number in range(1, int(rounds[row, :length].max(initial=0)) + 1):
-      (places,) = np.nonzero(rounds[row, :length] == number)
-      if not len(places) or origin[row, places[-1]] == Origin.SETTLED:
-        continue  # nothing was asked
-      settled = int((origin[row, places] == Origin.SETTLED).sum())
-      passes[row] += num_catch_ups(int(places[0]) + settled - 1 - read, window, widest)
-      read = int(places[-1])  # all but the newest token
+      (positions,) = np.nonzero(rounds[row, :length] == number)
+      if not len(positions) or origin[row, positions[-1]] == Origin.LOCAL:
+        continue  # the cloud was not called
+      local = int((origin[row, positions] == Origin.LOCAL).sum())
+      passes[row] += num_catch_ups(int(positions[0]) + local - 1 - read, window, widest)
+      read = int(positions[-1])  # all but the newest token
   return passes

@@ -1,11 +1,11 @@
-"""Figures of a decode under a bit budget: what was sent for what was gained.
+"""Figures of a decode under a bit budget: bits and bytes sent, against tokens gained.
 
-Token 0 comes from the prefill, costs nothing on the uplink, and is counted nowhere here.
+Token 0 comes from the prefill and costs nothing on the uplink. It is not counted here.
 
 * ``resampling_rate`` is the number of rejections per round; a round has at most one.
-* ``formula_bits`` are the published prices of the drafted laws, which the budget is about. With coding ``lazy`` they leave
-  out the laws that rejections ask for.
-* ``coded_bits`` and ``wire_bytes`` are what was emitted, so they need a decode through messages.
+* ``formula_bits`` are the published prices of the drafted distributions. The budget limits them. With coding ``lazy``
+  they leave out the distributions that are sent after rejections.
+* ``coded_bits`` and ``wire_bytes`` are the bits and bytes really sent, so they need a decode through messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Rounds(NamedTuple):
   drafted: np.ndarray
   accepted: np.ndarray
   rejected: np.ndarray  # rounds that ended with a rejection
-  edge_passes: np.ndarray  # of the draft network, the prefill left out
+  edge_passes: np.ndarray  # passes of the draft network, without its prefill
 
 
 def count_rounds(result: DecodeResult) -> Rounds:

@@ -1,8 +1,8 @@
-"""What a set of pictures is worth: distances to real pictures, and whether each picture shows what its prompt says.
+"""What a set of images is worth: distances to real images, and whether each image shows what its prompt says.
 
-Scores of a picture, each only where the prompt says something about it:
+Scores of an image, each only where the prompt says something about it:
 
-- ``concept_retrieval``: probability that the picture is nearer to a real drawing of its own concept than to those of 31
+- ``concept_retrieval``: probability that the image is nearer to a real drawing of its own concept than to those of 31
   other concepts, drawn at random; only drawings in other styles than the prompt's count;
 - ``prompt_retrieval``: the same with captions in the place of drawings;
 - ``style_accuracy``, ``group_accuracy``: whether the classifier sees the style and the group of the prompt;
@@ -44,7 +44,7 @@ SCORES = (
 
 
 class Figure(NamedTuple):
-  """A figure with its interval and the number of pictures it rests on."""
+  """A figure with its interval and the number of images it rests on."""
 
   interval: Interval
   count: int
@@ -52,7 +52,7 @@ class Figure(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Gallery:
-  """What pictures are compared with: every real drawing, plain, and every label.
+  """What images are compared with: every real drawing, plain, and every label.
 
   Attributes:
     drawings: ``[N, D]`` vectors of the real drawings by the part ``concept``.
@@ -83,7 +83,7 @@ def make_gallery(evaluators: Evaluators, emoji: EmojiSet) -> Gallery:
   return Gallery(emoji, evaluators.embed("concept", plain), evaluators.embed_text(labels), concepts)
 
 
-def picture_scores(
+def image_scores(
   evaluators: Evaluators,
   gallery: Gallery,
   pixels: np.ndarray,
@@ -94,9 +94,9 @@ def picture_scores(
   """The scores of the module docstring, ``[N]`` float64 each; nan where a prompt says nothing about it.
 
   Args:
-    pixels: ``[N, H, W, 3]`` uint8 pictures of the evaluators' size.
-    prompts: of each picture.
-    styles: the styles whose drawings ``concept_retrieval`` leaves out, instead of the prompts': a real picture must not
+    pixels: ``[N, H, W, 3]`` uint8 images of the evaluators' size.
+    prompts: of each image.
+    styles: the styles whose drawings ``concept_retrieval`` leaves out, instead of the prompts': a real image must not
       find itself.
   """
   styles = [prompt.style for prompt in prompts] if styles is None else styles
@@ -143,10 +143,10 @@ def _concept_retrieval(evaluators, gallery: Gallery, pixels, concepts, left_out:
 
 def _prompt_retrieval(evaluators, gallery: Gallery, pixels, prompts, known: list[int | None]) -> np.ndarray:
   """``[N]``; a subject that is no label of the set competes with all labels."""
-  pictures = evaluators.embed("caption", pixels)
-  others = _cosine(pictures, gallery.labels)  # [N, C]
-  own = np.sum(pictures * evaluators.embed_text([prompt.subject for prompt in prompts]), axis=1, keepdims=True)
-  similarity = np.concatenate([others, own / pictures.shape[1]], axis=1)  # [N, C + 1], the last is the own subject
+  images = evaluators.embed("caption", pixels)
+  others = _cosine(images, gallery.labels)  # [N, C]
+  own = np.sum(images * evaluators.embed_text([prompt.subject for prompt in prompts]), axis=1, keepdims=True)
+  similarity = np.concatenate([others, own / images.shape[1]], axis=1)  # [N, C + 1], the last is the own subject
   eligible = np.ones(similarity.shape, bool)
   for row, concept in enumerate(known):
     if concept is not None:
@@ -159,7 +159,7 @@ def _cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def summarize_scores(scores: dict[str, np.ndarray], *, repeats: int = 200, seed: int = 0) -> dict[str, Figure]:
-  """Means with bootstrap intervals over the pictures; scores that no prompt asks for are left out."""
+  """Means with bootstrap intervals over the images; scores that no prompt asks for are left out."""
   figures = {}
   for name, values in scores.items():
     values = values[~np.isnan(values)]
@@ -171,7 +171,7 @@ def summarize_scores(scores: dict[str, np.ndarray], *, repeats: int = 200, seed:
 def set_distances(
   features: np.ndarray, reference: np.ndarray, encoder: str, *, repeats: int = 200, seed: int = 0
 ) -> dict[str, Figure]:
-  """`DISTANCES` between ``features [n, D]`` and those of real pictures ``reference [m, D]``, named after the encoder."""
+  """`DISTANCES` between ``features [n, D]`` and those of real images ``reference [m, D]``, named after the encoder."""
   size = len(features)
   kid = kernel_distance_interval(features, reference, repeats=repeats, seed=seed)
   frechet = bootstrap(frechet_distance, features, reference, repeats=repeats, seed=seed, centred=True)
@@ -188,16 +188,16 @@ def set_distances(
 
 
 class Prompted(NamedTuple):
-  """Real pictures chosen for prompts."""
+  """Real images chosen for prompts."""
 
   rows: np.ndarray  # [K] int, the prompts that have one
-  picture: np.ndarray  # [K] int, number in the `EmojiSet`
+  image: np.ndarray  # [K] int, number in the `EmojiSet`
   pixels: np.ndarray  # [K, H, W, 3] uint8, painted as the prompt says
 
 
-def real_pictures(gallery: Gallery, prompts: Sequence[PromptParts]) -> Prompted:
+def real_images(gallery: Gallery, prompts: Sequence[PromptParts]) -> Prompted:
   """The drawing each prompt names, in its style (any, where it names none); prompts that name no known drawing have none."""
-  emoji, rows, pictures = gallery.emoji, [], []
+  emoji, rows, images = gallery.emoji, [], []
   for row, prompt in enumerate(prompts):
     concept = gallery.concept_of(prompt)
     if concept is None:
@@ -206,9 +206,9 @@ def real_pictures(gallery: Gallery, prompts: Sequence[PromptParts]) -> Prompted:
     named = [d for d in drawings if prompt.style in (None, STYLES[emoji.style[d]])]
     if named:
       rows.append(row)
-      pictures.append(named[0])
-  rows, pictures = np.array(rows, int), np.array(pictures, int)
-  return Prompted(rows, pictures, draw(emoji.rgba[pictures], painting_of([prompts[row] for row in rows])))
+      images.append(named[0])
+  rows, images = np.array(rows, int), np.array(images, int)
+  return Prompted(rows, images, draw(emoji.rgba[images], painting_of([prompts[row] for row in rows])))
 
 
 def painting_of(prompts: Sequence[PromptParts]) -> Painting:
@@ -218,14 +218,14 @@ def painting_of(prompts: Sequence[PromptParts]) -> Painting:
 
 
 class Draws(NamedTuple):
-  """A sample of the set: which pictures are asked for, and how they are painted."""
+  """A sample of the set: which images are asked for, and how they are painted."""
 
-  picture: np.ndarray  # [N] int
+  image: np.ndarray  # [N] int
   painting: Painting
 
 
-def choose_pictures(emoji: EmojiSet, split: str, num: int, *, groups: Sequence[str] = (), seed: int = 0) -> Draws:
-  """Draws ``num`` pictures of a split without replacement, with random attributes.
+def choose_images(emoji: EmojiSet, split: str, num: int, *, groups: Sequence[str] = (), seed: int = 0) -> Draws:
+  """Draws ``num`` images of a split without replacement, with random attributes.
 
   Args:
     groups: only these groups of concepts; all by default.
@@ -234,21 +234,21 @@ def choose_pictures(emoji: EmojiSet, split: str, num: int, *, groups: Sequence[s
   """
   pool = in_groups(emoji, emoji.indices(split), groups)
   if num > len(pool):
-    raise ValueError(f"Must have at most the {len(pool)} pictures there are, we instead got {num}")
+    raise ValueError(f"Must have at most the {len(pool)} images there are, we instead got {num}")
   generator = np.random.default_rng(seed)
-  picture = generator.permutation(pool)[:num]
-  return Draws(picture, random_paintings(generator, num, max_offset=0))
+  image = generator.permutation(pool)[:num]
+  return Draws(image, random_paintings(generator, num, max_offset=0))
 
 
-def reference_pictures(
+def reference_images(
   emoji: EmojiSet, splits: Sequence[str], prompts: Sequence[PromptParts], *, exclude: np.ndarray = (),
   groups: Sequence[str] = (), num: int = 512, seed: int = 0,
 ) -> np.ndarray:  # fmt: skip
-  """Real pictures to measure distances from: other pictures of the same splits, painted as the prompts are.
+  """Real images to measure distances from: other images of the same splits, painted as the prompts are.
 
   Args:
-    prompts: their attributes are dealt out at random; without prompts the pictures are plain.
-    exclude: numbers of pictures that were asked for. A set that holds the very pictures that were asked for would be too
+    prompts: their attributes are dealt out at random; without prompts the images are plain.
+    exclude: numbers of images that were asked for. A set that holds the very images that were asked for would be too
       near: the kernel distance takes both sets for independent.
     num: at most so many.
   Returns:
@@ -256,16 +256,16 @@ def reference_pictures(
   """
   pool = np.setdiff1d(np.concatenate([emoji.indices(split) for split in splits]), np.asarray(exclude, int))
   generator = np.random.default_rng((seed, 1))
-  picture = generator.permutation(in_groups(emoji, pool, groups))[:num]
+  image = generator.permutation(in_groups(emoji, pool, groups))[:num]
   if prompts:
-    painting = painting_of([prompts[i] for i in generator.integers(len(prompts), size=len(picture))])
+    painting = painting_of([prompts[i] for i in generator.integers(len(prompts), size=len(image))])
   else:
-    painting = Painting.plain(len(picture))
-  return draw(emoji.rgba[picture], painting)
+    painting = Painting.plain(len(image))
+  return draw(emoji.rgba[image], painting)
 
 
-def in_groups(emoji: EmojiSet, pictures: np.ndarray, groups: Sequence[str]) -> np.ndarray:
-  """Those of the pictures whose concept is in one of the groups; all, if none is given.
+def in_groups(emoji: EmojiSet, images: np.ndarray, groups: Sequence[str]) -> np.ndarray:
+  """Those of the images whose concept is in one of the groups; all, if none is given.
 
   Raises:
     ValueError: for an unknown group.
@@ -274,5 +274,5 @@ def in_groups(emoji: EmojiSet, pictures: np.ndarray, groups: Sequence[str]) -> n
   if unknown := [group for group in groups if group not in known]:
     raise ValueError(f"Must have a group in {', '.join(known)}, we instead got {unknown[0]!r}")
   if not groups:
-    return pictures
-  return pictures[[emoji.emoji[concept].group in groups for concept in emoji.concept[pictures]]]
+    return images
+  return images[[emoji.emoji[concept].group in groups for concept in emoji.concept[images]]]

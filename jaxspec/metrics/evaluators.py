@@ -1,11 +1,11 @@
-"""The networks that judge pictures: a folder with three checkpoints and the vocabulary of their captions.
+"""The networks that judge images: a folder with three checkpoints and the vocabulary of their captions.
 
-- ``concept``: drawings of one concept in different styles are neighbours (a `picture_encoder`);
-- ``classifier``: drawing style and group of the concept (a `picture_classifier`);
-- ``caption``: pictures and captions in one space (a `caption_encoder`).
+- ``concept``: drawings of one concept in different styles are neighbours (an `image_encoder`);
+- ``classifier``: drawing style and group of the concept (an `image_classifier`);
+- ``caption``: images and captions in one space (a `caption_encoder`).
 
-``experiments/train_evaluators.py`` trains them on the training split; their scores on what they have never seen stand in
-``meta`` of each ``config.json``.
+``experiments/train/evaluators.py`` trains them on the training split. Their scores on held-out images are stored in ``meta``
+of each ``config.json``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jaxspec.checkpoints import Checkpoint
 from jaxspec.data import text_tokenizer
 from jaxspec.models.tokenizer_fns import from_uint8
 
-PARTS = {"concept": "picture_encoder", "classifier": "picture_classifier", "caption": "caption_encoder"}
+PARTS = {"concept": "image_encoder", "classifier": "image_classifier", "caption": "caption_encoder"}
 VOCABULARY_FILE = "vocabulary.json"
 _BATCH = 64
 
@@ -46,9 +46,9 @@ class Evaluators:
     return self.concept.config.image_size
 
   def embed(self, name: str, pixels: np.ndarray) -> np.ndarray:
-    """``[N, D]`` float32 vectors of root mean square 1 of ``[N, H, W, 3]`` uint8 pictures; ``name`` is one of `PARTS`."""
+    """``[N, D]`` float32 vectors of root mean square 1 of ``[N, H, W, 3]`` uint8 images; ``name`` is one of `PARTS`."""
     part: Checkpoint = getattr(self, name)
-    return embed_pictures(part, pixels)
+    return embed_images(part, pixels)
 
   def embed_text(self, captions: Sequence[str]) -> np.ndarray:
     """``[N, D]`` float32 vectors of captions in the space of the part ``caption``."""
@@ -56,7 +56,7 @@ class Evaluators:
 
   def classify(self, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Indices ``[N]`` into the styles and ``[N]`` into the groups of the classifier's config."""
-    return classify_pictures(self.classifier, pixels)
+    return classify_images(self.classifier, pixels)
 
 
 def default_evaluators() -> Path:
@@ -74,25 +74,25 @@ def load_evaluators(path: str | os.PathLike | None = None) -> Evaluators:
   """
   path = default_evaluators() if path is None else Path(path)
   if not path.is_dir():
-    raise ValueError(f"No folder of evaluators at {path}: make one with python -m experiments.train_evaluators")
+    raise ValueError(f"No folder of evaluators at {path}: make one with python -m experiments.train.evaluators")
   parts = {name: checkpoints.load(path / name) for name in PARTS}
   for name, family in PARTS.items():
     if parts[name].family != family:
       raise ValueError(f"Must have a {family} in {path / name}, we instead got a {parts[name].family}")
   vocabulary = text_tokenizer.load_text_tokenizer(path / VOCABULARY_FILE)
   if len({part.config.image_size for part in parts.values()}) > 1:
-    raise ValueError(f"Must have evaluators of one picture size, those in {path} differ")
+    raise ValueError(f"Must have evaluators of one image size, those in {path} differ")
   if vocabulary.get_vocab_size() > parts["caption"].config.vocab_size:
     raise ValueError(f"Must have a vocabulary that fits the caption encoder, that in {path} is larger")
   return Evaluators(path, vocabulary=vocabulary, **parts)
 
 
-def embed_pictures(part: Checkpoint, pixels: np.ndarray) -> np.ndarray:
+def embed_images(part: Checkpoint, pixels: np.ndarray) -> np.ndarray:
   """See `Evaluators.embed`."""
   return in_batches(lambda x: _embed(part.fns)(part.params, x), pixels)
 
 
-def classify_pictures(part: Checkpoint, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def classify_images(part: Checkpoint, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """See `Evaluators.classify`."""
   return in_batches(lambda x: _classify(part.fns)(part.params, x), pixels)
 

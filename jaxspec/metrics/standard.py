@@ -1,7 +1,7 @@
 """The standard figures FID, IS and CLIP score, through torchmetrics and the released networks.
 
-A thin layer: the library and its networks come with the extra ``eval`` and are downloaded by the library on first use. They
-were made for photographs; on small drawings they say little about what is shown.
+The library comes with the extra ``eval`` and downloads its networks on first use. The figures were made for photographs. On
+small drawings they say little about the content.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def load_standard(with_clip: bool = True, **networks: Any) -> dict[str, Any]:
   """The metric objects by name, with their networks loaded.
 
   Args:
-    with_clip: also the CLIP score, which needs captions.
-    networks: ``feature``, instead of the released Inception network, and ``clip_model``, a name or folder.
+    with_clip: also load the CLIP score, which needs captions.
+    networks: ``feature`` replaces the released Inception network; ``clip_model`` is a name or folder.
   Raises:
-    ValueError: one line, if the library is not installed or a network cannot be had.
+    ValueError: in one line, if the library is not installed or a network cannot be loaded.
   """
   feature = {name: networks[name] for name in ("feature",) if name in networks}
   try:
@@ -53,10 +53,10 @@ def standard_metrics(
   """FID against the reference, Inception score with its deviation over splits, and CLIP score if there are prompts.
 
   Args:
-    metrics: of `load_standard`.
-    pixels: ``[N, H, W, 3]`` uint8 pictures; the networks resize them.
-    reference: ``[M, H, W, 3]`` uint8 real pictures.
-    prompts: one per picture.
+    metrics: from `load_standard`.
+    pixels: ``[N, H, W, 3]`` uint8 images; the networks resize them.
+    reference: ``[M, H, W, 3]`` uint8 real images.
+    prompts: one per image.
   """
   import torch
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxspec.models.precision import dot_bf16, halves_products
 from jaxspec.types import Array
 
-# Full causal sequences are attended in this many blocks of queries, each to the keys up to its own end: the fewer the
-# blocks, the more of the masked half is computed.
+# Full causal sequences are attended in this many blocks of queries, each to the keys up to its own end. With fewer blocks,
+# more of the masked half is computed.
 _CAUSAL_BLOCKS = 4
 _MIN_BLOCK = 32
 
@@ -22,7 +22,7 @@ def attend(q: Array, k: Array, v: Array, mask: Array, *, causal: bool = False, s
     k: ``[B * Hkv, S, size]``; H is a multiple of Hkv.
     v: ``[B * Hkv, S, size]``.
     mask: ``[B or 1, T or 1, S]`` bool; every query must see a key.
-    causal: promise that T = S and that no query sees a later key. Then masked blocks are not computed.
+    causal: the caller promises that T = S and that no query sees a later key. Masked blocks are then not computed.
     scale: factor of the scores, ``1 / sqrt(size)`` by default.
   Returns:
     ``[B, H, T, size]`` in q's dtype.
@@ -40,7 +40,7 @@ def attend(q: Array, k: Array, v: Array, mask: Array, *, causal: bool = False, s
 
 
 def attention_mask(positions: Array, slot: Array, mask: Array | None, key_mask: Array) -> Array:
-  """Which slots each input of a pass looks at.
+  """Mask of the cache slots that each input of a pass sees.
 
   Args:
     positions: ``[B or 1, T]`` positions of the inputs.
@@ -64,7 +64,7 @@ def attention_mask(positions: Array, slot: Array, mask: Array | None, key_mask: 
 
 
 def window_mask(mask: Array, positions: Array, slot: Array, window: int, tree: Array | None = None) -> Array:
-  """Hides keys more than ``window - 1`` positions back (local attention).
+  """Local attention: hides keys that are more than ``window - 1`` positions before the input.
 
   Args:
     mask: ``[B or 1, T, S]`` of `attention_mask`, for the same ``positions`` and ``slot``.
@@ -72,7 +72,7 @@ def window_mask(mask: Array, positions: Array, slot: Array, window: int, tree: A
     slot: ``[B or 1]`` slot of the first input.
     window: positions an input sees, its own included.
     tree: the mask that `attention_mask` was given. The positions of nodes that were fed earlier are not known, so it
-      must not reach behind the inputs of this pass.
+      must cover the inputs of this pass only.
   Returns:
     ``[B or 1, T, S]`` bool.
   """
@@ -80,7 +80,8 @@ def window_mask(mask: Array, positions: Array, slot: Array, window: int, tree: A
   if tree is not None and tree.shape[2] != length:
     raise ValueError(f"Must have a mask over the {length} inputs for local attention, we instead got {tree.shape[2]}")
   slots = jnp.arange(mask.shape[2])[None]  # [1, S]
-  # A slot holds its own position, but inputs of a draft tree stand in consecutive slots at the positions of their depth.
+  # A slot's number is its position. Inputs of a draft tree are the exception: they take consecutive slots, and their
+  # positions follow from their depths.
   column = slots - slot[:, None]  # [B or 1, S]
   rows = max(column.shape[0], positions.shape[0])
   index = jnp.broadcast_to(jnp.clip(column, 0, length - 1), (rows, slots.shape[1]))
@@ -111,5 +112,5 @@ def _dot(x: Array, y: Array, axis: int) -> Array:
 def _dot_halved(x: Array, y: Array, axis: int) -> Array:
   if x.shape[1] > 1:
     return dot_bf16(x, y, (2, axis), 1)
-  # XLA would convert all of y to float32 for the product with a single row, and the barrier keeps it from seeing one.
+  # XLA would convert all of y to float32 for the product with a single row. The barrier prevents that.
   return jax.lax.optimization_barrier(dot_bf16(jnp.concatenate([x, x], axis=1), y, (2, axis), 1))[:, :1]

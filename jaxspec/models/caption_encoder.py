@@ -1,7 +1,7 @@
-"""A picture encoder and a text encoder that meet in one space: the nearest caption tells what a picture shows.
+"""An image encoder and a text encoder with a common space: the nearest caption tells what an image shows.
 
-The scheme is CLIP (arXiv 2103.00020) with the small networks of this package; it is none of the released CLIP models, and
-its figures must not be called CLIP scores. A caption's vector is the mean of the text features over its tokens.
+The scheme is CLIP (arXiv 2103.00020) with the small networks of this package. It is not a released CLIP model, and its
+figures must not be called CLIP scores. A caption's vector is the mean of the text features over its tokens.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax.numpy as jnp
 
-from jaxspec.models.picture_encoder import PictureEncoder, PictureEncoderConfig, unit_rms
+from jaxspec.models.image_encoder import ImageEncoder, ImageEncoderConfig, unit_rms
 from jaxspec.models.text_encoder import TextEncoder, TextEncoderConfig
 from jaxspec.types import Array, Key, Params
 
 
 @dataclasses.dataclass(frozen=True)
-class CaptionEncoderConfig(PictureEncoderConfig):
+class CaptionEncoderConfig(ImageEncoderConfig):
   """Architecture of both encoders.
 
   Attributes:
@@ -63,11 +63,11 @@ class CaptionEncoder(nn.Module):
   config: CaptionEncoderConfig
 
   def setup(self):
-    self.picture = PictureEncoder(self.config)
+    self.image = ImageEncoder(self.config)
     self.text = TextEncoder(self.config.text)
 
   def embed(self, images: Array) -> Array:
-    return self.picture(images)
+    return self.image(images)
 
   def embed_text(self, ids: Array, mask: Array) -> Array:
     features = self.text(ids, mask)  # [B, P, E], zero at padding

@@ -1,4 +1,4 @@
-"""What causal transformers share: where the inputs of a pass stand, cached attention, SwiGLU and their pure functions."""
+"""Shared parts of causal transformers: positions of the inputs of a pass, cached attention, SwiGLU and pure functions."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from jaxspec.types import Array, Key, ModelFns, ModelOutput, Params, PyTree
 LayerCache = tuple[Array, Array] | None  # keys and values of one layer
 
 
-class Places(NamedTuple):
-  """Where the inputs of one pass stand and what they look at."""
+class Positions(NamedTuple):
+  """Positions, slots and masks of the inputs of one pass."""
 
   positions: Array  # [B or 1, T]
   start: Array  # [B or 1] slot of the first input
   key_mask: Array  # [B or 1, S] bool, False on padding
-  mask: Array  # [B or 1, T, S] bool, what every input looks at
+  mask: Array  # [B or 1, T, S] bool, the slots that every input sees
   causal: bool  # a whole sequence from its start
 
 
-def read_places(
+def read_positions(
   length: int,
   cache: kv_cache.KVCache | None,
   positions: Array | None,
   mask: Array | None,
   slot: Array | None,
   valid: Array | None = None,
-) -> Places:
-  """Reads what `jaxspec.types.ApplyFn` was given with ``length`` inputs; ``valid [B, P]`` is False on a prefix's padding."""
+) -> Positions:
+  """`Positions` from arguments of `jaxspec.types.ApplyFn` for ``length`` inputs; ``valid [B, P]`` is False on padding."""
   causal = positions is None and mask is None and cache is None
   key_mask = jnp.ones((1, length), bool) if cache is None else cache.key_mask
   if valid is not None:
@@ -43,13 +43,17 @@ def read_places(
     key_mask = jnp.concatenate([valid, rest], axis=1)
   positions = jnp.arange(length)[None] if positions is None else positions
   start = positions[:, 0] if slot is None else slot
-  return Places(positions, start, key_mask, attention_mask(positions, start, mask, key_mask), causal)
+  return Positions(positions, start, key_mask, attention_mask(positions, start, mask, key_mask), causal)
 
 
 def attend_cached(
-  q: Array, k: Array, v: Array, at: Places, cache: LayerCache, scale: float | None = None
+  q: Array, k: Array, v: Array, at: Positions, cache: LayerCache, scale: float | None = None
 ) -> tuple[Array, LayerCache]:
-  """Attention of ``q [B, T, H, size]`` to what is cached and ``k, v [B, T, Hkv, size]``: ``[B, T, H * size]``, the cache."""
+  """Attention of ``q [B, T, H, size]`` to the cache and to ``k, v [B, T, Hkv, size]``.
+
+  Returns:
+    The output ``[B, T, H * size]`` and the new cache.
+  """
   k, v = _fold_heads(k), _fold_heads(v)
   if cache is not None:
     cache = kv_cache.write(cache[0], k, at.start), kv_cache.write(cache[1], v, at.start)
@@ -98,7 +102,7 @@ def run_blocks(
 
 
 def wanted(features: Array, logits_at: Array | None) -> Array:
-  """The features ``[B, T or 1, D]`` whose logits are asked for."""
+  """The features ``[B, T or 1, D]`` of the inputs whose logits are wanted."""
   if logits_at is None:
     return features
   index = jnp.broadcast_to(logits_at[:, None, None], (features.shape[0], 1, 1))

@@ -1,8 +1,8 @@
 """A causal transformer over vector tokens with a diffusion head: the autoregressive variant of MAR (arXiv 2406.11838).
 
-Same tokens and same DiffLoss head as MAR, but raster order, causal attention and a KV cache: one pass over a whole draft
-describes the token behind every one of its prefixes, which is where speculation over tokens pays. The trunk is LlamaGen's
-(2-D rotary positions, SwiGLU, RMSNorm; `jaxspec.models.llamagen`):
+It has the tokens and the DiffLoss head of MAR, but raster order, causal attention and a KV cache. One pass over a whole
+draft gives the features of the token after every prefix of the draft, so speculative decoding pays here. The trunk is
+LlamaGen's (2-D rotary positions, SwiGLU, RMSNorm; `jaxspec.models.llamagen`):
 
 1. class -> one condition row; tokens ``[C]`` -> rows by a linear layer;
 2. causal blocks; a final norm gives ``z`` of the next token;
@@ -21,7 +21,7 @@ import numpy as np
 
 from jaxspec.diffusion.ddpm import PredictFn
 from jaxspec.models import kv_cache
-from jaxspec.models.causal import read_places, run_blocks, wanted
+from jaxspec.models.causal import read_positions, run_blocks, wanted
 from jaxspec.models.conditions import ClassLabels, Prefixed
 from jaxspec.models.diff_loss import DiffLoss, bind_head
 from jaxspec.models.linear import Dense
@@ -37,8 +37,8 @@ class CausalTokensConfig:
   """Architecture of one network.
 
   Attributes:
-    num_tokens: tokens ``L`` of a picture; a perfect square.
-    latent_channels: channels of the latent picture.
+    num_tokens: tokens ``L`` of an image; a perfect square.
+    latent_channels: channels of the latent image.
     patch_size: side ``p`` of the patch of latent pixels that makes a token; ``C = latent_channels p^2``.
     num_classes: classes; label ``num_classes`` is the unconditional one.
     num_layers: blocks of the trunk, ``dim`` their width, ``num_heads`` their heads.
@@ -62,7 +62,7 @@ class CausalTokensConfig:
       value = getattr(self, name)
       if type(value) is not int or value < 1:
         raise ValueError(f"Must have {name} as an integer of at least 1, we instead got {value!r}")
-    self.trunk  # noqa: B018  a trunk that is impossible says so here
+    self.trunk  # noqa: B018  raises for an impossible trunk
 
   @property
   def token_dim(self) -> int:
@@ -93,7 +93,7 @@ class CausalTokens(nn.Module):
   ) -> tuple[Array, kv_cache.KVCache | None]:
     cfg = self.config.trunk
     x = self._embed(inputs).astype(cfg.dtype)  # [B, T, D]
-    at = read_places(x.shape[1], cache, positions, None, slot)
+    at = read_positions(x.shape[1], cache, positions, None, slot)
     table = rope_2d(
       at.positions, prefix_len=1, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base, prefix_keys=cfg.prefix_keys
     )
@@ -116,8 +116,8 @@ def causal_token_fns(config: CausalTokensConfig) -> HeadFns:
   """Pure functions of one network; the same object for equal configs, so that jit caches hit.
 
   Its `ModelFns.apply` takes ``tokens [B, T, C]`` float32, `ClassLabels`, or both as `Prefixed` without a cache (training),
-  and returns features ``[B, T, D]`` float32 as `jaxspec.models.token_fns.TokenFns` says; there are no logits, draft trees
-  or injections.
+  and returns features ``[B, T, D]`` float32, see `jaxspec.models.token_fns.TokenFns`. It has no logits, draft trees or
+  injections.
   """
   module = CausalTokens(config)
   head = DiffLoss(config.token_dim, config.diffloss_width, config.diffloss_depth, config.dtype)

@@ -1,4 +1,4 @@
-"""What a network is conditioned on, and the teacher-forcing input built from it."""
+"""What a network is conditioned on, and the teacher-forcing input built from it; all know their ``batch_size``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,20 @@ class ClassLabels(NamedTuple):
 
   labels: Array  # [B] int32; num_classes is the unconditional class
 
+  @property
+  def batch_size(self) -> int:
+    return self.labels.shape[0]
+
 
 class OrderedLabels(NamedTuple):
   """Class-conditional prompt of a network that generates its tokens in any order: one condition token per row."""
 
   labels: Array  # [B] int32; num_classes is the unconditional class
-  order: Array  # [B, L] int32, the raster place of the j-th generated token (`jaxspec.orders`)
+  order: Array  # [B, L] int32, the raster position of the j-th generated token (`jaxspec.orders`)
+
+  @property
+  def batch_size(self) -> int:
+    return self.labels.shape[0]
 
 
 class Caption(NamedTuple):
@@ -28,12 +36,20 @@ class Caption(NamedTuple):
   features: Array  # [B, P, caption_dim] float
   mask: Array  # [B, P] bool, False on padding (which comes first)
 
+  @property
+  def batch_size(self) -> int:
+    return self.features.shape[0]
+
 
 class Prompt(NamedTuple):
   """The beginning of a text that a language model continues; rows may have different lengths."""
 
   tokens: Array  # [B, P] int32
   mask: Array  # [B, P] bool, False on padding, on either side; every row must have a token
+
+  @property
+  def batch_size(self) -> int:
+    return self.tokens.shape[0]
 
 
 class Prefixed(NamedTuple):
@@ -42,12 +58,20 @@ class Prefixed(NamedTuple):
   condition: ClassLabels | Caption | Prompt
   tokens: Array  # [B, T] int32 (or [B, T, C] float) tokens that are fed; the last one of an image or text never is
 
+  @property
+  def batch_size(self) -> int:
+    return self.condition.batch_size
+
 
 class Pairs(NamedTuple):
   """Inputs of a drafter that continues another network's features (EAGLE)."""
 
-  tokens: Array  # [B, T] int32, the token behind each feature
+  tokens: Array  # [B, T] int32, the token after each feature
   features: Array  # [B, T, D] hidden states of the host; [B, T, 2 D] of a guided one
+
+  @property
+  def batch_size(self) -> int:
+    return self.tokens.shape[0]
 
 
 def left_pad(features: Array, mask: Array) -> Caption:

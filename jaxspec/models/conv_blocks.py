@@ -106,7 +106,7 @@ class Upsample(nn.Module):
 
 
 class Level(nn.Module):
-  """Residual blocks at one resolution, each followed by attention if asked, then a change of resolution."""
+  """Residual blocks at one resolution, each followed by attention if configured, then a change of resolution."""
 
   features: int
   num_res_blocks: int
@@ -134,6 +134,6 @@ def middle(x: Array, names: tuple[str, str, str], num_groups: int = DEFAULT_GROU
 
 
 def check_images(images: Array, factor: int) -> None:
-  """Refuses what is no batch of pictures with sides divisible by ``factor``."""
+  """Raises a ValueError unless ``images`` is ``[B, H, W, 3]`` with sides divisible by ``factor``."""
   if images.ndim != 4 or images.shape[-1] != 3 or images.shape[1] % factor or images.shape[2] % factor:
     raise ValueError(f"Must have images [B, H, W, 3] with sides divisible by {factor}, we instead got {list(images.shape)}")

@@ -1,4 +1,4 @@
-"""DiffLoss: a small denoising network as the output law of a continuous token (MAR, arXiv 2406.11838, section 3).
+"""DiffLoss: a small denoising network as the output distribution of a continuous token (MAR, arXiv 2406.11838, section 3).
 
 An MLP with adaptive layer norms (arXiv 2212.09748) predicts the noise in a token, given the transformer's condition:
 
@@ -70,9 +70,7 @@ class FinalLayer(nn.Module):
   def __call__(self, h: Array, y: Array) -> Array:
     modulation = Dense(2 * h.shape[-1], 0.0, name="adaLN_modulation")(jax.nn.silu(y))
     shift, scale = jnp.split(modulation.astype(jnp.float32), 2, axis=-1)
-    return Dense(self.features, 0.0, exact=True, name="linear")(
-      layer_norm(h, _EPS) * (1 + scale) + shift
-    )
+    return Dense(self.features, 0.0, exact=True, name="linear")(layer_norm(h, _EPS) * (1 + scale) + shift)
 
 
 class DiffLoss(nn.Module):
@@ -127,11 +125,11 @@ def bind_head(head: DiffLoss, params: Params, z: Array, timesteps: np.ndarray) -
   """
   call = functools.partial(head.apply, {"params": params})
   of_step = call(jnp.asarray(timesteps), method="embed_time")  # [T, W]
-  of_place = call(z, method="embed_condition")  # [..., W]
+  of_position = call(z, method="embed_condition")  # [..., W]
 
   def predict(index: Array, x: Array) -> Prediction:
-    place = of_place.reshape((1,) * (x.ndim - of_place.ndim) + of_place.shape)
+    position = of_position.reshape((1,) * (x.ndim - of_position.ndim) + of_position.shape)
     step = of_step[index[..., 0]] if index.ndim else of_step[index].reshape((1,) * (x.ndim - 1) + (-1,))
-    return call(x, step + place, method="denoise")
+    return call(x, step + position, method="denoise")
 
   return predict

@@ -1,15 +1,15 @@
 """EAGLE drafter network for LlamaGen hosts (arXiv 2401.15077, 2406.16858; for images arXiv 2410.03355).
 
-It continues the host's features instead of its tokens. Place j holds the pair of the host's feature at position j and the
+It continues the host's features instead of its tokens. Position j holds the pair of the host's feature at position j and the
 embedding of the token at position j + 1, and predicts the feature at position j + 1:
 
 1. ``x = W_fc [embedding; feature] + b``, twice the width to the width;
-2. ``x += attention(x)``, without a norm before it; 2-D rotary positions that are one behind the host's;
+2. ``x += attention(x)``, without a norm before it; position j has the 2-D rotary angles of the host's position j + 1;
 3. ``x += ffn(rmsnorm(x))``; no final norm: x is the predicted feature;
 4. the host's frozen output matrix turns it into logits.
 
-The embedding table and the output matrix are the host's: `attach` adds them to the drafter's own parameters. At places of
-the condition the token id is 0 (as the public drafters were trained).
+The embedding table and the output matrix are the host's. `attach` adds them to the drafter's own parameters. At positions of
+the condition the token id is 0, as in the training of the public drafters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from jaxspec.models import kv_cache
-from jaxspec.models.causal import read_places, run_blocks, transformer_fns, wanted
+from jaxspec.models.causal import read_positions, run_blocks, transformer_fns, wanted
 from jaxspec.models.conditions import Pairs
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.llamagen import Attention, LlamaGenConfig, feed_forward
@@ -34,11 +34,11 @@ HOST_TABLES = ("tok_embeddings", "output")
 
 @dataclasses.dataclass(frozen=True)
 class EagleConfig:
-  """Architecture of a drafter; widths and places are the host's.
+  """Architecture of a drafter; widths and positions are the host's.
 
   Attributes:
     num_tokens: image tokens ``N`` of the host; a perfect square.
-    prefix_len: condition tokens ``P`` of the host. The drafter has ``P - 1`` places before the first image token.
+    prefix_len: condition tokens ``P`` of the host. The drafter has ``P - 1`` positions before the first image token.
   """
 
   dim: int = 768
@@ -72,7 +72,7 @@ class EagleConfig:
 
   @classmethod
   def of(cls, host: LlamaGenConfig) -> EagleConfig:
-    """The drafter of a host."""
+    """The config of a drafter that fits a host."""
     own = ("norm_eps",)
     shared = [field.name for field in dataclasses.fields(cls) if field.name not in own]
     return cls(**{name: getattr(host, name) for name in shared})
@@ -104,10 +104,8 @@ class Eagle(nn.Module):
     bias = self.param("fc_bias", nn.initializers.zeros, (cfg.dim,), jnp.float32)
     x = Linear(cfg.dim, name="fc")(x) + bias.astype(x.dtype)[None, None]
 
-    at = read_places(x.shape[1], cache, positions, mask, slot)
-    table = rope_2d(
-      at.positions, prefix_len=cfg.prefix_len - 1, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base
-    )
+    at = read_positions(x.shape[1], cache, positions, mask, slot)
+    table = rope_2d(at.positions, prefix_len=cfg.prefix_len - 1, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base)
     attention = lambda _, x, layer: Attention(cfg, name="attention")(x, table, at, layer)
     attended, cache = run_blocks(attention, 1, x, cache, at.key_mask)
     x = x + attended
@@ -117,7 +115,7 @@ class Eagle(nn.Module):
 
 
 def attach(params: Params, host: Params) -> Params:
-  """The drafter's own parameters with the host's embedding table and output matrix: what `ModelFns.apply` takes."""
+  """Adds the host's embedding table and output matrix to the drafter's own parameters, as `ModelFns.apply` needs them."""
   return params | {name: host[name] for name in HOST_TABLES}
 
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from jaxspec.models import kv_cache
 from jaxspec.models.attention import window_mask
-from jaxspec.models.causal import LayerCache, Places, attend_cached, run_blocks, wanted
+from jaxspec.models.causal import LayerCache, Positions, attend_cached, run_blocks, wanted
 from jaxspec.models.language import heads_of, language_fns, read_inputs
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.norm import LayerNorm
@@ -35,7 +35,7 @@ class GPTNeoConfig:
 
   Attributes:
     attention_layers: ``global`` or ``local`` for every layer; empty alternates, beginning with global.
-    window_size: positions that a local layer sees, the own one included.
+    window_size: positions that an input of a local layer sees, its own included.
     ffn_hidden: width of the MLP; None is four times ``dim``.
     end_ids: tokens that end a text.
   """
@@ -90,7 +90,7 @@ class Attention(nn.Module):
   config: GPTNeoConfig
 
   @nn.compact
-  def __call__(self, x: Array, at: Places, cache: LayerCache):
+  def __call__(self, x: Array, at: Positions, cache: LayerCache):
     cfg = self.config
     project = lambda name: heads_of(Linear(cfg.dim, name=name)(x), cfg.num_heads)  # [B, T, H, size]
     out, cache = attend_cached(project("q_proj"), project("k_proj"), project("v_proj"), at, cache, scale=1.0)
@@ -114,7 +114,7 @@ class Block(nn.Module):
   config: GPTNeoConfig
 
   @nn.compact
-  def __call__(self, x: Array, at: Places, cache: LayerCache):
+  def __call__(self, x: Array, at: Positions, cache: LayerCache):
     eps = self.config.norm_eps
     attended, cache = Attention(self.config, name="attn")(LayerNorm(eps, name="ln_1")(x), at, cache)
     x = x + attended
@@ -138,9 +138,9 @@ class GPTNeo(nn.Module):
     slot: Array | None = None,
   ):
     cfg = self.config
-    ids, places, at = read_inputs(inputs, cache, positions, mask, slot)
+    ids, text_positions, at = read_inputs(inputs, cache, positions, mask, slot)
     table = Embedding(cfg.vocab_size, cfg.dim, name="wte")
-    x = table(ids) + Embedding(cfg.max_positions, cfg.dim, name="wpe")(places)  # [B, T, D]
+    x = table(ids) + Embedding(cfg.max_positions, cfg.dim, name="wpe")(text_positions)  # [B, T, D]
     x = x.astype(cfg.dtype)
     if inject is not None:
       x = x + inject.astype(x.dtype)

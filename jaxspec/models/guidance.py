@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxspec.models.conditions import Pairs, Prefixed
 from jaxspec.types import Array, Intervals, ModelFns, ModelOutput, Params, PyTree
 
-# What a guided model returns as features: of both halves side by side, or guided as the logits.
+# Features of a guided model: those of both halves side by side, or guided like the logits.
 FEATURES = ("both", "combined")
 # Radius of guided logits: that of the conditional half, or interval arithmetic |s| r_c + |s - 1| r_u.
 RADIUS_RULES = ("conditional", "arithmetic")
@@ -32,12 +32,12 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
 
   Args:
     model: a model with a `ModelFns.null_condition`.
-    interval: the official ``cfg_interval``; with ``k >= 0`` only image tokens ``0 .. k + 1`` are guided and the
-      conditional logits are used from then on; -1 guides always.
-    features: ``both`` returns those of both halves, ``[B, T, 2 D]``, for a drafter that is guided itself; ``combined``
-      guides them as the logits, ``[B, T, D]``: behind a linear output matrix they are the features of the guided law, and
-      a drafter that continues them needs no second half.
-    radius: one of `RADIUS_RULES`, for networks with an Inter-Head. Interval arithmetic is exact about the worst case, and
+    interval: the official ``cfg_interval``. With ``k >= 0`` only image tokens ``0 .. k + 1`` are guided; later tokens use
+      the conditional logits. -1 guides all tokens.
+    features: ``both`` returns the features of both halves, ``[B, T, 2 D]``, for a drafter that is guided itself.
+      ``combined`` guides them like the logits, ``[B, T, D]``. The output matrix is linear, so these are the features of the
+      guided distribution, and a drafter that continues them needs no second half.
+    radius: one of `RADIUS_RULES`, for networks with an Inter-Head. Interval arithmetic gives the exact worst case, which is
       about 14 times as wide at scale 7.5.
   Raises:
     ValueError: if the model has no unconditional partner, for other ``features``, or for an unknown rule.
@@ -78,7 +78,7 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
         half_width = _where(guides, widest, half_width)
       lens = None if intervals.lens is None else mix(intervals.lens, guides)
       intervals = Intervals(mix(intervals.centre, guides), half_width, lens)
-    # Networks of vector tokens have no logits: the law that their features say is guided where it is made of them.
+    # Networks of vector tokens have no logits. Their distribution is guided where it is made from the features.
     logits = None if output.logits is None else mix(output.logits, guides)
     return ModelOutput(logits, returned, intervals), cache
 
@@ -101,7 +101,7 @@ def _mix(cond: Array, uncond: Array, scale: Array, guides: Array | None) -> Arra
 
 
 def _where(guides: Array | None, yes: Array, no: Array) -> Array:
-  """``yes`` where the place is guided, ``[B or 1, T]`` against values ``[B, T, ...]``; everywhere if ``guides`` is None."""
+  """``yes`` where ``guides [B or 1, T]`` is True or None, else ``no``; both are ``[B, T, ...]``."""
   return yes if guides is None else jnp.where(guides.reshape(*guides.shape, *[1] * (yes.ndim - 2)), yes, no)
 
 

@@ -1,4 +1,4 @@
-"""The Inter-Head on a device trunk: centre logits and their radii (CIAR, arXiv 2603.25463, equation 3).
+"""The Inter-Head on the trunk of an edge network: centre logits and radii (CIAR, arXiv 2603.25463, equation 3).
 
   c = W_c h + b_c,   r = min(softplus(W_r h + b_r), max_radius).
 
@@ -29,14 +29,14 @@ INITIAL_RADIUS = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class InterHeadConfig:
-  """A device: its trunk and its heads.
+  """Architecture of an edge network: its trunk and its heads.
 
   Attributes:
     trunk: the transformer below the heads.
     num_heads: heads H.
-    combination: how several heads become one law, see `jaxspec.intervals.heads`.
+    combination: how several heads become one distribution, see `jaxspec.intervals.heads`.
     max_radius: radii are clamped here.
-    features: interval features for the cloud, whose parameters are then ``params["features"]``; None for a device without.
+    features: interval features for the cloud, with parameters ``params["features"]``; None for none.
   """
 
   trunk: LlamaGenConfig
@@ -56,7 +56,7 @@ class InterHeadConfig:
       raise ValueError(f"Must have max_radius above 0, we instead got {self.max_radius}")
 
   def __getattr__(self, name: str) -> Any:
-    """The trunk's fields, its ``dtype`` apart: a device fits its cloud by the sizes of its trunk."""
+    """The trunk's fields, except ``dtype``, so that the sizes of an edge network can be compared with those of its cloud."""
     if name.startswith("_") or name in ("trunk", "dtype"):
       raise AttributeError(name)
     return getattr(self.trunk, name)
@@ -89,10 +89,10 @@ class InterHead(nn.Module):
 
 
 def with_inter_head(trunk: ModelFns, vocab: int, *, num_heads: int = 1, max_radius: float = 10.0) -> ModelFns:
-  """A network whose output has `Intervals`, from any trunk that returns logits and features.
+  """Adds an Inter-Head to any trunk that returns logits and features; the output of the network then has `Intervals`.
 
-  Parameters are ``{"trunk": ..., "head": ...}``; others are not read. The output's logits are the centre of head 0; what
-  several heads say together is `jaxspec.intervals.heads.combined_logits`, which must come after guidance.
+  Parameters are ``{"trunk": ..., "head": ...}``; other entries are not read. The output's logits are the centre of head 0.
+  `jaxspec.intervals.heads.combined_logits` combines several heads and must come after guidance.
   """
   module = InterHead(num_heads, vocab, max_radius)
 
@@ -123,7 +123,7 @@ def _width(trunk_params: Params) -> int:
 
 @functools.cache
 def inter_head_fns(config: InterHeadConfig) -> ModelFns:
-  """Pure functions of a device; the same object for equal configs. What its interval features say is for the drafter."""
+  """Pure functions of an edge network; the same object for equal configs. The drafter computes the interval features."""
   fns = with_inter_head(
     llamagen_fns(config.trunk, lens=True), config.trunk.vocab_size, num_heads=config.num_heads, max_radius=config.max_radius
   )
@@ -134,13 +134,13 @@ def inter_head_fns(config: InterHeadConfig) -> ModelFns:
 
 
 def device_from_cloud(cloud: LlamaGenConfig, params: Params, num_layers: int, key: Key, **head: Any):
-  """Config and starting parameters of a device: the cloud's first layers, its norm and output matrix, and fresh heads.
+  """Config and initial parameters of an edge network: the cloud's first layers, its norm and output matrix, and fresh heads.
 
-  Heads after the first start from the cloud's output matrix too, moved by noise of a tenth of its size, so that they differ.
+  Heads after the first also start from the cloud's output matrix. Noise of a tenth of its size makes them differ.
 
   Args:
-    num_layers: depth of the device; the paper takes 1, 2, 3 and 5.
-    key: of the heads; consumed.
+    num_layers: depth of the edge network; the paper takes 1, 2, 3 and 5.
+    key: random key of the heads; consumed.
     head: further fields of `InterHeadConfig`.
   """
   if not 1 <= num_layers <= cloud.num_layers:

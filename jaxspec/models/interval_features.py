@@ -1,11 +1,11 @@
-"""Interval features: what a device tells the cloud about a token besides its id (CIAR, arXiv 2603.25463, section 3.3).
+"""Interval features: what the edge sends to the cloud about a token besides its id (CIAR, arXiv 2603.25463, section 3.2.2).
 
-  f^I = phi(f, what the device's bounds say),   cloud input = E(token) + f^I,
+  f^I = phi(f, the edge's bounds),   cloud input = E(token) + f^I,
 
-with f the device's feature at the place that drew the token. With all bounds as input a linear phi would have
-``(2 V + D) D`` weights and its input would be larger than any picture, so phi runs on the device and only f^I is sent, as
-float16. ``token`` reads (f, l_x, u_x, s_x, U) of the drawn token x, ``all`` reads (f, l, u) of the whole vocabulary; either
-way phi has two layers, and the last one starts at zero: an untrained phi changes nothing.
+where f is the edge's feature at the position that drew the token. With all bounds as input a linear phi would have ``(2 V +
+D) D`` weights, and its input would be larger than any image. Therefore phi runs on the edge and only f^I is sent, as
+float16. Source ``token`` reads (f, l_x, u_x, s_x, U) of the drawn token x; source ``all`` reads (f, l, u) of the whole
+vocabulary. In both cases phi has two layers. The last one starts at zero, so an untrained phi changes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jaxspec.models.linear import Linear
 from jaxspec.types import Array, Intervals, Key, Params
 
 SOURCES = ("token", "all")
-# Which tokens carry features: none, those of a window, those that the device settled, or all that it made.
+# Which tokens have features: none, those of a window, those that the edge accepted locally, or both.
 INJECT = ("none", "window", "accepted", "both")
 
 
@@ -35,12 +35,12 @@ class IntervalFeaturesConfig:
   """Sizes of phi.
 
   Attributes:
-    width: of the cloud's embeddings, the output.
-    input_width: D of the device's features.
-    vocab: tokens, read by source ``all`` only.
-    hidden: of its one hidden layer.
+    width: width of the output, which is that of the cloud's embeddings.
+    input_width: width D of the edge's features.
+    vocab: number of tokens, read by source ``all`` only.
+    hidden: width of the one hidden layer.
     source: ``token`` or ``all``.
-    combination: of several heads.
+    combination: how several heads are combined, see `jaxspec.intervals.heads`.
   """
 
   width: int
@@ -77,7 +77,7 @@ class _Phi(nn.Module):
 
 
 def token_input(intervals: Intervals, tokens: Array, combination: str) -> Array:
-  """``[..., 4]`` (l_x, u_x, s_x, U) of the drawn ``tokens [...]``; heads are averaged as in the law."""
+  """``[..., 4]`` (l_x, u_x, s_x, U) of the drawn ``tokens [...]``; heads are averaged as in their common distribution."""
   bounds, centre = _common(intervals, combination)
   of_token = lambda values: jnp.take_along_axis(values, tokens[..., None], axis=-1)
   uncertainty = Uncertainty()(bounds.width)[..., None]
@@ -113,6 +113,6 @@ def interval_features_fns(config: IntervalFeaturesConfig) -> IntervalFeaturesFns
 
 
 def as_sent(features: Array) -> Array:
-  """float32 features rounded to what a message carries, float16; what is not a number there counts as 0."""
+  """float32 features rounded to float16, as a message carries them; values that are not finite numbers there become 0."""
   rounded = features.astype(jnp.float16).astype(jnp.float32)
   return jnp.where(jnp.isfinite(rounded), rounded, 0.0)

@@ -1,8 +1,8 @@
-"""KL-16: the convolutional variational autoencoder behind MAR's tokens (arXiv 2406.11838; latent diffusion, 2112.10752).
+"""KL-16: the convolutional variational autoencoder that makes MAR's tokens (arXiv 2406.11838; latent diffusion, 2112.10752).
 
-1. encoder: residual levels, each half the size of the one before, attention in the levels that ask for it, then a middle
+1. encoder: residual levels, each half the size of the one before, attention in the levels named by the config, then a middle
    with attention; ``quant_conv`` gives mean and log variance of every latent pixel;
-2. a latent is ``mean + std noise``; MAR works on latents times `LATENT_SCALE`, about unit variance;
+2. a latent is ``mean + std noise``; MAR multiplies latents by `LATENT_SCALE`, so that their variance is about 1;
 3. decoder: ``post_quant_conv``, the middle, the mirrored levels with one more residual block each and no attention.
 
 Images are channels-last in [-1, 1], latents channels-last too; the decoder's output is not clamped. Submodules carry the
@@ -38,7 +38,7 @@ class KLVAEConfig:
     multipliers: channels of each level in units of ``base_channels``; every level but the last halves the image.
     num_res_blocks: residual blocks of an encoder level; a decoder level has one more.
     attention_levels: encoder levels with attention after each residual block.
-    z_channels: channels inside, between encoder or decoder and the 1x1 convolutions.
+    z_channels: channels between the encoder or decoder and the 1x1 convolutions.
     latent_channels: channels of a latent.
     num_groups: groups of every group norm.
     dtype: compute dtype of the convolutions; norms and attention weights are computed in float32.
@@ -85,7 +85,7 @@ class KLVAEConfig:
 
 
 class Posterior(NamedTuple):
-  """Diagonal Gaussian law of the latents of a batch of images."""
+  """Diagonal Gaussian distribution of the latents of a batch of images."""
 
   mean: Array  # [B, h, w, c] float32
   log_variance: Array  # [B, h, w, c] float32, within [-30, 20]
@@ -100,7 +100,7 @@ class Posterior(NamedTuple):
 
 
 def posterior_of(moments: Array) -> Posterior:
-  """Law from the encoder's ``[B, h, w, 2 c]`` moments: means, then log variances, which are clamped."""
+  """Distribution from the encoder's ``[B, h, w, 2 c]`` moments: means, then log variances, which are clamped."""
   mean, log_variance = jnp.split(moments, 2, axis=-1)
   return Posterior(mean, jnp.clip(log_variance, *_LOG_VARIANCE_RANGE))
 
@@ -174,7 +174,7 @@ class VAEFns(NamedTuple):
   """One autoencoder as pure functions. Images are ``[B, H, W, 3]`` in [-1, 1]; latents are not scaled."""
 
   init: Callable[[Key], Params]
-  encode: Callable[[Params, Array], Posterior]  # images -> law of the latents [B, H / f, W / f, c]
+  encode: Callable[[Params, Array], Posterior]  # images -> distribution of the latents [B, H / f, W / f, c]
   decode: Callable[[Params, Array], Array]  # latents [B, h, w, c] -> images, not clamped
 
 

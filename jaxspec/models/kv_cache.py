@@ -1,12 +1,12 @@
 """The key/value cache: an explicit pytree of fixed-size buffers.
 
 One ``(k, v)`` pair per layer, laid out ``[B * Hkv, S, head_dim]``: with rows and heads folded, XLA updates the buffers
-in place inside a loop and attention reads them without a transpose. Slot ``s`` holds sequence position ``s``. Rolling
-back is moving a length outside this file: slots behind it are garbage that no mask reads. Only a draft tree leaves kept
+in place inside a loop and attention reads them without a transpose. Slot ``s`` holds sequence position ``s``. To roll
+back, the caller moves a row's length: slots after it are garbage that no mask reads. Only a draft tree leaves accepted
 entries among garbage; `compact` moves these few together.
 
-On a CPU, bfloat16 entries are kept as their bits: XLA rewrites a whole bfloat16 buffer to update a slice of it, integers
-are updated in place. `read` gives the values back, at no cost.
+On a CPU, bfloat16 entries are stored as integers with the same bits. XLA rewrites a whole bfloat16 buffer to update a slice
+of it, but updates integers in place. `read` gives the values back, at no cost.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def write(buffer: Array, values: Array, start: Array) -> Array:
   """
   values = _stored(values, buffer.dtype)
   if start.shape[0] == 1 and values.shape[1] == 1 and buffer.dtype == _BITS:
-    # XLA fuses the update of a single slot with the cast that reads it, and then copies the buffer. A second entry, garbage
-    # behind the length, makes it update in place.
+    # XLA fuses the update of a single slot with the cast that reads it, and then copies the buffer. With a second entry,
+    # which is garbage after the length, it updates in place.
     values = jnp.concatenate([values, values], axis=1)
   if start.shape[0] == 1:
     return jax.lax.dynamic_update_slice(buffer, values, (jnp.int32(0), start[0], jnp.int32(0)))
@@ -84,7 +84,7 @@ def compact(cache: KVCache, slot: Array, path: Array) -> KVCache:
 
   Args:
     slot: ``[B]`` slot of node 0 of the tree.
-    path: ``[B, L]`` nodes in order of depth; what stands behind the path's end ends as garbage behind the length.
+    path: ``[B, L]`` nodes in order of depth; entries after the path's end become garbage after the length.
   Returns:
     The cache whose slots ``slot, slot + 1, ...`` hold what ``slot + path`` held.
   """

@@ -1,8 +1,8 @@
-"""What language models share: their inputs, the law they return, and the pure functions around their module.
+"""Shared parts of language models: their inputs, and the pure functions around their module.
 
-A text stands in the slots of the cache as ``[padding, prompt, generated tokens]``: `align_right` moves the padding of
-every row to its beginning, so all rows generate at the same slot, and the padding of a row is hidden from its other
-positions. Positions of the text (rotary angles, learned positions, windows) count from the first token of the row.
+The cache slots of a row hold ``[padding, prompt, generated tokens]``. `align_right` moves the padding of every row to its
+beginning, so all rows generate at the same slot. The padding of a row is hidden from its other positions. Positions in the
+text (rotary angles, learned positions, windows) count from the first token of the row.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from jaxspec.models import kv_cache
-from jaxspec.models.causal import Places, read_places, transformer_fns
+from jaxspec.models.causal import Positions, read_positions, transformer_fns
 from jaxspec.models.conditions import Prefixed, Prompt, align_right
 from jaxspec.types import Array, Key, ModelFns, Params, PyTree
 
 
 def read_inputs(
   inputs: PyTree, cache: kv_cache.KVCache | None, positions: Array | None, mask: Array | None, slot: Array | None
-) -> tuple[Array, Array, Places]:
-  """Reads what `jaxspec.types.ApplyFn` was given.
+) -> tuple[Array, Array, Positions]:
+  """Reads the arguments of `jaxspec.types.ApplyFn`.
 
   Args:
-    inputs: ids ``[B, T]``, a `Prompt`, or a `Prefixed` prompt without a cache. Outputs of a prompt stand in the order of
+    inputs: ids ``[B, T]``, a `Prompt`, or a `Prefixed` prompt without a cache. Outputs of a prompt have the order of
       `align_right`.
     positions: ``[B or 1, T]``, None for a whole text.
   Returns:
-    The ids ``[B, T]`` int32, their places in the text ``[B or 1, T]``, 0 on padding, and where they stand in the cache,
-    where padding counts too.
+    The ids ``[B, T]`` int32, their positions in the text ``[B or 1, T]`` (0 on padding), and their `Positions` in the cache,
+    which count padding too.
   """
   prompt = inputs.condition if isinstance(inputs, Prefixed) else inputs if isinstance(inputs, Prompt) else None
   ids, valid = inputs, None
@@ -35,7 +35,7 @@ def read_inputs(
     ids, valid = align_right(prompt)
   if isinstance(inputs, Prefixed):
     ids = jnp.concatenate([ids, inputs.tokens], axis=1)
-  at = read_places(ids.shape[1], cache, positions, mask, slot, valid)
+  at = read_positions(ids.shape[1], cache, positions, mask, slot, valid)
   padding = jnp.sum(~at.key_mask, axis=1, keepdims=True, dtype=at.positions.dtype)  # [B or 1, 1]
   return ids, jnp.maximum(at.positions - padding, 0), at
 

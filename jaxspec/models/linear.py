@@ -1,4 +1,4 @@
-"""The linear layer: one function, one weight layout, one place that chooses the formulation.
+"""The linear layer: one function and one weight layout. This file alone chooses how the product is computed.
 
 Weights are stored ``[out, in]`` as in the PyTorch sources, so conversion copies them. On a CPU the product of a few
 rows with a large matrix is bound by streaming the weights, and XLA's choice of kernel decides how fast that goes: with
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxspec.models.precision import dot_bf16, halves_products
 from jaxspec.types import Array
 
-# From this many rows on, the plain product wins (arithmetic-bound), and training must not carry barriers.
+# From this many rows on the plain product is faster (it is bound by arithmetic). Training must not have barriers.
 _MAX_STREAMED_ROWS = 64
 
 
@@ -61,8 +61,8 @@ class Linear(nn.Module):
   """Linear layer with a ``weight [out, in]`` parameter and, if asked for, a ``bias [out]``.
 
   Attributes:
-    std: of the first weights; 0 starts them at zero, None Xavier-uniform.
-    exact: compute in float32 whatever the default precision of products is, and return float32.
+    std: deviation of the initial weights; 0 starts them at zero, None Xavier-uniform.
+    exact: compute in float32, independent of the default precision of products, and return float32.
   """
 
   features: int

@@ -16,7 +16,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from jaxspec.models import kv_cache
-from jaxspec.models.causal import LayerCache, Places, SwiGLU, attend_cached, run_blocks, wanted
+from jaxspec.models.causal import LayerCache, Positions, SwiGLU, attend_cached, run_blocks, wanted
 from jaxspec.models.language import heads_of, language_fns, read_inputs
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.norm import RMSNorm
@@ -29,12 +29,12 @@ class LlamaConfig:
   """Architecture of one Llama network.
 
   Attributes:
-    num_kv_heads: key/value heads; None is one for every query head.
+    num_kv_heads: number of key/value heads; None is one for every query head.
     head_size: None is ``dim / num_heads``.
     max_positions: longest text the network is meant for.
-    rope: frequencies of the rotary positions; a dict with its fields does too.
-    head_map: an affine map between the final norm and the output matrix, which a draft that is cut out of a larger network
-      has of its own; no published network does.
+    rope: frequencies of the rotary positions, a `Rope` or a dict with its fields.
+    head_map: whether an affine map stands between the final norm and the output matrix. Drafts that are cut out of a larger
+      network have one; published networks have none.
     end_ids: tokens that end a text.
   """
 
@@ -87,7 +87,7 @@ class Attention(nn.Module):
   config: LlamaConfig
 
   @nn.compact
-  def __call__(self, x: Array, table: Array, at: Places, cache: LayerCache):
+  def __call__(self, x: Array, table: Array, at: Positions, cache: LayerCache):
     cfg = self.config
     project = lambda heads, name: heads_of(Linear(heads * cfg.head_dim, bias=cfg.attention_bias, name=name)(x), heads)
     q = rotate_halves(project(cfg.num_heads, "q_proj"), table)  # [B, T, H, size]
@@ -102,7 +102,7 @@ class Block(nn.Module):
   config: LlamaConfig
 
   @nn.compact
-  def __call__(self, x: Array, table: Array, at: Places, cache: LayerCache):
+  def __call__(self, x: Array, table: Array, at: Positions, cache: LayerCache):
     cfg = self.config
     normed = RMSNorm(cfg.norm_eps, name="input_layernorm")(x)
     attended, cache = Attention(cfg, name="self_attn")(normed, table, at, cache)
@@ -128,12 +128,12 @@ class Llama(nn.Module):
     slot: Array | None = None,
   ):
     cfg = self.config
-    ids, places, at = read_inputs(inputs, cache, positions, mask, slot)
+    ids, text_positions, at = read_inputs(inputs, cache, positions, mask, slot)
     embed = Embedding(cfg.vocab_size, cfg.dim, name="embed_tokens")
     x = embed(ids).astype(cfg.dtype)  # [B, T, D]
     if inject is not None:
       x = x + inject.astype(x.dtype)
-    table = rope_table(cfg.rope, places, cfg.head_dim)
+    table = rope_table(cfg.rope, text_positions, cfg.head_dim)
     block = lambda i, x, layer: Block(cfg, name=f"layers_{i}")(x, table, at, layer)
     x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
     features = RMSNorm(cfg.norm_eps, name="norm")(x)

@@ -1,7 +1,7 @@
 """LlamaGen: autoregressive image transformers, class- and text-conditional (arXiv 2406.06525).
 
 The sequence is ``[condition (P), image token 0, image token 1, ...]`` in raster order; the output at position
-``P - 1 + i`` is the law of image token i.
+``P - 1 + i`` is the distribution of image token i.
 
 1. condition -> P embeddings (a class row, or caption features through a tanh-GELU MLP);
 2. pre-norm blocks: attention with 2-D rotary positions and causal mask, then SwiGLU;
@@ -20,7 +20,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.models import kv_cache
-from jaxspec.models.causal import LayerCache, Places, SwiGLU, attend_cached, read_places, run_blocks, transformer_fns, wanted
+from jaxspec.models.causal import (
+  LayerCache,
+  Positions,
+  SwiGLU,
+  attend_cached,
+  read_positions,
+  run_blocks,
+  transformer_fns,
+  wanted,
+)
 from jaxspec.models.conditions import Caption, ClassLabels, Prefixed
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.norm import RMSNorm
@@ -35,8 +44,8 @@ class LlamaGenConfig:
   Attributes:
     prefix_len: condition tokens ``P``: 1 for classes, 120 for T5 captions.
     num_tokens: image tokens ``N``; a perfect square.
-    prefix_keys: whether condition positions keep their queries and keys. Officially they vanish, and a condition acts
-      through the mean of its values; a small network learns to read its caption much sooner with them.
+    prefix_keys: whether condition positions have queries and keys. In the official networks these are zero, so a condition
+      acts through the mean of its values. With them a small network learns much sooner to read its caption.
   """
 
   model_type: str = "c2i"
@@ -62,9 +71,7 @@ class LlamaGenConfig:
     if self.grid**2 != self.num_tokens:
       raise ValueError(f"Must have a square number of image tokens, we instead got {self.num_tokens}")
     if self.dim % self.num_heads or self.head_dim % 4:
-      raise ValueError(
-        f"Must have a head size divisible by 4, we instead got width {self.dim} over {self.num_heads} heads"
-      )
+      raise ValueError(f"Must have a head size divisible by 4, we instead got width {self.dim} over {self.num_heads} heads")
     if self.num_heads % self.kv_heads:
       raise ValueError(f"Must have heads divisible by kv heads, we instead got {self.num_heads} and {self.kv_heads}")
     if self.model_type == "c2i" and self.prefix_len != 1:
@@ -120,7 +127,7 @@ class Attention(nn.Module):
   config: LlamaGenConfig
 
   @nn.compact
-  def __call__(self, x: Array, table: Array, at: Places, cache: LayerCache):
+  def __call__(self, x: Array, table: Array, at: Positions, cache: LayerCache):
     cfg = self.config
     heads, kv_heads, size = cfg.num_heads, cfg.kv_heads, cfg.head_dim
     qkv = Linear((heads + 2 * kv_heads) * size, name="wqkv")(x).reshape(*x.shape[:2], -1, size)
@@ -140,7 +147,7 @@ class Block(nn.Module):
   config: LlamaGenConfig
 
   @nn.compact
-  def __call__(self, x: Array, table: Array, at: Places, cache: LayerCache):
+  def __call__(self, x: Array, table: Array, at: Positions, cache: LayerCache):
     cfg = self.config
     normed = RMSNorm(cfg.norm_eps, name="attention_norm")(x)
     attended, cache = Attention(cfg, name="attention")(normed, table, at, cache)
@@ -169,7 +176,7 @@ class CaptionMLP(nn.Module):
 
 
 class CaptionEmbedding(nn.Module):
-  """Caption features to condition tokens; holds the unconditional features, which are never trained officially."""
+  """Caption features to condition tokens; holds the unconditional features, which the official training never changes."""
 
   config: LlamaGenConfig
 
@@ -205,9 +212,13 @@ class LlamaGen(nn.Module):
       x = x + inject.astype(x.dtype)
     condition = inputs.condition if isinstance(inputs, Prefixed) else inputs
     valid = condition.mask[:, : cfg.prefix_len].astype(bool) if isinstance(condition, Caption) else None
-    at = read_places(x.shape[1], cache, positions, mask, slot, valid)
+    at = read_positions(x.shape[1], cache, positions, mask, slot, valid)
     table = rope_2d(
-      at.positions, prefix_len=cfg.prefix_len, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base,
+      at.positions,
+      prefix_len=cfg.prefix_len,
+      grid=cfg.grid,
+      head_dim=cfg.head_dim,
+      base=cfg.rope_base,
       prefix_keys=cfg.prefix_keys,
     )
     below = []
@@ -242,8 +253,8 @@ def llamagen_fns(config: LlamaGenConfig, *, lens: bool = False) -> ModelFns:
   """Pure functions of one LlamaGen network; the same object for equal configs, so that jit caches hit.
 
   Args:
-    lens: return `ModelOutput.lens` too: norm and output matrix applied to the layers below the last (the "logit lens").
-      What no one reads is not computed in a compiled program.
+    lens: also return `ModelOutput.lens`: norm and output matrix applied to the layers below the last (the "logit lens").
+      A compiled program computes them only if they are read.
   """
   module = LlamaGen(config, lens)
 
@@ -267,7 +278,4 @@ def llamagen_fns(config: LlamaGenConfig, *, lens: bool = False) -> ModelFns:
     return Caption(features, condition.mask)
 
   prefix_len = lambda condition: config.prefix_len
-  return transformer_fns(
-    module, init, prefix_len, null_condition, num_layers=config.num_layers, kv_heads=config.kv_heads
-  )
-
+  return transformer_fns(module, init, prefix_len, null_condition, num_layers=config.num_layers, kv_heads=config.kv_heads)

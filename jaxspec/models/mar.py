@@ -1,17 +1,16 @@
 """MAR: masked autoregressive image generation over continuous tokens (Li et al. 2024, arXiv 2406.11838).
 
-A picture is ``L`` tokens of ``C`` numbers (latents of a KL VAE). Given any subset of known tokens, the network describes
-the law of each other token by a vector ``z``, from which `jaxspec.models.diff_loss` samples:
+An image is ``L`` tokens of ``C`` numbers (latents of a KL VAE). Given any subset of known tokens, the network describes
+the distribution of each other token by a vector ``z``, from which `jaxspec.models.diff_loss` samples:
 
 1. encoder: ``[class x Nb (the buffer), known tokens]`` with learned positions, layer norm, bidirectional blocks;
-2. decoder: a learned mask token at every unknown place, other learned positions, blocks over all ``Nb + L`` rows;
-3. ``z`` of a place: its decoder row after the last norm, plus a third table of positions.
+2. decoder: a learned mask token at every unknown position, other learned positions, blocks over all ``Nb + L`` rows;
+3. ``z`` of a position: its decoder row after the last norm, plus a third table of positions.
 
-**Rows are in generation order.** ``order [B, L]`` names the raster place of the j-th generated token, so the known tokens
-are always a prefix. Attention does not care in which order rows stand, and positions are gathered by ``order``; what the
-encoder should not see is therefore simply cut off behind the ``S`` slots it is given, and the rest of a batch's ragged
-prefixes is a key mask. The official code masks the *first* entries of its order and generates from its end:
-``order = official[:, ::-1]``.
+**Rows are in generation order.** ``order [B, L]`` names the raster position of the j-th generated token, so the known tokens
+are always a prefix. Attention does not depend on the order of rows, and positions are gathered by ``order``. Therefore the
+encoder is simply given the first ``S`` slots, and a key mask hides the unknown ones in rows with shorter prefixes. The
+official code masks the *first* entries of its order and generates from its end: ``order = official[:, ::-1]``.
 
 Submodules carry the names of the official state dict.
 """
@@ -45,8 +44,8 @@ class MARConfig:
   """Architecture of one MAR network with its diffusion head.
 
   Attributes:
-    num_tokens: tokens ``L`` of a picture; a perfect square.
-    latent_channels: channels of the latent picture.
+    num_tokens: tokens ``L`` of an image; a perfect square.
+    latent_channels: channels of the latent image.
     patch_size: side ``p`` of the patch of latent pixels that makes a token; ``C = latent_channels p^2``.
     num_classes: classes; label ``num_classes`` is the unconditional one.
     buffer_size: rows ``Nb`` before the tokens, all with the class embedding.
@@ -125,7 +124,7 @@ def patchify(latents: Array, patch_size: int) -> Array:
 
 
 def unpatchify(tokens: Array, patch_size: int) -> Array:
-  """Inverse of `patchify` for square pictures."""
+  """Inverse of `patchify` for square images."""
   batch, length, width = tokens.shape
   p, grid = patch_size, round(length**0.5)
   x = tokens.reshape(batch, grid, grid, width // p**2, p, p)
@@ -160,7 +159,7 @@ class MAR(nn.Module):
     return Block(num_heads, cfg.mlp_ratio, cfg.attn_dropout, cfg.proj_dropout, _EPS)
 
   def encode(self, tokens: Array, order: Array, known: Array, condition: ClassLabels, train: bool = False) -> Array:
-    """Encoder rows ``[B, Nb + S, D_e]`` of the buffer and of ``tokens [B, S, C]``, ``known [B or 1]`` of which count."""
+    """Encoder rows ``[B, Nb + S, D_e]`` of the buffer and the first ``known [B or 1]`` of ``tokens [B, S, C]``."""
     cfg = self.config
     batch, slots, _ = tokens.shape
     labels = condition.labels[:, None]  # [B, 1]
@@ -174,9 +173,7 @@ class MAR(nn.Module):
       x = block(x, key_mask, None, train)
     return self.encoder_norm(x)
 
-  def decode(
-    self, encoded: Array, order: Array, known: Array, rows: tuple[Array, int] | None, train: bool = False
-  ) -> Array:
+  def decode(self, encoded: Array, order: Array, known: Array, rows: tuple[Array, int] | None, train: bool = False) -> Array:
     """Conditions ``[B, n, D_d]`` of the wanted rows."""
     cfg = self.config
     first, last = cfg.buffer_size, len(self.decoder_blocks) - 1
@@ -189,14 +186,14 @@ class MAR(nn.Module):
     everywhere = jnp.ones((1, x.shape[1]), bool)
     window = None if rows is None else (rows[0] + first, rows[1])
     for i, block in enumerate(self.decoder_blocks):
-      # Nobody looks at the last block's output but the rows that are wanted.
+      # Only the wanted rows of the last block's output are read.
       x = block(x, everywhere, window if i == last else None, train)
-    x, places = (x[:, first:], order) if rows is None else (x, take_rows(order, *rows))
+    x, positions = (x[:, first:], order) if rows is None else (x, take_rows(order, *rows))
     x = self.decoder_norm(x)
-    return x + jnp.take(self.diffusion_positions[0], places, axis=0).astype(x.dtype)
+    return x + jnp.take(self.diffusion_positions[0], positions, axis=0).astype(x.dtype)
 
   def _positions(self, table: Array, order: Array) -> Array:
-    """Rows of a table of positions for the buffer and for tokens at the places of ``order [B, S]``."""
+    """Rows of a table of positions for the buffer and for tokens at the positions of ``order [B, S]``."""
     first = self.config.buffer_size
     buffer = jnp.broadcast_to(table[:, :first], (order.shape[0], first, table.shape[-1]))
     return jnp.concatenate([buffer, jnp.take(table[0], first + order, axis=0)], axis=1).astype(self.config.dtype)
@@ -217,11 +214,11 @@ class MAR(nn.Module):
 class MARFns(NamedTuple):
   """One MAR network as pure functions, the counterpart of `jaxspec.types.ModelFns` for continuous tokens.
 
-  ``condition(params, tokens, order, known, condition, start=None, size=None, dropout_key=None)``: what the head needs to
-  know of the places from slot ``start`` on.
+  ``condition(params, tokens, order, known, condition, start=None, size=None, dropout_key=None)`` gives the input vectors of
+  the diffusion head for the positions from slot ``start`` on.
 
   * tokens: ``[B, S, C]`` float, the tokens of the first ``S`` slots in generation order; S static, ``S >= known``.
-  * order: ``[B, L]`` int32, the raster place of every slot.
+  * order: ``[B, L]`` int32, the raster position of every slot.
   * known: ``[B]`` int32 known tokens of each row, or ``[1]`` where all rows share the number (cheaper).
   * condition: `ClassLabels`; label ``num_classes`` is unconditional.
   * start: ``[B]`` or ``[1]`` int32 first slot that is wanted, with ``start + size <= L``; None is all ``L`` slots.

@@ -1,9 +1,9 @@
 """A masked network read as an autoregressive one, in its generation order.
 
-The "cache" is what a masked network keeps of the past: the known tokens and their order. Feeding an input writes a token
-into its slot, and the features of the next slot are a whole pass over everything that is known then. Attention is
-bidirectional, so nothing of an earlier pass can be used again, and **the features behind T inputs cost T passes**: they
-become T rows of one batch, each with its own prefix (the verification prefixes of arXiv 2411.11925, Algorithm 1).
+The "cache" of a masked network holds the known tokens and their order. Feeding an input writes a token into its slot. The
+features of the next slot need a whole pass over all known tokens. Attention is bidirectional, so nothing of an earlier pass
+can be used again, and **the features after T inputs cost T passes**. These passes are T rows of one batch, each with its own
+prefix (the verification prefixes of arXiv 2411.11925, Algorithm 1).
 
 The encoder runs over as many slots as the longest row of the batch needs, rounded up to one of a few sizes
 (``num_buckets``), chosen at run time.
@@ -24,7 +24,7 @@ from jaxspec.types import Array, Key, ModelFns, ModelOutput, Params
 
 
 class KnownTokens(NamedTuple):
-  """The cache; slots behind a row's length are garbage that no pass looks at."""
+  """The cache; slots after a row's length are garbage that no pass reads."""
 
   tokens: Array  # [B, S, C] float32, generation order, S >= L
   condition: OrderedLabels
@@ -50,18 +50,16 @@ def masked_network(model: MARFns, *, num_buckets: int = 4) -> HeadFns:
     return KnownTokens(jnp.zeros((batch, slots, model.token_dim)), nobody)
 
   def features(params: Params, tokens: Array, condition: OrderedLabels, known: Array) -> Array:
-    """``[B, n, Z]`` of the slots behind prefixes of ``known [B, n]`` tokens."""
+    """``[B, n, Z]`` of the slots after prefixes of ``known [B, n]`` tokens."""
     rows, count = known.shape
     repeat = lambda x: x if count == 1 else jnp.repeat(x, count, axis=0)
     known, labels, order = known.reshape(-1), repeat(condition.labels), repeat(condition.order)
-    # What would describe a slot behind the last one is garbage that is never committed.
+    # The features of a slot after the last one are garbage; its token is never committed.
     start = jnp.minimum(known, length - 1)
 
     def of_size(slots: int):
       prefix = lambda x: x[:, :slots]
-      return lambda: model.condition(
-        params, repeat(prefix(tokens)), order, known, OrderedLabels(labels, order), start, 1
-      )
+      return lambda: model.condition(params, repeat(prefix(tokens)), order, known, OrderedLabels(labels, order), start, 1)
 
     bucket = jnp.searchsorted(jnp.asarray(sizes), jnp.minimum(jnp.max(known), length))
     z = jax.lax.switch(bucket, [of_size(size) for size in sizes]) if len(sizes) > 1 else of_size(length)()
@@ -78,7 +76,7 @@ def masked_network(model: MARFns, *, num_buckets: int = 4) -> HeadFns:
     first = jnp.broadcast_to(first, inputs.shape[:1])
     put = lambda row, new, at: jax.lax.dynamic_update_slice_in_dim(row, new, at, axis=0)
     cache = cache._replace(tokens=jax.vmap(put)(cache.tokens, inputs.astype(jnp.float32), first))
-    # The input at position p is token p - 1, behind which p tokens are known.
+    # The input at position p is token p - 1, after which p tokens are known.
     known = jnp.broadcast_to(positions, inputs.shape[:2])
     if logits_at is not None:
       known = jnp.take_along_axis(known, jnp.broadcast_to(logits_at[:, None], (known.shape[0], 1)), axis=1)

@@ -1,8 +1,8 @@
-"""A small convolutional VQ tokenizer for small pictures: 64x64x3 pixels to 16x16 indices.
+"""A small convolutional VQ tokenizer for small images: 64x64x3 pixels to 16x16 indices.
 
 The encoder-quantiser-decoder scheme is VQ-VAE (arXiv 1711.00937) with l2-normalised codes (improved VQGAN,
-arXiv 2110.04627). The network is our own: every halving is a space-to-depth, so that no convolution ever runs at the
-full resolution and the whole tokenizer is cheap enough to train on a CPU.
+arXiv 2110.04627). The network is our own. Every halving is a space-to-depth, so no convolution runs at the full resolution,
+and the whole tokenizer is cheap enough to train on a CPU.
 
 1. space-to-depth by 2, 3x3 convolution to the first width, residual blocks;
 2. for each further width: space-to-depth by 2, 1x1 convolution, residual blocks;
@@ -32,7 +32,7 @@ class PatchVQConfig:
   """Architecture of one patch tokenizer.
 
   Attributes:
-    image_size: side of the pictures in pixels; the convolutions also take other multiples of `factor`.
+    image_size: side of the images in pixels; the convolutions also take other multiples of `factor`.
     widths: channels after each halving, outermost first; ``2 ** len(widths)`` pixels become one token.
     encoder_blocks: residual blocks of each level, outermost first.
     decoder_blocks: the same for the decoder, outermost first.
@@ -97,9 +97,7 @@ class Conv(nn.Module):
     init = nn.initializers.zeros if self.zero else nn.initializers.lecun_normal()
     kernel = self.param("kernel", init, (self.size, self.size, x.shape[-1], self.features), jnp.float32)
     bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
-    y = jax.lax.conv_general_dilated(
-      x, kernel.astype(x.dtype), (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
+    y = jax.lax.conv_general_dilated(x, kernel.astype(x.dtype), (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
     return y + bias.astype(x.dtype).reshape(1, 1, 1, -1)
 
 

@@ -8,8 +8,8 @@ rows are not guaranteed to have unit length: they are normalised at every use, a
 2. ``index = argmin |zn|^2 + |e|^2 - 2 zn.e`` (the first one on ties);
 3. the value handed on is ``zn + stop_gradient(e - zn)``.
 
-Everything is channels-last and computed in float32, with full-precision products whatever the default precision is: an
-index must not depend on the hardware's idea of a fast product.
+Everything is channels-last and computed in float32. Products have full precision whatever the default precision is, so that
+an index does not depend on the hardware.
 """
 
 from __future__ import annotations

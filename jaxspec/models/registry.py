@@ -1,15 +1,23 @@
-"""Families of networks by name: what a checkpoint's config says, and how to build its functions."""
+"""Families of networks by name: what a checkpoint's config says, how to build its functions, and what it generates.
+
+A new family is its model file and one line in `FAMILIES`. A family that generates also names its host: the function
+that makes a `jaxspec.hosts.base.Host` of a loaded target, which tells `jaxspec.load_pipeline` everything else.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from jaxspec.models.caption_encoder import CaptionEncoderConfig, caption_encoder_fns
 from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
 from jaxspec.models.eagle import EagleConfig, eagle_fns
 from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
+from jaxspec.models.image_classifier import ImageClassifierConfig, image_classifier_fns
+from jaxspec.models.image_encoder import ImageEncoderConfig, image_encoder_fns
 from jaxspec.models.inter_head import InterHeadConfig, inter_head_fns
 from jaxspec.models.kl_vae import KLVAEConfig, kl_vae_fns
 from jaxspec.models.llama import LlamaConfig, llama_fns
@@ -17,37 +25,96 @@ from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
 from jaxspec.models.mar import MARConfig, mar_fns
 from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
-from jaxspec.models.picture_classifier import PictureClassifierConfig, picture_classifier_fns
-from jaxspec.models.picture_encoder import PictureEncoderConfig, picture_encoder_fns
 from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
 
 
 class Family(NamedTuple):
-  """One architecture: its frozen config class and the function that binds a config to pure functions."""
+  """One architecture.
+
+  Attributes:
+    config_class: its frozen config class.
+    make_fns: binds a config to pure functions.
+    host: ``(target, parts) -> jaxspec.hosts.base.Host``, or ``"module:function"`` for one that is imported when it is
+      needed; None for a family that does not generate by itself. ``target`` is a `jaxspec.Checkpoint` of the family and
+      ``parts`` a `jaxspec.hosts.base.HostParts`.
+    head_of: for a draft that continues the features of its host: the config that fits a host's config.
+  """
 
   config_class: type
   make_fns: Callable[[Any], Any]
+  host: str | Callable[[Any, Any], Any] | None = None
+  head_of: Callable[[Any], Any] | None = None
 
+
+_IMAGES, _TEXT, _VECTORS = (f"jaxspec.hosts.{name}:make_host" for name in ("images", "text", "vectors"))
 
 FAMILIES: dict[str, Family] = {
-  "llamagen": Family(LlamaGenConfig, llamagen_fns),
-  "eagle": Family(EagleConfig, eagle_fns),
+  "llamagen": Family(LlamaGenConfig, llamagen_fns, _IMAGES),
+  "eagle": Family(EagleConfig, eagle_fns, head_of=EagleConfig.of),
   "inter_head": Family(InterHeadConfig, inter_head_fns),
   "text_encoder": Family(TextEncoderConfig, text_encoder_fns),
   "llamagen_vq": Family(LlamaGenVQConfig, llamagen_vq_fns),
   "patch_vq": Family(PatchVQConfig, patch_vq_fns),
-  "picture_encoder": Family(PictureEncoderConfig, picture_encoder_fns),
-  "picture_classifier": Family(PictureClassifierConfig, picture_classifier_fns),
+  "image_encoder": Family(ImageEncoderConfig, image_encoder_fns),
+  "image_classifier": Family(ImageClassifierConfig, image_classifier_fns),
   "caption_encoder": Family(CaptionEncoderConfig, caption_encoder_fns),
-  "gpt_neo": Family(GPTNeoConfig, gpt_neo_fns),
-  "llama": Family(LlamaConfig, llama_fns),
-  "mar": Family(MARConfig, mar_fns),
-  "causal_tokens": Family(CausalTokensConfig, causal_token_fns),
+  "gpt_neo": Family(GPTNeoConfig, gpt_neo_fns, _TEXT),
+  "llama": Family(LlamaConfig, llama_fns, _TEXT),
+  "mar": Family(MARConfig, mar_fns, _VECTORS),
+  "causal_tokens": Family(CausalTokensConfig, causal_token_fns, _VECTORS),
   "kl_vae": Family(KLVAEConfig, kl_vae_fns),
 }
 
-# Networks that continue a `jaxspec.models.conditions.Prompt`.
-LANGUAGE_FAMILIES = ("gpt_neo", "llama")
+# What checkpoints of earlier versions call a family.
+FORMER_NAMES = {"picture_classifier": "image_classifier", "picture_encoder": "image_encoder"}
+
+
+def current_name(name: str) -> str:
+  """The name of a family today, for one that a checkpoint of any version may hold."""
+  return FORMER_NAMES.get(name, name)
+
+
+def register(name: str, family: Family) -> None:
+  """Adds a family of your own to `FAMILIES`; it stays for as long as the process runs.
+
+  Raises:
+    ValueError: if the name or the config class belongs to another family.
+  """
+  if name in FAMILIES or name in FORMER_NAMES:
+    raise ValueError(f"Must have a new name for a family, we instead got {name!r}")
+  if taken := [known for known, other in FAMILIES.items() if other.config_class is family.config_class]:
+    raise ValueError(f"Must have a config class of its own for {name}, {family.config_class.__name__} is that of {taken[0]}")
+  FAMILIES[name] = family
+
+
+@contextlib.contextmanager
+def registered(name: str, family: Family) -> Iterator[None]:
+  """A family that is known inside a ``with`` block only, for tests."""
+  register(name, family)
+  try:
+    yield
+  finally:
+    del FAMILIES[name]
+
+
+def generating() -> tuple[str, ...]:
+  """Names of the families that have a host."""
+  return tuple(name for name, family in FAMILIES.items() if family.host is not None)
+
+
+def host_maker(name: str) -> Callable[[Any, Any], Any]:
+  """``(target, parts) -> Host`` of a family.
+
+  Raises:
+    ValueError: for a family that does not generate by itself.
+  """
+  host = FAMILIES[current_name(name)].host
+  if host is None:
+    raise ValueError(f"Must have a network that generates ({', '.join(generating())}), we instead got a {name}")
+  if isinstance(host, str):
+    module, _, function = host.partition(":")
+    return getattr(importlib.import_module(module), function)
+  return host
 
 
 def family_of(config: Any) -> str:
@@ -59,11 +126,12 @@ def family_of(config: Any) -> str:
 
 
 def make_config(name: str, fields: dict[str, Any]) -> Any:
-  """Config of family ``name`` from plain fields.
+  """Config of family ``name``, or of what it was called earlier, from plain fields.
 
   Raises:
     ValueError: for an unknown family or field, naming it.
   """
+  name = current_name(name)
   if name not in FAMILIES:
     raise ValueError(f"Must have a family in {', '.join(FAMILIES)}, we instead got {name!r}")
   config_class = FAMILIES[name].config_class

@@ -12,16 +12,14 @@ import jax.numpy as jnp
 from jaxspec.types import Array
 
 
-def rope_2d(
-  positions: Array, *, prefix_len: int, grid: int, head_dim: int, base: float, prefix_keys: bool = False
-) -> Array:
+def rope_2d(positions: Array, *, prefix_len: int, grid: int, head_dim: int, base: float, prefix_keys: bool = False) -> Array:
   """Cosine and sine of every position.
 
   Args:
     positions: ``[..., T]`` int absolute sequence positions; ``p < prefix_len`` gives zeros, image token i is at
-      ``prefix_len + i`` and may lie behind the last token (a draft window that hangs over).
+      ``prefix_len + i`` and may lie after the last token (a draft window that is longer than the rest of the image).
     prefix_keys: False is the official table; True gives the condition positions cos = 1, sin = 0, so that they keep
-      their keys and are attended by content.
+      their keys and attention reads them by content.
   Returns:
     ``[..., T, head_dim / 2, 2]`` float32, last axis (cos, sin).
   """
@@ -31,9 +29,7 @@ def rope_2d(
   inverse_freq = inverse_freq.reshape((1,) * positions.ndim + (-1,))
   index = positions - prefix_len
   row, col = index // grid, index % grid
-  angles = jnp.concatenate(
-    [row[..., None] * inverse_freq, col[..., None] * inverse_freq], axis=-1
-  )  # [..., T, head_dim / 2]
+  angles = jnp.concatenate([row[..., None] * inverse_freq, col[..., None] * inverse_freq], axis=-1)  # [..., T, head_dim / 2]
   table = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=-1)
   inside = (index >= 0)[..., None, None]
   if prefix_keys:

@@ -6,15 +6,15 @@ Channel p turns together with channel ``p + head_dim / 2`` (half-split pairs, as
 - ``default``: not at all (arXiv 2104.09864).
 - ``linear``: divided by ``factor`` (position interpolation, arXiv 2306.15595).
 - ``dynamic``: beyond ``original_max_positions`` the base grows with the length (NTK-aware scaling).
-- ``yarn``: slow pairs are divided by ``factor``, fast ones kept, with a ramp between; cos and sin are scaled
+- ``yarn``: slow pairs are divided by ``factor``, fast ones stay as they are, with a ramp between;  cos and sin are scaled
   (arXiv 2309.00071, section 3.2 and equation 22).
 - ``llama3``: like yarn with a ramp over wavelengths and without the scale (Llama 3.1).
 - ``factors``: every pair has its own divisor (GGUF files of Llama 3.1 store these).
 
-Dynamic frequencies depend on the length. Here a position turns with those of its own length, position + 1, which is what
-decoding token by token with a cache does. So a cached pass equals a full one, the law of a token never depends on the
-drafts behind it, and rows of a batch stay independent. A full pass over a text longer than ``original_max_positions``
-turns every position with the frequencies of the whole length in the transformers library, and differs there.
+Dynamic frequencies depend on the length. Here a position has the frequencies of its own length, position + 1, as in decoding
+token by token with a cache. A cached pass therefore equals a full one, the distribution of a token never depends on the
+drafts after it, and rows of a batch stay independent. In the transformers library a full pass over a text longer than
+``original_max_positions`` differs, because every position has the frequencies of the whole length.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Rope:
     factor: how many times longer texts may become.
     original_max_positions: length the network was first trained on (dynamic, yarn, llama3).
     low_freq_factor: llama3: pairs that turn fewer times than this over the original length are divided by ``factor``.
-    high_freq_factor: llama3: pairs that turn more often are kept.
-    beta_fast: yarn: turns over the original length above which a pair is kept; ``beta_slow``: below which it is divided.
+    high_freq_factor: llama3: pairs that turn more often stay as they are.
+    beta_fast: yarn: pairs with more turns over the original length stay as they are. ``beta_slow``: with fewer are divided.
     truncate: yarn: whether the ramp starts and ends at whole pairs.
     attention_factor: yarn: factor of cos and sin; None is ``0.1 ln(factor) + 1``.
     factors: divisors of the pairs.
@@ -134,7 +134,7 @@ def _kept_share(rope: Rope, plain: np.ndarray, head_dim: int) -> np.ndarray:
     return np.clip((turns - low) / (high - low), 0, 1)
 
   def pair_with_turns(turns: float) -> float:
-    """The (fractional) pair that turns so often over the original length."""
+    """The (fractional) index of the pair that makes ``turns`` turns over the original length."""
     return head_dim * math.log(rope.original_max_positions / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
 
   first, last = pair_with_turns(rope.beta_fast), pair_with_turns(rope.beta_slow)

@@ -1,8 +1,8 @@
 """From logits to tokens: temperature, top-k, top-p in the official order, and a cheap exact draw.
 
-The processed logits define the law: a lossless method reproduces *them*, so draft and target go through one `Warp`.
-Ties with the k-th largest logit all survive (official rule); ties with the last logit inside the nucleus all survive
-too, which makes the law independent of the order of ids.
+The processed logits define the distribution that a lossless method reproduces, so draft and target use the same `Warp`.
+All ties with the k-th largest logit survive (official rule). All ties with the last logit inside the nucleus survive too,
+so the distribution does not depend on the order of ids.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def sampling_params(temperature: float = 1.0, top_p: float = 1.0) -> Sampling:
 
 
 class ModelParams(NamedTuple):
-  """Parameters of one side of the link: a network's weights, the traced sampling parameters, the rule's tables."""
+  """Parameters of the draft side or the target side: weights, traced sampling parameters, tables of the acceptance rule."""
 
   model: Params
   sampling: Sampling
-  rule: PyTree = ()  # arrays that the verification rule reads (target side only)
+  rule: PyTree = ()  # arrays that the acceptance rule reads (target side only)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,13 +72,13 @@ class Warp:
 
 
 def _nucleus(logits: Array, ordered: Array | None, top_p: Array) -> Array:
-  """Removes what lies behind the first crossing of ``top_p``; ``ordered`` are the largest logits, descending."""
+  """Removes what lies after the first crossing of ``top_p``; ``ordered`` are the largest logits, descending."""
   if ordered is None:
     ordered = -jnp.sort(-logits, axis=-1)
   normaliser = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
   probs = jnp.exp(ordered - normaliser)
   before = jnp.cumsum(probs, axis=-1) - probs
-  # The most probable token always survives; the token that crosses is kept (strict comparison).
+  # The most probable token always survives; so does the token that crosses ``top_p`` (strict comparison).
   kept = jnp.maximum(jnp.sum((before <= top_p).astype(jnp.int32), axis=-1, keepdims=True), 1)
   threshold = jnp.take_along_axis(ordered, kept - 1, axis=-1)
   return jnp.where((logits < threshold) & (top_p < 1.0), -jnp.inf, logits)

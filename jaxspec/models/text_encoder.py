@@ -1,8 +1,8 @@
-"""A small learned text encoder, in the place where the released LlamaGen models take T5 features.
+"""A small learned text encoder that replaces the T5 features of the released LlamaGen models.
 
 A bidirectional transformer over the tokens of a short prompt. Its output ``[B, P, caption_dim]`` is a `Caption` like
 any other, so that networks conditioned on it and networks conditioned on T5 features are the same architecture.
-Prompts are left padded; a token's position is its place among the valid ones.
+Prompts are left padded; a token's position counts valid tokens only.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class TextEncoder(nn.Module):
   def __call__(self, ids: Array, mask: Array) -> Array:
     cfg = self.config
     batch, length = ids.shape
-    place = jnp.maximum(jnp.cumsum(mask.astype(jnp.int32), axis=1) - 1, 0)
+    position = jnp.maximum(jnp.cumsum(mask.astype(jnp.int32), axis=1) - 1, 0)
     x = Embedding(cfg.vocab_size, cfg.dim, name="tok_embeddings")(ids)
-    x = x + Embedding(cfg.max_tokens, cfg.dim, name="pos_embeddings")(place)
+    x = x + Embedding(cfg.max_tokens, cfg.dim, name="pos_embeddings")(position)
     # Padding sees itself, so that no softmax row is empty.
     visible = mask[:, None, None, :] | jnp.eye(length, dtype=bool)[None, None]
     size = cfg.dim // cfg.num_heads

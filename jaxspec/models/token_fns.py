@@ -1,9 +1,9 @@
 """Networks whose tokens are vectors, as drafters and verifiers of vectors see them.
 
-Such a network is two things: a `ModelFns` whose features say what is known about the next token (there are no logits), and
-a chain of Gaussian steps that draws the token given these features (`jaxspec.diffusion.chain`). `diffusion_tokens` makes the
-chain of a diffusion head; `guided_tokens` guides both. A causal network, a masked one that is read in its generation order
-(`jaxspec.models.masked_network`) and a toy with a law in closed form then look the same.
+Such a network has two parts: a `ModelFns` that returns features of the next token (there are no logits), and a chain of
+Gaussian steps that draws the token given these features (`jaxspec.diffusion.chain`). `diffusion_tokens` makes the chain of a
+diffusion head; `guided_tokens` guides both. Causal networks, masked networks that are read in their generation order
+(`jaxspec.models.masked_network`) and toys with a distribution in closed form all have this interface.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.diffusion import ddpm
-from jaxspec.diffusion.chain import LawFn, StepLaw
+from jaxspec.diffusion.chain import DistributionFn, StepDistribution
 from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.models.guidance import Guided, guided
 from jaxspec.types import Array, ModelFns, Params
@@ -25,15 +25,15 @@ from jaxspec.types import Array, ModelFns, Params
 class TokenFns(NamedTuple):
   """A network of vector tokens and the chain that draws them; pure functions and static numbers.
 
-  ``network.apply`` takes tokens ``[B, T, C]`` float or the condition; its features ``[B, T, Z]`` belong to the token behind
-  each input, and with ``logits_at`` only that input's are returned, ``[B, 1, Z]``. The condition takes one position.
+  ``network.apply`` takes tokens ``[B, T, C]`` float or the condition; its features ``[B, T, Z]`` belong to the token after
+  each input, and with ``logits_at`` only that input's are returned, ``[B, 1, Z]``. The condition takes one cache slot.
 
-  ``law(params, z, slot)`` binds the chain to features ``z [B, T, Z]`` of the tokens at ``slot [B or 1, T]`` int32 (0 is the
-  first token of a row): a `LawFn` for states ``[B, T, C]``, or ``[R, B, T, C]`` with steps of that rank.
+  ``distribution(params, z, slot)`` binds the chain to features ``z [B, T, Z]`` of the tokens at ``slot [B or 1, T]`` int32
+  (0 is the first token of a row): a `DistributionFn` for states ``[B, T, C]``, or ``[R, B, T, C]`` with steps of that rank.
   """
 
   network: ModelFns
-  law: Callable[[Params, Array, Array], LawFn]
+  distribution: Callable[[Params, Array, Array], DistributionFn]
   num_steps: int  # T of a chain
   token_dim: int  # C
   num_tokens: int  # the most tokens of a row
@@ -54,7 +54,7 @@ class HeadFns(NamedTuple):
     return self.network.init
 
 
-# (tokens still masked behind this one, tokens of a row, scale) -> scale of this token; see `jaxspec.decode.unmasking`.
+# (tokens still masked after this one, tokens of a row, scale) -> scale of this token; see `jaxspec.decode.unmasking`.
 GuidanceFn = Callable[[Array, int, Array], Array]
 
 
@@ -64,29 +64,29 @@ def diffusion_tokens(head: HeadFns, *, num_steps: int | str = 100, stop: int | N
 
   Args:
     num_steps: diffusion steps, or a respacing as in `jaxspec.diffusion.schedule.kept_steps`; static.
-    stop: the diffusion step, noise included, behind which a token is done. None is the usual end in a mean.
+    stop: the diffusion step, noise included, after which a token is finished. None is the usual chain, which ends in a mean.
   Raises:
-    ValueError: for steps that cannot be kept, or a ``stop`` beyond them.
+    ValueError: for an impossible respacing, or a ``stop`` beyond its steps.
   """
   tables = diffusion_tables(str(num_steps))
   ddpm.check_stop(tables, stop)
 
-  def law(params: Params, z: Array, slot: Array) -> LawFn:
+  def distribution(params: Params, z: Array, slot: Array) -> DistributionFn:
     del slot
-    return ddpm.law_fn(head.predictor(params, z, tables.timesteps), tables, stop)
+    return ddpm.distribution_fn(head.predictor(params, z, tables.timesteps), tables, stop)
 
   steps = tables.num_steps - (stop or 0)
-  return TokenFns(head.network, law, steps, head.token_dim, head.num_tokens, stop is not None)
+  return TokenFns(head.network, distribution, steps, head.token_dim, head.num_tokens, stop is not None)
 
 
 @functools.cache
 def guided_tokens(
   head: HeadFns, guidance_fn: GuidanceFn, *, num_steps: int | str = 100, stop: int | None = None
 ) -> TokenFns:
-  """As `diffusion_tokens`, under classifier-free guidance; parameters become `Guided`.
+  """Like `diffusion_tokens`, with classifier-free guidance; parameters become `Guided`.
 
-  The noise prediction is guided, the variance is the conditional one (MAR, arXiv 2406.11838). Both halves of the network
-  run as one batch, and so do both halves of the head, at one state.
+  The noise prediction is guided; the variance is the conditional one (MAR, arXiv 2406.11838). Both halves of the network
+  run as one batch. Both halves of the head also run as one batch, at the same state.
 
   Args:
     guidance_fn: how the scale depends on the token, as if one token were generated at a time.
@@ -94,18 +94,18 @@ def guided_tokens(
   tables = diffusion_tables(str(num_steps))
   ddpm.check_stop(tables, stop)
 
-  def law(params: Guided, z: Array, slot: Array) -> LawFn:
+  def distribution(params: Guided, z: Array, slot: Array) -> DistributionFn:
     both = jnp.concatenate(jnp.split(z, 2, axis=-1))  # [2 B, T, Z]
     predict_fn = head.predictor(params.model, both, tables.timesteps)
     # MAR counts one masked token in its last iteration.
     masked = jnp.maximum(head.num_tokens - 1 - slot, 1).astype(jnp.float32)
     scale = guidance_fn(masked, head.num_tokens, params.scale)[..., None]  # [B or 1, T, 1]
 
-    def of_state(step: Array, x: Array) -> StepLaw:
+    def of_state(step: Array, x: Array) -> StepDistribution:
       factor = scale.reshape((1,) * (x.ndim - scale.ndim) + scale.shape)
-      return ddpm.law_fn(ddpm.guided(predict_fn, factor, axis=-3), tables, stop)(step, x)
+      return ddpm.distribution_fn(ddpm.guided(predict_fn, factor, axis=-3), tables, stop)(step, x)
 
     return of_state
 
   steps = tables.num_steps - (stop or 0)
-  return TokenFns(guided(head.network), law, steps, head.token_dim, head.num_tokens, stop is not None)
+  return TokenFns(guided(head.network), distribution, steps, head.token_dim, head.num_tokens, stop is not None)

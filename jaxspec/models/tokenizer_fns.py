@@ -1,4 +1,4 @@
-"""What an image tokenizer is: pure functions between pixels, latents and codebook indices."""
+"""The interface of an image tokenizer: pure functions between pixels, latents and codebook indices."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Pre-norm transformer block with bidirectional attention, as in vision transformers (arXiv 2010.11929).
 
 ``x + proj(attention(norm1 x))``, then ``x + fc2(gelu(fc1(norm2 x)))``: affine layer norms, exact GELU, biases
-everywhere, one fused matrix for queries, keys and values. Rows have no order here: a permutation of the rows permutes
-the output, and positions are whatever the embeddings say. Submodules carry timm's names.
+everywhere, one fused matrix for queries, keys and values. The block does not depend on the order of rows: a permutation of
+the rows permutes the output, and only the embeddings carry positions. Submodules carry timm's names.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FusedQKV(nn.Module):
 
 
 class Attention(nn.Module):
-  """Bidirectional attention of all rows, or of a few, to the rows that ``key_mask`` admits."""
+  """Bidirectional attention of all rows, or of some rows, to the rows where ``key_mask`` is True."""
 
   num_heads: int
   attn_dropout: float = 0.0
@@ -97,14 +97,12 @@ class Block(nn.Module):
   eps: float = 1e-6
 
   @nn.compact
-  def __call__(
-    self, x: Array, key_mask: Array, rows: tuple[Array, int] | None = None, train: bool = False
-  ) -> Array:
+  def __call__(self, x: Array, key_mask: Array, rows: tuple[Array, int] | None = None, train: bool = False) -> Array:
     """Output of all rows, or of a window of them.
 
     Args:
       x: ``[B, N, D]``.
-      key_mask: ``[B or 1, N]`` bool, False on rows that nobody looks at; every batch row must have a True.
+      key_mask: ``[B or 1, N]`` bool, False on rows that are not attended to; every batch row must have a True.
       rows: ``(start [B or 1], size)`` of the rows that are wanted; the others serve as keys only.
       train: apply dropout (needs the random stream ``dropout``).
     """

@@ -1,7 +1,8 @@
 """Training loss of a causal network of vector tokens: the diffusion loss of every token given all before it.
 
-As `jaxspec.training.mar`, in raster order: one pass describes all ``L`` tokens, each is diffused to ``batch_mul`` random
-steps, and the loss is the mean of ``mse + vb`` over all of them (arXiv 2406.11838, the autoregressive variant of table 4).
+It is the loss of `jaxspec.training.mar` in raster order. One pass gives the features of all ``L`` tokens, each token is
+diffused to ``batch_mul`` random steps, and the loss is the mean of ``mse + vb`` over all of them (arXiv 2406.11838, the
+autoregressive variant of table 4).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ FOCUS_SHARE = 0.8
 
 
 class Teacher(NamedTuple):
-  """A network that a draft is to agree with."""
+  """The network whose predictions a draft learns."""
 
   head: HeadFns
   params: Params
@@ -47,8 +48,8 @@ def causal_loss(
     tokens: ``[B, L, C]`` clean tokens, raster order.
     timesteps: ``[M, B, L]`` int32 in [0, 1000), for each of M diffused copies.
     noise: ``[M, B, L, C]`` standard normal.
-    context: ``[B, L, C]``, what the network reads; the tokens by default.
-    teacher: whose noise predictions take the place of the true noise in ``mse``; None learns from the data alone.
+    context: ``[B, L, C]`` input of the network; the tokens by default.
+    teacher: its noise predictions replace the true noise in ``mse``; None trains on the data alone.
   Returns:
     The scalar loss, and both losses of every row ``[M, B, L]``.
   """
@@ -79,13 +80,13 @@ def causal_loss_fn(
 
   Args:
     teacher: see `causal_loss`.
-    focus: steps that four of five diffused tokens are taken to, because a draft is only ever asked there; () is none.
+    focus: diffusion steps of four in five diffused tokens, because a draft is only used at these steps; () is none.
   """
 
   def loss_fn(params: Params, extra: PyTree, batch: PyTree, key: Key):
     tokens, labels = batch["tokens"].astype(jnp.float32), batch["labels"]
     rows, length, width = tokens.shape
-    # Folded in apart, so that runs without a focus keep their randomness.
+    # Folded in separately, so that a focus does not change the other random numbers.
     focus_key = jax.random.fold_in(key, 4)
     drop_key, time_key, noise_key, context_key = jax.random.split(key, 4)
     timesteps = jax.random.randint(time_key, (batch_mul, rows, length), 0, NUM_TRAIN_STEPS)

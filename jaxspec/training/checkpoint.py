@@ -1,4 +1,4 @@
-"""Training checkpoints: orbax, a few steps kept, atomically written."""
+"""Training checkpoints, written atomically with orbax; only the newest ones stay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TrainCheckpoints:
 
   Args:
     path: folder of the checkpoints; created if missing.
-    keep: how many of the newest are kept.
+    keep: how many of the newest checkpoints stay.
   """
 
   def __init__(self, path: str | os.PathLike, *, keep: int = 2):
@@ -30,7 +30,7 @@ class TrainCheckpoints:
     self._manager.close()
 
   def latest_step(self) -> int | None:
-    """Number of updates done in the newest checkpoint, None if there is none."""
+    """Number of updates in the newest checkpoint, None if there is no checkpoint."""
     return self._manager.latest_step()
 
   def save(self, state: TrainState) -> None:

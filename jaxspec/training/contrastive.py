@@ -1,4 +1,4 @@
-"""The contrastive loss of two views: the vectors of one thing attract, those of different things repel."""
+"""The contrastive loss of two views: vectors of the same thing attract, vectors of different things repel."""
 
 from __future__ import annotations
 

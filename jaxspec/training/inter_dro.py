@@ -1,18 +1,20 @@
-"""The Inter-DRO loss of an Inter-Head (CIAR, arXiv 2603.25463, equations 9 to 13).
+"""The Inter-DRO loss of an Inter-Head (CIAR, arXiv 2603.25463, equations 9 to 12).
 
-Per place with the cloud's frozen law pi, centre c and radius r, and ``p_mid, p_up, p_lo = softmax of c, c + r, c - r``:
+At a position let pi be the cloud's frozen distribution, c the centre, r the radius, and ``p_mid, p_up, p_lo = softmax of c,
+c + r, c - r``:
 
   anchor(p) = lambda_v |p - pi|_1 + lambda_p CE(pi, p)
   align     = lambda_kl KL(pi || p_mid)
-  dro       = sum_k w_k CE(pi_k, p_lo,k),   w = softmax over all places of the batch of alpha CE(pi_k, p_lo,k)
+  dro       = sum_k w_k CE(pi_k, p_lo,k),   w = softmax over all positions of the batch of alpha CE(pi_k, p_lo,k)
   total     = mean of anchor(p_mid) + align + anchor(p_up) + anchor(p_lo), + dro
 
-The weights w are the maximiser of the KL-regularised inner problem, so they are constants of the gradient, which then is
-that of ``logsumexp(alpha e) / alpha``. They couple the batch: accumulating micro-batches would change them.
+The weights w are the maximiser of the KL-regularised inner problem. They are therefore constants of the gradient, which is
+that of ``logsumexp(alpha e) / alpha``. They depend on the whole batch: accumulating micro-batches would change them.
 
-Two facts. CE and KL to a frozen law have one gradient, so lambda_p and lambda_kl act on the centre through their sum only.
-And softmax ignores a common shift, so the loss does not change under ``r -> r + constant``: the *level* of the radii, and
-with it the scale of U, follows from initialisation and weight decay. The two terms that fix it are not of the paper and off.
+Two facts follow from the formulas. CE and KL to a frozen distribution have the same gradient, so only the sum of lambda_p
+and lambda_kl acts on the centre. Softmax ignores a common shift, so the loss does not change under ``r -> r + constant``.
+The *level* of the radii, and with it the scale of U, therefore follows from initialisation and weight decay. Two further
+terms fix the level. They are not from the paper and are off by default.
 """
 
 from __future__ import annotations
@@ -34,11 +36,12 @@ class InterDro:
     variation: lambda_v.
     cross_entropy: lambda_p.
     divergence: lambda_kl.
-    alpha: sharpness of the weights of places.
+    alpha: sharpness of the weights of positions.
     centre, upper, lower: whether L_c (anchor of p_mid and align), L_u (anchor of p_up) and L_l (anchor of p_lo and dro) are
-      part of the loss; ``anchor`` whether anchors are, anywhere (the ablations of Table 7).
-    radius_weight: of ``(mean r - radius_goal)^2``; not of the paper.
-    coverage_weight, width_weight: of the mass of pi outside of the InterFuse bounds and of their volume; not of the paper.
+      part of the loss. ``anchor`` says whether any anchor is (the ablations of Table 7).
+    radius_weight: weight of ``(mean r - radius_goal)^2``; not from the paper.
+    coverage_weight, width_weight: weights of the mass of pi outside of the InterFuse bounds and of the volume of the bounds;
+      not from the paper.
   """
 
   variation: float = 1.0
@@ -63,7 +66,7 @@ class InterDro:
 
 
 def worst_case(errors: Array, alpha: float, valid: Array) -> Array:
-  """``sum w e`` with ``w = softmax(alpha e)`` over all valid places, w a constant of the gradient; a weighted mean."""
+  """``sum w e`` with ``w = softmax(alpha e)`` over all valid positions; w is a constant of the gradient."""
   weights = jax.nn.softmax(jnp.where(valid, alpha * jax.lax.stop_gradient(errors), -jnp.inf).reshape(-1))
   return jnp.sum(weights * jnp.where(valid, errors, 0.0).reshape(-1))
 
@@ -77,7 +80,7 @@ def inter_dro(
     intervals: ``[B, T, H, V]``.
     cloud_logits: ``[B, T, V]`` of the frozen cloud (guided if guidance is used); no gradient reaches them.
     config: weights and switches.
-    valid: ``[B or 1, T]`` bool, places that count; all by default.
+    valid: ``[B or 1, T]`` bool, positions that count; all by default.
   Returns:
     ``[]`` float32, and its terms by name.
   """
@@ -85,26 +88,30 @@ def inter_dro(
   shape = cloud_logits.shape[:2]
   valid = jnp.ones(shape, bool) if valid is None else jnp.broadcast_to(valid, shape)
   dtype = jnp.promote_types(jnp.float32, cloud_logits.dtype)
-  law = jax.nn.softmax(jax.lax.stop_gradient(cloud_logits).astype(dtype), axis=-1)
-  parts = [_one_head(intervals.centre[:, :, h], intervals.radius[:, :, h], law, config, valid) for h in range(heads)]
+  distribution = jax.nn.softmax(jax.lax.stop_gradient(cloud_logits).astype(dtype), axis=-1)
+  parts = [
+    _one_head(intervals.centre[:, :, h], intervals.radius[:, :, h], distribution, config, valid) for h in range(heads)
+  ]
   terms = jax.tree.map(lambda *values: sum(values) / heads, *parts)
   return sum(terms.values()), terms
 
 
-def _one_head(centre: Array, radius: Array, law: Array, config: InterDro, valid: Array) -> dict[str, Array]:
+def _one_head(centre: Array, radius: Array, distribution: Array, config: InterDro, valid: Array) -> dict[str, Array]:
   mean = lambda values: jnp.sum(jnp.where(valid, values, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
   log_p = {name: jax.nn.log_softmax(x) for name, x in (("mid", centre), ("up", centre + radius), ("lo", centre - radius))}
-  entropy = {name: -jnp.sum(law * value, axis=-1) for name, value in log_p.items()}  # [B, T] cross entropies
+  entropy = {name: -jnp.sum(distribution * value, axis=-1) for name, value in log_p.items()}  # [B, T] cross entropies
 
   def anchor(name: str) -> Array:
     if not config.anchor:
       return jnp.float32(0)
-    distance = jnp.sum(jnp.abs(jnp.exp(log_p[name]) - law), axis=-1)
+    distance = jnp.sum(jnp.abs(jnp.exp(log_p[name]) - distribution), axis=-1)
     return mean(config.variation * distance + config.cross_entropy * entropy[name])
 
   terms = {}
   if config.centre:
-    own = -jnp.sum(jnp.where(law > 0, law * jnp.log(jnp.where(law > 0, law, 1.0)), 0.0), axis=-1)
+    own = -jnp.sum(
+      jnp.where(distribution > 0, distribution * jnp.log(jnp.where(distribution > 0, distribution, 1.0)), 0.0), axis=-1
+    )
     terms |= {"anchor_mid": anchor("mid"), "align": config.divergence * mean(entropy["mid"] - own)}
   if config.upper:
     terms["anchor_up"] = anchor("up")
@@ -114,7 +121,7 @@ def _one_head(centre: Array, radius: Array, law: Array, config: InterDro, valid:
     terms["radius"] = config.radius_weight * jnp.square(mean(jnp.mean(radius, axis=-1)) - config.radius_goal)
   if config.coverage_weight or config.width_weight:
     bounds = inter_fuse(centre, radius)
-    outside = jax.nn.relu(law - bounds.upper) + jax.nn.relu(bounds.lower - law)
+    outside = jax.nn.relu(distribution - bounds.upper) + jax.nn.relu(bounds.lower - distribution)
     terms["coverage"] = config.coverage_weight * mean(jnp.sum(outside, axis=-1))
     terms["width"] = config.width_weight * mean(jnp.sum(bounds.width, axis=-1))
   return terms

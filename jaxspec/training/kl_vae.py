@@ -1,8 +1,8 @@
-"""Objective of a KL autoencoder (latent diffusion, arXiv 2112.10752) for small pictures.
+"""Objective of a KL autoencoder (latent diffusion, arXiv 2112.10752) for small images.
 
-Reconstruction losses on the pixels, plus a small weight on the divergence of the latents from a standard normal law. No
-adversarial and no perceptual loss. ``min_std`` adds noise to every latent before it is decoded: tokens whose chains stop
-early still carry noise, and a decoder that has seen as much draws them nearly without a trace.
+Reconstruction losses on the pixels, plus a small weight on the divergence of the latents from a standard normal
+distribution. There is no adversarial and no perceptual loss. ``min_std`` adds noise to every latent before it is decoded.
+Tokens whose chains stop early still carry noise, and a decoder that was trained with it removes nearly all of it.
 """
 
 from __future__ import annotations

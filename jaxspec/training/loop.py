@@ -6,7 +6,7 @@
 4. Every ``eval_every`` steps and at the end: evaluation to ``eval.jsonl``, and the sample callback.
 5. Every ``checkpoint_every`` steps and at the end: a checkpoint.
 
-A run that was killed at any moment and started again produces the same losses, bit for bit, on the same machine.
+A run may be killed at any moment. Started again on the same machine, it produces the same losses, bit for bit.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def fit(
     eval_fn: figures of a state.
     sample_fn: called after each evaluation with the path of a PNG to write.
     report_fn: called with every log record.
-    resume: go on from the newest checkpoint of `run_dir`; else a folder that has one is refused.
+    resume: go on from the newest checkpoint of `run_dir`; if False, a folder that has one is an error.
     tensorboard: also write TensorBoard events.
   Returns:
     The final state.

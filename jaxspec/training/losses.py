@@ -16,16 +16,16 @@ class PixelLosses(NamedTuple):
   l1: Array  # mean absolute error
   l2: Array  # mean squared error
   gradient: Array  # mean absolute error of the differences between neighbouring pixels
-  log_l2: Array  # mean over pictures of log10 of their squared error: minus a tenth of the PSNR, up to a constant
+  log_l2: Array  # mean over images of log10 of the squared error; equals minus PSNR / 10 up to a constant
 
 
 def pixel_losses(images: Array, targets: Array, *, floor: float = 1e-4) -> PixelLosses:
-  """Reconstruction losses between pictures.
+  """Reconstruction losses between images.
 
   Args:
     images: ``[B, H, W, C]`` reconstructions.
     targets: ``[B, H, W, C]``.
-    floor: added to the squared error inside the logarithm; it bounds the gradient of pictures that are nearly perfect.
+    floor: added to the squared error inside the logarithm; it bounds the gradient of images that are nearly perfect.
   """
   error = images.astype(jnp.float32) - targets.astype(jnp.float32)
   squared = jnp.square(error)
@@ -74,7 +74,7 @@ def distillation_kl(
   Args:
     teacher_logits: ``[B, N, V]``.
     student_logits: ``[B, N, V]``.
-    temperature: softens both laws.
+    temperature: softens both distributions.
     valid: optional ``[B]`` or ``[B, N]`` bool; rows or tokens that count.
   """
   teacher = jax.nn.log_softmax(jax.lax.stop_gradient(teacher_logits).astype(jnp.float32) / temperature, axis=-1)
@@ -94,25 +94,23 @@ class FeatureLosses(NamedTuple):
   """Scalar float32 losses of a drafter that continues its host's features."""
 
   feature: Array  # smooth L1 between predicted and host features, mean over channels
-  token: Array  # cross entropy of the predicted law against the host's, in nats
+  token: Array  # cross entropy of the predicted distribution against the host's, in nats
 
 
-def feature_losses(
-  features: Array, host_features: Array, logits: Array, host_logits: Array, valid: Array
-) -> FeatureLosses:
-  """The two losses of EAGLE (arXiv 2401.15077, section 4.2), means over the valid places. No gradient reaches the host.
+def feature_losses(features: Array, host_features: Array, logits: Array, host_logits: Array, valid: Array) -> FeatureLosses:
+  """The two losses of EAGLE (arXiv 2401.15077, section 4.2), means over the valid positions. No gradient reaches the host.
 
   Args:
     features: ``[B, T, D]`` predicted.
-    host_features: ``[B, T, D]`` of the host at the places that are predicted.
+    host_features: ``[B, T, D]`` of the host at the positions that are predicted.
     logits: ``[B, T, V]`` the host's output matrix on ``features``.
     host_logits: ``[B, T, V]``.
-    valid: ``[B or 1, T]`` bool; places that count.
+    valid: ``[B or 1, T]`` bool; positions that count.
   """
   error = jnp.abs(features.astype(jnp.float32) - jax.lax.stop_gradient(host_features).astype(jnp.float32))
   smooth = jnp.mean(jnp.where(error < 1, 0.5 * jnp.square(error), error - 0.5), axis=-1)
-  law = jax.nn.softmax(jax.lax.stop_gradient(host_logits).astype(jnp.float32), axis=-1)
-  entropy = -jnp.sum(law * jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1), axis=-1)
+  distribution = jax.nn.softmax(jax.lax.stop_gradient(host_logits).astype(jnp.float32), axis=-1)
+  entropy = -jnp.sum(distribution * jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1), axis=-1)
   valid = jnp.broadcast_to(valid, smooth.shape)
   mean = lambda x: jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
   return FeatureLosses(mean(smooth), mean(entropy))

@@ -1,8 +1,8 @@
 """Training loss of MAR (arXiv 2406.11838): the diffusion loss of the masked tokens.
 
-1. one mask ratio per batch from a normal law around 1, truncated to [0.7, 1]: ``ceil(L ratio)`` tokens of every row's
-   random order are masked; a class is dropped with probability 0.1;
-2. conditions z of all places from the known tokens;
+1. one mask ratio per batch from a normal distribution around 1, truncated to [0.7, 1]: ``ceil(L ratio)`` tokens of every
+   row's random order are masked; a class is dropped with probability 0.1;
+2. conditions z of all positions from the known tokens;
 3. every token is diffused to `batch_mul` random steps and the head predicts each of them given z;
 4. the mean over masked tokens of ``mse + vb`` (`jaxspec.diffusion.losses`).
 """
@@ -33,10 +33,10 @@ def mask_ratio(key: Key, lowest: float = MIN_MASK_RATIO) -> Array:
 
 
 def noisy_context(key: Key, tokens: Array, step: int | None) -> Array:
-  """Tokens ``[B, L, C]`` as a chain that stops at an original diffusion step leaves them: ``q_sample`` of the step.
+  """Adds to tokens ``[B, L, C]`` the noise of a chain that stops at an original diffusion step (``q_sample`` of the step).
 
   Args:
-    key: consumed, unless ``step`` is None: then the tokens come back as they are.
+    key: consumed. If ``step`` is None it is not read, and the tokens are returned unchanged.
   """
   if step is None:
     return tokens
@@ -50,7 +50,7 @@ def num_masked(ratio: Array | float, num_tokens: int) -> Array:
 
 
 def most_known(num_tokens: int, lowest: float = MIN_MASK_RATIO) -> int:
-  """The most tokens that are ever known while training: what the encoder must have slots for."""
+  """The largest number of known tokens in training; the encoder needs so many slots."""
   return num_tokens - math.ceil(num_tokens * lowest)
 
 
@@ -72,15 +72,15 @@ def mar_loss(
 
   Args:
     tokens: ``[B, L, C]`` clean tokens, raster order.
-    order: ``[B, L]`` int32 generation orders; the first ``known`` places are seen.
+    order: ``[B, L]`` int32 generation orders; the first ``known`` positions are seen.
     known: ``[B or 1]`` int32.
-    timesteps: ``[M, B, L]`` int32 in [0, 1000), for each of M diffused copies of every raster place.
+    timesteps: ``[M, B, L]`` int32 in [0, 1000), for each of M diffused copies of every raster position.
     noise: ``[M, B, L, C]`` standard normal.
     slots: static encoder slots, at least ``known``; ``L`` by default.
     dropout_key: switches dropout on; consumed.
-    context: ``[B, L, C]``, what the network reads of known tokens; the tokens by default.
+    context: ``[B, L, C]`` known tokens as the network reads them; the tokens by default.
   Returns:
-    The scalar loss, and both losses of every row ``[M, B, L]``, known places included.
+    The scalar loss, and both losses of every row ``[M, B, L]``, known positions included.
   """
   length = tokens.shape[1]
   tables = diffusion_tables()
@@ -107,14 +107,15 @@ def mar_loss_fn(
     batch_mul: diffused copies of every token.
     label_drop_prob: how often a row loses its class.
     dropout: whether the transformer's dropout is on.
-    context_step: original diffusion step whose noise known tokens carry, as they do where chains stop early; None is none.
-    min_mask_ratio: least share of masked tokens. MAR has 0.7; a network that decodes token by token sees less.
+    context_step: known tokens carry the noise of this original diffusion step, as in decoding with chains that stop early;
+      None adds no noise.
+    min_mask_ratio: least share of masked tokens. MAR has 0.7; a network that decodes token by token needs smaller shares.
   """
 
   def loss_fn(params: Params, extra: PyTree, batch: PyTree, key: Key):
     tokens, labels = batch["tokens"].astype(jnp.float32), batch["labels"]
     rows, length, width = tokens.shape
-    # The key of the context is folded in apart, so that runs without one keep their randomness.
+    # The key of the context is folded in separately, so that a context does not change the other random numbers.
     context_key = jax.random.fold_in(key, 6)
     ratio_key, order_key, drop_key, time_key, noise_key, dropout_key = jax.random.split(key, 6)
     masked = num_masked(mask_ratio(ratio_key, min_mask_ratio), length)
@@ -134,7 +135,7 @@ def mar_loss_fn(
 
 
 def decay_mask(params: Params) -> PyTree:
-  """Which leaves weight decay is for, as a tree of bool: matrices and tables of the transformer, not the head."""
+  """Tree of bool, True on the leaves that weight decay applies to: matrices and tables of the transformer, not the head."""
 
   def leaf(path, value):
     return value.ndim > 1 and path[0].key != "diffloss"

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
-  """All records of a metrics file; a last line that was cut off by a stop is left out."""
+  """All records of a metrics file; an incomplete last line is left out."""
   records = []
   for line in Path(path).read_text().splitlines():
     try:
@@ -25,11 +25,11 @@ class MetricsWriter:
   """Appends records to a JSONL file; use it as a context manager.
 
   Floats are written with all their digits, so that equal lines mean equal bits. Numbers that are not finite become
-  strings (``"nan"``), since JSON has no words for them.
+  strings (``"nan"``), since JSON cannot express them.
 
   Args:
     path: the file; its folder is created.
-    first_step: records from this step on are dropped from a file that is there, because a resumed run writes them anew.
+    first_step: records from this step on are removed from an existing file, because a resumed run writes them again.
     tensorboard_dir: also write scalar events there (needs the package tensorboardX).
   """
 

@@ -15,8 +15,8 @@ def override(config: Config, assignments: Iterable[str]) -> Config:
 
   Args:
     config: a frozen dataclass, possibly with dataclasses as fields.
-    assignments: ``"name=value"`` or ``"outer.name=value"``. Values are Python literals; anything else is a string, and so is
-      the value of a field that holds one (None apart).
+    assignments: ``"name=value"`` or ``"outer.name=value"``. Values are Python literals; anything else is a string. A field
+      that holds a string takes any value but None as a string.
   Raises:
     ValueError: for a malformed assignment, an unknown name, or a value of another type than the present one.
 
@@ -33,7 +33,7 @@ def override(config: Config, assignments: Iterable[str]) -> Config:
 
 
 def differences(default: Config, config: Config) -> list[str]:
-  """Assignments that `override` makes ``config`` of ``default`` with, in the order of the fields.
+  """The assignments with which `override` turns ``default`` into ``config``, in the order of the fields.
 
   >>> from jaxspec.training.optimizer import OptimizerConfig
   >>> differences(OptimizerConfig(), OptimizerConfig(learning_rate=3e-4, name="muon"))

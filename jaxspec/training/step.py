@@ -39,7 +39,7 @@ class LossFn(Protocol):
 
 
 class AfterUpdateFn(Protocol):
-  """What changes parameters besides the gradient, such as the restart of dead codes.
+  """Function that changes parameters besides the gradient, for example to restart dead codes.
 
   Returns the new ``(params, extra)``; ``step [] int32`` is the number of the update just done, counted from 0. The key
   is consumed and is independent of the key of the loss.
@@ -49,7 +49,7 @@ class AfterUpdateFn(Protocol):
 
 
 class TrainStep(NamedTuple):
-  """A compiled update and how to place what it reads."""
+  """A compiled update and the sharding of its inputs."""
 
   update: Callable[[TrainState, PyTree], tuple[TrainState, Metrics]]  # the state is donated
   place_state: Callable[[TrainState], TrainState]
@@ -114,9 +114,7 @@ def make_train_step(
     state = TrainState(state.step + 1, params, opt_state, ema_update(state.ema, params, decay), extra)
     return state, {"loss": loss, "grad_norm": _norm(grads)} | metrics
 
-  jitted = jax.jit(
-    update, in_shardings=(replicated, sharded), out_shardings=(replicated, replicated), donate_argnums=0
-  )
+  jitted = jax.jit(update, in_shardings=(replicated, sharded), out_shardings=(replicated, replicated), donate_argnums=0)
   return TrainStep(
     jitted,
     lambda state: jax.device_put(state, replicated),

@@ -16,7 +16,7 @@ from jaxspec.types import Array, Key, Params, PyTree
 class TrainState:
   """One point of a training run.
 
-  Random keys are no part of it: the key of a step is a function of the run's seed and the step number (`step_key`), and
+  Random keys are not part of it: the key of a step is a function of the run's seed and the step number (`step_key`), and
   so is the order of the data. A run restored from a checkpoint therefore goes on exactly as if it had never stopped.
   """
 

@@ -1,8 +1,8 @@
 """Objective of a VQ tokenizer and the restart of dead codes.
 
-Reconstruction losses on the pixels plus the quantiser's losses, with straight-through gradients (VQ-VAE, arXiv
-1711.00937). No adversarial and no perceptual loss. Codes that hardly any position uses are replaced by random encoder
-outputs (as Jukebox does, arXiv 2005.00341, section 3.1):
+Reconstruction losses on the pixels plus the quantiser's losses, with straight-through gradients (VQ-VAE, arXiv 1711.00937).
+There is no adversarial and no perceptual loss. Codes that hardly any position uses are replaced by random encoder outputs
+(as Jukebox does, arXiv 2005.00341, section 3.1):
 
 1. ``usage = 0.97 usage + counts`` of every code, after each batch;
 2. every 20 steps until `restart_until`, codes with a usage below 0.5 become random latents of the last batch.
@@ -25,7 +25,7 @@ from jaxspec.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class VQObjective:
-  """Weights of the losses and the rule of restarts."""
+  """Weights of the losses and settings of the restarts."""
 
   l1: float = 1.0
   l2: float = 1.0
@@ -41,7 +41,7 @@ class VQObjective:
 
 @flax.struct.dataclass
 class CodeUsage:
-  """How often each code was used lately, and latents that could replace dead ones."""
+  """How often each code was used recently, and latents that can replace dead codes."""
 
   counts: Array  # [V] float32 decayed counts
   candidates: Array  # [V, e] float32 random latents of the last batch
@@ -62,9 +62,7 @@ def vq_loss_fn(tokenizer: TokenizerFns, objective: VQObjective) -> LossFn:
     codebook = tokenizer.codebook(params)
     quantised = quantizer.straight_through(quantizer.normalise(latent), quantizer.lookup(codebook, indices))
     pixels = pixel_losses(tokenizer.decode_latent(params, quantised), images)
-    code = quantizer.quantizer_losses(
-      latent, codebook, indices, beta=objective.beta, entropy_ratio=objective.entropy_ratio
-    )
+    code = quantizer.quantizer_losses(latent, codebook, indices, beta=objective.beta, entropy_ratio=objective.entropy_ratio)
     loss = objective.l1 * pixels.l1 + objective.l2 * pixels.l2 + objective.gradient * pixels.gradient
     loss = loss + objective.log_l2 * pixels.log_l2 + code.vq + code.commit + code.entropy
 
@@ -74,7 +72,7 @@ def vq_loss_fn(tokenizer: TokenizerFns, objective: VQObjective) -> LossFn:
     usage = CodeUsage(objective.usage_decay * usage.counts + counts, flat[chosen])
     metrics = {
       "l1": pixels.l1,
-      "psnr": -10.0 * (pixels.log_l2 - jnp.log10(4.0)),  # of float pixels, per picture, up to the floor
+      "psnr": -10.0 * (pixels.log_l2 - jnp.log10(4.0)),  # of float pixels, per image, up to the floor
       "vq": code.vq,
       "used": jnp.mean(usage.counts >= objective.restart_below),
     }

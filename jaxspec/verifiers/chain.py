@@ -1,13 +1,13 @@
-"""The shared shape of rules for a chain of drafts: test each draft, keep the leading ones, draw one more token.
+"""The form of all acceptance rules for a chain: test each draft, accept the leading ones, draw one more token.
 
-A rule is two functions of one place: the probability ``a(x)`` of keeping a draft x, and the weights of the token that
-is emitted after a rejection. With drafts from q, the law of one emitted token is
+A rule is two functions of one position: the probability ``a(x)`` of accepting a draft x, and the weights of the token that
+is emitted after a rejection. With drafts from q, the distribution of one emitted token is
 
   phat(y) = q(y) a(y) + sum_x q(x) (1 - a(x)) r_x(y),    r_x the normalised weights after x was rejected.
 
-No rule escapes TV(phat, p) >= alpha - alpha_SD with alpha = sum_x q(x) a(x) and alpha_SD = sum_x min(p(x), q(x)),
-because phat >= q a everywhere: each point of acceptance above the lossless rule costs at least one point of bias. The
-weights ``[p - q a]+`` reach the least bias that is possible for a given a, ``sum_y [q(y) a(y) - p(y)]+``; they equal
+Every rule has TV(phat, p) >= alpha - alpha_SD, with alpha = sum_x q(x) a(x) and alpha_SD = sum_x min(p(x), q(x)), because
+phat >= q a everywhere. Each point of acceptance above the lossless rule therefore costs at least one point of bias. The
+weights ``[p - q a]+`` reach the least bias that is possible for a given a, ``sum_y [q(y) a(y) - p(y)]+``. They equal
 ``[p - q]+`` up to a factor wherever a >= min(1, p/q).
 """
 
@@ -23,11 +23,11 @@ from jaxspec import rng
 from jaxspec.models import sampling
 from jaxspec.types import Array, Draft, Key, PyTree, Verdict
 
-# Below this mass p and q are equal up to rounding and the residual is noise.
+# If the residual has less mass than this, p and q are equal up to rounding and the residual is noise.
 _MIN_RESIDUAL = 1e-12
 
 ResidualFn = Callable[[Array, Array, Array], Array]  # (rejected token [B], p [B, V], q [B, V]) -> weights [B, V]
-ProposalRowFn = Callable[[PyTree, Array], Array]  # (proposal, place [B]) -> probabilities [B, V]
+ProposalRowFn = Callable[[PyTree, Array], Array]  # (proposal, position [B]) -> probabilities [B, V]
 
 
 def lossless_weights(tokens: Array, p: Array, q: Array) -> Array:
@@ -36,13 +36,13 @@ def lossless_weights(tokens: Array, p: Array, q: Array) -> Array:
 
 
 def usable_weights(weights: Array, p: Array) -> Array:
-  """The weights, or p where nothing is left of them (p and q equal up to rounding)."""
+  """The weights ``[..., V]``, or p where they have no mass (p and q are then equal up to rounding)."""
   return jnp.where(jnp.sum(weights, axis=-1, keepdims=True) > _MIN_RESIDUAL, weights, p)
 
 
-def logits_row(proposal: PyTree, place: Array) -> Array:
-  """Probabilities ``[B, V]`` of one place ``[B]`` of a proposal that is given by logits ``[B, K, V]``."""
-  return sampling.probabilities(_row(proposal, place))
+def logits_row(proposal: PyTree, position: Array) -> Array:
+  """Probabilities ``[B, V]`` of one position ``[B]`` of a proposal that is given by logits ``[B, K, V]``."""
+  return sampling.probabilities(_row(proposal, position))
 
 
 def commit_leading(
@@ -54,16 +54,16 @@ def commit_leading(
   residual_fn: ResidualFn = lossless_weights,
   proposal_row_fn: ProposalRowFn = logits_row,
 ) -> Verdict:
-  """Keeps the leading drafts that pass their test and draws the next token.
+  """Accepts the leading drafts that pass their test and draws the next token.
 
   Args:
     keys: ``[B]`` keys; consumed.
     draft: chain of ``K`` tokens with logits ``[B, K, V]`` as proposal, or what ``proposal_row_fn`` reads.
     target: ``[B, K + 1, V]`` processed target logits.
-    accept_prob: ``[B, K]`` probability of keeping each draft.
+    accept_prob: ``[B, K]`` probability of accepting each draft.
     residual_fn: ``(tokens [B], p [B, V], q [B, V]) -> [B, V]`` float32 weights of the token emitted after the
       rejection of ``tokens``; they need not add up to 1.
-    proposal_row_fn: ``(proposal, place [B]) -> [B, V]`` probabilities.
+    proposal_row_fn: ``(proposal, position [B]) -> [B, V]`` probabilities.
   Returns:
     Verdict with ``num_accepted [B]`` and ``next_token [B]``.
   """
@@ -75,11 +75,11 @@ def commit_leading(
   num_accepted = jnp.sum(jnp.cumprod(kept.astype(jnp.int32), axis=1), axis=1)  # [B]
   rejected = num_accepted < draft.num_drafted
 
-  # Only one row of each law is needed from here on.
-  place = jnp.minimum(num_accepted, window - 1)
+  # Only one row of each distribution is needed from here on.
+  position = jnp.minimum(num_accepted, window - 1)
   p = sampling.probabilities(_row(target, num_accepted))  # [B, V]
-  q = proposal_row_fn(draft.proposal, place)
-  token = jnp.take_along_axis(draft.tokens, place[:, None], axis=1)[:, 0]
+  q = proposal_row_fn(draft.proposal, position)
+  token = jnp.take_along_axis(draft.tokens, position[:, None], axis=1)[:, 0]
   weights = usable_weights(residual_fn(token, p, q), p)
   next_token = sampling.inverse_cdf(jnp.where(rejected[:, None], weights, p), rng.final_uniform(keys))
   return Verdict(num_accepted, next_token)
@@ -87,14 +87,17 @@ def commit_leading(
 
 @dataclasses.dataclass(frozen=True)
 class ChainRule:
-  """A rule as its acceptance probability and its residual; an `AcceptFn`.
+  """An acceptance rule given by its acceptance probability and its residual; an `AcceptFn`.
 
-  Both laws are taken after all logit processing. In the methods, leading axes ``...`` are free (rows, places, cases):
-  tokens ``[...]`` int32, p and q ``[..., V]`` float32. Rules hold static settings only; arrays come in ``tables``.
+  p (target) and q (draft) are probabilities after all logit processing. In the methods, leading axes ``...`` are free (rows,
+  positions, cases): tokens ``[...]`` int32, p and q ``[..., V]`` float32. Rules hold static settings only; arrays come in
+  ``tables``.
 
   Attributes:
     residual: weights after a rejection: ``paper`` as published, ``optimal`` for ``[p - q a]+``, the least bias that
       is possible with this acceptance.
+  Raises:
+    ValueError: for an unknown residual.
   """
 
   residual: str = dataclasses.field(default="paper", kw_only=True)
@@ -116,11 +119,11 @@ class ChainRule:
     return False
 
   def accept_prob(self, tables: PyTree, tokens: Array, p: Array, q: Array) -> Array:
-    """Probability ``[...]`` of keeping each drafted token."""
+    """Probability ``[...]`` of accepting each drafted token."""
     raise NotImplementedError
 
   def accept_all(self, tables: PyTree, p: Array, q: Array) -> Array:
-    """Probability ``[..., V]`` of keeping every token, had it been drafted."""
+    """Probability ``[..., V]`` of accepting every token of the vocabulary if it were drafted."""
     raise NotImplementedError
 
   def residual_weights(self, tables: PyTree, tokens: Array, p: Array, q: Array) -> Array:
@@ -143,16 +146,16 @@ class ChainRule:
     )
 
 
-def at(law: Array, tokens: Array) -> Array:
-  """Entry ``[...]`` of each token in ``law [..., V]``."""
-  return jnp.take_along_axis(law, tokens[..., None], axis=-1)[..., 0]
+def at(distribution: Array, tokens: Array) -> Array:
+  """Entry ``[...]`` of each token in ``distribution [..., V]``."""
+  return jnp.take_along_axis(distribution, tokens[..., None], axis=-1)[..., 0]
 
 
 def ratio(p: Array, q: Array) -> Array:
-  """min(1, p/q) elementwise; with q = 0, which no draft has in exact arithmetic, 1 where p > 0 and else 0."""
+  """min(1, p/q) elementwise. Where q = 0, which no draft has in exact arithmetic, it is 1 if p > 0 and else 0."""
   quotient = p / jnp.where(q > 0, q, 1.0)
   return jnp.where(q > 0, jnp.minimum(quotient, 1.0), (p > 0).astype(p.dtype))
 
 
-def _row(law: Array, index: Array) -> Array:
-  return jnp.take_along_axis(law, index[:, None, None], axis=1)[:, 0]
+def _row(distribution: Array, index: Array) -> Array:
+  return jnp.take_along_axis(distribution, index[:, None, None], axis=1)[:, 0]

@@ -1,18 +1,19 @@
-"""Exact couplings of two Gaussians: a draft from one becomes a sample of the other, and is kept as often as possible.
+"""Exact couplings of two Gaussians: they turn a draft from one into a sample of the other and accept it often.
 
 A draft ``y = mu_q + sd_q z`` from ``q = N(mu_q, diag sd_q^2)`` is judged against ``p = N(mu_p, diag sd_p^2)``. The output
-follows p exactly, and equals y where it is accepted. Three constructions (the third in a loop):
+follows p exactly, and equals y where y is accepted. There are three constructions:
 
 * `reflect`: equal deviations; the reflection-maximal coupling (Bou-Rabee, Eberle and Zimmer 2020, arXiv 1805.00452; for
   diffusion drafts De Bortoli et al. 2025, arXiv 2501.05370). Accepted with probability ``2 Phi(-|D| / 2)``, the maximum.
-* `split`: other deviations; both laws are split into a part of common width, which is reflected, and an independent rest.
-  No loop and no bound, but less than the maximal acceptance.
-* `maximal`: accepted with probability ``1 - TV(p, q)``, the maximum; after a rejection the residual ``[p - q]+`` is sampled
-  by proposals from p. Their number has mean 1 but a heavy tail where the laws are close, so it is capped; damping by
-  ``eta < 1`` keeps the law exact and leaves at most ``eta^max_tries`` of the rows unfinished.
+* `split`: different deviations; both distributions are split into a part of common width, which is reflected, and an
+  independent rest. It needs no loop and no cap, but accepts less than the maximum.
+* `maximal`: different deviations; accepted with probability ``1 - TV(p, q)``, the maximum. After a rejection a loop samples
+  the residual ``[p - q]+`` by proposals from p. Their number has mean 1, but a heavy tail where the distributions are close,
+  so it is capped. Damping by ``eta < 1`` keeps the distribution exact and leaves at most ``eta^max_tries`` of the rows
+  unfinished.
 
-Everything is elementwise over leading axes ``...`` (tokens, denoising steps). Uniforms come as logarithms. Noise that a
-decision has depended on must not be used again.
+Everything is elementwise over leading axes ``...`` (tokens, denoising steps). Uniforms come as logarithms. Noise must not be
+used again after a decision has depended on it.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class Coupled(NamedTuple):
 
   x: Array  # [..., C] a sample of p
   accepted: Array  # [...] bool, x is the draft
-  log_ratio: Array  # [...] log p(y) / q(y) of what was tested
-  num_tries: Array | None = None  # [...] int32 proposals drawn; -1 where the cap was reached. None: there is no loop
+  log_ratio: Array  # [...] log p(y) / q(y) at the point y that was tested
+  num_tries: Array | None = None  # [...] int32 proposals drawn; -1 where the cap was reached. None: no loop
 
 
 def reflect(mu_q: Array, mu_p: Array, sd: Array, z: Array, log_u: Array) -> Coupled:
@@ -51,38 +52,36 @@ def reflect(mu_q: Array, mu_p: Array, sd: Array, z: Array, log_u: Array) -> Coup
   along = jnp.sum(distance * z, axis=-1)
   log_ratio = -(along + 0.5 * squared)
   accepted = (log_u < log_ratio) | (squared == 0)
-  # 2 e (e.z) = 2 D (D.z) / |D|^2; equal means are always accepted and must not divide by zero.
+  # 2 e (e.z) = 2 D (D.z) / |D|^2. With equal means every draft is accepted; nothing may be divided by zero.
   factor = 2.0 * along / jnp.where(squared == 0, 1.0, squared)
   mirrored = mu_p + sd * (z - factor[..., None] * distance)
   return Coupled(jnp.where(accepted[..., None], mu_q + sd * z, mirrored), accepted, log_ratio)
 
 
-def split(
-  mu_q: Array, sd_q: Array, mu_p: Array, sd_p: Array, z: Array, w: Array, xi_p: Array, log_u: Array
-) -> Coupled:
+def split(mu_q: Array, sd_q: Array, mu_p: Array, sd_p: Array, z: Array, w: Array, xi_p: Array, log_u: Array) -> Coupled:
   """Split reflection coupling of Gaussians of different deviations, without a loop.
 
   With ``s = min(sd_q, sd_p)`` and ``a^2 = sd^2 - s^2`` elementwise, the draft's noise is the sum of two independent parts,
   ``sd_q z = a_q xi + s zeta``; zeta is reflected between the means ``mu_q + a_q xi`` and ``mu_p + a_p xi_p``.
 
   Args:
-    mu_q: ``[..., C]``, as are the other laws' parameters and z.
+    mu_q: ``[..., C]``, as are sd_q, mu_p, sd_p and z.
     w: ``[..., C]`` auxiliary normals that split z.
     xi_p: ``[..., C]`` normals of the target's own part.
-    log_u: ``[...]``.
+    log_u: ``[...]`` logarithms of uniforms.
   """
   s = jnp.minimum(sd_q, sd_p)
-  # (a - b)(a + b): squares of close deviations would cancel.
+  # Computed as (a - b)(a + b), because squares of close deviations would cancel.
   rest = lambda sd: jnp.sqrt((sd - s) * (sd + s))
   a_q, a_p = rest(sd_q), rest(sd_p)
   xi = (a_q * z + s * w) / sd_q
   zeta = (s * z - a_q * w) / sd_q
   coupled = reflect(mu_q + a_q * xi, mu_p + a_p * xi_p, s, zeta, log_u)
-  # The draft itself, not its sum of parts: an accepted sample is bitwise what was drafted.
+  # The draft itself is returned, not the sum of its parts: an accepted sample equals the draft bit for bit.
   return coupled._replace(x=jnp.where(coupled.accepted[..., None], mu_q + sd_q * z, coupled.x))
 
 
-# Round k = 0, 1, ... -> normals [..., C] and log uniforms [...].
+# Trip k = 0, 1, ... of the loop -> normals [..., C] and log uniforms [...].
 ProposalFn = Callable[[Array], tuple[Array, Array]]
 
 
@@ -103,11 +102,11 @@ def maximal(
   Accept iff ``u < eta p(y) / q(y)``; else propose ``x ~ p`` until ``v < 1 - min(eta, q(x) / p(x))``.
 
   Args:
-    mu_q: ``[..., C]``, as are the other laws' parameters and z.
-    log_u: ``[...]``.
-    proposal_fn: fresh randomness of each round.
+    mu_q: ``[..., C]``, as are sd_q, mu_p, sd_p and z.
+    log_u: ``[...]`` logarithms of uniforms.
+    proposal_fn: fresh randomness of each trip of the loop.
     eta: damping in (0, 1]; 1 accepts most.
-    max_tries: static cap; a row that reaches it keeps its last proposal, and `Coupled.num_tries` says so.
+    max_tries: static cap; a row that reaches it takes its last proposal, and `Coupled.num_tries` is -1.
   """
   log_eta = jnp.log(jnp.float32(eta))
   log_sd_q, log_sd_p = jnp.log(sd_q), jnp.log(sd_p)

@@ -1,7 +1,7 @@
-"""How far apart the pictures of two tokens are: the tables that lossy rules read.
+"""Distances between tokens: the tables that lossy acceptance rules read.
 
-The vectors are a language model's input embeddings (the released GSD code) or the codebook of the image tokenizer
-(LANTERN); which of them was used is recorded in the table, because thresholds do not carry over.
+Each token has a vector: its input embedding in the language model (the released GSD code) or its row in the codebook of the
+image tokenizer (LANTERN). A table records which of the two it was made from, because thresholds do not carry over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class DistanceTable:
 
   Attributes:
     values: ``[V, V]`` distances (float; bfloat16 halves the memory).
-    source: ``embedding`` or ``codebook``, what the vectors were.
+    source: ``embedding`` or ``codebook``, the kind of the vectors.
     power: 2 for squared Euclidean distances, 1 for Euclidean ones.
   """
 
@@ -38,10 +38,10 @@ class DistanceTable:
 
 @struct.dataclass
 class TokenVectors:
-  """Distances computed when they are asked for, from ``V`` vectors: no table of size V * V.
+  """Distances computed on demand from ``V`` vectors, without a table of size V * V.
 
   Attributes:
-    vectors: ``[V, D]``; ``source`` and ``power`` as in `DistanceTable`.
+    vectors: ``[V, D]`` float; ``source`` and ``power`` as in `DistanceTable`.
   """
 
   vectors: Array
@@ -61,9 +61,9 @@ def distance_table(vectors: Array, *, source: str, power: int = 2, dtype: jnp.dt
     vectors: input embeddings or codebook rows of the tokens, in the order of their ids.
     source: ``embedding`` or ``codebook``.
     power: 2 for squared Euclidean distances (the released GSD code), 1 for Euclidean ones.
-    dtype: of the stored table; the released GSD code stores bfloat16.
+    dtype: type of the stored table; the released GSD code stores bfloat16.
   Raises:
-    ValueError: for an unknown source or power.
+    ValueError: for an unknown source or power, or vectors of another shape.
   """
   _check(vectors, source, power)
   vectors = vectors.astype(jnp.float32)
@@ -74,7 +74,7 @@ def distance_table(vectors: Array, *, source: str, power: int = 2, dtype: jnp.dt
 
 
 def token_vectors(vectors: Array, *, source: str, power: int = 2) -> TokenVectors:
-  """`TokenVectors` after the checks of `distance_table`."""
+  """Makes `TokenVectors`; arguments and errors as in `distance_table`."""
   _check(vectors, source, power)
   return TokenVectors(vectors, source, power)
 
@@ -84,12 +84,14 @@ def neighbour_table(codebook: Array, num_neighbours: int, *, normalise: bool = T
 
   Args:
     codebook: ``[V, D]`` rows of the image tokenizer's codebook.
-    num_neighbours: columns to keep, nearest first; at most V - 1. `Lantern` with ``compat`` resampling reads one more
-      than its number of neighbours.
-    normalise: scale rows to unit length first, as the LlamaGen decoder does when it looks codes up; False keeps the
-      stored rows, as the released code does. Both orders agree only if all stored rows have one length.
+    num_neighbours: columns of the table, at most V - 1. `Lantern` with the ``compat`` residual reads one more than its
+      number of neighbours.
+    normalise: scale rows to unit length first, as the LlamaGen decoder does when it looks codes up; False uses the stored
+      rows, as the released code does. Both orders agree only if all stored rows have the same length.
   Returns:
-    ``[V, num_neighbours]`` int32; the code itself is left out, ties go to the smaller id.
+    ``[V, num_neighbours]`` int32, nearest first; the code itself is left out, ties go to the smaller id.
+  Raises:
+    ValueError: for a number of neighbours out of range.
   """
   size = codebook.shape[0]
   if not 1 <= num_neighbours < size:
@@ -115,11 +117,13 @@ def cluster_table(vectors: Array, num_clusters: int, key: Key, *, num_steps: int
 
   Args:
     vectors: ``[V, D]`` embeddings or codebook rows.
-    num_clusters: number of groups asked for; some may end up empty.
-    key: picks the first centres; consumed.
+    num_clusters: number of groups; some may end up empty.
+    key: draws the first centres; consumed.
     num_steps: iterations.
   Returns:
     ``[V]`` int32 group of every token.
+  Raises:
+    ValueError: for a number of groups out of range.
   """
   size = vectors.shape[0]
   if not 1 <= num_clusters <= size:
@@ -128,7 +132,7 @@ def cluster_table(vectors: Array, num_clusters: int, key: Key, *, num_steps: int
   centres = vectors[jax.random.choice(key, size, (num_clusters,), replace=False)]
 
   def assign(centres: Array) -> Array:
-    # |v|^2 is the same for all centres and left out.
+    # |v|^2 is the same for all centres, so it is left out.
     scores = jnp.sum(centres * centres, axis=-1)[None] - 2 * jnp.matmul(vectors, centres.T, precision="highest")
     return jnp.argmin(scores, axis=-1).astype(jnp.int32)
 

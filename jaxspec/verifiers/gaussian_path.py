@@ -1,14 +1,15 @@
 """Density ratios of continuous speculative decoding (CSpD; Wang et al. 2024, arXiv 2411.11925), all in logarithms.
 
-Draft and target run their chains with the same noise ("trajectory alignment"). With the summaries of both chains
-(`jaxspec.diffusion.ddpm.ChainSummary`), x the drafted token and ``S`` the product over all steps but the last of the ratio
-of standard deviations, the published acceptance ratio is
+Draft and target run their chains with the same noise ("trajectory alignment"). Let x be the drafted token, and ``S`` the
+product of the ratios of standard deviations over all steps but the last. With the summaries of both chains
+(`jaxspec.diffusion.ddpm.ChainSummary`), the published acceptance ratio is
 
   ratio(x) = S N(x; mu_p, sd_p) / N(x; mu_q, sd_q),    S = prod sd_q / sd_p.
 
-**This does not keep the target's law** unless S = 1: the two chains are evaluated at different points, and the Jacobian of
-the map between them, 1/S, cancels S exactly. ``paper_log_ratio(..., sigma=False)`` is the correct one for laws whose last
-step is noisy. The released code differs again, see `released_log_ratio`. Losslessness needs `jaxspec.verifiers.couplings`.
+**This does not preserve the target's distribution** unless S = 1. The two chains are evaluated at different points, and the
+Jacobian of the map between them, 1/S, cancels S exactly. ``paper_log_ratio(..., sigma=False)`` is the correct ratio for
+chains whose last step is noisy. The released code differs again, see `released_log_ratio`. A lossless decoder needs
+`jaxspec.verifiers.couplings`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def paper_log_ratio(x: Array, p: ChainSummary, q: ChainSummary, *, sigma: bool =
   """Log acceptance ratio ``[...]`` of a draft ``x [..., C]``: accept iff ``log u <= ratio`` (CSpD, section 4.1).
 
   Args:
-    sigma: whether S is part of it, as published; without S the test is exact given the shared noise.
+    sigma: True includes S, as published; without S the test is exact given the shared noise.
   """
   last = normal_log_prob(x, p.mean, p.log_std) - normal_log_prob(x, q.mean, q.log_std)
   return last + log_sigma_ratio(p, q) if sigma else last
@@ -41,18 +42,18 @@ def released_log_ratio(
 ) -> Array:
   """Log acceptance ratio ``[...]`` as the released code computes it.
 
-  S is inverted, and the z-scores of the last step are divided by 42 in the exponents but not in the normalisers.
+  It has 1/S instead of S. The z-scores of the last step are divided by 42 in the exponents but not in the normalisers.
   """
-  squares = lambda law: jnp.sum(jnp.square((x - law.mean) * jnp.exp(-law.log_std)), axis=-1)
+  squares = lambda distribution: jnp.sum(jnp.square((x - distribution.mean) * jnp.exp(-distribution.log_std)), axis=-1)
   exponent = (squares(q) - squares(p)) / (2.0 * inner_temperature**2)
   return -log_sigma_ratio(p, q) + jnp.sum(q.log_std - p.log_std, axis=-1) + exponent
 
 
 def residual_accept_prob(x: Array, p: ChainSummary, q: ChainSummary, log_sigma: Array) -> Array:
-  """Probability ``[...]`` of keeping a proposal ``x ~ N(mu_p, sd_p)`` after a rejection (CSpD, section 4.3).
+  """Probability ``[...]`` of accepting a proposal ``x ~ N(mu_p, sd_p)`` after a rejection (CSpD, section 4.3).
 
-  ``max(0, S p(x) - q(x)) / (S p(x)) = 1 - min(1, q / (S p))``; where S p < q everywhere no proposal is ever kept, so a loop
-  around this needs a cap.
+  It is ``max(0, S p(x) - q(x)) / (S p(x)) = 1 - min(1, q / (S p))``. Where S p < q everywhere no proposal is ever accepted,
+  so a loop over proposals needs a cap.
 
   Args:
     log_sigma: `log_sigma_ratio` as published, its negative as released, 0 for the exact residual.

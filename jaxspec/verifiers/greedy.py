@@ -1,4 +1,4 @@
-"""Acceptance of a chain by the target's most probable token: no law of the drafts is needed, so ids suffice on a link."""
+"""Accepts a chain by the target's most probable tokens. The rule reads no proposal, so a link need only carry ids."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from jaxspec.types import Array, Draft, Key, PyTree, Verdict
 
 
 def greedy(tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
-  """Keeps a draft iff it is the target's arg-max; see `jaxspec.types.AcceptFn`.
+  """Accepts a draft iff it is the target's arg-max; see `jaxspec.types.AcceptFn`.
 
-  A refused draft is replaced by the arg-max. Where nothing was refused (a bonus token, or a round without drafts) the
-  target samples as in plain decoding. Lossy, except at temperature 0.
+  A rejected draft is replaced by the arg-max. Where nothing was rejected (a bonus token, or a round without drafts) the
+  target samples as in plain decoding. The rule is lossy, except at temperature 0.
   """
   window = draft.tokens.shape[1]
   best = jnp.argmax(target, axis=-1).astype(jnp.int32)  # [B, K + 1]
@@ -22,6 +22,6 @@ def greedy(tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
   num_accepted = jnp.sum(jnp.cumprod(kept.astype(jnp.int32), axis=1), axis=1)
   row = jnp.take_along_axis(target, num_accepted[:, None, None], axis=1)[:, 0]
   drawn = sample(row, rng.final_uniform(keys))
-  refused = num_accepted < draft.num_drafted
+  rejected = num_accepted < draft.num_drafted
   replacement = jnp.take_along_axis(best, num_accepted[:, None], axis=1)[:, 0]
-  return Verdict(num_accepted, jnp.where(refused, replacement, drawn))
+  return Verdict(num_accepted, jnp.where(rejected, replacement, drawn))

@@ -5,14 +5,14 @@ For a draft x with target p and proposal q:
 1. Sort tokens by ascending p (ties by ascending id); r is the rank of x. The window is ``order[r - G//2 : r + G//2]``.
 2. The group C is x with all y of the window that have ``|p(y) - p(x)| < max_gap`` and
    ``distance(x, y) < max_distance``.
-3. Keep x itself with probability ``a = min(1, p(C) / q(C))``; after a rejection emit from ``[p - q]+``.
+3. Accept x with probability ``a = min(1, p(C) / q(C))``; after a rejection draw from ``[p - q]+``.
 
-Probability moves inside groups: the rule is lossy, with ``TV = sum over p < q of [q a - p]+`` at one place whenever its
-acceptance alpha is at least the lossless one. Windows of different tokens overlap without being equal, so alpha may
-also fall below the lossless rule; `Gsd.max_rule` (the default) takes the better of both tests, which never costs
-acceptance and has ``TV = alpha - alpha_SD``, the least possible.
+Probability moves inside groups, so the rule is lossy: ``TV = sum over p < q of [q a - p]+`` at one position, if its
+acceptance alpha is at least that of the lossless rule. Windows of different tokens overlap without being equal, so alpha may
+also fall below the lossless rule. `Gsd.max_rule` (the default) takes the larger of both acceptance probabilities. This never
+costs acceptance and has ``TV = alpha - alpha_SD``, the least possible.
 
-The window needs no sort: the nearest tokens below and above x come from two masked top-k calls of constant k.
+No sort is needed: the nearest tokens below and above x come from two masked top-k calls of constant k.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from jaxspec.verifiers.distances import DistanceTable, TokenVectors
 
 
 class Group(NamedTuple):
-  """The group of a token, the token itself left out (it always belongs to its group)."""
+  """The group of a token. The token itself always belongs to it and is left out here."""
 
-  members: Array  # [..., n] int32, the window
+  members: Array  # [..., n] int32, tokens of the window
   kept: Array  # [..., n] bool, which of them are in the group
 
 
@@ -39,21 +39,23 @@ class Group(NamedTuple):
 class Gsd(ChainRule):
   """Grouped speculative decoding with groups by rank; ``tables`` is a `DistanceTable` or `TokenVectors`.
 
-  Defaults follow the released code (G 14, delta 0.15, d 0.5) except where it is not reproducible or loses
-  acceptance for nothing: `gsd_released` has its edge cases.
+  Defaults follow the released code (G 14, delta 0.15, d 0.5), except where it is not reproducible or loses acceptance
+  without gain. `gsd_released` has its edge cases.
 
   Attributes:
-    group_size: G, the number of ranks the window spans.
-    max_gap: delta, the largest difference of probabilities inside a group (not reached).
-    max_distance: d, the largest distance from x inside a group (not reached), in the units of the table.
+    group_size: G, the number of ranks that the window spans.
+    max_gap: delta; probabilities inside a group differ from p(x) by less than this.
+    max_distance: d; distances from x inside a group are below this, in the units of the table.
     window: ``paper`` spans ranks r - G//2 .. r + G//2 - 1, one more below than above; ``centered`` spans G//2 ranks
       on each side (G + 1 tokens when G is even).
-    edge: at the bottom (r < G//2) ``clip`` cuts the window, ``compat`` judges x alone, as an empty slice does in the
-      released code. The window is cut at the top in both.
-    support: ``target`` lets only tokens with p > 0 enter a group and rejects x with p(x) = 0; ``compat`` lets removed
-      tokens in, as the released code does (in the order of their ids; there the order is arbitrary), accepts x
-      outside the target's support on the strength of its group, and rejects where q(C) = 0.
-    max_rule: use max(a, min(1, p(x)/q(x))).
+    edge: at the bottom (r < G//2) ``clip`` cuts the window. ``compat`` judges x alone, because the slice of the released
+      code is empty there. Both cut the window at the top.
+    support: ``target`` lets only tokens with p > 0 enter a group and rejects x with p(x) = 0. ``compat`` follows the
+      released code: tokens that logit processing removed may enter, in the order of their ids (there the order is
+      arbitrary); x outside the target's support may be accepted because of its group; x with q(C) = 0 is rejected.
+    max_rule: accept with probability max(a, min(1, p(x)/q(x))).
+  Raises:
+    ValueError: for a setting out of range.
   """
 
   group_size: int = 14
@@ -98,11 +100,11 @@ class Gsd(ChainRule):
     return self._filter(tables, tokens, at(p, tokens), members, inside, rank, p)
 
   def window_of(self, tokens: Array, p: Array) -> tuple[Array, Array, Array]:
-    """The tokens next to x in the order of p, x left out.
+    """The tokens next to x in the order of p, without x.
 
     Returns:
       members ``[..., n]`` int32 ids: below x in descending order, then above x in ascending order; inside ``[..., n]``
-      bool, False where the order ends; rank ``[...]`` int32, the number of tokens below x.
+      bool, False where the order has no such rank; rank ``[...]`` int32, the number of tokens below x.
     """
     below_reach, above_reach = self.reach
     size = p.shape[-1]
@@ -113,7 +115,7 @@ class Gsd(ChainRule):
     above = ~below & (ids != x)
     if self.support == "target":
       below, above = below & (p > 0), above & (p > 0)
-    # top_k breaks ties by the smaller index; below x the larger id is nearer, hence the reversal.
+    # top_k breaks ties by the smaller index. Below x the larger id is nearer, so the ids are reversed.
     low, low_index = jax.lax.top_k(jnp.flip(jnp.where(below, p, -1.0), axis=-1), min(below_reach, size))
     high, high_index = jax.lax.top_k(jnp.where(above, -p, -2.0), min(above_reach, size))
     members = jnp.concatenate([size - 1 - low_index, high_index], axis=-1)
@@ -131,12 +133,12 @@ class Gsd(ChainRule):
     members = order[..., jnp.clip(neighbour, 0, size - 1)]  # [..., V, n]
     if self.support == "target":
       inside = inside & (_gather(p, members) > 0)
-    sorted_ = lambda law: jnp.take_along_axis(law, order, axis=-1)
+    sorted_ = lambda distribution: jnp.take_along_axis(distribution, order, axis=-1)
     group = self._filter(tables, order, sorted_(p), members, inside, jnp.broadcast_to(rank, p.shape), p)
     accept = self._judge(group, sorted_(p), sorted_(q), p, q)
     return jnp.take_along_axis(accept, jnp.argsort(order, axis=-1), axis=-1)
 
-  # Below, L are the axes of the laws [*L, V]; tokens are [*L] or [*L, V], members [*L, n] or [*L, V, n].
+  # In the following, L are the axes of the distributions [*L, V]; tokens are [*L] or [*L, V], members [*L, n] or [*L, V, n].
 
   def _filter(
     self,
@@ -155,7 +157,7 @@ class Gsd(ChainRule):
     return Group(members, kept)
 
   def _judge(self, group: Group, p_x: Array, q_x: Array, p: Array, q: Array) -> Array:
-    total = lambda law: jnp.sum(jnp.where(group.kept, _gather(law, group.members), 0.0), axis=-1)
+    total = lambda distribution: jnp.sum(jnp.where(group.kept, _gather(distribution, group.members), 0.0), axis=-1)
     p_group, q_group = p_x + total(p), q_x + total(q)
     accept = ratio(p_group, q_group)
     if self.support == "compat":
@@ -165,20 +167,20 @@ class Gsd(ChainRule):
     return accept if self.support == "compat" else jnp.where(p_x > 0, accept, 0.0)
 
 
-def _gather(law: Array, members: Array) -> Array:
-  """Entries of ``law [*L, V]`` at members ``[*L, n]`` or ``[*L, V, n]``."""
-  flat = members.reshape(*law.shape[:-1], -1)
-  return jnp.take_along_axis(law, flat, axis=-1).reshape(members.shape)
+def _gather(distribution: Array, members: Array) -> Array:
+  """Entries of ``distribution [*L, V]`` at members ``[*L, n]`` or ``[*L, V, n]``."""
+  flat = members.reshape(*distribution.shape[:-1], -1)
+  return jnp.take_along_axis(distribution, flat, axis=-1).reshape(members.shape)
 
 
-# Rules read like functions where they are used: jaxspec.gsd(group_size=25).
+# Lower-case name, for use like a function: jaxspec.gsd(group_size=25).
 gsd = Gsd
 
 
 def gsd_released(group_size: int = 14, max_gap: float = 0.15, max_distance: float = 0.5) -> Gsd:
   """`Gsd` with the edge cases of the released code (junhyukso/GSD 4216c7c), for parity.
 
-  Not reproduced: the arbitrary order of removed tokens, and the distance filter that is off for ids above 10000
-  (image ids stay below).
+  Two things are not reproduced: the arbitrary order of removed tokens, and that the distance filter is off for ids above
+  10000 (image ids stay below).
   """
   return Gsd(group_size, max_gap, max_distance, edge="compat", support="compat", max_rule=False)

@@ -3,19 +3,20 @@
 LANTERN (Jang et al. 2025, arXiv 2410.03355), LANTERN++ (Park et al. 2025, arXiv 2502.06352). For a draft x under
 target p:
 
-1. A(x) is the longest nearest-first prefix of the k nearest codes of x whose mass S(A) stays within a limit: ``bound``
-   (LANTERN, delta) or ``(bound - 1) p(x)`` (LANTERN++, lambda). If the first code is already above it, A is empty.
+1. The k nearest codes of x are taken nearest first, as long as their mass S(A) stays within a limit: ``bound`` (LANTERN,
+   delta) or ``(bound - 1) p(x)`` (LANTERN++, lambda). They are the set A(x). If the first code already exceeds the limit,
+   A is empty.
 2. The relaxed probability is ``p_rel(x) = p(x) + S(A)``.
-3. A candidate that was certain is kept with probability ``min(1, p_rel(x))``; one that was sampled from q with
-   ``min(1, p_rel(x) / q(x))``.
-4. After a rejection the law changes (`Lantern.after_point`, `Lantern.after_sample`) and the next candidate of the place
-   is judged, or a token emitted.
+3. A candidate that was certain is accepted with probability ``min(1, p_rel(x))``, one that was sampled from q with
+   probability ``min(1, p_rel(x) / q(x))``.
+4. After a rejection the distribution changes (`Lantern.after_point`, `Lantern.after_sample`). Then the next candidate of
+   the position is judged, or a token is drawn.
 
-Lossy. Every token may borrow at once, so an additive bound does **not** limit the bias by delta: with p on m codes and q
-on their nearest codes, delta = 1/m keeps every draft and emits q. With the multiplicative bound ``q a <= bound * p``,
-and a token outside the target's support is never kept.
+The rule is lossy. Every token may borrow at once, so an additive bound does **not** limit the bias by delta: with p on m
+codes and q on their nearest codes, delta = 1/m accepts every draft and the output follows q. With the multiplicative bound,
+``q a <= bound * p``, and a token outside the target's support is never accepted.
 
-The methods judge one place and know no chain and no tree; leading axes ``...`` are free.
+The methods judge one position and know no chain and no tree; leading axes ``...`` are free.
 """
 
 from __future__ import annotations
@@ -29,30 +30,30 @@ import jax.numpy as jnp
 from jaxspec.types import Array
 from jaxspec.verifiers.chain import ChainRule, at, lossless_weights, ratio, usable_weights
 
-# Tokens relaxed together when all of them are asked for: bounds the memory at [..., block, k].
+# Tokens that `accept_all` relaxes together; this bounds its memory at [..., block, k].
 _BLOCK = 256
 
 
 class Relaxed(NamedTuple):
-  """A draft and the neighbours it borrows from."""
+  """A draft and the neighbours that it borrows from."""
 
   mass: Array  # [...] p(x) + S(A)
   members: Array  # [..., k] int32, the nearest codes, nearest first
-  taken: Array  # [..., k] bool, True on the prefix A
+  taken: Array  # [..., k] bool, True on the set A, which are the first columns
 
 
 def relaxed_mass(neighbours: Array, p: Array, tokens: Array, limit: Array) -> Relaxed:
-  """p(x) and the mass of the longest nearest-first prefix of its neighbours that stays within ``limit``.
+  """p(x) plus the mass of its nearest neighbours, as many of them, nearest first, as stay within ``limit``.
 
   Args:
     neighbours: ``[V, k]`` int32 nearest other codes of every code, nearest first.
-    p: ``[..., V]`` law.
+    p: ``[..., V]`` probabilities.
     tokens: ``[...]`` int32.
     limit: ``[...]`` largest mass to borrow.
   """
   members = neighbours[tokens]  # [..., k]
   p_y = jnp.take_along_axis(p, members, axis=-1)
-  taken = jnp.cumsum(p_y, axis=-1) <= limit[..., None]  # sums grow, so this is a prefix
+  taken = jnp.cumsum(p_y, axis=-1) <= limit[..., None]  # sums grow, so these are the first columns
   return Relaxed(at(p, tokens) + jnp.sum(jnp.where(taken, p_y, 0.0), axis=-1), members, taken)
 
 
@@ -63,11 +64,13 @@ class Lantern(ChainRule):
   Attributes:
     num_neighbours: k; the table may hold more columns, and fewer only if it holds all V - 1.
     bound: delta (largest borrowed mass), or lambda (largest ratio p_rel / p) if ``relative``.
-    relative: the bound is a ratio.
-    residual: what is emitted after a rejection. ``optimal`` ``[p - q a]+``, here the same as ``[p - q]+``; ``paper``
-      as published, without x and the codes it borrowed from; ``compat`` as in the released code (jadohu/LANTERN
+    relative: whether the bound is a ratio.
+    residual: weights after a rejection. ``optimal`` is ``[p - q a]+``, here the same as ``[p - q]+``. ``paper`` is as
+      published, without x and the codes that it borrowed from. ``compat`` is as in the released code (jadohu/LANTERN
       3a56e45), which reads k + 1 neighbours, treats certain and sampled candidates in opposite ways, and is both
       slower and further from p.
+  Raises:
+    ValueError: for a setting out of range.
   """
 
   num_neighbours: int = 1000
@@ -87,12 +90,12 @@ class Lantern(ChainRule):
 
   @property
   def residual_reads_token(self) -> bool:
-    """See `ChainRule`; only the optimal residual is the same for every rejected token."""
+    """See `ChainRule`; only the optimal residual does not depend on the rejected token."""
     return self.residual != "optimal"
 
   @property
   def never_below_lossless(self) -> bool:
-    """See `ChainRule`; borrowing only adds."""
+    """See `ChainRule`; borrowing only adds to the probability."""
     return True
 
   def relax(self, tables: Array, p: Array, tokens: Array) -> Relaxed:
@@ -102,20 +105,20 @@ class Lantern(ChainRule):
     return relaxed_mass(self._columns(tables, self.num_neighbours), p, tokens, limit)
 
   def accept_point(self, tables: Array, tokens: Array, p: Array) -> Array:
-    """Probability ``[...]`` of keeping a certain candidate (drafted with probability 1)."""
+    """Probability ``[...]`` of accepting a certain candidate (drafted with probability 1)."""
     return jnp.minimum(self.relax(tables, p, tokens).mass, 1.0)
 
   def accept_greedily(self, tables: Array, tokens: Array, p: Array) -> Array:
-    """Temperature 0: True where the draft is the most probable token once its own entry is p_rel(x)."""
+    """Test ``[...]`` bool at temperature 0: the draft is the arg-max after its own entry was raised to p_rel(x)."""
     relaxed = self.relax(tables, p, tokens).mass[..., None]
     ids = jax.lax.broadcasted_iota(jnp.int32, p.shape, p.ndim - 1)
     return jnp.argmax(jnp.where(ids == tokens[..., None], relaxed, p), axis=-1) == tokens
 
   def after_point(self, tables: Array, tokens: Array, p: Array) -> Array:
-    """The law ``[..., V]`` of the place after a certain candidate was rejected under law p.
+    """Probabilities ``[..., V]`` of the position after a certain candidate x was rejected under the probabilities p.
 
-    ``optimal`` removes x and nothing else, ``paper`` x and A, ``compat`` x and, unless A is empty, k + 1 neighbours;
-    it goes on with the uniform law over all ids where nothing is left.
+    ``optimal`` removes x only. ``paper`` removes x and A. ``compat`` removes x and, unless A is empty, k + 1 neighbours; if
+    nothing is left, it continues with the uniform distribution over all ids.
     """
     left = _without(p, tokens[..., None], True)
     if self.residual == "paper":
@@ -127,9 +130,9 @@ class Lantern(ChainRule):
     return left / jnp.sum(left, axis=-1, keepdims=True)
 
   def after_sample(self, tables: Array, tokens: Array, p: Array, q: Array) -> Array:
-    """The law ``[..., V]`` of the place after a candidate sampled from q was rejected under law p.
+    """Probabilities ``[..., V]`` of the position after a candidate sampled from q was rejected under the probabilities p.
 
-    For children drawn without replacement, q is the law of the child given its earlier siblings.
+    For children drawn without replacement, q is the distribution of the child given its earlier siblings.
     """
     weights = usable_weights(self.residual_weights(tables, tokens, p, q), p)
     return weights / jnp.sum(weights, axis=-1, keepdims=True)
@@ -147,7 +150,7 @@ class Lantern(ChainRule):
   def residual_weights(self, tables: Array, tokens: Array, p: Array, q: Array) -> Array:
     """See `ChainRule.residual_weights`."""
     if self.residual == "paper":
-      # [p' - q]+ where p' has the mass of A moved onto x: nothing is left on A, nor on x, which was rejected.
+      # [p' - q]+, where p' is p with the mass of A moved onto x. Nothing is left on A, nor on x, which was rejected.
       relaxed = self.relax(tables, p, tokens)
       left = _without(lossless_weights(tokens, p, q), tokens[..., None], True)
       return _without(left, relaxed.members, relaxed.taken)
@@ -155,11 +158,11 @@ class Lantern(ChainRule):
       return self._compat_left(lossless_weights(tokens, p, self._without_block(tables, q, p, tokens)))
     return super().residual_weights(tables, tokens, p, q)
 
-  def _without_block(self, tables: Array, law: Array, p: Array, tokens: Array) -> Array:
-    """``law`` without the first k + 1 neighbours wherever anything was borrowed (released code)."""
+  def _without_block(self, tables: Array, distribution: Array, p: Array, tokens: Array) -> Array:
+    """``distribution`` without the first k + 1 neighbours wherever mass was borrowed (released code)."""
     borrowed = self.relax(tables, p, tokens).taken[..., :1]
     block = self._columns(tables, self.num_neighbours + 1)[tokens]
-    return _without(law, block, borrowed)
+    return _without(distribution, block, borrowed)
 
   def _compat_left(self, weights: Array) -> Array:
     nothing = jnp.sum(weights, axis=-1, keepdims=True) <= 0
@@ -172,20 +175,20 @@ class Lantern(ChainRule):
     return tables[:, :num]
 
 
-def _without(law: Array, ids: Array, where: Array | bool) -> Array:
-  """``law [..., V]`` with 0 at ``ids [..., n]`` where ``where`` (broadcast over n)."""
-  size = law.shape[-1]
-  flat = law.reshape(-1, size)
+def _without(distribution: Array, ids: Array, where: Array | bool) -> Array:
+  """``distribution [..., V]`` with 0 at ``ids [..., n]`` where ``where`` (broadcast over n)."""
+  size = distribution.shape[-1]
+  flat = distribution.reshape(-1, size)
   # An id of V lies outside and is dropped.
   removed = jnp.where(where, ids, size).reshape(flat.shape[0], -1)
   rows = jnp.arange(flat.shape[0])[:, None]
-  return flat.at[rows, removed].set(0.0, mode="drop").reshape(law.shape)
+  return flat.at[rows, removed].set(0.0, mode="drop").reshape(distribution.shape)
 
 
-# Rules read like functions where they are used: jaxspec.lantern(10, 0.05).
+# Lower-case name, for use like a function: jaxspec.lantern(10, 0.05).
 lantern = Lantern
 
 
 def lantern_plus_plus(num_neighbours: int = 10, factor: float = 5.0, *, residual: str = "optimal") -> Lantern:
-  """LANTERN++: borrowed mass is at most ``(factor - 1) p(x)``; run scripts use (10, 5), (5, 10) and (5, 20)."""
+  """LANTERN++: at most ``(factor - 1) p(x)`` is borrowed; the released scripts use (10, 5), (5, 10) and (5, 20)."""
   return Lantern(num_neighbours, factor, True, residual=residual)

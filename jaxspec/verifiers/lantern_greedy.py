@@ -1,10 +1,10 @@
 """LANTERN at temperature 0 on chains (released code jadohu/LANTERN 3a56e45, greedy path).
 
-The draft's entry of the target's row becomes its relaxed probability; the draft is kept where it then is the arg-max. After
-a rejection, and behind the last draft, comes the arg-max of the row as it was.
+The draft's entry in the target's probabilities is raised to its relaxed probability. The draft is accepted if it then is the
+arg-max. After a rejection, and after the last draft, the next token is the arg-max of the unchanged probabilities.
 
-At temperature 0 a processed law has all its mass on one token and nothing to borrow: give the target's side temperature 1
-with this rule (`jaxspec.decode.assemble` does), and the drafting side temperature 0.
+At temperature 0 a processed distribution has all its mass on one token, so there is nothing to borrow. With this rule the
+target side must have temperature 1 and the draft side temperature 0 (`jaxspec.methods.Lantern` sets both).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jaxspec.verifiers.lantern import Lantern
 
 @dataclasses.dataclass(frozen=True)
 class GreedyLantern:
-  """`Lantern` without chance; an `AcceptFn` for chains. The output is not the target's greedy output."""
+  """`Lantern` without randomness; an `AcceptFn` for chains. The output differs from the target's greedy output."""
 
   rule: Lantern
 

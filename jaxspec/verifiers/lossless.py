@@ -1,7 +1,7 @@
 """Lossless acceptance of a chain of drafts (Leviathan et al. 2023, arXiv 2211.17192, Algorithm 1).
 
-For draft i with proposal q_i and target p_i: keep x_i with probability min(1, p_i(x_i) / q_i(x_i)). At the first
-rejection emit y ~ norm([p - q]+) of that place; after full acceptance emit a bonus y ~ p of the next place. Every
+For draft i with proposal q_i and target p_i: accept x_i with probability min(1, p_i(x_i) / q_i(x_i)). At the first
+rejection draw y ~ norm([p - q]+) of that position; after full acceptance draw a bonus y ~ p of the next position. Every
 committed token then follows p, whatever q is.
 """
 
@@ -20,7 +20,7 @@ __all__ = ["Lossless", "commit_leading", "lossless"]
 
 @dataclasses.dataclass(frozen=True)
 class Lossless(ChainRule):
-  """Accepts each draft with probability min(1, p / q) and resamples the residual ``[p - q]+``."""
+  """Accepts each draft with probability min(1, p / q); draws from the residual ``[p - q]+`` after a rejection."""
 
   @property
   def never_below_lossless(self) -> bool:
@@ -55,5 +55,5 @@ def _ratio(log_p: Array, log_q: Array) -> Array:
   return jnp.where(log_p == -jnp.inf, 0.0, jnp.exp(jnp.minimum(log_p - safe_q, 0.0)))
 
 
-# Rules read like functions where they are used: jaxspec.target_model(fns, jaxspec.lossless, warp=warp).
+# The rule is used like a function: jaxspec.target_model(fns, jaxspec.lossless, warp=warp).
 lossless = Lossless()

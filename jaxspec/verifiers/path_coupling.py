@@ -1,22 +1,22 @@
-"""The exact rule for vector tokens: couple the steps of the chains, not the tokens.
+"""The exact acceptance rule for vector tokens: it couples the steps of the chains, not the tokens.
 
-De Bortoli, Galashov, Gretton and Doucet (2025, arXiv 2501.05370) speculate over the denoising steps of one sample: a
-drafted state is kept or replaced so that it follows the target's step exactly (`jaxspec.verifiers.couplings`). Here this
-judges whole drafted tokens of a sequence:
+De Bortoli, Galashov, Gretton and Doucet (2025, arXiv 2501.05370) speculate over the denoising steps of one sample. A drafted
+state is accepted or replaced so that it follows the target's step exactly (`jaxspec.verifiers.couplings`). This rule judges
+whole drafted tokens of a sequence in the same way:
 
-1. The first ``shared_steps`` steps of both chains run on one noise, each chain along its own path. This noise has the same
-   law under both models, so everything that follows may be conditioned on it.
-2. All other steps are coupled. The target describes its step at every drafted state in one pass of its head; the first
-   coupled step starts from the target's own state, later ones only matter where all before were kept.
-3. A token is kept iff every coupled step of its chain is, the last one included: it is then a sample of the target's chain
-   and at the same time, bit for bit, the draft that later prefixes were made of.
-4. The first token with a refused step takes the corrected state there, and the target's chain goes on from it to the end, on
-   fresh noise; later drafts are discarded. After full acceptance the target's chain draws one more token.
+1. The first ``shared_steps`` steps of both chains use the same noise, each chain along its own path. This noise has the same
+   distribution under both models, so everything that follows may be conditioned on it.
+2. All other steps are coupled. The target describes its step at every drafted state in one pass of its head. The first
+   coupled step starts from the target's own state. A later step only matters if all steps before it were accepted.
+3. A token is accepted iff every coupled step of its chain is accepted, the last one included. It is then a sample of the
+   target's chain, and bit for bit the draft that later drafts were conditioned on.
+4. The first token with a rejected step takes the corrected state at that step. From there the target's chain runs to its end
+   on fresh noise. Later drafts are discarded. After full acceptance the target's chain draws one more token.
 
-Given the committed past every step that is committed follows the target's law, hence so do the tokens: the rule is lossless
-for any draft. A chain that ends in its mean cannot satisfy 3 (two means are never equal), so the rule asks for chains that
-end with noise; ``shared_steps = T - 1`` then is the published test without its Sigma product (`PathRatio` with
-``sigma="none"``), and ``shared_steps = 0`` couples the whole path.
+Given the committed past, every committed step follows the target's distribution, and so do the tokens: the rule is lossless
+for any draft. A chain that ends in its mean cannot satisfy 3, because two means are never equal. The rule therefore needs
+chains that end with noise. ``shared_steps = T - 1`` is then the published test without its Sigma product (`PathRatio` with
+``sigma="none"``); ``shared_steps = 0`` couples the whole path.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from jaxspec.verifiers.couplings import Coupled
 from jaxspec.verifiers.token_rule import TargetChains, TokenReport, column, leading, report_at
 
 COUPLINGS = ("maximal", "split")
-# Offsets of the keys of one verification in stream VERIFY.
+# Numbers that separate the keys of one verification in stream VERIFY.
 _TEST, _SPLIT, _FINISH = 0, 1, 2
 
 
 class DraftPath(NamedTuple):
-  """`Draft.proposal`: the steps of a drafted chain that are coupled, number 0 the last one; leaves ``[B, K, R, C]``.
+  """`DraftedChains.chains`: the coupled steps of a drafted chain, the last step first; leaves ``[B, K, R, C]``.
 
-  Sharing the leading steps needs no memory: their noise is drawn again from the draft's keys.
+  The shared steps are not stored: their noise is drawn again from the draft's keys.
   """
 
-  state: Array  # what enters each step
+  state: Array  # input of each step
   mean: Array
   log_std: Array  # the temperature included
   noise: Array
@@ -62,15 +62,17 @@ class _Normals(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PathCoupling:
-  """The rule; a `jaxspec.verifiers.token_rule.TokenRule`.
+  """The exact rule; a `jaxspec.verifiers.token_rule.TokenRule`.
 
   Attributes:
-    shared_steps: leading steps on shared noise; None is all but the last one. More of them cost the target as many
-      passes of its head one after another, fewer must be coupled one by one.
-    coupling: of steps whose deviations differ: ``maximal`` keeps most and replaces by rejection sampling, ``split`` needs
-      no loop; they are the same where deviations agree.
+    shared_steps: number of leading steps on shared noise; None is all but the last one. Each shared step costs the target a
+      pass of its head, one after another. Each other step must be coupled, and all of them must be accepted.
+    coupling: how steps are coupled whose deviations differ: ``maximal`` accepts most and replaces by rejection sampling,
+      ``split`` needs no loop. Both are the same where deviations agree.
     eta: damping of ``maximal`` in (0, 1]; below 1 the cap is reached with probability ``eta^max_tries`` at most.
-    max_tries: cap on the proposals of ``maximal`` for a refused step; reaching it is reported.
+    max_tries: cap on the proposals of ``maximal`` for a rejected step; `TokenReport.fallback` is True where it is reached.
+  Raises:
+    ValueError: for a setting out of range.
   """
 
   shared_steps: int | None = None
@@ -103,25 +105,25 @@ class PathCoupling:
     """See `TokenRule.describe`."""
     steps = self.num_coupled(noise.steps.shape[-2])
     of_chain = lambda leaf: jnp.moveaxis(leaf[:steps, :, 0], 0, 1)  # [T, B, 1, C] -> [B, R, C]
-    log_std = 0.5 * of_chain(drawn.laws.log_variance) + jnp.log(temperature)
-    return DraftPath(of_chain(drawn.states), of_chain(drawn.laws.mean), log_std, noise.steps[:, 0, :steps])
+    log_std = 0.5 * of_chain(drawn.distributions.log_variance) + jnp.log(temperature)
+    return DraftPath(of_chain(drawn.states), of_chain(drawn.distributions.mean), log_std, noise.steps[:, 0, :steps])
 
   def __call__(self, keys: Key, draft: Draft, target: TargetChains) -> Verdict:
     """See `TokenRule`."""
     rows, window = draft.tokens.shape[:2]
     steps = self.num_coupled(target.num_steps)
     noise = target.noise(keys, draft)
-    law_fn = target.law(target.z, target.slot)
-    # The target's own state behind the shared steps, of all K + 1 tokens: what enters step R - 1.
-    begin = chain.run(law_fn, noise, target.temperature, noisy_end=True, down_to=steps).token
+    distribution_fn = target.distribution(target.z, target.slot)
+    # The target's own states after the shared steps, for all K + 1 tokens: the input of step R - 1.
+    begin = chain.run(distribution_fn, noise, target.temperature, noisy_end=True, down_to=steps).token
     finish_keys = rng.stream_keys(keys, rng.Stream.VERIFY, jnp.int32(_FINISH))
-    finish = lambda place, x, left: self._finish(target.column(place), x, left, finish_keys)
+    finish = lambda position, x, left: self._finish(target.column(position), x, left, finish_keys)
     if window == 0:
       none = jnp.zeros((rows,), jnp.int32)
       token = finish(none, begin[:, 0], jnp.full((rows,), steps))
       return Verdict(none, token, metrics=report_at(0, none, TokenReport(none, none > 0, none)))
 
-    path: DraftPath = draft.proposal
+    path: DraftPath = draft.proposal.chains
     drafts = target._replace(z=target.z[:, :-1], slot=target.slot[:, :-1])
     states = jnp.concatenate([path.state[:, :, :-1], begin[:, :-1, None]], axis=2)  # [B, K, R, C]
     mean, log_std = self._target_steps(drafts, states)
@@ -129,23 +131,23 @@ class PathCoupling:
     log_u = self._log_uniforms(keys, path.noise.shape[:-1])
     tested = self._couple(path, mean, log_std, normals, log_u)
     num_accepted = leading(jnp.all(tested.accepted, axis=2), draft)
-    refused = num_accepted < draft.num_drafted
+    rejected = num_accepted < draft.num_drafted
 
-    # The first refused step (the highest number) of the first refused token.
-    place = jnp.minimum(num_accepted, window - 1)
-    flags = column(tested.accepted, place)  # [B, R]
-    number = jnp.max(jnp.where(flags, -1, jnp.arange(steps)[None]), axis=1)  # [B]; -1 in rows that keep the token
-    here = lambda leaf: column(column(leaf, place), jnp.maximum(number, 0))  # [B, K, R, C] -> [B, C]
+    # The first rejected step (the highest number) of the first rejected token.
+    position = jnp.minimum(num_accepted, window - 1)
+    flags = column(tested.accepted, position)  # [B, R]
+    number = jnp.max(jnp.where(flags, -1, jnp.arange(steps)[None]), axis=1)  # [B]; -1 in rows that accept the token
+    here = lambda leaf: column(column(leaf, position), jnp.maximum(number, 0))  # [B, K, R, C] -> [B, C]
     at_step = lambda tree: jax.tree.map(here, tree)
-    refuse = jnp.where(refused, jnp.inf, -jnp.inf)  # no draft passes, or every one does
+    refuse = jnp.where(rejected, jnp.inf, -jnp.inf)  # as log u: every draft is rejected, or every draft is accepted
     corrected = self._couple(at_step(path), here(mean), here(log_std), at_step(normals), refuse, keys)
-    x = jnp.where(refused[:, None], corrected.x, column(begin, num_accepted))
-    next_token = finish(num_accepted, x, jnp.where(refused, number, steps))
+    x = jnp.where(rejected[:, None], corrected.x, column(begin, num_accepted))
+    next_token = finish(num_accepted, x, jnp.where(rejected, number, steps))
     tries = jnp.zeros((rows,), jnp.int32) if corrected.num_tries is None else corrected.num_tries
     report = TokenReport(
-      tries=jnp.where(refused, jnp.where(tries < 0, self.max_tries, tries), 0),
-      fallback=refused & (tries < 0),
-      steps=jnp.where(refused, target.num_steps - 1 - number, 0),
+      tries=jnp.where(rejected, jnp.where(tries < 0, self.max_tries, tries), 0),
+      fallback=rejected & (tries < 0),
+      steps=jnp.where(rejected, target.num_steps - 1 - number, 0),
     )
     return Verdict(num_accepted, next_token, metrics=report_at(window, num_accepted, report))
 
@@ -153,14 +155,14 @@ class PathCoupling:
     """Mean and log deviation ``[B, K, R, C]`` of the target's steps from ``states [B, K, R, C]``, in one pass."""
     steps = states.shape[2]
     numbers = jnp.arange(steps, dtype=jnp.int32)[:, None, None, None]
-    law = drafts.law(drafts.z, drafts.slot)(numbers, jnp.moveaxis(states, 2, 0))
+    distribution = drafts.distribution(drafts.z, drafts.slot)(numbers, jnp.moveaxis(states, 2, 0))
     back = lambda leaf: jnp.moveaxis(leaf, 0, 2)
-    return back(law.mean), 0.5 * back(law.log_variance) + jnp.log(drafts.temperature)
+    return back(distribution.mean), 0.5 * back(distribution.log_variance) + jnp.log(drafts.temperature)
 
   def _couple(
     self, path: DraftPath, mean: Array, log_std: Array, normals: _Normals | None, log_u: Array, keys: Key | None = None
   ) -> Coupled:
-    """The coupling; with ``keys [B]`` and leaves ``[B, C]`` rejected drafts of ``maximal`` are replaced too."""
+    """Couples steps; ``maximal`` replaces rejected drafts only if it gets ``keys [B]``, with leaves ``[B, C]``."""
     sd_q, sd_p = jnp.exp(path.log_std), jnp.exp(log_std)
     if self.coupling == "split":
       return couplings.split(path.mean, sd_q, mean, sd_p, path.noise, *normals, log_u)
@@ -191,10 +193,10 @@ class PathCoupling:
     return jnp.log(jax.vmap(lambda key: jax.random.uniform(key, shape[1:]))(test_keys))
 
   def _finish(self, target: TargetChains, x: Array, left: Array, keys: Key) -> Array:
-    """Tokens ``[B, C]`` of chains of one place with ``left [B]`` steps to go."""
-    law_fn = target.law(target.z, target.slot)  # of states [B, 1, C]
+    """Tokens ``[B, C]`` from states ``x [B, C]`` of one position with ``left [B]`` steps to go, on fresh noise."""
+    distribution_fn = target.distribution(target.z, target.slot)  # for states [B, 1, C]
 
     def flat(number: Array, x: Array):
-      return jax.tree.map(lambda leaf: leaf[:, 0], law_fn(number, x[:, None]))
+      return jax.tree.map(lambda leaf: leaf[:, 0], distribution_fn(number, x[:, None]))
 
     return chain.finish(flat, x, left, keys, target.temperature, noisy_end=True)

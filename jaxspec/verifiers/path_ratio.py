@@ -1,18 +1,17 @@
 """The published rule of continuous speculative decoding (CSpD; Wang et al. 2024, arXiv 2411.11925, section 4).
 
-1. The target runs its own chains behind every prefix of the draft, on the drafts' noise (trajectory alignment).
-2. Draft x is kept iff ``log u <= log ratio(x)``, the ratio of the two last Gaussians times the Sigma product of all other
-   steps (`jaxspec.verifiers.gaussian_path`); at the first refusal all later drafts are discarded.
-3. The refused token is replaced by acceptance-rejection: proposals from the target's last Gaussian, kept with probability
-   ``[S p - q]+ / (S p)``. The published loop need not end; here it is capped, the last proposal is taken then, and the
-   report says so. After full acceptance the target's own chain behind the whole draft gives one more token (the paper
-   evaluates that law and never draws from it).
+1. The target runs its own chains after every prefix of the draft, on the drafts' noise (trajectory alignment).
+2. Draft x is accepted iff ``log u <= log ratio(x)``. The ratio is that of the two last Gaussians times the Sigma product of
+   all other steps (`jaxspec.verifiers.gaussian_path`). After the first rejection all later drafts are discarded.
+3. The rejected token is replaced by rejection sampling: proposals from the target's last Gaussian are accepted with
+   probability ``[S p - q]+ / (S p)``. The published loop may run forever. Here it is capped; at the cap the last proposal is
+   taken and reported. After full acceptance the target's own chain after the whole draft gives one more token. (The paper
+   evaluates that distribution and never draws from it.)
 
-**The rule is lossless only with** ``sigma="none"`` **and chains that end with noise.** Given the shared noise, both chains
-are then Gaussians in their last step, and the ratio without S is that of speculative sampling. As published (``paper``) S
-biases the output, see `gaussian_path`. Chains that end in their mean (MAR as published) give drafts that sit at the mean of
-their last Gaussian, which no density test can be exact about; proposals then add the noise of the last step, as the released
-code does.
+**The rule is lossless only with** ``sigma="none"`` **and chains that end with noise.** Given the shared noise, the last step
+of both chains is then Gaussian, and the ratio without S is that of speculative sampling. With S as published (``paper``) the
+output is biased, see `gaussian_path`. Chains that end in their mean (MAR as published) give drafts at the mean of their last
+Gaussian; no density test is exact for them. Proposals then add the noise of the last step, as the released code does.
 """
 
 from __future__ import annotations
@@ -35,14 +34,16 @@ SIGMAS = ("paper", "released", "none")
 
 @dataclasses.dataclass(frozen=True)
 class PathRatio:
-  """The rule; a `jaxspec.verifiers.token_rule.TokenRule`.
+  """The published rule; a `jaxspec.verifiers.token_rule.TokenRule`.
 
   Attributes:
-    sigma: the product of the deviations' ratios: as in the ``paper``, inverse as in the ``released`` code, or ``none``.
-    align: whether the target's chains run on the drafts' noise; off, on their own (the paper's ablation).
+    sigma: the Sigma product: as in the ``paper``, inverse as in the ``released`` code, or ``none``.
+    align: True runs the target's chains on the drafts' noise, False on noise of their own (the paper's ablation).
     inner_temperature: divisor of the z-scores in the test (not in the normalisers, nor in the residual). The paper has
-      none; the released code has 42, without which drafts of MAR are hardly ever kept.
-    max_tries: cap on proposals for a refused token.
+      none; the released code has 42. Without it drafts of MAR are hardly ever accepted.
+    max_tries: cap on proposals for a rejected token.
+  Raises:
+    ValueError: for a setting out of range.
   """
 
   sigma: str = "paper"
@@ -64,12 +65,12 @@ class PathRatio:
       raise ValueError("Must have chains that end with noise (stop) for the ratio without the Sigma product")
 
   def describe(self, drawn: Chain, noise: TokenNoise, temperature: Array) -> ChainSummary:
-    """The summary of a drafted chain, leaves ``[B, ...]``."""
-    return jax.tree.map(lambda leaf: leaf[:, 0], chain.summarize(drawn.laws, temperature))
+    """Summary of a drafted chain, leaves ``[B, ...]``; see `TokenRule.describe`."""
+    return jax.tree.map(lambda leaf: leaf[:, 0], chain.summarize(drawn.distributions, temperature))
 
   def log_ratio(self, x: Array, p: ChainSummary, q: ChainSummary) -> Array:
     """Log of the acceptance ratio ``[...]`` of drafts ``x [..., C]``."""
-    squares = lambda law: jnp.sum(jnp.square((x - law.mean) * jnp.exp(-law.log_std)), axis=-1)
+    squares = lambda distribution: jnp.sum(jnp.square((x - distribution.mean) * jnp.exp(-distribution.log_std)), axis=-1)
     exponent = (squares(q) - squares(p)) / (2.0 * self.inner_temperature**2)
     return jnp.sum(q.log_std - p.log_std, axis=-1) + exponent + self._log_sigma(p, q)
 
@@ -81,28 +82,30 @@ class PathRatio:
     """See `TokenRule`."""
     window = draft.tokens.shape[1]
     noise = target.noise(keys, draft, shared=self.align)
-    law_fn = target.law(target.z, target.slot)
-    tokens, p = chain.run_summarized(law_fn, noise, target.temperature, noisy_end=target.noisy_end)  # [B, K + 1, ...]
+    distribution_fn = target.distribution(target.z, target.slot)
+    tokens, p = chain.run_summarized(
+      distribution_fn, noise, target.temperature, noisy_end=target.noisy_end
+    )  # [B, K + 1, ...]
     if window == 0:
       none = jnp.zeros(draft.num_drafted.shape, jnp.int32)
       return Verdict(none, tokens[:, 0], metrics=report_at(0, none, TokenReport(none, none > 0, none)))
 
-    q: ChainSummary = draft.proposal
+    q: ChainSummary = draft.proposal.chains
     log_ratio = self.log_ratio(draft.tokens, jax.tree.map(lambda leaf: leaf[:, :-1], p), q)  # [B, K]
     test_keys = rng.stream_keys(keys, rng.Stream.VERIFY, jnp.int32(0))
-    # A ratio that is not a number refuses.
+    # A ratio that is not a number rejects.
     num_accepted = leading(jnp.log(rng.uniforms(test_keys, window)) <= log_ratio, draft)
-    refused = num_accepted < draft.num_drafted
+    rejected = num_accepted < draft.num_drafted
     p_here = jax.tree.map(lambda leaf: column(leaf, num_accepted), p)
     q_here = jax.tree.map(lambda leaf: column(leaf, jnp.minimum(num_accepted, window - 1)), q)
-    replaced, tries, finished = self._resample(keys, p_here, q_here, refused)
-    # Where nothing was refused the target's chain behind all drafts is unseen by any test, and a sample of its law.
-    next_token = jnp.where(refused[:, None], replaced, column(tokens, num_accepted))
-    report = TokenReport(tries, refused & ~finished, jnp.zeros_like(tries))
+    replaced, tries, finished = self._resample(keys, p_here, q_here, rejected)
+    # Where nothing was rejected, no test has read the target's chain after all drafts: it is a sample of its distribution.
+    next_token = jnp.where(rejected[:, None], replaced, column(tokens, num_accepted))
+    report = TokenReport(tries, rejected & ~finished, jnp.zeros_like(tries))
     return Verdict(num_accepted, next_token, metrics=report_at(window, num_accepted, report))
 
-  def _resample(self, keys: Key, p: ChainSummary, q: ChainSummary, refused: Array) -> tuple[Array, Array, Array]:
-    """Replacements ``[B, C]``, proposals used ``[B]``, and whether one passed ``[B]``."""
+  def _resample(self, keys: Key, p: ChainSummary, q: ChainSummary, rejected: Array) -> tuple[Array, Array, Array]:
+    """Replacements ``[B, C]``, proposals used ``[B]``, and whether one was accepted ``[B]``."""
     log_sigma = self._log_sigma(p, q)
     draw = jax.vmap(lambda key: jax.random.normal(jax.random.fold_in(key, 0), p.mean.shape[1:]))
     uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1)))
@@ -116,6 +119,6 @@ class PathRatio:
       return x, finished | passed, used + (~finished).astype(jnp.int32), number + 1
 
     going = lambda state: ~jnp.all(state[1]) & (state[3] < self.max_tries)
-    start = (p.mean, ~refused, jnp.zeros(refused.shape, jnp.int32), jnp.int32(0))
+    start = (p.mean, ~rejected, jnp.zeros(rejected.shape, jnp.int32), jnp.int32(0))
     x, finished, used, _ = jax.lax.while_loop(going, round_, start)
     return x, used, finished

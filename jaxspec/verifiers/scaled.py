@@ -1,8 +1,8 @@
 """Naive lossy rules: a scaled acceptance ratio, and no test at all.
 
-`Scaled` multiplies the ratio by a constant: the "amplify" baseline in the tables of GSD (So et al. 2025, arXiv
-2508.07747); COOL-SD has the same a = min(1, omega p / q) with the optimal residual. It ignores what the tokens mean:
-the excess goes to whatever the draft model overrates.
+`Scaled` multiplies the ratio by a constant. It is the "amplify" baseline in the tables of GSD (So et al. 2025, arXiv
+2508.07747); COOL-SD has the same a = min(1, omega p / q) with the optimal residual. The rule ignores what the tokens mean:
+the additional acceptance goes to the tokens that the draft model overrates.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from jaxspec.verifiers.chain import ChainRule, at, ratio
 
 @dataclasses.dataclass(frozen=True)
 class Scaled(ChainRule):
-  """Keeps x with probability min(1, factor * p(x) / q(x)); factor 1 is the lossless rule.
+  """Accepts x with probability min(1, factor * p(x) / q(x)); factor 1 is the lossless rule.
 
-  Both residuals agree for factors of at least 1. Below 1 the rule rejects more than it must; the optimal residual is
-  then lossless, the published one is not.
+  For factors of at least 1 both residuals are the same. Below 1 the rule rejects more than the lossless one. It is then
+  lossless with the optimal residual, but not with the published one.
 
   Attributes:
     factor: multiplier of the ratio.
+  Raises:
+    ValueError: for a factor that is not finite and positive.
   """
 
   factor: float = 1.0
@@ -48,7 +50,7 @@ class Scaled(ChainRule):
 
 @dataclasses.dataclass(frozen=True)
 class Always(ChainRule):
-  """Keeps every draft: the upper limit on speed, and the draft model's own law."""
+  """Accepts every draft: the upper limit of speed. The output follows the draft model's own distribution."""
 
   @property
   def never_below_lossless(self) -> bool:
@@ -62,6 +64,6 @@ class Always(ChainRule):
     return jnp.ones_like(p)
 
 
-# Rules read like functions where they are used: jaxspec.scaled(2.0).
+# Lower-case name, for use like a function: jaxspec.scaled(2.0).
 scaled = Scaled
 always = Always()

@@ -1,8 +1,8 @@
-"""The target network as a verifier: score the whole draft in one pass, then let a rule decide.
+"""The target network as a verifier: it scores the whole draft in one pass, then an acceptance rule decides.
 
-A draft tree is scored like a chain, with depths for positions and its ancestor mask for causality. Its nodes take
-consecutive cache slots; the entries of the accepted path are then moved together, so that afterwards the cache cannot be
-told from that of a chain.
+A draft tree is scored like a chain, with depths as positions and the ancestor mask instead of the causal mask. Its nodes
+take consecutive cache slots. The entries of the accepted path are then moved together, so that the cache is the same as
+after a chain.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxspec import trees
+from jaxspec.drafts import empty_draft
 from jaxspec.models.sampling import ModelParams, Warp
 from jaxspec.types import (
   AcceptFn,
@@ -33,19 +34,19 @@ from jaxspec.types import (
 FeedbackFn = Callable[[ModelOutput, Array], PyTree]
 
 
-def no_feedback(output: ModelOutput, law: Array) -> tuple:
-  """Nothing: the default, and what costs nothing."""
+def no_feedback(output: ModelOutput, logits: Array) -> tuple:
+  """No feedback, the default: an empty tuple."""
   return ()
 
 
-def target_features(output: ModelOutput, law: Array) -> Array:
-  """The target's features ``[B, K + 1, D]`` at ``[last, draft ...]``; after the prefill ``[B, P, D]``."""
+def target_features(output: ModelOutput, logits: Array) -> Array:
+  """The target's features ``[B, K + 1, D]`` at ``[last, draft ...]``; from the prefill ``[B, P, D]``."""
   return output.features
 
 
-def target_laws(output: ModelOutput, law: Array) -> Array:
-  """The processed logits ``[B, K + 1, V]`` behind ``[last, draft ...]``; after the prefill that of token 0 ``[B, 1, V]``."""
-  return law
+def target_logits(output: ModelOutput, logits: Array) -> Array:
+  """The processed logits ``[B, K + 1, V]`` after ``[last, draft ...]``; from the prefill those of token 0 ``[B, 1, V]``."""
+  return logits
 
 
 class TargetState(NamedTuple):
@@ -56,12 +57,14 @@ class TargetState(NamedTuple):
 
 
 @functools.cache
-def target_model(
-  model: ModelFns, accept_fn: AcceptFn, *, warp: Warp, feedback_fn: FeedbackFn = no_feedback
-) -> Verifier:
+def target_model(model: ModelFns, accept_fn: AcceptFn, *, warp: Warp, feedback_fn: FeedbackFn = no_feedback) -> Verifier:
   """Verifier that scores ``[last, draft ...]`` with ``model`` and applies ``accept_fn`` to the processed logits.
 
-  ``feedback_fn`` chooses what the drafter gets back: `no_feedback`, `target_features` or `target_laws`.
+  Args:
+    model: the target.
+    accept_fn: the acceptance rule.
+    warp: static part of the logit processing.
+    feedback_fn: what the drafter gets back: `no_feedback`, `target_features` or `target_logits`.
   """
 
   def init(params: ModelParams, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, TargetState]:
@@ -75,12 +78,10 @@ def target_model(
       positions=jnp.arange(prefix_len)[None],
       logits_at=jnp.full((1,), prefix_len - 1),
     )
-    law = warp(output.logits, params.sampling)  # [B, 1, V]
-    # Token 0 is the verdict about an empty draft, so that whatever a rule reports, it reports about this token too.
-    zeros = jnp.zeros((rows,), jnp.int32)
-    nothing = Draft(jnp.zeros((rows, 0), jnp.int32), (), zeros, zeros, jnp.ones((rows,), bool))
-    prefill = accept_fn(params.rule, keys, nothing, law)
-    return prefill._replace(feedback=feedback_fn(output, law)), TargetState(cache, jnp.int32(prefix_len))
+    logits = warp(output.logits, params.sampling)  # [B, 1, V]
+    # Token 0 comes from a verdict about an empty draft, so that a rule reports about this token as about all others.
+    prefill = accept_fn(params.rule, keys, empty_draft(jnp.zeros((rows,), jnp.int32)), logits)
+    return prefill._replace(feedback=feedback_fn(output, logits)), TargetState(cache, jnp.int32(prefix_len))
 
   def verify(
     params: ModelParams, keys: Key, state: TargetState, cursor: Cursor, draft: Draft
@@ -89,12 +90,12 @@ def target_model(
     start = state.prefix_len + cursor.length - 1
     offsets, mask = trees.layout(draft)
     output, cache = model.apply(params.model, inputs, state.cache, positions=start[:, None] + offsets, mask=mask)
-    law = warp(output.logits, params.sampling)
-    verdict = accept_fn(params.rule, keys, draft, law)
+    logits = warp(output.logits, params.sampling)
+    verdict = accept_fn(params.rule, keys, draft, logits)
     if draft.parents is not None:
       if model.compact is None:
         raise ValueError("Must have a model that can compact its cache to verify trees, we instead got None")
       cache = model.compact(cache, start + 1, verdict.path)
-    return verdict._replace(feedback=feedback_fn(output, law)), state._replace(cache=cache)
+    return verdict._replace(feedback=feedback_fn(output, logits)), state._replace(cache=cache)
 
   return Verifier(init, verify)

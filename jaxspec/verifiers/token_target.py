@@ -1,7 +1,7 @@
-"""The target network of vector tokens as a verifier: features behind every prefix of the draft, then a rule.
+"""The target network of vector tokens as a verifier: features after every prefix of the draft, then an acceptance rule.
 
-The counterpart of `jaxspec.verifiers.target`. A causal network gives all features in one pass; a masked one
-(`jaxspec.models.masked_network`) needs a pass per prefix, run as one batch.
+It is the counterpart of `jaxspec.verifiers.target`. A causal network gives all features in one pass. A masked network
+(`jaxspec.models.masked_network`) needs a pass per prefix; these passes run as one batch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 
 import jax.numpy as jnp
 
-from jaxspec.drafters.none import empty_draft
+from jaxspec.drafts import empty_draft
 from jaxspec.models.sampling import ModelParams
 from jaxspec.models.token_fns import TokenFns
 from jaxspec.types import Array, Cursor, Draft, Key, PyTree, Verdict, Verifier
@@ -22,8 +22,12 @@ from jaxspec.verifiers.token_rule import TargetChains, TokenRule
 def token_target(fns: TokenFns, rule: TokenRule) -> Verifier:
   """Verifier of drafts from `jaxspec.drafters.token_model`, made for the same rule.
 
-  With `jaxspec.autoregress` it is the target's own sampler, token by token; every rule then draws from the same law.
+  With `jaxspec.autoregress` it is the target's own sampler, token by token; every rule then draws from the same
+  distribution.
 
+  Args:
+    fns: the target and its chains.
+    rule: the acceptance rule.
   Raises:
     ValueError: if the rule cannot judge such chains.
   """
@@ -32,8 +36,8 @@ def token_target(fns: TokenFns, rule: TokenRule) -> Verifier:
 
   def chains(params: ModelParams, z: Array, first: Array) -> TargetChains:
     slot = first[:, None] + jnp.arange(z.shape[1], dtype=jnp.int32)[None]
-    law = functools.partial(fns.law, params.model)
-    return TargetChains(z, slot, law, params.sampling.temperature, fns.num_steps, fns.token_dim, fns.noisy_end)
+    distribution = functools.partial(fns.distribution, params.model)
+    return TargetChains(z, slot, distribution, params.sampling.temperature, fns.num_steps, fns.token_dim, fns.noisy_end)
 
   def init(params: ModelParams, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, TargetState]:
     prefix_len = network.prefix_len(condition)

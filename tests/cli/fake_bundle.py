@@ -1,8 +1,7 @@
-"""A bundle of tiny random networks: 16 tokens of 16 codes, pictures of 16 x 16 pixels."""
+"""A bundle of tiny random networks: 16 tokens of 16 codes, images of 16 x 16 pixels."""
 
 from __future__ import annotations
 
-import json
 import string
 from pathlib import Path
 
@@ -12,14 +11,17 @@ import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from jaxspec import checkpoints
-from jaxspec.bundle import BUNDLE_FILE, VOCABULARY_FILE
+from jaxspec.bundle import write_bundle
 from jaxspec.data import text_tokenizer
+from jaxspec.hosts.images import VOCABULARY_FILE
 from jaxspec.models.eagle import EagleConfig
 from jaxspec.models.inter_head import InterHeadConfig
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.patch_vq import PatchVQConfig
 from jaxspec.models.registry import FAMILIES, family_of
 from jaxspec.models.text_encoder import TextEncoderConfig
+from jaxspec.options import options_of
+from jaxspec.sampling import SamplingConfig
 
 TOKENIZER = PatchVQConfig(
   image_size=16, widths=(4, 8), encoder_blocks=(0, 0), decoder_blocks=(0, 0), num_codes=16, code_dim=4
@@ -30,7 +32,8 @@ TARGET = LlamaGenConfig(model_type="t2i", prefix_len=6, caption_dim=8, num_layer
 DRAFT = LlamaGenConfig(model_type="t2i", prefix_len=6, caption_dim=8, num_layers=1, dim=8, **_SHARED)
 CLASS_TARGET = LlamaGenConfig(num_classes=5, num_layers=1, dim=16, **_SHARED)
 CLASS_DRAFT = LlamaGenConfig(num_classes=5, num_layers=1, dim=8, **_SHARED)
-DEFAULTS = dict(method="speculative", draft="small", gamma=3, cfg_scale=1.0, top_k=8, temperature=1.0)
+DRAFTS = {"small": "draft", "distilled": "distilled", "feature": "feature", "device": "device"}
+DEFAULTS = dict(method="speculative", gamma=3, cfg_scale=1.0, top_k=8, temperature=1.0)
 
 
 def save_random(path: Path, config, seed: int, scale: float = 0.5, **meta) -> Path:
@@ -45,8 +48,11 @@ def save_random(path: Path, config, seed: int, scale: float = 0.5, **meta) -> Pa
 
 
 def make_fake_bundle(path: Path, *, target=TARGET, draft=DRAFT, tokenizer=TOKENIZER, text=TEXT, **defaults) -> Path:
-  """Writes a bundle of random networks with drafts ``small``, ``distilled``, ``feature`` and ``device``; returns its
-  folder."""
+  """Writes a bundle of random networks; returns its folder.
+
+  Args:
+    defaults: over `DEFAULTS`: ``method``, sampling settings, and options of methods.
+  """
   save_random(path / "tokenizer", tokenizer, 0, licence="CC0-1.0", figures={"psnr": 12.3})
   save_random(path / "text", text, 1)
   save_random(path / "target", target, 2, licence="CC0-1.0", provenance="random numbers")
@@ -65,12 +71,16 @@ def make_fake_bundle(path: Path, *, target=TARGET, draft=DRAFT, tokenizer=TOKENI
   )
   vocabulary.train_from_iterator(["red apple sleeping cat on blue background"] * 8, trainer)
   text_tokenizer.save_text_tokenizer(vocabulary, path / VOCABULARY_FILE)
-  document = {
-    "tokenizer": "tokenizer",
-    "text": "text",
-    "target": "target",
-    "drafts": {"small": "draft", "distilled": "distilled", "feature": "feature", "device": "device"},
-    "defaults": DEFAULTS | defaults,
-  }
-  (path / BUNDLE_FILE).write_text(json.dumps(document))
+  chosen = DEFAULTS | defaults
+  sampling = {name: value for name, value in chosen.items() if name in options_of(SamplingConfig)}
+  write_bundle(
+    path,
+    target="target",
+    drafts=DRAFTS,
+    parts={"tokenizer": "tokenizer", "text": "text", "vocabulary": VOCABULARY_FILE},
+    method=chosen["method"],
+    draft="small",
+    sampling=sampling,
+    options={name: value for name, value in chosen.items() if name not in (*sampling, "method")},
+  )
   return path

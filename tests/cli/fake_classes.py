@@ -1,13 +1,13 @@
-"""Bundles of tiny random networks of vector tokens: pictures of 4 x 4 pixels, 4 tokens of 2 numbers, 3 classes."""
+"""Bundles of tiny random networks of vector tokens: images of 4 x 4 pixels, 4 tokens of 2 numbers, 3 classes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from jaxspec.bundle import write_bundle
 from jaxspec.models.causal_tokens import CausalTokensConfig
 from jaxspec.models.kl_vae import KLVAEConfig
 from jaxspec.models.mar import MARConfig
-from jaxspec.token_bundle import write_token_bundle
 from tests.cli.fake_bundle import save_random
 
 CLASSES = ("animal-mammal", "animal-bird", "food-fruit")
@@ -26,8 +26,13 @@ def make(path: Path, network) -> Path:
   save_random(path / "vae", VAE, 0)
   save_random(path / "target", network, 1, scale=0.2)
   save_random(path / "draft", network, 2, scale=0.2)
-  write_token_bundle(
-    path, vae="vae", target="target", drafts={"small": "draft"}, classes=CLASSES, latent_scale=0.5,
-    defaults={"steps": 5, "gamma": 2, "num_iter": 2},
-  )  # fmt: skip
+  write_bundle(
+    path,
+    target="target",
+    drafts={"small": "draft"},
+    parts={"vae": "vae", "classes": list(CLASSES), "latent_scale": 0.5},
+    method="cspd",
+    sampling={"steps": 5},
+    options={"gamma": 2, "num_iter": 2},
+  )
   return path

@@ -1,16 +1,16 @@
-"""Evaluators of tiny random networks for pictures of 64 x 64 pixels, and a bundle that draws such pictures."""
+"""Evaluators of tiny random networks for images of 64 x 64 pixels, and a bundle that draws such images."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-from jaxspec.bundle import VOCABULARY_FILE
 from jaxspec.data.emoji import STYLES
+from jaxspec.hosts.images import VOCABULARY_FILE
 from jaxspec.models.caption_encoder import CaptionEncoderConfig
+from jaxspec.models.image_classifier import ImageClassifierConfig
+from jaxspec.models.image_encoder import ImageEncoderConfig
 from jaxspec.models.patch_vq import PatchVQConfig
-from jaxspec.models.picture_classifier import PictureClassifierConfig
-from jaxspec.models.picture_encoder import PictureEncoderConfig
 from tests.cli.fake_bundle import make_fake_bundle, save_random
 
 SHAPE = dict(widths=(4, 4, 8), blocks=(0, 0, 0), embed_dim=8)
@@ -23,8 +23,8 @@ TOKENIZER = PatchVQConfig(
 
 def make_fake_evaluators(path: Path) -> Path:
   """Writes evaluators of random weights; returns their folder."""
-  save_random(path / "concept", PictureEncoderConfig(**SHAPE), 0, held_out={"white": {"val_concept": {"top1": 0.5}}})
-  save_random(path / "classifier", PictureClassifierConfig(**SHAPE, styles=STYLES, groups=GROUPS), 1)
+  save_random(path / "concept", ImageEncoderConfig(**SHAPE), 0, held_out={"white": {"val_concept": {"top1": 0.5}}})
+  save_random(path / "classifier", ImageClassifierConfig(**SHAPE, styles=STYLES, groups=GROUPS), 1)
   text = dict(vocab_size=64, max_tokens=6, text_dim=8, text_layers=1, text_heads=1)
   save_random(path / "caption", CaptionEncoderConfig(**SHAPE, **text), 2)
   vocabulary = make_fake_bundle(path.with_name("vocabulary"), tokenizer=TOKENIZER) / VOCABULARY_FILE

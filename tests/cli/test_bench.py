@@ -6,21 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from jaxspec.cli import bench
+from jaxspec.cli import bench_runs, bench_table
+from jaxspec.pipeline import load_pipeline
 
 
 @pytest.fixture
 def measured(monkeypatch):
   """Nothing is timed; the test reads what would be."""
   calls = []
-  monkeypatch.setattr(bench, "_scoring", lambda loaded, repeats: {"target_ms": {}, "target_ratio": {}, "draft_ratio": {}})
+  scoring = {"target_ms": {}, "target_ratio": {}, "draft_ratio": {}}
+  monkeypatch.setattr(bench_runs, "scoring", lambda pipeline, repeats: scoring)
 
-  def record(loaded, name, rows, gamma, repeats, seed):
-    calls.append((name, rows, gamma))
+  def record(pipeline, method, rows, repeats, seed):
+    calls.append((method.draft, rows, method.gamma))
     return {}
 
-  monkeypatch.setattr(bench, "_decoding", record)
-  monkeypatch.setattr(bench, "render", lambda report: f"draft {report['draft']}")
+  monkeypatch.setattr(bench_runs, "decoding", record)
+  monkeypatch.setattr(bench_table, "render", lambda report: f"draft {report['draft']}")
   return calls
 
 
@@ -35,7 +37,7 @@ def measured(monkeypatch):
     (["--seed", -1], "--seed"),
     (["--seed", 10**30], "--seed"),
     (["--draft", "huge"], "small, distilled"),
-    (["--draft", "device"], "has a inter_head as device"),
+    (["--draft", "device"], "a inter_head as device"),
     (["--out", "file.txt"], "Cannot write to file.txt"),
     (["--out", "/proc/results"], "Cannot write to /proc/results"),
     (["--checkpoint", "none"], "No checkpoint folder at none"),
@@ -50,10 +52,22 @@ def test_options(fails, bundle, measured, tmp_path, options, words):
 def test_damaged_bundles(fails, bundle, tmp_path, measured):
   copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
   document = json.loads((copy / "bundle.json").read_text())
-  (copy / "bundle.json").write_text(json.dumps(document | {"defaults": {"gamma": "three"}}))
+  (copy / "bundle.json").write_text(json.dumps(document | {"defaults": {"options": {"gamma": "three"}}}))
   assert "'three' as gamma" in fails("bench", "--checkpoint", copy)
   (copy / "target" / "params.safetensors").write_text("hello")
   assert "Corrupt" in fails("bench", "--checkpoint", copy)
+
+
+@pytest.mark.parametrize(
+  ("draft", "expected"),
+  [
+    (None, ("small", "speculative")),
+    ("distilled", ("distilled", "speculative")),
+    ("feature", ("feature", "eagle-chain")),
+  ],
+)
+def test_the_chain_of_a_draft(bundle, draft, expected):
+  assert bench_runs.chain_of(load_pipeline(bundle), draft) == expected
 
 
 def test_files_and_defaults(run, bundle, tmp_path, measured):
@@ -62,5 +76,5 @@ def test_files_and_defaults(run, bundle, tmp_path, measured):
   assert outcome.exit_code == 0, (outcome.output, outcome.exception)
   assert measured == [("small", 2, 3)] and "draft small" in outcome.stdout
   report = json.loads((tmp_path / "results" / "bench.json").read_text())
-  assert report["settings"] == {"cfg_scale": 1.0, "top_k": 8, "top_p": 1.0, "temperature": 1.0}
+  assert report["settings"] == {"cfg_scale": 1.0, "cfg_interval": -1, "top_k": 8, "top_p": 1.0, "temperature": 1.0}
   assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["bench.json", "bench.md"]

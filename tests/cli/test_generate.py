@@ -1,4 +1,4 @@
-"""`jaxspec generate` on random networks: pictures, figures, reproducibility."""
+"""`jaxspec generate` on random networks: images, figures, reproducibility."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save_file
 
-from jaxspec.cli import decoding
+from jaxspec.cli import batches
 from tests.cli import fake_bundle
 
 
@@ -25,12 +25,12 @@ def generate(run, bundle):
 
 
 def tokens(document, method="ar"):
-  return [picture[method]["tokens"] for picture in document["pictures"]]
+  return [image[method]["tokens"] for image in document["images"]]
 
 
 @pytest.mark.slow
 def test_compare_greedy(generate):
-  """Greedy speculation gives the pictures of greedy plain decoding, and every figure is consistent."""
+  """Greedy speculation gives the images of greedy plain decoding, and every figure is consistent."""
   options = ("--temperature", 0, "--compare", "--repeats", 2, "--out", "o.png", "--heatmap", "h.png")
   document, outcome = generate("a red apple", "a sleeping cat", *options)
   assert tokens(document, "speculative") == tokens(document, "ar")
@@ -40,7 +40,7 @@ def test_compare_greedy(generate):
   assert fast["accepted"] + fast["target_calls"] == 32  # every call of the target gives one token of its own
   assert len(fast["run_s_each"]) == len(plain["run_s_each"]) == 2
   assert document["speedup"] == pytest.approx(plain["run_s"] / fast["run_s"])
-  assert sum(p["speculative"]["rounds"] for p in document["pictures"]) == fast["rounds"]
+  assert sum(p["speculative"]["rounds"] for p in document["images"]) == fast["rounds"]
   assert "Speculation was" in outcome.stdout and "tokens per second" in outcome.stdout
   assert outcome.stderr == ""
   with Image.open("o.png") as grid, Image.open("h.png") as maps:
@@ -59,20 +59,20 @@ def test_feature_chains_compare_greedy(generate):
 
 @pytest.mark.slow
 def test_trees_compare_greedy(generate):
-  """The draft of the right family is found, and greedy trees give the pictures of greedy plain decoding."""
+  """The draft of the right family is found, and greedy trees give the images of greedy plain decoding."""
   trees = ("--method", "eagle", "--tree-size", 5, "--tree-top-k", 2, "--tree-depth", 2)
   document, outcome = generate("a red apple", *trees, "--cfg-scale", 2, "--temperature", 0, "--compare", "--repeats", 1)
   assert tokens(document, "eagle") == tokens(document, "ar")
   assert document["settings"]["draft"] == "feature" and document["speedup"] > 0
-  assert "draft feature, trees of 5 (2 wide, 3 deep)" in outcome.stdout
+  assert "draft feature, tree-size 5, tree-top-k 2, tree-depth 2" in outcome.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  "method,words", [("sjd", "window 5, coupled drafts"), ("gsd", "groups of 4"), ("lantern", "factor 3")]
+  "method,words", [("sjd", "window 5"), ("gsd", "window 5, group-size 4"), ("lantern", "num-neighbours 3, factor 3")]
 )
 def test_methods_of_chains(generate, method, words):
-  """Each method runs on a batch with guidance, says what it is, and counts its calls."""
+  """Each method runs on a batch with guidance, says what it is, and counts its calls; the rest it does not read."""
   options = ("--window", 5, "--group-size", 4, "--num-neighbours", 3, "--factor", 3, "--cfg-scale", 2)
   document, outcome = generate("a red apple", "a cat", "--method", method, *options, "--compare", "--repeats", 1)
   assert words in outcome.stdout and ("not exact" in outcome.stdout) == (method != "sjd")
@@ -83,7 +83,7 @@ def test_methods_of_chains(generate, method, words):
 
 
 @pytest.mark.slow
-def test_same_seed_same_picture(generate):
+def test_same_seed_same_image(generate):
   first, _ = generate("a red apple", "--method", "ar", "--seed", 3)
   again, _ = generate("a red apple", "--method", "ar", "--seed", 3)
   other, _ = generate("a red apple", "--method", "ar", "--seed", 4)
@@ -92,10 +92,10 @@ def test_same_seed_same_picture(generate):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ar", "speculative"])
-def test_picture_does_not_depend_on_the_batch(generate, method):
+def test_image_does_not_depend_on_the_batch(generate, method):
   alone, _ = generate("a red apple", "--method", method)
   together, _ = generate("a red apple", "cat", "blue cat", "--method", method, "--batch", 2)
-  assert together["batch"] == {"rows": 2, "batches": 2, "pictures": 3}
+  assert together["batch"] == {"rows": 2, "batches": 2, "images": 3}
   assert tokens(together, method)[0] == tokens(alone, method)[0]
   assert together["methods"][method]["tokens"] == 48  # the filled-up row is not counted
 
@@ -105,7 +105,7 @@ def test_samples_prompt_file_and_raw(generate, tmp_path):
   (tmp_path / "prompts.txt").write_text("red apple\n\n  blue cat \n")
   options = ("--prompt-file", "prompts.txt", "--samples", 2, "--raw", "--method", "ar", "--out", "raw.png")
   document, _ = generate(*options)
-  assert [p["prompt"] for p in document["pictures"]] == ["red apple", "red apple", "blue cat", "blue cat"]
+  assert [p["prompt"] for p in document["images"]] == ["red apple", "red apple", "blue cat", "blue cat"]
   assert tokens(document)[0] != tokens(document)[1]
   with Image.open("raw.png") as grid:
     assert grid.size == (32, 32)
@@ -115,14 +115,30 @@ def test_samples_prompt_file_and_raw(generate, tmp_path):
 def test_draft_that_needs_no_guidance(generate):
   document, outcome = generate("red apple", "--draft", "distilled", "--cfg-scale", 2)
   assert document["networks"]["draft_guidance"] is False
-  assert "--cfg-scale 4" in outcome.stderr and outcome.stderr.startswith("Warning:")
-  assert "(target only)" in outcome.stdout
+  assert "cfg_scale 4" in outcome.stderr and outcome.stderr.startswith("Warning:")
+  assert "draft without guidance" in outcome.stdout
 
 
-def test_long_prompt_is_cut_with_a_warning(generate):
-  document, outcome = generate("sleeping cat on blue background qxz qxz", "--method", "ar")
-  assert len(outcome.stderr.splitlines()) == 1 and "Prompt 1 is too long" in outcome.stderr
-  assert document["warnings"]
+def test_every_field_of_the_json(generate):
+  """Of one image, whose prompt is cut; nothing is missing that other programs may read."""
+  options = ("--method", "ar", "--heatmap", "h.png", "--gamma", 2)
+  document, outcome = generate("sleeping cat on blue background qxz qxz", *options)
+  warnings = ["Not read by --method ar: --gamma", "Prompt 1 is too long: its last 5 of 11 word pieces were cut off"]
+  assert [line.removeprefix("Warning: ") for line in outcome.stderr.splitlines()] == document["warnings"] == warnings
+  settings = document["settings"]
+  assert (settings["method"], settings["draft"], settings["options"], settings["seed"]) == ("ar", None, {}, 0)
+  expected = {"cfg_scale": 1.0, "cfg_interval": -1, "top_k": 8, "top_p": 1.0, "temperature": 1.0}
+  assert settings["sampling"] == expected and settings["dtype"] == "float32"
+  networks = document["networks"]
+  assert networks["source"] == "tiny" and networks["draft"] is None and networks["draft_guidance"]
+  assert all(networks[name].endswith(name) for name in ("target", "tokenizer", "text"))
+  assert document["batch"] == {"rows": 1, "batches": 1, "images": 1} and document["speedup"] is None
+  (image,) = document["images"]
+  assert len(image["ar"]["tokens"]) == image["ar"]["target_calls"] == document["max_tokens"] == 16
+  figures = document["methods"]["ar"]
+  assert figures["tokens"] == 16 and figures["acceptance"] is None and figures["pixels_s"] > 0
+  assert document["files"] == {"images": "images.png", "heatmap": "h.png", "json": "figures.json"}
+  assert document["versions"].keys() == {"python", "jaxspec", "jax"}
 
 
 def test_unknown_words_and_letters(generate):
@@ -135,8 +151,9 @@ def test_classes(generate, class_models):
   classes = ("--class", 4, "--class", 0)
   document, _ = generate(*classes, "--top-p", 0.9, "--draft-model", class_models / "draft", source=source)
   assert document["settings"]["method"] == "speculative"
-  assert document["settings"]["cfg_scale"] == 4.0 and document["settings"]["top_k"] == 2000
-  assert [p["prompt"] for p in document["pictures"]] == ["class 4", "class 0"]
+  sampling = document["settings"]["sampling"]
+  assert sampling["cfg_scale"] == 4.0 and sampling["top_k"] == 2000 and sampling["top_p"] == 0.9
+  assert [p["prompt"] for p in document["images"]] == ["class 4", "class 0"]
 
 
 @pytest.mark.slow
@@ -150,22 +167,28 @@ def test_features(generate, bundle, tmp_path, kind):
     save_file(arrays, tmp_path / "t5.safetensors")
   source = ("--model", bundle / "target", "--tokenizer", bundle / "tokenizer", "--features", f"t5.{kind}")
   document, _ = generate("one", "two", "--cfg-scale", 1, source=source)
-  assert [p["prompt"] for p in document["pictures"]] == ["one", "two"]
+  assert [p["prompt"] for p in document["images"]] == ["one", "two"]
   assert list(document["methods"]) == ["ar"]  # there is no draft
 
 
 def test_default_bundle(run, bundle, monkeypatch):
   monkeypatch.setenv("JAXSPEC_CHECKPOINT", str(bundle))
   outcome = run("generate", "apple", "--method", "ar")
-  assert outcome.exit_code == 0 and "wrote pictures.png" in outcome.stdout
+  assert outcome.exit_code == 0 and "wrote images.png" in outcome.stdout
 
 
-def test_batches_fill_up_with_the_last_picture():
+def test_batches_fill_up_with_the_last_image():
   condition = np.arange(3)
-  batches = decoding.make_batches(condition, samples=1, seed=0, rows=2)
-  assert [list(np.asarray(rows)) for rows in batches.condition] == [[0, 1], [2, 2]]
-  keys = [np.asarray(rows) for rows in batches.key_data]
+  made = batches.make_batches(condition, samples=1, seed=0, rows=2)
+  assert [list(np.asarray(rows)) for rows in made.condition] == [[0, 1], [2, 2]] and (made.rows, made.num) == (2, 3)
+  keys = [np.asarray(rows) for rows in made.key_data]
   np.testing.assert_array_equal(keys[1][0], keys[1][1])
+
+
+@pytest.mark.parametrize("batch, num, rows", [(None, 1, 1), (None, 17, 9), (None, 64, 16), (4, 6, 3), (1000, 5, 5)])
+def test_rows_of_a_batch(batch, num, rows):
+  """No more than an even split needs."""
+  assert batches.batch_rows(batch, num) == rows
 
 
 def test_fake_bundle_is_what_it_says(bundle):

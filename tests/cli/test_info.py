@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from jaxspec.cli.info import Leaf, group
-from tests.cli import fake_classes
+from tests.cli import fake_classes, fake_language
 
 
 def test_checkpoint(run, bundle):
@@ -29,9 +29,22 @@ def test_bundle(run, bundle):
 def test_bundle_of_vector_tokens(run, tmp_path):
   outcome = run("info", fake_classes.make(tmp_path / "classes", fake_classes.CAUSAL))
   assert outcome.exit_code == 0, outcome.output
-  shown = ("kl_vae", "target  causal_tokens", "draft small", "steps=5 gamma=2", "3: animal-mammal, animal-bird, food-fruit")
+  shown = (
+    "kl_vae",
+    "target  causal_tokens",
+    "draft small",
+    "steps=5",
+    "gamma=2",
+    "3: animal-mammal, animal-bird, food-fruit",
+  )
   for words in shown:
     assert words in outcome.stdout
+
+
+def test_a_pair_without_a_bundle_file(run, tmp_path):
+  outcome = run("info", fake_language.make(tmp_path / "pair"))
+  assert outcome.exit_code == 0, outcome.output
+  assert "target  gpt_neo" in outcome.stdout and "draft draft  llama" in outcome.stdout
 
 
 def test_weights_may_be_missing_from_the_end(run, bundle, tmp_path):

@@ -37,7 +37,7 @@ def test_every_command_has_help(run, command):
 
 
 def test_unknown_commands(fails):
-  assert "generate, info" in fails("generat")
+  assert "generate, methods, info" in fails("generat")
   assert "llamagen" in fails("convert", "dalle")
   assert "No such option" in fails("--unknown")
   assert "SRC" in fails("convert", "llamagen")

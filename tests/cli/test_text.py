@@ -2,10 +2,12 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, models
 
+from jaxspec import shipped
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE
 from tests.cli import fake_language
 
@@ -41,7 +43,11 @@ def test_compare_greedy(continue_texts, networks):
     assert entry["prompt"] == text and entry["prompt_tokens"] == tokens
     assert entry["ar"]["text"].startswith(text) and text in outcome.stdout
     assert entry["ar"]["ended"] == (entry["ar"]["tokens"][-1] in fake_language.TARGET.end_ids)
-  for words in ("target  2 texts of up to 12 tokens", "draft draft, gamma 3, temperature 0", "target calls per text"):
+  for words in (
+    "target  2 texts of up to 12 tokens",
+    "speculative decoding, draft draft, gamma 3, temperature 0",
+    "target calls per text",
+  ):
     assert words in outcome.stdout
   assert "Speculation was" in outcome.stdout and "wrote figures.json" in outcome.stdout
   # The draft was made for shorter texts.
@@ -50,7 +56,7 @@ def test_compare_greedy(continue_texts, networks):
 
 @pytest.mark.slow
 def test_samples_end_where_they_end(continue_texts):
-  """A hot network draws its end token sooner or later; nothing is written behind it."""
+  """A hot network draws its end token sooner or later; nothing is written after it."""
   document, outcome = continue_texts("--text", "on", "--samples", 8, "--max-tokens", 40, "--temperature", 9, "--batch", 3)
   end = fake_language.TARGET.end_ids[0]
   rows = [entry["ar"] for entry in document["texts"]]
@@ -66,40 +72,50 @@ def test_samples_end_where_they_end(continue_texts):
 @pytest.mark.parametrize(
   ("options", "words"),
   [
-    (["--out", "x.png"], "--out is about pictures"),
-    (["--cfg-scale", 2], "--cfg-scale is about pictures"),
-    (["--heatmap", "x.png", "--raw"], "is about pictures"),
-    (["--tokenizer", "x"], "--tokenizer is about pictures"),
-    (["--tree-size", 3], "--tree-size is about pictures"),
+    (["--out", "x.png"], "--out is about images"),
+    (["--heatmap", "x.png"], "--heatmap is about images"),
+    (["--raw"], "--raw is about images"),
     (["a red heart"], "'a red heart'"),
-    (["--method", "gsd"], "we instead got gsd"),
-    (["--method", "eagle"], "we instead got eagle"),
-    (["--method", "speculative"], "--draft-model DIR"),
+    (["--tokenizer", "x"], "parts that"),
+    (["--cfg-scale", 2], "an unconditional condition"),
+    (["--method", "gsd"], "codebook"),
+    (["--method", "eagle"], "has none"),
+    (["--method", "speculative"], "has none"),
+    (["--method", "sqs"], "has none"),
     (["--compare"], "--method sjd"),
     (["--max-tokens", 0], "--max-tokens"),
     (["--max-tokens", 47], "at most 48 tokens"),
-    (["--temperature", -1], "finite temperature"),
     (["--json", "x.txt"], "ends in .json"),
     (["--text", ""], "text 2 is ''"),
+    (["--method", "cspd"], "tokens that are ids"),
   ],
 )
 def test_options(fails, networks, options, words):
   assert words in fails("generate", "--text", "one", "--model", networks / "target", *options)
 
 
-def test_pictures_take_no_text_options(fails, bundle, networks, monkeypatch):
-  assert "--text" in fails("generate", "a red heart", "--checkpoint", bundle, "--max-tokens", 3)
-  assert "goes with --model" in fails("generate", "--text", "one", "--draft-model", networks / "draft")
-  monkeypatch.setattr("jaxspec.cli.text_source.SHIPPED_PAIR", "none")
-  assert "--model DIR" in fails("generate", "--text", "one")
+def test_a_pair_is_a_bundle(fails, networks):
+  """Texts may be prompts where the networks continue texts."""
+  pair = ("--checkpoint", networks)
+  assert "--out is about images" in fails("generate", "once upon", *pair, "--out", "x.png")
+  assert "continues texts" in fails("generate", "--features", "f.npz", "--model", networks / "target")
+  assert "draws no classes: give --text" in fails("generate", "--class", "1", *pair)
+  assert "we instead got speculative" in fails("generate", "--text", "once", *pair, "--max-tokens", 6, "--wire")
+
+
+def test_images_take_no_text_options(fails, bundle, monkeypatch):
+  assert "--max-tokens goes with" in fails("generate", "a red heart", "--checkpoint", bundle, "--max-tokens", 3)
+  assert "draws images: give prompts" in fails("generate", "--text", "one", "--checkpoint", bundle)
+  monkeypatch.setattr(shipped, "shipped", lambda name: Path("no") / name)
+  assert "no networks wordnet come" in fails("generate", "--text", "one")
 
 
 def test_networks_that_do_not_fit(fails, networks, bundle, tmp_path):
   text = ("--text", "one", "--model")
   target, draft = networks / "target", tmp_path / "draft"
   assert "No checkpoint folder" in fails("generate", *text, tmp_path / "none")
-  assert "holds a llamagen" in fails("generate", *text, bundle / "target")
-  assert "as --draft-model" in fails("generate", *text, target, "--draft-model", bundle / "draft")
+  assert "give --text" not in fails("generate", *text, bundle / "target")
+  assert "as draft" in fails("generate", *text, target, "--draft-model", bundle / "draft")
   shutil.copytree(networks / "draft", draft)
   words = fake_language.VOCABULARY
   fake_language.tokenizer([*reversed(words[:-1]), words[-1]]).save(str(draft / TOKENIZER_FILE))
@@ -126,15 +142,23 @@ def test_greedy_sparse_decoding_is_plain_decoding_and_its_bits_are_counted(conti
   document, outcome = continue_texts(*TEXTS, *options, "--repeats", 1)
   for entry in document["texts"]:
     assert entry["sqs"]["tokens"] == entry["ar"]["tokens"]
-  found = document["methods"]["sqs"]["compression"]
-  assert found["wire_agrees"] and found["rounds"] == document["methods"]["sqs"]["rounds"] == found["exchanges"]
-  assert found["tokens"] + len(TEXTS) // 2 == document["methods"]["sqs"]["tokens"]
-  # A certain law is one token and the size of its support, 9 bits each here: nine drafts fit, and none is dropped.
+  method = document["methods"]["sqs"]
+  found, messages = method["compression"], method["messages"]
+  traffic = messages["traffic"]
+  assert messages["same_tokens"] and found["rounds"] == method["rounds"] == traffic["exchanges"]
+  assert found["tokens"] + len(TEXTS) // 2 == method["tokens"]
+  # A certain distribution is one token and the size of its support, 9 bits each here: nine drafts fit, and none is dropped.
   assert found["support"] == 1 and found["dropped"] == 0 and found["drafts_per_round"] <= 5
-  assert found["formula_bits"] == 18 * found["drafted"] == found["coded_bits"]
-  assert found["wire_bytes"] > found["coded_bits"] / 8
-  assert document["settings"]["support"] == 256 and len(found["final_beta_each"]) == 2
-  for words in ("conformal: threshold from 0.01", "resampling rate", "final beta", "on the wire"):
+  assert found["formula_bits"] == 18 * found["drafted"] == traffic["coded_bits"]
+  assert traffic["uplink_bytes"] > traffic["coded_bits"] / 8
+  assert document["settings"]["options"]["support"] == 256 and len(found["final_beta_each"]) == 2
+  for words in (
+    "sparsifier conformal",
+    "resampling rate",
+    "final beta",
+    "bytes up per text",
+    "same tokens through messages",
+  ):
     assert words in outcome.stdout
 
 
@@ -145,31 +169,22 @@ def test_top_k_has_no_threshold(continue_texts, networks):
   )
   found = document["methods"]["sqs"]["compression"]
   assert 1 < found["support"] <= 8 and 0 < found["dropped"] < 1 and "final_beta" not in found
-  assert found["rejected"] <= found["rounds"] and "coded_bits" not in found and "final beta" not in outcome.stdout
+  assert (
+    found["rejected"] <= found["rounds"]
+    and "messages" not in document["methods"]["sqs"]
+    and "final beta" not in outcome.stdout
+  )
 
 
 @pytest.mark.parametrize(
   ("options", "words"),
   [
-    (["--budget", -1], "budget of at least 0 bits"),
-    (["--budget", "nan"], "budget of at least 0 bits"),
-    (["--ell", 0], "ell from 1 to 65535"),
-    (["--support", 0], "support of at least 1"),
     (["--support", 1000], "1 to 259 tokens"),
     (["--coding", "dense", "--support", 8], "support of all 259 tokens"),
-    (["--coding", "gzip"], "'gzip'"),
-    (["--alpha", 1], "alpha of at least 0 and below 1"),
-    (["--eta", -0.1], "eta of at least 0"),
     (["--beta1", -0.1], "beta1 of at least"),
-    (["--max-drafts", 0], "max_drafts of at least 1"),
-    (["--policy", "none"], "'none'"),
-    (["--method", "ar", "--wire"], "--wire goes with --method sqs"),
   ],
 )
 def test_settings_of_sparse_decoding(fails, networks, options, words):
-  draft = ("--draft-model", networks / "draft") if "ar" not in options else ()
+  """What the vocabulary, or the options together, refuse."""
+  draft = ("--draft-model", networks / "draft")
   assert words in fails("generate", "--text", "one", "--model", networks / "target", *draft, *SQS, *options)
-
-
-def test_sparse_decoding_needs_a_draft(fails, networks):
-  assert "--draft-model DIR" in fails("generate", "--text", "one", "--model", networks / "target", *SQS)

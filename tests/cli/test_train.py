@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-CONFIG = '''
+CONFIG = """
 import dataclasses, json
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ def train(config, run_dir, resume):
     raise TrainingDiverged("Must have a finite loss, we instead got nan at step 7")
   text = json.dumps([dataclasses.asdict(config), resume])
   (run_dir / "done.json").write_text(text)
-'''
+"""
 
 
 @pytest.fixture

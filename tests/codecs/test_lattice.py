@@ -9,22 +9,22 @@ import pytest
 
 from jaxspec.codecs import lattice
 from jaxspec.codecs.codec import topk_lattice
-from jaxspec.codecs.sparse_law import SparseLaw, count_of, dense, draw
+from jaxspec.codecs.sparse_distribution import SparseDistribution, count_of, dense, draw
 from jaxspec.codecs.sparsify import TopK, TopKParams, top_support
 
 quantize = jax.jit(lattice.quantize, static_argnums=2)
 
 
-def padded(laws, width):
-  """Laws of different lengths as ``[N, width]`` and their sizes."""
-  probs = np.zeros((len(laws), width))
-  for row, law in enumerate(laws):
-    probs[row, : len(law)] = law
-  return jnp.asarray(probs, jnp.float32), jnp.asarray([len(law) for law in laws], jnp.int32)
+def padded(distributions, width):
+  """Distributions of different lengths as ``[N, width]`` and their sizes."""
+  probs = np.zeros((len(distributions), width))
+  for row, distribution in enumerate(distributions):
+    probs[row, : len(distribution)] = distribution
+  return jnp.asarray(probs, jnp.float32), jnp.asarray([len(distribution) for distribution in distributions], jnp.int32)
 
 
 @pytest.mark.parametrize(
-  "law,ell,expected",
+  "distribution,ell,expected",
   [
     ([0.34, 0.33, 0.33], 10, [4, 3, 3]),
     ([0.25, 0.25, 0.5], 2, [1, 0, 1]),
@@ -33,21 +33,23 @@ def padded(laws, width):
     ([0.995, 0.003, 0.002], 100, [100, 0, 0]),
   ],
 )
-def test_reference_vectors(law, ell, expected):
-  counts = quantize(*padded([law], 9), ell)[0]
-  assert counts[: len(law)].tolist() == expected
-  assert not counts[len(law) :].any()
+def test_reference_vectors(distribution, ell, expected):
+  counts = quantize(*padded([distribution], 9), ell)[0]
+  assert counts[: len(distribution)].tolist() == expected
+  assert not counts[len(distribution) :].any()
 
 
 def test_rounding_without_renormalising_misses_the_denominator():
-  """The published Algorithm 2 rounds the kept probabilities as they are: half the mass on one token leaves 50 of 100."""
+  """The published Algorithm 2 rounds the probabilities in the support without renormalising: half the mass on one token
+  gives 50 of 100.
+  """
   kept, ell = np.array([0.5]), 100
   counts = np.floor(ell * kept + 0.5).astype(int)
   deficit = ell - counts.sum()
-  counts[np.argsort(counts - ell * kept)[:deficit]] += 1  # each place moves once
+  counts[np.argsort(counts - ell * kept)[:deficit]] += 1  # each position moves once
   assert deficit == 50 and counts.sum() == 51
   support = top_support(jnp.array([[0.5, 0.3, 0.2]]), jnp.array([1]), max_support=1)
-  assert topk_lattice(3, 1, ell=ell).law(support).counts.tolist() == [[100]]
+  assert topk_lattice(3, 1, ell=ell).distribution(support).counts.tolist() == [[100]]
 
 
 SLOW = pytest.mark.slow
@@ -55,7 +57,7 @@ SLOW = pytest.mark.slow
 
 @pytest.mark.parametrize("ell", [1, 100, pytest.param(3, marks=SLOW), pytest.param(1000, marks=SLOW)])
 def test_counts_are_a_lattice_point_within_the_covering_radius(ell):
-  """5,000 laws for each denominator, in float32 as in the loop: never negative, never off by one, never farther."""
+  """5,000 distributions for each denominator, in float32 as in the loop. Counts are never negative and add up exactly."""
   generator = np.random.default_rng(ell)
   sizes = generator.integers(1, 200, 5_000)
   raw = generator.gamma(generator.choice([0.05, 0.5, 5.0], (len(sizes), 1)), size=(len(sizes), 200)) + 1e-12
@@ -75,11 +77,13 @@ def test_counts_are_a_lattice_point_within_the_covering_radius(ell):
 @pytest.mark.parametrize("size,ell", [(2, 6), (3, 4), (4, 3), (4, 6)])
 def test_no_lattice_point_is_nearer(size, ell):
   generator = np.random.default_rng(size)
-  laws = np.concatenate([generator.dirichlet(np.ones(size), 300), generator.multinomial(24, np.ones(size) / size, 200) / 24])
-  counts = np.asarray(quantize(*padded(laws, size), ell))
+  distributions = np.concatenate(
+    [generator.dirichlet(np.ones(size), 300), generator.multinomial(24, np.ones(size) / size, 200) / 24]
+  )
+  counts = np.asarray(quantize(*padded(distributions, size), ell))
   points = np.array([c for c in itertools.product(range(ell + 1), repeat=size) if sum(c) == ell]) / ell
-  best = np.abs(laws[:, None] - points[None]).sum(2).min(1)
-  assert (np.abs(laws - counts / ell).sum(1) <= best + 1e-6).all()
+  best = np.abs(distributions[:, None] - points[None]).sum(2).min(1)
+  assert (np.abs(distributions - counts / ell).sum(1) <= best + 1e-6).all()
 
 
 def test_half_precision_weights_are_integers():
@@ -90,14 +94,14 @@ def test_half_precision_weights_are_integers():
 
 
 def test_sampling_is_exact():
-  """Over all integers below the total, every entry is drawn exactly as often as it counts."""
-  law = SparseLaw(jnp.array([3, 5, 8, 0]), jnp.array([4, 0, 6, 0]), jnp.int32(3), jnp.int32(10))
-  laws = SparseLaw(*(jnp.broadcast_to(leaf, (10, *leaf.shape)) for leaf in law))
-  entries = draw(laws, jnp.arange(10, dtype=jnp.int32))
+  """Over all integers below the total, every entry is drawn exactly as often as its count says."""
+  distribution = SparseDistribution(jnp.array([3, 5, 8, 0]), jnp.array([4, 0, 6, 0]), jnp.int32(3), jnp.int32(10))
+  distributions = SparseDistribution(*(jnp.broadcast_to(leaf, (10, *leaf.shape)) for leaf in distribution))
+  entries = draw(distributions, jnp.arange(10, dtype=jnp.int32))
   assert np.bincount(entries, minlength=4).tolist() == [4, 0, 6, 0]
-  np.testing.assert_allclose(dense(laws, 9)[0], [0, 0, 0, 0.4, 0, 0, 0, 0, 0.6], atol=1e-7)
-  assert count_of(laws, jnp.full((10,), 8)).tolist() == [6] * 10
-  assert count_of(laws, jnp.full((10,), 4)).tolist() == [0] * 10
+  np.testing.assert_allclose(dense(distributions, 9)[0], [0, 0, 0, 0.4, 0, 0, 0, 0, 0.6], atol=1e-7)
+  assert count_of(distributions, jnp.full((10,), 8)).tolist() == [6] * 10
+  assert count_of(distributions, jnp.full((10,), 4)).tolist() == [0] * 10
 
 
 def test_top_k_breaks_ties_by_id_and_keeps_no_zeros():
@@ -120,12 +124,12 @@ def test_dropped_mass_and_quantization_bound_the_distance():
     jnp.asarray(q, jnp.float32), jnp.asarray(sizes, jnp.int32), max_support=40
   )
   for ell in (5, 100):
-    law = topk_lattice(60, 40, ell=ell).law(support)
+    distribution = topk_lattice(60, 40, ell=ell).distribution(support)
     renormalised = np.zeros_like(q)
     np.add.at(renormalised, (np.arange(4000)[:, None], np.asarray(support.ids)), np.asarray(support.probs))
     d = np.asarray(support.dropped)
     np.testing.assert_allclose(0.5 * np.abs(q - renormalised).sum(1), d, atol=2e-6)
-    distance = 0.5 * np.abs(q - np.asarray(dense(law, 60))).sum(1)
+    distance = 0.5 * np.abs(q - np.asarray(dense(distribution, 60))).sum(1)
     radius = np.array([lattice.covering_radius(size, ell) for size in np.asarray(support.size)])
     assert (distance <= d + radius + 2e-6).all()
     assert (distance <= d + np.asarray(support.size) / (4 * ell) + 2e-6).all()

@@ -11,14 +11,14 @@ from conversion.engine import ArrayTensor, Rule
 FAMILIES = {"llamagen": llamagen.FAMILY, "llamagen_vq": llamagen_vq.FAMILY}
 
 
-def test_names_in_both_directions():
+def test_rules_map_names_in_both_directions():
   rule = Rule("layers.{i}.block.{part:w1|w2}.weight")
   assert rule.to_target("layers.12.block.w2.weight") == "layers_12.block.w2.weight"
   assert rule.to_source("layers_12.block.w2.weight") == "layers.12.block.w2.weight"
   for name in ("layers.1.block.w3.weight", "layers.1.block.w1.weight.", "xlayers.1.block.w1.weight"):
     assert rule.to_target(name) is None
   assert rule.to_target("layers.01.block.w1.weight") is None
-  assert rule.to_target("layers_1_block_w1_weight") is None  # a dot is a dot
+  assert rule.to_target("layers_1_block_w1_weight") is None  # a dot in a pattern matches only a dot
   assert Rule("a.{i}.b", "c.{i}").to_target("a.3.b") == "c.3"
 
 
@@ -52,7 +52,7 @@ def test_two_names_for_one_leaf_are_an_error():
     engine.convert(tensors, family)
 
 
-def test_things_that_are_no_tensors_are_named():
+def test_an_entry_that_is_no_tensor_is_named_in_the_error():
   with pytest.raises(ValueError, match=r"norm\.weight is no tensor"):
     engine.convert(
       {"norm.weight": 3, "output.weight": ArrayTensor(np.zeros((2, 2), np.float32))},

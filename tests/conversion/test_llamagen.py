@@ -78,7 +78,7 @@ def _same(got, expected):
 
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("wrapper_*.pt")), ids=lambda file: file.stem)
-def test_wrappers(tmp_path, file):
+def test_wrappers_are_read(tmp_path, file):
   result = _run(llamagen.main, file, tmp_path / "out", "--config", _json(tmp_path, FIELDS["wrapper"]))
   assert result.exit_code == 0, result.output
   checkpoint = checkpoints.load(tmp_path / "out")
@@ -106,7 +106,7 @@ def test_pt_and_safetensors_give_the_same(tmp_path, stem):
 
 
 def test_the_command_line_itself(tmp_path):
-  """One real process, without PyTorch in reach."""
+  """Runs one real process in which PyTorch cannot be imported."""
   blocked = "import sys, runpy; sys.modules['torch'] = None; "
   blocked += "runpy.run_module('conversion.llamagen', run_name='__main__')"
   options = ["--config", str(_json(tmp_path, FIELDS["c2i_tiny"]))]
@@ -117,7 +117,7 @@ def test_the_command_line_itself(tmp_path):
   assert checkpoints.load(tmp_path / "out").config.num_heads == 2
 
 
-def test_averaged_weights_of_a_tokenizer(tmp_path):
+def test_averaged_weights_of_a_tokenizer_are_read(tmp_path):
   source = _source(TINY_VQ, llamagen_vq.FAMILY)
   average = _source(TINY_VQ, llamagen_vq.FAMILY, seed=1)
   torch_files.write(tmp_path / "a.pt", {"model": source, "ema": average, "steps": 5})
@@ -129,7 +129,7 @@ def test_averaged_weights_of_a_tokenizer(tmp_path):
   assert checkpoints.read_config(tmp_path / "out")["meta"]["source_weights"] == "ema"
 
 
-def test_priority_of_wrappers():
+def test_wrappers_are_searched_in_their_order():
   first, second, third = ({"a": ArrayTensor(np.float32(i))} for i in range(3))
   assert engine.unwrap({"state_dict": third, "module": second, "model": first}) == first
   assert engine.unwrap({"state_dict": third, "module": second}) == second
@@ -174,12 +174,12 @@ def test_official_names_and_shapes():
 
 
 @given(dim=st.integers(8, 6000), hidden=st.integers(1, 40000))
-def test_any_hidden_size_is_expressed(dim, hidden):
+def test_every_hidden_size_can_be_expressed(dim, hidden):
   config = LlamaGenConfig(dim=4 * dim, num_heads=1, **llamagen.ffn_fields(4 * dim, hidden))
   assert config.ffn_hidden == hidden
 
 
-def test_user_fields_win(tmp_path):
+def test_user_fields_override_inferred_ones(tmp_path):
   fields = FIELDS["gqa_tiny"] | {"multiple_of": 16, "ffn_dim_multiplier": 1.3, "rope_base": 500.0}
   assert _run(llamagen.main, GOLDEN / "gqa_tiny.pt", tmp_path / "a", "--config", _json(tmp_path, fields)).exit_code == 0
   config = checkpoints.load(tmp_path / "a").config
@@ -268,7 +268,7 @@ def test_exported_tokenizers_have_the_buffer_the_official_loader_demands(tmp_pat
 
 @pytest.fixture
 def source(tmp_path):
-  """State dict of a tiny transformer, the function that stores a changed one, and its JSON file."""
+  """State dict of a tiny transformer, a function that stores a changed copy, and its JSON file."""
   tensors = _source(TINY, llamagen.FAMILY)
 
   def store(changes, name="source.safetensors"):
@@ -306,17 +306,17 @@ def test_every_fault_is_named_at_once(tmp_path, source):
 
 
 @pytest.mark.parametrize("name", ["tok_embeddings.weight", "output.weight", "layers.1.feed_forward.w1.weight"])
-def test_missing_tensors_that_the_config_is_read_from(tmp_path, source, name):
+def test_a_missing_tensor_that_the_config_needs_is_an_error(tmp_path, source, name):
   assert f"missing {name}" in _fails(llamagen.main, source({name: None}), tmp_path / "out", *source.options)
 
 
-def test_a_missing_condition_embedding(tmp_path, source):
+def test_a_missing_condition_embedding_is_an_error(tmp_path, source):
   file = source({"cls_embedding.embedding_table.weight": None, "norm.weight.old": np.ones(2, np.float32)})
   line = _fails(llamagen.main, file, tmp_path / "out", *source.options)
   assert "Must have model_type" in line and "unknown norm.weight.old" in line
 
 
-def test_gaps_and_strange_indices_of_layers(tmp_path, source):
+def test_gaps_and_malformed_layer_indices_are_errors(tmp_path, source):
   for index in ("7", "01", "999999999999"):
     file = source({f"layers.{index}.ffn_norm.weight": np.ones(16, np.float32)})
     line = _fails(llamagen.main, file, tmp_path / "out", *source.options)
@@ -337,7 +337,7 @@ def test_ignored_names_are_exactly_the_listed_ones(tmp_path, source):
   assert not (tmp_path / "none").exists()
 
 
-def test_integer_weights_are_refused(tmp_path, source):
+def test_integer_weights_are_an_error(tmp_path, source):
   file = source({"norm.weight": np.ones(16, np.int32)})
   assert "norm.weight is int32" in _fails(llamagen.main, file, tmp_path / "out", *source.options)
 
@@ -379,7 +379,7 @@ def test_unpublished_sizes_need_heads_and_tokens(tmp_path):
     ("{", "Cannot read"),
   ],
 )
-def test_bad_config_files(tmp_path, fields, expected):
+def test_bad_config_files_are_errors(tmp_path, fields, expected):
   line = _fails(llamagen.main, GOLDEN / "c2i_tiny.pt", tmp_path / "out", "--config", _json(tmp_path, fields))
   assert expected in line
   assert not (tmp_path / "out").exists()
@@ -390,7 +390,7 @@ def test_the_wrong_converter(tmp_path):
   assert "tensors of a llamagen_vq network" in _fails(llamagen_vq.main, GOLDEN / "c2i_tiny.pt", tmp_path / "out")
 
 
-def test_bad_sources(tmp_path):
+def test_bad_sources_are_errors(tmp_path):
   vq = llamagen_vq.main
   whole = (GOLDEN / "vq_tiny.pt").read_bytes()
   (tmp_path / "half.pt").write_bytes(whole[: len(whole) // 2])
@@ -409,7 +409,7 @@ def test_bad_sources(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_malicious_sources(tmp_path):
+def test_malicious_sources_are_errors(tmp_path):
   class Attack:
     def __reduce__(self):
       return os.mkdir, (str(tmp_path / "witness"),)
@@ -420,7 +420,7 @@ def test_malicious_sources(tmp_path):
   assert not (tmp_path / "witness").exists()
 
 
-def test_bad_destinations(tmp_path):
+def test_bad_destinations_are_errors(tmp_path):
   (tmp_path / "file").write_text("mine")
   (tmp_path / "folder").mkdir()
   (tmp_path / "folder" / "thesis.txt").write_text("mine")
@@ -436,7 +436,7 @@ def test_an_old_checkpoint_is_replaced(tmp_path):
   assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
 
 
-def test_bad_exports(tmp_path):
+def test_bad_exports_are_errors(tmp_path):
   good = tmp_path / "good"
   assert _run(llamagen_vq.main, GOLDEN / "vq_tiny.pt", good).exit_code == 0
   (tmp_path / "folder.pt").mkdir()
@@ -463,7 +463,7 @@ def test_bad_exports(tmp_path):
     ("--export", "a", "b.pt", "--image-size", "256"),
   ],
 )
-def test_bad_command_lines(args):
+def test_bad_command_lines_are_errors(args):
   _fails(llamagen.main, *args)
 
 

@@ -75,7 +75,7 @@ def test_averaged_weights_are_preferred(tmp_path, contents):
 
 @pytest.mark.parametrize("key", ["model", "module", "state_dict", None])
 @pytest.mark.parametrize("suffix", [".pt", ".pth", ".ckpt"])
-def test_wrappers(tmp_path, contents, key, suffix):
+def test_wrappers_are_read(tmp_path, contents, key, suffix):
   tensors = contents["model_ema"]
   torch_files.write(tmp_path / f"a{suffix}", tensors if key is None else {key: tensors, "epoch": 3})
   content = engine.read_source(tmp_path / f"a{suffix}")
@@ -84,7 +84,7 @@ def test_wrappers(tmp_path, contents, key, suffix):
   _same(engine.to_state_dict(leaves, mar.FAMILY), tensors)
 
 
-def test_bare_averaged_weights_can_be_demanded(tmp_path):
+def test_averaged_weights_of_a_bare_file_can_be_requested(tmp_path):
   line = _fails(mar.main, GOLDEN / "mar_draft.safetensors", tmp_path / "out", "--ema")
   assert "model_ema" in line and not (tmp_path / "out").exists()
 
@@ -146,7 +146,7 @@ def test_official_names_and_shapes():
   assert mar_vae.infer_config(vae, {}) == KLVAEConfig.named("KL-16")
 
 
-def test_other_autoencoders():
+def test_configs_of_other_autoencoders_are_inferred():
   rng = np.random.default_rng(0)
   shapes = engine.source_shapes(mar_vae.FAMILY, engine.template_of(TINY_VAE))
   source = {name: ArrayTensor(rng.normal(size=shape).astype(np.float32)) for name, shape in shapes.items()}
@@ -155,7 +155,7 @@ def test_other_autoencoders():
 
 
 def test_arguments_of_the_official_constructor(tmp_path):
-  """The whole set of them, as a training script holds it."""
+  """The complete set of arguments, as in a training script."""
   document = json.loads((GOLDEN / "config.json").read_text())
   options = ("--config", _json(tmp_path, document["common"] | document["target"]))
   assert _run(mar.main, GOLDEN / "mar_target.pth", tmp_path / "out", *options).exit_code == 0
@@ -194,7 +194,7 @@ def test_every_fault_is_named_at_once(tmp_path):
   assert line.count(";") == 5 and not (tmp_path / "out").exists()
 
 
-def test_what_must_be_given(tmp_path):
+def test_fields_that_cannot_be_inferred_must_be_given(tmp_path):
   line = _fails(mar.main, GOLDEN / "mar_target.pth", tmp_path / "out")
   assert "encoder_heads, decoder_heads in --config" in line
   for fields, expected in (

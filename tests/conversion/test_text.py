@@ -68,7 +68,7 @@ def _same(got, expected):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_there_and_back(tmp_path, hub, name):
+def test_hub_folders_round_trip(tmp_path, hub, name):
   command, folder = COMMANDS[name].main, hub(name)
   assert _works(command, folder, tmp_path / "ours").count("\n") == 1
   _works(command, "--export", tmp_path / "ours", tmp_path / "back")
@@ -138,13 +138,13 @@ def test_all_wrong_tensors_are_named_at_once(tmp_path, hub):
     ({"hidden_size": "wide"}, "wide"),
   ],
 )
-def test_configs_that_do_not_fit(tmp_path, hub, changes, words):
+def test_configs_that_do_not_fit_are_errors(tmp_path, hub, changes, words):
   folder = hub()
   _edit(folder / "config.json", **changes)
   assert words in _fails(gpt_neo.main, folder, tmp_path / "out")
 
 
-def test_sources_that_are_none(tmp_path, hub):
+def test_invalid_sources_are_errors(tmp_path, hub):
   folder = hub()
   assert "is none" in _fails(gpt_neo.main, tmp_path / "nothing", tmp_path / "out")
   assert "model_type 'llama'" in _fails(llama.main, folder, tmp_path / "out")
@@ -177,13 +177,13 @@ def test_published_sizes(name, count):
 
 
 @pytest.mark.parametrize("scaling", ROPE_CONFIGS)
-def test_rotary_fields_survive(scaling):
+def test_rotary_fields_round_trip(scaling):
   rope = llama.read_rope(ROPE_CONFIGS[scaling])
   document = {"rope_parameters": llama.write_rope(rope), "max_position_embeddings": rope.original_max_positions or 64}
   assert llama.read_rope(document) == rope
 
 
-def test_older_rotary_fields():
+def test_older_rotary_fields_are_read():
   old = {"rope_theta": 500.0, "rope_scaling": {"type": "linear", "factor": 2.0}, "max_position_embeddings": 64}
   assert llama.read_rope(old) == Rope(500.0, "linear", factor=2.0)
   assert llama.read_rope({"max_position_embeddings": 64}) == Rope()
@@ -321,14 +321,14 @@ def _write_gguf(path, *, theta=500.0, skip=(), extra=None, tokenizer=True, kind=
 
 
 def _unpermuted(array, heads):
-  """Row 2 p + r of a head (pair p, half r) back to row r * size / 2 + p."""
+  """Moves row 2 p + r of a head (pair p, half r) back to row r * size / 2 + p."""
   size = array.shape[0] // heads
   row = np.arange(array.shape[0])
   head, half, pair = row // size, row % size // (size // 2), row % (size // 2)
   return array[head * size + 2 * pair + half]
 
 
-def test_gguf(tmp_path):
+def test_gguf_files_are_read(tmp_path):
   weights = _write_gguf(tmp_path / "a.gguf")
   _works(llama.main, tmp_path / "a.gguf", tmp_path / "out")
   leaves = _leaves(tmp_path / "out")
@@ -357,7 +357,7 @@ def test_gguf(tmp_path):
   assert encoding.ids[-1] in config.end_ids and tokenizer.decode(encoding.ids) == "hello 42"
 
 
-def test_gguf_with_rotary_factors_and_output_matrix(tmp_path):
+def test_gguf_rotary_factors_and_output_matrix_are_read(tmp_path):
   factors = np.linspace(1, 8, 32).astype(np.float32)
   output = np.ones((259, DIM), np.float32)
   _write_gguf(tmp_path / "a.gguf", extra={"rope_freqs.weight": factors, "output.weight": output}, tokenizer=False)
@@ -369,7 +369,7 @@ def test_gguf_with_rotary_factors_and_output_matrix(tmp_path):
   assert "config.json" in _fails(llama.main, "--export", tmp_path / "out", tmp_path / "back")
 
 
-def test_gguf_files_that_do_not_fit(tmp_path):
+def test_gguf_files_that_do_not_fit_are_errors(tmp_path):
   path, out = tmp_path / "a.gguf", tmp_path / "out"
   extra = {"blk.0.attn_sinks": np.ones(3, np.float32), "blk.3.attn_norm.weight": np.ones(DIM, np.float32)}
   _write_gguf(path, skip=("blk.0.ffn_up", "blk.0.attn_k"), extra=extra)

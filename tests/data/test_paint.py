@@ -18,7 +18,7 @@ from jaxspec.data import (
 
 
 def _disc(radius: int = 30, colour=(20, 90, 60)) -> np.ndarray:
-  """A plain drawing that no background resembles."""
+  """A plain drawing whose colour differs from every background."""
   rows, columns = np.mgrid[:64, :64] - 31.5
   rgba = np.zeros((64, 64, 4), np.uint8)
   rgba[rows**2 + columns**2 < radius**2] = (*colour, 255)
@@ -32,7 +32,7 @@ def test_palette_colours_are_far_apart():
 
 
 @pytest.mark.parametrize("background", BACKGROUNDS)
-def test_empty_and_opaque_pictures(background):
+def test_empty_and_opaque_images(background):
   colour = np.array(BACKGROUNDS[background], np.uint8)
   assert (composite(np.zeros((64, 64, 4), np.uint8), background) == colour).all()
   opaque = np.random.default_rng(0).integers(0, 256, (64, 64, 4), np.uint8)
@@ -58,30 +58,30 @@ def test_composite_of_a_batch():
 
 @pytest.mark.parametrize("background, scale", list(itertools.product(BACKGROUNDS, SCALES)))
 def test_round_trip_of_a_plain_drawing(background, scale):
-  picture = paint(_disc(), background, scale)
-  assert picture.shape == (64, 64, 3) and picture.dtype == np.uint8
-  assert measure_background(picture) == background
-  assert measure_scale(picture) == scale
-  noisy = np.clip(picture + np.random.default_rng(0).normal(0, 8, picture.shape), 0, 255).astype(np.uint8)
+  image = paint(_disc(), background, scale)
+  assert image.shape == (64, 64, 3) and image.dtype == np.uint8
+  assert measure_background(image) == background
+  assert measure_scale(image) == scale
+  noisy = np.clip(image + np.random.default_rng(0).normal(0, 8, image.shape), 0, 255).astype(np.uint8)
   assert measure_background(noisy) == background
   assert measure_scale(noisy) == scale
 
 
 @pytest.mark.parametrize("offset", [(-13, -13), (13, 13), (5, -9)])
 def test_round_trip_with_offset(offset):
-  picture = paint(_disc(), "blue", "small", offset)
-  assert measure_background(picture) == "blue" and measure_scale(picture) == "small"
+  image = paint(_disc(), "blue", "small", offset)
+  assert measure_background(image) == "blue" and measure_scale(image) == "small"
   centred = paint(_disc(), "blue", "small")
-  np.testing.assert_array_equal(np.roll(centred, offset, (0, 1)), picture)
+  np.testing.assert_array_equal(np.roll(centred, offset, (0, 1)), image)
 
 
 def test_round_trip_of_the_set(emoji_set):
-  """Few drawings fill the corners, hide in their background or are tiny by themselves."""
+  """Few drawings fill the corners, have the colour of their background or are tiny by themselves."""
   right = {(attribute, scale): [] for attribute in ("background", "scale") for scale in SCALES}
-  for number, picture in enumerate(range(0, len(emoji_set), 16)):
+  for number, image in enumerate(range(0, len(emoji_set), 16)):
     background = list(BACKGROUNDS)[number % len(BACKGROUNDS)]
     for scale in SCALES:
-      painted = paint(emoji_set.rgba[picture], background, scale)
+      painted = paint(emoji_set.rgba[image], background, scale)
       right["background", scale].append(measure_background(painted) == background)
       right["scale", scale].append(measure_scale(painted) == scale)
   assert all(right["background", "small"])
@@ -90,7 +90,7 @@ def test_round_trip_of_the_set(emoji_set):
   assert np.mean(right["scale", "small"]) > 0.98
 
 
-def test_place_keeps_invisible_pixels_out():
+def test_shrinking_does_not_read_invisible_pixels():
   rgba = _disc()
   rgba[rgba[..., 3] == 0] = (255, 0, 255, 0)  # would bleed without premultiplication
   small = place(rgba, "small")
@@ -104,16 +104,19 @@ def test_normal_scale_is_the_identity():
   assert place(rgba) is rgba
 
 
-@pytest.mark.parametrize("call, message", [
-  (lambda: paint(_disc(), "cyan"), "background must be one of .* we instead got 'cyan'"),
-  (lambda: paint(_disc(), (0, 0, 300)), "background must be a name or RGB"),
-  (lambda: paint(_disc(), "red", "huge"), "scale must be one of .* we instead got 'huge'"),
-  (lambda: paint(_disc(), "red", 1.5), r"scale must be in \(0, 1\]"),
-  (lambda: paint(_disc(), "red", "small", (14, 0)), "offset must keep the 38x38 picture"),
-  (lambda: paint(_disc(), "red", "normal", (0, 1)), "offset must keep"),
-  (lambda: paint(_disc()[..., :3], "red"), r"rgba must be \[H, W, 4\] uint8, we instead got \(64, 64, 3\)"),
-  (lambda: background_colour("teal"), "background must be one of"),
-])
-def test_errors(call, message):
+@pytest.mark.parametrize(
+  "call, message",
+  [
+    (lambda: paint(_disc(), "cyan"), "background must be one of .* we instead got 'cyan'"),
+    (lambda: paint(_disc(), (0, 0, 300)), "background must be a name or RGB"),
+    (lambda: paint(_disc(), "red", "huge"), "scale must be one of .* we instead got 'huge'"),
+    (lambda: paint(_disc(), "red", 1.5), r"scale must be in \(0, 1\]"),
+    (lambda: paint(_disc(), "red", "small", (14, 0)), "offset must keep the 38x38 image"),
+    (lambda: paint(_disc(), "red", "normal", (0, 1)), "offset must keep"),
+    (lambda: paint(_disc()[..., :3], "red"), r"rgba must be \[H, W, 4\] uint8, we instead got \(64, 64, 3\)"),
+    (lambda: background_colour("teal"), "background must be one of"),
+  ],
+)
+def test_bad_arguments_are_errors(call, message):
   with pytest.raises(ValueError, match=message):
     call()

@@ -20,25 +20,28 @@ APPLE = Emoji("1f34e", "red apple", ("apple", "fruit", "ripe", "health"), "Food 
 UNTAGGED = APPLE._replace(tags=())
 
 
-@pytest.mark.parametrize("text, normal", [
-  ("a red apple", "red apple"),
-  ("Twemoji, a red apple on a blue background, small", "twemoji red apple on blue background small"),
-  ("  The\tRED\napple!! ", "red apple"),
-  ("An apple on the GREY background", "apple on gray background"),
-  ("eight o’clock", "eight o'clock"),
-  ("T-Rex", "t-rex"),
-  ("'quoted' -dashed- e-mail", "quoted dashed e-mail"),
-  ("piñata", "pinata"),
-  ("keycap: #", "keycap hash"),
-  ("keycap: *", "keycap asterisk"),
-  ("rock & roll", "rock and roll"),
-  ("Japanese “here” button", "japanese here button"),
-  ("snake_case", "snake case"),
-  ("日本", "日本"),
-  ("🍎", ""),
-  ("the a an", ""),
-  ("", ""),
-])
+@pytest.mark.parametrize(
+  "text, normal",
+  [
+    ("a red apple", "red apple"),
+    ("Twemoji, a red apple on a blue background, small", "twemoji red apple on blue background small"),
+    ("  The\tRED\napple!! ", "red apple"),
+    ("An apple on the GREY background", "apple on gray background"),
+    ("eight o’clock", "eight o'clock"),
+    ("T-Rex", "t-rex"),
+    ("'quoted' -dashed- e-mail", "quoted dashed e-mail"),
+    ("piñata", "pinata"),
+    ("keycap: #", "keycap hash"),
+    ("keycap: *", "keycap asterisk"),
+    ("rock & roll", "rock and roll"),
+    ("Japanese “here” button", "japanese here button"),
+    ("snake_case", "snake case"),
+    ("日本", "日本"),
+    ("🍎", ""),
+    ("the a an", ""),
+    ("", ""),
+  ],
+)
 def test_normalize(text, normal):
   assert normalize_prompt(text) == normal
 
@@ -112,7 +115,7 @@ def test_extreme_rates():
   assert all("red apple" in make_prompt(rng, UNTAGGED, "noto", rates=tags) for _ in range(50))
 
 
-def test_errors():
+def test_bad_arguments_are_errors():
   with pytest.raises(ValueError, match="must sum to 1, we instead got 1.1"):
     PromptRates(label=0.85)
   with pytest.raises(ValueError, match="must be probabilities"):
@@ -125,7 +128,7 @@ def test_errors():
 
 
 def test_parsing_is_the_inverse_of_the_canonical_prompt(emoji_set):
-  """Every label with every attribute somewhere; labels that speak of colours and sizes keep their words."""
+  """Every label is combined with every attribute at some point; labels that name colours and sizes keep their words."""
   for number, emoji in enumerate(emoji_set.emoji):
     style = (None, *STYLES)[number % 4]
     background, small = list(BACKGROUNDS)[number % 10], number % 3 == 0
@@ -133,7 +136,7 @@ def test_parsing_is_the_inverse_of_the_canonical_prompt(emoji_set):
     assert parse_prompt(canonical_prompt(emoji, style, background, small)) == expected
 
 
-def test_parsing_of_prompts_that_are_nothing_but_attributes():
+def test_a_prompt_of_attributes_alone_is_its_own_subject():
   assert parse_prompt("noto").subject == "noto"
   assert parse_prompt("on blue background") == ("on blue background", None, "blue", False)
   assert parse_prompt("small red heart").small is False

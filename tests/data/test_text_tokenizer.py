@@ -1,4 +1,4 @@
-"""Text tokenizer: reproducible vocabulary, left padding, no text that crashes it."""
+"""Text tokenizer: the vocabulary is reproducible, padding is on the left, and no text crashes it."""
 
 import dataclasses
 
@@ -38,8 +38,10 @@ def test_frequent_words_are_single_tokens(tokenizer):
 
 def test_training_is_deterministic_and_ignores_other_splits(emoji_set, tokenizer):
   train = set(emoji_set.concept[emoji_set.indices("train")])
-  hidden = tuple(emoji if concept in train else emoji._replace(label="zzzz qqqq", tags=("xxxx",))
-                 for concept, emoji in enumerate(emoji_set.emoji))
+  hidden = tuple(
+    emoji if concept in train else emoji._replace(label="zzzz qqqq", tags=("xxxx",))
+    for concept, emoji in enumerate(emoji_set.emoji)
+  )
   assert hidden != emoji_set.emoji
   assert train_text_tokenizer(dataclasses.replace(emoji_set, emoji=hidden)).to_str() == tokenizer.to_str()
 
@@ -79,7 +81,7 @@ def test_user_spelling_does_not_matter(tokenizer):
 
 @given(st.text(max_size=40))
 @settings(deadline=None)
-def test_any_text_encodes_or_says_why(tokenizer, text):
+def test_any_text_encodes_or_raises_a_clear_error(tokenizer, text):
   if not normalize_prompt(text):
     with pytest.raises(ValueError, match="prompt 0 must have at least one word"):
       encode(tokenizer, [text])
@@ -95,7 +97,7 @@ def test_foreign_words_become_unknown(tokenizer):
   assert not (encode(tokenizer, ["pad [PAD] unk"]).ids[0, -3:] == PAD_ID).any()
 
 
-def test_errors(tokenizer, tmp_path):
+def test_bad_arguments_are_errors(tokenizer, tmp_path):
   with pytest.raises(ValueError, match="prompt 1 must have at least one word, we instead got ' !! '"):
     encode(tokenizer, ["apple", " !! "])
   with pytest.raises(ValueError, match="texts must be a sequence of prompts"):

@@ -51,13 +51,13 @@ def test_token_set(emoji, tmp_path):
 
   made = tokenize(emoji, encode, train_variants=3, val_variants=2, batch=4)
   assert set(sizes) == {4}
-  np.testing.assert_array_equal(made.picture, [0, 0, 0, 1, 1, 2, 2, 2, 3, 3])
-  np.testing.assert_array_equal(made.split, emoji.split[made.picture])
+  np.testing.assert_array_equal(made.image, [0, 0, 0, 1, 1, 2, 2, 2, 3, 3])
+  np.testing.assert_array_equal(made.split, emoji.split[made.image])
   plain = made.variant == 0
   np.testing.assert_array_equal(made.background[plain], WHITE)
   assert not made.small[plain].any()
-  picture, variant, painting = token_paintings(emoji, train_variants=3, val_variants=2)
-  np.testing.assert_array_equal(made.tokens, encode(draw(emoji.rgba[picture], painting)))
+  image, variant, painting = token_paintings(emoji, train_variants=3, val_variants=2)
+  np.testing.assert_array_equal(made.tokens, encode(draw(emoji.rgba[image], painting)))
   np.testing.assert_array_equal(variant, made.variant)
   made.save(tmp_path / "tokens.npz")
   loaded = TokenSet.load(tmp_path / "tokens.npz")
@@ -69,5 +69,5 @@ def test_token_set(emoji, tmp_path):
   (tmp_path / "half.npz").write_bytes((tmp_path / "tokens.npz").read_bytes()[:100])
   with pytest.raises(ValueError, match="token set"):
     TokenSet.load(tmp_path / "half.npz")
-  with pytest.raises(ValueError, match="experiments.tokenize_emoji"):
+  with pytest.raises(ValueError, match="experiments.data.tokenize_emoji"):
     TokenSet.load(tmp_path / "none.npz")

@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments import pack_text, train_text
+from experiments.data import pack_text
+from experiments.train import language_model
 from jaxspec.data import wordnet
 
 SAMPLE = """  1 This software and database is being provided to you
@@ -36,23 +37,23 @@ def test_split_is_by_first_word():
   assert all(wordnet.is_held_out(f"{w}: a") == wordnet.is_held_out(f"{w.title()}, x: b") for w in words[:50])
 
 
-def test_rows_are_a_function_of_the_step():
+def test_training_rows_are_a_function_of_the_step():
   lines = [f"word {i}: the number {i}" for i in range(60)]
   tokenizer = pack_text.train_tokenizer(lines, 300)
   tokens, starts = pack_text.pack(tokenizer, lines)
   assert tokenizer.decode(tokens[starts[3] + 1 : starts[4]].tolist()) == lines[3]
   assert (tokens[starts[:-1]] == pack_text.END_ID).all() and len(tokens) == starts[-1]
-  run = dataclasses.replace(train_text.get_config("draft"), num_tokens=20, batch_size=3)
-  make = lambda seed=0: train_text.make_batch_fn(run, tokens, starts, seed)
+  run = dataclasses.replace(language_model.get_config("draft"), num_tokens=20, batch_size=3)
+  make = lambda seed=0: language_model.make_batch_fn(run, tokens, starts, seed)
   batches = [make()(step)["tokens"] for step in range(4)]
   assert batches[0].shape == (3, 21) and batches[0].dtype == np.int32
   np.testing.assert_array_equal(batches[2], make()(2)["tokens"])
   assert (make(1)(0)["tokens"] != batches[0]).any()
-  # Rows of an epoch follow one another; the last token of one is the first of the next.
+  # Rows of an epoch are consecutive; the last token of a row is the first token of the next.
   rows = np.concatenate(batches)
   np.testing.assert_array_equal(rows[:-1, -1], rows[1:, 0])
   with pytest.raises(ValueError, match="more than 20 tokens"):
-    train_text.make_batch_fn(run, tokens[:9], starts[:1], 0)
+    language_model.make_batch_fn(run, tokens[:9], starts[:1], 0)
 
 
 @pytest.mark.slow
@@ -63,16 +64,16 @@ def test_a_stopped_run_goes_on_exactly(tmp_path):
   np.savez(tmp_path / pack_text.TOKENS_FILE, train=tokens, train_starts=starts, held_out=tokens, held_out_starts=starts)
   tokenizer.save(str(tmp_path / "tokenizer.json"))
   (tmp_path / "LICENSE").write_text("notice")
-  base = train_text.get_config("target")
+  base = language_model.get_config("target")
   model = dataclasses.replace(base.model, vocab_size=300, dim=16, num_layers=2, num_heads=2, window_size=8)
   loop = dataclasses.replace(base.loop, num_steps=6, log_every=1, eval_every=3, checkpoint_every=2)
   run = dataclasses.replace(base, model=model, loop=loop, batch_size=4, num_tokens=16, data=str(tmp_path))
-  whole = train_text.train(run, tmp_path / "whole")
+  whole = language_model.train(run, tmp_path / "whole")
   stopped = dataclasses.replace(run, loop=dataclasses.replace(loop, stop_after=3))
-  train_text.train(stopped, tmp_path / "parts")
-  train_text.train(run, tmp_path / "parts")
+  language_model.train(stopped, tmp_path / "parts")
+  language_model.train(run, tmp_path / "parts")
   assert (tmp_path / "whole/metrics.jsonl").read_text() == (tmp_path / "parts/metrics.jsonl").read_text()
-  train_text.export(run, whole, tmp_path / "target", "command")
+  language_model.export(run, whole, tmp_path / "target", "command")
   draft = dataclasses.replace(run, teacher=str(tmp_path / "target"), model=dataclasses.replace(model, num_layers=1))
-  train_text.train(draft, tmp_path / "draft")
+  language_model.train(draft, tmp_path / "draft")
   assert '"acceptance"' in (tmp_path / "draft/eval.jsonl").read_text()

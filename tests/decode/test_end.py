@@ -1,4 +1,4 @@
-"""End tokens: a row stops behind the first one, whoever brought it, and is otherwise what it would have been."""
+"""End tokens: a row stops after its first end token, whichever side drew it, and its other tokens do not change."""
 
 import chex
 import jax
@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec.decode.state import Origin, is_end
+from jaxspec.decode.state import Origin
 from jaxspec.drafters.none import NO_DRAFTER
+from jaxspec.drafts import is_end_token
 from tests.helpers import TARGET, eagle_condition, labels, tiny_eagle, tiny_pair
 
 N, ROWS = 16, 6
@@ -26,20 +27,20 @@ def _decoder(method):
   elif method == "jacobi":
     drafter = jaxspec.jacobi(window=5, vocab_size=TARGET.vocab_size)
     verifier = jaxspec.target_model(
-      jaxspec.models.llamagen.llamagen_fns(TARGET), jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=jaxspec.target_laws
+      jaxspec.models.llamagen.llamagen_fns(TARGET), jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=jaxspec.target_logits
     )
   return params, dict(drafter=drafter, verifier=verifier), labels(ROWS)
 
 
 def _cut(tokens, ends):
-  """Rows up to their first end token, 0 behind it, and their lengths."""
+  """Rows up to their first end token, 0 after it, and their lengths."""
   lengths = [next((i + 1 for i, t in enumerate(row) if t in ends), len(row)) for row in tokens]
   return np.where(np.arange(tokens.shape[1]) < np.asarray(lengths)[:, None], tokens, 0), lengths
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-def test_rows_are_cut_behind_their_first_end(method):
+def test_rows_are_cut_after_their_first_end_token(method):
   params, kwargs, condition = _decoder(method)
   key = jax.random.key(4)
   free = jaxspec.speculate(params, key, condition, **kwargs, max_len=N)
@@ -54,7 +55,7 @@ def test_rows_are_cut_behind_their_first_end(method):
       np.testing.assert_array_equal(getattr(out, name), np.where(inside, getattr(free, name), 0))
     counters = out.counters
     np.testing.assert_array_equal(out.accepted_mask.sum(1), counters.accepted)
-    # Every token is the first, accepted, or the one that ends a round; a drafted end leaves its round without one.
+    # Every token is the first, is accepted, or ends a round. A drafted end token leaves its round without such a token.
     last = np.asarray(out.origin)[np.arange(ROWS), np.asarray(lengths) - 1]
     drafted_end = np.isin(np.asarray(out.tokens)[np.arange(ROWS), np.asarray(lengths) - 1], ends) & (last == Origin.DRAFT)
     np.testing.assert_array_equal(1 + counters.accepted + counters.rounds - drafted_end, lengths)
@@ -64,7 +65,7 @@ def test_rows_are_cut_behind_their_first_end(method):
 
 
 @pytest.mark.slow
-def test_drivers_and_plain_decoding_agree():
+def test_drivers_and_plain_decoding_agree_on_end_tokens():
   params, kwargs, condition = _decoder("chain")
   call = dict(max_len=N, end_token=(3, 7))
   fused = jaxspec.speculate(params, jax.random.key(1), condition, **kwargs, **call)
@@ -79,7 +80,7 @@ def test_drivers_and_plain_decoding_agree():
 
 
 @pytest.mark.slow
-def test_the_first_token_may_be_an_end():
+def test_the_first_token_may_be_an_end_token():
   params, kwargs, condition = _decoder("chain")
   free = jaxspec.speculate(params, jax.random.key(4), condition, **kwargs, max_len=N)
   ends = tuple(int(token) for token in free.tokens[:2, 0])
@@ -89,10 +90,10 @@ def test_the_first_token_may_be_an_end():
   assert not np.asarray(out.tokens)[:2, 1:].any()
 
 
-def test_one_end_and_several_are_the_same():
+def test_one_end_token_equals_several_equal_ones():
   cursor = jaxspec.Cursor(*(jnp.zeros((2,), jnp.int32),) * 2, jnp.ones((2,), bool), jnp.int32(0))
   tokens = jnp.asarray([[3, 7, 4], [5, 3, 3]])
   for end, expected in ((jnp.int32(3), tokens == 3), (jnp.asarray([3, 7]), (tokens == 3) | (tokens == 7))):
-    np.testing.assert_array_equal(is_end(cursor._replace(end=end), tokens), expected)
-  assert not is_end(cursor, tokens).any()
-  assert not is_end(cursor._replace(end=jnp.int32(0)), jnp.zeros((2, 4))).any()  # latents never end a row
+    np.testing.assert_array_equal(is_end_token(cursor._replace(end_tokens=end), tokens), expected)
+  assert not is_end_token(cursor, tokens).any()
+  assert not is_end_token(cursor._replace(end_tokens=jnp.int32(0)), jnp.zeros((2, 4))).any()  # vector tokens never end a row

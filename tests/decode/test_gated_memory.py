@@ -1,4 +1,4 @@
-"""A gated decode updates both ends' caches in place, although its exchange may be skipped and has several widths."""
+"""A gated decode updates the caches of both sides in place, although exchanges may be skipped and have several widths."""
 
 import dataclasses
 import re
@@ -27,7 +27,7 @@ def test_no_copy_of_cache_size():
   verifier = jaxspec.gated_target(cloud, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(4, 8))
   run = lambda p, k, c: jaxspec.speculate(p, k, c, drafter=drafter, verifier=verifier, max_len=1024).tokens
   compiled = jax.jit(run).lower(params, jax.random.key(0), ClassLabels(jnp.zeros((1,), jnp.int32))).compile()
-  buffers = {f"f32[2,{slots},32]" for slots in (1032, 1040)}  # heads x slots x head size, of device and cloud
+  buffers = {f"f32[2,{slots},32]" for slots in (1032, 1040)}  # heads x slots x head size, of edge and cloud
   text = compiled.as_text().splitlines()
   assert any(shape in line for shape in buffers for line in text)
   copies = [line for line in text if " copy(" in line and any(shape in line for shape in buffers)]
@@ -50,7 +50,7 @@ def test_run_if_skips_and_runs():
 
 
 def test_what_does_not_change_is_computed_once_for_all_rounds():
-  """A weight that only skipped work reads is rounded before the loop, not in every round."""
+  """A weight that only the skipped part reads is rounded before the loop, not in every round."""
 
   def run(weight, x):
     product = lambda s: jnp.tanh(dot_bf16(s, weight, (1, 1)))

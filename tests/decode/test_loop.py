@@ -1,4 +1,4 @@
-"""Contract of the loop: rows are independent, drivers agree, counters add up, one trace serves many calls."""
+"""Contract of the loop: rows are independent, drivers agree, counters add up, and one compilation serves many calls."""
 
 import chex
 import jax
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec import rng
+from jaxspec import drafts, rng
 from jaxspec.decode import loop
 from jaxspec.decode.loop import accepted_by_round
 from jaxspec.models.conditions import ClassLabels
@@ -46,7 +46,7 @@ def test_drivers_agree_and_counters_add_up(window):
   counters = fused.counters
   np.testing.assert_array_equal(fused.lengths, N)
   np.testing.assert_array_equal(counters.target_calls, counters.rounds + 1)
-  # Every token is the first, accepted, or the one that ends a round.
+  # Every token is the first, is accepted, or ends a round.
   np.testing.assert_array_equal(1 + counters.accepted + counters.rounds, N)
   np.testing.assert_array_equal(fused.accepted_mask.sum(1), counters.accepted)
   assert (np.asarray(counters.accepted) <= np.asarray(counters.drafted)).all()
@@ -57,25 +57,23 @@ def test_drivers_agree_and_counters_add_up(window):
 
 
 @pytest.mark.slow
-def test_split_ends_exchange_only_draft_and_verdict():
-  """Edge and cloud as two parties with their own cursors, through host arrays."""
+def test_two_sides_exchange_only_draft_and_verdict():
+  """Draft side and target side have their own cursors and exchange host arrays."""
   params, drafter, verifier = tiny_pair()
   expected = jaxspec.speculate(params, jax.random.key(5), labels(2), drafter=drafter, verifier=verifier, max_len=N)
 
-  from jaxspec.decode.state import advance
-
   keys = rng.row_keys(jax.random.key(5), 2)
   state = loop.start(params, keys, labels(2), drafter=drafter, verifier=verifier, max_len=N)
-  edge, cloud, cloud_cursor = state.edge, state.verifier, state.edge.cursor
-  propose = jax.jit(lambda e: loop.propose_step(params.draft, e, drafter=drafter))
+  edge, cloud, cloud_cursor = state.draft_side, state.verifier, state.draft_side.cursor
+  propose = jax.jit(lambda e: loop.draft_round(params.draft, e, drafter=drafter))
   verify = jax.jit(lambda k, s, c, d: loop.verify_step(params.target, k, s, c, d, verifier=verifier))
-  commit = jax.jit(lambda e, d, v: loop.commit_step(params.draft, e, d, v, drafter=drafter))
+  commit = jax.jit(lambda w, v: loop.commit_reply(params.draft, w, v, drafter=drafter))
   wire = lambda message: jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), message)
   while bool(cloud_cursor.live.any()):
-    draft, edge = propose(edge)
-    verdict, cloud = verify(keys, cloud, cloud_cursor, wire(draft))
-    cloud_cursor = advance(cloud_cursor, draft, verdict, N)
-    edge = commit(edge, draft, wire(verdict))
+    waiting = propose(edge)
+    verdict, cloud = verify(keys, cloud, cloud_cursor, wire(waiting.draft))
+    cloud_cursor = drafts.advance(cloud_cursor, waiting.draft, verdict, N)
+    edge = commit(waiting, wire(verdict))
     chex.assert_trees_all_equal(cloud_cursor, edge.cursor)
   np.testing.assert_array_equal(edge.tokens, expected.tokens)
 
@@ -113,7 +111,7 @@ def test_one_trace_serves_other_keys_prompts_temperatures_and_weights():
     sampling = jaxspec.sampling_params(temperature)
     moved = jaxspec.SpecParams(*(s._replace(sampling=sampling) for s in params))
     run(moved, jax.random.key(seed), ClassLabels(jnp.full((2,), seed, jnp.int32)))
-  # Constructors give the same object for the same choice, so that the public entrance does not retrace either.
+  # Constructors return the same object for equal arguments, so that calls of the public function do not compile again.
   again = tiny_pair()
   assert again[1] is drafter and again[2] is verifier
 

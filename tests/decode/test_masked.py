@@ -35,7 +35,7 @@ def program():
 
 @jax.jit
 def _plain_conditions(tokens, mask, condition):
-  """All places at once, nothing cut off: every row is kept and masked ones are not looked at."""
+  """Conditions of all positions at once; the encoder has all slots, and a mask hides the unknown ones."""
   order = orders.order_of_mask(mask)
   known = jnp.sum(mask == 0, axis=1)
   z = FNS.condition(PARAMS, orders.to_generation_order(tokens, order), order, known, condition)
@@ -50,7 +50,7 @@ def _plain_sample(cond, uncond, noise, scale):
 
 
 def _reference(order, noise):
-  """The plain scheme in raster order: masks, every place sampled in every iteration, the predicted ones kept."""
+  """The plain scheme in raster order with masks. Every iteration samples all positions and uses those it predicts."""
   rows, length = order.shape
   null = FNS.null_condition(PARAMS, CONDITION)
   tokens, mask, left = np.zeros((rows, length, CONFIG.token_dim), np.float32), np.ones((rows, length), bool), length
@@ -69,12 +69,14 @@ def _reference(order, noise):
 
 @pytest.mark.slow
 def test_equal_to_the_plain_scheme(program):
-  places = jnp.broadcast_to(jnp.arange(9)[None], (3, 9))
-  noise = masked.token_noise(rng.row_keys(KEY, 3), places, 6, CONFIG.token_dim)
-  expected = _reference(np.asarray(program.order), noise)
-  np.testing.assert_allclose(program.tokens, expected, rtol=2e-4, atol=2e-4)
-  # Given noise and orders instead of drawn ones: the same program, bit for bit the same tokens.
-  given = masked.generate_masked(FNS, PARAMS, jax.random.key(0), CONDITION, order=program.order, noise=noise, **KWARGS)
+  positions = jnp.broadcast_to(jnp.arange(9)[None], (3, 9))
+  noise = masked.token_noise(rng.row_keys(KEY, 3), positions, 6, CONFIG.token_dim)
+  expected = _reference(np.asarray(program.report.order), noise)
+  np.testing.assert_allclose(orders.to_raster(program.tokens, program.report.order), expected, rtol=2e-4, atol=2e-4)
+  # With noise and orders as arguments instead of drawn ones, the tokens are the same bit for bit.
+  given = masked.generate_masked(
+    FNS, PARAMS, jax.random.key(0), CONDITION, order=program.report.order, noise=noise, **KWARGS
+  )
   np.testing.assert_array_equal(given.tokens, program.tokens)
 
 
@@ -82,7 +84,7 @@ def test_equal_to_the_plain_scheme(program):
 def test_rows_are_independent(program):
   keys = rng.row_keys(KEY, 3)
   one = masked.generate_masked(FNS, PARAMS, keys[1:2], ClassLabels(jnp.asarray([2])), **KWARGS)
-  np.testing.assert_array_equal(one.order[0], program.order[1])
+  np.testing.assert_array_equal(one.report.order[0], program.report.order[1])
   np.testing.assert_allclose(one.tokens[0], program.tokens[1], rtol=2e-4, atol=2e-4)
   assert np.unique(np.asarray(program.tokens)).size == program.tokens.size
 
@@ -108,14 +110,14 @@ def test_buckets_do_not_change_tokens(num_iter, num_buckets):
 
 
 @pytest.mark.slow
-def test_a_scale_of_one_is_no_guidance():
+def test_a_scale_of_one_equals_no_guidance():
   plain, guided = (masked.generate_masked(FNS, PARAMS, KEY, CONDITION, **KWARGS | dict(scale=s)) for s in (None, 1.0))
   np.testing.assert_allclose(plain.tokens, guided.tokens, rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.slow
-def test_rows_may_stand_at_different_places():
-  """What a verifier with ragged acceptance needs: each row has its own known tokens and its own window."""
+def test_rows_may_stand_at_different_positions():
+  """Each row has its own number of known tokens and its own window, as a verifier with ragged acceptance needs."""
   tables, order = diffusion_tables(STEPS), orders.random_order(rng.row_keys(KEY, 3), 9)
   tokens = jax.random.normal(jax.random.key(1), (3, 9, 3))
   keys = rng.row_keys(KEY, 3)
@@ -137,8 +139,8 @@ def test_rows_may_stand_at_different_places():
     assert np.all(np.any(np.asarray(out[row] != tokens[row])[~kept], axis=-1))
 
 
-def test_noise_of_a_place():
-  """Noise belongs to key, round and place; other rounds are fresh."""
+def test_noise_depends_on_key_round_and_position():
+  """Equal keys, rounds and positions have equal noise; other rounds have fresh noise."""
   draw = jax.jit(masked.token_noise, static_argnums=(2, 3))
   keys = rng.row_keys(KEY, 2)
   a = draw(keys, jnp.asarray([[4, 1, 7], [0, 1, 2]]), 5, 2, 0)
@@ -161,7 +163,7 @@ def test_noise_of_a_place():
     (dict(num_buckets=0), "at least one bucket"),
   ],
 )
-def test_faults(kwargs, message):
+def test_bad_arguments_are_errors(kwargs, message):
   with pytest.raises(ValueError, match=message):
     masked.generate_masked(FNS, PARAMS, KEY, CONDITION, **KWARGS | kwargs)
 

@@ -29,12 +29,10 @@ def test_alternate_takes_turns_and_pairs_ratios():
 
 
 def test_bare_rounds_run_as_many_rounds_as_asked():
-  """One more round changes the tokens: nothing is hoisted out of the timed loop."""
+  """One more round changes the tokens, so nothing is hoisted out of the timed loop."""
   params, drafter, verifier = tiny_pair()
   run = jax.jit(
-    lambda p, k, n: measure.bare_rounds(
-      p, k, labels(2), drafter=drafter, verifier=verifier, max_len=16, rounds=n
-    )
+    lambda p, k, n: measure.bare_rounds(p, k, labels(2), drafter=drafter, verifier=verifier, max_len=16, rounds=n)
   )
   tokens = [np.asarray(run(params, jax.random.key(0), n)).tolist() for n in range(6)]
   assert len({tuple(t) for t in tokens}) > 2

@@ -1,4 +1,4 @@
-"""Vector tokens in the shared loop: the drivers agree, rows are independent, limits hold, one trace serves many calls."""
+"""Vector tokens in the shared loop: drivers agree, rows are independent, limits hold, one compilation serves many calls."""
 
 import chex
 import jax
@@ -9,17 +9,22 @@ import pytest
 import jaxspec
 from jaxspec import orders, rng
 from jaxspec.decode import masked
-from jaxspec.decode.token_methods import TokenSampling, assemble_tokens, prefilled, with_orders
+from jaxspec.decode.state import SpecParams
 from jaxspec.diffusion.chain import token_noise
+from jaxspec.drafters.token_model import token_model
 from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
-from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.models.mar import MARConfig, mar_fns
 from jaxspec.models.masked_network import masked_network
+from jaxspec.network import Network
+from jaxspec.sampling import VectorSampling
 from jaxspec.verifiers.path_coupling import PathCoupling
 from jaxspec.verifiers.path_ratio import PathRatio
+from jaxspec.verifiers.token_target import token_target
 from tests.helpers import random_params
 
-# The noisiest kept step is 800: random heads blow states up by 1 / sqrt(A), 20,000 at the last step, and rounding with them.
+# The noisiest step in use is 800. Random heads multiply states and rounding errors by 1 / sqrt(A), which is 20,000 at the
+# last step.
 N, C, STEPS = 9, 3, "ddim5"
 MAR = MARConfig(
   num_tokens=N, latent_channels=C, num_classes=3, buffer_size=2, encoder_dim=8, encoder_depth=1, encoder_heads=2,
@@ -29,7 +34,7 @@ CAUSAL = CausalTokensConfig(
   num_tokens=N, latent_channels=C, num_classes=3, dim=16, num_layers=1, num_heads=2, diffloss_width=8, diffloss_depth=1
 )
 LABELS = ClassLabels(jnp.asarray([0, 2, 1]))
-STOPPED = TokenSampling(num_steps=STEPS, stop=1, temperature=0.9)
+STOPPED = VectorSampling(STEPS, stop=1, temperature=0.9)
 
 
 def _keys():
@@ -37,35 +42,41 @@ def _keys():
   return rng.row_keys(jax.random.key(7), 3)
 
 
-def _pair(family: str, sampling: TokenSampling, rule, gamma: int = 3, same: bool = False):
+def _ordered():
+  return OrderedLabels(LABELS.labels, orders.random_order(_keys(), N))
+
+
+def _pair(family: str, sampling: VectorSampling, rule, gamma: int = 3, same: bool = False):
   """``(params, kwargs of speculate, condition)`` of a random pair."""
   if family == "causal":
     head, condition = causal_token_fns(CAUSAL), LABELS
   else:
-    head, condition = masked_network(mar_fns(MAR), num_buckets=2), with_orders(_keys(), LABELS, N)
+    head, condition = masked_network(mar_fns(MAR), num_buckets=2), _ordered()
   target = random_params(head.network, 0, scale=0.3)
-  # Of a head's random variances some are so small that rounding decides; a quiet last layer has none of these.
+  # Some of a head's random variances are so small that rounding decides; a last layer with small weights has none of these.
   linear = target["diffloss"]["final_layer"]["linear"]
   target["diffloss"]["final_layer"]["linear"] = jax.tree.map(lambda leaf: 0.1 * leaf, linear)
-  # A draft near its target: random heads are otherwise too far apart to keep anything.
+  # The draft is close to its target; otherwise random heads differ so much that no draft is accepted.
   draft = target if same else jax.tree.map(lambda leaf: leaf * 1.001, target)
-  params, drafter, verifier = assemble_tokens(head, target, head, draft, sampling=sampling, rule=rule, gamma=gamma)
+  params = SpecParams(sampling.side(Network(head, draft)), sampling.side(Network(head, target)))
+  fns = sampling.bind(head)
+  drafter, verifier = token_model(fns, rule, window=gamma), token_target(fns, rule)
   return params, dict(drafter=drafter, verifier=verifier, max_len=N), condition
 
 
 CASES = [
   ("causal", STOPPED, PathCoupling(shared_steps=2), 0),
-  ("causal", TokenSampling(STEPS, 1, scale=1.5), PathCoupling(coupling="split"), 3),
-  ("masked", TokenSampling(STEPS, scale=1.5), PathRatio("released", inner_temperature=42.0), 4),
+  ("causal", VectorSampling(STEPS, 1, cfg_scale=1.5), PathCoupling(coupling="split"), 3),
+  ("masked", VectorSampling(STEPS, cfg_scale=1.5), PathRatio("released", inner_temperature=42.0), 4),
   ("masked", STOPPED, PathRatio("none"), 0),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family, sampling, rule, lead", CASES)
-def test_drivers_agree_and_rows_are_independent(family, sampling, rule, lead):
+@pytest.mark.parametrize("family, sampling, rule, target_prefix", CASES)
+def test_drivers_agree_and_rows_are_independent(family, sampling, rule, target_prefix):
   params, kwargs, condition = _pair(family, sampling, rule)
-  kwargs["lead"] = lead
+  kwargs["target_prefix"] = target_prefix
   fused = jaxspec.speculate(params, _keys(), condition, **kwargs)
   host = jaxspec.speculate(params, _keys(), condition, **kwargs, loop_fn=jaxspec.host_while_loop)
   # The two programs are compiled apart.
@@ -75,7 +86,7 @@ def test_drivers_agree_and_rows_are_independent(family, sampling, rule, lead):
   chex.assert_shape(fused.tokens, (3, N, C))
   np.testing.assert_array_equal(fused.lengths, N)
   np.testing.assert_array_equal(1 + fused.counters.accepted + fused.counters.rounds, N)
-  assert (np.asarray(fused.counters.rounds) >= max(lead - 1, 0)).all() and np.isfinite(fused.tokens).all()
+  assert (np.asarray(fused.counters.rounds) >= max(target_prefix - 1, 0)).all() and np.isfinite(fused.tokens).all()
   assert int(fused.counters.accepted.sum()) > 0
 
   one = jax.tree.map(lambda leaf: leaf[1:2], condition)
@@ -87,7 +98,7 @@ def test_drivers_agree_and_rows_are_independent(family, sampling, rule, lead):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["causal", "masked"])
 @pytest.mark.parametrize("rule", [PathRatio("none"), PathCoupling(eta=1.0), PathCoupling(2, "split")])
-def test_a_draft_that_is_the_target_is_always_kept(family, rule):
+def test_a_draft_equal_to_the_target_is_always_accepted(family, rule):
   params, kwargs, condition = _pair(family, STOPPED, rule, same=True)
   out = jaxspec.speculate(params, _keys(), condition, **kwargs)
   np.testing.assert_array_equal(out.counters.accepted, out.counters.drafted)
@@ -97,9 +108,9 @@ def test_a_draft_that_is_the_target_is_always_kept(family, rule):
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 1.7])
 @pytest.mark.parametrize("stop", [None, 1])
-def test_plain_decoding_of_a_masked_network_is_mar_token_by_token(scale, stop):
-  """The loop without a drafter, and `generate_masked` with as many iterations as tokens, on one noise."""
-  sampling = TokenSampling(STEPS, stop, scale=scale)
+def test_plain_decoding_of_a_masked_network_equals_mar_token_by_token(scale, stop):
+  """Compares the loop without a drafter with `generate_masked` with as many iterations as tokens, on the same noise."""
+  sampling = VectorSampling(STEPS, stop, cfg_scale=scale)
   params, kwargs, condition = _pair("masked", sampling, PathRatio())
   out = jaxspec.autoregress(params, _keys(), condition, verifier=kwargs["verifier"], max_len=N)
   zero, steps = jnp.zeros((1, 1), jnp.int32), 5 - (stop or 0)
@@ -111,12 +122,12 @@ def test_plain_decoding_of_a_masked_network_is_mar_token_by_token(scale, stop):
     mar_fns(MAR), weights, _keys(), LABELS, num_iter=N, num_steps=STEPS, order=condition.order, noise=noise, stop=stop,
     scale=scale if scale > 1 else None, num_buckets=1,
   )  # fmt: skip
-  np.testing.assert_allclose(orders.to_raster(out.tokens, condition.order), expected.tokens, rtol=2e-3, atol=2e-3)
+  np.testing.assert_allclose(out.tokens, expected.tokens, rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.slow
 def test_a_causal_network_scores_all_prefixes_in_one_pass():
-  """Features of one pass over a draft are those of feeding it token by token, and of teacher forcing."""
+  """Features of one pass over a draft equal those of feeding it token by token, and those of teacher forcing."""
   from jaxspec.models.conditions import Prefixed
 
   head = causal_token_fns(CAUSAL)
@@ -135,9 +146,9 @@ def test_a_causal_network_scores_all_prefixes_in_one_pass():
 
 @pytest.mark.slow
 def test_a_masked_network_scores_every_prefix_by_itself():
-  """Features behind several inputs are those of MAR given each prefix, whatever stands behind it in the buffer."""
+  """Features after several inputs equal those of MAR given each prefix, whatever the buffer holds after it."""
   head = masked_network(mar_fns(MAR), num_buckets=2)
-  params, condition = random_params(head.network, 0, scale=0.3), with_orders(_keys(), LABELS, N)
+  params, condition = random_params(head.network, 0, scale=0.3), _ordered()
   tokens = jax.random.normal(jax.random.key(0), (3, N, C))
   cache = head.network.init_cache(3, N + 4)._replace(condition=condition)
   cache = cache._replace(tokens=cache.tokens.at[:, :N].set(tokens).at[:, N:].set(7.0))
@@ -166,44 +177,40 @@ def test_one_trace_serves_other_keys_labels_temperatures_and_weights():
 
 
 @pytest.mark.slow
-def test_a_lead_of_the_target_for_ids_too():
-  """The mechanism is that of the loop: discrete drafters may follow as well."""
+def test_target_prefix_works_for_ids_too():
+  """The prefix is part of the loop, so drafters of ids have it too."""
   from tests.helpers import labels, tiny_pair
 
   params, drafter, verifier = tiny_pair()
   kwargs = dict(drafter=drafter, verifier=verifier, max_len=16)
-  out = jaxspec.speculate(params, jax.random.key(0), labels(3), lead=5, **kwargs)
-  host = jaxspec.speculate(params, jax.random.key(0), labels(3), lead=5, loop_fn=jaxspec.host_while_loop, **kwargs)
+  out = jaxspec.speculate(params, jax.random.key(0), labels(3), target_prefix=5, **kwargs)
+  host = jaxspec.speculate(params, jax.random.key(0), labels(3), target_prefix=5, loop_fn=jaxspec.host_while_loop, **kwargs)
   chex.assert_trees_all_equal(out, host)
   np.testing.assert_array_equal(out.commit_round[:, :5], np.broadcast_to(np.arange(5), (3, 5)))
-  whole = jaxspec.speculate(params, jax.random.key(0), labels(3), lead=40, **kwargs)
+  whole = jaxspec.speculate(params, jax.random.key(0), labels(3), target_prefix=40, **kwargs)
   plain = jaxspec.autoregress(params, jax.random.key(0), labels(3), verifier=verifier, max_len=16)
   np.testing.assert_array_equal(whole.tokens, plain.tokens)
-  # Caches that were fed during a lead are those of a decode without one: the same network then drafts in vain never.
+  # Caches that were fed during the prefix equal those of a decode without one, so a draft equal to the target is always
+  # accepted.
   same = jaxspec.SpecParams(params.target, params.target)
   from jaxspec.models.llamagen import llamagen_fns
   from tests.helpers import TARGET
 
   kwargs["drafter"] = jaxspec.small_model(llamagen_fns(TARGET), window=3, warp=jaxspec.Warp())
-  kept = jaxspec.speculate(same, jax.random.key(0), labels(3), lead=5, **kwargs)
+  kept = jaxspec.speculate(same, jax.random.key(0), labels(3), target_prefix=5, **kwargs)
   np.testing.assert_array_equal(kept.counters.accepted, kept.counters.drafted)
 
 
 @pytest.mark.parametrize(
   "call, message",
   [
-    (lambda: TokenSampling(1), "at least 2 diffusion steps"),
-    (lambda: TokenSampling(5, 4), "stop from 0 to 3"),
-    (lambda: TokenSampling(temperature=0.0), "temperature above 0"),
-    (lambda: TokenSampling(scale=0.5), "cfg_scale of at least 1"),
-    (lambda: prefilled(1.5, 9), "prefill from 0 to 1"),
-    (lambda: _pair("causal", TokenSampling(STEPS), PathCoupling()), "end with noise"),
+    (lambda: _pair("causal", VectorSampling(STEPS), PathCoupling()), "end with noise"),
     (lambda: _pair("causal", STOPPED, PathRatio(), gamma=0), "window of at least 1"),
     (lambda: masked_network(mar_fns(MAR), num_buckets=0), "at least one bucket"),
     (lambda: CausalTokensConfig(num_tokens=8), "square number"),
     (lambda: CausalTokensConfig(dim=0), "dim as an integer"),
   ],
 )
-def test_faults(call, message):
+def test_bad_arguments_are_errors(call, message):
   with pytest.raises(ValueError, match=message):
     call()

@@ -11,7 +11,7 @@ from jaxspec.decode import unmasking
 from jaxspec.models.mar import MARConfig, multiply_adds
 
 
-def test_published_sequences():
+def test_schedule_equals_the_published_sequences():
   assert unmasking.mask_lengths(256, 8) == (251, 236, 212, 181, 142, 97, 49, 1)
   sixty_four = unmasking.mask_lengths(256, 64)
   assert sixty_four[:13] == tuple(range(255, 242, -1)) and sixty_four[-4:] == (18, 12, 6, 1)
@@ -49,7 +49,7 @@ def test_buckets_are_the_cheapest(num_buckets):
   assert _total(unmasking.buckets(schedule, num_buckets, _cost), _cost) == pytest.approx(min(totals))
 
 
-def test_rows_of_the_encoder_that_are_stated():
+def test_encoder_rows_are_as_documented():
   config = MARConfig.named("MAR-B")
   schedule = unmasking.iterations(256, 256)
 
@@ -66,7 +66,7 @@ def test_guidance_schedules():
   assert unmasking.constant_guidance(np.float32(3), 16, 2.9) == pytest.approx(2.9)
 
 
-def test_faults():
+def test_bad_arguments_are_errors():
   with pytest.raises(ValueError, match="at least one iteration"):
     unmasking.mask_lengths(4, 0)
   with pytest.raises(ValueError, match="at least one bucket"):

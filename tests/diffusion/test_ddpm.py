@@ -1,4 +1,4 @@
-"""Sampling steps and losses: identities, laws, gradients."""
+"""Sampling steps and losses: identities, distributions, gradients."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ def _gaussian_data(mean: float, std: float):
     noisy = kept * std**2 + 1 - kept
     x0 = mean + jnp.sqrt(kept) * std**2 / noisy * (x - jnp.sqrt(kept) * mean)
     eps = (x - jnp.sqrt(kept) * x0) / jnp.sqrt(1 - kept)
-    # Variance of the posterior given x_0, and what x_0 varies given x.
+    # The variance of the posterior given x_0, plus the variance of x_0 given x.
     coef, low = (ddpm.at_index(getattr(TABLES, f"posterior_{f}"), index) for f in ("mean_coef1", "variance"))
     log_variance = jnp.log(low + coef**2 * std**2 * (1 - kept) / noisy)
     low, high = ddpm.at_index(TABLES.posterior_log_variance_clipped, index), jnp.log(ddpm.at_index(TABLES.betas, index))
@@ -29,7 +29,7 @@ def _gaussian_data(mean: float, std: float):
   return predict
 
 
-def test_exact_denoisers_give_the_data():
+def test_exact_denoisers_reproduce_the_data_distribution():
   first, second = jax.random.split(jax.random.key(0))
   rows = 20_000
   noise = TokenNoise(jax.random.normal(first, (rows, 1)), jax.random.normal(second, (rows, TABLES.num_steps, 1)))
@@ -37,7 +37,7 @@ def test_exact_denoisers_give_the_data():
   chain = run(noise, jnp.float32(1.0))
   assert chain.states.shape == (20, rows, 1)
   assert stats.kstest(np.asarray(chain.token)[:, 0], "norm", args=(0.7, 0.4)).pvalue > 0.01
-  np.testing.assert_array_equal(chain.token, chain.laws.mean[0])
+  np.testing.assert_array_equal(chain.token, chain.distributions.mean[0])
 
   # The noise of step 0 is never used, and the first state ignores the temperature.
   other = noise._replace(steps=noise.steps.at[:, 0].set(5.0))
@@ -45,19 +45,19 @@ def test_exact_denoisers_give_the_data():
   np.testing.assert_array_equal(run(noise, jnp.float32(0.0)).states[-1], noise.initial)
 
 
-def test_the_true_noise_gives_back_the_token():
+def test_the_true_noise_recovers_the_token():
   x0, noise = np.random.default_rng(1).normal(size=(2, 6, 3)).astype(np.float32)
   index = jnp.asarray([0, 1, 5, 9, 15, 18])[:, None]
 
   @jax.jit
   def run(x0, noise):
     x = ddpm.q_sample(TABLES, x0, index, noise)
-    law = ddpm.step_law(TABLES, index, x, Prediction(noise, jnp.full_like(x, -1.0)))
-    return law.x0, losses.variational_bound(TABLES, x0, x, index, law)
+    distribution = ddpm.step_distribution(TABLES, index, x, Prediction(noise, jnp.full_like(x, -1.0)))
+    return distribution.x0, losses.variational_bound(TABLES, x0, x, index, distribution)
 
   again, terms = run(x0, noise)
   np.testing.assert_allclose(again, x0, atol=2e-4)
-  # With the posterior's own variance the bound vanishes but at index 0, where it counts bits.
+  # With the posterior's own variance the bound is 0, except at index 0, where it is a code length in bits.
   np.testing.assert_allclose(terms[1:], 0.0, atol=1e-5)
   assert terms[0] > 0
 
@@ -79,7 +79,7 @@ def test_densities():
   assert np.all(losses.normal_kl(mean, 2 * log_std, x, 0 * x) >= -1e-6)
 
 
-def test_bins_cover_everything():
+def test_probabilities_of_all_bins_add_up_to_one():
   bins = (2 * np.arange(256) / 255 - 1.0).astype(np.float32)
   run = jax.jit(losses.discretized_normal_log_prob)
   for mean, std in ((0.1, 0.3), (-0.9, 0.05), (3.0, 1.0)):
@@ -87,7 +87,7 @@ def test_bins_cover_everything():
     np.testing.assert_allclose(np.sum(np.exp(log_prob)), 1.0, atol=1e-4)
 
 
-def test_the_bound_teaches_only_the_variance():
+def test_the_bound_has_gradients_for_the_variance_only():
   x0, noise = np.random.default_rng(3).normal(size=(2, 8, 3)).astype(np.float32)
   index = jnp.asarray([0, 0, 1, 3, 7, 12, 18, 19])[:, None]
   tables = TABLES

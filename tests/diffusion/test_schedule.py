@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jaxspec.diffusion.schedule import cosine_betas, diffusion_tables, kept_steps
 
 
-def test_facts_of_the_training_schedule():
+def test_training_schedule_has_the_stated_values():
   tables = diffusion_tables()
   assert tables.betas[0] == pytest.approx(4.128422482196914e-05, rel=1e-12)
   assert tables.betas[999] == 0.999
@@ -17,7 +17,7 @@ def test_facts_of_the_training_schedule():
     assert tables.alphas_cumprod[index] == pytest.approx(value, rel=1e-8)
 
 
-def test_facts_of_a_hundred_steps():
+def test_schedule_of_a_hundred_steps_has_the_stated_values():
   tables = diffusion_tables("100")
   low = tables.posterior_log_variance_clipped
   assert low[0] == low[1] == pytest.approx(-10.15395, abs=1e-5)
@@ -26,13 +26,13 @@ def test_facts_of_a_hundred_steps():
 
 
 @pytest.mark.parametrize("respacing, factor", [("100", 316.2), ("50", 632.4), ("ddim50", 1.565)])
-def test_what_the_first_step_does_to_an_error_of_the_predicted_noise(respacing, factor):
+def test_the_first_step_multiplies_an_error_of_the_predicted_noise(respacing, factor):
   tables = diffusion_tables(respacing)
   amplified = tables.posterior_mean_coef1 * tables.sqrt_recipm1_alphas_cumprod
   assert amplified[-1] == pytest.approx(factor, rel=2e-3)
 
 
-def test_single_precision_would_be_wrong():
+def test_single_precision_would_change_the_schedule():
   kept = np.cumprod((1 - cosine_betas()).astype(np.float32), dtype=np.float32)[0]
   assert abs((1 - kept) / diffusion_tables("100").betas[0] - 1) > 1e-4
 
@@ -43,22 +43,22 @@ def test_respacing_keeps_what_was_asked_for(counts):
   assert len(steps) == sum(counts)
   assert steps == sorted(set(steps)) and steps[0] == 0 and steps[-1] < 1000
   tables = diffusion_tables(",".join(map(str, counts)))
-  # Kept steps keep their signal: only the way between them is longer.
+  # The steps in use keep their signal level; only the distance between them grows.
   np.testing.assert_allclose(tables.alphas_cumprod, diffusion_tables().alphas_cumprod[steps], rtol=1e-6)
 
 
 def test_sections_may_be_left_out():
-  """The chains of the shipped causal networks."""
+  """A count may be 0, as in the chains of the shipped causal networks."""
   steps = kept_steps("1,0,1,0,1,0,1,0,1,0,1,0,1,1")
   assert steps == [0, 144, 288, 432, 574, 716, 858, 929]
 
 
-def test_strides():
+def test_ddim_respacing_has_fixed_strides():
   assert kept_steps("ddim25") == list(range(0, 1000, 40))
   assert len(diffusion_tables("ddim250").betas) == 250
 
 
 @pytest.mark.parametrize("respacing", ["ten", "0", "-3", "1001", "10,,3", "ddim", "ddim3,4", "ddim999", "600,600"])
-def test_impossible_respacings(respacing):
+def test_impossible_respacings_are_errors(respacing):
   with pytest.raises(ValueError, match="Must have"):
     diffusion_tables(respacing)

@@ -1,7 +1,8 @@
-"""Compressed drafting: the law of a round through real bytes by enumeration, and the mechanics of rounds.
+"""Compressed drafting: the distribution of a round through real bytes by enumeration, and the mechanics of rounds.
 
-Enumeration as in `tests/verifiers/test_lossless.py`: the target in quarters and a denominator of 4 make every threshold a
-multiple of 1/12, and a draft is drawn by an integer below 4, so 4 * 4 * 12^3 rows give the law of a round of two exactly.
+The enumeration is that of `tests/verifiers/test_lossless.py`. Target probabilities in quarters and a denominator of 4 make
+every threshold a multiple of 1/12. A draft is drawn by an integer below 4. So 4 * 4 * 12^3 rows give the distribution of a
+round of two drafts exactly.
 """
 
 import functools
@@ -16,11 +17,11 @@ from scipy import stats
 import jaxspec
 from jaxspec import rng
 from jaxspec.decode import loop
-from jaxspec.decode.state import CloudState
+from jaxspec.decode.state import TargetSide
 from jaxspec.drafters.compressed import CompressedParams, compressed
-from jaxspec.link import arrays
-from jaxspec.link.driver import decode_over_link
-from jaxspec.link.records import Limits
+from jaxspec.link.draft_endpoint import decode_over_link
+from jaxspec.link.opening import Agreement
+from jaxspec.link.sqs_wire import SqsWire
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import llamagen_fns
 from tests.helpers import DRAFT, TARGET, labels, markov_fns, markov_joint, random_params, side
@@ -33,17 +34,17 @@ FOUR, TWELVE = (np.arange(4) + 0.5) / 4, (np.arange(12) + 0.5) / 12
 
 
 def over_bytes(message, cursor, codec, window):
-  """A message as the other side reads it."""
-  limits = Limits.of(codec, window)
-  frames, _ = arrays.frames_of_drafts(message, cursor, limits)
-  return arrays.draft_of_frames(frames, cursor, limits, codec.max_sent)
+  """Encodes a message to bytes and decodes it, as the other side would."""
+  wire, agreement = SqsWire(codec, window), Agreement(cursor.length.shape[0], 4)
+  frames, _ = wire.encode_draft(message, cursor, agreement)
+  return wire.decode_draft(frames, cursor, agreement)[0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", [None, "text", "literal", "drafted"])
 @pytest.mark.parametrize("seed,budget", [(0, 1e6), (1, 1e6), (2, 7), (3, 1)])
-def test_enumerated_law_of_one_round_over_bytes(policy, seed, budget, monkeypatch):
-  """The next three tokens after a first one; budgets for two drafts, one draft and none. No policy is K-SQS."""
+def test_enumerated_distribution_of_one_round_over_bytes(policy, seed, budget, monkeypatch):
+  """The next three tokens after a first one; budgets for two drafts, one draft and none. Without a policy it is K-SQS."""
   kind, options = ("top", {}) if policy is None else ("conformal", dict(policy=policy))
   generator = np.random.default_rng(seed)
   p = QUARTERS[generator.integers(len(QUARTERS), size=V + 1)]
@@ -55,27 +56,30 @@ def test_enumerated_law_of_one_round_over_bytes(policy, seed, budget, monkeypatc
   state = loop.start(
     params, jax.random.key(0), ClassLabels(jnp.zeros((rows,), jnp.int32)), drafter=drafter, verifier=verifier, max_len=4
   )
-  cursor = state.edge.cursor._replace(last=jnp.full((rows,), first, jnp.int32))
-  edge, cloud = state.edge.replace(cursor=cursor), CloudState(cursor, state.edge.keys, jnp.int32(4), state.verifier)
+  cursor = state.draft_side.cursor._replace(last=jnp.full((rows,), first, jnp.int32))
+  edge, cloud = (
+    state.draft_side.replace(cursor=cursor),
+    TargetSide(cursor, state.draft_side.keys, jnp.int32(4), state.verifier),
+  )
 
   columns = jnp.pad(jnp.asarray(cells[:, :2]), ((0, 0), (0, 1)))
   monkeypatch.setattr(rng, "integer", lambda keys, offset, below: (columns[:, offset] * below).astype(jnp.int32))
   monkeypatch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(cells[:, 2:4]))
   monkeypatch.setattr(rng, "final_uniform", lambda keys: jnp.asarray(cells[:, 4]))
-  flight, message = loop.edge_round(params.draft, edge, drafter=drafter)
-  cloud, verdict = loop.cloud_round(params.target, cloud, over_bytes(message, cursor, codec, 2), verifier=verifier)
-  done = loop.edge_commit(params.draft, flight, verdict, drafter=drafter)
+  waiting = loop.draft_round(params.draft, edge, drafter=drafter)
+  cloud, verdict = loop.verify_round(params.target, cloud, over_bytes(waiting.draft, cursor, codec, 2), verifier=verifier)
+  done = loop.commit_reply(params.draft, waiting, verdict, drafter=drafter)
   chex.assert_trees_all_equal(done.cursor, cloud.cursor)
 
   gained, tokens = np.asarray(done.cursor.length) - 1, np.asarray(done.tokens)[:, 1:]
-  assert int(message.num_drafted.max()) == {1e6: 2, 7: 1, 1: 0}[budget]
-  law = np.zeros((V,) * 3)
+  assert int(waiting.draft.num_drafted.max()) == {1e6: 2, 7: 1, 1: 0}[budget]
+  distribution = np.zeros((V,) * 3)
   for count in (1, 2, 3):
     heads, number = np.unique(tokens[gained == count, :count], axis=0, return_counts=True)
     for head, n in zip(heads, number):
       tail = np.ones(()) if count == 3 else markov_joint(np.vstack([p[:-1], p[head[-1]]]), 3 - count)
-      law[tuple(head)] += n / rows * tail
-  error = np.abs(law - markov_joint(np.vstack([p[:-1], p[first]]), 3)).max()
+      distribution[tuple(head)] += n / rows * tail
+  error = np.abs(distribution - markov_joint(np.vstack([p[:-1], p[first]]), 3)).max()
   assert error < 1e-5, error
 
 
@@ -89,16 +93,16 @@ def stepper(policy):
   @jax.jit
   def run(params, key, end_token):
     state = loop.start(params, key, labels(ROWS), max_len=30, end_token=end_token, drafter=drafter, verifier=verifier)
-    flight, message = loop.edge_round(params.draft, state.edge, drafter=drafter)
-    cloud = CloudState(state.edge.cursor, state.edge.keys, jnp.int32(30), state.verifier)
-    cloud, verdict = loop.cloud_round(params.target, cloud, message, verifier=verifier)
-    return state.edge, flight, verdict, loop.edge_commit(params.draft, flight, verdict, drafter=drafter)
+    waiting = loop.draft_round(params.draft, state.draft_side, drafter=drafter)
+    cloud = TargetSide(state.draft_side.cursor, state.draft_side.keys, jnp.int32(30), state.verifier)
+    cloud, verdict = loop.verify_round(params.target, cloud, waiting.draft, verifier=verifier)
+    return state.draft_side, waiting, verdict, loop.commit_reply(params.draft, waiting, verdict, drafter=drafter)
 
   return run, pair
 
 
 def stepped(policy="text", budget=1e6, end_token=-1):
-  """The edge before a round, in flight, the verdict, and the edge after it, as host arrays."""
+  """The draft side before a round, while it waits, the verdict, and the draft side after the round, as host arrays."""
   run, pair = stepper(policy)
   out = run(pair(budget=budget)[0], jax.random.key(1), jnp.int32(end_token))
   is_key = lambda x: jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
@@ -108,29 +112,29 @@ def stepped(policy="text", budget=1e6, end_token=-1):
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["text", slow("literal"), slow("drafted")])
 def test_thresholds_are_rolled_back_to_the_committed_token(policy):
-  """Against a controller in plain numpy that knows the committed tokens only (text), or the published indices."""
+  """Compares with a controller in NumPy that reads the committed tokens only (text), or the published indices."""
   q = tables(6, 1)[1]
-  before, flight, verdict, after = stepped(policy)
+  before, waiting, verdict, after = stepped(policy)
   eta, alpha = 0.1, 0.1
-  accepted, drafted = verdict.num_accepted, flight.draft.num_drafted
+  accepted, drafted = verdict.num_accepted, waiting.draft.num_drafted
   assert len(np.unique(accepted)) > 2
   for row in range(len(accepted)):
-    tokens = [before.cursor.last[row], *flight.draft.tokens[row, : drafted[row]]]
+    tokens = [before.cursor.last[row], *waiting.draft.tokens[row, : drafted[row]]]
     beta = [np.float32(0.15)]
     for token in tokens:
-      law = q[token]
-      kept = np.sort(law[law >= beta[-1]])[::-1][:4]
+      distribution = q[token]
+      kept = np.sort(distribution[distribution >= beta[-1]])[::-1][:4]
       error = 1.0 if not len(kept) else 1 - kept.sum()
       beta.append(beta[-1] - eta * (error - alpha))
-    place = dict(text=accepted[row] + 1, literal=accepted[row], drafted=drafted[row])[policy]
-    np.testing.assert_allclose(after.drafter.sparsifier.high[row], beta[place], atol=2e-6)
+    position = dict(text=accepted[row] + 1, literal=accepted[row], drafted=drafted[row])[policy]
+    np.testing.assert_allclose(after.drafter.sparsifier.high[row], beta[position], atol=2e-6)
 
 
 @pytest.mark.slow
 def test_rounds_end_at_the_end_token_and_at_the_budget():
-  before, flight, _, after = stepped(budget=30.0, end_token=2)
-  draft = flight.draft
-  bits, number = flight.draft.trace.bits, draft.num_drafted
+  before, waiting, _, after = stepped(budget=30.0, end_token=2)
+  draft = waiting.draft
+  bits, number = waiting.trace.bits, draft.num_drafted
   spent = np.cumsum(bits[:, :-1], 1)
   for row in np.flatnonzero(before.cursor.live):
     tokens = draft.tokens[row, : number[row]]
@@ -146,7 +150,7 @@ def test_rounds_end_at_the_end_token_and_at_the_budget():
     assert 2 not in after.tokens[row, : lengths[row] - 1]
 
 
-def test_settings_are_checked():
+def test_bad_settings_are_errors():
   codec = codec_of("top", 6, 4)
   for bad in (dict(window=0), dict(on_empty="wait")):
     with pytest.raises(ValueError, match="Must have"):
@@ -163,7 +167,7 @@ def test_a_shrunk_support_avoids_empty_rounds():
     kwargs = dict(drafter=drafter, verifier=verifier, max_len=6)
     out[on_empty] = jaxspec.speculate(params, jax.random.key(0), ClassLabels(jnp.zeros((4000,), jnp.int32)), **kwargs)
   assert not out["cloud_token"].counters.drafted.any()
-  assert (out["shrink_support"].report.stats.empty_rounds <= 1).all()  # a last round may have no room for a draft
+  assert (out["shrink_support"].report.stats.empty_rounds <= 1).all()  # the last round may have no room for a draft
   for result in out.values():
     seen = np.bincount(np.ravel_multi_index(tuple(np.asarray(result.tokens)[:, :3].T), (6,) * 3), minlength=216)
     expected = markov_joint(p, 3).ravel() * 4000
@@ -173,8 +177,8 @@ def test_a_shrunk_support_avoids_empty_rounds():
 
 
 @pytest.mark.slow
-def test_fine_lattices_of_the_whole_law_are_plain_speculative_sampling():
-  """K = V and a large denominator: acceptance is sum min(p, q) of the visited contexts."""
+def test_fine_lattices_of_the_whole_distribution_are_plain_speculative_sampling():
+  """With K = V and a large denominator the acceptance is sum min(p, q) of the visited contexts."""
   p, q = tables(6, 1)
   codec = codec_of("top", 6, 6, ell=60_000)
   params, drafter, verifier = markov_pair(p, q, codec, settings("top", 6), window=3, budget=1e6)
@@ -203,7 +207,7 @@ def policies_mean(policy):
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["text", "literal", "drafted"])
 def test_only_the_text_policy_reaches_its_target(policy):
-  """T-h besides: transition frequencies of 100,000 tokens against the target's, for every policy."""
+  """Also T-h: compares transition frequencies of 100,000 tokens with the target's, for every policy."""
   mean, p, tokens = policies_mean(policy)
   bound = 0.1 + (0.2 + 0.5 * 0.9) / (0.5 * 500)
   if policy == "text":
@@ -241,12 +245,12 @@ def transformers(kind, rows):
 def test_transformers_agree_over_bytes_for_a_hundred_seeds(kind):
   params, keys, condition, codec, kwargs = transformers(kind, 100)
   out = jaxspec.speculate(params, keys, condition, **kwargs)
-  far, traffic = decode_over_link(params, keys, condition, codec=codec, **kwargs)
+  far, traffic = decode_over_link(params, keys, condition, wire=SqsWire(codec, 4), **kwargs)
   np.testing.assert_array_equal(out.tokens, far.tokens)
   chex.assert_trees_all_equal(out.counters, far.counters)
   chex.assert_trees_all_close(out.report, far.report, rtol=1e-6, atol=1e-7)  # two programs may round differently
-  assert traffic.wire_bytes.all() and len(np.unique(np.asarray(out.counters.drafted))) > 3
-  # A row alone is the row of the batch: budget, threshold and number of drafts are its own.
+  assert traffic.uplink_bytes.all() and len(np.unique(np.asarray(out.counters.drafted))) > 3
+  # A row alone equals the row of the batch: budget, threshold and number of drafts belong to the row.
   alone = jaxspec.speculate(params, keys[7:8], ClassLabels(condition.labels[7:8]), **kwargs)
   np.testing.assert_array_equal(alone.tokens[0], out.tokens[7])
   np.testing.assert_array_equal(alone.counters.drafted[0], out.counters.drafted[7])
@@ -254,22 +258,29 @@ def test_transformers_agree_over_bytes_for_a_hundred_seeds(kind):
 
 @pytest.mark.slow
 def test_a_resumed_decode_is_the_same():
-  """The state between two rounds, saved to host arrays and restored, against the same rounds without a break."""
+  """The state between two rounds is saved to host arrays and restored; the tokens equal those without a break."""
   params, keys, condition, _, kwargs = transformers("conformal", 5)
   max_len = kwargs.pop("max_len")
   step = jax.jit(lambda state: loop.decode_round(params, state, **kwargs))
 
   def through_host(state):
-    edge = state.edge.replace(keys=jax.random.key_data(state.edge.keys))
-    state = jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, state.replace(edge=edge)))
-    return state.replace(edge=state.edge.replace(keys=jax.random.wrap_key_data(state.edge.keys)))
+    edge = state.draft_side.replace(keys=jax.random.key_data(state.draft_side.keys))
+    state = jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, state.replace(draft_side=edge)))
+    return state.replace(draft_side=state.draft_side.replace(keys=jax.random.wrap_key_data(state.draft_side.keys)))
 
   ends = []
   for between in (lambda state: state, through_host):
     state = loop.start(params, keys, condition, max_len=max_len, **kwargs)
-    while bool(state.edge.cursor.live.any()):
+    while bool(state.draft_side.cursor.live.any()):
       state = between(step(state))
-    ends.append((state.edge.tokens, state.edge.counters, state.edge.drafter.sparsifier, state.edge.drafter.stats))
+    ends.append(
+      (
+        state.draft_side.tokens,
+        state.draft_side.counters,
+        state.draft_side.drafter.sparsifier,
+        state.draft_side.drafter.stats,
+      )
+    )
   chex.assert_trees_all_equal(*ends)
   out = jaxspec.speculate(params, keys, condition, max_len=max_len, **kwargs)
   np.testing.assert_array_equal(out.tokens, ends[0][0])

@@ -1,4 +1,4 @@
-"""EAGLE-2 in the loop: contract, and caches equal to fresh ones."""
+"""EAGLE-2 in the loop: the contract, and caches that equal fresh ones."""
 
 import functools
 
@@ -54,8 +54,8 @@ def test_drivers_agree_counters_add_up_and_rows_are_independent():
 
 
 @pytest.mark.parametrize("name", ["classes", "captions"])
-def test_caches_after_some_rounds_are_fresh_ones(name):
-  """Neither the target's cache nor the drafter's can be told from one that was fed the committed tokens at once."""
+def test_caches_after_some_rounds_equal_fresh_ones(name):
+  """Both caches, the target's and the drafter's, equal caches that were fed the committed tokens at once."""
   params, kwargs, host, head = tiny_eagle(name, temperature=2.0, total=9, top_k=5)
   rows = 4
   condition = eagle_condition(name, rows)
@@ -64,7 +64,7 @@ def test_caches_after_some_rounds_are_fresh_ones(name):
   state = start(params, jax.random.key(1), condition)
   for _ in range(4):
     state = step(params, state)
-  edge = state.edge
+  edge = state.draft_side
   lengths = np.asarray(edge.cursor.length)
   assert int(edge.counters.accepted.sum()) > 0 and len(set(lengths.tolist())) > 1
 
@@ -82,7 +82,7 @@ def test_caches_after_some_rounds_are_fresh_ones(name):
       np.testing.assert_allclose(ours[i, :end], fresh[i, :end], atol=2e-4)
 
   features = jnp.concatenate([first.features, rest.features], axis=1)  # at position 0, 1, ...
-  tokens = jnp.pad(edge.tokens, ((0, 0), (prefix - 1, 0)))  # place j pairs with the token at position j + 1
+  tokens = jnp.pad(edge.tokens, ((0, 0), (prefix - 1, 0)))  # position j pairs with the token at position j + 1
   size = tokens.shape[1]
   fresh = head.init_cache(rows, edge.drafter.cache.k[0].shape[1])
   _, fresh = jax.jit(head.apply)(
@@ -95,21 +95,21 @@ def test_caches_after_some_rounds_are_fresh_ones(name):
       row = i // per_row % rows
       end = prefix - 1 + lengths[row] - pending[row]
       np.testing.assert_allclose(ours[i, :end], theirs[i, :end], atol=5e-4)
-  for row in range(rows):  # what is pending continues exactly there
+  for row in range(rows):  # the pending pairs continue exactly there
     ours, end = edge.drafter.pending, prefix - 1 + lengths[row]
     begin, num = end - pending[row], pending[row]
     np.testing.assert_array_equal(ours.tokens[row, :num], tokens[row, begin:end])
     np.testing.assert_allclose(ours.features[row, :num], features[row, begin:end], atol=5e-4)
 
 
-def test_tree_scored_at_once_equals_its_paths_scored_alone():
-  """Guided captions with padding: row i of the tree's logits is the law behind the path to node i."""
+def test_a_tree_scored_at_once_equals_its_paths_scored_alone():
+  """Guided captions with padding: row i of the tree's logits is the distribution after the path to node i."""
   _, _, host, _ = tiny_eagle("captions")
   params = tiny_eagle("captions")[0].target.model
   condition, parents = eagle_condition("captions", 2), np.array([[-1, -1, 0, 1, 2], [-1, 0, 1, 1, 0]])
   tokens = jnp.asarray(np.random.default_rng(0).integers(13, size=(2, 6)), jnp.int32)  # root first
   zeros = jnp.zeros((2,), jnp.int32)
-  draft = jaxspec.Draft(tokens[:, 1:], (), zeros, zeros, zeros > 0, parents=jnp.asarray(parents, jnp.int32))
+  draft = jaxspec.Draft(tokens[:, 1:], (), zeros, parents=jnp.asarray(parents, jnp.int32))
   offsets, mask = trees.layout(draft)
   cache = host.init_cache(2, 5 + 6)
   apply = jax.jit(host.apply)
@@ -122,11 +122,11 @@ def test_tree_scored_at_once_equals_its_paths_scored_alone():
       while node >= 0:
         path.insert(0, node + 1)
         node = parents[row, node]
-      padded = ([0] + path + [0] * 5)[:5]  # what comes behind does not matter
+      padded = ([0] + path + [0] * 5)[:5]  # the padding does not matter
       alone = score(_row(condition, row), tokens[row, jnp.asarray(padded)][None])
-      at, place = path[-1] if path else 0, 5 + len(path)
-      np.testing.assert_allclose(output.logits[row, at], alone.logits[0, place], atol=2e-4)
-      np.testing.assert_allclose(output.features[row, at], alone.features[0, place], atol=2e-4)
+      at, position = path[-1] if path else 0, 5 + len(path)
+      np.testing.assert_allclose(output.logits[row, at], alone.logits[0, position], atol=2e-4)
+      np.testing.assert_allclose(output.features[row, at], alone.features[0, position], atol=2e-4)
 
 
 def test_bad_sizes_and_missing_features_are_named():

@@ -1,4 +1,4 @@
-"""EAGLE with a chain: laws equal to those of one long pass, drivers that agree, greedy decoding unchanged."""
+"""EAGLE with a chain: distributions equal to those of one long pass, drivers that agree, greedy decoding unchanged."""
 
 import functools
 
@@ -22,8 +22,8 @@ KINDS = [("classes", False), ("captions", False), ("captions", True)]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name,combined", KINDS)
-def test_drafted_laws_are_those_of_one_pass_over_the_committed_features(name, combined):
-  """The first draft's law comes from the target's features alone, whatever was kept and refused before."""
+def test_drafted_distributions_are_those_of_one_pass_over_the_committed_features(name, combined):
+  """The first draft's distribution comes from the target's features alone, whatever was accepted and rejected before."""
   params, kwargs, host, head = tiny_eagle(name, temperature=2.0, chain=3, combined=combined)
   rows = 3
   condition = eagle_condition(name, rows)
@@ -31,11 +31,11 @@ def test_drafted_laws_are_those_of_one_pass_over_the_committed_features(name, co
   step = jax.jit(functools.partial(loop.decode_round, **kwargs))
   for _ in range(3):
     state = step(params, state)
-  edge = state.edge
+  edge = state.draft_side
   lengths = np.asarray(edge.cursor.length)
   assert len(set(lengths.tolist())) > 1 and edge.counters.accepted.sum() > 0
-  propose = jax.jit(functools.partial(loop.propose_step, drafter=kwargs["drafter"]))
-  draft, _ = propose(params.draft, edge)
+  draft_round = jax.jit(functools.partial(loop.draft_round, drafter=kwargs["drafter"]))
+  draft = draft_round(params.draft, edge).draft
   chex.assert_shape(draft.proposal, (rows, 3, 13))
 
   prefix = host.prefix_len(condition)
@@ -45,15 +45,15 @@ def test_drafted_laws_are_those_of_one_pass_over_the_committed_features(name, co
   rest, _ = apply(params.target.model, edge.tokens, cache, positions=prefix + jnp.arange(N)[None])
   features = jnp.concatenate([first.features, rest.features], axis=1)
   for row in range(rows):
-    # The committed places, then the drafter's own predictions behind them.
+    # The committed positions, then the drafter's own predictions after them.
     own = features[row : row + 1, : prefix + lengths[row] - 1]
     tokens = jnp.concatenate([jnp.zeros((prefix - 1,), jnp.int32), edge.tokens[row, : lengths[row]]])[None]
-    for place in range(3):
+    for position in range(3):
       output, _ = head.apply(params.draft.model, Pairs(tokens, own), None, positions=jnp.arange(own.shape[1])[None])
-      law = jaxspec.Warp()(output.logits[:, -1], params.draft.sampling)
-      np.testing.assert_allclose(draft.proposal[row, place], law[0], atol=2e-4)
+      distribution = jaxspec.Warp()(output.logits[:, -1], params.draft.sampling)
+      np.testing.assert_allclose(draft.proposal[row, position], distribution[0], atol=2e-4)
       own = jnp.concatenate([own, output.features[:, -1:]], axis=1)
-      tokens = jnp.concatenate([tokens, draft.tokens[row : row + 1, place : place + 1]], axis=1)
+      tokens = jnp.concatenate([tokens, draft.tokens[row : row + 1, position : position + 1]], axis=1)
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_greedy_decoding_gives_the_target_s_own_tokens():
 
 
 @pytest.mark.slow
-def test_combined_features_are_those_behind_the_guided_logits():
+def test_combined_features_give_the_guided_logits():
   params, _, host, _ = tiny_eagle("captions", combined=True)
   output, _ = host.apply(params.target.model, eagle_condition("captions", 2), None, positions=jnp.arange(5)[None])
   weight = params.target.model.model["output"]["weight"]
@@ -99,14 +99,14 @@ def test_bad_windows_and_widths_are_named():
   params, kwargs, _, _ = tiny_eagle("captions", chain=2)
   unguided = jaxspec.eagle_chain(eagle_fns(EagleConfig.of(CAPTIONS)), window=2, warp=jaxspec.Warp())
   params = params._replace(draft=params.draft._replace(model=params.draft.model.model))
-  with pytest.raises(ValueError, match="width 32.*got 64"):  # features of both halves, and a drafter that reads one
+  with pytest.raises(ValueError, match="width 32.*got 64"):  # the features are of both halves, and the drafter reads one
     condition = eagle_condition("captions", 2)
     jaxspec.speculate(params, jax.random.key(0), condition, drafter=unguided, verifier=kwargs["verifier"], max_len=4)
 
 
 @pytest.mark.slow
-def test_sequences_follow_the_target_s_law():
-  """Chi-square of whole sequences of three tokens, 16,384 rows, against the target's exact joint law."""
+def test_sequences_follow_the_target_s_distribution():
+  """Chi-square of whole sequences of three tokens, 16,384 rows, against the target's exact joint distribution."""
   rows, vocab = 16384, TARGET.vocab_size
   params, kwargs, host, _ = tiny_eagle("classes", temperature=3.0, chain=2)
   condition = ClassLabels(jnp.ones((rows,), jnp.int32))
@@ -116,9 +116,9 @@ def test_sequences_follow_the_target_s_law():
   pairs = np.stack(np.meshgrid(np.arange(vocab), np.arange(vocab), indexing="ij"), -1).reshape(-1, 2)
   inputs = Prefixed(ClassLabels(jnp.ones((len(pairs),), jnp.int32)), jnp.asarray(pairs, jnp.int32))
   logits = host.apply(params.target.model, inputs, None, positions=jnp.arange(3)[None])[0].logits
-  laws = np.asarray(jax.nn.softmax(logits / 3.0), np.float64)  # [V * V, 3, V]
-  joint = laws[:, 2].reshape(vocab, vocab, vocab)
-  joint = joint * laws[:, 1].reshape(vocab, vocab, vocab)[:, 0][:, :, None] * laws[0, 0][:, None, None]
+  distributions = np.asarray(jax.nn.softmax(logits / 3.0), np.float64)  # [V * V, 3, V]
+  joint = distributions[:, 2].reshape(vocab, vocab, vocab)
+  joint = joint * distributions[:, 1].reshape(vocab, vocab, vocab)[:, 0][:, :, None] * distributions[0, 0][:, None, None]
   joint = (joint / joint.sum()).ravel()
   index = np.ravel_multi_index(np.asarray(out.tokens).T, (vocab,) * 3)
   counts = np.bincount(index, minlength=vocab**3)

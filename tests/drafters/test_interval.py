@@ -1,4 +1,4 @@
-"""The limits of the gated decoder, its accounting, its caches, and that rows and ends are independent."""
+"""The gated decoder of CIAR: its limiting cases, its counters, its caches, and the independence of rows and sides."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from tests.helpers import labels, markov_fns, markov_joint, side
 from tests.sqs_pair import tables
 from tests.verifiers.test_lossless import GRID, V, _quarter_tables
 
-# One shape and one window for all transformer tests: thresholds, prefixes and keys are traced, so one program serves them.
+# All transformer tests have one shape and one window. Thresholds and keys are traced, so one program serves them.
 N, ROWS = 16, 4
 
 
@@ -40,7 +40,7 @@ def numbers(counters):
 
 @pytest.mark.slow
 def test_a_closed_gate_is_speculative_decoding_with_identical_tokens():
-  """tau < 0: the same draws, tests and tokens as the small model's drafter with the same window."""
+  """With tau < 0 the draws, tests and tokens equal those of `small_model` with the same window."""
   params, kwargs = transformer_gated(tau=-1.0)
   cloud, cloud_params, device, device_params = networks()
   out = run(params, kwargs)
@@ -50,14 +50,14 @@ def test_a_closed_gate_is_speculative_decoding_with_identical_tokens():
   reference = run(plain, dict(drafter=drafter, verifier=verifier))
   np.testing.assert_array_equal(out.tokens, reference.tokens)
   np.testing.assert_array_equal(out.origin, reference.origin)
-  for name in ("rounds", "accepted", "target_calls", "settled"):
+  for name in ("rounds", "accepted", "target_calls", "local"):
     np.testing.assert_array_equal(numbers(out.counters)[name], numbers(reference.counters)[name])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_closed_gate_is_lossless_by_enumeration(seed, monkeypatch):
-  """All 12^5 cells of three tokens: first, a round with one draft, a round with none. See `test_lossless`."""
+  """All 12^5 cells of three tokens: token 0, a round with one draft, a round with none. See `test_lossless`."""
   p, q = _quarter_tables(seed)
   params, kwargs = markov_gated(p, q, window=1, max_run=1)
   cells = np.stack(np.meshgrid(*[GRID] * 5, indexing="ij"), -1).reshape(-1, 5).astype(np.float32)
@@ -69,29 +69,27 @@ def test_a_closed_gate_is_lossless_by_enumeration(seed, monkeypatch):
   state = loop.start(params, jax.random.key(0), ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=3, **kwargs)
   for now["final"] in (3, 4):  # never traced as a whole, so that each draw reads its own column
     state = loop.decode_round(params, state, **kwargs)
-  assert not bool(state.edge.cursor.live.any())
-  law = np.zeros((V,) * 3)
-  np.add.at(law, tuple(np.asarray(state.edge.tokens).T), 1 / rows)
-  error = np.abs(law - markov_joint(p, 3)).max()
+  assert not bool(state.draft_side.cursor.live.any())
+  distribution = np.zeros((V,) * 3)
+  np.add.at(distribution, tuple(np.asarray(state.draft_side.tokens).T), 1 / rows)
+  error = np.abs(distribution - markov_joint(p, 3)).max()
   assert error < 1e-5, error
-  assert 0 < int(state.edge.counters.accepted.sum()) < rows and not state.edge.counters.settled.any()
+  assert 0 < int(state.draft_side.counters.accepted.sum()) < rows and not state.draft_side.counters.local.any()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", ["laws", "sparse laws"])
+@pytest.mark.parametrize("sent", ["distributions", "sparse distributions"])
 def test_a_closed_gate_is_lossless_by_chi_square(sent):
-  """Joint law of four tokens, windows of 3, from 20,000 rows; sparse laws are those of ``--verify exact``."""
+  """Joint distribution of four tokens, windows of 3, 20,000 rows; sparse distributions are those of ``verify="exact"``."""
   p, q = tables(4, 3)
-  if sent == "laws":
+  if sent == "distributions":
     params, kwargs = markov_gated(p, q, window=3)
   else:
     codec = topk_lattice(4, 2, ell=7, coding="rice")
     params, kwargs = markov_gated(p, q, window=3, rule=lossless_sparse, draw=SparseDraw(codec))
     params = params._replace(draft=params.draft._replace(draw=TopKParams(jnp.int32(2))))
   rows = 20_000
-  out = jaxspec.speculate(
-    params, jax.random.key(0), ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=4, **kwargs
-  )
+  out = jaxspec.speculate(params, jax.random.key(0), ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=4, **kwargs)
   seen = np.bincount(np.ravel_multi_index(tuple(np.asarray(out.tokens).T), (4,) * 4), minlength=4**4)
   expected = markov_joint(p, 4).ravel()
   expected = expected / expected.sum() * rows
@@ -103,29 +101,29 @@ def test_a_closed_gate_is_lossless_by_chi_square(sent):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("max_run", [5, N])
-def test_an_open_gate_is_the_device_alone(max_run):
-  """tau = infinity, rho = 0: tokens of a decode written without cache, loop or cloud; nothing is exchanged."""
+def test_an_open_gate_is_the_edge_alone(max_run):
+  """With tau = infinity and no prefix the tokens equal those of the edge without cache or loop. Nothing is exchanged."""
   params, kwargs = transformer_gated(tau=INFINITY, max_run=max_run)
   out = run(params, kwargs)
   _, _, device, weights = networks()
   keys = keys_of(ROWS)
   score = jax.jit(lambda tokens: device.apply(weights, Prefixed(labels(ROWS), tokens))[0].logits)
   tokens = np.zeros((ROWS, N), np.int32)
-  for place in range(N):
-    # Token 0 opens the row; then each round draws max_run tokens.
-    round_, offset = divmod(max(place - 1, 0), max_run)
-    stream = rng.Stream.DRAFT if place else rng.Stream.OPEN
+  for position in range(N):
+    # The edge draws token 0; then each round draws max_run tokens.
+    round_, offset = divmod(max(position - 1, 0), max_run)
+    stream = rng.Stream.DRAFT if position else rng.Stream.OPEN
     uniform = rng.uniform(rng.stream_keys(keys, stream, jnp.int32(round_)), offset)
-    tokens[:, place] = sample(score(jnp.asarray(tokens))[:, place], uniform)
+    tokens[:, position] = sample(score(jnp.asarray(tokens))[:, position], uniform)
   np.testing.assert_array_equal(out.tokens, tokens)
-  assert (out.origin == Origin.SETTLED).all()
+  assert (out.origin == Origin.LOCAL).all()
   counters = numbers(out.counters)
-  np.testing.assert_array_equal(counters["settled"], N)
+  np.testing.assert_array_equal(counters["local"], N)
   assert not counters["target_calls"].any() and not counters["drafted"].any() and not out.report.sent.any()
 
 
 @pytest.mark.slow
-def test_rho_one_is_the_cloud_alone():
+def test_a_prefix_of_the_whole_row_is_the_cloud_alone():
   for tau in (-1.0, INFINITY):
     params, kwargs = transformer_gated(tau=tau, prefix=N)
     out = run(params, kwargs)
@@ -133,35 +131,35 @@ def test_rho_one_is_the_cloud_alone():
     plain = jaxspec.autoregress(params, keys_of(ROWS), labels(ROWS), verifier=verifier, max_len=N)
     np.testing.assert_array_equal(out.tokens, plain.tokens)
     np.testing.assert_array_equal(out.counters.target_calls, N)
-    assert not out.counters.settled.any() and np.isnan(out.report.scores).all()
+    assert not out.counters.local.any() and np.isnan(out.report.scores).all()
 
 
 @pytest.mark.slow
-def test_code_is_a_prefix_and_then_the_device():
-  """CoDe(N): tau = infinity behind a prefix; the first tokens are those of the cloud alone."""
+def test_code_is_a_target_prefix_and_then_the_edge():
+  """CoDe(N) is tau = infinity after a prefix; the first tokens equal those of the cloud alone."""
   params, kwargs = transformer_gated(tau=INFINITY, prefix=5)
   out = run(params, kwargs)
   alone = run(*transformer_gated(tau=INFINITY, prefix=N))
   np.testing.assert_array_equal(out.tokens[:, :5], alone.tokens[:, :5])
   _, _, device, weights = networks()
   logits = np.asarray(device.apply(weights, Prefixed(labels(ROWS), out.tokens))[0].logits)
-  for place in range(5, N):  # the device's own draws, on what the cloud began
-    in_round = out.commit_round[:, place][:, None] == out.commit_round
-    offset = place - np.argmax(in_round, axis=1)
-    round_ = np.asarray(out.commit_round[:, place]) - 1
+  for position in range(5, N):  # the edge's own draws, after the cloud's prefix
+    in_round = out.commit_round[:, position][:, None] == out.commit_round
+    offset = position - np.argmax(in_round, axis=1)
+    round_ = np.asarray(out.commit_round[:, position]) - 1
     draft_keys = [rng.stream_keys(keys_of(ROWS), rng.Stream.DRAFT, jnp.int32(number)) for number in round_]
     uniform = jnp.stack([rng.uniform(keys, int(at))[row] for row, (keys, at) in enumerate(zip(draft_keys, offset))])
-    np.testing.assert_array_equal(out.tokens[:, place], sample(jnp.asarray(logits[:, place]), uniform))
-  assert (out.origin[:, 5:] == Origin.SETTLED).all() and (out.origin[:, :5] != Origin.SETTLED).all()
+    np.testing.assert_array_equal(out.tokens[:, position], sample(jnp.asarray(logits[:, position]), uniform))
+  assert (out.origin[:, 5:] == Origin.LOCAL).all() and (out.origin[:, :5] != Origin.LOCAL).all()
   np.testing.assert_array_equal(out.counters.target_calls, 5)
 
 
 def recomputed(out, row):
-  """Counters of a row from its origins and rounds alone."""
+  """Computes the counters of a row from the origins and rounds of its tokens alone."""
   origin, rounds = out.origin[row], out.commit_round[row]
   asked = [r for r in np.unique(rounds) if r > 0 and np.isin(origin[rounds == r], (Origin.REPLACED, Origin.BONUS)).any()]
   return dict(
-    settled=(origin == Origin.SETTLED).sum(), accepted=(origin == Origin.DRAFT).sum(),
+    local=(origin == Origin.LOCAL).sum(), accepted=(origin == Origin.DRAFT).sum(),
     target_calls=len(asked) + (origin[0] == Origin.FIRST), rounds=rounds.max(),
   )  # fmt: skip
 
@@ -173,7 +171,7 @@ OPTIONS = [{}, dict(prefix=4), slow(guided=True), slow(early_close=True), slow(r
 @pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS)
 def test_counters_drivers_and_rows(options):
-  """What the map of origins says equals the counters; rows do not depend on their neighbours."""
+  """The map of origins agrees with the counters; rows do not depend on their neighbours."""
   params, kwargs = transformer_gated(**options)
   out = run(params, kwargs)
   counters = numbers(out.counters)
@@ -181,8 +179,8 @@ def test_counters_drivers_and_rows(options):
   for row in range(ROWS):
     for name, value in recomputed(out, row).items():
       assert counters[name][row] == value, (row, name)
-  assert len(np.unique(out.origin)) >= 4 and (counters["settled"] > 0).any()  # every kind of token occurs
-  assert (out.report.scores[out.origin == Origin.SETTLED] <= 0.15).all()
+  assert len(np.unique(out.origin)) >= 4 and (counters["local"] > 0).any()  # every kind of token occurs
+  assert (out.report.scores[out.origin == Origin.LOCAL] <= 0.15).all()
   order = np.array([2, 0, 3, 0])
   moved = run(params, kwargs, order=order)
   np.testing.assert_array_equal(moved.tokens, out.tokens[order])
@@ -205,12 +203,12 @@ def test_caches_after_some_rounds_equal_caches_from_scratch():
   step = jax.jit(lambda s: loop.decode_round(params, s, **kwargs))
   for _ in range(3):
     state = step(state)
-  edge = state.edge
+  edge = state.draft_side
   sides = [
-    (cloud, cloud_params, state.verifier.cache, np.asarray(edge.read)),
+    (cloud, cloud_params, state.verifier.cache, np.asarray(edge.drafter.read)),
     (device, device_params, edge.drafter.cache, np.asarray(edge.cursor.length) - 2),
   ]
-  assert (np.asarray(edge.cursor.length) - np.asarray(edge.read)).max() > 2  # some row is far ahead of its cloud
+  assert (np.asarray(edge.cursor.length) - np.asarray(edge.drafter.read)).max() > 2  # some row has tokens to catch up
   assert (np.asarray(edge.origin) == Origin.REPLACED).any()  # some draft was rolled back
   for fns, weights, cache, known in sides:
     fresh = fns.init_cache(rows, 40)
@@ -225,7 +223,7 @@ def test_caches_after_some_rounds_equal_caches_from_scratch():
 
 @pytest.mark.slow
 def test_cloud_is_skipped_unless_a_live_row_needs_it():
-  """A verifier that counts its calls: as many as rounds in which some row asked; none with an open gate."""
+  """Counts the verifier's calls: one for each round in which a row needs verification, none with an open gate."""
   for tau in (0.15, INFINITY):
     params, kwargs = transformer_gated(tau=tau)
     inner, calls = kwargs["verifier"], []
@@ -244,7 +242,7 @@ def test_cloud_is_skipped_unless_a_live_row_needs_it():
 
 @pytest.mark.slow
 def test_the_gate_controller_counts_every_committed_token_once():
-  """mean(asked) = rate + (beta_1 - beta_T) / (eta T) exactly, whatever was rejected and rolled back; it holds the rate."""
+  """mean(asked) = rate + (beta_1 - beta_T) / (eta T) exactly, whatever was rejected and rolled back. The rate is held."""
   p, q = tables(8, 5)
   fns = markov_fns(8)
   rows, length, eta, rate = 50, 400, 0.1, 0.3
@@ -253,14 +251,14 @@ def test_the_gate_controller_counts_every_committed_token_once():
   drafter = jaxspec.interval_gated(fns, MaxProb(), jaxspec.conformal_gate, window=3, max_run=6)
   verifier = jaxspec.gated_target(fns, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(12,))
   out = run(params, dict(drafter=drafter, verifier=verifier), rows=rows, max_len=length)
-  asked = out.counters.target_calls  # no prefix: every call was the gate's, also that for token 0
+  asked = out.counters.target_calls  # without a prefix every call comes from the gate, also that for token 0
   moved = gate.first - (out.report.gate.high + out.report.gate.low)
   np.testing.assert_allclose(asked / length, rate + moved / (eta * length), atol=1e-5)
   assert abs((asked / length).mean() - rate) < 0.02
   assert out.counters.accepted.sum() < out.counters.drafted.sum()  # something was rolled back
 
 
-def test_settings_are_checked():
+def test_bad_settings_are_errors():
   fns = markov_fns(4)
   with pytest.raises(ValueError, match="window and max_run"):
     jaxspec.interval_gated(fns, MaxProb(), jaxspec.constant_gate, window=0)
@@ -269,7 +267,7 @@ def test_settings_are_checked():
       jaxspec.gated_target(fns, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=widths)
   params, kwargs = markov_gated(*tables(4, 3), window=2)
   plain = jaxspec.small_model(fns, window=2, warp=jaxspec.Warp())
-  with pytest.raises(ValueError, match="may settle"):
+  with pytest.raises(ValueError, match="what the target has not read"):
     run(jaxspec.SpecParams(params.draft.model, params.target), kwargs | dict(drafter=plain))
   with pytest.raises(ValueError, match="rate from 0 to 1"):
     jaxspec.rate_params(0.1, 1.5)

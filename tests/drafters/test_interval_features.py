@@ -1,4 +1,4 @@
-"""Gated decoding with interval features: limits, what carries them, the cloud's cache, and the messages."""
+"""Gated decoding with interval features: limiting cases, the tokens that have features, the cloud's cache, the messages."""
 
 import functools
 
@@ -10,7 +10,8 @@ import pytest
 import jaxspec
 from jaxspec.decode import loop
 from jaxspec.decode.state import Origin
-from jaxspec.link.gated_driver import decode_gated_over_link
+from jaxspec.link.ciar_wire import CiarWire
+from jaxspec.link.draft_endpoint import decode_over_link
 from jaxspec.link.gated_message import GatedWire, read_gated, write_gated
 from jaxspec.link.message import MessageError
 from jaxspec.models.interval_features import IntervalFeaturesConfig, interval_features_fns
@@ -22,7 +23,7 @@ PHI = interval_features_fns(IntervalFeaturesConfig(TARGET.dim, DRAFT.dim, TARGET
 
 
 def pair(inject="both", *, trained=True, **options):
-  """The pair of networks, gated by U, with features that are random numbers or zero."""
+  """The pair of networks, gated by U, with interval features that are random numbers (trained) or zero."""
   options = dict(window=WINDOW, features=PHI, inject=inject) | options
   params, kwargs = transformer_gated(**options)
   phi = random_params(PHI, 7) if trained else PHI.init(jax.random.key(0))
@@ -40,11 +41,11 @@ def without(tau, prefix=0):
 
 @pytest.mark.slow
 def test_limits_hold_with_features():
-  """Untrained: no change at all. Trained: none where the cloud reads no token of that kind."""
+  """Untrained features change nothing. Trained ones change nothing if the cloud reads no token that has them."""
   for tau in (0.15, -1.0):
     np.testing.assert_array_equal(run(*pair(trained=False, tau=tau)).tokens, without(tau).tokens)
   assert (run(*pair(tau=0.15)).tokens != without(0.15).tokens).any()
-  # A closed gate settles nothing, an open one asks nothing, a full prefix drafts nothing.
+  # A closed gate accepts nothing locally, an open one never calls the cloud, and with a full prefix nothing is drafted.
   np.testing.assert_array_equal(run(*pair("accepted", tau=-1.0)).tokens, without(-1.0).tokens)
   np.testing.assert_array_equal(run(*pair(tau=INFINITY)).tokens, without(INFINITY).tokens)
   np.testing.assert_array_equal(run(*pair(tau=0.15, prefix=N)).tokens, without(0.15, N).tokens)
@@ -52,23 +53,23 @@ def test_limits_hold_with_features():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inject", ["window", "accepted", "both"])
-def test_who_carries_features_and_the_cloud_s_cache(inject):
-  """Tokens of the wanted kinds have features, the cloud's own none; its cache is one that was built with them."""
+def test_the_wanted_tokens_have_features_and_the_cloud_s_cache_holds_them(inject):
+  """Tokens of the wanted kinds have features, the cloud's own have none. The cloud's cache equals one built with them."""
   params, kwargs = pair(inject, tau=0.35, max_run=2)
   cloud, weights, *_ = networks()
   state = loop.start(params, keys_of(ROWS), labels(ROWS), max_len=N, **kwargs)
   step = jax.jit(lambda s: loop.decode_round(params, s, **kwargs))
   for _ in range(3):
     state = step(state)
-  edge, inside = state.edge, np.arange(N)[None] < np.asarray(state.edge.cursor.length)[:, None]
-  kinds = {"window": [Origin.DRAFT], "accepted": [Origin.SETTLED], "both": [Origin.DRAFT, Origin.SETTLED]}[inject]
+  edge, inside = state.draft_side, np.arange(N)[None] < np.asarray(state.draft_side.cursor.length)[:, None]
+  kinds = {"window": [Origin.DRAFT], "accepted": [Origin.LOCAL], "both": [Origin.DRAFT, Origin.LOCAL]}[inject]
   carries = np.asarray(edge.drafter.inject).any(-1)
   np.testing.assert_array_equal(carries[inside], np.isin(edge.origin, kinds)[inside])
   assert carries[inside].any() and not carries[inside].all()
   fresh = cloud.init_cache(ROWS, 40)
   _, fresh = cloud.apply(weights, labels(ROWS), fresh, positions=jnp.arange(1)[None])
-  _, fresh = cloud.apply(weights, edge.tokens, fresh, positions=1 + jnp.arange(N)[None], inject=edge.drafter.inject)
-  read, heads = np.asarray(edge.read), fresh.k[0].shape[0] // ROWS
+  _, fresh = cloud.apply(weights, edge.tokens, fresh, positions=1 + jnp.arange(N)[None], inject=edge.drafter.features)
+  read, heads = np.asarray(edge.drafter.read), fresh.k[0].shape[0] // ROWS
   cache = state.verifier.cache
   for ours, theirs in zip((*cache.k, *cache.v), (*fresh.k, *fresh.v)):
     for row in range(ROWS):
@@ -78,22 +79,19 @@ def test_who_carries_features_and_the_cloud_s_cache(inject):
 
 @pytest.mark.slow
 def test_link_gives_the_tokens_of_the_loop():
-  params, kwargs = pair(tau=0.25, rule=jaxspec.greedy, prefix=jnp.array([0, 2, 0, 4]))
-  out, seen = run(params, kwargs), []
-  far, traffic = decode_gated_over_link(
-    params, keys_of(ROWS), labels(ROWS), codec=None, vocab=TARGET.vocab_size, window=WINDOW, max_len=N,
-    feature_width=PHI.width, uplink=lambda data: seen.append(data) or data, **kwargs,
-  )  # fmt: skip
+  params, kwargs = pair(tau=0.25, rule=jaxspec.greedy, prefix=2)
+  out, wire = run(params, kwargs), CiarWire(TARGET.vocab_size, WINDOW, feature_width=PHI.width)
+  far, traffic = decode_over_link(params, keys_of(ROWS), labels(ROWS), wire=wire, max_len=N, **kwargs)
   np.testing.assert_array_equal(far.tokens, out.tokens)
   np.testing.assert_array_equal(far.origin, out.origin)
-  # 16 + 16 bits, 4 + 1 for each token that went up, and 16 a number for those that the device made.
+  # 16 + 16 bits, 4 + 1 for each token that was sent, and 16 for each number of the edge's features.
   sent, bare = np.asarray(out.report.sent), 32 * traffic.exchanges + 5 * np.asarray(out.report.sent)
-  extra = traffic.payload_bits - bare
+  extra = traffic.coded_bits - bare
   assert (extra % (16 * PHI.width) == 0).all() and (extra >= 0).all() and extra.sum() > 0
   assert (extra / (16 * PHI.width) <= sent).all()
 
 
-def test_messages_with_features_and_what_they_refuse():
+def test_messages_with_features_round_trip_and_malformed_ones_are_errors():
   wire = GatedWire.of(None, vocab=13, window=3, max_len=N, feature_width=4)
   said = np.zeros((5, 4), np.float32)
   said[1], said[4] = (0.5, -2, 1e-3, 7), (0, 0, 0, 1)
@@ -106,7 +104,7 @@ def test_messages_with_features_and_what_they_refuse():
     with pytest.raises(ValueError, match="finite features"):
       write_gated(5, 2, [7, 1], [12, 0, 3], wire, bad)
   generator = np.random.default_rng(0)
-  for _ in range(200):  # whatever arrives, it is a message or a MessageError
+  for _ in range(200):  # any bytes give a message or a MessageError
     noisy = bytearray(data)
     for _ in range(generator.integers(1, 4)):
       noisy[generator.integers(len(noisy))] = generator.integers(256)
@@ -116,7 +114,7 @@ def test_messages_with_features_and_what_they_refuse():
       pass
 
 
-def test_settings_are_checked():
+def test_bad_settings_are_errors():
   with pytest.raises(ValueError, match="interval features"):
     pair("both", features=None)
   with pytest.raises(ValueError, match="inject in none"):

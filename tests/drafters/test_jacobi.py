@@ -1,4 +1,4 @@
-"""Speculative Jacobi decoding: official windows, the exact law of the whole loop, and the contract of the loop."""
+"""Speculative Jacobi decoding: official windows, the exact distribution of the whole loop, and the contract of the loop."""
 
 import functools
 from pathlib import Path
@@ -18,7 +18,7 @@ from jaxspec.drafters.window_init import WindowInit
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.types import Cursor, Draft
-from jaxspec.verifiers.target import target_laws
+from jaxspec.verifiers.target import target_logits
 from tests.helpers import TARGET, labels, markov_fns, markov_joint, random_params, side
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "discrete"
@@ -40,41 +40,41 @@ def _transformer(window, **kwargs):
   fns = llamagen_fns(TARGET)
   params = jaxspec.SpecParams((), side(random_params(fns, 2)))
   drafter = jacobi(window=window, vocab_size=VOCAB, grid=4, **kwargs)
-  verifier = jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=target_laws)
+  verifier = jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=target_logits)
   return params, dict(drafter=drafter, verifier=verifier)
 
 
 @pytest.mark.slow
 def test_official_windows(monkeypatch):
-  """Acceptance, the law of the replaced token, and which tokens and laws the next window starts from."""
+  """Compares acceptance, the distribution of the replaced token, and the tokens and distributions of the next window."""
   golden = np.load(GOLDEN / "sjd_verify_window.npz")
   rows, width, vocab = golden["draft_prob"].shape
   window = width - 1
   monkeypatch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(golden["u_draft"][:, 1:], jnp.float32))
   full = jnp.full((rows,), window, jnp.int32)
   tokens = jnp.asarray(golden["draft_tokens"][:, 1:], jnp.int32)
-  draft = Draft(tokens, _log(golden["draft_prob"][:, 1:]), full, 0 * full, full > 0)
-  laws = jnp.asarray(golden["target_logits"])
-  # The grid of final uniforms visits every quantile of the residual.
+  draft = Draft(tokens, _log(golden["draft_prob"][:, 1:]), full)
+  distributions = jnp.asarray(golden["target_logits"])
+  # The grid of final uniforms covers every quantile of the residual.
   ends = []
   for quantile in (np.arange(400) + 0.5) / 400:
     monkeypatch.setattr(rng, "final_uniform", lambda keys, q=quantile: jnp.full((rows,), q, jnp.float32))
-    verdict = jaxspec.lossless((), rng.row_keys(jax.random.key(0), rows), draft, laws)
+    verdict = jaxspec.lossless((), rng.row_keys(jax.random.key(0), rows), draft, distributions)
     ends.append(np.asarray(verdict.next_token))
   np.testing.assert_array_equal(verdict.num_accepted + 1, golden["n_matched"])
   for row in range(rows):
-    law = golden["residual"][row] if golden["rejected"][row] else golden["target_prob"][row, window]
+    distribution = golden["residual"][row] if golden["rejected"][row] else golden["target_prob"][row, window]
     seen = np.bincount([end[row] for end in ends], minlength=vocab) / len(ends)
-    assert np.abs(np.cumsum(seen) - np.cumsum(law)).max() < 2 / len(ends)
+    assert np.abs(np.cumsum(seen) - np.cumsum(distribution)).max() < 2 / len(ends)
 
   drafter = jacobi(window=window, vocab_size=vocab)
-  empty = drafter.init((), labels(rows), 64, None)
+  empty, _ = drafter.init((), None, labels(rows), 64, None)
   cursor = Cursor(tokens[:, 0], full, full > 0, jnp.int32(0))
-  state = drafter.commit((), empty, cursor, draft, verdict._replace(feedback=laws))
+  state = drafter.commit((), empty, cursor, draft, (), verdict._replace(feedback=distributions))
   for row in range(rows):
     matched, kept = golden["n_matched"][row], int(state.num_recycled[row])
     assert kept == width - matched
-    np.testing.assert_array_equal(state.laws[row, :kept], golden["target_logits"][row, matched:])
+    np.testing.assert_array_equal(state.logits[row, :kept], golden["target_logits"][row, matched:])
 
 
 @pytest.mark.slow
@@ -89,28 +89,28 @@ def test_official_initial_drafts(case, draw, name):
   window, vocab = width, get("collected_prob").shape[1]
   drafter = jacobi(window=window, vocab_size=vocab, grid=codes + 1, initial=WindowInit("left", draw))
   length = len(get("collected_ids")) - header
-  state = drafter.init((), labels(1), length + window, None)
-  # Recycled places draw from point masses here, so that they repeat the stored tokens.
-  laws = np.full((1, window, vocab), -np.inf, np.float32)
-  laws[0, np.arange(pending), get("pending_ids")] = 0
-  laws[0, pending:] = 0
+  state, _ = drafter.init((), None, labels(1), length + window, None)
+  # Recycled positions draw from point masses here, so that they repeat the stored tokens.
+  distributions = np.full((1, window, vocab), -np.inf, np.float32)
+  distributions[0, np.arange(pending), get("pending_ids")] = 0
+  distributions[0, pending:] = 0
   if draw == "argmax" and pending:
-    laws[0, :pending] = np.log(np.maximum(get("pending_prob"), 1e-30))
-  state = state._replace(laws=jnp.asarray(laws), num_recycled=jnp.full((1,), pending, jnp.int32))
+    distributions[0, :pending] = np.log(np.maximum(get("pending_prob"), 1e-30))
+  state = state._replace(logits=jnp.asarray(distributions), num_recycled=jnp.full((1,), pending, jnp.int32))
   if draw == "repeat":
     state = state._replace(tokens=state.tokens.at[0, :length].set(get("collected_ids")[header:]))
   else:
-    state = state._replace(token_laws=state.token_laws.at[0, :length].set(_log(get("collected_prob")[header:] + 1e-30)))
+    state = state._replace(token_logits=state.token_logits.at[0, :length].set(_log(get("collected_prob")[header:] + 1e-30)))
   cursor = Cursor(
     jnp.asarray(get("collected_ids")[-1:], jnp.int32), jnp.full((1,), length, jnp.int32), jnp.ones(1, bool), jnp.int32(1)
   )
-  draft, _ = drafter.propose((), rng.row_keys(jax.random.key(0), 1), state, cursor)
+  draft, _, _ = drafter.draft((), rng.row_keys(jax.random.key(0), 1), state, cursor)
   fresh = np.asarray(draft.tokens)[0, pending : pending + len(expected)]
   known = expected[: len(fresh)] >= 0
   np.testing.assert_array_equal(fresh[known], expected[: len(fresh)][known])
-  # A neighbour's copy is a point mass, a place without a neighbour has the uniform law.
-  laws = np.asarray(jax.nn.softmax(draft.proposal[0, pending : pending + len(expected)]))
-  np.testing.assert_array_equal(laws.max(-1) == 1, known)
+  # A neighbour's copy is a point mass, a position without a neighbour has the uniform distribution.
+  distributions = np.asarray(jax.nn.softmax(draft.proposal[0, pending : pending + len(expected)]))
+  np.testing.assert_array_equal(distributions.max(-1) == 1, known)
   assert known.any() and not known.all()
 
 
@@ -120,16 +120,17 @@ HALVES = (np.arange(2) + 0.5) / 2
 
 @pytest.mark.parametrize("recycle", ["fresh", SLOW("coupled")])
 @pytest.mark.parametrize("table", [[[1, 1], [2, 0], [1, 1]], *map(SLOW, ([[0, 2], [1, 1], [1, 1]], [[1, 1]] * 3))])
-@pytest.mark.parametrize(
-  "initial", [WindowInit(), SLOW(WindowInit("left", "sample")), SLOW(WindowInit("left", "repeat"))]
-)
-def test_enumerated_law_of_the_whole_loop(recycle, table, initial, monkeypatch):
-  """Five tokens of a binary chain with probabilities in halves: every threshold is a half, so two midpoints per draw
-  give the law exactly. Draws that no place of a round can use are held constant."""
+@pytest.mark.parametrize("initial", [WindowInit(), SLOW(WindowInit("left", "sample")), SLOW(WindowInit("left", "repeat"))])
+def test_enumerated_distribution_of_the_whole_loop(recycle, table, initial, monkeypatch):
+  """Five tokens of a binary chain with probabilities in halves.
+
+  Every threshold is a half, so two midpoints per draw give the distribution exactly. Draws that no position of a round can
+  use are held constant.
+  """
   p = np.array(table) / 2
   window, length = 2, 5
   coupled = recycle == "coupled"
-  # (numbers of drafts, acceptance tests, coupling tests) that matter in rounds 1, 2, 3; a round commits a token at least.
+  # Numbers of drafts, acceptance tests and coupling tests that matter in rounds 1, 2, 3; a round commits at least one token.
   rounds = [(2, 2, 0), (2, 2, 1 * coupled), (1, 1, 1 * coupled), (0, 0, 0)]
   total = 1 + sum(sum(r) + 1 for r in rounds)
   cells = np.array(np.meshgrid(*[HALVES] * total, indexing="ij"), np.float32).reshape(total, -1).T
@@ -150,26 +151,24 @@ def test_enumerated_law_of_the_whole_loop(recycle, table, initial, monkeypatch):
   params = jaxspec.SpecParams((), side(_log(p)))
   kwargs = dict(
     drafter=jacobi(window=window, vocab_size=2, grid=8, initial=initial, recycle=recycle),
-    verifier=jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=target_laws),
+    verifier=jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=target_logits),
   )
   keys = jnp.broadcast_to(jax.random.key(0), (rows,))
   state = loop.start(params, keys, ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=length, **kwargs)
   for _ in rounds:
     state = loop.decode_round(params, state, **kwargs)
-  assert not bool(state.edge.cursor.live.any())
-  law = np.zeros((2,) * length)
-  np.add.at(law, tuple(np.asarray(state.edge.tokens).T), 1 / rows)
-  error = np.abs(law - markov_joint(p, length)).max()
+  assert not bool(state.draft_side.cursor.live.any())
+  distribution = np.zeros((2,) * length)
+  np.add.at(distribution, tuple(np.asarray(state.draft_side.tokens).T), 1 / rows)
+  error = np.abs(distribution - markov_joint(p, length)).max()
   assert error < 1e-5, error
-  assert int(state.edge.counters.accepted.sum()) > 0
+  assert int(state.draft_side.counters.accepted.sum()) > 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  "recycle,initial", [("fresh", INITIALS[0]), ("coupled", INITIALS[3]), ("coupled", INITIALS[2])]
-)
+@pytest.mark.parametrize("recycle,initial", [("fresh", INITIALS[0]), ("coupled", INITIALS[3]), ("coupled", INITIALS[2])])
 def test_chi_square_on_a_transformer(recycle, initial):
-  """Law of tokens (1, 2, 3) jointly against plain decoding of the same target."""
+  """Compares the joint distribution of tokens (1, 2, 3) with plain decoding of the same target."""
   rows = 8192
   params, kwargs = _transformer(3, recycle=recycle, initial=initial)
   prompt = ClassLabels(jnp.ones((rows,), jnp.int32))
@@ -189,7 +188,7 @@ def test_chi_square_on_a_transformer(recycle, initial):
 @pytest.mark.parametrize("recycle", ["fresh", "coupled"])
 @pytest.mark.parametrize("initial", INITIALS)
 def test_contract_of_the_loop(recycle, initial):
-  """Rows do not see each other, the drivers agree, the counters add up."""
+  """Rows are independent, the drivers agree, the counters add up."""
   params, kwargs = _transformer(5, recycle=recycle, initial=initial)
   keys, n = rng.row_keys(jax.random.key(3), 3), TARGET.num_tokens
   together = jaxspec.speculate(params, keys, labels(3), max_len=n, **kwargs)
@@ -202,22 +201,22 @@ def test_contract_of_the_loop(recycle, initial):
   np.testing.assert_array_equal(1 + counters.accepted + counters.rounds, n)
 
 
-def test_greedy_equals_plain_decoding_and_settles():
-  """A chain that repeats itself: once a token is right it is never wrong again, so few passes are needed."""
+def test_greedy_equals_plain_decoding_and_converges():
+  """The chain repeats itself. A correct token stays correct, so few passes are needed."""
   fns = markov_fns(4)
   params = jaxspec.SpecParams((), side(_log(np.eye(4)[[1, 2, 3, 0, 0]])))
-  verifier = jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=target_laws)
+  verifier = jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=target_logits)
   out = jaxspec.speculate(
     params, jax.random.key(0), labels(2), drafter=jacobi(window=4, vocab_size=4), verifier=verifier, max_len=16
   )
   np.testing.assert_array_equal(out.tokens, np.tile(np.arange(16) % 4, (2, 1)))
 
 
-def test_settings_out_of_range():
+def test_settings_out_of_range_are_errors():
   with pytest.raises(ValueError, match="window of at least 1"):
     jacobi(window=0, vocab_size=4)
   with pytest.raises(ValueError, match="recycle in fresh, coupled"):
     jacobi(window=2, vocab_size=4, recycle="stale")
   with pytest.raises(ValueError, match="source in"):
     WindowInit("below")
-  assert JacobiState._fields[0] == "laws"
+  assert JacobiState._fields[0] == "logits"

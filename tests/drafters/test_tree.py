@@ -30,8 +30,8 @@ _jitted = jax.jit(_grow, static_argnames=("top_k", "total"))
 
 def _draft(grown):
   rows = grown.tokens.shape[0]
-  zeros = jnp.zeros((rows,), jnp.int32)
-  return Draft(grown.tokens, (), grown.num_levels, zeros, jnp.ones((rows,), bool), parents=grown.parents)
+  jnp.zeros((rows,), jnp.int32)
+  return Draft(grown.tokens, (), grown.num_levels, parents=grown.parents)
 
 
 @pytest.mark.slow
@@ -41,14 +41,14 @@ def test_tree_matches_the_public_code(case):
   total, depth, top_k, _ = (int(x) for x in get("params_total_depth_topk_V"))
   cfg, warp = float(get("cfg")), Warp(top_k=int(get("draft_topk_filter")))
 
-  def law(logits):
+  def distribution(logits):
     if cfg >= 0:
       cond, uncond = logits
       logits = uncond + (cond - uncond) * np.float32(cfg)
     return warp(jnp.asarray(logits), sampling_params())
 
-  root = law(get("root_logits"))[None]
-  rounds = [law(logits)[None] for logits in get("level_logits")]
+  root = distribution(get("root_logits"))[None]
+  rounds = [distribution(logits)[None] for logits in get("level_logits")]
   grown, beams = _jitted(root, jnp.stack(rounds), top_k=top_k, total=total)
   np.testing.assert_array_equal(grown.tokens[0], get("draft_tokens")[1:])
   positions, mask = trees.layout(_draft(grown))
@@ -63,9 +63,10 @@ def test_tree_matches_the_public_code(case):
 
 
 def test_certain_tokens_keep_their_parents():
-  """A draft probability of 1 gives a child the score of its parent; the kept set must still be closed."""
+  """A draft probability of 1 gives a child the score of its parent. The chosen nodes must still include the parent."""
   rows, top_k, depth, vocab = 64, 3, 4, 7
   generator = np.random.default_rng(0)
+
   def logits(*shape):
     certain = np.eye(vocab)[generator.integers(vocab, size=shape)]
     flat = generator.integers(0, 2, size=(*shape, vocab)).astype(float)
@@ -77,7 +78,7 @@ def test_certain_tokens_keep_their_parents():
   assert (parents < np.arange(10)).all() and (parents >= -1).all()
   reach = np.asarray(trees.ancestors(grown.parents))
   np.testing.assert_array_equal(np.asarray(trees.depths(trees.ancestors(grown.parents))).max(1), grown.num_levels)
-  for row in range(rows):  # ancestors by walking
+  for row in range(rows):  # ancestors by following parents
     for node in range(10):
       walked, at = set(), node
       while at >= 0:

@@ -1,4 +1,4 @@
-"""Entropies of a set of laws: solvers against each other and against random members of the set."""
+"""Entropies of a set of distributions: solvers are compared with each other and with random members of the set."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +10,7 @@ from jaxspec.intervals.discrete import (
   largest_entropy,
   merged,
   smallest_entropy,
-  water_level_law,
+  water_level_distribution,
 )
 from jaxspec.intervals.inter_fuse import inter_fuse
 
@@ -25,9 +25,7 @@ def sets(k, rows=20, vocab=9, seed=0):
 @pytest.mark.slow
 def test_solvers_agree():
   (lower, upper), _, _ = sets(5)
-  np.testing.assert_allclose(
-    largest_entropy(lower, upper, "waterfill"), largest_entropy(lower, upper, "generic"), atol=1e-4
-  )
+  np.testing.assert_allclose(largest_entropy(lower, upper, "waterfill"), largest_entropy(lower, upper, "generic"), atol=1e-4)
 
 
 @pytest.mark.slow
@@ -36,24 +34,26 @@ def test_entropies_enclose_those_of_random_members():
   low, high = np.float64(lower), np.float64(upper)
   most, least = np.asarray(largest_entropy(lower, upper, "waterfill")), np.asarray(smallest_entropy(lower, upper))
   generator = np.random.default_rng(1)
-  middle = np.float64(water_level_law(lower, upper))
+  middle = np.float64(water_level_distribution(lower, upper))
   seen = np.full((8, 2), (np.inf, -np.inf))
   plain = lambda p: -np.sum(np.where(p > 0, p * np.log(np.maximum(p, 1e-30)), 0))
   for row in range(8):
     for _ in range(800):
-      law = low[row].copy()
+      distribution = low[row].copy()
       for i in generator.permutation(5):  # a vertex, filled in random order, mixed with another member
-        law[i] += min(high[row, i] - law[i], 1 - law.sum())
+        distribution[i] += min(high[row, i] - distribution[i], 1 - distribution.sum())
       mix = generator.choice((0, 1, generator.uniform()))
-      value = plain((1 - mix) * law + mix * middle[row])
+      value = plain((1 - mix) * distribution + mix * middle[row])
       seen[row] = min(seen[row, 0], value), max(seen[row, 1], value)
-  np.testing.assert_allclose(entropy(jnp.asarray(middle, jnp.float32)), [plain(law) for law in middle], rtol=1e-4)
+  np.testing.assert_allclose(
+    entropy(jnp.asarray(middle, jnp.float32)), [plain(distribution) for distribution in middle], rtol=1e-4
+  )
   assert (seen[:, 0] >= least - 1e-4).all() and (seen[:, 1] <= most + 1e-4).all()
-  np.testing.assert_allclose(seen[:, 0], least, atol=0.02)  # and both ends are reached
+  np.testing.assert_allclose(seen[:, 0], least, atol=0.02)  # and both extremes are reached
   np.testing.assert_allclose(seen[:, 1], most, atol=0.02)
 
 
-def test_merged_rest_class():
+def test_the_rest_class_merges_all_other_tokens():
   (lower, upper), bounds, centre = sets(3)
   top = np.argsort(-np.asarray(centre), axis=-1)[:, :3]
   taken_low, taken_high = (np.take_along_axis(np.asarray(x), top, 1) for x in (bounds.lower, bounds.upper))
@@ -71,7 +71,7 @@ def test_greedy_is_used_for_many_tokens_and_radius_zero_has_no_gap():
   assert (np.asarray(DiscreteSet(20, "gap")(inter_fuse(centre, jnp.ones_like(centre)), centre)) > 0.1).all()
 
 
-def test_settings_are_checked():
+def test_bad_settings_are_errors():
   for bad in (dict(k=0), dict(form="lower"), dict(solver="lp")):
     with pytest.raises(ValueError, match="Must have"):
       DiscreteSet(**bad)

@@ -1,4 +1,4 @@
-"""InterFuse against its printed form in float64, and every claim about it: true ones hold, false ones have their example."""
+"""InterFuse against its printed form in float64, with tests of its true claims and counterexamples to the false ones."""
 
 import jax
 import jax.numpy as jnp
@@ -57,13 +57,13 @@ def test_finite_and_ordered_in_float32(centre, radius):
 
 
 def test_sums_of_large_logits_keep_their_digits():
-  """Rounded at the size of the logits, upper bounds would add up to 0.9997 here, which no set of laws allows."""
+  """With rounding at the size of the logits, upper bounds would add up to 0.9997 here, which no valid set allows."""
   centre = jnp.float32(1e4) + jnp.asarray([0.0, 0.25, -0.5, 1.0, 0.125], jnp.float32)
   bounds = inter_fuse(centre, jnp.zeros_like(centre))
   np.testing.assert_allclose([bounds.lower.sum(), bounds.upper.sum()], 1, atol=1e-6)
 
 
-def test_the_only_token_of_a_law_is_certain():
+def test_the_only_token_of_a_distribution_is_certain():
   bounds = inter_fuse(jnp.asarray([-jnp.inf, 2.0, -jnp.inf]), jnp.full(3, 0.5))
   np.testing.assert_array_equal(bounds, [[0, 1, 0], [0, 1, 0], [0, 0, 0]])
 
@@ -83,13 +83,13 @@ def test_gradients_are_finite(centre, radius):
 
 
 def test_no_digits_are_lost_where_one_token_leads():
-  """The printed denominator is 0 in float32 here; the truth is of the order of e^-19."""
+  """The printed denominator is 0 in float32 here; the true value is of the order of e^-19."""
   centre = np.zeros(8, np.float32)
   centre[2] = 19 + np.log(8)
   radius = np.full(8, 0.5, np.float32)
   low, high = printed(centre, radius)
   ours = bounds_of(centre, radius)
-  assert np.float32(np.exp(centre).sum()) - np.exp(centre[2]) != 7  # what the printed form would subtract
+  assert np.float32(np.exp(centre).sum()) - np.exp(centre[2]) != 7  # the difference in the printed form
   np.testing.assert_allclose(ours.width, high - low, rtol=2e-5)
 
 
@@ -129,8 +129,8 @@ def test_scaling_only_widens(centre, radius):
   np.testing.assert_allclose(paper.width, paper.upper - paper.lower, atol=1e-6)
 
 
-def test_what_scaling_breaks():
-  """Upper bounds above 1; positive widths at radius 0 and for certain tokens (the paper's Proposition 2)."""
+def test_scaling_breaks_proposition_2():
+  """Scaling gives upper bounds above 1, and positive widths at radius 0 and for certain tokens (against Proposition 2)."""
   n = 16384
   certain = jnp.zeros(n).at[0].set(60.0)
   raw, paper = inter_fuse(certain, jnp.zeros(n)), scaled_bounds(inter_fuse(certain, jnp.zeros(n)))
@@ -150,14 +150,14 @@ def test_raw_bounds_are_not_reachable_in_general_and_tightened_ones_are():
     tight = reachable(bounds)
     loose += bool((np.abs(tight.upper - bounds.upper) > 1e-6).any() or (np.abs(tight.lower - bounds.lower) > 1e-6).any())
     low, high = np.float64(tight.lower), np.float64(tight.upper)
-    for i in range(N):  # the others can take up exactly what is left
+    for i in range(N):  # the other tokens can have exactly the remaining mass
       for end in (low[i], high[i]):
         rest = 1 - end
         assert np.delete(low, i).sum() <= rest + 1e-5 and np.delete(high, i).sum() >= rest - 1e-5
   assert loose > 30
 
 
-def test_bad_arguments():
+def test_bad_arguments_are_errors():
   with pytest.raises(ValueError, match="Must have a scaling"):
     scale(bounds_of(np.zeros(N, np.float32), np.zeros(N, np.float32)), "soft")
   with pytest.raises(ValueError, match="at least 2 tokens"):

@@ -28,7 +28,7 @@ def score(fn, intervals):
 
 
 @pytest.mark.parametrize("name", list(SCORES))
-def test_every_score_is_finite_and_does_not_know_the_order_of_tokens(name):
+def test_every_score_is_finite_and_independent_of_the_order_of_tokens(name):
   fn = DiscreteScore(DiscreteSet(4)) if name == "discrete" else SCORES[name]()
   order = np.random.default_rng(1).permutation(V)
   for count in (1, 3):
@@ -40,7 +40,7 @@ def test_every_score_is_finite_and_does_not_know_the_order_of_tokens(name):
 
 
 @pytest.mark.parametrize("name", ["entropy", "entropy_lens", "max_prob", "temperature"])
-def test_baselines_rank_a_flat_law_above_a_sharp_one(name):
+def test_baselines_rank_a_flat_distribution_above_a_sharp_one(name):
   flat, sharp = heads(1, spread=0.1), heads(1, spread=20.0)
   assert score(SCORES[name](), flat).min() > score(SCORES[name](), sharp).max()
 
@@ -59,7 +59,7 @@ def test_entropy_lens_is_the_mean_over_layers_by_hand():
   layers = np.concatenate([one.lens, one.centre], axis=1).astype(np.float64)  # [B, 3, V]
   p = np.exp(layers) / np.exp(layers).sum(-1, keepdims=True)
   np.testing.assert_allclose(score(EntropyLens(), one), -(p * np.log(p)).sum(-1).mean(-1), rtol=1e-5)
-  alone = one._replace(lens=one.lens[:, :0])  # a device of one layer
+  alone = one._replace(lens=one.lens[:, :0])  # an edge network of one layer
   np.testing.assert_allclose(score(EntropyLens(), alone), score(SCORES["entropy"](), alone), rtol=1e-6)
   with pytest.raises(ValueError, match="logits of its layers"):
     score(EntropyLens(), one._replace(lens=None))
@@ -74,7 +74,7 @@ def test_scores_by_name():
       make_score(bad)
 
 
-def test_random_draws_from_its_keys():
+def test_random_score_depends_on_its_keys_alone():
   one = Intervals(jnp.zeros((4000, 1, V)), jnp.zeros((4000, 1, V)))
   value = np.asarray(Random()(one, jnp.zeros((4000, 1)), rng.row_keys(jax.random.key(1), 4000)))
   assert abs((value <= 0.3).mean() - 0.3) < 0.03
@@ -88,17 +88,17 @@ def test_ensemble_averages_bounds_and_scales_once():
   np.testing.assert_allclose(score(IntervalScore(), three), Uncertainty()(mean.width), rtol=1e-5)
   paper = IntervalScore(scaling="paper")
   np.testing.assert_allclose(score(paper, three), Uncertainty()(scaled_bounds(mean).width), rtol=1e-5)
-  law = jax.nn.softmax(combined_logits(three.centre, "ensemble"))
-  np.testing.assert_allclose(law, jax.nn.softmax(three.centre).mean(1), rtol=1e-5)
+  distribution = jax.nn.softmax(combined_logits(three.centre, "ensemble"))
+  np.testing.assert_allclose(distribution, jax.nn.softmax(three.centre).mean(1), rtol=1e-5)
 
 
-def test_voting():
-  """Majority 2 of 3; a tie goes to the token of larger mean probability; U is the mean over the majority."""
-  law = lambda *p: np.log(np.array(p))
+def test_voting_follows_the_majority():
+  """Two of three heads are the majority; ties go to the token of larger mean probability; U is their mean."""
+  distribution = lambda *p: np.log(np.array(p))
   centre = jnp.asarray(
     [
-      [law(0.6, 0.3, 0.1), law(0.5, 0.4, 0.1), law(0.01, 0.98, 0.01)],
-      [law(0.5, 0.3, 0.2), law(0.1, 0.8, 0.1), law(0.1, 0.2, 0.7)],
+      [distribution(0.6, 0.3, 0.1), distribution(0.5, 0.4, 0.1), distribution(0.01, 0.98, 0.01)],
+      [distribution(0.5, 0.3, 0.2), distribution(0.1, 0.8, 0.1), distribution(0.1, 0.2, 0.7)],
     ],
     jnp.float32,
   )
@@ -112,7 +112,7 @@ def test_voting():
   np.testing.assert_allclose(jax.nn.softmax(combined_logits(centre, "voting"))[0], [0.55, 0.35, 0.1], rtol=1e-5)
 
 
-def test_one_head_is_itself_in_every_combination():
+def test_a_single_head_is_unchanged_by_every_combination():
   one = heads(1)
   for combination in ("ensemble", "voting"):
     np.testing.assert_array_equal(combined_logits(one.centre, combination), one.centre[:, 0])
@@ -120,7 +120,7 @@ def test_one_head_is_itself_in_every_combination():
     np.testing.assert_allclose(score(IntervalScore(combination=combination), one), direct, rtol=1e-6)
 
 
-def test_settings_are_checked():
+def test_bad_settings_are_errors():
   for score_class, bad in (
     (IntervalScore, dict(scaling="soft")),
     (IntervalScore, dict(combination="sum")),

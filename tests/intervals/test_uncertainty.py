@@ -1,4 +1,4 @@
-"""What is true of U, and what is not although it sounds as if it were."""
+"""Properties of U that hold, and plausible ones that do not hold."""
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ def test_sign_scale_permutation_and_bounds(width, factor, order):
   assert value <= np.square(np.float64(width)).sum() / 2 + 1e-5
 
 
-def test_cases_of_equality():
+def test_bounds_are_reached():
   assert float(product(np.full(N, 0.37, np.float32))) < 1e-6  # 0, up to the rounding of the mean
   one_hot = np.eye(N, dtype=np.float32)[3] * 0.8
   np.testing.assert_allclose(product(one_hot), 0.8 * np.sqrt(N - 1) / N * 0.8, rtol=1e-5)
@@ -44,20 +44,25 @@ def test_it_is_not_monotone_in_a_width():
   np.testing.assert_allclose(Uncertainty()(jnp.array([1.0, 1.0])), 0.0)
 
 
-def test_it_is_small_for_sharp_and_for_flat_laws():
-  """Temperatures 4 to 0.05 of one random law at radius 0.7: U rises and falls while the entropy only falls."""
+def test_it_is_small_for_sharp_and_for_flat_distributions():
+  """Temperatures 4 to 0.05 of one random distribution at radius 0.7: U rises and falls while the entropy only falls."""
   centre = np.random.default_rng(0).normal(size=16384)
   temperatures = (4, 2, 1, 0.5, 0.25, 0.1, 0.05)
-  laws = [jnp.asarray(centre / t, jnp.float32) for t in temperatures]
-  values = [float(product(inter_fuse(law, jnp.full(law.shape, 0.7)).width)) for law in laws]
+  distributions = [jnp.asarray(centre / t, jnp.float32) for t in temperatures]
+  values = [
+    float(product(inter_fuse(distribution, jnp.full(distribution.shape, 0.7)).width)) for distribution in distributions
+  ]
   middle = int(np.argmax(values))
   assert 2 <= middle <= 5
   assert (np.diff(values[: middle + 1]) > 0).all() and (np.diff(values[middle:]) < 0).all()
-  additive = [float(Uncertainty("additive")(inter_fuse(law, jnp.full(law.shape, 0.7)).width)) for law in laws]
-  assert additive[0] > 10 * additive[-1]  # the form that does not forgive flat laws
+  additive = [
+    float(Uncertainty("additive")(inter_fuse(distribution, jnp.full(distribution.shape, 0.7)).width))
+    for distribution in distributions
+  ]
+  assert additive[0] > 10 * additive[-1]  # this form stays large for flat distributions
 
 
-def test_diameter_of_the_set_of_laws():
+def test_diameter_of_the_set_of_distributions():
   """max ||p - q||_1 over the set, by linear programming: p - q = a - b with a, b >= 0."""
   generator = np.random.default_rng(3)
   n = 5

@@ -45,13 +45,13 @@ def test_messages_come_back_and_their_length_is_what_is_counted(limits):
     assert len(data) == message.OVERHEAD_BYTES + -(-payload_bits // 8) <= message.max_message_bytes(limits)
     got = message.read_drafts(data, limits)
     assert got.round == 7 and [r.token for r in got.records] == [r.token for r in records]
-    if limits.coding != "lazy":  # what a lazy message says is no whole law
+    if limits.coding != "lazy":  # what a lazy message says is no whole distribution
       assert message.write_drafts(7, got.records, limits)[0] == data
   with pytest.raises(ValueError, match="at most 4"):
     message.write_drafts(7, some_records(limits, 0, 5), limits)
 
 
-def test_replies_and_laws_come_back():
+def test_replies_and_distributions_come_back():
   limits = LIMITS[CODINGS.index("lazy") * 2]
   data = message.write_reply(3, 2, 6, limits)
   assert message.read_reply(data, limits, round_=3, num_drafted=2) == message.Reply(3, 2, 6)
@@ -70,11 +70,11 @@ def test_replies_and_laws_come_back():
   with pytest.raises(message.MessageError, match="range"):
     message.read_reply(message.write_reply(3, 2, 8, limits), limits, round_=3, num_drafted=2)
   record = some_records(limits, 0, 1)[0]
-  law, _ = message.write_law(3, 1, record, limits)
-  got = message.read_law(law, limits, round_=3, place=1)
+  distribution, _ = message.write_distribution(3, 1, record, limits)
+  got = message.read_distribution(distribution, limits, round_=3, position=1)
   assert {t: c for t, c in zip(record.ids, record.counts) if c} == dict(zip(got.ids, got.counts))
   with pytest.raises(message.MessageError, match="order"):
-    message.read_law(law, limits, round_=3, place=0)
+    message.read_distribution(distribution, limits, round_=3, position=0)
 
 
 @pytest.mark.parametrize("limits", LIMITS, ids=str)
@@ -94,8 +94,8 @@ def attack(limits, seed, edits, tail, keep_checksum):
   """Reads a valid message after hostile edits; the reader returns a canonical message or raises its own error."""
   data = bytearray(message.write_drafts(7, some_records(limits, seed % 7, seed % 5), limits)[0])
   body = data[:-4]
-  for place, value in edits:
-    body[place % len(body)] = value
+  for position, value in edits:
+    body[position % len(body)] = value
   body = bytes(body) + tail
   data = body + (data[-4:] if keep_checksum else zlib.crc32(body).to_bytes(4))
   try:
@@ -131,7 +131,7 @@ def test_payloads_of_any_bytes_under_a_right_checksum(limits, number, kind, payl
   data = message.frame(kind, 7, limits.ell, number, payload)
   for read in (
     lambda: message.read_drafts(data, limits),
-    lambda: message.read_law(data, limits, round_=7, place=number),
+    lambda: message.read_distribution(data, limits, round_=7, position=number),
     lambda: message.read_reply(data, limits, round_=7, num_drafted=3),
     lambda: message.read_reply(data, limits, round_=7, num_drafted=3, expected=message.FIRST),
     lambda: message.read_reply(data, limits, round_=7, num_drafted=3, expected=message.REQUEST),

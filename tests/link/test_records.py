@@ -1,4 +1,4 @@
-"""Every law of small sizes comes back from its bits; lengths are the exact ceilings; refusals are typed."""
+"""Every distribution of small sizes comes back from its bits; lengths are the exact ceilings; refusals are typed."""
 
 import dataclasses
 import itertools
@@ -28,7 +28,7 @@ def through(record, limits, with_token=True):
   return got, writer.length
 
 
-def law_of(record):
+def distribution_of(record):
   return {token: count for token, count in zip(record.ids, record.counts) if count}
 
 
@@ -39,7 +39,7 @@ def compositions(total, size):
 
 def expected_bits(coding, limits, record):
   """Exact ceilings, written down once more."""
-  vocab, ell, size, k = limits.vocab, limits.ell, len(record.ids), len(law_of(record))
+  vocab, ell, size, k = limits.vocab, limits.ell, len(record.ids), len(distribution_of(record))
   top = 0 if size == limits.max_support else ceil_log2(limits.max_support)
   head = ceil_log2(vocab) if limits.sends_size else 1 + top
   index = ceil_log2(k)
@@ -73,17 +73,17 @@ def check_all(coding, vocab, ell, step):
         got, length = through(record, limit)
         assert got.token == token and got.total == ell and length <= limit.max_record_bits
         if coding == "lazy":
-          assert law_of(got) == {token: law_of(record)[token]}
+          assert distribution_of(got) == {token: distribution_of(record)[token]}
         elif coding in ("paper", "rice"):
           assert got == record
         else:
-          assert law_of(got) == law_of(record)
+          assert distribution_of(got) == distribution_of(record)
         assert coding == "rice" or length == expected_bits(coding, limit, record)
 
 
 @pytest.mark.parametrize("coding", COUNTED)
 @pytest.mark.parametrize("vocab,ell", [(1, 1), (2, 3), (4, 4), (5, 2)])
-def test_every_small_law_comes_back_at_the_exact_length(coding, vocab, ell):
+def test_every_small_distribution_comes_back_at_the_exact_length(coding, vocab, ell):
   check_all(coding, vocab, ell, 1)
 
 
@@ -94,14 +94,14 @@ def test_a_share_of_the_larger_ones(coding):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("coding", COUNTED)
-def test_every_law_up_to_eight_tokens_and_denominator_six(coding):
+def test_every_distribution_up_to_eight_tokens_and_denominator_six(coding):
   for vocab, ell in itertools.product(range(1, 9), range(1, 7)):
     check_all(coding, vocab, ell, 1)
 
 
 @pytest.mark.parametrize("coding", CODINGS)
 @pytest.mark.parametrize("sends_size", [False, True])
-def test_large_random_laws(coding, sends_size):
+def test_large_random_distributions(coding, sends_size):
   generator = np.random.default_rng(0)
   vocab, ell = 50257, 100
   for size in (1, 8, 64, 200):
@@ -117,9 +117,11 @@ def test_large_random_laws(coding, sends_size):
     assert length <= limits.max_record_bits
     assert got.token == record.token and got.total == record.total
     if coding != "lazy":
-      assert law_of(got) == law_of(record)
+      assert distribution_of(got) == distribution_of(record)
     if coding == "lazy":
-      assert law_of(through(dataclasses.replace(record, token=None), limits, with_token=False)[0]) == law_of(record)
+      assert distribution_of(
+        through(dataclasses.replace(record, token=None), limits, with_token=False)[0]
+      ) == distribution_of(record)
     if coding == "rice" and size >= 64:
       subset = length - expected_bits("paper", dataclasses.replace(limits, coding="paper"), record)
       assert abs(subset) < 0.05 * math.log2(math.comb(vocab, size)) + 5

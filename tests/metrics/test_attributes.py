@@ -1,4 +1,4 @@
-"""Attribute checks are right on painted pictures, and only there."""
+"""Attribute checks succeed exactly where the painted image agrees with the prompt."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def _drawing():
 
 
 def test_every_attribute_and_every_other_one():
-  """All pairs of a painted picture and a prompt: right where they agree and nowhere else."""
+  """For all pairs of a painted image and a prompt: True where they agree, False elsewhere."""
   wanted = [PromptParts("disc", None, background, small) for background in BACKGROUNDS for small in (False, True)]
   painted = [paint(_drawing(), prompt.background, "small" if prompt.small else "normal") for prompt in wanted]
   for shift in range(len(wanted)):

@@ -1,4 +1,4 @@
-"""The audit of a decode: it changes no token, judges exactly the drafted places, and agrees with the enumeration."""
+"""The audit of a decode: it changes no token, judges exactly the drafted positions, and agrees with the enumeration."""
 
 import chex
 import jax
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import jaxspec
 from jaxspec.metrics import enumeration
 from jaxspec.metrics.audit import summarize_audit
-from jaxspec.metrics.exact_law import exact_law, exact_tree_law
+from jaxspec.metrics.exact_distribution import exact_distribution, exact_tree_distribution
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.types import Draft, ModelFns, ModelOutput
 from jaxspec.verifiers import tree
@@ -27,8 +27,8 @@ def _markov_params(seed, scale=1.5):
 
 
 @pytest.mark.slow
-def test_audit_judges_the_drafted_places_and_no_others():
-  """Figures stand where a draft was judged and are 0 elsewhere."""
+def test_audit_judges_the_drafted_positions_and_no_others():
+  """Figures are given where a draft was judged, and are 0 elsewhere."""
   fns, params = markov_fns(V), _markov_params(0)
   drafter = jaxspec.small_model(fns, window=3, warp=jaxspec.Warp())
   verifier = jaxspec.target_model(fns, jaxspec.audited(jaxspec.scaled(2.0)), warp=jaxspec.Warp())
@@ -40,9 +40,9 @@ def test_audit_judges_the_drafted_places_and_no_others():
   for leaf in audit[1:]:
     assert (np.asarray(leaf)[~judged] == 0).all()
 
-  # The law depends on the token before only, and both networks know it: the figures can be looked up.
+  # The distributions depend on the previous token only and are known tables, so the figures can be looked up.
   p, q = (jax.nn.softmax(params_of.model[:V]) for params_of in (params.target, params.draft))
-  expected = _law(jaxspec.scaled(2.0), (), p, q)
+  expected = _distribution(jaxspec.scaled(2.0), (), p, q)
   before = np.asarray(found.tokens)[:, :-1]
   for name in ("tv", "kl", "alpha", "alpha_sd", "excess"):
     looked_up = np.where(judged[:, 1:], np.asarray(getattr(expected, name))[before], 0.0)
@@ -55,23 +55,23 @@ def test_audit_judges_the_drafted_places_and_no_others():
   assert float(audit.tv[figures.worst]) == float(audit.tv.max())
 
 
-laws = st.lists(st.floats(0.0, 1.0, width=32), min_size=V, max_size=V).filter(lambda x: sum(x) > 0.1)
+distributions = st.lists(st.floats(0.0, 1.0, width=32), min_size=V, max_size=V).filter(lambda x: sum(x) > 0.1)
 normal = lambda x: jnp.asarray(np.asarray(x) / np.sum(x), jnp.float32)
-_law = jax.jit(exact_law, static_argnums=0)
+_distribution = jax.jit(exact_distribution, static_argnums=0)
 
 
 NEIGHBOURS = jnp.asarray([[1, 2], [0, 2], [3, 1], [2, 4], [3, 0]], jnp.int32)
 
 
 @settings(max_examples=40, deadline=None)
-@given(laws, laws)
+@given(distributions, distributions)
 def test_no_rule_escapes_the_bound(p, q):
-  """Lossless: TV 0. Relaxed: TV at least the acceptance gained, equal to the least possible."""
+  """A lossless rule has TV 0. A relaxed rule has a TV of at least the acceptance gained, here the least possible."""
   p, q = normal(p), normal(q)
-  exact = _law(jaxspec.lossless, (), p, q)
+  exact = _distribution(jaxspec.lossless, (), p, q)
   assert float(exact.tv) < 1e-5 and abs(float(exact.alpha - exact.alpha_sd)) < 1e-6
   for rule, tables in ((jaxspec.scaled(2.0), ()), (jaxspec.lantern_plus_plus(2, 3.0), NEIGHBOURS)):
-    found = _law(rule, tables, p, q)
+    found = _distribution(rule, tables, p, q)
     assert float(found.tv) >= float(found.alpha - found.alpha_sd) - 1e-6
     assert abs(float(found.tv - found.excess)) < 1e-5
 
@@ -80,33 +80,33 @@ def _random_tree():
   tokens = jnp.asarray([[0, 2, 2, 1, 3], [4, 4, 1, 0, 0]], jnp.int32)
   parents = jnp.asarray([[-1, -1, 0, 0, 1], [-1, -1, -1, 2, 2]], jnp.int32)
   two = jnp.full((2,), 2, jnp.int32)
-  draft = Draft(tokens, (), two, 0 * two, two > 0, parents=parents)
+  draft = Draft(tokens, (), two, parents=parents)
   return draft, jax.random.normal(jax.random.key(0), (2, 6, V)) * 2
 
 
 @pytest.mark.slow
-def test_exact_trees_have_the_law_of_the_target_at_every_node():
+def test_exact_trees_have_the_distribution_of_the_target_at_every_node():
   """Nodes with children, leaves, repeated candidates, and levels that are cut off."""
   draft, target = _random_tree()
   nodes = jnp.asarray([[-1, 0, 1, 2, 4], [-1, 0, 1, 2, 4]])
   at_nodes = lambda draft: jax.vmap(
-    lambda node: exact_tree_law(tree.lossless_tree, (), draft, target, node), in_axes=1, out_axes=1
+    lambda node: exact_tree_distribution(tree.lossless_tree, (), draft, target, node), in_axes=1, out_axes=1
   )(nodes)
-  laws_at = jax.jit(at_nodes)
+  distributions_at = jax.jit(at_nodes)
   p = jax.nn.softmax(target)[:, np.asarray(nodes[0]) + 1]
   for levels in (2, 1):
-    law = laws_at(draft._replace(num_drafted=jnp.full((2,), levels, jnp.int32)))
-    np.testing.assert_allclose(law.law, p, atol=1e-6)
-    np.testing.assert_allclose(law.alpha, law.alpha_sd, atol=1e-6)
+    distribution = distributions_at(draft._replace(num_drafted=jnp.full((2,), levels, jnp.int32)))
+    np.testing.assert_allclose(distribution.distribution, p, atol=1e-6)
+    np.testing.assert_allclose(distribution.alpha, distribution.alpha_sd, atol=1e-6)
     has_children = np.array([[1, levels > 1, levels > 1, 0, 0], [1, 0, 0, levels > 1, 0]], bool)
-    np.testing.assert_array_equal(np.asarray(law.alpha) > 0, has_children)
-  np.testing.assert_allclose(law.alpha[0, 0], p[0, 0, 0] + p[0, 0, 2], atol=1e-6)  # candidates 0 and 2
-  np.testing.assert_allclose(law.alpha[1, 0], p[1, 0, 4] + p[1, 0, 1], atol=1e-6)  # candidates 4, 4 again, and 1
+    np.testing.assert_array_equal(np.asarray(distribution.alpha) > 0, has_children)
+  np.testing.assert_allclose(distribution.alpha[0, 0], p[0, 0, 0] + p[0, 0, 2], atol=1e-6)  # candidates 0 and 2
+  np.testing.assert_allclose(distribution.alpha[1, 0], p[1, 0, 4] + p[1, 0, 1], atol=1e-6)  # candidates 4, 4 again, and 1
 
 
 def test_biased_trees_are_caught_and_audits_change_no_verdict():
   draft, target = _random_tree()
-  always = tree.TreeRule(tree.CandidateRule(lambda *_: jnp.ones((2, 5)), tree.remove_refused))
+  always = tree.TreeRule(tree.CandidateRule(lambda *_: jnp.ones((2, 5)), tree.remove_rejected))
   keys = jax.random.split(jax.random.key(1), 2)
 
   @jax.jit
@@ -147,9 +147,9 @@ def test_enumerated_decode_equals_the_closed_form(drafter, rule):
   rule, tables = RULES[rule]
   found = enumeration.enumerate_decode(PAIR.target, DRAFTERS[drafter], rule, tables)
   figures = enumeration.summarize_enumeration(found, PAIR.target)
-  for law in found.committed:
-    assert law.sum() == pytest.approx(1.0, abs=1e-6)
-  assert figures.law_error < 1e-5 and abs(figures.tv - figures.closed_form) < 1e-5
+  for distribution in found.committed:
+    assert distribution.sum() == pytest.approx(1.0, abs=1e-6)
+  assert figures.distribution_error < 1e-5 and abs(figures.tv - figures.closed_form) < 1e-5
   gained = (figures.alpha - figures.alpha_sd) * found.mass.sum() / len(PAIR.target)
   assert figures.tv >= gained - 1e-6 and figures.prefix_tv <= figures.tv + 1e-6
   assert figures.sequence_tv <= figures.prefix_tv * len(PAIR.target) + 1e-6
@@ -160,7 +160,7 @@ def test_enumerated_decode_equals_the_closed_form(drafter, rule):
 
 
 def _table_fns(pair) -> ModelFns:
-  """A network that looks the law of the next token up; its cache is the tokens so far ``[B, S]``, their law in params."""
+  """A network that looks up the distribution of the next token in its params; its cache is the tokens so far ``[B, S]``."""
   vocab, num_tokens = pair.vocab_size, pair.num_tokens
   starts = np.cumsum([0] + [vocab**t for t in range(num_tokens)])
 
@@ -196,7 +196,7 @@ def _output(logits):
 @pytest.mark.slow
 @pytest.mark.parametrize("drafter", ["chain", "fresh", "coupled"])
 def test_enumeration_predicts_what_the_loop_measures(drafter):
-  """The same tiny model through the real loop: calls, kept drafts, bias per token and the law of the sequences."""
+  """The same tiny model in the real loop: calls, accepted drafts, bias per token and the distribution of sequences."""
   pair, rows = PAIR, 4096
   rule, tables = jaxspec.scaled(2.0), ()
   plan = DRAFTERS[drafter]
@@ -204,7 +204,7 @@ def test_enumeration_predicts_what_the_loop_measures(drafter):
   figures = enumeration.summarize_enumeration(found, pair.target)
   fns = _table_fns(pair)
   logits = lambda table: jnp.asarray(np.log(np.concatenate(table)), jnp.float32)
-  feedback, warp = jaxspec.target_laws, jaxspec.Warp()
+  feedback, warp = jaxspec.target_logits, jaxspec.Warp()
   if drafter == "chain":
     params = jaxspec.SpecParams(side(logits(pair.draft)), side(logits(pair.target)))
     made = jaxspec.small_model(fns, window=plan.window, warp=warp)

@@ -1,4 +1,4 @@
-"""Calibration reaches the wanted rate on other keys and on other prompts, with the whole decoder in the search."""
+"""Calibration with the whole decoder reaches the wanted rate on other keys and on other prompts."""
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ P, Q = tables(8, 5)
 
 @functools.cache
 def decoder():
-  # Scores of a Markov table take a few values only, so that most rates are out of reach; random ones are continuous.
+  # Scores of a Markov table have few values, so most rates cannot be reached; random scores are continuous.
   _, kwargs = markov_gated(P, Q, window=3, max_run=8, widths=(12,), score_fn=Random())
   prompt = ClassLabels(jnp.zeros((ROWS,), jnp.int32))
   return jax.jit(lambda params, keys: jaxspec.speculate(params, keys, prompt, max_len=N, **kwargs))
@@ -49,7 +49,7 @@ def test_calibrated_threshold_holds_on_held_out_keys(target):
 
 @pytest.mark.slow
 def test_calibrated_threshold_holds_on_held_out_prompts():
-  """CIAR's own score on random networks whose rates depend on the caption; other captions and other keys."""
+  """CIAR's own score on random networks whose rates depend on the caption. The test has other captions and other keys."""
   rows, target, cloud = 4096, 0.3, llamagen_fns(CAPTIONS)
   device = with_inter_head(llamagen_fns(dataclasses.replace(CAPTIONS, num_layers=1)), CAPTIONS.vocab_size)
   sides = [side(random_params(fns, seed)) for seed, fns in enumerate((device, cloud))]
@@ -65,7 +65,7 @@ def test_calibrated_threshold_holds_on_held_out_prompts():
     return jaxspec.speculate(params, jax.random.key(part), prompts, drafter=drafter, verifier=verifier, max_len=16)
 
   rates = [np.asarray(outcome(0.1, part).counters.target_calls) / 16 for part in (0, 1)]
-  assert rates[0].std() > 0.05  # rows differ: it is not the threshold alone that decides
+  assert rates[0].std() > 0.05  # rows differ: the caption matters, not the threshold alone
   start = quantile_threshold(outcome(-1.0, 0).report.scores, target)
   found = find_threshold(lambda tau: cloud_calls(outcome(tau, 0)).call_rate, target, start=start)
   held_out = cloud_calls(outcome(found.tau, 1))
@@ -77,8 +77,8 @@ def test_figures_of_a_decode():
   out = decode(0.5, 3)
   figures = cloud_calls(out)
   origin = np.asarray(out.origin)
-  assert figures.settled == (origin == Origin.SETTLED).mean() and figures.accepted == (origin == Origin.DRAFT).mean()
-  assert figures.settled + figures.accepted + figures.by_cloud == pytest.approx(1)
+  assert figures.local == (origin == Origin.LOCAL).mean() and figures.accepted == (origin == Origin.DRAFT).mean()
+  assert figures.local + figures.accepted + figures.by_cloud == pytest.approx(1)
   assert figures.call_rate == pytest.approx(np.asarray(out.counters.target_calls).mean() / N)
   assert figures.interval[0] < figures.call_rate < figures.interval[1]
   assert figures.steps_cloud == pytest.approx(1 / figures.call_rate)

@@ -1,4 +1,4 @@
-"""Passes of the cloud, recomputed from origins and rounds, are those that ran."""
+"""Passes of the cloud, recomputed from origins and rounds, equal those that ran."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ WIDTHS = (4, 6)
 
 
 def test_recomputed_passes_are_those_that_ran():
-  """From a gate that never opens to one that seldom asks."""
+  """Gates from one that never opens to one that seldom calls the cloud."""
   _, kwargs = markov_gated(P, Q, window=3, max_run=4, score_fn=Random())
   plain, ran = markov_fns(8), []
 
@@ -35,8 +35,8 @@ def test_recomputed_passes_are_those_that_ran():
     out = jax.tree.map(np.asarray, decode(markov_gated(P, Q, window=3, tau=tau)[0]))
     jax.effects_barrier()
     (passes,) = cloud_passes(out, window=3, widest=WIDTHS[-1])
-    # The prefill always runs; it is a call where token 0 is the cloud's.
-    assert passes == len(ran) - int(out.origin[0, 0] == jaxspec.Origin.SETTLED)
+    # The prefill always runs; it counts as a call if the cloud drew token 0.
+    assert passes == len(ran) - int(out.origin[0, 0] == jaxspec.Origin.LOCAL)
     calls = int(out.counters.target_calls[0])
     assert passes == calls if tau < 0 else passes > calls
     assert cloud_calls(out).call_rate == calls / 60

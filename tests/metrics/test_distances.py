@@ -1,4 +1,4 @@
-"""Distances between feature sets, against closed forms and brute force."""
+"""Distances between feature sets are compared with closed forms and brute force."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_kernel_distance_is_the_unbiased_double_sum():
   np.testing.assert_allclose(kernel_distance(a, b), expected, rtol=1e-4)
 
 
-def test_kernel_distance_of_equal_laws_is_zero_in_the_mean_and_grows_with_a_shift():
+def test_kernel_distance_of_equal_distributions_is_zero_in_the_mean_and_grows_with_a_shift():
   same = [float(kernel_distance(_features(s, 80), _features(s + 100, 80))) for s in range(20)]
   assert abs(np.mean(same)) < 3 * np.std(same) / np.sqrt(len(same))
   near, far = (float(kernel_distance(_features(0, 80), _features(1, 80, shift=d))) for d in (0.5, 1.0))
@@ -34,7 +34,8 @@ def test_kernel_distance_of_equal_laws_is_zero_in_the_mean_and_grows_with_a_shif
 
 
 def test_frechet_distance_of_sets_with_chosen_moments():
-  """Whitened sets, then given means and diagonal covariances: the closed form of two Gaussians."""
+  """Whitened sets get given means and diagonal covariances; the distance equals the closed form of two Gaussians."""
+
   def shaped(seed, mean, deviation):
     x = _features(seed, 400, width=3).astype(np.float64)
     x -= x.mean(0)
@@ -69,7 +70,7 @@ def test_bootstrap_interval_covers_the_mean_about_as_often_as_it_says():
 
 
 def test_kernel_interval_is_centred_where_the_plain_bootstrap_is_not():
-  """A resample's copies are pairs of a vector with itself: counted, they push every draw up."""
+  """Copies in a resample are pairs of a vector with itself; they would raise every bootstrap value if they counted."""
   a, b = _features(0, 60), _features(1, 60)
   value, low, high = kernel_distance_interval(a, b, repeats=400)
   np.testing.assert_allclose(value, kernel_distance(a, b), rtol=1e-3)
@@ -80,7 +81,7 @@ def test_kernel_interval_is_centred_where_the_plain_bootstrap_is_not():
   assert far.low > high
 
 
-def test_kernel_interval_covers_zero_for_equal_laws():
+def test_kernel_interval_covers_zero_for_equal_distributions():
   intervals = [kernel_distance_interval(_features(s, 60), _features(s + 500, 60), level=0.9, seed=s) for s in range(60)]
   assert np.mean([low <= 0 <= high for _, low, high in intervals]) > 0.8
 

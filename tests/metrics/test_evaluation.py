@@ -1,4 +1,4 @@
-"""Scores and distances of sets of pictures: with a judge that knows the answers, and with the shipped evaluators."""
+"""Scores and distances of sets of images, with an oracle that knows the answers and with the shipped evaluators."""
 
 import types
 
@@ -12,7 +12,7 @@ from jaxspec.metrics import evaluation
 from jaxspec.metrics.evaluators import default_evaluators, load_evaluators
 
 shipped = pytest.mark.skipif(
-  not (default_evaluators() / "concept").is_dir(), reason="no trained evaluators: python -m experiments.train_evaluators"
+  not (default_evaluators() / "concept").is_dir(), reason="no trained evaluators: python -m experiments.train.evaluators"
 )
 
 
@@ -32,7 +32,7 @@ def emoji(whole):
 
 
 class Oracle:
-  """Knows the plain drawing that a picture's centre shows; vectors are one-hot concepts, classes are the true ones."""
+  """Evaluators that know the drawing at an image's centre: vectors are one-hot concepts, classes are the true ones."""
 
   def __init__(self, emoji):
     self.groups = tuple(sorted({entry.group for entry in emoji.emoji}))
@@ -42,21 +42,21 @@ class Oracle:
       for background in range(len(BACKGROUND_NAMES)):
         num = len(emoji)
         painting = Painting(np.full(num, background), np.full(num, small), np.zeros((num, 2), int))
-        self.known |= {picture.tobytes(): i for i, picture in enumerate(draw(emoji.rgba, painting))}
+        self.known |= {image.tobytes(): i for i, image in enumerate(draw(emoji.rgba, painting))}
     self.labels = {normalize_prompt(entry.label): i for i, entry in enumerate(emoji.emoji)}
 
   def _one_hot(self, concepts):
-    width = len(self.emoji.emoji) + 1  # the last stands for what it does not know
+    width = len(self.emoji.emoji) + 1  # the last entry is for unknown drawings
     return np.eye(width, dtype=np.float32)[concepts] * width**0.5
 
   def embed(self, name, pixels):
-    return self._one_hot([self.emoji.concept[self.known[picture.tobytes()]] for picture in pixels])
+    return self._one_hot([self.emoji.concept[self.known[image.tobytes()]] for image in pixels])
 
   def embed_text(self, captions):
     return self._one_hot([self.labels.get(caption, -1) for caption in captions])
 
   def classify(self, pixels):
-    found = [self.known[picture.tobytes()] for picture in pixels]
+    found = [self.known[image.tobytes()] for image in pixels]
     groups = [self.groups.index(self.emoji.emoji[self.emoji.concept[i]].group) for i in found]
     return self.emoji.style[found], np.array(groups)
 
@@ -78,36 +78,36 @@ def _asked(emoji, rows, painting):
   ]
 
 
-def test_pictures_of_their_prompts_score_one(oracle, gallery, emoji):
+def test_images_of_their_prompts_score_one(oracle, gallery, emoji):
   rows = np.arange(0, len(emoji), 7)
   painting = Painting(np.arange(len(rows)) % 10, np.arange(len(rows)) % 3 == 0, np.zeros((len(rows), 2), int))
-  scores = evaluation.picture_scores(oracle, gallery, draw(emoji.rgba[rows], painting), _asked(emoji, rows, painting))
+  scores = evaluation.image_scores(oracle, gallery, draw(emoji.rgba[rows], painting), _asked(emoji, rows, painting))
   assert set(scores) == set(evaluation.SCORES)
   for name in ("concept_retrieval", "prompt_retrieval", "style_accuracy", "group_accuracy"):
     assert (scores[name] == 1).all(), name
-  # Checks of attributes may miss drawings that fill the corners or hide in the background.
+  # Checks of attributes may fail on drawings that fill the corners or have the colour of the background.
   assert scores["background_accuracy"].mean() > 0.9 and scores["size_accuracy"].mean() > 0.9
 
 
-def test_pictures_of_other_prompts_score_zero(oracle, gallery, emoji):
-  """The same pictures with the prompts of another concept, style, background and size."""
+def test_images_of_other_prompts_score_zero(oracle, gallery, emoji):
+  """The same images with the prompts of another concept, style, background and size."""
   rows = emoji.indices(style="noto")[:40:2]
   other = emoji.indices(style="fluent")[1:41:2]
   painting = Painting(np.full(20, 1), np.zeros(20, bool), np.zeros((20, 2), int))
   wanted = Painting(np.full(20, 4), np.ones(20, bool), np.zeros((20, 2), int))
   different = [emoji.emoji[a].group != emoji.emoji[b].group for a, b in zip(emoji.concept[rows], emoji.concept[other])]
-  scores = evaluation.picture_scores(oracle, gallery, draw(emoji.rgba[rows], painting), _asked(emoji, other, wanted))
+  scores = evaluation.image_scores(oracle, gallery, draw(emoji.rgba[rows], painting), _asked(emoji, other, wanted))
   for name in ("concept_retrieval", "prompt_retrieval", "style_accuracy", "attribute_accuracy"):
     assert scores[name].max() < 0.1, name
   np.testing.assert_array_equal(scores["group_accuracy"], ~np.array(different))
 
 
-def test_prompts_that_leave_something_open(oracle, gallery, emoji):
-  """Without a style there is no style to hit; of an unknown subject neither concept nor group is known."""
+def test_prompts_with_missing_parts_are_not_scored_on_them(oracle, gallery, emoji):
+  """Without a style there is no score for style; for an unknown subject there is none for concept and group."""
   rows = np.arange(3)
   pixels = draw(emoji.rgba[rows], Painting.plain(3))
   prompts = [parse_prompt(text) for text in (emoji.emoji[emoji.concept[0]].label, "noto nothing of the set", "blue thing")]
-  scores = evaluation.picture_scores(oracle, gallery, pixels, prompts)
+  scores = evaluation.image_scores(oracle, gallery, pixels, prompts)
   np.testing.assert_array_equal(np.isnan(scores["style_accuracy"]), [True, False, True])
   np.testing.assert_array_equal(np.isnan(scores["concept_retrieval"]), [False, True, True])
   np.testing.assert_array_equal(np.isnan(scores["group_accuracy"]), [False, True, True])
@@ -118,50 +118,52 @@ def test_prompts_that_leave_something_open(oracle, gallery, emoji):
   assert "style_accuracy" not in only_open and "prompt_retrieval" in only_open
 
 
-def test_a_real_picture_does_not_find_itself(gallery, emoji, oracle):
-  """With its own style left out, a drawing whose vector only equals itself is not found."""
+def test_a_real_image_does_not_find_itself(gallery, emoji, oracle):
+  """A drawing's own style is left out, so a drawing whose vector equals only itself is not found."""
   unique = evaluation.Gallery(emoji, np.eye(len(emoji), dtype=np.float32), gallery.labels, gallery.concepts)
   judge = Oracle(emoji)
-  judge.embed = lambda name, pixels: np.stack(
-    [np.eye(len(emoji), dtype=np.float32)[judge.known[picture.tobytes()]] for picture in pixels]
-  ) if name == "concept" else oracle.embed(name, pixels)
+  judge.embed = lambda name, pixels: (
+    np.stack([np.eye(len(emoji), dtype=np.float32)[judge.known[image.tobytes()]] for image in pixels])
+    if name == "concept"
+    else oracle.embed(name, pixels)
+  )
   rows = np.arange(6)
   pixels = draw(emoji.rgba[rows], Painting.plain(6))
   prompts = [parse_prompt(emoji.emoji[emoji.concept[row]].label) for row in rows]
-  found = evaluation.picture_scores(judge, unique, pixels, prompts)["concept_retrieval"]
+  found = evaluation.image_scores(judge, unique, pixels, prompts)["concept_retrieval"]
   styles = [STYLES[emoji.style[row]] for row in rows]
-  left_out = evaluation.picture_scores(judge, unique, pixels, prompts, styles=styles)["concept_retrieval"]
+  left_out = evaluation.image_scores(judge, unique, pixels, prompts, styles=styles)["concept_retrieval"]
   assert (found == 1).all() and (left_out == 0).all()
 
 
-def test_real_pictures_of_prompts(gallery, emoji):
+def test_real_images_of_prompts(gallery, emoji):
   texts = [f"twemoji {emoji.emoji[3].label} on blue background small", "a thing of no set", emoji.emoji[5].label]
-  named = evaluation.real_pictures(gallery, [parse_prompt(text) for text in texts])
+  named = evaluation.real_images(gallery, [parse_prompt(text) for text in texts])
   assert named.rows.tolist() == [0, 2]
-  assert STYLES[emoji.style[named.picture[0]]] == "twemoji" and emoji.concept[named.picture].tolist() == [3, 5]
-  expected = draw(emoji.rgba[named.picture], Painting(np.array([1, 0]), np.array([True, False]), np.zeros((2, 2), int)))
+  assert STYLES[emoji.style[named.image[0]]] == "twemoji" and emoji.concept[named.image].tolist() == [3, 5]
+  expected = draw(emoji.rgba[named.image], Painting(np.array([1, 0]), np.array([True, False]), np.zeros((2, 2), int)))
   np.testing.assert_array_equal(named.pixels, expected)
 
 
-def test_choice_of_pictures(whole):
-  chosen = evaluation.choose_pictures(whole, "val_concept", 50, groups=["Food & Drink", "Objects"], seed=3)
-  again = evaluation.choose_pictures(whole, "val_concept", 50, groups=["Food & Drink", "Objects"], seed=3)
-  np.testing.assert_array_equal(chosen.picture, again.picture)
-  assert len(set(chosen.picture)) == 50 and (whole.split[chosen.picture] == 1).all()
-  assert {whole.emoji[c].group for c in whole.concept[chosen.picture]} == {"Food & Drink", "Objects"}
+def test_choice_of_images(whole):
+  chosen = evaluation.choose_images(whole, "val_concept", 50, groups=["Food & Drink", "Objects"], seed=3)
+  again = evaluation.choose_images(whole, "val_concept", 50, groups=["Food & Drink", "Objects"], seed=3)
+  np.testing.assert_array_equal(chosen.image, again.image)
+  assert len(set(chosen.image)) == 50 and (whole.split[chosen.image] == 1).all()
+  assert {whole.emoji[c].group for c in whole.concept[chosen.image]} == {"Food & Drink", "Objects"}
   with pytest.raises(ValueError, match="at most the"):
-    evaluation.choose_pictures(whole, "val_style", 500)
+    evaluation.choose_images(whole, "val_style", 500)
   with pytest.raises(ValueError, match="group in Activities"):
-    evaluation.choose_pictures(whole, "train", 5, groups=["Fruit"])
+    evaluation.choose_images(whole, "train", 5, groups=["Fruit"])
 
 
 def test_reference_leaves_out_what_was_asked_for(emoji):
   asked = emoji.indices("train")[:30]
   prompts = [parse_prompt("x on blue background"), parse_prompt("x on red background small")]
-  reference = evaluation.reference_pictures(emoji, ["train"], prompts, exclude=asked, num=1000)
+  reference = evaluation.reference_images(emoji, ["train"], prompts, exclude=asked, num=1000)
   assert len(reference) == len(emoji.indices("train")) - 30
   plain = {p.tobytes() for p in draw(emoji.rgba[asked], Painting.plain(30))}
-  found = {p.tobytes() for p in evaluation.reference_pictures(emoji, ["train"], [], exclude=asked, num=1000)}
+  found = {p.tobytes() for p in evaluation.reference_images(emoji, ["train"], [], exclude=asked, num=1000)}
   assert not plain & found
   checks = evaluation.check_attributes(reference, [prompts[0]] * len(reference))
   assert 0.3 < checks.background.mean() < 0.7
@@ -180,10 +182,10 @@ def _distance(judges, pixels, reference):
 @pytest.mark.slow
 @shipped
 def test_degradation_increases_every_distance(judges, whole):
-  """Real pictures of the other half are near; blur and noise push them away, more blur and more noise further."""
+  """Real images of the other half are close; blur and noise increase the distance, and more of them increase it further."""
   rows = np.random.default_rng(0).permutation(whole.indices("train"))[:256]
-  pictures = draw(whole.rgba[rows], Painting.plain(256))
-  own, reference = pictures[:128], pictures[128:]
+  images = draw(whole.rgba[rows], Painting.plain(256))
+  own, reference = images[:128], images[128:]
   blur = lambda radius: np.stack([Image.fromarray(p).filter(ImageFilter.GaussianBlur(radius)) for p in own])
   noise = np.random.default_rng(1).normal(size=own.shape)
   noisy = lambda size: np.clip(own + size * noise, 0, 255).astype(np.uint8)
@@ -197,7 +199,7 @@ def test_degradation_increases_every_distance(judges, whole):
 
 
 @shipped
-def test_a_set_is_nothing_from_itself(judges, whole):
+def test_a_set_has_no_distance_from_itself(judges, whole):
   pixels = draw(whole.rgba[:64], Painting.plain(64))
   figures = _distance(judges, pixels, pixels)
   assert figures["kid_concept"].interval.value <= 0
@@ -207,7 +209,7 @@ def test_a_set_is_nothing_from_itself(judges, whole):
 
 @shipped
 def test_shipped_figures_are_those_of_the_weights(judges, whole):
-  """The held-out scores in ``meta``: better than the baselines, and found again on a part of the pictures."""
+  """The held-out scores in ``meta`` are better than the baselines and are reproduced on a part of the images."""
   scores = judges.concept.meta["held_out"]
   assert scores["white"]["val_concept"]["top1"] > scores["raw_pixels"]["white"]["val_concept"]["top1"]
   rows = whole.indices("val_concept")

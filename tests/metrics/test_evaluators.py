@@ -1,4 +1,4 @@
-"""Loading evaluators, and calling them in equal batches."""
+"""Evaluators are loaded, and are called in equal batches."""
 
 import shutil
 
@@ -44,7 +44,7 @@ def test_parts(folder):
   assert judges.embed_text(["red apple", "cat"]).shape == (2, judges.caption.config.embed_dim)
 
 
-def test_errors(folder, tmp_path):
+def test_bad_arguments_are_errors(folder, tmp_path):
   with pytest.raises(ValueError, match="No folder of evaluators"):
     load_evaluators(tmp_path / "none")
   copy = shutil.copytree(folder, tmp_path / "copy")
@@ -52,5 +52,5 @@ def test_errors(folder, tmp_path):
   with pytest.raises(ValueError, match="No checkpoint folder at .*concept"):
     load_evaluators(copy)
   shutil.copytree(copy / "caption", copy / "concept")
-  with pytest.raises(ValueError, match="Must have a picture_encoder in .*concept, we instead got a caption_encoder"):
+  with pytest.raises(ValueError, match="Must have a image_encoder in .*concept, we instead got a caption_encoder"):
     load_evaluators(copy)

@@ -1,4 +1,4 @@
-"""Retrieval among a fixed number of candidates, against enumeration of all draws."""
+"""Retrieval among a fixed number of candidates is compared with enumeration of all draws."""
 
 import itertools
 

@@ -1,7 +1,7 @@
-"""Agreement with the official LlamaGen code: every array of the golden files next to its tolerance.
+"""Agreement with the official LlamaGen code: compares every array of the golden files, each with its tolerance.
 
-One function per golden file yields `Row` values; the tests assert them and ``experiments/parity_table.py`` prints them.
-Weights go through the real conversion of the ``.pt`` files. Tolerances are those of the README beside the files.
+One function per golden file yields `Row` values. The tests assert them, and ``python -m experiments.run parity:llamagen``
+prints them. Weights go through the real conversion of the ``.pt`` files. Tolerances come from the README there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.parity import GoldenRows, Row, max_error
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "llamagen"
 
-# What the shapes of a tiny model do not tell.
+# Config fields that cannot be inferred from the shapes of a tiny model.
 FIELDS = {
   "c2i_tiny": {"num_heads": 2, "num_tokens": 36},
   "t2i_tiny": {"num_heads": 3, "num_tokens": 25},
@@ -44,7 +44,7 @@ FIELDS = {
   "wrapper": {"num_heads": 2, "num_tokens": 4},
 }
 
-# Arrays that are inputs of a check.
+# Arrays that are only inputs of a check.
 INPUTS = frozenset(
   "labels tokens block_wrong_tokens force_drop_ids raw_caption_emb raw_mask valid positions vocab_stride image "
   "flat_image random_indices apply_x apply_spec".split()
@@ -173,7 +173,7 @@ def c2i_tiny() -> list[Row]:
       content = buffer.reshape(batch, config.kv_heads, *buffer.shape[1:])[:, :, : steps + 1]
       rows.add(f"cache_{kind}_{name}", content, 2e-5)
 
-  # A block is drafted, partly rejected and fed anew: stale slots must be invisible.
+  # A block is drafted, partly rejected and fed again: stale slots must be invisible.
   _, cache = prefill(fns, params, condition, batch, num_tokens)
   block, cache = feed(fns, params, cache, tokens[:, :4], 1)
   rows.add("block_a_logits", block, 2e-5)
@@ -239,7 +239,7 @@ def t2i_tiny() -> list[Row]:
 
   steps = rows["decode_logits"].shape[1]
   first, others, _ = forced_steps(fns, params, condition, tokens, steps, num_tokens)
-  real = np.asarray(condition.mask)[..., None]  # padding rows carry no meaning
+  real = np.asarray(condition.mask)[..., None]  # the values of padding rows are arbitrary
   rows.add("prefill_logits", np.where(real, first, rows["prefill_logits"]), 2e-5)
   rows.add("decode_logits", others, 2e-5)
 
@@ -406,7 +406,7 @@ def _check_tokenizer(golden: str, config: LlamaGenVQConfig, params: Params) -> l
 
 
 def vq_tiny() -> list[Row]:
-  """Stored tokenizer; its picture is not square."""
+  """Stored tokenizer; its image is not square."""
   checkpoint = load("vq_tiny")
   return _check_tokenizer("vq_tiny", checkpoint.config, checkpoint.params)
 

@@ -1,8 +1,8 @@
-"""Agreement with the official MAR and CSpD code: every array of the golden files next to its tolerance.
+"""Agreement with the official MAR and CSpD code: compares every array of the golden files, each with its tolerance.
 
-One function per golden file yields `Row` values; the tests assert them and ``experiments/parity_table.py`` prints them.
-Weights go through the real conversion of the official files. Tolerances are those of the README beside the files, and
-narrower where an array is small.
+One function per golden file yields `Row` values. The tests assert them, and ``python -m experiments.run parity:mar`` prints
+them. Weights go through the real conversion of the official files. Tolerances are those of the README beside the files, and
+smaller for small arrays.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def labels(array: np.ndarray) -> ClassLabels:
 
 
 def generation_order(official: np.ndarray) -> jax.Array:
-  """The official code generates from the end of its orders."""
+  """Reverses official orders, because the official code generates from their end."""
   return jnp.asarray(np.ascontiguousarray(official[:, ::-1]), jnp.int32)
 
 
@@ -184,7 +184,6 @@ def diffloss_net() -> list[Row]:
   rows.add("t_freq", timestep_features(t))
   watched = lambda module, method: module.name if method == "__call__" and isinstance(module.parent, DiffLoss) else None
 
-
   @jax.jit
   def run(x, t, c):
     return watch(lambda: jnp.concatenate(head.apply(variables, x, t, c), axis=-1), watched)
@@ -207,7 +206,7 @@ def diffloss_net() -> list[Row]:
 
 
 def p_mean_variance() -> list[Row]:
-  """Law of single steps, plain and guided; every row is at its own step."""
+  """Distribution of single steps, plain and guided; every row is at its own step."""
   rows = Rows("p_mean_variance", "x c index")
   model = load("mar_target")
   x, c, index = (jnp.asarray(rows[name]) for name in ("x", "c", "index"))
@@ -217,14 +216,14 @@ def p_mean_variance() -> list[Row]:
   def run(params):
     predictor = lambda z: model.fns.predictor(params, z, T100.timesteps)
     predict_fns = predictor(c[: len(x)]), ddpm.guided(predictor(c), 2.5)
-    return [ddpm.step_law(T100, index[:, None], x, predict_fn(index[:, None], x)) for predict_fn in predict_fns]
+    return [ddpm.step_distribution(T100, index[:, None], x, predict_fn(index[:, None], x)) for predict_fn in predict_fns]
 
-  for prefix, law in zip(("", "cfg2.5_"), run(model.params), strict=True):
+  for prefix, distribution in zip(("", "cfg2.5_"), run(model.params), strict=True):
     relative = lambda name: 5e-5 * float(np.max(np.abs(rows[name])))
-    rows.add(f"{prefix}mean", law.mean, relative(f"{prefix}mean"))
-    rows.add(f"{prefix}variance", np.exp(law.log_variance))
-    rows.add(f"{prefix}log_variance", law.log_variance)
-    rows.add(f"{prefix}pred_xstart", law.x0, relative(f"{prefix}pred_xstart"))
+    rows.add(f"{prefix}mean", distribution.mean, relative(f"{prefix}mean"))
+    rows.add(f"{prefix}variance", np.exp(distribution.log_variance))
+    rows.add(f"{prefix}log_variance", distribution.log_variance)
+    rows.add(f"{prefix}pred_xstart", distribution.x0, relative(f"{prefix}pred_xstart"))
   return rows.done()
 
 
@@ -279,7 +278,7 @@ def mar_sample_program(case: str) -> list[Row]:
     model.fns, model.params, jax.random.key(0), condition, num_iter=num_iter, scale=scale, guidance_fn=guidance_fn,
     temperature=temperature, order=generation_order(rows["orders"]), noise=_noise(rows), num_buckets=2,
   )  # fmt: skip
-  rows.add(f"{case}_latents", channels_first(unpatchify(out.tokens, 1)))
+  rows.add(f"{case}_latents", channels_first(unpatchify(orders.to_raster(out.tokens, out.report.order), 1)))
   return rows.rows
 
 
@@ -391,7 +390,7 @@ def cspd() -> list[Row]:
       model.fns, model.params, tokens, order, jnp.asarray([first]), jnp.asarray([last - first]), condition, noise, scale,
       jnp.float32(1.0), slots=length, width=last - first, record=True,
     )  # fmt: skip
-    return tokens, chain.token, ddpm.summarize(chain.laws, jnp.float32(1.0))
+    return tokens, chain.token, ddpm.summarize(chain.distributions, jnp.float32(1.0))
 
   join = lambda parts: jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *parts)
   tokens, drafts, begin, number = jnp.zeros((batch, length, 4)), [], None, 0
@@ -407,11 +406,11 @@ def cspd() -> list[Row]:
       continue
     x, q = join(drafts)
     _, _, p = run(target, tokens, begin, last)
-    # The stored arrays list the places of a row in ascending order.
-    by_place = jnp.argsort(order[:, begin:last], axis=1)
-    place = lambda leaf, at=by_place: orders.to_generation_order(leaf, at).reshape(-1, *leaf.shape[2:])
-    x, q, p = (jax.tree.map(place, part) for part in (x, q, p))
-    tokens = _check_verification(rows, f"v{number}_", x, q, p, tokens, order, begin, last, by_place)
+    # The stored arrays list the positions of a row in ascending order.
+    by_position = jnp.argsort(order[:, begin:last], axis=1)
+    position = lambda leaf, at=by_position: orders.to_generation_order(leaf, at).reshape(-1, *leaf.shape[2:])
+    x, q, p = (jax.tree.map(position, part) for part in (x, q, p))
+    tokens = _check_verification(rows, f"v{number}_", x, q, p, tokens, order, begin, last, by_position)
     drafts, begin, number = [], None, number + 1
   rows.add("num_verifications", np.asarray(number))
   rows.add("latents", channels_first(unpatchify(orders.to_raster(tokens, order), 1)))
@@ -419,14 +418,14 @@ def cspd() -> list[Row]:
 
 
 def _check_verification(
-  rows: Rows, prefix: str, x, q: ChainSummary, p: ChainSummary, tokens, order, begin, last, by_place
+  rows: Rows, prefix: str, x, q: ChainSummary, p: ChainSummary, tokens, order, begin, last, by_position
 ) -> jax.Array:
   """One verification as released; returns the tokens with what it wrote back."""
   rows.add(f"{prefix}draft", x)
-  for side, law in (("q", q), ("p", p)):
-    rows.add(f"{prefix}{side}_mean", law.mean)
-    rows.add(f"{prefix}{side}_std", jnp.exp(law.log_std))
-    rows.add(f"{prefix}{side}_sumlogstd", law.sum_log_std)
+  for side, distribution in (("q", q), ("p", p)):
+    rows.add(f"{prefix}{side}_mean", distribution.mean)
+    rows.add(f"{prefix}{side}_std", jnp.exp(distribution.log_std))
+    rows.add(f"{prefix}{side}_sumlogstd", distribution.sum_log_std)
   log_judge = np.asarray(gaussian_path.released_log_ratio(x, p, q))
   rows.arrays[f"{prefix}judge"] = np.log(rows[f"{prefix}judge"])
   rows.add(f"{prefix}judge", log_judge, 1e-3)
@@ -447,7 +446,7 @@ def _check_verification(
   rows.add(f"{prefix}num_tries", np.asarray(tries))
   rows.add(f"{prefix}out", out)
   block = jnp.asarray(out).reshape(order.shape[0], last - begin, -1)
-  back = jax.vmap(lambda values, at: jnp.zeros_like(values).at[at].set(values))(block, by_place)
+  back = jax.vmap(lambda values, at: jnp.zeros_like(values).at[at].set(values))(block, by_position)
   return tokens.at[:, begin:last].set(back)
 
 

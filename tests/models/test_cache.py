@@ -1,4 +1,4 @@
-"""The cache: any split of a sequence gives the logits of one pass, and a rolled-back cache is a fresh one."""
+"""The cache: any split of a sequence gives the logits of one pass, and a cache that was rolled back equals a fresh one."""
 
 import functools
 
@@ -79,8 +79,8 @@ def test_any_split_gives_the_same_logits(name, cuts, ragged):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
-def test_rolled_back_cache_is_a_fresh_one(name):
-  """Rows at different lengths feed wrong drafts, then the right tokens again from where each was cut."""
+def test_a_rolled_back_cache_equals_a_fresh_one(name):
+  """Rows of different lengths feed wrong drafts, are rolled back, and feed the right tokens from there."""
   fns, params, condition, tokens, full = _setup(name)
   prefix, _, cache = _prefill(name, extra=3)
   _, cache = _step(name)(params, tokens[:, :4], cache, jnp.broadcast_to(prefix + jnp.arange(4)[None], (2, 4)))
@@ -94,12 +94,10 @@ def test_rolled_back_cache_is_a_fresh_one(name):
 
 
 @pytest.mark.slow
-def test_one_output_can_be_asked_for():
+def test_one_output_can_be_requested_alone():
   fns, params, condition, tokens, full = _setup("classes")
   prefix, _, cache = _prefill("classes")
-  output, _ = fns.apply(
-    params, tokens[:, :3], cache, positions=prefix + jnp.arange(3)[None], logits_at=jnp.asarray([2, 0])
-  )
+  output, _ = fns.apply(params, tokens[:, :3], cache, positions=prefix + jnp.arange(3)[None], logits_at=jnp.asarray([2, 0]))
   assert output.logits.shape == (2, 1, 11)
   np.testing.assert_allclose(output.logits[:, 0], np.stack([full[0, prefix + 2], full[1, prefix]]), atol=2e-5)
 
@@ -110,9 +108,7 @@ def test_the_loop_updates_caches_in_place():
   fns = llamagen_fns(config)
   verifier = jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp())
   params = jaxspec.SpecParams((), jaxspec.ModelParams(random_params(fns, 0), jaxspec.sampling_params()))
-  run = jax.jit(
-    lambda p, k, c: jaxspec.autoregress(p, k, c, verifier=verifier, max_len=1024).tokens
-  )
+  run = jax.jit(lambda p, k, c: jaxspec.autoregress(p, k, c, verifier=verifier, max_len=1024).tokens)
   compiled = run.lower(params, jax.random.key(0), ClassLabels(jnp.zeros((1,), jnp.int32))).compile()
   layer = 2 * 1032 * 32 * 4  # bytes of one key buffer: heads x slots x head size
   total = 2 * config.num_layers * layer

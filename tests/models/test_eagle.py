@@ -39,7 +39,7 @@ def _pairs(prefix=""):
   return Pairs(jnp.asarray(ids, jnp.int32), jnp.asarray(GOLDEN[f"{prefix}features"]))
 
 
-def test_rotary_table_is_one_behind_the_host():
+def test_rotary_table_is_shifted_by_one_position_against_the_host():
   ours = rope_2d(
     jnp.arange(150), prefix_len=CONFIG.prefix_len - 1, grid=CONFIG.grid, head_dim=CONFIG.head_dim, base=CONFIG.rope_base
   )

@@ -21,7 +21,7 @@ def _logits(fns, params, labels):
   apply = jax.jit(fns.apply)
   first, cache = apply(params, labels, cache, positions=jnp.arange(1)[None])
   rest, _ = apply(params, TOKENS, cache, positions=1 + jnp.arange(6)[None])
-  return np.concatenate([first.logits, rest.logits], 1)  # row i is the law of token i
+  return np.concatenate([first.logits, rest.logits], 1)  # row i is the distribution of token i
 
 
 def _halves():
@@ -30,7 +30,7 @@ def _halves():
 
 
 @pytest.mark.slow
-def test_formula():
+def test_guided_logits_follow_the_formula():
   cond, uncond = _halves()
   out = _logits(jaxspec.guided(FNS), jaxspec.Guided(PARAMS, jnp.float32(4.0)), LABELS)
   np.testing.assert_allclose(out, uncond + (cond - uncond) * 4.0, atol=2e-4)
@@ -46,6 +46,6 @@ def test_interval_guides_tokens_up_to_interval_plus_one(interval):
   np.testing.assert_allclose(out[:, on:], cond[:, on:], atol=2e-5)
 
 
-def test_a_model_without_an_unconditional_half_is_refused():
+def test_a_model_without_an_unconditional_half_is_an_error():
   with pytest.raises(ValueError, match="unconditional"):
     jaxspec.guided(markov_fns(5))

@@ -20,9 +20,7 @@ TOKENS = jnp.asarray(np.random.default_rng(0).integers(13, size=(B, T)), jnp.int
 
 def device(num_heads=1, **options):
   cloud = llamagen_fns(TARGET)
-  config, params = device_from_cloud(
-    TARGET, random_params(cloud, 2), 1, jax.random.key(0), num_heads=num_heads, **options
-  )
+  config, params = device_from_cloud(TARGET, random_params(cloud, 2), 1, jax.random.key(0), num_heads=num_heads, **options)
   return config, inter_head_fns(config), params
 
 
@@ -31,7 +29,7 @@ def whole(fns, params):
 
 
 @pytest.mark.slow
-def test_a_fresh_device_is_the_cloud_s_first_layers_with_equal_radii():
+def test_a_fresh_edge_network_has_the_cloud_s_first_layers_and_equal_radii():
   config, fns, params = device()
   assert config.trunk == dataclasses.replace(TARGET, num_layers=1) and "layers_1" not in params["trunk"]
   out = whole(fns, params)
@@ -55,15 +53,15 @@ def test_formula_clamp_and_cached_passes():
   np.testing.assert_allclose(out.intervals.centre, centre, rtol=1e-4, atol=1e-4)
   np.testing.assert_allclose(out.intervals.radius, np.minimum(np.logaddexp(0, radius), 1.5), rtol=1e-4, atol=1e-4)
   assert float(out.intervals.radius.max()) == 1.5
-  # Prefill, then tokens one after the other, with the law of one input only.
+  # Prefill, then tokens one after the other, with the distribution of one input only.
   cache = fns.init_cache(B, 16)
   _, cache = fns.apply(params, labels(B), cache, positions=jnp.arange(1)[None])
   step, _ = fns.apply(
     params, TOKENS[:, :3], cache, positions=1 + jnp.arange(3)[None], logits_at=jnp.array([2, 1], jnp.int32)
   )
-  for row, place in ((0, 3), (1, 2)):
-    np.testing.assert_allclose(step.intervals.centre[row, 0], out.intervals.centre[row, place], atol=2e-4)
-    np.testing.assert_allclose(step.logits[row, 0], out.intervals.centre[row, place, 0], atol=2e-4)
+  for row, position in ((0, 3), (1, 2)):
+    np.testing.assert_allclose(step.intervals.centre[row, 0], out.intervals.centre[row, position], atol=2e-4)
+    np.testing.assert_allclose(step.logits[row, 0], out.intervals.centre[row, position, 0], atol=2e-4)
 
 
 @pytest.mark.slow
@@ -87,7 +85,7 @@ def test_guidance(rule):
 
 @pytest.mark.slow
 def test_lens_reads_the_layers_below_and_costs_nothing_unread():
-  """What norm and output matrix say of layer 1 is the law of the cloud cut off there, guided like every logit."""
+  """Norm and output matrix on layer 1 give the logits of a cloud of one layer, guided like all logits."""
   params = random_params(llamagen_fns(TARGET), 2)
   both = [device_from_cloud(TARGET, params, layers, jax.random.key(0)) for layers in (1, 2)]
   shallow, deep = (whole(inter_head_fns(config), weights) for config, weights in both)

@@ -1,4 +1,4 @@
-"""Interval features: what they read, that untrained ones are nothing, and their place in a device's checkpoint."""
+"""Interval features: what they read, that untrained ones change nothing, and their part of an edge's checkpoint."""
 
 import dataclasses
 
@@ -48,23 +48,23 @@ def test_untrained_features_leave_the_cloud_s_logits_as_they_are():
   assert np.abs(run(jnp.pad(trained, ((0, 0), (1, 0), (0, 0)))) - alone).max() > 0.01
 
 
-def test_what_is_said_about_a_token_by_hand():
+def test_inputs_about_a_token_by_hand():
   intervals, _, tokens = said()
   bounds = inter_fuse(intervals.centre[..., 0, :], intervals.radius[..., 0, :])
   p = jax.nn.softmax(intervals.centre[..., 0, :])
-  for row, place in np.ndindex(2, T):
-    x = int(tokens[row, place])
-    expected = [values[row, place, x] for values in (bounds.lower, bounds.upper, p)]
-    got = token_input(intervals, tokens, "ensemble")[row, place]
-    np.testing.assert_allclose(got, [*expected, Uncertainty()(bounds.width)[row, place]], rtol=1e-5)
+  for row, position in np.ndindex(2, T):
+    x = int(tokens[row, position])
+    expected = [values[row, position, x] for values in (bounds.lower, bounds.upper, p)]
+    got = token_input(intervals, tokens, "ensemble")[row, position]
+    np.testing.assert_allclose(got, [*expected, Uncertainty()(bounds.width)[row, position]], rtol=1e-5)
 
 
-def test_features_are_rounded_to_what_is_sent():
+def test_features_are_rounded_to_float16():
   values = np.array([1.0001, -3e-9, 70_000.0, np.nan], np.float32)
   np.testing.assert_array_equal(as_sent(jnp.asarray(values)), [1.0, 0.0, 0.0, 0.0])
 
 
-def test_checkpoint_of_a_device_with_features(tmp_path):
+def test_checkpoint_of_an_edge_with_features_round_trips(tmp_path):
   device = InterHeadConfig(DRAFT, features=config())
   fns = inter_head_fns(device)
   params = random_params(fns, 1)

@@ -10,7 +10,7 @@ from jaxspec.models import kl_vae
 from jaxspec.models.kl_vae import KLVAEConfig, kl_vae_fns
 
 
-def test_published_size():
+def test_published_autoencoder_has_its_size():
   fns = kl_vae_fns(KLVAEConfig.named("KL-16"))
   shapes = checkpoints.flatten(jax.eval_shape(fns.init, jax.random.key(0)))
   assert len(shapes) == 312
@@ -42,12 +42,12 @@ def test_pixels():
     (dict(latent_channels=0), "latent_channels"),
   ],
 )
-def test_bad_configs(change, message):
+def test_bad_configs_are_errors(change, message):
   with pytest.raises(ValueError, match=message):
     KLVAEConfig(**change)
 
 
-def test_bad_images():
+def test_bad_images_are_errors():
   fns = kl_vae_fns(KLVAEConfig.named("KL-16"))
   with pytest.raises(ValueError, match="divisible by 16"):
     fns.encode({}, jnp.zeros((1, 24, 16, 3)))

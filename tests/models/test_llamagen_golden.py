@@ -12,7 +12,7 @@ def _failures(rows):
 
 
 @pytest.mark.parametrize("check", parity.TRANSFORMER_CHECKS, ids=lambda check: check.__name__)
-def test_every_array(check):
+def test_every_array_agrees(check):
   assert not _failures(check())
 
 
@@ -32,12 +32,12 @@ def test_recipe_spot_values():
 def test_one_wrong_bit_or_shape_is_an_error():
   expected = np.ones((2, 4, 144, 144), bool)
   wrong = expected.copy()
-  wrong[1, 0, 3, 2] = False  # a padding row, which no logits would show
+  wrong[1, 0, 3, 2] = False  # a padding row; the logits do not depend on it
   assert parity.max_error(expected, expected) == 0
   assert not parity.Row("g", "a", parity.max_error(wrong, expected), 0).passed
   assert not parity.Row("g", "a", parity.max_error(expected[:1], expected), 1).passed
   assert not parity.Row("g", "a", parity.max_error([np.nan], [0.0]), 1).passed
 
 
-def test_wrappers_are_all_there():
+def test_all_wrappers_are_compared():
   assert len({row.golden for row in parity.wrappers()}) == 7

@@ -19,7 +19,7 @@ def _failures(rows):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", parity.TOKENIZER_CHECKS, ids=lambda check: check.__name__)
-def test_every_array(check):
+def test_every_array_agrees(check):
   assert not _failures(check())
 
 
@@ -52,9 +52,7 @@ def test_shapes_of_a_published_tokenizer():
 def test_bfloat16_keeps_float32_outputs():
   config = LlamaGenVQConfig(base_channels=32, multipliers=(1, 1), num_res_blocks=1, dtype="bfloat16")
   fns = llamagen_vq_fns(config)
-  params = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, jnp.bfloat16), jax.eval_shape(fns.init, jax.random.key(0))
-  )
+  params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, jnp.bfloat16), jax.eval_shape(fns.init, jax.random.key(0)))
   indices, latent = jax.eval_shape(fns.encode, params, jax.ShapeDtypeStruct((1, 4, 4, 3), jnp.float32))
   assert latent.dtype == jax.eval_shape(fns.decode, params, indices).dtype == jnp.float32
 
@@ -66,12 +64,12 @@ def test_same_functions_for_equal_configs():
 @pytest.mark.parametrize(
   "overrides", [{"base_channels": 40}, {"multipliers": ()}, {"multipliers": (1, 0)}, {"codebook_size": 0}]
 )
-def test_bad_configs(overrides):
+def test_bad_configs_are_errors(overrides):
   with pytest.raises(ValueError, match="Must have"):
     LlamaGenVQConfig(**overrides)
 
 
-def test_bad_inputs():
+def test_bad_inputs_are_errors():
   fns = llamagen_vq_fns(LlamaGenVQConfig.named("VQ-8"))
   params = jax.eval_shape(fns.init, jax.random.key(0))
   for shape in ((1, 3, 64, 64), (1, 60, 64, 3), (64, 64, 3)):
@@ -122,7 +120,7 @@ def test_straight_through_passes_the_gradient(codes):
   assert not np.asarray(de).any()
 
 
-def test_losses_move_the_right_side(codes):
+def test_each_loss_has_gradients_for_its_side_only(codes):
   latent = jnp.asarray(np.random.default_rng(3).normal(size=(2, 5, 4)), jnp.float32)
   loss = lambda name: lambda z, c: getattr(quantizer.quantizer_losses(z, c, entropy_ratio=0.1), name)  # noqa: E731
   for name, moves in (("vq", (False, True)), ("commit", (True, False)), ("entropy", (True, True))):

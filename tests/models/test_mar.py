@@ -46,18 +46,18 @@ RUN = jax.jit(FNS.condition, static_argnames="size")
 
 @pytest.fixture(scope="module")
 def everything():
-  """Conditions of all places; rows know different numbers of tokens."""
+  """Conditions of all positions; rows know different numbers of tokens."""
   return RUN(PARAMS, TOKENS, ORDER, jnp.asarray([0, 4, 7]), LABELS)
 
 
-def test_unknown_tokens_do_not_matter(everything):
+def test_conditions_do_not_depend_on_unknown_tokens(everything):
   known = jnp.asarray([0, 4, 7])
   hidden = (jnp.arange(9)[None] >= known[:, None])[..., None]
   np.testing.assert_array_equal(RUN(PARAMS, jnp.where(hidden, 99.0, TOKENS), ORDER, known, LABELS), everything)
 
 
 @pytest.mark.slow
-def test_slots_and_windows(everything):
+def test_slots_and_windows_do_not_change_conditions(everything):
   known = jnp.asarray([0, 4, 7])
   np.testing.assert_allclose(RUN(PARAMS, TOKENS[:, :7], ORDER, known, LABELS), everything, atol=2e-5)
   start = jnp.asarray([0, 4, 6])
@@ -66,8 +66,8 @@ def test_slots_and_windows(everything):
   np.testing.assert_allclose(got, expected, atol=2e-5)
 
 
-def test_generation_order_is_only_a_way_to_write_it(everything):
-  """The same known set in another order gives the same conditions at the same raster places."""
+def test_conditions_do_not_depend_on_the_generation_order(everything):
+  """The same known set in another order gives the same conditions at the same raster positions."""
   shuffled = ORDER.at[1, :4].set(ORDER[1, :4][::-1])
   tokens = TOKENS.at[1, :4].set(TOKENS[1, :4][::-1])
   got = RUN(PARAMS, tokens, shuffled, jnp.asarray([0, 4, 7]), LABELS)
@@ -94,8 +94,8 @@ def test_patches(grid, patch, channels):
   tokens = np.asarray(patchify(latents, patch))
   np.testing.assert_array_equal(unpatchify(tokens, patch), latents)
   r, s, ch, a, d = grid - 1, 0, channels - 1, patch - 1, 0
-  place = ch * patch * patch + a * patch + d
-  np.testing.assert_array_equal(tokens[:, r * grid + s, place], latents[:, r * patch + a, s * patch + d, ch])
+  position = ch * patch * patch + a * patch + d
+  np.testing.assert_array_equal(tokens[:, r * grid + s, position], latents[:, r * patch + a, s * patch + d, ch])
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_patches(grid, patch, channels):
     (dict(mlp_ratio=0.0), "mlp_ratio"),
   ],
 )
-def test_bad_configs(change, message):
+def test_bad_configs_are_errors(change, message):
   with pytest.raises(ValueError, match=message):
     dataclasses.replace(CONFIG, **change)
 
 
-def test_unknown_sizes():
+def test_unknown_sizes_are_errors():
   with pytest.raises(ValueError, match="MAR-B, MAR-L, MAR-H"):
     MARConfig.named("MAR-XL")

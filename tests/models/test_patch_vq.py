@@ -12,14 +12,12 @@ from jaxspec import checkpoints
 from jaxspec.models import quantizer
 from jaxspec.models.patch_vq import PatchVQConfig, depth_to_space, patch_vq_fns, space_to_depth
 
-TINY = PatchVQConfig(
-  image_size=16, widths=(4, 8), encoder_blocks=(1, 1), decoder_blocks=(1, 1), num_codes=16, code_dim=4
-)
+TINY = PatchVQConfig(image_size=16, widths=(4, 8), encoder_blocks=(1, 1), decoder_blocks=(1, 1), num_codes=16, code_dim=4)
 
 
 @pytest.fixture(scope="module")
 def tiny():
-  """Functions, random parameters and pictures; not `init`, whose second convolutions are zero and say little."""
+  """Functions, random parameters and images. The parameters are not those of `init`, whose second convolutions are zero."""
   fns = patch_vq_fns(TINY)
   generator = np.random.default_rng(0)
   random = lambda leaf: jnp.asarray(generator.normal(size=leaf.shape, scale=0.3), leaf.dtype)
@@ -58,7 +56,7 @@ def test_encode_and_decode(tiny):
   np.testing.assert_allclose(latent, by_hand, atol=1e-5)
 
 
-def test_pictures_do_not_see_each_other(tiny):
+def test_images_are_independent_of_each_other(tiny):
   fns, params, images = tiny
   encode = jax.jit(fns.encode)
   together, _ = encode(params, images)
@@ -112,6 +110,6 @@ def test_checkpoint_round_trip(tiny, tmp_path):
     (dict(num_codes=1), "codes"),
   ],
 )
-def test_config_checks(fields, message):
+def test_bad_configs_are_errors(fields, message):
   with pytest.raises(ValueError, match=message):
     PatchVQConfig(**fields)

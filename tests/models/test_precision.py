@@ -1,4 +1,4 @@
-"""Products of bfloat16 roundings: what they compute, where they apply, and their gradient."""
+"""Matrix products of bfloat16 roundings: their value, where they apply, and their gradient."""
 
 import chex
 import jax
@@ -26,7 +26,7 @@ def test_linear_rounds_its_inputs_and_sums_in_float32(rows):
     out = jax.jit(linear)(x, weight)
   assert out.dtype == jnp.float32
   np.testing.assert_allclose(out, rounded(x) @ rounded(weight).T, atol=1e-4)
-  # The rounding is felt: otherwise nothing was halved.
+  # The rounding must change the result; otherwise the test would show nothing.
   assert np.abs(np.asarray(out) - np.asarray(x) @ np.asarray(weight).T).max() > 1e-3
 
 

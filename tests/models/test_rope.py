@@ -19,10 +19,8 @@ def _reference(prefix_len, grid, head_dim, base):
   return table
 
 
-@pytest.mark.parametrize(
-  "prefix_len, grid, head_dim, base", [(1, 6, 20, 10000.0), (120, 3, 64, 10000.0), (2, 5, 12, 100.0)]
-)
-def test_table(prefix_len, grid, head_dim, base):
+@pytest.mark.parametrize("prefix_len, grid, head_dim, base", [(1, 6, 20, 10000.0), (120, 3, 64, 10000.0), (2, 5, 12, 100.0)])
+def test_table_equals_plain_loops(prefix_len, grid, head_dim, base):
   expected = _reference(prefix_len, grid, head_dim, base)
   table = rope_2d(jnp.arange(len(expected)), prefix_len=prefix_len, grid=grid, head_dim=head_dim, base=base)
   assert table.dtype == jnp.float32
@@ -36,7 +34,7 @@ def test_condition_rows_are_zero_not_identity():
   assert not np.asarray(rotate(x, table)[:, :5]).any()
 
 
-def test_positions_may_differ_between_rows_and_hang_over():
+def test_positions_may_differ_between_rows_and_exceed_the_image():
   whole = rope_2d(jnp.arange(40), prefix_len=1, grid=5, head_dim=16, base=10000.0)
   positions = jnp.array([[0, 1, 2], [30, 31, 39]])
   rows = rope_2d(positions, prefix_len=1, grid=5, head_dim=16, base=10000.0)
@@ -63,7 +61,7 @@ def test_interleaved_pairs_and_dtype():
   assert rotate(x.astype(jnp.bfloat16), table).dtype == jnp.bfloat16
 
 
-def test_traced_positions():
+def test_positions_may_be_traced():
   build = lambda p: rope_2d(p, prefix_len=1, grid=4, head_dim=8, base=10000.0)  # noqa: E731
   np.testing.assert_allclose(jax.jit(build)(jnp.arange(17)), build(jnp.arange(17)), atol=1e-6)
 

@@ -1,4 +1,4 @@
-"""Logit processing against the official sampler's outputs, and the inverse-CDF draw against its law."""
+"""Logit processing against the official sampler's outputs, and the inverse-CDF draw against its distribution."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_golden_ties_all_survive():
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 127, 128, 129, 512, 1000])
 def test_inverse_cdf_is_the_cdf(size):
-  """Midpoints of every token's interval give that token, zero weights are never drawn, the ends are safe."""
+  """The midpoint of every token's interval gives that token, zero weights are never drawn, the ends of [0, 1) are safe."""
   weights = np.random.default_rng(size).gamma(0.3, size=size).astype(np.float32)
   weights[1::3] = 0
   weights[0] = 1.0
@@ -63,7 +63,7 @@ def test_filters_keep_a_best_token_and_whole_ties(values, top_k, top_p):
   kept = ~np.isneginf(warped)
   values = np.asarray(logits)[0]
   assert kept[np.argmax(values)]
-  # The law does not depend on the order of ids: tokens with equal logits share their fate.
+  # The distribution does not depend on the order of ids: tokens with equal logits all survive or are all removed.
   assert not kept[~kept].any() and values[kept].min() >= (values[~kept].max() if (~kept).any() else -np.inf)
 
 
@@ -80,6 +80,6 @@ def test_chi_square_of_draws():
   assert stats.chisquare(observed, expected / expected.sum() * count).pvalue > 0.01
 
 
-def test_negative_top_k_is_refused():
+def test_negative_top_k_is_an_error():
   with pytest.raises(ValueError, match="top_k"):
     jaxspec.Warp(top_k=-1)

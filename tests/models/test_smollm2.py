@@ -1,7 +1,7 @@
-"""Known answers of a released language model, where it has been fetched.
+"""Known answers of a released language model. The test runs only if the model was fetched.
 
-``python -m experiments.fetch_smollm2 weights/smollm2`` and ``JAXSPEC_SMOLLM2=weights/smollm2 pytest -m slow``. The numbers
-are those of two independent readers of the same file (dequantized, float32).
+Run ``python -m experiments.data.smollm2 weights/smollm2``, then ``JAXSPEC_SMOLLM2=weights/smollm2 pytest -m slow``. The
+numbers come from two independent readers of the same file (dequantized, float32).
 """
 
 import os
@@ -14,12 +14,11 @@ import pytest
 
 import jaxspec
 from jaxspec.data import language_tokenizer
-from jaxspec.decode.assemble import assemble
 
 FOLDER = os.environ.get("JAXSPEC_SMOLLM2")
 pytestmark = [
   pytest.mark.slow,
-  pytest.mark.skipif(FOLDER is None, reason="needs JAXSPEC_SMOLLM2, a folder made by experiments.fetch_smollm2"),
+  pytest.mark.skipif(FOLDER is None, reason="needs JAXSPEC_SMOLLM2, a folder made by experiments.data.smollm2"),
 ]
 
 PROMPTS = {
@@ -48,8 +47,7 @@ def test_known_answers():
     assert list(np.argsort(-row)[:5]) == list(answer["top"])
     np.testing.assert_allclose(row[list(answer["top"])], list(answer["top"].values()), atol=1e-3)
     np.testing.assert_allclose(jax.nn.logsumexp(row), answer["logsumexp"], atol=1e-3)
-  params, _, verifier = assemble(model.fns, model.params, method="ar", temperature=0.0)
-  out = jaxspec.autoregress(
-    params, jax.random.key(0), prompt, verifier=verifier, max_len=12, end_token=model.config.end_ids
-  )
+  network = jaxspec.Network(model.fns, model.params, model.config)
+  decoder = jaxspec.Decoder(network, sampling=jaxspec.SamplingConfig(temperature=0.0))
+  out = decoder(prompt, key=jax.random.key(0), max_len=12, end_token=model.config.end_ids)
   np.testing.assert_array_equal(out.tokens, [answer["greedy"] for answer in PROMPTS.values()])

@@ -1,4 +1,4 @@
-"""GPT-Neo and Llama agree with the transformers library on stored arrays, in every way of computing them."""
+"""GPT-Neo and Llama agree with the transformers library on stored arrays, in one pass and through the cache."""
 
 import dataclasses
 import functools
@@ -34,7 +34,7 @@ def _prompt(arrays, right: bool = False) -> Prompt:
 
 
 @pytest.mark.parametrize("name", golden.MODELS)
-def test_one_pass(name):
+def test_one_pass_agrees(name):
   model, arrays = golden.load(name), golden.arrays(name)
   tokens = jnp.asarray(arrays["tokens"])
   output, cache = _apply(model.fns)(model.params, tokens, None, None)
@@ -46,8 +46,8 @@ def test_one_pass(name):
 
 
 @pytest.mark.parametrize("name", golden.MODELS)
-def test_pieces_through_the_cache(name):
-  """Prefill, then pieces of several sizes, in rows that are at different places."""
+def test_pieces_through_the_cache_agree(name):
+  """Prefill, then pieces of several sizes, in rows that are at different positions."""
   model, arrays = golden.load(name), golden.arrays(name)
   tokens, expected = arrays["tokens"], arrays["logits"]
   fns, params = model.fns, model.params
@@ -57,7 +57,7 @@ def test_pieces_through_the_cache(name):
   np.testing.assert_allclose(output.logits, expected[:, :4], atol=TOLERANCE)
   at = np.array([4, 4])
   for sizes in ((3, 1), (3, 3), (3, 2), (3, 3)):
-    # Both rows feed three tokens; the second keeps fewer and overwrites the rest in the next piece.
+    # Both rows feed three tokens. The second row rolls back and overwrites some of them in the next piece.
     piece = np.stack([row[i : i + 3] for row, i in zip(tokens, at)])
     output, cache = _apply(fns)(params, jnp.asarray(piece), cache, jnp.asarray(at[:, None] + np.arange(3)))
     for row, (i, size) in enumerate(zip(at, sizes)):
@@ -83,14 +83,12 @@ def test_greedy_continuations(name):
   model, arrays = golden.load(name), golden.arrays(name)
   expected = arrays["greedy"]
   own = side(model.params, temperature=0.0)
-  # A draft of the same family with weights of its own: some of its tokens are wrong.
+  # A draft of the same family with other weights, so that some of its tokens are rejected.
   noisy = side(jax.tree.map(lambda leaf: leaf + 0.02 * jnp.sin(jnp.arange(leaf.size).reshape(leaf.shape)), model.params))
   verifier = jaxspec.target_model(model.fns, jaxspec.lossless, warp=jaxspec.Warp())
   drafter = jaxspec.small_model(model.fns, window=3, warp=jaxspec.Warp())
   params, prompt = jaxspec.SpecParams(noisy, own), _prompt(arrays, right=True)
-  out = jaxspec.speculate(
-    params, jax.random.key(0), prompt, drafter=drafter, verifier=verifier, max_len=expected.shape[1]
-  )
+  out = jaxspec.speculate(params, jax.random.key(0), prompt, drafter=drafter, verifier=verifier, max_len=expected.shape[1])
   np.testing.assert_array_equal(out.tokens, expected)
   assert 0 < int(out.counters.accepted.sum()) < int(out.counters.drafted.sum())
 

@@ -1,4 +1,4 @@
-"""GPT-Neo and Llama agree with the transformers library on networks drawn here (needs torch)."""
+"""GPT-Neo and Llama agree with the transformers library on random networks (needs torch)."""
 
 import jax
 import numpy as np
@@ -25,7 +25,7 @@ CASES = {
 
 
 def _convert(model, name):
-  """Our functions and parameters of a torch model, through the tables of the converter."""
+  """Functions and parameters of a torch model, converted with the tables of the converter."""
   architecture = (gpt_neo if name.startswith("gpt_neo") else llama).ARCHITECTURE
   document = model.config.to_dict()
   tensors = {key: ArrayTensor(value.numpy()) for key, value in model.state_dict().items()}

@@ -21,8 +21,8 @@ LLAMA = dict(
   tie_word_embeddings=False,
 )  # fmt: skip
 
-# Every published way of stretching rotary positions; the short original lengths make each differ from the others within a
-# few positions. The dynamic one depends on the network's own length.
+# Every published way of stretching rotary positions. The original lengths are short, so that all differ within a few
+# positions. The dynamic scaling depends on the network's own length.
 DYNAMIC_LENGTH = 8
 ROPE = {
   "default": {"rope_type": "default", "rope_theta": 500.0},
@@ -99,7 +99,7 @@ def stepwise_logits(model, ids: np.ndarray, first: int) -> np.ndarray:
 
 
 def greedy(model, ids: np.ndarray, mask: np.ndarray, num: int) -> np.ndarray:
-  """``num`` greedy tokens ``[B, num]`` behind left-padded prompts, without an end."""
+  """``num`` greedy tokens ``[B, num]`` after left-padded prompts, without an end token."""
   import torch
 
   ids, mask = (torch.from_numpy(np.asarray(x, np.int64)) for x in (ids, mask))

@@ -1,4 +1,4 @@
-"""The contrastive loss against closed forms and numerical gradients."""
+"""The contrastive loss is compared with closed forms and numerical gradients."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ def _vectors(seed, rows=5, width=8):
 
 
 def test_orthogonal_views():
-  """Own cosine 1, all others 0: the loss is log(1 + (B - 1) exp(-1 / temperature))."""
+  """With cosine 1 for own pairs and 0 for others the loss is log(1 + (B - 1) exp(-1 / temperature))."""
   x = jnp.eye(6) * jnp.sqrt(6.0)
   loss, accuracy = contrastive_loss(x, x, temperature=0.5)
   np.testing.assert_allclose(loss, np.log(1 + 5 * np.exp(-2)), rtol=1e-5)
@@ -33,7 +33,7 @@ def test_both_directions():
 
 
 def test_near_duplicates_do_not_repel():
-  """A pair of one family weighs nothing, and its gradient is finite and that of the batch without it."""
+  """A pair of one family has no weight. Its gradient is finite and equals that of the batch without the pair."""
   a, b = _vectors(0), _vectors(1)
   same = jnp.zeros((5, 5), bool).at[0, 1].set(True).at[1, 0].set(True) | jnp.eye(5, dtype=bool)
   logits = np.array(a @ b.T / 8 / 0.1)

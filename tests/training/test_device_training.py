@@ -1,4 +1,4 @@
-"""Trainings of a device and of its interval features, from a bundle to the bundle, on networks of a few weights."""
+"""Training of an edge network and of its interval features, from bundle to bundle, on tiny networks."""
 
 import dataclasses
 import json
@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import train_inter_head, train_interval_features
-from experiments.drafter_training import HELD_OUT
-from jaxspec.bundle import load_bundle, read_bundle
+from experiments.train import inter_head, interval_features
+from experiments.train.student import HELD_OUT
+from jaxspec import load_pipeline
+from jaxspec.bundle import read_bundle
 from jaxspec.models.conditions import Prefixed
 from tests.cli.fake_bundle import make_fake_bundle
 
@@ -22,7 +23,7 @@ NUM = HELD_OUT + 4
 def bundle(tmp_path_factory):
   """A bundle of random networks, and samples of random tokens."""
   path = make_fake_bundle(tmp_path_factory.mktemp("device") / "bundle", cfg_scale=2.0)
-  text = load_bundle(path, drafts=[]).text.config
+  text = load_pipeline(path).host.text.config
   generator = np.random.default_rng(0)
   np.savez(
     path / "samples.npz", tokens=generator.integers(16, size=(NUM, 16)).astype(np.int16),
@@ -39,44 +40,45 @@ def short(run, bundle, steps):
 
 
 @pytest.mark.slow
-def test_a_device_and_its_features_are_trained_and_shipped(bundle, tmp_path):
-  run = short(train_inter_head.get_config("1x2"), bundle, 2)
-  train_inter_head.train(run, tmp_path / "device", export_to=bundle)
-  assert "inter-1x2" in read_bundle(bundle)["drafts"]
+def test_an_edge_network_and_its_features_are_trained_and_exported(bundle, tmp_path):
+  before = load_pipeline(bundle).target.params
+  run = short(inter_head.get_config("1x2"), bundle, 2)
+  inter_head.train(run, tmp_path / "device", export_to=bundle)
+  assert "inter-1x2" in read_bundle(bundle).drafts
   first, _ = (json.loads(line) for line in (tmp_path / "device" / "metrics.jsonl").read_text().splitlines())
   assert first["radius"] == pytest.approx(0.5, abs=1e-6) and 0 < first["acceptance"] < 1
-  loaded = load_bundle(bundle, drafts=["inter-1x2"])
+  loaded = load_pipeline(bundle)
   device = loaded.drafts["inter-1x2"]
   assert device.config.num_heads == 2 and device.meta["steps"] == 2 and device.meta["guided"] is False
-  # Nothing of the cloud moved, and the device is no longer the cloud's first layer.
-  chex.assert_trees_all_equal(loaded.target.params, load_bundle(bundle, drafts=[]).target.params)
+  # The cloud did not change, and the edge network is no longer the cloud's first layer.
+  chex.assert_trees_all_equal(loaded.target.params, before)
 
-  run = short(train_interval_features.get_config("inter-1x2"), bundle, 2)
-  train_interval_features.train(run, tmp_path / "features", export_to=bundle)
-  first, second = (json.loads(line) for line in (tmp_path / "features" / "metrics.jsonl").read_text().splitlines())
-  assert first["gain"] == pytest.approx(0, abs=1e-6)  # features are zero at first, and then they are not
-  assert second["gain"] != 0
-  both = load_bundle(bundle, drafts=["inter-1x2", "inter-1x2-features"]).drafts
+  run = short(interval_features.get_config("inter-1x2"), bundle, 12)
+  interval_features.train(run, tmp_path / "features", export_to=bundle)
+  lines = [json.loads(line) for line in (tmp_path / "features" / "metrics.jsonl").read_text().splitlines()]
+  assert lines[0]["gain"] == pytest.approx(0, abs=1e-6)  # features are zero at first
+  assert lines[-1]["gain"] > 0  # and then they help the cloud; a negative gain would be harm
+  both = load_pipeline(bundle).drafts
   shipped = both["inter-1x2-features"]
   assert shipped.config.features.width == loaded.target.config.dim
-  caption = loaded.caption(["red apple"])
+  caption = loaded.encode(["red apple"]).condition
   inputs = Prefixed(caption, jnp.asarray([[1, 2, 3]]))
   one, other = (draft.fns.apply(draft.params, inputs)[0].logits for draft in (device, shipped))
-  np.testing.assert_array_equal(one, other)  # the trunk stayed as it was
+  np.testing.assert_array_equal(one, other)  # the trunk did not change
 
 
 @pytest.mark.slow
-def test_a_stopped_training_of_a_device_goes_on_bit_for_bit(bundle, tmp_path):
-  run = short(train_inter_head.get_config("1"), bundle, 2)
-  whole = train_inter_head.train(run, tmp_path / "whole")
+def test_a_stopped_training_of_an_edge_network_resumes_bit_for_bit(bundle, tmp_path):
+  run = short(inter_head.get_config("1"), bundle, 2)
+  whole = inter_head.train(run, tmp_path / "whole")
   stopped = dataclasses.replace(run, loop=dataclasses.replace(run.loop, stop_after=1))
-  assert int(train_inter_head.train(stopped, tmp_path / "parts").step) == 1
-  parts = train_inter_head.train(run, tmp_path / "parts")
+  assert int(inter_head.train(stopped, tmp_path / "parts").step) == 1
+  parts = inter_head.train(run, tmp_path / "parts")
   chex.assert_trees_all_equal(jax.device_get(whole.params), jax.device_get(parts.params))
 
 
-def test_a_folder_that_is_no_bundle_is_refused_before_the_training(tmp_path):
-  run = short(train_inter_head.get_config("1"), tmp_path, 1)
+def test_a_folder_that_is_no_bundle_is_an_error_before_the_training(tmp_path):
+  run = short(inter_head.get_config("1"), tmp_path, 1)
   with pytest.raises(ValueError, match="bundle"):
-    train_inter_head.train(run, tmp_path / "run", export_to=tmp_path)
+    inter_head.train(run, tmp_path / "run", export_to=tmp_path)
   assert not (tmp_path / "run").exists()

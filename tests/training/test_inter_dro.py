@@ -37,10 +37,10 @@ def test_terms_by_hand():
   config = InterDro(variation=0.7, cross_entropy=0.3, divergence=0.9, alpha=2.0)
   total, terms = inter_dro(intervals, cloud, config, VALID)
   c, r, pi = np.asarray(intervals.centre[:, :, 0]), np.asarray(intervals.radius[:, :, 0]), softmax(np.asarray(cloud))
-  laws = dict(mid=softmax(c), up=softmax(c + r), lo=softmax(c - r))
-  ce = {name: -(pi * np.log(p)).sum(-1)[VALID] for name, p in laws.items()}
-  expected = {f"anchor_{n}": (0.7 * np.abs(p - pi).sum(-1)[VALID] + 0.3 * ce[n]).mean() for n, p in laws.items()}
-  expected["align"] = 0.9 * (pi * np.log(pi / laws["mid"])).sum(-1)[VALID].mean()
+  distributions = dict(mid=softmax(c), up=softmax(c + r), lo=softmax(c - r))
+  ce = {name: -(pi * np.log(p)).sum(-1)[VALID] for name, p in distributions.items()}
+  expected = {f"anchor_{n}": (0.7 * np.abs(p - pi).sum(-1)[VALID] + 0.3 * ce[n]).mean() for n, p in distributions.items()}
+  expected["align"] = 0.9 * (pi * np.log(pi / distributions["mid"])).sum(-1)[VALID].mean()
   expected["dro"] = (softmax(2 * ce["lo"]) * ce["lo"]).sum()
   assert terms.keys() == expected.keys()
   for name, value in expected.items():
@@ -60,7 +60,7 @@ def test_ablations_drop_their_terms():
 
 
 def test_gradient_of_the_worst_case_is_that_of_logsumexp():
-  """And differentiating through the weights would give another one."""
+  """Differentiating through the weights would give another gradient."""
   errors, alpha = jnp.asarray(np.random.default_rng(0).gamma(1, 1, size=(4, 3))), 1.7
   valid = jnp.ones((4, 3), bool).at[1, 2].set(False)
   ours = jax.grad(worst_case)(errors, alpha, valid)
@@ -71,7 +71,7 @@ def test_gradient_of_the_worst_case_is_that_of_logsumexp():
   assert np.abs(ours - through).max() > 0.05
 
 
-def test_loss_does_not_see_a_common_shift_of_the_radii():
+def test_loss_does_not_depend_on_a_common_shift_of_the_radii():
   intervals, cloud = case()
   shift = jnp.asarray(np.random.default_rng(1).uniform(size=(B, T, 1, 1)) * 3)
   moved = intervals._replace(radius=intervals.radius + shift)
@@ -79,7 +79,7 @@ def test_loss_does_not_see_a_common_shift_of_the_radii():
     np.testing.assert_allclose(inter_dro(moved, cloud, config)[0], inter_dro(intervals, cloud, config)[0], rtol=1e-6)
     gradient = jax.grad(lambda r, config=config: inter_dro(intervals._replace(radius=r), cloud, config)[0])(intervals.radius)
     np.testing.assert_allclose(gradient.sum(-1), 0, atol=1e-7)
-  # The terms that fix the level do see it.
+  # The terms that fix the level depend on it.
   for extra in (dict(radius_weight=1.0), dict(width_weight=1.0)):
     config = InterDro(**extra)
     assert abs(inter_dro(moved, cloud, config)[0] - inter_dro(intervals, cloud, config)[0]) > 1e-3
@@ -101,7 +101,7 @@ def test_gradients_numerically_and_none_to_the_cloud():
   assert not jax.grad(lambda x: inter_dro(intervals, x, InterDro(coverage_weight=1.0))[0])(cloud).any()
 
 
-def test_invalid_places_have_no_gradient():
+def test_invalid_positions_have_no_gradient():
   intervals, cloud = case()
   gradient = jax.grad(lambda c: inter_dro(intervals._replace(centre=c), cloud, InterDro(), VALID)[0])(intervals.centre)
   assert not np.asarray(gradient)[~VALID].any() and np.asarray(gradient)[VALID].any()
@@ -113,7 +113,7 @@ def test_heads_are_averaged():
   np.testing.assert_allclose(inter_dro(intervals, cloud, InterDro())[0], np.mean(one), rtol=1e-6)
 
 
-def test_settings_are_checked():
+def test_bad_settings_are_errors():
   for bad in (dict(alpha=-1.0), dict(centre=False, upper=False, lower=False)):
     with pytest.raises(ValueError, match="Must have"):
       InterDro(**bad)

@@ -1,10 +1,10 @@
-"""The objective of interval features by hand, and which places the device makes."""
+"""The objective of interval features by hand, and the positions that the edge draws."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.training.interval_features import device_places, injection_loss
+from jaxspec.training.interval_features import device_positions, injection_loss
 
 
 def logits(seed):
@@ -23,7 +23,7 @@ def test_terms_by_hand():
 
 
 def test_gradients():
-  """d CE = softmax - one-hot, d KL = softmax - goal, both over the number of places; none to the goal."""
+  """d CE = softmax - one-hot, d KL = softmax - goal, both over the number of positions; none to the goal."""
   tokens = jnp.asarray([[0, 4, 2], [1, 1, 3]], jnp.int32)
   fn = lambda a, b, c: injection_loss(a, b, c, tokens, kl_weight=2.0)[0]
   behind, cloud, calm = logits(0), logits(1), logits(2)
@@ -33,6 +33,6 @@ def test_gradients():
   assert not np.asarray(by_goal).any()
 
 
-def test_shares_of_the_device_differ_between_pictures():
-  mask = np.asarray(device_places(jax.random.key(0), (200, 400), 0.3)).mean(1)
+def test_shares_of_the_edge_differ_between_images():
+  mask = np.asarray(device_positions(jax.random.key(0), (200, 400), 0.3)).mean(1)
   assert 0.25 < mask.min() < 0.4 and mask.max() > 0.9 and abs(mask.mean() - 0.65) < 0.05

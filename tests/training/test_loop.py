@@ -23,12 +23,16 @@ STEPS = 6
 
 @pytest.fixture(scope="module")
 def tiny_run():
-  """A tokenizer with restarts of dead codes and a running mean: every part of the state matters."""
+  """A tokenizer with restarts of dead codes and a running mean, so that every part of the state matters."""
   fns = patch_vq_fns(MODEL)
   objective = VQObjective(restart_every=2, restart_until=5, restart_below=20.0)
   optimizer = make_optimizer(OptimizerConfig(learning_rate=1e-2, warmup_steps=1), STEPS)
   step = make_train_step(
-    vq_loss_fn(fns, objective), optimizer, ema_decay=0.9, ema_start=2, seed=3,
+    vq_loss_fn(fns, objective),
+    optimizer,
+    ema_decay=0.9,
+    ema_start=2,
+    seed=3,
     after_update_fn=restart_dead_codes(objective),
   )
   shapes = jax.eval_shape(fns.init, jax.random.key(0))
@@ -67,7 +71,7 @@ def test_resume_is_exact(tiny_run, tmp_path):
   assert any(jnp.any(a != b) for a, b in zip(jax.tree.leaves(straight.params), jax.tree.leaves(straight.ema)))
 
 
-def test_finished_run_is_left_alone(tiny_run, tmp_path):
+def test_a_finished_run_does_nothing(tiny_run, tmp_path):
   first = _fit(tiny_run, tmp_path)
   before = (tmp_path / "metrics.jsonl").read_bytes()
   again = _fit(tiny_run, tmp_path, report_fn=lambda *args: pytest.fail("no update is missing"))
@@ -109,6 +113,6 @@ def test_divergence_stops_the_run(tmp_path):
   assert len(read_metrics(tmp_path / "metrics.jsonl")) == 3
 
 
-def test_loop_config_check():
+def test_a_bad_loop_config_is_an_error():
   with pytest.raises(ValueError, match="at least one step"):
     LoopConfig(num_steps=0)

@@ -1,4 +1,4 @@
-"""Losses against closed forms, and their gradients against differences."""
+"""Losses are compared with closed forms, and their gradients with finite differences."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def test_pixel_losses_closed_form():
   np.testing.assert_allclose(losses.log_l2, np.log10(3.5), rtol=1e-6)
 
 
-def test_log_loss_is_the_psnr_of_each_picture():
+def test_log_loss_is_the_psnr_of_each_image():
   images, targets = _normal(0, 2, 4, 4, 3), _normal(1, 2, 4, 4, 3)
   mse = np.mean(np.square(np.asarray(images - targets, np.float64)), axis=(1, 2, 3))
   psnr = np.mean(10 * np.log10(4 / mse))  # the range of pixels is 2
@@ -63,7 +63,7 @@ def test_cross_entropy_counts_valid_rows_only():
   assert jnp.all(grads[1] == 0)
 
 
-def test_cross_entropy_gradient_is_law_minus_one_hot():
+def test_cross_entropy_gradient_is_distribution_minus_one_hot():
   logits, targets = _normal(0, 2, 3, 5), jax.random.randint(jax.random.key(1), (2, 3), 0, 5)
   expected = (jax.nn.softmax(logits) - jax.nn.one_hot(targets, 5)) / 6
   np.testing.assert_allclose(jax.jit(jax.grad(token_cross_entropy))(logits, targets), expected, atol=1e-6)

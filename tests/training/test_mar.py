@@ -1,4 +1,4 @@
-"""MAR's objective: mask ratios, gradients, what decays."""
+"""MAR's objective: mask ratios, gradients, and the leaves with weight decay."""
 
 import jax
 import numpy as np
@@ -24,7 +24,7 @@ def test_mask_ratios():
     assert length - int(mar.num_masked(0.7, length)) <= mar.most_known(length)
 
 
-def test_what_decays():
+def test_weight_decay_applies_to_matrices_of_the_transformer():
   params = jax.eval_shape(mar_fns(CONFIG).init, jax.random.key(0))
   mask = checkpoints.flatten(mar.decay_mask(params))
   assert mask["mask_token"] and mask["encoder_pos_embed_learned"] and mask["decoder_blocks_0.attn.qkv.weight"]

@@ -63,7 +63,7 @@ def test_differences_are_overrides(name):
     ("inner.rat=1", "rate, widths"),
   ],
 )
-def test_override_errors(assignment, message):
+def test_bad_overrides_are_errors(assignment, message):
   with pytest.raises(ValueError, match=message):
     override(_Outer(), [assignment])
 
@@ -75,6 +75,6 @@ def test_progress_prints_lines_without_a_terminal():
     report(50, 100, {"loss": 1.5}, 3.0)
     report(100, 100, {"loss": 1.0}, 3.0)
   assert out.getvalue().splitlines() == [
-    "run  step 1/100  loss 2.0000  48.0 pictures/s  0:00:33 left",
-    "run  step 100/100  loss 1.0000  48.0 pictures/s  0:00:00 left",
+    "run  step 1/100  loss 2.0000  48.0 images/s  0:00:33 left",
+    "run  step 100/100  loss 1.0000  48.0 images/s  0:00:00 left",
   ]

@@ -38,7 +38,7 @@ def test_weight_decay_leaves_vectors_alone():
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
-def test_descends(name):
+def test_optimizers_lower_the_loss(name):
   config = OptimizerConfig(name=name, learning_rate=0.05, warmup_steps=2, weight_decay=0.0, muon_learning_rate=0.1)
   optimizer = make_optimizer(config, 40)
   goal = jax.tree.map(lambda x: x + jnp.cos(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape), PARAMS)
@@ -69,7 +69,7 @@ def test_muon_orthogonalises_hidden_matrices_only():
   )
 
 
-def test_config_checks():
+def test_bad_configs_are_errors():
   with pytest.raises(ValueError, match="'adamw' or 'muon'"):
     OptimizerConfig(name="sgd")
   with pytest.raises(ValueError, match="positive learning rate"):

@@ -86,7 +86,7 @@ def test_bfloat16_compute_keeps_float32_state():
   assert np.isfinite(metrics["loss"])
 
 
-def test_ema_decay_check():
+def test_a_bad_ema_decay_is_an_error():
   with pytest.raises(ValueError, match="EMA decay"):
     make_train_step(_loss, optax.sgd(0.1), ema_decay=1.0)
 

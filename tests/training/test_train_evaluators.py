@@ -1,4 +1,4 @@
-"""The training script of the evaluators: its batches, its scores, and a run of seconds."""
+"""The training script of the evaluators: its batches, its scores, and a short run."""
 
 import dataclasses
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import train_evaluators as script
+from experiments.train import evaluators as script
 from jaxspec.data import STYLES, load_emoji, load_text_tokenizer
 from jaxspec.data.tokens import Painting, draw
 from jaxspec.metrics.evaluators import load_evaluators
@@ -43,14 +43,14 @@ def test_batches_are_functions_of_the_step(emoji, vocabulary, part):
   assert (first(0)["images"] != first(1)["images"]).any()
 
 
-def test_pairs_are_two_styles_of_training_pictures(emoji, vocabulary, monkeypatch):
-  """No held-out picture is ever shown, and the views of a concept differ in style wherever it has two."""
+def test_pairs_are_two_styles_of_training_images(emoji, vocabulary, monkeypatch):
+  """No held-out image is shown, and the two views of a concept differ in style if it has two styles."""
   shown = []
   monkeypatch.setattr(script, "draw_augmented", lambda rgba, *_: shown.append(rgba) or np.zeros((len(rgba), 1), np.uint8))
-  number = {picture.tobytes(): i for i, picture in enumerate(emoji.rgba)}
+  number = {image.tobytes(): i for i, image in enumerate(emoji.rgba)}
   run = dataclasses.replace(script.get_config("concept"), batch_size=300)
   script.make_batch_fn(run, emoji, vocabulary)(2)
-  first, second = (np.array([number[picture.tobytes()] for picture in part]) for part in shown)
+  first, second = (np.array([number[image.tobytes()] for image in part]) for part in shown)
   assert (emoji.split[first] == 0).all() and (emoji.split[second] == 0).all()
   np.testing.assert_array_equal(emoji.concept[first], emoji.concept[second])
   train = emoji.concept[emoji.indices("train")]
@@ -59,14 +59,14 @@ def test_pairs_are_two_styles_of_training_pictures(emoji, vocabulary, monkeypatc
   assert several.mean() > 0.9
 
 
-def test_augmented_pictures_keep_their_drawing(emoji):
-  """Plain settings give the plain picture; random ones move it but never cut it."""
+def test_augmented_images_keep_their_drawing(emoji):
+  """Plain settings give the plain image; random ones move it but never cut it."""
   rgba = emoji.rgba[:40]
   plain = script.Augmentation(white_fraction=1.0, small_fraction=0.0, least_scale=1.0)
   drawn = script.draw_augmented(rgba, np.random.default_rng(0), plain)
   np.testing.assert_array_equal(drawn, draw(rgba, Painting.plain(40)))
   moved = script.draw_augmented(rgba, np.random.default_rng(0), script.Augmentation(white_fraction=1.0))
-  ink = lambda pictures: (255 - pictures.astype(float)).sum(axis=(1, 2, 3))
+  ink = lambda images: (255 - images.astype(float)).sum(axis=(1, 2, 3))
   share = ink(moved) / ink(drawn)
   assert (moved != drawn).any() and share.min() > 0.3 and share.max() < 1.1
 
@@ -88,7 +88,7 @@ def test_a_concept_encoder_must_beat_the_pixels():
 
 
 @pytest.mark.slow
-def test_smoke_run(tmp_path, monkeypatch):
+def test_all_parts_train_resume_and_export(tmp_path, monkeypatch):
   """All parts train, resume, and are exported with scores in [0, 1] that `load_evaluators` finds."""
   arguments = ["x", "--smoke", "--set", f"bundle={BUNDLE}", "--run-dir", tmp_path / "run"]
   arguments += ["--export", tmp_path / "out", "--results", tmp_path / "r.json"]

@@ -1,4 +1,4 @@
-"""Trainings of vector tokens: objectives against plain computations, and the scripts on runs of seconds."""
+"""Training of vector tokens: objectives are compared with plain computations, and the scripts run for a few updates."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ CONFIG = CausalTokensConfig(
 )
 
 
-def test_divergence():
+def test_divergence_of_the_posterior_by_hand():
   posterior = Posterior(jnp.zeros((2, 1, 1, 3)), jnp.zeros((2, 1, 1, 3)))
   assert float(normal_divergence(posterior)) == 0
   moved = Posterior(posterior.mean + 2.0, posterior.log_variance + jnp.log(4.0))
@@ -40,7 +40,7 @@ def test_context_carries_the_noise_of_its_step():
 
 
 @pytest.mark.slow
-def test_causal_loss_sees_only_what_came_before():
+def test_causal_loss_depends_on_earlier_tokens_only():
   head = causal_token_fns(CONFIG)
   params = random_params(head.network, 0, scale=0.3)
   tokens = jax.random.normal(jax.random.key(0), (2, 4, 3))
@@ -63,20 +63,20 @@ def test_causal_loss_sees_only_what_came_before():
 
 
 def test_targets_cost_four_times_their_drafts():
-  from experiments import train_class_tokens
+  from experiments.train import class_tokens
 
-  assert train_class_tokens.cost_ratio("mar") >= 4 and train_class_tokens.cost_ratio("causal") >= 4
-  assert train_class_tokens.get_config("").context_step == 80
-  assert train_class_tokens.get_config("causal-draft").is_draft
+  assert class_tokens.cost_ratio("mar") >= 4 and class_tokens.cost_ratio("causal") >= 4
+  assert class_tokens.get_config("").context_step == 80
+  assert class_tokens.get_config("causal-draft").is_draft
   with pytest.raises(ValueError, match="mar-target, mar-draft"):
-    train_class_tokens.get_config("mar")
+    class_tokens.get_config("mar")
 
 
 @pytest.mark.slow
 def test_scripts_run_and_resume(tmp_path):
-  """Two updates each: in one go, and stopped after the first; both end in the same weights. Then a bundle that loads."""
-  from experiments import train_class_tokens, train_kl_vae
-  from jaxspec.token_bundle import load_token_bundle
+  """Two updates in one go, and two with a stop after the first, end in the same weights. The exported bundle loads."""
+  from experiments.train import class_tokens, kl_vae
+  from jaxspec import load_pipeline
 
   def twice(train, run, name, **kwargs):
     whole = train(run, tmp_path / name / "whole", **kwargs)
@@ -87,19 +87,19 @@ def test_scripts_run_and_resume(tmp_path):
       np.testing.assert_array_equal(a, b)
 
   bundle = tmp_path / "bundle"
-  twice(train_kl_vae.train, train_kl_vae.get_config("smoke"), "vae", export_to=bundle)
+  twice(kl_vae.train, kl_vae.get_config("smoke"), "vae", export_to=bundle)
   for name in ("smoke", "causal-smoke"):
     folder = bundle if name == "smoke" else tmp_path / "causal"
-    run = dataclasses.replace(train_class_tokens.get_config(name), vae=str(bundle / "vae"))
-    twice(train_class_tokens.train, run, name, export_to=folder)
-    train_class_tokens.train(dataclasses.replace(run, name=f"{name}-draft"), tmp_path / name / "draft", export_to=folder)
-    loaded = load_token_bundle(folder)
-    assert list(loaded.drafts) == ["small"] and "animal-mammal" in loaded.classes and loaded.defaults["stop"] == 5
+    run = dataclasses.replace(class_tokens.get_config(name), vae=str(bundle / "vae"))
+    twice(class_tokens.train, run, name, export_to=folder)
+    class_tokens.train(dataclasses.replace(run, name=f"{name}-draft"), tmp_path / name / "draft", export_to=folder)
+    loaded = load_pipeline(folder)
+    assert list(loaded.drafts) == ["small"] and "animal-mammal" in loaded.host.classes and loaded.sampling().stop == 5
 
 
 @pytest.mark.slow
-def test_a_teacher_takes_the_place_of_the_noise():
-  """A draft with its teacher's weights has no error left but the bound; a focus moves the steps that are asked."""
+def test_a_teacher_replaces_the_noise():
+  """A draft with its teacher's weights has an mse of 0, so only the bound is left. A focus changes the diffusion steps."""
   from jaxspec.training.causal_tokens import Teacher
 
   head = causal_token_fns(CONFIG)

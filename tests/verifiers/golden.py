@@ -15,10 +15,10 @@ def load(name: str) -> dict[str, np.ndarray]:
 
 
 def in_order(order: np.ndarray, *laws: np.ndarray) -> list[np.ndarray]:
-  """Laws ``[..., V]`` with tokens renamed by their place in ``order [..., V]``.
+  """Distributions ``[..., V]`` with tokens renamed by their rank in ``order [..., V]``.
 
-  The reference sorts with ties in an arbitrary order and stores it; our rules break ties by ascending id. Renaming
-  makes the two the same order.
+  The reference sorts with ties in an arbitrary order and stores that order. Our rules break ties by ascending id. Renaming
+  makes the two orders equal.
   """
   return [np.take_along_axis(law, order.astype(np.int64), axis=-1) for law in laws]
 

@@ -1,4 +1,4 @@
-"""The rules written out token by token in NumPy float64, and random places to compare on. No code is shared."""
+"""Acceptance rules written out token by token in NumPy float64, and random positions to compare on. No code is shared."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import numpy as np
 import jaxspec
 
 
-def random_laws(seed: int, places: int, size: int, *, sharpness: float = 1.0, noise: float = 0.7, keep: int | None = None):
-  """Targets and stale proposals ``[places, size]`` float32; ``keep`` truncates both to their largest entries."""
+def random_distributions(
+  seed: int, positions: int, size: int, *, sharpness: float = 1.0, noise: float = 0.7, keep: int | None = None
+):
+  """Targets and stale proposals ``[positions, size]`` float32; ``keep`` truncates both to their largest entries."""
   generator = np.random.default_rng(seed)
-  logits = sharpness * generator.normal(size=(places, size))
-  stale = logits + noise * generator.normal(size=(places, size))
+  logits = sharpness * generator.normal(size=(positions, size))
+  stale = logits + noise * generator.normal(size=(positions, size))
 
-  def law(x):
+  def distribution(x):
     if keep is not None:
       x = np.where(x < np.sort(x, axis=-1)[:, -keep, None], -np.inf, x)
     x = np.exp(x - x.max(-1, keepdims=True))
     return (x / x.sum(-1, keepdims=True)).astype(np.float32)
 
-  return law(logits), law(stale)
+  return distribution(logits), distribution(stale)
 
 
 def token_ratio(p, q) -> float:
@@ -95,11 +97,11 @@ def residual(rule, tables, x: int, p: np.ndarray, q: np.ndarray, accepts: np.nda
   return weights / weights.sum() if weights.sum() > 1e-12 else p
 
 
-def emitted_law(rule, tables, p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Acceptance of every token and the law of the emitted token, both ``[V]``."""
+def emitted_distribution(rule, tables, p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Acceptance of every token and the distribution of the emitted token, both ``[V]``."""
   p, q = p.astype(np.float64), q.astype(np.float64)
   accepts = np.array([accept(rule, tables, x, p, q) for x in range(p.size)])
-  law = q * accepts
+  distribution = q * accepts
   for x in range(p.size):
-    law = law + q[x] * (1 - accepts[x]) * residual(rule, tables, x, p, q, accepts)
-  return accepts, law
+    distribution = distribution + q[x] * (1 - accepts[x]) * residual(rule, tables, x, p, q, accepts)
+  return accepts, distribution

@@ -1,4 +1,4 @@
-"""Couplings of Gaussians: the output has the target's law, the acceptance is the stated one."""
+"""Couplings of Gaussians: the output has the target's distribution, and the acceptance is as stated."""
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ def _run(rule, mu_q, sd_q, mu_p, sd_p, **kwargs):
     pytest.param("maximal", SD_Q, 0.6797, {"eta": 0.9}, marks=pytest.mark.slow),
   ],
 )
-def test_law_and_acceptance(rule, sd_q, acceptance, kwargs):
+def test_distribution_and_acceptance(rule, sd_q, acceptance, kwargs):
   out, draft = _run(rule, MU_Q, sd_q, MU_P, SD_P, **kwargs)
   assert np.mean(out.accepted) == pytest.approx(acceptance, abs=4 * 0.5 / ROWS**0.5)
   white = (out.x - MU_P) / SD_P
@@ -60,7 +60,7 @@ def test_law_and_acceptance(rule, sd_q, acceptance, kwargs):
 
 
 @pytest.mark.parametrize("rule", ["reflect", "split", "maximal"])
-def test_equal_laws_keep_every_draft(rule):
+def test_equal_distributions_accept_every_draft(rule):
   out, draft = _run(rule, MU_Q, SD_Q, MU_Q, SD_Q)
   assert np.all(out.accepted)
   np.testing.assert_array_equal(out.x, draft)
@@ -68,7 +68,7 @@ def test_equal_laws_keep_every_draft(rule):
 
 @pytest.mark.slow
 def test_a_cap_is_reported():
-  """Almost equal laws: what is left of the target after a rejection is hard to hit."""
+  """The distributions are almost equal, so proposals rarely hit the residual after a rejection."""
   out, _ = _run("maximal", MU_Q, SD_Q, MU_Q + 1e-4, SD_Q, max_tries=2)
   rejected = ~out.accepted
   assert rejected.any()

@@ -33,7 +33,7 @@ def test_golden_table_of_embeddings():
 
 
 def test_record_is_part_of_the_program():
-  """The record is static: it neither becomes a leaf nor gets lost in a compiled function."""
+  """The record (source and power) is static: it is no leaf, and a compiled function keeps it."""
   table = jaxspec.distance_table(jnp.asarray(VECTORS), source="embedding")
   assert len(jax.tree.leaves(table)) == 1
   assert jax.jit(lambda t: t)(table).source == "embedding"
@@ -60,7 +60,7 @@ def test_clusters_find_separated_blobs():
   assert np.unique(singles).size == 32
 
 
-def test_settings_out_of_range():
+def test_settings_out_of_range_are_errors():
   for wrong in (dict(source="pixels"), dict(source="codebook", power=3)):
     with pytest.raises(ValueError, match="Must have"):
       jaxspec.distance_table(jnp.asarray(VECTORS), **wrong)

@@ -1,8 +1,7 @@
-"""The published density ratio is biased, the one without the Sigma product is not.
+"""The published density ratio is biased; the one without the Sigma product is not.
 
-The toy of one token: the draft's chain ends in ``N(s_q e, 1)`` and the target's in ``N(s_p e, 1)`` with shared e, so that
-every output of the target is ``N(0, 1 + s_p^2)``. The wide last step is needed: a narrow one hides the bias behind
-rejections.
+The toy has one token. The draft's chain ends in ``N(s_q e, 1)`` and the target's in ``N(s_p e, 1)`` with shared e, so the
+target's output is ``N(0, 1 + s_p^2)``. The last step must be wide: a narrow one hides the bias after rejections.
 """
 
 import functools
@@ -24,8 +23,8 @@ def _toy(sd_q, sd_p, shift, *, sigma: bool, max_tries: int = 300):
   chain_key, test_key, residual_key = jax.random.split(jax.random.key(0), 3)
   shared, z = jax.random.normal(chain_key, (2, ROWS, 1))
   row = jnp.zeros((ROWS,))
-  law = lambda mean, sd: ChainSummary(mean, jnp.zeros_like(mean), row + jnp.log(sd))
-  q, p = law(sd_q * shared + shift, sd_q), law(sd_p * shared, sd_p)
+  distribution = lambda mean, sd: ChainSummary(mean, jnp.zeros_like(mean), row + jnp.log(sd))
+  q, p = distribution(sd_q * shared + shift, sd_q), distribution(sd_p * shared, sd_p)
   x = q.mean + z
   accepted = jnp.log(jax.random.uniform(test_key, (ROWS,))) < gaussian_path.paper_log_ratio(x, p, q, sigma=sigma)
   log_sigma = gaussian_path.log_sigma_ratio(p, q) if sigma else row
@@ -59,10 +58,10 @@ def test_ratios_by_hand():
   draw = lambda *shape: jnp.asarray(generator.normal(size=shape), jnp.float32)
   q, p = (ChainSummary(draw(5, 3), draw(5, 3), draw(5)) for _ in range(2))
   x = draw(5, 3)
-  density = lambda law: stats.norm.logpdf(x, law.mean, np.exp(law.log_std)).sum(-1)
+  density = lambda distribution: stats.norm.logpdf(x, distribution.mean, np.exp(distribution.log_std)).sum(-1)
   expected = density(p) - density(q) + q.sum_log_std - p.sum_log_std
   np.testing.assert_allclose(gaussian_path.paper_log_ratio(x, p, q), expected, rtol=1e-4, atol=1e-4)
-  # As released: the other sign of both determinants, and a draft at its own mean.
+  # As in the released code: both determinants have the other sign, and the draft is at its own mean.
   released = gaussian_path.released_log_ratio(q.mean, p, q)
   z = (q.mean - p.mean) / jnp.exp(p.log_std)
   by_hand = p.sum_log_std - q.sum_log_std + jnp.sum(q.log_std - p.log_std, -1) - jnp.sum(z**2, -1) / (2 * 42**2)

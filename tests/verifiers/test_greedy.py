@@ -1,4 +1,4 @@
-"""The arg-max rule on logits by hand."""
+"""The arg-max acceptance rule on logits by hand."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -7,13 +7,13 @@ import jaxspec
 from tests.ciar_pair import keys_of
 
 
-def test_keeps_the_leading_argmaxima():
-  """Full acceptance, a refusal, no drafts: bonus and first token are sampled, a replacement is the arg-max."""
+def test_leading_drafts_that_are_the_arg_max_are_accepted():
+  """Full acceptance, a rejection, no drafts. Bonus and first token are sampled; a replacement is the arg-max."""
   best = np.array([[3, 1, 2, 0]] * 3)
   target = jnp.asarray(np.where(np.arange(5) == best[..., None], 2.0, 0.0), jnp.float32)
   tokens = jnp.array([[3, 1, 2], [3, 0, 2], [0, 0, 0]], jnp.int32)
-  zeros = jnp.zeros((3,), jnp.int32)
-  draft = jaxspec.Draft(tokens, (), jnp.array([3, 3, 0]), zeros, zeros == 0)
+  jnp.zeros((3,), jnp.int32)
+  draft = jaxspec.Draft(tokens, (), jnp.array([3, 3, 0]))
   seen = set()
   for seed in range(20):
     verdict = jaxspec.greedy((), keys_of(3, 10 * seed), draft, target)
@@ -23,8 +23,8 @@ def test_keeps_the_leading_argmaxima():
   assert len({a for a, _ in seen}) > 1 and len({b for _, b in seen}) > 1
 
 
-def test_nothing_drafted_at_all():
+def test_a_window_of_zero_drafts_samples_the_target():
   zeros = jnp.zeros((2,), jnp.int32)
-  draft = jaxspec.Draft(jnp.zeros((2, 0), jnp.int32), (), zeros, zeros, zeros == 0)
+  draft = jaxspec.Draft(jnp.zeros((2, 0), jnp.int32), (), zeros)
   verdict = jaxspec.greedy((), keys_of(2), draft, jnp.array([[[0.0, -jnp.inf]], [[-jnp.inf, 0.0]]]))
   np.testing.assert_array_equal(verdict.next_token, [0, 1])

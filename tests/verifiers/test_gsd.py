@@ -9,7 +9,7 @@ import pytest
 
 import jaxspec
 from jaxspec import rng
-from jaxspec.metrics.exact_law import exact_law
+from jaxspec.metrics.exact_distribution import exact_distribution
 from jaxspec.verifiers import chain
 from jaxspec.verifiers.distances import DistanceTable
 from tests.verifiers import golden
@@ -25,14 +25,14 @@ def _released(case):
 
 @jax.jit
 def _groups(table, tokens, p, q):
-  """Window, group and acceptance of places with one table each."""
+  """Window, group and acceptance of positions with one table each."""
   rule = jaxspec.gsd_released()
 
-  def place(table, token, p, q):
+  def position(table, token, p, q):
     members, inside, rank = rule.window_of(token, p)
     return members, inside, rank, rule.group_of(table, token, p).kept, rule.accept_prob(table, token, p, q)
 
-  return jax.vmap(place)(table, tokens, p, q)
+  return jax.vmap(position)(table, tokens, p, q)
 
 
 def test_golden_groups():
@@ -45,7 +45,7 @@ def test_golden_groups():
   np.testing.assert_array_equal(rank, case["rank"])
   np.testing.assert_allclose(accept, case["accept_prob"], atol=1e-6)
 
-  # Ours: seven below downwards, six above upwards; theirs: upwards, the token in between.
+  # Our members are seven tokens below in descending order, then six above; theirs ascend, with the token itself in between.
   own = np.ones_like(inside[:, :1])
   upwards = lambda x, middle: np.concatenate([x[:, 6::-1], middle, x[:, 7:]], axis=1)
   ids = np.take_along_axis(order, upwards(members, case["rank"][:, None]), axis=1)
@@ -61,7 +61,7 @@ def test_golden_groups():
 
 
 def test_golden_windows_of_drafts(monkeypatch):
-  """Fifteen drafts in a row: acceptance of every place, number kept, law of the replacement."""
+  """Fifteen drafts in a row: acceptance of every position, number of accepted drafts, distribution of the replacement."""
   case = golden.load("gsd_verify_window")
   assert _released(case) == jaxspec.gsd_released()
   rows, window = 10, 15
@@ -69,8 +69,8 @@ def test_golden_windows_of_drafts(monkeypatch):
   order = flat(case["sort_asc"][:, :-1])
   p, q = golden.in_order(order, flat(case["target_prob"][:, :-1]), flat(case["draft_prob"][:, 1:]))
   tokens = case["draft_tokens"][:, 1:].astype(np.int32)
-  place = np.argmax(order == flat(tokens)[:, None], axis=-1).astype(np.int32)
-  accept = np.asarray(_groups(_table(golden.table_in_order(order, case["Md"])), place, p, q)[-1]).reshape(rows, window)
+  position = np.argmax(order == flat(tokens)[:, None], axis=-1).astype(np.int32)
+  accept = np.asarray(_groups(_table(golden.table_in_order(order, case["Md"])), position, p, q)[-1]).reshape(rows, window)
   judged = ~np.isnan(case["accept_prob"][:, 1:])
   assert judged.sum() > 40
   np.testing.assert_allclose(accept[judged], case["accept_prob"][:, 1:][judged], atol=1e-6)
@@ -79,7 +79,7 @@ def test_golden_windows_of_drafts(monkeypatch):
   monkeypatch.setattr(rng, "final_uniform", lambda keys: jnp.full((rows,), 0.5))
   full = jnp.full((rows,), window, jnp.int32)
   logits = jnp.log(jnp.asarray(case["draft_prob"][:, 1:]))
-  draft = jaxspec.Draft(jnp.asarray(tokens), logits, full, jnp.zeros_like(full), full > 0)
+  draft = jaxspec.Draft(jnp.asarray(tokens), logits, full)
   seen = {}
 
   def residual_fn(token, p, q):
@@ -109,14 +109,14 @@ def test_golden_windows_of_drafts(monkeypatch):
 
 
 @pytest.mark.parametrize("max_rule", [False, True])
-def test_golden_exact_law(max_rule):
+def test_golden_exact_distribution(max_rule):
   case = golden.load("exact_law_gsd")
   order = case["sort_asc"].astype(np.int64)
-  p, q, law, accept = golden.in_order(order, case["p"], case["q"], case["output_law"], case["accept_prob"])
+  p, q, distribution, accept = golden.in_order(order, case["p"], case["q"], case["output_law"], case["accept_prob"])
   rule = dataclasses.replace(_released(case), max_rule=max_rule)
   table = _table(golden.table_in_order(order, case["Md"]))
   cast = lambda x: jnp.asarray(x, jnp.float32)
-  found = jax.jit(jax.vmap(lambda table, p, q: exact_law(rule, table, p, q)))(table, cast(p), cast(q))
+  found = jax.jit(jax.vmap(lambda table, p, q: exact_distribution(rule, table, p, q)))(table, cast(p), cast(q))
   figures = dict(zip(case["stats_names"], case["stats"].T))
   np.testing.assert_allclose(found.alpha_sd, figures["alpha_sd"], atol=1e-6)
   if max_rule:
@@ -126,7 +126,7 @@ def test_golden_exact_law(max_rule):
     return
   known = ~np.isnan(accept)
   np.testing.assert_allclose(np.asarray(found.accept)[known], accept[known], atol=1e-5)
-  np.testing.assert_allclose(found.law, law, atol=1e-6)
+  np.testing.assert_allclose(found.distribution, distribution, atol=1e-6)
   np.testing.assert_allclose(found.alpha, figures["alpha_gsd"], atol=1e-6)
   np.testing.assert_allclose(found.tv, figures["tv_output_p"], atol=1e-6)
   better = figures["alpha_gsd"] >= figures["alpha_sd"]
@@ -158,7 +158,7 @@ def _expected(group, p=P, q=Q):
     (dict(support="compat"), 3, [1, 2, 3, 4]),
     (dict(edge="compat"), 3, [2, 3, 4]),  # rank 3 is not below G//2
     (dict(support="compat", edge="compat"), 1, [1]),  # rank 1 is: the token alone
-    (dict(support="compat"), 1, [0, 1, 2]),  # outside the support, and still kept with some probability
+    (dict(support="compat"), 1, [0, 1, 2]),  # outside the support, but accepted with some probability
     (dict(max_gap=0.0401), 4, [3, 4]),
     (dict(group_size=5), 4, [2, 3, 4, 5]),  # G//2 on both counts
     (dict(group_size=1), 4, [4]),
@@ -179,7 +179,9 @@ def test_outside_the_support_is_rejected_unless_asked_otherwise():
 
 
 def test_a_proposal_without_mass_on_the_group():
-  """Cannot be drafted in exact arithmetic: kept where the target has mass, rejected as in the released code (NaN)."""
+  """Such a draft is impossible in exact arithmetic. It is accepted where the target has mass, else rejected as in the
+  released code (NaN).
+  """
   q = np.array([0.5, 0.5, 0, 0, 0, 0, 0, 0], np.float32)
   assert _accept(jaxspec.gsd(2, 0.5), 5, q=q) == 1.0
   assert _accept(jaxspec.gsd(2, 0.5, support="compat", max_rule=False), 5, q=q) == 0.0
@@ -201,7 +203,7 @@ def test_distance_filter_reads_the_row_of_the_draft():
   assert _accept(rule, 5, table=_table(far)) == pytest.approx(_expected([3, 4, 5, 6]), abs=1e-6)
 
 
-def test_settings_out_of_range():
+def test_settings_out_of_range_are_errors():
   wrong = dict(group_size=0), dict(max_gap=-1.0), dict(window="wide"), dict(edge="?"), dict(residual="compat")
   for settings in wrong:
     with pytest.raises(ValueError, match="Must have"):

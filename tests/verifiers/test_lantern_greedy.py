@@ -1,4 +1,6 @@
-"""LANTERN at temperature 0 on chains: the stored paths of the released code, and the assembled method."""
+"""LANTERN at temperature 0 on chains: the stored paths of the released code, and the whole method."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,6 @@ import pytest
 
 import jaxspec
 from jaxspec import rng
-from jaxspec.decode.assemble import assemble
 from jaxspec.models.eagle import EagleConfig, eagle_fns
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.types import Draft
@@ -18,12 +19,12 @@ from tests.verifiers import golden
 def _draft(tokens, target):
   rows, window = tokens.shape
   zeros = jnp.zeros((rows,), jnp.int32)
-  return Draft(jnp.asarray(tokens, jnp.int32), target[:, :-1], zeros + window, zeros, jnp.ones((rows,), bool))
+  return Draft(jnp.asarray(tokens, jnp.int32), target[:, :-1], zeros + window)
 
 
 @pytest.mark.slow
 def test_golden_paths_as_chains():
-  """Every root-to-leaf path of the stored trees, judged as a chain: the best has the stored length and next row."""
+  """Every root-to-leaf path of the stored trees is judged as a chain; the best one has the stored length and next row."""
   file, lengths = golden.load("tree_accept_greedy"), []
   table = jnp.asarray(file["neighbours"], jnp.int32)
   for case in range(int(file["n_cases"])):
@@ -46,7 +47,7 @@ def test_golden_paths_as_chains():
 
 
 def test_a_borrowing_draft_replaces_the_arg_max():
-  """p = (.4, .3, .2, .1): 1 borrows from 2 and beats 0; 3 borrows too little."""
+  """With p = (.4, .3, .2, .1), token 1 borrows from 2 and exceeds 0; token 3 borrows too little."""
   table = jnp.asarray([[3, 1, 2], [2, 0, 3], [1, 0, 3], [2, 1, 0]], jnp.int32)
   rule = jaxspec.GreedyLantern(jaxspec.lantern(1, 0.25))
   target = jnp.log(jnp.broadcast_to(jnp.asarray([0.4, 0.3, 0.2, 0.1], jnp.float32), (3, 2, 4)))
@@ -59,40 +60,37 @@ def test_a_borrowing_draft_replaces_the_arg_max():
 def networks():
   target, draft = llamagen_fns(helpers.TARGET), llamagen_fns(helpers.DRAFT)
   codebook = jnp.asarray(np.random.default_rng(0).normal(size=(helpers.TARGET.vocab_size, 3)), jnp.float32)
-  return (target, helpers.random_params(target, 1), draft, helpers.random_params(draft, 2)), codebook
+  target = jaxspec.Network(target, helpers.random_params(target, 1), helpers.TARGET)
+  return target, jaxspec.Network(draft, helpers.random_params(draft, 2)), codebook
 
 
 @pytest.mark.slow
-def test_the_assembled_method_is_greedy_but_not_plain(networks):
-  """Equal for all keys; with factor 1 it is plain greedy decoding, with more it is another, sooner finished output."""
-  parts, codebook = networks
+def test_the_whole_method_is_greedy_but_not_plain(networks):
+  """The output is equal for all keys. With factor 1 it is plain greedy decoding; larger factors need fewer rounds."""
+  target, draft, codebook = networks
+  greedy = jaxspec.Decoder(target, sampling=jaxspec.SamplingConfig(temperature=0.0))
   decode = {}
   for factor in (1.0, 8.0):
-    params, drafter, verifier = assemble(
-      *parts, method="lantern", temperature=0.0, factor=factor, num_neighbours=6, gamma=3, codebook=codebook
-    )
-    kwargs = dict(drafter=drafter, verifier=verifier, max_len=16)
-    decode[factor] = jaxspec.speculate(params, jax.random.key(0), helpers.labels(3), **kwargs)
-    again = jaxspec.speculate(params, jax.random.key(1), helpers.labels(3), **kwargs)
+    method = jaxspec.methods.Lantern(factor=factor, num_neighbours=6, gamma=3)
+    decoder = dataclasses.replace(greedy, method=method, draft=draft, codebook=lambda: codebook)
+    decode[factor] = decoder(helpers.labels(3), key=jax.random.key(0), max_len=16)
+    again = decoder(helpers.labels(3), key=jax.random.key(1), max_len=16)
     np.testing.assert_array_equal(decode[factor].tokens, again.tokens)
-  params, _, verifier = assemble(*parts[:2], method="ar", temperature=0.0)
-  plain = jaxspec.autoregress(params, jax.random.key(2), helpers.labels(3), verifier=verifier, max_len=16)
+  plain = greedy(helpers.labels(3), key=jax.random.key(2), max_len=16)
   np.testing.assert_array_equal(decode[1.0].tokens, plain.tokens)
   assert (decode[8.0].tokens != plain.tokens).any()
   assert decode[8.0].counters.rounds.sum() < decode[1.0].counters.rounds.sum()
 
 
-def test_what_has_no_law_is_refused(networks):
-  parts, codebook = networks
+def test_options_without_a_distribution_are_errors(networks):
+  target, draft, codebook = networks
+  decoder = jaxspec.Decoder(
+    target, jaxspec.methods.Lantern(), draft, jaxspec.SamplingConfig(temperature=0.0), codebook=lambda: codebook, audit=True
+  )
   with pytest.raises(ValueError, match="above 0 to audit"):
-    assemble(*parts, method="lantern", temperature=0.0, codebook=codebook, audit=True)
+    _ = decoder.parts
+  head = eagle_fns(EagleConfig.of(helpers.TARGET))
+  eagle = jaxspec.Network(head, helpers.random_params(head, 3))
+  trees = dataclasses.replace(decoder, method=jaxspec.methods.EagleLantern(num_neighbours=3), draft=eagle, audit=False)
   with pytest.raises(ValueError, match="above 0 for relaxed trees"):
-    _assemble_tree(codebook)
-
-
-def _assemble_tree(codebook):
-  host, head = llamagen_fns(helpers.TARGET), eagle_fns(EagleConfig.of(helpers.TARGET))
-  return assemble(
-    host, helpers.random_params(host, 2), head, helpers.random_params(head, 3), method="eagle-lantern", temperature=0.0,
-    num_neighbours=3, codebook=codebook,
-  )  # fmt: skip
+    _ = trees.parts

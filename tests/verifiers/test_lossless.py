@@ -1,8 +1,8 @@
-"""Losslessness proved twice: by enumeration of the compiled loop's output law, and by a seeded chi-square.
+"""Losslessness is shown twice: by enumeration of the compiled loop's output distribution, and by a seeded chi-square test.
 
-Enumeration: the law of a finite program is exact when every uniform it draws is replaced by all cell midpoints of a
+Enumeration: the distribution of a finite program is exact when every uniform it draws is replaced by all cell midpoints of a
 grid on which the program is constant. With target and draft probabilities in quarters, every threshold (inverse CDFs,
-acceptance ratios, residuals) is a multiple of 1/12, so 12 midpoints per draw give the law exactly.
+acceptance ratios, residuals) is a multiple of 1/12, so 12 midpoints per draw give the distribution exactly.
 """
 
 import itertools
@@ -39,15 +39,15 @@ def _markov(p, q, window):
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
-def test_enumerated_law_of_the_whole_loop(seed, monkeypatch):
-  """Three tokens: first draw, one round with one draft, and a last round with none; 12^5 = 248,832 rows."""
+def test_enumerated_distribution_of_the_whole_loop(seed, monkeypatch):
+  """Three tokens: token 0, one round with one draft, and a last round with none; 12^5 = 248,832 rows."""
   p, q = _quarter_tables(seed)
   params, kwargs = _markov(p, q, window=1)
   cells = np.stack(np.meshgrid(*[GRID] * 5, indexing="ij"), -1).reshape(-1, 5).astype(np.float32)
   tape = iter(range(100))
   calls = []
 
-  # The draws of a decode in program order: first token; then per round draft, acceptance, final.
+  # The draws of a decode in program order: token 0, then draft, acceptance and final draw of each round.
   def uniforms(keys, num):
     column = {0: 1, 1: 2}.get(len([c for c in calls if c == "uniforms"]), 0)
     calls.append("uniforms")
@@ -65,44 +65,44 @@ def test_enumerated_law_of_the_whole_loop(seed, monkeypatch):
   state = loop.start(params, jax.random.key(0), ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=3, **kwargs)
   for _ in range(2):  # never traced, so that each draw reads its own column
     state = loop.decode_round(params, state, **kwargs)
-  assert not bool(state.edge.cursor.live.any())
-  law = np.zeros((V,) * 3)
-  np.add.at(law, tuple(np.asarray(state.edge.tokens).T), 1 / rows)
-  error = np.abs(law - markov_joint(p, 3)).max()
+  assert not bool(state.draft_side.cursor.live.any())
+  distribution = np.zeros((V,) * 3)
+  np.add.at(distribution, tuple(np.asarray(state.draft_side.tokens).T), 1 / rows)
+  error = np.abs(distribution - markov_joint(p, 3)).max()
   assert error < 1e-5, error
-  assert 0 < int(state.edge.counters.accepted.sum()) < rows  # both branches were taken
+  assert 0 < int(state.draft_side.counters.accepted.sum()) < rows  # both branches were taken
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
-def test_enumerated_law_of_one_round_of_two_drafts(seed, monkeypatch):
-  """The next three tokens after a first one: a round of two drafts, continued by the target's own law."""
+def test_enumerated_distribution_of_one_round_of_two_drafts(seed, monkeypatch):
+  """The next three tokens after a first one: a round of two drafts, continued by the target's own distribution."""
   p, q = _quarter_tables(seed + 10)
   params, kwargs = _markov(p, q, window=2)
   cells = np.stack(np.meshgrid(*[GRID] * 5, indexing="ij"), -1).reshape(-1, 5).astype(np.float32)
   rows, first = cells.shape[0], 1
   condition = ClassLabels(jnp.zeros((rows,), jnp.int32))
   state = loop.start(params, jax.random.key(0), condition, max_len=4, **kwargs)
-  cursor = state.edge.cursor._replace(last=jnp.full((rows,), first, jnp.int32))
-  edge = state.edge.replace(cursor=cursor)
+  cursor = state.draft_side.cursor._replace(last=jnp.full((rows,), first, jnp.int32))
+  edge = state.draft_side.replace(cursor=cursor)
 
   columns = iter([cells[:, 0:2], cells[:, 2:4]])
   monkeypatch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(next(columns)))
   monkeypatch.setattr(rng, "final_uniform", lambda keys: jnp.asarray(cells[:, 4]))
-  done = loop.decode_round(params, state.replace(edge=edge), **kwargs).edge
+  done = loop.decode_round(params, state.replace(draft_side=edge), **kwargs).draft_side
   gained = np.asarray(done.cursor.length) - 1
   tokens = np.asarray(done.tokens)[:, 1:]
 
-  law = np.zeros((V,) * 3)
+  distribution = np.zeros((V,) * 3)
   for count in (1, 2, 3):
     heads, number = np.unique(tokens[gained == count, :count], axis=0, return_counts=True)
     for head, n in zip(heads, number):
       tail = np.ones(())
       if count < 3:
         tail = markov_joint(np.vstack([p[:-1], p[head[-1]]]), 3 - count)
-      law[tuple(head)] += n / rows * tail
+      distribution[tuple(head)] += n / rows * tail
   exact = markov_joint(np.vstack([p[:-1], p[first]]), 3)
-  error = np.abs(law - exact).max()
+  error = np.abs(distribution - exact).max()
   assert error < 1e-5, error
 
 
@@ -116,7 +116,7 @@ def test_enumerated_law_of_one_round_of_two_drafts(seed, monkeypatch):
   ],
 )
 def test_chi_square_of_joint_pairs_on_transformers(warp, sampling, scale):
-  """Law of tokens (0, 1, 2) jointly, a random transformer pair, against plain decoding of the same target."""
+  """Compares the joint distribution of tokens (0, 1, 2) of a random transformer pair with plain decoding of its target."""
   rows = 16384
   params, drafter, verifier = tiny_pair(guided=scale is not None, warp=warp, **sampling)
   same_prompt = ClassLabels(jnp.ones((rows,), jnp.int32))
@@ -134,7 +134,7 @@ def test_chi_square_of_joint_pairs_on_transformers(warp, sampling, scale):
 
 
 @pytest.mark.slow
-def test_draft_and_target_share_no_support():
+def test_draft_and_target_without_common_support_reject_every_draft():
   """Top-k sets that do not overlap: every draft is rejected and the residual is the target itself."""
   p = np.array([[0.5, 0.5, 0.0]] * 4)
   q = np.array([[0.0, 0.0, 1.0]] * 4)
@@ -144,7 +144,7 @@ def test_draft_and_target_share_no_support():
   assert set(np.unique(out.tokens)) == {0, 1}
 
 
-def test_equal_laws_are_always_accepted_without_nan():
+def test_equal_distributions_are_always_accepted_without_nan():
   p = np.array([[1.0, 0.0, 0.0]] * 4)
   params, kwargs = _markov(p, p, window=2)
   out = jaxspec.speculate(params, jax.random.key(0), labels(4), max_len=5, **kwargs)
@@ -154,7 +154,7 @@ def test_equal_laws_are_always_accepted_without_nan():
 
 @pytest.mark.slow
 def test_ragged_number_of_drafts_is_exact():
-  """``num_drafted`` differs between rows (0 included): padding behind it must not matter."""
+  """``num_drafted`` differs between rows (0 included); padding after it must not matter."""
   rows, window = 40000, 2
   generator = np.random.default_rng(0)
   p = generator.dirichlet(np.ones(V), size=window + 1)
@@ -162,9 +162,7 @@ def test_ragged_number_of_drafts_is_exact():
   log = lambda x: jnp.broadcast_to(jnp.log(jnp.asarray(x, jnp.float32))[None], (rows, *x.shape))
   tokens = jnp.asarray(np.stack([generator.choice(V, size=rows, p=q[i]) for i in range(window)], 1), jnp.int32)
   for count in (0, 1):
-    draft = jaxspec.Draft(
-      tokens, log(q), jnp.full((rows,), count), jnp.zeros((rows,), jnp.int32), jnp.ones((rows,), bool)
-    )
+    draft = jaxspec.Draft(tokens, log(q), jnp.full((rows,), count))
     verdict = jaxspec.lossless((), rng.row_keys(jax.random.key(count), rows), draft, log(p))
     assert int(verdict.num_accepted.max()) <= count
     first = np.where(np.asarray(verdict.num_accepted) > 0, np.asarray(tokens[:, 0]), np.asarray(verdict.next_token))

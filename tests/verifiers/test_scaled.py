@@ -7,12 +7,12 @@ import pytest
 
 import jaxspec
 from jaxspec import rng
-from jaxspec.metrics.exact_law import exact_law
+from jaxspec.metrics.exact_distribution import exact_distribution
 from tests.verifiers import golden
-from tests.verifiers.rules_reference import random_laws
+from tests.verifiers.rules_reference import random_distributions
 
 
-def test_golden_single_places():
+def test_golden_single_positions():
   case = golden.load("sd_lossless_single")
   rule, token = jaxspec.scaled(1.0), jnp.asarray(case["token"], jnp.int32)
   p, q = jnp.asarray(case["p"]), jnp.asarray(case["q"])
@@ -23,13 +23,13 @@ def test_golden_single_places():
 
 
 @pytest.mark.slow
-def test_golden_single_places_through_the_lossless_rule(monkeypatch):
-  """A uniform just below the stored acceptance keeps the draft, one just above emits the residual's median."""
+def test_golden_single_positions_through_the_lossless_rule(monkeypatch):
+  """A uniform just below the stored acceptance accepts the draft; one just above emits the residual's median."""
   case = golden.load("sd_lossless_single")
   rows = case["token"].size
-  log = lambda law: jnp.log(jnp.asarray(law))[:, None]
+  log = lambda distribution: jnp.log(jnp.asarray(distribution))[:, None]
   full = jnp.ones((rows,), jnp.int32)
-  draft = jaxspec.Draft(jnp.asarray(case["token"], jnp.int32)[:, None], log(case["q"]), full, 0 * full, full > 0)
+  draft = jaxspec.Draft(jnp.asarray(case["token"], jnp.int32)[:, None], log(case["q"]), full)
   target = jnp.concatenate([log(case["p"]), log(case["p"])], axis=1)
   monkeypatch.setattr(rng, "final_uniform", lambda keys: jnp.full((rows,), 0.5))
   accept = case["accept_prob"]
@@ -40,43 +40,43 @@ def test_golden_single_places_through_the_lossless_rule(monkeypatch):
       verdict = rule((), rng.row_keys(jax.random.key(0), rows), draft, target)
       np.testing.assert_array_equal(verdict.num_accepted, expected)
       rejected = ~expected
-      law = case["residual"][rejected]
-      median = np.argmax(np.cumsum(law, -1) > 0.5, axis=-1)
+      distribution = case["residual"][rejected]
+      median = np.argmax(np.cumsum(distribution, -1) > 0.5, axis=-1)
       np.testing.assert_array_equal(np.asarray(verdict.next_token)[rejected], median)
   assert 0 < expected.sum() < rows
 
 
 def test_closed_forms():
-  p, q = random_laws(3, 5, 16)
-  law = exact_law(jaxspec.always, (), p, q)
-  np.testing.assert_allclose(law.law, q, atol=1e-6)
-  np.testing.assert_allclose(law.alpha, 1.0, atol=1e-6)
-  # From a factor of 1 on, the bias is the acceptance gained: no rule has less.
+  p, q = random_distributions(3, 5, 16)
+  distribution = exact_distribution(jaxspec.always, (), p, q)
+  np.testing.assert_allclose(distribution.distribution, q, atol=1e-6)
+  np.testing.assert_allclose(distribution.alpha, 1.0, atol=1e-6)
+  # For factors of at least 1 the bias equals the acceptance gained, which is the least possible.
   previous = np.zeros(5)
   for factor in (1.0, 1.5, 4.0):
-    law = exact_law(jaxspec.scaled(factor), (), p, q)
-    np.testing.assert_allclose(law.alpha, np.minimum(factor * p, q).sum(-1), atol=1e-6)
-    np.testing.assert_allclose(law.tv, law.alpha - law.alpha_sd, atol=2e-6)
-    assert (np.asarray(law.tv) >= previous).all()
-    previous = np.asarray(law.tv)
-  # Below 1 only the optimal residual gives back what was rejected too often.
-  assert float(exact_law(jaxspec.scaled(0.5), (), p, q).tv.min()) > 0.01
-  np.testing.assert_allclose(exact_law(jaxspec.scaled(0.5, residual="optimal"), (), p, q).tv, 0.0, atol=2e-6)
+    distribution = exact_distribution(jaxspec.scaled(factor), (), p, q)
+    np.testing.assert_allclose(distribution.alpha, np.minimum(factor * p, q).sum(-1), atol=1e-6)
+    np.testing.assert_allclose(distribution.tv, distribution.alpha - distribution.alpha_sd, atol=2e-6)
+    assert (np.asarray(distribution.tv) >= previous).all()
+    previous = np.asarray(distribution.tv)
+  # Below 1 only the optimal residual corrects for the additional rejections.
+  assert float(exact_distribution(jaxspec.scaled(0.5), (), p, q).tv.min()) > 0.01
+  np.testing.assert_allclose(exact_distribution(jaxspec.scaled(0.5, residual="optimal"), (), p, q).tv, 0.0, atol=2e-6)
 
 
-def test_no_draft_at_all():
+def test_a_window_of_zero_drafts_samples_the_target():
   """A window of 0 draws from the target, with and without tables."""
   rows = 4
   target = jnp.log(jnp.asarray([[[0.0, 0.0, 1.0]]] * rows))
   full = jnp.zeros((rows,), jnp.int32)
-  draft = jaxspec.Draft(jnp.zeros((rows, 0), jnp.int32), jnp.zeros((rows, 0, 3)), full, full, full == 0)
+  draft = jaxspec.Draft(jnp.zeros((rows, 0), jnp.int32), jnp.zeros((rows, 0, 3)), full)
   for rule, tables in ((jaxspec.scaled(2.0), ()), (jaxspec.lossless, ()), (jaxspec.static_groups(), jnp.arange(3))):
     verdict = rule(tables, rng.row_keys(jax.random.key(0), rows), draft, target)
     np.testing.assert_array_equal(verdict.next_token, 2)
     np.testing.assert_array_equal(verdict.num_accepted, 0)
 
 
-def test_settings_out_of_range():
+def test_settings_out_of_range_are_errors():
   for factor in (0.0, -1.0, float("nan"), float("inf")):
     with pytest.raises(ValueError, match="Must have a finite factor above 0"):
       jaxspec.scaled(factor)

@@ -1,19 +1,19 @@
-"""Groups fixed in advance: the theorem about partitions, and its bounds."""
+"""Grouped acceptance with fixed groups: the theorem about partitions, and its bounds."""
 
 import jax.numpy as jnp
 import numpy as np
 
 import jaxspec
-from jaxspec.metrics.exact_law import exact_law, total_variation
-from tests.verifiers.rules_reference import random_laws
+from jaxspec.metrics.exact_distribution import exact_distribution, total_variation
+from tests.verifiers.rules_reference import random_distributions
 
 
 def test_theorem_on_partitions():
   """alpha = 1 - TV of the group masses; TV(p, q) - TV(p', q') <= TV(phat, p) <= the smaller of the two bounds."""
   size, num_groups = 30, 6
   groups = np.random.default_rng(0).integers(num_groups, size=size)
-  p, q = random_laws(1, 12, size, sharpness=1.5, noise=1.0)
-  found = exact_law(jaxspec.static_groups(), jnp.asarray(groups, jnp.int32), p, q)
+  p, q = random_distributions(1, 12, size, sharpness=1.5, noise=1.0)
+  found = exact_distribution(jaxspec.static_groups(), jnp.asarray(groups, jnp.int32), p, q)
   member = (groups[:, None] == np.arange(num_groups)).astype(np.float64)
   coarse_p, coarse_q = p @ member, q @ member
   coarse = np.asarray(total_variation(coarse_p, coarse_q))

@@ -1,8 +1,8 @@
-"""Laws of whole decodes of vector tokens: the published rule is biased where its last step is wide, exact rules are not.
+"""Distributions of decodes of vector tokens: the published rule is biased if its last step is wide; exact rules are not.
 
-Theory for one token whose chain is two steps, ``x_1 = s e + shift`` and ``N(x_1, 1)``: the law of the target is
-``N(0, 1 + s_p^2)``, and the published ratio misses it by a Kolmogorov-Smirnov distance of 0.037 with (s_q, s_p, shift) =
-(1.5, 1, 0) and of 0.087 with (2, 1, 0.5), however many rows there are.
+The theory is for one token whose chain has two steps, ``x_1 = s e + shift`` and ``N(x_1, 1)``. The target's distribution is
+``N(0, 1 + s_p^2)``. The Kolmogorov-Smirnov distance of the published ratio from it is 0.037 with (s_q, s_p, shift) =
+(1.5, 1, 0) and 0.087 with (2, 1, 0.5), for any number of rows.
 """
 
 import jax
@@ -14,11 +14,11 @@ from scipy import stats
 from jaxspec.decode.state import Origin
 from jaxspec.verifiers.path_coupling import PathCoupling
 from jaxspec.verifiers.path_ratio import PathRatio
-from tests.token_toy import TWO_STEPS, decode, law_params
+from tests.token_toy import TWO_STEPS, decode, distribution_params
 
 ROWS = 20_000
 CRITICAL = 1.63 / ROWS**0.5  # 1 % point of the one-sample statistic, 0.0115
-DRAFT, TARGET = law_params(2.0, 0.5), law_params(1.0)
+DRAFT, TARGET = distribution_params(2.0, 0.5), distribution_params(1.0)
 EXACT = [
   PathCoupling(),
   pytest.param(PathCoupling(coupling="split"), marks=pytest.mark.slow),
@@ -37,42 +37,42 @@ def test_the_published_rule_is_biased():
   out, tokens = decode(DRAFT, TARGET, PathRatio(max_tries=1000), rows=ROWS, length=3, window=1)
   assert np.mean(out.origin[:, 1] == Origin.DRAFT) == pytest.approx(0.816, abs=0.012)
   assert _distance(tokens[:, 1], 2**0.5) == pytest.approx(0.0872, abs=0.012)
-  # Token 0 comes from the target alone, and so does the last one, which a draft cannot be.
+  # Token 0 and the last token come from the target alone; the last token cannot be a draft.
   assert _distance(tokens[:, 0], 2**0.5) < CRITICAL and _distance(tokens[:, 2], 2**0.5) < CRITICAL
 
 
 @pytest.mark.parametrize("rule", EXACT)
-def test_exact_rules_keep_the_law(rule):
+def test_exact_rules_keep_the_distribution(rule):
   out, tokens = decode(DRAFT, TARGET, rule, rows=ROWS, length=3, window=1)
   accepted = np.mean(out.origin[:, 1] == Origin.DRAFT)
   assert 0.2 < accepted < 0.9
-  for place in range(3):
-    assert _distance(tokens[:, place], 2**0.5) < CRITICAL
-  # A kept draft says nothing about its neighbours.
+  for position in range(3):
+    assert _distance(tokens[:, position], 2**0.5) < CRITICAL
+  # Tokens are independent: acceptance of a draft does not correlate neighbours.
   assert abs(np.corrcoef(np.asarray(tokens)[:, 1:].T)[0, 1]) < 4 / ROWS**0.5
   assert not np.any(out.metrics.fallback)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", [PathCoupling(), PathCoupling(shared_steps=0, coupling="split"), PathRatio("none")])
-def test_joint_law_of_several_drafts(rule):
-  """Target: ``x_i = 0.8 x_{i-1} + N(0, 0.36)``; the draft's correlation and scale are wrong (specification C1)."""
-  target = law_params(0.36, coef=0.8, last=0.48)
-  draft = law_params(0.45, shift=0.1, coef=0.55, last=0.5)
+def test_joint_distribution_of_several_drafts(rule):
+  """The target is ``x_i = 0.8 x_{i-1} + N(0, 0.36)``; the draft has another correlation and scale."""
+  target = distribution_params(0.36, coef=0.8, last=0.48)
+  draft = distribution_params(0.45, shift=0.1, coef=0.55, last=0.5)
   out, tokens = decode(draft, target, rule, rows=ROWS, length=5, window=3)
   assert 0.05 < np.mean(out.origin[:, 2] == Origin.DRAFT) < 0.98
   x = np.asarray(tokens, np.float64)
   noise = (x[:, 1:] - 0.8 * x[:, :-1]) / 0.6
-  for place in range(4):
-    assert stats.kstest(noise[:, place], "norm").pvalue > 1e-3
+  for position in range(4):
+    assert stats.kstest(noise[:, position], "norm").pvalue > 1e-3
   correlations = np.corrcoef(np.concatenate([x[:, :1], noise], axis=1).T) - np.eye(5)
   assert np.abs(correlations).max() < 4.5 / ROWS**0.5
 
 
 @pytest.mark.slow
 def test_a_cap_is_reported():
-  """Where the Sigma product is so small that no proposal can pass, the loop ends and says so."""
-  out, _ = decode(law_params(0.5), law_params(4.0), PathRatio(max_tries=3), rows=500, length=3, window=1)
+  """If the Sigma product is so small that no proposal can be accepted, the loop ends at its cap and reports it."""
+  out, _ = decode(distribution_params(0.5), distribution_params(4.0), PathRatio(max_tries=3), rows=500, length=3, window=1)
   fallback = np.asarray(out.metrics.fallback)
   assert fallback[:, 1].mean() > 0.2 and not fallback[:, 0].any()
   np.testing.assert_array_equal(np.asarray(out.metrics.tries)[fallback], 3)
@@ -82,7 +82,7 @@ def test_a_cap_is_reported():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", [PathRatio(), PathCoupling(eta=1.0), PathCoupling(shared_steps=0, coupling="split")])
-def test_equal_networks_keep_every_draft(rule):
+def test_equal_networks_accept_every_draft(rule):
   out, _ = decode(TARGET, TARGET, rule, rows=64, length=9, window=3)
   np.testing.assert_array_equal(out.counters.accepted, out.counters.drafted)
   np.testing.assert_array_equal(out.counters.rounds, 2)  # 1 + 4 + 4
@@ -111,7 +111,7 @@ def test_alignment_raises_acceptance():
     (lambda: PathCoupling(shared_steps=-1), "shared_steps of at least 0"),
   ],
 )
-def test_faults(make, message):
+def test_bad_arguments_are_errors(make, message):
   with pytest.raises(ValueError, match=message):
     make()
 

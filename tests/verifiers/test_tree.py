@@ -1,4 +1,4 @@
-"""Acceptance over trees: parity with the public code, against a sequential walk, and exact laws of the whole loop."""
+"""Acceptance over trees: parity with the public code, a sequential walk, and exact distributions of the whole loop."""
 
 import functools
 import itertools
@@ -26,11 +26,9 @@ QUARTERS = [np.array(c) / 4 for c in itertools.product(range(5), repeat=V) if su
 
 def _draft(tokens, parents, levels=None):
   rows, window = tokens.shape
-  zeros = jnp.zeros((rows,), jnp.int32)
+  jnp.zeros((rows,), jnp.int32)
   levels = jnp.full((rows,), window, jnp.int32) if levels is None else levels
-  return Draft(
-    jnp.asarray(tokens, jnp.int32), (), levels, zeros, jnp.ones((rows,), bool), parents=jnp.asarray(parents, jnp.int32)
-  )
+  return Draft(jnp.asarray(tokens, jnp.int32), (), levels, parents=jnp.asarray(parents, jnp.int32))
 
 
 def _golden_tree(get):
@@ -45,14 +43,14 @@ def _golden_tree(get):
 
 
 def _decide(monkeypatch, draft, target, uniforms, rule=tree.lossless_tree):
-  """Runs a rule with given uniforms ``[B, K]``; returns the verdict and the normalised law of the next token."""
-  laws = []
+  """Runs a rule with given uniforms ``[B, K]``; returns the verdict and the normalised distribution of the next token."""
+  distributions = []
   with monkeypatch.context() as patch:
     patch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(uniforms, jnp.float32))
-    patch.setattr(sampling, "inverse_cdf", lambda weights, u: laws.append(weights) or jnp.argmax(weights, -1))
+    patch.setattr(sampling, "inverse_cdf", lambda weights, u: distributions.append(weights) or jnp.argmax(weights, -1))
     verdict = rule((), rng.row_keys(jax.random.key(0), draft.tokens.shape[0]), draft, target)
-  law = np.asarray(laws[0], np.float64)
-  return verdict, law / law.sum(-1, keepdims=True)
+  distribution = np.asarray(distributions[0], np.float64)
+  return verdict, distribution / distribution.sum(-1, keepdims=True)
 
 
 @pytest.mark.parametrize("case", [0, 1, 2, 3])
@@ -65,7 +63,7 @@ def test_sampling_matches_the_public_code(case, monkeypatch):
   target = sampling.Warp(top_k=int(top_k))(jnp.asarray(get("target_logits")), jaxspec.sampling_params())[None]
   draft = _draft(tokens, parents)
 
-  # The public code takes its uniforms in the order of its tests; ours belong to nodes.
+  # The public code draws uniforms in the order of its tests; ours belong to nodes.
   uniforms, expected, at = np.full(tokens.shape, 0.5), {}, -1
   trace = get("trace_level_token_px_accept_r")
   for _, token, mass, _, uniform in trace[~np.isnan(trace[:, 0])]:
@@ -77,9 +75,9 @@ def test_sampling_matches_the_public_code(case, monkeypatch):
   )
   for node, mass in expected.items():
     np.testing.assert_allclose(prob[0, node], mass, atol=1e-5)
-  verdict, law = _decide(monkeypatch, draft, target, uniforms)
+  verdict, distribution = _decide(monkeypatch, draft, target, uniforms)
   assert int(verdict.num_accepted[0]) == int(get("accept_length"))
-  np.testing.assert_allclose(law[0], get("next_prob"), atol=1e-5)
+  np.testing.assert_allclose(distribution[0], get("next_prob"), atol=1e-5)
 
 
 @pytest.mark.parametrize("case", [0, 1])
@@ -90,21 +88,21 @@ def test_greedy_matches_the_public_code(case, monkeypatch):
   tokens, parents = _golden_tree(get)
   target = sampling.Warp()(jnp.asarray(get("target_logits")), jaxspec.sampling_params(temperature=0.0))[None]
   uniforms = np.random.default_rng(0).random(tokens.shape)  # any
-  verdict, law = _decide(monkeypatch, _draft(tokens, parents), target, uniforms)
+  verdict, distribution = _decide(monkeypatch, _draft(tokens, parents), target, uniforms)
   length = int(get("accept_length"))
   assert int(verdict.num_accepted[0]) == length
   row = get("retrieve_indices")[int(get("best_row"))]
   np.testing.assert_array_equal(verdict.path[0, :length] + 1, row[1 : 1 + length])
-  assert law[0].argmax() == get("next_logits").argmax() and law[0].max() > 0.999
+  assert distribution[0].argmax() == get("next_logits").argmax() and distribution[0].max() > 0.999
 
 
 def _walk(target, tokens, parents, levels, uniforms):
-  """Child after child, delete and renormalise, descend: the published procedure, in float64."""
-  law = np.exp(target - target.max(-1, keepdims=True)).astype(np.float64)
-  law /= law.sum(-1, keepdims=True)
+  """The published procedure in float64: test the children in order, delete and renormalise, then descend."""
+  distribution = np.exp(target - target.max(-1, keepdims=True)).astype(np.float64)
+  distribution /= distribution.sum(-1, keepdims=True)
   at, path = -1, []
   while True:
-    left, found = law[at + 1].copy(), False
+    left, found = distribution[at + 1].copy(), False
     for node in np.flatnonzero(parents == at):
       if len(path) == levels:
         break
@@ -120,7 +118,7 @@ def _walk(target, tokens, parents, levels, uniforms):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("max_path", [None, 3])
-def test_tests_made_at_once_equal_the_sequential_walk(max_path, monkeypatch):
+def test_parallel_acceptance_tests_equal_the_sequential_walk(max_path, monkeypatch):
   """Random trees with repeated siblings and cut levels."""
   rows, window, vocab = 300, 12, 8
   generator = np.random.default_rng(4)
@@ -132,7 +130,7 @@ def test_tests_made_at_once_equal_the_sequential_walk(max_path, monkeypatch):
   levels = generator.integers(0, 6, size=rows)
   uniforms = generator.random((rows, window)).astype(np.float32)
   draft = _draft(tokens, parents, jnp.asarray(levels, jnp.int32))
-  verdict, law = _decide(
+  verdict, distribution = _decide(
     monkeypatch, draft, jnp.asarray(target, jnp.float32), uniforms, tree.tree_rule(max_path=max_path)
   )
   bound = window if max_path is None else max_path
@@ -140,7 +138,7 @@ def test_tests_made_at_once_equal_the_sequential_walk(max_path, monkeypatch):
   for row in range(rows):
     path, left = _walk(target[row], tokens[row], parents[row], min(levels[row], bound), uniforms[row])
     assert verdict.path[row, : len(path)].tolist() == path and int(verdict.num_accepted[row]) == len(path)
-    np.testing.assert_allclose(law[row], left, atol=2e-5)
+    np.testing.assert_allclose(distribution[row], left, atol=2e-5)
   assert len(set(np.asarray(verdict.num_accepted).tolist())) > 3
 
 
@@ -168,14 +166,13 @@ def table_trees(parents: tuple[int, ...]) -> Drafter:
   """A drafter of one fixed tree shape whose tokens ``[V, K]`` depend on the newest token only."""
   window = len(parents)
 
-  def propose(params, keys, state, cursor):
+  def draft(params, keys, state, cursor):
     rows = cursor.last.shape[0]
     shape = jnp.broadcast_to(jnp.asarray(parents, jnp.int32)[None], (rows, window))
-    return _draft(params[cursor.last], shape), ()
+    return _draft(params[cursor.last], shape), (), ()
 
-  return Drafter(
-    lambda params, condition, max_len, prefill: (), propose, lambda *args: (), window=window, calls_per_round=0
-  )
+  nothing = lambda *args: ()
+  return Drafter(lambda *args: ((), None), nothing, draft, nothing, window=window, calls_per_round=0)
 
 
 def _markov(seed, parents):
@@ -194,8 +191,8 @@ def _cells(num):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_enumerated_law_of_the_whole_loop(seed, monkeypatch):
-  """Three tokens: first draw, a round with two siblings, a round that may draft nothing; 12^5 rows."""
+def test_enumerated_distribution_of_the_whole_loop(seed, monkeypatch):
+  """Three tokens: token 0, a round with two siblings, a round that may draft nothing; 12^5 rows."""
   p, params, kwargs = _markov(seed, (-1, -1))
   cells = _cells(5)
   draws = {"uniforms": iter([cells[:, 1:3], cells[:, 1:3]]), "final": iter([cells[:, 0], cells[:, 3], cells[:, 4]])}
@@ -205,43 +202,43 @@ def test_enumerated_law_of_the_whole_loop(seed, monkeypatch):
   state = loop.start(params, jax.random.key(0), ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=3, **kwargs)
   for _ in range(2):  # never traced, so that each draw reads its own column
     state = loop.decode_round(params, state, **kwargs)
-  assert not bool(state.edge.cursor.live.any())
-  law = np.zeros((V,) * 3)
-  np.add.at(law, tuple(np.asarray(state.edge.tokens).T), 1 / rows)
-  error = np.abs(law - markov_joint(p, 3)).sum() / 2
+  assert not bool(state.draft_side.cursor.live.any())
+  distribution = np.zeros((V,) * 3)
+  np.add.at(distribution, tuple(np.asarray(state.draft_side.tokens).T), 1 / rows)
+  error = np.abs(distribution - markov_joint(p, 3)).sum() / 2
   assert error < 1e-5, error
-  assert 0 < int(state.edge.counters.accepted.sum()) < rows  # both branches were taken
+  assert 0 < int(state.draft_side.counters.accepted.sum()) < rows  # both branches were taken
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("parents", [(-1, -1, 0), (-1, 0, 0), (-1, -1, 1)])
-def test_enumerated_law_of_one_round_of_a_tree(seed, parents, monkeypatch):
-  """The next three tokens after a first one: a round over a tree of two levels, continued by the target's own law."""
+def test_enumerated_distribution_of_one_round_of_a_tree(seed, parents, monkeypatch):
+  """The next three tokens after a first one: a round over a tree of two levels, continued by the target's distribution."""
   p, params, kwargs = _markov(seed + 10, parents)
   cells, first = _cells(4), 1
   rows = cells.shape[0]
   state = loop.start(params, jax.random.key(0), ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=4, **kwargs)
-  cursor = state.edge.cursor._replace(last=jnp.full((rows,), first, jnp.int32))
+  cursor = state.draft_side.cursor._replace(last=jnp.full((rows,), first, jnp.int32))
   monkeypatch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(cells[:, :3]))
   monkeypatch.setattr(rng, "final_uniform", lambda keys: jnp.asarray(cells[:, 3]))
-  done = loop.decode_round(params, state.replace(edge=state.edge.replace(cursor=cursor)), **kwargs).edge
+  done = loop.decode_round(params, state.replace(draft_side=state.draft_side.replace(cursor=cursor)), **kwargs).draft_side
   gained, tokens = np.asarray(done.cursor.length) - 1, np.asarray(done.tokens)[:, 1:]
 
-  law = np.zeros((V,) * 3)
+  distribution = np.zeros((V,) * 3)
   for count in (1, 2, 3):
     heads, number = np.unique(tokens[gained == count, :count], axis=0, return_counts=True)
     for head, n in zip(heads, number):
       tail = markov_joint(np.vstack([p[:-1], p[head[-1]]]), 3 - count) if count < 3 else np.ones(())
-      law[tuple(head)] += n / rows * tail
-  error = np.abs(law - markov_joint(np.vstack([p[:-1], p[first]]), 3)).sum() / 2
+      distribution[tuple(head)] += n / rows * tail
+  error = np.abs(distribution - markov_joint(np.vstack([p[:-1], p[first]]), 3)).sum() / 2
   assert error < 1e-5, error
   # The newest token of a row is the last it committed.
   np.testing.assert_array_equal(done.cursor.last, tokens[np.arange(rows), gained - 1])
 
 
-def test_what_ended_a_round_is_told_apart():
-  """A path that ends at a leaf of a shallow branch ends with a bonus, one whose children are refused is replaced."""
+def test_bonus_and_replacement_are_distinguished():
+  """A path that ends at a leaf of a shallow branch gets a bonus token; with rejected children it gets a replacement."""
   parents = jnp.asarray([[-1, -1, 1]] * 3, jnp.int32)
   draft = _draft(jnp.zeros((3, 3), jnp.int32), parents, jnp.full((3,), 2))
   verdict = jaxspec.Verdict(jnp.asarray([1, 1, 0]), jnp.zeros((3,), jnp.int32), jnp.asarray([[0, 0], [1, 0], [0, 0]]))

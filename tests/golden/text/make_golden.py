@@ -1,6 +1,6 @@
 """Makes the golden files of this folder with the transformers library (needs torch)::
 
-    python -m tests.golden.text.make_golden
+python -m tests.golden.text.make_golden
 """
 
 from __future__ import annotations

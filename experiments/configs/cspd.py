@@ -1,0 +1,149 @@
+"""Continuous speculative decoding (arXiv 2411.11925) of the MAR pair and the causal pair on classes, and of digits.
+
+MAR's last Gaussian is so narrow that only the released test accepts drafts, and a pass over a wide window is dear there: its
+tables have fewer rows and images.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from experiments.engine.classes import Acceptance, ClassQuality, Digits, Marginals
+from experiments.engine.race import Heat, VectorRace
+from experiments.engine.rows import Row, row
+
+BUNDLES = {"causal": "classes64-causal", "mar": "classes64"}
+TITLES = {"causal": "causal pair", "mar": "MAR pair"}
+RULES: dict[str, dict[str, Any]] = {
+  "published": {},
+  "published, not aligned": {"align": False},
+  "without S": {"sigma": "none"},
+  "without S, not aligned": {"sigma": "none", "align": False},
+  "released": {"sigma": "released", "inner_temperature": 42.0},
+  "released, not aligned": {"sigma": "released", "inner_temperature": 42.0, "align": False},
+  "exact": {"exact": True},
+}
+SAMPLING = ("cfg_scale", "temperature", "stop")
+TARGET, TARGET_AGAIN = row("ar", "target"), row("ar", "target, seed 1", seed=1)
+DRAFT = row("ar", "draft alone", alone=True)
+
+
+def rule(name: str, label: str = "", **given: Any) -> Row:
+  """Speculative decoding by a rule of `RULES`; settings of the sampling among ``given`` go there."""
+  sampling = {setting: given.pop(setting) for setting in SAMPLING if setting in given}
+  return row("cspd", label or name, sampling=sampling, **(RULES[name] | given))
+
+
+def walk(family: str, title: str, rules: tuple[str, ...], num_images: int, **values: tuple) -> Acceptance:
+  """A table of rules over all combinations of the values."""
+  rows = []
+  for combination in itertools.product(*values.values()):
+    given = dict(zip(values, combination))
+    # Chains that end in a mean have no exact rule.
+    rows += [rule(name, **given) for name in rules if name != "exact" or given.get("stop", 0) is not None]
+  return Acceptance(
+    title=f"Acceptance {title}, {TITLES[family]}", bundle=BUNDLES[family], rows=tuple(rows), num_images=num_images,
+    batch=num_images, walked=tuple(values),
+  )  # fmt: skip
+
+
+BOTH = ("published", "exact")
+UNALIGNED = ("published, not aligned", "published", "without S, not aligned", "without S")
+OVER = {
+  "gamma": "over the draft length", "alignment": "with and without trajectory alignment",
+  "prefix": "over the share that the target draws first", "guidance": "over the guidance scale",
+  "temperature": "over the temperature", "ends": "over the step at which chains stop",
+}  # fmt: skip
+WALKS = {
+  "gamma_causal": walk("causal", OVER["gamma"], ("published", "without S", "exact"), 32, gamma=(4, 8, 16, 32)),
+  "gamma_mar": walk("mar", OVER["gamma"], ("released",), 8, gamma=(4, 8, 16, 32)),
+  "alignment_causal": walk("causal", OVER["alignment"], UNALIGNED, 32, gamma=(4, 8)),
+  "alignment_mar": walk("mar", OVER["alignment"], ("released, not aligned", "released"), 8, gamma=(4, 8)),
+  "prefix_causal": walk("causal", OVER["prefix"], BOTH, 16, gamma=(8,), target_prefix=(0.0, 0.05, 0.15)),
+  "prefix_mar": walk("mar", OVER["prefix"], ("released",), 8, gamma=(8,), target_prefix=(0.0, 0.05, 0.15)),
+  "guidance_causal": walk("causal", OVER["guidance"], BOTH, 16, gamma=(4,), cfg_scale=(1.0, 2.0, 3.0)),
+  "guidance_mar": walk("mar", OVER["guidance"], ("released",), 8, gamma=(4,), cfg_scale=(1.0, 2.0, 3.0)),
+  "temperature_causal": walk(
+    "causal", OVER["temperature"], BOTH, 16, gamma=(4,), cfg_scale=(1.0, 2.0), temperature=(0.9, 1.0)
+  ),
+  "temperature_mar": walk(
+    "mar", OVER["temperature"], ("released",), 8, gamma=(4,), cfg_scale=(1.0, 2.0), temperature=(0.9, 1.0)
+  ),
+  "ends_causal": walk("causal", OVER["ends"], ("published", "released", "exact"), 16, gamma=(4,), stop=(2, 3, 4)),
+  "ends_mar": walk("mar", OVER["ends"], ("published", "released", "exact"), 8, gamma=(4,), stop=(None, 5)),
+}
+
+
+def quality(rules: tuple[str, ...], scale: float = 1.0, gamma: int = 4) -> list[Row]:
+  """Target by two seeds, draft and rules at one guidance scale."""
+  words, sampling = ("" if scale == 1 else f", guidance {scale:g}"), {"cfg_scale": scale}
+  plain = (
+    TARGET_AGAIN.but(label=f"target{words}, seed 1", sampling=sampling),
+    TARGET.but(label=f"target{words}", sampling=sampling),
+    DRAFT.but(label=f"draft alone{words}", sampling=sampling),
+  )
+  return [*plain, *(rule(name, f"{name} rule, gamma {gamma}{words}", gamma=gamma, cfg_scale=scale) for name in rules)]
+
+
+def marginals(gamma: int) -> tuple[Row, ...]:
+  """The target, the target by other seeds, the draft, and every rule by seeds of its own."""
+  rules = ("published", "without S", "released", "exact")
+  plain = (TARGET, TARGET.but(label="target, other seeds", seed=1), DRAFT.but(seed=2))
+  rows = (*plain, *(rule(name, f"{name} rule", gamma=gamma, seed=3 + number) for number, name in enumerate(rules)))
+  return tuple(entry.but(sampling={"refine": False}) for entry in rows)  # a few tokens are no image
+
+
+def heat(family: str, batch: int, turns: int, gammas: tuple[int, ...], rules: tuple[str, ...]) -> Heat:
+  """Target, draft, and rules over the draft length."""
+  rows = [rule(name, f"{name} {gamma}", gamma=gamma) for gamma in gammas for name in rules]
+  return Heat(batch, turns, (TARGET, DRAFT.but(label="draft"), *rows))
+
+
+MEAN = dict(sampling={"stop": None})
+TABLES = WALKS | {
+  "quality_causal": ClassQuality(
+    title="Quality of continuous speculative decoding, causal pair",
+    bundle=BUNDLES["causal"], num_images=95, batch=19, rows=(*quality(BOTH), *quality(BOTH, 2.0)),
+  ),
+  "quality_mar": ClassQuality(
+    title="Quality of continuous speculative decoding, MAR pair",
+    bundle=BUNDLES["mar"], num_images=64, batch=16,
+    rows=(
+      *quality(())[:3], row("parallel", "target, 16 iterations", num_iter=16), *quality(("released", "exact"))[3:],
+      TARGET_AGAIN.but(label="target, ends in a mean, seed 1", **MEAN),
+      TARGET.but(label="target, ends in a mean (as published)", **MEAN),
+      rule("released", "released test, gamma 4, ends in a mean", gamma=4, stop=None),
+    ),
+    notes=(
+      "MAR as published ends in a mean. Published, FID of MAR-H alone and with a MAR-B draft: 1.55 and 1.60 (guided).",
+    ),
+  ),
+  "digits_causal": Digits(
+    title="Continuous speculative decoding of digits, causal pair", bundle="digits32-causal", num_images=400, batch=40,
+    rows=tuple(quality(BOTH)),
+  ),
+  "marginals_causal": Marginals(
+    title="The distribution of one token, causal pair", bundle=BUNDLES["causal"], num_images=2048, batch=256, position=27,
+    rows=marginals(4),
+  ),
+  "marginals_mar": Marginals(
+    title="The distribution of one token, MAR pair", bundle=BUNDLES["mar"], num_images=1024, batch=128, rows=marginals(2)
+  ),
+  "speed_causal": VectorRace(
+    title="Speed of continuous speculative decoding, causal pair", bundle=BUNDLES["causal"],
+    heats=(
+      heat("causal", 1, 7, (3, 7, 15, 31), BOTH), heat("causal", 8, 5, (3, 7, 15, 31), BOTH),
+      heat("causal", 32, 3, (3, 7), BOTH),
+    ),
+    notes=("Published, for MAR-H with a MAR-B draft on an A100: 1.11 to 1.44 at batch 1, 1.56 to 2.17 at batch 128.",),
+  ),
+  "speed_mar": VectorRace(
+    title="Speed of continuous speculative decoding, MAR pair", bundle=BUNDLES["mar"],
+    heats=(
+      heat("mar", 1, 3, (4, 32), ("released", "exact")), heat("mar", 8, 1, (4,), ("released", "exact")),
+      heat("mar", 32, 1, (4,), ("released",)),
+    ),
+    notes=("Published, for MAR-H with a MAR-B draft on an A100: 1.11 to 1.44 at batch 1, 1.56 to 2.17 at batch 128.",),
+  ),
+}  # fmt: skip

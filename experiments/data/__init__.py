@@ -1,0 +1,1 @@
+"""Where images, digits and text come from: ``python -m experiments.data.NAME --help``."""

@@ -1,0 +1,1 @@
+"""What all tables share: decodes that are kept, clocks, judges, Markdown."""

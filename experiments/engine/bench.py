@@ -1,0 +1,214 @@
+"""One bench for all tables: decodes prompts row by row, keeps what came out, and times rows in turns.
+
+1. Every row of a table draws the same prompts with the same keys: image s of prompt p has the key
+   ``fold_in(fold_in(key(seed), p), s)``, whatever the batch. Differences between rows are therefore paired.
+2. `Bench.decode` keeps every batch as soon as it is there (`experiments.engine.cache`), so that a killed run goes on and
+   tables share rows.
+3. `Bench.race` times rows in one process, A B A B, so that ratios are of two runs of one turn and a drift of the machine
+   cancels.
+4. Rows that differ in traced numbers only (thresholds, temperatures) share one compiled program.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from experiments.engine.cache import Cache, key_of, tree_digest
+from experiments.engine.rows import CLOSED, Row
+from jaxspec.decode import measure
+from jaxspec.decode.state import DecodeResult
+from jaxspec.decoder import Decoder
+from jaxspec.metrics.calibration import find_threshold, quantile_threshold
+from jaxspec.metrics.cloud_calls import CloudCalls, cloud_calls
+from jaxspec.network import Network
+from jaxspec.options import values_of
+from jaxspec.pipeline import Pipeline
+from jaxspec.types import PyTree
+
+TOLERANCE = 0.004  # calls per token that a matched rate may be off
+
+
+class Batches(NamedTuple):
+  """Keys and conditions in equal batches; the last one is filled up with copies of the last image."""
+
+  key_data: list[np.ndarray]  # each [rows, ...] uint32
+  condition: list[PyTree]  # each with leaves [rows, ...]
+  num: int  # images without the copies
+
+
+def make_batches(condition: PyTree, *, samples: int, seed: int, rows: int) -> Batches:
+  """``samples`` images of every prompt in batches of ``rows``; see the module docstring for their keys."""
+  num_prompts = jax.tree.leaves(condition)[0].shape[0]
+  prompt, sample = np.divmod(np.arange(num_prompts * samples), samples)
+  one_key = lambda p, s: jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), p), s)
+  key_data = np.asarray(jax.jit(lambda p, s: jax.random.key_data(jax.vmap(one_key)(p, s)))(prompt, sample))
+  keys, conditions = [], []
+  for start in range(0, len(prompt), rows):
+    image = np.minimum(np.arange(start, start + rows), len(prompt) - 1)
+    keys.append(key_data[image])
+    conditions.append(jax.tree.map(lambda leaf: np.asarray(leaf)[prompt[image]], condition))  # noqa: B023
+  return Batches(keys, conditions, len(prompt))
+
+
+class Bench:
+  """A pipeline and its prompts, loaded once for all rows.
+
+  Attributes:
+    pipeline: the networks.
+    prompts: as `Pipeline.encode` takes them.
+    samples: images of every prompt.
+    batch: images that are decoded together.
+    ends: whether the host's end token ends a row.
+  """
+
+  def __init__(
+    self, pipeline: Pipeline, prompts: Sequence[str], cache: Cache, *, batch: int, samples: int = 1, ends: bool = True
+  ):
+    self.pipeline, self.prompts, self.batch, self.samples, self.ends = pipeline, list(prompts), batch, samples, ends
+    self.condition = jax.device_get(pipeline.encode(self.prompts).condition)
+    self._cache = cache
+
+  @functools.cache
+  def of(self, row: Row) -> Pipeline:
+    """The networks of a row: the pipeline, or its draft by itself."""
+    return self.pipeline.alone(row.draft or next(iter(self.pipeline.drafts))) if row.alone else self.pipeline
+
+  @functools.cache
+  def decoder(self, row: Row) -> Decoder:
+    """The decoder of a row."""
+    pipeline = self.of(row)
+    return pipeline.decoder(row.value(pipeline), **dict(row.sampling))
+
+  def decode(self, row: Row) -> DecodeResult:
+    """What every image became; numpy leaves ``[images, ...]``."""
+    batches = self.batches(row, self.batch)
+    names = self._names(row)
+    if not all(name in self._cache for name in names):
+      logging.info("decoding %d images: %s", batches.num, row.name)
+    run = functools.cache(lambda: self._program(row, batches))  # compiled where a batch is missing
+    make = lambda index: jax.device_get(run()(batches.key_data[index], batches.condition[index]))
+    parts = [self._cache.get(name, functools.partial(make, index)) for index, name in enumerate(names)]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: batches.num], *parts)
+
+  def is_decoded(self, row: Row) -> bool:
+    """Whether `decode` only reads."""
+    return all(name in self._cache for name in self._names(row))
+
+  def race(self, rows: Sequence[Row], *, turns: int, batch: int = 1) -> tuple[list[list[float]], list[list[DecodeResult]]]:
+    """Wall seconds and results of every row, turn by turn; the first run of each, which compiles, is not counted.
+
+    Turn t draws other prompts than turn t + 1, far apart, so that timings are not of near copies of one image.
+    """
+    runs = []
+    for row in rows:
+      logging.info("batch %d: compiling %s", batch, row.name)
+      batches = self.batches(row, batch)
+      run, step = self._program(row, batches), max(len(batches.key_data) // turns, 1)
+      at = [turn * step % len(batches.key_data) for turn in range(turns)]
+      runs.append([functools.partial(run, batches.key_data[i], batches.condition[i]) for i in at])
+    for calls in runs:
+      jax.block_until_ready(calls[0]())
+    seconds, results = [[] for _ in rows], [[] for _ in rows]
+    for turn in range(turns):
+      logging.info("batch %d: turn %d of %d", batch, turn + 1, turns)
+      for calls, taken, found in zip(runs, seconds, results):
+        result, wall = measure.timed(calls[turn])
+        taken.append(wall)
+        found.append(jax.device_get(result))
+    return seconds, results
+
+  def calls(self, row: Row) -> CloudCalls:
+    """How often a row asks the target."""
+    return cloud_calls(self.decode(row))
+
+  def matched(self, row: Row) -> Row:
+    """A row of CIAR with the threshold that gives its ``rate`` on these very prompts and keys, to within `TOLERANCE`.
+
+    The search looks at rates, never at images. Every trial is kept like any decode.
+
+    Raises:
+      ValueError: where no threshold does.
+    """
+    at = lambda tau: row.but(label=row.name, tau=_six_digits(tau), rate=None)
+    # Nothing is accepted locally: the scores of every position that the edge draws, under verified contexts.
+    scores = self.decode(at(CLOSED)).report.scores
+    found = find_threshold(
+      lambda tau: self.calls(at(tau)).call_rate, row.rate, start=max(quantile_threshold(scores, row.rate), 1e-9),
+      tolerance=TOLERANCE, max_trials=16,
+    )  # fmt: skip
+    logging.info("tau %.6g gives %.4f cloud calls per token: %s", found.tau, found.rate, row.name)
+    return at(found.tau)
+
+  def settings(self, row: Row) -> dict[str, Any]:
+    """Everything about a row that decides its tokens, besides weights, prompts and code; JSON."""
+    decoder = self.decoder(row)
+    return {
+      "method": row.method,
+      "options": values_of(decoder.method),
+      "sampling": values_of(decoder.sampling),
+      "draft": None if decoder.draft is None else decoder.draft.name,
+      "alone": row.alone,
+      "seed": row.seed,
+      "max_len": row.max_len,
+      "ends": self.ends,
+      "dtype": self.pipeline.dtype,
+      "matmul_precision": decoder.matmul_precision,
+    }
+
+  @functools.cache
+  def weights(self, row: Row) -> tuple[str, ...]:
+    """Digests of the target, of the draft, and of the code book, each with the config of its network."""
+    decoder = self.decoder(row)
+    networks = [network for network in (decoder.target, decoder.draft) if network is not None]
+    tables = () if decoder.codebook is None else decoder.codebook()
+    return (*map(_network_digest, networks), tree_digest(tables))
+
+  @functools.cache
+  def batches(self, row: Row, rows: int) -> Batches:
+    return make_batches(self.condition, samples=self.samples, seed=row.seed, rows=rows)
+
+  def _names(self, row: Row) -> list[str]:
+    return [self._name(row, self.batch, index) for index in range(len(self.batches(row, self.batch).key_data))]
+
+  @functools.cache
+  def _name(self, row: Row, rows: int, index: int) -> str:
+    batches = self.batches(row, rows)
+    inputs = tree_digest((batches.key_data[index], batches.condition[index]))
+    return f"{row.method}-{key_of(self.weights(row), self.settings(row) | {'inputs': inputs})}"
+
+  def _program(self, row: Row, batches: Batches) -> Callable[[Any, Any], DecodeResult]:
+    """The compiled decode of a batch, ``(key_data, condition) -> DecodeResult``."""
+    decoder, pipeline = self.decoder(row), self.of(row)
+    parts, host = decoder.parts, pipeline.host
+    # What a host reads of the settings of vectors is static; of ids all of them are in the parts.
+    of_finish = decoder.sampling if decoder.draws_vectors else None
+    of_host = type(host), host.num_tokens, host.end_token if self.ends else None, pipeline.matmul_precision
+    example = parts.params, batches.key_data[0], batches.condition[0]
+    shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(example[1:]))
+    program = (parts.drafter, parts.verifier, parts.target_prefix, parts.decode, of_finish, of_host, shapes, row.max_len)
+    with pipeline.precision():
+      if program not in _PROGRAMS:
+        run = pipeline.decode_fn(decoder, row.max_len) if self.ends else decoder.decode_fn(max_len=row.max_len)
+        _PROGRAMS[program] = jax.jit(run).lower(*example).compile()
+    return functools.partial(_PROGRAMS[program], parts.params)
+
+
+# Compiled decodes by everything that is static in them; benches of one process share them.
+_PROGRAMS: dict[Hashable, Callable] = {}
+
+
+@functools.cache
+def _network_digest(network: Network) -> str:
+  return f"{network.config!r} {network.is_guided} {tree_digest(network.params)}"
+
+
+def _six_digits(tau: float) -> float:
+  """What is printed is what was decoded."""
+  return float(f"{tau:.6g}") if math.isfinite(tau) else tau

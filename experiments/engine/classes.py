@@ -1,0 +1,297 @@
+"""Tables of images of classes, drawn by networks of vector tokens (``cspd``): acceptance, quality, digits, marginals."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+import scipy.stats
+
+from experiments.data.class_images import Split, class_labels, load_images
+from experiments.engine.bench import Bench
+from experiments.engine.experiment import Experiment, Lab
+from experiments.engine.quality import ENCODER, as_json
+from experiments.engine.rows import Row
+from experiments.engine.statistics import acceptance, estimate_of, interval_fields
+from jaxspec.data.emoji import load_emoji
+from jaxspec.data.tokens import Painting, draw
+from jaxspec.decode.state import Counters, DecodeResult, Origin
+from jaxspec.metrics import evaluation, evaluators
+from jaxspec.metrics.distances import kernel_distance_interval
+from jaxspec.metrics.statistics import share
+from jaxspec.models.conditions import OrderedLabels
+
+MOST_TRIES = 100  # proposals for one token that are counted one by one
+REFERENCE = 512
+
+
+def every_class(num_classes: int, num: int, seed: int = 0) -> list[int]:
+  """``num`` labels: every class once in a random order, then again."""
+  generator = np.random.default_rng(seed)
+  return np.concatenate([generator.permutation(num_classes) for _ in range(-(-num // num_classes))])[:num].tolist()
+
+
+def orders_of(bench: Bench, row: Row) -> np.ndarray | None:
+  """Positions ``[P, L]`` in the order of their generation, of a masked network; None where it is the raster's."""
+  batches = bench.batches(row, bench.batch)
+  prepare = lambda data, condition: bench.pipeline.host.prepare(jax.random.wrap_key_data(data), condition)
+  found = [prepare(data, condition) for data, condition in zip(batches.key_data, batches.condition)]
+  if not isinstance(found[0], OrderedLabels):
+    return None
+  return np.concatenate([np.asarray(condition.order) for condition in found])[: batches.num]
+
+
+def in_order(result: DecodeResult, order: np.ndarray | None) -> np.ndarray:
+  """Origins ``[P, L]`` in the order of generation."""
+  return result.origin if order is None else np.take_along_axis(result.origin, order, axis=1)
+
+
+def figures(result: DecodeResult, origin: np.ndarray) -> dict[str, Any]:
+  """What was counted, with 95 % intervals over images; JSON.
+
+  Args:
+    origin: in the order of generation.
+  """
+  counters = {name: np.asarray(getattr(result.counters, name)) for name in Counters.__dataclass_fields__}
+  found: dict[str, Any] = {"images": len(result.tokens)} | {name: int(values.sum()) for name, values in counters.items()}
+  found["calls_per_image"] = float(counters["target_calls"].mean())
+  if found["drafted"]:
+    tested = np.stack([(origin == kind).sum(axis=1) for kind in (Origin.DRAFT, Origin.REPLACED)], axis=1)
+    # Drafts after a rejection are never tested: alpha counts those that were, the published "acceptance rate" may not.
+    found["alpha"] = acceptance(tested[:, 0], tested.sum(axis=1))._asdict()
+    found["accepted_share"] = found["accepted"] / found["drafted"]
+    rejected = result.origin == Origin.REPLACED
+    tries = np.asarray(result.metrics.tries)[rejected]
+    found["mean_tries"] = float(tries.mean()) if tries.size else None
+    found["fallbacks"] = int(np.asarray(result.metrics.fallback).sum())
+    # How many rejections took 0, 1, ... proposals; the last entry is all beyond.
+    found["tries"] = np.bincount(np.minimum(tries, MOST_TRIES + 1), minlength=MOST_TRIES + 2).tolist()
+    found["kept_steps"] = float(np.asarray(result.metrics.steps)[rejected].mean()) if tries.size else None
+    found["per_image"] = {"accepted": tested[:, 0].tolist(), "rejected": tested[:, 1].tolist()}
+  return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassTable(Experiment):
+  """What all tables of classes share.
+
+  Attributes:
+    bundle: the pair of networks.
+    rows: what is compared.
+    num_images: one for every class in turn, or as often as it takes.
+    batch: images decoded together.
+    steps, stop: of the chains, where they are not those that the networks were trained for.
+  """
+
+  bundle: str
+  rows: tuple[Row, ...]
+  num_images: int
+  batch: int
+  steps: str = ""
+  stop: int | None = None
+
+  def placed(self, row: Row) -> Row:
+    """The row with the chains of this table."""
+    chains = ({"steps": self.steps} if self.steps else {}) | ({} if self.stop is None else {"stop": self.stop})
+    return row.but(sampling=chains | dict(row.sampling))
+
+  def bench(self, lab: Lab, labels: Sequence[int] | None = None) -> tuple[Bench, np.ndarray]:
+    """The bench and the classes that it draws."""
+    pipeline = lab.pipeline(self.bundle)
+    labels = every_class(pipeline.target.config.num_classes, self.num_images) if labels is None else labels
+    return Bench(pipeline, labels, lab.decodes, batch=self.batch), np.asarray(labels)
+
+  def pixels(self, bench: Bench, row: Row, result: DecodeResult) -> np.ndarray:
+    """Images ``[P, H, W, 3]`` uint8."""
+    decode = functools.partial(bench.of(row).host.decode, sampling=bench.decoder(row).sampling)
+    return evaluators.in_batches(decode, result.tokens, batch=32)
+
+  def about(self, bench: Bench) -> dict[str, Any]:
+    """What the documents of this kind share; JSON."""
+    return {"bundle": bench.pipeline.name, "batch": self.batch, "intervals": "over images"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Acceptance(ClassTable):
+  """How many drafts are accepted, over one setting.
+
+  Attributes:
+    walked: options and sampling settings that stand in columns of their own.
+  """
+
+  walked: tuple[str, ...]
+  kind: ClassVar[str] = "acceptance"
+
+  def measure(self, lab: Lab) -> dict[str, Any]:
+    """See `Experiment.measure`."""
+    bench, _ = self.bench(lab)
+    rows = []
+    for row in map(self.placed, self.rows):
+      result = bench.decode(row)
+      origin = in_order(result, orders_of(bench, row))
+      about = as_json(row, bench)
+      values = about["options"] | about["sampling"]
+      rows.append(about | {"walked": {name: values[name] for name in self.walked}, "figures": figures(result, origin),
+                           "along": along_the_row(origin)})  # fmt: skip
+    return self.about(bench) | {"rows": rows}
+
+
+def along_the_row(origin: np.ndarray) -> dict[str, list[int]]:
+  """Tested and accepted drafts at every position of the generation order."""
+  accepted = (origin == Origin.DRAFT).sum(axis=0)
+  return {"accepted": accepted.tolist(), "tested": (accepted + (origin == Origin.REPLACED).sum(axis=0)).tolist()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassQuality(ClassTable):
+  """What speculation does to images: the first row of each distribution is what its others are held against."""
+
+  kind: ClassVar[str] = "classes"
+
+  def measure(self, lab: Lab) -> dict[str, Any]:
+    """See `Experiment.measure`."""
+    bench, labels = self.bench(lab)
+    judge, rows, first = ClassJudge(), [], {}
+    for row in map(self.placed, self.rows):
+      result, sampling = bench.decode(row), bench.decoder(row).sampling
+      features = judge.networks.embed(ENCODER, self.pixels(bench, row, result))
+      metrics = judge.figures(features, labels, first.get((sampling.cfg_scale, sampling.stop)))
+      first.setdefault((sampling.cfg_scale, sampling.stop), features)
+      rows.append(
+        as_json(row, bench) | {"figures": figures(result, in_order(result, orders_of(bench, row))), "metrics": metrics}
+      )
+    real = judge.real_row(self.num_images)
+    return self.about(bench) | {"encoder": ENCODER, "reference_images": REFERENCE, "real": real, "rows": rows}
+
+
+class ClassJudge:
+  """Evaluators, real drawings, and what they say of images; a drawing's class is its subgroup of the Unicode charts."""
+
+  def __init__(self):
+    self.networks, self.emoji = evaluators.load_evaluators(), load_emoji()
+    self.classes = class_labels(self.emoji)
+    self.features = self.networks.embed(ENCODER, draw(self.emoji.rgba, Painting.plain(len(self.emoji))))
+    chosen = np.random.default_rng(1).permutation(len(self.emoji))[:REFERENCE]
+    self.reference = self.features[chosen]
+
+  def nearest_class(self, features: np.ndarray, *, own: np.ndarray | None = None) -> np.ndarray:
+    """Class ``[P]`` of the nearest real drawing; ``own [P]`` are drawings that may not find themselves."""
+    cosine = features @ self.features.T
+    if own is not None:
+      # Nor another drawing of the same thing.
+      cosine[self.emoji.concept[own][:, None] == self.emoji.concept[None]] = -np.inf
+    return self.classes[np.argmax(cosine, axis=1)]
+
+  def figures(self, features: np.ndarray, labels: np.ndarray, plain: np.ndarray | None) -> dict[str, Any]:
+    """JSON; ``plain`` are features of the target alone by another seed."""
+    right = (self.nearest_class(features) == labels).astype(np.float64)
+    found = {name: figure.interval for name, figure in evaluation.set_distances(features, self.reference, ENCODER).items()}
+    found["class_accuracy"] = estimate_of(share(right))
+    if plain is not None:
+      images = np.arange(len(features))  # one class each, the same in both sets
+      found["kid_target"] = kernel_distance_interval(features, plain, clusters=images, other_clusters=images)
+    return {name: interval_fields(interval) for name, interval in found.items()}
+
+  def real_row(self, num: int) -> dict[str, Any]:
+    """The same accuracy of real drawings; JSON."""
+    own = np.random.default_rng(2).permutation(len(self.emoji))[:num]
+    right = (self.nearest_class(self.features[own], own=own) == self.classes[own]).astype(np.float64)
+    return {"images": num, "class_accuracy": estimate_of(share(right))._asdict()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Digits(ClassTable):
+  """Handwritten digits, where a classifier can be trusted; needs the ``eval`` extra and ``experiments.data.digits``.
+
+  The judge is a support vector machine on pixels, fitted here to the training digits.
+  """
+
+  kind: ClassVar[str] = "digits"
+
+  def measure(self, lab: Lab) -> dict[str, Any]:
+    """See `Experiment.measure`."""
+    bench, labels = self.bench(lab)
+    judge, right = fit_judge()
+    real = {"images": len(right), "class_accuracy": estimate_of(share(right))._asdict()}
+    rows = []
+    for row in map(self.placed, self.rows):
+      result = bench.decode(row)
+      seen = judge.predict(as_pixels(self.pixels(bench, row, result)))
+      accuracy = estimate_of(share(seen == labels))._asdict()
+      found = figures(result, in_order(result, orders_of(bench, row)))
+      rows.append(as_json(row, bench) | {"figures": found, "metrics": {"class_accuracy": accuracy}})
+    return self.about(bench) | {"real": real, "rows": rows}
+
+
+def as_pixels(images: np.ndarray) -> np.ndarray:
+  """Images ``[N, H, W, 3]`` uint8 as what the judge of digits reads."""
+  return images.mean(axis=-1).reshape(len(images), -1) / 255.0
+
+
+def shifted(split: Split, times: int = 1) -> tuple[np.ndarray, np.ndarray]:
+  """Every digit ``times`` times at random positions, as the networks saw them, and its labels."""
+  rows = np.tile(np.arange(len(split.labels)), times)
+  return as_pixels(split.draw(rows, np.random.default_rng(0))), split.labels[rows]
+
+
+def fit_judge() -> tuple[Any, np.ndarray]:
+  """The classifier of digits, and whether it is right about each held-out real digit ``[M]`` bool."""
+  from sklearn.svm import SVC
+
+  digits = load_images("digits")
+  judge = SVC(C=10.0, gamma="scale").fit(*shifted(digits.train, 3))
+  pixels, labels = shifted(digits.held_out)
+  return judge, judge.predict(pixels) == labels
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Marginals(ClassTable):
+  """Whether the distribution of a token survives speculation: Kolmogorov-Smirnov tests of a fixed position.
+
+  Thousands of rows of one class draw the first tokens of their order. Each component of one token that could be drafted is
+  compared with the target's by the two-sample distance; p is the smallest of the components' p values times their number. A
+  rule that keeps the distribution gives distances like those of the target by other seeds; a small p says that it does not.
+
+  Attributes:
+    rows: the first is the target that all others are compared with.
+    name: of the class.
+    position: of the token in the order, 0 is the first. The one after it is drawn too: the last token of a decode is never
+      drafted.
+  """
+
+  name: str = "food-fruit"
+  position: int = 2
+  kind: ClassVar[str] = "marginals"
+
+  def measure(self, lab: Lab) -> dict[str, Any]:
+    """See `Experiment.measure`."""
+    bench, _ = self.bench(lab, [self.name] * self.num_images)
+    rows, (reference, *others) = [], [self.placed(row.but(max_len=self.position + 2)) for row in self.rows]
+    target, _ = self._token(bench, reference)
+    for row in others:
+      token, origin = self._token(bench, row)
+      found = figures(bench.decode(row), origin)
+      found["drafted_here"] = float(np.isin(origin[:, self.position], (Origin.DRAFT, Origin.REPLACED)).mean())
+      found.pop("per_image", None)  # thousands
+      rows.append(as_json(row, bench) | {"figures": found, **compare(target, token)})
+    gamma = max((dict(row.options).get("gamma", 0) for row in others), default=0)
+    about = {"class": self.name, "position": self.position, "gamma": gamma, "components": target.shape[1]}
+    return self.about(bench) | about | {"rows": rows}
+
+  def _token(self, bench: Bench, row: Row) -> tuple[np.ndarray, np.ndarray]:
+    """The token ``[P, C]`` at the position of every row's order, and origins in that order."""
+    result, order = bench.decode(row), orders_of(bench, row)
+    at = self.position if order is None else order[:, self.position]
+    return result.tokens[np.arange(len(result.tokens)), at], in_order(result, order)
+
+
+def compare(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
+  """KS distances of all components of two samples ``[P, C]``; JSON."""
+  tests = [scipy.stats.ks_2samp(u, v) for u, v in zip(a.T, b.T)]
+  distances = [float(test.statistic) for test in tests]
+  p = min(1.0, len(tests) * min(float(test.pvalue) for test in tests))
+  return {"ks": max(distances), "ks_mean": float(np.mean(distances)), "p": p}

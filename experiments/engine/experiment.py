@@ -1,0 +1,98 @@
+"""What a table is made by: a frozen value with its rows and sizes, and a lab that it runs in."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.metadata
+import os
+import platform
+import tempfile
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+
+from experiments.engine.cache import Cache
+from jaxspec.pipeline import Pipeline, load_pipeline
+
+AT_LEAST_ONE = ("batch", "num_train", "num_images", "number", "repeats", "positions", "tokens", "seeds")
+
+
+class Lab:
+  """Where tables are measured.
+
+  Attributes:
+    runs: folder of decodes and wall times that are kept.
+    retime: take the wall clock again even where it was kept.
+  """
+
+  def __init__(self, runs: Path, *, retime: bool = False):
+    self.runs, self.retime = runs, retime
+    self.decodes, self.clocks = Cache(runs / "decodes"), Cache(runs / "clocks")
+
+  @functools.cache
+  def pipeline(self, bundle: str) -> Pipeline:
+    """The networks of a bundle, loaded once."""
+    return load_pipeline(bundle)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+  """A table; subclasses say how its figures are measured.
+
+  Attributes:
+    title: of the table.
+    notes: lines below it: what was published, what to look for.
+  """
+
+  title: str
+  notes: tuple[str, ...] = ()
+  kind: ClassVar[str]
+
+  def __post_init__(self):
+    for field in dataclasses.fields(self):
+      least = 1 if field.name in AT_LEAST_ONE else 0
+      value = getattr(self, field.name)
+      if isinstance(value, int) and not isinstance(value, bool) and field.name != "seed" and value < least:
+        raise ValueError(f"Must have {field.name} of at least {least}, we instead got {value}")
+
+  def measure(self, lab: Lab) -> dict[str, Any]:
+    """The document of the table without `frame`; JSON."""
+    raise NotImplementedError
+
+  def frame(self, name: str, command: str) -> dict[str, Any]:
+    """What every document says: its kind, the command that makes it anew, the machine, the versions; JSON."""
+    return {
+      "kind": self.kind,
+      "name": name,
+      "title": self.title,
+      "command": command,
+      "notes": list(self.notes),
+      **provenance(),
+    }
+
+
+def provenance() -> dict[str, Any]:
+  """``machine`` and ``versions`` of this process; JSON."""
+  versions = {"python": platform.python_version(), "jax": jax.__version__}
+  return {
+    "machine": {"kind": jax.devices()[0].device_kind, "cpus": os.cpu_count()},
+    "versions": versions | {"jaxspec": importlib.metadata.version("jaxspec-decoding")},
+  }
+
+
+def keep_compiled() -> None:
+  """Keeps compiled programs on disk, as the command line of the package does, unless jax has been told where."""
+  if jax.config.jax_compilation_cache_dir:
+    return
+  root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+  folder = Path(os.environ.get("JAXSPEC_CACHE_DIR") or Path(root) / "jaxspec" / "xla")
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+      pass
+  except OSError:
+    return
+  jax.config.update("jax_compilation_cache_dir", str(folder))
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -1,0 +1,366 @@
+"""Tables of links: modelled latency under a bit budget (``sqs``), and images over networks through real messages
+(``ciar``)."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from experiments.engine.bench import Bench
+from experiments.engine.cache import key_of
+from experiments.engine.experiment import Experiment, Lab
+from experiments.engine.quality import Quality, as_json
+from experiments.engine.rows import Row
+from jaxspec.decode.state import DecodeResult
+from jaxspec.link.ciar_wire import CiarWire
+from jaxspec.link.draft_endpoint import decode_over_link
+from jaxspec.link.gated_message import GatedWire, write_gated
+from jaxspec.link.message import OVERHEAD_BYTES
+from jaxspec.link.networks import LATENCY_RULES, NETWORKS, link_seconds
+from jaxspec.link.opening import ConditionSpec
+from jaxspec.link.sqs_wire import SqsWire
+from jaxspec.link.target_endpoint import TargetEndpoint
+from jaxspec.link.timing import Compute, Link, break_even_bps, decode_seconds
+from jaxspec.link.traffic import Traffic
+from jaxspec.link.wires import Wire
+from jaxspec.metrics.compression import Rounds, count_rounds
+from jaxspec.metrics.statistics import ratio
+
+# Beginnings of dictionary lines, which the shipped pair has learnt to continue.
+PROMPTS = (
+  "river:", "copper:", "to walk:", "apple tree:", "music: a", "kindness: the quality of", "castle: a large", "winter:",
+)  # fmt: skip
+PLAIN = "plain decoding"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LinkTable(Experiment):
+  """What the tables of a language pair share.
+
+  No token ends a continuation, so that all have the same length: a dictionary line that is over is followed by another.
+
+  Attributes:
+    rows: settings of method ``sqs``, without the budget.
+    temperatures: of every row.
+    prompts: beginnings; ``seeds`` continuations of each, ``tokens`` long.
+    budget: bits of a round, for rows that name none; ``max_drafts`` and ``ell`` likewise.
+    edge_ms: one pass of the draft network; ``cloud_ms`` one of the target, ``cloud_token_ms`` more for each token it reads.
+  """
+
+  rows: tuple[Row, ...]
+  temperatures: tuple[float, ...]
+  bundle: str = "wordnet"
+  prompts: tuple[str, ...] = PROMPTS
+  seeds: int = 3
+  tokens: int = 40
+  budget: float = 3000.0
+  max_drafts: int = 16
+  ell: int = 100
+  edge_ms: float = 1.0
+  cloud_ms: float = 6.0
+  cloud_token_ms: float = 0.3
+
+  def bench(self, lab: Lab) -> Bench:
+    """All continuations in one batch."""
+    num = len(self.prompts) * self.seeds
+    return Bench(lab.pipeline(self.bundle), self.prompts, lab.decodes, batch=num, samples=self.seeds, ends=False)
+
+  def placed(self, entry: Row, temperature: float) -> Row:
+    """The row at one temperature, with what the table says of all."""
+    common = dict(budget=self.budget, max_drafts=self.max_drafts, ell=self.ell) | dict(entry.options)
+    return entry.but(label=entry.name, sampling={"temperature": temperature}, max_len=self.tokens, **common)
+
+  def compute(self) -> Compute:
+    """Seconds of the two networks."""
+    return Compute(self.edge_ms / 1e3, self.cloud_ms / 1e3, self.cloud_token_ms / 1e3)
+
+  def ratio(self, above: np.ndarray, below: np.ndarray) -> list[float | None]:
+    """``sum(above) / sum(below)`` over continuations, and the ends of its 95 % interval over prompts.
+
+    The seeds of a prompt stay together. None three times where nothing is below.
+    """
+    if not np.any(below):
+      return [None] * 3
+    return list(ratio(above, below, clusters=np.repeat(np.arange(len(self.prompts)), self.seeds)))
+
+  def about(self) -> dict[str, Any]:
+    """What the documents share; JSON."""
+    names = ("budget", "max_drafts", "ell", "edge_ms", "cloud_ms", "cloud_token_ms", "seeds", "tokens")
+    config = {name: getattr(self, name) for name in names}
+    return {"config": config, "num_rows": len(self.prompts) * self.seeds, "intervals": "over prompts"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sweep(LinkTable):
+  """Latency and resampling rate over temperature, by formula bits: the numbers after figures 2, 4, 5 and 6 of the paper.
+
+  Counted are draft passes, bits on the uplink and target passes (`jaxspec.link.timing`); downlink and round trip are free,
+  as in the paper.
+  """
+
+  temperatures: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)
+  uplink_mbps: float = 1.0
+  kind: ClassVar[str] = "sweep"
+
+  def measure(self, lab: Lab) -> dict[str, Any]:
+    """See `Experiment.measure`."""
+    bench, rows = self.bench(lab), []
+    for entry in self.rows:
+      placed = {f"{temperature:g}": self.placed(entry, temperature) for temperature in self.temperatures}
+      at = {temperature: self.figures(bench.decode(chosen)) for temperature, chosen in placed.items()}
+      rows.append(as_json(next(iter(placed.values())), bench) | {"label": entry.name, "at": at})
+    document = self.about() | {"rows": rows}
+    document["config"] |= {"uplink_mbps": self.uplink_mbps}
+    return document
+
+  def figures(self, result: DecodeResult) -> dict[str, Any]:
+    """Figures of one cell, each with its interval; JSON."""
+    counts, stats = count_rounds(result), result.report.stats
+    bits, link = np.asarray(stats.formula_bits, np.float64), Link(self.uplink_mbps * 1e6)
+    seconds = decode_seconds(self.compute(), link, **passes_of(counts), uplink_bits=bits)
+    ratios = {
+      "ms_per_token": (seconds * 1e3, counts.tokens), "resampling_rate": (counts.rejected, counts.rounds),
+      "bits_per_token": (bits, counts.tokens), "tokens_per_round": (counts.tokens, counts.rounds),
+      "drafts_per_round": (counts.drafted, counts.rounds), "mean_support": (stats.support, counts.drafted),
+      "dropped": (stats.dropped, counts.tokens), "empty_share": (counts.empty_rounds, counts.rounds),
+    }  # fmt: skip
+    found = {name: self.ratio(np.asarray(above), np.asarray(below)) for name, (above, below) in ratios.items()}
+    if result.report.sparsifier:
+      found["final_beta"] = float(np.mean(result.report.sparsifier.high))
+    return found
+
+
+def passes_of(counts: Rounds) -> dict[str, np.ndarray]:
+  """What a model of time counts of a decode."""
+  return dict(edge_passes=counts.edge_passes, rounds=counts.rounds, drafted=counts.drafted)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Codecs(LinkTable):
+  """What every coding sends for a token, measured on messages between two ends, and from which uplink rate on it pays.
+
+  Wire bytes are whole frames of rows. The latency counts draft passes, everything that went up, target passes, and a round
+  trip for each exchange (the lazy coding makes two after a rejection). Compared with: plain decoding in the cloud, which
+  sends nothing up.
+  """
+
+  rtt_ms: float = 0.0
+  uplinks_mbps: tuple[float, ...] = (0.5, 2.0, 20.0)
+  kind: ClassVar[str] = "codecs"
+
+  def measure(self, lab: Lab) -> dict[str, Any]:
+    """See `Experiment.measure`."""
+    bench = self.bench(lab)
+    vocab, rows = bench.pipeline.host.vocab_size, []
+    for temperature in self.temperatures:
+      for entry in self.rows:
+        placed = self.placed(entry, temperature)
+        logging.info("temperature %g: %s", temperature, placed.name)
+        about = as_json(placed, bench) | {
+          "temperature": temperature,
+          "has_budget": bool(np.isfinite(dict(placed.options)["budget"])),
+        }
+        rows.append(about | self.figures(*by_messages(bench, placed, vocab)))
+    plain_ms = self.cloud_ms + self.cloud_token_ms
+    document = self.about() | {"vocab": vocab, "plain_ms": plain_ms, "rows": rows, "break_even": break_evens(rows, plain_ms)}
+    document["config"] |= {"rtt_ms": self.rtt_ms}
+    return document
+
+  def figures(self, result: DecodeResult, traffic: Traffic) -> dict[str, Any]:
+    """Figures of one coding, each ratio with its interval; JSON."""
+    counts, compute, rtt_s = count_rounds(result), self.compute(), self.rtt_ms / 1e3
+    sent, totals = traffic.uplink_bytes * 8.0, passes_of(counts) | {"exchanges": traffic.exchanges}
+    seconds = lambda link, bits: decode_seconds(compute, link, uplink_bits=bits, **totals)
+    without = seconds(Link(1.0, rtt_s=rtt_s), 0.0 * sent)
+    per_token = lambda values: self.ratio(values, counts.tokens)
+    times = {f"{rate:g}": seconds(Link(rate * 1e6, rtt_s=rtt_s), sent) * 1e3 for rate in self.uplinks_mbps}
+    return {
+      "formula_bits_per_token": per_token(np.asarray(result.report.stats.formula_bits, np.float64)),
+      "coded_bits_per_token": per_token(traffic.coded_bits),
+      "wire_bytes_per_token": per_token(traffic.uplink_bytes),
+      "wire_bytes_per_accepted": self.ratio(traffic.uplink_bytes, counts.accepted),
+      "tokens_per_round": self.ratio(counts.tokens, counts.rounds),
+      "drafts_per_round": self.ratio(counts.drafted, counts.rounds),
+      "resampling_rate": self.ratio(counts.rejected, counts.rounds),
+      "exchanges_per_round": self.ratio(traffic.exchanges, counts.rounds),
+      "ms_per_token": {rate: per_token(values) for rate, values in times.items()},
+      # Latency at any rate is the first plus the second over the rate.
+      "ms_without_uplink": float(without.sum() / counts.tokens.sum() * 1e3),
+      "uplink_bits_per_token": float(sent.sum() / counts.tokens.sum()),
+    }
+
+
+def by_messages(bench: Bench, entry: Row, vocab: int) -> tuple[DecodeResult, Traffic]:
+  """Decodes all continuations by two ends that exchange bytes; numpy leaves."""
+  method = bench.decoder(entry).method
+  return over_link(bench, entry, SqsWire(method.codec(vocab), method.max_drafts), bench.batch, 0)
+
+
+def over_link(
+  bench: Bench, entry: Row, wire: Wire, rows: int, index: int, watch: Callable | None = None
+) -> tuple[DecodeResult, Traffic]:
+  """Decodes one batch of ``rows`` by two ends; ``watch`` wraps the transport."""
+  parts, batches = bench.decoder(entry).parts, bench.batches(entry, rows)
+  condition, keys = batches.condition[index], jax.random.wrap_key_data(batches.key_data[index])
+  max_len = entry.max_len or bench.pipeline.host.num_tokens
+  sizes = dict(window=parts.drafter.window, max_rows=rows, max_len=max_len)
+  spec = ConditionSpec.like(condition)
+  target = TargetEndpoint(parts.params.target, verifier=parts.verifier, wire=wire, condition=spec, **sizes)
+  transport = target.handle if watch is None else watch(target.handle)
+  kwargs = dict(drafter=parts.drafter, wire=wire, max_len=max_len, target_prefix=parts.target_prefix)
+  with bench.pipeline.precision():
+    result, traffic = decode_over_link(parts.params, keys, condition, transport=transport, **kwargs)
+  return jax.device_get(result), traffic
+
+
+def break_evens(rows: list[dict[str, Any]], plain_ms: float) -> list[dict[str, Any]]:
+  """Rates at which two codings of the same temperature, or a coding and plain decoding, take the same time."""
+  found = []
+  for temperature in sorted({entry["temperature"] for entry in rows}):
+    here = [entry for entry in rows if entry["temperature"] == temperature]
+    lines = {entry["label"]: (entry["ms_without_uplink"] / 1e3, entry["uplink_bits_per_token"]) for entry in here}
+    lines[PLAIN] = (plain_ms / 1e3, 0.0)
+    for first, second in itertools.combinations(lines, 2):
+      rate = break_even_bps(lines[first], lines[second])
+      if rate is not None:
+        above = first if lines[first][0] < lines[second][0] else second
+        below = second if above == first else first
+        found.append({"temperature": temperature, "mbps": rate / 1e6, "faster_above": above, "faster_below": below})
+  return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Networks(Quality):
+  """Time of an image on 5G, 4G and WiFi, through real messages (CIAR, arXiv 2603.25463, Tables 8 and 9).
+
+  Every row decodes images one at a time by two ends in one process that know of each other only what crosses as bytes. Bytes
+  are those of the emitted frames, seconds of edge and cloud are wall clock between them (prefills included: they are true
+  totals), and the network adds ``latency + size / bandwidth``, with the latency counted once a call or each way.
+
+  LANTERN's relaxed rule reads distributions that no frame here holds: its row takes calls and drafts from its decode, frames
+  of ids in the real format, and the seconds per call and per edge pass of the row "every token verified".
+  """
+
+  layout: str = "cloud"
+  num_images: int = 8
+  kind: ClassVar[str] = "networks"
+
+  def measure(self, lab: Lab) -> dict[str, Any]:
+    """See `Experiment.measure`."""
+    bench = Bench(lab.pipeline(self.bundle), self.prompts().texts, lab.decodes, batch=self.batch)
+    measured: dict[str, list[dict[str, float]]] = {}
+    rows, left_out = [], []
+    for entry in self.rows:
+      try:
+        entry = self.placed(entry, bench)
+      except ValueError as error:
+        left_out.append(f"Left out {entry.name}: {error}.")
+        logging.warning(left_out[-1])
+        continue
+      if dict(entry.options).get("verify") == "lantern":
+        images = self.relaxed_images(bench, entry, next(iter(list(measured.values())[1:])))
+      else:
+        images = self.images(bench, entry, lab)
+      measured[entry.name] = images
+      rows.append(as_json(entry, bench) | times_of(images, bench.pipeline.host.num_tokens))
+    networks = {name: network._asdict() for name, network in NETWORKS.items()}
+    return {"images": self.num_images, "networks": networks, "rows": rows, "left_out": left_out}
+
+  def picked(self, number: int) -> list[int]:
+    """Which of so many images are drawn: far apart, so that they are not near copies of one prompt."""
+    return [index * max(number // self.num_images, 1) % number for index in range(self.num_images)]
+
+  def images(self, bench: Bench, entry: Row, lab: Lab) -> list[dict[str, float]]:
+    """Bytes, calls and seconds of every image; read back if they were kept. The first decode of a row compiles."""
+    vocab, method = bench.pipeline.host.vocab_size, bench.decoder(entry).method
+    wire = CiarWire(vocab, method.gamma, method.codec(vocab))
+    is_warm = False
+
+    def measure(at: int) -> dict[str, float]:
+      nonlocal is_warm
+      for _ in range(1 if is_warm else 2):
+        watch = Stopwatch()
+        result, traffic = over_link(bench, entry, wire, 1, at, watch.around)
+        watch.stop()
+      is_warm = True
+      counters = {name: int(getattr(result.counters, name)[0]) for name in result.counters.__dataclass_fields__}
+      sent = {name: int(getattr(traffic, name)[0]) for name in ("coded_bits", "uplink_bytes", "downlink_bytes", "exchanges")}
+      return counters | sent | {"edge_s": watch.edge, "cloud_s": watch.cloud}
+
+    found = []
+    for at in self.picked(len(bench.prompts)):
+      name = f"link-{key_of(bench.weights(entry), bench.settings(entry) | {'image': at, 'prompts': bench.prompts})}"
+      found.append(lab.clocks.get(name, lambda at=at: measure(at), again=lab.retime))
+    return found
+
+  def relaxed_images(self, bench: Bench, entry: Row, verified: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Figures of images whose windows LANTERN++ judges, by the costs of the row with the exact rule."""
+    result, method, host = bench.decode(entry), bench.decoder(entry).method, bench.pipeline.host
+    wire = GatedWire.of(None, vocab=host.vocab_size, window=method.gamma, max_len=host.num_tokens)
+    total = {name: sum(image[name] for image in verified) for name in verified[0]}
+    per_pass, per_call = total["edge_s"] / total["draft_calls"], total["cloud_s"] / total["target_calls"]
+    images = []
+    for at in self.picked(len(bench.prompts)):
+      counters = {name: int(getattr(result.counters, name)[at]) for name in result.counters.__dataclass_fields__}
+      calls = counters["target_calls"] - 1
+      drafts, more = divmod(counters["drafted"], max(calls, 1))
+      sizes = [len(write_gated(0, 0, [0], [0] * (drafts + (call < more)), wire)[0]) for call in range(calls)]
+      traffic = {"uplink_bytes": sum(sizes), "downlink_bytes": (OVERHEAD_BYTES + 4) * (calls + 1), "exchanges": calls}
+      seconds = {"edge_s": per_pass * counters["draft_calls"], "cloud_s": per_call * counters["target_calls"]}
+      images.append(counters | traffic | seconds)
+    return images
+
+
+class Stopwatch:
+  """Seconds of each end, read off the moments at which its messages leave."""
+
+  def __init__(self):
+    self.edge = self.cloud = 0.0
+    self._last = time.perf_counter()
+
+  def _lap(self) -> float:
+    before, self._last = self._last, time.perf_counter()
+    return self._last - before
+
+  def around(self, transport: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """The transport, watched: a message ends a stretch of the edge, its reply one of the cloud."""
+
+    def watched(message: bytes) -> bytes:
+      self.edge += self._lap()
+      reply = transport(message)
+      self.cloud += self._lap()
+      return reply
+
+    return watched
+
+  def stop(self) -> None:
+    """The edge has finished the image."""
+    self.edge += self._lap()
+
+
+def times_of(images: list[dict[str, float]], num_tokens: int) -> dict[str, Any]:
+  """Means over images, and the time on every network; JSON."""
+  mean = {key: float(np.mean([image[key] for image in images])) for key in images[0]}
+  edge_pass, cloud_call = mean["edge_s"] / mean["draft_calls"], mean["cloud_s"] / max(mean["target_calls"], 1)
+  networks = {}
+  for network, link in NETWORKS.items():
+    for rule in LATENCY_RULES:
+      on_link = [
+        link_seconds(
+          link, uplink_bytes=p["uplink_bytes"], downlink_bytes=p["downlink_bytes"], calls=p["target_calls"], latency_is=rule
+        ).total
+        for p in images
+      ]  # fmt: skip
+      networks[f"{network} {rule}"] = float(np.mean(on_link)) + mean["edge_s"] + mean["cloud_s"]
+  kappa = edge_pass / cloud_call
+  return {
+    "mean": mean, "seconds": networks, "kappa": kappa, "tokens_per_call": num_tokens / max(mean["target_calls"], 1),
+    "tokens_with_edge": num_tokens / (mean["target_calls"] + kappa * mean["draft_calls"]),
+  }  # fmt: skip

@@ -1,0 +1,183 @@
+"""Tables of wall clock: all rows draw the same images in turns, in one process (``speed``, ``ciar:speed``,
+``cspd:speed_*``).
+
+Seconds and calls of every turn are written down; ratios are taken turn by turn when the table is printed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from experiments.engine import statistics
+from experiments.engine.bench import Bench
+from experiments.engine.classes import every_class, figures
+from experiments.engine.experiment import Experiment, Lab
+from experiments.engine.quality import as_json
+from experiments.engine.rows import Row, row
+from jaxspec.decode.measure import expected_tokens
+from jaxspec.decode.state import DecodeResult
+
+# Foods and hearts, which the shipped target draws.
+PROMPTS = (
+  "red heart", "noto pizza on blue background", "strawberry", "fluent green heart small", "hamburger", "twemoji doughnut",
+  "lemon", "broken heart",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Heat:
+  """The rows that run in turns at one batch size."""
+
+  batch: int
+  turns: int
+  rows: tuple[Row, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Race(Experiment):
+  """A race; the first row of every heat is what the others are over.
+
+  Attributes:
+    heats: batch sizes with their turns and rows.
+    bundle: the networks.
+    layout: ``calls``, or ``cloud`` for rates of cloud calls and a floor.
+    turns: over those of the heats, 0 leaves them.
+  """
+
+  heats: tuple[Heat, ...]
+  bundle: str = "emoji64"
+  layout: str = "calls"
+  turns: int = 0
+  kind: ClassVar[str] = "race"
+
+  def measure(self, lab: Lab) -> dict[str, Any]:
+    """See `Experiment.measure`."""
+    pipeline, rows, left_out = lab.pipeline(self.bundle), [], []
+    for heat in self.heats:
+      turns = self.turns or heat.turns
+      bench = Bench(pipeline, self.prompts(lab, heat.batch * turns), lab.decodes, batch=heat.batch)
+      entered = []
+      for entry in heat.rows:
+        try:
+          entry.value(bench.of(entry))
+          entered.append(entry)
+        except ValueError as error:
+          left_out.append(f"Left out {entry.name}: {error}.")
+          logging.warning(left_out[-1])
+      entered += self.rivals(bench, entered, heat)
+      rows += self.finish(bench, heat, entered, *bench.race(entered, turns=turns, batch=heat.batch))
+    return {
+      "layout": self.layout, "base": self.heats[0].rows[0].name, "source": pipeline.name,
+      "num_tokens": pipeline.host.num_tokens, "rows": rows, "left_out": list(dict.fromkeys(left_out)),
+    }  # fmt: skip
+
+  def prompts(self, lab: Lab, num: int) -> list[Any]:
+    """What is drawn: another prompt in every turn, as far as they go."""
+    return list(np.resize(PROMPTS, num))
+
+  def rivals(self, bench: Bench, rows: list[Row], heat: Heat) -> list[Row]:
+    """Rows that are made when the others are known."""
+    return []
+
+  def finish(
+    self, bench: Bench, heat: Heat, rows: list[Row], seconds: list[list[float]], results: list[list[DecodeResult]]
+  ) -> list[dict[str, Any]]:
+    """The rows of a heat; JSON."""
+    found = []
+    for entry, taken, drawn in zip(rows, seconds, results):
+      calls, passes = (
+        [number for result in drawn for number in np.asarray(getattr(result.counters, name)).tolist()]
+        for name in ("target_calls", "draft_calls")
+      )
+      entered = {"batch": heat.batch, "seconds": taken, "target_calls": calls, "draft_calls": passes}
+      found.append(as_json(entry, bench) | entered)
+    return with_floors(found) if self.layout == "cloud" else found
+
+
+def with_floors(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+  """The rows of CIAR with their ``floor``, by medians; the first row is plain decoding, "DRAFT alone" never asks.
+
+  It is the ratio that the same calls would give if a call cost one plain step, however many tokens it reads, and an edge
+  pass what it costs alone.
+  """
+  plain, named = rows[0], {row["label"]: row for row in rows}
+  per_call = statistics.median(plain["seconds"]) / statistics.mean(plain["target_calls"])
+  found = [plain]
+  for entry in rows[1:]:
+    alone = named[f"{entry['label'].split(',')[0].removesuffix(' alone')} alone"]
+    per_pass = statistics.median(alone["seconds"]) / statistics.mean(alone["draft_calls"])
+    seconds = per_pass * statistics.mean(entry["draft_calls"]) + per_call * statistics.mean(entry["target_calls"])
+    is_alone = entry is alone
+    found.append(entry if is_alone else entry | {"floor": statistics.median(plain["seconds"]) / seconds})
+  return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VectorRace(Race):
+  """A race of continuous speculative decoding; the first rows of every heat are the target and the draft alone.
+
+  MAR also races its own parallel decoding, with a quarter as many iterations as tokens, and against every speculative row
+  with as many iterations as that row made target calls in its first turn. "Formula" is ``(1 - a^(g+1)) / ((1 - a)(g c +
+  1))`` with the measured acceptance a and the cost c of a draft over that of a target token, both alone; it takes a wide
+  pass for free, which a CPU does not, and which for MAR is gamma + 1 passes.
+  """
+
+  def prompts(self, lab: Lab, num: int) -> list[Any]:
+    """See `Race.prompts`."""
+    return every_class(lab.pipeline(self.bundle).target.config.num_classes, num)
+
+  def rivals(self, bench: Bench, rows: list[Row], heat: Heat) -> list[Row]:
+    """See `Race.rivals`; one decode of each row says how many calls it makes."""
+    if not is_masked(bench):
+      return []
+    length = bench.pipeline.host.num_tokens
+    counts = {length // 4: parallel(length // 4)}
+    for entry in speculative(rows):
+      calls = min(rival_calls(bench, entry, heat.batch), length)
+      counts.setdefault(calls, parallel(calls))
+    return list(counts.values())
+
+  def finish(self, bench, heat, rows, seconds, results) -> list[dict[str, Any]]:
+    """See `Race.finish`."""
+    found = super().finish(bench, heat, rows, seconds, results)
+    target, draft = found[:2]
+    cost = statistics.ratio(draft["seconds"], target["seconds"]).median
+    length = bench.pipeline.host.num_tokens
+    for entry, document, drawn in zip(rows, found, results):
+      # Rows of a batch wait for the slowest: its calls are what the batch costs.
+      document["target_calls"] = [int(np.max(result.counters.target_calls)) for result in drawn]
+      if is_masked(bench):
+        document["parallel"] = parallel(length // 4).name
+      if entry not in speculative(rows):
+        continue
+      whole = jax.tree.map(lambda *leaves: np.concatenate(leaves), *drawn)
+      counted, gamma = figures(whole, whole.origin), dict(entry.options)["gamma"]
+      predicted = expected_tokens(counted["alpha"]["value"], gamma) / (gamma * cost + 1)
+      document |= {"figures": counted, "draft_cost": cost, "predicted": predicted}
+      if is_masked(bench):
+        document["rival"] = parallel(min(document["target_calls"][0], length)).name
+    return found
+
+
+def speculative(rows: list[Row]) -> list[Row]:
+  return [entry for entry in rows if entry.method == "cspd"]
+
+
+def parallel(num_iter: int) -> Row:
+  """MAR's own decoding in so many iterations."""
+  return row("parallel", f"parallel {num_iter}", num_iter=num_iter)
+
+
+def is_masked(bench: Bench) -> bool:
+  return bench.pipeline.host.target.family == "mar"
+
+
+def rival_calls(bench: Bench, entry: Row, batch: int) -> int:
+  """Target calls of the first turn of a row."""
+  _, ((result,),) = bench.race([entry], turns=1, batch=batch)
+  return int(np.max(result.counters.target_calls))

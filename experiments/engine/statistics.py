@@ -1,0 +1,182 @@
+"""How sure a table is: intervals of its cells, ratios of its clocks, and the smallest difference that it could have shown.
+
+The methods are those of `jaxspec.metrics.statistics`. Figures that were kept image by image are compared pair by pair (the
+same prompt, the same key). Where a document holds only summaries, the interval that was computed then is printed as it is,
+and differences are judged by the normal approximation to it.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics as plain
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxspec.metrics import statistics as library
+from jaxspec.metrics.statistics import Difference, TimeRatio, holm
+
+mean, median = plain.fmean, plain.median
+KID = "kid_concept"
+# Metrics that are shares of images; the others are means or distances.
+SHARES = ("attribute_accuracy", "background_accuracy", "size_accuracy", "class_accuracy")
+LEVEL = 0.95
+Z = 1.959964  # half of a 95 % interval, in standard errors of a normal distribution
+
+__all__ = ["holm"]
+
+
+class Estimate(NamedTuple):
+  """A figure and its 95 % interval."""
+
+  value: float
+  low: float
+  high: float
+
+
+class Ratio(NamedTuple):
+  """Ratios of paired runs."""
+
+  median: float
+  low: float
+  high: float
+
+
+def estimate_of(found: Any) -> Estimate | None:
+  """An estimate as JSON holds it: ``{"value", "low", "high"}`` or three numbers; None for None."""
+  if found is None:
+    return None
+  numbers = [found[name] for name in Estimate._fields] if isinstance(found, dict) else list(found)[:3]
+  return None if None in numbers else Estimate(*numbers)
+
+
+def interval_fields(found: Any) -> dict[str, float]:
+  """The figure and its interval out of whatever the library found; JSON."""
+  return {name: float(getattr(found, name)) for name in Estimate._fields}
+
+
+def wilson_of(share: float, count: int) -> Estimate:
+  """A share of ``count`` independent trials with Wilson's interval."""
+  return Estimate(share, *library.wilson(share, count, Z))
+
+
+def num_images(row: dict[str, Any]) -> int:
+  return row["images"] if "images" in row else row["figures"]["images"]
+
+
+def metric_of(row: dict[str, Any], name: str) -> Estimate | None:
+  """A metric of a row; of a share with Wilson's interval, whatever was written down."""
+  if (found := row["metrics"].get(name)) is None:
+    return None
+  return wilson_of(found["value"], num_images(row)) if name in SHARES else estimate_of(found)
+
+
+def alpha_of(row: dict[str, Any]) -> Estimate | None:
+  """The acceptance of tested drafts with the interval of its document.
+
+  Where that has no width because all images agree, it is Wilson's of as many trials as images (`library.share`).
+  """
+  figures = row.get("figures", {})
+  if (found := estimate_of(figures.get("alpha"))) is None or found.low < found.high:
+    return found
+  images = figures["images"]
+  agreed = library.share(np.full(images, found.value), np.ones(images), clusters=np.arange(images))
+  return Estimate(found.value, agreed.low, agreed.high)
+
+
+def acceptance(accepted: np.ndarray, tested: np.ndarray) -> Estimate:
+  """``sum(accepted) / sum(tested)`` over images ``[P]``, each a cluster; 0 where nothing was tested."""
+  if not np.sum(tested):
+    return Estimate(0.0, 0.0, 1.0)
+  return estimate_of(library.share(accepted, tested, clusters=np.arange(len(tested))))
+
+
+# --- clocks --------------------------------------------------------------------------------------------------------------
+
+
+def ratio(base: Sequence[float], own: Sequence[float]) -> Ratio:
+  """How much faster ``own`` is, turn by turn."""
+  found = [a / b for a, b in zip(base, own, strict=True)]
+  return Ratio(median(found), min(found), max(found))
+
+
+def wall_ratio(row: dict[str, Any]) -> Ratio | None:
+  """Plain decoding's time over the row's; None where the clock was not taken."""
+  return None if (wall := row["wall"]) is None else ratio(wall["plain"], wall["own"])
+
+
+def labelled(document: dict[str, Any], batch: int, label: str) -> dict[str, Any]:
+  """The row of a race with this batch size and label."""
+  return next(row for row in document["rows"] if (row["batch"], row["label"]) == (batch, label))
+
+
+def base_of(row: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+  """The row of the same batch size that speeds are over."""
+  return labelled(document, row["batch"], document["base"])
+
+
+def over(row: dict[str, Any], document: dict[str, Any], label: str | None) -> Ratio | None:
+  """Speed over another row of the same batch size."""
+  return None if label is None else ratio(labelled(document, row["batch"], label)["seconds"], row["seconds"])
+
+
+def time_ratios(document: dict[str, Any]) -> list[tuple[TimeRatio, float] | None]:
+  """Of every row of a race: the median ratio with its interval, and the p value of Holm over the table; None for the
+  base."""
+  found = []
+  for row in document["rows"]:
+    base = base_of(row, document)
+    found.append(None if row is base else library.time_ratio(base["seconds"], row["seconds"]))
+  adjusted = iter(holm([entry.p_value for entry in found if entry is not None]))
+  return [None if entry is None else (entry, float(next(adjusted))) for entry in found]
+
+
+def smallest_ratio(document: dict[str, Any]) -> float | None:
+  """The smallest speed over the base that shows, in the median over rows with several turns; None without such rows."""
+  differences = []
+  for row in document["rows"]:
+    base = base_of(row, document)
+    if row is not base and len(row["seconds"]) > 1:
+      differences.append(library.paired_difference(np.log(base["seconds"]), np.log(row["seconds"]), resamples=0))
+  tests = len(document["rows"]) - len({row["batch"] for row in document["rows"]})
+  found = [library.detectable_difference(difference, tests=tests) for difference in differences]
+  return math.exp(median(found)) if found else None
+
+
+# --- differences ---------------------------------------------------------------------------------------------------------
+
+
+def difference(row: dict[str, Any], other: dict[str, Any], metric: str) -> Difference:
+  """``row - other`` by a metric: as the table measured it, where row is its subject, pair by pair where both have figures of
+  every image, else by their summaries."""
+  if (measured := other.get("subject_minus_row", {}).get(metric)) is not None:
+    return Difference(**measured)
+  each = [entry.get("per_image", {}).get(metric) for entry in (row, other)]
+  if all(each):
+    pairs = [(a, b) for a, b in zip(*each, strict=True) if a is not None and b is not None]
+    compare = library.paired_share_difference if metric in SHARES else library.paired_difference
+    return compare(*map(np.asarray, zip(*pairs)))
+  return of_summaries(metric_of(row, metric), metric_of(other, metric), num_images(row))
+
+
+def of_summaries(a: Estimate, b: Estimate, count: int) -> Difference:
+  """``a - b`` from two intervals, as of independent samples; rows that share their prompts differ less by chance than
+  that."""
+  found = library.independent_difference(library.Interval(*a), library.Interval(*b))
+  error = (found.high - found.low) / (2 * Z)
+  p_value = 2 * (1 - library.t_cdf(abs(found.value) / error, count - 1)) if error else float(found.value == 0)
+  return Difference(*found, p_value, error, count)
+
+
+def smallest_between(found: Sequence[Estimate | None], count: int) -> float:
+  """The smallest difference between two of these figures of ``count`` images that shows, without a correction; the
+  median."""
+  half = median((estimate.high - estimate.low) / 2 for estimate in found if estimate is not None)
+  error = math.sqrt(2) * half / Z
+  return library.detectable_difference(Difference(0.0, 0.0, 0.0, 1.0, error, count))
+
+
+def smallest_ks(samples: int, components: int) -> float:
+  """The two-sample KS distance that a component needs, of two samples of this size, under Bonferroni's correction."""
+  return math.sqrt(-math.log((1 - LEVEL) / components / 2) / samples)

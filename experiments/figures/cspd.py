@@ -1,0 +1,264 @@
+"""Draws the tables and the images of continuous speculative decoding (arXiv 2411.11925, Figures 8, 11, 13 to 16).
+
+    python -m experiments.figures.cspd             # from the tables alone
+    python -m experiments.figures.cspd --decode    # images and maps too, by the shipped pairs (minutes)
+
+Reads ``cspd_*.json`` (``experiments.run cspd:*``) and writes ``docs/images/cspd_*.png``; a figure whose tables are not there
+is left out, with a line that says so. Bands are the tables' 95 % intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from experiments.configs.cspd import BUNDLES, DRAFT, TARGET, TITLES, rule
+from experiments.engine import statistics
+from experiments.engine.bench import Bench
+from experiments.engine.experiment import Lab, keep_compiled
+from experiments.engine.race import is_masked, parallel
+from experiments.engine.rows import Row
+from experiments.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE, band, bare, parser, save, tables
+from jaxspec.decode.state import Origin
+
+Entry = dict[str, Any]
+COLOURS = {"published": ORANGE, "without S": BLUE, "exact": GREEN, "released": RED}
+SHOWN = (
+  "animal-mammal", "food-fruit", "face-smiling", "transport-ground", "animal-bird", "plant-flower", "heart",
+  "sky & weather",
+)  # fmt: skip
+ORIGINS = {
+  Origin.FIRST: ("first token", BLUE), Origin.DRAFT: ("drafted and accepted", GREEN),
+  Origin.REPLACED: ("replaced after a rejection", ORANGE), Origin.BONUS: ("added by the target", "#f0e442"),
+}  # fmt: skip
+
+
+def pick(rows: Sequence[Entry], family: str, label: str, **walked: Any) -> list[Entry]:
+  """Rows of a pair and an acceptance rule with these settings."""
+  same = lambda row: all(row["walked"].get(name) == value for name, value in walked.items())
+  return [row for row in rows if row["family"] == family and row["label"] == label and same(row)]
+
+
+def families_of(rows: Sequence[Entry]) -> list[str]:
+  """The pairs that a table has rows of."""
+  return [family for family in TITLES if any(row["family"] == family for row in rows)]
+
+
+def panel_per_family(families: Sequence[str], ylabel: str, xlabel: str) -> tuple[Figure, Sequence[Axes]]:
+  """A figure with one panel side by side for every pair."""
+  width = 4.6 * len(families)
+  figure, (panels,) = plt.subplots(1, len(families), figsize=(width, 3.0), layout="constrained", squeeze=False)
+  for axes, family in zip(panels, families):
+    axes.set(title=TITLES[family], xlabel=xlabel)
+  panels[0].set_ylabel(ylabel)
+  return figure, panels
+
+
+def over_powers(axes: Axes, at: Sequence[int]) -> None:
+  """A logarithmic axis of draft lengths."""
+  axes.set_xscale("log", base=2)
+  axes.set_xticks(sorted(set(at)), map(str, sorted(set(at))))
+  axes.minorticks_off()
+
+
+def draw_acceptance(found: dict[str, list[Entry]], path: Path) -> None:
+  """Acceptance over draft length, guidance and temperature: figures 8, 13 and 14."""
+  panels = [
+    ("gamma", "gamma", {}, "draft length"), ("guidance", "cfg_scale", {"gamma": 4}, "guidance scale"),
+    ("temperature", "temperature", {"cfg_scale": 1.0}, "temperature, no guidance"),
+  ]  # fmt: skip
+  families = families_of(found["gamma"])
+  size = (9.6, 2.75 * len(families))
+  figure, grid = plt.subplots(len(families), 3, figsize=size, layout="constrained", sharey="row", squeeze=False)
+  for line, family in zip(grid, families):
+    for axes, (name, option, fixed, label) in zip(line, panels):
+      mine = {rule: rows for rule in COLOURS if (rows := pick(found[name], family, rule, **fixed))}
+      if not mine:
+        axes.set_axis_off()  # not walked for this pair
+        continue
+      for label_of, rows in mine.items():
+        at = [row["walked"][option] for row in rows]
+        band(axes, at, [statistics.alpha_of(row) for row in rows], label=label_of, color=COLOURS[label_of])
+      if option == "gamma":
+        over_powers(axes, (4, 8, 16, 32))
+      axes.set_xlabel(label)
+      axes.set_ylim(bottom=0)
+    line[0].set_ylabel("acceptance of tested drafts")
+    line[0].set_title(TITLES[family])
+    line[0].legend()
+  save(figure, path)
+
+
+def draw_along(found: dict[str, list[Entry]], path: Path) -> None:
+  """Acceptance along the generation order, for three shares that the target draws first: figure 11."""
+  rows = found["prefix"]
+  families = families_of(rows)
+  figure, panels = panel_per_family(families, "acceptance of tested drafts", "position in the generation order")
+  for axes, family in zip(panels, families):
+    label = "exact" if family == "causal" else "released"
+    for share, colour in zip((0.0, 0.05, 0.15), (GREY, BLUE, ORANGE)):
+      (row,) = pick(rows, family, label, gamma=8, target_prefix=share)
+      accepted, tested = (np.asarray(row["along"][name], float) for name in ("accepted", "tested"))
+      # Windows of eight positions: single ones have few tested drafts.
+      window = lambda values: np.convolve(values, np.ones(8), mode="valid")
+      with np.errstate(invalid="ignore"):
+        values = window(accepted) / window(tested)
+      axes.plot(np.arange(len(values)) + 4, values, color=colour, label=f"{share:.0%} by the target")
+    axes.set_title(f"{TITLES[family]}, {label} rule")
+    axes.set_ylim(0, 1)
+  panels[0].legend(loc="lower right")
+  save(figure, path)
+
+
+def draw_tries(found: dict[str, list[Entry]], path: Path) -> None:
+  """Proposals until a rejected token was replaced, over draft length: figure 15."""
+  rows = found["gamma"]
+  families = families_of(rows)
+  figure, panels = panel_per_family(families, "share that needed more", "proposals for a rejected token")
+  for axes, family in zip(panels, families):
+    for label, colour in COLOURS.items():
+      mine = pick(rows, family, label)
+      counts = np.sum([row["figures"]["tries"] for row in mine], axis=0)[1:].astype(float) if mine else np.zeros(1)
+      if counts.sum():
+        more = 1 - np.cumsum(counts)[:-1] / counts.sum()  # the last entry has no upper end
+        axes.plot(np.arange(1, len(more) + 1), more, color=colour, label=label)
+    axes.set_xscale("log")
+    axes.set_yscale("symlog", linthresh=1e-3)
+    axes.set_ylim(0, 1)
+    axes.legend()
+  save(figure, path)
+
+
+def speed(document: Entry, row: Entry, other: str) -> float:
+  """Median speed over another row of the same batch size."""
+  return statistics.over(row, document, other).median
+
+
+def draw_speed(found: dict[str, list[Entry]], path: Path) -> None:
+  """Measured speed over draft length, beside the prediction; ratios are of the two runs of a turn."""
+  families = families_of(found["speed"])
+  figure, panels = panel_per_family(families, "speed over the target", "draft length")
+  figure.set_figheight(4.2)
+  for axes, family in zip(panels, families):
+    document = {"rows": [row for row in found["speed"] if row["family"] == family], "base": "target"}
+    label, every = ("released" if family == "mar" else "exact"), []
+    batches = sorted({row["batch"] for row in document["rows"]})
+    for batch, style in zip(batches, ("-", "--", ":")):
+      mine = [r for r in document["rows"] if r["batch"] == batch and r["method"] == "cspd" and r["label"].startswith(label)]
+      at = [row["options"]["gamma"] for row in mine]
+      every += at
+      style = dict(linestyle=style, marker="o")
+      words = f"token by token, batch {batch}"
+      axes.plot(at, [speed(document, row, "target") for row in mine], color=GREEN, label=words, **style)
+      if family == "mar":
+        words = f"at equal calls, batch {batch}"
+        axes.plot(at, [speed(document, row, row["rival"]) for row in mine], color=ORANGE, label=words, **style)
+      if batch == batches[0]:
+        axes.plot(at, [row["predicted"] for row in mine], marker="x", color=GREY, linewidth=1, label="predicted")
+    axes.axhline(1, color=GREY, linewidth=0.8)
+    over_powers(axes, every)
+    axes.set_ylim(bottom=0)
+    axes.set_title(f"{TITLES[family]}, {label} rule")
+    axes.legend(fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, handlelength=3)
+  save(figure, path)
+
+
+def contact_rows(bench: Bench, gamma: int = 4) -> list[Row]:
+  """What the images compare; MAR without guidance, whose rounds are dear."""
+  masked = is_masked(bench)
+  sampling = {"cfg_scale": 1.0 if masked else 2.0}
+  rows = [TARGET.but(label="target alone"), DRAFT]
+  if masked:
+    length = bench.pipeline.host.num_tokens
+    rows.append(parallel(length // 4).but(label=f"target, {length // 4} iterations"))
+  rows += [rule(name, f"{name} rule", gamma=gamma) for name in ("released" if masked else "published", "exact")]
+  return [row.but(sampling=sampling) for row in rows]
+
+
+def pixels_of(bench: Bench, row: Row, tokens: np.ndarray) -> np.ndarray:
+  """Images ``[P, H, W, 3]`` uint8."""
+  return bench.of(row).host.decode(tokens, sampling=bench.decoder(row).sampling)
+
+
+def draw_images(bench: Bench, path: Path) -> None:
+  """A row of images per method; the same classes and keys."""
+  rows = contact_rows(bench)
+  size = (1.16 * len(SHOWN) + 1.4, 1.2 * len(rows) + 0.3)
+  figure, grid = plt.subplots(len(rows), len(SHOWN), figsize=size, layout="constrained")
+  for line, row in zip(grid, rows):
+    result = bench.decode(row)
+    for axes, pixels in zip(line, pixels_of(bench, row, result.tokens)):
+      axes.imshow(pixels, interpolation="lanczos")
+      bare(axes)
+    words = row.name if row.alone else f"{row.name}\n{result.counters.target_calls.mean():.0f} calls"
+    line[0].set_ylabel(words, rotation=0, ha="right", va="center", fontsize=9)
+  for axes, name in zip(grid[0], SHOWN):
+    axes.set_title(name, fontsize=7.5, loc="center")
+  save(figure, path, colours=256)
+
+
+def draw_map(bench: Bench, path: Path, number: int = 4) -> None:
+  """Where drafts were accepted: figure 16."""
+  # Of MAR's drafts the exact rule accepts too few to show where.
+  label = "released rule" if is_masked(bench) else "exact rule"
+  (row,) = (row for row in contact_rows(bench) if row.label == label)
+  result, side = bench.decode(row), bench.pipeline.host.grid[0]
+  size = (1.9 * number, 4.2)
+  figure, grid = plt.subplots(2, number, figsize=size, layout="constrained")
+  palette = ListedColormap([ORIGINS[origin][1] if origin in ORIGINS else "white" for origin in Origin])
+  for column, (pixels, origin, name) in enumerate(zip(pixels_of(bench, row, result.tokens), result.origin, SHOWN[:number])):
+    grid[0, column].imshow(pixels, interpolation="lanczos")
+    grid[1, column].imshow(origin.reshape(side, side), cmap=palette, vmin=0, vmax=len(Origin) - 1)
+    grid[0, column].set_title(name, fontsize=8.5, loc="center")
+  for axes in grid.flat:
+    bare(axes)
+  patches = [Patch(color=colour, label=words) for words, colour in ORIGINS.values()]
+  figure.legend(handles=patches, loc="outside lower center", ncols=2)
+  save(figure, path, colours=128)
+
+
+PLOTS: dict[str, tuple[Callable[[dict[str, list[Entry]], Path], None], tuple[str, ...]]] = {
+  "cspd_acceptance": (draw_acceptance, ("gamma", "guidance", "temperature")),
+  "cspd_along": (draw_along, ("prefix",)),
+  "cspd_tries": (draw_tries, ("gamma",)),
+  "cspd_speed": (draw_speed, ("speed",)),
+}
+
+
+def load(results: Path, name: str) -> list[Entry]:
+  """The rows of a table, of all pairs that have one."""
+  found = tables(results, [f"cspd_{name}_{family}" for family in TITLES])
+  return [row | {"family": key.rpartition("_")[2]} for key, document in found.items() for row in document["rows"]]
+
+
+def main() -> None:
+  arguments = parser(__doc__)
+  arguments.add_argument("--decode", action="store_true", help="images and maps too")
+  arguments.add_argument("--runs", type=Path, default=Path("runs/tables"))
+  args = arguments.parse_args()
+  with plt.rc_context(STYLE):
+    for name, (plot, needed) in PLOTS.items():
+      found = {table: load(args.results, table) for table in needed}
+      if missing := [table for table, rows in found.items() if not rows]:
+        print(f"left out {name}.png: no cspd_{missing[0]}_*.json in {args.results}")
+        continue
+      plot(found, args.images / f"{name}.png")
+    if args.decode:
+      keep_compiled()
+      lab = Lab(args.runs)
+      for family, bundle in BUNDLES.items():
+        bench = Bench(lab.pipeline(bundle), SHOWN, lab.decodes, batch=len(SHOWN))
+        draw_images(bench, args.images / f"cspd_images_{family}.png")
+        draw_map(bench, args.images / f"cspd_map_{family}.png")
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,122 @@
+"""Images of GSD (arXiv 2508.07747): how sure the target is of its tokens (Figure 1), and what methods draw (Figure 3).
+
+    python -m experiments.figures.gsd
+
+Images come from the decodes of the tables (``experiments.run gsd:groups``); what is not there is decoded.
+
+``docs/images/gsd_top1.png``: below each image of plain decoding, the probability of the likeliest token at every position,
+under the distribution that tokens are drawn from (guidance and temperature included). Expected, as in the paper: low
+wherever there is texture, so that the draft's token is often another one of many alike; high on plain backgrounds.
+
+``docs/images/gsd_grid.png``: the first training prompts of the tables, drawn by each method with the same keys; no image is
+chosen by hand.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+
+from experiments.configs.gsd import SJD, TABLES, WIDE
+from experiments.engine.bench import Bench
+from experiments.engine.experiment import Lab, keep_compiled
+from experiments.engine.rows import PLAIN, PLAIN_AGAIN, Row, row
+from experiments.figures.style import INK, STYLE, bare, parser, save, wrapped
+from jaxspec.models.sampling import probabilities
+
+NUM_MAPS, NUM_COLUMNS = 6, 8
+GRID = {
+  "plain": PLAIN,
+  "plain,\nanother seed": PLAIN_AGAIN,
+  "SJD (exact)": SJD,
+  "GSD, G 10": WIDE.but(group_size=10),
+  "GSD, G 50": WIDE,
+  "LANTERN++,\nlambda 2": row("lantern", factor=2.0),
+}
+
+
+def top1_probability(bench: Bench, tokens: np.ndarray) -> np.ndarray:
+  """Largest probability ``[M, N]`` of the distribution that each of the ``tokens [M, N]`` of the first M prompts was drawn
+  from."""
+  num, sampling = len(tokens), bench.pipeline.sampling()
+  fns, side = sampling.side(bench.pipeline.target)
+  warp, condition = sampling.warp(), jax.tree.map(lambda leaf: jnp.asarray(leaf[:num]), bench.condition)
+
+  @jax.jit
+  def largest(side, condition, tokens):
+    prefix, length = fns.prefix_len(condition), tokens.shape[1]
+    cache, at = fns.init_cache(num, prefix + length), jnp.full((1,), prefix - 1)
+    first, cache = fns.apply(side.model, condition, cache, positions=jnp.arange(prefix)[None], logits_at=at)
+    rest, _ = fns.apply(side.model, tokens[:, :-1], cache, positions=prefix + jnp.arange(length - 1)[None])
+    logits = jnp.concatenate([first.logits, rest.logits], axis=1)
+    return jnp.max(probabilities(warp(logits, side.sampling)), axis=-1)
+
+  return np.asarray(largest(side, condition, jnp.asarray(tokens, jnp.int32)))
+
+
+def draw_top1(bench: Bench, path: Path) -> None:
+  """Images, their maps, and how often the target is how sure."""
+  tokens = bench.decode(PLAIN).tokens
+  top1, pixels = top1_probability(bench, tokens), bench.pipeline.host.decode(tokens[:NUM_MAPS])
+  figure = plt.figure(figsize=(10.4, 3.5), layout="constrained")
+  grid = figure.add_gridspec(2, NUM_MAPS + 2, width_ratios=[1] * NUM_MAPS + [0.12, 1.9])
+  for column in range(NUM_MAPS):
+    above, below = (figure.add_subplot(grid[line, column]) for line in range(2))
+    above.imshow(pixels[column], interpolation="lanczos")
+    above.set_title(wrapped(bench.prompts[column]), fontsize=7.5, color=INK, loc="center")
+    image = below.imshow(top1[column].reshape(bench.pipeline.host.grid), cmap="viridis", vmin=0, vmax=1)
+    bare(above)
+    bare(below)
+  bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, NUM_MAPS]), ticks=[0, 0.5, 1])
+  bar.ax.tick_params(labelsize=7.5, colors=INK)
+  bar.outline.set_visible(False)
+  axes, middle = figure.add_subplot(grid[:, NUM_MAPS + 1]), float(np.median(top1))
+  axes.hist(top1.ravel(), bins=20, range=(0, 1), weights=np.full(top1.size, 100 / top1.size), color="#3b6fb6")
+  axes.axvline(middle, color=INK, linewidth=1, linestyle=":")
+  offset = dict(xytext=(-4, -10), textcoords="offset points", ha="right", fontsize=8, color=INK)
+  axes.annotate(f"median {middle:.2f}", (middle, 1), xycoords=("data", "axes fraction"), **offset)
+  axes.set_xlabel("probability of the likeliest token", fontsize=8.5)
+  axes.set_title(f"share of positions, percent ({len(top1)} images)", fontsize=8.5)
+  save(figure, path)
+  below_half = 100 * (top1 < 0.5).mean()
+  print(f"median {middle:.3f}, mean {top1.mean():.3f}, below one half at {below_half:.1f} % of the positions")
+
+
+def draw_grid(bench: Bench, rows: dict[str, Row], path: Path) -> None:
+  """A row of images per method, with its calls of the target per image over all prompts."""
+  size = (NUM_COLUMNS * 1.16 + 1.3, len(rows) * 1.2 + 0.35)
+  figure, grid = plt.subplots(len(rows), NUM_COLUMNS, figsize=size, layout="constrained")
+  for line, (name, entry) in zip(grid, rows.items()):
+    result = bench.decode(entry)
+    for axes, pixels in zip(line, bench.pipeline.host.decode(result.tokens[:NUM_COLUMNS])):
+      axes.imshow(pixels, interpolation="lanczos")
+      bare(axes)
+    words = f"{name}\n{result.counters.target_calls.mean():.0f} calls"
+    line[0].set_ylabel(words, rotation=0, ha="right", va="center", fontsize=9, color=INK)
+  for axes, text in zip(grid[0], bench.prompts):
+    axes.set_title(wrapped(text), fontsize=7.5, color=INK, loc="center")
+  save(figure, path)
+
+
+def main() -> None:
+  arguments = parser(__doc__)
+  arguments.add_argument("--runs", type=Path, default=Path("runs/tables"))
+  arguments.add_argument("--decoded", action="store_true", help="only methods that are decoded")
+  args = arguments.parse_args()
+  logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+  keep_compiled()
+  table, lab = TABLES["groups"], Lab(args.runs)
+  bench = Bench(lab.pipeline(table.bundle), table.prompts().texts, lab.decodes, batch=table.batch)
+  with plt.rc_context(STYLE):
+    draw_top1(bench, args.images / "gsd_top1.png")
+    rows = {name: entry for name, entry in GRID.items() if not args.decoded or bench.is_decoded(entry)}
+    draw_grid(bench, rows, args.images / "gsd_grid.png")
+
+
+if __name__ == "__main__":
+  main()

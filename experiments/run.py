@@ -1,0 +1,155 @@
+"""Makes a table: ``python -m experiments.run gsd:groups``.
+
+    python -m experiments.run --list                              # every table and what it shows
+    python -m experiments.run gsd:groups --set num_train=96       # another size
+    python -m experiments.run ciar:tau ciar:code --set timings=0  # several, without the wall clock
+    python -m experiments.run --render                            # every committed table of its JSON again
+
+A table is ``MODULE:NAME`` of `experiments.configs`; ``MODULE:*`` are all of a module. ``--set`` changes a field of the table
+and may be repeated. Figures go to ``experiments/results/MODULE_NAME.json`` and the table to ``.md``; decodes and wall times
+are kept under ``runs/tables``, named after weights, settings and code, so that a killed run goes on and no decode is ever
+stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import importlib
+import json
+import logging
+import math
+import pkgutil
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """The exit status: 0, or 2 after one line about what is wrong."""
+  parser = argparse.ArgumentParser(
+    prog="python -m experiments.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument("names", nargs="*", metavar="MODULE:NAME")
+  parser.add_argument("--set", dest="assignments", action="append", default=[], metavar="FIELD=VALUE")
+  parser.add_argument("--list", action="store_true", help="show all tables")
+  parser.add_argument("--render", action="store_true", help="write the tables of the JSON that is there; measures nothing")
+  parser.add_argument("--retime", action="store_true", help="take the wall clock again where it was kept")
+  parser.add_argument("--runs", type=Path, default=Path("runs/tables"), help="[%(default)s]")
+  parser.add_argument("--results", type=Path, default=RESULTS)
+  args = parser.parse_args(arguments)
+  logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+  try:
+    if args.render:
+      render_all(args.results, [file_name(name) for name in args.names])
+    elif args.list or not args.names:
+      print("\n".join(f"{name:<28}{table.title}" for name, table in tables().items()))
+    else:
+      from experiments.engine.experiment import Lab
+
+      lab = Lab(args.runs, retime=args.retime)
+      for name in chosen(args.names):
+        make(name, args.assignments, lab, args.results)
+  except ValueError as error:
+    print(f"experiments.run: error: {' '.join(str(error).split())}", file=sys.stderr)
+    return 2
+  return 0
+
+
+def tables() -> dict[str, Any]:
+  """Every table by its name, ``MODULE:NAME``."""
+  from experiments import configs
+
+  found = {}
+  for info in pkgutil.iter_modules(configs.__path__):
+    module = importlib.import_module(f"experiments.configs.{info.name}")
+    found |= {f"{info.name}:{name}": table for name, table in module.TABLES.items()}
+  return found
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+  """The tables that names and patterns stand for.
+
+  Raises:
+    ValueError: for a name that is none.
+  """
+  known, found = tables(), []
+  for name in names:
+    matches = fnmatch.filter(known, name)
+    if not matches:
+      module = name.partition(":")[0]
+      near = [table for table in known if table.startswith(f"{module}:")] or list(known)
+      raise ValueError(f"Must have a table in {', '.join(near)}, we instead got {name!r}")
+    found += matches
+  return list(dict.fromkeys(found))
+
+
+def file_name(name: str) -> str:
+  """Of a table's files, without the ending."""
+  return name.replace(":", "_")
+
+
+def command_of(name: str, assignments: Sequence[str]) -> str:
+  """The command that makes a table anew."""
+  settings = [f"--set {shlex.quote(assignment)}" for assignment in assignments]
+  return " ".join(["python -m experiments.run", name, *settings])
+
+
+def make(name: str, assignments: Sequence[str], lab: Any, results: Path) -> dict[str, Any]:
+  """Measures a table and writes its two files; returns the document.
+
+  Raises:
+    ValueError: for an assignment that does not fit, or networks that are not there.
+  """
+  from experiments.engine.experiment import keep_compiled
+  from experiments.engine.tables import render
+  from jaxspec.training.overrides import override
+
+  table = override(tables()[name], assignments)
+  keep_compiled()
+  logging.info("%s: %s", name, table.title)
+  document = finite(table.frame(file_name(name), command_of(name, assignments)) | table.measure(lab))
+  results.mkdir(parents=True, exist_ok=True)
+  (results / f"{file_name(name)}.json").write_text(json.dumps(document, indent=1) + "\n")
+  text = render(document)
+  (results / f"{file_name(name)}.md").write_text(text)
+  print(text)
+  return document
+
+
+def finite(value: Any) -> Any:
+  """JSON without numbers that JSON does not have; None stands for them."""
+  if isinstance(value, dict):
+    return {name: finite(part) for name, part in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [finite(part) for part in value]
+  return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def documents(results: Path) -> dict[str, dict[str, Any]]:
+  """The documents of tables in a folder, by the name of their file."""
+  found = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
+  return {name: document for name, document in found.items() if "kind" in document}
+
+
+def render_all(results: Path, names: Sequence[str]) -> None:
+  """Writes the tables of all documents in a folder, or of some.
+
+  Raises:
+    ValueError: for a name without a document.
+  """
+  from experiments.engine.tables import render
+
+  known = documents(results)
+  for name in names or known:
+    if name not in known:
+      raise ValueError(f"Must have a document in {results}, we instead got {name!r}")
+    (results / f"{name}.md").write_text(render(known[name]))
+
+
+if __name__ == "__main__":
+  sys.exit(main())

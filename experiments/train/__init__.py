@@ -1,0 +1,1 @@
+"""Trainings of the shipped networks: ``python -m experiments.train.NAME --help``."""

@@ -1,0 +1,285 @@
+"""Trains the networks of vector tokens, class-conditional on the 95 subgroups of the images.
+
+Commands (from the repository root; a killed run goes on where it stopped). The autoencoder comes first
+(``experiments.train.kl_vae``); each network is added to the bundle of its family::
+
+    python -m experiments.train.class_tokens --config mar-target --export checkpoints/classes64
+    python -m experiments.train.class_tokens --config mar-draft --export checkpoints/classes64
+    python -m experiments.train.class_tokens --config causal-target --export checkpoints/classes64-causal
+    python -m experiments.train.class_tokens --config causal-draft --export checkpoints/classes64-causal \\
+      --set teacher=checkpoints/classes64-causal/target
+
+Digits (``experiments.train.kl_vae --config digits``) have networks of their own, ``digits-causal-target`` and so on; only
+the causal pair is shipped.
+
+A target costs at least four times its draft (`cost_ratio`). Tokens are sampled from the autoencoder's posterior anew in
+every step; what a network reads of earlier tokens carries the noise that a chain stopped at ``stop`` leaves. ``--estimate``
+prints how long a run takes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.data.class_images import ImageSet, load_images
+from experiments.train.command import Progress, epochs_of, main, meta_of, predicted_hours
+from experiments.train.kl_vae import latent_moments
+from jaxspec import checkpoints
+from jaxspec.bundle import read_bundle, write_bundle
+from jaxspec.diffusion.schedule import kept_steps
+from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
+from jaxspec.models.mar import MARConfig, mar_fns, multiply_adds, patchify
+from jaxspec.training import train_state
+from jaxspec.training.causal_tokens import Teacher, causal_loss_fn
+from jaxspec.training.loop import LoopConfig, fit
+from jaxspec.training.mar import mar_loss_fn
+from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
+from jaxspec.training.step import make_train_step
+
+# Tokens of each set (`experiments.data.class_images`).
+TOKENS = {
+  "emoji": dict(num_tokens=64, latent_channels=8, num_classes=95),
+  "digits": dict(num_tokens=64, latent_channels=4, num_classes=10),
+}
+
+
+def _mar(tokens: str, width: int, depth: int, heads: int, head_width: int, head_depth: int) -> MARConfig:
+  return MARConfig(
+    **TOKENS[tokens], buffer_size=8, encoder_dim=width, encoder_depth=depth, encoder_heads=heads, decoder_dim=width,
+    decoder_depth=depth, decoder_heads=heads, diffloss_width=head_width, diffloss_depth=head_depth,
+  )  # fmt: skip
+
+
+def _causal(tokens: str, width: int, depth: int, heads: int, head_width: int, head_depth: int) -> CausalTokensConfig:
+  return CausalTokensConfig(
+    **TOKENS[tokens], dim=width, num_layers=depth, num_heads=heads, diffloss_width=head_width, diffloss_depth=head_depth
+  )
+
+
+NETWORKS = {
+  "mar-target": _mar("emoji", 192, 4, 6, 320, 4),
+  "mar-draft": _mar("emoji", 96, 2, 3, 160, 2),
+  "causal-target": _causal("emoji", 256, 8, 8, 320, 4),
+  "causal-draft": _causal("emoji", 128, 3, 4, 160, 2),
+  "digits-mar-target": _mar("digits", 128, 3, 4, 192, 3),
+  "digits-mar-draft": _mar("digits", 64, 1, 2, 96, 2),
+  "digits-causal-target": _causal("digits", 160, 5, 5, 192, 3),
+  "digits-causal-draft": _causal("digits", 80, 2, 5, 96, 2),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassTokensRun:
+  """Everything a run depends on."""
+
+  name: str
+  model: MARConfig | CausalTokensConfig
+  seed: int = 0
+  batch_size: int = 32
+  optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-3, warmup_steps=200, weight_decay=0.02, clip_norm=3.0)
+  loop: LoopConfig = LoopConfig(num_steps=6000, log_every=20, eval_every=500, checkpoint_every=250)
+  ema_decay: float = 0.98  # from the first weights on: a longer mean would still hold them at the end of a short run
+  batch_mul: int = 4
+  label_drop: float = 0.1
+  dropout: bool = False  # of MAR; runs this short do not overfit
+  min_mask_ratio: float = 0.05  # token by token, all but a few tokens are known in the end
+  num_steps: str = "ddim50"  # diffusion steps that the bundle's defaults ask for, and
+  stop: int | None = 5  # where chains end there; None trains on clean tokens
+  num_variants: int = 4  # paintings of each training image that are encoded; the first is plain
+  num_images: int | None = None  # the first training images only, for a smoke run
+  matmul_precision: str | None = "bfloat16"
+  images: str = "emoji"
+  vae: str = "checkpoints/classes64/vae"
+  teacher: str = ""  # of a causal draft: a checkpoint to agree with at the steps that drafts take
+
+  @property
+  def is_draft(self) -> bool:
+    return self.name.endswith("draft")
+
+  @property
+  def context_step(self) -> int | None:
+    """The original diffusion step whose noise earlier tokens carry."""
+    return None if not self.stop else kept_steps(self.num_steps)[self.stop - 1]
+
+
+# Four steps down to the noise of step 432, and four more that are taken in the end. The first step is not 999: an error of
+# the predicted noise would be multiplied by thousands there.
+FAR_STEPS, FAR_STOP = "1,0,1,0,1,0,1,0,1,0,1,0,1,1", 4
+
+
+def get_config(arg: str = "mar-target") -> ClassTokensRun:
+  """Config of a run: a name of `NETWORKS`, or ``smoke`` (MAR) and ``causal-smoke`` for runs of seconds, of targets or, with
+  ``-draft`` after it, drafts."""
+  arg = arg or "mar-target"
+  if arg in NETWORKS:
+    far: dict = dict(num_steps=FAR_STEPS, stop=FAR_STOP) if "causal" in arg else {}
+    digits: dict = dict(images="digits", vae="checkpoints/digits32-causal/vae") if arg.startswith("digits-") else {}
+    return ClassTokensRun(arg, NETWORKS[arg], **far, **digits)
+  kind = arg.removesuffix("-draft")
+  if kind not in ("smoke", "causal-smoke"):
+    raise ValueError(f"Must have config {', '.join(NETWORKS)}, smoke or causal-smoke, we instead got {arg!r}")
+  small = dict(TOKENS["emoji"], latent_channels=2)
+  if kind == "smoke":
+    model = dataclasses.replace(_mar("emoji", 16, 1, 2, 16, 1), latent_channels=2)
+  else:
+    model = CausalTokensConfig(**small, dim=16, num_layers=1, num_heads=2, diffloss_width=16, diffloss_depth=1)
+  loop = LoopConfig(num_steps=2, log_every=1, eval_every=0, checkpoint_every=1)
+  return ClassTokensRun(arg, model, batch_size=2, batch_mul=1, loop=loop, num_variants=1, num_images=4)
+
+
+def forward_cost(model: MARConfig | CausalTokensConfig, num_steps: int) -> float:
+  """Multiply-adds of one token generated alone, with ``num_steps`` of the head: MAR from half of the tokens, the causal
+  network from its cache."""
+  if isinstance(model, MARConfig):
+    return multiply_adds(model, model.num_tokens // 2, 1, num_steps)
+  trunk, width = model.trunk, model.diffloss_width
+  blocks = trunk.num_layers * (4 * trunk.dim**2 + 3 * trunk.dim * trunk.ffn_hidden + model.num_tokens * trunk.dim)
+  return blocks + num_steps * (model.diffloss_depth * 5 * width**2 + 2 * width**2 + 3 * model.token_dim * width)
+
+
+def cost_ratio(family: str) -> float:
+  """Cost of the target of a family (``mar``, ``causal``, ``digits-mar``, ``digits-causal``) over that of its draft."""
+  steps = len(kept_steps(get_config(f"{family}-target").num_steps))
+  return forward_cost(NETWORKS[f"{family}-target"], steps) / forward_cost(NETWORKS[f"{family}-draft"], steps)
+
+
+def load_vae(run: ClassTokensRun) -> checkpoints.Checkpoint:
+  """The autoencoder; its latents must be those of the tokens."""
+  vae = checkpoints.load(run.vae)
+  side = load_images(run.images).side // vae.config.factor // run.model.patch_size
+  channels = vae.config.latent_channels
+  if (channels, side**2) != (run.model.latent_channels, run.model.num_tokens):
+    wanted = f"{run.model.num_tokens} tokens of {run.model.latent_channels} channels"
+    raise ValueError(f"Must have {wanted}, {run.vae} gives {side**2} of {channels}")
+  return vae
+
+
+def make_batch_fn(run: ClassTokensRun, images: ImageSet, vae: checkpoints.Checkpoint, split: str = "train"):
+  """Batches of tokens and labels as a pure function of the step; all images are encoded once, here."""
+  source = getattr(images, split)
+  rows = np.arange(len(source.labels))[: run.num_images]
+  moments = []
+  for variant in range(run.num_variants):
+    generator = np.random.default_rng((run.seed, 2, variant)) if variant else None
+    moments.append(latent_moments(vae.fns, vae.params, source.draw(rows, generator)))
+  mean, std = (np.stack(leaves) for leaves in zip(*moments))  # [variants, images, h, w, c]
+  scale = latent_scale(run, vae)
+  chosen = epochs_of(rows, run.batch_size, (run.seed, 0))
+
+  def batch_fn(step: int) -> dict[str, np.ndarray]:
+    generator, batch = np.random.default_rng((run.seed, 1, step)), chosen(step)
+    variant = generator.integers(run.num_variants, size=len(batch))
+    noise = generator.normal(size=(len(batch), *mean.shape[2:])).astype(np.float32)
+    latents = scale * (mean[variant, batch] + std[variant, batch] * noise)
+    return {"tokens": np.asarray(patchify(latents, run.model.patch_size)), "labels": source.labels[batch]}
+
+  return batch_fn
+
+
+def latent_scale(run: ClassTokensRun, vae: checkpoints.Checkpoint) -> float:
+  """What latents are multiplied by; as the bundle of the autoencoder says."""
+  return float(read_bundle(Path(run.vae).parent, complete=False).parts["latent_scale"])
+
+
+def make_loss_fn(run: ClassTokensRun):
+  """The objective of the network's family."""
+  kwargs = dict(batch_mul=run.batch_mul, label_drop_prob=run.label_drop, context_step=run.context_step)
+  if isinstance(run.model, MARConfig):
+    if run.teacher:
+      raise ValueError(f"Must have no teacher for a MAR network, we instead got {run.teacher}")
+    kwargs |= dict(min_mask_ratio=run.min_mask_ratio, dropout=run.dropout)
+    return mar_loss_fn(mar_fns(run.model), run.model.num_classes, **kwargs)
+  if run.teacher:
+    teacher = checkpoints.load(run.teacher, dtype=jnp.float32)
+    if not isinstance(teacher.config, CausalTokensConfig):
+      raise ValueError(f"Must have a causal teacher of a causal draft, we instead got {run.teacher}, a {teacher.family}")
+    focus = tuple(kept_steps(run.num_steps)[run.stop or 0 :])
+    kwargs |= dict(teacher=Teacher(teacher.fns, teacher.params), focus=focus)
+  return causal_loss_fn(causal_token_fns(run.model), run.model.num_classes, **kwargs)
+
+
+def _start(run: ClassTokensRun):
+  fns = mar_fns(run.model) if isinstance(run.model, MARConfig) else causal_token_fns(run.model)
+  optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
+  state = train_state.create(fns.init(jax.random.key(run.seed)), optimizer)
+  step = make_train_step(
+    make_loss_fn(run), optimizer, ema_decay=run.ema_decay, seed=run.seed, matmul_precision=run.matmul_precision
+  )
+  return state, step
+
+
+def make_eval_fn(run: ClassTokensRun, images: ImageSet, vae: checkpoints.Checkpoint, num_batches: int = 8):
+  """Loss of the running mean of the weights on fixed batches of held-out images, with fixed noise."""
+  held_out = dataclasses.replace(run, seed=run.seed + 1, num_variants=1)
+  batch_fn = make_batch_fn(held_out, images, vae, "held_out")
+  batches = [batch_fn(step) for step in range(num_batches)]
+  loss_fn = make_loss_fn(dataclasses.replace(run, label_drop=0.0))
+  compute = jax.jit(lambda params, batch, key: loss_fn(params, (), batch, key)[0])
+
+  def eval_fn(state) -> dict[str, float]:
+    losses = [float(compute(state.ema, batch, jax.random.key(number))) for number, batch in enumerate(batches)]
+    return {"loss_held_out": float(np.mean(losses))}
+
+  return eval_fn
+
+
+def random_batch_fn(run: ClassTokensRun):
+  """Batches of the right shapes, for timing."""
+  generator = np.random.default_rng(0)
+  shape = (run.batch_size, run.model.num_tokens, run.model.token_dim)
+  batch = {
+    "tokens": generator.normal(size=shape).astype(np.float32),
+    "labels": generator.integers(run.model.num_classes, size=run.batch_size).astype(np.int32),
+  }
+  return lambda step: batch
+
+
+def estimate(run: ClassTokensRun) -> float:
+  """Hours of a whole run without evaluations; needs no autoencoder."""
+  state, step = _start(run)
+  return predicted_hours(step, state, random_batch_fn(run), run.loop.num_steps)
+
+
+def export(run: ClassTokensRun, state, figures: dict[str, float], path: Path, started: float, licence: str) -> None:
+  """Adds the network to a bundle, which gets a copy of the autoencoder if it has none."""
+  if not (path / "vae").exists():
+    shutil.copytree(run.vae, path / "vae")
+    write_bundle(path, parts=read_bundle(Path(run.vae).parent, complete=False).parts)
+  about = dict(licence=licence, started=started, figures=figures)
+  meta = meta_of(f"class_tokens --config {run.name}", run, get_config(run.name), state, **about)
+  name = "draft" if run.is_draft else "target"
+  checkpoints.save(path / name, run.model, jax.tree.map(jnp.asarray, state.ema), meta=meta, dtype=jnp.bfloat16)
+  part = {"drafts": {"small": name}} if run.is_draft else {"target": name}
+  sampling, masked = {"steps": run.num_steps, "stop": run.stop}, isinstance(run.model, MARConfig)
+  # A quarter as many iterations as tokens, as MAR's own parallel decoding has.
+  options = {"num_iter": run.model.num_tokens // 4} if masked else {}
+  write_bundle(path, **part, sampling=sampling if masked else sampling | {"refine": bool(run.stop)}, options=options)
+
+
+def train(run: ClassTokensRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
+  """Trains, evaluates and (with ``export_to``) adds the network to a bundle; returns the final state."""
+  images, vae = load_images(run.images), load_vae(run)
+  if len(images.classes) != run.model.num_classes:
+    raise ValueError(f"Must have {len(images.classes)} classes, we instead got {run.model.num_classes}")
+  state, step = _start(run)
+  eval_fn = make_eval_fn(run, images, vae) if run.loop.eval_every else None
+  started = time.perf_counter()
+  state = fit(
+    run.loop, state, step, make_batch_fn(run, images, vae), run_dir=run_dir, eval_fn=eval_fn,
+    report_fn=Progress(run.name, run.batch_size), resume=resume,
+  )  # fmt: skip
+  if export_to is not None:
+    figures = eval_fn(state) if eval_fn is not None else {}
+    export(run, state, figures, Path(export_to), started, images.licence)
+  return state
+
+
+if __name__ == "__main__":
+  main(__doc__, get_config, train, config="mar-target", estimate=estimate)

@@ -1,0 +1,158 @@
+"""What all trainings share: one command line, progress, the time a run will take, and what an exported checkpoint says."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import functools
+import json
+import logging
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxspec.training.overrides import differences, override
+from jaxspec.training.step import TrainStep
+from jaxspec.training.train_state import TrainState
+
+LINE_EVERY_S = 10.0
+
+
+def parser(doc: str, *, config: str = "") -> argparse.ArgumentParser:
+  """The arguments that every training takes."""
+  found = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+  found.add_argument("--config", default=config, help="which network, or how large a run; see above [%(default)s]")
+  found.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="e.g. loop.num_steps=500")
+  found.add_argument("--run-dir", type=Path, help="[runs/NAME]")
+  found.add_argument("--resume", action=argparse.BooleanOptionalAction, default=True)
+  found.add_argument("--export", type=Path, metavar="FOLDER", help="where the averaged weights go")
+  return found
+
+
+def main(
+  doc: str,
+  get_config: Callable[[str], Any],
+  train: Callable,
+  *,
+  config: str = "",
+  name_of: Callable[[Any], str] = lambda run: run.name,
+  estimate: Callable[[Any], float] | None = None,
+) -> None:
+  """The command line of a training.
+
+  Args:
+    get_config: from the argument of ``--config`` to a frozen dataclass; ``config`` is the default argument.
+    train: ``(run, run_dir, resume, export_to)``.
+    name_of: the folder of a run under ``runs``.
+    estimate: hours of a run.
+  """
+  found = parser(doc, config=config)
+  if estimate is not None:
+    found.add_argument("--estimate", action="store_true", help="time a few updates and print the hours of the whole run")
+  args = found.parse_args()
+  logging.basicConfig(level=logging.WARNING)
+  with one_line_errors():
+    run = override(get_config(args.config), args.set)
+    if estimate is not None and args.estimate:
+      print(f"{run.loop.num_steps} updates will take about {estimate(run):.1f} hours on this machine")
+      return
+    train(run, args.run_dir or Path("runs") / name_of(run), args.resume, args.export)
+
+
+class one_line_errors:  # noqa: N801, a context like contextlib's
+  """Turns a ValueError into one line and the exit status 2."""
+
+  def __enter__(self) -> None:
+    pass
+
+  def __exit__(self, kind, error, trace) -> None:
+    if isinstance(error, ValueError):
+      print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+      raise SystemExit(2) from None
+
+
+class Progress:
+  """Prints loss, throughput and remaining time every few seconds; a `jaxspec.training.loop.ReportFn`."""
+
+  def __init__(self, title: str, items_per_step: int = 1):
+    self._title, self._items, self._last = title, items_per_step, -LINE_EVERY_S
+
+  def __call__(self, step: int, num_steps: int, metrics: dict[str, float], rate: float) -> None:
+    now = time.monotonic()
+    if now - self._last < LINE_EVERY_S and step < num_steps:
+      return
+    self._last = now
+    left = datetime.timedelta(seconds=round((num_steps - step) / max(rate, 1e-9)))
+    figures = f"loss {metrics['loss']:.4f}  {rate * self._items:.1f} items/s  {left} left"
+    print(f"{self._title}  step {step}/{num_steps}  {figures}", flush=True)
+
+
+def epochs_of(
+  items: Sequence[int] | np.ndarray, batch_size: int, seed: int | tuple[int, ...]
+) -> Callable[[int], np.ndarray]:
+  """The items of a step: a new permutation every epoch, a pure function of the step."""
+  seeds = seed if isinstance(seed, tuple) else (seed,)
+
+  @functools.lru_cache(maxsize=2)
+  def order(epoch: int) -> np.ndarray:
+    return np.random.default_rng((*seeds, epoch)).permutation(items)
+
+  def chosen(step: int) -> np.ndarray:
+    positions = range(step * batch_size, (step + 1) * batch_size)
+    return np.array([order(i // len(items))[i % len(items)] for i in positions])
+
+  return chosen
+
+
+def predicted_hours(
+  step: TrainStep, state: TrainState, batch_fn: Callable[[int], dict], num_steps: int, timed: int = 3
+) -> float:
+  """Hours that ``num_steps`` updates will take, from ``timed`` of them after the one that compiles; no evaluations.
+
+  The state is donated.
+  """
+  state = step.place_state(state)
+  state, _ = step.update(state, step.place_batch(batch_fn(0)))
+  jax.block_until_ready(state)
+  started = time.perf_counter()
+  for number in range(1, timed + 1):
+    state, _ = step.update(state, step.place_batch(batch_fn(number)))
+  jax.block_until_ready(state)
+  return (time.perf_counter() - started) / timed * num_steps / 3600
+
+
+def command_of(script: str, run: Any, default: Any) -> str:
+  """The command that trains ``run``; ``script`` is the one that trains ``default``."""
+  settings = [f"--set {shlex.quote(assignment)}" for assignment in differences(default, run)]
+  return " ".join([f"python -m experiments.train.{script}", *settings])
+
+
+def meta_of(
+  script: str, run: Any, default: Any, state: TrainState, *, licence: str, started: float, **more: Any
+) -> dict[str, Any]:
+  """What an exported checkpoint says of its training; arguments as of `command_of`, ``started`` by `time.perf_counter`."""
+  return {
+    "licence": licence,
+    "command": command_of(script, run, default),
+    "run": dataclasses.asdict(run),
+    "steps": int(state.step),
+    "hours_of_last_start": round((time.perf_counter() - started) / 3600, 2),
+    "jax": jax.__version__,
+    **more,
+  }
+
+
+def spent(run_dir: Path, wall_s: float, cpu_s: float) -> dict[str, int]:
+  """Adds this process's time to the total of the run folder and returns the total."""
+  file = run_dir / "time.json"
+  total = json.loads(file.read_text()) if file.exists() else {"wall_s": 0, "cpu_s": 0}
+  total = {"wall_s": round(total["wall_s"] + wall_s), "cpu_s": round(total["cpu_s"] + cpu_s)}
+  file.write_text(json.dumps(total) + "\n")
+  return total

@@ -1,0 +1,152 @@
+"""Trains the EAGLE drafter of the shipped target.
+
+Commands (from the repository root; a killed run goes on where it stopped)::
+
+    python -m experiments.data.own_samples --num-samples 3072 --out runs/samples.npz
+    python -m experiments.data.own_samples --num-samples 4608 --users --out runs/samples.npz
+    python -m experiments.train.eagle --run-dir runs/eagle --export checkpoints/emoji64
+
+1. The target, guided at the bundle's scale, reads its own samples once. What it drafts for later is the guided distribution,
+   and that has features too: the output matrix is linear, so the features of both halves are guided as their logits are.
+2. The drafter reads (feature at j, token at j + 1) and predicts the feature at j + 1: total variation between the two
+   distributions after the target's output matrix (1 - TV is the expected acceptance), a little of their cross entropy, and
+   smooth L1 on the feature.
+3. A second pass reads the drafter's own predictions at random positions, as it does from its second draft on (the idea of
+   arXiv 2408.15766); uniform noise on the features makes both robust.
+
+The drafter so needs the condition no more and guidance neither: it runs at half the cost. Architecture: EAGLE
+(arXiv 2401.15077).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.data.own_samples import Samples, guided_target, pick
+from experiments.train.command import main
+from experiments.train.student import Student, check_export, samples_of, train_student
+from jaxspec.models.conditions import Pairs, Prefixed
+from jaxspec.models.eagle import HOST_TABLES, EagleConfig, attach, eagle_fns
+from jaxspec.pipeline import Pipeline, load_pipeline
+from jaxspec.training.loop import LoopConfig
+from jaxspec.training.losses import feature_losses
+from jaxspec.training.optimizer import OptimizerConfig
+
+NAME = "eagle"
+
+
+@dataclasses.dataclass(frozen=True)
+class EagleRun:
+  """Everything a run depends on, besides the bundle.
+
+  Attributes:
+    noise: half-width of the uniform noise on the features, as a share of their root mean square.
+    own_fraction: of the positions of the second pass, those that read the drafter's own prediction.
+  """
+
+  seed: int = 0
+  batch_size: int = 16
+  num_samples: int = 4608
+  feature_weight: float = 0.5
+  token_weight: float = 0.1
+  noise: float = 0.1
+  own_fraction: float = 0.5
+  optimizer: OptimizerConfig = OptimizerConfig(
+    name="muon", learning_rate=2e-3, warmup_steps=30, weight_decay=0.01, muon_learning_rate=0.02
+  )
+  loop: LoopConfig = LoopConfig(num_steps=2000, log_every=10, eval_every=100, checkpoint_every=100)
+  ema_decay: float = 0.99
+  matmul_precision: str | None = "bfloat16"
+  samples: str = "runs/samples.npz"
+  bundle: str = "checkpoints/emoji64"
+
+
+def get_config(arg: str = "") -> EagleRun:
+  """Config of a run; there is one."""
+  if arg:
+    raise ValueError(f"Must have config '', we instead got {arg!r}")
+  return EagleRun()
+
+
+def host_features(pipeline: Pipeline, samples: Samples, batch: int = 16) -> np.ndarray:
+  """Guided features ``[M, P + N - 1, D]`` float16 of the target over its own samples."""
+  text, prefix = pipeline.host.text, pipeline.target.config.prefix_len
+  fns, params = guided_target(pipeline, features="combined")
+
+  @jax.jit
+  def read(params, encoder, ids, mask, tokens):
+    inputs = Prefixed(text.fns.apply(encoder, ids, mask), tokens[:, :-1])
+    positions = jnp.arange(prefix + tokens.shape[1] - 1)[None]
+    return fns.apply(params, inputs, None, positions=positions)[0].features.astype(jnp.float16)
+
+  parts = []
+  for start in range(0, len(samples["tokens"]), batch):
+    rows = pick(samples, np.arange(start, min(start + batch, len(samples["tokens"]))))
+    parts.append(np.asarray(read(params, text.params, rows["ids"], rows["mask"], rows["tokens"])))
+  return np.concatenate(parts)
+
+
+def make_loss_fn(run: EagleRun, config: EagleConfig, temperature: float):
+  """The loss of both passes; metrics ``acceptance`` and ``acceptance_own`` are their 1 - TV at the bundle's temperature."""
+  fns, first = eagle_fns(config), config.prefix_len - 1
+
+  def loss_fn(params, extra, batch, key):
+    features = batch["features"].astype(jnp.float32)
+    # Position j pairs the feature at j with the token at j + 1; the ids at positions of the condition are 0.
+    tokens = jnp.pad(batch["tokens"][:, :-1], ((0, 0), (first, 0)))  # [B, P + N - 2]
+    given, wanted = features[:, :-1], features[:, 1:]
+    distribution = jnp.einsum("btd,vd->btv", wanted, extra["output"]["weight"]) / temperature
+    image = jnp.arange(tokens.shape[1])[None] >= first
+    weights = attach(params, extra)
+
+    def compare(read):
+      output, _ = fns.apply(weights, Pairs(tokens, read))
+      logits = output.logits / temperature
+      losses = feature_losses(output.features, wanted, logits, distribution, image)
+      p, q = jax.nn.softmax(distribution[:, first:]), jax.nn.softmax(logits[:, first:])
+      acceptance = jnp.mean(jnp.sum(jnp.minimum(p, q), axis=-1))
+      loss = 1 - acceptance + run.token_weight * losses.token + run.feature_weight * losses.feature
+      return loss, acceptance, losses, output.features
+
+    if key is None:
+      read, pick_key = given, jax.random.key(0)
+    else:
+      noise_key, pick_key = jax.random.split(key)
+      size = run.noise * jnp.sqrt(jnp.mean(jnp.square(given)))
+      read = given + size * jax.random.uniform(noise_key, given.shape, minval=-1.0)
+    loss, acceptance, losses, predicted = compare(read)
+
+    # What the drafter said one position before is what it would read here.
+    own = jnp.concatenate([given[:, :1], jax.lax.stop_gradient(predicted[:, :-1])], axis=1)
+    chosen = jax.random.bernoulli(pick_key, run.own_fraction, tokens.shape)
+    own_loss, own_acceptance, _, _ = compare(jnp.where(chosen[..., None], own, read))
+    metrics = {
+      "acceptance": acceptance, "acceptance_own": own_acceptance, "feature": losses.feature, "token": losses.token
+    }  # fmt: skip
+    return 0.5 * (loss + own_loss), (metrics, extra)
+
+  return loss_fn
+
+
+def train(run: EagleRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
+  """Trains the head (see `train_student`); its two tables stay the target's."""
+  check_export(export_to)
+  pipeline, samples = load_pipeline(run.bundle), samples_of(run)
+  with jax.default_matmul_precision(run.matmul_precision):
+    samples["features"] = host_features(pipeline, samples)
+  config = EagleConfig.of(pipeline.target.config)
+  student = Student(
+    NAME, config, eagle_fns(config).init(jax.random.key(run.seed)),
+    {name: pipeline.target.params[name] for name in HOST_TABLES},
+    make_loss_fn(run, config, pipeline.sampling().temperature), NAME, EagleRun(),
+  )  # fmt: skip
+  return train_student(run, pipeline, samples, student, run_dir, resume, export_to)
+
+
+if __name__ == "__main__":
+  main(__doc__, get_config, train, name_of=lambda run: NAME)

@@ -1,0 +1,149 @@
+"""Trains the interval features of an edge network (CIAR, arXiv 2603.25463, section 3.3); cloud and edge stay as they are.
+
+Commands (from the repository root; a killed run goes on where it stopped)::
+
+    python -m experiments.data.own_samples --num-samples 512 --out runs/samples.npz
+    python -m experiments.train.interval_features --config inter-2 --export checkpoints/emoji64
+
+Config: the edge network of the bundle, with ``-all`` after it for features that read all bounds in place of those of the
+  token.
+The exported network is ``NAME-features``: the same trunk and heads, and phi. Its thresholds are those of the edge network at
+``inject=none``; others need ``jaxspec calibrate`` or a table that searches for them.
+
+The objective is in `jaxspec.training.interval_features`. ``gain`` is what injection takes off the cloud's cross-entropy
+after the same prefix, in nats per token; 0 at the start, where features are zero.
+
+Time: every step runs the guided cloud four times over 8 images, twice with gradients to its inputs: some 8 processor
+seconds, so the default 300 steps take 40 minutes on two cores, and minutes on an accelerator.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+import jaxspec
+from experiments.train.command import main
+from experiments.train.student import Student, check_export, samples_of, train_student
+from jaxspec.models.conditions import Prefixed
+from jaxspec.models.interval_features import IntervalFeaturesConfig, interval_features_fns
+from jaxspec.models.sampling import sample
+from jaxspec.network import Network
+from jaxspec.pipeline import Pipeline, load_pipeline
+from jaxspec.training.interval_features import device_positions, injection_loss
+from jaxspec.training.loop import LoopConfig
+from jaxspec.training.optimizer import OptimizerConfig
+from jaxspec.types import Array
+
+SUFFIX = "-features"
+
+
+@dataclasses.dataclass(frozen=True)
+class FeaturesRun:
+  """Everything a run depends on, besides the bundle.
+
+  Attributes:
+    edge: network of the bundle; runs without guidance.
+    source: what the features read, see `IntervalFeaturesConfig`; ``hidden`` the width of their layer.
+    kl_weight: of the term that keeps the cloud undisturbed after its own prefix.
+    least_share: of the tokens of an image that the edge makes.
+  """
+
+  edge: str = "inter-2"
+  source: str = "token"
+  hidden: int = 256
+  kl_weight: float = 1.0
+  least_share: float = 0.3
+  seed: int = 0
+  num_samples: int = 512
+  samples: str = "runs/samples.npz"
+  batch_size: int = 8
+  optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-3, warmup_steps=20, weight_decay=0.01)
+  loop: LoopConfig = LoopConfig(num_steps=300, log_every=10, eval_every=100, checkpoint_every=50)
+  ema_decay: float = 0.99
+  matmul_precision: str | None = "bfloat16"
+  bundle: str = "checkpoints/emoji64"
+
+
+def get_config(arg: str = "inter-2") -> FeaturesRun:
+  """``EDGE`` or ``EDGE-all``."""
+  edge = arg.removesuffix("-all")
+  return FeaturesRun(edge=edge, source="all" if edge != arg else "token")
+
+
+def name_of(run: FeaturesRun) -> str:
+  """Name of the trained edge network in its bundle."""
+  return run.edge + ("-all" if run.source == "all" else "") + SUFFIX
+
+
+def make_loss_fn(run: FeaturesRun, config: IntervalFeaturesConfig, edge: Network, pipeline: Pipeline):
+  """The loss of a step; ``extra`` holds the frozen text encoder, cloud and edge network."""
+  cloud, phi = jaxspec.guided(pipeline.target.fns), interval_features_fns(config)
+  text, sampling, prefix = pipeline.host.text, pipeline.sampling(), pipeline.target.config.prefix_len
+  scale, temperature = jnp.float32(sampling.cfg_scale), sampling.temperature
+
+  def distributions(extra, caption, tokens: Array, features: Array | None) -> Array:
+    """The guided cloud's logits ``[B, N, V]`` of every position, features ``[B, N, D]`` of the tokens injected."""
+    positions = jnp.arange(prefix + tokens.shape[1] - 1)[None]
+    inject = None if features is None else jnp.pad(features[:, :-1], ((0, 0), (prefix, 0), (0, 0)))
+    inputs = Prefixed(caption, tokens[:, :-1])
+    output, _ = cloud.apply(jaxspec.Guided(extra["cloud"], scale), inputs, positions=positions, inject=inject)
+    return output.logits[:, prefix - 1 :]
+
+  def edge_says(extra, caption, tokens: Array):
+    """Intervals ``[B, N, H, V]`` and features ``[B, N, D]`` at the positions that draw the tokens."""
+    output, _ = edge.fns.apply(extra["edge"], Prefixed(caption, tokens[:, :-1]))
+    return jax.tree.map(lambda leaf: leaf[:, prefix - 1 :], (output.intervals, output.features))
+
+  def loss_fn(params, extra, batch, key):
+    key = jax.random.key(run.seed) if key is None else key  # evaluations: the same draws every time
+    mask_key, draw_key = jax.random.split(key)
+    caption = text.fns.apply(extra["text"], batch["ids"], batch["mask"])
+    own = batch["tokens"]
+    masked = device_positions(mask_key, own.shape, run.least_share)
+    of_own = edge_says(extra, caption, own)
+    drawn = sample(of_own[0].centre[..., 0, :] / temperature, jax.random.uniform(draw_key, own.shape))
+    mixed = jnp.where(masked, drawn, own)
+    of_mixed = edge_says(extra, caption, mixed)
+    injected = lambda said, tokens: phi.apply(params, *jax.lax.stop_gradient(said), tokens) * masked[..., None]
+    undisturbed = jax.lax.stop_gradient(distributions(extra, caption, own, None))
+    loss, terms = injection_loss(
+      distributions(extra, caption, mixed, injected(of_mixed, mixed)),
+      distributions(extra, caption, own, injected(of_own, own)), undisturbed, own, kl_weight=run.kl_weight,
+    )  # fmt: skip
+    silent = jax.nn.log_softmax(jax.lax.stop_gradient(distributions(extra, caption, mixed, None)))
+    without = -jnp.mean(jnp.take_along_axis(silent, own[..., None], axis=-1))
+    return loss, (terms | {"gain": without - terms["cross_entropy"]}, extra)
+
+  return loss_fn
+
+
+def train(run: FeaturesRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
+  """Trains phi (see `train_student`) and exports the edge network with it."""
+  check_export(export_to)
+  pipeline = load_pipeline(run.bundle)
+  edge = pipeline.drafts[run.edge]
+  if (family := pipeline.drafts.family(run.edge)) != "inter_head" or edge.is_guided:
+    raise ValueError(f"Must have an edge network without guidance, we instead got {run.edge}, a {family}")
+  trunk = edge.config.trunk
+  config = IntervalFeaturesConfig(
+    width=pipeline.target.config.dim, input_width=trunk.dim, vocab=trunk.vocab_size, hidden=run.hidden, source=run.source,
+    combination=edge.config.combination,
+  )  # fmt: skip
+  frozen = {"text": pipeline.host.text.params, "cloud": pipeline.target.params, "edge": edge.params}
+  meta = {"edge": edge.meta} | {name: edge.meta[name] for name in ("calibration",) if name in edge.meta}
+  config_name = name_of(run).removesuffix(SUFFIX)
+  student = Student(
+    name_of(run), dataclasses.replace(edge.config, features=config),
+    interval_features_fns(config).init(jax.random.key(run.seed)), frozen, make_loss_fn(run, config, edge, pipeline),
+    f"interval_features --config {config_name}", get_config(config_name), meta,
+    lambda params: edge.params | {"features": params},
+  )  # fmt: skip
+  return train_student(run, pipeline, samples_of(run), student, run_dir, resume, export_to)
+
+
+if __name__ == "__main__":
+  main(__doc__, get_config, train, config="inter-2", name_of=name_of)

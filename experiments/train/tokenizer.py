@@ -1,0 +1,248 @@
+"""Trains the emoji tokenizer: 64x64 images to 16x16 indices of 512 codes.
+
+Command (from the repository root; a killed run goes on where it stopped)::
+
+    python -m experiments.train.tokenizer --run-dir runs/tokenizer --export checkpoints/emoji64/tokenizer \\
+      --store-dtype bfloat16 --grid docs/images/tokenizer_reconstructions.png --results experiments/results/tokenizer.json
+
+The training split is drawn on white in half of the images, else on a colour of the palette; a quarter is drawn small.
+Evaluation uses families that no training image belongs to (``val_concept``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import logging
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from PIL import Image
+
+from experiments.train.command import Progress, command_of, epochs_of, one_line_errors, parser, spent
+from jaxspec import checkpoints
+from jaxspec.data.emoji import EmojiSet, load_emoji
+from jaxspec.data.tokens import Painting, draw, random_paintings
+from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
+from jaxspec.models.tokenizer_fns import TokenizerFns, from_uint8, to_uint8
+from jaxspec.training import train_state
+from jaxspec.training.loop import LoopConfig, fit
+from jaxspec.training.metrics import read_metrics
+from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
+from jaxspec.training.overrides import override
+from jaxspec.training.step import make_train_step
+from jaxspec.training.vq import VQObjective, init_usage, restart_dead_codes, vq_loss_fn
+
+LICENCE = (
+  "Apache-2.0; trained on Noto Emoji, Twemoji (CC-BY-4.0) and Fluent Emoji images, see jaxspec/data/emoji/ATTRIBUTION.md"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerRun:
+  """Everything a run depends on."""
+
+  seed: int = 0
+  batch_size: int = 16
+  model: PatchVQConfig = PatchVQConfig()
+  objective: VQObjective = VQObjective(restart_until=1800)
+  optimizer: OptimizerConfig = OptimizerConfig(learning_rate=2e-3, warmup_steps=50, weight_decay=0.01)
+  loop: LoopConfig = LoopConfig(num_steps=3000, log_every=10, eval_every=250, checkpoint_every=250)
+  ema_decay: float = 0.99
+  ema_start_fraction: float = 0.75
+
+
+def get_config(arg: str = "") -> TokenizerRun:
+  """Config of a run: ``""`` for the shipped weights, ``"smoke"`` for a run of seconds."""
+  if arg == "smoke":
+    model = PatchVQConfig(widths=(8, 16), encoder_blocks=(1, 1), decoder_blocks=(1, 1), num_codes=32)
+    loop = LoopConfig(num_steps=4, log_every=1, eval_every=0, checkpoint_every=2)
+    return TokenizerRun(batch_size=4, model=model, loop=loop)
+  if arg:
+    raise ValueError(f"Must have config '' or 'smoke', we instead got {arg!r}")
+  return TokenizerRun()
+
+
+def make_batch_fn(emoji: EmojiSet, images: np.ndarray, batch_size: int, seed: int):
+  """Batches as a pure function of the step: a new permutation every epoch, new paintings every step."""
+  chosen = epochs_of(images, batch_size, (seed, 0))
+
+  def batch_fn(step: int) -> dict[str, np.ndarray]:
+    painting = random_paintings(np.random.default_rng((seed, 1, step)), batch_size)
+    return {"images": draw(emoji.rgba[chosen(step)], painting)}
+
+  return batch_fn
+
+
+def psnr(images: np.ndarray, targets: np.ndarray) -> np.ndarray:
+  """Peak signal-to-noise ratio in dB of each of ``[B, H, W, 3]`` uint8 images."""
+  error = np.mean(np.square(images.astype(np.float64) - targets.astype(np.float64)), axis=(1, 2, 3))
+  return 10 * np.log10(255**2 / np.maximum(error, 1e-2))
+
+
+@functools.cache
+def _round_trip(tokenizer: TokenizerFns):
+  def round_trip(params, pixels):
+    indices, _ = tokenizer.encode(params, from_uint8(pixels))
+    return indices, to_uint8(tokenizer.decode(params, indices))
+
+  return jax.jit(round_trip)
+
+
+def reconstruct(tokenizer: TokenizerFns, params, pixels: np.ndarray, batch: int = 32) -> tuple[np.ndarray, np.ndarray]:
+  """Indices ``[M, N]`` int32 and decoded images ``[M, H, W, 3]`` uint8."""
+  indices, images = [], []
+  for start in range(0, len(pixels), batch):
+    part = pixels[start : start + batch]
+    padded = np.concatenate([part, np.repeat(part[:1], batch - len(part), axis=0)])
+    i, x = jax.device_get(_round_trip(tokenizer)(params, padded))
+    indices.append(i[: len(part)])
+    images.append(x[: len(part)])
+  return np.concatenate(indices), np.concatenate(images)
+
+
+def evaluate(tokenizer: TokenizerFns, params, num_codes: int, pixels: np.ndarray) -> dict[str, float]:
+  """PSNR and code statistics on ``[M, H, W, 3]`` uint8 images."""
+  indices, images = reconstruct(tokenizer, params, pixels)
+  counts = np.bincount(indices.reshape(-1), minlength=num_codes)
+  distribution = counts / counts.sum()
+  entropy = -np.sum(distribution * np.log(np.maximum(distribution, 1e-30)))
+  return {
+    "psnr": float(psnr(images, pixels).mean()),
+    "codes_used": int((counts > 0).sum()),
+    "perplexity": float(np.exp(entropy)),
+    "most_frequent_code": float(distribution.max()),
+  }
+
+
+def image_grid(originals: np.ndarray, reconstructions: np.ndarray, columns: int = 12) -> Image.Image:
+  """Rows of originals, each above its row of reconstructions; ``[M, H, W, 3]`` uint8 both."""
+  rows = []
+  for start in range(0, len(originals), columns):
+    for images in (originals, reconstructions):
+      row = np.pad(images[start : start + columns], ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=255)
+      row = np.concatenate([*row], axis=1)
+      rows.append(np.pad(row, ((0, 0), (0, columns * (originals.shape[2] + 2) - row.shape[1]), (0, 0)), constant_values=255))
+  return Image.fromarray(np.concatenate(rows, axis=0))
+
+
+def final_figures(tokenizer: TokenizerFns, params, config: PatchVQConfig, emoji: EmojiSet) -> dict[str, dict]:
+  """`evaluate` on unseen families, on held-out styles and on as many training images, each on white and painted."""
+  unseen = emoji.indices("val_concept")
+  splits = {
+    "unseen": unseen,
+    "val_style": emoji.indices("val_style"),
+    "train": np.random.default_rng(1).permutation(emoji.indices("train"))[: len(unseen)],
+  }
+  figures = {}
+  for name, images in splits.items():
+    painted = random_paintings(np.random.default_rng(2), len(images), white_fraction=0.0)
+    for ground, painting in (("white", Painting.plain(len(images))), ("painted", painted)):
+      pixels = draw(emoji.rgba[images], painting)
+      figures[f"{name}_{ground}"] = evaluate(tokenizer, params, config.num_codes, pixels)
+  return figures
+
+
+def example_grid(tokenizer: TokenizerFns, params, emoji: EmojiSet, num: int = 24, columns: int = 12) -> Image.Image:
+  """Unseen families, half of them plain and half painted, above their reconstructions."""
+  chosen = np.random.default_rng(3).permutation(emoji.indices("val_concept"))[:num]
+  painted = random_paintings(np.random.default_rng(4), num, white_fraction=0.0)
+  plain = Painting.plain(num)
+  half = np.arange(num) < num // 2
+  choose = lambda a, b: np.where(half.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+  pixels = draw(emoji.rgba[chosen], Painting(*(choose(a, b) for a, b in zip(plain, painted))))
+  _, images = reconstruct(tokenizer, params, pixels)
+  return image_grid(pixels, images, columns)
+
+
+def train(config: TokenizerRun, run_dir: str | Path, resume: bool = True, tensorboard: bool = False):
+  """Trains in ``run_dir``; returns the final state."""
+  run_dir = Path(run_dir)
+  run_dir.mkdir(parents=True, exist_ok=True)
+  (run_dir / "config.json").write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
+  emoji = load_emoji()
+  unseen = emoji.indices("val_concept")
+  tokenizer = patch_vq_fns(config.model)
+  optimizer = make_optimizer(config.optimizer, config.loop.num_steps)
+  state = train_state.create(
+    tokenizer.init(jax.random.key(config.seed)), optimizer, init_usage(config.model.num_codes, config.model.code_dim)
+  )
+  train_step = make_train_step(
+    vq_loss_fn(tokenizer, config.objective),
+    optimizer,
+    ema_decay=config.ema_decay,
+    ema_start=round(config.ema_start_fraction * config.loop.num_steps),
+    seed=config.seed,
+    after_update_fn=restart_dead_codes(config.objective),
+  )
+  probe = np.random.default_rng(0).permutation(unseen)[:96]
+  probe_pixels = draw(emoji.rgba[probe], Painting.plain(len(probe)))
+
+  def eval_fn(state):
+    return evaluate(tokenizer, state.ema, config.model.num_codes, probe_pixels)
+
+  def sample_fn(state, path):
+    _, images = reconstruct(tokenizer, state.ema, probe_pixels[:32])
+    image_grid(probe_pixels[:32], images, 16).save(path)
+
+  wall, cpu = time.perf_counter(), time.process_time()
+  state = fit(
+    config.loop, state, train_step, make_batch_fn(emoji, emoji.indices("train"), config.batch_size, config.seed),
+    run_dir=run_dir, eval_fn=eval_fn, sample_fn=sample_fn, report_fn=Progress("tokenizer", config.batch_size),
+    resume=resume, tensorboard=tensorboard,
+  )  # fmt: skip
+  spent(run_dir, time.perf_counter() - wall, time.process_time() - cpu)
+  return state
+
+
+def main() -> None:
+  found = parser(__doc__)
+  found.add_argument("--tensorboard", action="store_true")
+  found.add_argument("--store-dtype", default="float32", help="dtype of the exported weights; the figures are theirs")
+  found.add_argument("--grid", type=Path, help="PNG of reconstructions of unseen families")
+  found.add_argument("--results", type=Path, help="JSON with the curves and the final figures")
+  args = found.parse_args()
+  logging.basicConfig(level=logging.WARNING)
+  run_dir = args.run_dir or Path("runs/tokenizer")
+  with one_line_errors():
+    config = override(get_config(args.config), args.set)
+    state = train(config, run_dir, args.resume, args.tensorboard)
+  if args.export is None and args.grid is None and args.results is None:
+    return
+
+  tokenizer, emoji = patch_vq_fns(config.model), load_emoji()
+  times = json.loads((run_dir / "time.json").read_text())
+  params = jax.tree.map(lambda x: x.astype(args.store_dtype).astype(x.dtype), jax.device_get(state.ema))
+  figures = final_figures(tokenizer, params, config.model, emoji)
+  if args.export is not None:
+    meta = {
+      "licence": LICENCE,
+      "command": command_of("tokenizer", config, TokenizerRun()),
+      "run": dataclasses.asdict(config),
+      "steps": int(state.step),
+      "seed": config.seed,
+      "images": {"train": len(emoji.indices("train")), "unseen": len(emoji.indices("val_concept"))},
+      "figures": figures,
+      "time": times,
+    }
+    checkpoints.save(args.export, config.model, jax.tree.map(jnp.asarray, params), meta=meta, dtype=args.store_dtype)
+  if args.grid is not None:
+    args.grid.parent.mkdir(parents=True, exist_ok=True)
+    example_grid(tokenizer, params, emoji).save(args.grid, optimize=True)
+  if args.results is not None:
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+    document = {"config": dataclasses.asdict(config), "versions": {"jax": jax.__version__}, "time": times}
+    document |= {"figures": figures, "eval": read_metrics(run_dir / "eval.jsonl")}
+    document["train"] = [
+      {name: record[name] if name == "step" else round(record[name], 5) for name in ("step", "loss", "l1", "psnr", "used")}
+      for record in read_metrics(run_dir / "metrics.jsonl")
+    ]
+    args.results.write_text(json.dumps(document) + "\n")
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,108 @@
+"""What ``jaxspec audit`` prints: a row per setting, and the worst prefix in words."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from jaxspec.cli.audit_report import Report, Row
+from jaxspec.cli.declared import flag
+from jaxspec.metrics.statistics import Interval
+
+_MIN_WIDTH = 96
+
+
+def print_report(console: Console, report: Report, files: list[Path]) -> None:
+  """A heading, a row per setting, the worst prefix, and what was written."""
+  console.width = max(console.width, _MIN_WIDTH)  # a figure cut off in a narrow window is worse than a broken line
+  console.print()
+  head = Text.assemble((report.source, "bold"), f"  {report.method.name}: {report.method.title}")
+  console.print(head, soft_wrap=True)
+  console.print(Text(", ".join(report.about), style="dim"), soft_wrap=True)
+  console.print()
+  console.print(_enumerated_table(report) if report.tiny else _measured_table(report))
+  console.print()
+  console.print(_worst(report), soft_wrap=True)
+  for path in files:
+    console.print(Text.assemble(("wrote ", "dim"), str(path)), soft_wrap=True)
+
+
+def _empty_table(report: Report, *columns: str) -> Table:
+  table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+  table.add_column("" if report.swept is None else flag(report.swept).removeprefix("--"), no_wrap=True)
+  for column in columns:
+    table.add_column(column, justify="right", no_wrap=True)
+  return table
+
+
+def _measured_table(report: Report) -> Table:
+  table = _empty_table(report, "tokens/call", "TV/token", "KL", "accepted", "lossless", "worst")
+  for row in report.rows:
+    f = row.figures
+    table.add_row(
+      value_of(row, report),
+      f"{f.tokens_per_call.value:.2f}",
+      Text(_spread(f.tv), style="bold"),
+      _small(f.kl.value),
+      f"{f.alpha.value:.1%}",
+      f"{f.alpha_sd.value:.1%}",
+      _small(row.details["worst"]["tv"]),
+    )
+  return table
+
+
+def _enumerated_table(report: Report) -> Table:
+  table = _empty_table(report, "tokens/call", "TV/token", "closed form", "KL", "accepted", "lossless", "sequences")
+  for row in report.rows:
+    f = row.figures
+    table.add_row(
+      value_of(row, report),
+      f"{f.tokens_per_call:.2f}",
+      Text(_small(f.tv), style="bold"),
+      _small(f.closed_form),
+      _small(f.kl),
+      f"{f.alpha:.1%}",
+      f"{f.alpha_sd:.1%}",
+      _small(f.sequence_tv),
+    )
+  return table
+
+
+def _worst(report: Report) -> Text:
+  """The worst prefix of all rows, in words."""
+  if report.tiny:
+    row = max(report.rows, key=lambda row: row.figures.worst_tv)
+    prefix = " ".join(map(str, row.figures.worst_prefix)) or "(empty)"
+    error = max(abs(row.figures.tv - row.figures.closed_form) for row in report.rows)
+    distribution_error = max(row.figures.distribution_error for row in report.rows)
+    return Text(
+      f"Worst prefix: {prefix}, TV of the next token {_small(row.figures.worst_tv)} ({row.label})\n"
+      f"Enumeration and closed form differ by at most {error:.0e} (single positions by {distribution_error:.0e})"
+    )
+  row = max(report.rows, key=lambda row: row.details["worst"]["tv"])
+  worst = row.details["worst"]
+  at = f"the first {worst['token']} tokens of {worst['prompt']!r} (image {worst['image'] + 1})"
+  return Text(f"Worst prefix: {at}, TV of the next token {_small(worst['tv'])} ({row.label})")
+
+
+def _small(value: float) -> str:
+  """Four decimals, or the power of ten of what they would hide."""
+  if not math.isfinite(value):
+    return "inf"
+  return f"{value:.4f}" if abs(value) >= 5e-4 or value == 0 else f"{value:.0e}"
+
+
+def _spread(interval: Interval) -> str:
+  if interval.high - interval.low < 5e-5:
+    return _small(interval.value)
+  low, high = (_small(bound).removeprefix("0") for bound in (interval.low, interval.high))
+  return f"{_small(interval.value)} [{low}, {high}]"
+
+
+def value_of(row: Row, report: Report) -> str:
+  """The label of a row below a heading that names the option."""
+  return row.label if report.swept is None else row.label.split(maxsplit=1)[-1]

@@ -1,0 +1,35 @@
+"""Figures of a decode on the edge (method ``ciar``): how often the cloud was called, and who decided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jaxspec.cli.decoding import MethodRun
+from jaxspec.methods.ciar import pass_widths
+from jaxspec.metrics.cloud_calls import cloud_calls, cloud_passes
+
+
+def figures(run: MethodRun) -> dict[str, Any]:
+  """Calls and shares as plain numbers."""
+  found = cloud_calls(run.result)._asdict()
+  low, high = found["interval"]
+  # JSON has no infinity: no call at all, or one image without a spread.
+  found["interval"] = [low, high] if np.isfinite(high) else None
+  found["steps_cloud"] = found["steps_cloud"] if np.isfinite(found["steps_cloud"]) else None
+  window = run.method.gamma
+  found["cloud_passes"] = int(cloud_passes(run.result, window=window, widest=pass_widths(window)[-1]).sum())
+  found["tokens_sent"] = int(np.sum(run.result.report.sent))
+  return found
+
+
+def lines(found: dict[str, Any], run: MethodRun) -> list[tuple[str, str]]:
+  """Labels and cells of the summary."""
+  return [
+    ("cloud calls per token", f"{found['call_rate']:.1%}"),
+    ("cloud passes per {noun}", f"{found['cloud_passes'] / run.num:,.0f}"),
+    ("accepted on the edge", f"{found['local']:.1%}"),
+    ("accepted by the cloud", f"{found['accepted']:.1%}"),
+    ("drawn by the cloud", f"{found['by_cloud']:.1%}"),
+  ]

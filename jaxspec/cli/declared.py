@@ -1,0 +1,162 @@
+"""Options that methods and sampling settings declare, as options of a command.
+
+No command names an option of a method: flags, types and choices are read off the declarations (`jaxspec.options`), so a
+method that joins the registry is on every command line. Values are checked where they are declared.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import click
+
+from jaxspec.methods import IDS, METHODS, VECTORS, Method, get_method
+from jaxspec.options import Option, options_of
+from jaxspec.sampling import SamplingConfig, VectorSampling
+
+# Settings of the drawing, by the kind of tokens that they are about.
+SAMPLING = {IDS: SamplingConfig, VECTORS: VectorSampling}
+
+
+class Chosen(NamedTuple):
+  """What the user said about the decoding; None, or not there, where nothing was said."""
+
+  method: str | None
+  draft: str | None
+  options: dict[str, Any]  # declared by methods, by sampling settings, or by both
+
+  @classmethod
+  def of(cls, params: dict[str, Any]) -> Chosen:
+    """What is chosen by the values of a command's parameters."""
+    given = {name: params[name] for name in declarations() if params.get(name) is not None}
+    return cls(params.get("method"), params.get("draft"), given)
+
+  def check(self) -> None:
+    """Refuses, before anything is loaded, a method that is not there and values that no declaration allows.
+
+    Raises:
+      ValueError: in one line.
+    """
+    cls = None if self.method is None else find_method(self.method)
+    for name, value in self.options.items():
+      declared = declarations()[name]
+      if cls is not None and name in options_of(cls):
+        declared = [options_of(cls)[name]]
+      check_one_of(declared, value)
+
+  def for_method(self, cls: type[Method]) -> dict[str, Any]:
+    """The given options that a method declares, and the draft if it has one."""
+    draft = {} if self.draft is None or cls.draft_family is None else {"draft": self.draft}
+    return draft | _read(options_of(cls), self.options)
+
+  def for_sampling(self, cls: type) -> dict[str, Any]:
+    """The given options that sampling settings declare."""
+    return _read(options_of(cls), self.options)
+
+  def unread(self, method: type[Method], sampling: type) -> list[str]:
+    """Warnings about options that were given and that neither the method nor the sampling settings declare."""
+    read = options_of(method).keys() | options_of(sampling).keys()
+    names = [] if self.draft is None or method.draft_family is not None else ["draft"]
+    names += [name for name in self.options if name not in read]
+    return [f"Not read by --method {method.name}: {', '.join(map(flag, names))}"] if names else []
+
+
+def flag(name: str) -> str:
+  """The name of an option as it is typed."""
+  return f"--{name.replace('_', '-')}"
+
+
+def declarations() -> dict[str, list[Option]]:
+  """Every option that a method or sampling settings declare, by name, with all of its declarations."""
+  found: dict[str, list[Option]] = {}
+  for cls in (*SAMPLING.values(), *METHODS.values()):
+    for declared in options_of(cls).values():
+      found.setdefault(declared.name, []).append(declared)
+  return found
+
+
+def check_names(command: str, own: Iterable[str]) -> None:
+  """Raises a ValueError if a declared option has the name of an option that a command has itself."""
+  if taken := sorted(declarations().keys() & set(own)):
+    raise ValueError(f"Must have another name for a declared option, {flag(taken[0])} belongs to jaxspec {command}")
+
+
+def click_options() -> tuple[click.Option, ...]:
+  """One hidden click option for every declared name; `jaxspec.cli.option_help` shows them."""
+  return _click_options(tuple((name, tuple(found)) for name, found in declarations().items()))
+
+
+@functools.cache  # click compares parameters by identity
+def _click_options(found: tuple[tuple[str, tuple[Option, ...]], ...]) -> tuple[click.Option, ...]:
+  return tuple(_click_option(name, options) for name, options in found)
+
+
+def _click_option(name: str, options: tuple[Option, ...]) -> click.Option:
+  kwargs = dict(default=None, hidden=True, help=options[0].spec.help)
+  if {option.kind for option in options} == {bool}:
+    return click.Option([f"{flag(name)}/--no-{name.replace('_', '-')}"], **kwargs)
+  return click.Option([flag(name)], type=value_type(options), **kwargs)
+
+
+def options_for(cls: type, *names: str) -> Callable[[Callable], Callable]:
+  """Gives a command some of the options that one class declares, shown in its help."""
+
+  def add(function: Callable) -> Callable:
+    for name in reversed(names):
+      option = options_of(cls)[name]
+      function = click.option(flag(name), type=value_type((option,)), help=option.spec.help)(function)
+    return function
+
+  return add
+
+
+def value_type(options: Iterable[Option]) -> click.ParamType:
+  """What a command line takes for an option: the loosest of its declarations."""
+  kinds = {option.kind for option in options}
+  choices = [option.spec.choices for option in options]
+  if kinds == {str} and None not in choices:
+    return click.Choice(list(dict.fromkeys(choice for each in choices for choice in each)))
+  if kinds == {int}:
+    return click.INT
+  if kinds == {bool}:
+    return click.BOOL
+  return click.FLOAT if kinds <= {int, float} else click.STRING
+
+
+def check_one_of(declared: list[Option], value: Any) -> None:
+  """Raises the ValueError of the first declaration if none allows a value."""
+  errors = []
+  for option in declared:
+    try:
+      return option.check(fitting(option, value))
+    except ValueError as error:
+      errors.append(error)
+  raise errors[0]
+
+
+def fitting(option: Option, value: Any) -> Any:
+  """A value of the command line, a whole number as an integer where integers are declared."""
+  return int(value) if option.kind is int and isinstance(value, float) and value.is_integer() else value
+
+
+def _read(options: dict[str, Option], given: dict[str, Any]) -> dict[str, Any]:
+  """The given values of declared options."""
+  return {name: fitting(options[name], value) for name, value in given.items() if name in options}
+
+
+def find_method(name: str) -> type[Method]:
+  """The method of a name as it was typed.
+
+  Raises:
+    ValueError: naming methods that are close to it.
+  """
+  if name in METHODS:
+    return get_method(name)
+  import difflib
+
+  longer = [known for known in METHODS if known.startswith(name.lower())] if name else []
+  close = longer or difflib.get_close_matches(name.lower(), METHODS, n=1)
+  hint = f"did you mean {' or '.join(close)}?" if close else "jaxspec methods lists them"
+  raise ValueError(f"Must have a method in {', '.join(METHODS)}, we instead got {name!r}: {hint}")

@@ -1,0 +1,42 @@
+"""The images and maps that ``jaxspec generate`` writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jaxspec.cli import images
+from jaxspec.cli.batches import Batches
+from jaxspec.cli.decoding import MethodRun
+from jaxspec.cli.errors import write_whole
+from jaxspec.cli.job import Job
+from jaxspec.cli.report import finite
+from jaxspec.cli.sections import draw_map_of
+
+
+def write_images(
+  files: dict[str, Path], job: Job, batches: Batches, runs: list[MethodRun], *, samples: int, raw: bool
+) -> None:
+  """Writes ``files["images"]``, and ``files["heatmap"]`` where it is asked for.
+
+  Args:
+    runs: finished; one panel each beside the others. The map is that of the first.
+    samples: images per prompt, which stay in one row where they fit.
+    raw: images edge to edge at their own size, without captions.
+  """
+  captions = [job.captions[prompt] for prompt in batches.prompt]
+  about = {"source": job.pipeline.name, "settings": finite(job.settings()), "captions": captions}
+  cells = list(zip(*(run.outputs for run in runs)))  # per image, one panel per method
+  columns = images.columns_for(len(cells), samples, len(runs))
+  if raw:
+    sheet = images.raw_grid(cells, columns)
+  else:
+    titles = [run.heading for run in runs] if len(runs) > 1 else []
+    sheet = images.draw_grid(
+      [images.Cell([images.enlarge(image) for image in cell], titles, text) for cell, text in zip(cells, captions)],
+      columns,
+    )
+  write_whole(files["images"], lambda path: images.save_png(sheet, path, about))
+  if "heatmap" in files:
+    columns = images.columns_for(len(cells), samples, panels=3)
+    maps = draw_map_of(runs[0])(runs[0].result, runs[0].outputs, captions, columns=columns)
+    write_whole(files["heatmap"], lambda path: images.save_png(maps, path, about))

@@ -1,0 +1,138 @@
+"""A folder of PNG images with their prompts: reading, checking, writing."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from jaxspec.cli.errors import UserError
+
+PROMPT_FILES = ("prompts.json", "prompts.txt")
+
+
+class ImageFolder(NamedTuple):
+  """What a folder holds, in the natural order of the names ("2.png" before "10.png")."""
+
+  names: list[str]
+  pixels: np.ndarray  # [N, side, side, 3] uint8
+  prompts: list[str] | None
+  num_resized: int
+
+
+def list_images(folder: Path) -> list[Path]:
+  """The PNG files of a folder in natural order."""
+  natural = lambda path: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name.lower())]
+  return sorted((path for path in folder.iterdir() if path.suffix.lower() == ".png" and path.is_file()), key=natural)
+
+
+def read_folder(folder: Path, side: int, *, prompt_file: Path | None = None, captioned: bool = True) -> ImageFolder:
+  """Reads every PNG, on white where it is transparent, resized to ``side`` where it has another size.
+
+  Args:
+    prompt_file: see `read_prompts`; else the first of `PROMPT_FILES` in the folder, else there are no prompts.
+    captioned: whether prompts are looked for.
+  Raises:
+    UserError: one line naming the file and what is wrong with it.
+  """
+  if not folder.is_dir():
+    raise UserError(f"No folder at {folder}")
+  try:
+    paths = list_images(folder)
+  except OSError as error:
+    raise UserError(f"Cannot read {folder}: {error.strerror}") from error
+  if not paths:
+    raise UserError(f"Must have PNG images in {folder}, there are none")
+  images, num_resized = [], 0
+  for path in paths:
+    try:
+      with Image.open(path, formats=("PNG",)) as image:
+        image = image.convert("RGBA")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+      raise UserError(f"Must have a PNG image, {path} cannot be read ({type(error).__name__})") from error
+    if image.width != image.height:
+      raise UserError(f"Must have square images, {path} has {image.width}x{image.height} pixels")
+    image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    if image.width != side:
+      num_resized += 1
+      image = image.resize((side, side), Image.Resampling.LANCZOS)
+    images.append(np.asarray(image))
+  names = [path.name for path in paths]
+  if captioned and prompt_file is None:
+    prompt_file = next((folder / name for name in PROMPT_FILES if (folder / name).is_file()), None)
+  prompts = read_prompts(prompt_file, names) if captioned and prompt_file is not None else None
+  return ImageFolder(names, np.stack(images), prompts, num_resized)
+
+
+def read_prompts(file: Path, names: Sequence[str] | None = None) -> list[str]:
+  """Prompts of a file: one per line, a JSON list, or a JSON object from image name to prompt.
+
+  Args:
+    names: the images they belong to, in order; None where images are yet to be drawn.
+  Raises:
+    UserError: if the file cannot be read, a prompt has no word, or prompts and images do not match.
+  """
+  from jaxspec.data.prompts import normalize_prompt
+
+  try:
+    text = file.read_text(encoding="utf-8-sig")  # some editors write a mark first
+    document = json.loads(text) if file.suffix.lower() == ".json" else [line.strip() for line in text.splitlines()]
+  except (OSError, ValueError, RecursionError) as error:
+    raise UserError(f"Cannot read prompts from {file}: {getattr(error, 'strerror', None) or error}") from error
+  if isinstance(document, dict):
+    if names is None:
+      raise UserError(f"Must have a list of prompts in {file}: there are no images yet to name")
+    if missing := [name for name in names if name not in document]:
+      raise UserError(f"Must have a prompt for every image, {file} has none for {missing[0]}")
+    document = [document[name] for name in names]
+  elif isinstance(document, list):
+    while document and document[-1] == "":
+      document.pop()
+  if not isinstance(document, list) or not all(isinstance(prompt, str) for prompt in document):
+    raise UserError(f"Must have a list of prompts or an object from image to prompt in {file}")
+  if not document:
+    raise UserError(f"Must have prompts in {file}, it is empty")
+  if names is not None and len(document) != len(names):
+    raise UserError(f"Must have one prompt per image, {file} has {len(document)} for {len(names)} images")
+  for number, prompt in enumerate(document, 1):
+    if not normalize_prompt(prompt):
+      raise UserError(f"Must have a word in every prompt, prompt {number} of {file} is {prompt!r}")
+  return document
+
+
+def check_new_folder(folder: Path) -> None:
+  """Refuses a folder to write images to that holds something, or cannot be made."""
+  if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    raise UserError(f"Must have a new or empty folder for images, {folder} is neither")
+  if not folder.parent.is_dir():
+    raise UserError(f"Cannot write {folder}: there is no folder {folder.parent}, make it first")
+  try:
+    with tempfile.TemporaryFile(dir=folder if folder.exists() else folder.parent):
+      pass
+  except OSError as error:
+    raise UserError(f"Cannot write {folder}: {error.strerror}, choose another place") from error
+
+
+def write_folder(folder: Path, pixels: np.ndarray, prompts: Sequence[str]) -> None:
+  """Writes ``0000.png`` ... and ``prompts.txt``, which `read_folder` reads back; the folder is complete or not there."""
+  work = None
+  try:
+    work = Path(tempfile.mkdtemp(prefix=f".{folder.name[:32]}.", dir=folder.parent))
+    for number, image in enumerate(pixels):
+      Image.fromarray(image).save(work / f"{number:04d}.png")
+    lines = (" ".join(prompt.split()) for prompt in prompts)
+    (work / PROMPT_FILES[1]).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    work.chmod(0o755)  # temporary folders are private to their owner
+    work.rename(folder)  # over an empty folder too
+  except OSError as error:
+    raise UserError(f"Cannot write images to {folder}: {error.strerror or error}") from error
+  finally:
+    if work is not None:
+      shutil.rmtree(work, ignore_errors=True)

@@ -1,0 +1,149 @@
+"""``jaxspec methods``: the decoding methods and their options, as they are declared."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, of all methods or of one.")
+def methods(name: str | None, as_json: bool) -> None:
+  """List the decoding methods, or explain the method NAME with all of its options."""
+  from jaxspec.cli import declared
+  from jaxspec.cli.report import finite
+  from jaxspec.methods import METHODS
+
+  if name is not None:
+    found = _describe(declared.find_method(name))
+  else:
+    sampling = {kind: _options(cls) for kind, cls in declared.SAMPLING.items()}
+    found = {"methods": {name: _describe(cls) for name, cls in METHODS.items()}, "sampling": sampling}
+  if as_json:
+    click.echo(json.dumps(finite(found), indent=2, ensure_ascii=False))
+    return
+  console = Console(highlight=False)
+  if name is not None:
+    _print_method(console, found)
+  else:
+    _print_all(console, list(found["methods"].values()))
+
+
+def _describe(cls: type) -> dict[str, Any]:
+  """What is known about a method, as JSON can hold it."""
+  from jaxspec.methods import IDS, SAME_FAMILY, VECTORS
+  from jaxspec.options import options_of
+
+  exact = "option" if "exact" in options_of(cls) else bool(cls.exact)
+  if cls.draft_family is None:
+    drafts = "the target itself" if cls().drafts_per_round() else "nothing"
+  else:
+    drafts = "a smaller network" if cls.draft_family == SAME_FAMILY else f"a network of the family {cls.draft_family}"
+  return {
+    "name": cls.name,
+    "title": cls.title,
+    "exact": exact,
+    "drafts_by": drafts,
+    "draft_family": cls.draft_family,
+    "tokens": [kind for kind in (IDS, VECTORS) if cls.fits(kind)],
+    "source": cls.source,
+    "about": inspect.getdoc(cls) or "",
+    "options": _options(cls),
+  }
+
+
+def _options(cls: type) -> dict[str, dict[str, Any]]:
+  """Every declared option with its flag, type, default, range and help."""
+  from jaxspec.cli.declared import flag
+  from jaxspec.options import options_of
+
+  return {
+    name: {
+      "flag": flag(name),
+      "type": option.kind.__name__,
+      "optional": option.optional,
+      "default": option.default,
+      **{bound: getattr(option.spec, bound) for bound in ("ge", "gt", "le", "lt")},
+      "choices": option.spec.choices and list(option.spec.choices),
+      "infinite": option.spec.infinite,
+      "help": option.spec.help,
+    }
+    for name, option in options_of(cls).items()
+  }
+
+
+def _print_all(console: Console, found: list[dict[str, Any]]) -> None:
+  table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+  for title in ("method", "what it is", "output", "drafts from", "tokens"):
+    table.add_column(title, no_wrap=title != "what it is", overflow="fold")
+  words = {True: "exact", False: "not exact", "option": "with --exact"}
+  for method in found:
+    output = Text(words[method["exact"]], style="green" if method["exact"] is True else "")
+    drafts = method["drafts_by"].removeprefix("a network of the family ").removeprefix("a ").removeprefix("the ")
+    tokens = "both" if len(method["tokens"]) > 1 else method["tokens"][0]
+    row = (method["title"], output, drafts.removesuffix(" itself"), tokens)
+    table.add_row(Text(method["name"], style="bold"), *row)
+  console.print(table)
+  console.print()
+  console.print("jaxspec methods NAME explains one of them with its options.", style="dim", soft_wrap=True)
+
+
+def _print_method(console: Console, method: dict[str, Any]) -> None:
+  words = {True: "exact", False: "not exact", "option": "exact with --exact"}[method["exact"]]
+  console.print(Text.assemble((method["name"], "bold"), f"  {method['title']}"))
+  console.print(f"{words}; drafts from {method['drafts_by']}; tokens are {' or '.join(method['tokens'])}", style="dim")
+  if method["source"]:
+    console.print(Text(method["source"], style="dim"))
+  for paragraph in _paragraphs(method["about"]):
+    console.print()
+    console.print(Text(paragraph))
+  if not method["options"]:
+    return
+  console.print()
+  table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+  for title in ("option", "default", "meaning and values"):
+    table.add_column(title, no_wrap=title != "meaning and values")
+  for option in method["options"].values():
+    typed = option["flag"].replace("--", "--[no-]", 1) if option["type"] == "bool" else option["flag"]
+    values = _range(option)
+    meaning = Text.assemble(option["help"], (f"  {values}", "dim") if values else "")
+    table.add_row(Text(typed, style="cyan"), _value(option["default"]), meaning)
+  console.print(table)
+
+
+def _paragraphs(text: str) -> list[str]:
+  """A docstring for people: without its line breaks and its marks; points of a list stay apart."""
+  text = re.sub(r"``(.+?)``|`(.+?)`", lambda match: match[1] or match[2], text)
+  parts = [part for block in text.split("\n\n") for part in re.split(r"\n(?=\* )", block)]
+  return [" ".join(part.split()) for part in parts]
+
+
+def _value(value: Any) -> str:
+  if isinstance(value, bool) or value is None:
+    return {True: "yes", False: "no", None: "none"}[value]
+  return f"{value:,g}" if isinstance(value, float) else str(value)
+
+
+def _range(option: dict[str, Any]) -> str:
+  """What values may be, in words."""
+  if option["choices"]:
+    return ", ".join(option["choices"])
+  if option["type"] in ("bool", "str"):
+    return ""
+  low = next(
+    (f"{words} {option[name]:,g}" for name, words in (("ge", "from"), ("gt", "above")) if option[name] is not None), ""
+  )
+  high = next(
+    (f"{words} {option[name]:,g}" for name, words in (("le", "to"), ("lt", "below")) if option[name] is not None), ""
+  )
+  kind = {"int": "whole number", "float": "number"}[option["type"]]
+  infinite = " (inf too)" if option["infinite"] else ""
+  return f"{kind} {low} {high}".strip().replace("  ", " ") + infinite

@@ -1,0 +1,111 @@
+"""Commands that take the options of all methods, and how their help stays on one screen.
+
+Options of a command itself are shown in groups. Of the options that are declared elsewhere (`jaxspec.cli.declared`) the
+sampling settings have a line each; of every method one line names its options, and ``jaxspec methods NAME`` explains them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import click
+
+_INDENT = 2
+_COLUMN = 44  # widest first column
+
+
+class Line(NamedTuple):
+  """One line of the help: options of a command that belong together."""
+
+  names: tuple[str, ...]
+  help: str | None = None  # None: that of the only option
+
+
+class Group(NamedTuple):
+  """Lines under a heading."""
+
+  title: str
+  lines: tuple[Line, ...]
+
+
+class MethodCommand(click.Command):
+  """A command with the options of all methods and of the sampling settings besides its own.
+
+  Args:
+    groups: how its own options are shown; those that are in no group are listed one by one.
+  """
+
+  def __init__(self, *args: Any, groups: Sequence[Group] = (), **kwargs: Any):
+    super().__init__(*args, **kwargs)
+    self._groups = tuple(groups)
+
+  def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+    from jaxspec.cli import declared
+
+    own = super().get_params(ctx)
+    declared.check_names(self.name, (param.name for param in own))
+    return [*own, *declared.click_options()]
+
+  def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    options = {param.name: param for param in super().get_params(ctx) if isinstance(param, click.Option)}
+    grouped = {name for group in self._groups for line in group.lines for name in line.names}
+    groups = [(group.title, [_record(ctx, options, line) for line in group.lines]) for group in self._groups]
+    rest = [record for name, option in options.items() if name not in grouped and (record := option.get_help_record(ctx))]
+    if self._groups:
+      rest = [record for record in rest if not record[0].startswith("-h")]
+    groups += [("Options", rest)] if rest else []
+    column = min(max(len(first) for _, records in groups for first, _ in records), _COLUMN)
+    for title, records in groups:
+      _section(formatter, title, [(first.ljust(column), help) for first, help in records])
+    _section(formatter, "Sampling", _sampling())
+    title = "Methods, and the options that each of them reads; explained by: jaxspec methods NAME"
+    _section(formatter, title, _methods(formatter.width))
+
+
+def _section(formatter: click.HelpFormatter, title: str, records: list[tuple[str, str]]) -> None:
+  with formatter.section(title):
+    formatter.write_dl(records, col_max=_COLUMN)
+
+
+def _record(ctx: click.Context, options: dict[str, click.Option], line: Line) -> tuple[str, str]:
+  """The two columns of a line."""
+  shown = [options[name] for name in line.names]
+  if len(shown) == 1 and line.help is None:
+    return shown[0].get_help_record(ctx)
+  metavars = [option.metavar or "" for option in shown]
+  typed = []
+  for index, (option, metavar) in enumerate(zip(shown, metavars)):
+    again = index + 1 < len(shown) and metavars[index + 1] == metavar  # written once, after the last of them
+    typed.append(option.opts[0] if again or not metavar else f"{option.opts[0]} {metavar}")
+  return ", ".join(typed), line.help or ""
+
+
+def _sampling() -> list[tuple[str, str]]:
+  """One line for every sampling setting; the kind of token in brackets where only that has it."""
+  from jaxspec.cli import declared
+  from jaxspec.options import options_of
+
+  kinds = {kind: options_of(cls) for kind, cls in declared.SAMPLING.items()}
+  lines = {}
+  for kind, options in kinds.items():
+    for name, option in options.items():
+      only = "" if all(name in other for other in kinds.values()) else f" ({kind})"
+      lines.setdefault(name, (declared.flag(name) + only, option.spec.help))
+  return list(lines.values())
+
+
+def _methods(width: int) -> list[tuple[str, str]]:
+  """One line for every method; options that do not fit are left out."""
+  from jaxspec.cli import declared
+  from jaxspec.methods import METHODS
+  from jaxspec.options import options_of
+
+  left = width - _INDENT - max(map(len, METHODS)) - 2
+  lines = []
+  for name, cls in METHODS.items():
+    text = " ".join(map(declared.flag, options_of(cls)))
+    if len(text) > left:
+      text = text[: text.rindex(" ", 0, left - 3)] + " ..."
+    lines.append((name, text or "(none)"))
+  return lines

@@ -1,0 +1,52 @@
+"""Options that several commands share: one definition, one meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+PATH = click.Path(path_type=Path)
+DTYPES = ("float32", "bfloat16")
+MAX_SEED = 2**32 - 1
+
+_COMMON = {
+  "checkpoint": click.option(
+    "--checkpoint", type=PATH, metavar="DIR", help="Bundle of networks, a folder or the name of a shipped one."
+  ),
+  "method": click.option("--method", metavar="NAME", help="How to decode; `jaxspec methods` lists them."),
+  "draft": click.option("--draft", metavar="NAME", help="Draft network of the bundle."),
+  "samples": click.option(
+    "--samples", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Images or texts per prompt."
+  ),
+  "seed": click.option(
+    "--seed", type=click.IntRange(0, MAX_SEED), default=0, show_default=True, metavar="N", help="Seed of the decode."
+  ),
+  "batch": click.option("--batch", type=int, metavar="N", help="Rows decoded together.  [default: all, up to 16]"),
+  "dtype": click.option(
+    "--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, metavar="NAME",
+    help="Arithmetic of the transformers: float32 or bfloat16.",
+  ),
+  "matmul_precision": click.option(
+    "--matmul-precision", type=click.Choice(DTYPES), metavar="NAME",
+    help="Rounding of what products read; sums stay in float32.  [default: what this machine is fast at]",
+  ),
+  "no_cache": click.option("--no-cache", is_flag=True, help="Do not keep compiled programs for the next time."),
+}  # fmt: skip
+
+
+def common(*names: str) -> Callable[[Callable], Callable]:
+  """Gives a command the shared options of these names."""
+
+  def add(function: Callable) -> Callable:
+    for name in reversed(names):
+      function = _COMMON[name](function)
+    return function
+
+  return add
+
+
+def was_given(name: str) -> bool:
+  """Whether the user gave an option of the running command."""
+  return click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT

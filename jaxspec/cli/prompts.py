@@ -1,0 +1,120 @@
+"""What the user wants drawn: prompts, classes, features or texts, and the networks that are meant by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxspec.cli.errors import UserError
+
+# Where no networks are named: the shipped bundle of each kind of prompt.
+SHIPPED = {"class": "classes64-causal", "text": "wordnet"}
+# Several tokens at a time need a masked network.
+SHIPPED_MASKED = {"parallel": "classes64"}
+
+
+class Asked(NamedTuple):
+  """What is to be drawn.
+
+  Attributes:
+    kind: the option that says it: prompt, class, features or text.
+    prompts: as they were typed; a path for features.
+    captions: what people call the rows, where the prompts do not.
+  """
+
+  kind: str
+  prompts: Any
+  captions: list[str] | None = None
+
+  def checkpoint(self, method: str | None) -> str | None:
+    """The shipped bundle that is meant where no networks are named; None is the default bundle."""
+    name = SHIPPED.get(self.kind)
+    return SHIPPED_MASKED.get(method, name) if self.kind == "class" else name
+
+  def for_host(self, host: Any) -> Any:
+    """The prompts as `jaxspec.pipeline.Pipeline.encode` takes them.
+
+    Raises:
+      UserError: if the networks draw from something else.
+    """
+    from jaxspec.models.conditions import ClassLabels
+
+    where, names = host.target.path, getattr(host, "classes", ())
+    if host.condition_type is ClassLabels:
+      if self.kind == "class" or (self.kind == "prompt" and names):
+        return _numbers(self.prompts, names)
+      raise UserError(f"{where} draws classes: give --class {'NAME' if names else 'NUMBER'}")
+    if self.kind == "class":
+      raise UserError(f"{where} draws no classes: give {'--text' if host.noun == 'text' else 'prompts'} instead of --class")
+    if self.kind == "features" and host.noun == "text":
+      raise UserError(f"{where} continues texts: give --text instead of --features")
+    if self.kind == "text" and host.noun != "text":
+      raise UserError(f"{where} draws {host.noun}s: give prompts instead of --text")
+    return self.prompts
+
+
+def read(options: dict[str, Any]) -> Asked:
+  """What the options of ``jaxspec generate`` ask for.
+
+  Raises:
+    UserError: for two kinds at once, none, or a prompt without a word.
+  """
+  from jaxspec.hosts.base import check_texts
+
+  prompts = list(options["prompts"]) + read_prompt_file(options["prompt_file"])
+  kinds = {"class": list(options["classes"]), "features": options["features"], "text": list(options["texts"])}
+  given = [name for name, value in kinds.items() if value]
+  if len(given) > 1:
+    raise UserError(f"Must have one of --class, --features and --text, we instead got --{' and --'.join(given)}")
+  if not given:
+    if not prompts:
+      raise UserError('Must have a prompt, for example: jaxspec generate "a red apple"')
+    check_prompts(prompts)
+    return Asked("prompt", prompts)
+  if prompts:
+    check_texts(prompts, "caption")
+  (kind,) = given
+  if kind == "text" and prompts:
+    raise UserError(f"Must have either --text or prompts of images, we instead got both ({prompts[0]!r})")
+  if kind != "features":
+    check_texts(kinds[kind], kind)
+  return Asked(kind, kinds[kind], prompts or None)
+
+
+def check_prompts(prompts: list[str]) -> None:
+  """Refuses prompts without a word.
+
+  Raises:
+    UserError: naming the first such prompt.
+  """
+  from jaxspec.data.prompts import normalize_prompt
+  from jaxspec.hosts.base import check_texts
+
+  check_texts(prompts, "prompt")
+  for number, prompt in enumerate(prompts, 1):
+    if not normalize_prompt(prompt):
+      raise UserError(f"Must have a word in every prompt, prompt {number} is {prompt!r}")
+
+
+def read_prompt_file(file: Path | None) -> list[str]:
+  """The prompts of a text file, one per line; none without a file.
+
+  Raises:
+    UserError: if the file cannot be read or is empty.
+  """
+  if file is None:
+    return []
+  try:
+    text = file.read_text(encoding="utf-8-sig")  # some editors write a mark first
+  except (OSError, UnicodeDecodeError) as error:
+    raise UserError(f"Cannot read prompts from {file}: {getattr(error, 'strerror', None) or error}") from error
+  lines = [line.strip() for line in text.splitlines() if line.strip()]
+  if not lines:
+    raise UserError(f"Must have one prompt per line in {file}, it is empty")
+  return lines
+
+
+def _numbers(names: list[str], known: tuple[str, ...]) -> list[str | int]:
+  """Class names as they are, and numbers of classes as numbers."""
+  is_number = lambda name: name.removeprefix("-").isdecimal() and name not in known
+  return [int(name) if is_number(name) else name for name in names]

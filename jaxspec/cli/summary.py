@@ -1,0 +1,152 @@
+"""What ``jaxspec generate`` prints: texts, the settings in one line, and one column of figures per method."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from jaxspec.cli.batches import Batches
+from jaxspec.cli.declared import flag
+from jaxspec.cli.decoding import MethodRun
+from jaxspec.cli.job import Job, draft_name
+from jaxspec.cli.report import figures, speedup
+from jaxspec.cli.sections import sections_of
+from jaxspec.methods import Method
+from jaxspec.options import options_of
+
+
+def print_summary(console: Console, job: Job, batches: Batches, runs: list[MethodRun], files: dict[str, Path]) -> None:
+  """Texts, a heading, one column of figures per method, the comparison in words, and what was written."""
+  if job.noun == "text":
+    _print_texts(console, job, batches, runs[0])
+  else:
+    console.print()
+  console.print(_heading(job, batches.num), soft_wrap=True)
+  console.print(Text(settings_line(job), style="dim"), soft_wrap=True)
+  console.print()
+  console.print(figure_table(job.noun, runs))
+  if (ratio := speedup(runs)) is not None:
+    console.print()
+    console.print(verdict(ratio, len(runs[0].run_s)), soft_wrap=True)
+  if files:
+    console.print()
+  for path in files.values():
+    console.print(Text.assemble(("wrote ", "dim"), str(path)), soft_wrap=True)
+
+
+def _print_texts(console: Console, job: Job, batches: Batches, run: MethodRun) -> None:
+  """Every text, its beginning in bold."""
+  for prompt, text in zip((job.captions[prompt] for prompt in batches.prompt), run.outputs):
+    # A model may write anything, also what a terminal would obey.
+    shown = Text("".join(char for char in text if char in "\n\t" or unicodedata.category(char) != "Cc"))
+    if shown.plain.startswith(prompt):
+      shown.stylize("bold", 0, len(prompt))
+    console.print(shown, soft_wrap=True)
+    console.print()
+
+
+def _heading(job: Job, num: int) -> Text:
+  pipeline = job.pipeline
+  length = f"{job.max_len} tokens" if pipeline.host.num_tokens else f"up to {job.max_len} tokens"
+  head = Text.assemble((pipeline.name, "bold"), f"  {num} {job.noun}{'s' * (num != 1)} of {length}")
+  rounded = pipeline.matmul_precision not in (None, pipeline.dtype)
+  products = f", {pipeline.matmul_precision} products," if rounded else ""
+  return head.append(f"  {pipeline.dtype}{products} on {jax.devices()[0].platform}", style="dim")
+
+
+def settings_line(job: Job) -> str:
+  """The method, its settings and those of the sampling in words."""
+  decoder = job.decoder()
+  parts = [*method_parts(decoder.method), *sampling_parts(job.sampling)]
+  if decoder.draft is not None and job.sampling.is_guided and not decoder.draft.is_guided:
+    parts.append("draft without guidance")
+  return ", ".join([*parts, f"seed {job.seed}"])
+
+
+def method_parts(method: Method) -> list[str]:
+  """The method in words: its draft, its main option, and every other one that is not at its default."""
+  draft = [] if method.draft_family is None else [f"draft {draft_name(method)}"]
+  exact = [] if method.is_exact else ["not exact"]
+  return [method.title, *draft, *_changed(method, always=_main_option(type(method))), *exact]
+
+
+def _main_option(cls: type[Method]) -> str | None:
+  """The first option that is no switch and that a method declares, not something mixed into it."""
+  own = {name for base in cls.__mro__ if issubclass(base, Method) for name in vars(base).get("__annotations__", {})}
+  return next((name for name, option in options_of(cls).items() if name in own and option.kind is not bool), None)
+
+
+def sampling_parts(sampling: Any) -> list[str]:
+  """How tokens are drawn in words: the temperature, and every other setting that is not at its default."""
+  return _changed(sampling, always="temperature")
+
+
+def _changed(value: Any, *, always: str | None) -> list[str]:
+  found = []
+  for name, option in options_of(type(value)).items():
+    setting = getattr(value, name)
+    if setting != option.default or name == always:
+      found.append(words_of(name, setting))
+  return found
+
+
+def words_of(name: str, value: Any) -> str:
+  """A setting as ``name value``; a switch as its flag without dashes."""
+  name = flag(name).removeprefix("--")
+  if isinstance(value, bool):
+    return name if value else f"no {name}"
+  return f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+
+
+def figure_table(noun: str, runs: list[MethodRun]) -> Table:
+  """One column of figures per method."""
+  table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+  table.add_column("")
+  for run in runs:
+    table.add_column(run.heading, justify="right")
+  columns = [figures(run) for run in runs]
+  num = runs[0].num
+  each = lambda name: [f"{c[name] / num:,.1f}" for c in columns]
+  table.add_row("tokens per second", *(Text(f"{c['tokens_per_s']:,.0f}", style="bold green") for c in columns))
+  table.add_row("decoding", *(_seconds(c["run_s"]) for c in columns))
+  table.add_row("compiling", *(_seconds(c["compile_s"]) for c in columns))
+  table.add_row(f"rounds per {noun}", *each("rounds"))
+  table.add_row(f"target calls per {noun}", *each("target_calls"))
+  table.add_row("tokens per target call", *(f"{c['tokens_per_target_call']:.2f}" for c in columns))
+  if any(c["drafted"] for c in columns):
+    table.add_row("drafts accepted", *(f"{c['accepted']:,} of {c['drafted']:,}" if c["drafted"] else "-" for c in columns))
+    table.add_row("acceptance rate", *(f"{c['acceptance']:.1%}" if c["drafted"] else "-" for c in columns))
+  for label, *cells in _section_rows(columns, runs):
+    table.add_row(label.format(noun=noun), *cells)
+  return table
+
+
+def _section_rows(columns: list[dict[str, Any]], runs: list[MethodRun]) -> list[tuple[str, ...]]:
+  """Lines of `jaxspec.cli.sections`: a label and one cell for each method, "-" for methods without the figure."""
+  cells = []
+  for column, run in zip(columns, runs):
+    cells.append(dict(line for section in sections_of(run) for line in section.lines(column[section.key], run)))
+  labels = dict.fromkeys(label for column in cells for label in column)
+  return [(label, *(column.get(label, "-") for column in cells)) for label in labels]
+
+
+def verdict(ratio: float, repeats: int) -> Text:
+  """The comparison with plain decoding in words."""
+  how = f" (wall time, median of {repeats} run{'s' * (repeats != 1)} in turns)"
+  if ratio >= 1.02:
+    words = [(f"{ratio:.2f}x as fast", "bold green"), " as plain decoding"]
+  elif ratio > 0.98:
+    words = [("no faster", "bold yellow"), f" than plain decoding: {ratio:.2f}x its speed"]
+  else:
+    words = [("slower", "bold yellow"), f" than plain decoding here: {ratio:.2f}x its speed"]
+  return Text.assemble("Speculation was ", *words, (how, "dim"))
+
+
+def _seconds(seconds: float) -> str:
+  return f"{seconds * 1e3:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

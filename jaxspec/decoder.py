@@ -1,0 +1,250 @@
+"""A target, a method and sampling settings, bound into one callable decode."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+
+from jaxspec import rng
+from jaxspec.decode.loop import autoregress, iterate, speculate
+from jaxspec.decode.state import DecodeResult, DraftSide, SpecParams
+from jaxspec.drafters.none import NO_DRAFTER
+from jaxspec.methods.base import IDS, VECTORS, BuildContext, Method, Parts
+from jaxspec.methods.plain import Plain
+from jaxspec.models.mar import MARFns
+from jaxspec.network import Network
+from jaxspec.sampling import SamplingConfig, VectorSampling, head_fns
+from jaxspec.types import Array, Key, ModelFns, PyTree, WhileLoopFn
+
+# (params, key data [B, ...] uint32, condition) -> result; pure, to be jitted by the caller
+CompiledDecode = Callable[[SpecParams, Array, PyTree], DecodeResult]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Decoder:
+  """Draws rows of tokens from one target by one method.
+
+  Attributes:
+    target: the network whose tokens are drawn.
+    method: how; `jaxspec.methods.Plain` by default.
+    draft: the draft network; None: that of the method (``method.draft``).
+    sampling: `SamplingConfig` for ids, `VectorSampling` for vectors.
+    vocab_size: ``V``; None: ``target.config.vocab_size``, if there is one.
+    num_tokens: tokens of a row; None: as the network says (vectors), or rows that end with ``max_len`` or an end token.
+    grid: rows and columns of an image's tokens, for initial drafts from neighbours.
+    codebook: returns ``[V, C]``, for acceptance rules that compare codes.
+    embedding: returns ``[V, D]``, the target's input embedding, for distances between tokens.
+    audit: report the exact distribution of every committed token beside it; costs time, changes no token.
+    matmul_precision: of matrix products, see `jax.default_matmul_precision`; None: JAX's setting.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, jaxspec
+    >>> from jaxspec import methods
+    >>> from jaxspec.decoder import Decoder
+    >>> from jaxspec.models.conditions import ClassLabels
+    >>> from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+    >>> from jaxspec.network import Network
+    >>> fns = llamagen_fns(LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=8, num_tokens=4, num_classes=3))
+    >>> network = Network(fns, fns.init(jax.random.key(0)))
+    >>> decoder = Decoder(network, methods.Speculative(draft=network, gamma=2))
+    >>> out = decoder(ClassLabels(jnp.array([0, 2])), key=jax.random.key(1), max_len=4)
+    >>> out.tokens.shape, out.lengths.tolist()
+    ((2, 4), [4, 4])
+  """
+
+  target: Network
+  method: Method = Plain()
+  draft: Network | None = None
+  sampling: SamplingConfig | VectorSampling = SamplingConfig()
+  vocab_size: int | None = None
+  num_tokens: int | None = None
+  grid: tuple[int, int] | None = None
+  codebook: Callable[[], Array] | None = None
+  embedding: Callable[[], Array] | None = None
+  audit: bool = False
+  matmul_precision: str | None = None
+
+  def __post_init__(self):
+    tokens = VECTORS if isinstance(self.sampling, VectorSampling) else IDS
+    if not self.method.fits(tokens):
+      wanted = "VectorSampling" if tokens == IDS else "SamplingConfig"
+      raise ValueError(
+        f"Must have a {wanted} for method {self.method.name}, which draws {self.method.tokens}, "
+        f"we instead got a {type(self.sampling).__name__}"
+      )
+
+  @property
+  def draws_vectors(self) -> bool:
+    """Whether tokens are vectors."""
+    return isinstance(self.sampling, VectorSampling)
+
+  @property
+  def drafting(self) -> Network | None:
+    """The draft network; None for a method without one.
+
+    Raises:
+      ValueError: for a draft that is only a name.
+    """
+    if self.method.draft_family is None:
+      return None
+    draft = getattr(self.method, "draft", None) if self.draft is None else self.draft
+    if isinstance(draft, str):
+      raise ValueError(f"Must have a Network as draft of a decoder (a pipeline knows names), we instead got {draft!r}")
+    return draft
+
+  @functools.cached_property
+  def context(self) -> BuildContext:
+    """What the method is built from."""
+    num_tokens, vocab_size = self.num_tokens, self.vocab_size
+    if self.draws_vectors and num_tokens is None:
+      num_tokens = head_fns(self.target).num_tokens
+    if not self.draws_vectors and vocab_size is None:
+      vocab_size = getattr(self.target.config, "vocab_size", None)
+    return BuildContext(
+      self.sampling, vocab_size, num_tokens, self.grid, codebook=self.codebook, embedding=self.embedding, audit=self.audit
+    )
+
+  @functools.cached_property
+  def parts(self) -> Parts:
+    """Parameters, drafter and verifier; built once, and equal for equal settings, so that nothing is compiled twice.
+
+    Raises:
+      ValueError: if something that the method needs is missing or does not fit.
+    """
+    if self.context.num_tokens is not None:
+      self.method.check_length(self.context.num_tokens)
+    return self.method.build(self.target, self.drafting, self.context)
+
+  def __call__(
+    self,
+    condition: PyTree,
+    *,
+    key: Key,
+    max_len: int | None = None,
+    end_token: int | tuple[int, ...] | None = None,
+    loop_fn: WhileLoopFn = jax.lax.while_loop,
+  ) -> DecodeResult:
+    """Draws one row of tokens for every row of the condition, in one compiled program.
+
+    Args:
+      condition: the family's condition of ``B`` rows (`OrderedLabels` for masked networks).
+      key: one typed key (row r uses ``fold_in(key, r)``) or ``[B]`` row keys; consumed.
+      max_len: tokens of every row; None: all that a row has (``num_tokens``).
+      end_token: a row ends after this token, or any of several; None: no such token.
+      loop_fn: see `jaxspec.speculate`.
+    Returns:
+      `DecodeResult`, tokens ``[B, N]`` int32 or ``[B, N, C]`` float32 in generation order.
+    Raises:
+      ValueError: if a part is missing, or for a length that is not positive.
+    """
+    with self._precision():
+      return self._decode(self.parts.params, key, condition, self._length(max_len), end_token, loop_fn)
+
+  def decode_fn(self, *, max_len: int | None = None, end_token: int | tuple[int, ...] | None = None) -> CompiledDecode:
+    """The decode as one pure function ``(params, key_data, condition) -> DecodeResult``, to be jitted by the caller.
+
+    ``params`` are `Parts.params` (so that weights are arguments of the program, not constants), ``key_data`` the data of
+    ``[B]`` row keys (`jax.random.key_data`). Other arguments as in a call.
+    """
+    length = self._length(max_len)
+    _ = self.parts  # outside of any trace
+
+    def decode(params: SpecParams, key_data: Array, condition: PyTree) -> DecodeResult:
+      with self._precision():
+        return self._decode(params, jax.random.wrap_key_data(key_data), condition, length, end_token, jax.lax.while_loop)
+
+    return decode
+
+  def iterate(
+    self,
+    condition: PyTree,
+    *,
+    key: Key,
+    max_len: int | None = None,
+    end_token: int | tuple[int, ...] | None = None,
+  ) -> Iterator[DraftSide]:
+    """Yields the draft side after the prefill and after every round; arguments as in a call.
+
+    The buffers of a yielded state are reused by the next round: read what you need before asking for more.
+
+    Raises:
+      ValueError: for a method that has no rounds of its own.
+    """
+    parts = self.parts
+    if parts.decode is not None:
+      raise ValueError(f"Must have a method with rounds of drafting to iterate over, we instead got {self.method.name}")
+    rounds = iterate(
+      parts.params, key, condition, drafter=parts.drafter, verifier=parts.verifier, max_len=self._length(max_len),
+      end_token=end_token, target_prefix=parts.target_prefix,
+    )  # fmt: skip
+    while True:
+      with self._precision():
+        state = next(rounds, None)
+      if state is None:
+        return
+      yield state
+
+  def decode_bytes(self, rows: int, condition: PyTree, *, max_len: int | None = None) -> int:
+    """Bytes of the caches of a decode of ``rows`` rows; of ids also those of logits, with two temporaries each.
+
+    An estimate from below, for a batch that clearly does not fit. Weights and activations are not part of it.
+
+    Args:
+      condition: any number of rows; only its number of positions is read.
+    """
+    window, length = self.method.drafts_per_round(), self._length(max_len)
+    total = 0
+    for network in filter(None, (self.target, self.drafting)):
+      fns = self._functions(network)
+      if fns is None:
+        continue
+      # A draft of ids may have learned guided targets; the halves of vectors always go together.
+      is_guided = self.sampling.is_guided and (self.draws_vectors or network.is_guided)
+      halves = 2 if is_guided else 1
+      slots = fns.prefix_len(condition) + length + window
+      cache = jax.eval_shape(functools.partial(fns.init_cache, halves * rows, slots))
+      total += sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
+      total += 3 * 4 * halves * rows * (window + 1) * (self.context.vocab_size or 0)
+    return total
+
+  def _functions(self, network: Network) -> ModelFns | None:
+    """The functions that have a cache; None for parallel decoding, which keeps its tokens only."""
+    if not self.draws_vectors:
+      return network.fns
+    if self.parts.decode is not None and isinstance(network.fns, MARFns):
+      return None
+    return head_fns(network).network
+
+  def _length(self, max_len: int | None) -> int:
+    length = self.context.num_tokens if max_len is None else max_len
+    if length is None:
+      raise ValueError("Must have max_len where the number of tokens of a row is not known, we instead got none")
+    return length
+
+  def _precision(self) -> contextlib.AbstractContextManager:
+    if self.matmul_precision is None:
+      return contextlib.nullcontext()
+    return jax.default_matmul_precision(self.matmul_precision)
+
+  def _decode(
+    self, params: SpecParams, key: Key, condition: PyTree, max_len: int, end_token: Any, loop_fn: WhileLoopFn
+  ) -> DecodeResult:
+    parts = self.parts
+    kwargs = dict(max_len=max_len, end_token=end_token)
+    if parts.decode is not None:
+      keys = rng.row_keys(key, condition.batch_size)
+      return _decode_whole(params, keys, condition, decode=parts.decode, **kwargs)
+    if parts.drafter is NO_DRAFTER and loop_fn is jax.lax.while_loop:
+      return autoregress(params, key, condition, verifier=parts.verifier, **kwargs)
+    kwargs |= dict(drafter=parts.drafter, verifier=parts.verifier, target_prefix=parts.target_prefix)
+    return speculate(params, key, condition, **kwargs, loop_fn=loop_fn)
+
+
+@functools.partial(jax.jit, static_argnames=("decode", "max_len", "end_token"))
+def _decode_whole(params, keys, condition, *, decode, max_len, end_token) -> DecodeResult:
+  return decode(params, keys, condition, max_len, end_token)

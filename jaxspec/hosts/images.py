@@ -1,0 +1,209 @@
+"""Hosts of ids that an image tokenizer turns into pixels: captions, class labels, and features of a text encoder.
+
+LlamaGen's config says whether a network takes classes (``c2i``) or text (``t2i``). The prompts of text are captions where
+a text encoder and its vocabulary belong to the target, and features that ran through an encoder elsewhere where not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from tokenizers import Tokenizer
+
+from jaxspec.checkpoints import Checkpoint
+from jaxspec.data import text_tokenizer
+from jaxspec.hosts.base import Encoded, Host, HostParts, check_captions, check_texts
+from jaxspec.hosts.features import read_features
+from jaxspec.models.conditions import Caption, ClassLabels
+from jaxspec.models.tokenizer_fns import TokenizerFns, to_uint8
+from jaxspec.types import Array
+
+VOCABULARY_FILE = "vocabulary.json"
+
+# The official settings of the released LlamaGen networks (FoundationVision/LlamaGen).
+_PUBLISHED_SAMPLING = {"c2i": {"cfg_scale": 4.0, "top_k": 2000}, "t2i": {"cfg_scale": 7.5, "top_k": 1000}}
+
+
+def make_host(target: Checkpoint, parts: HostParts) -> ImageHost:
+  """The host of a LlamaGen network.
+
+  Args:
+    target: loaded checkpoint of the family ``llamagen``.
+    parts: ``tokenizer`` (always), and for captions ``text`` (a text encoder) and ``vocabulary`` (a file; by default
+      ``vocabulary.json`` in the folder of the text encoder).
+  Raises:
+    ValueError: if a part is missing or does not fit the target.
+  """
+  tokenizer = parts.network("tokenizer")
+  if target.config.model_type == "c2i":
+    return LabelHost(target, tokenizer)
+  if parts.value("text") is None:
+    return FeatureHost(target, tokenizer)
+  text = parts.network("text")
+  file = text.path / VOCABULARY_FILE if parts.value("vocabulary") is None else parts.file("vocabulary")
+  return CaptionHost(target, tokenizer, text, text_tokenizer.load_text_tokenizer(file))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ImageHost(Host):
+  """What the three kinds of prompts share.
+
+  Attributes:
+    target: the network that draws ids.
+    tokenizer: the image tokenizer, a `jaxspec.models.tokenizer_fns.TokenizerFns`.
+  """
+
+  target: Checkpoint
+  tokenizer: Checkpoint
+
+  def __post_init__(self):
+    tokenizer, needed = self.tokenizer, self.target.config.vocab_size
+    if not isinstance(tokenizer.fns, TokenizerFns):
+      raise ValueError(f"Must have an image tokenizer, {tokenizer.path} holds a {tokenizer.family}")
+    codes = jax.eval_shape(tokenizer.fns.codebook, tokenizer.params).shape[0]
+    if codes < needed:
+      raise ValueError(f"{self.target.path} draws from {needed} tokens but {tokenizer.path} has only {codes} codes")
+
+  @property
+  def num_tokens(self) -> int:
+    return self.target.config.num_tokens
+
+  @property
+  def grid(self) -> tuple[int, int]:
+    return (self.target.config.grid,) * 2
+
+  @property
+  def fit_fields(self) -> tuple[str, ...]:
+    width = "num_classes" if self.target.config.model_type == "c2i" else "caption_dim"
+    return ("model_type", "vocab_size", "num_tokens", "prefix_len", width)
+
+  def published_sampling(self) -> dict[str, Any]:
+    return dict(_PUBLISHED_SAMPLING[self.target.config.model_type])
+
+  def shared_tables(self) -> dict[str, Callable[[], Array]]:
+    params = self.target.params
+    return {
+      "embedding": lambda: params["tok_embeddings"]["weight"],
+      "output": lambda: params["output"]["weight"],
+      "codebook": lambda: self.tokenizer.fns.codebook(self.tokenizer.params),
+    }
+
+  def decode(self, tokens: Array, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
+    """Images ``[B, H, W, 3]`` uint8 of ``tokens [B, N]``.
+
+    Raises:
+      ValueError: if an image does not have all of its tokens.
+    """
+    del condition, sampling
+    short = tokens.shape[1] if lengths is None else int(np.min(lengths))
+    if tokens.shape[1] != self.num_tokens or short < self.num_tokens:
+      raise ValueError(f"Must have all {self.num_tokens} tokens of an image, we instead got {min(short, tokens.shape[1])}")
+    return np.asarray(_pixels(self.tokenizer.params, tokens, decode_fn=self.tokenizer.fns.decode))
+
+
+@functools.partial(jax.jit, static_argnames="decode_fn")
+def _pixels(params, tokens: Array, *, decode_fn: Callable) -> Array:
+  return to_uint8(decode_fn(params, tokens))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CaptionHost(ImageHost):
+  """Images of short texts.
+
+  Attributes:
+    text: the text encoder; ``vocabulary`` its word pieces (`jaxspec.data.text_tokenizer`).
+  """
+
+  condition_type = Caption
+
+  text: Checkpoint
+  vocabulary: Tokenizer
+
+  def __post_init__(self):
+    super().__post_init__()
+    text, target = self.text, self.target.config
+    if text.family != "text_encoder":
+      raise ValueError(f"Must have a text_encoder for captions, {text.path} holds a {text.family}")
+    if self.vocabulary.get_vocab_size() > text.config.vocab_size:
+      raise ValueError(f"Corrupt {text.path}: its vocabulary is larger than its text encoder")
+    if (text.config.max_tokens, text.config.caption_dim) != (target.prefix_len, target.caption_dim):
+      raise ValueError(
+        f"The text encoder {text.path} does not fit the target: it gives {text.config.max_tokens} x "
+        f"{text.config.caption_dim} features, the target takes {target.prefix_len} x {target.caption_dim}"
+      )
+
+  def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
+    """`Caption` of texts; too long ones lose their end, with a warning.
+
+    Raises:
+      ValueError: if a prompt has no word.
+    """
+    prompts = check_texts(prompts, "prompt")
+    limit = self.text.config.max_tokens
+    ids, mask, num_dropped = text_tokenizer.encode(self.vocabulary, prompts, max_tokens=limit)
+    condition = jax.device_get(jax.jit(self.text.fns.apply)(self.text.params, ids, mask))
+    warnings = [
+      f"Prompt {number} is too long: its last {dropped} of {limit + dropped} word pieces were cut off"
+      for number, dropped in enumerate(num_dropped, 1)
+      if dropped
+    ]
+    return Encoded(condition, check_captions(captions, prompts, "prompts"), warnings)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LabelHost(ImageHost):
+  """Images of numbered classes."""
+
+  condition_type = ClassLabels
+
+  def encode(self, prompts: int | Sequence[int], captions: Sequence[str] | None = None) -> Encoded:
+    """`ClassLabels` of class numbers.
+
+    Raises:
+      ValueError: for the first that is no class.
+    """
+    labels = class_numbers(prompts, self.target.config.num_classes)
+    default = [f"class {label}" for label in labels]
+    return Encoded(ClassLabels(np.asarray(labels, np.int32)), check_captions(captions, default, "classes"))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FeatureHost(ImageHost):
+  """Images of features that a text encoder (T5) made elsewhere."""
+
+  condition_type = Caption
+
+  def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
+    """`Caption` of a features file, or of a dict of arrays (`jaxspec.hosts.features.read_features`)."""
+    config = self.target.config
+    if not isinstance(prompts, (str, os.PathLike, dict)):
+      raise ValueError(
+        f"Must have a file of text features, or a dict of the arrays, for {self.target.path}, we instead got a "
+        f"{type(prompts).__name__}"
+      )
+    condition = read_features(prompts, prefix_len=config.prefix_len, width=config.caption_dim)
+    name = "features" if isinstance(prompts, dict) else Path(prompts).name
+    default = [f"{name} row {row}" for row in range(condition.batch_size)]
+    return Encoded(condition, check_captions(captions, default, "features"))
+
+
+def class_numbers(prompts: Any, num_classes: int) -> list[int]:
+  """Class numbers as plain integers; one number is a list of one.
+
+  Raises:
+    ValueError: for the first that is no class.
+  """
+  prompts = [prompts] if isinstance(prompts, (int, np.integer, str)) else list(prompts)
+  if not prompts:
+    raise ValueError("Must have at least one class, we instead got none")
+  for label in prompts:
+    if isinstance(label, (bool, np.bool_)) or not isinstance(label, (int, np.integer)) or not 0 <= label < num_classes:
+      raise ValueError(f"Must have a class from 0 to {num_classes - 1}, we instead got {label!r}")
+  return [int(label) for label in prompts]

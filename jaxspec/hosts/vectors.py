@@ -1,0 +1,214 @@
+"""Hosts of vector tokens: images of classes, from the latents of an autoencoder.
+
+Two families share it. ``mar`` reads its tokens in a generation order of its own for every row, drawn from the row's key;
+what it decodes is moved to raster order in the end. ``causal_tokens`` draws in raster order. Its chains may stop early
+(`jaxspec.sampling.VectorSampling.stop`), and the steps that they leave out are then taken for all tokens at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxspec import orders
+from jaxspec.checkpoints import Checkpoint
+from jaxspec.decode.state import DecodeResult, SpecParams
+from jaxspec.diffusion.schedule import diffusion_tables
+from jaxspec.hosts.base import Encoded, Host, HostParts, check_captions, check_texts
+from jaxspec.hosts.images import class_numbers
+from jaxspec.hosts.refine import refine_tokens
+from jaxspec.methods.base import VECTORS
+from jaxspec.models.conditions import ClassLabels, OrderedLabels
+from jaxspec.models.kl_vae import LATENT_SCALE, to_uint8
+from jaxspec.models.mar import unpatchify
+from jaxspec.sampling import VectorSampling, nearest_stop
+from jaxspec.types import Array, Key, Params
+
+
+def make_host(target: Checkpoint, parts: HostParts) -> VectorHost:
+  """The host of a network of vector tokens.
+
+  Args:
+    target: loaded checkpoint of the family ``mar`` or ``causal_tokens``.
+    parts: ``vae``, an autoencoder; ``classes``, the names of the labels (without them classes are numbers); and
+      ``latent_scale``, what the autoencoder's latents were multiplied by (by default that of MAR's networks).
+  Raises:
+    ValueError: if a part is missing or does not fit the target.
+  """
+  scale, classes = parts.value("latent_scale", LATENT_SCALE), parts.value("classes", ())
+  is_number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
+  if not is_number or not (math.isfinite(scale) and scale > 0):
+    raise ValueError(f"Must have a positive number as latent_scale of {parts.owner}, we instead got {scale!r}")
+  if not isinstance(classes, (list, tuple)) or not all(isinstance(name, str) for name in classes):
+    raise ValueError(f"Must have a list of names as classes of {parts.owner}, we instead got {classes!r}")
+  if classes and len(classes) != target.config.num_classes:
+    raise ValueError(f"Must have {target.config.num_classes} classes for {target.path}, we instead got {len(classes)}")
+  host = MaskedHost if target.family == "mar" else CausalHost
+  return host(target, parts.network("vae"), tuple(classes), float(scale))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class VectorHost(Host):
+  """What both kinds of networks share.
+
+  Attributes:
+    target: the network that draws tokens.
+    vae: the autoencoder, of the family ``kl_vae``.
+    classes: names of the labels; () where classes are numbers.
+    latent_scale: what the autoencoder's latents were multiplied by.
+  """
+
+  tokens = VECTORS
+  condition_type = ClassLabels
+  fit_fields = ("num_tokens", "latent_channels", "patch_size", "num_classes")
+
+  target: Checkpoint
+  vae: Checkpoint
+  classes: tuple[str, ...] = ()
+  latent_scale: float = LATENT_SCALE
+
+  def __post_init__(self):
+    if self.vae.family != "kl_vae":
+      raise ValueError(f"Must have a kl_vae as autoencoder of {self.target.path}, {self.vae.path} holds a {self.vae.family}")
+    ours, theirs = self.target.config.latent_channels, self.vae.config.latent_channels
+    if ours != theirs:
+      raise ValueError(
+        f"The autoencoder {self.vae.path} does not fit the target: latent_channels {theirs} instead of {ours}"
+      )
+
+  @property
+  def vocab_size(self) -> None:
+    return None
+
+  @property
+  def num_tokens(self) -> int:
+    return self.target.config.num_tokens
+
+  @property
+  def grid(self) -> tuple[int, int]:
+    return (round(self.num_tokens**0.5),) * 2
+
+  def resolve_sampling(self, trained: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """As the base class says, but ``stop`` follows other ``steps``: networks read tokens with the noise of training."""
+    fields = {**trained, **given}
+    if "steps" in given and "stop" not in given and trained.get("stop") is not None:
+      if diffusion_tables(str(given["steps"])).num_steps > 1:
+        fields["stop"] = nearest_stop(given["steps"], trained.get("steps", 100), trained["stop"])
+    return fields
+
+  def matmul_precision(self, dtype: str) -> str:
+    """Products in float32 unless the networks are in bfloat16: densities of two networks are compared."""
+    return dtype
+
+  def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
+    """`ClassLabels` of class names or class numbers.
+
+    Raises:
+      ValueError: for the first that is no class, with names that are close to it.
+    """
+    labels = self.labels(prompts)
+    default = [self.classes[label] if self.classes else f"class {label}" for label in labels]
+    return Encoded(ClassLabels(np.asarray(labels, np.int32)), check_captions(captions, default, "classes"))
+
+  def labels(self, prompts: Any) -> list[int]:
+    """Class numbers of names and numbers; see `encode`."""
+    prompts = [prompts] if isinstance(prompts, (str, int, np.integer)) else list(prompts)
+    if not self.classes or not any(isinstance(prompt, str) for prompt in prompts):
+      return class_numbers(prompts, self.target.config.num_classes)
+    labels = []
+    for prompt in prompts:
+      if isinstance(prompt, str) and check_texts(prompt, "class")[0] not in self.classes:
+        close = [known for known in self.classes if prompt.partition("-")[0] in known][:8] or self.classes[:8]
+        raise ValueError(f"Must have a class such as {', '.join(close)}, we instead got {prompt!r}")
+      number = self.classes.index(prompt) if isinstance(prompt, str) else prompt
+      labels += class_numbers(number, self.target.config.num_classes)
+    return labels
+
+  def finish(
+    self, result: DecodeResult, condition: Any, keys: Key, params: SpecParams, sampling: VectorSampling
+  ) -> DecodeResult:
+    """Every row with all positions; those that were not drawn are zeros."""
+    missing = self.num_tokens - result.tokens.shape[1]
+    fill = lambda values: jnp.pad(values, ((0, 0), (0, missing), *((0, 0),) * (values.ndim - 2)))
+    return each_token(fill, result)
+
+  def decode(self, tokens: Array, *, lengths=None, condition=None, sampling: VectorSampling | None = None) -> np.ndarray:
+    """Images ``[B, H, W, 3]`` uint8 of raster-ordered ``tokens [B, L, C]``.
+
+    Args:
+      sampling: the settings of the decode; without them tokens are clean.
+    Raises:
+      ValueError: if an image does not have all of its tokens.
+    """
+    del condition
+    short = tokens.shape[1] if lengths is None else int(np.min(lengths))
+    if tokens.shape[1] != self.num_tokens or short < self.num_tokens:
+      raise ValueError(f"Must have all {self.num_tokens} tokens of an image, we instead got {min(short, tokens.shape[1])}")
+    signal = 1.0 if sampling is None else sampling.signal()
+    scale, patch_size = np.float32(self.latent_scale * signal), self.target.config.patch_size
+    return np.asarray(_pixels(self.vae.params, tokens, scale, patch_size=patch_size, decode_fn=self.vae.fns.decode))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MaskedHost(VectorHost):
+  """MAR: a random generation order for every row, from the row's key."""
+
+  def prepare(self, keys: Key, condition: ClassLabels | OrderedLabels) -> OrderedLabels:
+    if isinstance(condition, OrderedLabels):
+      return condition
+    return OrderedLabels(condition.labels, orders.random_order(keys, self.num_tokens))
+
+  def finish(
+    self, result: DecodeResult, condition: OrderedLabels, keys: Key, params: SpecParams, sampling: VectorSampling
+  ) -> DecodeResult:
+    """In raster order.
+
+    Raises:
+      ValueError: for ``sampling.is_refined``, which needs a causal network.
+    """
+    if sampling.is_refined:
+      raise ValueError("Must have a causal network to refine, we instead got a masked one (mar)")
+    result = super().finish(result, condition, keys, params, sampling)
+    return each_token(lambda values: orders.to_raster(values, condition.order), result)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CausalHost(VectorHost):
+  """Raster order, with the steps that chains leave out in the end."""
+
+  def finish(
+    self, result: DecodeResult, condition: ClassLabels, keys: Key, params: SpecParams, sampling: VectorSampling
+  ) -> DecodeResult:
+    """With ``sampling.is_refined``, tokens without the noise that chains stopped at.
+
+    Raises:
+      ValueError: if rows to be refined are not whole images.
+    """
+    drawn = result.tokens.shape[1]
+    result = super().finish(result, condition, keys, params, sampling)
+    if not sampling.is_refined:
+      return result
+    if drawn != self.num_tokens:
+      raise ValueError(f"Must have all {self.num_tokens} tokens of an image to refine them, we instead got {drawn}")
+    weights: Params = params.target.model.model if sampling.is_guided else params.target.model
+    tokens = refine_tokens(self.target.fns, weights, keys, result.tokens, condition, sampling=sampling)
+    return result._replace(tokens=tokens)
+
+
+def each_token(function: Callable[[Array], Array], result: DecodeResult) -> DecodeResult:
+  """Applies a function of values ``[B, N, ...]`` to everything in a result that stands for tokens."""
+  names = ("tokens", "accepted_mask", "origin", "commit_round", "metrics")
+  changed = {name: jax.tree.map(function, getattr(result, name)) for name in names}
+  return result._replace(**changed)
+
+
+@functools.partial(jax.jit, static_argnames=("patch_size", "decode_fn"))
+def _pixels(params: Params, tokens: Array, scale: Array, *, patch_size: int, decode_fn: Callable) -> Array:
+  return to_uint8(decode_fn(params, unpatchify(tokens, patch_size) / scale))

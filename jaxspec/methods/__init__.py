@@ -1,0 +1,119 @@
+"""Decoding methods as values: one class in one file each, and the registry of their names.
+
+A method is a frozen dataclass of declared options (`jaxspec.methods.base`) that builds the parts of a decode. Options are
+keyword arguments: ``Speculative(gamma=4)``. `make_method` makes a method from its name and JSON options. A new method needs
+its file and a line in `CLASSES`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jaxspec.methods.base import (
+  IDS,
+  SAME_FAMILY,
+  VECTORS,
+  BuildContext,
+  DraftingMethod,
+  Method,
+  Option,
+  OptionSpec,
+  Parts,
+  option,
+  options_of,
+)
+from jaxspec.methods.ciar import Ciar
+from jaxspec.methods.cspd import Cspd
+from jaxspec.methods.eagle import Eagle, EagleChain, EagleLantern
+from jaxspec.methods.gsd import Gsd
+from jaxspec.methods.jacobi import Sjd
+from jaxspec.methods.lantern import Lantern
+from jaxspec.methods.parallel import Parallel
+from jaxspec.methods.plain import Plain
+from jaxspec.methods.scaled import Scaled
+from jaxspec.methods.speculative import Speculative
+from jaxspec.methods.sqs import Sqs
+
+__all__ = [
+  "IDS",
+  "METHODS",
+  "SAME_FAMILY",
+  "VECTORS",
+  "BuildContext",
+  "Ciar",
+  "Cspd",
+  "DraftingMethod",
+  "Eagle",
+  "EagleChain",
+  "EagleLantern",
+  "Gsd",
+  "Lantern",
+  "Method",
+  "Option",
+  "OptionSpec",
+  "Parallel",
+  "Parts",
+  "Plain",
+  "Scaled",
+  "Sjd",
+  "Speculative",
+  "Sqs",
+  "all_options",
+  "get_method",
+  "make_method",
+  "option",
+  "options_of",
+]
+
+CLASSES: tuple[type[Method], ...] = (
+  Plain,
+  Speculative,
+  Sqs,
+  Lantern,
+  Sjd,
+  Gsd,
+  Scaled,
+  Eagle,
+  EagleChain,
+  EagleLantern,
+  Ciar,
+  Cspd,
+  Parallel,
+)
+
+METHODS: dict[str, type[Method]] = {method.name: method for method in CLASSES}
+
+
+def get_method(name: str) -> type[Method]:
+  """The method of a name.
+
+  Raises:
+    ValueError: for an unknown one.
+  """
+  if name not in METHODS:
+    raise ValueError(f"Must have a method in {', '.join(METHODS)}, we instead got {name!r}")
+  return METHODS[name]
+
+
+def make_method(name: str, **options: Any) -> Method:
+  """A method from its name and options; ``draft`` is one for methods with a draft network.
+
+  Raises:
+    ValueError: for an unknown method, an option that it does not have, or a value out of range.
+  """
+  cls = get_method(name)
+  known = [field.name for field in dataclasses.fields(cls)]
+  if unknown := [given for given in options if given not in known]:
+    has = f"options {', '.join(known)}" if known else "no options"
+    raise ValueError(f"Must have {has} for method {name}, we instead got {', '.join(unknown)}")
+  return cls(**options)
+
+
+def all_options() -> dict[str, list[tuple[str, Option]]]:
+  """Every declared option by name, with the methods that have it, in the order of the registry."""
+  found: dict[str, list[tuple[str, Option]]] = {}
+  for name, cls in METHODS.items():
+    for declared in options_of(cls).values():
+      found.setdefault(declared.name, []).append((name, declared))
+  return found

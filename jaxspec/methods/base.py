@@ -1,0 +1,168 @@
+"""What a decoding method is: a frozen value that declares its options and builds the parts of a decode.
+
+A method is one dataclass in one file. Every option is declared once, with `option`: its default, its help, its range. The
+checks, the command-line options, the warnings about options that are not read, the JSON of a bundle's defaults and the
+sweeps of an audit are all read off these declarations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Self
+
+from jaxspec.decode.state import DecodeResult, SpecParams
+from jaxspec.network import Network
+from jaxspec.options import LARGEST, Option, OptionSpec, check_options, option, options_of, values_of
+from jaxspec.types import Array, Drafter, Key, PyTree, Verifier
+
+__all__ = [
+  "IDS",
+  "LARGEST",
+  "SAME_FAMILY",
+  "VECTORS",
+  "BuildContext",
+  "DecodeFn",
+  "DraftingMethod",
+  "Method",
+  "Option",
+  "OptionSpec",
+  "Parts",
+  "check_options",
+  "need",
+  "option",
+  "options_of",
+]
+
+# Draft networks of the target's own family; other values of `Method.draft_family` name a family of the registry.
+SAME_FAMILY = "same"
+IDS, VECTORS = "ids", "vectors"  # what tokens are
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildContext:
+  """What a method may need from the host and from the settings that all methods share.
+
+  Attributes:
+    sampling: `jaxspec.sampling.SamplingConfig` for ids, `jaxspec.sampling.VectorSampling` for vectors.
+    vocab_size: ``V``, None for vectors.
+    num_tokens: tokens of a row, None where rows end at an end token.
+    grid: rows and columns of the token grid of an image, None for text.
+    codebook: returns ``[V, C]``, the rows of the image tokenizer; None without one.
+    embedding: returns ``[V, D]``, the target's input embedding; None without one.
+    audit: report the exact distribution of every committed token beside it (`jaxspec.audited`).
+  """
+
+  sampling: Any
+  vocab_size: int | None = None
+  num_tokens: int | None = None
+  grid: tuple[int, int] | None = None
+  codebook: Callable[[], Array] | None = None
+  embedding: Callable[[], Array] | None = None
+  audit: bool = False
+
+
+# (params, keys [B], condition, max_len, end_token) -> result; hashable, and equal for equal settings: it is a static
+# argument of the compiled decode.
+DecodeFn = Callable[[SpecParams, Key, PyTree, int, "int | tuple[int, ...] | None"], DecodeResult]
+
+
+class Parts(NamedTuple):
+  """What a decode needs.
+
+  ``target_prefix`` leading tokens are drawn by the target alone. ``decode`` replaces the loop of `jaxspec.speculate` for
+  methods whose rounds have shapes of their own; drafter and verifier are not read then.
+  """
+
+  params: SpecParams
+  drafter: Drafter | None
+  verifier: Verifier | None
+  target_prefix: int = 0
+  decode: DecodeFn | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Method:
+  """Base class of all methods; see the module docstring.
+
+  Class attributes:
+    name: what the command line and bundles call it.
+    title: a few words for headings.
+    source: paper, section or equation.
+    tokens: `IDS` or `VECTORS`; ask `fits` whether a method can draw a kind of token.
+    exact: whether the output follows the target's distribution exactly; ask `is_exact` where it depends on options.
+    draft_family: family of the draft network: `SAME_FAMILY`, a name of the registry, or None for a method without one.
+  """
+
+  name: ClassVar[str]
+  title: ClassVar[str]
+  source: ClassVar[str] = ""
+  tokens: ClassVar[str] = IDS
+  exact: ClassVar[bool] = False
+  draft_family: ClassVar[str | None] = None
+
+  def __post_init__(self):
+    check_options(self)
+    self.check()
+
+  def check(self) -> None:
+    """Raises a ValueError for options that do not fit each other."""
+
+  @classmethod
+  def fits(cls, tokens: str) -> bool:
+    """Whether the method draws tokens of a kind, `IDS` or `VECTORS`."""
+    return cls.tokens == tokens
+
+  @property
+  def is_exact(self) -> bool:
+    """Whether the output of these settings follows the target's distribution exactly."""
+    return self.exact
+
+  def drafts_per_round(self) -> int:
+    """Tokens that the target reads in one round besides the last committed one."""
+    return 0
+
+  def check_length(self, num_tokens: int) -> None:
+    """Raises a ValueError if drafts are longer than a row of ``num_tokens``: they cost time and memory for nothing."""
+
+  def resolved(self, context: BuildContext) -> Self:
+    """The same method with every option that is None by default and follows from the host filled in, for reports.
+
+    Raises:
+      ValueError: if the host allows no such option.
+    """
+    return self
+
+  def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
+    """The parts of a decode by these networks.
+
+    Raises:
+      ValueError: if a part that the method needs is missing or does not fit.
+    """
+    raise NotImplementedError
+
+  def options(self) -> dict[str, Any]:
+    """The declared options and their values, as JSON can hold them."""
+    return values_of(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DraftingMethod(Method):
+  """A method with a draft network.
+
+  Attributes:
+    draft: the network, or the name of a draft of the pipeline; None: the pipeline's default.
+  """
+
+  draft: Network | str | None = dataclasses.field(default=None, repr=False)
+
+
+def need(value: Any, what: str, method: str) -> Any:
+  """``value``, unless it is None.
+
+  Raises:
+    ValueError: naming what the method needs.
+  """
+  if value is None:
+    raise ValueError(f"Must have {what} for method {method}, we instead got none")
+  return value

@@ -1,0 +1,218 @@
+"""CIAR: the edge accepts tokens that it is certain of by itself, and asks the cloud about the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, ClassVar, Self
+
+import jax.numpy as jnp
+
+from jaxspec.codecs.codec import SparseCodec, topk_lattice
+from jaxspec.codecs.sparsify import TopKParams
+from jaxspec.decode.state import SpecParams
+from jaxspec.drafters.draws import DenseDraw, SparseDraw, WindowDraw
+from jaxspec.drafters.interval import GatedParams, interval_gated
+from jaxspec.intervals.gate import Gate, conformal_gate, constant_gate, rate_params
+from jaxspec.intervals.heads import COMBINATIONS
+from jaxspec.intervals.scores import make_score
+from jaxspec.methods.base import BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.methods.common import Neighbours, check_chain, draft_side, of_ids, refuse_audit
+from jaxspec.models.guidance import Guided
+from jaxspec.models.interval_features import INJECT, IntervalFeaturesConfig, IntervalFeaturesFns, interval_features_fns
+from jaxspec.models.sampling import ModelParams
+from jaxspec.network import Network
+from jaxspec.types import AcceptFn, PyTree
+from jaxspec.verifiers.dense_view import DenseView
+from jaxspec.verifiers.gated import gated_target
+from jaxspec.verifiers.greedy import greedy
+from jaxspec.verifiers.lossless import lossless
+from jaxspec.verifiers.sparse import lossless_sparse
+
+VERIFY = ("exact", "lantern", "greedy")
+DRAWS = ("auto", "sparse", "dense")
+# Distributions as they are sent: the likeliest tokens, in parts of a thousand.
+DISTRIBUTION_SUPPORT, DISTRIBUTION_PARTS = 32, 1000
+DEFAULT_RATE = 0.3
+CALIBRATED_SCORE = "interval"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ciar(Neighbours, DraftingMethod):
+  """Decoding on the edge, with the cloud where the edge is uncertain; lossy.
+
+  The edge draws a token from its own distribution and scores its uncertainty U. While U is at most a threshold the token is
+  accepted locally and follows the edge's distribution. The first token above it begins a window of up to ``gamma`` drafts
+  for the cloud to judge, which accepts some of them and adds one token of its own.
+
+  The threshold is ``tau``; or, with ``cloud_rate``, one that moves online to hold that rate of cloud calls per token; or,
+  with neither, the calibrated one of the draft network (``jaxspec calibrate``) for a rate of 0.3.
+
+  The paper does not name the rule that judges a window. ``exact`` is lossless for the window, ``lantern`` is LANTERN++,
+  ``greedy`` accepts a draft that is the cloud's arg-max and needs ids only. Rules to be compared should judge drafts of
+  the same distribution: ``draw`` fixes it.
+  """
+
+  gamma: int = option(4, "Most drafts of an exchange.", ge=1)
+  max_run: int = option(16, "Most tokens that the edge accepts locally in one round.", ge=1)
+  tau: float | None = option(None, "Largest uncertainty of a token that the edge accepts locally.", infinite=True)
+  cloud_rate: float | None = option(
+    None, "Hold so many cloud calls per token instead, by a threshold that moves.", ge=0, le=1
+  )
+  target_prefix: float = option(0.0, "Leading share of tokens that the target draws alone.", ge=0, le=1)
+  verify: str = option("exact", "How the cloud judges what it is asked about.", choices=VERIFY)
+  draw: str = option(
+    "auto", "Window drafts from what a link can send (sparse), or from all logits (dense); auto: sparse for exact.",
+    choices=DRAWS,
+  )  # fmt: skip
+  score: str = option("interval", "Uncertainty: interval, entropy, max_prob, random, ... with settings after colons.")
+  combination: str | None = option(
+    None, "How several heads become one distribution; none: as the draft network says.", choices=COMBINATIONS
+  )
+  early_close: bool = option(False, "End a window before its first certain token.")
+  inject: str = option("none", "Tokens that come with interval features.", choices=INJECT)
+
+  name: ClassVar[str] = "ciar"
+  title: ClassVar[str] = "decoding on the edge, with the cloud where it is uncertain"
+  source: ClassVar[str] = "arXiv 2603.25463, Algorithm 1"
+  draft_family: ClassVar[str | None] = "inter_head"
+
+  def check(self) -> None:
+    """See `Method.check`."""
+    if self.tau is not None and self.cloud_rate is not None:
+      raise ValueError(f"Must have tau or cloud_rate, we instead got both ({self.tau} and {self.cloud_rate})")
+    if self.cloud_rate is not None and self.cloud_rate <= self.target_prefix:
+      raise ValueError(
+        f"Must have cloud_rate above target_prefix, {self.target_prefix:g}, we instead got {self.cloud_rate:g}"
+      )
+    make_score(self.score, self.combination or "ensemble")
+
+  def drafts_per_round(self) -> int:
+    """The longest run of local tokens and a window."""
+    return self.max_run + self.gamma
+
+  def check_length(self, num_tokens: int) -> None:
+    """See `Method.check_length`."""
+    check_chain("gamma", self.gamma, num_tokens, whole=True)
+
+  @property
+  def draws_sparse(self) -> bool:
+    """Whether window drafts are drawn from the quantized distributions that a link can send."""
+    return self.verify == "exact" if self.draw == "auto" else self.draw == "sparse"
+
+  def codec(self, vocab_size: int) -> SparseCodec | None:
+    """How the edge quantizes (and a link sends) the distributions of a window; None: from whole distributions."""
+    return distribution_codec(vocab_size) if self.draws_sparse else None
+
+  def resolved(self, context: BuildContext) -> Self:
+    """See `Method.resolved`; fills in what ``draw`` stands for."""
+    return dataclasses.replace(self, draw="sparse" if self.draws_sparse else "dense")
+
+  def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
+    """The rule that judges windows, and the arrays that it reads."""
+    if self.verify == "greedy":
+      return greedy, ()
+    if self.verify == "exact":
+      return lossless_sparse if self.draws_sparse else lossless, ()
+    rule, table = self.lantern(context)
+    return DenseView(rule) if self.draws_sparse else rule, table
+
+  def gate(self, calibration: dict[str, Any] | None) -> tuple[Gate, PyTree]:
+    """The gate and its traced parameters.
+
+    Args:
+      calibration: what ``jaxspec calibrate`` wrote about the draft network.
+    Raises:
+      ValueError: without a threshold, a rate and a calibration for this score.
+    """
+    calibration = calibration if self.score == CALIBRATED_SCORE else None
+    if self.tau is not None:
+      return constant_gate, jnp.float32(self.tau)
+    if self.cloud_rate is None:
+      return constant_gate, jnp.float32(calibrated_tau(calibration, DEFAULT_RATE))
+    try:
+      start = calibrated_tau(calibration, self.cloud_rate)
+    except ValueError:
+      start = 1e-2  # anywhere: a short row ends before the controller has found the level
+    # The controller sees what the gate decides: the tokens after the prefix.
+    return conformal_gate, rate_params(start, (self.cloud_rate - self.target_prefix) / (1 - self.target_prefix))
+
+  def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
+    """See `Method.build`; ``draft.meta["calibration"]`` has the thresholds, ``draft.config`` the interval features."""
+    sampling = of_ids(self, context)
+    edge, edge_side = draft_side(self, draft, context)
+    refuse_audit(self, context, "where no rule judges what is accepted locally")
+    vocab_size = need(context.vocab_size, "vocab_size", self.name)
+    prefix = 0
+    if self.target_prefix > 0:
+      prefix = math.floor(self.target_prefix * need(context.num_tokens, "num_tokens", self.name) + 1e-9)
+    gate, gate_params = self.gate(draft.meta.get("calibration"))
+    rule, tables = self.rule(context)
+    combination = self.combination or getattr(draft.config, "combination", None) or "ensemble"
+    draw, draw_params = self._draw(vocab_size)
+    features, features_params = self._features(draft, edge_side)
+    drafter = interval_gated(
+      edge, make_score(self.score, combination), gate, window=self.gamma, max_run=self.max_run, warp=sampling.warp(),
+      combination=combination, draw=draw, early_close=self.early_close, features=features, inject=self.inject,
+    )  # fmt: skip
+    cloud, cloud_side = sampling.side(target)
+    verifier = gated_target(cloud, rule, warp=sampling.warp(), window=self.gamma, widths=pass_widths(self.gamma))
+    params = GatedParams(model=edge_side, gate=gate_params, draw=draw_params, features=features_params)
+    return Parts(SpecParams(params, cloud_side._replace(rule=tables)), drafter, verifier, target_prefix=prefix)
+
+  def _draw(self, vocab_size: int) -> tuple[WindowDraw, PyTree]:
+    """How tokens of a window are drawn, and the traced settings of that."""
+    if (codec := self.codec(vocab_size)) is None:
+      return DenseDraw(), ()
+    return SparseDraw(codec), TopKParams(jnp.int32(codec.max_support))
+
+  def _features(self, draft: Network, side: ModelParams) -> tuple[IntervalFeaturesFns | None, PyTree]:
+    """The interval features of the draft network, if some are to be injected and it has them."""
+    config = getattr(draft.config, "features", None)
+    if self.inject == "none" or not isinstance(config, IntervalFeaturesConfig):
+      return None, ()
+    if isinstance(side.model, Guided):
+      raise ValueError(
+        "Must have a draft network without guidance to inject its interval features, we instead got a guided one"
+      )
+    return interval_features_fns(config), side.model["features"]
+
+
+def distribution_codec(vocab_size: int) -> SparseCodec:
+  """How the edge sends the distributions of a window to the rule ``exact``."""
+  return topk_lattice(vocab_size, min(DISTRIBUTION_SUPPORT, vocab_size), ell=DISTRIBUTION_PARTS, coding="rice")
+
+
+def calibrated_tau(calibration: dict[str, Any] | None, rate: float) -> float:
+  """The threshold of a rate of cloud calls, between calibrated ones by interpolation in log tau.
+
+  Args:
+    calibration: what ``jaxspec calibrate`` wrote: ``{"thresholds": [{"rate": .., "tau": ..}, ...], ...}``.
+  Raises:
+    ValueError: without calibration, or if it is damaged.
+  """
+  try:
+    points = sorted((float(entry["achieved"]), float(entry["tau"])) for entry in (calibration or {}).get("thresholds", []))
+  except (AttributeError, KeyError, TypeError) as error:
+    raise ValueError("Must have thresholds as `jaxspec calibrate` writes them: run it again") from error
+  if not points:
+    raise ValueError(
+      "Must have tau or cloud_rate, or a draft with thresholds for this score (jaxspec calibrate), we instead got none"
+    )
+  if rate <= points[0][0]:
+    return points[0][1]
+  for (low, tau_low), (high, tau_high) in zip(points, points[1:]):
+    if rate <= high:
+      part = (rate - low) / max(high - low, 1e-12)
+      return math.exp((1 - part) * math.log(tau_low) + part * math.log(tau_high))
+  return points[-1][1]
+
+
+def pass_widths(window: int) -> tuple[int, ...]:
+  """One token, and powers of two from the first that holds a window (4 at least, which costs hardly more than 2) to 32.
+
+  Wide passes read a backlog in one, at less time per token than several narrow ones. They are not wider than 32, or than the
+  window needs, because the cloud's cache has room for one of them after every row.
+  """
+  first = max(4, 1 << window.bit_length())
+  return (1, *(first << power for power in range(4) if power == 0 or first << power <= 32))

@@ -1,0 +1,119 @@
+"""Pieces that several methods share: the target's side, relaxed rules by neighbouring codes, and common refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jaxspec.methods.base import LARGEST, BuildContext, Method, need, option
+from jaxspec.metrics.audit import audited
+from jaxspec.models.sampling import ModelParams
+from jaxspec.network import Network
+from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.types import AcceptFn, Array, ModelFns, PyTree, Verifier
+from jaxspec.verifiers.distances import neighbour_table
+from jaxspec.verifiers.lantern import Lantern, lantern_plus_plus
+from jaxspec.verifiers.target import FeedbackFn, no_feedback, target_model
+
+
+def of_ids(method: Method, context: BuildContext) -> SamplingConfig:
+  """The sampling settings of a method for ids.
+
+  Raises:
+    ValueError: if the settings are those of vectors.
+  """
+  if not isinstance(context.sampling, SamplingConfig):
+    raise ValueError(
+      f"Must have a SamplingConfig for method {method.name}, which draws ids; "
+      f"we instead got {type(context.sampling).__name__}"
+    )
+  return context.sampling
+
+
+def of_vectors(method: Method, context: BuildContext) -> VectorSampling:
+  """The sampling settings of a method for vectors.
+
+  Raises:
+    ValueError: if the settings are those of ids.
+  """
+  if not isinstance(context.sampling, VectorSampling):
+    raise ValueError(
+      f"Must have a VectorSampling for method {method.name}, which draws vectors; "
+      f"we instead got {type(context.sampling).__name__}"
+    )
+  return context.sampling
+
+
+def target_side(
+  target: Network,
+  rule: AcceptFn,
+  context: BuildContext,
+  *,
+  tables: PyTree = (),
+  features: str = "both",
+  feedback_fn: FeedbackFn = no_feedback,
+) -> tuple[ModelParams, Verifier]:
+  """The target's parameters, and the verifier that scores a whole draft in one pass.
+
+  Args:
+    rule: the acceptance rule, and ``tables`` the arrays that it reads. It is audited if the context asks for that.
+    features: what a guided target returns as features, see `jaxspec.guided`.
+    feedback_fn: what the drafter gets back, see `jaxspec.target_model`.
+  """
+  sampling: SamplingConfig = context.sampling
+  fns, side = sampling.side(target, features=features)
+  rule = audited(rule) if context.audit else rule
+  verifier = target_model(fns, rule, warp=sampling.warp(), feedback_fn=feedback_fn)
+  return side._replace(rule=tables), verifier
+
+
+def draft_side(method: Method, draft: Network | None, context: BuildContext) -> tuple[ModelFns, ModelParams]:
+  """The draft network's functions and parameters, guided as the target unless it learned guided targets.
+
+  Raises:
+    ValueError: without a draft network.
+  """
+  return context.sampling.side(need(draft, "a draft network", method.name))
+
+
+def refuse_audit(method: Method, context: BuildContext, why: str) -> None:
+  """Raises a ValueError if an audit is asked for, which ``why`` makes impossible."""
+  if context.audit:
+    raise ValueError(f"Must have no audit with method {method.name}, {why}, we instead got one")
+
+
+def code_vectors(method: Method, context: BuildContext) -> Array:
+  """``[V, C]``, the rows of the image tokenizer's codebook.
+
+  Raises:
+    ValueError: without a codebook.
+  """
+  return need(context.codebook, "the codebook of the image tokenizer", method.name)()
+
+
+def check_chain(name: str, length: int, num_tokens: int, *, whole: bool = False) -> None:
+  """Raises a ValueError if a chain of ``length`` drafts (the option ``name``) does not fit into a row of ``num_tokens``.
+
+  Args:
+    whole: whether a chain may be as long as the row.
+  """
+  if length > num_tokens or (length == num_tokens and not whole):
+    bound = "of at most" if whole else "below"
+    raise ValueError(f"Must have {name} {bound} the {num_tokens} tokens of a row, we instead got {length}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Neighbours:
+  """The options of LANTERN++: a draft borrows the probability of its nearest codes, up to a factor."""
+
+  num_neighbours: int = option(10, "Nearest codes that lend their probability (k of LANTERN++).", ge=1)
+  factor: float = option(2.0, "Most that an acceptance ratio is raised by.", ge=1, le=LARGEST)
+
+  def lantern(self: Any, context: BuildContext) -> tuple[Lantern, Array]:
+    """The rule and the table of nearest codes that it reads.
+
+    Raises:
+      ValueError: without a codebook, or if it has no so many codes.
+    """
+    table = neighbour_table(code_vectors(self, context), self.num_neighbours)
+    return lantern_plus_plus(self.num_neighbours, self.factor), table

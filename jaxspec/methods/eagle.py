@@ -1,0 +1,123 @@
+"""EAGLE: a one-layer network continues the target's features and drafts trees or chains."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from jaxspec.decode.state import SpecParams
+from jaxspec.drafters.eagle import eagle
+from jaxspec.drafters.eagle_chain import eagle_chain
+from jaxspec.methods.base import BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.methods.common import Neighbours, check_chain, of_ids, target_side
+from jaxspec.methods.speculative import ChainMethod
+from jaxspec.models.eagle import attach
+from jaxspec.network import Network
+from jaxspec.types import AcceptFn, Drafter, ModelFns, PyTree
+from jaxspec.verifiers.lantern_tree import lantern_tree
+from jaxspec.verifiers.target import target_features
+from jaxspec.verifiers.tree import tree_rule
+
+FAMILY = "eagle"
+
+
+class _Continues:
+  """What all EAGLE methods share: a head that borrows the target's tables and reads its features."""
+
+  draft_family: ClassVar[str | None] = FAMILY
+
+  def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
+    """See `Method.build`; ``draft`` has its own parameters only, the target's tables are attached here."""
+    sampling = of_ids(self, context)
+    head = need(draft, "a draft network", self.name)
+    fns, drafting = sampling.side(dataclasses.replace(head, params=attach(head.params, target.params)))
+    # A head without guidance continues the features of the guided distribution.
+    features = "both" if head.is_guided else "combined"
+    rule, tables = self.rule(context)
+    side, verifier = target_side(target, rule, context, tables=tables, features=features, feedback_fn=target_features)
+    return Parts(SpecParams(drafting, side), self.drafter(fns, context), verifier)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Eagle(_Continues, DraftingMethod):
+  """Speculative decoding with EAGLE-2 trees; exact.
+
+  Each round grows a tree of the likeliest continuations. The target scores all of its nodes in one pass, and candidates of
+  a position are tested one after the other: candidate x is accepted with its probability under the target's distribution
+  without the candidates that were rejected before. EAGLE-2 takes 60 nodes, 10 branches and 5 passes for language models of
+  billions of weights; small hosts pay more for a pass over many nodes (with 15, the target reads 16 tokens).
+  """
+
+  tree_size: int = option(15, "Tokens of a draft tree.", ge=1)
+  tree_top_k: int = option(4, "Branches of a node of a draft tree, and width of its beams.", ge=1)
+  tree_depth: int = option(3, "Draft passes that grow a tree; it has one more level.", ge=1)
+
+  name: ClassVar[str] = "eagle"
+  title: ClassVar[str] = "speculative decoding with trees"
+  source: ClassVar[str] = "Li et al. 2024, arXiv 2406.16858 (EAGLE-2), section 4"
+  exact: ClassVar[bool] = True
+
+  def check(self) -> None:
+    """See `Method.check`."""
+    if self.tree_size > (candidates := self.tree_top_k + self.tree_depth * self.tree_top_k**2):
+      raise ValueError(
+        f"Must have tree_size of at most the {candidates} candidates of a round (raise tree_top_k or tree_depth), "
+        f"we instead got {self.tree_size}"
+      )
+
+  def drafts_per_round(self) -> int:
+    """The nodes of a tree."""
+    return self.tree_size
+
+  def check_length(self, num_tokens: int) -> None:
+    """See `Method.check_length`."""
+    check_chain("tree_depth", self.tree_depth, num_tokens, whole=True)
+
+  def drafter(self, fns: ModelFns, context: BuildContext) -> Drafter:
+    """The drafter of a head."""
+    sizes = dict(total=self.tree_size, top_k=self.tree_top_k, depth=self.tree_depth)
+    return eagle(fns, **sizes, warp=context.sampling.warp())
+
+  def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
+    """The acceptance rule of trees and the arrays that it reads."""
+    return tree_rule(max_path=self.tree_depth + 1), ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EagleChain(_Continues, ChainMethod):
+  """Speculative decoding with a chain that an EAGLE head samples; exact.
+
+  Where a pass over a tree costs the target much more than one over a few tokens, a sampled chain is the better bargain:
+  its tokens are accepted with the probability that the two distributions share.
+  """
+
+  draft_family: ClassVar[str | None] = FAMILY
+  name: ClassVar[str] = "eagle-chain"
+  title: ClassVar[str] = "speculative decoding with drafted features"
+  source: ClassVar[str] = "Li et al. 2024, arXiv 2401.15077 (EAGLE), section 3"
+  exact: ClassVar[bool] = True
+
+  def drafter(self, fns: ModelFns, context: BuildContext) -> Drafter:
+    """The drafter of a head."""
+    return eagle_chain(fns, window=self.gamma, warp=context.sampling.warp())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EagleLantern(Neighbours, Eagle):
+  """EAGLE-2 trees, relaxed by LANTERN++; lossy.
+
+  Each candidate may borrow the probability of its nearest codes before it is tested (see `jaxspec.methods.Lantern`). Trees
+  need a temperature above 0.
+  """
+
+  name: ClassVar[str] = "eagle-lantern"
+  title: ClassVar[str] = "speculative decoding with trees, relaxed by LANTERN++"
+  source: ClassVar[str] = "Jang et al. 2025, arXiv 2410.03355, section 4, with the bound of arXiv 2502.06352"
+  exact: ClassVar[bool] = False
+
+  def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
+    """See `Eagle.rule`."""
+    if context.sampling.temperature == 0:
+      raise ValueError("Must have a temperature above 0 for relaxed trees, we instead got 0: chains alone are greedy")
+    relaxed, table = self.lantern(context)
+    return tree_rule(lantern_tree(relaxed), max_path=self.tree_depth + 1), table

@@ -1,0 +1,79 @@
+"""Jacobi decoding: the target's own previous pass drafts the next one, so no draft network is needed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Self
+
+from jaxspec.decode.state import SpecParams
+from jaxspec.drafters.jacobi import RECYCLING, jacobi
+from jaxspec.drafters.window_init import SOURCES, WindowInit
+from jaxspec.methods.base import BuildContext, Method, Parts, need, option
+from jaxspec.methods.common import check_chain, of_ids, target_side
+from jaxspec.network import Network
+from jaxspec.types import AcceptFn, Drafter, PyTree
+from jaxspec.verifiers.lossless import lossless
+from jaxspec.verifiers.target import target_logits
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JacobiMethod(Method):
+  """Base of the methods that draft with Jacobi windows."""
+
+  window: int = option(15, "Drafts per pass of Jacobi decoding; published windows of 16 tokens hold 15 drafts.", ge=1)
+  recycle: str = option("coupled", "How a Jacobi window uses its last pass (fresh is as published).", choices=RECYCLING)
+  initial: str = option("uniform", "Where new positions of a Jacobi window copy from.", choices=SOURCES)
+  point_mass: bool = option(False, "Call uniform initial drafts certain, as the released Jacobi code does.")
+
+  def drafts_per_round(self) -> int:
+    """The window."""
+    return self.window
+
+  def check_length(self, num_tokens: int) -> None:
+    """See `Method.check_length`."""
+    check_chain("window", self.window, num_tokens, whole=True)
+
+  def drafter(self, context: BuildContext) -> Drafter:
+    """The drafter.
+
+    Raises:
+      ValueError: without a vocabulary, or without a grid for initial drafts with a neighbour.
+    """
+    vocab_size = need(context.vocab_size, "vocab_size", self.name)
+    columns = 1
+    if self.initial != "uniform":
+      columns = need(context.grid, f"a grid (for initial drafts from {self.initial})", self.name)[1]
+    initial = WindowInit(self.initial, "sample", self.point_mass)
+    return jacobi(window=self.window, vocab_size=vocab_size, grid=columns, initial=initial, recycle=self.recycle)
+
+  def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
+    """The acceptance rule and the arrays that it reads."""
+    return lossless, ()
+
+  def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
+    """See `Method.build`; ``draft`` is not read."""
+    of_ids(self, context)
+    drafter = self.drafter(context)
+    rule, tables = self.rule(context)
+    side, verifier = target_side(target, rule, context, tables=tables, feedback_fn=target_logits)
+    return Parts(SpecParams((), side), drafter, verifier)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sjd(JacobiMethod):
+  """Speculative Jacobi decoding; exact.
+
+  A pass over ``[last, window]`` judges the window and leaves distributions after the rejected position; the next window is
+  drawn from them. The published method draws afresh (``recycle="fresh"``). Coupled drafts, the default here, keep a draft
+  wherever the new distribution lets them: the token follows the same distribution, and passes are fewer.
+  """
+
+  name: ClassVar[str] = "sjd"
+  title: ClassVar[str] = "speculative Jacobi decoding"
+  source: ClassVar[str] = "Teng et al. 2024, arXiv 2410.01699, section 4"
+  exact: ClassVar[bool] = True
+
+  @classmethod
+  def published(cls, **options) -> Self:
+    """The published method: fresh drafts, and uniform initial drafts that count as certain; ``options`` go over that."""
+    return cls(**({"recycle": "fresh", "point_mass": True} | options))

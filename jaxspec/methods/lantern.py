@@ -1,0 +1,50 @@
+"""LANTERN++ on chains: near codes of the image tokenizer lend their probability to a draft."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from jaxspec.methods.base import BuildContext, Parts
+from jaxspec.methods.common import Neighbours
+from jaxspec.methods.speculative import ChainMethod
+from jaxspec.models.sampling import sampling_params
+from jaxspec.network import Network
+from jaxspec.types import AcceptFn, PyTree
+from jaxspec.verifiers.lantern_greedy import GreedyLantern
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lantern(Neighbours, ChainMethod):
+  """Speculative decoding of a chain, relaxed by LANTERN++; lossy.
+
+  A draft x borrows the mass S of its nearest codes, nearest first, while ``p(x) + S <= factor p(x)``, and is accepted with
+  probability ``min(1, (p(x) + S) / q(x))``. A rejected draft is replaced by a token of ``[p - q]+``, the residual of the
+  least bias; the paper and the released code remove codes instead (`jaxspec.lantern` has both). A factor of 1 is exact.
+
+  At temperature 0 a draft is accepted where it is the arg-max once it has borrowed (`jaxspec.GreedyLantern`), as in the
+  released code.
+  """
+
+  name: ClassVar[str] = "lantern"
+  title: ClassVar[str] = "speculative decoding, relaxed by LANTERN++"
+  source: ClassVar[str] = "Park et al. 2025, arXiv 2502.06352, after Jang et al. 2025, arXiv 2410.03355, section 4"
+
+  def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
+    """See `ChainMethod.rule`."""
+    rule, table = self.lantern(context)
+    return GreedyLantern(rule) if context.sampling.temperature == 0 else rule, table
+
+  def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
+    """See `Method.build`."""
+    parts = super().build(target, draft, context)
+    sampling = context.sampling
+    if sampling.temperature > 0:
+      return parts
+    if context.audit:
+      raise ValueError(
+        "Must have a temperature above 0 to audit LANTERN, we instead got 0: its output then has no distribution"
+      )
+    # What there is to borrow stands in the target's distribution at temperature 1; at 0 one token has all the mass.
+    side = parts.params.target._replace(sampling=sampling_params(1.0, sampling.top_p))
+    return parts._replace(params=parts.params._replace(target=side))

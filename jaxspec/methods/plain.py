@@ -1,0 +1,44 @@
+"""Plain decoding: the target alone, one token a pass."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from jaxspec.decode.state import SpecParams
+from jaxspec.drafters.none import NO_DRAFTER
+from jaxspec.methods.base import BuildContext, Method, Parts
+from jaxspec.methods.common import of_ids, refuse_audit, target_side
+from jaxspec.network import Network
+from jaxspec.sampling import VectorSampling, head_fns
+from jaxspec.verifiers.lossless import lossless
+from jaxspec.verifiers.path_ratio import PathRatio
+from jaxspec.verifiers.token_target import token_target
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plain(Method):
+  """Plain autoregressive decoding, of ids and of vectors: what every other method is compared with.
+
+  The target draws one token a pass. There are no drafts, so no acceptance rule decides anything.
+  """
+
+  name: ClassVar[str] = "ar"
+  title: ClassVar[str] = "plain decoding"
+  exact: ClassVar[bool] = True
+
+  @classmethod
+  def fits(cls, tokens: str) -> bool:
+    """Both kinds of tokens can be drawn one by one."""
+    return True
+
+  def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
+    """See `Method.build`; ``draft`` is not read."""
+    if isinstance(context.sampling, VectorSampling):
+      refuse_audit(self, context, "whose vectors have no table of probabilities")
+      # Without drafts every rule draws from the target's chain.
+      verifier = token_target(context.sampling.bind(head_fns(target)), PathRatio())
+      return Parts(SpecParams((), context.sampling.side(target)), NO_DRAFTER, verifier)
+    of_ids(self, context)
+    side, verifier = target_side(target, lossless, context)
+    return Parts(SpecParams((), side), NO_DRAFTER, verifier)

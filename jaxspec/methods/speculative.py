@@ -1,0 +1,61 @@
+"""Speculative decoding: a small network drafts a chain, the target accepts or rejects it in one pass."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from jaxspec.decode.state import SpecParams
+from jaxspec.drafters.small_model import small_model
+from jaxspec.methods.base import SAME_FAMILY, BuildContext, DraftingMethod, Parts, option
+from jaxspec.methods.common import check_chain, draft_side, of_ids, target_side
+from jaxspec.network import Network
+from jaxspec.types import AcceptFn, Drafter, ModelFns, PyTree
+from jaxspec.verifiers.lossless import lossless
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChainMethod(DraftingMethod):
+  """Base of the methods whose draft network samples a chain of ``gamma`` tokens."""
+
+  gamma: int = option(4, "Tokens drafted per round.", ge=1)
+
+  draft_family: ClassVar[str | None] = SAME_FAMILY
+
+  def drafts_per_round(self) -> int:
+    """The chain."""
+    return self.gamma
+
+  def check_length(self, num_tokens: int) -> None:
+    """See `Method.check_length`."""
+    check_chain("gamma", self.gamma, num_tokens)
+
+  def drafter(self, fns: ModelFns, context: BuildContext) -> Drafter:
+    """The drafter of a network."""
+    return small_model(fns, window=self.gamma, warp=context.sampling.warp())
+
+  def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
+    """The acceptance rule and the arrays that it reads."""
+    return lossless, ()
+
+  def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
+    """See `Method.build`."""
+    of_ids(self, context)
+    fns, drafting = draft_side(self, draft, context)
+    rule, tables = self.rule(context)
+    side, verifier = target_side(target, rule, context, tables=tables)
+    return Parts(SpecParams(drafting, side), self.drafter(fns, context), verifier)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Speculative(ChainMethod):
+  """Speculative decoding with a small network of the target's family; exact for every draft.
+
+  Each draft x is accepted with probability ``min(1, p(x) / q(x))``; a rejected one is replaced by a token of
+  ``[p - q]+``.
+  """
+
+  name: ClassVar[str] = "speculative"
+  title: ClassVar[str] = "speculative decoding"
+  source: ClassVar[str] = "Leviathan et al. 2023, arXiv 2211.17192, Algorithm 1"
+  exact: ClassVar[bool] = True

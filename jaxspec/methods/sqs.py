@@ -1,0 +1,103 @@
+"""Sparse quantize-and-sample decoding: drafts from distributions that fit into a bit budget (K-SQS and C-SQS)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Self
+
+import jax.numpy as jnp
+
+from jaxspec.codecs.bits import CODINGS
+from jaxspec.codecs.codec import SparseCodec, conformal_lattice, topk_lattice
+from jaxspec.codecs.conformal import Conformal, ConformalParams
+from jaxspec.codecs.sparsify import TopKParams
+from jaxspec.decode.state import SpecParams
+from jaxspec.drafters.compressed import ON_EMPTY, CompressedParams, compressed
+from jaxspec.methods.base import SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.methods.common import check_chain, draft_side, of_ids, refuse_audit, target_side
+from jaxspec.network import Network
+from jaxspec.verifiers.sparse import lossless_sparse
+from jaxspec.verifiers.target import no_feedback, target_logits
+
+SPARSIFIERS = ("conformal", "topk")
+# Where nothing is said: K of K-SQS, and the most tokens that a threshold keeps.
+_SUPPORT = {"topk": 32, "conformal": 256}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sqs(DraftingMethod):
+  """Sparse quantize-and-sample decoding under a bit budget; exact.
+
+  Each draft is drawn from a sparse distribution with integer weights, the same that is sent and verified against, so the
+  target's distribution is kept for every support and threshold. A round ends where the next distribution would exceed
+  ``budget`` bits, or after ``max_drafts`` drafts. ``topk`` keeps a fixed number of tokens (K-SQS); ``conformal`` keeps
+  those above a threshold that is steered to a dropped mass of ``alpha`` (C-SQS).
+  """
+
+  sparsifier: str = option("conformal", "Which tokens of a distribution are sent.", choices=SPARSIFIERS)
+  support: int | None = option(None, "Tokens of a distribution that topk keeps; the most for conformal.", ge=1)
+  ell: int = option(100, "Denominator of the distributions that are sent.", ge=1, lt=1 << 16)
+  budget: float = option(5000.0, "Bits that the distributions of one round may cost.", ge=0, infinite=True)
+  max_drafts: int = option(16, "Most drafts of a round, whatever the budget.", ge=1)
+  beta1: float = option(0.01, "First threshold of conformal; at least -eta (1 - alpha).")
+  eta: float = option(0.001, "Step size of the threshold; 0 keeps it.", ge=0)
+  alpha: float = option(0.0005, "Probability to be dropped, which the threshold is steered to.", ge=0, lt=1)
+  policy: str = option("text", "Steps of the threshold that stay after a rejection.", choices=Conformal.POLICIES)
+  empty_error: str = option("one", "What no token above the threshold counts.", choices=Conformal.EMPTY_ERRORS)
+  on_empty: str = option("cloud_token", "What happens where no distribution fits into the budget.", choices=ON_EMPTY)
+  coding: str = option("paper", "How a distribution becomes bits.", choices=CODINGS)
+
+  name: ClassVar[str] = "sqs"
+  title: ClassVar[str] = "sparse quantize-and-sample decoding"
+  source: ClassVar[str] = "Bhattacharjee et al. 2025, arXiv 2510.09942, Algorithms 1 and 2"
+  exact: ClassVar[bool] = True
+  draft_family: ClassVar[str | None] = SAME_FAMILY
+
+  def check(self) -> None:
+    """See `Method.check`; the bound on the dropped mass starts from a threshold that is not too low."""
+    if self.beta1 < -self.eta * (1 - self.alpha):
+      raise ValueError(f"Must have a finite beta1 of at least -eta (1 - alpha), we instead got {self.beta1}")
+
+  def drafts_per_round(self) -> int:
+    """The most drafts of a round."""
+    return self.max_drafts
+
+  def check_length(self, num_tokens: int) -> None:
+    """See `Method.check_length`."""
+    check_chain("max_drafts", self.max_drafts, num_tokens, whole=True)
+
+  def codec(self, vocab_size: int) -> SparseCodec:
+    """How distributions on ``vocab_size`` tokens are sparsified, quantized and priced; the link sends them by it.
+
+    Raises:
+      ValueError: for a support that the vocabulary or the coding does not allow.
+    """
+    support = self.support
+    if support is None:
+      support = vocab_size if self.coding == "dense" else min(_SUPPORT[self.sparsifier], vocab_size)
+    kwargs = dict(ell=self.ell, coding=self.coding)
+    if self.sparsifier == "topk":
+      return topk_lattice(vocab_size, support, **kwargs)
+    return conformal_lattice(vocab_size, support, policy=self.policy, empty_error=self.empty_error, **kwargs)
+
+  def resolved(self, context: BuildContext) -> Self:
+    """See `Method.resolved`; fills in ``support``."""
+    vocab_size = need(context.vocab_size, "vocab_size", self.name)
+    return dataclasses.replace(self, support=self.codec(vocab_size).max_support)
+
+  def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
+    """See `Method.build`."""
+    sampling = of_ids(self, context)
+    fns, drafting = draft_side(self, draft, context)
+    codec = self.codec(need(context.vocab_size, "vocab_size", self.name))
+    refuse_audit(self, context, "whose drafts do not come with logits")
+    if self.sparsifier == "topk":
+      settings = TopKParams(jnp.int32(codec.max_support))
+    else:
+      settings = ConformalParams(*(jnp.float32(value) for value in (self.beta1, self.eta, self.alpha)))
+    drafter = compressed(fns, codec, window=self.max_drafts, warp=sampling.warp(), on_empty=self.on_empty)
+    # Where the distribution of a rejected draft is only sent on demand, the target's own must be kept until then.
+    feedback_fn = target_logits if self.coding == "lazy" else no_feedback
+    side, verifier = target_side(target, lossless_sparse, context, feedback_fn=feedback_fn)
+    params = CompressedParams(drafting, settings, jnp.float32(self.budget))
+    return Parts(SpecParams(params, side), drafter, verifier)

@@ -1,0 +1,33 @@
+"""A network with its weights, as methods and decoders take it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jaxspec.types import Params
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Network:
+  """Pure functions, their weights, and what is known about them.
+
+  Attributes:
+    fns: `jaxspec.types.ModelFns`, or `jaxspec.models.token_fns.HeadFns` for vector tokens.
+    params: the weights.
+    config: the family's frozen config, None for a network of your own.
+    meta: provenance and figures, as a checkpoint stores them; ``calibration`` of a CIAR device, ``guided`` False for a
+      draft that was trained to need no guidance.
+    name: what messages call it.
+  """
+
+  fns: Any
+  params: Params = dataclasses.field(repr=False)
+  config: Any = None
+  meta: dict[str, Any] = dataclasses.field(default_factory=dict)
+  name: str = "network"
+
+  @property
+  def is_guided(self) -> bool:
+    """Whether the network takes classifier-free guidance; False for a draft that learned guided targets."""
+    return self.meta.get("guided", True) is not False

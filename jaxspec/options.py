@@ -1,0 +1,119 @@
+"""Options: dataclass fields that carry their help and their range.
+
+A frozen dataclass declares an option once, with `option`: its default, its help, its bounds. The checks of a value, the
+options of the command line, the JSON of a bundle's defaults and the sweeps of an audit are all read off these
+declarations. Methods (`jaxspec.methods`) and sampling settings (`jaxspec.sampling`) are such dataclasses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from typing import Any, NamedTuple
+
+LARGEST = 1_000_000  # of scales: products with logits stay far from where float32 ends
+
+
+@dataclasses.dataclass(frozen=True)
+class OptionSpec:
+  """The declaration of one option.
+
+  Attributes:
+    help: one sentence for the command line.
+    ge, gt, le, lt: bounds of a number, None for none. Numbers must be finite unless ``infinite``.
+    choices: the values that are allowed, None for any.
+    infinite: whether a number may be infinite.
+  """
+
+  help: str
+  ge: float | None = None
+  gt: float | None = None
+  le: float | None = None
+  lt: float | None = None
+  choices: tuple[str, ...] | None = None
+  infinite: bool = False
+
+  def check(self, name: str, value: Any) -> None:
+    """Raises a ValueError if a value is outside of what is declared; None passes where the field allows it."""
+    if value is None:
+      return
+    if self.choices is not None and value not in self.choices:
+      raise ValueError(f"Must have {name} in {', '.join(self.choices)}, we instead got {value!r}")
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+      return
+    if math.isnan(value):
+      raise ValueError(f"Must have a number as {name}, we instead got nan")
+    if not self.infinite and not math.isfinite(value):
+      raise ValueError(f"Must have a finite {name}, we instead got {value}")
+    bounds = (
+      (self.ge, "of at least", lambda bound: value >= bound),
+      (self.gt, "above", lambda bound: value > bound),
+      (self.le, "of at most", lambda bound: value <= bound),
+      (self.lt, "below", lambda bound: value < bound),
+    )
+    for bound, words, holds in bounds:
+      if bound is not None and not holds(bound):
+        raise ValueError(f"Must have {name} {words} {bound:,}, we instead got {value:g}")
+
+
+def option(default: Any, help: str, **spec: Any) -> Any:
+  """A dataclass field that is an option; ``spec`` are the other fields of `OptionSpec`."""
+  return dataclasses.field(default=default, metadata={"option": OptionSpec(help, **spec)})
+
+
+class Option(NamedTuple):
+  """One declared option of a class, as the command line and JSON readers see it."""
+
+  name: str
+  kind: type  # int, float, str or bool
+  optional: bool  # None is allowed
+  default: Any
+  spec: OptionSpec
+  also: tuple[type, ...] = ()  # other types that values may have: int where the kind is str, of ``int | str``
+
+  def check(self, value: Any) -> None:
+    """Raises a ValueError, one line, if the value has another type or lies outside of the declared range."""
+    if value is None and self.optional:
+      return
+    accepted = (self.kind, *self.also, *((int,) if self.kind is float else ()))
+    if not isinstance(value, accepted) or (isinstance(value, bool) and self.kind is not bool):
+      raise ValueError(f"Must have a {self.kind.__name__} as {self.name}, we instead got {value!r}")
+    self.spec.check(self.name, value)
+
+
+@functools.cache
+def _declared(cls: type) -> tuple[Option, ...]:
+  hints = typing.get_type_hints(cls)
+  found = []
+  for field in dataclasses.fields(cls):
+    if (spec := field.metadata.get("option")) is not None:
+      hint = hints[field.name]
+      kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+      plain = [kind for kind in kinds if kind is not type(None)]
+      kind = str if str in plain else float if float in plain else plain[0]
+      also = tuple(other for other in plain if other is not kind)
+      found.append(Option(field.name, kind, type(None) in kinds, field.default, spec, also))
+  return tuple(found)
+
+
+def options_of(cls: type) -> dict[str, Option]:
+  """The declared options of a dataclass, by name, in the order of declaration."""
+  return {declared.name: declared for declared in _declared(cls)}
+
+
+def check_options(value: Any) -> None:
+  """Checks every declared option of a dataclass instance, type and range.
+
+  Raises:
+    ValueError: naming the first option that does not fit.
+  """
+  for declared in _declared(type(value)):
+    declared.check(getattr(value, declared.name))
+
+
+def values_of(value: Any) -> dict[str, Any]:
+  """The declared options of a dataclass instance and their values, as JSON can hold them."""
+  return {declared.name: getattr(value, declared.name) for declared in _declared(type(value))}

@@ -1,0 +1,511 @@
+"""From prompts to images or texts: loaded networks, the settings they were trained for, and one call.
+
+    pipe = load_pipeline("emoji64")
+    out = pipe(["a red heart", "two cats"], key=jax.random.key(0))
+    out.images, out.tokens, out.counters
+
+A `Pipeline` joins what a bundle says (`jaxspec.bundle`), what the target's family knows (`jaxspec.hosts.base.Host`) and a
+method (`jaxspec.methods`). It decodes in one compiled program per method, length and batch size, which is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxspec import checkpoints, rng, shipped
+from jaxspec.bundle import Bundle, Defaults, read_bundle
+from jaxspec.checkpoints import Checkpoint
+from jaxspec.decode.state import Counters, DecodeResult, SpecParams
+from jaxspec.decoder import Decoder
+from jaxspec.hosts.base import Encoded, Host, HostParts
+from jaxspec.methods import METHODS, get_method, make_method
+from jaxspec.methods.base import SAME_FAMILY, DraftingMethod, Method
+from jaxspec.models import precision, registry
+from jaxspec.network import Network
+from jaxspec.options import options_of
+from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.types import Array, Key, PyTree
+
+DTYPES = ("float32", "bfloat16")
+_KEPT_DECODERS = 16
+
+# (parameters, key data [B, ...] uint32, condition of B rows) -> DecodeResult
+Program = Callable[[SpecParams, Array, PyTree], DecodeResult]
+
+
+class Drafts(Mapping[str, Network]):
+  """Draft networks by name, in the order of their bundle; each is loaded when it is first asked for.
+
+  Args:
+    host: that of the target.
+    sources: checkpoint folders, or loaded checkpoints.
+    dtype: compute dtype of those that are loaded here.
+  """
+
+  def __init__(self, host: Host, sources: Mapping[str, str | os.PathLike | Checkpoint] = {}, *, dtype: str = "float32"):
+    self._host, self._sources, self._dtype = host, dict(sources), dtype
+    self._networks: dict[str, Network] = {}
+
+  def __getitem__(self, name: str) -> Network:
+    if name not in self._sources:
+      raise KeyError(name)
+    if name not in self._networks:
+      self._networks[name] = self._host.network(self.checkpoint(name), name)
+    return self._networks[name]
+
+  def __contains__(self, name: object) -> bool:
+    return name in self._sources
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._sources)
+
+  def __len__(self) -> int:
+    return len(self._sources)
+
+  def checkpoint(self, name: str) -> Checkpoint:
+    """The loaded checkpoint of a draft.
+
+    Raises:
+      ValueError: for an unknown name or a damaged checkpoint.
+    """
+    if name not in self._sources:
+      raise ValueError(f"Must have a draft in {', '.join(self) or '(none)'}, we instead got {name!r}")
+    if not isinstance(self._sources[name], Checkpoint):
+      self._sources[name] = checkpoints.load(self._sources[name], dtype=jnp.dtype(self._dtype))
+    return self._sources[name]
+
+  def family(self, name: str) -> str:
+    """The family of a draft, without loading its weights."""
+    source = self._sources[name]
+    return source.family if isinstance(source, Checkpoint) else checkpoints.read_config(source)["family"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Generation:
+  """What a pipeline generated; everything but ``result`` is numpy and computed when it is first read.
+
+  Attributes:
+    captions: one text per row.
+    result: `DecodeResult` of ``B`` rows, as the host finished it: of vector tokens in raster order.
+    condition: what the rows were conditioned on.
+    method: how they were decoded, its draft by name.
+    sampling: the settings that all methods share.
+    warnings: what the user should know before looking at the results, one line each.
+    host: what made them images or texts.
+  """
+
+  captions: list[str]
+  result: DecodeResult
+  condition: PyTree
+  method: Method
+  sampling: SamplingConfig | VectorSampling
+  warnings: list[str]
+  host: Host
+
+  @functools.cached_property
+  def tokens(self) -> np.ndarray:
+    """``[B, N]`` int32 or ``[B, N, C]`` float32; what stands after a row's length is 0."""
+    return np.asarray(self.result.tokens)
+
+  @functools.cached_property
+  def lengths(self) -> np.ndarray:
+    """``[B]`` int32, tokens of each row, its end token included."""
+    return np.asarray(self.result.lengths)
+
+  @functools.cached_property
+  def counters(self) -> Counters:
+    """`Counters` with leaves ``[B]``."""
+    return jax.device_get(self.result.counters)
+
+  @functools.cached_property
+  def images(self) -> np.ndarray | None:
+    """``[B, H, W, 3]`` uint8; None of texts, and of images that do not have all of their tokens."""
+    if self.host.noun != "image" or (self.lengths < self.host.num_tokens).any():
+      return None
+    return self.host.decode(self.result.tokens, lengths=self.lengths, condition=self.condition, sampling=self.sampling)
+
+  @functools.cached_property
+  def texts(self) -> list[str] | None:
+    """``B`` whole texts, their beginnings included; None of images."""
+    if self.host.noun != "text":
+      return None
+    return self.host.decode(self.tokens, lengths=self.lengths, condition=self.condition, sampling=self.sampling)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pipeline:
+  """Loaded networks, and how they generate; made by `load_pipeline`.
+
+  Attributes:
+    name: what messages call it.
+    host: what the target's family knows.
+    target: the target network.
+    drafts: draft networks by name.
+    defaults: what the networks were trained for.
+    dtype: compute dtype of target and drafts.
+    matmul_precision: precision of products in every decode; None leaves it to jax.
+    parts: what the host was made of, for `alone`.
+  """
+
+  name: str
+  host: Host
+  target: Network
+  drafts: Drafts
+  defaults: Defaults = Defaults()
+  dtype: str = "float32"
+  matmul_precision: str | None = None
+  parts: HostParts | None = None
+  _decoders: dict[Any, Decoder] = dataclasses.field(default_factory=dict, init=False, repr=False)
+  _programs: dict[Any, Program] = dataclasses.field(default_factory=dict, init=False, repr=False)
+
+  def methods(self) -> list[str]:
+    """Names of the methods that these networks can decode by, as far as kinds of tokens and families of drafts tell."""
+    return [name for name, cls in METHODS.items() if self._can_draft(cls)]
+
+  @functools.cached_property
+  def default_method(self) -> str:
+    """The bundle's default; else the first method whose draft is there; else plain decoding."""
+    if self.defaults.method is not None:
+      return self.defaults.method
+    drafting = [name for name in self.methods() if METHODS[name].draft_family is not None]
+    of_default = [name for name in drafting if self.defaults.draft in self._drafts_for(METHODS[name])]
+    return next(iter(of_default + drafting), "ar")
+
+  def default_draft(self, method: type[Method] | Method) -> str:
+    """Name of the draft that a method uses where nobody names one.
+
+    It is the bundle's default draft for the bundle's default method, else the first of the family that the method drafts
+    with.
+
+    Raises:
+      ValueError: if there is no such draft.
+    """
+    name, default = method.name, self.defaults.draft
+    if not self.drafts:
+      raise ValueError(f"Must have a draft for method {name}, {self.name} has none: use method ar")
+    if default is not None and self.defaults.method == name:
+      return default
+    fitting = self._drafts_for(method)
+    if self.defaults.method is None and default in fitting:
+      return default
+    if not fitting:
+      families, known = " or ".join(self._families(method)), ", ".join(self.drafts)
+      raise ValueError(f"Must have a draft of the family {families} for method {name}, {self.name} has {known}")
+    return fitting[0]
+
+  def method(self, method: Method | str | None = None, **options: Any) -> Method:
+    """A method with the bundle's default options, its draft by name.
+
+    Args:
+      method: a name; None is the default. A `Method` keeps its own options, the bundle's are not read.
+      options: go over the defaults; ``draft`` is the name of a draft, or a `Network` of your own.
+    Raises:
+      ValueError: for an unknown method or option, an option out of range, a method for another kind of tokens, or a draft
+        that is not there.
+    """
+    draft = options.pop("draft", None)
+    if isinstance(method, Method):
+      if unknown := sorted(options.keys() - options_of(type(method)).keys()):
+        raise ValueError(f"Must have options that method {method.name} declares, we instead got {', '.join(unknown)}")
+      made = dataclasses.replace(method, **options)
+    else:
+      cls = get_method(method or self.default_method)
+      declared = options_of(cls)
+      made = make_method(cls.name, **{k: v for k, v in self.defaults.options.items() if k in declared} | options)
+    if not made.fits(self.host.tokens):
+      raise ValueError(f"Must have a method for tokens that are {self.host.tokens}, we instead got {made.name}")
+    if made.draft_family is None:
+      if draft is not None:
+        raise ValueError(f"Must have no draft with method {made.name}, we instead got {getattr(draft, 'name', draft)!r}")
+      return made
+    draft = draft or made.draft or self.default_draft(made)
+    if isinstance(draft, str) and draft not in self.drafts:
+      raise ValueError(f"Must have a draft in {', '.join(self.drafts) or '(none)'}, we instead got {draft!r}")
+    return made if made.draft is draft else dataclasses.replace(made, draft=draft)
+
+  def sampling(self, **overrides: Any) -> SamplingConfig | VectorSampling:
+    """The settings that all methods share: ``overrides``, over what the networks were trained for.
+
+    Raises:
+      ValueError: for an unknown name or a value out of range.
+    """
+    kind = self.host.sampling_type
+    if unknown := sorted(overrides.keys() - {field.name for field in dataclasses.fields(kind)}):
+      known = ", ".join(options_of(kind))
+      raise ValueError(f"Must have sampling settings in {known}, we instead got {unknown[0]}: options belong to the method")
+    return kind(**self.host.resolve_sampling(self.defaults.sampling, overrides))
+
+  def decoder(
+    self,
+    method: Method | str | None = None,
+    *,
+    sampling: SamplingConfig | VectorSampling | None = None,
+    audit: bool = False,
+    **overrides: Any,
+  ) -> Decoder:
+    """Everything that a decode needs but the condition and the key; equal arguments give the same object.
+
+    Args:
+      method: as for `method`.
+      sampling: whole settings; by default those of `sampling` with ``overrides``.
+      audit: report the exact distribution of every committed token beside it.
+    Raises:
+      ValueError: if a setting is out of range, or the draft does not fit.
+    """
+    method = self.method(method)
+    if sampling is None:
+      sampling = self.sampling(**overrides)
+    elif overrides:
+      raise ValueError(f"Must have either sampling or single settings, we instead got both ({sorted(overrides)[0]})")
+    key = (method, sampling, audit)
+    if key not in self._decoders:
+      if len(self._decoders) >= _KEPT_DECODERS:
+        self._decoders.pop(next(iter(self._decoders)))
+      self._decoders[key] = self._make_decoder(method, sampling, audit)
+    return self._decoders[key]
+
+  def _make_decoder(self, method: Method, sampling: SamplingConfig | VectorSampling, audit: bool) -> Decoder:
+    host, draft = self.host, None
+    if host.num_tokens is not None:
+      method.check_length(host.num_tokens)
+    if isinstance(method, DraftingMethod):
+      draft = method.draft
+      if isinstance(draft, str):
+        host.check_fit(self.drafts.checkpoint(draft), method.draft_family)
+        draft = self.drafts[draft]
+    tables = host.shared_tables()
+    return Decoder(
+      target=self.target,
+      method=method,
+      draft=draft,
+      sampling=sampling,
+      vocab_size=host.vocab_size,
+      num_tokens=host.num_tokens,
+      grid=host.grid,
+      codebook=tables.get("codebook"),
+      embedding=tables.get("embedding"),
+      audit=audit,
+      matmul_precision=self.matmul_precision,
+    )
+
+  def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
+    """Prompts as the target takes them.
+
+    Args:
+      prompts: what `Host.encode` takes: texts, class names or numbers, features. A condition of the host's type passes
+        through, and so does what this returned before.
+      captions: what people call the rows.
+    Raises:
+      ValueError: naming the first prompt that cannot be encoded.
+    """
+    if isinstance(prompts, Encoded):
+      return prompts
+    if isinstance(prompts, self.host.condition_type):
+      return Encoded(prompts, list(captions or (f"row {row}" for row in range(prompts.batch_size))))
+    return self.host.encode(prompts, captions)
+
+  def warnings(self, decoder: Decoder, condition: PyTree, max_len: int | None = None) -> list[str]:
+    """What the user should know about a decode, one line each.
+
+    Raises:
+      ValueError: if ``max_len`` tokens are more than there can be.
+    """
+    length, found = self._length(max_len), []
+    draft = decoder.drafting
+    for network in (decoder.target, draft):
+      if network is not None:
+        found += self.host.check_length(network, condition, length)
+    trained_at = None if draft is None else draft.meta.get("distilled_at_cfg")
+    if trained_at is not None and trained_at != decoder.sampling.cfg_scale:
+      found.append(
+        f"The draft {draft.name} was trained for cfg_scale {trained_at:g}: at {decoder.sampling.cfg_scale:g} fewer "
+        "of its tokens may be accepted"
+      )
+    return found
+
+  def decode_fn(self, decoder: Decoder, max_len: int | None = None) -> Program:
+    """One batch from conditions to finished tokens, as a pure function to be compiled.
+
+    It takes ``decoder.parts.params``, the key data of ``[B]`` row keys, and a condition of ``B`` rows. Compile and call it
+    inside `precision`.
+    """
+    length, host, sampling = self._length(max_len), self.host, decoder.sampling
+    inner = decoder.decode_fn(max_len=length, end_token=host.end_token)
+
+    def decode(params: SpecParams, key_data: Array, condition: PyTree) -> DecodeResult:
+      keys = jax.random.wrap_key_data(key_data)
+      condition = host.prepare(keys, condition)
+      result = inner(params, key_data, condition)
+      return host.finish(result, condition, keys, params, sampling)
+
+    return decode
+
+  def precision(self) -> contextlib.AbstractContextManager:
+    """The context in which this pipeline's decodes are compiled and run."""
+    if self.matmul_precision is None:
+      return contextlib.nullcontext()
+    return jax.default_matmul_precision(self.matmul_precision)
+
+  def __call__(
+    self,
+    prompts: Any,
+    *,
+    key: Key,
+    method: Method | str | None = None,
+    max_len: int | None = None,
+    captions: Sequence[str] | None = None,
+    sampling: SamplingConfig | VectorSampling | None = None,
+    audit: bool = False,
+    **overrides: Any,
+  ) -> Generation:
+    """Generates one row per prompt, as one batch.
+
+    Args:
+      prompts: as for `encode`.
+      key: one typed key (row r decodes with ``fold_in(key, r)``), or ``[B]`` row keys; consumed. A row depends on its own
+        key and prompt only.
+      method: a `Method`, or a name: the bundle's default options then apply. None is the default.
+      max_len: most tokens of a row; by default a whole image, or 64 tokens of text.
+      captions: what people call the rows.
+      sampling: whole sampling settings.
+      audit: report the exact distribution of every committed token, as ``result.metrics``.
+      overrides: single sampling settings, over what the networks were trained for: ``temperature=0.9``.
+    Raises:
+      ValueError: one line that names what does not fit.
+    """
+    decoder = self.decoder(method, sampling=sampling, audit=audit, **overrides)
+    encoded = self.encode(prompts, captions)
+    warnings = [*encoded.warnings, *self.warnings(decoder, encoded.condition, max_len)]
+    key_data = jax.random.key_data(rng.row_keys(key, encoded.condition.batch_size))
+    with self.precision():
+      program = self._program(decoder, max_len)
+      result = program(decoder.parts.params, key_data, encoded.condition)
+    return Generation(
+      list(encoded.captions), result, encoded.condition, decoder.method, decoder.sampling, warnings, self.host
+    )
+
+  def alone(self, draft: str) -> Pipeline:
+    """A pipeline whose target is one of the drafts, for comparisons.
+
+    Raises:
+      ValueError: for an unknown draft, or one that does not generate by itself.
+    """
+    checkpoint = self.drafts.checkpoint(draft)
+    host = registry.host_maker(checkpoint.family)(checkpoint, self.parts or HostParts(self.name, {}))
+    defaults = dataclasses.replace(self.defaults, method=None, draft=None)
+    target = host.network(checkpoint, draft)
+    return dataclasses.replace(
+      self, name=f"{self.name}/{draft}", host=host, target=target, drafts=Drafts(host), defaults=defaults
+    )
+
+  def _length(self, max_len: int | None) -> int:
+    length = self.host.default_length if max_len is None else max_len
+    if length < 1:
+      raise ValueError(f"Must have max_len of at least 1, we instead got {length}")
+    return length
+
+  def _program(self, decoder: Decoder, max_len: int | None) -> Program:
+    """The compiled program of a decoder; those that differ in traced numbers share it."""
+    length, parts = self._length(max_len), decoder.parts
+    # What a host's own `finish` reads of the settings is static.
+    of_finish = None if type(self.host).finish is Host.finish else decoder.sampling
+    key = (parts.drafter, parts.verifier, parts.target_prefix, parts.decode, of_finish, length)
+    if key not in self._programs:
+      self._programs[key] = jax.jit(self.decode_fn(decoder, length))
+    return self._programs[key]
+
+  def _families(self, method: type[Method] | Method) -> tuple[str, ...]:
+    return self.host.draft_families if method.draft_family == SAME_FAMILY else (method.draft_family,)
+
+  def _drafts_for(self, method: type[Method] | Method) -> list[str]:
+    families = self._families(method)
+    return [name for name in self.drafts if self.drafts.family(name) in families]
+
+  def _can_draft(self, method: type[Method]) -> bool:
+    return method.fits(self.host.tokens) and (method.draft_family is None or bool(self._drafts_for(method)))
+
+
+def load_pipeline(
+  path: str | os.PathLike | None = None,
+  *,
+  draft: str | os.PathLike | Sequence[str | os.PathLike] | None = None,
+  drafts: Mapping[str, str | os.PathLike] | None = None,
+  dtype: str = "float32",
+  matmul_precision: str | None = None,
+  **parts: Any,
+) -> Pipeline:
+  """Loads networks that generate together; drafts are loaded when they are first used.
+
+  Args:
+    path: the name of a shipped bundle (`jaxspec.shipped.BUNDLES`), the folder of a bundle, of one converted network, or
+      of two (``target`` and ``draft``). None is the folder that ``JAXSPEC_CHECKPOINT`` names, else the default bundle.
+    draft: folders of drafts besides those of the bundle, named after their folders; the first becomes the default.
+    drafts: the same by name.
+    dtype: compute dtype of target and drafts, one of `DTYPES`; image and text encoders stay in float32.
+    matmul_precision: precision of products in every decode, one of `jaxspec.models.precision.PRECISIONS`. None is what
+      suits this machine (`Host.matmul_precision`).
+    parts: what the host needs and no bundle says: ``tokenizer`` and ``text`` for LlamaGen, ``vae``, ``classes`` and
+      ``latent_scale`` for MAR, by folder, file or value.
+  Raises:
+    ValueError: one line naming the file and what is wrong with it, or the part that is missing or does not fit.
+
+  Example:
+    >>> pipe = load_pipeline("digits32-causal")
+    >>> pipe.host.noun, pipe.default_method, list(pipe.drafts)
+    ('image', 'cspd', ['small'])
+  """
+  if dtype not in DTYPES:
+    raise ValueError(f"Must have a dtype in {', '.join(DTYPES)}, we instead got {dtype!r}")
+  if matmul_precision not in (None, *precision.PRECISIONS):
+    raise ValueError(f"Must have a precision in {', '.join(precision.PRECISIONS)}, we instead got {matmul_precision!r}")
+  bundle = read_bundle(shipped.named(shipped.default_bundle() if path is None else path))
+  sources, first = _draft_sources(bundle, draft, drafts)
+  folder = bundle.path / bundle.target
+  family = checkpoints.read_config(folder)["family"]
+  if family in registry.FAMILIES and family not in registry.generating():
+    raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {folder} holds a {family}")
+  checkpoint = checkpoints.load(folder, dtype=jnp.dtype(dtype))
+  absolute = lambda value: Path(value).absolute() if isinstance(value, (str, os.PathLike)) else value
+  given = {name: absolute(value) for name, value in parts.items() if value is not None}
+  host_parts = HostParts(bundle.path, {**bundle.parts, **given})
+  host = registry.host_maker(family)(checkpoint, host_parts)
+  host_parts.check_all_read()
+  defaults = bundle.defaults
+  if bundle.version is None:
+    defaults = dataclasses.replace(defaults, sampling=host.published_sampling())
+  loaded = Drafts(host, sources, dtype=dtype)
+  if first is not None:
+    defaults = dataclasses.replace(defaults, draft=first, method=_method_with(defaults.method, host, loaded.family(first)))
+  precise = matmul_precision or host.matmul_precision(dtype)
+  target = host.network(checkpoint, "target")
+  return Pipeline(bundle.name, host, target, loaded, defaults, dtype, precise, host_parts)
+
+
+def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], str | None]:
+  """Folders of all drafts by name, and the name of the first that is no part of the bundle."""
+  draft = [] if draft is None else [draft] if isinstance(draft, (str, os.PathLike)) else list(draft)
+  given = [(Path(folder).resolve().name, Path(folder)) for folder in draft]
+  given += [(name, Path(folder)) for name, folder in (drafts or {}).items()]
+  sources = {name: bundle.path / folder for name, folder in bundle.drafts.items()}
+  for name, folder in given:
+    if name in sources:
+      raise ValueError(f"Must have drafts of different names, we instead got two of {name!r}")
+    sources[name] = folder
+  return sources, given[0][0] if given else None
+
+
+def _method_with(method: str | None, host: Host, family: str) -> str | None:
+  """The bundle's default method where a draft of this family goes with it, else None."""
+  wanted = None if method is None else get_method(method).draft_family
+  fits = family in host.draft_families if wanted == SAME_FAMILY else family == wanted
+  return method if fits else None

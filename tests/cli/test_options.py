@@ -1,0 +1,76 @@
+"""Options that are declared elsewhere: every value out of range ends in one line, before anything is loaded."""
+
+import math
+
+import pytest
+from click.testing import CliRunner
+
+from jaxspec.cli import declared
+from jaxspec.cli.main import main
+from jaxspec.methods import METHODS, Gsd, Plain, Speculative
+from jaxspec.options import Option, options_of
+from jaxspec.sampling import SamplingConfig, VectorSampling
+
+
+def bad_values(option: Option) -> list:
+  """Values that a declaration refuses: outside of each bound, no number, no choice."""
+  if option.kind is bool:
+    return []
+  if option.kind is str:
+    return ["nonsense"] if option.spec.choices else []
+  spec, bad = option.spec, ["many"]
+  bad += [bound - 1 for bound in (spec.ge,) if bound is not None] + [bound + 1 for bound in (spec.le,) if bound is not None]
+  bad += [bound for bound in (spec.gt, spec.lt) if bound is not None]
+  if option.kind is float:
+    bad += [math.nan] + [math.inf] * (not spec.infinite)
+  return bad
+
+
+def refused(*args) -> str:
+  outcome = CliRunner().invoke(main, ["generate", "apple", "--checkpoint", "nowhere", *map(str, args)])
+  assert outcome.exit_code == 2 and len(outcome.stderr.splitlines()) == 1, (args, outcome.output, outcome.exception)
+  return outcome.stderr
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_options_of_methods(name):
+  for option in options_of(METHODS[name]).values():
+    for value in bad_values(option):
+      line = refused("--method", name, f"{declared.flag(option.name)}={value}")
+      assert option.name in line or declared.flag(option.name) in line
+
+
+@pytest.mark.parametrize("cls", [SamplingConfig, VectorSampling])
+def test_options_of_sampling(cls):
+  """A value that the other kind of tokens allows is only refused when the networks are known."""
+  other = options_of(VectorSampling if cls is SamplingConfig else SamplingConfig)
+  for option in options_of(cls).values():
+    for value in bad_values(option):
+      line = refused(f"{declared.flag(option.name)}={value}")
+      told = option.name in line or declared.flag(option.name) in line
+      assert told or option.name in other
+
+
+def test_good_values_come_as_far_as_loading():
+  good = ("--gamma", 3, "--steps", 10, "--budget", "inf", "--no-align", "--temperature", 0.5, "--recycle", "fresh")
+  assert "No checkpoint folder at nowhere" in refused(*good)
+
+
+def test_what_was_given_is_told_apart():
+  """Each class gets what it declares; the rest brings a warning, also a draft where nothing is drafted."""
+  chosen = declared.Chosen("gsd", "small", {"window": 3, "gamma": 4, "temperature": 0.5, "stop": 2})
+  assert chosen.for_method(Gsd) == {"window": 3} and chosen.for_sampling(SamplingConfig) == {"temperature": 0.5}
+  assert chosen.unread(Gsd, SamplingConfig) == ["Not read by --method gsd: --draft, --gamma, --stop"]
+  assert chosen.for_method(Speculative) == {"draft": "small", "gamma": 4}
+  assert declared.Chosen("ar", None, {}).unread(Plain, SamplingConfig) == []
+
+
+def test_types_are_the_loosest_of_the_declarations():
+  import click
+
+  steps, gamma = options_of(VectorSampling)["steps"], options_of(Speculative)["gamma"]
+  kind = lambda *options: declared.value_type(options)
+  assert kind(gamma) is click.INT and kind(steps) is click.STRING
+  assert kind(gamma, options_of(SamplingConfig)["top_p"]) is click.FLOAT
+  assert kind(options_of(Gsd)["recycle"]).choices == ("fresh", "coupled")
+  assert declared.fitting(gamma, 3.0) == 3 and declared.fitting(gamma, 3.5) == 3.5

@@ -1,0 +1,65 @@
+"""docs/cli.md names every command, every option, and none that is not there."""
+
+import importlib
+import re
+from pathlib import Path
+
+import click
+
+from jaxspec.cli import declared
+from jaxspec.cli.main import COMMANDS
+from jaxspec.methods import METHODS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+# Of declared options the page explains those of the sampling; `jaxspec methods` explains the others.
+KNOWN_BESIDES = {"--help", "--x", "--no-x"}
+
+
+def own_options() -> dict[str, set[str]]:
+  """Flags of every command that are written in the command itself."""
+  found = {}
+  for name, command in COMMANDS.items():
+    module, _, attribute = command.target.partition(":")
+    params = getattr(importlib.import_module(module), attribute).params
+    found[name] = {
+      flag for param in params if isinstance(param, click.Option) for flag in (*param.opts, *param.secondary_opts)
+    }
+  return found
+
+
+def test_every_command_and_method_is_there():
+  for name in COMMANDS:
+    assert f"\n## {name}\n" in PAGE and f"`jaxspec {name}`" in PAGE
+  for name in METHODS:
+    assert f"| `{name}` |" in PAGE
+
+
+def test_every_option_is_there():
+  whole = PAGE.replace("--resume", "--no-resume")
+  for name, flags in own_options().items():
+    missing = [flag for flag in flags if flag not in whole and flag != "--resume"]
+    assert not missing, (name, missing)
+  of_sampling = {declared.flag(name) for cls in declared.SAMPLING.values() for name in declared.options_of(cls)}
+  assert all(flag in PAGE for flag in of_sampling)
+
+
+def test_no_option_is_made_up():
+  flags = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", PAGE))
+  known = KNOWN_BESIDES | set().union(*own_options().values()) | {declared.flag(name) for name in declared.declarations()}
+  assert not flags - known, flags - known
+
+
+def test_examples_are_parsed(monkeypatch):
+  """Every line that begins with ``jaxspec`` has options that its command takes, and values that they allow."""
+  import shlex
+
+  lines = [line.split("#")[0] for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S) for line in block.splitlines()]
+  assert len(lines) > 15
+  for line in lines:
+    _, name, *args = shlex.split(line)
+    if name == "convert":
+      continue
+    module, _, attribute = COMMANDS[name].target.partition(":")
+    command = getattr(importlib.import_module(module), attribute)
+    context = command.make_context(name, args)
+    declared.Chosen.of(context.params).check()

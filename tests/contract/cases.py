@@ -1,0 +1,134 @@
+"""One small decoder for every method, on networks that remember (`tests.contract.networks`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxspec
+from jaxspec import methods, orders, rng
+from jaxspec.decoder import Decoder
+from jaxspec.methods import Parts
+from jaxspec.models.conditions import ClassLabels, OrderedLabels
+from jaxspec.sampling import SamplingConfig, VectorSampling
+from tests.contract import networks
+from tests.methods.networks import vectors as small_vectors
+
+V, N, ROWS = 3, 6, 600
+SHAPE = (networks.rows_of_table(V, N), V)
+LOGITS = np.random.default_rng(0).normal(size=SHAPE)
+NOISE = 0.7 * np.random.default_rng(1).normal(size=SHAPE)
+CODES = np.asarray([[0.0, 0.1], [0.2, 0.0], [1.0, 0.9]], np.float32)
+STOPPED = VectorSampling("ddim5", 1)
+EAGLE = dict(tree_size=5, tree_top_k=2, tree_depth=2)
+WARPED = SamplingConfig(cfg_scale=2.0, temperature=0.8, top_k=2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+  """A method with its options, and what is known about it.
+
+  Attributes:
+    num_alone: rows that are decoded alone in the default suite, by programs of their own. Methods that share their drafter
+      and verifier but for the rule need it once.
+    prefix: tokens that the target draws alone, where that is no option of the method.
+    widths: of the passes of CIAR's target, where they are not the method's: few programs, and more unread tokens than a pass
+      holds.
+    history_free: see `jaxspec.testing.check_contract`.
+    acceptance: share of the drafts that is accepted, of ids; an exact method with bad drafts is only slow.
+  """
+
+  method: methods.Method
+  sampling: SamplingConfig | VectorSampling = SamplingConfig()
+  num_alone: int = 0
+  prefix: int = 0
+  widths: tuple[int, ...] = ()
+  history_free: bool = True
+  acceptance: float | None = None
+
+  @property
+  def draws_ids(self) -> bool:
+    return isinstance(self.sampling, SamplingConfig)
+
+  @functools.cached_property
+  def decoder(self) -> Decoder:
+    """The method on the smallest networks that it takes."""
+    fields = dict(method=self.method, sampling=self.sampling)
+    if self.method.name == "parallel":
+      return Decoder(small_vectors("mar", 1), **fields)
+    if not self.draws_ids:
+      return Decoder(networks.vectors(1), draft=networks.vectors(2), **fields)
+    fields |= dict(vocab_size=V, num_tokens=N, grid=(2, 3), codebook=lambda: jnp.asarray(CODES))
+    is_head = self.method.draft_family == "eagle"
+    draft = networks.head(V, N, NOISE) if is_head else networks.host(V, N, LOGITS + NOISE)
+    return Decoder(networks.host(V, N, LOGITS), draft=draft, **fields)
+
+  def parts(self) -> Parts:
+    """New parts."""
+    parts = dataclasses.replace(self.decoder).parts
+    if self.widths:
+      rule, _ = self.method.rule(self.decoder.context)
+      kwargs = dict(warp=self.sampling.warp(), window=self.method.gamma, widths=self.widths)
+      parts = parts._replace(verifier=jaxspec.gated_target(self.decoder.target.fns, rule, **kwargs))
+    return parts._replace(target_prefix=self.prefix) if self.prefix else parts
+
+  @property
+  def target_prefix(self) -> int:
+    """Tokens that the target draws alone."""
+    return self.prefix or round(N * getattr(self.method, "target_prefix", 0))
+
+  def condition(self, rows: int):
+    labels = jnp.arange(rows, dtype=jnp.int32) % networks.CLASSES
+    if self.method.name != "parallel":
+      return ClassLabels(labels)
+    return OrderedLabels(labels, orders.random_order(rng.row_keys(jax.random.key(9), rows), 4))
+
+  def joint(self) -> np.ndarray:
+    """The exact distribution of a class and its tokens, ``[classes] + [V] * N``, of ids that follow the target."""
+    logits, sampling = LOGITS, self.sampling
+    if sampling.is_guided:
+      null = np.split(logits, networks.CLASSES + 1)[-1]
+      null = np.concatenate([null] * (networks.CLASSES + 1))
+      logits = null + sampling.cfg_scale * (logits - null)
+    if sampling.top_k:
+      logits = np.where(logits < np.sort(logits, axis=-1)[:, -sampling.top_k, None], -np.inf, logits)
+    probs = networks.softmax(logits / sampling.temperature)
+    return np.stack([networks.joint(probs, V, N, label) for label in range(networks.CLASSES)]) / networks.CLASSES
+
+
+SPECULATIVE = dict(sampling=WARPED, num_alone=1, prefix=2, acceptance=0.683)
+SQS = methods.Sqs(max_drafts=2, ell=8, beta1=0.2, eta=0.3, alpha=0.1)
+CIAR = methods.Ciar(gamma=2, max_run=2, tau=0.45, score="max_prob")
+CASES = {
+  "ar": Case(methods.Plain()),
+  "ar of vectors": Case(methods.Plain(), STOPPED),
+  "speculative": Case(methods.Speculative(gamma=2), **SPECULATIVE),
+  "sqs": Case(SQS, num_alone=1, prefix=2, history_free=False, acceptance=0.680),
+  "lantern": Case(methods.Lantern(gamma=2, num_neighbours=1), acceptance=0.839),
+  "sjd": Case(methods.Sjd(window=2, initial="left"), num_alone=1, prefix=2, history_free=False, acceptance=0.600),
+  "gsd": Case(methods.Gsd(window=2, group_size=2), history_free=False, acceptance=0.613),
+  "scaled": Case(methods.Scaled(window=2), history_free=False, acceptance=0.848),
+  "eagle": Case(methods.Eagle(**EAGLE), num_alone=1, prefix=2, acceptance=0.576),
+  "eagle-chain": Case(methods.EagleChain(gamma=2), **SPECULATIVE),  # a perfect head drafts like a network
+  "eagle-lantern": Case(methods.EagleLantern(**EAGLE, num_neighbours=1), acceptance=0.643),
+  "ciar": Case(CIAR, num_alone=2, widths=(1, 4), acceptance=0.713),
+  "ciar after a prefix": Case(dataclasses.replace(CIAR, target_prefix=0.34), acceptance=0.805),
+  "cspd": Case(methods.Cspd(gamma=2, target_prefix=0.34), STOPPED, num_alone=1),
+  "parallel": Case(methods.Parallel(num_iter=2), STOPPED),
+}
+# What the default suite leaves to the enumerations, and to others that share its code.
+MORE = {
+  "sqs, topk": Case(methods.Sqs(max_drafts=2, sparsifier="topk", support=2, ell=8)),
+  "sjd, fresh": Case(methods.Sjd(window=2, recycle="fresh", initial="above"), history_free=False),
+  "sjd, certain": Case(methods.Sjd.published(window=3), history_free=False),
+  "eagle, guided": Case(methods.Eagle(**EAGLE), WARPED),
+  "eagle-chain, alone": Case(methods.EagleChain(gamma=3)),
+  "ciar, all asked": Case(methods.Ciar(gamma=2, max_run=2, tau=-1.0, score="max_prob", draw="dense")),
+  "ciar, a rate": Case(methods.Ciar(gamma=2, max_run=3, cloud_rate=0.5, score="max_prob"), history_free=False),
+  "ciar, early": Case(methods.Ciar(gamma=3, max_run=2, tau=0.45, score="max_prob", early_close=True, verify="greedy")),
+  "cspd, exact": Case(methods.Cspd(gamma=2, exact=True), STOPPED),
+}

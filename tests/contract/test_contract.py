@@ -1,0 +1,102 @@
+"""One contract for all methods, and the joint distribution of neighbouring tokens of all exact ones."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxspec
+from jaxspec import testing
+from jaxspec.decode.state import Origin
+from jaxspec.drafters.none import NO_DRAFTER
+from jaxspec.methods import METHODS, Parts
+from tests.contract import networks
+from tests.contract.blocks import block_target
+from tests.contract.cases import CASES, LOGITS, MORE, NOISE, ROWS, Case, N, V
+from tests.helpers import side
+
+
+def _check(case: Case, **kwargs):
+  """The contract; of an exact method also tokens 1 to 3 of every class, which two rounds commit."""
+  rows = ROWS if case.draws_ids else 3
+  condition, length = case.condition(rows), case.decoder.context.num_tokens
+  out = testing.check_contract(
+    case.parts, condition, max_len=length, history_free=case.history_free, **({"key": testing.fast_keys(1, rows)} | kwargs)
+  )
+  if case.draws_ids and case.method.is_exact:
+    samples = np.concatenate([np.asarray(condition.labels)[:, None], out.tokens[:, 1:4]], axis=1)
+    testing.assert_same_distribution(samples, case.joint().sum(axis=(1, 5, 6)))
+  if case.method.drafts_per_round():
+    accepted, drafted = out.counters.accepted.sum(), out.counters.drafted.sum()
+    assert 0 < accepted < drafted  # there was something to accept and to reject
+  return out
+
+
+def test_every_method_has_a_case():
+  assert {case.method.name for case in CASES.values()} == set(METHODS)
+  # Every drafter reads a prefix somewhere.
+  prefixed = {case.method.name for case in CASES.values() if case.target_prefix == 2}
+  assert prefixed == {"speculative", "sqs", "sjd", "eagle", "eagle-chain", "ciar", "cspd"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_contract(name):
+  case = CASES[name]
+  assert case.parts().target_prefix == case.target_prefix
+  out = _check(case, num_alone=case.num_alone, drivers=name == "lantern")
+  if case.acceptance is not None:
+    accepted, drafted = out.counters.accepted.sum(), out.counters.drafted.sum()
+    assert accepted / drafted == pytest.approx(case.acceptance, abs=0.02)
+  if name == "sqs":
+    np.testing.assert_allclose(out.report.sparsifier.value, _thresholds(case.method, out), atol=1e-5)
+  if name == "ciar":
+    assert set(np.unique(out.origin)) >= {Origin.FIRST, Origin.LOCAL, Origin.DRAFT, Origin.REPLACED, Origin.BONUS}
+
+
+def _thresholds(method, out) -> np.ndarray:
+  """The last thresholds of C-SQS, from the committed tokens alone: each counts once, by the draft's distribution there."""
+  base = V + 1
+  names = (np.arange(ROWS) % networks.CLASSES) * base ** (N - 1)
+  beta = np.full(ROWS, method.beta1)
+  for index in range(N):
+    if index >= CASES["sqs"].target_prefix:
+      q = networks.softmax(LOGITS + NOISE)[names]
+      kept = np.where(q >= beta[:, None], q, 0).sum(1)
+      beta = beta - method.eta * (np.where(kept > 0, 1 - kept, 1.0) - method.alpha)
+      beta = np.maximum(beta, -method.eta * (1 - method.alpha))
+    names = names + (out.tokens[:, index] + 1) * base**index
+  return beta
+
+
+def _blocks(drafts: bool) -> Parts:
+  model = networks.history_fns(V, N)
+  sides = [side({"output": jnp.asarray(logits, jnp.float32)}) for logits in (LOGITS + NOISE, LOGITS)]
+  drafter = jaxspec.small_model(model, window=2, warp=jaxspec.Warp()) if drafts else NO_DRAFTER
+  params = jaxspec.SpecParams(sides[0] if drafts else (), sides[1])
+  return Parts(params, drafter, block_target(model, size=2 if drafts else 3))
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_a_verifier_may_commit_blocks(drafts):
+  """Several tokens of the target in one round, end tokens in the middle of a block among them."""
+  condition = Case(CASES["ar"].method).condition(ROWS)
+  out = testing.check_contract(
+    lambda: _blocks(drafts), condition, max_len=N, key=testing.fast_keys(3, ROWS), num_alone=1, drivers=False
+  )
+  samples = np.concatenate([np.asarray(condition.labels)[:, None], out.tokens[:, 1:4]], axis=1)
+  testing.assert_same_distribution(samples, CASES["ar"].joint().sum(axis=(1, 5, 6)))
+  own = np.isin(out.origin, (Origin.REPLACED, Origin.BONUS))
+  most = max((own & (out.commit_round == number)).sum(1).max() for number in range(1, N))
+  assert most == (2 if drafts else 3)
+  assert out.counters.rounds.min() < N - 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prefix", [0, 2])
+@pytest.mark.parametrize("name", [*CASES, *MORE])
+def test_whole_contract(name, prefix):
+  """All clauses for all cases, with JAX's own keys."""
+  case = dataclasses.replace((CASES | MORE)[name], prefix=prefix)
+  _check(case, num_alone=3, key=jax.random.key(5))

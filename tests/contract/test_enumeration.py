@@ -1,0 +1,216 @@
+"""The exact distribution of whole decodes, by enumeration: every family of exact methods, through the compiled loop.
+
+Four binary tokens whose probabilities are halves or certain, each depending on all tokens before it
+(`tests.contract.networks`). All thresholds are then halves too, and a tape with two cells for every draw that matters has
+all outcomes as its rows: a first token, a round of two drafts, one of one, and one without. Any error of a probability by a
+half, in any context, shows.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+import jaxspec
+from jaxspec import rng
+from jaxspec.codecs.codec import conformal_lattice, topk_lattice
+from jaxspec.codecs.conformal import ConformalParams
+from jaxspec.codecs.sparsify import TopKParams
+from jaxspec.drafters.compressed import CompressedParams, compressed
+from jaxspec.intervals.scores import MaxProb
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.testing import Tape, assert_same_cdf, enumerate_outcomes, first_draw, round_draws
+from jaxspec.verifiers.distances import DistanceTable
+from jaxspec.verifiers.path_coupling import PathCoupling
+from jaxspec.verifiers.sparse import lossless_sparse
+from jaxspec.verifiers.target import target_features, target_logits
+from tests.contract import networks
+from tests.helpers import side
+from tests.token_toy import decode as vector_decode
+from tests.token_toy import distribution_params
+from tests.verifiers.rules_reference import emitted_distribution
+
+V, N, WINDOW = 2, 4, 2
+WARP = jaxspec.Warp()
+HOST, HEAD = networks.history_fns(V, N), networks.history_fns(V, N, head=True)
+SIZE = networks.rows_of_table(V, N)
+
+
+TABLES = (2, 3)  # seeds; among them all families reject in two rounds in a row
+
+
+def _halves(seed):
+  """Probabilities by name: a half, or certain."""
+  return np.asarray([[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]])[np.random.default_rng(seed).choice(3, SIZE, p=[0.4, 0.3, 0.3])]
+
+
+def _any(seed):
+  """Of drafts whose distribution is quantized, or which are certain."""
+  return np.random.default_rng(seed).dirichlet(np.full(V, 0.7), SIZE)
+
+
+def _side(probs):
+  with np.errstate(divide="ignore"):
+    return side({"output": jnp.asarray(np.log(probs), jnp.float32)})
+
+
+def _head_side(probs):
+  """A head whose host's logits count for nothing."""
+  with np.errstate(divide="ignore"):
+    return side({"output": jnp.zeros((SIZE, V)), "own": jnp.asarray(np.log(probs), jnp.float32)})
+
+
+def _judge(rule=jaxspec.lossless, feedback_fn=None):
+  kwargs = {} if feedback_fn is None else dict(feedback_fn=feedback_fn)
+  return jaxspec.target_model(HOST, rule, warp=WARP, **kwargs)
+
+
+# Of each family: its drafter and verifier, and the draft side's parameters of a seed.
+
+
+def _chain():
+  return jaxspec.small_model(HOST, window=WINDOW, warp=WARP), _judge(), lambda seed: _side(_halves(seed + 100))
+
+
+def _jacobi(recycle):
+  return jaxspec.jacobi(window=WINDOW, vocab_size=V, recycle=recycle), _judge(feedback_fn=target_logits), lambda seed: ()
+
+
+def _eagle_tree():
+  drafter = jaxspec.eagle(HEAD, total=4, top_k=2, depth=1, warp=WARP)
+  return drafter, _judge(jaxspec.tree_rule(max_path=2), target_features), lambda seed: _head_side(_any(seed))
+
+
+def _eagle_chain():
+  drafter = jaxspec.eagle_chain(HEAD, window=WINDOW, warp=WARP)
+  return drafter, _judge(feedback_fn=target_features), lambda seed: _head_side(_halves(seed + 100))
+
+
+def _sqs(codec, settings):
+  params = lambda seed: CompressedParams(_side(_any(seed)), settings, jnp.float32(1e6))
+  return compressed(HOST, codec, window=WINDOW), _judge(lossless_sparse), params
+
+
+def _ciar():
+  drafter = jaxspec.interval_gated(HOST, MaxProb(), jaxspec.constant_gate, window=WINDOW, max_run=1)
+  verifier = jaxspec.gated_target(HOST, jaxspec.lossless, warp=WARP, window=WINDOW, widths=(1, 4))
+  return drafter, verifier, lambda seed: jaxspec.GatedParams(_side(_halves(seed + 100)), jnp.float32(-1.0))
+
+
+TOP, THRESHOLD = TopKParams(jnp.int32(2)), ConformalParams(jnp.float32(0.3), jnp.float32(0.5), jnp.float32(0.2))
+SAMPLED = [(0, 1), (0,)]
+# The parts, and the offsets that the draft side draws at and the tests, in rounds 0 and 1.
+FAMILIES = {
+  "chain": (_chain, SAMPLED, (2, 1)),
+  "jacobi, fresh": (functools.partial(_jacobi, "fresh"), SAMPLED, (2, 1)),
+  "jacobi, coupled": (functools.partial(_jacobi, "coupled"), [(0, 1), (0, WINDOW)], (2, 1)),
+  "eagle": (_eagle_tree, [(), ()], (4, 2)),
+  "eagle chain": (_eagle_chain, SAMPLED, (2, 1)),
+  "sqs, topk": (functools.partial(_sqs, topk_lattice(V, 2, ell=2), TOP), SAMPLED, (2, 1)),
+  "sqs, conformal": (functools.partial(_sqs, conformal_lattice(V, 2, ell=2), THRESHOLD), SAMPLED, (2, 1)),
+  "ciar that always asks": (_ciar, SAMPLED, (2, 1)),
+}
+
+
+def all_outcomes(family):
+  """The tape of a family."""
+  _, offsets, tests = FAMILIES[family]
+  drafted = [(rng.Stream.DRAFT, round_, offset) for round_ in (0, 1) for offset in offsets[round_]]
+  judged = [first_draw(), *round_draws(0, tests=tests[0]), *round_draws(1, tests=tests[1]), *round_draws(2)]
+  if family.startswith("sqs"):  # drawn by integers below the denominator
+    return Tape.all_outcomes(dict.fromkeys(judged, 2), dict.fromkeys(drafted, 2))
+  return Tape.all_outcomes(dict.fromkeys([*judged, *drafted], 2))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_outcome_of_a_decode(family):
+  drafter, verifier, draft_params = FAMILIES[family][0]()
+  tape, counters = all_outcomes(family), []
+  condition = ClassLabels(jnp.zeros((tape.num_rows,), jnp.int32))
+  for seed in TABLES:  # the same program
+    probs = _halves(seed)
+    params = jaxspec.SpecParams(draft_params(seed), _side(probs))
+
+    def decode(keys, params=params):
+      out = jaxspec.speculate(params, keys, condition, drafter=drafter, verifier=verifier, max_len=N)
+      counters.append(jax.tree.map(np.asarray, out.counters))
+      return out.tokens
+
+    np.testing.assert_allclose(enumerate_outcomes(decode, tape, V), networks.joint(probs, V, N), atol=1e-6)
+  for counted in counters:
+    assert 0 < counted.accepted.sum() < counted.drafted.sum()  # both answers were given
+  # Two nodes are all binary tokens: trees always commit two tokens a round.
+  assert max(counted.rounds.max() for counted in counters) == (2 if family == "eagle" else 3)
+
+
+def test_an_outcome_that_is_left_out_shows():
+  """The sense of the test above: a draw that matters, and has one outcome only, is an error."""
+  drafter, verifier, draft_params = _chain()
+  values = dict(all_outcomes("chain").values)
+  rows = len(values[first_draw()])
+  values[rng.Stream.VERIFY, 1, 0] = np.full(rows, 0.25)
+  condition, params = ClassLabels(jnp.zeros((rows,), jnp.int32)), jaxspec.SpecParams(draft_params(2), _side(_halves(2)))
+  decode = lambda keys: jaxspec.speculate(params, keys, condition, drafter=drafter, verifier=verifier, max_len=N).tokens
+  error = enumerate_outcomes(decode, Tape(values), V) - networks.joint(_halves(2), V, N)
+  assert np.abs(error).max() > 1e-4
+
+
+# Lossy rules: what is emitted at one position, by enumeration of the compiled rule, is what their closed forms say.
+
+QUARTERS = np.array([counts for counts in np.ndindex(5, 5, 5) if sum(counts) == 4]) / 4
+DISTANCE = np.abs(np.subtract.outer([0.0, 1.0, 3.0], [0.0, 1.0, 3.0])).astype(np.float32)
+NEAREST = np.argsort(DISTANCE + np.diag([np.inf] * 3), axis=1, kind="stable")[:, :-1].astype(np.int32)
+RULES = {
+  "scaled": (jaxspec.scaled(2.0), None),
+  "gsd": (jaxspec.gsd(2, 0.6, 2.5), DISTANCE),
+  "lantern": (jaxspec.lantern_plus_plus(2, 3.0), NEAREST),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_outcome_of_a_lossy_rule(name):
+  """Thresholds are twelfths where probabilities are quarters. Every seventh pair of target and draft of three tokens."""
+  rule, array = RULES[name]
+  pairs = [(p, q) for p in QUARTERS for q in QUARTERS][::7]
+  cells = (np.arange(12) + 0.5) / 12
+  drafted, tests, finals = (axis.ravel() for axis in np.meshgrid(np.arange(4), cells, cells, indexing="ij"))
+  rows = len(tests)  # of one pair
+  tape = Tape.of_rule(np.tile(tests, len(pairs))[:, None], np.tile(finals, len(pairs)))
+  token = lambda q: np.searchsorted(np.cumsum(q), (np.arange(4) + 0.5) / 4)[drafted]
+  tokens = np.concatenate([token(q) for _, q in pairs]).astype(np.int32)
+  with np.errstate(divide="ignore"):
+    p, q = (jnp.log(jnp.asarray(np.repeat(np.stack(side), rows, axis=0), jnp.float32))[:, None] for side in zip(*pairs))
+  tables = () if array is None else jnp.asarray(array)
+  if array is not None and array.dtype == np.float32:
+    tables = DistanceTable(tables, "codebook", 1)
+  draft = jaxspec.Draft(jnp.asarray(tokens)[:, None], q, jnp.ones(tokens.shape, jnp.int32))
+  verdict = jax.jit(rule)(tables, tape.keys(), draft, jnp.concatenate([p, p], axis=1))
+  emitted = np.where(np.asarray(verdict.num_accepted) > 0, tokens, np.asarray(verdict.next_token)).reshape(len(pairs), rows)
+  found = (emitted[..., None] == np.arange(3)).mean(axis=1)
+  audit = jaxspec.exact_distribution(rule, tables, *(jnp.asarray(np.stack(side), jnp.float32) for side in zip(*pairs)))
+  lossy = 0
+  for index, (p, q) in enumerate(pairs):
+    expected = emitted_distribution(rule, array, p, q)[1]
+    np.testing.assert_allclose(found[index], expected, atol=1e-6)
+    np.testing.assert_allclose(audit.distribution[index], expected, atol=1e-6)
+    lossy += np.abs(expected - p).max() > 0.05
+  assert lossy > 3
+
+
+def test_vectors_follow_the_target_under_the_exact_rule():
+  """``x_i = 0.8 x_{i-1} + N(0, 0.36)``, drafted with another correlation and scale: every step's noise is standard normal,
+  and independent of those before it."""
+  target = distribution_params(0.36, coef=0.8, last=0.48)
+  draft = distribution_params(0.45, shift=0.1, coef=0.55, last=0.5)
+  out, tokens = vector_decode(draft, target, PathCoupling(), rows=4000, length=4, window=2)
+  assert 0.2 < np.asarray(out.accepted_mask)[:, 1].mean() < 0.95
+  x = np.asarray(tokens, np.float64)
+  noise = (x[:, 1:] - 0.8 * x[:, :-1]) / 0.6
+  for position in range(3):
+    assert_same_cdf(noise[:, position], ndtr)
+  assert_same_cdf(x[:, 0] / 0.6, ndtr)
+  correlations = np.corrcoef(np.concatenate([x[:, :1], noise], axis=1).T) - np.eye(4)
+  assert np.abs(correlations).max() < 4 / len(x) ** 0.5

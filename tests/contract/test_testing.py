@@ -1,0 +1,129 @@
+"""The tools themselves: tapes draw what they hold, tests reject what is wrong, and the contract names what is broken."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import ndtr
+
+from jaxspec import rng, testing
+from jaxspec.decode.state import SpecParams
+from jaxspec.testing import FINAL, Tape, assert_same_cdf, assert_same_distribution, check_contract, round_draws
+from tests.contract.cases import CASES
+
+
+def test_tapes_draw_what_they_hold():
+  """Through the functions of `jaxspec.rng`, by stream, round and offset; all else is pseudo-random."""
+  tape = Tape.all_outcomes(
+    {(rng.Stream.VERIFY, 0, 1): 4, (rng.Stream.VERIFY, 0, FINAL): 3, (rng.Stream.DRAFT, 1, 0): 2},
+    {(rng.Stream.DRAFT, 1, 2): 5},
+  )
+  assert tape.num_rows == 4 * 3 * 2 * 5
+
+  @jax.jit
+  def draw(keys):
+    verify = [rng.stream_keys(keys, rng.Stream.VERIFY, round_) for round_ in (0, 1)]
+    draft = rng.stream_keys(keys, rng.Stream.DRAFT, jnp.int32(1))
+    below = jnp.full(keys.shape, 5, jnp.int32)
+    uniforms = [rng.uniforms(key, 3) for key in map(jax.random.clone, verify)]
+    return uniforms, rng.final_uniform(verify[0]), rng.uniform(jax.random.clone(draft), 0), rng.integer(draft, 2, below)
+
+  uniforms, final, drafted, integers = jax.tree.map(np.asarray, draw(tape.keys()))
+  np.testing.assert_allclose(uniforms[0][:, 1], tape.values[rng.Stream.VERIFY, 0, 1], atol=1e-6)
+  np.testing.assert_allclose(final, tape.values[rng.Stream.VERIFY, 0, FINAL], atol=1e-6)
+  np.testing.assert_allclose(drafted, tape.values[rng.Stream.DRAFT, 1, 0], atol=1e-6)
+  np.testing.assert_array_equal(integers, tape.values[rng.Stream.DRAFT, 1, 2])
+  rest = np.concatenate([uniforms[0][:, [0, 2]].ravel(), uniforms[1].ravel()])
+  assert len(np.unique(rest)) == len(rest) and stats.kstest(rest, "uniform").pvalue > 0.01
+
+
+def test_a_tape_of_a_rule():
+  tests = np.array([[0.25, 0.75], [0.5, 0.125]])
+  keys = Tape.of_rule(tests, 0.375).keys()
+  np.testing.assert_allclose(rng.uniforms(jax.random.clone(keys), 2), tests, atol=1e-6)
+  np.testing.assert_allclose(rng.final_uniform(keys), 0.375, atol=1e-6)
+
+
+def test_fast_keys_are_random():
+  """Uniform, and independent between rows, streams, rounds and offsets."""
+  keys = [
+    rng.stream_keys(testing.fast_keys(0, 500), stream, jnp.int32(r))
+    for stream in (rng.Stream.DRAFT, rng.Stream.VERIFY)
+    for r in (0, 1)
+  ]
+  draws = np.concatenate([np.asarray(rng.uniforms(key, 4)) for key in keys], axis=1)  # [500, 16]
+  assert stats.kstest(draws.ravel(), "uniform").pvalue > 0.01
+  assert np.abs(np.corrcoef(draws.T) - np.eye(16)).max() < 4.5 / 500**0.5
+  assert np.abs(np.corrcoef(draws[:-1].ravel(), draws[1:].ravel())[0, 1]) < 4 / draws.size**0.5
+  normals = np.asarray(jax.vmap(lambda key: jax.random.normal(key, (20,)))(testing.fast_keys(1, 500)))
+  assert_same_cdf(normals, ndtr)
+
+
+def test_chi_square_knows_right_from_wrong():
+  generator = np.random.default_rng(0)
+  probs = generator.dirichlet(np.ones(30)).reshape(5, 6)
+  samples = np.stack(np.unravel_index(generator.choice(30, size=4000, p=probs.ravel()), (5, 6)), axis=1)
+  p_value = assert_same_distribution(samples, probs)
+  expected, observed = probs.ravel() * 4000, np.bincount(samples[:, 0] * 6 + samples[:, 1], minlength=30)
+  large = expected >= 5
+  merge = lambda x: np.append(x[large], x[~large].sum())
+  if expected[~large].sum() >= 5:
+    assert p_value == pytest.approx(stats.chisquare(merge(observed), merge(expected)).pvalue, rel=1e-6)
+  # Right margins do not save a wrong joint distribution.
+  wrong = probs.sum(1, keepdims=True) * probs.sum(0, keepdims=True)
+  with pytest.raises(AssertionError, match="^same distribution: Must have a p-value above 0.01"):
+    assert_same_distribution(samples, wrong)
+  with pytest.raises(AssertionError, match="no sample of probability 0"):
+    assert_same_distribution(np.array([0, 1, 2] * 9), np.array([0.5, 0.5, 0.0]))
+  with pytest.raises(ValueError, match="2 axes"):
+    assert_same_distribution(samples, probs.ravel())
+  with pytest.raises(ValueError, match="at least two cells"):
+    assert_same_distribution(np.array([0, 1]), np.array([0.5, 0.5]))
+  for freedom in (1, 2, 7, 60, 300):
+    for statistic in (0.1, freedom * 0.5, freedom * 1.0, freedom * 1.7 + 3):
+      assert testing._chi_square_tail(statistic, freedom) == pytest.approx(stats.chi2.sf(statistic, freedom), rel=1e-8)
+
+
+def test_kolmogorov_smirnov_knows_right_from_wrong():
+  samples = np.random.default_rng(0).normal(size=2000)
+  assert assert_same_cdf(samples, ndtr) == pytest.approx(stats.kstest(samples, "norm").pvalue, rel=0.05)
+  with pytest.raises(AssertionError, match="p-value above"):
+    assert_same_cdf(samples + 0.1, ndtr)
+
+
+def _check(parts, **kwargs):
+  return check_contract(parts, CASES["ar"].condition(8), max_len=3, key=testing.fast_keys(1, 8), num_alone=0, **kwargs)
+
+
+def test_the_contract_names_rows_that_see_each_other():
+  """Tokens that are drawn with the neighbour's keys are exact, but no row is then itself in any batch."""
+  parts = CASES["ar"].parts()
+  verify = lambda params, keys, *rest: parts.verifier.verify(params, jnp.roll(keys, 1), *rest)
+  with pytest.raises(AssertionError, match="^rows: Must have .* for all rows as in another order, we instead got"):
+    _check(parts._replace(verifier=parts.verifier._replace(verify=verify)), drivers=False)
+
+
+def test_the_contract_names_parts_that_compile_again():
+  def others():
+    built = CASES["ar"].parts()
+    return built._replace(verifier=built.verifier._replace(verify=lambda *args: built.verifier.verify(*args)))
+
+  with pytest.raises(AssertionError, match="^equal parts: Must have"):
+    _check(others)
+
+  def numbers():
+    built = CASES["ar"].parts()
+    target = built.params.target
+    return built._replace(params=SpecParams((), target._replace(sampling=target.sampling._replace(temperature=1.0))))
+
+  with pytest.raises(AssertionError, match="^one trace: Must have no new trace .*Python numbers"):
+    _check(numbers, drivers=False)
+
+
+def test_tapes_are_checked():
+  with pytest.raises(ValueError, match="one number of rows"):
+    Tape({(0,): np.zeros(2), (1,): np.zeros(3)})
+  with pytest.raises(ValueError, match="at most 4 numbers"):
+    Tape({(0,) * 5: np.zeros(2)})
+  assert round_draws(2, drafts=1, tests=2) == [(1, 2, 0), (2, 2, 0), (2, 2, 1), (2, 2, FINAL)]

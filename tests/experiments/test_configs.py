@@ -1,0 +1,80 @@
+"""Every table names methods, options and rows that exist; names, files and labels are apart."""
+
+import dataclasses
+
+import pytest
+
+from experiments import run
+from experiments.configs import ciar, cspd
+from experiments.engine.race import Race
+from experiments.engine.rows import OPEN, PLAIN, code, row
+from jaxspec.methods import METHODS
+from jaxspec.options import options_of
+from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.training.overrides import override
+
+TABLES = run.tables()
+
+
+def rows_of(table):
+  if isinstance(table, Race):
+    return [entry for heat in table.heats for entry in heat.rows]
+  return list(getattr(table, "rows", ()))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_are_methods_with_options_that_exist(name):
+  for entry in rows_of(TABLES[name]):
+    method = entry.plain_value()
+    assert entry.method in METHODS
+    kind = SamplingConfig if method.fits("ids") and method.name != "ar" else VectorSampling
+    known = options_of(kind).keys() | (options_of(VectorSampling).keys() if method.name == "ar" else set())
+    assert dict(entry.sampling).keys() <= known
+    if entry.rate is not None:
+      assert entry.method == "ciar" and 0 < entry.rate < 1 and "tau" not in dict(entry.options)
+
+
+def test_tables_have_titles_files_and_labels_of_their_own():
+  assert len({table.title for table in TABLES.values()}) == len(TABLES)
+  assert len({run.file_name(name) for name in TABLES}) == len(TABLES)
+  for name, table in TABLES.items():
+    groups = [heat.rows for heat in table.heats] if isinstance(table, Race) else [rows_of(table)]
+    walked = getattr(table, "walked", ())
+    for group in groups:
+      labels = [(entry.name, *(dict((*entry.options, *entry.sampling)).get(key) for key in walked)) for entry in group]
+      assert len(set(labels)) == len(labels), name
+
+
+def test_a_bad_row_says_what_is_wrong():
+  for bad, words in ((row("gds"), "method"), (row("gsd", group=3), "group"), (row("gsd", group_size=0), "group_size")):
+    with pytest.raises(ValueError, match=words):
+      bad.plain_value()
+
+
+def test_labels_say_what_differs():
+  assert PLAIN.name == "ar" and PLAIN.but(seed=1).name == "ar, seed 1"
+  assert row("gsd", group_size=3, max_distance=4.0).name == "gsd, group size 3, max distance 4.0"
+  assert row("sjd", sampling={"temperature": 0.5}).name == "sjd, temperature 0.5"
+  assert row("lantern", "LANTERN++", factor=2.0).but(draft="draft-1").name == "LANTERN++"
+  assert dict(code(0.3).options) == {"tau": OPEN, "target_prefix": 77 / 256}
+
+
+def test_chains_that_end_in_a_mean_have_no_exact_rule():
+  rows = cspd.TABLES["ends_mar"].rows
+  assert [entry.label for entry in rows] == ["published", "released", "published", "released", "exact"]
+  assert {dict(entry.sampling)["stop"] for entry in rows} == {None, 5}
+  table = override(cspd.TABLES["gamma_causal"], ["steps=1,1,1", "stop=7"])
+  assert dict(table.placed(table.rows[0]).sampling) == {"steps": "1,1,1", "stop": 7}
+
+
+def test_edges_race_at_one_rate():
+  rates = {dict(entry.options).get("cloud_rate") for entry in ciar.RACE}
+  assert rates == {None, ciar.RATE}
+  assert [entry.name for entry in ciar.RACE if dict(entry.options).get("tau") == OPEN] == ["inter-1 alone", "inter-2 alone"]
+
+
+def test_sizes_are_checked():
+  table = TABLES["gsd:groups"]
+  for field in ("batch", "num_train"):
+    with pytest.raises(ValueError, match=field):
+      dataclasses.replace(table, **{field: 0})

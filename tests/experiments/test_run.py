@@ -1,0 +1,178 @@
+"""The runner: lists, refuses in one line, and makes a table of tiny random networks from end to end."""
+
+import json
+import logging
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import run
+from experiments.engine import experiment
+from experiments.engine.bench import _PROGRAMS, Bench, make_batches
+from experiments.engine.classes import Acceptance, ClassTable
+from experiments.engine.experiment import Lab
+from experiments.engine.quality import Quality
+from experiments.engine.race import Heat, Race, VectorRace
+from experiments.engine.rows import CLOSED, PLAIN, row
+from experiments.engine.tables import render
+from jaxspec.decode.state import Origin
+from jaxspec.metrics import evaluators
+from tests.cli import fake_classes
+from tests.cli.fake_bundle import make_fake_bundle
+from tests.cli.fake_evaluators import TOKENIZER, make_fake_evaluators
+
+
+def test_list_names_every_table(capsys):
+  assert run.main(["--list"]) == 0
+  out = capsys.readouterr().out
+  assert "gsd:groups" in out and "GSD over the group size" in out and len(out.splitlines()) == len(run.tables())
+
+
+@pytest.mark.parametrize(
+  "arguments, words",
+  [
+    (["gsd:group"], "gsd:groups, gsd:thresholds"),
+    (["nothing"], "bench:codec"),
+    (["gsd:groups", "--set", "num_images=256"], "num_train"),
+    (["gsd:groups", "--set", "batch=many"], "type int"),
+    (["gsd:groups", "--set", "batch=0"], "batch"),
+    (["gsd:groups", "--set", "bundle=nowhere"], "nowhere"),
+    (["--render", "gsd:scaled"], "gsd_scaled"),
+  ],
+  ids=lambda value: "-".join(value) if isinstance(value, list) else None,
+)
+def test_one_line_and_status_2(arguments, words, capsys, tmp_path):
+  assert run.main([*arguments, "--runs", str(tmp_path)]) == 2
+  found = capsys.readouterr()
+  assert found.err.startswith("experiments.run: error: ") and found.err.count("\n") == 1 and words in found.err
+
+
+def test_patterns_stand_for_tables():
+  assert run.chosen(["gsd:*", "gsd:groups"]) == [name for name in run.tables() if name.startswith("gsd:")]
+  assert (
+    run.command_of("gsd:groups", ["group=Food & Drink"]) == "python -m experiments.run gsd:groups --set 'group=Food & Drink'"
+  )
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+  return str(make_fake_bundle(tmp_path_factory.mktemp("bundle")))
+
+
+@pytest.fixture
+def tiny(monkeypatch, bundle):
+  """A race of the runner's own; prompts of its vocabulary."""
+  rows = (PLAIN.but(label="plain decoding"), row("ar", "cooler", sampling={"temperature": 0.5}), row("sqs", draft="nobody"))
+  table = Race(title="A tiny race", bundle=bundle, heats=(Heat(2, 2, rows),), notes=("A note.",))
+  monkeypatch.setattr(run, "tables", lambda: {"tiny:race": table})
+  monkeypatch.setattr(experiment, "keep_compiled", lambda: None)
+  return table
+
+
+def test_a_run_writes_json_and_markdown(tiny, tmp_path, capsys):
+  arguments = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+  assert run.main(["tiny:race", "--set", "turns=1", *arguments]) == 0
+  document = json.loads((tmp_path / "results" / "tiny_race.json").read_text())
+  text = (tmp_path / "results" / "tiny_race.md").read_text()
+  assert document["command"] == "python -m experiments.run tiny:race --set turns=1" and document["command"] in text
+  assert [entry["label"] for entry in document["rows"]] == ["plain decoding", "cooler"]
+  assert document["rows"][1]["sampling"]["temperature"] == 0.5 and document["rows"][1]["draft"] is None
+  assert document["rows"][0]["target_calls"] == [16, 16] and all(len(entry["seconds"]) == 1 for entry in document["rows"])
+  assert "Left out sqs" in text and "nobody" in text and "A note." in text and "shows no difference" in text
+  assert document["machine"]["cpus"] and document["versions"]["jax"] == jax.__version__
+  (tmp_path / "results" / "tiny_race.md").unlink()
+  assert run.main(["--render", *arguments]) == 0  # makes the same table without networks
+  assert (tmp_path / "results" / "tiny_race.md").read_text() == text
+
+
+def test_an_image_has_its_key_whatever_the_batch():
+  condition = {"ids": np.arange(3)}
+  one, two = (make_batches(condition, samples=2, seed=5, rows=rows) for rows in (1, 4))
+  assert one.num == two.num == 6 and len(two.key_data) == 2
+  np.testing.assert_array_equal(np.concatenate(one.key_data), np.concatenate(two.key_data)[:6])
+  np.testing.assert_array_equal(np.concatenate([part["ids"] for part in two.condition])[:6], [0, 0, 1, 1, 2, 2])
+  assert len(np.unique(np.concatenate(one.key_data), axis=0)) == 6
+
+
+def test_decodes_are_kept_and_read_back(bundle, tmp_path, monkeypatch):
+  lab, prompts = Lab(tmp_path), ["red apple", "blue cat", "red cat"]
+  bench = Bench(lab.pipeline(bundle), prompts, lab.decodes, batch=2)
+  assert not bench.is_decoded(PLAIN)
+  drawn = bench.decode(PLAIN)
+  assert drawn.tokens.shape == (3, 16) and bench.is_decoded(PLAIN) and len(list(tmp_path.rglob("*.pickle"))) == 2
+  again, made = Bench(lab.pipeline(bundle), prompts, lab.decodes, batch=2), []
+  monkeypatch.setattr(Bench, "_program", lambda *args: made.append(args))
+  np.testing.assert_array_equal(again.decode(PLAIN).tokens, drawn.tokens)
+  assert not made
+  # Other settings, prompts and seeds have other names.
+  assert not again.is_decoded(PLAIN.but(seed=1)) and not again.is_decoded(PLAIN.but(sampling={"temperature": 0.5}))
+  assert not Bench(lab.pipeline(bundle), prompts[::-1], lab.decodes, batch=2).is_decoded(PLAIN)
+
+
+@pytest.mark.slow
+def test_a_search_matches_the_rate_and_starts_again_from_what_it_kept(bundle, tmp_path, caplog):
+  lab = Lab(tmp_path)
+  table = Quality(title="t", rows=(), bundle=bundle, num_train=24, num_held_out=4, batch=16)
+  bench = Bench(lab.pipeline(bundle), table.prompts().texts, lab.decodes, batch=16)
+  wanted = table.placed(row("ciar", "CIAR", target_prefix=0.125), bench).but(rate=0.35)
+  before = len(_PROGRAMS)
+  found = bench.matched(wanted)
+  calls, drawn = bench.calls(found), bench.decode(found)
+  assert abs(calls.call_rate - 0.35) <= 0.02 and 0 < dict(found.options)["tau"]  # few tokens: few rates are in reach
+  assert len(_PROGRAMS) == 1 + before  # thresholds share a program
+  np.testing.assert_array_equal((drawn.origin == Origin.LOCAL).sum(1), drawn.counters.local)
+  # A second bench, one batch lost: it decodes that one again, the same, and nothing else.
+  lost = tmp_path / "decodes" / f"{bench._names(found)[1]}.pickle"
+  lost.unlink()
+  again = Bench(lab.pipeline(bundle), bench.prompts, lab.decodes, batch=16)
+  with caplog.at_level(logging.INFO):
+    assert again.matched(wanted) == found
+  assert sum("decoding" in line for line in caplog.messages) == 1
+  np.testing.assert_array_equal(again.decode(found).tokens, drawn.tokens)
+  assert (again.decode(found.but(tau=CLOSED)).origin != Origin.LOCAL).all()
+
+
+@pytest.mark.slow
+def test_a_table_of_images(tmp_path, monkeypatch):
+  path = str(make_fake_bundle(tmp_path / "bundle", tokenizer=TOKENIZER))
+  judges = evaluators.load_evaluators(make_fake_evaluators(tmp_path / "judges"))
+  monkeypatch.setattr(evaluators, "load_evaluators", lambda: judges)
+  rows = (row("speculative"), row("ciar", "edge", tau=CLOSED, draft="inter-5"), row("ciar", "CIAR", tau=0.5))
+  sizes = dict(num_train=6, num_held_out=1, batch=8, timings=1)
+  table = Quality(title="t", rows=rows, bundle=path, layout="cloud", subject="CIAR", **sizes)
+  document = run.finite(table.frame("t", "c") | table.measure(Lab(tmp_path / "runs")))
+  labels = [entry["label"] for entry in document["rows"]]
+  assert labels == ["plain decoding", "plain decoding, another seed", "speculative", "CIAR"]
+  assert document["left_out"][0].startswith("Left out edge") and "inter-5" in document["left_out"][0]
+  found = document["rows"][2]
+  assert found["draft"] == "small" and found["options"] == {"gamma": 3}
+  assert len(found["per_image"]["target_calls"]) == 8 and len(found["wall"]["own"]) == 1
+  text = render(json.loads(json.dumps(document)))
+  assert "CIAR against speculative" in text and "cloud calls, %" in text and "Left out edge" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", [fake_classes.MAR, fake_classes.CAUSAL], ids=["mar", "causal"])
+def test_tables_of_classes(network, tmp_path):
+  path = str(fake_classes.make(tmp_path / "bundle", network))
+  rows = (row("cspd", "published", gamma=2), row("cspd", "exact", gamma=2, exact=True, sampling={"stop": 1}))
+  table = Acceptance(title="t", bundle=path, rows=rows, num_images=5, batch=2, walked=("gamma", "stop"))
+  lab = Lab(tmp_path / "runs")
+  document = run.finite(table.frame("t", "c") | table.measure(lab))
+  exact = document["rows"][1]
+  assert exact["walked"] == {"gamma": 2, "stop": 1} and exact["figures"]["images"] == 5
+  accepted, rejected = (sum(exact["figures"]["per_image"][name]) for name in ("accepted", "rejected"))
+  assert exact["figures"]["accepted"] == accepted and sum(exact["figures"]["tries"]) == rejected
+  assert sum(exact["along"]["accepted"]) == accepted and sum(exact["along"]["tested"]) == accepted + rejected
+  assert exact["along"]["tested"][0] == 0  # the first token is the target's
+  bench, labels = ClassTable.bench(table, lab)
+  placed = table.placed(rows[1])
+  assert table.pixels(bench, placed, bench.decode(placed)).shape == (5, 4, 4, 3) and len(labels) == 5
+  heat = Heat(2, 1, (row("ar", "target"), row("ar", "draft", alone=True), row("cspd", "published 2", gamma=2)))
+  race = VectorRace(title="t", bundle=path, heats=(heat,))
+  document = run.finite(race.frame("t", "c") | race.measure(lab))
+  found = {entry["label"]: entry for entry in document["rows"]}
+  assert {"target", "draft", "published 2"} <= found.keys() and found["published 2"]["predicted"] > 0
+  if network is fake_classes.MAR:
+    assert found["published 2"]["rival"] in found and found["target"]["parallel"] == "parallel 1"

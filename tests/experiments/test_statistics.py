@@ -1,0 +1,76 @@
+"""Intervals, ratios and smallest differences of tables, against counting by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from experiments.engine import statistics
+from experiments.engine.classes import compare
+from experiments.engine.race import with_floors
+
+
+def test_a_share_of_nothing_has_an_interval():
+  found = statistics.wilson_of(0.0, 64)
+  assert found.value == 0 and found.low == pytest.approx(0, abs=1e-12) and 0.05 < found.high < 0.06
+  row = {"metrics": {"class_accuracy": dict(value=0.0, low=0.0, high=0.0)}, "figures": {"images": 64}}
+  assert statistics.metric_of(row, "class_accuracy") == found and statistics.metric_of(row, "kid_target") is None
+
+
+def test_alpha_without_width_is_of_images():
+  figures = {"alpha": dict(value=0.0, low=0.0, high=0.0), "images": 8}
+  found = statistics.alpha_of({"figures": figures})
+  assert found.value == 0 == found.low and 0.3 < found.high < 0.5
+  figures["alpha"] |= dict(high=0.1)
+  assert statistics.alpha_of({"figures": figures}) == (0, 0, 0.1)
+  assert statistics.alpha_of({"figures": {}}) is None and statistics.alpha_of({}) is None
+  assert statistics.acceptance(np.zeros(3), np.zeros(3)) == (0, 0, 1)
+  assert statistics.acceptance(np.array([1, 2]), np.array([2, 4])).value == 0.5
+
+
+def test_ratios_are_of_turns():
+  assert statistics.ratio([1.0, 2.0, 3.0], [1.0, 1.0, 1.0]) == (2.0, 1.0, 3.0)
+  rows = [dict(batch=1, label="a", seconds=[2.0] * 6), dict(batch=1, label="b", seconds=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5])]
+  document = {"base": "a", "rows": rows}
+  base, (found, p_value) = statistics.time_ratios(document)
+  assert base is None and (found.low, found.high) == pytest.approx((2 / 1.5, 2)) and found.level >= 0.95
+  assert p_value == pytest.approx(2 / 64)
+  assert statistics.over(rows[1], document, "b").median == 1 and statistics.over(rows[1], document, None) is None
+
+
+def test_smallest_differences():
+  half = statistics.Estimate(0, -1, 1)
+  wanted = math.sqrt(2) * (1.96 + 0.8416) / 1.96
+  assert statistics.smallest_between([half, None], 10_000) == pytest.approx(wanted, rel=1e-3)
+  rows = [dict(batch=1, label=label, seconds=seconds) for label, seconds in (("a", [1.0] * 9), ("b", [0.5, 1.0, 2.0] * 3))]
+  found = statistics.smallest_ratio({"base": "a", "rows": rows})
+  error = np.std(np.log([0.5, 1.0, 2.0] * 3), ddof=1) / 3
+  assert found == pytest.approx(math.exp(error * (2.306 + 0.889)), rel=1e-3)  # Student's t of 8 degrees of freedom
+  single = [row | {"seconds": row["seconds"][:1]} for row in rows]
+  assert statistics.smallest_ratio({"base": "a", "rows": single}) is None
+  # The two-sample statistic of this size has this critical value (tables give 1.36 sqrt(2 / n)).
+  assert statistics.smallest_ks(2000, 1) == pytest.approx(1.358 * math.sqrt(2 / 2000), rel=1e-3)
+
+
+def test_difference_of_summaries():
+  found = statistics.of_summaries(statistics.Estimate(1.0, 0.7, 1.3), statistics.Estimate(0.0, -0.4, 0.4), 10_000)
+  assert (found.low, found.high) == pytest.approx((0.5, 1.5)) and found.p_value == pytest.approx(8.9e-5, rel=0.05)
+
+
+def test_floor_of_edge_and_cloud():
+  def row(label, seconds, target_calls, draft_calls):
+    return {"label": label, "seconds": seconds, "target_calls": target_calls, "draft_calls": draft_calls}
+
+  rows = [
+    row("plain decoding", [1.0, 1.0], [100, 100], [0, 0]), row("inter-1 alone", [0.2, 0.2], [0, 0], [100, 100]),
+    row("inter-1, window 1", [0.8, 0.8], [20, 40], [110, 90]),
+  ]  # fmt: skip
+  plain, alone, gated = with_floors(rows)
+  assert "floor" not in plain and "floor" not in alone
+  assert gated["floor"] == pytest.approx(1 / (0.3 + 0.2))  # 30 calls of 10 ms, 100 passes of 2 ms
+
+
+def test_distances_tell_distributions_apart():
+  a, b = np.random.default_rng(0).normal(size=(2, 2000, 3))
+  assert compare(a, b)["p"] > 0.01
+  assert compare(a, b + np.array([0, 0, 0.3]))["p"] < 1e-6

@@ -1,0 +1,121 @@
+"""Every committed table is what `experiments.engine.tables.render` makes of the JSON beside it, and names its command."""
+
+import json
+import shlex
+
+import pytest
+
+from experiments import run
+from experiments.engine import claims, statistics
+from experiments.engine.cells import interval, spread
+from experiments.engine.tables import KINDS, render
+from jaxspec.training.overrides import override
+
+RESULTS, TABLES = run.RESULTS, run.tables()
+DOCUMENTS = run.documents(RESULTS)
+# Written by ``jaxspec bench``, whose tests have it.
+BY_THE_COMMAND_LINE = {"bench"}
+
+
+def test_every_table_has_its_document():
+  assert {path.stem for path in RESULTS.glob("*.md")} - BY_THE_COMMAND_LINE == DOCUMENTS.keys()
+  assert all(name == document["name"] for name, document in DOCUMENTS.items())
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_rendered_table_is_that_of_its_figures(name):
+  text = render(DOCUMENTS[name])
+  assert text == (RESULTS / f"{name}.md").read_text()
+  lines = [line for line in text.splitlines() if line.startswith("|")]
+  assert len({line.count("|") for line in lines}) == 1 and "nan" not in text and "[0.0, 0.0]" not in text
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name != "evaluators"])
+def test_command_makes_this_table(name):
+  document = DOCUMENTS[name]
+  words = shlex.split(document["command"])
+  assert words[:3] == ["python", "-m", "experiments.run"] and run.file_name(words[3]) == name
+  assert document["command"] == run.command_of(words[3], words[5::2])
+  table = override(TABLES[words[3]], words[5::2])
+  assert (document["kind"], document["title"], document["notes"]) == (table.kind, table.title, list(table.notes))
+
+
+def labels_of(table):
+  if hasattr(table, "heats"):
+    return [entry.name for heat in table.heats for entry in heat.rows]
+  return [entry.name for entry in getattr(table, "rows", ())]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_rows_are_those_of_the_config(name):
+  key = next((key for key in TABLES if run.file_name(key) == name), None)
+  if key is None or not labels_of(TABLES[key]) or DOCUMENTS[name]["kind"] in ("codecs", "marginals"):
+    return
+  found = [entry["label"] for entry in DOCUMENTS[name]["rows"] if entry["method"] != "parallel" or name != "cspd_speed_mar"]
+  if DOCUMENTS[name]["kind"] == "quality":
+    assert found[:2] == ["plain decoding", "plain decoding, another seed"]
+    found = found[2:]
+  assert found == labels_of(TABLES[key])
+
+
+def test_unknown_kinds_are_refused():
+  with pytest.raises(ValueError, match="kind quality"):
+    render({"kind": "x"})
+  assert {document["kind"] for document in DOCUMENTS.values()} <= KINDS.keys()
+
+
+def test_cells():
+  assert interval({"value": 0.5, "low": 0.25, "high": 1.0}, 100, 1) == "50.0 [25.0, 100.0]"
+  assert interval((1.0, 1.0, 1.0)) == "1.00" and interval([None] * 3) == "" and interval(None) == ""
+  assert (
+    spread(None) == ""
+    and spread(statistics.Ratio(1, 1, 1)) == "1"
+    and spread(statistics.Ratio(2, 1, 3)) == "2.00 [1.00, 3.00]"
+  )
+
+
+def figure(label, kid, retrieval):
+  metrics = {statistics.KID: kid, "kid_plain": 0.5, "prompt_retrieval": retrieval, "attribute_accuracy": 0.5}
+  return {
+    "label": label,
+    "metrics": {name: dict(value=value, low=value - 0.01, high=value + 0.01) for name, value in metrics.items()},
+    "images": 64,
+  }
+
+
+def test_an_order_is_claimed_where_it_stays_after_the_correction():
+  rows = [figure("CIAR", 0.10, 0.8), figure("Random", 0.2, 0.6), figure("Entropy", 0.105, 0.8)]
+  document = {"subject": "CIAR", "rows": [*rows, figure("CIAR, volume", 0.5, 0.1)]}
+  found = claims.verdicts(document)
+  assert {label for label, _ in found} == {"Random", "Entropy"} and len(found) == 2 * len(claims.METRICS)
+  assert found["Random", statistics.KID].order == 1 == found["Random", "prompt_retrieval"].order
+  assert found["Entropy", statistics.KID].order == 0 and 0 < found["Entropy", statistics.KID].detectable < 0.05
+  smallest, shown = claims.sentences(document)
+  assert "Smallest true difference from CIAR" in smallest
+  assert shown.startswith(
+    "Against CIAR, after Holm's correction over 8 comparisons: Random is worse by KID to real, 20.0 against"
+  )
+  assert "Entropy" not in shown and "volume" not in shown and shown.endswith("No other difference shows.")
+  assert "no difference shows" in claims.sentences({"subject": "CIAR", "rows": rows[::2]})[1]
+  assert claims.sentences({"subject": "CIAR", "rows": rows[1:]}) == []
+  assert claims.subject_of({"rows": [figure("plain decoding", 0, 0)]}) == "plain decoding"
+
+
+def test_rows_with_figures_of_every_image_are_compared_pair_by_pair():
+  spread_out = [0.1 * number for number in range(20)]
+  rows = [figure("a", 0.1, 0.95), figure("b", 0.1, 1.05)]
+  for entry, shift in zip(rows, (0.0, 0.1)):
+    entry["metrics"]["prompt_retrieval"] = {"value": 0.95 + shift, "low": 0.6 + shift, "high": 1.3 + shift}
+  document = {"subject": "a", "rows": rows}
+  order = lambda: claims.verdicts(document)["b", "prompt_retrieval"].order
+  assert order() == 0  # the summaries are too wide
+  for entry, shift, step in zip(rows, (0.0, 0.1), (1, -1)):
+    noise = [0.001 * (number % 3) for number in range(20)][::step]
+    entry["per_image"] = {"prompt_retrieval": [x + shift + e for x, e in zip(spread_out, noise)]}
+  assert order() == -1
+  rows[0]["per_image"]["prompt_retrieval"][3] = None  # a prompt that says nothing about it
+  assert order() == -1
+
+
+def test_documents_are_json():
+  assert json.dumps(run.finite({"a": [float("nan"), (1.0, float("inf"))]})) == '{"a": [null, [1.0, null]]}'

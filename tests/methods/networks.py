@@ -1,0 +1,99 @@
+"""Tiny networks for every method, as `jaxspec.Network`s, and one decoder per method."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxspec import methods, orders, rng
+from jaxspec.decoder import Decoder
+from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
+from jaxspec.models.conditions import OrderedLabels
+from jaxspec.models.eagle import EagleConfig, eagle_fns
+from jaxspec.models.llamagen import llamagen_fns
+from jaxspec.models.mar import MARConfig, mar_fns
+from jaxspec.network import Network
+from jaxspec.sampling import SamplingConfig, VectorSampling
+from tests import helpers
+
+V, N, GRID = 5, 9, (3, 3)  # Markov tables; rows of 9 tokens
+_TOKENS = dict(num_tokens=4, latent_channels=2, num_classes=3, diffloss_width=8, diffloss_depth=1)
+MAR = MARConfig(
+  **_TOKENS, buffer_size=2, encoder_dim=8, encoder_depth=1, encoder_heads=2, decoder_dim=8, decoder_depth=1, decoder_heads=2
+)
+CAUSAL = CausalTokensConfig(**_TOKENS, dim=8, num_layers=1, num_heads=2)
+STOPPED = VectorSampling("ddim5", 1)
+
+
+@functools.cache
+def markov(seed: int) -> Network:
+  fns = helpers.markov_fns(V)
+  return Network(fns, fns.init(jax.random.key(seed)), name=f"markov {seed}")
+
+
+@functools.cache
+def host() -> Network:
+  """A random transformer whose features a head can continue."""
+  fns = llamagen_fns(helpers.TARGET)
+  return Network(fns, helpers.random_params(fns, 2), helpers.TARGET, name="host")
+
+
+@functools.cache
+def head() -> Network:
+  fns = eagle_fns(EagleConfig.of(helpers.TARGET))
+  return Network(fns, helpers.random_params(fns, 3, scale=0.15), name="head")
+
+
+@functools.cache
+def vectors(family: str, seed: int) -> Network:
+  fns = mar_fns(MAR) if family == "mar" else causal_token_fns(CAUSAL)
+  return Network(fns, helpers.random_params(fns, seed, scale=0.2), MAR if family == "mar" else CAUSAL, name=family)
+
+
+def codebook():
+  return jnp.asarray(np.random.default_rng(0).normal(size=(helpers.TARGET.vocab_size, 4)), jnp.float32)
+
+
+# Small windows compile fast; everything else is as declared.
+SMALL = {
+  "ar": {}, "speculative": {"gamma": 3}, "sqs": {"max_drafts": 3}, "lantern": {"gamma": 3, "num_neighbours": 2},
+  "sjd": {"window": 3}, "gsd": {"window": 3, "group_size": 2}, "scaled": {"window": 3},
+  "eagle": {"tree_size": 4, "tree_top_k": 2, "tree_depth": 1}, "eagle-chain": {"gamma": 2},
+  "eagle-lantern": {"tree_size": 4, "tree_top_k": 2, "tree_depth": 1, "num_neighbours": 2},
+  "ciar": {"gamma": 3, "max_run": 3, "tau": 0.5, "score": "max_prob"}, "cspd": {"gamma": 2}, "parallel": {"num_iter": 2},
+}  # fmt: skip
+
+
+def small(name: str, **options) -> methods.Method:
+  return methods.make_method(name, **(SMALL[name] | options))
+
+
+def decoder(method: methods.Method, sampling=None, **fields) -> Decoder:
+  """A decoder on the tiniest networks that the method runs on; ``fields`` go over its own."""
+  name = method.name
+  if isinstance(sampling, VectorSampling) or not method.fits(methods.IDS):
+    family = "mar" if name == "parallel" else "causal"
+    known = dict(target=vectors(family, 1), draft=vectors(family, 2), sampling=sampling or STOPPED)
+  else:
+    known = dict(target=markov(0), draft=markov(1), vocab_size=V, num_tokens=N, grid=GRID, codebook=lambda: codebook()[:V])
+    if name.startswith("eagle"):
+      known |= dict(target=host(), draft=head(), vocab_size=None, num_tokens=16, grid=(4, 4), codebook=codebook)
+    known |= dict(sampling=sampling or SamplingConfig())
+  return Decoder(**(known | dict(method=method) | fields))
+
+
+def condition_of(decoder: Decoder, rows: int = 2):
+  labels = helpers.labels(rows)
+  if decoder.method.name != "parallel":
+    return labels
+  keys = rng.row_keys(jax.random.key(9), rows)
+  return OrderedLabels(labels.labels, orders.random_order(keys, decoder.context.num_tokens))
+
+
+def traced(decoder: Decoder, rows: int = 2, **options):
+  """The shapes of a decode; traces it and compiles nothing."""
+  key_data = jax.eval_shape(lambda: jax.random.key_data(jax.random.split(jax.random.key(0), rows)))
+  return jax.eval_shape(decoder.decode_fn(**options), decoder.parts.params, key_data, condition_of(decoder, rows))

@@ -1,0 +1,325 @@
+"""Small errors of the code, each with the tests of the default suite that find it.
+
+A mutant is one textual patch of one file. `python -m tests.mutants.run` applies every one to a copy of the project and runs
+its tests there; all must fail. A new rule, drafter or verifier comes with the errors that its author fears.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+  """One error.
+
+  Attributes:
+    name: a few words.
+    file: path from the root of the project.
+    old: text that stands in the file exactly once.
+    new: what the error puts in its place.
+    killed_by: tests of the default suite, the smallest that fail.
+  """
+
+  name: str
+  file: str
+  old: str
+  new: str
+  killed_by: tuple[str, ...]
+
+
+def contract(*names: str) -> tuple[str, ...]:
+  return tuple(f"tests/contract/test_contract.py::test_contract[{name}]" for name in names)
+
+
+def outcomes(*families: str) -> tuple[str, ...]:
+  return tuple(f"tests/contract/test_enumeration.py::test_every_outcome_of_a_decode[{family}]" for family in families)
+
+
+def lossy(*rules: str) -> tuple[str, ...]:
+  return tuple(f"tests/contract/test_enumeration.py::test_every_outcome_of_a_lossy_rule[{rule}]" for rule in rules)
+
+
+VECTORS = ("tests/contract/test_enumeration.py::test_vectors_follow_the_target_under_the_exact_rule",)
+BLOCKS = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[True]",)
+BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[False]",)
+
+_CHAIN, _LOOP, _DRAFTS = "jaxspec/verifiers/chain.py", "jaxspec/decode/loop.py", "jaxspec/drafts.py"
+_TREE, _JACOBI, _SQS = "jaxspec/verifiers/tree.py", "jaxspec/drafters/jacobi.py", "jaxspec/drafters/compressed.py"
+_CIAR, _TARGET, _PAIRS = "jaxspec/drafters/interval.py", "jaxspec/verifiers/target.py", "jaxspec/drafters/feature_pairs.py"
+_SMALL = "jaxspec/drafters/small_model.py"
+
+MUTANTS = (
+  # Acceptance of chains.
+  Mutant(
+    "a bonus is drawn from the residual", _CHAIN,
+    "rejected = num_accepted < draft.num_drafted", "rejected = num_accepted <= draft.num_drafted", outcomes("chain"),
+  ),
+  Mutant(
+    "residual of the wrong position", _CHAIN,
+    "position = jnp.minimum(num_accepted, window - 1)", "position = jnp.minimum(num_accepted + 1, window - 1)",
+    outcomes("chain"),
+  ),
+  Mutant(
+    "bonus from the row before", _CHAIN,
+    "p = sampling.probabilities(_row(target, num_accepted))",
+    "p = sampling.probabilities(_row(target, jnp.minimum(num_accepted, window - 1)))", outcomes("chain"),
+  ),
+  Mutant(
+    "the residual forgets the draft", _CHAIN,
+    "  return jnp.maximum(p - q, 0.0)\n\n\ndef usable_weights", "  return p\n\n\ndef usable_weights", outcomes("chain"),
+  ),
+  Mutant(
+    "drafts after a rejected one are accepted", _CHAIN,
+    "jnp.cumprod(kept.astype(jnp.int32), axis=1)", "kept.astype(jnp.int32)", outcomes("chain"),
+  ),
+  Mutant(
+    "drafts beyond the end of a row are tested", _CHAIN,
+    "kept = (rng.uniforms(keys, window) < accept_prob) & valid", "kept = rng.uniforms(keys, window) < accept_prob",
+    contract("lantern"),
+  ),
+  Mutant(
+    "the ratio upside down", "jaxspec/verifiers/lossless.py",
+    "jnp.exp(jnp.minimum(log_p - safe_q, 0.0))", "jnp.exp(jnp.minimum(safe_q - log_p, 0.0))", outcomes("chain"),
+  ),
+  Mutant(
+    "one draw for the last test and the next token", "jaxspec/rng.py",
+    "jax.random.uniform(jax.random.fold_in(key, _FINAL))", "jax.random.uniform(jax.random.fold_in(key, 0))",
+    outcomes("chain"),
+  ),
+  # Keys.
+  Mutant(
+    "tests draw from the stream of drafts", _LOOP,
+    "keys = rng.stream_keys(keys, rng.Stream.VERIFY, cursor.round)",
+    "keys = rng.stream_keys(keys, rng.Stream.DRAFT, cursor.round)", outcomes("chain"),
+  ),
+  Mutant(
+    "keys of tests are used again in every round", _LOOP,
+    "keys = rng.stream_keys(keys, rng.Stream.VERIFY, cursor.round)",
+    "keys = rng.stream_keys(keys, rng.Stream.VERIFY, 0 * cursor.round)", outcomes("chain"),
+  ),
+  Mutant(
+    "keys of drafts are used again in every round", _LOOP,
+    "keys = rng.stream_keys(side.keys, rng.Stream.DRAFT, side.cursor.round)",
+    "keys = rng.stream_keys(side.keys, rng.Stream.DRAFT, 0 * side.cursor.round)", outcomes("chain"),
+  ),
+  Mutant(
+    "token 0 shares its key with the first round", _LOOP,
+    "first_keys = rng.stream_keys(keys, rng.Stream.FIRST, jnp.int32(0))",
+    "first_keys = rng.stream_keys(keys, rng.Stream.VERIFY, jnp.int32(0))", outcomes("chain"),
+  ),
+  # The loop.
+  Mutant(
+    "the target side's cursor stands still", _LOOP,
+    "return target.replace(cursor=cursor, verifier=state), verdict", "return target.replace(verifier=state), verdict",
+    contract("speculative"),
+  ),
+  Mutant(
+    "drafts may fill a row", _LOOP,
+    "room = side.tokens.shape[1] - side.cursor.length - 1", "room = side.tokens.shape[1] - side.cursor.length",
+    contract("lantern"),
+  ),
+  Mutant(
+    "finished rows go on", _LOOP,
+    "gain = jnp.where(live, drafts.num_committed(draft, verdict), 0)", "gain = drafts.num_committed(draft, verdict)",
+    contract("lantern"),
+  ),
+  Mutant(
+    "finished rows count rounds", _LOOP, "rounds=counters.rounds + one,", "rounds=counters.rounds + 1,", contract("lantern")
+  ),
+  Mutant(
+    "the round of a token is one behind", _LOOP,
+    "jnp.broadcast_to(cursor.round + 1, position.shape)", "jnp.broadcast_to(cursor.round, position.shape)",
+    contract("lantern"),
+  ),
+  Mutant(
+    "local tokens are counted twice", _LOOP,
+    "verdict.num_accepted + drafted_end - local, 0)", "verdict.num_accepted + drafted_end, 0)",
+    contract("ciar after a prefix"),
+  ),
+  Mutant(
+    "the draft side drafts in the target's prefix", _LOOP,
+    "waiting = read_round(params.draft, state.draft_side, drafter=drafter)",
+    "waiting = draft_round(params.draft, state.draft_side, drafter=drafter)", contract("speculative"),
+  ),
+  # End tokens and blocks.
+  Mutant(
+    "a drafted end token does not cut its round", _DRAFTS,
+    "num_accepted=jnp.where(found, first, verdict.num_accepted)", "num_accepted=verdict.num_accepted", contract("lantern"),
+  ),
+  Mutant(
+    "rows live on after an end token", _DRAFTS,
+    "live = cursor.live & (length < max_len) & ~is_end_token(cursor, last)", "live = cursor.live & (length < max_len)",
+    contract("lantern"),
+  ),
+  Mutant(
+    "a block goes on after an end token", _DRAFTS,
+    "num_next=jnp.where(jnp.any(ends, axis=1), jnp.minimum(verdict.num_next, first), verdict.num_next)",
+    "num_next=verdict.num_next", BLOCKS_ALONE,
+  ),
+  Mutant(
+    "a block begins with its second token", _DRAFTS,
+    "jnp.clip(offset, 0, size - 1)", "jnp.clip(offset + 1, 0, size - 1)", BLOCKS_ALONE,
+  ),
+  Mutant(
+    "a block counts as one token", _DRAFTS,
+    "verdict.num_accepted + num_next(verdict), num_local(draft))", "verdict.num_accepted + 1, num_local(draft))",
+    BLOCKS_ALONE,
+  ),
+  # Caches and what is rolled back.
+  Mutant(
+    "a draft network reads one slot too early", "jaxspec/drafters/last_two.py",
+    "start = prefix_len + jnp.maximum(cursor.length - 2, 0)", "start = prefix_len + jnp.maximum(cursor.length - 3, 0)",
+    contract("speculative"),
+  ),
+  Mutant(
+    "a draft network takes the last token for the one before", _SMALL,
+    "drafts.token_before_newest(cursor, draft, verdict)", "drafts.newest_token(cursor, draft, verdict)",
+    contract("speculative"),
+  ),
+  Mutant(
+    "a draft network forgets what it read in a prefix", _SMALL,
+    "    return state._replace(cache=cache)\n\n  def draft(", "    return state\n\n  def draft(", contract("speculative"),
+  ),
+  Mutant(
+    "the target reads a draft one slot too late", _TARGET,
+    "start = state.prefix_len + cursor.length - 1", "start = state.prefix_len + cursor.length", outcomes("chain"),
+  ),
+  Mutant(
+    "the path of a tree is not moved in the cache", _TARGET,
+    "cache = model.compact(cache, start + 1, verdict.path)", "cache = cache", outcomes("eagle"),
+  ),
+  Mutant(
+    "the path of a tree is moved one slot too early", _TARGET,
+    "cache = model.compact(cache, start + 1, verdict.path)", "cache = model.compact(cache, start, verdict.path)",
+    outcomes("eagle"),
+  ),
+  Mutant(
+    "features of nodes in place of those of the path", _PAIRS,
+    "features = trees.path_features(features, _fit(verdict.path, size - 1))", "features = features", contract("eagle"),
+  ),
+  Mutant(
+    "a head reads the pairs of one round too few", _PAIRS,
+    "num_pending=verdict.num_accepted + 1)", "num_pending=jnp.maximum(verdict.num_accepted, 1))", contract("eagle-chain"),
+  ),
+  # Trees.
+  Mutant(
+    "the last sibling that passes is taken", _TREE,
+    "chosen = kept & ~jnp.any(candidates.earlier & kept[:, None], axis=-1)",
+    "chosen = kept & ~jnp.any(candidates.earlier.swapaxes(1, 2) & kept[:, None], axis=-1)", outcomes("eagle"),
+  ),
+  Mutant(
+    "siblings are tested as if each was the first", _TREE,
+    "jnp.minimum(p / jnp.maximum(left, _MIN_MASS), 1.0)", "jnp.minimum(p, 1.0)", outcomes("eagle"),
+  ),
+  Mutant(
+    "rejected candidates may be drawn", _TREE,
+    "(parents + 1 == last[:, None]) & valid", "(parents + 1 == last[:, None]) & ~valid",
+    outcomes("eagle"),
+  ),
+  # Jacobi windows.
+  Mutant(
+    "stale distributions of a window", _JACOBI,
+    "proposal = jnp.where(recycled[..., None], state.logits, fresh_logits)",
+    "proposal = jnp.where(recycled[..., None], state.old_logits, fresh_logits)", outcomes("jacobi, fresh"),
+  ),
+  Mutant(
+    "old tokens under new distributions", _JACOBI,
+    "tokens = sample(state.logits, draw)",
+    "tokens = jnp.where(index < state.num_recycled[:, None] - 1, state.old_tokens, sample(state.logits, draw))",
+    outcomes("jacobi, fresh"),
+  ),
+  Mutant(
+    "a coupled window keeps every old token", _JACOBI,
+    "kept = keep * at(q, tokens) < at(p, tokens)", "kept = 0 * keep < at(p, tokens)", outcomes("jacobi, coupled"),
+  ),
+  Mutant(
+    "a coupled window draws from the whole distribution", _JACOBI,
+    "inverse_cdf(usable_weights(lossless_weights(tokens, p, q), p), draw)", "inverse_cdf(p, draw)",
+    outcomes("jacobi, coupled"),
+  ),
+  Mutant(
+    "a window is recycled from one position before", _JACOBI,
+    "index = accepted + 1 + jnp.arange(window)[None]", "index = accepted + jnp.arange(window)[None]", contract("sjd"),
+  ),
+  # Both sides of a decode.
+  Mutant(
+    "the target's logits are not processed", _TARGET,
+    "    logits = warp(output.logits, params.sampling)\n    verdict =", "    logits = output.logits\n    verdict =",
+    contract("speculative"),
+  ),
+  Mutant(
+    "the draft says another distribution than it draws from", _SMALL,
+    "axis=1, keepdims=False)), logits", "axis=1, keepdims=False)), output.logits[:, 0]", contract("speculative"),
+  ),
+  Mutant(
+    "the draft side has no temperature", "jaxspec/methods/common.py",
+    'return context.sampling.side(need(draft, "a draft network", method.name))',
+    "return dataclasses.replace(context.sampling, temperature=1.0).side(need(draft, '', ''))", contract("speculative"),
+  ),
+  Mutant(
+    "the target has no guidance", "jaxspec/methods/common.py",
+    "fns, side = sampling.side(target, features=features)", "fns, side = sampling.side(target, guided=False)",
+    contract("speculative"),
+  ),
+  Mutant(
+    "a guided network mixes its halves the wrong way", "jaxspec/models/guidance.py",
+    "uncond + (cond - uncond) * scale", "cond + (uncond - cond) * scale", contract("speculative"),
+  ),
+  # Compressed drafts.
+  Mutant(
+    "drafts are drawn before they are quantized", _SQS,
+    "jnp.where(drafted, jnp.take_along_axis(distribution.ids, entry[:, None], axis=1)[:, 0], 0)",
+    "jnp.where(drafted, jnp.sum(jnp.cumsum(q, 1)[:, :-1] <= rng.uniform(keys, position)[:, None], 1, dtype=jnp.int32), 0)",
+    outcomes("sqs, topk"),
+  ),
+  Mutant(
+    "the threshold goes on from the last draft", "jaxspec/codecs/conformal.py",
+    '"text": num_accepted + 1', '"text": num_drafted + 1', contract("sqs"),
+  ),
+  Mutant(
+    "counts are compared with the size of a support", "jaxspec/verifiers/sparse.py",
+    "distribution.total * p / jnp.maximum(count, 1)", "distribution.size * p / jnp.maximum(count, 1)", contract("sqs"),
+  ),
+  # CIAR.
+  Mutant(
+    "the newest token counts as read", _CIAR,
+    "newest_read = cursor.length + gain - 1", "newest_read = cursor.length + gain", outcomes("ciar that always asks"),
+  ),
+  Mutant(
+    "a window is judged by the row before", "jaxspec/verifiers/gated.py",
+    "skipped = jnp.where(asked, first - 1 - read, 0)", "skipped = jnp.where(asked, jnp.maximum(first - 2 - read, 0), 0)",
+    contract("ciar after a prefix"),
+  ),
+  Mutant(
+    "certain tokens of a window are accepted locally", _CIAR,
+    "is_local = carry.active & ~carry.asks & certain", "is_local = carry.active & certain", contract("ciar after a prefix"),
+  ),
+  # Lossy rules, and vectors.
+  Mutant(
+    "a group takes tokens of any distance", "jaxspec/verifiers/gsd.py",
+    "kept &= tables.between(tokens, members) < self.max_distance", "kept &= tables.between(tokens, members) >= 0",
+    lossy("gsd"),
+  ),
+  Mutant(
+    "every neighbour alone may be borrowed from", "jaxspec/verifiers/lantern.py",
+    "taken = jnp.cumsum(p_y, axis=-1) <= limit", "taken = p_y <= limit", lossy("lantern"),
+  ),
+  Mutant(
+    "a scaled ratio is not scaled", "jaxspec/verifiers/scaled.py",
+    "ratio(self.factor * at(p, tokens), at(q, tokens))", "ratio(at(p, tokens), at(q, tokens))", lossy("scaled"),
+  ),
+  Mutant(
+    "a rejected vector is replaced by a sample of the target", "jaxspec/verifiers/couplings.py",
+    "keep = log_v < jnp.log(-jnp.expm1(jnp.minimum(-log_ratio_at(proposal), log_eta)))", "keep = log_v <= 0", VECTORS,
+  ),
+  Mutant(
+    "vectors are accepted by half of their ratio", "jaxspec/verifiers/couplings.py",
+    "accepted = log_u < log_eta + log_ratio", "accepted = log_u < log_eta + 0.5 * log_ratio", VECTORS,
+  ),
+  Mutant(
+    "a draft network of vectors takes the last token for the one before", "jaxspec/drafters/token_model.py",
+    "drafts.token_before_newest(cursor, draft, verdict)", "drafts.newest_token(cursor, draft, verdict)",
+    contract("cspd"),
+  ),
+)  # fmt: skip

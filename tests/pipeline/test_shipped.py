@@ -1,0 +1,34 @@
+"""The shipped bundles load with their defaults and say what they are."""
+
+import pytest
+
+from jaxspec import checkpoints
+from jaxspec.bundle import read_bundle
+from jaxspec.pipeline import load_pipeline
+from jaxspec.shipped import BUNDLES, shipped
+
+FAST = "wordnet"
+
+
+@pytest.mark.parametrize("name", [FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in BUNDLES if name != FAST)])
+def test_bundles_load_with_their_defaults(name):
+  pipe = load_pipeline(name)
+  assert pipe.name == name and pipe.method().name == pipe.defaults.method
+  decoder = pipe.decoder()
+  assert decoder.drafting is pipe.drafts[pipe.method().draft] and decoder.sampling == pipe.sampling()
+  for method in pipe.methods():
+    if pipe.method(method).draft_family is not None:
+      pipe.host.check_fit(pipe.drafts.checkpoint(pipe.method(method).draft), pipe.method(method).draft_family)
+
+
+@pytest.mark.parametrize("name", BUNDLES)
+def test_every_network_says_where_it_comes_from(name):
+  bundle = read_bundle(shipped(name))
+  folders = [
+    bundle.target,
+    *bundle.drafts.values(),
+    *(bundle.parts[part] for part in ("vae", "text") if part in bundle.parts),
+  ]
+  for folder in folders:
+    meta = checkpoints.read_config(bundle.path / folder)["meta"]
+    assert meta["licence"].startswith("Apache-2.0"), folder

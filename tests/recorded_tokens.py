@@ -1,0 +1,201 @@
+"""Tokens of the shipped bundles by every method, recorded so that a change of them is seen.
+
+    python -m tests.recorded_tokens                 # draws everything and compares; minutes
+    python -m tests.recorded_tokens --write         # records anew
+    python -m tests.recorded_tokens emoji64 wordnet # these bundles only
+
+Ids are kept as a digest, vectors as arrays. Rounding decides a token now and then, so tokens are compared only where the
+versions of jax and jaxlib and the vector instructions of the processor are those of the record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlib
+import numpy as np
+
+from jaxspec import rng
+from jaxspec.hosts.base import Encoded
+from jaxspec.options import options_of
+from jaxspec.pipeline import Generation, Pipeline, load_pipeline
+
+FOLDER = Path(__file__).parent / "recorded"
+FILE = FOLDER / "tokens.json"
+COUNTERS = ("target_calls", "accepted", "drafted", "draft_calls", "rounds")
+TOLERANCE = 1e-6  # of vectors
+
+ROWS, SEEDS = 8, (0, 1)
+PROMPTS = {
+  "emoji64": [
+    "a red heart", "a green heart", "an apple", "a pear", "pizza", "blue heart on yellow background", "strawberry",
+    "noto cookie",
+  ],
+  "wordnet": [
+    "a kind of", "the act of", "a person who", "(of animals)", "Once upon a time", "an instrument", "in a manner",
+    "the color of",
+  ],
+}  # fmt: skip
+MAX_LEN = {"emoji64": 96, "wordnet": 32}
+
+# bundle -> method -> settings: options of the method and sampling settings together
+CASES: dict[str, dict[str, list[dict[str, Any]]]] = {
+  "emoji64": {
+    "ar": [{}, {"temperature": 1.0, "top_k": 50, "cfg_scale": 1.0}],
+    "speculative": [{}, {"gamma": 2, "cfg_scale": 1.0, "top_p": 0.9}],
+    "sqs": [{}, {"sparsifier": "topk", "coding": "lazy", "budget": 800.0, "cfg_scale": 1.0, "temperature": 1.0}],
+    "lantern": [{}, {"num_neighbours": 5, "factor": 3.0, "gamma": 3}],
+    "sjd": [{}, {"window": 7, "recycle": "fresh", "initial": "left"}],
+    "gsd": [{}, {"group_size": 5, "max_gap": 0.3, "distance": "embedding", "window": 9}],
+    "scaled": [{}, {"factor": 3.0, "window": 7}],
+    "eagle": [{}, {"tree_size": 8, "tree_top_k": 3, "tree_depth": 2}],
+    "eagle-chain": [{}, {"gamma": 5, "temperature": 1.0}],
+    "eagle-lantern": [{}, {"factor": 3.0, "tree_size": 8}],
+    "ciar": [
+      {"draft": "inter-2"},
+      {"draft": "inter-1", "verify": "greedy", "target_prefix": 0.2, "cloud_rate": 0.4, "gamma": 2},
+    ],
+  },
+  "wordnet": {
+    "ar": [{}, {"temperature": 0.6}],
+    "speculative": [{}, {"gamma": 3, "temperature": 0.6}],
+    "sqs": [{}, {"sparsifier": "topk", "support": 16, "coding": "rice"}],
+    "sjd": [{}, {"window": 7, "temperature": 0.6}],
+  },
+  "classes64-causal": {
+    "ar": [{}, {"temperature": 0.9, "cfg_scale": 2.0}],
+    "cspd": [{}, {"exact": True, "gamma": 5, "target_prefix": 0.1}],
+  },
+  "digits32-causal": {
+    "ar": [{}, {"temperature": 0.9}],
+    "cspd": [{}, {"exact": True, "gamma": 5, "target_prefix": 0.1}],
+  },
+  "classes64": {
+    "ar": [{"steps": "10", "stop": 1}, {"steps": "10", "stop": 1, "cfg_scale": 2.0}],
+    "parallel": [{}, {"num_iter": 8, "cfg_scale": 2.0}],
+    "cspd": [{"steps": "10", "stop": 1, "gamma": 4}, {"steps": "10", "stop": 1, "gamma": 4, "exact": True}],
+  },
+}
+
+
+def machine() -> dict[str, Any]:
+  """What the rounding of a program depends on."""
+  try:
+    flags = set(Path("/proc/cpuinfo").read_text().split())
+  except OSError:
+    flags = set()
+  simd = sorted(flag for flag in flags if flag.startswith(("avx", "amx", "fma", "sse", "asimd", "sve")))
+  return {"jax": jax.__version__, "jaxlib": jaxlib.__version__, "processor": platform.machine(), "instructions": simd}
+
+
+def difference(recorded: dict[str, Any]) -> str | None:
+  """Why tokens here may differ from a record, None if they must not."""
+  here = machine() | {"backend": jax.default_backend()}
+  for name, value in (recorded | {"backend": "cpu"}).items():
+    if here[name] != value:
+      return f"recorded with another {name}: {value}, here {here[name]}"
+  return None
+
+
+def batch(pipe: Pipeline) -> tuple[Encoded, jax.Array]:
+  """Eight prompts, each under two seeds: the encoded prompts and their row keys."""
+  prompts = PROMPTS.get(pipe.name) or [(row * 5) % len(pipe.host.classes) for row in range(ROWS)]
+  encoded = pipe.encode(prompts)
+  twice = jax.tree.map(lambda leaf: np.concatenate([leaf] * len(SEEDS)), encoded.condition)
+  keys = jnp.concatenate([rng.row_keys(jax.random.key(seed), ROWS) for seed in SEEDS])
+  return Encoded(twice, encoded.captions * len(SEEDS)), keys
+
+
+def draw(pipe: Pipeline, method: str, settings: dict[str, Any]) -> Generation:
+  """One case."""
+  of_sampling = options_of(pipe.host.sampling_type)
+  sampling = {name: value for name, value in settings.items() if name in of_sampling}
+  options = {name: value for name, value in settings.items() if name not in of_sampling}
+  encoded, keys = batch(pipe)
+  return pipe(encoded, key=keys, method=pipe.method(method, **options), max_len=MAX_LEN.get(pipe.name), **sampling)
+
+
+def entry(out: Generation) -> dict[str, Any]:
+  """What a record says about a case, vectors apart."""
+  found: dict[str, Any] = {name: int(getattr(out.counters, name).sum()) for name in COUNTERS}
+  if np.issubdtype(out.tokens.dtype, np.integer):
+    data = out.tokens.astype("<i4").tobytes() + out.lengths.astype("<i4").tobytes()
+    found["sha256"] = hashlib.sha256(data).hexdigest()
+  return found
+
+
+def draw_bundle(name: str) -> Iterator[tuple[str, dict[str, Any], Generation]]:
+  """Every case of a bundle: its name, its settings, what came out."""
+  pipe = load_pipeline(name, matmul_precision="float32")
+  for method, settings in CASES[name].items():
+    for number, chosen in enumerate(settings):
+      yield f"{name}/{method}/{number}", chosen, draw(pipe, method, chosen)
+
+
+def read() -> dict[str, Any]:
+  """The record: ``machine``, and ``cases`` by name."""
+  return json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def read_vectors(name: str) -> dict[str, np.ndarray]:
+  """Vectors of the cases of a bundle, ``[rows, L, C]`` float32; {} of a bundle of ids."""
+  file = FOLDER / f"{name}.npz"
+  if not file.is_file():
+    return {}
+  with np.load(file) as archive:
+    return {case: archive[case] for case in archive.files}
+
+
+def compare(case: str, out: Generation, recorded: dict[str, Any], vectors: dict[str, np.ndarray]) -> list[str]:
+  """What differs from the record, one line each."""
+  found = entry(out).items()
+  wrong = [f"{case}: {name} {value} instead of {recorded[name]}" for name, value in found if value != recorded[name]]
+  if case in vectors:
+    gap = float(np.abs(out.tokens - vectors[case]).max())
+    wrong += [f"{case}: vectors differ by up to {gap:g}"] if not gap <= TOLERANCE else []
+  return wrong
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("bundles", nargs="*", choices=[[], *CASES])
+  parser.add_argument("--write", action="store_true", help="record anew")
+  args = parser.parse_args()
+  document = read() if FILE.is_file() else {"machine": machine(), "cases": {}}
+  if not args.write and (why := difference(document["machine"])):
+    print(f"Tokens may differ: {why}")
+  failed = []
+  for name in args.bundles or CASES:
+    vectors, recorded = read_vectors(name), {}
+    started = time.perf_counter()
+    for case, settings, out in draw_bundle(name):
+      if args.write:
+        document["cases"][case] = {"settings": settings} | entry(out)
+        if "sha256" not in document["cases"][case]:
+          recorded[case] = out.tokens
+      else:
+        wrong = compare(case, out, document["cases"][case], vectors)
+        failed += wrong
+        print("\n".join(wrong) or f"{case}: as recorded", f"({time.perf_counter() - started:.1f} s)", flush=True)
+      started = time.perf_counter()
+    if recorded:
+      np.savez_compressed(FOLDER / f"{name}.npz", **recorded)
+  if args.write:
+    document["machine"] = machine()
+    FOLDER.mkdir(exist_ok=True)
+    FILE.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+  elif failed:
+    raise SystemExit(1)
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,32 @@
+"""Every method draws from the shipped bundles what it drew when `tests/recorded` was written."""
+
+import pytest
+
+from tests import recorded_tokens
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bundle", recorded_tokens.CASES)
+def test_tokens_and_counters_are_as_recorded(bundle):
+  recorded, vectors = recorded_tokens.read(), recorded_tokens.read_vectors(bundle)
+  if (why := recorded_tokens.difference(recorded["machine"])) is not None:
+    pytest.skip(f"tokens may differ by rounding: {why}; python -m tests.recorded_tokens --write records anew")
+  wrong = []
+  for case, _, out in recorded_tokens.draw_bundle(bundle):
+    wrong += recorded_tokens.compare(case, out, recorded["cases"][case], vectors)
+  assert not wrong, "\n".join(wrong)
+
+
+def test_every_case_is_recorded():
+  recorded = recorded_tokens.read()["cases"]
+  cases = {
+    f"{bundle}/{method}/{number}": settings
+    for bundle, methods in recorded_tokens.CASES.items()
+    for method, chosen in methods.items()
+    for number, settings in enumerate(chosen)
+  }
+  assert {case: entry["settings"] for case, entry in recorded.items()} == cases
+  for case, entry in recorded.items():
+    bundle = case.partition("/")[0]
+    assert ("sha256" in entry) != (case in recorded_tokens.read_vectors(bundle)), case
+    assert set(recorded_tokens.COUNTERS) <= entry.keys()

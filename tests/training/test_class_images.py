@@ -1,0 +1,54 @@
+"""Image sets of vector tokens: which images are drawn, which are held out, and how digits are read."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments.data import digits as fetch_digits
+from experiments.data.class_images import _digits, load_images
+from jaxspec.data.emoji import load_emoji
+
+
+@pytest.mark.slow
+def test_emoji_are_those_of_their_splits():
+  images, emoji = load_images("emoji"), load_emoji()
+  assert images.side == 64 and len(images.classes) == 95
+  for split, name in ((images.train, "train"), (images.held_out, "val_style"), (images.unseen, "val_concept")):
+    numbers = emoji.indices(name)
+    assert len(split.labels) == len(numbers)
+    row = len(numbers) // 2
+    subgroup = emoji.emoji[emoji.concept[numbers[row]]].subgroup
+    assert images.classes[split.labels[row]] == subgroup
+  rows = np.arange(3)
+  plain, painted = images.train.draw(rows, None), images.train.draw(rows, np.random.default_rng(1))
+  assert plain.shape == (3, 64, 64, 3) and plain.dtype == np.uint8 and (plain != painted).any()
+  with pytest.raises(ValueError, match="emoji, digits"):
+    load_images("photographs")
+
+
+def test_digits_are_split_by_their_pixels_and_shifted(tmp_path):
+  package = tmp_path / "package" / "src" / "digits"
+  package.mkdir(parents=True)
+  generator = np.random.default_rng(0)
+  values = generator.integers(0, 256, size=(10, 30, 28 * 28))
+  for digit, rows in enumerate(values):
+    (package / f"{digit}.json").write_text(json.dumps({"data": np.round(rows / 255, 3).ravel().tolist()}))
+  pixels, labels = fetch_digits.read(tmp_path / "package")
+  np.testing.assert_array_equal(pixels.reshape(10, 30, -1), values)
+  assert labels[::30].tolist() == list(range(10))
+  # A digit that occurs twice must not be in both splits.
+  np.savez(tmp_path / "digits.npz", pixels=np.concatenate([pixels, pixels]), labels=np.concatenate([labels, labels]))
+  digits = _digits(tmp_path / "digits.npz")
+  sizes = len(digits.train.labels), len(digits.held_out.labels)
+  assert sum(sizes) == 600 and 0 < sizes[1] < 120
+  every = [split.draw(np.arange(size), None) for split, size in zip((digits.train, digits.held_out), sizes)]
+  there = [{image.tobytes() for image in part} for part in every]
+  assert not there[0] & there[1]
+  plain = every[0][0]
+  assert plain.shape == (32, 32, 3) and not plain[:2].any() and not plain[:, -2:].any() and plain[2:30, 2:30].any()
+  moved = digits.train.draw(np.zeros(40, int), np.random.default_rng(2))
+  assert {image[..., 0].sum() for image in moved.astype(int)} == {plain[..., 0].astype(int).sum()}
+  assert len({image.tobytes() for image in moved}) > 5
+  with pytest.raises(ValueError, match="experiments.data.digits"):
+    _digits(tmp_path / "none.npz")

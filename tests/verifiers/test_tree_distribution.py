@@ -1,0 +1,36 @@
+"""Trees on random transformers: the distribution of joint tokens against plain decoding, sampled and greedy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import jaxspec
+from tests.helpers import eagle_condition, labels, tiny_eagle
+
+pytestmark = pytest.mark.slow
+
+
+def test_greedy_equals_plain_decoding():
+  params, kwargs, *_ = tiny_eagle("classes", temperature=0.0)
+  fast = jaxspec.speculate(params, jax.random.key(0), labels(3), max_len=16, **kwargs)
+  plain = jaxspec.autoregress(params, jax.random.key(9), labels(3), verifier=kwargs["verifier"], max_len=16)
+  np.testing.assert_array_equal(fast.tokens, plain.tokens)
+
+
+@pytest.mark.parametrize("name,temperature,top_k", [("classes", 1.0, 0), ("captions", 2.0, 8)])
+def test_chi_square_of_joint_triples_against_plain_decoding(name, temperature, top_k):
+  rows = 4096
+  params, kwargs, *_ = tiny_eagle(name, temperature, jaxspec.Warp(top_k=top_k), total=9, top_k=4)
+  same = jax.tree.map(lambda leaf: jnp.repeat(leaf[1:2], rows, axis=0), eagle_condition(name, 2))
+  fast = jaxspec.speculate(params, jax.random.key(11), same, max_len=4, **kwargs)
+  plain = jaxspec.autoregress(params, jax.random.key(12), same, verifier=kwargs["verifier"], max_len=4)
+  assert 0.05 < float(fast.counters.accepted.sum()) / rows
+  code = lambda out: np.ravel_multi_index(tuple(np.asarray(out.tokens[:, 1:]).T), (13,) * 3)
+  a, b = np.bincount(code(fast), minlength=13**3), np.bincount(code(plain), minlength=13**3)
+  big = (a + b) >= 10
+  table = np.array([np.append(a[big], a[~big].sum()), np.append(b[big], b[~big].sum())])
+  table = table[:, table.sum(0) > 0]
+  p_value = stats.chi2_contingency(table).pvalue
+  assert p_value > 0.01 and table.shape[1] > 10, (p_value, table.shape)
