@@ -25,7 +25,7 @@ from jaxspec.data.prompts import PromptParts, normalize_prompt
 from jaxspec.data.tokens import BACKGROUND_NAMES, Painting, draw, random_paintings
 from jaxspec.metrics.attributes import check_attributes
 from jaxspec.metrics.bootstrap import Interval, bootstrap
-from jaxspec.metrics.distances import coverage, frechet_distance, harmonic_mean, kernel_distance_interval
+from jaxspec.metrics.distances import coverage, frechet_interval, harmonic_mean, kernel_distance_interval
 from jaxspec.metrics.evaluators import Evaluators
 from jaxspec.metrics.retrieval import first_among
 
@@ -173,13 +173,12 @@ def set_distances(
 ) -> dict[str, Figure]:
   """`DISTANCES` between ``features [n, D]`` and those of real images ``reference [m, D]``, named after the encoder."""
   size = len(features)
-  kid = kernel_distance_interval(features, reference, repeats=repeats, seed=seed)
-  frechet = bootstrap(frechet_distance, features, reference, repeats=repeats, seed=seed, centred=True)
+  kid = kernel_distance_interval(features, reference)
   covered = coverage(features, reference, neighbours=NEIGHBOURS)
   options = dict(repeats=repeats, seed=seed)
   figures = {
-    "kid": kid,
-    "frechet": frechet,
+    "kid": Interval(kid.value, kid.low, kid.high),
+    "frechet": Interval(*frechet_interval(features, reference, seed=seed)),
     "precision": bootstrap(np.mean, covered.generated, **options),
     "recall": bootstrap(np.mean, covered.real, **options),
     "f1": bootstrap(lambda p, r: harmonic_mean(np.mean(p), np.mean(r)), covered.generated, covered.real, **options),
