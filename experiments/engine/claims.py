@@ -61,7 +61,7 @@ def sentences(document: dict[str, Any]) -> list[str]:
   smallest, shown = [], []
   for metric, (words, unit, scale, _) in METRICS.items():
     detectable = statistics.median(verdict.detectable for (_, m), verdict in found.items() if m == metric)
-    smallest.append(f"{words} {scale * detectable:.3g}{unit}")
+    smallest.append(f"{words} {scale * detectable:,.{0 if scale * detectable >= 100 else 1}f}{unit}")
   for (label, metric), verdict in found.items():
     if verdict.order:
       words, _, scale, _ = METRICS[metric]

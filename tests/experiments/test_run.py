@@ -149,7 +149,7 @@ def test_a_table_of_images(tmp_path, monkeypatch):
   assert found["draft"] == "small" and found["options"] == {"gamma": 3}
   assert len(found["per_image"]["target_calls"]) == 8 and len(found["wall"]["own"]) == 1
   text = render(json.loads(json.dumps(document)))
-  assert "CIAR against speculative" in text and "cloud calls, %" in text and "Left out edge" in text
+  assert "Against CIAR, after Holm" in text and "cloud calls, %" in text and "Left out edge" in text
 
 
 @pytest.mark.slow
