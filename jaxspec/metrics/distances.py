@@ -18,6 +18,7 @@ intervals are narrower than those of the two figures, which share the real image
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -466,32 +467,30 @@ def precision_recall_interval(
 
   Estimand: precision is the probability that a generated vector lies in the manifold (`precision_recall`) of ``set_size``
   real ones, recall that a real vector lies in the manifold of ``set_size`` generated ones of different prompts; F1 is their
-  harmonic mean. It does not depend on how many vectors there are, so sets of any size compare. It is below 1 for equal
-  distributions too.
+  harmonic mean. It does not depend on how many vectors there are, so sets of any size compare. For equal distributions it
+  is below 1.
 
-  Estimate: the mean over random splits of both sets into parts of that size (an incomplete U-statistic, so its mean is the
-  estimand). Every cluster moves it as a point, by its own hits, and as a part of manifolds, by the hits of those that it is
-  in. Interval: Student's t on the log odds. Its variance is the mean of that of the influences of the clusters (infinitesimal
-  jackknife: Wager, Hastie & Efron 2014; biased up) and that of parts without a cluster in common (Wang & Lindsay 2014; without
-  bias), the latter held between a half and the whole of the former. Its degrees of freedom come from the kurtosis of the
-  influences (Satterthwaite 1946): few, where a few vectors decide. At exactly 0 or 1 the interval is that of a share of as
-  many trials as the smaller set has clusters. Below 0.05 it covers 90 percent rather than 95, as few hits are seen.
+  Estimate: the mean over random splits of each set into parts of that size (an incomplete U-statistic). Variance: every
+  cluster moves the figure as a point, by its own share of hits, and as a part of manifolds, by the mean of those it belongs
+  to. The spread of this sum over clusters is the variance (Hoeffding's projections, with the infinitesimal jackknife's
+  correction for subsets: Wager, Hastie & Efron 2014; Wager & Athey 2018), less what the finite number of splits adds.
+  Interval: Student's t on the log odds. At exactly 0 or 1 it is that of a share of as many trials as the smaller set has
+  clusters. It covers best with 4 clusters or more for each of the ``set_size``.
 
   Args:
     generated: ``[n, D]``; ``real`` is ``[m, D]``.
     clusters: ``[n]`` prompts of the generated vectors.
-    set_size: above ``neighbours``; at most half of the clusters of either set, better a quarter.
-    splits: how often both sets are split; more is slower and less noisy.
+    set_size: above ``neighbours``; at most half of the clusters of either set.
+    splits: how often each set is split; more is slower and less noisy.
   Raises:
     ValueError: for sets that are too small.
   """
   _check(generated, real, at_least=2 * (neighbours + 1))
-  parts = _draw_parts([generated], real, clusters, neighbours, set_size, splits, seed)
-  (found,) = parts.figures()
+  draws = _ManifoldDraws([generated], real, clusters, neighbours, set_size, splits, seed)
+  found = draws.figures[0]
   intervals = []
   for name, gradient in zip(PrecisionRecall._fields, _gradients(found)):
-    variance, degrees = parts.variance(gradient[None])
-    intervals.append(_log_odds_interval(getattr(found, name), variance, degrees, parts.fewest, level))
+    intervals.append(_log_odds_interval(getattr(found, name), draws.variance([gradient]), draws.fewest, level))
   return PrecisionRecallIntervals(*intervals, set_size)
 
 
@@ -518,8 +517,8 @@ def precision_recall_difference(
 ) -> PrecisionRecallDifferences:
   """Figures of `precision_recall_interval` of ``first`` minus those of ``second``, two methods with the same prompts.
 
-  The same prompts and the same real vectors are drawn for both, so what they share cancels. Interval and p value are those
-  of Student's t, with variance and degrees of freedom as there.
+  The same prompts and the same real vectors are drawn for both, so what they share cancels. Interval and p value are
+  Student's t.
 
   Args:
     first: ``[n, D]``; ``second`` ``[n, D]`` of the same prompts in the same order; ``real`` is ``[m, D]``.
@@ -527,16 +526,15 @@ def precision_recall_difference(
   """
   _check_pairs(first, second, real)
   _check(first, real, at_least=2 * (neighbours + 1))
-  parts = _draw_parts([first, second], real, clusters, neighbours, set_size, splits, seed)
-  one, two = parts.figures()
-  differences = []
+  draws = _ManifoldDraws([first, second], real, clusters, neighbours, set_size, splits, seed)
+  one, two = draws.figures
+  degrees, differences = draws.fewest - 1, []
   for name, plus, minus in zip(PrecisionRecall._fields, _gradients(one), _gradients(two)):
     value = getattr(one, name) - getattr(two, name)
-    variance, degrees = parts.variance(np.stack([plus, -minus]))
-    error = math.sqrt(variance)
+    error = math.sqrt(draws.variance([plus, -minus]))
     half = t_quantile(level, degrees) * error
     p_value = 2 * t_cdf(-abs(value) / error, degrees) if error > 0 else float(value == 0)
-    differences.append(Difference(value, value - half, value + half, p_value, error, parts.fewest))
+    differences.append(Difference(value, value - half, value + half, p_value, error, draws.fewest))
   return PrecisionRecallDifferences(*differences, set_size)
 
 
@@ -547,139 +545,118 @@ def _gradients(found: PrecisionRecall) -> list[np.ndarray]:
   return [np.array([1.0, 0.0]), np.array([0.0, 1.0]), of_f1]
 
 
-def _log_odds_interval(value: float, variance: float, degrees: int, groups: int, level: float) -> Interval:
-  spread = value * (1 - value)
+def _log_odds_interval(value: float, variance: float, groups: int, level: float) -> Interval:
+  quantile, spread = t_quantile(level, groups - 1), value * (1 - value)
   if not variance > 1e-12 * spread > 0:
-    return Interval(value, *wilson(value, groups, t_quantile(level, groups - 1)))
-  shift, odds = t_quantile(level, degrees) * math.sqrt(variance) / spread, math.log(value / (1 - value))
+    return Interval(value, *wilson(value, groups, quantile))
+  shift, odds = quantile * math.sqrt(variance) / spread, math.log(value / (1 - value))
   expit = lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0
   return Interval(value, expit(odds - shift), expit(odds + shift))
 
 
-class _Parts(NamedTuple):
-  """Random parts of the generated sets and of the real one, and the hits between them.
+class _Side(NamedTuple):
+  """What one set does as the manifold, and what the other does as points; for each of M methods."""
 
-  S splits, into A parts of the G generated clusters and B parts of the R real vectors, s in each part; M methods.
-  """
-
-  generated: np.ndarray  # [S, A, s] clusters of each part
-  real: np.ndarray  # [S, B, s]
-  precision: np.ndarray  # [M, S, A, B] share of a generated part in the manifold of a real one
-  recall: np.ndarray  # [M, S, A, B] share of a real part in the manifold of a generated one
-  precision_of_part: np.ndarray  # [M, S, B] share of all generated vectors in the manifold of a real part
-  recall_of_part: np.ndarray  # [M, S, A] share of all real vectors in the manifold of a generated part
-  precision_of_point: np.ndarray  # [M, G] share of the real parts whose manifold holds a generated vector
-  recall_of_point: np.ndarray  # [M, R] share of the generated parts whose manifold holds a real vector
-
-  @property
-  def fewest(self) -> int:
-    """Clusters of the smaller set."""
-    return min(self.precision_of_point.shape[1], self.recall_of_point.shape[1])
-
-  def figures(self) -> list[PrecisionRecall]:
-    """Of each method."""
-    precision, recall = self.precision_of_part.mean((1, 2)), self.recall_of_part.mean((1, 2))
-    return [PrecisionRecall(float(p), float(r), harmonic_mean(float(p), float(r))) for p, r in zip(precision, recall)]
-
-  def variance(self, gradients: np.ndarray) -> tuple[float, int]:
-    """Variance of ``sum(gradients[M, 2] * (precision, recall))``, and its degrees of freedom."""
-    weigh = lambda leaf, column: np.tensordot(gradients[:, column], leaf, 1)
-    of_generated = _influence_variance(self.generated, weigh(self.recall_of_part, 1), weigh(self.precision_of_point, 0))
-    of_real = _influence_variance(self.real, weigh(self.precision_of_part, 0), weigh(self.recall_of_point, 1))
-    influence = of_generated[0] + of_real[0]
-    degrees = 2 * influence**2 / max(of_generated[1] + of_real[1], 1e-300)
-    value = float(weigh(self.precision_of_part.mean((1, 2)), 0) + weigh(self.recall_of_part.mean((1, 2)), 1))
-    without_bias = value**2 - _apart(weigh(self.precision, 0) + weigh(self.recall, 1))
-    variance = (influence + min(max(without_bias, influence / 2), influence)) / 2
-    return variance, int(min(max(degrees, 2), self.fewest - 1))
+  member: np.ndarray  # [T, s] clusters of each drawn part
+  inside: np.ndarray  # [T, M] share of the other set's points in the part's manifold
+  point: np.ndarray  # [M, H] share of the parts whose manifold holds the point, mean over each cluster of the other set
 
 
-def _influence_variance(parts: np.ndarray, of_part: np.ndarray, of_point: np.ndarray) -> tuple[float, float]:
-  """What the clusters of one set add to the variance of a figure, and the variance of that estimate.
+class _ManifoldDraws:
+  """Random parts of the generated sets and of the real one, and what each cluster adds to the figures."""
+
+  def __init__(self, generated, real, clusters, neighbours: int, set_size: int, splits: int, seed: int):
+    generated = [np.asarray(x, np.float64) for x in generated]
+    real = np.asarray(real, np.float64)
+    mixing = _mixing(clusters, len(generated[0]))
+    index = cluster_index(clusters, len(generated[0]))[0]
+    self.fewest = min(len(mixing), len(real))
+    if not neighbours < set_size <= self.fewest // 2 or splits < 2:
+      raise ValueError(
+        f"Must have a set size from {neighbours + 1} to {self.fewest // 2}, half of the clusters, and splits >= 2, "
+        f"we instead got {set_size} and {splits}"
+      )
+    options = (set_size, neighbours, splits)
+    self._set_size, self._splits = set_size, splits
+    # Recall: manifolds of generated vectors, points are real. Precision: the reverse.
+    generator = np.random.default_rng(seed)
+    self._generated = _draw_side(generated, [real], index, np.eye(len(real)), *options, generator)
+    self._real = _draw_side([real], generated, np.arange(len(real)), mixing, *options, generator)
+    self.figures = []
+    for precision, recall in zip(self._real.inside.mean(0), self._generated.inside.mean(0)):
+      f1 = harmonic_mean(float(precision), float(recall))
+      self.figures.append(PrecisionRecall(float(precision), float(recall), f1))
+
+  def variance(self, gradients: list[np.ndarray]) -> float:
+    """Of ``sum_M gradient_M (precision_M, recall_M)``."""
+    precision, recall = np.array(gradients).T  # [M] each
+    return self._of_set(self._generated, recall, self._real, precision) + self._of_set(
+      self._real, precision, self._generated, recall
+    )
+
+  def _of_set(self, side: _Side, as_manifold: np.ndarray, other: _Side, as_points: np.ndarray) -> float:
+    """What the clusters of one set add: parts of manifolds in ``side``, points in ``other``."""
+    count = self._clusters(side)
+    values = side.inside @ as_manifold  # [T]
+    times = np.bincount(side.member.ravel(), minlength=count)
+    total = np.bincount(side.member.ravel(), np.repeat(values, side.member.shape[1]), count)
+    size = self._set_size
+    scale = size * (count - 1) / (count - size)
+    moved = scale * (total / np.maximum(times, 1) - values.mean()) + as_points @ other.point
+    noise = scale**2 * float(np.var(values, ddof=1) * np.mean(1 / np.maximum(times, 1)))
+    return max(float(np.var(moved, ddof=1)) - noise, 0.0) / count
+
+  def _clusters(self, side: _Side) -> int:
+    return (self._real if side is self._generated else self._generated).point.shape[1]
+
+
+def _draw_side(
+  sets: list[np.ndarray], others: list[np.ndarray], index: np.ndarray, mixing: np.ndarray, set_size: int, neighbours: int,
+  splits: int, generator: np.random.Generator,
+) -> _Side:  # fmt: skip
+  """Splits the clusters of a set into parts again and again; one random vector stands for each.
 
   Args:
-    parts: ``[S, A, s]`` clusters; ``of_part`` ``[S, A]`` the figure with each part as the manifold.
-    of_point: ``[G]`` what each cluster adds to the figure as a point.
+    sets: ``[n, D]`` of one or more methods with the same rows; or one set for all methods.
+    others: ``[m, D]`` points of one or more methods; or one for all.
+    index: ``[n]`` cluster of each row of ``sets``; ``mixing`` ``[H, m]`` means of the clusters of ``others``.
   """
-  count, size, members = len(of_point), parts.shape[2], parts.ravel()
-  times = np.maximum(np.bincount(members, minlength=count), 1)
-  mean_in = np.bincount(members, np.repeat(of_part.ravel(), size), count) / times
-  # A cluster is in a part of `size` out of `count`: the mean over its parts shows that much of its influence.
-  scale = size * (count - 1) / (count - size)
-  moved = scale * mean_in + of_point
-  moved = moved - moved.mean()
-  squares = float(moved @ moved)
-  noise = scale**2 * float(np.var(of_part, ddof=1) * np.mean(1 / times))
-  kurtosis = count * float(np.sum(moved**4)) / max(squares**2, 1e-300)
-  spread = squares / (count - 1)
-  return max(spread - noise, 0.0) / count, (spread / count) ** 2 * max(kurtosis - 1, 0.0) / count
-
-
-def _apart(figures: np.ndarray) -> float:
-  """Mean product of two of ``figures [S, A, B]`` of a split that have no part in common: the squared estimand in the mean."""
-  _, first, second = figures.shape
-  products = (
-    figures.sum((1, 2)) ** 2 - (figures.sum(2) ** 2).sum(1) - (figures.sum(1) ** 2).sum(1) + (figures**2).sum((1, 2))
-  )
-  return float(products.mean()) / (first * (first - 1) * second * (second - 1))
-
-
-def _draw_parts(
-  generated: list[Array], real: Array, clusters: np.ndarray | None, neighbours: int, set_size: int, splits: int, seed: int
-) -> _Parts:
-  """Splits both sets into parts again and again; in a part, a random vector stands for each generated cluster."""
-  generated, real = [np.asarray(x, np.float64) for x in generated], np.asarray(real, np.float64)
-  index, groups = cluster_index(clusters, len(generated[0]))
-  most = min(groups, len(real)) // 2
-  if not neighbours < set_size <= most or splits < 2:
-    raise ValueError(
-      f"Must have a set size from {neighbours + 1} to {most}, half of the clusters, and 2 splits, we instead got {set_size} "
-      f"and {splits}"
-    )
-  mixing, rows, sizes = _mixing(clusters, len(index)), np.argsort(index, kind="stable"), np.bincount(index)
+  groups, rows = int(index.max()) + 1, np.argsort(index, kind="stable")
+  sizes = np.bincount(index)
   starts = np.cumsum(sizes) - sizes
-  generator = np.random.default_rng(seed)
-  across = [squared_distances(x, real) for x in generated]
-  blocks = []
-  block = max(_BLOCK // across[0].size, 1)
-  for start in range(0, splits, block):
-    number = min(block, splits - start)
-    shuffled = lambda count: np.argsort(generator.random((number, count)), axis=1)[:, : count // set_size * set_size]
-    of_generated, of_real = shuffled(groups), shuffled(len(real))  # [S, A s] and [S, B s]
-    chosen = rows[starts[of_generated] + (generator.random(of_generated.shape) * sizes[of_generated]).astype(int)]
-    parts = of_generated.reshape(number, -1, set_size), of_real.reshape(number, -1, set_size)
-    real_radii = _radii(real[parts[1]], neighbours)
-    leaves = []
-    for x, distances in zip(generated, across):
-      radii = _radii(x[chosen].reshape(*parts[0].shape, -1), neighbours)
-      hit_real = _held(distances[chosen], radii)  # [S, A, R]
-      hit_generated = _held(distances.T[of_real], real_radii) @ mixing.T  # [S, B, G]
-      precision = _by_part(hit_generated, of_generated, set_size).swapaxes(1, 2)
-      recall = _by_part(hit_real, of_real, set_size)
-      of_part = hit_generated.mean(2), hit_real.mean(2)
-      leaves.append([precision, recall, *of_part, hit_generated.mean(1), hit_real.mean(1)])
-    blocks.append([*parts, *(np.stack(leaf) for leaf in zip(*leaves))])
-  leaves = [np.concatenate(leaf, axis=0 if i < 2 else 1) for i, leaf in enumerate(zip(*blocks))]
-  return _Parts(*leaves[:6], leaves[6].mean(1), leaves[7].mean(1))
-
-
-def _held(distances: np.ndarray, radii: np.ndarray) -> np.ndarray:
-  """``[S, A, P]`` float: points within a ball of a part, by ``distances [S, A s, P]`` and ``radii [S, A, s]``."""
-  inside = distances.reshape(*radii.shape, -1) <= radii[..., None]
-  return np.any(inside, axis=2).astype(np.float64)
-
-
-def _by_part(hits: np.ndarray, order: np.ndarray, set_size: int) -> np.ndarray:
-  """``[S, A, B]`` means of ``hits [S, A, P]`` over the parts of ``order [S, B s]``."""
-  ordered = np.take_along_axis(hits, order[:, None], axis=2)
-  return ordered.reshape(*hits.shape[:2], -1, set_size).mean(3)
+  parts = groups // set_size
+  methods = max(len(sets), len(others))
+  across = [squared_distances(sets[i % len(sets)], others[i % len(others)]) for i in range(methods)]
+  member, inside, point = [], [], np.zeros((methods, len(others[0])))
+  # Every split leaves out other clusters where the size does not divide them.
+  for block in _blocks(splits, across[0].size):
+    order = np.argsort(generator.random((block, groups)), axis=1)[:, : parts * set_size].reshape(block * parts, set_size)
+    chosen = rows[starts[order] + (generator.random(order.shape) * sizes[order]).astype(int)]  # [T, s]
+    shares = np.empty((len(chosen), methods))
+    radii = [_radii(x[chosen], neighbours) for x in sets]
+    for i, distance in enumerate(across):
+      held = np.any(distance[chosen] <= radii[i % len(sets)][..., None], axis=1)  # [T, m]
+      shares[:, i] = held @ mixing.mean(0)
+      point[i] += held.sum(0)
+    member.append(order)
+    inside.append(shares)
+  member, inside = np.concatenate(member), np.concatenate(inside)
+  return _Side(member, inside, point / len(member) @ mixing.T)
 
 
 def _radii(vectors: np.ndarray, neighbours: int) -> np.ndarray:
-  """Squared distance ``[..., s]`` to the ``neighbours``-th nearest neighbour within each set ``[..., s, D]``."""
-  squares = np.einsum("...sd,...sd->...s", vectors, vectors)
-  distances = squares[..., :, None] + squares[..., None, :] - 2 * vectors @ np.swapaxes(vectors, -1, -2)
-  return np.partition(np.maximum(distances, 0.0), neighbours, axis=-1)[..., neighbours]  # 0 is itself
+  """Squared distance ``[T, s]`` to the ``neighbours``-th nearest neighbour within each set ``[T, s, D]``."""
+  product = vectors @ np.swapaxes(vectors, 1, 2)
+  squares = np.einsum("tsd,tsd->ts", vectors, vectors)
+  distances = np.maximum(squares[:, :, None] + squares[:, None] - 2 * product, 0.0)
+  return np.partition(distances, neighbours, axis=2)[..., neighbours]  # 0 is itself
+
+
+def _blocks(total: int, size: int) -> Iterator[int]:
+  """Numbers that sum to ``total``, so small that a block of them with ``size`` entries each fits in memory."""
+  block = max(_BLOCK // size, 1)
+  for start in range(0, total, block):
+    yield min(block, total - start)
 
 
 def squared_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
