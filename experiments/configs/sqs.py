@@ -1,9 +1,8 @@
 """K-SQS and C-SQS (arXiv 2510.09942) on the shipped language pair: modelled latency, and what every coding really sends.
 
 Expected, as published: K-SQS slows with temperature, C-SQS less. The paper states no rate, times, prompts or lengths; its
-  settings
-are ell 100, eta 0.001 and alpha 0.0005. A second controller (eta 0.05, alpha 0.05) moves far enough within a continuation to
-show what adapting does.
+settings are ell 100, eta 0.001 and alpha 0.0005. A second controller (eta 0.05, alpha 0.05) moves far enough within a
+continuation to show what adapting does.
 """
 
 from __future__ import annotations
