@@ -13,7 +13,7 @@ from rich.text import Text
 from jaxspec.cli.declared import declarations
 from jaxspec.cli.summary import words_of
 
-_MIN_WIDTH = 96  # a broken figure is worse than a broken line
+_MIN_WIDTH = 104  # a broken figure is worse than a broken line
 
 
 def print_document(console: Console, document: dict[str, Any], out: Path) -> None:
