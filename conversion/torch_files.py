@@ -44,7 +44,7 @@ _LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _ALIGNMENT = 64
 
 
-class RefusedGlobal(ValueError):
+class ForbiddenGlobal(ValueError):
   """A pickle names something that is neither a tensor nor a plain container."""
 
 
@@ -176,10 +176,10 @@ class _Unpickler(pickle._Unpickler):
       return _StorageType(name)
     if module == "torch" and name in _DTYPE_NAMES:
       return name
-    raise RefusedGlobal(f"Must have tensors and plain containers only, {self._archive.path} asks for {module}.{name}")
+    raise ForbiddenGlobal(f"Must have tensors and plain containers only, {self._archive.path} asks for {module}.{name}")
 
   def get_extension(self, code: int) -> Any:
-    raise RefusedGlobal(f"Must have tensors and plain containers only, {self._archive.path} asks for extension {code}")
+    raise ForbiddenGlobal(f"Must have tensors and plain containers only, {self._archive.path} asks for extension {code}")
 
   def persistent_load(self, pid: Any) -> _Storage:
     kind, storage_type, key, _location, size = pid
@@ -210,7 +210,7 @@ def read(path: str | os.PathLike) -> Any:
     return _Unpickler(_Archive(path)).load()
   except zipfile.BadZipFile as error:
     raise ValueError(f"Corrupt or truncated {path}: {error}") from error
-  except RefusedGlobal:
+  except ForbiddenGlobal:
     raise
   except Exception as error:  # a damaged pickle can raise anything
     text = str(error) or type(error).__name__

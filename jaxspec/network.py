@@ -16,7 +16,7 @@ class Network:
     fns: `jaxspec.types.ModelFns`, or `jaxspec.models.token_fns.HeadFns` for vector tokens.
     params: the weights.
     config: the family's frozen config, None for a network of your own.
-    meta: provenance and figures, as a checkpoint stores them; ``calibration`` of a CIAR device, ``guided`` False for a
+    meta: provenance and figures, as a checkpoint stores them; ``calibration`` of a CIAR edge network, ``guided`` False for a
       draft that was trained to need no guidance.
     name: what messages call it.
   """

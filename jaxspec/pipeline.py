@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ import numpy as np
 
 from jaxspec import checkpoints, rng, shipped
 from jaxspec.bundle import Bundle, Defaults, read_bundle
-from jaxspec.checkpoints import Checkpoint
 from jaxspec.decode.state import Counters, DecodeResult, SpecParams
 from jaxspec.decoder import Decoder
+from jaxspec.draft_networks import Drafts
 from jaxspec.hosts.base import Encoded, Host, HostParts
 from jaxspec.methods import METHODS, get_method, make_method
 from jaxspec.methods.base import SAME_FAMILY, DraftingMethod, Method
@@ -41,53 +41,6 @@ _KEPT_DECODERS = 16
 
 # (parameters, key data [B, ...] uint32, condition of B rows) -> DecodeResult
 Program = Callable[[SpecParams, Array, PyTree], DecodeResult]
-
-
-class Drafts(Mapping[str, Network]):
-  """Draft networks by name, in the order of their bundle; each is loaded when it is first asked for.
-
-  Args:
-    host: that of the target.
-    sources: checkpoint folders, or loaded checkpoints.
-    dtype: compute dtype of those that are loaded here.
-  """
-
-  def __init__(self, host: Host, sources: Mapping[str, str | os.PathLike | Checkpoint] = {}, *, dtype: str = "float32"):
-    self._host, self._sources, self._dtype = host, dict(sources), dtype
-    self._networks: dict[str, Network] = {}
-
-  def __getitem__(self, name: str) -> Network:
-    if name not in self._sources:
-      raise KeyError(name)
-    if name not in self._networks:
-      self._networks[name] = self._host.network(self.checkpoint(name), name)
-    return self._networks[name]
-
-  def __contains__(self, name: object) -> bool:
-    return name in self._sources
-
-  def __iter__(self) -> Iterator[str]:
-    return iter(self._sources)
-
-  def __len__(self) -> int:
-    return len(self._sources)
-
-  def checkpoint(self, name: str) -> Checkpoint:
-    """The loaded checkpoint of a draft.
-
-    Raises:
-      ValueError: for an unknown name or a damaged checkpoint.
-    """
-    if name not in self._sources:
-      raise ValueError(f"Must have a draft in {', '.join(self) or '(none)'}, we instead got {name!r}")
-    if not isinstance(self._sources[name], Checkpoint):
-      self._sources[name] = checkpoints.load(self._sources[name], dtype=jnp.dtype(self._dtype))
-    return self._sources[name]
-
-  def family(self, name: str) -> str:
-    """The family of a draft, without loading its weights."""
-    source = self._sources[name]
-    return source.family if isinstance(source, Checkpoint) else checkpoints.read_config(source)["family"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -8,6 +8,10 @@ from pathlib import Path
 DEFAULT = "emoji64"
 BUNDLES = (DEFAULT, "classes64", "classes64-causal", "digits32-causal", "wordnet")
 
+# Where no networks are named: the bundle of each kind of prompt, and of methods that need other networks than these.
+_OF_PROMPTS = {"class": "classes64-causal", "text": "wordnet"}
+_OF_METHODS = {("class", "parallel"): "classes64"}  # several tokens at a time need a masked network
+
 # Names the folder of the default bundle, in place of the shipped one.
 VARIABLE = "JAXSPEC_CHECKPOINT"
 
@@ -29,3 +33,19 @@ def default_bundle() -> Path:
   """The folder that ``JAXSPEC_CHECKPOINT`` names, else the shipped `DEFAULT`."""
   path = os.environ.get(VARIABLE)
   return Path(path) if path else shipped(DEFAULT)
+
+
+def bundle_for(kind: str, method: str | None = None) -> str | None:
+  """Name of the bundle that draws from a kind of prompt where no networks are named.
+
+  Args:
+    kind: ``class`` or ``text``; of all other kinds the default bundle draws.
+    method: name of the method, None for the bundle's own.
+  Returns:
+    One of `BUNDLES`; None is the default bundle.
+
+  Example:
+    >>> bundle_for("class"), bundle_for("class", "parallel"), bundle_for("prompt")
+    ('classes64-causal', 'classes64', None)
+  """
+  return _OF_METHODS.get((kind, method), _OF_PROMPTS.get(kind))

@@ -41,24 +41,24 @@ def gated_params(model: jaxspec.ModelParams, tau) -> jaxspec.GatedParams:
 @functools.cache
 def networks():
   """A random cloud and a random edge with an Inter-Head whose radii differ, and their parameters."""
-  cloud, device = llamagen_fns(TARGET), with_inter_head(llamagen_fns(DRAFT), TARGET.vocab_size)
-  weights = random_params(device, 1)
+  cloud, edge = llamagen_fns(TARGET), with_inter_head(llamagen_fns(DRAFT), TARGET.vocab_size)
+  weights = random_params(edge, 1)
   bias = np.random.default_rng(5).normal(size=(1, TARGET.vocab_size))
   weights["head"] = weights["head"] | dict(radius_bias=jnp.asarray(bias, jnp.float32))
-  return cloud, random_params(cloud, 2), device, weights
+  return cloud, random_params(cloud, 2), edge, weights
 
 
 def transformer_gated(
   *, window=3, max_run=5, tau=0.15, prefix=0, rule=jaxspec.lossless, guided=False, widths=(1, 4, 8), gate=None, **options
 ):
   """``(SpecParams, kwargs)`` of the `networks`, with CIAR's own score."""
-  cloud, cloud_params, device, device_params = networks()
+  cloud, cloud_params, edge, edge_params = networks()
   scale = 2.0 if guided else None
-  params = jaxspec.SpecParams(gated_params(side(device_params, scale=scale), tau), side(cloud_params, scale=scale))
+  params = jaxspec.SpecParams(gated_params(side(edge_params, scale=scale), tau), side(cloud_params, scale=scale))
   if guided:
-    cloud, device = jaxspec.guided(cloud), jaxspec.guided(device)
+    cloud, edge = jaxspec.guided(cloud), jaxspec.guided(edge)
   gate = gate or jaxspec.constant_gate
-  drafter = jaxspec.interval_gated(device, jaxspec.IntervalScore(), gate, window=window, max_run=max_run, **options)
+  drafter = jaxspec.interval_gated(edge, jaxspec.IntervalScore(), gate, window=window, max_run=max_run, **options)
   verifier = jaxspec.gated_target(cloud, rule, warp=jaxspec.Warp(), window=window, widths=widths)
   return params, dict(drafter=drafter, verifier=verifier) | ({"target_prefix": prefix} if prefix else {})
 

@@ -1,12 +1,25 @@
-"""Settings of the whole suite: strict keys, strict shapes, full matrix precision."""
+"""Settings of the whole suite: strict keys, strict shapes, full matrix precision, programs that compile fast."""
 
-import jax
-import pytest
+import os
+
+# Compiling takes most of the time of the suite. These flags halve it; `XLA_FLAGS= pytest` tests with those of the compiler.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
+
+from jaxspec.data import EmojiSet, load_emoji  # noqa: E402
 
 jax.config.update("jax_debug_key_reuse", True)
 jax.config.update("jax_legacy_prng_key", "error")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")
+
+
+@pytest.fixture(scope="session")
+def emoji_set() -> EmojiSet:
+  """The packed emoji set, decoded once in each process."""
+  return load_emoji()
 
 
 @pytest.fixture(scope="module", autouse=True)

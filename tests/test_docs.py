@@ -85,7 +85,7 @@ def test_examples_of_the_page_on_links():
 
 
 @pytest.mark.slow
-def test_example_of_the_page_on_gated_devices():
+def test_example_of_the_page_on_gated_edges():
   (block,) = _blocks("docs/ciar.md")
   fns = llamagen_fns(TARGET)
   scope = dict(cloud_config=TARGET, cloud_fns=fns, cloud_params=random_params(fns, 0), key=jax.random.key(0))
@@ -156,9 +156,10 @@ LAYERS = (
   "drafters verifiers",
   "decode",
   "sampling metrics",
+  "scenes",
   "methods",
   "decoder bundle shipped hosts",
-  "pipeline training link",
+  "draft_networks pipeline training link",
   "testing",
   "cli",
 )

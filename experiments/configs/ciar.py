@@ -161,7 +161,7 @@ TABLES = {
     title="An image over a network",
     draft="inter-2",
     rows=(
-      row("ciar", "cloud alone, asked for every token", tau=OPEN, target_prefix=1.0),
+      row("ciar", "cloud alone, called for every token", tau=OPEN, target_prefix=1.0),
       row("ciar", "every token verified", tau=CLOSED),
       row("ciar", "every token verified, LANTERN++", tau=CLOSED, verify="lantern"),
       matched("CIAR", score="interval"),

@@ -22,7 +22,7 @@ import jaxspec
 
 PACKAGE = Path(jaxspec.__file__).parent
 # Parts of the package that no token depends on.
-WITHOUT_A_SAY = ("cli", "training", "metrics", "testing.py", "py.typed")
+WITHOUT_A_SAY = ("cli", "training", "metrics", "testing", "py.typed")
 
 
 def code_digest(package: Path = PACKAGE) -> str:

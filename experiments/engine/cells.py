@@ -1,4 +1,4 @@
-"""Cells and columns of tables in Markdown."""
+"""Cells, columns and kinds of tables in Markdown."""
 
 from __future__ import annotations
 
@@ -70,3 +70,23 @@ def metric(head: str, name: str, *, scale: float = 100, digits: int = 1, sign: s
     return interval(statistics.metric_of(row, name), scale, digits, sign)
 
   return Column(head, cell)
+
+
+LABEL = Column("decode", lambda row, document: row["label"])
+ALPHA = Column("alpha", lambda row, document: interval(statistics.alpha_of(row), digits=3))
+SMALLEST = "Smallest true difference that the table would have shown (95 % level, 80 % power):"
+
+
+class Kind(NamedTuple):
+  """How documents of a kind are printed.
+
+  Attributes:
+    columns: of a document.
+    intro: the sentence after the command.
+    below: lines under the table, besides notes and rows that were left out.
+  """
+
+  columns: Callable[[Document], list[Column]]
+  intro: Callable[[Document], str]
+  below: Callable[[Document], list[str]] = lambda document: []
+  rows: Callable[[Document], list[RowDocument]] = lambda document: document["rows"]

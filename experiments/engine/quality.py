@@ -158,7 +158,7 @@ class Judge:
       "counters": {name: int(getattr(result.counters, name).sum()) for name in result.counters.__dataclass_fields__},
       "calls_per_image": float(calls.mean()),
       "step_reduction": statistics.ratio(np.full(len(calls), num_tokens), calls)._asdict(),
-      "cloud": asked(result),
+      "cloud": cloud_shares(result),
       "metrics": {name: interval_fields(interval) for name, interval in metrics.items()},
       "per_image": {"target_calls": calls.tolist()}
       | {name: np.round(values, 6).tolist() for name, values in scores.items()},
@@ -182,8 +182,8 @@ class Judge:
     return self._plain[row.seed]
 
 
-def asked(result: DecodeResult) -> dict[str, Any]:
-  """How often the target was asked, and what each side decided; JSON."""
+def cloud_shares(result: DecodeResult) -> dict[str, Any]:
+  """How often the cloud was called, and what each side decided; JSON."""
   calls, origin = cloud_calls(result), np.asarray(result.origin)
   shares = {"local": (Origin.LOCAL,), "accepted": (Origin.DRAFT,), "by_cloud": (Origin.FIRST, Origin.REPLACED, Origin.BONUS)}
   share_of = {name: float(np.isin(origin, kinds).mean()) for name, kinds in shares.items()}

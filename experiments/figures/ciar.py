@@ -17,7 +17,20 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
 from experiments.engine import statistics
-from experiments.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE, Document, band, parser, save, tables
+from experiments.figures.style import (
+  BLUE,
+  GREEN,
+  GREY,
+  ORANGE,
+  RED,
+  STYLE,
+  Document,
+  band,
+  parser,
+  plain_ticks,
+  save,
+  tables,
+)
 
 RETRIEVAL, KID = "prompt_retrieval", statistics.KID
 BASE = "plain decoding"
@@ -93,7 +106,8 @@ def solvers(document: Document, path: Path) -> None:
   rows = document["rows"]
   kinds = {"": ("water-filling", BLUE), "gap": ("largest minus smallest", GREEN), "generic": ("enumeration", ORANGE)}
   sizes = sorted({row["vocab"] for row in rows})
-  figure, (panels,) = plt.subplots(1, len(sizes), figsize=(5 * len(sizes), 3.6), layout="constrained", squeeze=False)
+  size = (5 * len(sizes), 3.6)
+  figure, (panels,) = plt.subplots(1, len(sizes), figsize=size, layout="constrained", sharey=True, squeeze=False)
   for axes, size in zip(panels, sizes):
     for kind, (words, colour) in kinds.items():
       points = []
@@ -104,16 +118,21 @@ def solvers(document: Document, path: Path) -> None:
       axes.plot(*zip(*sorted(points)), marker="o", color=colour, label=f"discrete, {words}")
     (own,) = [row for row in rows if row["score"] == "interval" and row["vocab"] == size]
     axes.axhline(1e6 * own["median"], color=GREY, linestyle="--", label="CIAR, all codes")
-    axes.set(xscale="log", yscale="log", xlabel="k", title=f"microseconds per position, {size} codes")
-  panels[0].legend()
+    axes.set(xscale="log", yscale="log", xlabel="k, tokens of the set", title=f"{size:,} codes")
+    plain_ticks(axes.xaxis, (2, 4, 8, 16, 32, 64, 128, 256))
+  panels[0].set_ylabel("microseconds per position")
+  panels[0].set_ylim(10, 3000)
+  plain_ticks(panels[0].yaxis, (10, 30, 100, 300, 1000, 3000))
+  panels[0].legend(loc="upper right")
   save(figure, path)
 
 
 def main() -> None:
   args = parser(__doc__).parse_args()
   found = tables(args.results, ("ciar_prefix", "ciar_tau", "ciar_code", "ciar_comparison", "ciar_solvers"))
+  over_prefix = lambda path: walk(found["ciar_prefix"], "target_prefix", "target prefix, share of the tokens", path)
   figures = {
-    "ciar_prefix": ("ciar_prefix", lambda path: walk(found["ciar_prefix"], "target_prefix", "share from the cloud", path)),
+    "ciar_prefix": ("ciar_prefix", over_prefix),
     "ciar_threshold": ("ciar_tau", lambda path: walk(found["ciar_tau"], "tau", "tau", path)),
     "ciar_trade": ("ciar_tau", lambda path: trade(found, path)),
     "ciar_solvers": ("ciar_solvers", lambda path: solvers(found["ciar_solvers"], path)),

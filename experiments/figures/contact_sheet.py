@@ -2,11 +2,10 @@
 
     python -m experiments.figures.contact_sheet
 
-Upper half: drawings of training concepts, named with style and attributes. Lower half: labels of the families that were held
-  out
-altogether (``val_concept``) and drawings whose style was held out (``val_style``). All are of the groups that training saw
-most (the ``focus`` of `experiments.train.generator`). No image is chosen by hand: prompts are drawn with a fixed seed, one
-sample each, by the bundle's default method.
+Upper half: drawings of training concepts, named with style and attributes. Lower half: labels of the families that were
+held out altogether (``val_concept``) and drawings whose style was held out (``val_style``). All are of the groups that
+training saw most (the ``focus`` of `experiments.train.generator`). No image is chosen by hand: prompts are drawn with a
+fixed seed, one sample each, by the bundle's default method.
 """
 
 from __future__ import annotations

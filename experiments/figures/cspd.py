@@ -26,7 +26,21 @@ from experiments.engine.bench import Bench
 from experiments.engine.experiment import Lab, keep_compiled
 from experiments.engine.race import is_masked, parallel
 from experiments.engine.rows import Row
-from experiments.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE, band, bare, parser, save, tables
+from experiments.figures.style import (
+  BLUE,
+  GREEN,
+  GREY,
+  INK,
+  ORANGE,
+  RED,
+  STYLE,
+  band,
+  bare,
+  parser,
+  plain_ticks,
+  save,
+  tables,
+)
 from jaxspec.decode.state import Origin
 
 Entry = dict[str, Any]
@@ -62,13 +76,6 @@ def panel_per_family(families: Sequence[str], ylabel: str, xlabel: str) -> tuple
   return figure, panels
 
 
-def over_powers(axes: Axes, at: Sequence[int]) -> None:
-  """A logarithmic axis of draft lengths."""
-  axes.set_xscale("log", base=2)
-  axes.set_xticks(sorted(set(at)), map(str, sorted(set(at))))
-  axes.minorticks_off()
-
-
 def draw_acceptance(found: dict[str, list[Entry]], path: Path) -> None:
   """Acceptance over draft length, guidance and temperature: figures 8, 13 and 14."""
   panels = [
@@ -88,9 +95,10 @@ def draw_acceptance(found: dict[str, list[Entry]], path: Path) -> None:
         at = [row["walked"][option] for row in rows]
         band(axes, at, [statistics.alpha_of(row) for row in rows], label=label_of, color=COLOURS[label_of])
       if option == "gamma":
-        over_powers(axes, (4, 8, 16, 32))
+        axes.set_xscale("log", base=2)
+      plain_ticks(axes.xaxis, sorted({row["walked"][option] for rows in mine.values() for row in rows}))
       axes.set_xlabel(label)
-      axes.set_ylim(bottom=0)
+      axes.set_ylim(0, 1)
     line[0].set_ylabel("acceptance of tested drafts")
     line[0].set_title(TITLES[family])
     line[0].legend()
@@ -111,10 +119,10 @@ def draw_along(found: dict[str, list[Entry]], path: Path) -> None:
       window = lambda values: np.convolve(values, np.ones(8), mode="valid")
       with np.errstate(invalid="ignore"):
         values = window(accepted) / window(tested)
-      axes.plot(np.arange(len(values)) + 4, values, color=colour, label=f"{share:.0%} by the target")
+      axes.plot(np.arange(len(values)) + 4, values, color=colour, label=f"{100 * share:g} %")
     axes.set_title(f"{TITLES[family]}, {label} rule")
     axes.set_ylim(0, 1)
-  panels[0].legend(loc="lower right")
+  panels[0].legend(loc="lower right", title="target prefix", title_fontsize=8.5)
   save(figure, path)
 
 
@@ -122,52 +130,60 @@ def draw_tries(found: dict[str, list[Entry]], path: Path) -> None:
   """Proposals until a rejected token was replaced, over draft length: figure 15."""
   rows = found["gamma"]
   families = families_of(rows)
-  figure, panels = panel_per_family(families, "share that needed more", "proposals for a rejected token")
+  figure, panels = panel_per_family(families, "rejected tokens that needed more, %", "proposals")
   for axes, family in zip(panels, families):
     for label, colour in COLOURS.items():
       mine = pick(rows, family, label)
       counts = np.sum([row["figures"]["tries"] for row in mine], axis=0)[1:].astype(float) if mine else np.zeros(1)
       if counts.sum():
         more = 1 - np.cumsum(counts)[:-1] / counts.sum()  # the last entry has no upper end
+        more = 100 * more[more > 1e-9]  # a curve ends where no token needed more
         axes.plot(np.arange(1, len(more) + 1), more, color=colour, label=label)
-    axes.set_xscale("log")
-    axes.set_yscale("symlog", linthresh=1e-3)
-    axes.set_ylim(0, 1)
-    axes.legend()
+    axes.set(xscale="log", yscale="log", ylim=(0.02, 100))
+    plain_ticks(axes.xaxis, (1, 2, 5, 10, 20, 50, 100))
+    plain_ticks(axes.yaxis, (0.1, 1, 10, 100))
+    axes.legend(loc="lower left")
   save(figure, path)
 
 
-def speed(document: Entry, row: Entry, other: str) -> float:
-  """Median speed over another row of the same batch size."""
-  return statistics.over(row, document, other).median
+def ratios(document: Entry, rows: Sequence[Entry], other: str | None = None) -> list[statistics.Ratio]:
+  """Speed over another row of the same batch size; by default over the row at equal calls."""
+  return [statistics.over(row, document, other or row["rival"]) for row in rows]
 
 
 def draw_speed(found: dict[str, list[Entry]], path: Path) -> None:
-  """Measured speed over draft length, beside the prediction; ratios are of the two runs of a turn."""
+  """Measured speed over draft length and batch size, beside the prediction; ratios are of the two runs of a turn."""
   families = families_of(found["speed"])
   figure, panels = panel_per_family(families, "speed over the target", "draft length")
-  figure.set_figheight(4.2)
+  figure.set_figheight(3.6)
   for axes, family in zip(panels, families):
     document = {"rows": [row for row in found["speed"] if row["family"] == family], "base": "target"}
-    label, every = ("released" if family == "mar" else "exact"), []
-    batches = sorted({row["batch"] for row in document["rows"]})
-    for batch, style in zip(batches, ("-", "--", ":")):
-      mine = [r for r in document["rows"] if r["batch"] == batch and r["method"] == "cspd" and r["label"].startswith(label)]
-      at = [row["options"]["gamma"] for row in mine]
-      every += at
-      style = dict(linestyle=style, marker="o")
-      words = f"token by token, batch {batch}"
-      axes.plot(at, [speed(document, row, "target") for row in mine], color=GREEN, label=words, **style)
-      if family == "mar":
-        words = f"at equal calls, batch {batch}"
-        axes.plot(at, [speed(document, row, row["rival"]) for row in mine], color=ORANGE, label=words, **style)
-      if batch == batches[0]:
-        axes.plot(at, [row["predicted"] for row in mine], marker="x", color=GREY, linewidth=1, label="predicted")
-    axes.axhline(1, color=GREY, linewidth=0.8)
-    over_powers(axes, every)
-    axes.set_ylim(bottom=0)
+    label = "released" if family == "mar" else "exact"
+    rows = [row for row in document["rows"] if row["method"] == "cspd" and row["label"].startswith(label)]
+    rows = sorted(rows, key=lambda row: (row["batch"], row["options"]["gamma"]))
+    batches = sorted({row["batch"] for row in rows})
+    # A column for each row of the table, those of a batch size side by side.
+    at = np.array([column + batches.index(row["batch"]) for column, row in enumerate(rows)], float)
+    series = [("measured, token by token", ratios(document, rows, "target"), GREEN)]
+    if family == "mar":
+      series.append(("measured, at equal calls", ratios(document, rows), ORANGE))
+    for number, (words, values, colour) in enumerate(series):
+      middle = np.array([value.median for value in values])
+      reach = np.abs([[value.low, value.high] for value in values] - middle[:, None]).T
+      shift = 0.3 * (number - (len(series) - 1) / 2)
+      axes.errorbar(at + shift, middle, reach, fmt="o", color=colour, elinewidth=1.4, capsize=3, label=words)
+    axes.plot(at, [row["predicted"] for row in rows], "x", color=INK, label="predicted")
+    axes.axhline(1, color=GREY, linewidth=1.0, linestyle="--")
+    axes.set_xticks(at, [str(row["options"]["gamma"]) for row in rows])
+    for batch in batches:
+      columns = [x for x, row in zip(at, rows) if row["batch"] == batch]
+      words = dict(ha="center", va="top", fontsize=9, bbox=dict(facecolor="white", edgecolor="none", pad=1))
+      axes.annotate(f"batch {batch}", (np.mean(columns), 0.98), xycoords=("data", "axes fraction"), **words)
+    axes.grid(axis="x", visible=False)
+    axes.margins(x=0.12)
+    axes.set_ylim(0, 1.2 * max(axes.get_ylim()[1], 1))
     axes.set_title(f"{TITLES[family]}, {label} rule")
-    axes.legend(fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, handlelength=3)
+  figure.legend(*panels[-1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
   save(figure, path)
 
 

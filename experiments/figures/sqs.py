@@ -23,7 +23,7 @@ from experiments.figures.style import GREEN, GREY, STYLE, Document, band, parser
 Entry = dict[str, Any]
 BLUE, ORANGE, DARK = "#2f6db3", "#d9772b", "#3a3f47"
 LATENCY, RATE = "ms_per_token", "resampling_rate"
-LABELS = {LATENCY: "modelled latency, ms per token", RATE: "resampling rate"}
+LABELS = {LATENCY: "modelled latency,\nms per token", RATE: "resampling rate"}
 COLOURS = 128  # of a palette
 
 
@@ -64,11 +64,11 @@ def by_temperature(panels: Sequence[Axes], draw: Callable[[Axes, str], None]) ->
   for axes, name in zip(panels, (LATENCY, RATE)):
     draw(axes, name)
     axes.set(xlabel="temperature", ylabel=LABELS[name])
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1 if name == RATE else None)
 
 
 def titled(figure: plt.Figure, title: str, path: Path) -> None:
-  figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+  figure.suptitle(title, x=0.01, ha="left", fontsize=11)
   save(figure, path, colours=COLOURS)
 
 
@@ -84,7 +84,7 @@ def figure_2(entries: list[Entry], path: Path) -> None:
 
   by_temperature(panels, draw)
   panels[0].legend()
-  titled(figure, "A fixed number of tokens against a threshold", path)
+  titled(figure, "K-SQS, which keeps 32 tokens, and C-SQS, which keeps those above a threshold", path)
 
 
 def figure_4(entries: list[Entry], path: Path) -> None:
@@ -103,7 +103,7 @@ def figure_4(entries: list[Entry], path: Path) -> None:
   panels[1].set(xlabel=r"first threshold $\beta_1$", title="C-SQS")
   panels[0].set_ylim(bottom=0)
   panels[1].legend(title="temperature", title_fontsize=8.5, ncols=2)
-  titled(figure, "What each costs as its setting grows", path)
+  titled(figure, "Latency over the setting of K-SQS and of C-SQS", path)
 
 
 def figure_5(entries: list[Entry], path: Path) -> None:
@@ -124,10 +124,10 @@ def figure_5(entries: list[Entry], path: Path) -> None:
     column[1].set_xlabel("temperature")
   for axes, name in zip(grid[:, 0], (LATENCY, RATE)):
     axes.set_ylabel(LABELS[name])
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1 if name == RATE else None)
   figure.align_ylabels(grid[:, 0])
   figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
-  titled(figure, "An adaptive threshold against a fixed one", path)
+  titled(figure, "C-SQS with adaptive and with fixed thresholds", path)
 
 
 def figure_6(entries: list[Entry], path: Path) -> None:
@@ -197,7 +197,7 @@ def figure_codecs(document: Document, path: Path) -> None:
     column[1].grid(axis="y", visible=False)
   grid[0, 0].set_ylabel(LABELS[LATENCY])
   figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
-  titled(figure, "From which uplink rate on drafting pays (dots), and what an accepted token costs", path)
+  titled(figure, "Latency over the uplink rate (dots: drafting begins to pay), and bytes for an accepted token", path)
 
 
 def main() -> None:

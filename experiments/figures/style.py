@@ -14,6 +14,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -56,6 +57,12 @@ def band(axes: Axes, x: Sequence[float], triples: Sequence[Sequence[float]], *, 
   (drawn,) = axes.plot(at, middle, **({"marker": "o"} | style))
   if shaded:
     axes.fill_between(at, low, high, color=drawn.get_color(), alpha=0.13, linewidth=0)
+
+
+def plain_ticks(axis: Axis, at: Sequence[float]) -> None:
+  """Ticks of a logarithmic axis at these values, written as they are."""
+  axis.set_ticks(at, [f"{value:,g}" for value in at])
+  axis.set_ticks([], minor=True)
 
 
 def bare(axes: Axes) -> None:

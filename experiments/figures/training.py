@@ -62,14 +62,14 @@ def draw(tokenizer: dict, document: dict, path: Path) -> None:
   target = document["target"]
   # The loss of later stages has further terms.
   losses = np.array([r.get("cross_entropy", r["loss"]) for r in target["metrics"]])
-  for end in target["ends"][:-1]:
-    middle.axvline(end, color="#d0d0d0", linewidth=1)
+  for number, end in enumerate(target["ends"][:-1]):
+    middle.axvline(end, color="#b0b0b0", linewidth=1, linestyle=":", label="" if number else "next stage")
   middle.plot([r["step"] for r in target["metrics"]], smooth(losses), color="#b0b0b0", label="batches, smoothed")
   for (key, label), colour in zip(NAMES.items(), COLOURS):
     records = [r for r in target["eval"] if key in r]
     middle.plot([r["step"] for r in records], [r[key] for r in records], "o-", color=colour, label=label)
   middle.set(title="Target, cross entropy", xlabel="step", ylabel="nats per token")
-  middle.legend()
+  middle.legend(frameon=True, framealpha=1, edgecolor="none", loc="upper center")
   for (name, records), colour in zip(document["drafts"].items(), COLOURS):
     right.plot([r["step"] for r in records], [r["acceptance"] for r in records], "o-", color=colour, label=name)
   right.set(title="Drafts, expected acceptance", xlabel="step", ylabel="1 - total variation")

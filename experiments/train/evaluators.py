@@ -36,7 +36,8 @@ import optax
 
 from experiments.engine.tables import render
 from experiments.train.command import Progress, epochs_of, one_line_errors, spent
-from experiments.train.tokenizer import LICENCE, reconstruct
+from experiments.train.tokenizer import reconstruct
+from experiments.train.tokenizer_images import LICENCE
 from jaxspec import checkpoints
 from jaxspec.checkpoints import Checkpoint
 from jaxspec.data import text_tokenizer

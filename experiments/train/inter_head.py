@@ -33,7 +33,7 @@ from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
 from jaxspec.intervals.scores import IntervalScore
 from jaxspec.models.conditions import Prefixed
-from jaxspec.models.inter_head import InterHeadConfig, device_from_cloud, inter_head_fns
+from jaxspec.models.inter_head import InterHeadConfig, edge_from_cloud, inter_head_fns
 from jaxspec.pipeline import Pipeline, load_pipeline
 from jaxspec.training.inter_dro import ABLATIONS, InterDro, inter_dro
 from jaxspec.training.loop import LoopConfig
@@ -136,7 +136,7 @@ def train(run: InterRun, run_dir: str | Path, resume: bool = True, export_to: st
   """Trains an edge network (see `train_student`); thresholds come with ``jaxspec calibrate``."""
   check_export(export_to)
   pipeline = load_pipeline(run.bundle)
-  config, params = device_from_cloud(
+  config, params = edge_from_cloud(
     pipeline.target.config, pipeline.target.params, run.num_layers, jax.random.key(run.seed),
     num_heads=run.num_heads, combination=run.combination,
   )  # fmt: skip

@@ -33,7 +33,7 @@ from jaxspec.models.interval_features import IntervalFeaturesConfig, interval_fe
 from jaxspec.models.sampling import sample
 from jaxspec.network import Network
 from jaxspec.pipeline import Pipeline, load_pipeline
-from jaxspec.training.interval_features import device_positions, injection_loss
+from jaxspec.training.interval_features import edge_positions, injection_loss
 from jaxspec.training.loop import LoopConfig
 from jaxspec.training.optimizer import OptimizerConfig
 from jaxspec.types import Array
@@ -103,7 +103,7 @@ def make_loss_fn(run: FeaturesRun, config: IntervalFeaturesConfig, edge: Network
     mask_key, draw_key = jax.random.split(key)
     caption = text.fns.apply(extra["text"], batch["ids"], batch["mask"])
     own = batch["tokens"]
-    masked = device_positions(mask_key, own.shape, run.least_share)
+    masked = edge_positions(mask_key, own.shape, run.least_share)
     of_own = edge_says(extra, caption, own)
     drawn = sample(of_own[0].centre[..., 0, :] / temperature, jax.random.uniform(draw_key, own.shape))
     mixed = jnp.where(masked, drawn, own)

@@ -1,12 +1,15 @@
-"""Trains the emoji tokenizer: 64x64 images to 16x16 indices of 512 codes.
+"""Trains an image tokenizer: emoji (64 x 64 pixels to 16 x 16 tokens) or scenes (96 x 96 to 12 x 12).
 
 Command (from the repository root; a killed run goes on where it stopped)::
 
     python -m experiments.train.tokenizer --run-dir runs/tokenizer --export checkpoints/emoji64/tokenizer \\
       --store-dtype bfloat16 --grid docs/images/tokenizer_reconstructions.png --results experiments/results/tokenizer.json
+    python -m experiments.train.tokenizer --config scenes --run-dir runs/scenes-tokenizer \
+      --export checkpoints/scenes/tokenizer --store-dtype bfloat16 --grid docs/images/scenes_tokenizer.png \
+      --results experiments/results/scenes_tokenizer.json
 
-The training split is drawn on white in half of the images, else on a colour of the palette; a quarter is drawn small.
-Evaluation uses families that no training image belongs to (``val_concept``).
+The images are those of `experiments.train.tokenizer_images`; evaluation uses what training lacks. The encoder of scenes
+looks at each patch alone: a flat background is one token repeated, and an object has the same tokens wherever it lies.
 """
 
 from __future__ import annotations
@@ -23,10 +26,9 @@ import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 
-from experiments.train.command import Progress, command_of, epochs_of, one_line_errors, parser, spent
+from experiments.train.command import Progress, command_of, one_line_errors, parser, spent
+from experiments.train.tokenizer_images import LICENCE, RoundTrip, image_source
 from jaxspec import checkpoints
-from jaxspec.data.emoji import EmojiSet, load_emoji
-from jaxspec.data.tokens import Painting, draw, random_paintings
 from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
 from jaxspec.models.tokenizer_fns import TokenizerFns, from_uint8, to_uint8
 from jaxspec.training import train_state
@@ -37,16 +39,13 @@ from jaxspec.training.overrides import override
 from jaxspec.training.step import make_train_step
 from jaxspec.training.vq import VQObjective, init_usage, restart_dead_codes, vq_loss_fn
 
-LICENCE = (
-  "Apache-2.0; trained on Noto Emoji, Twemoji (CC-BY-4.0) and Fluent Emoji images, see jaxspec/data/emoji/ATTRIBUTION.md"
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerRun:
   """Everything a run depends on."""
 
   seed: int = 0
+  images: str = "emoji"
   batch_size: int = 16
   model: PatchVQConfig = PatchVQConfig()
   objective: VQObjective = VQObjective(restart_until=1800)
@@ -57,25 +56,18 @@ class TokenizerRun:
 
 
 def get_config(arg: str = "") -> TokenizerRun:
-  """Config of a run: ``""`` for the shipped weights, ``"smoke"`` for a run of seconds."""
+  """Config of a run: ``""`` for emoji, ``"scenes"``, ``"smoke"`` for a run of seconds."""
   if arg == "smoke":
     model = PatchVQConfig(widths=(8, 16), encoder_blocks=(1, 1), decoder_blocks=(1, 1), num_codes=32)
     loop = LoopConfig(num_steps=4, log_every=1, eval_every=0, checkpoint_every=2)
     return TokenizerRun(batch_size=4, model=model, loop=loop)
+  if arg == "scenes":
+    model = PatchVQConfig(96, (48, 96, 192), (1, 1, 2), (1, 2, 3), num_codes=1024, encoder_kernel=1)
+    loop = LoopConfig(num_steps=3000, log_every=10, eval_every=500, checkpoint_every=250)
+    return TokenizerRun(images="scenes", model=model, loop=loop)
   if arg:
-    raise ValueError(f"Must have config '' or 'smoke', we instead got {arg!r}")
+    raise ValueError(f"Must have config '', 'scenes' or 'smoke', we instead got {arg!r}")
   return TokenizerRun()
-
-
-def make_batch_fn(emoji: EmojiSet, images: np.ndarray, batch_size: int, seed: int):
-  """Batches as a pure function of the step: a new permutation every epoch, new paintings every step."""
-  chosen = epochs_of(images, batch_size, (seed, 0))
-
-  def batch_fn(step: int) -> dict[str, np.ndarray]:
-    painting = random_paintings(np.random.default_rng((seed, 1, step)), batch_size)
-    return {"images": draw(emoji.rgba[chosen(step)], painting)}
-
-  return batch_fn
 
 
 def psnr(images: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -105,6 +97,10 @@ def reconstruct(tokenizer: TokenizerFns, params, pixels: np.ndarray, batch: int 
   return np.concatenate(indices), np.concatenate(images)
 
 
+def _round_trip_fn(tokenizer: TokenizerFns, params) -> RoundTrip:
+  return lambda pixels: reconstruct(tokenizer, params, pixels)
+
+
 def evaluate(tokenizer: TokenizerFns, params, num_codes: int, pixels: np.ndarray) -> dict[str, float]:
   """PSNR and code statistics on ``[M, H, W, 3]`` uint8 images."""
   indices, images = reconstruct(tokenizer, params, pixels)
@@ -130,43 +126,12 @@ def image_grid(originals: np.ndarray, reconstructions: np.ndarray, columns: int 
   return Image.fromarray(np.concatenate(rows, axis=0))
 
 
-def final_figures(tokenizer: TokenizerFns, params, config: PatchVQConfig, emoji: EmojiSet) -> dict[str, dict]:
-  """`evaluate` on unseen families, on held-out styles and on as many training images, each on white and painted."""
-  unseen = emoji.indices("val_concept")
-  splits = {
-    "unseen": unseen,
-    "val_style": emoji.indices("val_style"),
-    "train": np.random.default_rng(1).permutation(emoji.indices("train"))[: len(unseen)],
-  }
-  figures = {}
-  for name, images in splits.items():
-    painted = random_paintings(np.random.default_rng(2), len(images), white_fraction=0.0)
-    for ground, painting in (("white", Painting.plain(len(images))), ("painted", painted)):
-      pixels = draw(emoji.rgba[images], painting)
-      figures[f"{name}_{ground}"] = evaluate(tokenizer, params, config.num_codes, pixels)
-  return figures
-
-
-def example_grid(tokenizer: TokenizerFns, params, emoji: EmojiSet, num: int = 24, columns: int = 12) -> Image.Image:
-  """Unseen families, half of them plain and half painted, above their reconstructions."""
-  chosen = np.random.default_rng(3).permutation(emoji.indices("val_concept"))[:num]
-  painted = random_paintings(np.random.default_rng(4), num, white_fraction=0.0)
-  plain = Painting.plain(num)
-  half = np.arange(num) < num // 2
-  choose = lambda a, b: np.where(half.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-  pixels = draw(emoji.rgba[chosen], Painting(*(choose(a, b) for a, b in zip(plain, painted))))
-  _, images = reconstruct(tokenizer, params, pixels)
-  return image_grid(pixels, images, columns)
-
-
 def train(config: TokenizerRun, run_dir: str | Path, resume: bool = True, tensorboard: bool = False):
   """Trains in ``run_dir``; returns the final state."""
   run_dir = Path(run_dir)
   run_dir.mkdir(parents=True, exist_ok=True)
   (run_dir / "config.json").write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
-  emoji = load_emoji()
-  unseen = emoji.indices("val_concept")
-  tokenizer = patch_vq_fns(config.model)
+  source, tokenizer = image_source(config.images), patch_vq_fns(config.model)
   optimizer = make_optimizer(config.optimizer, config.loop.num_steps)
   state = train_state.create(
     tokenizer.init(jax.random.key(config.seed)), optimizer, init_usage(config.model.num_codes, config.model.code_dim)
@@ -179,19 +144,19 @@ def train(config: TokenizerRun, run_dir: str | Path, resume: bool = True, tensor
     seed=config.seed,
     after_update_fn=restart_dead_codes(config.objective),
   )
-  probe = np.random.default_rng(0).permutation(unseen)[:96]
-  probe_pixels = draw(emoji.rgba[probe], Painting.plain(len(probe)))
+  probe = source.probe()
 
   def eval_fn(state):
-    return evaluate(tokenizer, state.ema, config.model.num_codes, probe_pixels)
+    figures = evaluate(tokenizer, state.ema, config.model.num_codes, probe)
+    return figures | source.extra_fn(_round_trip_fn(tokenizer, state.ema))
 
   def sample_fn(state, path):
-    _, images = reconstruct(tokenizer, state.ema, probe_pixels[:32])
-    image_grid(probe_pixels[:32], images, 16).save(path)
+    _, images = reconstruct(tokenizer, state.ema, probe[:32])
+    image_grid(probe[:32], images, 16).save(path)
 
   wall, cpu = time.perf_counter(), time.process_time()
   state = fit(
-    config.loop, state, train_step, make_batch_fn(emoji, emoji.indices("train"), config.batch_size, config.seed),
+    config.loop, state, train_step, source.batch_fn(config.batch_size, config.seed),
     run_dir=run_dir, eval_fn=eval_fn, sample_fn=sample_fn, report_fn=Progress("tokenizer", config.batch_size),
     resume=resume, tensorboard=tensorboard,
   )  # fmt: skip
@@ -203,7 +168,7 @@ def main() -> None:
   found = parser(__doc__)
   found.add_argument("--tensorboard", action="store_true")
   found.add_argument("--store-dtype", default="float32", help="dtype of the exported weights; the figures are theirs")
-  found.add_argument("--grid", type=Path, help="PNG of reconstructions of unseen families")
+  found.add_argument("--grid", type=Path, help="PNG of reconstructions of unseen images")
   found.add_argument("--results", type=Path, help="JSON with the curves and the final figures")
   args = found.parse_args()
   logging.basicConfig(level=logging.WARNING)
@@ -214,10 +179,11 @@ def main() -> None:
   if args.export is None and args.grid is None and args.results is None:
     return
 
-  tokenizer, emoji = patch_vq_fns(config.model), load_emoji()
+  tokenizer, source = patch_vq_fns(config.model), image_source(config.images)
   times = json.loads((run_dir / "time.json").read_text())
   params = jax.tree.map(lambda x: x.astype(args.store_dtype).astype(x.dtype), jax.device_get(state.ema))
-  figures = final_figures(tokenizer, params, config.model, emoji)
+  figures = {name: evaluate(tokenizer, params, config.model.num_codes, pixels) for name, pixels in source.splits().items()}
+  figures |= source.extra_fn(_round_trip_fn(tokenizer, params))
   if args.export is not None:
     meta = {
       "licence": LICENCE,
@@ -225,14 +191,15 @@ def main() -> None:
       "run": dataclasses.asdict(config),
       "steps": int(state.step),
       "seed": config.seed,
-      "images": {"train": len(emoji.indices("train")), "unseen": len(emoji.indices("val_concept"))},
+      "images": source.counts,
       "figures": figures,
       "time": times,
     }
     checkpoints.save(args.export, config.model, jax.tree.map(jnp.asarray, params), meta=meta, dtype=args.store_dtype)
   if args.grid is not None:
     args.grid.parent.mkdir(parents=True, exist_ok=True)
-    example_grid(tokenizer, params, emoji).save(args.grid, optimize=True)
+    examples = source.examples()
+    image_grid(examples, reconstruct(tokenizer, params, examples)[1]).save(args.grid, optimize=True)
   if args.results is not None:
     args.results.parent.mkdir(parents=True, exist_ok=True)
     document = {"config": dataclasses.asdict(config), "versions": {"jax": jax.__version__}, "time": times}

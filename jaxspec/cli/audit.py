@@ -158,7 +158,7 @@ def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Callable
     label = audit_report.label_of(row.method, sweep and sweep.name, sweep and sweep.values[number])
     say(f"Decoding {len(captions)} images by {label} ({number + 1} of {len(jobs)})")
     outcome = decoding.decode_once(row, batches, row.method, audit=True)
-    figures = summarize_audit(outcome.metrics, outcome.counters.target_calls)
+    figures = summarize_audit(outcome.metrics, outcome.counters.target_calls, prompts=batches.prompt)
     found.append(audit_report.measured_row(label, row.settings(), outcome, figures, captions))
   about = [f"{len(captions)} image{'s' * (len(captions) != 1)} of {job.max_len} tokens", *method_parts(job.method)[1:]]
   about += [*sampling_parts(job.sampling), f"seed {job.seed}"]

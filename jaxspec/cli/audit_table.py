@@ -97,7 +97,7 @@ def _small(value: float) -> str:
 
 
 def _spread(interval: Interval) -> str:
-  if interval.high - interval.low < 5e-5:
+  if not interval.high - interval.low >= 5e-5:  # nan for a single image
     return _small(interval.value)
   low, high = (_small(bound).removeprefix("0") for bound in (interval.low, interval.high))
   return f"{_small(interval.value)} [{low}, {high}]"

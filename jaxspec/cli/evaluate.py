@@ -41,8 +41,6 @@ class Images(NamedTuple):
 @click.option("--encoder", type=click.Choice(("concept", "classifier", "caption")), default="concept", show_default=True,
               help="Feature space of the distances.")  # fmt: skip
 @click.option("--evaluators", type=PATH, help="Folder of evaluators.  [default: the shipped one]")
-@click.option("--repeats", type=click.IntRange(10, 100_000), default=200, show_default=True,
-              help="Resamples of an interval.")  # fmt: skip
 @click.option("--standard", is_flag=True, help="Also FID, IS and CLIP score (extra eval, downloads networks).")
 @click.option("--save-images", type=PATH, help="Folder for the drawn images and their prompts.")
 @click.option("--out", type=PATH, default="eval.json", show_default=True, help="Figures to write (.json).")
@@ -133,11 +131,12 @@ def _work(options: dict[str, Any], chosen, is_bundle: bool, report) -> dict[str,
   _check_count(reference, "real images to compare with")
 
   report(f"Measuring {len(images.pixels)} images")
-  figures, real = interruptible(_figures, networks, emoji, images, reference, options)
+  figures, real, set_size = interruptible(_figures, networks, emoji, images, reference, options)
   document = {
     "images": {"source": images.name, "count": len(images.pixels)} | images.about,
     "reference": {"count": len(reference), "folder": options["reference"] and str(options["reference"])},
     "encoder": options["encoder"],
+    "set_size": set_size,
     "metrics": figures,
     "real_images": real,
     "evaluators": {"path": _below_here(folder), "held_out": held_out_scores(networks)},
@@ -159,11 +158,11 @@ def _below_here(path: Path) -> str:
 
 
 def _check_count(things: Sequence, noun: str) -> None:
-  """Refuses sets that have no manifold."""
-  from jaxspec.metrics.evaluation import NEIGHBOURS
+  """Refuses sets that are too small for an interval."""
+  from jaxspec.metrics.evaluation import FEWEST
 
-  if len(things) <= NEIGHBOURS:
-    raise UserError(f"Must have at least {NEIGHBOURS + 1} {noun}, we instead got {len(things)}")
+  if len(things) < FEWEST:
+    raise UserError(f"Must have at least {FEWEST} {noun}, we instead got {len(things)}")
 
 
 def _drawn(options: dict[str, Any], chosen, emoji, side: int, report) -> Images:
@@ -223,30 +222,52 @@ def _read(options: dict[str, Any], side: int) -> Images:
   return Images(name, found.pixels, found.prompts, np.zeros(0, int), about, warnings)
 
 
-def _figures(networks, emoji, images: Images, reference: np.ndarray, options: dict[str, Any]) -> tuple[dict, dict]:
-  """Figures of the images, and those of the real images that their prompts name."""
+def _figures(networks, emoji, images: Images, reference: np.ndarray, options: dict[str, Any]) -> tuple[dict, dict, int]:
+  """Figures of the images, those of the real images that their prompts name, and the ``set_size`` of both."""
   from jaxspec.cli.report import interval_fields
   from jaxspec.data.emoji import STYLES
   from jaxspec.data.prompts import parse_prompt
   from jaxspec.metrics import evaluation
 
-  encoder, resampling = options["encoder"], dict(repeats=options["repeats"], seed=options["seed"])
+  encoder, prompts = options["encoder"], [parse_prompt(prompt) for prompt in images.prompts or []]
+  clusters, first = _clusters(prompts, images)
+  gallery = evaluation.make_gallery(networks, emoji) if prompts else None
+  asked = [prompts[row] for row in first]
+  named = evaluation.real_images(gallery, asked) if prompts else None
+  has_real = named is not None and len(named.rows) >= evaluation.FEWEST
+  counts = [len(images.pixels) if clusters is None else len(first), len(reference)]
+  counts += [len(named.rows)] if has_real else []
+  settings = dict(set_size=evaluation.largest_set(*counts), seed=options["seed"])
   features = networks.embed(encoder, reference)
-  measure = lambda pixels: evaluation.set_distances(networks.embed(encoder, pixels), features, encoder, **resampling)
-  figures, real = measure(images.pixels), {}
-  if images.prompts is not None:
-    gallery = evaluation.make_gallery(networks, emoji)
-    prompts = [parse_prompt(prompt) for prompt in images.prompts]
+
+  def measure(pixels: np.ndarray, clusters: np.ndarray | None) -> dict[str, evaluation.Figure]:
+    return evaluation.set_distances(networks.embed(encoder, pixels), features, encoder, clusters=clusters, **settings)
+
+  figures, real = measure(images.pixels, clusters), {}
+  if prompts:
     scores = evaluation.image_scores(networks, gallery, images.pixels, prompts)
-    figures |= evaluation.summarize_scores(scores, **resampling)
-    named = evaluation.real_images(gallery, prompts)
-    if len(named.rows) > evaluation.NEIGHBOURS:
-      styles = [STYLES[emoji.style[image]] for image in named.image]
-      own = [prompts[row] for row in named.rows]
-      scores = evaluation.image_scores(networks, gallery, named.pixels, own, styles=styles)
-      real = measure(named.pixels) | evaluation.summarize_scores(scores, **resampling)
+    figures |= evaluation.summarize_scores(scores, clusters=clusters)
+  if has_real:
+    styles = [STYLES[emoji.style[image]] for image in named.image]
+    scores = evaluation.image_scores(networks, gallery, named.pixels, [asked[row] for row in named.rows], styles=styles)
+    real = measure(named.pixels, None) | evaluation.summarize_scores(scores)
   as_json = lambda figure: interval_fields(figure.interval) | {"count": figure.count}
-  return tuple({name: as_json(figure) for name, figure in part.items()} for part in (figures, real))
+  parts = ({name: as_json(figure) for name, figure in part.items()} for part in (figures, real))
+  return *parts, settings["set_size"]
+
+
+def _clusters(prompts: list, images: Images) -> tuple[np.ndarray | None, np.ndarray]:
+  """Prompt ``[N]`` of each image where some repeat, else None; and the first image of each prompt."""
+  from jaxspec.metrics.evaluation import FEWEST
+
+  number = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompts))}
+  labels, first = np.unique([number[prompt] for prompt in prompts], return_index=True)
+  if len(labels) == len(prompts):
+    return None, first
+  if len(labels) < FEWEST:
+    images.warnings.append(f"Intervals hold for these {len(labels)} prompts only: others may differ by more")
+    return None, first
+  return np.array([number[prompt] for prompt in prompts]), first
 
 
 def held_out_scores(networks) -> dict[str, Any]:

@@ -5,12 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxspec import shipped
 from jaxspec.cli.errors import UserError
-
-# Where no networks are named: the shipped bundle of each kind of prompt.
-SHIPPED = {"class": "classes64-causal", "text": "wordnet"}
-# Several tokens at a time need a masked network.
-SHIPPED_MASKED = {"parallel": "classes64"}
 
 
 class Asked(NamedTuple):
@@ -28,8 +24,7 @@ class Asked(NamedTuple):
 
   def checkpoint(self, method: str | None) -> str | None:
     """The shipped bundle that is meant where no networks are named; None is the default bundle."""
-    name = SHIPPED.get(self.kind)
-    return SHIPPED_MASKED.get(method, name) if self.kind == "class" else name
+    return shipped.bundle_for(self.kind, method)
 
   def for_host(self, host: Any) -> Any:
     """The prompts as `jaxspec.pipeline.Pipeline.encode` takes them.

@@ -171,7 +171,7 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
   side, draft, trace = waiting
   cursor, live = side.cursor, side.cursor.live
   rows, max_len = side.tokens.shape[:2]
-  asked, local, accepted = drafts.needs_verify(draft), drafts.num_local(draft), verdict.num_accepted[:, None]
+  verified, local, accepted = drafts.needs_verify(draft), drafts.num_local(draft), verdict.num_accepted[:, None]
   gain = jnp.where(live, drafts.num_committed(draft, verdict), 0)
   block = drafts.committed_block(draft, verdict)
 
@@ -179,9 +179,9 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
   drafted_end = drafts.ends_on_draft(cursor, draft, verdict)
   first_next = jnp.where(trees.ended_by_rejection(draft, verdict), int(Origin.REPLACED), int(Origin.BONUS))
   first_next = jnp.where(drafted_end, int(Origin.DRAFT), first_next)
-  origin = jnp.where((offset == accepted) & asked[:, None], first_next[:, None], int(Origin.DRAFT))
+  origin = jnp.where((offset == accepted) & verified[:, None], first_next[:, None], int(Origin.DRAFT))
   if verdict.num_next is not None:
-    origin = jnp.where((offset > accepted) & asked[:, None], int(Origin.BONUS), origin)
+    origin = jnp.where((offset > accepted) & verified[:, None], int(Origin.BONUS), origin)
   origin = jnp.where(offset < local[:, None], int(Origin.LOCAL), origin).astype(jnp.int8)
 
   position = jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)  # max_len is dropped
@@ -194,7 +194,7 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
     drafted=counters.drafted + one * (draft.num_drafted - local),
     accepted=counters.accepted + jnp.where(live, verdict.num_accepted + drafted_end - local, 0),
     local=counters.local + one * local,
-    target_calls=counters.target_calls + one * asked,
+    target_calls=counters.target_calls + one * verified,
     draft_calls=counters.draft_calls + one * (drafter.calls_per_round if draft.num_calls is None else draft.num_calls),
   )
   return side.replace(

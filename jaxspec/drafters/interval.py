@@ -284,17 +284,17 @@ def interval_gated(
   def commit(
     params: GatedParams, state: IntervalState, cursor: Cursor, draft: Draft, gates: PyTree, verdict: Verdict
   ) -> IntervalState:
-    live, asked, local = cursor.live, drafts.needs_verify(draft), drafts.num_local(draft)
+    live, calling, local = cursor.live, drafts.needs_verify(draft), drafts.num_local(draft)
     gain = jnp.where(live, drafts.num_committed(draft, verdict), 0)
     block_tokens = drafts.committed_block(draft, verdict)
     row, offset, max_len = jnp.arange(live.shape[0]), jnp.arange(block_tokens.shape[1])[None], state.tokens.shape[1]
     position = jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)  # beyond the end: dropped
     newest_read = cursor.length + gain - 1  # after an exchange the target has read all but the newest token
     in_window = draft.num_drafted - local
-    sent = jnp.where(live & asked, cursor.length - state.read + local + in_window, 0)
+    sent = jnp.where(live & calling, cursor.length - state.read + local + in_window, 0)
     buffer = state.features
     if inject != "none":  # the target's own token has no features, whatever was drafted at its position
-      own = jnp.where(live & asked, cursor.length + verdict.num_accepted, max_len)
+      own = jnp.where(live & calling, cursor.length + verdict.num_accepted, max_len)
       buffer = buffer.at[row, own].set(0.0, mode="drop")
     gate_state = state.gate
     if draft.tokens.shape[1]:  # else the target drew alone, and the gate judged nothing
@@ -310,7 +310,7 @@ def interval_gated(
       previous=jnp.where(live, previous, state.previous),
       gate=gate_state,
       tokens=state.tokens.at[row[:, None], position].set(block_tokens, mode="drop"),
-      read=jnp.where(live & asked, newest_read, state.read),
+      read=jnp.where(live & calling, newest_read, state.read),
       report=state.report._replace(sent=state.report.sent + sent),
       features=buffer,
     )

@@ -138,5 +138,5 @@ def _look_up(history: Array, window: Array, position: Array, length: Array) -> A
 def _couple(state: JacobiState, draw: Array, keep: Array) -> Array:
   """Tokens ``[B, K]`` that follow ``state.logits`` and agree with ``state.old_tokens`` as often as possible."""
   tokens, p, q = state.old_tokens, probabilities(state.logits), probabilities(state.old_logits)
-  kept = keep * at(q, tokens) < at(p, tokens)
-  return jnp.where(kept, tokens, inverse_cdf(usable_weights(lossless_weights(tokens, p, q), p), draw))
+  accepted = keep * at(q, tokens) < at(p, tokens)
+  return jnp.where(accepted, tokens, inverse_cdf(usable_weights(lossless_weights(tokens, p, q), p), draw))

@@ -4,9 +4,9 @@ A gate is a family of pure functions with a state per row, so that a drafter can
 
 `ConformalGate` brings the share of tokens that call the cloud to a requested rate. A token is accepted locally where
 ``-log(score) >= beta``. The controller of C-SQS (`jaxspec.codecs.conformal`) moves beta once for every committed token. Its
-error ``asked`` is 1 for the token that called the cloud and else 0. On every path
+error ``called`` is 1 for the token that called the cloud and else 0. On every path
 
-  mean(asked) = rate + (beta_1 - beta_T) / (eta T),
+  mean(called) = rate + (beta_1 - beta_T) / (eta T),
 
 so a threshold that stays bounded holds the rate. Not every rate can be reached. The tokens of a window after its first one
 do not call the cloud, so an exchange that commits A drafts and one more token allows no rate above 1 / (A + 1). Beta then
@@ -37,8 +37,8 @@ class Gate(Protocol):
     """``[B]`` bool: the token is accepted locally; ``score [B]`` float32."""
     ...
 
-  def update(self, params: PyTree, state: PyTree, asked: Array) -> PyTree:
-    """State after one committed token; ``asked [B]`` bool says whether this token called the cloud."""
+  def update(self, params: PyTree, state: PyTree, called: Array) -> PyTree:
+    """State after one committed token; ``called [B]`` bool says whether this token called the cloud."""
     ...
 
 
@@ -54,7 +54,7 @@ class ConstantGate:
     """See `Gate`."""
     return score <= params
 
-  def update(self, params: Array, state: tuple, asked: Array) -> tuple:
+  def update(self, params: Array, state: tuple, called: Array) -> tuple:
     """See `Gate`."""
     return ()
 
@@ -72,9 +72,9 @@ class ConformalGate:
     """See `Gate`."""
     return -jnp.log(jnp.maximum(score, _TINY)) >= state.value
 
-  def update(self, params: ConformalParams, state: Threshold, asked: Array) -> Threshold:
+  def update(self, params: ConformalParams, state: Threshold, called: Array) -> Threshold:
     """See `Gate`."""
-    return moved(params, state, asked.astype(jnp.float32))
+    return moved(params, state, called.astype(jnp.float32))
 
 
 def rate_params(tau: float, rate: float, *, eta: float = 0.05) -> ConformalParams:

@@ -1,4 +1,4 @@
-"""Windows of a device that accepts tokens locally as bytes, with what the cloud has not read."""
+"""Windows of an edge that accepts tokens locally as bytes, with what the cloud has not read."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from jaxspec.link.envelope import Frames
 from jaxspec.link.gated_message import GatedWire, read_gated, write_gated
 from jaxspec.link.opening import Agreement
 from jaxspec.link.records import Limits
-from jaxspec.link.wires import Framed, asking_rows, check_rows, distributions_of, no_drafts, profile_of
+from jaxspec.link.wires import Framed, check_rows, distributions_of, no_drafts, profile_of, rows_to_verify
 from jaxspec.types import Cursor, Draft, Drafter
 
 
 @dataclasses.dataclass(frozen=True)
 class CiarWire(Framed):
-  """Windows of a device that accepts tokens locally, and what the cloud has not read (`jaxspec.interval_gated` drafters).
+  """Windows of an edge that accepts tokens locally, and what the cloud has not read (`jaxspec.interval_gated` drafters).
 
   Attributes:
     vocab: tokens V.
@@ -70,10 +70,10 @@ class CiarWire(Framed):
   def encode_draft(self, draft: Draft, cursor: Cursor, agreement: Agreement) -> tuple[Frames, np.ndarray]:
     distribution = None if self.codec is None else distributions_of(draft)
     draft = on_host(draft._replace(proposal=()))
-    gated, asked = self._at(agreement.max_len), asking_rows(draft, cursor)
-    frames: Frames = [None] * len(asked)
-    bits, local = np.zeros(len(asked), np.int64), np.asarray(drafts.num_local(draft))
-    for row in np.flatnonzero(asked):
+    gated, calling = self._at(agreement.max_len), rows_to_verify(draft, cursor)
+    frames: Frames = [None] * len(calling)
+    bits, local = np.zeros(len(calling), np.int64), np.asarray(drafts.num_local(draft))
+    for row in np.flatnonzero(calling):
       length, own = int(cursor.length[row]), int(local[row])
       # Without a payload the target draws alone: it has read all but the newest token.
       read, committed = length - 1, [int(cursor.last[row])]
@@ -102,18 +102,19 @@ class CiarWire(Framed):
 
   def decode_draft(self, frames: Frames, cursor: Cursor, agreement: Agreement) -> tuple[Draft, Cursor]:
     rows, window, size = len(frames), self.window, agreement.max_len
-    gated, asked = self._at(size), np.array([data is not None for data in frames])
+    gated, calling = self._at(size), np.array([data is not None for data in frames])
     length, last, live = cursor.length.copy(), cursor.last.copy(), cursor.live.copy()
     read = length - 1  # all but the newest token of the last exchange
-    # Until a row has asked, its token 0 may be the device's own, and the cloud cannot know whether that ended the row.
+    # Until a row has called the cloud, its token 0 may be the edge's own, and the cloud cannot know whether that token
+    # ended the row.
     is_open = (length == 1) & (agreement.target_prefix == 0) & (size > 1)
-    live |= is_open & asked
+    live |= is_open & calling
     tokens, number = np.zeros((rows, window), np.int32), np.zeros(rows, np.int32)
     by_position = np.zeros((rows, size), np.int32)
     features = np.zeros((rows, size, self.feature_width), np.float32)
     distribution = no_distributions((rows, window), 1 if self.codec is None else self.codec.max_sent)
     rounds: set[int] = set()
-    for row in np.flatnonzero(asked):
+    for row in np.flatnonzero(calling):
       require(live[row], "order", f"row {row} has ended")
       got = read_gated(frames[row], gated, read=int(read[row]))
       start, end = got.read, got.read + len(got.unread)
@@ -138,7 +139,7 @@ class CiarWire(Framed):
       return no_drafts(number, moved), moved
     payload = Unread(by_position, read, features if self.feature_width else ())
     proposal = () if self.codec is None else distribution
-    return Draft(tokens, proposal, number, needs_verify=asked, payload=payload), moved
+    return Draft(tokens, proposal, number, needs_verify=calling, payload=payload), moved
 
 
 @functools.cache

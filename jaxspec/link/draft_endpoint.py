@@ -36,7 +36,7 @@ from jaxspec.link.message import REPLY_BYTES
 from jaxspec.link.opening import Agreement, ConditionSpec, end_tuple, write_opening
 from jaxspec.link.target_endpoint import TargetEndpoint
 from jaxspec.link.traffic import Traffic, no_traffic
-from jaxspec.link.wires import Replies, Wire, asking_rows, verdict_of
+from jaxspec.link.wires import Replies, Wire, rows_to_verify, verdict_of
 from jaxspec.types import Draft, Drafter, Key, PyTree, Verdict, Verifier
 
 Transport = Callable[[bytes], bytes]
@@ -202,9 +202,9 @@ class DraftEndpoint:
     self._message = None
 
   def _newest(self) -> tuple[Draft, np.ndarray, int]:
-    """The draft that waits, ``[B]`` the rows that asked, and its round."""
+    """The draft that waits, ``[B]`` the rows that need verification, and its round."""
     cursor = self._waiting.side.cursor
-    return self._waiting.draft, asking_rows(self._waiting.draft, cursor), int(cursor.round)
+    return self._waiting.draft, rows_to_verify(self._waiting.draft, cursor), int(cursor.round)
 
   def _commit(self, replies: Replies) -> None:
     verdict = verdict_of(replies, np.asarray(drafts.num_local(self._waiting.draft)))
@@ -222,7 +222,7 @@ class DraftEndpoint:
         return self._send(Kind.CLOSE, [], np.zeros(rows, np.int64))
       step = _read_round if self._agreement.target_draws_alone(int(cursor.round)) else _draft_round
       waiting = step(self._params, self._side, drafter=self._drafter)
-      if asking_rows(waiting.draft, cursor).any():
+      if rows_to_verify(waiting.draft, cursor).any():
         self._waiting = waiting
         return self._send(Kind.DRAFT, *self._wire.encode_draft(waiting.draft, cursor, self._agreement))
       verdict = reply_to_nothing(waiting.draft, nothing)

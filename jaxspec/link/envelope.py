@@ -39,7 +39,7 @@ class Kind(enum.IntEnum):
 
   OPEN = 1
   DRAFT = 2
-  DISTRIBUTION = 3  # the distributions that a `REPLY` asked for
+  DISTRIBUTION = 3  # the distributions that a `REPLY` requests
   CLOSE = 4
   OPENED = 5  # the reply to `OPEN`: token 0 of every row
   REPLY = 6  # the reply to `DRAFT` and to `DISTRIBUTION`

@@ -1,9 +1,9 @@
-"""The uplink message of a device that accepts tokens locally: what the cloud has not read, then a window of drafts.
+"""The uplink message of an edge that accepts tokens locally: what the cloud has not read, then a window of drafts.
 
 Payload of a frame (`jaxspec.link.message`) of kind `GATED`, whose number is that of the drafts:
 
 * first position that the cloud has not read, 16 bits; number of unread tokens, 16 bits: the newest token that the cloud
-  knows, and those that the device accepted locally after it;
+  knows, and those that the edge accepted locally after it;
 * these tokens, ``ceil(log2 V)`` bits each;
 * the drafts: records with their distributions (`jaxspec.link.records`), or, where no rule needs a distribution, tokens
   alone;
@@ -118,7 +118,7 @@ def read_gated(data: bytes, wire: GatedWire, *, read: int) -> GatedDrafts:
   """
   limits, width = wire.limits, ceil_log2(wire.limits.vocab)
   kind, round_, ell, number, payload = unframe(data, wire.max_bytes)
-  require(kind == GATED, "kind", f"{kind} is not a message of a gated device")
+  require(kind == GATED, "kind", f"{kind} is not a message of a gated edge")
   require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
   require(number <= limits.max_drafts, "range", f"{number} drafts, {limits.max_drafts} agreed")
   reader = BitReader(payload)

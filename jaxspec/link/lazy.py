@@ -48,7 +48,7 @@ def finish_round(
   """Second half: draws the token that ends the round, and moves the cursor.
 
   Args:
-    distribution: distributions ``[B]`` of the rows that asked, anything in the others.
+    distribution: distributions ``[B]`` of the rows that need verification, anything in the others.
   """
   cursor, p = target.cursor, tested.p
   keys = rng.stream_keys(target.keys, rng.Stream.VERIFY, cursor.round)

@@ -12,7 +12,7 @@ LATENCY_RULES = ("rtt_per_call", "one_way")
 
 
 class Network(NamedTuple):
-  """A link between device and cloud."""
+  """A link between edge and cloud."""
 
   bits_per_s: float
   latency_s: float

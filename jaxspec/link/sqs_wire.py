@@ -27,7 +27,7 @@ from jaxspec.types import Cursor, Draft, Drafter, Verdict
 
 
 class _Records(Framed):
-  """Frames of records: a chain of drafts with the distribution of each. Every live row asks in every round."""
+  """Frames of records: a chain of drafts with the distribution of each. Every live row needs verification in every round."""
 
   max_sent: int
 
@@ -134,7 +134,7 @@ class SqsWire(_Records):
 
 @dataclasses.dataclass(frozen=True)
 class PlainWire(_Records):
-  """No drafts: the target side draws every token (`jaxspec.decode.loop.NO_DRAFTER`), for a device without a draft network.
+  """No drafts: the target side draws every token (`jaxspec.decode.loop.NO_DRAFTER`), for an edge without a draft network.
 
   Attributes:
     vocab: tokens V.

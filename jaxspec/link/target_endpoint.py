@@ -31,7 +31,7 @@ from jaxspec.link.envelope import (
 )
 from jaxspec.link.lazy import Tested, finish_round, judge_round
 from jaxspec.link.opening import Agreement, ConditionSpec, read_opening
-from jaxspec.link.wires import Wire, asking_rows
+from jaxspec.link.wires import Wire, rows_to_verify
 from jaxspec.types import Cursor, Draft, Key, PyTree, Verdict, Verifier
 
 _start_target = jax.jit(start_target, static_argnames=("verifier", "max_len", "window"))
@@ -186,7 +186,7 @@ class TargetEndpoint:
     frames = read_frames(body, stream.agreement.num_rows)
     draft, cursor = self._wire.decode_draft(frames, stream.cursor, stream.agreement)
     verdict, requests = stream.verify(draft, cursor, may_request=self._wire.may_request)
-    return self._reply(self._wire.encode_reply(verdict, asking_rows(draft, cursor), requests, int(cursor.round)))
+    return self._reply(self._wire.encode_reply(verdict, rows_to_verify(draft, cursor), requests, int(cursor.round)))
 
   def _distribution(self, number: int, body: bytes) -> bytes:
     stream = self._current(number)

@@ -1,11 +1,12 @@
 """Wires: what a round of one method looks like as bytes.
 
-A wire is a frozen value that both ends hold. It turns the arrays of a round into one frame for each row that asks, and back:
+A wire is a frozen value that both ends hold. It turns the arrays of a round into one frame for each row that needs
+verification, and back:
 
 1. ``encode_draft``: the draft side's `Draft` to frames.
 2. ``decode_draft``: frames to the `Draft` and the `Cursor` that the verifier reads. The cursor is the target side's own. A
    `CiarWire` moves it over the tokens that the draft side accepted locally, which the frames bring.
-3. ``encode_reply`` and ``decode_reply``: what the target side decided about every row that asked.
+3. ``encode_reply`` and ``decode_reply``: what the target side decided about every row that needed verification.
 
 A wire with ``may_request`` lets the target side ask for a distribution before it ends a round (coding ``lazy``). Its reply
 then holds requests; ``encode_distribution`` and ``decode_distribution`` are the second part. The frames are those of
@@ -163,7 +164,7 @@ class Framed:
     raise ValueError("Must have a wire with requests (coding 'lazy') to read distributions apart, we instead got another")
 
 
-def asking_rows(draft: Draft, cursor: Cursor) -> np.ndarray:
+def rows_to_verify(draft: Draft, cursor: Cursor) -> np.ndarray:
   """``[B]`` bool on the host, live rows that need verification."""
   live = np.asarray(cursor.live)
   return live if draft.needs_verify is None else live & np.asarray(draft.needs_verify)

@@ -60,7 +60,7 @@ class Ciar(Neighbours, DraftingMethod):
     None, "Hold so many cloud calls per token instead, by a threshold that moves.", ge=0, le=1
   )
   target_prefix: float = option(0.0, "Leading share of tokens that the target draws alone.", ge=0, le=1)
-  verify: str = option("exact", "How the cloud judges what it is asked about.", choices=VERIFY)
+  verify: str = option("exact", "How the cloud judges the drafts that it verifies.", choices=VERIFY)
   draw: str = option(
     "auto", "Window drafts from what a link can send (sparse), or from all logits (dense); auto: sparse for exact.",
     choices=DRAWS,

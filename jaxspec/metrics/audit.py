@@ -21,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec import trees
-from jaxspec.metrics.bootstrap import Interval, bootstrap
 from jaxspec.metrics.exact_distribution import PositionDistribution, exact_distribution, exact_tree_distribution
+from jaxspec.metrics.statistics import Interval, ratio, share
 from jaxspec.models import sampling
 from jaxspec.types import AcceptFn, Array, Draft, Key, PyTree, Verdict
 from jaxspec.verifiers.tree import TreeRule
@@ -99,13 +99,17 @@ def _positions_of_path(
 
 
 class AuditFigures(NamedTuple):
-  """Figures of a decode, each with its bootstrap interval over images.
+  """Figures of a decode, each with its 95 % interval over prompts; low and high are nan for a single image.
+
+  The three figures of bias have no sampling error at a position. Where all images have the same figure (0 for an exact
+  method), the interval is that single point. Acceptance is a share, whose interval never is one.
 
   Attributes:
     tokens_per_call: committed tokens per pass of the target, the prefill included.
     tv: total variation, mean over committed tokens; ``kl`` likewise, inf if one token is.
     excess: the least total variation possible with this acceptance, mean over committed tokens.
     alpha: probability of accepting a draft, mean over positions with a judged draft; ``alpha_sd`` is the lossless rule's.
+      Without such a position it is 0, from 0 to 1.
     worst: image and position of the largest total variation.
   """
 
@@ -118,27 +122,41 @@ class AuditFigures(NamedTuple):
   worst: tuple[int, int]
 
 
-def summarize_audit(audit: TokenAudit, target_calls: np.ndarray) -> AuditFigures:
+def summarize_audit(audit: TokenAudit, target_calls: np.ndarray, *, prompts: np.ndarray | None = None) -> AuditFigures:
   """Figures of ``P`` decoded images of ``N`` tokens.
 
   Args:
     audit: leaves ``[P, N]``.
     target_calls: ``[P]`` passes of the target.
+    prompts: ``[P]`` prompt of each image, the units of the intervals. Images are the units without it, and where all are of
+      one prompt: then the intervals are for that prompt.
   """
   audit = TokenAudit(*(np.asarray(leaf, np.float64) for leaf in audit))
   images, num_tokens = audit.tv.shape
   tokens, judged = np.full(images, float(num_tokens)), audit.tested.sum(1)
+  clusters = None if prompts is None or len(np.unique(prompts)) < 2 else prompts
 
-  def ratio(total: np.ndarray, count: np.ndarray) -> Interval:
-    share = lambda rows: rows[:, 0].sum() / max(rows[:, 1].sum(), 1.0)
-    return bootstrap(share, np.stack([total, count], axis=1), repeats=1000)
+  def per(total: np.ndarray, count: np.ndarray) -> Interval:
+    total = np.maximum(total, 0.0)  # rounding
+    if images == 1:
+      return Interval(float(total.sum() / count.sum()), np.nan, np.nan)
+    return ratio(total, count, clusters=clusters)
+
+  def of_judged(total: np.ndarray) -> Interval:
+    if not judged.any():
+      return Interval(0.0, 0.0, 1.0)
+    total = np.clip(total, 0.0, judged)  # rounding
+    if images == 1:
+      return Interval(float(total.sum() / judged.sum()), np.nan, np.nan)
+    found = share(total, judged, clusters=clusters)
+    return Interval(found.value, found.low, found.high)
 
   return AuditFigures(
-    tokens_per_call=ratio(tokens, np.asarray(target_calls, np.float64)),
-    tv=ratio(audit.tv.sum(1), tokens),
-    kl=ratio(audit.kl.sum(1), tokens),
-    excess=ratio(audit.excess.sum(1), tokens),
-    alpha=ratio(audit.alpha.sum(1), judged),
-    alpha_sd=ratio(audit.alpha_sd.sum(1), judged),
+    tokens_per_call=per(tokens, np.asarray(target_calls, np.float64)),
+    tv=per(audit.tv.sum(1), tokens),
+    kl=per(audit.kl.sum(1), tokens),
+    excess=per(audit.excess.sum(1), tokens),
+    alpha=of_judged(audit.alpha.sum(1)),
+    alpha_sd=of_judged(audit.alpha_sd.sum(1)),
     worst=tuple(int(i) for i in np.unravel_index(np.argmax(audit.tv), audit.tv.shape)),
   )

@@ -5,7 +5,8 @@ Token 0 comes from the prefill and costs nothing on the uplink. It is not counte
 * ``resampling_rate`` is the number of rejections per round; a round has at most one.
 * ``formula_bits`` are the published prices of the drafted distributions. The budget limits them. With coding ``lazy``
   they leave out the distributions that are sent after rejections.
-* ``coded_bits`` and ``wire_bytes`` are the bits and bytes really sent, so they need a decode through messages.
+* ``coded_bits``, ``uplink_bytes`` and the other counts of `jaxspec.link.traffic.Traffic` are what was really sent, so they
+  need a decode through messages.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxspec.decode.state import DecodeResult, Origin
+
+_SENT_FOR_TOKENS = ("coded_bits", "uplink_bytes", "downlink_bytes")
 
 
 class Rounds(NamedTuple):
@@ -49,7 +52,7 @@ def compression_figures(result: DecodeResult, traffic: Any = None) -> dict[str, 
 
   Args:
     result: a decode by a compressed drafter, leaves ``[B, ...]``.
-    traffic: `jaxspec.link.driver.Traffic` of the same decode through messages.
+    traffic: `jaxspec.link.traffic.Traffic` of the same decode through messages.
   """
   counts = count_rounds(result)
   total = {name: int(values.sum()) for name, values in counts._asdict().items()}
@@ -71,6 +74,6 @@ def compression_figures(result: DecodeResult, traffic: Any = None) -> dict[str, 
     figures |= {"final_beta": float(beta.mean()), "final_beta_each": beta.tolist()}
   if traffic is not None:
     emitted = {name: int(np.sum(values)) for name, values in traffic._asdict().items()}
-    ratios = {f"{name}_per_token": over(emitted[name], "tokens") for name in ("coded_bits", "wire_bytes", "reply_bytes")}
+    ratios = {f"{name}_per_token": over(emitted[name], "tokens") for name in _SENT_FOR_TOKENS}
     figures |= emitted | ratios
   return figures

@@ -9,7 +9,10 @@ Scores of an image, each only where the prompt says something about it:
 - ``background_accuracy``, ``size_accuracy``: exact checks of painted attributes; ``attribute_accuracy``: both are right.
 
 Distances of the whole set, in the space of one encoder: ``kid_*``, ``frechet_*``, ``precision_*``, ``recall_*``, ``f1_*``.
-None of them is FID, and none of the scores is a CLIP score: those names belong to other networks.
+None of them is FID, and none of the scores is a CLIP score: those names belong to other networks. Precision, recall and F1
+are those of sets of `SET_SIZE` images (`jaxspec.metrics.distances.precision_recall_interval`), however many there are.
+
+Every figure has a 95 % interval over prompts (`jaxspec.metrics.statistics`).
 """
 
 from __future__ import annotations
@@ -24,13 +27,14 @@ from jaxspec.data.emoji import STYLES, EmojiSet
 from jaxspec.data.prompts import PromptParts, normalize_prompt
 from jaxspec.data.tokens import BACKGROUND_NAMES, Painting, draw, random_paintings
 from jaxspec.metrics.attributes import check_attributes
-from jaxspec.metrics.bootstrap import Interval, bootstrap
-from jaxspec.metrics.distances import coverage, frechet_interval, harmonic_mean, kernel_distance_interval
+from jaxspec.metrics.distances import SET_SIZE, frechet_interval, kernel_distance_interval, precision_recall_interval
 from jaxspec.metrics.evaluators import Evaluators
 from jaxspec.metrics.retrieval import first_among
+from jaxspec.metrics.statistics import Interval, cluster_index, share
 
 CANDIDATES = 32
 NEIGHBOURS = 3
+FEWEST = 2 * (NEIGHBOURS + 1)  # prompts, or images, of a set that has distances with intervals
 DISTANCES = ("kid", "frechet", "precision", "recall", "f1")
 SCORES = (
   "concept_retrieval",
@@ -158,32 +162,62 @@ def _cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
   return a @ b.T / a.shape[1]
 
 
-def summarize_scores(scores: dict[str, np.ndarray], *, repeats: int = 200, seed: int = 0) -> dict[str, Figure]:
-  """Means with bootstrap intervals over the images; scores that no prompt asks for are left out."""
+def summarize_scores(scores: dict[str, np.ndarray], *, clusters: np.ndarray | None = None) -> dict[str, Figure]:
+  """Means with Wilson's intervals (`jaxspec.metrics.statistics.share`); scores that no prompt asks for are left out.
+
+  A retrieval score is the probability of a hit, so it counts as a share of one trial.
+
+  Args:
+    scores: ``[N]`` each, in [0, 1] or nan.
+    clusters: ``[N]`` prompt of each image; None makes every image a prompt of its own.
+  """
   figures = {}
   for name, values in scores.items():
-    values = values[~np.isnan(values)]
-    if len(values):
-      figures[name] = Figure(bootstrap(np.mean, values, repeats=repeats, seed=seed), len(values))
+    asked = ~np.isnan(values)
+    if asked.any():
+      found = share(values[asked], clusters=None if clusters is None else np.asarray(clusters)[asked])
+      figures[name] = Figure(Interval(found.value, found.low, found.high), int(asked.sum()))
   return figures
 
 
 def set_distances(
-  features: np.ndarray, reference: np.ndarray, encoder: str, *, repeats: int = 200, seed: int = 0
+  features: np.ndarray,
+  reference: np.ndarray,
+  encoder: str,
+  *,
+  clusters: np.ndarray | None = None,
+  set_size: int | None = None,
+  seed: int = 0,
 ) -> dict[str, Figure]:
-  """`DISTANCES` between ``features [n, D]`` and those of real images ``reference [m, D]``, named after the encoder."""
-  size = len(features)
-  kid = kernel_distance_interval(features, reference)
-  covered = coverage(features, reference, neighbours=NEIGHBOURS)
-  options = dict(repeats=repeats, seed=seed)
+  """`DISTANCES` between ``features [n, D]`` and those of real images ``reference [m, D]``, named after the encoder.
+
+  Args:
+    clusters: ``[n]`` prompt of each image; None makes every image a prompt of its own.
+    set_size: of precision, recall and F1; `largest_set` by default. Figures compare only where it is the same.
+  Raises:
+    ValueError: for fewer than `FEWEST` prompts or real images.
+  """
+  fewest = min(cluster_index(clusters, len(features))[1], len(reference))
+  if fewest < FEWEST:
+    raise ValueError(f"Must have at least {FEWEST} prompts and real images, we instead got {fewest}")
+  own = dict(clusters=clusters)
+  kid = kernel_distance_interval(features, reference, **own)
+  inside = precision_recall_interval(
+    features, reference, neighbours=NEIGHBOURS, set_size=set_size or largest_set(fewest), seed=seed, **own
+  )
   figures = {
     "kid": Interval(kid.value, kid.low, kid.high),
-    "frechet": Interval(*frechet_interval(features, reference, seed=seed)),
-    "precision": bootstrap(np.mean, covered.generated, **options),
-    "recall": bootstrap(np.mean, covered.real, **options),
-    "f1": bootstrap(lambda p, r: harmonic_mean(np.mean(p), np.mean(r)), covered.generated, covered.real, **options),
+    "frechet": frechet_interval(features, reference, seed=seed, **own),
+    "precision": inside.precision,
+    "recall": inside.recall,
+    "f1": inside.f1,
   }
-  return {f"{name}_{encoder}": Figure(figures[name], size) for name in DISTANCES}
+  return {f"{name}_{encoder}": Figure(figures[name], len(features)) for name in DISTANCES}
+
+
+def largest_set(*counts: int) -> int:
+  """The ``set_size`` for sets of so many prompts or images: `SET_SIZE`, or half of the smallest set if that is less."""
+  return min(SET_SIZE, *(count // 2 for count in counts))
 
 
 class Prompted(NamedTuple):

@@ -133,7 +133,7 @@ def inter_head_fns(config: InterHeadConfig) -> ModelFns:
   return fns._replace(init=lambda key: fns.init(key) | {"features": phi.init(jax.random.fold_in(key, 2))})
 
 
-def device_from_cloud(cloud: LlamaGenConfig, params: Params, num_layers: int, key: Key, **head: Any):
+def edge_from_cloud(cloud: LlamaGenConfig, params: Params, num_layers: int, key: Key, **head: Any):
   """Config and initial parameters of an edge network: the cloud's first layers, its norm and output matrix, and fresh heads.
 
   Heads after the first also start from the cloud's output matrix. Noise of a tenth of its size makes them differ.

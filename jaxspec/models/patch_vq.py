@@ -38,6 +38,8 @@ class PatchVQConfig:
     decoder_blocks: the same for the decoder, outermost first.
     num_codes: rows of the codebook.
     code_dim: channels of a code.
+    encoder_kernel: side of the encoder's convolutions. With 1 a token depends on its own pixels alone, so that equal patches
+      have equal tokens wherever they are, and a flat area has one token.
   """
 
   image_size: int = 64
@@ -46,6 +48,7 @@ class PatchVQConfig:
   decoder_blocks: tuple[int, ...] = (2, 3)
   num_codes: int = 512
   code_dim: int = 8
+  encoder_kernel: int = 3
   norm_eps: float = 1e-6
   dtype: str = "float32"
 
@@ -57,6 +60,8 @@ class PatchVQConfig:
       )
     if self.image_size % self.factor:
       raise ValueError(f"Must have an image size divisible by {self.factor}, we instead got {self.image_size}")
+    if self.encoder_kernel < 1 or self.encoder_kernel % 2 == 0:
+      raise ValueError(f"Must have an encoder kernel of odd size, we instead got {self.encoder_kernel}")
     if self.num_codes < 2 or self.code_dim < 1:
       raise ValueError(f"Must have codes to choose from, we instead got {self.num_codes} of size {self.code_dim}")
 
@@ -118,11 +123,12 @@ class ResBlock(nn.Module):
   """``x + conv(silu(conv(norm(x))))``."""
 
   eps: float
+  kernel: int = 3
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
-    h = Conv(x.shape[-1], name="conv1")(ChannelNorm(self.eps, name="norm")(x))
-    return x + Conv(x.shape[-1], zero=True, name="conv2")(jax.nn.silu(h))
+    h = Conv(x.shape[-1], self.kernel, name="conv1")(ChannelNorm(self.eps, name="norm")(x))
+    return x + Conv(x.shape[-1], self.kernel, zero=True, name="conv2")(jax.nn.silu(h))
 
 
 class Encoder(nn.Module):
@@ -134,9 +140,9 @@ class Encoder(nn.Module):
   def __call__(self, x: Array) -> Array:
     cfg = self.config
     for level, (width, blocks) in enumerate(zip(cfg.widths, cfg.encoder_blocks)):
-      x = Conv(width, 3 if level == 0 else 1, name=f"down_{level}")(space_to_depth(x))
+      x = Conv(width, cfg.encoder_kernel if level == 0 else 1, name=f"down_{level}")(space_to_depth(x))
       for i in range(blocks):
-        x = ResBlock(cfg.norm_eps, name=f"level_{level}_block_{i}")(x)
+        x = ResBlock(cfg.norm_eps, cfg.encoder_kernel, name=f"level_{level}_block_{i}")(x)
     return ChannelNorm(cfg.norm_eps, name="norm_out")(x)
 
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxspec.types import Array, Key
 
 
-def device_positions(key: Key, shape: tuple[int, int], least_share: float) -> Array:
+def edge_positions(key: Key, shape: tuple[int, int], least_share: float) -> Array:
   """Mask ``[B, N]`` bool of positions that the edge draws; the key is consumed."""
   share_key, position_key = jax.random.split(key)
   share = jax.random.uniform(share_key, (shape[0], 1), minval=least_share)
@@ -28,23 +28,23 @@ def device_positions(key: Key, shape: tuple[int, int], least_share: float) -> Ar
 
 
 def injection_loss(
-  behind_device: Array, behind_cloud: Array, undisturbed: Array, tokens: Array, *, kl_weight: float
+  after_edge: Array, after_cloud: Array, undisturbed: Array, tokens: Array, *, kl_weight: float
 ) -> tuple[Array, dict[str, Array]]:
   """The objective from the cloud's logits.
 
   Args:
-    behind_device: ``[B, N, V]`` of every position, after the prefix with the edge's tokens, features injected.
-    behind_cloud: ``[B, N, V]`` after the cloud's prefix, features injected.
+    after_edge: ``[B, N, V]`` of every position, after the prefix with the edge's tokens, features injected.
+    after_cloud: ``[B, N, V]`` after the cloud's prefix, features injected.
     undisturbed: ``[B, N, V]`` after the cloud's prefix without features; no gradient reaches them.
     tokens: ``[B, N]`` int32, the cloud's own.
     kl_weight: weight of term 4.
   Returns:
     ``[]`` float32, and its terms by name (unweighted).
   """
-  log_p = jax.nn.log_softmax(behind_device.astype(jnp.float32))
+  log_p = jax.nn.log_softmax(after_edge.astype(jnp.float32))
   cross_entropy = -jnp.mean(jnp.take_along_axis(log_p, tokens[..., None], axis=-1))
   goal = jax.nn.log_softmax(jax.lax.stop_gradient(undisturbed).astype(jnp.float32))
-  log_q = jax.nn.log_softmax(behind_cloud.astype(jnp.float32))
+  log_q = jax.nn.log_softmax(after_cloud.astype(jnp.float32))
   distribution = jnp.exp(goal)
   # Where a distribution has no mass its logarithm may be -inf.
   kl = jnp.mean(jnp.sum(jnp.where(distribution > 0, distribution * (goal - log_q), 0.0), axis=-1))

@@ -71,8 +71,8 @@ def commit_leading(
   if window == 0:
     return Verdict(jnp.zeros((rows,), jnp.int32), sampling.sample(target[:, 0], rng.final_uniform(keys)))
   valid = jnp.arange(window)[None] < draft.num_drafted[:, None]
-  kept = (rng.uniforms(keys, window) < accept_prob) & valid
-  num_accepted = jnp.sum(jnp.cumprod(kept.astype(jnp.int32), axis=1), axis=1)  # [B]
+  accepted = (rng.uniforms(keys, window) < accept_prob) & valid
+  num_accepted = jnp.sum(jnp.cumprod(accepted.astype(jnp.int32), axis=1), axis=1)  # [B]
   rejected = num_accepted < draft.num_drafted
 
   # Only one row of each distribution is needed from here on.

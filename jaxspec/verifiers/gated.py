@@ -61,7 +61,7 @@ def gated_target(
     if not isinstance(draft.payload, Unread):
       raise ValueError("Must have a drafter that says what the target has not read (`Unread`), we instead got none")
     unread = draft.payload
-    local, asked = num_local(draft), cursor.live & needs_verify(draft)
+    local, judged = num_local(draft), cursor.live & needs_verify(draft)
     num_window = draft.num_drafted - local  # [B]
     first = cursor.length + local  # position of the first window token
     tokens = _by_position(draft, cursor, widest)
@@ -76,7 +76,7 @@ def gated_target(
       return model.apply(params.model, inputs, cache, positions=state.prefix_len + index, inject=inject, **at)
 
     def has_too_many_unread(read: Array) -> Array:
-      return asked & (first - 1 - read > most_unread)
+      return judged & (first - 1 - read > most_unread)
 
     def read_oldest(carry):
       cache, read = carry
@@ -88,14 +88,14 @@ def gated_target(
     cache, read = jax.lax.while_loop(
       lambda carry: jnp.any(has_too_many_unread(carry[1])), read_oldest, (state.cache, unread.read)
     )
-    skipped = jnp.where(asked, first - 1 - read, 0)  # [B] inputs before the token whose logits judge the window
+    skipped = jnp.where(judged, first - 1 - read, 0)  # [B] inputs before the token whose logits judge the window
 
     def judge_pass(width: int, carry):
       output, cache = read_pass(carry[1], read, width)
       index = jnp.clip(skipped[:, None] + jnp.arange(window + 1)[None], 0, width - 1)
       return jnp.take_along_axis(output.logits, index[..., None], axis=1), cache  # [B, window + 1, V]
 
-    needed = jnp.max(jnp.where(asked, skipped + num_window + 1, 1))
+    needed = jnp.max(jnp.where(judged, skipped + num_window + 1, 1))
     shapes = jax.eval_shape(functools.partial(judge_pass, widest), (None, cache))[0]
     carry = (jnp.zeros(shapes.shape, shapes.dtype), cache)
     for narrower, width in zip((0, *widths), widths):

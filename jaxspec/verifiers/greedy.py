@@ -18,8 +18,8 @@ def greedy(tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
   window = draft.tokens.shape[1]
   best = jnp.argmax(target, axis=-1).astype(jnp.int32)  # [B, K + 1]
   valid = jnp.arange(window)[None] < draft.num_drafted[:, None]
-  kept = (draft.tokens == best[:, :window]) & valid
-  num_accepted = jnp.sum(jnp.cumprod(kept.astype(jnp.int32), axis=1), axis=1)
+  accepted = (draft.tokens == best[:, :window]) & valid
+  num_accepted = jnp.sum(jnp.cumprod(accepted.astype(jnp.int32), axis=1), axis=1)
   row = jnp.take_along_axis(target, num_accepted[:, None, None], axis=1)[:, 0]
   drawn = sample(row, rng.final_uniform(keys))
   rejected = num_accepted < draft.num_drafted

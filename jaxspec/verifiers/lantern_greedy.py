@@ -28,11 +28,11 @@ class GreedyLantern:
 
   def __call__(self, tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
     """Judges a chain by ``target [B, K + 1, V]`` at temperature 1; see `AcceptFn`."""
-    kept = jnp.zeros(draft.tokens.shape)
+    accepted = jnp.zeros(draft.tokens.shape)
     if draft.tokens.shape[1]:
       p = sampling.probabilities(target[:, :-1])
-      kept = self.rule.accept_greedily(tables, draft.tokens, p).astype(jnp.float32)
+      accepted = self.rule.accept_greedily(tables, draft.tokens, p).astype(jnp.float32)
     ids = jax.lax.broadcasted_iota(jnp.int32, target.shape, 2)
     greedy = jnp.where(ids == jnp.argmax(target, axis=-1, keepdims=True), 0.0, -jnp.inf)
     arg_max = lambda token, p, q: p
-    return commit_leading(keys, draft, greedy, accept_prob=kept, residual_fn=arg_max)
+    return commit_leading(keys, draft, greedy, accept_prob=accepted, residual_fn=arg_max)

@@ -126,8 +126,8 @@ class TreeRule:
 
     candidates = candidates_of(draft)
     prob = self.rule.accept_prob(tables, candidates, target)
-    kept = (rng.uniforms(keys, window) < prob) & valid
-    chosen = kept & ~jnp.any(candidates.earlier & kept[:, None], axis=-1)  # the first accepted one of its siblings
+    accepted = (rng.uniforms(keys, window) < prob) & valid
+    chosen = accepted & ~jnp.any(candidates.earlier & accepted[:, None], axis=-1)  # the first accepted one of its siblings
     on_path = ~jnp.any(reach & ~chosen[:, None], axis=-1)  # it and all its ancestors are chosen
 
     num_accepted = jnp.sum(on_path.astype(jnp.int32), axis=1)

@@ -32,7 +32,7 @@ TARGET = LlamaGenConfig(model_type="t2i", prefix_len=6, caption_dim=8, num_layer
 DRAFT = LlamaGenConfig(model_type="t2i", prefix_len=6, caption_dim=8, num_layers=1, dim=8, **_SHARED)
 CLASS_TARGET = LlamaGenConfig(num_classes=5, num_layers=1, dim=16, **_SHARED)
 CLASS_DRAFT = LlamaGenConfig(num_classes=5, num_layers=1, dim=8, **_SHARED)
-DRAFTS = {"small": "draft", "distilled": "distilled", "feature": "feature", "device": "device"}
+DRAFTS = {"small": "draft", "distilled": "distilled", "feature": "feature", "edge": "edge"}
 DEFAULTS = dict(method="speculative", gamma=3, cfg_scale=1.0, top_k=8, temperature=1.0)
 
 
@@ -59,7 +59,7 @@ def make_fake_bundle(path: Path, *, target=TARGET, draft=DRAFT, tokenizer=TOKENI
   save_random(path / "draft", draft, 3)
   save_random(path / "distilled", draft, 4, guided=False, distilled_at_cfg=4.0)
   save_random(path / "feature", EagleConfig.of(target), 5, scale=0.2)
-  save_random(path / "device", InterHeadConfig(draft), 6, guided=False)
+  save_random(path / "edge", InterHeadConfig(draft), 6, guided=False)
   vocabulary = Tokenizer(models.BPE(unk_token=text_tokenizer.UNK, fuse_unk=True))
   vocabulary.pre_tokenizer = pre_tokenizers.Whitespace()
   special = [text_tokenizer.PAD, text_tokenizer.UNK]

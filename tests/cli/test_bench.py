@@ -37,7 +37,7 @@ def measured(monkeypatch):
     (["--seed", -1], "--seed"),
     (["--seed", 10**30], "--seed"),
     (["--draft", "huge"], "small, distilled"),
-    (["--draft", "device"], "a inter_head as device"),
+    (["--draft", "edge"], "a inter_head as edge"),
     (["--out", "file.txt"], "Cannot write to file.txt"),
     (["--out", "/proc/results"], "Cannot write to /proc/results"),
     (["--checkpoint", "none"], "No checkpoint folder at none"),

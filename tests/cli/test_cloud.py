@@ -27,7 +27,7 @@ def test_figures_messages_and_the_map(generate):
   """Shares add up, traffic is that of the calls, and the map shows what was accepted on the edge."""
   document, outcome = generate("--tau", 0.25, "--target-prefix", 0.2, "--network", "4g", "--heatmap", "map.png")
   cloud, method = document["cloud"], document["methods"]["ciar"]
-  assert document["settings"]["draft"] == "device" and method["cloud"] == cloud
+  assert document["settings"]["draft"] == "edge" and method["cloud"] == cloud
   assert cloud["local"] + cloud["accepted"] + cloud["by_cloud"] == pytest.approx(1)
   assert cloud["call_rate"] == pytest.approx(method["target_calls"] / 48)
   assert cloud["cloud_passes"] == method["target_calls"]  # an image of 16 tokens never takes two in one exchange
@@ -47,8 +47,8 @@ def test_figures_messages_and_the_map(generate):
 
 @pytest.mark.slow
 def test_limits(generate):
-  device, _ = generate("--tau", "inf")
-  assert device["cloud"]["local"] == 1 and device["cloud"]["call_rate"] == 0
+  edge, _ = generate("--tau", "inf")
+  assert edge["cloud"]["local"] == 1 and edge["cloud"]["call_rate"] == 0
   cloud, _ = generate("--tau", "inf", "--target-prefix", 1)
   assert cloud["cloud"]["by_cloud"] == 1 and cloud["cloud"]["call_rate"] == 1
 
@@ -61,7 +61,7 @@ def test_calibration_is_stored_and_used(run, generate, bundle, tmp_path):
   assert missing.exit_code == 2 and "jaxspec calibrate" in missing.stderr
   outcome = run("calibrate", "--checkpoint", copy, "--rates", "0.3,0.5", "--gamma", 3, "--tolerance", 0.01, "--samples", 4)
   assert outcome.exit_code == 0, (outcome.output, outcome.exception)
-  with open(copy / "device" / "config.json", encoding="utf-8") as file:
+  with open(copy / "edge" / "config.json", encoding="utf-8") as file:
     stored = json.load(file)["meta"]["calibration"]
   low, high = stored["thresholds"]
   assert abs(low["achieved"] - 0.3) <= 0.02 and abs(high["achieved"] - 0.5) <= 0.02 and low["tau"] > high["tau"]

@@ -128,7 +128,7 @@ def test_damaged_bundles(fails, bundle, tmp_path, damage):
 
 def test_damaged_calibration(fails, bundle, tmp_path):
   copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
-  _edit(copy / "device/config.json", "meta", {"calibration": {"thresholds": [{"rate": 0.3}]}})
+  _edit(copy / "edge/config.json", "meta", {"calibration": {"thresholds": [{"rate": 0.3}]}})
   assert "run it again" in fails("generate", "a red apple", "--method", "ciar", "--checkpoint", copy)
 
 

@@ -123,8 +123,8 @@ def test_an_option_may_not_take_the_name_of_another(fails, toy, monkeypatch):
   assert "--seed belongs to jaxspec generate" in fails("generate", "apple")
 
 
-def test_help_is_one_screen():
-  """Every own option, the sampling settings and a line for each method, in 50 lines of 110 columns."""
+def test_help_is_one_screen(toy):
+  """Every own option, the sampling settings and a line for each method and one more, in 50 lines of 110 columns."""
   from jaxspec.cli.generate import generate
 
   text = CliRunner().invoke(main, ["generate", "--help"], terminal_width=110).stdout

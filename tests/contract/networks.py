@@ -54,7 +54,8 @@ def _sum_seen(values, cache: Slots, positions, mask, slot):
 def history_fns(vocab: int, length: int, *, head: bool = False) -> ModelFns:
   """A network of ``length`` tokens in a row; as a ``head`` it continues the features of one, as EAGLE's heads do.
 
-  Parameters: ``output [4 (V + 1)^(N - 1), V]`` logits by name, and of a head ``own``, which are added to its host's.
+  Parameters: ``output [4 (V + 1)^(N - 1) + 1, V]`` logits by name, and of a head ``own``, which are added to its host's. The
+  last row is what a head says whose cache and features do not name the same tokens.
   """
   known, base = length - 1, vocab + 1  # tokens that a distribution may depend on
   top = base**known
@@ -71,8 +72,7 @@ def history_fns(vocab: int, length: int, *, head: bool = False) -> ModelFns:
       added = digits(inputs.tokens, positions)
       seen, cache = _sum_seen(added, cache, positions, mask, slot)
       name = inputs.features + added
-      # The head's own cache and the features must name the same tokens.
-      name = jnp.where(seen + top * jnp.floor(name / top) == name, name, 0.0)
+      name = jnp.where(seen + top * jnp.floor(name / top) == name, name, float((CLASSES + 1) * top))
       asked = wanted(name, logits_at)
       return ModelOutput(look_up(params["output"], asked) + look_up(params["own"], asked), name), cache
     is_condition = isinstance(inputs, ClassLabels)
@@ -88,8 +88,8 @@ def history_fns(vocab: int, length: int, *, head: bool = False) -> ModelFns:
 
 
 def rows_of_table(vocab: int, length: int) -> int:
-  """Names of all classes and prefixes."""
-  return (CLASSES + 1) * (vocab + 1) ** (length - 1)
+  """Names of all classes and prefixes, and one more."""
+  return (CLASSES + 1) * (vocab + 1) ** (length - 1) + 1
 
 
 def host(vocab: int, length: int, logits: np.ndarray) -> Network:

@@ -1,6 +1,7 @@
 """Conversion of LlamaGen files: wrappers, inference of configs, round trips, errors."""
 
 import hashlib
+import itertools
 import json
 import os
 import pickle
@@ -143,8 +144,13 @@ def test_wrappers_are_searched_in_their_order():
 # Inference of configs.
 
 
-@pytest.mark.parametrize("name", PUBLISHED_SIZES)
-@pytest.mark.parametrize("model_type", ["c2i", "t2i"])
+PUBLISHED = [
+  pytest.param(model_type, name, marks=() if name == "GPT-3B" else pytest.mark.slow)
+  for model_type, name in itertools.product(["c2i", "t2i"], PUBLISHED_SIZES)
+]
+
+
+@pytest.mark.parametrize("model_type, name", PUBLISHED)
 def test_published_sizes_need_no_config(name, model_type):
   config = LlamaGenConfig.named(name, model_type=model_type)
   shapes = engine.source_shapes(llamagen.FAMILY, engine.template_of(config))

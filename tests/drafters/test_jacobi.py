@@ -1,6 +1,5 @@
 """Speculative Jacobi decoding: official windows, the exact distribution of the whole loop, and the contract of the loop."""
 
-import functools
 from pathlib import Path
 
 import chex
@@ -114,13 +113,13 @@ def test_official_initial_drafts(case, draw, name):
   assert known.any() and not known.all()
 
 
-SLOW = functools.partial(pytest.param, marks=pytest.mark.slow)
 HALVES = (np.arange(2) + 0.5) / 2
 
 
-@pytest.mark.parametrize("recycle", ["fresh", SLOW("coupled")])
-@pytest.mark.parametrize("table", [[[1, 1], [2, 0], [1, 1]], *map(SLOW, ([[0, 2], [1, 1], [1, 1]], [[1, 1]] * 3))])
-@pytest.mark.parametrize("initial", [WindowInit(), SLOW(WindowInit("left", "sample")), SLOW(WindowInit("left", "repeat"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("recycle", ["fresh", "coupled"])
+@pytest.mark.parametrize("table", [[[1, 1], [2, 0], [1, 1]], [[0, 2], [1, 1], [1, 1]], [[1, 1]] * 3])
+@pytest.mark.parametrize("initial", [WindowInit(), WindowInit("left", "sample"), WindowInit("left", "repeat")])
 def test_enumerated_distribution_of_the_whole_loop(recycle, table, initial, monkeypatch):
   """Five tokens of a binary chain with probabilities in halves.
 

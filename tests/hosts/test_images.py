@@ -48,7 +48,7 @@ def label_host(tokenizer):
 
 SMALL = tiny.checkpoint(tiny.SMALL_CAPTIONS, "small")
 FEATURE = tiny.checkpoint(EagleConfig.of(tiny.CAPTIONS), "feature")
-DEVICE = tiny.checkpoint(InterHeadConfig(tiny.SMALL_CAPTIONS), "device")
+EDGE = tiny.checkpoint(InterHeadConfig(tiny.SMALL_CAPTIONS), "edge")
 
 
 def test_the_config_and_the_parts_choose_the_host(caption_host, feature_host, label_host):
@@ -169,7 +169,7 @@ def changed(checkpoint, **fields):
 
 
 def test_drafts_that_fit(caption_host):
-  for draft, family in ((SMALL, SAME_FAMILY), (SMALL, "llamagen"), (FEATURE, "eagle"), (DEVICE, "inter_head")):
+  for draft, family in ((SMALL, SAME_FAMILY), (SMALL, "llamagen"), (FEATURE, "eagle"), (EDGE, "inter_head")):
     caption_host.check_fit(draft, family)
   caption_host.check_fit(changed(FEATURE, norm_eps=1e-3), "eagle")  # its own
 
@@ -182,7 +182,7 @@ def test_drafts_that_do_not_fit(caption_host, label_host):
   assert "caption_dim 7 instead of 8" in refused(caption_host, changed(SMALL, caption_dim=7))
   assert "dim 8 instead of 16" in refused(caption_host, changed(FEATURE, dim=8), "eagle")
   wide = dataclasses.replace(tiny.SMALL_CAPTIONS, vocab_size=16)
-  assert "vocab_size 16 instead of 8" in refused(caption_host, changed(DEVICE, trunk=wide), "inter_head")
+  assert "vocab_size 16 instead of 8" in refused(caption_host, changed(EDGE, trunk=wide), "inter_head")
 
 
 def test_parts_that_do_not_fit(caption_host):

@@ -53,7 +53,7 @@ def check_processes(*cases):
 
 def test_a_target_in_another_process_gives_the_tokens_of_one_program():
   """One process serves both methods, one after the other: rows that end at a token, and a prefix of the target."""
-  check_processes(("markov:sqs-trimmed", dict(end_token=3)), ("transformer:ciar-greedy", dict(target_prefix=2)))
+  check_processes(("markov:sqs-trimmed", dict(end_token=3)), ("markov:ciar-exact", dict(target_prefix=2)))
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import jaxspec
 from jaxspec.metrics import enumeration
-from jaxspec.metrics.audit import summarize_audit
+from jaxspec.metrics.audit import TokenAudit, summarize_audit
 from jaxspec.metrics.exact_distribution import exact_distribution, exact_tree_distribution
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.types import Draft, ModelFns, ModelOutput
@@ -53,6 +53,37 @@ def test_audit_judges_the_drafted_positions_and_no_others():
   assert figures.tokens_per_call.value == pytest.approx(54 / int(found.counters.target_calls.sum()))
   assert figures.alpha.value == pytest.approx(float(np.asarray(audit.alpha)[judged].mean()), abs=1e-6)
   assert float(audit.tv[figures.worst]) == float(audit.tv.max())
+
+
+def _audit(generator, images, judged=True):
+  """Figures of random positions; the rounding of float32 takes some out of range."""
+  shape = (images, 12)
+  tv = 0.1 * generator.random(shape)
+  alpha = np.clip(generator.normal(0.8, 0.2, shape), 0.0, 1.0) + 1e-7
+  return TokenAudit(np.full(shape, judged), alpha * judged, alpha * judged, tv, tv**2 - 1e-9, tv)
+
+
+def test_figures_have_intervals_over_prompts():
+  """Images of one prompt are one unit; a single image has no interval; nothing judged is no share."""
+  audit, calls = _audit(np.random.default_rng(0), 8), np.arange(4, 12)
+  found = summarize_audit(audit, calls)
+  for figure in found[:-1]:
+    assert 0 <= figure.low < figure.value < figure.high
+  assert found.alpha.high <= 1
+  repeated = TokenAudit(*(np.repeat(leaf, 4, axis=0) for leaf in audit))
+  width = lambda figure: figure.high - figure.low
+  by_prompt = summarize_audit(repeated, np.repeat(calls, 4), prompts=np.repeat(np.arange(8), 4))
+  by_image = summarize_audit(repeated, np.repeat(calls, 4))
+  for name in ("tokens_per_call", "tv", "kl", "alpha"):
+    assert width(getattr(by_prompt, name)) == pytest.approx(width(getattr(found, name)), rel=1e-6)
+    assert width(getattr(by_image, name)) < 0.6 * width(getattr(by_prompt, name))
+  one_prompt = summarize_audit(repeated, np.repeat(calls, 4), prompts=np.zeros(32))
+  assert one_prompt.tv == by_image.tv
+  alone = summarize_audit(TokenAudit(*(leaf[:1] for leaf in audit)), calls[:1])
+  assert alone.tv.value > 0 and np.isnan([alone.tv.low, alone.alpha.high]).all()
+  assert summarize_audit(_audit(np.random.default_rng(1), 3, judged=False), calls[:3]).alpha == (0.0, 0.0, 1.0)
+  infinite = audit._replace(kl=np.where(np.arange(12) == 3, np.inf, audit.kl))
+  assert np.isinf(summarize_audit(infinite, calls).kl.value)
 
 
 distributions = st.lists(st.floats(0.0, 1.0, width=32), min_size=V, max_size=V).filter(lambda x: sum(x) > 0.1)

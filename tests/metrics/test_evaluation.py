@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-from jaxspec.data import STYLES, EmojiSet, canonical_prompt, load_emoji, normalize_prompt, parse_prompt
+from jaxspec.data import STYLES, EmojiSet, canonical_prompt, normalize_prompt, parse_prompt
 from jaxspec.data.tokens import BACKGROUND_NAMES, Painting, draw
 from jaxspec.metrics import evaluation
 from jaxspec.metrics.evaluators import default_evaluators, load_evaluators
@@ -17,8 +17,8 @@ shipped = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def whole():
-  return load_emoji()
+def whole(emoji_set):
+  return emoji_set
 
 
 @pytest.fixture(scope="module")
@@ -112,9 +112,9 @@ def test_prompts_with_missing_parts_are_not_scored_on_them(oracle, gallery, emoj
   np.testing.assert_array_equal(np.isnan(scores["concept_retrieval"]), [False, True, True])
   np.testing.assert_array_equal(np.isnan(scores["group_accuracy"]), [False, True, True])
   assert not np.isnan(scores["prompt_retrieval"]).any()
-  figures = evaluation.summarize_scores(scores, repeats=20)
+  figures = evaluation.summarize_scores(scores)
   assert figures["style_accuracy"].count == 1 and figures["concept_retrieval"].count == 1
-  only_open = evaluation.summarize_scores({name: values[2:] for name, values in scores.items()}, repeats=20)
+  only_open = evaluation.summarize_scores({name: values[2:] for name, values in scores.items()})
   assert "style_accuracy" not in only_open and "prompt_retrieval" in only_open
 
 
@@ -176,7 +176,7 @@ def judges():
 
 def _distance(judges, pixels, reference):
   features = judges.embed("concept", reference)
-  return evaluation.set_distances(judges.embed("concept", pixels), features, "concept", repeats=20)
+  return evaluation.set_distances(judges.embed("concept", pixels), features, "concept")
 
 
 @pytest.mark.slow
@@ -204,7 +204,8 @@ def test_a_set_has_no_distance_from_itself(judges, whole):
   figures = _distance(judges, pixels, pixels)
   assert figures["kid_concept"].interval.value <= 0
   assert abs(figures["frechet_concept"].interval.value) < 1e-3
-  assert figures["f1_concept"].interval.value == 1
+  f1 = figures["f1_concept"].interval
+  assert 0.7 < f1.value <= f1.high <= 1  # parts of 16 do not hold all of the others
 
 
 @shipped

@@ -10,7 +10,7 @@ import pytest
 import jaxspec
 from jaxspec import checkpoints
 from jaxspec.models.conditions import Prefixed
-from jaxspec.models.inter_head import INITIAL_RADIUS, InterHeadConfig, device_from_cloud, inter_head_fns
+from jaxspec.models.inter_head import INITIAL_RADIUS, InterHeadConfig, edge_from_cloud, inter_head_fns
 from jaxspec.models.llamagen import llamagen_fns
 from tests.helpers import TARGET, labels, random_params
 
@@ -18,9 +18,9 @@ B, T = 2, 5
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(13, size=(B, T)), jnp.int32)
 
 
-def device(num_heads=1, **options):
+def edge(num_heads=1, **options):
   cloud = llamagen_fns(TARGET)
-  config, params = device_from_cloud(TARGET, random_params(cloud, 2), 1, jax.random.key(0), num_heads=num_heads, **options)
+  config, params = edge_from_cloud(TARGET, random_params(cloud, 2), 1, jax.random.key(0), num_heads=num_heads, **options)
   return config, inter_head_fns(config), params
 
 
@@ -30,7 +30,7 @@ def whole(fns, params):
 
 @pytest.mark.slow
 def test_a_fresh_edge_network_has_the_cloud_s_first_layers_and_equal_radii():
-  config, fns, params = device()
+  config, fns, params = edge()
   assert config.trunk == dataclasses.replace(TARGET, num_layers=1) and "layers_1" not in params["trunk"]
   out = whole(fns, params)
   trunk = llamagen_fns(config.trunk).apply(params["trunk"], Prefixed(labels(B), TOKENS))[0]
@@ -42,7 +42,7 @@ def test_a_fresh_edge_network_has_the_cloud_s_first_layers_and_equal_radii():
 
 @pytest.mark.slow
 def test_formula_clamp_and_cached_passes():
-  config, fns, params = device(num_heads=2, max_radius=1.5)
+  config, fns, params = edge(num_heads=2, max_radius=1.5)
   generator = np.random.default_rng(1)
   params["head"] = {k: jnp.asarray(generator.normal(size=v.shape), jnp.float32) for k, v in params["head"].items()}
   out, head = whole(fns, params), params["head"]
@@ -67,7 +67,7 @@ def test_formula_clamp_and_cached_passes():
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", ["conditional", "arithmetic"])
 def test_guidance(rule):
-  _, fns, params = device()
+  _, fns, params = edge()
   params["head"]["radius_weight"] = 0.3 * jax.random.normal(jax.random.key(1), params["head"]["radius_weight"].shape)
   null = jaxspec.models.conditions.ClassLabels(jnp.full((B,), TARGET.num_classes, jnp.int32))
   cond, free = (fns.apply(params, Prefixed(c, TOKENS))[0].intervals for c in (labels(B), null))
@@ -87,7 +87,7 @@ def test_guidance(rule):
 def test_lens_reads_the_layers_below_and_costs_nothing_unread():
   """Norm and output matrix on layer 1 give the logits of a cloud of one layer, guided like all logits."""
   params = random_params(llamagen_fns(TARGET), 2)
-  both = [device_from_cloud(TARGET, params, layers, jax.random.key(0)) for layers in (1, 2)]
+  both = [edge_from_cloud(TARGET, params, layers, jax.random.key(0)) for layers in (1, 2)]
   shallow, deep = (whole(inter_head_fns(config), weights) for config, weights in both)
   assert shallow.intervals.lens.shape == (B, T + 1, 0, 13)
   np.testing.assert_allclose(deep.intervals.lens[:, :, 0], shallow.logits, atol=1e-4)
@@ -102,9 +102,9 @@ def test_lens_reads_the_layers_below_and_costs_nothing_unread():
 
 
 def test_checkpoint_and_config(tmp_path):
-  config, fns, params = device(num_heads=2)
-  checkpoints.save(tmp_path / "device", config, params, meta={"calibration": {"thresholds": []}})
-  loaded = checkpoints.load(tmp_path / "device")
+  config, fns, params = edge(num_heads=2)
+  checkpoints.save(tmp_path / "edge", config, params, meta={"calibration": {"thresholds": []}})
+  loaded = checkpoints.load(tmp_path / "edge")
   assert loaded.config == config and loaded.fns is fns and loaded.family == "inter_head"
   assert loaded.config.vocab_size == 13 and loaded.config.grid == 4
   jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
@@ -112,4 +112,4 @@ def test_checkpoint_and_config(tmp_path):
     with pytest.raises(ValueError, match="Must have"):
       InterHeadConfig(TARGET, **bad)
   with pytest.raises(ValueError, match="1 to 2 layers"):
-    device_from_cloud(TARGET, params["trunk"], 3, jax.random.key(0))
+    edge_from_cloud(TARGET, params["trunk"], 3, jax.random.key(0))

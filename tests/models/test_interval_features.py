@@ -65,13 +65,13 @@ def test_features_are_rounded_to_float16():
 
 
 def test_checkpoint_of_an_edge_with_features_round_trips(tmp_path):
-  device = InterHeadConfig(DRAFT, features=config())
-  fns = inter_head_fns(device)
+  edge = InterHeadConfig(DRAFT, features=config())
+  fns = inter_head_fns(edge)
   params = random_params(fns, 1)
   assert set(params) == {"trunk", "head", "features"}
-  checkpoints.save(tmp_path / "device", device, params)
-  loaded = checkpoints.load(tmp_path / "device")
-  assert loaded.config == device and loaded.fns is fns
+  checkpoints.save(tmp_path / "edge", edge, params)
+  loaded = checkpoints.load(tmp_path / "edge")
+  assert loaded.config == edge and loaded.fns is fns
   jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
   for bad in (dict(source="none"), dict(hidden=0), dict(combination="sum")):
     with pytest.raises(ValueError, match="Must have"):

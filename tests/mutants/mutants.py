@@ -71,11 +71,11 @@ MUTANTS = (
   ),
   Mutant(
     "drafts after a rejected one are accepted", _CHAIN,
-    "jnp.cumprod(kept.astype(jnp.int32), axis=1)", "kept.astype(jnp.int32)", outcomes("chain"),
+    "jnp.cumprod(accepted.astype(jnp.int32), axis=1)", "accepted.astype(jnp.int32)", outcomes("chain"),
   ),
   Mutant(
     "drafts beyond the end of a row are tested", _CHAIN,
-    "kept = (rng.uniforms(keys, window) < accept_prob) & valid", "kept = rng.uniforms(keys, window) < accept_prob",
+    "accepted = (rng.uniforms(keys, window) < accept_prob) & valid", "accepted = rng.uniforms(keys, window) < accept_prob",
     contract("lantern"),
   ),
   Mutant(
@@ -128,7 +128,7 @@ MUTANTS = (
     "finished rows count rounds", _LOOP, "rounds=counters.rounds + one,", "rounds=counters.rounds + 1,", contract("lantern")
   ),
   Mutant(
-    "the round of a token is one behind", _LOOP,
+    "the round of a token is one too low", _LOOP,
     "jnp.broadcast_to(cursor.round + 1, position.shape)", "jnp.broadcast_to(cursor.round, position.shape)",
     contract("lantern"),
   ),
@@ -205,8 +205,8 @@ MUTANTS = (
   # Trees.
   Mutant(
     "the last sibling that passes is taken", _TREE,
-    "chosen = kept & ~jnp.any(candidates.earlier & kept[:, None], axis=-1)",
-    "chosen = kept & ~jnp.any(candidates.earlier.swapaxes(1, 2) & kept[:, None], axis=-1)", outcomes("eagle"),
+    "chosen = accepted & ~jnp.any(candidates.earlier & accepted[:, None], axis=-1)",
+    "chosen = accepted & ~jnp.any(candidates.earlier.swapaxes(1, 2) & accepted[:, None], axis=-1)", outcomes("eagle"),
   ),
   Mutant(
     "siblings are tested as if each was the first", _TREE,
@@ -231,7 +231,7 @@ MUTANTS = (
   ),
   Mutant(
     "a coupled window keeps every old token", _JACOBI,
-    "kept = keep * at(q, tokens) < at(p, tokens)", "kept = 0 * keep < at(p, tokens)", outcomes("jacobi, coupled"),
+    "accepted = keep * at(q, tokens) < at(p, tokens)", "accepted = 0 * keep < at(p, tokens)", outcomes("jacobi, coupled"),
   ),
   Mutant(
     "a coupled window draws from the whole distribution", _JACOBI,
@@ -240,7 +240,8 @@ MUTANTS = (
   ),
   Mutant(
     "a window is recycled from one position before", _JACOBI,
-    "index = accepted + 1 + jnp.arange(window)[None]", "index = accepted + jnp.arange(window)[None]", contract("sjd"),
+    "index = accepted + 1 + jnp.arange(window)[None]", "index = accepted + jnp.arange(window)[None]",
+    outcomes("jacobi, fresh"),
   ),
   # Both sides of a decode.
   Mutant(
@@ -288,7 +289,7 @@ MUTANTS = (
   ),
   Mutant(
     "a window is judged by the row before", "jaxspec/verifiers/gated.py",
-    "skipped = jnp.where(asked, first - 1 - read, 0)", "skipped = jnp.where(asked, jnp.maximum(first - 2 - read, 0), 0)",
+    "skipped = jnp.where(judged, first - 1 - read, 0)", "skipped = jnp.where(judged, jnp.maximum(first - 2 - read, 0), 0)",
     contract("ciar after a prefix"),
   ),
   Mutant(

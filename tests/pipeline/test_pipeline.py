@@ -142,7 +142,7 @@ def test_defaults_of_a_bundle(captions):
   assert pipe.name == "tiny" and pipe.default_method == "speculative" and not pipe.drafts._networks
   assert pipe.method() == Speculative(draft="small", gamma=2)
   assert pipe.method("eagle") == Eagle(draft="feature", tree_size=3)
-  assert pipe.method("ciar") == Ciar(draft="device", gamma=2, early_close=True)
+  assert pipe.method("ciar") == Ciar(draft="edge", gamma=2, early_close=True)
   assert pipe.method("lantern").draft == "small" and pipe.method("ar") == Plain()
   assert pipe.method("speculative", gamma=3, draft="distilled") == Speculative(draft="distilled", gamma=3)
   assert pipe.method(Speculative(gamma=3)) == Speculative(draft="small", gamma=3)
@@ -166,7 +166,7 @@ def test_defaults_of_a_bundle(captions):
     (lambda p: p.method("speculative", gama=3), "we instead got gama"),
     (lambda p: p.method(Speculative(), gama=3), "options that method speculative declares, we instead got gama"),
     (lambda p: p.method("speculative", gamma=0), "gamma of at least 1"),
-    (lambda p: p.method("speculative", draft="huge"), "a draft in small, distilled, feature, device, we instead got 'huge'"),
+    (lambda p: p.method("speculative", draft="huge"), "a draft in small, distilled, feature, edge, we instead got 'huge'"),
     (lambda p: p.method("ar", draft="small"), "no draft with method ar, we instead got 'small'"),
     (lambda p: p.decoder(Speculative(draft="feature", gamma=2)), "family llamagen as draft"),
     (lambda p: p.decoder(Eagle(draft="small", tree_size=3)), "family eagle as draft"),

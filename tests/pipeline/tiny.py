@@ -102,9 +102,9 @@ def captions(path: Path) -> Path:
   save(path / "draft", SMALL_CAPTIONS, 3)
   save(path / "distilled", SMALL_CAPTIONS, 4, guided=False, distilled_at_cfg=4.0)
   save(path / "feature", EagleConfig.of(CAPTIONS), 5, scale=0.2)
-  save(path / "device", InterHeadConfig(SMALL_CAPTIONS), 6, guided=False)
+  save(path / "edge", InterHeadConfig(SMALL_CAPTIONS), 6, guided=False)
   save_vocabulary(path / VOCABULARY_FILE)
-  drafts = {"small": "draft", "distilled": "distilled", "feature": "feature", "device": "device"}
+  drafts = {"small": "draft", "distilled": "distilled", "feature": "feature", "edge": "edge"}
   write_bundle(
     path, target="target", drafts=drafts, parts={"tokenizer": "tokenizer", "text": "text", "vocabulary": VOCABULARY_FILE},
     method="speculative", draft="small", sampling={"top_k": 6}, options={"gamma": 2, "tree_size": 3, "early_close": True},

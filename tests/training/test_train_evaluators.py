@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.train import evaluators as script
-from jaxspec.data import STYLES, load_emoji, load_text_tokenizer
+from jaxspec.data import STYLES, load_text_tokenizer
 from jaxspec.data.tokens import Painting, draw
 from jaxspec.metrics.evaluators import load_evaluators
 
@@ -17,8 +17,8 @@ BUNDLE = Path(__file__).parents[2] / "checkpoints" / "emoji64"
 
 
 @pytest.fixture(scope="module")
-def emoji():
-  return load_emoji()
+def emoji(emoji_set):
+  return emoji_set
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,11 @@ def _toy(sd_q, sd_p, shift, *, sigma: bool, max_tries: int = 300):
 
 @pytest.mark.parametrize(
   "sd_q, shift, sigma, distance, acceptance",
-  [(1.5, 0.0, True, 0.037, 0.936), (1.5, 0.0, False, 0.0, 0.844), (1.0, 0.7, True, 0.0, 0.726)],
+  [
+    (1.5, 0.0, True, 0.037, 0.936),
+    (1.0, 0.7, True, 0.0, 0.726),
+    pytest.param(1.5, 0.0, False, 0.0, 0.844, marks=pytest.mark.slow),
+  ],
 )
 def test_bias(sd_q, shift, sigma, distance, acceptance):
   x, rate, unfinished = (np.asarray(out) for out in _toy(sd_q, 1.0, shift, sigma=sigma))

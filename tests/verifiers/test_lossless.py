@@ -38,7 +38,8 @@ def _markov(p, q, window):
   return params, dict(drafter=drafter, verifier=jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp()))
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
 def test_enumerated_distribution_of_the_whole_loop(seed, monkeypatch):
   """Three tokens: token 0, one round with one draft, and a last round with none; 12^5 = 248,832 rows."""
   p, q = _quarter_tables(seed)

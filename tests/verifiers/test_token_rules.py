@@ -21,11 +21,11 @@ CRITICAL = 1.63 / ROWS**0.5  # 1 % point of the one-sample statistic, 0.0115
 DRAFT, TARGET = distribution_params(2.0, 0.5), distribution_params(1.0)
 EXACT = [
   PathCoupling(),
-  pytest.param(PathCoupling(coupling="split"), marks=pytest.mark.slow),
-  pytest.param(PathCoupling(shared_steps=0, eta=1.0), marks=pytest.mark.slow),
-  pytest.param(PathCoupling(shared_steps=0, coupling="split"), marks=pytest.mark.slow),
-  pytest.param(PathRatio("none", max_tries=2000), marks=pytest.mark.slow),
-  pytest.param(PathRatio("none", align=False, max_tries=2000), marks=pytest.mark.slow),
+  PathCoupling(coupling="split"),
+  PathCoupling(shared_steps=0, eta=1.0),
+  PathCoupling(shared_steps=0, coupling="split"),
+  PathRatio("none", max_tries=2000),
+  PathRatio("none", align=False, max_tries=2000),
 ]
 
 
@@ -41,6 +41,7 @@ def test_the_published_rule_is_biased():
   assert _distance(tokens[:, 0], 2**0.5) < CRITICAL and _distance(tokens[:, 2], 2**0.5) < CRITICAL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", EXACT)
 def test_exact_rules_keep_the_distribution(rule):
   out, tokens = decode(DRAFT, TARGET, rule, rows=ROWS, length=3, window=1)

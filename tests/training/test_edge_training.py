@@ -22,7 +22,7 @@ NUM = HELD_OUT + 4
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
   """A bundle of random networks, and samples of random tokens."""
-  path = make_fake_bundle(tmp_path_factory.mktemp("device") / "bundle", cfg_scale=2.0)
+  path = make_fake_bundle(tmp_path_factory.mktemp("edge") / "bundle", cfg_scale=2.0)
   text = load_pipeline(path).host.text.config
   generator = np.random.default_rng(0)
   np.savez(
@@ -43,13 +43,13 @@ def short(run, bundle, steps):
 def test_an_edge_network_and_its_features_are_trained_and_exported(bundle, tmp_path):
   before = load_pipeline(bundle).target.params
   run = short(inter_head.get_config("1x2"), bundle, 2)
-  inter_head.train(run, tmp_path / "device", export_to=bundle)
+  inter_head.train(run, tmp_path / "edge", export_to=bundle)
   assert "inter-1x2" in read_bundle(bundle).drafts
-  first, _ = (json.loads(line) for line in (tmp_path / "device" / "metrics.jsonl").read_text().splitlines())
+  first, _ = (json.loads(line) for line in (tmp_path / "edge" / "metrics.jsonl").read_text().splitlines())
   assert first["radius"] == pytest.approx(0.5, abs=1e-6) and 0 < first["acceptance"] < 1
   loaded = load_pipeline(bundle)
-  device = loaded.drafts["inter-1x2"]
-  assert device.config.num_heads == 2 and device.meta["steps"] == 2 and device.meta["guided"] is False
+  edge = loaded.drafts["inter-1x2"]
+  assert edge.config.num_heads == 2 and edge.meta["steps"] == 2 and edge.meta["guided"] is False
   # The cloud did not change, and the edge network is no longer the cloud's first layer.
   chex.assert_trees_all_equal(loaded.target.params, before)
 
@@ -63,7 +63,7 @@ def test_an_edge_network_and_its_features_are_trained_and_exported(bundle, tmp_p
   assert shipped.config.features.width == loaded.target.config.dim
   caption = loaded.encode(["red apple"]).condition
   inputs = Prefixed(caption, jnp.asarray([[1, 2, 3]]))
-  one, other = (draft.fns.apply(draft.params, inputs)[0].logits for draft in (device, shipped))
+  one, other = (draft.fns.apply(draft.params, inputs)[0].logits for draft in (edge, shipped))
   np.testing.assert_array_equal(one, other)  # the trunk did not change
 
 

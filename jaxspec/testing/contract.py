@@ -1,29 +1,12 @@
-"""Tools for people who write methods: one contract for all of them, exact enumeration, and statistical tests.
-
-* `check_contract` decodes by the parts of a method in several ways and compares the results clause by clause.
-* `Tape` replaces random numbers by numbers of your choice. It is an array of row keys, so nothing is patched: the compiled
-  loop of production runs on it, and every draw is addressed as in `jaxspec.rng`.
-* `enumerate_outcomes` decodes all outcomes of a tape and returns the exact distribution of the tokens.
-* `assert_same_distribution` and `assert_same_cdf` compare samples with a distribution.
-
-Example: five draws decide two drafts of one round and the tokens around them, and a draft side that is wrong does no harm::
-
-    tape = Tape.all_outcomes({first_draw(): 2} | dict.fromkeys(round_draws(0, drafts=1, tests=1), 2) | ...)
-    joint = enumerate_outcomes(lambda keys: speculate(params, keys, condition, ...).tokens, tape, vocab_size=2)
-    np.testing.assert_allclose(joint, expected, atol=1e-6)
-"""
+"""One contract for all methods: what the loop promises, checked clause by clause."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import itertools
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.extend.random
 import jax.numpy as jnp
 import numpy as np
 
@@ -33,289 +16,7 @@ from jaxspec.decode.state import DecodeResult, DraftSide, Origin, SpecParams, Ta
 from jaxspec.methods.base import Parts
 from jaxspec.types import Array, Cursor, Draft, Key, PyTree, Verdict, Verifier
 
-# Tapes: row keys whose random numbers are known.
-
-# What is folded into a row key before a number is drawn: (stream, round, offset), as `jaxspec.rng` does it. A rule that is
-# called by itself gets keys of one round, whose numbers have the address (offset,).
-Address = tuple[int, ...]
-
-FINAL = rng._FINAL  # offset of the draw that ends a round
-_DEPTH = 5  # longest address, with what `jax.random` adds to it
-_NOTHING, _SPLIT = (1 << 32) - 1, 1 << 31  # beyond the end of an address; children of a split key
-
-
-def first_draw() -> Address:
-  """Address of the draw of token 0 by the target."""
-  return (rng.Stream.FIRST, 0, FINAL)
-
-
-def round_draws(round_: int, *, drafts: int = 0, tests: int = 0, final: bool = True) -> list[Address]:
-  """Addresses of the draws of one round of a decode.
-
-  Args:
-    round_: number of the round, from 0.
-    drafts: leading offsets of the draft side, one for each token that it samples.
-    tests: leading offsets of the acceptance tests.
-    final: whether the draw that ends the round is one of them.
-  """
-  found: list[Address] = [(rng.Stream.DRAFT, round_, offset) for offset in range(drafts)]
-  found += [(rng.Stream.VERIFY, round_, offset) for offset in range(tests)]
-  return [*found, (rng.Stream.VERIFY, round_, FINAL)] if final else found
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Tape:
-  """Random numbers of many rows, given.
-
-  Attributes:
-    values: the numbers ``[R]`` of each address: floats in [0, 1) for uniform draws, integers for `jaxspec.rng.integer`
-      (taken modulo the bound of the draw). All other addresses draw pseudo-random numbers, of every row's own.
-  """
-
-  values: Mapping[Address, np.ndarray]
-
-  def __post_init__(self):
-    if len(sizes := {len(column) for column in self.values.values()}) != 1:
-      raise ValueError(f"Must have one number of rows at all addresses, we instead got {sorted(sizes)}")
-    if any(len(address) > _DEPTH - 1 for address in self.values):
-      raise ValueError(f"Must have addresses of at most {_DEPTH - 1} numbers, we instead got longer ones")
-
-  @classmethod
-  def all_outcomes(cls, uniforms: Mapping[Address, int], integers: Mapping[Address, int] | None = None) -> Tape:
-    """All combinations of draws, as rows of equal probability.
-
-    A program is exact on midpoints of cells where it is constant inside of them: with probabilities in quarters, four cells
-    of a uniform draw tell its outcomes.
-
-    Args:
-      uniforms: number of cells of each uniform draw.
-      integers: number of values of each draw of an integer, a multiple of its bound.
-    """
-    grids = {address: (np.arange(cells) + 0.5) / cells for address, cells in uniforms.items()}
-    grids |= {address: np.arange(cells) for address, cells in (integers or {}).items()}
-    columns = np.meshgrid(*grids.values(), indexing="ij")
-    return cls({address: column.ravel() for address, column in zip(grids, columns)})
-
-  @classmethod
-  def of_rule(cls, uniforms: np.ndarray, final: np.ndarray | float = 0.5) -> Tape:
-    """The tape of one call of an acceptance rule: tests ``[R, K]``, and the draw that ends the round ``[R]``."""
-    uniforms = np.asarray(uniforms, np.float64)
-    columns = {(offset,): uniforms[:, offset] for offset in range(uniforms.shape[1])}
-    return cls(columns | {(FINAL,): np.broadcast_to(np.asarray(final, np.float64), uniforms.shape[:1])})
-
-  @property
-  def num_rows(self) -> int:
-    """R."""
-    return len(next(iter(self.values.values())))
-
-  def keys(self) -> Key:
-    """``[R]`` row keys, to be given to a decode (or to a rule) in place of random ones; new ones at each call."""
-    addresses, columns = [], []
-    for address, column in self.values.items():
-      column = np.asarray(column)
-      if np.issubdtype(column.dtype, np.integer):  # `jax.random.randint` draws higher and lower bits from a split key
-        addresses += [(*address, _SPLIT), (*address, _SPLIT + 1)]
-        columns += [np.zeros(len(column), np.uint32), column.astype(np.uint32)]
-      else:  # `jax.random.uniform` reads the upper 23 bits
-        addresses.append(address)
-        columns.append((np.floor(column * 2.0**23)).astype(np.uint32) << np.uint32(9))
-    padded = tuple(tuple(int(n) for n in address) + (_NOTHING,) * (_DEPTH - len(address)) for address in addresses)
-    head = np.zeros((self.num_rows, 3 + _DEPTH), np.uint32)
-    head[:, 0] = np.arange(self.num_rows)
-    head[:, 3:] = _NOTHING
-    data = np.concatenate([head, np.stack(columns, axis=1)], axis=1)
-    return jax.random.wrap_key_data(jnp.asarray(data), impl=_tape_impl(padded))
-
-
-def fast_keys(seed: int, num_rows: int) -> Key:
-  """``[B]`` row keys of a small generator that compiles in a fraction of the time of JAX's, for tests of many programs."""
-  data = jnp.stack([jnp.arange(num_rows, dtype=jnp.uint32), jnp.full((num_rows,), seed, jnp.uint32)], axis=1)
-  return jax.random.wrap_key_data(data, impl=_fast_impl())
-
-
-def _mix(words: Array, number: Array) -> Array:
-  """Two 32-bit words ``[2]`` and a number, hashed to two words."""
-
-  def hashed(x: Array) -> Array:  # multiply, xor-shift
-    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
-    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
-    return x ^ (x >> 16)
-
-  first = hashed(words[0] + number * jnp.uint32(0x9E3779B9) + jnp.uint32(1))
-  second = hashed(words[1] ^ (first + number))
-  return jnp.stack([hashed(first + second), second])
-
-
-def _each(function: Callable[[Array], Array], shape: tuple[int, ...]) -> Array:
-  """``function(i)`` of all entries of a shape, in their order."""
-  if shape == ():
-    return function(jnp.uint32(0))
-  values = jax.vmap(function)(jnp.arange(math.prod(shape), dtype=jnp.uint32))
-  return values.reshape(*shape, *values.shape[1:])
-
-
-def _impl(name: str, size: int, fold_in: Callable, random_bits: Callable):
-  def seed(number: Array) -> Array:
-    return jnp.zeros((size,), jnp.uint32).at[0].set(number.astype(jnp.uint32))
-
-  def split(key: Array, shape: tuple[int, ...]) -> Array:
-    return _each(lambda child: fold_in(key, child + jnp.uint32(_SPLIT)), shape)
-
-  return jax.extend.random.define_prng_impl(
-    key_shape=(size,), seed=seed, split=split, random_bits=random_bits, fold_in=fold_in, name=name, tag=name
-  )
-
-
-@functools.cache
-def _fast_impl():
-  def random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
-    _need_32(bit_width)
-    return _each(lambda entry: _mix(key, entry ^ jnp.uint32(0xA5A5A5A5))[0], shape)
-
-  return _impl("jaxspec-fast", 2, lambda key, number: _mix(key, number.astype(jnp.uint32)), random_bits)
-
-
-@functools.cache
-def _tape_impl(addresses: tuple[Address, ...]):
-  """Keys are ``[2 words of a hash, depth, the address so far, the row's numbers]``."""
-  table = np.asarray(addresses, np.uint32)  # [S, depth]
-
-  def fold_in(key: Array, number: Array) -> Array:
-    number = number.astype(jnp.uint32)
-    depth, address = key[2], key[3 : 3 + _DEPTH]
-    address = jnp.where(jnp.arange(_DEPTH, dtype=jnp.uint32) == depth, number, address)
-    return jnp.concatenate([_mix(key[:2], number), (depth + 1)[None], address, key[3 + _DEPTH :]])
-
-  def random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
-    _need_32(bit_width)
-
-    def one(key: Array, entry: Array) -> Array:
-      here = jnp.all(table == key[None, 3 : 3 + _DEPTH], axis=1)
-      given = jnp.sum(jnp.where(here, key[3 + _DEPTH :], jnp.uint32(0)))
-      return jnp.where(jnp.any(here), given, _mix(key[:2], entry ^ jnp.uint32(0xA5A5A5A5))[0])
-
-    # Entry i of an array has the address of its key, and i.
-    return one(key, jnp.uint32(0)) if shape == () else _each(lambda entry: one(fold_in(key, entry), entry), shape)
-
-  # Equal addresses share programs; the tag tells tapes apart.
-  return _impl(f"jaxspec-tape-{hash(addresses):x}", 3 + _DEPTH + len(addresses), fold_in, random_bits)
-
-
-def _need_32(bit_width: int) -> None:
-  if bit_width != 32:
-    raise ValueError(f"Must have draws of 32 bits from these keys, we instead got {bit_width}")
-
-
-def enumerate_outcomes(decode: Callable[[Key], Array], tape: Tape, vocab_size: int) -> np.ndarray:
-  """Exact joint distribution of the tokens of a decode.
-
-  Args:
-    decode: from row keys ``[R]`` to tokens ``[R, N]``, for example a call of `jaxspec.speculate` with R rows.
-    tape: all outcomes of the draws that matter. A draw that matters and is not among them shows as an error of the result.
-    vocab_size: V.
-  Returns:
-    ``[V] * N`` float64.
-  """
-  tokens = np.asarray(decode(tape.keys()))
-  joint = np.zeros((vocab_size,) * tokens.shape[1])
-  np.add.at(joint, tuple(tokens.T), 1.0 / len(tokens))
-  return joint
-
-
-# Statistics.
-
-
-def assert_same_distribution(samples: Array, probs: np.ndarray, *, min_p: float = 0.01, min_expected: float = 5.0) -> float:
-  """Chi-square test of samples against a distribution, in float64. Cells with few expected samples are pooled.
-
-  Args:
-    samples: ``[R]`` or ``[R, n]`` integers; n neighbouring tokens are tested jointly.
-    probs: probability of every sample, ``[V]`` or ``[V] * n``; they are scaled to add up to 1.
-    min_p: smallest p-value that passes. Fix the key of the samples: the test is then deterministic.
-    min_expected: fewest expected samples of a cell.
-  Returns:
-    The p-value.
-  Raises:
-    AssertionError: if a sample is impossible, or the p-value is too small.
-    ValueError: for samples and probabilities whose shapes do not fit, or that leave fewer than two cells.
-  """
-  samples, probs = np.asarray(samples), np.asarray(probs, np.float64)
-  samples = samples.reshape(len(samples), -1)
-  if probs.ndim != samples.shape[1]:
-    raise ValueError(f"Must have probs with {samples.shape[1]} axes, one for each token, we instead got {probs.ndim}")
-  observed = np.bincount(np.ravel_multi_index(tuple(samples.T), probs.shape), minlength=probs.size).astype(np.float64)
-  expected = probs.ravel() / probs.sum() * len(samples)
-  if (impossible := observed[expected == 0].sum()) > 0:
-    raise AssertionError(f"same distribution: Must have no sample of probability 0, we instead got {impossible:.0f}")
-  large = expected >= min_expected
-  pooled = [np.append(counts[large], counts[~large].sum()) for counts in (observed, expected)]
-  if pooled[1][-1] < min_expected:  # too few for a cell of their own: they join the smallest one
-    smallest = np.argmin(pooled[1][:-1]) if large.any() else 0
-    for counts in pooled:
-      counts[smallest] += counts[-1]
-    pooled = [counts[:-1] for counts in pooled]
-  observed, expected = pooled
-  if len(expected) < 2:
-    raise ValueError(f"Must have samples for at least two cells of {min_expected:g}, we instead got {len(samples)} samples")
-  statistic = float(np.sum((observed - expected) ** 2 / expected))
-  p_value = _chi_square_tail(statistic, len(expected) - 1)
-  if not p_value > min_p:
-    raise AssertionError(
-      f"same distribution: Must have a p-value above {min_p:g}, we instead got {p_value:.2g} "
-      f"(chi-square {statistic:.1f} in {len(expected)} cells)"
-    )
-  return p_value
-
-
-def assert_same_cdf(samples: Array, cdf: Callable[[np.ndarray], np.ndarray], *, min_p: float = 0.01) -> float:
-  """Kolmogorov-Smirnov test of continuous samples ``[R]`` against a distribution function (asymptotic, R of 100 at least).
-
-  Returns:
-    The p-value.
-  Raises:
-    AssertionError: if it is too small.
-  """
-  ordered = np.sort(np.asarray(samples, np.float64).ravel())
-  size, values = len(ordered), np.asarray(cdf(ordered), np.float64)
-  distance = max(np.max(np.arange(1, size + 1) / size - values), np.max(values - np.arange(size) / size))
-  scaled = distance * (math.sqrt(size) + 0.12 + 0.11 / math.sqrt(size))
-  p_value = min(max(2 * sum((-1) ** (j - 1) * math.exp(-2 * (j * scaled) ** 2) for j in range(1, 101)), 0.0), 1.0)
-  if scaled < 0.2:  # the series converges too slowly there
-    p_value = 1.0
-  if not p_value > min_p:
-    raise AssertionError(
-      f"same distribution: Must have a p-value above {min_p:g}, we instead got {p_value:.2g} (distance {distance:.4f})"
-    )
-  return p_value
-
-
-def _chi_square_tail(statistic: float, freedom: int) -> float:
-  """P(chi-square > statistic): the regularised upper incomplete gamma function at ``(freedom / 2, statistic / 2)``."""
-  a, x = freedom / 2, statistic / 2
-  if x <= 0:
-    return 1.0
-  scale = math.exp(a * math.log(x) - x - math.lgamma(a))
-  if x < a + 1:  # the series of the lower function
-    term = total = 1 / a
-    for n in itertools.count(1):
-      term *= x / (a + n)
-      total += term
-      if term < total * 1e-16:
-        return max(1.0 - scale * total, 0.0)
-  b, c = x + 1 - a, 1e300  # the continued fraction of the upper function (modified Lentz)
-  d = h = 1 / b
-  for n in itertools.count(1):
-    b += 2
-    d, c = 1 / (n * (a - n) * d + b), b + n * (a - n) / c
-    h *= c * d
-    if abs(c * d - 1) < 1e-15:
-      return scale * h
-  raise AssertionError("unreachable")
-
-
-# The contract.
-
-_Ends = tuple[int, ...] | None  # as `jaxspec.speculate` takes end tokens
+_EndTokens = tuple[int, ...] | None  # as `jaxspec.speculate` takes end tokens
 
 
 def check_contract(
@@ -397,19 +98,19 @@ def check_contract(
   _check_same(jax.tree.map(lambda leaf: leaf[order], free), moved, "rows", "all rows as in another order")
   decodes = [(free, never)]
   if draws_ids:
-    ends = (int(free.tokens[0, max_len // 2]) if end_token is None else end_token,)
-    ended = fused(keys.take(everything), ends)
-    _check_ends(free, ended, ends)
+    end_tokens = (int(free.tokens[0, max_len // 2]) if end_token is None else end_token,)
+    ended = fused(keys.take(everything), end_tokens)
+    _check_ends(free, ended, end_tokens)
     _check_counters(ended, parts)
-    decodes.append((ended, ends))
+    decodes.append((ended, end_tokens))
 
   two_ends = _TwoEnds(parts, max_len, first, never)
   for row in range(min(num_alone, rows)):
     one = jax.tree.map(lambda leaf, row=row: leaf[row : row + 1], condition)
-    for out, ends in decodes:
-      alone, exchanges = two_ends.decode(keys.take(slice(row, row + 1)), one, ends)
+    for out, end_tokens in decodes:
+      alone, exchanges = two_ends.decode(keys.take(slice(row, row + 1)), one, end_tokens)
       _check_same(_row(out, row), _row(alone, 0), "rows", f"row {row} of the batch as it decodes alone")
-      if ends == never:
+      if end_tokens == never:
         two_ends.check_rollback(keys.take(slice(row, row + 1)), one, alone, exchanges, history_free=history_free)
   if drivers:
     _check_drivers(parts, keys.take, condition, free, never, max_len)
@@ -448,13 +149,13 @@ class _Fused:
     self._drafter = parts.drafter._replace(draft=draft)
 
   def __call__(
-    self, keys: Key, ends: _Ends, params: SpecParams | None = None, condition: PyTree | None = None
+    self, keys: Key, end_tokens: _EndTokens, params: SpecParams | None = None, condition: PyTree | None = None
   ) -> DecodeResult:
     parts = self._parts
     params = parts.params if params is None else params
     condition = self._condition if condition is None else condition
     kwargs = dict(verifier=parts.verifier, max_len=self._max_len, target_prefix=parts.target_prefix)
-    out = loop.speculate(params, keys, condition, drafter=self._drafter, end_token=ends, **kwargs)
+    out = loop.speculate(params, keys, condition, drafter=self._drafter, end_token=end_tokens, **kwargs)
     return _on_host(out)
 
 
@@ -542,8 +243,8 @@ def _check_counters(out: DecodeResult, parts: Parts) -> None:
   _require((rounds == np.arange(max_len)[None])[leading].all(), "prefix", "one leading token a round")
 
 
-def _check_ends(free: DecodeResult, ended: DecodeResult, ends: tuple[int, ...]) -> None:
-  is_end = np.isin(free.tokens, ends)
+def _check_ends(free: DecodeResult, ended: DecodeResult, end_tokens: tuple[int, ...]) -> None:
+  is_end = np.isin(free.tokens, end_tokens)
   max_len = free.tokens.shape[1]
   lengths = np.where(is_end.any(1), is_end.argmax(1) + 1, free.lengths)
   _require(np.array_equal(ended.lengths, lengths), "end token", f"lengths {_short(lengths)}", _short(ended.lengths))
@@ -603,7 +304,7 @@ class _TwoEnds:
     never: no end token, in as many tokens as the calls to come have.
   """
 
-  def __init__(self, parts: Parts, max_len: int, first: jax.ShapeDtypeStruct, never: _Ends):
+  def __init__(self, parts: Parts, max_len: int, first: jax.ShapeDtypeStruct, never: _EndTokens):
     self._parts, self._max_len, self._first, self._never = parts, max_len, first, never
     judge, drafter = dict(verifier=_replayed(parts.verifier)), dict(drafter=parts.drafter)
     jitted = lambda function, *static, **fixed: jax.jit(functools.partial(function, **fixed), static_argnames=static)
@@ -613,10 +314,10 @@ class _TwoEnds:
     self._verify_round, self._commit_reply = jitted(loop.verify_round, **judge), jitted(loop.commit_reply, **drafter)
 
   def _start(
-    self, keys: Key, condition: PyTree, ends: _Ends, tokens: np.ndarray | None = None
+    self, keys: Key, condition: PyTree, end_tokens: _EndTokens, tokens: np.ndarray | None = None
   ) -> tuple[_Replayed, TargetSide, DraftSide]:
     """The target's parameters and both sides after the prefill; ``tokens [1, N]`` are those that are known."""
-    parts, end = self._parts, loop.end_array(ends)
+    parts, end = self._parts, loop.end_array(end_tokens)
     # A drafter that may decide about token 0 must not where it is known.
     prefix = max(parts.target_prefix, 1) if tokens is not None and parts.drafter.may_accept_locally else parts.target_prefix
     known = 0 if tokens is None else self._max_len
@@ -628,10 +329,10 @@ class _TwoEnds:
     side = self._start_draft(parts.params.draft, keys, condition, prefill, end_token=end, target_prefix=prefix)
     return params, target, side
 
-  def decode(self, keys: Key, condition: PyTree, ends: _Ends) -> tuple[DecodeResult, list[_Exchange]]:
+  def decode(self, keys: Key, condition: PyTree, end_tokens: _EndTokens) -> tuple[DecodeResult, list[_Exchange]]:
     """One row, and what crossed."""
     parts, exchanges = self._parts, []
-    params, target, side = self._start(keys, condition, ends)
+    params, target, side = self._start(keys, condition, end_tokens)
     alone, calls = loop.prefix_rounds(parts.target_prefix, self._max_len), int(side.counters.draft_calls[0])
     while bool(side.cursor.live[0]):
       before, round_ = side.cursor, int(side.cursor.round)
@@ -692,7 +393,7 @@ def _check_drafts(got: Draft, wanted: Draft, where: str) -> None:
 
 
 def _check_drivers(
-  parts: Parts, keys: Callable[[Any], Key], condition: PyTree, free: DecodeResult, never: _Ends, max_len: int
+  parts: Parts, keys: Callable[[Any], Key], condition: PyTree, free: DecodeResult, never: _EndTokens, max_len: int
 ) -> None:
   everything = slice(None)
   kwargs = dict(drafter=parts.drafter, verifier=parts.verifier, max_len=max_len, target_prefix=parts.target_prefix)
@@ -743,17 +444,3 @@ def _check_whole(parts: Parts, condition: PyTree, keys: _Keys, *, max_len: int, 
   _require((free.origin != Origin.EMPTY).all(), "counters", "an origin for every token")
   _require((calls <= max_len).all(), "counters", "at most a pass a token", _short(calls))
   return free
-
-
-__all__ = [
-  "FINAL",
-  "Address",
-  "Tape",
-  "assert_same_cdf",
-  "assert_same_distribution",
-  "check_contract",
-  "enumerate_outcomes",
-  "fast_keys",
-  "first_draw",
-  "round_draws",
-]

@@ -1,0 +1,109 @@
+"""Tables about links and codings: ``sqs_*``, ``ciar_networks``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.engine import statistics
+from experiments.engine.cells import LABEL, SMALLEST, Column, Document, Kind, RowDocument, interval, number
+
+
+def network_columns(document: Document) -> list[Column]:
+  words = lambda key: key.replace("rtt_per_call", "rtt").replace("one_way", "one-way")
+  links = [number(f"{words(key)}, s", "seconds", key) for key in document["rows"][0]["seconds"]]
+  return [
+    LABEL, number("cloud calls", "mean", "target_calls", digits=1),
+    number("bytes up", "mean", "uplink_bytes", digits=0, comma=True),
+    number("bytes down", "mean", "downlink_bytes", digits=0, comma=True),
+    number("edge, s", "mean", "edge_s", digits=3), number("cloud, s", "mean", "cloud_s", digits=3),
+    number("kappa", "kappa"), number("tokens per call", "tokens_per_call"),
+    number("with the edge", "tokens_with_edge"), *links,
+  ]  # fmt: skip
+
+
+def network_intro(document: Document) -> str:
+  return (
+    f"means of {document['images']} images, one at a time, both ends on one machine. Seconds of edge and cloud are "
+    "measured, those on the link are computed from emitted bytes. `rtt`: latency once a call; `one-way`: for each "
+    "transmission. kappa: an edge pass over a cloud call; with the edge: tokens per call, edge passes counted by kappa."
+  )
+
+
+def network_below(document: Document) -> list[str]:
+  return [
+    f"The table holds means of {document['images']} images and no spread: it shows orders of magnitude, not small "
+    "differences."
+  ]
+
+
+def sweep_columns(document: Document) -> list[Column]:
+  def cell(row: RowDocument, document: Document, temperature: str) -> str:
+    entry = row["at"][temperature]
+    return f"{interval(entry['ms_per_token'], digits=1)}; {entry['resampling_rate'][0]:.2f}"
+
+  temperatures = list(document["rows"][0]["at"])
+  return [LABEL] + [Column(f"T = {t}", lambda row, document, t=t: cell(row, document, t)) for t in temperatures]
+
+
+def link_words(config: dict[str, Any]) -> str:
+  return (
+    f"budget {config['budget']:g} bits, at most {config['max_drafts']} drafts, a draft pass {config['edge_ms']:g} ms, a "
+    f"target pass {config['cloud_ms']:g} + {config['cloud_token_ms']:g} ms a token"
+  )
+
+
+def sweep_intro(document: Document) -> str:
+  config = document["config"]
+  return (
+    f"modelled latency in ms per token, and resampling rate; {document['num_rows']} continuations of {config['tokens']} "
+    f"tokens, uplink {config['uplink_mbps']:g} Mbit/s, {link_words(config)}, no round trip. Brackets: 95 % intervals, "
+    f"{document['intervals']}. Controllers: fixed eta 0; published eta 0.001, alpha 0.0005; quick eta 0.05, alpha 0.05."
+  )
+
+
+def sweep_below(document: Document) -> list[str]:
+  found = [statistics.estimate_of(entry["ms_per_token"]) for row in document["rows"] for entry in row["at"].values()]
+  return [f"{SMALLEST} {statistics.smallest_between(found, document['num_rows']):.2g} ms per token between two cells."]
+
+
+def codec_columns(document: Document) -> list[Column]:
+  whole = lambda name, words: Column(words, lambda row, document: "-" if row[name][0] is None else f"{row[name][0]:,.0f}")
+  times = [
+    Column(f"ms per token at {rate} Mbit/s", lambda row, document, rate=rate: interval(row["ms_per_token"][rate], digits=1))
+    for rate in document["rows"][0]["ms_per_token"]
+  ]
+  return [
+    Column("T", lambda row, document: f"{row['temperature']:g}"),
+    Column("distribution and coding", lambda row, document: row["label"]),
+    whole("formula_bits_per_token", "formula bits per token"), whole("coded_bits_per_token", "coded bits per token"),
+    whole("wire_bytes_per_token", "wire bytes per token"), whole("wire_bytes_per_accepted", "per accepted token"),
+    Column("tokens per round", lambda row, document: f"{row['tokens_per_round'][0]:.2f}"),
+    Column("resampling rate", lambda row, document: interval(row["resampling_rate"])), *times,
+  ]  # fmt: skip
+
+
+def codec_intro(document: Document) -> str:
+  config = document["config"]
+  return (
+    f"{document['num_rows']} continuations of {config['tokens']} tokens by two ends that exchange messages, V = "
+    f"{document['vocab']}, ell = {config['ell']}, {link_words(config)}, an exchange {config['rtt_ms']:g} ms besides its "
+    f"bits; plain decoding {document['plain_ms']:.1f} ms a token. Brackets: 95 % intervals, {document['intervals']}."
+  )
+
+
+def codec_below(document: Document) -> list[str]:
+  found = [
+    statistics.estimate_of(cell)
+    for row in document["rows"]
+    if row.get("has_budget", True)
+    for cell in row["ms_per_token"].values()
+  ]
+  smallest = statistics.smallest_between(found, document["num_rows"])
+  return [f"{SMALLEST} {smallest:.2g} ms per token between two rows with a budget."]
+
+
+KINDS: dict[str, Kind] = {
+  "networks": Kind(network_columns, network_intro, network_below),
+  "sweep": Kind(sweep_columns, sweep_intro, sweep_below),
+  "codecs": Kind(codec_columns, codec_intro, codec_below),
+}

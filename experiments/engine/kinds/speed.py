@@ -1,0 +1,89 @@
+"""Tables about speed: ``*_speed_*``."""
+
+from __future__ import annotations
+
+from experiments.engine import statistics
+from experiments.engine.cells import ALPHA, LABEL, SMALLEST, Column, Document, Kind, RowDocument, spread
+from jaxspec.metrics import statistics as library
+
+
+def race_columns(document: Document) -> list[Column]:
+  of_cloud, several = document["layout"] == "cloud", len({row["batch"] for row in document["rows"]}) > 1
+  ratios = {(row["batch"], row["label"]): found for row, found in zip(document["rows"], statistics.time_ratios(document))}
+  base = lambda row: statistics.base_of(row, document)
+  ratio = lambda row: ratios[row["batch"], row["label"]]
+  over = lambda name: lambda row, document: spread(statistics.over(row, document, row.get(name)))
+  speed = lambda row, document: spread(statistics.ratio(base(row)["seconds"], row["seconds"]))
+  ms = lambda row, document: f"{1000 * statistics.median(row['seconds']) / row['batch']:.0f}"
+  columns = [LABEL]
+  columns += [Column("batch", lambda row, document: str(row["batch"]))] * several
+  columns += [Column("cloud calls, %", calls_in_percent), Column("edge passes", edge_passes)] if of_cloud else [ALPHA]
+  if not of_cloud:
+    columns += [Column("target calls", race_calls), Column("tokens per call", tokens_per_call)]
+  return columns + [
+    Column("ms per image", ms),
+    Column(f"speed over {document['base']}", speed),
+    Column("95 % interval", lambda row, document: ratio_interval(ratio(row))),
+    Column("p, Holm", lambda row, document: "" if ratio(row) is None else f"{ratio(row)[1]:.2g}"),
+    Column("floor", lambda row, document: f"{row['floor']:.2f}" if "floor" in row else ""),
+    Column("formula", lambda row, document: f"{row['predicted']:.2f}" if "predicted" in row else ""),
+    Column("over its parallel decoding", over("parallel")),
+    Column("over the target at equal calls", over("rival")),
+    Column("its iterations", lambda row, document: str(row["rival"]).split()[-1] if "rival" in row else ""),
+  ]
+
+
+def race_calls(row: RowDocument, document: Document) -> str:
+  return "" if row["alone"] else f"{statistics.mean(row['target_calls']):.1f}"
+
+
+def tokens_per_call(row: RowDocument, document: Document) -> str:
+  return "" if row["alone"] else f"{document['num_tokens'] / statistics.mean(row['target_calls']):.2f}"
+
+
+def edge_passes(row: RowDocument, document: Document) -> str:
+  return f"{statistics.mean(row['draft_calls']):.0f}" if any(row["draft_calls"]) else ""
+
+
+def calls_in_percent(row: RowDocument, document: Document) -> str:
+  calls = [100 * number / document["num_tokens"] for number in row["target_calls"]]
+  return f"{statistics.mean(calls):.0f} ({min(calls):.0f} to {max(calls):.0f})"
+
+
+def ratio_interval(found: tuple[library.TimeRatio, float] | None) -> str:
+  """The interval of the median; nothing where there are too few turns for the level."""
+  if found is None or found[0].level < statistics.LEVEL:
+    return ""
+  return f"[{found[0].low:.2f}, {found[0].high:.2f}]"
+
+
+FLOOR = (
+  " Cloud calls: mean (lowest to highest of the images). Floor: the ratio if a call cost one plain step, however many "
+  "tokens it reads."
+)
+
+
+def race_intro(document: Document) -> str:
+  turns = {row["batch"]: len(row["seconds"]) for row in document["rows"]}
+  turns_of = ", ".join(f"{number} turn{'s' * (number > 1)} at batch {batch}" for batch, number in turns.items())
+  costs = {row["batch"]: row["draft_cost"] for row in document["rows"] if "draft_cost" in row}
+  cost = ", ".join(f"{cost:.2f} of a target token at batch {batch}" for batch, cost in costs.items())
+  return (
+    f"{document['source']}, {turns_of}, each turn other images, all rows of a batch size in one process. Ratios are of the "
+    "two runs of one turn, median [lowest, highest]; above 1 the row is faster. The interval is of the median, by its order "
+    "statistics, where there are turns enough; p by flips of signs, corrected over the rows (Holm)."
+    + (FLOOR if document["layout"] == "cloud" else "")
+    + (f" A draft token costs {cost}; the formula takes that and alpha, and a wide pass for free." if costs else "")
+  )  # fmt: skip
+
+
+def race_below(document: Document) -> list[str]:
+  smallest = statistics.smallest_ratio(document)
+  if smallest is None:
+    return ["With single turns the table shows no difference: its ratios are what one run gave."]
+  return [f"{SMALLEST} a factor of {smallest:.2f} between a row and {document['base']}, in the median over the rows."]
+
+
+KINDS: dict[str, Kind] = {
+  "race": Kind(race_columns, race_intro, race_below),
+}

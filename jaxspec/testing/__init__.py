@@ -1,0 +1,32 @@
+"""Tools for people who write methods: one contract for all of them, exact enumeration, and statistical tests.
+
+* `check_contract` decodes by the parts of a method in several ways and compares the results clause by clause.
+* `Tape` replaces random numbers by numbers of your choice. It is an array of row keys, so nothing is patched: the compiled
+  loop of production runs on it, and every draw is addressed as in `jaxspec.rng`.
+* `enumerate_outcomes` decodes all outcomes of a tape and returns the exact distribution of the tokens.
+* `assert_same_distribution` and `assert_same_cdf` compare samples with a distribution.
+
+Example: five draws decide two drafts of one round and the tokens around them, and a draft side that is wrong does no harm::
+
+    tape = Tape.all_outcomes({first_draw(): 2} | dict.fromkeys(round_draws(0, drafts=1, tests=1), 2) | ...)
+    joint = enumerate_outcomes(lambda keys: speculate(params, keys, condition, ...).tokens, tape, vocab_size=2)
+    np.testing.assert_allclose(joint, expected, atol=1e-6)
+"""
+
+from jaxspec.testing.contract import check_contract
+from jaxspec.testing.distributions import _chi_square_tail as _chi_square_tail
+from jaxspec.testing.distributions import assert_same_cdf, assert_same_distribution
+from jaxspec.testing.tape import FINAL, Address, Tape, enumerate_outcomes, fast_keys, first_draw, round_draws
+
+__all__ = [
+  "FINAL",
+  "Address",
+  "Tape",
+  "assert_same_cdf",
+  "assert_same_distribution",
+  "check_contract",
+  "enumerate_outcomes",
+  "fast_keys",
+  "first_draw",
+  "round_draws",
+]
