@@ -1,0 +1,53 @@
+"""Scenes: a small world of images with captions, its painter, and a reader that scores images exactly."""
+
+from jaxspec.scenes.captions import caption_of, parse, unknown_words
+from jaxspec.scenes.faithful import ASPECTS, Faithfulness, compare_sets, compare_with_painter
+from jaxspec.scenes.painter import paint, paint_batch
+from jaxspec.scenes.reader import Reading, read
+from jaxspec.scenes.requests import TASKS, Phrase, Request
+from jaxspec.scenes.sampling import SPLITS, draw, draw_scene, freedom_nats, sample_request, sample_scene
+from jaxspec.scenes.score import (
+  DEMANDS,
+  Scores,
+  compare_right,
+  holds,
+  parse_captions,
+  score_images,
+  score_readings,
+  summarise,
+)
+from jaxspec.scenes.world import IMAGE_SIZE, Object, Scene
+
+__all__ = [
+  "ASPECTS",
+  "DEMANDS",
+  "IMAGE_SIZE",
+  "SPLITS",
+  "TASKS",
+  "Faithfulness",
+  "Object",
+  "Phrase",
+  "Reading",
+  "Request",
+  "Scene",
+  "Scores",
+  "caption_of",
+  "compare_right",
+  "compare_sets",
+  "compare_with_painter",
+  "draw",
+  "draw_scene",
+  "freedom_nats",
+  "holds",
+  "paint",
+  "paint_batch",
+  "parse",
+  "parse_captions",
+  "read",
+  "sample_request",
+  "sample_scene",
+  "score_images",
+  "score_readings",
+  "summarise",
+  "unknown_words",
+]
