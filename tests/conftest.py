@@ -5,6 +5,11 @@ import os
 # Compiling takes most of the time of the suite. These flags halve it; `XLA_FLAGS= pytest` tests with those of the compiler.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
+# A process of several stays on a core of its own: threads of one that wait for each other take the time of the other.
+if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_setaffinity"):
+  cores = sorted(os.sched_getaffinity(0))
+  os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+
 import jax  # noqa: E402
 import pytest  # noqa: E402
 

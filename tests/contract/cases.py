@@ -117,7 +117,7 @@ CASES = {
   "eagle-lantern": Case(methods.EagleLantern(**EAGLE, num_neighbours=1), acceptance=0.643),
   "ciar": Case(CIAR, num_alone=3, widths=(1, 4), acceptance=0.713),
   "ciar after a prefix": Case(dataclasses.replace(CIAR, target_prefix=0.34), acceptance=0.805),
-  "cspd": Case(methods.Cspd(gamma=2, target_prefix=0.34), STOPPED, num_alone=3),
+  "cspd": Case(methods.Cspd(gamma=2, target_prefix=0.34), STOPPED, num_alone=1),
   "parallel": Case(methods.Parallel(num_iter=2), STOPPED),
 }
 # What the default suite leaves to the enumerations, and to others that share its code.

@@ -36,6 +36,7 @@ def test_frequent_words_are_single_tokens(tokenizer):
   assert encode(tokenizer, words).mask.sum(1).tolist() == [1] * len(words)
 
 
+@pytest.mark.slow
 def test_training_is_deterministic_and_ignores_other_splits(emoji_set, tokenizer):
   train = set(emoji_set.concept[emoji_set.indices("train")])
   hidden = tuple(

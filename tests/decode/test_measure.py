@@ -28,6 +28,7 @@ def test_alternate_takes_turns_and_pairs_ratios():
   assert measure.pairwise_ratio([2.0, 4.0, 9.0], [1.0, 2.0, 3.0]) == measure.Timing(2.0, 2.0, 3.0)
 
 
+@pytest.mark.slow
 def test_bare_rounds_run_as_many_rounds_as_asked():
   """One more round changes the tokens, so nothing is hoisted out of the timed loop."""
   params, drafter, verifier = tiny_pair()

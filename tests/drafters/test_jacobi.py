@@ -200,6 +200,7 @@ def test_contract_of_the_loop(recycle, initial):
   np.testing.assert_array_equal(1 + counters.accepted + counters.rounds, n)
 
 
+@pytest.mark.slow
 def test_greedy_equals_plain_decoding_and_converges():
   """The chain repeats itself. A correct token stays correct, so few passes are needed."""
   fns = markov_fns(4)

@@ -63,6 +63,7 @@ def test_the_rest_class_merges_all_other_tokens():
   assert (lower.sum(1) <= 1 + 1e-6).all() and (upper.sum(1) >= 1 - 1e-6).all()
 
 
+@pytest.mark.slow
 def test_greedy_is_used_for_many_tokens_and_radius_zero_has_no_gap():
   centre = jnp.asarray(np.random.default_rng(0).normal(size=(4, 40)), jnp.float32)
   flat = inter_fuse(centre, jnp.zeros_like(centre))

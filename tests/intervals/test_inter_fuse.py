@@ -75,6 +75,7 @@ def gradients(centre, radius):
   return [jax.grad(value, argnums=(0, 1))(centre, radius, *case) for case in cases]
 
 
+@pytest.mark.slow
 @CASES
 @given(vectors(-1e4, 1e4), vectors(0, MAX_RADIUS))
 def test_gradients_are_finite(centre, radius):
@@ -93,6 +94,7 @@ def test_no_digits_are_lost_where_one_token_leads():
   np.testing.assert_allclose(ours.width, high - low, rtol=2e-5)
 
 
+@pytest.mark.slow
 def test_masked_ids_have_no_probability_and_finite_gradients():
   centre = jnp.array([0.3, -jnp.inf, 1.2, -jnp.inf])
   radius = jnp.ones(4)
@@ -129,6 +131,7 @@ def test_scaling_only_widens(centre, radius):
   np.testing.assert_allclose(paper.width, paper.upper - paper.lower, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_scaling_breaks_proposition_2():
   """Scaling gives upper bounds above 1, and positive widths at radius 0 and for certain tokens (against Proposition 2)."""
   n = 16384

@@ -92,6 +92,7 @@ def test_ensemble_averages_bounds_and_scales_once():
   np.testing.assert_allclose(distribution, jax.nn.softmax(three.centre).mean(1), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_voting_follows_the_majority():
   """Two of three heads are the majority; ties go to the token of larger mean probability; U is their mean."""
   distribution = lambda *p: np.log(np.array(p))

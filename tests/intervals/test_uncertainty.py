@@ -62,6 +62,7 @@ def test_it_is_small_for_sharp_and_for_flat_distributions():
   assert additive[0] > 10 * additive[-1]  # this form stays large for flat distributions
 
 
+@pytest.mark.slow
 def test_diameter_of_the_set_of_distributions():
   """max ||p - q||_1 over the set, by linear programming: p - q = a - b with a, b >= 0."""
   generator = np.random.default_rng(3)

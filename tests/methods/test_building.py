@@ -26,6 +26,7 @@ def _decoder(name, **fields):
   return decoder(small(name), **fields)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_every_method_builds_and_traces(name):
   bound = _decoder(name)

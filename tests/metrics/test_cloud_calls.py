@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxspec
 from jaxspec.intervals.scores import Random
@@ -16,6 +17,7 @@ P, Q = tables(8, 5)
 WIDTHS = (4, 6)
 
 
+@pytest.mark.slow
 def test_recomputed_passes_are_those_that_ran():
   """Gates from one that never opens to one that seldom calls the cloud."""
   _, kwargs = markov_gated(P, Q, window=3, max_run=4, score_fn=Random())

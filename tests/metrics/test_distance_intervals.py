@@ -56,6 +56,7 @@ def test_differences_of_kernel_distances_cover(number):
   assert_covered(coverages(find, [truth], number), number)
 
 
+@pytest.mark.slow
 @SIZES
 @pytest.mark.parametrize("shift", [0.3, pytest.param(0.7, marks=pytest.mark.slow)])
 def test_frechet_distances_cover_their_expectation(shift, number):
@@ -66,6 +67,7 @@ def test_frechet_distances_cover_their_expectation(shift, number):
   assert_covered(coverages(find, [truth], number), number)
 
 
+@pytest.mark.slow
 def test_frechet_intervals_of_equal_distributions_cover_too_often_rather_than_too_seldom():
   generator = np.random.default_rng(10**6)
   truth = np.mean([frechet_distance(_draw(generator, 48), _draw(generator, 48)) for _ in range(2000)])

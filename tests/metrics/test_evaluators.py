@@ -30,6 +30,7 @@ def test_batches_are_equal_and_filled_up(rows):
   assert set(shapes) == {(4, 3)}
 
 
+@pytest.mark.slow
 def test_parts(folder):
   judges = load_evaluators(folder)
   pixels = np.random.default_rng(0).integers(0, 256, (5, 64, 64, 3), np.uint8)

@@ -36,6 +36,7 @@ def test_guided_logits_follow_the_formula():
   np.testing.assert_allclose(out, uncond + (cond - uncond) * 4.0, atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interval", [0, 2])
 def test_interval_guides_tokens_up_to_interval_plus_one(interval):
   cond, _ = _halves()

@@ -85,6 +85,7 @@ def test_captions_ignore_padding():
   np.testing.assert_allclose(jnp.mean(vectors**2, axis=1), 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_reach_every_leaf():
   fns = image_encoder_fns(CONFIGS["image_encoder"])
   grads = jax.jit(jax.grad(lambda params: jnp.sum(fns.embed(params, _images())[:, 0])))(_random(fns))

@@ -101,6 +101,7 @@ def test_lens_reads_the_layers_below_and_costs_nothing_unread():
   assert dots(lambda out: out.logits) < dots(lambda out: (out.logits, out.intervals.lens))
 
 
+@pytest.mark.slow
 def test_checkpoint_and_config(tmp_path):
   config, fns, params = edge(num_heads=2)
   checkpoints.save(tmp_path / "edge", config, params, meta={"calibration": {"thresholds": []}})

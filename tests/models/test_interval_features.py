@@ -48,6 +48,7 @@ def test_untrained_features_leave_the_cloud_s_logits_as_they_are():
   assert np.abs(run(jnp.pad(trained, ((0, 0), (1, 0), (0, 0)))) - alone).max() > 0.01
 
 
+@pytest.mark.slow
 def test_inputs_about_a_token_by_hand():
   intervals, _, tokens = said()
   bounds = inter_fuse(intervals.centre[..., 0, :], intervals.radius[..., 0, :])

@@ -10,6 +10,7 @@ from jaxspec.models import kl_vae
 from jaxspec.models.kl_vae import KLVAEConfig, kl_vae_fns
 
 
+@pytest.mark.slow
 def test_published_autoencoder_has_its_size():
   fns = kl_vae_fns(KLVAEConfig.named("KL-16"))
   shapes = checkpoints.flatten(jax.eval_shape(fns.init, jax.random.key(0)))

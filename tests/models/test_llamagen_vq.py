@@ -38,6 +38,7 @@ def test_published_sizes(name, factor, num_params, num_leaves):
   assert (config.factor, sum(x.size for x in leaves), len(leaves)) == (factor, num_params, num_leaves)
 
 
+@pytest.mark.slow
 def test_shapes_of_a_published_tokenizer():
   fns = llamagen_vq_fns(LlamaGenVQConfig.named("VQ-16"))
   params = jax.eval_shape(fns.init, jax.random.key(0))
@@ -120,6 +121,7 @@ def test_straight_through_passes_the_gradient(codes):
   assert not np.asarray(de).any()
 
 
+@pytest.mark.slow
 def test_each_loss_has_gradients_for_its_side_only(codes):
   latent = jnp.asarray(np.random.default_rng(3).normal(size=(2, 5, 4)), jnp.float32)
   loss = lambda name: lambda z, c: getattr(quantizer.quantizer_losses(z, c, entropy_ratio=0.1), name)  # noqa: E731

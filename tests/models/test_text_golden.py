@@ -93,7 +93,9 @@ def test_greedy_continuations(name):
   assert 0 < int(out.counters.accepted.sum()) < int(out.counters.drafted.sum())
 
 
-@pytest.mark.parametrize("scaling", golden.ROPE_CONFIGS)
+@pytest.mark.parametrize(
+  "scaling", [pytest.param(name, marks=() if name == "yarn" else pytest.mark.slow) for name in golden.ROPE_CONFIGS]
+)
 def test_rotary_scalings(scaling):
   """One pass, and two pieces through a cache."""
   weights, arrays = golden.load("llama_rope"), golden.arrays("llama_rope")

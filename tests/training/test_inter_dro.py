@@ -59,6 +59,7 @@ def test_ablations_drop_their_terms():
   assert all(terms[name] == 0 for name in everything if name.startswith("anchor")) and terms["dro"] > 0
 
 
+@pytest.mark.slow
 def test_gradient_of_the_worst_case_is_that_of_logsumexp():
   """Differentiating through the weights would give another gradient."""
   errors, alpha = jnp.asarray(np.random.default_rng(0).gamma(1, 1, size=(4, 3))), 1.7
@@ -71,6 +72,7 @@ def test_gradient_of_the_worst_case_is_that_of_logsumexp():
   assert np.abs(ours - through).max() > 0.05
 
 
+@pytest.mark.slow
 def test_loss_does_not_depend_on_a_common_shift_of_the_radii():
   intervals, cloud = case()
   shift = jnp.asarray(np.random.default_rng(1).uniform(size=(B, T, 1, 1)) * 3)
@@ -93,6 +95,7 @@ def test_cross_entropy_and_divergence_have_one_gradient_on_the_centre():
   np.testing.assert_allclose(one, gradient(dataclasses.replace(base, cross_entropy=0.3, divergence=0.8)), atol=1e-7)
 
 
+@pytest.mark.slow
 def test_gradients_numerically_and_none_to_the_cloud():
   intervals, cloud = case(heads=2)
   config = InterDro(alpha=0.0, radius_weight=0.5, width_weight=0.1)  # constant weights: the loss itself is differentiable

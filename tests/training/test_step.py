@@ -113,6 +113,7 @@ _TWO_DEVICES = """
 """
 
 
+@pytest.mark.slow
 def test_two_devices_equal_one():
   root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
   env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}

@@ -38,6 +38,7 @@ def _run(rule, mu_q, sd_q, mu_p, sd_p, **kwargs):
   return jax.tree.map(np.asarray, run())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "rule, sd_q, acceptance, kwargs",
   [

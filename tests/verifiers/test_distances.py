@@ -44,6 +44,7 @@ def test_neighbours_ties_go_to_the_smaller_id():
   np.testing.assert_array_equal(jaxspec.neighbour_table(codebook, 3), [[1, 2, 3], [2, 3, 0], [1, 3, 0], [1, 2, 0]])
 
 
+@pytest.mark.slow
 def test_clusters_find_separated_blobs():
   generator = np.random.default_rng(1)
   truth = np.repeat(np.arange(4), 8)

@@ -41,6 +41,7 @@ def _toy(sd_q, sd_p, shift, *, sigma: bool, max_tries: int = 300):
   return x[:, 0], jnp.mean(accepted), jnp.mean(~done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "sd_q, shift, sigma, distance, acceptance",
   [

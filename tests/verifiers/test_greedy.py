@@ -2,11 +2,13 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxspec
 from tests.ciar_pair import keys_of
 
 
+@pytest.mark.slow
 def test_leading_drafts_that_are_the_arg_max_are_accepted():
   """Full acceptance, a rejection, no drafts. Bonus and first token are sampled; a replacement is the arg-max."""
   best = np.array([[3, 1, 2, 0]] * 3)
@@ -23,6 +25,7 @@ def test_leading_drafts_that_are_the_arg_max_are_accepted():
   assert len({a for a, _ in seen}) > 1 and len({b for _, b in seen}) > 1
 
 
+@pytest.mark.slow
 def test_a_window_of_zero_drafts_samples_the_target():
   zeros = jnp.zeros((2,), jnp.int32)
   draft = jaxspec.Draft(jnp.zeros((2, 0), jnp.int32), (), zeros)

@@ -217,6 +217,7 @@ def test_relaxed_ratio_stays_below_the_factor():
   assert (lifted >= 1).all() and (lifted <= 3 + 1e-5).all() and (lifted > 1.5).any()
 
 
+@pytest.mark.slow
 def test_after_a_certain_candidate():
   """The distribution after its candidate was rejected, for the three residuals."""
   table = jnp.asarray([[1, 2, 3], [0, 2, 3], [3, 1, 0], [2, 1, 0]], jnp.int32)

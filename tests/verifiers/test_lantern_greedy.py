@@ -46,6 +46,7 @@ def test_golden_paths_as_chains():
   assert len(set(lengths)) > 1
 
 
+@pytest.mark.slow
 def test_a_borrowing_draft_replaces_the_arg_max():
   """With p = (.4, .3, .2, .1), token 1 borrows from 2 and exceeds 0; token 3 borrows too little."""
   table = jnp.asarray([[3, 1, 2], [2, 0, 3], [1, 0, 3], [2, 1, 0]], jnp.int32)

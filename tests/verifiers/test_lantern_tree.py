@@ -146,6 +146,7 @@ def test_golden_walks(monkeypatch):
   assert len(lengths) == 24 and max(lengths) > 1
 
 
+@pytest.mark.slow
 def test_a_repeated_candidate_is_not_accepted_by_borrowing():
   """An additive bound lends to a token of probability 0, but a copy of a rejected candidate stays rejected."""
   table = jaxspec.neighbour_table(CODES, V - 1, normalise=False)

@@ -145,6 +145,7 @@ def test_draft_and_target_without_common_support_reject_every_draft():
   assert set(np.unique(out.tokens)) == {0, 1}
 
 
+@pytest.mark.slow
 def test_equal_distributions_are_always_accepted_without_nan():
   p = np.array([[1.0, 0.0, 0.0]] * 4)
   params, kwargs = _markov(p, p, window=2)

@@ -64,6 +64,7 @@ def test_closed_forms():
   np.testing.assert_allclose(exact_distribution(jaxspec.scaled(0.5, residual="optimal"), (), p, q).tv, 0.0, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_a_window_of_zero_drafts_samples_the_target():
   """A window of 0 draws from the target, with and without tables."""
   rows = 4

@@ -33,6 +33,7 @@ def _distance(tokens, deviation: float) -> float:
   return stats.kstest(np.asarray(tokens), "norm", args=(0, deviation)).statistic
 
 
+@pytest.mark.slow
 def test_the_published_rule_is_biased():
   out, tokens = decode(DRAFT, TARGET, PathRatio(max_tries=1000), rows=ROWS, length=3, window=1)
   assert np.mean(out.origin[:, 1] == Origin.DRAFT) == pytest.approx(0.816, abs=0.012)
