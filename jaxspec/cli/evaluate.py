@@ -1,4 +1,7 @@
-"""``jaxspec evaluate``: offline metrics of a folder of images, or of the images a bundle draws."""
+"""``jaxspec evaluate``: offline metrics of a folder of images, or of the images a bundle draws.
+
+Images of the world of scenes are scored in `jaxspec.cli.evaluate_scenes`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from jaxspec.cli.errors import UserError, check_writable, interruptible, reading
 from jaxspec.cli.option_help import MethodCommand
 from jaxspec.cli.options import PATH, common, was_given
 
-SPLITS = ("train", "val_style", "val_concept")
+SPLITS = ("train", "val_style", "val_concept")  # the first is the default
+SCENE_SPLITS = ("validation", "train", "held_out")  # likewise, with --scenes
 DEFAULT_NUM = 128
 
 
@@ -34,7 +38,8 @@ class Images(NamedTuple):
 @click.command(cls=MethodCommand)
 @click.argument("path", type=PATH)
 @click.option("--num", type=click.IntRange(1, MAX_ROWS), help=f"Images to draw.  [default: {DEFAULT_NUM}]")
-@click.option("--split", type=click.Choice(SPLITS), default="train", show_default=True, help="Real images asked for.")
+@click.option("--split", metavar="NAME", help="What is asked for: train, val_style or val_concept; "
+              "with --scenes validation, train or held_out.  [default: the first]")  # fmt: skip
 @click.option("--group", "groups", multiple=True, metavar="NAME", help="Only concepts of this group; may be repeated.")
 @click.option("--prompts", "prompt_file", type=PATH, help="Prompts: one per line, or JSON.")
 @click.option("--reference", type=PATH, help="Folder of real images, instead of the shipped ones.")
@@ -42,6 +47,7 @@ class Images(NamedTuple):
               help="Feature space of the distances.")  # fmt: skip
 @click.option("--evaluators", type=PATH, help="Folder of evaluators.  [default: the shipped one]")
 @click.option("--standard", is_flag=True, help="Also FID, IS and CLIP score (extra eval, downloads networks).")
+@click.option("--scenes", is_flag=True, help="Scenes: read the images, and compare them with their captions.")
 @click.option("--save-images", type=PATH, help="Folder for the drawn images and their prompts.")
 @click.option("--out", type=PATH, default="eval.json", show_default=True, help="Figures to write (.json).")
 @common("method", "draft", "seed", "batch", "dtype", "matmul_precision", "no_cache")
@@ -51,6 +57,7 @@ def evaluate(**options: Any) -> None:
   \b
   jaxspec evaluate checkpoints/emoji64 --num 64 --method gsd
   jaxspec evaluate my_images --prompts captions.txt
+  jaxspec evaluate --scenes my_scenes
   """
   from jaxspec.cli.declared import Chosen
   from jaxspec.shipped import named
@@ -68,10 +75,36 @@ def evaluate(**options: Any) -> None:
     compilation_cache.enable()
   console = Console(stderr=True)
   with console.status("Loading") as status:
-    document = _work(options, chosen, is_bundle, status.update)
-  from jaxspec.cli.evaluate_table import print_document
+    document = _measure(options, chosen, is_bundle, status.update)
+  _write(document, options["out"])
+  _print(Console(highlight=False), document, options)
 
-  print_document(Console(highlight=False), document, options["out"])
+
+def _measure(options: dict[str, Any], chosen, is_bundle: bool, report) -> dict[str, Any]:
+  """The document of figures, by the kind of images."""
+  if not options["scenes"]:
+    return _work(options, chosen, is_bundle, report)
+  from jaxspec.cli.evaluate_scenes import evaluate_scenes
+
+  return evaluate_scenes(options, chosen, is_bundle, report)
+
+
+def _print(console, document: dict[str, Any], options: dict[str, Any]) -> None:
+  """The tables, by the kind of images."""
+  if options["scenes"]:
+    from jaxspec.cli.evaluate_scenes_table import print_scenes as print_document
+  else:
+    from jaxspec.cli.evaluate_table import print_document
+  print_document(console, document, options["out"])
+
+
+def _write(document: dict[str, Any], out: Path) -> None:
+  """Writes the figures, with versions."""
+  from jaxspec.cli.report import as_json
+
+  versions = {"python": platform.python_version(), "jaxspec": importlib.metadata.version("jaxspec-decoding")}
+  text = as_json(document | {"versions": versions})
+  write_whole(out, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def _check_options(options: dict[str, Any]) -> bool:
@@ -86,6 +119,7 @@ def _check_options(options: dict[str, Any]) -> bool:
   is_bundle = (path / BUNDLE_FILE).is_file()
   if not is_bundle and (path / CONFIG_FILE).is_file():
     raise UserError(f"{path} holds a single network: give the bundle it belongs to")
+  options["split"] = _split(options["split"], options["scenes"])
   check_writable(options["out"], suffix=".json")
   if is_bundle:
     if options["save_images"] is not None:
@@ -99,9 +133,21 @@ def _check_options(options: dict[str, Any]) -> bool:
   return False
 
 
+def _split(name: str | None, is_scenes: bool) -> str:
+  """The split that is meant.
+
+  Raises:
+    UserError: for one that images of the other kind have, or none has.
+  """
+  known = SCENE_SPLITS if is_scenes else SPLITS
+  if name not in (None, *known):
+    kind = "with" if is_scenes else "without"
+    raise UserError(f"Must have --split {', '.join(known[:-1])} or {known[-1]} {kind} --scenes, we instead got {name!r}")
+  return name or known[0]
+
+
 def _work(options: dict[str, Any], chosen, is_bundle: bool, report) -> dict[str, Any]:
   from jaxspec.cli.image_folder import read_folder, write_folder
-  from jaxspec.cli.report import as_json
   from jaxspec.data.emoji import load_emoji
   from jaxspec.data.prompts import parse_prompt
   from jaxspec.metrics import evaluation, evaluators, standard
@@ -141,13 +187,10 @@ def _work(options: dict[str, Any], chosen, is_bundle: bool, report) -> dict[str,
     "real_images": real,
     "evaluators": {"path": _below_here(folder), "held_out": held_out_scores(networks)},
     "warnings": images.warnings,
-    "versions": {"python": platform.python_version(), "jaxspec": importlib.metadata.version("jaxspec-decoding")},
   }
   if metrics is not None:
     report("Computing the standard figures")
     document["standard"] = interruptible(standard.standard_metrics, metrics, images.pixels, reference, images.prompts)
-  text = as_json(document)
-  write_whole(options["out"], lambda path: path.write_text(text, encoding="utf-8"))
   return document
 
 
@@ -167,24 +210,12 @@ def _check_count(things: Sequence, noun: str) -> None:
 
 def _drawn(options: dict[str, Any], chosen, emoji, side: int, report) -> Images:
   """Images that the bundle draws for prompts of the user or for real images of the split."""
-  from jaxspec.cli import decoding
-  from jaxspec.cli.batches import batch_rows, make_batches
-  from jaxspec.cli.job import load, make_job
+  from jaxspec.cli.drawn_captions import draw_captions
 
   prompts, asked, about = _asked(options, emoji)
   _check_count(prompts, "images")  # before they are drawn
-  pipeline = load(options["path"], dtype=options["dtype"], matmul_precision=options["matmul_precision"])
-  made = getattr(getattr(pipeline.host, "tokenizer", None), "config", None)
-  if (size := getattr(made, "image_size", side)) != side:
-    raise UserError(f"Must have images of {side} pixels for the evaluators, {options['path']} draws {size}")
-  job = make_job(pipeline, chosen, interruptible(pipeline.encode, prompts), seed=options["seed"])
-  rows = batch_rows(options["batch"], len(prompts))
-  batches = make_batches(job.condition, samples=1, seed=job.seed, rows=rows)
-  runs = decoding.decode_methods(job, batches, methods=[job.method], repeats=0, report=report)
-  decoding.finish(job, batches, runs, report)
-  counters = {name: int(values.sum()) for name, values in runs[0].counters().items()}
-  about |= {"settings": job.settings(), "counters": counters}
-  return Images(pipeline.name, runs[0].outputs, prompts, asked, about, job.warnings)
+  drawn = draw_captions(options, chosen, prompts, side=side, purpose="the evaluators", report=report)
+  return Images(drawn.name, drawn.pixels, prompts, asked, about | drawn.about, drawn.warnings)
 
 
 def _asked(options: dict[str, Any], emoji) -> tuple[list[str], np.ndarray, dict[str, Any]]:

@@ -18,19 +18,9 @@ _MIN_WIDTH = 104  # a broken figure is worse than a broken line
 
 def print_document(console: Console, document: dict[str, Any], out: Path) -> None:
   """Warnings, a heading, a row per figure with its interval, and what was written."""
-  for warning in document["warnings"]:
-    click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
   images, reference, real = document["images"], document["reference"], document["real_images"]
   console.width = max(console.width, _MIN_WIDTH)
-  console.print()
-  counts = f"  {images['count']} images against {reference['count']} real ones"
-  head = Text.assemble((images["source"], "bold"), counts)
-  if settings := images.get("settings"):
-    is_changed = lambda name, value: all(value != option.default for option in declarations()[name])
-    changed = [words_of(name, value) for name, value in settings["sampling"].items() if is_changed(name, value)]
-    head.append("  " + ", ".join([settings["method"], *changed, f"seed {settings['seed']}"]), style="dim")
-  console.print(head, soft_wrap=True)
-  console.print()
+  print_head(console, document, f"{images['count']} images against {reference['count']} real ones")
   table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
   for title in ["", "these images"] + ["real images of the prompts"] * bool(real):
     table.add_column(title)
@@ -45,6 +35,26 @@ def print_document(console: Console, document: dict[str, Any], out: Path) -> Non
     table.add_row(name, f"{value:.4g}")
   console.print(table)
   console.print()
+  print_written(console, out)
+
+
+def print_head(console: Console, document: dict[str, Any], what: str) -> None:
+  """Warnings, and a heading: where the images come from, what is measured, and how they were drawn."""
+  for warning in document["warnings"]:
+    click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
+  images = document["images"]
+  console.print()
+  head = Text.assemble((images["source"], "bold"), f"  {what}")
+  if settings := images.get("settings"):
+    is_changed = lambda name, value: all(value != option.default for option in declarations()[name])
+    changed = [words_of(name, value) for name, value in settings["sampling"].items() if is_changed(name, value)]
+    head.append("  " + ", ".join([settings["method"], *changed, f"seed {settings['seed']}"]), style="dim")
+  console.print(head, soft_wrap=True)
+  console.print()
+
+
+def print_written(console: Console, out: Path) -> None:
+  """The last line."""
   console.print(Text.assemble(("wrote ", "dim"), str(out)), soft_wrap=True)
 
 

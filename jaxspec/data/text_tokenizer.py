@@ -5,7 +5,7 @@ word into learned pieces. Padding comes first, as LlamaGen pads its captions, so
 next to the first image token.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,16 +40,12 @@ class EncodedText(NamedTuple):
   num_dropped: np.ndarray
 
 
-def train_text_tokenizer(
-  emoji_set: EmojiSet, *, vocab_size: int = VOCAB_SIZE, seed: int = 0, rates: PromptRates = DEFAULT_RATES
-) -> Tokenizer:
-  """Learns the vocabulary from the training split: labels, tags, random prompts and the attribute words.
+def learn_text_tokenizer(texts: Iterable[str], vocab_size: int = VOCAB_SIZE) -> Tokenizer:
+  """Learns the vocabulary of normalised texts.
 
   Args:
-    emoji_set: the set; only its training split is read.
+    texts: of `normalize_prompt`.
     vocab_size: number of tokens, with ``[PAD]`` = 0 and ``[UNK]`` = 1.
-    seed: of the random prompts. The same arguments give the same tokenizer.
-    rates: of the random prompts.
 
   Returns:
     The tokenizer; characters outside a-z, 0-9, hyphen and apostrophe become ``[UNK]``.
@@ -63,8 +59,22 @@ def train_text_tokenizer(
     limit_alphabet=len(_ALPHABET),
     show_progress=False,
   )
-  tokenizer.train_from_iterator(_training_texts(emoji_set, seed, rates), trainer)
+  tokenizer.train_from_iterator(texts, trainer)
   return tokenizer
+
+
+def train_text_tokenizer(
+  emoji_set: EmojiSet, *, vocab_size: int = VOCAB_SIZE, seed: int = 0, rates: PromptRates = DEFAULT_RATES
+) -> Tokenizer:
+  """Learns the vocabulary from the training split: labels, tags, random prompts and the attribute words.
+
+  Args:
+    emoji_set: the set; only its training split is read.
+    vocab_size: see `learn_text_tokenizer`.
+    seed: of the random prompts. The same arguments give the same tokenizer.
+    rates: of the random prompts.
+  """
+  return learn_text_tokenizer(_training_texts(emoji_set, seed, rates), vocab_size)
 
 
 def save_text_tokenizer(tokenizer: Tokenizer, json_path: str | Path) -> None:

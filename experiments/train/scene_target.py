@@ -1,0 +1,221 @@
+"""Trains the text-to-image target of scenes: a caption to the 144 tokens of a 96 x 96 image.
+
+Commands (from the repository root; a killed run goes on where it stopped)::
+
+    python -m experiments.train.scene_target --estimate
+    python -m experiments.train.scene_target --run-dir runs/scenes-target --export checkpoints/scenes
+
+Text encoder and transformer are trained together on scenes that are painted as they are needed: no two steps see the same
+image. The caption of a tenth of the images is replaced by the unconditional features, so that the model can be guided.
+Every evaluation draws images of unseen captions by plain decoding and counts those that are right, by task
+(`jaxspec.scenes.score`). ``--export`` writes vocabulary, text encoder and target beside the tokenizer of the bundle.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tokenizers import Tokenizer
+
+from experiments.data.scene_tokens import encode_tiles
+from experiments.train.command import Progress, main, meta_of, predicted_hours
+from experiments.train.generator import forward
+from experiments.train.tokenizer import image_grid
+from jaxspec import checkpoints, scenes
+from jaxspec.data import text_tokenizer
+from jaxspec.data.prompts import normalize_prompt
+from jaxspec.decoder import Decoder
+from jaxspec.hosts.images import VOCABULARY_FILE
+from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
+from jaxspec.models.tokenizer_fns import to_uint8
+from jaxspec.network import Network
+from jaxspec.sampling import SamplingConfig
+from jaxspec.training import train_state
+from jaxspec.training.loop import LoopConfig, fit
+from jaxspec.training.losses import token_cross_entropy
+from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
+from jaxspec.training.step import make_train_step
+
+LICENCE = (
+  "Apache-2.0; trained on scenes of Noto Emoji, Twemoji (CC-BY-4.0) and Fluent Emoji images, see "
+  "jaxspec/scenes/sprites/ATTRIBUTION.md"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class SceneRun:
+  """Everything a run depends on.
+
+  Attributes:
+    eval_images: captions of each split that every evaluation draws.
+    cfg_scale: guidance of these images.
+    first_image: number of the first scene of a run; runs that start from earlier weights go on where those stopped.
+  """
+
+  seed: int = 0
+  batch_size: int = 32
+  text: TextEncoderConfig = TextEncoderConfig(vocab_size=256, max_tokens=16)
+  model: LlamaGenConfig = LlamaGenConfig(
+    model_type="t2i", num_layers=8, dim=256, num_heads=4, vocab_size=1024, num_tokens=144, prefix_len=16,
+    caption_dim=192, multiple_of=64, prefix_keys=True,
+  )  # fmt: skip
+  optimizer: OptimizerConfig = OptimizerConfig(
+    name="muon", learning_rate=3e-3, muon_learning_rate=0.02, warmup_steps=50, weight_decay=0.02
+  )
+  loop: LoopConfig = LoopConfig(num_steps=12000, log_every=10, eval_every=600, checkpoint_every=100)
+  caption_drop: float = 0.1
+  ema_decay: float = 0.995
+  ema_start_fraction: float = 0.0
+  compute_dtype: str | None = None
+  matmul_precision: str | None = "bfloat16"
+  eval_images: int = 96
+  cfg_scale: float = 1.5
+  first_image: int = 0
+  tokenizer: str = "checkpoints/scenes/tokenizer"
+  start_from: str | None = None  # a bundle whose text encoder and target the run starts from
+
+
+def get_config(arg: str = "") -> SceneRun:
+  """Config of a run: ``""`` for two CPU cores, ``"gpu"`` for a larger model on an accelerator."""
+  if arg == "gpu":
+    model = dataclasses.replace(SceneRun().model, num_layers=12, dim=448, num_heads=7)
+    loop = LoopConfig(num_steps=40000, log_every=50, eval_every=2000, checkpoint_every=1000)
+    return SceneRun(batch_size=64, model=model, loop=loop, compute_dtype="bfloat16", ema_decay=0.999)
+  if arg:
+    raise ValueError(f"Must have config '' or 'gpu', we instead got {arg!r}")
+  return SceneRun()
+
+
+def learn_vocabulary(run: SceneRun, num_captions: int = 20_000) -> Tokenizer:
+  """The vocabulary of training captions."""
+  captions = (normalize_prompt(scenes.draw_scene(run.seed, number)[0]) for number in range(num_captions))
+  return text_tokenizer.learn_text_tokenizer(captions, run.text.vocab_size)
+
+
+def make_batch_fn(run: SceneRun, vocabulary: Tokenizer):
+  """Batches as a pure function of the step: tokens ``[B, 144]``, prompt ids and mask ``[B, P]``, drop ``[B]``."""
+  table = encode_tiles(checkpoints.load(run.tokenizer))
+
+  def batch_fn(step: int) -> dict[str, np.ndarray]:
+    first = run.first_image + step * run.batch_size
+    drawn = [scenes.draw_scene(run.seed, number) for number in range(first, first + run.batch_size)]
+    ids, mask, _ = text_tokenizer.encode(vocabulary, [caption for caption, _ in drawn], max_tokens=run.text.max_tokens)
+    drop = np.random.default_rng((run.seed, 2, step)).random(run.batch_size) < run.caption_drop
+    return {"tokens": np.stack([table.of(scene) for _, scene in drawn]), "ids": ids, "mask": mask, "drop": drop}
+
+  return batch_fn
+
+
+def loss_fn(run: SceneRun, params, extra, batch, key):
+  """Mean cross entropy of the image tokens, in nats."""
+  del key
+  loss = token_cross_entropy(forward(run, params, batch).logits, batch["tokens"])
+  return loss, ({"nats_per_image": loss * run.model.num_tokens}, extra)
+
+
+def init_params(run: SceneRun):
+  """Fresh weights, or those of an earlier bundle."""
+  if run.start_from is not None:
+    return {name: checkpoints.load(Path(run.start_from) / name).params for name in ("text", "target")}
+  text_key, target_key = jax.random.split(jax.random.key(run.seed))
+  return {"text": text_encoder_fns(run.text).init(text_key), "target": llamagen_fns(run.model).init(target_key)}
+
+
+class Drawn:
+  """Draws unseen captions by plain decoding, and scores the images.
+
+  Args:
+    vocabulary: of the captions.
+    splits: which captions; ``validation`` has combinations of training, ``held_out`` has others.
+  """
+
+  def __init__(self, run: SceneRun, vocabulary: Tokenizer, splits: tuple[str, ...] = ("validation", "held_out")):
+    self._run, self._tokenizer = run, checkpoints.load(run.tokenizer)
+    drawn = [scenes.draw_scene(run.seed + 1, number, split) for split in splits for number in range(run.eval_images)]
+    self.captions = [caption for caption, _ in drawn]
+    self._ids, self._mask, _ = text_tokenizer.encode(vocabulary, self.captions, max_tokens=run.text.max_tokens)
+    self._encode = jax.jit(text_encoder_fns(run.text).apply)
+    self._decode = jax.jit(self._tokenizer.fns.decode)
+
+  def images(self, params, batch: int = 48) -> np.ndarray:
+    """``[M, 96, 96, 3]`` uint8."""
+    run, images = self._run, []
+    network = Network(llamagen_fns(run.model), params["target"], run.model)
+    decoder = Decoder(network, sampling=SamplingConfig(cfg_scale=run.cfg_scale))
+    for start in range(0, len(self.captions), batch):
+      rows = np.arange(start, start + batch) % len(self.captions)  # one program for all
+      caption = self._encode(params["text"], jnp.asarray(self._ids[rows]), jnp.asarray(self._mask[rows]))
+      out = decoder(caption, key=jax.random.key(start), max_len=run.model.num_tokens)
+      images.append(np.asarray(to_uint8(self._decode(self._tokenizer.params, out.tokens))))
+    return np.concatenate(images)[: len(self.captions)]
+
+  def figures(self, params) -> dict[str, float]:
+    """Shares of right images, by task and by split, and the shares of single demands."""
+    table = scenes.summarise(scenes.score_images(self.captions, self.images(params)))
+    found = {f"right_{name}": row["right"].value for name, row in table.items()}
+    return found | {f"all_{demand}": row.value for demand, row in table["all"].items()}
+
+
+def export(run: SceneRun, state, vocabulary: Tokenizer, figures: dict[str, float], bundle: Path, started: float) -> None:
+  """Writes vocabulary, text encoder and target into a bundle, in bfloat16."""
+  earlier = checkpoints.load(Path(run.start_from) / "target").meta.get("stages", []) if run.start_from else []
+  stages = [*earlier, {"steps": int(state.step), "run": dataclasses.asdict(run), "figures": figures}]
+  meta = meta_of("scene_target", run, SceneRun(), state, licence=LICENCE, started=started, stages=stages, figures=figures)
+  bundle.mkdir(parents=True, exist_ok=True)
+  text_tokenizer.save_text_tokenizer(vocabulary, bundle / VOCABULARY_FILE)
+  checkpoints.save(bundle / "text", run.text, state.ema["text"], meta=meta, dtype=jnp.bfloat16)
+  checkpoints.save(bundle / "target", run.model, state.ema["target"], meta=meta, dtype=jnp.bfloat16)
+
+
+def _make_step(run: SceneRun, optimizer):
+  return make_train_step(
+    functools.partial(loss_fn, run), optimizer, ema_decay=run.ema_decay,
+    ema_start=int(run.ema_start_fraction * run.loop.num_steps), seed=run.seed, compute_dtype=run.compute_dtype,
+    matmul_precision=run.matmul_precision,
+  )  # fmt: skip
+
+
+def _vocabulary(run: SceneRun) -> Tokenizer:
+  if run.start_from is None:
+    return learn_vocabulary(run)
+  return text_tokenizer.load_text_tokenizer(Path(run.start_from) / VOCABULARY_FILE)
+
+
+def estimate(run: SceneRun) -> float:
+  """Hours of a run."""
+  optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
+  state = train_state.create(init_params(run), optimizer)
+  return predicted_hours(_make_step(run, optimizer), state, make_batch_fn(run, _vocabulary(run)), run.loop.num_steps)
+
+
+def train(run: SceneRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
+  """Trains, evaluates and (with ``export_to``) writes the bundle parts; returns the final state."""
+  vocabulary = _vocabulary(run)
+  optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
+  state = train_state.create(init_params(run), optimizer)
+  drawn = Drawn(run, vocabulary)
+
+  def sample_fn(state, path: Path) -> None:
+    images = drawn.images(state.ema)[:48]
+    image_grid(images[:24], images[24:], columns=12).save(path)
+
+  started = time.perf_counter()
+  state = fit(
+    run.loop, state, _make_step(run, optimizer), make_batch_fn(run, vocabulary), run_dir=run_dir,
+    eval_fn=lambda state: drawn.figures(state.ema), sample_fn=sample_fn,
+    report_fn=Progress("scenes", run.batch_size), resume=resume,
+  )  # fmt: skip
+  if export_to is not None:
+    export(run, state, vocabulary, drawn.figures(state.ema), Path(export_to), started)
+  return state
+
+
+if __name__ == "__main__":
+  main(__doc__, get_config, train, name_of=lambda run: "scenes-target", estimate=estimate)
