@@ -53,6 +53,7 @@ class TokenizerRun:
   loop: LoopConfig = LoopConfig(num_steps=3000, log_every=10, eval_every=250, checkpoint_every=250)
   ema_decay: float = 0.99
   ema_start_fraction: float = 0.75
+  start_from: str | None = None  # checkpoint folder the run starts from
 
 
 def get_config(arg: str = "") -> TokenizerRun:
@@ -62,7 +63,7 @@ def get_config(arg: str = "") -> TokenizerRun:
     loop = LoopConfig(num_steps=4, log_every=1, eval_every=0, checkpoint_every=2)
     return TokenizerRun(batch_size=4, model=model, loop=loop)
   if arg == "scenes":
-    model = PatchVQConfig(96, (48, 96, 192), (1, 1, 2), (1, 2, 3), num_codes=1024, encoder_kernel=1)
+    model = PatchVQConfig(96, (32, 80, 160), (1, 1, 2), (1, 1, 3), num_codes=1024, encoder_kernel=1)
     loop = LoopConfig(num_steps=3000, log_every=10, eval_every=500, checkpoint_every=250)
     return TokenizerRun(images="scenes", model=model, loop=loop)
   if arg:
@@ -133,9 +134,8 @@ def train(config: TokenizerRun, run_dir: str | Path, resume: bool = True, tensor
   (run_dir / "config.json").write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
   source, tokenizer = image_source(config.images), patch_vq_fns(config.model)
   optimizer = make_optimizer(config.optimizer, config.loop.num_steps)
-  state = train_state.create(
-    tokenizer.init(jax.random.key(config.seed)), optimizer, init_usage(config.model.num_codes, config.model.code_dim)
-  )
+  params = checkpoints.load(config.start_from).params if config.start_from else tokenizer.init(jax.random.key(config.seed))
+  state = train_state.create(params, optimizer, init_usage(config.model.num_codes, config.model.code_dim))
   train_step = make_train_step(
     vq_loss_fn(tokenizer, config.objective),
     optimizer,

@@ -12,8 +12,9 @@ from experiments.train.command import epochs_of
 from jaxspec import scenes
 from jaxspec.data.emoji import load_emoji
 from jaxspec.data.tokens import Painting, draw, random_paintings
+from jaxspec.scenes.layouts import draw_layout
 from jaxspec.scenes.reader import read
-from jaxspec.scenes.world import BACKGROUNDS, IMAGE_SIZE
+from jaxspec.scenes.world import BACKGROUNDS, IMAGE_SIZE, LOOKS, MOST_OBJECTS, SIZES, clashes
 
 LICENCE = (
   "Apache-2.0; trained on Noto Emoji, Twemoji (CC-BY-4.0) and Fluent Emoji images, see jaxspec/data/emoji/ATTRIBUTION.md"
@@ -97,14 +98,22 @@ def emoji_images() -> ImageSource:
 
 
 def scene_images() -> ImageSource:
-  """Scenes at 96 x 96, painted as they are asked for; what is unseen has combinations that training lacks."""
+  """Scenes at 96 x 96, painted as they are asked for.
+
+  Training sees four objects in every image, since a background has nothing to learn. Unseen images are those of captions
+  with combinations that training lacks.
+  """
 
   def painted(seed, numbers, split):
     drawn = [scenes.draw_scene(seed, int(number), split)[1] for number in numbers]
     return drawn, scenes.paint_batch(drawn)
 
   def batch_fn(batch_size, seed):
-    return lambda step: {"images": painted(seed, range(step * batch_size, (step + 1) * batch_size), "train")[1]}
+    def batch(step):
+      generator = np.random.default_rng((seed, 1, step))
+      return {"images": scenes.paint_batch([_crowded(generator) for _ in range(batch_size)])}
+
+    return batch
 
   @functools.cache
   def unseen(count):
@@ -128,6 +137,18 @@ def scene_images() -> ImageSource:
 
   return ImageSource(
     batch_fn, lambda: unseen(512)[1][:96], splits, lambda: unseen(512)[1][:24], {"train": "as many as steps need"}, extra
+  )
+
+
+def _crowded(generator: np.random.Generator) -> scenes.Scene:
+  """Four objects of any look and size on one background."""
+  background = list(BACKGROUNDS)[generator.integers(len(BACKGROUNDS))]
+  seen = [look for look in LOOKS if not clashes(look.noun, look.colour, background)]
+  looks = [seen[number] for number in generator.integers(len(seen), size=MOST_OBJECTS)]
+  sizes = tuple(list(SIZES)[number] for number in generator.integers(len(SIZES), size=MOST_OBJECTS))
+  places = draw_layout(generator, sizes)
+  return scenes.Scene(
+    background, tuple(scenes.Object(*look, size, *place) for look, size, place in zip(looks, sizes, places, strict=True))
   )
 
 

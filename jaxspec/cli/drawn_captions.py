@@ -28,16 +28,19 @@ def draw_captions(options: dict[str, Any], chosen: Chosen, captions: list[str], 
     purpose: what needs this size, for messages.
     report: told what is going on.
   Raises:
-    UserError: before anything is drawn, if the bundle draws images of another size.
+    UserError: before anything is drawn, if the bundle draws no captions, or images of another size.
   """
   from jaxspec.cli import decoding
   from jaxspec.cli.batches import batch_rows, make_batches
   from jaxspec.cli.job import load, make_job
+  from jaxspec.models.conditions import ClassLabels, OrderedLabels
 
   rows = batch_rows(options["batch"], len(captions))
   pipeline = load(options["path"], dtype=options["dtype"], matmul_precision=options["matmul_precision"])
   if pipeline.host.noun != "image":
     raise UserError(f"Must have a bundle that draws images, {options['path']} continues texts")
+  if pipeline.host.condition_type in (ClassLabels, OrderedLabels):
+    raise UserError(f"Must have a bundle that draws captions, {options['path']} draws classes")
   made = getattr(getattr(pipeline.host, "tokenizer", None), "config", None)
   if (size := getattr(made, "image_size", side)) != side:
     raise UserError(f"Must have images of {side} pixels for {purpose}, {options['path']} draws {size}")

@@ -17,9 +17,9 @@ import numpy as np
 from jaxspec import scenes
 from jaxspec.cli.declared import Chosen
 from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.evaluate import DEFAULT_NUM
 from jaxspec.cli.options import was_given
 
-DEFAULT_NUM = 128
 # Parameters that only other images have a use for.
 _MEANINGLESS = {
   "encoder": "--encoder does not go with --scenes: images are read, without any network",

@@ -35,7 +35,7 @@ def _score_table(scores: dict[str, dict[str, Any]]) -> Table:
   """A row by task of two lines: the shares, and their intervals."""
   table = _table()
   for title in ("", *DEMANDS):
-    table.add_column(title.replace("_", "\n") if title == "nothing_more" else title, no_wrap=True)
+    table.add_column(title.replace("_", "\n"), no_wrap=True)
   for name, row in scores.items():
     total = row["right"]["count"]
     cells = [_share(row[demand], total) if demand in row else Text("-\n") for demand in DEMANDS]

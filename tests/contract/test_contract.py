@@ -94,8 +94,7 @@ def test_a_verifier_may_commit_blocks(drafts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prefix", [0, 2])
-@pytest.mark.parametrize("name", [*CASES, *MORE])
+@pytest.mark.parametrize("name, prefix", [*((name, 2) for name in (CASES | MORE)), *((name, 0) for name in MORE)])
 def test_whole_contract(name, prefix):
   """All clauses for all cases, with JAX's own keys."""
   case = dataclasses.replace((CASES | MORE)[name], prefix=prefix)

@@ -116,10 +116,17 @@ def test_official_initial_drafts(case, draw, name):
 HALVES = (np.arange(2) + 0.5) / 2
 
 
+TABLES = [[1, 1], [2, 0], [1, 1]], [[0, 2], [1, 1], [1, 1]], [[1, 1]] * 3
+ENUMERATED = [  # all pairs of a way to recycle, a table and initial drafts take a quarter of an hour
+  ("fresh", TABLES[0], WindowInit()),
+  ("fresh", TABLES[1], WindowInit("left", "sample")),
+  ("fresh", TABLES[2], WindowInit("left", "repeat")),
+  ("coupled", TABLES[0], WindowInit("left", "sample")),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("recycle", ["fresh", "coupled"])
-@pytest.mark.parametrize("table", [[[1, 1], [2, 0], [1, 1]], [[0, 2], [1, 1], [1, 1]], [[1, 1]] * 3])
-@pytest.mark.parametrize("initial", [WindowInit(), WindowInit("left", "sample"), WindowInit("left", "repeat")])
+@pytest.mark.parametrize("recycle, table, initial", ENUMERATED)
 def test_enumerated_distribution_of_the_whole_loop(recycle, table, initial, monkeypatch):
   """Five tokens of a binary chain with probabilities in halves.
 

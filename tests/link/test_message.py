@@ -143,21 +143,21 @@ def test_payloads_of_any_bytes_under_a_right_checksum(limits, number, kind, payl
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_hostile_messages():
+def test_many_hostile_messages():
   """Random edits by a seeded generator (twenty times as fast as drawing them by hypothesis)."""
   generator = np.random.default_rng(0)
-  accepted = 0
-  for _ in range(100_000):
+  accepted, number_of_messages = 0, int(os.environ.get("JAXSPEC_HOSTILE_MESSAGES", 30_000))
+  for _ in range(number_of_messages):
     limits = LIMITS[generator.integers(len(LIMITS))]
     edits = list(zip(generator.integers(0, 400, 3).tolist(), generator.integers(0, 256, 3).tolist()))
     tail = generator.bytes(int(generator.integers(0, 3)))
     seed, number, keeps = generator.integers(0, 100), generator.integers(0, 4), generator.random() < 0.1
     accepted += attack(limits, int(seed), edits[:number], tail, keeps)
-  assert 0 < accepted < 100_000
+  assert 0 < accepted < number_of_messages
 
 
 @pytest.mark.slow
-@settings(max_examples=int(os.environ.get("JAXSPEC_HOSTILE_MESSAGES", 10_000)), **relaxed)
+@settings(max_examples=int(os.environ.get("JAXSPEC_HOSTILE_MESSAGES", 5_000)), **relaxed)
 @hostile
 def test_hostile_messages_of_hypothesis(limits, seed, edits, tail, keep_checksum):
   attack(limits, seed, edits, tail, keep_checksum)
