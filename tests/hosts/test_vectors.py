@@ -97,6 +97,7 @@ def test_causal_rows_stand_in_raster_order(raster):
     raster.finish(result(tokens[:, :3]), condition, keys, SpecParams((), ()), VectorSampling(5, 1, refine=True))
 
 
+@pytest.mark.slow
 def test_pixels_of_tokens_with_noise_in_them(mar):
   """Latents are divided by the part of them that is no noise."""
   host = dataclasses.replace(mar, vae=tiny.checkpoint(tiny.VAE, "vae", tiny.weights(tiny.VAE, 0)))

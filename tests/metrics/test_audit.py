@@ -135,6 +135,7 @@ def test_exact_trees_have_the_distribution_of_the_target_at_every_node():
   np.testing.assert_allclose(distribution.alpha[1, 0], p[1, 0, 4] + p[1, 0, 1], atol=1e-6)  # candidates 4, 4 again, and 1
 
 
+@pytest.mark.slow
 def test_biased_trees_are_caught_and_audits_change_no_verdict():
   draft, target = _random_tree()
   always = tree.TreeRule(tree.CandidateRule(lambda *_: jnp.ones((2, 5)), tree.remove_rejected))

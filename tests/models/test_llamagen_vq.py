@@ -29,6 +29,7 @@ def test_published_size_with_recipe_weights(check):
   assert not _failures(check())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "name, factor, num_params, num_leaves", [("VQ-16", 16, 71_883_403, 343), ("VQ-8", 8, 70_109_835, 299)]
 )
@@ -50,6 +51,7 @@ def test_shapes_of_a_published_tokenizer():
   assert (decoded.shape, decoded.dtype) == (image.shape, jnp.float32)
 
 
+@pytest.mark.slow
 def test_bfloat16_keeps_float32_outputs():
   config = LlamaGenVQConfig(base_channels=32, multipliers=(1, 1), num_res_blocks=1, dtype="bfloat16")
   fns = llamagen_vq_fns(config)

@@ -25,6 +25,7 @@ ORDER = jnp.asarray(np.stack([np.random.default_rng(i).permutation(9) for i in r
 LABELS = ClassLabels(jnp.asarray([0, 2, 3]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "name, leaves, total, head",
   [

@@ -34,6 +34,7 @@ def test_condition_rows_are_zero_not_identity():
   assert not np.asarray(rotate(x, table)[:, :5]).any()
 
 
+@pytest.mark.slow
 def test_positions_may_differ_between_rows_and_exceed_the_image():
   whole = rope_2d(jnp.arange(40), prefix_len=1, grid=5, head_dim=16, base=10000.0)
   positions = jnp.array([[0, 1, 2], [30, 31, 39]])

@@ -12,6 +12,7 @@ from jaxspec.models.tokenizer_fns import from_uint8
 
 def saved(path, **options):
   config = PatchVQConfig(96, (8, 8, 16), (1, 1, 1), (1, 1, 1), num_codes=64, **options)
+  path = path / "tokenizer"  # a new folder
   checkpoints.save(path, config, patch_vq_fns(config).init(jax.random.key(0)))
   return checkpoints.load(path)
 

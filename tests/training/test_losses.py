@@ -51,6 +51,7 @@ def test_cross_entropy_of_uniform_logits():
   np.testing.assert_allclose(token_cross_entropy(jnp.zeros((2, 3, 7)), jnp.ones((2, 3), jnp.int32)), np.log(7), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_cross_entropy_counts_valid_rows_only():
   logits, targets = _normal(0, 3, 4, 5), jax.random.randint(jax.random.key(1), (3, 4), 0, 5)
   valid = jnp.array([True, False, True])

@@ -172,6 +172,7 @@ def test_groups_at_the_edges(settings, token, group):
   assert float(every[token]) == pytest.approx(_expected(group), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_outside_the_support_is_rejected_unless_asked_otherwise():
   rule = jaxspec.gsd(4, 0.5, max_rule=False)
   assert _accept(rule, 1) == 0.0
