@@ -14,6 +14,9 @@ from jaxspec.models.eagle import EagleConfig, attach, eagle_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.types import ModelFns, ModelOutput
 
+# The compiler as it is by default, for what depends on its fusions; the suite runs with less of it (tests/conftest.py).
+FULL_OPTIMISATION = {"xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True}
+
 
 @functools.cache
 def markov_fns(vocab: int) -> ModelFns:

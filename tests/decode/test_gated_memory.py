@@ -14,7 +14,7 @@ from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.models.precision import dot_bf16
 from jaxspec.skipping import run_if
 from tests.ciar_pair import gated_params
-from tests.helpers import random_params, side
+from tests.helpers import FULL_OPTIMISATION, random_params, side
 
 
 @pytest.mark.slow
@@ -57,9 +57,7 @@ def test_what_does_not_change_is_computed_once_for_all_rounds():
     body = lambda c: (c[0] + 1, run_if(c[0] % 2 == 0, product, c[1]))
     return jax.lax.while_loop(lambda c: c[0] < 10, body, (0, x))[1]
 
-  # The compiler as it is by default; the suite runs with less of it.
-  options = {"xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True}
-  text = jax.jit(run).lower(jnp.ones((384, 384)), jnp.ones((2, 384))).compile(options).as_text()
+  text = jax.jit(run).lower(jnp.ones((384, 384)), jnp.ones((2, 384))).compile(FULL_OPTIMISATION).as_text()
   made = re.compile(r"= bf16\[384,384\]\S* (fusion|call)\(")
   everywhere = [line for line in text.splitlines() if made.search(line)]
   before_the_loop = [line for line in text[text.index("\nENTRY") :].splitlines() if made.search(line)]

@@ -146,7 +146,7 @@ def test_payloads_of_any_bytes_under_a_right_checksum(limits, number, kind, payl
 def test_many_hostile_messages():
   """Random edits by a seeded generator (twenty times as fast as drawing them by hypothesis)."""
   generator = np.random.default_rng(0)
-  accepted, number_of_messages = 0, int(os.environ.get("JAXSPEC_HOSTILE_MESSAGES", 30_000))
+  accepted, number_of_messages = 0, int(os.environ.get("JAXSPEC_HOSTILE_MESSAGES", 100_000))
   for _ in range(number_of_messages):
     limits = LIMITS[generator.integers(len(LIMITS))]
     edits = list(zip(generator.integers(0, 400, 3).tolist(), generator.integers(0, 256, 3).tolist()))
@@ -157,7 +157,7 @@ def test_many_hostile_messages():
 
 
 @pytest.mark.slow
-@settings(max_examples=int(os.environ.get("JAXSPEC_HOSTILE_MESSAGES", 5_000)), **relaxed)
+@settings(max_examples=int(os.environ.get("JAXSPEC_HOSTILE_MESSAGES", 10_000)), **relaxed)
 @hostile
 def test_hostile_messages_of_hypothesis(limits, seed, edits, tail, keep_checksum):
   attack(limits, seed, edits, tail, keep_checksum)

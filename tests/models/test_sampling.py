@@ -67,9 +67,9 @@ def test_filters_keep_a_best_token_and_whole_ties(values, top_k, top_p):
   assert not kept[~kept].any() and values[kept].min() >= (values[~kept].max() if (~kept).any() else -np.inf)
 
 
-def test_chi_square_of_draws():
+@pytest.mark.parametrize("count", [40_000, pytest.param(200_000, marks=pytest.mark.slow)])
+def test_chi_square_of_draws(count):
   logits = jnp.asarray(np.random.default_rng(0).normal(size=300) * 2, jnp.float32)
-  count = 40_000
   uniform = jax.random.uniform(jax.random.key(0), (count,))
   tokens = sampling.sample(jnp.broadcast_to(logits[None], (count, 300)), uniform)
   expected = np.asarray(jax.nn.softmax(logits), np.float64)
