@@ -48,12 +48,12 @@ class MethodCommand(click.Command):
     return [*own, *declared.click_options()]
 
   def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    options = {param.name: param for param in super().get_params(ctx) if isinstance(param, click.Option)}
+    about_itself = self.get_help_option(ctx) if self._groups else None  # left out: who reads its line has found it
+    own = [param for param in super().get_params(ctx) if isinstance(param, click.Option) and param is not about_itself]
+    options = {param.name: param for param in own}
     grouped = {name for group in self._groups for line in group.lines for name in line.names}
     groups = [(group.title, [_record(ctx, options, line) for line in group.lines]) for group in self._groups]
     rest = [record for name, option in options.items() if name not in grouped and (record := option.get_help_record(ctx))]
-    if self._groups:
-      rest = [record for record in rest if not record[0].startswith("-h")]
     groups += [("Options", rest)] if rest else []
     column = min(max(len(first) for _, records in groups for first, _ in records), _COLUMN)
     for title, records in groups:

@@ -24,9 +24,9 @@ class CloudCalls(NamedTuple):
   accepted: float  # share that the edge drafted and the cloud accepted
   by_cloud: float  # share that the cloud drew
 
-  def steps_with_device(self, device_calls: float, tokens: float, kappa: float) -> float:
+  def steps_with_edge(self, edge_calls: float, tokens: float, kappa: float) -> float:
     """``L / (cloud calls + kappa edge calls)`` with the measured cost ratio ``kappa`` of an edge pass to a cloud pass."""
-    return tokens / (self.call_rate * tokens + kappa * device_calls)
+    return tokens / (self.call_rate * tokens + kappa * edge_calls)
 
 
 def cloud_calls(outcome: DecodeResult) -> CloudCalls:

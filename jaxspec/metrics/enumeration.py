@@ -150,11 +150,11 @@ class EnumeratedJacobi:
     distribution = self.distributions[token][position.row]
     if position.old is None:
       return distribution
-    kept, old_row = position.old
+    drafted, old_row = position.old
     old = self.distributions[token][old_row]
-    accept = min(1.0, distribution[kept] / old[kept])
+    accept = min(1.0, distribution[drafted] / old[drafted])
     left = np.asarray(usable_weights(lossless_weights(None, distribution, old), distribution), np.float64)
-    return accept * np.eye(self._vocab)[kept] + (1 - accept) * left / left.sum()
+    return accept * np.eye(self._vocab)[drafted] + (1 - accept) * left / left.sum()
 
 
 def enumerated_drafter(
@@ -286,14 +286,14 @@ def enumerate_decode(target: Table, drafter: EnumeratedDrafter, rule: ChainRule,
       at = prefix
       for position, (row, token) in enumerate(zip(*proposal)):
         judged = judgements[length + position]
-        kept = mass * judged.accept[at, row, token]
-        replaced = (mass - kept) * judged.residual[at, row, token]
+        accepted = mass * judged.accept[at, row, token]
+        replaced = (mass - accepted) * judged.residual[at, row, token]
         visited = positions[length + position, at, row]
         visited += replaced
-        visited[token] += kept
+        visited[token] += accepted
         advance(at, length + position, replaced, drafter.leave(prefix, length, proposal, position))
-        committed[length + position][at, token] += kept
-        at, mass = at * vocab + token, kept
+        committed[length + position][at, token] += accepted
+        at, mass = at * vocab + token, accepted
       end = length + len(proposal.tokens)
       if mass > 0:
         advance(at, end, mass * target[end][at], drafter.leave(prefix, length, proposal, end - length))

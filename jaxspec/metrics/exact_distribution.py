@@ -34,15 +34,15 @@ class PositionDistribution(NamedTuple):
 def exact_distribution(rule: ChainRule, tables: PyTree, p: Array, q: Array) -> PositionDistribution:
   """Enumerates ``rule`` at positions with target ``p [..., V]`` and proposal ``q [..., V]``, float32 probabilities."""
   accept = rule.accept_all(tables, p, q)
-  kept = q * accept
+  accepted = q * accept
   if rule.residual_reads_token:
-    distribution = kept + _emitted_by_each(rule, tables, p, q, q - kept)
+    distribution = accepted + _emitted_by_each(rule, tables, p, q, q - accepted)
   else:
     # The residual is the same for every rejected token, so any token represents all of them.
     weights = rule.residual_weights(tables, jnp.zeros(p.shape[:-1], jnp.int32), p, q)
-    rejected = jnp.sum(q - kept, axis=-1, keepdims=True)
-    distribution = kept + rejected * _normalised(weights, p)
-  return _compare(distribution, p, kept=kept, accept=accept, alpha_sd=jnp.sum(jnp.minimum(p, q), axis=-1))
+    rejected = jnp.sum(q - accepted, axis=-1, keepdims=True)
+    distribution = accepted + rejected * _normalised(weights, p)
+  return _compare(distribution, p, accepted=accepted, accept=accept, alpha_sd=jnp.sum(jnp.minimum(p, q), axis=-1))
 
 
 def exact_tree_distribution(
@@ -60,31 +60,31 @@ def exact_tree_distribution(
   candidates, here = candidates_of(draft), rule.after(draft, node)  # [B, K]
   p = sampling.probabilities(jnp.take_along_axis(target, node[:, None, None] + 1, axis=1)[:, 0])  # [B, V]
 
-  def kept_mass(prob: Array) -> Array:
+  def accepted_mass(prob: Array) -> Array:
     refuse = jnp.where(here, 1.0 - prob, 1.0)
     before = jnp.cumprod(jnp.pad(refuse, ((0, 0), (1, 0)), constant_values=1.0)[:, :-1], axis=1)
     return jnp.where(here, prob * before, 0.0)
 
   prob = rule.rule.accept_prob(tables, candidates, target)
-  mass = kept_mass(prob)
+  mass = accepted_mass(prob)
   row = jnp.arange(p.shape[0])[:, None]
-  kept = jnp.zeros_like(p).at[row, draft.tokens].add(mass)
+  accepted = jnp.zeros_like(p).at[row, draft.tokens].add(mass)
   accept = jnp.zeros_like(p).at[row, draft.tokens].max(jnp.where(here, prob, 0.0))
   rejected = jnp.prod(jnp.where(here, 1.0 - prob, 1.0), axis=1, keepdims=True)
-  distribution = kept + rejected * _normalised(rule.rule.remaining(tables, p, draft.tokens, here), p)
-  alpha_sd = jnp.sum(kept_mass(exact_accept_prob(tables, candidates, target)), axis=1)
-  return _compare(distribution, p, kept=kept, accept=accept, alpha_sd=alpha_sd)
+  distribution = accepted + rejected * _normalised(rule.rule.remaining(tables, p, draft.tokens, here), p)
+  alpha_sd = jnp.sum(accepted_mass(exact_accept_prob(tables, candidates, target)), axis=1)
+  return _compare(distribution, p, accepted=accepted, accept=accept, alpha_sd=alpha_sd)
 
 
-def _compare(distribution: Array, p: Array, *, kept: Array, accept: Array, alpha_sd: Array) -> PositionDistribution:
+def _compare(distribution: Array, p: Array, *, accepted: Array, accept: Array, alpha_sd: Array) -> PositionDistribution:
   return PositionDistribution(
     distribution=distribution,
     accept=accept,
-    alpha=jnp.sum(kept, axis=-1),
+    alpha=jnp.sum(accepted, axis=-1),
     alpha_sd=alpha_sd,
     tv=total_variation(distribution, p),
     kl=kl_divergence(distribution, p),
-    excess=jnp.sum(jnp.maximum(kept - p, 0.0), axis=-1),
+    excess=jnp.sum(jnp.maximum(accepted - p, 0.0), axis=-1),
   )
 
 

@@ -3,9 +3,9 @@
 A layout is legal if all boxes are on the grid and a cell of background is between any two of them (`jaxspec.scenes.world`).
 Drawing and counting are exact:
 
-1. The number of ways to complete a pair of places is counted once per tuple of sizes.
-2. The first two places are drawn with these numbers as weights.
-3. The third place is drawn with the number of places left for the fourth as weight, the fourth uniformly.
+1. The number of ways to complete a pair of positions is counted once per tuple of sizes.
+2. The first two positions are drawn with these numbers as weights.
+3. The third position is drawn with the number of positions left for the fourth as weight, the fourth uniformly.
 
 Relations are those of centres: A is left of B if its centre is farther to the left than it is higher or lower. At most one
 of the four relations holds between two objects; none does on a diagonal.
@@ -51,12 +51,12 @@ def draw_layout(
   """
   _check(sizes, relation)
   if len(sizes) == 1:
-    rows, columns = _places(sizes[0])
+    rows, columns = _positions(sizes[0])
     chosen = [int(generator.integers(len(rows)))]
   else:
     cumulative = _cumulative(sizes, relation)
     flat = int(np.searchsorted(cumulative, generator.integers(int(cumulative[-1])), side="right"))
-    chosen = list(divmod(flat, len(_places(sizes[1])[0])))
+    chosen = list(divmod(flat, len(_positions(sizes[1])[0])))
   while len(chosen) < len(sizes):
     third = len(chosen)
     free = _apart(sizes[0], sizes[third])[chosen[0]]
@@ -69,7 +69,8 @@ def draw_layout(
     cumulative = np.cumsum(weights)
     chosen.append(int(np.searchsorted(cumulative, generator.integers(int(cumulative[-1])), side="right")))
   return tuple(
-    (int(_places(size)[0][place]), int(_places(size)[1][place])) for size, place in zip(sizes, chosen, strict=True)
+    (int(_positions(size)[0][position]), int(_positions(size)[1][position]))
+    for size, position in zip(sizes, chosen, strict=True)
   )
 
 
@@ -78,7 +79,7 @@ def count_layouts(sizes: tuple[str, ...], relation: str | None = None) -> int:
   """How many legal layouts there are, objects being told apart; arguments as for `draw_layout`."""
   _check(sizes, relation)
   if len(sizes) == 1:
-    return len(_places(sizes[0])[0])
+    return len(_positions(sizes[0])[0])
   return int(_cumulative(sizes, relation)[-1])
 
 
@@ -92,8 +93,8 @@ def _check(sizes: tuple[str, ...], relation: str | None) -> None:
 
 
 @functools.cache
-def _places(size: str) -> tuple[np.ndarray, np.ndarray]:
-  """Rows and columns ``[P]`` of all places of a size."""
+def _positions(size: str) -> tuple[np.ndarray, np.ndarray]:
+  """Rows and columns ``[P]`` of all positions of a size."""
   side = GRID - SIZES[size] + 1
   rows, columns = np.divmod(np.arange(side * side), side)
   return rows, columns
@@ -101,8 +102,8 @@ def _places(size: str) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def _apart(one: str, other: str) -> np.ndarray:
-  """``[P, Q]`` bool: whether places of two sizes leave a gap."""
-  (rows, columns), (other_rows, other_columns) = _places(one), _places(other)
+  """``[P, Q]`` bool: whether positions of two sizes leave a gap."""
+  (rows, columns), (other_rows, other_columns) = _positions(one), _positions(other)
   reach, other_reach = SIZES[one] + GAP, SIZES[other] + GAP
   down = other_rows[None] - rows[:, None]
   right = other_columns[None] - columns[:, None]
@@ -111,8 +112,8 @@ def _apart(one: str, other: str) -> np.ndarray:
 
 @functools.cache
 def _related(one: str, other: str, relation: str) -> np.ndarray:
-  """``[P, Q]`` bool: whether places of two sizes are in a relation."""
-  (rows, columns), (other_rows, other_columns) = _places(one), _places(other)
+  """``[P, Q]`` bool: whether positions of two sizes are in a relation."""
+  (rows, columns), (other_rows, other_columns) = _positions(one), _positions(other)
   down = (rows + SIZES[one] / 2)[:, None] - (other_rows + SIZES[other] / 2)[None]
   right = (columns + SIZES[one] / 2)[:, None] - (other_columns + SIZES[other] / 2)[None]
   if relation in ("left", "right"):
@@ -122,7 +123,7 @@ def _related(one: str, other: str, relation: str) -> np.ndarray:
 
 @functools.cache
 def _cumulative(sizes: tuple[str, ...], relation: str | None) -> np.ndarray:
-  """``[P * Q]`` int64 running sums of the number of layouts with the first two objects at a pair of places."""
+  """``[P * Q]`` int64 running sums of the number of layouts with the first two objects at a pair of positions."""
   pairs = _apart(*sizes[:2])
   if relation is not None:
     pairs = pairs & _related(*sizes[:2], relation)
@@ -133,8 +134,8 @@ def _cumulative(sizes: tuple[str, ...], relation: str | None) -> np.ndarray:
       weights *= to_third[0] @ to_third[1].T
     else:
       to_fourth = [_apart(size, sizes[3]).astype(np.float64) for size in sizes[:3]]
-      for place in range(len(weights)):
-        # [third, fourth]: places that are free beside the first object and apart from each other
-        free = to_third[0][place][:, None] * to_fourth[2] * to_fourth[0][place][None]
-        weights[place] *= np.einsum("qt,tf,qf->q", to_third[1], free, to_fourth[1], optimize=True)
+      for position in range(len(weights)):
+        # [third, fourth]: positions that are free beside the first object and apart from each other
+        free = to_third[0][position][:, None] * to_fourth[2] * to_fourth[0][position][None]
+        weights[position] *= np.einsum("qt,tf,qf->q", to_third[1], free, to_fourth[1], optimize=True)
   return np.cumsum(np.rint(weights).astype(np.int64).ravel())

@@ -1,14 +1,14 @@
 """The reader: from pixels back to background and objects, by comparison with the tiles of the painter.
 
 1. Background: the palette colour nearest to most blocks of 4 x 4 pixels.
-2. Every look of both sizes is compared with every place on the grid. The energy of a tile is its squared distance from the
-   plain background, the error of a place is the squared distance of the image from the tile. The gain is how much smaller
-   the error is than that of the plain background.
-3. Places with an error below ``MOST_ERROR`` of the energy are taken in the order of their gain. What overlaps with an
+2. Every look of both sizes is compared with every position on the grid. The energy of a tile is its squared distance from
+   the plain background, the error of a position is the squared distance of the image from the tile. The gain is how much
+   smaller the error is than that of the plain background.
+3. Positions with an error below ``MOST_ERROR`` of the energy are taken in the order of their gain. What overlaps with an
    earlier one is passed over.
-4. Blocks of 4 x 4 pixels of a place are wrong if their error is above ``BLOCK_ERROR`` of their energy and above ``NOISE``,
-   or their mean is another colour. The object is found if wrong blocks have no more than ``LARGEST_LOSS`` of its energy:
-   half a cat is no cat.
+4. Blocks of 4 x 4 pixels of a position are wrong if their error is above ``BLOCK_ERROR`` of their energy and above
+   ``NOISE``, or their mean is another colour. The object is found if wrong blocks have no more than ``LARGEST_LOSS`` of its
+   energy: half a cat is no cat.
 5. Debris are the wrong blocks of the objects that were found, and blocks elsewhere that differ too much from the background.
 
 On painted images the true tiles have no error, so the reader is exact. The thresholds leave room for the noise of an image
@@ -147,7 +147,7 @@ def _templates(size: str, background: int) -> _Templates:
 
 
 class _Candidate(NamedTuple):
-  """A place where a tile explains the image well enough."""
+  """A position where a tile explains the image well enough."""
 
   gain: float
   object: Object
@@ -181,7 +181,7 @@ def _read_on(pixels: np.ndarray, background: int) -> list[Reading]:
 
 
 def _compare(cells: np.ndarray, size: str, background: int) -> tuple[np.ndarray, ...]:
-  """Step 2 for one size: image, row, column, look and gain ``[M]`` of the places with an error that is small enough.
+  """Step 2 for one size: image, row, column, look and gain ``[M]`` of the positions with an error that is small enough.
 
   Args:
     cells: ``[n, 12, 12, 48]`` float32, minus the background.
@@ -199,9 +199,9 @@ def _compare(cells: np.ndarray, size: str, background: int) -> tuple[np.ndarray,
       length += plain[:, down : down + side, right : right + side, None]
   gain *= 2
   gain -= templates.energy
-  places = np.nonzero(gain > length - MOST_ERROR * templates.energy)
-  seen = templates.seen[places[-1]]
-  return *(place[seen] for place in places), gain[places][seen]
+  positions = np.nonzero(gain > length - MOST_ERROR * templates.energy)
+  seen = templates.seen[positions[-1]]
+  return *(position[seen] for position in positions), gain[positions][seen]
 
 
 def _choose(candidates: list[_Candidate]) -> list[_Candidate]:

@@ -21,9 +21,9 @@ from tests.helpers import FULL_OPTIMISATION, random_params, side
 def test_no_copy_of_cache_size():
   config = LlamaGenConfig(num_layers=2, dim=64, num_heads=2, vocab_size=64, num_tokens=1024, num_classes=3, multiple_of=8)
   cloud = llamagen_fns(config)
-  device = with_inter_head(llamagen_fns(dataclasses.replace(config, num_layers=1)), 64)
-  params = jaxspec.SpecParams(gated_params(side(random_params(device, 0)), 0.1), side(random_params(cloud, 1)))
-  drafter = jaxspec.interval_gated(device, jaxspec.IntervalScore(), jaxspec.constant_gate, window=3, max_run=4)
+  edge = with_inter_head(llamagen_fns(dataclasses.replace(config, num_layers=1)), 64)
+  params = jaxspec.SpecParams(gated_params(side(random_params(edge, 0)), 0.1), side(random_params(cloud, 1)))
+  drafter = jaxspec.interval_gated(edge, jaxspec.IntervalScore(), jaxspec.constant_gate, window=3, max_run=4)
   verifier = jaxspec.gated_target(cloud, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(4, 8))
   run = lambda p, k, c: jaxspec.speculate(p, k, c, drafter=drafter, verifier=verifier, max_len=1024).tokens
   compiled = jax.jit(run).lower(params, jax.random.key(0), ClassLabels(jnp.zeros((1,), jnp.int32))).compile()

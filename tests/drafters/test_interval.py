@@ -42,10 +42,10 @@ def numbers(counters):
 def test_a_closed_gate_is_speculative_decoding_with_identical_tokens():
   """With tau < 0 the draws, tests and tokens equal those of `small_model` with the same window."""
   params, kwargs = transformer_gated(tau=-1.0)
-  cloud, cloud_params, device, device_params = networks()
+  cloud, cloud_params, edge, edge_params = networks()
   out = run(params, kwargs)
-  plain = jaxspec.SpecParams(side(device_params), side(cloud_params))
-  drafter = jaxspec.small_model(device, window=3, warp=jaxspec.Warp())
+  plain = jaxspec.SpecParams(side(edge_params), side(cloud_params))
+  drafter = jaxspec.small_model(edge, window=3, warp=jaxspec.Warp())
   verifier = jaxspec.target_model(cloud, jaxspec.lossless, warp=jaxspec.Warp())
   reference = run(plain, dict(drafter=drafter, verifier=verifier))
   np.testing.assert_array_equal(out.tokens, reference.tokens)
@@ -105,9 +105,9 @@ def test_an_open_gate_is_the_edge_alone(max_run):
   """With tau = infinity and no prefix the tokens equal those of the edge without cache or loop. Nothing is exchanged."""
   params, kwargs = transformer_gated(tau=INFINITY, max_run=max_run)
   out = run(params, kwargs)
-  _, _, device, weights = networks()
+  _, _, edge, weights = networks()
   keys = keys_of(ROWS)
-  score = jax.jit(lambda tokens: device.apply(weights, Prefixed(labels(ROWS), tokens))[0].logits)
+  score = jax.jit(lambda tokens: edge.apply(weights, Prefixed(labels(ROWS), tokens))[0].logits)
   tokens = np.zeros((ROWS, N), np.int32)
   for position in range(N):
     # The edge draws token 0; then each round draws max_run tokens.
@@ -141,8 +141,8 @@ def test_code_is_a_target_prefix_and_then_the_edge():
   out = run(params, kwargs)
   alone = run(*transformer_gated(tau=INFINITY, prefix=N))
   np.testing.assert_array_equal(out.tokens[:, :5], alone.tokens[:, :5])
-  _, _, device, weights = networks()
-  logits = np.asarray(device.apply(weights, Prefixed(labels(ROWS), out.tokens))[0].logits)
+  _, _, edge, weights = networks()
+  logits = np.asarray(edge.apply(weights, Prefixed(labels(ROWS), out.tokens))[0].logits)
   for position in range(5, N):  # the edge's own draws, after the cloud's prefix
     in_round = out.commit_round[:, position][:, None] == out.commit_round
     offset = position - np.argmax(in_round, axis=1)
@@ -157,10 +157,10 @@ def test_code_is_a_target_prefix_and_then_the_edge():
 def recomputed(out, row):
   """Computes the counters of a row from the origins and rounds of its tokens alone."""
   origin, rounds = out.origin[row], out.commit_round[row]
-  asked = [r for r in np.unique(rounds) if r > 0 and np.isin(origin[rounds == r], (Origin.REPLACED, Origin.BONUS)).any()]
+  called = [r for r in np.unique(rounds) if r > 0 and np.isin(origin[rounds == r], (Origin.REPLACED, Origin.BONUS)).any()]
   return dict(
     local=(origin == Origin.LOCAL).sum(), accepted=(origin == Origin.DRAFT).sum(),
-    target_calls=len(asked) + (origin[0] == Origin.FIRST), rounds=rounds.max(),
+    target_calls=len(called) + (origin[0] == Origin.FIRST), rounds=rounds.max(),
   )  # fmt: skip
 
 
@@ -197,7 +197,7 @@ def test_python_loop_gives_the_tokens_of_the_compiled_one():
 @pytest.mark.slow
 def test_caches_after_some_rounds_equal_caches_from_scratch():
   params, kwargs = transformer_gated(tau=0.35, max_run=2)  # short runs: some end without an exchange
-  cloud, cloud_params, device, device_params = networks()
+  cloud, cloud_params, edge, edge_params = networks()
   rows = ROWS
   state = loop.start(params, keys_of(rows), labels(rows), max_len=N, **kwargs)
   step = jax.jit(lambda s: loop.decode_round(params, s, **kwargs))
@@ -206,7 +206,7 @@ def test_caches_after_some_rounds_equal_caches_from_scratch():
   edge = state.draft_side
   sides = [
     (cloud, cloud_params, state.verifier.cache, np.asarray(edge.drafter.read)),
-    (device, device_params, edge.drafter.cache, np.asarray(edge.cursor.length) - 2),
+    (edge, edge_params, edge.drafter.cache, np.asarray(edge.cursor.length) - 2),
   ]
   assert (np.asarray(edge.cursor.length) - np.asarray(edge.drafter.read)).max() > 2  # some row has tokens to catch up
   assert (np.asarray(edge.origin) == Origin.REPLACED).any()  # some draft was rolled back
@@ -242,7 +242,7 @@ def test_cloud_is_skipped_unless_a_live_row_needs_it():
 
 @pytest.mark.slow
 def test_the_gate_controller_counts_every_committed_token_once():
-  """mean(asked) = rate + (beta_1 - beta_T) / (eta T) exactly, whatever was rejected and rolled back. The rate is held."""
+  """mean(called) = rate + (beta_1 - beta_T) / (eta T) exactly, whatever was rejected and rolled back. The rate is held."""
   p, q = tables(8, 5)
   fns = markov_fns(8)
   rows, length, eta, rate = 50, 400, 0.1, 0.3
@@ -251,10 +251,10 @@ def test_the_gate_controller_counts_every_committed_token_once():
   drafter = jaxspec.interval_gated(fns, MaxProb(), jaxspec.conformal_gate, window=3, max_run=6)
   verifier = jaxspec.gated_target(fns, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(12,))
   out = run(params, dict(drafter=drafter, verifier=verifier), rows=rows, max_len=length)
-  asked = out.counters.target_calls  # without a prefix every call comes from the gate, also that for token 0
+  called = out.counters.target_calls  # without a prefix every call comes from the gate, also that for token 0
   moved = gate.first - (out.report.gate.high + out.report.gate.low)
-  np.testing.assert_allclose(asked / length, rate + moved / (eta * length), atol=1e-5)
-  assert abs((asked / length).mean() - rate) < 0.02
+  np.testing.assert_allclose(called / length, rate + moved / (eta * length), atol=1e-5)
+  assert abs((called / length).mean() - rate) < 0.02
   assert out.counters.accepted.sum() < out.counters.drafted.sum()  # something was rolled back
 
 

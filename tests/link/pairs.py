@@ -131,7 +131,7 @@ def markov_case(name: str, *, window: int = 3, vocab: int = 5, seed: int = 3) ->
 
 
 def assert_gated_traffic(out: jaxspec.DecodeResult, traffic: Traffic) -> None:
-  """Bytes and exchanges of a gated device are those of the rows' own calls."""
+  """Bytes and exchanges of a gated edge are those of the rows' own calls."""
   first = np.asarray(out.origin)[:, 0] == Origin.FIRST
   # Every token of a prefix but the first is an exchange of its own.
   np.testing.assert_array_equal(traffic.exchanges, np.asarray(out.counters.target_calls) - first)

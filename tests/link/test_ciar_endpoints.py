@@ -1,4 +1,4 @@
-"""A gated device and its cloud as two ends in one process: the fused loop's tokens and counters, and what was sent."""
+"""A gated edge and its cloud as two ends in one process: the fused loop's tokens and counters, and what was sent."""
 
 import functools
 

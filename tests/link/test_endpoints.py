@@ -1,7 +1,7 @@
 """The two ends against a hostile or faulty transport, and what they exchange where nothing is to be said.
 
 Markov tables, whose programs compile quickly: coding ``lazy``, which exchanges in two parts, after a prefix of the target;
-and a gated device, whose rows are often silent. Both have end tokens.
+and a gated edge, whose rows are often silent. Both have end tokens.
 """
 
 import functools
@@ -117,16 +117,16 @@ def test_what_crosses_is_counted(name):
   np.testing.assert_array_equal(joined.exchanges, [*traffic.exchanges, *traffic.exchanges[:2]])
   assert joined.envelope_bytes == 2 * traffic.envelope_bytes
   # A second part has an answer for the rows that were asked, and for no other.
-  for (_, asked), (message, reply) in zip(crossed, crossed[1:]):
+  for (_, requested), (message, reply) in zip(crossed, crossed[1:]):
     if read_envelope(message, 1 << 20).kind == Kind.DISTRIBUTION:
-      requests = [data is not None and data[3] == 18 for data in frames_of(asked)]
+      requests = [data is not None and data[3] == 18 for data in frames_of(requested)]
       assert any(requests)
       for body in (message, reply):
         assert [data is not None for data in frames_of(body)] == requests
 
 
 def test_a_round_in_which_no_row_asks_is_no_exchange():
-  """Rows that need nothing send nothing; rounds of the cloud are fewer than those of the device."""
+  """Rows that need nothing send nothing; rounds of the cloud are fewer than those of the edge."""
   crossed, out, traffic = recorded("ciar-greedy")
   calls, first = np.asarray(out.counters.target_calls), np.asarray(out.origin)[:, 0] == Origin.FIRST
   np.testing.assert_array_equal(traffic.exchanges, calls - first)
@@ -246,10 +246,10 @@ def test_hostile_frames_with_right_checksums(name):
       refused.add(error.reason)
       continue
     accepted += 1
-    asked = np.array([data is not None for data in frames])
+    requested = np.array([data is not None for data in frames])
     assert (draft.num_drafted >= 0).all() and (cursor.length + draft.num_drafted < 8).all()
     assert (draft.tokens >= 0).all() and (draft.tokens < 5).all() and 0 <= cursor.round < 8
-    assert (cursor.length >= own.length).all() and (cursor.length[~asked] == own.length[~asked]).all()
+    assert (cursor.length >= own.length).all() and (cursor.length[~requested] == own.length[~requested]).all()
   assert accepted > 0 and {"range", "order"} <= refused
 
 

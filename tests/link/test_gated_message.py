@@ -1,4 +1,4 @@
-"""The uplink message of a gated device: what was written is read, and everything else is refused."""
+"""The uplink message of a gated edge: what was written is read, and everything else is refused."""
 
 import numpy as np
 import pytest

@@ -55,11 +55,11 @@ def test_replies_and_distributions_come_back():
   limits = LIMITS[CODINGS.index("lazy") * 2]
   data = message.write_reply(3, 2, 6, limits)
   assert message.read_reply(data, limits, round_=3, num_drafted=2) == message.Reply(3, 2, 6)
-  asked = message.write_reply(3, 1, None, limits)
+  reply = message.write_reply(3, 1, None, limits)
   request = dict(round_=3, num_drafted=2, expected=message.REQUEST)
-  assert message.read_reply(asked, limits, **request).next_token is None
+  assert message.read_reply(reply, limits, **request).next_token is None
   with pytest.raises(message.MessageError, match="kind"):
-    message.read_reply(asked, limits, round_=3, num_drafted=2)  # a second request is no answer
+    message.read_reply(reply, limits, round_=3, num_drafted=2)  # a second request is no answer
   with pytest.raises(message.MessageError, match="kind"):
     message.read_reply(data, limits, **request)
   first = message.write_reply(0, 0, 6, limits, first=True)

@@ -64,13 +64,13 @@ def test_every_coding(coding):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["exact", "greedy", "features"])
-def test_every_kind_of_gated_device(variant):
+def test_every_kind_of_gated_edge(variant):
   name = f"transformer:ciar-{variant}"
   check_processes((name, {}), (name, dict(target_prefix=3, end_token=2)))
 
 
 @pytest.mark.slow
-def test_a_device_without_a_draft_network():
+def test_an_edge_without_a_draft_network():
   check_processes(("transformer:plain", dict(end_token=4)))
 
 

@@ -153,10 +153,10 @@ def test_distributions_of_what_is_open():
   assert min(row.p_value for row in same.values()) > 0.02
   assert changed["size"].p_value < 0.01 and changed["size"].distance > 0.2 > changed["size"].expected
   assert changed["background"].p_value > 0.02
-  law = compare_with_painter(lossy, draws=59)
-  assert law["size"].p_value < 0.02 and law["background"].p_value > 0.02
+  against_painter = compare_with_painter(lossy, draws=59)
+  assert against_painter["size"].p_value < 0.02 and against_painter["background"].p_value > 0.02
   assert min(row.p_value for row in compare_with_painter(plain, draws=59).values()) > 0.016
-  np.testing.assert_allclose(law["background"].first.sum(), 1)
+  np.testing.assert_allclose(against_painter["background"].first.sum(), 1)
 
 
 @pytest.mark.slow

@@ -14,13 +14,13 @@ def load(name: str) -> dict[str, np.ndarray]:
     return dict(file)
 
 
-def in_order(order: np.ndarray, *laws: np.ndarray) -> list[np.ndarray]:
+def in_order(order: np.ndarray, *distributions: np.ndarray) -> list[np.ndarray]:
   """Distributions ``[..., V]`` with tokens renamed by their rank in ``order [..., V]``.
 
   The reference sorts with ties in an arbitrary order and stores that order. Our rules break ties by ascending id. Renaming
   makes the two orders equal.
   """
-  return [np.take_along_axis(law, order.astype(np.int64), axis=-1) for law in laws]
+  return [np.take_along_axis(distribution, order.astype(np.int64), axis=-1) for distribution in distributions]
 
 
 def table_in_order(order: np.ndarray, table: np.ndarray) -> np.ndarray:
