@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import optax
@@ -21,6 +22,7 @@ class OptimizerConfig:
     weight_decay: decoupled; only on leaves with two or more dimensions.
     clip_norm: largest global norm of the gradients; 0 switches clipping off.
     muon_learning_rate: peak for the matrices that Muon takes.
+    frozen: top-level names of parameters that stay as they are.
   """
 
   name: str = "adamw"
@@ -32,6 +34,7 @@ class OptimizerConfig:
   weight_decay: float = 0.05
   clip_norm: float = 1.0
   muon_learning_rate: float = 0.02
+  frozen: tuple[str, ...] = ()
 
   def __post_init__(self):
     if self.name not in ("adamw", "muon"):
@@ -62,7 +65,11 @@ def is_hidden_matrix(path: tuple, leaf: jax.Array) -> bool:
 
 
 def make_optimizer(config: OptimizerConfig, num_steps: int) -> optax.GradientTransformation:
-  """The optimiser of a run of ``num_steps`` updates."""
+  """The optimiser of a run of ``num_steps`` updates.
+
+  Raises:
+    ValueError: when it meets parameters without one of the frozen names.
+  """
   rate = schedule(config.learning_rate, config.warmup_steps, num_steps, config.final_fraction)
   if config.name == "muon":
     core = optax.contrib.muon(
@@ -77,7 +84,20 @@ def make_optimizer(config: OptimizerConfig, num_steps: int) -> optax.GradientTra
     )
   else:
     core = optax.adamw(rate, b1=config.b1, b2=config.b2, weight_decay=config.weight_decay, mask=decay_mask)
-  return optax.chain(optax.clip_by_global_norm(config.clip_norm), core) if config.clip_norm else core
+  if config.clip_norm:
+    core = optax.chain(optax.clip_by_global_norm(config.clip_norm), core)
+  if config.frozen:
+    frozen = functools.partial(_frozen_mask, config.frozen)
+    # Gradients go first, so that they do not count for clipping; updates go because decay makes some of zero gradients.
+    core = optax.chain(optax.masked(optax.set_to_zero(), frozen), core, optax.masked(optax.set_to_zero(), frozen))
+  return core
+
+
+def _frozen_mask(names: tuple[str, ...], params: Params) -> PyTree:
+  """True on every leaf below one of the names."""
+  if missing := sorted(set(names) - set(params)):
+    raise ValueError(f"Must freeze one of {', '.join(params)}, we instead got {missing[0]!r}")
+  return {name: jax.tree.map(lambda _, name=name: name in names, part) for name, part in params.items()}
 
 
 def _muon_dimensions(params: Params) -> PyTree:

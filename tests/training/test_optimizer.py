@@ -55,6 +55,25 @@ def test_optimizers_lower_the_loss(name):
   assert loss(params) < 0.5 * loss(PARAMS)
 
 
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_frozen_parameters_stay_and_do_not_count_for_clipping(name):
+  kwargs = dict(name=name, learning_rate=0.1, warmup_steps=0, weight_decay=0.5, clip_norm=1.0)
+  gradients = {**jax.tree.map(lambda x: 0.01 * x, PARAMS), "output": {"weight": jnp.full((6, 4), 1e6)}}
+  found = {}
+  for frozen in ((), ("output",)):
+    optimizer = make_optimizer(OptimizerConfig(**kwargs, frozen=frozen), 100)
+    found[frozen], _ = optimizer.update(gradients, optimizer.init(PARAMS), PARAMS)
+  np.testing.assert_array_equal(found["output",]["output"]["weight"], 0)
+  assert (found[()]["output"]["weight"] != 0).all()
+  alone = make_optimizer(OptimizerConfig(**kwargs), 100)
+  rest = {key: part for key, part in PARAMS.items() if key != "output"}
+  updates, _ = alone.update({key: gradients[key] for key in rest}, alone.init(rest), rest)
+  for key in rest:
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found["output",][key], updates[key])
+  with pytest.raises(ValueError, match="'outptu'"):
+    make_optimizer(OptimizerConfig(frozen=("outptu",)), 100).init(PARAMS)
+
+
 def test_muon_orthogonalises_hidden_matrices_only():
   config = OptimizerConfig(name="muon", warmup_steps=0, weight_decay=0.0, clip_norm=0.0)
   optimizer = make_optimizer(config, 100)
