@@ -33,11 +33,14 @@ QUARTERS = np.array([c for c in np.ndindex(5, 5, 5) if sum(c) == 4]) / 4
 FOUR, TWELVE = (np.arange(4) + 0.5) / 4, (np.arange(12) + 0.5) / 12
 
 
-def over_bytes(message, cursor, codec, window):
-  """Encodes a message to bytes and decodes it, as the other side would."""
+def over_bytes(message, cursor, codec, window, equal=1):
+  """Encodes a message to bytes and decodes it, as the other side would; ``equal`` rows in a row have the same message."""
+  one, again = (lambda leaf: leaf[::equal] if jnp.ndim(leaf) else leaf), (lambda leaf: jnp.repeat(leaf, equal, axis=0))
+  own, cursor = jax.tree.map(one, message), jax.tree.map(one, cursor)
+  chex.assert_trees_all_equal(jax.tree.map(again, own), message)
   wire, agreement = SqsWire(codec, window), Agreement(cursor.length.shape[0], 4)
-  frames, _ = wire.encode_draft(message, cursor, agreement)
-  return wire.decode_draft(frames, cursor, agreement)[0]
+  frames, _ = wire.encode_draft(own, cursor, agreement)
+  return jax.tree.map(again, wire.decode_draft(frames, cursor, agreement)[0])
 
 
 @pytest.mark.slow
@@ -69,7 +72,8 @@ def test_enumerated_distribution_of_one_round_over_bytes(policy, seed, budget, m
   monkeypatch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(cells[:, 2:4]))
   monkeypatch.setattr(rng, "final_uniform", lambda keys: jnp.asarray(cells[:, 4]))
   waiting = loop.draft_round(params.draft, edge, drafter=drafter)
-  cloud, verdict = loop.verify_round(params.target, cloud, over_bytes(waiting.draft, cursor, codec, 2), verifier=verifier)
+  sent = over_bytes(waiting.draft, cursor, codec, 2, equal=len(TWELVE) ** 3)  # the first two columns make the drafts
+  cloud, verdict = loop.verify_round(params.target, cloud, sent, verifier=verifier)
   done = loop.commit_reply(params.draft, waiting, verdict, drafter=drafter)
   chex.assert_trees_all_equal(done.cursor, cloud.cursor)
 

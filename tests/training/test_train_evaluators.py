@@ -98,12 +98,12 @@ def test_all_parts_train_resume_and_export(tmp_path, monkeypatch):
   document = json.loads((tmp_path / "r.json").read_text())
   for part in script.PARTS:
     meta = getattr(judges, part).meta
-    assert meta["steps"] == 4 and meta["held_out"] == document[part]["held_out"]
+    assert meta["steps"] == 4 and meta["held_out"] == document["parts"][part]["held_out"]
     scores = meta["held_out"]["white"]["val_style"]
     assert all(0 <= scores[name] <= 1 for name in scores.keys() - {"candidates", "labels_of_split"})
   assert "first of 32" in (tmp_path / "r.md").read_text()
-  losses = [record["loss"] for record in document["caption"]["metrics"]]
+  losses = [record["loss"] for record in document["parts"]["caption"]["metrics"]]
   script.main()  # nothing is left to do
   again = json.loads((tmp_path / "r.json").read_text())
-  assert [record["loss"] for record in again["caption"]["metrics"]] == losses
+  assert [record["loss"] for record in again["parts"]["caption"]["metrics"]] == losses
   assert STYLES == judges.classifier.config.styles
