@@ -38,7 +38,8 @@ def init_cache(num_layers: int, batch: int, num_kv_heads: int, max_len: int, hea
 
   Where products round what they read (see `jaxspec.models.precision`), float32 entries are rounded when they are stored.
   """
-  if jax.default_backend() == "cpu" and (dtype == jnp.bfloat16 or halves_products(jnp.dtype(dtype))):
+  dtype = jnp.dtype(dtype)  # a config names it by a string
+  if jax.default_backend() == "cpu" and (dtype == jnp.bfloat16 or halves_products(dtype)):
     max_len, dtype = max_len + 1, _BITS  # the spare slot: see `write`
   slots = -(-max_len // 8) * 8
   shape = (batch * num_kv_heads, slots, head_dim)

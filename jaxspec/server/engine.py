@@ -283,7 +283,7 @@ class Engine:
     """Parks and forgets streams that were not heard of."""
     for name, held in list(self._streams.items()):
       idle = self._now - held.used
-      if held.is_waited_for or held.unread:
+      if held.is_waited_for:
         continue
       if idle >= self._forget_s:
         self.close(name)
