@@ -69,9 +69,9 @@ class Cloud(Protocol):
 class Server(Protocol):
   """The part of `jaxspec.server.engine.Engine` that a `LocalCloud` drives."""
 
-  def open(self, stream: bytes, opening: OpenCall, resume: Resume | None = None) -> None: ...
+  def open(self, stream: bytes, opening: OpenCall, resume: Resume | None = None, *, now: float) -> None: ...
 
-  def submit(self, stream: bytes, part: int, frame: bytes) -> None: ...
+  def submit(self, stream: bytes, part: int, frame: bytes, *, now: float) -> None: ...
 
   def step(self, now: float) -> list[tuple[bytes, bytes | Exception]]: ...
 
@@ -94,13 +94,13 @@ class LocalCloud:
   def open(self, stream: bytes, opening: OpenCall, resume: Resume | None = None) -> bytes:
     """See `Cloud.open`."""
     with self._lock:
-      self._engine.open(stream, opening, resume)
+      self._engine.open(stream, opening, resume, now=self._clock())
     return self._answer(stream)
 
   def verify(self, stream: bytes, part: int, frame: bytes) -> bytes:
     """See `Cloud.verify`."""
     with self._lock:
-      self._engine.submit(stream, part, frame)
+      self._engine.submit(stream, part, frame, now=self._clock())
     return self._answer(stream)
 
   def close(self, stream: bytes) -> None:

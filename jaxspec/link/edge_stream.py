@@ -7,11 +7,12 @@ into the reply that the endpoint waits for. Besides, it keeps what a cloud needs
 from __future__ import annotations
 
 import secrets
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from jaxspec import rng
 from jaxspec.decode.loop import EndTokens
 from jaxspec.decode.state import DecodeResult
 from jaxspec.drafters.interval import Unread
@@ -19,7 +20,7 @@ from jaxspec.link.cloud import KEY_KIND, Cloud, OpenCall, Resume, UnknownStream
 from jaxspec.link.draft_endpoint import DraftEndpoint
 from jaxspec.link.envelope import Envelope, Kind, read_envelope, read_frames, write_envelope, write_frames
 from jaxspec.link.opening import condition_arrays, end_tuple
-from jaxspec.link.traffic import Traffic
+from jaxspec.link.traffic import Traffic, join_traffic
 from jaxspec.link.wires import Wire
 from jaxspec.types import Drafter, Key, PyTree
 
@@ -156,22 +157,24 @@ class EdgeStream:
     stream = secrets.token_bytes(16) if stream is None else stream
     opening = self.open(condition, key)
     self.receive(cloud.open(stream, opening))
-    lost = 0
-    while (request := self.request) is not None:
-      try:
-        answer = cloud.verify(stream, *request)
-      except UnknownStream:
-        lost += 1
-        if lost > _MOST_RESUMES:
-          raise
-        cloud.open(stream, opening, self.resume)
-        if request.part == 1:  # first the drafts again; the cloud answers with the same request
-          cloud.verify(stream, *self._drafted)
-        continue
-      lost = 0
-      self.receive(answer)
+    while self.request is not None:
+      self.receive(self._ask(cloud, stream, opening))
     cloud.close(stream)
     return self.outcome()
+
+  def _ask(self, cloud: Cloud, stream: bytes, opening: OpenCall) -> bytes:
+    """The answer to the newest request, of a cloud that may have forgotten the stream."""
+    for resumes in range(_MOST_RESUMES + 1):
+      try:
+        if resumes:
+          cloud.open(stream, opening, self.resume)
+          if self.request.part == 1:  # first the drafts again; the cloud answers with the same request
+            cloud.verify(stream, *self._drafted)
+        return cloud.verify(stream, *self.request)
+      except UnknownStream:
+        if resumes == _MOST_RESUMES:
+          raise
+    raise AssertionError("the last attempt returns or raises")
 
   def outcome(self) -> tuple[DecodeResult, Traffic]:
     """The result so far, and the traffic of frames; a transport counts its own bytes.
@@ -199,3 +202,27 @@ class EdgeStream:
       self._fed.append(self._last.fed)
       self._round = self._last.round + 1
     self._last = _Call(read + 1, length + int(draft.num_drafted[0]) - read, int(cursor.round))
+
+
+def decode_over_cloud(
+  params: PyTree, key: Key, condition: PyTree, *, cloud: Cloud, drafter: Drafter, wire: Wire, max_len: int, **options: Any
+) -> tuple[DecodeResult, Traffic]:
+  """Decodes like `jaxspec.speculate`, with the target behind a cloud; rows one after the other.
+
+  Args:
+    params: the draft's parameters.
+    key: one typed key or ``[B]`` row keys.
+    condition: the family's condition with ``B`` rows.
+    cloud: where the target is.
+    drafter, wire, max_len: as in `EdgeStream`, also its other options.
+  Returns:
+    The result, and the traffic of frames.
+  Raises:
+    MessageError: for an answer that is not valid.
+  """
+  edge = EdgeStream(params, drafter=drafter, wire=wire, max_len=max_len, **options)
+  keys, number = rng.row_keys(key, condition.batch_size), condition.batch_size
+  row_of = lambda tree, row: jax.tree.map(lambda leaf: leaf[row : row + 1], tree)
+  found = [edge.run(row_of(condition, row), keys[row : row + 1], cloud) for row in range(number)]
+  results = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(result for result, _ in found))
+  return results, join_traffic([traffic for _, traffic in found])

@@ -138,7 +138,9 @@ class Engine:
     """
     return self._stream(stream).slot is None
 
-  def open(self, stream: bytes, opening: OpenCall, resume: Resume | None = None, *, tenant: str = "") -> None:
+  def open(
+    self, stream: bytes, opening: OpenCall, resume: Resume | None = None, *, tenant: str = "", now: float = 0.0
+  ) -> None:
     """Queues a stream; a later step answers with its first frame.
 
     Args:
@@ -146,6 +148,7 @@ class Engine:
       opening: how it is opened.
       resume: what was read of it before, by this engine or another one.
       tenant: whom it belongs to; tenants take turns.
+      now: seconds, on the clock of `step`; not before the last one.
     Raises:
       StreamExists: if it is open.
       NoRoom: if as many streams are held as may be.
@@ -168,16 +171,17 @@ class Engine:
       raise
     if len(self._streams) >= self._most:
       raise NoRoom(f"Must have fewer than {self._most} streams to open one, we instead got {len(self._streams)}")
-    opened.used = opened.since = self._now
+    opened.used = opened.since = max(now, self._now)
     self._streams[stream] = opened
 
-  def submit(self, stream: bytes, part: int, frame: bytes) -> None:
+  def submit(self, stream: bytes, part: int, frame: bytes, *, now: float = 0.0) -> None:
     """Queues one call; a later step answers it.
 
     Args:
       stream: its name.
       part: 0 for the frame of a round, 1 for the distribution that its answer requested.
       frame: of one row, `jaxspec.link.message` or `jaxspec.link.gated_message`.
+      now: seconds, on the clock of `step`; not before the last one.
     Raises:
       UnknownStream: if the stream is not held, or what part 1 belongs to was lost; it is not held any more then.
       MessageError: for a frame that is not valid, or not waited for; nothing has changed then.
@@ -198,7 +202,8 @@ class Engine:
       call, verdict = held.judged
       round_ = int(call.cursor.round)
       held.distribution = held.profile.wire.decode_distribution([frame], call.draft, verdict, np.ones(1, bool), round_)
-    held.used, held.since, held.passed = self._now, self._now, 0
+    held.used = held.since = max(now, self._now)
+    held.passed = 0
 
   def cancel(self, stream: bytes) -> bool:
     """Drops a call that waits, as if it had not come; returns whether there was one."""
@@ -221,11 +226,13 @@ class Engine:
 
     Raises:
       UnknownStream: if it is not held.
+      ValueError: if its device waits for an answer.
     """
     held = self._stream(stream)
+    if held.is_waited_for:
+      raise ValueError(f"Must have a stream without a call in flight to park it, we instead got {stream.hex()}")
     if held.slot is not None:
       self._free.append(held.slot)
-      held.distribution = None
       held.park()
 
   def cache_of(self, stream: bytes) -> tuple[Cache, int]:
@@ -264,6 +271,9 @@ class Engine:
         number, width = found.program
         run = self._finish if width == _FINISH else self._run
         answers += run(number, width, found.asked, found.forced)
+      for name, _ in answers:
+        if name in self._streams:
+          self._streams[name].used = self._now
     except Exception as error:
       # A donated table is gone, and nobody knows what a half-run step has written.
       self._failure = error
@@ -304,7 +314,7 @@ class Engine:
       elif held.unread:
         forced.append(waiting(held.unread[0].width))
       elif held.call is not None:
-        asked.append(waiting(held.asked_row(held.call, widths).cut.width))
+        asked.append(waiting(held.cut_of(held.call, widths).width))
       elif held.distribution is not None:
         asked.append(waiting(_FINISH))
     if not self._free and self._idlest() is None:
@@ -325,7 +335,7 @@ class Engine:
     if not self._free:
       self.park(self._idlest())
     held = self._streams[name]
-    cache, first = self.programs.prefill(held.settings, held.opening.condition)
+    cache, first = self.programs.prefill(held.opening.profile, held.settings, held.opening.condition)
     held.slot = self._free.pop()
     self._table = self.programs.insert(self._table, cache, held.slot)
     self._last_prefill = self._steps

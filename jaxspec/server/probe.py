@@ -15,11 +15,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from jaxspec.link.arrays import no_distributions
 from jaxspec.models.sampling import Sampling
 from jaxspec.server.cuts import Cut, narrowest
 from jaxspec.server.programs import Programs, Row, Settings
 from jaxspec.server.table import RowSettings
-from jaxspec.types import Cache, Cursor, PyTree
+from jaxspec.types import Cache, Cursor, PyTree, Verdict
 
 NUMERICS = ("exact", "fast")
 _NEIGHBOURS = ("zeros", "noise", "nan")
@@ -65,8 +66,7 @@ class _Prober:
   def __init__(self, programs: Programs):
     self._programs = programs
     sizes = programs.sizes
-    self._condition = programs.condition(programs.example)
-    self._prefix = programs.model.prefix_len(self._condition)
+    self._prefix = programs.max_condition
     row = RowSettings(
       np.array([1, 2], np.uint32), np.int32(sizes.max_len), np.int32(self._prefix),
       Sampling(np.float32(1), np.float32(1)), np.float32(1.5),
@@ -74,15 +74,17 @@ class _Prober:
     self._settings = Settings(row, ())
     length = min(sizes.max_len, 2 * sizes.widths[-1])
     self._tokens = ((7 * np.arange(length) + 3) % programs.vocab).astype(np.int32)
-    self._row, self._first = programs.prefill(self._settings, self._condition)
+    self._row = programs.prefill(0, self._settings, programs.conditions()[-1])[0]
     self._table = programs.table()
 
   def run(self) -> Probed:
     """All three parts."""
     digest = hashlib.sha256(_environment().encode())
-    digest.update(self._first.to_bytes(4, "big") + _bits_of(self._row))
     is_exact, last = True, []
     for number, profile in enumerate(self._programs.profiles):
+      for condition in self._programs.conditions():
+        row, first = self._programs.prefill(number, self._settings, condition)
+        digest.update(first.to_bytes(4, "big") + _bits_of(row))
       for width in self._programs.sizes.widths:
         alone = self._pass(number, width, at=0, neighbours=None)
         digest.update(alone.logits.to_bytes(4, "big") + alone.cache)
@@ -92,6 +94,8 @@ class _Prober:
           for at in (0, self._programs.sizes.max_rows - 1)
         )
       last.append(self._is_free_of_cuts(number))
+      if profile.may_request:
+        digest.update(self._finished(number).to_bytes(4, "big"))
     return Probed(digest.digest(), is_exact, is_exact and all(last))
 
   def _pass(self, number: int, width: int, *, at: int, neighbours: str | None) -> _Pass:
@@ -110,6 +114,14 @@ class _Prober:
     rows.insert(place, self._asked(number, slot, cut, self._tokens[: cut.size]))
     self._table, judged = self._programs.step(self._table, number, width, rows)
     return _Pass(int(judged.bits[place]), self._read(slot, cut.size))
+
+  def _finished(self, number: int) -> int:
+    """The token that ends a round whose distribution came, from what the last pass left."""
+    verdict = Verdict(np.zeros(1, np.int32), np.zeros(1, np.int32), is_drafted_end=np.zeros(1, bool))
+    row = self._asked(number, 0, Cut(0, 1, self._programs.sizes.widths[0]), self._tokens[:1])
+    distribution = no_distributions((1,), self._programs.profiles[number].wire.codec.max_sent)
+    found, _ = self._programs.finish(self._table, number, [row], [verdict], [distribution])
+    return int(found.next_token[0])
 
   def _asked(self, number: int, slot: int, cut: Cut, tokens: np.ndarray, features: np.ndarray | None = None) -> Row:
     """A row whose last token is judged without drafts; as many logits as possible enter the bits without features."""

@@ -136,11 +136,21 @@ class Programs:
           raise ValueError(f"Must have a condition of shapes {like.shape}, we instead got {leaf.shape}")
     return jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), condition, self.example)
 
-  def prefill(self, settings: Settings, condition: PyTree) -> tuple[Cache, int]:
-    """Reads a `condition` of this class; the row's cache, and token 0."""
+  def conditions(self) -> list[PyTree]:
+    """The example in every length that is compiled."""
+    example = self.condition(self.example)
+    if not isinstance(example, Prompt):
+      return [example]
+    most = example.tokens.shape[1]
+    lengths = [length for length in (_SHORTEST_PROMPT << power for power in range(most.bit_length())) if length < most]
+    return [Prompt(*(leaf[:, -length:] for leaf in example)) for length in (*lengths, most)]
+
+  def prefill(self, number: int, settings: Settings, condition: PyTree) -> tuple[Cache, int]:
+    """Reads a `condition` of this class for a profile; the row's cache, and token 0."""
     rows = jax.tree.map(lambda leaf: leaf[None], settings.row)
     kwargs = dict(model=self.model, num_cache_slots=self.num_cache_slots, widest=self.sizes.widths[-1])
-    cache, first = tables.prefill(self.params, rows, condition, verifier=self.profiles[0].verifier(self.model), **kwargs)
+    verifier = self.profiles[number].verifier(self.model)
+    cache, first = tables.prefill(self.params, rows, condition, verifier=verifier, **kwargs)
     return cache, int(first[0])
 
   def insert(self, table: Table, row: Cache, slot: int) -> Table:

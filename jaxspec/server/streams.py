@@ -168,9 +168,13 @@ class Stream:
     features = None if self.features is None else self.features[at]
     return Row(self.slot, self.settings, self.cursor, cut, self.tokens[at], features)
 
-  def asked_row(self, call: Call, widths: Sequence[int]) -> Row:
+  def cut_of(self, call: Call, widths: Sequence[int]) -> Cut:
     """The pass of a call that is judged."""
-    cut = cuts_of_call(call.start, len(call.tokens), self.profile.window, widths)[-1]
+    return cuts_of_call(call.start, len(call.tokens), self.profile.window, widths)[-1]
+
+  def asked_row(self, call: Call, widths: Sequence[int]) -> Row:
+    """The row of a call that is judged."""
+    cut = self.cut_of(call, widths)
     at = slice(cut.start - call.start, None)
     features = None if call.features is None else call.features[at]
     return Row(self.slot, self.settings, call.cursor, cut, call.tokens[at], features, call.draft)
