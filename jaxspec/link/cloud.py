@@ -107,6 +107,7 @@ class LocalCloud:
     """See `Cloud.close`."""
     with self._lock:
       self._engine.close(stream)
+      self._answers.pop(stream, None)
 
   def _answer(self, stream: bytes) -> bytes:
     """Runs steps until the stream is answered; between two steps other threads may call."""

@@ -57,6 +57,22 @@ def test_a_crowd_changes_no_bit(seed):
   assert served().engine.num_free_slots == 8 and served().engine.num_streams == 0
 
 
+def test_long_calls_are_read_in_several_passes():
+  """A gated edge that was silent for long: forced passes come before the one that is judged; widths go with the calls."""
+  markov, fed = serve("markov:ciar-exact", widths=(8, 16), max_len=48), set()
+
+  def before_call(engine, name, edge):
+    fed.update(edge.resume.fed if edge.resume else ())
+
+  edges = [markov.edge(0, max_len=48) for _ in range(6)]
+  rows = decode(markov, edges, generator=np.random.default_rng(0), before_call=before_call)
+  keys, condition = rows_of(6)
+  case = markov.cases[0]
+  out = jaxspec.speculate(case.params, keys, condition, max_len=48, **case.parts())
+  np.testing.assert_array_equal(rows.tokens, out.tokens)
+  assert min(fed) <= 8 and any(8 < size <= 16 for size in fed)
+
+
 @pytest.mark.parametrize("slot", [1, 4, 7])
 def test_a_slot_changes_no_bit(slot):
   engine = served().engine
