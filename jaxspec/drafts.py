@@ -74,11 +74,15 @@ def token_before_newest(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array
 
 
 def is_end_token(cursor: Cursor, tokens: Array) -> Array:
-  """``[...]`` bool of ids ``[...]``: those that end their row. Vectors ``[..., C]`` never do; all False, ``[...]``."""
+  """``[...]`` bool of ids ``[...]``: those that end their row. Vectors ``[..., C]`` never do; all False, ``[...]``.
+
+  Where rows have end tokens of their own, the first axis of the ids is that of the rows.
+  """
   if not jnp.issubdtype(tokens.dtype, jnp.integer):
     return jnp.zeros(tokens.shape[:-1], bool)
   ends = jnp.atleast_1d(jnp.asarray(cursor.end_tokens, tokens.dtype))
-  return jnp.any(tokens[..., None] == ends.reshape((1,) * tokens.ndim + (-1,)), axis=-1)
+  rows = ends.shape[:-1] or (1,)
+  return jnp.any(tokens[..., None] == ends.reshape(rows + (1,) * (tokens.ndim - 1) + (-1,)), axis=-1)
 
 
 def stop_at_end_token(cursor: Cursor, draft: Draft, verdict: Verdict) -> Verdict:
@@ -126,7 +130,11 @@ def ends_on_draft(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
 
 
 def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array) -> Cursor:
-  """The cursor after a round; a finished row stands still. Both sides of a split decode call this."""
+  """The cursor after a round; a finished row stands still. Both sides of a split decode call this.
+
+  Args:
+    max_len: tokens of a row, ``[]``, or ``[B]`` where every row has its own.
+  """
   gain = jnp.where(cursor.live, num_committed(draft, verdict), 0)
   length = cursor.length + gain
   last = newest_token(cursor, draft, verdict)

@@ -46,8 +46,14 @@ def row_keys(key: Key, num_rows: int) -> Key:
 
 
 def stream_keys(keys: Key, stream: Stream, round_: Array) -> Key:
-  """Keys ``[B]`` of one stream in one round."""
-  return jax.vmap(lambda k: jax.random.fold_in(jax.random.fold_in(k, int(stream)), round_))(keys)
+  """Keys ``[B]`` of one stream in one round.
+
+  Args:
+    keys: ``[B]`` row keys.
+    round_: ``[]`` int32, or ``[B]`` where every row is in a round of its own.
+  """
+  fold = lambda key, number: jax.random.fold_in(jax.random.fold_in(key, int(stream)), number)
+  return jax.vmap(fold, in_axes=(0, 0 if jnp.ndim(round_) else None))(keys, round_)
 
 
 def uniforms(keys: Key, num: int) -> Array:

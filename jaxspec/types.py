@@ -93,6 +93,27 @@ class ModelFns(NamedTuple):
   # (cache, slot [B], path [B, L]) -> cache: moves the entries of slots ``slot + path`` to ``slot, slot + 1, ...``. None:
   # the network scores chains only.
   compact: Callable[[Cache, Array, Array], Cache] | None = None
+  # Rows of a cache as slots of a table, see `jaxspec.models.kv_cache.take` and `put`. None: no table holds its caches.
+  take: Callable[[Cache, Array], Cache] | None = None  # (cache, slots [M]) -> cache of these rows
+  put: PutFn | None = None
+
+
+class PutFn(Protocol):
+  """Writes rows of a cache into slots of another cache.
+
+  Args:
+    cache: the table, to be donated.
+    rows: a cache of ``M`` rows.
+    slots: ``[M]`` int32 rows of the table; those that occur more than once hold garbage afterwards.
+    start: ``[M]`` int32, the first cache slot that is written in each row; None writes whole rows.
+    width: static, how many cache slots are written.
+  Returns:
+    The table. All else in it stays.
+  """
+
+  def __call__(
+    self, cache: Cache, rows: Cache, slots: Array, start: Array | None = None, width: int | None = None
+  ) -> Cache: ...
 
 
 class Condition(Protocol):
@@ -103,13 +124,16 @@ class Condition(Protocol):
 
 
 class Cursor(NamedTuple):
-  """Progress of each row. When the two sides are apart, each side keeps one."""
+  """Progress of each row. When the two sides are apart, each side keeps one.
+
+  Rows of one decode share their round and their end tokens. Rows of many decodes (`jaxspec.server`) have their own.
+  """
 
   last: Array  # [B] int32 (or [B, C] float), the newest committed token
   length: Array  # [B] int32, number of committed tokens
   live: Array  # [B] bool, False once a row is finished
-  round: Array  # [] int32
-  end_tokens: Array | int = -1  # [] or [E] int32, tokens that end a row (EOS); -1: rows end at their length only
+  round: Array  # [] int32, or [B]
+  end_tokens: Array | int = -1  # [], [E] or [B, E] int32, tokens that end a row (EOS); -1: rows end at their length only
 
 
 class Draft(NamedTuple):

@@ -39,6 +39,8 @@ def markov_fns(vocab: int) -> ModelFns:
     apply=apply,
     prefix_len=lambda condition: 1,
     compact=lambda cache, slot, path: cache,
+    take=lambda cache, slots: cache,
+    put=lambda cache, rows, slots, start=None, width=None: cache,
   )
 
 

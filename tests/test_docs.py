@@ -160,6 +160,7 @@ LAYERS = (
   "methods",
   "decoder bundle shipped hosts",
   "draft_networks pipeline training link",
+  "server",
   "testing",
   "cli",
 )

@@ -200,12 +200,17 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
   return side.replace(
     tokens=put(side.tokens, block),
     origin=put(side.origin, origin),
-    commit_round=put(side.commit_round, jnp.broadcast_to(cursor.round + 1, position.shape)),
+    commit_round=put(side.commit_round, jnp.broadcast_to(_to_rows(cursor.round + 1), position.shape)),
     metrics=jax.tree.map(put, side.metrics, verdict.metrics),
     cursor=drafts.advance(cursor, draft, verdict, max_len),
     drafter=drafter.commit(params, side.drafter, cursor, draft, trace, verdict),
     counters=counters,
   )
+
+
+def _to_rows(value: Array) -> Array:
+  """``[]`` as it is, ``[B]`` as ``[B, 1]``."""
+  return value[:, None] if value.ndim else value
 
 
 def needs_exchange(cursor: Cursor, draft: Draft) -> Array:

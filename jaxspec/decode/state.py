@@ -61,7 +61,7 @@ class TargetSide:
 
   cursor: Cursor
   keys: Key  # [B]
-  max_len: Array  # [] int32
+  max_len: Array  # [] int32, or [B] where every row has its own
   verifier: PyTree
 
 

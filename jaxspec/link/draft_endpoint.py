@@ -37,7 +37,7 @@ from jaxspec.link.opening import Agreement, ConditionSpec, end_tuple, write_open
 from jaxspec.link.target_endpoint import TargetEndpoint
 from jaxspec.link.traffic import Traffic, no_traffic
 from jaxspec.link.wires import Replies, Wire, rows_to_verify, verdict_of
-from jaxspec.types import Draft, Drafter, Key, PyTree, Verdict, Verifier
+from jaxspec.types import Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier
 
 Transport = Callable[[bytes], bytes]
 
@@ -95,6 +95,16 @@ class DraftEndpoint:
   def message(self) -> bytes | None:
     """The newest message, whose reply is waited for; None where nothing is."""
     return self._message
+
+  @property
+  def row_keys(self) -> Key:
+    """The row keys ``[B]`` of the newest stream."""
+    return jax.random.clone(self._keys)
+
+  @property
+  def waiting(self) -> tuple[Cursor, Draft] | None:
+    """The cursor and the draft of the round whose reply is waited for; None where no round is."""
+    return None if self._waiting is None else (self._waiting.side.cursor, self._waiting.draft)
 
   def run(self, condition: PyTree, key: Key, transport: Transport) -> tuple[DecodeResult, Traffic]:
     """Decodes like `jaxspec.speculate`, with the same tokens for the same key.

@@ -129,4 +129,4 @@ def transformer_fns(
   ) -> tuple[ModelOutput, Any]:
     return module.apply({"params": params}, inputs, cache, positions, mask, inject, logits_at, slot)
 
-  return ModelFns(init, init_cache, apply, prefix_len, null_condition, kv_cache.compact)
+  return ModelFns(init, init_cache, apply, prefix_len, null_condition, kv_cache.compact, kv_cache.take, kv_cache.put)

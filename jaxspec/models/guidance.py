@@ -8,7 +8,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxspec.models import kv_cache
 from jaxspec.models.conditions import Pairs, Prefixed
+from jaxspec.models.sampling import over_rows
 from jaxspec.types import Array, Intervals, ModelFns, ModelOutput, Params, PyTree
 
 # Features of a guided model: those of both halves side by side, or guided like the logits.
@@ -21,7 +23,8 @@ class Guided(NamedTuple):
   """Parameters of a guided model."""
 
   model: Params
-  scale: Array  # [] float32; 1 is the conditional model alone (but costs both halves: leave the wrapper out)
+  # [] float32, or [B] with one for each row; 1 is the conditional model alone (but costs both halves: leave the wrapper out)
+  scale: Array
 
 
 @functools.cache
@@ -64,7 +67,8 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
       slot=twice(slot),
     )
     is_guided = lambda where: None if interval < 0 else where - (model.prefix_len(inputs) - 1) <= interval + 1
-    mix = lambda values, guides: _mix(*jnp.split(values, 2), params.scale.astype(values.dtype), guides)
+    scale_of = lambda values: over_rows(params.scale, values).astype(values.dtype)
+    mix = lambda values, guides: _mix(*jnp.split(values, 2), scale_of(values), guides)
     guides = is_guided(positions if logits_at is None else positions[:, :1] + logits_at[:, None])  # [B or 1, T]
     if features == "combined":
       returned = mix(output.features, is_guided(positions))
@@ -74,7 +78,8 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
     if intervals is not None:
       half_width, of_null = jnp.split(intervals.radius, 2)
       if radius == "arithmetic":
-        widest = jnp.abs(params.scale) * half_width + jnp.abs(params.scale - 1) * of_null
+        scale = over_rows(params.scale, half_width)
+        widest = jnp.abs(scale) * half_width + jnp.abs(scale - 1) * of_null
         half_width = _where(guides, widest, half_width)
       lens = None if intervals.lens is None else mix(intervals.lens, guides)
       intervals = Intervals(mix(intervals.centre, guides), half_width, lens)
@@ -88,12 +93,23 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
   def init(key):
     return Guided(model.init(key), jnp.float32(1.0))
 
+  # A single row must double too: cache rows are counted by the rows of ``path``, or of ``slots``.
+  double = lambda x: jnp.concatenate([x, x])
   compact = None
   if model.compact is not None:
-    # A single row must double too: cache rows are counted by the rows of ``path``.
-    double = lambda x: jnp.concatenate([x, x])
     compact = lambda cache, slot, path: model.compact(cache, double(slot), double(path))
-  return ModelFns(init, init_cache, apply, model.prefix_len, None, compact)
+  take = put = None
+  if model.take is not None:
+    # Conditional rows come first, in a table too.
+    halves = lambda cache, slots: jnp.concatenate([slots, slots + kv_cache.num_rows(cache) // 2])
+
+    def take(cache, slots):
+      return model.take(cache, halves(cache, slots))
+
+    def put(cache, rows, slots, start=None, width=None):
+      return model.put(cache, rows, halves(cache, slots), None if start is None else double(start), width)
+
+  return ModelFns(init, init_cache, apply, model.prefix_len, None, compact, take, put)
 
 
 def _mix(cond: Array, uncond: Array, scale: Array, guides: Array | None) -> Array:

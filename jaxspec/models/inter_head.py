@@ -113,7 +113,7 @@ def with_inter_head(trunk: ModelFns, vocab: int, *, num_heads: int = 1, max_radi
   null_condition = None
   if trunk.null_condition is not None:
     null_condition = lambda params, condition: trunk.null_condition(params["trunk"], condition)
-  return ModelFns(init, trunk.init_cache, apply, trunk.prefix_len, null_condition, trunk.compact)
+  return ModelFns(init, trunk.init_cache, apply, trunk.prefix_len, null_condition, trunk.compact, trunk.take, trunk.put)
 
 
 def _width(trunk_params: Params) -> int:

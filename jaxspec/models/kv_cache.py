@@ -38,7 +38,8 @@ def init_cache(num_layers: int, batch: int, num_kv_heads: int, max_len: int, hea
 
   Where products round what they read (see `jaxspec.models.precision`), float32 entries are rounded when they are stored.
   """
-  if jax.default_backend() == "cpu" and (dtype == jnp.bfloat16 or halves_products(jnp.dtype(dtype))):
+  dtype = jnp.dtype(dtype)  # a config names it by a string
+  if jax.default_backend() == "cpu" and (dtype == jnp.bfloat16 or halves_products(dtype)):
     max_len, dtype = max_len + 1, _BITS  # the spare slot: see `write`
   slots = -(-max_len // 8) * 8
   shape = (batch * num_kv_heads, slots, head_dim)
@@ -95,3 +96,43 @@ def compact(cache: KVCache, slot: Array, path: Array) -> KVCache:
     return write(buffer, jax.vmap(lambda row, at: row[at])(buffer, folded), slot)
 
   return cache._replace(k=tuple(move(k) for k in cache.k), v=tuple(move(v) for v in cache.v))
+
+
+def num_rows(cache: KVCache) -> int:
+  """Rows B of a cache; a guided model has two for each row of its outputs."""
+  return cache.key_mask.shape[0]
+
+
+def take(cache: KVCache, slots: Array) -> KVCache:
+  """The rows ``slots [M]`` int32 of a table of rows, as a cache of ``M`` rows."""
+  rows = lambda buffer: buffer.at[_folded(cache, buffer, slots)].get(mode="promise_in_bounds")
+  mask = cache.key_mask.at[slots].get(mode="promise_in_bounds")
+  return KVCache(tuple(rows(k) for k in cache.k), tuple(rows(v) for v in cache.v), mask)
+
+
+def put(cache: KVCache, rows: KVCache, slots: Array, start: Array | None = None, width: int | None = None) -> KVCache:
+  """Writes rows into slots of a table of rows; see `jaxspec.types.PutFn`. Both have the same number of cache slots.
+
+  With a ``start`` the masks stay: a pass over tokens never changes them.
+  """
+  if start is None:
+    whole = lambda table, new: table.at[_folded(cache, table, slots)].set(new, mode="promise_in_bounds")
+    mask = cache.key_mask.at[slots].set(rows.key_mask, mode="promise_in_bounds")
+    return KVCache(tuple(map(whole, cache.k, rows.k)), tuple(map(whole, cache.v, rows.v)), mask)
+
+  # One window [width, head_dim] for each row and head. XLA writes windows in place, one after the other.
+  windows = jax.lax.ScatterDimensionNumbers((1, 2), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0, 1))
+
+  def part(table: Array, new: Array) -> Array:
+    starts = jnp.repeat(start, new.shape[0] // start.shape[0])
+    values = jax.vmap(lambda row, at: jax.lax.dynamic_slice_in_dim(row, at, width))(new, starts)
+    index = jnp.stack([_folded(cache, table, slots), starts], axis=1)  # [M * Hkv, 2]
+    return jax.lax.scatter(table, index, values, windows, mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS)
+
+  return KVCache(tuple(map(part, cache.k, rows.k)), tuple(map(part, cache.v, rows.v)), cache.key_mask)
+
+
+def _folded(cache: KVCache, buffer: Array, slots: Array) -> Array:
+  """Rows ``[M * Hkv]`` of a buffer that hold the heads of ``slots [M]``."""
+  heads = buffer.shape[0] // num_rows(cache)
+  return (slots[:, None] * heads + jnp.arange(heads, dtype=slots.dtype)[None]).reshape(-1)

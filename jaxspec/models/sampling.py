@@ -18,11 +18,16 @@ from jaxspec.types import Array, Params, PyTree
 _BLOCK = 128
 
 
-class Sampling(NamedTuple):
-  """Traced sampling parameters: changing them does not recompile."""
+def over_rows(value: Array, like: Array) -> Array:
+  """A parameter ``[]`` as it is, or one for each row ``[B]`` as ``[B, 1, ...]`` of the rank of ``like [B, ...]``."""
+  return value.reshape(-1, *[1] * (like.ndim - 1)) if jnp.ndim(value) else value
 
-  temperature: Array  # [] float32, clamped at 1e-5 (so 0 is greedy)
-  top_p: Array  # [] float32; read only by a `Warp` with ``nucleus``
+
+class Sampling(NamedTuple):
+  """Traced sampling parameters: changing them does not recompile. Leaves are ``[]``, or ``[B]`` with one for each row."""
+
+  temperature: Array  # float32, clamped at 1e-5 (so 0 is greedy)
+  top_p: Array  # float32; read only by a `Warp` with ``nucleus``
 
 
 def sampling_params(temperature: float = 1.0, top_p: float = 1.0) -> Sampling:
@@ -55,8 +60,8 @@ class Warp:
       raise ValueError(f"Must have top_k >= 0, we instead got {self.top_k}")
 
   def __call__(self, logits: Array, sampling: Sampling) -> Array:
-    """Processed logits ``[..., V]`` float32, -inf where removed."""
-    logits = logits.astype(jnp.float32) / jnp.maximum(sampling.temperature, 1e-5)
+    """Processed logits ``[..., V]`` float32, -inf where removed; parameters ``[B]`` belong to rows of ``[B, ..., V]``."""
+    logits = logits.astype(jnp.float32) / jnp.maximum(over_rows(sampling.temperature, logits), 1e-5)
     top_k = min(self.top_k, logits.shape[-1])
     if top_k == logits.shape[-1]:
       top_k = 0
@@ -67,7 +72,7 @@ class Warp:
       ordered = jnp.take_along_axis(logits, indices, axis=-1)  # [..., k] descending
       logits = jnp.where(logits < ordered[..., -1:], -jnp.inf, logits)
     if self.nucleus:
-      logits = _nucleus(logits, ordered, sampling.top_p)
+      logits = _nucleus(logits, ordered, over_rows(sampling.top_p, logits))
     return logits
 
 

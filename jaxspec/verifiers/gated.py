@@ -20,9 +20,10 @@ import jax.numpy as jnp
 
 from jaxspec.drafters.interval import Unread
 from jaxspec.drafts import needs_verify, num_local
-from jaxspec.models.sampling import ModelParams, Warp
+from jaxspec.models.sampling import ModelParams, Warp, over_rows
 from jaxspec.skipping import run_if
 from jaxspec.types import AcceptFn, Array, Cursor, Draft, Key, ModelFns, PyTree, Verdict, Verifier
+from jaxspec.verifiers.chunk import judged_logits
 from jaxspec.verifiers.target import TargetState, target_model
 
 
@@ -69,19 +70,21 @@ def gated_target(
     beyond = tokens.shape[1] - unread.tokens.shape[1]
     features = jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, 0), (0, beyond), (0, 0))), unread.features)
 
-    def read_pass(cache, read: Array, width: int, **at):
+    def inputs_of(read: Array, width: int) -> tuple[Array, Array, Array | None]:
+      """Tokens, positions and injected features of a pass from position ``read`` on."""
       index = read[:, None] + jnp.arange(width)[None]
       inputs = jnp.take_along_axis(tokens, index, axis=1)
       inject = jnp.take_along_axis(features, index[..., None], axis=1) if jax.tree.leaves(features) else None
-      return model.apply(params.model, inputs, cache, positions=state.prefix_len + index, inject=inject, **at)
+      return inputs, over_rows(state.prefix_len, index) + index, inject
 
     def has_too_many_unread(read: Array) -> Array:
       return judged & (first - 1 - read > most_unread)
 
     def read_oldest(carry):
       cache, read = carry
-      # Logits of unread tokens are not needed.
-      _, cache = read_pass(cache, read, widest, logits_at=jnp.zeros((1,), jnp.int32))
+      none = jnp.zeros((1,), jnp.int32)  # logits of unread tokens are not needed
+      inputs, positions, inject = inputs_of(read, widest)
+      _, cache = model.apply(params.model, inputs, cache, positions=positions, inject=inject, logits_at=none)
       step = jnp.minimum(widest, first - 1 - read)
       return cache, read + jnp.where(has_too_many_unread(read), step, 0)
 
@@ -91,9 +94,7 @@ def gated_target(
     skipped = jnp.where(judged, first - 1 - read, 0)  # [B] inputs before the token whose logits judge the window
 
     def judge_pass(width: int, carry):
-      output, cache = read_pass(carry[1], read, width)
-      index = jnp.clip(skipped[:, None] + jnp.arange(window + 1)[None], 0, width - 1)
-      return jnp.take_along_axis(output.logits, index[..., None], axis=1), cache  # [B, window + 1, V]
+      return judged_logits(model, params.model, carry[1], *inputs_of(read, width), skipped, window)
 
     needed = jnp.max(jnp.where(judged, skipped + num_window + 1, 1))
     shapes = jax.eval_shape(functools.partial(judge_pass, widest), (None, cache))[0]

@@ -53,7 +53,7 @@ class TargetState(NamedTuple):
   """The cache holds every committed token except the last."""
 
   cache: Cache
-  prefix_len: Array  # [] int32
+  prefix_len: Array  # [] int32, or [B] where every row has its own
 
 
 @functools.cache

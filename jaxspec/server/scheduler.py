@@ -1,0 +1,105 @@
+"""Who is served next: a pure function of what waits.
+
+1. The program whose oldest call is the oldest runs next.
+2. Its rows go to tenants in turn, those first that were served longest ago; within a tenant first come, first served.
+3. Rows that are left are forced rows of the same program: they read committed tokens. A forced row that was passed
+   over `Policy.patience` times takes its turn like a call.
+4. Verification comes first. At most one condition is read between two steps: when nothing else waits, or when a stream has
+   waited for `Policy.patience` steps and as many lie between it and the last one that was read.
+
+A call hence waits for at most as many steps as there are programs, and ``ceil(ready / M)`` more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+
+class Waiting(NamedTuple):
+  """One stream that waits."""
+
+  stream: bytes
+  program: Hashable  # the only one that serves it; not read of streams that wait for their condition to be read
+  since: float  # seconds
+  tenant: str = ""
+  passed: int = 0  # steps that were run since
+
+
+class Queues(NamedTuple):
+  """All that waits; no stream stands in two of them."""
+
+  asked: Sequence[Waiting] = ()  # calls
+  forced: Sequence[Waiting] = ()  # committed tokens that a cache lacks
+  opens: Sequence[Waiting] = ()  # conditions to be read, for which there is a slot
+  served: Mapping[str, int] = {}  # tenant -> number of the step that served it last
+  since_prefill: int = 1 << 30  # steps since a condition was read
+
+
+class Policy(NamedTuple):
+  """Settings of the scheduler."""
+
+  max_rows: int  # M
+  max_wait_s: float = 0.0  # how long a call may wait for others to share its step
+  patience: int = 4  # steps
+
+
+class Plan(NamedTuple):
+  """What to do next: read the condition of ``prefill``, then run ``program`` for the other streams."""
+
+  prefill: bytes | None = None
+  program: Hashable | None = None
+  asked: tuple[bytes, ...] = ()
+  forced: tuple[bytes, ...] = ()
+
+
+def plan(now: float, queues: Queues, policy: Policy) -> Plan | float | None:
+  """What to do next.
+
+  Args:
+    now: seconds, on the clock of `Waiting.since`.
+  Returns:
+    A `Plan`; or the time at which to ask again, if calls wait for others; or None if nothing waits.
+  """
+  pressing = [row for row in queues.forced if row.passed >= policy.patience]
+  rows = _rows([*queues.asked, *pressing], queues.served, policy) or _rows(queues.forced, queues.served, policy)
+  prefill = _prefill(queues, policy, is_quiet=not rows)
+  if not rows:
+    return None if prefill is None else Plan(prefill)
+  program = rows[0].program
+  is_forced = {row.stream for row in queues.forced}
+  wake_at = min(row.since for row in rows) + policy.max_wait_s
+  is_full = len(rows) == policy.max_rows
+  if not is_full and wake_at > now and not any(row.stream in is_forced for row in rows):
+    return wake_at if prefill is None else Plan(prefill)
+  taken = {row.stream for row in rows}
+  free = [row for row in queues.forced if row.program == program and row.stream not in taken]
+  rows = [*rows, *_oldest_first(free)[: policy.max_rows - len(rows)]]
+  asked = tuple(row.stream for row in rows if row.stream not in is_forced)
+  return Plan(prefill, program, asked, tuple(row.stream for row in rows if row.stream in is_forced))
+
+
+def _rows(waiting: Sequence[Waiting], served: Mapping[str, int], policy: Policy) -> list[Waiting]:
+  """Up to ``max_rows`` rows of the program with the oldest one, by tenants in turn."""
+  if not waiting:
+    return []
+  program = _oldest_first(waiting)[0].program
+  by_tenant: dict[str, list[Waiting]] = {}
+  for row in _oldest_first([row for row in waiting if row.program == program]):
+    by_tenant.setdefault(row.tenant, []).append(row)
+  turns = sorted(by_tenant, key=lambda tenant: (served.get(tenant, -1), by_tenant[tenant][0].since))
+  depth = max(map(len, by_tenant.values()))
+  in_turn = [by_tenant[tenant][index] for index in range(depth) for tenant in turns if index < len(by_tenant[tenant])]
+  return in_turn[: policy.max_rows]
+
+
+def _prefill(queues: Queues, policy: Policy, *, is_quiet: bool) -> bytes | None:
+  if not queues.opens:
+    return None
+  oldest = _oldest_first(queues.opens)[0]
+  is_due = oldest.passed >= policy.patience and queues.since_prefill >= policy.patience
+  return oldest.stream if is_quiet or is_due else None
+
+
+def _oldest_first(rows: Sequence[Waiting]) -> list[Waiting]:
+  return sorted(rows, key=lambda row: (row.since, row.stream))

@@ -1,0 +1,96 @@
+"""The probe refuses programs whose rows depend on each other, and its digest tells numerics apart."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxspec.link.sqs_wire import PlainWire
+from jaxspec.models.llamagen import llamagen_fns
+from jaxspec.server.probe import probe
+from jaxspec.server.profiles import Profile
+from jaxspec.server.programs import Programs, Sizes
+from tests.helpers import TARGET, markov_fns, random_params, side
+from tests.server.crowds import EXAMPLE
+
+V = 5
+WEIGHTS = np.random.default_rng(0).normal(size=(V + 1, V)).astype(np.float32)
+
+
+def programs_of(change=None, weights=WEIGHTS):
+  """A Markov table whose logits ``[B, T, V]`` may be changed by a function of them."""
+  plain = markov_fns(V)
+
+  def apply(*args, **kwargs):
+    output, cache = plain.apply(*args, **kwargs)
+    return output if change is None else output._replace(logits=change(output.logits)), cache
+
+  fns = plain._replace(apply=apply)
+  return Programs(side(jnp.asarray(weights)), fns, (Profile(PlainWire(V)),), Sizes(3, 2, 12, (8, 16)), EXAMPLE)
+
+
+def test_rows_that_stand_for_themselves_are_served():
+  found = probe(programs_of())
+  assert found.is_exact and found.replay_in_chunks and found.digest == probe(programs_of()).digest
+
+
+@pytest.mark.parametrize(
+  "change",
+  [
+    lambda logits: logits + 1e-6 * jnp.mean(logits, axis=0, keepdims=True),
+    lambda logits: logits * jnp.arange(1.0, 1.0 + logits.shape[0])[:, None, None],
+  ],
+  ids=["mean", "place"],
+)
+def test_rows_that_depend_on_others_are_refused(change):
+  """A mean over the batch; the place in the batch."""
+  with pytest.raises(ValueError, match="rows beside them"):
+    probe(programs_of(change))
+  found = probe(programs_of(change), "fast")
+  assert not found.is_exact and not found.replay_in_chunks and len(found.digest) == 32
+
+
+def test_a_neighbour_of_nan_is_seen():
+  """A sum over the batch that is multiplied by 0 changes no bit, unless a row is NaN."""
+  plain = llamagen_fns(TARGET)
+
+  def apply(*args, **kwargs):
+    output, cache = plain.apply(*args, **kwargs)
+    return output._replace(logits=output.logits + 0 * jnp.sum(output.logits)), cache
+
+  params, profiles = side(random_params(plain, 2)), (Profile(PlainWire(TARGET.vocab_size)),)
+  programs = Programs(params, plain._replace(apply=apply), profiles, Sizes(2, 2, 8, (8,)), EXAMPLE)
+  with pytest.raises(ValueError, match="rows beside them"):
+    probe(programs)
+
+
+def test_a_network_that_sees_the_cuts_is_replayed_in_the_cuts_of_its_calls():
+  by_width = lambda logits: logits * (1.0 + 1e-6 * logits.shape[1])
+  found = probe(programs_of(by_width))
+  assert found.is_exact and not found.replay_in_chunks
+
+
+def test_digests_tell_numerics_apart():
+  digests = [probe(programs_of()).digest]
+  digests.append(probe(programs_of(weights=WEIGHTS * np.float32(1 + 1e-6))).digest)
+  with jax.default_matmul_precision("bfloat16"):
+    digests.append(probe(programs_of()).digest)
+  assert len(set(digests)) == 3
+
+
+def test_what_cannot_be_compiled():
+  fns, params, profiles = markov_fns(V), side(jnp.asarray(WEIGHTS)), (Profile(PlainWire(V)),)
+  for sizes in (
+    Sizes(0, 2, 12, (8,)),
+    Sizes(3, 2, 12, (4,)),
+    Sizes(3, 2, 12, (16, 8)),
+    Sizes(3, 2, 12, ()),
+    Sizes(3, 3, 12, (9,)),
+  ):
+    with pytest.raises(ValueError, match="Must have"):
+      Programs(params, fns, profiles, sizes, EXAMPLE)
+  for more in ((), (Profile(PlainWire(V)), Profile(PlainWire(V + 1)))):
+    with pytest.raises(ValueError, match="one vocabulary"):
+      Programs(params, fns, more, Sizes(3, 2, 12, (8,)), EXAMPLE)
+  with pytest.raises(ValueError, match="numerics in exact, fast"):
+    probe(programs_of(), "nearly")
