@@ -192,7 +192,7 @@ def test_chi_square_on_a_transformer(recycle, initial):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recycle, initial", zip(itertools.cycle(["fresh", "coupled"]), INITIALS))
+@pytest.mark.parametrize("recycle, initial", list(zip(itertools.cycle(["fresh", "coupled"]), INITIALS)))
 def test_contract_of_the_loop(recycle, initial):
   """Rows are independent, the drivers agree, the counters add up."""
   params, kwargs = _transformer(5, recycle=recycle, initial=initial)

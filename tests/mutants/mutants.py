@@ -129,7 +129,7 @@ MUTANTS = (
   ),
   Mutant(
     "the round of a token is one too low", _LOOP,
-    "jnp.broadcast_to(cursor.round + 1, position.shape)", "jnp.broadcast_to(cursor.round, position.shape)",
+    "_to_rows(cursor.round + 1), position.shape", "_to_rows(cursor.round), position.shape",
     contract("lantern"),
   ),
   Mutant(

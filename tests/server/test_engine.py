@@ -14,6 +14,9 @@ from jaxspec.server.engine import EngineFailed, NotFinite, StreamExists
 from tests.link.pairs import MAX_LEN, rows_of
 from tests.server.crowds import decode, one_row, serve
 
+pytestmark = (
+  pytest.mark.slow
+)  # a server of transformers takes a minute to compile; tests/link/test_edge_stream.py has a short one
 NAMES = ("transformer:sqs-lazy", "transformer:ciar-exact", "transformer:plain")
 EDGES = 12
 

@@ -27,6 +27,7 @@ def prompt_of(length):
   return Prompt(tokens, np.ones((1, length), bool))
 
 
+@pytest.mark.slow
 def test_prompts_of_several_lengths():
   """Two lengths are compiled for prompts of four; top-k is that of the profile from token 0 on."""
   fns, warp = llama_fns(CONFIG), jaxspec.Warp(top_k=4)

@@ -128,7 +128,7 @@ class Simulation:
         kind[stream] = entry._replace(passed=entry.passed + 1)
 
 
-@pytest.mark.parametrize("tenants", [1, 3])
+@pytest.mark.parametrize("tenants", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_how_long_a_call_waits(tenants):
   """Random arrivals. With several tenants a call waits for those that came before, each at most until its tenant's turn."""
   generator, waits = np.random.default_rng(tenants), 0
