@@ -36,8 +36,8 @@ class SceneTokens(NamedTuple):
     number = _NUMBERS[scene.background]
     grid = np.full((GRID, GRID), self.flat[number], np.int32)
     for one in scene.objects:
-      place = np.s_[one.row : one.row + one.cells, one.column : one.column + one.cells]
-      grid[place] = self.tiles[one.size][LOOK_NUMBERS[one.look], number]
+      block = np.s_[one.row : one.row + one.cells, one.column : one.column + one.cells]
+      grid[block] = self.tiles[one.size][LOOK_NUMBERS[one.look], number]
     return grid.reshape(-1)
 
 

@@ -14,12 +14,13 @@ from typing import NamedTuple, Protocol
 from jaxspec.types import PyTree
 
 KEY_KIND = "threefry2x32"  # of row keys
+_PAUSE_S = 1e-3
 
 
 class OpenCall(NamedTuple):
   """How a stream is opened."""
 
-  profile: int  # place in the cloud's list of profiles
+  profile: int  # number of one of the cloud's profiles, from 0
   key: bytes  # 8 bytes big-endian, the data of a threefry2x32 row key
   condition: PyTree  # the family's condition with one row, a named tuple of host arrays
   max_len: int
@@ -113,11 +114,12 @@ class LocalCloud:
     """Runs steps until the stream is answered; between two steps other threads may call."""
     while True:
       with self._lock:
-        if stream not in self._answers:
-          self._answers.update(self._engine.step(self._clock()))
+        found = [] if stream in self._answers else self._engine.step(self._clock())
+        self._answers.update(found)
         answer = self._answers.pop(stream, None)
       if isinstance(answer, Exception):
         raise answer
       if answer is not None:
         return answer
-      time.sleep(0)  # lets a thread have the lock that waits for it
+      # Lets a thread have the lock that waits for it; calls that wait for others must not keep a core busy.
+      time.sleep(0 if found else _PAUSE_S)

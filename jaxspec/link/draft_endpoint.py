@@ -54,7 +54,7 @@ def _commit_reply(
   return commit_reply(params, Waiting(side, draft, trace), verdict, drafter=drafter)
 
 
-_REPLY_TO = {Kind.OPEN: Kind.OPENED, Kind.DRAFT: Kind.REPLY, Kind.DISTRIBUTION: Kind.REPLY, Kind.CLOSE: Kind.CLOSED}
+REPLY_TO = {Kind.OPEN: Kind.OPENED, Kind.DRAFT: Kind.REPLY, Kind.DISTRIBUTION: Kind.REPLY, Kind.CLOSE: Kind.CLOSED}
 
 
 class DraftEndpoint:
@@ -150,7 +150,7 @@ class DraftEndpoint:
       raise ValueError("Must have a message without its reply to receive one, we instead got no open stream")
     rows = self._agreement.num_rows
     kind, number, body = read_envelope(reply, max_frames_bytes(rows, REPLY_BYTES))
-    require(kind == _REPLY_TO[self._kind], "kind", f"{kind.name} instead of {_REPLY_TO[self._kind].name}")
+    require(kind == REPLY_TO[self._kind], "kind", f"{kind.name} instead of {REPLY_TO[self._kind].name}")
     require(number == self._number, "order", "a reply of another stream")
     frames = read_frames(body, rows)
     absorb = {

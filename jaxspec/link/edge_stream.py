@@ -17,7 +17,7 @@ from jaxspec.decode.loop import EndTokens
 from jaxspec.decode.state import DecodeResult
 from jaxspec.drafters.interval import Unread
 from jaxspec.link.cloud import KEY_KIND, Cloud, OpenCall, Resume, UnknownStream
-from jaxspec.link.draft_endpoint import DraftEndpoint
+from jaxspec.link.draft_endpoint import REPLY_TO, DraftEndpoint
 from jaxspec.link.envelope import Envelope, Kind, read_envelope, read_frames, write_envelope, write_frames
 from jaxspec.link.opening import condition_arrays, end_tuple
 from jaxspec.link.traffic import Traffic, join_traffic
@@ -25,7 +25,6 @@ from jaxspec.link.wires import Wire
 from jaxspec.types import Drafter, Key, PyTree
 
 _MOST_RESUMES = 8  # in a row, without an answer between them
-_REPLIES = {Kind.OPEN: Kind.OPENED, Kind.DRAFT: Kind.REPLY, Kind.DISTRIBUTION: Kind.REPLY}
 
 
 class Request(NamedTuple):
@@ -83,7 +82,6 @@ class EdgeStream:
   ):
     ends = dict(end_token=end_token, target_prefix=target_prefix)
     self._endpoint = DraftEndpoint(params, drafter=drafter, wire=wire, max_len=max_len, **ends)
-    self._wire = wire
     self._call = dict(profile=profile, max_len=max_len, end_tokens=end_tuple(end_token))
     self._call |= dict(temperature=temperature, top_p=top_p, cfg_scale=cfg_scale)
     self._request: Request | None = None
@@ -128,7 +126,7 @@ class EdgeStream:
       MessageError: if it is not valid; nothing has changed then.
     """
     kind, number, _ = self._message()
-    self._endpoint.receive(write_envelope(_REPLIES[kind], number, write_frames([frame])))
+    self._endpoint.receive(write_envelope(REPLY_TO[kind], number, write_frames([frame])))
     kind, number, body = self._message()
     if kind == Kind.CLOSE:  # a stream is closed without a frame
       self._endpoint.receive(write_envelope(Kind.CLOSED, number))

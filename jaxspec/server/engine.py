@@ -4,7 +4,7 @@
 2. `Engine.step` asks the scheduler what is next, reads a condition or runs one step, and returns the frames of every stream
    that was answered.
 3. A stream that was not heard of for a while loses its slot (it is parked) and comes back at its next call. Later it is
-   forgotten; its device then opens it again.
+   forgotten; its edge then opens it again.
 
 A reply depends on the stream's own calls alone: rows of other streams, slots, parking and resuming change no bit of it, as
 far as the probe shows (`jaxspec.server.probe`). An error while the device runs leaves no table behind: the engine is over.
@@ -62,7 +62,7 @@ class Engine:
     wake_at: when the next step has something to do, if the last one found that calls wait for others; else None.
 
   Args:
-    params: the target's parameters. Temperature, top-p and guidance are those of every stream.
+    params: the target's parameters. Every stream brings temperature, top-p and guidance of its own instead of theirs.
     model: the target.
     profiles: kinds of streams, of one vocabulary.
     example: a condition of one row, of the largest length that is served.
@@ -165,7 +165,8 @@ class Engine:
       opening = opening._replace(condition=self.programs.condition(opening.condition))
       prefix_len = self.programs.model.prefix_len(opening.condition)
       profile = self.profiles[opening.profile]
-      opened = open_stream(opening, resume, profile=profile, prefix_len=prefix_len, tenant=tenant)
+      kwargs = dict(profile=profile, prefix_len=prefix_len, is_guided=self.programs.is_guided, tenant=tenant)
+      opened = open_stream(opening, resume, **kwargs)
     except ValueError as error:
       require(hasattr(error, "reason"), "range", str(error))
       raise
@@ -226,7 +227,7 @@ class Engine:
 
     Raises:
       UnknownStream: if it is not held.
-      ValueError: if its device waits for an answer.
+      ValueError: if its edge waits for an answer.
     """
     held = self._stream(stream)
     if held.is_waited_for:

@@ -110,10 +110,10 @@ class _Prober:
       tokens = (self._tokens[: cut.size] * (other + 2) + other) % self._programs.vocab
       rows.append(self._asked(number, other, cut, tokens))
     self._table = self._programs.insert(self._table, self._row, slot)
-    place = len(rows) if at else 0
-    rows.insert(place, self._asked(number, slot, cut, self._tokens[: cut.size]))
+    position = len(rows) if at else 0
+    rows.insert(position, self._asked(number, slot, cut, self._tokens[: cut.size]))
     self._table, judged = self._programs.step(self._table, number, width, rows)
-    return _Pass(int(judged.bits[place]), self._read(slot, cut.size))
+    return _Pass(int(judged.bits[position]), self._read(slot, cut.size))
 
   def _finished(self, number: int) -> int:
     """The token that ends a round whose distribution came, from what the last pass left."""

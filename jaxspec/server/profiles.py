@@ -73,7 +73,7 @@ class Profile:
     return self.wire.may_request and self.window > 0
 
   def max_frame(self, max_len: int) -> int:
-    """No valid frame of a device with rows of ``max_len`` tokens is longer."""
+    """No valid frame of an edge with rows of ``max_len`` tokens is longer."""
     return self.wire.max_frame_bytes(Agreement(1, max_len))
 
   def verifier(self, model: ModelFns) -> Verifier:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.link.arrays import no_distributions, on_host
 from jaxspec.models.conditions import Prompt
+from jaxspec.models.guidance import Guided
 from jaxspec.models.sampling import ModelParams, Sampling
 from jaxspec.server import table as tables
 from jaxspec.server.cuts import Cut
@@ -59,7 +60,7 @@ class Programs:
   """Everything that a server compiles.
 
   Attributes:
-    params: the target's parameters; sampling and guidance are those of every row.
+    params: the target's parameters; every row brings sampling and guidance of its own instead of theirs.
     model: the target.
     profiles: kinds of streams.
     sizes: what shapes are made of.
@@ -93,6 +94,11 @@ class Programs:
   def vocab(self) -> int:
     """Tokens V."""
     return self.profiles[0].vocab
+
+  @property
+  def is_guided(self) -> bool:
+    """Whether the target reads a guidance scale."""
+    return isinstance(self.params.model, Guided)
 
   @property
   def max_condition(self) -> int:

@@ -85,7 +85,7 @@ class Stream:
 
   @property
   def is_waited_for(self) -> bool:
-    """Whether the device waits for an answer."""
+    """Whether the edge waits for an answer."""
     return self.is_opening or self.call is not None or self.distribution is not None
 
   def start(self, first: int) -> None:
@@ -180,19 +180,24 @@ class Stream:
     return Row(self.slot, self.settings, call.cursor, cut, call.tokens[at], features, call.draft)
 
 
-def open_stream(opening: OpenCall, resume: Resume | None, *, profile: Profile, prefix_len: int, tenant: str) -> Stream:
+def open_stream(
+  opening: OpenCall, resume: Resume | None, *, profile: Profile, prefix_len: int, is_guided: bool, tenant: str
+) -> Stream:
   """A stream that is not placed yet.
 
   Args:
     prefix_len: positions of the condition.
+    is_guided: whether the target reads a guidance scale.
   Raises:
-    MessageError: for a resume that no stream of this profile can have come to.
+    MessageError: for sampling out of range or that nothing would read, or a resume that no stream of this profile can have
+      come to.
     ValueError: for an opening that is not valid.
   """
   if len(opening.key) != KEY_BYTES:
     raise ValueError(f"Must have a key of {KEY_BYTES} bytes, we instead got {len(opening.key)}")
   if len(opening.end_tokens) > MAX_END_TOKENS:
     raise ValueError(f"Must have at most {MAX_END_TOKENS} end tokens, we instead got {len(opening.end_tokens)}")
+  _check_sampling(opening, profile, is_guided)
   agreement = Agreement(1, opening.max_len, tuple(opening.end_tokens))
   sampling = Sampling(np.float32(opening.temperature), np.float32(opening.top_p))
   key = np.frombuffer(opening.key, ">u4").astype(np.uint32)
@@ -205,6 +210,15 @@ def open_stream(opening: OpenCall, resume: Resume | None, *, profile: Profile, p
   if resume is not None:
     _set_history(stream, resume)
   return stream
+
+
+def _check_sampling(opening: OpenCall, profile: Profile, is_guided: bool) -> None:
+  temperature, top_p, scale = opening.temperature, opening.top_p, opening.cfg_scale
+  require(0 <= temperature < np.inf, "range", f"a temperature of {temperature}")
+  require(0 < top_p <= 1, "range", f"top_p of {top_p}, above 0 and at most 1 allowed")
+  require(np.isfinite(scale), "range", f"a guidance scale of {scale}")
+  require(top_p == 1 or profile.warp.nucleus, "profile", f"top_p of {top_p}, which this profile does not read")
+  require(scale == 1 or is_guided, "profile", f"a guidance scale of {scale} for a target without guidance")
 
 
 def _set_history(stream: Stream, resume: Resume) -> None:
