@@ -2,8 +2,9 @@
 
 import os
 
-# Compiling takes most of the time of the suite. These flags halve it; `XLA_FLAGS= pytest` tests with those of the compiler.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+# Compiling takes most of the time of the suite. These flags and fewer optimisations halve it (`pytest_runtest_setup`);
+# `XLA_FLAGS= JAX_DISABLE_MOST_OPTIMIZATIONS=0 pytest` tests with the compiler's own.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")
 
 # A process of several stays on a core of its own: threads of one that wait for each other take the time of the other.
 if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_setaffinity"):
@@ -32,6 +33,13 @@ def _forget_programs():
   """Drops compiled programs after each file; the programs of all files would take several gigabytes."""
   yield
   jax.clear_caches()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+  """Programs with few optimisations, except in tests that run for longer than they compile (``long_runs``)."""
+  if "JAX_DISABLE_MOST_OPTIMIZATIONS" not in os.environ:
+    jax.config.update("jax_disable_most_optimizations", "long_runs" not in item.keywords)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -64,11 +64,10 @@ def _pair(family: str, sampling: VectorSampling, rule, gamma: int = 3, same: boo
   return params, dict(drafter=drafter, verifier=verifier, max_len=N), condition
 
 
+# What the contract's tables cannot show: networks with caches, guidance, both rules. Its cases have the other options.
 CASES = [
-  ("causal", STOPPED, PathCoupling(shared_steps=2), 0),
-  ("causal", VectorSampling(STEPS, 1, cfg_scale=1.5), PathCoupling(coupling="split"), 3),
-  ("masked", VectorSampling(STEPS, cfg_scale=1.5), PathRatio("released", inner_temperature=42.0), 4),
-  ("masked", STOPPED, PathRatio("none"), 0),
+  ("causal", VectorSampling(STEPS, 1, cfg_scale=1.5), PathCoupling(2, "split"), 3),
+  ("masked", VectorSampling(STEPS, cfg_scale=1.5), PathRatio("released", inner_temperature=42.0), 0),
 ]
 
 
@@ -96,8 +95,9 @@ def test_drivers_agree_and_rows_are_independent(family, sampling, rule, target_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["causal", "masked"])
-@pytest.mark.parametrize("rule", [PathRatio("none"), PathCoupling(eta=1.0), PathCoupling(2, "split")])
+@pytest.mark.parametrize(
+  "family, rule", [("causal", PathRatio("none")), ("masked", PathCoupling(eta=1.0)), ("causal", PathCoupling(2, "split"))]
+)
 def test_a_draft_equal_to_the_target_is_always_accepted(family, rule):
   params, kwargs, condition = _pair(family, STOPPED, rule, same=True)
   out = jaxspec.speculate(params, _keys(), condition, **kwargs)
@@ -174,31 +174,6 @@ def test_one_trace_serves_other_keys_labels_temperatures_and_weights():
     run(moved, jax.random.key(seed), ClassLabels(condition.labels + seed))
   again = _pair("causal", STOPPED, PathRatio("none"), gamma=2)[1]
   assert again["drafter"] is kwargs["drafter"] and again["verifier"] is kwargs["verifier"]
-
-
-@pytest.mark.slow
-def test_target_prefix_works_for_ids_too():
-  """The prefix is part of the loop, so drafters of ids have it too."""
-  from tests.helpers import labels, tiny_pair
-
-  params, drafter, verifier = tiny_pair()
-  kwargs = dict(drafter=drafter, verifier=verifier, max_len=16)
-  out = jaxspec.speculate(params, jax.random.key(0), labels(3), target_prefix=5, **kwargs)
-  host = jaxspec.speculate(params, jax.random.key(0), labels(3), target_prefix=5, loop_fn=jaxspec.host_while_loop, **kwargs)
-  chex.assert_trees_all_equal(out, host)
-  np.testing.assert_array_equal(out.commit_round[:, :5], np.broadcast_to(np.arange(5), (3, 5)))
-  whole = jaxspec.speculate(params, jax.random.key(0), labels(3), target_prefix=40, **kwargs)
-  plain = jaxspec.autoregress(params, jax.random.key(0), labels(3), verifier=verifier, max_len=16)
-  np.testing.assert_array_equal(whole.tokens, plain.tokens)
-  # Caches that were fed during the prefix equal those of a decode without one, so a draft equal to the target is always
-  # accepted.
-  same = jaxspec.SpecParams(params.target, params.target)
-  from jaxspec.models.llamagen import llamagen_fns
-  from tests.helpers import TARGET
-
-  kwargs["drafter"] = jaxspec.small_model(llamagen_fns(TARGET), window=3, warp=jaxspec.Warp())
-  kept = jaxspec.speculate(same, jax.random.key(0), labels(3), target_prefix=5, **kwargs)
-  np.testing.assert_array_equal(kept.counters.accepted, kept.counters.drafted)
 
 
 @pytest.mark.parametrize(

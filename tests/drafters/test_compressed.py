@@ -19,7 +19,6 @@ from jaxspec import rng
 from jaxspec.decode import loop
 from jaxspec.decode.state import TargetSide
 from jaxspec.drafters.compressed import CompressedParams, compressed
-from jaxspec.link.draft_endpoint import decode_over_link
 from jaxspec.link.opening import Agreement
 from jaxspec.link.sqs_wire import SqsWire
 from jaxspec.models.conditions import ClassLabels
@@ -244,22 +243,6 @@ def transformers(kind, rows):
   kwargs = dict(drafter=compressed(draft, codec, window=4), verifier=verifier_of(target), max_len=16)
   keys = jax.vmap(jax.random.key)(jnp.arange(rows))
   return params, keys, labels(rows), codec, kwargs
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["top", "conformal"])
-def test_transformers_agree_over_bytes_for_a_hundred_seeds(kind):
-  params, keys, condition, codec, kwargs = transformers(kind, 100)
-  out = jaxspec.speculate(params, keys, condition, **kwargs)
-  far, traffic = decode_over_link(params, keys, condition, wire=SqsWire(codec, 4), **kwargs)
-  np.testing.assert_array_equal(out.tokens, far.tokens)
-  chex.assert_trees_all_equal(out.counters, far.counters)
-  chex.assert_trees_all_close(out.report, far.report, rtol=1e-6, atol=1e-7)  # two programs may round differently
-  assert traffic.uplink_bytes.all() and len(np.unique(np.asarray(out.counters.drafted))) > 3
-  # A row alone equals the row of the batch: budget, threshold and number of drafts belong to the row.
-  alone = jaxspec.speculate(params, keys[7:8], ClassLabels(condition.labels[7:8]), **kwargs)
-  np.testing.assert_array_equal(alone.tokens[0], out.tokens[7])
-  np.testing.assert_array_equal(alone.counters.drafted[0], out.counters.drafted[7])
 
 
 @pytest.mark.slow

@@ -2,16 +2,14 @@
 
 import functools
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec import rng, trees
+from jaxspec import trees
 from jaxspec.decode import loop
-from jaxspec.decode.loop import accepted_by_round
 from jaxspec.drafters.eagle import eagle
 from jaxspec.models.conditions import ClassLabels, Pairs, Prefixed
 from jaxspec.models.eagle import EagleConfig, attach, eagle_fns
@@ -27,30 +25,6 @@ N = 16
 
 def _row(condition, row):
   return jax.tree.map(lambda leaf: leaf[row : row + 1], condition)
-
-
-def test_drivers_agree_counters_add_up_and_rows_are_independent():
-  params, kwargs, *_ = tiny_eagle("captions")
-  kwargs = kwargs | dict(max_len=N)
-  condition, keys = eagle_condition("captions", 3), rng.row_keys(jax.random.key(0), 3)
-  fused = jaxspec.speculate(params, keys, condition, **kwargs)
-  host = jaxspec.speculate(params, keys, condition, **kwargs, loop_fn=jaxspec.host_while_loop)
-  chex.assert_trees_all_equal(fused, host)
-  *_, stepped = (np.asarray(edge.tokens) for edge in jaxspec.iterate(params, keys, condition, **kwargs))
-  np.testing.assert_array_equal(stepped, fused.tokens)
-
-  counters = fused.counters
-  np.testing.assert_array_equal(fused.lengths, N)
-  np.testing.assert_array_equal(counters.target_calls, counters.rounds + 1)
-  np.testing.assert_array_equal(counters.draft_calls, 3 * counters.rounds + 1)
-  np.testing.assert_array_equal(1 + counters.accepted + counters.rounds, N)
-  np.testing.assert_array_equal(fused.accepted_mask.sum(1), counters.accepted)
-  assert (np.asarray(counters.accepted) <= np.asarray(counters.drafted)).all() and counters.accepted.sum() > 3
-  assert (np.asarray(accepted_by_round(fused)) <= 4).all()
-
-  for row in (0, 2):
-    alone = jaxspec.speculate(params, keys[row : row + 1], _row(condition, row), **kwargs)
-    np.testing.assert_array_equal(alone.tokens[0], fused.tokens[row])
 
 
 @pytest.mark.parametrize("name", ["classes", "captions"])

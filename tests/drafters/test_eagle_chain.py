@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 
 import jaxspec
-from jaxspec import rng
 from jaxspec.decode import loop
 from jaxspec.models.conditions import ClassLabels, Pairs, Prefixed
 from jaxspec.models.eagle import EagleConfig, eagle_fns
@@ -54,22 +53,6 @@ def test_drafted_distributions_are_those_of_one_pass_over_the_committed_features
       np.testing.assert_allclose(draft.proposal[row, position], distribution[0], atol=2e-4)
       own = jnp.concatenate([own, output.features[:, -1:]], axis=1)
       tokens = jnp.concatenate([tokens, draft.tokens[row : row + 1, position : position + 1]], axis=1)
-
-
-@pytest.mark.slow
-def test_drivers_agree_counters_add_up_and_rows_are_independent():
-  params, kwargs, *_ = tiny_eagle("captions", chain=2, combined=True)
-  kwargs = kwargs | dict(max_len=N)
-  condition, keys = eagle_condition("captions", 3), rng.row_keys(jax.random.key(0), 3)
-  fused = jaxspec.speculate(params, keys, condition, **kwargs)
-  host = jaxspec.speculate(params, keys, condition, **kwargs, loop_fn=jaxspec.host_while_loop)
-  chex.assert_trees_all_equal(fused, host)
-  counters = fused.counters
-  np.testing.assert_array_equal(fused.lengths, N)
-  np.testing.assert_array_equal(counters.draft_calls, 2 * counters.rounds + 1)
-  np.testing.assert_array_equal(1 + counters.accepted + counters.rounds, N)
-  alone = jaxspec.speculate(params, keys[1:2], jax.tree.map(lambda leaf: leaf[1:2], condition), **kwargs)
-  np.testing.assert_array_equal(alone.tokens[0], fused.tokens[1])
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def test_the_wanted_tokens_have_features_and_the_cloud_s_cache_holds_them(inject
     state = step(state)
   edge, inside = state.draft_side, np.arange(N)[None] < np.asarray(state.draft_side.cursor.length)[:, None]
   kinds = {"window": [Origin.DRAFT], "accepted": [Origin.LOCAL], "both": [Origin.DRAFT, Origin.LOCAL]}[inject]
-  carries = np.asarray(edge.drafter.inject).any(-1)
+  carries = np.asarray(edge.drafter.features).any(-1)
   np.testing.assert_array_equal(carries[inside], np.isin(edge.origin, kinds)[inside])
   assert carries[inside].any() and not carries[inside].all()
   fresh = cloud.init_cache(ROWS, 40)

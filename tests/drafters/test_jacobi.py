@@ -1,9 +1,7 @@
 """Speculative Jacobi decoding: official windows, the exact distribution of the whole loop, and the contract of the loop."""
 
-import itertools
 from pathlib import Path
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,14 +10,13 @@ from scipy import stats
 
 import jaxspec
 from jaxspec import rng
-from jaxspec.decode import loop
 from jaxspec.drafters.jacobi import JacobiState, jacobi
 from jaxspec.drafters.window_init import WindowInit
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.types import Cursor, Draft
 from jaxspec.verifiers.target import target_logits
-from tests.helpers import TARGET, labels, markov_fns, markov_joint, random_params, side
+from tests.helpers import TARGET, labels, markov_fns, random_params, side
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "discrete"
 VOCAB = TARGET.vocab_size
@@ -127,52 +124,6 @@ ENUMERATED = [  # all pairs of a way to recycle, a table and initial drafts take
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recycle, table, initial", ENUMERATED)
-def test_enumerated_distribution_of_the_whole_loop(recycle, table, initial, monkeypatch):
-  """Five tokens of a binary chain with probabilities in halves.
-
-  Every threshold is a half, so two midpoints per draw give the distribution exactly. Draws that no position of a round can
-  use are held constant.
-  """
-  p = np.array(table) / 2
-  window, length = 2, 5
-  coupled = recycle == "coupled"
-  # Numbers of drafts, acceptance tests and coupling tests that matter in rounds 1, 2, 3; a round commits at least one token.
-  rounds = [(2, 2, 0), (2, 2, 1 * coupled), (1, 1, 1 * coupled), (0, 0, 0)]
-  total = 1 + sum(sum(r) + 1 for r in rounds)
-  cells = np.array(np.meshgrid(*[HALVES] * total, indexing="ij"), np.float32).reshape(total, -1).T
-  rows, used = cells.shape[0], iter(range(total))
-  take = lambda num: [cells[:, next(used)] for _ in range(num)]
-  idle = np.full(rows, 0.25, np.float32)
-  fill = lambda columns, num: columns + [idle] * (num - len(columns))
-  uniform_calls, final_calls = [], [take(1)[0]]
-  for drafts, tests, couplings in rounds:
-    draw, keep = fill(take(drafts), window), fill(take(couplings), window)
-    uniform_calls += [np.stack(draw + keep, 1), np.stack(fill(take(tests), window), 1)]
-    final_calls += take(1)
-  uniforms, finals = iter(uniform_calls), iter(final_calls)
-  monkeypatch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(next(uniforms)))
-  monkeypatch.setattr(rng, "final_uniform", lambda keys: jnp.asarray(next(finals)))
-
-  fns = markov_fns(2)
-  params = jaxspec.SpecParams((), side(_log(p)))
-  kwargs = dict(
-    drafter=jacobi(window=window, vocab_size=2, grid=8, initial=initial, recycle=recycle),
-    verifier=jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=target_logits),
-  )
-  keys = jnp.broadcast_to(jax.random.key(0), (rows,))
-  state = loop.start(params, keys, ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=length, **kwargs)
-  for _ in rounds:
-    state = loop.decode_round(params, state, **kwargs)
-  assert not bool(state.draft_side.cursor.live.any())
-  distribution = np.zeros((2,) * length)
-  np.add.at(distribution, tuple(np.asarray(state.draft_side.tokens).T), 1 / rows)
-  error = np.abs(distribution - markov_joint(p, length)).max()
-  assert error < 1e-5, error
-  assert int(state.draft_side.counters.accepted.sum()) > 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("recycle,initial", [("fresh", INITIALS[0]), ("coupled", INITIALS[3]), ("coupled", INITIALS[2])])
 def test_chi_square_on_a_transformer(recycle, initial):
   """Compares the joint distribution of tokens (1, 2, 3) with plain decoding of the same target."""
@@ -189,22 +140,6 @@ def test_chi_square_on_a_transformer(recycle, initial):
   assert table.shape[1] > 20
   p_value = stats.chi2_contingency(table).pvalue
   assert p_value > 0.01, p_value
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("recycle, initial", list(zip(itertools.cycle(["fresh", "coupled"]), INITIALS)))
-def test_contract_of_the_loop(recycle, initial):
-  """Rows are independent, the drivers agree, the counters add up."""
-  params, kwargs = _transformer(5, recycle=recycle, initial=initial)
-  keys, n = rng.row_keys(jax.random.key(3), 3), TARGET.num_tokens
-  together = jaxspec.speculate(params, keys, labels(3), max_len=n, **kwargs)
-  host = jaxspec.speculate(params, keys, labels(3), max_len=n, loop_fn=jaxspec.host_while_loop, **kwargs)
-  chex.assert_trees_all_equal(together, host)
-  alone = jaxspec.speculate(params, keys[1:2], ClassLabels(labels(3).labels[1:2]), max_len=n, **kwargs)
-  np.testing.assert_array_equal(alone.tokens[0], together.tokens[1])
-  counters = together.counters
-  np.testing.assert_array_equal(counters.draft_calls, 0)
-  np.testing.assert_array_equal(1 + counters.accepted + counters.rounds, n)
 
 
 @pytest.mark.slow

@@ -38,8 +38,8 @@ def decode(tau, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [0.3, 0.15])
-def test_calibrated_threshold_holds_on_held_out_keys(target):
+@pytest.mark.long_runs
+def test_calibrated_threshold_holds_on_held_out_keys(target=0.15):
   start = quantile_threshold(decode(0.5, 0).report.scores, target)
   found = find_threshold(lambda tau: cloud_calls(decode(tau, 1)).call_rate, target, start=start)
   assert abs(found.rate - target) <= 0.005 and found.trials <= 24
@@ -48,6 +48,7 @@ def test_calibrated_threshold_holds_on_held_out_keys(target):
 
 
 @pytest.mark.slow
+@pytest.mark.long_runs
 def test_calibrated_threshold_holds_on_held_out_prompts():
   """CIAR's own score on random networks whose rates depend on the caption. The test has other captions and other keys."""
   rows, target, cloud = 4096, 0.3, llamagen_fns(CAPTIONS)

@@ -23,8 +23,6 @@ from tests.mutants.mutants import MUTANTS, Mutant
 ROOT = Path(__file__).parents[2]
 COPIED = ("jaxspec", "tests", "pyproject.toml")
 TIMEOUT_S = 600
-# Programs that compile fast: what they compute is the same.
-_XLA_FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 
 class Outcome(NamedTuple):
@@ -62,7 +60,6 @@ def apply(mutant: Mutant, root: Path) -> None:
 def pytest(root: Path, tests: list[str], *options: str) -> subprocess.CompletedProcess:
   """Runs tests of the default suite in a copy, in one process."""
   environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
-  environment["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", _XLA_FLAGS)
   command = [sys.executable, "-m", "pytest", "-n0", "--no-header", "-p", "no:cacheprovider", *options, *tests]
   return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
 

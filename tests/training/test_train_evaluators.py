@@ -1,6 +1,7 @@
 """The training script of the evaluators: its batches, its scores, and a short run."""
 
 import dataclasses
+import functools
 import json
 import sys
 from pathlib import Path
@@ -88,8 +89,13 @@ def test_a_concept_encoder_must_beat_the_pixels():
 
 
 @pytest.mark.slow
-def test_all_parts_train_resume_and_export(tmp_path, monkeypatch):
+def test_all_parts_train_resume_and_export(tmp_path, monkeypatch, emoji):
   """All parts train, resume, and are exported with scores in [0, 1] that `load_evaluators` finds."""
+  # Every part asks for the same images.
+  images = functools.cache(lambda conditions: script_images(script.get_config(), emoji, conditions=conditions))
+  script_images = script.held_out_images
+  monkeypatch.setattr(script, "load_emoji", lambda: emoji)
+  monkeypatch.setattr(script, "held_out_images", lambda run, emoji, *, conditions: images(conditions))
   arguments = ["x", "--smoke", "--set", f"bundle={BUNDLE}", "--run-dir", tmp_path / "run"]
   arguments += ["--export", tmp_path / "out", "--results", tmp_path / "r.json"]
   monkeypatch.setattr(sys, "argv", [str(argument) for argument in arguments])

@@ -190,27 +190,6 @@ def _cells(num):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_enumerated_distribution_of_the_whole_loop(seed, monkeypatch):
-  """Three tokens: token 0, a round with two siblings, a round that may draft nothing; 12^5 rows."""
-  p, params, kwargs = _markov(seed, (-1, -1))
-  cells = _cells(5)
-  draws = {"uniforms": iter([cells[:, 1:3], cells[:, 1:3]]), "final": iter([cells[:, 0], cells[:, 3], cells[:, 4]])}
-  monkeypatch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(next(draws["uniforms"])))
-  monkeypatch.setattr(rng, "final_uniform", lambda keys: jnp.asarray(next(draws["final"])))
-  rows = cells.shape[0]
-  state = loop.start(params, jax.random.key(0), ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=3, **kwargs)
-  for _ in range(2):  # never traced, so that each draw reads its own column
-    state = loop.decode_round(params, state, **kwargs)
-  assert not bool(state.draft_side.cursor.live.any())
-  distribution = np.zeros((V,) * 3)
-  np.add.at(distribution, tuple(np.asarray(state.draft_side.tokens).T), 1 / rows)
-  error = np.abs(distribution - markov_joint(p, 3)).sum() / 2
-  assert error < 1e-5, error
-  assert 0 < int(state.draft_side.counters.accepted.sum()) < rows  # both branches were taken
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("parents", [(-1, -1, 0), (-1, 0, 0), (-1, -1, 1)])
 def test_enumerated_distribution_of_one_round_of_a_tree(seed, parents, monkeypatch):
