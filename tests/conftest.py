@@ -14,7 +14,13 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from jaxspec.cli.compilation_cache import cache_folder  # noqa: E402
 from jaxspec.data import EmojiSet, load_emoji  # noqa: E402
+
+# A second run finds most programs compiled; `JAX_COMPILATION_CACHE_DIR= pytest` compiles all of them.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+  jax.config.update("jax_compilation_cache_dir", str(cache_folder().with_name("tests")))
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.03)
 
 jax.config.update("jax_debug_key_reuse", True)
 jax.config.update("jax_legacy_prng_key", "error")

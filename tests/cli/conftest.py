@@ -1,4 +1,4 @@
-"""A tiny bundle for the whole folder, and a compilation cache that does not outlive it."""
+"""A tiny bundle for the whole folder, and commands that keep what they compile where the other tests do."""
 
 import jax
 import pytest
@@ -24,16 +24,17 @@ def class_models(tmp_path_factory):
 
 
 @pytest.fixture(scope="package", autouse=True)
-def xla_cache(tmp_path_factory):
+def _cache(tmp_path_factory):
+  """The commands switch the cache on by themselves; where there is one for tests, they share it."""
   names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
   before = {name: getattr(jax.config, name) for name in names}
-  folder = tmp_path_factory.mktemp("xla")
+  folder = before["jax_compilation_cache_dir"] or tmp_path_factory.mktemp("xla")
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv("JAXSPEC_CACHE_DIR", str(folder))
-    patch.setattr("jaxspec.cli.compilation_cache.MIN_COMPILE_S", 0.0)
+    patch.setattr("jaxspec.cli.compilation_cache.MIN_COMPILE_S", before["jax_persistent_cache_min_compile_time_secs"])
     jax.config.update("jax_compilation_cache_dir", None)
     jax_cache.reset_cache()
-    yield folder
+    yield
   for name, value in before.items():
     jax.config.update(name, value)
   jax_cache.reset_cache()
