@@ -161,6 +161,7 @@ LAYERS = (
   "decoder bundle shipped hosts",
   "draft_networks pipeline training link",
   "testing",
+  "server",
   "cli",
 )
 # Read when they are called, not when they are imported: the registry names the hosts of its families.
