@@ -1,7 +1,7 @@
 """Runs an engine in a thread of its own, and lets coroutines wait for the answers of its calls.
 
-The thread alone touches the engine. It and the coroutines share the desk under one lock, which is never held while the engine
-computes. When the engine fails, or a step hangs, the service stops: it never serves half alive.
+The thread alone touches the engine. It and the coroutines share the desk under one lock, which is never held while the
+engine computes. When the engine fails, or a step hangs, the service stops: it never serves half alive.
 """
 
 from __future__ import annotations
