@@ -1,7 +1,7 @@
 """The socket side of a server: gRPC handlers on raw bytes.
 
-Raw, because a handler that parses for itself can say what is wrong with a message; generated ones say ``INTERNAL``. The server
-is the asyncio one: a few connections that send half a body each would block all workers of a synchronous one.
+Raw, because a handler that parses for itself can say what is wrong with a message; generated ones say ``INTERNAL``. The
+server is the asyncio one: a few connections that send half a body each would block all workers of a synchronous one.
 """
 
 from __future__ import annotations

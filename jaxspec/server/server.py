@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import importlib.metadata
 import ipaddress
 import logging
 import random
@@ -21,6 +20,7 @@ from collections.abc import Callable
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+import jaxspec
 from jaxspec.link.cloud import PROTOCOL, Description
 from jaxspec.server import requests
 from jaxspec.server.desk import Desk, Limits
@@ -95,7 +95,7 @@ def description_of(engine: Engine) -> Description:
   return Description(
     protocol_min=PROTOCOL,
     protocol_max=PROTOCOL,
-    server=f"jaxspec {importlib.metadata.version('jaxspec-decoding')}",
+    server=f"jaxspec {jaxspec.__version__}",
     model=engine.model,
     numerics=engine.numerics,
     vocab=engine.vocab,
