@@ -5,7 +5,8 @@ resume a stream. Retried are ``UNAVAILABLE``, ``DEADLINE_EXCEEDED`` and ``DATA_L
 server says when to come back.
 
 The pauses are drawn from [0, cap] with a cap that doubles ("full jitter"), so that edges which failed together do not come
-back together. The budget keeps a fleet from burying a sick server: when half of the recent calls fail, nobody retries.
+back together. The budget keeps a fleet from burying a sick server: when more than a tenth of the recent attempts fail,
+nobody retries.
 """
 
 from __future__ import annotations

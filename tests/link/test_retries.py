@@ -50,7 +50,7 @@ def test_resumes_are_attempts():
     attempts.resumed(UNAVAILABLE)
 
 
-def test_the_budget_ends_retries_when_half_of_the_calls_fail():
+def test_the_budget_ends_retries_when_many_calls_fail():
   budget = Budget()
   for _ in range(5):
     budget.failed()
@@ -59,7 +59,7 @@ def test_the_budget_ends_retries_when_half_of_the_calls_fail():
   assert not budget.allows_retries
   with pytest.raises(CloudError):
     Attempts(Policy(), budget, CallTimes(), 0.0).failed(UNAVAILABLE, 0.0, 0.0)
-  for _ in range(20):
+  for _ in range(21):
     budget.succeeded()
   assert budget.allows_retries
   for _ in range(1000):

@@ -34,6 +34,7 @@ class ToyEdge:
 
   Attributes:
     replies: every frame that it was answered, in order.
+    sent: bytes of frames that it sent, each once.
   """
 
   session: Session
@@ -43,6 +44,7 @@ class ToyEdge:
   replies: list[bytes] = dataclasses.field(default_factory=list)
   gained: list[int] = dataclasses.field(default_factory=list)
   fed: list[int] = dataclasses.field(default_factory=list)
+  sent: int = 0
 
   def run(self) -> None:
     """Decodes the whole row."""
@@ -57,11 +59,14 @@ class ToyEdge:
       yield
       drafts = self._guesses()
       data, _ = write_gated(round_, len(self.tokens) - 1, self.tokens[-1:], drafts, WIRE)
+      self.sent += len(data)
       reply = self.session.verify(data, self._prefix)
       kind, _, _, accepted, payload = unframe(reply, 64)
       if kind == REQUEST:
         self.replies.append(reply)
-        reply = self.session.complete(frame(DISTRIBUTION, round_, 1, accepted, b"law!"), self._prefix)
+        distribution = frame(DISTRIBUTION, round_, 1, accepted, b"law!")
+        self.sent += len(distribution)
+        reply = self.session.complete(distribution, self._prefix)
         _, _, _, accepted, payload = unframe(reply, 64)
       self._commit(reply, (*drafts[:accepted], token_of(payload)), 1 + len(drafts))
     self.session.close()
