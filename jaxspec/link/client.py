@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or its library writes about every failure; errors come as one line
 try:
   import grpc
 
@@ -45,7 +46,7 @@ class Overhead(NamedTuple):
   down: int
 
 
-UNARY, EXCHANGE = Overhead(43, 48), Overhead(13, 26)
+UNARY, EXCHANGE = Overhead(43, 50), Overhead(26, 26)
 
 
 def connect(
@@ -153,17 +154,18 @@ class GrpcCloud:
     return _parsed(encoding.opened_of, reply)
 
   def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
-    request = encoding.verify_request(stream, seq, part, frame)
     exchange = self._exchange_of(stream)
     if exchange is not None:
+      # The first message names the stream for all.
+      request = encoding.verify_request(b"" if exchange.is_used else stream, seq, part, frame)
       try:
-        reply, sent = exchange.call(request, seq, part, timeout_s)
+        frame, reply = exchange.call(request, seq, part, timeout_s)
       except grpc.RpcError as error:
         self._exchanges[stream] = None
         raise self._error(error) from error
-      self._count(request, sent, EXCHANGE)
-      return reply
-    reply = self._unary("Verify", request, timeout_s, stream)
+      self._count(request, reply, EXCHANGE)
+      return frame
+    reply = self._unary("Verify", encoding.verify_request(stream, seq, part, frame), timeout_s, stream)
     frame = _parsed(lambda data: encoding.reply_to(data, seq, part), reply)
     if frame is None:
       raise CloudError(Status.DATA_LOSS, "the reply to another call")
@@ -188,6 +190,7 @@ class GrpcCloud:
       ("grpc.keepalive_timeout_ms", keepalive_ms),
       ("grpc.keepalive_permit_without_calls", 0),
       ("grpc.http2.max_pings_without_data", 0),  # a long call may be silent while the edge drafts
+      ("grpc.http2.bdp_probe", 0),  # frames are small: its pings would cost as much as they do
       ("grpc.initial_reconnect_backoff_ms", 100),
       ("grpc.min_reconnect_backoff_ms", 1000),
       ("grpc.max_reconnect_backoff_ms", 2000),
@@ -252,9 +255,14 @@ class GrpcCloud:
 
 
 class _Exchange:
-  """One long call: requests go out as they come, and a thread of gRPC's brings the replies."""
+  """One long call: requests go out as they come, and a thread of gRPC's brings the replies.
+
+  Attributes:
+    is_used: whether a request went out.
+  """
 
   def __init__(self, method, metadata: tuple):
+    self.is_used = False
     self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     self._replies: queue.SimpleQueue[bytes | grpc.RpcError] = queue.SimpleQueue()
     self._call = method(iter(self._requests.get, None), metadata=metadata)
@@ -268,6 +276,7 @@ class _Exchange:
       CloudError: if there was no reply in time; late ones to earlier calls are skipped.
     """
     self._requests.put(request)
+    self.is_used = True
     deadline = time.monotonic() + timeout_s
     while True:
       try:
@@ -330,9 +339,9 @@ def _plain(status: Status, details: str, target: str) -> str:
     return f"{target} is a server of something else: it has no {_SERVICE.strip('/')}"
   if status is not Status.UNAVAILABLE:
     return line or f"{target} gives no reason"
-  if "certificate" in text or "hostname" in text or "peer name" in text:
+  if "wrong_version_number" not in text and ("certificate" in text or "hostname" in text or "peer name" in text):
     return f"the certificate of {target} is not trusted, or is of another name: give its CA with --ca"
-  if "wrong_version_number" in text or "ssl" in text or "tls" in text or "handshak" in text:
+  if "ssl" in text or "tls" in text or "handshak" in text:
     return f"{target} does not speak TLS the way we do: grpcs:// is with TLS, grpc:// without"
   if "dns" in text or "name resolution" in text:
     return f"there is no host of the name in {target}"

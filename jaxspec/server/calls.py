@@ -136,15 +136,16 @@ class CallTable:
     self._streams[stream] = _Stream(tenant, opening, call, call, Position(next_seq or 1, 0), call, now)
     return Decision.RUN
 
-  def verify(self, stream: bytes, tenant: str | None, position: Position, request: bytes, now: float) -> Decision | bytes:
+  def verify(self, stream: bytes, tenant: str | None, position: Position, frame: bytes, now: float) -> Decision | bytes:
     """A `Verify` arrives.
 
     Args:
       tenant: who asks; None where the stream's id alone authorises.
+      frame: what tells calls of one position apart.
     Raises:
       CloudError: see the table above.
     """
-    known, digest = self._streams.get(stream), _digest(request)
+    known, digest = self._streams.get(stream), _digest(frame)
     if known is None or tenant not in (None, known.tenant):
       raise _not_found()
     running = known.running

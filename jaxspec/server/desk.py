@@ -161,7 +161,6 @@ class Desk:
     stream: bytes,
     position: Position,
     frame: bytes,
-    request: bytes,
     *,
     fed: int,
     deadline: float,
@@ -178,7 +177,7 @@ class Desk:
       CloudError: where the call is refused.
     """
     self._check_draining()
-    decide = lambda: self.table.verify(stream, None if tenant is None else tenant.name, position, request, now)
+    decide = lambda: self.table.verify(stream, None if tenant is None else tenant.name, position, frame, now)
 
     def pay():
       if (usage := self._usage.get(self.table.tenant_of(stream))) is not None:

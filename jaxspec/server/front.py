@@ -69,8 +69,16 @@ class Front:
 
   async def _exchange(self, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
     """Calls of `Verify` on one long call. One that is refused ends it; the edge goes on with unary calls."""
+    newest = b""
+
+    async def run(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+      nonlocal newest
+      call = requests.read_verify(data, self._served, stream=newest)
+      newest = call.stream
+      return await self._run(call, context)
+
     async for data in messages:
-      yield await self._answer("Exchange", self._verify, data, context)
+      yield await self._answer("Exchange", run, data, context)
 
   async def _answer(self, name: str, run, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
     began, status = self._service.clock(), "OK"
@@ -112,13 +120,13 @@ class Front:
     return encoding.open_reply(Opened(frame, 1 if resume is None else resume.next_seq, self._served.numerics))
 
   async def _verify(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+    return await self._run(requests.read_verify(data, self._served), context)
+
+  async def _run(self, call: requests.Verify, context: grpc.aio.ServicerContext) -> bytes:
     tenant = self._tenant(context) if self._auth_every_call else None
-    call, deadline = requests.read_verify(data, self._served), self._deadline(context)
-    position = Position(call.seq, call.part)
+    deadline, position = self._deadline(context), Position(call.seq, call.part)
     frame = await self._service.call(
-      lambda desk, now: desk.verify(
-        tenant, call.stream, position, call.frame, data, fed=call.fed, deadline=deadline, now=now
-      )
+      lambda desk, now: desk.verify(tenant, call.stream, position, call.frame, fed=call.fed, deadline=deadline, now=now)
     )
     self._metrics.frames(len(call.frame), len(frame))
     return encoding.verify_reply(call.seq, call.part, frame)

@@ -97,13 +97,16 @@ def read_open(data: bytes, served: Description) -> tuple[Opening, Resume | None]
   return encoding.opening_of(message)
 
 
-def read_verify(data: bytes, served: Description) -> Verify:
+def read_verify(data: bytes, served: Description, *, stream: bytes = b"") -> Verify:
   """One call; of its frame length, header and checksum are looked at.
 
+  Args:
+    stream: what an empty stream_id means.
   Raises:
     CloudError: ``INVALID_ARGUMENT`` with field and limit; ``DATA_LOSS`` where the frame is damaged.
   """
   message = _parse(pb.VerifyRequest, data)
+  message.stream_id = message.stream_id or stream
   _check(len(message.stream_id) == STREAM_BYTES, "stream_id", f"{STREAM_BYTES} bytes")
   _check(1 <= message.seq < MAX_SEQ, "seq", f"1 to {MAX_SEQ - 1}")
   _check(message.part <= 1, "part", "0 or 1")

@@ -37,6 +37,7 @@ _OPTIONS = {
   "grpc.http2.min_ping_interval_without_data_ms": 100,
   "grpc.http2.min_recv_ping_interval_without_data_ms": 100,
   "grpc.http2.max_ping_strikes": 2,
+  "grpc.http2.bdp_probe": 0,  # frames are small: its pings would cost as much as they do
   "grpc.max_concurrent_streams": 64,
   "grpc.server_handshake_timeout_ms": 5000,
   "grpc.max_connection_idle_ms": 300_000,

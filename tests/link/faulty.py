@@ -90,9 +90,7 @@ class ToyServer:
       return encoding.open_reply(Opened(frame, 1 if resume is None else resume.next_seq, self._served.numerics))
     call = requests.read_verify(data, self._served)
     position = Position(call.seq, call.part)
-    frame = self._wait(
-      self.desk.verify(None, call.stream, position, call.frame, data, fed=call.fed, deadline=deadline, now=now)
-    )
+    frame = self._wait(self.desk.verify(None, call.stream, position, call.frame, fed=call.fed, deadline=deadline, now=now))
     return encoding.verify_reply(call.seq, call.part, frame)
 
   def _run(self) -> None:

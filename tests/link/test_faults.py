@@ -208,7 +208,5 @@ def test_a_stream_that_was_forgotten_is_resumed():
 def test_a_stream_of_another_tenant_is_not_found():
   cloud = FaultyCloud()
   with pytest.raises(CloudError) as caught:
-    cloud.server.desk.verify(
-      Tenant("bob"), opening().stream, Position(1, 0), b"", b"", fed=1, deadline=9.0, now=cloud.clock()
-    )
+    cloud.server.desk.verify(Tenant("bob"), opening().stream, Position(1, 0), b"", fed=1, deadline=9.0, now=cloud.clock())
   assert caught.value.status is Status.NOT_FOUND

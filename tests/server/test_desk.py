@@ -28,7 +28,7 @@ class World:
 
   def verify(self, number=0, seq=1, data=b"1", fed=1, deadline=100.0, tenant=None):
     stream = opening(number).stream
-    return self.desk.verify(tenant, stream, Position(seq, 0), data, data, fed=fed, deadline=deadline, now=self.now)
+    return self.desk.verify(tenant, stream, Position(seq, 0), data, fed=fed, deadline=deadline, now=self.now)
 
   def step(self):
     return run_once(self.desk, self.engine, lambda: self.now)

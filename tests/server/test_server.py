@@ -78,6 +78,7 @@ def test_a_decode_over_sockets(server, lazy):
     counts.append((len(edge.replies), edge.sent, sum(map(len, edge.replies)), up, down, computed))
   calls, frames_up, frames_down, up, down, computed = (more - few for few, more in zip(*counts, strict=True))
   around_up, around_down = (up - frames_up) / calls, (down - frames_down) / calls
+  print(around_up, around_down, up + down, computed)
   assert 30 < around_up < (50 if lazy else 90) and 30 < around_down < (50 if lazy else 70)
   assert computed == pytest.approx(up + down, rel=0.1)
   cloud.hang_up()
