@@ -97,7 +97,10 @@ def main(folder: Path, names: tuple[str, ...], days: int) -> None:
 
   The names of this machine itself are always in the certificate.
   """
-  write_certificates(folder, (*HERE, *names), days=days)
+  try:
+    write_certificates(folder, (*HERE, *names), days=days)
+  except (ValueError, OSError) as error:
+    raise click.ClickException(str(error)) from error
   click.echo(f"server: --tls-cert {folder / 'cert.pem'} --tls-key {folder / 'key.pem'}   edges: --ca {folder / 'ca.pem'}")
 
 

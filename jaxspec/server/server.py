@@ -17,16 +17,20 @@ import signal
 import threading
 from collections.abc import Callable
 
-import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+try:
+  import grpc
+  from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+  from jaxspec.server.front import SERVICE, Front
+  from jaxspec.server.metrics import Metrics
+except ImportError as missing:
+  raise ImportError("A server needs: pip install 'jaxspec-decoding[serve]'") from missing
 
 import jaxspec
 from jaxspec.link.cloud import PROTOCOL, Description
 from jaxspec.server import requests
 from jaxspec.server.desk import Desk, Limits
 from jaxspec.server.engine import Engine
-from jaxspec.server.front import SERVICE, Front
-from jaxspec.server.metrics import Metrics
 from jaxspec.server.service import Service
 from jaxspec.server.tokens import TokenFile
 

@@ -28,6 +28,14 @@ def test_the_package_needs_neither_grpc_nor_protobuf():
   assert "jax" in loaded and not loaded & {"grpc", "google", "prometheus_client", "cryptography"}
 
 
+@pytest.mark.parametrize("module", ["jaxspec.link.client", "jaxspec.server.server"])
+@pytest.mark.parametrize("missing", ["grpc", "google.protobuf"])
+def test_without_the_extra_one_line_says_what_to_install(module, missing):
+  code = f"import sys; sys.modules[{missing!r}] = None\ntry: import {module}\nexcept ImportError as error: print(error)"
+  outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+  assert outcome.stdout.endswith("needs: pip install 'jaxspec-decoding[serve]'\n") and outcome.stdout.count("\n") == 1
+
+
 def test_readers_of_frames_need_no_jax():
   loaded = imported_by("import jaxspec.link.message, jaxspec.link.gated_message")
   assert "numpy" in loaded and not loaded & {"jax", "jaxlib", "flax"}
