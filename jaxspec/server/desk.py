@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 from jaxspec.link.bitstream import MessageError
 from jaxspec.link.cloud import CloudError, Opening, Resume, Status
-from jaxspec.server.calls import OPEN, CallTable, Decision, Position
-from jaxspec.server.engine import NotFinite, StreamLost
+from jaxspec.server.calls import CallTable, Decision, Position
+from jaxspec.server.engine import Engine, NotFinite, StreamLost
 from jaxspec.server.quotas import Quota, Usage
 
+Work = Callable[[Engine], None]
 _SHARE = 0.1  # of the newest measurement in a smoothed one
 _SWEEP_S = 1.0  # between looks for streams to forget
 
@@ -56,9 +57,8 @@ class Ticket:
     answer: the reply frame, or why there is none; None while nobody knows.
   """
 
-  def __init__(self, stream: bytes, position: Position, work: Callable, deadline: float, now: float):
-    self.stream, self.position, self.work = stream, position, work
-    self.deadline, self.arrived = deadline, now
+  def __init__(self, stream: bytes, work: Work, deadline: float, now: float):
+    self.stream, self.work, self.deadline, self.arrived = stream, work, deadline, now
     self.answer: bytes | CloudError | None = None
     self._waiting: list[Callable[[bytes | CloudError], None]] = []
 
@@ -153,7 +153,7 @@ class Desk:
     def work(engine):
       engine.open(stream, opening, resume)
 
-    return self._arrived(stream, OPEN, decide, pay, work, deadline, now, replaces=known)
+    return self._arrived(stream, decide, pay, work, deadline, now, replaces=known)
 
   def verify(
     self,
@@ -186,21 +186,25 @@ class Desk:
     def work(engine):
       engine.submit(stream, position.part, frame)
 
-    return self._arrived(stream, position, decide, pay, work, deadline, now)
+    return self._arrived(stream, decide, pay, work, deadline, now)
 
   def close(self, tenant: Tenant | None, stream: bytes) -> None:
     """A stream ends; its call in flight has no answer any more."""
     if self.table.forget(stream, None if tenant is None else tenant.name):
       self._given_up(stream, CloudError(Status.NOT_FOUND, "the stream was closed"))
 
-  def take(self, now: float) -> list[Callable]:
-    """What the engine has to do before its next step, as functions of the engine, in order."""
+  def take(self, now: float, waited: Callable[[float], None] = lambda seconds: None) -> list[tuple[bytes, Work]]:
+    """What the engine has to do before its next step: streams, and what to do with the engine, in order.
+
+    Args:
+      waited: told how long each call was in the queue.
+    """
     if now >= self._swept + _SWEEP_S:
       self._forget_idle(now)
     streams, self._closing = self._closing, []
     for stream in streams:
       self._in_engine.pop(stream, None)
-    closing = [lambda engine, stream=stream: engine.close(stream) for stream in streams]
+    closing = [(stream, lambda engine, stream=stream: engine.close(stream)) for stream in streams]
     queued, self._queued = self._queued, []
     running = []
     for ticket in queued:
@@ -212,7 +216,8 @@ class Desk:
         ticket.resolve(CloudError(Status.DEADLINE_EXCEEDED, "the deadline passed before the call was run"))
       else:
         self._in_engine[ticket.stream] = ticket
-        running.append(ticket.work)
+        waited(now - ticket.arrived)
+        running.append((ticket.stream, ticket.work))
     return [*closing, *running]
 
   def give(self, results: Sequence[tuple[bytes, bytes | Exception]], now: float, *, step_s: float) -> None:
@@ -232,15 +237,14 @@ class Desk:
       if isinstance(result, bytes):
         self.table.finish(stream, result, now)
         ticket.resolve(result)
-      elif isinstance(result, StreamLost | NotFinite):
-        self.table.forget(stream)
-        self._closing.append(stream)
-        ticket.resolve(refusal_of(result))
+        continue
+      if isinstance(result, MessageError):
+        self.table.drop(stream)  # a frame that is not valid consumed nothing
       else:
-        self.table.drop(stream)
-        if stream not in self.table:
-          self._closing.append(stream)
-        ticket.resolve(refusal_of(result))
+        self.table.forget(stream)
+      if stream not in self.table:
+        self._closing.append(stream)
+      ticket.resolve(refusal_of(result))
 
   def stop(self, reason: str) -> None:
     """The engine computes no more: whoever waits is told, and nobody is let in."""
@@ -252,10 +256,9 @@ class Desk:
   def _arrived(
     self,
     stream: bytes,
-    position: Position,
     decide: Callable[[], Decision | bytes],
     pay: Callable[[], None],
-    work: Callable,
+    work: Work,
     deadline: float,
     now: float,
     *,
@@ -282,7 +285,7 @@ class Desk:
       raise
     if replaces:
       self._closing.append(stream)
-    ticket = self._tickets[stream] = Ticket(stream, position, work, deadline, now)
+    ticket = self._tickets[stream] = Ticket(stream, work, deadline, now)
     self._queued.append(ticket)
     return ticket
 

@@ -19,6 +19,7 @@ class NotFinite(Exception):
 class Engine(Protocol):
   """Computes replies. It is called from one thread only.
 
+  `open` and `submit` may also raise what a row's result may be: a `MessageError`, `StreamLost` or `NotFinite`.
   A queued call gives exactly one result of a later `step`, unless its stream is closed before. A call is a function of the
   opening, the tokens that were committed, and its frame; when it ends in an error, it has changed nothing.
 

@@ -24,6 +24,7 @@ class Metrics(StepReport):
     self._call_seconds = add(
       Histogram, "call_seconds", "From the arrival of a call to its answer.", ("method",), buckets=_SECONDS
     )
+    self._queue_seconds = add(Histogram, "queue_seconds", "From the arrival of a call to the engine.", buckets=_SECONDS)
     self._step_seconds = add(Histogram, "step_seconds", "One step of the engine.", buckets=_SECONDS)
     self._rows = add(Histogram, "rows_per_step", "Results of one step of the engine.", buckets=_ROWS)
     self._streams = add(Gauge, "streams", "Streams that the server knows.")
@@ -38,6 +39,9 @@ class Metrics(StepReport):
     self._call_seconds.labels(method).observe(seconds)
     if status != "OK":
       self._refused.labels(status).inc()
+
+  def waited(self, seconds: float) -> None:
+    self._queue_seconds.observe(seconds)
 
   def stepped(self, seconds: float, rows: int) -> None:
     if rows:

@@ -13,9 +13,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from jaxspec.link.bitstream import MessageError
 from jaxspec.link.cloud import CloudError
 from jaxspec.server.desk import Desk, Ticket
-from jaxspec.server.engine import Engine
+from jaxspec.server.engine import Engine, NotFinite, StreamLost
 
 _LOG = logging.getLogger(__name__)
 _PAUSE_S = 0.001
@@ -23,6 +24,9 @@ _PAUSE_S = 0.001
 
 class StepReport:
   """What happens in the engine's thread, for metrics; does nothing by default."""
+
+  def waited(self, seconds: float) -> None:
+    """A call was in the queue for so long."""
 
   def stepped(self, seconds: float, rows: int) -> None:
     """A step of the engine took so long and gave so many results."""
@@ -45,15 +49,19 @@ def run_once(
     Exception: when the engine can compute no more.
   """
   lock = contextlib.nullcontext() if lock is None else lock
+  report = StepReport() if report is None else report
   with lock:
-    work = desk.take(clock())
-  for each in work:
-    each(engine)
+    work = desk.take(clock(), report.waited)
+  refused: list[tuple[bytes, bytes | Exception]] = []
+  for stream, each in work:
+    try:
+      each(engine)
+    except (MessageError, StreamLost, NotFinite) as error:
+      refused.append((stream, error))
   started = clock()
-  results = engine.step(started)
+  results = refused + engine.step(started)
   ended = clock()
-  if report is not None:
-    report.stepped(ended - started, len(results))
+  report.stepped(ended - started, len(results))
   with lock:
     desk.give(results, ended, step_s=ended - started)
   return len(results)

@@ -2,7 +2,9 @@
 
 import pytest
 
+from jaxspec.link.bitstream import MessageError
 from jaxspec.link.cloud import CloudError, Status
+from jaxspec.link.gated_message import write_gated
 from jaxspec.link.message import frame
 from jaxspec.server.calls import Position
 from jaxspec.server.desk import Desk, Limits, Tenant
@@ -40,8 +42,6 @@ class World:
 
   def call(self, number=0):
     """The bytes of the first call of a stream: no drafts."""
-    from jaxspec.link.gated_message import write_gated
-
     newest = self.engine.streams[opening(number).stream].tokens[-1:]
     return write_gated(1, 0, newest, (), WIRE)[0]
 
@@ -137,7 +137,7 @@ def test_closing():
   world = World()
   world.opened()
   ticket = world.verify(data=world.call())
-  for work in world.desk.take(0.0):
+  for _, work in world.desk.take(0.0):
     work(world.engine)
   world.desk.close(ALICE, opening().stream)
   assert ticket.answer.status is Status.NOT_FOUND
@@ -180,6 +180,27 @@ def test_errors_of_one_row():
   world.step()
   assert isinstance(good.answer, bytes) and lost.answer.status is Status.NOT_FOUND
   assert len(world.desk.table) == 1
+
+
+def test_an_engine_may_refuse_a_row_at_once():
+  class Strict(ToyEngine):
+    def submit(self, stream, part, frame):
+      if frame == b"bad":
+        raise MessageError("range", "no such thing")
+      super().submit(stream, part, frame)
+
+  world, waits = World(Strict()), []
+  world.opened()
+  ticket = world.verify(data=b"bad")
+  world.now = 0.25
+  assert world.step() == 1 and (ticket.answer.status, ticket.answer.detail) == (
+    Status.INVALID_ARGUMENT,
+    "range: no such thing",
+  )
+  world.verify(data=world.call())
+  world.now = 1.0
+  world.desk.take(1.0, waits.append)
+  assert waits == [0.75]
 
 
 def test_draining_and_failing():
