@@ -58,6 +58,7 @@ def connect(
   patience_s: float = 60.0,
   insecure: bool = False,
   route: bool = False,
+  auth_every_call: bool = False,
 ) -> GrpcCloud:
   """Connects to a server and asks what it serves.
 
@@ -69,6 +70,7 @@ def connect(
     patience_s: how long to wait for a server that went away.
     insecure: without TLS, connect to other machines than this one.
     route: send the stream's id as a header, for proxies that keep a stream at one server.
+    auth_every_call: send the token in every call, to a server that asks for it.
   Raises:
     CloudError: in one plain line, where there is no such server, or it does not let us in.
     ValueError: for an address that is none, or a secret that would go through a network in the open.
@@ -88,7 +90,8 @@ def connect(
   if scheme == "grpcs":
     own = (None, None) if certificate is None else (certificate[1], certificate[0])
     credentials = grpc.ssl_channel_credentials(roots, *own)
-  return GrpcCloud(f"{host}:{port}", credentials, token=token, patience_s=patience_s, route=route)
+  settings = dict(token=token, patience_s=patience_s, route=route, auth_every_call=auth_every_call)
+  return GrpcCloud(f"{host}:{port}", credentials, **settings)
 
 
 class GrpcCloud:
@@ -103,8 +106,8 @@ class GrpcCloud:
     transport_bytes: sent and received, with the headers of HTTP/2 and without TLS; computed, not measured.
   """
 
-  def __init__(self, target: str, credentials, *, token: str | None, patience_s: float, route: bool):
-    self._target, self._credentials, self._route = target, credentials, route
+  def __init__(self, target: str, credentials, *, token: str | None, patience_s: float, route: bool, auth_every_call: bool):
+    self._target, self._credentials, self._route, self._auth_every_call = target, credentials, route, auth_every_call
     self._patience_s = 0.0  # whoever gave a wrong address is told at once
     self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
     self.transport_bytes = 0
@@ -221,11 +224,8 @@ class GrpcCloud:
     return description
 
   def _unary(self, name: str, request: bytes, timeout_s: float, stream: bytes | None = None) -> bytes:
-    metadata = self._metadata if name in ("Describe", "Open") else ()
-    if self._route and stream is not None:
-      metadata += (("jaxspec-stream", stream.hex()),)
     try:
-      reply = self._methods[name](request, timeout=timeout_s, metadata=metadata)
+      reply = self._methods[name](request, timeout=timeout_s, metadata=self._headers(name, stream))
     except grpc.RpcError as error:
       raise self._error(error) from error
     self._count(request, reply, UNARY)
@@ -235,9 +235,13 @@ class GrpcCloud:
     if stream not in self._lazy:
       return None
     if stream not in self._exchanges:
-      metadata = (("jaxspec-stream", stream.hex()),) if self._route else ()
-      self._exchanges[stream] = _Exchange(self._exchange, metadata)
+      self._exchanges[stream] = _Exchange(self._exchange, self._headers("Exchange", stream))
     return self._exchanges[stream]
+
+  def _headers(self, name: str, stream: bytes | None) -> tuple[tuple[str, str], ...]:
+    """What a call carries besides its message; every header costs bytes."""
+    headers = self._metadata if name in ("Describe", "Open") or self._auth_every_call else ()
+    return headers + ((("jaxspec-stream", stream.hex()),) if self._route and stream is not None else ())
 
   def _count(self, request: bytes, reply: bytes, overhead: Overhead) -> None:
     with self._lock:

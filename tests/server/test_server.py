@@ -6,11 +6,13 @@ import sys
 import threading
 import time
 import urllib.request
+from concurrent import futures
 
 import grpc
 import pytest
 import trustme
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from jaxspec.link.client import connect
 from jaxspec.link.cloud import CloudError, Status
@@ -78,7 +80,6 @@ def test_a_decode_over_sockets(server, lazy):
     counts.append((len(edge.replies), edge.sent, sum(map(len, edge.replies)), up, down, computed))
   calls, frames_up, frames_down, up, down, computed = (more - few for few, more in zip(*counts, strict=True))
   around_up, around_down = (up - frames_up) / calls, (down - frames_down) / calls
-  print(around_up, around_down, up + down, computed)
   assert 30 < around_up < (50 if lazy else 90) and 30 < around_down < (50 if lazy else 70)
   assert computed == pytest.approx(up + down, rel=0.1)
   cloud.hang_up()
@@ -203,7 +204,7 @@ def test_another_bundle_and_another_method_are_one_plain_line(server):
 
 
 def test_a_server_of_something_else():
-  other = grpc.server(__import__("concurrent.futures").futures.ThreadPoolExecutor(1))
+  other = grpc.server(futures.ThreadPoolExecutor(1))
   port = other.add_insecure_port("127.0.0.1:0")
   other.start()
   assert "server of something else" in refused(connect, f"grpc://127.0.0.1:{port}").detail
@@ -233,6 +234,33 @@ def test_tokens_and_quotas(tmp_path):
       refused(connect, server.address, token="guess")
     assert time.monotonic() - began > 0.9, "more than ten wrong tokens in a minute are answered slowly"
     cloud.hang_up()
+
+
+def test_a_token_in_every_call(tmp_path):
+  secret = new_token(tmp_path / "tokens.jsonl", "alice")
+  with Server(ToyEngine(), tokens=TokenFile(tmp_path / "tokens.jsonl"), auth_every_call=True) as server:
+    cloud = connect(server.address, token=secret, auth_every_call=True, route=True)
+    decode(cloud, 4)
+    decode(cloud, 5, lazy=True)
+    cloud.hang_up()
+    cloud = connect(server.address, token=secret)
+    cloud.open(opening(6), timeout_s=5)
+    error = refused(cloud.verify, opening(6).stream, 1, 0, frame(20, 1, 1, 0, b""), timeout_s=5)
+    assert error.status is Status.UNAUTHENTICATED
+    cloud.hang_up()
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_reflection_is_off_by_default(shown):
+  listen = Listen(reflection=True) if shown else Listen()
+  with Server(ToyEngine(), listen) as server, grpc.insecure_channel(server.address.removeprefix("grpc://")) as channel:
+    database = ProtoReflectionDescriptorDatabase(channel)
+    if shown:
+      assert "jaxspec.link.v1.Verifier" in database.get_services()
+    else:
+      with pytest.raises(grpc.RpcError) as caught:
+        database.get_services()
+      assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_draining_answers_what_waits():
