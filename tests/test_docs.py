@@ -162,6 +162,7 @@ LAYERS = (
   "draft_networks pipeline training link",
   "server",
   "testing",
+  "server",
   "cli",
 )
 # Read when they are called, not when they are imported: the registry names the hosts of its families.
