@@ -1,4 +1,4 @@
-"""The cloud behind a network: `connect` finds a server, `GrpcCloud` makes one attempt at one call.
+"""The cloud behind a network: `GrpcCloud` makes one attempt at one call.
 
 Frames of coding ``lazy`` have 40 bytes; there the headers of a call cost more than the frame. Such streams use one long call
 (`Exchange`), and single calls once it was cut.
@@ -9,13 +9,10 @@ for, which is no attempt and costs it nothing.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import queue
-import re
 import threading
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or its library writes about every failure; errors come as one line
@@ -30,7 +27,6 @@ import jaxspec
 from jaxspec.link.cloud import PROTOCOL, CloudError, Description, Opened, Opening, Profile, Resume, Status
 
 _SERVICE = "/jaxspec.link.v1.Verifier/"
-_ADDRESS = re.compile(r"(grpcs?)://(\[[0-9a-fA-F:]+\]|[^/:\[\]\s]+):(\d{1,5})/?")
 _LEAST_KEEPALIVE_S = 0.3
 _CONNECT_S = 10.0
 
@@ -49,49 +45,10 @@ class Overhead(NamedTuple):
 UNARY, EXCHANGE = Overhead(43, 50), Overhead(26, 26)
 
 
-def connect(
-  address: str,
-  *,
-  token: str | None = None,
-  ca: str | os.PathLike | bytes | None = None,
-  certificate: tuple[bytes, bytes] | None = None,
-  patience_s: float = 60.0,
-  insecure: bool = False,
-  route: bool = False,
-  auth_every_call: bool = False,
-) -> GrpcCloud:
-  """Connects to a server and asks what it serves.
-
-  Args:
-    address: ``grpcs://HOST:PORT``, or ``grpc://HOST:PORT`` without TLS.
-    token: the secret of a bearer token.
-    ca: certificates to trust, PEM or a file of them; those of the system by default.
-    certificate: the edge's own, PEM, with its key.
-    patience_s: how long to wait for a server that went away.
-    insecure: without TLS, connect to other machines than this one.
-    route: send the stream's id as a header, for proxies that keep a stream at one server.
-    auth_every_call: send the token in every call, to a server that asks for it.
-  Raises:
-    CloudError: in one plain line, where there is no such server, or it does not let us in.
-    ValueError: for an address that is none, or a secret that would go through a network in the open.
-  """
-  match = _ADDRESS.fullmatch(address)
-  if match is None or not 0 < int(match[3]) < 1 << 16:
-    raise ValueError(f"Must have an address grpcs://HOST:PORT or grpc://HOST:PORT, we instead got {address!r}")
-  scheme, host, port = match.groups()
-  if scheme == "grpc" and not insecure and not _is_loopback(host):
-    raise ValueError(f"Must have grpcs:// to send prompts and tokens to {host}, we instead got {address!r}")
-  if scheme == "grpc" and (ca is not None or certificate is not None):
-    raise ValueError(f"Must have grpcs:// with certificates, we instead got {address!r}")
-  roots = ca if ca is None or isinstance(ca, bytes) else Path(ca).read_bytes()
-  if roots is not None and b"-----BEGIN CERTIFICATE-----" not in roots:
-    raise ValueError("Must have certificates in PEM to trust, we instead got none")
-  credentials = None
-  if scheme == "grpcs":
-    own = (None, None) if certificate is None else (certificate[1], certificate[0])
-    credentials = grpc.ssl_channel_credentials(roots, *own)
-  settings = dict(token=token, patience_s=patience_s, route=route, auth_every_call=auth_every_call)
-  return GrpcCloud(f"{host}:{port}", credentials, **settings)
+def tls(roots: bytes | None, certificate: tuple[bytes, bytes] | None) -> grpc.ChannelCredentials:
+  """TLS that trusts certificates in PEM, or those of the system, and shows a certificate (with its key) of our own."""
+  own = (None, None) if certificate is None else (certificate[1], certificate[0])
+  return grpc.ssl_channel_credentials(roots, *own)
 
 
 class GrpcCloud:
@@ -352,10 +309,3 @@ def _plain(status: Status, details: str, target: str) -> str:
   if "refused" in text or "failed to connect" in text or "timed out" in text or "unreachable" in text:
     return f"no server answers at {target}"
   return line or f"no server answers at {target}"
-
-
-def _is_loopback(host: str) -> bool:
-  try:
-    return ipaddress.ip_address(host.strip("[]")).is_loopback
-  except ValueError:
-    return host == "localhost"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import ipaddress
 import logging
 import random
 import signal
@@ -26,6 +25,7 @@ try:
 except ImportError as missing:
   raise ImportError("A server needs: pip install 'jaxspec-decoding[serve]'") from missing
 
+from jaxspec.link.connection import is_loopback
 from jaxspec.server import requests
 from jaxspec.server.desk import Desk, Limits
 from jaxspec.server.interface import Engine, description_of
@@ -83,14 +83,6 @@ class Listen:
       raise ValueError(
         f"Must have TLS (a certificate and its key) or --insecure to listen on {host}, we instead got neither"
       )
-
-
-def is_loopback(host: str) -> bool:
-  """Whether a host is this machine alone."""
-  try:
-    return ipaddress.ip_address(host.strip("[]")).is_loopback
-  except ValueError:
-    return host == "localhost"
 
 
 class Server:

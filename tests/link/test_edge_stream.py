@@ -153,7 +153,7 @@ def test_threads_share_a_cloud():
 def test_a_socket_changes_nothing():
   """An engine behind a socket: tokens of the loop, and the frames of a cloud in this process, byte for byte."""
   pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
-  from jaxspec.link.client import connect
+  from jaxspec.link.connection import connect
   from jaxspec.server.server import Server
 
   local, kept = LocalCloud(served().engine), {}

@@ -6,8 +6,8 @@ pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-
 
 from click.testing import CliRunner
 
-from jaxspec.link.client import connect
 from jaxspec.link.cloud import CloudError
+from jaxspec.link.connection import connect
 from jaxspec.server.certificates import main, write_certificates
 from jaxspec.server.server import Listen, Server
 from tests.link.toy_engine import ToyEngine

@@ -15,8 +15,8 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
 
-from jaxspec.link.client import connect
 from jaxspec.link.cloud import CloudError, Status
+from jaxspec.link.connection import connect
 from jaxspec.link.journal import Journal
 from jaxspec.link.session import Session
 from jaxspec.server.tokens import new_token
@@ -166,7 +166,7 @@ def test_tokens_are_read_again_on_sighup(tmp_path):
 
 EDGE = """
 import sys
-from jaxspec.link.client import connect
+from jaxspec.link.connection import connect
 from jaxspec.link.journal import Journal
 from jaxspec.link.session import Session
 from tests.link.toy_edge import ToyEdge, opening

@@ -17,8 +17,8 @@ import trustme
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from jaxspec.link.client import connect
 from jaxspec.link.cloud import CloudError, Status
+from jaxspec.link.connection import connect
 from jaxspec.link.message import frame
 from jaxspec.link.session import Session
 from jaxspec.link.v1 import encoding
