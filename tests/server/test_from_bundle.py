@@ -1,6 +1,7 @@
 """A server of a bundle: texts, classes and captions, and what cannot be served."""
 
 import functools
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -10,6 +11,7 @@ import jaxspec
 from jaxspec.link.edge_stream import decode_over_cloud
 from jaxspec.link.method_wires import wire_of
 from jaxspec.methods import Ciar, Plain, Speculative, Sqs
+from jaxspec.methods.base import VECTORS
 from jaxspec.pipeline import load_pipeline
 from jaxspec.server import from_bundle
 from jaxspec.server.kinds import StreamKind
@@ -87,8 +89,9 @@ def test_what_a_network_is_served_with(texts, captions, monkeypatch):
 
 def test_what_cannot_be_served(texts, captions):
   serve = functools.partial(from_bundle.engine_of, texts)
+  vectors = SimpleNamespace(name="latents", host=SimpleNamespace(tokens=VECTORS), target=None)
   for call, words in (
-    (lambda: from_bundle.engine_of(load_pipeline("digits32-causal")), "a network of ids"),
+    (lambda: from_bundle.engine_of(vectors), "a network of ids"),
     (lambda: serve([Speculative()]), "sqs, ciar, ar"),
     (lambda: serve([Ciar(verify="lantern")]), "verify greedy, or exact"),
     (lambda: serve([Ciar(inject="both")]), "without interval features"),
