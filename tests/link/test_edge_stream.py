@@ -2,6 +2,7 @@
 
 import functools
 import threading
+import time
 
 import jax
 import numpy as np
@@ -55,9 +56,10 @@ class Recording:
 
   def __init__(self, cloud):
     self.cloud, self.description = cloud, cloud.description
-    self.up, self.down = [], []
+    self.up, self.down, self.resumes = [], [], 0
 
   def open(self, opening, resume=None, *, timeout_s):
+    self.resumes += resume is not None
     opened = self.cloud.open(opening, resume, timeout_s=timeout_s)
     self.down.append(opened.frame)
     return opened
@@ -83,6 +85,21 @@ class Forgetful(Recording):
     if self.generator.random() < 0.3:
       self.cloud.close(stream)
       self.forgotten[part] += 1
+    return super().verify(stream, seq, part, frame, timeout_s=timeout_s)
+
+
+class Pausing(Recording):
+  """A cloud whose edge is silent for 100 seconds before about a third of its calls; others keep the engine going."""
+
+  def __init__(self, engine, seed):
+    self.now, self.generator, self.pauses = time.monotonic(), np.random.default_rng(seed), {0: 0, 1: 0}
+    super().__init__(LocalCloud(engine, clock=lambda: self.now))
+
+  def verify(self, stream, seq, part, frame, *, timeout_s):
+    if self.generator.random() < 0.3:
+      self.now += 100.0
+      self.cloud.close(b"of another edge")
+      self.pauses[part] += 1
     return super().verify(stream, seq, part, frame, timeout_s=timeout_s)
 
 
@@ -117,6 +134,15 @@ def test_a_cloud_that_forgets(name):
   with pytest.raises(CloudError) as caught:
     over(cloud, name)
   assert caught.value.status is Status.NOT_FOUND and served().engine.num_streams == 0
+
+
+@pytest.mark.parametrize("name", ["markov:sqs-lazy", "markov:ciar-exact"])
+def test_a_stream_that_lost_its_slot(name, monkeypatch):
+  """It comes back at its next call; it is resumed where the engine had to drop what a second part belongs to."""
+  monkeypatch.setattr(served().engine, "_idle_s", 50.0)
+  cloud = Pausing(served().engine, 0)
+  assert_same(over(cloud, name)[0], fused(name))
+  assert cloud.pauses[0] > 3 and cloud.resumes == cloud.pauses[1] and (cloud.resumes > 0) == (name == "markov:sqs-lazy")
 
 
 @pytest.mark.parametrize("name", [slow("markov:sqs-trimmed"), "markov:ciar-exact"])

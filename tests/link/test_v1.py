@@ -36,6 +36,20 @@ def test_without_the_extra_one_line_says_what_to_install(module, missing):
   assert outcome.stdout.endswith("needs: pip install 'jaxspec-decoding[serve]'\n") and outcome.stdout.count("\n") == 1
 
 
+def test_an_address_is_read_without_the_extra():
+  """What is wrong with it is said first; then what to install."""
+  code = """
+import sys
+import jaxspec
+sys.modules["grpc"] = None
+for address in ("nowhere", "grpc://127.0.0.1:1"):
+  try: jaxspec.connect(address)
+  except (ValueError, ImportError) as error: print(type(error).__name__)
+"""
+  outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+  assert outcome.stdout.split() == ["ValueError", "ImportError"]
+
+
 def test_readers_of_frames_need_no_jax():
   loaded = imported_by("import jaxspec.link.message, jaxspec.link.gated_message")
   assert "numpy" in loaded and not loaded & {"jax", "jaxlib", "flax"}
