@@ -26,7 +26,7 @@ def wire_of(method: Method, vocab: int, *, feature_width: int = 0) -> Wire:
     raise ValueError(f"Must have a method that has messages (sqs, ciar, ar), we instead got {method.name}")
   if method.verify == "lantern" or (method.verify == "exact" and not method.draws_sparse):
     raise ValueError(
-      "Must have verify greedy, or exact with sparse draws, to send messages: other distributions are not sent"
+      "Must have --verify greedy, or exact with sparse draws, to send messages: other distributions are not sent"
     )
   codec = method.codec(vocab) if method.verify == "exact" else None
   return CiarWire(vocab, method.gamma, codec, 0 if method.inject == "none" else feature_width)
