@@ -39,6 +39,7 @@ from jaxspec.intervals.gate import rate_params as rate_params
 from jaxspec.intervals.inter_fuse import inter_fuse as inter_fuse
 from jaxspec.intervals.scores import IntervalScore as IntervalScore
 from jaxspec.intervals.uncertainty import Uncertainty as Uncertainty
+from jaxspec.link.connection import connect as connect
 from jaxspec.link.draft_endpoint import DraftEndpoint as DraftEndpoint
 from jaxspec.link.message import MessageError as MessageError
 from jaxspec.link.target_endpoint import TargetEndpoint as TargetEndpoint
@@ -60,6 +61,7 @@ from jaxspec.pipeline import Pipeline as Pipeline
 from jaxspec.pipeline import load_pipeline as load_pipeline
 from jaxspec.sampling import SamplingConfig as SamplingConfig
 from jaxspec.sampling import VectorSampling as VectorSampling
+from jaxspec.server.from_bundle import serve as serve
 from jaxspec.types import Cursor as Cursor
 from jaxspec.types import Draft as Draft
 from jaxspec.types import Drafter as Drafter

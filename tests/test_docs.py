@@ -53,6 +53,18 @@ def test_examples_of_the_readme():
 
 
 @pytest.mark.slow
+def test_examples_of_the_page_on_serving():
+  """As it is written: an edge over a socket has the tokens of one process."""
+  pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
+  scope = {}
+  (block,) = _blocks("docs/serving.md")
+  exec(block, scope)
+  pipe, out = scope["pipe"], scope["out"]
+  wanted = pipe(["a large river: "], key=jax.random.key(0), method=scope["method"], max_len=24)
+  np.testing.assert_array_equal(out.tokens, wanted.tokens)
+
+
+@pytest.mark.slow
 def test_examples_of_the_page_on_rules():
   blocks = _blocks("docs/rules.md")
   assert len(blocks) == 4
@@ -162,6 +174,7 @@ LAYERS = (
   "draft_networks pipeline training link",
   "server",
   "testing",
+  "server",
   "cli",
 )
 # Read when they are called, not when they are imported: the registry names the hosts of its families.

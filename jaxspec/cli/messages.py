@@ -11,9 +11,8 @@ from jaxspec.cli.batches import Batches
 from jaxspec.cli.decoding import MethodRun
 from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.job import Job
-from jaxspec.link.ciar_wire import CiarWire
+from jaxspec.link import method_wires
 from jaxspec.link.draft_endpoint import decode_over_link
-from jaxspec.link.sqs_wire import PlainWire, SqsWire
 from jaxspec.link.traffic import Traffic, join_traffic
 from jaxspec.link.wires import Wire
 from jaxspec.methods import Ciar, Plain, Sqs
@@ -39,20 +38,16 @@ def wire_of(job: Job) -> Wire:
   Raises:
     UserError: for a method without messages, or a rule that needs distributions that no message holds.
   """
-  method, vocab = job.method, job.pipeline.host.vocab_size
-  if isinstance(method, Sqs):
-    return SqsWire(method.codec(vocab), method.max_drafts)
-  if isinstance(method, Plain) and vocab is not None:
-    return PlainWire(vocab)
-  if not isinstance(method, Ciar):
+  method, vocab, width = job.method, job.pipeline.host.vocab_size, 0
+  if not isinstance(method, (Sqs, Ciar, Plain)) or vocab is None:
     raise UserError(f"--wire and --network go with methods that have messages (sqs, ciar, ar), we instead got {method.name}")
-  if method.verify == "lantern" or (method.verify == "exact" and not method.draws_sparse):
-    raise UserError(
-      "Must have --verify greedy, or exact with sparse draws, to send messages: other distributions are not sent"
-    )
-  features = getattr(job.decoder().draft.config, "features", None)
-  width = 0 if method.inject == "none" or features is None else features.width
-  return CiarWire(vocab, method.gamma, method.codec(vocab) if method.verify == "exact" else None, width)
+  if isinstance(method, Ciar) and method.inject != "none":
+    features = getattr(job.decoder().draft.config, "features", None)
+    width = 0 if features is None else features.width
+  try:
+    return method_wires.wire_of(method, vocab, feature_width=width)
+  except ValueError as error:
+    raise UserError(str(error)) from error
 
 
 def send(job: Job, batches: Batches, run: MethodRun, network: str | None) -> Messages:

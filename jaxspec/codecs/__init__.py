@@ -1,12 +1,33 @@
-"""Sparse integer distributions for a link: their supports, weights and prices in bits. Pure, traced functions."""
+"""Sparse integer distributions for a link: their supports, weights and prices in bits. Pure, traced functions.
 
-from jaxspec.codecs.bits import CODINGS
-from jaxspec.codecs.codec import SparseCodec, conformal_lattice, topk_lattice
-from jaxspec.codecs.conformal import Conformal, ConformalParams
-from jaxspec.codecs.sparse_distribution import SparseDistribution
-from jaxspec.codecs.sparsify import TopK, TopKParams
+Names are imported when they are first used: who reads messages needs `jaxspec.codecs.bits`, but no JAX.
+"""
 
-__all__ = [
-  "CODINGS", "Conformal", "ConformalParams", "SparseCodec", "SparseDistribution", "TopK", "TopKParams", "conformal_lattice",
-  "topk_lattice",
-]  # fmt: skip
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+# Where each public name lives.
+_MODULES = {
+  "jaxspec.codecs.bits": "CODINGS",
+  "jaxspec.codecs.codec": "SparseCodec conformal_lattice topk_lattice",
+  "jaxspec.codecs.conformal": "Conformal ConformalParams",
+  "jaxspec.codecs.sparse_distribution": "SparseDistribution",
+  "jaxspec.codecs.sparsify": "TopK TopKParams",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+__all__ = [*_HOME]
+
+
+def __getattr__(name: str) -> Any:
+  if name not in _HOME:
+    raise AttributeError(f"module 'jaxspec.codecs' has no attribute {name!r}")
+  value = getattr(importlib.import_module(_HOME[name]), name)
+  globals()[name] = value
+  return value
+
+
+def __dir__() -> list[str]:
+  return sorted({*globals(), *__all__})

@@ -26,6 +26,9 @@ import numpy as np
 
 CODINGS = ("paper", "rice", "trimmed", "dense", "lazy", "half")
 
+# Half-precision numbers in [0, 1] are multiples of 2^-24, the smallest subnormal: such weights are integers too.
+HALF_UNIT = 1 << 24
+
 
 def log2_binomial(n: int, k: int) -> float:
   """log2 C(n, k) as a real number.

@@ -19,10 +19,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxspec.codecs.bits import HALF_UNIT
 from jaxspec.types import Array
-
-# Half-precision numbers in [0, 1] are multiples of 2^-24, the smallest subnormal: such weights are integers too.
-HALF_UNIT = 1 << 24
 
 
 def quantize(probs: Array, size: Array, ell: int) -> Array:

@@ -1,125 +1,144 @@
-"""What an edge needs of a cloud: three functions on bytes, whatever stands behind them.
+"""A cloud as the edge sees it: what opens a stream, three functions on bytes, and how they fail.
 
-A stream is one row. Its name is a string of bytes that the edge chose. The edge owns the truth: all that a cloud holds of a
-stream can be made again from its `OpenCall` and a `Resume`, so a cloud may forget a stream at any time (`UnknownStream`).
+`Cloud` is one attempt at one call, wherever the server is: behind a network (`jaxspec.link.client`), in the same process, or
+behind planted faults in a test. `jaxspec.link.session` tries again and resumes. Nothing here needs JAX, gRPC or protobuf.
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
+import enum
 from typing import NamedTuple, Protocol
 
-from jaxspec.types import PyTree
-
+STREAM_BYTES, KEY_BYTES, DIGEST_BYTES = 16, 8, 32
 KEY_KIND = "threefry2x32"  # of row keys
-_PAUSE_S = 1e-3
+PROTOCOL = 1
 
 
-class OpenCall(NamedTuple):
-  """How a stream is opened."""
+class Status(enum.Enum):
+  """Why a call failed; the names are those of gRPC."""
 
-  profile: int  # number of one of the cloud's profiles, from 0
-  key: bytes  # 8 bytes big-endian, the data of a threefry2x32 row key
-  condition: PyTree  # the family's condition with one row, a named tuple of host arrays
+  INVALID_ARGUMENT = enum.auto()
+  DATA_LOSS = enum.auto()
+  FAILED_PRECONDITION = enum.auto()
+  OUT_OF_RANGE = enum.auto()
+  NOT_FOUND = enum.auto()
+  ALREADY_EXISTS = enum.auto()
+  RESOURCE_EXHAUSTED = enum.auto()
+  UNAUTHENTICATED = enum.auto()
+  PERMISSION_DENIED = enum.auto()
+  UNAVAILABLE = enum.auto()
+  DEADLINE_EXCEEDED = enum.auto()
+  UNIMPLEMENTED = enum.auto()
+  INTERNAL = enum.auto()
+
+
+class CloudError(Exception):
+  """A call that was not answered.
+
+  Attributes:
+    status: why.
+    detail: one plain line.
+    pushback_s: when a refusing server wants to be asked again; None where it did not say.
+  """
+
+  def __init__(self, status: Status, detail: str, pushback_s: float | None = None):
+    super().__init__(f"{detail} ({status.name})")
+    self.status, self.detail, self.pushback_s = status, detail, pushback_s
+
+
+class Profile(NamedTuple):
+  """One way of decoding that a server has compiled; agreed on by its id."""
+
+  id: int
+  method: str
+  rule: str = ""
+  window: int = 0
+  coding: str = ""
+  ell: int = 0
+  max_support: int = 0
+  sends_size: bool = False
+  top_k: int = 0
+  nucleus: bool = False
+  guided: bool = False
+  feature_width: int = 0
+  max_frame: int = 0  # bytes of the longest valid frame of the edge
+
+
+class Description(NamedTuple):
+  """What a server serves."""
+
+  protocol_min: int
+  protocol_max: int
+  server: str  # its version
+  model: bytes  # SHA-256 of family, config and weights
+  numerics: bytes  # replies of two servers are byte-identical where this is
+  vocab: int
   max_len: int
-  end_tokens: tuple[int, ...] = ()
+  max_condition: int  # ids of a prompt, or bytes of a caption
+  end_ids: tuple[int, ...]
+  profiles: tuple[Profile, ...]
+  replay_in_chunks: bool = False
+
+
+class Opening(NamedTuple):
+  """What opens a stream of one row. ``condition`` is the ids of a prompt, a class label, or a caption."""
+
+  stream: bytes  # 16 random bytes, chosen by the edge
+  model: bytes
+  profile: int
+  key: bytes  # the row key, two big-endian words of threefry2x32
+  max_len: int
+  condition: tuple[int, ...] | int | str
   temperature: float = 1.0
   top_p: float = 1.0
   cfg_scale: float = 1.0
+  end_ids: tuple[int, ...] = ()
+  need_numerics: bytes = b""  # refuse a server of other numerics; empty accepts all
+  protocol: int = PROTOCOL
 
 
 class Resume(NamedTuple):
-  """What a cloud had read of a stream, so that another one goes on with it.
+  """What the edge has of a stream that its server lost; the calls before ``next_seq`` are not asked again.
 
-  The tokens are those after the last answered call: all that the cloud had read, and its own newest one.
+  Attributes:
+    round: the first round that may come.
+    tokens: committed ones that a server knew after the last of these calls, without the condition; its own newest included.
+    gained: how many of them each call brought it to know. Call 0, the opening, gained token 0.
+    fed: tokens that each call made the server read, drafts included; of call 0 the condition.
   """
 
-  round: int  # the first round that may come
+  next_seq: int
+  round: int
   tokens: tuple[int, ...]
-  gained: tuple[int, ...]  # of every answered call: tokens that the cloud then knew more than before
-  fed: tuple[int, ...]  # of every answered call: tokens that it brought, drafts included
+  gained: tuple[int, ...]
+  fed: tuple[int, ...]
 
 
-class UnknownStream(LookupError):
-  """The cloud knows no stream of this name; it may have forgotten it."""
+class Opened(NamedTuple):
+  """The answer to an opening."""
+
+  frame: bytes  # of kind FIRST
+  next_seq: int
+  numerics: bytes
 
 
 class Cloud(Protocol):
-  """A target behind bytes. Frames are those of `jaxspec.link.message` and `jaxspec.link.gated_message`."""
+  """One attempt at one call, or a `CloudError`. A call is a function of its arguments: asked twice, it answers the same.
 
-  def open(self, stream: bytes, opening: OpenCall, resume: Resume | None = None) -> bytes:
-    """Opens a stream and returns its first frame, token 0."""
-    ...
-
-  def verify(self, stream: bytes, part: int, frame: bytes) -> bytes:
-    """Answers the frame of one round; part 1 brings the distribution that the answer to part 0 requested.
-
-    Raises:
-      UnknownStream: if the cloud has forgotten the stream; it can be opened again with a `Resume`.
-      MessageError: for a frame that is not valid; nothing has changed then.
-    """
-    ...
-
-  def close(self, stream: bytes) -> None:
-    """Forgets a stream, also one that is not known."""
-    ...
-
-
-class Server(Protocol):
-  """The part of `jaxspec.server.engine.Engine` that a `LocalCloud` drives."""
-
-  def open(self, stream: bytes, opening: OpenCall, resume: Resume | None = None, *, now: float) -> None: ...
-
-  def submit(self, stream: bytes, part: int, frame: bytes, *, now: float) -> None: ...
-
-  def step(self, now: float) -> list[tuple[bytes, bytes | Exception]]: ...
-
-  def close(self, stream: bytes) -> None: ...
-
-
-class LocalCloud:
-  """A `Cloud` in this process: whoever waits for an answer runs the steps of an engine. Threads may share it.
-
-  Args:
-    engine: what answers.
-    clock: seconds.
+  Attributes:
+    description: what the server serves.
   """
 
-  def __init__(self, engine: Server, clock: Callable[[], float] = time.monotonic):
-    self._engine, self._clock = engine, clock
-    self._lock = threading.Lock()
-    self._answers: dict[bytes, bytes | Exception] = {}
+  description: Description
 
-  def open(self, stream: bytes, opening: OpenCall, resume: Resume | None = None) -> bytes:
-    """See `Cloud.open`."""
-    with self._lock:
-      self._engine.open(stream, opening, resume, now=self._clock())
-    return self._answer(stream)
+  def open(self, opening: Opening, resume: Resume | None = None, *, timeout_s: float) -> Opened:
+    """Call 0 of a stream: the frame of token 0."""
+    ...
 
-  def verify(self, stream: bytes, part: int, frame: bytes) -> bytes:
-    """See `Cloud.verify`."""
-    with self._lock:
-      self._engine.submit(stream, part, frame, now=self._clock())
-    return self._answer(stream)
+  def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
+    """The reply frame of call ``seq``; part 1 brings the distribution that the reply to part 0 requested."""
+    ...
 
-  def close(self, stream: bytes) -> None:
-    """See `Cloud.close`."""
-    with self._lock:
-      self._engine.close(stream)
-      self._answers.pop(stream, None)
-
-  def _answer(self, stream: bytes) -> bytes:
-    """Runs steps until the stream is answered; between two steps other threads may call."""
-    while True:
-      with self._lock:
-        found = [] if stream in self._answers else self._engine.step(self._clock())
-        self._answers.update(found)
-        answer = self._answers.pop(stream, None)
-      if isinstance(answer, Exception):
-        raise answer
-      if answer is not None:
-        return answer
-      # Lets a thread have the lock that waits for it; calls that wait for others must not keep a core busy.
-      time.sleep(0 if found else _PAUSE_S)
+  def close(self, stream: bytes, *, timeout_s: float) -> None:
+    """Lets the server forget a stream; an unknown one too."""
+    ...

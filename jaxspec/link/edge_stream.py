@@ -1,12 +1,14 @@
 """One row of a decode over any `Cloud`: the edge as frames, without envelopes.
 
 `EdgeStream` runs a `DraftEndpoint` of one row. It takes the frame out of every message, and puts every frame that comes back
-into the reply that the endpoint waits for. Besides, it keeps what a cloud needs to go on with the stream (`Resume`).
+into the reply that the endpoint waits for. Besides, it keeps what a cloud needs to go on with the stream (`Resume`). A
+`Session` carries the frames: it numbers the calls, tries them again, and resumes.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,20 +18,23 @@ from jaxspec import rng
 from jaxspec.decode.loop import EndTokens
 from jaxspec.decode.state import DecodeResult
 from jaxspec.drafters.interval import Unread
-from jaxspec.link.cloud import KEY_KIND, Cloud, OpenCall, Resume, UnknownStream
+from jaxspec.link.cloud import KEY_KIND, STREAM_BYTES, Cloud, Opening, Resume
+from jaxspec.link.conditions import sent_condition
 from jaxspec.link.draft_endpoint import REPLY_TO, DraftEndpoint
 from jaxspec.link.envelope import Envelope, Kind, read_envelope, read_frames, write_envelope, write_frames
-from jaxspec.link.opening import condition_arrays, end_tuple
+from jaxspec.link.journal import Journal
+from jaxspec.link.opening import end_tuple
+from jaxspec.link.retries import Budget, CallTimes, Policy
+from jaxspec.link.session import Session
 from jaxspec.link.traffic import Traffic, join_traffic
 from jaxspec.link.wires import Wire
 from jaxspec.types import Drafter, Key, PyTree
 
-_MOST_RESUMES = 8  # in a row, without an answer between them
-
 
 class Request(NamedTuple):
-  """What `Cloud.verify` is asked."""
+  """What `Cloud.verify` is asked next."""
 
+  seq: int
   part: int
   frame: bytes
 
@@ -47,7 +52,7 @@ class EdgeStream:
 
   `run` decodes over a `Cloud`. The same in steps, for a transport that is not a function::
 
-      opening = edge.open(condition, key)
+      opening = edge.open(condition, key, model=model)
       edge.receive(first_frame_of(opening))
       while (request := edge.request) is not None:
         edge.receive(answer_to(request))
@@ -62,6 +67,7 @@ class EdgeStream:
     end_token: as in `jaxspec.speculate`.
     target_prefix: leading tokens that the cloud draws alone.
     temperature, top_p, cfg_scale: the target's sampling.
+    need_numerics: digest that a cloud must have; empty accepts all.
   Raises:
     ValueError: for a drafter that does not go with the wire.
   """
@@ -79,32 +85,41 @@ class EdgeStream:
     temperature: float = 1.0,
     top_p: float = 1.0,
     cfg_scale: float = 1.0,
+    need_numerics: bytes = b"",
   ):
     ends = dict(end_token=end_token, target_prefix=target_prefix)
     self._endpoint = DraftEndpoint(params, drafter=drafter, wire=wire, max_len=max_len, **ends)
-    self._call = dict(profile=profile, max_len=max_len, end_tokens=end_tuple(end_token))
-    self._call |= dict(temperature=temperature, top_p=top_p, cfg_scale=cfg_scale)
+    self._fields = dict(profile=profile, max_len=max_len, end_ids=end_tuple(end_token), need_numerics=need_numerics)
+    self._fields |= dict(temperature=temperature, top_p=top_p, cfg_scale=cfg_scale)
     self._request: Request | None = None
+    self._last: _Call | None = None
 
-  def open(self, condition: PyTree, key: Key) -> OpenCall:
+  def open(
+    self, condition: PyTree, key: Key, *, model: bytes, stream: bytes | None = None, caption: str | None = None
+  ) -> Opening:
     """Begins a row and returns how its stream is opened.
 
     Args:
       condition: the family's condition with one row.
       key: a typed threefry key: the row key ``[1]``, or ``[]``, of which row 0 is taken as in `jaxspec.speculate`.
+      model: digest of the network that the cloud must have, `Description.model`.
+      stream: name of the stream, 16 random bytes by default.
+      caption: the text that a `Caption` was made of.
     Raises:
-      ValueError: for more than one row, or a key of another kind.
+      ValueError: for more than one row, a key of another kind, or a condition that cannot be sent.
     """
     kind = str(jax.random.key_impl(key))
     if condition.batch_size != 1 or kind != KEY_KIND:
       raise ValueError(f"Must have one row and a {KEY_KIND} key, we instead got {condition.batch_size} rows, {kind}")
-    host = type(condition)(**condition_arrays(condition))
+    sent = sent_condition(condition, caption)
     self._endpoint.open(condition, key)
     data = np.asarray(jax.random.key_data(self._endpoint.row_keys))[0]
-    self._request, self._drafted, self._last = None, None, None
+    self._request = self._last = None
+    self._round = 0
     self._gained: list[int] = []
-    self._fed: list[int] = []
-    return OpenCall(key=data.astype(">u4").tobytes(), condition=host, **self._call)
+    self._fed = [1 if isinstance(sent, int) else len(sent)]
+    stream = secrets.token_bytes(STREAM_BYTES) if stream is None else stream
+    return Opening(stream=stream, model=model, key=data.astype(">u4").tobytes(), condition=sent, **self._fields)
 
   @property
   def request(self) -> Request | None:
@@ -113,11 +128,11 @@ class EdgeStream:
 
   @property
   def resume(self) -> Resume | None:
-    """What the cloud has read, for another one; None while an opening alone brings a cloud there."""
-    if not self._gained:
+    """What a cloud has read before the newest request, for another one; None before the first frame."""
+    if self._last is None:
       return None
     tokens = np.asarray(self._endpoint.outcome()[0].tokens[0, : self._last.known]).tolist()
-    return Resume(self._round, tuple(tokens), tuple(self._gained), tuple(self._fed))
+    return Resume(len(self._gained), self._round, tuple(tokens), tuple(self._gained), tuple(self._fed))
 
   def receive(self, frame: bytes) -> None:
     """Absorbs the first frame, or the answer to the newest request.
@@ -134,45 +149,38 @@ class EdgeStream:
       return
     if kind == Kind.DRAFT:
       self._count()
-    self._request = Request(int(kind == Kind.DISTRIBUTION), read_frames(body, 1)[0])
-    if self._request.part == 0:
-      self._drafted = self._request
+    self._request = Request(len(self._gained), int(kind == Kind.DISTRIBUTION), read_frames(body, 1)[0])
 
-  def run(self, condition: PyTree, key: Key, cloud: Cloud, *, stream: bytes | None = None) -> tuple[DecodeResult, Traffic]:
+  def run(
+    self,
+    condition: PyTree,
+    key: Key,
+    cloud: Cloud,
+    *,
+    stream: bytes | None = None,
+    caption: str | None = None,
+    **options: Any,
+  ) -> tuple[DecodeResult, Traffic]:
     """Decodes a row, with the tokens that `jaxspec.speculate` draws for the same key.
 
     A cloud that has forgotten the stream is brought back by the tokens so far; the pending call is then asked again.
 
     Args:
-      condition, key: as in `open`.
-      stream: name of the stream, 16 random bytes by default.
+      condition, key, stream, caption: as in `open`.
+      options: of the `Session`: ``policy``, ``journal``, ``budget`` and others.
     Returns:
       The result, and the traffic of frames.
     Raises:
+      CloudError: for a call that is refused, or not answered however often it is tried.
       MessageError: for an answer that is not valid.
-      UnknownStream: if the cloud forgets the stream again and again.
     """
-    stream = secrets.token_bytes(16) if stream is None else stream
-    opening = self.open(condition, key)
-    self.receive(cloud.open(stream, opening))
+    session = Session(cloud, **options)
+    self.receive(session.open(self.open(condition, key, model=cloud.description.model, stream=stream, caption=caption)))
     while self.request is not None:
-      self.receive(self._ask(cloud, stream, opening))
-    cloud.close(stream)
+      ask = session.complete if self.request.part else session.verify
+      self.receive(ask(self.request.frame, lambda next_seq: self.resume))
+    session.close()
     return self.outcome()
-
-  def _ask(self, cloud: Cloud, stream: bytes, opening: OpenCall) -> bytes:
-    """The answer to the newest request, of a cloud that may have forgotten the stream."""
-    for resumes in range(_MOST_RESUMES + 1):
-      try:
-        if resumes:
-          cloud.open(stream, opening, self.resume)
-          if self.request.part == 1:  # first the drafts again; the cloud answers with the same request
-            cloud.verify(stream, *self._drafted)
-        return cloud.verify(stream, *self.request)
-      except UnknownStream:
-        if resumes == _MOST_RESUMES:
-          raise
-    raise AssertionError("the last attempt returns or raises")
 
   def outcome(self) -> tuple[DecodeResult, Traffic]:
     """The result so far, and the traffic of frames; a transport counts its own bytes.
@@ -195,7 +203,9 @@ class EdgeStream:
     cursor, draft = self._endpoint.waiting
     length = int(cursor.length[0])
     read = int(draft.payload.read[0]) if isinstance(draft.payload, Unread) else length - 1
-    if self._last is not None:
+    if self._last is None:
+      self._gained.append(1)
+    else:
       self._gained.append(read + 1 - self._last.known)
       self._fed.append(self._last.fed)
       self._round = self._last.round + 1
@@ -203,7 +213,18 @@ class EdgeStream:
 
 
 def decode_over_cloud(
-  params: PyTree, key: Key, condition: PyTree, *, cloud: Cloud, drafter: Drafter, wire: Wire, max_len: int, **options: Any
+  params: PyTree,
+  key: Key,
+  condition: PyTree,
+  *,
+  cloud: Cloud,
+  drafter: Drafter,
+  wire: Wire,
+  max_len: int,
+  captions: Sequence[str] | None = None,
+  journal: Journal | None = None,
+  policy: Policy = Policy(),
+  **options: Any,
 ) -> tuple[DecodeResult, Traffic]:
   """Decodes like `jaxspec.speculate`, with the target behind a cloud; rows one after the other.
 
@@ -212,15 +233,28 @@ def decode_over_cloud(
     key: one typed key or ``[B]`` row keys.
     condition: the family's condition with ``B`` rows.
     cloud: where the target is.
-    drafter, wire, max_len: as in `EdgeStream`, also its other options.
+    drafter, wire, max_len: as in `EdgeStream`, also its other ``options``.
+    captions: the texts that a `Caption` was made of, one for each row.
+    journal: of one row: where its replies are kept, and where it goes on.
+    policy: when a call is tried again.
   Returns:
     The result, and the traffic of frames.
   Raises:
+    CloudError: for a call that is refused, or not answered however often it is tried.
     MessageError: for an answer that is not valid.
+    ValueError: for a journal of several rows, or captions that are not one for each.
   """
+  number = condition.batch_size
+  if journal is not None and number != 1:
+    raise ValueError(f"Must have one row for a journal, we instead got {number}")
+  if captions is not None and len(captions) != number:
+    raise ValueError(f"Must have a caption for each of {number} rows, we instead got {len(captions)}")
   edge = EdgeStream(params, drafter=drafter, wire=wire, max_len=max_len, **options)
-  keys, number = rng.row_keys(key, condition.batch_size), condition.batch_size
+  keys, texts = rng.row_keys(key, number), [None] * number if captions is None else captions
   row_of = lambda tree, row: jax.tree.map(lambda leaf: leaf[row : row + 1], tree)
-  found = [edge.run(row_of(condition, row), keys[row : row + 1], cloud) for row in range(number)]
+  shared = dict(policy=policy, budget=Budget(), times=CallTimes(), journal=journal)
+  found = [
+    edge.run(row_of(condition, row), keys[row : row + 1], cloud, caption=text, **shared) for row, text in enumerate(texts)
+  ]
   results = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(result for result, _ in found))
   return results, join_traffic([traffic for _, traffic in found])

@@ -17,14 +17,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jaxspec.codecs.bits import ceil_log2
-from jaxspec.codecs.codec import SparseCodec
 from jaxspec.link.bitstream import BitReader, BitWriter, require
 from jaxspec.link.message import OVERHEAD_BYTES, frame, unframe
 from jaxspec.link.records import Limits, Record, put_record, take_record
+
+if TYPE_CHECKING:
+  from jaxspec.codecs.codec import SparseCodec
 
 GATED = 20
 _POSITION_BITS = 16

@@ -121,7 +121,7 @@ class ConditionSpec:
     return texts + sizes + named_arrays.max_bytes(keys | dict(self.arrays), num_rows, self.most)
 
 
-class Opening(NamedTuple):
+class DecodedOpening(NamedTuple):
   """A decoded opening."""
 
   agreement: Agreement
@@ -160,7 +160,7 @@ def write_opening(profile: str, agreement: Agreement, keys: Key, condition: PyTr
   return b"".join(parts) + named_arrays.write_arrays(arrays)
 
 
-def read_opening(body: bytes, profile: str, spec: ConditionSpec, *, max_rows: int, max_len: int) -> Opening:
+def read_opening(body: bytes, profile: str, spec: ConditionSpec, *, max_rows: int, max_len: int) -> DecodedOpening:
   """Decodes the body of an `OPEN` envelope.
 
   Args:
@@ -198,7 +198,7 @@ def read_opening(body: bytes, profile: str, spec: ConditionSpec, *, max_rows: in
   specs = {_KEYS: ArraySpec("uint32", (_KEY_WORDS[kind],))} | dict(spec.arrays)
   arrays = named_arrays.read_arrays(body[position:], specs, num_rows=rows, most=spec.most)
   keys = jax.random.wrap_key_data(arrays.pop(_KEYS), impl=kind)
-  return Opening(Agreement(rows, length, end_tokens, prefix), keys, spec.condition_type(**arrays))
+  return DecodedOpening(Agreement(rows, length, end_tokens, prefix), keys, spec.condition_type(**arrays))
 
 
 def _text(text: str) -> bytes:

@@ -19,15 +19,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxspec.codecs.bits import ceil_log2, lattice_width, subset_width
-from jaxspec.codecs.codec import SparseCodec
-from jaxspec.codecs.conformal import Conformal
-from jaxspec.codecs.lattice import HALF_UNIT
+from jaxspec.codecs.bits import HALF_UNIT, ceil_log2, lattice_width, subset_width
 from jaxspec.link import ranks, rice
 from jaxspec.link.bitstream import BitReader, BitWriter, require
+
+if TYPE_CHECKING:
+  from jaxspec.codecs.codec import SparseCodec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Limits:
     Raises:
       ValueError: for more drafts, or a larger denominator, than a header holds.
     """
+    from jaxspec.codecs.conformal import Conformal  # a process that only checks frames needs no JAX
+
     by_threshold = isinstance(codec.sparsifier, Conformal)
     return cls(codec.vocab, codec.ell, codec.coding, codec.max_support, window, by_threshold)
 

@@ -81,7 +81,7 @@ class _Prober:
     """All three parts."""
     digest = hashlib.sha256(_environment().encode())
     is_exact, last = True, []
-    for number, profile in enumerate(self._programs.profiles):
+    for number, kind in enumerate(self._programs.kinds):
       for condition in self._programs.conditions():
         row, first = self._programs.prefill(number, self._settings, condition)
         digest.update(first.to_bytes(4, "big") + _bits_of(row))
@@ -89,12 +89,12 @@ class _Prober:
         alone = self._pass(number, width, at=0, neighbours=None)
         digest.update(alone.logits.to_bytes(4, "big") + alone.cache)
         is_exact &= all(
-          self._pass(number, width, at=at, neighbours=kind) == alone
-          for kind in _NEIGHBOURS
+          self._pass(number, width, at=at, neighbours=beside) == alone
+          for beside in _NEIGHBOURS
           for at in (0, self._programs.sizes.max_rows - 1)
         )
       last.append(self._is_free_of_cuts(number))
-      if profile.may_request:
+      if kind.may_request:
         digest.update(self._finished(number).to_bytes(4, "big"))
     return Probed(digest.digest(), is_exact, is_exact and all(last))
 
@@ -119,14 +119,14 @@ class _Prober:
     """The token that ends a round whose distribution came, from what the last pass left."""
     verdict = Verdict(np.zeros(1, np.int32), np.zeros(1, np.int32), is_drafted_end=np.zeros(1, bool))
     row = self._asked(number, 0, Cut(0, 1, self._programs.sizes.widths[0]), self._tokens[:1])
-    distribution = no_distributions((1,), self._programs.profiles[number].wire.codec.max_sent)
+    distribution = no_distributions((1,), self._programs.kinds[number].wire.codec.max_sent)
     found, _ = self._programs.finish(self._table, number, [row], [verdict], [distribution])
     return int(found.next_token[0])
 
   def _asked(self, number: int, slot: int, cut: Cut, tokens: np.ndarray, features: np.ndarray | None = None) -> Row:
     """A row whose last token is judged without drafts; as many logits as possible enter the bits without features."""
-    draft = self._programs.profiles[number].no_drafts(1)
-    drafted = min(self._programs.profiles[number].window, cut.size - 1)
+    draft = self._programs.kinds[number].no_drafts(1)
+    drafted = min(self._programs.kinds[number].window, cut.size - 1)
     draft.tokens[0, :drafted] = tokens[cut.size - drafted :]
     draft.num_drafted[0] = drafted
     length = np.full(1, cut.start + cut.size - drafted, np.int32)
@@ -159,7 +159,7 @@ class _Prober:
   def _last_only(self, row: Row, number: int) -> Row:
     """The same pass without drafts."""
     cursor = row.cursor._replace(last=row.tokens[-1:], length=np.full(1, row.cut.start + row.cut.size, np.int32))
-    return row._replace(cursor=cursor, draft=self._programs.profiles[number].no_drafts(1))
+    return row._replace(cursor=cursor, draft=self._programs.kinds[number].no_drafts(1))
 
   def _read(self, slot: int, size: int) -> bytes:
     """The cache of a slot up to its first ``size`` tokens."""

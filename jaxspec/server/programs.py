@@ -17,12 +17,11 @@ from jaxspec.models.guidance import Guided
 from jaxspec.models.sampling import ModelParams, Sampling
 from jaxspec.server import table as tables
 from jaxspec.server.cuts import Cut
-from jaxspec.server.profiles import Profile
+from jaxspec.server.kinds import StreamKind
 from jaxspec.server.table import Batch, Judged, RowSettings, Table
 from jaxspec.types import Array, Cache, Cursor, Draft, ModelFns, PyTree, Verdict
 from jaxspec.verifiers.chunk import Chunk
 
-KEY_BYTES = 8
 MAX_END_TOKENS = 8
 _SHORTEST_PROMPT = 8
 
@@ -62,16 +61,16 @@ class Programs:
   Attributes:
     params: the target's parameters; every row brings sampling and guidance of its own instead of theirs.
     model: the target.
-    profiles: kinds of streams.
+    kinds: kinds of streams.
     sizes: what shapes are made of.
     example: a condition of one row, of the largest length that is served.
   Raises:
-    ValueError: for sizes or profiles that do not go together.
+    ValueError: for sizes or kinds that do not go together.
   """
 
   params: ModelParams
   model: ModelFns
-  profiles: tuple[Profile, ...]
+  kinds: tuple[StreamKind, ...]
   sizes: Sizes
   example: PyTree
 
@@ -82,18 +81,18 @@ class Programs:
     # Narrower passes are other products on some processors, and their bits may then depend on the row.
     if not widths or widths[0] < 8 or any(a >= b for a, b in zip(widths, widths[1:])) or any(rows * w % 8 for w in widths):
       raise ValueError(f"Must have ascending widths from 8 on, rows x width a multiple of 8, we instead got {widths}")
-    if not self.profiles or len({profile.vocab for profile in self.profiles}) > 1:
-      raise ValueError(f"Must have profiles of one vocabulary, we instead got {len(self.profiles)}")
-    for profile in self.profiles:
-      if profile.window + 2 > widths[-1]:
-        raise ValueError(f"Must have a width of at least {profile.window + 2} for this window, we instead got {widths}")
+    if not self.kinds or len({kind.vocab for kind in self.kinds}) > 1:
+      raise ValueError(f"Must have kinds of streams of one vocabulary, we instead got {len(self.kinds)}")
+    for kind in self.kinds:
+      if kind.window + 2 > widths[-1]:
+        raise ValueError(f"Must have a width of at least {kind.window + 2} for this window, we instead got {widths}")
     if self.example.batch_size != 1:
       raise ValueError(f"Must have an example of one row, we instead got {self.example.batch_size}")
 
   @property
   def vocab(self) -> int:
     """Tokens V."""
-    return self.profiles[0].vocab
+    return self.kinds[0].vocab
 
   @property
   def is_guided(self) -> bool:
@@ -117,7 +116,7 @@ class Programs:
 
   def table(self) -> Table:
     """An empty table."""
-    keeps_p = any(profile.may_request for profile in self.profiles)
+    keeps_p = any(kind.may_request for kind in self.kinds)
     sizes = dict(num_slots=self.sizes.max_streams, num_cache_slots=self.num_cache_slots)
     return tables.init_table(self.model, **sizes, vocab=self.vocab if keeps_p else None)
 
@@ -152,10 +151,10 @@ class Programs:
     return [Prompt(*(leaf[:, -length:] for leaf in example)) for length in (*lengths, most)]
 
   def prefill(self, number: int, settings: Settings, condition: PyTree) -> tuple[Cache, int]:
-    """Reads a `condition` of this class for a profile; the row's cache, and token 0."""
+    """Reads a `condition` of this class for a kind of stream; the row's cache, and token 0."""
     rows = jax.tree.map(lambda leaf: leaf[None], settings.row)
     kwargs = dict(model=self.model, num_cache_slots=self.num_cache_slots, widest=self.sizes.widths[-1])
-    verifier = self.profiles[number].verifier(self.model)
+    verifier = self.kinds[number].verifier(self.model)
     cache, first = tables.prefill(self.params, rows, condition, verifier=verifier, **kwargs)
     return cache, int(first[0])
 
@@ -168,14 +167,14 @@ class Programs:
     return self.model.take(table.cache, jnp.full((1,), slot, jnp.int32))
 
   def step(self, table: Table, number: int, width: int, rows: Sequence[Row]) -> tuple[Table, Judged]:
-    """Runs the program of a profile and a width for up to ``M`` rows; the table is donated.
+    """Runs the program of a kind and a width for up to ``M`` rows; the table is donated.
 
     Returns:
       The table, and what was found, on the host.
     """
-    profile = self.profiles[number]
-    slots, batch = self.batch(profile, width, rows)
-    statics = dict(model=self.model, verifier=profile.verifier(self.model), may_request=profile.may_request)
+    kind = self.kinds[number]
+    slots, batch = self.batch(kind, width, rows)
+    statics = dict(model=self.model, verifier=kind.verifier(self.model), may_request=kind.may_request)
     table, judged = tables.step(self.params, table, slots, batch, **statics)
     return table, on_host(judged)
 
@@ -191,16 +190,16 @@ class Programs:
     Returns:
       Verdicts and cursors of the rows, on the host.
     """
-    profile = self.profiles[number]
-    slots, batch = self.batch(profile, self.sizes.widths[0], [row._replace(cut=Cut(0, 0, 0), tokens=()) for row in rows])
+    kind = self.kinds[number]
+    slots, batch = self.batch(kind, self.sizes.widths[0], [row._replace(cut=Cut(0, 0, 0), tokens=()) for row in rows])
     verdict = _stack(verdicts, self.sizes.max_rows)
-    distribution: SparseDistribution = no_distributions((self.sizes.max_rows,), profile.wire.codec.max_sent)
+    distribution: SparseDistribution = no_distributions((self.sizes.max_rows,), kind.wire.codec.max_sent)
     for index, one in enumerate(distributions):
       _set_row(distribution, index, one)
     batch = batch._replace(draft=batch.draft._replace(payload=()))
     return on_host(tables.finish(table.p, slots, batch, verdict, distribution))
 
-  def batch(self, profile: Profile, width: int, rows: Sequence[Row]) -> tuple[np.ndarray, Batch]:
+  def batch(self, kind: StreamKind, width: int, rows: Sequence[Row]) -> tuple[np.ndarray, Batch]:
     """Slots and `Batch` of up to ``M`` rows; the others are idle."""
     number = self.sizes.max_rows
     zeros = lambda *shape: np.zeros((number, *shape), np.int32)
@@ -209,8 +208,8 @@ class Programs:
     settings = RowSettings(np.zeros((number, 2), np.uint32), zeros() + 1, zeros(), Sampling(ones, ones.copy()), ones.copy())
     end_tokens = np.full((number, MAX_END_TOKENS), -1, np.int32)
     cursor = Cursor(zeros(), zeros() + 1, np.zeros(number, bool), zeros(), end_tokens)
-    draft, asked = profile.no_drafts(number), np.zeros(number, bool)
-    features = np.zeros((number, width, profile.feature_width), np.float32) if profile.feature_width else ()
+    draft, asked = kind.no_drafts(number), np.zeros(number, bool)
+    features = np.zeros((number, width, kind.feature_width), np.float32) if kind.feature_width else ()
     chunk = Chunk(zeros(width), zeros(), zeros(), features)
     for index, row in enumerate(rows):
       slots[index] = row.slot

@@ -11,12 +11,12 @@ import numpy as np
 
 from jaxspec.drafters.interval import Unread
 from jaxspec.link.bitstream import require
-from jaxspec.link.cloud import OpenCall, Resume
+from jaxspec.link.cloud import KEY_BYTES, Opening, Resume
 from jaxspec.link.opening import Agreement
 from jaxspec.models.sampling import Sampling
 from jaxspec.server.cuts import Cut, cuts_in_chunks, cuts_of_call, cuts_of_history
-from jaxspec.server.profiles import Profile
-from jaxspec.server.programs import KEY_BYTES, MAX_END_TOKENS, Row, Settings
+from jaxspec.server.kinds import StreamKind
+from jaxspec.server.programs import MAX_END_TOKENS, Row, Settings
 from jaxspec.server.table import RowSettings
 from jaxspec.types import Cursor, Draft, PyTree, Verdict
 
@@ -43,13 +43,16 @@ class Stream:
   """One row.
 
   Attributes:
-    opening: how it was opened; its condition has a length that is compiled.
+    opening: how it was opened.
+    condition: what it is conditioned on, of a length that is compiled.
+    kind: its profile, as it is compiled.
     settings: what a step needs of it.
     agreement: what its frames are read by.
     cursor: where it stands, leaves ``[1]``, round ``[]``.
     tokens: committed tokens that are known, ``[max_len]`` int32; the first ``cursor.length`` are valid.
     features: their interval features ``[max_len, D]``, zeros where a token has none; None where none are sent.
-    history: ``(gained, fed)`` of every answered call.
+    has_first: whether token 0 is known.
+    history: ``(gained, fed)`` of every answered call after the opening.
     slot: where its cache is; None while it is parked.
     unread: passes that its cache lacks before the next call can be judged; the newest of them belong to the call.
     call: a call that waits to be judged.
@@ -63,8 +66,9 @@ class Stream:
     passed: steps that were run since.
   """
 
-  opening: OpenCall
-  profile: Profile
+  opening: Opening
+  condition: PyTree
+  kind: StreamKind
   settings: Settings
   agreement: Agreement
   cursor: Cursor
@@ -74,6 +78,7 @@ class Stream:
   used: float = 0.0
   since: float = 0.0
   passed: int = 0
+  has_first: bool = False
   history: list[tuple[int, int]] = dataclasses.field(default_factory=list)
   slot: int | None = None
   unread: collections.deque[Cut] = dataclasses.field(default_factory=collections.deque)
@@ -90,7 +95,7 @@ class Stream:
 
   def start(self, first: int) -> None:
     """Commits token 0, which the target drew when it read the condition."""
-    self.tokens[0] = first
+    self.tokens[0], self.has_first = first, True
     is_live = self.agreement.max_len > 1 and first not in self.agreement.end_tokens
     self.cursor = self.cursor._replace(last=np.full(1, first, np.int32), live=np.full(1, is_live))
 
@@ -100,7 +105,7 @@ class Stream:
     Raises:
       MessageError: unless it is a valid one for this stream now.
     """
-    draft, moved = self.profile.wire.decode_draft([frame], self.cursor, self.agreement)
+    draft, moved = self.kind.wire.decode_draft([frame], self.cursor, self.agreement)
     length, drafted = int(moved.length[0]), int(draft.num_drafted[0])
     payload, start = draft.payload, length - 1
     committed = moved.last
@@ -108,7 +113,7 @@ class Stream:
       start = int(payload.read[0])
       committed = payload.tokens[0, start:length]
     tokens = np.concatenate([committed, draft.tokens[0, :drafted]]).astype(np.int32)
-    features = payload.features[0, start : start + len(tokens)] if self.profile.feature_width else None
+    features = payload.features[0, start : start + len(tokens)] if self.kind.feature_width else None
     return Call(Draft(draft.tokens, draft.proposal, draft.num_drafted), moved, tokens, features, start)
 
   def accept(self, call: Call, widths: Sequence[int]) -> None:
@@ -118,7 +123,7 @@ class Stream:
     if call.features is not None:
       self.features[call.start : end] = call.features[: end - call.start]
     self.call = call
-    self.unread.extend(cuts_of_call(call.start, len(call.tokens), self.profile.window, widths)[:-1])
+    self.unread.extend(cuts_of_call(call.start, len(call.tokens), self.kind.window, widths)[:-1])
 
   def drop_call(self) -> None:
     """Forgets a call that was not judged. Passes of it that were run already do no harm: the next call repeats them."""
@@ -155,11 +160,11 @@ class Stream:
   def replay(self, widths: Sequence[int], *, in_chunks: bool) -> None:
     """Queues the passes that bring a cache of the condition alone where calls brought it, then those of a waiting call."""
     length = int(self.cursor.length[0]) - 1
-    cuts = cuts_in_chunks(length, widths) if in_chunks else cuts_of_history(self.history, self.profile.window, widths)
+    cuts = cuts_in_chunks(length, widths) if in_chunks else cuts_of_history(self.history, self.kind.window, widths)
     self.unread = collections.deque(cuts)
     if self.call is not None:
       fed = len(self.call.tokens)
-      self.unread.extend(cuts_of_call(self.call.start, fed, self.profile.window, widths)[:-1])
+      self.unread.extend(cuts_of_call(self.call.start, fed, self.kind.window, widths)[:-1])
 
   def forced_row(self) -> Row:
     """The oldest pass that the cache lacks."""
@@ -170,7 +175,7 @@ class Stream:
 
   def cut_of(self, call: Call, widths: Sequence[int]) -> Cut:
     """The pass of a call that is judged."""
-    return cuts_of_call(call.start, len(call.tokens), self.profile.window, widths)[-1]
+    return cuts_of_call(call.start, len(call.tokens), self.kind.window, widths)[-1]
 
   def asked_row(self, call: Call, widths: Sequence[int]) -> Row:
     """The row of a call that is judged."""
@@ -181,59 +186,74 @@ class Stream:
 
 
 def open_stream(
-  opening: OpenCall, resume: Resume | None, *, profile: Profile, prefix_len: int, is_guided: bool, tenant: str
+  opening: Opening,
+  condition: PyTree,
+  resume: Resume | None,
+  *,
+  kind: StreamKind,
+  prefix_len: int,
+  is_guided: bool,
+  tenant: str,
 ) -> Stream:
   """A stream that is not placed yet.
 
   Args:
+    condition: that of the opening, as the target reads it.
     prefix_len: positions of the condition.
     is_guided: whether the target reads a guidance scale.
   Raises:
-    MessageError: for sampling out of range or that nothing would read, or a resume that no stream of this profile can have
+    MessageError: for sampling out of range or that nothing would read, or a resume that no stream of this kind can have
       come to.
     ValueError: for an opening that is not valid.
   """
   if len(opening.key) != KEY_BYTES:
     raise ValueError(f"Must have a key of {KEY_BYTES} bytes, we instead got {len(opening.key)}")
-  if len(opening.end_tokens) > MAX_END_TOKENS:
-    raise ValueError(f"Must have at most {MAX_END_TOKENS} end tokens, we instead got {len(opening.end_tokens)}")
-  _check_sampling(opening, profile, is_guided)
-  agreement = Agreement(1, opening.max_len, tuple(opening.end_tokens))
+  if len(opening.end_ids) > MAX_END_TOKENS:
+    raise ValueError(f"Must have at most {MAX_END_TOKENS} end tokens, we instead got {len(opening.end_ids)}")
+  _check_sampling(opening, kind, is_guided)
+  agreement = Agreement(1, opening.max_len, tuple(opening.end_ids))
   sampling = Sampling(np.float32(opening.temperature), np.float32(opening.top_p))
   key = np.frombuffer(opening.key, ">u4").astype(np.uint32)
   row = RowSettings(key, np.int32(opening.max_len), np.int32(prefix_len), sampling, np.float32(opening.cfg_scale))
   cursor = Cursor(np.zeros(1, np.int32), np.ones(1, np.int32), np.zeros(1, bool), np.int32(0))
-  features = np.zeros((opening.max_len, profile.feature_width), np.float32) if profile.feature_width else None
+  features = np.zeros((opening.max_len, kind.feature_width), np.float32) if kind.feature_width else None
   tokens = np.zeros(opening.max_len, np.int32)
   settings = Settings(row, agreement.end_tokens)
-  stream = Stream(opening, profile, settings, agreement, cursor, tokens, features, tenant)
+  stream = Stream(opening, condition, kind, settings, agreement, cursor, tokens, features, tenant)
   if resume is not None:
     _set_history(stream, resume)
   return stream
 
 
-def _check_sampling(opening: OpenCall, profile: Profile, is_guided: bool) -> None:
+def _check_sampling(opening: Opening, kind: StreamKind, is_guided: bool) -> None:
   temperature, top_p, scale = opening.temperature, opening.top_p, opening.cfg_scale
   require(0 <= temperature < np.inf, "range", f"a temperature of {temperature}")
   require(0 < top_p <= 1, "range", f"top_p of {top_p}, above 0 and at most 1 allowed")
   require(np.isfinite(scale), "range", f"a guidance scale of {scale}")
-  require(top_p == 1 or profile.warp.nucleus, "profile", f"top_p of {top_p}, which this profile does not read")
+  require(top_p == 1 or kind.warp.nucleus, "profile", f"top_p of {top_p}, which this profile does not read")
   require(scale == 1 or is_guided, "profile", f"a guidance scale of {scale} for a target without guidance")
 
 
 def _set_history(stream: Stream, resume: Resume) -> None:
-  profile, tokens = stream.profile, resume.tokens
-  require(not profile.feature_width, "kind", "a stream with interval features cannot be resumed from tokens alone")
+  """Brings a stream where its calls brought it. Those are counted from the opening on; it gained token 0 alone."""
+  kind, tokens, calls = stream.kind, resume.tokens, resume.next_seq
+  has_calls = calls > 1
+  require(
+    not (kind.feature_width and has_calls), "kind", "a stream with interval features cannot be resumed from tokens alone"
+  )
   most, ends = stream.agreement.max_len, set(stream.agreement.end_tokens)
-  require(2 <= len(tokens) <= most, "range", f"{len(tokens)} tokens, 2 to {most} allowed")
-  require(all(0 <= token < profile.vocab for token in tokens), "range", "a token outside of the vocabulary")
+  require(1 <= len(tokens) <= most, "range", f"{len(tokens)} tokens, 1 to {most} allowed")
+  require(all(0 <= token < kind.vocab for token in tokens), "range", "a token outside of the vocabulary")
   require(not ends & set(tokens[:-1]), "order", "the row goes on after an end token")
-  require(len(resume.gained) == len(resume.fed), "length", f"{len(resume.gained)} gains, {len(resume.fed)} calls")
-  require(1 + sum(resume.gained) == len(tokens), "range", f"{len(tokens)} tokens are not what the calls gained")
-  for gained, fed in zip(resume.gained, resume.fed):
-    require(1 <= gained <= fed <= gained + profile.window, "range", f"a call of {fed} tokens that gained {gained}")
-  require(len(resume.gained) <= resume.round <= most, "range", f"round {resume.round} after {len(resume.gained)} calls")
-  stream.history = list(zip(resume.gained, resume.fed))
+  counts = (len(resume.gained), len(resume.fed))
+  require(1 <= calls and counts == (calls, calls), "length", f"{counts[0]} gains and {counts[1]} sizes of {calls} calls")
+  require(sum(resume.gained) == len(tokens), "range", f"{len(tokens)} tokens are not what the calls gained")
+  require(resume.gained[0] == 1, "range", f"an opening that gained {resume.gained[0]}")
+  history = list(zip(resume.gained[1:], resume.fed[1:]))
+  for gained, fed in history:
+    require(1 <= gained <= fed <= gained + kind.window, "range", f"a call of {fed} tokens that gained {gained}")
+  require(calls - 1 <= resume.round <= most, "range", f"round {resume.round} before call {calls}")
+  stream.history, stream.has_first = history, True
   stream.tokens[: len(tokens)] = tokens
   is_live = len(tokens) < most and tokens[-1] not in ends
   last, length = np.asarray(tokens[-1:], np.int32), np.full(1, len(tokens), np.int32)

@@ -2,6 +2,7 @@
 
 import functools
 import threading
+import time
 
 import jax
 import numpy as np
@@ -10,9 +11,12 @@ import pytest
 import jaxspec
 from jaxspec.codecs.bits import CODINGS
 from jaxspec.link.bitstream import MessageError
-from jaxspec.link.cloud import LocalCloud, UnknownStream
+from jaxspec.link.cloud import CloudError, Profile, Status
 from jaxspec.link.edge_stream import decode_over_cloud
-from tests.link.pairs import MAX_LEN, assert_same, rows_of
+from jaxspec.link.journal import Journal
+from jaxspec.link.retries import Policy
+from jaxspec.server.local import LocalCloud
+from tests.link.pairs import CLASSES, MAX_LEN, assert_same, rows_of
 from tests.server.crowds import one_row, serve
 
 ROWS = 4
@@ -47,23 +51,69 @@ def over(cloud, name, **options):
   return decode_over_cloud(case.params.draft, keys, condition, cloud=cloud, drafter=case.drafter, wire=case.wire, **options)
 
 
-class Forgetful:
+class Recording:
+  """A cloud that keeps every frame that went up or came down."""
+
+  def __init__(self, cloud):
+    self.cloud, self.description = cloud, cloud.description
+    self.up, self.down, self.resumes = [], [], 0
+
+  def open(self, opening, resume=None, *, timeout_s):
+    self.resumes += resume is not None
+    opened = self.cloud.open(opening, resume, timeout_s=timeout_s)
+    self.down.append(opened.frame)
+    return opened
+
+  def verify(self, stream, seq, part, frame, *, timeout_s):
+    reply = self.cloud.verify(stream, seq, part, frame, timeout_s=timeout_s)
+    self.up.append(frame)
+    self.down.append(reply)
+    return reply
+
+  def close(self, stream, *, timeout_s):
+    self.cloud.close(stream, timeout_s=timeout_s)
+
+
+class Forgetful(Recording):
   """A cloud that forgets a stream before about a third of its calls, and sometimes twice in a row."""
 
   def __init__(self, cloud, seed):
-    self.cloud, self.generator, self.forgotten = cloud, np.random.default_rng(seed), {0: 0, 1: 0}
+    super().__init__(cloud)
+    self.generator, self.forgotten = np.random.default_rng(seed), {0: 0, 1: 0}
 
-  def open(self, stream, opening, resume=None):
-    return self.cloud.open(stream, opening, resume)
-
-  def verify(self, stream, part, frame):
+  def verify(self, stream, seq, part, frame, *, timeout_s):
     if self.generator.random() < 0.3:
       self.cloud.close(stream)
       self.forgotten[part] += 1
-    return self.cloud.verify(stream, part, frame)
+    return super().verify(stream, seq, part, frame, timeout_s=timeout_s)
 
-  def close(self, stream):
-    self.cloud.close(stream)
+
+class Pausing(Recording):
+  """A cloud whose edge is silent for 100 seconds before about a third of its calls; others keep the engine going."""
+
+  def __init__(self, engine, seed):
+    self.now, self.generator, self.pauses = time.monotonic(), np.random.default_rng(seed), {0: 0, 1: 0}
+    super().__init__(LocalCloud(engine, clock=lambda: self.now))
+
+  def verify(self, stream, seq, part, frame, *, timeout_s):
+    if self.generator.random() < 0.3:
+      self.now += 100.0
+      self.cloud.close(b"of another edge")
+      self.pauses[part] += 1
+    return super().verify(stream, seq, part, frame, timeout_s=timeout_s)
+
+
+class Dying(Recording):
+  """A cloud whose edge ends before one of its calls."""
+
+  def __init__(self, cloud, calls):
+    super().__init__(cloud)
+    self.calls = calls
+
+  def verify(self, *args, **kwargs):
+    if len(self.up) == self.calls:
+      raise KeyboardInterrupt
+    return super().verify(*args, **kwargs)
 
 
 @pytest.mark.parametrize("name", [NAMES[0], slow(NAMES[1]), NAMES[2], *map(slow, (NAMES[3], *OTHERS))])
@@ -78,11 +128,21 @@ def test_every_method_over_a_cloud(name):
 def test_a_cloud_that_forgets(name):
   """Also between the two parts of a call."""
   cloud = Forgetful(LocalCloud(served().engine), 0)
-  assert_same(over(cloud, name)[0], fused(name))
+  assert_same(over(cloud, name, policy=Policy(attempts=9))[0], fused(name))
   assert cloud.forgotten[0] > 3 and (cloud.forgotten[1] > 0) == (name == "markov:sqs-lazy")
   cloud.generator = type("Always", (), {"random": lambda self: 0.0})()
-  with pytest.raises(UnknownStream):
+  with pytest.raises(CloudError) as caught:
     over(cloud, name)
+  assert caught.value.status is Status.NOT_FOUND and served().engine.num_streams == 0
+
+
+@pytest.mark.parametrize("name", ["markov:sqs-lazy", "markov:ciar-exact"])
+def test_a_stream_that_lost_its_slot(name, monkeypatch):
+  """It comes back at its next call; it is resumed where the engine had to drop what a second part belongs to."""
+  monkeypatch.setattr(served().engine, "_idle_s", 50.0)
+  cloud = Pausing(served().engine, 0)
+  assert_same(over(cloud, name)[0], fused(name))
+  assert cloud.pauses[0] > 3 and cloud.resumes == cloud.pauses[1] and (cloud.resumes > 0) == (name == "markov:sqs-lazy")
 
 
 @pytest.mark.parametrize("name", [slow("markov:sqs-trimmed"), "markov:ciar-exact"])
@@ -116,16 +176,74 @@ def test_threads_share_a_cloud():
   assert served().engine.num_streams == 0
 
 
+def test_a_socket_changes_nothing():
+  """An engine behind a socket: tokens of the loop, and the frames of a cloud in this process, byte for byte."""
+  pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
+  from jaxspec.link.connection import connect
+  from jaxspec.server.server import Server
+
+  local, kept = LocalCloud(served().engine), {}
+  for name in (NAMES[0], NAMES[2]):
+    kept[name] = Recording(local)
+    over(kept[name], name)
+  with Server(served().engine) as server:
+    remote = connect(server.address)
+    assert remote.description == local.description
+    for name, other in kept.items():
+      cloud = Recording(remote)
+      assert_same(over(cloud, name)[0], fused(name))
+      assert (cloud.up, cloud.down) == (other.up, other.down)
+    lazy, gated = remote.profile(method="sqs", coding="lazy"), remote.profile(method="ciar", rule="exact")
+    assert (lazy.id, gated.id) == (0, 2) and remote.transport_bytes > 0
+    with pytest.raises(CloudError) as caught:
+      remote.open(served().opening(served().edge(0), 0)._replace(condition=CLASSES), timeout_s=10.0)
+    assert caught.value.status is Status.INVALID_ARGUMENT and "class" in caught.value.detail
+    remote.hang_up()
+  assert served().engine.num_streams == 0
+
+
+def test_what_edges_are_told():
+  """Every field that both ends must have the same of; no frame of an edge is longer than it says."""
+  lazy, trimmed, exact, greedy = served().engine.profiles
+  assert lazy == Profile(0, "sqs", "exact", 3, "lazy", 7, 3, max_frame=lazy.max_frame)
+  assert trimmed == Profile(1, "sqs", "exact", 3, "trimmed", 7, 3, max_frame=trimmed.max_frame)
+  assert exact == Profile(2, "ciar", "exact", 3, "paper", 7, 3, max_frame=exact.max_frame)
+  assert greedy == Profile(3, "ciar", "greedy", 3, max_frame=greedy.max_frame)
+  for name in (NAMES[0], NAMES[2]):
+    cloud = Recording(LocalCloud(served().engine))
+    over(cloud, name)
+    assert max(map(len, cloud.up)) <= served().engine.profiles[NAMES.index(name)].max_frame
+
+
+def test_an_edge_that_was_killed_goes_on_from_its_journal(tmp_path):
+  """Before any of its calls, between the two parts of one too; what was answered is not asked again."""
+  pytest.importorskip("google.protobuf", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
+  cloud, wanted = Recording(LocalCloud(served().engine)), np.asarray(fused(NAMES[0]).tokens[1])
+  run = lambda cloud, **options: served().edge(0).run(*reversed(one_row(1)), cloud, **options)[0].tokens[0]
+  np.testing.assert_array_equal(run(cloud), wanted)
+  for calls in range(len(cloud.up)):
+    path, dying, second = tmp_path / f"{calls}.jrn", Dying(cloud.cloud, calls), Recording(cloud.cloud)
+    with Journal(path) as journal, pytest.raises(KeyboardInterrupt):
+      run(dying, journal=journal)
+    with Journal(path) as journal:
+      np.testing.assert_array_equal(run(second, journal=journal), wanted)
+    assert dying.up + second.up == cloud.up and dying.down + second.down == cloud.down
+  with Journal(path) as journal, pytest.raises(ValueError, match="one row"):
+    over(cloud, NAMES[0], journal=journal)
+
+
 def test_what_an_edge_refuses():
-  edge = served().edge(0)
+  edge, model = served().edge(0), served().engine.model
   with pytest.raises(ValueError, match="one row"):
-    edge.open(rows_of(2)[1], jax.random.key(0))
+    edge.open(rows_of(2)[1], jax.random.key(0), model=model)
   with pytest.raises(ValueError, match="threefry2x32"):
-    edge.open(one_row(0)[1], jax.random.key(0, impl="rbg"))
-  assert edge.request is None
+    edge.open(one_row(0)[1], jax.random.key(0, impl="rbg"), model=model)
+  with pytest.raises(ValueError, match="a caption for each"):
+    over(LocalCloud(served().engine), NAMES[0], captions=["two cats"])
+  assert edge.request is None and edge.resume is None
   with pytest.raises(ValueError, match="no"):
     edge.receive(b"")
-  edge.open(*reversed(one_row(0)))
+  served().opening(edge, 0)
   assert edge.resume is None
   with pytest.raises(MessageError):
     edge.receive(b"no frame")

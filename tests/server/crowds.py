@@ -9,16 +9,17 @@ import jax
 import numpy as np
 
 import jaxspec
+from jaxspec.link.cloud import Opening
 from jaxspec.link.edge_stream import EdgeStream
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.server.engine import Engine
-from jaxspec.server.profiles import Profile
+from jaxspec.server.kinds import StreamKind
 from jaxspec.types import ModelFns
 from tests.helpers import TARGET, markov_fns
-from tests.link.pairs import MAX_LEN, Case, case_named, rows_of
+from tests.link.pairs import CLASSES, MAX_LEN, Case, case_named, rows_of
 
-EXAMPLE = ClassLabels(np.zeros(1, np.int32))
+EXAMPLE = ClassLabels(np.full(1, CLASSES - 1, np.int32))
 
 
 class Served(NamedTuple):
@@ -33,6 +34,10 @@ class Served(NamedTuple):
     options = dict(max_len=MAX_LEN) | options
     return EdgeStream(case.params.draft, drafter=case.drafter, wire=case.wire, profile=profile, **options)
 
+  def opening(self, edge: EdgeStream, row: int) -> Opening:
+    """Begins one of `rows_of` at an edge."""
+    return edge.open(*reversed(one_row(row)), model=self.engine.model)
+
 
 def model_of(name: str, case: Case) -> ModelFns:
   """The target of a case."""
@@ -44,9 +49,9 @@ def serve(*names: str, warp: jaxspec.Warp = jaxspec.Warp(), **options) -> Served
   cases = tuple(map(case_named, names))
   for case in cases[1:]:
     jax.tree.map(np.testing.assert_array_equal, case.params.target, cases[0].params.target)
-  profiles = [Profile(case.wire, warp) for case in cases]
+  kinds = [StreamKind(case.wire, warp) for case in cases]
   options = dict(max_streams=8, max_rows=4, max_len=MAX_LEN, widths=(8,), idle_s=1e9, forget_s=1e9) | options
-  return Served(Engine(cases[0].params.target, model_of(names[0], cases[0]), profiles, example=EXAMPLE, **options), cases)
+  return Served(Engine(cases[0].params.target, model_of(names[0], cases[0]), kinds, example=EXAMPLE, **options), cases)
 
 
 def one_row(row: int) -> tuple[jax.Array, ClassLabels]:
@@ -81,7 +86,7 @@ def decode(
   engine, number = served.engine, len(edges)
   rows = range(number) if rows is None else rows
   names = [bytes([index]) * 16 for index in range(number)]
-  openings = [edge.open(*reversed(one_row(row))) for edge, row in zip(edges, rows)]
+  openings = [served.opening(edge, row) for edge, row in zip(edges, rows)]
   by_name = dict(zip(names, range(number)))
   frames: list[list[bytes]] = [[] for _ in names]
   caches, now = [b""] * number, 0.0
@@ -97,7 +102,7 @@ def decode(
         if before_call is not None:
           before_call(engine, names[index], edges[index])
         if engine.knows(names[index]):
-          engine.submit(names[index], *edges[index].request)
+          engine.submit(names[index], *edges[index].request[1:])
     for name, answer in engine.step(now):
       index = by_name[name]
       assert isinstance(answer, bytes), answer

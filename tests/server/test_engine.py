@@ -8,11 +8,11 @@ import pytest
 
 import jaxspec
 from jaxspec.link.bitstream import MessageError
-from jaxspec.link.cloud import Resume, UnknownStream
-from jaxspec.models.conditions import Prompt
-from jaxspec.server.engine import EngineFailed, NotFinite, StreamExists
-from tests.link.pairs import MAX_LEN, rows_of
-from tests.server.crowds import decode, one_row, serve
+from jaxspec.link.cloud import Resume
+from jaxspec.server.engine import EngineFailed, StreamExists
+from jaxspec.server.interface import NoRoom, NotFinite, StreamLost
+from tests.link.pairs import CLASSES, MAX_LEN, rows_of
+from tests.server.crowds import decode, serve
 
 pytestmark = (
   pytest.mark.slow
@@ -65,7 +65,7 @@ def test_long_calls_are_read_in_several_passes():
   markov, fed = serve("markov:ciar-exact", widths=(8, 16), max_len=48), set()
 
   def before_call(engine, name, edge):
-    fed.update(edge.resume.fed if edge.resume else ())
+    fed.update(edge.resume.fed[1:])
 
   edges = [markov.edge(0, max_len=48) for _ in range(6)]
   rows = decode(markov, edges, generator=np.random.default_rng(0), before_call=before_call)
@@ -81,7 +81,7 @@ def test_a_slot_changes_no_bit(slot):
   engine = served().engine
   others = [bytes([200 + index]) * 16 for index in range(slot)]
   for other in others:
-    engine.open(other, served().edge(0).open(*reversed(one_row(5))))
+    engine.open(other, served().opening(served().edge(0), 5))
     engine.step(0.0)
   assert engine.num_free_slots == 8 - slot
   for row in range(len(NAMES)):
@@ -112,7 +112,7 @@ def test_a_forgotten_stream_is_resumed_with_the_same_bits(in_chunks, monkeypatch
   monkeypatch.setattr(served().engine, "replay_in_chunks", in_chunks)
   generator, resumes = np.random.default_rng(3), []
   for row, edge in enumerate(edges_of()):
-    opening = served().edge(row % len(NAMES)).open(*reversed(one_row(row)))
+    opening = served().opening(served().edge(row % len(NAMES)), row)
 
     def before_call(engine, name, edge, opening=opening):
       if edge.request.part == 0 and generator.random() < 0.3:
@@ -125,7 +125,7 @@ def test_a_forgotten_stream_is_resumed_with_the_same_bits(in_chunks, monkeypatch
     tokens, frames, cache = alone()[row]
     np.testing.assert_array_equal(rows.tokens[0], tokens)
     assert rows.frames[0] == frames and rows.caches[0] == cache
-  assert sum(resume is not None for resume in resumes) > 5
+  assert sum(resume.next_seq > 1 for resume in resumes) > 5
 
 
 def test_streams_that_are_not_heard_of():
@@ -133,45 +133,46 @@ def test_streams_that_are_not_heard_of():
   markov = serve("markov:sqs-lazy", idle_s=10.0, forget_s=100.0)
   engine, edge = markov.engine, markov.edge(0)
   name = b"n" * 16
-  engine.open(name, edge.open(*reversed(one_row(1))))
+  engine.open(name, markov.opening(edge, 1))
   ((_, frame),) = engine.step(0.0)
   edge.receive(frame)
   assert engine.step(9.0) == [] and not engine.is_parked(name)
   assert engine.step(10.0) == [] and engine.is_parked(name) and engine.num_free_slots == 8
-  engine.submit(name, *edge.request)
+  engine.submit(name, *edge.request[1:])
   answers = engine.step(11.0) + engine.step(11.0) + engine.step(11.0)
   assert len(answers) == 1 and not engine.is_parked(name)
   edge.receive(answers[0][1])
   while edge.request.part == 0:
-    engine.submit(name, *edge.request)
+    engine.submit(name, *edge.request[1:])
     edge.receive(engine.step(12.0)[0][1])
   engine.step(30.0)  # the distribution of the target is not kept for so long
   assert engine.is_parked(name)
-  with pytest.raises(UnknownStream):
-    engine.submit(name, *edge.request)
+  with pytest.raises(StreamLost):
+    engine.submit(name, *edge.request[1:])
   assert not engine.knows(name)
-  engine.open(name, markov.edge(0).open(*reversed(one_row(1))), edge.resume)
+  engine.open(name, markov.opening(markov.edge(0), 1), edge.resume)
   assert engine.step(31.0) and engine.step(132.0) == [] and not engine.knows(name)
-  with pytest.raises(UnknownStream):
-    engine.submit(name, *edge.request)
+  with pytest.raises(StreamLost):
+    engine.submit(name, *edge.request[1:])
   engine.close(name)
 
 
 def test_refusals_change_nothing():
   markov = serve("markov:sqs-trimmed", "markov:ciar-exact")
   engine, edge, name = markov.engine, markov.edge(0), b"n" * 16
-  opening = edge.open(*reversed(one_row(1)))
+  opening = markov.opening(edge, 1)
   for hostile in (
     opening._replace(profile=2), opening._replace(max_len=17), opening._replace(max_len=0), opening._replace(key=b"short"),
-    opening._replace(end_tokens=(1,) * 9), opening._replace(condition=rows_of(2)[1]),
-    opening._replace(condition=Prompt(np.ones((1, 4), np.int32), np.ones((1, 4), bool))),
+    opening._replace(end_ids=(1,) * 9), opening._replace(condition=-1), opening._replace(condition=CLASSES),
+    opening._replace(condition=(1, 2)), opening._replace(condition="two cats"),
   ):  # fmt: skip
     with pytest.raises(MessageError):
       engine.open(name, hostile)
-  good = dict(round=2, tokens=(1, 2, 3, 4), gained=(2, 1), fed=(3, 1))
+  good = dict(next_seq=3, round=2, tokens=(1, 2, 3, 4), gained=(1, 2, 1), fed=(1, 3, 1))
   for more in (
-    dict(tokens=(1, 2, 3)), dict(tokens=(1, 2, 3, 5)), dict(gained=(1, 2), fed=(1, 1)), dict(fed=(9, 1)), dict(round=1),
-    dict(round=99), dict(gained=(3,)),
+    dict(tokens=(1, 2, 3)), dict(tokens=(1, 2, 3, 5)), dict(gained=(1, 1, 2), fed=(1, 1, 1)), dict(fed=(1, 9, 1)),
+    dict(round=1), dict(round=99), dict(gained=(1, 3)), dict(gained=(2, 1, 1)), dict(next_seq=2), dict(next_seq=4),
+    dict(next_seq=0, tokens=(), gained=(), fed=()),
   ):  # fmt: skip
     with pytest.raises(MessageError):
       engine.open(name, opening, Resume(**(good | more)))
@@ -186,30 +187,34 @@ def test_refusals_change_nothing():
   for part, frame in ((0, b""), (0, request.frame[:-1] + b"x"), (1, request.frame), (2, request.frame)):
     with pytest.raises(MessageError):
       engine.submit(name, part, frame)
-  engine.submit(name, *request)
+  engine.submit(name, *request[1:])
   with pytest.raises(MessageError, match="order"):
-    engine.submit(name, *request)
+    engine.submit(name, *request[1:])
   assert engine.cancel(name) and not engine.cancel(name) and engine.step(0.0) == []
-  engine.submit(name, *request)
+  engine.submit(name, *request[1:])
   edge.receive(engine.step(0.0)[0][1])
-  assert edge.resume.gained and edge.request.part == 0
+  assert edge.resume.next_seq == 2 and edge.request.part == 0
+  for number in range(engine.max_held - 1):
+    engine.open(number.to_bytes(16), opening)
+  with pytest.raises(NoRoom):
+    engine.open(b"m" * 16, opening)
 
 
 def test_logits_that_are_no_numbers_end_their_stream_alone():
   """Their stream is forgotten; its neighbour in the same step is answered as if it were alone."""
   engine, broken = served().engine, b"b" * 16
   victim = served().edge(0)
-  engine.open(broken, victim.open(*reversed(one_row(0))))
+  engine.open(broken, served().opening(victim, 0))
   victim.receive(engine.step(0.0)[0][1])
-  held = engine._streams[broken]
+  held = engine._held[broken]
   nan = jax.tree.map(lambda leaf: leaf if leaf.dtype == bool else leaf * np.nan, engine.cache_of(broken)[0])
   engine._table = engine.programs.insert(engine._table, nan, held.slot)
   edge, name = served().edge(0), b"g" * 16
-  engine.open(name, edge.open(*reversed(one_row(3))))
+  engine.open(name, served().opening(edge, 3))
   frames = [engine.step(0.0)[0][1]]
   edge.receive(frames[0])
-  engine.submit(broken, *victim.request)
-  engine.submit(name, *edge.request)
+  engine.submit(broken, *victim.request[1:])
+  engine.submit(name, *edge.request[1:])
   answers = dict(engine.step(0.0))
   assert isinstance(answers[broken], NotFinite) and not engine.knows(broken)
   assert [*frames, answers[name]] == alone()[3][1][:2]
@@ -220,7 +225,7 @@ def test_logits_that_are_no_numbers_end_their_stream_alone():
 def test_a_failure_of_the_device_is_the_end(monkeypatch):
   markov = serve("markov:sqs-trimmed")
   engine, edge, name = markov.engine, markov.edge(0), b"n" * 16
-  engine.open(name, edge.open(*reversed(one_row(0))))
+  engine.open(name, markov.opening(edge, 0))
 
   def fail(*args):
     raise RuntimeError("out of memory")
@@ -232,4 +237,4 @@ def test_a_failure_of_the_device_is_the_end(monkeypatch):
   with pytest.raises(EngineFailed):
     engine.submit(name, 0, b"")
   with pytest.raises(EngineFailed):
-    engine.open(b"m" * 16, edge.open(*reversed(one_row(0))))
+    engine.open(b"m" * 16, markov.opening(edge, 0))

@@ -7,8 +7,8 @@ import pytest
 
 from jaxspec.link.sqs_wire import PlainWire
 from jaxspec.models.llamagen import llamagen_fns
+from jaxspec.server.kinds import StreamKind
 from jaxspec.server.probe import probe
-from jaxspec.server.profiles import Profile
 from jaxspec.server.programs import Programs, Sizes
 from tests.helpers import TARGET, markov_fns, random_params, side
 from tests.server.crowds import EXAMPLE
@@ -26,7 +26,7 @@ def programs_of(change=None, weights=WEIGHTS):
     return output if change is None else output._replace(logits=change(output.logits)), cache
 
   fns = plain._replace(apply=apply)
-  return Programs(side(jnp.asarray(weights)), fns, (Profile(PlainWire(V)),), Sizes(3, 2, 12, (8, 16)), EXAMPLE)
+  return Programs(side(jnp.asarray(weights)), fns, (StreamKind(PlainWire(V)),), Sizes(3, 2, 12, (8, 16)), EXAMPLE)
 
 
 def test_rows_that_stand_for_themselves_are_served():
@@ -58,8 +58,8 @@ def test_a_neighbour_of_nan_is_seen():
     output, cache = plain.apply(*args, **kwargs)
     return output._replace(logits=output.logits + 0 * jnp.sum(output.logits)), cache
 
-  params, profiles = side(random_params(plain, 2)), (Profile(PlainWire(TARGET.vocab_size)),)
-  programs = Programs(params, plain._replace(apply=apply), profiles, Sizes(2, 2, 8, (8,)), EXAMPLE)
+  params, kinds = side(random_params(plain, 2)), (StreamKind(PlainWire(TARGET.vocab_size)),)
+  programs = Programs(params, plain._replace(apply=apply), kinds, Sizes(2, 2, 8, (8,)), EXAMPLE)
   with pytest.raises(ValueError, match="rows beside them"):
     probe(programs)
 
@@ -79,7 +79,7 @@ def test_digests_tell_numerics_apart():
 
 
 def test_what_cannot_be_compiled():
-  fns, params, profiles = markov_fns(V), side(jnp.asarray(WEIGHTS)), (Profile(PlainWire(V)),)
+  fns, params, kinds = markov_fns(V), side(jnp.asarray(WEIGHTS)), (StreamKind(PlainWire(V)),)
   for sizes in (
     Sizes(0, 2, 12, (8,)),
     Sizes(3, 2, 12, (4,)),
@@ -88,8 +88,8 @@ def test_what_cannot_be_compiled():
     Sizes(3, 3, 12, (9,)),
   ):
     with pytest.raises(ValueError, match="Must have"):
-      Programs(params, fns, profiles, sizes, EXAMPLE)
-  for more in ((), (Profile(PlainWire(V)), Profile(PlainWire(V + 1)))):
+      Programs(params, fns, kinds, sizes, EXAMPLE)
+  for more in ((), (StreamKind(PlainWire(V)), StreamKind(PlainWire(V + 1)))):
     with pytest.raises(ValueError, match="one vocabulary"):
       Programs(params, fns, more, Sizes(3, 2, 12, (8,)), EXAMPLE)
   with pytest.raises(ValueError, match="numerics in exact, fast"):

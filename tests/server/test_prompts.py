@@ -7,13 +7,13 @@ import pytest
 
 import jaxspec
 from jaxspec.decode.loop import NO_DRAFTER
-from jaxspec.link.cloud import LocalCloud
 from jaxspec.link.edge_stream import EdgeStream
 from jaxspec.link.sqs_wire import PlainWire
 from jaxspec.models.conditions import ClassLabels, Prompt
 from jaxspec.models.llama import LlamaConfig, llama_fns
 from jaxspec.server.engine import Engine
-from jaxspec.server.profiles import Profile
+from jaxspec.server.kinds import StreamKind
+from jaxspec.server.local import LocalCloud
 from jaxspec.server.programs import Programs, Sizes
 from tests.helpers import random_params, side
 
@@ -29,12 +29,12 @@ def prompt_of(length):
 
 @pytest.mark.slow
 def test_prompts_of_several_lengths():
-  """Two lengths are compiled for prompts of four; top-k is that of the profile from token 0 on."""
+  """Two lengths are compiled for prompts of four; top-k is that of the kind from token 0 on."""
   fns, warp = llama_fns(CONFIG), jaxspec.Warp(top_k=4)
   params = side(random_params(fns, 3))
-  profiles = [Profile(PlainWire(13)), Profile(PlainWire(13), warp)]
+  kinds = [StreamKind(PlainWire(13)), StreamKind(PlainWire(13), warp)]
   sizes = dict(max_streams=2, max_rows=2, max_len=NEW, widths=(8,))
-  cloud = LocalCloud(Engine(params, fns, profiles, example=EXAMPLE, **sizes))
+  cloud = LocalCloud(Engine(params, fns, kinds, example=EXAMPLE, **sizes))
   lengths = (1, 7, 9, LONGEST)
   keys = jax.vmap(jax.random.key)(jnp.arange(len(lengths)))
   padded = [np.pad(prompt_of(length), ((0, 0), (0, 0), (0, LONGEST - length))) for length in lengths]
@@ -51,7 +51,7 @@ def test_prompts_of_several_lengths():
 
 def test_conditions_that_are_compiled():
   fns = llama_fns(CONFIG)._replace(prefix_len=lambda prompt: prompt.tokens.shape[1])
-  programs = Programs(side({}), fns, (Profile(PlainWire(13)),), Sizes(2, 2, NEW, (8,)), EXAMPLE)
+  programs = Programs(side({}), fns, (StreamKind(PlainWire(13)),), Sizes(2, 2, NEW, (8,)), EXAMPLE)
   assert [condition.tokens.shape for condition in programs.conditions()] == [(1, 8), (1, LONGEST)]
   assert programs.num_cache_slots == LONGEST + NEW + 8
   five = programs.condition(prompt_of(5))

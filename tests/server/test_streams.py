@@ -1,22 +1,24 @@
-"""Streams on the host: what an opening may say."""
+"""Streams on the host: what an opening may say, and where a resume brings a stream."""
 
 import numpy as np
 import pytest
 
 import jaxspec
 from jaxspec.link.bitstream import MessageError
-from jaxspec.link.cloud import OpenCall
+from jaxspec.link.cloud import Opening, Resume
 from jaxspec.link.sqs_wire import PlainWire
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.server.profiles import Profile
+from jaxspec.server.kinds import StreamKind
 from jaxspec.server.streams import open_stream
 
-OPENING = OpenCall(0, bytes(8), ClassLabels(np.zeros(1, np.int32)), 16)
-PLAIN, NUCLEUS = Profile(PlainWire(5)), Profile(PlainWire(5), jaxspec.Warp(nucleus=True))
+OPENING = Opening(b"s" * 16, b"m" * 32, 0, bytes(8), 16, 0)
+CONDITION = ClassLabels(np.zeros(1, np.int32))
+PLAIN, NUCLEUS = StreamKind(PlainWire(5)), StreamKind(PlainWire(5), jaxspec.Warp(nucleus=True))
 
 
-def opened(profile=PLAIN, is_guided=False, **changes):
-  return open_stream(OPENING._replace(**changes), None, profile=profile, prefix_len=1, is_guided=is_guided, tenant="")
+def opened(kind=PLAIN, is_guided=False, resume=None, **changes):
+  options = dict(kind=kind, prefix_len=1, is_guided=is_guided, tenant="")
+  return open_stream(OPENING._replace(**changes), CONDITION, resume, **options)
 
 
 def test_sampling_is_that_of_the_opening():
@@ -40,3 +42,14 @@ def test_what_nothing_would_read_is_refused():
       opened(**changes)
   opened(NUCLEUS, top_p=0.5)
   opened(is_guided=True, cfg_scale=2.0)
+
+
+def test_a_resume_counts_calls_from_the_opening_on():
+  """The opening gained token 0; a stream counts the calls after it."""
+  stream = opened(resume=Resume(3, 4, (1, 2, 3, 4), (1, 1, 2), (6, 1, 2)), kind=StreamKind(PlainWire(5)))
+  assert stream.history == [(1, 1), (2, 2)] and stream.has_first and stream.tokens[:5].tolist() == [1, 2, 3, 4, 0]
+  assert [int(leaf.item()) for leaf in stream.cursor[:4]] == [4, 4, True, 4]
+  stream = opened(resume=Resume(1, 0, (3,), (1,), (9,)))
+  assert stream.history == [] and stream.has_first and stream.cursor.length == 1 and stream.cursor.live
+  assert not opened(resume=Resume(1, 0, (3,), (1,), (1,)), end_ids=(3,)).cursor.live
+  assert not opened().has_first

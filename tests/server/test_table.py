@@ -12,7 +12,7 @@ from jaxspec.link.sqs_wire import PlainWire
 from jaxspec.models import kv_cache
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.server import table as tables
-from jaxspec.server.profiles import Profile
+from jaxspec.server.kinds import StreamKind
 from jaxspec.server.programs import Programs, Sizes
 from tests.helpers import FULL_OPTIMISATION, TARGET, random_params, side
 from tests.server.crowds import EXAMPLE
@@ -22,18 +22,18 @@ def programs_of(*, dtype="float32", guided=False, **sizes):
   fns = llamagen_fns(dataclasses.replace(TARGET, dtype=dtype))
   params = side(random_params(fns, 2), scale=2.0 if guided else None)
   sizes = Sizes(**(dict(max_streams=64, max_rows=2, max_len=16, widths=(8,)) | sizes))
-  return Programs(params, jaxspec.guided(fns) if guided else fns, (Profile(PlainWire(13)),), sizes, EXAMPLE)
+  return Programs(params, jaxspec.guided(fns) if guided else fns, (StreamKind(PlainWire(13)),), sizes, EXAMPLE)
 
 
 @pytest.mark.parametrize("dtype, guided", [("float32", False), pytest.param("bfloat16", True, marks=pytest.mark.slow)])
 def test_no_buffer_is_copied(dtype, guided):
   """Every buffer of the table is written in place, by a step and by an insertion; a step only holds its own rows besides."""
   programs = programs_of(dtype=dtype, guided=guided)
-  table, profile = programs.table(), programs.profiles[0]
+  table, kind = programs.table(), programs.kinds[0]
   size = sum(leaf.nbytes for leaf in jax.tree.leaves(table))
   buffer = table.cache.k[0]
-  slots, batch = programs.batch(profile, 8, [])
-  statics = dict(model=programs.model, verifier=profile.verifier(programs.model), may_request=False)
+  slots, batch = programs.batch(kind, 8, [])
+  statics = dict(model=programs.model, verifier=kind.verifier(programs.model), may_request=False)
   step = tables.step.lower(programs.params, table, slots, batch, **statics)
   row = programs.row(table, 0)
   insert = tables.insert.lower(table, row, jnp.int32(0), model=programs.model)

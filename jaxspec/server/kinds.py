@@ -1,4 +1,4 @@
-"""Profiles: what a server compiles for one kind of stream."""
+"""Kinds of streams: what a server compiles for each, and what it tells edges about it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxspec.link.arrays import no_distributions
 from jaxspec.link.ciar_wire import CiarWire
+from jaxspec.link.cloud import Profile
 from jaxspec.link.opening import Agreement
 from jaxspec.link.sqs_wire import PlainWire, SqsWire
 from jaxspec.models.sampling import Warp
@@ -20,8 +21,8 @@ _METHODS = {SqsWire: "sqs", CiarWire: "ciar", PlainWire: "plain"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Profile:
-  """One kind of stream; the ends agree on it by its place in the list of a server.
+class StreamKind:
+  """One kind of stream; its place in the list of a server is the id of its `Profile`.
 
   Attributes:
     wire: what rounds look like as bytes. It also says which acceptance rule judges them.
@@ -72,9 +73,32 @@ class Profile:
     """Whether a call may take two parts (coding ``lazy``)."""
     return self.wire.may_request and self.window > 0
 
-  def max_frame(self, max_len: int) -> int:
-    """No valid frame of an edge with rows of ``max_len`` tokens is longer."""
-    return self.wire.max_frame_bytes(Agreement(1, max_len))
+  def profile(self, id: int, *, guided: bool, max_len: int) -> Profile:
+    """What an edge is told.
+
+    Args:
+      guided: whether the target reads a guidance scale.
+      max_len: most tokens of a row.
+    """
+    sends_distributions = not isinstance(self.wire, PlainWire) and self.wire.codec is not None
+    limits = self.wire.limits
+    sizes = (limits.coding, limits.ell, limits.max_support, limits.sends_size) if sends_distributions else ("", 0, 0, False)
+    coding, ell, max_support, sends_size = sizes
+    return Profile(
+      id=id,
+      method=self.method,
+      rule=self.rule,
+      window=self.window,
+      coding=coding,
+      ell=ell,
+      max_support=max_support,
+      sends_size=sends_size,
+      top_k=self.warp.top_k,
+      nucleus=self.warp.nucleus,
+      guided=guided,
+      feature_width=self.feature_width,
+      max_frame=self.wire.max_frame_bytes(Agreement(1, max_len)),
+    )
 
   def verifier(self, model: ModelFns) -> Verifier:
     """The judge of one pass; the same object for equal choices."""

@@ -1,0 +1,136 @@
+"""``jaxspec serve``: a server that verifies for edges, and tokens for those who may use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jaxspec.cli.errors import UserError
+from jaxspec.cli.options import PATH, common
+
+_COUNT = click.IntRange(1)
+_SECONDS = click.FloatRange(0, min_open=True)
+
+
+@click.command(no_args_is_help=False)
+@click.argument("checkpoint", required=False)
+@click.option(
+  "--listen", default="127.0.0.1:8443", show_default=True, metavar="HOST:PORT", help="Where; port 0 is a free one."
+)
+@click.option("--tls-cert", type=PATH, metavar="FILE", help="Certificate of the server (.pem).")
+@click.option("--tls-key", type=PATH, metavar="FILE", help="Its key (.pem).")
+@click.option("--tls-client-ca", type=PATH, metavar="FILE", help="Edges must have a certificate of this authority (.pem).")
+@click.option("--insecure", is_flag=True, help="Without TLS, listen to other machines than this one.")
+@click.option("--token-file", type=PATH, metavar="FILE", help="Who may open streams (.jsonl); read again on SIGHUP.")
+@click.option("--auth-every-call", is_flag=True, help="Ask for the token in every call, not only where streams are opened.")
+@click.option("--new-token", metavar="NAME", help="Add a token to --token-file, print its secret once, and end.")
+@click.option("--profile", "profiles", multiple=True, metavar="METHOD[:NAME=VALUE,...]",
+              help="A method that edges may use, with its options; may be repeated.  [default: sqs and ar]")  # fmt: skip
+@click.option("--max-streams", type=_COUNT, default=256, show_default=True, metavar="N", help="Streams with a cache.")
+@click.option("--max-rows", type=_COUNT, default=32, show_default=True, metavar="M", help="Rows of a step.")
+@click.option("--max-len", type=_COUNT, metavar="N", help="Most tokens of a row.  [default: what the network is made for]")
+@click.option("--max-prompt", type=_COUNT, metavar="N", help="Most tokens of the beginning of a text.")
+@click.option("--widths", default="8,32", show_default=True, metavar="W1,W2,..", help="Inputs of a pass.")
+@click.option("--numerics", type=click.Choice(("exact", "fast")), default="exact", show_default=True, metavar="NAME",
+              help="exact: refuse programs in which rows depend on each other; or fast.")  # fmt: skip
+@click.option("--max-wait-ms", type=click.FloatRange(0), default=0.0, show_default=True, metavar="T",
+              help="How long a call may wait for others to share its step.")  # fmt: skip
+@click.option("--idle-s", type=_SECONDS, default=60.0, show_default=True, metavar="T", help="Then a stream loses its cache.")
+@click.option("--forget-s", type=_SECONDS, default=600.0, show_default=True, metavar="T", help="Then it is forgotten.")
+@click.option("--metrics", metavar="HOST:PORT", help="Answer HTTP requests for counters there (Prometheus).")
+@common("dtype", "matmul_precision", "no_cache")
+def serve(**options: Any) -> int:
+  """Verify for edges with the target of CHECKPOINT, a bundle by folder or shipped name, until SIGTERM.
+
+  \b
+  jaxspec serve wordnet --profile sqs:coding=lazy,max_drafts=7 --profile ar
+  jaxspec serve --new-token alice --token-file tokens.jsonl
+  """
+  try:
+    from jaxspec.server.server import Listen, Server  # noqa: F401
+  except ImportError as error:
+    raise UserError(str(error)) from error
+  if options["new_token"] is not None:
+    return _new_token(options)
+  widths, metrics = _widths(options["widths"]), _address(options["metrics"])
+  listen = Listen(
+    options["listen"],
+    certificate=_read(options["tls_cert"]),
+    key=_read(options["tls_key"]),
+    client_ca=_read(options["tls_client_ca"]),
+    insecure=options["insecure"],
+  )
+  methods = [_method(text) for text in options["profiles"]] or None
+  server = _server(options, listen, methods, widths)
+  if metrics is not None:
+    server.metrics.listen(*metrics)
+  return server.run(lambda: click.echo(f"serving at {server.address}"))
+
+
+def _new_token(options: dict[str, Any]) -> int:
+  from jaxspec.server.tokens import new_token
+
+  if options["token_file"] is None:
+    raise UserError("--new-token goes with --token-file FILE, to which it is added")
+  click.echo(new_token(options["token_file"], options["new_token"]))
+  return 0
+
+
+def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...]):
+  """Loads, compiles and probes."""
+  from rich.console import Console
+
+  from jaxspec.cli import compilation_cache
+  from jaxspec.server import from_bundle
+
+  if not options["no_cache"]:
+    compilation_cache.enable()
+  names = ("auth_every_call", "dtype", "matmul_precision", "max_streams", "max_rows", "max_len", "max_prompt", "numerics")
+  kwargs = {name: options[name] for name in (*names, "idle_s", "forget_s")}
+  kwargs |= dict(tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)
+  with Console(stderr=True).status("Loading and compiling"):
+    return from_bundle.serve(options["checkpoint"], listen=listen, methods=methods or from_bundle.METHODS, **kwargs)
+
+
+def _method(text: str):
+  """A method and its options, ``sqs:coding=lazy,max_drafts=7``; a name alone has the options of the bundle."""
+  from jaxspec.cli.declared import find_method, fitting, value_type
+  from jaxspec.methods import make_method
+  from jaxspec.options import options_of
+
+  name, colon, rest = text.partition(":")
+  cls = find_method(name)
+  if not colon:
+    return cls.name
+  declared, values = options_of(cls), {}
+  for item in rest.split(","):
+    key, equals, value = item.partition("=")
+    if not equals or key not in declared:
+      raise UserError(
+        f"Must have options of {name} as NAME=VALUE ({', '.join(declared) or 'none'}), we instead got {item!r}"
+      )
+    option = declared[key]
+    values[key] = fitting(option, value_type((option,)).convert(value, None, None))
+  return make_method(cls.name, **values)
+
+
+def _widths(text: str) -> tuple[int, ...]:
+  try:
+    return tuple(int(value) for value in text.split(","))
+  except ValueError:
+    raise UserError(f"Must have --widths W1,W2,..., we instead got {text!r}") from None
+
+
+def _address(text: str | None) -> tuple[str, int] | None:
+  if text is None:
+    return None
+  host, _, port = text.rpartition(":")
+  if not host or not port.isdigit():
+    raise UserError(f"Must have --metrics HOST:PORT, we instead got {text!r}")
+  return host, int(port)
+
+
+def _read(path: Path | None) -> bytes | None:
+  return None if path is None else path.read_bytes()

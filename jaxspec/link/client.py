@@ -1,0 +1,311 @@
+"""The cloud behind a network: `GrpcCloud` makes one attempt at one call.
+
+Frames of coding ``lazy`` have 40 bytes; there the headers of a call cost more than the frame. Such streams use one long call
+(`Exchange`), and single calls once it was cut.
+
+gRPC's own retries are off: they cannot resume a stream (`jaxspec.link.session` does). A server that went away is waited
+for, which is no attempt and costs it nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from typing import NamedTuple
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or its library writes about every failure; errors come as one line
+try:
+  import grpc
+
+  from jaxspec.link.v1 import encoding
+except ImportError as missing:
+  raise ImportError("A cloud behind a network needs: pip install 'jaxspec-decoding[serve]'") from missing
+
+import jaxspec
+from jaxspec.link.cloud import PROTOCOL, CloudError, Description, Opened, Opening, Profile, Resume, Status
+
+_SERVICE = "/jaxspec.link.v1.Verifier/"
+_LEAST_KEEPALIVE_S = 0.3
+_CONNECT_S = 10.0
+
+# Bytes of HTTP/2 around the messages of a call: headers, frame headers and window updates. Measured on a connection that has
+# made some calls, so that the headers are in the tables of both ends; without TLS.
+_FRAMING = 5 + 9  # of gRPC and of HTTP/2, around each message
+
+
+class Overhead(NamedTuple):
+  """Bytes of a call besides its messages and their framing."""
+
+  up: int
+  down: int
+
+
+UNARY, EXCHANGE = Overhead(43, 50), Overhead(26, 26)
+
+
+def tls(roots: bytes | None, certificate: tuple[bytes, bytes] | None) -> grpc.ChannelCredentials:
+  """TLS that trusts certificates in PEM, or those of the system, and shows a certificate (with its key) of our own."""
+  own = (None, None) if certificate is None else (certificate[1], certificate[0])
+  return grpc.ssl_channel_credentials(roots, *own)
+
+
+class GrpcCloud:
+  """A `Cloud` at an address; it may be used by several threads.
+
+  Args:
+    target: ``HOST:PORT``.
+    credentials: gRPC's, of the channel; None for no TLS.
+
+  Attributes:
+    description: what the server serves.
+    transport_bytes: sent and received, with the headers of HTTP/2 and without TLS; computed, not measured.
+  """
+
+  def __init__(self, target: str, credentials, *, token: str | None, patience_s: float, route: bool, auth_every_call: bool):
+    self._target, self._credentials, self._route, self._auth_every_call = target, credentials, route, auth_every_call
+    self._patience_s = 0.0  # whoever gave a wrong address is told at once
+    self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+    self.transport_bytes = 0
+    self._lock = threading.Lock()
+    self._exchanges: dict[bytes, _Exchange | None] = {}  # None: it was cut, single calls from then on
+    self._lazy: set[bytes] = set()
+    self._dial(_LEAST_KEEPALIVE_S)
+    try:
+      self.description = self._describe()
+      began = time.monotonic()
+      self._describe()
+      round_trip_s = time.monotonic() - began
+    except BaseException:
+      self._channel.close()
+      raise
+    if 4 * round_trip_s > _LEAST_KEEPALIVE_S:
+      self._channel.close()
+      self._dial(4 * round_trip_s)
+    self._patience_s = patience_s
+
+  def profile(self, **wanted: object) -> Profile:
+    """The server's profile with these values.
+
+    Raises:
+      ValueError: where it has none, with what it has.
+    """
+    for profile in self.description.profiles:
+      if all(getattr(profile, name) == value for name, value in wanted.items()):
+        return profile
+    names = ("method", "coding", "window", "ell", "max_support")
+    shown = lambda fields: " ".join(f"{name}={value}" for name, value in fields.items() if value)
+    has = ", ".join(shown({name: getattr(each, name) for name in names}) for each in self.description.profiles)
+    raise ValueError(f"Must have a way of decoding that {self._target} serves ({has}), we instead got {shown(wanted)}")
+
+  def check_model(self, model: bytes) -> None:
+    """Raises a ValueError unless the server has the target network of this digest."""
+    if self.description.model != model:
+      theirs = self.description.model.hex()[:16]
+      raise ValueError(
+        f"Must have the networks of one bundle, {self._target} serves {theirs} and we have {model.hex()[:16]}"
+      )
+
+  def open(self, opening: Opening, resume: Resume | None = None, *, timeout_s: float) -> Opened:
+    if any(each.id == opening.profile and each.coding == "lazy" for each in self.description.profiles):
+      self._lazy.add(opening.stream)
+    reply = self._unary("Open", encoding.open_request(opening, resume), timeout_s, opening.stream)
+    return _parsed(encoding.opened_of, reply)
+
+  def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
+    exchange = self._exchange_of(stream)
+    if exchange is not None:
+      # The first message names the stream for all.
+      request = encoding.verify_request(b"" if exchange.is_used else stream, seq, part, frame)
+      try:
+        frame, reply = exchange.call(request, seq, part, timeout_s)
+      except grpc.RpcError as error:
+        self._exchanges[stream] = None
+        raise self._error(error) from error
+      self._count(request, reply, EXCHANGE)
+      return frame
+    reply = self._unary("Verify", encoding.verify_request(stream, seq, part, frame), timeout_s, stream)
+    frame = _parsed(lambda data: encoding.reply_to(data, seq, part), reply)
+    if frame is None:
+      raise CloudError(Status.DATA_LOSS, "the reply to another call")
+    return frame
+
+  def close(self, stream: bytes, *, timeout_s: float) -> None:
+    self._lazy.discard(stream)
+    exchange = self._exchanges.pop(stream, None)
+    if exchange is not None:
+      exchange.end()
+    self._unary("Close", encoding.close_request(stream), timeout_s, stream)
+
+  def hang_up(self) -> None:
+    """Closes the connection."""
+    self._channel.close()
+
+  def _dial(self, keepalive_s: float) -> None:
+    keepalive_ms = round(1000 * max(_LEAST_KEEPALIVE_S, keepalive_s))
+    options = (
+      ("grpc.enable_retries", 0),
+      ("grpc.keepalive_time_ms", keepalive_ms),
+      ("grpc.keepalive_timeout_ms", keepalive_ms),
+      ("grpc.keepalive_permit_without_calls", 0),
+      ("grpc.http2.max_pings_without_data", 0),  # a long call may be silent while the edge drafts
+      ("grpc.http2.bdp_probe", 0),  # frames are small: its pings would cost as much as they do
+      ("grpc.initial_reconnect_backoff_ms", 100),
+      ("grpc.min_reconnect_backoff_ms", 1000),
+      ("grpc.max_reconnect_backoff_ms", 2000),
+      ("grpc.use_local_subchannel_pool", 1),  # clouds do not share connections, nor each other's failures
+    )
+    if self._credentials is None:
+      self._channel = grpc.insecure_channel(self._target, options)
+    else:
+      self._channel = grpc.secure_channel(self._target, self._credentials, options)
+    self._methods = {name: self._channel.unary_unary(_SERVICE + name) for name in ("Describe", "Open", "Verify", "Close")}
+    self._exchange = self._channel.stream_stream(_SERVICE + "Exchange")
+
+  def _wait(self) -> None:
+    """Waits until the server is there again, as long as our patience lasts."""
+    ready = grpc.channel_ready_future(self._channel)
+    try:
+      ready.result(timeout=self._patience_s)
+    except grpc.FutureTimeoutError:
+      ready.cancel()  # the next attempt says what is wrong
+
+  def _describe(self) -> Description:
+    client = f"jaxspec {jaxspec.__version__}"
+    reply = self._unary("Describe", encoding.describe_request(PROTOCOL, client), _CONNECT_S)
+    description = _parsed(encoding.description_of, reply)
+    if not description.protocol_min <= PROTOCOL <= description.protocol_max:
+      theirs = f"{description.protocol_min} to {description.protocol_max}"
+      raise CloudError(Status.FAILED_PRECONDITION, f"{self._target} speaks protocol {theirs}, this is {PROTOCOL}")
+    return description
+
+  def _unary(self, name: str, request: bytes, timeout_s: float, stream: bytes | None = None) -> bytes:
+    try:
+      reply = self._methods[name](request, timeout=timeout_s, metadata=self._headers(name, stream))
+    except grpc.RpcError as error:
+      raise self._error(error) from error
+    self._count(request, reply, UNARY)
+    return reply
+
+  def _exchange_of(self, stream: bytes) -> _Exchange | None:
+    if stream not in self._lazy:
+      return None
+    if stream not in self._exchanges:
+      self._exchanges[stream] = _Exchange(self._exchange, self._headers("Exchange", stream))
+    return self._exchanges[stream]
+
+  def _headers(self, name: str, stream: bytes | None) -> tuple[tuple[str, str], ...]:
+    """What a call carries besides its message; every header costs bytes."""
+    headers = self._metadata if name in ("Describe", "Open") or self._auth_every_call else ()
+    return headers + ((("jaxspec-stream", stream.hex()),) if self._route and stream is not None else ())
+
+  def _count(self, request: bytes, reply: bytes, overhead: Overhead) -> None:
+    with self._lock:
+      self.transport_bytes += len(request) + len(reply) + 2 * _FRAMING + sum(overhead)
+
+  def _error(self, error: grpc.RpcError) -> CloudError:
+    """What went wrong, in words of this project where the user can mend it. Where the server is gone, it is waited for."""
+    status = Status.__members__.get(error.code().name, Status.UNAVAILABLE)
+    if status is Status.UNAVAILABLE and self._patience_s > 0:
+      self._wait()
+    metadata = dict(error.trailing_metadata() or ())
+    pushback = metadata.get("grpc-retry-pushback-ms")
+    seconds = int(pushback) / 1000 if pushback is not None and pushback.isdigit() else None
+    return CloudError(status, _plain(status, error.details() or "", self._target), seconds)
+
+
+class _Exchange:
+  """One long call: requests go out as they come, and a thread of gRPC's brings the replies.
+
+  Attributes:
+    is_used: whether a request went out.
+  """
+
+  def __init__(self, method, metadata: tuple):
+    self.is_used = False
+    self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    self._replies: queue.SimpleQueue[bytes | grpc.RpcError] = queue.SimpleQueue()
+    self._call = method(iter(self._requests.get, None), metadata=metadata)
+    threading.Thread(target=self._read, name="jaxspec-exchange", daemon=True).start()
+
+  def call(self, request: bytes, seq: int, part: int, timeout_s: float) -> tuple[bytes, bytes]:
+    """The frame of the reply, and the reply.
+
+    Raises:
+      grpc.RpcError: if the long call ended.
+      CloudError: if there was no reply in time; late ones to earlier calls are skipped.
+    """
+    self._requests.put(request)
+    self.is_used = True
+    deadline = time.monotonic() + timeout_s
+    while True:
+      try:
+        reply = self._replies.get(timeout=max(0.0, deadline - time.monotonic()))
+      except queue.Empty:
+        raise CloudError(Status.DEADLINE_EXCEEDED, "no reply in time") from None
+      if isinstance(reply, grpc.RpcError):
+        raise reply
+      frame = _parsed(lambda data: encoding.reply_to(data, seq, part), reply)
+      if frame is not None:
+        return frame, reply
+
+  def end(self) -> None:
+    """No more requests."""
+    self._requests.put(None)
+
+  def _read(self) -> None:
+    try:
+      for reply in self._call:
+        self._replies.put(reply)
+      ended: grpc.RpcError = _Ended()
+    except grpc.RpcError as error:
+      ended = error
+    self._requests.put(None)  # lets gRPC's own thread end
+    self._replies.put(ended)
+
+
+class _Ended(grpc.RpcError):
+  """A long call that the server ended without an error."""
+
+  def code(self) -> grpc.StatusCode:
+    return grpc.StatusCode.UNAVAILABLE
+
+  def details(self) -> str:
+    return "the server ended the long call"
+
+  def trailing_metadata(self) -> tuple:
+    return ()
+
+
+def _parsed(read, data: bytes):
+  """What a server's message says.
+
+  Raises:
+    CloudError: ``DATA_LOSS`` where it is no message.
+  """
+  from google.protobuf.message import DecodeError
+
+  try:
+    return read(data)
+  except DecodeError as error:
+    raise CloudError(Status.DATA_LOSS, "the reply is no message of the protocol") from error
+
+
+def _plain(status: Status, details: str, target: str) -> str:
+  """One line about a failure; gRPC's own words where they are about the call."""
+  line = " ".join(details.split())
+  text = line.lower()
+  if status is Status.UNIMPLEMENTED:
+    return f"{target} is a server of something else: it has no {_SERVICE.strip('/')}"
+  if status is not Status.UNAVAILABLE:
+    return line or f"{target} gives no reason"
+  if "wrong_version_number" not in text and ("certificate" in text or "hostname" in text or "peer name" in text):
+    return f"the certificate of {target} is not trusted, or is of another name: give its CA with --ca"
+  if "ssl" in text or "tls" in text or "handshak" in text:
+    return f"{target} does not speak TLS the way we do: grpcs:// is with TLS, grpc:// without"
+  if "dns" in text or "name resolution" in text:
+    return f"there is no host of the name in {target}"
+  if "refused" in text or "failed to connect" in text or "timed out" in text or "unreachable" in text:
+    return f"no server answers at {target}"
+  return line or f"no server answers at {target}"

@@ -1,0 +1,30 @@
+"""What an edge sends of the condition of a row: ids, a class label, or the text of a caption."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jaxspec.models.conditions import Caption, ClassLabels, Prompt
+from jaxspec.types import PyTree
+
+
+def sent_condition(condition: PyTree, caption: str | None = None) -> tuple[int, ...] | int | str:
+  """The condition of one row as `jaxspec.link.cloud.Opening` has it.
+
+  Args:
+    condition: `ClassLabels`, `Prompt` or `Caption` of one row.
+    caption: the text that ``condition`` was made of; the features of a caption are not sent.
+  Raises:
+    ValueError: for another condition, a caption without its text, or a text beside another condition.
+  """
+  if isinstance(condition, Caption):
+    if caption is None:
+      raise ValueError("Must have the text of a caption to send it, we instead got its features alone")
+    return caption
+  if caption is not None:
+    raise ValueError(f"Must have a Caption to send a caption's text, we instead got {type(condition).__name__}")
+  if isinstance(condition, ClassLabels):
+    return int(condition.labels[0])
+  if isinstance(condition, Prompt):
+    return tuple(np.asarray(condition.tokens)[0][np.asarray(condition.mask)[0]].tolist())
+  raise ValueError(f"Must have class labels, a prompt or a caption to send, we instead got {type(condition).__name__}")

@@ -1,0 +1,81 @@
+"""A file of records that a process appends to and that survives its end, at any byte.
+
+======  ==============================================
+bytes   field (big-endian), once for each record
+======  ==============================================
+4       length of the data
+4       CRC-32 of the length and the data
+...     data
+======  ==============================================
+
+A record is flushed before anybody acts on it. What a killed process left half written at the end is dropped when the file is
+opened again; the record was not acted on, so it is made again.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+
+_LENGTH, _CRC = struct.Struct(">I"), struct.Struct(">I")
+_HEAD = _LENGTH.size + _CRC.size
+
+
+class Journal:
+  """Records of an earlier life of the process, and those that are added.
+
+  Args:
+    path: file to read and to append to; it is made if it is not there.
+  Raises:
+    ValueError: for a file with a damaged record before its end.
+  """
+
+  def __init__(self, path: str | os.PathLike):
+    self._path = Path(path)
+    data = self._path.read_bytes() if self._path.exists() else b""
+    self.records, end = _read(data, self._path)
+    self._file = self._path.open("ab")
+    if end < len(data):
+      self._file.truncate(end)
+
+  def append(self, record: bytes) -> None:
+    """Adds a record. When this returns, it survives the end of the process."""
+    self._file.write(pack(record))
+    self._file.flush()
+    self.records.append(record)
+
+  def close(self) -> None:
+    """Closes the file."""
+    self._file.close()
+
+  def __enter__(self) -> Journal:
+    return self
+
+  def __exit__(self, *_) -> None:
+    self.close()
+
+
+def pack(record: bytes) -> bytes:
+  """A record as it stands in the file."""
+  length = _LENGTH.pack(len(record))
+  return length + _CRC.pack(zlib.crc32(length + record)) + record
+
+
+def _read(data: bytes, path: Path) -> tuple[list[bytes], int]:
+  """The whole records of a file, and where they end."""
+  records, position = [], 0
+  while position < len(data):
+    rest = data[position:]
+    size = _LENGTH.unpack_from(rest)[0] if len(rest) >= _HEAD else len(rest)
+    record = rest[_HEAD : _HEAD + size]
+    if rest[: len(pack(record))] == pack(record) and len(record) == size:
+      records.append(record)
+      position += _HEAD + size
+      continue
+    # The end of a write that was cut off: too short, damaged, or blocks that were never written.
+    if _HEAD + size >= len(rest) or not any(rest):
+      break
+    raise ValueError(f"Must have a whole journal in {path}, we instead got a damaged record at byte {position}")
+  return records, position

@@ -1,0 +1,156 @@
+"""A server of a bundle: from a folder of networks to an engine, and to a socket.
+
+    with jaxspec.serve("wordnet", methods=["sqs"], max_streams=16, max_rows=8) as server:
+      cloud = jaxspec.connect(server.address)
+
+The target alone is read; drafts stay with the edges.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxspec.hosts.base import Host
+from jaxspec.hosts.images import CaptionHost, LabelHost
+from jaxspec.hosts.text import TextHost
+from jaxspec.link.method_wires import wire_of
+from jaxspec.methods import get_method, make_method
+from jaxspec.methods.base import IDS, Method
+from jaxspec.models.conditions import Caption, ClassLabels, Prompt
+from jaxspec.options import options_of
+from jaxspec.pipeline import Pipeline, load_pipeline
+from jaxspec.sampling import SamplingConfig
+from jaxspec.server.conditions import ReadCondition
+from jaxspec.server.engine import Engine
+from jaxspec.server.kinds import StreamKind
+from jaxspec.types import PyTree
+
+if TYPE_CHECKING:
+  from jaxspec.server.server import Listen, Server
+  from jaxspec.server.tokens import TokenFile
+
+METHODS = ("sqs", "ar")
+_LONGEST_TEXT, _LONGEST_PROMPT = 1024, 256  # tokens, where the network could read more
+_CAPTION_BYTES = 1000
+
+
+def serve(
+  bundle: str | os.PathLike | Pipeline | None = None,
+  *,
+  listen: str | Listen = "127.0.0.1:0",
+  methods: Sequence[Method | str] = METHODS,
+  tokens: TokenFile | str | os.PathLike | None = None,
+  auth_every_call: bool = False,
+  forget_s: float = 600.0,
+  dtype: str = "float32",
+  matmul_precision: str | None = None,
+  **options: Any,
+) -> Server:
+  """A server of a bundle's target, as a context that runs it in a thread.
+
+  Args:
+    bundle: as in `jaxspec.load_pipeline`, or what that returned.
+    listen: ``HOST:PORT``, port 0 for a free one; or where and by which certificates.
+    methods: what edges may decode by, see `engine_of`.
+    tokens: who may open streams, or the file that says it; None lets everybody.
+    auth_every_call: ask for a token in every call, not only where streams are opened.
+    forget_s: a stream without a call for so long is forgotten.
+    dtype, matmul_precision: as in `jaxspec.load_pipeline`; a pipeline has its own.
+    options: of `engine_of`.
+  Returns:
+    A `jaxspec.server.server.Server`; ``address`` is valid inside of its ``with`` block.
+  Raises:
+    ImportError: without the extra ``serve``.
+    ValueError: one line that names what does not fit.
+  """
+  from jaxspec.server.desk import Limits
+  from jaxspec.server.server import Listen, Server
+  from jaxspec.server.tokens import TokenFile
+
+  listen = Listen(listen) if isinstance(listen, str) else listen
+  tokens = TokenFile(tokens) if isinstance(tokens, (str, os.PathLike)) else tokens
+  if not isinstance(bundle, Pipeline):
+    bundle = load_pipeline(bundle, dtype=dtype, matmul_precision=matmul_precision)
+  engine = engine_of(bundle, methods, forget_s=forget_s, **options)
+  limits = Limits(engine.max_held, forget_s=forget_s)
+  return Server(engine, listen, tokens=tokens, auth_every_call=auth_every_call, limits=limits)
+
+
+def engine_of(
+  pipeline: Pipeline,
+  methods: Sequence[Method | str] = METHODS,
+  *,
+  sampling: SamplingConfig | None = None,
+  max_len: int | None = None,
+  max_prompt: int | None = None,
+  **options: Any,
+) -> Engine:
+  """An engine of a pipeline's target.
+
+  Args:
+    methods: `Sqs`, `Ciar` or `Plain`; a name stands for one with the bundle's options.
+    sampling: what is compiled: guidance, top-k and whether there is a top-p; by default what the bundle was trained for.
+      Temperature, scale and top-p are those of each stream.
+    max_len: most tokens of a row; by default a whole image, or what the network was trained on.
+    max_prompt: most tokens of a prompt of text.
+    options: of `Engine`.
+  Raises:
+    ValueError: one line that names what does not fit.
+  """
+  host, target = pipeline.host, pipeline.target
+  if host.tokens != IDS:
+    raise ValueError(f"Must have a network of ids to serve it, we instead got {pipeline.name} with vectors")
+  sampling = pipeline.sampling() if sampling is None else sampling
+  kinds = [StreamKind(wire_of(_method(pipeline, each), host.vocab_size), sampling.warp()) for each in methods]
+  example, read = _conditions(host, max_prompt)
+  max_len = _length(host, max_len, example)
+  host.check_length(target, example, max_len)
+  model, params = sampling.side(target)
+  settings = dict(family=host.target.family, config=host.target.config, end_ids=host.end_token or ())
+  settings |= dict(read_condition=read, matmul_precision=pipeline.matmul_precision)
+  if isinstance(host, CaptionHost):
+    settings |= dict(max_condition=_CAPTION_BYTES)
+  return Engine(params, model, kinds, example=example, max_len=max_len, **(settings | options))
+
+
+def _method(pipeline: Pipeline, method: Method | str) -> Method:
+  """A method with the bundle's options, without its draft."""
+  if isinstance(method, str):
+    declared = options_of(get_method(method))
+    method = make_method(method, **{name: value for name, value in pipeline.defaults.options.items() if name in declared})
+  if getattr(method, "inject", "none") != "none":
+    raise ValueError("Must have a method without interval features to serve it: streams that send some are not resumed")
+  return method
+
+
+def _length(host: Host, max_len: int | None, example: PyTree) -> int:
+  if max_len is not None or host.num_tokens is not None:
+    return max_len or host.num_tokens
+  return min(_LONGEST_TEXT, host.target.config.max_positions - example.tokens.shape[1])
+
+
+def _conditions(host: Host, max_prompt: int | None) -> tuple[PyTree, ReadCondition | None]:
+  """The largest condition that is served, and what reads one where an engine cannot by itself."""
+  config = host.target.config
+  if isinstance(host, TextHost):
+    size = min(_LONGEST_PROMPT, config.max_positions // 2) if max_prompt is None else max_prompt
+    return Prompt(np.ones((1, size), np.int32), np.ones((1, size), bool)), None
+  if max_prompt is not None:
+    raise ValueError(f"Must have max_prompt with networks that continue texts, we instead got an {host.noun}")
+  if isinstance(host, LabelHost):
+    return ClassLabels(np.full(1, config.num_classes - 1, np.int32)), None
+  if isinstance(host, CaptionHost):
+    sizes = (1, config.prefix_len)
+    example = Caption(np.zeros((*sizes, config.caption_dim), np.float32), np.ones(sizes, bool))
+    return example, lambda sent: _caption(host, sent)
+  raise ValueError(f"Must have a network of texts, classes or captions to serve it, we instead got {host.target.path}")
+
+
+def _caption(host: CaptionHost, sent: tuple[int, ...] | int | str) -> Caption:
+  if not isinstance(sent, str):
+    raise ValueError(f"Must have a caption, we instead got a {'class label' if isinstance(sent, int) else 'prompt'}")
+  return host.encode([sent]).condition

@@ -1,0 +1,160 @@
+"""The socket side of a server: gRPC handlers on raw bytes.
+
+Raw, because a handler that parses for itself can say what is wrong with a message; generated ones say ``INTERNAL``. The
+server is the asyncio one: a few connections that send half a body each would block all workers of a synchronous one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import grpc
+
+from jaxspec.link.cloud import CloudError, Description, Opened, Status
+from jaxspec.link.v1 import encoding
+from jaxspec.server import requests
+from jaxspec.server.calls import Position
+from jaxspec.server.desk import Tenant
+from jaxspec.server.metrics import Metrics
+from jaxspec.server.service import Service
+from jaxspec.server.tokens import Failures, TokenFile
+
+SERVICE = "jaxspec.link.v1.Verifier"
+_LOG = logging.getLogger(__name__)
+_CODES = {status: getattr(grpc.StatusCode, status.name) for status in Status}
+_ANYBODY = Tenant("")
+_BEARER = "Bearer "
+_SLOWED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
+
+
+class Front:
+  """Answers the methods of the protocol.
+
+  Args:
+    served: what `Describe` says; requests are checked against it.
+    tokens: who may open streams; None lets everybody.
+    auth_every_call: `Verify` and `Close` need the token too. Without it the stream's id authorises them: 128 random bits
+      under TLS, and a token costs more bytes than a small frame.
+  """
+
+  def __init__(
+    self,
+    service: Service,
+    served: Description,
+    *,
+    tokens: TokenFile | None = None,
+    auth_every_call: bool = False,
+    metrics: Metrics | None = None,
+  ):
+    self._service, self._served, self._tokens = service, served, tokens
+    self._auth_every_call, self._failures = auth_every_call, Failures()
+    self._metrics = Metrics() if metrics is None else metrics
+
+  @property
+  def handlers(self) -> grpc.GenericRpcHandler:
+    """What a gRPC server calls."""
+    unary = {"Describe": self._describe, "Open": self._open, "Verify": self._verify, "Close": self._close}
+    methods = {name: grpc.unary_unary_rpc_method_handler(self._unary(name, run)) for name, run in unary.items()}
+    methods["Exchange"] = grpc.stream_stream_rpc_method_handler(self._exchange)
+    return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+  def _unary(self, name: str, run: Callable[[bytes, grpc.aio.ServicerContext], Awaitable[bytes]]):
+    async def handler(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+      return await self._answer(name, run, data, context)
+
+    return handler
+
+  async def _exchange(self, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+    """Calls of `Verify` on one long call. One that is refused ends it; the edge goes on with unary calls."""
+    newest = b""
+
+    async def run(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+      nonlocal newest
+      call = requests.read_verify(data, self._served, stream=newest)
+      newest = call.stream
+      return await self._run(call, context)
+
+    async for data in messages:
+      yield await self._answer("Exchange", run, data, context)
+
+  async def _answer(self, name: str, run, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+    began, status = self._service.clock(), "OK"
+    try:
+      return await run(data, context)
+    except CloudError as error:
+      status = error.status.name
+      refused = error
+    except asyncio.CancelledError:
+      status = "CANCELLED"
+      raise
+    except Exception:
+      _LOG.exception("A call of %s failed", name)  # the traceback has no values in it
+      status = Status.INTERNAL.name
+      refused = CloudError(Status.INTERNAL, "the server has an error")
+    finally:
+      self._metrics.called(name, status, self._service.clock() - began)
+    if refused.status in _SLOWED:
+      await asyncio.sleep(self._failures.delay_s(_host_of(context.peer()), self._service.clock()))
+    metadata = ()
+    if refused.pushback_s is not None:
+      metadata = (("grpc-retry-pushback-ms", str(math.ceil(1000 * refused.pushback_s))),)
+    await context.abort(_CODES[refused.status], refused.detail, metadata)
+
+  async def _describe(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+    self._tenant(context)
+    requests.read_describe(data)
+    return encoding.describe_reply(self._served)
+
+  async def _open(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+    tenant = self._tenant(context)
+    opening, resume = requests.read_open(data, self._served)
+    plain, deadline = encoding.open_request(opening), self._deadline(context)
+    frame = await self._service.call(
+      lambda desk, now: desk.open(tenant, opening, resume, plain, data, deadline=deadline, now=now)
+    )
+    if resume is not None:
+      self._metrics.resumed()
+    return encoding.open_reply(Opened(frame, 1 if resume is None else resume.next_seq, self._served.numerics))
+
+  async def _verify(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+    return await self._run(requests.read_verify(data, self._served), context)
+
+  async def _run(self, call: requests.Verify, context: grpc.aio.ServicerContext) -> bytes:
+    tenant = self._tenant(context) if self._auth_every_call else None
+    deadline, position = self._deadline(context), Position(call.seq, call.part)
+    frame = await self._service.call(
+      lambda desk, now: desk.verify(tenant, call.stream, position, call.frame, fed=call.fed, deadline=deadline, now=now)
+    )
+    self._metrics.frames(len(call.frame), len(frame))
+    return encoding.verify_reply(call.seq, call.part, frame)
+
+  async def _close(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+    tenant = self._tenant(context) if self._auth_every_call else None
+    stream = requests.read_close(data)
+    await self._service.call(lambda desk, now: desk.close(tenant, stream))
+    return b""
+
+  def _tenant(self, context: grpc.aio.ServicerContext) -> Tenant:
+    """Whose token a call brings.
+
+    Raises:
+      CloudError: where it brings none that is valid.
+    """
+    if self._tokens is None:
+      return _ANYBODY
+    header = next((value for key, value in context.invocation_metadata() or () if key == "authorization"), "")
+    secret = header.removeprefix(_BEARER) if header.startswith(_BEARER) else None
+    return self._tokens.tenant_of(secret)
+
+  def _deadline(self, context: grpc.aio.ServicerContext) -> float:
+    """When the caller stops waiting, on the service's clock; infinite on a long call."""
+    remaining = context.time_remaining()
+    return math.inf if remaining is None else self._service.clock() + remaining
+
+
+def _host_of(peer: str) -> str:
+  """A peer without its port: a new connection is the same peer."""
+  return peer.rpartition(":")[0]

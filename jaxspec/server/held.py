@@ -1,0 +1,134 @@
+"""The streams that an engine holds: which of them have a slot, who waits, and who was served when."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from jaxspec.server.interface import NoRoom, StreamLost
+from jaxspec.server.scheduler import Queues, Waiting
+from jaxspec.server.streams import Stream
+
+FINISH = 0  # the "width" of the program that ends rounds with a distribution
+
+
+class HeldStreams:
+  """Streams by name.
+
+  Attributes:
+    by_name: all of them.
+    free: slots that none of them owns.
+
+  Args:
+    num_slots: slots N.
+    most: more streams are refused.
+    widths: ascending inputs W of a pass.
+  """
+
+  def __init__(self, num_slots: int, most: int, widths: Sequence[int]):
+    self.by_name: dict[bytes, Stream] = {}
+    self.free = list(range(num_slots))[::-1]
+    self.most, self._widths = most, widths
+    self._served: dict[str, int] = {}
+    self._steps, self._last_prefill = 0, -(1 << 30)
+
+  def __len__(self) -> int:
+    return len(self.by_name)
+
+  def __contains__(self, name: bytes) -> bool:
+    return name in self.by_name
+
+  def __getitem__(self, name: bytes) -> Stream:
+    if name not in self.by_name:
+      raise StreamLost(f"no stream {name.hex()}")
+    return self.by_name[name]
+
+  def add(self, name: bytes, stream: Stream) -> None:
+    """Holds a new stream, without a slot.
+
+    Raises:
+      NoRoom: if there are as many as may be.
+    """
+    if len(self.by_name) >= self.most:
+      raise NoRoom(f"Must have fewer than {self.most} streams to open one, we instead got {len(self.by_name)}")
+    self.by_name[name] = stream
+
+  def close(self, name: bytes) -> None:
+    """Forgets a stream, also one that is not held."""
+    held = self.by_name.pop(name, None)
+    if held is not None and held.slot is not None:
+      self.free.append(held.slot)
+
+  def park(self, name: bytes) -> None:
+    """Takes the slot of a stream.
+
+    Raises:
+      StreamLost: if it is not held.
+      ValueError: if its edge waits for an answer.
+    """
+    held = self[name]
+    if held.is_waited_for:
+      raise ValueError(f"Must have a stream without a call in flight to park it, we instead got {name.hex()}")
+    if held.slot is not None:
+      self.free.append(held.slot)
+      held.park()
+
+  def place(self, name: bytes) -> int:
+    """Gives a stream a free slot, or that of the idlest one, and returns it."""
+    if not self.free:
+      self.park(self._idlest())
+    held = self.by_name[name]
+    held.slot = self.free.pop()
+    self._last_prefill = self._steps
+    return held.slot
+
+  def expire(self, now: float, idle_s: float, forget_s: float) -> None:
+    """Parks streams that were not heard of for ``idle_s``, and forgets those of ``forget_s``."""
+    for name, held in list(self.by_name.items()):
+      idle = now - held.used
+      if held.is_waited_for:
+        continue
+      if idle >= forget_s:
+        self.close(name)
+      elif idle >= idle_s:
+        self.park(name)
+
+  def queues(self) -> Queues:
+    """All that waits."""
+    asked, forced, opens = [], [], []
+    for name, held in self.by_name.items():
+      number = held.opening.profile
+      waiting = lambda width, held=held, name=name, number=number: Waiting(
+        name, (number, width), held.since, held.tenant, held.passed
+      )
+      if held.slot is None:
+        if held.is_waited_for:
+          opens.append(waiting(0))
+      elif held.unread:
+        forced.append(waiting(held.unread[0].width))
+      elif held.call is not None:
+        asked.append(waiting(held.cut_of(held.call, self._widths).width))
+      elif held.distribution is not None:
+        asked.append(waiting(FINISH))
+    if not self.free and self._idlest() is None:
+      opens = []
+    return Queues(asked, forced, opens, self._served, self._steps - self._last_prefill)
+
+  def count(self, names: Collection[bytes]) -> None:
+    """A step was run for these streams."""
+    self._steps += 1
+    for name in names:
+      self._served[self.by_name[name].tenant] = self._steps
+    taken = set(names)
+    for name, held in self.by_name.items():
+      held.passed += name not in taken
+    tenants = {held.tenant for held in self.by_name.values()}
+    self._served = {tenant: step for tenant, step in self._served.items() if tenant in tenants}
+
+  def _idlest(self) -> bytes | None:
+    """The stream that was not heard of for longest among those without a call in flight."""
+    idle = [
+      (held.used, name)
+      for name, held in self.by_name.items()
+      if held.slot is not None and not held.is_waited_for and held.judged is None
+    ]
+    return min(idle)[1] if idle else None

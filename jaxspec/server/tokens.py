@@ -1,0 +1,169 @@
+"""Bearer tokens: who may open streams, and how much of the server each may use.
+
+The file has one JSON object in a line: ``name``, ``sha256`` of the secret, the quota (``streams``, ``calls_per_s``,
+``fed_per_s``; without one there is no limit), and ``revoked`` where it no longer opens anything. Secrets are not kept.
+
+Command, which prints the secret of a new token once::
+
+    python -m jaxspec.server.tokens --new-token NAME --token-file tokens.jsonl --streams 8
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import hmac
+import json
+import logging
+import os
+import secrets
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from jaxspec.link.cloud import CloudError, Status
+from jaxspec.server.desk import Tenant
+from jaxspec.server.quotas import Quota
+
+_LOG = logging.getLogger(__name__)
+_QUOTA = tuple(field.name for field in dataclasses.fields(Quota))
+_MAX_PEERS = 10_000
+
+
+class Token(NamedTuple):
+  """One line of the file."""
+
+  tenant: Tenant
+  sha256: bytes
+  revoked: bool = False
+
+
+class TokenFile:
+  """The tokens of a file.
+
+  Raises:
+    ValueError: in one line, for a file that cannot be read.
+  """
+
+  def __init__(self, path: str | os.PathLike):
+    self._path = Path(path)
+    self._tokens = read_tokens(self._path)
+
+  def reload(self) -> None:
+    """Reads the file again; a damaged one changes nothing."""
+    try:
+      self._tokens = read_tokens(self._path)
+    except (ValueError, OSError) as error:
+      _LOG.error("The old tokens stay: %s", error)
+
+  def tenant_of(self, secret: str | None) -> Tenant:
+    """Who has this secret. The time it takes does not depend on how much of a secret is right.
+
+    Raises:
+      CloudError: ``UNAUTHENTICATED`` for a missing or unknown one, ``PERMISSION_DENIED`` for a revoked one.
+    """
+    if secret is None:
+      raise CloudError(Status.UNAUTHENTICATED, "a token is needed")
+    digest = _digest(secret)
+    found = None
+    for token in self._tokens:
+      if hmac.compare_digest(token.sha256, digest):
+        found = token
+    if found is None:
+      raise CloudError(Status.UNAUTHENTICATED, "the token is not known")
+    if found.revoked:
+      raise CloudError(Status.PERMISSION_DENIED, f"the token {found.tenant.name} was revoked")
+    return found.tenant
+
+
+def read_tokens(path: Path) -> tuple[Token, ...]:
+  """The tokens of a file, in order.
+
+  Raises:
+    ValueError: for a line that is none, or a name that stands there twice.
+  """
+  tokens = []
+  for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    if line.strip():
+      try:
+        tokens.append(_read_line(json.loads(line)))
+      except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"Must have a token in line {number} of {path}, we instead got {error}") from error
+  names = collections.Counter(token.tenant.name for token in tokens)
+  if twice := [name for name, count in names.items() if count > 1]:
+    raise ValueError(f"Must have every name once in {path}, we instead got {twice[0]} twice")
+  return tuple(tokens)
+
+
+def new_token(path: str | os.PathLike, name: str, quota: Quota = Quota()) -> str:
+  """Makes a token and adds it to a file, which is made if it is not there.
+
+  Returns:
+    The secret, which is in no file.
+  Raises:
+    ValueError: for a name that is taken or empty.
+  """
+  path = Path(path)
+  taken = {token.tenant.name for token in read_tokens(path)} if path.exists() else set()
+  if not name or name in taken:
+    raise ValueError(f"Must have a new name for a token in {path}, we instead got {name!r}")
+  secret = secrets.token_urlsafe(32)
+  limits = {key: value for key, value in dataclasses.asdict(quota).items() if value != float("inf")}
+  line = json.dumps({"name": name, "sha256": _digest(secret).hex()} | limits)
+  with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
+    file.write(line + "\n")
+  return secret
+
+
+class Failures:
+  """Wrong tokens by peer. Whoever brings more than ``free`` in a minute is answered slowly."""
+
+  def __init__(self, free: int = 10, window_s: float = 60.0, delay_s: float = 1.0):
+    self._free, self._window_s, self._delay_s = free, window_s, delay_s
+    self._times: collections.OrderedDict[str, collections.deque[float]] = collections.OrderedDict()
+
+  def delay_s(self, peer: str, now: float) -> float:
+    """Counts a wrong token; how long to wait before saying so."""
+    times = self._times.setdefault(peer, collections.deque(maxlen=self._free))
+    self._times.move_to_end(peer)
+    if len(self._times) > _MAX_PEERS:
+      self._times.popitem(last=False)
+    slow = len(times) == self._free and now - times[0] < self._window_s
+    times.append(now)
+    return self._delay_s if slow else 0.0
+
+
+def _read_line(line: dict) -> Token:
+  unknown = line.keys() - {"name", "sha256", "revoked", *_QUOTA}
+  if unknown:
+    raise ValueError(f"an unknown field {sorted(unknown)[0]}")
+  digest = bytes.fromhex(line["sha256"])
+  if not isinstance(line["name"], str) or not line["name"] or len(digest) != hashlib.sha256().digest_size:
+    raise ValueError("a name or sha256 that is none")
+  quota = Quota(**{name: line[name] for name in _QUOTA if name in line})
+  return Token(Tenant(line["name"], quota), digest, bool(line.get("revoked", False)))
+
+
+def _digest(secret: str) -> bytes:
+  return hashlib.sha256(secret.encode()).digest()
+
+
+@click.command()
+@click.option("--new-token", "name", required=True, metavar="NAME", help="Name of the tenant.")
+@click.option("--token-file", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Tokens (.jsonl).")
+@click.option("--streams", type=click.IntRange(1), metavar="N", help="Streams open at the same time.")
+@click.option("--calls-per-s", type=click.FloatRange(0, min_open=True), metavar="N", help="Calls in a second.")
+@click.option("--fed-per-s", type=click.FloatRange(0, min_open=True), metavar="N", help="Tokens read in a second.")
+def main(name: str, token_file: Path, **quota: float | None) -> None:
+  """Add a token to FILE and print its secret, which is kept nowhere else."""
+  try:
+    secret = new_token(token_file, name, Quota(**{key: value for key, value in quota.items() if value is not None}))
+  except (ValueError, OSError) as error:
+    raise click.ClickException(str(error)) from error
+  click.echo(secret)
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,78 @@
+"""``jaxspec serve``: what is wrong is one line before anything is loaded; a server in a process of its own."""
+
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
+
+import jaxspec
+from jaxspec.link.edge_stream import decode_over_cloud
+from jaxspec.link.method_wires import wire_of
+from jaxspec.methods import Sqs
+from tests.cli import fake_language
+
+
+def test_a_new_token_is_printed_once(run, fails, tmp_path):
+  outcome = run("serve", "--new-token", "alice", "--token-file", "tokens.jsonl")
+  secret = outcome.stdout.strip()
+  assert outcome.exit_code == 0 and len(secret) > 40
+  written = (tmp_path / "tokens.jsonl").read_text()
+  assert '"alice"' in written and secret not in written
+  assert "new name" in fails("serve", "--new-token", "alice", "--token-file", "tokens.jsonl")
+  assert "--token-file FILE" in fails("serve", "--new-token", "bob")
+
+
+@pytest.mark.parametrize(
+  "args, words",
+  [
+    (("--listen", "0.0.0.0:1"), "--insecure"),
+    (("--listen", "8443"), "HOST:PORT"),
+    (("--tls-cert", "missing.pem"), "missing.pem"),
+    (("--widths", "8;32"), "--widths W1,W2"),
+    (("--metrics", "9464"), "--metrics HOST:PORT"),
+    (("--profile", "sq"), "sqs"),
+    (("--profile", "sqs:coding"), "NAME=VALUE"),
+    (("--profile", "sqs:colour=red"), "NAME=VALUE"),
+    (("--profile", "sqs:ell=much"), "much"),
+    (("--token-file", "missing.jsonl"), "missing.jsonl"),
+    (("/nowhere",), "/nowhere"),
+  ],
+)
+def test_what_does_not_fit_is_one_line(fails, args, words):
+  assert words in fails("serve", *args)
+
+
+def test_without_the_extra(fails, monkeypatch):
+  monkeypatch.delitem(sys.modules, "jaxspec.server.server", raising=False)
+  monkeypatch.setitem(sys.modules, "grpc", None)
+  assert "pip install 'jaxspec-decoding[serve]'" in fails("serve")
+
+
+@pytest.mark.slow
+def test_a_server_in_a_process(tmp_path):
+  """Its tokens are those of one process; SIGTERM ends it."""
+  folder = fake_language.make(tmp_path / "language")
+  options = "coding=lazy,sparsifier=topk,support=4,max_drafts=4"
+  command = [sys.executable, "-m", "jaxspec.cli.main", "serve", str(folder), "--listen", "127.0.0.1:0"]
+  command += ["--profile", f"sqs:{options}", "--max-prompt", "8", "--max-len", "12", "--max-streams", "2"]
+  command += ["--max-rows", "2", "--widths", "8", "--no-cache", "--matmul-precision", "float32"]
+  process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+  cloud = jaxspec.connect(process.stdout.readline().removeprefix("serving at ").strip())
+  pipeline = jaxspec.load_pipeline(folder, matmul_precision="float32")
+  method = pipeline.method(Sqs(coding="lazy", sparsifier="topk", support=4, max_drafts=4))
+  parts, encoded = pipeline.decoder(method).parts, pipeline.encode(["once"])
+  with pipeline.precision():
+    out, _ = decode_over_cloud(
+      parts.params.draft, jax.random.key(0), encoded.condition, cloud=cloud, drafter=parts.drafter,
+      wire=wire_of(method, 259), max_len=12, end_token=pipeline.host.end_token,
+    )  # fmt: skip
+  wanted = pipeline(encoded, key=jax.random.key(0), method=method, max_len=12)
+  np.testing.assert_array_equal(out.tokens, wanted.tokens)
+  cloud.hang_up()
+  process.send_signal(signal.SIGTERM)
+  assert process.wait(20) == 0

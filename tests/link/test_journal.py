@@ -1,0 +1,53 @@
+"""A journal comes back whole, or without what was written last."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxspec.link.journal import Journal, pack
+
+RECORDS = st.lists(st.binary(max_size=40), max_size=6)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+  return tmp_path_factory.mktemp("journal") / "run.jrn"
+
+
+@settings(max_examples=60, deadline=None)
+@given(records=RECORDS, more=RECORDS, data=st.data())
+def test_records_come_back_after_any_cut(path, records, more, data):
+  whole = b"".join(map(pack, records))
+  kept = data.draw(st.integers(0, len(whole)))
+  path.write_bytes(whole[:kept] + bytes(data.draw(st.integers(0, 20)) if kept == len(whole) else 0))
+  with Journal(path) as journal:
+    found = list(journal.records)
+    ends = [len(b"".join(map(pack, records[:count]))) for count in range(len(records) + 1)]
+    assert found == records[: sum(end <= kept for end in ends) - 1]
+    for record in more:
+      journal.append(record)
+      assert path.read_bytes().endswith(pack(record)), "flushed before it is used"
+  assert Journal(path).records == found + more
+
+
+@settings(max_examples=60, deadline=None)
+@given(records=st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=4), data=st.data())
+def test_a_damaged_byte_is_an_error_or_ends_the_file(path, records, data):
+  whole = bytearray(b"".join(map(pack, records)))
+  place = data.draw(st.integers(0, len(whole) - 1))
+  whole[place] ^= data.draw(st.integers(1, 255))
+  path.write_bytes(whole)
+  try:
+    found = Journal(path).records
+  except ValueError as error:
+    assert "damaged record" in str(error) and path.read_bytes() == whole
+  else:
+    assert found == records[: len(found)] and len(found) < len(records)
+
+
+def test_a_damaged_record_before_others_is_no_torn_one(path):
+  whole = bytearray(pack(b"first") + pack(b"second"))
+  whole[9] ^= 1
+  path.write_bytes(whole)
+  with pytest.raises(ValueError, match="damaged record at byte 0"):
+    Journal(path)

@@ -1,0 +1,29 @@
+"""The trial's certificates are accepted by edges that trust their authority, and by no others."""
+
+import pytest
+
+pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
+
+from click.testing import CliRunner
+
+from jaxspec.link.cloud import CloudError
+from jaxspec.link.connection import connect
+from jaxspec.server.certificates import main, write_certificates
+from jaxspec.server.server import Listen, Server
+from tests.link.toy_engine import ToyEngine
+
+
+def test_certificates_for_a_trial(tmp_path):
+  folder = tmp_path / "trial"
+  outcome = CliRunner().invoke(main, [str(folder), "--name", "edge-box.local"])
+  assert outcome.exit_code == 0 and f"--ca {folder / 'ca.pem'}" in outcome.output
+  assert (folder / "key.pem").stat().st_mode & 0o077 == 0
+  listen = Listen(certificate=(folder / "cert.pem").read_bytes(), key=(folder / "key.pem").read_bytes())
+  with Server(ToyEngine(), listen) as server:
+    for address in (server.address, server.address.replace("127.0.0.1", "localhost")):
+      connect(address, ca=folder / "ca.pem").hang_up()
+    write_certificates(tmp_path / "other")
+    with pytest.raises(CloudError, match="certificate of"):
+      connect(server.address, ca=tmp_path / "other" / "ca.pem")
+  again = CliRunner().invoke(main, [str(folder)])
+  assert again.exit_code == 1 and "a folder without certificates" in again.output

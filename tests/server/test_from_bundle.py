@@ -1,0 +1,103 @@
+"""A server of a bundle: texts, classes and captions, and what cannot be served."""
+
+import functools
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+import jaxspec
+from jaxspec.link.edge_stream import decode_over_cloud
+from jaxspec.link.method_wires import wire_of
+from jaxspec.methods import Ciar, Plain, Speculative, Sqs
+from jaxspec.methods.base import VECTORS
+from jaxspec.pipeline import load_pipeline
+from jaxspec.server import from_bundle
+from jaxspec.server.kinds import StreamKind
+from jaxspec.server.local import LocalCloud
+from tests.cli import fake_bundle, fake_language
+
+SIZES = dict(max_streams=2, max_rows=2, widths=(8,))
+LAZY = Sqs(coding="lazy", sparsifier="topk", support=4, max_drafts=4)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+  return load_pipeline(fake_language.make(tmp_path_factory.mktemp("language")), matmul_precision="float32")
+
+
+@pytest.fixture(scope="module")
+def captions(tmp_path_factory):
+  return load_pipeline(fake_bundle.make_fake_bundle(tmp_path_factory.mktemp("captions"), cfg_scale=2.0, top_k=0))
+
+
+def over(cloud, pipeline, method, encoded, max_len, profile, **options):
+  """A decode of two rows by a method of the pipeline, and the tokens of its one program."""
+  method = pipeline.method(method)
+  decoder = pipeline.decoder(method)
+  wire, sampling = wire_of(method, pipeline.host.vocab_size), decoder.sampling
+  options |= dict(temperature=sampling.temperature, cfg_scale=sampling.cfg_scale, end_token=pipeline.host.end_token)
+  with pipeline.precision():
+    out, _ = decode_over_cloud(
+      decoder.parts.params.draft, jax.random.key(3), encoded.condition, cloud=cloud, drafter=decoder.parts.drafter,
+      wire=wire, max_len=max_len, profile=profile, **options,
+    )  # fmt: skip
+  wanted = pipeline(encoded, key=jax.random.key(3), method=method, max_len=max_len, sampling=sampling)
+  np.testing.assert_array_equal(out.tokens, wanted.tokens)
+
+
+@pytest.mark.slow
+def test_texts_over_a_socket(texts):
+  """The tokens of the pipeline, with drafts and without."""
+  pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
+  with jaxspec.serve(texts, methods=[LAZY, "ar"], max_prompt=8, max_len=12, **SIZES) as server:
+    cloud = jaxspec.connect(server.address)
+    served = cloud.description
+    assert (served.max_len, served.max_condition, served.end_ids) == (12, 8, fake_language.TARGET.end_ids)
+    encoded = texts.encode(["once", "on a"])
+    over(cloud, texts, LAZY, encoded, 12, cloud.profile(method="sqs", coding="lazy").id)
+    over(cloud, texts, Plain(), encoded, 12, cloud.profile(method="plain").id)
+    cloud.hang_up()
+
+
+@pytest.mark.slow
+def test_captions_with_guidance(captions):
+  """The text of a caption is sent, and encoded by the server."""
+  cloud = LocalCloud(from_bundle.engine_of(captions, [LAZY], **SIZES))
+  (profile,), words = cloud.description.profiles, ["red apple", "cat on blue"]
+  assert profile.guided and cloud.description.max_len == fake_bundle.TARGET.num_tokens
+  encoded = captions.encode(words)
+  over(cloud, captions, LAZY, encoded, 16, 0, captions=words)
+
+
+def test_what_a_network_is_served_with(texts, captions, monkeypatch):
+  """Nothing is compiled here: what an engine would be made of."""
+  made = {}
+  monkeypatch.setattr(from_bundle, "Engine", lambda *args, **options: made.update(options, kinds=args[2]))
+  from_bundle.engine_of(texts)
+  assert made["max_len"] == 24 == made["example"].tokens.shape[1] and made["end_ids"] == fake_language.TARGET.end_ids
+  assert made["kinds"] == [StreamKind(wire_of(Sqs(), texts.host.vocab_size)), StreamKind(wire_of(Plain(), 259))]
+  assert (made["family"], made["matmul_precision"]) == ("gpt_neo", "float32")
+  from_bundle.engine_of(captions, [Plain()])
+  assert made["max_len"] == 16 and made["max_condition"] == 1000
+  assert made["read_condition"]("red cat").features.shape == made["example"].features.shape
+  for sent in (3, (1, 2)):
+    with pytest.raises(ValueError, match="Must have a caption"):
+      made["read_condition"](sent)
+
+
+def test_what_cannot_be_served(texts, captions):
+  serve = functools.partial(from_bundle.engine_of, texts)
+  vectors = SimpleNamespace(name="latents", host=SimpleNamespace(tokens=VECTORS), target=None)
+  for call, words in (
+    (lambda: from_bundle.engine_of(vectors), "a network of ids"),
+    (lambda: serve([Speculative()]), "sqs, ciar, ar"),
+    (lambda: serve([Ciar(verify="lantern")]), "verify greedy, or exact"),
+    (lambda: serve([Ciar(inject="both")]), "without interval features"),
+    (lambda: serve(["nothing"]), "nothing"),
+    (lambda: serve(max_prompt=40, max_len=9), "at most 48 tokens"),
+    (lambda: from_bundle.engine_of(captions, max_prompt=4), "networks that continue texts"),
+  ):
+    with pytest.raises(ValueError, match=words):
+      call()

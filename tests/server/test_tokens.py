@@ -1,0 +1,68 @@
+"""Tokens: secrets are in no file, revoked ones are refused, damaged files change nothing."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from jaxspec.link.cloud import CloudError, Status
+from jaxspec.server.quotas import Quota
+from jaxspec.server.tokens import Failures, TokenFile, main, new_token
+
+
+def refused(tokens, secret):
+  with pytest.raises(CloudError) as caught:
+    tokens.tenant_of(secret)
+  return caught.value.status
+
+
+def test_a_new_token_opens_and_is_in_no_file(tmp_path):
+  path = tmp_path / "tokens.jsonl"
+  alice, bob = new_token(path, "alice"), new_token(path, "bob", Quota(streams=3, fed_per_s=2.5))
+  assert alice not in path.read_text() and len(alice) >= 40 and path.stat().st_mode & 0o077 == 0
+  tokens = TokenFile(path)
+  assert tokens.tenant_of(alice).name == "alice" and tokens.tenant_of(bob) == ("bob", Quota(3, fed_per_s=2.5))
+  assert refused(tokens, None) is refused(tokens, "") is refused(tokens, alice[:-1]) is Status.UNAUTHENTICATED
+  for name in ("alice", ""):
+    with pytest.raises(ValueError, match="a new name"):
+      new_token(path, name)
+
+
+def test_a_file_is_read_again(tmp_path):
+  path = tmp_path / "tokens.jsonl"
+  secret = new_token(path, "alice")
+  tokens, line = TokenFile(path), json.loads(path.read_text())
+  path.write_text(json.dumps(line | {"revoked": True}) + "\n\n")
+  assert tokens.tenant_of(secret).name == "alice"
+  tokens.reload()
+  assert refused(tokens, secret) is Status.PERMISSION_DENIED
+  for damaged in (
+    "{",
+    "[]",
+    json.dumps(line | {"streams": 0}),
+    json.dumps(line | {"sha256": "ab"}),
+    json.dumps(line | {"x": 1}),
+  ):
+    path.write_text(damaged)
+    tokens.reload()
+    assert refused(tokens, secret) is Status.PERMISSION_DENIED, "the old tokens stay"
+    with pytest.raises(ValueError, match="line 1 of"):
+      TokenFile(path)
+  path.write_text(2 * (json.dumps(line) + "\n"))
+  with pytest.raises(ValueError, match="'?alice'? twice"):
+    TokenFile(path)
+
+
+def test_wrong_tokens_are_slowed_down():
+  failures = Failures(free=3)
+  assert [failures.delay_s("a", now) for now in (0, 1, 2, 3, 4)] == [0, 0, 0, 1, 1]
+  assert failures.delay_s("b", 4) == 0 and failures.delay_s("a", 100) == 0
+
+
+def test_the_command(tmp_path):
+  path = tmp_path / "tokens.jsonl"
+  arguments = ["--new-token", "alice", "--token-file", str(path), "--streams", "2"]
+  outcome = CliRunner().invoke(main, arguments)
+  assert outcome.exit_code == 0 and TokenFile(path).tenant_of(outcome.output.strip()) == ("alice", Quota(streams=2))
+  again = CliRunner().invoke(main, arguments)
+  assert again.exit_code == 1 and "a new name" in again.output and again.output.count("\n") == 1
