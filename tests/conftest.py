@@ -2,9 +2,15 @@
 
 import os
 
-# Compiling takes most of the time of the suite. These flags and fewer optimisations halve it (`pytest_runtest_setup`);
-# `XLA_FLAGS= JAX_DISABLE_MOST_OPTIMIZATIONS=0 pytest` tests with the compiler's own.
+from jaxspec.cli.compilation_cache import cache_folder
+
+# Compiling takes most of the time of the suite. These flags and fewer optimisations halve it; what is kept of earlier runs
+# halves it again. Processes that tests start have the same settings.
+# `XLA_FLAGS= JAX_DISABLE_MOST_OPTIMIZATIONS=0 JAX_COMPILATION_CACHE_DIR= pytest` tests with the compiler's own.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder().with_name("tests")))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.03")
 
 # A process of several stays on a core of its own: threads of one that wait for each other take the time of the other.
 if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_setaffinity"):
@@ -14,13 +20,7 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from jaxspec.cli.compilation_cache import cache_folder  # noqa: E402
 from jaxspec.data import EmojiSet, load_emoji  # noqa: E402
-
-# A second run finds most programs compiled; `JAX_COMPILATION_CACHE_DIR= pytest` compiles all of them.
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-  jax.config.update("jax_compilation_cache_dir", str(cache_folder().with_name("tests")))
-  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.03)
 
 jax.config.update("jax_debug_key_reuse", True)
 jax.config.update("jax_legacy_prng_key", "error")
@@ -44,7 +44,7 @@ def _forget_programs():
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
   """Programs with few optimisations, except in tests that run for longer than they compile (``long_runs``)."""
-  if "JAX_DISABLE_MOST_OPTIMIZATIONS" not in os.environ:
+  if os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1":
     jax.config.update("jax_disable_most_optimizations", "long_runs" not in item.keywords)
 
 
