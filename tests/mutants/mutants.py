@@ -241,7 +241,7 @@ MUTANTS = (
   Mutant(
     "a window is recycled from one position before", _JACOBI,
     "index = accepted + 1 + jnp.arange(window)[None]", "index = accepted + jnp.arange(window)[None]",
-    outcomes("jacobi, fresh"),
+    outcomes("jacobi, coupled"),
   ),
   # Both sides of a decode.
   Mutant(
