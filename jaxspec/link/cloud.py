@@ -125,6 +125,8 @@ class Opened(NamedTuple):
 class Cloud(Protocol):
   """One attempt at one call, or a `CloudError`. A call is a function of its arguments: asked twice, it answers the same.
 
+  One that counts what goes through its transport has ``uplink_bytes`` and ``downlink_bytes`` besides.
+
   Attributes:
     description: what the server serves.
   """

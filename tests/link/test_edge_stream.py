@@ -12,8 +12,8 @@ import jaxspec
 from jaxspec.codecs.bits import CODINGS
 from jaxspec.link.bitstream import MessageError
 from jaxspec.link.cloud import CloudError, Profile, Status
-from jaxspec.link.edge_stream import decode_over_cloud
 from jaxspec.link.journal import Journal
+from jaxspec.link.over_cloud import decode_over_cloud
 from jaxspec.link.retries import Policy
 from jaxspec.server.local import LocalCloud
 from tests.link.pairs import CLASSES, MAX_LEN, assert_same, rows_of

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec.link.edge_stream import decode_over_cloud
 from jaxspec.link.method_wires import wire_of
+from jaxspec.link.over_cloud import decode_over_cloud
 from jaxspec.methods import Ciar, Plain, Speculative, Sqs
 from jaxspec.methods.base import VECTORS
 from jaxspec.pipeline import load_pipeline
