@@ -102,12 +102,10 @@ def _check_options(options: dict[str, Any], kind: str) -> None:
   if options["draft"] is not None and options["draft_model"] is not None:
     raise UserError("Must have either --draft or --draft-model, not both")
   with_cloud = options["cloud"] is not None
-  wrong = [name for name in (_NEED_TARGET if with_cloud else _OF_CLOUD) if was_given(name)]
-  if wrong:
-    name = wrong[0].replace("_", "-")
-    raise UserError(
-      f"--{name} needs the target here, not behind --cloud" if with_cloud else f"--{name} goes with --cloud URL"
-    )
+  for name in _NEED_TARGET if with_cloud else _OF_CLOUD:
+    if was_given(name):
+      why = "needs the target in this process, not behind --cloud" if with_cloud else "goes with --cloud grpcs://HOST:PORT"
+      raise UserError(f"--{name.replace('_', '-')} {why}")
   if kind == "text":
     _refuse_image_options(options)
 
