@@ -21,6 +21,7 @@ from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.job import Job
 from jaxspec.cli.messages import Messages, wire_of
 from jaxspec.hosts.images import CaptionHost
+from jaxspec.link.bitstream import MessageError
 from jaxspec.link.cloud import Cloud, CloudError
 from jaxspec.link.connection import connect
 from jaxspec.link.journal import Journal
@@ -84,7 +85,7 @@ def decode(
   Returns:
     What was finished, as batches, and as a run; it has a ``failure`` where that is not all.
   Raises:
-    CloudError: where no row was finished.
+    CloudError, MessageError: where no row was finished.
   """
   pipeline, sampling, parts = job.pipeline, job.sampling, job.decoder().parts
   keys = jax.random.wrap_key_data(np.concatenate(batches.key_data)[: batches.num])
@@ -107,7 +108,7 @@ def decode(
       report(f"Decoding {job.noun} {row + 1} of {batches.num} by {job.method.title}, over {options['cloud']}")
       try:
         found.append(interruptible(work))
-      except CloudError as error:
+      except (CloudError, MessageError) as error:
         if not found:
           raise
         failure = UserError(f"{error}: {len(found)} of {batches.num} {job.noun}s were finished")

@@ -16,7 +16,7 @@ from jaxspec.checkpoints import PARAMS_FILE
 from jaxspec.codecs.bits import CODINGS
 from jaxspec.link.client import GrpcCloud
 from jaxspec.link.cloud import CloudError, Status
-from jaxspec.methods import Ciar, Sqs
+from jaxspec.methods import Ciar, Plain, Sqs
 from jaxspec.server.tokens import TokenFile, new_token
 from tests.cli import fake_bundle, fake_language
 
@@ -195,8 +195,8 @@ def test_images_with_guidance(run, tmp_path, method):
   folder = fake_bundle.make_fake_bundle(tmp_path / "images" / "pair", cfg_scale=2.0, top_k=8)
   edge = without_target(folder)
   name, _, verify = method.partition("-")
-  served = {"sqs": Sqs(coding="trimmed", **OPTIONS), "ar": "ar"}.get(name) or Ciar(verify=verify, tau=0.5)
-  options = {"sqs": dict(coding="trimmed", **OPTIONS), "ar": {}}.get(name, dict(verify=verify, tau=0.5))
+  options = {"sqs": dict(coding="trimmed", **OPTIONS), "ar": {}}.get(name, dict(verify=verify, tau=0.5, gamma=4))
+  served = {"sqs": Sqs, "ar": Plain, "ciar": Ciar}[name](**options)
   draft = ("--draft", "edge") if name == "ciar" else ()
   settings = ("red apple", "cat on blue", "--method", name, *flags(**options), *draft, *JSON)
   settings += ("--matmul-precision", "float32")
