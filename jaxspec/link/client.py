@@ -24,8 +24,7 @@ except ImportError as missing:
   raise ImportError("A cloud behind a network needs: pip install 'jaxspec-decoding[serve]'") from missing
 
 import jaxspec
-from jaxspec.link.cloud import PROTOCOL, CloudError, Description, Opened, Opening, Profile, Resume, Status
-from jaxspec.link.profiles import shown
+from jaxspec.link.cloud import PROTOCOL, CloudError, Description, Opened, Opening, Profile, Resume, Status, shown
 
 _SERVICE = "/jaxspec.link.v1.Verifier/"
 _LEAST_KEEPALIVE_S = 0.3

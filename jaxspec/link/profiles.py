@@ -6,7 +6,7 @@ Both ends must read the same frames by the same rule, so whatever a `Wire` decid
 from __future__ import annotations
 
 from jaxspec.link.ciar_wire import CiarWire
-from jaxspec.link.cloud import Description, Profile
+from jaxspec.link.cloud import Description, Profile, shown
 from jaxspec.link.opening import Agreement
 from jaxspec.link.sqs_wire import PlainWire, SqsWire
 from jaxspec.link.wires import Wire
@@ -14,7 +14,6 @@ from jaxspec.models.sampling import Warp
 
 _METHODS = {SqsWire: "sqs", CiarWire: "ciar", PlainWire: "plain"}
 _OF_WIRE = ("method", "rule", "window", "coding", "ell", "max_support", "sends_size", "feature_width")
-_OF_TARGET = ("top_k", "nucleus", "guided")
 
 
 def profile_of_wire(wire: Wire, id: int = 0, *, warp: Warp = Warp(), guided: bool = False, max_len: int = 1) -> Profile:
@@ -94,12 +93,6 @@ def find_profile(
       return profile
   own = profile_of_wire(wire, warp=Warp(top_k or 0, top_p < 1), guided=cfg_scale != 1)
   raise ValueError(f"Must have a way of decoding that the cloud has ({_all(served)}), we instead got {shown(own)}")
-
-
-def shown(profile: Profile) -> str:
-  """What a profile says, in words."""
-  fields = {name: getattr(profile, name) for name in (*_OF_WIRE, *_OF_TARGET)}
-  return " ".join(name if value is True else f"{name}={value}" for name, value in fields.items() if value)
 
 
 def _differing(theirs: Profile, wire: Wire, *, top_p: float, cfg_scale: float) -> dict[str, tuple[object, object]]:

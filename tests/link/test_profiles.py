@@ -1,7 +1,5 @@
 """An edge and a cloud that do not decode in the same way are told so, before the first call."""
 
-import dataclasses
-
 import jax
 import pytest
 
@@ -18,7 +16,7 @@ from jaxspec.models.sampling import Warp
 VOCAB, MAX_LEN = 7, 12
 CODEC = jaxspec.topk_lattice(VOCAB, 3, ell=10, coding="trimmed")
 WIRE = SqsWire(CODEC, 4)
-WIRES = (WIRE, CiarWire(VOCAB, 4), PlainWire(VOCAB), SqsWire(dataclasses.replace(CODEC, coding="lazy"), 4))
+WIRES = (WIRE, CiarWire(VOCAB, 4), PlainWire(VOCAB), SqsWire(jaxspec.topk_lattice(VOCAB, 3, ell=10, coding="lazy"), 4))
 NUCLEUS = profile_of_wire(WIRE, len(WIRES), warp=Warp(top_k=5, nucleus=True), guided=True, max_len=MAX_LEN)
 PROFILES = (*(profile_of_wire(wire, id, max_len=MAX_LEN) for id, wire in enumerate(WIRES)), NUCLEUS)
 SERVED = Description(PROTOCOL, PROTOCOL, "", b"", b"", VOCAB, MAX_LEN, 1, (), PROFILES)
@@ -39,7 +37,7 @@ def test_every_profile_is_found_by_its_wire():
   [
     (SqsWire(CODEC, 5), "window 5 where the cloud has 4$"),
     (WIRES[3], "coding 'lazy' where the cloud has 'trimmed'$"),
-    (SqsWire(dataclasses.replace(CODEC, ell=11), 4), "ell 11 where the cloud has 10$"),
+    (SqsWire(jaxspec.topk_lattice(VOCAB, 3, ell=11, coding="trimmed"), 4), "ell 11 where the cloud has 10$"),
     (SqsWire(jaxspec.topk_lattice(VOCAB, 2, ell=10, coding="trimmed"), 4), "max_support 2 where the cloud has 3$"),
     (SqsWire(jaxspec.topk_lattice(8, 3, ell=10, coding="trimmed"), 4), "vocab 8 where the cloud has 7$"),
     (CiarWire(VOCAB, 4, CODEC), "method 'ciar' where the cloud has 'sqs'$"),
