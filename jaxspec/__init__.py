@@ -32,6 +32,7 @@ _MODULES = {
   "jaxspec.intervals.scores": "IntervalScore",
   "jaxspec.intervals.uncertainty": "Uncertainty",
   "jaxspec.link.connection": "connect",
+  "jaxspec.link.decode": "decode_over_link",
   "jaxspec.link.draft_endpoint": "DraftEndpoint",
   "jaxspec.link.message": "MessageError",
   "jaxspec.link.target_endpoint": "TargetEndpoint",

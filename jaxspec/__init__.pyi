@@ -40,6 +40,7 @@ from jaxspec.intervals.inter_fuse import inter_fuse as inter_fuse
 from jaxspec.intervals.scores import IntervalScore as IntervalScore
 from jaxspec.intervals.uncertainty import Uncertainty as Uncertainty
 from jaxspec.link.connection import connect as connect
+from jaxspec.link.decode import decode_over_link as decode_over_link
 from jaxspec.link.draft_endpoint import DraftEndpoint as DraftEndpoint
 from jaxspec.link.message import MessageError as MessageError
 from jaxspec.link.target_endpoint import TargetEndpoint as TargetEndpoint

@@ -1,13 +1,15 @@
 """Checkpoints of one network: a folder with ``config.json`` and ``params.safetensors``.
 
-``config.json`` holds ``family``, ``config`` (the fields of the family's frozen config), and ``meta`` (provenance,
-licence, figures). Leaves of the parameter tree are stored under their path joined by dots. A folder is written beside
-its destination and then renamed, so an interrupted write never leaves half a checkpoint.
+``config.json`` holds ``family``, ``config`` (the fields of the family's frozen config), ``meta`` (provenance, licence,
+figures), and ``sha256`` of the weights, by which a network is known where its weights are not. Leaves of the parameter tree
+are stored under their path joined by dots. A folder is written beside its destination and then renamed, so an interrupted
+write never leaves half a checkpoint.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -31,7 +33,7 @@ _KINDS = {str: "a string", dict: "an object"}  # the names of these types in JSO
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-  """A network with its weights: ``fns.apply(params, inputs, cache, positions=...)``."""
+  """A network with its weights (or their shapes, see `load`): ``fns.apply(params, inputs, cache, positions=...)``."""
 
   config: Any
   params: Params
@@ -88,6 +90,7 @@ def save(path: str | os.PathLike, config: Any, params: Params, *, meta: dict[str
     raise ValueError(f"Cannot write a checkpoint to {path}: {error.strerror}") from error
   try:
     save_file(flat, work / PARAMS_FILE)
+    document["sha256"] = _sha256(work / PARAMS_FILE)
     (work / CONFIG_FILE).write_text(json.dumps(document, indent=2) + "\n")
     work.chmod(0o755)  # temporary folders and safetensors files are private to their owner
     (work / PARAMS_FILE).chmod(0o644)
@@ -115,8 +118,8 @@ def read_config(path: str | os.PathLike) -> dict[str, Any]:
     if not isinstance(document, dict) or not {"family", "config"} <= document.keys():
       raise ValueError("fields 'family' and 'config' are missing")
     document["meta"] = {} if document.get("meta") is None else document["meta"]
-    for name, kind in {"family": str, "config": dict, "meta": dict}.items():
-      if not isinstance(document[name], kind):
+    for name, kind in {"family": str, "config": dict, "meta": dict, "sha256": str}.items():
+      if name in document and not isinstance(document[name], kind):
         raise ValueError(f"field {name!r} must be {_KINDS[kind]}")
     document["family"] = registry.current_name(document["family"])
   except (ValueError, OSError, RecursionError) as error:
@@ -124,12 +127,36 @@ def read_config(path: str | os.PathLike) -> dict[str, Any]:
   return document
 
 
-def load(path: str | os.PathLike, *, dtype=jnp.float32) -> Checkpoint:
+def digest(path: str | os.PathLike) -> bytes:
+  """The name of a network: SHA-256 of its family, its config and its weights as they are stored.
+
+  The weights are read in pieces. Where they are not there, ``config.json`` says what they were.
+
+  Raises:
+    ValueError: for a damaged checkpoint, or without both.
+  """
+  path = Path(path)
+  document, file = read_config(path), path / PARAMS_FILE
+  weights = _sha256(file) if file.is_file() else document.get("sha256")
+  if weights is None:
+    raise ValueError(f"Must have {PARAMS_FILE}, or its sha256 in {CONFIG_FILE}, in {path} to name the network")
+  told = {"family": document["family"], "config": document["config"], "weights": weights}
+  return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
+
+
+def _sha256(file: Path) -> str:
+  with file.open("rb") as opened:
+    return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def load(path: str | os.PathLike, *, dtype=jnp.float32, weights: bool = True) -> Checkpoint:
   """Reads a checkpoint folder; every leaf is checked against the shapes the config asks for.
 
   Args:
     dtype: compute dtype of floating leaves (float32 on CPU; bfloat16 halves the bytes on GPU and TPU). It also
       replaces the config's ``dtype`` field where the family has one.
+    weights: False reads the config alone. Parameters are then `jax.ShapeDtypeStruct`: all that is built of a network can be
+      built of them, and nothing can be computed.
   Raises:
     ValueError: one line naming the file and every missing, unknown or misshapen leaf.
   """
@@ -143,6 +170,10 @@ def load(path: str | os.PathLike, *, dtype=jnp.float32) -> Checkpoint:
     config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
   fns = registry.FAMILIES[document["family"]].make_fns(config)
   template = flatten(jax.eval_shape(fns.init, jax.random.key(0)))
+  made = lambda flat: Checkpoint(config, unflatten(flat), fns, document["family"], document["meta"], path)
+  kept = lambda leaf: dtype if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.dtype
+  if not weights:
+    return made({name: jax.ShapeDtypeStruct(leaf.shape, kept(leaf)) for name, leaf in template.items()})
   file = path / PARAMS_FILE
   if not file.is_file():
     raise ValueError(f"No {PARAMS_FILE} in {path}: the checkpoint is incomplete")
@@ -158,6 +189,4 @@ def load(path: str | os.PathLike, *, dtype=jnp.float32) -> Checkpoint:
       problems.append(f"{name} has shape {list(flat[name].shape)}, must have {list(template[name].shape)}")
   if problems:
     raise ValueError(f"{file} does not fit its config: " + "; ".join(sorted(problems)))
-  cast = lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
-  params = unflatten({name: cast(leaf) for name, leaf in flat.items()})
-  return Checkpoint(config, params, fns, document["family"], document["meta"], path)
+  return made({name: leaf.astype(kept(leaf)) for name, leaf in flat.items()})

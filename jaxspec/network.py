@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import jax
+
 from jaxspec.types import Params
 
 
@@ -14,7 +16,7 @@ class Network:
 
   Attributes:
     fns: `jaxspec.types.ModelFns`, or `jaxspec.models.token_fns.HeadFns` for vector tokens.
-    params: the weights.
+    params: the weights, or their shapes (`jaxspec.checkpoints.load`).
     config: the family's frozen config, None for a network of your own.
     meta: provenance and figures, as a checkpoint stores them; ``calibration`` of a CIAR edge network, ``guided`` False for a
       draft that was trained to need no guidance.
@@ -26,6 +28,11 @@ class Network:
   config: Any = None
   meta: dict[str, Any] = dataclasses.field(default_factory=dict)
   name: str = "network"
+
+  @property
+  def has_weights(self) -> bool:
+    """Whether something can be computed; False where the parameters are shapes alone."""
+    return not any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(self.params))
 
   @property
   def is_guided(self) -> bool:

@@ -291,7 +291,11 @@ class Pipeline:
 
     It takes ``decoder.parts.params``, the key data of ``[B]`` row keys, and a condition of ``B`` rows. Compile and call it
     inside `precision`.
+
+    Raises:
+      ValueError: for a target without weights.
     """
+    self.check_weights()
     length, host, sampling = self._length(max_len), self.host, decoder.sampling
     inner = decoder.decode_fn(max_len=length, end_token=host.end_token)
 
@@ -302,6 +306,11 @@ class Pipeline:
       return host.finish(result, condition, keys, params, sampling)
 
     return decode
+
+  def check_weights(self) -> None:
+    """Raises a ValueError for a target whose weights were not loaded."""
+    if not self.target.has_weights:
+      raise ValueError(f"Must have the target's weights to decode here, {self.name} was loaded without them")
 
   def precision(self) -> contextlib.AbstractContextManager:
     """The context in which this pipeline's decodes are compiled and run."""
@@ -395,6 +404,7 @@ def load_pipeline(
   drafts: Mapping[str, str | os.PathLike] | None = None,
   dtype: str = "float32",
   matmul_precision: str | None = None,
+  target_weights: bool = True,
   **parts: Any,
 ) -> Pipeline:
   """Loads networks that generate together; drafts are loaded when they are first used.
@@ -407,6 +417,7 @@ def load_pipeline(
     dtype: compute dtype of target and drafts, one of `DTYPES`; image and text encoders stay in float32.
     matmul_precision: precision of products in every decode, one of `jaxspec.models.precision.PRECISIONS`. None is what
       suits this machine (`Host.matmul_precision`).
+    target_weights: False leaves the target's weights out, where a cloud has them; the pipeline decodes nothing by itself.
     parts: what the host needs and no bundle says: ``tokenizer`` and ``text`` for LlamaGen, ``vae``, ``classes`` and
       ``latent_scale`` for MAR, by folder, file or value.
   Raises:
@@ -427,7 +438,7 @@ def load_pipeline(
   family = checkpoints.read_config(folder)["family"]
   if family in registry.FAMILIES and family not in registry.generating():
     raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {folder} holds a {family}")
-  checkpoint = checkpoints.load(folder, dtype=jnp.dtype(dtype))
+  checkpoint = checkpoints.load(folder, dtype=jnp.dtype(dtype), weights=target_weights)
   absolute = lambda value: Path(value).absolute() if isinstance(value, (str, os.PathLike)) else value
   given = {name: absolute(value) for name, value in parts.items() if value is not None}
   host_parts = HostParts(bundle.path, {**bundle.parts, **given})

@@ -16,6 +16,11 @@ from tests.cli import fake_language
 from tests.helpers import TARGET, labels, random_params, side, tiny_pair
 
 ROOT = Path(__file__).parents[1]
+_SERVE_AND_DECODE = """
+with jaxspec.serve("checkpoints/wordnet/target", listen="127.0.0.1:0", max_streams=64, max_rows=8) as server:
+  cloud = jaxspec.connect(server.address, token=server.token)
+  out, traffic = jaxspec.decode_over_link(params, key, prompt, drafter=drafter, codec=codec, max_len=64, cloud=cloud)
+"""
 
 
 def _blocks(page: str) -> list[str]:
@@ -62,6 +67,24 @@ def test_examples_of_the_page_on_serving():
   pipe, out = scope["pipe"], scope["out"]
   wanted = pipe(["a large river: "], key=jax.random.key(0), method=scope["method"], max_len=24)
   np.testing.assert_array_equal(out.tokens, wanted.tokens)
+
+
+@pytest.mark.slow
+def test_the_shortest_decode_over_a_server():
+  """A server of a folder, a connection, a decode."""
+  pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
+  pipe = jaxspec.load_pipeline("wordnet", matmul_precision="float32")
+  method = pipe.method("sqs")
+  parts, prompt, key = pipe.decoder(method).parts, pipe.encode(["a large river: "]).condition, jax.random.key(0)
+  scope = dict(jaxspec=jaxspec, params=parts.params, key=key, prompt=prompt, drafter=parts.drafter)
+  scope["codec"] = method.codec(pipe.host.vocab_size)
+  with pipe.precision():
+    exec(_SERVE_AND_DECODE.replace("checkpoints/wordnet", str(ROOT / "checkpoints" / "wordnet")), scope)
+  wanted = pipe.decoder(method)(prompt, key=jax.random.key(0), max_len=64)
+  if jaxspec.load_pipeline("wordnet").matmul_precision == "float32":  # else the server rounds what its products read
+    np.testing.assert_array_equal(scope["out"].tokens, wanted.tokens)
+  traffic = scope["traffic"]
+  assert (traffic.transport_bytes > [traffic.uplink_bytes.sum(), traffic.downlink_bytes.sum()]).all()
 
 
 @pytest.mark.slow

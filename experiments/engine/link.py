@@ -20,7 +20,7 @@ from experiments.engine.quality import Quality, as_json
 from experiments.engine.rows import Row
 from jaxspec.decode.state import DecodeResult
 from jaxspec.link.ciar_wire import CiarWire
-from jaxspec.link.draft_endpoint import decode_over_link
+from jaxspec.link.decode import decode_over_link
 from jaxspec.link.gated_message import GatedWire, write_gated
 from jaxspec.link.message import OVERHEAD_BYTES
 from jaxspec.link.networks import LATENCY_RULES, NETWORKS, link_seconds

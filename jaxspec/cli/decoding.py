@@ -33,7 +33,8 @@ class MethodRun:
     run_s: decoding all rows to tokens, once per repeat.
     outputs: images ``[images, H, W, 3]`` uint8, or texts; None until `finish`.
     pixels_s: seconds of making them, compilation included.
-    messages: what the two ends emitted that decoded the same once more (`jaxspec.cli.messages`); None where they did not.
+    messages: what two ends emitted that decoded this, or the same once more (`jaxspec.cli.messages`); None without any.
+    failure: what ended the decode before all rows were there; those that are there are whole.
   """
 
   method: Method
@@ -44,6 +45,7 @@ class MethodRun:
   outputs: np.ndarray | list[str] | None = None
   pixels_s: float = 0.0
   messages: Any = None
+  failure: Exception | None = None
 
   @property
   def name(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,26 @@ from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import PATH, common, was_given
 
 NETWORKS = ("5g", "4g", "wifi")
+_NEED_TARGET = ("compare", "repeats", "wire", "network")
+_OF_CLOUD = ("token_file", "ca", "journal", "insecure", "give_up")
 _GROUPS = (
   Group("What to draw", (
-    Line(("prompt_file", "samples"), "Prompts, one per line; images of each [1]."),
-    Line(("classes", "features"), "Classes by name or number (repeat it); T5 features, with --model."),
-    Line(("texts", "max_tokens"), "Texts to continue (repeat it), and most tokens of one [64]."),
+    Line(("prompt_file", "features", "samples"), "Prompts, one a line; T5 features; images of each [1]."),
+    Line(("classes", "texts", "max_tokens"), "Classes, texts to continue (repeat either); most tokens [64]."),
   )),
   Group("Networks", (
     Line(("checkpoint", "draft"), "A bundle, by folder or shipped name, and one of its drafts."),
     Line(("model", "tokenizer", "draft_model"), "Converted networks instead of a bundle."),
     Line(("dtype", "matmul_precision"), "float32 or bfloat16, of transformers and of products."),
+    Line(("cloud", "token_file", "ca"), "A server has the target; a secret; whom to trust."),
+    Line(("journal", "give_up", "insecure"), "Go on after a kill; seconds to try [60]; without TLS."),
   )),
   Group("Decoding and files", (
     Line(("method", "seed", "batch"), "How, from which seed [0], how many rows at a time [16]."),
     Line(("compare", "repeats"), "Decode plainly too, and measure both in turns, N times [3]."),
     Line(("wire", "network"), "Decode through messages too; their time on 5g, 4g or wifi."),
-    Line(("out", "raw"), "Images [images.png]; at their own size, without captions."),
-    Line(("heatmap", "json_file"), "Maps of where tokens came from (.png); every figure (.json)."),
-    Line(("no_cache",)),
+    Line(("out", "heatmap", "raw"), "Images [images.png]; where tokens came from; no captions."),
+    Line(("json_file", "no_cache"), "Every figure (.json); do not keep compiled programs."),
   )),
 )  # fmt: skip
 
@@ -44,6 +47,13 @@ _GROUPS = (
 @click.option("--model", type=PATH, metavar="DIR", help="Converted network, instead of a bundle.")
 @click.option("--tokenizer", type=PATH, metavar="DIR", help="Converted image tokenizer, with --model.")
 @click.option("--draft-model", type=PATH, metavar="DIR", help="Smaller network that drafts.")
+@click.option("--cloud", metavar="URL", help="Server that has the target, grpcs://HOST:PORT; its weights are not loaded.")
+@click.option("--token-file", type=PATH, metavar="FILE", help="The secret of a token, for --cloud.")
+@click.option("--ca", type=PATH, metavar="FILE", help="Certificates to trust (.pem), for --cloud.")
+@click.option("--journal", type=PATH, metavar="FILE", help="Keep every reply of --cloud, and go on there; of one row.")
+@click.option("--insecure", is_flag=True, help="Without TLS, --cloud on other machines than this one.")
+@click.option("--give-up", type=click.FloatRange(0, min_open=True), default=60.0, metavar="S",
+              help="How long to try a call of --cloud.")  # fmt: skip
 @click.option("--compare", is_flag=True, help="Decode plainly too; images side by side, times measured in turns.")
 @click.option("--repeats", type=click.IntRange(1, 100), default=3, metavar="N", help="Timed runs of --compare.")
 @click.option("--wire", is_flag=True, help="Decode by two ends that exchange messages too, and count what they emit.")
@@ -71,12 +81,14 @@ def generate(**options: Any) -> None:
   from rich.console import Console
 
   console = Console(stderr=True)
-  with console.status("Loading") as status:
-    job, batches, runs, files = _work(options, asked, chosen, files, lambda text: status.update(text))
+  with console.status("Loading") as status, _connected(options) as cloud:
+    job, batches, runs, files = _work(options, asked, chosen, files, cloud, lambda text: status.update(text))
 
   from jaxspec.cli.summary import print_summary
 
   print_summary(Console(highlight=False), job, batches, runs, files)
+  if runs[0].failure is not None:
+    raise runs[0].failure
 
 
 def _check_options(options: dict[str, Any], kind: str) -> None:
@@ -89,6 +101,11 @@ def _check_options(options: dict[str, Any], kind: str) -> None:
     raise UserError("--features goes with --model DIR, a converted transformer of images")
   if options["draft"] is not None and options["draft_model"] is not None:
     raise UserError("Must have either --draft or --draft-model, not both")
+  with_cloud = options["cloud"] is not None
+  for name in _NEED_TARGET if with_cloud else _OF_CLOUD:
+    if was_given(name):
+      why = "needs the target in this process, not behind --cloud" if with_cloud else "goes with --cloud grpcs://HOST:PORT"
+      raise UserError(f"--{name.replace('_', '-')} {why}")
   if kind == "text":
     _refuse_image_options(options)
 
@@ -110,7 +127,16 @@ def _check_files(options: dict[str, Any], *, of_images: bool) -> dict[str, Path]
   return files
 
 
-def _work(options: dict[str, Any], asked, chosen, files: dict[str, Path], report):
+def _connected(options: dict[str, Any]):
+  """A context of the server that the options name, or of None; nothing of it is imported without ``--cloud``."""
+  if options["cloud"] is None:
+    return contextlib.nullcontext()
+  from jaxspec.cli import over_cloud
+
+  return over_cloud.connected(options)
+
+
+def _work(options: dict[str, Any], asked, chosen, files: dict[str, Path], cloud, report):
   """Loads, compiles, decodes and writes; what was computed is written even if a later step fails."""
   from jaxspec.cli import compilation_cache, decoding, image_files, messages
   from jaxspec.cli.batches import batch_rows, make_batches
@@ -139,9 +165,12 @@ def _work(options: dict[str, Any], asked, chosen, files: dict[str, Path], report
     messages.wire_of(job)  # says whether there is one
   rows = batch_rows(options["batch"], len(job.captions) * options["samples"])
   batches = make_batches(job.condition, samples=options["samples"], seed=job.seed, rows=rows)
-  methods = [job.method] + [Plain()] * options["compare"]
-  repeats = options["repeats"] if options["compare"] else 0
-  runs = decoding.decode_methods(job, batches, methods=methods, repeats=repeats, report=report)
+  if cloud is None:
+    methods = [job.method] + [Plain()] * options["compare"]
+    repeats = options["repeats"] if options["compare"] else 0
+    runs = decoding.decode_methods(job, batches, methods=methods, repeats=repeats, report=report)
+  else:
+    batches, runs = _over_cloud(options, job, batches, cloud, report)
   decoding.finish(job, batches, runs, report)
   if host.noun == "image":
     image_files.write_images(files, job, batches, runs, samples=options["samples"], raw=options["raw"])
@@ -156,21 +185,34 @@ def _work(options: dict[str, Any], asked, chosen, files: dict[str, Path], report
   return job, batches, runs, files
 
 
+def _over_cloud(options: dict[str, Any], job, batches, cloud, report):
+  """The rows that a server's target judged, as batches, and as the only run."""
+  from jaxspec import checkpoints
+  from jaxspec.cli import over_cloud
+
+  if options["journal"] is not None and batches.num != 1:
+    raise UserError(f"--journal goes with one {job.noun}, we instead got {batches.num}")
+  profile = over_cloud.check(job, cloud, interruptible(checkpoints.digest, job.pipeline.host.target.path))
+  batches, run = over_cloud.decode(job, batches, cloud, options, profile=profile, report=report)
+  if run.failure is not None:
+    job.warnings.append(str(run.failure))
+  return batches, [run]
+
+
 def _load(options: dict[str, Any], asked, chosen):
   """The networks that are named, else the shipped ones for what is asked."""
   from jaxspec.cli.job import load
   from jaxspec.shipped import named
 
   precision = options["matmul_precision"]
-  if precision is None and (options["wire"] or options["network"] is not None):
+  if precision is None and (options["wire"] or options["network"] is not None or options["cloud"] is not None):
     precision = "float32"  # rounded products differ between one program and three, which may change a token
   path = options["model"] or options["checkpoint"]
   if path is None and (path := asked.checkpoint(chosen.method)) is not None and not named(path).is_dir():
     raise UserError(f"Must have --checkpoint or --model DIR: no networks {path} come with this copy")
   try:
-    return load(
-      path, draft=options["draft_model"], tokenizer=options["tokenizer"], dtype=options["dtype"], matmul_precision=precision
-    )
+    kwargs = dict(draft=options["draft_model"], tokenizer=options["tokenizer"], target_weights=options["cloud"] is None)
+    return load(path, dtype=options["dtype"], matmul_precision=precision, **kwargs)
   except ValueError as error:
     if options["model"] is not None and "part 'tokenizer'" in str(error):
       raise UserError("Must have --tokenizer DIR with --model: the tokenizer turns tokens into pixels") from error

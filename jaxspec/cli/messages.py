@@ -12,7 +12,7 @@ from jaxspec.cli.decoding import MethodRun
 from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.job import Job
 from jaxspec.link import method_wires
-from jaxspec.link.draft_endpoint import decode_over_link
+from jaxspec.link.decode import decode_over_link
 from jaxspec.link.traffic import Traffic, join_traffic
 from jaxspec.link.wires import Wire
 from jaxspec.methods import Ciar, Plain, Sqs
@@ -23,13 +23,15 @@ class Messages(NamedTuple):
 
   Attributes:
     traffic: of all rows.
-    same_tokens: whether they made the tokens of the one program.
+    same_tokens: whether they made the tokens of the one program; None where none ran.
     network: the network that the user named, a key of `jaxspec.link.networks.NETWORKS`.
+    server: address of the target's end; None where it was in this process.
   """
 
   traffic: Traffic
-  same_tokens: bool
-  network: str | None
+  same_tokens: bool | None
+  network: str | None = None
+  server: str | None = None
 
 
 def wire_of(job: Job) -> Wire:
@@ -40,7 +42,9 @@ def wire_of(job: Job) -> Wire:
   """
   method, vocab, width = job.method, job.pipeline.host.vocab_size, 0
   if not isinstance(method, (Sqs, Ciar, Plain)) or vocab is None:
-    raise UserError(f"--wire and --network go with methods that have messages (sqs, ciar, ar), we instead got {method.name}")
+    raise UserError(
+      f"--wire, --network and --cloud go with methods that have messages (sqs, ciar, ar), we instead got {method.name}"
+    )
   if isinstance(method, Ciar) and method.inject != "none":
     features = getattr(job.decoder().draft.config, "features", None)
     width = 0 if features is None else features.width

@@ -20,6 +20,7 @@ def figures(run: MethodRun) -> dict[str, Any]:
   over = lambda value: value / committed if committed else None
   return {
     "same_tokens": messages.same_tokens,
+    "server": messages.server,
     "traffic": emitted,
     "coded_bits_per_token": over(emitted["coded_bits"]),
     "uplink_bytes_per_token": over(emitted["uplink_bytes"]),
@@ -39,11 +40,18 @@ def lines(found: dict[str, Any], run: MethodRun) -> list[tuple[str, str]]:
   if network is not None:
     for rule, words in _LATENCIES.items():
       rows.append((f"seconds per {{noun}} on {network}, {words}", f"{found['network_s'][network][rule] / run.num:.2f}"))
-  rows.append(("same tokens through messages", "yes" if found["same_tokens"] else "no"))
+  if traffic["transport_bytes"]:
+    rows.append(("bytes in all per {noun}, with headers", f"{traffic['transport_bytes'] / run.num:,.0f}"))
+  if found["same_tokens"] is not None:
+    rows.append(("same tokens through messages", "yes" if found["same_tokens"] else "no"))
   return rows
 
 
 def _seconds_on(name: str, run: MethodRun) -> dict[str, float]:
+  """By the bytes of the transport where it counts them, else by those of the frames."""
   calls, traffic = int(np.sum(run.result.counters.target_calls)), run.messages.traffic
-  sizes = dict(uplink_bytes=int(traffic.uplink_bytes.sum()), downlink_bytes=int(traffic.downlink_bytes.sum()), calls=calls)
+  up, down = traffic.transport_bytes
+  if not up + down:
+    up, down = traffic.uplink_bytes.sum(), traffic.downlink_bytes.sum()
+  sizes = dict(uplink_bytes=int(up), downlink_bytes=int(down), calls=calls)
   return {rule: link_seconds(NETWORKS[name], latency_is=rule, **sizes).total for rule in LATENCY_RULES}

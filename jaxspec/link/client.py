@@ -24,7 +24,7 @@ except ImportError as missing:
   raise ImportError("A cloud behind a network needs: pip install 'jaxspec-decoding[serve]'") from missing
 
 import jaxspec
-from jaxspec.link.cloud import PROTOCOL, CloudError, Description, Opened, Opening, Profile, Resume, Status
+from jaxspec.link.cloud import PROTOCOL, CloudError, Description, Opened, Opening, Profile, Resume, Status, shown
 
 _SERVICE = "/jaxspec.link.v1.Verifier/"
 _LEAST_KEEPALIVE_S = 0.3
@@ -60,14 +60,15 @@ class GrpcCloud:
 
   Attributes:
     description: what the server serves.
-    transport_bytes: sent and received, with the headers of HTTP/2 and without TLS; computed, not measured.
+    uplink_bytes: sent, with the headers of HTTP/2 and without TLS; computed, not measured.
+    downlink_bytes: received, likewise.
   """
 
   def __init__(self, target: str, credentials, *, token: str | None, patience_s: float, route: bool, auth_every_call: bool):
     self._target, self._credentials, self._route, self._auth_every_call = target, credentials, route, auth_every_call
     self._patience_s = 0.0  # whoever gave a wrong address is told at once
     self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
-    self.transport_bytes = 0
+    self.uplink_bytes = self.downlink_bytes = 0
     self._lock = threading.Lock()
     self._exchanges: dict[bytes, _Exchange | None] = {}  # None: it was cut, single calls from then on
     self._lazy: set[bytes] = set()
@@ -85,6 +86,11 @@ class GrpcCloud:
       self._dial(4 * round_trip_s)
     self._patience_s = patience_s
 
+  @property
+  def transport_bytes(self) -> int:
+    """Both ways."""
+    return self.uplink_bytes + self.downlink_bytes
+
   def profile(self, **wanted: object) -> Profile:
     """The server's profile with these values.
 
@@ -94,10 +100,9 @@ class GrpcCloud:
     for profile in self.description.profiles:
       if all(getattr(profile, name) == value for name, value in wanted.items()):
         return profile
-    names = ("method", "coding", "window", "ell", "max_support")
-    shown = lambda fields: " ".join(f"{name}={value}" for name, value in fields.items() if value)
-    has = ", ".join(shown({name: getattr(each, name) for name in names}) for each in self.description.profiles)
-    raise ValueError(f"Must have a way of decoding that {self._target} serves ({has}), we instead got {shown(wanted)}")
+    has = ", ".join(map(shown, self.description.profiles))
+    asked = " ".join(f"{name}={value}" for name, value in wanted.items())
+    raise ValueError(f"Must have a way of decoding that {self._target} serves ({has}), we instead got {asked}")
 
   def check_model(self, model: bytes) -> None:
     """Raises a ValueError unless the server has the target network of this digest."""
@@ -202,7 +207,8 @@ class GrpcCloud:
 
   def _count(self, request: bytes, reply: bytes, overhead: Overhead) -> None:
     with self._lock:
-      self.transport_bytes += len(request) + len(reply) + 2 * _FRAMING + sum(overhead)
+      self.uplink_bytes += len(request) + _FRAMING + overhead.up
+      self.downlink_bytes += len(reply) + _FRAMING + overhead.down
 
   def _error(self, error: grpc.RpcError) -> CloudError:
     """What went wrong, in words of this project where the user can mend it. Where the server is gone, it is waited for."""

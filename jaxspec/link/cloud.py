@@ -64,6 +64,12 @@ class Profile(NamedTuple):
   max_frame: int = 0  # bytes of the longest valid frame of the edge
 
 
+def shown(profile: Profile) -> str:
+  """What a profile says about the way of decoding, in words."""
+  fields = {name: value for name, value in profile._asdict().items() if value and name not in ("id", "max_frame")}
+  return " ".join(name if value is True else f"{name}={value}" for name, value in fields.items())
+
+
 class Description(NamedTuple):
   """What a server serves."""
 
@@ -124,6 +130,8 @@ class Opened(NamedTuple):
 
 class Cloud(Protocol):
   """One attempt at one call, or a `CloudError`. A call is a function of its arguments: asked twice, it answers the same.
+
+  One that counts what goes through its transport has ``uplink_bytes`` and ``downlink_bytes`` besides.
 
   Attributes:
     description: what the server serves.

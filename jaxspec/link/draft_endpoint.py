@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxspec import drafts, rng
 from jaxspec.decode.loop import EndTokens, commit_reply, draft_round, end_array, read_round, reply_to_nothing, start_draft
-from jaxspec.decode.state import DecodeResult, DraftSide, Origin, SpecParams, Waiting, result
+from jaxspec.decode.state import DecodeResult, DraftSide, Origin, Waiting, result
 from jaxspec.link.arrays import on_host
 from jaxspec.link.bitstream import require
 from jaxspec.link.envelope import (
@@ -33,11 +33,10 @@ from jaxspec.link.envelope import (
   write_frames,
 )
 from jaxspec.link.message import REPLY_BYTES
-from jaxspec.link.opening import Agreement, ConditionSpec, end_tuple, write_opening
-from jaxspec.link.target_endpoint import TargetEndpoint
+from jaxspec.link.opening import Agreement, end_tuple, write_opening
 from jaxspec.link.traffic import Traffic, no_traffic
 from jaxspec.link.wires import Replies, Wire, rows_to_verify, verdict_of
-from jaxspec.types import Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier
+from jaxspec.types import Cursor, Draft, Drafter, Key, PyTree, Verdict
 
 Transport = Callable[[bytes], bytes]
 
@@ -256,50 +255,5 @@ class DraftEndpoint:
       traffic.exchanges + (up > 0),
       traffic.opening_bytes + (len(self._message) if is_opening else 0),
       traffic.envelope_bytes + rest,
+      traffic.transport_bytes,
     )
-
-
-def decode_over_link(
-  params: SpecParams,
-  key: Key,
-  condition: PyTree,
-  *,
-  drafter: Drafter,
-  wire: Wire,
-  max_len: int,
-  verifier: Verifier | None = None,
-  transport: Transport | None = None,
-  end_token: EndTokens = None,
-  target_prefix: int = 0,
-) -> tuple[DecodeResult, Traffic]:
-  """Decodes like `jaxspec.speculate`, with the same tokens for the same key, through messages.
-
-  Args:
-    params: both sides' parameters; ``params.target`` is not read with a ``transport``.
-    key: as in `jaxspec.speculate`.
-    condition: the family's condition with ``B`` rows, a named tuple of arrays.
-    drafter: source of proposals, of the kind that the wire carries.
-    wire: `SqsWire`, `CiarWire` or `PlainWire`.
-    max_len: tokens N of every row.
-    verifier: the judge, for a target side in this process. With `SqsWire` a `target_model` with rule `lossless_sparse`, for
-      coding ``lazy`` also with ``feedback_fn=target_logits``; with `CiarWire` a `gated_target` with rule `lossless_sparse`,
-      or `greedy` for ids alone.
-    transport: the way to a `TargetEndpoint` elsewhere, in place of ``verifier``.
-    end_token: as in `jaxspec.speculate`.
-    target_prefix: leading tokens of every row that the target side draws alone.
-  Returns:
-    The result, and the traffic.
-  Raises:
-    MessageError: if a message does not arrive as it was sent.
-    ValueError: unless exactly one of ``verifier`` and ``transport`` is given, or if parts do not go together.
-  """
-  if (verifier is None) == (transport is None):
-    raise ValueError("Must have a verifier or a transport, we instead got " + ("none" if verifier is None else "both"))
-  edge = DraftEndpoint(
-    params.draft, drafter=drafter, wire=wire, max_len=max_len, end_token=end_token, target_prefix=target_prefix
-  )
-  if transport is None:
-    spec, rows = ConditionSpec.like(condition), condition.batch_size
-    sizes = dict(window=drafter.window, max_rows=rows, max_len=max_len)
-    transport = TargetEndpoint(params.target, verifier=verifier, wire=wire, condition=spec, **sizes).handle
-  return edge.run(condition, key, transport)

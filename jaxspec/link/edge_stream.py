@@ -8,13 +8,11 @@ into the reply that the endpoint waits for. Besides, it keeps what a cloud needs
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxspec import rng
 from jaxspec.decode.loop import EndTokens
 from jaxspec.decode.state import DecodeResult
 from jaxspec.drafters.interval import Unread
@@ -22,11 +20,10 @@ from jaxspec.link.cloud import KEY_KIND, STREAM_BYTES, Cloud, Opening, Resume
 from jaxspec.link.conditions import sent_condition
 from jaxspec.link.draft_endpoint import REPLY_TO, DraftEndpoint
 from jaxspec.link.envelope import Envelope, Kind, read_envelope, read_frames, write_envelope, write_frames
-from jaxspec.link.journal import Journal
 from jaxspec.link.opening import end_tuple
-from jaxspec.link.retries import Budget, CallTimes, Policy
+from jaxspec.link.profiles import check_profile
 from jaxspec.link.session import Session
-from jaxspec.link.traffic import Traffic, join_traffic
+from jaxspec.link.traffic import Traffic
 from jaxspec.link.wires import Wire
 from jaxspec.types import Drafter, Key, PyTree
 
@@ -91,6 +88,7 @@ class EdgeStream:
     self._endpoint = DraftEndpoint(params, drafter=drafter, wire=wire, max_len=max_len, **ends)
     self._fields = dict(profile=profile, max_len=max_len, end_ids=end_tuple(end_token), need_numerics=need_numerics)
     self._fields |= dict(temperature=temperature, top_p=top_p, cfg_scale=cfg_scale)
+    self._wire = wire
     self._request: Request | None = None
     self._last: _Call | None = None
 
@@ -163,6 +161,7 @@ class EdgeStream:
   ) -> tuple[DecodeResult, Traffic]:
     """Decodes a row, with the tokens that `jaxspec.speculate` draws for the same key.
 
+    The profile is compared with the wire before the first call.
     A cloud that has forgotten the stream is brought back by the tokens so far; the pending call is then asked again.
 
     Args:
@@ -173,7 +172,10 @@ class EdgeStream:
     Raises:
       CloudError: for a call that is refused, or not answered however often it is tried.
       MessageError: for an answer that is not valid.
+      ValueError: for a cloud whose profile is not that of the wire.
     """
+    told = {name: self._fields[name] for name in ("max_len", "top_p", "cfg_scale")}
+    check_profile(cloud.description, self._fields["profile"], self._wire, **told)
     session = Session(cloud, **options)
     self.receive(session.open(self.open(condition, key, model=cloud.description.model, stream=stream, caption=caption)))
     while self.request is not None:
@@ -210,51 +212,3 @@ class EdgeStream:
       self._fed.append(self._last.fed)
       self._round = self._last.round + 1
     self._last = _Call(read + 1, length + int(draft.num_drafted[0]) - read, int(cursor.round))
-
-
-def decode_over_cloud(
-  params: PyTree,
-  key: Key,
-  condition: PyTree,
-  *,
-  cloud: Cloud,
-  drafter: Drafter,
-  wire: Wire,
-  max_len: int,
-  captions: Sequence[str] | None = None,
-  journal: Journal | None = None,
-  policy: Policy = Policy(),
-  **options: Any,
-) -> tuple[DecodeResult, Traffic]:
-  """Decodes like `jaxspec.speculate`, with the target behind a cloud; rows one after the other.
-
-  Args:
-    params: the draft's parameters.
-    key: one typed key or ``[B]`` row keys.
-    condition: the family's condition with ``B`` rows.
-    cloud: where the target is.
-    drafter, wire, max_len: as in `EdgeStream`, also its other ``options``.
-    captions: the texts that a `Caption` was made of, one for each row.
-    journal: of one row: where its replies are kept, and where it goes on.
-    policy: when a call is tried again.
-  Returns:
-    The result, and the traffic of frames.
-  Raises:
-    CloudError: for a call that is refused, or not answered however often it is tried.
-    MessageError: for an answer that is not valid.
-    ValueError: for a journal of several rows, or captions that are not one for each.
-  """
-  number = condition.batch_size
-  if journal is not None and number != 1:
-    raise ValueError(f"Must have one row for a journal, we instead got {number}")
-  if captions is not None and len(captions) != number:
-    raise ValueError(f"Must have a caption for each of {number} rows, we instead got {len(captions)}")
-  edge = EdgeStream(params, drafter=drafter, wire=wire, max_len=max_len, **options)
-  keys, texts = rng.row_keys(key, number), [None] * number if captions is None else captions
-  row_of = lambda tree, row: jax.tree.map(lambda leaf: leaf[row : row + 1], tree)
-  shared = dict(policy=policy, budget=Budget(), times=CallTimes(), journal=journal)
-  found = [
-    edge.run(row_of(condition, row), keys[row : row + 1], cloud, caption=text, **shared) for row, text in enumerate(texts)
-  ]
-  results = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(result for result, _ in found))
-  return results, join_traffic([traffic for _, traffic in found])

@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Traffic(NamedTuple):
-  """What was sent. The sum of all four kinds of bytes is what went through the transport, both ways.
+  """What was sent. The sum of frames, openings and envelopes is what was handed to the transport, both ways.
 
   Frames are counted for the row they belong to. The frame of a prefill counts where the draft side took token 0 from it;
   where the draft side accepted a token 0 of its own, that frame counts as envelope.
@@ -21,11 +21,12 @@ class Traffic(NamedTuple):
   exchanges: np.ndarray  # [B] int64, frames from the draft side; each has its reply
   opening_bytes: np.ndarray  # [] int64, the message that opens the stream, with the condition
   envelope_bytes: np.ndarray  # [] int64, everything else: envelopes around frames, and closing
+  transport_bytes: np.ndarray  # [2] int64, up and down, with all that the transport adds; 0 where it does not count
 
 
 def no_traffic(num_rows: int) -> Traffic:
   """Nothing was sent yet."""
-  return Traffic(*(np.zeros(num_rows, np.int64) for _ in range(4)), np.int64(0), np.int64(0))
+  return Traffic(*(np.zeros(num_rows, np.int64) for _ in range(4)), np.int64(0), np.int64(0), np.zeros(2, np.int64))
 
 
 def join_traffic(parts: Sequence[Traffic], num_rows: int | None = None) -> Traffic:
@@ -35,4 +36,4 @@ def join_traffic(parts: Sequence[Traffic], num_rows: int | None = None) -> Traff
     num_rows: keep the counts of this many leading rows, where later ones were padding; bytes of envelopes stay whole.
   """
   rows = (np.concatenate(columns)[:num_rows] for columns in zip(*(part[:4] for part in parts)))
-  return Traffic(*rows, *(np.sum(column) for column in zip(*(part[4:] for part in parts))))
+  return Traffic(*rows, *(np.sum(column, axis=0) for column in zip(*(part[4:] for part in parts))))

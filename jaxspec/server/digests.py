@@ -1,9 +1,8 @@
-"""The name of a network: a digest of all that its outputs depend on."""
+"""The name of weights that are in no checkpoint (`jaxspec.checkpoints.digest` names those)."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import jax
 import numpy as np
@@ -11,9 +10,9 @@ import numpy as np
 from jaxspec.types import Params
 
 
-def model_digest(family: str, config: Any, params: Params) -> bytes:
-  """SHA-256 of the name of a family, its config, and all weights with their paths, types and shapes."""
-  digest = hashlib.sha256(f"{family}\n{config!r}\n".encode())
+def weights_digest(params: Params) -> bytes:
+  """SHA-256 of all weights with their paths, types and shapes."""
+  digest = hashlib.sha256()
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):
     array = np.asarray(leaf)
     digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}\n".encode())

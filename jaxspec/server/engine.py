@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -23,7 +22,7 @@ from jaxspec.link.bitstream import MessageError, require
 from jaxspec.link.cloud import Opening, Profile, Resume
 from jaxspec.models.sampling import ModelParams
 from jaxspec.server.conditions import ReadCondition, reader_like
-from jaxspec.server.digests import model_digest
+from jaxspec.server.digests import weights_digest
 from jaxspec.server.held import FINISH, HeldStreams
 from jaxspec.server.interface import NotFinite, StreamLost
 from jaxspec.server.kinds import StreamKind
@@ -50,7 +49,7 @@ class Engine:
   Attributes:
     profiles: what edges are told about each kind of stream; its id is its place.
     programs: the compiled programs and their sizes.
-    model: SHA-256 of family, config and weights.
+    model: the digest of the network.
     numerics: digest of the probe; engines of equal digests answer with equal bytes.
     replay_in_chunks: whether replays are cut anew; else as the calls were.
     max_condition: most ids of a prompt, or bytes of a caption.
@@ -73,8 +72,7 @@ class Engine:
     max_wait_s: how long a call may wait for others to share its step.
     idle_s: after so many seconds a stream loses its slot.
     forget_s: after so many seconds it is forgotten.
-    family: name of the model family, for ``model``.
-    config: its config, for ``model``.
+    digest: the name of the network, `jaxspec.checkpoints.digest`; by default that of the weights alone.
     max_condition: as above, where conditions are read in a way of their own; the positions of the example by default.
     end_ids: as above.
   Raises:
@@ -98,8 +96,7 @@ class Engine:
     max_wait_s: float = 0.0,
     idle_s: float = 60.0,
     forget_s: float = 600.0,
-    family: str = "",
-    config: Any = None,
+    digest: bytes | None = None,
     max_condition: int | None = None,
     end_ids: Sequence[int] = (),
   ):
@@ -110,7 +107,7 @@ class Engine:
     self.max_condition = self.programs.max_condition if max_condition is None else max_condition
     self.end_ids = tuple(end_ids)
     weights = params.model.model if self.programs.is_guided else params.model  # every row brings its own scale
-    self.model = model_digest(family, config, weights)
+    self.model = weights_digest(weights) if digest is None else digest
     self._read = reader_like(example, self.vocab) if read_condition is None else read_condition
     self._matmul_precision = matmul_precision
     with self._precision():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxspec import checkpoints
 from jaxspec.hosts.base import Host
 from jaxspec.hosts.images import CaptionHost, LabelHost
 from jaxspec.hosts.text import TextHost
@@ -104,13 +105,14 @@ def engine_of(
   host, target = pipeline.host, pipeline.target
   if host.tokens != IDS:
     raise ValueError(f"Must have a network of ids to serve it, we instead got {pipeline.name} with vectors")
+  pipeline.check_weights()
   sampling = pipeline.sampling() if sampling is None else sampling
   kinds = [StreamKind(wire_of(_method(pipeline, each), host.vocab_size), sampling.warp()) for each in methods]
   example, read = _conditions(host, max_prompt)
   max_len = _length(host, max_len, example)
   host.check_length(target, example, max_len)
   model, params = sampling.side(target)
-  settings = dict(family=host.target.family, config=host.target.config, end_ids=host.end_token or ())
+  settings = dict(digest=checkpoints.digest(host.target.path), end_ids=host.end_token or ())
   settings |= dict(read_condition=read, matmul_precision=pipeline.matmul_precision)
   if isinstance(host, CaptionHost):
     settings |= dict(max_condition=_CAPTION_BYTES)

@@ -9,15 +9,13 @@ import numpy as np
 from jaxspec.link.arrays import no_distributions
 from jaxspec.link.ciar_wire import CiarWire
 from jaxspec.link.cloud import Profile
-from jaxspec.link.opening import Agreement
+from jaxspec.link.profiles import profile_of_wire, rule_of
 from jaxspec.link.sqs_wire import PlainWire, SqsWire
 from jaxspec.models.sampling import Warp
 from jaxspec.types import AcceptFn, Draft, ModelFns, Verifier
 from jaxspec.verifiers.chunk import chunk_target
 from jaxspec.verifiers.greedy import greedy
 from jaxspec.verifiers.sparse import lossless_sparse
-
-_METHODS = {SqsWire: "sqs", CiarWire: "ciar", PlainWire: "plain"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,18 +33,12 @@ class StreamKind:
   warp: Warp = Warp()
 
   def __post_init__(self):
-    if type(self.wire) not in _METHODS:
-      raise ValueError(f"Must have a wire of {', '.join(_METHODS.values())}, we instead got {type(self.wire).__name__}")
-
-  @property
-  def method(self) -> str:
-    """``sqs``, ``ciar``, or ``plain`` for an edge without drafts."""
-    return _METHODS[type(self.wire)]
+    profile_of_wire(self.wire)  # raises a ValueError for a wire that no server has
 
   @property
   def rule(self) -> str:
     """``exact``, or ``greedy`` where drafts come without distributions."""
-    return "greedy" if isinstance(self.wire, CiarWire) and self.wire.codec is None else "exact"
+    return rule_of(self.wire)
 
   @property
   def accept_fn(self) -> AcceptFn:
@@ -80,25 +72,7 @@ class StreamKind:
       guided: whether the target reads a guidance scale.
       max_len: most tokens of a row.
     """
-    sends_distributions = not isinstance(self.wire, PlainWire) and self.wire.codec is not None
-    limits = self.wire.limits
-    sizes = (limits.coding, limits.ell, limits.max_support, limits.sends_size) if sends_distributions else ("", 0, 0, False)
-    coding, ell, max_support, sends_size = sizes
-    return Profile(
-      id=id,
-      method=self.method,
-      rule=self.rule,
-      window=self.window,
-      coding=coding,
-      ell=ell,
-      max_support=max_support,
-      sends_size=sends_size,
-      top_k=self.warp.top_k,
-      nucleus=self.warp.nucleus,
-      guided=guided,
-      feature_width=self.feature_width,
-      max_frame=self.wire.max_frame_bytes(Agreement(1, max_len)),
-    )
+    return profile_of_wire(self.wire, id, warp=self.warp, guided=guided, max_len=max_len)
 
   def verifier(self, model: ModelFns) -> Verifier:
     """The judge of one pass; the same object for equal choices."""

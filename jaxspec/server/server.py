@@ -93,6 +93,10 @@ class Server:
     tokens: who may open streams; None lets everybody.
     limits: by default as many streams as the engine holds.
     grace_s: how long calls that wait may take after SIGTERM.
+
+  Attributes:
+    address: what clients connect to, valid while it runs.
+    token: a secret for whoever has this object, without a quota; None where everybody is let in.
   """
 
   def __init__(
@@ -117,6 +121,7 @@ class Server:
     self._loop: asyncio.AbstractEventLoop | None = None
     self._end: asyncio.Event | None = None
     self.address = ""
+    self.token = None if tokens is None else tokens.issue("this process")
 
   def __enter__(self) -> Server:
     ready, failure = threading.Event(), []

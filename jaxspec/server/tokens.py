@@ -30,6 +30,7 @@ from jaxspec.server.quotas import Quota
 _LOG = logging.getLogger(__name__)
 _QUOTA = tuple(field.name for field in dataclasses.fields(Quota))
 _MAX_PEERS = 10_000
+_SECRET_BYTES = 32
 
 
 class Token(NamedTuple):
@@ -50,6 +51,13 @@ class TokenFile:
   def __init__(self, path: str | os.PathLike):
     self._path = Path(path)
     self._tokens = read_tokens(self._path)
+    self._issued: tuple[Token, ...] = ()
+
+  def issue(self, name: str) -> str:
+    """The secret of a new token that is in no file and ends with this object."""
+    secret = secrets.token_urlsafe(_SECRET_BYTES)
+    self._issued += (Token(Tenant(name, Quota()), _digest(secret)),)
+    return secret
 
   def reload(self) -> None:
     """Reads the file again; a damaged one changes nothing."""
@@ -68,7 +76,7 @@ class TokenFile:
       raise CloudError(Status.UNAUTHENTICATED, "a token is needed")
     digest = _digest(secret)
     found = None
-    for token in self._tokens:
+    for token in (*self._tokens, *self._issued):
       if hmac.compare_digest(token.sha256, digest):
         found = token
     if found is None:
@@ -109,7 +117,7 @@ def new_token(path: str | os.PathLike, name: str, quota: Quota = Quota()) -> str
   taken = {token.tenant.name for token in read_tokens(path)} if path.exists() else set()
   if not name or name in taken:
     raise ValueError(f"Must have a new name for a token in {path}, we instead got {name!r}")
-  secret = secrets.token_urlsafe(32)
+  secret = secrets.token_urlsafe(_SECRET_BYTES)
   limits = {key: value for key, value in dataclasses.asdict(quota).items() if value != float("inf")}
   line = json.dumps({"name": name, "sha256": _digest(secret).hex()} | limits)
   with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:

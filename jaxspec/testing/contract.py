@@ -410,7 +410,7 @@ def _check_drivers(
 def _check_wire(
   parts: Parts, keys: _Keys, condition: PyTree, free: DecodeResult, max_len: int, wire: Any, num_rows: int
 ) -> None:
-  from jaxspec.link.draft_endpoint import decode_over_link
+  from jaxspec.link.decode import decode_over_link
 
   some = lambda tree: jax.tree.map(lambda leaf: leaf[:num_rows], tree)
   far, _ = decode_over_link(

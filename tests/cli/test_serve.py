@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
 
 import jaxspec
-from jaxspec.link.edge_stream import decode_over_cloud
 from jaxspec.link.method_wires import wire_of
+from jaxspec.link.over_cloud import decode_over_cloud
 from jaxspec.methods import Sqs
 from tests.cli import fake_language
 

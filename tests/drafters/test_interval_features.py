@@ -11,7 +11,7 @@ import jaxspec
 from jaxspec.decode import loop
 from jaxspec.decode.state import Origin
 from jaxspec.link.ciar_wire import CiarWire
-from jaxspec.link.draft_endpoint import decode_over_link
+from jaxspec.link.decode import decode_over_link
 from jaxspec.link.gated_message import GatedWire, read_gated, write_gated
 from jaxspec.link.message import MessageError
 from jaxspec.models.interval_features import IntervalFeaturesConfig, interval_features_fns

@@ -8,7 +8,7 @@ import pytest
 
 import jaxspec
 from jaxspec.decode.state import Origin
-from jaxspec.link.draft_endpoint import decode_over_link
+from jaxspec.link.decode import decode_over_link
 from tests.link.pairs import MAX_LEN, assert_gated_traffic, assert_same, case_named, rows_of
 
 ROWS = 200

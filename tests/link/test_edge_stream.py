@@ -12,8 +12,9 @@ import jaxspec
 from jaxspec.codecs.bits import CODINGS
 from jaxspec.link.bitstream import MessageError
 from jaxspec.link.cloud import CloudError, Profile, Status
-from jaxspec.link.edge_stream import decode_over_cloud
+from jaxspec.link.decode import decode_over_link
 from jaxspec.link.journal import Journal
+from jaxspec.link.over_cloud import decode_over_cloud
 from jaxspec.link.retries import Policy
 from jaxspec.server.local import LocalCloud
 from tests.link.pairs import CLASSES, MAX_LEN, assert_same, rows_of
@@ -122,6 +123,27 @@ def test_every_method_over_a_cloud(name):
   out, traffic = over(LocalCloud(found(name)[0].engine), name)
   assert_same(out, fused(name))
   assert (traffic.exchanges > 0).all() and traffic.envelope_bytes == 0 == traffic.opening_bytes
+
+
+def test_decode_over_link_takes_a_cloud():
+  """The profile is found; a cloud that counts its bytes has them in the traffic."""
+  server, profile = found(NAMES[1])
+  case, cloud = server.cases[profile], LocalCloud(server.engine)
+  kwargs = dict(drafter=case.drafter, codec=case.wire.codec, max_len=MAX_LEN, cloud=cloud)
+  (wanted, traffic), (out, own) = over(cloud, NAMES[1]), decode_over_link(case.params, *rows_of(ROWS), **kwargs)
+  np.testing.assert_array_equal(out.tokens, wanted.tokens)
+  jax.tree.map(np.testing.assert_array_equal, own, traffic)
+  assert own.transport_bytes.tolist() == [0, 0]
+  cloud.uplink_bytes, cloud.downlink_bytes, count = 5, 7, cloud.verify
+
+  def counting(*args, **options):
+    cloud.uplink_bytes += 2
+    cloud.downlink_bytes += 1
+    return count(*args, **options)
+
+  cloud.verify = counting
+  _, own = decode_over_link(case.params, *rows_of(ROWS), **kwargs)
+  assert own.transport_bytes.tolist() == [2 * own.exchanges.sum(), own.exchanges.sum()]
 
 
 @pytest.mark.parametrize("name", ["markov:sqs-lazy", "markov:ciar-greedy"])

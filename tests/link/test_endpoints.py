@@ -16,7 +16,7 @@ import jaxspec
 from jaxspec.codecs.bits import CODINGS
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.decode.state import Origin
-from jaxspec.link.draft_endpoint import decode_over_link
+from jaxspec.link.decode import decode_over_link
 from jaxspec.link.envelope import Kind, read_envelope, read_frames, write_envelope, write_frames
 from jaxspec.link.message import OVERHEAD_BYTES, MessageError, frame
 from jaxspec.link.opening import Agreement
@@ -352,9 +352,16 @@ def test_parts_that_do_not_go_together():
   with pytest.raises(ValueError, match="accept tokens locally"):
     sqs._replace(wire=ciar.wire).draft_endpoint()
   keys, condition = rows_of(2)
-  kwargs = dict(drafter=sqs.drafter, wire=sqs.wire, max_len=4)
-  for more in (dict(), dict(verifier=sqs.verifier, transport=lambda data: data)):
-    with pytest.raises(ValueError, match="a verifier or a transport"):
+  kwargs, one, two = dict(drafter=sqs.drafter, max_len=4), dict(verifier=sqs.verifier), dict(transport=lambda data: data)
+  wire, codec = dict(wire=sqs.wire), dict(codec=sqs.wire.codec)
+  for more, words in (
+    (wire, "one of verifier, transport and cloud, we instead got none"),
+    (wire | one | two, "we instead got verifier and transport"),
+    (one, "a wire or a codec, we instead got none"),
+    (one | wire | codec, "we instead got both"),
+    (one | codec | dict(temperature=0.5), "a cloud with temperature, we instead got a verifier"),
+  ):
+    with pytest.raises(ValueError, match=words):
       decode_over_link(sqs.params, keys, condition, **kwargs, **more)
   edge = sqs.draft_endpoint()
   for call in (edge.outcome, lambda: edge.receive(b"")):

@@ -15,7 +15,7 @@ from scipy import stats
 
 import jaxspec
 from jaxspec.decode.state import Origin
-from jaxspec.link.draft_endpoint import decode_over_link
+from jaxspec.link.decode import decode_over_link
 from jaxspec.link.message import OVERHEAD_BYTES, REPLY_BYTES
 from jaxspec.link.sqs_wire import SqsWire
 from jaxspec.models.conditions import ClassLabels

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec.link.edge_stream import decode_over_cloud
+from jaxspec import checkpoints
 from jaxspec.link.method_wires import wire_of
+from jaxspec.link.over_cloud import decode_over_cloud
 from jaxspec.methods import Ciar, Plain, Speculative, Sqs
 from jaxspec.methods.base import VECTORS
 from jaxspec.pipeline import load_pipeline
@@ -78,7 +79,7 @@ def test_what_a_network_is_served_with(texts, captions, monkeypatch):
   from_bundle.engine_of(texts)
   assert made["max_len"] == 24 == made["example"].tokens.shape[1] and made["end_ids"] == fake_language.TARGET.end_ids
   assert made["kinds"] == [StreamKind(wire_of(Sqs(), texts.host.vocab_size)), StreamKind(wire_of(Plain(), 259))]
-  assert (made["family"], made["matmul_precision"]) == ("gpt_neo", "float32")
+  assert (made["digest"], made["matmul_precision"]) == (checkpoints.digest(texts.host.target.path), "float32")
   from_bundle.engine_of(captions, [Plain()])
   assert made["max_len"] == 16 and made["max_condition"] == 1000
   assert made["read_condition"]("red cat").features.shape == made["example"].features.shape
@@ -89,6 +90,7 @@ def test_what_a_network_is_served_with(texts, captions, monkeypatch):
 
 def test_what_cannot_be_served(texts, captions):
   serve = functools.partial(from_bundle.engine_of, texts)
+  bare = load_pipeline(texts.host.target.path.parent, target_weights=False)
   vectors = SimpleNamespace(name="latents", host=SimpleNamespace(tokens=VECTORS), target=None)
   for call, words in (
     (lambda: from_bundle.engine_of(vectors), "a network of ids"),
@@ -97,6 +99,7 @@ def test_what_cannot_be_served(texts, captions):
     (lambda: serve([Ciar(inject="both")]), "without interval features"),
     (lambda: serve(["nothing"]), "nothing"),
     (lambda: serve(max_prompt=40, max_len=9), "at most 48 tokens"),
+    (lambda: from_bundle.engine_of(bare), "target's weights to decode here"),
     (lambda: from_bundle.engine_of(captions, max_prompt=4), "networks that continue texts"),
   ):
     with pytest.raises(ValueError, match=words):

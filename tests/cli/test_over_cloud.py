@@ -1,0 +1,213 @@
+"""``jaxspec generate --cloud``: the text of ``generate``, with the target's weights elsewhere."""
+
+import functools
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
+
+import jaxspec
+from jaxspec import checkpoints
+from jaxspec.checkpoints import PARAMS_FILE
+from jaxspec.codecs.bits import CODINGS
+from jaxspec.link.client import GrpcCloud
+from jaxspec.link.cloud import CloudError, Status
+from jaxspec.methods import Ciar, Plain, Sqs
+from jaxspec.server.tokens import TokenFile, new_token
+from tests.cli import fake_bundle, fake_language
+
+SIZES = dict(max_streams=2, max_rows=2, widths=(8,))
+OPTIONS = dict(sparsifier="topk", support=4, max_drafts=4)
+TEXTS = ("--text", "once", "--text", "on a")
+JSON = ("--json", "figures.json")
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory):
+  """A pair, and the same without the weights of its target."""
+  folder = fake_language.make(tmp_path_factory.mktemp("language") / "pair")
+  return folder, without_target(folder)
+
+
+def without_target(folder):
+  edge = shutil.copytree(folder, folder.parent / "edge")
+  (edge / "target" / PARAMS_FILE).unlink()
+  return edge
+
+
+@pytest.fixture(scope="module")
+def server(networks):
+  """With a token; without drafts, so that little is compiled."""
+  tokens = networks[0].parent / "tokens.jsonl"
+  secret = new_token(tokens, "alice")
+  (networks[0].parent / "secret").write_text(secret + "\n")
+  with jaxspec.serve(
+    networks[0], methods=["ar"], tokens=tokens, max_prompt=8, max_len=12, matmul_precision="float32", **SIZES
+  ) as running:
+    yield running
+
+
+@pytest.fixture
+def over(networks, server):
+  """The arguments of a decode over the server."""
+  return ("--checkpoint", networks[1], "--cloud", server.address, "--token-file", networks[0].parent / "secret")
+
+
+def flags(**options):
+  return [item for name, value in options.items() for item in (f"--{name.replace('_', '-')}", value)]
+
+
+def rows_of(document, name):
+  """Text, tokens and counters of every row."""
+  return [entry[name] for entry in document["texts"]]
+
+
+def decoded(outcome, code=0):
+  assert outcome.exit_code == code, (outcome.output, outcome.exception)
+  with open("figures.json", encoding="utf-8") as file:
+    return json.load(file)
+
+
+PLAIN = ("--method", "ar", "--max-tokens", 10, *JSON)
+
+
+def test_the_text_of_generate_without_the_weights(run, networks, over):
+  """The figures too, and what crossed is counted with its headers."""
+  far = run("generate", *TEXTS, *over, *PLAIN)
+  document = decoded(far)
+  near = run("generate", *TEXTS, "--checkpoint", networks[0], *PLAIN, "--matmul-precision", "float32")
+  wanted = decoded(near)
+  assert rows_of(document, "ar") == rows_of(wanted, "ar") and document["settings"] == wanted["settings"]
+  shown = lambda outcome: outcome.stdout.partition("edge" if outcome is far else "pair")[0]
+  assert shown(far) == shown(near) and "bytes in all per text" in far.stdout
+  messages = document["methods"]["ar"]["messages"]
+  traffic = messages["traffic"]
+  assert messages["server"] == over[3] and messages["same_tokens"] is None
+  assert traffic["transport_bytes"] > traffic["uplink_bytes"] + traffic["downlink_bytes"] > 0
+
+
+def test_what_the_server_has_not_is_one_line(fails, run, networks, over, tmp_path):
+  refused = lambda *args: fails("generate", "--text", "on", "--max-tokens", 10, *over, *args)
+  line = refused("--method", "sqs")
+  assert "that the cloud has (method=plain rule=exact), we instead got method=sqs rule=exact window=16 coding=paper" in line
+  plain = ("--method", "ar")
+  assert "top_k=3" in refused(*plain, "--top-k", 3) and "nucleus" in refused(*plain, "--top-p", 0.5)
+  assert "at most 12 tokens" in refused(*plain, "--max-tokens", 13)
+  assert "we instead got speculative" in refused("--method", "speculative")
+  assert "one text, we instead got 2" in fails("generate", *TEXTS, *over, *PLAIN, "--journal", "j")
+  (tmp_path / "wrong").write_text("wrong")
+  assert "not known" in refused(*plain, "--token-file", "wrong")
+  (tmp_path / "two").write_text("one two")
+  assert "one secret" in refused(*plain, "--token-file", "two")
+  other = shutil.copytree(networks[0], tmp_path / "other")
+  fake_bundle.save_random(other / "target", fake_language.TARGET, 9, scale=0.2)
+  fake_language.tokenizer().save(str(other / "target" / "tokenizer.json"))
+  assert "networks of one bundle" in refused(*plain, "--checkpoint", other)
+  config = other / "target" / "config.json"
+  (other / "target" / PARAMS_FILE).unlink()
+  config.write_text(json.dumps({name: value for name, value in json.loads(config.read_text()).items() if name != "sha256"}))
+  assert "or its sha256 in config.json" in refused(*plain, "--checkpoint", other)
+
+
+def test_options_that_do_not_go_together(fails):
+  cloud = ("generate", "--text", "on", "--cloud", "grpc://127.0.0.1:1")
+  for name, value in (("--compare", ()), ("--wire", ()), ("--network", ("4g",)), ("--repeats", (2,))):
+    assert f"{name} needs the target in this process" in fails(*cloud, name, *value)
+  for name in ("--token-file", "--ca", "--journal", "--give-up"):
+    assert f"{name} goes with --cloud" in fails("generate", "--text", "on", name, 1)
+  assert "--insecure goes with --cloud" in fails("generate", "--text", "on", "--insecure")
+  assert "Cannot read nowhere" in fails(*cloud, "--token-file", "nowhere")
+  assert "Cannot read nowhere" in fails(*cloud, "--ca", "nowhere")
+  assert "no server answers at 127.0.0.1:1" in fails(*cloud)
+  assert "grpcs://HOST:PORT" in fails("generate", "--text", "on", "--cloud", "127.0.0.1:1")
+  assert "grpcs:// to send prompts" in fails("generate", "--text", "on", "--cloud", "grpc://example.org:1")
+
+
+def test_rows_before_a_failure_are_written(run, over, monkeypatch):
+  """They are printed and in the file, and the failure is one line at the end."""
+  opened, whole = [], GrpcCloud.open
+
+  def failing(self, *args, **kwargs):
+    opened.append(args)
+    if len(opened) > 2:
+      raise CloudError(Status.PERMISSION_DENIED, "the token alice was revoked")
+    return whole(self, *args, **kwargs)
+
+  monkeypatch.setattr(GrpcCloud, "open", failing)
+  outcome = run("generate", "--text", "once", "--samples", 4, "--batch", 3, *over, *PLAIN)
+  document = decoded(outcome, code=2)
+  (line,) = outcome.stderr.splitlines()
+  assert "was revoked" in line and "2 of 4 texts were finished" in line
+  assert document["warnings"] == [line.removeprefix("Error: ")]
+  assert len(document["texts"]) == 2 and "2 texts of up to 10 tokens" in outcome.stdout
+  opened.extend([()] * 3)
+  outcome = run("generate", "--text", "once", *over, *PLAIN[:-2], "--json", "none.json")
+  assert outcome.exit_code == 2 and len(outcome.stderr.splitlines()) == 1
+
+
+def test_a_journal_goes_on(run, over, monkeypatch):
+  """What was answered is not asked again."""
+  one = ("generate", "--text", "once", *over, *PLAIN, "--journal", "run.jrn", "--give-up", 5)
+  first = decoded(run(*one))
+  monkeypatch.setattr(GrpcCloud, "verify", None)
+  assert rows_of(decoded(run(*one)), "ar") == rows_of(first, "ar")
+
+
+def test_a_pipeline_without_its_target(networks):
+  pipeline = jaxspec.load_pipeline(networks[1], target_weights=False)
+  assert not pipeline.target.has_weights and jaxspec.load_pipeline(networks[0]).target.has_weights
+  with pytest.raises(ValueError, match="the target's weights to decode here"):
+    pipeline(["on"], key=jax.random.key(0), max_len=3)
+  assert checkpoints.digest(networks[0] / "target") == checkpoints.digest(networks[1] / "target")
+
+
+def test_a_secret_of_the_process(networks, tmp_path):
+  new_token(tmp_path / "tokens.jsonl", "alice")
+  tokens = TokenFile(tmp_path / "tokens.jsonl")
+  secret = tokens.issue("this process")
+  tokens.reload()
+  assert tokens.tenant_of(secret).name == "this process" and secret not in (tmp_path / "tokens.jsonl").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("coding", CODINGS)
+def test_every_coding(run, networks, coding):
+  options = OPTIONS | dict(coding=coding) | (dict(support=259) if coding == "dense" else {})
+  sizes = dict(max_prompt=8, max_len=12, matmul_precision="float32") | SIZES
+  with jaxspec.serve(networks[0], methods=[Sqs(**options)], **sizes) as server:
+    settings = ("--method", "sqs", *flags(**options), "--max-tokens", 12, *JSON, "--matmul-precision", "float32")
+    found = decoded(run("generate", *TEXTS, "--checkpoint", networks[1], "--cloud", server.address, *settings))
+  wanted = decoded(run("generate", *TEXTS, "--checkpoint", networks[0], *settings))
+  assert rows_of(found, "sqs") == rows_of(wanted, "sqs")
+  bits = [document["methods"]["sqs"]["compression"]["formula_bits"] for document in (found, wanted)]
+  assert bits[0] == pytest.approx(bits[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["sqs", "ciar-exact", "ciar-greedy", "ar"])
+def test_images_with_guidance(run, tmp_path, method):
+  """The same pixels; captions are encoded on both sides."""
+  folder = fake_bundle.make_fake_bundle(tmp_path / "images" / "pair", cfg_scale=2.0, top_k=8)
+  edge = without_target(folder)
+  name, _, verify = method.partition("-")
+  options = {"sqs": dict(coding="trimmed", **OPTIONS), "ar": {}}.get(name, dict(verify=verify, tau=0.5, gamma=4))
+  served = {"sqs": Sqs, "ar": Plain, "ciar": Ciar}[name](**options)
+  draft = ("--draft", "edge") if name == "ciar" else ()
+  settings = ("red apple", "cat on blue", "--method", name, *flags(**options), *draft, *JSON)
+  settings += ("--matmul-precision", "float32")
+  with jaxspec.serve(folder, methods=[served], matmul_precision="float32", **SIZES) as server:
+    where = ("--checkpoint", edge, "--cloud", server.address)
+    found = decoded(run("generate", *settings, *where, "--out", "far.png", "--heatmap", "map.png"))
+  wanted = decoded(run("generate", *settings, "--checkpoint", folder, "--out", "near.png"))
+  assert [row[name]["tokens"] for row in found["images"]] == [row[name]["tokens"] for row in wanted["images"]]
+  if name == "ciar":
+    assert found["cloud"] == wanted["cloud"]
+  from PIL import Image
+
+  pixels = [np.asarray(Image.open(file)) for file in ("far.png", "near.png")]
+  np.testing.assert_array_equal(*pixels)
