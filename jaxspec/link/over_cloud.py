@@ -20,42 +20,15 @@ from jaxspec.link.wires import Wire
 from jaxspec.types import Drafter, Key, PyTree
 
 
-def decode_over_cloud(
-  params: PyTree,
-  key: Key,
-  condition: PyTree,
-  *,
-  cloud: Cloud,
-  drafter: Drafter,
-  wire: Wire,
-  max_len: int,
-  captions: Sequence[str] | None = None,
-  profile: int | None = None,
-  journal: Journal | None = None,
-  policy: Policy = Policy(),
-  **options: Any,
-) -> tuple[DecodeResult, Traffic]:
-  """Decodes like `jaxspec.speculate`, with the target behind a cloud; rows one after the other.
+def decode_over_cloud(params: PyTree, key: Key, condition: PyTree, **kwargs: Any) -> tuple[DecodeResult, Traffic]:
+  """Decodes like `jaxspec.speculate`, with the target behind a cloud.
 
   Args:
-    params: the draft's parameters.
-    key: one typed key or ``[B]`` row keys.
-    condition: the family's condition with ``B`` rows.
-    cloud: where the target is.
-    drafter, wire, max_len: as in `EdgeStream`, also its other ``options``.
-    captions: the texts that a `Caption` was made of, one for each row.
-    profile: number of the cloud's profile; by default the first that goes with the wire.
-    journal: of one row: where its replies are kept, and where it goes on.
-    policy: when a call is tried again.
+    params, key, condition, kwargs: as in `rows_over_cloud`, which also says what is raised.
   Returns:
-    The result, and the traffic.
-  Raises:
-    CloudError: for a call that is refused, or not answered however often it is tried.
-    MessageError: for an answer that is not valid.
-    ValueError: for a journal of several rows, captions that are not one for each, or a cloud without such a profile.
+    The result with leaves ``[B, ...]``, and the traffic.
   """
-  kwargs = dict(cloud=cloud, drafter=drafter, wire=wire, max_len=max_len, captions=captions, profile=profile)
-  found = list(rows_over_cloud(params, key, condition, **kwargs, journal=journal, policy=policy, **options))
+  found = list(rows_over_cloud(params, key, condition, **kwargs))
   results = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(result for result, _ in found))
   return results, join_traffic([traffic for _, traffic in found])
 
@@ -75,7 +48,26 @@ def rows_over_cloud(
   policy: Policy = Policy(),
   **options: Any,
 ) -> Iterator[tuple[DecodeResult, Traffic]]:
-  """Yields the result and the traffic of every row, leaves ``[1, ...]``; arguments as in `decode_over_cloud`."""
+  """Decodes rows one after the other, with the target behind a cloud.
+
+  Args:
+    params: the draft's parameters.
+    key: one typed key or ``[B]`` row keys.
+    condition: the family's condition with ``B`` rows.
+    cloud: where the target is.
+    drafter, wire, max_len: as in `EdgeStream`.
+    captions: the texts that a `Caption` was made of, one for each row.
+    profile: number of the cloud's profile; by default the first that goes with the wire.
+    journal: of one row: where its replies are kept, and where it goes on.
+    policy: when a call is tried again.
+    options: others of `EdgeStream`.
+  Yields:
+    The result of a row, leaves ``[1, ...]``, and its traffic.
+  Raises:
+    CloudError: for a call that is refused, or not answered however often it is tried.
+    MessageError: for an answer that is not valid.
+    ValueError: for a journal of several rows, captions that are not one for each, or a cloud without such a profile.
+  """
   number = condition.batch_size
   if journal is not None and number != 1:
     raise ValueError(f"Must have one row for a journal, we instead got {number}")

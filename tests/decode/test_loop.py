@@ -31,7 +31,7 @@ def test_row_alone_equals_row_in_batch(guided):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("window", [1, 40])
+@pytest.mark.parametrize("window", [1, 3, 15, 40])
 def test_drivers_agree_and_counters_add_up(window):
   params, drafter, verifier = tiny_pair(window=window)
   kwargs = dict(drafter=drafter, verifier=verifier, max_len=N)

@@ -141,7 +141,9 @@ def recomputed(out, row):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [dict(guided=True), dict(rule=jaxspec.greedy, prefix=4)])
+@pytest.mark.parametrize(
+  "options", [{}, dict(prefix=4), dict(guided=True), dict(early_close=True), dict(rule=jaxspec.greedy)]
+)
 def test_counters_and_rows_of_transformers(options):
   """The map of origins agrees with the counters; rows do not depend on their neighbours."""
   params, kwargs = transformer_gated(**options)

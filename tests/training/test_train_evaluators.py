@@ -92,8 +92,8 @@ def test_a_concept_encoder_must_beat_the_pixels():
 def test_all_parts_train_resume_and_export(tmp_path, monkeypatch, emoji):
   """All parts train, resume, and are exported with scores in [0, 1] that `load_evaluators` finds."""
   # Every part asks for the same images.
-  images = functools.cache(lambda conditions: script_images(script.get_config(), emoji, conditions=conditions))
-  script_images = script.held_out_images
+  held_out_images = script.held_out_images
+  images = functools.cache(lambda conditions: held_out_images(script.get_config(), emoji, conditions=conditions))
   monkeypatch.setattr(script, "load_emoji", lambda: emoji)
   monkeypatch.setattr(script, "held_out_images", lambda run, emoji, *, conditions: images(conditions))
   arguments = ["x", "--smoke", "--set", f"bundle={BUNDLE}", "--run-dir", tmp_path / "run"]

@@ -40,7 +40,7 @@ def _markov(p, q, window):
 
 @pytest.mark.slow
 @pytest.mark.long_runs
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(4))
 def test_enumerated_distribution_of_one_round_of_two_drafts(seed, monkeypatch):
   """The next three tokens after a first one: a round of two drafts, continued by the target's own distribution."""
   p, q = _quarter_tables(seed + 10)
