@@ -3,10 +3,11 @@
 Commands (from the repository root; the file is written after every batch, a killed run goes on where it stopped)::
 
     python -m experiments.data.own_samples --num-samples 3072 --out runs/samples.npz
-    python -m experiments.data.own_samples --num-samples 4608 --users --out runs/samples.npz
+    python -m experiments.data.own_samples --num-samples 4608 --prompts users --out runs/samples.npz
+    python -m experiments.data.own_samples --bundle checkpoints/scenes --prompts scenes --num-samples 4608
 
 The first draws for training prompts, the second goes on with prompts as users type them: mostly a label alone, which leaves
-style and background open, and so more to guess.
+style and background open, and so more to guess. The third draws captions of `jaxspec.scenes`.
 
 The file holds ``tokens [M, N]``, and the prompts as ``ids`` and ``mask [M, P]``. `experiments.train.draft`, `eagle` and
 `inter_head` read it.
@@ -28,6 +29,7 @@ import jaxspec
 from experiments.train.command import epochs_of
 from experiments.train.generator import GeneratorRun, in_focus
 from experiments.train.generator import make_batch_fn as image_batches
+from jaxspec import scenes
 from jaxspec.data import text_tokenizer
 from jaxspec.data.emoji import STYLES, EmojiSet, load_emoji
 from jaxspec.data.paint import BACKGROUNDS
@@ -71,6 +73,18 @@ def user_prompts(pipeline: Pipeline, emoji: EmojiSet, rows: int, seed: int):
   def batch_fn(index: int):
     generator = np.random.default_rng((seed, 1, index))
     ids, mask, _ = text_tokenizer.encode(vocabulary, [prompt(generator) for _ in range(rows)], max_tokens=limit)
+    return {"ids": np.asarray(ids), "mask": np.asarray(mask)}
+
+  return batch_fn
+
+
+def scene_prompts(pipeline: Pipeline, rows: int, seed: int):
+  """``index -> ids and mask``: training captions of scenes."""
+  vocabulary, limit = pipeline.host.vocabulary, pipeline.host.text.config.max_tokens
+
+  def batch_fn(index: int):
+    captions = [scenes.draw_scene(seed, number)[0] for number in range(index * rows, (index + 1) * rows)]
+    ids, mask, _ = text_tokenizer.encode(vocabulary, captions, max_tokens=limit)
     return {"ids": np.asarray(ids), "mask": np.asarray(mask)}
 
   return batch_fn
@@ -136,18 +150,20 @@ def main() -> None:
   parser.add_argument("--bundle", default="checkpoints/emoji64")
   parser.add_argument("--tokens", default="runs/tokens/emoji64.npz")
   parser.add_argument("--num-samples", type=int, default=3072, help="images in the file in the end")
-  parser.add_argument("--users", action="store_true", help="prompts as users type them, in place of training prompts")
+  parser.add_argument("--prompts", choices=("training", "users", "scenes"), default="training")
   parser.add_argument("--batch", type=int, default=8)
   parser.add_argument("--seed", type=int, default=0)
   parser.add_argument("--matmul-precision", default="bfloat16")
   parser.add_argument("--out", type=Path, default=Path("runs/samples.npz"))
   args = parser.parse_args()
   pipeline = load_pipeline(args.bundle, matmul_precision=args.matmul_precision)
-  emoji = load_emoji()
-  if args.users:
-    prompts = user_prompts(pipeline, emoji, args.batch, args.seed)
+  if args.prompts == "scenes":
+    prompts = scene_prompts(pipeline, args.batch, args.seed)
+  elif args.prompts == "users":
+    prompts = user_prompts(pipeline, load_emoji(), args.batch, args.seed)
   else:  # only the prompts are read from the generator's batches
-    prompts = image_batches(_PromptSource(args.batch, pipeline), emoji, TokenSet.load(args.tokens), pipeline.host.vocabulary)
+    source, tokens = _PromptSource(args.batch, pipeline), TokenSet.load(args.tokens)
+    prompts = image_batches(source, load_emoji(), tokens, pipeline.host.vocabulary)
   args.out.parent.mkdir(parents=True, exist_ok=True)
   samples = load_samples(args.out) if args.out.exists() else {}
   done = len(samples.get("tokens", ())) // args.batch

@@ -3,7 +3,7 @@
 Commands (from the repository root; a killed run goes on where it stopped)::
 
     python -m experiments.data.own_samples --num-samples 3072 --out runs/samples.npz
-    python -m experiments.data.own_samples --num-samples 4608 --users --out runs/samples.npz
+    python -m experiments.data.own_samples --num-samples 4608 --prompts users --out runs/samples.npz
     python -m experiments.train.eagle --run-dir runs/eagle --export checkpoints/emoji64
 
 1. The target, guided at the bundle's scale, reads its own samples once. What it drafts for later is the guided distribution,

@@ -8,13 +8,15 @@ Commands (from the repository root; a killed run goes on where it stopped)::
 Text encoder and transformer are trained together on scenes that are painted as they are needed: no two steps see the same
 image. The caption of a tenth of the images is replaced by the unconditional features, so that the model can be guided.
 Every evaluation draws images of unseen captions by plain decoding and counts those that are right, by task
-(`jaxspec.scenes.score`). ``--export`` writes vocabulary, text encoder and target beside the tokenizer of the bundle.
+(`jaxspec.scenes.score`). ``--export`` writes a bundle: vocabulary, text encoder, target, and a copy of the tokenizer where
+there is none.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import shutil
 import time
 from pathlib import Path
 
@@ -28,6 +30,7 @@ from experiments.train.command import Progress, main, meta_of, predicted_hours
 from experiments.train.generator import forward
 from experiments.train.tokenizer import image_grid
 from jaxspec import checkpoints, scenes
+from jaxspec.bundle import write_bundle
 from jaxspec.data import text_tokenizer
 from jaxspec.data.prompts import normalize_prompt
 from jaxspec.decoder import Decoder
@@ -164,7 +167,7 @@ class Drawn:
 
 
 def export(run: SceneRun, state, vocabulary: Tokenizer, figures: dict[str, float], bundle: Path, started: float) -> None:
-  """Writes vocabulary, text encoder and target into a bundle, in bfloat16."""
+  """Writes a bundle, weights in bfloat16."""
   earlier = checkpoints.load(Path(run.start_from) / "target").meta.get("stages", []) if run.start_from else []
   stages = [*earlier, {"steps": int(state.step), "run": dataclasses.asdict(run), "figures": figures}]
   meta = meta_of("scene_target", run, SceneRun(), state, licence=LICENCE, started=started, stages=stages, figures=figures)
@@ -172,6 +175,11 @@ def export(run: SceneRun, state, vocabulary: Tokenizer, figures: dict[str, float
   text_tokenizer.save_text_tokenizer(vocabulary, bundle / VOCABULARY_FILE)
   checkpoints.save(bundle / "text", run.text, state.ema["text"], meta=meta, dtype=jnp.bfloat16)
   checkpoints.save(bundle / "target", run.model, state.ema["target"], meta=meta, dtype=jnp.bfloat16)
+  if not (bundle / "tokenizer").is_dir():
+    shutil.copytree(run.tokenizer, bundle / "tokenizer")
+  parts = {"tokenizer": "tokenizer", "text": "text", "vocabulary": VOCABULARY_FILE}
+  known = {"things": list(scenes.NOUNS), "words": sorted(scenes.vocabulary())}
+  write_bundle(bundle, target="target", parts=parts | known, method="ar", sampling={"cfg_scale": run.cfg_scale})
 
 
 def _make_step(run: SceneRun, optimizer):

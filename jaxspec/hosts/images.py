@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 
 from jaxspec.checkpoints import Checkpoint
 from jaxspec.data import text_tokenizer
+from jaxspec.data.prompts import normalize_prompt
 from jaxspec.hosts.base import Encoded, Host, HostParts, check_captions, check_texts
 from jaxspec.hosts.features import read_features
 from jaxspec.models.conditions import Caption, ClassLabels
@@ -37,7 +38,8 @@ def make_host(target: Checkpoint, parts: HostParts) -> ImageHost:
   Args:
     target: loaded checkpoint of the family ``llamagen``.
     parts: ``tokenizer`` (always), and for captions ``text`` (a text encoder) and ``vocabulary`` (a file; by default
-      ``vocabulary.json`` in the folder of the text encoder).
+      ``vocabulary.json`` in the folder of the text encoder). Networks of a small world also say what they know:
+      ``things`` (nouns, for people) and ``words`` (all words that captions had in training).
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
@@ -46,9 +48,17 @@ def make_host(target: Checkpoint, parts: HostParts) -> ImageHost:
     return LabelHost(target, tokenizer)
   if parts.value("text") is None:
     return FeatureHost(target, tokenizer)
+  things, words = (_words(parts, name) for name in ("things", "words"))
   text = parts.network("text")
   file = text.path / VOCABULARY_FILE if parts.value("vocabulary") is None else parts.file("vocabulary")
-  return CaptionHost(target, tokenizer, text, text_tokenizer.load_text_tokenizer(file))
+  return CaptionHost(target, tokenizer, text, text_tokenizer.load_text_tokenizer(file), things, frozenset(words))
+
+
+def _words(parts: HostParts, name: str) -> tuple[str, ...]:
+  value = parts.value(name, ())
+  if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
+    raise ValueError(f"Must have a list of words as part {name!r} of {parts.owner}, we instead got {value!r}")
+  return tuple(value)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -119,12 +129,16 @@ class CaptionHost(ImageHost):
 
   Attributes:
     text: the text encoder; ``vocabulary`` its word pieces (`jaxspec.data.text_tokenizer`).
+    things: what the networks can draw, for people; empty where nobody listed it.
+    words: all words of training, normalized; empty for any.
   """
 
   condition_type = Caption
 
   text: Checkpoint
   vocabulary: Tokenizer
+  things: tuple[str, ...] = ()
+  words: frozenset[str] = frozenset()
 
   def __post_init__(self):
     super().__post_init__()
@@ -140,7 +154,7 @@ class CaptionHost(ImageHost):
       )
 
   def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
-    """`Caption` of texts; too long ones lose their end, with a warning.
+    """`Caption` of texts; too long ones lose their end, with a warning. Words that training did not have are named.
 
     Raises:
       ValueError: if a prompt has no word.
@@ -154,7 +168,21 @@ class CaptionHost(ImageHost):
       for number, dropped in enumerate(num_dropped, 1)
       if dropped
     ]
+    warnings += self._unknown(prompts)
     return Encoded(condition, check_captions(captions, prompts, "prompts"), warnings)
+
+  def _unknown(self, prompts: Sequence[str]) -> list[str]:
+    """A warning for each prompt with words that training did not have; the last one also says what is known."""
+    if not self.words:
+      return []
+    warnings = []
+    for number, prompt in enumerate(prompts, 1):
+      unknown = dict.fromkeys(word for word in normalize_prompt(prompt).split() if word not in self.words)
+      if unknown:
+        warnings.append(f"Prompt {number} has words that the networks have never seen: {', '.join(unknown)}")
+    if warnings and self.things:
+      warnings[-1] += f"; they know {len(self.things)} things: {', '.join(self.things)}"
+    return warnings
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """Scenes: a small world of images with captions, its painter, and a reader that scores images exactly."""
 
-from jaxspec.scenes.captions import caption_of, parse, unknown_words
+from jaxspec.scenes.captions import caption_of, parse, unknown_words, vocabulary
 from jaxspec.scenes.faithful import ASPECTS, Faithfulness, compare_sets, compare_with_painter
 from jaxspec.scenes.painter import paint, paint_batch
 from jaxspec.scenes.reader import Reading, read
@@ -16,12 +16,13 @@ from jaxspec.scenes.score import (
   score_readings,
   summarise,
 )
-from jaxspec.scenes.world import IMAGE_SIZE, Object, Scene
+from jaxspec.scenes.world import IMAGE_SIZE, NOUNS, Object, Scene
 
 __all__ = [
   "ASPECTS",
   "DEMANDS",
   "IMAGE_SIZE",
+  "NOUNS",
   "SPLITS",
   "TASKS",
   "Faithfulness",
@@ -50,4 +51,5 @@ __all__ = [
   "score_readings",
   "summarise",
   "unknown_words",
+  "vocabulary",
 ]

@@ -185,6 +185,22 @@ def test_drafts_that_do_not_fit(caption_host, label_host):
   assert "vocab_size 16 instead of 8" in refused(caption_host, changed(EDGE, trunk=wide), "inter_head")
 
 
+def test_words_that_training_did_not_have(caption_host):
+  host = dataclasses.replace(caption_host, things=("cat", "apple"), words=frozenset({"red", "cat", "apple"}))
+  assert list(host.encode(["A red cat!", "an apple"]).warnings) == []
+  assert list(host.encode(["a blue cat on a blue background", "cat", "Sleeping cat"]).warnings) == [
+    "Prompt 1 has words that the networks have never seen: blue, on, background",
+    "Prompt 3 has words that the networks have never seen: sleeping; they know 2 things: cat, apple",
+  ]
+  assert list(dataclasses.replace(host, things=()).encode("blue").warnings) == [
+    "Prompt 1 has words that the networks have never seen: blue"
+  ]
+  for wrong in ("cat", {"cat": 1}, [1]):
+    parts = {"tokenizer": host.tokenizer, "text": host.text, "things": wrong, "vocabulary": "none"}
+    with pytest.raises(ValueError, match="Must have a list of words as part 'things' of here"):
+      make_host(host.target, HostParts("here", parts))
+
+
 def test_parts_that_do_not_fit(caption_host):
   with pytest.raises(ValueError, match="Must have an image tokenizer, small holds a llamagen"):
     dataclasses.replace(caption_host, tokenizer=SMALL)
