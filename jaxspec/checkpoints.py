@@ -19,9 +19,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from safetensors import SafetensorError, safe_open
 from safetensors.flax import save_file
 
+from jaxspec.mesh import MODEL, check_fits, param_specs
 from jaxspec.models import registry
 from jaxspec.types import Params, PyTree
 
@@ -149,7 +152,9 @@ def _sha256(file: Path) -> str:
     return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def load(path: str | os.PathLike, *, dtype=jnp.float32, weights: bool = True) -> Checkpoint:
+def load(
+  path: str | os.PathLike, *, dtype=jnp.float32, weights: bool = True, mesh: Mesh | None = None, divide: bool = True
+) -> Checkpoint:
   """Reads a checkpoint folder; every leaf is checked against the shapes the config asks for.
 
   Args:
@@ -157,8 +162,10 @@ def load(path: str | os.PathLike, *, dtype=jnp.float32, weights: bool = True) ->
       replaces the config's ``dtype`` field where the family has one.
     weights: False reads the config alone. Parameters are then `jax.ShapeDtypeStruct`: all that is built of a network can be
       built of them, and nothing can be computed.
+    mesh: devices that get the parameters (`jaxspec.mesh`), each its part of every leaf, read by itself.
+    divide: whether the network is divided over the axis ``model`` of the mesh; False copies it to all devices.
   Raises:
-    ValueError: one line naming the file and every missing, unknown or misshapen leaf.
+    ValueError: one line naming the file and every missing, unknown or misshapen leaf, or what the mesh does not divide.
   """
   path = Path(path)
   document = read_config(path)
@@ -168,6 +175,10 @@ def load(path: str | os.PathLike, *, dtype=jnp.float32, weights: bool = True) ->
     raise ValueError(f"{path / CONFIG_FILE}: {error}") from error
   if hasattr(config, "dtype"):
     config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
+  divided = mesh is not None and divide and mesh.shape[MODEL] > 1
+  if divided:
+    check_fits(config, mesh, path)
+    config = dataclasses.replace(config, tensor_parallel=True)
   fns = registry.FAMILIES[document["family"]].make_fns(config)
   template = flatten(jax.eval_shape(fns.init, jax.random.key(0)))
   made = lambda flat: Checkpoint(config, unflatten(flat), fns, document["family"], document["meta"], path)
@@ -177,16 +188,58 @@ def load(path: str | os.PathLike, *, dtype=jnp.float32, weights: bool = True) ->
   file = path / PARAMS_FILE
   if not file.is_file():
     raise ValueError(f"No {PARAMS_FILE} in {path}: the checkpoint is incomplete")
+  stored = {name: _stored_in(name, getattr(config, "fused", {})) for name in template}
+  specs = flatten(param_specs(unflatten(template), tied=getattr(config, "tie_embeddings", False))) if divided else {}
   try:
-    with safe_open(file, framework="flax") as archive:
-      flat = {name: archive.get_tensor(name) for name in archive.keys()}
+    with safe_open(file, framework="flax" if mesh is None else "numpy") as archive:
+      _check_leaves(file, archive, template, stored)
+      if mesh is None:
+        return made({name: archive.get_tensor(name).astype(kept(leaf)) for name, leaf in template.items()})
+      flat = {}
+      for name, leaf in template.items():
+        sharding = NamedSharding(mesh, specs.get(name, PartitionSpec()))
+        flat[name] = _read_divided(archive, *stored[name], leaf.shape, kept(leaf), sharding)
   except (SafetensorError, OSError) as error:
     raise ValueError(f"Corrupt {file}: {error}") from error
-  problems = [f"missing {k}" for k in template.keys() - flat.keys()]
-  problems += [f"unknown {k}" for k in flat.keys() - template.keys()]
-  for name in template.keys() & flat.keys():
-    if template[name].shape != flat[name].shape:
-      problems.append(f"{name} has shape {list(flat[name].shape)}, must have {list(template[name].shape)}")
+  return made(flat)
+
+
+def _stored_in(name: str, fused: dict[str, dict[str, slice]]) -> tuple[str, slice]:
+  """The name under which a file holds a leaf, and the rows of it that are the leaf."""
+  for matrix, parts in fused.items():
+    for part, rows in parts.items():
+      if f".{part}." in name:
+        return name.replace(f".{part}.", f".{matrix}."), rows
+  return name, slice(None)
+
+
+def _check_leaves(file: Path, archive, template: dict[str, Any], stored: dict[str, tuple[str, slice]]) -> None:
+  """Raises a ValueError with every missing, unknown or misshapen leaf."""
+  wanted: dict[str, tuple[int, ...]] = {}
+  for name, leaf in template.items():
+    held, rows = stored[name]
+    wanted[held] = leaf.shape if rows.stop is None else (max(rows.stop, wanted.get(held, (0,))[0]), *leaf.shape[1:])
+  found = {name: tuple(archive.get_slice(name).get_shape()) for name in archive.keys()}
+  problems = [f"missing {name}" for name in wanted.keys() - found.keys()]
+  problems += [f"unknown {name}" for name in found.keys() - wanted.keys()]
+  for name in wanted.keys() & found.keys():
+    if wanted[name] != found[name]:
+      problems.append(f"{name} has shape {list(found[name])}, must have {list(wanted[name])}")
   if problems:
     raise ValueError(f"{file} does not fit its config: " + "; ".join(sorted(problems)))
-  return made({name: leaf.astype(kept(leaf)) for name, leaf in flat.items()})
+
+
+def _read_divided(archive, name: str, rows: slice, shape: tuple[int, ...], dtype, sharding: NamedSharding) -> jax.Array:
+  """A leaf whose parts are read one by one, each for the devices that keep it."""
+  offset, view, parts = rows.start or 0, archive.get_slice(name), {}
+
+  def read(index: tuple[slice, ...]) -> np.ndarray:
+    if not shape:
+      return archive.get_tensor(name).astype(dtype)
+    start, stop, _ = index[0].indices(shape[0])
+    key = (slice(start + offset, stop + offset), *(slice(*one.indices(size)[:2]) for one, size in zip(index[1:], shape[1:])))
+    if str(key) not in parts:  # devices that keep copies share them
+      parts[str(key)] = view[key].astype(dtype)
+    return parts[str(key)]
+
+  return jax.make_array_from_callback(shape, sharding, read)

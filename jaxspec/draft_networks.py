@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from jaxspec import checkpoints
 from jaxspec.checkpoints import Checkpoint
@@ -22,10 +23,18 @@ class Drafts(Mapping[str, Network]):
     host: that of the target.
     sources: checkpoint folders, or loaded checkpoints.
     dtype: compute dtype of those that are loaded here.
+    mesh: devices that each get a copy of those that are loaded here.
   """
 
-  def __init__(self, host: Host, sources: Mapping[str, str | os.PathLike | Checkpoint] = {}, *, dtype: str = "float32"):
-    self._host, self._sources, self._dtype = host, dict(sources), dtype
+  def __init__(
+    self,
+    host: Host,
+    sources: Mapping[str, str | os.PathLike | Checkpoint] = {},
+    *,
+    dtype: str = "float32",
+    mesh: Mesh | None = None,
+  ):
+    self._host, self._sources, self._dtype, self._mesh = host, dict(sources), dtype, mesh
     self._networks: dict[str, Network] = {}
 
   def __getitem__(self, name: str) -> Network:
@@ -52,7 +61,7 @@ class Drafts(Mapping[str, Network]):
     """
     source = self._source(name)
     if not isinstance(source, Checkpoint):
-      source = self._sources[name] = checkpoints.load(source, dtype=jnp.dtype(self._dtype))
+      source = self._sources[name] = checkpoints.load(source, dtype=jnp.dtype(self._dtype), mesh=self._mesh, divide=False)
     return source
 
   def family(self, name: str) -> str:

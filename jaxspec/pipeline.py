@@ -21,8 +21,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxspec import checkpoints, rng, shipped
+from jaxspec import mesh as meshes
 from jaxspec.bundle import Bundle, Defaults, read_bundle
 from jaxspec.decode.state import Counters, DecodeResult, SpecParams
 from jaxspec.decoder import Decoder
@@ -108,6 +110,7 @@ class Pipeline:
     dtype: compute dtype of target and drafts.
     matmul_precision: precision of products in every decode; None leaves it to jax.
     parts: what the host was made of, for `alone`.
+    mesh: devices that share every decode (`jaxspec.mesh`); None is one device.
   """
 
   name: str
@@ -118,6 +121,7 @@ class Pipeline:
   dtype: str = "float32"
   matmul_precision: str | None = None
   parts: HostParts | None = None
+  mesh: Mesh | None = None
   _decoders: dict[Any, Decoder] = dataclasses.field(default_factory=dict, init=False, repr=False)
   _programs: dict[Any, Program] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
@@ -305,7 +309,7 @@ class Pipeline:
       result = inner(params, key_data, condition)
       return host.finish(result, condition, keys, params, sampling)
 
-    return decode
+    return decode if self.mesh is None else meshes.over_rows(decode, self.mesh)
 
   def check_weights(self) -> None:
     """Raises a ValueError for a target whose weights were not loaded."""
@@ -313,10 +317,21 @@ class Pipeline:
       raise ValueError(f"Must have the target's weights to decode here, {self.name} was loaded without them")
 
   def precision(self) -> contextlib.AbstractContextManager:
-    """The context in which this pipeline's decodes are compiled and run."""
-    if self.matmul_precision is None:
-      return contextlib.nullcontext()
-    return jax.default_matmul_precision(self.matmul_precision)
+    """The context in which this pipeline's decodes are compiled and run: precision of products, and the mesh."""
+    context = contextlib.ExitStack()
+    if self.matmul_precision is not None:
+      context.enter_context(jax.default_matmul_precision(self.matmul_precision))
+    if self.mesh is not None:
+      context.enter_context(jax.set_mesh(self.mesh))
+    return context
+
+  def place(self, rows: PyTree) -> PyTree:
+    """Inputs ``[B, ...]`` of a decode, on the devices where they belong.
+
+    Raises:
+      ValueError: if the mesh does not divide the rows.
+    """
+    return rows if self.mesh is None else meshes.rows(rows, self.mesh)
 
   def __call__(
     self,
@@ -351,7 +366,9 @@ class Pipeline:
     key_data = jax.random.key_data(rng.row_keys(key, encoded.condition.batch_size))
     with self.precision():
       program = self._program(decoder, max_len)
-      result = program(decoder.parts.params, key_data, encoded.condition)
+      result = program(decoder.parts.params, *self.place((key_data, encoded.condition)))
+    if self.mesh is not None:
+      result = jax.device_get(result)
     return Generation(
       list(encoded.captions), result, encoded.condition, decoder.method, decoder.sampling, warnings, self.host
     )
@@ -383,7 +400,9 @@ class Pipeline:
     of_finish = None if type(self.host).finish is Host.finish else decoder.sampling
     key = (parts.drafter, parts.verifier, parts.target_prefix, parts.decode, of_finish, length)
     if key not in self._programs:
-      self._programs[key] = jax.jit(self.decode_fn(decoder, length))
+      # Every process of several needs all rows in the end.
+      whole = None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec())
+      self._programs[key] = jax.jit(self.decode_fn(decoder, length), out_shardings=whole)
     return self._programs[key]
 
   def _families(self, method: type[Method] | Method) -> tuple[str, ...]:
@@ -405,6 +424,7 @@ def load_pipeline(
   dtype: str = "float32",
   matmul_precision: str | None = None,
   target_weights: bool = True,
+  mesh: str | Mesh | None = None,
   **parts: Any,
 ) -> Pipeline:
   """Loads networks that generate together; drafts are loaded when they are first used.
@@ -418,6 +438,8 @@ def load_pipeline(
     matmul_precision: precision of products in every decode, one of `jaxspec.models.precision.PRECISIONS`. None is what
       suits this machine (`Host.matmul_precision`).
     target_weights: False leaves the target's weights out, where a cloud has them; the pipeline decodes nothing by itself.
+    mesh: devices that share every decode, such as ``data=2,model=4``: rows of a batch are divided over ``data``, the target
+      over ``model``; drafts are copied. Every process of several must make the same calls.
     parts: what the host needs and no bundle says: ``tokenizer`` and ``text`` for LlamaGen, ``vae``, ``classes`` and
       ``latent_scale`` for MAR, by folder, file or value.
   Raises:
@@ -432,13 +454,14 @@ def load_pipeline(
     raise ValueError(f"Must have a dtype in {', '.join(DTYPES)}, we instead got {dtype!r}")
   if matmul_precision not in (None, *precision.PRECISIONS):
     raise ValueError(f"Must have a precision in {', '.join(precision.PRECISIONS)}, we instead got {matmul_precision!r}")
+  mesh = None if mesh is None else meshes.make_mesh(mesh)
   bundle = read_bundle(shipped.named(shipped.default_bundle() if path is None else path))
   sources, first = _draft_sources(bundle, draft, drafts)
   folder = bundle.path / bundle.target
   family = checkpoints.read_config(folder)["family"]
   if family in registry.FAMILIES and family not in registry.generating():
     raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {folder} holds a {family}")
-  checkpoint = checkpoints.load(folder, dtype=jnp.dtype(dtype), weights=target_weights)
+  checkpoint = checkpoints.load(folder, dtype=jnp.dtype(dtype), weights=target_weights, mesh=mesh)
   absolute = lambda value: Path(value).absolute() if isinstance(value, (str, os.PathLike)) else value
   given = {name: absolute(value) for name, value in parts.items() if value is not None}
   host_parts = HostParts(bundle.path, {**bundle.parts, **given})
@@ -447,12 +470,12 @@ def load_pipeline(
   defaults = bundle.defaults
   if bundle.version is None:
     defaults = dataclasses.replace(defaults, sampling=host.published_sampling())
-  loaded = Drafts(host, sources, dtype=dtype)
+  loaded = Drafts(host, sources, dtype=dtype, mesh=mesh)
   if first is not None:
     defaults = dataclasses.replace(defaults, draft=first, method=_method_with(defaults.method, host, loaded.family(first)))
   precise = matmul_precision or host.matmul_precision(dtype)
   target = host.network(checkpoint, "target")
-  return Pipeline(bundle.name, host, target, loaded, defaults, dtype, precise, host_parts)
+  return Pipeline(bundle.name, host, target, loaded, defaults, dtype, precise, host_parts, mesh)
 
 
 def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], str | None]:

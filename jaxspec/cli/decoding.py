@@ -134,10 +134,11 @@ def compile_decode(job: Job, decoder: Decoder, batches: Batches) -> tuple[Callab
   """The decode of one batch as a compiled program, ``(key_data, condition) -> DecodeResult``, and the seconds that took."""
   params, decode = decoder.parts.params, job.pipeline.decode_fn(decoder, job.max_len)
   start = time.perf_counter()
+  place = job.pipeline.place
   with job.pipeline.precision():
-    compiled = jax.jit(decode).lower(params, batches.key_data[0], batches.condition[0]).compile()
+    compiled = jax.jit(decode).lower(params, *place((batches.key_data[0], batches.condition[0]))).compile()
   seconds = time.perf_counter() - start
-  return lambda key_data, condition: compiled(params, key_data, condition), seconds
+  return lambda key_data, condition: compiled(params, *place((key_data, condition))), seconds
 
 
 def _timed(program: Callable[..., DecodeResult], batches: Batches) -> tuple[list[DecodeResult], float]:

@@ -13,7 +13,7 @@ from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import PATH, common, was_given
 
 NETWORKS = ("5g", "4g", "wifi")
-_NEED_TARGET = ("compare", "repeats", "wire", "network")
+_NEED_TARGET = ("compare", "repeats", "wire", "network", "mesh")
 _OF_CLOUD = ("token_file", "ca", "journal", "insecure", "give_up")
 _GROUPS = (
   Group("What to draw", (
@@ -23,7 +23,7 @@ _GROUPS = (
   Group("Networks", (
     Line(("checkpoint", "draft"), "A bundle, by folder or shipped name, and one of its drafts."),
     Line(("model", "tokenizer", "draft_model"), "Converted networks instead of a bundle."),
-    Line(("dtype", "matmul_precision"), "float32 or bfloat16, of transformers and of products."),
+    Line(("dtype", "matmul_precision", "mesh"), "float32 or bfloat16; of products; data=2,model=4."),
     Line(("cloud", "token_file", "ca"), "A server has the target; a secret; whom to trust."),
     Line(("journal", "give_up", "insecure"), "Go on after a kill; seconds to try [60]; without TLS."),
   )),
@@ -47,6 +47,7 @@ _GROUPS = (
 @click.option("--model", type=PATH, metavar="DIR", help="Converted network, instead of a bundle.")
 @click.option("--tokenizer", type=PATH, metavar="DIR", help="Converted image tokenizer, with --model.")
 @click.option("--draft-model", type=PATH, metavar="DIR", help="Smaller network that drafts.")
+@click.option("--mesh", metavar="SIZES", help="Devices that share the work: rows over data, the target over model.")
 @click.option("--cloud", metavar="URL", help="Server that has the target, grpcs://HOST:PORT; its weights are not loaded.")
 @click.option("--token-file", type=PATH, metavar="FILE", help="The secret of a token, for --cloud.")
 @click.option("--ca", type=PATH, metavar="FILE", help="Certificates to trust (.pem), for --cloud.")
@@ -106,6 +107,8 @@ def _check_options(options: dict[str, Any], kind: str) -> None:
     if was_given(name):
       why = "needs the target in this process, not behind --cloud" if with_cloud else "goes with --cloud grpcs://HOST:PORT"
       raise UserError(f"--{name.replace('_', '-')} {why}")
+  if options["mesh"] is not None and (options["wire"] or options["network"] is not None):
+    raise UserError("--mesh goes with decodes in one program, we instead got --wire, whose two ends are several")
   if kind == "text":
     _refuse_image_options(options)
 
@@ -212,7 +215,7 @@ def _load(options: dict[str, Any], asked, chosen):
     raise UserError(f"Must have --checkpoint or --model DIR: no networks {path} come with this copy")
   try:
     kwargs = dict(draft=options["draft_model"], tokenizer=options["tokenizer"], target_weights=options["cloud"] is None)
-    return load(path, dtype=options["dtype"], matmul_precision=precision, **kwargs)
+    return load(path, dtype=options["dtype"], matmul_precision=precision, mesh=options["mesh"], **kwargs)
   except ValueError as error:
     if options["model"] is not None and "part 'tokenizer'" in str(error):
       raise UserError("Must have --tokenizer DIR with --model: the tokenizer turns tokens into pixels") from error

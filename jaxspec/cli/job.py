@@ -49,8 +49,8 @@ class Job:
 
   def settings(self, method: Method | None = None) -> dict[str, Any]:
     """Everything besides networks and conditions that decides the tokens; JSON."""
-    method = self.decoder(method).method
-    return {
+    method, mesh = self.decoder(method).method, self.pipeline.mesh
+    settings = {
       "method": method.name,
       "draft": draft_name(method),
       "options": method.resolved(self.decoder(method).context).options(),
@@ -59,6 +59,7 @@ class Job:
       "dtype": self.pipeline.dtype,
       "matmul_precision": self.pipeline.matmul_precision,
     }
+    return settings if mesh is None else settings | {"mesh": dict(mesh.shape)}
 
 
 def draft_name(method: Method) -> str | None:

@@ -19,8 +19,8 @@ def attend(q: Array, k: Array, v: Array, mask: Array, *, causal: bool = False, s
 
   Args:
     q: ``[B, H, T, size]``.
-    k: ``[B * Hkv, S, size]``; H is a multiple of Hkv.
-    v: ``[B * Hkv, S, size]``.
+    k: ``[B * Hkv, S, size]`` or ``[B, Hkv, S, size]``; H is a multiple of Hkv.
+    v: as k.
     mask: ``[B or 1, T or 1, S]`` bool; every query must see a key.
     causal: the caller promises that T = S and that no query sees a later key. Masked blocks are then not computed.
     scale: factor of the scores, ``1 / sqrt(size)`` by default.
@@ -35,7 +35,7 @@ def attend(q: Array, k: Array, v: Array, mask: Array, *, causal: bool = False, s
   out = []
   for start in range(0, length, block):
     end = min(start + block, length)
-    out.append(_attend(q[:, :, start:end], k[:, :end], v[:, :end], mask[:, start:end, :end], scale))
+    out.append(_attend(q[:, :, start:end], k[..., :end, :], v[..., :end, :], mask[:, start:end, :end], scale))
   return jnp.concatenate(out, axis=2)
 
 
@@ -92,25 +92,26 @@ def window_mask(mask: Array, positions: Array, slot: Array, window: int, tree: A
 
 def _attend(q: Array, k: Array, v: Array, mask: Array, scale: float) -> Array:
   batch, heads, length, size = q.shape
-  folded = k.shape[0]
   # Query heads that share a key head become further rows of one batched product.
-  q = q.reshape(folded, -1, size)
+  q = q.reshape(*k.shape[:-2], -1, size)
   halve = q.dtype == jnp.float32 and (k.dtype == jnp.bfloat16 or halves_products(q.dtype))
   product = _dot_halved if halve else _dot
-  scores = product(q, k, 2)
+  scores = product(q, k, -1)
   scores = (scores * jnp.asarray(scale, scores.dtype)).astype(jnp.float32).reshape(batch, heads, length, -1)
   weights = jax.nn.softmax(jnp.where(mask[:, None], scores, -jnp.inf), axis=-1)
-  weights = weights.astype(q.dtype).reshape(folded, q.shape[1], -1)
-  return product(weights, v, 1).reshape(batch, heads, length, size)
+  weights = weights.astype(q.dtype).reshape(*q.shape[:-1], -1)
+  return product(weights, v, -2).reshape(batch, heads, length, size)
 
 
 def _dot(x: Array, y: Array, axis: int) -> Array:
-  """Batched product of ``x [B, T, D]`` with ``y`` over axis ``axis`` of y."""
-  return jax.lax.dot_general(x, y, (((2,), (axis,)), ((0,), (0,))))
+  """Batched product of ``x [..., T, D]`` with ``y`` over axis ``axis`` of y."""
+  batch = tuple(range(y.ndim - 2))
+  return jax.lax.dot_general(x, y, (((x.ndim - 1,), (y.ndim + axis,)), (batch, batch)))
 
 
 def _dot_halved(x: Array, y: Array, axis: int) -> Array:
-  if x.shape[1] > 1:
-    return dot_bf16(x, y, (2, axis), 1)
+  contract, batch = (x.ndim - 1, y.ndim + axis), y.ndim - 2
+  if x.shape[-2] > 1:
+    return dot_bf16(x, y, contract, batch)
   # XLA would convert all of y to float32 for the product with a single row. The barrier prevents that.
-  return jax.lax.optimization_barrier(dot_bf16(jnp.concatenate([x, x], axis=1), y, (2, axis), 1))[:, :1]
+  return jax.lax.optimization_barrier(dot_bf16(jnp.concatenate([x, x], axis=-2), y, contract, batch))[..., :1, :]

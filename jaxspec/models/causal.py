@@ -54,7 +54,8 @@ def attend_cached(
   Returns:
     The output ``[B, T, H * size]`` and the new cache.
   """
-  k, v = _fold_heads(k), _fold_heads(v)
+  order = _fold_heads if cache is None or cache[0].ndim == 3 else lambda x: x.swapaxes(1, 2)
+  k, v = order(k), order(v)
   if cache is not None:
     cache = kv_cache.write(cache[0], k, at.start), kv_cache.write(cache[1], v, at.start)
     k, v = kv_cache.read(cache[0]), kv_cache.read(cache[1])
@@ -63,7 +64,7 @@ def attend_cached(
 
 
 def _fold_heads(x: Array) -> Array:
-  """``[B, T, H, size]`` to ``[B * H, T, size]``, the layout of the cache."""
+  """``[B, T, H, size]`` to ``[B * H, T, size]``."""
   batch, length, heads, size = x.shape
   return x.swapaxes(1, 2).reshape(batch * heads, length, size)
 
@@ -120,9 +121,10 @@ def transformer_fns(
 ) -> ModelFns:
   """Pure functions of a module ``(inputs, cache, positions, mask, inject, logits_at, slot) -> (output, cache)``."""
   config = module.config
+  split = getattr(config, "tensor_parallel", False)
 
   def init_cache(batch: int, max_len: int) -> kv_cache.KVCache:
-    return kv_cache.init_cache(num_layers, batch, kv_heads, max_len, config.head_dim, config.dtype)
+    return kv_cache.init_cache(num_layers, batch, kv_heads, max_len, config.head_dim, config.dtype, split_heads=split)
 
   def apply(
     params: Params, inputs: PyTree, cache: Any = None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
 
+from jaxspec.mesh import constrain
 from jaxspec.models import kv_cache
 from jaxspec.models.causal import read_positions, run_blocks, transformer_fns, wanted
 from jaxspec.models.conditions import Pairs
@@ -51,6 +53,8 @@ class EagleConfig:
   rope_base: float = 10000.0
   norm_eps: float = 1e-6
   dtype: str = "float32"
+
+  tensor_parallel: ClassVar[bool] = False  # drafts are copied to all devices
 
   def __post_init__(self):
     if self.grid**2 != self.num_tokens:
@@ -100,7 +104,8 @@ class Eagle(nn.Module):
     embedding = Embedding(cfg.vocab_size, cfg.dim, name="tok_embeddings")(inputs.tokens)
     if (width := inputs.features.shape[-1]) != cfg.dim:
       raise ValueError(f"Must have features of width {cfg.dim} in an EAGLE drafter, we instead got {width}")
-    x = jnp.concatenate([embedding.astype(cfg.dtype), inputs.features.astype(cfg.dtype)], axis=-1)  # [B, T, 2 D]
+    embedding = constrain(embedding.astype(cfg.dtype))  # the host's tables may be divided
+    x = jnp.concatenate([embedding, inputs.features.astype(cfg.dtype)], axis=-1)  # [B, T, 2 D]
     bias = self.param("fc_bias", nn.initializers.zeros, (cfg.dim,), jnp.float32)
     x = Linear(cfg.dim, name="fc")(x) + bias.astype(x.dtype)[None, None]
 
@@ -110,7 +115,7 @@ class Eagle(nn.Module):
     attended, cache = run_blocks(attention, 1, x, cache, at.key_mask)
     x = x + attended
     x = x + feed_forward(cfg)(RMSNorm(cfg.norm_eps, name="ffn_norm")(x))
-    logits = Linear(cfg.vocab_size, name="output")(wanted(x, logits_at)).astype(jnp.float32)
+    logits = constrain(Linear(cfg.vocab_size, name="output")(wanted(x, logits_at)).astype(jnp.float32))
     return ModelOutput(logits, x), cache
 
 

@@ -18,6 +18,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxspec.mesh import constrain
 from jaxspec.models import kv_cache
 from jaxspec.models.attention import window_mask
 from jaxspec.models.causal import LayerCache, Positions, attend_cached, run_blocks, wanted
@@ -38,6 +39,7 @@ class GPTNeoConfig:
     window_size: positions that an input of a local layer sees, its own included.
     ffn_hidden: width of the MLP; None is four times ``dim``.
     end_ids: tokens that end a text.
+    tensor_parallel: whether heads and hidden units are divided over a mesh (`jaxspec.mesh`).
   """
 
   vocab_size: int = 50257
@@ -52,6 +54,7 @@ class GPTNeoConfig:
   tie_embeddings: bool = True
   end_ids: tuple[int, ...] = (50256,)
   dtype: str = "float32"
+  tensor_parallel: bool = False
 
   def __post_init__(self):
     if self.dim % self.num_heads:
@@ -141,7 +144,7 @@ class GPTNeo(nn.Module):
     ids, text_positions, at = read_inputs(inputs, cache, positions, mask, slot)
     table = Embedding(cfg.vocab_size, cfg.dim, name="wte")
     x = table(ids) + Embedding(cfg.max_positions, cfg.dim, name="wpe")(text_positions)  # [B, T, D]
-    x = x.astype(cfg.dtype)
+    x = constrain(x.astype(cfg.dtype))
     if inject is not None:
       x = x + inject.astype(x.dtype)
     seen = {"global": at}
@@ -151,7 +154,7 @@ class GPTNeo(nn.Module):
     x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
     features = LayerNorm(cfg.norm_eps, name="ln_f")(x)
     head = table.logits if cfg.tie_embeddings else Linear(cfg.vocab_size, name="lm_head")
-    logits = head(wanted(features, logits_at)).astype(jnp.float32)
+    logits = constrain(head(wanted(features, logits_at)).astype(jnp.float32))
     return ModelOutput(logits, features), cache
 
 

@@ -5,6 +5,9 @@ in place inside a loop and attention reads them without a transpose. Slot ``s`` 
 back, the caller moves a row's length: slots after it are garbage that no mask reads. Only a draft tree leaves accepted
 entries among garbage; `compact` moves these few together.
 
+Where heads are divided over several devices, the layout is ``[B, Hkv, S, head_dim]``: folded rows and heads cannot be cut
+by heads. All functions here take both layouts.
+
 On a CPU, bfloat16 entries are stored as integers with the same bits. XLA rewrites a whole bfloat16 buffer to update a slice
 of it, but updates integers in place. `read` gives the values back, at no cost.
 """
@@ -16,6 +19,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxspec.mesh import constrain
 from jaxspec.models.precision import halves_products
 from jaxspec.types import Array
 
@@ -28,46 +32,51 @@ class KVCache(NamedTuple):
   ``key_mask`` is False where a condition slot is padding that no other position may look at.
   """
 
-  k: tuple[Array, ...]  # num_layers x [B * Hkv, S, head_dim], rotated keys
-  v: tuple[Array, ...]  # num_layers x [B * Hkv, S, head_dim]
+  k: tuple[Array, ...]  # num_layers x [B * Hkv, S, head_dim] or [B, Hkv, S, head_dim], rotated keys
+  v: tuple[Array, ...]  # as k
   key_mask: Array  # [B, S] bool
 
 
-def init_cache(num_layers: int, batch: int, num_kv_heads: int, max_len: int, head_dim: int, dtype) -> KVCache:
+def init_cache(
+  num_layers: int, batch: int, num_kv_heads: int, max_len: int, head_dim: int, dtype, *, split_heads: bool = False
+) -> KVCache:
   """Zero cache with at least ``max_len`` slots (rounded up to a multiple of 8).
 
-  Where products round what they read (see `jaxspec.models.precision`), float32 entries are rounded when they are stored.
+  ``split_heads`` divides the heads over the axis ``model`` of a mesh (`jaxspec.mesh`). Where products round what they read
+  (see `jaxspec.models.precision`), float32 entries are rounded when they are stored.
   """
   dtype = jnp.dtype(dtype)  # a config names it by a string
   if jax.default_backend() == "cpu" and (dtype == jnp.bfloat16 or halves_products(dtype)):
     max_len, dtype = max_len + 1, _BITS  # the spare slot: see `write`
   slots = -(-max_len // 8) * 8
-  shape = (batch * num_kv_heads, slots, head_dim)
-  zeros = lambda: tuple(jnp.zeros(shape, dtype) for _ in range(num_layers))
+  shape = (batch, num_kv_heads, slots, head_dim) if split_heads else (batch * num_kv_heads, slots, head_dim)
+  zero = lambda: constrain(jnp.zeros(shape, dtype), None, "model") if split_heads else jnp.zeros(shape, dtype)
+  zeros = lambda: tuple(zero() for _ in range(num_layers))
   return KVCache(zeros(), zeros(), jnp.ones((batch, slots), bool))
 
 
 def write(buffer: Array, values: Array, start: Array) -> Array:
-  """Writes ``values [B*H, T, D]`` into ``buffer [B*H, S, D]`` at consecutive slots from ``start``.
+  """Writes ``values [B*H, T, D]`` into ``buffer [B*H, S, D]`` at consecutive slots from ``start``; or both with four axes.
 
   Args:
     start: ``[B]`` first slot of each row, or ``[1]`` when all rows share it (then it is one contiguous update). Must
       leave room: ``start + T <= S``; XLA would clamp it otherwise and overwrite live slots.
   """
   values = _stored(values, buffer.dtype)
-  if start.shape[0] == 1 and values.shape[1] == 1 and buffer.dtype == _BITS:
+  if start.shape[0] == 1 and values.shape[-2] == 1 and buffer.dtype == _BITS:
     # XLA fuses the update of a single slot with the cast that reads it, and then copies the buffer. With a second entry,
     # which is garbage after the length, it updates in place.
-    values = jnp.concatenate([values, values], axis=1)
+    values = jnp.concatenate([values, values], axis=-2)
+  first = (jnp.int32(0),) * (buffer.ndim - 3)  # the heads of a row, where they have an axis
   if start.shape[0] == 1:
-    return jax.lax.dynamic_update_slice(buffer, values, (jnp.int32(0), start[0], jnp.int32(0)))
+    return jax.lax.dynamic_update_slice(buffer, values, (jnp.int32(0), *first, start[0], jnp.int32(0)))
   starts = jnp.repeat(start, buffer.shape[0] // start.shape[0])
-  update = lambda row, new, at: jax.lax.dynamic_update_slice(row, new, (at, jnp.int32(0)))
+  update = lambda row, new, at: jax.lax.dynamic_update_slice(row, new, (*first, at, jnp.int32(0)))
   return jax.vmap(update)(buffer, values, starts)
 
 
 def read(buffer: Array) -> Array:
-  """The keys or values of a buffer ``[B*H, S, D]``."""
+  """The keys or values of a buffer."""
   if buffer.dtype != _BITS:
     return buffer
   # Without the barrier XLA fuses the cast with the update, which then is no longer in place.
@@ -92,8 +101,8 @@ def compact(cache: KVCache, slot: Array, path: Array) -> KVCache:
   source = slot[:, None] + path  # [B, L]
 
   def move(buffer: Array) -> Array:
-    folded = jnp.repeat(source, buffer.shape[0] // source.shape[0], axis=0)  # [B * Hkv, L]
-    return write(buffer, jax.vmap(lambda row, at: row[at])(buffer, folded), slot)
+    folded = jnp.repeat(source, buffer.shape[0] // source.shape[0], axis=0)  # [B * Hkv or B, L]
+    return write(buffer, jax.vmap(lambda row, at: row[..., at, :])(buffer, folded), slot)
 
   return cache._replace(k=tuple(move(k) for k in cache.k), v=tuple(move(v) for v in cache.v))
 
@@ -120,19 +129,22 @@ def put(cache: KVCache, rows: KVCache, slots: Array, start: Array | None = None,
     mask = cache.key_mask.at[slots].set(rows.key_mask, mode="promise_in_bounds")
     return KVCache(tuple(map(whole, cache.k, rows.k)), tuple(map(whole, cache.v, rows.v)), mask)
 
-  # One window [width, head_dim] for each row and head. XLA writes windows in place, one after the other.
-  windows = jax.lax.ScatterDimensionNumbers((1, 2), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0, 1))
+  # One window [width, head_dim] for each row (and head). XLA writes windows in place, one after the other.
+  axes = rows.k[0].ndim
+  windows = jax.lax.ScatterDimensionNumbers(
+    tuple(range(1, axes)), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0, axes - 2)
+  )
 
   def part(table: Array, new: Array) -> Array:
     starts = jnp.repeat(start, new.shape[0] // start.shape[0])
-    values = jax.vmap(lambda row, at: jax.lax.dynamic_slice_in_dim(row, at, width))(new, starts)
-    index = jnp.stack([_folded(cache, table, slots), starts], axis=1)  # [M * Hkv, 2]
+    values = jax.vmap(lambda row, at: jax.lax.dynamic_slice_in_dim(row, at, width, axis=-2))(new, starts)
+    index = jnp.stack([_folded(cache, table, slots), starts], axis=1)  # [M * Hkv or M, 2]
     return jax.lax.scatter(table, index, values, windows, mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS)
 
   return KVCache(tuple(map(part, cache.k, rows.k)), tuple(map(part, cache.v, rows.v)), cache.key_mask)
 
 
 def _folded(cache: KVCache, buffer: Array, slots: Array) -> Array:
-  """Rows ``[M * Hkv]`` of a buffer that hold the heads of ``slots [M]``."""
+  """Rows ``[M * Hkv]`` of a buffer that hold the heads of ``slots [M]``; the slots where heads have an axis of their own."""
   heads = buffer.shape[0] // num_rows(cache)
   return (slots[:, None] * heads + jnp.arange(heads, dtype=slots.dtype)[None]).reshape(-1)

@@ -15,6 +15,7 @@ import functools
 import flax.linen as nn
 import jax.numpy as jnp
 
+from jaxspec.mesh import constrain
 from jaxspec.models import kv_cache
 from jaxspec.models.causal import LayerCache, Positions, SwiGLU, attend_cached, run_blocks, wanted
 from jaxspec.models.language import heads_of, language_fns, read_inputs
@@ -36,6 +37,7 @@ class LlamaConfig:
     head_map: whether an affine map stands between the final norm and the output matrix. Drafts that are cut out of a larger
       network have one; published networks have none.
     end_ids: tokens that end a text.
+    tensor_parallel: whether heads and hidden units are divided over a mesh (`jaxspec.mesh`).
   """
 
   vocab_size: int = 32000
@@ -54,6 +56,7 @@ class LlamaConfig:
   head_map: bool = False
   end_ids: tuple[int, ...] = (2,)
   dtype: str = "float32"
+  tensor_parallel: bool = False
 
   def __post_init__(self):
     if isinstance(self.rope, dict):
@@ -130,7 +133,7 @@ class Llama(nn.Module):
     cfg = self.config
     ids, text_positions, at = read_inputs(inputs, cache, positions, mask, slot)
     embed = Embedding(cfg.vocab_size, cfg.dim, name="embed_tokens")
-    x = embed(ids).astype(cfg.dtype)  # [B, T, D]
+    x = constrain(embed(ids).astype(cfg.dtype))  # [B, T, D]
     if inject is not None:
       x = x + inject.astype(x.dtype)
     table = rope_table(cfg.rope, text_positions, cfg.head_dim)
@@ -140,7 +143,7 @@ class Llama(nn.Module):
     if cfg.head_map:
       features = Linear(cfg.dim, bias=True, name="head_map")(features)
     head = embed.logits if cfg.tie_embeddings else Linear(cfg.vocab_size, name="lm_head")
-    logits = head(wanted(features, logits_at)).astype(jnp.float32)
+    logits = constrain(head(wanted(features, logits_at)).astype(jnp.float32))
     return ModelOutput(logits, features), cache
 
 

@@ -19,6 +19,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxspec.mesh import constrain
 from jaxspec.models import kv_cache
 from jaxspec.models.causal import (
   LayerCache,
@@ -44,6 +45,8 @@ class LlamaGenConfig:
   Attributes:
     prefix_len: condition tokens ``P``: 1 for classes, 120 for T5 captions.
     num_tokens: image tokens ``N``; a perfect square.
+    tensor_parallel: whether heads and hidden units are divided over a mesh (`jaxspec.mesh`). Queries, keys and values then
+      have matrices of their own, because a part of the fused one would be queries alone.
     prefix_keys: whether condition positions have queries and keys. In the official networks these are zero, so a condition
       acts through the mean of its values. With them a small network learns much sooner to read its caption.
   """
@@ -64,6 +67,7 @@ class LlamaGenConfig:
   norm_eps: float = 1e-5
   prefix_keys: bool = False
   dtype: str = "float32"
+  tensor_parallel: bool = False
 
   def __post_init__(self):
     if self.model_type not in ("c2i", "t2i"):
@@ -95,6 +99,14 @@ class LlamaGenConfig:
     if self.ffn_dim_multiplier is not None:
       hidden = int(self.ffn_dim_multiplier * hidden)
     return -(-hidden // self.multiple_of) * self.multiple_of
+
+  @property
+  def fused(self) -> dict[str, dict[str, slice]]:
+    """Matrices that files hold and this network has in parts: the names of the parts, and their rows."""
+    if not self.tensor_parallel:
+      return {}
+    q, k = self.num_heads * self.head_dim, self.kv_heads * self.head_dim
+    return {"wqkv": {"wq": slice(0, q), "wk": slice(q, q + k), "wv": slice(q + k, q + 2 * k)}}
 
   @classmethod
   def named(cls, name: str, **overrides) -> LlamaGenConfig:
@@ -130,8 +142,12 @@ class Attention(nn.Module):
   def __call__(self, x: Array, table: Array, at: Positions, cache: LayerCache):
     cfg = self.config
     heads, kv_heads, size = cfg.num_heads, cfg.kv_heads, cfg.head_dim
-    qkv = Linear((heads + 2 * kv_heads) * size, name="wqkv")(x).reshape(*x.shape[:2], -1, size)
-    q, k, v = jnp.split(qkv, [heads, heads + kv_heads], axis=2)
+    split = lambda flat: flat.reshape(*x.shape[:2], -1, size)
+    if cfg.tensor_parallel:
+      q, k, v = (split(Linear(n * size, name=name)(x)) for n, name in ((heads, "wq"), (kv_heads, "wk"), (kv_heads, "wv")))
+    else:
+      qkv = split(Linear((heads + 2 * kv_heads) * size, name="wqkv")(x))
+      q, k, v = jnp.split(qkv, [heads, heads + kv_heads], axis=2)
     out, cache = attend_cached(rotate(q, table), rotate(k, table), v, at, cache)
     return Linear(cfg.dim, name="wo")(out), cache
 
@@ -207,7 +223,7 @@ class LlamaGen(nn.Module):
     slot: Array | None = None,
   ):
     cfg = self.config
-    x = self._embed(inputs).astype(cfg.dtype)  # [B, T, D]
+    x = constrain(self._embed(inputs).astype(cfg.dtype))  # [B, T, D]
     if inject is not None:
       x = x + inject.astype(x.dtype)
     condition = inputs.condition if isinstance(inputs, Prefixed) else inputs
@@ -230,7 +246,7 @@ class LlamaGen(nn.Module):
     x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
     norm, output = RMSNorm(cfg.norm_eps, name="norm"), Linear(cfg.vocab_size, std=0.0, name="output")
     features = norm(x)
-    logits = output(wanted(features, logits_at)).astype(jnp.float32)
+    logits = constrain(output(wanted(features, logits_at)).astype(jnp.float32))
     lens = None
     if self.lens:
       read = [output(norm(wanted(layer, logits_at))).astype(jnp.float32) for layer in below]

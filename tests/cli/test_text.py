@@ -65,7 +65,9 @@ def test_samples_end_where_they_end(continue_texts):
     assert end not in row["tokens"][:-1] and row["ended"] == (row["tokens"][-1] == end) == (len(row["tokens"]) < 40)
     assert fake_language.END not in row["text"]
   assert document["methods"]["ar"]["tokens"] == sum(len(row["tokens"]) for row in rows)
-  again, _ = continue_texts("--text", "on", "--samples", 8, "--max-tokens", 40, "--temperature", 9)
+  more = ("--samples", 8, "--max-tokens", 40, "--temperature", 9, "--mesh", "data=1")
+  again, _ = continue_texts("--text", "on", *more)
+  assert again["settings"]["mesh"] == {"data": 1, "model": 1}
   assert [entry["ar"]["tokens"] for entry in again["texts"]] == [row["tokens"] for row in rows]
 
 
@@ -88,6 +90,10 @@ def test_samples_end_where_they_end(continue_texts):
     (["--json", "x.txt"], "ends in .json"),
     (["--text", ""], "text 2 is ''"),
     (["--method", "cspd"], "tokens that are ids"),
+    (["--mesh", "rows=2"], "a mesh such as data=2,model=4"),
+    (["--mesh", "model=4096"], "4096 devices for the mesh model=4096"),
+    (["--mesh", "data=1", "--wire"], "--mesh goes with decodes in one program"),
+    (["--mesh", "data=1", "--cloud", "grpcs://here:1"], "--mesh needs the target in this process"),
   ],
 )
 def test_options(fails, networks, options, words):

@@ -1,0 +1,173 @@
+"""Several devices: rows of a batch are divided over the axis ``data`` of a mesh, heads and hidden units over ``model``.
+
+Rows never meet: each group of devices with the same place on ``data`` runs the whole decode for its rows (`over_rows`), and
+stops when these are done. Inside of a group the compiler divides the work as parameters and caches are divided
+(`param_specs`, `constrain`). `collectives` says what the devices of a compiled program exchange.
+
+| weights ``[out, in]`` | divided | what a group exchanges |
+|---|---|---|
+| queries, keys, values, gate, up, first layer of an MLP; their biases | out | nothing |
+| output of attention, down, second layer of an MLP | in | one sum per block and product |
+| output head | out | logits of the wanted positions |
+| token table | in | embeddings of the inputs |
+| a tied token table | out | both of these |
+| everything else: norms, positions, conditions, codebooks | not | nothing |
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from jaxspec.types import Array, PyTree
+
+AXES = ("data", "model")
+DATA, MODEL = AXES
+
+# Names of the modules that hold a matrix, in the state dicts of all families.
+_OUT = frozenset({
+  "wq", "wk", "wv", "w1", "w3", "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "c_fc", "output", "lm_head",
+})  # fmt: skip
+_IN = frozenset({"wo", "w2", "o_proj", "out_proj", "down_proj", "c_proj"})
+_TABLES = frozenset({"tok_embeddings", "embed_tokens", "wte"})
+
+_COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+_SPELLED = re.compile(r"(data|model)=([0-9]+)")
+
+
+def parse(text: str) -> dict[str, int]:
+  """Sizes of the axes of ``data=2,model=4``; an axis that is not named has one device.
+
+  Raises:
+    ValueError: for other axes, the same one twice, or no positive sizes.
+
+  Example:
+    >>> parse("model=4")
+    {'data': 1, 'model': 4}
+  """
+  found = [_SPELLED.fullmatch(part.strip()) for part in text.split(",")]
+  names = [match and match[1] for match in found]
+  if not all(found) or len(set(names)) < len(names) or any(int(match[2]) < 1 for match in found):
+    raise ValueError(f"Must have a mesh such as data=2,model=4, we instead got {text!r}")
+  return {DATA: 1, MODEL: 1} | {match[1]: int(match[2]) for match in found}
+
+
+def make_mesh(mesh: str | Mesh) -> Mesh:
+  """A mesh of the first devices; one with the two axes is taken as it is.
+
+  Raises:
+    ValueError: if there are too few devices, or for a mesh with other axes.
+  """
+  if isinstance(mesh, Mesh):
+    if tuple(mesh.axis_names) != AXES or any(kind != AxisType.Auto for kind in mesh.axis_types):
+      raise ValueError(f"Must have a mesh with the automatic axes {' and '.join(AXES)}, we instead got {mesh}")
+    return mesh
+  sizes = parse(mesh)
+  needed, devices = sizes[DATA] * sizes[MODEL], jax.devices()
+  if len(devices) < needed:
+    raise ValueError(f"Must have {needed} devices for the mesh {mesh}, we instead got {len(devices)}")
+  return Mesh(np.array(devices[:needed]).reshape(sizes[DATA], sizes[MODEL]), AXES, axis_types=(AxisType.Auto,) * 2)
+
+
+def constrain(x: Array, *axes: str | None) -> Array:
+  """Tells the compiler how leading axes of an array are divided inside of a group; without a mesh it does nothing.
+
+  No axes: every device of the group has the whole array. Embeddings and logits need that, because tables and output heads
+  are divided, and the compiler would go on with parts of them.
+  """
+  if jax.sharding.get_abstract_mesh().empty:
+    return x
+  return jax.lax.with_sharding_constraint(x, PartitionSpec(*axes))
+
+
+def check_fits(config: Any, mesh: Mesh, path: Any = "the network") -> None:
+  """Raises a ValueError if a network cannot be divided over the axis ``model``."""
+  parts = mesh.shape[MODEL]
+  if parts == 1:
+    return
+  if not hasattr(config, "tensor_parallel"):
+    raise ValueError(f"Must have a mesh with model=1 for {path}, whose networks are not divided, we instead got {parts}")
+  heads = {"num_heads": config.num_heads, "num_kv_heads": getattr(config, "kv_heads", config.num_heads)}
+  hidden = getattr(config, "ffn_hidden", None) or 4 * config.dim
+  for name, size in {**heads, "ffn_hidden": hidden, "dim": config.dim, "vocab_size": config.vocab_size}.items():
+    if size % parts:
+      raise ValueError(f"Must have {name} divisible by model={parts} to divide {path}, we instead got {size}")
+
+
+def param_specs(params: PyTree, *, tied: bool = False) -> PyTree:
+  """How every parameter of a network with ``tensor_parallel`` is divided; see the table above.
+
+  Args:
+    params: parameters or their shapes, a nested dict.
+    tied: whether the token table is the output head too.
+  """
+
+  def spec(path: tuple, leaf: Any) -> PartitionSpec:
+    names = [str(getattr(key, "key", key)) for key in path]
+    module, kind = (names[-2] if len(names) > 1 else ""), names[-1]
+    if module in _OUT or (tied and module in _TABLES):
+      return PartitionSpec(MODEL) if kind == "bias" else PartitionSpec(MODEL, None)
+    if kind == "weight" and (module in _IN or module in _TABLES):
+      return PartitionSpec(None, MODEL)
+    return PartitionSpec()
+
+  return jax.tree_util.tree_map_with_path(spec, params)
+
+
+def over_rows(function: Callable[..., PyTree], mesh: Mesh) -> Callable[..., PyTree]:
+  """``function(params, *rows)`` for every group of devices and its rows; the results are put together by rows.
+
+  Args:
+    function: pure; all leaves of its arguments but the first and of its results are ``[B, ...]``.
+  """
+
+  def mapped(params: PyTree, *rows: PyTree) -> PyTree:
+    specs = (PartitionSpec(), *(PartitionSpec(DATA) for _ in rows))
+    run = jax.shard_map(
+      function, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(DATA), axis_names={DATA}, check_vma=False
+    )
+    return run(params, *rows)
+
+  return mapped
+
+
+def place(tree: PyTree, mesh: Mesh, specs: PyTree | PartitionSpec = PartitionSpec()) -> PyTree:
+  """Arrays on the devices of a mesh, copied to all of them unless ``specs`` divide them.
+
+  In several processes every one must give the same arrays.
+  """
+  if isinstance(specs, PartitionSpec):
+    specs = jax.tree.map(lambda _: specs, tree)
+  return jax.tree.map(lambda leaf, spec: _placed(leaf, NamedSharding(mesh, spec)), tree, specs)
+
+
+def rows(tree: PyTree, mesh: Mesh) -> PyTree:
+  """Arrays ``[B, ...]`` whose rows are divided over the axis ``data``.
+
+  Raises:
+    ValueError: if it does not divide them.
+  """
+  parts = mesh.shape[DATA]
+  for leaf in jax.tree.leaves(tree):
+    if leaf.shape[0] % parts:
+      raise ValueError(f"Must have a number of rows divisible by data={parts}, we instead got {leaf.shape[0]}")
+  return place(tree, mesh, PartitionSpec(DATA))
+
+
+def _placed(leaf: Any, sharding: NamedSharding) -> Array:
+  if sharding.is_fully_addressable:
+    return jax.device_put(leaf, sharding)
+  whole = np.asarray(leaf)
+  return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+
+def collectives(compiled_text: str) -> Counter[str]:
+  """How often each kind of exchange between devices stands in a compiled program (`jax.stages.Compiled.as_text`)."""
+  kinds = "|".join(_COLLECTIVES)
+  return Counter(re.findall(rf"= [^=\n]*? ({kinds})(?:-start)?\(", compiled_text))

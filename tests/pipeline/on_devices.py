@@ -1,0 +1,109 @@
+"""Decodes tiny random networks on one device and on meshes, in this process or in several; prints one JSON line.
+
+    XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.pipeline.on_devices FOLDER
+
+Process 0 of two, with four devices each::
+
+    XLA_FLAGS=--xla_force_host_platform_device_count=4 python -m tests.pipeline.on_devices FOLDER ADDRESS 2 0
+"""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from jaxspec import rng
+from jaxspec.bundle import write_bundle
+from jaxspec.data.language_tokenizer import TOKENIZER_FILE
+from jaxspec.mesh import collectives
+from jaxspec.models.conditions import Prefixed
+from jaxspec.models.eagle import EagleConfig
+from jaxspec.models.llamagen import LlamaGenConfig
+from jaxspec.pipeline import Pipeline, load_pipeline
+from tests.pipeline import tiny
+
+LAYERS, ROWS = 2, 8
+MESHES = ("data=2,model=4", "data=8", "model=8")
+IMAGES = LlamaGenConfig(num_layers=LAYERS, dim=64, num_heads=8, vocab_size=16, num_tokens=16, num_classes=7, multiple_of=64)
+TEXTS = dataclasses.replace(
+  tiny.LLAMA, num_layers=LAYERS, dim=64, num_heads=16, num_kv_heads=8, ffn_hidden=64, vocab_size=264, max_positions=64
+)
+METHODS = {"images": ("ar", "speculative", "sjd", "eagle", "eagle-chain"), "texts": ("speculative",)}
+
+
+def make_bundles(path: Path) -> None:
+  """Images with a small draft and an EAGLE head; texts with grouped queries and a small draft."""
+  tiny.save(path / "images/vq", dataclasses.replace(tiny.VQ, image_size=16, num_codes=16), 0)
+  tiny.save(path / "images/target", IMAGES, 2, scale=0.2)
+  tiny.save(path / "images/small", dataclasses.replace(IMAGES, num_layers=1, dim=32), 3, scale=0.2)
+  tiny.save(path / "images/feature", EagleConfig.of(IMAGES), 5, scale=0.2)
+  write_bundle(
+    path / "images", target="target", drafts={"small": "small", "feature": "feature"}, parts={"tokenizer": "vq"},
+    sampling={"cfg_scale": 2.0}, options={"gamma": 3},
+  )  # fmt: skip
+  tiny.save(path / "texts/target", TEXTS, 7, scale=0.2)
+  tiny.save(path / "texts/small", dataclasses.replace(TEXTS, num_layers=1, num_kv_heads=None), 8, scale=0.2)
+  for name in ("target", "small"):
+    tiny.byte_tokenizer().save(str(path / "texts" / name / TOKENIZER_FILE))
+  write_bundle(path / "texts", target="target", drafts={"small": "small"}, options={"gamma": 3})
+
+
+def prompts(kind: str) -> list:
+  """``ROWS`` prompts."""
+  return [row % 7 for row in range(ROWS)] if kind == "images" else ["on ice", "once", "nice", "on"] * (ROWS // 4)
+
+
+def decode(pipeline: Pipeline, kind: str, method: str) -> np.ndarray:
+  """Tokens ``[ROWS, N]``."""
+  length = 12 if kind == "texts" else None
+  return np.asarray(pipeline(prompts(kind), key=jax.random.key(1), method=method, max_len=length).tokens)
+
+
+def exchanged(pipeline: Pipeline, kind: str, method: str) -> dict[str, int]:
+  """What the devices of a compiled decode exchange."""
+  decoder, condition = pipeline.decoder(method), pipeline.encode(prompts(kind)).condition
+  keys = jax.random.key_data(rng.row_keys(jax.random.key(1), ROWS))
+  with pipeline.precision():
+    program = jax.jit(pipeline.decode_fn(decoder)).lower(decoder.parts.params, *pipeline.place((keys, condition)))
+    return dict(collectives(program.compile().as_text()))
+
+
+def logits(pipeline: Pipeline) -> np.ndarray:
+  """Logits of one teacher-forced pass over random image tokens."""
+  tokens = np.random.default_rng(0).integers(0, IMAGES.vocab_size, (ROWS, IMAGES.num_tokens - 1)).astype(np.int32)
+  inputs = Prefixed(pipeline.encode(prompts("images")).condition, tokens)
+  apply = lambda params, inputs: pipeline.target.fns.apply(params, inputs, None, positions=None)[0].logits
+  with pipeline.precision():
+    return np.asarray(jax.jit(apply)(pipeline.target.params, jax.tree.map(jax.numpy.asarray, inputs)))
+
+
+def main(path: Path, processes: int = 1) -> dict:
+  """Everything that the tests look at; less in several processes, which are slow."""
+  found = {"tokens": {}, "logits": {}, "collectives": {}}
+  for kind, methods in METHODS.items():
+    one = load_pipeline(path / kind)
+    expected = {method: decode(one, kind, method) for method in methods}
+    for mesh in MESHES:
+      pipeline = load_pipeline(path / kind, mesh=mesh)
+      for method in methods if processes == 1 else methods[-1:]:
+        same = np.array_equal(decode(pipeline, kind, method), expected[method])
+        found["tokens"][f"{kind}, {method}, {mesh}"] = bool(same)
+        print(f"{kind}, {method}, {mesh}: {same}", file=sys.stderr, flush=True)
+      if processes == 1 and kind == "images":
+        found["logits"][mesh] = float(np.max(np.abs(logits(pipeline) - logits(one))))
+        for method in methods:
+          found["collectives"][f"{method}, {mesh}"] = exchanged(pipeline, kind, method)
+  return found
+
+
+if __name__ == "__main__":
+  folder, *rest = sys.argv[1:]
+  if rest:
+    jax.distributed.initialize(rest[0], int(rest[1]), int(rest[2]))
+  jax.config.update("jax_default_matmul_precision", "highest")
+  if not Path(folder, "images").is_dir():
+    make_bundles(Path(folder))
+  print(json.dumps(main(Path(folder), jax.process_count())))

@@ -1,0 +1,145 @@
+"""Meshes: what they are called, how networks are divided, and decodes on eight devices and in two processes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+from jax.sharding import PartitionSpec
+
+from jaxspec import checkpoints, mesh
+from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
+from jaxspec.models.llama import LlamaConfig, llama_fns
+from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.pipeline import load_pipeline
+from tests.pipeline import on_devices
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("text", ["", "data", "data=0", "data=2,data=2", "rows=2", "data=2;model=2", "model=-1", "data=1.5"])
+def test_what_is_no_mesh(text):
+  with pytest.raises(ValueError, match="Must have a mesh such as data=2,model=4"):
+    mesh.parse(text)
+
+
+def test_names_of_meshes():
+  assert mesh.parse(" model=4, data=2") == {"data": 2, "model": 4} and mesh.parse("data=3") == {"data": 3, "model": 1}
+  with pytest.raises(ValueError, match="Must have 4096 devices for the mesh model=4096, we instead got"):
+    mesh.make_mesh("model=4096")
+  made = mesh.make_mesh("data=1")
+  assert mesh.make_mesh(made) is made
+  with pytest.raises(ValueError, match="automatic axes data and model"):
+    mesh.make_mesh(jax.make_mesh((1,), ("x",)))
+
+
+def test_one_device_is_a_mesh_too(classes):
+  kwargs = dict(tokenizer=classes / "vq", draft=classes / "draft")
+  on_mesh, plain = (load_pipeline(classes / "target", **kwargs, **more) for more in ({"mesh": "data=1"}, {}))
+  one, other = (pipe([4, 1], key=jax.random.key(0), method="speculative") for pipe in (on_mesh, plain))
+  assert one.tokens.tolist() == other.tokens.tolist() and (one.images == other.images).all()
+
+
+FAMILIES = {
+  "llamagen": (llamagen_fns, LlamaGenConfig(num_layers=1, dim=16, num_heads=2, num_kv_heads=2, multiple_of=8)),
+  "llama": (llama_fns, LlamaConfig(num_layers=1, dim=16, num_heads=2, ffn_hidden=8, attention_bias=True)),
+  "gpt_neo": (gpt_neo_fns, GPTNeoConfig(num_layers=1, dim=16, num_heads=2)),
+}
+COPIED = {"cls_embedding", "wpe"}  # matrices that every device keeps whole
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_matrix_is_divided(family):
+  """A matrix with a name that nobody listed would be copied to all devices, and a larger network would not fit."""
+  import dataclasses
+
+  make, config = FAMILIES[family]
+  params = jax.eval_shape(make(dataclasses.replace(config, tensor_parallel=True)).init, jax.random.key(0))
+  specs = checkpoints.flatten(mesh.param_specs(params, tied=getattr(config, "tie_embeddings", False)))
+  for name, leaf in checkpoints.flatten(params).items():
+    whole = leaf.ndim < 2 and not name.endswith(("c_fc.bias", "q_proj.bias", "k_proj.bias", "v_proj.bias"))
+    if whole or name.split(".")[0] in COPIED:
+      assert specs[name] == PartitionSpec(), name
+    else:
+      assert "model" in tuple(specs[name]), name
+
+
+def test_networks_that_cannot_be_divided():
+  class FourDevices:
+    shape = {"data": 1, "model": 4}
+
+  for config, words in (
+    (LlamaGenConfig(num_layers=1, dim=24, num_heads=6), "num_heads divisible by model=4 to divide here, we instead got 6"),
+    (LlamaConfig(num_heads=32, num_kv_heads=2), "num_kv_heads divisible by model=4"),
+    (GPTNeoConfig(num_heads=12), "vocab_size divisible by model=4 to divide here, we instead got 50257"),
+    (object(), "a mesh with model=1 for here"),
+  ):
+    with pytest.raises(ValueError, match=words):
+      mesh.check_fits(config, FourDevices, "here")
+
+
+def test_what_a_program_exchanges():
+  text = """
+    %a = f32[8]{0} all-reduce(%x), replica_groups={}
+    %b = (f32[8]{0}, f32[8]{0}) all-gather-start(%a), dimensions={0}
+    %c = f32[8]{0} all-gather-done(%b)
+    ROOT %d = f32[8]{0} all-reduce(%c)
+  """
+  assert mesh.collectives(text) == {"all-reduce": 2, "all-gather": 1}
+
+
+def run(*args, devices: int) -> subprocess.Popen:
+  flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+  command, pipe = [sys.executable, "-m", "tests.pipeline.on_devices", *map(str, args)], subprocess.PIPE
+  return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"XLA_FLAGS": flags}, stdout=pipe, stderr=pipe, text=True)
+
+
+def output_of(process: subprocess.Popen) -> dict:
+  out, errors = process.communicate(timeout=900)
+  assert process.returncode == 0, errors[-3000:]
+  return json.loads(out.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def eight_devices(tmp_path_factory):
+  return output_of(run(tmp_path_factory.mktemp("devices"), devices=8))
+
+
+@pytest.mark.slow
+def test_tokens_on_eight_devices_are_those_of_one(eight_devices):
+  expected = sum(len(methods) for methods in on_devices.METHODS.values()) * len(on_devices.MESHES)
+  assert len(eight_devices["tokens"]) == expected
+  assert [name for name, same in eight_devices["tokens"].items() if not same] == []
+  assert max(eight_devices["logits"].values()) <= 1e-4
+
+
+@pytest.mark.slow
+def test_devices_exchange_what_the_table_names(eight_devices):
+  """A pass has two sums per block, and gathers embeddings (of ids) and logits.
+
+  A program has the pass of the prefill, whose condition has no divided table, and that of the loop. Rows never meet, so
+  nothing but these stands in it: groups whose loops end at different rounds would wait for each other forever.
+  """
+  found, sums = eight_devices["collectives"], 2 * 2 * on_devices.LAYERS
+  for method in on_devices.METHODS["images"]:
+    assert found[f"{method}, data=8"] == {}
+    for divided in ("model=8", "data=2,model=4"):
+      name = f"{method}, {divided}"
+      assert set(found[name]) == {"all-reduce", "all-gather"} and found[name]["all-reduce"] == sums, (name, found[name])
+      if method in ("ar", "speculative"):
+        assert found[name]["all-gather"] == 1 + 2, (name, found[name])
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_tokens_of_one(tmp_path):
+  on_devices.make_bundles(tmp_path)
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    address = f"127.0.0.1:{free.getsockname()[1]}"
+  processes = [run(tmp_path, address, 2, number, devices=4) for number in range(2)]
+  for found in [output_of(process) for process in processes]:
+    assert found["tokens"] and all(found["tokens"].values())
