@@ -20,8 +20,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from safetensors import SafetensorError, safe_open
-from safetensors.flax import save_file
 
+from jaxspec import tensor_files
 from jaxspec.models import registry
 from jaxspec.types import Params, PyTree
 
@@ -69,7 +69,7 @@ def save(path: str | os.PathLike, config: Any, params: Params, *, meta: dict[str
 
   Args:
     config: the family's frozen config.
-    params: parameter tree.
+    params: parameter tree; leaves are written one after another, so they may be read when they are asked for their array.
     meta: provenance, licence and figures; must be JSON.
     dtype: optional storage dtype of the floating leaves, e.g. ``jnp.bfloat16``.
   Raises:
@@ -89,7 +89,7 @@ def save(path: str | os.PathLike, config: Any, params: Params, *, meta: dict[str
   except OSError as error:
     raise ValueError(f"Cannot write a checkpoint to {path}: {error.strerror}") from error
   try:
-    save_file(flat, work / PARAMS_FILE)
+    tensor_files.write(work / PARAMS_FILE, flat)
     document["sha256"] = _sha256(work / PARAMS_FILE)
     (work / CONFIG_FILE).write_text(json.dumps(document, indent=2) + "\n")
     work.chmod(0o755)  # temporary folders and safetensors files are private to their owner
@@ -116,6 +116,8 @@ def read_config(path: str | os.PathLike) -> dict[str, Any]:
   try:
     document = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(document, dict) or not {"family", "config"} <= document.keys():
+      if isinstance(document, dict) and "model_type" in document:
+        raise ValueError("it is of a folder of the Hugging Face hub, convert that first (jaxspec convert)")
       raise ValueError("fields 'family' and 'config' are missing")
     document["meta"] = {} if document.get("meta") is None else document["meta"]
     for name, kind in {"family": str, "config": dict, "meta": dict, "sha256": str}.items():
@@ -179,14 +181,15 @@ def load(path: str | os.PathLike, *, dtype=jnp.float32, weights: bool = True) ->
     raise ValueError(f"No {PARAMS_FILE} in {path}: the checkpoint is incomplete")
   try:
     with safe_open(file, framework="flax") as archive:
-      flat = {name: archive.get_tensor(name) for name in archive.keys()}
+      found = {name: tuple(archive.get_slice(name).get_shape()) for name in archive.keys()}
+      problems = [f"missing {k}" for k in template.keys() - found.keys()]
+      problems += [f"unknown {k}" for k in found.keys() - template.keys()]
+      for name in template.keys() & found.keys():
+        if template[name].shape != found[name]:
+          problems.append(f"{name} has shape {list(found[name])}, must have {list(template[name].shape)}")
+      if problems:
+        raise ValueError(f"{file} does not fit its config: " + "; ".join(sorted(problems)))
+      # Each leaf gets its dtype at once: all of them in the dtype of the file need not fit into the memory.
+      return made({name: (leaf := archive.get_tensor(name)).astype(kept(leaf)) for name in found})
   except (SafetensorError, OSError) as error:
     raise ValueError(f"Corrupt {file}: {error}") from error
-  problems = [f"missing {k}" for k in template.keys() - flat.keys()]
-  problems += [f"unknown {k}" for k in flat.keys() - template.keys()]
-  for name in template.keys() & flat.keys():
-    if template[name].shape != flat[name].shape:
-      problems.append(f"{name} has shape {list(flat[name].shape)}, must have {list(template[name].shape)}")
-  if problems:
-    raise ValueError(f"{file} does not fit its config: " + "; ".join(sorted(problems)))
-  return made({name: leaf.astype(kept(leaf)) for name, leaf in flat.items()})
