@@ -31,7 +31,7 @@ _GROUPS = (
     Line(("method", "draft", "seed", "batch"), "How, with which draft, from seed [0], rows at a time [16]."),
     Line(("compare", "repeats"), "Decode plainly too, and measure both in turns, N times [3]."),
     Line(("wire", "network"), "Decode through messages too; their time on 5g, 4g or wifi."),
-    Line(("out", "heatmap", "save_features"), "Images [images.png]; where tokens came from; what --features reads."),
+    Line(("out", "heatmap", "save_features"), "Images [images.png]; where tokens came from; features."),
     Line(("json_file", "raw", "no_cache"), "Every figure; no captions; do not keep compiled programs."),
   )),
 )  # fmt: skip

@@ -55,7 +55,7 @@ def make_host(target: Checkpoint, parts: HostParts) -> ImageHost:
     return T5Host(target, tokenizer, text, T5Text(text))
   text = parts.network("text")
   if text.family != "text_encoder":
-    raise ValueError(f"Must have a t5 or a text_encoder for captions, {text.path} holds a {text.family}")
+    raise ValueError(f"Must have a text_encoder or a t5 for captions, {text.path} holds a {text.family}")
   file = text.path / VOCABULARY_FILE if parts.value("vocabulary") is None else parts.file("vocabulary")
   return CaptionHost(target, tokenizer, text, text_tokenizer.load_text_tokenizer(file))
 

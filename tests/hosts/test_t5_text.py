@@ -129,4 +129,4 @@ def test_folders_that_do_not_fit(host, folder, tokenizer, tmp_path):
   assert "convert that first" in refused(t5_folders.hub(tmp_path / "hub"))
   assert "No checkpoint folder" in refused(tmp_path / "nowhere")
   other = tiny.save(tmp_path / "other", tiny.VQ, 0)
-  assert f"Must have a t5 or a text_encoder for captions, {other} holds a patch_vq" in refused(other)
+  assert f"Must have a text_encoder or a t5 for captions, {other} holds a patch_vq" in refused(other)
