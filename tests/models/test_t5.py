@@ -1,5 +1,6 @@
 """The T5 encoder agrees with the transformers library on stored arrays; distances fall into the right buckets."""
 
+import dataclasses
 import math
 
 import jax
@@ -58,6 +59,16 @@ def test_table_and_first_norm(model, arrays):
   np.testing.assert_array_equal(np.asarray(embedded)[mask], arrays["embedded"][mask])
   normed = RMSNorm(model.config.norm_eps).apply({"params": model.params["block_0_attention_norm"]}, embedded)
   np.testing.assert_allclose(np.asarray(normed)[mask], arrays["norm0"][mask], atol=1e-5)
+
+
+def test_first_block(model, arrays):
+  """A network of one block gives what the official one has after its first."""
+  fns = t5_fns(dataclasses.replace(model.config, num_layers=1))
+  params = {name: leaf for name, leaf in model.params.items() if not name.startswith(("block_1", "block_2"))}
+  ids, mask = arrays["input_ids"][1:, :57], arrays["mask"][1:, :57].astype(bool)
+  norm = RMSNorm(model.config.norm_eps).apply
+  wanted = norm({"params": model.params["final_layer_norm"]}, jnp.asarray(arrays["block0"][1:, :57]))
+  np.testing.assert_allclose(jax.jit(fns.apply)(params, ids, mask)[mask], np.asarray(wanted)[mask], atol=TOLERANCE)
 
 
 def test_buckets(model, arrays):
