@@ -123,6 +123,26 @@ class Rule:
     return array if self.axes is None else np.ascontiguousarray(array.transpose(np.argsort(self.axes)))
 
 
+class LazyLeaf:
+  """A leaf of the model's tree in float32, read from the source whenever somebody asks for its array.
+
+  Raises:
+    ValueError: when it is read, if the source's numbers are no real ones, or the file is damaged.
+  """
+
+  dtype = np.dtype(np.float32)
+
+  def __init__(self, name: str, tensor: SourceTensor, rule: Rule):
+    self._name, self._tensor, self._rule = name, tensor, rule
+    self.shape = rule.target_shape(tensor.shape)
+
+  def __array__(self, dtype=None, copy=None) -> np.ndarray:
+    array = self._tensor.read()
+    if not _is_real(array.dtype):
+      raise ValueError(f"Must have real floating-point weights, {self._name} is {array.dtype}")
+    return self._rule.to_target_array(array)
+
+
 def _regex(pattern: str) -> re.Pattern:
   parts, end = [], 0
   for match in _PLACEHOLDER.finditer(pattern):
@@ -241,13 +261,21 @@ def source_shapes(family: Family, template: Mapping[str, Shape]) -> dict[str, Sh
 def convert(
   state_dict: Mapping[str, Any], family: Family, fields: dict[str, Any] | None = None
 ) -> tuple[Any, dict[str, np.ndarray]]:
-  """Config and parameter leaves of a state dict.
+  """`match`, with all leaves in memory."""
+  config, leaves = match(state_dict, family, fields)
+  return config, {path: np.asarray(leaf) for path, leaf in leaves.items()}
+
+
+def match(
+  state_dict: Mapping[str, Any], family: Family, fields: dict[str, Any] | None = None
+) -> tuple[Any, dict[str, LazyLeaf]]:
+  """Config and parameter leaves of a state dict; no tensor is read.
 
   Args:
     state_dict: `SourceTensor` by name.
     fields: config fields given by the user; they win over those inferred from the shapes.
   Returns:
-    The family's config, and float32 arrays by dotted path.
+    The family's config, and leaves by dotted path.
   Raises:
     ValueError: one line with every unknown, missing and misshapen tensor and what the config lacks.
   """
@@ -288,13 +316,7 @@ def convert(
   if problems:
     raise ValueError("; ".join(sorted(problems)))
 
-  leaves = {}
-  for path, (name, rule) in matches.items():
-    array = tensors[name].read()
-    if not _is_real(array.dtype):
-      raise ValueError(f"Must have real floating-point weights, {name} is {array.dtype}")
-    leaves[path] = rule.to_target_array(array)
-  return config, leaves
+  return config, {path: LazyLeaf(name, tensors[name], rule) for path, (name, rule) in matches.items()}
 
 
 def _is_real(dtype: np.dtype) -> bool:
@@ -343,16 +365,16 @@ def convert_file(
   if ema is None:
     ema = family.prefer_averaged and isinstance(content, Mapping) and isinstance(content.get(family.averaged), Mapping)
   try:
-    config, leaves = convert(unwrap(content, ema=ema, averaged=family.averaged), family, fields)
+    config, leaves = match(unwrap(content, ema=ema, averaged=family.averaged), family, fields)
+    with open(source, "rb") as file:
+      digest = hashlib.file_digest(file, "sha256").hexdigest()
+    meta = {"source": source.name, "source_sha256": digest, "licence": "unknown"}
+    if ema:
+      meta["source_weights"] = family.averaged
+    checkpoints.save(destination, config, checkpoints.unflatten(leaves), meta=meta)
   except (ValueError, SafetensorError) as error:
     text = str(error)
     raise ValueError(text if str(source) in text else f"Cannot convert {source}: {text}") from error
-  with open(source, "rb") as file:
-    digest = hashlib.file_digest(file, "sha256").hexdigest()
-  meta = {"source": source.name, "source_sha256": digest, "licence": "unknown"}
-  if ema:
-    meta["source_weights"] = family.averaged
-  checkpoints.save(destination, config, checkpoints.unflatten(leaves), meta=meta)
   return config
 
 

@@ -36,6 +36,7 @@ class Architecture(NamedTuple):
     family: the engine's table; see `family`.
     read_config: ``config.json`` -> fields of the family's config; raises ``ValueError`` with one line.
     write_config: the family's config -> ``config.json``.
+    copied: further files that go with the weights as they are, where a folder has them.
   """
 
   model_type: str
@@ -43,6 +44,7 @@ class Architecture(NamedTuple):
   family: engine.Family
   read_config: Callable[[dict[str, Any]], dict[str, Any]]
   write_config: Callable[[Any], dict[str, Any]]
+  copied: tuple[str, ...] = ()
 
 
 class Source(NamedTuple):
@@ -94,16 +96,20 @@ def convert_folder(
     raise ValueError(f"Must have a new folder or an old checkpoint to write to, {destination} is neither")
   tokenizer_json = content.tokenizer if tokenizer is None else _read_bytes(tokenizer)
   fields = content.fields | fields
+  # Read before anything is written: the destination may be the source.
+  copied = {name: (source / name).read_bytes() for name in architecture.copied if (source / name).is_file()}
   try:
-    config, leaves = engine.convert(content.tensors, family_for(architecture, fields), fields)
+    config, leaves = engine.match(content.tensors, family_for(architecture, fields), fields)
+    if tokenizer_json is not None:
+      _check_tokenizer(tokenizer_json, source, config.vocab_size)
+    checkpoints.save(destination, config, checkpoints.unflatten(leaves), meta=content.meta)
   except (ValueError, SafetensorError) as error:
     text = str(error)
     raise ValueError(text if str(source) in text else f"Cannot convert {source}: {text}") from error
   if tokenizer_json is not None:
-    _check_tokenizer(tokenizer_json, source, config.vocab_size)
-  checkpoints.save(destination, config, checkpoints.unflatten(leaves), meta=content.meta)
-  if tokenizer_json is not None:
-    (destination / TOKENIZER_FILE).write_bytes(tokenizer_json)
+    copied[TOKENIZER_FILE] = tokenizer_json
+  for name, data in copied.items():
+    (destination / name).write_bytes(data)
   return config
 
 
@@ -128,8 +134,9 @@ def export_folder(source: Path, destination: Path, architecture: Architecture) -
   try:
     save_file(state_dict, work / SAFE_FILE, metadata={"format": "pt"})
     (work / CONFIG_FILE).write_text(json.dumps(document, indent=2) + "\n")
-    if (tokenizer := checkpoint.path / TOKENIZER_FILE).is_file():
-      shutil.copyfile(tokenizer, work / TOKENIZER_FILE)
+    for name in (TOKENIZER_FILE, *architecture.copied):
+      if (checkpoint.path / name).is_file():
+        shutil.copyfile(checkpoint.path / name, work / name)
     work.chmod(0o755)
     (work / SAFE_FILE).chmod(0o644)
     work.rename(destination)

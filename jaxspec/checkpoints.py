@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from safetensors import SafetensorError, safe_open
-from safetensors.flax import save_file
 
+from jaxspec import tensor_files
 from jaxspec.mesh import MODEL, check_fits, param_specs
 from jaxspec.models import registry
 from jaxspec.types import Params, PyTree
@@ -72,7 +72,7 @@ def save(path: str | os.PathLike, config: Any, params: Params, *, meta: dict[str
 
   Args:
     config: the family's frozen config.
-    params: parameter tree.
+    params: parameter tree; leaves are written one after another, so they may be read when they are asked for their array.
     meta: provenance, licence and figures; must be JSON.
     dtype: optional storage dtype of the floating leaves, e.g. ``jnp.bfloat16``.
   Raises:
@@ -92,7 +92,7 @@ def save(path: str | os.PathLike, config: Any, params: Params, *, meta: dict[str
   except OSError as error:
     raise ValueError(f"Cannot write a checkpoint to {path}: {error.strerror}") from error
   try:
-    save_file(flat, work / PARAMS_FILE)
+    tensor_files.write(work / PARAMS_FILE, flat)
     document["sha256"] = _sha256(work / PARAMS_FILE)
     (work / CONFIG_FILE).write_text(json.dumps(document, indent=2) + "\n")
     work.chmod(0o755)  # temporary folders and safetensors files are private to their owner
@@ -119,6 +119,8 @@ def read_config(path: str | os.PathLike) -> dict[str, Any]:
   try:
     document = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(document, dict) or not {"family", "config"} <= document.keys():
+      if isinstance(document, dict) and "model_type" in document:
+        raise ValueError("it is of a folder of the Hugging Face hub, convert that first (jaxspec convert)")
       raise ValueError("fields 'family' and 'config' are missing")
     document["meta"] = {} if document.get("meta") is None else document["meta"]
     for name, kind in {"family": str, "config": dict, "meta": dict, "sha256": str}.items():
@@ -193,7 +195,7 @@ def load(
   try:
     with safe_open(file, framework="flax" if mesh is None else "numpy") as archive:
       _check_leaves(file, archive, template, stored)
-      if mesh is None:
+      if mesh is None:  # each leaf gets its dtype at once: all of them in the dtype of the file need not fit into the memory
         return made({name: archive.get_tensor(name).astype(kept(leaf)) for name, leaf in template.items()})
       flat = {}
       for name, leaf in template.items():

@@ -434,14 +434,14 @@ def load_pipeline(
       of two (``target`` and ``draft``). None is the folder that ``JAXSPEC_CHECKPOINT`` names, else the default bundle.
     draft: folders of drafts besides those of the bundle, named after their folders; the first becomes the default.
     drafts: the same by name.
-    dtype: compute dtype of target and drafts, one of `DTYPES`; image and text encoders stay in float32.
+    dtype: compute dtype of target, drafts and a T5 encoder, one of `DTYPES`; other encoders and decoders stay in float32.
     matmul_precision: precision of products in every decode, one of `jaxspec.models.precision.PRECISIONS`. None is what
       suits this machine (`Host.matmul_precision`).
     target_weights: False leaves the target's weights out, where a cloud has them; the pipeline decodes nothing by itself.
     mesh: devices that share every decode, such as ``data=2,model=4``: rows of a batch are divided over ``data``, the target
       over ``model``; drafts are copied. Every process of several must make the same calls.
-    parts: what the host needs and no bundle says: ``tokenizer`` and ``text`` for LlamaGen, ``vae``, ``classes`` and
-      ``latent_scale`` for MAR, by folder, file or value.
+    parts: what the host needs and no bundle says: ``tokenizer`` and ``text`` (of released networks a T5 encoder) for
+      LlamaGen, ``vae``, ``classes`` and ``latent_scale`` for MAR, by folder, file or value.
   Raises:
     ValueError: one line naming the file and what is wrong with it, or the part that is missing or does not fit.
 

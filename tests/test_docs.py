@@ -185,7 +185,7 @@ def test_type_checkers_see_every_public_name():
 
 # What may import what: a name imports names of its own line and of the lines above.
 LAYERS = (
-  "types rng options token_axes skipping orders mesh",
+  "types rng options token_axes skipping orders tensor_files mesh",
   "diffusion codecs intervals models data checkpoints network",
   "trees drafts",
   "drafters verifiers",

@@ -21,18 +21,18 @@ _GROUPS = (
     Line(("classes", "texts", "max_tokens"), "Classes, texts to continue (repeat either); most tokens [64]."),
   )),
   Group("Networks", (
-    Line(("checkpoint", "draft"), "A bundle, by folder or shipped name, and one of its drafts."),
-    Line(("model", "tokenizer", "draft_model"), "Converted networks instead of a bundle."),
+    Line(("checkpoint", "draft_model"), "A bundle, by folder or shipped name; a draft besides its own."),
+    Line(("model", "tokenizer", "text_encoder"), "Converted networks instead of a bundle."),
     Line(("dtype", "matmul_precision", "mesh"), "float32 or bfloat16; of products; data=2,model=4."),
     Line(("cloud", "token_file", "ca"), "A server has the target; a secret; whom to trust."),
     Line(("journal", "give_up", "insecure"), "Go on after a kill; seconds to try [60]; without TLS."),
   )),
   Group("Decoding and files", (
-    Line(("method", "seed", "batch"), "How, from which seed [0], how many rows at a time [16]."),
+    Line(("method", "draft", "seed", "batch"), "How, with which draft, from seed [0], rows at a time [16]."),
     Line(("compare", "repeats"), "Decode plainly too, and measure both in turns, N times [3]."),
     Line(("wire", "network"), "Decode through messages too; their time on 5g, 4g or wifi."),
-    Line(("out", "heatmap", "raw"), "Images [images.png]; where tokens came from; no captions."),
-    Line(("json_file", "no_cache"), "Every figure (.json); do not keep compiled programs."),
+    Line(("out", "heatmap", "save_features"), "Images [images.png]; where tokens came from; features."),
+    Line(("json_file", "raw", "no_cache"), "Every figure; no captions; do not keep compiled programs."),
   )),
 )  # fmt: skip
 
@@ -46,6 +46,8 @@ _GROUPS = (
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Most tokens of a text.  [default: 64]")
 @click.option("--model", type=PATH, metavar="DIR", help="Converted network, instead of a bundle.")
 @click.option("--tokenizer", type=PATH, metavar="DIR", help="Converted image tokenizer, with --model.")
+@click.option("--text-encoder", type=PATH, metavar="DIR", help="Converted T5 that reads the prompts, with --model.")
+@click.option("--save-features", type=PATH, metavar="FILE", help="Write the features of the prompts (.npz), for --features.")
 @click.option("--draft-model", type=PATH, metavar="DIR", help="Smaller network that drafts.")
 @click.option("--mesh", metavar="SIZES", help="Devices that share the work: rows over data, the target over model.")
 @click.option("--cloud", metavar="URL", help="Server that has the target, grpcs://HOST:PORT; its weights are not loaded.")
@@ -96,10 +98,12 @@ def _check_options(options: dict[str, Any], kind: str) -> None:
   """Finds contradictions before anything is loaded."""
   if options["checkpoint"] is not None and options["model"] is not None:
     raise UserError("Must have either --checkpoint or --model, not both")
-  if options["model"] is None and options["tokenizer"] is not None:
-    raise UserError("--tokenizer goes with --model DIR, a converted transformer of images")
-  if options["model"] is None and options["features"] is not None:
-    raise UserError("--features goes with --model DIR, a converted transformer of images")
+  for name in ("tokenizer", "features", "text_encoder"):
+    if options["model"] is None and options[name] is not None:
+      raise UserError(f"--{name.replace('_', '-')} goes with --model DIR, a converted transformer of images")
+  for name in ("text_encoder", "save_features"):
+    if options["features"] is not None and options[name] is not None:
+      raise UserError(f"Must have either --features or --{name.replace('_', '-')}, not both")
   if options["draft"] is not None and options["draft_model"] is not None:
     raise UserError("Must have either --draft or --draft-model, not both")
   with_cloud = options["cloud"] is not None
@@ -114,17 +118,17 @@ def _check_options(options: dict[str, Any], kind: str) -> None:
 
 
 def _refuse_image_options(options: dict[str, Any]) -> None:
-  for name in ("out", "heatmap", "raw"):
+  for name in ("out", "heatmap", "raw", "save_features"):
     if was_given(name):
       raise UserError(f"--{name} is about images, we instead got texts to continue")
 
 
 def _check_files(options: dict[str, Any], *, of_images: bool) -> dict[str, Path]:
   """The files to write, each checked to be writable."""
-  names = {"images": "out", "heatmap": "heatmap"} if of_images else {}
+  names = {"images": "out", "heatmap": "heatmap", "features": "save_features"} if of_images else {}
   files = {name: options[option] for name, option in (names | {"json": "json_file"}).items() if options[option] is not None}
   for name, path in files.items():
-    check_writable(path, suffix=".json" if name == "json" else ".png")
+    check_writable(path, suffix={"json": ".json", "features": ".npz"}.get(name, ".png"))
   if len({path.resolve() for path in files.values()}) < len(files):
     raise UserError("Must have different files for --out and --heatmap, we instead got the same twice")
   return files
@@ -157,6 +161,9 @@ def _work(options: dict[str, Any], asked, chosen, files: dict[str, Path], cloud,
   elif options["max_tokens"] is not None:
     raise UserError("--max-tokens goes with networks that continue texts: images have all of their tokens")
   encoded = interruptible(pipeline.encode, asked.for_host(host), asked.captions)
+  host.release()
+  if "features" in files:
+    _write_features(files["features"], encoded)
   _check_draft_model(options, pipeline)
   job = make_job(pipeline, chosen, encoded, seed=options["seed"], max_len=options["max_tokens"], compare=options["compare"])
   if options["draft_model"] is not None and job.method.draft_family is None:
@@ -188,6 +195,15 @@ def _work(options: dict[str, Any], asked, chosen, files: dict[str, Path], cloud,
   return job, batches, runs, files
 
 
+def _write_features(path: Path, encoded) -> None:
+  from jaxspec.hosts.features import write_features
+  from jaxspec.models.conditions import Caption
+
+  if not isinstance(encoded.condition, Caption):
+    raise UserError("--save-features goes with networks that read prompts through a text encoder")
+  write_whole(path, lambda work: write_features(work, encoded.condition, encoded.captions))
+
+
 def _over_cloud(options: dict[str, Any], job, batches, cloud, report):
   """The rows that a server's target judged, as batches, and as the only run."""
   from jaxspec import checkpoints
@@ -214,8 +230,9 @@ def _load(options: dict[str, Any], asked, chosen):
   if path is None and (path := asked.checkpoint(chosen.method)) is not None and not named(path).is_dir():
     raise UserError(f"Must have --checkpoint or --model DIR: no networks {path} come with this copy")
   try:
-    kwargs = dict(draft=options["draft_model"], tokenizer=options["tokenizer"], target_weights=options["cloud"] is None)
-    return load(path, dtype=options["dtype"], matmul_precision=precision, mesh=options["mesh"], **kwargs)
+    parts = dict(tokenizer=options["tokenizer"], text=options["text_encoder"])
+    kwargs = dict(draft=options["draft_model"], target_weights=options["cloud"] is None, mesh=options["mesh"], **parts)
+    return load(path, dtype=options["dtype"], matmul_precision=precision, **kwargs)
   except ValueError as error:
     if options["model"] is not None and "part 'tokenizer'" in str(error):
       raise UserError("Must have --tokenizer DIR with --model: the tokenizer turns tokens into pixels") from error

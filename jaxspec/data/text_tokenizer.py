@@ -30,7 +30,7 @@ class EncodedText(NamedTuple):
   """Encoded prompts.
 
   Attributes:
-    ids: ``[B, T]`` int32, padding first.
+    ids: ``[B, T]`` int32, padding first (of T5: last).
     mask: ``[B, T]`` bool, False at padding.
     num_dropped: ``[B]`` int32, tokens cut off the end of prompts that were too long.
   """

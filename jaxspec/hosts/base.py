@@ -71,14 +71,25 @@ class HostParts:
       raise ValueError(f"Must have a path as part {name!r} of {self.owner}, we instead got {found!r}")
     return self._folder / found
 
-  def network(self, name: str) -> Checkpoint:
-    """A part that is a network, in float32: encoders and decoders run once per image. It is loaded once.
+  def family(self, name: str) -> str:
+    """Family of a part that is a network; only its ``config.json`` is read.
 
+    Raises:
+      ValueError: if it is missing or is no network.
+    """
+    value = self.value(name)
+    return value.family if isinstance(value, Checkpoint) else checkpoints.read_config(self.file(name))["family"]
+
+  def network(self, name: str, *, dtype: Any = jnp.float32, weights: bool = True) -> Checkpoint:
+    """A part that is a network, by default in float32: encoders and decoders run once per image. It is loaded once.
+
+    Args:
+      dtype, weights: as for `jaxspec.checkpoints.load`.
     Raises:
       ValueError: if it is missing or cannot be loaded.
     """
     if not isinstance(self.value(name), Checkpoint):
-      self._values[name] = checkpoints.load(self.file(name), dtype=jnp.float32)
+      self._values[name] = checkpoints.load(self.file(name), dtype=dtype, weights=weights)
     return self._values[name]
 
   def check_all_read(self) -> None:
@@ -172,6 +183,9 @@ class Host:
       ValueError: naming the first prompt that cannot be encoded.
     """
     raise NotImplementedError
+
+  def release(self) -> None:
+    """Frees what only `encode` needs, where that is large; `encode` reads it again."""
 
   def prepare(self, keys: Key, condition: PyTree) -> PyTree:
     """The condition that a decode starts from, made inside the compiled program.

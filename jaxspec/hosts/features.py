@@ -1,13 +1,14 @@
-"""Features of a text encoder that ran elsewhere: ``features [B, P, C]`` and a right-padded ``mask [B, P]``.
+"""Features of a text encoder that ran elsewhere or earlier: ``features [B, P, C]`` and a right-padded ``mask [B, P]``.
 
-They come as arrays, or as a file of two arrays of these names, npz or safetensors.
+They come as arrays, or as a file of two arrays of these names, npz or safetensors. A file that `write_features` wrote also
+has the ``captions [B]``.
 """
 
 from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jax
@@ -47,6 +48,34 @@ def read_features(source: str | os.PathLike | Mapping[str, np.ndarray], *, prefi
   if not mask[:, 0].all() or (mask[:, 1:] & ~mask[:, :-1]).any():
     raise ValueError(f"Must have a right-padded mask in {where}: True first, then False, at least one True in each row")
   return jax.device_get(jax.jit(left_pad)(features, mask))
+
+
+def read_captions(source: str | os.PathLike | Mapping[str, np.ndarray]) -> list[str] | None:
+  """The texts in a file, or in a dict, that `read_features` has read; None where there are none."""
+  if isinstance(source, Mapping):
+    found = source.get("captions")
+  elif Path(source).suffix == ".npz":
+    with np.load(source, allow_pickle=False) as archive:
+      found = archive["captions"] if "captions" in archive.files else None
+  else:
+    found = None
+  return None if found is None else [str(text) for text in found]
+
+
+def write_features(path: str | os.PathLike, condition: Caption, captions: Sequence[str]) -> None:
+  """Writes the file (.npz) by which `read_features` makes the same condition, so that its encoder need not run again.
+
+  Args:
+    condition: left padded, as encoders return it.
+    captions: one text per row.
+  Raises:
+    OSError: if the file cannot be written.
+  """
+  order = np.argsort(~np.asarray(condition.mask), axis=1, kind="stable")  # tokens first, in their order
+  features = np.take_along_axis(np.asarray(condition.features), order[..., None], axis=1)
+  mask = np.take_along_axis(np.asarray(condition.mask), order, axis=1)
+  with open(path, "wb") as file:
+    np.savez(file, features=features, mask=mask, captions=np.asarray(captions, dtype=str))
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:

@@ -1,7 +1,8 @@
 """Hosts of ids that an image tokenizer turns into pixels: captions, class labels, and features of a text encoder.
 
 LlamaGen's config says whether a network takes classes (``c2i``) or text (``t2i``). The prompts of text are captions where
-a text encoder and its vocabulary belong to the target, and features that ran through an encoder elsewhere where not.
+a text encoder and its vocabulary belong to the target, whole sentences where a T5 encoder does, and features that ran
+through an encoder elsewhere where neither does.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer
 
@@ -21,7 +23,8 @@ from jaxspec.checkpoints import Checkpoint
 from jaxspec.data import text_tokenizer
 from jaxspec.data.prompts import normalize_prompt
 from jaxspec.hosts.base import Encoded, Host, HostParts, check_captions, check_texts
-from jaxspec.hosts.features import read_features
+from jaxspec.hosts.features import read_captions, read_features
+from jaxspec.hosts.t5_text import T5Text
 from jaxspec.models.conditions import Caption, ClassLabels
 from jaxspec.models.tokenizer_fns import TokenizerFns, to_uint8
 from jaxspec.types import Array
@@ -37,9 +40,9 @@ def make_host(target: Checkpoint, parts: HostParts) -> ImageHost:
 
   Args:
     target: loaded checkpoint of the family ``llamagen``.
-    parts: ``tokenizer`` (always), and for captions ``text`` (a text encoder) and ``vocabulary`` (a file; by default
-      ``vocabulary.json`` in the folder of the text encoder). Networks of a small world also say what they know:
-      ``things`` (nouns, for people) and ``words`` (all words that captions had in training).
+    parts: ``tokenizer`` (always), and for captions ``text`` (a T5 encoder with its tokenizer in its folder, or a small
+      text encoder) and, of the small one, ``vocabulary`` (a file; by default ``vocabulary.json`` in its folder). Networks of
+      a small world also say what they know: ``things`` (nouns, for people) and ``words`` (all that captions had in training).
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
@@ -48,8 +51,14 @@ def make_host(target: Checkpoint, parts: HostParts) -> ImageHost:
     return LabelHost(target, tokenizer)
   if parts.value("text") is None:
     return FeatureHost(target, tokenizer)
+  if parts.family("text") == "t5":
+    # It is far larger than the small encoders: it has the dtype of the target, and no weights until it is used.
+    text = parts.network("text", dtype=jnp.dtype(target.config.dtype), weights=False)
+    return T5Host(target, tokenizer, text, T5Text(text))
   things, words = (_words(parts, name) for name in ("things", "words"))
   text = parts.network("text")
+  if text.family != "text_encoder":
+    raise ValueError(f"Must have a text_encoder or a t5 for captions, {text.path} holds a {text.family}")
   file = text.path / VOCABULARY_FILE if parts.value("vocabulary") is None else parts.file("vocabulary")
   return CaptionHost(target, tokenizer, text, text_tokenizer.load_text_tokenizer(file), things, frozenset(words))
 
@@ -186,6 +195,38 @@ class CaptionHost(ImageHost):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class T5Host(ImageHost):
+  """Images of texts that a T5 encoder reads, as the released LlamaGen networks do.
+
+  Attributes:
+    text: the T5 encoder; ``encoder`` runs it.
+  """
+
+  condition_type = Caption
+
+  text: Checkpoint
+  encoder: T5Text
+
+  def __post_init__(self):
+    super().__post_init__()
+    width = self.target.config.caption_dim
+    if self.text.config.dim != width:
+      raise ValueError(
+        f"The T5 encoder {self.text.path} does not fit the target: its features are {self.text.config.dim} wide, "
+        f"{self.target.path} takes {width}"
+      )
+
+  def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
+    """`Caption` of texts; too long ones lose their end, with a warning."""
+    prompts = check_texts(prompts, "prompt")
+    condition, warnings = self.encoder.encode(prompts, self.target.config.prefix_len)
+    return Encoded(condition, check_captions(captions, prompts, "prompts"), warnings)
+
+  def release(self) -> None:
+    self.encoder.release()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class LabelHost(ImageHost):
   """Images of numbered classes."""
 
@@ -214,11 +255,12 @@ class FeatureHost(ImageHost):
     if not isinstance(prompts, (str, os.PathLike, dict)):
       raise ValueError(
         f"Must have a file of text features, or a dict of the arrays, for {self.target.path}, we instead got a "
-        f"{type(prompts).__name__}"
+        f"{type(prompts).__name__}: prompts need a T5 encoder (text=, --text-encoder)"
       )
     condition = read_features(prompts, prefix_len=config.prefix_len, width=config.caption_dim)
     name = "features" if isinstance(prompts, dict) else Path(prompts).name
-    default = [f"{name} row {row}" for row in range(condition.batch_size)]
+    rows = [f"{name} row {row}" for row in range(condition.batch_size)]
+    default = check_captions(read_captions(prompts), rows, "features")
     return Encoded(condition, check_captions(captions, default, "features"))
 
 

@@ -25,6 +25,7 @@ from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
 from jaxspec.models.mar import MARConfig, mar_fns
 from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
+from jaxspec.models.t5 import T5Config, t5_fns
 from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
 
 
@@ -53,6 +54,7 @@ FAMILIES: dict[str, Family] = {
   "eagle": Family(EagleConfig, eagle_fns, head_of=EagleConfig.of),
   "inter_head": Family(InterHeadConfig, inter_head_fns),
   "text_encoder": Family(TextEncoderConfig, text_encoder_fns),
+  "t5": Family(T5Config, t5_fns),
   "llamagen_vq": Family(LlamaGenVQConfig, llamagen_vq_fns),
   "patch_vq": Family(PatchVQConfig, patch_vq_fns),
   "image_encoder": Family(ImageEncoderConfig, image_encoder_fns),

@@ -1,0 +1,83 @@
+"""The text of a piece of HTML: tags and comments left out, character references resolved.
+
+It gives the text that Beautiful Soup (``html.parser``) gives, by which the captions of released networks were cleaned.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from html.entities import html5
+from html.parser import HTMLParser
+
+# Content of these is no text of the page.
+_HIDDEN = frozenset({"script", "style", "template", "rt", "rp"})
+# Tags that nothing closes.
+_EMPTY = frozenset(
+  "area base basefont bgsound br col command embed frame hr image img input isindex keygen link menuitem meta nextid param "
+  "source spacer track wbr".split()
+)
+_SPACES = frozenset(" \t\n\r\f")
+_NUMBER = re.compile(r"x[0-9a-f]+|[0-9]+", re.IGNORECASE)
+
+
+class _Text(HTMLParser):
+  def __init__(self):
+    super().__init__(convert_charrefs=False)
+    self.pieces: list[str] = []
+    self._piece = ""
+    self._open: list[str] = []  # tags around the current place
+
+  def end_piece(self) -> None:
+    """Closes a stretch of text between two tags; one of blanks alone becomes a single blank."""
+    piece, self._piece = self._piece, ""
+    if piece and not set(piece) - _SPACES:
+      piece = "\n" if "\n" in piece else " "
+    if not _HIDDEN.intersection(self._open):
+      self.pieces.append(piece)
+
+  def handle_starttag(self, tag, attrs):
+    self.end_piece()
+    if tag not in _EMPTY:
+      self._open.append(tag)
+
+  def handle_startendtag(self, tag, attrs):
+    self.end_piece()
+
+  def handle_endtag(self, tag):
+    self.end_piece()
+    if tag in self._open:
+      while self._open.pop() != tag:
+        pass
+
+  def handle_data(self, data):
+    self._piece += data
+
+  def handle_charref(self, name):
+    number = _NUMBER.match(name)
+    self._piece += html.unescape(f"&#{number[0]};") + name[number.end() :] if number else name
+
+  def handle_entityref(self, name):
+    self._piece += html5.get(f"{name};", f"&{name}")
+
+  def handle_comment(self, data):
+    self.end_piece()
+
+  handle_decl = handle_pi = handle_comment
+
+  def unknown_decl(self, data):
+    self.end_piece()
+    if data[:6].upper() == "CDATA[":
+      self.pieces.append(data[6:])
+
+
+def plain_text(text: str) -> str:
+  """The text that a browser would show of ``text``; what is no HTML stays as it is."""
+  parser = _Text()
+  try:
+    parser.feed(text)
+    parser.close()
+  except AssertionError:  # the parser of the standard library refuses some declarations
+    return text
+  parser.end_piece()
+  return "".join(parser.pieces)

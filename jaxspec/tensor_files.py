@@ -1,0 +1,54 @@
+"""Writes safetensors files one array at a time, so that a network larger than the memory can be written.
+
+The format is eight bytes with the length of the header, a JSON header with dtype, shape and place of every array, and the
+arrays one after another (https://github.com/huggingface/safetensors).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+_CODES = {
+  "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "int16": "I16",
+  "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+
+
+def write(path: str | os.PathLike, arrays: Mapping[str, Any]) -> None:
+  """Writes arrays by name.
+
+  Args:
+    path: destination; overwritten.
+    arrays: anything with ``shape`` and ``dtype`` that ``numpy.asarray`` takes. It is asked for its numbers once, when its
+      turn comes, and not kept.
+  Raises:
+    ValueError: for a dtype that the format does not know.
+    OSError: if the file cannot be written.
+  """
+  # Wide numbers first: then all of them are aligned.
+  order = sorted(arrays, key=lambda name: (-np.dtype(arrays[name].dtype).itemsize, name))
+  header, end = {}, 0
+  for name in order:
+    shape, dtype = tuple(arrays[name].shape), np.dtype(arrays[name].dtype)
+    if dtype.name not in _CODES:
+      raise ValueError(f"Must have arrays of numbers, {name} is {dtype.name}")
+    start, end = end, end + math.prod(shape) * dtype.itemsize
+    header[name] = {"dtype": _CODES[dtype.name], "shape": list(shape), "data_offsets": [start, end]}
+  text = json.dumps(header, separators=(",", ":")).encode()
+  text += b" " * (-len(text) % 8)
+  with open(path, "wb") as file:
+    file.write(len(text).to_bytes(8, "little") + text)
+    for name in order:
+      file.write(_bytes(arrays[name]))
+
+
+def _bytes(array: Any) -> memoryview:
+  made = np.asarray(array)
+  assert made.shape == tuple(array.shape) and made.dtype == array.dtype, "the header says otherwise"
+  return np.ascontiguousarray(made).reshape(-1).view(np.uint8).data
