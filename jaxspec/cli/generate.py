@@ -18,10 +18,10 @@ _OF_CLOUD = ("token_file", "ca", "journal", "insecure", "give_up")
 _GROUPS = (
   Group("What to draw", (
     Line(("prompt_file", "features", "samples"), "Prompts, one a line; T5 features; images of each [1]."),
-    Line(("classes", "texts", "max_tokens"), "Classes, texts to continue (repeat either); most tokens [64]."),
+    Line(("classes", "texts", "max_tokens"), "Classes, texts to continue (both repeat); tokens [64]."),
   )),
   Group("Networks", (
-    Line(("checkpoint", "draft_model"), "A bundle, by folder or shipped name; a draft besides its own."),
+    Line(("checkpoint", "draft_model"), "A bundle, by folder or name; a draft besides its own."),
     Line(("model", "tokenizer", "text_encoder"), "Converted networks instead of a bundle."),
     Line(("dtype", "matmul_precision", "mesh"), "float32 or bfloat16; of products; data=2,model=4."),
     Line(("cloud", "token_file", "ca"), "A server has the target; a secret; whom to trust."),
@@ -49,7 +49,7 @@ _GROUPS = (
 @click.option("--text-encoder", type=PATH, metavar="DIR", help="Converted T5 that reads the prompts, with --model.")
 @click.option("--save-features", type=PATH, metavar="FILE", help="Write the features of the prompts (.npz), for --features.")
 @click.option("--draft-model", type=PATH, metavar="DIR", help="Smaller network that drafts.")
-@click.option("--mesh", metavar="SIZES", help="Devices that share the work: rows over data, the target over model.")
+@click.option("--mesh", metavar="NAME", help="Devices that share the work, such as data=2,model=4.")
 @click.option("--cloud", metavar="URL", help="Server that has the target, grpcs://HOST:PORT; its weights are not loaded.")
 @click.option("--token-file", type=PATH, metavar="FILE", help="The secret of a token, for --cloud.")
 @click.option("--ca", type=PATH, metavar="FILE", help="Certificates to trust (.pem), for --cloud.")

@@ -42,7 +42,7 @@ def make_host(target: Checkpoint, parts: HostParts) -> ImageHost:
     target: loaded checkpoint of the family ``llamagen``.
     parts: ``tokenizer`` (always), and for captions ``text`` (a T5 encoder with its tokenizer in its folder, or a small
       text encoder) and, of the small one, ``vocabulary`` (a file; by default ``vocabulary.json`` in its folder). Networks of
-      a small world also say what they know: ``things`` (nouns, for people) and ``words`` (all that captions had in training).
+      a small world also say what they know: ``things`` (nouns, for people) and ``words`` (all of training).
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
