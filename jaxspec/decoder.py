@@ -40,6 +40,8 @@ class Decoder:
     codebook: returns ``[V, C]``, for acceptance rules that compare codes.
     embedding: returns ``[V, D]``, the target's input embedding, for distances between tokens.
     audit: report the exact distribution of every committed token beside it; costs time, changes no token.
+    imposed: the acceptance that drafts are to have, a probability or one for each depth, to measure speed on networks
+      without trained weights (`jaxspec.verifiers.imposed`); None is the rule's own.
     matmul_precision: of matrix products, see `jax.default_matmul_precision`; None: JAX's setting.
 
   Example:
@@ -67,6 +69,7 @@ class Decoder:
   codebook: Callable[[], Array] | None = None
   embedding: Callable[[], Array] | None = None
   audit: bool = False
+  imposed: float | tuple[float, ...] | None = None
   matmul_precision: str | None = None
 
   def __post_init__(self):
@@ -77,6 +80,9 @@ class Decoder:
         f"Must have a {wanted} for method {self.method.name}, which draws {self.method.tokens}, "
         f"we instead got a {type(self.sampling).__name__}"
       )
+    imposed = self.imposed if isinstance(self.imposed, tuple) else (0.0 if self.imposed is None else self.imposed,)
+    if not imposed or not all(0 <= value <= 1 for value in imposed):
+      raise ValueError(f"Must have an imposed acceptance from 0 to 1, we instead got {self.imposed}")
 
   @property
   def draws_vectors(self) -> bool:
@@ -106,7 +112,14 @@ class Decoder:
     if not self.draws_vectors and vocab_size is None:
       vocab_size = getattr(self.target.config, "vocab_size", None)
     return BuildContext(
-      self.sampling, vocab_size, num_tokens, self.grid, codebook=self.codebook, embedding=self.embedding, audit=self.audit
+      self.sampling,
+      vocab_size,
+      num_tokens,
+      self.grid,
+      codebook=self.codebook,
+      embedding=self.embedding,
+      audit=self.audit,
+      imposed=self.imposed,
     )
 
   @functools.cached_property

@@ -93,6 +93,15 @@ def integer(keys: Key, offset: Array | int, below: Array) -> Array:
 _FINAL = 1 << 20
 
 
+# Offset of the keys of imposed acceptance.
+_IMPOSED = 1 << 21
+
+
+def imposed_keys(keys: Key) -> Key:
+  """Keys ``[B]`` of decisions that replace those of a rule (`jaxspec.verifiers.imposed`)."""
+  return jax.vmap(lambda key: jax.random.fold_in(key, _IMPOSED))(keys)
+
+
 def final_uniform(keys: Key) -> Array:
   """``[B]`` float32 uniforms in [0, 1) for the draw that ends a round (residual or bonus)."""
   return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, _FINAL)))(keys)

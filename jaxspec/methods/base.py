@@ -51,6 +51,8 @@ class BuildContext:
     codebook: returns ``[V, C]``, the rows of the image tokenizer; None without one.
     embedding: returns ``[V, D]``, the target's input embedding; None without one.
     audit: report the exact distribution of every committed token beside it (`jaxspec.audited`).
+    imposed: the acceptance that drafts are to have, whatever the networks say (`jaxspec.verifiers.imposed`): a probability,
+      or one for each depth; None is the rule's own.
   """
 
   sampling: Any
@@ -60,6 +62,7 @@ class BuildContext:
   codebook: Callable[[], Array] | None = None
   embedding: Callable[[], Array] | None = None
   audit: bool = False
+  imposed: float | tuple[float, ...] | None = None
 
 
 # (params, keys [B], condition, max_len, end_token) -> result; hashable, and equal for equal settings: it is a static
