@@ -86,8 +86,8 @@ def jax_decoder():
   return decode, streamed
 
 
-def torch_decoder():
-  """The same in eager PyTorch."""
+def torch_decoder(device: str = "cpu", dtype=None):
+  """The same in eager PyTorch; ``dtype`` is float32 by default."""
   import torch
   from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 
@@ -96,16 +96,16 @@ def torch_decoder():
     max_position_embeddings=264, tie_word_embeddings=False, attn_implementation="sdpa",
   )  # fmt: skip
   torch.manual_seed(0)
-  model = LlamaForCausalLM(config).eval()
+  model = LlamaForCausalLM(config).eval().to(device, dtype)
 
   @torch.inference_mode()
   def decode(seed: int):
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(device).manual_seed(seed)
     cache = StaticCache(config=config, max_cache_len=264)
-    token = torch.full((2, 1), 207)
+    token = torch.full((2, 1), 207, device=device)
     tokens = []
     for position in range(TOKENS):
-      where = torch.tensor([position])
+      where = torch.tensor([position], device=device)
       output = model(input_ids=token, past_key_values=cache, cache_position=where, position_ids=where[None])
       cond, uncond = output.logits[:, -1].float().split(1)
       probs = torch.softmax(uncond + (cond - uncond) * SCALE, dim=-1)

@@ -212,7 +212,8 @@ def train(run: SceneRun, run_dir: str | Path, resume: bool = True, export_to: st
 
   def sample_fn(state, path: Path) -> None:
     images = drawn.images(state.ema)[:48]
-    image_grid(images[:24], images[24:], columns=12).save(path)
+    half = len(images) // 2
+    image_grid(images[:half], images[half:], columns=12).save(path)
 
   started = time.perf_counter()
   state = fit(

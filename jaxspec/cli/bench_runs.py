@@ -110,28 +110,14 @@ def decoding(pipeline: Pipeline, method: ChainMethod, rows: int, repeats: int, s
   seconds = measure.alternate({"plain": plainly, "speculative": speculatively}, repeats)
   counts = [summarize(out.counters) for out in outcomes[1:]]  # without the uncounted call
 
-  kwargs = dict(drafter=parts.drafter, verifier=parts.verifier, max_len=num_tokens)
-  rounds_run = jax.jit(lambda p, k, c: measure.bare_rounds(p, k, c, rounds=_INNER, **kwargs))
-  whole = lambda: fast(condition, key=keys[0], max_len=num_tokens)
-  times = measure.alternate(
-    {
-      "start": lambda: measure.prefill(parts.params, keys[0], condition, **kwargs),
-      "start_and_rounds": lambda: rounds_run(parts.params, keys[0], condition),
-      "speculative": lambda: whole().tokens,
-    },
-    repeats,
-  )
-  start = measure.Timing.of(times["start"]).median
-  loop_rounds = int(whole().counters.rounds.max())
-  efficiency = [
-    loop_rounds * (bare - start) / _INNER / (total - start)
-    for bare, total in zip(times["start_and_rounds"], times["speculative"], strict=True)
-  ]
+  rounds = measure.loop_efficiency(
+    parts.params, keys[0], condition, drafter=parts.drafter, verifier=parts.verifier, max_len=num_tokens, repeats=repeats,
+    whole=lambda: fast(condition, key=keys[0], max_len=num_tokens), rounds=_INNER,
+  )  # fmt: skip
   total = {k: sum(c[k] for c in counts) for k in ("rounds", "drafted", "accepted", "target_calls")}
   alpha = measure.acceptance_per_position(total["accepted"], total["rounds"], method.gamma)
   tokens = rows * num_tokens
-  round_s = (measure.Timing.of(times["start_and_rounds"]).median - start) / _INNER
-  plain_step_s = (measure.Timing.of(seconds["plain"]).median - start) / (num_tokens - 1)
+  plain_step_s = (measure.Timing.of(seconds["plain"]).median - rounds.start_s) / (num_tokens - 1)
   per_round = 1 + total["accepted"] / total["rounds"]
   return {
     "batch": rows,
@@ -139,13 +125,13 @@ def decoding(pipeline: Pipeline, method: ChainMethod, rows: int, repeats: int, s
     "plain_tokens_per_s": tokens / measure.Timing.of(seconds["plain"]).median,
     "speculative_tokens_per_s": tokens / measure.Timing.of(seconds["speculative"]).median,
     "speedup": measure.pairwise_ratio(seconds["plain"], seconds["speculative"])._asdict(),
-    "predicted_speedup": per_round * plain_step_s / round_s,
+    "predicted_speedup": per_round * plain_step_s / rounds.round_s,
     "acceptance": total["accepted"] / total["drafted"],
     "acceptance_per_tested_position": alpha,
     "tokens_per_target_call": tokens * len(counts) / total["target_calls"],
     "plain_step_ms": 1e3 * plain_step_s,
-    "round_ms": 1e3 * round_s,
-    "prefill_ms": 1e3 * start,
-    "loop_efficiency": measure.Timing.of(efficiency)._asdict(),
+    "round_ms": 1e3 * rounds.round_s,
+    "prefill_ms": 1e3 * rounds.start_s,
+    "loop_efficiency": rounds.efficiency._asdict(),
     "first_call_s": compile_s,
   }

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.decode import loop
-from jaxspec.decode.state import SpecParams
+from jaxspec.decode.state import DecodeResult, SpecParams
 from jaxspec.types import Array, Drafter, Key, ModelFns, Params, PyTree, Verifier
 
 Result = TypeVar("Result")
@@ -129,6 +129,43 @@ def acceptance_per_position(accepted: int, rounds: int, window: int) -> float:
     middle = (low + high) / 2
     low, high = (middle, high) if expected_tokens(middle, window) < observed else (low, middle)
   return (low + high) / 2
+
+
+class Rounds(NamedTuple):
+  """What `loop_efficiency` finds."""
+
+  start_s: float  # seconds of the part before the loop
+  round_s: float  # seconds of a bare round: draft and verify, without commit
+  efficiency: Timing  # share of the loop's time that its bare rounds take
+
+
+def loop_efficiency(
+  params: SpecParams, key: Key, condition: PyTree, *, drafter: Drafter, verifier: Verifier, max_len: int,
+  whole: Callable[[], DecodeResult], repeats: int, rounds: int = 32,
+) -> Rounds:  # fmt: skip
+  """Compares a decode with as many bare rounds as it has; the calls take turns.
+
+  Args:
+    whole: the decode of ``condition`` with these parts.
+    rounds: bare rounds in one timed program, so that its dispatch does not count.
+  """
+  kwargs = dict(drafter=drafter, verifier=verifier, max_len=max_len)
+  bare = jax.jit(lambda p, k, c: bare_rounds(p, k, c, rounds=rounds, **kwargs))
+  times = alternate(
+    {
+      "start": lambda: prefill(params, key, condition, **kwargs),
+      "start_and_rounds": lambda: bare(params, key, condition),
+      "whole": lambda: whole().tokens,
+    },
+    repeats,
+  )
+  start = Timing.of(times["start"]).median
+  needed = int(whole().counters.rounds.max())
+  shares = [
+    needed * (bare_s - start) / rounds / (total - start)
+    for bare_s, total in zip(times["start_and_rounds"], times["whole"], strict=True)
+  ]
+  return Rounds(start, (Timing.of(times["start_and_rounds"]).median - start) / rounds, Timing.of(shares))
 
 
 @functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len"))

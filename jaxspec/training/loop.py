@@ -33,7 +33,8 @@ class LoopConfig:
   """Lengths and periods of a run, in steps; a period of 0 switches its action off.
 
   Attributes:
-    stop_after: end this process after so many updates, as if it had been killed; for tests and time limits.
+    stop_after: end this process after so many updates, as if it had been killed; for tests.
+    stop_after_s: save and end this process after so many seconds, for machines that are there for a while.
   """
 
   num_steps: int
@@ -42,6 +43,7 @@ class LoopConfig:
   checkpoint_every: int = 500
   keep_checkpoints: int = 2
   stop_after: int | None = None
+  stop_after_s: float | None = None
 
   def __post_init__(self):
     if self.num_steps < 1:
@@ -104,6 +106,7 @@ def fit(
       MetricsWriter(run_dir / "eval.jsonl", first_step=first + 1) as eval_log,
     ):
       started, since = time.perf_counter(), step
+      deadline = math.inf if config.stop_after_s is None else started + config.stop_after_s
       batch = train_step.place_batch(batch_fn(step)) if step < last else None
       while step < last:
         state, metrics = train_step.update(state, batch)
@@ -127,9 +130,12 @@ def fit(
             (run_dir / "samples").mkdir(exist_ok=True)
             sample_fn(state, run_dir / "samples" / f"{step:07d}.png")
           started, since = time.perf_counter(), step
-        if _due(step, config.checkpoint_every) or end:
+        late = time.perf_counter() >= deadline
+        if _due(step, config.checkpoint_every) or end or late:
           checkpoints.save(state)
           started, since = time.perf_counter(), step
+        if late:
+          break
   return state
 
 

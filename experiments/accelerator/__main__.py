@@ -1,0 +1,62 @@
+"""Measures and trains on a machine with a GPU or TPU that is there for half an hour.
+
+Commands (from the repository root)::
+
+    python -m experiments.accelerator --out runs/accelerator
+    python -m experiments.accelerator --out runs/accelerator --step speed
+    python -m experiments.accelerator --out runs/rehearsal --rehearse
+
+The steps run in this order, the most valuable first:
+
+1. ``parity``: agreement with golden outputs of the official code, in float32 with exact products.
+2. ``speed``: plain decoding and every method of ids on random GPT-B, L, XL and 3B in bfloat16 at batch 1, 8, 32, acceptance
+   imposed (`jaxspec.verifiers.imposed`): ratios over plain decoding taken in turns, distance to the memory floor, seconds of
+   compilation, and the share of a decode's time that its bare rounds take.
+3. ``pytorch``: plain decoding of GPT-B in eager PyTorch, where it is installed.
+4. ``training``: the target of scenes, config ``gpu``, with its weights exported.
+
+A step is made of cells. Each cell is written as soon as it is measured, so a run that is killed loses one cell. A run ends
+after ``--minutes``; the same command goes on where it stopped. The figures of a step are in ``OUT/STEP.json``, and all
+together in ``OUT/README.md``. ``--rehearse`` takes tiny networks and a few updates, on any machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from experiments.accelerator import parity, pytorch, speed, training
+from experiments.accelerator.ledger import Clock, Ledger, TimeIsUp
+from experiments.accelerator.report import render
+from experiments.engine.experiment import keep_compiled, provenance
+
+STEPS = {"parity": parity.run, "speed": speed.run, "pytorch": pytorch.run, "training": training.run}
+
+
+def main(arguments: list[str] | None = None) -> int:
+  """Runs the steps; returns 0 if all is done, 3 if time was up before."""
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("--out", type=Path, default=Path("runs/accelerator"), help="folder of the figures [%(default)s]")
+  parser.add_argument("--step", action="append", choices=STEPS, help="this one only; may be repeated")
+  parser.add_argument("--minutes", type=float, default=9.5, help="start nothing new after so long [%(default)s]")
+  parser.add_argument("--rehearse", action="store_true", help="tiny networks, every step")
+  args = parser.parse_args(arguments)
+  args.out.mkdir(parents=True, exist_ok=True)
+  keep_compiled()
+  clock, is_done = Clock(args.minutes * 60), True
+  for name in args.step or STEPS:
+    with Ledger(args.out / f"{name}.json", {"step": name, "rehearsal": args.rehearse, **provenance()}) as ledger:
+      try:
+        STEPS[name](ledger, clock, args.rehearse)
+      except TimeIsUp as left:
+        print(f"{name}: time is up before {left}; the same command goes on there", file=sys.stderr)
+        is_done = False
+        break
+      print(f"{name}: done", file=sys.stderr, flush=True)
+  (args.out / "README.md").write_text(render(args.out), encoding="utf-8")
+  return 0 if is_done else 3
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,96 @@
+"""Cells of a step: measured once, written at once, and left out when the step runs again."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+class TimeIsUp(Exception):
+  """The time of this run is used up; the text names what comes next."""
+
+
+class Clock:
+  """The time of a run.
+
+  Args:
+    seconds: after which nothing new is begun.
+  """
+
+  def __init__(self, seconds: float):
+    self._end = time.monotonic() + seconds
+
+  @property
+  def left(self) -> float:
+    """Seconds."""
+    return self._end - time.monotonic()
+
+  def check(self, following: str) -> None:
+    """Raises `TimeIsUp` when the time is used up."""
+    if self.left <= 0:
+      raise TimeIsUp(following)
+
+
+class Ledger:
+  """The file of a step: ``{..., "cells": {name: figures}}``; a context that writes it in the end.
+
+  Args:
+    file: JSON; what an earlier run wrote stays.
+    about: what is said besides the cells, of the newest run.
+  Raises:
+    ValueError: for a file of a rehearsal in a real run, or the other way round.
+  """
+
+  def __init__(self, file: Path, about: dict[str, Any]):
+    self._file = file
+    old = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if old and old["rehearsal"] != about["rehearsal"]:
+      kinds = {True: "a rehearsal", False: "a real run"}
+      raise ValueError(f"Must have a folder of {kinds[about['rehearsal']]}, {file} is of {kinds[old['rehearsal']]}")
+    self._document = {**about, "cells": old.get("cells", {})}
+
+  def __enter__(self) -> Ledger:
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    self._write()
+
+  @property
+  def folder(self) -> Path:
+    """Where its file lies."""
+    return self._file.parent
+
+  @property
+  def cells(self) -> dict[str, Any]:
+    """What is known."""
+    return self._document["cells"]
+
+  def cell(self, name: str, clock: Clock, measure: Callable[[], Any]) -> Any:
+    """The figures of a cell, measured unless they are known; one that fails is written with its error.
+
+    Raises:
+      TimeIsUp: instead of measuring it.
+    """
+    if name not in self.cells:
+      clock.check(name)
+      started = time.perf_counter()
+      try:
+        figures = measure()
+      except (TimeIsUp, KeyboardInterrupt):
+        raise
+      except Exception as error:  # a network that does not fit must not end the hour
+        figures = {"error": " ".join(str(error).split())[:300] or type(error).__name__}
+      self.cells[name] = figures
+      self._write()
+      print(f"{name}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
+    return self.cells[name]
+
+  def _write(self) -> None:
+    work = self._file.with_suffix(".part")
+    work.write_text(json.dumps(self._document, indent=1) + "\n", encoding="utf-8")
+    os.replace(work, self._file)

@@ -1,0 +1,34 @@
+"""Plain decoding of GPT-B in eager PyTorch on the same machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+
+from experiments.accelerator.ledger import Clock, Ledger
+from experiments.bench.gpt_b import TOKENS, torch_decoder
+from jaxspec.decode.measure import Timing
+
+
+def run(ledger: Ledger, clock: Clock, rehearse: bool) -> None:
+  """One cell, empty where PyTorch is not installed."""
+  ledger.cell("GPT-B batch 1", clock, lambda: figures(repeats=1 if rehearse else 5))
+
+
+def figures(repeats: int) -> dict:
+  """Tokens per second; on the GPU in bfloat16 where PyTorch sees one."""
+  if missing := [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]:
+    return {"left out": f"{missing[0]} is not installed"}
+  import torch
+
+  device = "cuda" if torch.cuda.is_available() else "cpu"
+  dtype = torch.bfloat16 if device == "cuda" else torch.float32
+  decode, _ = torch_decoder(device=device, dtype=dtype)
+  decode(0)
+  seconds = []
+  for repeat in range(repeats):
+    started = time.perf_counter()
+    decode(repeat + 1)
+    seconds.append(time.perf_counter() - started)
+  timing = Timing.of(seconds)
+  return {"device": device, "torch": torch.__version__, "tokens_per_s": TOKENS / timing.median, "seconds": timing._asdict()}

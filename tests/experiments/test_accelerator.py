@@ -1,0 +1,58 @@
+"""The hour on an accelerator: cells that are kept, time that is up, and a rehearsal of every step."""
+
+import json
+
+import pytest
+
+from experiments.accelerator import __main__ as command
+from experiments.accelerator import networks
+from experiments.accelerator.ledger import Clock, Ledger, TimeIsUp
+from experiments.accelerator.report import render
+
+ABOUT = {"step": "x", "rehearsal": True, "machine": {"kind": "cpu", "cpus": 2}, "versions": {"jax": "0"}}
+
+
+def test_cells_are_measured_once_and_written_at_once(tmp_path, capsys):
+  file, measured = tmp_path / "x.json", []
+  with Ledger(file, ABOUT) as ledger:
+    assert ledger.cell("a", Clock(9), lambda: measured.append(1) or {"figure": 1}) == {"figure": 1}
+    assert json.loads(file.read_text())["cells"] == {"a": {"figure": 1}}
+    assert "does not fit" in ledger.cell("b", Clock(9), lambda: (_ for _ in ()).throw(MemoryError("does\nnot fit")))["error"]
+  with Ledger(file, ABOUT) as ledger:
+    assert ledger.cell("a", Clock(-1), lambda: measured.append(1)) == {"figure": 1} and measured == [1]
+    with pytest.raises(TimeIsUp, match="c"):
+      ledger.cell("c", Clock(-1), dict)
+  with pytest.raises(ValueError, match="a folder of a real run, .* is of a rehearsal"):
+    Ledger(file, ABOUT | {"rehearsal": False})
+
+
+def test_every_method_of_ids_is_measured():
+  names = networks.method_names()
+  assert {"speculative", "sjd", "eagle", "eagle-chain", "ciar", "sqs", "gsd", "lantern"} <= set(names)
+  assert "ar" not in names and "cspd" not in names
+  assert {networks.config_of(size, False).dtype for size in networks.SIZES} == {"bfloat16"}
+
+
+def test_no_time_is_left(tmp_path, capsys):
+  assert command.main(["--out", str(tmp_path), "--rehearse", "--minutes", "0"]) == 3
+  assert "parity: time is up before llamagen" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_rehearsal(tmp_path, capsys):
+  """Every step runs; stopped and started again, it measures nothing twice."""
+  arguments = ["--out", str(tmp_path), "--rehearse", "--minutes", "60"]
+  assert command.main(arguments) == 0
+  cells = {name: json.loads((tmp_path / f"{name}.json").read_text())["cells"] for name in command.STEPS}
+  assert not [name for step in cells.values() for name, cell in step.items() if isinstance(cell, dict) and "error" in cell]
+  assert len(cells["speed"]) == 2 + len(networks.method_names()) and cells["training"]["from update 0"]["steps"] == 2
+  assert all(cell["differ"] == [] for cell in cells["parity"].values())
+  for name, cell in cells["speed"].items():
+    if "acceptance" in name:
+      assert cell["over_plain"]["median"] > 0 and cell["tokens_per_call"] >= 1, name
+  assert (tmp_path / "scenes/bundle.json").is_file()
+  page = render(tmp_path)
+  assert "a rehearsal with tiny networks" in page and "| tiny batch 2 |" in page and "Failed" not in page
+  capsys.readouterr()
+  assert command.main(arguments) == 0
+  assert [line for line in capsys.readouterr().err.splitlines() if not line.endswith("done")] == []
