@@ -238,16 +238,43 @@ def source_shapes(family: Family, template: Mapping[str, Shape]) -> dict[str, Sh
   return shapes
 
 
+class Matched(NamedTuple):
+  """A tensor of a source, and the rule by which it becomes a leaf."""
+
+  name: str
+  tensor: SourceTensor
+  rule: Rule
+
+  def read(self) -> np.ndarray:
+    """The leaf, float32.
+
+    Raises:
+      ValueError: for weights that are no real floating-point numbers.
+    """
+    array = self.tensor.read()
+    if not _is_real(array.dtype):
+      raise ValueError(f"Must have real floating-point weights, {self.name} is {array.dtype}")
+    return self.rule.to_target_array(array)
+
+
 def convert(
   state_dict: Mapping[str, Any], family: Family, fields: dict[str, Any] | None = None
 ) -> tuple[Any, dict[str, np.ndarray]]:
-  """Config and parameter leaves of a state dict.
+  """Config and parameter leaves of a state dict, float32 arrays by dotted path; arguments and errors as in `match`."""
+  config, matched = match(state_dict, family, fields)
+  return config, {path: leaf.read() for path, leaf in matched.items()}
+
+
+def match(
+  state_dict: Mapping[str, Any], family: Family, fields: dict[str, Any] | None = None
+) -> tuple[Any, dict[str, Matched]]:
+  """Config of a state dict, and what becomes each parameter leaf; no tensor is read.
 
   Args:
     state_dict: `SourceTensor` by name.
     fields: config fields given by the user; they win over those inferred from the shapes.
   Returns:
-    The family's config, and float32 arrays by dotted path.
+    The family's config, and `Matched` by dotted path.
   Raises:
     ValueError: one line with every unknown, missing and misshapen tensor and what the config lacks.
   """
@@ -288,13 +315,7 @@ def convert(
   if problems:
     raise ValueError("; ".join(sorted(problems)))
 
-  leaves = {}
-  for path, (name, rule) in matches.items():
-    array = tensors[name].read()
-    if not _is_real(array.dtype):
-      raise ValueError(f"Must have real floating-point weights, {name} is {array.dtype}")
-    leaves[path] = rule.to_target_array(array)
-  return config, leaves
+  return config, {path: Matched(name, tensors[name], rule) for path, (name, rule) in matches.items()}
 
 
 def _is_real(dtype: np.dtype) -> bool:

@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +76,33 @@ def save(path: str | os.PathLike, config: Any, params: Params, *, meta: dict[str
   Raises:
     ValueError: if the destination exists and is no checkpoint, or cannot be written.
   """
-  path = Path(path)
-  if path.exists() and not (path / CONFIG_FILE).is_file():
-    raise ValueError(f"Must have a new folder or an old checkpoint to write to, {path} is neither")
   flat = flatten(params)
   if dtype is not None:
     flat = {k: v.astype(dtype) if jnp.issubdtype(v.dtype, jnp.floating) else v for k, v in flat.items()}
+  write(path, config, lambda file: save_file(flat, file), meta=meta)
+
+
+def write(
+  path: str | os.PathLike,
+  config: Any,
+  write_weights: Callable[[Path], None],
+  *,
+  meta: dict[str, Any] | None = None,
+  write_more: Callable[[Path], None] | None = None,
+) -> None:
+  """Writes a checkpoint folder whose weights are written by the caller, for those that do not fit into memory at once.
+
+  Args:
+    config: the family's frozen config.
+    write_weights: writes ``params.safetensors`` to the path that it gets.
+    meta: provenance, licence and figures; must be JSON.
+    write_more: writes what else belongs into the folder that it gets. If it fails, nothing is left.
+  Raises:
+    ValueError: if the destination exists and is no checkpoint, or cannot be written.
+  """
+  path = Path(path)
+  if path.exists() and not (path / CONFIG_FILE).is_file():
+    raise ValueError(f"Must have a new folder or an old checkpoint to write to, {path} is neither")
   fields = dataclasses.asdict(config)
   document = {"family": registry.family_of(config), "config": fields, "meta": meta or {}}
   try:
@@ -89,9 +111,11 @@ def save(path: str | os.PathLike, config: Any, params: Params, *, meta: dict[str
   except OSError as error:
     raise ValueError(f"Cannot write a checkpoint to {path}: {error.strerror}") from error
   try:
-    save_file(flat, work / PARAMS_FILE)
+    write_weights(work / PARAMS_FILE)
     document["sha256"] = _sha256(work / PARAMS_FILE)
     (work / CONFIG_FILE).write_text(json.dumps(document, indent=2) + "\n")
+    if write_more is not None:
+      write_more(work)
     work.chmod(0o755)  # temporary folders and safetensors files are private to their owner
     (work / PARAMS_FILE).chmod(0o644)
     if path.exists():
