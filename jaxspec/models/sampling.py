@@ -80,10 +80,6 @@ class Warp:
       if index is None:
         raise ValueError("Must have the index of every token to say what is legal there, we instead got none")
       logits = jnp.where(self.legal(index), logits, -jnp.inf)
-    if self.top_k or self.nucleus:
-      # The filters compare logits with some of themselves. If XLA computed them twice, once for each side, another rounding
-      # (large at temperature 0) would put the largest logit below itself and leave nothing.
-      logits = jax.lax.optimization_barrier(logits)
     top_k = min(self.top_k, logits.shape[-1])
     if top_k == logits.shape[-1]:
       top_k = 0
