@@ -70,8 +70,11 @@ def test_every_layout_gives_the_same_network(tmp_path):
     cases = [case for case in CASES if case.endswith(kind)]
     fns = chameleon_fns(networks[cases[0]].config)
     apply = jax.jit(functools.partial(fns.apply, inputs=stored["ids"], cache=None, positions=None))
-    for case in cases:
-      np.testing.assert_allclose(apply(networks[case].params)[0].logits, stored[f"logits_{kind}"], atol=2e-5, err_msg=case)
+    found = [np.asarray(apply(networks[case].params)[0].logits) for case in cases]
+    for case, logits in zip(cases, found):
+      np.testing.assert_allclose(logits, found[0], atol=2e-6, err_msg=case)
+    # The stored logits belong to q/k norms that were not rounded to float16 as those in the files.
+    np.testing.assert_allclose(found[0], stored[f"logits_{kind}"], atol={"mp1": 1e-3, "mp2": 1.2e-2}[kind])
 
 
 @pytest.fixture
@@ -117,6 +120,7 @@ def test_shards_that_do_not_fit_are_errors(tmp_path):
   (folder / "consolidated.01.pth").unlink()
   assert "must have 2 files consolidated*.pth, we instead got 1" in _fails(folder, tmp_path / "out")
   (folder / "params.json").write_text('{"model": {"dim": 16}}')
+  (folder / "consolidate_params.json").unlink()
   assert "params.json: 'multiple_of' is missing" in _fails(folder, tmp_path / "out")
   assert not (tmp_path / "out").exists()
 
@@ -155,13 +159,16 @@ def test_a_download_becomes_one_folder(tmp_path):
   assert "text_tokenizer.json" in _fails(download, tmp_path / "no")
 
 
-def test_the_released_shapes(tmp_path):
+@pytest.mark.slow
+def test_the_released_shapes():
   """Names and shapes of the 7B network in both forms, as its config tells them; nothing of it is computed."""
   fields = chameleon_files.read_params(
     {"dim": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 65536, "multiple_of": 256, "ffn_dim_multiplier": 1.0}
   )
   assert fields["ffn_hidden"] == 11008
   template = engine.template_of(ChameleonConfig(**fields))
+  count = sum(int(np.prod(shape)) for shape in template.values())
+  assert count == 7_013_158_912 + 32 * 4 * 31 * 128  # a norm of every head
   meta, hub = (engine.source_shapes(family, template) for family in (chameleon.META, chameleon.HUB))
   assert meta["layers.31.feed_forward.w2.weight"] == hub["model.layers.31.mlp.down_proj.weight"] == (4096, 11008)
   assert hub["model.layers.0.self_attn.q_norm.weight"] == (32, 128) and meta["tok_embeddings.weight"] == (65536, 4096)

@@ -69,7 +69,7 @@ def test_what_the_hosts_say(anole, lumina):
   np.testing.assert_array_equal(tables["embedding"][:16], params["embed_tokens"]["weight"][4:20])
   np.testing.assert_array_equal(tables["output"][16], params["lm_head"]["weight"][IDS["end_row"]])
   assert tables["codebook"].shape == (18, 4) and not tables["codebook"][16:].any()
-  context = lumina.decoder("gsd").context
+  context = lumina.decoder(methods.Gsd(window=3)).context
   assert context.legal == lumina.host.legal and not context.unit_codes and context.warp().legal == context.legal
   _, distances = methods.Gsd().rule(context)
   gap = tables["codebook"][3] - tables["codebook"][5]
@@ -90,6 +90,7 @@ def test_tokens_become_images(lumina):
     lumina.host.decode(tokens, lengths=np.asarray([11]))
 
 
+@pytest.mark.slow
 def test_greedy_windows_are_greedy_decoding(lumina):
   """Guided, a batch of prompts of different lengths; row ends stand where they must."""
   kwargs = dict(key=jax.random.key(0), temperature=0.0)

@@ -66,6 +66,7 @@ def test_conversion_round_trips(converted, tmp_path):
   assert "missing decoder.conv_in.bias" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_released_tokenizer_has_these_shapes():
   template = engine.template_of(ChameleonVQConfig())
   assert template["quantize.embedding.weight"] == (8192, 256) and template["encoder.down_4.block_1.conv1.weight"][3] == 512
