@@ -12,9 +12,11 @@ from jaxspec import methods
 from jaxspec.checkpoints import load
 from jaxspec.data import image_vocabulary
 from jaxspec.models.chameleon_vq import to_uint8
-from jaxspec.models.conditions import Prompt
+from jaxspec.models.conditions import Prefixed, Prompt
+from jaxspec.models.sampling import probabilities
 from jaxspec.pipeline import load_pipeline
 from jaxspec.sampling import SamplingConfig
+from jaxspec.testing import assert_same_distribution
 from tests.pipeline import tiny_chameleon
 from tests.pipeline.tiny_chameleon import IDS
 
@@ -100,6 +102,26 @@ def test_greedy_windows_are_greedy_decoding(lumina):
   grid = plain.tokens.reshape(3, 4, 3)
   assert (grid[:, :, 2] == 16).all() and (grid[:, :, :2] < 16).all() and plain.images.shape == (3, 8, 4, 3)
   assert (windows.counters.target_calls < plain.counters.target_calls).all()
+
+
+@pytest.mark.slow
+def test_windows_across_row_ends_are_exact(lumina):
+  """Chi-square of the codes on both sides of a row end against their joint distribution, guided and with top-k."""
+  row = [0, 60, IDS["end_prompt"], IDS["begin_image"], IDS["first_size"] + 2, IDS["first_size"] + 1]
+  prompts = lambda num: Prompt(np.repeat(np.asarray([row], np.int32), num, axis=0), np.ones((num, len(row)), bool))
+  sampling = SamplingConfig(cfg_scale=2.0, top_k=4)
+  decoder = lumina.decoder(methods.Sjd(window=3), sampling=sampling)
+  found = decoder(prompts(4096), key=jax.random.key(3), max_len=5).tokens
+
+  fns, side = sampling.side(lumina.target)
+  first, second = (codes.ravel() for codes in np.meshgrid(np.arange(16), np.arange(16), indexing="ij"))
+  tokens = np.stack([first, second, np.full(256, 16)], axis=1).astype(np.int32)
+  logits = fns.apply(side.model, Prefixed(prompts(256), tokens), None, positions=None)[0].logits[:, len(row) - 1 :]
+  p = probabilities(decoder.context.warp()(logits, side.sampling, jnp.arange(4)[None]))
+  before = p[np.arange(256), 0, first] * p[np.arange(256), 1, second]  # of the first row of codes
+  joint = np.einsum("abc->bc", np.asarray(before[:, None] * p[:, 3, :16], np.float64).reshape(16, 16, 16))
+  assert (np.asarray(found[:, 2]) == 16).all() and np.asarray(p[:, 2, 16] == 1).all()
+  assert_same_distribution(found[:, np.asarray([1, 3])], joint)
 
 
 def test_what_does_not_fit(folders, anole, tmp_path):
