@@ -124,23 +124,28 @@ class Rule:
 
 
 class LazyLeaf:
-  """A leaf of the model's tree in float32, read from the source whenever somebody asks for its array.
+  """A leaf of the model's tree, read from the source whenever somebody asks for its array.
 
+  Attributes:
+    tensor: what it is made of.
+    shape, dtype: of the leaf; float32 unless `astype` was asked for another.
   Raises:
     ValueError: when it is read, if the source's numbers are no real ones, or the file is damaged.
   """
 
-  dtype = np.dtype(np.float32)
-
-  def __init__(self, name: str, tensor: SourceTensor, rule: Rule):
-    self._name, self._tensor, self._rule = name, tensor, rule
+  def __init__(self, name: str, tensor: SourceTensor, rule: Rule, dtype: Any = np.float32):
+    self._name, self.tensor, self._rule, self.dtype = name, tensor, rule, np.dtype(dtype)
     self.shape = rule.target_shape(tensor.shape)
 
+  def astype(self, dtype: Any) -> LazyLeaf:
+    """The same leaf in another dtype."""
+    return LazyLeaf(self._name, self.tensor, self._rule, dtype)
+
   def __array__(self, dtype=None, copy=None) -> np.ndarray:
-    array = self._tensor.read()
+    array = self.tensor.read()
     if not _is_real(array.dtype):
       raise ValueError(f"Must have real floating-point weights, {self._name} is {array.dtype}")
-    return self._rule.to_target_array(array)
+    return self._rule.to_target_array(array).astype(self.dtype, copy=False)
 
 
 def _regex(pattern: str) -> re.Pattern:

@@ -94,7 +94,7 @@ def convert_folder(
   content = (read or read_folder)(source, architecture)
   if destination.exists() and not (destination / checkpoints.CONFIG_FILE).is_file():
     raise ValueError(f"Must have a new folder or an old checkpoint to write to, {destination} is neither")
-  tokenizer_json = content.tokenizer if tokenizer is None else _read_bytes(tokenizer)
+  tokenizer_json = content.tokenizer if tokenizer is None else read_bytes(tokenizer)
   fields = content.fields | fields
   # Read before anything is written: the destination may be the source.
   copied = {name: (source / name).read_bytes() for name in architecture.copied if (source / name).is_file()}
@@ -158,7 +158,7 @@ def read_folder(folder: Path, architecture: Architecture) -> Source:
   """
   if not folder.is_dir():
     raise ValueError(f"Must have a folder with {CONFIG_FILE} and weights, {folder} is none")
-  document = _read_json(folder / CONFIG_FILE)
+  document = read_json(folder / CONFIG_FILE)
   found = document.get("model_type")
   if found != architecture.model_type:
     raise ValueError(f"Must have model_type {architecture.model_type!r} in {folder / CONFIG_FILE}, we instead got {found!r}")
@@ -168,18 +168,13 @@ def read_folder(folder: Path, architecture: Architecture) -> Source:
     text = f"{error} is missing" if isinstance(error, KeyError) else str(error)
     raise ValueError(f"{folder / CONFIG_FILE}: {text}") from error
   files = weight_files(folder)
-  tensors: dict[str, Any] = {}
-  for file in files:
-    for name, tensor in read_weights(file).items():
-      if name in tensors:
-        raise ValueError(f"Corrupt {folder}: {name} is in two files")
-      tensors[name] = tensor
+  tensors = read_tensors(folder, files)
   tokenizer = folder / TOKENIZER_FILE
   return Source(
     with_prefix(tensors, architecture.prefix),
     fields,
     tokenizer.read_bytes() if tokenizer.is_file() else None,
-    {"source": folder.resolve().name, "source_sha256": _digest(files), "licence": "unknown"},
+    {"source": folder.resolve().name, "source_sha256": digest(files), "licence": "unknown"},
   )
 
 
@@ -194,7 +189,7 @@ def weight_files(folder: Path) -> list[Path]:
     raise ValueError(f"No weights in {folder}: must have one of {', '.join(WEIGHT_FILES)}")
   if present[0].suffix != ".json":
     return present[:1]
-  parts = _read_json(present[0]).get("weight_map")
+  parts = read_json(present[0]).get("weight_map")
   # Only plain file names beside the index are allowed; a path could point anywhere.
   if not isinstance(parts, dict) or not all(isinstance(p, str) and Path(p).name == p for p in parts.values()):
     raise ValueError(f"Corrupt {present[0]}: must have a weight_map with file names")
@@ -202,6 +197,21 @@ def weight_files(folder: Path) -> list[Path]:
   if missing := [file.name for file in files if not file.is_file()]:
     raise ValueError(f"Incomplete {folder}: {', '.join(missing)} of {present[0].name} missing")
   return files
+
+
+def read_tensors(folder: Path, files: list[Path]) -> dict[str, Any]:
+  """Lazy tensors of all weight files of a folder by name.
+
+  Raises:
+    ValueError: for a damaged file, or a name in two of them.
+  """
+  tensors: dict[str, Any] = {}
+  for file in files:
+    for name, tensor in read_weights(file).items():
+      if name in tensors:
+        raise ValueError(f"Corrupt {folder}: {name} is in two files")
+      tensors[name] = tensor
+  return tensors
 
 
 def read_weights(file: Path) -> dict[str, Any]:
@@ -250,7 +260,7 @@ def _check_tokenizer(content: bytes, source: Path, vocab_size: int) -> None:
     raise ValueError(f"Must have a tokenizer of at most {vocab_size} tokens for {source}, we instead got {size}")
 
 
-def _digest(files: list[Path]) -> str:
+def digest(files: list[Path]) -> str:
   """sha256 of the files one after another."""
   digest = hashlib.sha256()
   for path in files:
@@ -260,7 +270,12 @@ def _digest(files: list[Path]) -> str:
   return digest.hexdigest()
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def read_json(file: Path) -> dict[str, Any]:
+  """The object in a JSON file.
+
+  Raises:
+    ValueError: one line naming the file.
+  """
   try:
     document = json.loads(file.read_text(encoding="utf-8"))
   except (OSError, ValueError, RecursionError) as error:
@@ -270,7 +285,12 @@ def _read_json(file: Path) -> dict[str, Any]:
   return document
 
 
-def _read_bytes(file: Path) -> bytes:
+def read_bytes(file: Path) -> bytes:
+  """The content of a file.
+
+  Raises:
+    ValueError: one line naming it.
+  """
   try:
     return Path(file).read_bytes()
   except OSError as error:

@@ -39,18 +39,14 @@ RULES = (
 )
 
 
-def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> KLVAEConfig:
-  """Config from the shapes and the user's fields.
-
-  Raises:
-    ValueError: one line that says what must be given.
-  """
+def inferred_fields(shapes: Mapping[str, Shape]) -> dict[str, Any]:
+  """What the shapes tell about encoder and decoder; None for what they do not."""
   first = lambda pattern, axis, ndim: next(iter(engine.axis_sizes(shapes, pattern, axis, ndim)), None)  # noqa: E731
   base = first(r"encoder\.conv_in\.weight", 0, 4)
   levels = engine.count_distinct(shapes, r"encoder\.down\.(\d+)\.")
   channels = [first(rf"encoder\.down\.{i}\.block\.0\.conv1\.weight", 0, 4) for i in range(levels)]
   attended = {int(match[1]) for name in shapes if (match := re.match(r"encoder\.down\.(\d{1,7})\.attn\.", name))}
-  inferred = {
+  return {
     "base_channels": base,
     "multipliers": tuple(c // base for c in channels) if base and channels and all(channels) else None,
     "num_res_blocks": engine.count_distinct(shapes, r"encoder\.down\.0\.block\.(\d+)\.") or None,
@@ -59,7 +55,15 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> KLVAECo
     "latent_channels": first(r"post_quant_conv\.weight", 1, 4),
     "num_groups": min(DEFAULT_GROUPS, base) if base else None,
   }
-  return registry.make_config("kl_vae", engine.require(fields, inferred))
+
+
+def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> KLVAEConfig:
+  """Config from the shapes and the user's fields.
+
+  Raises:
+    ValueError: one line that says what must be given.
+  """
+  return registry.make_config("kl_vae", engine.require(fields, inferred_fields(shapes)))
 
 
 FAMILY = engine.Family("kl_vae", RULES, (), infer_config)

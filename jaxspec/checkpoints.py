@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,15 @@ def unflatten(flat: dict[str, jax.Array]) -> PyTree:
   return tree
 
 
-def save(path: str | os.PathLike, config: Any, params: Params, *, meta: dict[str, Any] | None = None, dtype=None) -> None:
+def save(
+  path: str | os.PathLike,
+  config: Any,
+  params: Params,
+  *,
+  meta: dict[str, Any] | None = None,
+  dtype=None,
+  write_more: Callable[[Path], None] | None = None,
+) -> None:
   """Writes a checkpoint folder, replacing one that is there.
 
   Args:
@@ -75,6 +84,7 @@ def save(path: str | os.PathLike, config: Any, params: Params, *, meta: dict[str
     params: parameter tree; leaves are written one after another, so they may be read when they are asked for their array.
     meta: provenance, licence and figures; must be JSON.
     dtype: optional storage dtype of the floating leaves, e.g. ``jnp.bfloat16``.
+    write_more: writes what else belongs into the folder that it gets. If it fails, nothing is left.
   Raises:
     ValueError: if the destination exists and is no checkpoint, or cannot be written.
   """
@@ -95,6 +105,8 @@ def save(path: str | os.PathLike, config: Any, params: Params, *, meta: dict[str
     tensor_files.write(work / PARAMS_FILE, flat)
     document["sha256"] = _sha256(work / PARAMS_FILE)
     (work / CONFIG_FILE).write_text(json.dumps(document, indent=2) + "\n")
+    if write_more is not None:
+      write_more(work)
     work.chmod(0o755)  # temporary folders and safetensors files are private to their owner
     (work / PARAMS_FILE).chmod(0o644)
     if path.exists():

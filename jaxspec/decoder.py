@@ -17,6 +17,7 @@ from jaxspec.drafters.none import NO_DRAFTER
 from jaxspec.methods.base import IDS, VECTORS, BuildContext, Method, Parts
 from jaxspec.methods.plain import Plain
 from jaxspec.models.mar import MARFns
+from jaxspec.models.sampling import LegalFn
 from jaxspec.network import Network
 from jaxspec.sampling import SamplingConfig, VectorSampling, head_fns
 from jaxspec.types import Array, Key, ModelFns, PyTree, WhileLoopFn
@@ -39,6 +40,8 @@ class Decoder:
     grid: rows and columns of an image's tokens, for initial drafts from neighbours.
     codebook: returns ``[V, C]``, for acceptance rules that compare codes.
     embedding: returns ``[V, D]``, the target's input embedding, for distances between tokens.
+    legal: which ids a token may be at each index of a row (`jaxspec.models.sampling.LegalFn`); None: all.
+    unit_codes: whether codes are compared at unit length.
     audit: report the exact distribution of every committed token beside it; costs time, changes no token.
     imposed: the acceptance that drafts are to have, a probability or one for each depth, to measure speed on networks
       without trained weights (`jaxspec.verifiers.imposed`); None is the rule's own.
@@ -68,6 +71,8 @@ class Decoder:
   grid: tuple[int, int] | None = None
   codebook: Callable[[], Array] | None = None
   embedding: Callable[[], Array] | None = None
+  legal: LegalFn | None = None
+  unit_codes: bool = True
   audit: bool = False
   imposed: float | tuple[float, ...] | None = None
   matmul_precision: str | None = None
@@ -112,15 +117,9 @@ class Decoder:
     if not self.draws_vectors and vocab_size is None:
       vocab_size = getattr(self.target.config, "vocab_size", None)
     return BuildContext(
-      self.sampling,
-      vocab_size,
-      num_tokens,
-      self.grid,
-      codebook=self.codebook,
-      embedding=self.embedding,
-      audit=self.audit,
-      imposed=self.imposed,
-    )
+      self.sampling, vocab_size, num_tokens, self.grid, codebook=self.codebook, embedding=self.embedding, legal=self.legal,
+      unit_codes=self.unit_codes, audit=self.audit, imposed=self.imposed,
+    )  # fmt: skip
 
   @functools.cached_property
   def parts(self) -> Parts:

@@ -251,6 +251,8 @@ class Pipeline:
       grid=host.grid,
       codebook=tables.get("codebook"),
       embedding=tables.get("embedding"),
+      legal=host.legal,
+      unit_codes=host.unit_codes,
       audit=audit,
       matmul_precision=self.matmul_precision,
     )

@@ -17,12 +17,15 @@ _DECIDERS = (
 _LEVELS, _UNKNOWN = 6, 252
 
 
-def draw_cloud_map(result: DecodeResult, images: np.ndarray, captions: list[str], *, columns: int) -> Image.Image:
+def draw_cloud_map(
+  result: DecodeResult, images: np.ndarray, captions: list[str], *, columns: int, grid: tuple[int, int] | None = None
+) -> Image.Image:
   """Every image of method ``ciar`` beside the map of who decided and that of the edge's uncertainty; legends below.
 
   Args:
     result: of the images, numpy leaves ``[images, N]``; its report is a `jaxspec.GatedReport`.
     images: ``[images, H, W, 3]`` uint8.
+    grid: rows and columns of the tokens; None: a square.
   """
   decider = np.full(len(Origin), _UNKNOWN, np.uint8)[:, None] * np.ones(3, np.uint8)
   for origins, colour, _ in _DECIDERS:
@@ -34,7 +37,7 @@ def draw_cloud_map(result: DecodeResult, images: np.ndarray, captions: list[str]
   cells = []
   for pixels, origin, level, caption in zip(images, result.origin, levels, captions):
     image = enlarge(pixels)
-    maps = [token_map(decider[origin], image.size), token_map(level_colours[level], image.size)]
+    maps = [token_map(colours, image.size, grid) for colours in (decider[origin], level_colours[level])]
     cells.append(Cell([image, *maps], ["image", "who decided", "uncertainty on the edge"], caption))
   swatches = [Swatch(tuple(map(int, level_colours[n])), f"<= {bound:.2g}") for n, bound in enumerate(bounds, 1)]
   legends = [

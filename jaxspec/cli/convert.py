@@ -12,6 +12,8 @@ COMMANDS = {
   "llama": LazyCommand("conversion.llama:main", "A Llama language model, also from a .gguf file."),
   "llamagen-vq": LazyCommand("conversion.llamagen_vq:main", "A LlamaGen image tokenizer (VQ-16, VQ-8)."),
   "t5": LazyCommand("conversion.t5:main", "The encoder of a T5 1.1 or Flan-T5, for captions."),
+  "chameleon": LazyCommand("conversion.chameleon:main", "An Anole or Lumina-mGPT network (Chameleon)."),
+  "chameleon-vq": LazyCommand("conversion.chameleon_vq:main", "The image tokenizer of Chameleon networks."),
   "mar": LazyCommand("conversion.mar:main", "A MAR network with its diffusion head (MAR-B, MAR-L, MAR-H)."),
   "mar-vae": LazyCommand("conversion.mar_vae:main", "MAR's KL autoencoder (KL-16)."),
 }

@@ -25,12 +25,15 @@ def tokens_per_round(result: DecodeResult) -> np.ndarray:
   return np.stack(sizes)
 
 
-def draw_heatmap(result: DecodeResult, images: np.ndarray, captions: list[str], *, columns: int) -> Image.Image:
+def draw_heatmap(
+  result: DecodeResult, images: np.ndarray, captions: list[str], *, columns: int, grid: tuple[int, int] | None = None
+) -> Image.Image:
   """Every image beside its two maps, and the legends below.
 
   Args:
     result: of the images, numpy leaves ``[images, N]``.
     images: ``[images, H, W, 3]`` uint8.
+    grid: rows and columns of the tokens; None: a square.
   """
   sizes = tokens_per_round(result)
   largest = int(sizes.max())
@@ -41,7 +44,7 @@ def draw_heatmap(result: DecodeResult, images: np.ndarray, captions: list[str], 
   cells = []
   for pixels, origin, size, caption in zip(images, result.origin, sizes, captions):
     image = enlarge(pixels)
-    maps = [token_map(origin_colours[origin], image.size), token_map(size_colours[size], image.size)]
+    maps = [token_map(colours, image.size, grid) for colours in (origin_colours[origin], size_colours[size])]
     cells.append(Cell([image, *maps], ["image", "origin of each token", "tokens in its round"], caption))
   present = [origin for origin in _ORIGIN_COLOURS if (result.origin == origin).any()]
   shown = sorted({1, largest} | {round(1 + (largest - 1) * i / 7) for i in range(8)})
@@ -58,11 +61,11 @@ def size_colour(size: int, largest: int) -> np.ndarray:
   return np.round(_FEW + (_MANY - _FEW) * max(part, 0.0)).astype(np.uint8)
 
 
-def token_map(colours: np.ndarray, size: tuple[int, int]) -> Image.Image:
-  """Colours ``[N, 3]`` of a raster of tokens as an image with thin lines between the tokens."""
-  side = round(len(colours) ** 0.5)
-  edge = max(size[0] // side, 3)
-  tiles = np.repeat(np.repeat(colours.reshape(side, side, 3), edge, axis=0), edge, axis=1)
+def token_map(colours: np.ndarray, size: tuple[int, int], grid: tuple[int, int] | None = None) -> Image.Image:
+  """Colours ``[N, 3]`` of a raster of tokens, a square or a ``grid``, as an image with thin lines between the tokens."""
+  rows, columns = grid or (round(len(colours) ** 0.5),) * 2
+  edge = max(size[0] // columns, 3)
+  tiles = np.repeat(np.repeat(colours.reshape(rows, columns, 3), edge, axis=0), edge, axis=1)
   tiles[::edge], tiles[:, ::edge] = 255, 255
   image = Image.fromarray(tiles)
   return image if image.size == size or max(size) > PANEL else image.resize(size, Image.Resampling.NEAREST)

@@ -38,5 +38,6 @@ def write_images(
   write_whole(files["images"], lambda path: images.save_png(sheet, path, about))
   if "heatmap" in files:
     columns = images.columns_for(len(cells), samples, panels=3)
-    maps = draw_map_of(runs[0])(runs[0].result, runs[0].outputs, captions, columns=columns)
+    grid = job.pipeline.host.grid
+    maps = draw_map_of(runs[0])(runs[0].result, runs[0].outputs, captions, columns=columns, grid=grid)
     write_whole(files["heatmap"], lambda path: images.save_png(maps, path, about))

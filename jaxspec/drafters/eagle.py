@@ -55,7 +55,7 @@ def eagle(head: ModelFns, *, total: int, top_k: int, depth: int, warp: Warp) -> 
   def draft(params: ModelParams, keys: Key, state: PairState, cursor: Cursor) -> tuple[Draft, PairState, tuple]:
     del keys  # candidates are deterministic
     newest, cache = feature_pairs.absorb(head, params.model, state, cursor)
-    levels = [tree.first_level(warp(newest.logits, params.sampling), top_k)]
+    levels = [tree.first_level(warp(newest.logits, params.sampling, cursor.length), top_k)]
     beams = [tree.next_beam(levels[0], None, top_k)]
     feature = newest.feature
     features = jnp.broadcast_to(feature, (feature.shape[0], top_k, feature.shape[2]))  # those of the beam's parents
@@ -66,7 +66,8 @@ def eagle(head: ModelFns, *, total: int, top_k: int, depth: int, warp: Warp) -> 
         params.model, Pairs(beam.tokens, features), cache, positions=positions, mask=beam.mask,
         slot=newest.position + 1 + index * top_k,
       )  # fmt: skip
-      levels.append(tree.next_level(warp(output.logits, params.sampling), beam))
+      logits = warp(output.logits, params.sampling, (cursor.length + 1 + index)[:, None])
+      levels.append(tree.next_level(logits, beam))
       beams.append(tree.next_beam(levels[-1], beam, top_k))
       features = jnp.take_along_axis(output.features, beams[-1].parents[..., None], axis=1)
 

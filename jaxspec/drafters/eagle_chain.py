@@ -52,7 +52,7 @@ def eagle_chain(head: ModelFns, *, window: int, warp: Warp) -> Drafter:
     uniform = rng.uniforms(keys, window)  # [B, K]
 
     def draw(logits, index):
-      logits = warp(logits, params.sampling)
+      logits = warp(logits, params.sampling, cursor.length + index)
       return sample(logits, jax.lax.dynamic_index_in_dim(uniform, index, axis=1, keepdims=False)), logits
 
     newest, cache = feature_pairs.absorb(head, params.model, state, cursor)

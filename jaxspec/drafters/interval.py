@@ -172,7 +172,7 @@ def interval_gated(
     state = IntervalState(cache, zeros, jnp.int32(prefix_len), gate.init(params.gate, rows), tokens, zeros, report, buffer)
 
     heard = _heard(output, jnp.broadcast_to(last, (rows,)))
-    score, certain, logits = judge(params, keys, state.gate, heard, jnp.int32(0))
+    score, certain, logits = judge(params, keys, state.gate, heard, jnp.int32(0), zeros)
     own, _ = own_draw((), logits, keys, jnp.int32(0))
     token = jnp.where(certain, own, prefill.next_token)
     decided = state._replace(
@@ -183,10 +183,10 @@ def interval_gated(
     )
     return state, FirstToken(token, certain, decided)
 
-  def judge(params: GatedParams, keys: Key, gate_state: PyTree, heard: _Heard, offset: Array):
-    """Uncertainty ``[B]``, whether the gate accepts it ``[B]``, and the processed logits ``[B, V]`` of one position."""
+  def judge(params: GatedParams, keys: Key, gate_state: PyTree, heard: _Heard, offset: Array, position: Array):
+    """Uncertainty ``[B]``, whether the gate accepts it ``[B]``, and the processed logits ``[B, V]`` of ``position [B]``."""
     score = score_fn(heard.intervals, heard.features, rng.score_keys(keys, offset))
-    logits = warp(combined_logits(heard.intervals.centre, combination), params.model.sampling)
+    logits = warp(combined_logits(heard.intervals.centre, combination), params.model.sampling, position)
     return score, gate.accept(params.gate, gate_state, score), logits
 
   def with_features(params: GatedParams, buffer: PyTree, heard: _Heard, token: Array, position: Array, carries: Array):
@@ -210,7 +210,7 @@ def interval_gated(
       """Draws the token of this position in every active row and decides which rows go on."""
       offset = carry.step
       position = cursor.length + offset
-      score, certain, logits = judge(params, keys, carry.gate, heard, offset)
+      score, certain, logits = judge(params, keys, carry.gate, heard, offset, position)
       is_local = carry.active & ~carry.asks & certain
       begins = carry.active & ~carry.asks & ~certain
       goes_on = carry.active & carry.asks & ~(certain & early_close)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from jaxspec import rng
 from jaxspec.drafters.window_init import WindowInit, initial_drafts
-from jaxspec.models.sampling import inverse_cdf, probabilities, sample
+from jaxspec.models.sampling import LegalFn, inverse_cdf, probabilities, sample
 from jaxspec.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict
 from jaxspec.verifiers.chain import at, lossless_weights, usable_weights
 
@@ -39,7 +39,13 @@ class JacobiState(NamedTuple):
 
 @functools.cache
 def jacobi(
-  *, window: int, vocab_size: int, grid: int = 1, initial: WindowInit = WindowInit(), recycle: str = "fresh"
+  *,
+  window: int,
+  vocab_size: int,
+  grid: int = 1,
+  initial: WindowInit = WindowInit(),
+  recycle: str = "fresh",
+  legal: LegalFn | None = None,
 ) -> Drafter:
   """Drafter without a network; needs a verifier with ``feedback_fn=target_logits``.
 
@@ -49,6 +55,7 @@ def jacobi(
     grid: tokens per row of the image; read by initial drafts with a neighbour.
     initial: how positions are drafted that no pass has seen.
     recycle: ``fresh`` (the published method) or ``coupled`` (maximal coupling with the previous drafts).
+    legal: which ids a token may be at each index; initial drafts are among them, as the target's distributions are.
   Raises:
     ValueError: for a setting out of range.
   """
@@ -96,6 +103,7 @@ def jacobi(
       source_logits=_look_up(state.token_logits, state.logits, source, cursor.length) if keeps_logits else None,
       uniform=draw,
       vocab_size=vocab_size,
+      legal=None if legal is None else legal(position),
     )
     tokens = jnp.where(recycled, tokens, fresh)
     proposal = jnp.where(recycled[..., None], state.logits, fresh_logits)

@@ -54,7 +54,7 @@ def small_model(model: ModelFns, *, window: int, warp: Warp) -> Drafter:
     uniform = rng.uniforms(keys, window)  # [B, K]
 
     def draw(output, index):
-      logits = warp(output.logits[:, 0], params.sampling)
+      logits = warp(output.logits[:, 0], params.sampling, cursor.length + index)
       return sample(logits, jax.lax.dynamic_index_in_dim(uniform, index, axis=1, keepdims=False)), logits
 
     output, _, cache = feed_last_two(model, params.model, state.cache, state.previous, cursor, state.prefix_len)

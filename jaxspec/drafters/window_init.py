@@ -63,6 +63,7 @@ def initial_drafts(
   source_logits: Array | None,
   uniform: Array,
   vocab_size: int,
+  legal: Array | None = None,
 ) -> tuple[Array, Array]:
   """Draws new positions.
 
@@ -71,19 +72,28 @@ def initial_drafts(
     source_token: ``[B, K]`` int32 neighbours; read by ``repeat``.
     source_logits: ``[B, K, V]`` their logits; read by ``sample`` and ``argmax``.
     uniform: ``[B, K]`` in [0, 1).
+    legal: ``[B, K, V]`` bool, the ids that a token may be, at least one; None: all. A neighbour that may not stand there is
+      none.
   Returns:
     tokens ``[B, K]`` int32 and the logits ``[B, K, V]`` that they were drawn from.
   """
   flat = jnp.zeros((*uniform.shape, vocab_size), jnp.float32)
   tokens = jnp.minimum((uniform * vocab_size).astype(jnp.int32), vocab_size - 1)
+  if legal is not None:
+    flat = jnp.where(legal, flat, -jnp.inf)
+    tokens = sample(flat, uniform)
   logits = point_mass(tokens, vocab_size) if init.point_mass else flat
   if init.source == "uniform":
     return tokens, logits
   if init.draw == "sample":
-    near, near_logits = sample(source_logits, uniform), source_logits
+    near_logits = source_logits if legal is None else jnp.where(legal, source_logits, -jnp.inf)
+    near = sample(near_logits, uniform)
   else:
     near = source_token if init.draw == "repeat" else jnp.argmax(source_logits, axis=-1).astype(jnp.int32)
     near_logits = point_mass(near, vocab_size)
+  if legal is not None:
+    near_logits = jnp.where(legal, near_logits, -jnp.inf)
+    has_source = has_source & jnp.any(jnp.isfinite(near_logits), axis=-1)
   return jnp.where(has_source, near, tokens), jnp.where(has_source[..., None], near_logits, logits)
 
 

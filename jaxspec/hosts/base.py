@@ -20,6 +20,7 @@ from jaxspec.checkpoints import Checkpoint
 from jaxspec.decode.state import DecodeResult, SpecParams
 from jaxspec.methods.base import IDS, SAME_FAMILY, VECTORS
 from jaxspec.models import precision, registry
+from jaxspec.models.sampling import LegalFn
 from jaxspec.network import Network
 from jaxspec.sampling import SamplingConfig, VectorSampling
 from jaxspec.types import Array, Key, PyTree
@@ -107,6 +108,7 @@ class Host:
     tokens: `IDS` or `VECTORS`.
     noun: what a row becomes, ``image`` or ``text``.
     fit_fields: fields of the config in which a draft must equal its target.
+    unit_codes: whether the image tokenizer compares codes at unit length; methods that compare codes do so too.
 
   Attributes:
     target: the loaded target.
@@ -116,6 +118,7 @@ class Host:
   tokens: ClassVar[str] = IDS
   noun: ClassVar[str] = "image"
   fit_fields: ClassVar[tuple[str, ...]] = ()
+  unit_codes: ClassVar[bool] = True
 
   target: Checkpoint
 
@@ -137,6 +140,11 @@ class Host:
   @property
   def end_token(self) -> tuple[int, ...] | None:
     """Ids that end a row, None where all rows have the same number of tokens."""
+    return None
+
+  @property
+  def legal(self) -> LegalFn | None:
+    """Which ids a token may be at each index of a row; None: all of them, everywhere."""
     return None
 
   @property

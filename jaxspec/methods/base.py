@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
 from jaxspec.decode.state import DecodeResult, SpecParams
+from jaxspec.models.sampling import LegalFn, Warp
 from jaxspec.network import Network
 from jaxspec.options import LARGEST, Option, OptionSpec, check_options, option, options_of, values_of
 from jaxspec.types import Array, Drafter, Key, PyTree, Verifier
@@ -50,6 +51,8 @@ class BuildContext:
     grid: rows and columns of the token grid of an image, None for text.
     codebook: returns ``[V, C]``, the rows of the image tokenizer; None without one.
     embedding: returns ``[V, D]``, the target's input embedding; None without one.
+    legal: which ids a token may be at each index of a row (`jaxspec.models.sampling.LegalFn`); None: all.
+    unit_codes: whether codes are compared at unit length, as most tokenizers look them up.
     audit: report the exact distribution of every committed token beside it (`jaxspec.audited`).
     imposed: the acceptance that drafts are to have, whatever the networks say (`jaxspec.verifiers.imposed`): a probability,
       or one for each depth; None is the rule's own.
@@ -61,8 +64,14 @@ class BuildContext:
   grid: tuple[int, int] | None = None
   codebook: Callable[[], Array] | None = None
   embedding: Callable[[], Array] | None = None
+  legal: LegalFn | None = None
+  unit_codes: bool = True
   audit: bool = False
   imposed: float | tuple[float, ...] | None = None
+
+  def warp(self) -> Warp:
+    """The static part of the logit processing, the same on both sides of a decode of ids."""
+    return dataclasses.replace(self.sampling.warp(), legal=self.legal)
 
 
 # (params, keys [B], condition, max_len, end_token) -> result; hashable, and equal for equal settings: it is a static

@@ -152,11 +152,11 @@ class Ciar(Neighbours, DraftingMethod):
     draw, draw_params = self._draw(vocab_size)
     features, features_params = self._features(draft, edge_side)
     drafter = interval_gated(
-      edge, make_score(self.score, combination), gate, window=self.gamma, max_run=self.max_run, warp=sampling.warp(),
+      edge, make_score(self.score, combination), gate, window=self.gamma, max_run=self.max_run, warp=context.warp(),
       combination=combination, draw=draw, early_close=self.early_close, features=features, inject=self.inject,
     )  # fmt: skip
     cloud, cloud_side = sampling.side(target)
-    verifier = gated_target(cloud, rule, warp=sampling.warp(), window=self.gamma, widths=pass_widths(self.gamma))
+    verifier = gated_target(cloud, rule, warp=context.warp(), window=self.gamma, widths=pass_widths(self.gamma))
     params = GatedParams(model=edge_side, gate=gate_params, draw=draw_params, features=features_params)
     return Parts(SpecParams(params, cloud_side._replace(rule=tables)), drafter, verifier, target_prefix=prefix)
 

@@ -76,7 +76,7 @@ def target_side(
   sampling: SamplingConfig = context.sampling
   fns, side = sampling.side(target, features=features)
   rule, tables = judging(rule, tables, context)
-  verifier = target_model(fns, rule, warp=sampling.warp(), feedback_fn=feedback_fn)
+  verifier = target_model(fns, rule, warp=context.warp(), feedback_fn=feedback_fn)
   return side._replace(rule=tables), verifier
 
 
@@ -128,5 +128,5 @@ class Neighbours:
     Raises:
       ValueError: without a codebook, or if it has no so many codes.
     """
-    table = neighbour_table(code_vectors(self, context), self.num_neighbours)
+    table = neighbour_table(code_vectors(self, context), self.num_neighbours, normalise=context.unit_codes)
     return lantern_plus_plus(self.num_neighbours, self.factor), table

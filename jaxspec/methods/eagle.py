@@ -76,7 +76,7 @@ class Eagle(_Continues, DraftingMethod):
   def drafter(self, fns: ModelFns, context: BuildContext) -> Drafter:
     """The drafter of a head."""
     sizes = dict(total=self.tree_size, top_k=self.tree_top_k, depth=self.tree_depth)
-    return eagle(fns, **sizes, warp=context.sampling.warp())
+    return eagle(fns, **sizes, warp=context.warp())
 
   def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
     """The acceptance rule of trees and the arrays that it reads."""
@@ -99,7 +99,7 @@ class EagleChain(_Continues, ChainMethod):
 
   def drafter(self, fns: ModelFns, context: BuildContext) -> Drafter:
     """The drafter of a head."""
-    return eagle_chain(fns, window=self.gamma, warp=context.sampling.warp())
+    return eagle_chain(fns, window=self.gamma, warp=context.warp())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

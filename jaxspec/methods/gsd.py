@@ -87,4 +87,6 @@ class Gsd(JacobiMethod):
     if self.distance == "embedding":
       return need(context.embedding, "a target with input embeddings", self.name)()
     vectors = code_vectors(self, context)
+    if not context.unit_codes:
+      return vectors
     return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -44,7 +44,9 @@ class JacobiMethod(Method):
     if self.initial != "uniform":
       columns = need(context.grid, f"a grid (for initial drafts from {self.initial})", self.name)[1]
     initial = WindowInit(self.initial, "sample", self.point_mass)
-    return jacobi(window=self.window, vocab_size=vocab_size, grid=columns, initial=initial, recycle=self.recycle)
+    return jacobi(
+      window=self.window, vocab_size=vocab_size, grid=columns, initial=initial, recycle=self.recycle, legal=context.legal
+    )
 
   def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
     """The acceptance rule and the arrays that it reads."""

@@ -32,7 +32,7 @@ class ChainMethod(DraftingMethod):
 
   def drafter(self, fns: ModelFns, context: BuildContext) -> Drafter:
     """The drafter of a network."""
-    return small_model(fns, window=self.gamma, warp=context.sampling.warp())
+    return small_model(fns, window=self.gamma, warp=context.warp())
 
   def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
     """The acceptance rule and the arrays that it reads."""

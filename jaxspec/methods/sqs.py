@@ -87,7 +87,7 @@ class Sqs(DraftingMethod):
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`."""
-    sampling = of_ids(self, context)
+    of_ids(self, context)
     fns, drafting = draft_side(self, draft, context)
     codec = self.codec(need(context.vocab_size, "vocab_size", self.name))
     refuse_audit(self, context, "whose drafts do not come with logits")
@@ -95,7 +95,7 @@ class Sqs(DraftingMethod):
       settings = TopKParams(jnp.int32(codec.max_support))
     else:
       settings = ConformalParams(*(jnp.float32(value) for value in (self.beta1, self.eta, self.alpha)))
-    drafter = compressed(fns, codec, window=self.max_drafts, warp=sampling.warp(), on_empty=self.on_empty)
+    drafter = compressed(fns, codec, window=self.max_drafts, warp=context.warp(), on_empty=self.on_empty)
     # Where the distribution of a rejected draft is only sent on demand, the target's own must be kept until then.
     feedback_fn = target_logits if self.coding == "lazy" else no_feedback
     side, verifier = target_side(target, lossless_sparse, context, feedback_fn=feedback_fn)

@@ -72,6 +72,11 @@ class KLVAEConfig:
     return tuple(self.base_channels * m for m in self.multipliers)
 
   @property
+  def encoded_channels(self) -> int:
+    """Output channels of the encoder: means and log variances."""
+    return 2 * self.z_channels
+
+  @property
   def factor(self) -> int:
     """Pixels per latent pixel along one side."""
     return 2 ** (len(self.multipliers) - 1)
@@ -116,7 +121,7 @@ class Middle(nn.Module):
 
 
 class Encoder(nn.Module):
-  """Images ``[B, H, W, 3]`` to ``[B, H / f, W / f, 2 z]``."""
+  """Images ``[B, H, W, 3]`` to ``[B, H / f, W / f, encoded_channels]``; other tokenizers of this form use it too."""
 
   config: KLVAEConfig
 
@@ -130,7 +135,7 @@ class Encoder(nn.Module):
       attention = i in cfg.attention_levels
       x = Level(features, cfg.num_res_blocks, attention, resample, cfg.num_groups, "block", name=f"down_{i}")(x)
     x = Middle(cfg.num_groups, name="mid")(x)
-    return Conv(2 * cfg.z_channels, name="conv_out")(jax.nn.silu(GroupNorm(cfg.num_groups, name="norm_out")(x)))
+    return Conv(cfg.encoded_channels, name="conv_out")(jax.nn.silu(GroupNorm(cfg.num_groups, name="norm_out")(x)))
 
 
 class Decoder(nn.Module):

@@ -47,7 +47,11 @@ def distances(latent: Array, codebook: Array) -> Array:
   Returns:
     ``[..., V]`` float32.
   """
-  z, e = normalise(latent), normalise(codebook)
+  return squared_distances(normalise(latent), normalise(codebook))
+
+
+def squared_distances(z: Array, e: Array) -> Array:
+  """Squared distances ``[..., V]`` between vectors ``z [..., C]`` and ``e [V, C]`` as they are, all float32."""
   products = jnp.einsum("...c,vc->...v", z, e, precision=jax.lax.Precision.HIGHEST)
   squares = jnp.sum(jnp.square(e), axis=-1).reshape((1,) * (z.ndim - 1) + (-1,))
   return jnp.sum(jnp.square(z), axis=-1, keepdims=True) + squares - 2 * products

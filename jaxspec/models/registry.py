@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from jaxspec.models.caption_encoder import CaptionEncoderConfig, caption_encoder_fns
 from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
+from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
+from jaxspec.models.chameleon_vq import ChameleonVQConfig, chameleon_vq_fns
 from jaxspec.models.eagle import EagleConfig, eagle_fns
 from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
 from jaxspec.models.image_classifier import ImageClassifierConfig, image_classifier_fns
@@ -47,7 +49,8 @@ class Family(NamedTuple):
   head_of: Callable[[Any], Any] | None = None
 
 
-_IMAGES, _TEXT, _VECTORS = (f"jaxspec.hosts.{name}:make_host" for name in ("images", "text", "vectors"))
+_HOSTS = ("images", "text", "vectors", "chameleon")
+_IMAGES, _TEXT, _VECTORS, _CHAMELEON = (f"jaxspec.hosts.{name}:make_host" for name in _HOSTS)
 
 FAMILIES: dict[str, Family] = {
   "llamagen": Family(LlamaGenConfig, llamagen_fns, _IMAGES),
@@ -62,6 +65,8 @@ FAMILIES: dict[str, Family] = {
   "caption_encoder": Family(CaptionEncoderConfig, caption_encoder_fns),
   "gpt_neo": Family(GPTNeoConfig, gpt_neo_fns, _TEXT),
   "llama": Family(LlamaConfig, llama_fns, _TEXT),
+  "chameleon": Family(ChameleonConfig, chameleon_fns, _CHAMELEON),
+  "chameleon_vq": Family(ChameleonVQConfig, chameleon_vq_fns),
   "mar": Family(MARConfig, mar_fns, _VECTORS),
   "causal_tokens": Family(CausalTokensConfig, causal_token_fns, _VECTORS),
   "kl_vae": Family(KLVAEConfig, kl_vae_fns),

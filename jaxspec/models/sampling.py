@@ -8,6 +8,7 @@ so the distribution does not depend on the order of ids.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -16,6 +17,10 @@ import jax.numpy as jnp
 from jaxspec.types import Array, Params, PyTree
 
 _BLOCK = 128
+
+# (index of a token in its row, ``[...]`` int32 from 0) -> the ids that it may be, ``[..., V]`` bool. Hashable, and equal for
+# equal rules, like everything static.
+LegalFn = Callable[[Array], Array]
 
 
 def over_rows(value: Array, like: Array) -> Array:
@@ -50,18 +55,31 @@ class Warp:
   Attributes:
     top_k: keep the k largest logits (and ties); 0 keeps all.
     nucleus: apply top-p; off, it costs nothing.
+    legal: what tokens may be at each index of a row, where not every id may stand anywhere; None: all ids.
   """
 
   top_k: int = 0
   nucleus: bool = False
+  legal: LegalFn | None = None
 
   def __post_init__(self):
     if self.top_k < 0:
       raise ValueError(f"Must have top_k >= 0, we instead got {self.top_k}")
 
-  def __call__(self, logits: Array, sampling: Sampling) -> Array:
-    """Processed logits ``[..., V]`` float32, -inf where removed; parameters ``[B]`` belong to rows of ``[B, ..., V]``."""
+  def __call__(self, logits: Array, sampling: Sampling, index: Array | None = None) -> Array:
+    """Processed logits ``[..., V]`` float32, -inf where removed; parameters ``[B]`` belong to rows of ``[B, ..., V]``.
+
+    Args:
+      index: ``[...]`` int32, or with axes of size 1, the index in its row of the token that is drawn from these logits; read
+        only with ``legal``.
+    Raises:
+      ValueError: for a rule about positions without an ``index``.
+    """
     logits = logits.astype(jnp.float32) / jnp.maximum(over_rows(sampling.temperature, logits), 1e-5)
+    if self.legal is not None:
+      if index is None:
+        raise ValueError("Must have the index of every token to say what is legal there, we instead got none")
+      logits = jnp.where(self.legal(index), logits, -jnp.inf)
     top_k = min(self.top_k, logits.shape[-1])
     if top_k == logits.shape[-1]:
       top_k = 0

@@ -8,6 +8,7 @@ The target alone is read; drafts stay with the edges.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -107,7 +108,8 @@ def engine_of(
     raise ValueError(f"Must have a network of ids to serve it, we instead got {pipeline.name} with vectors")
   pipeline.check_weights()
   sampling = pipeline.sampling() if sampling is None else sampling
-  kinds = [StreamKind(wire_of(_method(pipeline, each), host.vocab_size), sampling.warp()) for each in methods]
+  warp = dataclasses.replace(sampling.warp(), legal=host.legal)
+  kinds = [StreamKind(wire_of(_method(pipeline, each), host.vocab_size), warp) for each in methods]
   example, read = _conditions(host, max_prompt)
   max_len = _length(host, max_len, example)
   host.check_length(target, example, max_len)

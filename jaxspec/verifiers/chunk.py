@@ -80,7 +80,8 @@ def chunk_target(model: ModelFns, accept_fn: AcceptFn, *, warp: Warp, returns_lo
     inject = chunk.features if jax.tree.leaves(chunk.features) else None
     positions = over_rows(state.prefix_len, index) + index
     raw, cache = judged_logits(model, params.model, state.cache, chunk.tokens, positions, inject, chunk.skipped, window)
-    logits = warp(raw, params.sampling)
+    judged = (chunk.start + chunk.skipped + 1)[:, None] + jnp.arange(window + 1, dtype=jnp.int32)[None]
+    logits = warp(raw, params.sampling, judged)
     verdict = accept_fn(params.rule, keys, draft, logits)
     finite, bits = _seen(raw, jnp.arange(window + 1)[None] <= draft.num_drafted[:, None])
     feedback = logits if returns_logits else ()

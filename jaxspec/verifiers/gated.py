@@ -103,7 +103,8 @@ def gated_target(
       fits = (needed > narrower) & (needed <= width)
       carry = run_if(fits, functools.partial(judge_pass, width), carry)
     logits, cache = carry
-    verdict = accept_fn(params.rule, keys, _window_of(draft, window, num_window), warp(logits, params.sampling))
+    logits = warp(logits, params.sampling, first[:, None] + jnp.arange(window + 1)[None])
+    verdict = accept_fn(params.rule, keys, _window_of(draft, window, num_window), logits)
     if jax.tree.leaves(verdict.metrics):
       raise ValueError("Must have a rule that reports nothing about tokens after a gate, we instead got an audited one")
     accepted = local + jnp.where(needs_verify(draft), verdict.num_accepted, 0)

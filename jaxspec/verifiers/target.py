@@ -78,7 +78,7 @@ def target_model(model: ModelFns, accept_fn: AcceptFn, *, warp: Warp, feedback_f
       positions=jnp.arange(prefix_len)[None],
       logits_at=jnp.full((1,), prefix_len - 1),
     )
-    logits = warp(output.logits, params.sampling)  # [B, 1, V]
+    logits = warp(output.logits, params.sampling, jnp.zeros((1, 1), jnp.int32))  # [B, 1, V]
     # Token 0 comes from a verdict about an empty draft, so that a rule reports about this token as about all others.
     prefill = accept_fn(params.rule, keys, empty_draft(jnp.zeros((rows,), jnp.int32)), logits)
     return prefill._replace(feedback=feedback_fn(output, logits)), TargetState(cache, jnp.int32(prefix_len))
@@ -90,7 +90,7 @@ def target_model(model: ModelFns, accept_fn: AcceptFn, *, warp: Warp, feedback_f
     start = state.prefix_len + cursor.length - 1
     offsets, mask = trees.layout(draft)
     output, cache = model.apply(params.model, inputs, state.cache, positions=start[:, None] + offsets, mask=mask)
-    logits = warp(output.logits, params.sampling)
+    logits = warp(output.logits, params.sampling, cursor.length[:, None] + offsets)
     verdict = accept_fn(params.rule, keys, draft, logits)
     if draft.parents is not None:
       if model.compact is None:

@@ -1,0 +1,87 @@
+"""Converts the image tokenizer of Chameleon, Anole and Lumina-mGPT.
+
+``python -m conversion.chameleon_vq SRC DST`` reads ``vqgan.ckpt`` of Meta's download (or the same tensors as
+``.safetensors``), or a folder of the hub whose network holds the whole tokenizer under ``model.vqmodel``, as converted Anole
+does (converted Chameleon lacks the decoder), and writes a checkpoint folder; ``--export`` goes back to a file. The shapes
+determine the config except for the number of groups of the norms, which is 32 as published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from conversion import engine, hugging_face, mar_vae
+from conversion.engine import Rule, Shape
+from jaxspec import checkpoints
+from jaxspec.models import registry
+from jaxspec.models.chameleon_vq import ChameleonVQConfig
+
+_PREFIX = "model.vqmodel."
+
+RULES = (*mar_vae.RULES, Rule("quantize.embedding.weight"))
+# Networks that only training needs.
+IGNORED = (r"loss\..*",)
+
+
+def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> ChameleonVQConfig:
+  """Config from the shapes and the user's fields.
+
+  Raises:
+    ValueError: one line that says what must be given.
+  """
+  inferred = mar_vae.inferred_fields(shapes)
+  first = lambda pattern, axis, ndim: next(iter(engine.axis_sizes(shapes, pattern, axis, ndim)), None)  # noqa: E731
+  inferred["codebook_size"] = first(r"quantize\.embedding\.weight", 0, 2)
+  widths = [inferred.pop("latent_channels"), first(r"quantize\.embedding\.weight", 1, 2), first(r"quant_conv\.weight", 0, 4)]
+  inferred["codebook_dim"] = engine.most_common(widths)
+  return registry.make_config("chameleon_vq", engine.require(fields, inferred))
+
+
+FAMILY = engine.Family("chameleon_vq", RULES, IGNORED, infer_config, exported=("state_dict",))
+
+
+def convert_folder(source: Path, destination: Path, fields: dict[str, Any]) -> ChameleonVQConfig:
+  """Writes the checkpoint folder of the tokenizer inside a hub folder; returns its config.
+
+  Raises:
+    ValueError: one line; nothing is left at the destination then.
+  """
+  files = hugging_face.weight_files(source)
+  tensors = hugging_face.read_tensors(source, files)
+  inside = {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items() if name.startswith(_PREFIX)}
+  try:
+    config, leaves = engine.convert(inside, FAMILY, fields)
+  except ValueError as error:
+    raise ValueError(f"Cannot convert {source}: {error}") from error
+  meta = {"source": source.resolve().name, "source_sha256": hugging_face.digest(files), "licence": "unknown"}
+  checkpoints.save(destination, config, checkpoints.unflatten(leaves), meta=meta)
+  return config
+
+
+@click.command(cls=engine.OneLineCommand)
+@engine.common_options
+def main(source: str, destination: str, config_file: str | None, export: bool) -> None:
+  """Converts the Chameleon image tokenizer in SRC to the checkpoint folder DST."""
+  if export:
+    if config_file is not None:
+      raise ValueError("Must have no --config with --export")
+    config = engine.export_file(source, destination, FAMILY)
+  else:
+    fields = engine.read_fields(config_file)
+    engine.check_fields(FAMILY, fields)
+    if Path(source).is_dir():
+      config = convert_folder(Path(source), Path(destination), fields)
+    else:
+      config = engine.convert_file(source, destination, FAMILY, fields)
+  click.echo(
+    f"Wrote {destination}: {config.factor} x {config.factor} pixels per token, "
+    f"{config.codebook_size} codes of width {config.codebook_dim}"
+  )
+
+
+if __name__ == "__main__":
+  main()

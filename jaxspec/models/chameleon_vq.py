@@ -1,0 +1,157 @@
+"""The image tokenizer of Chameleon, Anole and Lumina-mGPT: a VQGAN (arXiv 2012.09841) whose codes are compared as they are.
+
+1. encoder: residual levels, each half the size of the one before, a middle with attention, ``z`` channels out;
+2. ``quant_conv`` to the width of a code; the code is the nearest row of the codebook, by squared distance and without
+   normalisation (unlike `jaxspec.models.llamagen_vq`);
+3. decoder: ``post_quant_conv`` back to ``z`` channels, the middle, the mirrored levels with one more residual block each.
+
+Encoder and decoder are those of `jaxspec.models.kl_vae`. Images are channels-last in [-1, 1]; the decoder's output is not
+clamped. Submodules carry the names of the official state dict, a list index joined to its list by an underscore.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from jaxspec.models import quantizer
+from jaxspec.models.conv_blocks import DEFAULT_GROUPS, Conv, check_images
+from jaxspec.models.kl_vae import Decoder, Encoder
+from jaxspec.models.linear import Embedding
+from jaxspec.models.tokenizer_fns import TokenizerFns, square_grid
+from jaxspec.types import Array, Key, Params
+
+
+@dataclasses.dataclass(frozen=True)
+class ChameleonVQConfig:
+  """Architecture of one tokenizer; the defaults are the released one.
+
+  Attributes:
+    base_channels: channels of the first level.
+    multipliers: channels of each level in units of ``base_channels``; every level but the last halves the image.
+    num_res_blocks: residual blocks of an encoder level; a decoder level has one more.
+    attention_levels: encoder levels with attention after each residual block.
+    z_channels: channels between the encoder or decoder and the 1x1 convolutions.
+    codebook_size: number of codes ``V``.
+    codebook_dim: width of a code.
+    num_groups: groups of every group norm.
+    dtype: compute dtype of the convolutions; norms, attention weights and codes are computed in float32.
+  """
+
+  base_channels: int = 128
+  multipliers: tuple[int, ...] = (1, 1, 2, 2, 4)
+  num_res_blocks: int = 2
+  attention_levels: tuple[int, ...] = ()
+  z_channels: int = 256
+  codebook_size: int = 8192
+  codebook_dim: int = 256
+  num_groups: int = DEFAULT_GROUPS
+  dtype: str = "float32"
+
+  def __post_init__(self):
+    if not self.multipliers or min(self.multipliers) < 1:
+      raise ValueError(f"Must have one positive multiplier per level, we instead got {self.multipliers}")
+    for name in ("base_channels", "num_res_blocks", "z_channels", "codebook_size", "codebook_dim", "num_groups"):
+      if getattr(self, name) < 1:
+        raise ValueError(f"Must have {name} of at least 1, we instead got {getattr(self, name)}")
+    if self.base_channels % self.num_groups:
+      raise ValueError(
+        f"Must have base_channels divisible by num_groups, we instead got {self.base_channels} and {self.num_groups}"
+      )
+
+  @property
+  def channels(self) -> tuple[int, ...]:
+    """Channels of each level, from the largest image to the smallest."""
+    return tuple(self.base_channels * m for m in self.multipliers)
+
+  @property
+  def encoded_channels(self) -> int:
+    """Output channels of the encoder."""
+    return self.z_channels
+
+  @property
+  def factor(self) -> int:
+    """Pixels per token along one side."""
+    return 2 ** (len(self.multipliers) - 1)
+
+
+class Codebook(nn.Module):
+  """Keeps the codebook under its official name."""
+
+  config: ChameleonVQConfig
+
+  def setup(self):
+    self.embedding = Embedding(self.config.codebook_size, self.config.codebook_dim, std=1.0)
+
+  def __call__(self, indices: Array) -> Array:
+    return self.embedding(indices)
+
+
+class ChameleonVQ(nn.Module):
+  """The tokenizer; see the module docstring. Call it through `chameleon_vq_fns`."""
+
+  config: ChameleonVQConfig
+
+  def setup(self):
+    self.encoder = Encoder(self.config)
+    self.decoder = Decoder(self.config)
+    self.quantize = Codebook(self.config)
+    self.quant_conv = Conv(self.config.codebook_dim, size=1)
+    self.post_quant_conv = Conv(self.config.z_channels, size=1)
+
+  def features(self, images: Array) -> Array:
+    return self.encoder(images.astype(self.config.dtype))
+
+  def latent(self, images: Array) -> Array:
+    return self.quant_conv(self.features(images)).astype(jnp.float32)
+
+  def decode_latent(self, quantised: Array) -> Array:
+    return self.decoder(self.post_quant_conv(quantised.astype(self.config.dtype))).astype(jnp.float32)
+
+  def __call__(self, images: Array) -> Array:
+    return self.decode_latent(self.quantize(jnp.zeros(self.latent(images).shape[:-1], jnp.int32)))
+
+
+@functools.cache
+def chameleon_vq_fns(config: ChameleonVQConfig) -> TokenizerFns:
+  """Pure functions of one tokenizer; the same object for equal configs, so that jit caches hit."""
+  module = ChameleonVQ(config)
+
+  def call(params: Params, *args, method):
+    return module.apply({"params": params}, *args, method=method)
+
+  def init(key: Key) -> Params:
+    return module.init(key, jnp.zeros((1, config.factor, config.factor, 3), jnp.float32))["params"]
+
+  def features(params: Params, images: Array) -> Array:
+    check_images(images, config.factor)
+    return call(params, images, method="features").astype(jnp.float32)
+
+  def encode(params: Params, images: Array) -> tuple[Array, Array]:
+    check_images(images, config.factor)
+    latent = call(params, images, method="latent")
+    distances = quantizer.squared_distances(latent, codebook(params).astype(jnp.float32))
+    return jnp.argmin(distances, axis=-1).astype(jnp.int32).reshape(images.shape[0], -1), latent
+
+  def decode_latent(params: Params, quantised: Array) -> Array:
+    return call(params, quantised, method="decode_latent")
+
+  def decode(params: Params, indices: Array, grid: tuple[int, int] | None = None) -> Array:
+    height, width = grid or square_grid(indices.shape[1])
+    if height * width != indices.shape[1]:
+      raise ValueError(f"Must have {height} x {width} tokens, we instead got {indices.shape[1]}")
+    entries = jnp.take(codebook(params), indices, axis=0, mode="clip")  # [B, h*w, e]
+    return decode_latent(params, entries.reshape(indices.shape[0], height, width, config.codebook_dim))
+
+  def codebook(params: Params) -> Array:
+    return params["quantize"]["embedding"]["weight"]
+
+  return TokenizerFns(init, encode, decode, decode_latent, features, codebook)
+
+
+def to_uint8(images: Array) -> Array:
+  """Pixels from [-1, 1] to 0..255 as Chameleon does: ``truncate(255 (clamp(x, -1, 1) + 1) / 2)``."""
+  return (127.5 * (jnp.clip(images.astype(jnp.float32), -1.0, 1.0) + 1.0)).astype(jnp.uint8)
