@@ -159,7 +159,7 @@ def _work(options: dict[str, Any], asked, chosen, files: dict[str, Path], cloud,
   if options["draft_model"] is not None and job.method.draft_family is None:
     job.warnings.append(f"Not read by --method {job.method.name}: --draft-model")
   for warning in job.warnings:
-    click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
+    _tell(warning)
   sends = options["wire"] or options["network"] is not None
   if sends:
     messages.wire_of(job)  # says whether there is one
@@ -194,9 +194,21 @@ def _over_cloud(options: dict[str, Any], job, batches, cloud, report):
     raise UserError(f"--journal goes with one {job.noun}, we instead got {batches.num}")
   profile = over_cloud.check(job, cloud, interruptible(checkpoints.digest, job.pipeline.host.target.path))
   batches, run = over_cloud.decode(job, batches, cloud, options, profile=profile, report=report)
+  if run.messages.resumes:
+    _warn(job, over_cloud.lost(run.messages.resumes))
   if run.failure is not None:
     job.warnings.append(str(run.failure))
   return batches, [run]
+
+
+def _warn(job, warning: str) -> None:
+  """One line on stderr, and one of the document."""
+  job.warnings.append(warning)
+  _tell(warning)
+
+
+def _tell(warning: str) -> None:
+  click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
 
 
 def _load(options: dict[str, Any], asked, chosen):

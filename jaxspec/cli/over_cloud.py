@@ -29,6 +29,7 @@ from jaxspec.link.over_cloud import rows_over_cloud
 from jaxspec.link.profiles import check_profile, find_profile
 from jaxspec.link.retries import Policy
 from jaxspec.link.traffic import join_traffic
+from jaxspec.link.watch import Watch
 
 
 @contextlib.contextmanager
@@ -94,10 +95,10 @@ def decode(
   kwargs = dict(drafter=parts.drafter, wire=wire_of(job), max_len=job.max_len, captions=captions, profile=profile)
   kwargs |= dict(end_token=pipeline.host.end_token, target_prefix=parts.target_prefix)
   kwargs |= {name: getattr(sampling, name) for name in ("temperature", "top_p", "cfg_scale")}
-  found, failure, start = [], None, time.perf_counter()
+  found, failure, watch, start = [], None, Watch(), time.perf_counter()
   with contextlib.ExitStack() as stack:
     journal = None if options["journal"] is None else stack.enter_context(Journal(options["journal"]))
-    kwargs |= dict(journal=journal, policy=Policy(give_up_s=options["give_up"]))
+    kwargs |= dict(journal=journal, policy=Policy(give_up_s=options["give_up"]), watch=watch)
     rows = rows_over_cloud(parts.params.draft, keys, condition, cloud=cloud, **kwargs)
 
     def work():
@@ -122,8 +123,14 @@ def decode(
     by_batch.append(jax.tree.map(lambda *leaves, at=at: np.concatenate(leaves)[at], *results))
   whole = jax.tree.map(lambda *leaves: np.concatenate(leaves), *results)
   run = MethodRun(job.decoder().method, by_batch, whole, 0.0, [seconds], failure=failure)
-  run.messages = Messages(join_traffic(traffic), None, None, options["cloud"])
+  run.messages = Messages(join_traffic(traffic), None, None, options["cloud"], watch.resumes)
   return batches, run
+
+
+def lost(times: int) -> str:
+  """One line about streams that a server lost while it decoded for us."""
+  often = "once" if times == 1 else f"{times} times"
+  return f"The server lost a stream {often}, as one does that is started again; the edge resumed it"
 
 
 def first_rows(batches: Batches, num: int) -> Batches:
