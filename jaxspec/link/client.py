@@ -64,8 +64,19 @@ class GrpcCloud:
     downlink_bytes: received, likewise.
   """
 
-  def __init__(self, target: str, credentials, *, token: str | None, patience_s: float, route: bool, auth_every_call: bool):
+  def __init__(
+    self,
+    target: str,
+    credentials,
+    *,
+    token: str | None,
+    patience_s: float,
+    route: bool,
+    auth_every_call: bool,
+    server_name: str | None = None,
+  ):
     self._target, self._credentials, self._route, self._auth_every_call = target, credentials, route, auth_every_call
+    self._name = () if server_name is None else (("grpc.ssl_target_name_override", server_name),)
     self._patience_s = 0.0  # whoever gave a wrong address is told at once
     self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
     self.uplink_bytes = self.downlink_bytes = 0
@@ -160,6 +171,7 @@ class GrpcCloud:
       ("grpc.min_reconnect_backoff_ms", 1000),
       ("grpc.max_reconnect_backoff_ms", 2000),
       ("grpc.use_local_subchannel_pool", 1),  # clouds do not share connections, nor each other's failures
+      *self._name,
     )
     if self._credentials is None:
       self._channel = grpc.insecure_channel(self._target, options)
