@@ -25,6 +25,7 @@ except ImportError as missing:
 
 import jaxspec
 from jaxspec.link.cloud import PROTOCOL, CloudError, Description, Opened, Opening, Profile, Resume, Status, shown
+from jaxspec.link.connection import ROUTE_HEADER
 
 _SERVICE = "/jaxspec.link.v1.Verifier/"
 _LEAST_KEEPALIVE_S = 0.3
@@ -32,7 +33,7 @@ _CONNECT_S = 10.0
 
 # Bytes of HTTP/2 around the messages of a call: headers, frame headers and window updates. Measured on a connection that has
 # made some calls, so that the headers are in the tables of both ends; without TLS.
-_FRAMING = 5 + 9  # of gRPC and of HTTP/2, around each message
+FRAMING = 5 + 9  # of gRPC and of HTTP/2, around each message
 
 
 class Overhead(NamedTuple):
@@ -215,12 +216,12 @@ class GrpcCloud:
   def _headers(self, name: str, stream: bytes | None) -> tuple[tuple[str, str], ...]:
     """What a call carries besides its message; every header costs bytes."""
     headers = self._metadata if name in ("Describe", "Open") or self._auth_every_call else ()
-    return headers + ((("jaxspec-stream", stream.hex()),) if self._route and stream is not None else ())
+    return headers + (((ROUTE_HEADER, stream.hex()),) if self._route and stream is not None else ())
 
   def _count(self, request: bytes, reply: bytes, overhead: Overhead) -> None:
     with self._lock:
-      self.uplink_bytes += len(request) + _FRAMING + overhead.up
-      self.downlink_bytes += len(reply) + _FRAMING + overhead.down
+      self.uplink_bytes += len(request) + FRAMING + overhead.up
+      self.downlink_bytes += len(reply) + FRAMING + overhead.down
 
   def _error(self, error: grpc.RpcError) -> CloudError:
     """What went wrong, in words of this project where the user can mend it. Where the server is gone, it is waited for."""
