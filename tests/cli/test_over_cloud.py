@@ -328,3 +328,22 @@ def test_images_with_guidance(run, tmp_path, method):
 
   pixels = [np.asarray(Image.open(file)) for file in ("far.png", "near.png")]
   np.testing.assert_array_equal(*pixels)
+
+
+SPARSE = {coding: dict(coding=coding, sparsifier="topk", support=32, max_drafts=6) for coding in CODINGS}
+SPARSE["dense"] = dict(coding="dense", sparsifier="topk", ell=20, max_drafts=2)  # all tokens, in large numbers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*CODINGS, "ar"])
+def test_the_shipped_pair(run, name):
+  """Eight seeds: over a server the text is that of one process."""
+  name, options = ("sqs", SPARSE[name]) if name in CODINGS else (name, {})
+  method = Sqs(**options) if name == "sqs" else Plain()
+  texts = ("--text", "a large river: ", "--max-tokens", 24, "--samples", 8)
+  settings = (*texts, "--method", name, *flags(**options), *JSON, "--matmul-precision", "float32")
+  with jaxspec.serve("wordnet", methods=[method], max_len=24, max_prompt=32, matmul_precision="float32", **SIZES) as server:
+    found = decoded(run("generate", *settings, "--cloud", server.address))
+  wanted = decoded(run("generate", *settings))
+  assert rows_of(found, name) == rows_of(wanted, name)
+  assert len({entry[name]["text"] for entry in found["texts"]}) > 4
