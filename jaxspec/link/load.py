@@ -98,6 +98,7 @@ def stage_report(
     server: what the server counted meanwhile.
   """
   whole = [each for each in done if each.played is not None]
+  opens = np.array([each.played.open_s for each in whole])
   times = np.array(list(itertools.chain.from_iterable(each.played.call_s for each in whole)))
   tokens = np.array([each.played.num_tokens for each in whole])
   each_s = tokens / np.maximum([each.seconds for each in whole], 1e-9) if whole else np.zeros(0)
@@ -108,12 +109,13 @@ def stage_report(
     "tokens": int(tokens.sum()),
     "tokens_per_s": float(tokens.sum() / seconds),
     "tokens_per_s_of_a_device": _spread(each_s),
+    "open_s": _spread(opens),
     "calls": len(times),
     "call_s": _spread(times),
     "think_s": float(sum(each.played.think_s for each in whole)),
     "server": counted,
     "bytes": {"up": int(sent[0]), "down": int(sent[1])},
-    "link": None if network is None else _link(network, times, sent, counted),
+    "link": None if network is None else _link(network, np.append(opens, times), sent, counted),
     "retries": sum(each.played.retries for each in whole),
     "resumes": sum(each.played.resumes for each in whole),
     "differing": sum(each.played.differing is not None for each in whole),
@@ -123,12 +125,16 @@ def stage_report(
 
 
 def _link(network: str, times: np.ndarray, sent: tuple[int, int], counted: dict[str, Any] | None) -> dict[str, Any]:
-  """Seconds on the network: as computed, and what the calls took besides the server's own time, where that is known."""
+  """Seconds on the network: as computed, and what the calls took besides the server's own time, where that is known.
+
+  Args:
+    times: of all calls, openings included.
+  """
   modelled = link_seconds(NETWORKS[network], uplink_bytes=int(sent[0]), downlink_bytes=int(sent[1]), calls=len(times)).total
   calls_s = float(times.sum())
   server_s = None
-  if counted is not None and counted["call_s"] is not None:
-    server_s = counted["call_s"]["mean"] * counted["call_s"]["count"]
+  if counted is not None:
+    server_s = sum(each["mean"] * each["count"] for each in (counted["open_s"], counted["call_s"]) if each is not None)
   return {
     "link_seconds": modelled,
     "calls_s": calls_s,

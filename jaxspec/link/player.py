@@ -20,12 +20,14 @@ class Played(NamedTuple):
   """What became of a trace.
 
   Attributes:
-    call_s: seconds of every call that was answered, the opening first; attempts and pauses between them included.
+    open_s: seconds of the opening; attempts and pauses between them included.
+    call_s: the same of every other call that was answered.
     think_s: seconds of the pauses of the edge.
     differing: sequence number of the call whose reply was another one; None where all were the recorded ones.
     num_tokens: tokens of the row; 0 where it was not finished.
   """
 
+  open_s: float
   call_s: tuple[float, ...]
   think_s: float
   differing: int | None
@@ -89,18 +91,21 @@ def play(
   def found(differing: int | None) -> Played:
     think_s = sum(call.think_s for call in trace.calls[: len(times) - 1])
     num_tokens = trace.num_tokens if differing is None else 0
-    return Played(tuple(times), think_s, differing, num_tokens, session.retries, session.resumes)
+    return Played(times[0], tuple(times[1:]), think_s, differing, num_tokens, session.retries, session.resumes)
 
-  try:
+  def differing() -> int | None:
+    """Plays until the end, or until a reply is another one; then the number of its call."""
     if answer_to(-1) != trace.first:
-      return found(0)
+      return 0
     for index, call in enumerate(trace.calls):
       sleep(call.think_s)
       if answer_to(index) != call.reply:
-        return found(call.seq)
-    return found(None)
-  finally:
-    session.close()
+        return call.seq
+    return None
+
+  outcome = found(differing())
+  session.close()
+  return outcome
 
 
 def _agreed(profile: Profile) -> Profile:

@@ -19,7 +19,7 @@ _NEVER_WAIT = ("Describe", "Close")  # methods that the engine does not answer
 class Counters(NamedTuple):
   """Sums of all samples of a name, whatever their labels but ``le`` and ``direction``.
 
-  Of calls only those are counted that the engine answers.
+  Of calls only those are counted that the engine answers; openings have a name of their own, ``jaxspec_open_...``.
   """
 
   values: dict[tuple[str, str], float]
@@ -81,17 +81,23 @@ def read_metrics(address: str) -> Counters:
   found: Counter[tuple[str, str]] = Counter()
   for family in families:
     for sample in family.samples:
-      if sample.labels.get("method") in _NEVER_WAIT:
+      method, name = sample.labels.get("method"), sample.name
+      if method in _NEVER_WAIT:
         continue
-      found[sample.name, sample.labels.get("le", sample.labels.get("direction", ""))] += sample.value
+      if method == "Open":
+        name = name.replace("_call", "_open", 1)
+      found[name, sample.labels.get("le", sample.labels.get("direction", ""))] += sample.value
   return Counters(dict(found))
 
 
 def server_report(between: Counters) -> dict[str, Any]:
   """Seconds and rows of a server's calls, queue and steps; JSON."""
-  names = {"call_s": "call_seconds", "queue_s": "queue_seconds", "step_s": "step_seconds", "rows_per_step": "rows_per_step"}
-  found: dict[str, Any] = {name: between.histogram(f"jaxspec_{metric}") for name, metric in names.items()}
+  found: dict[str, Any] = {
+    f"{name}_s": between.histogram(f"jaxspec_{name}_seconds") for name in ("open", "call", "queue", "step")
+  }
+  rows = between.histogram("jaxspec_rows_per_step")
   return found | {
+    "rows_per_step": None if rows is None else rows["mean"],  # whole numbers: nothing lies inside of a bucket
     "resumes": int(between.total("jaxspec_resumes_total")),
     "refused": int(between.total("jaxspec_refused_total")),
     "frame_bytes": {way: int(between.total("jaxspec_frame_bytes_total", way)) for way in ("up", "down")},
