@@ -64,7 +64,7 @@ def run_load(
   found = []
   try:
     for number in stages(devices):
-      report(f"{number} devices")
+      report(f"{number} device{'s' * (number > 1)}")
       clouds += [_connected(connect) for _ in range(number - len(clouds))]
       before, counters = _bytes(clouds), None if metrics is None else metrics()
       began, cpu = time.perf_counter(), time.process_time()

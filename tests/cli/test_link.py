@@ -62,7 +62,7 @@ def test_a_load_over_a_network_without_jax(traces):
   one, all_ = found["stages"]
   assert (one["devices"], all_["devices"], found["traces"], found["network"]) == (1, 3, 2, "5g")
   assert all_["differing"] == 0 and not all_["failures"] and all_["link"]["link_seconds"] > 0.01 * (all_["calls"] + 3)
-  assert all_["call_s"]["p50"] >= 0.010 and outcome.stderr.splitlines() == ["1 devices", "3 devices"]
+  assert all_["call_s"]["p50"] >= 0.010 and outcome.stderr.splitlines() == ["1 device", "3 devices"]
 
 
 def test_what_is_wrong_is_one_line(fails, server, traces, tmp_path):
