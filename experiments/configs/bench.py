@@ -5,6 +5,7 @@ from __future__ import annotations
 from experiments.bench.codec import Codec
 from experiments.bench.fuzz_link import FuzzLink
 from experiments.bench.gpt_b import GptB
+from experiments.bench.insert import Insert
 from experiments.bench.linear import Linear
 from experiments.bench.mar import Buckets
 
@@ -12,6 +13,7 @@ TABLES = {
   "codec": Codec(title="What writing and reading one drafted token costs"),
   "fuzz_link": FuzzLink(title="Hostile bytes to every reader of the link"),
   "gpt_b": GptB(title="Plain decoding of GPT-B against eager PyTorch"),
+  "insert": Insert(title="What the table of a server costs as it grows"),
   "linear": Linear(title="What each formulation of a linear layer streams"),
   "mar": Buckets(title="What cutting MAR's encoder off after the known tokens saves"),
 }

@@ -14,7 +14,7 @@ from jaxspec.cli.options import PATH, common, was_given
 
 NETWORKS = ("5g", "4g", "wifi")
 _NEED_TARGET = ("compare", "repeats", "wire", "network", "mesh")
-_OF_CLOUD = ("token_file", "ca", "journal", "insecure", "give_up")
+_OF_CLOUD = ("token_file", "ca", "journal", "trace", "insecure", "route", "give_up")
 _GROUPS = (
   Group("What to draw", (
     Line(("prompt_file", "features", "samples"), "Prompts, one a line; T5 features; images of each [1]."),
@@ -25,7 +25,8 @@ _GROUPS = (
     Line(("model", "tokenizer", "text_encoder"), "Converted networks instead of a bundle."),
     Line(("dtype", "matmul_precision", "mesh"), "float32 or bfloat16; of products; data=2,model=4."),
     Line(("cloud", "token_file", "ca"), "A server has the target; a secret; whom to trust."),
-    Line(("journal", "give_up", "insecure"), "Go on after a kill; seconds to try [60]; without TLS."),
+    Line(("journal", "trace"), "Go on after a kill; keep what was asked and answered."),
+    Line(("give_up", "insecure", "route"), "Seconds to try [60]; without TLS; through a proxy."),
   )),
   Group("Decoding and files", (
     Line(("method", "draft", "seed", "batch"), "How, with which draft, from seed [0], rows at a time [16]."),
@@ -54,7 +55,9 @@ _GROUPS = (
 @click.option("--token-file", type=PATH, metavar="FILE", help="The secret of a token, for --cloud.")
 @click.option("--ca", type=PATH, metavar="FILE", help="Certificates to trust (.pem), for --cloud.")
 @click.option("--journal", type=PATH, metavar="FILE", help="Keep every reply of --cloud, and go on there; of one row.")
+@click.option("--trace", type=PATH, metavar="DIR", help="Keep every row's calls of --cloud, for `jaxspec link load`.")
 @click.option("--insecure", is_flag=True, help="Without TLS, --cloud on other machines than this one.")
+@click.option("--route", is_flag=True, help="Send the stream's name as a header, for proxies before --cloud.")
 @click.option("--give-up", type=click.FloatRange(0, min_open=True), default=60.0, metavar="S",
               help="How long to try a call of --cloud.")  # fmt: skip
 @click.option("--compare", is_flag=True, help="Decode plainly too; images side by side, times measured in turns.")
@@ -113,6 +116,8 @@ def _check_options(options: dict[str, Any], kind: str) -> None:
       raise UserError(f"--{name.replace('_', '-')} {why}")
   if options["mesh"] is not None and (options["wire"] or options["network"] is not None):
     raise UserError("--mesh goes with decodes in one program, we instead got --wire, whose two ends are several")
+  if options["trace"] is not None and options["journal"] is not None:
+    raise UserError("Must have either --trace or --journal: what is out of a journal was not asked again")
   if kind == "text":
     _refuse_image_options(options)
 
@@ -129,6 +134,9 @@ def _check_files(options: dict[str, Any], *, of_images: bool) -> dict[str, Path]
   files = {name: options[option] for name, option in (names | {"json": "json_file"}).items() if options[option] is not None}
   for name, path in files.items():
     check_writable(path, suffix={"json": ".json", "features": ".npz"}.get(name, ".png"))
+  trace = options["trace"]
+  if trace is not None and not (trace.is_dir() or (trace.parent.is_dir() and not trace.exists())):
+    raise UserError(f"Must have a folder for --trace, or the name of a new one, we instead got {trace}")
   if len({path.resolve() for path in files.values()}) < len(files):
     raise UserError("Must have different files for --out and --heatmap, we instead got the same twice")
   return files
@@ -138,9 +146,9 @@ def _connected(options: dict[str, Any]):
   """A context of the server that the options name, or of None; nothing of it is imported without ``--cloud``."""
   if options["cloud"] is None:
     return contextlib.nullcontext()
-  from jaxspec.cli import over_cloud
+  from jaxspec.cli import cloud_options
 
-  return over_cloud.connected(options)
+  return cloud_options.connected(options)
 
 
 def _work(options: dict[str, Any], asked, chosen, files: dict[str, Path], cloud, report):
@@ -169,7 +177,7 @@ def _work(options: dict[str, Any], asked, chosen, files: dict[str, Path], cloud,
   if options["draft_model"] is not None and job.method.draft_family is None:
     job.warnings.append(f"Not read by --method {job.method.name}: --draft-model")
   for warning in job.warnings:
-    click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
+    _tell(warning)
   sends = options["wire"] or options["network"] is not None
   if sends:
     messages.wire_of(job)  # says whether there is one
@@ -213,9 +221,21 @@ def _over_cloud(options: dict[str, Any], job, batches, cloud, report):
     raise UserError(f"--journal goes with one {job.noun}, we instead got {batches.num}")
   profile = over_cloud.check(job, cloud, interruptible(checkpoints.digest, job.pipeline.host.target.path))
   batches, run = over_cloud.decode(job, batches, cloud, options, profile=profile, report=report)
+  if run.messages.resumes:
+    _warn(job, over_cloud.lost(run.messages.resumes))
   if run.failure is not None:
     job.warnings.append(str(run.failure))
   return batches, [run]
+
+
+def _warn(job, warning: str) -> None:
+  """One line on stderr, and one of the document."""
+  job.warnings.append(warning)
+  _tell(warning)
+
+
+def _tell(warning: str) -> None:
+  click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
 
 
 def _load(options: dict[str, Any], asked, chosen):

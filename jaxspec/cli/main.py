@@ -16,6 +16,7 @@ COMMANDS = {
   "bench": LazyCommand("jaxspec.cli.bench:bench", "Measure decoding methods against each other."),
   "evaluate": LazyCommand("jaxspec.cli.evaluate:evaluate", "Measure images against real ones and their prompts."),
   "serve": LazyCommand("jaxspec.cli.serve:serve", "Verify for edges over a network."),
+  "link": LazyCommand("jaxspec.cli.link:link", "Put a server under load; make connections slow."),
   "calibrate": LazyCommand(
     "jaxspec.cli.calibrate:calibrate", "Find the thresholds of method ciar for rates of cloud calls."
   ),

@@ -26,12 +26,14 @@ class Messages(NamedTuple):
     same_tokens: whether they made the tokens of the one program; None where none ran.
     network: the network that the user named, a key of `jaxspec.link.networks.NETWORKS`.
     server: address of the target's end; None where it was in this process.
+    resumes: how often the server had lost a stream.
   """
 
   traffic: Traffic
   same_tokens: bool | None
   network: str | None = None
   server: str | None = None
+  resumes: int = 0
 
 
 def wire_of(job: Job) -> Wire:

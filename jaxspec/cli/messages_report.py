@@ -21,6 +21,7 @@ def figures(run: MethodRun) -> dict[str, Any]:
   return {
     "same_tokens": messages.same_tokens,
     "server": messages.server,
+    "resumes": messages.resumes,
     "traffic": emitted,
     "coded_bits_per_token": over(emitted["coded_bits"]),
     "uplink_bytes_per_token": over(emitted["uplink_bytes"]),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,43 +16,20 @@ import numpy as np
 
 from jaxspec.cli.batches import Batches
 from jaxspec.cli.decoding import MethodRun, ReportFn
-from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.errors import UserError, interruptible, write_whole
 from jaxspec.cli.job import Job
 from jaxspec.cli.messages import Messages, wire_of
 from jaxspec.hosts.images import CaptionHost
 from jaxspec.link.bitstream import MessageError
 from jaxspec.link.cloud import Cloud, CloudError
-from jaxspec.link.connection import connect
 from jaxspec.link.journal import Journal
 from jaxspec.link.over_cloud import rows_over_cloud
 from jaxspec.link.profiles import check_profile, find_profile
+from jaxspec.link.recorder import Recorder
 from jaxspec.link.retries import Policy
+from jaxspec.link.trace import SUFFIX, Trace, write_trace
 from jaxspec.link.traffic import join_traffic
-
-
-@contextlib.contextmanager
-def connected(options: dict[str, Any]) -> Iterator[Cloud | None]:
-  """The server that the options name; None where they name none.
-
-  Raises:
-    UserError: in one line, for whatever goes wrong on the network while it is used.
-  """
-  if options["cloud"] is None:
-    yield None
-    return
-  secret = None if options["token_file"] is None else _read(options["token_file"]).decode("latin-1").strip()
-  if secret is not None and not (secret.isascii() and secret.isprintable() and secret and " " not in secret):
-    raise UserError(f"Must have one secret in {options['token_file']}, as `jaxspec serve --new-token` prints it")
-  ca = None if options["ca"] is None else _read(options["ca"])
-  kwargs = dict(token=secret, ca=ca, insecure=options["insecure"], patience_s=options["give_up"])
-  try:
-    cloud = interruptible(connect, options["cloud"], **kwargs)
-    try:
-      yield cloud
-    finally:
-      cloud.hang_up()
-  except (CloudError, ImportError) as error:
-    raise UserError(str(error)) from error
+from jaxspec.link.watch import Watch
 
 
 def check(job: Job, cloud: Cloud, model: bytes) -> int:
@@ -88,26 +64,34 @@ def decode(
     CloudError, MessageError: where no row was finished.
   """
   pipeline, sampling, parts = job.pipeline, job.sampling, job.decoder().parts
-  keys = jax.random.wrap_key_data(np.concatenate(batches.key_data)[: batches.num])
+  key_data = np.concatenate(batches.key_data)[: batches.num]
   condition = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: batches.num], *batches.condition)
   captions = [job.captions[prompt] for prompt in batches.prompt] if isinstance(pipeline.host, CaptionHost) else None
   kwargs = dict(drafter=parts.drafter, wire=wire_of(job), max_len=job.max_len, captions=captions, profile=profile)
   kwargs |= dict(end_token=pipeline.host.end_token, target_prefix=parts.target_prefix)
   kwargs |= {name: getattr(sampling, name) for name in ("temperature", "top_p", "cfg_scale")}
+  watch = Watch() if options["trace"] is None else Recorder()
   found, failure, start = [], None, time.perf_counter()
   with contextlib.ExitStack() as stack:
     journal = None if options["journal"] is None else stack.enter_context(Journal(options["journal"]))
-    kwargs |= dict(journal=journal, policy=Policy(give_up_s=options["give_up"]))
-    rows = rows_over_cloud(parts.params.draft, keys, condition, cloud=cloud, **kwargs)
+    kwargs |= dict(journal=journal, policy=Policy(give_up_s=options["give_up"]), watch=watch)
+    keys = lambda: jax.random.wrap_key_data(key_data)
+    begin = lambda: rows_over_cloud(parts.params.draft, keys(), condition, cloud=cloud, **kwargs)
+    rows = begin()
 
-    def work():
+    def work(rows=rows):
       with pipeline.precision():  # holds for one thread
         return jax.device_get(next(rows))
 
+    if isinstance(watch, Recorder):
+      report("Compiling")
+      interruptible(work, begin())  # an edge that compiles would seem to think
     for row in range(batches.num):
       report(f"Decoding {job.noun} {row + 1} of {batches.num} by {job.method.title}, over {options['cloud']}")
       try:
         found.append(interruptible(work))
+        if isinstance(watch, Recorder):
+          _keep(watch.trace(cloud.description, int(found[-1][0].lengths[0])), options["trace"])
       except (CloudError, MessageError) as error:
         if not found:
           raise
@@ -122,18 +106,26 @@ def decode(
     by_batch.append(jax.tree.map(lambda *leaves, at=at: np.concatenate(leaves)[at], *results))
   whole = jax.tree.map(lambda *leaves: np.concatenate(leaves), *results)
   run = MethodRun(job.decoder().method, by_batch, whole, 0.0, [seconds], failure=failure)
-  run.messages = Messages(join_traffic(traffic), None, None, options["cloud"])
+  run.messages = Messages(join_traffic(traffic), None, None, options["cloud"], watch.resumes)
   return batches, run
+
+
+def _keep(trace: Trace, folder: Path) -> None:
+  """Adds a trace to those of a folder; it has the name of its stream, which no other one has."""
+  try:
+    folder.mkdir(exist_ok=True)
+  except OSError as error:
+    raise UserError(f"Cannot write {folder}: {error.strerror}") from error
+  write_whole(folder / f"{trace.opening.stream.hex()}{SUFFIX}", lambda path: write_trace(path, trace))
+
+
+def lost(times: int) -> str:
+  """One line about streams that a server lost while it decoded for us."""
+  often = "once" if times == 1 else f"{times} times"
+  return f"The server lost a stream {often}, as one does that is started again; the edge resumed it"
 
 
 def first_rows(batches: Batches, num: int) -> Batches:
   """The first ``num`` rows in batches of the same size."""
   count = -(-num // batches.rows)
   return Batches(batches.prompt[:num], batches.sample[:num], batches.key_data[:count], batches.condition[:count])
-
-
-def _read(path: Path) -> bytes:
-  try:
-    return path.read_bytes()
-  except OSError as error:
-    raise UserError(f"Cannot read {path}: {error.strerror}") from error

@@ -10,7 +10,6 @@ for, which is no attempt and costs it nothing.
 from __future__ import annotations
 
 import os
-import queue
 import threading
 import time
 from typing import NamedTuple
@@ -19,12 +18,14 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or its library writes about e
 try:
   import grpc
 
+  from jaxspec.link.exchange import Exchange, parsed
   from jaxspec.link.v1 import encoding
 except ImportError as missing:
   raise ImportError("A cloud behind a network needs: pip install 'jaxspec-decoding[serve]'") from missing
 
 import jaxspec
 from jaxspec.link.cloud import PROTOCOL, CloudError, Description, Opened, Opening, Profile, Resume, Status, shown
+from jaxspec.link.connection import ROUTE_HEADER
 
 _SERVICE = "/jaxspec.link.v1.Verifier/"
 _LEAST_KEEPALIVE_S = 0.3
@@ -32,7 +33,7 @@ _CONNECT_S = 10.0
 
 # Bytes of HTTP/2 around the messages of a call: headers, frame headers and window updates. Measured on a connection that has
 # made some calls, so that the headers are in the tables of both ends; without TLS.
-_FRAMING = 5 + 9  # of gRPC and of HTTP/2, around each message
+FRAMING = 5 + 9  # of gRPC and of HTTP/2, around each message
 
 
 class Overhead(NamedTuple):
@@ -64,13 +65,24 @@ class GrpcCloud:
     downlink_bytes: received, likewise.
   """
 
-  def __init__(self, target: str, credentials, *, token: str | None, patience_s: float, route: bool, auth_every_call: bool):
+  def __init__(
+    self,
+    target: str,
+    credentials,
+    *,
+    token: str | None,
+    patience_s: float,
+    route: bool,
+    auth_every_call: bool,
+    server_name: str | None = None,
+  ):
     self._target, self._credentials, self._route, self._auth_every_call = target, credentials, route, auth_every_call
+    self._name = () if server_name is None else (("grpc.ssl_target_name_override", server_name),)
     self._patience_s = 0.0  # whoever gave a wrong address is told at once
     self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
     self.uplink_bytes = self.downlink_bytes = 0
     self._lock = threading.Lock()
-    self._exchanges: dict[bytes, _Exchange | None] = {}  # None: it was cut, single calls from then on
+    self._exchanges: dict[bytes, Exchange | None] = {}  # None: it was cut, single calls from then on
     self._lazy: set[bytes] = set()
     self._dial(_LEAST_KEEPALIVE_S)
     try:
@@ -116,7 +128,7 @@ class GrpcCloud:
     if any(each.id == opening.profile and each.coding == "lazy" for each in self.description.profiles):
       self._lazy.add(opening.stream)
     reply = self._unary("Open", encoding.open_request(opening, resume), timeout_s, opening.stream)
-    return _parsed(encoding.opened_of, reply)
+    return parsed(encoding.opened_of, reply)
 
   def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
     exchange = self._exchange_of(stream)
@@ -131,7 +143,7 @@ class GrpcCloud:
       self._count(request, reply, EXCHANGE)
       return frame
     reply = self._unary("Verify", encoding.verify_request(stream, seq, part, frame), timeout_s, stream)
-    frame = _parsed(lambda data: encoding.reply_to(data, seq, part), reply)
+    frame = parsed(lambda data: encoding.reply_to(data, seq, part), reply)
     if frame is None:
       raise CloudError(Status.DATA_LOSS, "the reply to another call")
     return frame
@@ -160,6 +172,7 @@ class GrpcCloud:
       ("grpc.min_reconnect_backoff_ms", 1000),
       ("grpc.max_reconnect_backoff_ms", 2000),
       ("grpc.use_local_subchannel_pool", 1),  # clouds do not share connections, nor each other's failures
+      *self._name,
     )
     if self._credentials is None:
       self._channel = grpc.insecure_channel(self._target, options)
@@ -179,7 +192,7 @@ class GrpcCloud:
   def _describe(self) -> Description:
     client = f"jaxspec {jaxspec.__version__}"
     reply = self._unary("Describe", encoding.describe_request(PROTOCOL, client), _CONNECT_S)
-    description = _parsed(encoding.description_of, reply)
+    description = parsed(encoding.description_of, reply)
     if not description.protocol_min <= PROTOCOL <= description.protocol_max:
       theirs = f"{description.protocol_min} to {description.protocol_max}"
       raise CloudError(Status.FAILED_PRECONDITION, f"{self._target} speaks protocol {theirs}, this is {PROTOCOL}")
@@ -193,22 +206,22 @@ class GrpcCloud:
     self._count(request, reply, UNARY)
     return reply
 
-  def _exchange_of(self, stream: bytes) -> _Exchange | None:
+  def _exchange_of(self, stream: bytes) -> Exchange | None:
     if stream not in self._lazy:
       return None
     if stream not in self._exchanges:
-      self._exchanges[stream] = _Exchange(self._exchange, self._headers("Exchange", stream))
+      self._exchanges[stream] = Exchange(self._exchange, self._headers("Exchange", stream))
     return self._exchanges[stream]
 
   def _headers(self, name: str, stream: bytes | None) -> tuple[tuple[str, str], ...]:
     """What a call carries besides its message; every header costs bytes."""
     headers = self._metadata if name in ("Describe", "Open") or self._auth_every_call else ()
-    return headers + ((("jaxspec-stream", stream.hex()),) if self._route and stream is not None else ())
+    return headers + (((ROUTE_HEADER, stream.hex()),) if self._route and stream is not None else ())
 
   def _count(self, request: bytes, reply: bytes, overhead: Overhead) -> None:
     with self._lock:
-      self.uplink_bytes += len(request) + _FRAMING + overhead.up
-      self.downlink_bytes += len(reply) + _FRAMING + overhead.down
+      self.uplink_bytes += len(request) + FRAMING + overhead.up
+      self.downlink_bytes += len(reply) + FRAMING + overhead.down
 
   def _error(self, error: grpc.RpcError) -> CloudError:
     """What went wrong, in words of this project where the user can mend it. Where the server is gone, it is waited for."""
@@ -219,83 +232,6 @@ class GrpcCloud:
     pushback = metadata.get("grpc-retry-pushback-ms")
     seconds = int(pushback) / 1000 if pushback is not None and pushback.isdigit() else None
     return CloudError(status, _plain(status, error.details() or "", self._target), seconds)
-
-
-class _Exchange:
-  """One long call: requests go out as they come, and a thread of gRPC's brings the replies.
-
-  Attributes:
-    is_used: whether a request went out.
-  """
-
-  def __init__(self, method, metadata: tuple):
-    self.is_used = False
-    self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    self._replies: queue.SimpleQueue[bytes | grpc.RpcError] = queue.SimpleQueue()
-    self._call = method(iter(self._requests.get, None), metadata=metadata)
-    threading.Thread(target=self._read, name="jaxspec-exchange", daemon=True).start()
-
-  def call(self, request: bytes, seq: int, part: int, timeout_s: float) -> tuple[bytes, bytes]:
-    """The frame of the reply, and the reply.
-
-    Raises:
-      grpc.RpcError: if the long call ended.
-      CloudError: if there was no reply in time; late ones to earlier calls are skipped.
-    """
-    self._requests.put(request)
-    self.is_used = True
-    deadline = time.monotonic() + timeout_s
-    while True:
-      try:
-        reply = self._replies.get(timeout=max(0.0, deadline - time.monotonic()))
-      except queue.Empty:
-        raise CloudError(Status.DEADLINE_EXCEEDED, "no reply in time") from None
-      if isinstance(reply, grpc.RpcError):
-        raise reply
-      frame = _parsed(lambda data: encoding.reply_to(data, seq, part), reply)
-      if frame is not None:
-        return frame, reply
-
-  def end(self) -> None:
-    """No more requests."""
-    self._requests.put(None)
-
-  def _read(self) -> None:
-    try:
-      for reply in self._call:
-        self._replies.put(reply)
-      ended: grpc.RpcError = _Ended()
-    except grpc.RpcError as error:
-      ended = error
-    self._requests.put(None)  # lets gRPC's own thread end
-    self._replies.put(ended)
-
-
-class _Ended(grpc.RpcError):
-  """A long call that the server ended without an error."""
-
-  def code(self) -> grpc.StatusCode:
-    return grpc.StatusCode.UNAVAILABLE
-
-  def details(self) -> str:
-    return "the server ended the long call"
-
-  def trailing_metadata(self) -> tuple:
-    return ()
-
-
-def _parsed(read, data: bytes):
-  """What a server's message says.
-
-  Raises:
-    CloudError: ``DATA_LOSS`` where it is no message.
-  """
-  from google.protobuf.message import DecodeError
-
-  try:
-    return read(data)
-  except DecodeError as error:
-    raise CloudError(Status.DATA_LOSS, "the reply is no message of the protocol") from error
 
 
 def _plain(status: Status, details: str, target: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
   from jaxspec.link.client import GrpcCloud
 
+ROUTE_HEADER = "jaxspec-stream"  # the stream's id in hex
 _ADDRESS = re.compile(r"(grpcs?)://(\[[0-9a-fA-F:]+\]|[^/:\[\]\s]+):(\d{1,5})/?")
 
 
@@ -24,6 +25,7 @@ def connect(
   insecure: bool = False,
   route: bool = False,
   auth_every_call: bool = False,
+  server_name: str | None = None,
 ) -> GrpcCloud:
   """Connects to a server and asks what it serves.
 
@@ -36,15 +38,13 @@ def connect(
     insecure: without TLS, connect to other machines than this one.
     route: send the stream's id as a header, for proxies that keep a stream at one server.
     auth_every_call: send the token in every call, to a server that asks for it.
+    server_name: of the server's certificate, where the address is that of a relay.
   Raises:
     ImportError: without the extra ``serve``.
     CloudError: in one plain line, where there is no such server, or it does not let us in.
     ValueError: for an address that is none, or a secret that would go through a network in the open.
   """
-  match = _ADDRESS.fullmatch(address)
-  if match is None or not 0 < int(match[3]) < 1 << 16:
-    raise ValueError(f"Must have an address grpcs://HOST:PORT or grpc://HOST:PORT, we instead got {address!r}")
-  scheme, host, port = match.groups()
+  scheme, host, port = split_address(address)
   if scheme == "grpc" and not insecure and not is_loopback(host):
     raise ValueError(f"Must have grpcs:// to send prompts and tokens to {host}, we instead got {address!r}")
   if scheme == "grpc" and (ca is not None or certificate is not None):
@@ -55,8 +55,20 @@ def connect(
   from jaxspec.link import client
 
   credentials = client.tls(roots, certificate) if scheme == "grpcs" else None
-  settings = dict(token=token, patience_s=patience_s, route=route, auth_every_call=auth_every_call)
+  settings = dict(token=token, patience_s=patience_s, route=route, auth_every_call=auth_every_call, server_name=server_name)
   return client.GrpcCloud(f"{host}:{port}", credentials, **settings)
+
+
+def split_address(address: str) -> tuple[str, str, str]:
+  """Scheme, host (IPv6 in brackets) and port of an address.
+
+  Raises:
+    ValueError: for an address that is none.
+  """
+  match = _ADDRESS.fullmatch(address)
+  if match is None or not 0 < int(match[3]) < 1 << 16:
+    raise ValueError(f"Must have an address grpcs://HOST:PORT or grpc://HOST:PORT, we instead got {address!r}")
+  return match.groups()
 
 
 def is_loopback(host: str) -> bool:

@@ -16,6 +16,7 @@ from jaxspec.link.journal import Journal
 from jaxspec.link.profiles import find_profile
 from jaxspec.link.retries import Budget, CallTimes, Policy
 from jaxspec.link.traffic import Traffic, join_traffic
+from jaxspec.link.watch import Watch
 from jaxspec.link.wires import Wire
 from jaxspec.types import Drafter, Key, PyTree
 
@@ -46,6 +47,7 @@ def rows_over_cloud(
   profile: int | None = None,
   journal: Journal | None = None,
   policy: Policy = Policy(),
+  watch: Watch | None = None,
   **options: Any,
 ) -> Iterator[tuple[DecodeResult, Traffic]]:
   """Decodes rows one after the other, with the target behind a cloud.
@@ -60,6 +62,7 @@ def rows_over_cloud(
     profile: number of the cloud's profile; by default the first that goes with the wire.
     journal: of one row: where its replies are kept, and where it goes on.
     policy: when a call is tried again.
+    watch: told about the calls of all rows.
     options: others of `EdgeStream`.
   Yields:
     The result of a row, leaves ``[1, ...]``, and its traffic.
@@ -79,7 +82,7 @@ def rows_over_cloud(
   edge = EdgeStream(params, drafter=drafter, wire=wire, max_len=max_len, profile=profile, **options)
   keys, texts = rng.row_keys(key, number), [None] * number if captions is None else captions
   row_of = lambda tree, row: jax.tree.map(lambda leaf: leaf[row : row + 1], tree)
-  shared = dict(policy=policy, budget=Budget(), times=CallTimes(), journal=journal)
+  shared = dict(policy=policy, budget=Budget(), times=CallTimes(), journal=journal, watch=watch)
   for row, text in enumerate(texts):
     before = _counted(cloud)
     result, traffic = edge.run(row_of(condition, row), keys[row : row + 1], cloud, caption=text, **shared)

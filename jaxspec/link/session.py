@@ -21,6 +21,7 @@ from jaxspec.link.cloud import Cloud, CloudError, Opened, Opening, Resume, Statu
 from jaxspec.link.journal import Journal
 from jaxspec.link.message import REPLY_BYTES, unframe
 from jaxspec.link.retries import Attempts, Budget, CallTimes, Policy
+from jaxspec.link.watch import Watch
 
 Reply = TypeVar("Reply")
 _LOG = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class Session:
     policy: how often a call is tried, and for how long.
     budget: shared by the sessions of an edge; its own by default. ``times`` likewise.
     journal: where replies are kept; with records in it, the stream that they are of goes on.
+    watch: told about calls.
     clock: seconds, growing.
     sleep: waits so many seconds.
     uniform: random numbers in [0, 1).
@@ -51,11 +53,13 @@ class Session:
     budget: Budget | None = None,
     times: CallTimes | None = None,
     journal: Journal | None = None,
+    watch: Watch | None = None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
     uniform: Callable[[], float] = random.random,
   ):
     self._cloud, self._policy, self._journal = cloud, policy, journal
+    self._watch = Watch() if watch is None else watch
     self._budget = Budget() if budget is None else budget
     self._times = CallTimes() if times is None else times
     self._clock, self._sleep, self._uniform = clock, sleep, uniform
@@ -79,7 +83,9 @@ class Session:
     recorded = next(self._recorded, None)
     if recorded is not None:
       return recorded
+    self._watch.begins()
     opened = self._call(lambda timeout_s: self._open(self._opening, None, timeout_s))
+    self._watch.opened(self._opening, opened)
     self._numerics = opened.numerics
     return self._kept(opened.frame)
 
@@ -112,8 +118,11 @@ class Session:
     recorded = next(self._recorded, None)
     if recorded is not None:
       return recorded
+    self._watch.begins()
     again = lambda: self._resume(part, prefix)
-    return self._kept(self._call(lambda timeout_s: self._verify(part, frame, timeout_s), again))
+    reply = self._call(lambda timeout_s: self._verify(part, frame, timeout_s), again)
+    self._watch.answered(self._seq, part, frame, reply, lambda: prefix(self._seq))
+    return self._kept(reply)
 
   def _call(self, attempt: Callable[[float], Reply], resume: Callable[[], None] | None = None) -> Reply:
     """Tries until there is a reply.
@@ -134,6 +143,7 @@ class Session:
         else:
           self._sleep(attempts.failed(error, self._clock(), self._uniform()))
           self.retries += 1
+          self._watch.retried()
       else:
         attempts.succeeded(self._clock() - began)
         return reply
@@ -150,6 +160,7 @@ class Session:
     self.resumes += 1
     resume = prefix(self._seq)
     opened = self._call(lambda timeout_s: self._open(self._opening, resume, timeout_s))
+    self._watch.resumed()
     if self._numerics and opened.numerics != self._numerics:
       _LOG.warning("The stream goes on at a server of other numerics: same distribution, other tokens are possible")
     self._numerics = opened.numerics

@@ -34,6 +34,7 @@ from jaxspec.server.tokens import TokenFile
 
 _LOG = logging.getLogger(__name__)
 _WATCH_S = 0.05
+GRACE_S = 10.0
 _OPTIONS = {
   "grpc.so_reuseport": 0,  # a second server on the same port is an error
   "grpc.http2.min_ping_interval_without_data_ms": 100,
@@ -108,7 +109,7 @@ class Server:
     auth_every_call: bool = False,
     limits: Limits | None = None,
     metrics: Metrics | None = None,
-    grace_s: float = 10.0,
+    grace_s: float = GRACE_S,
   ):
     self._listen, self._tokens, self._grace_s = listen, tokens, grace_s
     self.metrics = Metrics() if metrics is None else metrics

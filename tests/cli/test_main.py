@@ -30,7 +30,10 @@ def test_help_imports_no_command():
   subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "convert llamagen", "convert llamagen-vq", "convert mar", "convert mar-vae"])
+BELOW = ("convert llamagen", "convert llamagen-vq", "convert mar", "convert mar-vae", "link load", "link relay")
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *BELOW])
 def test_every_command_has_help(run, command):
   outcome = run(*command.split(), "--help")
   assert outcome.exit_code == 0 and "Usage" in outcome.stdout

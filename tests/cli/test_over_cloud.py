@@ -3,6 +3,10 @@
 import functools
 import json
 import shutil
+import socket
+import subprocess
+import sys
+import threading
 
 import jax
 import numpy as np
@@ -118,7 +122,7 @@ def test_options_that_do_not_go_together(fails):
   cloud = ("generate", "--text", "on", "--cloud", "grpc://127.0.0.1:1")
   for name, value in (("--compare", ()), ("--wire", ()), ("--network", ("4g",)), ("--repeats", (2,))):
     assert f"{name} needs the target in this process" in fails(*cloud, name, *value)
-  for name in ("--token-file", "--ca", "--journal", "--give-up"):
+  for name in ("--token-file", "--ca", "--journal", "--trace", "--give-up"):
     assert f"{name} goes with --cloud" in fails("generate", "--text", "on", name, 1)
   assert "--insecure goes with --cloud" in fails("generate", "--text", "on", "--insecure")
   assert "Cannot read nowhere" in fails(*cloud, "--token-file", "nowhere")
@@ -150,12 +154,52 @@ def test_rows_before_a_failure_are_written(run, over, monkeypatch):
   assert outcome.exit_code == 2 and len(outcome.stderr.splitlines()) == 1
 
 
+def test_a_lost_stream_is_one_line(run, over, monkeypatch):
+  """The server forgets the stream before one of its calls: the edge resumes it, and says so once."""
+  wanted = decoded(run("generate", *TEXTS, *over, *PLAIN))
+  asked, whole = [], GrpcCloud.verify
+
+  def forgetful(self, stream, *args, **kwargs):
+    asked.append(stream)
+    if len(asked) in (3, 5):
+      self.close(stream, timeout_s=10)
+    return whole(self, stream, *args, **kwargs)
+
+  monkeypatch.setattr(GrpcCloud, "verify", forgetful)
+  outcome = run("generate", *TEXTS, *over, *PLAIN)
+  document = decoded(outcome)
+  assert rows_of(document, "ar") == rows_of(wanted, "ar")
+  (line,) = outcome.stderr.splitlines()
+  assert (
+    line.startswith("Warning: The server lost a stream 2 times") and document["methods"]["ar"]["messages"]["resumes"] == 2
+  )
+  assert document["warnings"] == [line.removeprefix("Warning: ")] and not wanted["warnings"]
+
+
 def test_a_journal_goes_on(run, over, monkeypatch):
   """What was answered is not asked again."""
   one = ("generate", "--text", "once", *over, *PLAIN, "--journal", "run.jrn", "--give-up", 5)
   first = decoded(run(*one))
   monkeypatch.setattr(GrpcCloud, "verify", None)
   assert rows_of(decoded(run(*one)), "ar") == rows_of(first, "ar")
+
+
+def test_a_traced_decode_is_played(run, fails, networks, server, over, tmp_path):
+  """Every reply of a server that computes is the recorded one; pauses are those of the edge."""
+  traced = decoded(run("generate", *TEXTS, *over, *PLAIN, "--trace", "traces"))
+  assert len(list((tmp_path / "traces").iterdir())) == 2
+  where = (server.address, "--trace", "traces", "--token-file", networks[0].parent / "secret")
+  outcome = run("link", "load", *where, "--devices", 2)
+  assert outcome.exit_code == 0, outcome.output
+  stage = json.loads(outcome.stdout)["stages"][1]
+  assert stage["differing"] == 0 and stage["tokens"] == sum(len(tokens) for tokens in rows_of_tokens(traced))
+  assert 0 < stage["think_s"] < 5  # compiling is no thinking
+  assert "--trace or --journal" in fails("generate", "--text", "on", *over, *PLAIN, "--trace", "t", "--journal", "j")
+  assert "folder for --trace" in fails("generate", "--text", "on", *over, *PLAIN, "--trace", "no/t")
+
+
+def rows_of_tokens(document):
+  return [entry["ar"]["tokens"] for entry in document["texts"]]
 
 
 def test_a_pipeline_without_its_target(networks):
@@ -172,6 +216,79 @@ def test_a_secret_of_the_process(networks, tmp_path):
   secret = tokens.issue("this process")
   tokens.reload()
   assert tokens.tenant_of(secret).name == "this process" and secret not in (tmp_path / "tokens.jsonl").read_text()
+
+
+class Supervised:
+  """``jaxspec serve`` in a process that is started again whenever it ends, always at the same port."""
+
+  def __init__(self, *arguments):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+      self.host = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [sys.executable, "-m", "jaxspec.cli.main", "serve", "--listen", self.host, *map(str, arguments)]
+    self._command, self._ends, self.starts = command, False, 0
+    self._up = threading.Event()
+    self._thread = threading.Thread(target=self._run)
+    self._thread.start()
+    assert self._up.wait(120)
+
+  def _run(self):
+    while not self._ends:
+      self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+      self.starts += 1
+      if self.process.stdout.readline().startswith("serving at"):
+        self._up.set()
+      self.process.wait()
+
+  def kill(self):
+    self._up.clear()
+    self.process.kill()
+
+  def end(self):
+    self._ends = True
+    self.process.kill()
+    self._thread.join()
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_is_one_line(run, networks, monkeypatch):
+  """kill -9 in the middle of a text; a supervisor starts it again. Same text, one line on stderr."""
+  options = OPTIONS | dict(coding="lazy")
+  settings = ("--method", "sqs", *flags(**options), "--max-tokens", 12, *JSON, "--matmul-precision", "float32")
+  wanted = decoded(run("generate", *TEXTS, "--checkpoint", networks[0], *settings))
+  profile = "sqs:" + ",".join(f"{name}={value}" for name, value in options.items())
+  sizes = (
+    "--max-prompt",
+    8,
+    "--max-len",
+    12,
+    "--max-streams",
+    2,
+    "--max-rows",
+    2,
+    "--widths",
+    8,
+    "--matmul-precision",
+    "float32",
+  )
+  server = Supervised(networks[0], "--profile", profile, *sizes)
+  asked, whole = [], GrpcCloud.verify
+
+  def fatal(self, *args, **kwargs):
+    asked.append(args)
+    if len(asked) == 3:
+      server.kill()
+    return whole(self, *args, **kwargs)
+
+  monkeypatch.setattr(GrpcCloud, "verify", fatal)
+  try:
+    where = ("--checkpoint", networks[1], "--cloud", f"grpc://{server.host}", "--give-up", 200)
+    outcome = run("generate", *TEXTS, *where, *settings)
+  finally:
+    server.end()
+  found = decoded(outcome)
+  assert rows_of(found, "sqs") == rows_of(wanted, "sqs") and server.starts >= 2
+  (line,) = outcome.stderr.splitlines()
+  assert "lost a stream once" in line
 
 
 @pytest.mark.slow
@@ -211,3 +328,25 @@ def test_images_with_guidance(run, tmp_path, method):
 
   pixels = [np.asarray(Image.open(file)) for file in ("far.png", "near.png")]
   np.testing.assert_array_equal(*pixels)
+
+
+SPARSE = {coding: dict(coding=coding, sparsifier="topk", support=32, max_drafts=6) for coding in CODINGS}
+SPARSE["dense"] = dict(coding="dense", sparsifier="topk", ell=20, max_drafts=2)  # all tokens, in large numbers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*CODINGS, "ar"])
+def test_the_shipped_pair(run, name):
+  """Eight seeds: over a server the text is that of one process that decodes row by row, as an edge does.
+
+  In larger batches sums are rounded in another order, which ``half`` can make visible in one process too.
+  """
+  name, options = ("sqs", SPARSE[name]) if name in CODINGS else (name, {})
+  method = Sqs(**options) if name == "sqs" else Plain()
+  texts = ("--text", "a large river: ", "--max-tokens", 24, "--samples", 8)
+  settings = (*texts, "--method", name, *flags(**options), *JSON, "--matmul-precision", "float32")
+  with jaxspec.serve("wordnet", methods=[method], max_len=24, max_prompt=32, matmul_precision="float32", **SIZES) as server:
+    found = decoded(run("generate", *settings, "--cloud", server.address))
+  wanted = decoded(run("generate", *settings, "--batch", 1))
+  assert rows_of(found, name) == rows_of(wanted, name)
+  assert len({entry[name]["text"] for entry in found["texts"]}) > 4

@@ -15,12 +15,22 @@ PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8
 KNOWN_BESIDES = {"--help", "--x", "--no-x"}
 
 
+def command_of(name: str) -> click.Command:
+  module, _, attribute = COMMANDS[name].target.partition(":")
+  return getattr(importlib.import_module(module), attribute)
+
+
+def params_of(command: click.Command) -> list[click.Parameter]:
+  """Those of the command itself, and of the commands below it; another page has those of ``convert``."""
+  below = command.list_commands(None) if isinstance(command, click.Group) and command.name != "convert" else []
+  return [*command.params, *(param for name in below for param in params_of(command.get_command(None, name)))]
+
+
 def own_options() -> dict[str, set[str]]:
   """Flags of every command that are written in the command itself."""
   found = {}
-  for name, command in COMMANDS.items():
-    module, _, attribute = command.target.partition(":")
-    params = getattr(importlib.import_module(module), attribute).params
+  for name in COMMANDS:
+    params = params_of(command_of(name))
     found[name] = {
       flag for param in params if isinstance(param, click.Option) for flag in (*param.opts, *param.secondary_opts)
     }
@@ -59,7 +69,9 @@ def test_examples_are_parsed(monkeypatch):
     _, name, *args = shlex.split(line)
     if name == "convert":
       continue
-    module, _, attribute = COMMANDS[name].target.partition(":")
-    command = getattr(importlib.import_module(module), attribute)
+    command = command_of(name)
+    while isinstance(command, click.Group):
+      name, *args = args
+      command = command.get_command(None, name)
     context = command.make_context(name, args)
     declared.Chosen.of(context.params).check()

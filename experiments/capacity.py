@@ -1,0 +1,252 @@
+"""How many devices a server bears, on paper: ``python -m experiments.capacity``.
+
+    python -m experiments.capacity                                        # the tables of docs/capacity.md
+    python -m experiments.capacity --set params=1.1e9 --set max_rows=32   # for other networks and machines
+
+1. A step reads the weights once and computes ``M W`` inputs, whichever takes longer; and it reads, writes and reads the
+   caches of its ``M`` rows.
+2. A device drafts and waits for the link, ``Z`` seconds a call, then for half a step and its own step. With ``a`` of them at
+   once a server has ``a / (Z + 1.5 t)`` calls a second; it is filled to 0.7 of what it can, or until its memory is full.
+3. That ``1.5 t`` holds up to there is not assumed but simulated, with the scheduler of the server.
+
+Figures are rounded to two digits before they are used further, as one does on paper. Nothing is measured here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import heapq
+import math
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxspec.server.scheduler import Plan, Policy, Queues, Waiting, plan
+
+FLEETS = (10**3, 10**5, 10**7)
+LOADS = (0.3, 0.5, 0.7, 0.9, 1.1)
+# Bytes of a single call besides its frames: protobuf, HTTP/2 and gRPC, without a token and a routing header; and TLS.
+CALL_UP, CALL_DOWN, TLS = 81, 68, 22
+
+
+@dataclasses.dataclass(frozen=True)
+class Capacity:
+  """A network, a machine, and how they are used.
+
+  Attributes:
+    params: weights of the network.
+    layers, kv_heads, head: of its cache; ``slots`` of a row, ``bytes`` of a number.
+    bandwidth: bytes a second of the accelerator's memory; ``flops`` operations a second; ``memory`` bytes.
+    max_rows: rows M of a step; ``width`` inputs W of a row.
+    think_s: Z, seconds of drafting and of the link in a call.
+    share: of devices that decode at a time.
+    fill: of what a server can do.
+    frame_up, frame_down: bytes of the frames of a call.
+    calls_of_a_core: calls a second that a core of the front end carries.
+    cell: most replicas behind one proxy.
+  """
+
+  params: float = 8e9
+  layers: int = 32
+  kv_heads: int = 8
+  head: int = 128
+  slots: int = 1024
+  bytes: int = 2
+  bandwidth: float = 4.8e12
+  flops: float = 0.5e15
+  memory: float = 141e9
+  max_rows: int = 64
+  width: int = 8
+  think_s: float = 0.080
+  share: float = 0.1
+  fill: float = 0.7
+  frame_up: int = 400
+  frame_down: int = 20
+  calls_of_a_core: float = 2000.0
+  cell: int = 50
+
+  def __post_init__(self):
+    for name, value in dataclasses.asdict(self).items():
+      if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"Must have {name} above 0, we instead got {value}")
+    if self.at_once < 1:
+      raise ValueError(f"Must have memory for the weights and a row, we instead got {self.memory:.3g} bytes")
+
+  @property
+  def weights_bytes(self) -> float:
+    """Of all weights."""
+    return self.params * self.bytes
+
+  @property
+  def row_bytes(self) -> float:
+    """Of the cache of a row."""
+    return 2.0 * self.layers * self.kv_heads * self.head * self.slots * self.bytes
+
+  @property
+  def step_s(self) -> float:
+    """Seconds t of a step."""
+    compute_s = 2 * self.params * self.max_rows * self.width / self.flops
+    return max(self.weights_bytes / self.bandwidth, compute_s) + 3 * self.max_rows * self.row_bytes / self.bandwidth
+
+  @property
+  def calls_per_s(self) -> float:
+    """Most calls c of a server."""
+    return self.max_rows / self.step_s
+
+  @property
+  def round_s(self) -> float:
+    """Seconds from one call of a device to its next."""
+    return self.think_s + 1.5 * self.step_s
+
+  @property
+  def at_once(self) -> float:
+    """Devices a of one server that decode at a time."""
+    return min(self.fill * self.calls_per_s * self.round_s, (self.memory - self.weights_bytes) / self.row_bytes)
+
+
+class Fleet(NamedTuple):
+  """What a number of devices needs."""
+
+  devices: int
+  at_once: float
+  replicas: int  # without the spare
+  calls_per_s: float
+  up_bps: float
+  down_bps: float
+  cores: int
+
+
+def fleet(capacity: Capacity, devices: int) -> Fleet:
+  """What ``devices`` need."""
+  active = capacity.share * devices
+  calls = active / capacity.round_s
+  replicas = math.ceil(active / two_digits(capacity.at_once))
+  if replicas > capacity.cell:
+    replicas = capacity.cell * math.ceil(replicas / capacity.cell)
+  up, down = (8 * calls * (frame + around + TLS) for frame, around in
+              ((capacity.frame_up, CALL_UP), (capacity.frame_down, CALL_DOWN)))  # fmt: skip
+  return Fleet(devices, active, replicas, calls, up, down, math.ceil(two_digits(calls) / capacity.calls_of_a_core))
+
+
+class Simulated(NamedTuple):
+  """A server and its devices for a while."""
+
+  calls_per_s: float
+  median_s: float  # from the arrival of a call to its answer
+  p99_s: float
+  rows: float  # of a step, mean
+
+
+def simulate(capacity: Capacity, devices: int, *, calls: int = 8000, max_wait_s: float = 0.0, seed: int = 0) -> Simulated:
+  """Devices that think and call, and a server that runs what its scheduler says; all steps take as long.
+
+  Pauses are uniform between half and one and a half of ``think_s``. The first fifth of the calls is not counted.
+  """
+  generator, policy = np.random.default_rng(seed), Policy(capacity.max_rows, max_wait_s)
+  pause = lambda: capacity.think_s * generator.uniform(0.5, 1.5)
+  arriving = [(pause(), device) for device in range(devices)]
+  heapq.heapify(arriving)
+  asked: dict[int, float] = {}
+  answered: list[tuple[float, float]] = []  # when, after how long
+  steps: list[tuple[float, int]] = []
+  now = 0.0
+  while len(answered) < calls:
+    while arriving and arriving[0][0] <= now:
+      since, device = heapq.heappop(arriving)
+      asked[device] = since
+    found = plan(now, Queues([Waiting(device.to_bytes(4), 0, since) for device, since in asked.items()]), policy)
+    if not isinstance(found, Plan):
+      coming = [arriving[0][0]] if arriving else []
+      now = min(coming if found is None else [*coming, found])
+      continue
+    now += capacity.step_s
+    steps.append((now, len(found.asked)))
+    for name in found.asked:
+      device = int.from_bytes(name)
+      answered.append((now, now - asked.pop(device)))
+      heapq.heappush(arriving, (now + pause(), device))
+  began = answered[len(answered) // 5][0]
+  waits = [wait for when, wait in answered if when > began]
+  median_s, p99_s = np.percentile(waits, (50, 99))
+  rows = float(np.mean([rows for when, rows in steps if when > began]))
+  return Simulated(len(waits) / (now - began), float(median_s), float(p99_s), rows)
+
+
+def two_digits(value: float) -> float:
+  """The number rounded to two significant digits."""
+  return float(f"{value:.1e}")
+
+
+def short(value: float) -> str:
+  """A number with two digits; millions as such."""
+  value = two_digits(value)
+  if value >= 1e6:
+    return f"{value / 1e6:g} M"
+  return f"{value:,.0f}" if value >= 10 else f"{value:g}"
+
+
+def report(capacity: Capacity) -> str:
+  """The tables in Markdown."""
+  c, step_ms, at_once = capacity, two_digits(capacity.step_s * 1e3), two_digits(capacity.at_once)
+  lines = [
+    f"A row has {c.row_bytes / 1e6:,.0f} MB of cache. A step of {c.max_rows} rows with {c.width} inputs each takes "
+    f"t = {step_ms:g} ms, so a server answers at most c = {short(c.calls_per_s)} calls a second. "
+    f"a = {at_once:g} devices decode at once, with {two_digits(at_once * c.row_bytes / 1e9):g} GB of caches.",
+    "",
+    "| devices | at once | replicas | calls/s | up, Mbit/s | down, Mbit/s | front-end cores |",
+    "|---|---|---|---|---|---|---|",
+  ]
+  for devices in FLEETS:
+    found = fleet(c, devices)
+    cells = found.replicas // c.cell
+    replicas = f"{found.replicas:,} in {cells} cells" if found.replicas > c.cell else f"{found.replicas} + 1"
+    figures = (found.at_once, found.calls_per_s, found.up_bps / 1e6, found.down_bps / 1e6)
+    active, calls, up, down = map(short, figures)
+    lines.append(f"| {short(devices)} | {active} | {replicas} | {calls} | {up} | {down} | {found.cores:,} |")
+  lines += ["", *_simulated(c)]
+  return "\n".join(lines) + "\n"
+
+
+def _simulated(c: Capacity) -> list[str]:
+  """The table of simulations."""
+  full = c.calls_per_s * c.round_s
+  lines = [
+    "| devices | of a full server | calls/s, on paper | simulated | rows of a step | call, median ms | p99 ms |",
+    "|---|---|---|---|---|---|---|",
+  ]
+  for load in LOADS:
+    devices = max(1, round(load * full))
+    on_paper, found = min(devices / c.round_s, c.calls_per_s), simulate(c, devices)
+    times = f"{found.median_s * 1e3:.0f} | {found.p99_s * 1e3:.0f}"
+    lines.append(f"| {devices} | {load:.0%} | {short(on_paper)} | {short(found.calls_per_s)} | {found.rows:.0f} | {times} |")
+  now, later = (simulate(c, 8, max_wait_s=wait_s) for wait_s in (0.0, c.step_s))
+  lines += [
+    "",
+    f"With 8 devices, calls that wait up to a step for others are answered after {later.median_s * 1e3:.0f} ms (median) "
+    f"instead of {now.median_s * 1e3:.0f} ms; there are {later.calls_per_s:.0f} calls a second instead of "
+    f"{now.calls_per_s:.0f}.",
+  ]
+  return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """The exit status: 0, or 2 after one line about what is wrong."""
+  from jaxspec.training.overrides import override
+
+  parser = argparse.ArgumentParser(
+    prog="python -m experiments.capacity", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument("--set", dest="assignments", action="append", default=[], metavar="FIELD=VALUE")
+  try:
+    print(report(override(Capacity(), parser.parse_args(arguments).assignments)), end="")
+  except ValueError as error:
+    print(f"experiments.capacity: error: {' '.join(str(error).split())}", file=sys.stderr)
+    return 2
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

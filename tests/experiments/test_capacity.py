@@ -1,0 +1,75 @@
+"""The tables of docs/capacity.md are what the module prints, and its figures those of the arithmetic by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from experiments import capacity as capacity_module
+from experiments.capacity import CALL_DOWN, CALL_UP, Capacity, fleet, main, report, simulate, two_digits
+
+PAGE = Path(__file__).parents[2] / "docs" / "capacity.md"
+
+
+@pytest.fixture(scope="module")
+def printed():
+  return report(Capacity())
+
+
+def test_the_page_is_what_the_module_prints(printed):
+  begin, end = "prints. -->\n", "<!-- Until"
+  assert PAGE.read_text().partition(begin)[2].partition(end)[0] == printed
+
+
+def test_figures_by_hand(printed):
+  capacity = Capacity()
+  assert capacity.row_bytes == 134_217_728 and two_digits(capacity.step_s) == 0.022
+  assert two_digits(capacity.calls_per_s) == 2900 and two_digits(capacity.at_once) == 230
+  small, middle, large = (fleet(capacity, devices) for devices in (10**3, 10**5, 10**7))
+  assert (small.at_once, small.replicas, small.cores) == (100, 1, 1)
+  assert (middle.at_once, middle.replicas, middle.cores) == (10**4, 44, 45)
+  assert large.replicas == 4350 and two_digits(large.calls_per_s) == 8.9e6
+  assert two_digits(middle.up_bps) == 360e6 and two_digits(middle.down_bps) == 78e6
+  assert "| 44 + 1 |" in printed and "| 4,350 in 87 cells |" in printed and "31 GB" in printed
+
+
+def test_which_limit_counts():
+  assert Capacity(max_rows=1).step_s == pytest.approx((16e9 + 3 * 134_217_728) / 4.8e12)  # the weights
+  full = Capacity(memory=16e9 + 10 * 134_217_728)
+  assert full.at_once == 10 and fleet(full, 1000).replicas == 10
+  with pytest.raises(ValueError, match="memory for the weights"):
+    Capacity(memory=16e9)
+  with pytest.raises(ValueError, match="params above 0"):
+    Capacity(params=0)
+
+
+def test_the_simulation_agrees_with_the_formula():
+  """Of a small server, up to 0.7 of its calls; after that it answers what it can, and calls wait."""
+  capacity = Capacity(max_rows=4, think_s=0.1)
+  for share in (0.3, 0.7):
+    devices = round(share * capacity.calls_per_s * capacity.round_s)
+    found = simulate(capacity, devices, calls=2000)
+    assert found.calls_per_s == pytest.approx(devices / capacity.round_s, rel=0.05)
+    assert capacity.step_s <= found.median_s < 2 * capacity.step_s and found.rows <= 4
+  full = simulate(capacity, 2 * devices, calls=2000)
+  assert full.calls_per_s == pytest.approx(capacity.calls_per_s, rel=0.01) and full.rows == 4
+  assert full.median_s > 2 * capacity.step_s and full == simulate(capacity, 2 * devices, calls=2000)
+  assert simulate(capacity, 2, calls=500, max_wait_s=1.0).median_s > simulate(capacity, 2, calls=500).median_s
+
+
+def test_what_surrounds_a_frame():
+  """The client counts as much."""
+  client = pytest.importorskip("jaxspec.link.client", exc_type=ImportError)
+  from jaxspec.link.v1 import encoding
+
+  frame = bytes(400)
+  up, down = encoding.verify_request(bytes(16), 100, 0, frame), encoding.verify_reply(100, 0, frame)
+  assert len(up) - len(frame) + client.FRAMING + client.UNARY.up == pytest.approx(CALL_UP, abs=3)
+  assert len(down) - len(frame) + client.FRAMING + client.UNARY.down == pytest.approx(CALL_DOWN, abs=3)
+
+
+def test_the_command(capsys, monkeypatch):
+  monkeypatch.setattr(capacity_module, "report", lambda capacity: f"{capacity.max_rows} rows")
+  assert main(["--set", "max_rows=8"]) == 0 and capsys.readouterr().out == "8 rows"
+  assert main(["--set", "rows=8"]) == 2
+  assert main(["--set", "params=-1"]) == 2
+  assert all(line.startswith("experiments.capacity: error: Must have") for line in capsys.readouterr().err.splitlines())
