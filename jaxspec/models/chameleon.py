@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.mesh import constrain
 from jaxspec.models import kv_cache
 from jaxspec.models.causal import LayerCache, Positions, SwiGLU, attend_cached, run_blocks, wanted
 from jaxspec.models.conditions import Prefixed, Prompt, align_right
@@ -57,6 +58,7 @@ class ChameleonConfig:
     end_prompt: id after the text of a prompt.
     end_row: id after a row of codes (Lumina-mGPT).
     first_size: a side of n cells of 32 pixels has the id ``first_size + n`` (Lumina-mGPT).
+    tensor_parallel: whether heads and hidden units are divided over a mesh (`jaxspec.mesh`).
   """
 
   vocab_size: int = 65536
@@ -82,6 +84,7 @@ class ChameleonConfig:
   end_row: int = 8803
   first_size: int = 8804
   dtype: str = "float32"
+  tensor_parallel: bool = False
 
   def __post_init__(self):
     if self.dim % self.num_heads or self.head_dim % 2:
@@ -208,7 +211,7 @@ class Chameleon(nn.Module):
     cfg = self.config
     inputs = self._of_vocabulary(inputs) if self.draws else inputs
     ids, text_positions, at = read_inputs(inputs, cache, positions, mask, slot)
-    x = Embedding(cfg.vocab_size, cfg.dim, name="embed_tokens")(ids).astype(cfg.dtype)  # [B, T, D]
+    x = constrain(Embedding(cfg.vocab_size, cfg.dim, name="embed_tokens")(ids).astype(cfg.dtype))  # [B, T, D]
     if inject is not None:
       x = x + inject.astype(x.dtype)
     table = rope_table(cfg.rope, text_positions, cfg.head_dim)
@@ -216,7 +219,7 @@ class Chameleon(nn.Module):
     x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
     features = RMSNorm(cfg.norm_eps, name="norm")(x)
     outputs = len(cfg.drawn_ids) if self.draws else cfg.vocab_size
-    logits = Linear(outputs, name="lm_head")(wanted(features, logits_at)).astype(jnp.float32)
+    logits = constrain(Linear(outputs, name="lm_head")(wanted(features, logits_at)).astype(jnp.float32))
     return ModelOutput(logits, features), cache
 
   def _of_vocabulary(self, inputs: PyTree) -> PyTree:

@@ -1,5 +1,6 @@
 """Meshes: what they are called, how networks are divided, and decodes on eight devices and in two processes."""
 
+import dataclasses
 import json
 import os
 import socket
@@ -12,6 +13,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from jaxspec import checkpoints, mesh
+from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
 from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
 from jaxspec.models.llama import LlamaConfig, llama_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
@@ -47,22 +49,23 @@ def test_one_device_is_a_mesh_too(classes):
 FAMILIES = {
   "llamagen": (llamagen_fns, LlamaGenConfig(num_layers=1, dim=16, num_heads=2, num_kv_heads=2, multiple_of=8)),
   "llama": (llama_fns, LlamaConfig(num_layers=1, dim=16, num_heads=2, ffn_hidden=8, attention_bias=True)),
+  "chameleon": (chameleon_fns, ChameleonConfig(num_layers=1, dim=16, num_heads=2, ffn_hidden=8)),
   "gpt_neo": (gpt_neo_fns, GPTNeoConfig(num_layers=1, dim=16, num_heads=2)),
 }
-COPIED = {"cls_embedding", "wpe"}  # matrices that every device keeps whole
+COPIED = ("cls_embedding.", "wpe.")  # matrices that every device keeps whole
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_matrix_is_divided(family):
   """A matrix with a name that nobody listed would be copied to all devices, and a larger network would not fit."""
-  import dataclasses
-
   make, config = FAMILIES[family]
   params = jax.eval_shape(make(dataclasses.replace(config, tensor_parallel=True)).init, jax.random.key(0))
   specs = checkpoints.flatten(mesh.param_specs(params, tied=getattr(config, "tie_embeddings", False)))
   for name, leaf in checkpoints.flatten(params).items():
-    whole = leaf.ndim < 2 and not name.endswith(("c_fc.bias", "q_proj.bias", "k_proj.bias", "v_proj.bias"))
-    if whole or name.split(".")[0] in COPIED:
+    is_norm = leaf.ndim < 2 or "_norm." in name
+    if name.startswith(COPIED) or (
+      is_norm and not name.endswith(("c_fc.bias", "q_proj.bias", "k_proj.bias", "v_proj.bias"))
+    ):
       assert specs[name] == PartitionSpec(), name
     else:
       assert "model" in tuple(specs[name]), name
