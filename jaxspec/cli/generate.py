@@ -30,8 +30,7 @@ _GROUPS = (
   )),
   Group("Decoding and files", (
     Line(("method", "draft", "seed", "batch"), "How, with which draft, from seed [0], rows at a time [16]."),
-    Line(("compare", "repeats"), "Decode plainly too, and measure both in turns, N times [3]."),
-    Line(("wire", "network"), "Decode through messages too; their time on 5g, 4g or wifi."),
+    Line(("compare", "repeats", "wire", "network"), "Measure plainly too, N times [3]; messages; 5g, 4g, wifi."),
     Line(("out", "heatmap", "save_features"), "Images [images.png]; where tokens came from; features."),
     Line(("json_file", "raw", "no_cache"), "Every figure; no captions; do not keep compiled programs."),
   )),
@@ -63,7 +62,7 @@ _GROUPS = (
 @click.option("--compare", is_flag=True, help="Decode plainly too; images side by side, times measured in turns.")
 @click.option("--repeats", type=click.IntRange(1, 100), default=3, metavar="N", help="Timed runs of --compare.")
 @click.option("--wire", is_flag=True, help="Decode by two ends that exchange messages too, and count what they emit.")
-@click.option("--network", type=click.Choice(NETWORKS), metavar="NAME", help="--wire, and the time on that network.")
+@click.option("--network", type=click.Choice(NETWORKS), metavar="NET", help="--wire, and the time on that network.")
 @click.option("--out", type=PATH, default="images.png", metavar="FILE", help="Image to write (.png).")
 @click.option("--raw", is_flag=True, help="Images edge to edge at their own size, no captions.")
 @click.option("--heatmap", type=PATH, metavar="FILE", help="Write maps of where tokens came from (.png).")

@@ -27,7 +27,7 @@ def params_of(tensors: dict[str, np.ndarray], config: ChameleonConfig) -> dict:
   """Parameters of tensors under the hub's names."""
   sources = {name: engine.ArrayTensor(array) for name, array in tensors.items()}
   _, leaves = engine.match(chameleon_files.in_halves(sources, config), chameleon.HUB, vars(config))
-  return checkpoints.unflatten({path: leaf.read() for path, leaf in leaves.items()})
+  return checkpoints.unflatten({path: np.asarray(leaf) for path, leaf in leaves.items()})
 
 
 def tiny(kind: str) -> tuple[ChameleonConfig, dict]:

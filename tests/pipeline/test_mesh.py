@@ -13,6 +13,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from jaxspec import checkpoints, mesh
+from jaxspec.methods import Speculative
 from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
 from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
 from jaxspec.models.llama import LlamaConfig, llama_fns
@@ -42,7 +43,7 @@ def test_names_of_meshes():
 def test_one_device_is_a_mesh_too(classes):
   kwargs = dict(tokenizer=classes / "vq", draft=classes / "draft")
   on_mesh, plain = (load_pipeline(classes / "target", **kwargs, **more) for more in ({"mesh": "data=1"}, {}))
-  one, other = (pipe([4, 1], key=jax.random.key(0), method="speculative") for pipe in (on_mesh, plain))
+  one, other = (pipe([4, 1], key=jax.random.key(0), method=Speculative(gamma=2)) for pipe in (on_mesh, plain))
   assert one.tokens.tolist() == other.tokens.tolist() and (one.images == other.images).all()
 
 
