@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from jaxspec import rng
+from jaxspec import footprint, rng
 from jaxspec.decode.loop import autoregress, iterate, speculate
 from jaxspec.decode.state import DecodeResult, DraftSide, SpecParams
 from jaxspec.drafters.none import NO_DRAFTER
@@ -207,9 +207,8 @@ class Decoder:
       is_guided = self.sampling.is_guided and (self.draws_vectors or network.is_guided)
       halves = 2 if is_guided else 1
       slots = fns.prefix_len(condition) + length + window
-      cache = jax.eval_shape(functools.partial(fns.init_cache, halves * rows, slots))
-      total += sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
-      total += 3 * 4 * halves * rows * (window + 1) * (self.context.vocab_size or 0)
+      total += footprint.tree_bytes(footprint.cache_shapes(fns.init_cache, halves * rows, slots))
+      total += footprint.logits_bytes(halves * rows, window + 1, self.context.vocab_size or 0)
     return total
 
   def _functions(self, network: Network) -> ModelFns | None:

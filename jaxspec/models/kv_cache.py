@@ -16,6 +16,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxspec.models.platform import platform
 from jaxspec.models.precision import halves_products
 from jaxspec.types import Array
 
@@ -39,7 +40,7 @@ def init_cache(num_layers: int, batch: int, num_kv_heads: int, max_len: int, hea
   Where products round what they read (see `jaxspec.models.precision`), float32 entries are rounded when they are stored.
   """
   dtype = jnp.dtype(dtype)  # a config names it by a string
-  if jax.default_backend() == "cpu" and (dtype == jnp.bfloat16 or halves_products(dtype)):
+  if platform() == "cpu" and (dtype == jnp.bfloat16 or halves_products(dtype)):
     max_len, dtype = max_len + 1, _BITS  # the spare slot: see `write`
   slots = -(-max_len // 8) * 8
   shape = (batch * num_kv_heads, slots, head_dim)
