@@ -39,7 +39,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
   (r"(.*\.)?(tok_embeddings|embed_tokens|wte|embedding_table|class_emb)\.weight", Rule(Use.LOOKUP, 1)),
   (r"(.*\.)?(wpe\.weight|uncond_embedding|\w+_learned|mask_token|fake_latent)", Rule(Use.LOOKUP)),
   (r"(.*\.)?((output|lm_head)\.weight|(centre|radius)_weight)", Rule(Use.HEAD, 0)),
-  (r"diffloss\.time_embed\..*", Rule(Use.ADDED)),  # the same for all tokens: once for each step of a schedule
+  (r"diffloss\.(time|cond)_embed\..*", Rule(Use.ADDED)),  # once for a schedule and once for a token: next to nothing
   (r"diffloss\.(input_proj|res_blocks_\d+|final_layer)\..*weight", Rule(Use.STEP)),
   (r"(.*\.)?(wqkv|qkv|[qkv]_proj|w1|w3|gate_proj|up_proj|c_fc|fc1)\.(weight|bias)", Rule(Use.PASS, 0, True)),
   (r"(.*\.)?(wo|w2|[oc]_proj|out_proj|down_proj|fc2|proj)\.weight", Rule(Use.PASS, 1, True)),
