@@ -233,15 +233,28 @@ class Decoder:
   def _decode(
     self, params: SpecParams, key: Key, condition: PyTree, max_len: int, end_token: Any, loop_fn: WhileLoopFn
   ) -> DecodeResult:
-    parts = self.parts
-    kwargs = dict(max_len=max_len, end_token=end_token)
-    if parts.decode is not None:
-      keys = rng.row_keys(key, condition.batch_size)
-      return _decode_whole(params, keys, condition, decode=parts.decode, **kwargs)
-    if parts.drafter is NO_DRAFTER and loop_fn is jax.lax.while_loop:
-      return autoregress(params, key, condition, verifier=parts.verifier, **kwargs)
-    kwargs |= dict(drafter=parts.drafter, verifier=parts.verifier, target_prefix=parts.target_prefix)
-    return speculate(params, key, condition, **kwargs, loop_fn=loop_fn)
+    return run_parts(self.parts, params, key, condition, max_len=max_len, end_token=end_token, loop_fn=loop_fn)
+
+
+def run_parts(
+  parts: Parts,
+  params: SpecParams,
+  key: Key,
+  condition: PyTree,
+  *,
+  max_len: int,
+  end_token: int | tuple[int, ...] | None = None,
+  loop_fn: WhileLoopFn = jax.lax.while_loop,
+) -> DecodeResult:
+  """Decodes with what a method built; ``parts.params`` are not read. Other arguments as in `Decoder.__call__`."""
+  kwargs = dict(max_len=max_len, end_token=end_token)
+  if parts.decode is not None:
+    keys = rng.row_keys(key, condition.batch_size)
+    return _decode_whole(params, keys, condition, decode=parts.decode, **kwargs)
+  if parts.drafter is NO_DRAFTER and loop_fn is jax.lax.while_loop:
+    return autoregress(params, key, condition, verifier=parts.verifier, **kwargs)
+  kwargs |= dict(drafter=parts.drafter, verifier=parts.verifier, target_prefix=parts.target_prefix)
+  return speculate(params, key, condition, **kwargs, loop_fn=loop_fn)
 
 
 @functools.partial(jax.jit, static_argnames=("decode", "max_len", "end_token"))

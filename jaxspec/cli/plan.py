@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import click
@@ -17,7 +18,7 @@ DEFAULT_DTYPE = "bfloat16"
 _GROUPS = (
   Group("What to plan", (Line(("model",)), Line(("device",)), Line(("mesh",)), Line(("batches",)), Line(("tokens",)))),
   Group("How to decode", (Line(("method",)), Line(("draft",)), Line(("acceptance",)), Line(("dtype",)))),
-  Group("Output", (Line(("markdown",)), Line(("as_json",)), Line(("show_list",)))),
+  Group("Output", (Line(("markdown",)), Line(("as_json",)), Line(("compiles",)), Line(("show_list",)))),
 )
 
 
@@ -31,6 +32,7 @@ _GROUPS = (
 @click.option("--acceptance", type=float, metavar="A", help="Probability of a draft.  [default: as measured on emoji64]")
 @click.option("--dtype", type=click.Choice(("bfloat16", "float32")), default=DEFAULT_DTYPE, show_default=True,
               metavar="NAME", help="Weights and arithmetic of the transformers.")  # fmt: skip
+@click.option("--compile", "compiles", is_flag=True, help="Compile for the TPU, which takes minutes; needs libtpu.")
 @click.option("--markdown", is_flag=True, help="A row for each model and device, as Markdown.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--list", "show_list", is_flag=True, help="List models and devices.")
@@ -42,6 +44,8 @@ def plan(**options: Any) -> None:
   jaxspec plan --model anole-7b --batch 16 --method gsd --mesh data=1,model=8 --device v5e:2x4
   jaxspec plan --model llamagen-xl-t2i --device h100 --batch 1 --batch 8 --batch 32
   """
+  os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing is computed: an accelerator of this machine is left alone
+
   from rich.console import Console
 
   from jaxspec.cli import plan_table
@@ -54,15 +58,22 @@ def plan(**options: Any) -> None:
   for name in ("model", "device"):
     if not options[name]:
       raise UserError(f"Must have --{name}; jaxspec plan --list shows models and devices")
+  if options["compiles"] and (len(options["model"]), len(options["device"]), len(options["batches"]) or 1) != (1, 1, 1):
+    raise UserError("Must have one model, one device and one batch with --compile")
   chosen = Chosen.of(options)
   chosen.check()
   plans, warnings = interruptible(_plans, options, chosen)
   for warning in warnings:
     click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
+  compiled = None
+  if options["compiles"]:
+    from jaxspec.planning.compiled import compile_plan
+
+    compiled = interruptible(compile_plan, plans[0], plans[0].batches[0].batch)
   if options["as_json"]:
     from jaxspec.cli.report import finite
 
-    found = [finite(each.as_json()) for each in plans]
+    found = [finite(each.as_json()) | ({} if compiled is None else {"compiled": compiled._asdict()}) for each in plans]
     click.echo(json.dumps(found if len(found) > 1 else found[0], indent=2))
   elif options["markdown"]:
     click.echo(plan_table.markdown(plans))
@@ -70,6 +81,8 @@ def plan(**options: Any) -> None:
     plan_table.print_pairs(console, plans)
   else:
     plan_table.print_plan(console, plans[0])
+  if compiled is not None and not options["as_json"]:
+    plan_table.print_compiled(console, compiled)
 
 
 def _plans(options: dict[str, Any], chosen: Any) -> tuple[list[Any], list[str]]:

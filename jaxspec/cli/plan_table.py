@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxspec.planning.acceptance import Acceptance
+from jaxspec.planning.compiled import Compiled
 from jaxspec.planning.devices import DEVICES, USABLE
 from jaxspec.planning.memory import PIXELS, ROUNDS
 from jaxspec.planning.models import MODELS
@@ -100,6 +101,25 @@ def _verdict(batch: Batch) -> Text:
   return Text("yes", style="green") if batch.fits else Text(f"no, {_gb(batch.missing)} over", style="bold red")
 
 
+def print_compiled(console: Console, compiled: Compiled) -> None:
+  """What the compiler says, a line each."""
+  counted = lambda counts: ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+  fits = Text("fits", style="green") if compiled.fits else Text("does not fit", style="bold red")
+  sizes = ", ".join(f"{_gb(getattr(compiled, name))} {name}" for name in ("arguments", "temporary", "results", "code"))
+  console.print()
+  seconds = compiled.lower_s + compiled.compile_s
+  console.print(
+    Text.assemble(("compiled", "bold"), f" in {_three(seconds)} s: {_gb(compiled.bytes)} GB, ", fits), soft_wrap=True
+  )
+  for name, text in (
+    ("GB", sizes),
+    ("copies of caches in loops", counted(compiled.copies)),
+    ("exchanges in loops", counted(compiled.exchanges)),
+    ("exchanges outside", counted(compiled.exchanges_outside)),
+  ):
+    console.print(f"  {name}: {text}", soft_wrap=True)
+
+
 # Columns of a table of several plans.
 _PAIRS: tuple[tuple[str, Callable[[Plan, Batch], str]], ...] = (
   ("model", lambda plan, batch: plan.model.name),
@@ -167,7 +187,8 @@ def print_list(console: Console) -> None:
 
 
 def _gb(size: float) -> str:
-  return f"{size / _GB:.2f}"
+  size /= _GB
+  return f"{size:.2f}" if size >= 0.1 or not size else f"{size:.2g}" if size >= 1e-4 else "<0.0001"
 
 
 def _three(value: float) -> str:

@@ -48,24 +48,32 @@ class Needs(NamedTuple):
 
 
 def needs_of(
-  model: Model, target: Sized, method: Method, sampling: SamplingConfig | VectorSampling, draft: Model | None, dtype: str
+  model: Model,
+  target: Sized,
+  method: Method,
+  sampling: SamplingConfig | VectorSampling,
+  draft: Model | None,
+  dtype: str,
+  *,
+  guided: bool = False,
 ) -> Needs:
   """Asks a method.
 
   Args:
     draft: the draft network; None: the one that belongs to the model, or one that is cut out of it.
+    guided: whether the parts are guided as the sampling says, to be run. Guidance changes no shape that a plan reads: it
+      counts two halves as two rows.
   Raises:
     ValueError: if the method does not run on the model.
   """
   method.check_length(model.num_tokens)
   drafting = None if method.draft_family is None else _draft_of(model, method, draft, dtype)
   side = int(model.num_tokens**0.5)
-  # Guidance changes no shape of a method's own. Two halves are counted as two rows.
-  plain = dataclasses.replace(sampling, cfg_scale=1.0)
+  sampling = sampling if guided else dataclasses.replace(sampling, cfg_scale=1.0)
   found: list[Parts] = []
 
   def build(target_params, draft_params):
-    context = BuildContext(plain, model.vocab_size, model.num_tokens, (side, side))
+    context = BuildContext(sampling, model.vocab_size, model.num_tokens, (side, side))
     if getattr(model.tokenizer, "codebook_size", None):
       context = dataclasses.replace(context, codebook=lambda: jnp.zeros((model.vocab_size, model.tokenizer.codebook_dim)))
     if model.vocab_size:

@@ -53,6 +53,7 @@ class Plan:
     acceptance: None for a method without drafts.
     halves: rows of a pass for each row of the batch, 2 with guidance.
     largest: the largest batch that fits; 0 if none does.
+    named_draft: the draft network that was asked for.
   """
 
   model: Model
@@ -70,6 +71,7 @@ class Plan:
   memory: Memory
   largest: int
   batches: tuple[Batch, ...]
+  named_draft: Model | None = None
 
   def as_json(self) -> dict[str, Any]:
     """Everything as JSON can hold it."""
@@ -178,5 +180,5 @@ def make_plan(
     draft=None if needs.draft is None else (needs.draft.network.name, needs.draft.num_parameters),
     window=needs.parts.drafter.window if needs.parts.drafter is not None else 0,
     acceptance=accepted, halves=halves, memory=memory, largest=(memory.most_rows() or 0) * mesh.data,
-    batches=tuple(map(of, batches)),
+    batches=tuple(map(of, batches)), named_draft=draft,
   )  # fmt: skip

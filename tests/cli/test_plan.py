@@ -64,9 +64,14 @@ def test_unread_options(run, target):
   (("--model", "anole-7b", "--device", "h100", "--method", "gs"), "mean gsd?"),
   (("--model", "anole-7b", "--device", "h100", "--method", "gsd", "--window", "0"), "window"),
   (("--model", "anole-7b", "--device", "h100", *("--batch", "1") * 7), "at most 6 batches"),
+  (("--model", "anole-7b", "--device", "v5e", "--device", "h100", "--compile"), "one device and one batch with --compile"),
 ])  # fmt: skip
 def test_errors(fails, args, words):
   assert words in fails("plan", *args)
+
+
+def test_compiling_for_what_is_no_tpu(fails, target):
+  assert "Must have a TPU (v5e, v5p, v6e)" in fails("plan", *target, *TINY, "--compile")
 
 
 def test_a_mesh_that_does_not_divide(fails, target):
