@@ -33,8 +33,9 @@ class Rule(NamedTuple):
   required: bool = False  # whether the axis must be divisible, because activations are divided in the same way
 
 
-# By the last two parts of a parameter's path; the first that fits. Weights are [out, in].
+# By path, the first that fits. Weights are [out, in].
 _RULES: tuple[tuple[str, Rule], ...] = (
+  (r"(.*\.)?\w*norm\.(weight|bias)", Rule(Use.ADDED)),
   (r"cls_embedding\.cap_proj\..*", Rule(Use.CONDITION)),
   (r"(.*\.)?(tok_embeddings|embed_tokens|wte|embedding_table|class_emb)\.weight", Rule(Use.LOOKUP, 1)),
   (r"(.*\.)?(wpe\.weight|uncond_embedding|\w+_learned|mask_token|fake_latent)", Rule(Use.LOOKUP)),

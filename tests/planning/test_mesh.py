@@ -38,6 +38,7 @@ def test_a_sum_over_a_ring():
   ("z_proj.weight", (16, 3), Use.PASS, None),
   ("diffloss.res_blocks_1.mlp_0.weight", (8, 8), Use.STEP, None),
   ("encoder_norm.weight", (16,), Use.ADDED, None),
+  ("layers_0.self_attn.q_norm.weight", (4, 8), Use.ADDED, None),
 ])  # fmt: skip
 def test_rules(path, shape, use, axis):
   rule = rule_of(path, shape)
