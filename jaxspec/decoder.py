@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from jaxspec import rng
+from jaxspec import footprint, rng
 from jaxspec.decode.loop import autoregress, iterate, speculate
 from jaxspec.decode.state import DecodeResult, DraftSide, SpecParams
 from jaxspec.drafters.none import NO_DRAFTER
@@ -219,9 +219,8 @@ class Decoder:
       is_guided = self.sampling.is_guided and (self.draws_vectors or network.is_guided)
       halves = 2 if is_guided else 1
       slots = fns.prefix_len(condition) + length + window
-      cache = jax.eval_shape(functools.partial(fns.init_cache, halves * rows, slots))
-      total += sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
-      total += 3 * 4 * halves * rows * (window + 1) * (self.context.vocab_size or 0)
+      total += footprint.tree_bytes(footprint.cache_shapes(fns.init_cache, halves * rows, slots))
+      total += footprint.logits_bytes(halves * rows, window + 1, self.context.vocab_size or 0)
     return total
 
   def _functions(self, network: Network) -> ModelFns | None:
@@ -246,15 +245,28 @@ class Decoder:
   def _decode(
     self, params: SpecParams, key: Key, condition: PyTree, max_len: int, end_token: Any, loop_fn: WhileLoopFn
   ) -> DecodeResult:
-    parts = self.parts
-    kwargs = dict(max_len=max_len, end_token=end_token)
-    if parts.decode is not None:
-      keys = rng.row_keys(key, condition.batch_size)
-      return _decode_whole(params, keys, condition, decode=parts.decode, **kwargs)
-    if parts.drafter is NO_DRAFTER and loop_fn is jax.lax.while_loop:
-      return autoregress(params, key, condition, verifier=parts.verifier, **kwargs)
-    kwargs |= dict(drafter=parts.drafter, verifier=parts.verifier, target_prefix=parts.target_prefix)
-    return speculate(params, key, condition, **kwargs, loop_fn=loop_fn)
+    return run_parts(self.parts, params, key, condition, max_len=max_len, end_token=end_token, loop_fn=loop_fn)
+
+
+def run_parts(
+  parts: Parts,
+  params: SpecParams,
+  key: Key,
+  condition: PyTree,
+  *,
+  max_len: int,
+  end_token: int | tuple[int, ...] | None = None,
+  loop_fn: WhileLoopFn = jax.lax.while_loop,
+) -> DecodeResult:
+  """Decodes with what a method built; ``parts.params`` are not read. Other arguments as in `Decoder.__call__`."""
+  kwargs = dict(max_len=max_len, end_token=end_token)
+  if parts.decode is not None:
+    keys = rng.row_keys(key, condition.batch_size)
+    return _decode_whole(params, keys, condition, decode=parts.decode, **kwargs)
+  if parts.drafter is NO_DRAFTER and loop_fn is jax.lax.while_loop:
+    return autoregress(params, key, condition, verifier=parts.verifier, **kwargs)
+  kwargs |= dict(drafter=parts.drafter, verifier=parts.verifier, target_prefix=parts.target_prefix)
+  return speculate(params, key, condition, **kwargs, loop_fn=loop_fn)
 
 
 @functools.partial(jax.jit, static_argnames=("decode", "max_len", "end_token"))

@@ -15,6 +15,7 @@ COMMANDS = {
   "audit": LazyCommand("jaxspec.cli.audit:audit", "Compute what a method costs in fidelity, and what it buys."),
   "bench": LazyCommand("jaxspec.cli.bench:bench", "Measure decoding methods against each other."),
   "evaluate": LazyCommand("jaxspec.cli.evaluate:evaluate", "Measure images against real ones and their prompts."),
+  "plan": LazyCommand("jaxspec.cli.plan:plan", "Say without the hardware what fits it, and how fast it could be."),
   "serve": LazyCommand("jaxspec.cli.serve:serve", "Verify for edges over a network."),
   "link": LazyCommand("jaxspec.cli.link:link", "Put a server under load; make connections slow."),
   "calibrate": LazyCommand(

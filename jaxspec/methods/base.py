@@ -25,11 +25,13 @@ __all__ = [
   "BuildContext",
   "DecodeFn",
   "DraftingMethod",
+  "Expected",
   "Method",
   "Option",
   "OptionSpec",
   "Parts",
   "check_options",
+  "expected_tokens",
   "need",
   "option",
   "options_of",
@@ -93,6 +95,26 @@ class Parts(NamedTuple):
   decode: DecodeFn | None = None
 
 
+class Expected(NamedTuple):
+  """What a pass of the target is expected to bring a row.
+
+  ``draft_calls`` are the passes of the draft network before it; None: as many as the drafter always takes
+  (`Drafter.calls_per_round`).
+  """
+
+  tokens: float
+  draft_calls: float | None = None
+
+
+def expected_tokens(acceptance: float, drafts: int) -> float:
+  """Tokens of a round of ``drafts`` drafts in a row, each accepted with the same probability if those before it are.
+
+  ``(1 - a^(K + 1)) / (1 - a)`` (Leviathan et al. 2023, arXiv 2211.17192, equation 1): the leading accepted drafts and one
+  token of the target's own.
+  """
+  return float(drafts + 1) if acceptance == 1 else (1 - acceptance ** (drafts + 1)) / (1 - acceptance)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
   """Base class of all methods; see the module docstring.
@@ -133,6 +155,23 @@ class Method:
   def drafts_per_round(self) -> int:
     """Tokens that the target reads in one round besides the last committed one."""
     return 0
+
+  def longest_path(self) -> int:
+    """The most drafts of one round that can be accepted: those of a chain, the levels of a tree."""
+    return self.drafts_per_round()
+
+  def inputs_per_draft_call(self) -> int:
+    """Tokens of a row that a pass of the draft network reads: 1 of a chain, a beam of a tree."""
+    return 1
+
+  def expected(self, acceptance: float, num_tokens: int) -> Expected:
+    """What a pass of the target is expected to bring.
+
+    Args:
+      acceptance: probability that a draft is accepted if those before it are.
+      num_tokens: tokens of a row.
+    """
+    return Expected(expected_tokens(acceptance, self.longest_path()))
 
   def check_length(self, num_tokens: int) -> None:
     """Raises a ValueError if drafts are longer than a row of ``num_tokens``: they cost time and memory for nothing."""

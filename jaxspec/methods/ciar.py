@@ -16,7 +16,7 @@ from jaxspec.drafters.interval import GatedParams, interval_gated
 from jaxspec.intervals.gate import Gate, conformal_gate, constant_gate, rate_params
 from jaxspec.intervals.heads import COMBINATIONS
 from jaxspec.intervals.scores import make_score
-from jaxspec.methods.base import BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.methods.base import BuildContext, DraftingMethod, Expected, Parts, expected_tokens, need, option
 from jaxspec.methods.common import Neighbours, check_chain, draft_side, judging, of_ids, refuse_audit
 from jaxspec.models.guidance import Guided
 from jaxspec.models.interval_features import INJECT, IntervalFeaturesConfig, IntervalFeaturesFns, interval_features_fns
@@ -90,6 +90,20 @@ class Ciar(Neighbours, DraftingMethod):
   def drafts_per_round(self) -> int:
     """The longest run of local tokens and a window."""
     return self.max_run + self.gamma
+
+  def longest_path(self) -> int:
+    """The window; local tokens are not judged."""
+    return self.gamma
+
+  def expected(self, acceptance: float, num_tokens: int) -> Expected:
+    """A call of the cloud for every ``1 / cloud_rate`` tokens (`DEFAULT_RATE`), most of which the edge accepts locally.
+
+    The edge takes a pass for each local token and for each draft of the window. A negative ``tau`` accepts none locally.
+    """
+    window = expected_tokens(acceptance, self.gamma)
+    rate = DEFAULT_RATE if self.cloud_rate is None else self.cloud_rate
+    tokens = window if self.tau is not None and self.tau < 0 else max(1 / rate, window)
+    return Expected(tokens, tokens - window + self.gamma)
 
   def check_length(self, num_tokens: int) -> None:
     """See `Method.check_length`."""

@@ -69,6 +69,14 @@ class Eagle(_Continues, DraftingMethod):
     """The nodes of a tree."""
     return self.tree_size
 
+  def longest_path(self) -> int:
+    """The levels of a tree."""
+    return min(self.tree_depth + 1, self.tree_size)
+
+  def inputs_per_draft_call(self) -> int:
+    """The beam."""
+    return self.tree_top_k
+
   def check_length(self, num_tokens: int) -> None:
     """See `Method.check_length`."""
     check_chain("tree_depth", self.tree_depth, num_tokens, whole=True)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from jaxspec.decode.masked import generate_masked
 from jaxspec.decode.state import DecodeResult, SpecParams
 from jaxspec.decode.unmasking import GuidanceFn
-from jaxspec.methods.base import VECTORS, BuildContext, Method, Parts, option
+from jaxspec.methods.base import VECTORS, BuildContext, Expected, Method, Parts, option
 from jaxspec.methods.common import of_vectors, refuse_audit
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.models.guidance import Guided
@@ -31,6 +31,10 @@ class Parallel(Method):
   title: ClassVar[str] = "the target alone, several tokens at a time"
   source: ClassVar[str] = "Li et al. 2024, arXiv 2406.11838, section 3"
   tokens: ClassVar[str] = VECTORS
+
+  def expected(self, acceptance: float, num_tokens: int) -> Expected:
+    """The tokens of an iteration, on average; nothing is accepted or rejected."""
+    return Expected(num_tokens / min(self.num_iter, num_tokens))
 
   def check_length(self, num_tokens: int) -> None:
     """See `Method.check_length`."""

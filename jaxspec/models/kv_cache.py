@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.mesh import constrain
+from jaxspec.models.platform import platform
 from jaxspec.models.precision import halves_products
 from jaxspec.types import Array
 
@@ -46,7 +47,7 @@ def init_cache(
   (see `jaxspec.models.precision`), float32 entries are rounded when they are stored.
   """
   dtype = jnp.dtype(dtype)  # a config names it by a string
-  if jax.default_backend() == "cpu" and (dtype == jnp.bfloat16 or halves_products(dtype)):
+  if platform() == "cpu" and (dtype == jnp.bfloat16 or halves_products(dtype)):
     max_len, dtype = max_len + 1, _BITS  # the spare slot: see `write`
   slots = -(-max_len // 8) * 8
   shape = (batch, num_kv_heads, slots, head_dim) if split_heads else (batch * num_kv_heads, slots, head_dim)

@@ -14,6 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxspec.models.platform import platform
 from jaxspec.models.precision import dot_bf16, halves_products
 from jaxspec.types import Array
 
@@ -26,7 +27,7 @@ def linear(x: Array, weight: Array) -> Array:
   rows = math.prod(x.shape[:-1])
   if halves_products(x.dtype):
     return _linear_bf16(x, weight)
-  if jax.default_backend() != "cpu" or rows == 1 or rows > _MAX_STREAMED_ROWS:
+  if platform() != "cpu" or rows == 1 or rows > _MAX_STREAMED_ROWS:
     return jax.lax.dot_general(x, weight, (((x.ndim - 1,), (1,)), ((), ())))
   out = jax.lax.dot_general(weight, x.reshape(rows, x.shape[-1]), (((1,), (1,)), ((), ())))  # [out, rows]
   return jax.lax.optimization_barrier(out).T.reshape(*x.shape[:-1], weight.shape[0])

@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
+from jaxspec.models.platform import platform
 from jaxspec.types import Array
 
 PRECISIONS = ("float32", "bfloat16")
@@ -21,7 +22,7 @@ PRECISIONS = ("float32", "bfloat16")
 def halves_products(dtype) -> bool:
   """Whether float32 products are to be computed from bfloat16 inputs here."""
   return (
-    jax.default_backend() == "cpu"
+    platform() == "cpu"
     and dtype == jnp.float32
     and jax.config.jax_default_matmul_precision in ("bfloat16", "BF16_BF16_F32", jax.lax.DotAlgorithmPreset.BF16_BF16_F32)
   )

@@ -1,0 +1,121 @@
+"""``jaxspec plan``: whether a decode fits a device and how fast it could be there, without the device."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import click
+
+from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.option_help import Group, Line, MethodCommand
+from jaxspec.cli.options import common
+
+MOST_BATCHES = 6  # columns of a table of 100 characters
+DEFAULT_DTYPE = "bfloat16"
+
+_GROUPS = (
+  Group("What to plan", (Line(("model",)), Line(("device",)), Line(("mesh",)), Line(("batches",)), Line(("tokens",)))),
+  Group("How to decode", (Line(("method",)), Line(("draft",)), Line(("acceptance",)), Line(("dtype",)))),
+  Group("Output", (Line(("markdown",)), Line(("as_json",)), Line(("compiles",)), Line(("show_list",)))),
+)
+
+
+@click.command(cls=MethodCommand, groups=_GROUPS)
+@click.option("--model", "model", multiple=True, metavar="NAME", help="Published network, or a checkpoint folder; repeat.")
+@click.option("--device", "device", multiple=True, metavar="KIND", help="h100, h100:8, v5e:2x4, ...; repeat to compare.")
+@click.option("--mesh", metavar="AXES", help="data=D,model=M.  [default: the largest model that divides the heads]")
+@click.option("--batch", "batches", multiple=True, type=int, metavar="N", help="Rows together; repeat.  [default: 1]")
+@click.option("--tokens", type=int, metavar="N", help="Tokens of a row.  [default: as published]")
+@click.option("--draft", metavar="NAME", help="Draft network.  [default: as published, else 2 layers of the model]")
+@click.option("--acceptance", type=float, metavar="A", help="Probability of a draft.  [default: as measured on emoji64]")
+@click.option("--dtype", type=click.Choice(("bfloat16", "float32")), default=DEFAULT_DTYPE, show_default=True,
+              metavar="NAME", help="Weights and arithmetic of the transformers.")  # fmt: skip
+@click.option("--compile", "compiles", is_flag=True, help="Compile for the TPU, which takes minutes; needs libtpu.")
+@click.option("--markdown", is_flag=True, help="A row for each model and device, as Markdown.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--list", "show_list", is_flag=True, help="List models and devices.")
+@common("method")
+def plan(**options: Any) -> None:
+  """Say without the hardware whether a decode fits, what would, and how fast it could be at most.
+
+  \b
+  jaxspec plan --model anole-7b --batch 16 --method gsd --mesh data=1,model=8 --device v5e:2x4
+  jaxspec plan --model llamagen-xl-t2i --device h100 --batch 1 --batch 8 --batch 32
+  """
+  os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing is computed: an accelerator of this machine is left alone
+
+  from rich.console import Console
+
+  from jaxspec.cli import plan_table
+  from jaxspec.cli.declared import Chosen
+
+  console = Console(highlight=False)
+  if options["show_list"]:
+    click.echo(json.dumps(plan_table.listed(), indent=2)) if options["as_json"] else plan_table.print_list(console)
+    return
+  for name in ("model", "device"):
+    if not options[name]:
+      raise UserError(f"Must have --{name}; jaxspec plan --list shows models and devices")
+  if options["compiles"] and (len(options["model"]), len(options["device"]), len(options["batches"]) or 1) != (1, 1, 1):
+    raise UserError("Must have one model, one device and one batch with --compile")
+  chosen = Chosen.of(options)
+  chosen.check()
+  plans, warnings = interruptible(_plans, options, chosen)
+  for warning in warnings:
+    click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
+  compiled = None
+  if options["compiles"]:
+    from jaxspec.planning.compiled import compile_plan
+
+    compiled = interruptible(compile_plan, plans[0], plans[0].batches[0].batch)
+  if options["as_json"]:
+    from jaxspec.cli.report import finite
+
+    found = [finite(each.as_json()) | ({} if compiled is None else {"compiled": compiled._asdict()}) for each in plans]
+    click.echo(json.dumps(found if len(found) > 1 else found[0], indent=2))
+  elif options["markdown"]:
+    click.echo(plan_table.markdown(plans))
+  elif len(plans) > 1:
+    plan_table.print_pairs(console, plans)
+  else:
+    plan_table.print_plan(console, plans[0])
+  if compiled is not None and not options["as_json"]:
+    plan_table.print_compiled(console, compiled)
+
+
+def _plans(options: dict[str, Any], chosen: Any) -> tuple[list[Any], list[str]]:
+  """A plan for every model on every device, and warnings about options that nobody reads.
+
+  Raises:
+    ValueError: for what does not fit together.
+  """
+  from jaxspec.cli.declared import find_method
+  from jaxspec.methods import Plain
+  from jaxspec.planning import find_model, make_plan, parse_device, parse_mesh, sampling_of
+
+  batches = options["batches"] or (1,)
+  if len(batches) > MOST_BATCHES:
+    raise UserError(f"Must have at most {MOST_BATCHES} batches, we instead got {len(batches)}")
+  cls = Plain if chosen.method is None else find_method(chosen.method)
+  fields = chosen.for_method(cls)
+  draft = find_model(fields.pop("draft")) if fields.get("draft") is not None else None
+  mesh = None if options["mesh"] is None else parse_mesh(options["mesh"])
+  devices = [parse_device(text) for text in options["device"]]
+  models = [find_model(name) for name in options["model"]]
+  if options["tokens"] is not None:
+    models = [model.with_tokens(options["tokens"]) for model in models]
+  plans, warnings = [], []
+  for model in models:
+    sampling = sampling_of(model)
+    sampling = sampling_of(model, **chosen.for_sampling(type(sampling)))
+    warnings += [text for text in chosen.unread(cls, type(sampling)) if text not in warnings]
+    for device in devices:
+      plans.append(
+        make_plan(
+          model, device, batches=batches, method=cls(**fields), sampling=sampling, draft=draft, mesh=mesh,
+          dtype=options["dtype"], acceptance=options["acceptance"],
+        )
+      )  # fmt: skip
+  return plans, warnings

@@ -1,0 +1,169 @@
+"""A planned decode, compiled for a TPU that is not there (`jax.experimental.topologies`, with libtpu's compiler).
+
+The compiler says what a plan can only estimate: temporary memory, exchanges between devices, and whether the buffers of the
+caches are updated in place.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import time
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec import footprint
+from jaxspec.decoder import run_parts
+from jaxspec.models.conditions import Caption, ClassLabels, OrderedLabels, Prompt
+from jaxspec.models.platform import tracing_for
+from jaxspec.planning import program_text
+from jaxspec.planning.parts import Needs, needs_of
+from jaxspec.planning.plan import Plan
+from jaxspec.planning.shardings import device_mesh, of_params, of_rows
+from jaxspec.planning.sizes import Sized
+from jaxspec.sampling import head_fns
+from jaxspec.types import PyTree
+
+# Names of accelerators that libtpu wants to hear, by kind; v5p counts cores, of which a chip has two.
+_ACCELERATORS = {"v5e": ("v5litepod", 1), "v5p": ("v5p", 2), "v6e": ("v6e", 1)}
+_DTYPES = {"bfloat16": "bf16", "float32": "f32"}
+
+
+class Compiled(NamedTuple):
+  """What the compiler says, on each device.
+
+  Attributes:
+    bytes: arguments, results, temporary buffers and code, less results that take the place of arguments.
+    fits: whether they are within what may be planned with.
+    copies: copies of whole cache buffers in loops, by shape; none if all updates are in place.
+    exchanges: exchanges in loops, by kind.
+    exchanges_outside: those before and after the loops.
+  """
+
+  bytes: int
+  arguments: int
+  temporary: int
+  results: int
+  code: int
+  fits: bool
+  copies: dict[str, int]
+  exchanges: dict[str, int]
+  exchanges_outside: dict[str, int]
+  lower_s: float
+  compile_s: float
+
+
+def compile_plan(plan: Plan, batch: int) -> Compiled:
+  """Compiles the whole decode of a plan for its TPU; this takes minutes for a large network.
+
+  What JAX has compiled before in this process is forgotten, because it was traced for another platform.
+
+  Raises:
+    ValueError: for a device that is no TPU, without libtpu, or for a topology that it does not know.
+  """
+  devices = tpu_devices(plan)
+  over = device_mesh(plan.mesh, devices)
+  plan.mesh.rows(batch)
+  needs = needs_of(
+    plan.model, plan.target, plan.method, plan.sampling, plan.named_draft, plan.dtype, guided=True
+  )  # fmt: skip
+  params = needs.parts.params
+  of_draft = of_params(params.draft, over, whole=needs.draft is not None and needs.draft.fitting(plan.mesh) != plan.mesh)
+  params = _placed(params, params._replace(draft=of_draft, target=of_params(params.target, over)))
+  key_data = jax.eval_shape(lambda: jax.random.key_data(jax.random.split(jax.random.key(0), batch)))
+  rows = [_placed(tree, of_rows(tree, over)) for tree in (key_data, condition_shapes(plan, batch))]
+
+  def decode(params, key_data, condition):
+    return run_parts(
+      needs.parts, params, jax.random.wrap_key_data(key_data), condition, max_len=plan.model.num_tokens
+    )  # fmt: skip
+
+  jax.clear_caches()
+  try:
+    with tracing_for("tpu"):
+      start = time.perf_counter()
+      lowered = jax.jit(decode).trace(params, *rows).lower(lowering_platforms=("tpu",))
+      lower_s = time.perf_counter() - start
+      start = time.perf_counter()
+      compiled = lowered.compile()
+      compile_s = time.perf_counter() - start
+      buffers = _cache_buffers(plan, needs, batch)
+  finally:
+    jax.clear_caches()
+  return _read(compiled, plan, buffers, lower_s, compile_s)
+
+
+def tpu_devices(plan: Plan) -> list[Any]:
+  """The devices of a topology, of which none need be there.
+
+  Raises:
+    ValueError: see `compile_plan`.
+  """
+  device = plan.device
+  if device.kind not in _ACCELERATORS:
+    raise ValueError(f"Must have a TPU ({', '.join(_ACCELERATORS)}) to compile for without it, we instead got {device.kind}")
+  if importlib.util.find_spec("libtpu") is None:
+    raise ValueError("Must have libtpu to compile for a TPU that is not there: pip install 'jaxspec-decoding[tpu-plan]'")
+  from jax.experimental import topologies
+
+  name, cores = _ACCELERATORS[device.kind]
+  os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # do not ask the cloud what machine this is
+  os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # no chip is opened, so another process may have them
+  os.environ.setdefault("TPU_ACCELERATOR_TYPE", f"{name}-{cores * max(device.count, 4)}")
+  os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+  if device.count < 4:
+    raise ValueError(
+      f"Must have a topology of at least 4 chips to compile for, as {device.kind}:2x2, we instead got {device.name}"
+    )
+  try:
+    return list(topologies.get_topology_desc(platform="tpu", topology_name=device.name).devices)
+  except Exception as error:  # whatever the library says about a topology
+    reason = " ".join(str(error).split())[:160]
+    raise ValueError(f"Must have a topology that libtpu knows, we instead got {device.name} ({reason})") from error
+
+
+def condition_shapes(plan: Plan, batch: int) -> PyTree:
+  """The shapes of a condition of a model."""
+  model, config = plan.model, plan.model.config
+  of = lambda dtype, *shape: jax.ShapeDtypeStruct((batch, *shape), dtype)
+  if plan.target.is_masked:
+    return OrderedLabels(of(jnp.int32), of(jnp.int32, model.num_tokens))
+  if plan.target.draws_vectors or getattr(config, "model_type", None) == "c2i":
+    return ClassLabels(of(jnp.int32))
+  if getattr(config, "model_type", None) == "t2i":
+    return Caption(of(jnp.float32, config.prefix_len, config.caption_dim), of(jnp.bool_, config.prefix_len))
+  return Prompt(of(jnp.int32, model.prefix), of(jnp.bool_, model.prefix))
+
+
+def _placed(shapes: PyTree, shardings: PyTree) -> PyTree:
+  place = lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+  return jax.tree.map(place, shapes, shardings)
+
+
+def _cache_buffers(plan: Plan, needs: Needs, batch: int) -> set[tuple[str, int]]:
+  """Dtype and entries of the caches' buffers, whole and divided over either axis or both."""
+  networks: list[Sized] = [plan.target, *([] if needs.draft is None else [needs.draft])]
+  found = set()
+  for network in networks:
+    fns = head_fns(network.network).network if network.draws_vectors else network.network.fns
+    slots = plan.model.prefix + plan.model.num_tokens + plan.window
+    for leaf in jax.tree.leaves(footprint.cache_shapes(fns.init_cache, plan.halves * batch, slots)):
+      if (dtype := _DTYPES.get(leaf.dtype.name)) is not None:
+        found |= {(dtype, leaf.size // parts) for parts in (1, plan.mesh.data, plan.mesh.model, plan.mesh.count)}
+  return found
+
+
+def _read(compiled: Any, plan: Plan, buffers: set[tuple[str, int]], lower_s: float, compile_s: float) -> Compiled:
+  memory, text = compiled.memory_analysis(), compiled.as_text()
+  arguments, results = memory.argument_size_in_bytes, memory.output_size_in_bytes
+  temporary, code = memory.temp_size_in_bytes, memory.generated_code_size_in_bytes
+  total = arguments + results + temporary + code - memory.alias_size_in_bytes
+  inside = program_text.loop_lines(text)
+  of_loops, of_all = program_text.exchanges(inside), program_text.exchanges(text.splitlines())
+  outside = {kind: count - of_loops.get(kind, 0) for kind, count in of_all.items() if count > of_loops.get(kind, 0)}
+  return Compiled(
+    total, arguments, temporary, results, code, total <= plan.memory.usable, program_text.copies(inside, buffers),
+    of_loops, outside, lower_s, compile_s,
+  )  # fmt: skip

@@ -1,0 +1,115 @@
+"""Bytes on each device, by part: what stays, what the rounds need, and what the making of pixels needs after them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from jaxspec import footprint
+from jaxspec.models import kv_cache, registry
+from jaxspec.models.platform import tracing_for
+from jaxspec.planning.devices import USABLE, Device
+from jaxspec.planning.mesh import Mesh
+from jaxspec.planning.models import Model
+from jaxspec.planning.parts import Needs
+from jaxspec.planning.sizes import Sized, activation_bytes, sized
+from jaxspec.sampling import head_fns
+from jaxspec.types import Cache
+
+STAYS, ROUNDS, PIXELS = "stays", "rounds", "pixels"
+_PIXEL_ARRAYS = 3  # of the size of the largest image of features, that a decoder of images holds at once
+
+
+class Need(NamedTuple):
+  """Bytes of one part on each device, for ``rows`` rows of the batch there: ``fixed + each * rows``."""
+
+  name: str
+  phase: str
+  fixed: float = 0.0
+  each: float = 0.0
+
+  def bytes(self, rows: int) -> float:
+    return self.fixed + self.each * rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+  """All parts of a decode.
+
+  Attributes:
+    needs: the parts; what the rounds need is free again when pixels are made.
+    usable: bytes of a device that may be planned with.
+  """
+
+  needs: tuple[Need, ...]
+  usable: float
+
+  def total(self, rows: int) -> float:
+    """Most bytes at once on each device, for ``rows`` rows there."""
+    of = lambda phase: sum(need.bytes(rows) for need in self.needs if need.phase == phase)
+    return of(STAYS) + max(of(ROUNDS), of(PIXELS))
+
+  def most_rows(self, *phases: str) -> int | None:
+    """The most rows on a device that fit in all phases, or in some; 0 if none does, None without a limit."""
+    found = []
+    for phase in phases or (ROUNDS, PIXELS):
+      needs = [need for need in self.needs if need.phase in (STAYS, phase)]
+      left = self.usable - sum(need.fixed for need in needs)
+      each = sum(need.each for need in needs)
+      if left < 0 or each:
+        found.append(0 if left < 0 else int(left // each))
+    return min(found, default=None)
+
+
+def cache_of(network: Sized, mesh: Mesh, halves: int, slots: int, platform: str) -> float:
+  """Bytes of the caches of one row of the batch on each device; heads are divided, masks and tokens are not."""
+  fns = head_fns(network.network).network if network.draws_vectors else network.network.fns
+  with tracing_for(platform):
+    cache: Cache = footprint.cache_shapes(fns.init_cache, halves, slots)
+  whole = footprint.tree_bytes(cache)
+  if not isinstance(cache, kv_cache.KVCache):
+    return whole
+  heads = footprint.tree_bytes((cache.k, cache.v))
+  return whole - heads + heads / network.fitting(mesh).model
+
+
+def memory_of(model: Model, target: Sized, needs: Needs, device: Device, mesh: Mesh, *, halves: int, dtype: str) -> Memory:
+  """The parts of a decode.
+
+  Args:
+    halves: 2 where every row of the batch has an unconditional partner, else 1.
+    dtype: of the transformers; image tokenizers run in float32.
+  """
+  window = needs.parts.drafter.window if needs.parts.drafter is not None else 0
+  has_cache = needs.parts.decode is None  # parallel decoding keeps its tokens only
+  slots = model.prefix + model.num_tokens + window
+  inputs = window + 1
+  found = [Need("weights", STAYS, target.weight_bytes(mesh))]
+  if needs.draft is not None:
+    found.append(Need("draft weights", STAYS, needs.draft.weight_bytes(needs.draft.fitting(mesh))))
+  if needs.table_bytes:
+    found.append(Need("table of the acceptance rule", STAYS, needs.table_bytes))
+  if model.text is not None:
+    found.append(Need(model.text.name, STAYS, model.text.parameters * target.itemsize))
+  if model.tokenizer is not None:
+    tokenizer = sized(registry.family_of(model.tokenizer), model.tokenizer, "tokenizer")
+    found.append(Need("image tokenizer", STAYS, tokenizer.weight_bytes()))
+  if has_cache:
+    found.append(Need("caches", ROUNDS, each=cache_of(target, mesh, halves, slots, device.platform)))
+  if needs.draft is not None:
+    found.append(Need("draft caches", ROUNDS, each=cache_of(needs.draft, mesh, halves, slots, device.platform)))
+  widest = max(activation_bytes(target, mesh, halves, t, slots) for t in (inputs, _prefill_inputs(model, target)))
+  found.append(Need("activations", ROUNDS, each=widest))
+  if model.vocab_size is not None:
+    logits = footprint.logits_bytes(halves, inputs, model.vocab_size)
+    drafted = footprint.logits_bytes(halves, inputs, model.vocab_size) if needs.draft is not None else 0
+    found.append(Need("logits", ROUNDS, each=logits + drafted))
+  if model.tokenizer is not None:
+    pixels = 4 * model.side**2 * model.tokenizer.channels[0]
+    found.append(Need("making of pixels, after the rounds", PIXELS, each=_PIXEL_ARRAYS * pixels))
+  return Memory(tuple(found), USABLE * device.memory)
+
+
+def _prefill_inputs(model: Model, target: Sized) -> int:
+  """Inputs of the pass over the condition; a masked network has no such pass."""
+  return 1 if target.draws_vectors else model.prefix

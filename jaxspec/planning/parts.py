@@ -1,0 +1,131 @@
+"""What a method needs on a network of shapes: its drafter, its draft network, and the tables of its acceptance rule.
+
+The method itself is asked: it builds its parts of shapes, so that every registered method can be planned.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec import footprint
+from jaxspec.methods.base import SAME_FAMILY, BuildContext, Method, Parts
+from jaxspec.models import registry
+from jaxspec.models.eagle import attach
+from jaxspec.models.inter_head import InterHeadConfig
+from jaxspec.models.llamagen import LlamaGenConfig
+from jaxspec.planning.mesh import Use
+from jaxspec.planning.models import MODELS, Model
+from jaxspec.planning.sizes import Sized, sized
+from jaxspec.sampling import SamplingConfig, VectorSampling
+
+# Blocks of a draft network that is cut out of its target, where none is published.
+DRAFT_LAYERS = 2
+
+
+class Needs(NamedTuple):
+  """What a method runs with.
+
+  Attributes:
+    parts: as the method built them; parameters are shapes.
+    draft: the draft network; None without one.
+    reads: the network that the draft side computes with: ``draft``, with the tables that it borrows.
+    table_bytes: of the arrays that the acceptance rule reads.
+  """
+
+  parts: Parts
+  draft: Sized | None
+  reads: Sized | None
+  table_bytes: int
+
+  @property
+  def draft_calls(self) -> int:
+    """Passes of the draft network in a round."""
+    return self.parts.drafter.calls_per_round if self.parts.drafter is not None else 0
+
+
+def needs_of(
+  model: Model,
+  target: Sized,
+  method: Method,
+  sampling: SamplingConfig | VectorSampling,
+  draft: Model | None,
+  dtype: str,
+  *,
+  guided: bool = False,
+) -> Needs:
+  """Asks a method.
+
+  Args:
+    draft: the draft network; None: the one that belongs to the model, or one that is cut out of it.
+    guided: whether the parts are guided as the sampling says, to be run. Guidance changes no shape that a plan reads: it
+      counts two halves as two rows.
+  Raises:
+    ValueError: if the method does not run on the model.
+  """
+  method.check_length(model.num_tokens)
+  drafting = None if method.draft_family is None else _draft_of(model, method, draft, dtype)
+  side = int(model.num_tokens**0.5)
+  sampling = sampling if guided else dataclasses.replace(sampling, cfg_scale=1.0)
+  found: list[Parts] = []
+
+  def build(target_params, draft_params):
+    context = BuildContext(sampling, model.vocab_size, model.num_tokens, (side, side))
+    if getattr(model.tokenizer, "codebook_size", None):
+      context = dataclasses.replace(context, codebook=lambda: jnp.zeros((model.vocab_size, model.tokenizer.codebook_dim)))
+    if model.vocab_size:
+      context = dataclasses.replace(context, embedding=lambda: _embedding(target)[: model.vocab_size])
+    networks = dataclasses.replace(target.network, params=target_params), None
+    if drafting is not None:
+      networks = networks[0], dataclasses.replace(drafting.network, params=draft_params)
+    found.append(method.build(*networks, context))
+    return found[0].params
+
+  draft_params = () if drafting is None else drafting.network.params
+  params = jax.eval_shape(build, target.network.params, draft_params)
+  reads, family = drafting, registry.FAMILIES.get(method.draft_family)
+  if family is not None and family.head_of is not None:
+    borrowed = attach(drafting.network.params, target.network.params)
+    reads = Sized(dataclasses.replace(drafting.network, params=borrowed))
+  return Needs(found[0]._replace(params=params), drafting, reads, footprint.tree_bytes(params.target.rule))
+
+
+def _embedding(target: Sized):
+  """An array of the shape of the token table."""
+  tables = [leaf for leaf in target.leaves if leaf.rule.axis == 1 and leaf.rule.use in (Use.LOOKUP, Use.HEAD)]
+  return jnp.zeros(max(tables, key=lambda leaf: leaf.size).shape)
+
+
+def _draft_of(model: Model, method: Method, draft: Model | None, dtype: str) -> Sized:
+  """The draft network of a method.
+
+  Raises:
+    ValueError: if none fits.
+  """
+  if draft is not None:
+    if (ours := draft.vocab_size) != (theirs := model.vocab_size):
+      raise ValueError(f"Must have a draft with the {theirs} tokens of {model.name}, we instead got {ours} of {draft.name}")
+    return draft.sized(dtype)
+  if method.draft_family == SAME_FAMILY:
+    if model.draft is not None:
+      return MODELS[model.draft].sized(dtype)
+    if not hasattr(model.config, "num_layers"):
+      raise ValueError(f"Must have a draft network for {model.name} (--draft), it has no published one")
+    layers = min(DRAFT_LAYERS, model.config.num_layers)
+    config, family = dataclasses.replace(model.config, num_layers=layers), model.family
+    return sized(family, config, f"{layers} layers of {model.name}", dtype=dtype)
+  if not isinstance(model.config, LlamaGenConfig):
+    raise ValueError(
+      f"Must have a llamagen network for method {method.name}, whose drafts are made by a network of the family "
+      f"{method.draft_family}, we instead got {model.name} of the family {model.family}"
+    )
+  family = registry.FAMILIES[method.draft_family]
+  if family.head_of is not None:
+    return sized(method.draft_family, family.head_of(model.config), f"head of {model.name}", dtype=dtype)
+  config = InterHeadConfig(dataclasses.replace(model.config, num_layers=1, dtype=dtype))
+  edge = sized(method.draft_family, config, f"edge of {model.name}", dtype=dtype)
+  # Which threshold an edge network is calibrated to changes no shape.
+  return Sized(dataclasses.replace(edge.network, meta={"calibration": {"thresholds": [{"achieved": 0.3, "tau": 1.0}]}}))

@@ -1,0 +1,184 @@
+"""A plan: whether a configuration fits a device, and how fast it could be there, without the device.
+
+1. The network's parameters and caches are shapes of its own functions (`jax.eval_shape`).
+2. The method builds its parts of these shapes: window, draft network, tables of its rule.
+3. A mesh divides them (`jaxspec.planning.mesh`).
+4. Bytes by part are compared with the memory, operations and bytes of a round with the peaks of the device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jaxspec.methods.base import IDS, VECTORS, Method
+from jaxspec.methods.plain import Plain
+from jaxspec.options import values_of
+from jaxspec.planning.acceptance import Acceptance, acceptance_of
+from jaxspec.planning.devices import Slice
+from jaxspec.planning.memory import Memory, memory_of
+from jaxspec.planning.mesh import Mesh, divisors
+from jaxspec.planning.models import Model
+from jaxspec.planning.parts import needs_of
+from jaxspec.planning.sizes import Sized
+from jaxspec.planning.speed import Speed, speed_of
+from jaxspec.sampling import SamplingConfig, VectorSampling
+
+DTYPES = ("bfloat16", "float32")
+
+
+class Batch(NamedTuple):
+  """The plan of one batch size."""
+
+  batch: int
+  rows: int  # on each device
+  bytes: float  # on each device, the most at once
+  missing: float  # bytes beyond what is usable; 0 if it fits
+  speed: Speed
+
+  @property
+  def fits(self) -> bool:
+    return self.missing <= 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+  """What `make_plan` found; see its arguments.
+
+  Attributes:
+    parameters: of the target.
+    draft: name and parameters of the draft network.
+    window: tokens that the target reads in a round besides the last one.
+    acceptance: None for a method without drafts.
+    halves: rows of a pass for each row of the batch, 2 with guidance.
+    largest: the largest batch that fits; 0 if none does.
+    named_draft: the draft network that was asked for.
+  """
+
+  model: Model
+  target: Sized
+  device: Slice
+  mesh: Mesh
+  method: Method
+  sampling: SamplingConfig | VectorSampling
+  dtype: str
+  parameters: int
+  draft: tuple[str, int] | None
+  window: int
+  acceptance: Acceptance | None
+  halves: int
+  memory: Memory
+  largest: int
+  batches: tuple[Batch, ...]
+  named_draft: Model | None = None
+
+  def as_json(self) -> dict[str, Any]:
+    """Everything as JSON can hold it."""
+    model, device = self.model, self.device
+    return {
+      "model": {
+        "name": model.name, "family": model.family, "parameters": self.parameters, "num_tokens": model.num_tokens,
+        "prefix": model.prefix, "dtype": self.dtype,
+      },
+      "device": {"name": device.name, "count": device.count, "memory": device.device.memory, "usable": self.memory.usable},
+      "mesh": self.mesh._asdict(),
+      "method": {"name": self.method.name, "options": values_of(self.method), "window": self.window},
+      "sampling": values_of(self.sampling),
+      "draft": None if self.draft is None else {"name": self.draft[0], "parameters": self.draft[1]},
+      "acceptance": None if self.acceptance is None else self.acceptance._asdict(),
+      "rows_of_a_pass": self.halves,
+      "largest_batch": self.largest,
+      "batches": [_batch_json(self.memory, batch) for batch in self.batches],
+    }  # fmt: skip
+
+
+def _batch_json(memory: Memory, batch: Batch) -> dict[str, Any]:
+  speed = batch.speed
+  return {
+    "batch": batch.batch,
+    "fits": batch.fits,
+    "bytes": batch.bytes,
+    "missing_bytes": batch.missing,
+    "parts": {need.name: need.bytes(batch.rows) for need in memory.needs},
+    "target_pass": speed.target._asdict(),
+    "draft_pass": None if speed.draft is None else speed.draft._asdict(),
+    **{name: getattr(speed, name) for name in ("draft_calls", "tokens", "round_s", "tokens_per_s", "row_s", "over_plain")},
+  }
+
+
+def sampling_of(model: Model, **fields: Any) -> SamplingConfig | VectorSampling:
+  """The sampling settings of a model, with its published guidance unless another is given."""
+  kind = VectorSampling if model.vocab_size is None else SamplingConfig
+  return kind(**({"cfg_scale": model.guidance} | fields))
+
+
+def default_mesh(target: Sized, count: int) -> Mesh:
+  """The mesh of so many devices whose axis ``model`` is the largest that the network can be divided by."""
+  model = max(size for size in divisors(count) if all(side % size == 0 for side in target.sides))
+  return Mesh(count // model, model)
+
+
+def make_plan(
+  model: Model,
+  device: Slice,
+  *,
+  batches: Sequence[int] = (1,),
+  method: Method = Plain(),
+  sampling: SamplingConfig | VectorSampling | None = None,
+  draft: Model | None = None,
+  mesh: Mesh | None = None,
+  dtype: str = "bfloat16",
+  acceptance: float | None = None,
+) -> Plan:
+  """Plans a decode.
+
+  Args:
+    model: the target (`jaxspec.planning.models.find_model`).
+    device: the devices (`jaxspec.planning.devices.parse_device`).
+    batches: rows that are decoded together.
+    method: the decoding method.
+    sampling: settings; None: the published ones of the model.
+    draft: the draft network; None: the published one, or one that is cut out of the target.
+    mesh: how the devices are used; None: `default_mesh`.
+    dtype: of weights and arithmetic, one of `DTYPES`.
+    acceptance: probability that a draft is accepted if those before it are; None: `jaxspec.planning.acceptance`.
+  Raises:
+    ValueError: for what does not fit together, in one line.
+  """
+  if dtype not in DTYPES:
+    raise ValueError(f"Must have a dtype in {', '.join(DTYPES)}, we instead got {dtype!r}")
+  if wrong := [batch for batch in batches if batch < 1]:
+    raise ValueError(f"Must have batches of at least 1, we instead got {wrong[0]}")
+  sampling = sampling_of(model) if sampling is None else sampling
+  accepted = acceptance_of(method, acceptance)
+  target = model.sized(dtype)
+  kind = VECTORS if target.draws_vectors else IDS
+  if not method.fits(kind):
+    raise ValueError(f"Must have a method that draws {kind} for {model.name}, we instead got {method.name}")
+  mesh = default_mesh(target, device.count) if mesh is None else mesh
+  if mesh.count != device.count:
+    raise ValueError(f"Must have a mesh of the {device.count} devices of {device.name}, we instead got {mesh}")
+  target.check_mesh(mesh)
+  for batch in batches:
+    mesh.rows(batch)
+  needs = needs_of(model, target, method, sampling, draft, dtype)
+  halves = 2 if sampling.is_guided else 1
+  memory = memory_of(model, target, needs, device.device, mesh, halves=halves, dtype=dtype)
+
+  def of(batch: int) -> Batch:
+    rows = mesh.rows(batch)
+    speed = speed_of(
+      model, target, needs, method, accepted, sampling, device.device, mesh, memory, batch=batch, halves=halves, dtype=dtype
+    )
+    total = memory.total(rows)
+    return Batch(batch, rows, total, max(total - memory.usable, 0.0), speed)
+
+  return Plan(
+    model=model, target=target, device=device, mesh=mesh, method=method, sampling=sampling, dtype=dtype,
+    parameters=target.num_parameters,
+    draft=None if needs.draft is None else (needs.draft.network.name, needs.draft.num_parameters),
+    window=needs.parts.drafter.window if needs.parts.drafter is not None else 0,
+    acceptance=accepted, halves=halves, memory=memory, largest=(memory.most_rows() or 0) * mesh.data,
+    batches=tuple(map(of, batches)), named_draft=draft,
+  )  # fmt: skip

@@ -1,0 +1,69 @@
+"""What the text of a compiled program says about its loops: exchanges between devices, and copies of large buffers."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+EXCHANGES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+_HEAD = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
+_CALLED = re.compile(
+  r"(?:body|condition|calls|to_apply|called_computations|branch_computations)=\{?((?:%?[\w.\-]+(?:, )?)+)\}?"
+)
+_SHAPE = re.compile(r"= \(?([a-z]+\d+)\[([\d,]*)\]")
+
+
+def computations(text: str) -> dict[str, list[str]]:
+  """The lines of every computation of a program by its name."""
+  found: dict[str, list[str]] = {}
+  lines: list[str] = []
+  for line in text.splitlines():
+    if head := _HEAD.match(line):
+      lines = found.setdefault(head[1], [])
+    elif line.strip() != "}":
+      lines.append(line)
+  return found
+
+
+def loop_lines(text: str) -> list[str]:
+  """The lines that run in a loop, those of all computations that a loop's body calls among them."""
+  parts = computations(text)
+  called = {name: {other for line in lines for other in _names(line)} & parts.keys() for name, lines in parts.items()}
+  bodies = re.findall(r" while\(.*body=%?([\w.\-]+)", text)
+  seen, left = set(), [name for name in bodies if name in parts]
+  while left:
+    name = left.pop()
+    if name not in seen:
+      seen.add(name)
+      left += called[name]
+  return [line for name in parts if name in seen for line in parts[name]]
+
+
+def _names(line: str) -> Iterable[str]:
+  for group in _CALLED.findall(line):
+    yield from (name.strip().lstrip("%") for name in group.split(","))
+
+
+def exchanges(lines: Iterable[str]) -> dict[str, int]:
+  """How often each kind of exchange between devices stands in some lines."""
+  pattern = re.compile(rf" ({'|'.join(EXCHANGES)})(?:-start)?\(")
+  return dict(Counter(found[1] for line in lines if (found := pattern.search(line))))
+
+
+def copies(lines: Iterable[str], buffers: Iterable[tuple[str, int]]) -> dict[str, int]:
+  """Copies of whole buffers in some lines, by shape.
+
+  Args:
+    buffers: dtype and number of entries of the buffers that matter, ``("bf16", 4096)``.
+  """
+  wanted, found = set(buffers), Counter()
+  for line in lines:
+    if not re.search(r" copy(-start)?\(", line) or not (shape := _SHAPE.search(line)):
+      continue
+    size = 1
+    for side in filter(None, shape[2].split(",")):
+      size *= int(side)
+    if (shape[1], size) in wanted:
+      found[f"{shape[1]}[{shape[2]}]"] += 1
+  return dict(found)

@@ -1,0 +1,237 @@
+"""A network as shapes: parameters from `jax.eval_shape` of its own functions, and what a pass of it computes.
+
+Nothing is allocated. The counts of operations are formulas over these shapes: two for every weight that is multiplied and
+every input, four for every channel of a query and every slot that it attends to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.checkpoints import flatten
+from jaxspec.models import registry
+from jaxspec.models.mar import MARConfig, MARFns
+from jaxspec.network import Network
+from jaxspec.planning.mesh import Mesh, Rule, Use, divisors, rule_of
+from jaxspec.types import Params
+
+
+class Leaf(NamedTuple):
+  """One parameter."""
+
+  path: str
+  shape: tuple[int, ...]
+  rule: Rule
+
+  @property
+  def size(self) -> int:
+    return math.prod(self.shape)
+
+  def divided(self, mesh: Mesh) -> int:
+    """Numbers on each device; a side that the axis does not divide stays whole."""
+    axis = self.rule.axis
+    return self.size // mesh.model if axis is not None and self.shape[axis] % mesh.model == 0 else self.size
+
+
+class Trunk(NamedTuple):
+  """Blocks with attention."""
+
+  layers: int
+  heads: int
+  kv_heads: int
+  head_dim: int
+  width: int
+
+
+def trunks_of(config: Any) -> tuple[Trunk, ...]:
+  """The blocks of a network; two runs of them in a masked one."""
+  if isinstance(config, MARConfig):
+    sides = ((getattr(config, f"{side}_{of}") for of in ("depth", "heads", "dim")) for side in ("encoder", "decoder"))
+    return tuple(Trunk(depth, heads, heads, dim // heads, dim) for depth, heads, dim in sides)
+  config = getattr(config, "trunk", config)
+  heads = config.num_heads
+  layers = getattr(config, "num_layers", 1)  # a head that continues features is one block
+  return (Trunk(layers, heads, getattr(config, "kv_heads", heads), config.head_dim, config.dim),)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sized:
+  """A network whose parameters are shapes.
+
+  Attributes:
+    network: its functions, its config, and `jax.ShapeDtypeStruct` parameters in the dtype of the decode.
+  """
+
+  network: Network
+
+  @functools.cached_property
+  def leaves(self) -> tuple[Leaf, ...]:
+    """All parameters with their rules."""
+    tied = bool(getattr(self.network.config, "tie_embeddings", False))
+    flat = flatten(self.network.params)
+    return tuple(Leaf(path, leaf.shape, rule_of(path, leaf.shape, tied=tied)) for path, leaf in flat.items())
+
+  @property
+  def config(self) -> Any:
+    return self.network.config
+
+  @property
+  def itemsize(self) -> int:
+    """Bytes of a parameter and of an activation."""
+    return jnp.dtype(getattr(getattr(self.config, "trunk", self.config), "dtype", "float32")).itemsize
+
+  @property
+  def draws_vectors(self) -> bool:
+    """Whether its tokens are vectors."""
+    return hasattr(self.config, "token_dim")
+
+  @property
+  def is_masked(self) -> bool:
+    """Whether it reads all known tokens anew for every token (`jaxspec.models.masked_network`)."""
+    return isinstance(self.network.fns, MARFns)
+
+  @functools.cached_property
+  def trunks(self) -> tuple[Trunk, ...]:
+    return trunks_of(self.config)
+
+  @property
+  def num_parameters(self) -> int:
+    return sum(leaf.size for leaf in self.leaves)
+
+  def weight_bytes(self, mesh: Mesh = Mesh(), *uses: Use) -> int:
+    """Bytes of the parameters on each device: all, or those of some uses."""
+    return self.itemsize * sum(leaf.divided(mesh) for leaf in self.leaves if not uses or leaf.rule.use in uses)
+
+  def multiplied(self, mesh: Mesh, *uses: Use) -> int:
+    """Weights that each device multiplies with every input."""
+    return sum(leaf.divided(mesh) for leaf in self.leaves if leaf.rule.use in uses)
+
+  @property
+  def widest(self) -> int:
+    """The most outputs of a matrix inside a block."""
+    return max(leaf.shape[0] for leaf in self.leaves if leaf.rule == Rule(Use.PASS, 0, True))
+
+  @property
+  def sides(self) -> tuple[int, ...]:
+    """What the axis ``model`` must divide: heads, and the sides along which a block is cut."""
+    heads = [size for trunk in self.trunks for size in (trunk.heads, trunk.kv_heads)]
+    return (*heads, *(leaf.shape[leaf.rule.axis] for leaf in self.leaves if leaf.rule.required))
+
+  def check_mesh(self, mesh: Mesh) -> None:
+    """Raises a ValueError that names the axis, and what it does not divide."""
+    sides = [(trunk.heads, "heads") for trunk in self.trunks]
+    sides += [(trunk.kv_heads, "key and value heads") for trunk in self.trunks]
+    sides += [(leaf.shape[leaf.rule.axis], f"units of {leaf.path}") for leaf in self.leaves if leaf.rule.required]
+    for size, what in sides:
+      if size % mesh.model:
+        allowed = ", ".join(map(str, divisors(*self.sides)))
+        raise ValueError(
+          f"Must have an axis model that divides the {size} {what} of {self.network.name} (one of {allowed}), "
+          f"we instead got model={mesh.model}"
+        )
+
+  def fitting(self, mesh: Mesh) -> Mesh:
+    """The mesh; without an axis ``model`` where the network cannot be divided by it, and every device has it whole."""
+    return mesh if all(size % mesh.model == 0 for size in self.sides) else mesh._replace(model=1)
+
+
+def sized(family: str, config: Any, name: str, *, dtype: str | None = None) -> Sized:
+  """A network of shapes.
+
+  Args:
+    family: a name of `jaxspec.models.registry`.
+    config: its config.
+    name: what messages call it.
+    dtype: of the parameters and the arithmetic; None: as the config says.
+  """
+  if dtype is not None and dataclasses.is_dataclass(config) and "dtype" in {f.name for f in dataclasses.fields(config)}:
+    config = dataclasses.replace(config, dtype=dtype)
+  fns = registry.FAMILIES[family].make_fns(config)
+  return Sized(Network(fns, _shapes(family, config, dtype), config, name=name))
+
+
+@functools.lru_cache(maxsize=16)
+def _shapes(family: str, config: Any, dtype: str | None) -> Params:
+  """Parameters as `jaxspec.checkpoints.load` would hold them."""
+  found = jax.eval_shape(registry.FAMILIES[family].make_fns(config).init, jax.random.key(0))
+  wanted = jnp.dtype(dtype or getattr(config, "dtype", "float32"))
+  kept = lambda leaf: wanted if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.dtype
+  return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, kept(leaf)), found)
+
+
+class Pass(NamedTuple):
+  """What a pass of a network costs each device."""
+
+  operations: float
+  read: float  # bytes of weights and caches
+  exchanged: float  # bytes that are sent to other devices
+
+  def __add__(self, other: Pass) -> Pass:
+    return Pass(*(ours + theirs for ours, theirs in zip(self, other)))
+
+  def __mul__(self, times: float) -> Pass:
+    return Pass(*(value * times for value in self))
+
+
+def pass_cost(
+  network: Sized,
+  mesh: Mesh,
+  rows: int,
+  inputs: int,
+  slots: int,
+  *,
+  cache_bytes: float = 0.0,
+  drawn: int = 0,
+  steps: int = 0,
+  logits: int | None = None,
+) -> Pass:
+  """Cost of a pass over ``inputs`` inputs of ``rows`` rows.
+
+  Args:
+    rows: on each device, both halves of a guided pair.
+    slots: cache slots that each input attends to; programs of static shapes read them all.
+    cache_bytes: of the caches on each device; all of it is read once.
+    drawn: vector tokens of a row that a diffusion head draws, in ``steps`` steps.
+    logits: rows of the output matrix that are computed; None: all.
+  """
+  mesh = network.fitting(mesh)
+  blocks = (Use.PASS, Use.ADDED)
+  exchanged = sum(2 * trunk.layers * rows * inputs * trunk.width * network.itemsize for trunk in network.trunks)
+  if network.is_masked:
+    # Attention is bidirectional: every input is a pass over all known tokens. The family knows its operations.
+    operations = 2.0 * rows * inputs * network.network.fns.cost(slots, 0, 0) / mesh.model
+    exchanged *= network.config.buffer_size + network.config.num_tokens
+  else:
+    attended = sum(4 * trunk.layers * slots * trunk.heads * trunk.head_dim for trunk in network.trunks)
+    operations = rows * inputs * (2.0 * network.multiplied(mesh, Use.PASS) + attended / mesh.model)
+  share = 1.0
+  if logits is not None and (whole := getattr(network.config, "vocab_size", None)):
+    share = min(logits / whole, 1.0)
+  operations += 2.0 * rows * inputs * share * network.multiplied(mesh, Use.HEAD)
+  read = network.weight_bytes(mesh, *blocks) + share * network.weight_bytes(mesh, Use.HEAD) + cache_bytes
+  # Every step of a chain reads the denoising head again; it is whole on every device.
+  operations += 2.0 * rows * drawn * steps * network.multiplied(mesh, Use.STEP)
+  read += steps * network.weight_bytes(mesh, Use.STEP) * bool(drawn)
+  return Pass(operations, read, mesh.ring(exchanged) if mesh.model > 1 else 0.0)
+
+
+def activation_bytes(network: Sized, mesh: Mesh, rows: int, inputs: int, slots: int) -> float:
+  """Most bytes of activations of a pass at once, on each device; an estimate.
+
+  Of one block: the residual stream and its norm, the widest activation three times (gate, up, product), and the scores of
+  all heads in float32 before and after the softmax.
+  """
+  mesh = network.fitting(mesh)
+  width = max(trunk.width for trunk in network.trunks)
+  heads = max(trunk.heads for trunk in network.trunks)
+  if network.is_masked:
+    rows, inputs = rows * inputs, network.config.buffer_size + network.config.num_tokens
+    slots = inputs
+  stream = network.itemsize * (4 * width + 3 * network.widest / mesh.model)
+  return rows * inputs * (stream + 2 * 4 * heads / mesh.model * slots)

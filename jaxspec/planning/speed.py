@@ -1,0 +1,122 @@
+"""How fast a decode could be: bytes and operations of a round against the peaks of the device.
+
+These are limits, not forecasts. A pass takes at least the time to read its weights and caches once, at least the time of its
+operations, and the time of its exchanges besides. Good programs reach half to three quarters of the limit; small networks
+are bound by the launches of their kernels and reach less.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxspec.diffusion.schedule import diffusion_tables
+from jaxspec.methods.base import Method
+from jaxspec.planning.acceptance import Acceptance
+from jaxspec.planning.devices import Device
+from jaxspec.planning.memory import Memory
+from jaxspec.planning.mesh import Mesh
+from jaxspec.planning.models import Model
+from jaxspec.planning.parts import Needs
+from jaxspec.planning.sizes import Pass, Sized, pass_cost
+from jaxspec.sampling import SamplingConfig, VectorSampling
+
+
+class Timed(NamedTuple):
+  """A pass and its least seconds."""
+
+  inputs: int
+  operations: float
+  read: float
+  exchanged: float
+  seconds: float
+  bound: str  # "memory", "arithmetic" or "links": what takes longest
+
+
+def timed(cost: Pass, inputs: int, device: Device, dtype: str) -> Timed:
+  """The least time of a pass: reading and computing overlap, exchanges do not."""
+  parts = {
+    "memory": cost.read / device.bandwidth,
+    "arithmetic": cost.operations / device.peak(dtype),
+    "links": cost.exchanged / device.link,
+  }
+  seconds = max(parts["memory"], parts["arithmetic"]) + parts["links"]
+  return Timed(inputs, *cost, seconds, max(parts, key=parts.__getitem__))
+
+
+class Speed(NamedTuple):
+  """Limits of a batch.
+
+  Attributes:
+    target: a pass of the target over a window.
+    draft: a pass of the draft network; None without one.
+    draft_calls: such passes for each pass of the target.
+    tokens: tokens that a pass of the target brings a row.
+    round_s: seconds of a round.
+    tokens_per_s: of the whole batch.
+    row_s: seconds of a whole row.
+    over_plain: tokens per second over those of plain decoding.
+  """
+
+  target: Timed
+  draft: Timed | None
+  draft_calls: float
+  tokens: float
+  round_s: float
+  tokens_per_s: float
+  row_s: float
+  over_plain: float
+
+
+def speed_of(
+  model: Model,
+  target: Sized,
+  needs: Needs,
+  method: Method,
+  acceptance: Acceptance | None,
+  sampling: SamplingConfig | VectorSampling,
+  device: Device,
+  mesh: Mesh,
+  memory: Memory,
+  *,
+  batch: int,
+  halves: int,
+  dtype: str,
+) -> Speed:
+  """The limits of a method at a batch size."""
+  rows = mesh.rows(batch)
+  caches = {need.name: need.bytes(rows) for need in memory.needs}
+  is_vectors = target.draws_vectors
+  steps = _chain_steps(sampling) if is_vectors else 0
+  window = needs.parts.drafter.window if needs.parts.drafter is not None else 0
+  # Slots that an input attends to: all of the cache, or the known tokens of a masked network, half of them on average.
+  slots = (model.num_tokens + 1) // 2 if target.is_masked else model.prefix + model.num_tokens + window
+
+  def of_target(inputs: int, drawn: int) -> Timed:
+    kwargs = dict(cache_bytes=caches.get("caches", 0.0), drawn=drawn * is_vectors, steps=steps, logits=model.logits)
+    return timed(pass_cost(target, mesh, halves * rows, inputs, slots, **kwargs), inputs, device, dtype)
+
+  expected = method.expected(acceptance.value if acceptance is not None else 0.0, model.num_tokens)
+  alone = of_target(1, 1)
+  draft, calls, seconds = None, 0.0, 0.0
+  if needs.parts.decode is not None:  # a schedule of its own: all tokens of an iteration are drawn from one pass
+    scored = of_target(1, round(expected.tokens))
+  else:
+    scored = of_target(window + 1, window + 1)
+  if needs.reads is not None:
+    calls = needs.draft_calls if expected.draft_calls is None else expected.draft_calls
+    inputs = method.inputs_per_draft_call()
+    kwargs = dict(cache_bytes=caches.get("draft caches", 0.0), drawn=int(is_vectors), steps=steps, logits=model.logits)
+    cost = pass_cost(needs.reads, mesh, halves * rows, inputs, slots, **kwargs)
+    draft = timed(cost, inputs, device, dtype)
+    seconds = calls * draft.seconds
+  round_s = scored.seconds + seconds
+  first = min(needs.parts.target_prefix, model.num_tokens)
+  row_s = first * alone.seconds + (model.num_tokens - first) / expected.tokens * round_s
+  rate = batch * model.num_tokens / row_s
+  plain = batch / alone.seconds
+  return Speed(scored, draft, calls, expected.tokens, round_s, rate, row_s, rate / plain)
+
+
+def _chain_steps(sampling: VectorSampling) -> int:
+  """Steps of a diffusion chain."""
+  return diffusion_tables(str(sampling.steps)).num_steps - (sampling.stop or 0)

@@ -1,0 +1,68 @@
+"""Compiling for a TPU that is not there: what is missing is one line; with libtpu a tiny decode compiles."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxspec import methods
+from jaxspec.planning import make_plan, parse_device
+from jaxspec.planning.compiled import compile_plan, condition_shapes
+from jaxspec.planning.models import MODELS
+from tests.planning.test_plan import CAUSAL_TOKENS, IDS, MASKED
+
+HAS_LIBTPU = importlib.util.find_spec("libtpu") is not None
+# In a process of its own: a TPU's compiler stays in the process that loaded it.
+COMPILE = """
+from jaxspec.planning import Mesh, make_plan, parse_device
+from jaxspec.planning.compiled import compile_plan
+from tests.methods.networks import small
+from tests.planning.test_plan import IDS
+for mesh in (Mesh(4, 1), Mesh(2, 2)):
+  plan = make_plan(IDS, parse_device("v5e:2x2"), batches=(4,), method=small("speculative"), mesh=mesh)
+  found = compile_plan(plan, 4)
+  assert found.fits and found.bytes > found.arguments > 0 and found.temporary > 0, found
+  assert ("all-gather" in found.exchanges) == (mesh.model > 1) and "all-reduce" in found.exchanges, found
+print("compiled")
+"""
+
+
+def test_without_a_tpu_or_its_library(monkeypatch):
+  with pytest.raises(ValueError, match=r"a TPU \(v5e, v5p, v6e\) .* got h100"):
+    compile_plan(make_plan(IDS, parse_device("h100")), 1)
+  monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+  with pytest.raises(ValueError, match=r"libtpu .* pip install 'jaxspec-decoding\[tpu-plan\]'"):
+    compile_plan(make_plan(IDS, parse_device("v5e:2x2"), batches=(2,)), 2)
+
+
+def test_too_few_chips(monkeypatch):
+  monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
+  with pytest.raises(ValueError, match="at least 4 chips to compile for, as v5e:2x2, we instead got v5e"):
+    compile_plan(make_plan(IDS, parse_device("v5e")), 1)
+
+
+def test_conditions():
+  """Every kind of model has one, with as many rows as the batch."""
+  kinds = {}
+  for model, method in ((IDS, "ar"), (CAUSAL_TOKENS, "ar"), (MASKED, "parallel")):
+    plan = make_plan(
+      model, parse_device("v5e"), method=methods.make_method(method, **({"num_iter": 2} if model is MASKED else {}))
+    )
+    kinds[model.name] = condition_shapes(plan, 3)
+  assert {name: type(found).__name__ for name, found in kinds.items()} == {
+    "tiny": "ClassLabels", "causal": "ClassLabels", "masked": "OrderedLabels",
+  }  # fmt: skip
+  assert all(found.batch_size == 3 for found in kinds.values())
+  assert MODELS["llamagen-xl-t2i"].config.model_type == "t2i"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_LIBTPU, reason="needs the tpu-plan extra")
+def test_a_tiny_decode():
+  root = Path(__file__).parents[2]
+  environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | {"JAX_PLATFORMS": "cpu"}
+  outcome = subprocess.run([sys.executable, "-c", COMPILE], cwd=root, env=environment, capture_output=True, text=True)
+  assert outcome.returncode == 0 and "compiled" in outcome.stdout, outcome.stderr[-2000:]

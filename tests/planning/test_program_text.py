@@ -1,0 +1,48 @@
+"""What is read off the text of a compiled program."""
+
+from jaxspec.planning.program_text import computations, copies, exchanges, loop_lines
+
+TEXT = """HloModule decode
+
+%fused (param_0: bf16[4,8,2]) -> bf16[4,8,2] {
+  %param_0 = bf16[4,8,2]{2,1,0} parameter(0)
+  ROOT %copy.1 = bf16[4,8,2]{2,1,0:T(8,128)} copy(%param_0)
+}
+
+%body (state: (s32[], bf16[4,8,2])) -> (s32[], bf16[4,8,2]) {
+  %state = (s32[], bf16[4,8,2]{2,1,0}) parameter(0)
+  %fusion = bf16[4,8,2]{2,1,0} fusion(%x), kind=kLoop, calls=%fused
+  %sum = f32[4,8]{1,0} all-reduce(%y), replica_groups={{0,1}}, to_apply=%add
+  %gathered = (f32[4], f32[8]) all-gather-start(%z), dimensions={0}
+  %small = f32[4]{0} copy(%w)
+  ROOT %tuple = (s32[], bf16[4,8,2]{2,1,0}) tuple(%i, %fusion)
+}
+
+%condition (state.1: (s32[], bf16[4,8,2])) -> pred[] {
+  ROOT %less = pred[] compare(%i, %n), direction=LT
+}
+
+ENTRY %main (a: bf16[4,8,2]) -> bf16[4,8,2] {
+  %before = bf16[4,8,2]{2,1,0} copy(%a)
+  %first = f32[4,8]{1,0} all-reduce(%b), to_apply=%add
+  %while = (s32[], bf16[4,8,2]{2,1,0}) while(%init), condition=%condition, body=%body
+}
+"""
+
+
+def test_loops_and_what_they_call():
+  assert set(computations(TEXT)) == {"fused", "body", "condition", "main"}
+  inside = "\n".join(loop_lines(TEXT))
+  assert "%copy.1" in inside and "%sum" in inside and "%before" not in inside and "%first" not in inside
+
+
+def test_exchanges():
+  assert exchanges(loop_lines(TEXT)) == {"all-reduce": 1, "all-gather": 1}
+  assert exchanges(TEXT.splitlines()) == {"all-reduce": 2, "all-gather": 1}
+
+
+def test_copies():
+  """Only those of whole buffers; one before the loop is none of a round."""
+  assert copies(loop_lines(TEXT), {("bf16", 64)}) == {"bf16[4,8,2]": 1}
+  assert copies(TEXT.splitlines(), {("bf16", 64), ("f32", 4)}) == {"bf16[4,8,2]": 2, "f32[4]": 1}
+  assert copies(loop_lines(TEXT), {("f32", 64)}) == {}
