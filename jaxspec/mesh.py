@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -41,21 +41,50 @@ _COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "col
 _SPELLED = re.compile(r"(data|model)=([0-9]+)")
 
 
-def parse(text: str) -> dict[str, int]:
-  """Sizes of the axes of ``data=2,model=4``; an axis that is not named has one device.
+class MeshSizes(NamedTuple):
+  """Devices along the two axes."""
+
+  data: int = 1
+  model: int = 1
+
+  @property
+  def count(self) -> int:
+    """Devices."""
+    return self.data * self.model
+
+  def __str__(self) -> str:
+    return f"data={self.data},model={self.model}"
+
+  def rows(self, batch: int) -> int:
+    """Rows of a batch in each group.
+
+    Raises:
+      ValueError: if the axis ``data`` does not divide them.
+    """
+    if batch % self.data:
+      raise ValueError(f"Must have a number of rows that the axis data={self.data} divides, we instead got {batch}")
+    return batch // self.data
+
+  def ring(self, num_bytes: float) -> float:
+    """Bytes that each device sends in one sum over the axis ``model`` of as many bytes on each (ring all-reduce)."""
+    return 2 * (self.model - 1) / self.model * num_bytes
+
+
+def parse(text: str) -> MeshSizes:
+  """The sizes of ``data=2,model=4``; an axis that is not named has one device.
 
   Raises:
     ValueError: for other axes, the same one twice, or no positive sizes.
 
   Example:
     >>> parse("model=4")
-    {'data': 1, 'model': 4}
+    MeshSizes(data=1, model=4)
   """
   found = [_SPELLED.fullmatch(part.strip()) for part in text.split(",")]
   names = [match and match[1] for match in found]
   if not all(found) or len(set(names)) < len(names) or any(int(match[2]) < 1 for match in found):
     raise ValueError(f"Must have a mesh such as data=2,model=4, we instead got {text!r}")
-  return {DATA: 1, MODEL: 1} | {match[1]: int(match[2]) for match in found}
+  return MeshSizes(**{match[1]: int(match[2]) for match in found})
 
 
 def make_mesh(mesh: str | Mesh) -> Mesh:
@@ -68,11 +97,15 @@ def make_mesh(mesh: str | Mesh) -> Mesh:
     if tuple(mesh.axis_names) != AXES or any(kind != AxisType.Auto for kind in mesh.axis_types):
       raise ValueError(f"Must have a mesh with the automatic axes {' and '.join(AXES)}, we instead got {mesh}")
     return mesh
-  sizes = parse(mesh)
-  needed, devices = sizes[DATA] * sizes[MODEL], jax.devices()
-  if len(devices) < needed:
-    raise ValueError(f"Must have {needed} devices for the mesh {mesh}, we instead got {len(devices)}")
-  return Mesh(np.array(devices[:needed]).reshape(sizes[DATA], sizes[MODEL]), AXES, axis_types=(AxisType.Auto,) * 2)
+  sizes, devices = parse(mesh), jax.devices()
+  if len(devices) < sizes.count:
+    raise ValueError(f"Must have {sizes.count} devices for the mesh {mesh}, we instead got {len(devices)}")
+  return over(sizes, devices[: sizes.count])
+
+
+def over(sizes: MeshSizes, devices: Sequence[Any]) -> Mesh:
+  """The mesh of ``sizes.count`` devices."""
+  return Mesh(np.array(devices).reshape(sizes), AXES, axis_types=(AxisType.Auto,) * 2)
 
 
 def constrain(x: Array, *axes: str | None) -> Array:
@@ -153,10 +186,9 @@ def rows(tree: PyTree, mesh: Mesh) -> PyTree:
   Raises:
     ValueError: if it does not divide them.
   """
-  parts = mesh.shape[DATA]
+  sizes = MeshSizes(**mesh.shape)
   for leaf in jax.tree.leaves(tree):
-    if leaf.shape[0] % parts:
-      raise ValueError(f"Must have a number of rows divisible by data={parts}, we instead got {leaf.shape[0]}")
+    sizes.rows(leaf.shape[0])
   return place(tree, mesh, PartitionSpec(DATA))
 
 

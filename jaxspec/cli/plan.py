@@ -91,9 +91,10 @@ def _plans(options: dict[str, Any], chosen: Any) -> tuple[list[Any], list[str]]:
   Raises:
     ValueError: for what does not fit together.
   """
+  from jaxspec import mesh
   from jaxspec.cli.declared import find_method
   from jaxspec.methods import Plain
-  from jaxspec.planning import find_model, make_plan, parse_device, parse_mesh, sampling_of
+  from jaxspec.planning import find_model, make_plan, parse_device, sampling_of
 
   batches = options["batches"] or (1,)
   if len(batches) > MOST_BATCHES:
@@ -101,7 +102,7 @@ def _plans(options: dict[str, Any], chosen: Any) -> tuple[list[Any], list[str]]:
   cls = Plain if chosen.method is None else find_method(chosen.method)
   fields = chosen.for_method(cls)
   draft = find_model(fields.pop("draft")) if fields.get("draft") is not None else None
-  mesh = None if options["mesh"] is None else parse_mesh(options["mesh"])
+  sizes = None if options["mesh"] is None else mesh.parse(options["mesh"])
   devices = [parse_device(text) for text in options["device"]]
   models = [find_model(name) for name in options["model"]]
   if options["tokens"] is not None:
@@ -114,7 +115,7 @@ def _plans(options: dict[str, Any], chosen: Any) -> tuple[list[Any], list[str]]:
     for device in devices:
       plans.append(
         make_plan(
-          model, device, batches=batches, method=cls(**fields), sampling=sampling, draft=draft, mesh=mesh,
+          model, device, batches=batches, method=cls(**fields), sampling=sampling, draft=draft, mesh=sizes,
           dtype=options["dtype"], acceptance=options["acceptance"],
         )
       )  # fmt: skip

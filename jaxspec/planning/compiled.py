@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxspec import footprint
+from jaxspec import mesh as meshes
 from jaxspec.decoder import run_parts
 from jaxspec.models.conditions import Caption, ClassLabels, OrderedLabels, Prompt
 from jaxspec.models.platform import tracing_for
 from jaxspec.planning import program_text
 from jaxspec.planning.parts import Needs, needs_of
 from jaxspec.planning.plan import Plan
-from jaxspec.planning.shardings import device_mesh, of_params, of_rows
 from jaxspec.planning.sizes import Sized
 from jaxspec.sampling import head_fns
 from jaxspec.types import PyTree
@@ -64,16 +65,16 @@ def compile_plan(plan: Plan, batch: int) -> Compiled:
     ValueError: for a device that is no TPU, without libtpu, or for a topology that it does not know.
   """
   devices = tpu_devices(plan)
-  over = device_mesh(plan.mesh, devices)
+  over = meshes.over(plan.mesh, devices)
   plan.mesh.rows(batch)
-  needs = needs_of(
-    plan.model, plan.target, plan.method, plan.sampling, plan.named_draft, plan.dtype, guided=True
-  )  # fmt: skip
+  target = plan.target.as_divided(plan.mesh)
+  needs = needs_of(plan.model, target, plan.method, plan.sampling, plan.named_draft, plan.dtype, guided=True)
   params = needs.parts.params
-  of_draft = of_params(params.draft, over, whole=needs.draft is not None and needs.draft.fitting(plan.mesh) != plan.mesh)
-  params = _placed(params, params._replace(draft=of_draft, target=of_params(params.target, over)))
+  tied = getattr(target.config, "tie_embeddings", False)
+  specs = meshes.param_specs(params.target, tied=tied) if plan.mesh.model > 1 else PartitionSpec()
+  params = params._replace(draft=_placed(params.draft, over), target=_placed(params.target, over, specs))
   key_data = jax.eval_shape(lambda: jax.random.key_data(jax.random.split(jax.random.key(0), batch)))
-  rows = [_placed(tree, of_rows(tree, over)) for tree in (key_data, condition_shapes(plan, batch))]
+  rows = [_placed(tree, over, PartitionSpec("data")) for tree in (key_data, condition_shapes(plan, batch))]
 
   def decode(params, key_data, condition):
     return run_parts(
@@ -82,14 +83,14 @@ def compile_plan(plan: Plan, batch: int) -> Compiled:
 
   jax.clear_caches()
   try:
-    with tracing_for("tpu"):
+    with tracing_for("tpu"), jax.set_mesh(over):
       start = time.perf_counter()
-      lowered = jax.jit(decode).trace(params, *rows).lower(lowering_platforms=("tpu",))
+      lowered = jax.jit(meshes.over_rows(decode, over)).trace(params, *rows).lower(lowering_platforms=("tpu",))
       lower_s = time.perf_counter() - start
       start = time.perf_counter()
       compiled = lowered.compile()
       compile_s = time.perf_counter() - start
-      buffers = _cache_buffers(plan, needs, batch)
+      buffers = _cache_buffers(plan, target, needs, batch)
   finally:
     jax.clear_caches()
   return _read(compiled, plan, buffers, lower_s, compile_s)
@@ -137,14 +138,16 @@ def condition_shapes(plan: Plan, batch: int) -> PyTree:
   return Prompt(of(jnp.int32, model.prefix), of(jnp.bool_, model.prefix))
 
 
-def _placed(shapes: PyTree, shardings: PyTree) -> PyTree:
-  place = lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
-  return jax.tree.map(place, shapes, shardings)
+def _placed(shapes: PyTree, over: Mesh, specs: PyTree | PartitionSpec = PartitionSpec()) -> PyTree:
+  if isinstance(specs, PartitionSpec):
+    specs = jax.tree.map(lambda _, spec=specs: spec, shapes)
+  place = lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(over, spec))
+  return jax.tree.map(place, shapes, specs)
 
 
-def _cache_buffers(plan: Plan, needs: Needs, batch: int) -> set[tuple[str, int]]:
+def _cache_buffers(plan: Plan, target: Sized, needs: Needs, batch: int) -> set[tuple[str, int]]:
   """Dtype and entries of the caches' buffers, whole and divided over either axis or both."""
-  networks: list[Sized] = [plan.target, *([] if needs.draft is None else [needs.draft])]
+  networks: list[Sized] = [target, *([] if needs.draft is None else [needs.draft])]
   found = set()
   for network in networks:
     fns = head_fns(network.network).network if network.draws_vectors else network.network.fns

@@ -6,10 +6,10 @@ import dataclasses
 from typing import NamedTuple
 
 from jaxspec import footprint
+from jaxspec.mesh import MeshSizes
 from jaxspec.models import kv_cache, registry
 from jaxspec.models.platform import tracing_for
 from jaxspec.planning.devices import USABLE, Device
-from jaxspec.planning.mesh import Mesh
 from jaxspec.planning.models import Model
 from jaxspec.planning.parts import Needs
 from jaxspec.planning.sizes import Sized, activation_bytes, sized
@@ -61,7 +61,7 @@ class Memory:
     return min(found, default=None)
 
 
-def cache_of(network: Sized, mesh: Mesh, halves: int, slots: int, platform: str) -> float:
+def cache_of(network: Sized, mesh: MeshSizes, halves: int, slots: int, platform: str) -> float:
   """Bytes of the caches of one row of the batch on each device; heads are divided, masks and tokens are not."""
   fns = head_fns(network.network).network if network.draws_vectors else network.network.fns
   with tracing_for(platform):
@@ -73,7 +73,9 @@ def cache_of(network: Sized, mesh: Mesh, halves: int, slots: int, platform: str)
   return whole - heads + heads / network.fitting(mesh).model
 
 
-def memory_of(model: Model, target: Sized, needs: Needs, device: Device, mesh: Mesh, *, halves: int, dtype: str) -> Memory:
+def memory_of(
+  model: Model, target: Sized, needs: Needs, device: Device, mesh: MeshSizes, *, halves: int, dtype: str
+) -> Memory:
   """The parts of a decode.
 
   Args:

@@ -63,57 +63,6 @@ def rule_of(path: str, shape: tuple[int, ...], *, tied: bool = False) -> Rule:
   return found
 
 
-class Mesh(NamedTuple):
-  """Sizes of the two axes."""
-
-  data: int = 1
-  model: int = 1
-
-  @property
-  def count(self) -> int:
-    """Devices."""
-    return self.data * self.model
-
-  def __str__(self) -> str:
-    return f"data={self.data},model={self.model}"
-
-  def rows(self, batch: int) -> int:
-    """Rows of a batch on each device.
-
-    Raises:
-      ValueError: if the axis ``data`` does not divide them.
-    """
-    if batch % self.data:
-      raise ValueError(f"Must have a batch that the axis data={self.data} divides, we instead got {batch}")
-    return batch // self.data
-
-  def ring(self, num_bytes: float) -> float:
-    """Bytes that each device sends in one sum over the axis ``model`` of as many bytes on each (ring all-reduce)."""
-    return 2 * (self.model - 1) / self.model * num_bytes
-
-
-def parse_mesh(text: str) -> Mesh:
-  """``data=2,model=4``; an axis that is not named is 1.
-
-  Raises:
-    ValueError: for another axis, an axis named twice, or a size that is no number above 0.
-
-  Example:
-    >>> parse_mesh("model=4")
-    Mesh(data=1, model=4)
-  """
-  sizes: dict[str, int] = {}
-  for part in text.split(","):
-    axis, _, size = part.partition("=")
-    axis = axis.strip()
-    if axis not in Mesh._fields or axis in sizes:
-      raise ValueError(f"Must have a mesh such as data=2,model=4, we instead got {text!r}")
-    if not (size.isascii() and size.isdecimal() and int(size)):
-      raise ValueError(f"Must have a size above 0 for the axis {axis}, we instead got {text!r}")
-    sizes[axis] = int(size)
-  return Mesh(**sizes)
-
-
 def divisors(*sizes: int) -> list[int]:
   """What divides all sizes, ascending."""
   common = math.gcd(*sizes)

@@ -67,7 +67,9 @@ def needs_of(
     ValueError: if the method does not run on the model.
   """
   method.check_length(model.num_tokens)
-  drafting = None if method.draft_family is None else _draft_of(model, method, draft, dtype)
+  drafting = None
+  if method.draft_family is not None:
+    drafting = dataclasses.replace(_draft_of(model, method, draft, dtype), is_draft=True)
   side = int(model.num_tokens**0.5)
   sampling = sampling if guided else dataclasses.replace(sampling, cfg_scale=1.0)
   found: list[Parts] = []
@@ -89,7 +91,7 @@ def needs_of(
   reads, family = drafting, registry.FAMILIES.get(method.draft_family)
   if family is not None and family.head_of is not None:
     borrowed = attach(drafting.network.params, target.network.params)
-    reads = Sized(dataclasses.replace(drafting.network, params=borrowed))
+    reads = Sized(dataclasses.replace(drafting.network, params=borrowed), is_draft=True)
   return Needs(found[0]._replace(params=params), drafting, reads, footprint.tree_bytes(params.target.rule))
 
 

@@ -12,13 +12,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from jaxspec.mesh import MeshSizes
 from jaxspec.methods.base import IDS, VECTORS, Method
 from jaxspec.methods.plain import Plain
 from jaxspec.options import values_of
 from jaxspec.planning.acceptance import Acceptance, acceptance_of
 from jaxspec.planning.devices import Slice
 from jaxspec.planning.memory import Memory, memory_of
-from jaxspec.planning.mesh import Mesh, divisors
+from jaxspec.planning.mesh import divisors
 from jaxspec.planning.models import Model
 from jaxspec.planning.parts import needs_of
 from jaxspec.planning.sizes import Sized
@@ -59,7 +60,7 @@ class Plan:
   model: Model
   target: Sized
   device: Slice
-  mesh: Mesh
+  mesh: MeshSizes
   method: Method
   sampling: SamplingConfig | VectorSampling
   dtype: str
@@ -113,10 +114,11 @@ def sampling_of(model: Model, **fields: Any) -> SamplingConfig | VectorSampling:
   return kind(**({"cfg_scale": model.guidance} | fields))
 
 
-def default_mesh(target: Sized, count: int) -> Mesh:
+def default_mesh(target: Sized, count: int) -> MeshSizes:
   """The mesh of so many devices whose axis ``model`` is the largest that the network can be divided by."""
-  model = max(size for size in divisors(count) if all(side % size == 0 for side in target.sides))
-  return Mesh(count // model, model)
+  sizes = divisors(count) if target.is_divisible else [1]
+  model = max(size for size in sizes if all(side % size == 0 for side in target.sides))
+  return MeshSizes(count // model, model)
 
 
 def make_plan(
@@ -127,7 +129,7 @@ def make_plan(
   method: Method = Plain(),
   sampling: SamplingConfig | VectorSampling | None = None,
   draft: Model | None = None,
-  mesh: Mesh | None = None,
+  mesh: MeshSizes | None = None,
   dtype: str = "bfloat16",
   acceptance: float | None = None,
 ) -> Plan:

@@ -15,10 +15,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.checkpoints import flatten
+from jaxspec.mesh import MeshSizes
 from jaxspec.models import registry
 from jaxspec.models.mar import MARConfig, MARFns
 from jaxspec.network import Network
-from jaxspec.planning.mesh import Mesh, Rule, Use, divisors, rule_of
+from jaxspec.planning.mesh import Rule, Use, divisors, rule_of
 from jaxspec.types import Params
 
 
@@ -33,7 +34,7 @@ class Leaf(NamedTuple):
   def size(self) -> int:
     return math.prod(self.shape)
 
-  def divided(self, mesh: Mesh) -> int:
+  def divided(self, mesh: MeshSizes) -> int:
     """Numbers on each device; a side that the axis does not divide stays whole."""
     axis = self.rule.axis
     return self.size // mesh.model if axis is not None and self.shape[axis] % mesh.model == 0 else self.size
@@ -66,9 +67,11 @@ class Sized:
 
   Attributes:
     network: its functions, its config, and `jax.ShapeDtypeStruct` parameters in the dtype of the decode.
+    is_draft: whether it drafts; drafts are copied to all devices.
   """
 
   network: Network
+  is_draft: bool = False
 
   @functools.cached_property
   def leaves(self) -> tuple[Leaf, ...]:
@@ -104,11 +107,11 @@ class Sized:
   def num_parameters(self) -> int:
     return sum(leaf.size for leaf in self.leaves)
 
-  def weight_bytes(self, mesh: Mesh = Mesh(), *uses: Use) -> int:
+  def weight_bytes(self, mesh: MeshSizes = MeshSizes(), *uses: Use) -> int:
     """Bytes of the parameters on each device: all, or those of some uses."""
     return self.itemsize * sum(leaf.divided(mesh) for leaf in self.leaves if not uses or leaf.rule.use in uses)
 
-  def multiplied(self, mesh: Mesh, *uses: Use) -> int:
+  def multiplied(self, mesh: MeshSizes, *uses: Use) -> int:
     """Weights that each device multiplies with every input."""
     return sum(leaf.divided(mesh) for leaf in self.leaves if leaf.rule.use in uses)
 
@@ -123,8 +126,12 @@ class Sized:
     heads = [size for trunk in self.trunks for size in (trunk.heads, trunk.kv_heads)]
     return (*heads, *(leaf.shape[leaf.rule.axis] for leaf in self.leaves if leaf.rule.required))
 
-  def check_mesh(self, mesh: Mesh) -> None:
+  def check_mesh(self, mesh: MeshSizes) -> None:
     """Raises a ValueError that names the axis, and what it does not divide."""
+    if not self.is_divisible and mesh.model > 1:
+      raise ValueError(
+        f"Must have model=1 for {self.network.name}, whose networks are copied to all devices, we instead got {mesh.model}"
+      )
     sides = [(trunk.heads, "heads") for trunk in self.trunks]
     sides += [(trunk.kv_heads, "key and value heads") for trunk in self.trunks]
     sides += [(leaf.shape[leaf.rule.axis], f"units of {leaf.path}") for leaf in self.leaves if leaf.rule.required]
@@ -136,9 +143,22 @@ class Sized:
           f"we instead got model={mesh.model}"
         )
 
-  def fitting(self, mesh: Mesh) -> Mesh:
-    """The mesh; without an axis ``model`` where the network cannot be divided by it, and every device has it whole."""
-    return mesh if all(size % mesh.model == 0 for size in self.sides) else mesh._replace(model=1)
+  def fitting(self, mesh: MeshSizes) -> MeshSizes:
+    """The mesh; without an axis ``model`` where every device has the network whole."""
+    return mesh if self.is_divisible else mesh._replace(model=1)
+
+  @property
+  def is_divisible(self) -> bool:
+    """Whether the axis ``model`` of a mesh divides it (`jaxspec.mesh`)."""
+    return not self.is_draft and hasattr(self.config, "tensor_parallel")
+
+  def as_divided(self, mesh: MeshSizes) -> Sized:
+    """The network in the form that a mesh divides."""
+    if mesh.model == 1 or not self.is_divisible:
+      return self
+    config = dataclasses.replace(self.config, tensor_parallel=True)
+    dtype = getattr(self.config, "dtype", None)
+    return sized(registry.family_of(config), config, self.network.name, dtype=dtype)
 
 
 def sized(family: str, config: Any, name: str, *, dtype: str | None = None) -> Sized:
@@ -181,7 +201,7 @@ class Pass(NamedTuple):
 
 def pass_cost(
   network: Sized,
-  mesh: Mesh,
+  mesh: MeshSizes,
   rows: int,
   inputs: int,
   slots: int,
@@ -221,7 +241,7 @@ def pass_cost(
   return Pass(operations, read, mesh.ring(exchanged) if mesh.model > 1 else 0.0)
 
 
-def activation_bytes(network: Sized, mesh: Mesh, rows: int, inputs: int, slots: int) -> float:
+def activation_bytes(network: Sized, mesh: MeshSizes, rows: int, inputs: int, slots: int) -> float:
   """Most bytes of activations of a pass at once, on each device; an estimate.
 
   Of one block: the residual stream and its norm, the widest activation three times (gate, up, product), and the scores of

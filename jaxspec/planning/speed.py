@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from jaxspec.diffusion.schedule import diffusion_tables
+from jaxspec.mesh import MeshSizes
 from jaxspec.methods.base import Method
 from jaxspec.planning.acceptance import Acceptance
 from jaxspec.planning.devices import Device
 from jaxspec.planning.memory import Memory
-from jaxspec.planning.mesh import Mesh
 from jaxspec.planning.models import Model
 from jaxspec.planning.parts import Needs
 from jaxspec.planning.sizes import Pass, Sized, pass_cost
@@ -75,7 +75,7 @@ def speed_of(
   acceptance: Acceptance | None,
   sampling: SamplingConfig | VectorSampling,
   device: Device,
-  mesh: Mesh,
+  mesh: MeshSizes,
   memory: Memory,
   *,
   batch: int,

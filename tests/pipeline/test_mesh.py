@@ -31,7 +31,7 @@ def test_what_is_no_mesh(text):
 
 
 def test_names_of_meshes():
-  assert mesh.parse(" model=4, data=2") == {"data": 2, "model": 4} and mesh.parse("data=3") == {"data": 3, "model": 1}
+  assert mesh.parse(" model=4, data=2") == (2, 4) and mesh.parse("data=3") == mesh.MeshSizes(3, 1)
   with pytest.raises(ValueError, match="Must have 4096 devices for the mesh model=4096, we instead got"):
     mesh.make_mesh("model=4096")
   made = mesh.make_mesh("data=1")

@@ -17,15 +17,17 @@ from tests.planning.test_plan import CAUSAL_TOKENS, IDS, MASKED
 HAS_LIBTPU = importlib.util.find_spec("libtpu") is not None
 # In a process of its own: a TPU's compiler stays in the process that loaded it.
 COMPILE = """
-from jaxspec.planning import Mesh, make_plan, parse_device
+from jaxspec.mesh import MeshSizes
+from jaxspec.planning import make_plan, parse_device
 from jaxspec.planning.compiled import compile_plan
 from tests.methods.networks import small
 from tests.planning.test_plan import IDS
-for mesh in (Mesh(4, 1), Mesh(2, 2)):
+for mesh in (MeshSizes(4, 1), MeshSizes(2, 2)):
   plan = make_plan(IDS, parse_device("v5e:2x2"), batches=(4,), method=small("speculative"), mesh=mesh)
   found = compile_plan(plan, 4)
   assert found.fits and found.bytes > found.arguments > 0 and found.temporary > 0, found
-  assert ("all-gather" in found.exchanges) == (mesh.model > 1) and "all-reduce" in found.exchanges, found
+  # Rows never meet: what is exchanged in loops is two sums of a block, embeddings and logits of a group.
+  assert set(found.exchanges) == ({"all-gather", "all-reduce"} if mesh.model > 1 else set()), found
 print("compiled")
 """
 

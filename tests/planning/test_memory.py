@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
+from jaxspec.mesh import MeshSizes
 from jaxspec.models import registry
 from jaxspec.network import Network
 from jaxspec.planning.memory import PIXELS, ROUNDS, STAYS, Memory, Need, cache_of
-from jaxspec.planning.mesh import Mesh
 from jaxspec.planning.models import MODELS
 from jaxspec.planning.sizes import Sized
 
@@ -26,7 +26,7 @@ def chameleon(name: str) -> Sized:
 def test_cache_of_a_token():
   """0.524 MB for each token and row: 32 layers, keys and values of 4096 channels in two bytes."""
   network = chameleon("anole-7b")
-  assert (cache_of(network, Mesh(), 1, 800, "gpu") - cache_of(network, Mesh(), 1, 0, "gpu")) / 800 == 524_288 + 1
+  assert (cache_of(network, MeshSizes(), 1, 800, "gpu") - cache_of(network, MeshSizes(), 1, 0, "gpu")) / 800 == 524_288 + 1
 
 
 @pytest.mark.parametrize("name", AT_ONCE)
@@ -34,8 +34,8 @@ def test_images_at_once(name):
   gigabytes, *largest = AT_ONCE[name]
   model, network = MODELS[name], chameleon(name)
   slots = model.prefix + model.num_tokens
-  assert cache_of(network, Mesh(), 2, slots, "gpu") / 1e9 == pytest.approx(gigabytes, rel=0.01)
-  for (size, mesh), expected in zip(((80, Mesh()), (141, Mesh()), (80, Mesh(1, 8))), largest):
+  assert cache_of(network, MeshSizes(), 2, slots, "gpu") / 1e9 == pytest.approx(gigabytes, rel=0.01)
+  for (size, mesh), expected in zip(((80, MeshSizes()), (141, MeshSizes()), (80, MeshSizes(1, 8))), largest):
     needs = (
       Need("weights", STAYS, WEIGHTS / mesh.model),
       Need("allowance", STAYS, RESERVED),

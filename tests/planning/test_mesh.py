@@ -1,22 +1,25 @@
 """Rules of division, and meshes that are refused in one line."""
 
+import dataclasses
 import re
 
 import pytest
 
-from jaxspec.planning.mesh import Mesh, Use, divisors, parse_mesh, rule_of
+from jaxspec.checkpoints import flatten
+from jaxspec.mesh import MeshSizes, param_specs, parse
+from jaxspec.planning.mesh import Use, divisors, rule_of
 from jaxspec.planning.sizes import sized
 from tests.planning.test_sizes import CONFIGS, LLAMAGEN, MAR
 
 
 def test_parse():
-  assert parse_mesh("data=2,model=4") == Mesh(2, 4) and parse_mesh("data=3").count == 3
-  assert str(Mesh(2, 4)) == "data=2,model=4" and Mesh(2, 4).rows(6) == 3
+  assert parse("data=2,model=4") == MeshSizes(2, 4) and parse("data=3").count == 3
+  assert str(MeshSizes(2, 4)) == "data=2,model=4" and MeshSizes(2, 4).rows(6) == 3
   for text in ("", "data", "data=0", "data=x", "rows=2", "data=2,data=2", "data=-1"):
     with pytest.raises(ValueError, match=re.escape(repr(text))):
-      parse_mesh(text)
-  with pytest.raises(ValueError, match="batch that the axis data=4 divides, we instead got 6"):
-    Mesh(4, 1).rows(6)
+      parse(text)
+  with pytest.raises(ValueError, match="rows that the axis data=4 divides, we instead got 6"):
+    MeshSizes(4, 1).rows(6)
 
 
 def test_divisors():
@@ -24,7 +27,7 @@ def test_divisors():
 
 
 def test_a_sum_over_a_ring():
-  assert Mesh(1, 1).ring(8.0) == 0 and Mesh(5, 4).ring(8.0) == 12
+  assert MeshSizes(1, 1).ring(8.0) == 0 and MeshSizes(5, 4).ring(8.0) == 12
 
 
 @pytest.mark.parametrize("path, shape, use, axis", [
@@ -49,26 +52,32 @@ def test_a_tied_table_is_multiplied():
   assert rule_of("wte.weight", (10, 16)).use is Use.LOOKUP and rule_of("wte.weight", (10, 16), tied=True).use is Use.HEAD
 
 
-@pytest.mark.parametrize("family", CONFIGS)
+DIVIDED = [family for family, config in CONFIGS.items() if hasattr(config, "tensor_parallel") and family != "eagle"]
+
+
+@pytest.mark.parametrize("family", DIVIDED)
 def test_what_is_divided(family):
-  """Every matrix of the blocks is halved by two devices; norms, positions and denoising heads are whole."""
-  network = sized(family, CONFIGS[family], family)
-  network.check_mesh(Mesh(1, 2))
+  """What a plan counts with is how a mesh divides the parameters, matrix by matrix."""
+  config = dataclasses.replace(CONFIGS[family], tensor_parallel=True)
+  network = sized(family, config, family)
+  network.check_mesh(MeshSizes(1, 2))
+  specs = flatten(param_specs(network.network.params, tied=getattr(config, "tie_embeddings", False)))
+  assert len(network.leaves) == len(specs) and any("model" in tuple(spec) for spec in specs.values())
   for leaf in network.leaves:
-    halved = leaf.divided(Mesh(1, 2)) == leaf.size // 2
-    in_block = re.search(r"(attention|attn|feed_forward|mlp)\.\w+\.weight$", leaf.path) and "diffloss" not in leaf.path
-    assert halved or not in_block, leaf.path
-    assert not (halved and re.search(r"norm|ln_|diffloss|_learned", leaf.path)), leaf.path
+    halved = leaf.divided(MeshSizes(1, 2)) == leaf.size // 2
+    assert halved == ("model" in tuple(specs[leaf.path])), leaf.path
 
 
 def test_refused():
   """The line names the axis, what it does not divide, and what it may be."""
   network = sized("llamagen", LLAMAGEN, "tiny")
   with pytest.raises(ValueError, match=r"axis model that divides the 4 heads of tiny \(one of 1, 2\), .* model=3"):
-    network.check_mesh(Mesh(1, 3))
+    network.check_mesh(MeshSizes(1, 3))
   with pytest.raises(ValueError, match="the 2 key and value heads of tiny"):
-    network.check_mesh(Mesh(1, 4))
+    network.check_mesh(MeshSizes(1, 4))
   masked = sized("mar", MAR, "mar")
-  with pytest.raises(ValueError, match="the 2 heads of mar"):
-    masked.check_mesh(Mesh(2, 4))
-  assert network.fitting(Mesh(2, 4)) == Mesh(2, 1) and network.fitting(Mesh(3, 2)) == Mesh(3, 2)
+  with pytest.raises(ValueError, match="model=1 for mar, whose networks are copied to all devices, we instead got 2"):
+    masked.check_mesh(MeshSizes(2, 2))
+  masked.check_mesh(MeshSizes(4, 1))
+  assert network.fitting(MeshSizes(3, 2)) == MeshSizes(3, 2) and masked.fitting(MeshSizes(3, 2)) == MeshSizes(3, 1)
+  assert dataclasses.replace(network, is_draft=True).fitting(MeshSizes(3, 2)) == MeshSizes(3, 1)

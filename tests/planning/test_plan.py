@@ -5,10 +5,11 @@ import json
 import pytest
 
 from jaxspec import methods
+from jaxspec.mesh import MeshSizes
 from jaxspec.methods import METHODS
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig
-from jaxspec.planning import Mesh, find_model, make_plan, parse_device, sampling_of
+from jaxspec.planning import find_model, make_plan, parse_device, sampling_of
 from jaxspec.planning.models import MODELS, Model
 from tests.methods.networks import CAUSAL, MAR, small
 
@@ -56,7 +57,8 @@ def test_a_mesh_divides():
   """Two devices along data halve the rows of each; along model the weights of the blocks and the caches, but no tables."""
   alone = make_plan(IDS, H100, batches=(4,), method=small("gsd"))
   data, model = (
-    make_plan(IDS, parse_device("h100:2"), batches=(4,), method=small("gsd"), mesh=mesh) for mesh in (Mesh(2, 1), Mesh(1, 2))
+    make_plan(IDS, parse_device("h100:2"), batches=(4,), method=small("gsd"), mesh=mesh)
+    for mesh in (MeshSizes(2, 1), MeshSizes(1, 2))
   )
   of = lambda plan: {need.name: need.bytes(plan.batches[0].rows) for need in plan.memory.needs}
   parts = of(alone)
@@ -66,7 +68,7 @@ def test_a_mesh_divides():
   assert of(model)["caches"] - mask == (parts["caches"] - mask) / 2
   assert of(model)["table of the acceptance rule"] == parts["table of the acceptance rule"]
   assert data.batches[0].speed.target.exchanged == 0 < model.batches[0].speed.target.exchanged
-  assert make_plan(IDS, parse_device("h100:6"), batches=(3,)).mesh == Mesh(3, 2)
+  assert make_plan(IDS, parse_device("h100:6"), batches=(3,)).mesh == MeshSizes(3, 2)
 
 
 def test_limits_of_a_published_network():
@@ -86,7 +88,7 @@ def test_limits_of_a_published_network():
   (dict(dtype="int8"), "dtype in bfloat16, float32"),
   (dict(batches=(0,)), "batches of at least 1, we instead got 0"),
   (dict(method=methods.Cspd()), "draws ids for tiny, we instead got cspd"),
-  (dict(mesh=Mesh(1, 2)), "mesh of the 1 devices of h100, we instead got data=1,model=2"),
+  (dict(mesh=MeshSizes(1, 2)), "mesh of the 1 devices of h100, we instead got data=1,model=2"),
   (dict(method=methods.Speculative(gamma=16)), "gamma below the 16 tokens"),
   (dict(acceptance=1.5), "acceptance from 0 to 1, we instead got 1.5"),
   (dict(method=methods.Speculative(), draft=MODELS["llamagen-b"]), "draft with the 12 tokens of tiny, .* 16384"),

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from jaxspec.mesh import MeshSizes
 from jaxspec.models import registry
 from jaxspec.models.causal_tokens import CausalTokensConfig
 from jaxspec.models.conditions import OrderedLabels, Pairs
@@ -18,7 +19,6 @@ from jaxspec.models.mar import MARConfig
 from jaxspec.models.masked_network import masked_network
 from jaxspec.models.platform import tracing_for
 from jaxspec.planning.memory import cache_of
-from jaxspec.planning.mesh import Mesh
 from jaxspec.planning.models import MODELS
 from jaxspec.planning.sizes import Sized, pass_cost, sized, trunks_of
 from tests.planning.products import operations
@@ -67,10 +67,10 @@ def test_a_pass(family):
   if family == "eagle":  # the output matrix is the host's
     host = sized("llamagen", LLAMAGEN, "host").network.params
     counted = Sized(dataclasses.replace(network.network, params=attach(network.network.params, host)))
-  assert pass_cost(counted, Mesh(), B, T, S).operations == of_pass(network)
+  assert pass_cost(counted, MeshSizes(), B, T, S).operations == of_pass(network)
   (trunk,) = trunks_of(network.config)
   entries = 2 * trunk.layers * trunk.kv_heads * trunk.head_dim * S * network.itemsize
-  assert cache_of(network, Mesh(), 1, S, "gpu") == entries + S  # and a mask
+  assert cache_of(network, MeshSizes(), 1, S, "gpu") == entries + S  # and a mask
 
 
 def test_a_pass_of_a_masked_network():
@@ -81,14 +81,14 @@ def test_a_pass_of_a_masked_network():
   cache = jax.eval_shape(lambda: fns.init_cache(B, 16))._replace(condition=labels)
   tokens, positions = jnp.zeros((B, T, 3)), jnp.ones((B, T), jnp.int32)
   counted = operations(lambda p, c: fns.apply(p, tokens, c, positions=positions), network.network.params, cache)
-  assert pass_cost(network, Mesh(), B, T, 16).operations == pytest.approx(counted, rel=0.15)
+  assert pass_cost(network, MeshSizes(), B, T, 16).operations == pytest.approx(counted, rel=0.15)
 
 
 def test_a_head_of_vectors():
   """Every step of a chain multiplies the denoising head."""
   network = sized("causal_tokens", CONFIGS["causal_tokens"], "tokens")
-  chain = pass_cost(network, Mesh(), B, T, S, drawn=T, steps=5)
-  alone = pass_cost(network, Mesh(), B, T, S)
+  chain = pass_cost(network, MeshSizes(), B, T, S, drawn=T, steps=5)
+  alone = pass_cost(network, MeshSizes(), B, T, S)
   width, channels = 8, 3
   step = width * channels + 2 * 5 * width**2 + 2 * width**2 + 2 * channels * width
   assert chain.operations - alone.operations == 2 * B * T * 5 * step
