@@ -16,6 +16,7 @@ stops when these are done. Inside of a group the compiler divides the work as pa
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -119,12 +120,17 @@ def constrain(x: Array, *axes: str | None) -> Array:
   return jax.lax.with_sharding_constraint(x, PartitionSpec(*axes))
 
 
+def can_divide(config: Any) -> bool:
+  """Whether networks of a config have a form that the axis ``model`` divides."""
+  return "tensor_parallel" in {field.name for field in dataclasses.fields(config)}
+
+
 def check_fits(config: Any, mesh: Mesh, path: Any = "the network") -> None:
   """Raises a ValueError if a network cannot be divided over the axis ``model``."""
   parts = mesh.shape[MODEL]
   if parts == 1:
     return
-  if not hasattr(config, "tensor_parallel"):
+  if not can_divide(config):
     raise ValueError(f"Must have a mesh with model=1 for {path}, whose networks are not divided, we instead got {parts}")
   heads = {"num_heads": config.num_heads, "num_kv_heads": getattr(config, "kv_heads", config.num_heads)}
   hidden = getattr(config, "ffn_hidden", None) or 4 * config.dim

@@ -37,12 +37,13 @@ class Rule(NamedTuple):
 _RULES: tuple[tuple[str, Rule], ...] = (
   (r"(.*\.)?\w*norm\.(weight|bias)", Rule(Use.ADDED)),
   (r"cls_embedding\.cap_proj\..*", Rule(Use.CONDITION)),
-  (r"(.*\.)?(tok_embeddings|embed_tokens|wte|embedding_table|class_emb)\.weight", Rule(Use.LOOKUP, 1)),
+  (r"(.*\.)?(tok_embeddings|embed_tokens|wte)\.weight", Rule(Use.LOOKUP, 1)),
+  (r"(.*\.)?(embedding_table|class_emb)\.weight", Rule(Use.LOOKUP)),
   (r"(.*\.)?(wpe\.weight|uncond_embedding|\w+_learned|mask_token|fake_latent)", Rule(Use.LOOKUP)),
   (r"(.*\.)?((output|lm_head)\.weight|(centre|radius)_weight)", Rule(Use.HEAD, 0)),
   (r"diffloss\.(time|cond)_embed\..*", Rule(Use.ADDED)),  # once for a schedule and once for a token: next to nothing
   (r"diffloss\.(input_proj|res_blocks_\d+|final_layer)\..*weight", Rule(Use.STEP)),
-  (r"(.*\.)?(wqkv|qkv|[qkv]_proj|w1|w3|gate_proj|up_proj|c_fc|fc1)\.(weight|bias)", Rule(Use.PASS, 0, True)),
+  (r"(.*\.)?(wqkv|qkv|[qkv]_proj|w[qkv]|w1|w3|gate_proj|up_proj|c_fc|fc1)\.(weight|bias)", Rule(Use.PASS, 0, True)),
   (r"(.*\.)?(wo|w2|[oc]_proj|out_proj|down_proj|fc2|proj)\.weight", Rule(Use.PASS, 1, True)),
 )
 
@@ -59,7 +60,7 @@ def rule_of(path: str, shape: tuple[int, ...], *, tied: bool = False) -> Rule:
     rest = Use.PASS if len(shape) == 2 and path.endswith("weight") else Use.ADDED
     found = Rule(rest) if found is None else Rule(Use.ADDED, found.axis, found.required)
   if tied and re.fullmatch(r"(.*\.)?(embed_tokens|wte)\.weight", path):
-    return Rule(Use.HEAD, 1)
+    return Rule(Use.HEAD, 0)
   return found
 
 

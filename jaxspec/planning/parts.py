@@ -97,7 +97,7 @@ def needs_of(
 
 def _embedding(target: Sized):
   """An array of the shape of the token table."""
-  tables = [leaf for leaf in target.leaves if leaf.rule.axis == 1 and leaf.rule.use in (Use.LOOKUP, Use.HEAD)]
+  tables = [leaf for leaf in target.leaves if leaf.rule.axis is not None and leaf.rule.use in (Use.LOOKUP, Use.HEAD)]
   return jnp.zeros(max(tables, key=lambda leaf: leaf.size).shape)
 
 

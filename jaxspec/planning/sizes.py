@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.checkpoints import flatten
-from jaxspec.mesh import MeshSizes
+from jaxspec.mesh import MeshSizes, can_divide
 from jaxspec.models import registry
 from jaxspec.models.mar import MARConfig, MARFns
 from jaxspec.network import Network
@@ -150,7 +150,7 @@ class Sized:
   @property
   def is_divisible(self) -> bool:
     """Whether the axis ``model`` of a mesh divides it (`jaxspec.mesh`)."""
-    return not self.is_draft and hasattr(self.config, "tensor_parallel")
+    return not self.is_draft and can_divide(self.config)
 
   def as_divided(self, mesh: MeshSizes) -> Sized:
     """The network in the form that a mesh divides."""

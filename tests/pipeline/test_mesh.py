@@ -18,6 +18,7 @@ from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
 from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
 from jaxspec.models.llama import LlamaConfig, llama_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.models.mar import MARConfig
 from jaxspec.pipeline import load_pipeline
 from tests.pipeline import on_devices
 
@@ -80,7 +81,7 @@ def test_networks_that_cannot_be_divided():
     (LlamaGenConfig(num_layers=1, dim=24, num_heads=6), "num_heads divisible by model=4 to divide here, we instead got 6"),
     (LlamaConfig(num_heads=32, num_kv_heads=2), "num_kv_heads divisible by model=4"),
     (GPTNeoConfig(num_heads=12), "vocab_size divisible by model=4 to divide here, we instead got 50257"),
-    (object(), "a mesh with model=1 for here"),
+    (MARConfig(), "a mesh with model=1 for here"),
   ):
     with pytest.raises(ValueError, match=words):
       mesh.check_fits(config, FourDevices, "here")

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from jaxspec.checkpoints import flatten
-from jaxspec.mesh import MeshSizes, param_specs, parse
+from jaxspec.mesh import MeshSizes, can_divide, param_specs, parse
 from jaxspec.planning.mesh import Use, divisors, rule_of
 from jaxspec.planning.sizes import sized
 from tests.planning.test_sizes import CONFIGS, LLAMAGEN, MAR
@@ -52,7 +52,7 @@ def test_a_tied_table_is_multiplied():
   assert rule_of("wte.weight", (10, 16)).use is Use.LOOKUP and rule_of("wte.weight", (10, 16), tied=True).use is Use.HEAD
 
 
-DIVIDED = [family for family, config in CONFIGS.items() if hasattr(config, "tensor_parallel") and family != "eagle"]
+DIVIDED = [family for family, config in CONFIGS.items() if can_divide(config)]
 
 
 @pytest.mark.parametrize("family", DIVIDED)
