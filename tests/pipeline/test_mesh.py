@@ -41,6 +41,7 @@ def test_names_of_meshes():
     mesh.make_mesh(jax.make_mesh((1,), ("x",)))
 
 
+@pytest.mark.slow
 def test_one_device_is_a_mesh_too(classes):
   kwargs = dict(tokenizer=classes / "vq", draft=classes / "draft")
   on_mesh, plain = (load_pipeline(classes / "target", **kwargs, **more) for more in ({"mesh": "data=1"}, {}))

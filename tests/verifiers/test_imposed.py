@@ -64,6 +64,7 @@ def test_trees():
 CONFIG = LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=8, num_tokens=64, num_classes=3, multiple_of=8)
 
 
+@pytest.mark.slow
 def test_a_decode_counts_what_was_imposed():
   """Random networks agree by chance only; other acceptances need no other program."""
   fns = llamagen_fns(CONFIG)
