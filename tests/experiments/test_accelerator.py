@@ -5,7 +5,7 @@ import json
 import pytest
 
 from experiments.accelerator import __main__ as command
-from experiments.accelerator import networks
+from experiments.accelerator import networks, speed
 from experiments.accelerator.ledger import Clock, Ledger, TimeIsUp
 from experiments.accelerator.report import render
 
@@ -45,7 +45,7 @@ def test_rehearsal(tmp_path, capsys):
   assert command.main(arguments) == 0
   cells = {name: json.loads((tmp_path / f"{name}.json").read_text())["cells"] for name in command.STEPS}
   assert not [name for step in cells.values() for name, cell in step.items() if isinstance(cell, dict) and "error" in cell]
-  assert len(cells["speed"]) == 2 + len(networks.method_names()) and cells["training"]["from update 0"]["steps"] == 2
+  assert len(cells["speed"]) == 2 + len(speed.REHEARSED) and cells["training"]["from update 0"]["steps"] == 2
   assert all(cell["differ"] == [] for cell in cells["parity"].values())
   for name, cell in cells["speed"].items():
     if "acceptance" in name:
