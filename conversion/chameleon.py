@@ -15,7 +15,7 @@ import click
 import jax.numpy as jnp
 from safetensors import SafetensorError
 
-from conversion import chameleon_files, chameleon_vq, engine, hugging_face
+from conversion import chameleon_files, chameleon_vq, command, engine, hugging_face
 from conversion.engine import Rule
 from jaxspec import checkpoints
 from jaxspec.data import image_vocabulary
@@ -125,7 +125,7 @@ def read_size(text: str) -> dict[str, int]:
   return {"rows": height // _PIXELS, "columns": width // _PIXELS}
 
 
-@click.command(cls=engine.OneLineCommand)
+@click.command(cls=command.OneLineCommand)
 @click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
 @click.argument("destination", metavar="DST", type=click.Path(path_type=Path))
 @click.option("--layout", type=click.Choice(LAYOUTS), help="How images are written, where the folder does not tell.")
@@ -141,8 +141,8 @@ def main(
   image_tokenizer: Path | None, dtype: str, config_file: str | None,
 ) -> None:  # fmt: skip
   """Converts the Chameleon, Anole or Lumina-mGPT folder SRC to the checkpoint folder DST."""
-  fields = engine.read_fields(config_file)
-  engine.check_fields(HUB, fields)
+  fields = command.read_fields(config_file)
+  command.check_fields(HUB, fields)
   size = {} if image_size is None else read_size(image_size)
   fields |= size | ({} if layout is None else {"layout": layout})
   config = convert_folder(source, destination, fields, dtype=dtype, text=tokenizer, image=image_tokenizer)

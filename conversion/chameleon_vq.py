@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from conversion import engine, hugging_face, mar_vae
+from conversion import command, engine, hugging_face, mar_vae
 from conversion.engine import Rule, Shape
 from jaxspec import checkpoints
 from jaxspec.models import registry
@@ -44,17 +44,18 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> Chamele
 FAMILY = engine.Family("chameleon_vq", RULES, IGNORED, infer_config, exported=("state_dict",))
 
 
-def convert_folder(source: Path, destination: Path, fields: dict[str, Any]) -> ChameleonVQConfig:
+def convert_folder(source: str, destination: str, family: engine.Family, fields: dict[str, Any]) -> ChameleonVQConfig:
   """Writes the checkpoint folder of the tokenizer inside a hub folder; returns its config.
 
   Raises:
     ValueError: one line; nothing is left at the destination then.
   """
+  source = Path(source)
   files = hugging_face.weight_files(source)
   tensors = hugging_face.read_tensors(source, files)
   inside = {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items() if name.startswith(_PREFIX)}
   try:
-    config, leaves = engine.convert(inside, FAMILY, fields)
+    config, leaves = engine.match(inside, family, fields)
   except ValueError as error:
     raise ValueError(f"Cannot convert {source}: {error}") from error
   meta = {"source": source.resolve().name, "source_sha256": hugging_face.digest(files), "licence": "unknown"}
@@ -62,21 +63,12 @@ def convert_folder(source: Path, destination: Path, fields: dict[str, Any]) -> C
   return config
 
 
-@click.command(cls=engine.OneLineCommand)
-@engine.common_options
+@click.command(cls=command.OneLineCommand)
+@command.common_options
 def main(source: str, destination: str, config_file: str | None, export: bool) -> None:
   """Converts the Chameleon image tokenizer in SRC to the checkpoint folder DST."""
-  if export:
-    if config_file is not None:
-      raise ValueError("Must have no --config with --export")
-    config = engine.export_file(source, destination, FAMILY)
-  else:
-    fields = engine.read_fields(config_file)
-    engine.check_fields(FAMILY, fields)
-    if Path(source).is_dir():
-      config = convert_folder(Path(source), Path(destination), fields)
-    else:
-      config = engine.convert_file(source, destination, FAMILY, fields)
+  convert = convert_folder if Path(source).is_dir() else engine.convert_file
+  config = command.run(source, destination, FAMILY, config_file=config_file, export=export, convert=convert)
   click.echo(
     f"Wrote {destination}: {config.factor} x {config.factor} pixels per token, "
     f"{config.codebook_size} codes of width {config.codebook_dim}"

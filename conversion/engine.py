@@ -11,18 +11,14 @@ A family is a table of `Rule` rows, one per kind of tensor, read in both directi
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import json
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import click
 import jax
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -452,71 +448,3 @@ def require(fields: dict[str, Any], inferred: dict[str, Any]) -> dict[str, Any]:
   if missing := [name for name, value in fields.items() if value is None and inferred.get(name, 0) is None]:
     raise ValueError(f"Must have {', '.join(missing)} in --config, the tensors do not tell")
   return fields
-
-
-# Command line.
-
-
-class ConversionError(click.ClickException):
-  """A user error. It is reported as one line, also if the command is part of a larger one."""
-
-  exit_code = 2
-
-
-class OneLineCommand(click.Command):
-  """A command whose every user error is one line on stderr and exit status 2."""
-
-  def invoke(self, ctx: click.Context) -> Any:
-    try:
-      return super().invoke(ctx)
-    except (ValueError, OSError, MemoryError, SafetensorError) as error:
-      raise ConversionError(" ".join(str(error).split()) or type(error).__name__) from error
-
-  def main(self, *args, standalone_mode: bool = True, **kwargs):
-    try:
-      result = super().main(*args, standalone_mode=False, **kwargs)
-    except click.exceptions.Abort:
-      message = "Aborted"
-    except click.ClickException as error:
-      message = error.format_message()
-    else:
-      if standalone_mode:
-        sys.exit(result if isinstance(result, int) else 0)
-      return result
-    click.echo("Error: " + " ".join(message.split()), err=True)
-    sys.exit(2)
-
-
-def read_fields(path: str | None) -> dict[str, Any]:
-  """Config fields of a JSON file; empty without one.
-
-  Raises:
-    ValueError: one line naming the file.
-  """
-  if path is None:
-    return {}
-  try:
-    fields = json.loads(Path(path).read_text())
-  except (OSError, ValueError, RecursionError) as error:
-    raise ValueError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-  if not isinstance(fields, dict):
-    raise ValueError(f"Must have a JSON object with config fields in {path}, we instead got {type(fields).__name__}")
-  return fields
-
-
-def check_fields(family: Family, fields: dict[str, Any]) -> None:
-  """Raises a ValueError for fields that the family's config does not have."""
-  known = {f for f in registry.FAMILIES[family.name].config_class.__dataclass_fields__}
-  if unknown := sorted(set(fields) - known):
-    raise ValueError(f"Must have fields known to {family.name} in --config, we instead got {', '.join(unknown)}")
-
-
-def common_options(command: Callable) -> Callable:
-  """Arguments and options that every converter takes."""
-  decorators = (
-    click.argument("source", metavar="SRC", type=click.Path()),
-    click.argument("destination", metavar="DST", type=click.Path()),
-    click.option("--config", "config_file", type=click.Path(), help="JSON object with config fields the file lacks."),
-    click.option("--export", is_flag=True, help="The other direction: SRC is a checkpoint folder, DST a file."),
-  )
-  return functools.reduce(lambda decorated, decorator: decorator(decorated), reversed(decorators), command)

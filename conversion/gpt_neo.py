@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from conversion import engine, hugging_face
+from conversion import command, hugging_face
 from conversion.engine import Rule
 from jaxspec.models.gpt_neo import GPTNeoConfig
 
@@ -86,8 +86,8 @@ FAMILY = hugging_face.family("gpt_neo", RULES, IGNORED)
 ARCHITECTURE = hugging_face.Architecture("gpt_neo", "transformer.", FAMILY, read_config, write_config)
 
 
-@click.command(cls=engine.OneLineCommand)
-@engine.common_options
+@click.command(cls=command.OneLineCommand)
+@command.common_options
 @click.option("--tokenizer", type=click.Path(path_type=Path), help="tokenizer.json, instead of the folder's.")
 def main(source: str, destination: str, config_file: str | None, export: bool, tokenizer: Path | None) -> None:
   """Converts the GPT-Neo folder SRC to the checkpoint folder DST."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from conversion import engine, torch_files
+from conversion import command, engine, torch_files
 from jaxspec import checkpoints
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE, load_tokenizer
 from jaxspec.models import registry
@@ -73,8 +73,8 @@ def run(
     if config_file is not None or tokenizer is not None:
       raise ValueError("Must have neither --config nor --tokenizer with --export")
     return export_folder(Path(source), Path(destination), architecture)
-  fields = engine.read_fields(config_file)
-  engine.check_fields(architecture.family, fields)
+  fields = command.read_fields(config_file)
+  command.check_fields(architecture.family, fields)
   return convert_folder(Path(source), Path(destination), architecture, fields, tokenizer, read)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from conversion import engine, gguf_files, hugging_face
+from conversion import command, gguf_files, hugging_face
 from conversion.engine import Rule
 from jaxspec.models.llama import LlamaConfig
 from jaxspec.models.rope_text import Rope
@@ -155,8 +155,8 @@ FAMILY = hugging_face.family("llama", RULES, IGNORED)
 ARCHITECTURE = hugging_face.Architecture("llama", "model.", FAMILY, read_config, write_config)
 
 
-@click.command(cls=engine.OneLineCommand)
-@engine.common_options
+@click.command(cls=command.OneLineCommand)
+@command.common_options
 @click.option("--tokenizer", type=click.Path(path_type=Path), help="tokenizer.json, instead of that of SRC.")
 def main(source: str, destination: str, config_file: str | None, export: bool, tokenizer: Path | None) -> None:
   """Converts the Llama folder or .gguf file SRC to the checkpoint folder DST."""

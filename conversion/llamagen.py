@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from conversion import engine
+from conversion import command, engine
 from conversion.engine import Rule, Shape
 from jaxspec.models import registry
 from jaxspec.models.llamagen import PUBLISHED_SIZES, LlamaGenConfig
@@ -117,8 +117,8 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> LlamaGe
 FAMILY = engine.Family("llamagen", RULES, IGNORED, infer_config)
 
 
-@click.command(cls=engine.OneLineCommand)
-@engine.common_options
+@click.command(cls=command.OneLineCommand)
+@command.common_options
 @click.option(
   "--image-size",
   type=click.IntRange(min=_PIXELS_PER_TOKEN),
@@ -126,20 +126,18 @@ FAMILY = engine.Family("llamagen", RULES, IGNORED, infer_config)
 )
 def main(source: str, destination: str, config_file: str | None, export: bool, image_size: int | None) -> None:
   """Converts the LlamaGen transformer in SRC to the checkpoint folder DST."""
-  if export:
-    if config_file is not None or image_size is not None:
-      raise ValueError("Must have neither --config nor --image-size with --export")
-    config = engine.export_file(source, destination, FAMILY)
-  else:
-    fields = engine.read_fields(config_file)
-    engine.check_fields(FAMILY, fields)
-    if image_size is not None:
-      if image_size % _PIXELS_PER_TOKEN:
-        raise ValueError(f"Must have an image size divisible by {_PIXELS_PER_TOKEN}, we instead got {image_size}")
-      if "num_tokens" in fields:
-        raise ValueError("Must have either --image-size or num_tokens in --config, we instead got both")
-      fields["image_size"] = image_size
-    config = engine.convert_file(source, destination, FAMILY, fields)
+
+  def convert(source: str, destination: str, family: engine.Family, fields: dict[str, Any]) -> LlamaGenConfig:
+    size = {} if image_size is None else {"image_size": image_size}
+    if size and image_size % _PIXELS_PER_TOKEN:
+      raise ValueError(f"Must have an image size divisible by {_PIXELS_PER_TOKEN}, we instead got {image_size}")
+    if size and "num_tokens" in fields:
+      raise ValueError("Must have either --image-size or num_tokens in --config, we instead got both")
+    return engine.convert_file(source, destination, family, fields | size)
+
+  config = command.run(
+    source, destination, FAMILY, config_file=config_file, export=export, convert=convert, image_size=image_size
+  )
   click.echo(
     f"Wrote {destination}: {config.model_type}, {config.num_layers} layers, width {config.dim}, "
     f"{config.num_heads} heads, {config.prefix_len} condition tokens, {config.grid} x {config.grid} image tokens"

@@ -6,13 +6,14 @@ and writes a checkpoint folder; ``--export`` goes back. The shapes determine the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import click
 import numpy as np
 
-from conversion import engine
+from conversion import command, engine
 from conversion.engine import Rule, Shape, conv, norm
 from jaxspec.models import registry
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig
@@ -66,19 +67,13 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> LlamaGe
 FAMILY = engine.Family("llamagen_vq", RULES, IGNORED, infer_config, {_USAGE: lambda: np.zeros(_USAGE_SIZE, np.float32)})
 
 
-@click.command(cls=engine.OneLineCommand)
-@engine.common_options
+@click.command(cls=command.OneLineCommand)
+@command.common_options
 @click.option("--ema", is_flag=True, help="Read the averaged weights of a training file instead of 'model'.")
 def main(source: str, destination: str, config_file: str | None, export: bool, ema: bool) -> None:
   """Converts the LlamaGen VQ tokenizer in SRC to the checkpoint folder DST."""
-  if export:
-    if config_file is not None or ema:
-      raise ValueError("Must have neither --config nor --ema with --export")
-    config = engine.export_file(source, destination, FAMILY)
-  else:
-    fields = engine.read_fields(config_file)
-    engine.check_fields(FAMILY, fields)
-    config = engine.convert_file(source, destination, FAMILY, fields, ema=ema)
+  convert = functools.partial(engine.convert_file, ema=ema)
+  config = command.run(source, destination, FAMILY, config_file=config_file, export=export, convert=convert, ema=ema)
   click.echo(
     f"Wrote {destination}: {config.factor} x {config.factor} pixels per token, "
     f"{config.codebook_size} codes of width {config.codebook_dim}"

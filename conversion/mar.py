@@ -9,12 +9,13 @@ of the official constructor.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from conversion import engine
+from conversion import command, engine
 from conversion.engine import Rule, Shape, norm
 from jaxspec.models import registry
 from jaxspec.models.mar import PUBLISHED_SIZES, MARConfig
@@ -135,21 +136,18 @@ FAMILY = engine.Family(
 )
 
 
-@click.command(cls=engine.OneLineCommand)
-@engine.common_options
+@click.command(cls=command.OneLineCommand)
+@command.common_options
 @click.option(
   "--ema/--no-ema", default=None, help="Averaged or raw weights of a training file; averaged where there are any."
 )
 def main(source: str, destination: str, config_file: str | None, export: bool, ema: bool | None) -> None:
   """Converts the MAR network in SRC to the checkpoint folder DST."""
-  if export:
-    if config_file is not None or ema is not None:
-      raise ValueError("Must have neither --config nor --ema with --export")
-    config = engine.export_file(source, destination, FAMILY)
-  else:
-    fields = own_fields(engine.read_fields(config_file))
-    engine.check_fields(FAMILY, fields)
-    config = engine.convert_file(source, destination, FAMILY, fields, ema=ema)
+  convert = functools.partial(engine.convert_file, ema=ema)
+  config = command.run(
+    source, destination, FAMILY, config_file=config_file, export=export, own=own_fields, convert=convert,
+    ema=ema is not None,
+  )  # fmt: skip
   click.echo(
     f"Wrote {destination}: {config.encoder_depth} + {config.decoder_depth} layers, width {config.encoder_dim} and "
     f"{config.decoder_dim}, {config.encoder_heads} and {config.decoder_heads} heads, {config.grid} x {config.grid} tokens "

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from conversion import engine
+from conversion import command, engine
 from conversion.engine import Shape, conv, norm
 from jaxspec.models import registry
 from jaxspec.models.conv_blocks import DEFAULT_GROUPS
@@ -69,18 +69,11 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> KLVAECo
 FAMILY = engine.Family("kl_vae", RULES, (), infer_config)
 
 
-@click.command(cls=engine.OneLineCommand)
-@engine.common_options
+@click.command(cls=command.OneLineCommand)
+@command.common_options
 def main(source: str, destination: str, config_file: str | None, export: bool) -> None:
   """Converts the KL autoencoder in SRC to the checkpoint folder DST."""
-  if export:
-    if config_file is not None:
-      raise ValueError("Must have no --config with --export")
-    config = engine.export_file(source, destination, FAMILY)
-  else:
-    fields = engine.read_fields(config_file)
-    engine.check_fields(FAMILY, fields)
-    config = engine.convert_file(source, destination, FAMILY, fields)
+  config = command.run(source, destination, FAMILY, config_file=config_file, export=export)
   click.echo(
     f"Wrote {destination}: {config.factor} x {config.factor} pixels per latent, {config.latent_channels} channels, "
     f"norms of {config.num_groups} groups"

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import numpy as np
 
-from conversion import engine, hugging_face
+from conversion import command, hugging_face
 from conversion.engine import Rule
 from jaxspec.data.t5_tokenizer import SENTENCEPIECE_FILE
 from jaxspec.models.t5 import T5Config
@@ -93,8 +93,8 @@ def read_folder(folder: Path, architecture: hugging_face.Architecture) -> huggin
   return content._replace(tensors=tensors)
 
 
-@click.command(cls=engine.OneLineCommand)
-@engine.common_options
+@click.command(cls=command.OneLineCommand)
+@command.common_options
 @click.option("--tokenizer", type=click.Path(path_type=Path), help="tokenizer.json, instead of the folder's.")
 def main(source: str, destination: str, config_file: str | None, export: bool, tokenizer: Path | None) -> None:
   """Converts the encoder in the T5 folder SRC to the checkpoint folder DST."""

@@ -191,7 +191,7 @@ def load(
     config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
   divided = mesh is not None and divide and mesh.shape[MODEL] > 1
   if divided:
-    check_fits(config, mesh, path)
+    check_fits(config, mesh.shape[MODEL], path)
     config = dataclasses.replace(config, tensor_parallel=True)
   fns = registry.FAMILIES[document["family"]].make_fns(config)
   template = flatten(jax.eval_shape(fns.init, jax.random.key(0)))
@@ -203,7 +203,10 @@ def load(
   if not file.is_file():
     raise ValueError(f"No {PARAMS_FILE} in {path}: the checkpoint is incomplete")
   stored = {name: _stored_in(name, getattr(config, "fused", {})) for name in template}
-  specs = flatten(param_specs(unflatten(template), tied=getattr(config, "tie_embeddings", False))) if divided else {}
+  specs = {}
+  if divided:
+    tied = getattr(config, "tie_embeddings", False)
+    specs = flatten(param_specs(unflatten(template), mesh.shape[MODEL], tied=tied))
   try:
     with safe_open(file, framework="flax" if mesh is None else "numpy") as archive:
       _check_leaves(file, archive, template, stored)

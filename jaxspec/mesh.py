@@ -2,7 +2,7 @@
 
 Rows never meet: each group of devices with the same place on ``data`` runs the whole decode for its rows (`over_rows`), and
 stops when these are done. Inside of a group the compiler divides the work as parameters and caches are divided
-(`param_specs`, `constrain`). `collectives` says what the devices of a compiled program exchange.
+(`param_specs`, `constrain`).
 
 | weights ``[out, in]`` | divided | what a group exchanges |
 |---|---|---|
@@ -17,8 +17,8 @@ stops when these are done. Inside of a group the compiler divides the work as pa
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -34,11 +34,11 @@ DATA, MODEL = AXES
 # Names of the modules that hold a matrix, in the state dicts of all families.
 _OUT = frozenset({
   "wq", "wk", "wv", "w1", "w3", "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "c_fc", "output", "lm_head",
+  "wqkv",  # is divided as its three parts are, which `tensor_parallel` networks have in its place
 })  # fmt: skip
 _IN = frozenset({"wo", "w2", "o_proj", "out_proj", "down_proj", "c_proj"})
 _TABLES = frozenset({"tok_embeddings", "embed_tokens", "wte"})
 
-_COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 _SPELLED = re.compile(r"(data|model)=([0-9]+)")
 
 
@@ -125,36 +125,69 @@ def can_divide(config: Any) -> bool:
   return "tensor_parallel" in {field.name for field in dataclasses.fields(config)}
 
 
-def check_fits(config: Any, mesh: Mesh, path: Any = "the network") -> None:
-  """Raises a ValueError if a network cannot be divided over the axis ``model``."""
-  parts = mesh.shape[MODEL]
-  if parts == 1:
+def sides(config: Any) -> dict[str, int]:
+  """What the axis ``model`` must divide of a network: heads, and the units of an MLP, by what messages call them."""
+  hidden = getattr(config, "ffn_hidden", None) or 4 * config.dim
+  kv_heads = getattr(config, "kv_heads", config.num_heads)
+  return {"heads": config.num_heads, "key and value heads": kv_heads, "units of an MLP": hidden}
+
+
+def allowed(config: Any) -> list[int]:
+  """Sizes of the axis ``model`` that a network can be divided by, ascending."""
+  common = math.gcd(*sides(config).values()) if can_divide(config) else 1
+  return [size for size in range(1, common + 1) if common % size == 0]
+
+
+def check_fits(config: Any, model: int, name: Any) -> None:
+  """Refuses a size of the axis ``model``.
+
+  Args:
+    name: what messages call the network.
+  Raises:
+    ValueError: that says what the axis does not divide, and which sizes would.
+  """
+  if model == 1:
     return
   if not can_divide(config):
-    raise ValueError(f"Must have a mesh with model=1 for {path}, whose networks are not divided, we instead got {parts}")
-  heads = {"num_heads": config.num_heads, "num_kv_heads": getattr(config, "kv_heads", config.num_heads)}
-  hidden = getattr(config, "ffn_hidden", None) or 4 * config.dim
-  for name, size in {**heads, "ffn_hidden": hidden, "dim": config.dim, "vocab_size": config.vocab_size}.items():
-    if size % parts:
-      raise ValueError(f"Must have {name} divisible by model={parts} to divide {path}, we instead got {size}")
+    raise ValueError(f"Must have model=1 for {name}, whose networks are copied to all devices, we instead got {model}")
+  for what, size in sides(config).items():
+    if size % model:
+      sizes = ", ".join(map(str, allowed(config)))
+      raise ValueError(
+        f"Must have an axis model that divides the {size} {what} of {name} (one of {sizes}), we instead got model={model}"
+      )
 
 
-def param_specs(params: PyTree, *, tied: bool = False) -> PyTree:
-  """How every parameter of a network with ``tensor_parallel`` is divided; see the table above.
+def divided_axis(path: str, shape: tuple[int, ...], model: int, *, tied: bool = False) -> int | None:
+  """The axis of a parameter that the axis ``model`` of a mesh divides; None is a parameter that stays whole.
+
+  A token table or an output head whose side it does not divide stays whole: vocabularies may have any size.
+
+  Args:
+    path: names joined by dots.
+    model: size of the axis.
+    tied: whether the token table is the output head too.
+  """
+  *_, module, kind = ("", *path.split("."))
+  axis = None
+  if module in _OUT or (tied and module in _TABLES):
+    axis = 0
+  elif kind == "weight" and (module in _IN or module in _TABLES):
+    axis = 1
+  return None if axis is None or shape[axis] % model else axis
+
+
+def param_specs(params: PyTree, model: int, *, tied: bool = False) -> PyTree:
+  """How every parameter of a network with ``tensor_parallel`` is divided (`divided_axis`).
 
   Args:
     params: parameters or their shapes, a nested dict.
-    tied: whether the token table is the output head too.
   """
 
   def spec(path: tuple, leaf: Any) -> PartitionSpec:
-    names = [str(getattr(key, "key", key)) for key in path]
-    module, kind = (names[-2] if len(names) > 1 else ""), names[-1]
-    if module in _OUT or (tied and module in _TABLES):
-      return PartitionSpec(MODEL) if kind == "bias" else PartitionSpec(MODEL, None)
-    if kind == "weight" and (module in _IN or module in _TABLES):
-      return PartitionSpec(None, MODEL)
-    return PartitionSpec()
+    name = ".".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)
+    axis = divided_axis(name, leaf.shape, model, tied=tied)
+    return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, MODEL)
 
   return jax.tree_util.tree_map_with_path(spec, params)
 
@@ -203,9 +236,3 @@ def _placed(leaf: Any, sharding: NamedSharding) -> Array:
     return jax.device_put(leaf, sharding)
   whole = np.asarray(leaf)
   return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
-
-
-def collectives(compiled_text: str) -> Counter[str]:
-  """How often each kind of exchange between devices stands in a compiled program (`jax.stages.Compiled.as_text`)."""
-  kinds = "|".join(_COLLECTIVES)
-  return Counter(re.findall(rf"= [^=\n]*? ({kinds})(?:-start)?\(", compiled_text))

@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -318,14 +318,15 @@ class Pipeline:
     if not self.target.has_weights:
       raise ValueError(f"Must have the target's weights to decode here, {self.name} was loaded without them")
 
-  def precision(self) -> contextlib.AbstractContextManager:
+  @contextlib.contextmanager
+  def context(self) -> Iterator[None]:
     """The context in which this pipeline's decodes are compiled and run: precision of products, and the mesh."""
-    context = contextlib.ExitStack()
-    if self.matmul_precision is not None:
-      context.enter_context(jax.default_matmul_precision(self.matmul_precision))
-    if self.mesh is not None:
-      context.enter_context(jax.set_mesh(self.mesh))
-    return context
+    with contextlib.ExitStack() as stack:
+      if self.matmul_precision is not None:
+        stack.enter_context(jax.default_matmul_precision(self.matmul_precision))
+      if self.mesh is not None:
+        stack.enter_context(jax.set_mesh(self.mesh))
+      yield
 
   def place(self, rows: PyTree) -> PyTree:
     """Inputs ``[B, ...]`` of a decode, on the devices where they belong.
@@ -366,7 +367,7 @@ class Pipeline:
     encoded = self.encode(prompts, captions)
     warnings = [*encoded.warnings, *self.warnings(decoder, encoded.condition, max_len)]
     key_data = jax.random.key_data(rng.row_keys(key, encoded.condition.batch_size))
-    with self.precision():
+    with self.context():
       program = self._program(decoder, max_len)
       result = program(decoder.parts.params, *self.place((key_data, encoded.condition)))
     if self.mesh is not None:

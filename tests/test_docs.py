@@ -78,7 +78,7 @@ def test_the_shortest_decode_over_a_server():
   parts, prompt, key = pipe.decoder(method).parts, pipe.encode(["a large river: "]).condition, jax.random.key(0)
   scope = dict(jaxspec=jaxspec, params=parts.params, key=key, prompt=prompt, drafter=parts.drafter)
   scope["codec"] = method.codec(pipe.host.vocab_size)
-  with pipe.precision():
+  with pipe.context():
     exec(_SERVE_AND_DECODE.replace("checkpoints/wordnet", str(ROOT / "checkpoints" / "wordnet")), scope)
   wanted = pipe.decoder(method)(prompt, key=jax.random.key(0), max_len=64)
   if jaxspec.load_pipeline("wordnet").matmul_precision == "float32":  # else the server rounds what its products read

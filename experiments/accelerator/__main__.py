@@ -17,7 +17,8 @@ The steps run in this order, the most valuable first:
 
 A step is made of cells. Each cell is written as soon as it is measured, so a run that is killed loses one cell. A run ends
 after ``--minutes``; the same command goes on where it stopped. The figures of a step are in ``OUT/STEP.json``, and all
-together in ``OUT/README.md``. ``--rehearse`` takes tiny networks and a few updates, on any machine.
+together in ``OUT/README.md``. A cell that fails is kept with its error, named in the end, and measured again with
+``--again`` only. ``--rehearse`` takes tiny networks and a few updates, on any machine.
 """
 
 from __future__ import annotations
@@ -30,32 +31,47 @@ from experiments.accelerator import parity, pytorch, speed, training
 from experiments.accelerator.ledger import Clock, Ledger, TimeIsUp
 from experiments.accelerator.report import render
 from experiments.engine.experiment import keep_compiled, provenance
+from experiments.train.command import one_line_errors
 
 STEPS = {"parity": parity.run, "speed": speed.run, "pytorch": pytorch.run, "training": training.run}
 
 
 def main(arguments: list[str] | None = None) -> int:
-  """Runs the steps; returns 0 if all is done, 3 if time was up before."""
+  """Runs the steps; returns 0 if all is done, 1 if a cell failed, 3 if time was up before."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--out", type=Path, default=Path("runs/accelerator"), help="folder of the figures [%(default)s]")
   parser.add_argument("--step", action="append", choices=STEPS, help="this one only; may be repeated")
   parser.add_argument("--minutes", type=float, default=9.5, help="start nothing new after so long [%(default)s]")
+  parser.add_argument("--again", action="store_true", help="measure what failed before again")
   parser.add_argument("--rehearse", action="store_true", help="tiny networks, every step")
   args = parser.parse_args(arguments)
+  with one_line_errors():
+    return run(args)
+
+
+def run(args: argparse.Namespace) -> int:
+  """The exit status of `main`."""
   args.out.mkdir(parents=True, exist_ok=True)
   keep_compiled()
-  clock, is_done = Clock(args.minutes * 60), True
+  clock, is_done, failed = Clock(args.minutes * 60), True, []
   for name in args.step or STEPS:
-    with Ledger(args.out / f"{name}.json", {"step": name, "rehearsal": args.rehearse, **provenance()}) as ledger:
+    about = {"step": name, "rehearsal": args.rehearse, **provenance()}
+    with Ledger(args.out / f"{name}.json", about, again=args.again) as ledger:
       try:
         STEPS[name](ledger, clock, args.rehearse)
       except TimeIsUp as left:
         print(f"{name}: time is up before {left}; the same command goes on there", file=sys.stderr)
         is_done = False
         break
-      print(f"{name}: done", file=sys.stderr, flush=True)
+      finally:
+        failed += [f"{name}: {line}" for line in ledger.failed]
+      print(f"{name}: {'done, with failures' if ledger.failed else 'done'}", file=sys.stderr, flush=True)
   (args.out / "README.md").write_text(render(args.out), encoding="utf-8")
-  return 0 if is_done else 3
+  for line in failed:
+    print(f"Failed, --again measures it again: {line}", file=sys.stderr)
+  if not is_done:
+    return 3
+  return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -36,23 +36,30 @@ class Clock:
       raise TimeIsUp(following)
 
 
+def is_failed(cell: Any) -> bool:
+  """Whether a cell holds an error in place of figures."""
+  return isinstance(cell, dict) and "error" in cell
+
+
 class Ledger:
   """The file of a step: ``{..., "cells": {name: figures}}``; a context that writes it in the end.
 
   Args:
     file: JSON; what an earlier run wrote stays.
     about: what is said besides the cells, of the newest run.
+    again: whether cells that failed before are measured again.
   Raises:
     ValueError: for a file of a rehearsal in a real run, or the other way round.
   """
 
-  def __init__(self, file: Path, about: dict[str, Any]):
+  def __init__(self, file: Path, about: dict[str, Any], *, again: bool = False):
     self._file = file
     old = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     if old and old["rehearsal"] != about["rehearsal"]:
       kinds = {True: "a rehearsal", False: "a real run"}
       raise ValueError(f"Must have a folder of {kinds[about['rehearsal']]}, {file} is of {kinds[old['rehearsal']]}")
-    self._document = {**about, "cells": old.get("cells", {})}
+    cells = {name: cell for name, cell in old.get("cells", {}).items() if not (again and is_failed(cell))}
+    self._document = {**about, "cells": cells}
 
   def __enter__(self) -> Ledger:
     return self
@@ -69,6 +76,11 @@ class Ledger:
   def cells(self) -> dict[str, Any]:
     """What is known."""
     return self._document["cells"]
+
+  @property
+  def failed(self) -> list[str]:
+    """One line for every cell that failed."""
+    return [f"{name}: {cell['error']}" for name, cell in self.cells.items() if is_failed(cell)]
 
   def cell(self, name: str, clock: Clock, measure: Callable[[], Any]) -> Any:
     """The figures of a cell, measured unless they are known; one that fails is written with its error.

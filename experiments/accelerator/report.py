@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from experiments.accelerator.ledger import is_failed
+
 
 def render(folder: Path) -> str:
   """Markdown of the files ``parity.json``, ``speed.json``, ``pytorch.json`` and ``training.json`` that are there."""
@@ -25,7 +27,7 @@ def _parity(cells: dict[str, Any]) -> list[str]:
   rows = [
     [name, cell["arrays"], ", ".join(cell["differ"]) or "none", f"{cell['worst_share_of_tolerance']:.2f} ({cell['worst']})"]
     for name, cell in cells.items()
-    if "error" not in cell
+    if not is_failed(cell)
   ]
   return _table(["golden file", "arrays", "beyond tolerance", "nearest to it"], rows) + _errors(cells)
 
@@ -33,7 +35,7 @@ def _parity(cells: dict[str, Any]) -> list[str]:
 def _speed(cells: dict[str, Any]) -> list[str]:
   read = cells.get("bytes per second")
   lines = [f"Memory is read at {read / 1e9:.0f} GB/s.", ""] if isinstance(read, float) else []
-  good = {name: cell for name, cell in cells.items() if isinstance(cell, dict) and "error" not in cell}
+  good = {name: cell for name, cell in cells.items() if isinstance(cell, dict) and not is_failed(cell)}
   plain = [
     [
       name.removesuffix(" plain"), f"{cell['tokens_per_s']:.0f}", f"{cell['step_ms']:.2f}",
@@ -60,7 +62,7 @@ def _plain_cells(cells: dict[str, Any]) -> list[str]:
 
 
 def _errors(cells: dict[str, Any]) -> list[str]:
-  failed = [f"- {name}: {cell['error']}" for name, cell in cells.items() if isinstance(cell, dict) and "error" in cell]
+  failed = [f"- {name}: {cell['error']}" for name, cell in cells.items() if is_failed(cell)]
   return ["", "Failed:", "", *failed] if failed else []
 
 

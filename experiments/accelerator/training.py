@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from experiments.accelerator.ledger import Clock, Ledger, TimeIsUp
+from experiments.accelerator.ledger import Clock, Ledger, TimeIsUp, is_failed
 from experiments.train import scene_target
 from experiments.train.scene_target import SceneRun
 
@@ -27,7 +27,7 @@ def run(ledger: Ledger, clock: Clock, rehearse: bool) -> None:
   while done < config.loop.num_steps:
     name = f"from update {done}"
     cell = ledger.cell(name, clock, lambda: trained(config, folder, clock.left - _EXPORT_S))
-    if "error" in cell:
+    if is_failed(cell):
       return
     done = cell["steps"]
     if done < config.loop.num_steps:

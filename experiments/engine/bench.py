@@ -193,7 +193,7 @@ class Bench:
     example = parts.params, batches.key_data[0], batches.condition[0]
     shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(example[1:]))
     program = (parts.drafter, parts.verifier, parts.target_prefix, parts.decode, of_finish, of_host, shapes, row.max_len)
-    with pipeline.precision():
+    with pipeline.context():
       if program not in _PROGRAMS:
         run = pipeline.decode_fn(decoder, row.max_len) if self.ends else decoder.decode_fn(max_len=row.max_len)
         _PROGRAMS[program] = jax.jit(run).lower(*example).compile()

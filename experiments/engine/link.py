@@ -215,7 +215,7 @@ def over_link(
   target = TargetEndpoint(parts.params.target, verifier=parts.verifier, wire=wire, condition=spec, **sizes)
   transport = target.handle if watch is None else watch(target.handle)
   kwargs = dict(drafter=parts.drafter, wire=wire, max_len=max_len, target_prefix=parts.target_prefix)
-  with bench.pipeline.precision():
+  with bench.pipeline.context():
     result, traffic = decode_over_link(parts.params, keys, condition, transport=transport, **kwargs)
   return jax.device_get(result), traffic
 

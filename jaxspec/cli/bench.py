@@ -68,7 +68,7 @@ def _bench(options: dict[str, Any]) -> dict[str, Any]:
   sampling = pipeline.sampling()
   for made in methods:  # whatever does not fit shows before anything is measured
     _ = pipeline.decoder(made, sampling=sampling).parts
-  with pipeline.precision():  # holds for one thread
+  with pipeline.context():  # holds for one thread
     report = {
       "machine": {"cpus": os.cpu_count(), "processor": platform.processor() or platform.machine()},
       "device": jax.devices()[0].device_kind,

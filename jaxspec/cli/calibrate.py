@@ -120,7 +120,7 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
   def outcome(tau: float, part: int):
     at = params._replace(draft=params.draft._replace(gate=jnp.float32(tau)))
     pairs = zip(batches[part].key_data, batches[part].condition)
-    with pipeline.precision():
+    with pipeline.context():
       parts = [jax.device_get(decode(at, key_data, condition)) for key_data, condition in pairs]
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: batches[part].num], *parts)
 

@@ -135,7 +135,7 @@ def compile_decode(job: Job, decoder: Decoder, batches: Batches) -> tuple[Callab
   params, decode = decoder.parts.params, job.pipeline.decode_fn(decoder, job.max_len)
   start = time.perf_counter()
   place = job.pipeline.place
-  with job.pipeline.precision():
+  with job.pipeline.context():
     compiled = jax.jit(decode).lower(params, *place((batches.key_data[0], batches.condition[0]))).compile()
   seconds = time.perf_counter() - start
   return lambda key_data, condition: compiled(params, *place((key_data, condition))), seconds

@@ -63,7 +63,7 @@ def send(job: Job, batches: Batches, run: MethodRun, network: str | None) -> Mes
   kwargs |= dict(end_token=end_token, target_prefix=parts.target_prefix)
 
   def work(key_data, condition):
-    with job.pipeline.precision():  # holds for one thread
+    with job.pipeline.context():  # holds for one thread
       return decode_over_link(parts.params, jax.random.wrap_key_data(key_data), condition, **kwargs)
 
   decoded = [interruptible(work, *batch) for batch in zip(batches.key_data, batches.condition)]

@@ -80,7 +80,7 @@ def decode(
     rows = begin()
 
     def work(rows=rows):
-      with pipeline.precision():  # holds for one thread
+      with pipeline.context():  # holds for one thread
         return jax.device_get(next(rows))
 
     if isinstance(watch, Recorder):

@@ -18,11 +18,12 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from jaxspec.models import quantizer
-from jaxspec.models.conv_blocks import DEFAULT_GROUPS, Conv, check_images
+from jaxspec.models.conv_blocks import DEFAULT_GROUPS, Conv
 from jaxspec.models.kl_vae import Decoder, Encoder
 from jaxspec.models.linear import Embedding
-from jaxspec.models.tokenizer_fns import TokenizerFns, square_grid
-from jaxspec.types import Array, Key, Params
+from jaxspec.models.tokenizer_fns import TokenizerFns
+from jaxspec.models.vqgan import VQGAN, vqgan_fns
+from jaxspec.types import Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Codebook(nn.Module):
     return self.embedding(indices)
 
 
-class ChameleonVQ(nn.Module):
+class ChameleonVQ(VQGAN):
   """The tokenizer; see the module docstring. Call it through `chameleon_vq_fns`."""
 
   config: ChameleonVQConfig
@@ -102,15 +103,6 @@ class ChameleonVQ(nn.Module):
     self.quant_conv = Conv(self.config.codebook_dim, size=1)
     self.post_quant_conv = Conv(self.config.z_channels, size=1)
 
-  def features(self, images: Array) -> Array:
-    return self.encoder(images.astype(self.config.dtype))
-
-  def latent(self, images: Array) -> Array:
-    return self.quant_conv(self.features(images)).astype(jnp.float32)
-
-  def decode_latent(self, quantised: Array) -> Array:
-    return self.decoder(self.post_quant_conv(quantised.astype(self.config.dtype))).astype(jnp.float32)
-
   def __call__(self, images: Array) -> Array:
     return self.decode_latent(self.quantize(jnp.zeros(self.latent(images).shape[:-1], jnp.int32)))
 
@@ -118,38 +110,12 @@ class ChameleonVQ(nn.Module):
 @functools.cache
 def chameleon_vq_fns(config: ChameleonVQConfig) -> TokenizerFns:
   """Pure functions of one tokenizer; the same object for equal configs, so that jit caches hit."""
-  module = ChameleonVQ(config)
+  return vqgan_fns(ChameleonVQ(config), _nearest, lambda codebook, indices: jnp.take(codebook, indices, axis=0, mode="clip"))
 
-  def call(params: Params, *args, method):
-    return module.apply({"params": params}, *args, method=method)
 
-  def init(key: Key) -> Params:
-    return module.init(key, jnp.zeros((1, config.factor, config.factor, 3), jnp.float32))["params"]
-
-  def features(params: Params, images: Array) -> Array:
-    check_images(images, config.factor)
-    return call(params, images, method="features").astype(jnp.float32)
-
-  def encode(params: Params, images: Array) -> tuple[Array, Array]:
-    check_images(images, config.factor)
-    latent = call(params, images, method="latent")
-    distances = quantizer.squared_distances(latent, codebook(params).astype(jnp.float32))
-    return jnp.argmin(distances, axis=-1).astype(jnp.int32).reshape(images.shape[0], -1), latent
-
-  def decode_latent(params: Params, quantised: Array) -> Array:
-    return call(params, quantised, method="decode_latent")
-
-  def decode(params: Params, indices: Array, grid: tuple[int, int] | None = None) -> Array:
-    height, width = grid or square_grid(indices.shape[1])
-    if height * width != indices.shape[1]:
-      raise ValueError(f"Must have {height} x {width} tokens, we instead got {indices.shape[1]}")
-    entries = jnp.take(codebook(params), indices, axis=0, mode="clip")  # [B, h*w, e]
-    return decode_latent(params, entries.reshape(indices.shape[0], height, width, config.codebook_dim))
-
-  def codebook(params: Params) -> Array:
-    return params["quantize"]["embedding"]["weight"]
-
-  return TokenizerFns(init, encode, decode, decode_latent, features, codebook)
+def _nearest(latent: Array, codebook: Array) -> Array:
+  distances = quantizer.squared_distances(latent, codebook.astype(jnp.float32))
+  return jnp.argmin(distances, axis=-1).astype(jnp.int32)
 
 
 def to_uint8(images: Array) -> Array:

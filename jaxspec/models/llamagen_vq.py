@@ -19,9 +19,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.models import quantizer
-from jaxspec.models.conv_blocks import DEFAULT_GROUPS, Conv, Downsample, GroupNorm, Level, Upsample, check_images, middle
-from jaxspec.models.tokenizer_fns import TokenizerFns, square_grid
-from jaxspec.types import Array, Key, Params
+from jaxspec.models.conv_blocks import DEFAULT_GROUPS, Conv, Downsample, GroupNorm, Level, Upsample, middle
+from jaxspec.models.tokenizer_fns import TokenizerFns
+from jaxspec.models.vqgan import VQGAN, vqgan_fns
+from jaxspec.types import Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Quantize(nn.Module):
     return Codebook(self.config.codebook_size, self.config.codebook_dim, name="embedding")()
 
 
-class LlamaGenVQ(nn.Module):
+class LlamaGenVQ(VQGAN):
   """The tokenizer; see the module docstring. Call it through `llamagen_vq_fns`."""
 
   config: LlamaGenVQConfig
@@ -152,17 +153,8 @@ class LlamaGenVQ(nn.Module):
     self.quant_conv = Conv(self.config.codebook_dim, size=1)
     self.post_quant_conv = Conv(self.config.z_channels, size=1)
 
-  def features(self, images: Array) -> Array:
-    return self.encoder(images.astype(self.config.dtype))
-
-  def latent(self, images: Array) -> Array:
-    return self.quant_conv(self.features(images)).astype(jnp.float32)
-
   def codebook(self) -> Array:
     return self.quantize()
-
-  def decode_latent(self, quantised: Array) -> Array:
-    return self.decoder(self.post_quant_conv(quantised.astype(self.config.dtype))).astype(jnp.float32)
 
   def __call__(self, images: Array) -> Array:
     latent, rows = self.latent(images), self.codebook()
@@ -172,35 +164,4 @@ class LlamaGenVQ(nn.Module):
 @functools.cache
 def llamagen_vq_fns(config: LlamaGenVQConfig) -> TokenizerFns:
   """Pure functions of one tokenizer; the same object for equal configs, so that jit caches hit."""
-  module = LlamaGenVQ(config)
-
-  def call(params: Params, *args, method):
-    return module.apply({"params": params}, *args, method=method)
-
-  def init(key: Key) -> Params:
-    return module.init(key, jnp.zeros((1, config.factor, config.factor, 3), jnp.float32))["params"]
-
-  def features(params: Params, images: Array) -> Array:
-    check_images(images, config.factor)
-    return call(params, images, method="features").astype(jnp.float32)
-
-  def encode(params: Params, images: Array) -> tuple[Array, Array]:
-    check_images(images, config.factor)
-    latent = call(params, images, method="latent")
-    indices = quantizer.nearest_codes(latent, codebook(params))
-    return indices.reshape(images.shape[0], -1), latent
-
-  def decode_latent(params: Params, quantised: Array) -> Array:
-    return call(params, quantised, method="decode_latent")
-
-  def decode(params: Params, indices: Array, grid: tuple[int, int] | None = None) -> Array:
-    height, width = grid or square_grid(indices.shape[1])
-    if height * width != indices.shape[1]:
-      raise ValueError(f"Must have {height} x {width} tokens, we instead got {indices.shape[1]}")
-    entries = quantizer.lookup(codebook(params), indices)  # [B, h*w, e]
-    return decode_latent(params, entries.reshape(indices.shape[0], height, width, config.codebook_dim))
-
-  def codebook(params: Params) -> Array:
-    return params["quantize"]["embedding"]["weight"]
-
-  return TokenizerFns(init, encode, decode, decode_latent, features, codebook)
+  return vqgan_fns(LlamaGenVQ(config), quantizer.nearest_codes, quantizer.lookup)

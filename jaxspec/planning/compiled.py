@@ -71,7 +71,7 @@ def compile_plan(plan: Plan, batch: int) -> Compiled:
   needs = needs_of(plan.model, target, plan.method, plan.sampling, plan.named_draft, plan.dtype, guided=True)
   params = needs.parts.params
   tied = getattr(target.config, "tie_embeddings", False)
-  specs = meshes.param_specs(params.target, tied=tied) if plan.mesh.model > 1 else PartitionSpec()
+  specs = meshes.param_specs(params.target, plan.mesh.model, tied=tied) if plan.mesh.model > 1 else PartitionSpec()
   params = params._replace(draft=_placed(params.draft, over), target=_placed(params.target, over, specs))
   key_data = jax.eval_shape(lambda: jax.random.key_data(jax.random.split(jax.random.key(0), batch)))
   rows = [_placed(tree, over, PartitionSpec("data")) for tree in (key_data, condition_shapes(plan, batch))]

@@ -17,9 +17,9 @@ from jaxspec.models import registry
 from jaxspec.models.eagle import attach
 from jaxspec.models.inter_head import InterHeadConfig
 from jaxspec.models.llamagen import LlamaGenConfig
-from jaxspec.planning.mesh import Use
 from jaxspec.planning.models import MODELS, Model
 from jaxspec.planning.sizes import Sized, sized
+from jaxspec.planning.uses import Use
 from jaxspec.sampling import SamplingConfig, VectorSampling
 
 # Blocks of a draft network that is cut out of its target, where none is published.
@@ -79,7 +79,7 @@ def needs_of(
     if getattr(model.tokenizer, "codebook_size", None):
       context = dataclasses.replace(context, codebook=lambda: jnp.zeros((model.vocab_size, model.tokenizer.codebook_dim)))
     if model.vocab_size:
-      context = dataclasses.replace(context, embedding=lambda: _embedding(target)[: model.vocab_size])
+      context = dataclasses.replace(context, embedding=lambda: _embedding(target, model.vocab_size))
     networks = dataclasses.replace(target.network, params=target_params), None
     if drafting is not None:
       networks = networks[0], dataclasses.replace(drafting.network, params=draft_params)
@@ -95,10 +95,10 @@ def needs_of(
   return Needs(found[0]._replace(params=params), drafting, reads, footprint.tree_bytes(params.target.rule))
 
 
-def _embedding(target: Sized):
-  """An array of the shape of the token table."""
-  tables = [leaf for leaf in target.leaves if leaf.rule.axis is not None and leaf.rule.use in (Use.LOOKUP, Use.HEAD)]
-  return jnp.zeros(max(tables, key=lambda leaf: leaf.size).shape)
+def _embedding(target: Sized, vocab_size: int):
+  """An array of the shape of the token table's first rows."""
+  tables = [leaf for leaf in target.leaves if leaf.use in (Use.LOOKUP, Use.HEAD) and leaf.shape[0] >= vocab_size]
+  return jnp.zeros((vocab_size, tables[0].shape[1]))
 
 
 def _draft_of(model: Model, method: Method, draft: Model | None, dtype: str) -> Sized:

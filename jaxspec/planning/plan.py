@@ -2,7 +2,7 @@
 
 1. The network's parameters and caches are shapes of its own functions (`jax.eval_shape`).
 2. The method builds its parts of these shapes: window, draft network, tables of its rule.
-3. A mesh divides them (`jaxspec.planning.mesh`).
+3. A mesh divides them (`jaxspec.mesh.divided_axis`).
 4. Bytes by part are compared with the memory, operations and bytes of a round with the peaks of the device.
 """
 
@@ -12,14 +12,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from jaxspec.mesh import MeshSizes
+from jaxspec.mesh import MeshSizes, allowed, check_fits
 from jaxspec.methods.base import IDS, VECTORS, Method
 from jaxspec.methods.plain import Plain
 from jaxspec.options import values_of
 from jaxspec.planning.acceptance import Acceptance, acceptance_of
 from jaxspec.planning.devices import Slice
 from jaxspec.planning.memory import Memory, memory_of
-from jaxspec.planning.mesh import divisors
 from jaxspec.planning.models import Model
 from jaxspec.planning.parts import needs_of
 from jaxspec.planning.sizes import Sized
@@ -116,8 +115,7 @@ def sampling_of(model: Model, **fields: Any) -> SamplingConfig | VectorSampling:
 
 def default_mesh(target: Sized, count: int) -> MeshSizes:
   """The mesh of so many devices whose axis ``model`` is the largest that the network can be divided by."""
-  sizes = divisors(count) if target.is_divisible else [1]
-  model = max(size for size in sizes if all(side % size == 0 for side in target.sides))
+  model = max(size for size in allowed(target.config) if count % size == 0)
   return MeshSizes(count // model, model)
 
 
@@ -161,7 +159,7 @@ def make_plan(
   mesh = default_mesh(target, device.count) if mesh is None else mesh
   if mesh.count != device.count:
     raise ValueError(f"Must have a mesh of the {device.count} devices of {device.name}, we instead got {mesh}")
-  target.check_mesh(mesh)
+  check_fits(target.config, mesh.model, model.name)
   for batch in batches:
     mesh.rows(batch)
   needs = needs_of(model, target, method, sampling, draft, dtype)

@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.checkpoints import flatten
-from jaxspec.mesh import MeshSizes, can_divide
+from jaxspec.mesh import MeshSizes, can_divide, divided_axis
 from jaxspec.models import registry
 from jaxspec.models.mar import MARConfig, MARFns
 from jaxspec.network import Network
-from jaxspec.planning.mesh import Rule, Use, divisors, rule_of
+from jaxspec.planning.uses import Use, use_of
 from jaxspec.types import Params
 
 
@@ -28,16 +28,17 @@ class Leaf(NamedTuple):
 
   path: str
   shape: tuple[int, ...]
-  rule: Rule
+  use: Use
+  tied: bool = False  # belongs to a network whose token table is its output matrix, too
 
   @property
   def size(self) -> int:
     return math.prod(self.shape)
 
   def divided(self, mesh: MeshSizes) -> int:
-    """Numbers on each device; a side that the axis does not divide stays whole."""
-    axis = self.rule.axis
-    return self.size // mesh.model if axis is not None and self.shape[axis] % mesh.model == 0 else self.size
+    """Numbers on each device."""
+    is_whole = divided_axis(self.path, self.shape, mesh.model, tied=self.tied) is None
+    return self.size if is_whole else self.size // mesh.model
 
 
 class Trunk(NamedTuple):
@@ -75,10 +76,10 @@ class Sized:
 
   @functools.cached_property
   def leaves(self) -> tuple[Leaf, ...]:
-    """All parameters with their rules."""
+    """All parameters with their uses."""
     tied = bool(getattr(self.network.config, "tie_embeddings", False))
     flat = flatten(self.network.params)
-    return tuple(Leaf(path, leaf.shape, rule_of(path, leaf.shape, tied=tied)) for path, leaf in flat.items())
+    return tuple(Leaf(path, leaf.shape, use_of(path, leaf.shape, tied=tied), tied) for path, leaf in flat.items())
 
   @property
   def config(self) -> Any:
@@ -109,39 +110,16 @@ class Sized:
 
   def weight_bytes(self, mesh: MeshSizes = MeshSizes(), *uses: Use) -> int:
     """Bytes of the parameters on each device: all, or those of some uses."""
-    return self.itemsize * sum(leaf.divided(mesh) for leaf in self.leaves if not uses or leaf.rule.use in uses)
+    return self.itemsize * sum(leaf.divided(mesh) for leaf in self.leaves if not uses or leaf.use in uses)
 
   def multiplied(self, mesh: MeshSizes, *uses: Use) -> int:
     """Weights that each device multiplies with every input."""
-    return sum(leaf.divided(mesh) for leaf in self.leaves if leaf.rule.use in uses)
+    return sum(leaf.divided(mesh) for leaf in self.leaves if leaf.use in uses)
 
   @property
   def widest(self) -> int:
     """The most outputs of a matrix inside a block."""
-    return max(leaf.shape[0] for leaf in self.leaves if leaf.rule == Rule(Use.PASS, 0, True))
-
-  @property
-  def sides(self) -> tuple[int, ...]:
-    """What the axis ``model`` must divide: heads, and the sides along which a block is cut."""
-    heads = [size for trunk in self.trunks for size in (trunk.heads, trunk.kv_heads)]
-    return (*heads, *(leaf.shape[leaf.rule.axis] for leaf in self.leaves if leaf.rule.required))
-
-  def check_mesh(self, mesh: MeshSizes) -> None:
-    """Raises a ValueError that names the axis, and what it does not divide."""
-    if not self.is_divisible and mesh.model > 1:
-      raise ValueError(
-        f"Must have model=1 for {self.network.name}, whose networks are copied to all devices, we instead got {mesh.model}"
-      )
-    sides = [(trunk.heads, "heads") for trunk in self.trunks]
-    sides += [(trunk.kv_heads, "key and value heads") for trunk in self.trunks]
-    sides += [(leaf.shape[leaf.rule.axis], f"units of {leaf.path}") for leaf in self.leaves if leaf.rule.required]
-    for size, what in sides:
-      if size % mesh.model:
-        allowed = ", ".join(map(str, divisors(*self.sides)))
-        raise ValueError(
-          f"Must have an axis model that divides the {size} {what} of {self.network.name} (one of {allowed}), "
-          f"we instead got model={mesh.model}"
-        )
+    return max(leaf.shape[0] for leaf in self.leaves if leaf.use is Use.PASS)
 
   def fitting(self, mesh: MeshSizes) -> MeshSizes:
     """The mesh; without an axis ``model`` where every device has the network whole."""

@@ -66,7 +66,7 @@ def test_a_server_in_a_process(tmp_path):
   pipeline = jaxspec.load_pipeline(folder, matmul_precision="float32")
   method = pipeline.method(Sqs(coding="lazy", sparsifier="topk", support=4, max_drafts=4))
   parts, encoded = pipeline.decoder(method).parts, pipeline.encode(["once"])
-  with pipeline.precision():
+  with pipeline.context():
     out, _ = decode_over_cloud(
       parts.params.draft, jax.random.key(0), encoded.condition, cloud=cloud, drafter=parts.drafter,
       wire=wire_of(method, 259), max_len=12, end_token=pipeline.host.end_token,

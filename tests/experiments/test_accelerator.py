@@ -22,8 +22,36 @@ def test_cells_are_measured_once_and_written_at_once(tmp_path, capsys):
     assert ledger.cell("a", Clock(-1), lambda: measured.append(1)) == {"figure": 1} and measured == [1]
     with pytest.raises(TimeIsUp, match="c"):
       ledger.cell("c", Clock(-1), dict)
+    assert ledger.failed == ["b: does not fit"]
+  with Ledger(file, ABOUT, again=True) as ledger:
+    assert ledger.cell("b", Clock(9), lambda: {"figure": 2}) == {"figure": 2} and ledger.failed == [] and measured == [1]
   with pytest.raises(ValueError, match="a folder of a real run, .* is of a rehearsal"):
     Ledger(file, ABOUT | {"rehearsal": False})
+
+
+def test_failures_are_named_and_measured_again(tmp_path, capsys, monkeypatch):
+  answers = [MemoryError("does not fit"), {"figure": 1}]
+
+  def measure():
+    if isinstance(answer := answers.pop(0), Exception):
+      raise answer
+    return answer
+
+  monkeypatch.setattr(command, "STEPS", {"speed": lambda ledger, clock, rehearse: ledger.cell("tiny", clock, measure)})
+  monkeypatch.setattr(command, "render", lambda folder: "")
+  arguments = ["--out", str(tmp_path), "--rehearse"]
+  for more, status in ((), 1), ((), 1), (["--again"], 0):
+    assert command.main([*arguments, *more]) == status
+    assert ("--again measures it again: speed: tiny: does not fit" in capsys.readouterr().err) == bool(status)
+  assert answers == []
+
+
+def test_a_rehearsal_is_no_real_run(tmp_path, capsys):
+  assert command.main(["--out", str(tmp_path), "--rehearse", "--minutes", "0"]) == 3
+  capsys.readouterr()
+  with pytest.raises(SystemExit, match="2"):
+    command.main(["--out", str(tmp_path), "--minutes", "0"])
+  assert capsys.readouterr().err.startswith("error: Must have a folder of a real run, ")
 
 
 def test_every_method_of_ids_is_measured():

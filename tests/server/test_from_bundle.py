@@ -39,7 +39,7 @@ def over(cloud, pipeline, method, encoded, max_len, profile, **options):
   decoder = pipeline.decoder(method)
   wire, sampling = wire_of(method, pipeline.host.vocab_size), decoder.sampling
   options |= dict(temperature=sampling.temperature, cfg_scale=sampling.cfg_scale, end_token=pipeline.host.end_token)
-  with pipeline.precision():
+  with pipeline.context():
     out, _ = decode_over_cloud(
       decoder.parts.params.draft, jax.random.key(3), encoded.condition, cloud=cloud, drafter=decoder.parts.drafter,
       wire=wire, max_len=max_len, profile=profile, **options,

@@ -71,6 +71,16 @@ def test_resume_is_exact(tiny_run, tmp_path):
   assert any(jnp.any(a != b) for a, b in zip(jax.tree.leaves(straight.params), jax.tree.leaves(straight.ema)))
 
 
+def test_a_run_stops_after_some_seconds(tiny_run, tmp_path):
+  """It saves where it stops, though no checkpoint is due there, and goes on to the weights of one run."""
+  stopped = _fit(tiny_run, tmp_path / "parts", loop=dict(stop_after_s=0.0))
+  assert int(stopped.step) == 1
+  later = _fit(tiny_run, tmp_path / "parts", resume=True, loop=dict(stop_after_s=600.0))
+  straight = _fit(tiny_run, tmp_path / "straight")
+  assert int(later.step) == STEPS
+  jax.tree.map(np.testing.assert_array_equal, later.params, straight.params)
+
+
 def test_a_finished_run_does_nothing(tiny_run, tmp_path):
   first = _fit(tiny_run, tmp_path)
   before = (tmp_path / "metrics.jsonl").read_bytes()

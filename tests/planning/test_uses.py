@@ -1,14 +1,13 @@
-"""Rules of division, and meshes that are refused in one line."""
+"""What parameters are used for, how the axis of a mesh divides them, and meshes that are refused in one line."""
 
 import dataclasses
 import re
 
 import pytest
 
-from jaxspec.checkpoints import flatten
-from jaxspec.mesh import MeshSizes, can_divide, param_specs, parse
-from jaxspec.planning.mesh import Use, divisors, rule_of
+from jaxspec.mesh import MeshSizes, allowed, check_fits, divided_axis, parse
 from jaxspec.planning.sizes import sized
+from jaxspec.planning.uses import Use, use_of
 from tests.planning.test_sizes import CONFIGS, LLAMAGEN, MAR
 
 
@@ -22,8 +21,9 @@ def test_parse():
     MeshSizes(4, 1).rows(6)
 
 
-def test_divisors():
-  assert divisors(20, 12) == [1, 2, 4] and divisors(7) == [1, 7]
+def test_sizes_that_are_allowed():
+  assert allowed(LLAMAGEN) == [1, 2] and allowed(MAR) == [1]
+  assert allowed(dataclasses.replace(CONFIGS["llama"], num_heads=20, num_kv_heads=20, dim=80, ffn_hidden=12)) == [1, 2, 4]
 
 
 def test_a_sum_over_a_ring():
@@ -36,6 +36,8 @@ def test_a_sum_over_a_ring():
   ("h_1.mlp.c_proj.weight", (16, 64), Use.PASS, 1),
   ("h_1.mlp.c_proj.bias", (16,), Use.ADDED, None),
   ("trunk.output.weight", (10, 16), Use.HEAD, 0),
+  ("output.weight", (9, 16), Use.HEAD, None),
+  ("tok_embeddings.weight", (9, 16), Use.LOOKUP, 1),
   ("cls_embedding.cap_proj.fc1.weight", (16, 12), Use.CONDITION, None),
   ("encoder_pos_embed_learned", (1, 18, 16), Use.LOOKUP, None),
   ("z_proj.weight", (16, 3), Use.PASS, None),
@@ -44,40 +46,37 @@ def test_a_sum_over_a_ring():
   ("layers_0.self_attn.q_norm.weight", (4, 8), Use.ADDED, None),
 ])  # fmt: skip
 def test_rules(path, shape, use, axis):
-  rule = rule_of(path, shape)
-  assert (rule.use, rule.axis) == (use, axis)
+  assert (use_of(path, shape), divided_axis(path, shape, 2)) == (use, axis)
 
 
 def test_a_tied_table_is_multiplied():
-  assert rule_of("wte.weight", (10, 16)).use is Use.LOOKUP and rule_of("wte.weight", (10, 16), tied=True).use is Use.HEAD
+  assert use_of("wte.weight", (10, 16)) is Use.LOOKUP and use_of("wte.weight", (10, 16), tied=True) is Use.HEAD
+  assert [divided_axis("wte.weight", (10, 16), 2, tied=tied) for tied in (False, True)] == [1, 0]
 
 
-DIVIDED = [family for family, config in CONFIGS.items() if can_divide(config)]
-
-
-@pytest.mark.parametrize("family", DIVIDED)
-def test_what_is_divided(family):
-  """What a plan counts with is how a mesh divides the parameters, matrix by matrix."""
-  config = dataclasses.replace(CONFIGS[family], tensor_parallel=True)
-  network = sized(family, config, family)
-  network.check_mesh(MeshSizes(1, 2))
-  specs = flatten(param_specs(network.network.params, tied=getattr(config, "tie_embeddings", False)))
-  assert len(network.leaves) == len(specs) and any("model" in tuple(spec) for spec in specs.values())
-  for leaf in network.leaves:
-    halved = leaf.divided(MeshSizes(1, 2)) == leaf.size // 2
-    assert halved == ("model" in tuple(specs[leaf.path])), leaf.path
+def test_numbers_on_each_device():
+  """A network with an odd vocabulary: its tied table and its norms are whole, its blocks are halved."""
+  network = sized("gpt_neo", dataclasses.replace(CONFIGS["gpt_neo"], vocab_size=11), "tiny")
+  whole = {leaf.path for leaf in network.leaves if leaf.divided(MeshSizes(1, 2)) == leaf.size}
+  halved = {leaf.path for leaf in network.leaves if leaf.divided(MeshSizes(1, 2)) == leaf.size // 2}
+  assert whole | halved == {leaf.path for leaf in network.leaves} and "wte.weight" in whole
+  assert {path for path in halved if path.startswith("h_0.")} == {
+    *(f"h_0.attn.{name}.weight" for name in ("q_proj", "k_proj", "v_proj", "out_proj")),
+    "h_0.mlp.c_fc.weight", "h_0.mlp.c_fc.bias", "h_0.mlp.c_proj.weight",
+  }  # fmt: skip
 
 
 def test_refused():
   """The line names the axis, what it does not divide, and what it may be."""
-  network = sized("llamagen", LLAMAGEN, "tiny")
   with pytest.raises(ValueError, match=r"axis model that divides the 4 heads of tiny \(one of 1, 2\), .* model=3"):
-    network.check_mesh(MeshSizes(1, 3))
+    check_fits(LLAMAGEN, 3, "tiny")
   with pytest.raises(ValueError, match="the 2 key and value heads of tiny"):
-    network.check_mesh(MeshSizes(1, 4))
-  masked = sized("mar", MAR, "mar")
+    check_fits(LLAMAGEN, 4, "tiny")
   with pytest.raises(ValueError, match="model=1 for mar, whose networks are copied to all devices, we instead got 2"):
-    masked.check_mesh(MeshSizes(2, 2))
-  masked.check_mesh(MeshSizes(4, 1))
+    check_fits(MAR, 2, "mar")
+
+
+def test_networks_that_are_copied():
+  network, masked = sized("llamagen", LLAMAGEN, "tiny"), sized("mar", MAR, "mar")
   assert network.fitting(MeshSizes(3, 2)) == MeshSizes(3, 2) and masked.fitting(MeshSizes(3, 2)) == MeshSizes(3, 1)
   assert dataclasses.replace(network, is_draft=True).fitting(MeshSizes(3, 2)) == MeshSizes(3, 1)
