@@ -133,7 +133,9 @@ def loss_fn(run: SceneRun, params, extra, batch, key):
   figures = {"nats_per_image": loss * run.model.num_tokens}
   if not run.label_weight:
     return loss, (figures, extra)
-  predicted = output.features @ params["label_output"]["weight"].T.astype(output.features.dtype)  # [B, N, L]
+  weight = params["label_output"]["weight"].astype(output.features.dtype)
+  # Features have a norm of the root of their width; without the division one update of Adam would move labels by halves.
+  predicted = output.features @ weight.T / run.model.dim**0.5  # [B, N, L]
   gap = predicted.astype(jnp.float32) - batch["labels"][:, None]
   errors = jnp.sum(jnp.square(gap), axis=-1)  # [B, N]
   said = ~batch["drop"][:, None]
