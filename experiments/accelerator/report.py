@@ -33,27 +33,38 @@ def _parity(cells: dict[str, Any]) -> list[str]:
 
 
 def _speed(cells: dict[str, Any]) -> list[str]:
-  read = cells.get("bytes per second")
-  lines = [f"Memory is read at {read / 1e9:.0f} GB/s.", ""] if isinstance(read, float) else []
-  good = {name: cell for name, cell in cells.items() if isinstance(cell, dict) and not is_failed(cell)}
+  good = {name: cell for name, cell in cells.items() if not is_failed(cell)}
+  read, computed = (good.get("limits", {}).get(name, 0.0) for name in ("bytes_per_s", "operations_per_s"))
+  lines = [f"Memory is read at {read / 1e9:.0f} GB/s, {computed / 1e12:.3g} x 10^12 operations a second are computed.", ""]
   plain = [
     [
       name.removesuffix(" plain"), f"{cell['tokens_per_s']:.0f}", f"{cell['step_ms']:.2f}",
-      f"{100 * cell['share_of_memory_floor']:.0f} %", f"{cell['first_call_s']:.0f}",
+      f"{100 * cell['share_of_floor']:.0f} %", f"{cell['first_call_s']:.0f}",
     ]
     for name, cell in good.items()
     if name.endswith(" plain")
   ]  # fmt: skip
-  lines += _table(["plain decoding", "tokens/s", "ms a token", "share of the memory floor", "first call, s"], plain)
+  lines += _table(["plain decoding", "tokens/s", "ms a token", "share of the floor", "first call, s"], plain)
   methods = [
     [
       name, _range(cell["over_plain"]), f"{cell['tokens_per_call']:.2f}", f"{cell['round_ms']:.2f}",
+      f"{100 * cell['floor_ms'] / cell['round_ms']:.0f} %",
+      "none" if cell["break_even"] is None else f"{cell['break_even']:.2f}",
       f"{cell['loop_efficiency']['median']:.2f}", f"{cell['first_call_s']:.0f}",
     ]
     for name, cell in good.items()
     if "over_plain" in cell
   ]  # fmt: skip
-  head = ["method", "over plain decoding", "tokens per call", "ms a round", "loop efficiency", "first call, s"]
+  head = [
+    "method",
+    "over plain decoding",
+    "tokens per call",
+    "ms a round",
+    "share of the floor",
+    "break-even",
+    "loop efficiency",
+    "first call, s",
+  ]
   return [*lines, "", *_table(head, methods), *_errors(cells)]
 
 

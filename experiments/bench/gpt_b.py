@@ -22,6 +22,7 @@ from experiments.engine.experiment import Experiment, Lab, provenance
 from jaxspec.decode import measure
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.planning.this_machine import bandwidth
 
 SCALE, TOKENS = 4.0, 256
 
@@ -49,7 +50,7 @@ class GptB(Experiment):
         run(repeat + 1)
         cpu[name].append(time.process_time() - before[0])
         wall[name].append(time.perf_counter() - before[1])
-    read, median = bandwidth(), lambda x: measure.Timing.of(x).median
+    read, median = bandwidth(512), lambda x: measure.Timing.of(x).median
     return {
       "tokens_per_s": {k: TOKENS / median(v) for k, v in wall.items()},
       "tokens_per_cpu_s": {k: TOKENS / median(v) for k, v in cpu.items()},
@@ -115,11 +116,3 @@ def torch_decoder(device: str = "cpu", dtype=None):
     return tokens
 
   return decode, torch
-
-
-def bandwidth(megabytes: int = 512) -> float:
-  """Bytes per second of reading memory: the sum of a large array, all cores."""
-  data = jnp.ones((megabytes * 2**18,), jnp.float32)
-  add = jax.jit(lambda x: jnp.sum(x.reshape(64, -1), axis=1))
-  seconds = measure.alternate({"read": lambda: add(data)}, 5)["read"]
-  return data.nbytes / min(seconds)

@@ -19,7 +19,7 @@ from experiments.engine.classes import every_class, figures
 from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.quality import as_json
 from experiments.engine.rows import Row, row
-from jaxspec.decode.measure import expected_tokens
+from jaxspec.acceptance import expected_tokens
 from jaxspec.decode.state import DecodeResult
 
 # Foods and hearts, which the shipped target draws.

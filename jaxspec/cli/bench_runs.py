@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from jaxspec.acceptance import acceptance_for
 from jaxspec.cli.errors import UserError
 from jaxspec.decode import measure
 from jaxspec.decode.state import summarize
@@ -115,7 +116,7 @@ def decoding(pipeline: Pipeline, method: ChainMethod, rows: int, repeats: int, s
     whole=lambda: fast(condition, key=keys[0], max_len=num_tokens), rounds=_INNER,
   )  # fmt: skip
   total = {k: sum(c[k] for c in counts) for k in ("rounds", "drafted", "accepted", "target_calls")}
-  alpha = measure.acceptance_per_position(total["accepted"], total["rounds"], method.gamma)
+  alpha = acceptance_for(1 + total["accepted"] / total["rounds"], method.gamma)
   tokens = rows * num_tokens
   plain_step_s = (measure.Timing.of(seconds["plain"]).median - rounds.start_s) / (num_tokens - 1)
   per_round = 1 + total["accepted"] / total["rounds"]

@@ -14,6 +14,7 @@ COMMANDS = {
   "info": LazyCommand("jaxspec.cli.info:info", "Show what a checkpoint or a bundle holds."),
   "audit": LazyCommand("jaxspec.cli.audit:audit", "Compute what a method costs in fidelity, and what it buys."),
   "bench": LazyCommand("jaxspec.cli.bench:bench", "Measure decoding methods against each other."),
+  "bench-model": LazyCommand("jaxspec.cli.bench_model:bench_model", "Measure what a method gains on a published size."),
   "evaluate": LazyCommand("jaxspec.cli.evaluate:evaluate", "Measure images against real ones and their prompts."),
   "plan": LazyCommand("jaxspec.cli.plan:plan", "Say without the hardware what fits it, and how fast it could be."),
   "serve": LazyCommand("jaxspec.cli.serve:serve", "Verify for edges over a network."),

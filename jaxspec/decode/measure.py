@@ -111,26 +111,6 @@ def score_block(fns: ModelFns, params: Params, condition: PyTree, *, block: int,
   return jax.lax.fori_loop(0, repeats, body, (cache, tokens))[1][:, 0]
 
 
-def expected_tokens(acceptance: float, window: int) -> float:
-  """Expected tokens per round of a row if a draft is accepted with probability ``acceptance`` (Leviathan et al., eq. 1)."""
-  if acceptance >= 1:
-    return window + 1.0
-  return (1 - acceptance ** (window + 1)) / (1 - acceptance)
-
-
-def acceptance_per_position(accepted: int, rounds: int, window: int) -> float:
-  """The acceptance probability, equal and independent for all drafts, that gives the observed tokens per round.
-
-  It is found by bisection. The accepted share of drafts is smaller, because drafts after a rejection are never tested.
-  """
-  observed = 1 + accepted / max(rounds, 1)
-  low, high = 0.0, 1.0
-  for _ in range(60):
-    middle = (low + high) / 2
-    low, high = (middle, high) if expected_tokens(middle, window) < observed else (low, middle)
-  return (low + high) / 2
-
-
 class Rounds(NamedTuple):
   """What `loop_efficiency` finds."""
 

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
+from jaxspec.acceptance import expected_tokens
 from jaxspec.decode.state import DecodeResult, SpecParams
 from jaxspec.models.sampling import LegalFn, Warp
 from jaxspec.network import Network
@@ -31,7 +32,6 @@ __all__ = [
   "OptionSpec",
   "Parts",
   "check_options",
-  "expected_tokens",
   "need",
   "option",
   "options_of",
@@ -104,15 +104,6 @@ class Expected(NamedTuple):
 
   tokens: float
   draft_calls: float | None = None
-
-
-def expected_tokens(acceptance: float, drafts: int) -> float:
-  """Tokens of a round of ``drafts`` drafts in a row, each accepted with the same probability if those before it are.
-
-  ``(1 - a^(K + 1)) / (1 - a)`` (Leviathan et al. 2023, arXiv 2211.17192, equation 1): the leading accepted drafts and one
-  token of the target's own.
-  """
-  return float(drafts + 1) if acceptance == 1 else (1 - acceptance ** (drafts + 1)) / (1 - acceptance)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 
+from jaxspec.acceptance import expected_tokens
 from jaxspec.codecs.codec import SparseCodec, topk_lattice
 from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.decode.state import SpecParams
@@ -16,7 +17,7 @@ from jaxspec.drafters.interval import GatedParams, interval_gated
 from jaxspec.intervals.gate import Gate, conformal_gate, constant_gate, rate_params
 from jaxspec.intervals.heads import COMBINATIONS
 from jaxspec.intervals.scores import make_score
-from jaxspec.methods.base import BuildContext, DraftingMethod, Expected, Parts, expected_tokens, need, option
+from jaxspec.methods.base import BuildContext, DraftingMethod, Expected, Parts, need, option
 from jaxspec.methods.common import Neighbours, check_chain, draft_side, judging, of_ids, refuse_audit
 from jaxspec.models.guidance import Guided
 from jaxspec.models.interval_features import INJECT, IntervalFeaturesConfig, IntervalFeaturesFns, interval_features_fns

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jaxspec.methods.base import Method, expected_tokens
+from jaxspec.acceptance import acceptance_for
+from jaxspec.methods.base import Method
 
 # Method: drafts of a round that can be accepted, tokens for each call of the target. The table is
 # experiments/results/speed_methods.md, the rows of batch 1 (emoji64, 256 tokens, guidance 2.5, temperature 0.7).
@@ -44,14 +45,6 @@ def acceptance_of(method: Method, given: float | None = None) -> Acceptance | No
   if given is not None:
     return Acceptance(given, "given")
   if method.name in MEASURED:
-    return Acceptance(_solved(*MEASURED[method.name]), "measured on emoji64, speed_methods.md")
+    drafts, tokens = MEASURED[method.name]
+    return Acceptance(acceptance_for(tokens, drafts), "measured on emoji64, speed_methods.md")
   return Acceptance(ASSUMED, "assumed")
-
-
-def _solved(drafts: int, tokens: float) -> float:
-  """The acceptance that brings so many tokens in a round (`expected_tokens` grows with it)."""
-  low, high = 0.0, 1.0
-  for _ in range(60):
-    middle = (low + high) / 2
-    low, high = (middle, high) if expected_tokens(middle, drafts) < tokens else (low, middle)
-  return low

@@ -12,13 +12,11 @@ import time
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxspec import footprint
 from jaxspec import mesh as meshes
 from jaxspec.decoder import run_parts
-from jaxspec.models.conditions import Caption, ClassLabels, OrderedLabels, Prompt
 from jaxspec.models.platform import tracing_for
 from jaxspec.planning import program_text
 from jaxspec.planning.parts import Needs, needs_of
@@ -74,7 +72,7 @@ def compile_plan(plan: Plan, batch: int) -> Compiled:
   specs = meshes.param_specs(params.target, plan.mesh.model, tied=tied) if plan.mesh.model > 1 else PartitionSpec()
   params = params._replace(draft=_placed(params.draft, over), target=_placed(params.target, over, specs))
   key_data = jax.eval_shape(lambda: jax.random.key_data(jax.random.split(jax.random.key(0), batch)))
-  rows = [_placed(tree, over, PartitionSpec("data")) for tree in (key_data, condition_shapes(plan, batch))]
+  rows = [_placed(tree, over, PartitionSpec("data")) for tree in (key_data, plan.model.condition_shapes(batch))]
 
   def decode(params, key_data, condition):
     return run_parts(
@@ -123,19 +121,6 @@ def tpu_devices(plan: Plan) -> list[Any]:
   except Exception as error:  # whatever the library says about a topology
     reason = " ".join(str(error).split())[:160]
     raise ValueError(f"Must have a topology that libtpu knows, we instead got {device.name} ({reason})") from error
-
-
-def condition_shapes(plan: Plan, batch: int) -> PyTree:
-  """The shapes of a condition of a model."""
-  model, config = plan.model, plan.model.config
-  of = lambda dtype, *shape: jax.ShapeDtypeStruct((batch, *shape), dtype)
-  if plan.target.is_masked:
-    return OrderedLabels(of(jnp.int32), of(jnp.int32, model.num_tokens))
-  if plan.target.draws_vectors or getattr(config, "model_type", None) == "c2i":
-    return ClassLabels(of(jnp.int32))
-  if getattr(config, "model_type", None) == "t2i":
-    return Caption(of(jnp.float32, config.prefix_len, config.caption_dim), of(jnp.bool_, config.prefix_len))
-  return Prompt(of(jnp.int32, model.prefix), of(jnp.bool_, model.prefix))
 
 
 def _placed(shapes: PyTree, over: Mesh, specs: PyTree | PartitionSpec = PartitionSpec()) -> PyTree:

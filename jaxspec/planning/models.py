@@ -8,8 +8,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from jaxspec import checkpoints
 from jaxspec.models import registry
+from jaxspec.models.conditions import Caption, ClassLabels, OrderedLabels, Prompt
 from jaxspec.models.gpt_neo import GPTNeoConfig
 from jaxspec.models.kl_vae import KLVAEConfig
 from jaxspec.models.llama import LlamaConfig
@@ -17,6 +21,7 @@ from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig
 from jaxspec.models.mar import MARConfig
 from jaxspec.planning.sizes import Sized, sized
+from jaxspec.types import PyTree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +80,18 @@ class Model:
   def sized(self, dtype: str) -> Sized:
     """Its shapes in a dtype."""
     return sized(self.family, self.config, self.name, dtype=dtype)
+
+  def condition_shapes(self, batch: int) -> PyTree:
+    """The shapes of a condition of so many rows."""
+    config, kind = self.config, getattr(self.config, "model_type", None)
+    of = lambda dtype, *shape: jax.ShapeDtypeStruct((batch, *shape), dtype)
+    if isinstance(config, MARConfig):
+      return OrderedLabels(of(jnp.int32), of(jnp.int32, self.num_tokens))
+    if self.vocab_size is None or kind == "c2i":
+      return ClassLabels(of(jnp.int32))
+    if kind == "t2i":
+      return Caption(of(jnp.float32, config.prefix_len, config.caption_dim), of(jnp.bool_, config.prefix_len))
+    return Prompt(of(jnp.int32, self.prefix), of(jnp.bool_, self.prefix))
 
   def with_tokens(self, num_tokens: int) -> Model:
     """The same network for rows of another length.

@@ -69,7 +69,7 @@ def needs_of(
   method.check_length(model.num_tokens)
   drafting = None
   if method.draft_family is not None:
-    drafting = dataclasses.replace(_draft_of(model, method, draft, dtype), is_draft=True)
+    drafting = dataclasses.replace(draft_of(model, method, draft, dtype), is_draft=True)
   side = int(model.num_tokens**0.5)
   sampling = sampling if guided else dataclasses.replace(sampling, cfg_scale=1.0)
   found: list[Parts] = []
@@ -101,7 +101,7 @@ def _embedding(target: Sized, vocab_size: int):
   return jnp.zeros((vocab_size, tables[0].shape[1]))
 
 
-def _draft_of(model: Model, method: Method, draft: Model | None, dtype: str) -> Sized:
+def draft_of(model: Model, method: Method, draft: Model | None, dtype: str) -> Sized:
   """The draft network of a method.
 
   Raises:

@@ -8,18 +8,6 @@ from jaxspec.decode import measure
 from tests.helpers import labels, tiny_pair
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.9, 1.0])
-def test_acceptance_is_recovered_from_tokens_per_round(alpha):
-  window, rounds = 5, 10_000
-  accepted = (measure.expected_tokens(alpha, window) - 1) * rounds
-  found = measure.acceptance_per_position(accepted, rounds, window)
-  assert abs(found - alpha) < 1e-6
-
-
-def test_expected_tokens_is_the_sum_of_powers():
-  assert measure.expected_tokens(0.8, 3) == pytest.approx(1 + 0.8 + 0.8**2 + 0.8**3)
-
-
 def test_alternate_takes_turns_and_pairs_ratios():
   order = []
   seconds = measure.alternate({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 3)

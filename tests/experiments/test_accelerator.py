@@ -58,7 +58,7 @@ def test_every_method_of_ids_is_measured():
   names = networks.method_names()
   assert {"speculative", "sjd", "eagle", "eagle-chain", "ciar", "sqs", "gsd", "lantern"} <= set(names)
   assert "ar" not in names and "cspd" not in names
-  assert {networks.config_of(size, False).dtype for size in networks.SIZES} == {"bfloat16"}
+  assert {networks.model_of(size, False).num_tokens for size in networks.SIZES} == {256}
 
 
 def test_no_time_is_left(tmp_path, capsys):

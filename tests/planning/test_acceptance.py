@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jaxspec import methods
-from jaxspec.methods.base import expected_tokens
+from jaxspec.acceptance import expected_tokens
 from jaxspec.planning.acceptance import ASSUMED, MEASURED, acceptance_of
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results" / "speed_methods.json"

@@ -1,0 +1,138 @@
+"""``jaxspec bench-model``: what a method would gain on a published network, measured on random weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jaxspec.cli.errors import UserError, check_writable, interruptible, write_whole
+from jaxspec.cli.option_help import Group, Line, MethodCommand
+from jaxspec.cli.options import common
+
+ACCEPTANCES, BATCHES = (0.5, 0.7, 0.9), (1,)
+
+_GROUPS = (
+  Group("What to measure", (Line(("model",)), Line(("batches",)), Line(("acceptances",)), Line(("tokens",)))),
+  Group("How to decode", (Line(("method",)), Line(("draft",)), Line(("draft_layers",)), Line(("dtype",)))),
+  Group("Output", (Line(("repeats",)), Line(("out",)))),
+)
+
+
+@click.command(cls=MethodCommand, groups=_GROUPS)
+@click.option("--model", metavar="NAME", help="Published network, or a checkpoint folder; jaxspec plan --list.")
+@click.option("--batch", "batches", multiple=True, type=int, metavar="N", help="Rows together; repeat.  [default: 1]")
+@click.option("--acceptance", "acceptances", multiple=True, type=float, metavar="A",
+              help="Probability of a draft; repeat.  [default: 0.5, 0.7, 0.9]")  # fmt: skip
+@click.option("--tokens", type=int, metavar="N", help="Tokens of a row.  [default: as published]")
+@click.option("--draft", metavar="NAME", help="Draft network.  [default: as published, else 2 layers of the model]")
+@click.option("--draft-layers", type=click.IntRange(1), metavar="N", help="The first layers of the model as draft network.")
+@click.option("--dtype", type=click.Choice(("bfloat16", "float32")), default="float32", show_default=True, metavar="NAME",
+              help="Weights and arithmetic.")  # fmt: skip
+@click.option("--repeats", default=5, show_default=True, type=click.IntRange(1, 1000), help="Counted turns.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures as JSON.")
+@common("method")
+def bench_model(**options: Any) -> None:
+  """Measure what a method would gain over plain decoding on a network of this size, at an acceptance.
+
+  Weights are random and acceptance is imposed: rounds are computed in full, and the number of accepted drafts is thrown.
+  The tokens mean nothing. A published size needs its memory and minutes.
+
+  \b
+  jaxspec bench-model --model llamagen-b --method speculative --gamma 3 --acceptance 0.7
+  jaxspec bench-model --model llamagen-l --method sjd --batch 1 --batch 8
+  """
+  from jaxspec.cli.bench_model_table import render
+
+  report = interruptible(_measured, options)
+  click.echo(render(report))
+  if (out := options["out"]) is not None:
+    from jaxspec.cli.report import as_json
+
+    write_whole(out, lambda path: path.write_text(as_json(report), encoding="utf-8"))
+
+
+def _measured(options: dict[str, Any]) -> dict[str, Any]:
+  """The report.
+
+  Raises:
+    ValueError: in one line, before anything is measured.
+  """
+  import dataclasses
+  import os
+
+  import jax
+
+  from jaxspec.cli.batches import check_batch
+  from jaxspec.cli.compilation_cache import enable
+  from jaxspec.cli.declared import Chosen, find_method
+  from jaxspec.methods import IDS
+  from jaxspec.options import values_of
+  from jaxspec.planning import find_model, sampling_of
+  from jaxspec.planning.imposed_bench import ImposedBench
+  from jaxspec.planning.random_weights import RandomModel
+  from jaxspec.planning.this_machine import this_machine
+
+  chosen = Chosen.of(options)
+  chosen.check()
+  if options["model"] is None:
+    raise UserError("Must have --model; jaxspec plan --list shows the models")
+  batches, acceptances = options["batches"] or BATCHES, options["acceptances"] or ACCEPTANCES
+  for rows in batches:
+    check_batch(rows)
+  if wrong := [value for value in acceptances if not 0 <= value <= 1]:
+    raise UserError(f"Must have an acceptance from 0 to 1, we instead got {wrong[0]:g}")
+  if options["out"] is not None:
+    check_writable(options["out"], suffix=".json")
+  model = find_model(options["model"])
+  model = model if options["tokens"] is None else model.with_tokens(options["tokens"])
+  cls = find_method(chosen.method or "speculative")
+  if not cls.fits(IDS) or not (method := cls(**_fields(chosen, cls))).longest_path():
+    raise UserError(f"Must have a method that drafts {IDS}, we instead got {cls.name}")
+  draft = None if options["draft"] is None else find_model(options["draft"])
+  if (layers := options["draft_layers"]) is not None:
+    if draft is not None:
+      raise UserError("Must have either --draft or --draft-layers, we instead got both")
+    draft = dataclasses.replace(
+      model, name=f"{layers} layers of {model.name}", config=dataclasses.replace(model.config, num_layers=layers)
+    )
+  sampling = sampling_of(model)
+  sampling = dataclasses.replace(sampling, **chosen.for_sampling(type(sampling)))
+  for text in chosen.unread(cls, type(sampling)):
+    click.echo(click.style("Warning:", fg="yellow") + f" {text}", err=True)
+  random = RandomModel(model, options["dtype"], draft)
+  _ = random.decoder(method, sampling, 0.5).parts  # what does not fit shows before anything is measured
+  enable()
+  here = this_machine(options["dtype"])
+  report = {
+    "model": model.name,
+    "parameters": model.sized(options["dtype"]).num_parameters,
+    "draft": None if (drafting := random.draft(method)) is None else drafting.name,
+    "num_tokens": model.num_tokens,
+    "method": {"name": cls.name, "options": values_of(method)},
+    "sampling": values_of(sampling),
+    "dtype": options["dtype"],
+    "repeats": options["repeats"],
+    "device": jax.devices()[0].device_kind,
+    "cpus": os.cpu_count(),
+    "jax": jax.__version__,
+    "bytes_per_s": here.device.bandwidth,
+    "operations_per_s": here.device.peak(options["dtype"]),
+    "plain": {},
+    "cells": [],
+  }
+  for rows in batches:
+    bench = ImposedBench(random, rows, sampling, options["repeats"], here, draft)
+    click.echo(f"batch {rows}, plain ...", err=True)
+    report["plain"][rows] = bench.plain()
+    for acceptance in acceptances:
+      click.echo(f"batch {rows}, {cls.name} at {acceptance:g} ...", err=True)
+      report["cells"].append({"batch": rows, "acceptance": acceptance} | bench.figures(method, acceptance))
+  return report
+
+
+def _fields(chosen: Any, cls: Any) -> dict[str, Any]:
+  fields = chosen.for_method(cls)
+  fields.pop("draft", None)  # a network of the plan, not a name of a bundle
+  return fields

@@ -1,0 +1,113 @@
+"""Decodes of published networks with random weights, made on the device.
+
+What a round costs does not depend on the weights. What it brings does: acceptance is imposed (`jaxspec.verifiers.imposed`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.decoder import Decoder
+from jaxspec.methods.base import IDS, Method
+from jaxspec.network import Network
+from jaxspec.planning.models import Model
+from jaxspec.planning.parts import draft_of
+from jaxspec.planning.sizes import Sized
+from jaxspec.sampling import SamplingConfig
+from jaxspec.types import Array, PyTree
+
+_DEVIATION = 0.02
+
+
+def filled(shapes: PyTree, seed: int) -> PyTree:
+  """Arrays of the shapes: matrices normal with deviation 0.02, floating vectors ones, integers 0, flags true."""
+  leaves, treedef = jax.tree.flatten(shapes)
+
+  @jax.jit
+  def made(key):
+    return [_filled(leaf, key) for leaf, key in zip(leaves, jax.random.split(key, max(len(leaves), 1)))]
+
+  return jax.tree.unflatten(treedef, made(jax.random.key(seed)))
+
+
+def _filled(leaf: jax.ShapeDtypeStruct, key: jax.Array) -> Array:
+  if not jnp.issubdtype(leaf.dtype, jnp.floating):
+    return jnp.full(leaf.shape, leaf.dtype == jnp.bool_, leaf.dtype)
+  if len(leaf.shape) < 2:
+    return jnp.ones(leaf.shape, leaf.dtype)
+  return _DEVIATION * jax.random.normal(key, leaf.shape, leaf.dtype)
+
+
+def with_weights(network: Sized, seed: int) -> Network:
+  """A network of shapes with random weights; it is calibrated to no threshold."""
+  return dataclasses.replace(network.network, params=filled(network.network.params, seed), meta={})
+
+
+class RandomModel:
+  """A model of token ids with random weights, and drafts for its methods; each is made when it is first asked for.
+
+  Args:
+    model: a published network, or that of a checkpoint folder (`jaxspec.planning.find_model`).
+    dtype: of weights and arithmetic.
+    draft: the draft network; None: the published one, or one that is cut out of the model.
+  Raises:
+    ValueError: for a model whose tokens are vectors.
+  """
+
+  def __init__(self, model: Model, dtype: str, draft: Model | None = None):
+    if model.vocab_size is None:
+      raise ValueError(f"Must have a model of token ids to impose acceptance, we instead got {model.name}")
+    self.model, self.dtype = model, dtype
+    self._named_draft, self._drafts = draft, {}
+
+  @functools.cached_property
+  def target(self) -> Network:
+    """The model."""
+    return with_weights(self.model.sized(self.dtype), 0)
+
+  def draft(self, method: Method) -> Network | None:
+    """What a method drafts with; None for a method without a draft network.
+
+    Raises:
+      ValueError: if none fits.
+    """
+    family = method.draft_family
+    if family is None:
+      return None
+    if family not in self._drafts:
+      self._drafts[family] = with_weights(draft_of(self.model, method, self._named_draft, self.dtype), 1)
+    return self._drafts[family]
+
+  @functools.cached_property
+  def _tables(self) -> dict[str, Array]:
+    """Arrays that relaxed rules compare tokens by."""
+    width = getattr(self.model.tokenizer, "codebook_dim", None) or 8
+    of = lambda side, seed: filled(jax.ShapeDtypeStruct((self.model.vocab_size, side), jnp.float32), seed)
+    return {"codebook": of(width, 2), "embedding": of(getattr(self.model.config, "dim", width), 3)}
+
+  def condition(self, batch: int) -> Any:
+    """A condition of so many rows."""
+    return filled(self.model.condition_shapes(batch), 4)
+
+  def decoder(self, method: Method, sampling: SamplingConfig, imposed: float | None = None) -> Decoder:
+    """A decode by a method.
+
+    Args:
+      imposed: the probability that a draft is accepted; None: the rule decides.
+    Raises:
+      ValueError: if the method does not draw ids, or a draft does not fit.
+    """
+    if not method.fits(IDS):
+      raise ValueError(f"Must have a method that draws {IDS} for {self.model.name}, we instead got {method.name}")
+    model, side = self.model, math.isqrt(self.model.num_tokens)
+    return Decoder(
+      self.target, method, draft=self.draft(method), sampling=sampling, vocab_size=model.vocab_size,
+      num_tokens=model.num_tokens, grid=(side, side) if side * side == model.num_tokens else None,
+      codebook=lambda: self._tables["codebook"], embedding=lambda: self._tables["embedding"], imposed=imposed,
+    )  # fmt: skip

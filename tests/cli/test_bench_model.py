@@ -1,0 +1,41 @@
+"""`jaxspec bench-model`: what is wrong shows before anything is measured; the table and the file."""
+
+import json
+
+import pytest
+
+from tests.cli.fake_bundle import CLASS_TARGET
+
+
+@pytest.mark.parametrize(
+  ("options", "words"),
+  [
+    ([], "Must have --model; jaxspec plan --list"),
+    (["--model", "llamagen-q"], "did you mean"),
+    (["--model", "llamagen-b", "--acceptance", 1.5], "an acceptance from 0 to 1, we instead got 1.5"),
+    (["--model", "llamagen-b", "--batch", 0], "batch from 1 to 1024"),
+    (["--model", "llamagen-b", "--method", "ar"], "a method that drafts ids, we instead got ar"),
+    (["--model", "llamagen-b", "--method", "cspd"], "a method that drafts ids, we instead got cspd"),
+    (["--model", "mar-b"], "a model of token ids to impose acceptance, we instead got mar-b"),
+    (["--model", "llamagen-b", "--draft", "llamagen-b", "--draft-layers", 2], "either --draft or --draft-layers"),
+    (["--model", "llamagen-b", "--out", "figures.txt"], "figures.txt"),
+    (["--model", "llamagen-b", "--tokens", 0], "at least 1 token"),
+  ],
+)
+def test_options(fails, options, words):
+  assert words in fails("bench-model", *options)
+
+
+@pytest.mark.slow
+def test_the_network_of_a_folder(run, class_models):
+  """Random weights of its sizes: no weights are read."""
+  outcome = run(
+    "bench-model", "--model", class_models / "target", "--draft-layers", 1, "--gamma", 2, "--batch", 2, "--acceptance", 0.7,
+    "--repeats", 1, "--out", "figures.json", "--tree-size", 4,
+  )  # fmt: skip
+  assert outcome.exit_code == 0, outcome.output
+  assert "Not read by --method speculative: --tree-size" in outcome.stderr
+  report = json.loads(open("figures.json").read())
+  assert report["draft"] == "1 layers of target" and report["num_tokens"] == CLASS_TARGET.num_tokens
+  assert [(cell["batch"], cell["acceptance"]) for cell in report["cells"]] == [(2, 0.7)]
+  assert "Acceptance is imposed" in outcome.stdout and outcome.stdout.count("\n| 2 | ") == 2
