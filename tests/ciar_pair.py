@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -39,9 +40,10 @@ def gated_params(model: jaxspec.ModelParams, tau) -> jaxspec.GatedParams:
 
 
 @functools.cache
-def networks():
+def networks(cloud_layers=TARGET.num_layers):
   """A random cloud and a random edge with an Inter-Head whose radii differ, and their parameters."""
-  cloud, edge = llamagen_fns(TARGET), with_inter_head(llamagen_fns(DRAFT), TARGET.vocab_size)
+  cloud = llamagen_fns(dataclasses.replace(TARGET, num_layers=cloud_layers))
+  edge = with_inter_head(llamagen_fns(DRAFT), TARGET.vocab_size)
   weights = random_params(edge, 1)
   bias = np.random.default_rng(5).normal(size=(1, TARGET.vocab_size))
   weights["head"] = weights["head"] | dict(radius_bias=jnp.asarray(bias, jnp.float32))
@@ -49,10 +51,11 @@ def networks():
 
 
 def transformer_gated(
-  *, window=3, max_run=5, tau=0.15, prefix=0, rule=jaxspec.lossless, guided=False, widths=(1, 4, 8), gate=None, **options
-):
+  *, window=3, max_run=5, tau=0.15, prefix=0, rule=jaxspec.lossless, guided=False, widths=(1, 4, 8), gate=None,
+  cloud_layers=TARGET.num_layers, **options
+):  # fmt: skip
   """``(SpecParams, kwargs)`` of the `networks`, with CIAR's own score."""
-  cloud, cloud_params, edge, edge_params = networks()
+  cloud, cloud_params, edge, edge_params = networks(cloud_layers)
   scale = 2.0 if guided else None
   params = jaxspec.SpecParams(gated_params(side(edge_params, scale=scale), tau), side(cloud_params, scale=scale))
   if guided:

@@ -1,6 +1,5 @@
 """A gated decode updates the caches of both sides in place, although exchanges may be skipped and have several widths."""
 
-import dataclasses
 import re
 
 import jax
@@ -19,9 +18,9 @@ from tests.helpers import FULL_OPTIMISATION, random_params, side
 
 @pytest.mark.slow
 def test_no_copy_of_cache_size():
-  config = LlamaGenConfig(num_layers=2, dim=64, num_heads=2, vocab_size=64, num_tokens=1024, num_classes=3, multiple_of=8)
+  config = LlamaGenConfig(num_layers=1, dim=64, num_heads=2, vocab_size=64, num_tokens=1024, num_classes=3, multiple_of=8)
   cloud = llamagen_fns(config)
-  edge = with_inter_head(llamagen_fns(dataclasses.replace(config, num_layers=1)), 64)
+  edge = with_inter_head(llamagen_fns(config), 64)
   params = jaxspec.SpecParams(gated_params(side(random_params(edge, 0)), 0.1), side(random_params(cloud, 1)))
   drafter = jaxspec.interval_gated(edge, jaxspec.IntervalScore(), jaxspec.constant_gate, window=3, max_run=4)
   verifier = jaxspec.gated_target(cloud, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(4, 8))
@@ -33,7 +32,7 @@ def test_no_copy_of_cache_size():
   copies = [line for line in text if " copy(" in line and any(shape in line for shape in buffers)]
   assert not copies, copies[:3]
   layer = 2 * 1040 * 32 * 4
-  assert compiled.memory_analysis().temp_size_in_bytes < 2 * 3 * layer + 2 * layer
+  assert compiled.memory_analysis().temp_size_in_bytes < 2 * 2 * layer + 2 * layer
 
 
 def test_run_if_skips_and_runs():

@@ -1,5 +1,7 @@
 """Vector tokens in the shared loop: drivers agree, rows are independent, limits hold, one compilation serves many calls."""
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -8,12 +10,12 @@ import pytest
 
 import jaxspec
 from jaxspec import orders, rng
-from jaxspec.decode import masked
+from jaxspec.decode import loop, masked
 from jaxspec.decode.state import SpecParams
 from jaxspec.diffusion.chain import token_noise
 from jaxspec.drafters.token_model import token_model
 from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
-from jaxspec.models.conditions import ClassLabels, OrderedLabels
+from jaxspec.models.conditions import ClassLabels, OrderedLabels, Prefixed
 from jaxspec.models.mar import MARConfig, mar_fns
 from jaxspec.models.masked_network import masked_network
 from jaxspec.network import Network
@@ -64,9 +66,10 @@ def _pair(family: str, sampling: VectorSampling, rule, gamma: int = 3, same: boo
   return params, dict(drafter=drafter, verifier=verifier, max_len=N), condition
 
 
+# Where the settings are those of a test below, both use one compiled program.
 CASES = [
-  ("causal", STOPPED, PathCoupling(shared_steps=2), 0),
-  ("causal", VectorSampling(STEPS, 1, cfg_scale=1.5), PathCoupling(coupling="split"), 3),
+  ("causal", STOPPED, PathCoupling(2, "split"), 0),
+  ("causal", VectorSampling(STEPS, 1, cfg_scale=1.5), PathCoupling(), 3),
   ("masked", VectorSampling(STEPS, cfg_scale=1.5), PathRatio("released", inner_temperature=42.0), 4),
   ("masked", STOPPED, PathRatio("none"), 0),
 ]
@@ -78,21 +81,19 @@ def test_drivers_agree_and_rows_are_independent(family, sampling, rule, target_p
   params, kwargs, condition = _pair(family, sampling, rule)
   kwargs["target_prefix"] = target_prefix
   fused = jaxspec.speculate(params, _keys(), condition, **kwargs)
-  host = jaxspec.speculate(params, _keys(), condition, **kwargs, loop_fn=jaxspec.host_while_loop)
-  # The two programs are compiled apart.
-  chex.assert_trees_all_close(fused.tokens, host.tokens, rtol=2e-3, atol=2e-3)
-  chex.assert_trees_all_equal(fused.origin, host.origin)
-  chex.assert_trees_all_equal(fused.counters, host.counters)
+  # Every row alone, by the other driver; the two programs are compiled apart.
+  for row in range(3):
+    part = lambda leaf, row=row: leaf[row : row + 1]
+    one = jax.tree.map(part, condition)
+    alone = jaxspec.speculate(params, _keys()[row : row + 1], one, **kwargs, loop_fn=jaxspec.host_while_loop)
+    chex.assert_trees_all_close(alone.tokens, part(fused.tokens), rtol=2e-3, atol=2e-3)
+    chex.assert_trees_all_equal(alone.origin, part(fused.origin))
+    chex.assert_trees_all_equal(alone.counters, jax.tree.map(part, fused.counters))
   chex.assert_shape(fused.tokens, (3, N, C))
   np.testing.assert_array_equal(fused.lengths, N)
   np.testing.assert_array_equal(1 + fused.counters.accepted + fused.counters.rounds, N)
   assert (np.asarray(fused.counters.rounds) >= max(target_prefix - 1, 0)).all() and np.isfinite(fused.tokens).all()
   assert int(fused.counters.accepted.sum()) > 0
-
-  one = jax.tree.map(lambda leaf: leaf[1:2], condition)
-  alone = jaxspec.speculate(params, _keys()[1:2], one, **kwargs)
-  np.testing.assert_array_equal(alone.origin[0], fused.origin[1])
-  np.testing.assert_allclose(alone.tokens[0], fused.tokens[1], rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.slow
@@ -105,6 +106,16 @@ def test_a_draft_equal_to_the_target_is_always_accepted(family, rule):
   np.testing.assert_array_equal(out.counters.rounds, 2)  # 1 + 4 + 4
 
 
+@functools.partial(jax.jit, static_argnames="steps")
+def _noise_of_a_plain_decode(keys, order, *, steps):
+  """The noise of every token by its raster position; token 0 has a stream of its own, the others one round each."""
+  draw = lambda stream, j: token_noise(rng.stream_keys(keys, stream, j), jnp.zeros((1, 1), jnp.int32), steps, C)
+  first = draw(rng.Stream.FIRST, jnp.int32(0))
+  rest = jax.vmap(lambda j: draw(rng.Stream.VERIFY, j))(jnp.arange(N - 1))  # [N - 1, B, 1, ...]
+  together = lambda a, b: jnp.concatenate([a, jnp.moveaxis(b[:, :, 0], 0, 1)], axis=1)
+  return jax.tree.map(lambda a, b: orders.to_raster(together(a, b), order), first, rest)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 1.7])
 @pytest.mark.parametrize("stop", [None, 1])
@@ -113,10 +124,7 @@ def test_plain_decoding_of_a_masked_network_equals_mar_token_by_token(scale, sto
   sampling = VectorSampling(STEPS, stop, cfg_scale=scale)
   params, kwargs, condition = _pair("masked", sampling, PathRatio())
   out = jaxspec.autoregress(params, _keys(), condition, verifier=kwargs["verifier"], max_len=N)
-  zero, steps = jnp.zeros((1, 1), jnp.int32), 5 - (stop or 0)
-  streams = [(rng.Stream.FIRST, 0)] + [(rng.Stream.VERIFY, j) for j in range(N - 1)]
-  parts = [token_noise(rng.stream_keys(_keys(), s, jnp.int32(j)), zero, steps, C) for s, j in streams]
-  noise = jax.tree.map(lambda *leaves: orders.to_raster(jnp.concatenate(leaves, 1), condition.order), *parts)
+  noise = _noise_of_a_plain_decode(_keys(), condition.order, steps=5 - (stop or 0))
   weights = params.target.model.model if scale > 1 else params.target.model
   expected = masked.generate_masked(
     mar_fns(MAR), weights, _keys(), LABELS, num_iter=N, num_steps=STEPS, order=condition.order, noise=noise, stop=stop,
@@ -128,20 +136,22 @@ def test_plain_decoding_of_a_masked_network_equals_mar_token_by_token(scale, sto
 @pytest.mark.slow
 def test_a_causal_network_scores_all_prefixes_in_one_pass():
   """Features of one pass over a draft equal those of feeding it token by token, and those of teacher forcing."""
-  from jaxspec.models.conditions import Prefixed
-
   head = causal_token_fns(CAUSAL)
-  params = random_params(head.network, 0, scale=0.3)
+  start = np.ones((3, 1), np.int32)
+
+  @jax.jit
+  def both_ways(params, tokens):
+    apply = lambda *args, **kwargs: head.network.apply(params, *args, **kwargs)
+    whole, _ = apply(Prefixed(LABELS, tokens[:, :-1]))
+    first, cache = apply(LABELS, head.network.init_cache(3, N + 1), positions=jnp.zeros((1, 1), jnp.int32))
+    some, cache = apply(tokens[:, :4], cache, positions=start + np.arange(4)[None])
+    last, _ = apply(tokens[:, 4:5], cache, positions=start + 4, logits_at=jnp.zeros((3,), jnp.int32))
+    return whole.features, (first.features, some.features, last.features)
+
   tokens = jax.random.normal(jax.random.key(0), (3, N, C))
-  whole, _ = head.network.apply(params, Prefixed(LABELS, tokens[:, :-1]))
-  cache = head.network.init_cache(3, N + 1)
-  first, cache = head.network.apply(params, LABELS, cache, positions=jnp.zeros((1, 1), jnp.int32))
-  np.testing.assert_allclose(first.features, whole.features[:, :1], rtol=1e-4, atol=1e-4)
-  start = jnp.asarray([[1], [1], [1]])
-  some, cache = head.network.apply(params, tokens[:, :4], cache, positions=start + jnp.arange(4)[None])
-  np.testing.assert_allclose(some.features, whole.features[:, 1:5], rtol=1e-4, atol=1e-4)
-  last, _ = head.network.apply(params, tokens[:, 4:5], cache, positions=start + 4, logits_at=jnp.zeros((3,), jnp.int32))
-  np.testing.assert_allclose(last.features, whole.features[:, 5:6], rtol=1e-4, atol=1e-4)
+  whole, parts = both_ways(random_params(head.network, 0, scale=0.3), tokens)
+  for part, slots in zip(parts, (slice(0, 1), slice(1, 5), slice(5, 6)), strict=True):
+    np.testing.assert_allclose(part, whole[:, slots], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -164,15 +174,18 @@ def test_a_masked_network_scores_every_prefix_by_itself():
 
 
 @pytest.mark.slow
-def test_one_trace_serves_other_keys_labels_temperatures_and_weights():
-  params, kwargs, condition = _pair("causal", STOPPED, PathRatio("none"), gamma=2)
-  traced = chex.assert_max_traces(lambda p, k, c: jaxspec.speculate(p, k, c, **kwargs), n=1)
-  run = jax.jit(traced)
+def test_one_program_serves_other_keys_labels_temperatures_and_weights():
+  params, kwargs, condition = _pair("causal", STOPPED, PathRatio("none"))
+  programs = []
   for seed, temperature in ((0, 0.5), (1, 1.0)):
     sampling = jaxspec.sampling_params(temperature)
-    moved = jaxspec.SpecParams(*(side._replace(sampling=sampling) for side in params))
-    run(moved, jax.random.key(seed), ClassLabels(condition.labels + seed))
-  again = _pair("causal", STOPPED, PathRatio("none"), gamma=2)[1]
+    moved = jaxspec.SpecParams(*(jax.tree.map(lambda leaf, s=seed: leaf + s, side) for side in params))
+    moved = jaxspec.SpecParams(*(side._replace(sampling=sampling) for side in moved))
+    keys = rng.row_keys(jax.random.key(seed), 3)
+    jaxspec.speculate(moved, keys, ClassLabels(condition.labels + seed), **kwargs)
+    programs.append(loop._run._cache_size())
+  assert programs[0] == programs[1]
+  again = _pair("causal", STOPPED, PathRatio("none"))[1]
   assert again["drafter"] is kwargs["drafter"] and again["verifier"] is kwargs["verifier"]
 
 

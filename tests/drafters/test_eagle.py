@@ -50,27 +50,29 @@ def test_caches_after_some_rounds_equal_fresh_ones(name):
   rest, cache = apply(params.target.model, edge.tokens, cache, positions=prefix + jnp.arange(N)[None])
   folded = cache.k[0].shape[0] // rows  # guided: conditional rows, then unconditional ones, each with its heads
   row_of = np.arange(cache.k[0].shape[0]) // (folded // (2 if name == "captions" else 1)) % rows
-  for ours, fresh in zip(state.verifier.cache.k + state.verifier.cache.v, cache.k + cache.v):
+  arrays = lambda cache: [np.asarray(buffer) for buffer in cache.k + cache.v]
+  for ours, fresh in zip(arrays(state.verifier.cache), arrays(cache)):
     for i, row in enumerate(row_of):
       end = prefix + lengths[row] - 1  # the last token is not fed yet
       np.testing.assert_allclose(ours[i, :end], fresh[i, :end], atol=2e-4)
 
   features = jnp.concatenate([first.features, rest.features], axis=1)  # at position 0, 1, ...
-  tokens = jnp.pad(edge.tokens, ((0, 0), (prefix - 1, 0)))  # position j pairs with the token at position j + 1
+  tokens = np.pad(np.asarray(edge.tokens), ((0, 0), (prefix - 1, 0)))  # position j pairs with the token at position j + 1
   size = tokens.shape[1]
   fresh = head.init_cache(rows, edge.drafter.cache.k[0].shape[1])
   _, fresh = jax.jit(head.apply)(
     params.draft.model, Pairs(tokens, features[:, :size]), fresh, positions=jnp.arange(size)[None]
   )
   pending = np.asarray(edge.drafter.num_pending)
-  for ours, theirs in zip(edge.drafter.cache.k + edge.drafter.cache.v, fresh.k + fresh.v):
+  for ours, theirs in zip(arrays(edge.drafter.cache), arrays(fresh)):
     per_row = ours.shape[0] // (rows * (2 if name == "captions" else 1))
     for i in range(ours.shape[0]):
       row = i // per_row % rows
       end = prefix - 1 + lengths[row] - pending[row]
       np.testing.assert_allclose(ours[i, :end], theirs[i, :end], atol=5e-4)
+  ours, features = jax.tree.map(np.asarray, (edge.drafter.pending, features))
   for row in range(rows):  # the pending pairs continue exactly there
-    ours, end = edge.drafter.pending, prefix - 1 + lengths[row]
+    end = prefix - 1 + lengths[row]
     begin, num = end - pending[row], pending[row]
     np.testing.assert_array_equal(ours.tokens[row, :num], tokens[row, begin:end])
     np.testing.assert_allclose(ours.features[row, :num], features[row, begin:end], atol=5e-4)
@@ -120,7 +122,7 @@ def test_bad_sizes_and_missing_features_are_named():
 
 def test_the_loop_updates_both_caches_in_place():
   """No copy of a cache in the body of the compiled loop, although entries of it move."""
-  config = LlamaGenConfig(num_layers=2, dim=64, num_heads=2, vocab_size=32, num_tokens=1024, num_classes=3, multiple_of=8)
+  config = LlamaGenConfig(num_layers=1, dim=64, num_heads=2, vocab_size=32, num_tokens=1024, num_classes=3, multiple_of=8)
   host, head = llamagen_fns(config), eagle_fns(EagleConfig.of(config))
   weights = random_params(host, 0)
   params = jaxspec.SpecParams(side(attach(random_params(head, 1), weights)), side(weights))

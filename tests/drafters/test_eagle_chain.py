@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import softmax
 
 import jaxspec
 from jaxspec.decode import loop
@@ -42,17 +43,19 @@ def test_drafted_distributions_are_those_of_one_pass_over_the_committed_features
   apply = jax.jit(host.apply)
   first, cache = apply(params.target.model, condition, cache, positions=jnp.arange(prefix)[None])
   rest, _ = apply(params.target.model, edge.tokens, cache, positions=prefix + jnp.arange(N)[None])
-  features = jnp.concatenate([first.features, rest.features], axis=1)
-  for row in range(rows):
-    # The committed positions, then the drafter's own predictions after them.
-    own = features[row : row + 1, : prefix + lengths[row] - 1]
-    tokens = jnp.concatenate([jnp.zeros((prefix - 1,), jnp.int32), edge.tokens[row, : lengths[row]]])[None]
-    for position in range(3):
-      output, _ = head.apply(params.draft.model, Pairs(tokens, own), None, positions=jnp.arange(own.shape[1])[None])
-      distribution = jaxspec.Warp()(output.logits[:, -1], params.draft.sampling)
-      np.testing.assert_allclose(draft.proposal[row, position], distribution[0], atol=2e-4)
-      own = jnp.concatenate([own, output.features[:, -1:]], axis=1)
-      tokens = jnp.concatenate([tokens, draft.tokens[row : row + 1, position : position + 1]], axis=1)
+  # The committed positions, then the drafter's own predictions after them. What stands after these is not read.
+  own = np.array(jnp.concatenate([first.features, rest.features], axis=1))
+  own = np.pad(own, ((0, 0), (0, 2), (0, 0)))
+  tokens = np.pad(np.asarray(edge.tokens), ((0, 0), (prefix - 1, 3)))
+  positions, row = np.arange(own.shape[1])[None], np.arange(rows)
+  score = jax.jit(lambda tokens, own: head.apply(params.draft.model, Pairs(tokens, own), None, positions=positions)[0])
+  for position in range(3):
+    newest = prefix + lengths - 2 + position
+    output = score(tokens, own)
+    distribution = jaxspec.Warp()(output.logits[row, newest], params.draft.sampling)
+    np.testing.assert_allclose(draft.proposal[:, position], distribution, atol=2e-4)
+    own[row, newest + 1] = output.features[row, newest]
+    tokens[row, newest + 1] = draft.tokens[:, position]
 
 
 @pytest.mark.slow
@@ -67,7 +70,8 @@ def test_greedy_decoding_gives_the_target_s_own_tokens():
 @pytest.mark.slow
 def test_combined_features_give_the_guided_logits():
   params, _, host, _ = tiny_eagle("captions", combined=True)
-  output, _ = host.apply(params.target.model, eagle_condition("captions", 2), None, positions=jnp.arange(5)[None])
+  apply = jax.jit(lambda weights, condition: host.apply(weights, condition, None, positions=jnp.arange(5)[None])[0])
+  output = apply(params.target.model, eagle_condition("captions", 2))
   weight = params.target.model.model["output"]["weight"]
   chex.assert_shape(output.features, (2, 5, CAPTIONS.dim))
   np.testing.assert_allclose(jnp.einsum("btd,vd->btv", output.features, weight), output.logits, atol=1e-4)
@@ -98,8 +102,8 @@ def test_sequences_follow_the_target_s_distribution():
 
   pairs = np.stack(np.meshgrid(np.arange(vocab), np.arange(vocab), indexing="ij"), -1).reshape(-1, 2)
   inputs = Prefixed(ClassLabels(jnp.ones((len(pairs),), jnp.int32)), jnp.asarray(pairs, jnp.int32))
-  logits = host.apply(params.target.model, inputs, None, positions=jnp.arange(3)[None])[0].logits
-  distributions = np.asarray(jax.nn.softmax(logits / 3.0), np.float64)  # [V * V, 3, V]
+  apply = jax.jit(lambda weights, inputs: host.apply(weights, inputs, None, positions=jnp.arange(3)[None])[0].logits)
+  distributions = softmax(np.asarray(apply(params.target.model, inputs), np.float64) / 3.0, axis=-1)  # [V * V, 3, V]
   joint = distributions[:, 2].reshape(vocab, vocab, vocab)
   joint = joint * distributions[:, 1].reshape(vocab, vocab, vocab)[:, 0][:, :, None] * distributions[0, 0][:, None, None]
   joint = (joint / joint.sum()).ravel()

@@ -1,5 +1,7 @@
 """The gated decoder of CIAR: its limiting cases, its counters, its caches, and the independence of rows and sides."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,12 +19,17 @@ from jaxspec.intervals.scores import MaxProb
 from jaxspec.models.conditions import ClassLabels, Prefixed
 from jaxspec.models.sampling import sample
 from jaxspec.verifiers.sparse import lossless_sparse
-from tests.ciar_pair import INFINITY, gated_params, keys_of, log, markov_gated, networks, transformer_gated
+from tests import ciar_pair
+from tests.ciar_pair import INFINITY, gated_params, keys_of, log, markov_gated
 from tests.helpers import labels, markov_fns, markov_joint, side
 from tests.sqs_pair import tables
 
-# All transformer tests have one shape and one window. Thresholds and keys are traced, so one program serves them.
-N, ROWS = 16, 4
+# All transformer tests have one shape and one window. Thresholds and keys are traced, so one program serves many tests;
+# where a length of runs, a prefix or a rule is of no matter, it is that of another test. Passes have two widths, a window
+# alone and one with unread tokens: each width is compiled in every program.
+N, ROWS, PREFIX = 16, 4, 5
+networks = functools.partial(ciar_pair.networks, cloud_layers=1)
+transformer_gated = functools.partial(ciar_pair.transformer_gated, widths=(4, 8), cloud_layers=1)
 
 
 def run(params, kwargs, rows=ROWS, max_len=N, order=None):
@@ -75,11 +82,18 @@ def test_a_closed_gate_is_lossless_by_chi_square(sent):
   assert int(out.counters.accepted.sum()) > rows / 4
 
 
+@functools.partial(jax.jit, static_argnames="stream")
+def drawn(keys, logits, position, rounds, offsets, *, stream=rng.Stream.DRAFT):
+  """Tokens ``[B]`` at a position of ``logits [B, N, V]``; each row has its own round, and offset in it."""
+  uniform = lambda key, offset: rng.uniform(key[None], offset)[0]
+  return sample(logits[:, position], jax.vmap(uniform)(rng.stream_keys(keys, stream, rounds), offsets))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("max_run", [5, N])
-def test_an_open_gate_is_the_edge_alone(max_run):
+@pytest.mark.parametrize("max_run, rule", [(5, jaxspec.lossless), (N, jaxspec.greedy)])
+def test_an_open_gate_is_the_edge_alone(max_run, rule):
   """With tau = infinity and no prefix the tokens equal those of the edge without cache or loop. Nothing is exchanged."""
-  params, kwargs = transformer_gated(tau=INFINITY, max_run=max_run)
+  params, kwargs = transformer_gated(tau=INFINITY, max_run=max_run, rule=rule)
   out = run(params, kwargs)
   _, _, edge, weights = networks()
   keys = keys_of(ROWS)
@@ -89,8 +103,7 @@ def test_an_open_gate_is_the_edge_alone(max_run):
     # The edge draws token 0; then each round draws max_run tokens.
     round_, offset = divmod(max(position - 1, 0), max_run)
     stream = rng.Stream.DRAFT if position else rng.Stream.OPEN
-    uniform = rng.uniform(rng.stream_keys(keys, stream, jnp.int32(round_)), offset)
-    tokens[:, position] = sample(score(jnp.asarray(tokens))[:, position], uniform)
+    tokens[:, position] = drawn(keys, score(tokens), position, np.full(ROWS, round_), np.full(ROWS, offset), stream=stream)
   np.testing.assert_array_equal(out.tokens, tokens)
   assert (out.origin == Origin.LOCAL).all()
   counters = numbers(out.counters)
@@ -113,21 +126,18 @@ def test_a_prefix_of_the_whole_row_is_the_cloud_alone():
 @pytest.mark.slow
 def test_code_is_a_target_prefix_and_then_the_edge():
   """CoDe(N) is tau = infinity after a prefix; the first tokens equal those of the cloud alone."""
-  params, kwargs = transformer_gated(tau=INFINITY, prefix=5)
+  params, kwargs = transformer_gated(tau=INFINITY, prefix=PREFIX)
   out = run(params, kwargs)
   alone = run(*transformer_gated(tau=INFINITY, prefix=N))
-  np.testing.assert_array_equal(out.tokens[:, :5], alone.tokens[:, :5])
+  np.testing.assert_array_equal(out.tokens[:, :PREFIX], alone.tokens[:, :PREFIX])
   _, _, edge, weights = networks()
-  logits = np.asarray(edge.apply(weights, Prefixed(labels(ROWS), out.tokens))[0].logits)
-  for position in range(5, N):  # the edge's own draws, after the cloud's prefix
-    in_round = out.commit_round[:, position][:, None] == out.commit_round
-    offset = position - np.argmax(in_round, axis=1)
-    round_ = np.asarray(out.commit_round[:, position]) - 1
-    draft_keys = [rng.stream_keys(keys_of(ROWS), rng.Stream.DRAFT, jnp.int32(number)) for number in round_]
-    uniform = jnp.stack([rng.uniform(keys, int(at))[row] for row, (keys, at) in enumerate(zip(draft_keys, offset))])
-    np.testing.assert_array_equal(out.tokens[:, position], sample(jnp.asarray(logits[:, position]), uniform))
-  assert (out.origin[:, 5:] == Origin.LOCAL).all() and (out.origin[:, :5] != Origin.LOCAL).all()
-  np.testing.assert_array_equal(out.counters.target_calls, 5)
+  logits = jax.jit(lambda tokens: edge.apply(weights, Prefixed(labels(ROWS), tokens))[0].logits)(out.tokens)
+  for position in range(PREFIX, N):  # the edge's own draws, after the cloud's prefix
+    rounds = out.commit_round[:, position]
+    offsets = position - np.argmax(rounds[:, None] == out.commit_round, axis=1)
+    np.testing.assert_array_equal(out.tokens[:, position], drawn(keys_of(ROWS), logits, position, rounds - 1, offsets))
+  assert (out.origin[:, PREFIX:] == Origin.LOCAL).all() and (out.origin[:, :PREFIX] != Origin.LOCAL).all()
+  np.testing.assert_array_equal(out.counters.target_calls, PREFIX)
 
 
 def recomputed(out, row):
@@ -142,7 +152,7 @@ def recomputed(out, row):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  "options", [{}, dict(prefix=4), dict(guided=True), dict(early_close=True), dict(rule=jaxspec.greedy)]
+  "options", [{}, dict(prefix=PREFIX), dict(guided=True, early_close=True), dict(rule=jaxspec.greedy, max_run=N)]
 )
 def test_counters_and_rows_of_transformers(options):
   """The map of origins agrees with the counters; rows do not depend on their neighbours."""
@@ -161,15 +171,22 @@ def test_counters_and_rows_of_transformers(options):
   np.testing.assert_array_equal(moved.report.scores, out.report.scores[order])
 
 
+def from_scratch(fns, weights, tokens):
+  """The cache after the condition and all tokens, fed at once."""
+  _, cache = fns.apply(weights, labels(ROWS), fns.init_cache(ROWS, 40), positions=jnp.arange(1)[None])
+  return fns.apply(weights, tokens, cache, positions=1 + jnp.arange(N)[None])[1]
+
+
 @pytest.mark.slow
 def test_caches_after_some_rounds_equal_caches_from_scratch():
-  params, kwargs = transformer_gated(tau=0.35, max_run=2)  # short runs: some end without an exchange
-  cloud, cloud_params, edge, edge_params = networks()
+  params, kwargs = transformer_gated(tau=0.35, max_run=2, cloud_layers=2)  # short runs: some end without an exchange
+  cloud, cloud_params, edge, edge_params = networks(cloud_layers=2)
   rows = ROWS
-  state = loop.start(params, keys_of(rows), labels(rows), max_len=N, **kwargs)
-  step = jax.jit(lambda s: loop.decode_round(params, s, **kwargs))
+  start = jax.jit(functools.partial(loop.start, max_len=N, **kwargs))
+  step = jax.jit(functools.partial(loop.decode_round, **kwargs))
+  state = start(params, keys_of(rows), labels(rows))
   for _ in range(3):
-    state = step(state)
+    state = step(params, state)
   own = state.draft_side
   sides = [
     (cloud, cloud_params, state.verifier.cache, np.asarray(own.drafter.read)),
@@ -178,11 +195,9 @@ def test_caches_after_some_rounds_equal_caches_from_scratch():
   assert (np.asarray(own.cursor.length) - np.asarray(own.drafter.read)).max() > 2  # some row has tokens to catch up
   assert (np.asarray(own.origin) == Origin.REPLACED).any()  # some draft was rolled back
   for fns, weights, cache, known in sides:
-    fresh = fns.init_cache(rows, 40)
-    _, fresh = fns.apply(weights, labels(rows), fresh, positions=jnp.arange(1)[None])
-    _, fresh = fns.apply(weights, own.tokens, fresh, positions=1 + jnp.arange(N)[None])
+    fresh = jax.jit(functools.partial(from_scratch, fns))(weights, own.tokens)
     heads = fresh.k[0].shape[0] // rows
-    for ours, theirs in zip((*cache.k, *cache.v), (*fresh.k, *fresh.v)):
+    for ours, theirs in zip(*(jax.tree.map(np.asarray, (*one.k, *one.v)) for one in (cache, fresh))):
       for row in range(rows):
         upto, part = 1 + known[row], slice(row * heads, (row + 1) * heads)
         np.testing.assert_allclose(ours[part, :upto], theirs[part, :upto], atol=2e-5)
@@ -191,19 +206,21 @@ def test_caches_after_some_rounds_equal_caches_from_scratch():
 @pytest.mark.slow
 def test_cloud_is_skipped_unless_a_live_row_needs_it():
   """Counts the verifier's calls: one for each round in which a row needs verification, none with an open gate."""
-  for tau in (0.15, INFINITY):
-    params, kwargs = transformer_gated(tau=tau)
-    inner, calls = kwargs["verifier"], []
+  calls = []
+  params, kwargs = markov_gated(*tables(4, 3), window=3, max_run=2)
+  inner = kwargs["verifier"]
 
-    def verify(*args, inner=inner, calls=calls):
-      jax.debug.callback(lambda: calls.append(1))
-      return inner.verify(*args)
+  def verify(*args):
+    jax.debug.callback(lambda: calls.append(1))
+    return inner.verify(*args)
 
-    kwargs["verifier"] = inner._replace(verify=verify)
-    out = run(params, kwargs)
+  kwargs["verifier"] = inner._replace(verify=verify)
+  for tau in (0.6, INFINITY):  # of the four tokens one is followed by a less certain distribution
+    calls.clear()
+    out = run(params._replace(draft=params.draft._replace(gate=jnp.float32(tau))), kwargs, max_len=64)
     jax.effects_barrier()
     rounds = np.where(np.isin(out.origin, (Origin.REPLACED, Origin.BONUS)), out.commit_round, 0)
-    assert len(calls) == len(np.unique(rounds[rounds > 0]))
+    assert len(calls) == len(np.unique(rounds[rounds > 0])) < out.commit_round.max()  # some round is without an exchange
     assert (len(calls) == 0) == (tau == INFINITY)
 
 

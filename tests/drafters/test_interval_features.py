@@ -18,25 +18,27 @@ from jaxspec.models.interval_features import IntervalFeaturesConfig, interval_fe
 from tests.ciar_pair import INFINITY, keys_of, networks, transformer_gated
 from tests.helpers import DRAFT, TARGET, labels, random_params
 
+# Runs are short, so that some end without an exchange. The tests before that of the link share their programs.
 N, ROWS, WINDOW = 16, 4, 3
 PHI = interval_features_fns(IntervalFeaturesConfig(TARGET.dim, DRAFT.dim, TARGET.vocab_size, hidden=8))
 
 
 def pair(inject="both", *, trained=True, **options):
   """The pair of networks, gated by U, with interval features that are random numbers (trained) or zero."""
-  options = dict(window=WINDOW, features=PHI, inject=inject) | options
+  options = dict(window=WINDOW, max_run=2, widths=(4, 8), features=PHI, inject=inject) | options
   params, kwargs = transformer_gated(**options)
   phi = random_params(PHI, 7) if trained else PHI.init(jax.random.key(0))
   return params._replace(draft=params.draft._replace(features=phi)), kwargs
 
 
 def run(params, kwargs):
+  kwargs = kwargs | dict(loop_fn=jaxspec.host_while_loop)
   return jax.tree.map(np.asarray, jaxspec.speculate(params, keys_of(ROWS), labels(ROWS), max_len=N, **kwargs))
 
 
 @functools.cache
-def without(tau, prefix=0):
-  return run(*pair("none", tau=tau, prefix=prefix))
+def without(tau):
+  return run(*pair("none", tau=tau))
 
 
 @pytest.mark.slow
@@ -48,30 +50,37 @@ def test_limits_hold_with_features():
   # A closed gate accepts nothing locally, an open one never calls the cloud, and with a full prefix nothing is drafted.
   np.testing.assert_array_equal(run(*pair("accepted", tau=-1.0)).tokens, without(-1.0).tokens)
   np.testing.assert_array_equal(run(*pair(tau=INFINITY)).tokens, without(INFINITY).tokens)
-  np.testing.assert_array_equal(run(*pair(tau=0.15, prefix=N)).tokens, without(0.15, N).tokens)
+  params, kwargs = pair(tau=0.15, prefix=N)
+  plain = jaxspec.target_model(networks()[0], jaxspec.lossless, warp=jaxspec.Warp())
+  alone = jaxspec.autoregress(params, keys_of(ROWS), labels(ROWS), verifier=plain, max_len=N)
+  np.testing.assert_array_equal(run(params, kwargs).tokens, alone.tokens)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inject", ["window", "accepted", "both"])
 def test_the_wanted_tokens_have_features_and_the_cloud_s_cache_holds_them(inject):
   """Tokens of the wanted kinds have features, the cloud's own have none. The cloud's cache equals one built with them."""
-  params, kwargs = pair(inject, tau=0.35, max_run=2)
+  params, kwargs = pair(inject, tau=0.35)
   cloud, weights, *_ = networks()
-  state = loop.start(params, keys_of(ROWS), labels(ROWS), max_len=N, **kwargs)
-  step = jax.jit(lambda s: loop.decode_round(params, s, **kwargs))
+  sizes = dict(max_len=N, end_token=loop.end_array(None), target_prefix=0)
+  state = loop._start(params, keys_of(ROWS), labels(ROWS), **sizes, **kwargs)
   for _ in range(3):
-    state = step(state)
+    state = loop._round(params, state, **kwargs)
   edge, inside = state.draft_side, np.arange(N)[None] < np.asarray(state.draft_side.cursor.length)[:, None]
   kinds = {"window": [Origin.DRAFT], "accepted": [Origin.LOCAL], "both": [Origin.DRAFT, Origin.LOCAL]}[inject]
   carries = np.asarray(edge.drafter.features).any(-1)
   np.testing.assert_array_equal(carries[inside], np.isin(edge.origin, kinds)[inside])
   assert carries[inside].any() and not carries[inside].all()
-  fresh = cloud.init_cache(ROWS, 40)
-  _, fresh = cloud.apply(weights, labels(ROWS), fresh, positions=jnp.arange(1)[None])
-  _, fresh = cloud.apply(weights, edge.tokens, fresh, positions=1 + jnp.arange(N)[None], inject=edge.drafter.features)
+
+  @jax.jit
+  def from_scratch(tokens, features):
+    _, cache = cloud.apply(weights, labels(ROWS), cloud.init_cache(ROWS, 40), positions=jnp.arange(1)[None])
+    return cloud.apply(weights, tokens, cache, positions=1 + jnp.arange(N)[None], inject=features)[1]
+
+  fresh = from_scratch(edge.tokens, edge.drafter.features)
   read, heads = np.asarray(edge.drafter.read), fresh.k[0].shape[0] // ROWS
   cache = state.verifier.cache
-  for ours, theirs in zip((*cache.k, *cache.v), (*fresh.k, *fresh.v)):
+  for ours, theirs in zip(*(jax.tree.map(np.asarray, (*one.k, *one.v)) for one in (cache, fresh))):
     for row in range(ROWS):
       part = slice(row * heads, (row + 1) * heads)
       np.testing.assert_allclose(ours[part, : 1 + read[row]], theirs[part, : 1 + read[row]], atol=2e-5)
@@ -79,7 +88,7 @@ def test_the_wanted_tokens_have_features_and_the_cloud_s_cache_holds_them(inject
 
 @pytest.mark.slow
 def test_link_gives_the_tokens_of_the_loop():
-  params, kwargs = pair(tau=0.25, rule=jaxspec.greedy, prefix=2)
+  params, kwargs = pair(tau=0.25, rule=jaxspec.greedy, prefix=2, cloud_layers=1)
   out, wire = run(params, kwargs), CiarWire(TARGET.vocab_size, WINDOW, feature_width=PHI.width)
   far, traffic = decode_over_link(params, keys_of(ROWS), labels(ROWS), wire=wire, max_len=N, **kwargs)
   np.testing.assert_array_equal(far.tokens, out.tokens)

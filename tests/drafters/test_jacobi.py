@@ -1,5 +1,6 @@
 """Speculative Jacobi decoding: official windows, the exact distribution of the whole loop, and the contract of the loop."""
 
+import dataclasses
 from pathlib import Path
 
 import jax
@@ -34,7 +35,7 @@ def _log(x):
 
 
 def _transformer(window, **kwargs):
-  fns = llamagen_fns(TARGET)
+  fns = llamagen_fns(dataclasses.replace(TARGET, num_layers=1))
   params = jaxspec.SpecParams((), side(random_params(fns, 2)))
   drafter = jacobi(window=window, vocab_size=VOCAB, grid=4, **kwargs)
   verifier = jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=target_logits)
@@ -52,16 +53,18 @@ def test_official_windows(monkeypatch):
   tokens = jnp.asarray(golden["draft_tokens"][:, 1:], jnp.int32)
   draft = Draft(tokens, _log(golden["draft_prob"][:, 1:]), full)
   distributions = jnp.asarray(golden["target_logits"])
+
+  def judged(quantile):
+    monkeypatch.setattr(rng, "final_uniform", lambda keys: jnp.full((rows,), quantile, jnp.float32))
+    return jaxspec.lossless((), rng.row_keys(jax.random.key(0), rows), draft, distributions)
+
   # The grid of final uniforms covers every quantile of the residual.
-  ends = []
-  for quantile in (np.arange(400) + 0.5) / 400:
-    monkeypatch.setattr(rng, "final_uniform", lambda keys, q=quantile: jnp.full((rows,), q, jnp.float32))
-    verdict = jaxspec.lossless((), rng.row_keys(jax.random.key(0), rows), draft, distributions)
-    ends.append(np.asarray(verdict.next_token))
-  np.testing.assert_array_equal(verdict.num_accepted + 1, golden["n_matched"])
+  grid = jax.jit(jax.vmap(judged))((np.arange(400, dtype=np.float32) + 0.5) / 400)
+  verdict, ends = jax.tree.map(lambda leaf: leaf[-1], grid), np.asarray(grid.next_token)
+  np.testing.assert_array_equal(grid.num_accepted + 1, np.broadcast_to(golden["n_matched"], (400, rows)))
   for row in range(rows):
     distribution = golden["residual"][row] if golden["rejected"][row] else golden["target_prob"][row, window]
-    seen = np.bincount([end[row] for end in ends], minlength=vocab) / len(ends)
+    seen = np.bincount(ends[:, row], minlength=vocab) / len(ends)
     assert np.abs(np.cumsum(seen) - np.cumsum(distribution)).max() < 2 / len(ends)
 
   drafter = jacobi(window=window, vocab_size=vocab)
@@ -101,7 +104,7 @@ def test_official_initial_drafts(case, draw, name):
   cursor = Cursor(
     jnp.asarray(get("collected_ids")[-1:], jnp.int32), jnp.full((1,), length, jnp.int32), jnp.ones(1, bool), jnp.int32(1)
   )
-  draft, _, _ = drafter.draft((), rng.row_keys(jax.random.key(0), 1), state, cursor)
+  draft = jax.jit(lambda *given: drafter.draft((), rng.row_keys(jax.random.key(0), 1), *given)[0])(state, cursor)
   fresh = np.asarray(draft.tokens)[0, pending : pending + len(expected)]
   known = expected[: len(fresh)] >= 0
   np.testing.assert_array_equal(fresh[known], expected[: len(fresh)][known])
