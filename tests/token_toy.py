@@ -53,10 +53,11 @@ def distribution_params(spread: float, shift: float = 0.0, coef: float = 0.0, la
   return side({name: jnp.float32(value) for name, value in values.items()})
 
 
-def decode(draft, target, rule, *, rows: int, length: int, window: int, seed: int = 0, **kwargs):
+def decode(draft, target, rule, *, rows: int, length: int, window: int, key=None, **kwargs):
   """Tokens of many rows at once: ``(DecodeResult, [rows, length])``."""
+  key = jax.random.key(0) if key is None else key
   out = jaxspec.speculate(
-    jaxspec.SpecParams(draft, target), jax.random.key(seed), ClassLabels(jnp.zeros((rows,), jnp.int32)),
+    jaxspec.SpecParams(draft, target), key, ClassLabels(jnp.zeros((rows,), jnp.int32)),
     drafter=token_model(TWO_STEPS, rule, window=window), verifier=token_target(TWO_STEPS, rule), max_len=length, **kwargs,
   )  # fmt: skip
   return out, out.tokens[..., 0]

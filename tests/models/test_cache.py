@@ -53,7 +53,7 @@ def _prefill(name, extra=0):
   fns, params, condition, tokens, full = _setup(name)
   prefix = fns.prefix_len(condition)
   cache = fns.init_cache(2, prefix + N + extra)
-  output, cache = fns.apply(params, condition, cache, positions=jnp.arange(prefix)[None])
+  output, cache = _step(name)(params, condition, cache, jnp.arange(prefix)[None])
   return prefix, output, cache
 
 
@@ -97,7 +97,8 @@ def test_a_rolled_back_cache_equals_a_fresh_one(name):
 def test_one_output_can_be_requested_alone():
   fns, params, condition, tokens, full = _setup("classes")
   prefix, _, cache = _prefill("classes")
-  output, _ = fns.apply(params, tokens[:, :3], cache, positions=prefix + jnp.arange(3)[None], logits_at=jnp.asarray([2, 0]))
+  step = jax.jit(lambda *args: fns.apply(*args[:3], positions=args[3], logits_at=args[4]))
+  output, _ = step(params, tokens[:, :3], cache, prefix + jnp.arange(3)[None], jnp.asarray([2, 0]))
   assert output.logits.shape == (2, 1, 11)
   np.testing.assert_allclose(output.logits[:, 0], np.stack([full[0, prefix + 2], full[1, prefix]]), atol=2e-5)
 

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 import jaxspec
-from jaxspec import rng
+from jaxspec import rng, testing
 from jaxspec.decode import loop
 from jaxspec.models.conditions import ClassLabels
 from tests.helpers import labels, markov_fns, markov_joint, side, tiny_pair
@@ -38,41 +38,54 @@ def _markov(p, q, window):
   return params, dict(drafter=drafter, verifier=jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp()))
 
 
+CELLS = np.stack(np.meshgrid(*[GRID] * 5, indexing="ij"), -1).reshape(-1, 5).astype(np.float32)
+FIRST = 1  # the token before the round
+
+
+@pytest.fixture(scope="module")
+def one_round():
+  """Committed tokens and their number after a round of two drafts that draws all cells; one program for all tables."""
+
+  def run(params):
+    kwargs = _markov(*_quarter_tables(0), window=2)[1]
+    condition = ClassLabels(jnp.zeros((len(CELLS),), jnp.int32))
+    state = loop.start(params, jax.random.key(0), condition, max_len=4, **kwargs)
+    cursor = state.draft_side.cursor._replace(last=jnp.full((len(CELLS),), FIRST, jnp.int32))
+    edge = state.draft_side.replace(cursor=cursor)
+    columns = iter([CELLS[:, 0:2], CELLS[:, 2:4]])
+    with pytest.MonkeyPatch.context() as patch:
+      patch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(next(columns)))
+      patch.setattr(rng, "final_uniform", lambda keys: jnp.asarray(CELLS[:, 4]))
+      done = loop.decode_round(params, state.replace(draft_side=edge), **kwargs).draft_side
+    return done.tokens, done.cursor.length
+
+  return jax.jit(run)
+
+
 @pytest.mark.slow
 @pytest.mark.long_runs
 @pytest.mark.parametrize("seed", range(4))
-def test_enumerated_distribution_of_one_round_of_two_drafts(seed, monkeypatch):
+def test_enumerated_distribution_of_one_round_of_two_drafts(seed, one_round):
   """The next three tokens after a first one: a round of two drafts, continued by the target's own distribution."""
   p, q = _quarter_tables(seed + 10)
-  params, kwargs = _markov(p, q, window=2)
-  cells = np.stack(np.meshgrid(*[GRID] * 5, indexing="ij"), -1).reshape(-1, 5).astype(np.float32)
-  rows, first = cells.shape[0], 1
-  condition = ClassLabels(jnp.zeros((rows,), jnp.int32))
-  state = loop.start(params, jax.random.key(0), condition, max_len=4, **kwargs)
-  cursor = state.draft_side.cursor._replace(last=jnp.full((rows,), first, jnp.int32))
-  edge = state.draft_side.replace(cursor=cursor)
-
-  columns = iter([cells[:, 0:2], cells[:, 2:4]])
-  monkeypatch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(next(columns)))
-  monkeypatch.setattr(rng, "final_uniform", lambda keys: jnp.asarray(cells[:, 4]))
-  done = loop.decode_round(params, state.replace(draft_side=edge), **kwargs).draft_side
-  gained = np.asarray(done.cursor.length) - 1
-  tokens = np.asarray(done.tokens)[:, 1:]
+  tokens, length = map(np.asarray, one_round(_markov(p, q, window=2)[0]))
+  gained, tokens, rows = length - 1, tokens[:, 1:], len(CELLS)
 
   distribution = np.zeros((V,) * 3)
   for count in (1, 2, 3):
-    heads, number = np.unique(tokens[gained == count, :count], axis=0, return_counts=True)
-    for head, n in zip(heads, number):
+    codes = np.ravel_multi_index(tuple(tokens[gained == count, :count].T), (V,) * count)
+    for head, n in np.ndenumerate(np.bincount(codes, minlength=V**count).reshape((V,) * count)):
       tail = np.ones(())
       if count < 3:
         tail = markov_joint(np.vstack([p[:-1], p[head[-1]]]), 3 - count)
-      distribution[tuple(head)] += n / rows * tail
-  exact = markov_joint(np.vstack([p[:-1], p[first]]), 3)
+      distribution[head] += n / rows * tail
+  exact = markov_joint(np.vstack([p[:-1], p[FIRST]]), 3)
   error = np.abs(distribution - exact).max()
   assert error < 1e-5, error
 
 
 @pytest.mark.slow
+@pytest.mark.long_runs
 @pytest.mark.parametrize(
   "warp,sampling,scale",
   [
@@ -87,8 +100,8 @@ def test_chi_square_of_joint_pairs_on_transformers(warp, sampling, scale):
   params, drafter, verifier = tiny_pair(guided=scale is not None, warp=warp, **sampling)
   same_prompt = ClassLabels(jnp.ones((rows,), jnp.int32))
   kwargs = dict(verifier=verifier, max_len=4)
-  fast = jaxspec.speculate(params, jax.random.key(11), same_prompt, drafter=drafter, **kwargs)
-  plain = jaxspec.autoregress(params, jax.random.key(12), same_prompt, **kwargs)
+  fast = jaxspec.speculate(params, testing.fast_keys(11, rows), same_prompt, drafter=drafter, **kwargs)
+  plain = jaxspec.autoregress(params, testing.fast_keys(12, rows), same_prompt, **kwargs)
   code = lambda out: np.ravel_multi_index(tuple(np.asarray(out.tokens[:, 1:]).T), (13,) * 3)
   a, b = np.bincount(code(fast), minlength=13**3), np.bincount(code(plain), minlength=13**3)
   big = (a + b) >= 20
@@ -128,9 +141,10 @@ def test_ragged_number_of_drafts_is_exact():
   q = generator.dirichlet(np.ones(V), size=window)
   log = lambda x: jnp.broadcast_to(jnp.log(jnp.asarray(x, jnp.float32))[None], (rows, *x.shape))
   tokens = jnp.asarray(np.stack([generator.choice(V, size=rows, p=q[i]) for i in range(window)], 1), jnp.int32)
+  judge = jax.jit(jaxspec.lossless)
   for count in (0, 1):
     draft = jaxspec.Draft(tokens, log(q), jnp.full((rows,), count))
-    verdict = jaxspec.lossless((), rng.row_keys(jax.random.key(count), rows), draft, log(p))
+    verdict = judge((), rng.row_keys(jax.random.key(count), rows), draft, log(p))
     assert int(verdict.num_accepted.max()) <= count
     first = np.where(np.asarray(verdict.num_accepted) > 0, np.asarray(tokens[:, 0]), np.asarray(verdict.next_token))
     observed = np.bincount(first, minlength=V)

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from jaxspec import testing
 from jaxspec.decode.state import Origin
 from jaxspec.verifiers.path_coupling import PathCoupling
 from jaxspec.verifiers.path_ratio import PathRatio
-from tests.token_toy import TWO_STEPS, decode, distribution_params
+from tests import token_toy
+from tests.token_toy import TWO_STEPS, distribution_params
 
 ROWS = 20_000
 CRITICAL = 1.63 / ROWS**0.5  # 1 % point of the one-sample statistic, 0.0115
@@ -29,11 +31,17 @@ EXACT = [
 ]
 
 
+def decode(*args, rows, **kwargs):
+  """Decodes with keys whose draws cost little: most of the time of many rows goes into random numbers."""
+  return token_toy.decode(*args, rows=rows, key=testing.fast_keys(0, rows), **kwargs)
+
+
 def _distance(tokens, deviation: float) -> float:
   return stats.kstest(np.asarray(tokens), "norm", args=(0, deviation)).statistic
 
 
 @pytest.mark.slow
+@pytest.mark.long_runs
 def test_the_published_rule_is_biased():
   out, tokens = decode(DRAFT, TARGET, PathRatio(max_tries=1000), rows=ROWS, length=3, window=1)
   assert np.mean(out.origin[:, 1] == Origin.DRAFT) == pytest.approx(0.816, abs=0.012)
@@ -43,6 +51,7 @@ def test_the_published_rule_is_biased():
 
 
 @pytest.mark.slow
+@pytest.mark.long_runs
 @pytest.mark.parametrize("rule", EXACT)
 def test_exact_rules_keep_the_distribution(rule):
   out, tokens = decode(DRAFT, TARGET, rule, rows=ROWS, length=3, window=1)
@@ -56,6 +65,7 @@ def test_exact_rules_keep_the_distribution(rule):
 
 
 @pytest.mark.slow
+@pytest.mark.long_runs
 @pytest.mark.parametrize("rule", [PathCoupling(), PathCoupling(shared_steps=0, coupling="split"), PathRatio("none")])
 def test_joint_distribution_of_several_drafts(rule):
   """The target is ``x_i = 0.8 x_{i-1} + N(0, 0.36)``; the draft has another correlation and scale."""
@@ -72,6 +82,7 @@ def test_joint_distribution_of_several_drafts(rule):
 
 
 @pytest.mark.slow
+@pytest.mark.long_runs
 def test_a_cap_is_reported():
   """If the Sigma product is so small that no proposal can be accepted, the loop ends at its cap and reports it."""
   out, _ = decode(distribution_params(0.5), distribution_params(4.0), PathRatio(max_tries=3), rows=500, length=3, window=1)
@@ -83,6 +94,7 @@ def test_a_cap_is_reported():
 
 
 @pytest.mark.slow
+@pytest.mark.long_runs
 @pytest.mark.parametrize("rule", [PathRatio(), PathCoupling(eta=1.0), PathCoupling(shared_steps=0, coupling="split")])
 def test_equal_networks_accept_every_draft(rule):
   out, _ = decode(TARGET, TARGET, rule, rows=64, length=9, window=3)
@@ -91,6 +103,7 @@ def test_equal_networks_accept_every_draft(rule):
 
 
 @pytest.mark.slow
+@pytest.mark.long_runs
 def test_alignment_raises_acceptance():
   rates = []
   for align in (True, False):

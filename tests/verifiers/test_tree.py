@@ -134,12 +134,13 @@ def test_parallel_acceptance_tests_equal_the_sequential_walk(max_path, monkeypat
     monkeypatch, draft, jnp.asarray(target, jnp.float32), uniforms, tree.tree_rule(max_path=max_path)
   )
   bound = window if max_path is None else max_path
+  verdict = jax.tree.map(np.asarray, verdict)  # rows of arrays on a device are programs
   assert verdict.path.shape == (rows, bound)
   for row in range(rows):
     path, left = _walk(target[row], tokens[row], parents[row], min(levels[row], bound), uniforms[row])
     assert verdict.path[row, : len(path)].tolist() == path and int(verdict.num_accepted[row]) == len(path)
     np.testing.assert_allclose(distribution[row], left, atol=2e-5)
-  assert len(set(np.asarray(verdict.num_accepted).tolist())) > 3
+  assert len(set(verdict.num_accepted.tolist())) > 3
 
 
 @pytest.mark.slow
@@ -150,8 +151,9 @@ def test_a_chain_is_the_tree_of_one_path():
   chain = _draft(generator.integers(vocab, size=(rows, window)), np.zeros((rows, window)))._replace(parents=None)
   as_tree = chain._replace(parents=trees.parents_of(chain))
   keys = rng.row_keys(jax.random.key(0), rows)
-  first = tree.lossless_tree((), keys, chain, target)
-  second = tree.lossless_tree((), keys, as_tree, target)
+  judge = jax.jit(tree.lossless_tree)
+  first = judge((), keys, chain, target)
+  second = judge((), keys, as_tree, target)
   assert first.path is None and second.path is not None
   np.testing.assert_array_equal(first.num_accepted, second.num_accepted)
   np.testing.assert_array_equal(first.next_token, second.next_token)
@@ -162,14 +164,13 @@ def test_a_chain_is_the_tree_of_one_path():
 
 
 @functools.cache
-def table_trees(parents: tuple[int, ...]) -> Drafter:
-  """A drafter of one fixed tree shape whose tokens ``[V, K]`` depend on the newest token only."""
-  window = len(parents)
+def table_trees(window: int) -> Drafter:
+  """A drafter of one fixed tree: parameters are its parents ``[K]``, and tokens ``[V, K]`` by the newest token."""
 
   def draft(params, keys, state, cursor):
+    parents, tokens = params
     rows = cursor.last.shape[0]
-    shape = jnp.broadcast_to(jnp.asarray(parents, jnp.int32)[None], (rows, window))
-    return _draft(params[cursor.last], shape), (), ()
+    return _draft(tokens[cursor.last], jnp.broadcast_to(parents[None], (rows, window))), (), ()
 
   nothing = lambda *args: ()
   return Drafter(lambda *args: ((), None), nothing, draft, nothing, window=window, calls_per_round=0)
@@ -180,29 +181,43 @@ def _markov(seed, parents):
   p = np.stack([QUARTERS[generator.integers(len(QUARTERS))] for _ in range(V + 1)])
   fns = markov_fns(V)
   tokens = jnp.asarray(np.stack([generator.permutation(np.arange(len(parents)) % V) for _ in range(V)]), jnp.int32)
-  params = jaxspec.SpecParams(tokens, side(jnp.log(jnp.asarray(p, jnp.float32))))
+  drafted = (jnp.asarray(parents, jnp.int32), tokens)
+  params = jaxspec.SpecParams(drafted, side(jnp.log(jnp.asarray(p, jnp.float32))))
   verifier = jaxspec.target_model(fns, tree.lossless_tree, warp=jaxspec.Warp())
-  return p, params, dict(drafter=table_trees(parents), verifier=verifier)
+  return p, params, dict(drafter=table_trees(len(parents)), verifier=verifier)
 
 
-def _cells(num):
-  return np.stack(np.meshgrid(*[GRID] * num, indexing="ij"), -1).reshape(-1, num).astype(np.float32)
+CELLS = np.stack(np.meshgrid(*[GRID] * 4, indexing="ij"), -1).reshape(-1, 4).astype(np.float32)
+FIRST = 1  # the token before the round
+
+
+@pytest.fixture(scope="module")
+def one_round():
+  """Tokens, their number and the newest one after a round that draws all cells; one program for all tables and trees."""
+
+  def run(params):
+    kwargs = _markov(0, (-1,) * 3)[2]
+    condition = ClassLabels(jnp.zeros((len(CELLS),), jnp.int32))
+    state = loop.start(params, jax.random.key(0), condition, max_len=4, **kwargs)
+    cursor = state.draft_side.cursor._replace(last=jnp.full((len(CELLS),), FIRST, jnp.int32))
+    with pytest.MonkeyPatch.context() as patch:
+      patch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(CELLS[:, :3]))
+      patch.setattr(rng, "final_uniform", lambda keys: jnp.asarray(CELLS[:, 3]))
+      edge = state.draft_side.replace(cursor=cursor)
+      done = loop.decode_round(params, state.replace(draft_side=edge), **kwargs).draft_side
+    return done.tokens, done.cursor.length, done.cursor.last
+
+  return jax.jit(run)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("parents", [(-1, -1, 0), (-1, 0, 0), (-1, -1, 1)])
-def test_enumerated_distribution_of_one_round_of_a_tree(seed, parents, monkeypatch):
+def test_enumerated_distribution_of_one_round_of_a_tree(seed, parents, one_round):
   """The next three tokens after a first one: a round over a tree of two levels, continued by the target's distribution."""
-  p, params, kwargs = _markov(seed + 10, parents)
-  cells, first = _cells(4), 1
-  rows = cells.shape[0]
-  state = loop.start(params, jax.random.key(0), ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=4, **kwargs)
-  cursor = state.draft_side.cursor._replace(last=jnp.full((rows,), first, jnp.int32))
-  monkeypatch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(cells[:, :3]))
-  monkeypatch.setattr(rng, "final_uniform", lambda keys: jnp.asarray(cells[:, 3]))
-  done = loop.decode_round(params, state.replace(draft_side=state.draft_side.replace(cursor=cursor)), **kwargs).draft_side
-  gained, tokens = np.asarray(done.cursor.length) - 1, np.asarray(done.tokens)[:, 1:]
+  p, params, _ = _markov(seed + 10, parents)
+  tokens, length, last = map(np.asarray, one_round(params))
+  gained, tokens, rows = length - 1, tokens[:, 1:], len(CELLS)
 
   distribution = np.zeros((V,) * 3)
   for count in (1, 2, 3):
@@ -210,10 +225,10 @@ def test_enumerated_distribution_of_one_round_of_a_tree(seed, parents, monkeypat
     for head, n in zip(heads, number):
       tail = markov_joint(np.vstack([p[:-1], p[head[-1]]]), 3 - count) if count < 3 else np.ones(())
       distribution[tuple(head)] += n / rows * tail
-  error = np.abs(distribution - markov_joint(np.vstack([p[:-1], p[first]]), 3)).sum() / 2
+  error = np.abs(distribution - markov_joint(np.vstack([p[:-1], p[FIRST]]), 3)).sum() / 2
   assert error < 1e-5, error
   # The newest token of a row is the last it committed.
-  np.testing.assert_array_equal(done.cursor.last, tokens[np.arange(rows), gained - 1])
+  np.testing.assert_array_equal(last, tokens[np.arange(rows), gained - 1])
 
 
 def test_bonus_and_replacement_are_distinguished():

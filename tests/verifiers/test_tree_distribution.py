@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 import jaxspec
+from jaxspec import testing
 from tests.helpers import eagle_condition, labels, tiny_eagle
 
 pytestmark = pytest.mark.slow
@@ -19,13 +20,14 @@ def test_greedy_equals_plain_decoding():
   np.testing.assert_array_equal(fast.tokens, plain.tokens)
 
 
+@pytest.mark.long_runs
 @pytest.mark.parametrize("name,temperature,top_k", [("classes", 1.0, 0), ("captions", 2.0, 8)])
 def test_chi_square_of_joint_triples_against_plain_decoding(name, temperature, top_k):
   rows = 4096
   params, kwargs, *_ = tiny_eagle(name, temperature, jaxspec.Warp(top_k=top_k), total=9, top_k=4)
   same = jax.tree.map(lambda leaf: jnp.repeat(leaf[1:2], rows, axis=0), eagle_condition(name, 2))
-  fast = jaxspec.speculate(params, jax.random.key(11), same, max_len=4, **kwargs)
-  plain = jaxspec.autoregress(params, jax.random.key(12), same, verifier=kwargs["verifier"], max_len=4)
+  fast = jaxspec.speculate(params, testing.fast_keys(11, rows), same, max_len=4, **kwargs)
+  plain = jaxspec.autoregress(params, testing.fast_keys(12, rows), same, verifier=kwargs["verifier"], max_len=4)
   assert 0.05 < float(fast.counters.accepted.sum()) / rows
   code = lambda out: np.ravel_multi_index(tuple(np.asarray(out.tokens[:, 1:]).T), (13,) * 3)
   a, b = np.bincount(code(fast), minlength=13**3), np.bincount(code(plain), minlength=13**3)
