@@ -1,5 +1,6 @@
 """The runner: lists, refuses in one line, and makes a table of tiny random networks from end to end."""
 
+import dataclasses
 import json
 import logging
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import run
-from experiments.engine import experiment
+from experiments.engine import experiment, quality
 from experiments.engine.bench import _PROGRAMS, Bench, make_batches
 from experiments.engine.classes import Acceptance, ClassTable
 from experiments.engine.experiment import Lab
@@ -19,8 +20,11 @@ from experiments.engine.tables import render
 from jaxspec.decode.state import Origin
 from jaxspec.metrics import evaluators
 from tests.cli import fake_classes
-from tests.cli.fake_bundle import make_fake_bundle
+from tests.cli.fake_bundle import TARGET, make_fake_bundle
 from tests.cli.fake_evaluators import TOKENIZER, make_fake_evaluators
+from tests.metrics.emoji_subset import subset
+
+SHALLOW = dataclasses.replace(TARGET, num_layers=1)
 
 
 def test_list_names_every_table(capsys):
@@ -57,7 +61,7 @@ def test_patterns_stand_for_tables():
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
-  return str(make_fake_bundle(tmp_path_factory.mktemp("bundle")))
+  return str(make_fake_bundle(tmp_path_factory.mktemp("bundle"), target=SHALLOW))
 
 
 @pytest.fixture
@@ -134,12 +138,14 @@ def test_a_search_matches_the_rate_and_starts_again_from_what_it_kept(bundle, tm
 
 
 @pytest.mark.slow
-def test_a_table_of_images(tmp_path, monkeypatch):
-  path = str(make_fake_bundle(tmp_path / "bundle", tokenizer=TOKENIZER))
+def test_a_table_of_images(tmp_path, monkeypatch, emoji_set):
+  path = str(make_fake_bundle(tmp_path / "bundle", tokenizer=TOKENIZER, target=SHALLOW))
   judges = evaluators.load_evaluators(make_fake_evaluators(tmp_path / "judges"))
   monkeypatch.setattr(evaluators, "load_evaluators", lambda: judges)
+  emoji = subset(emoji_set, np.arange(0, len(emoji_set.emoji), 8))
+  monkeypatch.setattr(quality, "load_emoji", lambda: emoji)
   rows = (row("speculative"), row("ciar", "edge", tau=CLOSED, draft="inter-5"), row("ciar", "CIAR", tau=0.5))
-  sizes = dict(num_train=6, num_held_out=1, batch=8, timings=1)
+  sizes = dict(num_train=6, num_held_out=1, batch=1, timings=1)  # times are of one image too: the same programs
   table = Quality(title="t", rows=rows, bundle=path, layout="cloud", subject="CIAR", **sizes)
   document = run.finite(table.frame("t", "c") | table.measure(Lab(tmp_path / "runs")))
   labels = [entry["label"] for entry in document["rows"]]

@@ -32,6 +32,7 @@ def decoder():
   return jax.jit(lambda params, keys: jaxspec.speculate(params, keys, prompt, max_len=N, **kwargs))
 
 
+@functools.cache
 def decode(tau, seed):
   params, _ = markov_gated(P, Q, window=3, max_run=8, widths=(12,), tau=tau)
   return decoder()(params, jax.vmap(jax.random.key)(seed * ROWS + jnp.arange(ROWS)))
@@ -52,8 +53,8 @@ def test_calibrated_threshold_holds_on_held_out_keys(target):
 @pytest.mark.long_runs
 def test_calibrated_threshold_holds_on_held_out_prompts():
   """CIAR's own score on random networks whose rates depend on the caption. The test has other captions and other keys."""
-  rows, target, cloud = 4096, 0.3, llamagen_fns(CAPTIONS)
-  edge = with_inter_head(llamagen_fns(dataclasses.replace(CAPTIONS, num_layers=1)), CAPTIONS.vocab_size)
+  rows, target, config = 4096, 0.3, dataclasses.replace(CAPTIONS, num_layers=1, dim=16)
+  cloud, edge = llamagen_fns(config), with_inter_head(llamagen_fns(config), config.vocab_size)
   sides = [side(random_params(fns, seed)) for seed, fns in enumerate((edge, cloud))]
   drafter = jaxspec.interval_gated(edge, jaxspec.IntervalScore(), jaxspec.constant_gate, window=3, max_run=8)
   verifier = jaxspec.gated_target(cloud, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(1, 12))
@@ -66,8 +67,8 @@ def test_calibrated_threshold_holds_on_held_out_prompts():
     prompts = jax.tree.map(lambda leaf: leaf[part], captions)
     return jaxspec.speculate(params, jax.random.key(part), prompts, drafter=drafter, verifier=verifier, max_len=16)
 
-  rates = [np.asarray(outcome(0.1, part).counters.target_calls) / 16 for part in (0, 1)]
-  assert rates[0].std() > 0.05  # rows differ: the caption matters, not the threshold alone
+  rates = np.asarray(outcome(0.1, 0).counters.target_calls) / 16
+  assert rates.std() > 0.05  # rows differ: the caption matters, not the threshold alone
   start = quantile_threshold(outcome(-1.0, 0).report.scores, target)
   found = find_threshold(lambda tau: cloud_calls(outcome(tau, 0)).call_rate, target, start=start)
   held_out = cloud_calls(outcome(found.tau, 1))
@@ -76,7 +77,7 @@ def test_calibrated_threshold_holds_on_held_out_prompts():
 
 @pytest.mark.slow
 def test_figures_of_a_decode():
-  out = decode(0.5, 3)
+  out = decode(0.5, 0)
   figures = cloud_calls(out)
   origin = np.asarray(out.origin)
   assert figures.local == (origin == Origin.LOCAL).mean() and figures.accepted == (origin == Origin.DRAFT).mean()

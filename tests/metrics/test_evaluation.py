@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-from jaxspec.data import STYLES, EmojiSet, canonical_prompt, normalize_prompt, parse_prompt
+from jaxspec.data import STYLES, canonical_prompt, normalize_prompt, parse_prompt
 from jaxspec.data.tokens import BACKGROUND_NAMES, Painting, draw
 from jaxspec.metrics import evaluation
 from jaxspec.metrics.evaluators import default_evaluators, load_evaluators
+from tests.metrics.emoji_subset import subset
 
 shipped = pytest.mark.skipif(
   not (default_evaluators() / "concept").is_dir(), reason="no trained evaluators: python -m experiments.train.evaluators"
@@ -25,10 +26,7 @@ def whole(emoji_set):
 def emoji(whole):
   """The first 60 concepts that are drawn in all styles."""
   complete = np.flatnonzero(np.bincount(whole.concept, minlength=len(whole.emoji)) == len(STYLES))[::20][:60]
-  keep = np.flatnonzero(np.isin(whole.concept, complete))
-  concept = np.searchsorted(complete, whole.concept[keep]).astype(np.int32)
-  entries = tuple(whole.emoji[i] for i in complete)
-  return EmojiSet(whole.rgba[keep], whole.style[keep], concept, whole.split[keep], entries)
+  return subset(whole, complete)
 
 
 class Oracle:
@@ -174,8 +172,7 @@ def judges():
   return load_evaluators()
 
 
-def _distance(judges, pixels, reference):
-  features = judges.embed("concept", reference)
+def _distance(judges, pixels, features):
   return evaluation.set_distances(judges.embed("concept", pixels), features, "concept")
 
 
@@ -185,12 +182,13 @@ def test_degradation_increases_every_distance(judges, whole):
   """Real images of the other half are close; blur and noise increase the distance, and more of them increase it further."""
   rows = np.random.default_rng(0).permutation(whole.indices("train"))[:256]
   images = draw(whole.rgba[rows], Painting.plain(256))
-  own, reference = images[:128], images[128:]
+  own, reference = images[:128], judges.embed("concept", images[128:])
   blur = lambda radius: np.stack([Image.fromarray(p).filter(ImageFilter.GaussianBlur(radius)) for p in own])
   noise = np.random.default_rng(1).normal(size=own.shape)
   noisy = lambda size: np.clip(own + size * noise, 0, 255).astype(np.uint8)
-  for chain in ((own, blur(1.5), blur(4)), (own, noisy(30), noisy(90))):
-    figures = [_distance(judges, pixels, reference) for pixels in chain]
+  plain = _distance(judges, own, reference)
+  for chain in ((blur(1.5), blur(4)), (noisy(30), noisy(90))):
+    figures = [plain, *(_distance(judges, pixels, reference) for pixels in chain)]
     for name in ("kid_concept", "frechet_concept"):
       values = [figure[name].interval.value for figure in figures]
       assert values == sorted(values), (name, values)
@@ -201,7 +199,7 @@ def test_degradation_increases_every_distance(judges, whole):
 @shipped
 def test_a_set_has_no_distance_from_itself(judges, whole):
   pixels = draw(whole.rgba[:64], Painting.plain(64))
-  figures = _distance(judges, pixels, pixels)
+  figures = _distance(judges, pixels, judges.embed("concept", pixels))
   assert figures["kid_concept"].interval.value <= 0
   assert abs(figures["frechet_concept"].interval.value) < 1e-3
   f1 = figures["f1_concept"].interval

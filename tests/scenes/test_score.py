@@ -1,6 +1,8 @@
 """Demands are scored one by one; tables have intervals; distributions of what is open are compared."""
 
 import dataclasses
+import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from jaxspec.scenes import (
   compare_with_painter,
   draw,
   draw_scene,
+  faithful,
   holds,
   parse,
   sample_scene,
@@ -90,13 +93,18 @@ def test_bad_lines_are_all_named():
     score_images(["a cat"], np.zeros((2, 96, 96, 3), np.uint8))
 
 
-def painted(seed: int, count: int, split: str = "train", change=lambda index, scene: scene, captions_of: int = 20):
+@functools.cache
+def requested(index: int, split: str):
+  """The request of a caption of one seed, drawn and parsed once."""
+  return parse(draw_scene(20, index, split)[0])
+
+
+def painted(seed: int, count: int, split: str = "train", change=lambda index, scene: scene):
   """Scores of scenes that the painter draws for the captions of one seed; ``change`` may spoil them."""
-  captions = [draw_scene(captions_of, index, split)[0] for index in range(count)]
+  requests = [requested(index, split) for index in range(count)]
   generator = np.random.default_rng(seed)
-  scenes = [change(index, sample_scene(generator, caption)) for index, caption in enumerate(captions)]
-  readings = [Reading(scene.background, scene.objects, 0.0) for scene in scenes]
-  return score_readings([parse(caption) for caption in captions], readings)
+  scenes = [change(index, sample_scene(generator, request)) for index, request in enumerate(requests)]
+  return score_readings(requests, [Reading(scene.background, scene.objects, 0.0) for scene in scenes])
 
 
 def without_objects(index, scene):
@@ -160,10 +168,27 @@ def test_distributions_of_what_is_open():
 
 
 @pytest.mark.slow
-def test_p_values_of_equal_distributions_are_valid():
+def test_p_values_of_equal_distributions_are_valid(monkeypatch):
+  # The painter draws the same scenes for the same captions in each of the 100 comparisons: they are drawn and counted once.
+  drawn = []
+  monkeypatch.setattr(faithful, "open_values", functools.cache(faithful.open_values))
+
+  def with_painter(seed):
+    calls = itertools.count()
+
+    def draw_once(generator, request):
+      if (number := next(calls)) == len(drawn):
+        drawn.append((request, sample_scene(generator, request)))
+      known, scene = drawn[number]
+      assert known == request
+      return scene
+
+    monkeypatch.setattr(faithful, "sample_scene", draw_once)
+    return compare_with_painter(painted(seed, 40), draws=39)
+
   for compare in (
     lambda seed: compare_sets(painted(2 * seed, 60), painted(2 * seed + 1, 60), permutations=99),
-    lambda seed: compare_with_painter(painted(seed, 40), draws=39),
+    with_painter,
   ):
     p_values = np.array([[row.p_value for row in compare(seed).values()] for seed in range(100)])
     assert (np.mean(p_values <= 0.1, axis=0) < 0.2).all()

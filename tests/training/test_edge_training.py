@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.train import inter_head, interval_features
+from experiments.train import inter_head, interval_features, student
 from experiments.train.student import HELD_OUT
 from jaxspec import load_pipeline
 from jaxspec.bundle import read_bundle
 from jaxspec.models.conditions import Prefixed
 from tests.cli.fake_bundle import make_fake_bundle
+from tests.training.sharing import share_step
 
 NUM = HELD_OUT + 4
 
@@ -40,10 +41,17 @@ def short(run, bundle, steps):
 
 
 @pytest.mark.slow
-def test_an_edge_network_and_its_features_are_trained_and_exported(bundle, tmp_path):
+def test_an_edge_network_and_its_features_are_trained_resumed_and_exported(bundle, tmp_path, monkeypatch):
   before = load_pipeline(bundle).target.params
   run = short(inter_head.get_config("1x2"), bundle, 2)
-  inter_head.train(run, tmp_path / "edge", export_to=bundle)
+  with monkeypatch.context() as patch:
+    share_step(patch, student)
+    whole = inter_head.train(run, tmp_path / "edge", export_to=bundle)
+    # Stopped after the first update, it resumes bit for bit.
+    stopped = dataclasses.replace(run, loop=dataclasses.replace(run.loop, stop_after=1))
+    assert int(inter_head.train(stopped, tmp_path / "parts").step) == 1
+    parts = inter_head.train(run, tmp_path / "parts")
+  chex.assert_trees_all_equal(jax.device_get(whole.params), jax.device_get(parts.params))
   assert "inter-1x2" in read_bundle(bundle).drafts
   first, _ = (json.loads(line) for line in (tmp_path / "edge" / "metrics.jsonl").read_text().splitlines())
   assert first["radius"] == pytest.approx(0.5, abs=1e-6) and 0 < first["acceptance"] < 1
@@ -65,16 +73,6 @@ def test_an_edge_network_and_its_features_are_trained_and_exported(bundle, tmp_p
   inputs = Prefixed(caption, jnp.asarray([[1, 2, 3]]))
   one, other = (draft.fns.apply(draft.params, inputs)[0].logits for draft in (edge, shipped))
   np.testing.assert_array_equal(one, other)  # the trunk did not change
-
-
-@pytest.mark.slow
-def test_a_stopped_training_of_an_edge_network_resumes_bit_for_bit(bundle, tmp_path):
-  run = short(inter_head.get_config("1"), bundle, 2)
-  whole = inter_head.train(run, tmp_path / "whole")
-  stopped = dataclasses.replace(run, loop=dataclasses.replace(run.loop, stop_after=1))
-  assert int(inter_head.train(stopped, tmp_path / "parts").step) == 1
-  parts = inter_head.train(run, tmp_path / "parts")
-  chex.assert_trees_all_equal(jax.device_get(whole.params), jax.device_get(parts.params))
 
 
 def test_a_folder_that_is_no_bundle_is_an_error_before_the_training(tmp_path):

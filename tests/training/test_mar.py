@@ -35,7 +35,7 @@ def test_weight_decay_applies_to_matrices_of_the_transformer():
 @pytest.mark.slow
 def test_a_few_updates_lower_the_loss():
   fns = mar_fns(CONFIG)
-  params = fns.init(jax.random.key(0))
+  params = jax.jit(fns.init)(jax.random.key(0))
   optimizer = optax.adam(3e-3)
   step = make_train_step(mar.mar_loss_fn(fns, CONFIG.num_classes), optimizer)
   state = step.place_state(train_state.create(params, optimizer))

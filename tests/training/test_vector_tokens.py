@@ -15,6 +15,7 @@ from jaxspec.training.causal_tokens import causal_loss, causal_loss_fn
 from jaxspec.training.kl_vae import VAEObjective, normal_divergence
 from jaxspec.training.mar import noisy_context
 from tests.helpers import random_params
+from tests.training.sharing import compile_init, share_step
 
 CONFIG = CausalTokensConfig(
   num_tokens=4, latent_channels=3, num_classes=3, dim=8, num_layers=1, num_heads=2, diffloss_width=8, diffloss_depth=1
@@ -73,29 +74,39 @@ def test_targets_cost_four_times_their_drafts():
 
 
 @pytest.mark.slow
-def test_scripts_run_and_resume(tmp_path):
+def test_scripts_run_and_resume(tmp_path, monkeypatch):
   """Two updates in one go, and two with a stop after the first, end in the same weights. The exported bundles load."""
   from experiments.train import class_tokens, kl_vae
   from jaxspec import load_pipeline
 
-  def twice(train, run, name, **kwargs):
-    whole = train(run, tmp_path / name / "whole", **kwargs)
-    stopped = dataclasses.replace(run, loop=dataclasses.replace(run.loop, stop_after=1))
-    train(stopped, tmp_path / name / "parts")
-    resumed = train(run, tmp_path / name / "parts")
-    for a, b in zip(jax.tree.leaves(whole.params), jax.tree.leaves(resumed.params)):
+  loop_of = lambda run, **kwargs: dataclasses.replace(run, loop=dataclasses.replace(run.loop, **kwargs))
+  in_one_go = lambda run: loop_of(run, checkpoint_every=0)  # the last state is always kept
+
+  def resumes(script, run, whole):
+    folder = tmp_path / f"{run.name}-parts"
+    assert int(script.train(loop_of(run, stop_after=1), folder).step) == 1
+    resumed = script.train(in_one_go(run), folder)
+    for a, b in zip(jax.tree.leaves(whole.params), jax.tree.leaves(resumed.params), strict=True):
       np.testing.assert_array_equal(a, b)
 
-  bundle = tmp_path / "bundle"
-  twice(kl_vae.train, kl_vae.get_config("smoke"), "vae", export_to=bundle)
+  compile_init(monkeypatch, kl_vae, "kl_vae_fns")
+  for name in ("mar_fns", "causal_token_fns"):
+    compile_init(monkeypatch, class_tokens, name)
+  monkeypatch.setattr(kl_vae, "PROBE", 8)
+  bundle, run = tmp_path / "bundle", kl_vae.get_config("smoke")
+  with monkeypatch.context() as patch:
+    share_step(patch, kl_vae)
+    resumes(kl_vae, run, kl_vae.train(in_one_go(run), tmp_path / "vae", export_to=bundle))
   for name in ("smoke", "causal-smoke"):
     folder = bundle if name == "smoke" else tmp_path / "causal"
     run = dataclasses.replace(class_tokens.get_config(name), vae=str(bundle / "vae"))
-    if name == "smoke":
-      twice(class_tokens.train, run, name, export_to=folder)
-    else:
-      class_tokens.train(run, tmp_path / name / "whole", export_to=folder)
-    class_tokens.train(dataclasses.replace(run, name=f"{name}-draft"), tmp_path / name / "draft", export_to=folder)
+    with monkeypatch.context() as patch:
+      share_step(patch, class_tokens)  # the draft has the target's config but for its name
+      whole = class_tokens.train(in_one_go(run), tmp_path / name, export_to=folder)
+      if name == "smoke":
+        resumes(class_tokens, run, whole)
+      draft = dataclasses.replace(run, name=f"{name}-draft")
+      class_tokens.train(in_one_go(draft), tmp_path / draft.name, export_to=folder)
     loaded = load_pipeline(folder)
     assert list(loaded.drafts) == ["small"] and "animal-mammal" in loaded.host.classes and loaded.sampling().stop == 5
 
@@ -106,16 +117,17 @@ def test_a_teacher_replaces_the_noise():
   from jaxspec.training.causal_tokens import Teacher
 
   head = causal_token_fns(CONFIG)
-  params = head.init(jax.random.key(0))
+  params = jax.jit(head.init)(jax.random.key(0))
   tokens = jax.random.normal(jax.random.key(1), (2, CONFIG.num_tokens, head.token_dim))
   batch = {"tokens": tokens, "labels": jnp.asarray([0, 2])}
 
-  def run(**kwargs):
+  def figures(params, **kwargs):
     loss_fn = causal_loss_fn(head, CONFIG.num_classes, batch_mul=2, **kwargs)
-    return jax.jit(lambda params: loss_fn(params, (), batch, jax.random.key(3)))(params)
+    return loss_fn(params, (), batch, jax.random.key(3))[1][0]
 
-  own = run(teacher=Teacher(head, params))[1][0]
-  assert own["mse"] == 0 and own["vb"] == pytest.approx(float(run()[1][0]["vb"]), rel=1e-5)
-  other = run(teacher=Teacher(head, jax.tree.map(lambda leaf: leaf + 0.1, params)))[1][0]
-  assert other["mse"] > 0
-  assert run(focus=(5,))[1][0]["vb"] != own["vb"]
+  plain, focused = jax.jit(lambda params: (figures(params), figures(params, focus=(5,))))(params)
+  taught = jax.jit(lambda params, teacher: figures(params, teacher=Teacher(head, teacher)))
+  own = taught(params, params)
+  assert own["mse"] == 0 and own["vb"] == pytest.approx(float(plain["vb"]), rel=1e-5)
+  assert taught(params, jax.tree.map(lambda leaf: np.asarray(leaf) + np.float32(0.1), params))["mse"] > 0
+  assert focused["vb"] != own["vb"]

@@ -1,0 +1,36 @@
+"""Several runs of a training script in one process compile what they share once."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import pytest
+
+
+def share_step(monkeypatch: pytest.MonkeyPatch, script) -> None:
+  """Gives the first update that a module makes to all of its later runs, which must be runs of one config.
+
+  What a run computes stays what it was: a process that resumes takes the same program from the compiler.
+  """
+  make, made = script.make_train_step, []
+
+  def make_once(*args, **kwargs):
+    if not made:
+      made.append(make(*args, **kwargs))
+    return made[0]
+
+  monkeypatch.setattr(script, "make_train_step", make_once)
+
+
+def compile_init(monkeypatch: pytest.MonkeyPatch, script, name: str) -> None:
+  """Makes ``script.name(config)`` give networks whose ``init`` is one program in place of hundreds of single operations."""
+  make = getattr(script, name)
+
+  @functools.cache
+  def with_compiled_init(config):
+    compiled = lambda fns: fns._replace(init=jax.jit(fns.init))
+    fns = make(config)
+    return fns._replace(network=compiled(fns.network)) if hasattr(fns, "network") else compiled(fns)
+
+  monkeypatch.setattr(script, name, with_compiled_init)
