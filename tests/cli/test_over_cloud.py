@@ -305,12 +305,19 @@ def test_every_coding(run, networks, coding):
   assert bits[0] == pytest.approx(bits[1])
 
 
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+  """A bundle with guidance, and the same without the weights of its target."""
+  folder = tmp_path_factory.mktemp("images") / "pair"
+  fake_bundle.make_fake_bundle(folder, target=fake_bundle.SHALLOW, cfg_scale=2.0, top_k=8)
+  return folder, without_target(folder)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["sqs", "ciar-exact", "ciar-greedy", "ar"])
-def test_images_with_guidance(run, tmp_path, method):
+def test_images_with_guidance(run, images, method):
   """The same pixels; captions are encoded on both sides."""
-  folder = fake_bundle.make_fake_bundle(tmp_path / "images" / "pair", cfg_scale=2.0, top_k=8)
-  edge = without_target(folder)
+  folder, edge = images
   name, _, verify = method.partition("-")
   options = {"sqs": dict(coding="trimmed", **OPTIONS), "ar": {}}.get(name, dict(verify=verify, tau=0.5, gamma=4))
   served = {"sqs": Sqs, "ar": Plain, "ciar": Ciar}[name](**options)
