@@ -6,12 +6,13 @@ from click.testing import CliRunner
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
 
 from jaxspec.cli.main import main
+from jaxspec.pipeline import Pipeline
 from tests.cli import fake_bundle
 
 
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory):
-  return fake_bundle.make_fake_bundle(tmp_path_factory.mktemp("bundle") / "tiny")
+  return fake_bundle.make_fake_bundle(tmp_path_factory.mktemp("bundle") / "tiny", target=fake_bundle.SHALLOW)
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +39,27 @@ def _cache(tmp_path_factory):
   for name, value in before.items():
     jax.config.update(name, value)
   jax_cache.reset_cache()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs():
+  """The commands of a file share the programs of equal decodes, as the calls of one pipeline do.
+
+  Numbers of a setting that differ are arguments of a program; whatever is static is part of the key.
+  """
+  kept, whole = {}, Pipeline.decode_fn
+
+  def decode_fn(self, decoder, max_len=None):
+    made, parts = whole(self, decoder, max_len), decoder.parts
+    key = (
+      self.target.fns, type(self.host), self.host.end_token, self.mesh, parts.drafter, parts.verifier, parts.target_prefix,
+      parts.decode, decoder.sampling, decoder.matmul_precision, self._length(max_len),
+    )  # fmt: skip
+    return kept.setdefault(key, made)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(Pipeline, "decode_fn", decode_fn)
+    yield
 
 
 @pytest.fixture

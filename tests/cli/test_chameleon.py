@@ -21,13 +21,14 @@ METHODS = {
 def downloads(tmp_path_factory):
   folder = tmp_path_factory.mktemp("downloads")
   tiny_chameleon.save_anole(folder / "small", seed=1, layers=1)
-  return tiny_chameleon.save_anole(folder / "anole").parent, tiny_chameleon.save_lumina(folder / "lumina")
+  tiny_chameleon.save_lumina(folder / "lumina", layers=1)
+  return tiny_chameleon.save_anole(folder / "anole", layers=1).parent
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["anole", "lumina"])
 def test_folders_to_images(run, downloads, tmp_path, layout):
-  folder, tokenizers = downloads[0], downloads[0] / "anole" / "tokenizer"
+  folder, tokenizers = downloads, downloads / "anole" / "tokenizer"
   extra = ("--tokenizer", tokenizers / "text_tokenizer.json", "--image-tokenizer", tokenizers / "vqgan.ckpt")
   extra = extra if layout == "lumina" else ()
   for source, name in ((layout, "target"), ("small", "draft")):

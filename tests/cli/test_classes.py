@@ -35,7 +35,8 @@ def draw(run):
 @pytest.mark.slow
 def test_published_and_plain(draw, masked):
   options = ("--class", "food-fruit", "--samples", 2, "--target-prefix", 0.5, "--cfg-scale", 2, "--heatmap", "h.png")
-  document, text = draw(masked, "--method", "cspd", "--gamma", 2, *options, "--inner-temperature", 42, "--out", "o.png")
+  options = ("--method", "cspd", "--gamma", 2, *options, "--inner-temperature", 42)
+  document, text = draw(masked, *options, "--out", "o.png")
   captions = ["animal-bird"] * 2 + ["food-fruit"] * 2
   assert [image["prompt"] for image in document["images"]] == captions
   figures = document["methods"]["cspd"]
@@ -45,8 +46,8 @@ def test_published_and_plain(draw, masked):
   assert "not exact" in text and "target-prefix 0.5" in text and "proposals after rejections" in text
   with Image.open("o.png") as sheet, Image.open("h.png") as maps:
     assert json.loads(sheet.text["jaxspec"])["captions"] == captions and maps.width > sheet.width
-  document, text = draw(masked, "--method", "cspd", "--compare", "--repeats", 1)
-  assert document["methods"]["ar"]["target_calls"] == 4 and document["methods"]["ar"]["acceptance"] is None
+  document, text = draw(masked, *options, "--compare", "--repeats", 1)  # the same program, and the plain one
+  assert document["methods"]["ar"]["target_calls"] == 4 * 4 and document["methods"]["ar"]["acceptance"] is None
   assert document["speedup"] > 0 and "tokens" not in document["images"][0]["cspd"]
   document, _ = draw(masked, "--method", "parallel", "--raw", "--heatmap", "h.png")
   assert document["methods"]["parallel"]["target_calls"] == 2

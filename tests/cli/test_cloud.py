@@ -73,7 +73,7 @@ def test_calibration_is_stored_and_used(run, generate, bundle, tmp_path):
   document, _ = generate("--cloud-rate", 0.5, source=copy)
   assert document["settings"]["options"]["tau"] is None and 0.3 < document["cloud"]["call_rate"] < 0.7
   again = ("calibrate", "one", "--held-out", "other", "--checkpoint", copy, "--rates", "0.4", "--gamma", 3, "--dry-run")
-  quick = run(*again, "--quantile", "--samples", 2)
+  quick = run(*again, "--quantile", "--samples", 16)  # as many rows as a batch of the search: the same program
   assert quick.exit_code == 0 and "cloud rate 0.400" in quick.stdout, quick.output
 
 

@@ -1,5 +1,6 @@
 """Conversion of LlamaGen files: wrappers, inference of configs, round trips, errors."""
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -150,10 +151,18 @@ PUBLISHED = [
 ]
 
 
+def _template(config):
+  """Shapes of a deep network, of which one block is traced: blocks are equal."""
+  shapes = engine.template_of(dataclasses.replace(config, num_layers=1))
+  block = {path: shape for path, shape in shapes.items() if path.startswith("layers_0.")}
+  names = ((path, path.replace("layers_0.", f"layers_{layer}.")) for layer in range(config.num_layers) for path in block)
+  return shapes | {name: block[path] for path, name in names}
+
+
 @pytest.mark.parametrize("model_type, name", PUBLISHED)
 def test_published_sizes_need_no_config(name, model_type):
   config = LlamaGenConfig.named(name, model_type=model_type)
-  shapes = engine.source_shapes(llamagen.FAMILY, engine.template_of(config))
+  shapes = engine.source_shapes(llamagen.FAMILY, _template(config))
   assert llamagen.infer_config(shapes, {}) == config
   larger = llamagen.infer_config(shapes, {"image_size": 384})
   assert (larger.num_tokens, larger.num_heads) == (576, config.num_heads)
@@ -170,7 +179,9 @@ def test_published_tokenizers(name, count):
 
 
 def test_official_names_and_shapes():
-  shapes = engine.source_shapes(llamagen.FAMILY, engine.template_of(LlamaGenConfig.named("GPT-B")))
+  config = LlamaGenConfig.named("GPT-B")
+  assert engine.template_of(config) == _template(config)
+  shapes = engine.source_shapes(llamagen.FAMILY, _template(config))
   assert len(shapes) == 7 * 12 + 4
   assert shapes["layers.11.attention.wqkv.weight"] == (2304, 768)
   assert shapes["layers.0.feed_forward.w2.weight"] == (768, 2048)

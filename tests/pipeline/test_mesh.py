@@ -108,8 +108,14 @@ def output_of(process: subprocess.Popen) -> dict:
 
 
 @pytest.fixture(scope="module")
-def eight_devices(tmp_path_factory):
-  return output_of(run(tmp_path_factory.mktemp("devices"), devices=8))
+def folder(tmp_path_factory):
+  return tmp_path_factory.mktemp("devices")
+
+
+@pytest.fixture(scope="module")
+def eight_devices(folder):
+  """What eight devices give; the networks and the tokens of one device stay in the folder."""
+  return output_of(run(folder, devices=8))
 
 
 @pytest.mark.slow
@@ -127,12 +133,12 @@ def test_devices_exchange_what_the_table_names(eight_devices):
   A program has the pass of the prefill, whose condition has no divided table, and that of the loop. Rows never meet, so
   nothing but these stands in it: groups whose loops end at different rounds would wait for each other forever.
   """
-  sums = 2 * 2 * on_devices.LAYERS
   assert len(eight_devices["collectives"]) == len(eight_devices["tokens"])
   for name, found in eight_devices["collectives"].items():
     if name.endswith(", data=8"):
       assert found == {}, name
     else:
+      sums = 2 * 2 * on_devices.LAYERS[name.partition(",")[0]]
       assert set(found) == {"all-reduce", "all-gather"} and found["all-reduce"] == sums, (name, found)
     if name.startswith(("images, ar, model", "images, speculative, model")):
       assert found["all-gather"] == 1 + 2, (name, found)
@@ -141,11 +147,12 @@ def test_devices_exchange_what_the_table_names(eight_devices):
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_tokens_of_one(tmp_path):
-  on_devices.make_bundles(tmp_path)
+def test_two_processes_give_the_tokens_of_one(eight_devices, folder):
+  """The tokens of one device are those to which eight devices of one process were compared."""
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     address = f"127.0.0.1:{free.getsockname()[1]}"
-  processes = [run(tmp_path, address, 2, number, devices=4) for number in range(2)]
+  processes = [run(folder, address, 2, number, devices=4) for number in range(2)]
+  expected = sum(len(methods) * len(on_devices.DIVIDED) for methods in on_devices.OF_PROCESSES.values())
   for found in [output_of(process) for process in processes]:
-    assert found["tokens"] and all(found["tokens"].values())
+    assert len(found["tokens"]) == expected and all(found["tokens"].values()), found

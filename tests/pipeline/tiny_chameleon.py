@@ -70,15 +70,15 @@ def save_anole(folder: Path, seed: int = 0, layers: int = 2) -> Path:
   return folder
 
 
-def save_lumina(folder: Path, seed: int = 0) -> Path:
+def save_lumina(folder: Path, seed: int = 0, layers: int = 2) -> Path:
   """A folder of the hub without tokenizers."""
   folder.mkdir(parents=True)
-  tensors = random_tensors(chameleon.HUB, CONFIG, seed)
+  tensors = random_tensors(chameleon.HUB, ChameleonConfig(**(vars(CONFIG) | {"num_layers": layers})), seed)
   for name in [name for name in tensors if "_norm." in name]:
     tensors[name] = tensors[name][:1]  # one row for all heads, as one shard has it
   save_file(tensors, folder / "model.safetensors")
   document = {
-    "model_type": "chameleon", "vocab_size": CONFIG.vocab_size, "hidden_size": 16, "num_hidden_layers": 2,
+    "model_type": "chameleon", "vocab_size": CONFIG.vocab_size, "hidden_size": 16, "num_hidden_layers": layers,
     "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 48, "rms_norm_eps": 1e-5,
     "max_position_embeddings": 256, "rope_theta": 10000.0, "swin_norm": False, "model_parallel_size": 1,
     "z_loss_weight": 0.0,
@@ -88,8 +88,11 @@ def save_lumina(folder: Path, seed: int = 0) -> Path:
 
 
 def networks(folder: Path) -> dict[str, Path]:
-  """Converted folders: ``anole`` and its ``draft``, and ``lumina``; images of 4 x 4 and 4 x 2 codes, of 2 x 2 pixels."""
-  download, lumina = save_anole(folder / "download"), save_lumina(folder / "hub")
+  """Converted folders: ``anole`` and its ``draft``, and ``lumina``; images of 4 x 4 and 4 x 2 codes, of 2 x 2 pixels.
+
+  Of one block each, which is what a program compiles; converters are tested with two.
+  """
+  download, lumina = save_anole(folder / "download", layers=1), save_lumina(folder / "hub", layers=1)
   small = save_anole(folder / "small", seed=1, layers=1)
   tokenizers = download / "tokenizer"
   parts = dict(text=tokenizers / "text_tokenizer.json", image=tokenizers / "vqgan.ckpt")
