@@ -93,26 +93,9 @@ def test_a_verifier_may_commit_blocks(drafts):
   assert out.counters.rounds.min() < N - 1
 
 
-# Kinds of keys and drivers know nothing of rules and settings. JAX's keys meet every kind of drafter, and decodes without
-# one; so do the drivers, with `test_contract` of lantern for small models. The other cases have `fast_keys`.
-JAX_KEYS = {
-  "ar",
-  "lantern",
-  "eagle-lantern",
-  "eagle-chain, alone",
-  "sjd, fresh",
-  "sqs, topk",
-  "ciar",
-  "cspd, exact",
-  "parallel",
-}
-DRIVEN = {"ar", "sqs, topk", "sjd, certain", "eagle, guided", "eagle-chain, alone", "ciar, a rate", "cspd, exact"}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*(name for name, case in CASES.items() if not case.target_prefix), *MORE])
 def test_whole_contract(name):
-  """All clauses after a prefix for the cases that have none, and for more settings; some with JAX's own keys."""
+  """All clauses after a prefix for the cases that have none, and for more settings; with JAX's own keys."""
   case = dataclasses.replace((CASES | MORE)[name], prefix=2)
-  keys = {"key": jax.random.key(5)} if name in JAX_KEYS else {}
-  _check(case, num_alone=3, drivers=name in DRIVEN, **keys)
+  _check(case, num_alone=3, key=jax.random.key(5))

@@ -70,8 +70,7 @@ def test_no_time_is_left(tmp_path, capsys):
 @pytest.mark.slow
 def test_rehearsal(tmp_path, capsys, monkeypatch):
   """Every step runs; stopped and started again, it measures nothing twice."""
-  config_of = networks.config_of
-  monkeypatch.setattr(networks, "config_of", lambda *args: dataclasses.replace(config_of(*args), num_layers=1))
+  monkeypatch.setattr(networks, "_TINY", dataclasses.replace(networks._TINY, num_layers=1))
   arguments = ["--out", str(tmp_path), "--rehearse", "--minutes", "60"]
   assert command.main(arguments) == 0
   cells = {name: json.loads((tmp_path / f"{name}.json").read_text())["cells"] for name in command.STEPS}
