@@ -1,5 +1,6 @@
 """Examples in the documentation and in docstrings run, and the public names are documented ones."""
 
+import dataclasses
 import doctest
 import importlib
 import pkgutil
@@ -16,10 +17,11 @@ from tests.cli import fake_language
 from tests.helpers import TARGET, labels, random_params, side, tiny_pair
 
 ROOT = Path(__file__).parents[1]
+SMALL = dataclasses.replace(TARGET, num_layers=1)
 _SERVE_AND_DECODE = """
-with jaxspec.serve("checkpoints/wordnet/target", listen="127.0.0.1:0", max_streams=64, max_rows=8) as server:
+with jaxspec.serve("checkpoints/wordnet/target", listen="127.0.0.1:0", max_streams=4, max_rows=2, widths=(24,)) as server:
   cloud = jaxspec.connect(server.address, token=server.token)
-  out, traffic = jaxspec.decode_over_link(params, key, prompt, drafter=drafter, codec=codec, max_len=64, cloud=cloud)
+  out, traffic = jaxspec.decode_over_link(params, key, prompt, drafter=drafter, codec=codec, max_len=24, cloud=cloud)
 """
 
 
@@ -46,6 +48,7 @@ def test_examples_of_the_page_on_adding_things():
 
 
 @pytest.mark.slow
+@pytest.mark.long_runs
 def test_examples_of_the_readme():
   """As they are written, on the shipped networks."""
   scope = {}
@@ -80,7 +83,7 @@ def test_the_shortest_decode_over_a_server():
   scope["codec"] = method.codec(pipe.host.vocab_size)
   with pipe.context():
     exec(_SERVE_AND_DECODE.replace("checkpoints/wordnet", str(ROOT / "checkpoints" / "wordnet")), scope)
-  wanted = pipe.decoder(method)(prompt, key=jax.random.key(0), max_len=64)
+  wanted = pipe.decoder(method)(prompt, key=jax.random.key(0), max_len=24)
   if jaxspec.load_pipeline("wordnet").matmul_precision == "float32":  # else the server rounds what its products read
     np.testing.assert_array_equal(scope["out"].tokens, wanted.tokens)
   traffic = scope["traffic"]
@@ -110,8 +113,8 @@ def test_examples_of_the_page_on_rules():
 def test_examples_of_the_page_on_links():
   blocks = _blocks("docs/sqs.md")
   assert len(blocks) == 2
-  fns = llamagen_fns(TARGET)
-  scope = dict(vocab=TARGET.vocab_size, draft_fns=fns, target_fns=fns, key=jax.random.key(0), prompt=labels(2))
+  fns = llamagen_fns(SMALL)
+  scope = dict(vocab=SMALL.vocab_size, draft_fns=fns, target_fns=fns, key=jax.random.key(0), prompt=labels(2))
   scope |= dict(draft_params=random_params(fns, 1), target_params=random_params(fns, 0))
   for block in blocks:
     exec(block, scope)
@@ -122,8 +125,8 @@ def test_examples_of_the_page_on_links():
 @pytest.mark.slow
 def test_example_of_the_page_on_gated_edges():
   (block,) = _blocks("docs/ciar.md")
-  fns = llamagen_fns(TARGET)
-  scope = dict(cloud_config=TARGET, cloud_fns=fns, cloud_params=random_params(fns, 0), key=jax.random.key(0))
+  fns = llamagen_fns(SMALL)
+  scope = dict(cloud_config=SMALL, cloud_fns=fns, cloud_params=random_params(fns, 0), key=jax.random.key(0))
   scope["prompt"] = labels(2)
   exec(block, scope)
   counters = scope["out"].counters

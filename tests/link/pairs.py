@@ -6,6 +6,7 @@ coding, ``ciar-exact``, ``ciar-greedy``, ``ciar-features``, or ``plain`` (the la
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -65,6 +66,7 @@ def rows_of(number: int) -> tuple[jax.Array, ClassLabels]:
   return keys, ClassLabels(jnp.arange(number, dtype=jnp.int32) % CLASSES)
 
 
+@functools.cache
 def case_named(name: str) -> Case:
   """The case of a whole name."""
   networks, _, case = name.partition(":")
@@ -77,21 +79,33 @@ def transformer_case(name: str) -> Case:
   if method == "sqs":
     return _sqs(variant)
   if method == "plain":
-    target = llamagen_fns(TARGET)
-    params = jaxspec.SpecParams((), side(random_params(target, 2)))
+    target, weights = target_network()
+    params = jaxspec.SpecParams((), side(weights))
     verifier = jaxspec.target_model(target, jaxspec.lossless, warp=jaxspec.Warp())
     return Case(params, NO_DRAFTER, verifier, PlainWire(TARGET.vocab_size))
   return _ciar(variant)
 
 
+@functools.cache
+def target_network():
+  """The target of all transformer cases, with its weights."""
+  target = llamagen_fns(TARGET)
+  return target, random_params(target, 2)
+
+
+@functools.cache
+def draft_network():
+  """The draft of compressed drafts, with its weights."""
+  draft = llamagen_fns(DRAFT)
+  return draft, random_params(draft, 1)
+
+
 def _sqs(coding: str) -> Case:
-  target, draft, vocab = llamagen_fns(TARGET), llamagen_fns(DRAFT), TARGET.vocab_size
+  (target, target_weights), (draft, weights), vocab = target_network(), draft_network(), TARGET.vocab_size
   kind = "conformal" if coding == "half" else "top"
   codec = codec_of(kind, vocab, vocab if coding in ("dense", "half") else 6, ell=30, coding=coding)
-  drafting = CompressedParams(
-    side(random_params(draft, 1)), settings(kind, 6), jnp.float32(140.0 if coding == "half" else 70.0)
-  )
-  params = jaxspec.SpecParams(drafting, side(random_params(target, 2)))
+  drafting = CompressedParams(side(weights), settings(kind, 6), jnp.float32(140.0 if coding == "half" else 70.0))
+  params = jaxspec.SpecParams(drafting, side(target_weights))
   drafter, verifier = compressed(draft, codec, window=4), verifier_of(target, lazy=coding == "lazy")
   return Case(params, drafter, verifier, SqsWire(codec, 4))
 

@@ -1,14 +1,19 @@
 """The target side in a process of its own: serves cases over stdin and stdout, one stream each.
 
-Command::
-
-    python -m tests.link.target_process markov:sqs-trimmed transformer:ciar-exact
+Each stream is preceded by a line with the name of its case. `TargetProcess` is the other end.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+Transport = Callable[[bytes], bytes]
 
 
 def main() -> None:
@@ -20,8 +25,39 @@ def main() -> None:
   from jaxspec.link.pipe import serve
   from tests.link.pairs import case_named
 
-  for name in sys.argv[1:]:
-    serve(case_named(name).target_endpoint(), sys.stdin.buffer, replies, max_streams=1)
+  requests = sys.stdin.buffer
+  while name := requests.readline().decode().strip():
+    serve(case_named(name).target_endpoint(), requests, replies, max_streams=1)
+
+
+class TargetProcess:
+  """Runs `main` in another process, started at the first stream and again after one that failed."""
+
+  def __init__(self):
+    self._process: subprocess.Popen | None = None
+
+  @contextlib.contextmanager
+  def serving(self, name: str) -> Iterator[Transport]:
+    """The transport to a case, for one stream."""
+    from jaxspec.link.pipe import pipe_transport
+
+    if self._process is None:
+      command = [sys.executable, "-m", "tests.link.target_process"]
+      self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+    process = self._process
+    process.stdin.write(f"{name}\n".encode())
+    try:
+      yield pipe_transport(process.stdin, process.stdout)
+    except BaseException:
+      process.kill()
+      self._process = None
+      raise
+
+  def close(self) -> None:
+    """Ends the process, which must have nothing left to say."""
+    if self._process is not None:
+      self._process.stdin.close()
+      assert self._process.wait(60) == 0 and not self._process.stdout.read()
 
 
 if __name__ == "__main__":

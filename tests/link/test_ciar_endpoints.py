@@ -1,6 +1,7 @@
 """A gated edge and its cloud as two ends in one process: the fused loop's tokens and counters, and what was sent."""
 
 import functools
+import itertools
 
 import jax
 import numpy as np
@@ -26,8 +27,11 @@ def decoded(name, target_prefix):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target_prefix", [0, 3])
-@pytest.mark.parametrize("name", ["markov:ciar-exact", "markov:ciar-greedy", "transformer:ciar-exact"])
+@pytest.mark.parametrize(
+  "name, target_prefix",
+  # `test_processes` has the prefix of transformers.
+  [*itertools.product(("markov:ciar-exact", "markov:ciar-greedy"), (0, 3)), ("transformer:ciar-exact", 0)],
+)
 def test_two_ends_give_the_tokens_of_the_loop(name, target_prefix):
   """Identical tokens, origins, counters, scores and gates; bytes and exchanges are those of the rows' own calls."""
   out, far, traffic = decoded(name, target_prefix)
