@@ -1,15 +1,19 @@
 """`jaxspec info`: what is shown, and that nothing but headers is read."""
 
+import json
 import shutil
 
 import pytest
 
 from jaxspec.cli.info import Leaf, group
-from tests.cli import fake_classes, fake_language
+from tests.cli import fake_bundle, fake_classes, fake_language
 
 
-def test_checkpoint(run, bundle):
-  outcome = run("info", bundle / "target")
+def test_checkpoint(run, bundle, tmp_path):
+  """Blocks that are alike stand in one line."""
+  copy = shutil.copytree(bundle, tmp_path / "two_blocks")
+  meta = json.loads((copy / "target" / "config.json").read_text())["meta"]
+  outcome = run("info", fake_bundle.save_random(copy / "target", fake_bundle.TARGET, 0, **meta))
   assert outcome.exit_code == 0, outcome.output
   shown = ("llamagen", "parameters", "float32", "dim=16", "CC0-1.0", "random numbers", "layers_*.attention.wo.weight")
   for words in shown:
