@@ -36,8 +36,10 @@ def row_keys(key: Key, num_rows: int) -> Key:
   Raises:
     ValueError: if ``key`` is an array of another length, or is not a typed key.
   """
-  if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-    raise ValueError(f"Must have a typed key (jax.random.key(seed)), we instead got dtype {key.dtype}")
+  dtype = getattr(key, "dtype", None)
+  if dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
+    found = f"a {type(key).__name__}" if dtype is None else f"dtype {dtype}"
+    raise ValueError(f"Must have a typed key (jax.random.key(seed)), we instead got {found}")
   if key.ndim == 0:
     return jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(num_rows))
   if key.shape != (num_rows,):

@@ -90,10 +90,13 @@ def _measured(options: dict[str, Any]) -> dict[str, Any]:
   cls = find_method(chosen.method or "speculative")
   if not cls.fits(IDS) or not (method := cls(**_fields(chosen, cls))).longest_path():
     raise UserError(f"Must have a method that drafts {IDS}, we instead got {cls.name}")
+  method.check_length(model.num_tokens)
   draft = None if options["draft"] is None else find_model(options["draft"])
   if (layers := options["draft_layers"]) is not None:
     if draft is not None:
       raise UserError("Must have either --draft or --draft-layers, we instead got both")
+    if layers > (most := getattr(model.config, "num_layers", 0)):
+      raise UserError(f"Must have at most the {most} layers of {model.name} in a draft, we instead got {layers}")
     draft = dataclasses.replace(
       model, name=f"{layers} layers of {model.name}", config=dataclasses.replace(model.config, num_layers=layers)
     )

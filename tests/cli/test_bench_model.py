@@ -18,6 +18,8 @@ from tests.cli.fake_bundle import CLASS_TARGET
     (["--model", "llamagen-b", "--method", "cspd"], "a method that drafts ids, we instead got cspd"),
     (["--model", "mar-b"], "a model of token ids to impose acceptance, we instead got mar-b"),
     (["--model", "llamagen-b", "--draft", "llamagen-b", "--draft-layers", 2], "either --draft or --draft-layers"),
+    (["--model", "llamagen-b", "--draft-layers", 99], "at most the 12 layers of llamagen-b in a draft, we instead got 99"),
+    (["--model", "llamagen-b", "--tokens", 16, "--gamma", 20], "gamma below the 16 tokens of a row"),
     (["--model", "llamagen-b", "--out", "figures.txt"], "figures.txt"),
     (["--model", "llamagen-b", "--tokens", 0], "at least 1 token"),
   ],

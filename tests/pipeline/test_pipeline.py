@@ -44,6 +44,12 @@ def test_a_family_of_your_own_generates_from_its_folder(toys):
   assert isinstance(out.counters.rounds, np.ndarray) and out.result.tokens.shape == (2, 4)
 
 
+@pytest.mark.parametrize("key, words", [(0, "a int"), (None, "a NoneType"), (np.zeros(2, np.uint32), "dtype uint32")])
+def test_keys_are_typed(toys, key, words):
+  with pytest.raises(ValueError, match=rf"Must have a typed key \(jax.random.key\(seed\)\), we instead got {words}"):
+    load_pipeline(toys)([1], key=key)
+
+
 def test_rows_depend_on_their_own_key(toys):
   """One key is folded with the row's number; row keys and conditions pass through; temperatures share a program."""
   pipe = load_pipeline(toys, draft=None)
