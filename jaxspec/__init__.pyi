@@ -33,6 +33,7 @@ from jaxspec.drafters.interval import interval_gated as interval_gated
 from jaxspec.drafters.jacobi import jacobi as jacobi
 from jaxspec.drafters.small_model import small_model as small_model
 from jaxspec.drafters.window_init import WindowInit as WindowInit
+from jaxspec.generation import Generation as Generation
 from jaxspec.intervals.gate import conformal_gate as conformal_gate
 from jaxspec.intervals.gate import constant_gate as constant_gate
 from jaxspec.intervals.gate import rate_params as rate_params
@@ -57,7 +58,6 @@ from jaxspec.models.sampling import Sampling as Sampling
 from jaxspec.models.sampling import Warp as Warp
 from jaxspec.models.sampling import sampling_params as sampling_params
 from jaxspec.network import Network as Network
-from jaxspec.pipeline import Generation as Generation
 from jaxspec.pipeline import Pipeline as Pipeline
 from jaxspec.pipeline import load_pipeline as load_pipeline
 from jaxspec.sampling import SamplingConfig as SamplingConfig

@@ -25,9 +25,10 @@ import jaxlib
 import numpy as np
 
 from jaxspec import rng
+from jaxspec.generation import Generation
 from jaxspec.hosts.base import Encoded
 from jaxspec.options import options_of
-from jaxspec.pipeline import Generation, Pipeline, load_pipeline
+from jaxspec.pipeline import Pipeline, load_pipeline
 
 FOLDER = Path(__file__).parent / "recorded"
 FILE = FOLDER / "tokens.json"

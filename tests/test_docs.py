@@ -197,7 +197,7 @@ LAYERS = (
   "scenes",
   "methods",
   "decoder bundle shipped hosts",
-  "draft_networks pipeline training link planning",
+  "against_plain draft_networks generation pipeline training link planning",
   "testing",
   "server",
   "cli",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from jaxspec.cli.errors import UserError, check_writable, interruptible, write_whole
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import common
+
+if TYPE_CHECKING:
+  from jaxspec.methods import Method
+  from jaxspec.planning.models import Model
+  from jaxspec.sampling import SamplingConfig
 
 ACCEPTANCES, BATCHES = (0.5, 0.7, 0.9), (1,)
 
@@ -53,26 +58,29 @@ def bench_model(**options: Any) -> None:
     write_whole(out, lambda path: path.write_text(as_json(report), encoding="utf-8"))
 
 
-def _measured(options: dict[str, Any]) -> dict[str, Any]:
-  """The report.
+class _Asked(NamedTuple):
+  """Options that passed every check that needs no weights."""
+
+  model: Model
+  draft: Model | None
+  method: Method
+  sampling: SamplingConfig
+  batches: tuple[int, ...]
+  acceptances: tuple[float, ...]
+
+
+def _asked(options: dict[str, Any]) -> _Asked:
+  """The options, checked; options that nobody reads are named in warnings.
 
   Raises:
-    ValueError: in one line, before anything is measured.
+    ValueError: in one line, for what cannot be measured.
   """
   import dataclasses
-  import os
-
-  import jax
 
   from jaxspec.cli.batches import check_batch
-  from jaxspec.cli.compilation_cache import enable
   from jaxspec.cli.declared import Chosen, find_method
   from jaxspec.methods import IDS
-  from jaxspec.options import values_of
   from jaxspec.planning import find_model, sampling_of
-  from jaxspec.planning.imposed_bench import ImposedBench
-  from jaxspec.planning.random_weights import RandomModel
-  from jaxspec.planning.this_machine import this_machine
 
   chosen = Chosen.of(options)
   chosen.check()
@@ -95,42 +103,73 @@ def _measured(options: dict[str, Any]) -> dict[str, Any]:
   if (layers := options["draft_layers"]) is not None:
     if draft is not None:
       raise UserError("Must have either --draft or --draft-layers, we instead got both")
-    if layers > (most := getattr(model.config, "num_layers", 0)):
-      raise UserError(f"Must have at most the {most} layers of {model.name} in a draft, we instead got {layers}")
-    draft = dataclasses.replace(
-      model, name=f"{layers} layers of {model.name}", config=dataclasses.replace(model.config, num_layers=layers)
-    )
+    draft = _first_layers(model, layers)
   sampling = sampling_of(model)
   sampling = dataclasses.replace(sampling, **chosen.for_sampling(type(sampling)))
   for text in chosen.unread(cls, type(sampling)):
     click.echo(click.style("Warning:", fg="yellow") + f" {text}", err=True)
-  random = RandomModel(model, options["dtype"], draft)
-  _ = random.decoder(method, sampling, 0.5).parts  # what does not fit shows before anything is measured
+  return _Asked(model, draft, method, sampling, batches, acceptances)
+
+
+def _first_layers(model: Model, layers: int) -> Model:
+  """A draft that is as wide as the model.
+
+  Raises:
+    UserError: for more layers than it has.
+  """
+  import dataclasses
+
+  if layers > (most := getattr(model.config, "num_layers", 0)):
+    raise UserError(f"Must have at most the {most} layers of {model.name} in a draft, we instead got {layers}")
+  config = dataclasses.replace(model.config, num_layers=layers)
+  return dataclasses.replace(model, name=f"{layers} layers of {model.name}", config=config)
+
+
+def _measured(options: dict[str, Any]) -> dict[str, Any]:
+  """The report.
+
+  Raises:
+    ValueError: in one line, before anything is measured.
+  """
+  import os
+
+  import jax
+
+  from jaxspec.cli.compilation_cache import enable
+  from jaxspec.options import values_of
+  from jaxspec.planning.imposed_bench import ImposedBench
+  from jaxspec.planning.random_weights import RandomModel
+  from jaxspec.planning.this_machine import this_machine
+
+  asked, dtype = _asked(options), options["dtype"]
+  model, method, sampling = asked.model, asked.method, asked.sampling
+  random = RandomModel(model, dtype, asked.draft)
   enable()
-  here = this_machine(options["dtype"])
+  _ = random.decoder(method, sampling, 0.5).parts  # what does not fit shows before anything is measured
+  here = this_machine(dtype)
   report = {
     "model": model.name,
-    "parameters": model.sized(options["dtype"]).num_parameters,
+    "parameters": model.sized(dtype).num_parameters,
     "draft": None if (drafting := random.draft(method)) is None else drafting.name,
     "num_tokens": model.num_tokens,
-    "method": {"name": cls.name, "options": values_of(method)},
+    "method": {"name": method.name, "options": values_of(method)},
     "sampling": values_of(sampling),
-    "dtype": options["dtype"],
+    "dtype": dtype,
     "repeats": options["repeats"],
     "device": jax.devices()[0].device_kind,
     "cpus": os.cpu_count(),
     "jax": jax.__version__,
     "bytes_per_s": here.device.bandwidth,
-    "operations_per_s": here.device.peak(options["dtype"]),
+    "operations_per_s": here.device.peak(dtype),
     "plain": {},
     "cells": [],
   }
-  for rows in batches:
-    bench = ImposedBench(random, rows, sampling, options["repeats"], here, draft)
+  for rows in asked.batches:
+    bench = ImposedBench(random, rows, sampling, options["repeats"], here)
     click.echo(f"batch {rows}, plain ...", err=True)
     report["plain"][rows] = bench.plain()
-    for acceptance in acceptances:
-      click.echo(f"batch {rows}, {cls.name} at {acceptance:g} ...", err=True)
+    for acceptance in asked.acceptances:
+      click.echo(f"batch {rows}, {method.name} at {acceptance:g} ...", err=True)
       report["cells"].append({"batch": rows, "acceptance": acceptance} | bench.figures(method, acceptance))
   return report
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import jax
 
-from jaxspec.acceptance import acceptance_for
+from jaxspec.against_plain import against_plain
 from jaxspec.cli.errors import UserError
 from jaxspec.decode import measure
-from jaxspec.decode.state import summarize
 from jaxspec.methods import METHODS, SAME_FAMILY, Plain
 from jaxspec.methods.speculative import ChainMethod
 from jaxspec.network import Network
@@ -84,55 +82,30 @@ def decoding(pipeline: Pipeline, method: ChainMethod, rows: int, repeats: int, s
     rows: of one batch.
   """
   fast, plain = pipeline.decoder(method), pipeline.decoder(Plain())
-  parts, num_tokens = fast.parts, pipeline.host.default_length
+  num_tokens = pipeline.host.default_length
   condition = pipeline.encode([PROMPTS[i % len(PROMPTS)] for i in range(rows)]).condition
-  keys = [jax.random.key(seed + i) for i in range(repeats + 1)]
-  turn = {"plain": 0, "speculative": 0}
-  outcomes = []
-
-  def next_key(name):
-    turn[name] += 1
-    return keys[(turn[name] - 1) % len(keys)]
-
-  def plainly():
-    return plain(condition, key=next_key("plain"), max_len=num_tokens).tokens
-
-  def speculatively():
-    outcomes.append(fast(condition, key=next_key("speculative"), max_len=num_tokens))
-    return outcomes[-1].tokens
-
-  compile_s = {}
-  for name, call in (("plain", plainly), ("speculative", speculatively)):
-    started = time.perf_counter()
-    jax.block_until_ready(call())
-    compile_s[name] = time.perf_counter() - started
-    turn[name] = 0
-  outcomes.clear()
-  seconds = measure.alternate({"plain": plainly, "speculative": speculatively}, repeats)
-  counts = [summarize(out.counters) for out in outcomes[1:]]  # without the uncounted call
-
-  rounds = measure.loop_efficiency(
-    parts.params, keys[0], condition, drafter=parts.drafter, verifier=parts.verifier, max_len=num_tokens, repeats=repeats,
-    whole=lambda: fast(condition, key=keys[0], max_len=num_tokens), rounds=_INNER,
-  )  # fmt: skip
-  total = {k: sum(c[k] for c in counts) for k in ("rounds", "drafted", "accepted", "target_calls")}
-  alpha = acceptance_for(1 + total["accepted"] / total["rounds"], method.gamma)
+  decode = lambda decoder: decoder(condition, key=jax.random.key(seed), max_len=num_tokens).tokens
+  first_call_s = {
+    "plain": measure.seconds_of(lambda: decode(plain)),
+    "speculative": measure.seconds_of(lambda: decode(fast)),
+  }
+  found = against_plain(fast, plain, condition, max_len=num_tokens, repeats=repeats, seed=seed)
+  plain_s, rounds = measure.Timing.of(found.plain_s).median, found.rounds
+  plain_step_s = (plain_s - rounds.start_s) / (num_tokens - 1)
   tokens = rows * num_tokens
-  plain_step_s = (measure.Timing.of(seconds["plain"]).median - rounds.start_s) / (num_tokens - 1)
-  per_round = 1 + total["accepted"] / total["rounds"]
   return {
     "batch": rows,
     "gamma": method.gamma,
-    "plain_tokens_per_s": tokens / measure.Timing.of(seconds["plain"]).median,
-    "speculative_tokens_per_s": tokens / measure.Timing.of(seconds["speculative"]).median,
-    "speedup": measure.pairwise_ratio(seconds["plain"], seconds["speculative"])._asdict(),
-    "predicted_speedup": per_round * plain_step_s / rounds.round_s,
-    "acceptance": total["accepted"] / total["drafted"],
-    "acceptance_per_tested_position": alpha,
-    "tokens_per_target_call": tokens * len(counts) / total["target_calls"],
+    "plain_tokens_per_s": tokens / plain_s,
+    "speculative_tokens_per_s": tokens / measure.Timing.of(found.fast_s).median,
+    "speedup": found.over_plain._asdict(),
+    "predicted_speedup": found.tokens_per_round * plain_step_s / rounds.round_s,
+    "acceptance": found.counts["accepted"] / found.counts["drafted"],
+    "acceptance_per_tested_position": found.accepted_of_tested(method.gamma),
+    "tokens_per_target_call": found.tokens_per_call,
     "plain_step_ms": 1e3 * plain_step_s,
     "round_ms": 1e3 * rounds.round_s,
     "prefill_ms": 1e3 * rounds.start_s,
     "loop_efficiency": rounds.efficiency._asdict(),
-    "first_call_s": compile_s,
+    "first_call_s": first_call_s,
   }

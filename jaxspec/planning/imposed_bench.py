@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
-import time
 from typing import Any
 
 import jax
 
 from jaxspec.acceptance import acceptance_for
+from jaxspec.against_plain import against_plain
 from jaxspec.decode import measure
 from jaxspec.decoder import Decoder
 from jaxspec.methods import Method, Plain
 from jaxspec.planning.devices import Slice
-from jaxspec.planning.models import Model
 from jaxspec.planning.plan import make_plan
 from jaxspec.planning.random_weights import RandomModel
 from jaxspec.sampling import SamplingConfig
@@ -28,14 +27,10 @@ class ImposedBench:
     sampling: settings of both decodes.
     repeats: counted turns.
     device: whose limits the floors are; see `jaxspec.planning.this_machine`.
-    draft: what `RandomModel` was made with, for the floors.
   """
 
-  def __init__(
-    self, random: RandomModel, batch: int, sampling: SamplingConfig, repeats: int, device: Slice, draft: Model | None = None
-  ):
-    self._random, self._batch, self._sampling, self._repeats = random, batch, sampling, repeats
-    self._device, self._draft = device, draft
+  def __init__(self, random: RandomModel, batch: int, sampling: SamplingConfig, repeats: int, device: Slice):
+    self._random, self._batch, self._sampling, self._repeats, self._device = random, batch, sampling, repeats, device
     self._tokens = random.model.num_tokens
     self._condition = random.condition(batch)
 
@@ -49,9 +44,10 @@ class ImposedBench:
 
   def _floor_s(self, method: Method, acceptance: float | None = None) -> float:
     """Seconds of a round at the device's limits."""
+    random = self._random
     plan = make_plan(
-      self._random.model, self._device, batches=(self._batch,), method=method, sampling=self._sampling, draft=self._draft,
-      dtype=self._random.dtype, acceptance=acceptance,
+      random.model, self._device, batches=(self._batch,), method=method, sampling=self._sampling, draft=random.named_draft,
+      dtype=random.dtype, acceptance=acceptance,
     )  # fmt: skip
     return plan.batches[0].speed.round_s
 
@@ -81,32 +77,16 @@ class ImposedBench:
     """
     plain, _ = self._plain
     decoder = self._random.decoder(method, self._sampling, acceptance)
-    started = time.perf_counter()
-    jax.block_until_ready(decoder(self._condition, key=jax.random.key(0)).tokens)
-    first_s, outcomes = time.perf_counter() - started, []
-    plain_keys, keys = (iter(range(1, self._repeats + 2)) for _ in range(2))
-
-    def fast():
-      outcomes.append(decoder(self._condition, key=jax.random.key(next(keys))))
-      return outcomes[-1].tokens
-
-    calls = {"plain": lambda: plain(self._condition, key=jax.random.key(next(plain_keys))).tokens, "fast": fast}
-    seconds = measure.alternate(calls, self._repeats)
-    counters = [jax.device_get(outcome.counters) for outcome in outcomes[1:]]
-    total = lambda field: int(sum(getattr(counter, field).sum() for counter in counters))
-    parts = decoder.parts
-    rounds = measure.loop_efficiency(
-      parts.params, jax.random.key(1), self._condition, drafter=parts.drafter, verifier=parts.verifier,
-      max_len=self._tokens, whole=lambda: decoder(self._condition, key=jax.random.key(1)), repeats=self._repeats,
-    )  # fmt: skip
-    step_s = measure.Timing.of(seconds["plain"]).median / self._tokens
-    drafts = method.longest_path()
+    first_s = self._seconds_of_first_call(decoder)
+    found = against_plain(decoder, plain, self._condition, max_len=self._tokens, repeats=self._repeats)
+    step_s = measure.Timing.of(found.plain_s).median / self._tokens
+    drafts, rounds = method.longest_path(), found.rounds
     is_chain = drafts == method.drafts_per_round()
     return {
-      "over_plain": measure.pairwise_ratio(seconds["plain"], seconds["fast"])._asdict(),
-      "tokens_per_s": self._batch * self._tokens / measure.Timing.of(seconds["fast"]).median,
-      "tokens_per_call": len(counters) * self._batch * self._tokens / total("target_calls"),
-      "accepted_of_tested": acceptance_for(1 + total("accepted") / total("rounds"), drafts) if is_chain else None,
+      "over_plain": found.over_plain._asdict(),
+      "tokens_per_s": self._batch * self._tokens / measure.Timing.of(found.fast_s).median,
+      "tokens_per_call": found.tokens_per_call,
+      "accepted_of_tested": found.accepted_of_tested(drafts) if is_chain else None,
       "step_ms": 1e3 * step_s,
       "round_ms": 1e3 * rounds.round_s,
       "floor_ms": 1e3 * self._floor_s(method, acceptance),

@@ -64,7 +64,7 @@ class RandomModel:
     if model.vocab_size is None:
       raise ValueError(f"Must have a model of token ids to impose acceptance, we instead got {model.name}")
     self.model, self.dtype = model, dtype
-    self._named_draft, self._drafts = draft, {}
+    self.named_draft, self._drafts = draft, {}
 
   @functools.cached_property
   def target(self) -> Network:
@@ -81,7 +81,7 @@ class RandomModel:
     if family is None:
       return None
     if family not in self._drafts:
-      self._drafts[family] = with_weights(draft_of(self.model, method, self._named_draft, self.dtype), 1)
+      self._drafts[family] = with_weights(draft_of(self.model, method, self.named_draft, self.dtype), 1)
     return self._drafts[family]
 
   @functools.cached_property
@@ -106,8 +106,9 @@ class RandomModel:
     if not method.fits(IDS):
       raise ValueError(f"Must have a method that draws {IDS} for {self.model.name}, we instead got {method.name}")
     model, side = self.model, math.isqrt(self.model.num_tokens)
+    draft = self.draft(method)  # before the weights of the model: one that does not fit is refused at once
     return Decoder(
-      self.target, method, draft=self.draft(method), sampling=sampling, vocab_size=model.vocab_size,
+      self.target, method, draft=draft, sampling=sampling, vocab_size=model.vocab_size,
       num_tokens=model.num_tokens, grid=(side, side) if side * side == model.num_tokens else None,
       codebook=lambda: self._tables["codebook"], embedding=lambda: self._tables["embedding"], imposed=imposed,
     )  # fmt: skip
