@@ -143,13 +143,18 @@ def _prompt(generator: np.random.Generator, emoji: EmojiSet, tokens: TokenSet, r
   )
 
 
-def forward(run: GeneratorRun, params, batch):
-  """Teacher-forced output of a batch at the N positions that predict its tokens."""
+def captions_of(run, params, batch) -> Caption:
+  """The captions of a batch, some of them dropped."""
   caption = text_encoder_fns(run.text).apply(params["text"], batch["ids"], batch["mask"])
   table = jax.lax.stop_gradient(params["target"]["cls_embedding"]["uncond_embedding"])
   features = jnp.where(batch["drop"][:, None, None], table[None].astype(caption.features.dtype), caption.features)
   # A dropped caption keeps its mask, as in the official training.
-  inputs = Prefixed(Caption(features, caption.mask), batch["tokens"][:, :-1])
+  return Caption(features, caption.mask)
+
+
+def forward(run: GeneratorRun, params, batch):
+  """Teacher-forced output of a batch at the N positions that predict its tokens."""
+  inputs = Prefixed(captions_of(run, params, batch), batch["tokens"][:, :-1])
   output, _ = llamagen_fns(run.model).apply(params["target"], inputs)
   return jax.tree.map(lambda x: x[:, run.model.prefix_len - 1 :], output)
 

@@ -3,13 +3,14 @@
 Commands (from the repository root; a killed run goes on where it stopped)::
 
     python -m experiments.train.scene_target --estimate
-    python -m experiments.train.scene_target --run-dir runs/scenes-target --export checkpoints/scenes
+    python -m experiments.train.scene_target --run-dir runs/scenes-kept --export runs/scenes-kept/bundle
+    python -m experiments.train.scene_target --config whole --run-dir runs/scenes-whole --set first_image=96000 \\
+      --set start_from=runs/scenes-kept/bundle --export checkpoints/scenes
 
 Text encoder and transformer are trained together on scenes that are painted as they are needed: no two steps see the same
 image. The caption of a tenth of the images is replaced by the unconditional features, so that the model can be guided.
-A caption is worth some ten nats of an image, and cross entropy alone hears all but its background late: after 2,000 updates
-objects were still drawn as if nothing had been asked for. Every position therefore also predicts what the scene holds
-(`experiments.train.scene_labels`); at the first positions only the caption can tell.
+The first run looks at a part of each image (``kept``, `experiments.train.kept_inputs`): it costs less than half, and its
+tokens are those that are hard to predict. Where objects begin, and how many, the second learns from whole images.
 Every evaluation draws images of unseen captions by plain decoding and counts those that are right, by task
 (`jaxspec.scenes.score`). ``--export`` writes a bundle: vocabulary, text encoder, target, and a copy of the tokenizer where
 there is none.
@@ -30,8 +31,8 @@ from tokenizers import Tokenizer
 
 from experiments.data.scene_tokens import encode_tiles
 from experiments.train.command import Progress, main, meta_of, predicted_hours
-from experiments.train.generator import forward
-from experiments.train.scene_labels import NUM_LABELS, labels_of
+from experiments.train.generator import captions_of
+from experiments.train.kept_inputs import kept_inputs
 from experiments.train.tokenizer import image_grid
 from jaxspec import checkpoints, scenes
 from jaxspec.bundle import write_bundle
@@ -39,6 +40,7 @@ from jaxspec.data import text_tokenizer
 from jaxspec.data.prompts import normalize_prompt
 from jaxspec.decoder import Decoder
 from jaxspec.hosts.images import VOCABULARY_FILE
+from jaxspec.models.conditions import Prefixed
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
 from jaxspec.models.tokenizer_fns import to_uint8
@@ -63,28 +65,28 @@ class SceneRun:
   Attributes:
     eval_images: captions of each split that every evaluation draws.
     cfg_scale: guidance of these images.
-    label_weight: of the squared error of the labels, beside the cross entropy of a token; 0 leaves them out.
+    kept: tokens of an image that a step reads; 0 is all of them.
     first_image: number of the first scene of a run; runs that start from earlier weights go on where those stopped.
   """
 
   seed: int = 0
-  batch_size: int = 32
+  batch_size: int = 48
   text: TextEncoderConfig = TextEncoderConfig(vocab_size=256, max_tokens=16)
   model: LlamaGenConfig = LlamaGenConfig(
     model_type="t2i", num_layers=8, dim=256, num_heads=4, vocab_size=1024, num_tokens=144, prefix_len=16,
     caption_dim=192, multiple_of=64, prefix_keys=True,
   )  # fmt: skip
   optimizer: OptimizerConfig = OptimizerConfig(
-    name="muon", learning_rate=3e-3, muon_learning_rate=0.02, warmup_steps=50, weight_decay=0.02
+    name="muon", learning_rate=2e-3, muon_learning_rate=0.01, warmup_steps=50, weight_decay=0.1, final_fraction=0.1
   )
-  loop: LoopConfig = LoopConfig(num_steps=12000, log_every=10, eval_every=600, checkpoint_every=100)
+  loop: LoopConfig = LoopConfig(num_steps=2000, log_every=10, eval_every=500, checkpoint_every=100)
   caption_drop: float = 0.1
-  label_weight: float = 0.1
+  kept: int = 48
   ema_decay: float = 0.995
   ema_start_fraction: float = 0.0
   compute_dtype: str | None = None
-  matmul_precision: str | None = "bfloat16"
-  eval_images: int = 96
+  matmul_precision: str | None = None
+  eval_images: int = 48
   cfg_scale: float = 1.5
   first_image: int = 0
   tokenizer: str = "checkpoints/scenes/tokenizer"
@@ -92,14 +94,21 @@ class SceneRun:
 
 
 def get_config(arg: str = "") -> SceneRun:
-  """Config of a run: ``""`` for two CPU cores, ``"gpu"`` for a larger model on an accelerator."""
+  """Config of a run: ``""`` for two CPU cores, ``"whole"`` to end it on whole images (give ``start_from``), ``"gpu"`` for a
+  larger model on an accelerator.
+  """
+  run = SceneRun()
+  if arg == "whole":
+    optimizer = dataclasses.replace(run.optimizer, learning_rate=5e-4, muon_learning_rate=2.5e-3, final_fraction=0.0)
+    loop = dataclasses.replace(run.loop, num_steps=600, eval_every=200)
+    return dataclasses.replace(run, kept=0, batch_size=32, optimizer=optimizer, loop=loop, eval_images=96)
   if arg == "gpu":
-    model = dataclasses.replace(SceneRun().model, num_layers=12, dim=448, num_heads=7)
+    model = dataclasses.replace(run.model, num_layers=12, dim=448, num_heads=7)
     loop = LoopConfig(num_steps=40000, log_every=50, eval_every=2000, checkpoint_every=1000)
-    return SceneRun(batch_size=64, model=model, loop=loop, compute_dtype="bfloat16", ema_decay=0.999)
+    return SceneRun(batch_size=64, kept=0, model=model, loop=loop, compute_dtype="bfloat16", ema_decay=0.999)
   if arg:
-    raise ValueError(f"Must have config '' or 'gpu', we instead got {arg!r}")
-  return SceneRun()
+    raise ValueError(f"Must have config '', 'whole' or 'gpu', we instead got {arg!r}")
+  return run
 
 
 def learn_vocabulary(run: SceneRun, num_captions: int = 20_000) -> Tokenizer:
@@ -109,48 +118,48 @@ def learn_vocabulary(run: SceneRun, num_captions: int = 20_000) -> Tokenizer:
 
 
 def make_batch_fn(run: SceneRun, vocabulary: Tokenizer):
-  """Batches as a pure function of the step: tokens ``[B, 144]``, prompt ids and mask ``[B, P]``, drop ``[B]``, labels
-  ``[B, L]``.
+  """Batches as a pure function of the step: ``kept [B, K]`` of the 144 tokens, ``inputs [B, K]`` there, ``targets
+  [B, K + 1]`` (the first token, and the one after each input), prompt ids and mask ``[B, P]``, drop ``[B]``.
   """
-  table = encode_tiles(checkpoints.load(run.tokenizer))
+  table, last = encode_tiles(checkpoints.load(run.tokenizer)), run.model.num_tokens - 1
 
   def batch_fn(step: int) -> dict[str, np.ndarray]:
     first = run.first_image + step * run.batch_size
     drawn = [scenes.draw_scene(run.seed, number) for number in range(first, first + run.batch_size)]
     ids, mask, _ = text_tokenizer.encode(vocabulary, [caption for caption, _ in drawn], max_tokens=run.text.max_tokens)
     drop = np.random.default_rng((run.seed, 2, step)).random(run.batch_size) < run.caption_drop
-    tokens, labels = (np.stack([of(scene) for _, scene in drawn]) for of in (table.of, labels_of))
-    return {"tokens": tokens, "ids": ids, "mask": mask, "drop": drop, "labels": labels}
+    generator = np.random.default_rng((run.seed, 3, step))
+    tokens = np.stack([table.of(scene) for _, scene in drawn])
+    kept = np.stack([kept_inputs(scene, run.kept or last, generator) for _, scene in drawn])
+    inputs, after = (np.take_along_axis(tokens, places, axis=1) for places in (kept, kept + 1))
+    targets = np.concatenate([tokens[:, :1], after], axis=1)
+    return {"kept": kept, "inputs": inputs, "targets": targets, "ids": ids, "mask": mask, "drop": drop}
 
   return batch_fn
 
 
 def loss_fn(run: SceneRun, params, extra, batch, key):
-  """Mean cross entropy of the image tokens, in nats, and the error of the labels where there is a caption."""
+  """Cross entropy of the predicted tokens in nats, by the tokens of an image."""
   del key
-  output = forward(run, params, batch)
-  loss = token_cross_entropy(output.logits, batch["tokens"])
-  figures = {"nats_per_image": loss * run.model.num_tokens}
-  if not run.label_weight:
-    return loss, (figures, extra)
-  weight = params["label_output"]["weight"].astype(output.features.dtype)
-  # Features have a norm of the root of their width; without the division one update of Adam would move labels by halves.
-  predicted = output.features @ weight.T / run.model.dim**0.5  # [B, N, L]
-  gap = predicted.astype(jnp.float32) - batch["labels"][:, None]
-  errors = jnp.sum(jnp.square(gap), axis=-1)  # [B, N]
-  said = ~batch["drop"][:, None]
-  figures |= {"label_error": jnp.mean(errors, where=said), "first_label_error": jnp.mean(errors[:, :1], where=said)}
-  return loss + run.label_weight * figures["label_error"], (figures, extra)
+  rows, num = batch["kept"].shape
+  prefix = run.model.prefix_len
+  before = jnp.broadcast_to(jnp.arange(prefix)[None], (rows, prefix))
+  causal = jnp.tril(jnp.ones((prefix + num, prefix + num), bool))
+  output, _ = llamagen_fns(run.model).apply(
+    params["target"], Prefixed(captions_of(run, params, batch), batch["inputs"]),
+    positions=jnp.concatenate([before, batch["kept"] + prefix], axis=1), slot=jnp.zeros((rows,), jnp.int32),
+    mask=jnp.broadcast_to(causal[None], (rows, *causal.shape)),
+  )  # fmt: skip
+  nats = token_cross_entropy(output.logits[:, prefix - 1 :], batch["targets"]) * (num + 1)
+  return nats / run.model.num_tokens, ({"nats_per_image": nats}, extra)
 
 
 def init_params(run: SceneRun):
-  """Fresh weights, or those of an earlier bundle; the output of labels is always fresh."""
-  labels = {"label_output": {"weight": jnp.zeros((NUM_LABELS, run.model.dim))}} if run.label_weight else {}
+  """Fresh weights, or those of an earlier bundle."""
   if run.start_from is not None:
-    return labels | {name: checkpoints.load(Path(run.start_from) / name).params for name in ("text", "target")}
+    return {name: checkpoints.load(Path(run.start_from) / name).params for name in ("text", "target")}
   text_key, target_key = jax.random.split(jax.random.key(run.seed))
-  fresh = {"text": text_encoder_fns(run.text).init(text_key), "target": llamagen_fns(run.model).init(target_key)}
-  return labels | fresh
+  return {"text": text_encoder_fns(run.text).init(text_key), "target": llamagen_fns(run.model).init(target_key)}
 
 
 class Drawn:
