@@ -5,9 +5,11 @@ Commands (from the repository root; the file is written after every batch, a kil
     python -m experiments.data.own_samples --num-samples 3072 --out runs/samples.npz
     python -m experiments.data.own_samples --num-samples 4608 --prompts users --out runs/samples.npz
     python -m experiments.data.own_samples --bundle checkpoints/scenes --prompts scenes --num-samples 4608
+    python -m experiments.data.own_samples --bundle weights/anole --prompts prompts.txt --out runs/anole.npz
 
 The first draws for training prompts, the second goes on with prompts as users type them: mostly a label alone, which leaves
-style and background open, and so more to guess. The third draws captions of `jaxspec.scenes`.
+style and background open, and so more to guess. The third draws captions of `jaxspec.scenes`, the last the lines of a file
+in random order. Networks that read prompts as text of their own vocabulary (Anole, Lumina-mGPT) need a file.
 
 The file holds ``tokens [M, N]``, and the prompts as ``ids`` and ``mask [M, P]``. `experiments.train.draft`, `eagle` and
 `inter_head` read it.
@@ -19,6 +21,7 @@ import argparse
 import dataclasses
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -35,7 +38,9 @@ from jaxspec.data.emoji import STYLES, EmojiSet, load_emoji
 from jaxspec.data.paint import BACKGROUNDS
 from jaxspec.data.prompts import canonical_prompt
 from jaxspec.data.tokens import TokenSet
+from jaxspec.models.conditions import Prompt
 from jaxspec.pipeline import Pipeline, load_pipeline
+from jaxspec.types import Array, Params, PyTree
 
 Samples = dict[str, np.ndarray]
 
@@ -90,6 +95,35 @@ def scene_prompts(pipeline: Pipeline, rows: int, seed: int):
   return batch_fn
 
 
+def file_prompts(pipeline: Pipeline, path: str | Path, rows: int, seed: int):
+  """``index -> ids and mask``: the lines of a text file in random order, every line once before any returns.
+
+  Raises:
+    ValueError: for a file without lines.
+  """
+  path = Path(path)
+  lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()] if path.is_file() else []
+  if not lines:
+    raise ValueError(f"Must have training, users, scenes or a file with prompts, we instead got {path}")
+  if pipeline.host.condition_type is Prompt:
+    ids, mask = pipeline.encode(lines).condition
+  else:
+    limit = pipeline.host.text.config.max_tokens
+    ids, mask, _ = text_tokenizer.encode(pipeline.host.vocabulary, lines, max_tokens=limit)
+  ids, mask, chosen = np.asarray(ids), np.asarray(mask), epochs_of(np.arange(len(lines)), rows, (seed, 2))
+  return lambda index: {"ids": ids[chosen(index)], "mask": mask[chosen(index)]}
+
+
+def conditions_of(pipeline: Pipeline) -> tuple[Callable[[Params, Array, Array], PyTree], Params]:
+  """What makes conditions of the prompts of samples, ``(params, ids [M, P], mask [M, P]) -> condition``, and its parameters.
+
+  It is the text encoder of the target; a target that reads ids itself has none.
+  """
+  if pipeline.host.condition_type is Prompt:
+    return lambda params, ids, mask: Prompt(ids, mask), {}
+  return pipeline.host.text.fns.apply, pipeline.host.text.params
+
+
 def guided_target(pipeline: Pipeline, **kwargs):
   """The target at the bundle's guidance scale, ``(fns, params)``; ``kwargs`` as for `jaxspec.guided`."""
   fns = jaxspec.guided(pipeline.target.fns, **kwargs)
@@ -98,9 +132,9 @@ def guided_target(pipeline: Pipeline, **kwargs):
 
 def draw(pipeline: Pipeline, prompt, seed: int) -> Samples:
   """One batch of images with the settings of the bundle."""
-  text = pipeline.host.text
-  caption = text.fns.apply(text.params, jnp.asarray(prompt["ids"]), jnp.asarray(prompt["mask"]))
-  out = pipeline(caption, key=jax.random.key(seed), method="ar")
+  make, params = conditions_of(pipeline)
+  condition = make(params, jnp.asarray(prompt["ids"]), jnp.asarray(prompt["mask"]))
+  out = pipeline(condition, key=jax.random.key(seed), method="ar")
   return {"tokens": np.asarray(out.tokens, np.int16), "ids": prompt["ids"], "mask": prompt["mask"]}
 
 
@@ -146,11 +180,12 @@ def _write(path: Path, samples: Samples) -> None:
 
 
 def main() -> None:
+  """The command line."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--bundle", default="checkpoints/emoji64")
   parser.add_argument("--tokens", default="runs/tokens/emoji64.npz")
   parser.add_argument("--num-samples", type=int, default=3072, help="images in the file in the end")
-  parser.add_argument("--prompts", choices=("training", "users", "scenes"), default="training")
+  parser.add_argument("--prompts", default="training", help="training, users, scenes, or a text file, one prompt a line")
   parser.add_argument("--batch", type=int, default=8)
   parser.add_argument("--seed", type=int, default=0)
   parser.add_argument("--matmul-precision", default="bfloat16")
@@ -161,6 +196,8 @@ def main() -> None:
     prompts = scene_prompts(pipeline, args.batch, args.seed)
   elif args.prompts == "users":
     prompts = user_prompts(pipeline, load_emoji(), args.batch, args.seed)
+  elif args.prompts != "training":
+    prompts = file_prompts(pipeline, args.prompts, args.batch, args.seed)
   else:  # only the prompts are read from the generator's batches
     source, tokens = _PromptSource(args.batch, pipeline), TokenSet.load(args.tokens)
     prompts = image_batches(source, load_emoji(), tokens, pipeline.host.vocabulary)

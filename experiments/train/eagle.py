@@ -1,10 +1,11 @@
-"""Trains the EAGLE drafter of the shipped target.
+"""Trains an EAGLE drafter: of the shipped target, or of another that heads can be put on (`jaxspec.models.trunk`).
 
 Commands (from the repository root; a killed run goes on where it stopped)::
 
     python -m experiments.data.own_samples --num-samples 3072 --out runs/samples.npz
     python -m experiments.data.own_samples --num-samples 4608 --prompts users --out runs/samples.npz
     python -m experiments.train.eagle --run-dir runs/eagle --export checkpoints/emoji64
+    python -m experiments.train.eagle --set bundle=weights/anole --set samples=runs/anole.npz --export weights/anole
 
 1. The target, guided at the bundle's scale, reads its own samples once. What it drafts for later is the guided distribution,
    and that has features too: the output matrix is linear, so the features of both halves are guided as their logits are.
@@ -27,11 +28,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.data.own_samples import Samples, guided_target, pick
+from experiments.data.own_samples import Samples, conditions_of, guided_target, pick
 from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
 from jaxspec.models.conditions import Pairs, Prefixed
-from jaxspec.models.eagle import HOST_TABLES, EagleConfig, attach, eagle_fns
+from jaxspec.models.eagle import EagleConfig, attach, borrowed, eagle_fns
 from jaxspec.pipeline import Pipeline, load_pipeline
 from jaxspec.training.loop import LoopConfig
 from jaxspec.training.losses import feature_losses
@@ -73,21 +74,23 @@ def get_config(arg: str = "") -> EagleRun:
   return EagleRun()
 
 
-def host_features(pipeline: Pipeline, samples: Samples, batch: int = 16) -> np.ndarray:
-  """Guided features ``[M, P + N - 1, D]`` float16 of the target over its own samples."""
-  text, prefix = pipeline.host.text, pipeline.target.config.prefix_len
+def host_features(pipeline: Pipeline, samples: Samples, prefix_len: int, batch: int = 16) -> np.ndarray:
+  """Guided features ``[M, P + N - 1, D]`` float16 of the target over its own samples; P is ``prefix_len``, the drafter's."""
+  make, text = conditions_of(pipeline)
   fns, params = guided_target(pipeline, features="combined")
 
   @jax.jit
-  def read(params, encoder, ids, mask, tokens):
-    inputs = Prefixed(text.fns.apply(encoder, ids, mask), tokens[:, :-1])
-    positions = jnp.arange(prefix + tokens.shape[1] - 1)[None]
-    return fns.apply(params, inputs, None, positions=positions)[0].features.astype(jnp.float16)
+  def read(params, text, ids, mask, tokens):
+    condition = make(text, ids, mask)
+    length = fns.prefix_len(condition)
+    positions = jnp.arange(length + tokens.shape[1] - 1)[None]
+    output, _ = fns.apply(params, Prefixed(condition, tokens[:, :-1]), None, positions=positions)
+    return output.features[:, length - prefix_len :].astype(jnp.float16)
 
   parts = []
   for start in range(0, len(samples["tokens"]), batch):
     rows = pick(samples, np.arange(start, min(start + batch, len(samples["tokens"]))))
-    parts.append(np.asarray(read(params, text.params, rows["ids"], rows["mask"], rows["tokens"])))
+    parts.append(np.asarray(read(params, text, rows["ids"], rows["mask"], rows["tokens"])))
   return np.concatenate(parts)
 
 
@@ -137,12 +140,13 @@ def train(run: EagleRun, run_dir: str | Path, resume: bool = True, export_to: st
   """Trains the head (see `train_student`); its two tables stay the target's."""
   check_export(export_to)
   pipeline, samples = load_pipeline(run.bundle), samples_of(run)
+  target = pipeline.target
+  config = EagleConfig.of(target.config)
   with jax.default_matmul_precision(run.matmul_precision):
-    samples["features"] = host_features(pipeline, samples)
-  config = EagleConfig.of(pipeline.target.config)
+    samples["features"] = host_features(pipeline, samples, config.prefix_len)
   student = Student(
     NAME, config, eagle_fns(config).init(jax.random.key(run.seed)),
-    {name: pipeline.target.params[name] for name in HOST_TABLES},
+    borrowed(target.config, target.params),
     make_loss_fn(run, config, pipeline.sampling().temperature), NAME, EagleRun(),
   )  # fmt: skip
   return train_student(run, pipeline, samples, student, run_dir, resume, export_to)

@@ -1,9 +1,12 @@
-"""Trains an edge network with an Inter-Head against the shipped cloud (CIAR, arXiv 2603.25463, sections 3.2 and 3.4).
+"""Trains an edge network with an Inter-Head against its cloud (CIAR, arXiv 2603.25463, sections 3.2 and 3.4).
 
 Commands (from the repository root; a killed run goes on where it stopped)::
 
     python -m experiments.data.own_samples --num-samples 512 --out runs/samples.npz
     python -m experiments.train.inter_head --config 2 --run-dir runs/inter-2 --export checkpoints/emoji64
+    python -m experiments.train.inter_head --config 1 --set bundle=anole --set samples=runs/anole.npz --export anole
+
+The cloud is the shipped one, or another that heads can be put on (`jaxspec.models.trunk`).
 
 1. Contexts are images that the guided cloud drew for random prompts (what an edge network meets while decoding).
 2. The edge network starts from the cloud's first layers, its norm and its output matrix; its radii are 0.5 everywhere.
@@ -29,6 +32,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxspec
+from experiments.data.own_samples import conditions_of
 from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
 from jaxspec.intervals.scores import IntervalScore
@@ -93,26 +97,25 @@ def name_of(run: InterRun) -> str:
 
 def make_loss_fn(run: InterRun, config: InterHeadConfig, pipeline: Pipeline):
   """The loss of a step; ``extra`` holds the frozen text encoder and cloud. Metrics are the terms, acceptance and U."""
-  text = pipeline.host.text
+  make, _ = conditions_of(pipeline)
   edge, cloud = inter_head_fns(config), pipeline.target.fns
   if run.guided:
-    halves = lambda params, caption: jax.tree.map(
-      lambda a, b: jnp.concatenate([a, b]), caption, cloud.null_condition(params, caption)
+    halves = lambda params, condition: jax.tree.map(
+      lambda a, b: jnp.concatenate([a, b]), condition, cloud.null_condition(params, condition)
     )
   else:
     guided_cloud = jaxspec.guided(cloud)
     scale = jnp.float32(pipeline.sampling().cfg_scale)
-  prefix = config.trunk.prefix_len
   score_fn = IntervalScore(combination=run.combination)
 
   def loss_fn(params, extra, batch, key):
-    caption = text.fns.apply(extra["text"], batch["ids"], batch["mask"])
-    fed = batch["tokens"][:, :-1]
+    condition = make(extra["text"], batch["ids"], batch["mask"])
+    prefix, fed = cloud.prefix_len(condition), batch["tokens"][:, :-1]
     if run.guided:
-      inputs = Prefixed(halves(extra["cloud"], caption), jnp.concatenate([fed, fed]))
+      inputs = Prefixed(halves(extra["cloud"], condition), jnp.concatenate([fed, fed]))
       distribution = cloud.apply(extra["cloud"], inputs)[0].logits
     else:
-      inputs = Prefixed(caption, fed)
+      inputs = Prefixed(condition, fed)
       distribution = guided_cloud.apply(
         jaxspec.Guided(extra["cloud"], scale), inputs, positions=jnp.arange(prefix + fed.shape[1])[None]
       )[0].logits
@@ -141,7 +144,7 @@ def train(run: InterRun, run_dir: str | Path, resume: bool = True, export_to: st
     num_heads=run.num_heads, combination=run.combination,
   )  # fmt: skip
   meta = {"guided": run.guided, "distilled_at_temperature": run.temperature}
-  frozen = {"text": pipeline.host.text.params, "cloud": pipeline.target.params}
+  frozen = {"text": conditions_of(pipeline)[1], "cloud": pipeline.target.params}
   name = f"{run.num_layers}" + (f"x{run.num_heads}" if run.num_heads > 1 else "")
   loss_fn, script = make_loss_fn(run, config, pipeline), f"inter_head --config {name}"
   student = Student(name_of(run), config, params, frozen, loss_fn, script, get_config(name), meta)

@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxspec
+from experiments.data.own_samples import conditions_of
 from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
 from jaxspec.models.conditions import Prefixed
@@ -82,39 +83,41 @@ def name_of(run: FeaturesRun) -> str:
 def make_loss_fn(run: FeaturesRun, config: IntervalFeaturesConfig, edge: Network, pipeline: Pipeline):
   """The loss of a step; ``extra`` holds the frozen text encoder, cloud and edge network."""
   cloud, phi = jaxspec.guided(pipeline.target.fns), interval_features_fns(config)
-  text, sampling, prefix = pipeline.host.text, pipeline.sampling(), pipeline.target.config.prefix_len
+  (make, _), sampling = conditions_of(pipeline), pipeline.sampling()
   scale, temperature = jnp.float32(sampling.cfg_scale), sampling.temperature
 
-  def distributions(extra, caption, tokens: Array, features: Array | None) -> Array:
+  def distributions(extra, condition, tokens: Array, features: Array | None) -> Array:
     """The guided cloud's logits ``[B, N, V]`` of every position, features ``[B, N, D]`` of the tokens injected."""
+    prefix = cloud.prefix_len(condition)
     positions = jnp.arange(prefix + tokens.shape[1] - 1)[None]
     inject = None if features is None else jnp.pad(features[:, :-1], ((0, 0), (prefix, 0), (0, 0)))
-    inputs = Prefixed(caption, tokens[:, :-1])
+    inputs = Prefixed(condition, tokens[:, :-1])
     output, _ = cloud.apply(jaxspec.Guided(extra["cloud"], scale), inputs, positions=positions, inject=inject)
     return output.logits[:, prefix - 1 :]
 
-  def edge_says(extra, caption, tokens: Array):
+  def edge_says(extra, condition, tokens: Array):
     """Intervals ``[B, N, H, V]`` and features ``[B, N, D]`` at the positions that draw the tokens."""
-    output, _ = edge.fns.apply(extra["edge"], Prefixed(caption, tokens[:, :-1]))
+    prefix = edge.fns.prefix_len(condition)
+    output, _ = edge.fns.apply(extra["edge"], Prefixed(condition, tokens[:, :-1]))
     return jax.tree.map(lambda leaf: leaf[:, prefix - 1 :], (output.intervals, output.features))
 
   def loss_fn(params, extra, batch, key):
     key = jax.random.key(run.seed) if key is None else key  # evaluations: the same draws every time
     mask_key, draw_key = jax.random.split(key)
-    caption = text.fns.apply(extra["text"], batch["ids"], batch["mask"])
+    condition = make(extra["text"], batch["ids"], batch["mask"])
     own = batch["tokens"]
     masked = edge_positions(mask_key, own.shape, run.least_share)
-    of_own = edge_says(extra, caption, own)
+    of_own = edge_says(extra, condition, own)
     drawn = sample(of_own[0].centre[..., 0, :] / temperature, jax.random.uniform(draw_key, own.shape))
     mixed = jnp.where(masked, drawn, own)
-    of_mixed = edge_says(extra, caption, mixed)
+    of_mixed = edge_says(extra, condition, mixed)
     injected = lambda said, tokens: phi.apply(params, *jax.lax.stop_gradient(said), tokens) * masked[..., None]
-    undisturbed = jax.lax.stop_gradient(distributions(extra, caption, own, None))
+    undisturbed = jax.lax.stop_gradient(distributions(extra, condition, own, None))
     loss, terms = injection_loss(
-      distributions(extra, caption, mixed, injected(of_mixed, mixed)),
-      distributions(extra, caption, own, injected(of_own, own)), undisturbed, own, kl_weight=run.kl_weight,
+      distributions(extra, condition, mixed, injected(of_mixed, mixed)),
+      distributions(extra, condition, own, injected(of_own, own)), undisturbed, own, kl_weight=run.kl_weight,
     )  # fmt: skip
-    silent = jax.nn.log_softmax(jax.lax.stop_gradient(distributions(extra, caption, mixed, None)))
+    silent = jax.nn.log_softmax(jax.lax.stop_gradient(distributions(extra, condition, mixed, None)))
     without = -jnp.mean(jnp.take_along_axis(silent, own[..., None], axis=-1))
     return loss, (terms | {"gain": without - terms["cross_entropy"]}, extra)
 
@@ -130,10 +133,10 @@ def train(run: FeaturesRun, run_dir: str | Path, resume: bool = True, export_to:
     raise ValueError(f"Must have an edge network without guidance, we instead got {run.edge}, a {family}")
   trunk = edge.config.trunk
   config = IntervalFeaturesConfig(
-    width=pipeline.target.config.dim, input_width=trunk.dim, vocab=trunk.vocab_size, hidden=run.hidden, source=run.source,
+    width=pipeline.target.config.dim, input_width=trunk.dim, vocab=edge.config.drawn, hidden=run.hidden, source=run.source,
     combination=edge.config.combination,
   )  # fmt: skip
-  frozen = {"text": pipeline.host.text.params, "cloud": pipeline.target.params, "edge": edge.params}
+  frozen = {"text": conditions_of(pipeline)[1], "cloud": pipeline.target.params, "edge": edge.params}
   meta = {"edge": edge.meta} | {name: edge.meta[name] for name in ("calibration",) if name in edge.meta}
   config_name = name_of(run).removesuffix(SUFFIX)
   student = Student(

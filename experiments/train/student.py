@@ -109,5 +109,9 @@ def _export(run, pipeline: Pipeline, student: Student, state, figures, path: Pat
   licence = pipeline.target.meta.get("licence", "unknown")
   meta = meta_of(student.script, run, student.default, state, licence=licence, started=started, **(meta | student.meta))
   checkpoints.save(path / student.name, student.config, student.finish_fn(state.ema), meta=meta, dtype=jnp.bfloat16)
-  draft = read_bundle(path).defaults.draft or student.name
-  write_bundle(path, drafts={student.name: student.name}, draft=draft)
+  bundle = read_bundle(path)
+  draft = bundle.defaults.draft or student.name
+  whole = {}
+  if bundle.version is None:  # a converted folder, whose published settings would not be read once it is a bundle
+    whole = dict(target=bundle.target, sampling=pipeline.host.published_sampling())
+  write_bundle(path, **whole, drafts={**bundle.drafts, student.name: student.name}, draft=draft)

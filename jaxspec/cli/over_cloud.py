@@ -19,7 +19,6 @@ from jaxspec.cli.decoding import MethodRun, ReportFn
 from jaxspec.cli.errors import UserError, interruptible, write_whole
 from jaxspec.cli.job import Job
 from jaxspec.cli.messages import Messages, wire_of
-from jaxspec.hosts.images import CaptionHost
 from jaxspec.link.bitstream import MessageError
 from jaxspec.link.cloud import Cloud, CloudError
 from jaxspec.link.journal import Journal
@@ -66,7 +65,7 @@ def decode(
   pipeline, sampling, parts = job.pipeline, job.sampling, job.decoder().parts
   key_data = np.concatenate(batches.key_data)[: batches.num]
   condition = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: batches.num], *batches.condition)
-  captions = [job.captions[prompt] for prompt in batches.prompt] if isinstance(pipeline.host, CaptionHost) else None
+  captions = [job.captions[prompt] for prompt in batches.prompt] if pipeline.host.sends_text else None
   kwargs = dict(drafter=parts.drafter, wire=wire_of(job), max_len=job.max_len, captions=captions, profile=profile)
   kwargs |= dict(end_token=pipeline.host.end_token, target_prefix=parts.target_prefix)
   kwargs |= {name: getattr(sampling, name) for name in ("temperature", "top_p", "cfg_scale")}

@@ -23,7 +23,7 @@ class PairState(NamedTuple):
   cache: Cache
   pending: Pairs  # [B, L + 1] tokens and [B, L + 1, D] features, valid ones first; the newest token is the last valid
   num_pending: Array  # [B] int32, at least 1
-  prefix_len: Array  # [] int32 positions before the pair of token 0
+  prefix_len: Array  # [] int32 positions before the pair of token 0, of the last features of the condition
 
 
 class Absorbed(NamedTuple):
@@ -49,7 +49,7 @@ def start(head: ModelFns, params: Params, condition, prefill: Verdict, *, longes
   rows, prefix_len = features.shape[0], head.prefix_len(condition)
   cache = head.init_cache(rows, prefix_len + slots)
   if prefix_len:
-    inputs = Pairs(jnp.zeros((rows, prefix_len), jnp.int32), features[:, :prefix_len])
+    inputs = Pairs(jnp.zeros((rows, prefix_len), jnp.int32), features[:, -prefix_len - 1 : -1])
     positions = jnp.arange(prefix_len)[None]
     _, cache = head.apply(params, inputs, cache, positions=positions, logits_at=jnp.zeros((1,), jnp.int32))
   pending = Pairs(

@@ -109,6 +109,7 @@ class Host:
     noun: what a row becomes, ``image`` or ``text``.
     fit_fields: fields of the config in which a draft must equal its target.
     unit_codes: whether the image tokenizer compares codes at unit length; methods that compare codes do so too.
+    sends_text: whether a server of the target is sent the text of a prompt and encodes it; others are sent ids or a class.
 
   Attributes:
     target: the loaded target.
@@ -119,6 +120,7 @@ class Host:
   noun: ClassVar[str] = "image"
   fit_fields: ClassVar[tuple[str, ...]] = ()
   unit_codes: ClassVar[bool] = True
+  sends_text: ClassVar[bool] = False
 
   target: Checkpoint
 
@@ -258,10 +260,8 @@ class Host:
       return
     try:
       fitting = head_of(self.target.config)
-    except AttributeError as error:
-      raise ValueError(
-        f"The draft {draft.path} does not fit the target: a {self.target.family} has no {error.name} for it"
-      ) from error
+    except ValueError as error:
+      raise ValueError(f"The draft {draft.path} does not fit the target: {error}") from error
     for name in fitting.__dataclass_fields__:
       if name not in _OWN_OF_A_HEAD:
         check_equal(draft, name, getattr(draft.config, name), getattr(fitting, name))

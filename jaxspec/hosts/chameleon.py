@@ -1,7 +1,7 @@
 """Hosts of Chameleon networks that draw images of texts: Anole, and Lumina-mGPT with its rows and sizes.
 
 The network reads the prompt as text of its own vocabulary, so there is no text encoder. It draws local ids
-(`jaxspec.models.chameleon.drawing_fns`): an image code each, and for Lumina-mGPT also row ends, which are forced.
+(`jaxspec.models.chameleon_drawing`): an image code each, and for Lumina-mGPT also row ends, which are forced.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jaxspec.checkpoints import Checkpoint
 from jaxspec.data import image_vocabulary
 from jaxspec.data.language_tokenizer import load_tokenizer, pad_left
 from jaxspec.hosts.base import Encoded, Host, HostParts, check_captions, check_texts
-from jaxspec.models.chameleon import drawing_fns, drawing_params
+from jaxspec.models.chameleon_drawing import TRUNK, drawing_fns, drawing_params
 from jaxspec.models.chameleon_vq import to_uint8
 from jaxspec.models.conditions import Prompt
 from jaxspec.models.image_rows import ImageRows
@@ -67,6 +67,7 @@ class ChameleonHost(Host):
 
   condition_type = Prompt
   unit_codes = False
+  sends_text = True  # ids of prompts lie outside of the ids that are drawn, which are all that a stream knows
   fit_fields = (
     "vocab_size", "layout", "rows", "columns", "num_codes", "first_code", "begin_text", "end_image", "begin_image",
     "end_prompt", "end_row", "first_size",
@@ -132,8 +133,8 @@ class ChameleonHost(Host):
 
   def shared_tables(self) -> dict[str, Callable[[], Array]]:
     config, params = self.target.config, self.target.params
-    rows_of = lambda name: jnp.take(params[name]["weight"], jnp.asarray(config.drawn_ids), axis=0)
-    return {"embedding": lambda: rows_of("embed_tokens"), "output": lambda: rows_of("lm_head"), "codebook": self._codebook}
+    tables = functools.cache(lambda: TRUNK.tables(config, drawing_params(config, params)))
+    return {"embedding": lambda: tables().embedding, "output": lambda: tables().output, "codebook": self._codebook}
 
   def _codebook(self) -> Array:
     """Rows of the codebook. Ends have rows of zeros, which nothing compares: they stand alone where they are legal."""
@@ -185,8 +186,8 @@ class ChameleonHost(Host):
   def check_length(self, network: Network, condition: Prompt, max_len: int) -> list[str]:
     """A warning about sequences longer than those the network was trained on."""
     found = super().check_length(network, condition, max_len)
-    prompt_len, longest = condition.tokens.shape[1], network.config.max_positions
-    if prompt_len + max_len <= longest:
+    prompt_len, longest = condition.tokens.shape[1], getattr(network.config, "max_positions", None)
+    if longest is None or prompt_len + max_len <= longest:  # a head that continues features counts positions of images
       return found
     who = "target" if network.name == "target" else f"draft {network.name}"
     size = f"{prompt_len} tokens of text and {max_len} of an image"

@@ -143,6 +143,7 @@ class CaptionHost(ImageHost):
   """
 
   condition_type = Caption
+  sends_text = True
 
   text: Checkpoint
   vocabulary: Tokenizer

@@ -13,16 +13,16 @@ def sent_condition(condition: PyTree, caption: str | None = None) -> tuple[int, 
 
   Args:
     condition: `ClassLabels`, `Prompt` or `Caption` of one row.
-    caption: the text that ``condition`` was made of; the features of a caption are not sent.
+    caption: the text that ``condition`` was made of. It is sent in place of a caption's features, or of a prompt's ids.
   Raises:
     ValueError: for another condition, a caption without its text, or a text beside another condition.
   """
-  if isinstance(condition, Caption):
-    if caption is None:
-      raise ValueError("Must have the text of a caption to send it, we instead got its features alone")
-    return caption
+  if isinstance(condition, Caption) and caption is None:
+    raise ValueError("Must have the text of a caption to send it, we instead got its features alone")
   if caption is not None:
-    raise ValueError(f"Must have a Caption to send a caption's text, we instead got {type(condition).__name__}")
+    if not isinstance(condition, Caption | Prompt):
+      raise ValueError(f"Must have a Caption or a Prompt to send its text, we instead got {type(condition).__name__}")
+    return caption
   if isinstance(condition, ClassLabels):
     return int(condition.labels[0])
   if isinstance(condition, Prompt):

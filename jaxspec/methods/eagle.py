@@ -11,7 +11,7 @@ from jaxspec.drafters.eagle_chain import eagle_chain
 from jaxspec.methods.base import BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.methods.common import Neighbours, check_chain, of_ids, target_side
 from jaxspec.methods.speculative import ChainMethod
-from jaxspec.models.eagle import attach
+from jaxspec.models.eagle import attach, borrowed
 from jaxspec.network import Network
 from jaxspec.types import AcceptFn, Drafter, ModelFns, PyTree
 from jaxspec.verifiers.lantern_tree import lantern_tree
@@ -30,11 +30,12 @@ class _Continues:
     """See `Method.build`; ``draft`` has its own parameters only, the target's tables are attached here."""
     sampling = of_ids(self, context)
     head = need(draft, "a draft network", self.name)
-    fns, drafting = sampling.side(dataclasses.replace(head, params=attach(head.params, target.params)))
+    tables = borrowed(target.config, target.params)
+    fns, drafting = sampling.side(dataclasses.replace(head, params=attach(head.params, tables)))
     # A head without guidance continues the features of the guided distribution.
     features = "both" if head.is_guided else "combined"
-    rule, tables = self.rule(context)
-    side, verifier = target_side(target, rule, context, tables=tables, features=features, feedback_fn=target_features)
+    rule, of_rule = self.rule(context)
+    side, verifier = target_side(target, rule, context, tables=of_rule, features=features, feedback_fn=target_features)
     return Parts(SpecParams(drafting, side), self.drafter(fns, context), verifier)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -108,6 +108,18 @@ def wanted(features: Array, logits_at: Array | None) -> Array:
     return features
   index = jnp.broadcast_to(logits_at[:, None, None], (features.shape[0], 1, 1))
   return jnp.take_along_axis(features, index, axis=1)
+
+
+def lens_of(below: Sequence[Array], read: Callable[[Array], Array], logits: Array, logits_at: Array | None) -> Array:
+  """`ModelOutput.lens`: what the output matrix says of each layer below the last (the "logit lens").
+
+  Args:
+    below: the outputs ``[B, T, D]`` of these layers.
+    read: norm and output matrix of the network.
+    logits: its logits ``[B, T or 1, V]``.
+  """
+  found = [read(wanted(layer, logits_at)).astype(jnp.float32) for layer in below]
+  return jnp.stack(found, axis=2) if found else jnp.zeros((*logits.shape[:2], 0, logits.shape[2]), jnp.float32)
 
 
 def transformer_fns(

@@ -5,8 +5,7 @@
    text and image alike); SwiGLU. RMSNorm stands before both, or after them ("swin norm", the larger networks);
 3. final RMSNorm, output matrix, float32 logits.
 
-`chameleon_fns` reads and returns ids of the vocabulary. `drawing_fns` draws images: tokens are local ids (the codes, and
-what ends rows and images), and the output matrix has their rows only, an eighth of all. Prompts keep the vocabulary's ids.
+`chameleon_fns` reads and returns ids of the vocabulary; `jaxspec.models.chameleon_drawing` draws images.
 
 Submodules carry the names of the Hugging Face state dict.
 """
@@ -17,20 +16,19 @@ import dataclasses
 import functools
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.mesh import constrain
 from jaxspec.models import kv_cache
-from jaxspec.models.causal import LayerCache, Positions, SwiGLU, attend_cached, run_blocks, wanted
-from jaxspec.models.conditions import Prefixed, Prompt, align_right
+from jaxspec.models.causal import LayerCache, Positions, SwiGLU, attend_cached, lens_of, run_blocks, wanted
+from jaxspec.models.conditions import Prefixed, Prompt
 from jaxspec.models.image_rows import ImageRows
 from jaxspec.models.language import heads_of, language_fns, read_inputs
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.norm import RMSNorm, layer_norm
 from jaxspec.models.rope_text import Rope, rope_table, rotate_halves
-from jaxspec.types import Array, ModelFns, ModelOutput, Params, PyTree
+from jaxspec.types import Array, ModelFns, ModelOutput, PyTree
 
 # How prompts and images are written: Anole's images are codes alone, Lumina-mGPT's have row ends and tokens of their size.
 LAYOUTS = ("anole", "lumina")
@@ -192,10 +190,12 @@ class Chameleon(nn.Module):
 
   Attributes:
     draws: whether tokens are local ids of images.
+    lens: also return `ModelOutput.lens`.
   """
 
   config: ChameleonConfig
   draws: bool = False
+  lens: bool = False
 
   @nn.compact
   def __call__(
@@ -215,12 +215,19 @@ class Chameleon(nn.Module):
     if inject is not None:
       x = x + inject.astype(x.dtype)
     table = rope_table(cfg.rope, text_positions, cfg.head_dim)
-    block = lambda i, x, layer: Block(cfg, name=f"layers_{i}")(x, table, at, layer)
+    below = []
+
+    def block(i, x, layer):
+      below.extend([x] if i else [])
+      return Block(cfg, name=f"layers_{i}")(x, table, at, layer)
+
     x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
-    features = RMSNorm(cfg.norm_eps, name="norm")(x)
     outputs = len(cfg.drawn_ids) if self.draws else cfg.vocab_size
-    logits = constrain(Linear(outputs, name="lm_head")(wanted(features, logits_at)).astype(jnp.float32))
-    return ModelOutput(logits, features), cache
+    norm, head = RMSNorm(cfg.norm_eps, name="norm"), Linear(outputs, name="lm_head")
+    features = norm(x)
+    logits = constrain(head(wanted(features, logits_at)).astype(jnp.float32))
+    lens = lens_of(below, lambda layer: head(norm(layer)), logits, logits_at) if self.lens else None
+    return ModelOutput(logits, features, lens=lens), cache
 
   def _of_vocabulary(self, inputs: PyTree) -> PyTree:
     """Inputs whose local ids are replaced by the vocabulary's; those of prompts are already."""
@@ -236,32 +243,3 @@ class Chameleon(nn.Module):
 def chameleon_fns(config: ChameleonConfig) -> ModelFns:
   """Pure functions over the whole vocabulary; the same object for equal configs, so that jit caches hit."""
   return language_fns(Chameleon(config), kv_heads=config.kv_heads)
-
-
-@functools.cache
-def drawing_fns(config: ChameleonConfig) -> ModelFns:
-  """Pure functions that draw images, over local ids; their parameters are those of `drawing_params`."""
-  fns = language_fns(Chameleon(config, draws=True), kv_heads=config.kv_heads)
-  return fns._replace(null_condition=lambda params, prompt: null_prompt(config, prompt))
-
-
-def drawing_params(config: ChameleonConfig, params: Params) -> Params:
-  """The parameters of `chameleon_fns` with those rows of the output matrix that draw images."""
-  rows = lambda weight: jnp.take(weight, jnp.asarray(config.drawn_ids), axis=0)
-  weight = params["lm_head"]["weight"]
-  # Parameters may be shapes alone (`jaxspec.checkpoints.load`).
-  is_shape = isinstance(weight, jax.ShapeDtypeStruct)
-  return {**params, "lm_head": {"weight": jax.eval_shape(rows, weight) if is_shape else rows(weight)}}
-
-
-def null_prompt(config: ChameleonConfig, prompt: Prompt) -> Prompt:
-  """The unconditional partner of prompts ``[B, P]``: their ends, in the same slots, with positions that begin at 0."""
-  prompt = align_right(prompt)
-  first = prompt.tokens.shape[1] - config.null_length
-  if first < 0:
-    raise ValueError(f"Must have prompts of at least {config.null_length} tokens, we instead got {prompt.tokens.shape[1]}")
-  tokens = jnp.asarray(prompt.tokens)
-  if config.null_begins == "text":
-    tokens = tokens.at[:, first].set(config.begin_text)
-  mask = jnp.arange(tokens.shape[1])[None] >= first
-  return Prompt(tokens, jnp.broadcast_to(mask, tokens.shape))

@@ -1,22 +1,23 @@
-"""EAGLE drafter network for LlamaGen hosts (arXiv 2401.15077, 2406.16858; for images arXiv 2410.03355).
+"""EAGLE drafter network for images (arXiv 2401.15077, 2406.16858; for images arXiv 2410.03355).
 
 It continues the host's features instead of its tokens. Position j holds the pair of the host's feature at position j and the
 embedding of the token at position j + 1, and predicts the feature at position j + 1:
 
 1. ``x = W_fc [embedding; feature] + b``, twice the width to the width;
-2. ``x += attention(x)``, without a norm before it; position j has the 2-D rotary angles of the host's position j + 1;
+2. ``x += attention(x)``, without a norm before it; position j has the 2-D rotary angles of the token that the pair holds;
 3. ``x += ffn(rmsnorm(x))``; no final norm: x is the predicted feature;
 4. the host's frozen output matrix turns it into logits.
 
-The embedding table and the output matrix are the host's. `attach` adds them to the drafter's own parameters. At positions of
-the condition the token id is 0, as in the training of the public drafters.
+The embedding table and the output matrix are the host's (`borrowed`). `attach` adds them to the drafter's own parameters.
+The host may be of any family that declares a `jaxspec.models.trunk.Trunk`, which also says what the drafter reads of the
+condition. Token ids of the condition are 0, as in the training of the public drafters.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -26,12 +27,12 @@ from jaxspec.models import kv_cache
 from jaxspec.models.causal import read_positions, run_blocks, transformer_fns, wanted
 from jaxspec.models.conditions import Pairs
 from jaxspec.models.linear import Embedding, Linear
-from jaxspec.models.llamagen import Attention, LlamaGenConfig, feed_forward
+from jaxspec.models.llamagen import Attention, feed_forward
 from jaxspec.models.norm import RMSNorm
 from jaxspec.models.rope import rope_2d
 from jaxspec.types import Array, Key, ModelFns, ModelOutput, Params
 
-HOST_TABLES = ("tok_embeddings", "output")
+HOST_TABLES = ("tok_embeddings", "output")  # in the order of `jaxspec.models.trunk.Tables`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +40,10 @@ class EagleConfig:
   """Architecture of a drafter; widths and positions are the host's.
 
   Attributes:
-    num_tokens: image tokens ``N`` of the host; a perfect square.
-    prefix_len: condition tokens ``P`` of the host. The drafter has ``P - 1`` positions before the first image token.
+    num_tokens: image tokens ``N`` of the host.
+    prefix_len: condition tokens ``P`` whose features the drafter reads, the last ones. It has ``P - 1`` positions before the
+      first image token.
+    columns: tokens of a row of the image, a row end included; None is a square.
   """
 
   dim: int = 768
@@ -50,6 +53,7 @@ class EagleConfig:
   vocab_size: int = 16384
   num_tokens: int = 256
   prefix_len: int = 1
+  columns: int | None = None
   rope_base: float = 10000.0
   norm_eps: float = 1e-6
   dtype: str = "float32"
@@ -57,14 +61,19 @@ class EagleConfig:
   tensor_parallel: ClassVar[bool] = False  # drafts are copied to all devices
 
   def __post_init__(self):
-    if self.grid**2 != self.num_tokens:
+    if self.columns is None and self.grid**2 != self.num_tokens:
       raise ValueError(f"Must have a square number of image tokens, we instead got {self.num_tokens}")
+    if self.grid < 1 or self.num_tokens % self.grid:
+      raise ValueError(f"Must have rows of equal length, we instead got {self.num_tokens} tokens and {self.columns} columns")
+    if self.dim % self.num_heads or self.head_dim % 4:
+      raise ValueError(f"Must have a head size divisible by 4, we instead got width {self.dim} over {self.num_heads} heads")
     if self.prefix_len < 1:
       raise ValueError(f"Must have a host with at least one condition token, we instead got {self.prefix_len}")
 
   @property
   def grid(self) -> int:
-    return round(self.num_tokens**0.5)
+    """Tokens of a row of the image."""
+    return round(self.num_tokens**0.5) if self.columns is None else self.columns
 
   @property
   def head_dim(self) -> int:
@@ -75,11 +84,15 @@ class EagleConfig:
     return self.num_kv_heads or self.num_heads
 
   @classmethod
-  def of(cls, host: LlamaGenConfig) -> EagleConfig:
-    """The config of a drafter that fits a host."""
-    own = ("norm_eps",)
-    shared = [field.name for field in dataclasses.fields(cls) if field.name not in own]
-    return cls(**{name: getattr(host, name) for name in shared})
+  def of(cls, host: Any) -> EagleConfig:
+    """The config of a drafter that fits the config of a host.
+
+    Raises:
+      ValueError: for a host whose features no drafter can continue.
+    """
+    from jaxspec.models import registry  # which knows this family, too
+
+    return cls(**registry.trunk_of(host).head_fields(host))
 
 
 class Eagle(nn.Module):
@@ -119,9 +132,22 @@ class Eagle(nn.Module):
     return ModelOutput(logits, x), cache
 
 
-def attach(params: Params, host: Params) -> Params:
-  """Adds the host's embedding table and output matrix to the drafter's own parameters, as `ModelFns.apply` needs them."""
-  return params | {name: host[name] for name in HOST_TABLES}
+def borrowed(host: Any, params: Params) -> Params:
+  """The host's embedding table and output matrix, by the names that the drafter has for them.
+
+  Args:
+    host: config of the host.
+    params: its parameters, as it draws (`jaxspec.models.trunk.Trunk.fns`).
+  """
+  from jaxspec.models import registry
+
+  tables = registry.trunk_of(host).tables(host, params)
+  return {name: {"weight": table} for name, table in zip(HOST_TABLES, tables)}
+
+
+def attach(params: Params, tables: Params) -> Params:
+  """Adds the host's tables (`borrowed`) to the drafter's own parameters, as `ModelFns.apply` needs them."""
+  return params | {name: tables[name] for name in HOST_TABLES}
 
 
 @functools.cache

@@ -2,8 +2,9 @@
 
   c = W_c h + b_c,   r = min(softplus(W_r h + b_r), max_radius).
 
-The trunk is the first layers of the cloud's network; W_c of head 0 is the trunk's own output matrix. Further heads have
-matrices of their own, so that H heads cost ``2 H`` output matrices. Radii start at `INITIAL_RADIUS` everywhere.
+The trunk is the first layers of the cloud's network, of any family that declares a `jaxspec.models.trunk.Trunk`. W_c of head
+0 is the trunk's own output matrix. Further heads have matrices of their own, so that H heads cost ``2 H`` output matrices.
+Radii start at `INITIAL_RADIUS` everywhere.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from jaxspec.intervals.heads import check_combination
 from jaxspec.models.causal import wanted
 from jaxspec.models.interval_features import IntervalFeaturesConfig, interval_features_fns
 from jaxspec.models.linear import affine, linear
-from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.models.trunk import Trunk
 from jaxspec.types import Array, Intervals, Key, ModelFns, ModelOutput, Params
 
 INITIAL_RADIUS = 0.5
@@ -32,23 +33,30 @@ class InterHeadConfig:
   """Architecture of an edge network: its trunk and its heads.
 
   Attributes:
-    trunk: the transformer below the heads.
+    trunk: config of the transformer below the heads.
     num_heads: heads H.
     combination: how several heads become one distribution, see `jaxspec.intervals.heads`.
     max_radius: radii are clamped here.
     features: interval features for the cloud, with parameters ``params["features"]``; None for none.
+    trunk_family: family of the trunk, which a ``trunk`` that is a config says by itself.
   """
 
-  trunk: LlamaGenConfig
+  trunk: Any
   num_heads: int = 1
   combination: str = "ensemble"
   max_radius: float = 10.0
   features: IntervalFeaturesConfig | None = None
+  trunk_family: str = "llamagen"
 
   def __post_init__(self):
-    for name, config_class in (("trunk", LlamaGenConfig), ("features", IntervalFeaturesConfig)):
-      if isinstance(getattr(self, name), dict):  # from a checkpoint's JSON
-        object.__setattr__(self, name, config_class(**getattr(self, name)))
+    from jaxspec.models import registry  # which knows this family, too
+
+    if isinstance(self.trunk, dict):  # from a checkpoint's JSON
+      object.__setattr__(self, "trunk", registry.make_config(self.trunk_family, self.trunk))
+    if isinstance(self.features, dict):
+      object.__setattr__(self, "features", IntervalFeaturesConfig(**self.features))
+    registry.trunk_of(self.trunk)
+    object.__setattr__(self, "trunk_family", registry.family_of(self.trunk))
     check_combination(self.combination)
     if self.num_heads < 1:
       raise ValueError(f"Must have num_heads of at least 1, we instead got {self.num_heads}")
@@ -60,6 +68,11 @@ class InterHeadConfig:
     if name.startswith("_") or name in ("trunk", "dtype"):
       raise AttributeError(name)
     return getattr(self.trunk, name)
+
+  @property
+  def drawn(self) -> int:
+    """``V``, the ids that are drawn."""
+    return _trunk(self.trunk).head_fields(self.trunk)["vocab_size"]
 
 
 class InterHead(nn.Module):
@@ -98,7 +111,7 @@ def with_inter_head(trunk: ModelFns, vocab: int, *, num_heads: int = 1, max_radi
 
   def init(key: Key) -> Params:
     trunk_params = trunk.init(jax.random.fold_in(key, 0))
-    width = _width(trunk_params)
+    width = _width(trunk, trunk_params)
     features, logits = jnp.zeros((1, 1, width)), jnp.zeros((1, 1, vocab))
     return {"trunk": trunk_params, "head": module.init(jax.random.fold_in(key, 1), features, logits)["params"]}
 
@@ -116,29 +129,37 @@ def with_inter_head(trunk: ModelFns, vocab: int, *, num_heads: int = 1, max_radi
   return ModelFns(init, trunk.init_cache, apply, trunk.prefix_len, null_condition, trunk.compact, trunk.take, trunk.put)
 
 
-def _width(trunk_params: Params) -> int:
-  """Width of the features: what the trunk's output matrix ``[V, D]`` reads."""
-  return trunk_params["output"]["weight"].shape[1]
+def _width(trunk: ModelFns, params: Params) -> int:
+  """Width of the features."""
+  output, _ = jax.eval_shape(trunk.apply, params, jnp.zeros((1, 1), jnp.int32))
+  return output.features.shape[-1]
+
+
+def _trunk(config: Any) -> Trunk:
+  from jaxspec.models import registry
+
+  return registry.trunk_of(config)
 
 
 @functools.cache
 def inter_head_fns(config: InterHeadConfig) -> ModelFns:
   """Pure functions of an edge network; the same object for equal configs. The drafter computes the interval features."""
-  fns = with_inter_head(
-    llamagen_fns(config.trunk, lens=True), config.trunk.vocab_size, num_heads=config.num_heads, max_radius=config.max_radius
-  )
+  trunk = _trunk(config.trunk).fns(config.trunk, lens=True)
+  fns = with_inter_head(trunk, config.drawn, num_heads=config.num_heads, max_radius=config.max_radius)
   if config.features is None:
     return fns
   phi = interval_features_fns(config.features)
   return fns._replace(init=lambda key: fns.init(key) | {"features": phi.init(jax.random.fold_in(key, 2))})
 
 
-def edge_from_cloud(cloud: LlamaGenConfig, params: Params, num_layers: int, key: Key, **head: Any):
+def edge_from_cloud(cloud: Any, params: Params, num_layers: int, key: Key, **head: Any):
   """Config and initial parameters of an edge network: the cloud's first layers, its norm and output matrix, and fresh heads.
 
   Heads after the first also start from the cloud's output matrix. Noise of a tenth of its size makes them differ.
 
   Args:
+    cloud: the cloud's config.
+    params: its parameters, as it draws (`jaxspec.models.trunk.Trunk.fns`).
     num_layers: depth of the edge network; the paper takes 1, 2, 3 and 5.
     key: random key of the heads; consumed.
     head: further fields of `InterHeadConfig`.
@@ -146,12 +167,13 @@ def edge_from_cloud(cloud: LlamaGenConfig, params: Params, num_layers: int, key:
   if not 1 <= num_layers <= cloud.num_layers:
     raise ValueError(f"Must have 1 to {cloud.num_layers} layers, we instead got {num_layers}")
   config = InterHeadConfig(dataclasses.replace(cloud, num_layers=num_layers), **head)
-  dropped = {f"layers_{i}" for i in range(num_layers, cloud.num_layers)}
-  trunk = {name: jax.tree.map(jnp.copy, leaf) for name, leaf in params.items() if name not in dropped}
-  weight = trunk["output"]["weight"]
-  module = InterHead(config.num_heads, cloud.vocab_size, config.max_radius)
+  family = _trunk(cloud)
+  kept = jax.eval_shape(family.fns(config.trunk).init, jax.random.key(0))
+  trunk = {name: jax.tree.map(jnp.copy, params[name]) for name in kept}
+  weight = family.tables(config.trunk, trunk).output
+  module = InterHead(config.num_heads, config.drawn, config.max_radius)
   init_key, noise_key = jax.random.split(key)
-  features, logits = jnp.zeros((1, 1, weight.shape[1])), jnp.zeros((1, 1, cloud.vocab_size))
+  features, logits = jnp.zeros((1, 1, weight.shape[1])), jnp.zeros((1, 1, config.drawn))
   heads = module.init(init_key, features, logits)["params"]
   if config.num_heads > 1:
     noise = jax.random.normal(noise_key, (config.num_heads - 1, *weight.shape)) * 0.1 * jnp.std(weight)

@@ -26,6 +26,7 @@ from jaxspec.models.causal import (
   Positions,
   SwiGLU,
   attend_cached,
+  lens_of,
   read_positions,
   run_blocks,
   transformer_fns,
@@ -35,6 +36,7 @@ from jaxspec.models.conditions import Caption, ClassLabels, Prefixed
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.norm import RMSNorm
 from jaxspec.models.rope import rope_2d, rotate
+from jaxspec.models.trunk import Tables, Trunk
 from jaxspec.types import Array, Key, ModelFns, ModelOutput, Params, PyTree
 
 
@@ -247,10 +249,7 @@ class LlamaGen(nn.Module):
     norm, output = RMSNorm(cfg.norm_eps, name="norm"), Linear(cfg.vocab_size, std=0.0, name="output")
     features = norm(x)
     logits = constrain(output(wanted(features, logits_at)).astype(jnp.float32))
-    lens = None
-    if self.lens:
-      read = [output(norm(wanted(layer, logits_at))).astype(jnp.float32) for layer in below]
-      lens = jnp.stack(read, axis=2) if read else jnp.zeros((*logits.shape[:2], 0, cfg.vocab_size), jnp.float32)
+    lens = lens_of(below, lambda layer: output(norm(layer)), logits, logits_at) if self.lens else None
     return ModelOutput(logits, features, lens=lens), cache
 
   def _embed(self, inputs: PyTree) -> Array:
@@ -295,3 +294,15 @@ def llamagen_fns(config: LlamaGenConfig, *, lens: bool = False) -> ModelFns:
 
   prefix_len = lambda condition: config.prefix_len
   return transformer_fns(module, init, prefix_len, null_condition, num_layers=config.num_layers, kv_heads=config.kv_heads)
+
+
+# Condition positions are part of a head's sequence: the public drafters were trained so.
+_FIELDS_OF_HEADS = (
+  "dim", "num_heads", "num_kv_heads", "ffn_hidden", "vocab_size", "num_tokens", "prefix_len", "rope_base", "dtype",
+)  # fmt: skip
+TRUNK = Trunk(
+  fns=llamagen_fns,
+  params=lambda config, params: params,
+  tables=lambda config, params: Tables(params["tok_embeddings"]["weight"], params["output"]["weight"]),
+  head_fields=lambda config: {name: getattr(config, name) for name in _FIELDS_OF_HEADS},
+)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from jaxspec.models.caption_encoder import CaptionEncoderConfig, caption_encoder_fns
 from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
 from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
+from jaxspec.models.chameleon_drawing import TRUNK as CHAMELEON_TRUNK
 from jaxspec.models.chameleon_vq import ChameleonVQConfig, chameleon_vq_fns
 from jaxspec.models.eagle import EagleConfig, eagle_fns
 from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
@@ -23,12 +24,14 @@ from jaxspec.models.image_encoder import ImageEncoderConfig, image_encoder_fns
 from jaxspec.models.inter_head import InterHeadConfig, inter_head_fns
 from jaxspec.models.kl_vae import KLVAEConfig, kl_vae_fns
 from jaxspec.models.llama import LlamaConfig, llama_fns
+from jaxspec.models.llamagen import TRUNK as LLAMAGEN_TRUNK
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
 from jaxspec.models.mar import MARConfig, mar_fns
 from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
 from jaxspec.models.t5 import T5Config, t5_fns
 from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
+from jaxspec.models.trunk import Trunk
 
 
 class Family(NamedTuple):
@@ -41,19 +44,21 @@ class Family(NamedTuple):
       needed; None for a family that does not generate by itself. ``target`` is a `jaxspec.Checkpoint` of the family and
       ``parts`` a `jaxspec.hosts.base.HostParts`.
     head_of: for a draft that continues the features of its host: the config that fits a host's config.
+    trunk: what heads have to know about its networks; None where no head can be put on them.
   """
 
   config_class: type
   make_fns: Callable[[Any], Any]
   host: str | Callable[[Any, Any], Any] | None = None
   head_of: Callable[[Any], Any] | None = None
+  trunk: Trunk | None = None
 
 
 _HOSTS = ("images", "text", "vectors", "chameleon")
 _IMAGES, _TEXT, _VECTORS, _CHAMELEON = (f"jaxspec.hosts.{name}:make_host" for name in _HOSTS)
 
 FAMILIES: dict[str, Family] = {
-  "llamagen": Family(LlamaGenConfig, llamagen_fns, _IMAGES),
+  "llamagen": Family(LlamaGenConfig, llamagen_fns, _IMAGES, trunk=LLAMAGEN_TRUNK),
   "eagle": Family(EagleConfig, eagle_fns, head_of=EagleConfig.of),
   "inter_head": Family(InterHeadConfig, inter_head_fns),
   "text_encoder": Family(TextEncoderConfig, text_encoder_fns),
@@ -65,7 +70,7 @@ FAMILIES: dict[str, Family] = {
   "caption_encoder": Family(CaptionEncoderConfig, caption_encoder_fns),
   "gpt_neo": Family(GPTNeoConfig, gpt_neo_fns, _TEXT),
   "llama": Family(LlamaConfig, llama_fns, _TEXT),
-  "chameleon": Family(ChameleonConfig, chameleon_fns, _CHAMELEON),
+  "chameleon": Family(ChameleonConfig, chameleon_fns, _CHAMELEON, trunk=CHAMELEON_TRUNK),
   "chameleon_vq": Family(ChameleonVQConfig, chameleon_vq_fns),
   "mar": Family(MARConfig, mar_fns, _VECTORS),
   "causal_tokens": Family(CausalTokensConfig, causal_token_fns, _VECTORS),
@@ -130,6 +135,19 @@ def family_of(config: Any) -> str:
     if type(config) is family.config_class:
       return name
   raise ValueError(f"Must have a config of a known family, we instead got {type(config).__name__}")
+
+
+def trunk_of(config: Any) -> Trunk:
+  """What heads have to know about a network with this config.
+
+  Raises:
+    ValueError: for a network that no head can be put on.
+  """
+  name = family_of(config)
+  if (trunk := FAMILIES[name].trunk) is None:
+    known = ", ".join(name for name, family in FAMILIES.items() if family.trunk is not None)
+    raise ValueError(f"Must have a network that heads can be put on ({known}), we instead got a {name}")
+  return trunk
 
 
 def make_config(name: str, fields: dict[str, Any]) -> Any:

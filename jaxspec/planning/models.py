@@ -13,10 +13,11 @@ import jax.numpy as jnp
 
 from jaxspec import checkpoints
 from jaxspec.models import registry
+from jaxspec.models.chameleon import ChameleonConfig
+from jaxspec.models.chameleon_drawing import TRUNK
 from jaxspec.models.conditions import Caption, ClassLabels, OrderedLabels, Prompt
 from jaxspec.models.gpt_neo import GPTNeoConfig
 from jaxspec.models.kl_vae import KLVAEConfig
-from jaxspec.models.llama import LlamaConfig
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig
 from jaxspec.models.mar import MARConfig
@@ -37,6 +38,7 @@ T5_XL = TextEncoder("flan-t5-xl encoder", 1_223_527_424)
 _VQ16 = LlamaGenVQConfig.named("VQ-16")
 # Chameleon's tokenizer has these levels, and attention in the middle only: 5 million parameters less than this.
 _CHAMELEON_VQ = LlamaGenVQConfig(codebook_size=8192, codebook_dim=256)
+_ANOLE_PREFIX = 66  # a prompt of 64 tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,14 +117,21 @@ def _llamagen(name: str, size: str, num_tokens: int = 256, *, text: bool = False
   return Model(name, "llamagen", config, num_tokens, config.prefix_len, guidance, tokenizer=_VQ16, text=encoder)
 
 
-def _chameleon(name: str, num_tokens: int, prefix: int) -> Model:
-  """Chameleon-7B's transformer, of Anole and Lumina-mGPT, too.
+def _chameleon(name: str, config: ChameleonConfig, prefix: int, marks: int = 0) -> Model:
+  """Anole and Lumina-mGPT: of the output matrix the rows of image tokens are computed.
 
-  It is Llama-7B's with 65,536 tokens and norms of queries and keys, which have 16,384 parameters together. Of the output
-  matrix the 8,192 rows of image tokens are computed, and those of two more tokens.
+  Args:
+    marks: tokens that the published decoders draw besides an image: two sizes and what stands around the image.
   """
-  config = LlamaConfig(vocab_size=65536, ffn_hidden=11008, norm_eps=1e-5, max_positions=4096)
-  return Model(name, "llama", config, num_tokens, prefix, 3.0, logits=8194, tokenizer=_CHAMELEON_VQ)
+  fields = TRUNK.head_fields(config)
+  num_tokens, logits = fields["num_tokens"] + marks, fields["vocab_size"]
+  return Model(name, "chameleon", config, num_tokens, prefix, 3.0, logits=logits, tokenizer=_CHAMELEON_VQ)
+
+
+def _lumina(side: int) -> Model:
+  """Lumina-mGPT for square images; every row of codes has an end."""
+  config = ChameleonConfig(layout="lumina", rows=side // 16, columns=side // 16)
+  return _chameleon(f"lumina-7b-{side}", config, 49, marks=5)
 
 
 def _mar(name: str, size: str, guidance: float, draft: str | None = "mar-b") -> Model:
@@ -150,10 +159,10 @@ _FOUND = (
   _llamagen("llamagen-xxl-t2i-512", "GPT-XXL", 1024, text=True),
   _llamagen("llamagen-3b-t2i-512", "GPT-3B", 1024, text=True),
   _llamagen("llamagen-7b-t2i-512", "GPT-7B", 1024, text=True),
-  _chameleon("anole-7b", 1024, 66),
-  _chameleon("lumina-7b-512", 1056 + 5, 49),  # rows of 32 codes and a line end; two sizes and three marks
-  _chameleon("lumina-7b-768", 2352 + 5, 49),
-  _chameleon("lumina-7b-1024", 4160 + 5, 49),
+  _chameleon("anole-7b", ChameleonConfig(), _ANOLE_PREFIX),
+  _lumina(512),
+  _lumina(768),
+  _lumina(1024),
   _mar("mar-b", "MAR-B", 2.9, None),
   _mar("mar-l", "MAR-L", 3.0),
   _mar("mar-h", "MAR-H", 3.2),
@@ -186,6 +195,8 @@ def find_model(name: str) -> Model:
   if family in registry.FAMILIES and family not in registry.generating():
     raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {name} holds a {family}")
   config = registry.make_config(family, document["config"])
+  if isinstance(config, ChameleonConfig):
+    return _chameleon(Path(name).resolve().name, config, _ANOLE_PREFIX)
   is_text = hasattr(config, "max_positions")
   prefix = min(64, config.max_positions // 2) if is_text else getattr(config, "prefix_len", 1)
   num_tokens = min(256, config.max_positions - prefix) if is_text else config.num_tokens

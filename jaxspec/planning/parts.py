@@ -14,9 +14,8 @@ import jax.numpy as jnp
 from jaxspec import footprint
 from jaxspec.methods.base import SAME_FAMILY, BuildContext, Method, Parts
 from jaxspec.models import registry
-from jaxspec.models.eagle import attach
+from jaxspec.models.eagle import attach, borrowed
 from jaxspec.models.inter_head import InterHeadConfig
-from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.planning.models import MODELS, Model
 from jaxspec.planning.sizes import Sized, sized
 from jaxspec.planning.uses import Use
@@ -80,18 +79,20 @@ def needs_of(
       context = dataclasses.replace(context, codebook=lambda: jnp.zeros((model.vocab_size, model.tokenizer.codebook_dim)))
     if model.vocab_size:
       context = dataclasses.replace(context, embedding=lambda: _embedding(target, model.vocab_size))
-    networks = dataclasses.replace(target.network, params=target_params), None
+    networks = dataclasses.replace(target.drawing, params=target_params), None
     if drafting is not None:
-      networks = networks[0], dataclasses.replace(drafting.network, params=draft_params)
+      networks = networks[0], dataclasses.replace(drafting.drawing, params=draft_params)
     found.append(method.build(*networks, context))
     return found[0].params
 
-  draft_params = () if drafting is None else drafting.network.params
-  params = jax.eval_shape(build, target.network.params, draft_params)
+  draft_params = () if drafting is None else drafting.drawing.params
+  params = jax.eval_shape(build, target.drawing.params, draft_params)
   reads, family = drafting, registry.FAMILIES.get(method.draft_family)
   if family is not None and family.head_of is not None:
-    borrowed = attach(drafting.network.params, target.network.params)
-    reads = Sized(dataclasses.replace(drafting.network, params=borrowed), is_draft=True)
+    attached = jax.eval_shape(
+      lambda own, host: attach(own, borrowed(target.config, host)), drafting.network.params, target.drawing.params
+    )
+    reads = Sized(dataclasses.replace(drafting.network, params=attached), is_draft=True)
   return Needs(found[0]._replace(params=params), drafting, reads, footprint.tree_bytes(params.target.rule))
 
 
@@ -119,11 +120,10 @@ def draft_of(model: Model, method: Method, draft: Model | None, dtype: str) -> S
     layers = min(DRAFT_LAYERS, model.config.num_layers)
     config, family = dataclasses.replace(model.config, num_layers=layers), model.family
     return sized(family, config, f"{layers} layers of {model.name}", dtype=dtype)
-  if not isinstance(model.config, LlamaGenConfig):
-    raise ValueError(
-      f"Must have a llamagen network for method {method.name}, whose drafts are made by a network of the family "
-      f"{method.draft_family}, we instead got {model.name} of the family {model.family}"
-    )
+  try:
+    registry.trunk_of(model.config)
+  except ValueError as error:
+    raise ValueError(f"{error}: {model.name}, for the {method.draft_family} of method {method.name}") from error
   family = registry.FAMILIES[method.draft_family]
   if family.head_of is not None:
     return sized(method.draft_family, family.head_of(model.config), f"head of {model.name}", dtype=dtype)

@@ -46,7 +46,7 @@ def _filled(leaf: jax.ShapeDtypeStruct, key: jax.Array) -> Array:
 
 def with_weights(network: Sized, seed: int) -> Network:
   """A network of shapes with random weights; it is calibrated to no threshold."""
-  return dataclasses.replace(network.network, params=filled(network.network.params, seed), meta={})
+  return dataclasses.replace(network.drawing, params=filled(network.drawing.params, seed), meta={})
 
 
 class RandomModel:

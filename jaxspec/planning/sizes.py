@@ -75,6 +75,15 @@ class Sized:
   is_draft: bool = False
 
   @functools.cached_property
+  def drawing(self) -> Network:
+    """The network as methods take it, over the ids that it draws (`jaxspec.models.trunk`)."""
+    network = self.network
+    trunk = registry.FAMILIES[registry.family_of(self.config)].trunk
+    if trunk is None:
+      return network
+    return dataclasses.replace(network, fns=trunk.fns(self.config), params=trunk.params(self.config, network.params))
+
+  @functools.cached_property
   def leaves(self) -> tuple[Leaf, ...]:
     """All parameters with their uses."""
     tied = bool(getattr(self.network.config, "tie_embeddings", False))
@@ -209,7 +218,8 @@ def pass_cost(
     attended = sum(4 * trunk.layers * slots * trunk.heads * trunk.head_dim for trunk in network.trunks)
     operations = rows * inputs * (2.0 * network.multiplied(mesh, Use.PASS) + attended / mesh.model)
   share = 1.0
-  if logits is not None and (whole := getattr(network.config, "vocab_size", None)):
+  # An edge network has no other rows than those of the ids that are drawn.
+  if logits is not None and (whole := getattr(network.config, "drawn", getattr(network.config, "vocab_size", None))):
     share = min(logits / whole, 1.0)
   operations += 2.0 * rows * inputs * share * network.multiplied(mesh, Use.HEAD)
   read = network.weight_bytes(mesh, *blocks) + share * network.weight_bytes(mesh, Use.HEAD) + cache_bytes

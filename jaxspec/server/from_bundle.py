@@ -18,7 +18,6 @@ import numpy as np
 from jaxspec import checkpoints
 from jaxspec.hosts.base import Host
 from jaxspec.hosts.images import CaptionHost, LabelHost
-from jaxspec.hosts.text import TextHost
 from jaxspec.link.method_wires import wire_of
 from jaxspec.methods import get_method, make_method
 from jaxspec.methods.base import IDS, Method
@@ -116,7 +115,7 @@ def engine_of(
   model, params = sampling.side(target)
   settings = dict(digest=checkpoints.digest(host.target.path), end_ids=host.end_token or ())
   settings |= dict(read_condition=read, matmul_precision=pipeline.matmul_precision)
-  if isinstance(host, CaptionHost):
+  if host.sends_text:
     settings |= dict(max_condition=_CAPTION_BYTES)
   return Engine(params, model, kinds, example=example, max_len=max_len, **(settings | options))
 
@@ -140,21 +139,22 @@ def _length(host: Host, max_len: int | None, example: PyTree) -> int:
 def _conditions(host: Host, max_prompt: int | None) -> tuple[PyTree, ReadCondition | None]:
   """The largest condition that is served, and what reads one where an engine cannot by itself."""
   config = host.target.config
-  if isinstance(host, TextHost):
+  read = (lambda sent: _encoded(host, sent)) if host.sends_text else None
+  if host.condition_type is Prompt:
     size = min(_LONGEST_PROMPT, config.max_positions // 2) if max_prompt is None else max_prompt
-    return Prompt(np.ones((1, size), np.int32), np.ones((1, size), bool)), None
+    return Prompt(np.ones((1, size), np.int32), np.ones((1, size), bool)), read
   if max_prompt is not None:
-    raise ValueError(f"Must have max_prompt with networks that continue texts, we instead got an {host.noun}")
+    raise ValueError(f"Must have max_prompt with networks that read prompts as text, we instead got {host.target.path}")
   if isinstance(host, LabelHost):
     return ClassLabels(np.full(1, config.num_classes - 1, np.int32)), None
   if isinstance(host, CaptionHost):
     sizes = (1, config.prefix_len)
     example = Caption(np.zeros((*sizes, config.caption_dim), np.float32), np.ones(sizes, bool))
-    return example, lambda sent: _caption(host, sent)
+    return example, read
   raise ValueError(f"Must have a network of texts, classes or captions to serve it, we instead got {host.target.path}")
 
 
-def _caption(host: CaptionHost, sent: tuple[int, ...] | int | str) -> Caption:
+def _encoded(host: Host, sent: tuple[int, ...] | int | str) -> PyTree:
   if not isinstance(sent, str):
     raise ValueError(f"Must have a caption, we instead got a {'class label' if isinstance(sent, int) else 'prompt'}")
   return host.encode([sent]).condition

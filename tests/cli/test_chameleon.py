@@ -14,7 +14,11 @@ METHODS = {
   "sjd": ("--window", 3),
   "gsd": ("--window", 3, "--group-size", 4, "--max-distance", 9),
   "lantern": ("--gamma", 2, "--num-neighbours", 3),
+  "eagle": ("--tree-size", 4, "--tree-top-k", 2, "--tree-depth", 1),
+  "eagle-chain": ("--gamma", 2),
+  "ciar": ("--gamma", 2, "--tau", 0.1),
 }
+DRAFTS = {"speculative": "draft", "lantern": "draft", "eagle": "head", "eagle-chain": "head", "ciar": "edge"}
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +38,10 @@ def test_folders_to_images(run, downloads, tmp_path, layout):
   for source, name in ((layout, "target"), ("small", "draft")):
     outcome = run("convert", "chameleon", folder / source, name, "--layout", layout, "--image-size", "32x64", *extra)
     assert outcome.exit_code == 0, outcome.output
+  tiny_chameleon.save_heads(tmp_path, tmp_path / "target")
   drawn = {}
   for method, options in METHODS.items():
-    draft = ("--draft-model", "draft") if "--gamma" in options else ()
+    draft = ("--draft-model", DRAFTS[method]) if method in DRAFTS else ()
     prompts = ("a red fox", "two cats on a mat", "é")
     options = (*options, "--model", "target", *draft, "--json", "f.json", "--out", "o.png", "--raw", "--heatmap", "h.png")
     outcome = run("generate", *prompts, "--method", method, *options)

@@ -34,8 +34,19 @@ def anole(folders):
 
 
 @pytest.fixture(scope="module")
-def lumina(folders):
-  return load_pipeline(folders["lumina"], draft=folders["rows"])
+def lumina(folders, tmp_path_factory):
+  heads = tiny_chameleon.save_heads(tmp_path_factory.mktemp("heads"), folders["lumina"])
+  return load_pipeline(folders["lumina"], drafts={"small": folders["rows"], **heads})
+
+
+# Windows of every kind: drafts of the target itself, of a head that continues its features, of an edge network. The edge
+# accepts nothing alone, so that its windows are exact, too.
+EXACT = {
+  "sjd": methods.Sjd(window=3),
+  "eagle": methods.Eagle(draft="head", tree_size=4, tree_top_k=2, tree_depth=1),
+  "eagle-chain": methods.EagleChain(draft="head", gamma=3),
+  "ciar": methods.Ciar(draft="edge", gamma=3, max_run=2, tau=-1.0),
+}
 
 
 def _text(pipe, text):
@@ -93,11 +104,12 @@ def test_tokens_become_images(lumina):
 
 
 @pytest.mark.slow
-def test_greedy_windows_are_greedy_decoding(lumina):
+@pytest.mark.parametrize("name", EXACT)
+def test_greedy_windows_are_greedy_decoding(lumina, name):
   """Guided, a batch of prompts of different lengths; row ends stand where they must."""
   kwargs = dict(key=jax.random.key(0), temperature=0.0)
   plain = lumina(PROMPTS, method="ar", **kwargs)
-  windows = lumina(PROMPTS, method=methods.Sjd(window=3), **kwargs)
+  windows = lumina(PROMPTS, method=EXACT[name], **kwargs)
   np.testing.assert_array_equal(plain.tokens, windows.tokens)
   grid = plain.tokens.reshape(3, 4, 3)
   assert (grid[:, :, 2] == 16).all() and (grid[:, :, :2] < 16).all() and plain.images.shape == (3, 8, 4, 3)
@@ -105,19 +117,21 @@ def test_greedy_windows_are_greedy_decoding(lumina):
 
 
 @pytest.mark.slow
-def test_windows_across_row_ends_are_exact(lumina):
+@pytest.mark.parametrize("name", EXACT)
+def test_windows_across_row_ends_are_exact(lumina, name):
   """Chi-square of the codes on both sides of a row end against their joint distribution, guided and with top-k."""
   row = [0, 60, IDS["end_prompt"], IDS["begin_image"], IDS["first_size"] + 2, IDS["first_size"] + 1]
   prompts = lambda num: Prompt(np.repeat(np.asarray([row], np.int32), num, axis=0), np.ones((num, len(row)), bool))
   sampling = SamplingConfig(cfg_scale=2.0, top_k=4)
-  decoder = lumina.decoder(methods.Sjd(window=3), sampling=sampling)
-  found = decoder(prompts(4096), key=jax.random.key(3), max_len=5).tokens
+  out = lumina.decoder(EXACT[name], sampling=sampling)(prompts(4096), key=jax.random.key(3), max_len=5)
+  found = out.tokens
+  assert out.counters.accepted.sum() > 4096  # a row end each, and codes
 
   fns, side = sampling.side(lumina.target)
   first, second = (codes.ravel() for codes in np.meshgrid(np.arange(16), np.arange(16), indexing="ij"))
   tokens = np.stack([first, second, np.full(256, 16)], axis=1).astype(np.int32)
   logits = fns.apply(side.model, Prefixed(prompts(256), tokens), None, positions=None)[0].logits[:, len(row) - 1 :]
-  p = probabilities(decoder.context.warp()(logits, side.sampling, jnp.arange(4)[None]))
+  p = probabilities(lumina.decoder(sampling=sampling).context.warp()(logits, side.sampling, jnp.arange(4)[None]))
   before = p[np.arange(256), 0, first] * p[np.arange(256), 1, second]  # of the first row of codes
   joint = np.einsum("abc->bc", np.asarray(before[:, None] * p[:, 3, :16], np.float64).reshape(16, 16, 16))
   assert (np.asarray(found[:, 2]) == 16).all() and np.asarray(p[:, 2, 16] == 1).all()
@@ -127,6 +141,10 @@ def test_windows_across_row_ends_are_exact(lumina):
 def test_what_does_not_fit(folders, anole, tmp_path):
   with pytest.raises(ValueError, match="does not fit the target: layout lumina instead of anole"):
     load_pipeline(folders["anole"], draft=folders["rows"]).decoder("speculative")
+  heads = tiny_chameleon.save_heads(tmp_path / "heads", folders["lumina"])
+  for method, draft, line in (("eagle", "head", "vocab_size 18 instead of 16"), ("ciar", "edge", "layout lumina")):
+    with pytest.raises(ValueError, match=f"does not fit the target: {line}"):
+      load_pipeline(folders["anole"], draft=heads[draft]).decoder(methods.make_method(method))
   copy = shutil.copytree(folders["anole"], tmp_path / "anole")
   shutil.rmtree(copy / "vq")
   with pytest.raises(ValueError, match="a part 'tokenizer'"):

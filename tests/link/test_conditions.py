@@ -22,13 +22,13 @@ def test_labels_and_prompts_come_back():
   assert sent == (0, 10, 3) and all(type(token) is int for token in sent)
   read = reader_like(PROMPT, VOCAB)(sent)
   assert read.tokens.tolist() == [[0, 10, 3]] and read.mask.all() and read.tokens.dtype == np.int32
-  assert sent_condition(CAPTION, "two cats") == "two cats"
+  assert sent_condition(CAPTION, "two cats") == sent_condition(PROMPT, "two cats") == "two cats"
 
 
 def test_what_cannot_be_sent():
   for condition, caption, words in (
     (CAPTION, None, "the text of a caption"),
-    (LABELS, "two cats", "a Caption"),
+    (LABELS, "two cats", "a Caption or a Prompt"),
     (OrderedLabels(LABELS.labels, np.zeros((1, 2), np.int32)), None, "we instead got OrderedLabels"),
   ):
     with pytest.raises(ValueError, match=words):

@@ -9,7 +9,8 @@ import jaxspec
 from jaxspec import methods
 from jaxspec.data.language_tokenizer import pad_left
 from jaxspec.decoder import Decoder
-from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns, drawing_fns, drawing_params, null_prompt
+from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
+from jaxspec.models.chameleon_drawing import drawing_fns, drawing_params, null_prompt
 from jaxspec.models.conditions import Prefixed, Prompt
 from jaxspec.models.guidance import Guided, guided
 from jaxspec.models.image_rows import ImageRows

@@ -9,7 +9,9 @@ import pytest
 
 import jaxspec
 from jaxspec import checkpoints
-from jaxspec.models.conditions import Prefixed
+from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
+from jaxspec.models.chameleon_drawing import drawing_fns, drawing_params
+from jaxspec.models.conditions import Prefixed, Prompt
 from jaxspec.models.inter_head import INITIAL_RADIUS, InterHeadConfig, edge_from_cloud, inter_head_fns
 from jaxspec.models.llamagen import llamagen_fns
 from tests.helpers import TARGET, labels, random_params
@@ -99,6 +101,27 @@ def test_lens_reads_the_layers_below_and_costs_nothing_unread():
   compiled = lambda read: jax.jit(lambda w: read(whole(inter_head_fns(config), w))).lower(weights).compile()
   dots = lambda read: compiled(read).as_text().count("dot(")
   assert dots(lambda out: out.logits) < dots(lambda out: (out.logits, out.intervals.lens))
+
+
+@pytest.mark.slow
+def test_the_first_layers_of_a_chameleon():
+  """The centre is what these layers say of the ids that are drawn; the lens reads the layer below; prompts are read."""
+  config = ChameleonConfig(
+    vocab_size=14, dim=8, num_layers=3, num_heads=2, ffn_hidden=12, num_codes=6, first_code=3, rows=2, columns=3
+  )
+  params = drawing_params(config, random_params(chameleon_fns(config), 2))
+  made, weights = edge_from_cloud(config, params, 2, jax.random.key(0), num_heads=2)
+  assert set(weights["trunk"]) == {"embed_tokens", "layers_0", "layers_1", "norm", "lm_head"}
+  prompt = Prompt(jnp.asarray([[1, 9, 2], [0, 11, 2]]), jnp.asarray([[True] * 3, [False, True, True]]))
+  inputs, fns = Prefixed(prompt, TOKENS % 6), inter_head_fns(made)
+  out = jax.jit(fns.apply)(weights, inputs)[0]
+  for layers, logits in ((2, out.intervals.centre[:, :, 0]), (1, out.intervals.lens[:, :, 0])):
+    shallow = drawing_fns(dataclasses.replace(config, num_layers=layers))
+    expected = jax.jit(shallow.apply)(params, inputs)[0].logits
+    np.testing.assert_allclose(logits[0], expected[0], atol=1e-5)
+    np.testing.assert_allclose(logits[1, 1:], expected[1, 1:], atol=1e-5)  # one place is padding
+  np.testing.assert_allclose(out.intervals.radius, INITIAL_RADIUS, rtol=1e-6)
+  assert jax.tree.structure(jax.eval_shape(fns.init, jax.random.key(0))) == jax.tree.structure(weights)
 
 
 @pytest.mark.slow

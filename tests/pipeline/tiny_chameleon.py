@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,8 +11,12 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from conversion import chameleon, chameleon_vq, engine, torch_files
+from jaxspec import checkpoints
 from jaxspec.models.chameleon import ChameleonConfig
 from jaxspec.models.chameleon_vq import ChameleonVQConfig
+from jaxspec.models.eagle import EagleConfig
+from jaxspec.models.inter_head import InterHeadConfig
+from tests.pipeline import tiny
 
 NUM_CODES = 16
 _CODES = [f"IMGIMG{''.join('ABCDEFGHIJ'[int(digit)] for digit in str(code))}Z" for code in range(NUM_CODES)]
@@ -85,6 +90,15 @@ def save_lumina(folder: Path, seed: int = 0, layers: int = 2) -> Path:
   }  # fmt: skip
   (folder / "config.json").write_text(json.dumps(document))
   return folder
+
+
+def save_heads(folder: Path, network: Path) -> dict[str, Path]:
+  """Folders of random drafts for a converted network: ``head`` continues its features, ``edge`` has one of its layers."""
+  config = checkpoints.load(network, weights=False).config
+  edge = dataclasses.replace(config, num_layers=1)
+  tiny.save(folder / "head", EagleConfig.of(config), 5, scale=0.15, guided=False)
+  tiny.save(folder / "edge", InterHeadConfig(edge), 6, scale=0.3)
+  return {name: folder / name for name in ("head", "edge")}
 
 
 def networks(folder: Path) -> dict[str, Path]:

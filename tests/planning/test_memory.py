@@ -20,7 +20,7 @@ WEIGHTS, RESERVED = 2 * 7_013_158_912, 3e9
 def chameleon(name: str) -> Sized:
   """The functions of a published network, without its parameters."""
   config = dataclasses.replace(MODELS[name].config, dtype="bfloat16")
-  return Sized(Network(registry.FAMILIES["llama"].make_fns(config), {}, config))
+  return Sized(Network(registry.FAMILIES["chameleon"].make_fns(config), {}, config))
 
 
 def test_cache_of_a_token():

@@ -100,7 +100,7 @@ def count(family: str, config) -> int:
 
 
 KEY = jax.random.key(0)
-# docs of FoundationVision/LlamaGen; Chameleon-7B's 7,013,158,912 without the norms of queries and keys; LTH14/mar.
+# docs of FoundationVision/LlamaGen; Chameleon-7B's 7,013,158,912 have one norm of queries and keys for all heads; LTH14/mar.
 PUBLISHED = {
   "llamagen-b": 110_888_448,
   "llamagen-l": 342_910_976,
@@ -108,7 +108,7 @@ PUBLISHED = {
   "llamagen-xxl": 1_410_972_672,
   "llamagen-3b": 3_096_659_200,
   "llamagen-7b": 6_614_589_440,
-  "anole-7b": 7_013_158_912 - 16_384,
+  "anole-7b": 7_013_158_912 + 31 * 16_384,
 }
 
 

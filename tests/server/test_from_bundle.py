@@ -18,6 +18,7 @@ from jaxspec.server import from_bundle
 from jaxspec.server.kinds import StreamKind
 from jaxspec.server.local import LocalCloud
 from tests.cli import fake_bundle, fake_language
+from tests.pipeline import tiny_chameleon
 
 SIZES = dict(max_streams=2, max_rows=2, widths=(8,))
 LAZY = Sqs(coding="lazy", sparsifier="topk", support=4, max_drafts=4)
@@ -72,6 +73,17 @@ def test_captions_with_guidance(captions):
   over(cloud, captions, LAZY, encoded, 16, 0, captions=words)
 
 
+@pytest.mark.slow
+def test_prompts_whose_ids_are_not_drawn(tmp_path):
+  """Lumina-mGPT, guided: the server encodes the text; row ends are forced on both sides."""
+  folders = tiny_chameleon.networks(tmp_path)
+  pipeline = load_pipeline(folders["lumina"], draft=folders["rows"], matmul_precision="float32")
+  cloud, words = LocalCloud(from_bundle.engine_of(pipeline, [LAZY], **SIZES)), ["a red fox", "é"]
+  (profile,) = cloud.description.profiles
+  assert profile.guided and cloud.description.vocab == 18 and cloud.description.max_len == 12
+  over(cloud, pipeline, LAZY, pipeline.encode(words), 12, 0, captions=words)
+
+
 def test_what_a_network_is_served_with(texts, captions, monkeypatch):
   """Nothing is compiled here: what an engine would be made of."""
   made = {}
@@ -100,7 +112,7 @@ def test_what_cannot_be_served(texts, captions):
     (lambda: serve(["nothing"]), "nothing"),
     (lambda: serve(max_prompt=40, max_len=9), "at most 48 tokens"),
     (lambda: from_bundle.engine_of(bare), "target's weights to decode here"),
-    (lambda: from_bundle.engine_of(captions, max_prompt=4), "networks that continue texts"),
+    (lambda: from_bundle.engine_of(captions, max_prompt=4), "networks that read prompts as text"),
   ):
     with pytest.raises(ValueError, match=words):
       call()

@@ -1,0 +1,70 @@
+"""Heads of a tiny random Anole: from samples of its own to a bundle that decodes with them."""
+
+import dataclasses
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.data import own_samples
+from experiments.train import eagle, inter_head
+from experiments.train.student import HELD_OUT
+from jaxspec import load_pipeline, methods
+from jaxspec.bundle import read_bundle
+from jaxspec.models.eagle import EagleConfig
+from jaxspec.models.inter_head import edge_from_cloud
+from tests.pipeline import tiny_chameleon
+
+NUM = HELD_OUT + 4
+
+
+def short(run, folder, steps):
+  loop = dataclasses.replace(run.loop, num_steps=steps, log_every=1, eval_every=0, checkpoint_every=steps)
+  samples = str(folder / "samples.npz")
+  return dataclasses.replace(run, bundle=str(folder), samples=samples, num_samples=NUM, batch_size=2, loop=loop)
+
+
+@pytest.mark.slow
+def test_samples_heads_and_decodes(tmp_path, monkeypatch):
+  folder = tiny_chameleon.networks(tmp_path)["anole"]
+  (tmp_path / "prompts.txt").write_text("a red fox\n\ntwo cats on a mat\né\n", encoding="utf-8")
+  arguments = {
+    "--bundle": folder, "--prompts": tmp_path / "prompts.txt", "--num-samples": NUM, "--batch": 44,
+    "--out": folder / "samples.npz", "--matmul-precision": "float32",
+  }  # fmt: skip
+  monkeypatch.setattr(sys, "argv", ["own_samples", *(str(word) for pair in arguments.items() for word in pair)])
+  own_samples.main()
+  pipe = load_pipeline(folder)
+  with np.load(folder / "samples.npz") as samples:
+    assert samples["tokens"].shape == (NUM, 16) and samples["tokens"].max() < 16
+    rows, counts = np.unique([ids[mask].tobytes() for ids, mask in zip(samples["ids"], samples["mask"])], return_counts=True)
+  expected = pipe.encode(["a red fox", "two cats on a mat", "é"]).condition
+  assert set(rows) == {ids[mask].tobytes() for ids, mask in zip(*expected)} and (counts == NUM // 3).all()
+
+  eagle.train(short(eagle.get_config(), folder, 3), tmp_path / "eagle", export_to=folder)
+  inter_head.train(short(inter_head.get_config("1"), folder, 2), tmp_path / "edge", export_to=folder)
+  bundle = read_bundle(folder)
+  assert (bundle.target, set(bundle.drafts), bundle.defaults.draft) == (".", {"eagle", "inter-1"}, "eagle")
+  trained = load_pipeline(folder)
+  assert trained.sampling() == pipe.sampling()  # the published settings stay
+  head, edge = trained.drafts["eagle"], trained.drafts["inter-1"]
+  assert head.config == EagleConfig.of(pipe.target.config) and not head.is_guided and head.meta["steps"] == 3
+  assert 0 < head.meta["held_out"]["acceptance"] < 1 and edge.config.drawn == 16
+  config, fresh = edge_from_cloud(pipe.target.config, pipe.target.params, 1, jax.random.key(0))
+  assert config == edge.config
+  assert jax.tree.map(np.shape, fresh) == jax.tree.map(np.shape, edge.params)
+  moved = np.abs(np.asarray(fresh["trunk"]["lm_head"]["weight"]) - np.asarray(edge.params["trunk"]["lm_head"]["weight"]))
+  assert 0 < moved.max() < 0.1
+  kwargs = dict(key=jax.random.key(1), temperature=0.0)
+  prompts = ["a red fox", "two cats on a mat", "é"]
+  plain = trained(prompts, method="ar", **kwargs)
+  for method in (methods.EagleChain(gamma=2), methods.Ciar(draft="inter-1", gamma=2, max_run=2, tau=-1.0)):
+    out = trained(prompts, method=method, **kwargs)
+    np.testing.assert_array_equal(out.tokens, plain.tokens)
+    assert out.images.shape == (3, 8, 8, 3)
+
+
+def test_prompts_of_a_file(tmp_path):
+  with pytest.raises(ValueError, match="training, users, scenes or a file with prompts, we instead got .*none.txt"):
+    own_samples.file_prompts(None, tmp_path / "none.txt", 2, 0)
