@@ -32,16 +32,13 @@ def drawing_fns(config: ChameleonConfig, *, lens: bool = False) -> ModelFns:
 
 def drawing_params(config: ChameleonConfig, params: Params) -> Params:
   """The parameters of `chameleon_fns` with those rows of the output matrix that draw images."""
-  weight = params["lm_head"]["weight"]
-  # Parameters may be shapes alone (`jaxspec.checkpoints.load`).
-  is_shape = isinstance(weight, jax.ShapeDtypeStruct)
-  rows = functools.partial(_drawn_rows, config)
-  return {**params, "lm_head": {"weight": jax.eval_shape(rows, weight) if is_shape else rows(weight)}}
+  return {**params, "lm_head": {"weight": _drawn_rows(config, params["lm_head"]["weight"])}}
 
 
 def _drawn_rows(config: ChameleonConfig, weight: Array) -> Array:
-  """Rows ``[V, D]`` of a table of the whole vocabulary."""
-  return jnp.take(weight, jnp.asarray(config.drawn_ids), axis=0)
+  """Rows ``[V, D]`` of a table of the whole vocabulary; of a shape their shape (`jaxspec.checkpoints.load`)."""
+  rows = lambda weight: jnp.take(weight, jnp.asarray(config.drawn_ids), axis=0)
+  return jax.eval_shape(rows, weight) if isinstance(weight, jax.ShapeDtypeStruct) else rows(weight)
 
 
 def _tables(config: ChameleonConfig, params: Params) -> Tables:

@@ -26,8 +26,8 @@ class Trunk(NamedTuple):
   Attributes:
     fns: ``(config, *, lens=False)`` to functions over the ids that are drawn, which return features and, with ``lens``,
       `ModelOutput.lens`. The config may have fewer layers than that of a checkpoint.
-    params: ``(config, parameters of a checkpoint)`` to the parameters of ``fns``; shapes become shapes.
-    tables: ``(config, parameters of fns)`` to `Tables`.
+    params: ``(config, parameters of a checkpoint)`` to the parameters of ``fns``; of shapes shapes.
+    tables: ``(config, parameters of fns)`` to `Tables`; of shapes shapes.
     head_fields: the fields of `jaxspec.models.eagle.EagleConfig` that are the network's; ``vocab_size`` among them is V.
   """
 

@@ -89,9 +89,7 @@ def needs_of(
   params = jax.eval_shape(build, target.drawing.params, draft_params)
   reads, family = drafting, registry.FAMILIES.get(method.draft_family)
   if family is not None and family.head_of is not None:
-    attached = jax.eval_shape(
-      lambda own, host: attach(own, borrowed(target.config, host)), drafting.network.params, target.drawing.params
-    )
+    attached = attach(drafting.network.params, borrowed(target.config, target.drawing.params))
     reads = Sized(dataclasses.replace(drafting.network, params=attached), is_draft=True)
   return Needs(found[0]._replace(params=params), drafting, reads, footprint.tree_bytes(params.target.rule))
 

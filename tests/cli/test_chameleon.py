@@ -16,9 +16,17 @@ METHODS = {
   "lantern": ("--gamma", 2, "--num-neighbours", 3),
   "eagle": ("--tree-size", 4, "--tree-top-k", 2, "--tree-depth", 1),
   "eagle-chain": ("--gamma", 2),
+  "eagle-lantern": ("--tree-size", 4, "--tree-top-k", 2, "--tree-depth", 1, "--num-neighbours", 3),
   "ciar": ("--gamma", 2, "--tau", 0.1),
 }
-DRAFTS = {"speculative": "draft", "lantern": "draft", "eagle": "head", "eagle-chain": "head", "ciar": "edge"}
+DRAFTS = {
+  "speculative": "draft",
+  "lantern": "draft",
+  "eagle": "head",
+  "eagle-chain": "head",
+  "eagle-lantern": "head",
+  "ciar": "edge",
+}
 
 
 @pytest.fixture(scope="module")

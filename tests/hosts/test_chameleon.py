@@ -161,8 +161,11 @@ def test_what_does_not_fit(folders, anole, tmp_path):
     load_pipeline(copy)
 
 
-def test_shapes_alone_are_enough_to_build(folders):
-  pipe = load_pipeline(folders["lumina"], target_weights=False)
+def test_shapes_alone_are_enough_to_build(folders, tmp_path):
+  heads = tiny_chameleon.save_heads(tmp_path, folders["lumina"])
+  pipe = load_pipeline(folders["lumina"], drafts=heads, target_weights=False)
+  head = pipe.decoder(EXACT["eagle"]).parts.params.draft.model
+  assert head["tok_embeddings"]["weight"].shape == head["output"]["weight"].shape == (18, 16)
   assert not pipe.target.has_weights and pipe.target.params["lm_head"]["weight"].shape == (18, 16)
   assert load(folders["lumina"]).config.layout == "lumina"
 

@@ -1,5 +1,6 @@
 """Plans of every method on tiny networks, and limits of a published one."""
 
+import dataclasses
 import json
 
 import pytest
@@ -7,12 +8,14 @@ import pytest
 from jaxspec import methods
 from jaxspec.mesh import MeshSizes
 from jaxspec.methods import METHODS
+from jaxspec.models.chameleon import ChameleonConfig
 from jaxspec.models.llama import LlamaConfig
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig
 from jaxspec.planning import find_model, make_plan, parse_device, sampling_of
 from jaxspec.planning.models import MODELS, Model
 from tests.methods.networks import CAUSAL, MAR, small
+from tests.pipeline.tiny import save
 
 CONFIG = LlamaGenConfig(num_layers=3, dim=16, num_heads=2, vocab_size=12, num_tokens=16, num_classes=3, multiple_of=16)
 IDS = Model(
@@ -52,6 +55,28 @@ def test_every_method(name):
   tables = {"gsd": 12 * 12 * 4, "lantern": 12 * 2 * 4, "eagle-lantern": 12 * 2 * 4}
   assert parts.get("table of the acceptance rule", 0) == tables.get(name, 0)
   json.dumps(plan.as_json())
+
+
+def test_heads_of_a_chameleon(tmp_path):
+  """A head is one block of its own and reads the rows of the ids that are drawn; an edge network has prompts to embed."""
+  config = ChameleonConfig(
+    vocab_size=40, dim=16, num_layers=3, num_heads=2, ffn_hidden=24, layout="lumina", rows=4, columns=2, num_codes=10,
+    end_image=14, begin_image=15, end_prompt=16, end_row=17,
+  )  # fmt: skip
+  model = dataclasses.replace(find_model(str(save(tmp_path / "tiny", config, 0))), tokenizer=None)
+  assert (model.num_tokens, model.vocab_size, model.guidance) == (12, 12, 3.0)
+  block, table = 4 * 16**2 + 3 * 16 * 24, 12 * 16
+  parameters = {
+    "eagle": 2 * 16**2 + 16 + block + 16,
+    "eagle-chain": 2 * 16**2 + 16 + block + 16,
+    "ciar": 40 * 16 + block + 4 * 16 + 2 * 16 + 16 + 2 * table + 2 * 12,
+  }
+  for name, expected in parameters.items():
+    plan = make_plan(model, H100, batches=(2,), method=small(name), acceptance=0.5)
+    assert plan.draft[1] == expected
+    draft, slots = plan.batches[0].speed.draft, model.prefix + model.num_tokens + plan.window
+    multiplied = block + (2 * table if name == "ciar" else 2 * 16**2 + table)
+    assert draft.operations == 2 * 2 * draft.inputs * (2 * multiplied + 4 * slots * 16)
 
 
 def test_a_mesh_divides():

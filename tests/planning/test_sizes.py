@@ -9,6 +9,7 @@ import pytest
 from jaxspec.mesh import MeshSizes
 from jaxspec.models import registry
 from jaxspec.models.causal_tokens import CausalTokensConfig
+from jaxspec.models.chameleon import ChameleonConfig
 from jaxspec.models.conditions import OrderedLabels, Pairs
 from jaxspec.models.eagle import EagleConfig, attach
 from jaxspec.models.gpt_neo import GPTNeoConfig
@@ -32,6 +33,9 @@ CONFIGS = {
   "llamagen": LLAMAGEN,
   "llama": LlamaConfig(vocab_size=10, dim=16, num_layers=2, num_heads=4, num_kv_heads=2, ffn_hidden=24, head_map=True),
   "gpt_neo": GPTNeoConfig(vocab_size=10, max_positions=40, dim=16, num_layers=2, num_heads=2),
+  "chameleon": ChameleonConfig(
+    vocab_size=10, dim=16, num_layers=2, num_heads=4, num_kv_heads=2, ffn_hidden=24, num_codes=4, rows=2, columns=2
+  ),
   "causal_tokens": CausalTokensConfig(**HEAD, dim=16, num_layers=2, num_heads=2),
   "eagle": EagleConfig.of(LLAMAGEN),
   "inter_head": InterHeadConfig(dataclasses.replace(LLAMAGEN, num_layers=1), num_heads=2),

@@ -1,5 +1,6 @@
 """Heads of a tiny random Anole: from samples of its own to a bundle that decodes with them."""
 
+import collections
 import dataclasses
 import sys
 
@@ -38,9 +39,9 @@ def test_samples_heads_and_decodes(tmp_path, monkeypatch):
   pipe = load_pipeline(folder)
   with np.load(folder / "samples.npz") as samples:
     assert samples["tokens"].shape == (NUM, 16) and samples["tokens"].max() < 16
-    rows, counts = np.unique([ids[mask].tobytes() for ids, mask in zip(samples["ids"], samples["mask"])], return_counts=True)
+    counts = collections.Counter(tuple(ids[mask]) for ids, mask in zip(samples["ids"], samples["mask"]))
   expected = pipe.encode(["a red fox", "two cats on a mat", "é"]).condition
-  assert set(rows) == {ids[mask].tobytes() for ids, mask in zip(*expected)} and (counts == NUM // 3).all()
+  assert counts == {tuple(ids[mask]): NUM // 3 for ids, mask in zip(*expected)}
 
   eagle.train(short(eagle.get_config(), folder, 3), tmp_path / "eagle", export_to=folder)
   inter_head.train(short(inter_head.get_config("1"), folder, 2), tmp_path / "edge", export_to=folder)
@@ -56,7 +57,7 @@ def test_samples_heads_and_decodes(tmp_path, monkeypatch):
   assert jax.tree.map(np.shape, fresh) == jax.tree.map(np.shape, edge.params)
   moved = np.abs(np.asarray(fresh["trunk"]["lm_head"]["weight"]) - np.asarray(edge.params["trunk"]["lm_head"]["weight"]))
   assert 0 < moved.max() < 0.1
-  kwargs = dict(key=jax.random.key(1), temperature=0.0)
+  kwargs = dict(key=jax.random.key(1), temperature=0.0, top_p=1.0)
   prompts = ["a red fox", "two cats on a mat", "é"]
   plain = trained(prompts, method="ar", **kwargs)
   for method in (methods.EagleChain(gamma=2), methods.Ciar(draft="inter-1", gamma=2, max_run=2, tau=-1.0)):
