@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxspec
-from experiments.train.command import epochs_of
+from experiments.train.command import epochs_of, one_line_errors
 from experiments.train.generator import GeneratorRun, in_focus
 from experiments.train.generator import make_batch_fn as image_batches
 from jaxspec import scenes
@@ -204,6 +204,8 @@ def main() -> None:
   args.out.parent.mkdir(parents=True, exist_ok=True)
   samples = load_samples(args.out) if args.out.exists() else {}
   done = len(samples.get("tokens", ())) // args.batch
+  if samples and (theirs := samples["ids"].shape[1]) != (ours := prompts(0)["ids"].shape[1]):
+    raise ValueError(f"Must have prompts of {theirs} ids, as {args.out} has them, we instead got {ours} of {args.prompts}")
   for index in range(done, -(-args.num_samples // args.batch)):
     part = draw(pipeline, prompts(index), args.seed * 100_003 + index)
     samples = {name: np.concatenate([samples[name], leaf]) if samples else leaf for name, leaf in part.items()}
@@ -212,4 +214,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  main()
+  with one_line_errors():
+    main()

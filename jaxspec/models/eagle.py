@@ -1,4 +1,4 @@
-"""EAGLE drafter network for images (arXiv 2401.15077, 2406.16858; for images arXiv 2410.03355).
+"""EAGLE drafter network for hosts that draw images (arXiv 2401.15077, 2406.16858; for images arXiv 2410.03355).
 
 It continues the host's features instead of its tokens. Position j holds the pair of the host's feature at position j and the
 embedding of the token at position j + 1, and predicts the feature at position j + 1:
@@ -53,10 +53,10 @@ class EagleConfig:
   vocab_size: int = 16384
   num_tokens: int = 256
   prefix_len: int = 1
-  columns: int | None = None
   rope_base: float = 10000.0
   norm_eps: float = 1e-6
   dtype: str = "float32"
+  columns: int | None = None
 
   tensor_parallel: ClassVar[bool] = False  # drafts are copied to all devices
 
