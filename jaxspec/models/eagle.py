@@ -136,11 +136,13 @@ def borrowed(host: Any, params: Params) -> Params:
   """The host's embedding table and output matrix, by the names that the drafter has for them.
 
   Args:
-    host: config of the host.
+    host: config of the host; None for a network of your own, whose tables have these names already.
     params: its parameters, as it draws (`jaxspec.models.trunk.Trunk.fns`).
   """
   from jaxspec.models import registry
 
+  if host is None:
+    return {name: params[name] for name in HOST_TABLES}
   tables = registry.trunk_of(host).tables(host, params)
   return {name: {"weight": table} for name, table in zip(HOST_TABLES, tables)}
 
