@@ -11,23 +11,12 @@ import posixpath
 import re
 from pathlib import Path
 
+from navigation import COPIED, FOLDERS, NAVIGATION
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[2]
-COPIED = "copied"
 PATTERNS = ("CHANGELOG.md", "checkpoints/**/README.md", "experiments/results/*.md")
 
-# The order of the pages, by heading; a star stands for all pages of a folder in the order of their names.
-NAVIGATION = {
-  "How it works": ("design", "rules", "discrete", "sqs", "ciar", "mar"),
-  "Use": ("cli", "adding", "converting", "chameleon", "text", "evaluation", "many_devices", "serving", "capacity"),
-  "Reference": ("reference/index",),
-  "Results": ("tables", f"{COPIED}/CHANGELOG"),
-}
-FOLDERS = {
-  "reference/index": "reference/*",
-  "tables": f"{COPIED}/*",
-}
 _LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)(#[^)\s]*)?(\))")
 
 
