@@ -32,6 +32,7 @@ autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+napoleon_attr_annotations = False  # the signature has the types
 napoleon_use_rtype = False
 
 html_theme = "furo"

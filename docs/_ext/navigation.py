@@ -1,5 +1,7 @@
 """The order of the site: its pages by heading, and the groups of the reference."""
 
+from jaxspec.methods import METHODS
+
 COPIED = "copied"  # where pages from outside of `docs` are put while the site is built
 
 NAVIGATION = {
@@ -9,7 +11,7 @@ NAVIGATION = {
   "Reference": ("reference/index",),
   "Results": ("tables", f"{COPIED}/CHANGELOG"),
 }
-# Pages that stand for the pages of a folder, in the order of their names.
+# Pages that stand for the pages of a folder.
 FOLDERS = {
   "methods/index": "methods/*",
   "reference/index": "reference/*",
@@ -75,3 +77,6 @@ GROUPS = {
   ),
   "testing": ("Testing", "Checks for methods of your own.", "jaxspec.testing"),
 }
+
+# Pages of folders in another order than that of their names.
+ORDERED = {"methods/index": tuple(METHODS), "reference/index": tuple(GROUPS)}

@@ -88,7 +88,8 @@ def field_comments(cls: type) -> dict[str, str]:
       above.insert(0, lines[number].strip())
       number -= 1
     comment = " ".join(part.lstrip("# ") for part in [*above, beside] if part)
-    found[node.target.id] = _shapes_as_code(comment)
+    if comment:
+      found[node.target.id] = _shapes_as_code(comment)
   return found
 
 
@@ -103,6 +104,12 @@ def option_text(option: Option) -> str:
   return f"{option.spec.help}{choices} Default: ``{option.default}``."
 
 
+def keep_sentence(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+  """Keeps napoleon from reading the first sentence of data, where it has a colon, as a type and its meaning."""
+  if what == "data" and lines:
+    lines[0] = lines[0].replace(": ", " -- ", 1)
+
+
 def add_fields(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
   """Adds the fields of named tuples and the options of methods to their docstrings, as napoleon reads them."""
   if what != "class" or any(line.strip() == "Attributes:" for line in lines):
@@ -114,7 +121,7 @@ def add_fields(app: Sphinx, what: str, name: str, value: Any, options: Any, line
   else:
     return
   if fields:
-    lines += ["", "Attributes:", *(f"  {name}: {text or '.'}" for name, text in fields.items()), ""]
+    lines += ["", "Attributes:", *(f"  {name}: {text}" for name, text in fields.items()), ""]
 
 
 def skip_member(app: Sphinx, what: str, name: str, value: Any, skip: bool, options: Any) -> bool | None:
@@ -130,6 +137,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     if field.name == "variable":
       field.label = "Attributes"
   app.connect("builder-inited", write_pages, priority=400)
+  app.connect("autodoc-process-docstring", keep_sentence, priority=90)
   app.connect("autodoc-process-docstring", add_fields, priority=100)
   app.connect("autodoc-skip-member", skip_member)
   return {"parallel_read_safe": True, "parallel_write_safe": True}

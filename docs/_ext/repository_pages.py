@@ -11,7 +11,7 @@ import posixpath
 import re
 from pathlib import Path
 
-from navigation import COPIED, FOLDERS, NAVIGATION
+from navigation import COPIED, FOLDERS, NAVIGATION, ORDERED
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[2]
@@ -62,10 +62,16 @@ def read_source(app: Sphinx, docname: str, source: list[str]) -> None:
     for caption, pages in NAVIGATION.items():
       source[0] += _toctree(pages, caption=caption)
   elif docname in FOLDERS:
-    folder = FOLDERS[docname].removesuffix("*")
-    found = sorted(name for name in app.env.found_docs if name.startswith(folder) and name != docname)
-    named = {name for pages in NAVIGATION.values() for name in pages}
-    source[0] += _toctree([name for name in found if name not in named])
+    source[0] += _toctree(pages_of(docname, app.env.found_docs))
+
+
+def pages_of(docname: str, known: set[str]) -> list[str]:
+  """The pages of the folder that a page stands for, but those that have a place of their own."""
+  folder = FOLDERS[docname].removesuffix("*")
+  placed = {docname, *(name for pages in NAVIGATION.values() for name in pages)}
+  found = [name for name in sorted(known) if name.startswith(folder) and name not in placed]
+  order = [folder + name for name in ORDERED.get(docname, ())]
+  return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
 
 
 def _toctree(pages, caption: str = "") -> str:
