@@ -19,16 +19,25 @@ from sphinx.application import Sphinx
 from sphinx.domains.python import PyObject
 
 import jaxspec
+from jaxspec.methods import METHODS
 from jaxspec.options import Option, options_of
 
 
 def names_of(group: str) -> list[tuple[str, str]]:
-  """Module and name of everything on a page, in its order."""
+  """Module and name of everything on a page, in its order: of a submodule methods first, and constants last."""
   listed = GROUPS[group][2]
-  if listed.startswith("jaxspec."):
-    module = getattr(jaxspec, listed.removeprefix("jaxspec."))
-    return [(listed, name) for name in module.__all__]
-  return [("jaxspec", name) for name in listed.split()]
+  if not listed.startswith("jaxspec."):
+    return [("jaxspec", name) for name in listed.split()]
+  module = getattr(jaxspec, listed.removeprefix("jaxspec."))
+  registry = list(METHODS.values())
+
+  def rank(name: str) -> int:
+    value = getattr(module, name)
+    if value in registry:
+      return registry.index(value)
+    return len(registry) + (0 if callable(value) else 1)
+
+  return [(listed, name) for name in sorted(module.__all__, key=rank)]
 
 
 def write_pages(app: Sphinx) -> None:
