@@ -222,10 +222,3 @@ def test_imports_point_one_way():
     for target in found:
       if target in level and (here, target) not in LATE:
         assert level[target] <= level[here], f"{path} imports {target}"
-
-
-def test_links_of_the_pages_lead_somewhere():
-  for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "checkpoints").rglob("*.md")]:
-    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
-      if not target.startswith("http"):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -23,10 +23,10 @@ def methods(name: str | None, as_json: bool) -> None:
   from jaxspec.methods import METHODS
 
   if name is not None:
-    found = _describe(declared.find_method(name))
+    found = describe(declared.find_method(name))
   else:
     sampling = {kind: _options(cls) for kind, cls in declared.SAMPLING.items()}
-    found = {"methods": {name: _describe(cls) for name, cls in METHODS.items()}, "sampling": sampling}
+    found = {"methods": {name: describe(cls) for name, cls in METHODS.items()}, "sampling": sampling}
   if as_json:
     click.echo(json.dumps(finite(found), indent=2, ensure_ascii=False))
     return
@@ -37,7 +37,7 @@ def methods(name: str | None, as_json: bool) -> None:
     _print_all(console, list(found["methods"].values()))
 
 
-def _describe(cls: type) -> dict[str, Any]:
+def describe(cls: type) -> dict[str, Any]:
   """What is known about a method, as JSON can hold it."""
   from jaxspec.methods import IDS, SAME_FAMILY, VECTORS
   from jaxspec.options import options_of
@@ -113,9 +113,9 @@ def _print_method(console: Console, method: dict[str, Any]) -> None:
     table.add_column(title, no_wrap=title != "meaning and values")
   for option in method["options"].values():
     typed = option["flag"].replace("--", "--[no-]", 1) if option["type"] == "bool" else option["flag"]
-    values = _range(option)
+    values = range_words(option)
     meaning = Text.assemble(option["help"], (f"  {values}", "dim") if values else "")
-    table.add_row(Text(typed, style="cyan"), _value(option["default"]), meaning)
+    table.add_row(Text(typed, style="cyan"), value_word(option["default"]), meaning)
   console.print(table)
 
 
@@ -126,13 +126,13 @@ def _paragraphs(text: str) -> list[str]:
   return [" ".join(part.split()) for part in parts]
 
 
-def _value(value: Any) -> str:
+def value_word(value: Any) -> str:
   if isinstance(value, bool) or value is None:
     return {True: "yes", False: "no", None: "none"}[value]
   return f"{value:,g}" if isinstance(value, float) else str(value)
 
 
-def _range(option: dict[str, Any]) -> str:
+def range_words(option: dict[str, Any]) -> str:
   """What values may be, in words."""
   if option["choices"]:
     return ", ".join(option["choices"])

@@ -1,6 +1,5 @@
 """docs/cli.md names every command, every option, and none that is not there."""
 
-import importlib
 import re
 from pathlib import Path
 
@@ -9,15 +8,11 @@ import click
 from jaxspec.cli import declared
 from jaxspec.cli.main import COMMANDS
 from jaxspec.methods import METHODS
+from tests.cli.command_lines import command_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 # Of declared options the page explains those of the sampling; `jaxspec methods` explains the others.
 KNOWN_BESIDES = {"--help", "--x", "--no-x"}
-
-
-def command_of(name: str) -> click.Command:
-  module, _, attribute = COMMANDS[name].target.partition(":")
-  return getattr(importlib.import_module(module), attribute)
 
 
 def params_of(command: click.Command) -> list[click.Parameter]:
@@ -57,21 +52,3 @@ def test_no_option_is_made_up():
   flags = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", PAGE))
   known = KNOWN_BESIDES | set().union(*own_options().values()) | {declared.flag(name) for name in declared.declarations()}
   assert not flags - known, flags - known
-
-
-def test_examples_are_parsed(monkeypatch):
-  """Every line that begins with ``jaxspec`` has options that its command takes, and values that they allow."""
-  import shlex
-
-  lines = [line.split("#")[0] for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S) for line in block.splitlines()]
-  assert len(lines) > 15
-  for line in lines:
-    _, name, *args = shlex.split(line)
-    if name == "convert":
-      continue
-    command = command_of(name)
-    while isinstance(command, click.Group):
-      name, *args = args
-      command = command.get_command(None, name)
-    context = command.make_context(name, args)
-    declared.Chosen.of(context.params).check()

@@ -1,0 +1,114 @@
+"""Fills the tables in the pages of the methods: options from their declarations, figures from the tables of the experiments.
+
+    python -m experiments.method_pages
+
+A page marks where a table stands, and what it holds; what stands between the marks is written anew::
+
+    <!-- options: gsd -->
+    <!-- end -->
+
+    <!-- figures: speed_methods
+    rows: plain decoding; gsd
+    columns: decode; batch; target calls
+    -->
+    <!-- end -->
+
+``<!-- methods -->`` is the list of all methods. Rows and columns are named as in ``experiments/results/NAME.md``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from jaxspec.cli.methods import describe, range_words, value_word
+from jaxspec.methods import METHODS
+
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "docs" / "methods"
+RESULTS = ROOT / "experiments" / "results"
+_MARK = re.compile(r"(<!-- (options|figures|methods)\b:?([^>]*?)-->\n).*?(<!-- end -->)", re.S)
+_OUTPUT = {True: "exact", False: "not exact", "option": "exact with `--exact`"}
+
+
+def filled(page: str) -> str:
+  """The text of a page with the tables that its marks ask for.
+
+  Raises:
+    ValueError: for a table, a row or a column that is not there.
+  """
+  return _MARK.sub(lambda mark: f"{mark[1]}\n{_table(mark[2], mark[3])}\n{mark[4]}", page)
+
+
+def _table(kind: str, asked: str) -> str:
+  if kind == "options":
+    return options(asked.strip())
+  if kind == "methods":
+    return all_methods()
+  name, *lines = asked.strip().splitlines()
+  wanted = {key: [part.strip() for part in rest.split(";")] for key, _, rest in (line.partition(":") for line in lines)}
+  return figures(name.strip(), wanted["rows"], wanted["columns"])
+
+
+def options(name: str) -> str:
+  """The options of a method: flag and field, default, meaning and values."""
+  found = describe(METHODS[name])["options"]
+  rows = [(_flag(option), f"`{field}`", value_word(option["default"]), _meaning(option)) for field, option in found.items()]
+  return _markdown(("option", "in Python", "default", "meaning"), rows) if rows else "This method has no options.\n"
+
+
+def _flag(option: dict[str, Any]) -> str:
+  return f"`{option['flag'].replace('--', '--[no-]', 1) if option['type'] == 'bool' else option['flag']}`"
+
+
+def _meaning(option: dict[str, Any]) -> str:
+  values = range_words(option)
+  return f"{option['help']} *{values}*" if values else option["help"]
+
+
+def all_methods() -> str:
+  """Every method with its page."""
+  rows = []
+  for name in METHODS:
+    found = describe(METHODS[name])
+    tokens = " or ".join(found["tokens"])
+    rows.append((f"[`{name}`]({name}.md)", found["title"], _OUTPUT[found["exact"]], found["drafts_by"], tokens))
+  return _markdown(("method", "what it is", "output", "drafts from", "tokens"), rows)
+
+
+def figures(name: str, rows: list[str], columns: list[str]) -> str:
+  """Some rows and columns of a table of the experiments, and the command that makes it.
+
+  Raises:
+    ValueError: for a row or a column that is not there.
+  """
+  text = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+  head, _, *body = ([cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|"))
+  if missing := [column for column in columns if column not in head]:
+    raise ValueError(f"Must have columns of {name}, we instead got {missing[0]!r}")
+  label = columns[0]
+  chosen = [dict(zip(head, cells)) for cells in body]
+  chosen = [row for row in chosen if row[label] in rows]
+  if missing := [row for row in rows if row not in {found[label] for found in chosen}]:
+    raise ValueError(f"Must have rows of {name}, we instead got {missing[0]!r}")
+  command = re.search(r"`(python -m experiments\.run [^`]*)`", text)[1]
+  table = _markdown(tuple(columns), [tuple(row[column] for column in columns) for row in chosen])
+  return f"{table}\n`{command}` makes [the whole table](../../experiments/results/{name}.md).\n"
+
+
+def _markdown(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+  lines = [head, ("---",) * len(head), *rows]
+  return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def main() -> int:
+  """Writes all pages."""
+  for path in sorted(PAGES.glob("*.md")):
+    path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,53 @@
+"""The pages of the methods hold what their script writes, and every method has a page and a picture."""
+
+import re
+
+import pytest
+
+from experiments.figures import rounds
+from experiments.method_pages import PAGES, figures, filled
+from jaxspec.methods import METHODS
+
+
+def test_every_method_has_a_page_of_all_parts():
+  assert {path.stem for path in PAGES.glob("*.md")} == {"index", *METHODS}
+  for name, cls in METHODS.items():
+    text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+    assert text.splitlines()[0].endswith(f"(`{name}`)")
+    assert f"](../images/rounds/{name}.svg)" in text and f"<!-- options: {name} -->" in text and f"--method {name}" in text
+    assert f"methods.{cls.__name__}(" in text
+    headings = re.findall(r"^## (.*)$", text, re.M)
+    assert headings == ["Use", "What it guarantees", "What it costs", "Options", "Source"][: 5 if cls.source else 4]
+    assert ("**Not exact.**" in text or "**not exact**" in text or "**Not exact**" in text) != cls.exact
+    for paper in re.findall(r"arXiv (\d{4}\.\d{5})", cls.source):
+      assert f"https://arxiv.org/abs/{paper}" in text
+
+
+def test_tables_are_those_of_the_declarations_and_results():
+  for path in sorted(PAGES.glob("*.md")):
+    text = path.read_text(encoding="utf-8")
+    assert filled(text) == text, f"{path.name} is not what `python -m experiments.method_pages` writes"
+
+
+@pytest.mark.parametrize(
+  ("rows", "columns", "message"), [(["sdj"], ["decode"], "rows.*'sdj'"), (["sjd"], ["decode", "ms"], "columns.*'ms'")]
+)
+def test_figures_that_are_not_there(rows, columns, message):
+  with pytest.raises(ValueError, match=message):
+    figures("speed_methods", rows, columns)
+
+
+def test_pictures_are_what_their_script_draws():
+  assert set(rounds.PICTURES) == set(METHODS)
+  for name in METHODS:
+    assert (rounds.IMAGES / f"{name}.svg").read_text(encoding="utf-8") == rounds.render(name)
+
+
+def test_pictures_commit_what_was_accepted():
+  """In the picture of a chain the accepted drafts, and one token of the target, are those that passed."""
+  for name, picture in rounds.PICTURES.items():
+    if len(picture.steps) < 3:
+      continue
+    judged, committed = picture.steps[1], picture.steps[2]
+    passed = sum((judged.tokens + judged.branch).count(kind) for kind in "VG")
+    assert committed.tokens.count("A") == passed and committed.tokens.endswith("T"), name

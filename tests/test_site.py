@@ -1,0 +1,173 @@
+"""The pages of the documentation: command lines parse, links lead somewhere, examples fit, and the site is built."""
+
+import ast
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import jaxspec
+from jaxspec.generation import Generation
+from jaxspec.methods import METHODS, Method
+from tests.cli.command_lines import flags_of, lines_of, mentions_of, parse, subcommand
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+MADE = {"copied", "reference"}  # by the site
+PAGES = sorted(path for path in DOCS.rglob("*.md") if path.relative_to(DOCS).parts[0] not in MADE)
+CARDS = sorted((ROOT / "checkpoints").rglob("*.md"))
+ALL = [ROOT / "README.md", *PAGES, *CARDS]
+# Tokens of a row, and what they are, by shipped bundle.
+ROWS = {"emoji64": (256, "ids"), "wordnet": (None, "ids"), "classes64": (64, "vectors"), "classes64-causal": (64, "vectors")}
+
+
+def _navigation():
+  spec = importlib.util.spec_from_file_location("navigation", DOCS / "_ext" / "navigation.py")
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  return module
+
+
+def _is_there(module: str) -> bool:
+  path = ROOT / module.replace(".", "/")
+  return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+def test_command_lines_are_parsed():
+  """Every command in a shell block has options that it takes, and values that they allow; every module is there."""
+  found = 0
+  for page in ALL:
+    for words in lines_of(page):
+      if words[0] == "jaxspec":
+        found += 1
+        try:
+          parse(words[1:])
+        except Exception as error:
+          raise AssertionError(f"{page.name}: {' '.join(words)}: {error}") from error
+      elif words[:2] == ["python", "-m"] and words[2].startswith(("experiments", "conversion", "jaxspec", "tests")):
+        assert _is_there(words[2]), f"{page.name}: {words[2]}"
+  assert found > 90
+
+
+def test_commands_in_sentences_have_these_options():
+  for page in ALL:
+    for words in mentions_of(page):
+      if words[1] in ("COMMAND", "COMMAND...") or words[1].startswith("-"):
+        continue
+      command, args = subcommand([word for word in words[1:] if word != "..."])
+      flags = {word.partition("=")[0] for word in args if word.startswith("--")}
+      assert flags <= flags_of(command), f"{page.name}: {' '.join(words)}"
+
+
+@pytest.mark.slow
+def test_tables_that_pages_name_are_there():
+  from experiments.run import chosen
+
+  for page in ALL:
+    for names in re.findall(r"experiments\.run((?: [a-z]+:[a-z_0-9]+)+)", page.read_text(encoding="utf-8")):
+      assert len(chosen(names.split())) == len(names.split()), page.name
+
+
+def _anchors(page: Path) -> set[str]:
+  """Anchors of headings, as code hosts and the site make them."""
+  text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+  titles = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.*)$", text, re.M)]
+  return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+def test_links_lead_somewhere():
+  """To files that are there, and to headings that they have."""
+  for page in ALL:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", text):
+      if target.startswith("http"):
+        continue
+      path = (page.parent / target).resolve() if target else page
+      assert path.exists(), f"{page.name} links to {target}"
+      if anchor and path.suffix == ".md":
+        assert anchor in _anchors(path), f"{page.name} links to {target}#{anchor}"
+
+
+def test_every_page_has_its_place():
+  navigation = _navigation()
+  named = {page for pages in navigation.NAVIGATION.values() for page in pages}
+  folders = [folder.removesuffix("*") for folder in navigation.FOLDERS.values()]
+  for path in PAGES:
+    page = path.relative_to(DOCS).with_suffix("").as_posix()
+    assert page == "index" or page in named or any(page.startswith(folder) for folder in folders), page
+
+
+def test_every_public_name_is_in_one_group_of_the_reference():
+  listed = " ".join(names for _, _, names in _navigation().GROUPS.values()).replace("jaxspec.", "").split()
+  assert sorted(listed) == sorted(set(jaxspec.__all__) - {"__version__"})
+
+
+class _Shipped:
+  """In the place of a pipeline of a shipped bundle: refuses what the pipeline would refuse, and runs no network."""
+
+  def __init__(self, name: str):
+    self.num_tokens, self.tokens = ROWS[name]
+    self.drafts = json.loads((ROOT / "checkpoints" / name / "bundle.json").read_text())["drafts"]
+
+  def __call__(self, prompts, *, key, method=None, max_len=None, **sampling):
+    assert isinstance(prompts, list) and (method is None or isinstance(method, Method))
+    if method is not None:
+      assert method.fits(self.tokens) and getattr(method, "draft", None) in (None, *self.drafts)
+      method.check_length(max_len or self.num_tokens)
+    return SimpleNamespace(images=None, texts=None, tokens=None, counters=jaxspec.Counters(*[0] * 6))
+
+
+def _examples(page: Path) -> list[str]:
+  return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+
+
+def test_examples_of_the_methods_fit_the_shipped_networks(monkeypatch):
+  monkeypatch.setattr(jaxspec, "load_pipeline", _Shipped)
+  for name in METHODS:
+    (block,) = _examples(DOCS / "methods" / f"{name}.md")
+    exec(block, {})
+    shown = {node.attr for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Attribute)}
+    assert {"load_pipeline", METHODS[name].__name__} <= shown
+  scope = {}
+  for block in _examples(DOCS / "quickstart.md"):
+    exec(block, scope)
+  assert {"images", "tokens", "texts", "counters"} <= set(dir(Generation))
+
+
+@pytest.mark.slow
+@pytest.mark.long_runs
+@pytest.mark.parametrize("name", METHODS)
+def test_examples_of_the_methods_run(name):
+  scope = {}
+  (block,) = _examples(DOCS / "methods" / f"{name}.md")
+  exec(block, scope)
+  out = scope["out"]
+  assert len(out.texts or out.images) == 1 and (out.counters.target_calls > 0).all()
+
+
+@pytest.mark.slow
+def test_example_of_own_networks():
+  from jaxspec.models.llamagen import llamagen_fns
+  from tests.helpers import TARGET, labels, random_params
+
+  fns = llamagen_fns(TARGET)
+  scope = dict(target_fns=fns, draft_fns=fns, target_params=random_params(fns, 0), draft_params=random_params(fns, 1))
+  (block,) = _examples(DOCS / "how_to.md")
+  scope["condition"] = labels(2)
+  exec(block, scope)
+  assert scope["out"].tokens.shape == (2, 16)
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path):
+  for module in ("sphinx", "myst_parser", "furo"):
+    pytest.importorskip(module, reason="needs the docs extra: pip install 'jaxspec-decoding[docs]'")
+  command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(tmp_path / "trees")]
+  done = subprocess.run([*command, str(DOCS), str(tmp_path / "site")], capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  assert 'id="jaxspec.Draft"' in (tmp_path / "site" / "reference" / "contracts.html").read_text()
