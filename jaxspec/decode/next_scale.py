@@ -219,7 +219,7 @@ def generate_scales(
     >>> sides = (1, 2)
     >>> fns = var_fns(VARConfig(depth=1, dim=8, num_heads=2, vocab_size=6, code_dim=4, num_classes=3, sides=sides))
     >>> vae = var_vae_fns(VARVAEConfig(4, (1, 2), 1, codebook_size=6, codebook_dim=4, num_phis=2, sides=sides, num_groups=2))
-    >>> params = ScaleParams(fns.init(jax.random.key(0)), vae.init(jax.random.key(1)))
+    >>> params = ScaleParams(*(jax.jit(part.init)(jax.random.key(0)) for part in (fns, vae)))
     >>> classes, sampling = ClassLabels(jnp.array([0, 2])), scale_sampling(2, cfg=1.5)
     >>> out = generate_scales(fns, vae, params, jax.random.key(2), classes, sampling)
     >>> out.tokens.shape, vae.decode_latent(params.tokenizer, out.report.total).shape
