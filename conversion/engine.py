@@ -176,17 +176,17 @@ class Family(NamedTuple):
     ignored: regular expressions of source names that the converter skips.
     infer_config: ``(shapes of the source's tensors, the user's fields) -> config``; raises ``ValueError`` with one line
       that says what must be given.
-    buffers: further tensors the official loader demands, by name; only exported.
+    buffers: from a config to further tensors that the official loader demands, by name; only exported.
     averaged: key of a training file's averaged weights.
     prefer_averaged: whether the averaged weights are read by default.
-    exported: keys under which the official loader looks for the state dict.
+    exported: keys under which the official loader looks for the state dict; none for a bare one.
   """
 
   name: str
   rules: tuple[Rule, ...]
   ignored: tuple[str, ...]
   infer_config: Callable[[Mapping[str, Shape], dict[str, Any]], Any]
-  buffers: Mapping[str, Callable[[], np.ndarray]] = {}
+  buffers: Callable[[Any], Mapping[str, np.ndarray]] = lambda config: {}
   averaged: str = "ema"
   prefer_averaged: bool = False
   exported: tuple[str, ...] = ("model",)
@@ -331,13 +331,17 @@ def _rule_for(family: Family, name: str, direction: str) -> tuple[Rule | None, s
   return found[0] if found else (None, None)
 
 
-def to_state_dict(params: Mapping[str, Any], family: Family) -> dict[str, np.ndarray]:
-  """Official state dict, float32, of parameter leaves by dotted path, with the buffers the official loader demands."""
+def to_state_dict(params: Mapping[str, Any], family: Family, config: Any = None) -> dict[str, np.ndarray]:
+  """Official state dict, float32, of parameter leaves by dotted path.
+
+  Args:
+    config: adds the buffers that the official loader demands beside the weights of such a network; None adds none.
+  """
   state_dict = {}
   for path, leaf in params.items():
     rule, name = _rule_for(family, path, "to_source")
     state_dict[name] = rule.to_source_array(np.asarray(leaf))
-  return state_dict | {name: make() for name, make in family.buffers.items()}
+  return state_dict if config is None else state_dict | dict(family.buffers(config))
 
 
 # Files.
@@ -380,7 +384,7 @@ def convert_file(
 
 
 def export_file(source: str | os.PathLike, destination: str | os.PathLike, family: Family) -> Any:
-  """Writes the official-style file (state dicts under `Family.exported` for .pt) of a checkpoint folder; returns its config.
+  """Writes the official-style file (for .pt as `Family.exported` says) of a checkpoint folder; returns its config.
 
   Raises:
     ValueError: one line; nothing is left at the destination then.
@@ -393,7 +397,7 @@ def export_file(source: str | os.PathLike, destination: str | os.PathLike, famil
   if checkpoints.read_config(source)["family"] != family.name:
     raise ValueError(f"Must have a {family.name} checkpoint, {source} is of another family")
   checkpoint = checkpoints.load(source)
-  state_dict = to_state_dict(checkpoints.flatten(checkpoint.params), family)
+  state_dict = to_state_dict(checkpoints.flatten(checkpoint.params), family, checkpoint.config)
   try:
     destination.parent.mkdir(parents=True, exist_ok=True)
     handle, work = tempfile.mkstemp(prefix=f".{destination.name}.", dir=destination.parent)
@@ -404,7 +408,7 @@ def export_file(source: str | os.PathLike, destination: str | os.PathLike, famil
     if destination.suffix == ".safetensors":
       save_file(state_dict, work)
     else:
-      torch_files.write(work, {key: state_dict for key in family.exported})
+      torch_files.write(work, {key: state_dict for key in family.exported} or state_dict)
     os.chmod(work, 0o644)
     os.replace(work, destination)
   except OSError as error:

@@ -124,7 +124,7 @@ def export_folder(source: Path, destination: Path, architecture: Architecture) -
   if checkpoints.read_config(source)["family"] != architecture.family.name:
     raise ValueError(f"Must have a {architecture.family.name} checkpoint, {source} is of another family")
   checkpoint = checkpoints.load(source)
-  state_dict = engine.to_state_dict(checkpoints.flatten(checkpoint.params), architecture.family)
+  state_dict = engine.to_state_dict(checkpoints.flatten(checkpoint.params), architecture.family, checkpoint.config)
   document = {"model_type": architecture.model_type, "dtype": "float32"} | architecture.write_config(checkpoint.config)
   try:
     destination.parent.mkdir(parents=True, exist_ok=True)

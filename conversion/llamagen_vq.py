@@ -64,7 +64,11 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> LlamaGe
   return registry.make_config("llamagen_vq", engine.require(fields, inferred))
 
 
-FAMILY = engine.Family("llamagen_vq", RULES, IGNORED, infer_config, {_USAGE: lambda: np.zeros(_USAGE_SIZE, np.float32)})
+def _buffers(config: LlamaGenVQConfig) -> dict[str, np.ndarray]:
+  return {_USAGE: np.zeros(_USAGE_SIZE, np.float32)}
+
+
+FAMILY = engine.Family("llamagen_vq", RULES, IGNORED, infer_config, _buffers)
 
 
 @click.command(cls=command.OneLineCommand)

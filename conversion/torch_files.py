@@ -36,6 +36,8 @@ _STORAGES = {
   "ByteStorage": np.uint8,
   "BoolStorage": np.bool_,
 }
+# What `write` writes.
+_WRITTEN = {np.dtype(_STORAGES[name]): name for name in ("FloatStorage", "LongStorage")}
 _DTYPE_NAMES = frozenset(
   "float64 double float32 float float16 half bfloat16 complex128 complex64 "
   "int64 long int32 int int16 short int8 uint8 bool".split()
@@ -251,11 +253,11 @@ def _read_legacy(path: str | os.PathLike) -> Any:
 
 
 def write(path: str | os.PathLike, tree: Mapping[str, Any]) -> None:
-  """Writes nested dicts with float32 arrays as ``torch.save`` would; ``torch.load(weights_only=True)`` reads them.
+  """Writes nested dicts with float32 and int64 arrays as ``torch.save`` would; ``torch.load(weights_only=True)`` reads them.
 
   Args:
     path: destination; overwritten.
-    tree: string keys; leaves are float32 arrays or ints.
+    tree: string keys; leaves are float32 or int64 arrays, or ints.
   """
   storages: list[np.ndarray] = []
   pickled = b"\x80\x02" + _pickle(tree, storages) + b"."
@@ -288,15 +290,15 @@ def _pickle(value: Any, storages: list[np.ndarray]) -> bytes:
   if isinstance(value, tuple):
     return b"(" + b"".join(_pickle(v, storages) for v in value) + b"t"
   array = np.asarray(value, order="C")
-  if array.dtype != np.float32:
-    raise ValueError(f"Must have float32 arrays, we instead got {array.dtype}")
+  if array.dtype not in _WRITTEN:
+    raise ValueError(f"Must have float32 or int64 arrays, we instead got {array.dtype}")
   stride = tuple(s // array.itemsize for s in array.strides)
   key = str(len(storages))
   storages.append(array.reshape(-1).view(np.uint8))
   storage = b"(" + b"".join(
     [
       _pickle("storage", storages),
-      b"ctorch\nFloatStorage\n",
+      f"ctorch\n{_WRITTEN[array.dtype]}\n".encode(),
       *(_pickle(v, storages) for v in (key, "cpu", array.size)),
     ]
   )

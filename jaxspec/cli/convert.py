@@ -16,6 +16,8 @@ COMMANDS = {
   "chameleon-vq": LazyCommand("conversion.chameleon_vq:main", "The image tokenizer of Chameleon networks."),
   "mar": LazyCommand("conversion.mar:main", "A MAR network with its diffusion head (MAR-B, MAR-L, MAR-H)."),
   "mar-vae": LazyCommand("conversion.mar_vae:main", "MAR's KL autoencoder (KL-16)."),
+  "var": LazyCommand("conversion.var:main", "A VAR network (d16, d20, d24, d30, d36)."),
+  "var-vae": LazyCommand("conversion.var_vae:main", "VAR's image tokenizer of scales."),
 }
 
 

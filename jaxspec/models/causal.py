@@ -47,10 +47,12 @@ def read_positions(
 
 
 def attend_cached(
-  q: Array, k: Array, v: Array, at: Positions, cache: LayerCache, scale: float | None = None
+  q: Array, k: Array, v: Array, at: Positions, cache: LayerCache, scale: float | None = None, slots: int | None = None
 ) -> tuple[Array, LayerCache]:
   """Attention of ``q [B, T, H, size]`` to the cache and to ``k, v [B, T, Hkv, size]``.
 
+  Args:
+    slots: the caller promises that all later cache slots are hidden, and they are not read; ``at.mask`` is ``[.., slots]``.
   Returns:
     The output ``[B, T, H * size]`` and the new cache.
   """
@@ -59,6 +61,8 @@ def attend_cached(
   if cache is not None:
     cache = kv_cache.write(cache[0], k, at.start), kv_cache.write(cache[1], v, at.start)
     k, v = kv_cache.read(cache[0]), kv_cache.read(cache[1])
+    if slots is not None:
+      k, v = k[..., :slots, :], v[..., :slots, :]
   out = attend(q.swapaxes(1, 2), k, v, at.mask, causal=at.causal, scale=scale).swapaxes(1, 2)
   return out.reshape(*out.shape[:2], -1), cache
 

@@ -110,12 +110,8 @@ class ChameleonVQ(VQGAN):
 @functools.cache
 def chameleon_vq_fns(config: ChameleonVQConfig) -> TokenizerFns:
   """Pure functions of one tokenizer; the same object for equal configs, so that jit caches hit."""
-  return vqgan_fns(ChameleonVQ(config), _nearest, lambda codebook, indices: jnp.take(codebook, indices, axis=0, mode="clip"))
-
-
-def _nearest(latent: Array, codebook: Array) -> Array:
-  distances = quantizer.squared_distances(latent, codebook.astype(jnp.float32))
-  return jnp.argmin(distances, axis=-1).astype(jnp.int32)
+  look_up = lambda codebook, indices: jnp.take(codebook, indices, axis=0, mode="clip")
+  return vqgan_fns(ChameleonVQ(config), quantizer.nearest_rows, look_up)
 
 
 def to_uint8(images: Array) -> Array:

@@ -17,12 +17,16 @@ _NORM_EPS = 1e-6
 
 
 class Conv(nn.Module):
-  """Square convolution with bias; ``padding`` is that of `jax.lax.conv_general_dilated`."""
+  """Square convolution with bias; ``padding`` is that of `jax.lax.conv_general_dilated`.
+
+  ``exact`` computes with full precision whatever the default precision of products is.
+  """
 
   features: int
   size: int = 3
   stride: int = 1
   padding: str | tuple[tuple[int, int], ...] = "SAME"
+  exact: bool = False
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
@@ -35,6 +39,7 @@ class Conv(nn.Module):
       (self.stride, self.stride),
       self.padding,
       dimension_numbers=("NHWC", "HWIO", "NHWC"),
+      precision=jax.lax.Precision.HIGHEST if self.exact else None,
     )
     return out + bias.astype(x.dtype).reshape(1, 1, 1, -1)
 
@@ -80,11 +85,23 @@ class AttnBlock(nn.Module):
   def __call__(self, x: Array) -> Array:
     batch, height, width, channels = x.shape
     h = GroupNorm(self.num_groups, name="norm")(x)
-    q, k, v = (Conv(channels, size=1, name=n)(h).reshape(batch, height * width, channels) for n in "qkv")
+    q, k, v = (y.reshape(batch, height * width, channels) for y in self.project(h))
     scores = jnp.einsum("bqc,bkc->bqk", q, k).astype(jnp.float32) * channels**-0.5
     weights = jax.nn.softmax(scores, axis=-1).astype(x.dtype)
     h = jnp.einsum("bqk,bkc->bqc", weights, v).reshape(x.shape)
     return x + Conv(channels, size=1, name="proj_out")(h)
+
+  def project(self, h: Array) -> tuple[Array, ...]:
+    """Queries, keys and values, each of the shape of ``h``."""
+    return tuple(Conv(h.shape[-1], size=1, name=name)(h) for name in "qkv")
+
+
+class FusedAttnBlock(AttnBlock):
+  """An `AttnBlock` with one convolution for queries, keys and values, in this order."""
+
+  def project(self, h: Array) -> tuple[Array, ...]:
+    """See `AttnBlock.project`."""
+    return tuple(jnp.split(Conv(3 * h.shape[-1], size=1, name="qkv")(h), 3, axis=-1))
 
 
 class Downsample(nn.Module):
@@ -114,22 +131,25 @@ class Level(nn.Module):
   resample: type[nn.Module] | None = None
   num_groups: int = DEFAULT_GROUPS
   block_name: str = "res"
+  attn_block: type[AttnBlock] = AttnBlock
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
     for i in range(self.num_res_blocks):
       x = ResBlock(self.features, self.num_groups, name=f"{self.block_name}_{i}")(x)
       if self.attention:
-        x = AttnBlock(self.num_groups, name=f"attn_{i}")(x)
+        x = self.attn_block(self.num_groups, name=f"attn_{i}")(x)
     if self.resample is not None:
       x = self.resample(name=self.resample.__name__.lower())(x)
     return x
 
 
-def middle(x: Array, names: tuple[str, str, str], num_groups: int = DEFAULT_GROUPS) -> Array:
+def middle(
+  x: Array, names: tuple[str, str, str], num_groups: int = DEFAULT_GROUPS, attn_block: type[AttnBlock] = AttnBlock
+) -> Array:
   """Residual block, attention and residual block of the calling module, with their names."""
   x = ResBlock(x.shape[-1], num_groups, name=names[0])(x)
-  x = AttnBlock(num_groups, name=names[1])(x)
+  x = attn_block(num_groups, name=names[1])(x)
   return ResBlock(x.shape[-1], num_groups, name=names[2])(x)
 
 

@@ -20,7 +20,17 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxspec.models.conv_blocks import DEFAULT_GROUPS, Conv, Downsample, GroupNorm, Level, Upsample, check_images, middle
+from jaxspec.models.conv_blocks import (
+  DEFAULT_GROUPS,
+  AttnBlock,
+  Conv,
+  Downsample,
+  GroupNorm,
+  Level,
+  Upsample,
+  check_images,
+  middle,
+)
 from jaxspec.types import Array, Key, Params
 
 # Latents of the released KL-16 times this have unit standard deviation.
@@ -114,16 +124,18 @@ class Middle(nn.Module):
   """Residual block, attention, residual block at the smallest resolution."""
 
   num_groups: int
+  attn_block: type[AttnBlock] = AttnBlock
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
-    return middle(x, ("block_1", "attn_1", "block_2"), self.num_groups)
+    return middle(x, ("block_1", "attn_1", "block_2"), self.num_groups, self.attn_block)
 
 
 class Encoder(nn.Module):
   """Images ``[B, H, W, 3]`` to ``[B, H / f, W / f, encoded_channels]``; other tokenizers of this form use it too."""
 
   config: KLVAEConfig
+  attn_block: type[AttnBlock] = AttnBlock
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
@@ -133,23 +145,30 @@ class Encoder(nn.Module):
     for i, features in enumerate(cfg.channels):
       resample = Downsample if i < last else None
       attention = i in cfg.attention_levels
-      x = Level(features, cfg.num_res_blocks, attention, resample, cfg.num_groups, "block", name=f"down_{i}")(x)
-    x = Middle(cfg.num_groups, name="mid")(x)
+      parts = (resample, cfg.num_groups, "block", self.attn_block)
+      x = Level(features, cfg.num_res_blocks, attention, *parts, name=f"down_{i}")(x)
+    x = Middle(cfg.num_groups, self.attn_block, name="mid")(x)
     return Conv(cfg.encoded_channels, name="conv_out")(jax.nn.silu(GroupNorm(cfg.num_groups, name="norm_out")(x)))
 
 
 class Decoder(nn.Module):
-  """Latents ``[B, h, w, z]`` to images ``[B, h f, w f, 3]``."""
+  """Latents ``[B, h, w, z]`` to images ``[B, h f, w f, 3]``; other tokenizers of this form use it too.
+
+  Attributes:
+    attention_levels: levels with attention after each residual block; none in most tokenizers.
+  """
 
   config: KLVAEConfig
+  attention_levels: tuple[int, ...] = ()
+  attn_block: type[AttnBlock] = AttnBlock
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
     cfg = self.config
-    x = Middle(cfg.num_groups, name="mid")(Conv(cfg.channels[-1], name="conv_in")(x))
+    x = Middle(cfg.num_groups, self.attn_block, name="mid")(Conv(cfg.channels[-1], name="conv_in")(x))
     for i, features in reversed(list(enumerate(cfg.channels))):
-      resample = Upsample if i else None
-      x = Level(features, cfg.num_res_blocks + 1, False, resample, cfg.num_groups, "block", name=f"up_{i}")(x)
+      parts = (Upsample if i else None, cfg.num_groups, "block", self.attn_block)
+      x = Level(features, cfg.num_res_blocks + 1, i in self.attention_levels, *parts, name=f"up_{i}")(x)
     return Conv(3, name="conv_out")(jax.nn.silu(GroupNorm(cfg.num_groups, name="norm_out")(x)))
 
 

@@ -69,6 +69,12 @@ def nearest_codes(latent: Array, codebook: Array) -> Array:
   return jnp.argmin(distances(latent, codebook), axis=-1).astype(jnp.int32)
 
 
+def nearest_rows(latent: Array, codebook: Array) -> Array:
+  """Like `nearest_codes`, between latents and rows as they are, not normalised."""
+  distance = squared_distances(latent.astype(jnp.float32), codebook.astype(jnp.float32))
+  return jnp.argmin(distance, axis=-1).astype(jnp.int32)
+
+
 def lookup(codebook: Array, indices: Array) -> Array:
   """Normalised rows ``[..., C]`` float32 of ``codebook [V, C]`` at ``indices [...]`` int32."""
   return normalise(jnp.take(codebook, indices, axis=0, mode="clip"))

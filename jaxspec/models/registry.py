@@ -32,6 +32,8 @@ from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
 from jaxspec.models.t5 import T5Config, t5_fns
 from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
 from jaxspec.models.trunk import Trunk
+from jaxspec.models.var import VARConfig, var_fns
+from jaxspec.models.var_vae import VARVAEConfig, var_vae_fns
 
 
 class Family(NamedTuple):
@@ -75,6 +77,8 @@ FAMILIES: dict[str, Family] = {
   "mar": Family(MARConfig, mar_fns, _VECTORS),
   "causal_tokens": Family(CausalTokensConfig, causal_token_fns, _VECTORS),
   "kl_vae": Family(KLVAEConfig, kl_vae_fns),
+  "var": Family(VARConfig, var_fns),
+  "var_vae": Family(VARVAEConfig, var_vae_fns),
 }
 
 # What checkpoints of earlier versions call a family.

@@ -62,7 +62,7 @@ def _params(config, seed=0):
 
 def _source(config, family, seed=0):
   """Random official state dict."""
-  return engine.to_state_dict(_params(config, seed), family)
+  return engine.to_state_dict(_params(config, seed), family, config)
 
 
 def _leaves(folder):
@@ -127,7 +127,7 @@ def test_averaged_weights_of_a_tokenizer_are_read(tmp_path):
     result = _run(llamagen_vq.main, tmp_path / "a.pt", tmp_path / "out", *options)
     assert result.exit_code == 0, result.output
     params = checkpoints.flatten(checkpoints.load(tmp_path / "out").params)
-    _same(engine.to_state_dict(params, llamagen_vq.FAMILY), expected)
+    _same(engine.to_state_dict(params, llamagen_vq.FAMILY, TINY_VQ), expected)
   assert checkpoints.read_config(tmp_path / "out")["meta"]["source_weights"] == "ema"
 
 
@@ -173,7 +173,7 @@ def test_published_tokenizers(name, count):
   config = LlamaGenVQConfig.named(name)
   shapes = engine.source_shapes(llamagen_vq.FAMILY, engine.template_of(config))
   assert llamagen_vq.infer_config(shapes, {}) == config
-  assert len(shapes) + len(llamagen_vq.FAMILY.buffers) == count
+  assert len(shapes) + len(llamagen_vq.FAMILY.buffers(config)) == count
   assert shapes["encoder.conv_blocks.1.res.0.conv2.weight"][2:] == (3, 3)
   assert shapes["quant_conv.weight"] == (8, 256, 1, 1)
 
