@@ -16,6 +16,7 @@ from jaxspec.models.caption_encoder import CaptionEncoderConfig, caption_encoder
 from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
 from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
 from jaxspec.models.chameleon_vq import ChameleonVQConfig, chameleon_vq_fns
+from jaxspec.models.dit import DiTConfig, dit_fns
 from jaxspec.models.eagle import EagleConfig, eagle_fns
 from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
 from jaxspec.models.image_classifier import ImageClassifierConfig, image_classifier_fns
@@ -69,6 +70,7 @@ FAMILIES: dict[str, Family] = {
   "chameleon_vq": Family(ChameleonVQConfig, chameleon_vq_fns),
   "mar": Family(MARConfig, mar_fns, _VECTORS),
   "causal_tokens": Family(CausalTokensConfig, causal_token_fns, _VECTORS),
+  "dit": Family(DiTConfig, dit_fns),
   "kl_vae": Family(KLVAEConfig, kl_vae_fns),
 }
 
