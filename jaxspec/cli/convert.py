@@ -16,6 +16,8 @@ COMMANDS = {
   "chameleon-vq": LazyCommand("conversion.chameleon_vq:main", "The image tokenizer of Chameleon networks."),
   "mar": LazyCommand("conversion.mar:main", "A MAR network with its diffusion head (MAR-B, MAR-L, MAR-H)."),
   "mar-vae": LazyCommand("conversion.mar_vae:main", "MAR's KL autoencoder (KL-16)."),
+  "dit": LazyCommand("conversion.dit:main", "A DiT network (DiT-S to DiT-XL)."),
+  "dit-vae": LazyCommand("conversion.dit_vae:main", "Stable Diffusion's KL autoencoder, for DiT."),
 }
 
 
