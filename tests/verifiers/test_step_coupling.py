@@ -58,9 +58,7 @@ def _white(state, number, before):
   return np.asarray((state - distribution.mean) * jnp.exp(-0.5 * distribution.log_variance))
 
 
-@pytest.mark.parametrize(
-  "name", [name if name == "maximal" else pytest.param(name, marks=pytest.mark.slow) for name in RULES]
-)
+@pytest.mark.parametrize("name", RULES)
 def test_every_state_follows_the_target(name):
   """Rows of 0, 1 and 2 drafts; the second state is judged given the first."""
   x = jax.random.normal(jax.random.key(3), (ROWS, 1))
