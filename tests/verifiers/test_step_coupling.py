@@ -9,11 +9,14 @@ import pytest
 from scipy import stats
 
 from jaxspec import drafts, testing
-from jaxspec.diffusion import chain
+from jaxspec.diffusion import chain, ddpm
 from jaxspec.diffusion.chain import StepDistribution
+from jaxspec.diffusion.schedule import diffusion_tables
+from jaxspec.models.conditions import ClassLabels
 from jaxspec.types import Cursor, Draft
 from jaxspec.verifiers.coupled_steps import Coupler
 from jaxspec.verifiers.step_coupling import StepCoupling, TargetSteps, drafted_steps, target_steps
+from tests.models import dit_golden
 
 ROWS, WINDOW, FIRST = 20_000, 2, 5
 ONE = jnp.float32(1)
@@ -178,3 +181,36 @@ def test_bad_settings_are_errors():
   ):
     with pytest.raises(ValueError, match=message):
       dataclasses.replace(Coupler(), **change)
+
+
+@pytest.mark.slow
+def test_frozen_drafts_of_a_network():
+  """The target's last prediction drafts for a small DiT: every state still follows the network's own step."""
+  model, tables, rows, number = dit_golden.network(), diffusion_tables("250", "linear"), 64, 120
+  labels = ClassLabels(jnp.arange(rows) % 10)
+  before, own, *noise = np.random.default_rng(4).normal(size=(2 + WINDOW, rows, model.config.state_dim)).astype(np.float32)
+
+  @jax.jit
+  def run(before, own, noise):
+    predict_fn = model.fns.predictor(model.params, labels, tables.timesteps)
+    full = lambda value: jnp.full((rows, 1), value)
+    stale = predict_fn(full(number + 1), before)
+    x = chain.next_state(ddpm.step_distribution(tables, full(number + 1), before, stale), full(number + 1), own, ONE)
+    frozen = ddpm.distribution_fn(lambda index, x: stale, tables)
+    states, drawn = chain.follow(frozen, x, full(number)[:, 0], noise, ONE)
+    draft = Draft(states, drafted_steps(drawn, noise, ONE), jnp.full((rows,), WINDOW))
+    # All states of all rows in one pass, [K + 1, B, C].
+    inputs = jnp.concatenate([x[None], states.swapaxes(0, 1)])
+    numbers = number - jnp.arange(WINDOW + 1)
+    judged = ddpm.distribution_fn(predict_fn, tables)(numbers[:, None, None], inputs)
+    judged = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), judged)
+    steps = target_steps(judged, jnp.broadcast_to(numbers[None], (rows, WINDOW + 1)), ONE)
+    verdict = RULES["split"](testing.fast_keys(0, rows), draft, steps)
+    return verdict, drafts.committed_block(draft, verdict), steps
+
+  verdict, block, steps = run(before, own, np.stack(noise, axis=1))
+  assert 0 < np.mean(verdict.num_accepted) < WINDOW
+  for offset in range(2):
+    followed = np.asarray(verdict.num_accepted) >= offset
+    white = np.asarray((block - steps.mean[:, : WINDOW + 1]) * jnp.exp(-steps.log_std))[followed, offset]
+    assert stats.kstest(white.ravel(), "norm").pvalue > 0.01, offset
