@@ -31,6 +31,7 @@ from jaxspec.models import registry
 Shape = tuple[int, ...]
 
 _HWIO = (2, 3, 1, 0)  # PyTorch's convolutions are [out, in, kh, kw], ours [kh, kw, in, out]
+_LINEAR_HWIO = (None, None, 1, 0)
 _PLACEHOLDER = re.compile(r"\{(\w+)(?::([^}]*))?\}")
 _WRAPPERS = ("model", "module", "state_dict")
 _TORCH_SUFFIXES = (".pt", ".pth", ".ckpt")
@@ -78,13 +79,15 @@ class Rule:
   Args:
     source: pattern of source names.
     target: pattern of dotted paths in the parameter tree, with the same placeholders.
-    axes: permutation from the source's axes to ours; ``None`` copies.
+    axes: which of the source's axes each of ours is, all of them once; an entry ``None`` is a new axis of size 1. ``None``
+      copies.
   """
 
-  def __init__(self, source: str, target: str | None = None, *, axes: tuple[int, ...] | None = None):
+  def __init__(self, source: str, target: str | None = None, *, axes: tuple[int | None, ...] | None = None):
     self.source = source
     self.target = re.sub(r"\.(\{\w+\})", r"_\1", source) if target is None else target
     self.axes = axes
+    self._kept = None if axes is None else [axis for axis in axes if axis is not None]
     self._match_source, self._fill_source = _regex(self.source), _template(self.source)
     self._match_target, self._fill_target = _regex(self.target), _template(self.target)
 
@@ -102,21 +105,31 @@ class Rule:
     """Our shape of a source tensor; ``None`` if it has the wrong number of axes."""
     if self.axes is None:
       return tuple(shape)
-    return tuple(shape[a] for a in self.axes) if len(shape) == len(self.axes) else None
+    if len(shape) != len(self._kept):
+      return None
+    return tuple(1 if a is None else shape[a] for a in self.axes)
 
   def source_shape(self, shape: Shape) -> Shape:
     """Inverse of `target_shape`."""
-    return tuple(shape) if self.axes is None else tuple(shape[a] for a in np.argsort(self.axes))
+    if self.axes is None:
+      return tuple(shape)
+    kept = [size for size, a in zip(shape, self.axes, strict=True) if a is not None]
+    return tuple(kept[a] for a in np.argsort(self._kept))
 
   def to_target_array(self, array: np.ndarray) -> np.ndarray:
     """Our form of a source array: float32, permuted."""
     array = array.astype(np.float32, copy=False)
-    return array if self.axes is None else np.ascontiguousarray(array.transpose(self.axes))
+    if self.axes is None:
+      return array
+    return np.ascontiguousarray(array.transpose(self._kept)).reshape(self.target_shape(array.shape))
 
   def to_source_array(self, array: np.ndarray) -> np.ndarray:
     """Inverse of `to_target_array`, but for the source's dtype."""
     array = array.astype(np.float32, copy=False)
-    return array if self.axes is None else np.ascontiguousarray(array.transpose(np.argsort(self.axes)))
+    if self.axes is None:
+      return array
+    kept = [size for size, a in zip(array.shape, self.axes, strict=True) if a is not None]
+    return np.ascontiguousarray(array.reshape(kept).transpose(np.argsort(self._kept)))
 
 
 class LazyLeaf:
@@ -157,14 +170,24 @@ def _template(pattern: str) -> str:
   return _PLACEHOLDER.sub(r"{\1}", pattern)
 
 
-def conv(source: str) -> tuple[Rule, Rule]:
+def conv(source: str, target: str | None = None) -> tuple[Rule, Rule]:
   """Rules of a convolution: weight and bias."""
-  return Rule(f"{source}.weight", axes=_HWIO), Rule(f"{source}.bias")
+  return _layer(source, target, _HWIO)
 
 
-def norm(source: str) -> tuple[Rule, Rule]:
+def linear_as_conv(source: str, target: str | None = None) -> tuple[Rule, Rule]:
+  """Rules of a linear layer ``[out, in]`` that is a convolution of size 1 here: weight and bias."""
+  return _layer(source, target, _LINEAR_HWIO)
+
+
+def norm(source: str, target: str | None = None) -> tuple[Rule, Rule]:
   """Rules of an affine norm or a linear layer: weight and bias, copied."""
-  return Rule(f"{source}.weight"), Rule(f"{source}.bias")
+  return _layer(source, target, None)
+
+
+def _layer(source: str, target: str | None, axes: tuple[int | None, ...] | None) -> tuple[Rule, Rule]:
+  of = lambda leaf: None if target is None else f"{target}.{leaf}"
+  return Rule(f"{source}.weight", of("weight"), axes=axes), Rule(f"{source}.bias", of("bias"))
 
 
 class Family(NamedTuple):
@@ -180,6 +203,8 @@ class Family(NamedTuple):
     averaged: key of a training file's averaged weights.
     prefer_averaged: whether the averaged weights are read by default.
     exported: keys under which the official loader looks for the state dict; none for a bare one.
+    fit: gives the family that fits the names of a file's tensors, or the paths of a parameter tree, where one table does not
+      serve all; None: this one does.
   """
 
   name: str
@@ -190,6 +215,11 @@ class Family(NamedTuple):
   averaged: str = "ema"
   prefer_averaged: bool = False
   exported: tuple[str, ...] = ("model",)
+  fit: Callable[[Iterable[Any]], Family] | None = None
+
+  def fitted(self, names: Iterable[Any]) -> Family:
+    """The family for a file or a parameter tree with these names."""
+    return self if self.fit is None else self.fit(names)
 
 
 # Reading.
@@ -252,9 +282,9 @@ def template_of(config: Any) -> dict[str, Shape]:
 
 def source_shapes(family: Family, template: Mapping[str, Shape]) -> dict[str, Shape]:
   """Names and shapes of the official state dict (without its buffers) of a parameter tree."""
-  shapes = {}
+  family, shapes = family.fitted(template), {}
   for path, shape in template.items():
-    rule, name = _rule_for(family, path, "to_source")
+    rule, name = _source_of(family, path)
     shapes[name] = rule.source_shape(shape)
   return shapes
 
@@ -280,6 +310,7 @@ def match(
   Raises:
     ValueError: one line with every unknown, missing and misshapen tensor and what the config lacks.
   """
+  family = family.fitted(state_dict)
   tensors, matches, problems = {}, {}, []
   for name, value in state_dict.items():
     if isinstance(name, str) and any(re.fullmatch(pattern, name) for pattern in family.ignored):
@@ -307,7 +338,7 @@ def match(
   if config is not None:
     for path, shape in template.items():
       if path not in matches:
-        problems.append(f"missing {_rule_for(family, path, 'to_source')[1]}")
+        problems.append(f"missing {_rule_for(family, path, 'to_source')[1] or path}")
         continue
       name, rule = matches[path]
       got = tensors[name].shape
@@ -331,15 +362,27 @@ def _rule_for(family: Family, name: str, direction: str) -> tuple[Rule | None, s
   return found[0] if found else (None, None)
 
 
+def _source_of(family: Family, path: str) -> tuple[Rule, str]:
+  """The rule of a leaf and its source name.
+
+  Raises:
+    ValueError: if the source's form has no such tensor.
+  """
+  rule, name = _rule_for(family, path, "to_source")
+  if rule is None:
+    raise ValueError(f"Must have a network that the official form can hold, it has no name for {path}")
+  return rule, name
+
+
 def to_state_dict(params: Mapping[str, Any], family: Family, config: Any = None) -> dict[str, np.ndarray]:
   """Official state dict, float32, of parameter leaves by dotted path.
 
   Args:
     config: adds the buffers that the official loader demands beside the weights of such a network; None adds none.
   """
-  state_dict = {}
+  family, state_dict = family.fitted(params), {}
   for path, leaf in params.items():
-    rule, name = _rule_for(family, path, "to_source")
+    rule, name = _source_of(family, path)
     state_dict[name] = rule.to_source_array(np.asarray(leaf))
   return state_dict if config is None else state_dict | dict(family.buffers(config))
 

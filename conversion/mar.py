@@ -26,8 +26,7 @@ _BLOCK = f"{_SIDE}_blocks.{{i}}"
 
 def _head(source: str, target: str | None = None) -> tuple[Rule, Rule]:
   """Rules of a linear layer of the head; targets lack the official ``net``."""
-  target = source if target is None else target
-  return tuple(Rule(f"diffloss.net.{source}.{leaf}", f"diffloss.{target}.{leaf}") for leaf in ("weight", "bias"))
+  return norm(f"diffloss.net.{source}", f"diffloss.{source if target is None else target}")
 
 
 RULES = (

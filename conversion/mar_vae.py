@@ -39,17 +39,24 @@ RULES = (
 )
 
 
-def inferred_fields(shapes: Mapping[str, Shape]) -> dict[str, Any]:
-  """What the shapes tell about encoder and decoder; None for what they do not."""
+def inferred_fields(
+  shapes: Mapping[str, Shape], down: str = "down", block: str = "block", attention: str = "attn"
+) -> dict[str, Any]:
+  """What the shapes tell about encoder and decoder; None for what they do not.
+
+  Args:
+    down: what the names call an encoder level; ``block`` and ``attention`` are its parts.
+  """
+  level = rf"encoder\.{down}\.(\d{{1,7}})\."
   first = lambda pattern, axis, ndim: next(iter(engine.axis_sizes(shapes, pattern, axis, ndim)), None)  # noqa: E731
   base = first(r"encoder\.conv_in\.weight", 0, 4)
-  levels = engine.count_distinct(shapes, r"encoder\.down\.(\d+)\.")
-  channels = [first(rf"encoder\.down\.{i}\.block\.0\.conv1\.weight", 0, 4) for i in range(levels)]
-  attended = {int(match[1]) for name in shapes if (match := re.match(r"encoder\.down\.(\d{1,7})\.attn\.", name))}
+  levels = engine.count_distinct(shapes, level)
+  channels = [first(rf"encoder\.{down}\.{i}\.{block}\.0\.conv1\.weight", 0, 4) for i in range(levels)]
+  attended = {int(match[1]) for name in shapes if (match := re.match(rf"{level}{attention}\.", name))}
   return {
     "base_channels": base,
     "multipliers": tuple(c // base for c in channels) if base and channels and all(channels) else None,
-    "num_res_blocks": engine.count_distinct(shapes, r"encoder\.down\.0\.block\.(\d+)\.") or None,
+    "num_res_blocks": engine.count_distinct(shapes, rf"encoder\.{down}\.0\.{block}\.(\d+)\.") or None,
     "attention_levels": tuple(sorted(attended)),
     "z_channels": engine.most_common([first(r"decoder\.conv_in\.weight", 1, 4), first(r"post_quant_conv\.weight", 0, 4)]),
     "latent_channels": first(r"post_quant_conv\.weight", 1, 4),
@@ -66,6 +73,14 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> KLVAECo
   return registry.make_config("kl_vae", engine.require(fields, inferred_fields(shapes)))
 
 
+def report(destination: str, config: KLVAEConfig) -> str:
+  """What the command says in the end."""
+  return (
+    f"Wrote {destination}: {config.factor} x {config.factor} pixels per latent, {config.latent_channels} channels, "
+    f"norms of {config.num_groups} groups"
+  )
+
+
 FAMILY = engine.Family("kl_vae", RULES, (), infer_config)
 
 
@@ -74,10 +89,7 @@ FAMILY = engine.Family("kl_vae", RULES, (), infer_config)
 def main(source: str, destination: str, config_file: str | None, export: bool) -> None:
   """Converts the KL autoencoder in SRC to the checkpoint folder DST."""
   config = command.run(source, destination, FAMILY, config_file=config_file, export=export)
-  click.echo(
-    f"Wrote {destination}: {config.factor} x {config.factor} pixels per latent, {config.latent_channels} channels, "
-    f"norms of {config.num_groups} groups"
-  )
+  click.echo(report(destination, config))
 
 
 if __name__ == "__main__":

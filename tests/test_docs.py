@@ -160,6 +160,26 @@ def test_example_of_the_page_on_vector_tokens():
   assert scope["out"].tokens.shape == (2, 16, 2) and np.all(np.isfinite(scope["out"].tokens))
 
 
+@pytest.mark.slow
+def test_example_of_the_page_on_dit():
+  from types import SimpleNamespace
+
+  from jaxspec.models.dit import DiTConfig, dit_fns
+  from jaxspec.models.kl_vae import KLVAEConfig, kl_vae_fns
+
+  block = _blocks("docs/dit.md")[-1]
+  config = DiTConfig(latent_size=4, num_classes=400, dim=8, num_layers=1, num_heads=2)
+  coder = KLVAEConfig.named("SD-VAE", base_channels=4, multipliers=(1, 2), num_res_blocks=1, num_groups=2)
+  networks = {"dit": (config, dit_fns(config)), "vae": (coder, kl_vae_fns(coder))}
+  scope = {
+    name: SimpleNamespace(config=of, fns=fns, params=random_params(fns, 0, scale=0.2))
+    for name, (of, fns) in networks.items()
+  }
+  exec(block, scope)
+  assert scope["images"].shape == (2, 8, 8, 3) and scope["deterministic"].shape == (2, 64)
+  assert np.all(np.isfinite(scope["ancestral"])) and np.all(np.isfinite(scope["deterministic"]))
+
+
 def _modules():
   package = importlib.import_module("jaxspec")
   for info in pkgutil.walk_packages(package.__path__, "jaxspec."):

@@ -1,7 +1,6 @@
 """The pages of the documentation: command lines parse, links lead somewhere, examples fit, and the site is built."""
 
 import ast
-import importlib.util
 import json
 import re
 import subprocess
@@ -15,6 +14,7 @@ import jaxspec
 from jaxspec.generation import Generation
 from jaxspec.methods import METHODS, Method
 from tests.cli.command_lines import flags_of, lines_of, mentions_of, parse, subcommand
+from tests.site_modules import site_module
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -24,13 +24,6 @@ CARDS = sorted((ROOT / "checkpoints").rglob("*.md"))
 ALL = [ROOT / "README.md", *PAGES, *CARDS]
 # Tokens of a row, and what they are, by shipped bundle.
 ROWS = {"emoji64": (256, "ids"), "wordnet": (None, "ids"), "classes64": (64, "vectors"), "classes64-causal": (64, "vectors")}
-
-
-def _navigation():
-  spec = importlib.util.spec_from_file_location("navigation", DOCS / "_ext" / "navigation.py")
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
 
 
 def _is_there(module: str) -> bool:
@@ -94,7 +87,7 @@ def test_links_lead_somewhere():
 
 
 def test_every_page_has_its_place():
-  navigation = _navigation()
+  navigation = site_module("navigation")
   named = {page for pages in navigation.NAVIGATION.values() for page in pages}
   folders = [folder.removesuffix("*") for folder in navigation.FOLDERS.values()]
   for path in PAGES:
@@ -103,7 +96,7 @@ def test_every_page_has_its_place():
 
 
 def test_every_public_name_is_in_one_group_of_the_reference():
-  listed = " ".join(names for _, _, names in _navigation().GROUPS.values()).replace("jaxspec.", "").split()
+  listed = " ".join(names for _, _, names in site_module("navigation").GROUPS.values()).replace("jaxspec.", "").split()
   assert sorted(listed) == sorted(set(jaxspec.__all__) - {"__version__"})
 
 

@@ -7,7 +7,19 @@ COPIED = "copied"  # where pages from outside of `docs` are put while the site i
 NAVIGATION = {
   "Start": ("quickstart", "methods/index", "how_to", "glossary"),
   "How it works": ("design", "rules", "discrete", "sqs", "ciar", "mar"),
-  "Use": ("cli", "adding", "converting", "chameleon", "text", "evaluation", "many_devices", "serving", "capacity"),
+  "Use": (
+    "cli",
+    "adding",
+    "converting",
+    "chameleon",
+    "var",
+    "dit",
+    "text",
+    "evaluation",
+    "many_devices",
+    "serving",
+    "capacity",
+  ),
   "Reference": ("reference/index",),
   "Results": ("tables", f"{COPIED}/CHANGELOG"),
 }

@@ -18,6 +18,8 @@ COMMANDS = {
   "mar-vae": LazyCommand("conversion.mar_vae:main", "MAR's KL autoencoder (KL-16)."),
   "var": LazyCommand("conversion.var:main", "A VAR network (d16, d20, d24, d30, d36)."),
   "var-vae": LazyCommand("conversion.var_vae:main", "VAR's image tokenizer of scales."),
+  "dit": LazyCommand("conversion.dit:main", "A DiT network (DiT-S to DiT-XL)."),
+  "dit-vae": LazyCommand("conversion.dit_vae:main", "Stable Diffusion's KL autoencoder, for DiT."),
 }
 
 

@@ -6,7 +6,8 @@ the temperature. Step 0 ends in the token, either with noise like every other (`
 models are usually sampled.
 
 * `run` takes the steps from one number down to another with `jax.lax.scan`; every row takes the same steps.
-* `finish` takes the last steps of rows that stand at different steps, with a `jax.lax.while_loop`.
+* `finish` takes the last steps of rows that stand at different steps, with a `jax.lax.while_loop`; `follow` takes a given
+  number of steps of such rows.
 """
 
 from __future__ import annotations
@@ -172,6 +173,33 @@ def finish(
     return jnp.where(over_tokens(number < left, x), moved, x), number - 1
 
   return jax.lax.while_loop(lambda state: state[1] >= 0, step, (x, jnp.max(left) - 1))[0]
+
+
+def follow(
+  distribution_fn: DistributionFn, x: Array, number: Array, noise: Array, temperature: Array, *, noisy_end: bool = False
+) -> tuple[Array, StepDistribution]:
+  """Takes ``K`` steps of chains that stand at different steps.
+
+  Args:
+    distribution_fn: distributions for states ``[B, C]`` with steps ``[B, 1]``.
+    x: ``[B, C]`` states.
+    number: ``[B]`` int32, the step that each row takes first. What comes after a row's step 0 is garbage, and finite.
+    noise: ``[B, K, C]``.
+    temperature: ``[]``.
+  Returns:
+    The state after each step ``[B, K, C]``, and the distributions of the steps, leaves ``[B, K, C]``.
+  """
+
+  def step(x: Array, inputs: tuple[Array, Array]):
+    taken, step_noise = inputs
+    at = jnp.maximum(number - taken, 0)[:, None]
+    distribution = distribution_fn(at, x)
+    moved = next_state(distribution, at, step_noise, temperature, noisy_end=noisy_end)
+    return moved, (moved, distribution)
+
+  taken = jnp.arange(noise.shape[1], dtype=jnp.int32)
+  _, drawn = jax.lax.scan(step, x, (taken, noise.swapaxes(0, 1)))
+  return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), drawn)
 
 
 def summarize(distributions: StepDistribution, temperature: Array) -> ChainSummary:

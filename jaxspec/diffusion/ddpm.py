@@ -36,8 +36,8 @@ from jaxspec.types import Array
 
 __all__ = [
   "Chain", "ChainSummary", "DistributionFn", "PredictFn", "Prediction", "StepDistribution", "TokenNoise", "at_index",
-  "check_stop", "guide", "guided", "distribution_fn", "normal_log_prob", "q_sample", "sample", "step_distribution",
-  "summarize",
+  "check_stop", "clean", "guide", "guided", "distribution_fn", "normal_log_prob", "q_sample", "sample",
+  "step_distribution", "summarize",
 ]  # fmt: skip
 
 
@@ -59,7 +59,11 @@ def at_index(table, index: Array) -> Array:
 
 
 def guide(cond: Prediction, uncond: Prediction, scale: Array) -> Prediction:
-  """Classifier-free guidance: ``eps = u + scale (c - u)``; the variance is the conditional one."""
+  """Classifier-free guidance: ``eps = u + scale (c - u)``; the variance is the conditional one.
+
+  Args:
+    scale: ``[]``, or of eps' rank: a component with scale 1 is the conditional one.
+  """
   return Prediction(uncond.eps + scale * (cond.eps - uncond.eps), cond.v)
 
 
@@ -79,6 +83,12 @@ def guided(predict_fn: PredictFn, scale: Array, *, axis: int = 0) -> PredictFn:
   return predict
 
 
+def clean(tables: DiffusionTables, index: Array, x: Array, eps: Array) -> Array:
+  """The clean token ``[..., C]`` that follows from a state ``x [..., C]`` and its noise; never clipped."""
+  table = lambda name: at_index(getattr(tables, name), index)
+  return table("sqrt_recip_alphas_cumprod") * x - table("sqrt_recipm1_alphas_cumprod") * eps
+
+
 def step_distribution(tables: DiffusionTables, index: Array, x: Array, prediction: Prediction) -> StepDistribution:
   """Distribution of ``x_{i-1}`` given ``x_i`` (steps 1 to 3 of the module docstring).
 
@@ -89,7 +99,7 @@ def step_distribution(tables: DiffusionTables, index: Array, x: Array, predictio
     prediction: of the network at x.
   """
   table = lambda name: at_index(getattr(tables, name), index)
-  x0 = table("sqrt_recip_alphas_cumprod") * x - table("sqrt_recipm1_alphas_cumprod") * prediction.eps
+  x0 = clean(tables, index, x, prediction.eps)
   mean = table("posterior_mean_coef1") * x0 + table("posterior_mean_coef2") * x
   low, high = table("posterior_log_variance_clipped"), jnp.log(table("betas"))
   frac = (prediction.v + 1.0) / 2.0

@@ -1,9 +1,11 @@
-"""The cosine noise schedule of a diffusion model and its respacing to fewer steps.
+"""The noise schedules of diffusion models and their respacing to fewer steps.
 
-Improved DDPM (Nichol and Dhariwal 2021, arXiv 2102.09672), as the diffusion head of MAR uses it (arXiv 2406.11838):
+Improved DDPM (Nichol and Dhariwal 2021, arXiv 2102.09672), as the diffusion head of MAR (arXiv 2406.11838) and DiT (arXiv
+2212.09748) use it:
 
-1. ``abar(u) = cos((u + 0.008) / 1.008 * pi / 2)^2`` (eq. 17), ``beta_j = min(1 - abar((j+1)/J) / abar(j/J), 0.999)``
-   for the ``J`` = 1000 training steps;
+1. the betas of the ``J`` = 1000 training steps. ``cosine``, of MAR: ``beta_j = min(1 - abar((j+1)/J) / abar(j/J), 0.999)``
+   with ``abar(u) = cos((u + 0.008) / 1.008 * pi / 2)^2`` (eq. 17). ``linear``, of DiT: from 1e-4 to 0.02 in equal steps
+   (arXiv 2006.11239, section 4);
 2. a sampler uses ``T`` of these steps; the new betas follow from the cumulative products at these steps (section 4 of
    the paper), and the network still receives the original step numbers;
 3. every other table follows from the betas.
@@ -46,6 +48,14 @@ def cosine_betas(num_steps: int = NUM_TRAIN_STEPS) -> np.ndarray:
   u = np.arange(num_steps + 1) / num_steps
   abar = np.cos((u + 0.008) / 1.008 * np.pi / 2) ** 2
   return np.minimum(1 - abar[1:] / abar[:-1], 0.999)
+
+
+def linear_betas(num_steps: int = NUM_TRAIN_STEPS) -> np.ndarray:
+  """Betas ``[num_steps]`` float64 of the linear schedule (arXiv 2006.11239, section 4)."""
+  return np.linspace(1e-4, 0.02, num_steps)
+
+
+SCHEDULES = {"cosine": cosine_betas, "linear": linear_betas}
 
 
 def kept_steps(respacing: str, num_steps: int = NUM_TRAIN_STEPS) -> list[int]:
@@ -109,15 +119,22 @@ def tables_of(betas: np.ndarray, timesteps: np.ndarray) -> DiffusionTables:
 
 
 @functools.cache
-def diffusion_tables(respacing: str = "") -> DiffusionTables:
-  """Tables of the cosine schedule respaced as `kept_steps` says; ``""`` is the training schedule of 1000 steps.
+def diffusion_tables(respacing: str = "", schedule: str = "cosine") -> DiffusionTables:
+  """Tables of a schedule respaced as `kept_steps` says; ``""`` is the training schedule of 1000 steps.
+
+  Args:
+    schedule: a name in `SCHEDULES`.
+  Raises:
+    ValueError: for another schedule, or an impossible respacing.
 
   Example:
     >>> tables = diffusion_tables("100")
     >>> tables.num_steps, tables.timesteps[[0, 6, 99]].tolist()
     (100, [0, 61, 999])
   """
-  full = tables_of(cosine_betas(), np.arange(NUM_TRAIN_STEPS))
+  if schedule not in SCHEDULES:
+    raise ValueError(f"Must have a schedule in {', '.join(SCHEDULES)}, we instead got {schedule!r}")
+  full = tables_of(SCHEDULES[schedule](), np.arange(NUM_TRAIN_STEPS))
   steps = kept_steps(respacing)
   if len(steps) == NUM_TRAIN_STEPS:
     return full

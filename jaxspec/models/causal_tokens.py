@@ -23,7 +23,8 @@ from jaxspec.diffusion.ddpm import PredictFn
 from jaxspec.models import kv_cache
 from jaxspec.models.causal import read_positions, run_blocks, wanted
 from jaxspec.models.conditions import ClassLabels, Prefixed
-from jaxspec.models.diff_loss import DiffLoss, bind_head
+from jaxspec.models.denoising import bind_head
+from jaxspec.models.diff_loss import DiffLoss
 from jaxspec.models.linear import Dense
 from jaxspec.models.llamagen import Block, ClassEmbedding, LlamaGenConfig
 from jaxspec.models.norm import RMSNorm

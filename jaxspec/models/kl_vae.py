@@ -1,8 +1,9 @@
-"""KL-16: the convolutional variational autoencoder that makes MAR's tokens (arXiv 2406.11838; latent diffusion, 2112.10752).
+"""KL autoencoders, convolutional and variational (latent diffusion, arXiv 2112.10752): KL-16 of MAR, Stable Diffusion's.
 
 1. encoder: residual levels, each half the size of the one before, attention in the levels named by the config, then a middle
    with attention; ``quant_conv`` gives mean and log variance of every latent pixel;
-2. a latent is ``mean + std noise``; MAR multiplies latents by `LATENT_SCALE`, so that their variance is about 1;
+2. a latent is ``mean + std noise``; networks draw latents times a constant (`LATENT_SCALE`, `SD_LATENT_SCALE`), so that they
+   have a variance of about 1;
 3. decoder: ``post_quant_conv``, the middle, the mirrored levels with one more residual block each and no attention.
 
 Images are channels-last in [-1, 1], latents channels-last too; the decoder's output is not clamped. Submodules carry the
@@ -35,6 +36,8 @@ from jaxspec.types import Array, Key, Params
 
 # Latents of the released KL-16 times this have unit standard deviation.
 LATENT_SCALE = 0.2325
+# The same for Stable Diffusion's autoencoder, in whose latents DiT draws.
+SD_LATENT_SCALE = 0.18215
 
 _LOG_VARIANCE_RANGE = (-30.0, 20.0)
 
@@ -93,10 +96,16 @@ class KLVAEConfig:
 
   @classmethod
   def named(cls, name: str, **overrides) -> KLVAEConfig:
-    """A published autoencoder: ``KL-16``."""
-    if name != "KL-16":
-      raise ValueError(f"Must have KL-16, we instead got {name!r}")
-    return cls(**overrides)
+    """A published autoencoder: ``KL-16`` of MAR, ``SD-VAE`` of Stable Diffusion."""
+    if name not in _PUBLISHED:
+      raise ValueError(f"Must have {' or '.join(_PUBLISHED)}, we instead got {name!r}")
+    return cls(**_PUBLISHED[name] | overrides)
+
+
+_PUBLISHED = {
+  "KL-16": {},
+  "SD-VAE": dict(multipliers=(1, 2, 4, 4), attention_levels=(), z_channels=4, latent_channels=4),
+}
 
 
 class Posterior(NamedTuple):

@@ -29,7 +29,8 @@ import numpy as np
 
 from jaxspec.diffusion.ddpm import PredictFn
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.diff_loss import DiffLoss, bind_head
+from jaxspec.models.denoising import bind_head
+from jaxspec.models.diff_loss import DiffLoss
 from jaxspec.models.linear import Dense, Embedding
 from jaxspec.models.norm import LayerNorm
 from jaxspec.models.vit import Block, take_rows

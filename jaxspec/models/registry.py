@@ -17,6 +17,7 @@ from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
 from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
 from jaxspec.models.chameleon_drawing import TRUNK as CHAMELEON_TRUNK
 from jaxspec.models.chameleon_vq import ChameleonVQConfig, chameleon_vq_fns
+from jaxspec.models.dit import DiTConfig, dit_fns
 from jaxspec.models.eagle import EagleConfig, eagle_fns
 from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
 from jaxspec.models.image_classifier import ImageClassifierConfig, image_classifier_fns
@@ -76,6 +77,7 @@ FAMILIES: dict[str, Family] = {
   "chameleon_vq": Family(ChameleonVQConfig, chameleon_vq_fns),
   "mar": Family(MARConfig, mar_fns, _VECTORS),
   "causal_tokens": Family(CausalTokensConfig, causal_token_fns, _VECTORS),
+  "dit": Family(DiTConfig, dit_fns),
   "kl_vae": Family(KLVAEConfig, kl_vae_fns),
   "var": Family(VARConfig, var_fns),
   "var_vae": Family(VARVAEConfig, var_vae_fns),

@@ -89,7 +89,7 @@ class Block(nn.Module):
   def setup(self):
     cfg = self.config
     self.attn = ScaleAttention(cfg)
-    self.ffn = MLP(cfg.ffn_hidden, tanh_gelu=True)
+    self.ffn = MLP(cfg.ffn_hidden, approximate=True)
     if cfg.shared_adaln:
       self.ada_gss = self.param("ada_gss", _first_vectors, (1, 1, NUM_VECTORS, cfg.dim), jnp.float32)
     else:

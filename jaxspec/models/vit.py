@@ -67,16 +67,16 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-  """``fc2(gelu(fc1 x))``, GELU in its exact form unless ``tanh_gelu``."""
+  """``fc2(gelu(fc1 x))``, GELU in its exact form or approximated by tanh."""
 
   hidden: int
   dropout: float = 0.0
-  tanh_gelu: bool = False
+  approximate: bool = False
 
   @nn.compact
   def __call__(self, x: Array, train: bool = False) -> Array:
     drop = nn.Dropout(self.dropout, deterministic=not train)
-    h = drop(jax.nn.gelu(Dense(self.hidden, name="fc1")(x), approximate=self.tanh_gelu))
+    h = drop(jax.nn.gelu(Dense(self.hidden, name="fc1")(x), approximate=self.approximate))
     return drop(Dense(x.shape[-1], name="fc2")(h))
 
 

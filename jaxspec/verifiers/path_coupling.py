@@ -22,7 +22,6 @@ chains that end with noise. ``shared_steps = T - 1`` is then the published test 
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 import jax
@@ -32,13 +31,11 @@ from jaxspec import rng
 from jaxspec.diffusion import chain
 from jaxspec.diffusion.chain import Chain, TokenNoise
 from jaxspec.types import Array, Draft, Key, Verdict
-from jaxspec.verifiers import couplings
-from jaxspec.verifiers.couplings import Coupled
+from jaxspec.verifiers.coupled_steps import Coupler
 from jaxspec.verifiers.token_rule import TargetChains, TokenReport, column, leading, report_at
 
-COUPLINGS = ("maximal", "split")
-# Numbers that separate the keys of one verification in stream VERIFY.
-_TEST, _SPLIT, _FINISH = 0, 1, 2
+# Separates the keys of the remaining steps from those of the couplings, in stream VERIFY.
+_FINISH = 2
 
 
 class DraftPath(NamedTuple):
@@ -53,13 +50,6 @@ class DraftPath(NamedTuple):
   noise: Array
 
 
-class _Normals(NamedTuple):
-  """Randomness of the split coupling, ``[..., C]``."""
-
-  w: Array
-  xi: Array
-
-
 @dataclasses.dataclass(frozen=True)
 class PathCoupling:
   """The exact rule; a `jaxspec.verifiers.token_rule.TokenRule`.
@@ -67,10 +57,10 @@ class PathCoupling:
   Attributes:
     shared_steps: number of leading steps on shared noise; None is all but the last one. Each shared step costs the target a
       pass of its head, one after another. Each other step must be coupled, and all of them must be accepted.
-    coupling: how steps are coupled whose deviations differ: ``maximal`` accepts most and replaces by rejection sampling,
-      ``split`` needs no loop. Both are the same where deviations agree.
-    eta: damping of ``maximal`` in (0, 1]; below 1 the cap is reached with probability ``eta^max_tries`` at most.
-    max_tries: cap on the proposals of ``maximal`` for a rejected step; `TokenReport.fallback` is True where it is reached.
+    coupling: see `jaxspec.verifiers.coupled_steps.Coupler`, as for the others. `TokenReport.fallback` is True where
+      ``max_tries`` is reached.
+    eta: damping of ``maximal``.
+    max_tries: cap on its proposals for a rejected step.
   Raises:
     ValueError: for a setting out of range.
   """
@@ -83,12 +73,12 @@ class PathCoupling:
   def __post_init__(self):
     if self.shared_steps is not None and self.shared_steps < 0:
       raise ValueError(f"Must have shared_steps of at least 0, we instead got {self.shared_steps}")
-    if self.coupling not in COUPLINGS:
-      raise ValueError(f"Must have a coupling in {', '.join(COUPLINGS)}, we instead got {self.coupling!r}")
-    if not (math.isfinite(self.eta) and 0 < self.eta <= 1):
-      raise ValueError(f"Must have eta above 0 and at most 1, we instead got {self.eta}")
-    if self.max_tries < 1:
-      raise ValueError(f"Must have max_tries of at least 1, we instead got {self.max_tries}")
+    Coupler(self.coupling, self.eta, self.max_tries)  # raises for the others
+
+  @property
+  def coupler(self) -> Coupler:
+    """How one step is coupled."""
+    return Coupler(self.coupling, self.eta, self.max_tries)
 
   def check(self, num_steps: int, noisy_end: bool) -> None:
     """See `TokenRule.check`."""
@@ -127,9 +117,9 @@ class PathCoupling:
     drafts = target._replace(z=target.z[:, :-1], slot=target.slot[:, :-1])
     states = jnp.concatenate([path.state[:, :, :-1], begin[:, :-1, None]], axis=2)  # [B, K, R, C]
     mean, log_std = self._target_steps(drafts, states)
-    normals = self._normals(keys, path.noise.shape)
-    log_u = self._log_uniforms(keys, path.noise.shape[:-1])
-    tested = self._couple(path, mean, log_std, normals, log_u)
+    coupler = self.coupler
+    normals = coupler.normals(keys, path.noise.shape)
+    tested = coupler.couple(path, mean, log_std, normals, coupler.log_uniforms(keys, path.noise.shape[:-1]))
     num_accepted = leading(jnp.all(tested.accepted, axis=2), draft)
     rejected = num_accepted < draft.num_drafted
 
@@ -140,15 +130,11 @@ class PathCoupling:
     here = lambda leaf: column(column(leaf, position), jnp.maximum(number, 0))  # [B, K, R, C] -> [B, C]
     at_step = lambda tree: jax.tree.map(here, tree)
     refuse = jnp.where(rejected, jnp.inf, -jnp.inf)  # as log u: every draft is rejected, or every draft is accepted
-    corrected = self._couple(at_step(path), here(mean), here(log_std), at_step(normals), refuse, keys)
+    corrected = coupler.couple(at_step(path), here(mean), here(log_std), at_step(normals), refuse, keys)
     x = jnp.where(rejected[:, None], corrected.x, column(begin, num_accepted))
     next_token = finish(num_accepted, x, jnp.where(rejected, number, steps))
-    tries = jnp.zeros((rows,), jnp.int32) if corrected.num_tries is None else corrected.num_tries
-    report = TokenReport(
-      tries=jnp.where(rejected, jnp.where(tries < 0, self.max_tries, tries), 0),
-      fallback=rejected & (tries < 0),
-      steps=jnp.where(rejected, target.num_steps - 1 - number, 0),
-    )
+    tries, fallback = coupler.replacements(corrected, rejected)
+    report = TokenReport(tries, fallback, steps=jnp.where(rejected, target.num_steps - 1 - number, 0))
     return Verdict(num_accepted, next_token, metrics=report_at(window, num_accepted, report))
 
   def _target_steps(self, drafts: TargetChains, states: Array) -> tuple[Array, Array]:
@@ -158,39 +144,6 @@ class PathCoupling:
     distribution = drafts.distribution(drafts.z, drafts.slot)(numbers, jnp.moveaxis(states, 2, 0))
     back = lambda leaf: jnp.moveaxis(leaf, 0, 2)
     return back(distribution.mean), 0.5 * back(distribution.log_variance) + jnp.log(drafts.temperature)
-
-  def _couple(
-    self, path: DraftPath, mean: Array, log_std: Array, normals: _Normals | None, log_u: Array, keys: Key | None = None
-  ) -> Coupled:
-    """Couples steps; ``maximal`` replaces rejected drafts only if it gets ``keys [B]``, with leaves ``[B, C]``."""
-    sd_q, sd_p = jnp.exp(path.log_std), jnp.exp(log_std)
-    if self.coupling == "split":
-      return couplings.split(path.mean, sd_q, mean, sd_p, path.noise, *normals, log_u)
-
-    def proposals(number: Array) -> tuple[Array, Array]:
-      if keys is None:
-        return jnp.zeros(mean.shape), jnp.zeros(mean.shape[:-1])
-      round_keys = rng.stream_keys(keys, rng.Stream.RESIDUAL, number)
-      draw = jax.vmap(lambda key: jax.random.normal(jax.random.fold_in(key, 0), mean.shape[1:]))
-      uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1)))
-      return draw(round_keys), jnp.log(uniform(round_keys))
-
-    max_tries = 0 if keys is None else self.max_tries
-    kwargs = dict(eta=self.eta, max_tries=max_tries)
-    return couplings.maximal(path.mean, sd_q, mean, sd_p, path.noise, log_u, proposals, **kwargs)
-
-  def _normals(self, keys: Key, shape: tuple[int, ...]) -> _Normals | tuple:
-    """Normals ``[B, K, R, C]`` that the split coupling needs."""
-    if self.coupling != "split":
-      return ()
-    split_keys = rng.stream_keys(keys, rng.Stream.VERIFY, jnp.int32(_SPLIT))
-    draw = lambda offset: jax.vmap(lambda key: jax.random.normal(jax.random.fold_in(key, offset), shape[1:]))(split_keys)
-    return _Normals(draw(0), draw(1))
-
-  def _log_uniforms(self, keys: Key, shape: tuple[int, ...]) -> Array:
-    """Logarithms ``[B, K, R]`` of the uniforms of all tests."""
-    test_keys = rng.stream_keys(keys, rng.Stream.VERIFY, jnp.int32(_TEST))
-    return jnp.log(jax.vmap(lambda key: jax.random.uniform(key, shape[1:]))(test_keys))
 
   def _finish(self, target: TargetChains, x: Array, left: Array, keys: Key) -> Array:
     """Tokens ``[B, C]`` from states ``x [B, C]`` of one position with ``left [B]`` steps to go, on fresh noise."""

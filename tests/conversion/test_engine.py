@@ -33,6 +33,17 @@ def test_permutations_are_inverse(shape):
   assert rule.target_shape(shape[:3]) is None
 
 
+@given(shape=st.tuples(*[st.integers(0, 4)] * 2))
+def test_linear_layers_that_are_convolutions(shape):
+  rule = engine.linear_as_conv("a", "b")[0]
+  array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+  ours = rule.to_target_array(array)
+  assert ours.shape == rule.target_shape(shape) == (1, 1, shape[1], shape[0]) and rule.source_shape(ours.shape) == shape
+  np.testing.assert_array_equal(ours[0, 0], array.T)
+  np.testing.assert_array_equal(rule.to_source_array(ours), array)
+  assert rule.target_shape((*shape, 1, 1)) is None and rule.to_target("a.weight") == "b.weight"
+
+
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 def test_every_leaf_has_exactly_one_rule(family):
   from jaxspec.models import registry

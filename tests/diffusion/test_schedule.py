@@ -1,4 +1,6 @@
-"""The noise schedule: stated facts, respacing, faults."""
+"""The noise schedules: stated facts, respacing, agreement with DiT's, faults."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,6 +39,25 @@ def test_single_precision_would_change_the_schedule():
   assert abs((1 - kept) / diffusion_tables("100").betas[0] - 1) > 1e-4
 
 
+def test_linear_schedule_agrees_with_the_official_one():
+  arrays = np.load(Path(__file__).parents[1] / "golden" / "dit" / "dit.npz")
+  tables = diffusion_tables("10", "linear")
+  np.testing.assert_array_equal(tables.timesteps, arrays["timestep_map"])
+  for name in ("betas", "alphas_cumprod", "posterior_log_variance_clipped", "posterior_mean_coef1", "posterior_mean_coef2",
+               "sqrt_recip_alphas_cumprod", "sqrt_recipm1_alphas_cumprod"):  # fmt: skip
+    np.testing.assert_allclose(getattr(tables, name), arrays[name], rtol=1e-6, atol=1e-9, err_msg=name)
+  full = diffusion_tables("", "linear").betas
+  assert (full[0], full[-1], len(full)) == (1e-4, 0.02, 1000)
+
+
+def test_kept_steps_are_the_official_ones():
+  arrays = np.load(Path(__file__).parents[1] / "golden" / "dit" / "dit.npz")
+  respacings = [name.removeprefix("map_") for name in arrays if name.startswith("map_")]
+  assert {"250", "ddim50"} < set(respacings)
+  for respacing in respacings:
+    assert kept_steps(respacing) == arrays[f"map_{respacing}"].tolist()
+
+
 @given(counts=st.lists(st.integers(1, 60), min_size=1, max_size=6))
 def test_respacing_keeps_what_was_asked_for(counts):
   steps = kept_steps(",".join(map(str, counts)))
@@ -62,3 +83,8 @@ def test_ddim_respacing_has_fixed_strides():
 def test_impossible_respacings_are_errors(respacing):
   with pytest.raises(ValueError, match="Must have"):
     diffusion_tables(respacing)
+
+
+def test_unknown_schedules_are_errors():
+  with pytest.raises(ValueError, match="schedule in cosine, linear, we instead got 'sigmoid'"):
+    diffusion_tables("10", "sigmoid")

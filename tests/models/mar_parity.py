@@ -27,7 +27,8 @@ from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.ddpm import ChainSummary, Prediction, TokenNoise
 from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.diff_loss import DiffLoss, timestep_features
+from jaxspec.models.denoising import timestep_features
+from jaxspec.models.diff_loss import DiffLoss
 from jaxspec.models.kl_vae import LATENT_SCALE
 from jaxspec.models.mar import MAR, patchify, unpatchify
 from jaxspec.training.mar import mar_loss, num_masked

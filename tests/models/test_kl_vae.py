@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from jaxspec import checkpoints
-from jaxspec.models import kl_vae
-from jaxspec.models.kl_vae import KLVAEConfig, kl_vae_fns
+from jaxspec.models import kl_vae, tokenizer_fns
+from jaxspec.models.kl_vae import SD_LATENT_SCALE, KLVAEConfig, kl_vae_fns
+from tests.models import dit_golden
 
 
 @pytest.mark.slow
@@ -20,6 +21,31 @@ def test_published_autoencoder_has_its_size():
   posterior = jax.eval_shape(fns.encode, params, jnp.zeros((2, 64, 32, 3)))
   assert posterior.mean.shape == posterior.log_variance.shape == (2, 4, 2, 16)
   assert jax.eval_shape(fns.decode, params, posterior.mean).shape == (2, 64, 32, 3)
+
+
+def test_the_autoencoder_of_stable_diffusion_agrees():
+  """Images, posterior and pixels are those of the diffusers library; MAR's own is compared in `test_mar_golden`."""
+  model = dit_golden.autoencoder()
+  arrays, last = model.arrays, lambda x: jnp.asarray(np.moveaxis(x, 1, -1))
+  first = lambda x: np.moveaxis(np.asarray(x), -1, 1)
+
+  @jax.jit
+  def run(latents, image):
+    decoded = model.fns.decode(model.params, latents / SD_LATENT_SCALE)
+    return decoded, tokenizer_fns.to_uint8(decoded), model.fns.encode(model.params, image)
+
+  decoded, pixels, posterior = run(last(arrays["latents"]), last(arrays["image"]))
+  np.testing.assert_allclose(first(decoded), arrays["decoded"], rtol=0, atol=5e-5)
+  np.testing.assert_allclose(first(posterior.mean), arrays["mean"], rtol=0, atol=5e-5)
+  np.testing.assert_allclose(first(posterior.log_variance), arrays["log_variance"], rtol=0, atol=5e-5)
+  assert np.abs(first(pixels).astype(int) - arrays["uint8"]).max() <= 1
+
+
+@pytest.mark.slow
+def test_the_autoencoder_of_stable_diffusion_has_its_size():
+  config = KLVAEConfig.named("SD-VAE")
+  shapes = jax.eval_shape(kl_vae_fns(config).init, jax.random.key(0))
+  assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == 83_653_863 and config.factor == 8
 
 
 def test_posterior():
@@ -52,5 +78,5 @@ def test_bad_images_are_errors():
   fns = kl_vae_fns(KLVAEConfig.named("KL-16"))
   with pytest.raises(ValueError, match="divisible by 16"):
     fns.encode({}, jnp.zeros((1, 24, 16, 3)))
-  with pytest.raises(ValueError, match="KL-16"):
+  with pytest.raises(ValueError, match="KL-16 or SD-VAE"):
     KLVAEConfig.named("KL-8")

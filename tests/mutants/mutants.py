@@ -41,6 +41,7 @@ def lossy(*rules: str) -> tuple[str, ...]:
 
 
 VECTORS = ("tests/contract/test_enumeration.py::test_vectors_follow_the_target_under_the_exact_rule",)
+STATES = ("tests/verifiers/test_step_coupling.py::test_every_state_follows_the_target[maximal]",)
 BLOCKS = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[True]",)
 BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[False]",)
 
@@ -318,6 +319,20 @@ MUTANTS = (
   Mutant(
     "vectors are accepted by half of their ratio", "jaxspec/verifiers/couplings.py",
     "accepted = log_u < log_eta + log_ratio", "accepted = log_u < log_eta + 0.5 * log_ratio", VECTORS,
+  ),
+  Mutant(
+    "a rejected state is drawn from the target", "jaxspec/verifiers/step_coupling.py",
+    "jnp.where(replaced[:, None], corrected.x, ", "jnp.where(replaced[:, None], self._own(keys, target, num_accepted), ",
+    STATES,
+  ),
+  Mutant(
+    "a drafted state is judged by the step after it", "jaxspec/verifiers/step_coupling.py",
+    "target.mean[:, :-1]", "target.mean[:, 1:]", STATES,
+  ),
+  Mutant(
+    "after full acceptance the last accepted step is drawn again", "jaxspec/verifiers/step_coupling.py",
+    "corrected.x, self._own(keys, target, num_accepted)",
+    "corrected.x, self._own(keys, target, jnp.maximum(num_accepted - 1, 0))", STATES,
   ),
   Mutant(
     "a draft network of vectors takes the last token for the one before", "jaxspec/drafters/token_model.py",

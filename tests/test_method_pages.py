@@ -5,8 +5,11 @@ import re
 import pytest
 
 from experiments.figures import rounds
-from experiments.method_pages import PAGES, figures, filled
 from jaxspec.methods import METHODS
+from tests.site_modules import site_module
+
+_PAGES = site_module("method_pages")
+PAGES, figures, filled = _PAGES.PAGES, _PAGES.figures, _PAGES.filled
 
 
 def test_every_method_has_a_page_of_all_parts():
@@ -26,7 +29,7 @@ def test_every_method_has_a_page_of_all_parts():
 def test_tables_are_those_of_the_declarations_and_results():
   for path in sorted(PAGES.glob("*.md")):
     text = path.read_text(encoding="utf-8")
-    assert filled(text) == text, f"{path.name} is not what `python -m experiments.method_pages` writes"
+    assert filled(text) == text, f"{path.name} is not what `python docs/_ext/method_pages.py` writes"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Fills the tables in the pages of the methods: options from their declarations, figures from the tables of the experiments.
 
-    python -m experiments.method_pages
+    python docs/_ext/method_pages.py
 
 A page marks where a table stands, and what it holds; what stands between the marks is written anew::
 
@@ -26,7 +26,7 @@ from typing import Any
 from jaxspec.cli.methods import describe, range_words, value_word
 from jaxspec.methods import METHODS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "methods"
 RESULTS = ROOT / "experiments" / "results"
 _MARK = re.compile(r"(<!-- (options|figures|methods)\b:?([^>]*?)-->\n).*?(<!-- end -->)", re.S)

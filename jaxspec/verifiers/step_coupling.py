@@ -1,0 +1,124 @@
+"""The exact rule for chains whose every state is a token, such as the denoising of one image (DiT).
+
+De Bortoli, Galashov, Gretton and Doucet (2025, arXiv 2501.05370):
+
+1. A row is one chain of Gaussian steps, and its tokens are the states. A draft is the next K states, and the distributions
+   that they were drawn from.
+2. The target describes its step from the newest state and from every drafted one, in one pass.
+3. A drafted state is accepted or replaced by an exact coupling of the two steps from the state before it
+   (`jaxspec.verifiers.coupled_steps`). The first that is replaced ends the round.
+4. After full acceptance the target's step from the last drafted state is drawn.
+
+Given the state before it, every committed state follows the target's step. The chain therefore has the target's distribution
+for any draft. At best, a drafted step is accepted with probability ``1 - TV`` of the two steps: ``2 Phi(-|D| / 2)`` where
+deviations agree, with D the distance of the means in deviations. A step that ends in its mean is never accepted, and the
+target takes it.
+
+`jaxspec.verifiers.path_coupling` is the rule for sequences of tokens, each with a chain of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec import rng
+from jaxspec.diffusion.chain import StepDistribution
+from jaxspec.token_axes import token_at
+from jaxspec.types import Array, Draft, Key, Verdict
+from jaxspec.verifiers.coupled_steps import Coupler
+from jaxspec.verifiers.token_rule import column, leading, report_at
+
+
+class DraftedSteps(NamedTuple):
+  """`Draft.proposal` of drafted states."""
+
+  mean: Array  # [B, K, C] float32
+  log_std: Array  # [B, K, C] float32, the temperature included
+  noise: Array  # [B, K, C] float32, standard normals: a drafted state is mean + exp(log_std) noise
+
+
+class TargetSteps(NamedTuple):
+  """The target's steps from the newest state and from each of ``K`` drafted ones."""
+
+  mean: Array  # [B, K + 1, C] float32
+  log_std: Array  # [B, K + 1, C] float32, the temperature included; -inf where a chain ends in its mean
+
+
+class StepReport(NamedTuple):
+  """What the rule reports about states, leaves ``[B, N]``; 0 where a draft was accepted."""
+
+  tries: Array  # int32, proposals until a rejected state was replaced
+  fallback: Array  # bool, no proposal was accepted within the cap: the last one was taken, which is not exact
+
+
+def drafted_steps(distributions: StepDistribution, noise: Array, temperature: Array) -> DraftedSteps:
+  """The proposal of states that `jaxspec.diffusion.chain.follow` drew, leaves ``[B, K, C]``."""
+  return DraftedSteps(distributions.mean, 0.5 * distributions.log_variance + jnp.log(temperature), noise)
+
+
+def target_steps(
+  distributions: StepDistribution, number: Array, temperature: Array, *, noisy_end: bool = False
+) -> TargetSteps:
+  """The target's steps from its distributions.
+
+  Args:
+    distributions: leaves ``[B, K + 1, C]``.
+    number: ``[B, K + 1]`` int32 numbers of the steps.
+    temperature: ``[]``.
+    noisy_end: static; whether step 0 adds noise.
+  """
+  log_std = 0.5 * distributions.log_variance + jnp.log(temperature)
+  return TargetSteps(distributions.mean, log_std if noisy_end else jnp.where((number > 0)[..., None], log_std, -jnp.inf))
+
+
+@dataclasses.dataclass(frozen=True)
+class StepCoupling:
+  """The rule; see the module docstring.
+
+  Attributes:
+    coupler: how one step is tested and replaced.
+  """
+
+  coupler: Coupler = Coupler()
+
+  def __call__(self, keys: Key, draft: Draft, target: TargetSteps) -> Verdict:
+    """Judges drafted states, or draws one if ``K`` is 0.
+
+    Args:
+      keys: ``[B]`` of this verification; consumed.
+      draft: states ``[B, K, C]`` with `DraftedSteps`. The first ``num_drafted`` of a row are judged; what the other slots
+        hold does not matter.
+      target: of the same states.
+    Returns:
+      The accepted states of each row and one more, with `StepReport` as metrics.
+    """
+    rows, window, _ = draft.tokens.shape
+    if window == 0:
+      none = jnp.zeros((rows,), jnp.int32)
+      return Verdict(none, self._own(keys, target, none), metrics=report_at(0, none, StepReport(none, none > 0)))
+    coupler, drafted = self.coupler, draft.proposal
+    mean, log_std = target.mean[:, :-1], target.log_std[:, :-1]
+    normals = coupler.normals(keys, mean.shape)
+    tested = coupler.couple(drafted, mean, log_std, normals, coupler.log_uniforms(keys, mean.shape[:-1]))
+    num_accepted = leading(tested.accepted, draft)
+    rejected = num_accepted < draft.num_drafted
+
+    # The first rejected step again. Rows that need no replacement couple equal steps: a loop of proposals ends at once.
+    at = jnp.minimum(num_accepted, window - 1)
+    replaced = rejected & jnp.all(jnp.isfinite(column(log_std, at)), axis=1)
+    here = lambda tree: jax.tree.map(lambda leaf: jnp.where(replaced[:, None], column(leaf, at), 0.0), tree)
+    refuse = jnp.where(replaced, jnp.inf, -jnp.inf)  # as log u: every draft is rejected, or every draft is accepted
+    corrected = coupler.couple(here(drafted), here(mean), here(log_std), here(normals), refuse, keys)
+    next_token = jnp.where(replaced[:, None], corrected.x, self._own(keys, target, num_accepted))
+    report = StepReport(*coupler.replacements(corrected, replaced))
+    return Verdict(num_accepted, next_token, metrics=report_at(window, num_accepted, report))
+
+  def _own(self, keys: Key, target: TargetSteps, position: Array) -> Array:
+    """The target's own draw ``[B, C]`` of the step at ``position [B]``."""
+    fresh = rng.stream_keys(keys, rng.Stream.NOISE, jnp.int32(0))
+    noise = jax.vmap(lambda key: jax.random.normal(key, target.mean.shape[2:]))(fresh)
+    return token_at(target.mean, position) + jnp.exp(token_at(target.log_std, position)) * noise
