@@ -55,7 +55,7 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> DiTConf
     "dim": dim,
     "num_layers": depth,
     "num_heads": published.get((fields.get("dim", dim), fields.get("num_layers", depth))),
-    "mlp_ratio": hidden / dim if hidden and dim else None,
+    "mlp_ratio": engine.mlp_ratio(hidden, dim),
   }
   return registry.make_config("dit", engine.require(fields, inferred))
 

@@ -12,6 +12,7 @@ A family is a table of `Rule` rows, one per kind of tensor, read in both directi
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import tempfile
@@ -483,6 +484,14 @@ def count_distinct(shapes: Mapping[str, Shape], pattern: str) -> int:
   """Number of different values of the pattern's one group among the tensors' names."""
   compiled = re.compile(pattern)
   return len({match[1] for name in shapes if (match := compiled.match(name))})
+
+
+def mlp_ratio(hidden: int | None, dim: int | None) -> float | None:
+  """Hidden width of an MLP in units of the width; networks that round ``ratio * dim`` down get ``hidden`` back."""
+  if not hidden or not dim:
+    return None
+  ratio = hidden / dim
+  return ratio if int(ratio * dim) == hidden else math.nextafter(ratio, math.inf)
 
 
 def require(fields: dict[str, Any], inferred: dict[str, Any]) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> MARConf
     heads = published.get((fields.get(f"{side}_dim", dim), fields.get(f"{side}_depth", depth)))
     inferred |= {f"{side}_dim": dim, f"{side}_depth": depth, f"{side}_heads": heads}
     hidden = engine.most_common(sizes(rf"{side}_blocks\.\d+\.mlp\.fc1\.(weight|bias)", 0, 2))
-    ratios.append(hidden / dim if hidden and dim else None)
+    ratios.append(engine.mlp_ratio(hidden, dim))
   inferred["mlp_ratio"] = next((ratio for ratio in ratios if ratio), None)
   return registry.make_config("mar", engine.require(fields, inferred))
 

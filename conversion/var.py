@@ -21,19 +21,13 @@ from jaxspec.models.var import VARConfig
 
 _BLOCK = "blocks.{i}"
 
-
-def _linear(source: str, target: str) -> tuple[Rule, Rule]:
-  """Rules of a linear layer that has another name in our tree."""
-  return Rule(f"{source}.weight", f"{target}.weight"), Rule(f"{source}.bias", f"{target}.bias")
-
-
 RULES = (
   Rule("{table:pos_start|pos_1LC}"),
   Rule("{table:class_emb|lvl_embed}.weight"),
   *norm("{layer:word_embed|head}"),
-  *_linear("shared_ada_lin.1", "shared_ada_lin"),
-  *_linear("head_nm.ada_lin.1", "head_nm.ada_lin"),
-  *_linear(f"{_BLOCK}.ada_lin.1", "blocks_{i}.ada_lin"),
+  *norm("shared_ada_lin.1", "shared_ada_lin"),
+  *norm("head_nm.ada_lin.1", "head_nm.ada_lin"),
+  *norm(f"{_BLOCK}.ada_lin.1", "blocks_{i}.ada_lin"),
   Rule(f"{_BLOCK}.ada_gss"),
   Rule(f"{_BLOCK}.attn.mat_qkv.weight", "blocks_{i}.attn.mat_qkv"),
   Rule(f"{_BLOCK}.attn.{{leaf:q_bias|v_bias|scale_mul_1H11}}"),
@@ -70,7 +64,7 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> VARConf
     "dim": dim,
     # Published heads have 64 channels, as many heads as blocks.
     "num_heads": heads or (depth if depth and dim == 64 * depth else None),
-    "mlp_ratio": hidden / dim if hidden and dim else None,
+    "mlp_ratio": engine.mlp_ratio(hidden, dim),
     "vocab_size": engine.most_common([first(r"head\.weight", 0, 2), first(r"head\.bias", 0, 1)]),
     "code_dim": first(r"word_embed\.weight", 1, 2),
     "num_classes": None if rows is None else rows - 1,

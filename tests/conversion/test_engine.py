@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from conversion import engine, llamagen, llamagen_vq
@@ -42,6 +42,13 @@ def test_linear_layers_that_are_convolutions(shape):
   np.testing.assert_array_equal(ours[0, 0], array.T)
   np.testing.assert_array_equal(rule.to_source_array(ours), array)
   assert rule.target_shape((*shape, 1, 1)) is None and rule.to_target("a.weight") == "b.weight"
+
+
+@given(hidden=st.integers(1, 20_000), dim=st.integers(1, 5_000))
+@example(hidden=60, dim=44)  # 60 / 44 * 44 is just below 60 in float64
+def test_ratios_give_the_hidden_width_back(hidden, dim):
+  assert int(engine.mlp_ratio(hidden, dim) * dim) == hidden
+  assert engine.mlp_ratio(None, dim) is None and engine.mlp_ratio(hidden, None) is None
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
