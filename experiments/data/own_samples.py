@@ -38,6 +38,7 @@ from jaxspec.data.emoji import STYLES, EmojiSet, load_emoji
 from jaxspec.data.paint import BACKGROUNDS
 from jaxspec.data.prompts import canonical_prompt
 from jaxspec.data.tokens import TokenSet
+from jaxspec.hosts.images import CaptionHost
 from jaxspec.models.conditions import Prompt
 from jaxspec.pipeline import Pipeline, load_pipeline
 from jaxspec.types import Array, Params, PyTree
@@ -65,7 +66,8 @@ class _PromptSource:
 def user_prompts(pipeline: Pipeline, emoji: EmojiSet, rows: int, seed: int):
   """``index -> ids and mask``: labels as in training, a style in three of ten, a painted background in four of ten."""
   focus, fraction = GeneratorRun.focus, GeneratorRun.focus_fraction
-  vocabulary, limit = pipeline.host.vocabulary, pipeline.host.text.config.max_tokens
+  host = caption_host(pipeline)
+  vocabulary, limit = host.vocabulary, host.text.config.max_tokens
   seen = sorted({int(emoji.concept[image]) for image in np.flatnonzero(emoji.split == 0)})
   focused = [concept for concept in seen if in_focus(emoji.emoji[concept], focus)]
 
@@ -85,7 +87,8 @@ def user_prompts(pipeline: Pipeline, emoji: EmojiSet, rows: int, seed: int):
 
 def scene_prompts(pipeline: Pipeline, rows: int, seed: int):
   """``index -> ids and mask``: training captions of scenes."""
-  vocabulary, limit = pipeline.host.vocabulary, pipeline.host.text.config.max_tokens
+  host = caption_host(pipeline)
+  vocabulary, limit = host.vocabulary, host.text.config.max_tokens
 
   def batch_fn(index: int):
     captions = [scenes.draw_scene(seed, number)[0] for number in range(index * rows, (index + 1) * rows)]
@@ -108,8 +111,8 @@ def file_prompts(pipeline: Pipeline, path: str | Path, rows: int, seed: int):
   if pipeline.host.condition_type is Prompt:
     ids, mask = pipeline.encode(lines).condition
   else:
-    limit = pipeline.host.text.config.max_tokens
-    ids, mask, _ = text_tokenizer.encode(pipeline.host.vocabulary, lines, max_tokens=limit)
+    host = caption_host(pipeline)
+    ids, mask, _ = text_tokenizer.encode(host.vocabulary, lines, max_tokens=host.text.config.max_tokens)
   ids, mask, chosen = np.asarray(ids), np.asarray(mask), epochs_of(np.arange(len(lines)), rows, (seed, 2))
   return lambda index: {"ids": ids[chosen(index)], "mask": mask[chosen(index)]}
 
@@ -118,10 +121,26 @@ def conditions_of(pipeline: Pipeline) -> tuple[Callable[[Params, Array, Array], 
   """What makes conditions of the prompts of samples, ``(params, ids [M, P], mask [M, P]) -> condition``, and its parameters.
 
   It is the text encoder of the target; a target that reads ids itself has none.
+
+  Raises:
+    ValueError: for another target.
   """
   if pipeline.host.condition_type is Prompt:
     return lambda params, ids, mask: Prompt(ids, mask), {}
-  return pipeline.host.text.fns.apply, pipeline.host.text.params
+  text = caption_host(pipeline).text
+  return text.fns.apply, text.params
+
+
+def caption_host(pipeline: Pipeline) -> CaptionHost:
+  """The host of a pipeline whose captions are ids of word pieces.
+
+  Raises:
+    ValueError: for another one.
+  """
+  if not isinstance(pipeline.host, CaptionHost):
+    hint = ": its prompts come from a file (--prompts FILE)" if pipeline.host.condition_type is Prompt else ""
+    raise ValueError(f"Must have a target with a text encoder of its own for this, {pipeline.name} has none{hint}")
+  return pipeline.host
 
 
 def guided_target(pipeline: Pipeline, **kwargs):
@@ -199,8 +218,9 @@ def main() -> None:
   elif args.prompts != "training":
     prompts = file_prompts(pipeline, args.prompts, args.batch, args.seed)
   else:  # only the prompts are read from the generator's batches
+    vocabulary = caption_host(pipeline).vocabulary
     source, tokens = _PromptSource(args.batch, pipeline), TokenSet.load(args.tokens)
-    prompts = image_batches(source, load_emoji(), tokens, pipeline.host.vocabulary)
+    prompts = image_batches(source, load_emoji(), tokens, vocabulary)
   args.out.parent.mkdir(parents=True, exist_ok=True)
   samples = load_samples(args.out) if args.out.exists() else {}
   done = len(samples.get("tokens", ())) // args.batch

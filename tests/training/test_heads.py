@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import sys
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ from experiments.train import eagle, inter_head
 from experiments.train.student import HELD_OUT
 from jaxspec import load_pipeline, methods
 from jaxspec.bundle import read_bundle
+from jaxspec.models.conditions import Caption, ClassLabels, Prompt
 from jaxspec.models.eagle import EagleConfig
 from jaxspec.models.inter_head import edge_from_cloud
 from tests.pipeline import tiny_chameleon
@@ -69,3 +71,14 @@ def test_samples_heads_and_decodes(tmp_path, monkeypatch):
 def test_prompts_of_a_file(tmp_path):
   with pytest.raises(ValueError, match="training, users, scenes or a file with prompts, we instead got .*none.txt"):
     own_samples.file_prompts(None, tmp_path / "none.txt", 2, 0)
+
+
+def test_targets_without_a_text_encoder_are_refused():
+  """Class labels, features of T5, and ids that the network reads itself where prompts need an encoder."""
+  named = lambda condition: SimpleNamespace(name="other", host=SimpleNamespace(condition_type=condition))
+  for condition in (ClassLabels, Caption):
+    with pytest.raises(ValueError, match="a text encoder of its own for this, other has none$"):
+      own_samples.conditions_of(named(condition))
+  for make in (own_samples.scene_prompts, lambda *args: own_samples.user_prompts(args[0], None, *args[1:])):
+    with pytest.raises(ValueError, match="other has none: its prompts come from a file"):
+      make(named(Prompt), 2, 0)
