@@ -44,7 +44,7 @@ class Coupler:
 
   Attributes:
     coupling: what is done where deviations differ: ``maximal`` accepts most and replaces by rejection sampling, ``split``
-      needs no loop. Both are the reflection coupling where deviations agree.
+      needs no loop. Where deviations agree, both accept equally often but for ``eta``.
     eta: damping of ``maximal`` in (0, 1]; below 1 the cap is reached with probability ``eta^max_tries`` at most.
     max_tries: cap on the proposals of ``maximal`` for a rejected step.
   Raises:
