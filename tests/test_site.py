@@ -48,13 +48,16 @@ def test_command_lines_are_parsed():
 
 
 def test_commands_in_sentences_have_these_options():
+  found = 0
   for page in ALL:
     for words in mentions_of(page):
+      found += 1
       if words[1] in ("COMMAND", "COMMAND...") or words[1].startswith("-"):
         continue
       command, args = subcommand([word for word in words[1:] if word != "..."])
       flags = {word.partition("=")[0] for word in args if word.startswith("--")}
       assert flags <= flags_of(command), f"{page.name}: {' '.join(words)}"
+  assert found > 50
 
 
 @pytest.mark.slow
@@ -75,15 +78,18 @@ def _anchors(page: Path) -> set[str]:
 
 def test_links_lead_somewhere():
   """To files that are there, and to headings that they have."""
+  found = 0
   for page in ALL:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
     for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", text):
       if target.startswith("http"):
         continue
+      found += 1
       path = (page.parent / target).resolve() if target else page
       assert path.exists(), f"{page.name} links to {target}"
       if anchor and path.suffix == ".md":
         assert anchor in _anchors(path), f"{page.name} links to {target}#{anchor}"
+  assert found > 200
 
 
 def test_every_page_has_its_place():
