@@ -80,14 +80,14 @@ class Description(NamedTuple):
   numerics: bytes  # replies of two servers are byte-identical where this is
   vocab: int
   max_len: int
-  max_condition: int  # ids of a prompt, or bytes of a caption
+  max_condition: int  # ids of a prompt, or bytes of a text
   end_ids: tuple[int, ...]
   profiles: tuple[Profile, ...]
   replay_in_chunks: bool = False
 
 
 class Opening(NamedTuple):
-  """What opens a stream of one row. ``condition`` is the ids of a prompt, a class label, or a caption."""
+  """What opens a stream of one row. ``condition`` is ids of a prompt, a class label, or a text that the cloud encodes."""
 
   stream: bytes  # 16 random bytes, chosen by the edge
   model: bytes

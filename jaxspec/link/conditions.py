@@ -1,4 +1,4 @@
-"""What an edge sends of the condition of a row: ids, a class label, or the text of a caption."""
+"""What an edge sends of the condition of a row: ids, a class label, or the text that it was made of."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class EdgeStream:
       key: a typed threefry key: the row key ``[1]``, or ``[]``, of which row 0 is taken as in `jaxspec.speculate`.
       model: digest of the network that the cloud must have, `Description.model`.
       stream: name of the stream, 16 random bytes by default.
-      caption: the text that a `Caption` was made of.
+      caption: the text that a `Caption` or a `Prompt` was made of, for a cloud that encodes it.
     Raises:
       ValueError: for more than one row, a key of another kind, or a condition that cannot be sent.
     """

@@ -58,7 +58,7 @@ def rows_over_cloud(
     condition: the family's condition with ``B`` rows.
     cloud: where the target is.
     drafter, wire, max_len: as in `EdgeStream`.
-    captions: the texts that a `Caption` was made of, one for each row.
+    captions: the texts that the conditions were made of, one for each row, for a cloud that encodes them.
     profile: number of the cloud's profile; by default the first that goes with the wire.
     journal: of one row: where its replies are kept, and where it goes on.
     policy: when a call is tried again.

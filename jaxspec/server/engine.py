@@ -52,7 +52,7 @@ class Engine:
     model: the digest of the network.
     numerics: digest of the probe; engines of equal digests answer with equal bytes.
     replay_in_chunks: whether replays are cut anew; else as the calls were.
-    max_condition: most ids of a prompt, or bytes of a caption.
+    max_condition: most ids of a prompt, or bytes of a text.
     end_ids: tokens that end a row where an edge has no others in mind.
     wake_at: when the next step has something to do, if the last one found that calls wait for others; else None.
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 METHODS = ("sqs", "ar")
 _LONGEST_TEXT, _LONGEST_PROMPT = 1024, 256  # tokens, where the network could read more
-_CAPTION_BYTES = 1000
+_TEXT_BYTES = 1000
 
 
 def serve(
@@ -116,7 +116,7 @@ def engine_of(
   settings = dict(digest=checkpoints.digest(host.target.path), end_ids=host.end_token or ())
   settings |= dict(read_condition=read, matmul_precision=pipeline.matmul_precision)
   if host.sends_text:
-    settings |= dict(max_condition=_CAPTION_BYTES)
+    settings |= dict(max_condition=_TEXT_BYTES)
   return Engine(params, model, kinds, example=example, max_len=max_len, **(settings | options))
 
 
@@ -156,5 +156,6 @@ def _conditions(host: Host, max_prompt: int | None) -> tuple[PyTree, ReadConditi
 
 def _encoded(host: Host, sent: tuple[int, ...] | int | str) -> PyTree:
   if not isinstance(sent, str):
-    raise ValueError(f"Must have a caption, we instead got a {'class label' if isinstance(sent, int) else 'prompt'}")
+    found = "a class label" if isinstance(sent, int) else "its ids"
+    raise ValueError(f"Must have the text of a prompt, we instead got {found}")
   return host.encode([sent]).condition

@@ -36,7 +36,7 @@ class Engine(Protocol):
     model: SHA-256 of family, config and weights.
     numerics: digest of the output bits of a fixed probe.
     max_len: most tokens of a row.
-    max_condition: most ids of a prompt, or bytes of a caption.
+    max_condition: most ids of a prompt, or bytes of a text.
     max_held: most streams that it holds.
     end_ids: tokens that end a row where an edge has no others in mind.
     replay_in_chunks: whether tokens of a resumed stream are read in other cuts than before.

@@ -96,7 +96,7 @@ def test_what_a_network_is_served_with(texts, captions, monkeypatch):
   assert made["max_len"] == 16 and made["max_condition"] == 1000
   assert made["read_condition"]("red cat").features.shape == made["example"].features.shape
   for sent in (3, (1, 2)):
-    with pytest.raises(ValueError, match="Must have a caption"):
+    with pytest.raises(ValueError, match="Must have the text of a prompt"):
       made["read_condition"](sent)
 
 
