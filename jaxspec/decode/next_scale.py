@@ -9,7 +9,7 @@ The sides of the maps are static, so the K passes are one program without a loop
 2411.17787) is the same with two networks: the target draws the first maps. The refiner, a smaller network, reads all of them
 in one pass and draws the rest. Nothing is verified, so its images follow another distribution.
 
-**Random numbers.** A token's uniform is a function of the key of its row, of its scale and of its place in the map,
+**Random numbers.** A token's uniform is a function of the key of its row, of its scale and of its position in the map,
 whichever network draws it. Arrays ``[B, L]`` replace them.
 """
 
@@ -36,9 +36,8 @@ from jaxspec.types import Array, Key, Params
 class ScaleSampling(NamedTuple):
   """Traced sampling parameters, a number for each of the K scales."""
 
-  guidance: (
-    Array | None
-  )  # [K] float32, weights t of logits (1 + t) c - t u; None: the conditional half alone, at half the cost
+  # [K] float32, weights t of logits (1 + t) c - t u; None: the conditional half alone, at half the cost
+  guidance: Array | None
   top_p: Array | None  # [K] float32; None: no such truncation
   temperature: Array  # [K] float32, divides what the truncation left; clamped at 1e-5 (so 0 is greedy)
 

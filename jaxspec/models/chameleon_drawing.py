@@ -50,8 +50,8 @@ def _head_fields(config: ChameleonConfig) -> dict[str, Any]:
   columns = config.columns + config.has_row_ends
   same = {name: getattr(config, name) for name in ("dim", "num_heads", "ffn_hidden", "dtype")}
   same |= {"num_kv_heads": config.kv_heads}
-  places = {"num_tokens": config.rows * columns, "columns": columns, "prefix_len": 1}
-  return same | places | {"vocab_size": len(config.drawn_ids), "rope_base": config.rope_theta}
+  positions = {"num_tokens": config.rows * columns, "columns": columns, "prefix_len": 1}
+  return same | positions | {"vocab_size": len(config.drawn_ids), "rope_base": config.rope_theta}
 
 
 TRUNK = Trunk(fns=drawing_fns, params=drawing_params, tables=_tables, head_fields=_head_fields)

@@ -116,7 +116,7 @@ def _draw(toy, rows, key, **kwargs):
 
 
 def test_rows_and_uniforms():
-  """A row alone is the row in a batch, if it has the uniforms of its key, of the scale and of the place."""
+  """A row alone is the row in a batch, if it has the uniforms of its key, of the scale and of the position."""
   toy, keys = _toy((1, 2)), rng.row_keys(jax.random.key(3), 4)
   together = _draw(toy, 4, keys)
   of_scale = lambda k: rng.uniforms(rng.stream_keys(keys, rng.Stream.VERIFY, jnp.int32(k)), (k + 1) ** 2)
@@ -148,9 +148,9 @@ def test_maps_follow_the_distribution_of_the_network():
   conditioned = toy.fns.condition(toy.params.target, classes)
   output, _ = toy.fns.apply(toy.params.target, conditioned, jnp.concatenate([inputs, inputs]), first=0, end=2)
   conditional, null = np.split(np.asarray(output.logits), 2)
-  law = lambda logits: jax.nn.softmax(logits / 1.3, axis=-1)
-  of_first = np.asarray(law(conditional[0, 0]))  # unguided
-  of_second = np.asarray(law(1.5 * conditional[:, 3] - 0.5 * null[:, 3]))  # the second of three scales has half the weight
+  probs = lambda logits: jax.nn.softmax(logits / 1.3, axis=-1)
+  of_first = np.asarray(probs(conditional[0, 0]))  # unguided
+  of_second = np.asarray(probs(1.5 * conditional[:, 3] - 0.5 * null[:, 3]))  # the second of three scales has half the weight
   assert_same_distribution(pairs, of_first[:, None] * of_second)
 
 

@@ -119,7 +119,7 @@ def test_the_first_layers_of_a_chameleon():
     shallow = drawing_fns(dataclasses.replace(config, num_layers=layers))
     expected = jax.jit(shallow.apply)(params, inputs)[0].logits
     np.testing.assert_allclose(logits[0], expected[0], atol=1e-5)
-    np.testing.assert_allclose(logits[1, 1:], expected[1, 1:], atol=1e-5)  # one place is padding
+    np.testing.assert_allclose(logits[1, 1:], expected[1, 1:], atol=1e-5)  # one position is padding
   np.testing.assert_allclose(out.intervals.radius, INITIAL_RADIUS, rtol=1e-6)
   assert jax.tree.structure(jax.eval_shape(fns.init, jax.random.key(0))) == jax.tree.structure(weights)
 
