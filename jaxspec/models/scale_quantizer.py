@@ -10,7 +10,7 @@ sum over scales approaches the latent image::
     sum += value_k; rest -= value_k
 
 What a network that draws scale k + 1 reads is ``area(sum after scale k, side_{k+1})``. Codes are compared as they are, and
-everything is float32 with full precision, so that an index does not depend on the hardware.
+everything is float32 with full precision: products in fewer digits would choose other codes.
 """
 
 from __future__ import annotations
