@@ -1,4 +1,5 @@
-"""Trains an EAGLE drafter: of the shipped target, or of another that heads can be put on (`jaxspec.models.trunk`).
+"""Trains an EAGLE drafter: of the shipped target, or of another that heads can be put on (`jaxspec.models.trunk`) and whose
+prompts are ids or have a small text encoder.
 
 Commands (from the repository root; a killed run goes on where it stopped)::
 

@@ -6,7 +6,8 @@ Commands (from the repository root; a killed run goes on where it stopped)::
     python -m experiments.train.inter_head --config 2 --run-dir runs/inter-2 --export checkpoints/emoji64
     python -m experiments.train.inter_head --config 1 --set bundle=anole --set samples=runs/anole.npz --export anole
 
-The cloud is the shipped one, or another that heads can be put on (`jaxspec.models.trunk`).
+The cloud is the shipped one, or another that heads can be put on (`jaxspec.models.trunk`) and whose prompts are ids or
+have a small text encoder.
 
 1. Contexts are images that the guided cloud drew for random prompts (what an edge network meets while decoding).
 2. The edge network starts from the cloud's first layers, its norm and its output matrix; its radii are 0.5 everywhere.

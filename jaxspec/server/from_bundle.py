@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 METHODS = ("sqs", "ar")
 _LONGEST_TEXT, _LONGEST_PROMPT = 1024, 256  # tokens, where the network could read more
-_TEXT_BYTES = 1000
+_TEXT_BYTES, _TOKEN_BYTES = 1000, 8  # of a text: at least; and so many for each token that fits
 
 
 def serve(
@@ -116,8 +116,13 @@ def engine_of(
   settings = dict(digest=checkpoints.digest(host.target.path), end_ids=host.end_token or ())
   settings |= dict(read_condition=read, matmul_precision=pipeline.matmul_precision)
   if host.sends_text:
-    settings |= dict(max_condition=_TEXT_BYTES)
+    settings |= dict(max_condition=_text_bytes(example))
   return Engine(params, model, kinds, example=example, max_len=max_len, **(settings | options))
+
+
+def _text_bytes(example: PyTree) -> int:
+  """Bytes of the longest text that is read, where ``example`` is the largest condition."""
+  return max(_TEXT_BYTES, _TOKEN_BYTES * (example.tokens.shape[1] if isinstance(example, Prompt) else 0))
 
 
 def _method(pipeline: Pipeline, method: Method | str) -> Method:

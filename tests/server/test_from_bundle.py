@@ -13,6 +13,7 @@ from jaxspec.link.method_wires import wire_of
 from jaxspec.link.over_cloud import decode_over_cloud
 from jaxspec.methods import Ciar, Plain, Speculative, Sqs
 from jaxspec.methods.base import VECTORS
+from jaxspec.models.conditions import Prompt
 from jaxspec.pipeline import load_pipeline
 from jaxspec.server import from_bundle
 from jaxspec.server.kinds import StreamKind
@@ -82,6 +83,12 @@ def test_prompts_whose_ids_are_not_drawn(tmp_path):
   (profile,) = cloud.description.profiles
   assert profile.guided and cloud.description.vocab == 18 and cloud.description.max_len == 12
   over(cloud, pipeline, LAZY, pipeline.encode(words), 12, 0, captions=words)
+
+
+def test_longest_text():
+  """A prompt of many tokens is not refused for its bytes."""
+  of = lambda tokens: from_bundle._text_bytes(Prompt(np.zeros((1, tokens), np.int32), np.ones((1, tokens), bool)))
+  assert of(8) == 1000 and of(1000) == 8000
 
 
 def test_what_a_network_is_served_with(texts, captions, monkeypatch):
