@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from safetensors import SafetensorError
 
 from conversion import chameleon_files, chameleon_vq, command, engine, hugging_face
-from conversion.engine import Rule
+from conversion.rules import Rule
 from jaxspec import checkpoints
 from jaxspec.data import image_vocabulary
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from conversion import command, engine, hugging_face, mar_vae
-from conversion.engine import Rule, Shape
+from conversion.rules import Rule, Shape
 from jaxspec import checkpoints
 from jaxspec.models import registry
 from jaxspec.models.chameleon_vq import ChameleonVQConfig

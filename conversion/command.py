@@ -81,6 +81,11 @@ def common_options(command: Callable) -> Callable:
   return functools.reduce(lambda decorated, decorator: decorator(decorated), reversed(decorators), command)
 
 
+averaged_option = click.option(
+  "--ema/--no-ema", default=None, help="Averaged or raw weights of a training file; averaged where there are any."
+)
+
+
 def run(
   source: str,
   destination: str,

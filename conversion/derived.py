@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from conversion.engine import Shape, SourceTensor
+from conversion.engine import SourceTensor
+from conversion.rules import Shape
 
 
 class Derived(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from conversion import command, engine
-from conversion.engine import Rule, Shape, conv, norm
+from conversion.rules import Rule, Shape, conv, norm
 from jaxspec.models import registry
 from jaxspec.models.dit import PUBLISHED_SIZES, DiTConfig
 
@@ -65,9 +65,7 @@ FAMILY = engine.Family("dit", RULES, (), infer_config, prefer_averaged=True, exp
 
 @click.command(cls=command.OneLineCommand)
 @command.common_options
-@click.option(
-  "--ema/--no-ema", default=None, help="Averaged or raw weights of a training file; averaged where there are any."
-)
+@command.averaged_option
 def main(source: str, destination: str, config_file: str | None, export: bool, ema: bool | None) -> None:
   """Converts the DiT network in SRC to the checkpoint folder DST."""
   convert = functools.partial(engine.convert_file, ema=ema)

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from conversion import command, engine, mar_vae
-from conversion.engine import Rule, Shape, conv, linear_as_conv, norm
+from conversion.rules import Rule, Shape, conv, linear_as_conv, norm
 from jaxspec.models import registry
 from jaxspec.models.kl_vae import KLVAEConfig
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from conversion import command, hugging_face
-from conversion.engine import Rule
+from conversion.rules import Rule
 from jaxspec.models.gpt_neo import GPTNeoConfig
 
 _LEAF = "{leaf:weight|bias}"

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from conversion import command, engine, torch_files
+from conversion.rules import Rule
 from jaxspec import checkpoints
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE, load_tokenizer
 from jaxspec.models import registry
@@ -59,7 +60,7 @@ class Source(NamedTuple):
 ReadFn = Callable[[Path, Architecture], Source]
 
 
-def family(name: str, rules: tuple[engine.Rule, ...], ignored: tuple[str, ...]) -> engine.Family:
+def family(name: str, rules: tuple[Rule, ...], ignored: tuple[str, ...]) -> engine.Family:
   """Table of a family whose config comes from the fields alone; the shapes are checked against it."""
   return engine.Family(name, rules, ignored, lambda shapes, fields: registry.make_config(name, fields))
 

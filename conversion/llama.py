@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from conversion import command, gguf_files, hugging_face
-from conversion.engine import Rule
+from conversion.rules import Rule
 from jaxspec.models.llama import LlamaConfig
 from jaxspec.models.rope_text import Rope
 

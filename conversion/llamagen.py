@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from conversion import command, engine
-from conversion.engine import Rule, Shape
+from conversion.rules import Rule, Shape
 from jaxspec.models import registry
 from jaxspec.models.llamagen import PUBLISHED_SIZES, LlamaGenConfig
 

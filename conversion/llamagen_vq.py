@@ -14,7 +14,7 @@ import click
 import numpy as np
 
 from conversion import command, engine
-from conversion.engine import Rule, Shape, conv, norm
+from conversion.rules import Rule, Shape, conv, norm
 from jaxspec.models import registry
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig
 

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from conversion import command, engine
-from conversion.engine import Rule, Shape, norm
+from conversion.rules import Rule, Shape, norm
 from jaxspec.models import registry
 from jaxspec.models.mar import PUBLISHED_SIZES, MARConfig
 
@@ -137,9 +137,7 @@ FAMILY = engine.Family(
 
 @click.command(cls=command.OneLineCommand)
 @command.common_options
-@click.option(
-  "--ema/--no-ema", default=None, help="Averaged or raw weights of a training file; averaged where there are any."
-)
+@command.averaged_option
 def main(source: str, destination: str, config_file: str | None, export: bool, ema: bool | None) -> None:
   """Converts the MAR network in SRC to the checkpoint folder DST."""
   convert = functools.partial(engine.convert_file, ema=ema)

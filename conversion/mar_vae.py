@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from conversion import command, engine
-from conversion.engine import Shape, conv, norm
+from conversion.rules import Shape, conv, norm
 from jaxspec.models import registry
 from jaxspec.models.conv_blocks import DEFAULT_GROUPS
 from jaxspec.models.kl_vae import KLVAEConfig

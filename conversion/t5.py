@@ -14,7 +14,7 @@ import click
 import numpy as np
 
 from conversion import command, hugging_face
-from conversion.engine import Rule
+from conversion.rules import Rule
 from jaxspec.data.t5_tokenizer import SENTENCEPIECE_FILE
 from jaxspec.models.t5 import T5Config
 

@@ -15,7 +15,7 @@ import click
 import numpy as np
 
 from conversion import command, engine
-from conversion.engine import Rule, Shape, norm
+from conversion.rules import Rule, Shape, norm
 from jaxspec.models import registry, scales
 from jaxspec.models.var import VARConfig
 

@@ -15,7 +15,7 @@ import click
 import numpy as np
 
 from conversion import command, engine, mar_vae
-from conversion.engine import Rule, Shape, conv
+from conversion.rules import Rule, Shape, conv
 from jaxspec.models import registry, scales
 from jaxspec.models.var_vae import VARVAEConfig
 

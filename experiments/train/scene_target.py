@@ -92,6 +92,10 @@ class SceneRun:
   tokenizer: str = "checkpoints/scenes/tokenizer"
   start_from: str | None = None  # a bundle whose text encoder and target the run starts from
 
+  def __post_init__(self):
+    if not 0 <= self.kept < self.model.num_tokens:
+      raise ValueError(f"Must have kept of 0 to {self.model.num_tokens - 1}, we instead got {self.kept}")
+
 
 def get_config(arg: str = "") -> SceneRun:
   """Config of a run: ``""`` for two CPU cores, ``"whole"`` to end it on whole images (give ``start_from``), ``"gpu"`` for a

@@ -23,6 +23,7 @@ from jaxspec.diffusion.ddpm import PredictFn
 from jaxspec.models import kv_cache
 from jaxspec.models.causal import read_positions, run_blocks, wanted
 from jaxspec.models.conditions import ClassLabels, Prefixed
+from jaxspec.models.config_checks import check_whole
 from jaxspec.models.denoising import bind_head
 from jaxspec.models.diff_loss import DiffLoss
 from jaxspec.models.linear import Dense
@@ -59,10 +60,7 @@ class CausalTokensConfig:
   dtype: str = "float32"
 
   def __post_init__(self):
-    for name in (field.name for field in dataclasses.fields(self) if field.type == "int"):
-      value = getattr(self, name)
-      if type(value) is not int or value < 1:
-        raise ValueError(f"Must have {name} as an integer of at least 1, we instead got {value!r}")
+    check_whole(self)
     self.trunk  # noqa: B018  raises for an impossible trunk
 
   @property

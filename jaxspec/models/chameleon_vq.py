@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jaxspec.models import quantizer
 from jaxspec.models.conv_blocks import DEFAULT_GROUPS, Conv
 from jaxspec.models.kl_vae import Decoder, Encoder
+from jaxspec.models.levels import Levels
 from jaxspec.models.linear import Embedding
 from jaxspec.models.tokenizer_fns import TokenizerFns
 from jaxspec.models.vqgan import VQGAN, vqgan_fns
@@ -27,7 +28,7 @@ from jaxspec.types import Array
 
 
 @dataclasses.dataclass(frozen=True)
-class ChameleonVQConfig:
+class ChameleonVQConfig(Levels):
   """Architecture of one tokenizer; the defaults are the released one.
 
   Attributes:
@@ -53,30 +54,12 @@ class ChameleonVQConfig:
   dtype: str = "float32"
 
   def __post_init__(self):
-    if not self.multipliers or min(self.multipliers) < 1:
-      raise ValueError(f"Must have one positive multiplier per level, we instead got {self.multipliers}")
-    for name in ("base_channels", "num_res_blocks", "z_channels", "codebook_size", "codebook_dim", "num_groups"):
-      if getattr(self, name) < 1:
-        raise ValueError(f"Must have {name} of at least 1, we instead got {getattr(self, name)}")
-    if self.base_channels % self.num_groups:
-      raise ValueError(
-        f"Must have base_channels divisible by num_groups, we instead got {self.base_channels} and {self.num_groups}"
-      )
-
-  @property
-  def channels(self) -> tuple[int, ...]:
-    """Channels of each level, from the largest image to the smallest."""
-    return tuple(self.base_channels * m for m in self.multipliers)
+    self.check_levels("num_res_blocks", "z_channels", "codebook_size", "codebook_dim", "num_groups")
 
   @property
   def encoded_channels(self) -> int:
     """Output channels of the encoder."""
     return self.z_channels
-
-  @property
-  def factor(self) -> int:
-    """Pixels per token along one side."""
-    return 2 ** (len(self.multipliers) - 1)
 
 
 class Codebook(nn.Module):

@@ -28,6 +28,7 @@ import numpy as np
 from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.ddpm import PredictFn, Prediction
 from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.config_checks import check_whole, published
 from jaxspec.models.conv_blocks import Conv
 from jaxspec.models.denoising import FinalLayer, TimeEmbed, bind_head, timestep_features
 from jaxspec.models.linear import Dense, Embedding
@@ -73,10 +74,7 @@ class DiTConfig:
   dtype: str = "float32"
 
   def __post_init__(self):
-    for name in (field.name for field in dataclasses.fields(self) if field.type == "int"):
-      value = getattr(self, name)
-      if type(value) is not int or value < 1:
-        raise ValueError(f"Must have {name} as an integer of at least 1, we instead got {value!r}")
+    check_whole(self)
     if self.latent_size % self.patch_size:
       raise ValueError(
         f"Must have a latent_size divisible by patch_size, we instead got {self.latent_size} and {self.patch_size}"
@@ -99,9 +97,7 @@ class DiTConfig:
   @classmethod
   def named(cls, name: str, **overrides) -> DiTConfig:
     """A published network, one of `PUBLISHED_SIZES`; ``latent_size=64`` for images of 512 pixels."""
-    if name not in PUBLISHED_SIZES:
-      raise ValueError(f"Must have a size in {', '.join(PUBLISHED_SIZES)}, we instead got {name!r}")
-    fields = dict(zip(("dim", "num_layers", "num_heads", "patch_size"), PUBLISHED_SIZES[name], strict=True))
+    fields = dict(zip(("dim", "num_layers", "num_heads", "patch_size"), published(PUBLISHED_SIZES, name), strict=True))
     return cls(**fields | overrides)
 
 

@@ -22,6 +22,7 @@ from jaxspec.mesh import constrain
 from jaxspec.models import kv_cache
 from jaxspec.models.attention import window_mask
 from jaxspec.models.causal import LayerCache, Positions, attend_cached, run_blocks, wanted
+from jaxspec.models.config_checks import published
 from jaxspec.models.language import heads_of, language_fns, read_inputs
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.norm import LayerNorm
@@ -77,9 +78,7 @@ class GPTNeoConfig:
   @classmethod
   def named(cls, name: str, **overrides) -> GPTNeoConfig:
     """A published size, one of `PUBLISHED_SIZES`."""
-    if name not in PUBLISHED_SIZES:
-      raise ValueError(f"Must have a size in {', '.join(PUBLISHED_SIZES)}, we instead got {name!r}")
-    layers, dim, heads = PUBLISHED_SIZES[name]
+    layers, dim, heads = published(PUBLISHED_SIZES, name)
     return cls(**(dict(num_layers=layers, dim=dim, num_heads=heads) | overrides))
 
 

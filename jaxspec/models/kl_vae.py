@@ -21,6 +21,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxspec.models.config_checks import published
 from jaxspec.models.conv_blocks import (
   DEFAULT_GROUPS,
   AttnBlock,
@@ -32,6 +33,7 @@ from jaxspec.models.conv_blocks import (
   check_images,
   middle,
 )
+from jaxspec.models.levels import Levels
 from jaxspec.types import Array, Key, Params
 
 # Latents of the released KL-16 times this have unit standard deviation.
@@ -43,7 +45,7 @@ _LOG_VARIANCE_RANGE = (-30.0, 20.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class KLVAEConfig:
+class KLVAEConfig(Levels):
   """Architecture of one autoencoder.
 
   Attributes:
@@ -67,39 +69,19 @@ class KLVAEConfig:
   dtype: str = "float32"
 
   def __post_init__(self):
-    if not self.multipliers or min(self.multipliers) < 1:
-      raise ValueError(f"Must have one positive multiplier per level, we instead got {self.multipliers}")
-    for name in ("base_channels", "num_res_blocks", "z_channels", "latent_channels", "num_groups"):
-      if getattr(self, name) < 1:
-        raise ValueError(f"Must have {name} of at least 1, we instead got {getattr(self, name)}")
-    if self.base_channels % self.num_groups:
-      raise ValueError(
-        f"Must have base_channels divisible by num_groups, we instead got {self.base_channels} and {self.num_groups}"
-      )
+    self.check_levels("num_res_blocks", "z_channels", "latent_channels", "num_groups")
     if any(not 0 <= level < len(self.multipliers) for level in self.attention_levels):
       raise ValueError(f"Must have attention levels below {len(self.multipliers)}, we instead got {self.attention_levels}")
-
-  @property
-  def channels(self) -> tuple[int, ...]:
-    """Channels of each level, from the largest image to the smallest."""
-    return tuple(self.base_channels * m for m in self.multipliers)
 
   @property
   def encoded_channels(self) -> int:
     """Output channels of the encoder: means and log variances."""
     return 2 * self.z_channels
 
-  @property
-  def factor(self) -> int:
-    """Pixels per latent pixel along one side."""
-    return 2 ** (len(self.multipliers) - 1)
-
   @classmethod
   def named(cls, name: str, **overrides) -> KLVAEConfig:
     """A published autoencoder: ``KL-16`` of MAR, ``SD-VAE`` of Stable Diffusion."""
-    if name not in _PUBLISHED:
-      raise ValueError(f"Must have {' or '.join(_PUBLISHED)}, we instead got {name!r}")
-    return cls(**_PUBLISHED[name] | overrides)
+    return cls(**published(_PUBLISHED, name, "an autoencoder") | overrides)
 
 
 _PUBLISHED = {

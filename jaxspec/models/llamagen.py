@@ -33,6 +33,7 @@ from jaxspec.models.causal import (
   wanted,
 )
 from jaxspec.models.conditions import Caption, ClassLabels, Prefixed
+from jaxspec.models.config_checks import published
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.norm import RMSNorm
 from jaxspec.models.rope import rope_2d, rotate
@@ -113,9 +114,7 @@ class LlamaGenConfig:
   @classmethod
   def named(cls, name: str, **overrides) -> LlamaGenConfig:
     """A published size, one of `PUBLISHED_SIZES`; text-conditional ones get 120 condition tokens."""
-    if name not in PUBLISHED_SIZES:
-      raise ValueError(f"Must have a size in {', '.join(PUBLISHED_SIZES)}, we instead got {name!r}")
-    layers, dim, heads = PUBLISHED_SIZES[name]
+    layers, dim, heads = published(PUBLISHED_SIZES, name)
     kwargs = dict(num_layers=layers, dim=dim, num_heads=heads) | overrides
     if kwargs.get("model_type") == "t2i":
       kwargs.setdefault("prefix_len", 120)

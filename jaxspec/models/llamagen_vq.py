@@ -19,14 +19,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.models import quantizer
+from jaxspec.models.config_checks import published
 from jaxspec.models.conv_blocks import DEFAULT_GROUPS, Conv, Downsample, GroupNorm, Level, Upsample, middle
+from jaxspec.models.levels import Levels
 from jaxspec.models.tokenizer_fns import TokenizerFns
 from jaxspec.models.vqgan import VQGAN, vqgan_fns
 from jaxspec.types import Array
 
 
 @dataclasses.dataclass(frozen=True)
-class LlamaGenVQConfig:
+class LlamaGenVQConfig(Levels):
   """Architecture of one VQ tokenizer.
 
   Attributes:
@@ -48,30 +50,14 @@ class LlamaGenVQConfig:
   dtype: str = "float32"
 
   def __post_init__(self):
-    if not self.multipliers or min(self.multipliers) < 1:
-      raise ValueError(f"Must have one positive multiplier per level, we instead got {self.multipliers}")
-    if self.base_channels < 1 or self.base_channels % DEFAULT_GROUPS:
+    self.check_levels("num_res_blocks", "z_channels", "codebook_size", "codebook_dim")
+    if self.base_channels % DEFAULT_GROUPS:
       raise ValueError(f"Must have base_channels divisible by {DEFAULT_GROUPS}, we instead got {self.base_channels}")
-    for name in ("num_res_blocks", "z_channels", "codebook_size", "codebook_dim"):
-      if getattr(self, name) < 1:
-        raise ValueError(f"Must have {name} of at least 1, we instead got {getattr(self, name)}")
-
-  @property
-  def channels(self) -> tuple[int, ...]:
-    """Channels of each level, from the largest image to the smallest."""
-    return tuple(self.base_channels * m for m in self.multipliers)
-
-  @property
-  def factor(self) -> int:
-    """Pixels per token along one side."""
-    return 2 ** (len(self.multipliers) - 1)
 
   @classmethod
   def named(cls, name: str, **overrides) -> LlamaGenVQConfig:
     """A published tokenizer: ``VQ-16`` or ``VQ-8``."""
-    if name not in PUBLISHED_TOKENIZERS:
-      raise ValueError(f"Must have a tokenizer in {', '.join(PUBLISHED_TOKENIZERS)}, we instead got {name!r}")
-    return cls(**dict(multipliers=PUBLISHED_TOKENIZERS[name]) | overrides)
+    return cls(**dict(multipliers=published(PUBLISHED_TOKENIZERS, name, "a tokenizer")) | overrides)
 
 
 # name: channel multipliers

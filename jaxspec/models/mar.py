@@ -29,6 +29,7 @@ import numpy as np
 
 from jaxspec.diffusion.ddpm import PredictFn
 from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.config_checks import check_whole, published
 from jaxspec.models.denoising import bind_head
 from jaxspec.models.diff_loss import DiffLoss
 from jaxspec.models.linear import Dense, Embedding
@@ -74,10 +75,7 @@ class MARConfig:
   dtype: str = "float32"
 
   def __post_init__(self):
-    for name in (field.name for field in dataclasses.fields(self) if field.type == "int"):
-      value = getattr(self, name)
-      if type(value) is not int or value < 1:
-        raise ValueError(f"Must have {name} as an integer of at least 1, we instead got {value!r}")
+    check_whole(self)
     if self.grid**2 != self.num_tokens:
       raise ValueError(f"Must have a square number of tokens, we instead got {self.num_tokens}")
     for side in ("encoder", "decoder"):
@@ -99,9 +97,7 @@ class MARConfig:
   @classmethod
   def named(cls, name: str, **overrides) -> MARConfig:
     """A published network, one of `PUBLISHED_SIZES`."""
-    if name not in PUBLISHED_SIZES:
-      raise ValueError(f"Must have a size in {', '.join(PUBLISHED_SIZES)}, we instead got {name!r}")
-    dim, depth, heads, head_width, head_depth = PUBLISHED_SIZES[name]
+    dim, depth, heads, head_width, head_depth = published(PUBLISHED_SIZES, name)
     fields = dict(diffloss_width=head_width, diffloss_depth=head_depth)
     for side in ("encoder", "decoder"):
       fields |= {f"{side}_dim": dim, f"{side}_depth": depth, f"{side}_heads": heads}

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.models.config_checks import published
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.norm import RMSNorm
 from jaxspec.types import Array, Key, Params
@@ -69,9 +70,7 @@ class T5Config:
     Raises:
       ValueError: for an unknown name.
     """
-    if name not in PUBLISHED_SIZES:
-      raise ValueError(f"Must have a size in {', '.join(PUBLISHED_SIZES)}, we instead got {name!r}")
-    dim, num_heads, ffn_hidden, num_layers = PUBLISHED_SIZES[name]
+    dim, num_heads, ffn_hidden, num_layers = published(PUBLISHED_SIZES, name)
     return cls(dim=dim, num_heads=num_heads, ffn_hidden=ffn_hidden, num_layers=num_layers)
 
 

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jaxspec.models import kv_cache, scales
 from jaxspec.models.causal import Positions, run_blocks
 from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.config_checks import check_whole, published
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.scale_blocks import BLOCK_GAINS, HEAD_GAINS, Block, Modulation, modulated
 from jaxspec.types import Array, Key, ModelOutput, Params
@@ -60,10 +61,7 @@ class VARConfig:
 
   def __post_init__(self):
     scales.check_sides(self.sides)
-    for name in (field.name for field in dataclasses.fields(self) if field.type == "int"):
-      value = getattr(self, name)
-      if type(value) is not int or value < 1:
-        raise ValueError(f"Must have {name} as an integer of at least 1, we instead got {value!r}")
+    check_whole(self)
     if self.dim % self.num_heads:
       raise ValueError(f"Must have a width divisible by the heads, we instead got {self.dim} and {self.num_heads}")
     if self.mlp_ratio <= 0:
@@ -94,9 +92,7 @@ class VARConfig:
     Raises:
       ValueError: for an unknown name.
     """
-    if name not in PUBLISHED_SIZES:
-      raise ValueError(f"Must have a size in {', '.join(PUBLISHED_SIZES)}, we instead got {name!r}")
-    depth, pixels, shared = PUBLISHED_SIZES[name]
+    depth, pixels, shared = published(PUBLISHED_SIZES, name)
     sides = scales.PUBLISHED_SIDES[pixels]
     return cls(**dict(depth=depth, dim=64 * depth, num_heads=depth, sides=sides, shared_adaln=shared) | overrides)
 

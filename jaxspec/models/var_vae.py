@@ -20,15 +20,17 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxspec.models import scales
+from jaxspec.models.config_checks import published
 from jaxspec.models.conv_blocks import DEFAULT_GROUPS, Conv, FusedAttnBlock
 from jaxspec.models.kl_vae import Decoder, Encoder
+from jaxspec.models.levels import Levels
 from jaxspec.models.scale_quantizer import ScaleQuantizer, scale_inputs
 from jaxspec.models.vqgan import VQGAN
 from jaxspec.types import Array, Key, Params
 
 
 @dataclasses.dataclass(frozen=True)
-class VARVAEConfig:
+class VARVAEConfig(Levels):
   """Architecture of one tokenizer; the defaults are the released one at 256 pixels.
 
   Attributes:
@@ -56,22 +58,9 @@ class VARVAEConfig:
 
   def __post_init__(self):
     scales.check_sides(self.sides)
-    if not self.multipliers or min(self.multipliers) < 1:
-      raise ValueError(f"Must have one positive multiplier per level, we instead got {self.multipliers}")
-    for name in ("base_channels", "num_res_blocks", "codebook_size", "codebook_dim", "num_groups"):
-      if getattr(self, name) < 1:
-        raise ValueError(f"Must have {name} of at least 1, we instead got {getattr(self, name)}")
+    self.check_levels("num_res_blocks", "codebook_size", "codebook_dim", "num_groups")
     if self.num_phis < 2:
       raise ValueError(f"Must have num_phis of at least 2, we instead got {self.num_phis}")
-    if self.base_channels % self.num_groups:
-      raise ValueError(
-        f"Must have base_channels divisible by num_groups, we instead got {self.base_channels} and {self.num_groups}"
-      )
-
-  @property
-  def channels(self) -> tuple[int, ...]:
-    """Channels of each level, from the largest image to the smallest."""
-    return tuple(self.base_channels * m for m in self.multipliers)
 
   @property
   def attention_levels(self) -> tuple[int, ...]:
@@ -82,11 +71,6 @@ class VARVAEConfig:
   def encoded_channels(self) -> int:
     """Output channels of the encoder."""
     return self.codebook_dim
-
-  @property
-  def factor(self) -> int:
-    """Pixels per token of the last scale along one side."""
-    return 2 ** (len(self.multipliers) - 1)
 
   @property
   def image_size(self) -> int:
@@ -100,9 +84,7 @@ class VARVAEConfig:
     Raises:
       ValueError: for an unknown name.
     """
-    if name not in PUBLISHED_TOKENIZERS:
-      raise ValueError(f"Must have a tokenizer in {', '.join(PUBLISHED_TOKENIZERS)}, we instead got {name!r}")
-    return cls(**dict(sides=scales.PUBLISHED_SIDES[PUBLISHED_TOKENIZERS[name]]) | overrides)
+    return cls(**dict(sides=scales.PUBLISHED_SIDES[published(PUBLISHED_TOKENIZERS, name, "a tokenizer")]) | overrides)
 
 
 # name: side of the images in pixels

@@ -7,30 +7,17 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 from conversion import chameleon, chameleon_files, derived, engine, torch_files
 from jaxspec import checkpoints
 from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
+from tests.conversion.commands import fails, run
 from tests.models import chameleon_golden as golden
 from tests.pipeline import tiny_chameleon
 
 VOCAB, DIM, HIDDEN, LAYERS, HEADS, KV_HEADS = golden.arrays("chameleon_layouts")["config"].tolist()
 CASES = ("meta_mp1", "meta_mp2", "hf_old_mp1", "hf_old_mp2", "hf_new_mp1", "hf_new_mp2", "anole_mp1")
-
-
-def _run(*args):
-  return CliRunner().invoke(chameleon.main, [str(arg) for arg in args])
-
-
-def _fails(*args):
-  """Runs the command, which must fail as a user error; returns its one line."""
-  result = _run(*args)
-  assert result.exit_code == 2, (result.output, result.exception)
-  (line,) = result.stderr.splitlines()
-  assert result.stdout == "" and line.startswith("Error: ")
-  return line
 
 
 def _folder(path, case):
@@ -61,7 +48,7 @@ def test_every_layout_gives_the_same_network(tmp_path):
   stored, networks = golden.arrays("chameleon_layouts"), {}
   for case in CASES:
     options = ("--config", config_file, "--dtype", "float32", "--layout", "anole")
-    result = _run(_folder(tmp_path / case, case), tmp_path / "out" / case, *options)
+    result = run(chameleon.main, _folder(tmp_path / case, case), tmp_path / "out" / case, *options)
     assert result.exit_code == 0, (case, result.output)
     networks[case] = checkpoints.load(tmp_path / "out" / case)
     config = networks[case].config
@@ -84,7 +71,7 @@ def hub(tmp_path):
 
 def test_weights_are_stored_as_asked(tmp_path, hub):
   (tmp_path / "ids.json").write_text(json.dumps(golden.TINY_IDS))
-  assert _run(hub, tmp_path / "out", "--layout", "anole", "--config", tmp_path / "ids.json").exit_code == 0
+  assert run(chameleon.main, hub, tmp_path / "out", "--layout", "anole", "--config", tmp_path / "ids.json").exit_code == 0
   assert b'"BF16"' in (tmp_path / "out" / "params.safetensors").read_bytes()[:400]
   params = checkpoints.flatten(checkpoints.load(tmp_path / "out").params)
   expected = load_file(hub / "model.safetensors")["model.layers.1.mlp.up_proj.weight"]
@@ -100,7 +87,7 @@ def test_all_wrong_tensors_are_named_at_once(tmp_path, hub):
   tensors["model.norm.weight"] = tensors["model.norm.weight"][:5]
   tensors["extra"] = np.zeros(3, np.float16)
   save_file(tensors, hub / "model.safetensors")
-  line = _fails(hub, tmp_path / "out", "--layout", "anole")
+  line = fails(chameleon.main, hub, tmp_path / "out", "--layout", "anole")
   assert "missing model.layers.1.self_attn.k_norm.bias" in line and "unknown extra" in line
   assert "model.layers.0.self_attn.q_norm.weight has shape [3, 8], must have [2, 8]" in line
   assert "model.norm.weight has shape [5], must have [16]" in line
@@ -115,21 +102,23 @@ def test_shards_that_do_not_fit_are_errors(tmp_path):
   del second["norm.weight"]
   second["output.weight"] = second["output.weight"][:, :3]
   torch_files.write(folder / "consolidated.01.pth", second)
-  line = _fails(folder, tmp_path / "out")
+  line = fails(chameleon.main, folder, tmp_path / "out")
   assert "missing norm.weight in consolidated.01.pth" in line and "output.weight has shapes [20, 3] and [20, 16]" in line
   (folder / "consolidated.01.pth").unlink()
-  assert "must have 2 files consolidated*.pth, we instead got 1" in _fails(folder, tmp_path / "out")
+  assert "must have 2 files consolidated*.pth, we instead got 1" in fails(chameleon.main, folder, tmp_path / "out")
   (folder / "params.json").write_text('{"model": {"dim": 16}}')
   (folder / "consolidate_params.json").unlink()
-  assert "params.json: 'multiple_of' is missing" in _fails(folder, tmp_path / "out")
+  assert "params.json: 'multiple_of' is missing" in fails(chameleon.main, folder, tmp_path / "out")
   assert not (tmp_path / "out").exists()
 
 
 def test_folders_that_do_not_tell_are_errors(tmp_path, hub):
-  assert "must have --layout, one of anole, lumina" in _fails(hub, tmp_path / "out").lower()
-  assert "is none" in _fails(tmp_path / "nothing", tmp_path / "out")
+  assert "must have --layout, one of anole, lumina" in fails(chameleon.main, hub, tmp_path / "out").lower()
+  assert "is none" in fails(chameleon.main, tmp_path / "nothing", tmp_path / "out")
   for size in ("0", "500", "512x", "64x33"):
-    assert "an image size such as 512 or 768x512" in _fails(hub, tmp_path / "out", "--layout", "anole", "--image-size", size)
+    assert "an image size such as 512 or 768x512" in fails(
+      chameleon.main, hub, tmp_path / "out", "--layout", "anole", "--image-size", size
+    )
   document = json.loads((hub / "config.json").read_text())
   for change, words in (
     ({"model_type": "llama"}, "model_type 'chameleon'"),
@@ -138,25 +127,25 @@ def test_folders_that_do_not_tell_are_errors(tmp_path, hub):
     ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "plain rotary positions"),
   ):
     (hub / "config.json").write_text(json.dumps(document | change))
-    assert words in _fails(hub, tmp_path / "out", "--layout", "anole")
+    assert words in fails(chameleon.main, hub, tmp_path / "out", "--layout", "anole")
   (tmp_path / "both" / "models" / "7b").mkdir(parents=True)
   (tmp_path / "both" / "models" / "30b").mkdir()
-  assert "has 30b, 7b: name its folder" in _fails(tmp_path / "both", tmp_path / "out")
+  assert "has 30b, 7b: name its folder" in fails(chameleon.main, tmp_path / "both", tmp_path / "out")
   assert not (tmp_path / "out").exists()
 
 
 def test_a_download_becomes_one_folder(tmp_path):
   """The network, its vocabulary and its image tokenizer; ids come from the names of tokens."""
   download = tiny_chameleon.save_anole(tmp_path / "anole")
-  assert _run(download / "models" / "7b", tmp_path / "out", "--image-size", "64").exit_code == 0
+  assert run(chameleon.main, download / "models" / "7b", tmp_path / "out", "--image-size", "64").exit_code == 0
   loaded = checkpoints.load(tmp_path / "out")
   assert loaded.config == ChameleonConfig(**(vars(tiny_chameleon.CONFIG) | {"rows": 4, "columns": 4, "max_positions": 4096}))
   assert checkpoints.load(tmp_path / "out" / "vq").config == tiny_chameleon.VQ
   assert (tmp_path / "out" / "tokenizer.json").is_file()
   shutil.copyfile(download / "models" / "7b" / "consolidated.pth", download / "tokenizer" / "vqgan.ckpt")
-  assert "vqgan.ckpt" in _fails(download, tmp_path / "no") and not (tmp_path / "no").exists()
+  assert "vqgan.ckpt" in fails(chameleon.main, download, tmp_path / "no") and not (tmp_path / "no").exists()
   (download / "tokenizer" / "text_tokenizer.json").write_text("{}")
-  assert "text_tokenizer.json" in _fails(download, tmp_path / "no")
+  assert "text_tokenizer.json" in fails(chameleon.main, download, tmp_path / "no")
 
 
 @pytest.mark.slow

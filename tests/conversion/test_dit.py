@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 import jaxspec
@@ -12,35 +11,17 @@ from conversion import dit, dit_vae, engine, mar_vae, torch_files
 from jaxspec import checkpoints
 from jaxspec.models.dit import DiTConfig
 from jaxspec.models.kl_vae import KLVAEConfig
+from tests.conversion.commands import fails, run, write_fields
 from tests.models.dit_golden import GOLDEN, GROUPS, HEADS
 
 COMMANDS = {"dit": (dit, HEADS), "vae": (dit_vae, GROUPS)}
 OLD_NAMES = {"to_q": "query", "to_k": "key", "to_v": "value", "to_out.0": "proj_attn"}
 
 
-def _run(command, *args):
-  return CliRunner().invoke(command, [str(a) for a in args])
-
-
 def _works(command, *args):
-  result = _run(command, *args)
+  result = run(command, *args)
   assert result.exit_code == 0 and result.output.count("\n") == 1, (result.output, result.exception)
   return result.output
-
-
-def _fails(command, *args):
-  """Runs a command that must fail as a user error; returns its one line."""
-  result = _run(command, *args)
-  assert result.exit_code == 2, (result.output, result.exception)
-  (line,) = result.stderr.splitlines()
-  assert result.stdout == "" and line.startswith("Error: ")
-  return line
-
-
-def _json(folder, fields):
-  path = folder / "fields.json"
-  path.write_text(json.dumps(fields))
-  return path
 
 
 def _same(got, expected):
@@ -52,7 +33,7 @@ def _same(got, expected):
 @pytest.mark.parametrize("stem", COMMANDS)
 def test_round_trip(tmp_path, stem):
   module, fields = COMMANDS[stem]
-  source, options = GOLDEN / f"{stem}.safetensors", ("--config", _json(tmp_path, fields))
+  source, options = GOLDEN / f"{stem}.safetensors", ("--config", write_fields(tmp_path, fields))
   _works(module.main, source, tmp_path / "ours", *options)
   for name in ("a.safetensors", "a.pt"):
     _works(module.main, "--export", tmp_path / "ours", tmp_path / name)
@@ -67,7 +48,7 @@ def test_averaged_weights_are_preferred(tmp_path):
   averaged = {name: array.astype(np.float32) for name, array in load_file(GOLDEN / "dit.safetensors").items()}
   raw = {name: array + 1 for name, array in averaged.items()}
   torch_files.write(tmp_path / "a.pt", {"model": raw, "ema": averaged, "opt": {}})
-  options = ("--config", _json(tmp_path, HEADS))
+  options = ("--config", write_fields(tmp_path, HEADS))
   for flags, name, value in (((), "ema", averaged), (("--no-ema",), None, raw)):
     _works(dit.main, tmp_path / "a.pt", tmp_path / "out", *options, *flags)
     assert checkpoints.read_config(tmp_path / "out")["meta"].get("source_weights") == name
@@ -141,7 +122,7 @@ def test_every_fault_is_named_at_once(tmp_path):
   tensors["blocks.2.attn.qkv.scale"] = np.ones(3, np.float32)
   tensors["t_embedder.mlp.1.weight"] = np.ones((3, 3), np.float32)
   save_file(tensors, tmp_path / "a.safetensors")
-  line = _fails(dit.main, tmp_path / "a.safetensors", tmp_path / "out", "--config", _json(tmp_path, HEADS))
+  line = fails(dit.main, tmp_path / "a.safetensors", tmp_path / "out", "--config", write_fields(tmp_path, HEADS))
   for part in (
     "missing t_embedder.mlp.2.bias",
     "blocks.1.attn.qkv.weight has shape [9, 48], must have [144, 48]",
@@ -160,7 +141,7 @@ def test_every_fault_of_an_autoencoder_is_named_at_once(tmp_path):
   tensors["encoder.down_blocks.0.resnets.5.norm1.bias"] = np.ones(32, np.float32)
   save_file(tensors, tmp_path / "a.safetensors")
   fields = GROUPS | {"num_res_blocks": 1}
-  line = _fails(dit_vae.main, tmp_path / "a.safetensors", tmp_path / "out", "--config", _json(tmp_path, fields))
+  line = fails(dit_vae.main, tmp_path / "a.safetensors", tmp_path / "out", "--config", write_fields(tmp_path, fields))
   for part in (
     "missing decoder.up_blocks.0.resnets.1.conv2.weight",
     "unknown encoder.down_blocks.0.resnets.5.norm1.bias",
@@ -172,29 +153,29 @@ def test_every_fault_of_an_autoencoder_is_named_at_once(tmp_path):
 
 def test_fields_that_cannot_be_inferred_must_be_given(tmp_path):
   source, out = GOLDEN / "dit.safetensors", tmp_path / "out"
-  assert "num_heads in --config" in _fails(dit.main, source, out)
+  assert "num_heads in --config" in fails(dit.main, source, out)
   for fields, expected in (
     ({"num_heads": 5}, "width divisible by its heads"),
     (HEADS | {"heads": 3}, "heads"),
     (HEADS | {"num_classes": 11}, "must have [12, 48]"),
     (HEADS | {"latent_size": 16}, "pos_embed has shape [1, 16, 48], must have [1, 64, 48]"),
   ):
-    assert expected in _fails(dit.main, source, out, "--config", _json(tmp_path, fields))
-  assert "divisible by num_groups" in _fails(
-    dit_vae.main, GOLDEN / "vae.safetensors", out, "--config", _json(tmp_path, {"num_groups": 5})
+    assert expected in fails(dit.main, source, out, "--config", write_fields(tmp_path, fields))
+  assert "divisible by num_groups" in fails(
+    dit_vae.main, GOLDEN / "vae.safetensors", out, "--config", write_fields(tmp_path, {"num_groups": 5})
   )
   assert not out.exists()
 
 
 def test_the_wrong_converter(tmp_path):
   out = tmp_path / "out"
-  assert "tensors of a dit network" in _fails(dit.main, GOLDEN / "vae.safetensors", out)
-  assert "tensors of a kl_vae network" in _fails(dit_vae.main, GOLDEN / "dit.safetensors", out)
-  _works(dit_vae.main, GOLDEN / "vae.safetensors", tmp_path / "vae", "--config", _json(tmp_path, GROUPS))
+  assert "tensors of a dit network" in fails(dit.main, GOLDEN / "vae.safetensors", out)
+  assert "tensors of a kl_vae network" in fails(dit_vae.main, GOLDEN / "dit.safetensors", out)
+  _works(dit_vae.main, GOLDEN / "vae.safetensors", tmp_path / "vae", "--config", write_fields(tmp_path, GROUPS))
   # The names of the first release are those of another converter, which reads and writes the same checkpoint folders.
   _works(mar_vae.main, "--export", tmp_path / "vae", tmp_path / "first.safetensors")
-  assert "use mar-vae" in _fails(dit_vae.main, tmp_path / "first.safetensors", out)
-  _works(mar_vae.main, tmp_path / "first.safetensors", tmp_path / "again", "--config", _json(tmp_path, GROUPS))
+  assert "use mar-vae" in fails(dit_vae.main, tmp_path / "first.safetensors", out)
+  _works(mar_vae.main, tmp_path / "first.safetensors", tmp_path / "again", "--config", write_fields(tmp_path, GROUPS))
   _same(load_file(tmp_path / "again" / checkpoints.PARAMS_FILE), load_file(tmp_path / "vae" / checkpoints.PARAMS_FILE))
   assert jaxspec.load(tmp_path / "again").config == jaxspec.load(tmp_path / "vae").config
   assert not out.exists()
@@ -206,5 +187,5 @@ def test_autoencoders_that_the_library_has_no_names_for(tmp_path):
   config = KLVAEConfig(base_channels=4, multipliers=(1, 2), num_res_blocks=1, attention_levels=(1,), num_groups=4)
   leaves = {path: np.zeros(shape, np.float32) for path, shape in engine.template_of(config).items()}
   checkpoints.save(tmp_path / "vae", config, checkpoints.unflatten(leaves), meta={})
-  line = _fails(dit_vae.main, "--export", tmp_path / "vae", tmp_path / "a.safetensors")
+  line = fails(dit_vae.main, "--export", tmp_path / "vae", tmp_path / "a.safetensors")
   assert "no name for encoder.down_1.attn_0" in line and not (tmp_path / "a.safetensors").exists()

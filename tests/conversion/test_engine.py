@@ -6,7 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from conversion import engine, llamagen, llamagen_vq
-from conversion.engine import ArrayTensor, Rule
+from conversion.engine import ArrayTensor
+from conversion.rules import Rule, conv, linear_as_conv
 
 FAMILIES = {"llamagen": llamagen.FAMILY, "llamagen_vq": llamagen_vq.FAMILY}
 
@@ -24,7 +25,7 @@ def test_rules_map_names_in_both_directions():
 
 @given(shape=st.tuples(*[st.integers(0, 4)] * 4))
 def test_permutations_are_inverse(shape):
-  rule = engine.conv("a")[0]
+  rule = conv("a")[0]
   array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
   ours = rule.to_target_array(array)
   assert ours.shape == rule.target_shape(shape) and rule.source_shape(ours.shape) == shape
@@ -35,7 +36,7 @@ def test_permutations_are_inverse(shape):
 
 @given(shape=st.tuples(*[st.integers(0, 4)] * 2))
 def test_linear_layers_that_are_convolutions(shape):
-  rule = engine.linear_as_conv("a", "b")[0]
+  rule = linear_as_conv("a", "b")[0]
   array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
   ours = rule.to_target_array(array)
   assert ours.shape == rule.target_shape(shape) == (1, 1, shape[1], shape[0]) and rule.source_shape(ours.shape) == shape

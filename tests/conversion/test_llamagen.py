@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import itertools
-import json
 import os
 import pickle
 import shutil
@@ -15,7 +14,6 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
@@ -25,32 +23,13 @@ from conversion.engine import ArrayTensor
 from jaxspec import checkpoints
 from jaxspec.models.llamagen import PUBLISHED_SIZES, LlamaGenConfig
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig
+from tests.conversion.commands import fails, run, write_fields
 from tests.models.llamagen_parity import FIELDS, GOLDEN
 
 TINY = LlamaGenConfig(num_layers=2, dim=16, num_heads=2, vocab_size=11, num_tokens=9, num_classes=3, multiple_of=8)
 TINY_VQ = LlamaGenVQConfig(
   base_channels=32, multipliers=(1, 2), num_res_blocks=1, z_channels=6, codebook_size=5, codebook_dim=3
 )
-
-
-def _run(command, *args):
-  return CliRunner().invoke(command, [str(a) for a in args])
-
-
-def _fails(command, *args):
-  """Runs a command that must fail as a user error; returns its one line."""
-  result = _run(command, *args)
-  assert result.exit_code == 2, result.output
-  assert result.stdout == "" and result.stderr.endswith("\n")
-  (line,) = result.stderr.splitlines()
-  assert line.startswith("Error: ")
-  return line
-
-
-def _json(folder, fields):
-  path = folder / "fields.json"
-  path.write_text(fields if isinstance(fields, str) else json.dumps(fields))
-  return path
 
 
 def _params(config, seed=0):
@@ -81,7 +60,7 @@ def _same(got, expected):
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("wrapper_*.pt")), ids=lambda file: file.stem)
 def test_wrappers_are_read(tmp_path, file):
-  result = _run(llamagen.main, file, tmp_path / "out", "--config", _json(tmp_path, FIELDS["wrapper"]))
+  result = run(llamagen.main, file, tmp_path / "out", "--config", write_fields(tmp_path, FIELDS["wrapper"]))
   assert result.exit_code == 0, result.output
   checkpoint = checkpoints.load(tmp_path / "out")
   reference = load_file(GOLDEN / "wrapper.safetensors")
@@ -99,9 +78,9 @@ def test_wrappers_are_read(tmp_path, file):
 @pytest.mark.parametrize("stem", ["c2i_tiny", "t2i_tiny", "gqa_tiny", "vq_tiny"])
 def test_pt_and_safetensors_give_the_same(tmp_path, stem):
   command = llamagen_vq.main if stem == "vq_tiny" else llamagen.main
-  options = () if stem == "vq_tiny" else ("--config", _json(tmp_path, FIELDS[stem]))
+  options = () if stem == "vq_tiny" else ("--config", write_fields(tmp_path, FIELDS[stem]))
   for suffix in ("pt", "safetensors"):
-    result = _run(command, GOLDEN / f"{stem}.{suffix}", tmp_path / suffix, *options)
+    result = run(command, GOLDEN / f"{stem}.{suffix}", tmp_path / suffix, *options)
     assert result.exit_code == 0, result.output
     checkpoints.load(tmp_path / suffix)
   _same(_leaves(tmp_path / "pt"), _leaves(tmp_path / "safetensors"))
@@ -111,7 +90,7 @@ def test_the_command_line_itself(tmp_path):
   """Runs one real process in which PyTorch cannot be imported."""
   blocked = "import sys, runpy; sys.modules['torch'] = None; "
   blocked += "runpy.run_module('conversion.llamagen', run_name='__main__')"
-  options = ["--config", str(_json(tmp_path, FIELDS["c2i_tiny"]))]
+  options = ["--config", str(write_fields(tmp_path, FIELDS["c2i_tiny"]))]
   command = [sys.executable, "-c", blocked, str(GOLDEN / "c2i_tiny.pt"), str(tmp_path / "out"), *options]
   done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
   assert (done.returncode, done.stderr) == (0, "")
@@ -124,7 +103,7 @@ def test_averaged_weights_of_a_tokenizer_are_read(tmp_path):
   average = _source(TINY_VQ, llamagen_vq.FAMILY, seed=1)
   torch_files.write(tmp_path / "a.pt", {"model": source, "ema": average, "steps": 5})
   for options, expected in (((), source), (("--ema",), average)):
-    result = _run(llamagen_vq.main, tmp_path / "a.pt", tmp_path / "out", *options)
+    result = run(llamagen_vq.main, tmp_path / "a.pt", tmp_path / "out", *options)
     assert result.exit_code == 0, result.output
     params = checkpoints.flatten(checkpoints.load(tmp_path / "out").params)
     _same(engine.to_state_dict(params, llamagen_vq.FAMILY, TINY_VQ), expected)
@@ -198,11 +177,13 @@ def test_every_hidden_size_can_be_expressed(dim, hidden):
 
 def test_user_fields_override_inferred_ones(tmp_path):
   fields = FIELDS["gqa_tiny"] | {"multiple_of": 16, "ffn_dim_multiplier": 1.3, "rope_base": 500.0}
-  assert _run(llamagen.main, GOLDEN / "gqa_tiny.pt", tmp_path / "a", "--config", _json(tmp_path, fields)).exit_code == 0
+  assert (
+    run(llamagen.main, GOLDEN / "gqa_tiny.pt", tmp_path / "a", "--config", write_fields(tmp_path, fields)).exit_code == 0
+  )
   config = checkpoints.load(tmp_path / "a").config
   assert (config.multiple_of, config.ffn_dim_multiplier, config.rope_base, config.num_kv_heads) == (16, 1.3, 500.0, 2)
-  options = ("--config", _json(tmp_path, fields | {"vocab_size": 49}))
-  line = _fails(llamagen.main, GOLDEN / "gqa_tiny.pt", tmp_path / "b", *options)
+  options = ("--config", write_fields(tmp_path, fields | {"vocab_size": 49}))
+  line = fails(llamagen.main, GOLDEN / "gqa_tiny.pt", tmp_path / "b", *options)
   assert "output.weight has shape [50, 32], must have [49, 32]" in line
 
 
@@ -216,12 +197,12 @@ def _round_trip(folder, config, family, command, fields, seed):
   shutil.rmtree(folder, ignore_errors=True)
   folder.mkdir()
   checkpoints.save(folder / "start", config, checkpoints.unflatten({k: jnp.asarray(v) for k, v in params.items()}))
-  options = ("--config", _json(folder, fields)) if fields else ()
+  options = ("--config", write_fields(folder, fields)) if fields else ()
   previous = folder / "start"
   for step, suffix in enumerate((".pt", ".safetensors", ".pth")):
     file, converted = folder / f"file{step}{suffix}", folder / f"checkpoint{step}"
     for args in (("--export", previous, file), (file, converted, *options)):
-      result = _run(command, *args)
+      result = run(command, *args)
       assert result.exit_code == 0, result.output
     _same(_leaves(converted), params)
     previous = converted
@@ -293,7 +274,7 @@ def source(tmp_path):
     save_file(merged, tmp_path / name)
     return tmp_path / name
 
-  store.options = ("--config", _json(tmp_path, {"num_heads": 2, "num_tokens": 9}))
+  store.options = ("--config", write_fields(tmp_path, {"num_heads": 2, "num_tokens": 9}))
   return store
 
 
@@ -307,7 +288,7 @@ def test_every_fault_is_named_at_once(tmp_path, source):
     "Layers.0.norm": np.zeros(4, np.float32),
     "layers.0.attention.wo.weight.old": np.zeros(4, np.float32),
   })  # fmt: skip
-  line = _fails(llamagen.main, file, tmp_path / "out", *source.options)
+  line = fails(llamagen.main, file, tmp_path / "out", *source.options)
   for part in (
     "missing norm.weight",
     "missing layers.0.attention.wo.weight",
@@ -324,19 +305,19 @@ def test_every_fault_is_named_at_once(tmp_path, source):
 
 @pytest.mark.parametrize("name", ["tok_embeddings.weight", "output.weight", "layers.1.feed_forward.w1.weight"])
 def test_a_missing_tensor_that_the_config_needs_is_an_error(tmp_path, source, name):
-  assert f"missing {name}" in _fails(llamagen.main, source({name: None}), tmp_path / "out", *source.options)
+  assert f"missing {name}" in fails(llamagen.main, source({name: None}), tmp_path / "out", *source.options)
 
 
 def test_a_missing_condition_embedding_is_an_error(tmp_path, source):
   file = source({"cls_embedding.embedding_table.weight": None, "norm.weight.old": np.ones(2, np.float32)})
-  line = _fails(llamagen.main, file, tmp_path / "out", *source.options)
+  line = fails(llamagen.main, file, tmp_path / "out", *source.options)
   assert "Must have model_type" in line and "unknown norm.weight.old" in line
 
 
 def test_gaps_and_malformed_layer_indices_are_errors(tmp_path, source):
   for index in ("7", "01", "999999999999"):
     file = source({f"layers.{index}.ffn_norm.weight": np.ones(16, np.float32)})
-    line = _fails(llamagen.main, file, tmp_path / "out", *source.options)
+    line = fails(llamagen.main, file, tmp_path / "out", *source.options)
     assert f"unknown layers.{index}.ffn_norm.weight" in line
 
 
@@ -347,16 +328,16 @@ def test_ignored_names_are_exactly_the_listed_ones(tmp_path, source):
     "layers.1.attention.kv_cache.k_cache": np.ones(2, np.float16),
     "layers.0.attention.kv_cache.v_cache": np.ones(2, np.float32),
   }
-  assert _run(llamagen.main, source(stale), tmp_path / "out", *source.options).exit_code == 0
+  assert run(llamagen.main, source(stale), tmp_path / "out", *source.options).exit_code == 0
   for name in ("freqs_cis2", "layers.0.freqs_cis", "layers.x.attention.kv_cache.k_cache", "quantize.codebook_used"):
-    line = _fails(llamagen.main, source({name: np.ones(2, np.float32)}), tmp_path / "none", *source.options)
+    line = fails(llamagen.main, source({name: np.ones(2, np.float32)}), tmp_path / "none", *source.options)
     assert f"unknown {name}" in line
   assert not (tmp_path / "none").exists()
 
 
 def test_integer_weights_are_an_error(tmp_path, source):
   file = source({"norm.weight": np.ones(16, np.int32)})
-  assert "norm.weight is int32" in _fails(llamagen.main, file, tmp_path / "out", *source.options)
+  assert "norm.weight is int32" in fails(llamagen.main, file, tmp_path / "out", *source.options)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, jnp.bfloat16])
@@ -370,17 +351,17 @@ def test_other_precisions_become_float32(tmp_path, source, dtype):
   else:
     file = tmp_path / "x.safetensors"
     save_any(tensors | {"norm.weight": weight}, file)
-  assert _run(llamagen.main, file, tmp_path / "out", *source.options).exit_code == 0
+  assert run(llamagen.main, file, tmp_path / "out", *source.options).exit_code == 0
   got = _leaves(tmp_path / "out")["norm.weight"]
   assert got.dtype == np.float32
   np.testing.assert_array_equal(got, np.asarray(weight).astype(np.float32))
 
 
 def test_unpublished_sizes_need_heads_and_tokens(tmp_path):
-  line = _fails(llamagen.main, GOLDEN / "c2i_tiny.pt", tmp_path / "out")
+  line = fails(llamagen.main, GOLDEN / "c2i_tiny.pt", tmp_path / "out")
   assert "num_heads, num_tokens in --config" in line
-  options = ("--image-size", 96, "--config", _json(tmp_path, {"num_heads": 2}))
-  assert _run(llamagen.main, GOLDEN / "c2i_tiny.pt", tmp_path / "out", *options).exit_code == 0
+  options = ("--image-size", 96, "--config", write_fields(tmp_path, {"num_heads": 2}))
+  assert run(llamagen.main, GOLDEN / "c2i_tiny.pt", tmp_path / "out", *options).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -397,14 +378,14 @@ def test_unpublished_sizes_need_heads_and_tokens(tmp_path):
   ],
 )
 def test_bad_config_files_are_errors(tmp_path, fields, expected):
-  line = _fails(llamagen.main, GOLDEN / "c2i_tiny.pt", tmp_path / "out", "--config", _json(tmp_path, fields))
+  line = fails(llamagen.main, GOLDEN / "c2i_tiny.pt", tmp_path / "out", "--config", write_fields(tmp_path, fields))
   assert expected in line
   assert not (tmp_path / "out").exists()
 
 
 def test_the_wrong_converter(tmp_path):
-  assert "tensors of a llamagen network" in _fails(llamagen.main, GOLDEN / "vq_tiny.pt", tmp_path / "out")
-  assert "tensors of a llamagen_vq network" in _fails(llamagen_vq.main, GOLDEN / "c2i_tiny.pt", tmp_path / "out")
+  assert "tensors of a llamagen network" in fails(llamagen.main, GOLDEN / "vq_tiny.pt", tmp_path / "out")
+  assert "tensors of a llamagen_vq network" in fails(llamagen_vq.main, GOLDEN / "c2i_tiny.pt", tmp_path / "out")
 
 
 def test_bad_sources_are_errors(tmp_path):
@@ -422,7 +403,7 @@ def test_bad_sources_are_errors(tmp_path):
   (tmp_path / "weights.bin").write_bytes(whole)
   (tmp_path / "folder.pt").mkdir()
   for name in sorted(p.name for p in tmp_path.iterdir()) + ["nothing.pt"]:
-    assert name in _fails(vq, tmp_path / name, tmp_path / "out"), name
+    assert name in fails(vq, tmp_path / name, tmp_path / "out"), name
     assert not (tmp_path / "out").exists()
 
 
@@ -433,7 +414,7 @@ def test_malicious_sources_are_errors(tmp_path):
 
   with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
     archive.writestr("a/data.pkl", pickle.dumps({"model": {}, "args": Attack()}, 2))
-  assert "asks for posix.mkdir" in _fails(llamagen.main, tmp_path / "a.pt", tmp_path / "out")
+  assert "asks for posix.mkdir" in fails(llamagen.main, tmp_path / "a.pt", tmp_path / "out")
   assert not (tmp_path / "witness").exists()
 
 
@@ -442,28 +423,28 @@ def test_bad_destinations_are_errors(tmp_path):
   (tmp_path / "folder").mkdir()
   (tmp_path / "folder" / "thesis.txt").write_text("mine")
   for name in ("file", "folder", "file/below", "x" * 300):
-    _fails(llamagen_vq.main, GOLDEN / "vq_tiny.pt", tmp_path / name)
+    fails(llamagen_vq.main, GOLDEN / "vq_tiny.pt", tmp_path / name)
   assert (tmp_path / "file").read_text() == (tmp_path / "folder" / "thesis.txt").read_text() == "mine"
   assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
 
 
 def test_an_old_checkpoint_is_replaced(tmp_path):
   for _ in range(2):
-    assert _run(llamagen_vq.main, GOLDEN / "vq_tiny.pt", tmp_path / "out").exit_code == 0
+    assert run(llamagen_vq.main, GOLDEN / "vq_tiny.pt", tmp_path / "out").exit_code == 0
   assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
 
 
 def test_bad_exports_are_errors(tmp_path):
   good = tmp_path / "good"
-  assert _run(llamagen_vq.main, GOLDEN / "vq_tiny.pt", good).exit_code == 0
+  assert run(llamagen_vq.main, GOLDEN / "vq_tiny.pt", good).exit_code == 0
   (tmp_path / "folder.pt").mkdir()
   (tmp_path / "file").touch()
   for source, name in ((good, "a.bin"), (good, "folder.pt"), (good, "file/a.pt"), (tmp_path / "no", "a.pt")):
-    _fails(llamagen_vq.main, "--export", source, tmp_path / name)
-  assert "another family" in _fails(llamagen.main, "--export", good, tmp_path / "a.pt")
-  _fails(llamagen_vq.main, "--export", good, tmp_path / "a.pt", "--ema")
+    fails(llamagen_vq.main, "--export", source, tmp_path / name)
+  assert "another family" in fails(llamagen.main, "--export", good, tmp_path / "a.pt")
+  fails(llamagen_vq.main, "--export", good, tmp_path / "a.pt", "--ema")
   (good / "params.safetensors").write_bytes(b"1234")
-  _fails(llamagen_vq.main, "--export", good, tmp_path / "a.pt")
+  fails(llamagen_vq.main, "--export", good, tmp_path / "a.pt")
   assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.pt", "good"]
 
 
@@ -481,9 +462,9 @@ def test_bad_exports_are_errors(tmp_path):
   ],
 )
 def test_bad_command_lines_are_errors(args):
-  _fails(llamagen.main, *args)
+  fails(llamagen.main, *args)
 
 
 def test_help():
-  result = _run(llamagen.main, "--help")
+  result = run(llamagen.main, "--help")
   assert result.exit_code == 0 and "--image-size" in result.stdout and result.stderr == ""

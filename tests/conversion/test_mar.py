@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 import jaxspec
@@ -14,6 +13,7 @@ from conversion.engine import ArrayTensor
 from jaxspec import checkpoints
 from jaxspec.models.kl_vae import KLVAEConfig
 from jaxspec.models.mar import PUBLISHED_SIZES, MARConfig
+from tests.conversion.commands import fails, run, write_fields
 from tests.models.mar_parity import GOLDEN
 
 HEADS = {"encoder_heads": 4, "decoder_heads": 4}
@@ -21,25 +21,6 @@ TINY_VAE = KLVAEConfig(
   base_channels=4, multipliers=(1, 2, 2), num_res_blocks=1, attention_levels=(1, 2), z_channels=3, latent_channels=2,
   num_groups=4,
 )  # fmt: skip
-
-
-def _run(command, *args):
-  return CliRunner().invoke(command, [str(a) for a in args])
-
-
-def _fails(command, *args):
-  """Runs a command that must fail as a user error; returns its one line."""
-  result = _run(command, *args)
-  assert result.exit_code == 2, result.output
-  (line,) = result.stderr.splitlines()
-  assert result.stdout == "" and line.startswith("Error: ")
-  return line
-
-
-def _json(folder, fields):
-  path = folder / "fields.json"
-  path.write_text(json.dumps(fields))
-  return path
 
 
 def _same(got, expected):
@@ -63,9 +44,9 @@ def contents():
 
 
 def test_averaged_weights_are_preferred(tmp_path, contents):
-  options = ("--config", _json(tmp_path, HEADS))
+  options = ("--config", write_fields(tmp_path, HEADS))
   for flags, key in (((), "model_ema"), (("--ema",), "model_ema"), (("--no-ema",), "model")):
-    result = _run(mar.main, GOLDEN / "mar_target.pth", tmp_path / "out", *options, *flags)
+    result = run(mar.main, GOLDEN / "mar_target.pth", tmp_path / "out", *options, *flags)
     assert result.exit_code == 0 and result.output.count("\n") == 1, result.output
     _same(_state_dict(tmp_path / "out", mar.FAMILY), contents[key])
     meta = checkpoints.read_config(tmp_path / "out")["meta"]
@@ -85,26 +66,26 @@ def test_wrappers_are_read(tmp_path, contents, key, suffix):
 
 
 def test_averaged_weights_of_a_bare_file_can_be_requested(tmp_path):
-  line = _fails(mar.main, GOLDEN / "mar_draft.safetensors", tmp_path / "out", "--ema")
+  line = fails(mar.main, GOLDEN / "mar_draft.safetensors", tmp_path / "out", "--ema")
   assert "model_ema" in line and not (tmp_path / "out").exists()
 
 
 def test_round_trips(tmp_path):
-  options = ("--config", _json(tmp_path, HEADS))
+  options = ("--config", write_fields(tmp_path, HEADS))
   first = tmp_path / "first"
-  assert _run(mar.main, GOLDEN / "mar_target.pth", first, *options).exit_code == 0
+  assert run(mar.main, GOLDEN / "mar_target.pth", first, *options).exit_code == 0
   for name in ("a.pth", "a.safetensors"):
-    assert _run(mar.main, "--export", first, tmp_path / name).exit_code == 0
-    assert _run(mar.main, tmp_path / name, tmp_path / "again", *options).exit_code == 0
+    assert run(mar.main, "--export", first, tmp_path / name).exit_code == 0
+    assert run(mar.main, tmp_path / name, tmp_path / "again", *options).exit_code == 0
     _same(_state_dict(tmp_path / "again", mar.FAMILY), _state_dict(first, mar.FAMILY))
   # The official evaluation reads both entries.
   assert torch_files.read(tmp_path / "a.pth").keys() == {"model", "model_ema"}
 
 
 def test_autoencoder_round_trip(tmp_path):
-  assert _run(mar_vae.main, GOLDEN / "vae.ckpt", tmp_path / "vae").exit_code == 0
+  assert run(mar_vae.main, GOLDEN / "vae.ckpt", tmp_path / "vae").exit_code == 0
   assert jaxspec.load(tmp_path / "vae").config.num_groups == 8
-  assert _run(mar_vae.main, "--export", tmp_path / "vae", tmp_path / "a.ckpt").exit_code == 0
+  assert run(mar_vae.main, "--export", tmp_path / "vae", tmp_path / "a.ckpt").exit_code == 0
   content = torch_files.read(tmp_path / "a.ckpt")["model"]
   official = torch_files.read(GOLDEN / "vae.ckpt")["model"]
   _same({k: v.read() for k, v in content.items()}, {k: v.read() for k, v in official.items()})
@@ -157,8 +138,8 @@ def test_configs_of_other_autoencoders_are_inferred():
 def test_arguments_of_the_official_constructor(tmp_path):
   """The complete set of arguments, as in a training script."""
   document = json.loads((GOLDEN / "config.json").read_text())
-  options = ("--config", _json(tmp_path, document["common"] | document["target"]))
-  assert _run(mar.main, GOLDEN / "mar_target.pth", tmp_path / "out", *options).exit_code == 0
+  options = ("--config", write_fields(tmp_path, document["common"] | document["target"]))
+  assert run(mar.main, GOLDEN / "mar_target.pth", tmp_path / "out", *options).exit_code == 0
   config = jaxspec.load(tmp_path / "out").config
   assert (config.encoder_heads, config.decoder_dim, config.diffloss_width, config.num_tokens) == (4, 40, 48, 16)
   with pytest.raises(ValueError, match="we instead got both"):
@@ -180,8 +161,8 @@ def test_every_fault_is_named_at_once(tmp_path):
   tensors["diffloss.net.res_blocks.7.in_ln.weight"] = np.ones((32,), np.float32)
   tensors["diffloss.net.time_embed.mlp.1.weight"] = np.ones((3, 3), np.float32)
   save_file(tensors, tmp_path / "a.safetensors")
-  options = ("--config", _json(tmp_path, {"encoder_heads": 2, "decoder_heads": 2, "diffloss_depth": 2}))
-  line = _fails(mar.main, tmp_path / "a.safetensors", tmp_path / "out", *options)
+  options = ("--config", write_fields(tmp_path, {"encoder_heads": 2, "decoder_heads": 2, "diffloss_depth": 2}))
+  line = fails(mar.main, tmp_path / "a.safetensors", tmp_path / "out", *options)
   for part in (
     "missing mask_token",
     "missing diffloss.net.input_proj.bias",
@@ -195,21 +176,23 @@ def test_every_fault_is_named_at_once(tmp_path):
 
 
 def test_fields_that_cannot_be_inferred_must_be_given(tmp_path):
-  line = _fails(mar.main, GOLDEN / "mar_target.pth", tmp_path / "out")
+  line = fails(mar.main, GOLDEN / "mar_target.pth", tmp_path / "out")
   assert "encoder_heads, decoder_heads in --config" in line
   for fields, expected in (
     (HEADS | {"encoder_heads": 3}, "encoder width divisible"),
     (HEADS | {"heads": 3}, "heads"),
     (HEADS | {"num_classes": 11}, "must have [11, 32]"),
   ):
-    assert expected in _fails(mar.main, GOLDEN / "mar_target.pth", tmp_path / "out", "--config", _json(tmp_path, fields))
+    assert expected in fails(
+      mar.main, GOLDEN / "mar_target.pth", tmp_path / "out", "--config", write_fields(tmp_path, fields)
+    )
   assert not (tmp_path / "out").exists()
 
 
 def test_the_wrong_converter(tmp_path):
-  assert "tensors of a mar network" in _fails(mar.main, GOLDEN / "vae.ckpt", tmp_path / "out")
-  assert "tensors of a kl_vae network" in _fails(mar_vae.main, GOLDEN / "mar_draft.safetensors", tmp_path / "out")
-  assert _run(mar_vae.main, GOLDEN / "vae.ckpt", tmp_path / "vae").exit_code == 0
-  assert "another family" in _fails(mar.main, "--export", tmp_path / "vae", tmp_path / "a.pth")
-  assert "neither --config nor --ema" in _fails(mar.main, "--export", tmp_path / "vae", tmp_path / "a.pth", "--ema")
+  assert "tensors of a mar network" in fails(mar.main, GOLDEN / "vae.ckpt", tmp_path / "out")
+  assert "tensors of a kl_vae network" in fails(mar_vae.main, GOLDEN / "mar_draft.safetensors", tmp_path / "out")
+  assert run(mar_vae.main, GOLDEN / "vae.ckpt", tmp_path / "vae").exit_code == 0
+  assert "another family" in fails(mar.main, "--export", tmp_path / "vae", tmp_path / "a.pth")
+  assert "neither --config nor --ema" in fails(mar.main, "--export", tmp_path / "vae", tmp_path / "a.pth", "--ema")
   assert not (tmp_path / "a.pth").exists()

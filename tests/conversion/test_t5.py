@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 from conversion import engine, t5, torch_files
@@ -15,28 +14,10 @@ from jaxspec.data.language_tokenizer import TOKENIZER_FILE
 from jaxspec.data.t5_tokenizer import SENTENCEPIECE_FILE
 from jaxspec.models.t5 import T5Config
 from tests import t5_folders
+from tests.conversion.commands import fails, works
 
 TABLE, COPY = "shared.weight", "encoder.embed_tokens.weight"
 WI = "encoder.block.0.layer.1.DenseReluDense.wi.weight"
-
-
-def _run(*args):
-  return CliRunner().invoke(t5.main, [str(a) for a in args])
-
-
-def _works(*args):
-  result = _run(*args)
-  assert result.exit_code == 0, (result.output, result.exception)
-  return result.stdout
-
-
-def _fails(*args):
-  """Runs a command that must fail as a user error; returns its one line."""
-  result = _run(*args)
-  assert result.exit_code == 2, (result.output, result.exception)
-  (line,) = result.stderr.splitlines()
-  assert result.stdout == "" and line.startswith("Error: ")
-  return line
 
 
 def _leaves(folder):
@@ -57,11 +38,11 @@ def test_round_trip(tmp_path):
   decoder = {"decoder.final_layer_norm.weight": np.ones(8, np.float32), "lm_head.weight": own[TABLE], COPY: own[TABLE]}
   decoder["decoder.block.0.layer.2.DenseReluDense.wi_0.weight"] = np.ones((12, 8), np.float32)
   save_file({name: np.copy(array) for name, array in (own | decoder).items()}, folder / SAFE_FILE)
-  line = _works(folder, tmp_path / "ours")
+  line = works(t5.main, folder, tmp_path / "ours")
   assert line.endswith("T5 encoder, 2 layers, width 8, 3 heads of 4, 512 tokens\n")
-  _works("--export", tmp_path / "ours", tmp_path / "back")
+  works(t5.main, "--export", tmp_path / "ours", tmp_path / "back")
   _same(load_file(tmp_path / "back" / SAFE_FILE), own)
-  _works(tmp_path / "back", tmp_path / "again")
+  works(t5.main, tmp_path / "back", tmp_path / "again")
   _same(_leaves(tmp_path / "again"), _leaves(tmp_path / "ours"))
   assert checkpoints.load(tmp_path / "again").config == t5_folders.TINY
   for name in names:
@@ -70,7 +51,7 @@ def test_round_trip(tmp_path):
 
 def test_every_layout_of_weights_gives_the_same(tmp_path):
   folder = t5_folders.hub(tmp_path / "hub")
-  _works(folder, tmp_path / "safe")
+  works(t5.main, folder, tmp_path / "safe")
   expected, own = _leaves(tmp_path / "safe"), load_file(folder / SAFE_FILE)
   (folder / SAFE_FILE).unlink()
   names = sorted(own)
@@ -79,11 +60,11 @@ def test_every_layout_of_weights_gives_the_same(tmp_path):
     torch_files.write(folder / file, {name: own[name] for name in part})
   index = {"weight_map": {name: file for file, part in parts.items() for name in part}}
   (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
-  _works(folder, tmp_path / "bin")
+  works(t5.main, folder, tmp_path / "bin")
   _same(_leaves(tmp_path / "bin"), expected)
   (folder / "pytorch_model.bin.index.json").unlink()
   save_file({COPY if name == TABLE else name: array for name, array in own.items()}, folder / SAFE_FILE)
-  _works(folder, tmp_path / "copy")  # the table under its other name
+  works(t5.main, folder, tmp_path / "copy")  # the table under its other name
   _same(_leaves(tmp_path / "copy"), expected)
 
 
@@ -92,17 +73,17 @@ def test_tensors_that_do_not_fit(tmp_path):
   own = load_file(folder / SAFE_FILE)
   save = lambda changes: save_file({k: v for k, v in (own | changes).items() if v is not None}, folder / SAFE_FILE)
   save({COPY: own[TABLE] + 1})
-  assert f"{TABLE} and {COPY}" in _fails(folder, out)
+  assert f"{TABLE} and {COPY}" in fails(t5.main, folder, out)
   save({WI: np.ones((12, 8), np.float32)})
-  assert f"has {WI} of the first T5" in _fails(folder, out)
+  assert f"has {WI} of the first T5" in fails(t5.main, folder, out)
   bias = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
   last = "encoder.block.1.layer.0.SelfAttention.q.weight"
   save({bias: None, last: own[last][:5], "encoder.block.7.layer.0.layer_norm.weight": np.ones(8, np.float32)})
-  line = _fails(folder, out)
+  line = fails(t5.main, folder, out)
   assert f"missing {bias}" in line and f"{last} has shape [5, 8], must have [12, 8]" in line
   assert "unknown encoder.block.7.layer.0.layer_norm.weight" in line
   save({last: own[last].astype(np.int32)})  # found when it is read, after others were written
-  assert f"real floating-point weights, {last} is int32" in _fails(folder, out)
+  assert f"real floating-point weights, {last} is int32" in fails(t5.main, folder, out)
   assert not out.exists() and [p.name for p in tmp_path.iterdir()] == ["hub"]
 
 
@@ -122,16 +103,16 @@ def test_configs_that_do_not_fit(tmp_path, changes, words):
   folder = t5_folders.hub(tmp_path / "hub")
   document = {k: v for k, v in (t5_folders.document() | changes).items() if v is not ...}
   (folder / CONFIG_FILE).write_text(json.dumps(document))
-  assert words in _fails(folder, tmp_path / "out")
+  assert words in fails(t5.main, folder, tmp_path / "out")
 
 
 def test_sources_that_are_no_folders_of_the_hub(tmp_path):
-  assert "is none" in _fails(tmp_path / "nothing", tmp_path / "out")
+  assert "is none" in fails(t5.main, tmp_path / "nothing", tmp_path / "out")
   folder = t5_folders.hub(tmp_path / "hub")
   (folder / TOKENIZER_FILE).write_text("{}")
-  assert "Corrupt tokenizer" in _fails(folder, tmp_path / "out")
+  assert "Corrupt tokenizer" in fails(t5.main, folder, tmp_path / "out")
   small = t5_folders.hub(tmp_path / "small", T5Config(vocab_size=99, dim=4, num_layers=1, num_heads=1, ffn_hidden=4))
-  assert "at most 99 tokens" in _fails(small, tmp_path / "out")
+  assert "at most 99 tokens" in fails(t5.main, small, tmp_path / "out")
   shutil.rmtree(tmp_path / "small")
   with pytest.raises(ValueError, match="of a folder of the Hugging Face hub, convert that first"):
     checkpoints.load(folder)

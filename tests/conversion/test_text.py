@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -14,28 +13,10 @@ from jaxspec import checkpoints
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE, load_tokenizer
 from jaxspec.models.gpt_neo import GPTNeoConfig
 from jaxspec.models.rope_text import Rope
+from tests.conversion.commands import fails, works
 from tests.models.text_golden import GOLDEN, ROPE_CONFIGS
 
 COMMANDS = {"gpt_neo": gpt_neo, "llama_untied": llama, "llama_tied": llama}
-
-
-def _run(command, *args):
-  return CliRunner().invoke(command, [str(a) for a in args])
-
-
-def _works(command, *args):
-  result = _run(command, *args)
-  assert result.exit_code == 0, (result.output, result.exception)
-  return result.stdout
-
-
-def _fails(command, *args):
-  """Runs a command that must fail as a user error; returns its one line."""
-  result = _run(command, *args)
-  assert result.exit_code == 2, (result.output, result.exception)
-  (line,) = result.stderr.splitlines()
-  assert result.stdout == "" and line.startswith("Error: ")
-  return line
 
 
 @pytest.fixture
@@ -70,20 +51,20 @@ def _same(got, expected):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_hub_folders_round_trip(tmp_path, hub, name):
   command, folder = COMMANDS[name].main, hub(name)
-  assert _works(command, folder, tmp_path / "ours").count("\n") == 1
-  _works(command, "--export", tmp_path / "ours", tmp_path / "back")
+  assert works(command, folder, tmp_path / "ours").count("\n") == 1
+  works(command, "--export", tmp_path / "ours", tmp_path / "back")
   _same(load_file(tmp_path / "back" / "model.safetensors"), load_file(folder / "model.safetensors"))
   assert (tmp_path / "back" / TOKENIZER_FILE).read_bytes() == (folder / TOKENIZER_FILE).read_bytes()
-  _works(command, tmp_path / "back", tmp_path / "again")
+  works(command, tmp_path / "back", tmp_path / "again")
   ours, again = (checkpoints.read_config(tmp_path / name) for name in ("ours", "again"))
   assert ours["config"] == again["config"] and ours["meta"]["source"] == "hub"
   load_tokenizer(tmp_path / "again")
-  assert "exists" in _fails(command, "--export", tmp_path / "ours", tmp_path / "back")
+  assert "exists" in fails(command, "--export", tmp_path / "ours", tmp_path / "back")
 
 
 def test_every_layout_of_weights_gives_the_same(tmp_path, hub):
   folder = hub("llama_tied")
-  _works(llama.main, folder, tmp_path / "safe")
+  works(llama.main, folder, tmp_path / "safe")
   expected = _leaves(tmp_path / "safe")
   tensors = load_file(folder / "model.safetensors")
   (folder / "model.safetensors").unlink()
@@ -94,20 +75,20 @@ def test_every_layout_of_weights_gives_the_same(tmp_path, hub):
     save_file({name: tensors[name] for name in part}, folder / file)
   index = {"weight_map": {name: file for file, part in parts.items() for name in part}}
   (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-  _works(llama.main, folder, tmp_path / "sharded")
+  works(llama.main, folder, tmp_path / "sharded")
   _same(_leaves(tmp_path / "sharded"), expected)
   (folder / "model-2-of-2.safetensors").unlink()
-  assert "model-2-of-2.safetensors" in _fails(llama.main, folder, tmp_path / "no")
+  assert "model-2-of-2.safetensors" in fails(llama.main, folder, tmp_path / "no")
   for damage in ("{", "[]", '{"weight_map": {"a": "../b.safetensors"}}', '{"weight_map": 3}'):
     (folder / "model.safetensors.index.json").write_text(damage)
-    assert "index.json" in _fails(llama.main, folder, tmp_path / "no")
+    assert "index.json" in fails(llama.main, folder, tmp_path / "no")
   (folder / "model.safetensors.index.json").unlink()
 
   # A tied network's output matrix is a copy; a bare network has no prefix.
   copies = {"lm_head.weight": tensors["model.embed_tokens.weight"]}
   for state_dict in (tensors | copies, {name.removeprefix("model."): array for name, array in tensors.items()}):
     torch_files.write(folder / "pytorch_model.bin", state_dict)
-    _works(llama.main, folder, tmp_path / "bin")
+    works(llama.main, folder, tmp_path / "bin")
     _same(_leaves(tmp_path / "bin"), expected)
   assert not (tmp_path / "no").exists()
 
@@ -120,7 +101,7 @@ def test_all_wrong_tensors_are_named_at_once(tmp_path, hub):
   tensors["transformer.h.7.ln_1.weight"] = tensors["transformer.ln_f.weight"]
   tensors["extra"] = tensors["transformer.ln_f.weight"]
   save_file(tensors, folder / "model.safetensors")
-  line = _fails(gpt_neo.main, folder, tmp_path / "out")
+  line = fails(gpt_neo.main, folder, tmp_path / "out")
   assert "missing transformer.h.1.ln_2.bias" in line and "unknown extra" in line
   assert "transformer.wpe.weight has shape [5, 24], must have [64, 24]" in line
   assert "unknown transformer.h.7.ln_1.weight" in line
@@ -141,24 +122,24 @@ def test_all_wrong_tensors_are_named_at_once(tmp_path, hub):
 def test_configs_that_do_not_fit_are_errors(tmp_path, hub, changes, words):
   folder = hub()
   _edit(folder / "config.json", **changes)
-  assert words in _fails(gpt_neo.main, folder, tmp_path / "out")
+  assert words in fails(gpt_neo.main, folder, tmp_path / "out")
 
 
 def test_invalid_sources_are_errors(tmp_path, hub):
   folder = hub()
-  assert "is none" in _fails(gpt_neo.main, tmp_path / "nothing", tmp_path / "out")
-  assert "model_type 'llama'" in _fails(llama.main, folder, tmp_path / "out")
+  assert "is none" in fails(gpt_neo.main, tmp_path / "nothing", tmp_path / "out")
+  assert "model_type 'llama'" in fails(llama.main, folder, tmp_path / "out")
   (folder / TOKENIZER_FILE).write_text("{}")
-  assert "Corrupt tokenizer" in _fails(gpt_neo.main, folder, tmp_path / "out")
+  assert "Corrupt tokenizer" in fails(gpt_neo.main, folder, tmp_path / "out")
   big = Tokenizer(models.BPE({chr(200 + i): i for i in range(60)}, []))
   big.save(str(tmp_path / "big.json"))
-  assert "at most 37 tokens" in _fails(gpt_neo.main, folder, tmp_path / "out", "--tokenizer", tmp_path / "big.json")
+  assert "at most 37 tokens" in fails(gpt_neo.main, folder, tmp_path / "out", "--tokenizer", tmp_path / "big.json")
   (folder / "model.safetensors").write_bytes(b"no")
-  assert "Corrupt" in _fails(gpt_neo.main, folder, tmp_path / "out")
+  assert "Corrupt" in fails(gpt_neo.main, folder, tmp_path / "out")
   (folder / "model.safetensors").unlink()
-  assert "No weights" in _fails(gpt_neo.main, folder, tmp_path / "out")
+  assert "No weights" in fails(gpt_neo.main, folder, tmp_path / "out")
   (folder / "config.json").write_text("[")
-  assert "config.json" in _fails(gpt_neo.main, folder, tmp_path / "out")
+  assert "config.json" in fails(gpt_neo.main, folder, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -330,7 +311,7 @@ def _unpermuted(array, heads):
 
 def test_gguf_files_are_read(tmp_path):
   weights = _write_gguf(tmp_path / "a.gguf")
-  _works(llama.main, tmp_path / "a.gguf", tmp_path / "out")
+  works(llama.main, tmp_path / "a.gguf", tmp_path / "out")
   leaves = _leaves(tmp_path / "out")
   config = checkpoints.load(tmp_path / "out").config
   assert (config.dim, config.num_heads, config.kv_heads, config.head_dim, config.ffn_hidden) == (256, 4, 2, 64, 256)
@@ -361,27 +342,27 @@ def test_gguf_rotary_factors_and_output_matrix_are_read(tmp_path):
   factors = np.linspace(1, 8, 32).astype(np.float32)
   output = np.ones((259, DIM), np.float32)
   _write_gguf(tmp_path / "a.gguf", extra={"rope_freqs.weight": factors, "output.weight": output}, tokenizer=False)
-  _works(llama.main, tmp_path / "a.gguf", tmp_path / "out")
+  works(llama.main, tmp_path / "a.gguf", tmp_path / "out")
   config = checkpoints.load(tmp_path / "out").config
   assert config.rope.scaling == "factors" and config.rope.factors == tuple(map(float, factors))
   assert not config.tie_embeddings and config.end_ids == ()
   assert not (tmp_path / "out" / TOKENIZER_FILE).exists()
-  assert "config.json" in _fails(llama.main, "--export", tmp_path / "out", tmp_path / "back")
+  assert "config.json" in fails(llama.main, "--export", tmp_path / "out", tmp_path / "back")
 
 
 def test_gguf_files_that_do_not_fit_are_errors(tmp_path):
   path, out = tmp_path / "a.gguf", tmp_path / "out"
   extra = {"blk.0.attn_sinks": np.ones(3, np.float32), "blk.3.attn_norm.weight": np.ones(DIM, np.float32)}
   _write_gguf(path, skip=("blk.0.ffn_up", "blk.0.attn_k"), extra=extra)
-  line = _fails(llama.main, path, out)
+  line = fails(llama.main, path, out)
   assert "missing model.layers.0.mlp.up_proj.weight" in line and "missing model.layers.0.self_attn.k_proj.weight" in line
   assert "unknown blk.0.attn_sinks" in line and "unknown model.layers.3.input_layernorm.weight" in line
   _write_gguf(path, arch="gemma")
-  assert "'llama'" in _fails(llama.main, path, out)
+  assert "'llama'" in fails(llama.main, path, out)
   whole = path.read_bytes()
   for damaged in (b"", b"GGUF", whole[:200], whole[:-100]):
     path.write_bytes(damaged)
-    assert "a.gguf" in _fails(llama.main, path, out)
+    assert "a.gguf" in fails(llama.main, path, out)
   path.unlink()
-  assert "No file" in _fails(llama.main, path, out)
+  assert "No file" in fails(llama.main, path, out)
   assert not out.exists()

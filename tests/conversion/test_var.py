@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 from conversion import engine, var, var_vae
@@ -13,31 +12,13 @@ from jaxspec import checkpoints
 from jaxspec.models import scales
 from jaxspec.models.var import PUBLISHED_SIZES, VARConfig
 from jaxspec.models.var_vae import VARVAEConfig
+from tests.conversion.commands import fails, works
 from tests.models.var_golden import GOLDEN, SIDES
 
 SHAPES = json.loads((GOLDEN / "official_shapes.json").read_text())
 MILLIONS = {"var_d16": 310, "var_d20": 600, "var_d24": 1033, "var_d30": 2010, "var_d36": 2353}
 # What a file holds that is no weight.
 BUFFERS = ("lvl_1L", "attn_bias_for_masking", "zero_k_bias", "ema_vocab_hit_SV")
-
-
-def _run(command, *args):
-  return CliRunner().invoke(command, [str(a) for a in args])
-
-
-def _works(command, *args):
-  result = _run(command, *args)
-  assert result.exit_code == 0, (result.output, result.exception)
-  return result.stdout
-
-
-def _fails(command, *args):
-  """Runs a command that must fail as a user error; returns its one line."""
-  result = _run(command, *args)
-  assert result.exit_code == 2, result.output
-  (line,) = result.stderr.splitlines()
-  assert result.stdout == "" and line.startswith("Error: ")
-  return line
 
 
 @pytest.fixture
@@ -68,30 +49,30 @@ SAYS = {
 def test_round_trips(tmp_path, fields, stem):
   command = var_vae.main if stem.endswith("vae") else var.main
   source = load_file(GOLDEN / f"{stem}.safetensors")
-  assert _works(command, GOLDEN / f"{stem}.safetensors", tmp_path / "ours", "--config", fields).endswith(SAYS[stem])
+  assert works(command, GOLDEN / f"{stem}.safetensors", tmp_path / "ours", "--config", fields).endswith(SAYS[stem])
   for name in ("back.pth", "back.safetensors")[: 1 if command is var_vae.main else 2]:
-    _works(command, "--export", tmp_path / "ours", tmp_path / name)
+    works(command, "--export", tmp_path / "ours", tmp_path / name)
     content = engine.read_source(tmp_path / name)  # bare: the official loader reads no key
     back = {key: tensor.read() for key, tensor in content.items()}
     assert back.keys() == source.keys() | ({"attn_bias_for_masking"} if command is var.main else set())
     for key, array in source.items():
       np.testing.assert_array_equal(back[key], array.astype(np.float32) if array.dtype == np.float16 else array, err_msg=key)
-    _works(command, tmp_path / name, tmp_path / "again", "--config", fields)
+    works(command, tmp_path / name, tmp_path / "again", "--config", fields)
     again, first = (load_file(tmp_path / folder / checkpoints.PARAMS_FILE) for folder in ("again", "ours"))
     assert again.keys() == first.keys() and all(np.array_equal(again[key], first[key]) for key in first)
 
 
 def test_sizes_of_images_that_do_not_fit(tmp_path, fields):
   source = GOLDEN / "var_tiny_vae.safetensors"
-  words = _fails(var_vae.main, source, tmp_path / "out", "--image-size", 256, "--config", fields)
+  words = fails(var_vae.main, source, tmp_path / "out", "--image-size", 256, "--config", fields)
   assert "either --image-size or sides in --config" in words
-  assert "neither --config nor --image-size" in _fails(var_vae.main, "--export", tmp_path, "x.pth", "--image-size", 256)
-  assert "'384'" in _fails(var_vae.main, source, tmp_path / "out", "--image-size", 384) and not (tmp_path / "out").exists()
+  assert "neither --config nor --image-size" in fails(var_vae.main, "--export", tmp_path, "x.pth", "--image-size", 256)
+  assert "'384'" in fails(var_vae.main, source, tmp_path / "out", "--image-size", 384) and not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
 def test_size_of_images(tmp_path):
-  line = _works(var_vae.main, GOLDEN / "var_tiny_vae.safetensors", tmp_path / "out", "--image-size", 512)
+  line = works(var_vae.main, GOLDEN / "var_tiny_vae.safetensors", tmp_path / "out", "--image-size", 512)
   assert line.endswith("out: 10 scales up to 32 x 32 tokens, 48 codes of width 8, images of 128 pixels\n")
 
 
@@ -108,21 +89,21 @@ def test_buffers():
 def test_files_that_do_not_fit(tmp_path, fields):
   own, out = load_file(GOLDEN / "var_saln_tiny.safetensors"), tmp_path / "out"
 
-  def fails(changes, *options):
+  def refused(changes, *options):
     save_file({k: v for k, v in (own | changes).items() if v is not None}, tmp_path / "a.safetensors")
-    return _fails(var.main, tmp_path / "a.safetensors", out, *options)
+    return fails(var.main, tmp_path / "a.safetensors", out, *options)
 
   proj = own["blocks.0.attn.proj.weight"]
-  line = fails({"blocks.0.attn.proj.weight": proj[:5], "head.bias": None, "head.extra": proj}, "--config", fields)
+  line = refused({"blocks.0.attn.proj.weight": proj[:5], "head.bias": None, "head.extra": proj}, "--config", fields)
   assert "missing head.bias" in line and "unknown head.extra" in line
   assert "blocks.0.attn.proj.weight has shape [5, 32], must have [32, 32]" in line
-  assert "Must have sides in --config, the tensors do not tell" in fails({})
+  assert "Must have sides in --config, the tensors do not tell" in refused({})
   factors = {name: None for name in own if name.endswith("scale_mul_1H11")}
-  assert "Must have num_heads in --config" in fails(factors, "--config", fields)
-  assert "blocks.1.attn.scale_mul_1H11" in fails({"blocks.1.attn.scale_mul_1H11": None}, "--config", fields)
+  assert "Must have num_heads in --config" in refused(factors, "--config", fields)
+  assert "blocks.1.attn.scale_mul_1H11" in refused({"blocks.1.attn.scale_mul_1H11": None}, "--config", fields)
   fields.write_text(json.dumps({"sides": [1, 2, 3]}))
-  assert "pos_1LC has shape [1, 91, 32], must have [1, 14, 32]" in fails({}, "--config", fields)
-  assert "tensors of a var network" in _fails(var.main, GOLDEN / "var_tiny_vae.safetensors", out)
+  assert "pos_1LC has shape [1, 91, 32], must have [1, 14, 32]" in refused({}, "--config", fields)
+  assert "tensors of a var network" in fails(var.main, GOLDEN / "var_tiny_vae.safetensors", out)
   assert "unknown quantize.quant_resi.qresi_ls.0.gain" in _vae_fails(tmp_path, "0.gain")
   assert "missing quantize.quant_resi.qresi_ls.4.weight" in _vae_fails(tmp_path, "4.bias")
   assert not out.exists()
@@ -132,7 +113,7 @@ def _vae_fails(folder, name):
   own = load_file(GOLDEN / "var_tiny_vae.safetensors")
   bias = own["quantize.quant_resi.qresi_ls.0.bias"]
   save_file(own | {f"quantize.quant_resi.qresi_ls.{name}": bias}, folder / "a.safetensors")
-  return _fails(var_vae.main, folder / "a.safetensors", folder / "out")
+  return fails(var_vae.main, folder / "a.safetensors", folder / "out")
 
 
 def _one_block(config):

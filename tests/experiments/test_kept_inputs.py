@@ -69,3 +69,9 @@ def test_whole_images_have_the_ordinary_loss():
   assert nats(np.arange(LAST)) == pytest.approx(float(plain) * (LAST + 1), rel=1e-5)
   assert nats(np.arange(7)) < nats(np.arange(30))  # both are sums of what they predict
   assert nats(np.arange(0, LAST, 3)) != pytest.approx(nats(np.arange(1, LAST, 3)), rel=1e-4)
+
+
+@pytest.mark.parametrize("kept", [-1, LAST + 1])
+def test_more_tokens_than_an_image_has(kept):
+  with pytest.raises(ValueError, match=f"kept of 0 to {LAST}, we instead got {kept}"):
+    SceneRun(kept=kept)

@@ -78,5 +78,5 @@ def test_bad_images_are_errors():
   fns = kl_vae_fns(KLVAEConfig.named("KL-16"))
   with pytest.raises(ValueError, match="divisible by 16"):
     fns.encode({}, jnp.zeros((1, 24, 16, 3)))
-  with pytest.raises(ValueError, match="KL-16 or SD-VAE"):
+  with pytest.raises(ValueError, match="in KL-16, SD-VAE"):
     KLVAEConfig.named("KL-8")
