@@ -25,7 +25,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.data.own_samples import Samples, guided_target
+from experiments.data.sampled_target import guided_target
+from experiments.data.samples import Samples
 from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
 from jaxspec.models.conditions import Caption, Prefixed

@@ -29,7 +29,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.data.own_samples import Samples, conditions_of, guided_target, pick
+from experiments.data.sampled_target import conditions_of, guided_target
+from experiments.data.samples import Samples, pick
 from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
 from jaxspec.models.conditions import Pairs, Prefixed

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxspec
-from experiments.data.own_samples import conditions_of
+from experiments.data.sampled_target import conditions_of
 from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
 from jaxspec.models.conditions import Prefixed

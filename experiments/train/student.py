@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from experiments.data.own_samples import Samples, load_samples, make_batch_fn, pick, split_rows
+from experiments.data.samples import Samples, load_samples, make_batch_fn, pick, split_rows
 from experiments.train.command import Progress, meta_of
 from jaxspec import checkpoints
 from jaxspec.bundle import read_bundle, write_bundle

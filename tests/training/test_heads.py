@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.data import own_samples
+from experiments.data import own_samples, sample_prompts, sampled_target
 from experiments.train import eagle, inter_head
 from experiments.train.student import HELD_OUT
 from jaxspec import load_pipeline, methods
@@ -70,7 +70,7 @@ def test_samples_heads_and_decodes(tmp_path, monkeypatch):
 
 def test_prompts_of_a_file(tmp_path):
   with pytest.raises(ValueError, match="training, users, scenes or a file with prompts, we instead got .*none.txt"):
-    own_samples.file_prompts(None, tmp_path / "none.txt", 2, 0)
+    sample_prompts.file_prompts(None, tmp_path / "none.txt", 2, 0)
 
 
 def test_targets_without_a_text_encoder_are_refused():
@@ -78,7 +78,7 @@ def test_targets_without_a_text_encoder_are_refused():
   named = lambda condition: SimpleNamespace(name="other", host=SimpleNamespace(condition_type=condition))
   for condition in (ClassLabels, Caption):
     with pytest.raises(ValueError, match="a text encoder of its own for this, other has none$"):
-      own_samples.conditions_of(named(condition))
-  for make in (own_samples.scene_prompts, lambda *args: own_samples.user_prompts(args[0], None, *args[1:])):
+      sampled_target.conditions_of(named(condition))
+  for make in (sample_prompts.scene_prompts, lambda *args: sample_prompts.user_prompts(args[0], None, *args[1:])):
     with pytest.raises(ValueError, match="other has none: its prompts come from a file"):
       make(named(Prompt), 2, 0)

@@ -1,0 +1,57 @@
+"""The file of images that a target drew: `experiments.data.own_samples` writes it, trainings of heads and drafts read it.
+
+It holds ``tokens [M, N]``, and the prompts as ``ids`` and ``mask [M, P]``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from experiments.train.command import epochs_of
+
+Samples = dict[str, np.ndarray]
+
+
+def load_samples(path: str | Path, at_least: int = 1) -> Samples:
+  """The samples of a file.
+
+  Raises:
+    ValueError: if there is no such file, or it holds fewer images than asked for.
+  """
+  path = Path(path)
+  if not path.exists():
+    raise ValueError(
+      f"Must have the target's samples at {path}; make them: python -m experiments.data.own_samples --out {path}"
+    )
+  with np.load(path) as archive:
+    samples = dict(archive)
+  if (found := len(samples["tokens"])) < at_least:
+    raise ValueError(f"Must have at least {at_least} samples in {path}, we instead got {found}")
+  return samples
+
+
+def split_rows(num_samples: int, held_out: int) -> tuple[np.ndarray, np.ndarray]:
+  """Rows for training, and ``held_out`` ones that no update sees, of both kinds of prompts."""
+  order = np.random.default_rng(0).permutation(num_samples)
+  return order[held_out:], order[:held_out]
+
+
+def make_batch_fn(samples: Samples, rows: np.ndarray, batch_size: int, seed: int):
+  """``index -> batch``: epochs over ``rows`` in random order, a pure function of seed and index."""
+  chosen = epochs_of(rows, batch_size, seed)
+  return lambda index: pick(samples, chosen(index))
+
+
+def pick(samples: Samples, rows: np.ndarray) -> Samples:
+  """The batch of some rows, tokens as int32."""
+  return {name: leaf[rows].astype(np.int32) if name == "tokens" else leaf[rows] for name, leaf in samples.items()}
+
+
+def write_samples(path: Path, samples: Samples) -> None:
+  """Replaces the file at once: a kill leaves the old one or the new one."""
+  part = path.with_suffix(".part.npz")
+  np.savez(part, **samples)
+  os.replace(part, path)
