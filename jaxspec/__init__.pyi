@@ -60,6 +60,7 @@ from jaxspec.models.sampling import sampling_params as sampling_params
 from jaxspec.network import Network as Network
 from jaxspec.pipeline import Pipeline as Pipeline
 from jaxspec.pipeline import load_pipeline as load_pipeline
+from jaxspec.sampling import MapSampling as MapSampling
 from jaxspec.sampling import SamplingConfig as SamplingConfig
 from jaxspec.sampling import VectorSampling as VectorSampling
 from jaxspec.server.from_bundle import serve as serve

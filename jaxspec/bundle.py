@@ -10,7 +10,7 @@ A bundle is a folder with ``bundle.json`` and one checkpoint folder per network:
 
 ``parts`` are what the host of the target's family reads (`jaxspec.models.registry.Family.host`): names of folders and
 files, or plain values such as ``classes`` and ``latent_scale``. ``sampling`` are fields of `jaxspec.SamplingConfig` or
-`jaxspec.sampling.VectorSampling`; ``options`` go to every method that declares them.
+another of `jaxspec.sampling`; ``options`` go to every method that declares them.
 
 Read as bundles too: the files of versions before 2, a folder with one converted network, and a folder with two of them,
 ``target`` and ``draft``.
@@ -209,7 +209,7 @@ def _check_defaults(bundle: Bundle) -> None:
   """Compares defaults with what methods and sampling settings declare."""
   from jaxspec.methods import METHODS
   from jaxspec.options import options_of
-  from jaxspec.sampling import SamplingConfig, VectorSampling
+  from jaxspec.sampling import SAMPLING_TYPES
 
   defaults = bundle.defaults
   if defaults.method is not None and defaults.method not in METHODS:
@@ -221,7 +221,7 @@ def _check_defaults(bundle: Bundle) -> None:
       raise ValueError(f"must have options that a method declares, we instead got {name!r}")
     for option in found:
       _check_value(option, value)
-  kinds = [options_of(SamplingConfig), options_of(VectorSampling)]
+  kinds = [options_of(cls) for cls in SAMPLING_TYPES.values()]
   fitting = [options for options in kinds if defaults.sampling.keys() <= options.keys()]
   if not fitting:
     known = " or ".join(", ".join(options) for options in kinds)

@@ -14,12 +14,13 @@ from jaxspec import footprint, rng
 from jaxspec.decode.loop import autoregress, iterate, speculate
 from jaxspec.decode.state import DecodeResult, DraftSide, SpecParams
 from jaxspec.drafters.none import NO_DRAFTER
-from jaxspec.methods.base import IDS, VECTORS, BuildContext, Method, Parts
+from jaxspec.methods.base import BuildContext, Method, Parts
 from jaxspec.methods.plain import Plain
 from jaxspec.models.mar import MARFns
 from jaxspec.models.sampling import LegalFn
 from jaxspec.network import Network
-from jaxspec.sampling import SamplingConfig, VectorSampling, head_fns
+from jaxspec.sampling import SAMPLING_TYPES, AnySampling, SamplingConfig, head_fns
+from jaxspec.token_kinds import IDS, MAPS, VECTORS
 from jaxspec.types import Array, Key, ModelFns, PyTree, WhileLoopFn
 
 # (params, key data [B, ...] uint32, condition) -> result; pure, to be jitted by the caller
@@ -34,7 +35,7 @@ class Decoder:
     target: the network whose tokens are drawn.
     method: how; `jaxspec.methods.Plain` by default.
     draft: the draft network; None: that of the method (``method.draft``).
-    sampling: `SamplingConfig` for ids, `VectorSampling` for vectors.
+    sampling: `SamplingConfig` for ids, `VectorSampling` for vectors, `MapSampling` for maps.
     vocab_size: ``V``; None: ``target.config.vocab_size``, if there is one.
     num_tokens: tokens of a row; None: as the network says (vectors), or rows that end with ``max_len`` or an end token.
     grid: rows and columns of an image's tokens, for initial drafts from neighbours.
@@ -65,7 +66,7 @@ class Decoder:
   target: Network
   method: Method = Plain()
   draft: Network | None = None
-  sampling: SamplingConfig | VectorSampling = SamplingConfig()
+  sampling: AnySampling = SamplingConfig()
   vocab_size: int | None = None
   num_tokens: int | None = None
   grid: tuple[int, int] | None = None
@@ -78,9 +79,8 @@ class Decoder:
   matmul_precision: str | None = None
 
   def __post_init__(self):
-    tokens = VECTORS if isinstance(self.sampling, VectorSampling) else IDS
-    if not self.method.fits(tokens):
-      wanted = "VectorSampling" if tokens == IDS else "SamplingConfig"
+    if not self.method.fits(self.sampling.tokens):
+      wanted = SAMPLING_TYPES[self.method.tokens].__name__
       raise ValueError(
         f"Must have a {wanted} for method {self.method.name}, which draws {self.method.tokens}, "
         f"we instead got a {type(self.sampling).__name__}"
@@ -92,7 +92,7 @@ class Decoder:
   @property
   def draws_vectors(self) -> bool:
     """Whether tokens are vectors."""
-    return isinstance(self.sampling, VectorSampling)
+    return self.sampling.tokens == VECTORS
 
   @property
   def drafting(self) -> Network | None:
@@ -114,6 +114,8 @@ class Decoder:
     num_tokens, vocab_size = self.num_tokens, self.vocab_size
     if self.draws_vectors and num_tokens is None:
       num_tokens = head_fns(self.target).num_tokens
+    if self.sampling.tokens == MAPS and num_tokens is None:
+      num_tokens = len(self.sampling.bind(self.target).sizes)
     if not self.draws_vectors and vocab_size is None:
       vocab_size = getattr(self.target.config, "vocab_size", None)
     return BuildContext(
@@ -212,12 +214,15 @@ class Decoder:
     window, length = self.method.drafts_per_round(), self._length(max_len)
     total = 0
     for network in filter(None, (self.target, self.drafting)):
+      # A draft of ids may have learned guided targets; other halves always go together.
+      is_guided = self.sampling.is_guided and (self.sampling.tokens != IDS or network.is_guided)
+      halves = 2 if is_guided else 1
+      if self.sampling.tokens == MAPS:
+        total += network.fns.decode_bytes(halves * rows, window + 1)
+        continue
       fns = self._functions(network)
       if fns is None:
         continue
-      # A draft of ids may have learned guided targets; the halves of vectors always go together.
-      is_guided = self.sampling.is_guided and (self.draws_vectors or network.is_guided)
-      halves = 2 if is_guided else 1
       slots = fns.prefix_len(condition) + length + window
       total += footprint.tree_bytes(footprint.cache_shapes(fns.init_cache, halves * rows, slots))
       total += footprint.logits_bytes(halves * rows, window + 1, self.context.vocab_size or 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import jax.numpy as jnp
 
 from jaxspec import trees
@@ -74,11 +76,12 @@ def token_before_newest(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array
 
 
 def is_end_token(cursor: Cursor, tokens: Array) -> Array:
-  """``[...]`` bool of ids ``[...]``: those that end their row. Vectors ``[..., C]`` never do; all False, ``[...]``.
+  """``[...]`` bool of ids ``[...]``: those that end their row. Vectors ``[..., C]``, of floats or of ids, never do: all
+  False, ``[...]``.
 
   Where rows have end tokens of their own, the first axis of the ids is that of the rows.
   """
-  if not jnp.issubdtype(tokens.dtype, jnp.integer):
+  if cursor.last.ndim > 1 or not jnp.issubdtype(tokens.dtype, jnp.integer):
     return jnp.zeros(tokens.shape[:-1], bool)
   ends = jnp.atleast_1d(jnp.asarray(cursor.end_tokens, tokens.dtype))
   rows = ends.shape[:-1] or (1,)
@@ -141,3 +144,12 @@ def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array
   last = jnp.where(over_tokens(gain > 0, last), last, cursor.last)
   live = cursor.live & (length < max_len) & ~is_end_token(cursor, last)
   return cursor._replace(last=last, length=length, live=live, round=cursor.round + 1)
+
+
+def needs_one_length(*_: object) -> NoReturn:
+  """Stands for the functions of a drafter or verifier whose shapes depend on the length of the rows (`Verifier.at`).
+
+  Raises:
+    ValueError: always.
+  """
+  raise ValueError("Must have rows of one known length here: ask the part for it with at(length, max_len)")

@@ -11,7 +11,7 @@ import numpy as np
 from jaxspec.decode.state import Counters, DecodeResult
 from jaxspec.hosts.base import Host
 from jaxspec.methods.base import Method
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.sampling import AnySampling
 from jaxspec.types import PyTree
 
 
@@ -33,7 +33,7 @@ class Generation:
   result: DecodeResult
   condition: PyTree
   method: Method
-  sampling: SamplingConfig | VectorSampling
+  sampling: AnySampling
   warnings: list[str]
   host: Host
 

@@ -35,7 +35,7 @@ from jaxspec.methods.base import SAME_FAMILY, DraftingMethod, Method
 from jaxspec.models import precision, registry
 from jaxspec.network import Network
 from jaxspec.options import options_of
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.sampling import AnySampling
 from jaxspec.types import Array, Key, PyTree
 
 DTYPES = ("float32", "bfloat16")
@@ -138,7 +138,7 @@ class Pipeline:
       raise ValueError(f"Must have a draft in {', '.join(self.drafts) or '(none)'}, we instead got {draft!r}")
     return made if made.draft is draft else dataclasses.replace(made, draft=draft)
 
-  def sampling(self, **overrides: Any) -> SamplingConfig | VectorSampling:
+  def sampling(self, **overrides: Any) -> AnySampling:
     """The settings that all methods share: ``overrides``, over what the networks were trained for.
 
     Raises:
@@ -154,7 +154,7 @@ class Pipeline:
     self,
     method: Method | str | None = None,
     *,
-    sampling: SamplingConfig | VectorSampling | None = None,
+    sampling: AnySampling | None = None,
     audit: bool = False,
     **overrides: Any,
   ) -> Decoder:
@@ -179,7 +179,7 @@ class Pipeline:
       self._decoders[key] = self._make_decoder(method, sampling, audit)
     return self._decoders[key]
 
-  def _make_decoder(self, method: Method, sampling: SamplingConfig | VectorSampling, audit: bool) -> Decoder:
+  def _make_decoder(self, method: Method, sampling: AnySampling, audit: bool) -> Decoder:
     host, draft = self.host, None
     if host.num_tokens is not None:
       method.check_length(host.num_tokens)
@@ -292,7 +292,7 @@ class Pipeline:
     method: Method | str | None = None,
     max_len: int | None = None,
     captions: Sequence[str] | None = None,
-    sampling: SamplingConfig | VectorSampling | None = None,
+    sampling: AnySampling | None = None,
     audit: bool = False,
     **overrides: Any,
   ) -> Generation:

@@ -58,6 +58,17 @@ def stream_keys(keys: Key, stream: Stream, round_: Array) -> Key:
   return jax.vmap(fold, in_axes=(0, 0 if jnp.ndim(round_) else None))(keys, round_)
 
 
+def of_token(keys: Key, index: int | Array) -> Key:
+  """Keys ``[B]`` of the token at one index of every row, whatever round draws it.
+
+  Rounds of rows that keep one length may draw a token again; it is then the same token, with the same decision.
+
+  Args:
+    keys: ``[B]`` of one stream.
+  """
+  return jax.vmap(lambda key: jax.random.fold_in(key, index))(keys)
+
+
 def uniforms(keys: Key, num: int) -> Array:
   """``[B, num]`` float32 uniforms in [0, 1), one per (row, offset); entry i does not depend on ``num``."""
 
@@ -93,6 +104,14 @@ def integer(keys: Key, offset: Array | int, below: Array) -> Array:
 
 # Offset of the draw that ends a round; far above every offset of `uniforms`.
 _FINAL = 1 << 20
+
+# Offset of the first of many proposals for one token; above every offset of `uniforms` too.
+_PROPOSAL = 1 << 22
+
+
+def proposal_uniforms(keys: Key, number: Array, size: int) -> Array:
+  """``[B, size]`` float32 uniforms in [0, 1) of one of many proposals, ``number`` from 0."""
+  return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, _PROPOSAL + number), (size,)))(keys)
 
 
 # Offset of the keys of imposed acceptance.

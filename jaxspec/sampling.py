@@ -1,14 +1,14 @@
 """How tokens are drawn: the settings that every method to be compared shares.
 
 `SamplingConfig` is for ids (guidance and logit processing), `VectorSampling` for vectors (guidance and the chain of a
-diffusion head). Both sides of a decode get the same settings: the target's processed distribution is the one that exact
-methods reproduce.
+diffusion head), `MapSampling` for maps of ids. Both sides of a decode get the same settings: the target's processed
+distribution is the one that exact methods reproduce.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Self
+from typing import ClassVar, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,9 +20,11 @@ from jaxspec.models.guidance import Guided
 from jaxspec.models.mar import MARFns
 from jaxspec.models.masked_network import masked_network
 from jaxspec.models.sampling import ModelParams, Sampling, Warp, sampling_params
+from jaxspec.models.scale_network import ScaleNetwork, ScaleSide, scale_sampling
 from jaxspec.models.token_fns import HeadFns, TokenFns, diffusion_tokens, guided_tokens
 from jaxspec.network import Network
 from jaxspec.options import LARGEST, check_options, option
+from jaxspec.token_kinds import IDS, MAPS, VECTORS
 from jaxspec.types import ModelFns
 
 
@@ -39,6 +41,8 @@ class SamplingConfig:
   top_k: int = option(0, "Keep the k likeliest tokens; 0 keeps all.", ge=0)
   top_p: float = option(1.0, "Keep the likeliest tokens of this total probability.", gt=0, le=1)
   temperature: float = option(1.0, "Divisor of the logits; 0 is greedy.", ge=0, le=LARGEST)
+
+  tokens: ClassVar[str] = IDS
 
   def __post_init__(self):
     check_options(self)
@@ -89,6 +93,8 @@ class VectorSampling:
   refine: bool = option(False, "Take the steps that stop leaves out in the end, for all tokens at once.")
   guidance_fn: GuidanceFn = linear_guidance
 
+  tokens: ClassVar[str] = VECTORS
+
   def __post_init__(self):
     check_options(self)
     if isinstance(self.steps, str) and self.steps.isdecimal():
@@ -135,6 +141,56 @@ class VectorSampling:
     if self.stop is None:
       return dataclasses.replace(self, steps=steps)
     return dataclasses.replace(self, steps=steps, stop=nearest_stop(steps, self.steps, self.stop))
+
+
+@dataclasses.dataclass(frozen=True)
+class MapSampling:
+  """How the maps of an image are drawn, scale by scale (VAR, arXiv 2404.02905).
+
+  Logits are guided, cut by top-k and top-p, then divided by the temperature. What the official code calls ``cfg`` is
+  ``cfg_scale - 1`` here.
+  """
+
+  cfg_scale: float = option(1.0, "Scale of classifier-free guidance at the last map; it grows from 1 on.", ge=1, le=LARGEST)
+  top_k: int = option(0, "Keep the k likeliest tokens; 0 keeps all.", ge=0)
+  top_p: float = option(1.0, "Keep the likeliest tokens of this total probability.", gt=0, le=1)
+  temperature: float = option(1.0, "Divisor of the logits; 0 is greedy.", ge=0, le=LARGEST)
+
+  tokens: ClassVar[str] = MAPS
+
+  def __post_init__(self):
+    check_options(self)
+
+  @property
+  def is_guided(self) -> bool:
+    """Whether networks run with classifier-free guidance."""
+    return self.cfg_scale > 1
+
+  def bind(self, network: Network) -> ScaleNetwork:
+    """The network with the static part of these settings.
+
+    Raises:
+      ValueError: for a network of other tokens.
+    """
+    if not isinstance(network.fns, ScaleNetwork):
+      kind = type(network.fns).__name__
+      raise ValueError(f"Must have a network of maps (ScaleNetwork) as {network.name}, we instead got {kind}")
+    return dataclasses.replace(network.fns, top_k=self.top_k)
+
+  def side(self, network: Network) -> ScaleSide:
+    """Traced parameters of one side of a decode."""
+    sampling = scale_sampling(
+      len(network.fns.sizes),
+      cfg=self.cfg_scale - 1 if self.is_guided else None,
+      top_p=self.top_p if self.top_p < 1 else None,
+      temperature=self.temperature,
+    )
+    return ScaleSide(network.params, sampling)
+
+
+AnySampling = SamplingConfig | VectorSampling | MapSampling
+# By the kind of tokens that they are about.
+SAMPLING_TYPES: dict[str, type[AnySampling]] = {cls.tokens: cls for cls in (SamplingConfig, VectorSampling, MapSampling)}
 
 
 def nearest_stop(steps: int | str, trained_steps: int | str, trained_stop: int) -> int:

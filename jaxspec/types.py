@@ -161,7 +161,8 @@ class Verdict(NamedTuple):
   feedback: PyTree = ()  # target features or logits, at [last, draft ...] (prefill: at the condition)
   metrics: PyTree = ()  # what a rule reports about each committed token, leaves [B, K + M] ([B, L + M] with a path)
   num_next: Array | None = None  # [B] int32, valid tokens of the block in `next_token`; None: `next_token` is one token
-  # [B] bool, `next_token` is an accepted end token (`jaxspec.drafts.stop_at_end_token`); None: read off the draft
+  # [B] bool, `next_token` is an accepted draft that ends the round: an end token (`jaxspec.drafts.stop_at_end_token`), or
+  # where rows keep one length (`Verifier.at`). None: read off the draft
   is_drafted_end: Array | None = None
 
 
@@ -201,6 +202,9 @@ class Drafter(NamedTuple):
   calls_per_round: int  # passes of the draft network in one round (the most, where it varies)
   report: Callable[[PyTree], PyTree] | None = None
   may_accept_locally: bool = False
+  # (length, max_len) -> the drafter of rounds in which every row has this length, with ``read`` and ``draft`` of its own
+  # shapes. None: one drafter for all lengths. See `Verifier.at`.
+  at: Callable[[int, int], Drafter] | None = None
 
 
 class Verifier(NamedTuple):
@@ -211,10 +215,14 @@ class Verifier(NamedTuple):
   ``max_len``.
 
   ``verify(params, keys, state, cursor, draft) -> (verdict, state)`` judges a draft, or draws one token if it is empty.
+
+  ``at(length, max_len)`` is for tokens whose shapes depend on where they stand (maps of growing resolution): the verifier of
+  rounds in which every row has this many tokens. It commits equally many tokens in all rows, so that rows keep one length.
   """
 
   init: Callable[[Params, Key, PyTree, int, int], tuple[Verdict, PyTree]]
   verify: Callable[[Params, Key, PyTree, Cursor, Draft], tuple[Verdict, PyTree]]
+  at: Callable[[int, int], Verifier] | None = None
 
 
 class AcceptFn(Protocol):

@@ -155,6 +155,11 @@ PICTURES = {
     ),
     vectors=True,
   ),
+  "map-speculative": Picture((
+    Strip("The draft network draws whole maps; each is a token", "cccddd"),
+    Strip("One pass of the target tests each map: min(1, P/Q)", "cccVVX"),
+    Strip("Committed: accepted maps, and one of the target", "cccAAT"),
+  )),
 }  # fmt: skip
 
 

@@ -169,13 +169,13 @@ def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Callable
 def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Callable[[str], None]):
   """Follows every decode of a tiny random model."""
   from jaxspec.cli import audit_report
-  from jaxspec.cli.declared import SAMPLING, find_method
+  from jaxspec.cli.declared import SAMPLING_TYPES, find_method
   from jaxspec.methods import Speculative
   from jaxspec.metrics import enumeration
   from jaxspec.options import options_of
 
   cls = find_method(chosen.method or Speculative.name)
-  of_sampling = {name for settings in SAMPLING.values() for name in options_of(settings)} - options_of(cls).keys()
+  of_sampling = {name for settings in SAMPLING_TYPES.values() for name in options_of(settings)} - options_of(cls).keys()
   if (
     options["prompts"] or options["num_prompts"] is not None or options["checkpoint"] or of_sampling & chosen.options.keys()
   ):
@@ -193,7 +193,8 @@ def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Callab
     found.append(audit_report.Row(label, settings, figures, {}))
   name = f"tiny model: {pair.num_tokens} tokens of {pair.vocab_size} codes"
   about = ["a random model, every decode followed", f"seed {seed}"]
-  return audit_report.Report(name, rows[0], about, sweep and sweep.name, True, found, chosen.unread(cls, SAMPLING["ids"]))
+  unread = chosen.unread(cls, SAMPLING_TYPES["ids"])
+  return audit_report.Report(name, rows[0], about, sweep and sweep.name, True, found, unread)
 
 
 def _enumerated(pair, method):

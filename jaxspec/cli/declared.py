@@ -12,12 +12,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from jaxspec.methods import IDS, METHODS, VECTORS, Method, get_method
+from jaxspec.methods import METHODS, Method, get_method
 from jaxspec.options import Option, options_of
-from jaxspec.sampling import SamplingConfig, VectorSampling
-
-# Settings of the drawing, by the kind of tokens that they are about.
-SAMPLING = {IDS: SamplingConfig, VECTORS: VectorSampling}
+from jaxspec.sampling import SAMPLING_TYPES
 
 
 class Chosen(NamedTuple):
@@ -71,7 +68,7 @@ def flag(name: str) -> str:
 def declarations() -> dict[str, list[Option]]:
   """Every option that a method or sampling settings declare, by name, with all of its declarations."""
   found: dict[str, list[Option]] = {}
-  for cls in (*SAMPLING.values(), *METHODS.values()):
+  for cls in (*SAMPLING_TYPES.values(), *METHODS.values()):
     for declared in options_of(cls).values():
       found.setdefault(declared.name, []).append(declared)
   return found

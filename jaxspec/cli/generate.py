@@ -72,8 +72,7 @@ def generate(**options: Any) -> None:
   """Draw PROMPTS, classes or texts, and report how they were decoded.
 
   \b
-  jaxspec generate "a red heart" "a green heart" --method gsd --compare
-  jaxspec generate --class food-fruit --method cspd --exact --heatmap map.png
+  jaxspec generate "a red heart" "a green heart" --method gsd --compare --heatmap map.png
   """
   from jaxspec.cli import prompts
   from jaxspec.cli.declared import Chosen

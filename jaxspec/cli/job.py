@@ -13,7 +13,7 @@ from jaxspec.hosts.base import Encoded
 from jaxspec.methods import Method, Plain
 from jaxspec.options import values_of
 from jaxspec.pipeline import Pipeline, load_pipeline
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.sampling import AnySampling
 from jaxspec.types import PyTree
 
 
@@ -31,7 +31,7 @@ class Job:
 
   pipeline: Pipeline
   method: Method
-  sampling: SamplingConfig | VectorSampling
+  sampling: AnySampling
   condition: PyTree
   captions: list[str]
   max_len: int

@@ -25,7 +25,7 @@ def methods(name: str | None, as_json: bool) -> None:
   if name is not None:
     found = describe(declared.find_method(name))
   else:
-    sampling = {kind: _options(cls) for kind, cls in declared.SAMPLING.items()}
+    sampling = {kind: _options(cls) for kind, cls in declared.SAMPLING_TYPES.items()}
     found = {"methods": {name: describe(cls) for name, cls in METHODS.items()}, "sampling": sampling}
   if as_json:
     click.echo(json.dumps(finite(found), indent=2, ensure_ascii=False))
@@ -39,8 +39,9 @@ def methods(name: str | None, as_json: bool) -> None:
 
 def describe(cls: type) -> dict[str, Any]:
   """What is known about a method, as JSON can hold it."""
-  from jaxspec.methods import IDS, SAME_FAMILY, VECTORS
+  from jaxspec.methods import SAME_FAMILY
   from jaxspec.options import options_of
+  from jaxspec.token_kinds import KINDS
 
   exact = "option" if "exact" in options_of(cls) else bool(cls.exact)
   if cls.draft_family is None:
@@ -53,7 +54,7 @@ def describe(cls: type) -> dict[str, Any]:
     "exact": exact,
     "drafts_by": drafts,
     "draft_family": cls.draft_family,
-    "tokens": [kind for kind in (IDS, VECTORS) if cls.fits(kind)],
+    "tokens": [kind for kind in KINDS if cls.fits(kind)],
     "source": cls.source,
     "about": inspect.getdoc(cls) or "",
     "options": _options(cls),

@@ -82,15 +82,16 @@ def _record(ctx: click.Context, options: dict[str, click.Option], line: Line) ->
 
 
 def _sampling() -> list[tuple[str, str]]:
-  """One line for every sampling setting; the kind of token in brackets where only that has it."""
+  """One line for every sampling setting; the kinds of tokens in brackets where not all have it."""
   from jaxspec.cli import declared
   from jaxspec.options import options_of
 
-  kinds = {kind: options_of(cls) for kind, cls in declared.SAMPLING.items()}
+  kinds = {kind: options_of(cls) for kind, cls in declared.SAMPLING_TYPES.items()}
   lines = {}
-  for kind, options in kinds.items():
+  for options in kinds.values():
     for name, option in options.items():
-      only = "" if all(name in other for other in kinds.values()) else f" ({kind})"
+      having = [kind for kind, other in kinds.items() if name in other]
+      only = "" if len(having) == len(kinds) else f" ({', '.join(having)})"
       lines.setdefault(name, (declared.flag(name) + only, option.spec.help))
   return list(lines.values())
 

@@ -68,11 +68,12 @@ def document(job: Job, batches: Batches, runs: list[MethodRun], files: dict[str,
 
 
 def _row(job: Job, run: MethodRun, index: int) -> dict[str, Any]:
-  """Counters of one row; its tokens if they are ids, and its text."""
+  """Counters of one row; its tokens if they are ids or maps of ids, and its text."""
   row: dict[str, Any] = {name: int(values[index]) for name, values in run.counters().items()}
   tokens = run.result.tokens[index, : run.result.lengths[index]]
   if tokens.ndim > 1:
-    return row
+    is_map = np.issubdtype(tokens.dtype, np.integer)
+    return row | ({"maps": [one[one >= 0].tolist() for one in np.asarray(tokens)]} if is_map else {})
   if job.noun == "text":
     row |= {"text": run.outputs[index], "ended": int(tokens[-1]) in (job.pipeline.host.end_token or ())}
   return row | {"tokens": tokens.tolist()}

@@ -5,7 +5,8 @@
 3. Until every row is finished: `decode_round`, which is `draft_round`, `verify_round`, `commit_reply`.
 
 Rows are computed together but advance independently: each has its own length, acceptance and end token. The fused loop, a
-Python loop and two machines run these same functions and give the same tokens.
+Python loop and two machines run these same functions and give the same tokens. Where shapes depend on the length (maps of
+growing resolution), rows keep one length, and the same rounds are compiled once for each (`sweep`).
 """
 
 from __future__ import annotations
@@ -277,10 +278,44 @@ def prefix_rounds(target_prefix: int, max_len: int) -> int:
   return max(min(target_prefix, max_len) - 1, 0)
 
 
+def at_length(part: Drafter | Verifier, length: int, max_len: int) -> Drafter | Verifier:
+  """The drafter or verifier of rounds in which every row has ``length`` tokens; itself, if one serves all lengths."""
+  return part if part.at is None else part.at(length, max_len)
+
+
+def round_at(
+  params: SpecParams,
+  state: DecodeState,
+  *,
+  drafter: Drafter,
+  verifier: Verifier,
+  length: int,
+  max_len: int,
+  target_prefix: int,
+) -> DecodeState:
+  """One round of rows that all have ``length`` tokens, static; shapes of the round may depend on it."""
+  parts = dict(drafter=at_length(drafter, length, max_len), verifier=at_length(verifier, length, max_len))
+  return (prefix_round if length < target_prefix else decode_round)(params, state, **parts)
+
+
+def sweep(
+  params: SpecParams, state: DecodeState, *, drafter: Drafter, verifier: Verifier, max_len: int, target_prefix: int
+) -> DecodeState:
+  """All rounds of rows that keep one length (`Verifier.at`): each length once, skipped at run time if a round passed it."""
+  for length in range(1, max_len):
+    sizes = dict(length=length, max_len=max_len, target_prefix=target_prefix)
+    body = functools.partial(round_at, params, drafter=drafter, verifier=verifier, **sizes)
+    cursor = state.draft_side.cursor
+    state = run_if(jnp.any(cursor.live & (cursor.length == length)), body, state)
+  return state
+
+
 @functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len", "loop_fn", "target_prefix"))
 def _run(params, key, condition, end_token, *, drafter, verifier, max_len, loop_fn, target_prefix) -> DecodeResult:
   kwargs = dict(drafter=drafter, verifier=verifier)
   state = start(params, key, condition, max_len=max_len, end_token=end_token, target_prefix=target_prefix, **kwargs)
+  if verifier.at is not None:
+    return result(sweep(params, state, max_len=max_len, target_prefix=target_prefix, **kwargs).draft_side, drafter)
   if rounds := prefix_rounds(target_prefix, max_len):
     prefix = functools.partial(prefix_round, params, **kwargs)
     state = jax.lax.fori_loop(0, rounds, lambda _, s: prefix(s), state)
@@ -339,7 +374,9 @@ def speculate(
   end = end_array(end_token)
   kwargs = dict(drafter=drafter, verifier=verifier, max_len=max_len, target_prefix=target_prefix)
   if loop_fn is host_while_loop:
-    return _run_on_host(params, key, condition, end, **kwargs)
+    for state in _states(params, key, condition, end, **kwargs):
+      last = state
+    return result(last.draft_side, drafter)
   return _run(params, key, condition, end, **kwargs, loop_fn=loop_fn)
 
 
@@ -393,6 +430,29 @@ def host_while_loop(cond_fun, body_fun, init_val):
 _start = jax.jit(start, static_argnames=("drafter", "verifier", "max_len", "target_prefix"))
 _prefix_round = jax.jit(prefix_round, static_argnames=("drafter", "verifier"), donate_argnames=("state",))
 _round = jax.jit(decode_round, static_argnames=("drafter", "verifier"), donate_argnames=("state",))
+_round_at = jax.jit(
+  round_at,
+  static_argnames=("drafter", "verifier", "length", "max_len", "target_prefix"),
+  donate_argnames=("state",),
+)
+
+
+def _states(params, key, condition, end_token, *, drafter, verifier, max_len, target_prefix) -> Iterator[DecodeState]:
+  """The state after the prefill and after every round, each round a call of its own."""
+  kwargs = dict(drafter=drafter, verifier=verifier)
+  state = _start(params, key, condition, max_len=max_len, end_token=end_token, target_prefix=target_prefix, **kwargs)
+  yield state
+  in_step = verifier.at is not None
+  for _ in range(0 if in_step else prefix_rounds(target_prefix, max_len)):
+    state = _prefix_round(params, state, **kwargs)
+    yield state
+  while bool(jnp.any(state.draft_side.cursor.live)):
+    if in_step:
+      length = int(state.draft_side.cursor.length[0])
+      state = _round_at(params, state, length=length, max_len=max_len, target_prefix=target_prefix, **kwargs)
+    else:
+      state = _round(params, state, **kwargs)
+    yield state
 
 
 def iterate(
@@ -410,25 +470,9 @@ def iterate(
 
   The next round reuses the buffers of a yielded state: read what you need before you ask for the next one.
   """
-  kwargs = dict(drafter=drafter, verifier=verifier)
-  sizes = dict(max_len=max_len, end_token=end_array(end_token), target_prefix=target_prefix)
-  state = _start(params, key, condition, **sizes, **kwargs)
-  yield state.draft_side
-  for _ in range(prefix_rounds(target_prefix, max_len)):
-    state = _prefix_round(params, state, **kwargs)
+  sizes = dict(max_len=max_len, target_prefix=target_prefix)
+  for state in _states(params, key, condition, end_array(end_token), drafter=drafter, verifier=verifier, **sizes):
     yield state.draft_side
-  while bool(jnp.any(state.draft_side.cursor.live)):
-    state = _round(params, state, **kwargs)
-    yield state.draft_side
-
-
-def _run_on_host(params, key, condition, end_token, *, drafter, verifier, max_len, target_prefix) -> DecodeResult:
-  kwargs = dict(drafter=drafter, verifier=verifier)
-  state = _start(params, key, condition, max_len=max_len, end_token=end_token, target_prefix=target_prefix, **kwargs)
-  for _ in range(prefix_rounds(target_prefix, max_len)):
-    state = _prefix_round(params, state, **kwargs)
-  body = functools.partial(_round, params, **kwargs)
-  return result(host_while_loop(lambda s: jnp.any(s.draft_side.cursor.live), body, state).draft_side, drafter)
 
 
 def accepted_by_round(outcome: DecodeResult) -> Array:

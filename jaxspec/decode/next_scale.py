@@ -25,32 +25,12 @@ from jaxspec import rng
 from jaxspec.decode.state import Counters, DecodeResult, Origin
 from jaxspec.models import scales
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.kv_cache import KVCache
-from jaxspec.models.sampling import Sampling, Warp, probabilities, sample
+from jaxspec.models.sampling import probabilities, sample
+from jaxspec.models.scale_network import ScaleSampling, processed, read_scales, start_reader
 from jaxspec.models.scale_quantizer import scale_inputs
-from jaxspec.models.var import Conditioned, VARFns
+from jaxspec.models.var import VARFns
 from jaxspec.models.var_vae import ScaleTokenizerFns
 from jaxspec.types import Array, Key, Params
-
-
-class ScaleSampling(NamedTuple):
-  """Traced sampling parameters, a number for each of the K scales."""
-
-  # [K] float32, weights t of logits (1 + t) c - t u; None: the conditional half alone, at half the cost
-  guidance: Array | None
-  top_p: Array | None  # [K] float32; None: no such truncation
-  temperature: Array  # [K] float32, divides what the truncation left; clamped at 1e-5 (so 0 is greedy)
-
-
-def scale_sampling(
-  num_scales: int, *, cfg: float | None = None, top_p: float | None = None, temperature: float = 1.0
-) -> ScaleSampling:
-  """The official setting: guidance grows linearly from 0 at the first scale to ``cfg`` at the last, where the conditional
-  logits have weight ``1 + cfg``: what other networks here call a scale of ``1 + cfg``.
-  """
-  everywhere = lambda value: jnp.full((num_scales,), value, jnp.float32)
-  guidance = None if cfg is None else jnp.linspace(0.0, cfg, num_scales, dtype=jnp.float32)
-  return ScaleSampling(guidance, None if top_p is None else everywhere(top_p), everywhere(temperature))
 
 
 class ScaleParams(NamedTuple):
@@ -77,60 +57,6 @@ class ScaleReport(NamedTuple):
   record: ScaleRecord | None  # None unless asked for
 
 
-class ReaderState(NamedTuple):
-  """One network in a generation; with guidance it has the rows ``[conditional; unconditional]``."""
-
-  conditioned: Conditioned
-  cache: KVCache
-
-
-def start_reader(model: VARFns, params: Params, classes: ClassLabels, *, guided: bool) -> ReaderState:
-  """The state of a network that has read nothing."""
-  if guided:
-    null = model.null_condition(params, classes)
-    classes = ClassLabels(jnp.concatenate([classes.labels, null.labels]))
-  return ReaderState(model.condition(params, classes), model.init_cache(classes.batch_size))
-
-
-def read_scales(
-  model: VARFns,
-  params: Params,
-  state: ReaderState,
-  inputs: Array,
-  guidance: Array | None,
-  *,
-  first: int,
-  end: int,
-  logits_from: int | None = None,
-) -> tuple[Array, ReaderState]:
-  """One pass over the scales ``first .. end - 1``.
-
-  Args:
-    inputs: as `VARFns` takes them, for the ``B`` rows of the result.
-    guidance: ``[K]`` as in `ScaleSampling`.
-    logits_from: static, the first scale whose logits are wanted; ``first`` by default.
-  Returns:
-    Guided logits ``[B, T, V]`` float32, and the state.
-  """
-  inputs = inputs if guidance is None else jnp.concatenate([inputs, inputs])
-  output, cache = model.apply(params, state.conditioned, inputs, state.cache, first=first, end=end, logits_from=logits_from)
-  logits = output.logits
-  if guidance is not None:
-    starts = scales.starts(model.sides)
-    position = slice(starts[first if logits_from is None else logits_from], starts[end])
-    weight = guidance[scales.scale_of_position(model.sides)[position]][None, :, None]  # [1, T, 1]
-    conditional, unconditional = jnp.split(logits, 2)
-    logits = (1 + weight) * conditional - weight * unconditional
-  return logits, state._replace(cache=cache)
-
-
-def processed(logits: Array, sampling: ScaleSampling, scale: int, top_k: int) -> Array:
-  """What the tokens of a map are drawn from: ``logits [B, T, V]`` truncated, then divided by the temperature."""
-  top_p = jnp.float32(1.0) if sampling.top_p is None else sampling.top_p[scale]
-  kept = Warp(top_k, sampling.top_p is not None)(logits, Sampling(jnp.float32(1.0), top_p))
-  return kept / jnp.maximum(sampling.temperature[scale], 1e-5)
-
-
 @functools.partial(jax.jit, static_argnames=("model", "tokenizer", "refiner", "refine_from", "top_k", "record"))
 def _generate(
   params: ScaleParams, keys, classes, uniforms, sampling, *, model, tokenizer, refiner, refine_from, top_k, record
@@ -152,7 +78,7 @@ def _generate(
       read = scale + 1
       drawn_from = processed(logits, sampling, scale, top_k[scale])
       if uniforms is None:
-        uniform = rng.uniforms(rng.stream_keys(keys, rng.Stream.VERIFY, jnp.int32(scale)), sides[scale] ** 2)
+        uniform = rng.uniforms(rng.of_token(keys, scale), sides[scale] ** 2)
       else:
         uniform = uniforms[:, starts[scale] : starts[scale + 1]]
       maps.append(sample(drawn_from, uniform))
@@ -244,6 +170,6 @@ def generate_scales(
   if uniforms is not None and uniforms.shape != (rows, length):
     raise ValueError(f"Must have uniforms of shape {[rows, length]}, we instead got {list(uniforms.shape)}")
   return _generate(
-    params, rng.row_keys(key, rows), condition, uniforms, sampling,
+    params, rng.stream_keys(rng.row_keys(key, rows), rng.Stream.FIRST, jnp.int32(0)), condition, uniforms, sampling,
     model=model, tokenizer=tokenizer, refiner=refiner, refine_from=refine_from, top_k=top_k, record=record,
   )  # fmt: skip

@@ -18,11 +18,11 @@ import numpy as np
 from jaxspec import checkpoints
 from jaxspec.checkpoints import Checkpoint
 from jaxspec.decode.state import DecodeResult, SpecParams
-from jaxspec.methods.base import IDS, SAME_FAMILY, VECTORS
+from jaxspec.methods.base import IDS, SAME_FAMILY
 from jaxspec.models import precision, registry
 from jaxspec.models.sampling import LegalFn
 from jaxspec.network import Network
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.sampling import SAMPLING_TYPES, AnySampling
 from jaxspec.types import Array, Key, PyTree
 
 # Fields of a head's config that need not be those of its host.
@@ -105,7 +105,7 @@ class Host:
 
   Class attributes:
     condition_type: what `encode` returns, a type of `jaxspec.models.conditions`.
-    tokens: `IDS` or `VECTORS`.
+    tokens: their kind (`jaxspec.token_kinds`).
     noun: what a row becomes, ``image`` or ``text``.
     fit_fields: fields of the config in which a draft must equal its target.
     unit_codes: whether the image tokenizer compares codes at unit length; methods that compare codes do so too.
@@ -157,7 +157,7 @@ class Host:
   @property
   def sampling_type(self) -> type:
     """The class of the settings that all methods share."""
-    return VectorSampling if self.tokens == VECTORS else SamplingConfig
+    return SAMPLING_TYPES[self.tokens]
 
   @property
   def draft_families(self) -> tuple[str, ...]:
@@ -208,7 +208,7 @@ class Host:
     return condition
 
   def finish(
-    self, result: DecodeResult, condition: PyTree, keys: Key, params: SpecParams, sampling: SamplingConfig | VectorSampling
+    self, result: DecodeResult, condition: PyTree, keys: Key, params: SpecParams, sampling: AnySampling
   ) -> DecodeResult:
     """The result as `decode` takes it, made inside the compiled program.
 
@@ -227,7 +227,7 @@ class Host:
     *,
     lengths: Array | None = None,
     condition: PyTree | None = None,
-    sampling: SamplingConfig | VectorSampling | None = None,
+    sampling: AnySampling | None = None,
   ) -> np.ndarray | list[str]:
     """What tokens become.
 

@@ -23,6 +23,7 @@ from jaxspec.checkpoints import Checkpoint
 from jaxspec.data import text_tokenizer
 from jaxspec.data.prompts import normalize_prompt
 from jaxspec.hosts.base import Encoded, Host, HostParts, check_captions, check_texts
+from jaxspec.hosts.classes import encode_classes
 from jaxspec.hosts.features import read_captions, read_features
 from jaxspec.hosts.t5_text import T5Text
 from jaxspec.models.conditions import Caption, ClassLabels
@@ -239,9 +240,7 @@ class LabelHost(ImageHost):
     Raises:
       ValueError: for the first that is no class.
     """
-    labels = class_numbers(prompts, self.target.config.num_classes)
-    default = [f"class {label}" for label in labels]
-    return Encoded(ClassLabels(np.asarray(labels, np.int32)), check_captions(captions, default, "classes"))
+    return encode_classes(prompts, (), self.target.config.num_classes, captions)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -263,18 +262,3 @@ class FeatureHost(ImageHost):
     rows = [f"{name} row {row}" for row in range(condition.batch_size)]
     default = check_captions(read_captions(prompts), rows, "features")
     return Encoded(condition, check_captions(captions, default, "features"))
-
-
-def class_numbers(prompts: Any, num_classes: int) -> list[int]:
-  """Class numbers as plain integers; one number is a list of one.
-
-  Raises:
-    ValueError: for the first that is no class.
-  """
-  prompts = [prompts] if isinstance(prompts, (int, np.integer, str)) else list(prompts)
-  if not prompts:
-    raise ValueError("Must have at least one class, we instead got none")
-  for label in prompts:
-    if isinstance(label, (bool, np.bool_)) or not isinstance(label, (int, np.integer)) or not 0 <= label < num_classes:
-      raise ValueError(f"Must have a class from 0 to {num_classes - 1}, we instead got {label!r}")
-  return [int(label) for label in prompts]

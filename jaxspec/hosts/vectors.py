@@ -21,8 +21,8 @@ from jaxspec import orders
 from jaxspec.checkpoints import Checkpoint
 from jaxspec.decode.state import DecodeResult, SpecParams
 from jaxspec.diffusion.schedule import diffusion_tables
-from jaxspec.hosts.base import Encoded, Host, HostParts, check_captions, check_texts
-from jaxspec.hosts.images import class_numbers
+from jaxspec.hosts.base import Encoded, Host, HostParts
+from jaxspec.hosts.classes import class_names, encode_classes
 from jaxspec.hosts.refine import refine_tokens
 from jaxspec.methods.base import VECTORS
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
@@ -42,16 +42,12 @@ def make_host(target: Checkpoint, parts: HostParts) -> VectorHost:
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
-  scale, classes = parts.value("latent_scale", LATENT_SCALE), parts.value("classes", ())
+  scale = parts.value("latent_scale", LATENT_SCALE)
   is_number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
   if not is_number or not (math.isfinite(scale) and scale > 0):
     raise ValueError(f"Must have a positive number as latent_scale of {parts.owner}, we instead got {scale!r}")
-  if not isinstance(classes, (list, tuple)) or not all(isinstance(name, str) for name in classes):
-    raise ValueError(f"Must have a list of names as classes of {parts.owner}, we instead got {classes!r}")
-  if classes and len(classes) != target.config.num_classes:
-    raise ValueError(f"Must have {target.config.num_classes} classes for {target.path}, we instead got {len(classes)}")
   host = MaskedHost if target.family == "mar" else CausalHost
-  return host(target, parts.network("vae"), tuple(classes), float(scale))
+  return host(target, parts.network("vae"), class_names(target, parts), float(scale))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -108,28 +104,8 @@ class VectorHost(Host):
     return dtype
 
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
-    """`ClassLabels` of class names or class numbers.
-
-    Raises:
-      ValueError: for the first that is no class, with names that are close to it.
-    """
-    labels = self.labels(prompts)
-    default = [self.classes[label] if self.classes else f"class {label}" for label in labels]
-    return Encoded(ClassLabels(np.asarray(labels, np.int32)), check_captions(captions, default, "classes"))
-
-  def labels(self, prompts: Any) -> list[int]:
-    """Class numbers of names and numbers; see `encode`."""
-    prompts = [prompts] if isinstance(prompts, (str, int, np.integer)) else list(prompts)
-    if not self.classes or not any(isinstance(prompt, str) for prompt in prompts):
-      return class_numbers(prompts, self.target.config.num_classes)
-    labels = []
-    for prompt in prompts:
-      if isinstance(prompt, str) and check_texts(prompt, "class")[0] not in self.classes:
-        close = [known for known in self.classes if prompt.partition("-")[0] in known][:8] or self.classes[:8]
-        raise ValueError(f"Must have a class such as {', '.join(close)}, we instead got {prompt!r}")
-      number = self.classes.index(prompt) if isinstance(prompt, str) else prompt
-      labels += class_numbers(number, self.target.config.num_classes)
-    return labels
+    """`ClassLabels` of class names or class numbers (`jaxspec.hosts.classes.encode_classes`)."""
+    return encode_classes(prompts, self.classes, self.target.config.num_classes, captions)
 
   def finish(
     self, result: DecodeResult, condition: Any, keys: Key, params: SpecParams, sampling: VectorSampling

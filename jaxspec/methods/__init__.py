@@ -12,6 +12,7 @@ from typing import Any
 
 from jaxspec.methods.base import (
   IDS,
+  MAPS,
   SAME_FAMILY,
   VECTORS,
   BuildContext,
@@ -29,6 +30,7 @@ from jaxspec.methods.eagle import Eagle, EagleChain, EagleLantern
 from jaxspec.methods.gsd import Gsd
 from jaxspec.methods.jacobi import Sjd
 from jaxspec.methods.lantern import Lantern
+from jaxspec.methods.map_speculative import MapSpeculative
 from jaxspec.methods.parallel import Parallel
 from jaxspec.methods.plain import Plain
 from jaxspec.methods.scaled import Scaled
@@ -37,6 +39,7 @@ from jaxspec.methods.sqs import Sqs
 
 __all__ = [
   "IDS",
+  "MAPS",
   "METHODS",
   "SAME_FAMILY",
   "VECTORS",
@@ -49,6 +52,7 @@ __all__ = [
   "EagleLantern",
   "Gsd",
   "Lantern",
+  "MapSpeculative",
   "Method",
   "Option",
   "OptionSpec",
@@ -80,6 +84,7 @@ CLASSES: tuple[type[Method], ...] = (
   Ciar,
   Cspd,
   Parallel,
+  MapSpeculative,
 )
 
 METHODS: dict[str, type[Method]] = {method.name: method for method in CLASSES}

@@ -16,11 +16,13 @@ from jaxspec.decode.state import DecodeResult, SpecParams
 from jaxspec.models.sampling import LegalFn, Warp
 from jaxspec.network import Network
 from jaxspec.options import LARGEST, Option, OptionSpec, check_options, option, options_of, values_of
+from jaxspec.token_kinds import IDS, MAPS, VECTORS
 from jaxspec.types import Array, Drafter, Key, PyTree, Verifier
 
 __all__ = [
   "IDS",
   "LARGEST",
+  "MAPS",
   "SAME_FAMILY",
   "VECTORS",
   "BuildContext",
@@ -39,7 +41,6 @@ __all__ = [
 
 # Draft networks of the target's own family; other values of `Method.draft_family` name a family of the registry.
 SAME_FAMILY = "same"
-IDS, VECTORS = "ids", "vectors"  # what tokens are
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +48,7 @@ class BuildContext:
   """What a method may need from the host and from the settings that all methods share.
 
   Attributes:
-    sampling: `jaxspec.sampling.SamplingConfig` for ids, `jaxspec.sampling.VectorSampling` for vectors.
+    sampling: the settings of the kind of tokens (`jaxspec.sampling`).
     vocab_size: ``V``, None for vectors.
     num_tokens: tokens of a row, None where rows end at an end token.
     grid: rows and columns of the token grid of an image, None for text.
@@ -114,7 +115,7 @@ class Method:
     name: what the command line and bundles call it.
     title: a few words for headings.
     source: paper, section or equation.
-    tokens: `IDS` or `VECTORS`; ask `fits` whether a method can draw a kind of token.
+    tokens: a kind (`jaxspec.token_kinds`); ask `fits` whether a method can draw a kind of token.
     exact: whether the output follows the target's distribution exactly; ask `is_exact` where it depends on options.
     draft_family: family of the draft network: `SAME_FAMILY`, a name of the registry, or None for a method without one.
   """
@@ -135,7 +136,7 @@ class Method:
 
   @classmethod
   def fits(cls, tokens: str) -> bool:
-    """Whether the method draws tokens of a kind, `IDS` or `VECTORS`."""
+    """Whether the method draws tokens of a kind (`jaxspec.token_kinds`)."""
     return cls.tokens == tokens
 
   @property

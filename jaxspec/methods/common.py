@@ -11,7 +11,7 @@ from jaxspec.methods.base import LARGEST, BuildContext, Method, need, option
 from jaxspec.metrics.audit import audited
 from jaxspec.models.sampling import ModelParams
 from jaxspec.network import Network
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.sampling import MapSampling, SamplingConfig, VectorSampling
 from jaxspec.types import AcceptFn, Array, ModelFns, PyTree, Verifier
 from jaxspec.verifiers.distances import neighbour_table
 from jaxspec.verifiers.imposed import Imposed, ImposedTables
@@ -46,6 +46,22 @@ def of_vectors(method: Method, context: BuildContext) -> VectorSampling:
     )
   if context.imposed is not None:
     raise ValueError(f"Must have a method for ids to impose its acceptance, we instead got {method.name}")
+  return context.sampling
+
+
+def of_maps(method: Method, context: BuildContext) -> MapSampling:
+  """The sampling settings of a method for maps.
+
+  Raises:
+    ValueError: if the settings are those of other tokens, or something is asked for that maps do not have.
+  """
+  if not isinstance(context.sampling, MapSampling):
+    raise ValueError(
+      f"Must have a MapSampling for method {method.name}, which draws maps; we instead got {type(context.sampling).__name__}"
+    )
+  if context.imposed is not None:
+    raise ValueError(f"Must have a method for ids to impose its acceptance, we instead got {method.name}")
+  refuse_audit(method, context, "whose maps have no one table of probabilities")
   return context.sampling
 
 

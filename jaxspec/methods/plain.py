@@ -8,17 +8,19 @@ from typing import ClassVar
 from jaxspec.decode.state import SpecParams
 from jaxspec.drafters.none import NO_DRAFTER
 from jaxspec.methods.base import BuildContext, Method, Parts
-from jaxspec.methods.common import of_ids, refuse_audit, target_side
+from jaxspec.methods.common import of_ids, of_maps, refuse_audit, target_side
 from jaxspec.network import Network
-from jaxspec.sampling import VectorSampling, head_fns
+from jaxspec.sampling import MapSampling, VectorSampling, head_fns
 from jaxspec.verifiers.lossless import lossless
+from jaxspec.verifiers.map_rule import MapRule
 from jaxspec.verifiers.path_ratio import PathRatio
+from jaxspec.verifiers.scale_target import scale_target
 from jaxspec.verifiers.token_target import token_target
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plain(Method):
-  """Plain autoregressive decoding, of ids and of vectors: what every other method is compared with.
+  """Plain autoregressive decoding, of ids, vectors and maps: what every other method is compared with.
 
   The target draws one token a pass. There are no drafts, so no acceptance rule decides anything.
   """
@@ -29,7 +31,7 @@ class Plain(Method):
 
   @classmethod
   def fits(cls, tokens: str) -> bool:
-    """Both kinds of tokens can be drawn one by one."""
+    """All kinds of tokens can be drawn one by one."""
     return True
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
@@ -39,6 +41,10 @@ class Plain(Method):
       # Without drafts every rule draws from the target's chain.
       verifier = token_target(context.sampling.bind(head_fns(target)), PathRatio())
       return Parts(SpecParams((), context.sampling.side(target)), NO_DRAFTER, verifier)
+    if isinstance(context.sampling, MapSampling):
+      sampling = of_maps(self, context)
+      verifier = scale_target(sampling.bind(target), MapRule())
+      return Parts(SpecParams((), sampling.side(target)), NO_DRAFTER, verifier)
     of_ids(self, context)
     side, verifier = target_side(target, lossless, context)
     return Parts(SpecParams((), side), NO_DRAFTER, verifier)

@@ -57,8 +57,8 @@ class Family(NamedTuple):
   trunk: Trunk | None = None
 
 
-_HOSTS = ("images", "text", "vectors", "chameleon")
-_IMAGES, _TEXT, _VECTORS, _CHAMELEON = (f"jaxspec.hosts.{name}:make_host" for name in _HOSTS)
+_HOSTS = ("images", "text", "vectors", "chameleon", "maps")
+_IMAGES, _TEXT, _VECTORS, _CHAMELEON, _MAPS = (f"jaxspec.hosts.{name}:make_host" for name in _HOSTS)
 
 FAMILIES: dict[str, Family] = {
   "llamagen": Family(LlamaGenConfig, llamagen_fns, _IMAGES, trunk=LLAMAGEN_TRUNK),
@@ -79,7 +79,7 @@ FAMILIES: dict[str, Family] = {
   "causal_tokens": Family(CausalTokensConfig, causal_token_fns, _VECTORS),
   "dit": Family(DiTConfig, dit_fns),
   "kl_vae": Family(KLVAEConfig, kl_vae_fns),
-  "var": Family(VARConfig, var_fns),
+  "var": Family(VARConfig, var_fns, _MAPS),
   "var_vae": Family(VARVAEConfig, var_vae_fns),
 }
 

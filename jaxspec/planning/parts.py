@@ -19,7 +19,7 @@ from jaxspec.models.inter_head import InterHeadConfig
 from jaxspec.planning.models import MODELS, Model
 from jaxspec.planning.sizes import Sized, sized
 from jaxspec.planning.uses import Use
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.sampling import AnySampling
 
 # Blocks of a draft network that is cut out of its target, where none is published.
 DRAFT_LAYERS = 2
@@ -50,7 +50,7 @@ def needs_of(
   model: Model,
   target: Sized,
   method: Method,
-  sampling: SamplingConfig | VectorSampling,
+  sampling: AnySampling,
   draft: Model | None,
   dtype: str,
   *,

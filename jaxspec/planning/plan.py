@@ -23,7 +23,7 @@ from jaxspec.planning.models import Model
 from jaxspec.planning.parts import needs_of
 from jaxspec.planning.sizes import Sized
 from jaxspec.planning.speed import Speed, speed_of
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.sampling import AnySampling, SamplingConfig, VectorSampling
 
 DTYPES = ("bfloat16", "float32")
 
@@ -61,7 +61,7 @@ class Plan:
   device: Slice
   mesh: MeshSizes
   method: Method
-  sampling: SamplingConfig | VectorSampling
+  sampling: AnySampling
   dtype: str
   parameters: int
   draft: tuple[str, int] | None
@@ -107,7 +107,7 @@ def _batch_json(memory: Memory, batch: Batch) -> dict[str, Any]:
   }
 
 
-def sampling_of(model: Model, **fields: Any) -> SamplingConfig | VectorSampling:
+def sampling_of(model: Model, **fields: Any) -> AnySampling:
   """The sampling settings of a model, with its published guidance unless another is given."""
   kind = VectorSampling if model.vocab_size is None else SamplingConfig
   return kind(**({"cfg_scale": model.guidance} | fields))
@@ -125,7 +125,7 @@ def make_plan(
   *,
   batches: Sequence[int] = (1,),
   method: Method = Plain(),
-  sampling: SamplingConfig | VectorSampling | None = None,
+  sampling: AnySampling | None = None,
   draft: Model | None = None,
   mesh: MeshSizes | None = None,
   dtype: str = "bfloat16",

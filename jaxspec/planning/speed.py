@@ -18,7 +18,7 @@ from jaxspec.planning.memory import Memory
 from jaxspec.planning.models import Model
 from jaxspec.planning.parts import Needs
 from jaxspec.planning.sizes import Pass, Sized, pass_cost
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.sampling import AnySampling, VectorSampling
 
 
 class Timed(NamedTuple):
@@ -73,7 +73,7 @@ def speed_of(
   needs: Needs,
   method: Method,
   acceptance: Acceptance | None,
-  sampling: SamplingConfig | VectorSampling,
+  sampling: AnySampling,
   device: Device,
   mesh: MeshSizes,
   memory: Memory,

@@ -20,7 +20,7 @@ from jaxspec.types import Array, Key
 Address = tuple[int, ...]
 
 FINAL = rng._FINAL  # offset of the draw that ends a round
-_DEPTH = 5  # longest address, with what `jax.random` adds to it
+_DEPTH = 6  # longest address, with what `jax.random` adds to it
 _NOTHING, _SPLIT = (1 << 32) - 1, 1 << 31  # beyond the end of an address; children of a split key
 
 

@@ -69,9 +69,11 @@ def test_one_method(run, name):
 
 def test_json(run):
   document = json.loads(run("methods", "--json").stdout)
-  assert list(document["methods"]) == list(METHODS) and set(document["sampling"]) == {"ids", "vectors"}
+  assert list(document["methods"]) == list(METHODS) and set(document["sampling"]) == {"ids", "vectors", "maps"}
   assert document["methods"]["cspd"]["exact"] == "option" and document["methods"]["gsd"]["exact"] is False
-  assert document["methods"]["ar"]["tokens"] == ["ids", "vectors"] and document["methods"]["ar"]["drafts_by"] == "nothing"
+  assert (
+    document["methods"]["ar"]["tokens"] == ["ids", "vectors", "maps"] and document["methods"]["ar"]["drafts_by"] == "nothing"
+  )
   one = json.loads(run("methods", "gsd", "--json").stdout)
   assert one == document["methods"]["gsd"] and one["options"]["window"]["ge"] == 1
   assert one["options"]["recycle"]["choices"] == ["fresh", "coupled"]
@@ -131,7 +133,7 @@ def test_help_is_one_screen(toy):
   lines = text.splitlines()
   assert len(lines) <= 50 and max(map(len, lines)) <= 110
   assert all(param.opts[0] in text for param in generate.params if param.name != "prompts")
-  for cls in declared.SAMPLING.values():
+  for cls in declared.SAMPLING_TYPES.values():
     assert all(f"  {declared.flag(name)}" in text for name in options.options_of(cls))
   assert all(any(line.startswith(f"  {name} ") for line in lines) for name in METHODS)
 
@@ -147,5 +149,5 @@ def test_no_command_names_an_option_of_a_method():
 
 
 def test_methods_and_sampling_have_no_name_in_common():
-  of_sampling = {name for cls in declared.SAMPLING.values() for name in options.options_of(cls)}
+  of_sampling = {name for cls in declared.SAMPLING_TYPES.values() for name in options.options_of(cls)}
   assert not of_sampling & methods.all_options().keys()

@@ -44,7 +44,7 @@ def test_every_option_is_there():
   for name, flags in own_options().items():
     missing = [flag for flag in flags if flag not in whole and flag != "--resume"]
     assert not missing, (name, missing)
-  of_sampling = {declared.flag(name) for cls in declared.SAMPLING.values() for name in declared.options_of(cls)}
+  of_sampling = {declared.flag(name) for cls in declared.SAMPLING_TYPES.values() for name in declared.options_of(cls)}
   assert all(flag in PAGE for flag in of_sampling)
 
 

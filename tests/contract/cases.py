@@ -14,7 +14,7 @@ from jaxspec import methods, orders, rng
 from jaxspec.decoder import Decoder
 from jaxspec.methods import Parts
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.sampling import AnySampling, SamplingConfig, VectorSampling
 from tests.contract import networks
 from tests.methods.networks import vectors as small_vectors
 
@@ -44,7 +44,7 @@ class Case:
   """
 
   method: methods.Method
-  sampling: SamplingConfig | VectorSampling = SamplingConfig()
+  sampling: AnySampling = SamplingConfig()
   num_alone: int = 0
   prefix: int = 0
   widths: tuple[int, ...] = ()

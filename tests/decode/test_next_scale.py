@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from jaxspec import rng
-from jaxspec.decode.next_scale import ScaleParams, ScaleSampling, generate_scales, scale_sampling
+from jaxspec.decode.next_scale import ScaleParams, generate_scales
 from jaxspec.decode.state import Origin
 from jaxspec.models import scales
 from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.scale_network import ScaleSampling, scale_sampling
 from jaxspec.models.scale_quantizer import ScaleQuantizer
 from jaxspec.models.var import VARConfig, var_fns
 from jaxspec.models.var_vae import VARVAEConfig, var_vae_fns
@@ -119,7 +120,7 @@ def test_rows_and_uniforms():
   """A row alone is the row in a batch, if it has the uniforms of its key, of the scale and of the position."""
   toy, keys = _toy((1, 2)), rng.row_keys(jax.random.key(3), 4)
   together = _draw(toy, 4, keys)
-  of_scale = lambda k: rng.uniforms(rng.stream_keys(keys, rng.Stream.VERIFY, jnp.int32(k)), (k + 1) ** 2)
+  of_scale = lambda k: rng.uniforms(rng.of_token(rng.stream_keys(keys, rng.Stream.FIRST, jnp.int32(0)), k), (k + 1) ** 2)
   alone = _draw(toy, 1, jax.random.key(9), uniforms=jnp.concatenate([of_scale(0), of_scale(1)], axis=1)[:1])
   assert alone.tokens.tolist() == together.tokens[:1].tolist()
   assert len({tuple(row) for row in together.tokens.tolist()}) > 1

@@ -15,8 +15,11 @@ from jaxspec.models.conditions import OrderedLabels
 from jaxspec.models.eagle import EagleConfig, eagle_fns
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.models.mar import MARConfig, mar_fns
+from jaxspec.models.scale_network import ScaleNetwork, ScaleWeights
+from jaxspec.models.var import VARConfig, var_fns
+from jaxspec.models.var_vae import VARVAEConfig, var_vae_fns
 from jaxspec.network import Network
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.sampling import MapSampling, SamplingConfig, VectorSampling
 from tests import helpers
 
 V, N, GRID = 5, 9, (3, 3)  # Markov tables; rows of 9 tokens
@@ -26,6 +29,9 @@ MAR = MARConfig(
 )
 CAUSAL = CausalTokensConfig(**_TOKENS, dim=8, num_layers=1, num_heads=2)
 STOPPED = VectorSampling("ddim5", 1)
+SIDES = (1, 2, 3)
+VAR = VARConfig(depth=1, dim=8, num_heads=2, vocab_size=V, code_dim=4, num_classes=3, sides=SIDES)
+VAR_VAE = VARVAEConfig(4, (1, 2), 1, codebook_size=V, codebook_dim=4, num_phis=2, sides=SIDES, num_groups=2)
 
 
 @functools.cache
@@ -53,6 +59,14 @@ def vectors(family: str, seed: int) -> Network:
   return Network(fns, helpers.random_params(fns, seed, scale=0.2), MAR if family == "mar" else CAUSAL, name=family)
 
 
+@functools.cache
+def maps(seed: int) -> Network:
+  """Networks of one tokenizer."""
+  fns, vae = var_fns(VAR), var_vae_fns(VAR_VAE)
+  weights = ScaleWeights(helpers.random_params(fns, seed, scale=0.2), helpers.random_params(vae, 0, scale=0.2))
+  return Network(ScaleNetwork(fns, vae), weights, VAR, name="maps")
+
+
 def codebook():
   return jnp.asarray(np.random.default_rng(0).normal(size=(helpers.TARGET.vocab_size, 4)), jnp.float32)
 
@@ -64,6 +78,7 @@ SMALL = {
   "eagle": {"tree_size": 4, "tree_top_k": 2, "tree_depth": 1}, "eagle-chain": {"gamma": 2},
   "eagle-lantern": {"tree_size": 4, "tree_top_k": 2, "tree_depth": 1, "num_neighbours": 2},
   "ciar": {"gamma": 3, "max_run": 3, "tau": 0.5, "score": "max_prob"}, "cspd": {"gamma": 2}, "parallel": {"num_iter": 2},
+  "map-speculative": {"gamma": 1},
 }  # fmt: skip
 
 
@@ -74,7 +89,9 @@ def small(name: str, **options) -> methods.Method:
 def decoder(method: methods.Method, sampling=None, **fields) -> Decoder:
   """A decoder on the tiniest networks that the method runs on; ``fields`` go over its own."""
   name = method.name
-  if isinstance(sampling, VectorSampling) or not method.fits(methods.IDS):
+  if method.tokens == methods.MAPS:
+    known = dict(target=maps(1), draft=maps(2), sampling=sampling or MapSampling())
+  elif isinstance(sampling, VectorSampling) or not method.fits(methods.IDS):
     family = "mar" if name == "parallel" else "causal"
     known = dict(target=vectors(family, 1), draft=vectors(family, 2), sampling=sampling or STOPPED)
   else:

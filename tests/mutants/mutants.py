@@ -42,6 +42,9 @@ def lossy(*rules: str) -> tuple[str, ...]:
 
 VECTORS = ("tests/contract/test_enumeration.py::test_vectors_follow_the_target_under_the_exact_rule",)
 STATES = ("tests/verifiers/test_step_coupling.py::test_every_state_follows_the_target[maximal]",)
+MAPS = ("tests/decode/test_map_loop.py::test_enumeration[map]",)
+MAPS_ALONE = ("tests/decode/test_map_loop.py::test_rows_alone_and_in_a_batch",)
+OWN_MAPS = ("tests/decode/test_map_loop.py::test_counters_and_the_target_s_own_maps",)
 BLOCKS = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[True]",)
 BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[False]",)
 
@@ -338,5 +341,26 @@ MUTANTS = (
     "a draft network of vectors takes the last token for the one before", "jaxspec/drafters/token_model.py",
     "drafts.token_before_newest(cursor, draft, verdict)", "drafts.newest_token(cursor, draft, verdict)",
     contract("cspd"),
+  ),
+  # Maps.
+  Mutant(
+    "a map is accepted by half of its ratio", "jaxspec/verifiers/map_rule.py",
+    "< _log_ratio(drafted, drafted.tokens)", "< 0.5 * _log_ratio(drafted, drafted.tokens)", MAPS,
+  ),
+  Mutant(
+    "a rejected map is replaced by a sample of the target", "jaxspec/verifiers/map_rule.py",
+    "< -jnp.expm1(jnp.minimum(-_log_ratio(drafted, tokens), 0.0))", "< 2", MAPS,
+  ),
+  Mutant(
+    "a row that is stopped by another loses its draft", "jaxspec/verifiers/scale_target.py",
+    "jnp.where((count > i)[:, None], drafted.tokens, replaced.tokens)", "replaced.tokens", MAPS,
+  ),
+  Mutant(
+    "a map that is drafted again has other numbers", "jaxspec/drafters/scale_model.py",
+    "rng.of_token(state.keys, index)", "rng.of_token(state.keys, 8 * length + index)", MAPS_ALONE,
+  ),
+  Mutant(
+    "a draft network of maps takes the last map for the one before", "jaxspec/drafters/scale_model.py",
+    "drafts.token_before_newest(cursor, draft, verdict)", "drafts.newest_token(cursor, draft, verdict)", OWN_MAPS,
   ),
 )  # fmt: skip

@@ -1,0 +1,88 @@
+"""A small network of the target's scales that drafts whole maps.
+
+Each map is drawn given the drafted ones before it. As at the target (`jaxspec.verifiers.scale_target`), the random numbers
+of a map belong to its scale: the same map comes again if it is drafted again given the same maps.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxspec import drafts, rng
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.sampling import sample
+from jaxspec.models.scale_network import MapReader, ScaleNetwork, ScaleSide
+from jaxspec.types import Array, Cursor, Draft, Drafter, Key, Verdict
+from jaxspec.verifiers.scale_target import as_token
+
+
+class ScaleModelState(NamedTuple):
+  """The network has read scale 0, and every scale below the length of the rows but one: after a draft that was accepted in
+  full, the target's map was never fed.
+  """
+
+  reader: MapReader
+  previous: Array  # [B, C] int32, the map before the newest one
+  keys: Key  # [B], numbers of maps
+
+
+@functools.cache
+def scale_model(network: ScaleNetwork, *, window: int) -> Drafter:
+  """Drafter of ``window`` maps; of fewer near the end of a row, whose last map is always the target's.
+
+  Args:
+    network: the draft network, with the target's tokenizer.
+  Raises:
+    ValueError: if ``window`` is not positive.
+  """
+  if window < 1:
+    raise ValueError(f"Must have a draft window of at least 1, we instead got {window}")
+  sizes = network.sizes
+  width = max(sizes)
+
+  def init(
+    params: ScaleSide, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
+  ) -> tuple[ScaleModelState, None]:
+    nothing = jnp.full((condition.batch_size, width), -1, jnp.int32)
+    _, reader = network.read(params, network.start(params, condition), (), first=0, end=1)
+    return ScaleModelState(reader, nothing, keys), None
+
+  def at(length: int, max_len: int) -> Drafter:
+    num = min(window, max_len - 1 - length)
+
+    def read(params: ScaleSide, state: ScaleModelState, cursor: Cursor) -> ScaleModelState:
+      before = [state.previous[:, : sizes[length - 2]]] if length > 1 else []
+      _, reader = network.read(params, state.reader, before, first=length - 1, end=length)
+      return state._replace(reader=reader)
+
+    def draft(params: ScaleSide, keys: Key, state: ScaleModelState, cursor: Cursor) -> tuple[Draft, ScaleModelState, tuple]:
+      del keys  # those of a round
+      rows = cursor.length.shape[0]
+      reader, tokens, proposal = state.reader, [], []
+      maps, first = [cursor.last[:, : sizes[length - 1]]], length
+      if length > 1:  # the scale before may not have been read
+        maps, first = [state.previous[:, : sizes[length - 2]], *maps], length - 1
+      for index in range(length, length + num):
+        logits, reader = network.read(params, reader, maps, first=first, end=index + 1)
+        proposal.append(logits[-1])
+        tokens.append(sample(logits[-1], rng.uniforms(rng.of_token(state.keys, index), sizes[index])))
+        maps, first = [tokens[-1]], index + 1
+      if num:
+        drafted = jnp.stack([as_token(one, width) for one in tokens], axis=1)
+      else:
+        drafted = drafts.empty_draft(cursor.last).tokens
+      count = jnp.full((rows,), num, jnp.int32)
+      return Draft(drafted, tuple(proposal), count, num_calls=count), state._replace(reader=reader), ()
+
+    return Drafter(init, read, draft, commit, num, calls_per_round=num)
+
+  def commit(
+    params: ScaleSide, state: ScaleModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+  ) -> ScaleModelState:
+    previous = drafts.token_before_newest(cursor, draft, verdict)
+    return state._replace(previous=jnp.where(cursor.live[:, None], previous, state.previous))
+
+  return Drafter(init, drafts.needs_one_length, drafts.needs_one_length, commit, window, calls_per_round=window, at=at)

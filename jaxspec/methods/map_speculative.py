@@ -1,0 +1,59 @@
+"""Speculative decoding of whole maps: a small network of the same scales drafts, one pass of the target judges."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from jaxspec.decode.state import SpecParams
+from jaxspec.drafters.scale_model import scale_model
+from jaxspec.methods.base import MAPS, SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.methods.common import check_chain, of_maps
+from jaxspec.network import Network
+from jaxspec.verifiers.map_rule import AcceptMap, MapRule, PlaceRule
+from jaxspec.verifiers.scale_target import scale_target
+
+RULES = {"map": MapRule, "place": PlaceRule}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MapSpeculative(DraftingMethod):
+  """Speculative decoding of the maps of an image (VAR); exact for every draft.
+
+  A token is a map: all ids of one scale. A drafted map r is accepted with probability ``min(1, P(r) / Q(r))``, where P and Q
+  are products over its places, and else replaced by a map of ``[P - Q]+``. Rows of a batch keep one length: a round commits
+  as many maps as the row that accepts least.
+  """
+
+  gamma: int = option(2, "Tokens drafted per round.", ge=1)
+  rule: str = option("map", "Accept maps as a whole, or each place by itself.", choices=tuple(RULES))
+  bonus: bool = option(True, "Also draw the map after a draft that is accepted in full.")
+
+  name: ClassVar[str] = "map-speculative"
+  title: ClassVar[str] = "speculative decoding of maps"
+  source: ClassVar[str] = "after Leviathan et al. 2023, arXiv 2211.17192; maps of Tian et al. 2024, arXiv 2404.02905"
+  tokens: ClassVar[str] = MAPS
+  exact: ClassVar[bool] = True
+  draft_family: ClassVar[str | None] = SAME_FAMILY
+
+  def drafts_per_round(self) -> int:
+    """The chain of maps."""
+    return self.gamma
+
+  def check_length(self, num_tokens: int) -> None:
+    """See `Method.check_length`."""
+    check_chain("gamma", self.gamma, num_tokens)
+
+  def accept_map(self) -> AcceptMap:
+    """The acceptance rule."""
+    return RULES[self.rule]()
+
+  def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
+    """See `Method.build`."""
+    sampling, draft = of_maps(self, context), need(draft, "a draft network", self.name)
+    judge, drafting = sampling.bind(target), sampling.bind(draft)
+    if drafting.model.sides != judge.model.sides:
+      raise ValueError(f"Must have a draft of scales {judge.model.sides}, we instead got {drafting.model.sides}")
+    params = SpecParams(sampling.side(draft), sampling.side(target))
+    verifier = scale_target(judge, self.accept_map(), bonus=self.bonus)
+    return Parts(params, scale_model(drafting, window=self.gamma), verifier)

@@ -1,0 +1,26 @@
+"""Maps of a network of scales on the command line."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.pipeline.test_maps import write_tiny
+
+
+@pytest.mark.slow
+def test_generate(run, fails, tmp_path):
+  bundle = write_tiny(tmp_path / "bundle")
+  options = ["--checkpoint", bundle, "--class", 1, "--class", 2, "--class", 3, "--gamma", 3]
+  outcome = run("generate", *options, "--compare", "--repeats", 1, "--raw", "--json", "figures.json")
+  assert outcome.exit_code == 0, outcome.output
+  document = json.loads((tmp_path / "figures.json").read_text())
+  figures = document["methods"]
+  assert set(figures) == {"ar", "map-speculative"} and figures["ar"]["target_calls"] == 3 * 6
+  assert 3 < figures["map-speculative"]["target_calls"] <= 3 * 6
+  assert [[len(one) for one in image["maps"]] for image in document["images"]] == [[1, 4, 9, 16, 25, 36]] * 3
+  assert np.asarray(Image.open(tmp_path / "images.png")).ndim == 3
+  assert "a class from 0 to 9, we instead got 10" in fails("generate", "--checkpoint", bundle, "--class", 10)
+  assert "gamma below the 6 tokens of a row" in fails("generate", *options[:4], "--gamma", 6)
+  assert "images have all of their tokens" in fails("generate", *options[:4], "--max-tokens", 3)
