@@ -7,9 +7,10 @@ import pytest
 
 from jaxspec.link.sqs_wire import PlainWire
 from jaxspec.models.llamagen import llamagen_fns
+from jaxspec.server.batches import Sizes
 from jaxspec.server.kinds import StreamKind
 from jaxspec.server.probe import probe
-from jaxspec.server.programs import Programs, Sizes
+from jaxspec.server.programs import Programs
 from tests.helpers import TARGET, markov_fns, random_params, side
 from tests.server.crowds import EXAMPLE
 
