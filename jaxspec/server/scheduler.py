@@ -11,7 +11,8 @@ A call hence waits for at most as many steps as there are programs, and ``ceil(r
 
 On a mesh the rows of a step are divided over ``G`` groups of devices, and a stream waits for a row of the group that has
 its cache. All groups run one program at once: rule 1 holds for all of them together, rules 2 and 3 in each, for ``M / G``
-rows. A call then waits for at most as many steps as each program would need for all that wait, were there no others.
+rows. A call then waits for at most as many steps as the fullest group needs for the calls of each program that wait, and for
+the forced rows of each.
 """
 
 from __future__ import annotations

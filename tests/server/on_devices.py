@@ -31,12 +31,11 @@ from tests.pipeline import tiny
 from tests.server.crowds import Rows, Served, decode
 
 LAYERS, SCALE = 2, 2.0
-TARGET = LlamaGenConfig(
-  num_layers=LAYERS, dim=64, num_heads=8, vocab_size=16, num_tokens=9, num_classes=7, multiple_of=64
-)
+TARGET = LlamaGenConfig(num_layers=LAYERS, dim=64, num_heads=8, vocab_size=16, num_tokens=9, num_classes=7, multiple_of=64)
 METHODS = (Sqs(coding="lazy", sparsifier="topk", support=4, max_drafts=4), Plain())
 MESHES = ("data=2,model=4", "data=4,model=2", "data=8", "model=8")
-OF_PROCESSES = ("data=2,model=4", "model=8")  # the axes that lie in two processes
+# Either axis lies in two processes. Where `model` does, a sum depends on the place of its terms, so that rows are not exact.
+OF_PROCESSES = {"data=2,model=4": "exact", "model=8": "fast"}
 EDGES = 12
 EXPECTED = "one.npz"  # tokens of one device
 
@@ -46,9 +45,7 @@ def make_bundle(path: Path) -> None:
   tiny.save(path / "vq", dataclasses.replace(tiny.VQ, image_size=12, num_codes=16), 0)
   tiny.save(path / "target", TARGET, 2, scale=0.2)
   tiny.save(path / "small", dataclasses.replace(TARGET, num_layers=1, dim=32), 3, scale=0.2)
-  write_bundle(
-    path, target="target", drafts={"small": "small"}, parts={"tokenizer": "vq"}, sampling={"cfg_scale": SCALE}
-  )
+  write_bundle(path, target="target", drafts={"small": "small"}, parts={"tokenizer": "vq"}, sampling={"cfg_scale": SCALE})
 
 
 def served(path: Path, mesh: str | None, **options) -> Served:
@@ -88,9 +85,10 @@ def bytes_of_one(table: PyTree) -> int:
 
 def main(path: Path) -> dict:
   """Everything that the tests look at, in one process; the tokens of one device are left in the folder."""
-  one = crowd(served(path, None), 0)
-  np.savez(path / EXPECTED, np.stack(one.tokens))
-  found = {}
+  of_one = served(path, None)
+  one = crowd(of_one, 0)
+  np.savez(path / EXPECTED, tokens=np.stack(one.tokens))
+  found, numerics = {}, [of_one.engine.numerics.hex()]
   for mesh in MESHES:
     of = served(path, mesh)
     first, other = crowd(of), crowd(of, 1)
@@ -99,24 +97,24 @@ def main(path: Path) -> dict:
       "same": np.array_equal(first.tokens, one.tokens) and np.array_equal(other.tokens, one.tokens),
       "bytes": first.frames == other.frames and first.caches == other.caches and alone.frames == first.frames[:1],
       "exchanges": [exchanges(of.engine, number) for number in range(len(METHODS))],
-      "numerics": of.engine.numerics.hex(),
       "free": of.engine.num_free_slots,
     }
+    numerics.append(of.engine.numerics.hex())
     print(mesh, found[mesh], file=sys.stderr, flush=True)
-  return found
+  return {"meshes": found, "numerics": numerics}
 
 
 def in_processes(path: Path) -> dict:
   """The same in a process of several: process 0 has the streams, the others follow it."""
   found = {}
   with np.load(path / EXPECTED) as expected:
-    for mesh in OF_PROCESSES:
+    for mesh, numerics in OF_PROCESSES.items():
       others = group.join(load_pipeline(path, mesh=mesh).mesh, "127.0.0.1")
       if jax.process_index():
-        found[mesh] = group.Follower(served(path, mesh).engine, others).run()
+        found[mesh] = group.Follower(served(path, mesh, numerics=numerics).engine, others).run()
       else:
-        of = served(path, mesh, group=others)
-        found[mesh] = np.array_equal(crowd(of, 0).tokens, expected["arr_0"])
+        of = served(path, mesh, group=others, numerics=numerics)
+        found[mesh] = np.array_equal(crowd(of, 0).tokens, expected["tokens"])
         others.end(has_failed=False)
   return found
 
