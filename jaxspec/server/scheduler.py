@@ -11,13 +11,11 @@ A call hence waits for at most as many steps as there are programs, and ``ceil(r
 
 On a mesh the rows of a step are divided over ``G`` groups of devices, and a stream waits for a row of the group that has
 its cache. All groups run one program at once: rule 1 holds for all of them together, rules 2 and 3 in each, for ``M / G``
-rows. A call then waits for at most as many steps as the fullest group needs for the calls of each program that wait, and for
-the forced rows of each.
+rows. A call then waits for at most as many steps as the fullest group needs for each program, and one for each forced row.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -106,10 +104,13 @@ def _rows(waiting: Sequence[Waiting], served: Mapping[str, int], policy: Policy)
 
 def _with(rows: Sequence[Waiting], more: Sequence[Waiting], policy: Policy) -> list[Waiting]:
   """Rows, and as many more in their order as their groups have room for."""
-  found, taken = list(rows), Counter(row.group for row in rows)
+  room = [policy.max_rows // policy.groups] * policy.groups
+  for row in rows:
+    room[row.group] -= 1
+  found = list(rows)
   for row in more:
-    if taken[row.group] < policy.max_rows // policy.groups:
-      taken[row.group] += 1
+    if room[row.group]:
+      room[row.group] -= 1
       found.append(row)
   return found
 

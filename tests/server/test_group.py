@@ -75,8 +75,9 @@ class Group:
     command += ["--max-streams", 2, "--max-rows", 2, "--widths", 8, "--coordinator", coordinator, "--num-processes", 2]
     start = lambda number: devices.run("jaxspec.cli.main", *command, "--process-id", number, devices=1)
     self.processes = [start(number) for number in range(2)]
-    assert self.processes[1].stdout.readline() == "serving with process 0\n"
-    assert self.processes[0].stdout.readline() == f"serving at grpc://{self.address}\n"
+    for process, words in zip(self.processes, (f"serving at grpc://{self.address}", "serving with process 0")):
+      said = next((line for line in iter(process.stdout.readline, "") if "[Gloo]" not in line), None)
+      assert said == words + "\n", process.stderr.read()
 
   def ends(self):
     """The exit statuses, once both have ended."""

@@ -117,11 +117,11 @@ class Simulation:
       self.bounds.setdefault(stream, [most, 0, 0])
 
   def steps_of_all(self):
-    """How many steps the fullest groups need for all that wait: calls first, and forced rows after them, by program."""
-    waits = [Counter((row.program, row.group) for row in rows.values()) for rows in (self.asked, self.forced)]
+    """How many steps the fullest group needs for each program, and one for each forced row, whose turns come one by one."""
+    waits = Counter((row.program, row.group) for row in (*self.asked.values(), *self.forced.values()))
     rows, groups = self.policy.max_rows // self.policy.groups, range(self.policy.groups)
-    fullest = [max(of[program, group] for group in groups) for of in waits for program in range(self.programs)]
-    return sum(math.ceil(number / rows) for number in fullest)
+    fullest = [max(waits[program, group] for group in groups) for program in range(self.programs)]
+    return sum(math.ceil(number / rows) for number in fullest) + len(self.forced)
 
   def run(self, now):
     queues = Queues(
