@@ -241,18 +241,23 @@ def rows(tree: PyTree, mesh: Mesh) -> PyTree:
 
 def on_host(tree: PyTree) -> PyTree:
   """Whole arrays as numpy arrays. Where they lie in several processes, every one must ask for them, and gets them."""
-  return jax.tree.map(np.asarray, jax.device_get(jax.tree.map(_whole, tree)))
+  leaves, structure = jax.tree.flatten(tree)
+  far = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array) and not _is_here(leaf)]
+  if far:
+    copies = _copied_to_all(leaves[far[0]].sharding.mesh)([leaves[index] for index in far])
+    for index, copy in zip(far, copies):
+      leaves[index] = copy
+  return structure.unflatten(map(np.asarray, jax.device_get(leaves)))
 
 
-def _whole(leaf: Any) -> Any:
-  if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable or leaf.is_fully_replicated:
-    return leaf
-  return _copied_to_all(leaf.sharding.mesh)(leaf)
+def _is_here(array: Array) -> bool:
+  """Whether this process has all of an array."""
+  return array.is_fully_addressable or array.is_fully_replicated
 
 
 @functools.cache
-def _copied_to_all(mesh: Mesh) -> Callable[[Array], Array]:
-  return jax.jit(lambda leaf: leaf, out_shardings=NamedSharding(mesh, PartitionSpec()))
+def _copied_to_all(mesh: Mesh) -> Callable[[list[Array]], list[Array]]:
+  return jax.jit(lambda leaves: leaves, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
 
 def _placed(leaf: Any, sharding: NamedSharding) -> Array:

@@ -17,6 +17,7 @@ _OPTIONS = (
   click.option("--num-processes", type=click.IntRange(2), metavar="N", help="How many they are."),
   click.option("--process-id", type=click.IntRange(0), metavar="I", help="Which one this is; process 0 listens."),
 )
+_END_S = 15  # how long a process waits for the others at its end; one that has failed at its start holds up no more
 _NAMES = ("coordinator", "num_processes", "process_id")
 
 
@@ -46,7 +47,7 @@ def join(options: dict[str, Any]) -> dict[str, Any]:
     raise UserError(f"Must have --coordinator HOST:PORT, we instead got {address!r}")
   if process >= number:
     raise UserError(f"Must have --process-id from 0 to {number - 1}, we instead got {process}")
-  jax.distributed.initialize(address, number, process)
+  jax.distributed.initialize(address, number, process, shutdown_timeout_seconds=_END_S)
   return mesh | dict(leader=host)
 
 

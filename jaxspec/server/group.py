@@ -6,8 +6,8 @@
 3. When process 0 ends, so do the others. When any of them is lost, all end: devices open their streams again when the group
    is started again.
 
-The sockets carry no secrets and are not encrypted, like the exchanges between the devices: processes belong on one network.
-A random number keeps other programs from being taken for one of the group.
+The sockets are not encrypted, like the exchanges between the devices: the processes belong on a network of their own. A
+random number, which goes to the others by way of the devices, keeps anything else from being taken for one of the group.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from jaxspec.server.programs import Call, Programs, State
 _LOG = logging.getLogger(__name__)
 _SECRET_BYTES = 16
 _JOIN_S = 60.0
-_SILENT_S = 10  # a machine that is gone is noticed after a few times as many seconds
+_SILENT_S, _SILENCES = 10, 3  # seconds between questions to a silent machine, and how many go unanswered
 
 
 def join(mesh: Mesh | None, host: str) -> Leader | Link | None:
@@ -46,14 +46,16 @@ def join(mesh: Mesh | None, host: str) -> Leader | Link | None:
     A `Leader` in process 0, a `Link` in the others; None where there is one process, or each serves by itself (no mesh).
   Raises:
     ValueError: if the mesh leaves a process out.
-    ConnectionError: if the others do not come.
+    OSError: if the others do not come.
   """
   number = jax.process_count()
   if mesh is None or number == 1:
     return None
   found = {device.process_index for device in mesh.devices.flat}
   if len(found) < number:
-    raise ValueError(f"Must have a mesh with devices of all {number} processes, we instead got one of {len(found)}")
+    raise ValueError(
+      f"Must have a mesh with devices of all {number} processes, we instead got one with those of {len(found)}"
+    )
   if jax.process_index() == 0:
     with socket.create_server((host, 0)) as waiting:
       secret = secrets.token_bytes(_SECRET_BYTES)
@@ -195,9 +197,9 @@ def _set_up(connection: socket.socket) -> socket.socket:
   connection.settimeout(None)
   connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
   connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-  for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
+  for name, value in (("TCP_KEEPIDLE", _SILENT_S), ("TCP_KEEPINTVL", _SILENT_S), ("TCP_KEEPCNT", _SILENCES)):
     if hasattr(socket, name):
-      connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), _SILENT_S)
+      connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
   return connection
 
 
