@@ -17,6 +17,7 @@ stops when these are done. Inside of a group the compiler divides the work as pa
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -36,6 +37,7 @@ _OUT = frozenset({
   "wq", "wk", "wv", "w1", "w3", "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "c_fc", "output", "lm_head",
   "wqkv",  # is divided as its three parts are, which `tensor_parallel` networks have in its place
 })  # fmt: skip
+_HEADS = frozenset({"output", "lm_head"})
 _IN = frozenset({"wo", "w2", "o_proj", "out_proj", "down_proj", "c_proj"})
 _TABLES = frozenset({"tok_embeddings", "embed_tokens", "wte"})
 
@@ -158,7 +160,7 @@ def check_fits(config: Any, model: int, name: Any) -> None:
       )
 
 
-def divided_axis(path: str, shape: tuple[int, ...], model: int, *, tied: bool = False) -> int | None:
+def divided_axis(path: str, shape: tuple[int, ...], model: int, *, tied: bool = False, vocab: bool = True) -> int | None:
   """The axis of a parameter that the axis ``model`` of a mesh divides; None is a parameter that stays whole.
 
   A token table or an output head whose side it does not divide stays whole: vocabularies may have any size.
@@ -167,9 +169,12 @@ def divided_axis(path: str, shape: tuple[int, ...], model: int, *, tied: bool = 
     path: names joined by dots.
     model: size of the axis.
     tied: whether the token table is the output head too.
+    vocab: whether token table and output head are divided.
   """
   *_, module, kind = ("", *path.split("."))
   axis = None
+  if not vocab and module in _HEADS | _TABLES:
+    return None
   if module in _OUT or (tied and module in _TABLES):
     axis = 0
   elif kind == "weight" and (module in _IN or module in _TABLES):
@@ -177,16 +182,16 @@ def divided_axis(path: str, shape: tuple[int, ...], model: int, *, tied: bool = 
   return None if axis is None or shape[axis] % model else axis
 
 
-def param_specs(params: PyTree, model: int, *, tied: bool = False) -> PyTree:
+def param_specs(params: PyTree, model: int, *, tied: bool = False, vocab: bool = True) -> PyTree:
   """How every parameter of a network with ``tensor_parallel`` is divided (`divided_axis`).
 
   Args:
-    params: parameters or their shapes, a nested dict.
+    params: parameters or their shapes, nested dicts by the names of modules, or with them in it.
   """
 
   def spec(path: tuple, leaf: Any) -> PartitionSpec:
     name = ".".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)
-    axis = divided_axis(name, leaf.shape, model, tied=tied)
+    axis = divided_axis(name, leaf.shape, model, tied=tied, vocab=vocab)
     return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, MODEL)
 
   return jax.tree_util.tree_map_with_path(spec, params)
@@ -216,7 +221,10 @@ def place(tree: PyTree, mesh: Mesh, specs: PyTree | PartitionSpec = PartitionSpe
   """
   if isinstance(specs, PartitionSpec):
     specs = jax.tree.map(lambda _: specs, tree)
-  return jax.tree.map(lambda leaf, spec: _placed(leaf, NamedSharding(mesh, spec)), tree, specs)
+  shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
+  if all(sharding.is_fully_addressable for sharding in jax.tree.leaves(shardings)):
+    return jax.device_put(tree, shardings)
+  return jax.tree.map(_placed, tree, shardings)
 
 
 def rows(tree: PyTree, mesh: Mesh) -> PyTree:
@@ -231,8 +239,30 @@ def rows(tree: PyTree, mesh: Mesh) -> PyTree:
   return place(tree, mesh, PartitionSpec(DATA))
 
 
+def on_host(tree: PyTree) -> PyTree:
+  """Whole arrays as numpy arrays. Where they lie in several processes, every one must ask for them, and gets them."""
+  leaves, structure = jax.tree.flatten(tree)
+  far = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array) and not _is_here(leaf)]
+  if far:
+    copies = _copied_to_all(leaves[far[0]].sharding.mesh)([leaves[index] for index in far])
+    for index, copy in zip(far, copies):
+      leaves[index] = copy
+  return structure.unflatten(map(np.asarray, jax.device_get(leaves)))
+
+
+def _is_here(array: Array) -> bool:
+  """Whether this process has all of an array."""
+  return array.is_fully_addressable or array.is_fully_replicated
+
+
+@functools.cache
+def _copied_to_all(mesh: Mesh) -> Callable[[list[Array]], list[Array]]:
+  return jax.jit(lambda leaves: leaves, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+
 def _placed(leaf: Any, sharding: NamedSharding) -> Array:
-  if sharding.is_fully_addressable:
-    return jax.device_put(leaf, sharding)
+  """An array on devices of several processes."""
+  if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+    return leaf if leaf.sharding == sharding else jax.jit(lambda whole: whole, out_shardings=sharding)(leaf)
   whole = np.asarray(leaf)
   return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])

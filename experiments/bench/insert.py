@@ -18,8 +18,9 @@ from jaxspec.link.sqs_wire import PlainWire
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.models.sampling import ModelParams, sampling_params
+from jaxspec.server.batches import Sizes
 from jaxspec.server.kinds import StreamKind
-from jaxspec.server.programs import Programs, Sizes
+from jaxspec.server.programs import Programs
 from jaxspec.server.table import Table
 
 CONFIG = LlamaGenConfig(num_layers=4, dim=256, num_heads=4, vocab_size=1024, num_tokens=256, num_classes=8)
@@ -71,7 +72,7 @@ def costs(num_slots: tuple[int, ...], repeats: int, config: LlamaGenConfig = CON
   for number in num_slots:
     programs = Programs(params, fns, kinds, Sizes(number, ROWS, config.num_tokens - 1, (WIDTH,)), example)
     tables[number] = programs.table()
-    row = programs.row(tables[number], 0)
+    row = jax.device_put(programs.row(tables[number], 0))
     before[number] = pointers(tables[number])
 
     def insert(number=number, programs=programs, row=row):

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from jaxspec.cli import processes
 from jaxspec.cli.errors import UserError
 from jaxspec.cli.options import PATH, common
 
@@ -40,6 +41,7 @@ _SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--idle-s", type=_SECONDS, default=60.0, show_default=True, metavar="T", help="Then a stream loses its cache.")
 @click.option("--forget-s", type=_SECONDS, default=600.0, show_default=True, metavar="T", help="Then it is forgotten.")
 @click.option("--metrics", metavar="HOST:PORT", help="Answer HTTP requests for counters there (Prometheus).")
+@processes.on_mesh
 @common("dtype", "matmul_precision", "no_cache")
 def serve(**options: Any) -> int:
   """Verify for edges with the target of CHECKPOINT, a bundle by folder or shipped name, until SIGTERM.
@@ -64,9 +66,11 @@ def serve(**options: Any) -> int:
   )
   methods = [_method(text) for text in options["profiles"]] or None
   server = _server(options, listen, methods, widths)
+  if not processes.is_first(options):
+    return processes.leave(options, server.run(lambda: click.echo("serving with process 0")))
   if metrics is not None:
     server.metrics.listen(*metrics)
-  return server.run(lambda: click.echo(f"serving at {server.address}"))
+  return processes.leave(options, server.run(lambda: click.echo(f"serving at {server.address}")))
 
 
 def _new_token(options: dict[str, Any]) -> int:
@@ -89,6 +93,7 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...]):
     compilation_cache.enable()
   names = ("auth_every_call", "dtype", "matmul_precision", "max_streams", "max_rows", "max_len", "max_prompt", "numerics")
   kwargs = {name: options[name] for name in (*names, "idle_s", "forget_s")}
+  kwargs |= processes.join(options)
   kwargs |= dict(tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)
   with Console(stderr=True).status("Loading and compiling"):
     return from_bundle.serve(options["checkpoint"], listen=listen, methods=methods or from_bundle.METHODS, **kwargs)

@@ -51,7 +51,7 @@ def init_cache(
     max_len, dtype = max_len + 1, _BITS  # the spare slot: see `write`
   slots = -(-max_len // 8) * 8
   shape = (batch, num_kv_heads, slots, head_dim) if split_heads else (batch * num_kv_heads, slots, head_dim)
-  zero = lambda: constrain(jnp.zeros(shape, dtype), None, "model") if split_heads else jnp.zeros(shape, dtype)
+  zero = lambda: _divided(jnp.zeros(shape, dtype))
   zeros = lambda: tuple(zero() for _ in range(num_layers))
   return KVCache(zeros(), zeros(), jnp.ones((batch, slots), bool))
 
@@ -115,7 +115,7 @@ def num_rows(cache: KVCache) -> int:
 
 def take(cache: KVCache, slots: Array) -> KVCache:
   """The rows ``slots [M]`` int32 of a table of rows, as a cache of ``M`` rows."""
-  rows = lambda buffer: buffer.at[_folded(cache, buffer, slots)].get(mode="promise_in_bounds")
+  rows = lambda buffer: _divided(buffer.at[_folded(cache, buffer, slots)].get(mode="promise_in_bounds"))
   mask = cache.key_mask.at[slots].get(mode="promise_in_bounds")
   return KVCache(tuple(rows(k) for k in cache.k), tuple(rows(v) for v in cache.v), mask)
 
@@ -126,7 +126,7 @@ def put(cache: KVCache, rows: KVCache, slots: Array, start: Array | None = None,
   With a ``start`` the masks stay: a pass over tokens never changes them.
   """
   if start is None:
-    whole = lambda table, new: table.at[_folded(cache, table, slots)].set(new, mode="promise_in_bounds")
+    whole = lambda table, new: _divided(table.at[_folded(cache, table, slots)].set(new, mode="promise_in_bounds"))
     mask = cache.key_mask.at[slots].set(rows.key_mask, mode="promise_in_bounds")
     return KVCache(tuple(map(whole, cache.k, rows.k)), tuple(map(whole, cache.v, rows.v)), mask)
 
@@ -140,9 +140,14 @@ def put(cache: KVCache, rows: KVCache, slots: Array, start: Array | None = None,
     starts = jnp.repeat(start, new.shape[0] // start.shape[0])
     values = jax.vmap(lambda row, at: jax.lax.dynamic_slice_in_dim(row, at, width, axis=-2))(new, starts)
     index = jnp.stack([_folded(cache, table, slots), starts], axis=1)  # [M * Hkv or M, 2]
-    return jax.lax.scatter(table, index, values, windows, mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS)
+    return _divided(jax.lax.scatter(table, index, values, windows, mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS))
 
   return KVCache(tuple(map(part, cache.k, rows.k)), tuple(map(part, cache.v, rows.v)), cache.key_mask)
+
+
+def _divided(buffer: Array) -> Array:
+  """The buffer, whose heads are divided over devices where they have an axis of their own."""
+  return constrain(buffer, None, "model") if buffer.ndim == 4 else buffer
 
 
 def _folded(cache: KVCache, buffer: Array, slots: Array) -> Array:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import jax
 import numpy as np
 
 from jaxspec.link.bitstream import require
@@ -15,6 +16,7 @@ from jaxspec.types import PyTree
 
 # The ids of a prompt, a class label, or a caption -> the family's condition with one row.
 ReadCondition = Callable[[tuple[int, ...] | int | str], PyTree]
+_SHORTEST_PROMPT = 8
 
 
 def reader_like(example: PyTree, vocab: int) -> ReadCondition:
@@ -49,3 +51,36 @@ def _label(sent: tuple[int, ...] | int | str, largest: int) -> ClassLabels:
 
 def _named(sent: tuple[int, ...] | int | str) -> str:
   return {tuple: "a prompt", int: "a class label", str: "a caption"}.get(type(sent), "an unknown condition")
+
+
+def lengths_of(example: PyTree) -> list[PyTree]:
+  """The example in every length that is compiled: prompts of 8, 16, ... ids and of its own; all others have one length."""
+  if not isinstance(example, Prompt):
+    return [example]
+  most = example.tokens.shape[1]
+  lengths = [length for length in (_SHORTEST_PROMPT << power for power in range(most.bit_length())) if length < most]
+  return [Prompt(*(leaf[:, -length:] for leaf in example)) for length in (*lengths, most)]
+
+
+def fitted(condition: PyTree, example: PyTree) -> PyTree:
+  """A condition of one row in one of the lengths that are compiled, on the host; prompts are padded on the left.
+
+  Args:
+    example: a condition of one row, of the largest length that is served.
+  Raises:
+    ValueError: for another kind of condition than the example, other arrays, or a prompt that is too long.
+  """
+  if type(condition) is not type(example) or condition.batch_size != 1:
+    raise ValueError(f"Must have one row of {type(example).__name__}, we instead got {type(condition).__name__}")
+  condition = jax.tree.map(np.asarray, condition)
+  if isinstance(condition, Prompt):
+    most, own = example.tokens.shape[1], condition.tokens.shape[1]
+    if not 1 <= own <= most or not condition.mask.any():
+      raise ValueError(f"Must have a prompt of 1 to {most} tokens, we instead got {int(condition.mask.sum())} in {own}")
+    length = min(most, max(_SHORTEST_PROMPT, 1 << (own - 1).bit_length()))
+    condition = Prompt(*(np.pad(leaf, ((0, 0), (length - own, 0))) for leaf in condition))
+  else:
+    for leaf, like in zip(jax.tree.leaves(condition), jax.tree.leaves(example)):
+      if leaf.shape != like.shape:
+        raise ValueError(f"Must have a condition of shapes {like.shape}, we instead got {leaf.shape}")
+  return jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), condition, example)

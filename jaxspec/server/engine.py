@@ -13,24 +13,32 @@ far as the probe shows (`jaxspec.server.probe`). An error while the device runs 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxspec.link.bitstream import MessageError, require
 from jaxspec.link.cloud import Opening, Profile, Resume
+from jaxspec.mesh import DATA
 from jaxspec.models.sampling import ModelParams
+from jaxspec.server.batches import Sizes, row_of
 from jaxspec.server.conditions import ReadCondition, reader_like
 from jaxspec.server.digests import weights_digest
 from jaxspec.server.held import FINISH, HeldStreams
 from jaxspec.server.interface import NotFinite, StreamLost
 from jaxspec.server.kinds import StreamKind
 from jaxspec.server.probe import probe
-from jaxspec.server.programs import Programs, Sizes, row_of
+from jaxspec.server.programs import Programs
 from jaxspec.server.scheduler import Plan, Policy, plan
 from jaxspec.server.streams import Judgement, Stream, open_stream
 from jaxspec.types import Cache, ModelFns, PyTree, Verdict
+
+if TYPE_CHECKING:
+  from jaxspec.server.group import Leader
 
 Answers = list[tuple[bytes, bytes | Exception]]
 
@@ -50,6 +58,7 @@ class Engine:
     profiles: what edges are told about each kind of stream; its id is its place.
     programs: the compiled programs and their sizes.
     model: the digest of the network.
+    table: what the device holds of all streams.
     numerics: digest of the probe; engines of equal digests answer with equal bytes.
     replay_in_chunks: whether replays are cut anew; else as the calls were.
     max_condition: most ids of a prompt, or bytes of a text.
@@ -75,6 +84,10 @@ class Engine:
     digest: the name of the network, `jaxspec.checkpoints.digest`; by default that of the weights alone.
     max_condition: as above, where conditions are read in a way of their own; the positions of the example by default.
     end_ids: as above.
+    mesh: devices that share the table and every step (`jaxspec.mesh`), which have the parameters. The axis ``data`` divides
+      ``max_streams`` and ``max_rows``.
+    group: the other processes with devices of the mesh, in process 0. Each makes an engine by the same arguments without it,
+      and runs what this one runs (`jaxspec.server.group.Follower`).
   Raises:
     ValueError: for sizes that do not go together, or programs that the probe refuses.
   """
@@ -99,9 +112,12 @@ class Engine:
     digest: bytes | None = None,
     max_condition: int | None = None,
     end_ids: Sequence[int] = (),
+    mesh: Mesh | None = None,
+    group: Leader | None = None,
   ):
-    sizes = Sizes(max_streams, max_rows, max_len, tuple(widths))
-    self.programs = Programs(params, model, tuple(kinds), sizes, example)
+    groups = 1 if mesh is None else mesh.shape[DATA]
+    sizes = Sizes(max_streams, max_rows, max_len, tuple(widths), groups)
+    self.programs = Programs(params, model, tuple(kinds), sizes, example, mesh)
     told = dict(guided=self.programs.is_guided, max_len=max_len)
     self.profiles: tuple[Profile, ...] = tuple(kind.profile(id, **told) for id, kind in enumerate(kinds))
     self.max_condition = self.programs.max_condition if max_condition is None else max_condition
@@ -110,14 +126,17 @@ class Engine:
     self.model = weights_digest(weights) if digest is None else digest
     self._read = reader_like(example, self.vocab) if read_condition is None else read_condition
     self._matmul_precision = matmul_precision
-    with self._precision():
+    with self.precision():
       found = probe(self.programs, numerics)
     self.numerics, self.replay_in_chunks = found.digest, found.replay_in_chunks
+    self._group = group
+    if group is not None:
+      self.programs = dataclasses.replace(self.programs, tell=group.tell)
     self.wake_at: float | None = None
-    self._policy = Policy(max_rows, max_wait_s)
+    self._policy = Policy(max_rows, max_wait_s, groups=groups)
     self._idle_s, self._forget_s = idle_s, forget_s
-    self._table = self.programs.table()
-    self._held = HeldStreams(max_streams, 16 * max_streams, sizes.widths)
+    self.table = self.programs.table()
+    self._held = HeldStreams(sizes, 16 * max_streams)
     self._now = 0.0
     self._failure: BaseException | None = None
 
@@ -144,7 +163,7 @@ class Engine:
   @property
   def num_free_slots(self) -> int:
     """Slots that no stream owns."""
-    return len(self._held.free)
+    return self._held.num_free
 
   def knows(self, stream: bytes) -> bool:
     """Whether a stream of this name is held."""
@@ -255,7 +274,7 @@ class Engine:
     if held.slot is None or held.unread:
       raise ValueError("Must have a stream whose cache is whole, we instead got one that is parked or comes back")
     size = int(held.settings.row.prefix_len) + int(held.cursor.length[0]) - 1
-    return self.programs.row(self._table, held.slot), size
+    return self.programs.row(self.table, held.slot), size
 
   def step(self, now: float) -> Answers:
     """Runs what is next, if anything is.
@@ -275,7 +294,7 @@ class Engine:
     if not isinstance(found, Plan):
       return []
     try:
-      with self._precision():
+      with self.precision():
         answers = [] if found.prefill is None else self._place(found.prefill)
         if found.program is not None:
           number, width = found.program
@@ -290,13 +309,18 @@ class Engine:
       raise EngineFailed("the device failed in a step") from error
     return answers
 
-  def _precision(self) -> contextlib.AbstractContextManager:
-    """It holds for one thread: programs are compiled in one and run in another."""
+  def precision(self) -> contextlib.AbstractContextManager:
+    """The context in which programs run. It holds for one thread: they are compiled in one and run in another."""
     if self._matmul_precision is None:
       return contextlib.nullcontext()
     return jax.default_matmul_precision(self._matmul_precision)
 
   def _check(self) -> None:
+    if self._failure is None and self._group is not None:
+      try:
+        self._group.check()
+      except OSError as error:
+        self._failure = error
     if self._failure is not None:
       raise EngineFailed("the engine is over: its device failed before") from self._failure
 
@@ -304,7 +328,7 @@ class Engine:
     """Reads the condition of a stream and gives it a slot; answers if it was opened just now."""
     held = self._held[name]
     cache, first = self.programs.prefill(held.opening.profile, held.settings, held.condition)
-    self._table = self.programs.insert(self._table, cache, self._held.place(name))
+    self.table = self.programs.insert(self.table, cache, self._held.place(name))
     if not held.has_first:
       held.start(first)
     held.replay(self.programs.sizes.widths, in_chunks=self.replay_in_chunks)
@@ -320,7 +344,7 @@ class Engine:
     widths = self.programs.sizes.widths
     rows = [self._held[name].asked_row(self._held[name].call, widths) for name in asked]
     rows += [self._held[name].forced_row() for name in forced]
-    self._table, judged = self.programs.step(self._table, number, width, rows)
+    self.table, judged = self.programs.step(self.table, number, width, rows)
     self._held.count((*asked, *forced))
     for name in forced:
       self._held[name].unread.popleft()
@@ -345,7 +369,7 @@ class Engine:
     calls = [held.judged.call for held in streams]
     rows = [held.asked_row(call, self.programs.sizes.widths) for held, call in zip(streams, calls)]
     verdicts, distributions = [held.judged.verdict for held in streams], [held.distribution for held in streams]
-    found, cursors = self.programs.finish(self._table, number, rows, verdicts, distributions)
+    found, cursors = self.programs.finish(self.table, number, rows, verdicts, distributions)
     self._held.count(asked)
     answers: Answers = []
     for index, (name, held, call) in enumerate(zip(asked, streams, calls)):

@@ -14,14 +14,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 
 from jaxspec import checkpoints
+from jaxspec import mesh as meshes
 from jaxspec.hosts.base import Host
 from jaxspec.hosts.images import CaptionHost, LabelHost
 from jaxspec.link.method_wires import wire_of
 from jaxspec.methods import get_method, make_method
 from jaxspec.methods.base import IDS, Method
 from jaxspec.models.conditions import Caption, ClassLabels, Prompt
+from jaxspec.models.sampling import ModelParams
 from jaxspec.options import options_of
 from jaxspec.pipeline import Pipeline, load_pipeline
 from jaxspec.sampling import SamplingConfig
@@ -31,6 +34,7 @@ from jaxspec.server.kinds import StreamKind
 from jaxspec.types import PyTree
 
 if TYPE_CHECKING:
+  from jaxspec.server.group import Follower
   from jaxspec.server.server import Listen, Server
   from jaxspec.server.tokens import TokenFile
 
@@ -49,9 +53,14 @@ def serve(
   forget_s: float = 600.0,
   dtype: str = "float32",
   matmul_precision: str | None = None,
+  mesh: str | Mesh | None = None,
+  leader: str = "127.0.0.1",
   **options: Any,
-) -> Server:
+) -> Server | Follower:
   """A server of a bundle's target, as a context that runs it in a thread.
+
+  On a mesh of several processes (after `jax.distributed.initialize`) all make the same call. Process 0 is the server; the
+  context of every other one runs what the server tells, and ends with it.
 
   Args:
     bundle: as in `jaxspec.load_pipeline`, or what that returned.
@@ -60,25 +69,34 @@ def serve(
     tokens: who may open streams, or the file that says it; None lets everybody.
     auth_every_call: ask for a token in every call, not only where streams are opened.
     forget_s: a stream without a call for so long is forgotten.
-    dtype, matmul_precision: as in `jaxspec.load_pipeline`; a pipeline has its own.
+    dtype, matmul_precision, mesh: as in `jaxspec.load_pipeline`; a pipeline has its own.
+    leader: where the other processes reach process 0.
     options: of `engine_of`.
   Returns:
-    A `jaxspec.server.server.Server`; ``address`` is valid inside of its ``with`` block.
+    A `jaxspec.server.server.Server`; ``address`` is valid inside of its ``with`` block. A `jaxspec.server.group.Follower` in
+    all processes but the first.
   Raises:
     ImportError: without the extra ``serve``.
     ValueError: one line that names what does not fit.
+    OSError: if another process of the group does not come.
   """
   from jaxspec.server.desk import Limits
+  from jaxspec.server.group import Follower, Link, join
   from jaxspec.server.server import Listen, Server
   from jaxspec.server.tokens import TokenFile
 
   listen = Listen(listen) if isinstance(listen, str) else listen
   tokens = TokenFile(tokens) if isinstance(tokens, (str, os.PathLike)) else tokens
   if not isinstance(bundle, Pipeline):
-    bundle = load_pipeline(bundle, dtype=dtype, matmul_precision=matmul_precision)
-  engine = engine_of(bundle, methods, forget_s=forget_s, **options)
+    bundle = load_pipeline(bundle, dtype=dtype, matmul_precision=matmul_precision, mesh=mesh)
+  group = join(bundle.mesh, leader)
+  options |= dict(forget_s=forget_s)
+  if isinstance(group, Link):
+    return Follower(engine_of(bundle, methods, **options), group)
+  engine = engine_of(bundle, methods, group=group, **options)
   limits = Limits(engine.max_held, forget_s=forget_s)
-  return Server(engine, listen, tokens=tokens, auth_every_call=auth_every_call, limits=limits)
+  on_end = None if group is None else group.end
+  return Server(engine, listen, tokens=tokens, auth_every_call=auth_every_call, limits=limits, on_end=on_end)
 
 
 def engine_of(
@@ -113,11 +131,20 @@ def engine_of(
   max_len = _length(host, max_len, example)
   host.check_length(target, example, max_len)
   model, params = sampling.side(target)
+  if pipeline.mesh is not None:
+    params = _on_mesh(params, pipeline.mesh)
   settings = dict(digest=checkpoints.digest(host.target.path), end_ids=host.end_token or ())
-  settings |= dict(read_condition=read, matmul_precision=pipeline.matmul_precision)
+  settings |= dict(read_condition=read, matmul_precision=pipeline.matmul_precision, mesh=pipeline.mesh)
   if host.sends_text:
     settings |= dict(max_condition=_text_bytes(example))
   return Engine(params, model, kinds, example=example, max_len=max_len, **(settings | options))
+
+
+def _on_mesh(params: ModelParams, mesh: Mesh) -> ModelParams:
+  """Parameters on the devices of a mesh. Every device has token table and output head, so that a step exchanges two sums a
+  block and nothing else."""
+  specs = meshes.param_specs(params, mesh.shape[meshes.MODEL], vocab=False)
+  return meshes.place(params, mesh, specs if mesh.shape[meshes.MODEL] > 1 else PartitionSpec())
 
 
 def _text_bytes(example: PyTree) -> int:

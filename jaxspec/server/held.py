@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
+from jaxspec.server.batches import Sizes
 from jaxspec.server.interface import NoRoom, StreamLost
 from jaxspec.server.scheduler import Queues, Waiting
 from jaxspec.server.streams import Stream
@@ -16,20 +17,25 @@ class HeldStreams:
 
   Attributes:
     by_name: all of them.
-    free: slots that none of them owns.
 
   Args:
-    num_slots: slots N.
+    sizes: slots N, and the groups of devices that share them.
     most: more streams are refused.
-    widths: ascending inputs W of a pass.
   """
 
-  def __init__(self, num_slots: int, most: int, widths: Sequence[int]):
+  def __init__(self, sizes: Sizes, most: int):
     self.by_name: dict[bytes, Stream] = {}
-    self.free = list(range(num_slots))[::-1]
-    self.most, self._widths = most, widths
+    self.most, self._sizes = most, sizes
+    self._free: list[list[int]] = [[] for _ in range(sizes.groups)]
+    for slot in range(sizes.max_streams)[::-1]:
+      self._free[sizes.group_of(slot)].append(slot)
     self._served: dict[str, int] = {}
     self._steps, self._last_prefill = 0, -(1 << 30)
+
+  @property
+  def num_free(self) -> int:
+    """Slots that no stream owns."""
+    return sum(map(len, self._free))
 
   def __len__(self) -> int:
     return len(self.by_name)
@@ -56,7 +62,7 @@ class HeldStreams:
     """Forgets a stream, also one that is not held."""
     held = self.by_name.pop(name, None)
     if held is not None and held.slot is not None:
-      self.free.append(held.slot)
+      self._give_back(held.slot)
 
   def park(self, name: bytes) -> None:
     """Takes the slot of a stream.
@@ -69,15 +75,15 @@ class HeldStreams:
     if held.is_waited_for:
       raise ValueError(f"Must have a stream without a call in flight to park it, we instead got {name.hex()}")
     if held.slot is not None:
-      self.free.append(held.slot)
+      self._give_back(held.slot)
       held.park()
 
   def place(self, name: bytes) -> int:
-    """Gives a stream a free slot, or that of the idlest one, and returns it."""
-    if not self.free:
+    """Gives a stream a slot of the group with most free ones, or that of the idlest stream, and returns it."""
+    if not self.num_free:
       self.park(self._idlest())
     held = self.by_name[name]
-    held.slot = self.free.pop()
+    held.slot = max(self._free, key=len).pop()
     self._last_prefill = self._steps
     return held.slot
 
@@ -98,7 +104,7 @@ class HeldStreams:
     for name, held in self.by_name.items():
       number = held.opening.profile
       waiting = lambda width, held=held, name=name, number=number: Waiting(
-        name, (number, width), held.since, held.tenant, held.passed
+        name, (number, width), held.since, held.tenant, held.passed, self._group_of(held)
       )
       if held.slot is None:
         if held.is_waited_for:
@@ -106,10 +112,10 @@ class HeldStreams:
       elif held.unread:
         forced.append(waiting(held.unread[0].width))
       elif held.call is not None:
-        asked.append(waiting(held.cut_of(held.call, self._widths).width))
+        asked.append(waiting(held.cut_of(held.call, self._sizes.widths).width))
       elif held.distribution is not None:
         asked.append(waiting(FINISH))
-    if not self.free and self._idlest() is None:
+    if not self.num_free and self._idlest() is None:
       opens = []
     return Queues(asked, forced, opens, self._served, self._steps - self._last_prefill)
 
@@ -123,6 +129,12 @@ class HeldStreams:
       held.passed += name not in taken
     tenants = {held.tenant for held in self.by_name.values()}
     self._served = {tenant: step for tenant, step in self._served.items() if tenant in tenants}
+
+  def _group_of(self, held: Stream) -> int:
+    return 0 if held.slot is None else self._sizes.group_of(held.slot)
+
+  def _give_back(self, slot: int) -> None:
+    self._free[self._sizes.group_of(slot)].append(slot)
 
   def _idlest(self) -> bytes | None:
     """The stream that was not heard of for longest among those without a call in flight."""

@@ -2,7 +2,8 @@
 
 1. The row is read by every program. The digest of the bits of its logits and of its cache names the numerics: servers of
    equal digests answer with equal bytes.
-2. It stands first and last, among rows of zeros, of noise and of NaN. If a bit differs, rows depend on each other.
+2. It stands first and last, among rows of zeros, of noise and of NaN. If a bit differs, rows depend on each other. On a mesh
+   first and last are in the first and the last group of devices, which hence compute the same bits.
 3. It is read again in other cuts and widths. If no bit differs, a replay may be cut in any way.
 """
 
@@ -16,9 +17,11 @@ import jax
 import numpy as np
 
 from jaxspec.link.arrays import no_distributions
+from jaxspec.mesh import MeshSizes
 from jaxspec.models.sampling import Sampling
+from jaxspec.server.batches import Row, Settings
 from jaxspec.server.cuts import Cut, narrowest
-from jaxspec.server.programs import Programs, Row, Settings
+from jaxspec.server.programs import Programs
 from jaxspec.server.table import RowSettings
 from jaxspec.types import Cache, Cursor, PyTree, Verdict
 
@@ -74,17 +77,17 @@ class _Prober:
     self._settings = Settings(row, ())
     length = min(sizes.max_len, 2 * sizes.widths[-1])
     self._tokens = ((7 * np.arange(length) + 3) % programs.vocab).astype(np.int32)
-    self._row = programs.prefill(0, self._settings, programs.conditions()[-1])[0]
+    self._row = programs.one_of(programs.prefill(0, self._settings, programs.conditions()[-1])[0])
     self._table = programs.table()
 
   def run(self) -> Probed:
     """All three parts."""
-    digest = hashlib.sha256(_environment().encode())
+    digest = hashlib.sha256(_environment(self._programs).encode())
     is_exact, last = True, []
     for number, kind in enumerate(self._programs.kinds):
       for condition in self._programs.conditions():
         row, first = self._programs.prefill(number, self._settings, condition)
-        digest.update(first.to_bytes(4, "big") + _bits_of(row))
+        digest.update(first.to_bytes(4, "big") + _bits_of(self._programs.one_of(row)))
       for width in self._programs.sizes.widths:
         alone = self._pass(number, width, at=0, neighbours=None)
         digest.update(alone.logits.to_bytes(4, "big") + alone.cache)
@@ -103,17 +106,27 @@ class _Prober:
     sizes = self._programs.sizes
     slot = sizes.max_streams - 1 if at else 0
     cut = Cut(0, min(width, len(self._tokens)), width)
-    others = [other for other in range(sizes.max_streams) if other != slot][: sizes.max_rows - 1] if neighbours else []
     rows = []
-    for other in others:
-      self._table = self._programs.insert(self._table, _like(self._row, neighbours, other), other)
+    for other in self._others(slot) if neighbours else ():
+      self._insert(_like(self._row, neighbours, other), other)
       tokens = (self._tokens[: cut.size] * (other + 2) + other) % self._programs.vocab
       rows.append(self._asked(number, other, cut, tokens))
-    self._table = self._programs.insert(self._table, self._row, slot)
+    self._insert(self._row, slot)
     position = len(rows) if at else 0
     rows.insert(position, self._asked(number, slot, cut, self._tokens[: cut.size]))
     self._table, judged = self._programs.step(self._table, number, width, rows)
     return _Pass(int(judged.bits[position]), self._read(slot, cut.size))
+
+  def _others(self, slot: int) -> list[int]:
+    """Slots for all other rows of a step, in ascending order."""
+    sizes, found = self._programs.sizes, []
+    for first in range(0, sizes.max_streams, sizes.slots_of_group):
+      others = [other for other in range(first, first + sizes.slots_of_group) if other != slot]
+      found += others[: sizes.rows_of_group - (len(others) < sizes.slots_of_group)]
+    return found
+
+  def _insert(self, row: Cache, slot: int) -> None:
+    self._table = self._programs.insert(self._table, self._programs.copies(row), slot)
 
   def _finished(self, number: int) -> int:
     """The token that ends a round whose distribution came, from what the last pass left."""
@@ -139,7 +152,7 @@ class _Prober:
     widths, length = self._programs.sizes.widths, len(self._tokens)
     left = []
     for sizes in ([widths[-1]], *([width] for width in widths), [3, 1, widths[0], 5]):
-      self._table = self._programs.insert(self._table, self._row, 0)
+      self._insert(self._row, 0)
       left.append(self._read_in(number, sizes, length))
     return all(other == left[0] for other in left)
 
@@ -167,9 +180,10 @@ class _Prober:
 
 
 def _bits_of(cache: Cache, length: int | None = None) -> bytes:
-  """The leaves of a cache, their second axis cut at ``length``."""
+  """The leaves of a cache, ``[.., S, D]`` or ``[B, S]``, of their cache slots the first ``length``."""
   leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(cache)]
-  return b"".join(np.ascontiguousarray(leaf[:, :length]).tobytes() for leaf in leaves)
+  first = lambda leaf: leaf[:, :length] if leaf.ndim == 2 else leaf[..., :length, :]
+  return b"".join(np.ascontiguousarray(first(leaf)).tobytes() for leaf in leaves)
 
 
 def _like(row: Cache, kind: str, seed: int) -> Cache:
@@ -189,8 +203,9 @@ def _like(row: Cache, kind: str, seed: int) -> Cache:
   return jax.tree.map(fill, row)
 
 
-def _environment() -> str:
+def _environment(programs: Programs) -> str:
   """What decides about bits besides the programs."""
   names = ("jax_threefry_partitionable", "jax_default_matmul_precision", "jax_enable_x64")
   settings = [f"{name}={getattr(jax.config, name)}" for name in names]
-  return "\n".join([jax.__version__, jax.default_backend(), *settings])
+  mesh = [] if programs.mesh is None else [str(MeshSizes(**programs.mesh.shape))]
+  return "\n".join([jax.__version__, jax.default_backend(), *settings, *mesh])

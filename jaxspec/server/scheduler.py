@@ -8,6 +8,10 @@
    waited for `Policy.patience` steps and as many lie between it and the last one that was read.
 
 A call hence waits for at most as many steps as there are programs, and ``ceil(ready / M)`` more.
+
+On a mesh the rows of a step are divided over ``G`` groups of devices, and a stream waits for a row of the group that has
+its cache. All groups run one program at once: rule 1 holds for all of them together, rules 2 and 3 in each, for ``M / G``
+rows. A call then waits for at most as many steps as the fullest group needs for each program, and one for each forced row.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ class Waiting(NamedTuple):
   since: float  # seconds
   tenant: str = ""
   passed: int = 0  # steps that were run since
+  group: int = 0  # where its cache is; not read of streams that wait for their condition to be read
 
 
 class Queues(NamedTuple):
@@ -42,6 +47,7 @@ class Policy(NamedTuple):
   max_rows: int  # M
   max_wait_s: float = 0.0  # how long a call may wait for others to share its step
   patience: int = 4  # steps
+  groups: int = 1  # G, of devices; each has the same share of the rows
 
 
 class Plan(NamedTuple):
@@ -74,23 +80,39 @@ def plan(now: float, queues: Queues, policy: Policy) -> Plan | float | None:
     return wake_at if prefill is None else Plan(prefill)
   taken = {row.stream for row in rows}
   free = [row for row in queues.forced if row.program == program and row.stream not in taken]
-  rows = [*rows, *_oldest_first(free)[: policy.max_rows - len(rows)]]
+  rows = _with(rows, _oldest_first(free), policy)
   asked = tuple(row.stream for row in rows if row.stream not in is_forced)
   return Plan(prefill, program, asked, tuple(row.stream for row in rows if row.stream in is_forced))
 
 
 def _rows(waiting: Sequence[Waiting], served: Mapping[str, int], policy: Policy) -> list[Waiting]:
-  """Up to ``max_rows`` rows of the program with the oldest one, by tenants in turn."""
+  """The rows of the program with the oldest one, by tenants in turn, as many as each group has room for."""
   if not waiting:
     return []
   program = _oldest_first(waiting)[0].program
-  by_tenant: dict[str, list[Waiting]] = {}
-  for row in _oldest_first([row for row in waiting if row.program == program]):
-    by_tenant.setdefault(row.tenant, []).append(row)
-  turns = sorted(by_tenant, key=lambda tenant: (served.get(tenant, -1), by_tenant[tenant][0].since))
-  depth = max(map(len, by_tenant.values()))
-  in_turn = [by_tenant[tenant][index] for index in range(depth) for tenant in turns if index < len(by_tenant[tenant])]
-  return in_turn[: policy.max_rows]
+  chosen: list[Waiting] = []
+  for group in range(policy.groups):
+    by_tenant: dict[str, list[Waiting]] = {}
+    for row in _oldest_first([row for row in waiting if row.program == program and row.group == group]):
+      by_tenant.setdefault(row.tenant, []).append(row)
+    turns = sorted(by_tenant, key=lambda tenant: (served.get(tenant, -1), by_tenant[tenant][0].since))
+    depth = max(map(len, by_tenant.values()), default=0)
+    in_turn = [by_tenant[tenant][index] for index in range(depth) for tenant in turns if index < len(by_tenant[tenant])]
+    chosen = _with(chosen, in_turn, policy)
+  return chosen
+
+
+def _with(rows: Sequence[Waiting], more: Sequence[Waiting], policy: Policy) -> list[Waiting]:
+  """Rows, and as many more in their order as their groups have room for."""
+  room = [policy.max_rows // policy.groups] * policy.groups
+  for row in rows:
+    room[row.group] -= 1
+  found = list(rows)
+  for row in more:
+    if room[row.group]:
+      room[row.group] -= 1
+      found.append(row)
+  return found
 
 
 def _prefill(queues: Queues, policy: Policy, *, is_quiet: bool) -> bytes | None:

@@ -94,6 +94,7 @@ class Server:
     tokens: who may open streams; None lets everybody.
     limits: by default as many streams as the engine holds.
     grace_s: how long calls that wait may take after SIGTERM.
+    on_end: called in the end, with whether the engine has failed.
 
   Attributes:
     address: what clients connect to, valid while it runs.
@@ -110,8 +111,9 @@ class Server:
     limits: Limits | None = None,
     metrics: Metrics | None = None,
     grace_s: float = GRACE_S,
+    on_end: Callable[[bool], None] | None = None,
   ):
-    self._listen, self._tokens, self._grace_s = listen, tokens, grace_s
+    self._listen, self._tokens, self._grace_s, self._on_end = listen, tokens, grace_s, on_end
     self.metrics = Metrics() if metrics is None else metrics
     self.desk = Desk(Limits(engine.max_held) if limits is None else limits, jitter=random.random)
     self.service = Service(engine, self.desk, report=self.metrics)
@@ -190,6 +192,8 @@ class Server:
       await asyncio.sleep(_WATCH_S / 5)
     await server.stop(min(1.0, self._grace_s))
     self.service.stop(timeout_s=1.0)
+    if self._on_end is not None:
+      self._on_end(self.service.failure is not None)
 
   async def _until_the_end(self) -> None:
     while not self._end.is_set() and not self.service.has_failed:

@@ -14,9 +14,9 @@ from jaxspec.link.bitstream import require
 from jaxspec.link.cloud import KEY_BYTES, Opening, Resume
 from jaxspec.link.opening import Agreement
 from jaxspec.models.sampling import Sampling
+from jaxspec.server.batches import MAX_END_TOKENS, Row, Settings
 from jaxspec.server.cuts import Cut, cuts_in_chunks, cuts_of_call, cuts_of_history
 from jaxspec.server.kinds import StreamKind
-from jaxspec.server.programs import MAX_END_TOKENS, Row, Settings
 from jaxspec.server.table import RowSettings
 from jaxspec.types import Cursor, Draft, PyTree, Verdict
 

@@ -6,6 +6,9 @@ The table holds the caches of ``N`` slots, and one more slot that nobody owns. A
 Everything else about a row is small and stays on the host: its cursor, its key, its sampling parameters. A `Batch` brings
 it. The state of a row on the device is its cache alone, which can be made again from its tokens.
 
+On a mesh (`jaxspec.mesh`) every group of devices has a table of its own slots, and computes its own rows of a step. Groups
+exchange nothing.
+
 Rows of a step are *asked* (their drafts are judged and their cursor moves), *forced* (they read committed tokens) or *idle*
 (in the slot that nobody owns).
 """
@@ -13,12 +16,15 @@ Rows of a step are *asked* (their drafts are judged and their cursor moves), *fo
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from jaxspec import drafts, rng
+from jaxspec import mesh as meshes
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.decode.loop import verify_round
 from jaxspec.decode.state import TargetSide
@@ -33,7 +39,7 @@ from jaxspec.verifiers.chunk import ChunkState
 class Table(NamedTuple):
   """What the device holds of all streams."""
 
-  cache: Cache  # of N + 1 rows; the last one is idle
+  cache: Cache  # of N + 1 rows, or as many of each group of devices; the last one is idle
   p: PyTree  # [N + 1, V] float32, target distributions of rows that wait for one of the draft side; () if none ever do
 
 
@@ -66,20 +72,27 @@ class Judged(NamedTuple):
   bits: Array  # [M] uint32, a sum over the bits of the logits
 
 
-def init_table(model: ModelFns, *, num_slots: int, num_cache_slots: int, vocab: int | None) -> Table:
+def init_table(
+  model: ModelFns, *, num_slots: int, num_cache_slots: int, vocab: int | None, mesh: Mesh | None = None
+) -> Table:
   """An empty table.
 
   Args:
-    num_slots: N.
+    num_slots: N, of each group of devices.
     num_cache_slots: cache slots of a row, at least those of the condition, of its tokens, and of the widest pass.
     vocab: V where rows may wait for distributions, else None.
+    mesh: devices that share the table; None is one device.
   Raises:
     ValueError: for a model whose caches no table can hold.
   """
   if model.take is None or model.put is None:
     raise ValueError("Must have a model with `take` and `put` for its caches to serve it, we instead got one without")
-  p = () if vocab is None else jnp.zeros((num_slots + 1, vocab), jnp.float32)
-  return Table(model.init_cache(num_slots + 1, num_cache_slots), p)
+
+  def build(_) -> Table:
+    p = () if vocab is None else jnp.zeros((num_slots + 1, vocab), jnp.float32)
+    return Table(model.init_cache(num_slots + 1, num_cache_slots), p)
+
+  return build(()) if mesh is None else jax.jit(meshes.over_rows(build, mesh))(())
 
 
 def of_rows(params: ModelParams, settings: RowSettings) -> ModelParams:
@@ -88,10 +101,10 @@ def of_rows(params: ModelParams, settings: RowSettings) -> ModelParams:
   return params._replace(model=model, sampling=settings.sampling)
 
 
-@functools.partial(jax.jit, static_argnames=("model", "verifier", "num_cache_slots", "widest"))
+@functools.partial(jax.jit, static_argnames=("model", "verifier", "num_cache_slots", "widest", "mesh"))
 def prefill(
   params: ModelParams, settings: RowSettings, condition: PyTree, *, model: ModelFns, verifier: Verifier,
-  num_cache_slots: int, widest: int,
+  num_cache_slots: int, widest: int, mesh: Mesh | None = None,
 ) -> tuple[Cache, Array]:  # fmt: skip
   """Reads the condition of one row; a new length of conditions compiles a new program.
 
@@ -99,33 +112,64 @@ def prefill(
     settings: of one row.
     num_cache_slots: those of a row of the table.
     widest: most inputs of a pass.
+    mesh: devices that share the table; every group of them reads the condition.
   Returns:
-    The row's cache, zeros after the condition, and token 0 ``[1]`` int32.
+    The row's cache, zeros after the condition, and token 0 ``[1]`` int32; both once for each group of devices.
   """
-  keys = rng.stream_keys(_keys(settings), rng.Stream.FIRST, jnp.int32(0))
-  max_len = num_cache_slots - model.prefix_len(condition) - widest
-  verdict, state = verifier.init(of_rows(params, settings), keys, condition, max_len, widest)
-  return state.cache, verdict.next_token
+
+  def run(given: tuple[ModelParams, RowSettings, PyTree]) -> tuple[Cache, Array]:
+    params, settings, condition = given
+    keys = rng.stream_keys(_keys(settings), rng.Stream.FIRST, jnp.int32(0))
+    max_len = num_cache_slots - model.prefix_len(condition) - widest
+    verdict, state = verifier.init(of_rows(params, settings), keys, condition, max_len, widest)
+    return state.cache, verdict.next_token
+
+  return _in_groups(run, mesh)((params, settings, condition))
 
 
-@functools.partial(jax.jit, static_argnames=("model",), donate_argnames=("table",))
-def insert(table: Table, row: Cache, slot: Array, *, model: ModelFns) -> Table:
-  """Writes a whole row into ``slot []`` int32, so that nothing of its last owner stays. The table is donated."""
-  return table._replace(cache=model.put(table.cache, row, slot[None]))
+@functools.partial(jax.jit, static_argnames=("model", "mesh"), donate_argnames=("table",))
+def insert(table: Table, row: Cache, slots: Array, *, model: ModelFns, mesh: Mesh | None = None) -> Table:
+  """Writes a whole row, so that nothing of a slot's last owner stays. The table is donated.
+
+  Args:
+    row: a cache of one row, once for each group of devices.
+    slots: ``[1]`` int32, of each group; the idle one where another group has the slot.
+  """
+
+  def run(_, table: Table, row: Cache, slots: Array) -> Table:
+    return table._replace(cache=model.put(table.cache, row, slots))
+
+  return _in_groups(run, mesh)((), table, row, slots)
 
 
-@functools.partial(jax.jit, static_argnames=("model", "verifier", "may_request"), donate_argnames=("table",))
+@functools.partial(jax.jit, static_argnames=("model", "mesh"))
+def take(table: Table, slots: Array, *, model: ModelFns, mesh: Mesh | None = None) -> Cache:
+  """Copies of the caches of ``slots [1]`` int32, one of each group of devices."""
+  return _in_groups(lambda _, cache, slots: model.take(cache, slots), mesh)((), table.cache, slots)
+
+
+@functools.partial(jax.jit, static_argnames=("model", "verifier", "may_request", "mesh"), donate_argnames=("table",))
 def step(
-  params: ModelParams, table: Table, slots: Array, batch: Batch, *, model: ModelFns, verifier: Verifier, may_request: bool
-) -> tuple[Table, Judged]:
+  params: ModelParams, table: Table, slots: Array, batch: Batch, *, model: ModelFns, verifier: Verifier, may_request: bool,
+  mesh: Mesh | None = None,
+) -> tuple[Table, Judged]:  # fmt: skip
   """One pass over ``M`` rows. The table is donated.
 
   Args:
-    slots: ``[M]`` int32; no slot but the idle one occurs twice.
+    slots: ``[M]`` int32; none but the idle one occurs twice. On a mesh ``M / data`` of each group, as its table counts.
     batch: the rows. Its shapes, hence the program, do not depend on who waits.
     verifier: a `jaxspec.verifiers.chunk.chunk_target`; it returns logits where ``may_request``.
     may_request: static; whether verdicts may wait for distributions (`finish`).
+    mesh: devices that share the table.
   """
+  run = functools.partial(_step, model=model, verifier=verifier, may_request=may_request)
+  return _in_groups(run, mesh)(params, table, slots, batch)
+
+
+def _step(
+  params: ModelParams, table: Table, slots: Array, batch: Batch, *, model: ModelFns, verifier: Verifier, may_request: bool
+) -> tuple[Table, Judged]:
+  """A step of one group of devices."""
   settings, chunk = batch.settings, batch.draft.payload
   unseen = jnp.zeros(slots.shape, jnp.uint32)
   state = ChunkState(model.take(table.cache, slots), settings.prefix_len, unseen == 0, unseen)
@@ -144,9 +188,9 @@ def step(
   return Table(cache, p), Judged(verdict, asks, cursor, state.finite, state.bits)
 
 
-@jax.jit
+@functools.partial(jax.jit, static_argnames=("mesh",))
 def finish(
-  p: Array, slots: Array, batch: Batch, verdict: Verdict, distribution: SparseDistribution
+  p: Array, slots: Array, batch: Batch, verdict: Verdict, distribution: SparseDistribution, *, mesh: Mesh | None = None
 ) -> tuple[Verdict, Cursor]:
   """Ends rounds that waited for the distribution of a rejected draft.
 
@@ -155,12 +199,22 @@ def finish(
     batch: the rows as they were judged; their payload is not read.
     verdict: what the step found about them, leaves ``[M]``.
     distribution: ``[M]``.
+    mesh: devices that share the table.
   Returns:
     The whole verdict, and the cursor after the round.
   """
-  tested = Tested(verdict, batch.asked, p.at[slots].get(mode="promise_in_bounds"))
-  side, verdict = finish_round(_side(batch), batch.draft, tested, distribution)
-  return verdict, side.cursor
+
+  def run(_, p, slots, batch, verdict, distribution) -> tuple[Verdict, Cursor]:
+    tested = Tested(verdict, batch.asked, p.at[slots].get(mode="promise_in_bounds"))
+    side, verdict = finish_round(_side(batch), batch.draft, tested, distribution)
+    return verdict, side.cursor
+
+  return _in_groups(run, mesh)((), p, slots, batch, verdict, distribution)
+
+
+def _in_groups(run: Callable[..., PyTree], mesh: Mesh | None) -> Callable[..., PyTree]:
+  """``run(params, *rows)`` in each group of devices with its own rows; slots and rows never meet."""
+  return run if mesh is None else meshes.over_rows(run, mesh)
 
 
 def _keys(settings: RowSettings) -> Array:

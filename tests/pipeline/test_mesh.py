@@ -1,12 +1,6 @@
 """Meshes: what they are called, how networks are divided, and decodes on eight devices and in two processes."""
 
 import dataclasses
-import json
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import pytest
@@ -20,9 +14,8 @@ from jaxspec.models.llama import LlamaConfig, llama_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.models.mar import MARConfig
 from jaxspec.pipeline import load_pipeline
+from tests import devices
 from tests.pipeline import on_devices
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("text", ["", "data", "data=0", "data=2,data=2", "rows=2", "data=2;model=2", "model=-1", "data=1.5"])
@@ -55,6 +48,7 @@ FAMILIES = {
   "chameleon": (chameleon_fns, ChameleonConfig(num_layers=1, dim=16, num_heads=2, ffn_hidden=8)),
   "gpt_neo": (gpt_neo_fns, GPTNeoConfig(num_layers=1, dim=16, num_heads=2, vocab_size=64)),
 }
+VOCAB = ("tok_embeddings", "output", "embed_tokens", "lm_head", "wte")  # token tables and output heads
 COPIED = ("cls_embedding.", "wpe.")  # matrices that every device keeps whole
 
 
@@ -64,6 +58,10 @@ def test_every_matrix_is_divided(family):
   make, config = FAMILIES[family]
   params = jax.eval_shape(make(dataclasses.replace(config, tensor_parallel=True)).init, jax.random.key(0))
   specs = checkpoints.flatten(mesh.param_specs(params, 2, tied=getattr(config, "tie_embeddings", False)))
+  blocks = checkpoints.flatten(mesh.param_specs(params, 2, vocab=False))
+  of_vocab = {name for name in specs if blocks[name] != specs[name]}
+  assert all(blocks[name] == PartitionSpec() for name in of_vocab)
+  assert of_vocab == {name for name in specs if name.partition(".")[0] in VOCAB}
   for name, leaf in checkpoints.flatten(params).items():
     is_norm = leaf.ndim < 2 or "_norm." in name
     if name.startswith(COPIED) or (
@@ -95,16 +93,7 @@ def test_networks_that_cannot_be_divided():
     mesh.check_fits(config, 1, "here")
 
 
-def run(*args, devices: int) -> subprocess.Popen:
-  flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
-  command, pipe = [sys.executable, "-m", "tests.pipeline.on_devices", *map(str, args)], subprocess.PIPE
-  return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"XLA_FLAGS": flags}, stdout=pipe, stderr=pipe, text=True)
-
-
-def output_of(process: subprocess.Popen) -> dict:
-  out, errors = process.communicate(timeout=900)
-  assert process.returncode == 0, errors[-3000:]
-  return json.loads(out.splitlines()[-1])
+PROGRAM = "tests.pipeline.on_devices"
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +104,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def eight_devices(folder):
   """What eight devices give; the networks and the tokens of one device stay in the folder."""
-  return output_of(run(folder, devices=8))
+  return devices.output_of(devices.run(PROGRAM, folder, devices=8))
 
 
 @pytest.mark.slow
@@ -149,10 +138,8 @@ def test_devices_exchange_what_the_table_names(eight_devices):
 @pytest.mark.slow
 def test_two_processes_give_the_tokens_of_one(eight_devices, folder):
   """The tokens of one device are those to which eight devices of one process were compared."""
-  with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    address = f"127.0.0.1:{free.getsockname()[1]}"
-  processes = [run(folder, address, 2, number, devices=4) for number in range(2)]
+  address = devices.free_address()
+  processes = [devices.run(PROGRAM, folder, address, 2, number, devices=4) for number in range(2)]
   expected = sum(len(methods) * len(on_devices.DIVIDED) for methods in on_devices.OF_PROCESSES.values())
-  for found in [output_of(process) for process in processes]:
+  for found in [devices.output_of(process) for process in processes]:
     assert len(found["tokens"]) == expected and all(found["tokens"].values()), found

@@ -121,4 +121,5 @@ def decode(
 def cache_bits(engine: Engine, name: bytes) -> bytes:
   """Bits of the cache of a stream, as far as it was read; nothing of a stream that is parked."""
   cache, size = engine.cache_of(name)
-  return b"".join(np.asarray(leaf)[:, :size].tobytes() for leaf in jax.tree.leaves(cache))
+  first = lambda leaf: leaf[:, :size] if leaf.ndim == 2 else leaf[..., :size, :]  # masks [B, S], entries [.., S, D]
+  return b"".join(first(np.asarray(leaf)).tobytes() for leaf in jax.tree.leaves(cache))

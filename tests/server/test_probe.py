@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from jaxspec.link.sqs_wire import PlainWire
+from jaxspec.mesh import make_mesh
 from jaxspec.models.llamagen import llamagen_fns
+from jaxspec.server.batches import Sizes
 from jaxspec.server.kinds import StreamKind
 from jaxspec.server.probe import probe
-from jaxspec.server.programs import Programs, Sizes
+from jaxspec.server.programs import Programs
 from tests.helpers import TARGET, markov_fns, random_params, side
 from tests.server.crowds import EXAMPLE
 
@@ -17,7 +19,7 @@ V = 5
 WEIGHTS = np.random.default_rng(0).normal(size=(V + 1, V)).astype(np.float32)
 
 
-def programs_of(change=None, weights=WEIGHTS):
+def programs_of(change=None, weights=WEIGHTS, mesh=None):
   """A Markov table whose logits ``[B, T, V]`` may be changed by a function of them."""
   plain = markov_fns(V)
 
@@ -26,7 +28,7 @@ def programs_of(change=None, weights=WEIGHTS):
     return output if change is None else output._replace(logits=change(output.logits)), cache
 
   fns = plain._replace(apply=apply)
-  return Programs(side(jnp.asarray(weights)), fns, (StreamKind(PlainWire(V)),), Sizes(3, 2, 12, (8, 16)), EXAMPLE)
+  return Programs(side(jnp.asarray(weights)), fns, (StreamKind(PlainWire(V)),), Sizes(3, 2, 12, (8, 16)), EXAMPLE, mesh)
 
 
 def test_rows_that_stand_for_themselves_are_served():
@@ -75,7 +77,8 @@ def test_digests_tell_numerics_apart():
   digests.append(probe(programs_of(weights=WEIGHTS * np.float32(1 + 1e-6))).digest)
   with jax.default_matmul_precision("bfloat16"):
     digests.append(probe(programs_of()).digest)
-  assert len(set(digests)) == 3
+  on_mesh = probe(programs_of(mesh=make_mesh("data=1")))
+  assert on_mesh.is_exact and on_mesh.replay_in_chunks and len({*digests, on_mesh.digest}) == 4
 
 
 def test_what_cannot_be_compiled():
@@ -86,6 +89,7 @@ def test_what_cannot_be_compiled():
     Sizes(3, 2, 12, (16, 8)),
     Sizes(3, 2, 12, ()),
     Sizes(3, 3, 12, (9,)),
+    Sizes(4, 2, 12, (8,), groups=2),
   ):
     with pytest.raises(ValueError, match="Must have"):
       Programs(params, fns, kinds, sizes, EXAMPLE)

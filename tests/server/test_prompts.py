@@ -11,10 +11,11 @@ from jaxspec.link.edge_stream import EdgeStream
 from jaxspec.link.sqs_wire import PlainWire
 from jaxspec.models.conditions import ClassLabels, Prompt
 from jaxspec.models.llama import LlamaConfig, llama_fns
+from jaxspec.server.batches import Sizes
 from jaxspec.server.engine import Engine
 from jaxspec.server.kinds import StreamKind
 from jaxspec.server.local import LocalCloud
-from jaxspec.server.programs import Programs, Sizes
+from jaxspec.server.programs import Programs
 from tests.helpers import random_params, side
 
 CONFIG = LlamaConfig(13, dim=16, num_layers=1, num_heads=2, num_kv_heads=1, ffn_hidden=24)

@@ -1,6 +1,7 @@
 """The scheduler without threads or clocks: who is served next, and how long anybody waits."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from jaxspec.server.scheduler import Plan, Policy, Queues, Waiting, plan
 PATTERNS = 10_000
 
 
-def waiting(stream, program="a", since=0.0, tenant="", passed=0):
-  return Waiting(bytes([stream]), program, since, tenant, passed)
+def waiting(stream, program="a", since=0.0, tenant="", passed=0, group=0):
+  return Waiting(bytes([stream]), program, since, tenant, passed, group)
 
 
 def test_nothing_waits():
@@ -59,12 +60,35 @@ def test_calls_may_wait_for_others():
   assert plan(1.3, Queues(asked, opens=[waiting(9, passed=9)]), policy) == Plan(bytes([9]))
 
 
+def test_every_group_has_rows_of_its_own():
+  """The oldest call of all groups says which program runs; each group fills its own rows with it."""
+  policy = Policy(4, groups=2)
+  asked = [waiting(number, since=number) for number in (1, 2, 3)] + [waiting(4, "b", 0.5, group=1)]
+  assert plan(9.0, Queues(asked), policy) == Plan(None, "b", (bytes([4]),))
+  asked[3] = waiting(4, since=9.0, group=1)
+  assert plan(9.0, Queues(asked), policy).asked == (bytes([1]), bytes([2]), bytes([4]))
+  forced = [waiting(5, since=0.0), waiting(6, since=5.0, group=1), waiting(7, since=6.0, group=1)]
+  assert plan(9.0, Queues(asked, forced), policy).forced == (bytes([6]),)
+  assert plan(9.0, Queues((), forced), policy).forced == (bytes([5]), bytes([6]), bytes([7]))
+  turns = [waiting(number, since=number, tenant="many", group=number % 2) for number in range(6)]
+  turns.append(waiting(9, since=9.0, tenant="one", group=1))
+  assert plan(9.0, Queues(turns), policy).asked == (bytes([0]), bytes([2]), bytes([1]), bytes([9]))
+
+
+def test_a_group_with_room_may_wait():
+  policy = Policy(4, max_wait_s=0.5, groups=2)
+  asked = [waiting(1, since=1.0), waiting(2, since=1.1)]
+  assert plan(1.3, Queues(asked), policy) == 1.5
+  asked += [waiting(3, since=1.2, group=1), waiting(4, since=1.2, group=1)]
+  assert len(plan(1.3, Queues(asked), policy).asked) == 4
+
+
 class Simulation:
   """Arrivals at random; every step takes one second. It counts the steps and conditions that each call waited for."""
 
-  def __init__(self, generator, *, tenants):
+  def __init__(self, generator, *, tenants, groups):
     self.generator, self.programs = generator, int(generator.integers(1, 4))
-    self.policy = Policy(int(generator.integers(1, 5)))
+    self.policy = Policy(groups * int(generator.integers(1, 5)), groups=groups)
     self.streams, self.tenants, self.load = int(generator.integers(1, 25)), tenants, generator.uniform(0.05, 1.0)
     self.asked, self.forced, self.opens, self.served = {}, {}, {}, {}
     self.idle, self.since_prefill, self.next = list(range(self.streams)), 1 << 30, self.streams
@@ -78,7 +102,8 @@ class Simulation:
       self.idle.remove(stream)
       kind = self.generator.random()
       program, tenant = int(self.generator.integers(self.programs)), str(stream % self.tenants)
-      entry = Waiting(stream.to_bytes(4), program, now - 1 + 1e-3 * stream, tenant)
+      group = stream % self.policy.groups
+      entry = Waiting(stream.to_bytes(4), program, now - 1 + 1e-3 * stream, tenant, group=group)
       if kind < 0.1:
         self.opens[stream] = entry
       elif kind < 0.2:
@@ -88,7 +113,15 @@ class Simulation:
     ready = len(self.asked) + len(self.forced)  # forced rows that were passed over take their turn
     for stream in self.asked:
       most = math.ceil(ready / self.policy.max_rows) if self.tenants == 1 else ready * self.turn
-      self.bounds.setdefault(stream, [self.programs + most, 0, 0])
+      most = self.programs + most if self.policy.groups == 1 else self.steps_of_all()
+      self.bounds.setdefault(stream, [most, 0, 0])
+
+  def steps_of_all(self):
+    """How many steps the fullest group needs for each program, and one for each forced row, whose turns come one by one."""
+    waits = Counter((row.program, row.group) for row in (*self.asked.values(), *self.forced.values()))
+    rows, groups = self.policy.max_rows // self.policy.groups, range(self.policy.groups)
+    fullest = [max(waits[program, group] for group in groups) for program in range(self.programs)]
+    return sum(math.ceil(number / rows) for number in fullest) + len(self.forced)
 
   def run(self, now):
     queues = Queues(
@@ -99,7 +132,9 @@ class Simulation:
       assert not (self.asked or self.forced or self.opens)
       return
     taken = [int.from_bytes(name) for name in (*found.asked, *found.forced)]
-    assert len(taken) == len(set(taken)) <= self.policy.max_rows and (taken or found.prefill is not None)
+    assert len(taken) == len(set(taken)) and (taken or found.prefill is not None)
+    of_group = Counter(stream % self.policy.groups for stream in taken)
+    assert max(of_group.values(), default=0) <= self.policy.max_rows // self.policy.groups
     assert all(int.from_bytes(name) in self.asked for name in found.asked)
     assert all(int.from_bytes(name) in self.forced for name in found.forced)
     of_program = {(self.asked | self.forced)[stream].program for stream in taken}
@@ -128,12 +163,15 @@ class Simulation:
         kind[stream] = entry._replace(passed=entry.passed + 1)
 
 
-@pytest.mark.parametrize("tenants", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_how_long_a_call_waits(tenants):
+@pytest.mark.parametrize(
+  "tenants, groups, patterns",
+  [pytest.param(1, 1, PATTERNS // 2, marks=pytest.mark.slow), (3, 1, PATTERNS // 2), (1, 3, PATTERNS // 20)],
+)
+def test_how_long_a_call_waits(tenants, groups, patterns):
   """Random arrivals. With several tenants a call waits for those that came before, each at most until its tenant's turn."""
   generator, waits = np.random.default_rng(tenants), 0
-  for _ in range(PATTERNS // 2):
-    simulation = Simulation(generator, tenants=tenants)
+  for _ in range(patterns):
+    simulation = Simulation(generator, tenants=tenants, groups=groups)
     for now in range(8):
       simulation.arrive(float(now))
       simulation.run(float(now))
@@ -144,4 +182,4 @@ def test_how_long_a_call_waits(tenants):
     for steps, conditions, most in simulation.waits:
       assert steps <= most and conditions <= 1 + steps // simulation.policy.patience, (steps, conditions, most)
     waits += len(simulation.waits)
-  assert waits > PATTERNS
+  assert waits > 2 * patterns

@@ -12,8 +12,9 @@ from jaxspec.link.sqs_wire import PlainWire
 from jaxspec.models import kv_cache
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.server import table as tables
+from jaxspec.server.batches import Sizes, batch_of, slots_for
 from jaxspec.server.kinds import StreamKind
-from jaxspec.server.programs import Programs, Sizes
+from jaxspec.server.programs import Programs
 from tests.helpers import FULL_OPTIMISATION, TARGET, random_params, side
 from tests.server.crowds import EXAMPLE
 
@@ -32,11 +33,11 @@ def test_no_buffer_is_copied(dtype, guided):
   table, kind = programs.table(), programs.kinds[0]
   size = sum(leaf.nbytes for leaf in jax.tree.leaves(table))
   buffer = table.cache.k[0]
-  slots, batch = programs.batch(kind, 8, [])
+  slots, batch = batch_of(kind, 8, (), programs.sizes)
   statics = dict(model=programs.model, verifier=kind.verifier(programs.model), may_request=False)
   step = tables.step.lower(programs.params, table, slots, batch, **statics)
   row = programs.row(table, 0)
-  insert = tables.insert.lower(table, row, jnp.int32(0), model=programs.model)
+  insert = tables.insert.lower(table, row, slots_for(0, programs.sizes), model=programs.model)
   # A copy of any buffer would take its place in memory besides the table.
   assert len({leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(table)}) == len(jax.tree.leaves(table))
   for lowered in (step, insert):
