@@ -13,9 +13,11 @@ Columns without a single entry are left out. Below every table stands the smalle
 from __future__ import annotations
 
 from experiments.engine.cells import Document, Kind, markdown
-from experiments.engine.kinds import classes, evaluators, links, parts, prompts, speed
+from experiments.engine.kinds import classes, evaluators, imposed, links, parts, prompts, speed
 
-KINDS: dict[str, Kind] = prompts.KINDS | classes.KINDS | speed.KINDS | links.KINDS | parts.KINDS | evaluators.KINDS
+KINDS: dict[str, Kind] = (
+  prompts.KINDS | classes.KINDS | speed.KINDS | links.KINDS | parts.KINDS | imposed.KINDS | evaluators.KINDS
+)
 
 
 def render(document: Document) -> str:
