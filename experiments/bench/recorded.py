@@ -41,7 +41,7 @@ class Recorded(Experiment):
   Attributes:
     samples: images of each prompt whose acceptance is recorded; their keys are not those of the timed ones.
     turns: timed decodes of each kind.
-    tokens: of a row; 0 are all.
+    max_len: tokens of a row; 0 takes all.
   """
 
   bundle: str = "emoji64"
@@ -49,13 +49,13 @@ class Recorded(Experiment):
   batches: tuple[int, ...] = (1, 8)
   samples: int = 4
   turns: int = 8
-  tokens: int = 0
+  max_len: int = 0
   kind: ClassVar[str] = "recorded"
 
   def measure(self, lab: Lab) -> dict[str, Any]:
     """See `Experiment.measure`."""
     pipeline = lab.pipeline(self.bundle)
-    length = self.tokens or pipeline.host.num_tokens
+    length = self.max_len or pipeline.host.num_tokens
     encoded = pipeline.encode(list(PROMPTS)).condition
     every = jax.tree.map(lambda leaf: jnp.tile(leaf, (self.samples,) + (1,) * (leaf.ndim - 1)), encoded)
     rows = []

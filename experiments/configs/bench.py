@@ -9,7 +9,9 @@ from experiments.bench.gpt_b import GptB
 from experiments.bench.insert import Insert
 from experiments.bench.linear import Linear
 from experiments.bench.mar import Buckets
+from experiments.bench.memory import Memory
 from experiments.bench.recorded import Recorded
+from experiments.bench.round_parts import RoundParts
 
 TABLES = {
   "codec": Codec(title="What writing and reading one drafted token costs"),
@@ -19,5 +21,7 @@ TABLES = {
   "insert": Insert(title="What the table of a server costs as it grows"),
   "linear": Linear(title="What each formulation of a linear layer streams"),
   "mar": Buckets(title="What cutting MAR's encoder off after the known tokens saves"),
+  "memory": Memory(title="Peak memory of a conversion and of a decode"),
   "recorded": Recorded(title="Recorded acceptance on random weights against the shipped networks"),
+  "rounds": RoundParts(title="Where the time of a round goes"),
 }

@@ -13,10 +13,10 @@ Columns without a single entry are left out. Below every table stands the smalle
 from __future__ import annotations
 
 from experiments.engine.cells import Document, Kind, markdown
-from experiments.engine.kinds import classes, evaluators, imposed, links, parts, prompts, speed
+from experiments.engine.kinds import classes, evaluators, imposed, links, memory, parts, prompts, speed
 
 KINDS: dict[str, Kind] = (
-  prompts.KINDS | classes.KINDS | speed.KINDS | links.KINDS | parts.KINDS | imposed.KINDS | evaluators.KINDS
+  prompts.KINDS | classes.KINDS | speed.KINDS | links.KINDS | parts.KINDS | imposed.KINDS | memory.KINDS | evaluators.KINDS
 )
 
 

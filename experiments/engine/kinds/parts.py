@@ -88,7 +88,55 @@ def parity_below(document: Document) -> list[str]:
   return ["An error above its tolerance is marked; no smaller difference is claimed to be seen."]
 
 
+# Parts of a round, each with its indent, in the order of the table.
+ROUND_PARTS = {
+  "draft": "draft side", "draft network": "- its network alone", "target": "target side",
+  "target network": "- its network alone", "commit": "commit", "sum": "sum of the sides and commit",
+  "round": "a round of the compiled loop", "calls": "calls from Python, taken off",
+}  # fmt: skip
+
+
+def round_rows(document: Document) -> list[RowDocument]:
+  rows = []
+  for entry in document["rows"]:
+    parts = dict(entry["parts"])
+    parts["sum"] = {"median": sum(parts[name]["median"] for name in ("draft", "target", "commit"))}
+    whole = parts["round"]["median"]
+    rows += [
+      {"method": entry["label"], "part": name, "words": words, "whole": whole, "counts": entry["counts"], **parts[name]}
+      for name, words in ROUND_PARTS.items()
+      if name in parts
+    ]
+  return rows
+
+
+def round_columns(document: Document) -> list[Column]:
+  def passes(row: RowDocument, document: Document) -> str:
+    side, _, kind = row["part"].partition(" ")
+    return f"{row['counts'][f'{side} passes']:.2f}" if kind else ""
+
+  span = lambda row, document: f"{row['median']:.2f}" + (f" [{row['low']:.2f}, {row['high']:.2f}]" if "low" in row else "")
+  return [
+    Column("method", lambda row, document: row["method"]), Column("part", lambda row, document: row["words"]),
+    Column("passes", passes), Column("ms a round", span),
+    Column("share of a round", lambda row, document: f"{100 * row['median'] / row['whole']:.0f} %"),
+  ]  # fmt: skip
+
+
+def round_intro(document: Document) -> str:
+  return (
+    f"one image at a time, median [lowest, highest] of {document['turns']} images. The sides of a round run one by one "
+    "from Python, what a call costs by itself taken off; a network alone runs in a loop of its own: the target over the "
+    "last token and a window, the draft network over one token, times the passes of a round."
+  )
+
+
+def round_below(document: Document) -> list[str]:
+  return ["What a side takes besides its network is sampling, acceptance, scores and bookkeeping. " + overlap(document)[0]]
+
+
 KINDS: dict[str, Kind] = {
+  "round parts": Kind(round_columns, round_intro, round_below, round_rows),
   "scores": Kind(score_columns, score_intro, overlap, score_rows),
   "eager": Kind(eager_columns, eager_intro, eager_below, eager_rows),
   "grid": Kind(grid_columns, lambda document: document["intro"], lambda document: [document["below"]]),
