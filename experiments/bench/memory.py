@@ -6,7 +6,7 @@ their own each, whose anonymous memory is watched.
 1. Conversion reads, turns and writes one tensor after the other. Its peak over what the process had before is compared with
    the largest tensor.
 2. A decode takes what the process had before, and what a plan says (`jaxspec.planning`): weights, caches, activations. The
-   difference between plan and measurement is printed for every size. Sizes that are not measured are extrapolated by that sum.
+   difference between plan and measurement is printed for every size. Other sizes are extrapolated by that sum.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A conversion or a decode of one size, alone in a process, and the memory that it took.
 
-Run by `experiments.bench.memory` as ``python -m experiments.bench.memory_child convert SOURCE FOLDER`` and ``... decode FOLDER
-DTYPE TOKENS``; prints JSON.
+Run by `experiments.bench.memory` as ``python -m experiments.bench.memory_child convert SOURCE FOLDER`` or ``... decode
+FOLDER DTYPE TOKENS``; prints JSON.
 """
 
 from __future__ import annotations

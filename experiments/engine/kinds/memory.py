@@ -63,10 +63,10 @@ def memory_columns(document: Document) -> list[Column]:
 
 def memory_intro(document: Document) -> str:
   return (
-    f"random weights, {document['dtype']}, one row of {document['tokens']} tokens with guidance. Anonymous memory of a process: "
-    "of the conversion what it takes over what it had before, in units of the largest tensor (float32); of loading and decoding "
-    f"the peak. Formula: {base_of(document) / 1e6:,.0f} MB of the process, and weights, caches and activations as `jaxspec plan` "
-    "reckons them. Sizes without a measured peak are extrapolated."
+    f"random weights, {document['dtype']}, one row of {document['tokens']} tokens with guidance. Anonymous memory of a "
+    "process: of the conversion what it takes over what it had before, in units of the largest tensor (float32); of loading "
+    f"and decoding the peak. Formula: {base_of(document) / 1e6:,.0f} MB of the process, and weights, caches and activations "
+    "as `jaxspec plan` reckons them. Sizes without a measured peak are extrapolated."
   )
 
 
