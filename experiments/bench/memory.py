@@ -5,8 +5,9 @@ their own each, whose anonymous memory is watched.
 
 1. Conversion reads, turns and writes one tensor after the other. Its peak over what the process had before is compared with
    the largest tensor.
-2. A decode takes what the process had before, and what a plan says (`jaxspec.planning`): weights, caches, activations. The
-   difference between plan and measurement is printed for every size. Other sizes are extrapolated by that sum.
+2. A decode takes what the process had before, and what the compiler says that the program takes: its arguments (weights) and
+   temporary arrays (caches; on a CPU without bfloat16 also the weights once more in float32). That is known without weights,
+   so that sizes which are not measured are extrapolated by the same sum.
 """
 
 from __future__ import annotations
@@ -27,11 +28,6 @@ from conversion import engine, torch_files
 from conversion.llamagen import FAMILY
 from experiments.engine.experiment import Experiment, Lab
 from jaxspec.models.llamagen import LlamaGenConfig
-from jaxspec.planning import make_plan, sampling_of
-from jaxspec.planning.devices import Device, Slice
-from jaxspec.planning.models import Model
-
-_ENDLESS = Slice("endless", "cpu", Device(1e15, 1e11, 1e12, 1e12, math.inf, "cpu", 0, "none"), 1, (1,))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,22 +56,13 @@ class Memory(Experiment):
       with Folder(lab.runs / "memory" / size) as folder:
         converted = conversion_of(config, folder)
         drawn = in_a_process("decode", folder / "checkpoint", self.dtype, self.tokens)
-      rows.append(
-        {"label": size, **sizes_of(config), "conversion": converted, "decode": drawn, "plan": self.planned(config, size)}
-      )
-    return {
-      "dtype": self.dtype,
-      "tokens": self.tokens,
-      "rows": rows,
-      "extrapolated": [
-        {"label": size, "plan": self.planned(LlamaGenConfig.named(size), size)} for size in self.extrapolated
-      ],
-    }
+      rows.append({**self.compiled(size), **sizes_of(config), "conversion": converted, "decode": drawn})
+    others = [self.compiled(size) for size in self.extrapolated]
+    return {"dtype": self.dtype, "tokens": self.tokens, "rows": rows, "extrapolated": others}
 
-  def planned(self, config: LlamaGenConfig, name: str) -> float:
-    """Bytes of weights, caches and activations of one row."""
-    model = Model(name, "llamagen", config, config.num_tokens, config.prefix_len, 4.0).with_tokens(self.tokens)
-    return make_plan(model, _ENDLESS, sampling=sampling_of(model), dtype=self.dtype).batches[0].bytes
+  def compiled(self, size: str) -> dict[str, Any]:
+    """``label`` and what the compiler says."""
+    return {"label": size, "compiled": in_a_process("compile", size, self.dtype, self.tokens)}
 
 
 class Folder:
@@ -99,20 +86,29 @@ def sizes_of(config: LlamaGenConfig) -> dict[str, int]:
   return {"parameters": sum(numbers), "largest": 4 * max(numbers), "output": 4 * sum(numbers)}
 
 
-def write_source(config: LlamaGenConfig, path: Path) -> None:
-  """A file as ``torch.save`` writes it, of random weights; tensors of one shape are the same."""
+def write_source(config: LlamaGenConfig, path: Path, *, distinct: bool = False) -> None:
+  """A file as ``torch.save`` writes it, of random weights.
+
+  Args:
+    distinct: whether tensors of one shape differ, which takes the memory of all of them.
+  """
   generator, made = np.random.default_rng(0), {}
+
+  def weights(name: str, shape: engine.Shape) -> np.ndarray:
+    key = name if distinct else shape
+    if key not in made:
+      made[key] = np.float32(len(shape) < 2) + np.float32(0.02) * generator.standard_normal(shape, np.float32)
+    return made[key]
+
   shapes = engine.source_shapes(FAMILY, engine.template_of(config))
-  for shape in shapes.values():
-    if shape not in made:
-      made[shape] = (0.02 * generator.standard_normal(shape, np.float32)).astype(np.float32, copy=False)
-  torch_files.write(path, {"model": {name: made[shape] for name, shape in shapes.items()}})
+  torch_files.write(path, {"model": {name: weights(name, shape) for name, shape in shapes.items()}})
 
 
 def conversion_of(config: LlamaGenConfig, folder: Path) -> dict[str, int]:
   """``before`` and ``peak`` bytes of a process that converts a network of random weights to ``folder / "checkpoint"``."""
   write_source(config, folder / "source.pt")
-  found = in_a_process("convert", folder / "source.pt", folder / "checkpoint")
+  fields = {"num_heads": config.num_heads, "num_tokens": config.num_tokens}
+  found = in_a_process("convert", folder / "source.pt", folder / "checkpoint", json.dumps(fields))
   (folder / "source.pt").unlink()
   return found
 

@@ -1,7 +1,7 @@
 """A conversion or a decode of one size, alone in a process, and the memory that it took.
 
-Run by `experiments.bench.memory` as ``python -m experiments.bench.memory_child convert SOURCE FOLDER`` or ``... decode
-FOLDER DTYPE TOKENS``; prints JSON.
+Run by `experiments.bench.memory` as ``python -m experiments.bench.memory_child PHASE ...``: ``convert SOURCE FOLDER
+CONFIG``, ``decode FOLDER DTYPE TOKENS`` or ``compile SIZE DTYPE TOKENS``; prints JSON.
 """
 
 from __future__ import annotations
@@ -47,13 +47,15 @@ def resident() -> int:
   return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
 
 
-def convert(source: str, folder: str) -> dict[str, int]:
-  """Converts a LlamaGen file."""
+def convert(source: str, folder: str, fields: str) -> dict[str, int]:
+  """Converts a LlamaGen file; ``fields`` of its config are JSON."""
   from conversion import engine
   from conversion.llamagen import FAMILY
+  from jaxspec.models.llamagen import LlamaGenConfig
 
+  engine.template_of(LlamaGenConfig(num_layers=1, dim=16, num_heads=1))  # what tracing takes is there
   with Peak() as peak:
-    engine.convert_file(source, folder, FAMILY)
+    engine.convert_file(source, folder, FAMILY, json.loads(fields))
   return {"before": peak.before, "peak": peak.most}
 
 
@@ -63,25 +65,45 @@ def decode(folder: str, dtype: str, tokens: str) -> dict[str, int]:
   import jax.numpy as jnp
 
   from jaxspec import checkpoints
-  from jaxspec.decoder import Decoder
   from jaxspec.models.conditions import ClassLabels
   from jaxspec.network import Network
-  from jaxspec.sampling import SamplingConfig
 
   jax.block_until_ready(jnp.zeros(1) + 1)  # the backend is there
   with Peak() as loading:
     checkpoint = checkpoints.load(folder, dtype=jnp.dtype(dtype))
     jax.block_until_ready(checkpoint.params)
-  network = Network(checkpoint.fns, checkpoint.params, checkpoint.config)
+  decoder = guided(Network(checkpoint.fns, checkpoint.params, checkpoint.config))
   with Peak() as decoding:
-    decoder = Decoder(network, sampling=SamplingConfig(cfg_scale=4.0))
     result = decoder(ClassLabels(jnp.zeros((1,), jnp.int32)), key=jax.random.key(0), max_len=int(tokens))
     jax.block_until_ready(result.tokens)
   return {"before": loading.before, "loading": loading.most, "loaded": decoding.before, "decoding": decoding.most}
 
 
+def compiled(size: str, dtype: str, tokens: str) -> dict[str, int]:
+  """What the compiler says about that decode; there are no weights."""
+  import jax
+  import jax.numpy as jnp
+
+  from jaxspec.models.conditions import ClassLabels
+  from jaxspec.planning import find_model
+
+  model = find_model(f"llamagen-{size.removeprefix('GPT-').lower()}")
+  decoder, keys = guided(model.sized(dtype).network), jax.random.key_data(jax.random.split(jax.random.key(0), 1))
+  decode, params = decoder.decode_fn(max_len=int(tokens)), decoder.parts.params
+  said = jax.jit(decode).lower(params, keys, ClassLabels(jnp.zeros((1,), jnp.int32))).compile().memory_analysis()
+  return {"arguments": said.argument_size_in_bytes, "temporary": said.temp_size_in_bytes}
+
+
+def guided(network: Any) -> Any:
+  """The decoder of a network, with guidance."""
+  from jaxspec.decoder import Decoder
+  from jaxspec.sampling import SamplingConfig
+
+  return Decoder(network, sampling=SamplingConfig(cfg_scale=4.0))
+
+
 def main(arguments: list[str]) -> int:
-  print(json.dumps({"convert": convert, "decode": decode}[arguments[0]](*arguments[1:])))
+  print(json.dumps({"convert": convert, "decode": decode, "compile": compiled}[arguments[0]](*arguments[1:])))
   return 0
 
 

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import logging
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -76,7 +77,8 @@ class RoundParts(Experiment):
       classes = getattr(pipeline.target.config, "num_classes", None)
       prompts = every_class(classes, self.turns + 1) if decoder.draws_vectors else PROMPTS
       condition = pipeline.encode(list(prompts)).condition
-      with pipeline.context():
+      with pipeline.context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Some donated buffers")  # small arrays that become others
         found = parts_of(decoder, condition, self.max_len or pipeline.host.num_tokens, self.turns)
       rows.append({"label": entry.name, "bundle": bundle, "options": decoder.method.options(), **found})
     return {"turns": self.turns, "rows": rows}
@@ -228,7 +230,7 @@ def pass_of(fns: ModelFns, params: PyTree, condition: PyTree, tokens: PyTree, le
     def body(_, carry):
       cache, tokens = carry
       output, cache = fns.apply(params, tokens, cache, positions=positions)
-      floats = [leaf for leaf in jax.tree.leaves(output) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+      floats = [leaf for leaf in jax.tree.leaves(output) if leaf.size and jnp.issubdtype(leaf.dtype, jnp.floating)]
       flag = sum(jnp.max(leaf) for leaf in floats) > 0
       disturb = lambda leaf: leaf ^ flag.astype(leaf.dtype) if leaf.dtype == jnp.int32 else leaf + 1e-3 * flag
       return cache, jax.tree.map(disturb, tokens)

@@ -10,6 +10,7 @@ from experiments.bench.insert import Insert
 from experiments.bench.linear import Linear
 from experiments.bench.mar import Buckets
 from experiments.bench.memory import Memory
+from experiments.bench.official import Official
 from experiments.bench.recorded import Recorded
 from experiments.bench.round_parts import RoundParts
 
@@ -22,6 +23,7 @@ TABLES = {
   "linear": Linear(title="What each formulation of a linear layer streams"),
   "mar": Buckets(title="What cutting MAR's encoder off after the known tokens saves"),
   "memory": Memory(title="Peak memory of a conversion and of a decode"),
+  "official": Official(title="Plain decoding beside the official LlamaGen code"),
   "recorded": Recorded(title="Recorded acceptance on random weights against the shipped networks"),
   "rounds": RoundParts(title="Where the time of a round goes"),
 }

@@ -34,11 +34,16 @@ def over_largest(row: RowDocument, document: Document) -> str:
   return f"{(found['peak'] - found['before']) / row['largest']:.2f}"
 
 
+def formula(row: RowDocument, document: Document) -> float:
+  """Bytes of the process before, of the program's arguments, and of its temporary arrays."""
+  return base_of(document) + row["compiled"]["arguments"] + row["compiled"]["temporary"]
+
+
 def error_of(row: RowDocument, document: Document) -> float | None:
   """Of the formula, as a share of the measured peak."""
   if "decode" not in row:
     return None
-  return (base_of(document) + row["plan"]) / peak_of(row) - 1
+  return formula(row, document) / peak_of(row) - 1
 
 
 def peak_of(row: RowDocument) -> float:
@@ -56,7 +61,9 @@ def memory_columns(document: Document) -> list[Column]:
     megabytes("output MB", "output"),
     Column("conversion over the largest tensor", over_largest),
     Column("decode MB", lambda row, document: f"{peak_of(row) / 1e6:,.0f}" if "decode" in row else ""),
-    Column("formula MB", lambda row, document: f"{(base_of(document) + row['plan']) / 1e6:,.0f}"),
+    megabytes("weights MB", "compiled", "arguments"),
+    megabytes("temporary MB", "compiled", "temporary"),
+    Column("formula MB", lambda row, document: f"{formula(row, document) / 1e6:,.0f}"),
     Column("formula against measurement", error),
   ]
 
@@ -65,8 +72,8 @@ def memory_intro(document: Document) -> str:
   return (
     f"random weights, {document['dtype']}, one row of {document['tokens']} tokens with guidance. Anonymous memory of a "
     "process: of the conversion what it takes over what it had before, in units of the largest tensor (float32); of loading "
-    f"and decoding the peak. Formula: {base_of(document) / 1e6:,.0f} MB of the process, and weights, caches and activations "
-    "as `jaxspec plan` reckons them. Sizes without a measured peak are extrapolated."
+    f"and decoding the peak. Formula: {base_of(document) / 1e6:,.0f} MB of the process, and weights and temporary arrays "
+    "of the compiled program. Sizes without a measured peak are extrapolated."
   )
 
 
