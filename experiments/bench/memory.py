@@ -5,9 +5,9 @@ their own each, whose anonymous memory is watched.
 
 1. Conversion reads, turns and writes one tensor after the other. Its peak over what the process had before is compared with
    the largest tensor.
-2. A decode takes what the process had before, and what the compiler says that the program takes: its arguments (weights) and
-   temporary arrays (caches; on a CPU without bfloat16 also the weights once more in float32). That is known without weights,
-   so that sizes which are not measured are extrapolated by the same sum.
+2. A decode takes what a process with the compiled program takes without weights, and what the compiler says that the program
+   takes: its arguments (weights) and temporary arrays (caches; on a CPU without bfloat16 also the weights once more in
+   float32). All of it is known without weights, so that larger sizes are extrapolated by the same sum.
 """
 
 from __future__ import annotations

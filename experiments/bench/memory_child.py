@@ -90,8 +90,9 @@ def compiled(size: str, dtype: str, tokens: str) -> dict[str, int]:
   model = find_model(f"llamagen-{size.removeprefix('GPT-').lower()}")
   decoder, keys = guided(model.sized(dtype).network), jax.random.key_data(jax.random.split(jax.random.key(0), 1))
   decode, params = decoder.decode_fn(max_len=int(tokens)), decoder.parts.params
-  said = jax.jit(decode).lower(params, keys, ClassLabels(jnp.zeros((1,), jnp.int32))).compile().memory_analysis()
-  return {"arguments": said.argument_size_in_bytes, "temporary": said.temp_size_in_bytes}
+  program = jax.jit(decode).lower(params, keys, ClassLabels(jnp.zeros((1,), jnp.int32))).compile()
+  said = program.memory_analysis()
+  return {"process": resident(), "arguments": said.argument_size_in_bytes, "temporary": said.temp_size_in_bytes}
 
 
 def guided(network: Any) -> Any:

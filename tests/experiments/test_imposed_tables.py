@@ -52,7 +52,7 @@ def test_gains_are_measured_once_and_drawn(bundle, make, tmp_path, monkeypatch):
   assert [one["over_lock_step"] is None for one in found["rows"]] == [True, True, False, False]
   # Token 0 is the prefill's; six rounds of three tokens bring the other fifteen.
   assert found["rows"][1]["tokens_per_call"] == pytest.approx(16 / 6) and "**Acceptance is imposed**" in text
-  monkeypatch.setattr("experiments.bench.gains.ImposedBench.figures", None)  # what was measured is kept
+  monkeypatch.delattr("experiments.bench.gains.ImposedBench.figures")  # what was measured is kept
   assert make(table, "bench:gains")[0]["rows"] == found["rows"]
   pytest.importorskip("matplotlib")
   from experiments.figures import gains

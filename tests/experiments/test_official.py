@@ -1,13 +1,20 @@
 """Official code beside ours: what is refused before anything runs, the watch over the machine, and the table."""
 
+import importlib.machinery
 import importlib.util
+import sys
+import types
 
+import numpy as np
 import pytest
 
+from conversion import engine
 from experiments import run
-from experiments.bench.official import MODULES, check_checkout, on_path
+from experiments.bench.official import MODULES, Official, check_checkout, on_path
 from experiments.engine import quiet
+from experiments.engine.experiment import Lab
 from experiments.engine.tables import render
+from jaxspec.models.llamagen import LlamaGenConfig
 
 STAT = "cpu  {user} 0 100 5000 70 10 20 0 0 0\ncpu0 1 2 3\n"
 
@@ -30,6 +37,58 @@ def test_what_is_missing(tmp_path, capsys):
     assert run.main([*arguments, "--official", str(tmp_path)]) == 2
     assert "Must have PyTorch" in capsys.readouterr().err
   assert not list(tmp_path.glob("*.json"))
+
+
+GPT = """
+class Model:
+  def __init__(self, **fields):
+    self.fields = fields
+  def eval(self):
+    return self
+  def load_state_dict(self, state, strict):
+    self.names = sorted(state)
+    return [], [name for name in self.names if name == "unknown"]
+GPT_models = {"GPT-B": lambda **fields: Model(**fields)}
+"""
+GENERATE = """
+import numpy as np
+class Tensor:
+  def __init__(self, array):
+    self.array = array
+  def __getitem__(self, index):
+    return Tensor(self.array[index])
+  def numpy(self):
+    return self.array
+def generate(model, labels, num_tokens, *, cfg_scale, cfg_interval, temperature, top_k, top_p, sample_logits):
+  assert list(labels) == [207] and "layers.0.attention.wqkv.weight" in model.names and cfg_scale == 4.0
+  assert (top_k == 0) == (not sample_logits) and model.fields["block_size"] == num_tokens
+  return Tensor(np.full((1, num_tokens), -1))
+"""
+
+
+@pytest.mark.slow
+def test_programs_take_turns(tmp_path, monkeypatch):
+  """The official code and PyTorch are stand-ins here: both sides get one file, and are compared."""
+  torch = types.ModuleType("torch")
+  torch.__spec__, torch.__version__ = importlib.machinery.ModuleSpec("torch", None), "0"
+  torch.load = lambda path, weights_only: {"model": engine.unwrap(engine.read_source(path))}
+  torch.tensor, torch.get_num_threads, torch.compile = np.asarray, lambda: 1, lambda model, fullgraph: model
+  monkeypatch.setitem(sys.modules, "torch", torch)
+  for module in ("autoregressive", "autoregressive.models", *MODULES):
+    monkeypatch.delitem(sys.modules, module, raising=False)
+  folder = checkout(tmp_path / "checkout")
+  for module, text in zip(MODULES, (GPT, GENERATE)):
+    (folder / f"{module.replace('.', '/')}.py").write_text(text)
+  config = LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=32, num_tokens=16, multiple_of=16)
+  monkeypatch.setattr(LlamaGenConfig, "named", lambda size, **fields: config)
+  monkeypatch.setattr(quiet, "check", lambda most: None)
+  found = Official(title="T", tokens=16, repeats=2).measure(Lab(tmp_path / "runs", official=folder))
+  assert [row["label"] for row in found["rows"]] == ["ours", "official, eager", "official, torch.compile"]
+  assert [(row["equal"], row["first_difference"]) for row in found["rows"]] == [(16, None), (0, 0), (0, 0)]
+  assert found["rows"][0]["ours_faster"]["median"] == 1 and 0 <= found["others"] <= 1
+  assert not (tmp_path / "runs" / "official").exists() and str(folder) not in sys.path
+  for module in ("autoregressive", "autoregressive.models", *MODULES):
+    sys.modules.pop(module, None)
 
 
 def test_modules_are_found_in_the_checkout_first(tmp_path):

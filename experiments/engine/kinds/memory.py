@@ -7,12 +7,6 @@ from experiments.engine.cells import Column, Document, Kind, RowDocument
 CLOSE = 0.1  # of the measured peak, that the formula may be off
 
 
-def base_of(document: Document) -> float:
-  """Bytes of a process before it loads anything, the mean of the measured ones."""
-  found = [row["decode"]["before"] for row in document["rows"]]
-  return sum(found) / len(found)
-
-
 def memory_rows(document: Document) -> list[RowDocument]:
   return [*document["rows"], *document["extrapolated"]]
 
@@ -35,8 +29,8 @@ def over_largest(row: RowDocument, document: Document) -> str:
 
 
 def formula(row: RowDocument, document: Document) -> float:
-  """Bytes of the process before, of the program's arguments, and of its temporary arrays."""
-  return base_of(document) + row["compiled"]["arguments"] + row["compiled"]["temporary"]
+  """Bytes of a process with the program and without weights, of its arguments, and of its temporary arrays."""
+  return sum(row["compiled"].values())
 
 
 def error_of(row: RowDocument, document: Document) -> float | None:
@@ -61,6 +55,7 @@ def memory_columns(document: Document) -> list[Column]:
     megabytes("output MB", "output"),
     Column("conversion over the largest tensor", over_largest),
     Column("decode MB", lambda row, document: f"{peak_of(row) / 1e6:,.0f}" if "decode" in row else ""),
+    megabytes("process MB", "compiled", "process"),
     megabytes("weights MB", "compiled", "arguments"),
     megabytes("temporary MB", "compiled", "temporary"),
     Column("formula MB", lambda row, document: f"{formula(row, document) / 1e6:,.0f}"),
@@ -72,8 +67,8 @@ def memory_intro(document: Document) -> str:
   return (
     f"random weights, {document['dtype']}, one row of {document['tokens']} tokens with guidance. Anonymous memory of a "
     "process: of the conversion what it takes over what it had before, in units of the largest tensor (float32); of loading "
-    f"and decoding the peak. Formula: {base_of(document) / 1e6:,.0f} MB of the process, and weights and temporary arrays "
-    "of the compiled program. Sizes without a measured peak are extrapolated."
+    f"and decoding the peak. Formula: a process with the compiled program and without weights, the weights, and the "
+    "temporary arrays of the program. Sizes without a measured peak are extrapolated."
   )
 
 
