@@ -1,10 +1,11 @@
-"""Where the time of a round goes: the parts of one round, each timed by itself in a real decode.
+"""Where the time of a round goes: its parts, each timed by itself in a compiled loop.
 
-1. The three functions of a round (`jaxspec.decode.loop`) run one by one from Python, compiled apart, their states donated.
-   What a call costs before it computes is measured with the same arguments, and taken off.
-2. A pass of each network alone runs many times in one compiled loop. Times the passes of a round, it is the network's share
-   of its side; the rest is sampling, acceptance, scores and bookkeeping.
-3. A round of the whole compiled decode is what the parts are compared with.
+1. A decode runs to its middle. From there one program drafts again and again at that position, with other keys and another
+   newest token, and one program drafts and judges. The first is the draft side, the difference is the target side.
+2. A pass of each network alone runs many times in one program. Times the passes of a round, it is the network's share of its
+   side; the rest is sampling, acceptance, scores and bookkeeping.
+3. A round of the whole decode is what the sides are compared with: the rest is the commit, and what the loop adds. Where
+   rounds differ along an image (a gated edge, whose uncertain stretches are not everywhere), so does this rest.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-import time
-import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,8 +23,9 @@ from experiments.engine.classes import every_class
 from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.race import PROMPTS
 from experiments.engine.rows import Row, row
+from jaxspec import drafts
 from jaxspec.decode import loop, measure
-from jaxspec.decode.state import TargetSide
+from jaxspec.decode.state import DecodeState
 from jaxspec.decoder import Decoder
 from jaxspec.models.conditions import Pairs
 from jaxspec.models.eagle import attach, borrowed
@@ -33,8 +33,8 @@ from jaxspec.network import Network
 from jaxspec.sampling import head_fns
 from jaxspec.types import ModelFns, PyTree
 
-# Passes of a network in one timed program, and calls whose cost before computing is measured.
-_PASSES, _CALLS = 32, 20
+_PASSES = 32  # of a network in one timed program
+_FEW, _MANY = 8, 40  # rounds of two runs whose difference is timed, so that what precedes the loop does not count
 EAGLE = "eagle"
 
 
@@ -77,8 +77,7 @@ class RoundParts(Experiment):
       classes = getattr(pipeline.target.config, "num_classes", None)
       prompts = every_class(classes, self.turns + 1) if decoder.draws_vectors else PROMPTS
       condition = pipeline.encode(list(prompts)).condition
-      with pipeline.context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Some donated buffers")  # small arrays that become others
+      with pipeline.context():
         found = parts_of(decoder, condition, self.max_len or pipeline.host.num_tokens, self.turns)
       rows.append({"label": entry.name, "bundle": bundle, "options": decoder.method.options(), **found})
     return {"turns": self.turns, "rows": rows}
@@ -86,25 +85,23 @@ class RoundParts(Experiment):
 
 def parts_of(decoder: Decoder, conditions: PyTree, length: int, turns: int) -> dict[str, Any]:
   """``parts`` (name: `measure.Timing` in milliseconds of a round), and the passes of both networks in a round."""
-  stepped, taken = Stepped(decoder, length), {}
+  pinned, taken = Pinned(decoder, length), {}
   alone = {name: pass_of(*found) for name, found in networks(decoder, conditions, length).items()}
   for turn in range(turns + 1):
     condition = jax.tree.map(lambda leaf: leaf[turn % conditions.batch_size][None], conditions)  # noqa: B023, called at once
-    key = jax.random.key(turn)
-    found = stepped(condition, key)
-    found["round"] = stepped.compiled_round(condition, key, found["rounds"])
+    found = pinned(condition, jax.random.key(turn))
     for name, call in alone.items():
       found[f"{name} network"] = found[f"{name} passes"] * measure.seconds_of(call) / _PASSES
     if turn:  # the first one compiles
       for name, value in found.items():
         taken.setdefault(name, []).append(value)
-  counts = {name: measure.Timing.of(taken.pop(name)).median for name in ("rounds", "draft passes", "target passes")}
+  counts = {name: measure.Timing.of(taken.pop(name)).median for name in ("draft passes", "target passes")}
   parts = {name: measure.Timing.of([1e3 * value for value in values])._asdict() for name, values in taken.items()}
   return {"parts": parts, "counts": counts}
 
 
-class Stepped:
-  """A decode whose rounds run from Python, part by part.
+class Pinned:
+  """Rounds in the middle of a decode.
 
   Args:
     decoder: of a method with rounds.
@@ -113,73 +110,54 @@ class Stepped:
 
   def __init__(self, decoder: Decoder, length: int):
     self._decoder, self._length, self._parts = decoder, length, decoder.parts
-    drafter, verifier = self._parts.drafter, self._parts.verifier
-    fixed = dict(drafter=drafter, verifier=verifier, max_len=length, target_prefix=self._parts.target_prefix)
-    self._start = jax.jit(functools.partial(loop.start, **fixed))
-    self._prefix = jax.jit(functools.partial(loop.prefix_round, drafter=drafter, verifier=verifier), donate_argnums=1)
-    self._draft = jax.jit(functools.partial(loop.draft_round, drafter=drafter), donate_argnums=1)
-    self._commit = jax.jit(functools.partial(loop.commit_reply, drafter=drafter), donate_argnums=1)
+    both = dict(drafter=self._parts.drafter, verifier=self._parts.verifier)
+    prefix = loop.prefix_rounds(self._parts.target_prefix, length)
 
-    def verify(params, side, state, draft):
-      target = TargetSide(side.cursor, side.keys, jnp.int32(length), state)
-      target, verdict = loop.verify_round(params, target, draft, verifier=verifier)
-      return verdict, target.verifier
+    @jax.jit
+    def to_middle(params, key, condition) -> DecodeState:
+      state = loop.start(params, key, condition, max_len=length, target_prefix=self._parts.target_prefix, **both)
+      state = jax.lax.fori_loop(0, prefix, lambda _, state: loop.prefix_round(params, state, **both), state)
+      is_before = lambda state: jnp.any(state.draft_side.cursor.length < length // 2)
+      return jax.lax.while_loop(is_before, functools.partial(loop.decode_round, params, **both), state)
 
-    self._verify = jax.jit(verify, donate_argnums=2)
-    self._silent = jax.jit(loop.reply_to_nothing)
-    self._call = jax.jit(lambda params, state: state, donate_argnums=1, keep_unused=True)
+    @functools.partial(jax.jit, static_argnames="judges")
+    def rounds(params, state, number, *, judges: bool):
+      """The passes ``[2]`` of the draft network and of the target in ``number`` rounds, and the last newest token."""
+
+      def body(index, carry):
+        side, verifier, last, passes = carry
+        cursor = side.cursor._replace(last=last, round=state.draft_side.cursor.round + index)
+        waiting = loop.draft_round(params.draft, side.replace(cursor=cursor), drafter=self._parts.drafter)
+        draft = waiting.draft
+        last = draft.tokens[:, 0]
+        if judges:
+          verdict, verifier = loop.judge_round(params.target, waiting.side, verifier, draft, **both)
+          last = drafts.newest_token(cursor, draft, verdict)
+        calls = self._parts.drafter.calls_per_round if draft.num_calls is None else jnp.max(draft.num_calls)
+        passes = passes + jnp.stack([jnp.int32(calls), loop.needs_exchange(cursor, draft).astype(jnp.int32)])
+        return waiting.side.replace(cursor=cursor), verifier, last, passes
+
+      carry = state.draft_side, state.verifier, state.draft_side.cursor.last, jnp.zeros((2,), jnp.int32)
+      return jax.lax.fori_loop(0, number, body, carry)[2:]
+
+    self._to_middle, self._rounds = to_middle, rounds
 
   def __call__(self, condition: PyTree, key: jax.Array) -> dict[str, float]:
-    """Seconds of a round by part, the number of rounds, and the passes of both networks in a round."""
-    params, seconds = self._parts.params, {"draft": 0.0, "target": 0.0, "commit": 0.0}
-    state = self._start(params, key, condition)
-    for _ in range(loop.prefix_rounds(self._parts.target_prefix, self._length)):
-      state = self._prefix(params, state)
-    side, verifier = state.draft_side, state.verifier
-    before, like = jax.device_get(side.counters), None
-    while bool(jnp.any(side.cursor.live)):
-      waiting, spent = timed(self._draft, params.draft, side)
-      seconds["draft"] += spent
-      side, draft = waiting.side, waiting.draft
-      if like is None:
-        like = jax.eval_shape(self._verify, params.target, side, verifier, draft)[0]
-      if bool(loop.needs_exchange(side.cursor, draft)):
-        (verdict, verifier), spent = timed(self._verify, params.target, side, verifier, draft)
-        seconds["target"] += spent
-      else:
-        verdict = self._silent(draft, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like))
-      side, spent = timed(self._commit, params.draft, waiting, verdict)
-      seconds["commit"] += spent
-    counters = jax.device_get(side.counters)
-    of = lambda name: float((getattr(counters, name) - getattr(before, name)).max())
-    rounds, calls = of("rounds"), {"draft": 0.0, "target": 0.0}
-    for _ in range(_CALLS):
-      side, spent = timed(self._call, params.draft, side)
-      calls["draft"] += spent / _CALLS
-      verifier, spent = timed(self._call, params.target, verifier)
-      calls["target"] += spent / _CALLS
-    shares = {"draft": 1.0, "target": of("target_calls") / rounds, "commit": 1.0}
-    costs = {"draft": calls["draft"], "target": calls["target"], "commit": calls["draft"]}
-    found = {name: seconds[name] / rounds - shares[name] * costs[name] for name in seconds}
-    return found | {
-      "rounds": rounds, "draft passes": of("draft_calls") / rounds, "target passes": of("target_calls") / rounds,
-      "calls": sum(shares[name] * costs[name] for name in shares),
-    }  # fmt: skip
-
-  def compiled_round(self, condition: PyTree, key: jax.Array, rounds: float) -> float:
-    """Seconds of a round of the whole decode in one program; token 0 and the target's own prefix are taken off."""
+    """Seconds of a round by part, and the passes of both networks in a round."""
     params, length = self._parts.params, self._length
+    state = self._to_middle(params, key, condition)
+    seconds, passes = {}, {}
+    for judges in (False, True):
+      run = lambda number: self._rounds(params, state, jnp.int32(number), judges=judges)  # noqa: B023, called at once
+      few, many = (measure.timed(functools.partial(run, number)) for number in (_FEW, _MANY))
+      seconds[judges], passes[judges] = (many[1] - few[1]) / (_MANY - _FEW), (many[0][1] - few[0][1]) / (_MANY - _FEW)
     kwargs = dict(drafter=self._parts.drafter, verifier=self._parts.verifier, max_len=length)
-    whole = measure.seconds_of(lambda: self._decoder(condition, key=key, max_len=length).tokens)
-    return (whole - measure.seconds_of(lambda: measure.prefill(params, key, condition, **kwargs))) / rounds
-
-
-def timed(call: Callable[..., Any], *args: Any) -> tuple[Any, float]:
-  """The result of a compiled call and its seconds; one output is there when all are."""
-  started = time.perf_counter()
-  result = call(*args)
-  jax.block_until_ready(jax.tree.leaves(result)[-1])
-  return result, time.perf_counter() - started
+    outcome, whole = measure.timed(lambda: self._decoder(condition, key=key, max_len=length))
+    begin = measure.seconds_of(lambda: measure.prefill(params, key, condition, **kwargs))
+    found = {"draft": seconds[False], "target": seconds[True] - seconds[False]}
+    found["round"] = (whole - begin) / float(outcome.counters.rounds.max())
+    found["rest"] = found["round"] - seconds[True]
+    return found | {"draft passes": float(passes[False][0]), "target passes": float(passes[True][1])}
 
 
 def networks(decoder: Decoder, conditions: PyTree, length: int) -> dict[str, tuple[ModelFns, PyTree, PyTree, PyTree, int]]:

@@ -88,26 +88,20 @@ def parity_below(document: Document) -> list[str]:
   return ["An error above its tolerance is marked; no smaller difference is claimed to be seen."]
 
 
-# Parts of a round, each with its indent, in the order of the table.
+# Parts of a round in the order of the table.
 ROUND_PARTS = {
   "draft": "draft side", "draft network": "- its network alone", "target": "target side",
-  "target network": "- its network alone", "commit": "commit", "sum": "sum of the sides and commit",
-  "round": "a round of the compiled loop", "calls": "calls from Python, taken off",
+  "target network": "- its network alone", "rest": "commit and loop", "round": "a round of the whole decode",
 }  # fmt: skip
 
 
 def round_rows(document: Document) -> list[RowDocument]:
-  rows = []
-  for entry in document["rows"]:
-    parts = dict(entry["parts"])
-    parts["sum"] = {"median": sum(parts[name]["median"] for name in ("draft", "target", "commit"))}
-    whole = parts["round"]["median"]
-    rows += [
-      {"method": entry["label"], "part": name, "words": words, "whole": whole, "counts": entry["counts"], **parts[name]}
-      for name, words in ROUND_PARTS.items()
-      if name in parts
-    ]
-  return rows
+  return [
+    {"method": entry["label"], "part": name, "whole": entry["parts"]["round"]["median"], "counts": entry["counts"], **found}
+    for entry in document["rows"]
+    for name in ROUND_PARTS
+    if (found := entry["parts"].get(name)) is not None
+  ]
 
 
 def round_columns(document: Document) -> list[Column]:
@@ -115,9 +109,9 @@ def round_columns(document: Document) -> list[Column]:
     side, _, kind = row["part"].partition(" ")
     return f"{row['counts'][f'{side} passes']:.2f}" if kind else ""
 
-  span = lambda row, document: f"{row['median']:.2f}" + (f" [{row['low']:.2f}, {row['high']:.2f}]" if "low" in row else "")
+  span = lambda row, document: f"{row['median']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
   return [
-    Column("method", lambda row, document: row["method"]), Column("part", lambda row, document: row["words"]),
+    Column("method", lambda row, document: row["method"]), Column("part", lambda row, document: ROUND_PARTS[row["part"]]),
     Column("passes", passes), Column("ms a round", span),
     Column("share of a round", lambda row, document: f"{100 * row['median'] / row['whole']:.0f} %"),
   ]  # fmt: skip
@@ -125,9 +119,9 @@ def round_columns(document: Document) -> list[Column]:
 
 def round_intro(document: Document) -> str:
   return (
-    f"one image at a time, median [lowest, highest] of {document['turns']} images. The sides of a round run one by one "
-    "from Python, what a call costs by itself taken off; a network alone runs in a loop of its own: the target over the "
-    "last token and a window, the draft network over one token, times the passes of a round."
+    f"one image at a time, median [lowest, highest] of {document['turns']} images. The sides run in loops of their own in "
+    "the middle of an image, a network alone in another: the target over the last token and a window, the draft network "
+    "over one token, times the passes of a round."
   )
 
 
