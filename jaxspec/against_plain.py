@@ -91,7 +91,7 @@ def against_plain(
   parts, key = fast.parts, jax.random.key(seed)
   rounds = measure.loop_efficiency(
     parts.params, key, condition, drafter=parts.drafter, verifier=parts.verifier, max_len=max_len, repeats=repeats,
-    whole=lambda: fast(condition, key=key, max_len=max_len),
+    whole=lambda: fast(condition, key=key, max_len=max_len), rounds=max(32 // condition.batch_size, 8),
   )  # fmt: skip
   counts = {name: sum(one[name] for one in counted) for name in counted[0]}
   tokens = repeats * condition.batch_size * max_len

@@ -145,7 +145,7 @@ class Pinned:
   def __call__(self, condition: PyTree, key: jax.Array) -> dict[str, float]:
     """Seconds of a round by part, and the passes of both networks in a round."""
     params, length = self._parts.params, self._length
-    state = self._to_middle(params, key, condition)
+    state = jax.block_until_ready(self._to_middle(params, key, condition))
     seconds, passes = {}, {}
     for judges in (False, True):
       run = lambda number: self._rounds(params, state, jnp.int32(number), judges=judges)  # noqa: B023, called at once
