@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("--list", action="store_true", help="show all tables")
   parser.add_argument("--render", action="store_true", help="write the tables of the JSON that is there; measures nothing")
   parser.add_argument("--retime", action="store_true", help="take the wall clock again where it was kept")
+  parser.add_argument("--official", type=Path, metavar="PATH", help="checkout of the official code, for bench:official")
   parser.add_argument("--runs", type=Path, default=Path("runs/tables"), help="[%(default)s]")
   parser.add_argument("--results", type=Path, default=RESULTS)
   args = parser.parse_args(arguments)
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
       from experiments.engine.experiment import Lab
 
-      lab = Lab(args.runs, retime=args.retime)
+      lab = Lab(args.runs, retime=args.retime, official=args.official)
       for name in chosen(args.names):
         make(name, args.assignments, lab, args.results)
   except ValueError as error:

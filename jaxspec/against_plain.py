@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
-from jaxspec.acceptance import acceptance_for
 from jaxspec.decode import measure
-from jaxspec.decode.state import summarize
+from jaxspec.decode.state import DecodeResult, Origin, summarize
 from jaxspec.decoder import Decoder
 from jaxspec.types import Array, PyTree
 
@@ -22,8 +23,10 @@ class AgainstPlain(NamedTuple):
     plain_s: wall seconds of the counted turns of plain decoding.
     fast_s: of the decoder; entry i has the key of entry i of ``plain_s``.
     tokens: of all counted turns of one side.
-    counts: `Counters` of the decoder, summed over rows and counted turns.
+    counts: `Counters` of the decoder, summed over rows and counted turns; ``rejected`` are rounds that ended with a
+      rejection.
     rounds: bare rounds of the decoder.
+    others_s: of other decoders in the same turns, by name.
   """
 
   plain_s: list[float]
@@ -31,6 +34,7 @@ class AgainstPlain(NamedTuple):
   tokens: int
   counts: dict[str, int]
   rounds: measure.Rounds
+  others_s: Mapping[str, list[float]] = MappingProxyType({})
 
   @property
   def over_plain(self) -> measure.Timing:
@@ -47,18 +51,26 @@ class AgainstPlain(NamedTuple):
     """The accepted drafts of a round and the token of the target."""
     return 1 + self.counts["accepted"] / self.counts["rounds"]
 
-  def accepted_of_tested(self, drafts: int) -> float:
-    """The share of drafts in a row that are accepted if those before them are; ``drafts`` of them in a round."""
-    return acceptance_for(self.tokens_per_round, drafts)
+  @property
+  def accepted_of_tested(self) -> float:
+    """The share of drafts that are accepted if those before them are; of chains, whose rounds test at most one in vain."""
+    accepted = self.counts["accepted"]
+    return accepted / max(accepted + self.counts["rejected"], 1)
+
+  def over(self, name: str) -> measure.Timing:
+    """Pairwise ratios of seconds of another decoder and of this one, above 1 where this one is faster."""
+    return measure.pairwise_ratio(self.others_s[name], self.fast_s)
 
 
 def against_plain(
-  fast: Decoder, plain: Decoder, condition: PyTree, *, max_len: int, repeats: int, seed: int = 0
-) -> AgainstPlain:
+  fast: Decoder, plain: Decoder, condition: PyTree, *, max_len: int, repeats: int, seed: int = 0,
+  others: Mapping[str, Decoder] = MappingProxyType({}),
+) -> AgainstPlain:  # fmt: skip
   """Decodes ``condition`` by both in turns, ``repeats`` times after one turn that is not counted, then bare rounds.
 
   Args:
     seed: turn i of either side has the key of ``seed + i``.
+    others: decoders that take turns with these two.
   """
   outcomes = []
 
@@ -72,12 +84,22 @@ def against_plain(
 
     return turn
 
-  seconds = measure.alternate({"plain": turns(plain, lambda _: None), "fast": turns(fast, outcomes.append)}, repeats)
-  counted = [summarize(outcome.counters) for outcome in outcomes[1:]]
+  forget = lambda _: None
+  calls = {"plain": turns(plain, forget), "fast": turns(fast, outcomes.append)}
+  seconds = measure.alternate(calls | {f"other {name}": turns(decoder, forget) for name, decoder in others.items()}, repeats)
+  counted = [_counts(outcome) for outcome in outcomes[1:]]
   parts, key = fast.parts, jax.random.key(seed)
   rounds = measure.loop_efficiency(
     parts.params, key, condition, drafter=parts.drafter, verifier=parts.verifier, max_len=max_len, repeats=repeats,
-    whole=lambda: fast(condition, key=key, max_len=max_len),
+    whole=lambda: fast(condition, key=key, max_len=max_len), rounds=max(32 // condition.batch_size, 8),
   )  # fmt: skip
-  counts = {name: sum(one[name] for one in counted) for name in ("rounds", "drafted", "accepted", "target_calls")}
-  return AgainstPlain(seconds["plain"], seconds["fast"], repeats * condition.batch_size * max_len, counts, rounds)
+  counts = {name: sum(one[name] for one in counted) for name in counted[0]}
+  tokens = repeats * condition.batch_size * max_len
+  others_s = {name: seconds[f"other {name}"] for name in others}
+  return AgainstPlain(seconds["plain"], seconds["fast"], tokens, counts, rounds, others_s)
+
+
+def _counts(outcome: DecodeResult) -> dict[str, int]:
+  total = summarize(outcome.counters)
+  counts = {name: total[name] for name in ("rounds", "drafted", "accepted", "target_calls")}
+  return counts | {"rejected": int(jnp.sum(outcome.origin == Origin.REPLACED))}

@@ -210,8 +210,8 @@ def load(
   try:
     with safe_open(file, framework="flax" if mesh is None else "numpy") as archive:
       _check_leaves(file, archive, template, stored)
-      if mesh is None:  # each leaf gets its dtype at once: all of them in the dtype of the file need not fit into the memory
-        return made({name: archive.get_tensor(name).astype(kept(leaf)) for name, leaf in template.items()})
+      if mesh is None:
+        return made({name: _in_dtype(archive.get_tensor(name), kept(leaf)) for name, leaf in template.items()})
       flat = {}
       for name, leaf in template.items():
         sharding = NamedSharding(mesh, specs.get(name, PartitionSpec()))
@@ -219,6 +219,11 @@ def load(
   except (SafetensorError, OSError) as error:
     raise ValueError(f"Corrupt {file}: {error}") from error
   return made(flat)
+
+
+def _in_dtype(array: jax.Array, dtype) -> jax.Array:
+  """The array in a dtype, when it is there: all of them in the dtype of the file need not fit into the memory."""
+  return array if array.dtype == dtype else jax.block_until_ready(array.astype(dtype))
 
 
 def _stored_in(name: str, fused: dict[str, dict[str, slice]]) -> tuple[str, slice]:

@@ -22,6 +22,7 @@ from jaxspec.network import Network
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling, SamplingConfig, head_fns
 from jaxspec.token_kinds import IDS, MAPS, VECTORS
 from jaxspec.types import Array, Key, ModelFns, PyTree, WhileLoopFn
+from jaxspec.verifiers.imposed import Imposed, imposed
 
 # (params, key data [B, ...] uint32, condition) -> result; pure, to be jitted by the caller
 CompiledDecode = Callable[[SpecParams, Array, PyTree], DecodeResult]
@@ -44,8 +45,8 @@ class Decoder:
     legal: which ids a token may be at each index of a row (`jaxspec.models.sampling.LegalFn`); None: all.
     unit_codes: whether codes are compared at unit length.
     audit: report the exact distribution of every committed token beside it; costs time, changes no token.
-    imposed: the acceptance that drafts are to have, a probability or one for each depth, to measure speed on networks
-      without trained weights (`jaxspec.verifiers.imposed`); None is the rule's own.
+    imposed: the acceptance that drafts are to have, to measure speed on networks without trained weights: a probability,
+      one for each depth, or what `jaxspec.verifiers.imposed.Imposed` holds; None is the rule's own.
     matmul_precision: of matrix products, see `jax.default_matmul_precision`; None: JAX's setting.
 
   Example:
@@ -75,7 +76,7 @@ class Decoder:
   legal: LegalFn | None = None
   unit_codes: bool = True
   audit: bool = False
-  imposed: float | tuple[float, ...] | None = None
+  imposed: Imposed | float | tuple[float, ...] | None = None
   matmul_precision: str | None = None
 
   def __post_init__(self):
@@ -85,9 +86,10 @@ class Decoder:
         f"Must have a {wanted} for method {self.method.name}, which draws {self.method.tokens}, "
         f"we instead got a {type(self.sampling).__name__}"
       )
-    imposed = self.imposed if isinstance(self.imposed, tuple) else (0.0 if self.imposed is None else self.imposed,)
-    if not imposed or not all(0 <= value <= 1 for value in imposed):
-      raise ValueError(f"Must have an imposed acceptance from 0 to 1, we instead got {self.imposed}")
+    if self.imposed is not None:
+      Imposed.of(self.imposed)
+      if self.sampling.tokens != IDS:
+        raise ValueError(f"Must have a method for ids to impose its acceptance, we instead got {self.method.name}")
 
   @property
   def draws_vectors(self) -> bool:
@@ -120,7 +122,7 @@ class Decoder:
       vocab_size = getattr(self.target.config, "vocab_size", None)
     return BuildContext(
       self.sampling, vocab_size, num_tokens, self.grid, codebook=self.codebook, embedding=self.embedding, legal=self.legal,
-      unit_codes=self.unit_codes, audit=self.audit, imposed=self.imposed,
+      unit_codes=self.unit_codes, audit=self.audit,
     )  # fmt: skip
 
   @functools.cached_property
@@ -132,7 +134,8 @@ class Decoder:
     """
     if self.context.num_tokens is not None:
       self.method.check_length(self.context.num_tokens)
-    return self.method.build(self.target, self.drafting, self.context)
+    parts = self.method.build(self.target, self.drafting, self.context)
+    return parts if self.imposed is None else _impose(parts, Imposed.of(self.imposed))
 
   def __call__(
     self,
@@ -251,6 +254,13 @@ class Decoder:
     self, params: SpecParams, key: Key, condition: PyTree, max_len: int, end_token: Any, loop_fn: WhileLoopFn
   ) -> DecodeResult:
     return run_parts(self.parts, params, key, condition, max_len=max_len, end_token=end_token, loop_fn=loop_fn)
+
+
+def _impose(parts: Parts, acceptance: Imposed) -> Parts:
+  """The same parts, whose verifier accepts what it is told to."""
+  target = parts.params.target
+  params = parts.params._replace(target=target._replace(rule=acceptance.tables(target.rule)))
+  return parts._replace(params=params, verifier=imposed(parts.verifier, lock_step=acceptance.lock_step))
 
 
 def run_parts(

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from experiments.bench.codec import Codec
 from experiments.bench.fuzz_link import FuzzLink
+from experiments.bench.gains import Gains
 from experiments.bench.gpt_b import GptB
 from experiments.bench.insert import Insert
 from experiments.bench.linear import Linear
 from experiments.bench.mar import Buckets
+from experiments.bench.memory import Memory
+from experiments.bench.official import Official
+from experiments.bench.recorded import Recorded
+from experiments.bench.round_parts import RoundParts
 
 TABLES = {
   "codec": Codec(title="What writing and reading one drafted token costs"),
   "fuzz_link": FuzzLink(title="Hostile bytes to every reader of the link"),
+  "gains": Gains(title="What methods gain over acceptance and batch"),
   "gpt_b": GptB(title="Plain decoding of GPT-B against eager PyTorch"),
   "insert": Insert(title="What the table of a server costs as it grows"),
   "linear": Linear(title="What each formulation of a linear layer streams"),
   "mar": Buckets(title="What cutting MAR's encoder off after the known tokens saves"),
+  "memory": Memory(title="Peak memory of a conversion and of a decode"),
+  "official": Official(title="Plain decoding beside the official LlamaGen code"),
+  "recorded": Recorded(title="Recorded acceptance on random weights against the shipped networks"),
+  "rounds": RoundParts(title="Where the time of a round goes"),
 }

@@ -25,10 +25,11 @@ class Lab:
   Attributes:
     runs: folder of decodes and wall times that are kept.
     retime: take the wall clock again even where it was kept.
+    official: folder of a checkout of official code, for tables that run it.
   """
 
-  def __init__(self, runs: Path, *, retime: bool = False):
-    self.runs, self.retime = runs, retime
+  def __init__(self, runs: Path, *, retime: bool = False, official: Path | None = None):
+    self.runs, self.retime, self.official = runs, retime, official
     self.decodes, self.clocks = Cache(runs / "decodes"), Cache(runs / "clocks")
 
   @functools.cache

@@ -13,9 +13,10 @@ Columns without a single entry are left out. Below every table stands the smalle
 from __future__ import annotations
 
 from experiments.engine.cells import Document, Kind, markdown
-from experiments.engine.kinds import classes, evaluators, links, parts, prompts, speed
+from experiments.engine.kinds import classes, evaluators, imposed, links, memory, official, parts, prompts, speed
 
-KINDS: dict[str, Kind] = prompts.KINDS | classes.KINDS | speed.KINDS | links.KINDS | parts.KINDS | evaluators.KINDS
+_MODULES = (prompts, classes, speed, links, parts, imposed, memory, official, evaluators)
+KINDS: dict[str, Kind] = {name: kind for module in _MODULES for name, kind in module.KINDS.items()}
 
 
 def render(document: Document) -> str:

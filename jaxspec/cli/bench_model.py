@@ -14,6 +14,7 @@ from jaxspec.cli.options import common
 if TYPE_CHECKING:
   from jaxspec.methods import Method
   from jaxspec.planning.models import Model
+  from jaxspec.recorded_acceptance import RecordedAcceptance
   from jaxspec.sampling import SamplingConfig
 
 ACCEPTANCES, BATCHES = (0.5, 0.7, 0.9), (1,)
@@ -21,15 +22,16 @@ ACCEPTANCES, BATCHES = (0.5, 0.7, 0.9), (1,)
 _GROUPS = (
   Group("What to measure", (Line(("model",)), Line(("batches",)), Line(("acceptances",)), Line(("tokens",)))),
   Group("How to decode", (Line(("method",)), Line(("draft",)), Line(("draft_layers",)), Line(("dtype",)))),
-  Group("Output", (Line(("repeats",)), Line(("out",)))),
+  Group("Output", (Line(("repeats",)), Line(("lock_step",)), Line(("out",)))),
 )
 
 
 @click.command(cls=MethodCommand, groups=_GROUPS)
 @click.option("--model", metavar="NAME", help="Published network, or a checkpoint folder; jaxspec plan --list.")
 @click.option("--batch", "batches", multiple=True, type=int, metavar="N", help="Rows together; repeat.  [default: 1]")
-@click.option("--acceptance", "acceptances", multiple=True, type=float, metavar="A",
-              help="Probability of a draft; repeat.  [default: 0.5, 0.7, 0.9]")  # fmt: skip
+@click.option("--acceptance", "acceptances", multiple=True, metavar="A",
+              help="Probability of a draft, or a recorded file; repeat.  [default: 0.5, 0.7, 0.9]")  # fmt: skip
+@click.option("--lock-step/--no-lock-step", default=True, help="Rows that wait for the slowest, above batch 1.")
 @click.option("--tokens", type=int, metavar="N", help="Tokens of a row.  [default: as published]")
 @click.option("--draft", metavar="NAME", help="Draft network.  [default: as published, else 2 layers of the model]")
 @click.option("--draft-layers", type=click.IntRange(1), metavar="N", help="The first layers of the model as draft network.")
@@ -41,12 +43,13 @@ _GROUPS = (
 def bench_model(**options: Any) -> None:
   """Measure what a method would gain over plain decoding on a network of this size, at an acceptance.
 
-  Weights are random and acceptance is imposed: rounds are computed in full, and the number of accepted drafts is thrown.
-  The tokens mean nothing. A published size needs its memory and minutes.
+  Weights are random and acceptance is imposed: rounds are computed in full, and the number of accepted drafts is thrown,
+  or that of a file (jaxspec generate --save-acceptance). The tokens mean nothing. A published size needs its memory and
+  minutes.
 
   \b
   jaxspec bench-model --model llamagen-b --method speculative --gamma 3 --acceptance 0.7
-  jaxspec bench-model --model llamagen-l --method sjd --batch 1 --batch 8
+  jaxspec bench-model --model llamagen-l --method sjd --window 7 --batch 8 --acceptance sjd.json
   """
   from jaxspec.cli.bench_model_table import render
 
@@ -66,7 +69,7 @@ class _Asked(NamedTuple):
   method: Method
   sampling: SamplingConfig
   batches: tuple[int, ...]
-  acceptances: tuple[float, ...]
+  acceptances: dict[str, float | RecordedAcceptance]  # as they were written
 
 
 def _asked(options: dict[str, Any]) -> _Asked:
@@ -86,11 +89,10 @@ def _asked(options: dict[str, Any]) -> _Asked:
   chosen.check()
   if options["model"] is None:
     raise UserError("Must have --model; jaxspec plan --list shows the models")
-  batches, acceptances = options["batches"] or BATCHES, options["acceptances"] or ACCEPTANCES
+  batches = options["batches"] or BATCHES
   for rows in batches:
     check_batch(rows)
-  if wrong := [value for value in acceptances if not 0 <= value <= 1]:
-    raise UserError(f"Must have an acceptance from 0 to 1, we instead got {wrong[0]:g}")
+  acceptances = {text: _acceptance(text) for text in options["acceptances"] or map(str, ACCEPTANCES)}
   if options["out"] is not None:
     check_writable(options["out"], suffix=".json")
   model = find_model(options["model"])
@@ -99,6 +101,9 @@ def _asked(options: dict[str, Any]) -> _Asked:
   if not cls.fits(IDS) or not (method := cls(**_fields(chosen, cls))).longest_path():
     raise UserError(f"Must have a method that drafts {IDS}, we instead got {cls.name}")
   method.check_length(model.num_tokens)
+  for found in acceptances.values():
+    if not isinstance(found, float):
+      found.check_fits(method)
   draft = None if options["draft"] is None else find_model(options["draft"])
   if (layers := options["draft_layers"]) is not None:
     if draft is not None:
@@ -109,6 +114,23 @@ def _asked(options: dict[str, Any]) -> _Asked:
   for text in chosen.unread(cls, type(sampling)):
     click.echo(click.style("Warning:", fg="yellow") + f" {text}", err=True)
   return _Asked(model, draft, method, sampling, batches, acceptances)
+
+
+def _acceptance(text: str) -> float | RecordedAcceptance:
+  """A probability, or what a file holds.
+
+  Raises:
+    ValueError: for what is neither.
+  """
+  from jaxspec.recorded_acceptance import RecordedAcceptance
+
+  try:
+    value = float(text)
+  except ValueError:
+    return RecordedAcceptance.read(text)
+  if not 0 <= value <= 1:
+    raise UserError(f"Must have an acceptance from 0 to 1, or a file, we instead got {text}")
+  return value
 
 
 def _first_layers(model: Model, layers: int) -> Model:
@@ -168,9 +190,13 @@ def _measured(options: dict[str, Any]) -> dict[str, Any]:
     bench = ImposedBench(random, rows, sampling, options["repeats"], here)
     click.echo(f"batch {rows}, plain ...", err=True)
     report["plain"][rows] = bench.plain()
-    for acceptance in asked.acceptances:
-      click.echo(f"batch {rows}, {method.name} at {acceptance:g} ...", err=True)
-      report["cells"].append({"batch": rows, "acceptance": acceptance} | bench.figures(method, acceptance))
+    for text, acceptance in asked.acceptances.items():
+      click.echo(f"batch {rows}, {method.name} at {text} ...", err=True)
+      found = bench.figures(method, acceptance, lock_step=options["lock_step"] and rows > 1)
+      said = acceptance
+      if not isinstance(acceptance, float):
+        said = {"file": Path(text).name, "mean": acceptance.acceptance, "source": acceptance.source}
+      report["cells"].append({"batch": rows, "acceptance": said} | found)
   return report
 
 

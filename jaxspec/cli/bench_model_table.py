@@ -16,30 +16,46 @@ def render(report: dict[str, Any]) -> str:
     f"computes {report['operations_per_s'] / 1e9:,.0f} GFLOP/s.",
     "Acceptance is imposed: these are gains at that acceptance, not that it is reached.",
     "",
-    "| batch | plain tokens/s | step ms | of the floor | first call s |",
-    "|---|---|---|---|---|",
+    "| batch | plain tokens/s | step ms | reads MB | of the memory floor | of the arithmetic floor | first call s |",
+    "|---|---|---|---|---|---|---|",
   ]
   for rows, cell in report["plain"].items():
     lines.append(
-      f"| {rows} | {cell['tokens_per_s']:.1f} | {cell['step_ms']:.1f} | {cell['share_of_floor']:.0%} "
+      f"| {rows} | {cell['tokens_per_s']:.1f} | {cell['step_ms']:.1f} | {_floors(cell, cell['step_ms'])} "
       f"| {cell['first_call_s']:.1f} |"
     )
   lines += [
     "",
-    "| batch | acceptance | over plain | tokens per call | accepted | round ms | of the floor | break-even "
-    "| loop efficiency | first call s |",
-    "|---|---|---|---|---|---|---|---|---|---|",
+    "| batch | acceptance | over plain | over lock-step | tokens per call | accepted | round ms | reads MB "
+    "| of the memory floor | of the arithmetic floor | break-even | loop efficiency | first call s |",
+    "|" + 13 * "---|",
   ]
   for cell in report["cells"]:
     accepted = "" if cell["accepted_of_tested"] is None else f"{cell['accepted_of_tested']:.3f}"
     even = "none" if cell["break_even"] is None else f"{cell['break_even']:.2f}"
+    waiting = "" if cell["over_lock_step"] is None else span(cell["over_lock_step"])
     lines.append(
-      f"| {cell['batch']} | {cell['acceptance']:g} | {span(cell['over_plain'])} | {cell['tokens_per_call']:.2f} "
-      f"| {accepted} | {cell['round_ms']:.1f} | {cell['floor_ms'] / cell['round_ms']:.0%} | {even} "
+      f"| {cell['batch']} | {_asked(cell['acceptance'])} | {span(cell['over_plain'])} | {waiting} "
+      f"| {cell['tokens_per_call']:.2f} | {accepted} | {cell['round_ms']:.1f} | {_floors(cell, cell['round_ms'])} | {even} "
       f"| {span(cell['loop_efficiency'])} | {cell['first_call_s']:.1f} |"
     )
   note = (
-    "Medians (lowest–highest) of", f"{report['repeats']} pairwise turns. Of the floor: time at the measured limits over",
-    "measured time. Break-even: the acceptance at which a bare round is worth its plain steps.",
+    f"Medians (lowest–highest) of {report['repeats']} pairwise turns. Reads: weights and caches of a step or of a round,",
+    "read once. Of a floor: time at the measured limit over measured time. Over lock-step: rows that advance by themselves",
+    "over rows that wait for the one that accepts fewest. Break-even: the acceptance at which a bare round is worth its",
+    "plain steps.",
   )  # fmt: skip
   return "\n".join([*lines, "", " ".join(note)])
+
+
+def _asked(acceptance: float | dict[str, Any]) -> str:
+  """A probability, or the file and what it is on average."""
+  if isinstance(acceptance, dict):
+    return f"{acceptance['file']} ({acceptance['mean']:.3f})"
+  return f"{acceptance:g}"
+
+
+def _floors(cell: dict[str, Any], measured_ms: float) -> str:
+  """Three columns."""
+  shares = (f"{cell[f'{name}_floor_ms'] / measured_ms:.0%}" for name in ("memory", "arithmetic"))
+  return " | ".join([f"{cell['read_bytes'] / 1e6:,.1f}", *shares])

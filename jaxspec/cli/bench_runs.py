@@ -101,7 +101,7 @@ def decoding(pipeline: Pipeline, method: ChainMethod, rows: int, repeats: int, s
     "speedup": found.over_plain._asdict(),
     "predicted_speedup": found.tokens_per_round * plain_step_s / rounds.round_s,
     "acceptance": found.counts["accepted"] / found.counts["drafted"],
-    "acceptance_per_tested_position": found.accepted_of_tested(method.gamma),
+    "acceptance_per_tested_position": found.accepted_of_tested,
     "tokens_per_target_call": found.tokens_per_call,
     "plain_step_ms": 1e3 * plain_step_s,
     "round_ms": 1e3 * rounds.round_s,

@@ -13,7 +13,7 @@ from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import PATH, common, was_given
 
 NETWORKS = ("5g", "4g", "wifi")
-_NEED_TARGET = ("compare", "repeats", "wire", "network", "mesh")
+_NEED_TARGET = ("compare", "repeats", "wire", "network", "mesh", "save_acceptance")
 _OF_CLOUD = ("token_file", "ca", "journal", "trace", "insecure", "route", "give_up")
 _GROUPS = (
   Group("What to draw", (
@@ -32,7 +32,8 @@ _GROUPS = (
     Line(("method", "draft", "seed", "batch"), "How, with which draft, from seed [0], rows at a time [16]."),
     Line(("compare", "repeats"), "Decode plainly too, and measure both in turns, N times [3]."),
     Line(("out", "heatmap", "save_features"), "Images [images.png]; where tokens came from; features."),
-    Line(("json_file", "raw", "no_cache"), "Every figure; no captions; do not keep compiled programs."),
+    Line(("json_file", "save_acceptance"), "Every figure; accepted drafts of each round."),
+    Line(("raw", "no_cache"), "No captions; do not keep compiled programs."),
   )),
 )  # fmt: skip
 
@@ -67,6 +68,7 @@ _GROUPS = (
 @click.option("--raw", is_flag=True, help="Images edge to edge at their own size, no captions.")
 @click.option("--heatmap", type=PATH, metavar="FILE", help="Write maps of where tokens came from (.png).")
 @click.option("--json", "json_file", type=PATH, metavar="FILE", help="Write every figure (.json).")
+@click.option("--save-acceptance", type=PATH, metavar="FILE", help="Write the accepted drafts of each round (.json).")
 @common("checkpoint", "method", "draft", "samples", "seed", "batch", "dtype", "matmul_precision", "no_cache")
 def generate(**options: Any) -> None:
   """Draw PROMPTS, classes or texts, and report how they were decoded.
@@ -129,14 +131,15 @@ def _refuse_image_options(options: dict[str, Any]) -> None:
 def _check_files(options: dict[str, Any], *, of_images: bool) -> dict[str, Path]:
   """The files to write, each checked to be writable."""
   names = {"images": "out", "heatmap": "heatmap", "features": "save_features"} if of_images else {}
-  files = {name: options[option] for name, option in (names | {"json": "json_file"}).items() if options[option] is not None}
+  names |= {"json": "json_file", "acceptance": "save_acceptance"}
+  files = {name: options[option] for name, option in names.items() if options[option] is not None}
   for name, path in files.items():
-    check_writable(path, suffix={"json": ".json", "features": ".npz"}.get(name, ".png"))
+    check_writable(path, suffix={"json": ".json", "acceptance": ".json", "features": ".npz"}.get(name, ".png"))
   trace = options["trace"]
   if trace is not None and not (trace.is_dir() or (trace.parent.is_dir() and not trace.exists())):
     raise UserError(f"Must have a folder for --trace, or the name of a new one, we instead got {trace}")
   if len({path.resolve() for path in files.values()}) < len(files):
-    raise UserError("Must have different files for --out and --heatmap, we instead got the same twice")
+    raise UserError("Must have different files for --out, --heatmap and the others, we instead got the same twice")
   return files
 
 
@@ -151,11 +154,12 @@ def _connected(options: dict[str, Any]):
 
 def _work(options: dict[str, Any], asked, chosen, files: dict[str, Path], cloud, report):
   """Loads, compiles, decodes and writes; what was computed is written even if a later step fails."""
-  from jaxspec.cli import compilation_cache, decoding, image_files, messages
+  from jaxspec.cli import compilation_cache, decoding, image_files, messages, saved
   from jaxspec.cli.batches import batch_rows, make_batches
   from jaxspec.cli.job import make_job
   from jaxspec.cli.report import as_json, document
   from jaxspec.methods import Plain
+  from jaxspec.recorded_acceptance import check_recordable
 
   if not options["no_cache"]:
     compilation_cache.enable()
@@ -163,13 +167,13 @@ def _work(options: dict[str, Any], asked, chosen, files: dict[str, Path], cloud,
   host = pipeline.host
   if host.noun != "image":
     _refuse_image_options(options)
-    files = {name: path for name, path in files.items() if name == "json"}
+    files = {name: path for name, path in files.items() if name in ("json", "acceptance")}
   elif options["max_tokens"] is not None:
     raise UserError("--max-tokens goes with networks that continue texts: images have all of their tokens")
   encoded = interruptible(pipeline.encode, asked.for_host(host), asked.captions)
   host.release()
   if "features" in files:
-    _write_features(files["features"], encoded)
+    saved.save_features(files["features"], encoded)
   _check_draft_model(options, pipeline)
   job = make_job(pipeline, chosen, encoded, seed=options["seed"], max_len=options["max_tokens"], compare=options["compare"])
   if options["draft_model"] is not None and job.method.draft_family is None:
@@ -179,6 +183,8 @@ def _work(options: dict[str, Any], asked, chosen, files: dict[str, Path], cloud,
   sends = options["wire"] or options["network"] is not None
   if sends:
     messages.wire_of(job)  # says whether there is one
+  if "acceptance" in files:
+    check_recordable(job.decoder())
   rows = batch_rows(options["batch"], len(job.captions) * options["samples"])
   batches = make_batches(job.condition, samples=options["samples"], seed=job.seed, rows=rows)
   if cloud is None:
@@ -187,6 +193,8 @@ def _work(options: dict[str, Any], asked, chosen, files: dict[str, Path], cloud,
     runs = decoding.decode_methods(job, batches, methods=methods, repeats=repeats, report=report)
   else:
     batches, runs = _over_cloud(options, job, batches, cloud, report)
+  if "acceptance" in files:
+    saved.save_acceptance(files["acceptance"], job, runs[0])
   decoding.finish(job, batches, runs, report)
   if host.noun == "image":
     image_files.write_images(files, job, batches, runs, samples=options["samples"], raw=options["raw"])
@@ -199,15 +207,6 @@ def _work(options: dict[str, Any], asked, chosen, files: dict[str, Path], cloud,
       text = as_json(document(job, batches, runs, files))
       write_whole(files["json"], lambda path: path.write_text(text, encoding="utf-8"))
   return job, batches, runs, files
-
-
-def _write_features(path: Path, encoded) -> None:
-  from jaxspec.hosts.features import write_features
-  from jaxspec.models.conditions import Caption
-
-  if not isinstance(encoded.condition, Caption):
-    raise UserError("--save-features goes with networks that read prompts through a text encoder")
-  write_whole(path, lambda work: write_features(work, encoded.condition, encoded.captions))
 
 
 def _over_cloud(options: dict[str, Any], job, batches, cloud, report):

@@ -234,20 +234,31 @@ def _target_of(side: DraftSide, verifier_state: PyTree) -> TargetSide:
   return TargetSide(side.cursor, side.keys, jnp.int32(side.tokens.shape[1]), verifier_state)
 
 
-def decode_round(params: SpecParams, state: DecodeState, *, drafter: Drafter, verifier: Verifier) -> DecodeState:
-  """One round in one program: `draft_round`, `verify_round`, `commit_reply`, with one cursor for both sides."""
-  waiting = draft_round(params.draft, state.draft_side, drafter=drafter)
+def judge_round(
+  params: PyTree, side: DraftSide, state: PyTree, draft: Draft, *, drafter: Drafter, verifier: Verifier
+) -> tuple[Verdict, PyTree]:
+  """The target side's part of a round in one program, with the draft side's cursor; skipped where no row needs it.
+
+  Args:
+    params: the target's parameters.
+    state: the verifier's.
+  """
 
   def ask(exchange: tuple[Verdict | None, PyTree]) -> tuple[Verdict, PyTree]:
-    target = _target_of(state.draft_side, exchange[1])
-    after, verdict = verify_round(params.target, target, waiting.draft, verifier=verifier)
+    after, verdict = verify_round(params, _target_of(side, exchange[1]), draft, verifier=verifier)
     return verdict, after.verifier
 
-  if drafter.may_accept_locally:
-    silent = reply_to_nothing(waiting.draft, jax.eval_shape(ask, (None, state.verifier))[0])
-    verdict, verifier_state = run_if(needs_exchange(state.draft_side.cursor, waiting.draft), ask, (silent, state.verifier))
-  else:
-    verdict, verifier_state = ask((None, state.verifier))
+  if not drafter.may_accept_locally:
+    return ask((None, state))
+  silent = reply_to_nothing(draft, jax.eval_shape(ask, (None, state))[0])
+  return run_if(needs_exchange(side.cursor, draft), ask, (silent, state))
+
+
+def decode_round(params: SpecParams, state: DecodeState, *, drafter: Drafter, verifier: Verifier) -> DecodeState:
+  """One round in one program: `draft_round`, `judge_round`, `commit_reply`, with one cursor for both sides."""
+  waiting = draft_round(params.draft, state.draft_side, drafter=drafter)
+  kwargs = dict(drafter=drafter, verifier=verifier)
+  verdict, verifier_state = judge_round(params.target, state.draft_side, state.verifier, waiting.draft, **kwargs)
   return DecodeState(commit_reply(params.draft, waiting, verdict, drafter=drafter), verifier_state)
 
 

@@ -81,10 +81,8 @@ def bare_rounds(
     side, verifier_state, last = carry
     side = side.replace(cursor=cursor._replace(last=last, length=middle, round=index))
     waiting = loop.draft_round(params.draft, side, drafter=drafter)
-    side = waiting.side
-    verdict, verifier_state = loop.verify_step(
-      params.target, side.keys, verifier_state, side.cursor, waiting.draft, verifier=verifier
-    )
+    side, kwargs = waiting.side, dict(drafter=drafter, verifier=verifier)
+    verdict, verifier_state = loop.judge_round(params.target, side, verifier_state, waiting.draft, **kwargs)
     return side, verifier_state, verdict.next_token
 
   return jax.lax.fori_loop(0, rounds, body, (state.draft_side, state.verifier, cursor.last))[2]

@@ -57,8 +57,6 @@ class BuildContext:
     legal: which ids a token may be at each index of a row (`jaxspec.models.sampling.LegalFn`); None: all.
     unit_codes: whether codes are compared at unit length, as most tokenizers look them up.
     audit: report the exact distribution of every committed token beside it (`jaxspec.audited`).
-    imposed: the acceptance that drafts are to have, whatever the networks say (`jaxspec.verifiers.imposed`): a probability,
-      or one for each depth; None is the rule's own.
   """
 
   sampling: Any
@@ -70,7 +68,6 @@ class BuildContext:
   legal: LegalFn | None = None
   unit_codes: bool = True
   audit: bool = False
-  imposed: float | tuple[float, ...] | None = None
 
   def warp(self) -> Warp:
     """The static part of the logit processing, the same on both sides of a decode of ids."""

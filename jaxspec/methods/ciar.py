@@ -18,7 +18,7 @@ from jaxspec.intervals.gate import Gate, conformal_gate, constant_gate, rate_par
 from jaxspec.intervals.heads import COMBINATIONS
 from jaxspec.intervals.scores import make_score
 from jaxspec.methods.base import BuildContext, DraftingMethod, Expected, Parts, need, option
-from jaxspec.methods.common import Neighbours, check_chain, draft_side, judging, of_ids, refuse_audit
+from jaxspec.methods.common import Neighbours, check_chain, draft_side, of_ids, refuse_audit
 from jaxspec.models.guidance import Guided
 from jaxspec.models.interval_features import INJECT, IntervalFeaturesConfig, IntervalFeaturesFns, interval_features_fns
 from jaxspec.models.sampling import ModelParams
@@ -162,7 +162,7 @@ class Ciar(Neighbours, DraftingMethod):
     if self.target_prefix > 0:
       prefix = math.floor(self.target_prefix * need(context.num_tokens, "num_tokens", self.name) + 1e-9)
     gate, gate_params = self.gate(draft.meta.get("calibration"))
-    rule, tables = judging(*self.rule(context), context)
+    rule, tables = self.rule(context)
     combination = self.combination or getattr(draft.config, "combination", None) or "ensemble"
     draw, draw_params = self._draw(vocab_size)
     features, features_params = self._features(draft, edge_side)

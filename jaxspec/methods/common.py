@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax.numpy as jnp
-
 from jaxspec.methods.base import LARGEST, BuildContext, Method, need, option
 from jaxspec.metrics.audit import audited
 from jaxspec.models.sampling import ModelParams
@@ -14,7 +12,6 @@ from jaxspec.network import Network
 from jaxspec.sampling import MapSampling, SamplingConfig, VectorSampling
 from jaxspec.types import AcceptFn, Array, ModelFns, PyTree, Verifier
 from jaxspec.verifiers.distances import neighbour_table
-from jaxspec.verifiers.imposed import Imposed, ImposedTables
 from jaxspec.verifiers.lantern import Lantern, lantern_plus_plus
 from jaxspec.verifiers.target import FeedbackFn, no_feedback, target_model
 
@@ -44,8 +41,6 @@ def of_vectors(method: Method, context: BuildContext) -> VectorSampling:
       f"Must have a VectorSampling for method {method.name}, which draws vectors; "
       f"we instead got {type(context.sampling).__name__}"
     )
-  if context.imposed is not None:
-    raise ValueError(f"Must have a method for ids to impose its acceptance, we instead got {method.name}")
   return context.sampling
 
 
@@ -59,18 +54,8 @@ def of_maps(method: Method, context: BuildContext) -> MapSampling:
     raise ValueError(
       f"Must have a MapSampling for method {method.name}, which draws maps; we instead got {type(context.sampling).__name__}"
     )
-  if context.imposed is not None:
-    raise ValueError(f"Must have a method for ids to impose its acceptance, we instead got {method.name}")
   refuse_audit(method, context, "whose maps have no one table of probabilities")
   return context.sampling
-
-
-def judging(rule: AcceptFn, tables: PyTree, context: BuildContext) -> tuple[AcceptFn, PyTree]:
-  """The rule and its arrays as the context wants them: audited, or with imposed acceptance."""
-  rule = audited(rule) if context.audit else rule
-  if context.imposed is None:
-    return rule, tables
-  return Imposed(rule), ImposedTables(tables, jnp.asarray(context.imposed, jnp.float32))
 
 
 def target_side(
@@ -85,13 +70,13 @@ def target_side(
   """The target's parameters, and the verifier that scores a whole draft in one pass.
 
   Args:
-    rule: the acceptance rule, and ``tables`` the arrays that it reads; see `judging`.
+    rule: the acceptance rule, and ``tables`` the arrays that it reads; it is audited if the context says so.
     features: what a guided target returns as features, see `jaxspec.guided`.
     feedback_fn: what the drafter gets back, see `jaxspec.target_model`.
   """
   sampling: SamplingConfig = context.sampling
   fns, side = sampling.side(target, features=features)
-  rule, tables = judging(rule, tables, context)
+  rule = audited(rule) if context.audit else rule
   verifier = target_model(fns, rule, warp=context.warp(), feedback_fn=feedback_fn)
   return side._replace(rule=tables), verifier
 

@@ -3,7 +3,7 @@
 Weights are stored ``[out, in]`` as in the PyTorch sources, so conversion copies them. On a CPU the product of a few
 rows with a large matrix is bound by streaming the weights, and XLA's choice of kernel decides how fast that goes: with
 the weights on the left the library does not repack them. The barrier keeps XLA from folding the transpose back.
-``python -m experiments.bench_linear`` prints the table for the installed version.
+``python -m experiments.run bench:linear`` prints the table for the installed version.
 """
 
 from __future__ import annotations

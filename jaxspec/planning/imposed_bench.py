@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -15,7 +16,9 @@ from jaxspec.methods import Method, Plain
 from jaxspec.planning.devices import Slice
 from jaxspec.planning.plan import make_plan
 from jaxspec.planning.random_weights import RandomModel
+from jaxspec.recorded_acceptance import RecordedAcceptance
 from jaxspec.sampling import SamplingConfig
+from jaxspec.verifiers.imposed import Imposed
 
 
 class ImposedBench:
@@ -42,54 +45,80 @@ class ImposedBench:
   def _seconds_of_first_call(self, decoder: Decoder) -> float:
     return measure.seconds_of(lambda: decoder(self._condition, key=jax.random.key(0)).tokens)
 
-  def _floor_s(self, method: Method, acceptance: float | None = None) -> float:
-    """Seconds of a round at the device's limits."""
-    random = self._random
+  def _floors(self, method: Method, acceptance: float | None = None) -> dict[str, float]:
+    """What a round must read and compute, and how long that takes at the device's limits."""
+    random, device = self._random, self._device.device
     plan = make_plan(
       random.model, self._device, batches=(self._batch,), method=method, sampling=self._sampling, draft=random.named_draft,
       dtype=random.dtype, acceptance=acceptance,
     )  # fmt: skip
-    return plan.batches[0].speed.round_s
+    speed = plan.batches[0].speed
+    passes = [(1.0, speed.target)] + ([] if speed.draft is None else [(speed.draft_calls, speed.draft)])
+    read = sum(number * one.read for number, one in passes)
+    operations = sum(number * one.operations for number, one in passes)
+    return {
+      "read_bytes": read,
+      "operations": operations,
+      "memory_floor_ms": 1e3 * read / device.bandwidth,
+      "arithmetic_floor_ms": 1e3 * operations / device.peak(random.dtype),
+      "floor_ms": 1e3 * speed.round_s,
+    }
 
   def plain(self) -> dict[str, Any]:
-    """Plain decoding alone."""
+    """Plain decoding alone; floors are of a step."""
     decoder, first_s = self._plain
     keys = iter(range(1, self._repeats + 2))
     call = lambda: decoder(self._condition, key=jax.random.key(next(keys))).tokens
     seconds = measure.Timing.of(measure.alternate({"plain": call}, self._repeats)["plain"])
-    step_s = seconds.median / self._tokens
+    step_s, floors = seconds.median / self._tokens, self._floors(Plain())
     return {
       "seconds": seconds._asdict(),
       "tokens_per_s": self._batch / step_s,
       "step_ms": 1e3 * step_s,
-      "share_of_floor": self._floor_s(Plain()) / step_s,
+      "share_of_floor": floors["floor_ms"] / (1e3 * step_s),
       "first_call_s": first_s,
+      **floors,
     }
 
-  def figures(self, method: Method, acceptance: float) -> dict[str, Any]:
+  def figures(self, method: Method, acceptance: float | RecordedAcceptance, *, lock_step: bool = False) -> dict[str, Any]:
     """A method and plain decoding in turns.
 
+    Args:
+      acceptance: a probability, or what was recorded of this method.
+      lock_step: measure a batch whose rows all wait for the one that accepts fewest, too.
     Returns:
       ``over_plain`` (pairwise ratios of seconds), ``tokens_per_s``, ``tokens_per_call``, ``accepted_of_tested`` (of the
       drafts whose predecessors were accepted; None for trees, whose paths have any length), ``step_ms`` of plain decoding,
-      ``round_ms`` of a bare round, ``floor_ms`` of a round at the device's limits, ``break_even`` (the acceptance at which a
-      bare round is worth its plain steps; None if no acceptance is enough), ``loop_efficiency``, ``first_call_s``.
+      ``round_ms`` of a bare round, ``read_bytes`` and ``operations`` of a round with their floors at the device's limits
+      (``floor_ms`` takes for each pass the larger one), ``break_even`` (the acceptance at which a bare round is worth its
+      plain steps; None if no acceptance is enough), ``loop_efficiency``, ``first_call_s``; with lock step
+      ``over_lock_step`` (pairwise ratios of seconds, else None).
+    Raises:
+      ValueError: for recorded acceptance of another method or of shorter drafts.
     """
+    recorded = isinstance(acceptance, RecordedAcceptance)
+    if recorded:
+      acceptance.check_fits(method)
+    asked = acceptance.imposed if recorded else Imposed(acceptance)
     plain, _ = self._plain
-    decoder = self._random.decoder(method, self._sampling, acceptance)
+    decoder = self._random.decoder(method, self._sampling, asked)
     first_s = self._seconds_of_first_call(decoder)
-    found = against_plain(decoder, plain, self._condition, max_len=self._tokens, repeats=self._repeats)
+    others = {}
+    if lock_step:
+      others["lock step"] = self._random.decoder(method, self._sampling, dataclasses.replace(asked, lock_step=True))
+    found = against_plain(decoder, plain, self._condition, max_len=self._tokens, repeats=self._repeats, others=others)
     step_s = measure.Timing.of(found.plain_s).median / self._tokens
     drafts, rounds = method.longest_path(), found.rounds
     is_chain = drafts == method.drafts_per_round()
     return {
       "over_plain": found.over_plain._asdict(),
+      "over_lock_step": found.over("lock step")._asdict() if lock_step else None,
       "tokens_per_s": self._batch * self._tokens / measure.Timing.of(found.fast_s).median,
       "tokens_per_call": found.tokens_per_call,
-      "accepted_of_tested": found.accepted_of_tested(drafts) if is_chain else None,
+      "accepted_of_tested": found.accepted_of_tested if is_chain else None,
       "step_ms": 1e3 * step_s,
       "round_ms": 1e3 * rounds.round_s,
-      "floor_ms": 1e3 * self._floor_s(method, acceptance),
+      **self._floors(method, acceptance.acceptance if recorded else acceptance),
       "break_even": break_even(rounds.round_s / step_s, drafts),
       "loop_efficiency": rounds.efficiency._asdict(),
       "first_call_s": first_s,

@@ -21,6 +21,7 @@ from jaxspec.planning.parts import draft_of
 from jaxspec.planning.sizes import Sized
 from jaxspec.sampling import SamplingConfig
 from jaxspec.types import Array, PyTree
+from jaxspec.verifiers.imposed import Imposed
 
 _DEVIATION = 0.02
 
@@ -95,11 +96,11 @@ class RandomModel:
     """A condition of so many rows."""
     return filled(self.model.condition_shapes(batch), 4)
 
-  def decoder(self, method: Method, sampling: SamplingConfig, imposed: float | None = None) -> Decoder:
+  def decoder(self, method: Method, sampling: SamplingConfig, imposed: Imposed | float | None = None) -> Decoder:
     """A decode by a method.
 
     Args:
-      imposed: the probability that a draft is accepted; None: the rule decides.
+      imposed: the acceptance of drafts, see `jaxspec.decoder.Decoder`; None: the rule decides.
     Raises:
       ValueError: if the method does not draw ids, or a draft does not fit.
     """

@@ -1,4 +1,4 @@
-"""Imposed acceptance: everything of a round is computed, and how many drafts count as accepted is thrown.
+"""Imposed acceptance: everything of a round is computed, and how many drafts count as accepted is said from outside.
 
 What a method gains at a given acceptance can so be measured on networks without trained weights. The tokens mean nothing.
 """
@@ -6,59 +6,126 @@ What a method gains at a given acceptance can so be measured on networks without
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
-from jaxspec import rng, trees
-from jaxspec.types import AcceptFn, Array, Draft, Key, PyTree, Verdict
-
-
-class ImposedTables(NamedTuple):
-  """What an `Imposed` rule reads."""
-
-  inner: PyTree  # the arrays that the rule itself reads
-  # [] or [D] float32: the probability that a draft at depth 1 .. D is accepted if all before it are. Deeper drafts have
-  # that of depth D.
-  acceptance: Array
+from jaxspec import rng
+from jaxspec.drafts import needs_verify, num_local
+from jaxspec.types import Array, Cursor, Draft, Key, PyTree, Verdict, Verifier
 
 
 @dataclasses.dataclass(frozen=True)
 class Imposed:
-  """An acceptance rule whose answer is replaced; an `AcceptFn`.
-
-  The rule runs, and the next token is the one that it draws. The number of accepted drafts has the distribution of
-  `ImposedTables.acceptance`, independent of all distributions. Of a tree the first children are accepted.
+  """The acceptance that drafts are to have: probabilities, or recorded lengths.
 
   Attributes:
-    rule: the rule that runs.
+    probability: that a draft is accepted if those before it are; one for all depths, or one for each depth 1 .. D. Deeper
+      drafts have that of depth D.
+    lengths: accepted drafts of every round of recorded rows (`jaxspec.recorded_acceptance`). A row takes one of them, by its
+      key, round after round, and begins again after its last round.
+    lock_step: all rows of a batch accept as many drafts as the row that accepts fewest.
   """
 
-  rule: AcceptFn
+  probability: float | tuple[float, ...] | None = None
+  lengths: tuple[tuple[int, ...], ...] = ()
+  lock_step: bool = False
 
-  def __call__(self, tables: ImposedTables, keys: Key, draft: Draft, target: Array) -> Verdict:
-    """Judges a draft; see `AcceptFn`."""
-    verdict = self.rule(tables.inner, keys, draft, target)
+  def __post_init__(self):
+    if (self.probability is None) == (not self.lengths):
+      found = "neither" if self.probability is None else "both"
+      raise ValueError(f"Must have either a probability or lengths to impose, we instead got {found}")
+    probabilities = self.probability if isinstance(self.probability, tuple) else (self.probability or 0.0,)
+    if not probabilities or not all(0 <= value <= 1 for value in probabilities):
+      raise ValueError(f"Must have an imposed acceptance from 0 to 1, we instead got {self.probability}")
+    if not all(row and min(row) >= 0 for row in self.lengths):
+      raise ValueError("Must have rows of at least one round, none below 0, to impose their lengths")
+
+  @classmethod
+  def of(cls, value: Imposed | float | tuple[float, ...]) -> Imposed:
+    """The same, or probabilities."""
+    return value if isinstance(value, cls) else cls(value)
+
+  def tables(self, rule: PyTree) -> ImposedTables:
+    """What the verifier reads instead of the tables of its rule."""
+    if not self.lengths:
+      return ImposedTables(rule, jnp.asarray(self.probability, jnp.float32), None, None)
+    rounds = np.array([len(row) for row in self.lengths], np.int32)
+    lengths = np.zeros((len(rounds), rounds.max()), np.int32)
+    for row, found in zip(lengths, self.lengths):
+      row[: len(found)] = found
+    return ImposedTables(rule, None, jnp.asarray(lengths), jnp.asarray(rounds))
+
+
+class ImposedTables(NamedTuple):
+  """What an imposed verifier reads; either ``probability`` or the other two are None."""
+
+  rule: PyTree  # the arrays that the rule itself reads
+  probability: Array | None  # [] or [D] float32
+  lengths: Array | None  # [M, R] int32
+  rounds: Array | None  # [M] int32, valid entries of each row of ``lengths``
+
+
+class ImposedState(NamedTuple):
+  """State of an imposed verifier."""
+
+  inner: PyTree
+  recorded: Array  # [B] int32, the recorded row that each row takes
+  max_len: Array  # [] int32
+
+
+@functools.cache
+def imposed(verifier: Verifier, *, lock_step: bool = False) -> Verifier:
+  """A verifier whose answers are replaced; its parameters have `ImposedTables` as ``rule``.
+
+  The networks and the rule run, and the next token is the one that the rule draws. How many drafts are accepted does not
+  depend on any distribution. Of a tree the first nodes count as the accepted path, as many as the longest path may have:
+  networks without trained weights grow trees of other shapes than trained ones.
+
+  Args:
+    verifier: of a method for ids.
+    lock_step: see `Imposed`.
+  """
+
+  def init(params: PyTree, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, ImposedState]:
+    tables = params.rule
+    verdict, inner = verifier.init(params._replace(rule=tables.rule), keys, condition, max_len, window)
+    recorded = jnp.zeros(keys.shape, jnp.int32)
+    if tables.lengths is not None:
+      most = jnp.full(keys.shape, tables.lengths.shape[0], jnp.int32)
+      recorded = rng.integer(rng.imposed_keys(keys), 0, most)
+    return verdict, ImposedState(inner, recorded, jnp.int32(max_len))
+
+  def verify(params: PyTree, keys: Key, state: ImposedState, cursor: Cursor, draft: Draft) -> tuple[Verdict, ImposedState]:
+    tables = params.rule
+    verdict, inner = verifier.verify(params._replace(rule=tables.rule), keys, state.inner, cursor, draft)
+    state = state._replace(inner=inner)
     window = draft.tokens.shape[1]
     if window == 0:
-      return verdict
-    at_depth = jnp.broadcast_to(tables.acceptance, (window,)) if tables.acceptance.ndim == 0 else tables.acceptance
-    at_depth = at_depth[jnp.minimum(jnp.arange(window), at_depth.shape[0] - 1)]
-    accepted = rng.uniforms(rng.imposed_keys(keys), window) < at_depth[None]
-    num_accepted = jnp.sum(jnp.cumprod(accepted.astype(jnp.int32), axis=1), axis=1)
-    most = draft.num_drafted
+      return verdict, state
+    local = num_local(draft)
+    accepted = _lengths(tables, keys, state.recorded, cursor, window)
     if verdict.path is None:
-      return verdict._replace(num_accepted=jnp.minimum(num_accepted, most))
-    first, depth = _first_children(draft)
-    num_accepted = jnp.minimum(num_accepted, jnp.minimum(most, jnp.max(jnp.where(first, depth, 0), axis=1)))
-    num_accepted = jnp.minimum(num_accepted, verdict.path.shape[1])
-    on_path = first & (depth <= num_accepted[:, None])
-    return verdict._replace(num_accepted=num_accepted, path=trees.path_nodes(on_path, depth, verdict.path.shape[1]))
+      accepted = jnp.minimum(accepted, draft.num_drafted - local)
+    else:
+      longest = verdict.path.shape[1]
+      accepted = jnp.minimum(accepted, jnp.clip(state.max_len - cursor.length - 1, 0, longest))
+      nodes = jnp.minimum(jnp.arange(longest, dtype=jnp.int32), window - 1)
+      verdict = verdict._replace(path=jnp.broadcast_to(nodes[None], verdict.path.shape))
+    if lock_step:
+      accepted = jnp.full_like(accepted, jnp.min(jnp.where(cursor.live, accepted, window)))
+    return verdict._replace(num_accepted=local + jnp.where(needs_verify(draft), accepted, 0)), state
+
+  return Verifier(init, verify)
 
 
-def _first_children(draft: Draft) -> tuple[Array, Array]:
-  """The path ``[B, K]`` bool that always continues at the first child, and the depths of all nodes."""
-  parents = trees.parents_of(draft)
-  reach = trees.ancestors(parents)
-  is_first = ~jnp.any(trees.earlier_siblings(parents), axis=-1)
-  return ~jnp.any(reach & ~is_first[:, None], axis=-1), trees.depths(reach)
+def _lengths(tables: ImposedTables, keys: Key, recorded: Array, cursor: Cursor, window: int) -> Array:
+  """Accepted drafts ``[B]`` int32 of a round, where nothing else limits them."""
+  if tables.lengths is not None:
+    return tables.lengths[recorded, cursor.round % tables.rounds[recorded]]
+  at_depth = jnp.broadcast_to(tables.probability, (window,)) if tables.probability.ndim == 0 else tables.probability
+  at_depth = at_depth[jnp.minimum(jnp.arange(window), at_depth.shape[0] - 1)]
+  is_accepted = rng.uniforms(rng.imposed_keys(keys), window) < at_depth[None]
+  return jnp.sum(jnp.cumprod(is_accepted.astype(jnp.int32), axis=1), axis=1)

@@ -12,7 +12,8 @@ from tests.cli.fake_bundle import CLASS_TARGET
   [
     ([], "Must have --model; jaxspec plan --list"),
     (["--model", "llamagen-q"], "did you mean"),
-    (["--model", "llamagen-b", "--acceptance", 1.5], "an acceptance from 0 to 1, we instead got 1.5"),
+    (["--model", "llamagen-b", "--acceptance", 1.5], "an acceptance from 0 to 1, or a file, we instead got 1.5"),
+    (["--model", "llamagen-b", "--acceptance", "none.json"], "Cannot read none.json"),
     (["--model", "llamagen-b", "--batch", 0], "batch from 1 to 1024"),
     (["--model", "llamagen-b", "--method", "ar"], "a method that drafts ids, we instead got ar"),
     (["--model", "llamagen-b", "--method", "cspd"], "a method that drafts ids, we instead got cspd"),
@@ -29,6 +30,28 @@ def test_options(fails, options, words):
 
 
 @pytest.mark.slow
+def test_acceptance_is_recorded_and_imposed(run, fails, bundle):
+  """A small file of what a shipped pair accepts says what another network would gain."""
+  decode = ["generate", "a red heart", "--checkpoint", bundle, "--samples", 3]
+  assert "drafts ids to record" in fails(*decode, "--method", "ar", "--save-acceptance", "a.json")
+  decode += ["--gamma", 2]
+  assert "ends in .json" in fails(*decode, "--save-acceptance", "a.png")
+  assert run(*decode, "--save-acceptance", "a.json", "--json", "all.json").exit_code == 0
+  found, every = json.loads(open("a.json").read()), json.loads(open("all.json").read())
+  rows = [image["speculative"] for image in every["images"]]
+  assert [len(row) for row in found["lengths"]] == [row["rounds"] for row in rows]
+  assert [sum(row) for row in found["lengths"]] == [row["accepted"] for row in rows]
+  assert found["method"] == "speculative" and found["drafts"] == 2 and found["source"]["max_tokens"] == 16
+  measure = ["bench-model", "--model", bundle / "target", "--draft-layers", 1, "--repeats", 1, "--acceptance", "a.json"]
+  assert "acceptance of method sjd" in fails(*measure, "--method", "sjd")
+  outcome = run(*measure, "--gamma", 2, "--batch", 2, "--out", "figures.json")
+  assert outcome.exit_code == 0, outcome.output
+  (cell,) = json.loads(open("figures.json").read())["cells"]
+  assert cell["acceptance"]["file"] == "a.json" and cell["over_lock_step"]["median"] > 0
+  assert "a.json (0." in outcome.stdout
+
+
+@pytest.mark.slow
 def test_the_network_of_a_folder(run, class_models):
   """Random weights of its sizes: no weights are read."""
   outcome = run(
@@ -41,3 +64,4 @@ def test_the_network_of_a_folder(run, class_models):
   assert report["draft"] == "1 layers of target" and report["num_tokens"] == CLASS_TARGET.num_tokens
   assert [(cell["batch"], cell["acceptance"]) for cell in report["cells"]] == [(2, 0.7)]
   assert "Acceptance is imposed" in outcome.stdout and outcome.stdout.count("\n| 2 | ") == 2
+  assert outcome.stdout.count("| reads MB | of the memory floor | of the arithmetic floor |") == 2

@@ -19,6 +19,7 @@ def test_help(run):
 
 
 def test_help_imports_no_command():
+  """Nor any of the libraries that take seconds."""
   code = (
     "import sys\n"
     "from jaxspec.cli.main import main\n"
@@ -26,6 +27,8 @@ def test_help_imports_no_command():
     "except SystemExit as end: assert end.code == 0\n"
     "loaded = [n for n in sys.modules if n.startswith(('jaxspec.cli.', 'conversion'))]\n"
     "assert set(loaded) - {'jaxspec.cli.main'} == {'jaxspec.cli.lazy', 'jaxspec.cli.errors'}, loaded\n"
+    "slow = {'jax', 'flax', 'numpy', 'rich', 'importlib.metadata', 'jaxspec.types'} & sys.modules.keys()\n"
+    "assert not slow, slow\n"
   )
   subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
 

@@ -12,6 +12,7 @@ from jaxspec.planning.imposed_bench import ImposedBench, break_even
 from jaxspec.planning.models import Model
 from jaxspec.planning.random_weights import RandomModel, filled
 from jaxspec.planning.this_machine import NAME, this_machine
+from jaxspec.recorded_acceptance import RecordedAcceptance
 from jaxspec.sampling import SamplingConfig
 
 TINY = LlamaGenConfig(num_layers=2, dim=16, num_heads=2, vocab_size=16, num_tokens=64, num_classes=4, multiple_of=16)
@@ -54,18 +55,27 @@ def test_this_machine():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["speculative", "eagle"])
 def test_acceptance_is_honoured(name):
-  """What is counted is what was imposed, within the noise of a few thousand throws, and no probability of the networks."""
+  """What is counted is what was imposed, within the noise of some 10,000 throws, and no probability of the networks."""
   random = RandomModel(MODEL, "float32")
-  bench = ImposedBench(random, 16, SAMPLING, 4, this_machine("float32"))
+  is_chain = name == "speculative"
+  bench = ImposedBench(random, 64 if is_chain else 8, SAMPLING, 3, this_machine("float32"))
   plain = bench.plain()
   assert plain["seconds"]["low"] > 0 and plain["share_of_floor"] > 0
-  method = (
-    methods.make_method(name, gamma=3) if name == "speculative" else methods.make_method(name, tree_size=6, tree_depth=2)
-  )
-  for acceptance in (0.5, 0.9):
-    found = bench.figures(method, acceptance)
-    if name == "speculative":
-      assert found["accepted_of_tested"] == pytest.approx(acceptance, abs=0.03)
+  assert plain["read_bytes"] > 2 * random.model.sized("float32").num_parameters and plain["operations"] > 0
+  method = methods.make_method(name, gamma=3) if is_chain else methods.make_method(name, tree_size=6, tree_depth=2)
+  recorded = RecordedAcceptance(name, 3, ((0, 1, 2, 1, 0), (3, 0)))
+  with pytest.raises(ValueError, match="acceptance of method"):
+    bench.figures(methods.Sjd(window=3), recorded)
+  for acceptance in (0.5, 0.9, recorded):
+    waits = is_chain and acceptance == 0.5
+    found = bench.figures(method, acceptance, lock_step=waits)
+    assert (found["over_lock_step"] is not None) == waits
+    assert found["floor_ms"] >= max(found["memory_floor_ms"], found["arithmetic_floor_ms"]) * (1 - 1e-9)
+    if acceptance is recorded:
+      assert 1 < found["tokens_per_call"] < 3
+      continue
+    if is_chain:
+      assert found["accepted_of_tested"] == pytest.approx(acceptance, abs=0.015)  # three standard deviations
     else:  # of a tree, whose first path may end early
       assert found["accepted_of_tested"] is None
     assert 1 < found["tokens_per_call"] <= expected_tokens(acceptance, 3) + 0.1

@@ -88,7 +88,49 @@ def parity_below(document: Document) -> list[str]:
   return ["An error above its tolerance is marked; no smaller difference is claimed to be seen."]
 
 
+# Parts of a round in the order of the table.
+ROUND_PARTS = {
+  "draft": "draft side", "draft network": "- its network alone", "target": "target side",
+  "target network": "- its network alone", "rest": "commit and loop", "round": "a round of the whole decode",
+}  # fmt: skip
+
+
+def round_rows(document: Document) -> list[RowDocument]:
+  return [
+    {"method": entry["label"], "part": name, "whole": entry["parts"]["round"]["median"], "counts": entry["counts"], **found}
+    for entry in document["rows"]
+    for name in ROUND_PARTS
+    if (found := entry["parts"].get(name)) is not None
+  ]
+
+
+def round_columns(document: Document) -> list[Column]:
+  def passes(row: RowDocument, document: Document) -> str:
+    side, _, kind = row["part"].partition(" ")
+    return f"{row['counts'][f'{side} passes']:.2f}" if kind else ""
+
+  span = lambda row, document: f"{row['median']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+  return [
+    Column("method", lambda row, document: row["method"]), Column("part", lambda row, document: ROUND_PARTS[row["part"]]),
+    Column("passes", passes), Column("ms a round", span),
+    Column("share of a round", lambda row, document: f"{100 * row['median'] / row['whole']:.0f} %"),
+  ]  # fmt: skip
+
+
+def round_intro(document: Document) -> str:
+  return (
+    f"one image at a time, median [lowest, highest] of {document['turns']} images. The sides run in loops of their own in "
+    "the middle of an image, a network alone in another: the target over the last token and a window, the draft network "
+    "over one token, times the passes of a round."
+  )
+
+
+def round_below(document: Document) -> list[str]:
+  return ["What a side takes besides its network is sampling, acceptance, scores and bookkeeping. " + overlap(document)[0]]
+
+
 KINDS: dict[str, Kind] = {
+  "round parts": Kind(round_columns, round_intro, round_below, round_rows),
   "scores": Kind(score_columns, score_intro, overlap, score_rows),
   "eager": Kind(eager_columns, eager_intro, eager_below, eager_rows),
   "grid": Kind(grid_columns, lambda document: document["intro"], lambda document: [document["below"]]),
