@@ -30,10 +30,9 @@ _GROUPS = (
   )),
   Group("Decoding and files", (
     Line(("method", "draft", "seed", "batch"), "How, with which draft, from seed [0], rows at a time [16]."),
-    Line(("compare", "repeats"), "Decode plainly too, and measure both in turns, N times [3]."),
+    Line(("compare", "repeats", "no_cache"), "Decode plainly too, in turns, N times [3]; keep no programs."),
     Line(("out", "heatmap", "save_features"), "Images [images.png]; where tokens came from; features."),
-    Line(("json_file", "save_acceptance"), "Every figure; accepted drafts of each round."),
-    Line(("raw", "no_cache"), "No captions; do not keep compiled programs."),
+    Line(("json_file", "save_acceptance", "raw"), "Every figure; accepted drafts of each round; no captions."),
   )),
 )  # fmt: skip
 

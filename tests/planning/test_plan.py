@@ -32,7 +32,13 @@ def model_for(method: methods.Method) -> Model:
   return MASKED if method.name == "parallel" else CAUSAL_TOKENS
 
 
-@pytest.mark.parametrize("name", METHODS)
+def test_methods_of_maps_are_not_planned():
+  for model in (IDS, CAUSAL_TOKENS):
+    with pytest.raises(ValueError, match="we instead got map-speculative"):
+      make_plan(model, H100, method=small("map-speculative"))
+
+
+@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.tokens != methods.MAPS])
 def test_every_method(name):
   """The method is asked for its window, its draft network and its rule."""
   method = small(name)
