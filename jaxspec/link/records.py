@@ -157,7 +157,7 @@ def take_record(reader: BitReader, limits: Limits, *, with_token: bool = True) -
   elif limits.coding == "half":
     size = _take_size(reader, limits)
     ids = rice.take_ids(reader, size, vocab) if size < vocab else list(range(vocab))
-    patterns = np.array([reader.take(16) for _ in range(size)], np.uint16)
+    patterns = reader.halves(size)
     require(int(patterns.max()) <= 0x3C00, "range", "weight outside of [0, 1]")  # the pattern of 1.0; no sign, no NaN
     counts = (patterns.view(np.float16).astype(np.float64) * HALF_UNIT).astype(np.int64).tolist()
     total = sum(counts)
