@@ -154,6 +154,7 @@ def take_record(reader: BitReader, limits: Limits, *, with_token: bool = True) -
     cases = math.comb(ell + vocab - 1, ell)
     rank = reader.below(cases, ceil_log2(cases), "rank of a multiset")
     ids, counts = ranks.unrank_multiset(rank, vocab, ell)
+    require(len(ids) <= limits.max_support, "range", f"support of {len(ids)} tokens, {limits.max_support} agreed")
   elif limits.coding == "half":
     size = _take_size(reader, limits)
     ids = rice.take_ids(reader, size, vocab) if size < vocab else list(range(vocab))

@@ -9,6 +9,7 @@ The target alone is read; drafts stay with the edges.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,8 @@ def serve(
   methods: Sequence[Method | str] = METHODS,
   tokens: TokenFile | str | os.PathLike | None = None,
   auth_every_call: bool = False,
+  frontends: int = 0,
+  max_decode_ms: float = 20.0,
   forget_s: float = 600.0,
   dtype: str = "float32",
   matmul_precision: str | None = None,
@@ -59,6 +62,8 @@ def serve(
     methods: what edges may decode by, see `engine_of`.
     tokens: who may open streams, or the file that says it; None lets everybody.
     auth_every_call: ask for a token in every call, not only where streams are opened.
+    frontends: processes that answer sockets and read frames; 0: this one does.
+    max_decode_ms: a method whose longest frame takes longer to read on this machine is refused.
     forget_s: a stream without a call for so long is forgotten.
     dtype, matmul_precision: as in `jaxspec.load_pipeline`; a pipeline has its own.
     options: of `engine_of`.
@@ -76,9 +81,9 @@ def serve(
   tokens = TokenFile(tokens) if isinstance(tokens, (str, os.PathLike)) else tokens
   if not isinstance(bundle, Pipeline):
     bundle = load_pipeline(bundle, dtype=dtype, matmul_precision=matmul_precision)
-  engine = engine_of(bundle, methods, forget_s=forget_s, **options)
+  engine = engine_of(bundle, methods, forget_s=forget_s, max_decode_ms=max_decode_ms, **options)
   limits = Limits(engine.max_held, forget_s=forget_s)
-  return Server(engine, listen, tokens=tokens, auth_every_call=auth_every_call, limits=limits)
+  return Server(engine, listen, tokens=tokens, auth_every_call=auth_every_call, frontends=frontends, limits=limits)
 
 
 def engine_of(
@@ -88,6 +93,7 @@ def engine_of(
   sampling: SamplingConfig | None = None,
   max_len: int | None = None,
   max_prompt: int | None = None,
+  max_decode_ms: float = math.inf,
   **options: Any,
 ) -> Engine:
   """An engine of a pipeline's target.
@@ -98,6 +104,7 @@ def engine_of(
       Temperature, scale and top-p are those of each stream.
     max_len: most tokens of a row; by default a whole image, or what the network was trained on.
     max_prompt: most tokens of a prompt of text.
+    max_decode_ms: see `serve`.
     options: of `Engine`.
   Raises:
     ValueError: one line that names what does not fit.
@@ -112,6 +119,8 @@ def engine_of(
   example, read = _conditions(host, max_prompt)
   max_len = _length(host, max_len, example)
   host.check_length(target, example, max_len)
+  for kind in kinds:
+    kind.check_decode_time(max_len, max_decode_ms / 1000)
   model, params = sampling.side(target)
   settings = dict(digest=checkpoints.digest(host.target.path), end_ids=host.end_token or ())
   settings |= dict(read_condition=read, matmul_precision=pipeline.matmul_precision)

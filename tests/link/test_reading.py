@@ -10,7 +10,7 @@ from jaxspec.link.ciar_wire import CiarWire
 from jaxspec.link.gated_message import read_gated
 from jaxspec.link.profiles import profile_of_wire
 from jaxspec.link.reading import FrameReader, reader_of
-from jaxspec.link.records import Limits
+from jaxspec.link.records import Limits, Record
 from jaxspec.link.sqs_wire import PlainWire, SqsWire
 
 N = 20
@@ -58,7 +58,7 @@ def test_the_largest_frame_of_every_wire(wire):
 def test_arrays_are_the_records():
   """Tokens without weight are kept where there is room, and left out where there is not."""
   limits = Limits(50, 30, "paper", 6, 3, False)
-  record = message.Record((1, 2, 9), (10, 0, 20), 30, 9)
+  record = Record((1, 2, 9), (10, 0, 20), 30, 9)
   frame, _ = message.write_drafts(7, [record], limits)
   got = FrameReader(limits).read(frame, 0)
   assert (got.round, got.tokens.tolist()) == (7, [9])
@@ -81,3 +81,12 @@ def test_frames_with_unread_tokens():
 def test_a_method_without_known_frames_has_no_reader():
   profile = profile_of_wire(PlainWire(5))
   assert reader_of(profile._replace(method="tree"), 5, N) is None
+
+
+def test_more_tokens_than_agreed_are_refused():
+  """A code of the whole vocabulary could name more tokens than there is room for."""
+  record = Record(tuple(range(8)), (1,) * 8, 8, 3)
+  frame, _ = message.write_drafts(0, [record], Limits(50, 8, "dense", 8, 3, False))
+  assert FrameReader(Limits(50, 8, "dense", 8, 3, False)).read(frame, 0).distributions.size[0] == 8
+  with pytest.raises(MessageError, match="support of 8 tokens, 5 agreed"):
+    FrameReader(Limits(50, 8, "dense", 5, 3, False)).read(frame, 0)
