@@ -86,7 +86,8 @@ class FrontEnds:
     return self._listen.url(self._port)
 
   async def refuse(self) -> None:
-    """See `Door.refuse`."""
+    """See `Door.refuse`. Nobody is replaced any more."""
+    self._is_closing = True
     for each in self._all:
       each.send(Kind.REFUSE)
 

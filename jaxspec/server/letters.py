@@ -2,21 +2,20 @@
 
 A letter begins with its `Kind` and the number of a call, which its answer has too; 0 where there is none.
 
-=============  ==================================================================================
-front end      engine's process
-=============  ==================================================================================
-\\               `SETUP`: what a front end serves, and where; once, first
-`READY`        (or `FAILED`, with a line that says why it cannot listen)
-`OPEN`         `ANSWER`
-`VERIFY`       `ANSWER`
-`CLOSE`        `ANSWER`
-`WRONG_TOKEN`  `ANSWER`: how long to wait
-`COUNTS`       calls for metrics, a few at once
-`WORN`         so many calls that another process should take over
-\\               `TOKENS`: those of a file that was read again
-\\               `REFUSE`: the health is ``NOT_SERVING`` from now on
-\\               `STOP`: no new calls; those that run may take so long; then the process ends
-=============  ==================================================================================
+=====================  ===================  ====================================================================
+engine's process       front end            means
+=====================  ===================  ====================================================================
+`SETUP`                                     what a front end serves, and where; once, first
+..                     `READY`, `FAILED`    it serves; or a line that says why it cannot
+`ANSWER`               `OPEN`, `VERIFY`,    a call, and its answer; a wrong token is answered by how long to wait
+                       `CLOSE`,
+                       `WRONG_TOKEN`
+..                     `COUNTS`             calls for metrics, a few at once
+..                     `WORN`               so many calls that another process should take over
+`TOKENS`                                    those of a file that was read again
+`REFUSE`                                    the health is ``NOT_SERVING`` from now on
+`STOP`                                      no new calls; those that run may take so long; then the process ends
+=====================  ===================  ====================================================================
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def reserve(listen: Listen) -> tuple[socket.socket, int]:
   """Takes a port that several processes are going to listen on.
 
   Returns:
-    A socket that keeps the port from others as long as it is open, and the port. Nobody can connect to it.
+    A socket that takes part in the port without listening, so that the system gives it to nobody else; and the port.
   Raises:
     OSError: if somebody else listens there.
   """

@@ -18,7 +18,7 @@ from jaxspec.server.letters import Counts, Kind, VerifyCall
 from jaxspec.server.reports import CallReport
 
 _NUMBERS = 1 << 32
-_FLUSH_S, _MOST_COUNTS = 0.1, 1000
+_FLUSH_S, _MOST_COUNTS = 0.02, 1000
 
 
 class RemoteBackend:
