@@ -18,7 +18,6 @@ from jaxspec.server.letters import Counts, Kind, VerifyCall
 from jaxspec.server.reports import CallReport
 
 _NUMBERS = 1 << 32
-_FLUSH_S, _MOST_COUNTS = 0.02, 1000
 
 
 class RemoteBackend:
@@ -91,7 +90,7 @@ class RemoteBackend:
 
 
 class RemoteReport(CallReport):
-  """Counts for the metrics of the engine's process, and sends them a few at once.
+  """Counts for the metrics of the engine's process: what happens in one turn of the loop goes into one letter.
 
   Args:
     max_calls: after so many the process is worn: it says so once.
@@ -101,17 +100,14 @@ class RemoteReport(CallReport):
     self._channel, self._left = channel, max_calls
     self._resumed = self._up = self._down = 0
     self._calls: list[tuple[str, str, float]] = []
-    self._timer: asyncio.TimerHandle | None = None
 
   def called(self, method: str, status: str, seconds: float) -> None:
     self._calls.append((method, status, seconds))
     self._left -= 1
     if self._left == 0:
       self._channel.send(letters.letter(Kind.WORN))
-    if len(self._calls) >= _MOST_COUNTS:
-      self.flush()
-    elif self._timer is None:
-      self._timer = asyncio.get_running_loop().call_later(_FLUSH_S, self.flush)
+    if len(self._calls) == 1:
+      asyncio.get_running_loop().call_soon(self.flush)
 
   def resumed(self) -> None:
     self._resumed += 1
@@ -121,9 +117,6 @@ class RemoteReport(CallReport):
 
   def flush(self) -> None:
     """Sends what was counted."""
-    if self._timer is not None:
-      self._timer.cancel()
-      self._timer = None
     if self._calls:
       counts = Counts(self._resumed, self._up, self._down, tuple(self._calls))
       self._channel.send(letters.letter(Kind.COUNTS, 0, letters.write_counts(counts)))
