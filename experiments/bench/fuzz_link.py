@@ -155,9 +155,7 @@ def readers(limits: Limits) -> dict[str, Callable[[bytes], bytes | None]]:
     return None if limits.coding == "lazy" else message.write_drafts(got.round, got.records, limits)[0]
 
   def distribution(data: bytes) -> bytes:
-    return message.write_distribution(
-      ROUND, POSITION, message.read_distribution(data, limits, round_=ROUND, position=POSITION), limits
-    )[0]
+    return message.write_distribution(*message.read_distribution(data, limits), limits)[0]
 
   def reply(data: bytes, expected: int = message.REPLY) -> bytes:
     got = message.read_reply(data, limits, round_=ROUND, num_drafted=DRAFTED, expected=expected)

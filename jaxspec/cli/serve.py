@@ -40,6 +40,10 @@ _SECONDS = click.FloatRange(0, min_open=True)
               help="How long a call may wait for others to share its step.")  # fmt: skip
 @click.option("--idle-s", type=_SECONDS, default=60.0, show_default=True, metavar="T", help="Then a stream loses its cache.")
 @click.option("--forget-s", type=_SECONDS, default=600.0, show_default=True, metavar="T", help="Then it is forgotten.")
+@click.option("--frontends", type=click.IntRange(0), default=0, show_default=True, metavar="N",
+              help="Processes that answer sockets and read frames; 0: that of the engine does.")  # fmt: skip
+@click.option("--max-decode-ms", type=_SECONDS, default=20.0, show_default=True, metavar="T",
+              help="Refuse a profile whose longest frame takes longer to read.")  # fmt: skip
 @click.option("--metrics", metavar="HOST:PORT", help="Answer HTTP requests for counters there (Prometheus).")
 @processes.on_mesh
 @common("dtype", "matmul_precision", "no_cache")
@@ -92,7 +96,7 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...]):
   if not options["no_cache"]:
     compilation_cache.enable()
   names = ("auth_every_call", "dtype", "matmul_precision", "max_streams", "max_rows", "max_len", "max_prompt", "numerics")
-  kwargs = {name: options[name] for name in (*names, "idle_s", "forget_s")}
+  kwargs = {name: options[name] for name in (*names, "idle_s", "forget_s", "frontends", "max_decode_ms")}
   kwargs |= processes.join(options)
   kwargs |= dict(tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)
   with Console(stderr=True).status("Loading and compiling"):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 
 from jaxspec.codecs.sparse_distribution import SparseDistribution
+from jaxspec.link.reading import Distributions
 from jaxspec.link.records import Record
 from jaxspec.types import PyTree
 
@@ -28,11 +31,7 @@ def no_distributions(shape: tuple[int, ...], max_sent: int) -> SparseDistributio
   return SparseDistribution(entries(), entries(), np.zeros(shape, np.int32), np.zeros(shape, np.int32))
 
 
-def put_distribution(distribution: SparseDistribution, at: tuple, record: Record) -> None:
-  """Writes a record into host arrays, in place. What does not fit has no weight (checked by the reader)."""
-  pairs = list(zip(record.ids, record.counts))
-  if len(pairs) > distribution.ids.shape[-1]:
-    pairs = [pair for pair in pairs if pair[1] > 0]
-  size = len(pairs)
-  distribution.ids[at][:size], distribution.counts[at][:size] = zip(*pairs)
-  distribution.size[at], distribution.total[at] = size, record.total
+def put_at(distribution: SparseDistribution, at: Any, found: Distributions) -> None:
+  """Writes distributions into host arrays, in place."""
+  for array, values in zip(distribution, found):
+    array[at] = values

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 
 class MessageError(ValueError):
   """A message that violates the format or the negotiated limits; ``reason`` is a short fixed word for counting."""
@@ -57,6 +59,10 @@ class BitReader:
     value = int(self._bits[self.position : end] or "0", 2)
     self.position = end
     return value
+
+  def halves(self, count: int) -> np.ndarray:
+    """The next ``count`` fields of 16 bits, ``[count]`` uint16."""
+    return np.frombuffer(self.take(16 * count).to_bytes(2 * count), ">u2").astype(np.uint16)
 
   def below(self, count: int, width: int, what: str) -> int:
     """The next ``width`` bits as a number that must be below ``count``."""

@@ -10,13 +10,23 @@ import numpy as np
 from jaxspec import drafts
 from jaxspec.codecs.codec import SparseCodec
 from jaxspec.drafters.interval import Unread
-from jaxspec.link.arrays import no_distributions, on_host, put_distribution, record_of
+from jaxspec.link.arrays import no_distributions, on_host, put_at, record_of
 from jaxspec.link.bitstream import require
 from jaxspec.link.envelope import Frames
-from jaxspec.link.gated_message import GatedWire, read_gated, write_gated
+from jaxspec.link.gated_message import GatedWire, write_gated
 from jaxspec.link.opening import Agreement
+from jaxspec.link.reading import FrameReader
 from jaxspec.link.records import Limits
-from jaxspec.link.wires import Framed, check_rows, distributions_of, no_drafts, profile_of, rows_to_verify
+from jaxspec.link.wires import (
+  Framed,
+  ReadFrames,
+  check_rows,
+  distributions_of,
+  no_drafts,
+  profile_of,
+  reading_of,
+  rows_to_verify,
+)
 from jaxspec.types import Cursor, Draft, Drafter
 
 
@@ -47,6 +57,10 @@ class CiarWire(Framed):
   def _at(self, max_len: int) -> GatedWire:
     """The agreement for rows of ``max_len`` tokens."""
     return _gated_of(self, max_len)
+
+  def reader(self, max_len: int) -> FrameReader:
+    """What reads the frames of rows of up to ``max_len`` tokens."""
+    return FrameReader(self.limits, self._at(max_len))
 
   @property
   def limits(self) -> Limits:
@@ -100,9 +114,9 @@ class CiarWire(Framed):
       )
     return features[row, read : read + number] if width else None
 
-  def decode_draft(self, frames: Frames, cursor: Cursor, agreement: Agreement) -> tuple[Draft, Cursor]:
+  def decode_draft(self, frames: ReadFrames, cursor: Cursor, agreement: Agreement) -> tuple[Draft, Cursor]:
     rows, window, size = len(frames), self.window, agreement.max_len
-    gated, calling = self._at(size), np.array([data is not None for data in frames])
+    reader, calling = self.reader(size), np.array([data is not None for data in frames])
     length, last, live = cursor.length.copy(), cursor.last.copy(), cursor.live.copy()
     read = length - 1  # all but the newest token of the last exchange
     # Until a row has called the cloud, its token 0 may be the edge's own, and the cloud cannot know whether that token
@@ -116,21 +130,21 @@ class CiarWire(Framed):
     rounds: set[int] = set()
     for row in np.flatnonzero(calling):
       require(live[row], "order", f"row {row} has ended")
-      got = read_gated(frames[row], gated, read=int(read[row]))
-      start, end = got.read, got.read + len(got.unread)
-      require(is_open[row] or got.unread[0] == last[row], "order", f"row {row} does not continue the cloud's own token")
-      require(not set(got.unread) & set(agreement.end_tokens), "order", f"row {row} goes on after an end token")
+      got = reading_of(frames[row], reader, 0)
+      start, unread, drafted = got.position, got.unread.tolist(), len(got.tokens)
+      end = start + len(unread)
+      require(start == read[row], "order", f"tokens from position {start} on, {int(read[row])} positions are known")
+      require(is_open[row] or unread[0] == last[row], "order", f"row {row} does not continue the cloud's own token")
+      require(not set(unread) & set(agreement.end_tokens), "order", f"row {row} goes on after an end token")
       room = size - end - 1  # one position belongs to the cloud's own token
-      require(len(got.drafts) <= room, "range", f"{len(got.drafts)} drafts, row {row} has room for {room}")
+      require(drafted <= room, "range", f"{drafted} drafts, row {row} has room for {room}")
       rounds.add(got.round)
-      by_position[row, start:end], length[row], last[row] = got.unread, end, got.unread[-1]
-      number[row] = len(got.drafts)
+      by_position[row, start:end], length[row], last[row] = unread, end, unread[-1]
+      tokens[row, :drafted], number[row] = got.tokens, drafted
       if got.features is not None:
         features[row, start : start + len(got.features)] = got.features
-      for position, draft in enumerate(got.drafts):
-        tokens[row, position] = draft if self.codec is None else draft.token
-        if self.codec is not None:
-          put_distribution(distribution, (row, position), draft)
+      if got.distributions is not None:
+        put_at(distribution, row, got.distributions)
     round_ = check_round(rounds, cursor, agreement)
     moved = cursor._replace(last=last, length=length, live=live, round=np.int32(round_))
     if agreement.target_draws_alone(round_):

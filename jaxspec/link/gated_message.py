@@ -113,8 +113,8 @@ def write_gated(
   return frame(GATED, round_, limits.ell, len(drafts), writer.bytes()), writer.length
 
 
-def read_gated(data: bytes, wire: GatedWire, *, read: int) -> GatedDrafts:
-  """Decodes a message to a cloud that has read ``read`` positions.
+def read_gated(data: bytes, wire: GatedWire) -> GatedDrafts:
+  """Decodes a message. Whether it goes on where the cloud stands is not known here.
 
   Raises:
     MessageError: if it is anything but a valid one.
@@ -126,7 +126,6 @@ def read_gated(data: bytes, wire: GatedWire, *, read: int) -> GatedDrafts:
   require(number <= limits.max_drafts, "range", f"{number} drafts, {limits.max_drafts} agreed")
   reader = BitReader(payload)
   first, count = reader.take(_POSITION_BITS), reader.take(_POSITION_BITS)
-  require(first == read, "order", f"tokens from position {first} on, {read} positions are known")
   require(count >= 1, "range", "no unread token")
   require(first + count + number <= wire.max_len, "range", f"{first + count + number} positions of {wire.max_len}")
   unread = tuple(reader.below(limits.vocab, width, "token") for _ in range(count))
@@ -153,7 +152,7 @@ def _take_features(reader: BitReader, tokens: int, width: int) -> np.ndarray:
   features = np.zeros((tokens, width), np.uint16)
   for row in features:
     if reader.take(1):
-      row[:] = [reader.take(16) for _ in range(width)]
+      row[:] = reader.halves(width)
       require(bool(row.view(np.float16).any()), "range", "features of zeros were sent in full")
   halves = features.view(np.float16)
   require(bool(np.isfinite(halves).all()), "range", "a feature is not a number")

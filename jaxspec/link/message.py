@@ -110,22 +110,19 @@ def write_distribution(round_: int, position: int, record: Record, limits: Limit
   return frame(DISTRIBUTION, round_, limits.ell, position, writer.bytes()), writer.length
 
 
-def read_distribution(data: bytes, limits: Limits, *, round_: int, position: int) -> Record:
-  """Decodes the answer to a request.
+def read_distribution(data: bytes, limits: Limits) -> tuple[int, int, Record]:
+  """Decodes the answer to a request: its round, the position in it, and the distribution.
 
   Raises:
-    MessageError: if it is anything but a distribution for this position.
+    MessageError: if it is anything but a distribution.
   """
-  kind, got_round, ell, got_position, payload = unframe(data, max_distribution_bytes(limits))
+  kind, round_, ell, position, payload = unframe(data, max_distribution_bytes(limits))
   require(kind == DISTRIBUTION, "kind", f"{kind} is not a distribution")
   require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
-  require(
-    (got_round, got_position) == (round_, position), "order", f"distribution of round {got_round}, position {got_position}"
-  )
   reader = BitReader(payload)
   record = take_record(reader, limits, with_token=False)
   reader.finish()
-  return record
+  return round_, position, record
 
 
 def write_reply(round_: int, num_accepted: int, next_token: int | None, limits: Limits, *, first: bool = False) -> bytes:

@@ -1,14 +1,17 @@
 """Enumerative coding: subsets and compositions as integers, by exact arithmetic.
 
 The rank of a subset ``c_1 < .. < c_K`` in the combinatorial number system (colexicographic order) is ``sum_i C(c_i, i)``,
-below ``C(V, K)``. Unranking takes, for i = K .. 1, the largest c with ``C(c, i) <= rank``: floating point only guesses it,
-and integers then walk to it, one multiplication and one exact division per step.
+below ``C(V, K)``. Unranking takes, for i = K .. 1, the largest c with ``C(c, i) <= rank``. Integers walk to it, one
+multiplication and one exact division per step. Where it may be far away, floating point first guesses it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+
+_DENSE = 8  # numbers below the universe for each member, up to which a walk is faster than guesses
+_FAR = 2  # times the position
 
 
 def rank_subset(members: Sequence[int]) -> int:
@@ -26,6 +29,26 @@ def unrank_subset(rank: int, universe: int, size: int) -> list[int]:
   Args:
     rank: non-negative and below ``C(universe, size)``.
   """
+  return (_walked if universe < _DENSE * size else _jumped)(rank, universe, size)
+
+
+def _walked(rank: int, universe: int, size: int) -> list[int]:
+  """`unrank_subset` of numbers close to each other: one step for each number that is skipped or taken."""
+  members, number, value = [0] * size, universe - 1, math.comb(universe - 1, size)
+  for position in range(size, 0, -1):
+    while value > rank:
+      value = value * (number - position) // number
+      number -= 1
+    members[position - 1] = number
+    rank -= value
+    # C(number - 1, position - 1), of the next smaller number and position; the first number 0 leaves nothing to divide.
+    value = value * position // number if value else math.comb(max(number - 1, 0), position - 1)
+    number -= 1
+  return members
+
+
+def _jumped(rank: int, universe: int, size: int) -> list[int]:
+  """`unrank_subset` of numbers far from each other: a guess for each."""
   members = [0] * size
   for position in range(size, 0, -1):
     universe, value = _largest(rank, position, universe)
@@ -40,7 +63,7 @@ def _largest(rank: int, position: int, below: int) -> tuple[int, int]:
     return position - 1, 0
   if position == 1:
     return min(rank, below - 1), min(rank, below - 1)
-  guess = min(max(round(_guess(math.log(rank), position)), position), below - 1)
+  guess = min(max(int(_guess(math.log(rank), position)), position), below - 1)
   value = math.comb(guess, position)
   while value > rank:
     value = value * (guess - position) // guess
@@ -54,9 +77,17 @@ def _largest(rank: int, position: int, below: int) -> tuple[int, int]:
 
 
 def _guess(log_rank: float, position: int) -> float:
-  """Approximate c with ``ln C(c, position) = log_rank``: a closed form, then two Newton steps on the log-gamma function."""
+  """Approximate c with ``ln C(c, position) = log_rank``.
+
+  The factors of the binomial lie around their middle m by ``d_j``, and ``sum_j ln(m + d_j) = position ln m - sum_j d_j^2 /
+  (2 m^2) - ..``. Where m is much larger than the position, this is exact to a small part of 1; else two Newton steps on the
+  log-gamma function follow.
+  """
   log_factorial = math.lgamma(position + 1)
-  c = math.exp((log_rank + log_factorial) / position) + (position - 1) / 2
+  middle = math.exp((log_rank + log_factorial) / position)
+  c = middle + (position * position - 1) / (24 * middle) + (position - 1) / 2
+  if middle > _FAR * position:
+    return c
   for _ in range(2):
     c = max(c, position)
     excess = math.lgamma(c + 1) - math.lgamma(c - position + 1) - log_factorial - log_rank

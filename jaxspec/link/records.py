@@ -154,10 +154,11 @@ def take_record(reader: BitReader, limits: Limits, *, with_token: bool = True) -
     cases = math.comb(ell + vocab - 1, ell)
     rank = reader.below(cases, ceil_log2(cases), "rank of a multiset")
     ids, counts = ranks.unrank_multiset(rank, vocab, ell)
+    require(len(ids) <= limits.max_support, "range", f"support of {len(ids)} tokens, {limits.max_support} agreed")
   elif limits.coding == "half":
     size = _take_size(reader, limits)
     ids = rice.take_ids(reader, size, vocab) if size < vocab else list(range(vocab))
-    patterns = np.array([reader.take(16) for _ in range(size)], np.uint16)
+    patterns = reader.halves(size)
     require(int(patterns.max()) <= 0x3C00, "range", "weight outside of [0, 1]")  # the pattern of 1.0; no sign, no NaN
     counts = (patterns.view(np.float16).astype(np.float64) * HALF_UNIT).astype(np.int64).tolist()
     total = sum(counts)

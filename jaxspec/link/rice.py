@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from jaxspec.link.bitstream import BitReader, BitWriter, require
 
 PARAMETER_BITS = 4
@@ -20,8 +22,9 @@ def gaps(ids: Sequence[int]) -> list[int]:
 
 def best_parameter(skipped: Sequence[int]) -> int:
   """The r with the shortest code, the smallest of equals."""
-  length = lambda r: sum(gap >> r for gap in skipped) + len(skipped) * (1 + r)
-  return min(range(1 << PARAMETER_BITS), key=length)
+  parameters = np.arange(1 << PARAMETER_BITS)
+  lengths = (np.asarray(skipped, np.int64)[:, None] >> parameters).sum(axis=0) + len(skipped) * (1 + parameters)
+  return int(np.argmin(lengths))
 
 
 def put_ids(writer: BitWriter, ids: Sequence[int]) -> None:

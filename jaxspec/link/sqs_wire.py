@@ -9,20 +9,14 @@ import numpy as np
 
 from jaxspec.codecs.codec import SparseCodec
 from jaxspec.codecs.sparse_distribution import SparseDistribution
-from jaxspec.link.arrays import no_distributions, on_host, put_distribution, record_of
+from jaxspec.link.arrays import no_distributions, on_host, put_at, record_of
 from jaxspec.link.bitstream import require
 from jaxspec.link.envelope import Frames
-from jaxspec.link.message import (
-  max_distribution_bytes,
-  max_message_bytes,
-  read_distribution,
-  read_drafts,
-  write_distribution,
-  write_drafts,
-)
+from jaxspec.link.message import max_distribution_bytes, max_message_bytes, write_distribution, write_drafts
 from jaxspec.link.opening import Agreement
+from jaxspec.link.reading import FrameReader
 from jaxspec.link.records import Limits
-from jaxspec.link.wires import Framed, Replies, check_rows, distributions_of, no_drafts, profile_of
+from jaxspec.link.wires import Framed, ReadFrames, Replies, check_rows, distributions_of, no_drafts, profile_of, reading_of
 from jaxspec.types import Cursor, Draft, Drafter, Verdict
 
 
@@ -30,6 +24,10 @@ class _Records(Framed):
   """Frames of records: a chain of drafts with the distribution of each. Every live row needs verification in every round."""
 
   max_sent: int
+
+  def reader(self, max_len: int = 0) -> FrameReader:
+    """What reads the frames, whatever the length of a row."""
+    return FrameReader(self.limits)
 
   def max_frame_bytes(self, agreement: Agreement) -> int:
     most = max_message_bytes(self.limits)
@@ -45,7 +43,7 @@ class _Records(Framed):
       frames[row], bits[row] = write_drafts(int(cursor.round), records, self.limits)
     return frames, bits
 
-  def decode_draft(self, frames: Frames, cursor: Cursor, agreement: Agreement) -> tuple[Draft, Cursor]:
+  def decode_draft(self, frames: ReadFrames, cursor: Cursor, agreement: Agreement) -> tuple[Draft, Cursor]:
     rows, window, round_ = len(frames), self.limits.max_drafts, int(cursor.round)
     check_rows(frames, np.asarray(cursor.live))
     tokens, number = np.zeros((rows, window), np.int32), np.zeros(rows, np.int32)
@@ -53,14 +51,13 @@ class _Records(Framed):
     for row, data in enumerate(frames):
       if data is None:
         continue
-      message = read_drafts(data, self.limits)
+      message = reading_of(data, self.reader(agreement.max_len), 0)
       require(message.round == round_, "order", f"round {message.round}, waiting for {round_}")
-      number[row] = len(message.records)
+      number[row] = len(message.tokens)
       room = agreement.max_len - int(cursor.length[row]) - 1  # one position belongs to the target's own token
       require(number[row] <= room, "range", f"{number[row]} drafts, row {row} has room for {room}")
-      for position, record in enumerate(message.records):
-        tokens[row, position] = record.token
-        put_distribution(distribution, (row, position), record)
+      tokens[row, : number[row]] = message.tokens
+      put_at(distribution, row, message.distributions)
     if agreement.target_draws_alone(round_):
       return no_drafts(number, cursor), cursor
     return Draft(tokens, distribution, number), cursor
@@ -118,17 +115,20 @@ class SqsWire(_Records):
     return frames, bits
 
   def decode_distribution(
-    self, frames: Frames, draft: Draft, verdict: Verdict, requests: np.ndarray, round_: int
+    self, frames: ReadFrames, draft: Draft, verdict: Verdict, requests: np.ndarray, round_: int
   ) -> SparseDistribution:
     check_rows(frames, requests)
     distribution = no_distributions((len(frames),), self.codec.max_sent)
     for row in np.flatnonzero(requests):
       position = int(verdict.num_accepted[row])
-      record = read_distribution(frames[row], self.limits, round_=round_, position=position)
+      got = reading_of(frames[row], self.reader(), 1)
+      at = (got.round, got.position)
+      require(at == (round_, position), "order", f"distribution of round {at[0]}, position {at[1]}")
       token, count = int(draft.tokens[row, position]), int(draft.proposal.counts[row, position, 0])
-      said = dict(zip(record.ids, record.counts)).get(token, 0)
+      ids, counts = got.distributions.ids[0], got.distributions.counts[0]
+      said = int(counts[ids == token].sum())  # entries after the last one have no weight
       require(said == count, "range", f"token {token} of row {row} has count {said}, its draft said {count}")
-      put_distribution(distribution, (row,), record)
+      put_at(distribution, slice(row, row + 1), got.distributions)
     return distribution
 
 

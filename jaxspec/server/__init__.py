@@ -4,6 +4,9 @@
    `interface` is what the rest of the server knows of it, without JAX.
 2. `desk` decides what runs and who waits for it, by the table of `calls` and the quotas of `quotas`. Both are pure.
 3. `local` is both in one process, without a socket.
-4. `front` takes bytes off sockets. `requests` checks every field.
-5. `service` runs an engine in a thread of its own: it computes what the desk hands out. `server` is all of it.
+4. `service` runs an engine in a thread of its own: it computes what the desk hands out. It is the `backend` of front ends.
+5. `front` answers calls by a backend. `requests` checks every field. `door` is a front at a port, by gRPC.
+6. `front_ends` starts processes with a door each. They write `letters` over a `channel`; `front_end` is one of them, and
+   `remote` its backend. No JAX is in it.
+7. `server` is all of it, in one process or in several.
 """

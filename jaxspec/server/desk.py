@@ -18,7 +18,7 @@ from typing import NamedTuple
 from jaxspec.link.bitstream import MessageError
 from jaxspec.link.cloud import CloudError, Opening, Resume, Status
 from jaxspec.server.calls import CallTable, Decision, Position
-from jaxspec.server.interface import Engine, NoRoom, NotFinite, StreamLost
+from jaxspec.server.interface import Ahead, Engine, NoRoom, NotFinite, StreamLost
 from jaxspec.server.quotas import Quota, Usage
 
 Work = Callable[[Engine], None]
@@ -149,7 +149,7 @@ class Desk:
     condition = opening.condition
     fed = 1 if isinstance(condition, int) else len(condition)
     pay = lambda: usage.charge(fed + (0 if resume is None else len(resume.tokens)), now)
-    decide = lambda: self.table.open(stream, tenant.name, plain, request, next_seq, now)
+    decide = lambda: self.table.open(stream, tenant.name, plain, request, next_seq, now, profile=opening.profile)
 
     def work(engine):
       engine.open(stream, opening, resume, tenant=tenant.name)
@@ -166,11 +166,13 @@ class Desk:
     fed: int,
     deadline: float,
     now: float,
+    ahead: Ahead | None = None,
   ) -> bytes | Ticket:
     """A call of a stream.
 
     Args:
       tenant: who asks; None where the stream's id alone authorises.
+      ahead: what was read in the frame already.
       fed: tokens that the call makes the network read.
     Returns:
       The reply frame, or the ticket that will have it.
@@ -185,7 +187,7 @@ class Desk:
         usage.charge(fed, now)
 
     def work(engine):
-      engine.submit(stream, position.part, frame)
+      engine.submit(stream, position.part, frame, ahead)
 
     return self._arrived(stream, decide, pay, work, deadline, now)
 

@@ -29,7 +29,7 @@ from jaxspec.server.batches import Sizes, row_of
 from jaxspec.server.conditions import ReadCondition, reader_like
 from jaxspec.server.digests import weights_digest
 from jaxspec.server.held import FINISH, HeldStreams
-from jaxspec.server.interface import NotFinite, StreamLost
+from jaxspec.server.interface import Ahead, NotFinite, StreamLost
 from jaxspec.server.kinds import StreamKind
 from jaxspec.server.probe import probe
 from jaxspec.server.programs import Programs
@@ -209,13 +209,14 @@ class Engine:
     self._held.add(stream, opened)
     opened.used = opened.since = max(now, self._now)
 
-  def submit(self, stream: bytes, part: int, frame: bytes, *, now: float = 0.0) -> None:
+  def submit(self, stream: bytes, part: int, frame: bytes, ahead: Ahead | None = None, *, now: float = 0.0) -> None:
     """Queues one call; a later step answers it.
 
     Args:
       stream: its name.
       part: 0 for the frame of a round, 1 for the distribution that its answer requested.
       frame: of one row, `jaxspec.link.message` or `jaxspec.link.gated_message`.
+      ahead: what somebody has read in it already; of another profile than the stream's it does not count.
       now: seconds, on the clock of `step`; the time of the last step where it is earlier.
     Raises:
       StreamLost: if the stream is not held, or what part 1 belongs to was lost; it is not held any more then.
@@ -230,13 +231,14 @@ class Engine:
       self.close(stream)
       raise StreamLost(f"the judgement of stream {stream.hex()} was not kept")
     require((held.judged is not None) == (part == 1), "order", f"part {part} is not waited for")
+    read = frame if ahead is None or ahead.profile != held.opening.profile else ahead.reading
     if part == 0:
-      held.accept(held.decode(frame), self.programs.sizes.widths)
+      held.accept(held.decode(read), self.programs.sizes.widths)
       held.has_lost = False
     else:
       call, verdict = held.judged
       round_ = int(call.cursor.round)
-      held.distribution = held.kind.wire.decode_distribution([frame], call.draft, verdict, np.ones(1, bool), round_)
+      held.distribution = held.kind.wire.decode_distribution([read], call.draft, verdict, np.ones(1, bool), round_)
     held.used = held.since = max(now, self._now)
     held.passed = 0
 

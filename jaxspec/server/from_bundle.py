@@ -9,6 +9,7 @@ The target alone is read; drafts stay with the edges.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,8 @@ def serve(
   methods: Sequence[Method | str] = METHODS,
   tokens: TokenFile | str | os.PathLike | None = None,
   auth_every_call: bool = False,
+  frontends: int = 0,
+  max_decode_ms: float = 20.0,
   forget_s: float = 600.0,
   dtype: str = "float32",
   matmul_precision: str | None = None,
@@ -68,6 +71,8 @@ def serve(
     methods: what edges may decode by, see `engine_of`.
     tokens: who may open streams, or the file that says it; None lets everybody.
     auth_every_call: ask for a token in every call, not only where streams are opened.
+    frontends: processes that answer sockets and read frames; 0: this one does.
+    max_decode_ms: a method whose longest frame takes longer to read on this machine is refused.
     forget_s: a stream without a call for so long is forgotten.
     dtype, matmul_precision, mesh: as in `jaxspec.load_pipeline`; a pipeline has its own.
     leader: where the other processes reach process 0.
@@ -91,12 +96,12 @@ def serve(
     bundle = load_pipeline(bundle, dtype=dtype, matmul_precision=matmul_precision, mesh=mesh)
   group = join(bundle.mesh, leader)
   options |= dict(forget_s=forget_s)
-  if isinstance(group, Link):
+  if isinstance(group, Link):  # process 0 alone reads frames
     return Follower(engine_of(bundle, methods, **options), group)
-  engine = engine_of(bundle, methods, group=group, **options)
+  engine = engine_of(bundle, methods, group=group, max_decode_ms=max_decode_ms, **options)
   limits = Limits(engine.max_held, forget_s=forget_s)
-  on_end = None if group is None else group.end
-  return Server(engine, listen, tokens=tokens, auth_every_call=auth_every_call, limits=limits, on_end=on_end)
+  settings = dict(frontends=frontends, limits=limits, on_end=None if group is None else group.end)
+  return Server(engine, listen, tokens=tokens, auth_every_call=auth_every_call, **settings)
 
 
 def engine_of(
@@ -106,6 +111,7 @@ def engine_of(
   sampling: SamplingConfig | None = None,
   max_len: int | None = None,
   max_prompt: int | None = None,
+  max_decode_ms: float = math.inf,
   **options: Any,
 ) -> Engine:
   """An engine of a pipeline's target.
@@ -116,13 +122,14 @@ def engine_of(
       Temperature, scale and top-p are those of each stream.
     max_len: most tokens of a row; by default a whole image, or what the network was trained on.
     max_prompt: most tokens of a prompt of text.
+    max_decode_ms: see `serve`.
     options: of `Engine`.
   Raises:
     ValueError: one line that names what does not fit.
   """
   host, target = pipeline.host, pipeline.target
   if host.tokens != IDS:
-    raise ValueError(f"Must have a network of ids to serve it, we instead got {pipeline.name} with vectors")
+    raise ValueError(f"Must have a network of ids to serve it, we instead got {pipeline.name} with {host.tokens}")
   pipeline.check_weights()
   sampling = pipeline.sampling() if sampling is None else sampling
   warp = dataclasses.replace(sampling.warp(), legal=host.legal)
@@ -130,6 +137,8 @@ def engine_of(
   example, read = _conditions(host, max_prompt)
   max_len = _length(host, max_len, example)
   host.check_length(target, example, max_len)
+  for kind in kinds:
+    kind.check_decode_time(max_len, max_decode_ms / 1000)
   model, params = sampling.side(target)
   if pipeline.mesh is not None:
     params = _on_mesh(params, pipeline.mesh)

@@ -7,20 +7,24 @@ server is the asyncio one: a few connections that send half a body each would bl
 from __future__ import annotations
 
 import asyncio
+import collections
 import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 
+from jaxspec.link.bitstream import MessageError
 from jaxspec.link.cloud import CloudError, Description, Opened, Status
+from jaxspec.link.reading import reader_of
 from jaxspec.link.v1 import encoding
 from jaxspec.server import requests
+from jaxspec.server.backend import Backend
 from jaxspec.server.calls import Position
-from jaxspec.server.desk import Tenant
-from jaxspec.server.metrics import Metrics
-from jaxspec.server.service import Service
-from jaxspec.server.tokens import Failures, TokenFile
+from jaxspec.server.desk import Tenant, refusal_of
+from jaxspec.server.interface import Ahead
+from jaxspec.server.reports import CallReport
+from jaxspec.server.tokens import Tokens
 
 SERVICE = "jaxspec.link.v1.Verifier"
 _LOG = logging.getLogger(__name__)
@@ -28,30 +32,43 @@ _CODES = {status: getattr(grpc.StatusCode, status.name) for status in Status}
 _ANYBODY = Tenant("")
 _BEARER = "Bearer "
 _SLOWED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
+_MOST_KNOWN = 10_000  # streams
 
 
 class Front:
   """Answers the methods of the protocol.
 
   Args:
+    backend: answers what is valid.
     served: what `Describe` says; requests are checked against it.
     tokens: who may open streams; None lets everybody.
     auth_every_call: `Verify` and `Close` need the token too. Without it the stream's id authorises them: 128 random bits
       under TLS, and a token costs more bytes than a small frame.
+    report: told about every call.
+    reads_ahead: read frames here, where the engine is in another process. Frames of streams that were never answered here
+      are left to the engine: who does not know a stream's id makes nobody work.
+
+  Attributes:
+    is_ending: long calls end after their next answer.
   """
 
   def __init__(
     self,
-    service: Service,
+    backend: Backend,
     served: Description,
     *,
-    tokens: TokenFile | None = None,
+    tokens: Tokens | None = None,
     auth_every_call: bool = False,
-    metrics: Metrics | None = None,
+    report: CallReport | None = None,
+    reads_ahead: bool = False,
   ):
-    self._service, self._served, self._tokens = service, served, tokens
-    self._auth_every_call, self._failures = auth_every_call, Failures()
-    self._metrics = Metrics() if metrics is None else metrics
+    self._backend, self._served, self.tokens = backend, served, tokens
+    self._auth_every_call = auth_every_call
+    self._report = CallReport() if report is None else report
+    readers = {each.id: reader_of(each, served.vocab, served.max_len) for each in served.profiles if reads_ahead}
+    self._readers = {number: reader for number, reader in readers.items() if reader is not None}
+    self._profiles: collections.OrderedDict[bytes, int] = collections.OrderedDict()  # of streams that were answered here
+    self.is_ending = False
 
   @property
   def handlers(self) -> grpc.GenericRpcHandler:
@@ -79,9 +96,11 @@ class Front:
 
     async for data in messages:
       yield await self._answer("Exchange", run, data, context)
+      if self.is_ending:
+        return
 
   async def _answer(self, name: str, run, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
-    began, status = self._service.clock(), "OK"
+    began, status = self._backend.clock(), "OK"
     try:
       return await run(data, context)
     except CloudError as error:
@@ -95,9 +114,9 @@ class Front:
       status = Status.INTERNAL.name
       refused = CloudError(Status.INTERNAL, "the server has an error")
     finally:
-      self._metrics.called(name, status, self._service.clock() - began)
+      self._report.called(name, status, self._backend.clock() - began)
     if refused.status in _SLOWED:
-      await asyncio.sleep(self._failures.delay_s(_host_of(context.peer()), self._service.clock()))
+      await asyncio.sleep(await self._backend.wrong_token(_host_of(context.peer())))
     metadata = ()
     if refused.pushback_s is not None:
       metadata = (("grpc-retry-pushback-ms", str(math.ceil(1000 * refused.pushback_s))),)
@@ -112,11 +131,10 @@ class Front:
     tenant = self._tenant(context)
     opening, resume = requests.read_open(data, self._served)
     plain, deadline = encoding.open_request(opening), self._deadline(context)
-    frame = await self._service.call(
-      lambda desk, now: desk.open(tenant, opening, resume, plain, data, deadline=deadline, now=now)
-    )
+    frame = await self._backend.open(tenant, opening, resume, plain, data, deadline=deadline)
+    self._learn(opening.stream, opening.profile)
     if resume is not None:
-      self._metrics.resumed()
+      self._report.resumed()
     return encoding.open_reply(Opened(frame, 1 if resume is None else resume.next_seq, self._served.numerics))
 
   async def _verify(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
@@ -124,18 +142,40 @@ class Front:
 
   async def _run(self, call: requests.Verify, context: grpc.aio.ServicerContext) -> bytes:
     tenant = self._tenant(context) if self._auth_every_call else None
-    deadline, position = self._deadline(context), Position(call.seq, call.part)
-    frame = await self._service.call(
-      lambda desk, now: desk.verify(tenant, call.stream, position, call.frame, fed=call.fed, deadline=deadline, now=now)
-    )
-    self._metrics.frames(len(call.frame), len(frame))
+    kwargs = dict(fed=call.fed, deadline=self._deadline(context), ahead=self._ahead(call))
+    frame, profile = await self._backend.verify(tenant, call.stream, Position(call.seq, call.part), call.frame, **kwargs)
+    self._learn(call.stream, profile)
+    self._report.frames(len(call.frame), len(frame))
     return encoding.verify_reply(call.seq, call.part, frame)
 
   async def _close(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
     tenant = self._tenant(context) if self._auth_every_call else None
     stream = requests.read_close(data)
-    await self._service.call(lambda desk, now: desk.close(tenant, stream))
+    await self._backend.close(tenant, stream)
+    self._profiles.pop(stream, None)
     return b""
+
+  def _ahead(self, call: requests.Verify) -> Ahead | None:
+    """What a frame says, of a stream that is known here.
+
+    Raises:
+      CloudError: for a frame that no stream of its profile can have.
+    """
+    profile = self._profiles.get(call.stream)
+    if profile not in self._readers:
+      return None
+    try:
+      return Ahead(profile, self._readers[profile].read(call.frame, call.part))
+    except MessageError as error:
+      raise refusal_of(error) from error
+
+  def _learn(self, stream: bytes, profile: int | None) -> None:
+    """Remembers how a stream is decoded. That only saves time: whoever does not know leaves its frames to the engine."""
+    if profile in self._readers:
+      self._profiles[stream] = profile
+      self._profiles.move_to_end(stream)
+      if len(self._profiles) > _MOST_KNOWN:
+        self._profiles.popitem(last=False)
 
   def _tenant(self, context: grpc.aio.ServicerContext) -> Tenant:
     """Whose token a call brings.
@@ -143,16 +183,16 @@ class Front:
     Raises:
       CloudError: where it brings none that is valid.
     """
-    if self._tokens is None:
+    if self.tokens is None:
       return _ANYBODY
     header = next((value for key, value in context.invocation_metadata() or () if key == "authorization"), "")
     secret = header.removeprefix(_BEARER) if header.startswith(_BEARER) else None
-    return self._tokens.tenant_of(secret)
+    return self.tokens.tenant_of(secret)
 
   def _deadline(self, context: grpc.aio.ServicerContext) -> float:
-    """When the caller stops waiting, on the service's clock; infinite on a long call."""
+    """When the caller stops waiting, on the backend's clock; infinite on a long call."""
     remaining = context.time_remaining()
-    return math.inf if remaining is None else self._service.clock() + remaining
+    return math.inf if remaining is None else self._backend.clock() + remaining
 
 
 def _host_of(peer: str) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import jaxspec
 from jaxspec.link.cloud import PROTOCOL, Description, Opening, Profile, Resume
+from jaxspec.link.reading import Reading
 
 
 class StreamLost(Exception):
@@ -22,6 +23,13 @@ class NoRoom(Exception):
 
 
 ROW_ERRORS = (StreamLost, NotFinite, NoRoom)
+
+
+class Ahead(NamedTuple):
+  """A frame that was read before it came to the engine, as one of a profile."""
+
+  profile: int
+  reading: Reading
 
 
 class Engine(Protocol):
@@ -56,8 +64,8 @@ class Engine(Protocol):
     """Queues a prefill; its result is the frame of token 0. With ``resume`` the tokens are read again, not drawn."""
     ...
 
-  def submit(self, stream: bytes, part: int, frame: bytes) -> None:
-    """Queues one call of an open stream."""
+  def submit(self, stream: bytes, part: int, frame: bytes, ahead: Ahead | None = None) -> None:
+    """Queues one call of an open stream. ``ahead`` is read in place of the frame where it is of the stream's profile."""
     ...
 
   def step(self, now: float) -> list[tuple[bytes, bytes | Exception]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 
 from jaxspec.link.arrays import no_distributions
 from jaxspec.link.ciar_wire import CiarWire
-from jaxspec.link.cloud import Profile
+from jaxspec.link.cloud import Profile, shown
 from jaxspec.link.profiles import profile_of_wire, rule_of
 from jaxspec.link.sqs_wire import PlainWire, SqsWire
 from jaxspec.models.sampling import Warp
@@ -73,6 +74,21 @@ class StreamKind:
       max_len: most tokens of a row.
     """
     return profile_of_wire(self.wire, id, warp=self.warp, guided=guided, max_len=max_len)
+
+  def check_decode_time(self, max_len: int, most_s: float) -> None:
+    """Refuses frames that take long to read: while one is read, nothing else happens in its process.
+
+    Args:
+      max_len: most tokens of a row.
+    Raises:
+      ValueError: if the largest frame takes longer than ``most_s`` on this machine.
+    """
+    seconds = self.wire.reader(max_len).seconds() if most_s < math.inf else 0.0
+    if seconds > most_s:
+      what = shown(profile_of_wire(self.wire))
+      raise ValueError(
+        f"Must have frames that are read within {1000 * most_s:g} ms, we instead got {1000 * seconds:.1f} ms for {what}"
+      )
 
   def verifier(self, model: ModelFns) -> Verifier:
     """The judge of one pass; the same object for equal choices."""

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
-from jaxspec.server.service import StepReport
+from jaxspec.server.reports import CallReport, StepReport
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
-class Metrics(StepReport):
+class Metrics(StepReport, CallReport):
   """Counters of one server, in a registry of their own."""
 
   def __init__(self):
@@ -34,7 +34,6 @@ class Metrics(StepReport):
     self._frame_bytes = add(Counter, "frame_bytes", "Bytes of frames.", ("direction",))
 
   def called(self, method: str, status: str, seconds: float) -> None:
-    """A call was answered, with a status."""
     self._calls.labels(method, status).inc()
     self._call_seconds.labels(method).observe(seconds)
     if status != "OK":
@@ -49,11 +48,9 @@ class Metrics(StepReport):
       self._rows.observe(rows)
 
   def resumed(self) -> None:
-    """A stream was opened with a prefix."""
     self._resumes.inc()
 
   def frames(self, up: int, down: int) -> None:
-    """A call brought and took away so many bytes of frames."""
     self._frame_bytes.labels("up").inc(up)
     self._frame_bytes.labels("down").inc(down)
 

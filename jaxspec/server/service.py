@@ -14,22 +14,16 @@ import time
 from collections.abc import Callable
 
 from jaxspec.link.bitstream import MessageError
-from jaxspec.link.cloud import CloudError
-from jaxspec.server.desk import Desk, Ticket
-from jaxspec.server.interface import ROW_ERRORS, Engine
+from jaxspec.link.cloud import CloudError, Opening, Resume
+from jaxspec.server.backend import Answer
+from jaxspec.server.calls import Position
+from jaxspec.server.desk import Desk, Tenant, Ticket
+from jaxspec.server.failures import Failures
+from jaxspec.server.interface import ROW_ERRORS, Ahead, Engine
+from jaxspec.server.reports import StepReport
 
 _LOG = logging.getLogger(__name__)
 _PAUSE_S = 0.001
-
-
-class StepReport:
-  """What happens in the engine's thread, for metrics; does nothing by default."""
-
-  def waited(self, seconds: float) -> None:
-    """A call was in the queue for so long."""
-
-  def stepped(self, seconds: float, rows: int) -> None:
-    """A step of the engine took so long and gave so many results."""
 
 
 def run_once(
@@ -68,7 +62,7 @@ def run_once(
 
 
 class Service:
-  """An engine with its desk and its thread.
+  """An engine with its desk and its thread; the `jaxspec.server.backend.Backend` of front ends in its process.
 
   Args:
     engine: handed over to the thread; nobody else calls it any more.
@@ -84,10 +78,11 @@ class Service:
     hang_s: float = 120.0,
     report: StepReport | None = None,
   ):
-    self.engine, self.desk, self.clock = engine, desk, clock
+    self.engine, self.desk, self.clock = engine, desk, clock  # of deadlines too
     self._hang_s, self._report = hang_s, report
     self._lock, self._wake, self._stopping = threading.Lock(), threading.Event(), False
     self._step_began: float | None = None
+    self._failures = Failures()
     self.failure: BaseException | None = None
     self._thread = threading.Thread(target=self._run, name="jaxspec-engine", daemon=True)
 
@@ -124,7 +119,38 @@ class Service:
       self._give_up("the server's engine hangs")
     return self.failure is not None
 
-  async def call(self, arrive: Callable[[Desk, float], bytes | Ticket | None]) -> bytes | None:
+  async def open(
+    self, tenant: Tenant, opening: Opening, resume: Resume | None, plain: bytes, request: bytes, *, deadline: float
+  ) -> bytes:
+    """See `Backend.open`."""
+    return await self._call(lambda desk, now: desk.open(tenant, opening, resume, plain, request, deadline=deadline, now=now))
+
+  async def verify(
+    self,
+    tenant: Tenant | None,
+    stream: bytes,
+    position: Position,
+    frame: bytes,
+    *,
+    fed: int,
+    deadline: float,
+    ahead: Ahead | None = None,
+  ) -> Answer:
+    """See `Backend.verify`."""
+    kwargs = dict(fed=fed, deadline=deadline, ahead=ahead)
+    reply = await self._call(lambda desk, now: desk.verify(tenant, stream, position, frame, now=now, **kwargs))
+    with self._lock:
+      return Answer(reply, self.desk.table.profile_of(stream))
+
+  async def close(self, tenant: Tenant | None, stream: bytes) -> None:
+    """See `Backend.close`."""
+    await self._call(lambda desk, now: desk.close(tenant, stream))
+
+  async def wrong_token(self, peer: str) -> float:
+    """See `Backend.wrong_token`."""
+    return self._failures.delay_s(peer, self.clock())
+
+  async def _call(self, arrive: Callable[[Desk, float], bytes | Ticket | None]) -> bytes | None:
     """Lets a call arrive at the desk, and waits for its answer.
 
     Args:

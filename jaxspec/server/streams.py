@@ -13,6 +13,7 @@ from jaxspec.drafters.interval import Unread
 from jaxspec.link.bitstream import require
 from jaxspec.link.cloud import KEY_BYTES, Opening, Resume
 from jaxspec.link.opening import Agreement
+from jaxspec.link.reading import Reading
 from jaxspec.models.sampling import Sampling
 from jaxspec.server.batches import MAX_END_TOKENS, Row, Settings
 from jaxspec.server.cuts import Cut, cuts_in_chunks, cuts_of_call, cuts_of_history
@@ -99,8 +100,8 @@ class Stream:
     is_live = self.agreement.max_len > 1 and first not in self.agreement.end_tokens
     self.cursor = self.cursor._replace(last=np.full(1, first, np.int32), live=np.full(1, is_live))
 
-  def decode(self, frame: bytes) -> Call:
-    """Reads the frame of a round.
+  def decode(self, frame: bytes | Reading) -> Call:
+    """Reads the frame of a round, unless that was done.
 
     Raises:
       MessageError: unless it is a valid one for this stream now.

@@ -40,6 +40,9 @@ def test_a_new_token_is_printed_once(run, fails, tmp_path):
     (("--profile", "sqs:colour=red"), "NAME=VALUE"),
     (("--profile", "sqs:ell=much"), "much"),
     (("--token-file", "missing.jsonl"), "missing.jsonl"),
+    (("--frontends", "-1"), "frontends"),
+    (("--frontends", "many"), "frontends"),
+    (("--max-decode-ms", "0"), "max-decode-ms"),
     (("/nowhere",), "/nowhere"),
   ],
 )
@@ -48,19 +51,22 @@ def test_what_does_not_fit_is_one_line(fails, args, words):
 
 
 def test_without_the_extra(fails, monkeypatch):
-  monkeypatch.delitem(sys.modules, "jaxspec.server.server", raising=False)
+  for name in ("server", "door", "front"):  # what is imported already would not miss it
+    monkeypatch.delitem(sys.modules, f"jaxspec.server.{name}", raising=False)
   monkeypatch.setitem(sys.modules, "grpc", None)
   assert "pip install 'jaxspec-decoding[serve]'" in fails("serve")
 
 
 @pytest.mark.slow
-def test_a_server_in_a_process(tmp_path):
+@pytest.mark.parametrize("frontends", [0, 2])
+def test_a_server_in_a_process(frontends, tmp_path):
   """Its tokens are those of one process; SIGTERM ends it."""
   folder = fake_language.make(tmp_path / "language")
   options = "coding=lazy,sparsifier=topk,support=4,max_drafts=4"
   command = [sys.executable, "-m", "jaxspec.cli.main", "serve", str(folder), "--listen", "127.0.0.1:0"]
   command += ["--profile", f"sqs:{options}", "--max-prompt", "8", "--max-len", "12", "--max-streams", "2"]
   command += ["--max-rows", "2", "--widths", "8", "--no-cache", "--matmul-precision", "float32"]
+  command += ["--frontends", str(frontends)]
   process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
   cloud = jaxspec.connect(process.stdout.readline().removeprefix("serving at ").strip())
   pipeline = jaxspec.load_pipeline(folder, matmul_precision="float32")

@@ -105,7 +105,7 @@ def test_messages_with_features_round_trip_and_malformed_ones_are_errors():
   said = np.zeros((5, 4), np.float32)
   said[1], said[4] = (0.5, -2, 1e-3, 7), (0, 0, 0, 1)
   data, bits = write_gated(5, 2, [7, 1], [12, 0, 3], wire, said)
-  got = read_gated(data, wire, read=2)
+  got = read_gated(data, wire)
   np.testing.assert_array_equal(got.features, said.astype(np.float16))
   assert (got.unread, got.drafts, bits) == ((7, 1), (12, 0, 3), 32 + 5 * (4 + 1) + 2 * 4 * 16)
   assert len(data) <= wire.max_bytes
@@ -118,7 +118,7 @@ def test_messages_with_features_round_trip_and_malformed_ones_are_errors():
     for _ in range(generator.integers(1, 4)):
       noisy[generator.integers(len(noisy))] = generator.integers(256)
     try:
-      read_gated(bytes(noisy[: generator.integers(len(noisy) + 1)]), wire, read=2)
+      read_gated(bytes(noisy[: generator.integers(len(noisy) + 1)]), wire)
     except MessageError:
       pass
 

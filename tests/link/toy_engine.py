@@ -14,13 +14,13 @@ from jaxspec.link.bitstream import require
 from jaxspec.link.cloud import Opening, Profile, Resume
 from jaxspec.link.gated_message import GatedWire, read_gated
 from jaxspec.link.message import DISTRIBUTION, FIRST, REPLY, REQUEST, frame, unframe
-from jaxspec.server.interface import NotFinite, StreamLost
+from jaxspec.server.interface import Ahead, NotFinite, StreamLost
 
 VOCAB, MAX_LEN, MAX_CONDITION, WINDOW = 11, 400, 16, 3
 NUMERICS, MODEL = b"n" * 32, b"m" * 32
 WIRE = GatedWire.of(None, vocab=VOCAB, window=WINDOW, max_len=MAX_LEN)
 PLAIN = Profile(1, "ciar", window=WINDOW, max_frame=WIRE.max_bytes)
-LAZY = Profile(2, "sqs", window=WINDOW, coding="lazy", ell=100, max_support=4, max_frame=WIRE.max_bytes)
+LAZY = Profile(2, "toy", window=WINDOW, coding="lazy", ell=100, max_support=4, max_frame=WIRE.max_bytes)
 BAD_NUMBERS = 7  # a label whose rows are not finite
 LAW_BYTES = 4
 
@@ -49,7 +49,8 @@ class _Row:
 
   def judge(self, data: bytes) -> bytes:
     """Part 0: accepts drafts as long as they are what the chain draws."""
-    got = read_gated(data, WIRE, read=len(self.tokens) - 1)
+    got = read_gated(data, WIRE)
+    require(got.read == len(self.tokens) - 1, "order", f"tokens from position {got.read} on")
     require(got.round == self.round, "order", f"round {got.round} instead of {self.round}")
     require(got.unread == self.tokens[-1:], "order", "another newest token than the committed one")
     tokens = self.tokens
@@ -90,6 +91,7 @@ class ToyEngine:
     runs: how often each (stream, call) was computed; a call is the round and the part, round 0 opens.
     resumes: streams that were opened with a prefix, in order.
     bad_threads: calls from another thread than the first one's.
+    read_ahead: calls whose frame was read before it came.
   """
 
   profiles, model, numerics = (PLAIN, LAZY), MODEL, NUMERICS
@@ -104,6 +106,7 @@ class ToyEngine:
     self.resumes: list[bytes] = []
     self.fails = False
     self._thread: int | None = None
+    self.read_ahead = 0
     self.bad_threads = 0
 
   def open(self, stream: bytes, opening: Opening, resume: Resume | None = None, *, tenant: str = "") -> None:
@@ -120,8 +123,9 @@ class ToyEngine:
 
     self._queue.append((stream, run))
 
-  def submit(self, stream: bytes, part: int, frame: bytes) -> None:
+  def submit(self, stream: bytes, part: int, frame: bytes, ahead: Ahead | None = None) -> None:
     self._seen()
+    self.read_ahead += ahead is not None
 
     def run() -> bytes:
       row = self.streams.get(stream)

@@ -184,7 +184,7 @@ def test_errors_of_one_row():
 
 def test_an_engine_may_refuse_a_row_at_once():
   class Strict(ToyEngine):
-    def submit(self, stream, part, frame):
+    def submit(self, stream, part, frame, ahead=None):
       if frame == b"bad":
         raise MessageError("range", "no such thing")
       super().submit(stream, part, frame)

@@ -2,11 +2,12 @@
 
 Command::
 
-    python -m tests.server.toy_server 127.0.0.1:8443 [tokens.jsonl]
+    python -m tests.server.toy_server 127.0.0.1:8443 [--tokens tokens.jsonl] [--frontends 2]
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 
@@ -15,8 +16,13 @@ def main() -> int:
   from jaxspec.server.tokens import TokenFile
   from tests.link.toy_engine import ToyEngine
 
-  tokens = TokenFile(sys.argv[2]) if len(sys.argv) > 2 else None
-  server = Server(ToyEngine(step_s=0.002), Listen(sys.argv[1]), tokens=tokens)
+  parser = argparse.ArgumentParser()
+  parser.add_argument("listen")
+  parser.add_argument("--tokens")
+  parser.add_argument("--frontends", type=int, default=0)
+  options = parser.parse_args()
+  tokens = TokenFile(options.tokens) if options.tokens else None
+  server = Server(ToyEngine(step_s=0.002), Listen(options.listen), tokens=tokens, frontends=options.frontends)
   return server.run(lambda: print(server.address, flush=True))
 
 
