@@ -11,11 +11,13 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import os
 import random
 import signal
 import threading
 from collections.abc import Callable
 
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or its library writes bytes of strangers to the terminal
 try:
   import grpc
   from grpc_health.v1 import health, health_pb2, health_pb2_grpc
