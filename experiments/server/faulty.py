@@ -16,9 +16,8 @@ from jaxspec.link.v1 import jaxspec_link_pb2 as pb
 from jaxspec.server import requests
 from jaxspec.server.calls import Position
 from jaxspec.server.desk import Desk, Limits, Tenant, Ticket
-from jaxspec.server.interface import description_of
+from jaxspec.server.interface import Engine, description_of
 from jaxspec.server.service import run_once
-from tests.link.toy_engine import ToyEngine
 
 TENANT = Tenant("alice")
 ROUND_TRIP_S = 0.02
@@ -63,10 +62,10 @@ class Clock:
     self.now += seconds
 
 
-class ToyServer:
+class InProcess:
   """The server's side without sockets: requests as bytes in, replies as bytes out."""
 
-  def __init__(self, clock: Clock, make_engine: Callable[[], ToyEngine] = ToyEngine, *, streams: int = 64):
+  def __init__(self, clock: Clock, make_engine: Callable[[], Engine], *, streams: int = 64):
     self.engine, self._clock = make_engine(), clock
     self.desk = Desk(Limits(streams), jitter=lambda: 0.5)
     self.served = description_of(self.engine)
@@ -112,6 +111,7 @@ class FaultyCloud:
   Args:
     schedule: faults by the number of the attempt, from 0.
     edge_dies: the attempt before which, or after whose reply (``True``), the edge is killed.
+    make_engine: makes the engine of every server that lives.
 
   Attributes:
     attempts: made so far.
@@ -124,17 +124,17 @@ class FaultyCloud:
     *,
     clock: Clock | None = None,
     edge_dies: tuple[int, bool] | None = None,
-    make_engine: Callable[[], ToyEngine] = ToyEngine,
+    make_engine: Callable[[], Engine],
   ):
     self.clock = Clock() if clock is None else clock
     self._schedule, self._edge_dies, self._make_engine = schedule or {}, edge_dies, make_engine
-    self.servers = [ToyServer(self.clock, make_engine)]
+    self.servers = [InProcess(self.clock, make_engine)]
     self.attempts = 0
     self._late_replies: list[bytes] = []
     self._held: list[tuple[int, str, bytes]] = []  # (attempts until it arrives, method, request)
 
   @property
-  def server(self) -> ToyServer:
+  def server(self) -> InProcess:
     return self.servers[-1]
 
   @property
@@ -143,7 +143,7 @@ class FaultyCloud:
 
   def restart(self) -> None:
     """The server is killed, and another one takes its place: it knows nothing."""
-    self.servers.append(ToyServer(self.clock, self._make_engine))
+    self.servers.append(InProcess(self.clock, self._make_engine))
 
   def session(self, **kwargs) -> Session:
     """An edge's session over this wire, in virtual time."""
