@@ -59,8 +59,8 @@ class Crowd(Experiment):
     return {
       "head": ["devices", "tokens/s", "of a device, median", "against one alone", "fairness", "slowest, of the mean",
                "rows of a step", "of all rows", "call, p50 and p99, ms", "opening, p50, ms", "generator, cores"],
-      "intro": f"Medians of {self.repeats} runs. Devices with another reply than the recorded one: {differing}; that failed: "
-      f"{failures}.",
+      "intro": f"Medians of {self.repeats} runs. Devices with another reply than the recorded one: {differing}; devices "
+      f"that failed: {failures}.",
       "below": "Fairness is Jain's index over the tokens/s of devices: 1 where all have the same, 1/n where one has all. "
       "Devices play different traces, so some of it is theirs. Generator and server share the cores.",
       "rows": [{"cells": cells_of(found, one, self.max_rows)} for found in stages],

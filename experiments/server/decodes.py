@@ -20,7 +20,6 @@ from jaxspec.link.traffic import Traffic
 from jaxspec.server.engine import Engine
 from jaxspec.server.from_bundle import engine_of
 
-
 _SHARED = ("coding", "sparsifier", "support", "ell", "max_drafts", "gamma", "verify")  # options that both ends have
 
 
