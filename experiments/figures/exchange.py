@@ -14,7 +14,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 PATH = Path(__file__).parents[2] / "docs" / "images" / "exchange.svg"
-EDGE, SERVER, WIDTH = 150, 490, 640  # pixels: the two lines, and the whole
+EDGE, SERVER, WIDTH = 150, 490, 680  # pixels: the two lines, and the whole
 TOP, ARROW, HEAD, SLOPE = 46, 34, 34, 8  # heights: before the first step, and of each kind; drop of an arrow
 STYLE = """
 .exchange-text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;fill:var(--color-foreground-primary,#1f2328)}
@@ -75,7 +75,7 @@ STEPS = (
   Down("", "waits, then asks again", is_lost=True),
   Up("Verify 3: the same bytes", "computes nothing"),
   Down("the kept reply", "commits, drafts"),
-  Head("The server was killed, and another one is there"),
+  Head("Its server was killed, and another one is there"),
   Up("Verify 4: drafts", "knows no such stream"),
   Down("NOT_FOUND"),
   Up("Open: name, key, condition, tokens so far", "reads them all"),
@@ -92,7 +92,7 @@ def render() -> str:
   body, y = [], TOP
   for step in STEPS:
     if isinstance(step, Head):
-      y += 8
+      y += 14
       body.append(f'<path class="exchange-rule" d="M10 {y}H{WIDTH - 10}"/>')
       body.append(_text(step.text, WIDTH / 2, y + 18, "exchange-head", "middle"))
       y += HEAD

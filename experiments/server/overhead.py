@@ -1,7 +1,7 @@
 """What the link costs a round, by part: one decode in a compiled loop, over an engine in the process, and over a socket.
 
 Server and edge are threads of one process, with one device. Functions of both are timed, each without what is timed inside
-of it. What is left of a call is gRPC and sockets, and what is left of the server's own time is threads and its event loop.
+of it. What is left of a call is gRPC and sockets. What is left of the server's own time is its queue and its threads.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from jaxspec.link.watch import Watch
 FUSED, LOCAL, TOTAL = "one compiled loop", "an engine in the process", "over a socket"
 CALL, HANDLER = "call", "handler"  # timed from outside, and split below
 PARTS = (
-  "draft network and commits, edge", "frames, edge", "protobuf, edge", "gRPC and sockets", "threads and event loop, server",
-  "protobuf and checks, server", "desk, server", "frames, server", "scheduling, server", "step of the target",
+  "draft network and commits, edge", "frames, edge", "protobuf, edge", "gRPC and sockets", "queue and threads, server",
+  "protobuf and checks, server", "frames, server", "scheduling, server", "step of the target",
 )  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def split(total_s: float, seconds: dict[str, float]) -> dict[str, float]:
   server = sum(own[name] for name in PARTS[5:])
   own["draft network and commits, edge"] = total_s - seconds[CALL] - own["frames, edge"]
   own["gRPC and sockets"] = seconds[CALL] - own["protobuf, edge"] - seconds[HANDLER]
-  own["threads and event loop, server"] = seconds[HANDLER] - server
+  own["queue and threads, server"] = seconds[HANDLER] - server
   return own | {TOTAL: total_s}
 
 
@@ -144,7 +144,6 @@ class Parts:
     from jaxspec.link.client import GrpcCloud
     from jaxspec.link.v1 import encoding
     from jaxspec.server import requests
-    from jaxspec.server.desk import Desk
     from jaxspec.server.engine import Engine
     from jaxspec.server.programs import Programs
 
@@ -155,7 +154,6 @@ class Parts:
       (encoding, "protobuf, edge", "verify_request reply_to opened_of close_request"),
       (encoding, "protobuf and checks, server", "verify_reply open_reply"),
       (requests, "protobuf and checks, server", "read_verify read_open read_close"),
-      (Desk, "desk, server", "open verify close take give"),
       (Engine, "scheduling, server", "open submit step close"),
       (Programs, "step of the target", "step finish prefill insert"),
       (GrpcCloud, CALL, "open verify close"),
