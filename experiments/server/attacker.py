@@ -58,7 +58,9 @@ class Plan(NamedTuple):
     token: of somebody who may open a few streams; "" where there are no tokens.
     traces: folder of decodes of this very server.
     number: inputs.
-    slow: connections that stay open meanwhile: silent ones, prefaces, and bytes one by one, a second apart.
+    slow: connections that stay open meanwhile: silent ones, prefaces, bytes one by one, a second apart, and 50 calls each
+      with half a body.
+    alone_s: how long these are there before the inputs begin.
   """
 
   host: str
@@ -66,7 +68,20 @@ class Plan(NamedTuple):
   traces: str
   number: int
   slow: int
+  alone_s: float
   seed: int
+
+
+def half_call(stream: int) -> bytes:
+  """A call of `Verify` in frames of HTTP/2, without the end of its message."""
+  literal = lambda name, value: b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+  headers = {
+    b":method": b"POST", b":scheme": b"http", b":path": f"{SERVICE}Verify".encode(), b":authority": b"x",
+    b"content-type": b"application/grpc", b"te": b"trailers",
+  }  # fmt: skip
+  block = b"".join(literal(*header) for header in headers.items())
+  number = stream.to_bytes(4)
+  return len(block).to_bytes(3) + b"\1\4" + number + block + b"\0\0\7\0\0" + number + b"\0\0\0\0\x20ab"
 
 
 class Attacker:
@@ -88,6 +103,8 @@ class Attacker:
     options = (("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1), *backoff)
     began = time.monotonic()
     slow = [asyncio.create_task(self._slow(index)) for index in range(self._plan.slow)]
+    await asyncio.sleep(self._plan.alone_s)
+    print(json.dumps({"done": 0}), flush=True)
     channels = [grpc.aio.insecure_channel(self._plan.host, options) for _ in range(_CHANNELS)]
     await asyncio.gather(*(self._work(channels[index % _CHANNELS]) for index in range(_WORKERS)))
     for task in slow:
@@ -251,10 +268,12 @@ class Attacker:
     host, _, port = self._plan.host.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
-      if index % 3 == 1:
+      if index % 4 == 1:
         writer.write(PREFACE)
+      elif index % 4 == 3:
+        writer.write(PREFACE + b"".join(half_call(stream) for stream in range(1, 100, 2)))
       while True:  # until the server has enough of it
-        if index % 3 == 2:
+        if index % 4 == 2:
           at = int(time.monotonic()) % len(PREFACE)
           writer.write(PREFACE[at : at + 1])
         try:

@@ -33,14 +33,16 @@ class Hostile(Experiment):
   """``number`` hostile inputs to a server of ``case``.
 
   Attributes:
-    slow: connections besides that never send a whole call.
+    slow: connections besides that never send a whole call; every fourth has 50 halves of calls.
+    alone_s: how long these are there before the inputs.
     quiet: decodes of the device before the attack, for comparison.
     serve: options of ``jaxspec serve``.
   """
 
   case: Case
   number: int = 1_000_000
-  slow: int = 60
+  slow: int = 80
+  alone_s: float = 10.0
   quiet: int = 20
   seed: int = 0
   serve: tuple[str, ...] = SMALL
@@ -51,7 +53,7 @@ class Hostile(Experiment):
     from jaxspec.server.quotas import Quota
     from jaxspec.server.tokens import new_token
 
-    logging.info("%d inputs, about %.0f s", self.number, 30 + self.number / PER_S)
+    logging.info("%d inputs, about %.0f s", self.number, 40 + self.number / PER_S)
     with tempfile.TemporaryDirectory() as folder:
       tokens = Path(folder) / "tokens.jsonl"
       good, bad = new_token(tokens, "device"), new_token(tokens, "attacker", Quota(streams=8))
@@ -61,12 +63,13 @@ class Hostile(Experiment):
           write_trace(Path(folder) / f"{index}.json", trace)
         device = Device(server.address, good, without_pauses(traces[0]))
         before = device.play(self.quiet)
-        plan = dict(host=server.host, token=bad, traces=folder, number=self.number, slow=self.slow, seed=self.seed)
-        report, memory, during = attack(plan, server, device)
+        plan = dict(host=server.host, token=bad, traces=folder, number=self.number, seed=self.seed)
+        report, memory, slow, during = attack(plan | dict(slow=self.slow, alone_s=self.alone_s), server, device)
         after, is_alive = device.play(self.quiet), server.is_alive()
     if not is_alive:
       raise ValueError("Must have a server that is still there, we instead got one that ended")
-    return document(report, memory, {"before": before, "during": during, "after": after}, self.slow)
+    calls = {"before": before, "with slow connections alone": slow, "during all": during, "after": after}
+    return document(report, memory, calls, self.slow)
 
 
 class Device:
@@ -81,11 +84,13 @@ class Device:
 
     self._cloud, self._trace, self.differing = connect(address, token=token), trace, 0
 
-  def play(self, number: int | None = None, until: threading.Event | None = None) -> list[float]:
-    """Seconds of the calls of ``number`` decodes, or of as many as begin before ``until``."""
+  def play(
+    self, number: int | None = None, until: threading.Event | None = None, found: list[float] | None = None
+  ) -> list[float]:
+    """Seconds of the calls of ``number`` decodes, or of as many as begin before ``until``; more of ``found``."""
     from jaxspec.link.player import play
 
-    found: list[float] = []
+    found = [] if found is None else found
     done = 0
     while done != number and not (until is not None and until.is_set()):
       played = play(self._trace, self._cloud)
@@ -95,8 +100,14 @@ class Device:
     return found
 
 
-def attack(plan: dict[str, Any], server: ServerProcess, device: Device) -> tuple[dict[str, Any], Samples, list[float]]:
-  """Runs the attackers; their report, the server's memory by inputs, and seconds of the device's calls meanwhile."""
+def attack(
+  plan: dict[str, Any], server: ServerProcess, device: Device
+) -> tuple[dict[str, Any], Samples, list[float], list[float]]:
+  """Runs the attackers.
+
+  Returns:
+    Their report, the server's memory by inputs, and seconds of the device's calls: with slow connections alone, with all.
+  """
   command = [sys.executable, "-m", "experiments.server.attacker"]
   process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
   process.stdin.write(json.dumps(plan) + "\n")
@@ -105,15 +116,17 @@ def attack(plan: dict[str, Any], server: ServerProcess, device: Device) -> tuple
 
   def work() -> None:
     try:
-      calls.extend(device.play(until=over))
+      device.play(until=over, found=calls)
     except Exception as error:  # told below: nobody else looks at this thread
       failures.append(error)
 
   thread = threading.Thread(target=work)
   thread.start()
-  report, began = None, time.monotonic()
+  report, began, alone = None, time.monotonic(), 0
   for line in process.stdout:
     told = json.loads(line)
+    if told.get("done") == 0:
+      began, alone = time.monotonic(), len(calls)
     if "done" in told:
       memory.add(told["done"], server.memory())
       if told["done"] * 10 % plan["number"] < plan["number"] / 10:
@@ -125,7 +138,7 @@ def attack(plan: dict[str, Any], server: ServerProcess, device: Device) -> tuple
   thread.join()
   if report is None or failures:
     raise ValueError(f"Must have attackers and a device that come to an end, we instead got {failures or 'no report'}")
-  return report | {"differing": device.differing}, memory, calls
+  return report | {"differing": device.differing}, memory, calls[:alone], calls[alone:]
 
 
 def document(report: dict[str, Any], memory: Samples, calls: dict[str, list[float]], slow: int) -> dict[str, Any]:
@@ -143,7 +156,7 @@ def document(report: dict[str, Any], memory: Samples, calls: dict[str, list[floa
     "head": ["input", "number", "slowest, ms", "answers"],
     "intro": f"{number:,} inputs in {report['seconds']:,.0f} s. The server did not end. {unexpected} answers were a status "
     "that no input should get.",
-    "below": f"Memory: {memory.told('input')} A device that decoded meanwhile: {len(calls['during']):,} calls, "
+    "below": f"Memory: {memory.told('input')} A device that decoded meanwhile: {len(calls['during all']):,} calls, "
     f"{report['differing']} decodes with another reply. Its calls, median and p99 in ms: {told}. Attackers, device and "
     f"server share the cores. Of {slow} slow connections the server ended {report['slow_ended']}; the others lasted as long "
     "as the attack.",

@@ -48,6 +48,11 @@ class Networks(Experiment):
   serve: tuple[str, ...] = ("--max-streams", "4", "--max-rows", "1", "--widths", "8,24")
   kind: ClassVar[str] = "grid"
 
+  def __post_init__(self):
+    super().__post_init__()
+    if self.number < 2:
+      raise ValueError(f"Must have at least 2 sequences, so that there are intervals, we instead got {self.number}")
+
   def measure(self, lab: Lab) -> dict[str, Any]:
     """See `Experiment.measure`."""
     num = len(self.cases) * self.number * (1 + len(self.networks))

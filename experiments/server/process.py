@@ -7,7 +7,7 @@ import dataclasses
 import os
 import socket
 import subprocess
-import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ from jaxspec.link.recorder import Recorder
 from jaxspec.link.trace import Trace
 
 SMALL = ("--max-streams", "16", "--max-rows", "4", "--widths", "8")  # a server of a small machine
-COMMAND = (sys.executable, "-m", "jaxspec.cli.main")
+COMMAND = (str(Path(sysconfig.get_path("scripts")) / "jaxspec"),)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 

@@ -88,7 +88,7 @@ def test_attackers_get_the_statuses_of_the_protocol(tmp_path):
   for number in range(2):
     write_trace(tmp_path / f"{number}.json", recorded(number, lazy=number == 1)[0])
   with Server(ToyEngine()) as server:
-    plan = Plan(server.address.removeprefix("grpc://"), "", str(tmp_path), number=600, slow=3, seed=1)
+    plan = Plan(server.address.removeprefix("grpc://"), "", str(tmp_path), number=600, slow=4, alone_s=0.0, seed=1)
     report = asyncio.run(Attacker(plan).run())
     assert server.service.failure is None
   assert not report["unexpected"] and sum(map(sum, map(dict.values, report["statuses"].values()))) == 600
