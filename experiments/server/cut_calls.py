@@ -21,17 +21,17 @@ from jaxspec.link.cloud import Cloud, CloudError, Description, Opened, Opening, 
 from jaxspec.link.trace import Trace
 
 PER_S = 130  # calls, on two cores
+_SHARE = 0.05  # of the newest call in the smoothed time
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CutCalls(Experiment):
-  """``number`` calls by ``devices`` at once, a ``share`` of which is cut by a deadline within ``usual_ms``."""
+  """``number`` calls by ``devices`` at once; a ``share`` of them has a deadline of 0.2 to 1.5 times what a call takes."""
 
   case: Case
   number: int = 100_000
   devices: int = 8
   share: float = 0.1
-  usual_ms: float = 20.0
   seed: int = 0
   serve: tuple[str, ...] = ("--max-streams", "16", "--max-rows", "8", "--widths", "8")
   kind: ClassVar[str] = "grid"
@@ -52,17 +52,14 @@ class CutCalls(Experiment):
           memory.add(crowd.calls, server.memory())
       crowd.join()
       seconds, streams = time.monotonic() - began, read_metrics(server.metrics).total("jaxspec_streams")
-    figures = {
-      "calls": crowd.calls, "cut": crowd.cut, "lost": crowd.lost, "seconds": seconds, "decodes": crowd.decodes,
-      "differing": crowd.differing, "streams": streams, "memory": memory.as_json(),
-    }  # fmt: skip
-    cells = [f"{crowd.calls:,}", f"{crowd.cut:,}", f"{crowd.lost:,}", f"{crowd.decodes:,}", f"{crowd.differing}"]
+    counts = {name: getattr(crowd, name) for name in ("calls", "cut", "lost", "refused", "decodes", "differing")}
     return {
-      "head": ["calls", "with a short deadline", "not answered in it", "decodes", "other replies", "streams left"],
+      "head": ["calls", "with a short deadline", "cut by it", "refused at once", "decodes", "other replies", "streams left"],
       "intro": f"{self.devices} devices at once, {seconds:,.0f} s.",
-      "below": f"Memory of the server: {memory.told('call')} The first fifth of the calls is left out of the slope.",
-      "rows": [{"cells": [*cells, f"{streams:.0f}"]}],
-      "figures": figures,
+      "below": f"Memory of the server: {memory.told('call')} The first fifth of the calls is left out of the slope. "
+      "Refused at once are calls that could not have been in time.",
+      "rows": [{"cells": [*(f"{count:,}" for count in counts.values()), f"{streams:.0f}"]}],
+      "figures": counts | {"seconds": seconds, "streams": streams, "memory": memory.as_json()},
     }
 
 
@@ -70,12 +67,14 @@ class Crowd:
   """Devices that play a trace until there were enough calls.
 
   Attributes:
-    calls: attempts so far; ``cut`` of them had a short deadline, ``lost`` of these were not answered.
+    calls: attempts so far; ``cut`` of them had a short deadline. Of these the deadline passed for ``lost``, and the server
+      refused ``refused`` because it would.
     decodes: finished; ``differing`` of them had another reply than the recorded one.
   """
 
   def __init__(self, table: CutCalls, address: str, trace: Trace):
-    self.calls = self.cut = self.lost = self.decodes = self.differing = 0
+    self.calls = self.cut = self.lost = self.refused = self.decodes = self.differing = 0
+    self._usual_s = 0.0
     self._table, self._address, self._trace, self._failures = table, address, trace, []
     self._lock = threading.Lock()
     self._threads = [threading.Thread(target=self._work, args=(index,), daemon=True) for index in range(table.devices)]
@@ -99,10 +98,26 @@ class Crowd:
     if self._failures:
       raise self._failures[0]
 
-  def attempt(self, is_cut: bool) -> None:
+  def begins(self, is_cut: bool) -> None:
+    """An attempt begins."""
     with self._lock:
       self.calls += 1
       self.cut += is_cut
+
+  def answered(self, seconds: float) -> None:
+    """An attempt was answered after so long."""
+    with self._lock:
+      self._usual_s += (_SHARE if self._usual_s else 1.0) * (seconds - self._usual_s)
+
+  def failed(self, status: Status) -> None:
+    """An attempt with a short deadline failed."""
+    with self._lock:
+      self.lost += status is Status.DEADLINE_EXCEEDED
+      self.refused += status is Status.RESOURCE_EXHAUSTED
+
+  def hurried(self, generator: random.Random) -> float | None:
+    """The deadline of an attempt that is cut; None for others."""
+    return generator.uniform(0.2, 1.5) * self._usual_s if generator.random() < self._table.share else None
 
   def _work(self, index: int) -> None:
     from jaxspec.link.connection import connect
@@ -120,11 +135,6 @@ class Crowd:
     except Exception as error:  # told by `join`
       self._failures.append(error)
     cloud.cloud.hang_up()
-
-  def hurried(self, generator: random.Random) -> float | None:
-    """The deadline of an attempt that is cut; None for others."""
-    table = self._table
-    return generator.random() * table.usual_ms / 1e3 if generator.random() < table.share else None
 
 
 @dataclasses.dataclass
@@ -144,13 +154,16 @@ class Hasty:
 
   def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
     short_s = self.crowd.hurried(self.random)
-    self.crowd.attempt(short_s is not None)
+    self.crowd.begins(short_s is not None)
+    began = time.monotonic()
     try:
-      return self.cloud.verify(stream, seq, part, frame, timeout_s=timeout_s if short_s is None else short_s)
+      reply = self.cloud.verify(stream, seq, part, frame, timeout_s=timeout_s if short_s is None else short_s)
     except CloudError as error:
-      if short_s is not None and error.status is Status.DEADLINE_EXCEEDED:
-        self.crowd.lost += 1
+      if short_s is not None:
+        self.crowd.failed(error.status)
       raise
+    self.crowd.answered(time.monotonic() - began)
+    return reply
 
   def close(self, stream: bytes, *, timeout_s: float) -> None:
     self.cloud.close(stream, timeout_s=timeout_s)
