@@ -50,11 +50,11 @@ EVERY_FAULT = "Decodes under every single fault, and under several at once"
 
 TABLES = {
   "faults_lazy": Faults(title=f"{EVERY_FAULT}: sqs, coding lazy", case=sqs("lazy", 90)),
-  "faults_trimmed": Faults(title=f"{EVERY_FAULT}: sqs, coding trimmed", case=sqs("trimmed", 130)),
+  "faults_trimmed": Faults(title=f"{EVERY_FAULT}: sqs, coding trimmed", case=sqs("trimmed", 160)),
   "faults_ciar": Faults(title=f"{EVERY_FAULT}: ciar", case=CIAR),
   "recovery": Recovery(title="How long a decode stands still", cases=(sqs("lazy", 90), sqs("trimmed", 130))),
   "hostile": Hostile(title="A server under hostile inputs", case=sqs("lazy", 90)),
-  "cut_calls": CutCalls(title="Memory over calls that are cut by their deadline", case=sqs("trimmed", 130)),
+  "cut_calls": CutCalls(title="Memory over calls that are cut by their deadline", case=sqs("trimmed", 160)),
   "crowd": Crowd(title="Many devices at one server", case=sqs("lazy", 90)),
   "overhead": Overhead(title="What the link costs a round", cases=(sqs("lazy", 90), sqs("trimmed", 130), CIAR)),
   "networks_ciar": Networks(

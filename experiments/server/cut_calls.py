@@ -48,7 +48,7 @@ class CutCalls(Experiment):
       crowd.start()
       while not crowd.is_over:
         time.sleep(0.2)
-        if crowd.calls >= step * (1 + len(memory.as_json()["samples"])):
+        if crowd.calls >= step * (1 + len(memory)):
           memory.add(crowd.calls, server.memory())
       crowd.join()
       seconds, streams = time.monotonic() - began, read_metrics(server.metrics).total("jaxspec_streams")

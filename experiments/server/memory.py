@@ -21,6 +21,9 @@ class Samples:
     """After so much work the process has so many bytes."""
     self._found.append((done, resident))
 
+  def __len__(self) -> int:
+    return len(self._found)
+
   def slope(self) -> tuple[float, float, float]:
     """Bytes for each piece of work, and the ends of the 95 % interval; the first fifth does not count.
 
