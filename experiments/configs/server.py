@@ -54,7 +54,7 @@ TABLES = {
   "faults_ciar": Faults(title=f"{EVERY_FAULT}: ciar", case=CIAR),
   "recovery": Recovery(title="How long a decode stands still", cases=(sqs("lazy", 90), sqs("trimmed", 130))),
   "hostile": Hostile(title="A server under hostile inputs", case=sqs("lazy", 90)),
-  "cut_calls": CutCalls(title="Memory over calls that are cut by their deadline", case=sqs("trimmed", 160)),
+  "cut_calls": CutCalls(title="Memory over calls that are cut by their deadline", case=sqs("trimmed", 130)),
   "crowd": Crowd(title="Many devices at one server", case=sqs("lazy", 90)),
   "overhead": Overhead(title="What the link costs a round", cases=(sqs("lazy", 90), sqs("trimmed", 130), CIAR)),
   "networks_ciar": Networks(
