@@ -94,12 +94,12 @@ def render() -> str:
     if isinstance(step, Head):
       y += 14
       body.append(f'<path class="exchange-rule" d="M10 {y}H{WIDTH - 10}"/>')
-      body.append(_text(step.text, WIDTH / 2, y + 18, "exchange-head", "middle"))
+      body.append(_text(step.text, (EDGE + SERVER) / 2, y + 18, "exchange-head", "middle"))
       y += HEAD
     else:
       body.append(_message(step, y))
       y += ARROW
-  y += 6
+  y += 16
   life = "".join(f'<path class="exchange-life" d="M{x} {TOP - 8}V{y}"/>' for x in (EDGE, SERVER))
   names = "".join(_text(name, x, 24, "exchange-name", "middle") for name, x in (("Edge", EDGE), ("Server", SERVER)))
   words = escape("What edge and server say to each other: " + "; ".join(s.text for s in STEPS if isinstance(s, Head)))
