@@ -31,7 +31,7 @@ class CutCalls(Experiment):
   case: Case
   number: int = 100_000
   devices: int = 8
-  share: float = 0.25
+  share: float = 0.6
   seed: int = 0
   serve: tuple[str, ...] = ("--max-streams", "16", "--max-rows", "8", "--widths", "8")
   kind: ClassVar[str] = "grid"
