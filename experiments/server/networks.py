@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import math
 import time
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,7 +22,8 @@ from experiments.server.process import ServerProcess
 from jaxspec.link.networks import NETWORKS, Network, link_seconds
 from jaxspec.link.relay import Shape, relaying
 from jaxspec.link.watch import Watch
-from jaxspec.metrics.statistics import ratio
+from jaxspec.metrics.statistics import ratio, t_quantile
+from jaxspec.metrics.statistics.clusters import ratio_variance
 
 SLOW = {"1 Mbit/s": Network(1e6, 0.0)}  # the uplink of the tables of sqs, which have no latency
 KNOWN = NETWORKS | SLOW
@@ -142,14 +144,21 @@ def compared(near: list[Run], far: list[Run], network: Network, tokens: int) -> 
   of = lambda runs, name: np.array([getattr(run, name) for run in runs], np.float64)
   local_s, whole_s, calls = of(near, "seconds"), of(far, "seconds"), of(far, "calls")
   once_s, each_way_s, number = modelled("rtt_per_call"), modelled("one_way"), np.full(len(far), float(tokens))
-  over = lambda above, below: [float(value) for value in ratio(above, below)]
+  over = lambda above, below: list(map(float, ratio(above, below)))
   return {
     "calls": float(calls.mean()), "up": float(of(far, "up").mean()), "down": float(of(far, "down").mean()),
     "ms_per_token": over(1e3 * whole_s, number), "modelled_ms_per_token": over(1e3 * (local_s + once_s), number),
-    "link": over(whole_s - local_s, once_s), "link_each_way": over(whole_s - local_s, each_way_s),
-    "beyond_ms": over(1e3 * (whole_s - local_s - once_s), calls),
+    "link": signed(whole_s - local_s, once_s), "link_each_way": signed(whole_s - local_s, each_way_s),
+    "beyond_ms": signed(1e3 * (whole_s - local_s - once_s), calls),
     "differing": sum(a.tokens != b.tokens for a, b in zip(near, far)),
   }  # fmt: skip
+
+
+def signed(above: np.ndarray, below: np.ndarray) -> list[float]:
+  """``sum(above) / sum(below)`` and the ends of its 95 % interval, for differences, which noise may bring below 0."""
+  value, variance, number = ratio_variance(above, below, None, at_least=2)
+  half = t_quantile(0.95, number - 1) * math.sqrt(variance)
+  return [value, value - half, value + half]
 
 
 def cells_of(entry: dict[str, Any]) -> list[str]:

@@ -74,6 +74,8 @@ def test_a_network_against_its_model():
   assert entry["beyond_ms"][0] == pytest.approx(1e3 * network.latency_s) and entry["differing"] == 1
   assert entry["ms_per_token"][0] == pytest.approx(1e3 * (1.15 + 1.0) / 20)
   assert networks.cells_of(entry)[0] == "10"
+  faster = networks.compared(far, near, network, 20)["link"]
+  assert faster[1] <= faster[0] <= faster[2] and faster[0] == pytest.approx(-2.0), "noise may bring a difference below 0"
 
 
 def test_stops_are_summed():
