@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from experiments.figures import rounds
+from experiments.figures import exchange, rounds
 from jaxspec.methods import METHODS
 from tests.site_modules import site_module
 
@@ -27,7 +27,7 @@ def test_every_method_has_a_page_of_all_parts():
 
 
 def test_tables_are_those_of_the_declarations_and_results():
-  for path in sorted(PAGES.glob("*.md")):
+  for path in _PAGES.filled_pages():
     text = path.read_text(encoding="utf-8")
     assert filled(text) == text, f"{path.name} is not what `python docs/_ext/method_pages.py` writes"
 
@@ -40,7 +40,13 @@ def test_figures_that_are_not_there(rows, columns, message):
     figures("speed_methods", rows, columns)
 
 
+def test_a_table_that_is_not_there():
+  with pytest.raises(ValueError, match="a table in.*'nothing'"):
+    _PAGES.whole("nothing")
+
+
 def test_pictures_are_what_their_script_draws():
+  assert exchange.PATH.read_text(encoding="utf-8") == exchange.render()
   assert set(rounds.PICTURES) == set(METHODS)
   for name in METHODS:
     assert (rounds.IMAGES / f"{name}.svg").read_text(encoding="utf-8") == rounds.render(name)

@@ -1,4 +1,4 @@
-"""Fills the tables in the pages of the methods: options from their declarations, figures from the tables of the experiments.
+"""Fills the tables in pages: options of methods from their declarations, figures from the tables of the experiments.
 
     python docs/_ext/method_pages.py
 
@@ -13,7 +13,11 @@ A page marks where a table stands, and what it holds; what stands between the ma
     -->
     <!-- end -->
 
-``<!-- methods -->`` is the list of all methods. Rows and columns are named as in ``experiments/results/NAME.md``.
+    <!-- table: server_recovery -->
+    <!-- end -->
+
+``<!-- methods -->`` is the list of all methods; ``table`` is a whole table with the lines around it. Rows and columns
+are named as in ``experiments/results/NAME.md``.
 """
 
 from __future__ import annotations
@@ -28,8 +32,9 @@ from jaxspec.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "methods"
+MEASURED = ROOT / "docs" / "server_measured.md"
 RESULTS = ROOT / "experiments" / "results"
-_MARK = re.compile(r"(<!-- (options|figures|methods)\b:?([^>]*?)-->\n).*?(<!-- end -->)", re.S)
+_MARK = re.compile(r"(<!-- (options|figures|methods|table)\b:?([^>]*?)-->\n).*?(<!-- end -->)", re.S)
 _OUTPUT = {True: "exact", False: "not exact", "option": "exact with `--exact`"}
 
 
@@ -47,6 +52,8 @@ def _table(kind: str, asked: str) -> str:
     return options(asked.strip())
   if kind == "methods":
     return all_methods()
+  if kind == "table":
+    return whole(asked.strip())
   name, *lines = asked.strip().splitlines()
   wanted = {key: [part.strip() for part in rest.split(";")] for key, _, rest in (line.partition(":") for line in lines)}
   return figures(name.strip(), wanted["rows"], wanted["columns"])
@@ -98,6 +105,23 @@ def figures(name: str, rows: list[str], columns: list[str]) -> str:
   return f"{table}\n`{command}` makes [the whole table](../../experiments/results/{name}.md).\n"
 
 
+def whole(name: str) -> str:
+  """A table of the experiments without its title, and what else its file says.
+
+  Raises:
+    ValueError: for a table that is not there.
+  """
+  path = RESULTS / f"{name}.md"
+  if not path.is_file():
+    raise ValueError(f"Must have a table in {RESULTS}, we instead got {name!r}")
+  return path.read_text(encoding="utf-8").partition("\n")[2]
+
+
+def filled_pages() -> list[Path]:
+  """The pages that have marks."""
+  return [*sorted(PAGES.glob("*.md")), MEASURED]
+
+
 def _markdown(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
   lines = [head, ("---",) * len(head), *rows]
   return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
@@ -105,7 +129,7 @@ def _markdown(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 def main() -> int:
   """Writes all pages."""
-  for path in sorted(PAGES.glob("*.md")):
+  for path in filled_pages():
     path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
   return 0
 

@@ -18,6 +18,8 @@ NAVIGATION = {
     "evaluation",
     "many_devices",
     "serving",
+    "server_measured",
+    "threats",
     "capacity",
   ),
   "Reference": ("reference/index",),

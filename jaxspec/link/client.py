@@ -137,6 +137,10 @@ class GrpcCloud:
       request = encoding.verify_request(b"" if exchange.is_used else stream, seq, part, frame)
       try:
         frame, reply = exchange.call(request, seq, part, timeout_s)
+      except CloudError:  # no reply in time: the long call may be lost without anybody being told
+        self._exchanges[stream] = None
+        exchange.end()
+        raise
       except grpc.RpcError as error:
         self._exchanges[stream] = None
         raise self._error(error) from error
@@ -165,6 +169,7 @@ class GrpcCloud:
       ("grpc.enable_retries", 0),
       ("grpc.keepalive_time_ms", keepalive_ms),
       ("grpc.keepalive_timeout_ms", keepalive_ms),
+      ("grpc.http2.ping_timeout_ms", keepalive_ms),  # a minute by default, and the timeout above does not count before
       ("grpc.keepalive_permit_without_calls", 0),
       ("grpc.http2.max_pings_without_data", 0),  # a long call may be silent while the edge drafts
       ("grpc.http2.bdp_probe", 0),  # frames are small: its pings would cost as much as they do

@@ -109,6 +109,7 @@ def stage_report(
     "tokens": int(tokens.sum()),
     "tokens_per_s": float(tokens.sum() / seconds),
     "tokens_per_s_of_a_device": _spread(each_s),
+    "fairness": _fairness(each_s),
     "open_s": _spread(opens),
     "calls": len(times),
     "call_s": _spread(times),
@@ -184,6 +185,14 @@ def _play(clouds: Sequence[Cloud | CloudError], traces: Sequence[Trace], policy:
     while thread.is_alive():
       thread.join(0.1)  # Ctrl-C is heard in between
   return found
+
+
+def _fairness(values: np.ndarray) -> dict[str, float] | None:
+  """Jain's index, 1 where all values are equal and 1/n where one has everything; and the least value over the mean."""
+  if not values.any():
+    return None
+  jain = values.sum() ** 2 / (len(values) * (values**2).sum())
+  return {"jain": float(jain), "least": float(values.min() / values.mean())}
 
 
 def _spread(values: np.ndarray) -> dict[str, float] | None:

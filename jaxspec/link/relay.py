@@ -86,6 +86,7 @@ class Relay:
 
   def __init__(self, target: str, shape: Shape = Shape(), *, listen: str = "127.0.0.1:0"):
     self._target, self._shape = _split(target), shape
+    self._silent: set[asyncio.StreamWriter] = set()
     self._listener = socket.create_server(_split(listen))
     self.host = f"{_split(listen)[0]}:{self._listener.getsockname()[1]}"
     self.up = self.down = 0
@@ -98,6 +99,15 @@ class Relay:
     """Resets every connection."""
     with contextlib.suppress(RuntimeError):  # it has ended
       self._loop.call_soon_threadsafe(self._abort)
+
+  def silence(self) -> None:
+    """Loses all that is sent from now on through the connections that are open, and tells nobody; new ones work."""
+    with contextlib.suppress(RuntimeError):
+      self._loop.call_soon_threadsafe(lambda: self._silent.update(self._open))
+
+  def point(self, target: str) -> None:
+    """New connections go to ``HOST:PORT``."""
+    self._target = _split(target)
 
   def close(self) -> None:
     """Ends the relay."""
@@ -151,6 +161,7 @@ class Relay:
       pass
     finally:
       self._open.difference_update(both)
+      self._silent.difference_update(both)
       for each in both:
         if not each.is_closing():
           each.transport.abort()
@@ -162,7 +173,7 @@ class Relay:
     async def read() -> None:
       while data := await reader.read(_CHUNK):
         setattr(self, name, getattr(self, name) + len(data))
-        if self.passes(name, data):
+        if writer not in self._silent and self.passes(name, data):
           await waiting.put((link.due(len(data), self._loop.time()), data))
       await waiting.put((link.due(0, self._loop.time()), b""))
 

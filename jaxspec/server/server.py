@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import signal
 import threading
 from collections.abc import Callable
 
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or its library writes bytes of strangers to the terminal
 try:
   from jaxspec.server.door import Door
   from jaxspec.server.front import Front

@@ -81,6 +81,10 @@ def test_what_a_stage_says_of_the_link():
   found = stage_report(done, 4.0, sent=(1000, 500), network="4g", server=Counters(values))
   assert (found["retries"], found["resumes"], found["failures"]) == (1, 2, ["gone"])
   assert found["tokens_per_s"] == 2.5 and found["tokens_per_s_of_a_device"]["p50"] == 5.0
+  assert found["fairness"] == {"jain": 1.0, "least": 1.0}
+  unfair = stage_report([Device(played, 1.0, None), Device(played, 3.0, None)], 4.0, sent=(0, 0))["fairness"]
+  assert unfair == pytest.approx({"jain": (4 / 3) ** 2 / (2 * 10 / 9), "least": 0.5})
+  assert stage_report([], 1.0, sent=(0, 0))["fairness"] is None
   link = found["link"]
   assert link["measured_s"] == pytest.approx(0.4) and link["server_s"] == pytest.approx(0.1)
   wanted = link_seconds(NETWORKS["4g"], uplink_bytes=1000, downlink_bytes=500, calls=2).total

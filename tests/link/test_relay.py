@@ -105,6 +105,29 @@ def test_a_connection_is_cut_and_a_target_is_not_there(echo):
     Relay(echo, listen=relay.host.replace("127.0.0.1", "203.0.113.1"))
 
 
+def test_a_connection_goes_silent_and_new_ones_go_elsewhere(echo):
+  """What is sent is lost, and nobody is told."""
+  with Relay(echo) as relay, dial(relay.host) as connection:
+    connection.sendall(b"a")
+    assert received(connection, 1) == b"a"
+    relay.silence()
+    connection.settimeout(0.2)
+    time.sleep(0.05)
+    connection.sendall(b"b")
+    with pytest.raises(TimeoutError):
+      connection.recv(1)
+    with dial(relay.host) as other:
+      other.sendall(b"c")
+      assert received(other, 1) == b"c"
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
+      relay.point(f"127.0.0.1:{elsewhere.getsockname()[1]}")
+      with dial(relay.host) as third:
+        third.sendall(b"d")
+        there, _ = elsewhere.accept()
+        with there:
+          assert received(there, 1) == b"d"
+
+
 class CallTimes(Watch):
   def __init__(self):
     super().__init__()

@@ -93,6 +93,18 @@ def test_a_wire_that_is_cut(server, lazy):
   relay.close()
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_wire_that_goes_silent(server, lazy):
+  """Nobody is told: pings find it out in 0.6 s, before the deadline of the call."""
+  relay = Relay(server.address)
+  cloud = connect(relay.address)
+  began = time.monotonic()
+  session = run(cloud, 1, lambda call: relay.silence() if call in (5, 30) else None, lazy)
+  assert session.retries >= 2 and session.resumes == 0 and time.monotonic() - began < 5
+  cloud.hang_up()
+  relay.close()
+
+
 def test_replies_that_are_lost(server):
   """The wire swallows replies until the deadline; the server answers the retry from its table."""
   relay = Relay(server.address)

@@ -1,5 +1,6 @@
 """A server with real sockets: replies as in the process, every status, TLS, tokens, draining, metrics."""
 
+import datetime
 import socket
 import subprocess
 import sys
@@ -173,6 +174,11 @@ def test_tls_and_its_errors(tmp_path):
     assert "TLS" in refused(connect, plain.address.replace("grpc:", "grpcs:"), ca=trusted).detail
     error = refused(connect, server.address.replace("grpcs:", "grpc:"))
     assert error.status is Status.UNAVAILABLE and "\n" not in str(error)
+  days = lambda number: datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=number)
+  old = authority.issue_cert("127.0.0.1", not_before=days(-2), not_after=days(-1))
+  pair = dict(certificate=old.cert_chain_pems[0].bytes(), key=old.private_key_pem.bytes())
+  with Server(ToyEngine(), Listen(**pair)) as server:
+    assert "certificate" in refused(connect, server.address, ca=trusted).detail, "it has expired"
   with Server(ToyEngine(), Listen(**pems, client_ca=trusted)) as server:
     assert refused(connect, server.address, ca=trusted).status is Status.UNAVAILABLE
     edge = authority.issue_cert("edge")
@@ -318,10 +324,12 @@ def test_a_port_that_is_taken():
     Server(ToyEngine(), Listen(server.address.removeprefix("grpc://"))).__enter__()
 
 
-def test_a_front_end_needs_no_jax():
-  code = "import jaxspec.server.front_end, jaxspec.server.server, jaxspec.link.client, sys; print(*sys.modules)"
+def test_a_front_end_needs_no_jax_and_lets_nobody_write_to_its_terminal():
+  modules = "jaxspec.server.front_end, jaxspec.server.server, jaxspec.link.client"
+  code = f"import {modules}, sys, os; print(os.environ['GRPC_VERBOSITY'], *sys.modules)"
   outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-  assert "grpc" in outcome.stdout.split() and not {"jax", "jaxlib", "flax"} & set(outcome.stdout.split())
+  verbosity, *modules = outcome.stdout.split()
+  assert "grpc" in modules and not {"jax", "jaxlib", "flax"} & set(modules) and verbosity == "NONE"
 
 
 def test_a_full_server_says_when_to_come_back():

@@ -1,0 +1,70 @@
+"""What is shown of the server and of the link to it; sizes are fields, so that every table can be tried small first."""
+
+from __future__ import annotations
+
+from experiments.engine.link import PROMPTS
+from experiments.engine.rows import CLOSED, OPEN, Row, row
+from experiments.server.crowd import Crowd
+from experiments.server.cut_calls import CutCalls
+from experiments.server.decodes import Case
+from experiments.server.faults import Faults
+from experiments.server.hostile import Hostile
+from experiments.server.networks import SLOW, Networks
+from experiments.server.overhead import Overhead
+from experiments.server.recovery import Recovery
+from jaxspec.link.networks import NETWORKS
+
+CAPTIONS = ("a red heart", "two cats", "a green apple", "a blue car", "a yellow star", "a house", "a tree", "a fish")
+
+
+def sqs(coding: str, tokens: int) -> Case:
+  """The shipped language pair, without end tokens."""
+  options = dict(coding=coding, sparsifier="topk", support=32, max_drafts=6)
+  return Case("wordnet", row("sqs", f"sqs, {coding}", **options), PROMPTS, tokens, max_prompt=16)
+
+
+CIAR = Case("emoji64", row("ciar", "ciar", draft="inter-2", gamma=3, cloud_rate=0.5), CAPTIONS, 256)
+# Tables of the papers: CIAR's networks, and the budget of 3,000 bits of the tables of sqs.
+OVER_NETWORKS = (
+  row("ciar", "cloud alone, called for every token", draft="inter-2", gamma=3, tau=OPEN, target_prefix=1.0),
+  row("ciar", "every token verified", draft="inter-2", gamma=3, tau=CLOSED),
+  row("ciar", "CIAR", draft="inter-2", gamma=3, cloud_rate=0.3),
+  row("ciar", "CIAR, ids alone", draft="inter-2", gamma=3, cloud_rate=0.3, verify="greedy"),
+)
+TEMPERATURES = (0.2, 0.6, 1.0)
+
+
+def budgeted(label: str, **options) -> tuple[Row, ...]:
+  """A row of sqs at 3,000 bits a round and every temperature."""
+  shared = dict(coding="paper", budget=3000.0, max_drafts=16) | options
+  return tuple(row("sqs", f"{label}, T = {t:g}", sampling={"temperature": t}, **shared) for t in TEMPERATURES)
+
+
+TOP = {support: budgeted(f"K-SQS, K = {support}", sparsifier="topk", support=support) for support in (8, 64)}
+CONFORMAL = {
+  name: budgeted(f"C-SQS, {name} controller", sparsifier="conformal", support=256, beta1=0.005, eta=eta, alpha=alpha)
+  for name, (eta, alpha) in {"published": (1e-3, 5e-4), "fast": (5e-2, 5e-2)}.items()
+}
+BUDGETED = (*TOP[8], *TOP[64], *CONFORMAL["published"], *CONFORMAL["fast"])
+EVERY_FAULT = "Decodes under every single fault, and under several at once"
+
+TABLES = {
+  "faults_lazy": Faults(title=f"{EVERY_FAULT}: sqs, coding lazy", case=sqs("lazy", 90)),
+  "faults_trimmed": Faults(title=f"{EVERY_FAULT}: sqs, coding trimmed", case=sqs("trimmed", 160)),
+  "faults_ciar": Faults(title=f"{EVERY_FAULT}: ciar", case=CIAR),
+  "recovery": Recovery(title="How long a decode stands still", cases=(sqs("lazy", 90), sqs("trimmed", 130))),
+  "hostile": Hostile(title="A server under hostile inputs", case=sqs("lazy", 90)),
+  "cut_calls": CutCalls(title="Memory over calls that are cut by their deadline", case=sqs("trimmed", 130)),
+  "crowd": Crowd(title="Many devices at one server", case=sqs("lazy", 90)),
+  "overhead": Overhead(title="What the link costs a round", cases=(sqs("lazy", 90), sqs("trimmed", 130), CIAR)),
+  "networks_ciar": Networks(
+    title="Images over networks, measured and modelled",
+    cases=tuple(Case("emoji64", each, CAPTIONS, 256) for each in OVER_NETWORKS),
+    networks=tuple(NETWORKS),
+  ),
+  "networks_sqs": Networks(
+    title="Texts over networks, measured and modelled",
+    cases=tuple(Case("wordnet", each, PROMPTS, 40, max_prompt=16) for each in BUDGETED),
+    networks=(*SLOW, *NETWORKS),
+  ),
+}

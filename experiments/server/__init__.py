@@ -1,0 +1,1 @@
+"""What is shown of the server: faults, recovery, hostile inputs, memory, crowds, overhead and networks."""

@@ -1,0 +1,94 @@
+"""Many devices at one server: what each has of it, and whether one can tell that it is not alone.
+
+The generator is `jaxspec link load` in a process of its own, so it computes nothing. Every reply must be the recorded one,
+which the server gave to a single device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from experiments.engine.experiment import Experiment, Lab
+from experiments.server.decodes import Case
+from experiments.server.process import COMMAND, ServerProcess, record
+from jaxspec.link.trace import write_trace
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Crowd(Experiment):
+  """``devices`` at once, and fewer before them, against a server of ``case``.
+
+  Attributes:
+    traces: recorded decodes that the devices play, with the pauses of the edge that was recorded.
+    repeats: of the whole load.
+    max_rows: of a step.
+    serve: other options of ``jaxspec serve``.
+  """
+
+  case: Case
+  devices: int = 64
+  traces: int = 8
+  repeats: int = 3
+  max_rows: int = 8
+  serve: tuple[str, ...] = ("--max-streams", "64", "--widths", "8")
+  kind: ClassVar[str] = "grid"
+
+  def measure(self, lab: Lab) -> dict[str, Any]:
+    """See `Experiment.measure`."""
+    runs = []
+    with tempfile.TemporaryDirectory() as folder:
+      with ServerProcess([self.case], "--max-rows", str(self.max_rows), *self.serve) as server:
+        for index, trace in enumerate(record(self.case, lab, server.address, self.traces)):
+          write_trace(Path(folder) / f"{index}.json", trace)
+        options = ["--trace", folder, "--devices", str(self.devices), "--metrics", server.metrics]
+        for turn in range(self.repeats):
+          logging.info("load %d of %d, about 60 s each", turn + 1, self.repeats)
+          runs.append(loaded(server.address, options))
+    stages = [[run[index] for run in runs] for index in range(len(runs[0]))]
+    one = np.median([stage["tokens_per_s_of_a_device"]["p50"] for stage in stages[0]])
+    differing = sum(stage["differing"] for run in runs for stage in run)
+    failures = sum(len(stage["failures"]) for run in runs for stage in run)
+    return {
+      "head": ["devices", "tokens/s", "of a device, median", "against one alone", "fairness", "slowest, of the mean",
+               "rows of a step", "of all rows", "call, p50 and p99, ms", "opening, p50, ms", "generator, cores"],
+      "intro": f"Medians of {self.repeats} runs. Devices with another reply than the recorded one: {differing}; devices "
+      f"that failed: {failures}.",
+      "below": "Fairness is Jain's index over the tokens/s of devices: 1 where all have the same, 1/n where one has all. "
+      "Devices play different traces, so some of it is theirs. Generator and server share the cores.",
+      "rows": [{"cells": cells_of(found, one, self.max_rows)} for found in stages],
+      "figures": runs,
+    }  # fmt: skip
+
+
+def loaded(address: str, options: list[str]) -> list[dict[str, Any]]:
+  """The stages of one load."""
+  done = subprocess.run([*COMMAND, "link", "load", address, *options], stdout=subprocess.PIPE, text=True)
+  if not done.stdout:
+    raise ValueError(f"Must have a report of the load, we instead got exit status {done.returncode}")
+  return json.loads(done.stdout)["stages"]
+
+
+def cells_of(stages: list[dict[str, Any]], one: float, max_rows: int) -> list[str]:
+  """A row of the table: medians over the runs."""
+
+  def median(*path: str) -> float:
+    values = stages
+    for name in path:
+      values = [value[name] for value in values]
+    return float(np.median(values))
+
+  own, rows = median("tokens_per_s_of_a_device", "p50"), median("server", "rows_per_step")
+  low, high, opening = (1e3 * median(*path) for path in (("call_s", "p50"), ("call_s", "p99"), ("open_s", "p50")))
+  return [
+    f"{stages[0]['devices']}", f"{median('tokens_per_s'):,.0f}", f"{own:.1f}", f"{own / one:.2f}",
+    f"{median('fairness', 'jain'):.3f}", f"{median('fairness', 'least'):.2f}", f"{rows:.1f}", f"{rows / max_rows:.0%}",
+    f"{low:.0f}, {high:.0f}", f"{opening:,.0f}", f"{median('generator_cpu'):.2f}",
+  ]  # fmt: skip
