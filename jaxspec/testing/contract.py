@@ -52,7 +52,7 @@ def check_contract(
     max_len: tokens of a row. At least three, or there is little to check.
     end_token: the id that ends rows where ends are checked; None takes one that the first row draws half-way.
     key: one key or ``[B]`` row keys; `fast_keys` save time.
-    num_alone: how many rows are decoded alone.
+    num_alone: how many rows are decoded alone; none of methods whose rows keep one length (`Verifier.at`).
     history_free: whether drafts depend on the committed tokens and the keys alone; False for drafters that keep more from
       round to round (Jacobi windows, thresholds), whose drafts are not compared under ``rollback``.
     drivers: check that clause; it compiles one more program.
@@ -85,7 +85,7 @@ def check_contract(
   if parts.decode is not None:
     return _check_whole(parts, condition, keys, max_len=max_len, num_alone=num_alone)
   first = _first_token(parts, keys.take(everything), condition, max_len)
-  draws_ids = jnp.issubdtype(first.dtype, jnp.integer)
+  draws_ids = first.ndim == 1 and jnp.issubdtype(first.dtype, jnp.integer)
   never = (-1,) if draws_ids else None  # as many end tokens in all calls: one program
 
   fused = _Fused(parts, condition, max_len)

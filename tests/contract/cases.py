@@ -14,8 +14,9 @@ from jaxspec import methods, orders, rng
 from jaxspec.decoder import Decoder
 from jaxspec.methods import Parts
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
-from jaxspec.sampling import AnySampling, SamplingConfig, VectorSampling
+from jaxspec.sampling import AnySampling, MapSampling, SamplingConfig, VectorSampling
 from tests.contract import networks
+from tests.methods.networks import maps as small_maps
 from tests.methods.networks import vectors as small_vectors
 
 V, N, ROWS = 3, 6, 600
@@ -59,6 +60,8 @@ class Case:
   def decoder(self) -> Decoder:
     """The method on the smallest networks that it takes."""
     fields = dict(method=self.method, sampling=self.sampling)
+    if self.method.tokens == methods.MAPS:
+      return Decoder(small_maps(1), draft=small_maps(2), **fields)
     if self.method.name == "parallel":
       return Decoder(small_vectors("mar", 1), **fields)
     if not self.draws_ids:
@@ -119,6 +122,7 @@ CASES = {
   "ciar after a prefix": Case(dataclasses.replace(CIAR, target_prefix=0.34), acceptance=0.805),
   "cspd": Case(methods.Cspd(gamma=2, target_prefix=0.34), STOPPED, num_alone=1),
   "parallel": Case(methods.Parallel(num_iter=2), STOPPED),
+  "map-speculative": Case(methods.MapSpeculative(gamma=1), MapSampling(temperature=2.0)),
 }
 # What the default suite leaves to the enumerations, and to others that share its code.
 MORE = {
