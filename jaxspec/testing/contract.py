@@ -52,7 +52,8 @@ def check_contract(
     max_len: tokens of a row. At least three, or there is little to check.
     end_token: the id that ends rows where ends are checked; None takes one that the first row draws half-way.
     key: one key or ``[B]`` row keys; `fast_keys` save time.
-    num_alone: how many rows are decoded alone; none of methods whose rows keep one length (`Verifier.at`).
+    num_alone: how many rows are decoded alone. Where rows keep one length (`Verifier.at`), only the tokens of a row must be
+      those of the batch.
     history_free: whether drafts depend on the committed tokens and the keys alone; False for drafters that keep more from
       round to round (Jacobi windows, thresholds), whose drafts are not compared under ``rollback``.
     drivers: check that clause; it compiles one more program.
@@ -109,7 +110,8 @@ def check_contract(
     one = jax.tree.map(lambda leaf, row=row: leaf[row : row + 1], condition)
     for out, end_tokens in decodes:
       alone, exchanges = two_ends.decode(keys.take(slice(row, row + 1)), one, end_tokens)
-      _check_same(_row(out, row), _row(alone, 0), "rows", f"row {row} of the batch as it decodes alone")
+      same = _check_same if parts.verifier.at is None else _check_same_tokens
+      same(_row(out, row), _row(alone, 0), "rows", f"row {row} of the batch as it decodes alone")
       if end_tokens == never:
         two_ends.check_rollback(keys.take(slice(row, row + 1)), one, alone, exchanges, history_free=history_free)
   if drivers:
@@ -188,6 +190,12 @@ def _check_same(wanted: DecodeResult, got: DecodeResult, clause: str, words: str
     ):
       where = name + jax.tree_util.keystr(path)
       _require(not _differs(ours, theirs), clause, f"{where} {_short(theirs)} for {words}", _short(ours))
+
+
+def _check_same_tokens(wanted: DecodeResult, got: DecodeResult, clause: str, words: str) -> None:
+  """Compares the tokens alone."""
+  same = not _differs(wanted.tokens, got.tokens)
+  _require(same, clause, f"tokens {_short(got.tokens)} for {words}", _short(wanted.tokens))
 
 
 def _short(values: np.ndarray) -> str:
@@ -296,6 +304,19 @@ class _Exchange(NamedTuple):
   verdict: Verdict | None  # None where nothing was asked
 
 
+class _Steps(NamedTuple):
+  """The parts of a round, compiled."""
+
+  draft_round: Callable
+  read_round: Callable
+  verify_round: Callable
+  commit_reply: Callable
+
+
+def _jitted(function: Callable, *static: str, **fixed: Any) -> Callable:
+  return jax.jit(functools.partial(function, **fixed), static_argnames=static)
+
+
 class _TwoEnds:
   """Decodes one row by the steps of both sides, each compiled by itself and called from Python.
 
@@ -306,12 +327,23 @@ class _TwoEnds:
 
   def __init__(self, parts: Parts, max_len: int, first: jax.ShapeDtypeStruct, never: _EndTokens):
     self._parts, self._max_len, self._first, self._never = parts, max_len, first, never
-    judge, drafter = dict(verifier=_replayed(parts.verifier)), dict(drafter=parts.drafter)
-    jitted = lambda function, *static, **fixed: jax.jit(functools.partial(function, **fixed), static_argnames=static)
-    self._start_target = jitted(loop.start_target, max_len=max_len, window=parts.drafter.window, **judge)
-    self._start_draft = jitted(loop.start_draft, "target_prefix", max_len=max_len, **drafter)
-    self._draft_round, self._read_round = jitted(loop.draft_round, **drafter), jitted(loop.read_round, **drafter)
-    self._verify_round, self._commit_reply = jitted(loop.verify_round, **judge), jitted(loop.commit_reply, **drafter)
+    self._steps: dict[int, _Steps] = {}
+    start = dict(max_len=max_len, window=parts.drafter.window)
+    self._start_target = _jitted(loop.start_target, verifier=_replayed(parts.verifier), **start)
+    self._start_draft = _jitted(loop.start_draft, "target_prefix", max_len=max_len, drafter=parts.drafter)
+
+  def _at(self, cursor: Cursor) -> _Steps:
+    """The steps of a round that begins here."""
+    length = 0 if self._parts.verifier.at is None else int(cursor.length[0])
+    if length not in self._steps:
+      drafter, verifier = (
+        loop.at_length(part, length, self._max_len) for part in (self._parts.drafter, self._parts.verifier)
+      )
+      self._steps[length] = _Steps(
+        _jitted(loop.draft_round, drafter=drafter), _jitted(loop.read_round, drafter=drafter),
+        _jitted(loop.verify_round, verifier=_replayed(verifier)), _jitted(loop.commit_reply, drafter=drafter),
+      )  # fmt: skip
+    return self._steps[length]
 
   def _start(
     self, keys: Key, condition: PyTree, end_tokens: _EndTokens, tokens: np.ndarray | None = None
@@ -335,20 +367,20 @@ class _TwoEnds:
     params, target, side = self._start(keys, condition, end_tokens)
     alone, calls = loop.prefix_rounds(parts.target_prefix, self._max_len), int(side.counters.draft_calls[0])
     while bool(side.cursor.live[0]):
-      before, round_ = side.cursor, int(side.cursor.round)
-      step = self._read_round if round_ < alone else self._draft_round
+      before, round_, steps = side.cursor, int(side.cursor.round), self._at(side.cursor)
+      step = steps.read_round if round_ < alone else steps.draft_round
       waiting = step(parts.params.draft, side)
       draft = waiting.draft
       calls += parts.drafter.calls_per_round if draft.num_calls is None else int(draft.num_calls[0])
       asks = bool(drafts.needs_verify(draft)[0])
       if asks:
-        target, verdict = self._verify_round(params, target, draft)
+        target, verdict = steps.verify_round(params, target, draft)
       else:
-        like = jax.eval_shape(self._verify_round, params, target, draft)[1]
+        like = jax.eval_shape(steps.verify_round, params, target, draft)[1]
         verdict = loop.reply_to_nothing(draft, like)
       if round_ >= alone:
         exchanges.append(_Exchange(int(before.length[0]), round_, draft, verdict if asks else None))
-      side = self._commit_reply(parts.params.draft, waiting, verdict)
+      side = steps.commit_reply(parts.params.draft, waiting, verdict)
       if parts.drafter.may_accept_locally:  # the drafts bring what the target side's cursor lacks
         target = target.replace(cursor=side.cursor)
       agree = all(not _differs(np.asarray(a), np.asarray(b)) for a, b in zip(target.cursor, side.cursor))
@@ -365,15 +397,17 @@ class _TwoEnds:
     params, target, side = self._start(keys, condition, self._never, out.tokens)
     for exchange in exchanges:
       while int(side.cursor.length[0]) < exchange.length:
-        waiting = self._read_round(draft_params, side)
-        target, verdict = self._verify_round(params, target, waiting.draft)
-        side = self._commit_reply(draft_params, waiting, verdict)
+        steps = self._at(side.cursor)
+        waiting = steps.read_round(draft_params, side)
+        target, verdict = steps.verify_round(params, target, waiting.draft)
+        side = steps.commit_reply(draft_params, waiting, verdict)
+      steps = self._at(side.cursor)
       here = lambda at, round_=exchange.round: at.replace(cursor=at.cursor._replace(round=jnp.int32(round_)))
       where = f"in round {exchange.round}, as after reading the same tokens one by one"
       if history_free:
-        _check_drafts(exchange.draft, self._draft_round(draft_params, here(side)).draft, where)
+        _check_drafts(exchange.draft, steps.draft_round(draft_params, here(side)).draft, where)
       if exchange.verdict is not None:
-        verdict = self._verify_round(params._replace(known=jnp.int32(0)), here(target), exchange.draft)[1]
+        verdict = steps.verify_round(params._replace(known=jnp.int32(0)), here(target), exchange.draft)[1]
         for name in ("num_accepted", "next_token"):
           wanted, got = np.asarray(getattr(verdict, name)), np.asarray(getattr(exchange.verdict, name))
           _require(not _differs(wanted, got), "rollback", f"{name} {_short(wanted)} {where}", _short(got))

@@ -122,7 +122,7 @@ CASES = {
   "ciar after a prefix": Case(dataclasses.replace(CIAR, target_prefix=0.34), acceptance=0.805),
   "cspd": Case(methods.Cspd(gamma=2, target_prefix=0.34), STOPPED, num_alone=1),
   "parallel": Case(methods.Parallel(num_iter=2), STOPPED),
-  "map-speculative": Case(methods.MapSpeculative(gamma=1), MapSampling(temperature=2.0)),
+  "map-speculative": Case(methods.MapSpeculative(gamma=1, bonus=False), MapSampling(temperature=4.0)),
 }
 # What the default suite leaves to the enumerations, and to others that share its code.
 MORE = {
