@@ -42,7 +42,7 @@ _SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--forget-s", type=_SECONDS, default=600.0, show_default=True, metavar="T", help="Then it is forgotten.")
 @click.option("--frontends", type=click.IntRange(0), default=0, show_default=True, metavar="N",
               help="Processes that answer sockets and read frames; 0: that of the engine does.")  # fmt: skip
-@click.option("--max-decode-ms", type=_SECONDS, default=20.0, show_default=True, metavar="T",
+@click.option("--max-decode-ms", type=_SECONDS, default=100.0, show_default=True, metavar="T",
               help="Refuse a profile whose longest frame takes longer to read.")  # fmt: skip
 @click.option("--metrics", metavar="HOST:PORT", help="Answer HTTP requests for counters there (Prometheus).")
 @processes.on_mesh

@@ -139,6 +139,7 @@ def generate_scales(
 
   Example:
     >>> import jax, jax.numpy as jnp
+    >>> from jaxspec.models.scale_network import scale_sampling
     >>> from jaxspec.models.var import VARConfig, var_fns
     >>> from jaxspec.models.var_vae import VARVAEConfig, var_vae_fns
     >>> sides = (1, 2)

@@ -52,7 +52,7 @@ def serve(
   tokens: TokenFile | str | os.PathLike | None = None,
   auth_every_call: bool = False,
   frontends: int = 0,
-  max_decode_ms: float = 20.0,
+  max_decode_ms: float = 100.0,
   forget_s: float = 600.0,
   dtype: str = "float32",
   matmul_precision: str | None = None,

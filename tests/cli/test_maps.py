@@ -19,7 +19,9 @@ def test_generate(run, fails, tmp_path):
   figures = document["methods"]
   assert set(figures) == {"ar", "map-speculative"} and figures["ar"]["target_calls"] == 3 * 6
   assert 3 < figures["map-speculative"]["target_calls"] <= 3 * 6
-  assert [[len(one) for one in image["maps"]] for image in document["images"]] == [[1, 4, 9, 16, 25, 36]] * 3
+  assert [[len(one) for one in image["map-speculative"]["maps"]] for image in document["images"]] == [
+    [1, 4, 9, 16, 25, 36]
+  ] * 3
   assert np.asarray(Image.open(tmp_path / "images.png")).ndim == 3
   assert "a class from 0 to 9, we instead got 10" in fails("generate", "--checkpoint", bundle, "--class", 10)
   assert "gamma below the 6 tokens of a row" in fails("generate", *options[:4], "--gamma", 6)

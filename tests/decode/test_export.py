@@ -17,8 +17,8 @@ from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.platform import tracing_for
 from jaxspec.models.registry import family_of
 from jaxspec.planning.sizes import sized
-from jaxspec.sampling import SamplingConfig
-from tests.methods.networks import CAUSAL, MAR, STOPPED, small
+from jaxspec.sampling import MapSampling, SamplingConfig
+from tests.methods.networks import CAUSAL, MAR, STOPPED, maps, small
 
 ROWS = 2
 CONFIG = LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=12, num_tokens=16, num_classes=3, multiple_of=16)
@@ -34,6 +34,9 @@ def decoder_of(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> 
   """A method on a tiny pair in bfloat16; parameters are shapes."""
   make = lambda family, config: sized(family, config, family, dtype="bfloat16").drawing
   method = small(name)
+  if method.tokens == methods.MAPS:
+    shaped = lambda network: dataclasses.replace(network, params=jax.eval_shape(lambda: network.params))
+    return Decoder(shaped(maps(1)), method, draft=shaped(maps(2)), sampling=MapSampling(2.0, 3, 0.9))
   if not method.fits(methods.IDS):
     family, config = ("mar", MAR) if name == "parallel" else ("causal_tokens", CAUSAL)
     return Decoder(make(family, config), method, draft=make(family, config), sampling=STOPPED)
@@ -59,7 +62,7 @@ def export(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> jax.
     condition = OrderedLabels(labels, jax.ShapeDtypeStruct((ROWS, MAR.num_tokens), jnp.int32))
   if config is CHAMELEON:
     condition = Prompt(jax.ShapeDtypeStruct((ROWS, 6), jnp.int32), jax.ShapeDtypeStruct((ROWS, 6), jnp.bool_))
-  length = 4 if decoder.draws_vectors else decoder.num_tokens
+  length = 4 if decoder.draws_vectors else decoder.context.num_tokens
   with tracing_for("tpu"):
     decode = jax.jit(decoder.decode_fn(max_len=length))
     return jax.export.export(decode, platforms=("cuda", "tpu"))(decoder.parts.params, key_data, condition)
@@ -69,7 +72,7 @@ def check(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> None:
   exported = export(name, config)
   assert exported.platforms == ("cuda", "tpu")
   tokens = exported.out_avals[0]
-  assert tokens.shape[0] == ROWS and tokens.dtype == (jnp.int32 if METHODS[name].fits(methods.IDS) else jnp.float32)
+  assert tokens.shape[0] == ROWS and tokens.dtype == (jnp.float32 if METHODS[name].tokens == methods.VECTORS else jnp.int32)
   if METHODS[name].fits(methods.IDS):
     # Caches are those of an accelerator: numbers, not the bits that a CPU stores.
     text = exported.mlir_module()
