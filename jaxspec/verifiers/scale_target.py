@@ -65,8 +65,8 @@ def scale_target(network: ScaleNetwork, rule: AcceptMap, *, bonus: bool = True) 
     (logits,), reader = network.read(params, network.start(params, condition), (), first=0, end=1)
     first = as_token(draw(keys, logits, 0), width)
     rows = keys.shape[0]
-    report = MapReport(jnp.zeros((rows, 1), jnp.int32), jnp.zeros((rows, 1), bool))
-    return Verdict(jnp.zeros((rows,), jnp.int32), first, metrics=report), ScaleTargetState(reader, keys)
+    verdict = Verdict(jnp.zeros((rows,), jnp.int32), first, metrics=_no_report(rows, 1))
+    return verdict, ScaleTargetState(reader, keys)
 
   def at(length: int, max_len: int) -> Verifier:
     return Verifier(init, functools.partial(verify, length))
@@ -87,10 +87,7 @@ def scale_target(network: ScaleNetwork, rule: AcceptMap, *, bonus: bool = True) 
     count = jnp.sum(jnp.cumprod(jnp.stack(accepted, axis=1).astype(jnp.int32), axis=1), axis=1) if num else cursor.length * 0
     common = jnp.min(jnp.where(cursor.live, count, num))  # maps that all rows accept
 
-    following, report = (
-      [],
-      MapReport(jnp.zeros((count.shape[0], num + 1), jnp.int32), jnp.zeros((count.shape[0], num + 1), bool)),
-    )
+    following, report = [], _no_report(count.shape[0], num + 1)
     for i, (key, drafted) in enumerate(zip(own, maps)):
       needed = cursor.live & (count == i) & (common == i)
       replaced = rule.replace(key, drafted, needed)
@@ -111,6 +108,10 @@ def scale_target(network: ScaleNetwork, rule: AcceptMap, *, bonus: bool = True) 
     return verdict, ScaleTargetState(reader, state.keys)
 
   return Verifier(init, drafts.needs_one_length, at)
+
+
+def _no_report(rows: int, maps: int) -> MapReport:
+  return MapReport(jnp.zeros((rows, maps), jnp.int32), jnp.zeros((rows, maps), bool))
 
 
 def _with(report: MapReport, at: int, replaced: Replaced, needed: Array) -> MapReport:
