@@ -28,8 +28,22 @@ from jaxspec.token_kinds import IDS, MAPS, VECTORS
 from jaxspec.types import ModelFns
 
 
+class Guidance:
+  """What the settings of all kinds of tokens share; no dataclass, so that each of them orders its own fields."""
+
+  cfg_scale: float
+
+  def __post_init__(self):
+    check_options(self)
+
+  @property
+  def is_guided(self) -> bool:
+    """Whether networks run with classifier-free guidance."""
+    return self.cfg_scale > 1
+
+
 @dataclasses.dataclass(frozen=True)
-class SamplingConfig:
+class SamplingConfig(Guidance):
   """Guidance and logit processing of ids.
 
   Logits are guided, divided by the temperature, then cut by top-k and top-p. Guidance is active iff ``cfg_scale > 1``, the
@@ -43,14 +57,6 @@ class SamplingConfig:
   temperature: float = option(1.0, "Divisor of the logits; 0 is greedy.", ge=0, le=LARGEST)
 
   tokens: ClassVar[str] = IDS
-
-  def __post_init__(self):
-    check_options(self)
-
-  @property
-  def is_guided(self) -> bool:
-    """Whether networks run with classifier-free guidance."""
-    return self.cfg_scale > 1
 
   def warp(self) -> Warp:
     """The static part of the logit processing."""
@@ -79,7 +85,7 @@ class SamplingConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class VectorSampling:
+class VectorSampling(Guidance):
   """How vector tokens are drawn by a diffusion head.
 
   Attributes:
@@ -96,7 +102,7 @@ class VectorSampling:
   tokens: ClassVar[str] = VECTORS
 
   def __post_init__(self):
-    check_options(self)
+    super().__post_init__()
     if isinstance(self.steps, str) and self.steps.isdecimal():
       object.__setattr__(self, "steps", int(self.steps))  # one spelling: equal settings share compiled programs
     if (steps := self._tables().num_steps) < 2:
@@ -106,11 +112,6 @@ class VectorSampling:
 
   def _tables(self):
     return diffusion_tables(str(self.steps))
-
-  @property
-  def is_guided(self) -> bool:
-    """Whether networks run with classifier-free guidance."""
-    return self.cfg_scale > 1
 
   @property
   def is_refined(self) -> bool:
@@ -144,7 +145,7 @@ class VectorSampling:
 
 
 @dataclasses.dataclass(frozen=True)
-class MapSampling:
+class MapSampling(Guidance):
   """How the maps of an image are drawn, scale by scale (VAR, arXiv 2404.02905).
 
   Logits are guided, cut by top-k and top-p, then divided by the temperature. What the official code calls ``cfg`` is
@@ -157,14 +158,6 @@ class MapSampling:
   temperature: float = option(1.0, "Divisor of the logits; 0 is greedy.", ge=0, le=LARGEST)
 
   tokens: ClassVar[str] = MAPS
-
-  def __post_init__(self):
-    check_options(self)
-
-  @property
-  def is_guided(self) -> bool:
-    """Whether networks run with classifier-free guidance."""
-    return self.cfg_scale > 1
 
   def bind(self, network: Network) -> ScaleNetwork:
     """The network with the static part of these settings.

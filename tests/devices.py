@@ -5,7 +5,10 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import jax
 
 ROOT = Path(__file__).parents[1]
 
@@ -22,6 +25,25 @@ def output_of(process: subprocess.Popen) -> dict:
   out, errors = process.communicate(timeout=900)
   assert process.returncode == 0, errors[-3000:]
   return json.loads(out.splitlines()[-1])
+
+
+def program(make: Callable[[Path], None], main: Callable[[Path], dict], in_processes: Callable[[Path], dict]) -> None:
+  """What `run` starts: prints the findings of a folder in one line, as one process or as one of several.
+
+  The arguments are the folder, then of one process of several: address, number of processes, own number.
+
+  Args:
+    make: fills the folder; not called in one process of several.
+    main: in one process.
+    in_processes: in one of several, after `main` left what it found in the folder.
+  """
+  folder, *rest = sys.argv[1:]
+  if rest:
+    jax.distributed.initialize(rest[0], int(rest[1]), int(rest[2]))
+  jax.config.update("jax_default_matmul_precision", "highest")
+  if not rest:
+    make(Path(folder))
+  print(json.dumps((in_processes if rest else main)(Path(folder))))
 
 
 def free_address() -> str:

@@ -14,8 +14,7 @@ from jaxspec.link.session import Session
 from jaxspec.link.v1 import encoding
 from jaxspec.link.v1 import jaxspec_link_pb2 as pb
 from jaxspec.server import requests
-from jaxspec.server.calls import Position
-from jaxspec.server.desk import Desk, Limits, Tenant, Ticket
+from jaxspec.server.desk import Desk, Limits, OpenCall, Tenant, Ticket
 from jaxspec.server.interface import Engine, description_of
 from jaxspec.server.service import run_once
 
@@ -85,12 +84,10 @@ class InProcess:
     if method == "Open":
       opening, resume = requests.read_open(data, self.served)
       plain = encoding.open_request(opening)
-      frame = self._wait(self.desk.open(TENANT, opening, resume, plain, data, deadline=deadline, now=now))
+      frame = self._wait(self.desk.open(OpenCall(TENANT, opening, resume, plain, data, deadline), now=now))
       return encoding.open_reply(Opened(frame, 1 if resume is None else resume.next_seq, self.served.numerics))
-    call = requests.read_verify(data, self.served)
-    position = Position(call.seq, call.part)
-    frame = self._wait(self.desk.verify(None, call.stream, position, call.frame, fed=call.fed, deadline=deadline, now=now))
-    return encoding.verify_reply(call.seq, call.part, frame)
+    call = requests.read_verify(data, self.served)._replace(deadline=deadline)
+    return encoding.verify_reply(*call.position, self._wait(self.desk.verify(call, now=now)))
 
   def _run(self) -> None:
     run_once(self.desk, self.engine, self._clock)

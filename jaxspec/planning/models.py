@@ -21,6 +21,7 @@ from jaxspec.models.kl_vae import KLVAEConfig
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig
 from jaxspec.models.mar import MARConfig
+from jaxspec.models.var import VARConfig
 from jaxspec.planning.sizes import Sized, sized
 from jaxspec.types import PyTree
 
@@ -195,6 +196,8 @@ def find_model(name: str) -> Model:
   if family in registry.FAMILIES and family not in registry.generating():
     raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {name} holds a {family}")
   config = registry.make_config(family, document["config"])
+  if isinstance(config, VARConfig):
+    raise ValueError(f"Must have a network that draws one token after the other, {name} draws whole maps ({family})")
   if isinstance(config, ChameleonConfig):
     return _chameleon(Path(name).resolve().name, config, _ANOLE_PREFIX)
   is_text = hasattr(config, "max_positions")

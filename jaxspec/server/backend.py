@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from jaxspec.link.cloud import Opening, Resume
-from jaxspec.server.calls import Position
-from jaxspec.server.desk import Tenant
-from jaxspec.server.interface import Ahead
+from jaxspec.server.desk import OpenCall, Tenant, VerifyCall
 
 
 class Answer(NamedTuple):
@@ -24,23 +21,11 @@ class Backend(Protocol):
     """Seconds, on the clock of deadlines."""
     ...
 
-  async def open(
-    self, tenant: Tenant, opening: Opening, resume: Resume | None, plain: bytes, request: bytes, *, deadline: float
-  ) -> bytes:
+  async def open(self, call: OpenCall) -> bytes:
     """See `jaxspec.server.desk.Desk.open`; the frame of token 0."""
     ...
 
-  async def verify(
-    self,
-    tenant: Tenant | None,
-    stream: bytes,
-    position: Position,
-    frame: bytes,
-    *,
-    fed: int,
-    deadline: float,
-    ahead: Ahead | None = None,
-  ) -> Answer:
+  async def verify(self, call: VerifyCall) -> Answer:
     """See `jaxspec.server.desk.Desk.verify`."""
     ...
 

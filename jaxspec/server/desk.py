@@ -51,6 +51,42 @@ class Tenant(NamedTuple):
   quota: Quota = Quota()
 
 
+class OpenCall(NamedTuple):
+  """A call that opens or resumes a stream.
+
+  Attributes:
+    plain: the request without what resumes it.
+    request: the whole request.
+    deadline: when the caller stops waiting.
+  """
+
+  tenant: Tenant
+  opening: Opening
+  resume: Resume | None
+  plain: bytes
+  request: bytes
+  deadline: float = math.inf
+
+
+class VerifyCall(NamedTuple):
+  """A call of a stream that is open.
+
+  Attributes:
+    fed: tokens that the call makes the network read.
+    tenant: who asks; None where the stream's id alone authorises.
+    deadline: when the caller stops waiting.
+    ahead: what was read in the frame already.
+  """
+
+  stream: bytes
+  position: Position
+  frame: bytes
+  fed: int
+  tenant: Tenant | None = None
+  deadline: float = math.inf
+  ahead: Ahead | None = None
+
+
 class Ticket:
   """A call that the engine runs once for everybody who waits for it.
 
@@ -112,29 +148,16 @@ class Desk:
     """How long a call that arrives now is expected to take."""
     return self._step_s * (1 + len(self._tickets) / self._per_step)
 
-  def open(
-    self,
-    tenant: Tenant,
-    opening: Opening,
-    resume: Resume | None,
-    plain: bytes,
-    request: bytes,
-    *,
-    deadline: float,
-    now: float,
-  ) -> bytes | Ticket:
+  def open(self, call: OpenCall, *, now: float) -> bytes | Ticket:
     """A stream is opened or resumed.
 
-    Args:
-      plain: the request without what resumes it.
-      request: the whole request.
-      deadline: when the caller stops waiting.
     Returns:
       The reply frame, or the ticket that will have it.
     Raises:
       CloudError: where the call is refused.
     """
     self._check_draining()
+    tenant, opening, resume = call.tenant, call.opening, call.resume
     usage = self._usage_of(tenant, now)
     stream = opening.stream
     known = stream in self.table
@@ -149,47 +172,33 @@ class Desk:
     condition = opening.condition
     fed = 1 if isinstance(condition, int) else len(condition)
     pay = lambda: usage.charge(fed + (0 if resume is None else len(resume.tokens)), now)
-    decide = lambda: self.table.open(stream, tenant.name, plain, request, next_seq, now, profile=opening.profile)
+    decide = lambda: self.table.open(stream, tenant.name, call.plain, call.request, next_seq, now, profile=opening.profile)
 
     def work(engine):
       engine.open(stream, opening, resume, tenant=tenant.name)
 
-    return self._arrived(stream, decide, pay, work, deadline, now, replaces=known)
+    return self._arrived(stream, decide, pay, work, call.deadline, now, replaces=known)
 
-  def verify(
-    self,
-    tenant: Tenant | None,
-    stream: bytes,
-    position: Position,
-    frame: bytes,
-    *,
-    fed: int,
-    deadline: float,
-    now: float,
-    ahead: Ahead | None = None,
-  ) -> bytes | Ticket:
+  def verify(self, call: VerifyCall, *, now: float) -> bytes | Ticket:
     """A call of a stream.
 
-    Args:
-      tenant: who asks; None where the stream's id alone authorises.
-      ahead: what was read in the frame already.
-      fed: tokens that the call makes the network read.
     Returns:
       The reply frame, or the ticket that will have it.
     Raises:
       CloudError: where the call is refused.
     """
     self._check_draining()
-    decide = lambda: self.table.verify(stream, None if tenant is None else tenant.name, position, frame, now)
+    tenant = None if call.tenant is None else call.tenant.name
+    decide = lambda: self.table.verify(call.stream, tenant, call.position, call.frame, now)
 
     def pay():
-      if (usage := self._usage.get(self.table.tenant_of(stream))) is not None:
-        usage.charge(fed, now)
+      if (usage := self._usage.get(self.table.tenant_of(call.stream))) is not None:
+        usage.charge(call.fed, now)
 
     def work(engine):
-      engine.submit(stream, position.part, frame, ahead)
+      engine.submit(call.stream, call.position.part, call.frame, call.ahead)
 
-    return self._arrived(stream, decide, pay, work, deadline, now)
+    return self._arrived(call.stream, decide, pay, work, call.deadline, now)
 
   def close(self, tenant: Tenant | None, stream: bytes) -> None:
     """A stream ends; its call in flight has no answer any more."""

@@ -20,8 +20,7 @@ from jaxspec.link.reading import reader_of
 from jaxspec.link.v1 import encoding
 from jaxspec.server import requests
 from jaxspec.server.backend import Backend
-from jaxspec.server.calls import Position
-from jaxspec.server.desk import Tenant, refusal_of
+from jaxspec.server.desk import OpenCall, Tenant, VerifyCall, refusal_of
 from jaxspec.server.interface import Ahead
 from jaxspec.server.reports import CallReport
 from jaxspec.server.tokens import Tokens
@@ -131,7 +130,7 @@ class Front:
     tenant = self._tenant(context)
     opening, resume = requests.read_open(data, self._served)
     plain, deadline = encoding.open_request(opening), self._deadline(context)
-    frame = await self._backend.open(tenant, opening, resume, plain, data, deadline=deadline)
+    frame = await self._backend.open(OpenCall(tenant, opening, resume, plain, data, deadline))
     self._learn(opening.stream, opening.profile)
     if resume is not None:
       self._report.resumed()
@@ -140,13 +139,13 @@ class Front:
   async def _verify(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
     return await self._run(requests.read_verify(data, self._served), context)
 
-  async def _run(self, call: requests.Verify, context: grpc.aio.ServicerContext) -> bytes:
+  async def _run(self, call: VerifyCall, context: grpc.aio.ServicerContext) -> bytes:
     tenant = self._tenant(context) if self._auth_every_call else None
-    kwargs = dict(fed=call.fed, deadline=self._deadline(context), ahead=self._ahead(call))
-    frame, profile = await self._backend.verify(tenant, call.stream, Position(call.seq, call.part), call.frame, **kwargs)
+    call = call._replace(tenant=tenant, deadline=self._deadline(context), ahead=self._ahead(call))
+    frame, profile = await self._backend.verify(call)
     self._learn(call.stream, profile)
     self._report.frames(len(call.frame), len(frame))
-    return encoding.verify_reply(call.seq, call.part, frame)
+    return encoding.verify_reply(*call.position, frame)
 
   async def _close(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
     tenant = self._tenant(context) if self._auth_every_call else None
@@ -155,7 +154,7 @@ class Front:
     self._profiles.pop(stream, None)
     return b""
 
-  def _ahead(self, call: requests.Verify) -> Ahead | None:
+  def _ahead(self, call: VerifyCall) -> Ahead | None:
     """What a frame says, of a stream that is known here.
 
     Raises:
@@ -165,7 +164,7 @@ class Front:
     if profile not in self._readers:
       return None
     try:
-      return Ahead(profile, self._readers[profile].read(call.frame, call.part))
+      return Ahead(profile, self._readers[profile].read(call.frame, call.position.part))
     except MessageError as error:
       raise refusal_of(error) from error
 

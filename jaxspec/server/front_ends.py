@@ -15,7 +15,6 @@ from collections.abc import Coroutine
 
 from jaxspec.link.cloud import CloudError, Description, Status
 from jaxspec.link.reading import reader_of
-from jaxspec.link.v1 import encoding
 from jaxspec.server import letters
 from jaxspec.server.backend import Answer, Backend
 from jaxspec.server.front_process import FrontProcess
@@ -182,15 +181,11 @@ class FrontEnds:
     one.send(Kind.ANSWER, letters.write_answer(answer), number)
 
   async def _open(self, body: memoryview) -> Answer:
-    tenant, deadline, request = letters.read_open(body)
-    opening, resume = encoding.opening_of(encoding.pb.OpenRequest.FromString(request))
-    plain = encoding.open_request(opening)
-    return Answer(await self._backend.open(tenant, opening, resume, plain, request, deadline=deadline), opening.profile)
+    call = letters.read_open(body)
+    return Answer(await self._backend.open(call), call.opening.profile)
 
   async def _verify(self, body: memoryview) -> Answer:
-    call = letters.read_verify(body, self._readers)
-    kwargs = dict(fed=call.fed, deadline=call.deadline, ahead=call.ahead)
-    return await self._backend.verify(call.tenant, call.stream, call.position, call.frame, **kwargs)
+    return await self._backend.verify(letters.read_verify(body, self._readers))
 
   async def _close(self, body: memoryview) -> Answer:
     await self._backend.close(*letters.read_close(body))

@@ -32,7 +32,7 @@ from jaxspec.link.reading import FrameReader
 from jaxspec.link.v1 import encoding
 from jaxspec.server.backend import Answer
 from jaxspec.server.calls import Position
-from jaxspec.server.desk import Tenant
+from jaxspec.server.desk import OpenCall, Tenant, VerifyCall
 from jaxspec.server.interface import Ahead
 from jaxspec.server.listen import Listen
 from jaxspec.server.quotas import Quota
@@ -75,18 +75,6 @@ class Setup(NamedTuple):
   max_calls: int
 
 
-class VerifyCall(NamedTuple):
-  """The arguments of `Backend.verify`."""
-
-  tenant: Tenant | None
-  stream: bytes
-  position: Position
-  frame: bytes
-  fed: int
-  deadline: float
-  ahead: Ahead | None
-
-
 class Counts(NamedTuple):
   """What was counted since the last letter."""
 
@@ -124,15 +112,17 @@ def read_setup(body: memoryview) -> Setup:
   return Setup(**(fields | {"listen": Listen(**listen), "served": served}))
 
 
-def write_open(tenant: Tenant, deadline: float, request: bytes) -> bytes:
-  """The body of `OPEN`; ``request`` is what the edge sent."""
-  return _SECONDS.pack(deadline) + _tenant(tenant) + request
+def write_open(call: OpenCall) -> bytes:
+  """The body of `OPEN`: who asks, until when, and what the edge sent."""
+  return _SECONDS.pack(call.deadline) + _tenant(call.tenant) + call.request
 
 
-def read_open(body: memoryview) -> tuple[Tenant, float, bytes]:
+def read_open(body: memoryview) -> OpenCall:
   """Reads `write_open`."""
   tenant, at = _read_tenant(body, _SECONDS.size)
-  return tenant, _SECONDS.unpack_from(body)[0], bytes(body[at:])
+  request = bytes(body[at:])
+  opening, resume = encoding.opening_of(encoding.pb.OpenRequest.FromString(request))
+  return OpenCall(tenant, opening, resume, encoding.open_request(opening), request, *_SECONDS.unpack_from(body))
 
 
 def write_verify(call: VerifyCall, readers: dict[int, FrameReader]) -> bytes:
@@ -150,7 +140,7 @@ def read_verify(body: memoryview, readers: dict[int, FrameReader]) -> VerifyCall
   tenant, at = _read_tenant(body, _CALL.size)
   frame, arrays = bytes(body[at : at + length]), body[at + length :]
   ahead = None if profile == _NO_PROFILE else Ahead(profile, readers[profile].unpack(arrays, part))
-  return VerifyCall(tenant, stream, Position(seq, part), frame, fed, deadline, ahead)
+  return VerifyCall(stream, Position(seq, part), frame, fed, tenant, deadline, ahead)
 
 
 def write_close(tenant: Tenant | None, stream: bytes) -> bytes:

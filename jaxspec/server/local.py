@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from jaxspec.link.cloud import CloudError, Opened, Opening, Resume
 from jaxspec.server.calls import Position
-from jaxspec.server.desk import Desk, Limits, Tenant, Ticket
+from jaxspec.server.desk import Desk, Limits, OpenCall, Tenant, Ticket, VerifyCall
 from jaxspec.server.interface import Engine, description_of
 from jaxspec.server.service import run_once
 from jaxspec.server.versions import check_versions
@@ -48,15 +48,13 @@ class LocalCloud:
     check_versions(opening, self.description)
     plain, request = repr(opening).encode(), repr((opening, resume)).encode()
     with self._desk_lock:
-      now = self._clock()
-      answer = self._desk.open(_TENANT, opening, resume, plain, request, deadline=math.inf, now=now)
+      answer = self._desk.open(OpenCall(_TENANT, opening, resume, plain, request), now=self._clock())
     return Opened(self._wait(answer), 1 if resume is None else resume.next_seq, self.description.numerics)
 
   def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float = math.inf) -> bytes:
     """See `Cloud.verify`."""
     with self._desk_lock:
-      now, position = self._clock(), Position(seq, part)
-      answer = self._desk.verify(_TENANT, stream, position, frame, fed=0, deadline=math.inf, now=now)
+      answer = self._desk.verify(VerifyCall(stream, Position(seq, part), frame, 0, _TENANT), now=self._clock())
     return self._wait(answer)
 
   def close(self, stream: bytes, *, timeout_s: float = math.inf) -> None:

@@ -6,15 +6,13 @@ import asyncio
 import itertools
 import time
 
-from jaxspec.link.cloud import CloudError, Description, Opening, Resume, Status
+from jaxspec.link.cloud import CloudError, Description, Status
 from jaxspec.link.reading import reader_of
 from jaxspec.server import letters
 from jaxspec.server.backend import Answer
-from jaxspec.server.calls import Position
 from jaxspec.server.channel import Channel
-from jaxspec.server.desk import Tenant
-from jaxspec.server.interface import Ahead
-from jaxspec.server.letters import Counts, Kind, VerifyCall
+from jaxspec.server.desk import OpenCall, Tenant, VerifyCall
+from jaxspec.server.letters import Counts, Kind
 from jaxspec.server.reports import CallReport
 
 _NUMBERS = 1 << 32
@@ -47,25 +45,12 @@ class RemoteBackend:
     else:
       future.set_result(answer)
 
-  async def open(
-    self, tenant: Tenant, opening: Opening, resume: Resume | None, plain: bytes, request: bytes, *, deadline: float
-  ) -> bytes:
+  async def open(self, call: OpenCall) -> bytes:
     """See `Backend.open`."""
-    return (await self._ask(Kind.OPEN, letters.write_open(tenant, deadline, request))).frame
+    return (await self._ask(Kind.OPEN, letters.write_open(call))).frame
 
-  async def verify(
-    self,
-    tenant: Tenant | None,
-    stream: bytes,
-    position: Position,
-    frame: bytes,
-    *,
-    fed: int,
-    deadline: float,
-    ahead: Ahead | None = None,
-  ) -> Answer:
+  async def verify(self, call: VerifyCall) -> Answer:
     """See `Backend.verify`."""
-    call = VerifyCall(tenant, stream, position, frame, fed, deadline, ahead)
     return await self._ask(Kind.VERIFY, letters.write_verify(call, self._readers))
 
   async def close(self, tenant: Tenant | None, stream: bytes) -> None:

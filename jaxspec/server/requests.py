@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 
@@ -27,23 +26,14 @@ from jaxspec.link.message import MessageError, max_distribution_bytes, unframe
 from jaxspec.link.records import Limits as RecordLimits
 from jaxspec.link.v1 import encoding
 from jaxspec.link.v1 import jaxspec_link_pb2 as pb
-from jaxspec.server.desk import refusal_of
+from jaxspec.server.calls import Position
+from jaxspec.server.desk import VerifyCall, refusal_of
 from jaxspec.server.versions import check_protocol, check_same
 
 MAX_END_IDS = 64
 MAX_SEQ = 1 << 31
 _CLIENT_BYTES = 200
 _GATED_COUNT = slice(2, 4)  # of a payload: the number of unread tokens
-
-
-class Verify(NamedTuple):
-  """A checked `VerifyRequest`."""
-
-  stream: bytes
-  seq: int
-  part: int
-  frame: bytes
-  fed: int  # tokens that the network reads for it
 
 
 def max_request_bytes(served: Description) -> int:
@@ -97,8 +87,8 @@ def read_open(data: bytes, served: Description) -> tuple[Opening, Resume | None]
   return encoding.opening_of(message)
 
 
-def read_verify(data: bytes, served: Description, *, stream: bytes = b"") -> Verify:
-  """One call; of its frame length, header and checksum are looked at.
+def read_verify(data: bytes, served: Description, *, stream: bytes = b"") -> VerifyCall:
+  """One call, of nobody yet; of its frame length, header and checksum are looked at.
 
   Args:
     stream: what an empty stream_id means.
@@ -118,7 +108,7 @@ def read_verify(data: bytes, served: Description, *, stream: bytes = b"") -> Ver
     fed = number + int.from_bytes(payload[_GATED_COUNT])
   else:
     fed = 0 if message.part else number + 1
-  return Verify(message.stream_id, message.seq, message.part, message.frame, fed)
+  return VerifyCall(message.stream_id, Position(message.seq, message.part), message.frame, fed)
 
 
 def read_close(data: bytes) -> bytes:

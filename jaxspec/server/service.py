@@ -14,12 +14,11 @@ import time
 from collections.abc import Callable
 
 from jaxspec.link.bitstream import MessageError
-from jaxspec.link.cloud import CloudError, Opening, Resume
+from jaxspec.link.cloud import CloudError
 from jaxspec.server.backend import Answer
-from jaxspec.server.calls import Position
-from jaxspec.server.desk import Desk, Tenant, Ticket
+from jaxspec.server.desk import Desk, OpenCall, Tenant, Ticket, VerifyCall
 from jaxspec.server.failures import Failures
-from jaxspec.server.interface import ROW_ERRORS, Ahead, Engine
+from jaxspec.server.interface import ROW_ERRORS, Engine
 from jaxspec.server.reports import StepReport
 
 _LOG = logging.getLogger(__name__)
@@ -119,28 +118,15 @@ class Service:
       self._give_up("the server's engine hangs")
     return self.failure is not None
 
-  async def open(
-    self, tenant: Tenant, opening: Opening, resume: Resume | None, plain: bytes, request: bytes, *, deadline: float
-  ) -> bytes:
+  async def open(self, call: OpenCall) -> bytes:
     """See `Backend.open`."""
-    return await self._call(lambda desk, now: desk.open(tenant, opening, resume, plain, request, deadline=deadline, now=now))
+    return await self._call(lambda desk, now: desk.open(call, now=now))
 
-  async def verify(
-    self,
-    tenant: Tenant | None,
-    stream: bytes,
-    position: Position,
-    frame: bytes,
-    *,
-    fed: int,
-    deadline: float,
-    ahead: Ahead | None = None,
-  ) -> Answer:
+  async def verify(self, call: VerifyCall) -> Answer:
     """See `Backend.verify`."""
-    kwargs = dict(fed=fed, deadline=deadline, ahead=ahead)
-    reply = await self._call(lambda desk, now: desk.verify(tenant, stream, position, frame, now=now, **kwargs))
+    reply = await self._call(lambda desk, now: desk.verify(call, now=now))
     with self._lock:
-      return Answer(reply, self.desk.table.profile_of(stream))
+      return Answer(reply, self.desk.table.profile_of(call.stream))
 
   async def close(self, tenant: Tenant | None, stream: bytes) -> None:
     """See `Backend.close`."""

@@ -12,7 +12,7 @@ from jaxspec.link.cloud import CloudError, Status
 from jaxspec.link.journal import Journal
 from jaxspec.link.message import REQUEST
 from jaxspec.server.calls import Position
-from jaxspec.server.desk import Tenant
+from jaxspec.server.desk import Tenant, VerifyCall
 from tests.link.faulty import KILLS, LOSSLESS, Fault, FaultyCloud, Killed
 from tests.link.toy_edge import CALLS, ToyEdge, opening
 from tests.link.toy_engine import ToyEngine
@@ -210,5 +210,5 @@ def test_a_stream_that_was_forgotten_is_resumed():
 def test_a_stream_of_another_tenant_is_not_found():
   cloud = FaultyCloud()
   with pytest.raises(CloudError) as caught:
-    cloud.server.desk.verify(Tenant("bob"), opening().stream, Position(1, 0), b"", fed=1, deadline=9.0, now=cloud.clock())
+    cloud.server.desk.verify(VerifyCall(opening().stream, Position(1, 0), b"", 1, Tenant("bob")), now=cloud.clock())
   assert caught.value.status is Status.NOT_FOUND

@@ -8,7 +8,6 @@ After that, process 0 of two with four devices each::
 """
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from jaxspec.models.eagle import EagleConfig
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.pipeline import Pipeline, load_pipeline
 from jaxspec.planning import program_text
+from tests import devices
 from tests.pipeline import tiny, tiny_chameleon
 
 # Blocks of the targets. Every one is compiled for every mesh, so only one kind has two: exchanges are counted per block.
@@ -150,10 +150,4 @@ def in_processes(path: Path) -> dict:
 
 
 if __name__ == "__main__":
-  folder, *rest = sys.argv[1:]
-  if rest:
-    jax.distributed.initialize(rest[0], int(rest[1]), int(rest[2]))
-  jax.config.update("jax_default_matmul_precision", "highest")
-  if not rest:
-    make_bundles(Path(folder))
-  print(json.dumps((in_processes if rest else main)(Path(folder))))
+  devices.program(make_bundles, main, in_processes)

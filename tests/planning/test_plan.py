@@ -14,7 +14,7 @@ from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig
 from jaxspec.planning import find_model, make_plan, parse_device, sampling_of
 from jaxspec.planning.models import MODELS, Model
-from tests.methods.networks import CAUSAL, MAR, small
+from tests.methods.networks import CAUSAL, MAR, VAR, small
 from tests.pipeline.tiny import save
 
 CONFIG = LlamaGenConfig(num_layers=3, dim=16, num_heads=2, vocab_size=12, num_tokens=16, num_classes=3, multiple_of=16)
@@ -157,6 +157,12 @@ def test_models():
     MODELS["llamagen-b"].with_tokens(99)
   with pytest.raises(ValueError, match="at least 1"):
     MODELS["anole-7b"].with_tokens(0)
+
+
+def test_maps_are_not_planned(tmp_path):
+  path = save(tmp_path / "var", VAR, 0)
+  with pytest.raises(ValueError, match=r"one token after the other, .*var draws whole maps \(var\)"):
+    find_model(str(path))
 
 
 def test_unknown_models(tmp_path):

@@ -8,7 +8,6 @@ After that, process 0 of two with four devices each::
 """
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from jaxspec.server import table as tables
 from jaxspec.server.batches import batch_of
 from jaxspec.server.engine import Engine
 from jaxspec.types import PyTree
+from tests import devices
 from tests.link.pairs import Case
 from tests.pipeline import tiny
 from tests.server.crowds import Rows, Served, decode
@@ -120,10 +120,4 @@ def in_processes(path: Path) -> dict:
 
 
 if __name__ == "__main__":
-  folder, *rest = sys.argv[1:]
-  if rest:
-    jax.distributed.initialize(rest[0], int(rest[1]), int(rest[2]))
-  jax.config.update("jax_default_matmul_precision", "highest")
-  if not rest:
-    make_bundle(Path(folder))
-  print(json.dumps((in_processes if rest else main)(Path(folder))))
+  devices.program(make_bundle, main, in_processes)

@@ -7,7 +7,7 @@ from jaxspec.link.cloud import CloudError, Status
 from jaxspec.link.gated_message import write_gated
 from jaxspec.link.message import frame
 from jaxspec.server.calls import Position
-from jaxspec.server.desk import Desk, Limits, Tenant
+from jaxspec.server.desk import Desk, Limits, OpenCall, Tenant, VerifyCall
 from jaxspec.server.quotas import Quota, Rate
 from jaxspec.server.service import run_once
 from tests.link.toy_edge import opening
@@ -26,11 +26,11 @@ class World:
 
   def open(self, number=0, tenant=ALICE, deadline=100.0, request=b"open", **fields):
     asked = opening(number, **fields)
-    return self.desk.open(tenant, asked, None, request, request, deadline=deadline, now=self.now)
+    return self.desk.open(OpenCall(tenant, asked, None, request, request, deadline), now=self.now)
 
   def verify(self, number=0, seq=1, data=b"1", fed=1, deadline=100.0, tenant=None):
-    stream = opening(number).stream
-    return self.desk.verify(tenant, stream, Position(seq, 0), data, fed=fed, deadline=deadline, now=self.now)
+    call = VerifyCall(opening(number).stream, Position(seq, 0), data, fed, tenant, deadline)
+    return self.desk.verify(call, now=self.now)
 
   def step(self):
     return run_once(self.desk, self.engine, lambda: self.now)

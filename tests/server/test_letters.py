@@ -5,23 +5,26 @@ import math
 import numpy as np
 import pytest
 
-from jaxspec.link.cloud import CloudError, Status
+from jaxspec.link.cloud import CloudError, Resume, Status
 from jaxspec.link.reading import FrameReader
 from jaxspec.link.records import Limits
 from jaxspec.server import letters
 from jaxspec.server.backend import Answer
 from jaxspec.server.calls import Position
-from jaxspec.server.desk import Tenant
+from jaxspec.server.desk import OpenCall, Tenant, VerifyCall
 from jaxspec.server.interface import Ahead, description_of
-from jaxspec.server.letters import Counts, Kind, Setup, VerifyCall
+from jaxspec.server.letters import Counts, Kind, Setup
 from jaxspec.server.listen import Listen
 from jaxspec.server.quotas import Quota
 
 pytest.importorskip("google.protobuf", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
 
+from jaxspec.link.v1 import encoding
+from tests.link.toy_edge import opening
 from tests.link.toy_engine import ToyEngine
 
 STREAM = bytes(range(16))
+RESUME = Resume(3, 3, (5, 6, 7, 8), (1, 2, 1), (3, 4, 1))
 TENANTS = (None, Tenant(""), Tenant("ålice", Quota(streams=3, fed_per_s=2.5)))
 
 
@@ -37,7 +40,7 @@ def test_calls(tenant, reads):
   reader = FrameReader(Limits(50, 30, "paper", 6, 3, False))
   frame = reader.largest(0)
   ahead = Ahead(4, reader.read(frame, 0)) if reads else None
-  call = VerifyCall(tenant, STREAM, Position(9, 0), frame, 5, math.inf, ahead)
+  call = VerifyCall(STREAM, Position(9, 0), frame, 5, tenant, math.inf, ahead)
   got = letters.read_verify(body_of(letters.write_verify(call, {4: reader}), Kind.VERIFY), {4: reader})
   assert got[:6] == call[:6] and (got.ahead is None) == (ahead is None)
   if reads:
@@ -46,7 +49,9 @@ def test_calls(tenant, reads):
     np.testing.assert_array_equal(got.ahead.reading.distributions.counts, ahead.reading.distributions.counts)
   assert letters.read_close(body_of(letters.write_close(tenant, STREAM), Kind.CLOSE)) == (tenant, STREAM)
   if tenant is not None:
-    assert letters.read_open(body_of(letters.write_open(tenant, 2.5, b"request"), Kind.OPEN)) == (tenant, 2.5, b"request")
+    plain, request = encoding.open_request(opening()), encoding.open_request(opening(), RESUME)
+    call = OpenCall(tenant, opening(), RESUME, plain, request, 2.5)
+    assert letters.read_open(body_of(letters.write_open(call), Kind.OPEN)) == call
 
 
 @pytest.mark.parametrize("profile", [None, 0, 3])

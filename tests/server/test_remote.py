@@ -10,6 +10,7 @@ from jaxspec.link.cloud import CloudError, Status
 from jaxspec.server import letters
 from jaxspec.server.backend import Answer
 from jaxspec.server.calls import Position
+from jaxspec.server.desk import VerifyCall
 from jaxspec.server.interface import description_of
 from jaxspec.server.letters import Counts, Kind
 from jaxspec.server.remote import RemoteBackend, RemoteReport
@@ -30,7 +31,7 @@ class Kept:
 
 
 def verify(backend):
-  return asyncio.ensure_future(backend.verify(None, b"s" * 16, Position(1, 0), b"frame", fed=1, deadline=1.0))
+  return asyncio.ensure_future(backend.verify(VerifyCall(b"s" * 16, Position(1, 0), b"frame", 1, deadline=1.0)))
 
 
 def test_answers_find_who_waits():

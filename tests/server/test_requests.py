@@ -12,6 +12,8 @@ from jaxspec.link.message import frame
 from jaxspec.link.v1 import encoding
 from jaxspec.link.v1 import jaxspec_link_pb2 as pb
 from jaxspec.server import requests
+from jaxspec.server.calls import Position
+from jaxspec.server.desk import VerifyCall
 
 MODEL, NUMERICS = b"m" * 32, b"n" * 32
 PROFILES = (
@@ -30,7 +32,7 @@ def test_requests_come_back():
     opening = OPENING._replace(condition=condition)
     assert requests.read_open(encoding.open_request(opening, RESUME), SERVED) == (opening, RESUME)
   got = requests.read_verify(encoding.verify_request(b"s" * 16, 7, 0, DRAFTS), SERVED)
-  assert got == requests.Verify(b"s" * 16, 7, 0, DRAFTS, 3)
+  assert got == VerifyCall(b"s" * 16, Position(7, 0), DRAFTS, 3)
   assert requests.read_verify(encoding.verify_request(b"s" * 16, 7, 1, DRAFTS), SERVED).fed == 0
   gated = frame(20, 1, 1, 2, b"\0\7" + b"\0\5" + b"tokens")
   assert requests.read_verify(encoding.verify_request(b"s" * 16, 7, 0, gated), SERVED).fed == 7
