@@ -26,12 +26,17 @@ _SHARE = 0.05  # of the newest call in the smoothed time
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CutCalls(Experiment):
-  """``number`` calls by ``devices`` at once; a ``share`` has a deadline of 0.7 to 1.1 times what a call takes, at first."""
+  """``number`` calls by ``devices`` at once; a ``share`` has a short deadline, at first.
+
+  Attributes:
+    hurry: lowest and highest short deadline, in times of what a call takes.
+  """
 
   case: Case
-  number: int = 100_000
+  number: int = 160_000
   devices: int = 8
-  share: float = 0.6
+  share: float = 1.0
+  hurry: tuple[float, float] = (1.1, 1.3)
   seed: int = 0
   serve: tuple[str, ...] = ("--max-streams", "16", "--max-rows", "8", "--widths", "8")
   kind: ClassVar[str] = "grid"
@@ -117,7 +122,7 @@ class Crowd:
 
   def hurried(self, generator: random.Random) -> float | None:
     """The deadline of an attempt that is cut; None for others."""
-    return generator.uniform(0.7, 1.1) * self._usual_s if generator.random() < self._table.share else None
+    return generator.uniform(*self._table.hurry) * self._usual_s if generator.random() < self._table.share else None
 
   def _work(self, index: int) -> None:
     from jaxspec.link.connection import connect
