@@ -1,5 +1,7 @@
 """The probe refuses programs whose rows depend on each other, and its digest tells numerics apart."""
 
+import platform
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ from jaxspec.server.batches import Sizes
 from jaxspec.server.kinds import StreamKind
 from jaxspec.server.probe import probe
 from jaxspec.server.programs import Programs
+from tests import devices
 from tests.helpers import TARGET, markov_fns, random_params, side
 from tests.server.crowds import EXAMPLE
 
@@ -79,6 +82,20 @@ def test_digests_tell_numerics_apart():
     digests.append(probe(programs_of()).digest)
   on_mesh = probe(programs_of(mesh=make_mesh("data=1")))
   assert on_mesh.is_exact and on_mesh.replay_in_chunks and len({*digests, on_mesh.digest}) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names instruction sets of one family")
+def test_instruction_sets_are_told_apart(monkeypatch):
+  """One program text on one machine, with and without fused multiplication and addition."""
+  monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "0")  # programs of the other tests fuse nothing
+  monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
+  found = []
+  for instructions in ("AVX", "AVX2", "AVX2"):
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_cpu_max_isa={instructions}")
+    found.append(devices.output_of(devices.run("tests.server.probed", devices=1)))
+  assert all(each["exact"] for each in found)
+  assert found[1] == found[2] and found[0]["numerics"] != found[1]["numerics"]
 
 
 def test_what_cannot_be_compiled():
