@@ -48,6 +48,7 @@ def describe(cls: type) -> dict[str, Any]:
     drafts = "the target itself" if cls().drafts_per_round() else "nothing"
   else:
     drafts = "a smaller network" if cls.draft_family == SAME_FAMILY else f"a network of the family {cls.draft_family}"
+    drafts = drafts if cls.free_draft is None else f"the target itself or {drafts}"
   return {
     "name": cls.name,
     "title": cls.title,

@@ -17,8 +17,8 @@ from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.platform import tracing_for
 from jaxspec.models.registry import family_of
 from jaxspec.planning.sizes import sized
-from jaxspec.sampling import MapSampling, SamplingConfig
-from tests.methods.networks import CAUSAL, MAR, STOPPED, maps, small
+from jaxspec.sampling import MapSampling, SamplingConfig, StateSampling
+from tests.methods.networks import CAUSAL, MAR, STOPPED, maps, small, states
 
 ROWS = 2
 CONFIG = LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=12, num_tokens=16, num_classes=3, multiple_of=16)
@@ -34,8 +34,10 @@ def decoder_of(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> 
   """A method on a tiny pair in bfloat16; parameters are shapes."""
   make = lambda family, config: sized(family, config, family, dtype="bfloat16").drawing
   method = small(name)
+  shaped = lambda network: dataclasses.replace(network, params=jax.eval_shape(lambda: network.params))
+  if method.tokens == methods.STATES:
+    return Decoder(shaped(states(1)), method, draft=shaped(states(2)), sampling=StateSampling(6, 2.0))
   if method.tokens == methods.MAPS:
-    shaped = lambda network: dataclasses.replace(network, params=jax.eval_shape(lambda: network.params))
     return Decoder(shaped(maps(1)), method, draft=shaped(maps(2)), sampling=MapSampling(2.0, 3, 0.9))
   if not method.fits(methods.IDS):
     family, config = ("mar", MAR) if name == "parallel" else ("causal_tokens", CAUSAL)

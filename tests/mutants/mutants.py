@@ -325,7 +325,7 @@ MUTANTS = (
   ),
   Mutant(
     "a rejected state is drawn from the target", "jaxspec/verifiers/step_coupling.py",
-    "jnp.where(replaced[:, None], corrected.x, ", "jnp.where(replaced[:, None], self._own(keys, target, num_accepted), ",
+    "jnp.where(replaced[:, None], corrected.x, ", "jnp.where(replaced[:, None], _own(target, num_accepted), ",
     STATES,
   ),
   Mutant(
@@ -334,8 +334,8 @@ MUTANTS = (
   ),
   Mutant(
     "after full acceptance the last accepted step is drawn again", "jaxspec/verifiers/step_coupling.py",
-    "corrected.x, self._own(keys, target, num_accepted)",
-    "corrected.x, self._own(keys, target, jnp.maximum(num_accepted - 1, 0))", STATES,
+    "corrected.x, _own(target, num_accepted)",
+    "corrected.x, _own(target, jnp.maximum(num_accepted - 1, 0))", STATES,
   ),
   Mutant(
     "a draft network of vectors takes the last token for the one before", "jaxspec/drafters/token_model.py",
