@@ -6,6 +6,7 @@ import numpy as np
 from jaxspec.diffusion.ddpm import Prediction
 from jaxspec.models.dit import DiTFns
 from jaxspec.models.state_network import StateNetwork, StateSide
+from jaxspec.network import Network
 
 STEPS, DIM = "10", 2
 
@@ -56,3 +57,13 @@ def moments(side, label=0):
   size = len(loads[-1])
   whole = np.concatenate([np.pad(load, ((0, size - len(load)), (0, 0))) for load in loads], axis=1)
   return np.concatenate(means), whole.T @ whole
+
+
+TARGET = side()
+# Other means and, where v differs, other deviations.
+NEAR = side(((0.5, 0.1), (0.0, 0.4)), (0.2, 0.1), (0.2, 0.3))
+
+
+def network(of):
+  """What a `jaxspec.Decoder` takes, of one side."""
+  return Network(FNS, of.params, name="toy")

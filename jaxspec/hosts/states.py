@@ -31,7 +31,7 @@ def make_host(target: Checkpoint, parts: HostParts) -> StateHost:
   Args:
     target: loaded checkpoint of the family ``dit``.
     parts: ``tokenizer``, the autoencoder, of the family ``kl_vae``; ``classes``, the names of the labels (without them
-      classes are numbers); and ``latent_scale``, what the autoencoder's latents were multiplied by (by default that of Stable
+      classes are numbers); and ``latent_scale``, what the autoencoder's latents were multiplied by (by default as in Stable
       Diffusion).
   Raises:
     ValueError: if a part is missing or does not fit the target.

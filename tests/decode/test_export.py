@@ -21,6 +21,7 @@ from jaxspec.sampling import MapSampling, SamplingConfig, StateSampling
 from tests.methods.networks import CAUSAL, MAR, STOPPED, maps, small, states
 
 ROWS = 2
+FLOATS = (methods.VECTORS, methods.STATES)
 CONFIG = LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=12, num_tokens=16, num_classes=3, multiple_of=16)
 CHAMELEON = ChameleonConfig(
   vocab_size=24, dim=16, num_layers=2, num_heads=2, ffn_hidden=16, layout="lumina", rows=4, columns=2, num_codes=12,
@@ -74,7 +75,7 @@ def check(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> None:
   exported = export(name, config)
   assert exported.platforms == ("cuda", "tpu")
   tokens = exported.out_avals[0]
-  assert tokens.shape[0] == ROWS and tokens.dtype == (jnp.float32 if METHODS[name].tokens == methods.VECTORS else jnp.int32)
+  assert tokens.shape[0] == ROWS and tokens.dtype == (jnp.float32 if METHODS[name].tokens in FLOATS else jnp.int32)
   if METHODS[name].fits(methods.IDS):
     # Caches are those of an accelerator: numbers, not the bits that a CPU stores.
     text = exported.mlir_module()
