@@ -42,6 +42,8 @@ def lossy(*rules: str) -> tuple[str, ...]:
 
 VECTORS = ("tests/contract/test_enumeration.py::test_vectors_follow_the_target_under_the_exact_rule",)
 STATES = ("tests/verifiers/test_step_coupling.py::test_every_state_follows_the_target[maximal]",)
+CHAINS = ("tests/decode/test_state_loop.py::test_every_state_follows_the_target[network-0.329]",)
+FROZEN = ("tests/decode/test_state_loop.py::test_every_state_follows_the_target[frozen-0.174]",)
 MAPS = ("tests/decode/test_map_loop.py::test_enumeration[map]",)
 MAPS_ALONE = ("tests/decode/test_map_loop.py::test_rows_alone_and_in_a_batch",)
 OWN_MAPS = ("tests/decode/test_map_loop.py::test_counters_and_the_target_s_own_maps",)
@@ -341,6 +343,22 @@ MUTANTS = (
     "a draft network of vectors takes the last token for the one before", "jaxspec/drafters/token_model.py",
     "drafts.token_before_newest(cursor, draft, verdict)", "drafts.newest_token(cursor, draft, verdict)",
     contract("cspd"),
+  ),
+  Mutant(
+    "states are judged by the step before theirs", "jaxspec/verifiers/state_target.py",
+    "network.numbers(length, states.shape[0])", "network.numbers(length - 1, states.shape[0])", CHAINS,
+  ),
+  Mutant(
+    "all steps of the target have the same numbers", "jaxspec/verifiers/state_target.py",
+    "step_normals(state.keys, numbers, dim)", "step_normals(state.keys, 0 * numbers, dim)", CHAINS,
+  ),
+  Mutant(
+    "a draft of states says that it was drawn with other noise", "jaxspec/drafters/drafted_states.py",
+    "drafted_steps(distributions, noise, one)", "drafted_steps(distributions, -noise, one)", CHAINS,
+  ),
+  Mutant(
+    "frozen drafts take the prediction before the drafts that were accepted", "jaxspec/drafters/frozen_steps.py",
+    "return at(verdict, verdict.num_accepted)", "return at(verdict, 0 * verdict.num_accepted)", FROZEN,
   ),
   # Maps.
   Mutant(
