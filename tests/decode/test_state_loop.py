@@ -128,7 +128,6 @@ def test_rows_alone_and_in_a_batch():
   np.testing.assert_allclose(on_host.tokens, together.tokens, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.slow
 def test_plain_decoding_is_the_sampler():
   """The same states from the same keys."""
   keys, labels = fast_keys(9, 6), ClassLabels(jnp.arange(6) % 2)
