@@ -44,7 +44,7 @@ _MODULES = {
   "jaxspec.models.sampling": "ModelParams Sampling Warp sampling_params",
   "jaxspec.network": "Network",
   "jaxspec.pipeline": "Pipeline load_pipeline",
-  "jaxspec.sampling": "MapSampling SamplingConfig VectorSampling",
+  "jaxspec.sampling": "MapSampling SamplingConfig StateSampling VectorSampling",
   "jaxspec.server.from_bundle": "serve",
   "jaxspec.types": "Cursor Draft Drafter FirstToken ModelFns ModelOutput Verdict Verifier",
   "jaxspec.verifiers.chain": "ChainRule",

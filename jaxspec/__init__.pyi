@@ -62,6 +62,7 @@ from jaxspec.pipeline import Pipeline as Pipeline
 from jaxspec.pipeline import load_pipeline as load_pipeline
 from jaxspec.sampling import MapSampling as MapSampling
 from jaxspec.sampling import SamplingConfig as SamplingConfig
+from jaxspec.sampling import StateSampling as StateSampling
 from jaxspec.sampling import VectorSampling as VectorSampling
 from jaxspec.server.from_bundle import serve as serve
 from jaxspec.types import Cursor as Cursor

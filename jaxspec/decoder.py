@@ -20,7 +20,7 @@ from jaxspec.models.mar import MARFns
 from jaxspec.models.sampling import LegalFn
 from jaxspec.network import Network
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling, SamplingConfig, head_fns
-from jaxspec.token_kinds import IDS, MAPS, VECTORS
+from jaxspec.token_kinds import IDS, MAPS, STATES, VECTORS
 from jaxspec.types import Array, Key, ModelFns, PyTree, WhileLoopFn
 from jaxspec.verifiers.imposed import Imposed, imposed
 
@@ -36,9 +36,9 @@ class Decoder:
     target: the network whose tokens are drawn.
     method: how; `jaxspec.methods.Plain` by default.
     draft: the draft network; None: that of the method (``method.draft``).
-    sampling: `SamplingConfig` for ids, `VectorSampling` for vectors, `MapSampling` for maps.
+    sampling: `SamplingConfig` for ids, `VectorSampling` for vectors, `MapSampling` for maps, `StateSampling` for states.
     vocab_size: ``V``; None: ``target.config.vocab_size``, if there is one.
-    num_tokens: tokens of a row; None: as the network says (vectors), or rows that end with ``max_len`` or an end token.
+    num_tokens: tokens of a row; None: as network and settings say, or rows of ids that end with ``max_len`` or an end token.
     grid: rows and columns of an image's tokens, for initial drafts from neighbours.
     codebook: returns ``[V, C]``, for acceptance rules that compare codes.
     embedding: returns ``[V, D]``, the target's input embedding, for distances between tokens.
@@ -98,7 +98,7 @@ class Decoder:
 
   @property
   def drafting(self) -> Network | None:
-    """The draft network; None for a method without one.
+    """The draft network; None for a method without one, and for a draft that is no network (`Method.free_draft`).
 
     Raises:
       ValueError: for a draft that is only a name.
@@ -106,6 +106,8 @@ class Decoder:
     if self.method.draft_family is None:
       return None
     draft = getattr(self.method, "draft", None) if self.draft is None else self.draft
+    if isinstance(draft, str) and draft == self.method.free_draft:
+      return None
     if isinstance(draft, str):
       raise ValueError(f"Must have a Network as draft of a decoder (a pipeline knows names), we instead got {draft!r}")
     return draft
@@ -114,10 +116,8 @@ class Decoder:
   def context(self) -> BuildContext:
     """What the method is built from."""
     num_tokens, vocab_size = self.num_tokens, self.vocab_size
-    if self.draws_vectors and num_tokens is None:
-      num_tokens = head_fns(self.target).num_tokens
-    if self.sampling.tokens == MAPS and num_tokens is None:
-      num_tokens = len(self.sampling.bind(self.target).sizes)
+    if num_tokens is None:
+      num_tokens = self.sampling.row_tokens(self.target)
     if not self.draws_vectors and vocab_size is None:
       vocab_size = getattr(self.target.config, "vocab_size", None)
     return BuildContext(
@@ -220,8 +220,8 @@ class Decoder:
       # A draft of ids may have learned guided targets; other halves always go together.
       is_guided = self.sampling.is_guided and (self.sampling.tokens != IDS or network.is_guided)
       halves = 2 if is_guided else 1
-      if self.sampling.tokens == MAPS:
-        total += network.fns.decode_bytes(halves * rows, window + 1)
+      if self.sampling.tokens in (MAPS, STATES):
+        total += self.sampling.bind(network).decode_bytes(halves * rows, window + 1)
         continue
       fns = self._functions(network)
       if fns is None:

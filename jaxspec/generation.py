@@ -55,7 +55,7 @@ class Generation:
   @functools.cached_property
   def images(self) -> np.ndarray | None:
     """``[B, H, W, 3]`` uint8; None of texts, and of images that do not have all of their tokens."""
-    if self.host.noun != "image" or (self.lengths < self.host.num_tokens).any():
+    if self.host.noun != "image" or (self.lengths < self.host.row_tokens(self.sampling)).any():
       return None
     return self.host.decode(self.result.tokens, lengths=self.lengths, condition=self.condition, sampling=self.sampling)
 

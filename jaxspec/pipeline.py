@@ -79,10 +79,10 @@ class Pipeline:
 
   @functools.cached_property
   def default_method(self) -> str:
-    """The bundle's default; else the first method whose draft is there; else plain decoding."""
+    """The bundle's default; else the first method whose draft network is there; else plain decoding."""
     if self.defaults.method is not None:
       return self.defaults.method
-    drafting = [name for name in self.methods() if METHODS[name].draft_family is not None]
+    drafting = [name for name in self.methods() if self._drafts_for(METHODS[name])]
     of_default = [name for name in drafting if self.defaults.draft in self._drafts_for(METHODS[name])]
     return next(iter(of_default + drafting), "ar")
 
@@ -90,12 +90,14 @@ class Pipeline:
     """Name of the draft that a method uses where nobody names one.
 
     It is the bundle's default draft for the bundle's default method, else the first of the family that the method drafts
-    with.
+    with. Where there are no draft networks, it is the draft that needs none (`Method.free_draft`).
 
     Raises:
       ValueError: if there is no such draft.
     """
     name, default = method.name, self.defaults.draft
+    if not self.drafts and method.free_draft is not None:
+      return method.free_draft
     if not self.drafts:
       raise ValueError(f"Must have a draft for method {name}, {self.name} has none: use method ar")
     if default is not None and self.defaults.method == name:
@@ -134,8 +136,9 @@ class Pipeline:
         raise ValueError(f"Must have no draft with method {made.name}, we instead got {getattr(draft, 'name', draft)!r}")
       return made
     draft = draft or made.draft or self.default_draft(made)
-    if isinstance(draft, str) and draft not in self.drafts:
-      raise ValueError(f"Must have a draft in {', '.join(self.drafts) or '(none)'}, we instead got {draft!r}")
+    if isinstance(draft, str) and draft not in self.drafts and draft != made.free_draft:
+      known = ", ".join(filter(None, (*self.drafts, made.free_draft)))
+      raise ValueError(f"Must have a draft in {known or '(none)'}, we instead got {draft!r}")
     return made if made.draft is draft else dataclasses.replace(made, draft=draft)
 
   def sampling(self, **overrides: Any) -> AnySampling:
@@ -181,11 +184,14 @@ class Pipeline:
 
   def _make_decoder(self, method: Method, sampling: AnySampling, audit: bool) -> Decoder:
     host, draft = self.host, None
-    if host.num_tokens is not None:
-      method.check_length(host.num_tokens)
+    num_tokens = host.row_tokens(sampling)
+    if num_tokens is not None:
+      method.check_length(num_tokens)
     if isinstance(method, DraftingMethod):
       draft = method.draft
-      if isinstance(draft, str):
+      if draft == method.free_draft:
+        draft = None
+      elif isinstance(draft, str):
         host.check_fit(self.drafts.checkpoint(draft), method.draft_family)
         draft = self.drafts[draft]
     tables = host.shared_tables()
@@ -195,7 +201,7 @@ class Pipeline:
       draft=draft,
       sampling=sampling,
       vocab_size=host.vocab_size,
-      num_tokens=host.num_tokens,
+      num_tokens=num_tokens,
       grid=host.grid,
       codebook=tables.get("codebook"),
       embedding=tables.get("embedding"),
@@ -227,7 +233,7 @@ class Pipeline:
     Raises:
       ValueError: if ``max_len`` tokens are more than there can be.
     """
-    length, found = self._length(max_len), []
+    length, found = self._length(decoder, max_len), []
     draft = decoder.drafting
     for network in (decoder.target, draft):
       if network is not None:
@@ -250,7 +256,7 @@ class Pipeline:
       ValueError: for a target without weights.
     """
     self.check_weights()
-    length, host, sampling = self._length(max_len), self.host, decoder.sampling
+    length, host, sampling = self._length(decoder, max_len), self.host, decoder.sampling
     inner = decoder.decode_fn(max_len=length, end_token=host.end_token)
 
     def decode(params: SpecParams, key_data: Array, condition: PyTree) -> DecodeResult:
@@ -338,15 +344,15 @@ class Pipeline:
       self, name=f"{self.name}/{draft}", host=host, target=target, drafts=Drafts(host), defaults=defaults
     )
 
-  def _length(self, max_len: int | None) -> int:
-    length = self.host.default_length if max_len is None else max_len
+  def _length(self, decoder: Decoder, max_len: int | None) -> int:
+    length = self.host.default_length(decoder.sampling) if max_len is None else max_len
     if length < 1:
       raise ValueError(f"Must have max_len of at least 1, we instead got {length}")
     return length
 
   def _program(self, decoder: Decoder, max_len: int | None) -> Program:
     """The compiled program of a decoder; those that differ in traced numbers share it."""
-    length, parts = self._length(max_len), decoder.parts
+    length, parts = self._length(decoder, max_len), decoder.parts
     # What a host's own `finish` reads of the settings is static.
     of_finish = None if type(self.host).finish is Host.finish else decoder.sampling
     key = (parts.drafter, parts.verifier, parts.target_prefix, parts.decode, of_finish, length)
@@ -364,7 +370,8 @@ class Pipeline:
     return [name for name in self.drafts if self.drafts.family(name) in families]
 
   def _can_draft(self, method: type[Method]) -> bool:
-    return method.fits(self.host.tokens) and (method.draft_family is None or bool(self._drafts_for(method)))
+    needs_network = method.draft_family is not None and method.free_draft is None
+    return method.fits(self.host.tokens) and (not needs_network or bool(self._drafts_for(method)))
 
 
 def load_pipeline(

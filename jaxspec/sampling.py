@@ -1,8 +1,8 @@
 """How tokens are drawn: the settings that every method to be compared shares.
 
 `SamplingConfig` is for ids (guidance and logit processing), `VectorSampling` for vectors (guidance and the chain of a
-diffusion head), `MapSampling` for maps of ids. Both sides of a decode get the same settings: the target's processed
-distribution is the one that exact methods reproduce.
+diffusion head), `MapSampling` for maps of ids, `StateSampling` for the states of one image's chain. Both sides of a decode
+get the same settings: the target's processed distribution is the one that exact methods reproduce.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.decode.unmasking import GuidanceFn, linear_guidance
-from jaxspec.diffusion.schedule import diffusion_tables
+from jaxspec.diffusion.schedule import diffusion_tables, kept_steps
 from jaxspec.models import guidance
+from jaxspec.models.dit import DiTFns
 from jaxspec.models.guidance import Guided
 from jaxspec.models.mar import MARFns
 from jaxspec.models.masked_network import masked_network
 from jaxspec.models.sampling import ModelParams, Sampling, Warp, sampling_params
 from jaxspec.models.scale_network import ScaleNetwork, ScaleSide, scale_sampling
+from jaxspec.models.state_network import StateNetwork, StateSide
 from jaxspec.models.token_fns import HeadFns, TokenFns, diffusion_tokens, guided_tokens
 from jaxspec.network import Network
 from jaxspec.options import LARGEST, check_options, option
-from jaxspec.token_kinds import IDS, MAPS, VECTORS
+from jaxspec.token_kinds import IDS, MAPS, STATES, VECTORS
 from jaxspec.types import ModelFns
 
 
@@ -66,6 +68,10 @@ class SamplingConfig(Guidance):
     """The traced part of the logit processing."""
     return sampling_params(self.temperature, self.top_p)
 
+  def row_tokens(self, network: Network) -> None:
+    """Tokens of a row of a network: rows of ids end at a length that a host says, or at an end token."""
+    return None
+
   def side(self, network: Network, *, features: str = "both", guided: bool | None = None) -> tuple[ModelFns, ModelParams]:
     """A network as one side of a decode: its functions and its traced parameters.
 
@@ -93,7 +99,7 @@ class VectorSampling(Guidance):
   """
 
   steps: int | str = option(100, "Diffusion steps of a token: a number, or counts per section (10,10,20).")
-  stop: int | None = option(None, "End tokens with the noise of this diffusion step; none is an end in a mean.", ge=0)
+  stop: int | None = option(None, "End tokens with the noise of this step; none is an end in a mean.", ge=0)
   temperature: float = option(1.0, "Factor of the noise of every diffusion step but the first state.", gt=0, le=LARGEST)
   cfg_scale: float = option(1.0, "Scale of classifier-free guidance; 1 switches guidance off.", ge=1, le=LARGEST)
   refine: bool = option(False, "Take the steps that stop leaves out in the end, for all tokens at once.")
@@ -127,6 +133,10 @@ class VectorSampling(Guidance):
     """Traced parameters of one side of a decode; the weights are `Guided` iff guidance is on."""
     params = Guided(network.params, jnp.float32(self.cfg_scale)) if self.is_guided else network.params
     return ModelParams(params, sampling_params(self.temperature))
+
+  def row_tokens(self, network: Network) -> int:
+    """Tokens of a row of a network."""
+    return head_fns(network).num_tokens
 
   def signal(self) -> float:
     """``sqrt(A)`` of the tokens: 1, or less where chains stop early and nothing is refined."""
@@ -180,10 +190,65 @@ class MapSampling(Guidance):
     )
     return ScaleSide(network.params, sampling)
 
+  def row_tokens(self, network: Network) -> int:
+    """Tokens of a row of a network: the maps of an image."""
+    return len(self.bind(network).sizes)
 
-AnySampling = SamplingConfig | VectorSampling | MapSampling
+
+@dataclasses.dataclass(frozen=True)
+class StateSampling:
+  """How the states of an image's chain are drawn (DiT, arXiv 2212.09748): by ancestral sampling, DDPM.
+
+  A row has as many tokens as the chain has steps. The first state is standard normal, and the last step ends in its mean.
+  """
+
+  steps: int | str = option(250, "Diffusion steps of a chain: a number, or counts per section (10,10,20).")
+  cfg_scale: float = option(1.0, "Scale of classifier-free guidance; 1 switches guidance off.", ge=1, le=LARGEST)
+
+  tokens: ClassVar[str] = STATES
+
+  def __post_init__(self):
+    check_options(self)
+    if isinstance(self.steps, str) and self.steps.isdecimal():
+      object.__setattr__(self, "steps", int(self.steps))  # one spelling: equal settings share compiled programs
+    if str(self.steps).startswith("ddim"):
+      raise ValueError(
+        "Must have steps of DDPM, such as 250 or 10,10,20 (a step of DDIM has no noise, so no draft of it can be accepted "
+        f"or corrected), we instead got {self.steps!r}"
+      )
+    if len(kept_steps(str(self.steps))) < 2:
+      raise ValueError(f"Must have at least 2 diffusion steps, we instead got {self.steps}")
+
+  @property
+  def is_guided(self) -> bool:
+    """Whether networks run with classifier-free guidance."""
+    return self.cfg_scale > 1
+
+  def bind(self, network: Network) -> StateNetwork:
+    """The network with the steps of these settings.
+
+    Raises:
+      ValueError: for a network of other tokens.
+    """
+    if not isinstance(network.fns, DiTFns):
+      kind = type(network.fns).__name__
+      raise ValueError(f"Must have a network of states (DiTFns) as {network.name}, we instead got {kind}")
+    return StateNetwork(network.fns, str(self.steps))
+
+  def side(self, network: Network) -> StateSide:
+    """Traced parameters of one side of a decode."""
+    return StateSide(network.params, jnp.float32(self.cfg_scale) if self.is_guided else None)
+
+  def row_tokens(self, network: Network) -> int:
+    """Tokens of a row: the steps of a chain."""
+    return self.bind(network).num_steps
+
+
+AnySampling = SamplingConfig | VectorSampling | MapSampling | StateSampling
 # By the kind of tokens that they are about.
-SAMPLING_TYPES: dict[str, type[AnySampling]] = {cls.tokens: cls for cls in (SamplingConfig, VectorSampling, MapSampling)}
+SAMPLING_TYPES: dict[str, type[AnySampling]] = {
+  cls.tokens: cls for cls in (SamplingConfig, VectorSampling, MapSampling, StateSampling)
+}
 
 
 def nearest_stop(steps: int | str, trained_steps: int | str, trained_stop: int) -> int:

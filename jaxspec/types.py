@@ -202,9 +202,17 @@ class Drafter(NamedTuple):
   calls_per_round: int  # passes of the draft network in one round (the most, where it varies)
   report: Callable[[PyTree], PyTree] | None = None
   may_accept_locally: bool = False
+  # Whether its network reads what is committed: a pass of its own for the condition, and one a round while the target draws
+  # its prefix.
+  has_cache: bool = True
   # (length, max_len) -> the drafter of rounds in which every row has this length, with ``read`` and ``draft`` of its own
   # shapes. None: one drafter for all lengths. See `Verifier.at`.
   at: Callable[[int, int], Drafter] | None = None
+
+  @property
+  def calls_to_read(self) -> int:
+    """Passes of the draft network that read the condition, or a token of the target's prefix."""
+    return int(self.calls_per_round > 0 and self.has_cache)
 
 
 class Verifier(NamedTuple):

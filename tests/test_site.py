@@ -25,7 +25,7 @@ ALL = [ROOT / "README.md", *PAGES, *CARDS]
 # Tokens of a row, and what they are, by shipped bundle.
 ROWS = {"emoji64": (256, "ids"), "wordnet": (None, "ids"), "classes64": (64, "vectors"), "classes64-causal": (64, "vectors")}
 # Released networks that a page names where no shipped bundle has such tokens.
-RELEASED = {"weights/var-d24": (10, "maps")}
+RELEASED = {"weights/var-d24": (10, "maps"), "weights/dit-xl-2-256": (250, "states")}
 
 
 def _is_there(module: str) -> bool:
@@ -114,7 +114,7 @@ class _Shipped:
   def __init__(self, name: str, draft: str | None = None, **parts: str):
     self.num_tokens, self.tokens = (ROWS | RELEASED)[name]
     if name in RELEASED:
-      self.drafts = [Path(draft).name]
+      self.drafts = [] if draft is None else [Path(draft).name]
       return
     assert draft is None and not parts
     self.drafts = json.loads((ROOT / "checkpoints" / name / "bundle.json").read_text())["drafts"]
@@ -122,7 +122,7 @@ class _Shipped:
   def __call__(self, prompts, *, key, method=None, max_len=None, **sampling):
     assert isinstance(prompts, list) and (method is None or isinstance(method, Method))
     if method is not None:
-      assert method.fits(self.tokens) and getattr(method, "draft", None) in (None, *self.drafts)
+      assert method.fits(self.tokens) and getattr(method, "draft", None) in (None, method.free_draft, *self.drafts)
       method.check_length(max_len or self.num_tokens)
     return SimpleNamespace(images=None, texts=None, tokens=None, counters=jaxspec.Counters(*[0] * 6))
 
@@ -151,7 +151,7 @@ def test_examples_of_the_methods_run(name):
   scope = {}
   (block,) = _examples(DOCS / "methods" / f"{name}.md")
   if any(folder in block for folder in RELEASED):
-    pytest.skip("needs released weights; tests/pipeline/test_maps.py runs such networks")
+    pytest.skip("needs released weights; tests/pipeline/test_maps.py and test_states.py run such networks")
   exec(block, scope)
   out = scope["out"]
   assert len(out.texts or out.images) == 1 and (out.counters.target_calls > 0).all()

@@ -37,7 +37,8 @@ GROUPS = {
   "pipelines": (
     "Pipelines and decoders",
     "From prompts to images or texts, and from networks of your own to tokens.",
-    "load_pipeline Pipeline Generation Decoder Network SamplingConfig VectorSampling MapSampling load Checkpoint",
+    "load_pipeline Pipeline Generation Decoder Network SamplingConfig VectorSampling MapSampling StateSampling load "
+    "Checkpoint",
   ),
   "methods": ("Methods", "Decoding methods as values, and what a method of your own is made of.", "jaxspec.methods"),
   "loop": (

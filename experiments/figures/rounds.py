@@ -160,6 +160,14 @@ PICTURES = {
     Strip("One pass of the target tests each map: min(1, P/Q)", "cccVVX"),
     Strip("Committed: accepted maps, and one of the target", "cccAAT"),
   )),
+  "step-speculative": Picture(
+    (
+      Strip("Denoising steps are drafted; each state is a token", "cccdddd"),
+      Strip("One pass of the target couples its steps with them", "cccVVX-"),
+      Strip("Committed: accepted states, and one of the target", "cccAAT"),
+    ),
+    vectors=True,
+  ),
 }  # fmt: skip
 
 

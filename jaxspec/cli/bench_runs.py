@@ -47,7 +47,8 @@ def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
 def scoring(pipeline: Pipeline, repeats: int) -> dict[str, Any]:
   """Milliseconds of a guided pass over k tokens of one image, and its ratio to one token."""
   condition = pipeline.encode([PROMPTS[0]]).condition
-  sampling, length = pipeline.sampling(), pipeline.host.default_length
+  sampling = pipeline.sampling()
+  length = pipeline.host.default_length(sampling)
 
   def calls(network: Network, blocks: tuple[int, ...]) -> dict[int, Callable[[], Any]]:
     fns, side = sampling.side(network)
@@ -82,7 +83,7 @@ def decoding(pipeline: Pipeline, method: ChainMethod, rows: int, repeats: int, s
     rows: of one batch.
   """
   fast, plain = pipeline.decoder(method), pipeline.decoder(Plain())
-  num_tokens = pipeline.host.default_length
+  num_tokens = pipeline.host.default_length(fast.sampling)
   condition = pipeline.encode([PROMPTS[i % len(PROMPTS)] for i in range(rows)]).condition
   decode = lambda decoder: decoder(condition, key=jax.random.key(seed), max_len=num_tokens).tokens
   first_call_s = {

@@ -70,9 +70,8 @@ _GROUPS = (
 @click.option("--save-acceptance", type=PATH, metavar="FILE", help="Write the accepted drafts of each round (.json).")
 @common("checkpoint", "method", "draft", "samples", "seed", "batch", "dtype", "matmul_precision", "no_cache")
 def generate(**options: Any) -> None:
-  """Draw PROMPTS, classes or texts, and report how they were decoded.
-
-  \b
+  """\b
+  Draw PROMPTS, classes or texts, and report how they were decoded.
   jaxspec generate "a red heart" "a green heart" --method gsd --compare --heatmap map.png
   """
   from jaxspec.cli import prompts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from PIL import Image
 
@@ -62,8 +64,13 @@ def size_colour(size: int, largest: int) -> np.ndarray:
 
 
 def token_map(colours: np.ndarray, size: tuple[int, int], grid: tuple[int, int] | None = None) -> Image.Image:
-  """Colours ``[N, 3]`` of a raster of tokens, a square or a ``grid``, as an image with thin lines between the tokens."""
-  rows, columns = grid or (round(len(colours) ** 0.5),) * 2
+  """Colours ``[N, 3]`` of a raster of tokens, a ``grid`` or nearly a square, as an image with thin lines between the tokens.
+
+  Tokens that are no raster (maps, steps of a chain) are laid out line by line; what is left over stays white.
+  """
+  columns = math.ceil(len(colours) ** 0.5)
+  rows, columns = grid or (math.ceil(len(colours) / columns), columns)
+  colours = np.concatenate([colours, np.full((rows * columns - len(colours), 3), 255, np.uint8)])
   edge = max(size[0] // columns, 3)
   tiles = np.repeat(np.repeat(colours.reshape(rows, columns, 3), edge, axis=0), edge, axis=1)
   tiles[::edge], tiles[:, ::edge] = 255, 255

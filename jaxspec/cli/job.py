@@ -93,7 +93,7 @@ def make_job(
       f"Must have a method besides {method.name} to compare with plain decoding: --method {' or '.join(drafting)}"
     )
   sampling = pipeline.sampling(**chosen.for_sampling(pipeline.host.sampling_type))
-  length = pipeline.host.default_length if max_len is None else max_len
+  length = pipeline.host.default_length(sampling) if max_len is None else max_len
   with reading(pipeline.name):
     decoder = interruptible(pipeline.decoder, method, sampling=sampling)
     interruptible(lambda: decoder.parts)

@@ -48,6 +48,7 @@ def describe(cls: type) -> dict[str, Any]:
     drafts = "the target itself" if cls().drafts_per_round() else "nothing"
   else:
     drafts = "a smaller network" if cls.draft_family == SAME_FAMILY else f"a network of the family {cls.draft_family}"
+    drafts = drafts if cls.free_draft is None else f"the target itself or {drafts}"
   return {
     "name": cls.name,
     "title": cls.title,
@@ -89,7 +90,8 @@ def _print_all(console: Console, found: list[dict[str, Any]]) -> None:
   for method in found:
     output = Text(words[method["exact"]], style="green" if method["exact"] is True else "")
     drafts = method["drafts_by"].removeprefix("a network of the family ").removeprefix("a ").removeprefix("the ")
-    tokens = "both" if len(method["tokens"]) > 1 else method["tokens"][0]
+    drafts = drafts.partition(" or ")[0]  # all of them stand in the words about one method
+    tokens = "all" if len(method["tokens"]) > 1 else method["tokens"][0]
     row = (method["title"], output, drafts.removesuffix(" itself"), tokens)
     table.add_row(Text(method["name"], style="bold"), *row)
   console.print(table)

@@ -53,7 +53,7 @@ def _print_texts(console: Console, job: Job, batches: Batches, run: MethodRun) -
 
 def _heading(job: Job, num: int) -> Text:
   pipeline = job.pipeline
-  length = f"{job.max_len} tokens" if pipeline.host.num_tokens else f"up to {job.max_len} tokens"
+  length = f"{job.max_len} tokens" if pipeline.host.row_tokens(job.sampling) else f"up to {job.max_len} tokens"
   head = Text.assemble((pipeline.name, "bold"), f"  {num} {job.noun}{'s' * (num != 1)} of {length}")
   rounded = pipeline.matmul_precision not in (None, pipeline.dtype)
   products = f", {pipeline.matmul_precision} products," if rounded else ""

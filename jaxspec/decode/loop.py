@@ -81,7 +81,7 @@ def start_draft(
   open_keys = rng.stream_keys(keys, rng.Stream.OPEN, jnp.int32(0))
   drafter_state, opening = drafter.init(params, open_keys, condition, max_len, prefill)
   rows = keys.shape[0]
-  zeros, ones = jnp.zeros((rows,), jnp.int32), jnp.ones((rows,), jnp.int32)
+  zeros = jnp.zeros((rows,), jnp.int32)
   first, local = prefill.next_token, zeros
   if opening is not None and target_prefix == 0:
     first, local, drafter_state = opening.token, opening.is_local.astype(jnp.int32), opening.state
@@ -93,7 +93,7 @@ def start_draft(
     cursor=_first_cursor(first, max_len, end_token),
     keys=keys,
     drafter=drafter_state,
-    counters=Counters(zeros, zeros, zeros, local, 1 - local, ones if drafter.calls_per_round else zeros),
+    counters=Counters(zeros, zeros, zeros, local, 1 - local, zeros + drafter.calls_to_read),
     metrics=jax.tree.map(lambda leaf: at_zero(leaf[:, 0], leaf.dtype), prefill.metrics),
   )
 
@@ -266,7 +266,7 @@ def read_round(params: PyTree, side: DraftSide, *, drafter: Drafter) -> Waiting:
   """Reads what was committed and drafts nothing; the draft side's part of a round while the target draws alone."""
   state = drafter.read(params, side.drafter, side.cursor)
   draft = drafts.empty_draft(side.cursor.last)
-  calls = jnp.full(draft.num_drafted.shape, 1 if drafter.calls_per_round else 0, jnp.int32)
+  calls = jnp.full(draft.num_drafted.shape, drafter.calls_to_read, jnp.int32)
   return Waiting(side.replace(drafter=state), draft._replace(num_calls=calls), ())
 
 

@@ -83,6 +83,34 @@ def token_noise(keys: Key, positions: Array, num_steps: int, token_dim: int, rou
   return TokenNoise(draw(rng.Stream.NOISE, (token_dim,)), draw(rng.Stream.DENOISE, (num_steps, token_dim)))
 
 
+def step_normals(keys: Key, numbers: Array, dim: int) -> Array:
+  """Standard normals ``[B, n, C]`` of steps, each of (key, number) alone.
+
+  Args:
+    keys: ``[B]``.
+    numbers: ``[B or 1, n]`` int32.
+    dim: ``C``.
+  """
+  numbers = jnp.broadcast_to(numbers, (keys.shape[0], numbers.shape[1]))
+  one = lambda key, number: jax.random.normal(jax.random.fold_in(key, number), (dim,))
+  return jax.vmap(lambda key, row: jax.vmap(lambda number: one(key, number))(row))(keys, numbers)
+
+
+def row_noise(keys: Key, num_steps: int, dim: int) -> TokenNoise:
+  """Noise of rows that are one chain each: with it, `run` draws the states of plain decoding, from the same row keys.
+
+  Args:
+    keys: ``[B]`` row keys.
+    num_steps: ``T``.
+    dim: ``C``.
+  Returns:
+    ``initial [B, C]``, ``steps [B, T, C]``.
+  """
+  numbers = jnp.arange(num_steps + 1, dtype=jnp.int32)[None]
+  normals = step_normals(rng.stream_keys(keys, rng.Stream.FIRST, jnp.int32(0)), numbers, dim)
+  return TokenNoise(normals[:, num_steps], normals[:, :num_steps])
+
+
 def next_state(
   distribution: StepDistribution, step: Array, noise: Array, temperature: Array, *, noisy_end: bool = False
 ) -> Array:

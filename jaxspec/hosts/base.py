@@ -149,10 +149,14 @@ class Host:
     """Which ids a token may be at each index of a row; None: all of them, everywhere."""
     return None
 
-  @property
-  def default_length(self) -> int:
+  def row_tokens(self, sampling: AnySampling) -> int | None:
+    """Tokens of a row that is drawn with these settings; `num_tokens`, unless it depends on them."""
+    del sampling
+    return self.num_tokens
+
+  def default_length(self, sampling: AnySampling) -> int:
     """Tokens to draw where nobody says how many."""
-    return self.num_tokens or 64
+    return self.row_tokens(sampling) or 64
 
   @property
   def sampling_type(self) -> type:

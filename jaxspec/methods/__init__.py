@@ -14,6 +14,7 @@ from jaxspec.methods.base import (
   IDS,
   MAPS,
   SAME_FAMILY,
+  STATES,
   VECTORS,
   BuildContext,
   DraftingMethod,
@@ -36,12 +37,14 @@ from jaxspec.methods.plain import Plain
 from jaxspec.methods.scaled import Scaled
 from jaxspec.methods.speculative import Speculative
 from jaxspec.methods.sqs import Sqs
+from jaxspec.methods.step_speculative import StepSpeculative
 
 __all__ = [
   "IDS",
   "MAPS",
   "METHODS",
   "SAME_FAMILY",
+  "STATES",
   "VECTORS",
   "BuildContext",
   "Ciar",
@@ -63,6 +66,7 @@ __all__ = [
   "Sjd",
   "Speculative",
   "Sqs",
+  "StepSpeculative",
   "all_options",
   "get_method",
   "make_method",
@@ -85,6 +89,7 @@ CLASSES: tuple[type[Method], ...] = (
   Cspd,
   Parallel,
   MapSpeculative,
+  StepSpeculative,
 )
 
 METHODS: dict[str, type[Method]] = {method.name: method for method in CLASSES}

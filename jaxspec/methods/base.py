@@ -16,7 +16,7 @@ from jaxspec.decode.state import DecodeResult, SpecParams
 from jaxspec.models.sampling import LegalFn, Warp
 from jaxspec.network import Network
 from jaxspec.options import LARGEST, Option, OptionSpec, check_options, option, options_of, values_of
-from jaxspec.token_kinds import IDS, MAPS, VECTORS
+from jaxspec.token_kinds import IDS, MAPS, STATES, VECTORS
 from jaxspec.types import Array, Drafter, Key, PyTree, Verifier
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
   "LARGEST",
   "MAPS",
   "SAME_FAMILY",
+  "STATES",
   "VECTORS",
   "BuildContext",
   "DecodeFn",
@@ -115,6 +116,8 @@ class Method:
     tokens: a kind (`jaxspec.token_kinds`); ask `fits` whether a method can draw a kind of token.
     exact: whether the output follows the target's distribution exactly; ask `is_exact` where it depends on options.
     draft_family: family of the draft network: `SAME_FAMILY`, a name of the registry, or None for a method without one.
+    free_draft: for a method that can draft without its draft network: the name of that draft, one of the values of
+      `DraftingMethod.draft`.
   """
 
   name: ClassVar[str]
@@ -123,6 +126,7 @@ class Method:
   tokens: ClassVar[str] = IDS
   exact: ClassVar[bool] = False
   draft_family: ClassVar[str | None] = None
+  free_draft: ClassVar[str | None] = None
 
   def __post_init__(self):
     check_options(self)
@@ -191,7 +195,7 @@ class DraftingMethod(Method):
   """A method with a draft network.
 
   Attributes:
-    draft: the network, or the name of a draft of the pipeline; None: the pipeline's default.
+    draft: the network, the name of a draft of the pipeline, or `Method.free_draft`; None: the pipeline's default.
   """
 
   draft: Network | str | None = dataclasses.field(default=None, repr=False)

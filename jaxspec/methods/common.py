@@ -9,7 +9,7 @@ from jaxspec.methods.base import LARGEST, BuildContext, Method, need, option
 from jaxspec.metrics.audit import audited
 from jaxspec.models.sampling import ModelParams
 from jaxspec.network import Network
-from jaxspec.sampling import MapSampling, SamplingConfig, VectorSampling
+from jaxspec.sampling import MapSampling, SamplingConfig, StateSampling, VectorSampling
 from jaxspec.types import AcceptFn, Array, ModelFns, PyTree, Verifier
 from jaxspec.verifiers.distances import neighbour_table
 from jaxspec.verifiers.lantern import Lantern, lantern_plus_plus
@@ -55,6 +55,21 @@ def of_maps(method: Method, context: BuildContext) -> MapSampling:
       f"Must have a MapSampling for method {method.name}, which draws maps; we instead got {type(context.sampling).__name__}"
     )
   refuse_audit(method, context, "whose maps have no one table of probabilities")
+  return context.sampling
+
+
+def of_states(method: Method, context: BuildContext) -> StateSampling:
+  """The sampling settings of a method for states.
+
+  Raises:
+    ValueError: if the settings are those of other tokens, or something is asked for that states do not have.
+  """
+  if not isinstance(context.sampling, StateSampling):
+    raise ValueError(
+      f"Must have a StateSampling for method {method.name}, which draws states; "
+      f"we instead got {type(context.sampling).__name__}"
+    )
+  refuse_audit(method, context, "whose states have no table of probabilities")
   return context.sampling
 
 

@@ -8,19 +8,20 @@ from typing import ClassVar
 from jaxspec.decode.state import SpecParams
 from jaxspec.drafters.none import NO_DRAFTER
 from jaxspec.methods.base import BuildContext, Method, Parts
-from jaxspec.methods.common import of_ids, of_maps, refuse_audit, target_side
+from jaxspec.methods.common import of_ids, of_maps, of_states, refuse_audit, target_side
 from jaxspec.network import Network
-from jaxspec.sampling import MapSampling, VectorSampling, head_fns
+from jaxspec.sampling import MapSampling, StateSampling, VectorSampling, head_fns
 from jaxspec.verifiers.lossless import lossless
 from jaxspec.verifiers.map_rule import MapRule
 from jaxspec.verifiers.path_ratio import PathRatio
 from jaxspec.verifiers.scale_target import scale_target
+from jaxspec.verifiers.state_target import state_target
 from jaxspec.verifiers.token_target import token_target
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plain(Method):
-  """Plain autoregressive decoding, of ids, vectors and maps: what every other method is compared with.
+  """Plain autoregressive decoding, of ids, vectors, maps and states: what every other method is compared with.
 
   The target draws one token a pass. There are no drafts, so no acceptance rule decides anything.
   """
@@ -45,6 +46,9 @@ class Plain(Method):
       sampling = of_maps(self, context)
       verifier = scale_target(sampling.bind(target), MapRule())
       return Parts(SpecParams((), sampling.side(target)), NO_DRAFTER, verifier)
+    if isinstance(context.sampling, StateSampling):
+      sampling = of_states(self, context)
+      return Parts(SpecParams((), sampling.side(target)), NO_DRAFTER, state_target(sampling.bind(target)))
     of_ids(self, context)
     side, verifier = target_side(target, lossless, context)
     return Parts(SpecParams((), side), NO_DRAFTER, verifier)

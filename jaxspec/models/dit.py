@@ -27,6 +27,7 @@ import numpy as np
 
 from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.ddpm import PredictFn, Prediction
+from jaxspec.diffusion.schedule import SCHEDULES
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.config_checks import check_whole, published
 from jaxspec.models.conv_blocks import Conv
@@ -60,6 +61,7 @@ class DiTConfig:
     num_layers: blocks.
     num_heads: heads of every block.
     mlp_ratio: hidden width of an MLP in units of the width.
+    schedule: the noise schedule of its training, a name of `jaxspec.diffusion.schedule.SCHEDULES`.
     dtype: compute dtype; norms and the last layer are float32.
   """
 
@@ -71,6 +73,7 @@ class DiTConfig:
   num_layers: int = 28
   num_heads: int = 16
   mlp_ratio: float = 4.0
+  schedule: str = "linear"
   dtype: str = "float32"
 
   def __post_init__(self):
@@ -83,6 +86,8 @@ class DiTConfig:
       raise ValueError(f"Must have a width divisible by its heads and by 4, we instead got {self.dim} and {self.num_heads}")
     if self.mlp_ratio <= 0:
       raise ValueError(f"Must have a positive mlp_ratio, we instead got {self.mlp_ratio}")
+    if self.schedule not in SCHEDULES:
+      raise ValueError(f"Must have a schedule in {', '.join(SCHEDULES)}, we instead got {self.schedule!r}")
 
   @property
   def grid(self) -> int:
@@ -198,6 +203,7 @@ class DiTFns(NamedTuple):
   guided_predictor: Callable[[Params, ClassLabels, np.ndarray, Array], PredictFn]
   null_condition: Callable[[Params, ClassLabels], ClassLabels]  # the unconditional partner
   state_dim: int
+  schedule: str  # that it was trained with
 
 
 @functools.cache
@@ -228,4 +234,4 @@ def dit_fns(config: DiTConfig) -> DiTFns:
   def null_condition(params: Params, condition: ClassLabels) -> ClassLabels:
     return ClassLabels(jnp.full_like(condition.labels, config.num_classes))
 
-  return DiTFns(init, predictor, guided_predictor, null_condition, config.state_dim)
+  return DiTFns(init, predictor, guided_predictor, null_condition, config.state_dim, config.schedule)

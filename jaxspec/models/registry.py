@@ -57,8 +57,8 @@ class Family(NamedTuple):
   trunk: Trunk | None = None
 
 
-_HOSTS = ("images", "text", "vectors", "chameleon", "maps")
-_IMAGES, _TEXT, _VECTORS, _CHAMELEON, _MAPS = (f"jaxspec.hosts.{name}:make_host" for name in _HOSTS)
+_HOSTS = ("images", "text", "vectors", "chameleon", "maps", "states")
+_IMAGES, _TEXT, _VECTORS, _CHAMELEON, _MAPS, _STATES = (f"jaxspec.hosts.{name}:make_host" for name in _HOSTS)
 
 FAMILIES: dict[str, Family] = {
   "llamagen": Family(LlamaGenConfig, llamagen_fns, _IMAGES, trunk=LLAMAGEN_TRUNK),
@@ -77,7 +77,7 @@ FAMILIES: dict[str, Family] = {
   "chameleon_vq": Family(ChameleonVQConfig, chameleon_vq_fns),
   "mar": Family(MARConfig, mar_fns, _VECTORS),
   "causal_tokens": Family(CausalTokensConfig, causal_token_fns, _VECTORS),
-  "dit": Family(DiTConfig, dit_fns),
+  "dit": Family(DiTConfig, dit_fns, _STATES),
   "kl_vae": Family(KLVAEConfig, kl_vae_fns),
   "var": Family(VARConfig, var_fns, _MAPS),
   "var_vae": Family(VARVAEConfig, var_vae_fns),

@@ -241,7 +241,7 @@ def _check_counters(out: DecodeResult, parts: Parts) -> None:
   drafted = out.counters.drafted
   _require((drafted >= out.counters.accepted).all(), "counters", "at least as many drafts as accepted ones", _short(drafted))
   calls, most = out.counters.draft_calls, parts.drafter.calls_per_round
-  least = 1 if most else 0
+  least = parts.drafter.calls_to_read
   fits = (calls >= least) & (calls <= least + out.counters.rounds * most)
   _require(fits.all(), "counters", f"draft_calls from {least} to {most} more each round", _short(calls))
 

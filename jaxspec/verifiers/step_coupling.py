@@ -25,7 +25,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec import rng
 from jaxspec.diffusion.chain import StepDistribution
 from jaxspec.token_axes import token_at
 from jaxspec.types import Array, Draft, Key, Verdict
@@ -46,6 +45,7 @@ class TargetSteps(NamedTuple):
 
   mean: Array  # [B, K + 1, C] float32
   log_std: Array  # [B, K + 1, C] float32, the temperature included; -inf where a chain ends in its mean
+  noise: Array  # [B, K + 1, C] float32, standard normals of the target's own draws; those of a draft are others
 
 
 class StepReport(NamedTuple):
@@ -61,18 +61,21 @@ def drafted_steps(distributions: StepDistribution, noise: Array, temperature: Ar
 
 
 def target_steps(
-  distributions: StepDistribution, number: Array, temperature: Array, *, noisy_end: bool = False
+  distributions: StepDistribution, number: Array, noise: Array, temperature: Array, *, noisy_end: bool = False
 ) -> TargetSteps:
   """The target's steps from its distributions.
 
   Args:
     distributions: leaves ``[B, K + 1, C]``.
     number: ``[B, K + 1]`` int32 numbers of the steps.
+    noise: ``[B, K + 1, C]``, numbers that no decision about this row has depended on.
     temperature: ``[]``.
     noisy_end: static; whether step 0 adds noise.
   """
   log_std = 0.5 * distributions.log_variance + jnp.log(temperature)
-  return TargetSteps(distributions.mean, log_std if noisy_end else jnp.where((number > 0)[..., None], log_std, -jnp.inf))
+  if not noisy_end:
+    log_std = jnp.where((number > 0)[..., None], log_std, -jnp.inf)
+  return TargetSteps(distributions.mean, log_std, noise)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +102,7 @@ class StepCoupling:
     rows, window, _ = draft.tokens.shape
     if window == 0:
       none = jnp.zeros((rows,), jnp.int32)
-      return Verdict(none, self._own(keys, target, none), metrics=report_at(0, none, StepReport(none, none > 0)))
+      return Verdict(none, _own(target, none), metrics=report_at(0, none, StepReport(none, none > 0)))
     coupler, drafted = self.coupler, draft.proposal
     mean, log_std = target.mean[:, :-1], target.log_std[:, :-1]
     normals = coupler.normals(keys, mean.shape)
@@ -113,12 +116,12 @@ class StepCoupling:
     here = lambda tree: jax.tree.map(lambda leaf: jnp.where(replaced[:, None], column(leaf, at), 0.0), tree)
     refuse = jnp.where(replaced, jnp.inf, -jnp.inf)  # as log u: every draft is rejected, or every draft is accepted
     corrected = coupler.couple(here(drafted), here(mean), here(log_std), here(normals), refuse, keys)
-    next_token = jnp.where(replaced[:, None], corrected.x, self._own(keys, target, num_accepted))
+    next_token = jnp.where(replaced[:, None], corrected.x, _own(target, num_accepted))
     report = StepReport(*coupler.replacements(corrected, replaced))
     return Verdict(num_accepted, next_token, metrics=report_at(window, num_accepted, report))
 
-  def _own(self, keys: Key, target: TargetSteps, position: Array) -> Array:
-    """The target's own draw ``[B, C]`` of the step at ``position [B]``."""
-    fresh = rng.stream_keys(keys, rng.Stream.NOISE, jnp.int32(0))
-    noise = jax.vmap(lambda key: jax.random.normal(key, target.mean.shape[2:]))(fresh)
-    return token_at(target.mean, position) + jnp.exp(token_at(target.log_std, position)) * noise
+
+def _own(target: TargetSteps, position: Array) -> Array:
+  """The target's own draw ``[B, C]`` of the step at ``position [B]``."""
+  mean, log_std, noise = (token_at(leaf, position) for leaf in target)
+  return mean + jnp.exp(log_std) * noise

@@ -53,7 +53,7 @@ def _programs():
     made, parts = whole(self, decoder, max_len), decoder.parts
     key = (
       self.target.fns, type(self.host), self.host.end_token, self.mesh, parts.drafter, parts.verifier, parts.target_prefix,
-      parts.decode, decoder.sampling, decoder.matmul_precision, self._length(max_len),
+      parts.decode, decoder.sampling, decoder.matmul_precision, self._length(decoder, max_len),
     )  # fmt: skip
     return kept.setdefault(key, made)
 

@@ -69,10 +69,11 @@ def test_one_method(run, name):
 
 def test_json(run):
   document = json.loads(run("methods", "--json").stdout)
-  assert list(document["methods"]) == list(METHODS) and set(document["sampling"]) == {"ids", "vectors", "maps"}
+  assert list(document["methods"]) == list(METHODS) and set(document["sampling"]) == {"ids", "vectors", "maps", "states"}
   assert document["methods"]["cspd"]["exact"] == "option" and document["methods"]["gsd"]["exact"] is False
   assert (
-    document["methods"]["ar"]["tokens"] == ["ids", "vectors", "maps"] and document["methods"]["ar"]["drafts_by"] == "nothing"
+    document["methods"]["ar"]["tokens"] == ["ids", "vectors", "maps", "states"]
+    and document["methods"]["ar"]["drafts_by"] == "nothing"
   )
   one = json.loads(run("methods", "gsd", "--json").stdout)
   assert one == document["methods"]["gsd"] and one["options"]["window"]["ge"] == 1

@@ -14,7 +14,8 @@ from jaxspec import methods, orders, rng
 from jaxspec.decoder import Decoder
 from jaxspec.methods import Parts
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
-from jaxspec.sampling import AnySampling, MapSampling, SamplingConfig, VectorSampling
+from jaxspec.sampling import AnySampling, MapSampling, SamplingConfig, StateSampling, VectorSampling
+from tests import state_toy
 from tests.contract import networks
 from tests.methods.networks import maps as small_maps
 from tests.methods.networks import vectors as small_vectors
@@ -26,6 +27,7 @@ NOISE = 0.7 * np.random.default_rng(1).normal(size=SHAPE)
 NOISE[-1] = (30, 0, 0)  # what a head says that was misled
 CODES = np.asarray([[0.0, 0.1], [0.2, 0.0], [1.0, 0.9]], np.float32)
 STOPPED = VectorSampling("ddim5", 1)
+STEPS = StateSampling(state_toy.STEPS)
 EAGLE = dict(tree_size=5, tree_top_k=2, tree_depth=2)
 WARPED = SamplingConfig(cfg_scale=2.0, temperature=0.4, top_k=2)
 
@@ -62,6 +64,9 @@ class Case:
     fields = dict(method=self.method, sampling=self.sampling)
     if self.method.tokens == methods.MAPS:
       return Decoder(small_maps(1), draft=small_maps(2), **fields)
+    if self.sampling.tokens == methods.STATES:
+      draft = None if self.method.draft == "frozen" else state_toy.network(state_toy.NEAR)
+      return Decoder(state_toy.network(state_toy.TARGET), draft=draft, **fields)
     if self.method.name == "parallel":
       return Decoder(small_vectors("mar", 1), **fields)
     if not self.draws_ids:
@@ -123,6 +128,7 @@ CASES = {
   "cspd": Case(methods.Cspd(gamma=2, target_prefix=0.34), STOPPED, num_alone=1),
   "parallel": Case(methods.Parallel(num_iter=2), STOPPED),
   "map-speculative": Case(methods.MapSpeculative(gamma=1, bonus=False), MapSampling(temperature=4.0)),
+  "step-speculative": Case(methods.StepSpeculative(gamma=2), STEPS),
 }
 # What the default suite leaves to the enumerations, and to others that share its code.
 MORE = {
@@ -135,4 +141,5 @@ MORE = {
   "ciar, a rate": Case(methods.Ciar(gamma=2, max_run=3, cloud_rate=0.5, score="max_prob"), history_free=False),
   "ciar, early": Case(methods.Ciar(gamma=3, max_run=2, tau=0.45, score="max_prob", early_close=True, verify="greedy")),
   "cspd, exact": Case(methods.Cspd(gamma=2, exact=True), STOPPED),
+  "step-speculative, frozen": Case(methods.StepSpeculative(gamma=3, draft="frozen", coupling="split"), STEPS),
 }

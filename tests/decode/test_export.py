@@ -17,10 +17,11 @@ from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.platform import tracing_for
 from jaxspec.models.registry import family_of
 from jaxspec.planning.sizes import sized
-from jaxspec.sampling import MapSampling, SamplingConfig
-from tests.methods.networks import CAUSAL, MAR, STOPPED, maps, small
+from jaxspec.sampling import MapSampling, SamplingConfig, StateSampling
+from tests.methods.networks import CAUSAL, MAR, STOPPED, maps, small, states
 
 ROWS = 2
+FLOATS = (methods.VECTORS, methods.STATES)
 CONFIG = LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=12, num_tokens=16, num_classes=3, multiple_of=16)
 CHAMELEON = ChameleonConfig(
   vocab_size=24, dim=16, num_layers=2, num_heads=2, ffn_hidden=16, layout="lumina", rows=4, columns=2, num_codes=12,
@@ -34,8 +35,10 @@ def decoder_of(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> 
   """A method on a tiny pair in bfloat16; parameters are shapes."""
   make = lambda family, config: sized(family, config, family, dtype="bfloat16").drawing
   method = small(name)
+  shaped = lambda network: dataclasses.replace(network, params=jax.eval_shape(lambda: network.params))
+  if method.tokens == methods.STATES:
+    return Decoder(shaped(states(1)), method, draft=shaped(states(2)), sampling=StateSampling(6, 2.0))
   if method.tokens == methods.MAPS:
-    shaped = lambda network: dataclasses.replace(network, params=jax.eval_shape(lambda: network.params))
     return Decoder(shaped(maps(1)), method, draft=shaped(maps(2)), sampling=MapSampling(2.0, 3, 0.9))
   if not method.fits(methods.IDS):
     family, config = ("mar", MAR) if name == "parallel" else ("causal_tokens", CAUSAL)
@@ -72,7 +75,7 @@ def check(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> None:
   exported = export(name, config)
   assert exported.platforms == ("cuda", "tpu")
   tokens = exported.out_avals[0]
-  assert tokens.shape[0] == ROWS and tokens.dtype == (jnp.float32 if METHODS[name].tokens == methods.VECTORS else jnp.int32)
+  assert tokens.shape[0] == ROWS and tokens.dtype == (jnp.float32 if METHODS[name].tokens in FLOATS else jnp.int32)
   if METHODS[name].fits(methods.IDS):
     # Caches are those of an accelerator: numbers, not the bits that a CPU stores.
     text = exported.mlir_module()

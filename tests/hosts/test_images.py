@@ -14,6 +14,7 @@ from jaxspec.models.conditions import Caption, ClassLabels
 from jaxspec.models.eagle import EagleConfig
 from jaxspec.models.inter_head import InterHeadConfig
 from jaxspec.models.tokenizer_fns import to_uint8
+from jaxspec.sampling import SamplingConfig
 from tests.pipeline import tiny
 
 NAN = float("nan")
@@ -55,7 +56,7 @@ def test_the_config_and_the_parts_choose_the_host(caption_host, feature_host, la
   assert [type(host) for host in (caption_host, feature_host, label_host)] == [CaptionHost, FeatureHost, LabelHost]
   for host in (caption_host, feature_host, label_host):
     assert (host.noun, host.tokens, host.vocab_size, host.num_tokens, host.grid) == ("image", "ids", 8, 4, (2, 2))
-    assert host.end_token is None and host.default_length == 4
+    assert host.end_token is None and host.default_length(SamplingConfig()) == 4
     tables = {name: table() for name, table in host.shared_tables().items()}
     assert {name: table.shape for name, table in tables.items()} == {
       "embedding": (8, 16), "output": (8, 16), "codebook": (8, 4)

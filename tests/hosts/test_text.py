@@ -13,6 +13,7 @@ from jaxspec.methods.base import SAME_FAMILY
 from jaxspec.models.conditions import Prompt
 from jaxspec.models.eagle import EagleConfig
 from jaxspec.models.rope_text import Rope
+from jaxspec.sampling import SamplingConfig
 from tests.pipeline import tiny
 
 _TABLE, _OTHER = ({"weight": np.full((len(tiny.WORDS), 16), value)} for value in (1.0, 2.0))
@@ -44,7 +45,7 @@ def llama(texts):
 def test_what_a_language_model_says(host, llama):
   size = len(tiny.WORDS)
   assert (host.noun, host.tokens, host.vocab_size, host.num_tokens, host.grid) == ("text", "ids", size, None, None)
-  assert host.end_token == (tiny.WORDS.index(tiny.END),) and host.default_length == 64
+  assert host.end_token == (tiny.WORDS.index(tiny.END),) and host.default_length(SamplingConfig()) == 64
   assert host.draft_families == llama.draft_families == ("gpt_neo", "llama")
   for network, output in ((host, _TABLE), (llama, _OTHER)):
     tables = {name: table() for name, table in network.shared_tables().items()}

@@ -12,6 +12,7 @@ from jaxspec import methods, orders, rng
 from jaxspec.decoder import Decoder
 from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
 from jaxspec.models.conditions import OrderedLabels
+from jaxspec.models.dit import DiTConfig, dit_fns
 from jaxspec.models.eagle import EagleConfig, eagle_fns
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.models.mar import MARConfig, mar_fns
@@ -19,7 +20,7 @@ from jaxspec.models.scale_network import ScaleNetwork, ScaleWeights
 from jaxspec.models.var import VARConfig, var_fns
 from jaxspec.models.var_vae import VARVAEConfig, var_vae_fns
 from jaxspec.network import Network
-from jaxspec.sampling import MapSampling, SamplingConfig, VectorSampling
+from jaxspec.sampling import MapSampling, SamplingConfig, StateSampling, VectorSampling
 from tests import helpers
 
 V, N, GRID = 5, 9, (3, 3)  # Markov tables; rows of 9 tokens
@@ -31,6 +32,8 @@ CAUSAL = CausalTokensConfig(**_TOKENS, dim=8, num_layers=1, num_heads=2)
 STOPPED = VectorSampling("ddim5", 1)
 SIDES = (1, 2, 3)
 VAR = VARConfig(depth=1, dim=8, num_heads=2, vocab_size=V, code_dim=4, num_classes=3, sides=SIDES)
+DIT = DiTConfig(latent_size=2, latent_channels=4, num_classes=3, dim=8, num_layers=1, num_heads=2)
+STEPS = StateSampling(steps=8)
 VAR_VAE = VARVAEConfig(4, (1, 2), 1, codebook_size=V, codebook_dim=4, num_phis=2, sides=SIDES, num_groups=2)
 
 
@@ -67,6 +70,12 @@ def maps(seed: int) -> Network:
   return Network(ScaleNetwork(fns, vae), weights, VAR, name="maps")
 
 
+@functools.cache
+def states(seed: int) -> Network:
+  fns = dit_fns(DIT)
+  return Network(fns, helpers.random_params(fns, seed, scale=0.2), DIT, name="states")
+
+
 def codebook():
   return jnp.asarray(np.random.default_rng(0).normal(size=(helpers.TARGET.vocab_size, 4)), jnp.float32)
 
@@ -78,7 +87,7 @@ SMALL = {
   "eagle": {"tree_size": 4, "tree_top_k": 2, "tree_depth": 1}, "eagle-chain": {"gamma": 2},
   "eagle-lantern": {"tree_size": 4, "tree_top_k": 2, "tree_depth": 1, "num_neighbours": 2},
   "ciar": {"gamma": 3, "max_run": 3, "tau": 0.5, "score": "max_prob"}, "cspd": {"gamma": 2}, "parallel": {"num_iter": 2},
-  "map-speculative": {"gamma": 1},
+  "map-speculative": {"gamma": 1}, "step-speculative": {"gamma": 2},
 }  # fmt: skip
 
 
@@ -91,6 +100,8 @@ def decoder(method: methods.Method, sampling=None, **fields) -> Decoder:
   name = method.name
   if method.tokens == methods.MAPS:
     known = dict(target=maps(1), draft=maps(2), sampling=sampling or MapSampling())
+  elif method.tokens == methods.STATES or isinstance(sampling, StateSampling):
+    known = dict(target=states(1), draft=states(2), sampling=sampling or STEPS)
   elif isinstance(sampling, VectorSampling) or not method.fits(methods.IDS):
     family = "mar" if name == "parallel" else "causal"
     known = dict(target=vectors(family, 1), draft=vectors(family, 2), sampling=sampling or STOPPED)

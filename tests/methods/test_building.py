@@ -10,7 +10,8 @@ from jaxspec import methods
 from jaxspec.methods import METHODS
 from jaxspec.models.guidance import Guided
 from jaxspec.network import Network
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.options import values_of
+from jaxspec.sampling import SamplingConfig, StateSampling, VectorSampling
 from jaxspec.verifiers.lantern_greedy import GreedyLantern
 from jaxspec.verifiers.path_coupling import PathCoupling
 from jaxspec.verifiers.path_ratio import PathRatio
@@ -39,6 +40,8 @@ def test_every_method_builds_and_traces(name):
   vector = (bound.target.fns.token_dim,) if bound.draws_vectors else ()
   if bound.method.tokens == methods.MAPS:
     vector = (max(bound.target.fns.sizes),)
+  if bound.method.tokens == methods.STATES:
+    vector = (bound.target.fns.state_dim,)
   assert out.tokens.shape == (2, length, *vector) and out.lengths.shape == (2,)
   assert all(leaf.shape == (2,) for leaf in jax.tree.leaves(out.counters))
 
@@ -50,7 +53,8 @@ def test_equal_settings_give_equal_parts(name):
   static = lambda bound: (bound.parts.drafter, bound.parts.verifier, bound.parts.decode, bound.parts.target_prefix)
   assert first.parts is first.parts and first.parts is not second.parts
   assert static(first) == static(second) and hash(static(first)) == hash(static(second))
-  other = dataclasses.replace(first.sampling, temperature=0.5)
+  kind = type(first.sampling)
+  other = kind(**dict(steps=8, cfg_scale=2.0) if kind is StateSampling else values_of(first.sampling) | {"temperature": 0.5})
   assert static(decoder(first.method, other)) == static(first)
 
 
@@ -68,7 +72,8 @@ def test_missing_parts_are_named(name):
     except ValueError as error:
       assert str(error) == f"Must have {words} for method {name}, we instead got none"
       refused += 1
-  expected = (cls.draft_family is not None) + (name in ("lantern", "eagle-lantern", "gsd"))
+  needs_draft = cls.draft_family is not None and cls.free_draft is None
+  expected = needs_draft + (name in ("lantern", "eagle-lantern", "gsd"))
   assert refused == expected + (name in ("sqs", "sjd", "gsd", "scaled", "ciar"))
 
 

@@ -9,9 +9,9 @@ import pytest
 from jaxspec import methods
 from jaxspec.methods import METHODS, SAME_FAMILY, all_options, make_method, options_of
 from jaxspec.models.registry import FAMILIES
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.sampling import SamplingConfig, StateSampling, VectorSampling
 
-DECLARING = [*METHODS.values(), SamplingConfig, VectorSampling]
+DECLARING = [*METHODS.values(), SamplingConfig, VectorSampling, StateSampling]
 EACH_OPTION = [(cls, declared) for cls in DECLARING for declared in options_of(cls).values()]
 
 
@@ -100,6 +100,9 @@ def test_an_option_of_several_methods_has_one_kind_and_one_range():
     (lambda: VectorSampling(1), "at least 2 diffusion steps"),
     (lambda: VectorSampling("some"), "we instead got"),
     (lambda: VectorSampling(5, 4), "stop from 0 to 3"),
+    (lambda: StateSampling(1), "at least 2 diffusion steps"),
+    (lambda: StateSampling(1001), "at most 1000 steps in a section of 1000, we instead got 1001"),
+    (lambda: StateSampling("ddim50"), r"a step of DDIM has no noise, so no draft of it .* we instead got 'ddim50'"),
   ],
 )
 def test_options_that_do_not_fit_each_other(make, words):
@@ -114,3 +117,4 @@ def test_limits_that_stay_legal():
   methods.Ciar(tau=-math.inf), methods.Ciar(tau=math.inf, target_prefix=1.0), methods.Gsd(max_distance=math.inf)
   methods.Eagle(tree_size=52)
   VectorSampling(5, 3), SamplingConfig(temperature=0), VectorSampling("5") == VectorSampling(5)
+  assert StateSampling("20") == StateSampling(20)

@@ -42,7 +42,10 @@ def lossy(*rules: str) -> tuple[str, ...]:
 
 VECTORS = ("tests/contract/test_enumeration.py::test_vectors_follow_the_target_under_the_exact_rule",)
 STATES = ("tests/verifiers/test_step_coupling.py::test_every_state_follows_the_target[maximal]",)
+CHAINS = ("tests/decode/test_state_loop.py::test_every_state_follows_the_target[network-0.329]",)
+FROZEN = ("tests/decode/test_state_loop.py::test_every_state_follows_the_target[frozen-0.174]",)
 MAPS = ("tests/decode/test_map_loop.py::test_enumeration[map]",)
+SAMPLER = ("tests/decode/test_state_loop.py::test_plain_decoding_is_the_sampler",)
 MAPS_ALONE = ("tests/decode/test_map_loop.py::test_rows_alone_and_in_a_batch",)
 OWN_MAPS = ("tests/decode/test_map_loop.py::test_counters_and_the_target_s_own_maps",)
 BLOCKS = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[True]",)
@@ -325,7 +328,7 @@ MUTANTS = (
   ),
   Mutant(
     "a rejected state is drawn from the target", "jaxspec/verifiers/step_coupling.py",
-    "jnp.where(replaced[:, None], corrected.x, ", "jnp.where(replaced[:, None], self._own(keys, target, num_accepted), ",
+    "jnp.where(replaced[:, None], corrected.x, ", "jnp.where(replaced[:, None], _own(target, num_accepted), ",
     STATES,
   ),
   Mutant(
@@ -334,13 +337,29 @@ MUTANTS = (
   ),
   Mutant(
     "after full acceptance the last accepted step is drawn again", "jaxspec/verifiers/step_coupling.py",
-    "corrected.x, self._own(keys, target, num_accepted)",
-    "corrected.x, self._own(keys, target, jnp.maximum(num_accepted - 1, 0))", STATES,
+    "corrected.x, _own(target, num_accepted)",
+    "corrected.x, _own(target, jnp.maximum(num_accepted - 1, 0))", STATES,
   ),
   Mutant(
     "a draft network of vectors takes the last token for the one before", "jaxspec/drafters/token_model.py",
     "drafts.token_before_newest(cursor, draft, verdict)", "drafts.newest_token(cursor, draft, verdict)",
     contract("cspd"),
+  ),
+  Mutant(
+    "states are judged by the step before theirs", "jaxspec/verifiers/state_target.py",
+    "network.numbers(length, states.shape[0])", "network.numbers(length - 1, states.shape[0])", CHAINS,
+  ),
+  Mutant(
+    "all steps of the target have the same numbers", "jaxspec/verifiers/state_target.py",
+    "step_normals(state.keys, numbers, dim)", "step_normals(state.keys, 0 * numbers, dim)", SAMPLER,
+  ),
+  Mutant(
+    "a draft of states says that it was drawn with other noise", "jaxspec/drafters/drafted_states.py",
+    "drafted_steps(distributions, noise, one)", "drafted_steps(distributions, -noise, one)", CHAINS,
+  ),
+  Mutant(
+    "frozen drafts take the prediction before the drafts that were accepted", "jaxspec/drafters/frozen_steps.py",
+    "return at(verdict, verdict.num_accepted)", "return at(verdict, 0 * verdict.num_accepted)", FROZEN,
   ),
   # Maps.
   Mutant(

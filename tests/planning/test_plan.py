@@ -32,13 +32,14 @@ def model_for(method: methods.Method) -> Model:
   return MASKED if method.name == "parallel" else CAUSAL_TOKENS
 
 
-def test_methods_of_maps_are_not_planned():
-  for model in (IDS, CAUSAL_TOKENS):
-    with pytest.raises(ValueError, match="we instead got map-speculative"):
-      make_plan(model, H100, method=small("map-speculative"))
+def test_methods_of_whole_images_are_not_planned():
+  for name in ("map-speculative", "step-speculative"):
+    for model in (IDS, CAUSAL_TOKENS):
+      with pytest.raises(ValueError, match=f"we instead got {name}"):
+        make_plan(model, H100, method=small(name))
 
 
-@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.tokens != methods.MAPS])
+@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.tokens in (methods.IDS, methods.VECTORS)])
 def test_every_method(name):
   """The method is asked for its window, its draft network and its rule."""
   method = small(name)

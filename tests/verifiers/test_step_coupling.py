@@ -50,7 +50,8 @@ def _round(rule, x, drafting, num_drafted, *, noisy_end=True, number=FIRST):
   draft = Draft(states, drafted_steps(distributions, noise, ONE), jnp.asarray(num_drafted, jnp.int32))
   inputs = jnp.concatenate([x[:, None], states], axis=1)
   numbers = jnp.maximum(number[:, None] - jnp.arange(WINDOW + 1)[None], 0)
-  steps = target_steps(_target(numbers[..., None], inputs), numbers, ONE, noisy_end=noisy_end)
+  own = jnp.asarray(np.random.default_rng(2).normal(size=inputs.shape), jnp.float32)
+  steps = target_steps(_target(numbers[..., None], inputs), numbers, own, ONE, noisy_end=noisy_end)
   verdict = rule(testing.fast_keys(0, len(x)), draft, steps)
   return draft, verdict, drafts.committed_block(draft, verdict)
 
@@ -116,7 +117,7 @@ def test_equal_deviations_make_both_couplings_one():
   states = StepDistribution(jnp.broadcast_to(mean, noise.shape), jnp.full(noise.shape, -1.0), None)
   draft = Draft(states.mean + jnp.exp(-0.5) * noise, drafted_steps(states, noise, ONE), jnp.ones((ROWS,), jnp.int32))
   moved = jnp.broadcast_to(mean + np.exp(-0.5) * shift, (ROWS, 2, 64))
-  target = TargetSteps(moved, jnp.full(moved.shape, -0.5))
+  target = TargetSteps(moved, jnp.full(moved.shape, -0.5), jnp.zeros(moved.shape))
   for rule in RULES.values():
     verdict = jax.jit(rule)(testing.fast_keys(0, ROWS), draft, target)
     assert np.mean(verdict.num_accepted) == pytest.approx(2 * stats.norm.cdf(-0.4), abs=4 * 0.5 / ROWS**0.5)
@@ -156,7 +157,8 @@ def test_slots_without_a_draft_do_not_matter(name):
   other = Draft(spoil(draft.tokens), jax.tree.map(spoil, draft.proposal), draft.num_drafted)
   inputs = jnp.concatenate([x[:, None], draft.tokens], axis=1)
   numbers = FIRST - jnp.broadcast_to(jnp.arange(WINDOW + 1), inputs.shape[:2])
-  steps = target_steps(_target(numbers[..., None], inputs), numbers, ONE, noisy_end=True)
+  own = jnp.asarray(np.random.default_rng(2).normal(size=inputs.shape), jnp.float32)
+  steps = target_steps(_target(numbers[..., None], inputs), numbers, own, ONE, noisy_end=True)
   got = jax.jit(RULES[name])(testing.fast_keys(0, 40), other, steps)
   np.testing.assert_array_equal(got.num_accepted, verdict.num_accepted)
   np.testing.assert_allclose(got.next_token, verdict.next_token, atol=1e-5)
@@ -166,7 +168,8 @@ def test_slots_without_a_draft_do_not_matter(name):
 def test_no_draft_is_the_target_s_own_step():
   x = jnp.full((ROWS, 1), 0.5)
   number = jnp.full((ROWS, 1), FIRST)
-  steps = target_steps(_target(number[..., None], x[:, None]), number, ONE, noisy_end=True)
+  own = jax.random.normal(jax.random.key(5), (ROWS, 1, 1))
+  steps = target_steps(_target(number[..., None], x[:, None]), number, own, ONE, noisy_end=True)
   cursor = Cursor(x, number[:, 0], number[:, 0] > 0, jnp.int32(0))
   verdict = jax.jit(RULES["maximal"])(testing.fast_keys(0, ROWS), drafts.empty_draft(cursor.last), steps)
   assert stats.kstest(_white(verdict.next_token, FIRST, x)[:, 0], "norm").pvalue > 0.01
@@ -204,7 +207,8 @@ def test_frozen_drafts_of_a_network():
     numbers = number - jnp.arange(WINDOW + 1)
     judged = ddpm.distribution_fn(predict_fn, tables)(numbers[:, None, None], inputs)
     judged = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), judged)
-    steps = target_steps(judged, jnp.broadcast_to(numbers[None], (rows, WINDOW + 1)), ONE)
+    fresh = jax.random.normal(jax.random.key(5), judged.mean.shape)
+    steps = target_steps(judged, jnp.broadcast_to(numbers[None], (rows, WINDOW + 1)), fresh, ONE)
     verdict = RULES["split"](testing.fast_keys(0, rows), draft, steps)
     return verdict, drafts.committed_block(draft, verdict), steps
 

@@ -1,0 +1,34 @@
+"""Drafts of states by anything that predicts the noise of a state: what drafters of denoising steps share."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from jaxspec.diffusion import chain, ddpm
+from jaxspec.diffusion.ddpm import PredictFn
+from jaxspec.models.state_network import StateNetwork
+from jaxspec.types import Cursor, Draft, Key
+from jaxspec.verifiers.step_coupling import drafted_steps
+
+
+def draft_states(network: StateNetwork, predict_fn: PredictFn, keys: Key, cursor: Cursor, window: int) -> Draft:
+  """The next ``window`` states of every row, each drawn by the step that follows from a prediction at the one before.
+
+  Args:
+    network: whose steps are taken.
+    predict_fn: for states ``[B, C]`` with an index ``[B, 1]``.
+    keys: ``[B]`` of this round; consumed.
+  Returns:
+    The draft with `DraftedSteps` as its proposal. What stands after a row's last step is garbage; the loop cuts it.
+  """
+  (number,) = network.numbers(cursor.length, 1).T
+  noise = chain.step_normals(keys, jnp.arange(window, dtype=jnp.int32)[None], network.state_dim)
+  one = jnp.float32(1.0)
+  states, distributions = chain.follow(ddpm.distribution_fn(predict_fn, network.tables), cursor.last, number, noise, one)
+  return Draft(states, drafted_steps(distributions, noise, one), jnp.full(number.shape, window, jnp.int32))
+
+
+def check_window(window: int) -> None:
+  """Raises a ValueError if a draft window is not positive."""
+  if window < 1:
+    raise ValueError(f"Must have a draft window of at least 1, we instead got {window}")

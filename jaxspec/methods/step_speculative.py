@@ -1,0 +1,65 @@
+"""Speculative denoising: drafted steps of one image's chain, judged by one pass of the target."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from jaxspec.decode.state import SpecParams
+from jaxspec.drafters.frozen_steps import frozen_steps
+from jaxspec.drafters.state_model import state_model
+from jaxspec.methods.base import SAME_FAMILY, STATES, BuildContext, DraftingMethod, Parts, option
+from jaxspec.methods.common import check_chain, of_states
+from jaxspec.network import Network
+from jaxspec.verifiers.coupled_steps import COUPLINGS, Coupler
+from jaxspec.verifiers.state_target import state_target
+from jaxspec.verifiers.step_coupling import StepCoupling
+
+FROZEN = "frozen"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepSpeculative(DraftingMethod):
+  """Speculative decoding of the denoising steps of an image (DiT); exact for every draft.
+
+  A token is the state after one step of the DDPM chain. The target reads the newest state and ``gamma`` drafted ones in one
+  pass, and accepts or replaces each drafted step by an exact coupling of two Gaussians. The draft is ``frozen`` (the last
+  prediction of the target, used again for free) or a smaller network. The last step ends in its mean and is always the
+  target's.
+  """
+
+  gamma: int = option(4, "Tokens drafted per round.", ge=1)
+  coupling: str = option("maximal", "What is done where deviations differ; split needs no proposals.", choices=COUPLINGS)
+
+  name: ClassVar[str] = "step-speculative"
+  title: ClassVar[str] = "speculative denoising"
+  source: ClassVar[str] = "De Bortoli et al. 2025, arXiv 2501.05370; networks of Peebles and Xie 2022, arXiv 2212.09748"
+  tokens: ClassVar[str] = STATES
+  exact: ClassVar[bool] = True
+  draft_family: ClassVar[str | None] = SAME_FAMILY
+  free_draft: ClassVar[str | None] = FROZEN
+
+  def drafts_per_round(self) -> int:
+    """The chain of states."""
+    return self.gamma
+
+  def check_length(self, num_tokens: int) -> None:
+    """See `Method.check_length`."""
+    check_chain("gamma", self.gamma, num_tokens)
+
+  def rule(self) -> StepCoupling:
+    """The acceptance rule."""
+    return StepCoupling(Coupler(self.coupling))
+
+  def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
+    """See `Method.build`; without a draft network drafts are frozen."""
+    sampling = of_states(self, context)
+    judge, side = sampling.bind(target), sampling.side(target)
+    verifier = state_target(judge, self.rule())
+    if draft is None:
+      return Parts(SpecParams((), side), frozen_steps(judge, window=self.gamma), verifier)
+    drafting = sampling.bind(draft)
+    for name in ("state_dim", "schedule"):
+      if (ours := getattr(drafting.fns, name)) != (theirs := getattr(judge.fns, name)):
+        raise ValueError(f"Must have a draft with {name} {theirs} as its target, we instead got {ours}")
+    return Parts(SpecParams(sampling.side(draft), side), state_model(drafting, window=self.gamma), verifier)

@@ -1,0 +1,74 @@
+"""The target network of states as a verifier: one pass over the newest state and the drafted ones, then an exact rule.
+
+The pass predicts the step from each of these ``K + 1`` states (`jaxspec.models.state_network`). `StepCoupling` accepts the
+leading drafts and draws one state more. Rows stand at different steps. A round never drafts the last step of a row
+(`jaxspec.decode.loop.draft_round`): it ends in its mean, so that no draft of it could be accepted.
+
+The target's own numbers belong to a step, not to a round. Plain decoding therefore draws the states of
+`jaxspec.diffusion.ddpm.sample` with `jaxspec.diffusion.chain.row_noise`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec import drafts
+from jaxspec.diffusion import ddpm
+from jaxspec.diffusion.chain import step_normals
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.state_network import StateNetwork, StateSide
+from jaxspec.types import Array, Cursor, Draft, Key, Verdict, Verifier
+from jaxspec.verifiers.step_coupling import StepCoupling, target_steps
+
+
+class StateTargetState(NamedTuple):
+  """What every pass reads; nothing of it changes."""
+
+  condition: ClassLabels
+  keys: Key  # [B], numbers of steps
+
+
+@functools.cache
+def state_target(network: StateNetwork, rule: StepCoupling = StepCoupling()) -> Verifier:
+  """Verifier of drafted states; with `jaxspec.autoregress`, the target's own sampler.
+
+  `Verdict.feedback` is the target's prediction at the newest state and at every drafted one, leaves ``[B, K + 1, C]``.
+
+  Args:
+    network: the target.
+    rule: the acceptance rule.
+  """
+  dim = network.state_dim
+
+  def init(
+    params: StateSide, keys: Key, condition: ClassLabels, max_len: int, window: int
+  ) -> tuple[Verdict, StateTargetState]:
+    if max_len > network.num_steps:
+      raise ValueError(f"Must have at most the {network.num_steps} states of a chain, we instead got {max_len}")
+    noise = step_normals(keys, jnp.full((1, 1), network.num_steps), dim)[:, 0]
+    state = StateTargetState(condition, keys)
+    nothing = jnp.zeros(noise.shape[:1], jnp.int32)
+    return judge(params, keys, state, noise, nothing, drafts.empty_draft(noise)), state
+
+  def verify(
+    params: StateSide, keys: Key, state: StateTargetState, cursor: Cursor, draft: Draft
+  ) -> tuple[Verdict, StateTargetState]:
+    return judge(params, keys, state, cursor.last, cursor.length, draft), state
+
+  def judge(params: StateSide, keys: Key, state: StateTargetState, newest: Array, length: Array, draft: Draft) -> Verdict:
+    """The verdict about drafts that follow ``newest [B, C]``, the state after ``length [B]`` tokens."""
+    states = jnp.concatenate([newest[:, None], draft.tokens], axis=1).swapaxes(0, 1)  # [K + 1, B, C]
+    numbers = network.numbers(length, states.shape[0])  # [B, K + 1]
+    index = numbers.T[..., None]
+    prediction = network.predictor(params, state.condition)(index, states)
+    distributions = ddpm.step_distribution(network.tables, index, states, prediction)
+    by_row = lambda tree: jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), tree)
+    own = step_normals(state.keys, numbers, dim)
+    verdict = rule(keys, draft, target_steps(by_row(distributions), numbers, own, jnp.float32(1.0)))
+    return verdict._replace(feedback=by_row(prediction))
+
+  return Verifier(init, verify)

@@ -1,0 +1,69 @@
+"""Toy networks of states whose chains are Gaussian, so that every distribution of a chain is known exactly."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxspec.diffusion.ddpm import Prediction
+from jaxspec.models.dit import DiTFns
+from jaxspec.models.state_network import StateNetwork, StateSide
+from jaxspec.network import Network
+
+STEPS, DIM = "10", 2
+
+
+def _predictor(params, condition, timesteps):
+  """``eps = x A + b (1 + label)`` and a constant v, the same at every step."""
+  shift = params["shift"][None] * (1.0 + condition.labels[:, None])  # [B, C]
+
+  def predict(index, x):
+    along = shift.reshape((1,) * (x.ndim - 2) + shift.shape)
+    return Prediction(x @ params["matrix"] + along, jnp.broadcast_to(params["v"], x.shape))
+
+  return predict
+
+
+FNS = DiTFns(lambda key: None, _predictor, None, None, DIM, "linear")
+NETWORK = StateNetwork(FNS, STEPS)
+
+
+def side(matrix=((0.4, 0.2), (-0.1, 0.5)), shift=(0.3, -0.2), v=(0.0, 0.6)):
+  """Parameters; the deviations of a step are those of v alone."""
+  return StateSide({name: jnp.asarray(leaf, jnp.float32) for name, leaf in
+                    dict(matrix=matrix, shift=shift, v=v).items()}, None)  # fmt: skip
+
+
+def affine(number, side, label=0):
+  """Step ``number`` as ``x -> x M + c``, with deviations ``[C]``, float64."""
+  tables, params = NETWORK.tables, {name: np.asarray(leaf, np.float64) for name, leaf in side.params.items()}
+  c1, c2 = tables.posterior_mean_coef1[number], tables.posterior_mean_coef2[number]
+  root, rootm1 = tables.sqrt_recip_alphas_cumprod[number], tables.sqrt_recipm1_alphas_cumprod[number]
+  matrix = (c1 * root + c2) * np.eye(DIM) - c1 * rootm1 * params["matrix"]
+  share = (params["v"] + 1) / 2
+  low, high = tables.posterior_log_variance_clipped[number], np.log(tables.betas[number])
+  std = np.exp(0.5 * (share * high + (1 - share) * low)) if number else np.zeros(DIM)
+  return matrix, -c1 * rootm1 * params["shift"] * (1 + label), std
+
+
+def moments(side, label=0):
+  """Mean ``[N C]`` and covariance of all states of a chain, float64."""
+  mean, load = np.zeros(DIM), np.eye(DIM)  # of the state before, and what it is made of: rows are normals
+  means, loads = [], []
+  for number in reversed(range(NETWORK.num_steps)):
+    matrix, shift, std = affine(number, side, label)
+    mean = mean @ matrix + shift
+    load = np.concatenate([load @ matrix, np.diag(std)])
+    means.append(mean)
+    loads.append(load)
+  size = len(loads[-1])
+  whole = np.concatenate([np.pad(load, ((0, size - len(load)), (0, 0))) for load in loads], axis=1)
+  return np.concatenate(means), whole.T @ whole
+
+
+TARGET = side()
+# Other means and, where v differs, other deviations.
+NEAR = side(((0.5, 0.1), (0.0, 0.4)), (0.2, 0.1), (0.2, 0.3))
+
+
+def network(of):
+  """What a `jaxspec.Decoder` takes, of one side."""
+  return Network(FNS, of.params, name="toy")
