@@ -109,10 +109,7 @@ class VectorSampling(Guidance):
 
   def __post_init__(self):
     super().__post_init__()
-    if isinstance(self.steps, str) and self.steps.isdecimal():
-      object.__setattr__(self, "steps", int(self.steps))  # one spelling: equal settings share compiled programs
-    if (steps := self._tables().num_steps) < 2:
-      raise ValueError(f"Must have at least 2 diffusion steps, we instead got {self.steps}")
+    steps = _check_steps(self)
     if self.stop is not None and not self.stop < steps - 1:
       raise ValueError(f"Must have stop from 0 to {steps - 2}, we instead got {self.stop}")
 
@@ -196,7 +193,7 @@ class MapSampling(Guidance):
 
 
 @dataclasses.dataclass(frozen=True)
-class StateSampling:
+class StateSampling(Guidance):
   """How the states of an image's chain are drawn (DiT, arXiv 2212.09748): by ancestral sampling, DDPM.
 
   A row has as many tokens as the chain has steps. The first state is standard normal, and the last step ends in its mean.
@@ -208,21 +205,13 @@ class StateSampling:
   tokens: ClassVar[str] = STATES
 
   def __post_init__(self):
-    check_options(self)
-    if isinstance(self.steps, str) and self.steps.isdecimal():
-      object.__setattr__(self, "steps", int(self.steps))  # one spelling: equal settings share compiled programs
+    super().__post_init__()
     if str(self.steps).startswith("ddim"):
       raise ValueError(
         "Must have steps of DDPM, such as 250 or 10,10,20 (a step of DDIM has no noise, so no draft of it can be accepted "
         f"or corrected), we instead got {self.steps!r}"
       )
-    if len(kept_steps(str(self.steps))) < 2:
-      raise ValueError(f"Must have at least 2 diffusion steps, we instead got {self.steps}")
-
-  @property
-  def is_guided(self) -> bool:
-    """Whether networks run with classifier-free guidance."""
-    return self.cfg_scale > 1
+    _check_steps(self)
 
   def bind(self, network: Network) -> StateNetwork:
     """The network with the steps of these settings.
@@ -270,3 +259,16 @@ def head_fns(network: Network) -> HeadFns:
     kind = type(network.fns).__name__
     raise ValueError(f"Must have a network of vector tokens (HeadFns, MARFns) as {network.name}, we instead got {kind}")
   return network.fns
+
+
+def _check_steps(settings: VectorSampling | StateSampling) -> int:
+  """How many diffusion steps there are; writes a plain number of them in one way, so that equal settings share programs.
+
+  Raises:
+    ValueError: if there are fewer than 2.
+  """
+  if isinstance(settings.steps, str) and settings.steps.isdecimal():
+    object.__setattr__(settings, "steps", int(settings.steps))
+  if (number := len(kept_steps(str(settings.steps)))) < 2:
+    raise ValueError(f"Must have at least 2 diffusion steps, we instead got {settings.steps}")
+  return number
