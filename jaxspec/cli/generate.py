@@ -86,10 +86,12 @@ def generate(**options: Any) -> None:
 
   from rich.console import Console
 
-  console, out = Console(stderr=True), Console(highlight=False)
+  from jaxspec.cli.working import Working
+
+  out = Console(highlight=False)
   screen = _screen(out) if options["show"] else None
-  with console.status("Loading") as status, _connected(options) as cloud:
-    job, batches, runs, files = _work(options, asked, chosen, files, cloud, lambda text: status.update(text))
+  with Working("Loading") as working, _connected(options) as cloud:
+    job, batches, runs, files = _work(options, asked, chosen, files, cloud, working)
 
   from jaxspec.cli.summary import print_summary
 
