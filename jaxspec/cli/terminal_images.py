@@ -5,8 +5,8 @@
 3. Sixel: bands of six lines, colour after colour (VT330/VT340 Programmer Reference Manual, volume 2, chapter 14).
 4. Half blocks: an upper half in the colour of one pixel, over the colour of the one below.
 
-They are written here because no package fits: `textual-image` asks the terminal while it is imported and waits a tenth of a
-second, so that over a slow connection the answer arrives at the shell; `term-image` excludes the Pillow that we need.
+They are written here because no package fits. `textual-image` asks the terminal while it is imported, and waits a tenth of a
+second: over a slow connection it misses the answer, which is then printed. `term-image` excludes the Pillow that we need.
 """
 
 from __future__ import annotations
