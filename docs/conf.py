@@ -1,6 +1,6 @@
 """Settings of the documentation site: `sphinx-build -W -b html docs build/site`.
 
-The pages are plain Markdown that reads the same on a code host. What only the site has is made while it is built, by the
+The pages are plain Markdown that reads the same on a code host, and a notebook. What only the site has is made while it is built, by the
 extensions in `_ext`: the order of the pages, links to files outside of this folder, the reference, and pictures that follow
 the colours of the page.
 """
@@ -17,11 +17,12 @@ author = "the authors of jaxspec"
 copyright = "the authors of jaxspec, Apache-2.0"
 release = version = jaxspec.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "repository_pages", "reference_pages", "pictures"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "repository_pages", "reference_pages", "pictures"]
 exclude_patterns = ["_ext"]
 nitpicky = False
 
 myst_heading_anchors = 4
+nb_execution_mode = "off"  # notebooks have their outputs; a test executes them
 
 default_role = "py:obj"  # docstrings name objects in single backquotes
 add_module_names = False

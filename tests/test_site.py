@@ -172,9 +172,11 @@ def test_example_of_own_networks():
 
 @pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path):
-  for module in ("sphinx", "myst_parser", "furo"):
+  for module in ("sphinx", "myst_nb", "furo"):
     pytest.importorskip(module, reason="needs the docs extra: pip install 'jaxspec-decoding[docs]'")
   command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(tmp_path / "trees")]
   done = subprocess.run([*command, str(DOCS), str(tmp_path / "site")], capture_output=True, text=True)
   assert done.returncode == 0, done.stderr
+  tour = (tmp_path / "site" / "tour.html").read_text()
+  assert 'href="methods/gsd.html"' in tour and "total variation" in tour and "<img" in tour
   assert 'id="jaxspec.Draft"' in (tmp_path / "site" / "reference" / "contracts.html").read_text()

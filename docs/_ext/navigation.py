@@ -5,7 +5,7 @@ from jaxspec.methods import METHODS
 COPIED = "copied"  # where pages from outside of `docs` are put while the site is built
 
 NAVIGATION = {
-  "Start": ("quickstart", "methods/index", "how_to", "glossary"),
+  "Start": ("quickstart", "tour", "methods/index", "how_to", "glossary"),
   "How it works": ("design", "rules", "discrete", "sqs", "ciar", "mar"),
   "Use": (
     "cli",

@@ -4,9 +4,8 @@ calls."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,6 +13,9 @@ from jaxspec.cli.errors import UserError, check_writable, interruptible, write_w
 from jaxspec.cli.example_prompts import PROMPTS
 from jaxspec.cli.option_help import MethodCommand
 from jaxspec.cli.options import PATH, common
+
+if TYPE_CHECKING:
+  from jaxspec.cli.working import Working
 
 
 class Sweep(NamedTuple):
@@ -53,12 +55,13 @@ def audit(**options: Any) -> None:
 
   from rich.console import Console
 
-  console = Console(stderr=True)
-  with console.status("Loading") as status:
-    report = work(options, chosen, sweep, lambda text: status.update(text))
+  from jaxspec.cli.working import Working
+
+  with Working("Loading") as working:
+    report = work(options, chosen, sweep, working)
     for warning in report.warnings:
       click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
-    status.update("Writing")
+    working("Writing")
     _write(report, files)
 
   from jaxspec.cli.audit_table import print_report
@@ -129,7 +132,7 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
   raise UserError(f"Must have an option in --sweep that {method.name} reads ({names}), we instead got {sweep.name!r}")
 
 
-def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Callable[[str], None]):
+def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working):
   """Decodes images by the shared loop with a rule that reports the distribution of every token."""
   from jaxspec.cli import audit_report, compilation_cache, decoding
   from jaxspec.cli.batches import batch_rows, make_batches
@@ -154,9 +157,10 @@ def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Callable
   captions = [job.captions[prompt] for prompt in batches.prompt]
 
   found = []
+  say("Decoding")
   for number, row in enumerate(jobs):
     label = audit_report.label_of(row.method, sweep and sweep.name, sweep and sweep.values[number])
-    say(f"Decoding {len(captions)} images by {label} ({number + 1} of {len(jobs)})")
+    say.step(number, len(jobs), "setting", f"Decoding {len(captions)} images by {label}")
     outcome = decoding.decode_once(row, batches, row.method, audit=True)
     figures = summarize_audit(outcome.metrics, outcome.counters.target_calls, prompts=batches.prompt)
     found.append(audit_report.measured_row(label, row.settings(), outcome, figures, captions))
@@ -166,7 +170,7 @@ def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Callable
   return audit_report.Report(pipeline.name, jobs[0].method, about, swept, False, found, job.warnings)
 
 
-def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Callable[[str], None]):
+def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working):
   """Follows every decode of a tiny random model."""
   from jaxspec.cli import audit_report
   from jaxspec.cli.declared import SAMPLING_TYPES, find_method
@@ -184,9 +188,10 @@ def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Callab
   seed = options["seed"]
   pair = enumeration.tiny_pair(seed)
   found = []
+  say("Enumerating")
   for number, method in enumerate(rows):
     label = audit_report.label_of(method, sweep and sweep.name, sweep and sweep.values[number])
-    say(f"Enumerating {label} ({number + 1} of {len(rows)})")
+    say.step(number, len(rows), "setting", f"Enumerating {label}")
     outcome = interruptible(_enumerated, pair, method)
     figures = enumeration.summarize_enumeration(outcome, pair.target)
     settings = {"method": method.name, "options": method.options(), "seed": seed}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from jaxspec.cli.errors import UserError, check_writable, interruptible, write_whole
 from jaxspec.cli.options import common
+
+if TYPE_CHECKING:
+  from jaxspec.cli.working import Working
 
 BATCHES = (1, 8, 32)
 
@@ -25,9 +28,11 @@ BATCHES = (1, 8, 32)
 def bench(**options: Any) -> None:
   """Measure plain and speculative decoding, the loop's efficiency, and the cost of scoring k tokens."""
   from jaxspec.cli.bench_table import render
+  from jaxspec.cli.working import Working
 
   _check_options(options)
-  report = interruptible(_bench, options)
+  with Working("Loading") as working:
+    report = interruptible(_bench, options, working)
   table = render(report)
   click.echo(table)
   if (out := options["out"]) is not None:
@@ -54,7 +59,7 @@ def _check_options(options: dict[str, Any]) -> None:
       check_writable(out / name, suffix=Path(name).suffix)
 
 
-def _bench(options: dict[str, Any]) -> dict[str, Any]:
+def _bench(options: dict[str, Any], working: Working) -> dict[str, Any]:
   import jax
 
   from jaxspec.cli import bench_runs
@@ -68,6 +73,9 @@ def _bench(options: dict[str, Any]) -> dict[str, Any]:
   sampling = pipeline.sampling()
   for made in methods:  # whatever does not fit shows before anything is measured
     _ = pipeline.decoder(made, sampling=sampling).parts
+  cells = [(rows, made) for rows in options["batches"] or BATCHES for made in methods]
+  working("Measuring")
+  working.step(0, len(cells) + 1, "measurement", "Passes over several tokens")
   with pipeline.context():  # holds for one thread
     report = {
       "machine": {"cpus": os.cpu_count(), "processor": platform.processor() or platform.machine()},
@@ -83,8 +91,7 @@ def _bench(options: dict[str, Any]) -> dict[str, Any]:
       "scoring": bench_runs.scoring(pipeline, options["repeats"]),
       "decoding": [],
     }
-    for rows in options["batches"] or BATCHES:
-      for made in methods:
-        click.echo(f"batch {rows}, gamma {made.gamma} ...", err=True)
-        report["decoding"].append(bench_runs.decoding(pipeline, made, rows, options["repeats"], options["seed"]))
+    for done, (rows, made) in enumerate(cells, 1):
+      working.step(done, len(cells) + 1, "measurement", f"Batch {rows}, gamma {made.gamma}")
+      report["decoding"].append(bench_runs.decoding(pipeline, made, rows, options["repeats"], options["seed"]))
   return report

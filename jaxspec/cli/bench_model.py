@@ -12,6 +12,7 @@ from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import common
 
 if TYPE_CHECKING:
+  from jaxspec.cli.working import Working
   from jaxspec.methods import Method
   from jaxspec.planning.models import Model
   from jaxspec.recorded_acceptance import RecordedAcceptance
@@ -52,8 +53,10 @@ def bench_model(**options: Any) -> None:
   jaxspec bench-model --model llamagen-l --method sjd --window 7 --batch 8 --acceptance sjd.json
   """
   from jaxspec.cli.bench_model_table import render
+  from jaxspec.cli.working import Working
 
-  report = interruptible(_measured, options)
+  with Working("Checking") as working:
+    report = interruptible(_measured, options, working)
   click.echo(render(report))
   if (out := options["out"]) is not None:
     from jaxspec.cli.report import as_json
@@ -147,7 +150,7 @@ def _first_layers(model: Model, layers: int) -> Model:
   return dataclasses.replace(model, name=f"{layers} layers of {model.name}", config=config)
 
 
-def _measured(options: dict[str, Any]) -> dict[str, Any]:
+def _measured(options: dict[str, Any], working: Working) -> dict[str, Any]:
   """The report.
 
   Raises:
@@ -186,17 +189,21 @@ def _measured(options: dict[str, Any]) -> dict[str, Any]:
     "plain": {},
     "cells": [],
   }
+  total, done = len(asked.batches) * (1 + len(asked.acceptances)), 0
+  working("Measuring")
   for rows in asked.batches:
     bench = ImposedBench(random, rows, sampling, options["repeats"], here)
-    click.echo(f"batch {rows}, plain ...", err=True)
+    working.step(done, total, "measurement", f"Batch {rows}, plain")
     report["plain"][rows] = bench.plain()
+    done += 1
     for text, acceptance in asked.acceptances.items():
-      click.echo(f"batch {rows}, {method.name} at {text} ...", err=True)
+      working.step(done, total, "measurement", f"Batch {rows}, {method.name} at {text}")
       found = bench.figures(method, acceptance, lock_step=options["lock_step"] and rows > 1)
       said = acceptance
       if not isinstance(acceptance, float):
         said = {"file": Path(text).name, "mean": acceptance.acceptance, "source": acceptance.source}
       report["cells"].append({"batch": rows, "acceptance": said} | found)
+      done += 1
   return report
 
 

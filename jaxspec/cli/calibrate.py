@@ -17,6 +17,7 @@ from jaxspec.methods import Ciar
 
 # Of the method: what a threshold depends on.
 _OPTIONS = ("gamma", "target_prefix", "inject")
+MOST_TRIALS = 24  # decodes of a search
 
 
 @click.command(no_args_is_help=False)
@@ -43,11 +44,10 @@ def calibrate(**options: Any) -> None:
   """
   rates = _read_rates(options["rates"])
 
-  from rich.console import Console
+  from jaxspec.cli.working import Working
 
-  console = Console(stderr=True)
-  with console.status("Loading") as status:
-    file, document, calibration = _work(options, rates, lambda text: status.update(text))
+  with Working("Loading") as working:
+    file, document, calibration = _work(options, rates, working)
   for entry in calibration["thresholds"]:
     low, high = entry["interval"]
     spread = f"{low:.4f} to {high:.4f}" if math.isfinite(high) else "one image has no interval"
@@ -126,19 +126,31 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
 
   # Everything from the cloud: the scores of every position, under the cloud's own contexts.
   scores = interruptible(outcome, 0.0, 0).report.scores
-  thresholds = []
-  for rate in rates:
-    report(f"Searching the threshold of {rate:g} cloud calls per token")
+  thresholds, trials = [], 0
+  each = 2 if options["quantile"] else MOST_TRIALS + 1  # one decode is that of the other prompts
+  most = len(rates) * each
+
+  def tried(tau: float, part: int):
+    nonlocal trials
+    found = interruptible(outcome, tau, part)
+    trials += 1
+    report.step(trials, most, "trial", at_most=True)
+    return found
+
+  report("Searching")
+  for number, rate in enumerate(rates, 1):
+    report.step(trials, most, "trial", f"Threshold {number} of {len(rates)}, {rate:g} cloud calls per token", at_most=True)
     start = max(quantile_threshold(scores, rate), 1e-12)
-    rate_of = lambda tau: cloud_calls(interruptible(outcome, tau, 0)).call_rate
+    rate_of = lambda tau: cloud_calls(tried(tau, 0)).call_rate
     try:
       if options["quantile"]:
         found = Calibrated(start, rate_of(start), 1)
       else:
-        found = find_threshold(rate_of, rate, start=start, tolerance=options["tolerance"])
+        found = find_threshold(rate_of, rate, start=start, tolerance=options["tolerance"], max_trials=MOST_TRIALS)
     except ValueError as error:
       raise UserError(f"Cloud rate {rate:g}: {error}") from error
-    fresh = cloud_calls(interruptible(outcome, found.tau, 1))
+    fresh = cloud_calls(tried(found.tau, 1))
+    most = trials + (len(rates) - number) * each
     thresholds.append(
       {"rate": rate, "tau": found.tau, "achieved": found.rate, "held_out": fresh.call_rate, "interval": fresh.interval}
     )

@@ -14,11 +14,10 @@ from jaxspec.cli.batches import Batches
 from jaxspec.cli.errors import interruptible
 from jaxspec.cli.job import Job
 from jaxspec.cli.memory import check_memory
+from jaxspec.cli.working import Working
 from jaxspec.decode.state import Counters, DecodeResult
 from jaxspec.decoder import Decoder
 from jaxspec.methods import Method, Plain
-
-ReportFn = Callable[[str], None]
 
 
 @dataclasses.dataclass
@@ -77,7 +76,7 @@ class MethodRun:
     return per_row(self.result.counters)
 
 
-def decode_methods(job: Job, batches: Batches, *, methods: list[Method], repeats: int, report: ReportFn) -> list[MethodRun]:
+def decode_methods(job: Job, batches: Batches, *, methods: list[Method], repeats: int, report: Working) -> list[MethodRun]:
   """Decodes to tokens with every method, on the same prompts and keys.
 
   Args:
@@ -96,19 +95,21 @@ def decode_methods(job: Job, batches: Batches, *, methods: list[Method], repeats
     compile_s.append(seconds)
   for decoder, program in zip(decoders, programs):
     report(f"Decoding {batches.num} {job.noun}s by {decoder.method.title}")
-    parts, seconds = _timed(program, batches)
+    done = lambda count: report.step(min(count * batches.rows, batches.num), batches.num, job.noun)
+    parts, seconds = _timed(program, batches, done)
     results.append(parts)
     first_s.append(seconds)
   run_s = [[] if repeats else [seconds] for seconds in first_s]
-  for repeat in range(repeats):
-    for index, decoder in enumerate(decoders):
-      report(f"Timing {decoder.method.title}, {repeat + 1} of {repeats}")
-      run_s[index].append(_timed(programs[index], batches)[1])
+  report("Timing")
+  turns = [index for _ in range(repeats) for index in range(len(decoders))]
+  for turn, index in enumerate(turns):
+    report.step(turn, len(turns), "run", f"Timing {decoders[index].method.title}")
+    run_s[index].append(_timed(programs[index], batches)[1])
   whole = [_whole(parts, batches.num) for parts in results]
   return [MethodRun(d.method, *rest) for d, *rest in zip(decoders, results, whole, compile_s, run_s)]
 
 
-def finish(job: Job, batches: Batches, runs: list[MethodRun], report: ReportFn) -> None:
+def finish(job: Job, batches: Batches, runs: list[MethodRun], report: Working) -> None:
   """Turns the tokens of all runs into images or texts."""
   report(f"Turning tokens into {job.noun}s")
   decode, sampling = job.pipeline.host.decode, job.sampling
@@ -141,9 +142,17 @@ def compile_decode(job: Job, decoder: Decoder, batches: Batches) -> tuple[Callab
   return lambda key_data, condition: compiled(params, *place((key_data, condition))), seconds
 
 
-def _timed(program: Callable[..., DecodeResult], batches: Batches) -> tuple[list[DecodeResult], float]:
+def _timed(
+  program: Callable[..., DecodeResult], batches: Batches, done: Callable[[int], None] = lambda count: None
+) -> tuple[list[DecodeResult], float]:
+  """Results by batch and seconds; ``done`` is told how many batches are."""
+
   def work():
-    return [jax.block_until_ready(program(*batch)) for batch in zip(batches.key_data, batches.condition)]
+    found = []
+    for batch in zip(batches.key_data, batches.condition):
+      found.append(jax.block_until_ready(program(*batch)))
+      done(len(found))
+    return found
 
   start = time.perf_counter()
   outputs = interruptible(work)

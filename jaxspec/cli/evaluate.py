@@ -70,12 +70,12 @@ def evaluate(**options: Any) -> None:
   from rich.console import Console
 
   from jaxspec.cli import compilation_cache
+  from jaxspec.cli.working import Working
 
   if not options["no_cache"]:
     compilation_cache.enable()
-  console = Console(stderr=True)
-  with console.status("Loading") as status:
-    document = _measure(options, chosen, is_bundle, status.update)
+  with Working("Loading") as working:
+    document = _measure(options, chosen, is_bundle, working)
   _write(document, options["out"])
   _print(Console(highlight=False), document, options)
 

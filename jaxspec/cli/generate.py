@@ -31,8 +31,8 @@ _GROUPS = (
   Group("Decoding and files", (
     Line(("method", "draft", "seed", "batch"), "How, with which draft, from seed [0], rows at a time [16]."),
     Line(("compare", "repeats", "no_cache"), "Decode plainly too, in turns, N times [3]; keep no programs."),
-    Line(("out", "heatmap", "save_features"), "Images [images.png]; where tokens came from; features."),
-    Line(("json_file", "save_acceptance", "raw"), "Every figure; accepted drafts of each round; no captions."),
+    Line(("out", "heatmap", "json_file", "show", "raw"), "Images [images.png]; maps; figures; show here; no captions."),
+    Line(("save_acceptance", "save_features"), "Accepted drafts of each round; T5 features of the prompts."),
   )),
 )  # fmt: skip
 
@@ -64,6 +64,7 @@ _GROUPS = (
 @click.option("--wire", is_flag=True, help="Decode by two ends that exchange messages too, and count what they emit.")
 @click.option("--network", type=click.Choice(NETWORKS), metavar="NET", help="--wire, and the time on that network.")
 @click.option("--out", type=PATH, default="images.png", metavar="FILE", help="Image to write (.png).")
+@click.option("--show", is_flag=True, help="Show the images in the terminal too.")
 @click.option("--raw", is_flag=True, help="Images edge to edge at their own size, no captions.")
 @click.option("--heatmap", type=PATH, metavar="FILE", help="Write maps of where tokens came from (.png).")
 @click.option("--json", "json_file", type=PATH, metavar="FILE", help="Write every figure (.json).")
@@ -84,13 +85,20 @@ def generate(**options: Any) -> None:
 
   from rich.console import Console
 
-  console = Console(stderr=True)
-  with console.status("Loading") as status, _connected(options) as cloud:
-    job, batches, runs, files = _work(options, asked, chosen, files, cloud, lambda text: status.update(text))
+  from jaxspec.cli.working import Working
+
+  out = Console(highlight=False)
+  screen = _screen(out) if options["show"] else None
+  with Working("Loading") as working, _connected(options) as cloud:
+    job, batches, runs, files = _work(options, asked, chosen, files, cloud, working)
 
   from jaxspec.cli.summary import print_summary
 
-  print_summary(Console(highlight=False), job, batches, runs, files)
+  if screen is not None:
+    from jaxspec.cli import image_files, show
+
+    show.show_images(out, screen, image_files.cells_of(job, batches, runs), captions=not options["raw"])
+  print_summary(out, job, batches, runs, files)
   if runs[0].failure is not None:
     raise runs[0].failure
 
@@ -121,7 +129,7 @@ def _check_options(options: dict[str, Any], kind: str) -> None:
 
 
 def _refuse_image_options(options: dict[str, Any]) -> None:
-  for name in ("out", "heatmap", "raw", "save_features"):
+  for name in ("out", "heatmap", "raw", "show", "save_features"):
     if was_given(name):
       raise UserError(f"--{name} is about images, we instead got texts to continue")
 
@@ -139,6 +147,17 @@ def _check_files(options: dict[str, Any], *, of_images: bool) -> dict[str, Path]
   if len({path.resolve() for path in files.values()}) < len(files):
     raise UserError("Must have different files for --out, --heatmap and the others, we instead got the same twice")
   return files
+
+
+def _screen(out):
+  """How images are shown on stdout; None, after one line that says why, where they are not: the file has them."""
+  from jaxspec.cli import terminal
+
+  try:
+    return terminal.find_screen(out)
+  except terminal.NotShown as error:
+    _tell(f"The images are written, not shown: {error}")
+    return None
 
 
 def _connected(options: dict[str, Any]):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
+from PIL import Image
 
 from jaxspec.cli import images
 from jaxspec.cli.batches import Batches
@@ -11,6 +15,20 @@ from jaxspec.cli.errors import write_whole
 from jaxspec.cli.job import Job
 from jaxspec.cli.report import finite
 from jaxspec.cli.sections import draw_map_of
+
+
+def cells_of(
+  job: Job, batches: Batches, runs: list[MethodRun], panel: Callable[[np.ndarray], Image.Image] = Image.fromarray
+) -> list[images.Cell]:
+  """A cell for each image: one panel for each method, with its name above where there are several, and the caption.
+
+  Args:
+    panel: of an image ``[H, W, 3]`` uint8.
+  """
+  titles = [run.heading for run in runs] if len(runs) > 1 else []
+  captions = [job.captions[prompt] for prompt in batches.prompt]
+  outputs = zip(*(run.outputs for run in runs))
+  return [images.Cell([panel(image) for image in cell], titles, text) for cell, text in zip(outputs, captions)]
 
 
 def write_images(
@@ -30,11 +48,7 @@ def write_images(
   if raw:
     sheet = images.raw_grid(cells, columns)
   else:
-    titles = [run.heading for run in runs] if len(runs) > 1 else []
-    sheet = images.draw_grid(
-      [images.Cell([images.enlarge(image) for image in cell], titles, text) for cell, text in zip(cells, captions)],
-      columns,
-    )
+    sheet = images.draw_grid(cells_of(job, batches, runs, images.enlarge), columns)
   write_whole(files["images"], lambda path: images.save_png(sheet, path, about))
   if "heatmap" in files:
     columns = images.columns_for(len(cells), samples, panels=3)

@@ -15,10 +15,11 @@ import jax
 import numpy as np
 
 from jaxspec.cli.batches import Batches
-from jaxspec.cli.decoding import MethodRun, ReportFn
+from jaxspec.cli.decoding import MethodRun
 from jaxspec.cli.errors import UserError, interruptible, write_whole
 from jaxspec.cli.job import Job
 from jaxspec.cli.messages import Messages, wire_of
+from jaxspec.cli.working import Working
 from jaxspec.link.bitstream import MessageError
 from jaxspec.link.cloud import Cloud, CloudError
 from jaxspec.link.journal import Journal
@@ -51,7 +52,7 @@ def check(job: Job, cloud: Cloud, model: bytes) -> int:
 
 
 def decode(
-  job: Job, batches: Batches, cloud: Cloud, options: dict[str, Any], *, profile: int, report: ReportFn
+  job: Job, batches: Batches, cloud: Cloud, options: dict[str, Any], *, profile: int, report: Working
 ) -> tuple[Batches, MethodRun]:
   """Decodes all rows one after the other.
 
@@ -85,8 +86,9 @@ def decode(
     if isinstance(watch, Recorder):
       report("Compiling")
       interruptible(work, begin())  # an edge that compiles would seem to think
+    report(f"Decoding by {job.method.title}, over {options['cloud']}")
     for row in range(batches.num):
-      report(f"Decoding {job.noun} {row + 1} of {batches.num} by {job.method.title}, over {options['cloud']}")
+      report.step(row, batches.num, job.noun)
       try:
         found.append(interruptible(work))
         if isinstance(watch, Recorder):

@@ -67,9 +67,11 @@ def plan(**options: Any) -> None:
     click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
   compiled = None
   if options["compiles"]:
+    from jaxspec.cli.working import Working
     from jaxspec.planning.compiled import compile_plan
 
-    compiled = interruptible(compile_plan, plans[0], plans[0].batches[0].batch)
+    with Working("Compiling"):
+      compiled = interruptible(compile_plan, plans[0], plans[0].batches[0].batch)
   if options["as_json"]:
     from jaxspec.cli.report import finite
 

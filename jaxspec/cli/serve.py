@@ -88,9 +88,8 @@ def _new_token(options: dict[str, Any]) -> int:
 
 def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...]):
   """Loads, compiles and probes."""
-  from rich.console import Console
-
   from jaxspec.cli import compilation_cache
+  from jaxspec.cli.working import Working
   from jaxspec.server import from_bundle
 
   if not options["no_cache"]:
@@ -99,7 +98,7 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...]):
   kwargs = {name: options[name] for name in (*names, "idle_s", "forget_s", "frontends", "max_decode_ms")}
   kwargs |= processes.join(options)
   kwargs |= dict(tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)
-  with Console(stderr=True).status("Loading and compiling"):
+  with Working("Loading and compiling"):
     return from_bundle.serve(options["checkpoint"], listen=listen, methods=methods or from_bundle.METHODS, **kwargs)
 
 

@@ -43,12 +43,16 @@ def print_summary(console: Console, job: Job, batches: Batches, runs: list[Metho
 def _print_texts(console: Console, job: Job, batches: Batches, run: MethodRun) -> None:
   """Every text, its beginning in bold."""
   for prompt, text in zip((job.captions[prompt] for prompt in batches.prompt), run.outputs):
-    # A model may write anything, also what a terminal would obey.
-    shown = Text("".join(char for char in text if char in "\n\t" or unicodedata.category(char) != "Cc"))
+    shown = Text(printable(text))
     if shown.plain.startswith(prompt):
       shown.stylize("bold", 0, len(prompt))
     console.print(shown, soft_wrap=True)
     console.print()
+
+
+def printable(text: str) -> str:
+  """The text without what a terminal would obey: a model may write anything, and so may a user."""
+  return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) != "Cc")
 
 
 def _heading(job: Job, num: int) -> Text:

@@ -62,6 +62,12 @@ def _programs():
     yield
 
 
+@pytest.fixture(autouse=True)
+def _no_lines_of_progress(monkeypatch):
+  """On a busy machine a command may take long enough to say what it does."""
+  monkeypatch.setattr("jaxspec.cli.working.LINE_EVERY_S", float("inf"))
+
+
 @pytest.fixture
 def run(tmp_path, monkeypatch):
   """Calls ``jaxspec`` in an empty folder."""

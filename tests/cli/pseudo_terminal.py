@@ -1,0 +1,78 @@
+"""A command in a pseudo terminal that answers questions as a terminal would."""
+
+from __future__ import annotations
+
+import os
+import select
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+# What another terminal around the tests would say.
+_OUTSIDE = (
+  "TMUX",
+  "STY",
+  "TERM_PROGRAM",
+  "LC_TERMINAL",
+  "COLORTERM",
+  "NO_COLOR",
+  "FORCE_COLOR",
+  "JAXSPEC_SHOW",
+  "COLUMNS",
+  "LINES",
+)
+# Makes the terminal that of the new session, then becomes the command.
+_BEGIN = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+DEVICE_ATTRIBUTES = b"\x1b[c"  # the last question
+
+
+def run_in_terminal(
+  args: Sequence[str],
+  *,
+  columns: int = 80,
+  lines: int = 24,
+  answers: bytes = b"",
+  env: Mapping[str, str] | None = None,
+  cwd: Path | None = None,
+  limit_s: float = 240,
+) -> tuple[str, int]:
+  """What ``python ARGS`` prints in a terminal of this size, and its exit code.
+
+  Args:
+    answers: what the terminal says once it is asked for its attributes.
+  """
+  import fcntl
+  import pty
+  import termios
+
+  ours, theirs = pty.openpty()
+  fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", lines, columns, 0, 0))
+  clean = {name: value for name, value in os.environ.items() if name not in _OUTSIDE}
+  clean |= {"TERM": "xterm-256color", "PYTHONPATH": str(ROOT)} | dict(env or {})
+  ends = dict(stdin=theirs, stdout=theirs, stderr=theirs)
+  process = subprocess.Popen([sys.executable, "-c", _BEGIN, *args], env=clean, cwd=cwd, start_new_session=True, **ends)
+  os.close(theirs)
+  printed, end, answered = b"", time.monotonic() + limit_s, False
+  try:
+    while time.monotonic() < end and select.select([ours], [], [], max(end - time.monotonic(), 0))[0]:
+      try:
+        piece = os.read(ours, 65536)
+      except OSError:  # the process ended
+        break
+      printed += piece
+      if not answered and DEVICE_ATTRIBUTES in printed:
+        os.write(ours, answers)
+        answered = True
+    return printed.decode(), process.wait(10)
+  finally:
+    process.kill()
+    process.wait()
+    os.close(ours)

@@ -1,0 +1,52 @@
+"""What long commands say while they work: how much is done, how fast, and how long the rest takes."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from jaxspec.cli import working
+from jaxspec.cli.working import Working, pace
+
+
+@pytest.mark.parametrize(
+  "done, total, seconds, words",
+  [
+    (0, 8, 3.0, ""),
+    (2, 8, 4.0, "  2.0 s/image  0:00:12 left"),
+    (300, 1000, 60.0, "  5.0 images/s  0:02:20 left"),
+    (8, 8, 4.0, "  2.0 images/s  0:00:00 left"),
+  ],
+)
+def test_pace(done, total, seconds, words):
+  assert pace(done, total, "image", seconds) == words
+
+
+def lines(monkeypatch, every, **kwargs):
+  """What is said of four steps of 10 s each."""
+  monkeypatch.setattr(working, "LINE_EVERY_S", every)
+  now, out = [0.0], io.StringIO()
+  with Working("Loading", console=Console(file=out, width=20, **kwargs), clock=lambda: now[0]) as report:
+    now[0] += 100.0
+    report("Decoding [x]")
+    for done in range(1, 5):
+      now[0] += 10.0
+      report.step(done, 4, "image", at_most=done == 3)
+  return out.getvalue()
+
+
+def test_lines_where_there_is_no_terminal(monkeypatch):
+  """Now and then; what came before a phase does not count as its time."""
+  assert lines(monkeypatch, 15.0).splitlines() == [
+    "Decoding [x]",
+    "Decoding [x]  2 of 4 images  10.0 s/image  0:00:20 left",
+    "Decoding [x]  4 of 4 images  10.0 s/image  0:00:00 left",
+  ]
+  assert "3 of at most 4 images  10.0 s/image  at most 0:00:10 left" in lines(monkeypatch, 5.0)
+  assert lines(monkeypatch, 1000.0) == ""
+
+
+def test_a_bar_in_a_terminal_that_goes_when_all_is_done(monkeypatch):
+  shown = lines(monkeypatch, 5.0, force_terminal=True, _environ={"COLUMNS": "110", "TERM": "xterm"})
+  assert "\r\x1b[2K" in shown and not re.sub(r"\x1b\[[?\d;]*[a-zA-Z]", "", shown.split("\r")[-1]).strip()
