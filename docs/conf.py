@@ -1,8 +1,8 @@
 """Settings of the documentation site: `sphinx-build -W -b html docs build/site`.
 
-The pages are plain Markdown that reads the same on a code host, and a notebook. What only the site has is made while it is built, by the
-extensions in `_ext`: the order of the pages, links to files outside of this folder, the reference, and pictures that follow
-the colours of the page.
+The pages are plain Markdown and a notebook, which read the same on a code host. What only the site has is made while it is
+built, by the extensions in `_ext`: the order of the pages, links to files outside of this folder, the reference, and
+pictures that follow the colours of the page.
 """
 
 import sys
