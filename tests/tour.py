@@ -44,7 +44,19 @@ def executed(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 def outputs(notebook: nbformat.NotebookNode) -> list[list[Any]]:
   """What each cell with code shows: its text, and its images as pixels."""
-  return [[_shown(output) for output in cell.outputs] for cell in notebook.cells if cell.cell_type == "code"]
+  return [[_shown(output) for output in _joined(cell.outputs)] for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def _joined(found: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+  """Outputs, with lines of text together that came one by one."""
+  joined = []
+  for output in found:
+    last = joined[-1] if joined else {}
+    if output.output_type == "stream" and last.get("name") == output.name:
+      joined[-1] = nbformat.from_dict(last | {"text": last.text + output.text})
+    else:
+      joined.append(output)
+  return joined
 
 
 def _shown(output: nbformat.NotebookNode) -> Any:
@@ -69,6 +81,8 @@ def write(notebook: nbformat.NotebookNode) -> None:
   """Stores the outputs and what they depend on; times are left out."""
   for cell in notebook.cells:
     cell.metadata.pop("execution", None)
+    if cell.cell_type == "code":
+      cell.outputs = _joined(cell.outputs)
     for output in cell.get("outputs", ()):
       if "image/png" in output.get("data", ()):
         output.data["text/plain"] = "<image>"
