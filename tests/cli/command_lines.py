@@ -19,10 +19,11 @@ def command_of(name: str) -> click.Command:
 
 
 def lines_of(page: Path) -> list[list[str]]:
-  """The words of every command in the shell blocks of a page."""
+  """The words of every command in the shell blocks of a page; where its output goes is not among them."""
   blocks = re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
   lines = [line for block in blocks for line in re.sub(r"\\\n\s*", " ", block).splitlines()]
-  return [words for line in lines for part in line.split(" && ") if (words := shlex.split(part, comments=True))]
+  parts = [part.partition(" > ")[0] for line in lines for part in line.split(" && ")]
+  return [words for part in parts if (words := shlex.split(part, comments=True))]
 
 
 def mentions_of(page: Path) -> list[list[str]]:
