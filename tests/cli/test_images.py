@@ -80,3 +80,13 @@ def test_heatmap():
   count = lambda colour: np.all(pixels == np.array(colour), axis=1).sum()
   assert count((0, 158, 115)) > 2 * 80 * 80  # two accepted tokens
   assert count((213, 94, 0)) == 0  # nothing replaced: neither on the map nor in the legend
+
+
+@pytest.mark.parametrize("num, lines", [(9, 3), (10, 3), (250, 16)])
+def test_tokens_that_are_no_raster_are_laid_out_in_lines(num, lines):
+  side = 2 * images.PANEL  # nothing of this size is resized
+  drawn = np.asarray(heatmap.token_map(np.full((num, 3), 7, np.uint8), (side, side)))
+  edge = side // int(np.ceil(num**0.5))
+  tiles = drawn[1::edge, 1::edge, 0]
+  assert len(tiles) == lines and tiles.size >= num
+  np.testing.assert_array_equal(tiles.reshape(-1), [7] * num + [255] * (tiles.size - num))

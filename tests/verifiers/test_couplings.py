@@ -74,3 +74,21 @@ def test_a_cap_is_reported():
   rejected = ~out.accepted
   assert rejected.any()
   assert np.all(out.num_tries[~rejected] == 0) and np.all(out.num_tries[rejected] == -1) and np.all(np.isfinite(out.x))
+
+
+def test_the_ratio_of_thousands_of_components_keeps_its_digits():
+  """As for the states of DiT: the two densities have logarithms of thousands, their ratio is of the order of 1."""
+  generator, size = np.random.default_rng(5), (8, 4096)
+  mu_q, z = generator.normal(size=(2, *size)).astype(np.float32)
+  sd_q = np.exp(generator.normal(-4.0, 0.2, size)).astype(np.float32)
+  mu_p = (mu_q + sd_q * generator.normal(0, 0.01, size)).astype(np.float32)
+  sd_p = (sd_q * np.exp(generator.normal(0, 0.005, size))).astype(np.float32)
+  draft = mu_q + sd_q * z
+  nothing = lambda number: (jnp.zeros(size), jnp.zeros(size[:1]))
+  got = couplings.maximal(
+    mu_q, sd_q, mu_p, sd_p, jnp.asarray(z), jnp.full(size[:1], -jnp.inf), nothing, max_tries=0
+  ).log_ratio
+  of = lambda mean, std: stats.norm.logpdf(*(part.astype(np.float64) for part in (draft, mean, std)))
+  difference = of(mu_p, sd_p) - of(mu_q, sd_q)
+  assert np.abs(of(mu_p, sd_p).sum(axis=1)).min() > 1e3
+  np.testing.assert_allclose(got, difference.sum(axis=1), atol=3e-4)
