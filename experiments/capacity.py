@@ -45,7 +45,8 @@ class Capacity:
     share: of devices that decode at a time.
     fill: of what a server can do.
     frame_up, frame_down: bytes of the frames of a call.
-    calls_of_a_core: calls a second that a core of the front end carries.
+    call_ms: of a core of the front end, for gRPC, TLS and protobuf of a call.
+    read_ms: the same, for reading a frame into arrays (`bench:reading`).
     cell: most replicas behind one proxy.
   """
 
@@ -65,7 +66,8 @@ class Capacity:
   fill: float = 0.7
   frame_up: int = 400
   frame_down: int = 20
-  calls_of_a_core: float = 2000.0
+  call_ms: float = 0.7
+  read_ms: float = 0.5
   cell: int = 50
 
   def __post_init__(self):
@@ -128,7 +130,8 @@ def fleet(capacity: Capacity, devices: int) -> Fleet:
     replicas = capacity.cell * math.ceil(replicas / capacity.cell)
   up, down = (8 * calls * (frame + around + TLS) for frame, around in
               ((capacity.frame_up, CALL_UP), (capacity.frame_down, CALL_DOWN)))  # fmt: skip
-  return Fleet(devices, active, replicas, calls, up, down, math.ceil(two_digits(calls) / capacity.calls_of_a_core))
+  cores = math.ceil(1e-3 * two_digits(calls) * (capacity.call_ms + capacity.read_ms))
+  return Fleet(devices, active, replicas, calls, up, down, cores)
 
 
 class Simulated(NamedTuple):
