@@ -1,0 +1,56 @@
+"""How the states of one image's chain are drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from jaxspec.models.dit import DiTFns
+from jaxspec.models.state_network import StateNetwork, StateSide
+from jaxspec.network import Network
+from jaxspec.options import LARGEST, option
+from jaxspec.sampling.base import Guidance, check_steps
+from jaxspec.token_kinds import STATES
+
+
+@dataclasses.dataclass(frozen=True)
+class StateSampling(Guidance):
+  """How the states of an image's chain are drawn (DiT, arXiv 2212.09748): by ancestral sampling, DDPM.
+
+  A row has as many tokens as the chain has steps. The first state is standard normal, and the last step ends in its mean.
+  """
+
+  steps: int | str = option(250, "Diffusion steps of a chain: a number, or counts per section (10,10,20).")
+  cfg_scale: float = option(1.0, "Scale of classifier-free guidance; 1 switches guidance off.", ge=1, le=LARGEST)
+
+  tokens: ClassVar[str] = STATES
+
+  def __post_init__(self):
+    super().__post_init__()
+    if str(self.steps).startswith("ddim"):
+      raise ValueError(
+        "Must have steps of DDPM, such as 250 or 10,10,20 (a step of DDIM has no noise, so no draft of it can be accepted "
+        f"or corrected), we instead got {self.steps!r}"
+      )
+    check_steps(self)
+
+  def bind(self, network: Network) -> StateNetwork:
+    """The network with the steps of these settings.
+
+    Raises:
+      ValueError: for a network of other tokens.
+    """
+    if not isinstance(network.fns, DiTFns):
+      kind = type(network.fns).__name__
+      raise ValueError(f"Must have a network of states (DiTFns) as {network.name}, we instead got {kind}")
+    return StateNetwork(network.fns, str(self.steps))
+
+  def side(self, network: Network) -> StateSide:
+    """Traced parameters of one side of a decode."""
+    return StateSide(network.params, jnp.float32(self.cfg_scale) if self.is_guided else None)
+
+  def row_tokens(self, network: Network) -> int:
+    """Tokens of a row: the steps of a chain."""
+    return self.bind(network).num_steps

@@ -1,0 +1,103 @@
+"""How vector tokens are drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Self
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxspec.decode.unmasking import GuidanceFn, linear_guidance
+from jaxspec.diffusion.schedule import diffusion_tables
+from jaxspec.models.guidance import Guided
+from jaxspec.models.mar import MARFns
+from jaxspec.models.masked_network import masked_network
+from jaxspec.models.sampling import ModelParams, sampling_params
+from jaxspec.models.token_fns import HeadFns, TokenFns, diffusion_tokens, guided_tokens
+from jaxspec.network import Network
+from jaxspec.options import LARGEST, option
+from jaxspec.sampling.base import Guidance, check_steps
+from jaxspec.token_kinds import VECTORS
+
+
+@dataclasses.dataclass(frozen=True)
+class VectorSampling(Guidance):
+  """How vector tokens are drawn by a diffusion head.
+
+  Attributes:
+    guidance_fn: how the guidance scale depends on the token (`jaxspec.decode.unmasking`); not an option.
+  """
+
+  steps: int | str = option(100, "Diffusion steps of a token: a number, or counts per section (10,10,20).")
+  stop: int | None = option(None, "End tokens with the noise of this step; none is an end in a mean.", ge=0)
+  temperature: float = option(1.0, "Factor of the noise of every diffusion step but the first state.", gt=0, le=LARGEST)
+  cfg_scale: float = option(1.0, "Scale of classifier-free guidance; 1 switches guidance off.", ge=1, le=LARGEST)
+  refine: bool = option(False, "Take the steps that stop leaves out in the end, for all tokens at once.")
+  guidance_fn: GuidanceFn = linear_guidance
+
+  tokens: ClassVar[str] = VECTORS
+
+  def __post_init__(self):
+    super().__post_init__()
+    steps = check_steps(self)
+    if self.stop is not None and not self.stop < steps - 1:
+      raise ValueError(f"Must have stop from 0 to {steps - 2}, we instead got {self.stop}")
+
+  def _tables(self):
+    return diffusion_tables(str(self.steps))
+
+  @property
+  def is_refined(self) -> bool:
+    """Whether steps are left out and taken in the end (`jaxspec.hosts.refine`)."""
+    return self.refine and bool(self.stop)
+
+  def bind(self, head: HeadFns) -> TokenFns:
+    """The network with the chain of these settings."""
+    kwargs = dict(num_steps=str(self.steps), stop=self.stop)
+    return guided_tokens(head, self.guidance_fn, **kwargs) if self.is_guided else diffusion_tokens(head, **kwargs)
+
+  def side(self, network: Network) -> ModelParams:
+    """Traced parameters of one side of a decode; the weights are `Guided` iff guidance is on."""
+    params = Guided(network.params, jnp.float32(self.cfg_scale)) if self.is_guided else network.params
+    return ModelParams(params, sampling_params(self.temperature))
+
+  def row_tokens(self, network: Network) -> int:
+    """Tokens of a row of a network."""
+    return head_fns(network).num_tokens
+
+  def signal(self) -> float:
+    """``sqrt(A)`` of the tokens: 1, or less where chains stop early and nothing is refined."""
+    if self.stop is None or self.is_refined:
+      return 1.0
+    return float(self._tables().alphas_cumprod_prev[self.stop] ** 0.5)
+
+  def respaced(self, steps: int | str) -> Self:
+    """The same settings with other steps; ``stop`` moves so that tokens carry most nearly the same noise.
+
+    Networks that read noisy tokens were trained for one noise.
+    """
+    if self.stop is None:
+      return dataclasses.replace(self, steps=steps)
+    return dataclasses.replace(self, steps=steps, stop=nearest_stop(steps, self.steps, self.stop))
+
+
+def nearest_stop(steps: int | str, trained_steps: int | str, trained_stop: int) -> int:
+  """The ``stop`` of another respacing whose tokens carry most nearly the noise that networks were trained to read."""
+  kept = diffusion_tables(str(steps)).alphas_cumprod_prev[:-1]
+  wanted = diffusion_tables(str(trained_steps)).alphas_cumprod_prev[trained_stop]
+  return int(np.argmin(np.abs(np.asarray(kept) ** 0.5 - wanted**0.5)))
+
+
+def head_fns(network: Network) -> HeadFns:
+  """A network of vector tokens as drafters and verifiers see it; a masked one is read in its generation order.
+
+  Raises:
+    ValueError: for a network of ids.
+  """
+  if isinstance(network.fns, MARFns):
+    return masked_network(network.fns)
+  if not isinstance(network.fns, HeadFns):
+    kind = type(network.fns).__name__
+    raise ValueError(f"Must have a network of vector tokens (HeadFns, MARFns) as {network.name}, we instead got {kind}")
+  return network.fns
