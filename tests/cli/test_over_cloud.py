@@ -20,6 +20,7 @@ from jaxspec.codecs.bits import CODINGS
 from jaxspec.link.client import GrpcCloud
 from jaxspec.link.cloud import CloudError, Status
 from jaxspec.methods import Ciar, Plain, Sqs
+from jaxspec.server.quotas import Quota
 from jaxspec.server.tokens import TokenFile, new_token
 from tests.cli import fake_bundle, fake_language
 
@@ -44,10 +45,11 @@ def without_target(folder):
 
 @pytest.fixture(scope="module")
 def server(networks):
-  """With a token; without drafts, so that little is compiled."""
+  """With a token, and one of one stream; without drafts, so that little is compiled."""
   tokens = networks[0].parent / "tokens.jsonl"
   secret = new_token(tokens, "alice")
   (networks[0].parent / "secret").write_text(secret + "\n")
+  (networks[0].parent / "of-one-stream").write_text(new_token(tokens, "bob", Quota(streams=1)))
   with jaxspec.serve(
     networks[0], methods=["ar"], tokens=tokens, max_prompt=8, max_len=12, matmul_precision="float32", **SIZES
   ) as running:
@@ -150,6 +152,26 @@ def test_rows_before_a_failure_are_written(run, over, monkeypatch):
   opened.extend([()] * 3)
   outcome = run("generate", "--text", "once", *over, *PLAIN[:-2], "--json", "none.json")
   assert outcome.exit_code == 2 and len(outcome.stderr.splitlines()) == 1
+
+
+def test_rows_before_a_quota_is_used_up_are_written(run, networks, over, monkeypatch):
+  """Another edge takes the only stream of a token before the second row: that is no lack of memory here."""
+  held, whole = [], GrpcCloud.open
+
+  def late(self, opening, *args, **kwargs):
+    if opening.stream not in held:
+      held.append(opening.stream)
+      if len(held) == 2:
+        whole(self, opening._replace(stream=bytes(16)), timeout_s=10)
+    return whole(self, opening, *args, **kwargs)
+
+  monkeypatch.setattr(GrpcCloud, "open", late)
+  secret = ("--token-file", networks[0].parent / "of-one-stream", "--give-up", 2)
+  outcome = run("generate", *TEXTS, *over, *secret, *PLAIN)
+  document = decoded(outcome, code=2)
+  (line,) = outcome.stderr.splitlines()
+  assert "the quota of 1 streams is used up" in line and "1 of 2 texts were finished" in line and "memory" not in line
+  assert document["warnings"] == [line.removeprefix("Error: ")] and len(document["texts"]) == 1
 
 
 def test_a_lost_stream_is_one_line(run, over, monkeypatch):
