@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
 
+import trustme
+
 import jaxspec
 from jaxspec import checkpoints
 from jaxspec.checkpoints import PARAMS_FILE
@@ -21,8 +23,10 @@ from jaxspec.link.client import GrpcCloud
 from jaxspec.link.cloud import CloudError, Status
 from jaxspec.methods import Ciar, Plain, Sqs
 from jaxspec.server.quotas import Quota
+from jaxspec.server.server import Listen, Server
 from jaxspec.server.tokens import TokenFile, new_token
 from tests.cli import fake_bundle, fake_language
+from tests.link.toy_engine import ToyEngine
 
 SIZES = dict(max_streams=2, max_rows=2, widths=(8,))
 OPTIONS = dict(sparsifier="topk", support=4, max_drafts=4)
@@ -122,14 +126,29 @@ def test_options_that_do_not_go_together(fails):
   cloud = ("generate", "--text", "on", "--cloud", "grpc://127.0.0.1:1")
   for name, value in (("--compare", ()), ("--wire", ()), ("--network", ("4g",)), ("--repeats", (2,))):
     assert f"{name} needs the target in this process" in fails(*cloud, name, *value)
-  for name in ("--token-file", "--ca", "--journal", "--trace", "--give-up"):
+  for name in ("--token-file", "--ca", "--cert", "--key", "--journal", "--trace", "--give-up"):
     assert f"{name} goes with --cloud" in fails("generate", "--text", "on", name, 1)
   assert "--insecure goes with --cloud" in fails("generate", "--text", "on", "--insecure")
   assert "Cannot read nowhere" in fails(*cloud, "--token-file", "nowhere")
   assert "Cannot read nowhere" in fails(*cloud, "--ca", "nowhere")
+  assert "both --cert and --key, we instead got --cert alone" in fails(*cloud, "--cert", "nowhere")
   assert "no server answers at 127.0.0.1:1" in fails(*cloud)
   assert "grpcs://HOST:PORT" in fails("generate", "--text", "on", "--cloud", "127.0.0.1:1")
   assert "grpcs:// to send prompts" in fails("generate", "--text", "on", "--cloud", "grpc://example.org:1")
+
+
+def test_a_certificate_of_the_edge(fails, networks, tmp_path):
+  """A server that asks for one, and has another network, says what it has."""
+  authority = trustme.CA()
+  pair, own = authority.issue_cert("127.0.0.1"), authority.issue_cert("edge")
+  authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+  own.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+  own.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+  pems = dict(certificate=pair.cert_chain_pems[0].bytes(), key=pair.private_key_pem.bytes())
+  with Server(ToyEngine(), Listen(**pems, client_ca=authority.cert_pem.bytes())) as server:
+    where = ("--checkpoint", networks[1], "--cloud", server.address, "--ca", "ca.pem")
+    line = fails("generate", "--text", "on", *where, *PLAIN, "--cert", "cert.pem", "--key", "key.pem")
+  assert "networks of one bundle" in line
 
 
 def test_rows_before_a_failure_are_written(run, over, monkeypatch):
