@@ -20,13 +20,14 @@ def connecting(options: dict[str, Any], address: str) -> Callable[..., GrpcCloud
   """A function that connects to a server, with the options of `jaxspec.link.connection.connect` that the user gave.
 
   Raises:
-    UserError: for a file that cannot be read, or has no secret.
+    UserError: for a file that cannot be read, or has no secret, and for a certificate without its key.
   """
   secret = None if options["token_file"] is None else _read(options["token_file"]).decode("latin-1").strip()
   if secret is not None and not (secret.isascii() and secret.isprintable() and secret and " " not in secret):
     raise UserError(f"Must have one secret in {options['token_file']}, as `jaxspec serve --new-token` prints it")
   ca = None if options["ca"] is None else _read(options["ca"])
-  kwargs = dict(token=secret, ca=ca, insecure=options["insecure"], patience_s=options["give_up"], route=options["route"])
+  kwargs = dict(token=secret, ca=ca, certificate=_own_certificate(options), insecure=options["insecure"])
+  kwargs |= dict(patience_s=options["give_up"], route=options["route"])
   return functools.partial(interruptible, connect, address, **kwargs)
 
 
@@ -52,6 +53,16 @@ def connected(options: dict[str, Any]) -> Iterator[GrpcCloud]:
       yield cloud
     finally:
       cloud.hang_up()
+
+
+def _own_certificate(options: dict[str, Any]) -> tuple[bytes, bytes] | None:
+  """What ``--cert`` and ``--key`` name, for a server that asks edges for a certificate."""
+  if options["cert"] is None and options["key"] is None:
+    return None
+  for name, other in (("cert", "key"), ("key", "cert")):
+    if options[name] is None:
+      raise UserError(f"Must have both --cert and --key, we instead got --{other} alone")
+  return _read(options["cert"]), _read(options["key"])
 
 
 def _read(path: Path) -> bytes:

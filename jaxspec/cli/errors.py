@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 import click
 
+from jaxspec.link.cloud import CloudError
+
 Result = TypeVar("Result")
 INTERRUPTED = 130
 UNFORESEEN = 1
@@ -96,7 +98,7 @@ def interruptible(function: Callable[..., Result], *args, **kwargs) -> Result:
 
   Raises:
     Interrupted: on Ctrl-C; the thread is left behind and the process must end.
-    UserError: if the accelerator or the host ran out of memory.
+    UserError: if the accelerator or the host ran out of memory. A server that is full stays a `CloudError`.
   """
   outcome: list[tuple[bool, Any]] = []
 
@@ -116,7 +118,7 @@ def interruptible(function: Callable[..., Result], *args, **kwargs) -> Result:
   succeeded, value = outcome[0]
   if succeeded:
     return value
-  if "RESOURCE_EXHAUSTED" in str(value):
+  if "RESOURCE_EXHAUSTED" in str(value) and not isinstance(value, CloudError):  # XLA says it too, of memory
     reason = one_line(value)[:160]
     raise UserError(f"Out of memory, use a smaller --batch or --dtype bfloat16 ({reason})") from value
   raise value

@@ -14,7 +14,7 @@ from jaxspec.cli.options import PATH, common, was_given
 
 NETWORKS = ("5g", "4g", "wifi")
 _NEED_TARGET = ("compare", "repeats", "wire", "network", "mesh", "save_acceptance")
-_OF_CLOUD = ("token_file", "ca", "journal", "trace", "insecure", "route", "give_up")
+_OF_CLOUD = ("token_file", "ca", "cert", "key", "journal", "trace", "insecure", "route", "give_up")
 _GROUPS = (
   Group("What to draw", (
     Line(("prompt_file", "features", "samples"), "Prompts, one a line; T5 features; images of each [1]."),
@@ -26,7 +26,8 @@ _GROUPS = (
     Line(("dtype", "matmul_precision", "mesh"), "float32 or bfloat16; of products; data=2,model=4."),
     Line(("cloud", "token_file", "ca"), "A server has the target; a secret; whom to trust."),
     Line(("journal", "trace", "give_up"), "Go on after a kill; keep all calls; seconds to try [60]."),
-    Line(("insecure", "route", "wire", "network"), "Without TLS; by a proxy; messages here, on 5g, 4g or wifi."),
+    Line(("cert", "key", "insecure", "route"), "Our own certificate; without TLS; by a proxy."),
+    Line(("wire", "network"), "Messages exchanged here; their time on 5g, 4g or wifi."),
   )),
   Group("Decoding and files", (
     Line(("method", "draft", "seed", "batch"), "How, with which draft, from seed [0], rows at a time [16]."),
@@ -53,6 +54,8 @@ _GROUPS = (
 @click.option("--cloud", metavar="URL", help="Server that has the target, grpcs://HOST:PORT; its weights are not loaded.")
 @click.option("--token-file", type=PATH, metavar="FILE", help="The secret of a token, for --cloud.")
 @click.option("--ca", type=PATH, metavar="FILE", help="Certificates to trust (.pem), for --cloud.")
+@click.option("--cert", type=PATH, metavar="FILE", help="Our own certificate (.pem), where --cloud asks for one.")
+@click.option("--key", type=PATH, metavar="FILE", help="The private key of --cert (.pem).")
 @click.option("--journal", type=PATH, metavar="FILE", help="Keep every reply of --cloud, and go on there; of one row.")
 @click.option("--trace", type=PATH, metavar="DIR", help="Keep every row's calls of --cloud, for `jaxspec link load`.")
 @click.option("--insecure", is_flag=True, help="Without TLS, --cloud on other machines than this one.")

@@ -34,6 +34,8 @@ from jaxspec.link.trace import read_traces
 @click.option("--metrics", metavar="HOST:PORT", help="Where the server answers for its counters.")
 @click.option("--token-file", type=PATH, metavar="FILE", help="The secret of a token.")
 @click.option("--ca", type=PATH, metavar="FILE", help="Certificates to trust (.pem).")
+@click.option("--cert", type=PATH, metavar="FILE", help="Our own certificate (.pem), where the server asks for one.")
+@click.option("--key", type=PATH, metavar="FILE", help="The private key of --cert (.pem).")
 @click.option("--insecure", is_flag=True, help="Without TLS, to other machines than this one.")
 @click.option("--route", is_flag=True, help="Send the stream's name as a header, for proxies.")
 @click.option("--give-up", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True, metavar="S",

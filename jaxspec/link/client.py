@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or its library writes about every failure; errors come as one line
 try:
@@ -27,6 +28,7 @@ import jaxspec
 from jaxspec.link.cloud import PROTOCOL, CloudError, Description, Opened, Opening, Profile, Resume, Status, shown
 from jaxspec.link.connection import ROUTE_HEADER
 
+Reply = TypeVar("Reply")
 _SERVICE = "/jaxspec.link.v1.Verifier/"
 _LEAST_KEEPALIVE_S = 0.3
 _CONNECT_S = 10.0
@@ -54,6 +56,8 @@ def tls(roots: bytes | None, certificate: tuple[bytes, bytes] | None) -> grpc.Ch
 
 class GrpcCloud:
   """A `Cloud` at an address; it may be used by several threads.
+
+  A token is sent where streams are opened. A server that asks for it in every call gets it so from its first refusal on.
 
   Args:
     target: ``HOST:PORT``.
@@ -131,33 +135,14 @@ class GrpcCloud:
     return parsed(encoding.opened_of, reply)
 
   def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
-    exchange = self._exchange_of(stream)
-    if exchange is not None:
-      # The first message names the stream for all.
-      request = encoding.verify_request(b"" if exchange.is_used else stream, seq, part, frame)
-      try:
-        frame, reply = exchange.call(request, seq, part, timeout_s)
-      except CloudError:  # no reply in time: the long call may be lost without anybody being told
-        self._exchanges[stream] = None
-        exchange.end()
-        raise
-      except grpc.RpcError as error:
-        self._exchanges[stream] = None
-        raise self._error(error) from error
-      self._count(request, reply, EXCHANGE)
-      return frame
-    reply = self._unary("Verify", encoding.verify_request(stream, seq, part, frame), timeout_s, stream)
-    frame = parsed(lambda data: encoding.reply_to(data, seq, part), reply)
-    if frame is None:
-      raise CloudError(Status.DATA_LOSS, "the reply to another call")
-    return frame
+    return self._with_token(stream, lambda: self._verify(stream, seq, part, frame, timeout_s))
 
   def close(self, stream: bytes, *, timeout_s: float) -> None:
     self._lazy.discard(stream)
     exchange = self._exchanges.pop(stream, None)
     if exchange is not None:
       exchange.end()
-    self._unary("Close", encoding.close_request(stream), timeout_s, stream)
+    self._with_token(stream, lambda: self._unary("Close", encoding.close_request(stream), timeout_s, stream))
 
   def hang_up(self) -> None:
     """Closes the connection."""
@@ -203,6 +188,28 @@ class GrpcCloud:
       raise CloudError(Status.FAILED_PRECONDITION, f"{self._target} speaks protocol {theirs}, this is {PROTOCOL}")
     return description
 
+  def _verify(self, stream: bytes, seq: int, part: int, frame: bytes, timeout_s: float) -> bytes:
+    exchange = self._exchange_of(stream)
+    if exchange is not None:
+      # The first message names the stream for all.
+      request = encoding.verify_request(b"" if exchange.is_used else stream, seq, part, frame)
+      try:
+        frame, reply = exchange.call(request, seq, part, timeout_s)
+      except CloudError:  # no reply in time: the long call may be lost without anybody being told
+        self._exchanges[stream] = None
+        exchange.end()
+        raise
+      except grpc.RpcError as error:
+        self._exchanges[stream] = None
+        raise self._error(error) from error
+      self._count(request, reply, EXCHANGE)
+      return frame
+    reply = self._unary("Verify", encoding.verify_request(stream, seq, part, frame), timeout_s, stream)
+    frame = parsed(lambda data: encoding.reply_to(data, seq, part), reply)
+    if frame is None:
+      raise CloudError(Status.DATA_LOSS, "the reply to another call")
+    return frame
+
   def _unary(self, name: str, request: bytes, timeout_s: float, stream: bytes | None = None) -> bytes:
     try:
       reply = self._methods[name](request, timeout=timeout_s, metadata=self._headers(name, stream))
@@ -210,6 +217,18 @@ class GrpcCloud:
       raise self._error(error) from error
     self._count(request, reply, UNARY)
     return reply
+
+  def _with_token(self, stream: bytes, call: Callable[[], Reply]) -> Reply:
+    """Makes a call of a stream; once more, with our token, where the server asks for one that was not sent."""
+    was_sent = self._auth_every_call or not self._metadata
+    try:
+      return call()
+    except CloudError as error:
+      if error.status is not Status.UNAUTHENTICATED or was_sent:
+        raise
+    self._auth_every_call = True
+    self._exchanges.pop(stream, None)  # the long call was refused, not cut: a new one has the token
+    return call()
 
   def _exchange_of(self, stream: bytes) -> Exchange | None:
     if stream not in self._lazy:
@@ -249,10 +268,14 @@ def _plain(status: Status, details: str, target: str) -> str:
     return line or f"{target} gives no reason"
   if "wrong_version_number" not in text and ("certificate" in text or "hostname" in text or "peer name" in text):
     return f"the certificate of {target} is not trusted, or is of another name: give its CA with --ca"
+  if "security handshaker" in text:
+    return "the certificates that we were given are damaged, or --key is not that of --cert"
   if "ssl" in text or "tls" in text or "handshak" in text:
     return f"{target} does not speak TLS the way we do: grpcs:// is with TLS, grpc:// without"
   if "dns" in text or "name resolution" in text:
     return f"there is no host of the name in {target}"
+  if "failed to connect" in text and "socket closed" in text:
+    return f"{target} hangs up when we connect: it may want TLS (grpcs://), or a certificate of the edge (--cert, --key)"
   if "refused" in text or "failed to connect" in text or "timed out" in text or "unreachable" in text:
     return f"no server answers at {target}"
   return line or f"no server answers at {target}"

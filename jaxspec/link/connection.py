@@ -37,7 +37,7 @@ def connect(
     patience_s: how long to wait for a server that went away.
     insecure: without TLS, connect to other machines than this one.
     route: send the stream's id as a header, for proxies that keep a stream at one server.
-    auth_every_call: send the token in every call, to a server that asks for it.
+    auth_every_call: send the token in every call from the first on; otherwise once the server has asked for it.
     server_name: of the server's certificate, where the address is that of a relay.
   Raises:
     ImportError: without the extra ``serve``.
@@ -52,11 +52,19 @@ def connect(
   roots = ca if ca is None or isinstance(ca, bytes) else Path(ca).read_bytes()
   if roots is not None and b"-----BEGIN CERTIFICATE-----" not in roots:
     raise ValueError("Must have certificates in PEM to trust, we instead got none")
+  if certificate is not None:
+    _check_pem(certificate[0], b"CERTIFICATE-----", "a certificate")
+    _check_pem(certificate[1], b"PRIVATE KEY-----", "its private key")
   from jaxspec.link import client
 
   credentials = client.tls(roots, certificate) if scheme == "grpcs" else None
   settings = dict(token=token, patience_s=patience_s, route=route, auth_every_call=auth_every_call, server_name=server_name)
   return client.GrpcCloud(f"{host}:{port}", credentials, **settings)
+
+
+def _check_pem(data: bytes, ends: bytes, name: str) -> None:
+  if b"-----BEGIN " not in data or ends not in data:
+    raise ValueError(f"Must have {name} in PEM to show to the server, we instead got none")
 
 
 def split_address(address: str) -> tuple[str, str, str]:

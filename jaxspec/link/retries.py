@@ -5,8 +5,15 @@ resume a stream. Retried are ``UNAVAILABLE``, ``DEADLINE_EXCEEDED`` and ``DATA_L
 server says when to come back.
 
 The pauses are drawn from [0, cap] with a cap that doubles ("full jitter"), so that edges which failed together do not come
-back together. The budget keeps a fleet from burying a sick server: when more than a tenth of the recent attempts fail,
-nobody retries.
+back together.
+
+Two kinds of failures end in different ways:
+
+1. The call did not come through (``UNAVAILABLE``), or a server said when to come back. That costs a server next to nothing,
+   and the edge has nowhere else to go: it asks until `Policy.give_up_s` has passed. The pauses alone bound the load: they
+   grow until a call is tried once a second, where ``max_pause_s`` is 2.
+2. A server may have worked on it (``DEADLINE_EXCEEDED``, ``DATA_LOSS``, and streams that were lost). That is counted, and
+   `Budget` keeps a fleet from burying a sick server: when more than a tenth of the recent calls fail so, nobody retries.
 """
 
 from __future__ import annotations
@@ -16,6 +23,7 @@ import dataclasses
 from jaxspec.link.cloud import CloudError, Status
 
 _RETRIED = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.DATA_LOSS)
+_WAITED_FOR = (Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED)  # until the time is up
 _SHARE = 0.125  # of the newest call in the smoothed time
 
 
@@ -24,7 +32,7 @@ class Policy:
   """Limits of the attempts at one call.
 
   Attributes:
-    attempts: at most, resumes included.
+    attempts: at most, resumes included; those that did not come through, or were put off, are not counted.
     give_up_s: no attempt begins later than this after the first.
     first_pause_s: cap of the first pause; it doubles up to ``max_pause_s``.
     min_timeout_s: shortest deadline of an attempt; it is ``times`` smoothed calls long, up to ``max_timeout_s``.
@@ -98,7 +106,8 @@ class Attempts:
 
   def __init__(self, policy: Policy, budget: Budget, times: CallTimes, now: float):
     self._policy, self._budget, self._times, self._began = policy, budget, times, now
-    self._failures = 0
+    self._failures = 0  # that are counted
+    self._pauses = 0
 
   def timeout_s(self) -> float:
     """Deadline of the next attempt. A call that takes longer goes on at the server, and the next attempt joins it."""
@@ -119,15 +128,18 @@ class Attempts:
     Raises:
       CloudError: the same, where it is final.
     """
-    self._failures += 1
     if not is_retried(error):
       raise error
-    self._budget.failed()
-    pause = error.pushback_s
-    if error.status is not Status.RESOURCE_EXHAUSTED or pause is None:
-      pause = uniform * self._policy.pause_cap_s(self._failures)
-    late = now + pause - self._began > self._policy.give_up_s
-    if self._failures >= self._policy.attempts or late or not self._budget.allows_retries:
+    if error.status not in _WAITED_FOR:
+      self._failures += 1
+      self._budget.failed()
+      if self._failures >= self._policy.attempts or not self._budget.allows_retries:
+        raise error
+    self._pauses += 1
+    pause = uniform * self._policy.pause_cap_s(self._pauses)
+    if error.status is Status.RESOURCE_EXHAUSTED:
+      pause = max(pause, error.pushback_s)  # never earlier; a full queue says a few milliseconds, again and again
+    if now + pause - self._began > self._policy.give_up_s:
       raise error
     return pause
 

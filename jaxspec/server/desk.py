@@ -24,7 +24,7 @@ from jaxspec.server.quotas import Quota, Usage
 Work = Callable[[Engine], None]
 _SHARE = 0.1  # of the newest measurement in a smoothed one
 _SWEEP_S = 1.0  # between looks for streams to forget
-_NO_ROOM_S = 1.0
+_FULL_S = 1.0  # between looks of an edge for a stream that has ended; nobody knows when one does
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,9 +165,9 @@ class Desk:
       if len(self.table) >= self.limits.streams:
         self._forget_idle(now)
       if len(self.table) >= self.limits.streams:
-        raise self._busy(f"all {self.limits.streams} streams are taken", 1.0)
+        raise self._busy(f"all {self.limits.streams} streams are taken", _FULL_S)
       if self.table.streams_of(tenant.name) >= usage.quota.streams:
-        raise self._busy(f"the quota of {usage.quota.streams:g} streams is used up", self.limits.forget_s)
+        raise self._busy(f"the quota of {usage.quota.streams:g} streams is used up", _FULL_S)
     next_seq = None if resume is None else resume.next_seq
     condition = opening.condition
     fed = 1 if isinstance(condition, int) else len(condition)
@@ -340,5 +340,5 @@ def refusal_of(error: Exception) -> CloudError:
   if isinstance(error, NotFinite):
     return CloudError(Status.INTERNAL, "the network's output is not finite")
   if isinstance(error, NoRoom):
-    return CloudError(Status.RESOURCE_EXHAUSTED, "no room for one more stream", pushback_s=_NO_ROOM_S)
+    return CloudError(Status.RESOURCE_EXHAUSTED, "no room for one more stream", pushback_s=_FULL_S)
   return CloudError(Status.INTERNAL, "the call could not be computed")

@@ -132,3 +132,27 @@ def test_a_relay(fails, tmp_path):
     line = process.stdout.readline()
     process.terminate()
   assert line.startswith("relaying at 127.0.0.1:")
+
+
+def test_a_load_with_a_certificate_of_its_own(run, fails, traces, tmp_path):
+  """To a server that asks edges for one; without it, or without its key, that is one line."""
+  authority = trustme.CA()
+  pair, own = authority.issue_cert("127.0.0.1"), authority.issue_cert("edge")
+  authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+  own.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+  own.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+  listen = Listen(
+    certificate=pair.cert_chain_pems[0].bytes(), key=pair.private_key_pem.bytes(), client_ca=authority.cert_pem.bytes()
+  )
+  with Server(ToyEngine(), listen) as server:
+    load = ("link", "load", server.address, "--ca", "ca.pem", "--trace", traces, "--devices", 1)
+    outcome = run(*load, "--cert", "cert.pem", "--key", "key.pem")
+    assert outcome.exit_code == 0, outcome.output
+    assert json.loads(outcome.stdout)["stages"][0]["differing"] == 0
+    assert "a certificate of the edge (--cert, --key)" in fails(*load)
+    pair.private_key_pem.write_to_path(str(tmp_path / "another.pem"))
+    assert "--key is not that of --cert" in fails(*load, "--cert", "cert.pem", "--key", "another.pem")
+  assert "both --cert and --key, we instead got --cert alone" in fails(*load, "--cert", "cert.pem")
+  assert "both --cert and --key, we instead got --key alone" in fails(*load, "--key", "key.pem")
+  assert "Cannot read nothing" in fails(*load, "--cert", "nothing", "--key", "key.pem")
+  assert "its private key in PEM" in fails(*load, "--cert", "cert.pem", "--key", "cert.pem")

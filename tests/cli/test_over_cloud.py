@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
 
+import trustme
+
 import jaxspec
 from jaxspec import checkpoints
 from jaxspec.checkpoints import PARAMS_FILE
@@ -20,8 +22,11 @@ from jaxspec.codecs.bits import CODINGS
 from jaxspec.link.client import GrpcCloud
 from jaxspec.link.cloud import CloudError, Status
 from jaxspec.methods import Ciar, Plain, Sqs
+from jaxspec.server.quotas import Quota
+from jaxspec.server.server import Listen, Server
 from jaxspec.server.tokens import TokenFile, new_token
 from tests.cli import fake_bundle, fake_language
+from tests.link.toy_engine import ToyEngine
 
 SIZES = dict(max_streams=2, max_rows=2, widths=(8,))
 OPTIONS = dict(sparsifier="topk", support=4, max_drafts=4)
@@ -44,10 +49,11 @@ def without_target(folder):
 
 @pytest.fixture(scope="module")
 def server(networks):
-  """With a token; without drafts, so that little is compiled."""
+  """With a token, and one of one stream; without drafts, so that little is compiled."""
   tokens = networks[0].parent / "tokens.jsonl"
   secret = new_token(tokens, "alice")
   (networks[0].parent / "secret").write_text(secret + "\n")
+  (networks[0].parent / "of-one-stream").write_text(new_token(tokens, "bob", Quota(streams=1)))
   with jaxspec.serve(
     networks[0], methods=["ar"], tokens=tokens, max_prompt=8, max_len=12, matmul_precision="float32", **SIZES
   ) as running:
@@ -120,14 +126,29 @@ def test_options_that_do_not_go_together(fails):
   cloud = ("generate", "--text", "on", "--cloud", "grpc://127.0.0.1:1")
   for name, value in (("--compare", ()), ("--wire", ()), ("--network", ("4g",)), ("--repeats", (2,))):
     assert f"{name} needs the target in this process" in fails(*cloud, name, *value)
-  for name in ("--token-file", "--ca", "--journal", "--trace", "--give-up"):
+  for name in ("--token-file", "--ca", "--cert", "--key", "--journal", "--trace", "--give-up"):
     assert f"{name} goes with --cloud" in fails("generate", "--text", "on", name, 1)
   assert "--insecure goes with --cloud" in fails("generate", "--text", "on", "--insecure")
   assert "Cannot read nowhere" in fails(*cloud, "--token-file", "nowhere")
   assert "Cannot read nowhere" in fails(*cloud, "--ca", "nowhere")
+  assert "both --cert and --key, we instead got --cert alone" in fails(*cloud, "--cert", "nowhere")
   assert "no server answers at 127.0.0.1:1" in fails(*cloud)
   assert "grpcs://HOST:PORT" in fails("generate", "--text", "on", "--cloud", "127.0.0.1:1")
   assert "grpcs:// to send prompts" in fails("generate", "--text", "on", "--cloud", "grpc://example.org:1")
+
+
+def test_a_certificate_of_the_edge(fails, networks, tmp_path):
+  """A server that asks for one, and has another network, says what it has."""
+  authority = trustme.CA()
+  pair, own = authority.issue_cert("127.0.0.1"), authority.issue_cert("edge")
+  authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+  own.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+  own.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+  pems = dict(certificate=pair.cert_chain_pems[0].bytes(), key=pair.private_key_pem.bytes())
+  with Server(ToyEngine(), Listen(**pems, client_ca=authority.cert_pem.bytes())) as server:
+    where = ("--checkpoint", networks[1], "--cloud", server.address, "--ca", "ca.pem")
+    line = fails("generate", "--text", "on", *where, *PLAIN, "--cert", "cert.pem", "--key", "key.pem")
+  assert "networks of one bundle" in line
 
 
 def test_rows_before_a_failure_are_written(run, over, monkeypatch):
@@ -150,6 +171,26 @@ def test_rows_before_a_failure_are_written(run, over, monkeypatch):
   opened.extend([()] * 3)
   outcome = run("generate", "--text", "once", *over, *PLAIN[:-2], "--json", "none.json")
   assert outcome.exit_code == 2 and len(outcome.stderr.splitlines()) == 1
+
+
+def test_rows_before_a_quota_is_used_up_are_written(run, networks, over, monkeypatch):
+  """Another edge takes the only stream of a token before the second row: that is no lack of memory here."""
+  held, whole = [], GrpcCloud.open
+
+  def late(self, opening, *args, **kwargs):
+    if opening.stream not in held:
+      held.append(opening.stream)
+      if len(held) == 2:
+        whole(self, opening._replace(stream=bytes(16)), timeout_s=10)
+    return whole(self, opening, *args, **kwargs)
+
+  monkeypatch.setattr(GrpcCloud, "open", late)
+  secret = ("--token-file", networks[0].parent / "of-one-stream", "--give-up", 2)
+  outcome = run("generate", *TEXTS, *over, *secret, *PLAIN)
+  document = decoded(outcome, code=2)
+  (line,) = outcome.stderr.splitlines()
+  assert "the quota of 1 streams is used up" in line and "1 of 2 texts were finished" in line and "memory" not in line
+  assert document["warnings"] == [line.removeprefix("Error: ")] and len(document["texts"]) == 1
 
 
 def test_a_lost_stream_is_one_line(run, over, monkeypatch):

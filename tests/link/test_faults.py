@@ -8,11 +8,14 @@ import pytest
 
 pytest.importorskip("google.protobuf", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
 
+from experiments.server import faulty
 from jaxspec.link.cloud import CloudError, Status
 from jaxspec.link.journal import Journal
 from jaxspec.link.message import REQUEST
+from jaxspec.link.session import Session
 from jaxspec.server.calls import Position
-from jaxspec.server.desk import Tenant, VerifyCall
+from jaxspec.server.desk import Desk, Limits, Tenant, VerifyCall
+from jaxspec.server.quotas import Quota
 from tests.link.faulty import KILLS, LOSSLESS, Fault, FaultyCloud, Killed
 from tests.link.toy_edge import CALLS, ToyEdge, opening
 from tests.link.toy_engine import ToyEngine
@@ -183,11 +186,46 @@ def test_a_server_of_other_numerics(caplog):
 
 
 def test_a_wire_that_stays_cut_is_given_up():
-  """After six attempts, with the last error."""
-  cloud = FaultyCloud({place: Fault.RESET_BEFORE for place in range(5, 100)})
+  """After a minute, with the last error; about once a second."""
+  cloud = FaultyCloud({place: Fault.RESET_BEFORE for place in range(5, 200)})
   with pytest.raises(CloudError, match="cut"):
     ToyEdge(cloud.session(), opening()).run()
+  assert 58 < cloud.clock() < 62 and 50 < cloud.attempts < 70
+
+
+def test_a_wire_without_replies_is_given_up():
+  """After six attempts, with the last error: a server may be at work on each of them."""
+  cloud = FaultyCloud({place: Fault.DROP_REQUEST for place in range(5, 100)})
+  with pytest.raises(CloudError, match="no reply in time"):
+    ToyEdge(cloud.session(), opening()).run()
   assert cloud.attempts == 5 + 6
+
+
+def test_a_server_that_is_away_for_some_seconds():
+  """Behind a proxy that answers for it: the edge asks until it is there again, and no stream is lost."""
+  cloud, session = decode({place: Fault.RESET_BEFORE for place in range(5, 20)})
+  assert session.retries == 15 and session.resumes == 0 and 8 < cloud.clock() < 20
+  assert set(cloud.server.engine.runs.values()) == {1}
+
+
+@pytest.mark.parametrize("quota", [Quota(streams=1), Quota()])
+def test_an_edge_waits_for_a_free_stream(monkeypatch, quota):
+  """For longer than six attempts would take, whether its token or the server has none left."""
+  monkeypatch.setattr(faulty, "TENANT", Tenant("alice", quota))
+  cloud = FaultyCloud()
+  cloud.server.desk = Desk(Limits(2 if quota.streams == 1 else 1), jitter=lambda: 0.5)
+  other = ToyEdge(cloud.session(), opening(1), 3)
+  steps = other.steps()
+  next(steps)
+
+  def sleep(seconds):
+    cloud.clock.sleep(seconds)
+    if cloud.clock() > 20:
+      next(steps, None)
+
+  edge = ToyEdge(Session(cloud, clock=cloud.clock, sleep=sleep, uniform=lambda: 0.5), opening())
+  edge.run()
+  assert (edge.replies, edge.tokens) == undisturbed() and 15 < edge.session.retries < 25 and cloud.clock() < 30
 
 
 def test_a_stream_that_was_forgotten_is_resumed():

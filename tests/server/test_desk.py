@@ -109,6 +109,7 @@ def test_quotas():
   world.opened(0, tenant=tenant)  # one call, three tokens
   error = refused(lambda: world.open(1, tenant=tenant, request=b"1"))
   assert "quota of 1 streams" in error.detail and error.status is Status.RESOURCE_EXHAUSTED
+  assert error.pushback_s == 1.0, "not the time after which idle streams are forgotten: an edge would give up at once"
   world.opened(1)
   data = world.call()
   assert refused(lambda: world.verify(data=data, fed=9)).pushback_s == pytest.approx(0.2)

@@ -17,6 +17,7 @@ import grpc
 import trustme
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from prometheus_client import generate_latest
 
 from jaxspec.link.cloud import CloudError, Status
 from jaxspec.link.connection import connect
@@ -184,6 +185,9 @@ def test_tls_and_its_errors(tmp_path):
     edge = authority.issue_cert("edge")
     pair = (edge.cert_chain_pems[0].bytes(), edge.private_key_pem.bytes())
     connect(server.address, ca=trusted, certificate=pair).hang_up()
+    for wrong, words in (((b"", pair[1]), "a certificate in PEM"), ((pair[0], pair[0]), "its private key in PEM")):
+      with pytest.raises(ValueError, match=words):
+        connect(server.address, ca=trusted, certificate=wrong)
 
 
 def test_wrong_addresses_are_one_plain_line(server):
@@ -251,15 +255,38 @@ def test_tokens_and_quotas(tmp_path):
 def test_a_token_in_every_call(tmp_path):
   secret = new_token(tmp_path / "tokens.jsonl", "alice")
   with Server(ToyEngine(), tokens=TokenFile(tmp_path / "tokens.jsonl"), auth_every_call=True) as server:
+    refusals = lambda: sum('status="UNAUTHENTICATED"' in line for line in counted_calls(server))
     cloud = connect(server.address, token=secret, auth_every_call=True, route=True)
     decode(cloud, 4)
     decode(cloud, 5, lazy=True)
     cloud.hang_up()
+    assert not refusals()
+    with grpc.insecure_channel(server.address.removeprefix("grpc://")) as channel:
+      data = encoding.verify_request(opening(4).stream, 1, 0, frame(20, 1, 1, 0, b""))
+      with pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary(VERIFIER + "Verify")(data, timeout=5)
+      assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_an_edge_learns_that_every_call_needs_its_token(tmp_path, lazy):
+  """Its first call is refused and made once more, as a long call too; all later ones have the token."""
+  secret = new_token(tmp_path / "tokens.jsonl", "alice")
+  with Server(ToyEngine(), tokens=TokenFile(tmp_path / "tokens.jsonl"), auth_every_call=True) as server:
     cloud = connect(server.address, token=secret)
-    cloud.open(opening(6), timeout_s=5)
-    error = refused(cloud.verify, opening(6).stream, 1, 0, frame(20, 1, 1, 0, b""), timeout_s=5)
-    assert error.status is Status.UNAUTHENTICATED
+    for number in (6, 7):
+      assert decode(cloud, number, lazy).session.retries == 0
     cloud.hang_up()
+    name = "Exchange" if lazy else "Verify"
+    refused_ones = [line for line in counted_calls(server) if "UNAUTHENTICATED" in line]
+    assert refused_ones == [f'jaxspec_calls_total{{method="{name}",status="UNAUTHENTICATED"}} 1.0']
+    if lazy:
+      assert not any('method="Verify"' in line for line in counted_calls(server)), "the long call goes on"
+
+
+def counted_calls(server):
+  """The lines of the server's counters of calls."""
+  return [line for line in generate_latest(server.metrics.registry).decode().splitlines() if "calls_total{" in line]
 
 
 @pytest.mark.parametrize("shown", [False, True])
