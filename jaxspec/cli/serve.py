@@ -69,11 +69,11 @@ def serve(**options: Any) -> int:
     insecure=options["insecure"],
   )
   methods = [_method(text) for text in options["profiles"]] or None
-  server = _server(options, listen, methods, widths)
-  if not processes.is_first(options):
+  is_first = processes.is_first(options)
+  counters = _counters(*metrics) if metrics is not None and is_first else None
+  server = _server(options, listen, methods, widths, counters)
+  if not is_first:
     return processes.leave(options, server.run(lambda: click.echo("serving with process 0")))
-  if metrics is not None:
-    server.metrics.listen(*metrics)
   return processes.leave(options, server.run(lambda: click.echo(f"serving at {server.address}")))
 
 
@@ -86,7 +86,19 @@ def _new_token(options: dict[str, Any]) -> int:
   return 0
 
 
-def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...]):
+def _counters(host: str, port: int):
+  """Counters that can be asked for already: a port that is taken shows before anything is compiled."""
+  from jaxspec.server.metrics import Metrics
+
+  metrics = Metrics()
+  try:
+    metrics.listen(host, port)
+  except OSError as error:
+    raise UserError(f"Cannot answer at --metrics {host}:{port}: {error.strerror}; take another address") from error
+  return metrics
+
+
+def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], metrics):
   """Loads, compiles and probes."""
   from jaxspec.cli import compilation_cache
   from jaxspec.cli.working import Working
@@ -97,23 +109,20 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...]):
   names = ("auth_every_call", "dtype", "matmul_precision", "max_streams", "max_rows", "max_len", "max_prompt", "numerics")
   kwargs = {name: options[name] for name in (*names, "idle_s", "forget_s", "frontends", "max_decode_ms")}
   kwargs |= processes.join(options)
-  kwargs |= dict(tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)
+  kwargs |= dict(metrics=metrics, tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)
   with Working("Loading and compiling"):
     return from_bundle.serve(options["checkpoint"], listen=listen, methods=methods or from_bundle.METHODS, **kwargs)
 
 
-def _method(text: str):
-  """A method and its options, ``sqs:coding=lazy,max_drafts=7``; a name alone has the options of the bundle."""
+def _method(text: str) -> tuple[str, dict[str, Any]]:
+  """A method by name and the options that go over the bundle's, ``sqs:coding=lazy,max_drafts=7``."""
   from jaxspec.cli.declared import find_method, fitting, value_type
-  from jaxspec.methods import make_method
   from jaxspec.options import options_of
 
   name, colon, rest = text.partition(":")
   cls = find_method(name)
-  if not colon:
-    return cls.name
   declared, values = options_of(cls), {}
-  for item in rest.split(","):
+  for item in rest.split(",") if colon else ():
     key, equals, value = item.partition("=")
     if not equals or key not in declared:
       raise UserError(
@@ -121,7 +130,8 @@ def _method(text: str):
       )
     option = declared[key]
     values[key] = fitting(option, value_type((option,)).convert(value, None, None))
-  return make_method(cls.name, **values)
+    option.check(values[key])
+  return cls.name, values
 
 
 def _widths(text: str) -> tuple[int, ...]:

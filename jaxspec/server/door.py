@@ -82,4 +82,4 @@ class Door:
       pair, asks = ((listen.key, listen.certificate),), listen.client_ca is not None
       return server.add_secure_port(listen.address, grpc.ssl_server_credentials(pair, listen.client_ca, asks))
     except RuntimeError as error:
-      raise OSError(listen.cannot()) from error
+      raise OSError(listen.why_not()) from error

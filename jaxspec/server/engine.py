@@ -29,7 +29,7 @@ from jaxspec.server.batches import Sizes, row_of
 from jaxspec.server.conditions import ReadCondition, reader_like
 from jaxspec.server.digests import weights_digest
 from jaxspec.server.held import FINISH, HeldStreams
-from jaxspec.server.interface import Ahead, NotFinite, StreamLost
+from jaxspec.server.interface import Ahead, NotFinite, StreamExists, StreamLost
 from jaxspec.server.kinds import StreamKind
 from jaxspec.server.probe import probe
 from jaxspec.server.programs import Programs
@@ -45,10 +45,6 @@ Answers = list[tuple[bytes, bytes | Exception]]
 
 class EngineFailed(RuntimeError):
   """The device failed in a step; the engine answers nothing any more."""
-
-
-class StreamExists(ValueError):
-  """A stream of this name is open."""
 
 
 class Engine:

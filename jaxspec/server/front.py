@@ -21,6 +21,7 @@ from jaxspec.link.v1 import encoding
 from jaxspec.server import requests
 from jaxspec.server.backend import Backend
 from jaxspec.server.desk import OpenCall, Tenant, VerifyCall, refusal_of
+from jaxspec.server.failure_log import log_failure
 from jaxspec.server.interface import Ahead
 from jaxspec.server.reports import CallReport
 from jaxspec.server.tokens import Tokens
@@ -108,8 +109,8 @@ class Front:
     except asyncio.CancelledError:
       status = "CANCELLED"
       raise
-    except Exception:
-      _LOG.exception("A call of %s failed", name)  # the traceback has no values in it
+    except Exception as error:
+      log_failure(_LOG, f"A call of {name} failed", error)
       status = Status.INTERNAL.name
       refused = CloudError(Status.INTERNAL, "the server has an error")
     finally:

@@ -17,6 +17,7 @@ from jaxspec.link.cloud import CloudError, Description, Status
 from jaxspec.link.reading import reader_of
 from jaxspec.server import letters
 from jaxspec.server.backend import Answer, Backend
+from jaxspec.server.failure_log import log_failure
 from jaxspec.server.front_process import FrontProcess
 from jaxspec.server.letters import Kind, Setup
 from jaxspec.server.listen import Listen, reserve
@@ -175,8 +176,8 @@ class FrontEnds:
       answer = await _ASKING[kind](self, body)
     except CloudError as error:
       answer = error
-    except Exception:
-      _LOG.exception("A call failed")
+    except Exception as error:
+      log_failure(_LOG, "A call failed", error)
       answer = CloudError(Status.INTERNAL, "the server has an error")
     one.send(Kind.ANSWER, letters.write_answer(answer), number)
 

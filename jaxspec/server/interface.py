@@ -22,6 +22,11 @@ class NoRoom(Exception):
   """The engine holds as many streams as it may."""
 
 
+class StreamExists(NoRoom):
+  """The engine holds a stream of this name, of which its server does not know. The server has it closed; the edge comes
+  again."""
+
+
 ROW_ERRORS = (StreamLost, NotFinite, NoRoom)
 
 

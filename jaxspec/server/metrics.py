@@ -30,13 +30,13 @@ class Metrics(StepReport, CallReport):
     self._streams = add(Gauge, "streams", "Streams that the server knows.")
     self._waiting = add(Gauge, "waiting_calls", "Calls without an answer.")
     self._resumes = add(Counter, "resumes", "Streams that were opened with a prefix.")
-    self._refused = add(Counter, "refused", "Calls that were refused, by reason.", ("reason",))
+    self._refused = add(Counter, "refused", "Calls that were refused, by reason; none that were cancelled.", ("reason",))
     self._frame_bytes = add(Counter, "frame_bytes", "Bytes of frames.", ("direction",))
 
   def called(self, method: str, status: str, seconds: float) -> None:
     self._calls.labels(method, status).inc()
     self._call_seconds.labels(method).observe(seconds)
-    if status != "OK":
+    if status not in ("OK", "CANCELLED"):
       self._refused.labels(status).inc()
 
   def waited(self, seconds: float) -> None:

@@ -61,7 +61,7 @@ class Tokens:
       CloudError: ``UNAUTHENTICATED`` for a missing or unknown one, ``PERMISSION_DENIED`` for a revoked one.
     """
     if secret is None:
-      raise CloudError(Status.UNAUTHENTICATED, "a token is needed")
+      raise CloudError(Status.UNAUTHENTICATED, "a token is needed: --token-file FILE with its secret, in Python token=")
     digest = _digest(secret)
     found = None
     for token in self._all():
@@ -105,7 +105,7 @@ class TokenFile(Tokens):
     """Reads the file again; a damaged one changes nothing."""
     try:
       self._tokens = read_tokens(self._path)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
       _LOG.error("The old tokens stay: %s", error)
     self._tell()
 
@@ -126,9 +126,14 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
   """The tokens of a file, in order.
 
   Raises:
-    ValueError: for a line that is none, or a name that stands there twice.
+    ValueError: for a file that cannot be read, a line that is none, or a name that stands there twice.
   """
-  tokens = _read_lines(path.read_text(encoding="utf-8"), str(path))
+  try:
+    listed = path.read_text(encoding="utf-8")
+  except (OSError, UnicodeDecodeError) as error:
+    reason = "bytes that are no UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+    raise ValueError(f"Must have a file of tokens that can be read, we instead got {path}: {reason}") from error
+  tokens = _read_lines(listed, str(path))
   names = collections.Counter(token.tenant.name for token in tokens)
   if twice := [name for name, count in names.items() if count > 1]:
     raise ValueError(f"Must have every name once in {path}, we instead got {twice[0]} twice")

@@ -1,6 +1,7 @@
 """``jaxspec serve``: what is wrong is one line before anything is loaded; a server in a process of its own."""
 
 import signal
+import socket
 import subprocess
 import sys
 
@@ -39,6 +40,7 @@ def test_a_new_token_is_printed_once(run, fails, tmp_path):
     (("--profile", "sqs:coding"), "NAME=VALUE"),
     (("--profile", "sqs:colour=red"), "NAME=VALUE"),
     (("--profile", "sqs:ell=much"), "much"),
+    (("--profile", "sqs:ell=0"), "ell of at least"),
     (("--token-file", "missing.jsonl"), "missing.jsonl"),
     (("--frontends", "-1"), "frontends"),
     (("--frontends", "many"), "frontends"),
@@ -48,6 +50,12 @@ def test_a_new_token_is_printed_once(run, fails, tmp_path):
 )
 def test_what_does_not_fit_is_one_line(fails, args, words):
   assert words in fails("serve", *args)
+
+
+def test_a_port_of_metrics_that_is_taken_shows_before_anything_is_loaded(fails):
+  with socket.create_server(("127.0.0.1", 0)) as taken:
+    address = f"127.0.0.1:{taken.getsockname()[1]}"
+    assert f"--metrics {address}: Address already in use" in fails("serve", "/nowhere", "--metrics", address)
 
 
 def test_without_the_extra(fails, monkeypatch):

@@ -8,6 +8,7 @@ from jaxspec.link.gated_message import write_gated
 from jaxspec.link.message import frame
 from jaxspec.server.calls import Position
 from jaxspec.server.desk import Desk, Limits, OpenCall, Tenant, VerifyCall
+from jaxspec.server.interface import StreamExists
 from jaxspec.server.quotas import Quota, Rate
 from jaxspec.server.service import run_once
 from tests.link.toy_edge import opening
@@ -201,6 +202,21 @@ def test_an_engine_may_refuse_a_row_at_once():
   world.now = 1.0
   world.desk.take(1.0, waits.append)
   assert waits == [0.75]
+
+
+def test_a_stream_that_only_the_engine_knows_is_closed_there():
+  class Engine(ToyEngine):
+    def open(self, stream, *args, **kwargs):
+      if stream in self.streams:
+        raise StreamExists
+      super().open(stream, *args, **kwargs)
+
+  world = World(Engine())
+  world.engine.streams[opening(0).stream] = None
+  error = world.opened()
+  assert error.status is Status.RESOURCE_EXHAUSTED and error.pushback_s > 0
+  world.step()
+  assert not world.engine.streams and isinstance(world.opened(), bytes)
 
 
 def test_draining_and_failing():

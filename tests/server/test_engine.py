@@ -9,8 +9,8 @@ import pytest
 import jaxspec
 from jaxspec.link.bitstream import MessageError
 from jaxspec.link.cloud import Resume
-from jaxspec.server.engine import EngineFailed, StreamExists
-from jaxspec.server.interface import NoRoom, NotFinite, StreamLost
+from jaxspec.server.engine import EngineFailed
+from jaxspec.server.interface import NoRoom, NotFinite, StreamExists, StreamLost
 from tests.link.pairs import CLASSES, MAX_LEN, rows_of
 from tests.server.crowds import decode, serve
 

@@ -48,6 +48,14 @@ def test_a_file_is_read_again(tmp_path):
     assert refused(tokens, secret) is Status.PERMISSION_DENIED, "the old tokens stay"
     with pytest.raises(ValueError, match="line 1 of"):
       TokenFile(path)
+  path.unlink()
+  tokens.reload()
+  assert refused(tokens, secret) is Status.PERMISSION_DENIED, "the old tokens stay"
+  with pytest.raises(ValueError, match="file of tokens.*tokens.jsonl: No such file"):
+    TokenFile(path)
+  path.write_bytes(b"\xff")
+  with pytest.raises(ValueError, match="file of tokens.*no UTF-8"):
+    TokenFile(path)
   path.write_text(2 * (json.dumps(line) + "\n"))
   with pytest.raises(ValueError, match="'?alice'? twice"):
     TokenFile(path)
