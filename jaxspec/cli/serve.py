@@ -27,6 +27,7 @@ _SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--token-file", type=PATH, metavar="FILE", help="Who may open streams (.jsonl); read again on SIGHUP.")
 @click.option("--auth-every-call", is_flag=True, help="Ask for the token in every call, not only where streams are opened.")
 @click.option("--new-token", metavar="NAME", help="Add a token to --token-file, print its secret once, and end.")
+@click.option("--quota", metavar="NAME=VALUE,...", help="Of the new token: streams=N, calls_per_s=X, fed_per_s=X (tokens).")
 @click.option("--profile", "profiles", multiple=True, metavar="METHOD[:NAME=VALUE,...]",
               help="A method that edges may use, with its options; may be repeated.  [default: sqs and ar]")  # fmt: skip
 @click.option("--max-streams", type=_COUNT, default=256, show_default=True, metavar="N", help="Streams with a cache.")
@@ -52,7 +53,7 @@ def serve(**options: Any) -> int:
 
   \b
   jaxspec serve wordnet --profile sqs:coding=lazy,max_drafts=7 --profile ar
-  jaxspec serve --new-token alice --token-file tokens.jsonl
+  jaxspec serve --new-token alice --token-file tokens.jsonl --quota streams=8,calls_per_s=50
   """
   try:
     from jaxspec.server.server import Listen, Server  # noqa: F401
@@ -60,6 +61,8 @@ def serve(**options: Any) -> int:
     raise UserError(str(error)) from error
   if options["new_token"] is not None:
     return _new_token(options)
+  if options["quota"] is not None:
+    raise UserError("--quota goes with --new-token NAME; that of a token that is there stands in its line of the file")
   widths, metrics = _widths(options["widths"]), _address(options["metrics"])
   listen = Listen(
     options["listen"],
@@ -82,8 +85,27 @@ def _new_token(options: dict[str, Any]) -> int:
 
   if options["token_file"] is None:
     raise UserError("--new-token goes with --token-file FILE, to which it is added")
-  click.echo(new_token(options["token_file"], options["new_token"]))
+  click.echo(new_token(options["token_file"], options["new_token"], _quota(options["quota"])))
   return 0
+
+
+def _quota(text: str | None):
+  """The limits of a token, ``streams=8,calls_per_s=50``; what is not named has none."""
+  from jaxspec.server.quotas import Quota
+
+  kinds = {"streams": int, "calls_per_s": float, "fed_per_s": float}
+  values: dict[str, float] = {}
+  for item in [] if text is None else text.split(","):
+    name, _, value = item.partition("=")
+    try:
+      if name in values:
+        raise ValueError
+      values[name] = kinds[name](value)
+      Quota(**values)
+    except (KeyError, ValueError):
+      form = "streams=N,calls_per_s=X,fed_per_s=X, each at most once and above 0"
+      raise UserError(f"Must have --quota {form}, we instead got {item!r} in {text!r}") from None
+  return Quota(**values)
 
 
 def _counters(host: str, port: int):

@@ -6,8 +6,9 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from jaxspec.link.cloud import Description
+from jaxspec.link.connection import SERVICE
 from jaxspec.server import requests
-from jaxspec.server.front import SERVICE, Front
+from jaxspec.server.front import Front
 from jaxspec.server.listen import Listen
 
 _OPTIONS = {

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Coroutine
 
 from jaxspec.link.cloud import CloudError, Description, Status
-from jaxspec.link.reading import reader_of
+from jaxspec.link.reading import readers_of
 from jaxspec.server import letters
 from jaxspec.server.backend import Answer, Backend
 from jaxspec.server.failure_log import log_failure
@@ -59,7 +59,7 @@ class FrontEnds:
     self._number, self._backend, self._listen, self._served = number, backend, listen, served
     self._tokens, self._auth_every_call, self._max_calls = tokens, auth_every_call, max_calls
     self._report = CallReport() if report is None else report
-    self._readers = {each.id: reader_of(each, served.vocab, served.max_len) for each in served.profiles}
+    self._readers = readers_of(served)
     self._all: set[FrontProcess] = set()
     self._tasks: set[asyncio.Task] = set()
     self._port = 0

@@ -25,8 +25,8 @@ class Metrics(StepReport, CallReport):
       Histogram, "call_seconds", "From the arrival of a call to its answer.", ("method",), buckets=_SECONDS
     )
     self._queue_seconds = add(Histogram, "queue_seconds", "From the arrival of a call to the engine.", buckets=_SECONDS)
-    self._step_seconds = add(Histogram, "step_seconds", "One step of the engine.", buckets=_SECONDS)
-    self._rows = add(Histogram, "rows_per_step", "Results of one step of the engine.", buckets=_ROWS)
+    self._step_seconds = add(Histogram, "step_seconds", "One step of the engine that computed rows.", buckets=_SECONDS)
+    self._rows = add(Histogram, "rows_per_step", "Rows that the program of one step computed.", buckets=_ROWS)
     self._streams = add(Gauge, "streams", "Streams that the server knows.")
     self._waiting = add(Gauge, "waiting_calls", "Calls without an answer.")
     self._resumes = add(Counter, "resumes", "Streams that were opened with a prefix.")
@@ -43,9 +43,8 @@ class Metrics(StepReport, CallReport):
     self._queue_seconds.observe(seconds)
 
   def stepped(self, seconds: float, rows: int) -> None:
-    if rows:
-      self._step_seconds.observe(seconds)
-      self._rows.observe(rows)
+    self._step_seconds.observe(seconds)
+    self._rows.observe(rows)
 
   def resumed(self) -> None:
     self._resumes.inc()

@@ -2,10 +2,7 @@
 
 The file has one JSON object in a line: ``name``, ``sha256`` of the secret, the quota (``streams``, ``calls_per_s``,
 ``fed_per_s``; without one there is no limit), and ``revoked`` where it no longer opens anything. Secrets are not kept.
-
-Command, which prints the secret of a new token once::
-
-    python -m jaxspec.server.tokens --new-token NAME --token-file tokens.jsonl --streams 8
+``jaxspec serve --new-token`` adds a line and prints the secret once.
 """
 
 from __future__ import annotations
@@ -21,8 +18,6 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
-
-import click
 
 from jaxspec.link.cloud import CloudError, Status
 from jaxspec.server.desk import Tenant
@@ -190,22 +185,3 @@ def _read_line(line: dict) -> Token:
 
 def _digest(secret: str) -> bytes:
   return hashlib.sha256(secret.encode()).digest()
-
-
-@click.command()
-@click.option("--new-token", "name", required=True, metavar="NAME", help="Name of the tenant.")
-@click.option("--token-file", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Tokens (.jsonl).")
-@click.option("--streams", type=click.IntRange(1), metavar="N", help="Streams open at the same time.")
-@click.option("--calls-per-s", type=click.FloatRange(0, min_open=True), metavar="N", help="Calls in a second.")
-@click.option("--fed-per-s", type=click.FloatRange(0, min_open=True), metavar="N", help="Tokens read in a second.")
-def main(name: str, token_file: Path, **quota: float | None) -> None:
-  """Add a token to FILE and print its secret, which is kept nowhere else."""
-  try:
-    secret = new_token(token_file, name, Quota(**{key: value for key, value in quota.items() if value is not None}))
-  except (ValueError, OSError) as error:
-    raise click.ClickException(str(error)) from error
-  click.echo(secret)
-
-
-if __name__ == "__main__":
-  main()

@@ -15,6 +15,8 @@ import jaxspec
 from jaxspec.link.method_wires import wire_of
 from jaxspec.link.over_cloud import decode_over_cloud
 from jaxspec.methods import Sqs
+from jaxspec.server.quotas import Quota
+from jaxspec.server.tokens import TokenFile
 from tests.cli import fake_language
 
 
@@ -26,6 +28,17 @@ def test_a_new_token_is_printed_once(run, fails, tmp_path):
   assert '"alice"' in written and secret not in written
   assert "new name" in fails("serve", "--new-token", "alice", "--token-file", "tokens.jsonl")
   assert "--token-file FILE" in fails("serve", "--new-token", "bob")
+
+
+def test_a_new_token_with_a_quota(run, fails, tmp_path):
+  new = ("serve", "--token-file", "tokens.jsonl", "--new-token")
+  outcome = run(*new, "alice", "--quota", "streams=2,fed_per_s=0.5")
+  tokens = TokenFile(tmp_path / "tokens.jsonl")
+  assert tokens.tenant_of(outcome.stdout.strip()) == ("alice", Quota(streams=2, fed_per_s=0.5))
+  for wrong in ("streams=2.5", "streams=0", "fed_per_s=nan", "calls=3", "streams", "", "streams=1,streams=2"):
+    assert "--quota streams=N,calls_per_s=X" in fails(*new, "bob", "--quota", wrong)
+  assert len((tmp_path / "tokens.jsonl").read_text().splitlines()) == 1
+  assert "--new-token NAME" in fails("serve", "--quota", "streams=1")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from jaxspec.server.calls import Position
 from jaxspec.server.desk import Desk, Limits, OpenCall, Tenant, VerifyCall
 from jaxspec.server.interface import StreamExists
 from jaxspec.server.quotas import Quota, Rate
+from jaxspec.server.reports import StepReport
 from jaxspec.server.service import run_once
 from tests.link.toy_edge import opening
 from tests.link.toy_engine import BAD_NUMBERS, WIRE, ToyEngine
@@ -217,6 +218,30 @@ def test_a_stream_that_only_the_engine_knows_is_closed_there():
   assert error.status is Status.RESOURCE_EXHAUSTED and error.pushback_s > 0
   world.step()
   assert not world.engine.streams and isinstance(world.opened(), bytes)
+
+
+def test_rows_of_a_step_are_those_that_the_engine_computed():
+  """Refused calls and prompts that were read are results, but no rows; forced rows are rows without a result."""
+
+  class Steps(StepReport):
+    rows = []
+
+    def stepped(self, seconds, rows):
+      self.rows.append(rows)
+
+  class Engine(ToyEngine):
+    computed = iter((0, 3))
+
+    def step(self, now):
+      results = super().step(now)
+      self.rows_of_step = next(self.computed)
+      return results
+
+  world, steps = World(Engine()), Steps()
+  for number in range(2):
+    world.open(number)
+    assert run_once(world.desk, world.engine, lambda: 0.0, report=steps) == 1
+  assert steps.rows == [3]
 
 
 def test_draining_and_failing():

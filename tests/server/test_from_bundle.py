@@ -60,8 +60,8 @@ def test_texts_over_a_socket(texts):
     served = cloud.description
     assert (served.max_len, served.max_condition, served.end_ids) == (12, 8, fake_language.TARGET.end_ids)
     encoded = texts.encode(["once", "on a"])
-    over(cloud, texts, LAZY, encoded, 12, cloud.profile(method="sqs", coding="lazy").id)
-    over(cloud, texts, Plain(), encoded, 12, cloud.profile(method="plain").id)
+    over(cloud, texts, LAZY, encoded, 12, 0)
+    over(cloud, texts, Plain(), encoded, 12, 1)
     cloud.hang_up()
 
 
