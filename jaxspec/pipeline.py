@@ -121,6 +121,23 @@ class Pipeline:
         that is not there.
     """
     draft = options.pop("draft", None)
+    made = self.without_draft(method, **options)
+    if made.draft_family is None:
+      if draft is not None:
+        raise ValueError(f"Must have no draft with method {made.name}, we instead got {getattr(draft, 'name', draft)!r}")
+      return made
+    draft = draft or made.draft or self.default_draft(made)
+    if isinstance(draft, str) and draft not in self.drafts and draft != made.free_draft:
+      known = ", ".join(filter(None, (*self.drafts, made.free_draft)))
+      raise ValueError(f"Must have a draft in {known or '(none)'}, we instead got {draft!r}")
+    return made if made.draft is draft else dataclasses.replace(made, draft=draft)
+
+  def without_draft(self, method: Method | str | None = None, **options: Any) -> Method:
+    """A method with its options as `method` has them, where nobody drafts or drafts are elsewhere.
+
+    Raises:
+      ValueError: for an unknown method or option, an option out of range, or a method for another kind of tokens.
+    """
     if isinstance(method, Method):
       if unknown := sorted(options.keys() - options_of(type(method)).keys()):
         raise ValueError(f"Must have options that method {method.name} declares, we instead got {', '.join(unknown)}")
@@ -131,15 +148,7 @@ class Pipeline:
       made = make_method(cls.name, **{k: v for k, v in self.defaults.options.items() if k in declared} | options)
     if not made.fits(self.host.tokens):
       raise ValueError(f"Must have a method for tokens that are {self.host.tokens}, we instead got {made.name}")
-    if made.draft_family is None:
-      if draft is not None:
-        raise ValueError(f"Must have no draft with method {made.name}, we instead got {getattr(draft, 'name', draft)!r}")
-      return made
-    draft = draft or made.draft or self.default_draft(made)
-    if isinstance(draft, str) and draft not in self.drafts and draft != made.free_draft:
-      known = ", ".join(filter(None, (*self.drafts, made.free_draft)))
-      raise ValueError(f"Must have a draft in {known or '(none)'}, we instead got {draft!r}")
-    return made if made.draft is draft else dataclasses.replace(made, draft=draft)
+    return made
 
   def sampling(self, **overrides: Any) -> AnySampling:
     """The settings that all methods share: ``overrides``, over what the networks were trained for.

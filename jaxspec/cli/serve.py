@@ -27,6 +27,7 @@ _SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--token-file", type=PATH, metavar="FILE", help="Who may open streams (.jsonl); read again on SIGHUP.")
 @click.option("--auth-every-call", is_flag=True, help="Ask for the token in every call, not only where streams are opened.")
 @click.option("--new-token", metavar="NAME", help="Add a token to --token-file, print its secret once, and end.")
+@click.option("--quota", metavar="NAME=VALUE,...", help="Of the new token: streams=N, calls_per_s=X, fed_per_s=X (tokens).")
 @click.option("--profile", "profiles", multiple=True, metavar="METHOD[:NAME=VALUE,...]",
               help="A method that edges may use, with its options; may be repeated.  [default: sqs and ar]")  # fmt: skip
 @click.option("--max-streams", type=_COUNT, default=256, show_default=True, metavar="N", help="Streams with a cache.")
@@ -52,7 +53,7 @@ def serve(**options: Any) -> int:
 
   \b
   jaxspec serve wordnet --profile sqs:coding=lazy,max_drafts=7 --profile ar
-  jaxspec serve --new-token alice --token-file tokens.jsonl
+  jaxspec serve --new-token alice --token-file tokens.jsonl --quota streams=8,calls_per_s=50
   """
   try:
     from jaxspec.server.server import Listen, Server  # noqa: F401
@@ -60,6 +61,8 @@ def serve(**options: Any) -> int:
     raise UserError(str(error)) from error
   if options["new_token"] is not None:
     return _new_token(options)
+  if options["quota"] is not None:
+    raise UserError("--quota goes with --new-token NAME; that of a token that is there stands in its line of the file")
   widths, metrics = _widths(options["widths"]), _address(options["metrics"])
   listen = Listen(
     options["listen"],
@@ -69,11 +72,11 @@ def serve(**options: Any) -> int:
     insecure=options["insecure"],
   )
   methods = [_method(text) for text in options["profiles"]] or None
-  server = _server(options, listen, methods, widths)
-  if not processes.is_first(options):
+  is_first = processes.is_first(options)
+  counters = _counters(*metrics) if metrics is not None and is_first else None
+  server = _server(options, listen, methods, widths, counters)
+  if not is_first:
     return processes.leave(options, server.run(lambda: click.echo("serving with process 0")))
-  if metrics is not None:
-    server.metrics.listen(*metrics)
   return processes.leave(options, server.run(lambda: click.echo(f"serving at {server.address}")))
 
 
@@ -82,11 +85,42 @@ def _new_token(options: dict[str, Any]) -> int:
 
   if options["token_file"] is None:
     raise UserError("--new-token goes with --token-file FILE, to which it is added")
-  click.echo(new_token(options["token_file"], options["new_token"]))
+  click.echo(new_token(options["token_file"], options["new_token"], _quota(options["quota"])))
   return 0
 
 
-def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...]):
+def _quota(text: str | None):
+  """The limits of a token, ``streams=8,calls_per_s=50``; what is not named has none."""
+  from jaxspec.server.quotas import Quota
+
+  kinds = {"streams": int, "calls_per_s": float, "fed_per_s": float}
+  values: dict[str, float] = {}
+  for item in [] if text is None else text.split(","):
+    name, _, value = item.partition("=")
+    try:
+      if name in values:
+        raise ValueError
+      values[name] = kinds[name](value)
+      Quota(**values)
+    except (KeyError, ValueError):
+      form = "streams=N,calls_per_s=X,fed_per_s=X, each at most once and above 0"
+      raise UserError(f"Must have --quota {form}, we instead got {item!r} in {text!r}") from None
+  return Quota(**values)
+
+
+def _counters(host: str, port: int):
+  """Counters that can be asked for already: a port that is taken shows before anything is compiled."""
+  from jaxspec.server.metrics import Metrics
+
+  metrics = Metrics()
+  try:
+    metrics.listen(host, port)
+  except OSError as error:
+    raise UserError(f"Cannot answer at --metrics {host}:{port}: {error.strerror}; take another address") from error
+  return metrics
+
+
+def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], metrics):
   """Loads, compiles and probes."""
   from jaxspec.cli import compilation_cache
   from jaxspec.cli.working import Working
@@ -97,23 +131,20 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...]):
   names = ("auth_every_call", "dtype", "matmul_precision", "max_streams", "max_rows", "max_len", "max_prompt", "numerics")
   kwargs = {name: options[name] for name in (*names, "idle_s", "forget_s", "frontends", "max_decode_ms")}
   kwargs |= processes.join(options)
-  kwargs |= dict(tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)
+  kwargs |= dict(metrics=metrics, tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)
   with Working("Loading and compiling"):
     return from_bundle.serve(options["checkpoint"], listen=listen, methods=methods or from_bundle.METHODS, **kwargs)
 
 
-def _method(text: str):
-  """A method and its options, ``sqs:coding=lazy,max_drafts=7``; a name alone has the options of the bundle."""
+def _method(text: str) -> tuple[str, dict[str, Any]]:
+  """A method by name and the options that go over the bundle's, ``sqs:coding=lazy,max_drafts=7``."""
   from jaxspec.cli.declared import find_method, fitting, value_type
-  from jaxspec.methods import make_method
   from jaxspec.options import options_of
 
   name, colon, rest = text.partition(":")
   cls = find_method(name)
-  if not colon:
-    return cls.name
   declared, values = options_of(cls), {}
-  for item in rest.split(","):
+  for item in rest.split(",") if colon else ():
     key, equals, value = item.partition("=")
     if not equals or key not in declared:
       raise UserError(
@@ -121,7 +152,8 @@ def _method(text: str):
       )
     option = declared[key]
     values[key] = fitting(option, value_type((option,)).convert(value, None, None))
-  return make_method(cls.name, **values)
+    option.check(values[key])
+  return cls.name, values
 
 
 def _widths(text: str) -> tuple[int, ...]:

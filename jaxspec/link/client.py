@@ -25,11 +25,11 @@ except ImportError as missing:
   raise ImportError("A cloud behind a network needs: pip install 'jaxspec-decoding[serve]'") from missing
 
 import jaxspec
-from jaxspec.link.cloud import PROTOCOL, CloudError, Description, Opened, Opening, Profile, Resume, Status, shown
-from jaxspec.link.connection import ROUTE_HEADER
+from jaxspec.link.cloud import PROTOCOL, CloudError, Description, Opened, Opening, Resume, Status
+from jaxspec.link.connection import ROUTE_HEADER, SERVICE
 
 Reply = TypeVar("Reply")
-_SERVICE = "/jaxspec.link.v1.Verifier/"
+_SERVICE = f"/{SERVICE}/"
 _LEAST_KEEPALIVE_S = 0.3
 _CONNECT_S = 10.0
 
@@ -106,19 +106,6 @@ class GrpcCloud:
   def transport_bytes(self) -> int:
     """Both ways."""
     return self.uplink_bytes + self.downlink_bytes
-
-  def profile(self, **wanted: object) -> Profile:
-    """The server's profile with these values.
-
-    Raises:
-      ValueError: where it has none, with what it has.
-    """
-    for profile in self.description.profiles:
-      if all(getattr(profile, name) == value for name, value in wanted.items()):
-        return profile
-    has = ", ".join(map(shown, self.description.profiles))
-    asked = " ".join(f"{name}={value}" for name, value in wanted.items())
-    raise ValueError(f"Must have a way of decoding that {self._target} serves ({has}), we instead got {asked}")
 
   def check_model(self, model: bytes) -> None:
     """Raises a ValueError unless the server has the target network of this digest."""

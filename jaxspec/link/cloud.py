@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 STREAM_BYTES, KEY_BYTES, DIGEST_BYTES = 16, 8, 32
 KEY_KIND = "threefry2x32"  # of row keys
 PROTOCOL = 1
+MAX_END_TOKENS = 8  # of a stream: rows of a step have room for so many
 
 
 class Status(enum.Enum):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
   from jaxspec.link.client import GrpcCloud
 
+SERVICE = "jaxspec.link.v1.Verifier"  # of gRPC
 ROUTE_HEADER = "jaxspec-stream"  # the stream's id in hex
 _ADDRESS = re.compile(r"(grpcs?)://(\[[0-9a-fA-F:]+\]|[^/:\[\]\s]+):(\d{1,5})/?")
 

@@ -19,6 +19,7 @@ import numpy as np
 from jaxspec.decode.loop import EndTokens, prefix_rounds
 from jaxspec.link import named_arrays
 from jaxspec.link.bitstream import require
+from jaxspec.link.cloud import MAX_END_TOKENS
 from jaxspec.link.envelope import MAX_ROWS
 from jaxspec.link.named_arrays import ArraySpec
 from jaxspec.models.conditions import Caption, ClassLabels, Prompt
@@ -28,7 +29,6 @@ _SIZES, _LENGTH, _END = struct.Struct(">IIIH"), struct.Struct(">H"), struct.Stru
 _KEY_WORDS = {"threefry2x32": 2, "rbg": 4, "unsafe_rbg": 4}  # 4-byte words of a key
 _KEYS = "row keys"  # no name of a field
 _MOST_PROFILE, _MOST_NAME = 1 << 10, 64
-MAX_END_TOKENS = 64
 _MOST = 1 << 31
 
 

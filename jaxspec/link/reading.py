@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxspec.codecs.bits import HALF_UNIT
 from jaxspec.link.bitstream import require
-from jaxspec.link.cloud import Profile
+from jaxspec.link.cloud import Description, Profile
 from jaxspec.link.gated_message import GatedWire, read_gated, write_gated
 from jaxspec.link.message import read_distribution, read_drafts, write_distribution, write_drafts
 from jaxspec.link.records import Limits, Record
@@ -160,6 +160,12 @@ def reader_of(profile: Profile, vocab: int, max_len: int) -> FrameReader | None:
   if profile.method != "ciar":
     return FrameReader(limits)
   return FrameReader(limits, GatedWire(limits, max_len, bool(profile.coding), profile.feature_width))
+
+
+def readers_of(served: Description) -> dict[int, FrameReader]:
+  """Readers by the id of their profile, of all profiles with known frames."""
+  readers = {each.id: reader_of(each, served.vocab, served.max_len) for each in served.profiles}
+  return {number: reader for number, reader in readers.items() if reader is not None}
 
 
 def arrays_of(records: Sequence[Record], places: int, room: int) -> Distributions:

@@ -9,14 +9,13 @@ import jax
 import numpy as np
 
 from jaxspec.link.arrays import no_distributions
+from jaxspec.link.cloud import MAX_END_TOKENS
 from jaxspec.models.sampling import Sampling
 from jaxspec.server.cuts import Cut
 from jaxspec.server.kinds import StreamKind
 from jaxspec.server.table import Batch, RowSettings
 from jaxspec.types import Array, Cursor, Draft, PyTree, Verdict
 from jaxspec.verifiers.chunk import Chunk
-
-MAX_END_TOKENS = 8
 
 
 class Sizes(NamedTuple):

@@ -6,8 +6,9 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from jaxspec.link.cloud import Description
+from jaxspec.link.connection import SERVICE
 from jaxspec.server import requests
-from jaxspec.server.front import SERVICE, Front
+from jaxspec.server.front import Front
 from jaxspec.server.listen import Listen
 
 _OPTIONS = {
@@ -82,4 +83,4 @@ class Door:
       pair, asks = ((listen.key, listen.certificate),), listen.client_ca is not None
       return server.add_secure_port(listen.address, grpc.ssl_server_credentials(pair, listen.client_ca, asks))
     except RuntimeError as error:
-      raise OSError(listen.cannot()) from error
+      raise OSError(listen.why_not()) from error

@@ -29,7 +29,7 @@ from jaxspec.server.batches import Sizes, row_of
 from jaxspec.server.conditions import ReadCondition, reader_like
 from jaxspec.server.digests import weights_digest
 from jaxspec.server.held import FINISH, HeldStreams
-from jaxspec.server.interface import Ahead, NotFinite, StreamLost
+from jaxspec.server.interface import Ahead, NotFinite, StreamExists, StreamLost
 from jaxspec.server.kinds import StreamKind
 from jaxspec.server.probe import probe
 from jaxspec.server.programs import Programs
@@ -47,10 +47,6 @@ class EngineFailed(RuntimeError):
   """The device failed in a step; the engine answers nothing any more."""
 
 
-class StreamExists(ValueError):
-  """A stream of this name is open."""
-
-
 class Engine:
   """Verifies for many streams; a `jaxspec.server.interface.Engine`.
 
@@ -63,6 +59,7 @@ class Engine:
     replay_in_chunks: whether replays are cut anew; else as the calls were.
     max_condition: most ids of a prompt, or bytes of a text.
     end_ids: tokens that end a row where an edge has no others in mind.
+    rows_of_step: rows that the program of the newest step computed, asked and forced ones; 0 where none ran.
     wake_at: when the next step has something to do, if the last one found that calls wait for others; else None.
 
   Args:
@@ -133,6 +130,7 @@ class Engine:
     if group is not None:
       self.programs = dataclasses.replace(self.programs, tell=group.tell)
     self.wake_at: float | None = None
+    self.rows_of_step = 0
     self._policy = Policy(max_rows, max_wait_s, groups=groups)
     self._idle_s, self._forget_s = idle_s, forget_s
     self.table = self.programs.table()
@@ -242,16 +240,6 @@ class Engine:
     held.used = held.since = max(now, self._now)
     held.passed = 0
 
-  def cancel(self, stream: bytes) -> bool:
-    """Drops a call that waits, as if it had not come; returns whether there was one."""
-    held = self._held.by_name.get(stream)
-    if held is None or (held.call is None and held.distribution is None):
-      return False
-    if held.call is not None:
-      held.drop_call()
-    held.distribution = None
-    return True
-
   def close(self, stream: bytes) -> None:
     """Forgets a stream, also one that is not held."""
     self._held.close(stream)
@@ -292,7 +280,7 @@ class Engine:
     self._now = max(now, self._now)
     self._held.expire(self._now, self._idle_s, self._forget_s)
     found = plan(self._now, self._held.queues(), self._policy)
-    self.wake_at = found if isinstance(found, float) else None
+    self.wake_at, self.rows_of_step = found if isinstance(found, float) else None, 0
     if not isinstance(found, Plan):
       return []
     try:
@@ -302,6 +290,7 @@ class Engine:
           number, width = found.program
           run = self._finish if width == FINISH else self._run
           answers += run(number, width, found.asked, found.forced)
+          self.rows_of_step = len(found.asked) + len(found.forced)
       for name, _ in answers:
         if name in self._held:
           self._held[name].used = self._now

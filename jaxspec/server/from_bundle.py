@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,11 +22,9 @@ from jaxspec import mesh as meshes
 from jaxspec.hosts.base import Host
 from jaxspec.hosts.images import CaptionHost, LabelHost
 from jaxspec.link.method_wires import wire_of
-from jaxspec.methods import get_method, make_method
 from jaxspec.methods.base import IDS, Method
 from jaxspec.models.conditions import Caption, ClassLabels, Prompt
 from jaxspec.models.sampling import ModelParams
-from jaxspec.options import options_of
 from jaxspec.pipeline import Pipeline, load_pipeline
 from jaxspec.sampling import SamplingConfig
 from jaxspec.server.conditions import ReadCondition
@@ -36,9 +34,11 @@ from jaxspec.types import PyTree
 
 if TYPE_CHECKING:
   from jaxspec.server.group import Follower
+  from jaxspec.server.metrics import Metrics
   from jaxspec.server.server import Listen, Server
   from jaxspec.server.tokens import TokenFile
 
+Served = Method | str | tuple[str, Mapping[str, Any]]  # a name stands for the bundle's options, with some over them
 METHODS = ("sqs", "ar")
 _LONGEST_TEXT, _LONGEST_PROMPT = 1024, 256  # tokens, where the network could read more
 _TEXT_BYTES, _TOKEN_BYTES = 1000, 8  # of a text: at least; and so many for each token that fits
@@ -48,12 +48,13 @@ def serve(
   bundle: str | os.PathLike | Pipeline | None = None,
   *,
   listen: str | Listen = "127.0.0.1:0",
-  methods: Sequence[Method | str] = METHODS,
+  methods: Sequence[Served] = METHODS,
   tokens: TokenFile | str | os.PathLike | None = None,
   auth_every_call: bool = False,
   frontends: int = 0,
   max_decode_ms: float = 100.0,
   forget_s: float = 600.0,
+  metrics: Metrics | None = None,
   dtype: str = "float32",
   matmul_precision: str | None = None,
   mesh: str | Mesh | None = None,
@@ -74,6 +75,7 @@ def serve(
     frontends: processes that answer sockets and read frames; 0: this one does.
     max_decode_ms: a method whose longest frame takes longer to read on this machine is refused.
     forget_s: a stream without a call for so long is forgotten.
+    metrics: counters of the server; by default some of its own.
     dtype, matmul_precision, mesh: as in `jaxspec.load_pipeline`; a pipeline has its own.
     leader: where the other processes reach process 0.
     options: of `engine_of`.
@@ -100,13 +102,13 @@ def serve(
     return Follower(engine_of(bundle, methods, **options), group)
   engine = engine_of(bundle, methods, group=group, max_decode_ms=max_decode_ms, **options)
   limits = Limits(engine.max_held, forget_s=forget_s)
-  settings = dict(frontends=frontends, limits=limits, on_end=None if group is None else group.end)
+  settings = dict(frontends=frontends, limits=limits, metrics=metrics, on_end=None if group is None else group.end)
   return Server(engine, listen, tokens=tokens, auth_every_call=auth_every_call, **settings)
 
 
 def engine_of(
   pipeline: Pipeline,
-  methods: Sequence[Method | str] = METHODS,
+  methods: Sequence[Served] = METHODS,
   *,
   sampling: SamplingConfig | None = None,
   max_len: int | None = None,
@@ -117,7 +119,8 @@ def engine_of(
   """An engine of a pipeline's target.
 
   Args:
-    methods: `Sqs`, `Ciar` or `Plain`; a name stands for one with the bundle's options.
+    methods: `Sqs`, `Ciar` or `Plain`; a name stands for one with the bundle's options, a name and options for one in which
+      these go over the bundle's, as in `Pipeline.method`.
     sampling: what is compiled: guidance, top-k and whether there is a top-p; by default what the bundle was trained for.
       Temperature, scale and top-p are those of each stream.
     max_len: most tokens of a row; by default a whole image, or what the network was trained on.
@@ -161,11 +164,10 @@ def _text_bytes(example: PyTree) -> int:
   return max(_TEXT_BYTES, _TOKEN_BYTES * (example.tokens.shape[1] if isinstance(example, Prompt) else 0))
 
 
-def _method(pipeline: Pipeline, method: Method | str) -> Method:
-  """A method with the bundle's options, without its draft."""
-  if isinstance(method, str):
-    declared = options_of(get_method(method))
-    method = make_method(method, **{name: value for name, value in pipeline.defaults.options.items() if name in declared})
+def _method(pipeline: Pipeline, served: Served) -> Method:
+  """A method as edges have it, without its draft."""
+  name, options = served if isinstance(served, tuple) else (served, {})
+  method = pipeline.without_draft(name, **options)
   if getattr(method, "inject", "none") != "none":
     raise ValueError("Must have a method without interval features to serve it: streams that send some are not resumed")
   return method

@@ -16,16 +16,17 @@ import grpc
 
 from jaxspec.link.bitstream import MessageError
 from jaxspec.link.cloud import CloudError, Description, Opened, Status
-from jaxspec.link.reading import reader_of
+from jaxspec.link.connection import SERVICE
+from jaxspec.link.reading import readers_of
 from jaxspec.link.v1 import encoding
 from jaxspec.server import requests
 from jaxspec.server.backend import Backend
 from jaxspec.server.desk import OpenCall, Tenant, VerifyCall, refusal_of
+from jaxspec.server.failure_log import log_failure
 from jaxspec.server.interface import Ahead
 from jaxspec.server.reports import CallReport
 from jaxspec.server.tokens import Tokens
 
-SERVICE = "jaxspec.link.v1.Verifier"
 _LOG = logging.getLogger(__name__)
 _CODES = {status: getattr(grpc.StatusCode, status.name) for status in Status}
 _ANYBODY = Tenant("")
@@ -64,8 +65,7 @@ class Front:
     self._backend, self._served, self.tokens = backend, served, tokens
     self._auth_every_call = auth_every_call
     self._report = CallReport() if report is None else report
-    readers = {each.id: reader_of(each, served.vocab, served.max_len) for each in served.profiles if reads_ahead}
-    self._readers = {number: reader for number, reader in readers.items() if reader is not None}
+    self._readers = readers_of(served) if reads_ahead else {}
     self._profiles: collections.OrderedDict[bytes, int] = collections.OrderedDict()  # of streams that were answered here
     self.is_ending = False
 
@@ -108,8 +108,8 @@ class Front:
     except asyncio.CancelledError:
       status = "CANCELLED"
       raise
-    except Exception:
-      _LOG.exception("A call of %s failed", name)  # the traceback has no values in it
+    except Exception as error:
+      log_failure(_LOG, f"A call of {name} failed", error)
       status = Status.INTERNAL.name
       refused = CloudError(Status.INTERNAL, "the server has an error")
     finally:

@@ -14,9 +14,10 @@ import logging
 from collections.abc import Coroutine
 
 from jaxspec.link.cloud import CloudError, Description, Status
-from jaxspec.link.reading import reader_of
+from jaxspec.link.reading import readers_of
 from jaxspec.server import letters
 from jaxspec.server.backend import Answer, Backend
+from jaxspec.server.failure_log import log_failure
 from jaxspec.server.front_process import FrontProcess
 from jaxspec.server.letters import Kind, Setup
 from jaxspec.server.listen import Listen, reserve
@@ -58,7 +59,7 @@ class FrontEnds:
     self._number, self._backend, self._listen, self._served = number, backend, listen, served
     self._tokens, self._auth_every_call, self._max_calls = tokens, auth_every_call, max_calls
     self._report = CallReport() if report is None else report
-    self._readers = {each.id: reader_of(each, served.vocab, served.max_len) for each in served.profiles}
+    self._readers = readers_of(served)
     self._all: set[FrontProcess] = set()
     self._tasks: set[asyncio.Task] = set()
     self._port = 0
@@ -175,8 +176,8 @@ class FrontEnds:
       answer = await _ASKING[kind](self, body)
     except CloudError as error:
       answer = error
-    except Exception:
-      _LOG.exception("A call failed")
+    except Exception as error:
+      log_failure(_LOG, "A call failed", error)
       answer = CloudError(Status.INTERNAL, "the server has an error")
     one.send(Kind.ANSWER, letters.write_answer(answer), number)
 

@@ -151,7 +151,7 @@ class Follower:
     """Runs what process 0 tells until it ends. SIGTERM is left to process 0.
 
     Args:
-      ready: called once this process listens.
+      ready: called before the first program; this process listens to process 0 alone.
     Returns:
       The exit status: 0 if process 0 ended, 1 after a failure of it or here.
     """

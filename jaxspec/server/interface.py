@@ -22,6 +22,11 @@ class NoRoom(Exception):
   """The engine holds as many streams as it may."""
 
 
+class StreamExists(NoRoom):
+  """The engine holds a stream of this name, of which its server does not know. The server has it closed; the edge comes
+  again."""
+
+
 ROW_ERRORS = (StreamLost, NotFinite, NoRoom)
 
 
@@ -48,6 +53,7 @@ class Engine(Protocol):
     max_held: most streams that it holds.
     end_ids: tokens that end a row where an edge has no others in mind.
     replay_in_chunks: whether tokens of a resumed stream are read in other cuts than before.
+    rows_of_step: rows that the newest `step` computed, asked and forced ones; 0 where no program of rows ran.
   """
 
   profiles: Sequence[Profile]
@@ -59,6 +65,7 @@ class Engine(Protocol):
   max_held: int
   end_ids: Sequence[int]
   replay_in_chunks: bool
+  rows_of_step: int
 
   def open(self, stream: bytes, opening: Opening, resume: Resume | None = None, *, tenant: str = "") -> None:
     """Queues a prefill; its result is the frame of token 0. With ``resume`` the tokens are read again, not drawn."""

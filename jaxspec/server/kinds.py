@@ -87,7 +87,8 @@ class StreamKind:
     if seconds > most_s:
       what = shown(profile_of_wire(self.wire))
       raise ValueError(
-        f"Must have frames that are read within {1000 * most_s:g} ms, we instead got {1000 * seconds:.1f} ms for {what}"
+        f"Must have frames that are read within {1000 * most_s:g} ms, we instead got {1000 * seconds:.1f} ms for {what}: "
+        "smaller drafts, or a larger --max-decode-ms (max_decode_ms=)"
       )
 
   def verifier(self, model: ModelFns) -> Verifier:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import socket
 
 from jaxspec.link.connection import is_loopback
+
+_WORDS = {errno.EADDRINUSE: "the port is taken", errno.EADDRNOTAVAIL: "this machine does not have the address"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +53,22 @@ class Listen:
     """What clients connect to."""
     return f"{'grpc' if self.certificate is None else 'grpcs'}://{self.host}:{port}"
 
-  def cannot(self) -> str:
+  def cannot(self, error: OSError) -> str:
     """What to say when the port is not to be had."""
-    return f"Cannot listen on {self.address}: the port is taken, or the certificate is not one"
+    return f"Cannot listen on {self.address}: {_WORDS.get(error.errno, error.strerror)}; --listen HOST:PORT takes another"
+
+  def why_not(self) -> str:
+    """What to say when gRPC did not open the port, which does not say why: the port is tried without it."""
+    try:
+      family, kind, _, _, where = _resolved(self)
+      with socket.socket(family, kind) as alone:
+        alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        alone.bind(where)
+    except OSError as error:
+      return self.cannot(error)
+    if self.certificate is None:
+      return f"Cannot listen on {self.address}: gRPC does not open the port"
+    return f"Cannot listen on {self.address}: the certificate (--tls-cert) or its key (--tls-key) is not one, in PEM"
 
 
 def reserve(listen: Listen) -> tuple[socket.socket, int]:
@@ -63,9 +79,8 @@ def reserve(listen: Listen) -> tuple[socket.socket, int]:
   Raises:
     OSError: if somebody else listens there.
   """
-  port = int(listen.address.rpartition(":")[2])
   try:
-    family, kind, _, _, where = socket.getaddrinfo(listen.host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+    family, kind, _, _, where = _resolved(listen)
     with socket.socket(family, kind) as alone:  # ports that are shared are not refused to their sharers
       alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
       alone.bind(where)
@@ -75,5 +90,10 @@ def reserve(listen: Listen) -> tuple[socket.socket, int]:
     shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     shared.bind(where)
   except OSError as error:
-    raise OSError(listen.cannot()) from error
+    raise OSError(listen.cannot(error)) from error
   return shared, where[1]
+
+
+def _resolved(listen: Listen) -> tuple:
+  port = int(listen.address.rpartition(":")[2])
+  return socket.getaddrinfo(listen.host.strip("[]"), port, type=socket.SOCK_STREAM)[0]

@@ -25,27 +25,26 @@ class Metrics(StepReport, CallReport):
       Histogram, "call_seconds", "From the arrival of a call to its answer.", ("method",), buckets=_SECONDS
     )
     self._queue_seconds = add(Histogram, "queue_seconds", "From the arrival of a call to the engine.", buckets=_SECONDS)
-    self._step_seconds = add(Histogram, "step_seconds", "One step of the engine.", buckets=_SECONDS)
-    self._rows = add(Histogram, "rows_per_step", "Results of one step of the engine.", buckets=_ROWS)
+    self._step_seconds = add(Histogram, "step_seconds", "One step of the engine that computed rows.", buckets=_SECONDS)
+    self._rows = add(Histogram, "rows_per_step", "Rows that the program of one step computed.", buckets=_ROWS)
     self._streams = add(Gauge, "streams", "Streams that the server knows.")
     self._waiting = add(Gauge, "waiting_calls", "Calls without an answer.")
     self._resumes = add(Counter, "resumes", "Streams that were opened with a prefix.")
-    self._refused = add(Counter, "refused", "Calls that were refused, by reason.", ("reason",))
+    self._refused = add(Counter, "refused", "Calls that were refused, by reason; none that were cancelled.", ("reason",))
     self._frame_bytes = add(Counter, "frame_bytes", "Bytes of frames.", ("direction",))
 
   def called(self, method: str, status: str, seconds: float) -> None:
     self._calls.labels(method, status).inc()
     self._call_seconds.labels(method).observe(seconds)
-    if status != "OK":
+    if status not in ("OK", "CANCELLED"):
       self._refused.labels(status).inc()
 
   def waited(self, seconds: float) -> None:
     self._queue_seconds.observe(seconds)
 
   def stepped(self, seconds: float, rows: int) -> None:
-    if rows:
-      self._step_seconds.observe(seconds)
-      self._rows.observe(rows)
+    self._step_seconds.observe(seconds)
+    self._rows.observe(rows)
 
   def resumed(self) -> None:
     self._resumes.inc()

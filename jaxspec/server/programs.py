@@ -88,7 +88,10 @@ class Programs:
     widest = self.sizes.widths[-1]
     for kind in self.kinds:
       if kind.window + 2 > widest:
-        raise ValueError(f"Must have a width of at least {kind.window + 2} for this window, we instead got {widest}")
+        raise ValueError(
+          f"Must have a width of at least {kind.window + 2} for a window of {kind.window} drafts, we instead got {widest}: "
+          "a larger last one of --widths (widths=), or a profile with fewer drafts"
+        )
     if self.example.batch_size != 1:
       raise ValueError(f"Must have an example of one row, we instead got {self.example.batch_size}")
 

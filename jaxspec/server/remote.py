@@ -7,7 +7,7 @@ import itertools
 import time
 
 from jaxspec.link.cloud import CloudError, Description, Status
-from jaxspec.link.reading import reader_of
+from jaxspec.link.reading import readers_of
 from jaxspec.server import letters
 from jaxspec.server.backend import Answer
 from jaxspec.server.channel import Channel
@@ -30,7 +30,7 @@ class RemoteBackend:
 
   def __init__(self, channel: Channel, served: Description):
     self._channel = channel
-    self._readers = {each.id: reader_of(each, served.vocab, served.max_len) for each in served.profiles}
+    self._readers = readers_of(served)
     self._numbers = itertools.count(1)
     self._waiting: dict[int, asyncio.Future[Answer]] = {}
 

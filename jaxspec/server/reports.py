@@ -10,7 +10,7 @@ class StepReport:
     """A call was in the queue for so long."""
 
   def stepped(self, seconds: float, rows: int) -> None:
-    """A step of the engine took so long and gave so many results."""
+    """A step of the engine took so long, in which its program computed so many rows: at least one."""
 
 
 class CallReport:

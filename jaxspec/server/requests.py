@@ -6,13 +6,13 @@ A request that is not valid ends in a `CloudError` that names the field and its 
 from __future__ import annotations
 
 import functools
-import math
 
 from google.protobuf.message import DecodeError, Message
 
 from jaxspec.link.cloud import (
   DIGEST_BYTES,
   KEY_BYTES,
+  MAX_END_TOKENS,
   STREAM_BYTES,
   CloudError,
   Description,
@@ -28,9 +28,9 @@ from jaxspec.link.v1 import encoding
 from jaxspec.link.v1 import jaxspec_link_pb2 as pb
 from jaxspec.server.calls import Position
 from jaxspec.server.desk import VerifyCall, refusal_of
+from jaxspec.server.sampling_limits import wanted_sampling
 from jaxspec.server.versions import check_protocol, check_same
 
-MAX_END_IDS = 64
 MAX_SEQ = 1 << 31
 _CLIENT_BYTES = 200
 _GATED_COUNT = slice(2, 4)  # of a payload: the number of unread tokens
@@ -73,13 +73,9 @@ def read_open(data: bytes, served: Description) -> tuple[Opening, Resume | None]
   profile = next((profile for profile in served.profiles if profile.id == message.profile), None)
   _check(profile is not None, "profile", f"one of {', '.join(str(each.id) for each in served.profiles)}")
   _check(1 <= message.max_len <= served.max_len, "max_len", f"1 to {served.max_len}")
-  _check_range("temperature", message.temperature, 0.0, 100.0)
-  _check_range("top_p", message.top_p, 0.0, 1.0)
-  _check(message.top_p > 0, "top_p", "above 0")
-  _check_range("cfg_scale", message.cfg_scale, 0.0, 1000.0)
-  _check(profile.guided or message.cfg_scale == 1.0, "cfg_scale", "1 without guidance")
-  _check(profile.nucleus or message.top_p == 1.0, "top_p", "1 in a profile without nucleus")
-  _check(len(message.end_ids) <= MAX_END_IDS, "end_ids", f"at most {MAX_END_IDS}")
+  for wanted in wanted_sampling(message, guided=profile.guided, nucleus=profile.nucleus):
+    _check(*wanted)
+  _check(len(message.end_ids) <= MAX_END_TOKENS, "end_ids", f"at most {MAX_END_TOKENS}")
   _check(all(token < served.vocab for token in message.end_ids), "end_ids", f"below {served.vocab}")
   _check_condition(message, served)
   if message.HasField("resume"):
@@ -128,10 +124,6 @@ def _parse(kind: type[Message], data: bytes) -> Message:
 def _check(holds: bool, field: str, limit: str) -> None:
   if not holds:
     raise CloudError(Status.INVALID_ARGUMENT, f"{field} must be {limit}")
-
-
-def _check_range(field: str, value: float, low: float, high: float) -> None:
-  _check(math.isfinite(value) and low <= value <= high, field, f"{low:g} to {high:g}")
 
 
 def _check_condition(message: pb.OpenRequest, served: Description) -> None:

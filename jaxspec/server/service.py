@@ -54,7 +54,8 @@ def run_once(
   started = clock()
   results = refused + engine.step(started)
   ended = clock()
-  report.stepped(ended - started, len(results))
+  if engine.rows_of_step:
+    report.stepped(ended - started, engine.rows_of_step)
   with lock:
     desk.give(results, ended, step_s=ended - started)
   return len(results)

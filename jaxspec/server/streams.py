@@ -15,9 +15,10 @@ from jaxspec.link.cloud import KEY_BYTES, Opening, Resume
 from jaxspec.link.opening import Agreement
 from jaxspec.link.reading import Reading
 from jaxspec.models.sampling import Sampling
-from jaxspec.server.batches import MAX_END_TOKENS, Row, Settings
+from jaxspec.server.batches import Row, Settings
 from jaxspec.server.cuts import Cut, cuts_in_chunks, cuts_of_call, cuts_of_history
 from jaxspec.server.kinds import StreamKind
+from jaxspec.server.sampling_limits import wanted_sampling
 from jaxspec.server.table import RowSettings
 from jaxspec.types import Cursor, Draft, PyTree, Verdict
 
@@ -126,12 +127,6 @@ class Stream:
     self.call = call
     self.unread.extend(cuts_of_call(call.start, len(call.tokens), self.kind.window, widths)[:-1])
 
-  def drop_call(self) -> None:
-    """Forgets a call that was not judged. Passes of it that were run already do no harm: the next call repeats them."""
-    while self.unread and self.unread[-1].start >= self.call.start:
-      self.unread.pop()
-    self.call = None
-
   def commit(self, call: Call, verdict: Verdict, cursor: Cursor) -> None:
     """Ends a round: its tokens become known, the cursor moves.
 
@@ -209,9 +204,8 @@ def open_stream(
   """
   if len(opening.key) != KEY_BYTES:
     raise ValueError(f"Must have a key of {KEY_BYTES} bytes, we instead got {len(opening.key)}")
-  if len(opening.end_ids) > MAX_END_TOKENS:
-    raise ValueError(f"Must have at most {MAX_END_TOKENS} end tokens, we instead got {len(opening.end_ids)}")
-  _check_sampling(opening, kind, is_guided)
+  for holds, field, limit in wanted_sampling(opening, guided=is_guided, nucleus=kind.warp.nucleus):
+    require(holds, "range", f"{field} must be {limit}")
   agreement = Agreement(1, opening.max_len, tuple(opening.end_ids))
   sampling = Sampling(np.float32(opening.temperature), np.float32(opening.top_p))
   key = np.frombuffer(opening.key, ">u4").astype(np.uint32)
@@ -224,15 +218,6 @@ def open_stream(
   if resume is not None:
     _set_history(stream, resume)
   return stream
-
-
-def _check_sampling(opening: Opening, kind: StreamKind, is_guided: bool) -> None:
-  temperature, top_p, scale = opening.temperature, opening.top_p, opening.cfg_scale
-  require(0 <= temperature < np.inf, "range", f"a temperature of {temperature}")
-  require(0 < top_p <= 1, "range", f"top_p of {top_p}, above 0 and at most 1 allowed")
-  require(np.isfinite(scale), "range", f"a guidance scale of {scale}")
-  require(top_p == 1 or kind.warp.nucleus, "profile", f"top_p of {top_p}, which this profile does not read")
-  require(scale == 1 or is_guided, "profile", f"a guidance scale of {scale} for a target without guidance")
 
 
 def _set_history(stream: Stream, resume: Resume) -> None:

@@ -2,10 +2,7 @@
 
 The file has one JSON object in a line: ``name``, ``sha256`` of the secret, the quota (``streams``, ``calls_per_s``,
 ``fed_per_s``; without one there is no limit), and ``revoked`` where it no longer opens anything. Secrets are not kept.
-
-Command, which prints the secret of a new token once::
-
-    python -m jaxspec.server.tokens --new-token NAME --token-file tokens.jsonl --streams 8
+``jaxspec serve --new-token`` adds a line and prints the secret once.
 """
 
 from __future__ import annotations
@@ -21,8 +18,6 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
-
-import click
 
 from jaxspec.link.cloud import CloudError, Status
 from jaxspec.server.desk import Tenant
@@ -61,7 +56,7 @@ class Tokens:
       CloudError: ``UNAUTHENTICATED`` for a missing or unknown one, ``PERMISSION_DENIED`` for a revoked one.
     """
     if secret is None:
-      raise CloudError(Status.UNAUTHENTICATED, "a token is needed")
+      raise CloudError(Status.UNAUTHENTICATED, "a token is needed: --token-file FILE with its secret, in Python token=")
     digest = _digest(secret)
     found = None
     for token in self._all():
@@ -105,7 +100,7 @@ class TokenFile(Tokens):
     """Reads the file again; a damaged one changes nothing."""
     try:
       self._tokens = read_tokens(self._path)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
       _LOG.error("The old tokens stay: %s", error)
     self._tell()
 
@@ -126,9 +121,14 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
   """The tokens of a file, in order.
 
   Raises:
-    ValueError: for a line that is none, or a name that stands there twice.
+    ValueError: for a file that cannot be read, a line that is none, or a name that stands there twice.
   """
-  tokens = _read_lines(path.read_text(encoding="utf-8"), str(path))
+  try:
+    listed = path.read_text(encoding="utf-8")
+  except (OSError, UnicodeDecodeError) as error:
+    reason = "bytes that are no UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+    raise ValueError(f"Must have a file of tokens that can be read, we instead got {path}: {reason}") from error
+  tokens = _read_lines(listed, str(path))
   names = collections.Counter(token.tenant.name for token in tokens)
   if twice := [name for name, count in names.items() if count > 1]:
     raise ValueError(f"Must have every name once in {path}, we instead got {twice[0]} twice")
@@ -185,22 +185,3 @@ def _read_line(line: dict) -> Token:
 
 def _digest(secret: str) -> bytes:
   return hashlib.sha256(secret.encode()).digest()
-
-
-@click.command()
-@click.option("--new-token", "name", required=True, metavar="NAME", help="Name of the tenant.")
-@click.option("--token-file", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Tokens (.jsonl).")
-@click.option("--streams", type=click.IntRange(1), metavar="N", help="Streams open at the same time.")
-@click.option("--calls-per-s", type=click.FloatRange(0, min_open=True), metavar="N", help="Calls in a second.")
-@click.option("--fed-per-s", type=click.FloatRange(0, min_open=True), metavar="N", help="Tokens read in a second.")
-def main(name: str, token_file: Path, **quota: float | None) -> None:
-  """Add a token to FILE and print its secret, which is kept nowhere else."""
-  try:
-    secret = new_token(token_file, name, Quota(**{key: value for key, value in quota.items() if value is not None}))
-  except (ValueError, OSError) as error:
-    raise click.ClickException(str(error)) from error
-  click.echo(secret)
-
-
-if __name__ == "__main__":
-  main()

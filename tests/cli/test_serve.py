@@ -1,6 +1,7 @@
 """``jaxspec serve``: what is wrong is one line before anything is loaded; a server in a process of its own."""
 
 import signal
+import socket
 import subprocess
 import sys
 
@@ -14,6 +15,8 @@ import jaxspec
 from jaxspec.link.method_wires import wire_of
 from jaxspec.link.over_cloud import decode_over_cloud
 from jaxspec.methods import Sqs
+from jaxspec.server.quotas import Quota
+from jaxspec.server.tokens import TokenFile
 from tests.cli import fake_language
 
 
@@ -25,6 +28,17 @@ def test_a_new_token_is_printed_once(run, fails, tmp_path):
   assert '"alice"' in written and secret not in written
   assert "new name" in fails("serve", "--new-token", "alice", "--token-file", "tokens.jsonl")
   assert "--token-file FILE" in fails("serve", "--new-token", "bob")
+
+
+def test_a_new_token_with_a_quota(run, fails, tmp_path):
+  new = ("serve", "--token-file", "tokens.jsonl", "--new-token")
+  outcome = run(*new, "alice", "--quota", "streams=2,fed_per_s=0.5")
+  tokens = TokenFile(tmp_path / "tokens.jsonl")
+  assert tokens.tenant_of(outcome.stdout.strip()) == ("alice", Quota(streams=2, fed_per_s=0.5))
+  for wrong in ("streams=2.5", "streams=0", "fed_per_s=nan", "calls=3", "streams", "", "streams=1,streams=2"):
+    assert "--quota streams=N,calls_per_s=X" in fails(*new, "bob", "--quota", wrong)
+  assert len((tmp_path / "tokens.jsonl").read_text().splitlines()) == 1
+  assert "--new-token NAME" in fails("serve", "--quota", "streams=1")
 
 
 @pytest.mark.parametrize(
@@ -39,6 +53,7 @@ def test_a_new_token_is_printed_once(run, fails, tmp_path):
     (("--profile", "sqs:coding"), "NAME=VALUE"),
     (("--profile", "sqs:colour=red"), "NAME=VALUE"),
     (("--profile", "sqs:ell=much"), "much"),
+    (("--profile", "sqs:ell=0"), "ell of at least"),
     (("--token-file", "missing.jsonl"), "missing.jsonl"),
     (("--frontends", "-1"), "frontends"),
     (("--frontends", "many"), "frontends"),
@@ -48,6 +63,12 @@ def test_a_new_token_is_printed_once(run, fails, tmp_path):
 )
 def test_what_does_not_fit_is_one_line(fails, args, words):
   assert words in fails("serve", *args)
+
+
+def test_a_port_of_metrics_that_is_taken_shows_before_anything_is_loaded(fails):
+  with socket.create_server(("127.0.0.1", 0)) as taken:
+    address = f"127.0.0.1:{taken.getsockname()[1]}"
+    assert f"--metrics {address}: Address already in use" in fails("serve", "/nowhere", "--metrics", address)
 
 
 def test_without_the_extra(fails, monkeypatch):

@@ -215,8 +215,9 @@ def test_a_socket_changes_nothing():
       cloud = Recording(remote)
       assert_same(over(cloud, name)[0], fused(name))
       assert (cloud.up, cloud.down) == (other.up, other.down)
-    lazy, gated = remote.profile(method="sqs", coding="lazy"), remote.profile(method="ciar", rule="exact")
-    assert (lazy.id, gated.id) == (0, 2) and remote.transport_bytes > 0
+    lazy, gated = remote.description.profiles[0], remote.description.profiles[2]
+    assert (lazy.method, lazy.coding, gated.method, gated.rule) == ("sqs", "lazy", "ciar", "exact")
+    assert remote.transport_bytes > 0
     with pytest.raises(CloudError) as caught:
       remote.open(served().opening(served().edge(0), 0)._replace(condition=CLASSES), timeout_s=10.0)
     assert caught.value.status is Status.INVALID_ARGUMENT and "class" in caught.value.detail

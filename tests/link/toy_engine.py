@@ -107,7 +107,7 @@ class ToyEngine:
     self.fails = False
     self._thread: int | None = None
     self.read_ahead = 0
-    self.bad_threads = 0
+    self.bad_threads = self.rows_of_step = 0
 
   def open(self, stream: bytes, opening: Opening, resume: Resume | None = None, *, tenant: str = "") -> None:
     self._seen()
@@ -146,6 +146,7 @@ class ToyEngine:
       time.sleep(self._step_s)
     results: list[tuple[bytes, bytes | Exception]] = []
     batch, self._queue = self._queue[: self._rows_of_a_step], self._queue[self._rows_of_a_step :]
+    self.rows_of_step = len(batch)
     for stream, run in batch:
       try:
         results.append((stream, run()))

@@ -8,7 +8,9 @@ from jaxspec.link.gated_message import write_gated
 from jaxspec.link.message import frame
 from jaxspec.server.calls import Position
 from jaxspec.server.desk import Desk, Limits, OpenCall, Tenant, VerifyCall
+from jaxspec.server.interface import StreamExists
 from jaxspec.server.quotas import Quota, Rate
+from jaxspec.server.reports import StepReport
 from jaxspec.server.service import run_once
 from tests.link.toy_edge import opening
 from tests.link.toy_engine import BAD_NUMBERS, WIRE, ToyEngine
@@ -202,6 +204,45 @@ def test_an_engine_may_refuse_a_row_at_once():
   world.now = 1.0
   world.desk.take(1.0, waits.append)
   assert waits == [0.75]
+
+
+def test_a_stream_that_only_the_engine_knows_is_closed_there():
+  class Engine(ToyEngine):
+    def open(self, stream, *args, **kwargs):
+      if stream in self.streams:
+        raise StreamExists
+      super().open(stream, *args, **kwargs)
+
+  world = World(Engine())
+  world.engine.streams[opening(0).stream] = None
+  error = world.opened()
+  assert error.status is Status.RESOURCE_EXHAUSTED and error.pushback_s > 0
+  world.step()
+  assert not world.engine.streams and isinstance(world.opened(), bytes)
+
+
+def test_rows_of_a_step_are_those_that_the_engine_computed():
+  """Refused calls and prompts that were read are results, but no rows; forced rows are rows without a result."""
+
+  class Steps(StepReport):
+    rows = []
+
+    def stepped(self, seconds, rows):
+      self.rows.append(rows)
+
+  class Engine(ToyEngine):
+    computed = iter((0, 3))
+
+    def step(self, now):
+      results = super().step(now)
+      self.rows_of_step = next(self.computed)
+      return results
+
+  world, steps = World(Engine()), Steps()
+  for number in range(2):
+    world.open(number)
+    assert run_once(world.desk, world.engine, lambda: 0.0, report=steps) == 1
+  assert steps.rows == [3]
 
 
 def test_draining_and_failing():

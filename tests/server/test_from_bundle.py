@@ -9,6 +9,7 @@ import pytest
 
 import jaxspec
 from jaxspec import checkpoints
+from jaxspec.cli.serve import _method
 from jaxspec.link.method_wires import wire_of
 from jaxspec.link.over_cloud import decode_over_cloud
 from jaxspec.methods import Ciar, Plain, Speculative, Sqs
@@ -59,8 +60,8 @@ def test_texts_over_a_socket(texts):
     served = cloud.description
     assert (served.max_len, served.max_condition, served.end_ids) == (12, 8, fake_language.TARGET.end_ids)
     encoded = texts.encode(["once", "on a"])
-    over(cloud, texts, LAZY, encoded, 12, cloud.profile(method="sqs", coding="lazy").id)
-    over(cloud, texts, Plain(), encoded, 12, cloud.profile(method="plain").id)
+    over(cloud, texts, LAZY, encoded, 12, 0)
+    over(cloud, texts, Plain(), encoded, 12, 1)
     cloud.hang_up()
 
 
@@ -101,6 +102,11 @@ def test_what_a_network_is_served_with(texts, captions, monkeypatch):
   assert (made["digest"], made["matmul_precision"]) == (checkpoints.digest(texts.host.target.path), "float32")
   from_bundle.engine_of(captions, [Plain()])
   assert made["max_len"] == 16 and made["max_condition"] == 1000
+  profile = _method("ciar:verify=greedy")
+  from_bundle.engine_of(captions, [profile, "ciar"])
+  edge = captions.method("ciar", verify="greedy")
+  assert edge.gamma == fake_bundle.DEFAULTS["gamma"] != Ciar().gamma, "the bundle's, which neither side has given"
+  assert [kind.wire for kind in made["kinds"]] == [wire_of(each, 16) for each in (edge, captions.method("ciar"))]
   assert made["read_condition"]("red cat").features.shape == made["example"].features.shape
   for sent in (3, (1, 2)):
     with pytest.raises(ValueError, match="Must have the text of a prompt"):

@@ -22,23 +22,24 @@ def opened(kind=PLAIN, is_guided=False, resume=None, **changes):
 
 
 def test_sampling_is_that_of_the_opening():
-  row = opened(NUCLEUS, is_guided=True, temperature=0.0, top_p=0.5, cfg_scale=-2.0).settings.row
-  assert (row.sampling.temperature, row.sampling.top_p, row.scale) == (0.0, 0.5, -2.0)
+  row = opened(NUCLEUS, is_guided=True, temperature=0.0, top_p=0.5, cfg_scale=2.0).settings.row
+  assert (row.sampling.temperature, row.sampling.top_p, row.scale) == (0.0, 0.5, 2.0)
 
 
 @pytest.mark.parametrize(
   "name, value", [(name, value) for name in ("temperature", "top_p", "cfg_scale") for value in (np.nan, np.inf)]
-  + [("temperature", -0.1), ("top_p", 0.0), ("top_p", 1.01), ("top_p", -1.0)],
+  + [("temperature", -0.1), ("temperature", 100.5), ("cfg_scale", -0.1), ("cfg_scale", 1001.0)]
+  + [("top_p", 0.0), ("top_p", 1.01), ("top_p", -1.0)],
 )  # fmt: skip
 def test_numbers_out_of_range(name, value):
-  with pytest.raises(MessageError, match="range"):
+  with pytest.raises(MessageError, match=f"range: {name} must be"):
     opened(NUCLEUS, is_guided=True, **{name: value})
 
 
 def test_what_nothing_would_read_is_refused():
   """A stream that asks for guidance must not be drawn without."""
   for changes in (dict(top_p=0.5), dict(cfg_scale=2.0)):
-    with pytest.raises(MessageError, match="profile"):
+    with pytest.raises(MessageError, match="must be 1"):
       opened(**changes)
   opened(NUCLEUS, top_p=0.5)
   opened(is_guided=True, cfg_scale=2.0)

@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
 from jaxspec.link.cloud import CloudError, Status
 from jaxspec.server.quotas import Quota
-from jaxspec.server.tokens import TokenFile, Tokens, main, new_token
+from jaxspec.server.tokens import TokenFile, Tokens, new_token
 
 
 def refused(tokens, secret):
@@ -48,6 +47,14 @@ def test_a_file_is_read_again(tmp_path):
     assert refused(tokens, secret) is Status.PERMISSION_DENIED, "the old tokens stay"
     with pytest.raises(ValueError, match="line 1 of"):
       TokenFile(path)
+  path.unlink()
+  tokens.reload()
+  assert refused(tokens, secret) is Status.PERMISSION_DENIED, "the old tokens stay"
+  with pytest.raises(ValueError, match="file of tokens.*tokens.jsonl: No such file"):
+    TokenFile(path)
+  path.write_bytes(b"\xff")
+  with pytest.raises(ValueError, match="file of tokens.*no UTF-8"):
+    TokenFile(path)
   path.write_text(2 * (json.dumps(line) + "\n"))
   with pytest.raises(ValueError, match="'?alice'? twice"):
     TokenFile(path)
@@ -67,12 +74,3 @@ def test_a_list_goes_to_another_process(tmp_path):
   there = Tokens(tokens.listed())
   assert there.tenant_of(bob) == ("bob", Quota(3)) and [there.tenant_of(each).name for each in own] == ["this process"] * 2
   assert refused(there, alice) is Status.PERMISSION_DENIED and refused(there, "wrong") is Status.UNAUTHENTICATED
-
-
-def test_the_command(tmp_path):
-  path = tmp_path / "tokens.jsonl"
-  arguments = ["--new-token", "alice", "--token-file", str(path), "--streams", "2"]
-  outcome = CliRunner().invoke(main, arguments)
-  assert outcome.exit_code == 0 and TokenFile(path).tenant_of(outcome.output.strip()) == ("alice", Quota(streams=2))
-  again = CliRunner().invoke(main, arguments)
-  assert again.exit_code == 1 and "a new name" in again.output and again.output.count("\n") == 1

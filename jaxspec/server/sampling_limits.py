@@ -1,0 +1,40 @@
+"""What sampling settings a stream may have; whoever reads an opening asks here. Neither protobuf nor JAX."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+_MOST_TEMPERATURE, _MOST_SCALE = 100.0, 1000.0
+
+
+class Wanted(NamedTuple):
+  """One condition."""
+
+  holds: bool
+  field: str
+  limit: str
+
+
+class Settings(Protocol):
+  """An opening, or a message that becomes one."""
+
+  temperature: float
+  top_p: float
+  cfg_scale: float
+
+
+def wanted_sampling(asked: Settings, *, guided: bool, nucleus: bool) -> tuple[Wanted, ...]:
+  """What must hold of the settings of a stream.
+
+  Args:
+    guided: whether the target reads a guidance scale.
+    nucleus: whether the profile reads a top-p.
+  """
+  temperature, top_p, scale = asked.temperature, asked.top_p, asked.cfg_scale
+  return (  # none of them holds of a value that is no number
+    Wanted(0 <= temperature <= _MOST_TEMPERATURE, "temperature", f"0 to {_MOST_TEMPERATURE:g}"),
+    Wanted(0 < top_p <= 1, "top_p", "above 0, and at most 1"),
+    Wanted(0 <= scale <= _MOST_SCALE, "cfg_scale", f"0 to {_MOST_SCALE:g}"),
+    Wanted(nucleus or top_p == 1, "top_p", "1 in a profile without nucleus"),
+    Wanted(guided or scale == 1, "cfg_scale", "1 without guidance"),
+  )
