@@ -34,11 +34,12 @@ from typing import Any, NamedTuple
 import grpc
 
 from jaxspec.link.cloud import STREAM_BYTES
+from jaxspec.link.connection import SERVICE
 from jaxspec.link.trace import Trace, read_traces
 from jaxspec.link.v1 import encoding
 from jaxspec.link.v1 import jaxspec_link_pb2 as pb
 
-SERVICE = "/jaxspec.link.v1.Verifier/"
+_METHODS_OF = f"/{SERVICE}/"
 METHODS = ("Describe", "Open", "Verify", "Close")
 # Shares of the kinds; sockets and tokens are dear, for each is a connection or is slowed down by the server.
 SHARES = {
@@ -76,7 +77,7 @@ def half_call(stream: int) -> bytes:
   """A call of `Verify` in frames of HTTP/2, without the end of its message."""
   literal = lambda name, value: b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
   headers = {
-    b":method": b"POST", b":scheme": b"http", b":path": f"{SERVICE}Verify".encode(), b":authority": b"x",
+    b":method": b"POST", b":scheme": b"http", b":path": f"{_METHODS_OF}Verify".encode(), b":authority": b"x",
     b"content-type": b"application/grpc", b"te": b"trailers",
   }  # fmt: skip
   block = b"".join(literal(*header) for header in headers.items())
@@ -138,7 +139,7 @@ class Attacker:
   async def _call(self, channel: grpc.aio.Channel, method: str, data: bytes, metadata: tuple | None = None) -> str:
     metadata = self._metadata if metadata is None else metadata
     try:
-      await channel.unary_unary(SERVICE + method)(data, timeout=DEADLINE_S, metadata=metadata)
+      await channel.unary_unary(_METHODS_OF + method)(data, timeout=DEADLINE_S, metadata=metadata)
     except grpc.RpcError as error:
       return self._status(error)
     return "OK"
@@ -224,7 +225,7 @@ class Attacker:
     return await self._call(channel, "Verify", request)
 
   async def _exchange(self, channel: grpc.aio.Channel) -> str:
-    call = channel.stream_stream(SERVICE + "Exchange")(timeout=DEADLINE_S, metadata=self._metadata)
+    call = channel.stream_stream(_METHODS_OF + "Exchange")(timeout=DEADLINE_S, metadata=self._metadata)
     try:
       for _ in range(self._random.randint(1, 5)):
         await call.write(self._damaged(self._valid()[1]))
