@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 _INDENT = 2
-_COLUMN = 44  # widest first column
+_COLUMN = 45  # widest first column
 
 
 class Line(NamedTuple):
