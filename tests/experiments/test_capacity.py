@@ -25,8 +25,8 @@ def test_figures_by_hand(printed):
   assert capacity.row_bytes == 134_217_728 and two_digits(capacity.step_s) == 0.022
   assert two_digits(capacity.calls_per_s) == 2900 and two_digits(capacity.at_once) == 230
   small, middle, large = (fleet(capacity, devices) for devices in (10**3, 10**5, 10**7))
-  assert (small.at_once, small.replicas, small.cores) == (100, 1, 1)
-  assert (middle.at_once, middle.replicas, middle.cores) == (10**4, 44, 45)
+  assert (small.at_once, small.replicas, small.cores) == (100, 1, 2)
+  assert (middle.at_once, middle.replicas, middle.cores) == (10**4, 44, 107)
   assert large.replicas == 4350 and two_digits(large.calls_per_s) == 8.9e6
   assert two_digits(middle.up_bps) == 360e6 and two_digits(middle.down_bps) == 78e6
   assert "| 44 + 1 |" in printed and "| 4,350 in 87 cells |" in printed and "31 GB" in printed
