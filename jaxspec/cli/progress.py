@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import datetime
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 
-class TrainProgress:
+class OnTerminal:
+  """A context manager that shows a bar while it is open, where there is a terminal."""
+
+  _console: Console
+  _progress: Progress
+
+  def __enter__(self) -> Self:
+    if self._console.is_terminal:
+      self._progress.start()
+    return self
+
+  def __exit__(self, *exc_info) -> None:
+    if self._console.is_terminal:
+      self._progress.stop()
+
+
+class TrainProgress(OnTerminal):
   """Reports loss, throughput and remaining time; a `jaxspec.training.loop.ReportFn` and a context manager.
 
   Args:
@@ -35,15 +52,6 @@ class TrainProgress:
     columns += [TextColumn("{task.fields[figures]}"), TimeElapsedColumn()]
     self._progress = Progress(*columns, console=self._console)
     self._task = None
-
-  def __enter__(self) -> TrainProgress:
-    if self._console.is_terminal:
-      self._progress.start()
-    return self
-
-  def __exit__(self, *exc_info) -> None:
-    if self._console.is_terminal:
-      self._progress.stop()
 
   def __call__(self, step: int, num_steps: int, metrics: dict[str, float], rate: float) -> None:
     left = datetime.timedelta(seconds=round((num_steps - step) / max(rate, 1e-9)))

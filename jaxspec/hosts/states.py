@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 from jaxspec.checkpoints import Checkpoint
 from jaxspec.hosts.base import Encoded, Host, HostParts
 from jaxspec.hosts.classes import class_names, encode_classes
+from jaxspec.hosts.latents import check_autoencoder, latent_scale
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.dit import to_latents
 from jaxspec.models.kl_vae import SD_LATENT_SCALE
@@ -36,11 +36,8 @@ def make_host(target: Checkpoint, parts: HostParts) -> StateHost:
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
-  scale = parts.value("latent_scale", SD_LATENT_SCALE)
-  is_number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
-  if not is_number or not (math.isfinite(scale) and scale > 0):
-    raise ValueError(f"Must have a positive number as latent_scale of {parts.owner}, we instead got {scale!r}")
-  return StateHost(target, parts.network("tokenizer"), class_names(target, parts), float(scale))
+  scale = latent_scale(parts, SD_LATENT_SCALE)
+  return StateHost(target, parts.network("tokenizer"), class_names(target, parts), scale)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,12 +63,7 @@ class StateHost(Host):
   latent_scale: float = SD_LATENT_SCALE
 
   def __post_init__(self):
-    where = self.tokenizer.path
-    if self.tokenizer.family != "kl_vae":
-      raise ValueError(f"Must have a kl_vae as tokenizer of {self.target.path}, {where} holds a {self.tokenizer.family}")
-    ours, theirs = self.target.config.latent_channels, self.tokenizer.config.latent_channels
-    if ours != theirs:
-      raise ValueError(f"The tokenizer {where} does not fit the target: latent_channels {theirs} instead of {ours}")
+    check_autoencoder(self.target, self.tokenizer, "tokenizer")
 
   @property
   def vocab_size(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from jaxspec.decode.state import DecodeResult, SpecParams
 from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.hosts.base import Encoded, Host, HostParts
 from jaxspec.hosts.classes import class_names, encode_classes
+from jaxspec.hosts.latents import check_autoencoder, latent_scale
 from jaxspec.hosts.refine import refine_tokens
 from jaxspec.methods.base import VECTORS
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
@@ -42,12 +42,9 @@ def make_host(target: Checkpoint, parts: HostParts) -> VectorHost:
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
-  scale = parts.value("latent_scale", LATENT_SCALE)
-  is_number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
-  if not is_number or not (math.isfinite(scale) and scale > 0):
-    raise ValueError(f"Must have a positive number as latent_scale of {parts.owner}, we instead got {scale!r}")
+  scale = latent_scale(parts, LATENT_SCALE)
   host = MaskedHost if target.family == "mar" else CausalHost
-  return host(target, parts.network("vae"), class_names(target, parts), float(scale))
+  return host(target, parts.network("vae"), class_names(target, parts), scale)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,13 +68,7 @@ class VectorHost(Host):
   latent_scale: float = LATENT_SCALE
 
   def __post_init__(self):
-    if self.vae.family != "kl_vae":
-      raise ValueError(f"Must have a kl_vae as autoencoder of {self.target.path}, {self.vae.path} holds a {self.vae.family}")
-    ours, theirs = self.target.config.latent_channels, self.vae.config.latent_channels
-    if ours != theirs:
-      raise ValueError(
-        f"The autoencoder {self.vae.path} does not fit the target: latent_channels {theirs} instead of {ours}"
-      )
+    check_autoencoder(self.target, self.vae, "autoencoder")
 
   @property
   def vocab_size(self) -> None:

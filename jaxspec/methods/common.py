@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxspec.methods.base import LARGEST, BuildContext, Method, need, option
 from jaxspec.metrics.audit import audited
@@ -15,33 +15,25 @@ from jaxspec.verifiers.distances import neighbour_table
 from jaxspec.verifiers.lantern import Lantern, lantern_plus_plus
 from jaxspec.verifiers.target import FeedbackFn, no_feedback, target_model
 
+Settings = TypeVar("Settings", SamplingConfig, VectorSampling, MapSampling, StateSampling)
+
 
 def of_ids(method: Method, context: BuildContext) -> SamplingConfig:
   """The sampling settings of a method for ids.
 
   Raises:
-    ValueError: if the settings are those of vectors.
+    ValueError: if the settings are those of other tokens.
   """
-  if not isinstance(context.sampling, SamplingConfig):
-    raise ValueError(
-      f"Must have a SamplingConfig for method {method.name}, which draws ids; "
-      f"we instead got {type(context.sampling).__name__}"
-    )
-  return context.sampling
+  return _settings(method, context, SamplingConfig)
 
 
 def of_vectors(method: Method, context: BuildContext) -> VectorSampling:
   """The sampling settings of a method for vectors.
 
   Raises:
-    ValueError: if the settings are those of ids.
+    ValueError: if the settings are those of other tokens.
   """
-  if not isinstance(context.sampling, VectorSampling):
-    raise ValueError(
-      f"Must have a VectorSampling for method {method.name}, which draws vectors; "
-      f"we instead got {type(context.sampling).__name__}"
-    )
-  return context.sampling
+  return _settings(method, context, VectorSampling)
 
 
 def of_maps(method: Method, context: BuildContext) -> MapSampling:
@@ -50,12 +42,9 @@ def of_maps(method: Method, context: BuildContext) -> MapSampling:
   Raises:
     ValueError: if the settings are those of other tokens, or something is asked for that maps do not have.
   """
-  if not isinstance(context.sampling, MapSampling):
-    raise ValueError(
-      f"Must have a MapSampling for method {method.name}, which draws maps; we instead got {type(context.sampling).__name__}"
-    )
+  settings = _settings(method, context, MapSampling)
   refuse_audit(method, context, "whose maps have no one table of probabilities")
-  return context.sampling
+  return settings
 
 
 def of_states(method: Method, context: BuildContext) -> StateSampling:
@@ -64,13 +53,9 @@ def of_states(method: Method, context: BuildContext) -> StateSampling:
   Raises:
     ValueError: if the settings are those of other tokens, or something is asked for that states do not have.
   """
-  if not isinstance(context.sampling, StateSampling):
-    raise ValueError(
-      f"Must have a StateSampling for method {method.name}, which draws states; "
-      f"we instead got {type(context.sampling).__name__}"
-    )
+  settings = _settings(method, context, StateSampling)
   refuse_audit(method, context, "whose states have no table of probabilities")
-  return context.sampling
+  return settings
 
 
 def target_side(
@@ -146,3 +131,14 @@ class Neighbours:
     """
     table = neighbour_table(code_vectors(self, context), self.num_neighbours, normalise=context.unit_codes)
     return lantern_plus_plus(self.num_neighbours, self.factor), table
+
+
+def _settings(method: Method, context: BuildContext, wanted: type[Settings]) -> Settings:
+  """The settings of a context, which must be of this kind."""
+  found = context.sampling
+  if not isinstance(found, wanted):
+    raise ValueError(
+      f"Must have a {wanted.__name__} for method {method.name}, which draws {wanted.tokens}; "
+      f"we instead got {type(found).__name__}"
+    )
+  return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jaxspec.diffusion.schedule import kept_steps
+from jaxspec.network import Network
 from jaxspec.options import check_options
 
 
@@ -20,6 +21,13 @@ class Guidance:
   def is_guided(self) -> bool:
     """Whether networks run with classifier-free guidance."""
     return self.cfg_scale > 1
+
+
+def check_network(network: Network, fns_type: type, tokens: str) -> None:
+  """Raises a ValueError for a network of other tokens."""
+  if not isinstance(network.fns, fns_type):
+    wanted, found = fns_type.__name__, type(network.fns).__name__
+    raise ValueError(f"Must have a network of {tokens} ({wanted}) as {network.name}, we instead got {found}")
 
 
 def check_steps(settings: Any) -> int:

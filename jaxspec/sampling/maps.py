@@ -8,7 +8,7 @@ from typing import ClassVar
 from jaxspec.models.scale_network import ScaleNetwork, ScaleSide, scale_sampling
 from jaxspec.network import Network
 from jaxspec.options import LARGEST, option
-from jaxspec.sampling.base import Guidance
+from jaxspec.sampling.base import Guidance, check_network
 from jaxspec.token_kinds import MAPS
 
 
@@ -33,9 +33,7 @@ class MapSampling(Guidance):
     Raises:
       ValueError: for a network of other tokens.
     """
-    if not isinstance(network.fns, ScaleNetwork):
-      kind = type(network.fns).__name__
-      raise ValueError(f"Must have a network of maps (ScaleNetwork) as {network.name}, we instead got {kind}")
+    check_network(network, ScaleNetwork, self.tokens)
     return dataclasses.replace(network.fns, top_k=self.top_k)
 
   def side(self, network: Network) -> ScaleSide:

@@ -11,7 +11,7 @@ from jaxspec.models.dit import DiTFns
 from jaxspec.models.state_network import StateNetwork, StateSide
 from jaxspec.network import Network
 from jaxspec.options import LARGEST, option
-from jaxspec.sampling.base import Guidance, check_steps
+from jaxspec.sampling.base import Guidance, check_network, check_steps
 from jaxspec.token_kinds import STATES
 
 
@@ -42,9 +42,7 @@ class StateSampling(Guidance):
     Raises:
       ValueError: for a network of other tokens.
     """
-    if not isinstance(network.fns, DiTFns):
-      kind = type(network.fns).__name__
-      raise ValueError(f"Must have a network of states (DiTFns) as {network.name}, we instead got {kind}")
+    check_network(network, DiTFns, self.tokens)
     return StateNetwork(network.fns, str(self.steps))
 
   def side(self, network: Network) -> StateSide:
