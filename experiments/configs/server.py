@@ -49,7 +49,7 @@ BUDGETED = (*TOP[8], *TOP[64], *CONFORMAL["published"], *CONFORMAL["fast"])
 EVERY_FAULT = "Decodes under every single fault, and under several at once"
 
 TABLES = {
-  "faults_lazy": Faults(title=f"{EVERY_FAULT}: sqs, coding lazy", case=sqs("lazy", 90)),
+  "faults_lazy": Faults(title=f"{EVERY_FAULT}: sqs, coding lazy", case=sqs("lazy", 110)),
   "faults_trimmed": Faults(title=f"{EVERY_FAULT}: sqs, coding trimmed", case=sqs("trimmed", 160)),
   "faults_ciar": Faults(title=f"{EVERY_FAULT}: ciar", case=CIAR),
   "recovery": Recovery(title="How long a decode stands still", cases=(sqs("lazy", 90), sqs("trimmed", 130))),
