@@ -1,17 +1,23 @@
 """A contact sheet of 64 generated images with their prompts, half of them combinations that training never saw.
 
     python -m experiments.figures.contact_sheet
+    python -m experiments.figures.contact_sheet --prompts scenes --bundle scenes --out docs/images/contact_sheet_scenes.jpg
 
-Upper half: drawings of training concepts, named with style and attributes. Lower half: labels of the families that were
-held out altogether (``val_concept``) and drawings whose style was held out (``val_style``). All are of the groups that
-training saw most (the ``focus`` of `experiments.train.generator`). No image is chosen by hand: prompts are drawn with a
-fixed seed, one sample each, by the bundle's default method.
+Emoji. Upper half: drawings of training concepts, named with style and attributes. Lower half: labels of the families that
+were held out altogether (``val_concept``) and drawings whose style was held out (``val_style``). All are of the groups that
+training saw most (the ``focus`` of `experiments.train.generator`).
+
+Scenes. Upper half: captions with combinations of training. Lower half: captions with held-out combinations. A cross is
+before the captions of images that the reader finds wrong.
+
+No image is chosen by hand: prompts are drawn with a fixed seed, one sample each, by the bundle's default method.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -19,16 +25,24 @@ from PIL import Image, ImageDraw, ImageFont
 
 from experiments.figures.style import IMAGES, parser, wrapped
 from experiments.train.generator import GeneratorRun, in_focus
+from jaxspec import scenes
 from jaxspec.data.emoji import STYLES, load_emoji
 from jaxspec.data.prompts import canonical_prompt
 from jaxspec.options import values_of
 from jaxspec.pipeline import load_pipeline
 
-COLUMNS, SCALE, CAPTION = 8, 2, 30
+COLUMNS, TILE, CAPTION = 8, 128, 30
 BACKGROUNDS = ("white", "white", "white", "blue", "yellow", "pink", "green")
 
 
-def choose_prompts(seed: int, count: int = 64) -> list[str]:
+class Half(NamedTuple):
+  """Half of a sheet."""
+
+  title: str
+  prompts: list[str]
+
+
+def emoji_prompts(seed: int, count: int = 64) -> tuple[Half, Half]:
   """Half training images, a quarter each unseen concepts and unseen styles."""
   emoji, generator = load_emoji(), np.random.default_rng(seed)
   prompts = []
@@ -39,12 +53,25 @@ def choose_prompts(seed: int, count: int = 64) -> list[str]:
       small = bool(generator.random() < 0.15)
       label = emoji.emoji[emoji.concept[image]]
       prompts.append(canonical_prompt(label, STYLES[emoji.style[image]], background, small))
-  return prompts
+  half = count // 2
+  unseen = "held out: unseen concepts, then unseen concept-style combinations"
+  return Half("training concepts", prompts[:half]), Half(unseen, prompts[half:])
 
 
-def draw_sheet(images: np.ndarray, prompts: list[str]) -> Image.Image:
-  """The sheet of ``[M, 64, 64, 3]`` uint8 images."""
-  tile, font = 64 * SCALE, ImageFont.load_default(11)
+def scene_prompts(seed: int, count: int = 64) -> tuple[Half, Half]:
+  """Half captions with combinations of training, half with held-out ones."""
+  captions = lambda split: [scenes.draw_scene(seed, number, split)[0] for number in range(count // 2)]
+  return Half("combinations of training", captions("validation")), Half("held-out combinations", captions("held_out"))
+
+
+PROMPTS = {"emoji": emoji_prompts, "scenes": scene_prompts}
+
+
+def draw_sheet(images: np.ndarray, halves: tuple[Half, Half], is_right: np.ndarray | None = None) -> Image.Image:
+  """The sheet of ``[M, H, W, 3]`` uint8 images; wrong ones have a cross before their prompts."""
+  prompts = halves[0].prompts + halves[1].prompts
+  titles = {0: halves[0].title, len(halves[0].prompts): halves[1].title}
+  tile, font = TILE, ImageFont.load_default(11)
   cell_w, cell_h = tile + 16, tile + CAPTION + 12
   rows = -(-len(prompts) // COLUMNS)
   header = 26
@@ -52,35 +79,45 @@ def draw_sheet(images: np.ndarray, prompts: list[str]) -> Image.Image:
   pen, title, top = ImageDraw.Draw(sheet), ImageFont.load_default(14), 4
   for index, (prompt, pixels) in enumerate(zip(prompts, images, strict=True)):
     row, column = divmod(index, COLUMNS)
-    if index in (0, len(prompts) // 2):
-      text = "training concepts" if index == 0 else "held out: unseen concepts, then unseen concept-style combinations"
-      pen.text((12, top + row * cell_h + 4), text, fill="#333333", font=title)
+    if index in titles:
+      pen.text((12, top + row * cell_h + 4), titles[index], fill="#333333", font=title)
       top += header
     x, y = 8 + column * cell_w, top + row * cell_h
     sheet.paste(Image.fromarray(pixels).resize((tile, tile), Image.Resampling.LANCZOS), (x + 4, y))
     pen.rectangle((x + 3, y - 1, x + 4 + tile, y + tile), outline="#d8d8d8")
-    pen.multiline_text((x + 4, y + tile + 3), wrapped(prompt, 24, 2), fill="#222222", font=font, spacing=2)
+    is_wrong = is_right is not None and not is_right[index]
+    text = wrapped(f"\u00d7 {prompt}" if is_wrong else prompt, 24, 2)
+    pen.multiline_text((x + 4, y + tile + 3), text, fill="#a02020" if is_wrong else "#222222", font=font, spacing=2)
   return sheet
 
 
 def main() -> None:
   arguments = parser(__doc__)
   arguments.add_argument("--bundle", default="emoji64")
+  arguments.add_argument("--prompts", default="emoji", choices=sorted(PROMPTS))
   arguments.add_argument("--seed", type=int, default=0)
   arguments.add_argument("--batch", type=int, default=16)
   arguments.add_argument("--out", type=Path, default=IMAGES / "contact_sheet.jpg")
   args = arguments.parse_args()
-  pipeline, prompts = load_pipeline(args.bundle), choose_prompts(args.seed)
+  pipeline, halves = load_pipeline(args.bundle), PROMPTS[args.prompts](args.seed)
+  prompts = halves[0].prompts + halves[1].prompts
   keys = jax.random.split(jax.random.key(args.seed), len(prompts))
   parts = []
   for start in range(0, len(prompts), args.batch):
     chosen = slice(start, start + args.batch)
     parts.append(pipeline(prompts[chosen], key=keys[chosen]))
-  args.out.parent.mkdir(parents=True, exist_ok=True)
-  draw_sheet(np.concatenate([part.images for part in parts]), prompts).save(args.out, quality=88, optimize=True)
-  accepted, drafted = (sum(int(getattr(part.counters, name).sum()) for part in parts) for name in ("accepted", "drafted"))
+  images, is_right = np.concatenate([part.images for part in parts]), None
   settings = {"method": parts[0].method.name} | values_of(parts[0].method) | values_of(parts[0].sampling)
-  print(json.dumps({"images": len(prompts), "acceptance": accepted / drafted, "settings": settings}))
+  figures = {"images": len(prompts), "settings": settings}
+  drafted, accepted = (sum(int(getattr(part.counters, name).sum()) for part in parts) for name in ("drafted", "accepted"))
+  if drafted:
+    figures["acceptance"] = accepted / drafted
+  if args.prompts == "scenes":
+    is_right = np.array([held["right"] for held in scenes.score_images(prompts, images).held])
+    figures["right"] = int(is_right.sum())
+  args.out.parent.mkdir(parents=True, exist_ok=True)
+  draw_sheet(images, halves, is_right).save(args.out, quality=88, optimize=True)
+  print(json.dumps(figures))
 
 
 if __name__ == "__main__":
