@@ -31,7 +31,7 @@ function controls(place, options, prefix) {
   const readers = {};
   place.replaceChildren();
   for (const [name, option] of Object.entries(options)) {
-    const id = `${prefix}-${name}`, words = name.replaceAll("_", " "), hint = `${option.help} ${option.range}`.trim();
+    const id = `${prefix}-${name}`, words = name.replaceAll("_", " "), hint = option.range ? `${option.help} (${option.range})` : option.help;
     let input;
     if (option.type === "bool") input = make("input", { type: "checkbox", id, checked: option.default });
     else if (option.choices) {
@@ -122,7 +122,7 @@ function number() {
     entrant.remove.hidden = entrants.length < 2;
     entrant.remove.setAttribute("aria-label", `Remove method ${index + 1}`);
   });
-  $("add").disabled = entrants.length >= about.limits.max_entrants;
+  $("add").disabled = entrants.length >= about.limits.entrants;
 }
 
 function request() {
@@ -426,11 +426,11 @@ async function begin() {
   const noun = about.kind === "class" ? "Classes" : about.kind === "text" ? "Beginnings of texts" : "Prompts";
   $("about").textContent = `Networks ${about.bundle}: ${about.noun}s, ${about.methods.length} methods. Prompts stay on the machine that decodes.`;
   $("prompts-label").textContent = `${noun}, one per line`;
-  $("prompts-hint").textContent = `Up to ${about.limits.max_prompts} lines of ${about.limits.max_prompt_letters} letters.` + (about.classes.length ? ` Classes: ${about.classes.slice(0, 12).join(", ")}…` : "");
+  $("prompts-hint").textContent = `Up to ${about.limits.prompts} lines of ${about.limits.prompt_letters} letters.` + (about.classes.length ? ` Classes: ${about.classes.slice(0, 12).join(", ")}…` : "");
   $("prompts").value = about.example;
-  $("seed").max = about.limits.max_seed;
+  $("seed").max = about.limits.seed;
   $("length-field").hidden = about.noun !== "text";
-  $("max-tokens").max = about.limits.max_text_tokens;
+  $("max-tokens").max = about.limits.text_tokens;
   $("audit-label").hidden = $("messages-label").hidden = !about.can_audit;
   sampling = controls($("sampling"), about.sampling, "s");
   addEntrant(about.method).details.open = true;
