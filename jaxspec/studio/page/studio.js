@@ -361,6 +361,7 @@ function finish(event) {
 }
 
 async function link() {
+  $("bases").replaceChildren(...uses.flatMap((use, index) => (use ? [make("li", {}, `${lanes[index].name}: ${use.basis}`)] : [])));
   const rate = 10 ** Number($("rate").value), latency = Number($("latency").value);
   $("rate-out").textContent = `${short(rate)} Mbit/s`;
   $("latency-out").textContent = `${latency} ms`;
@@ -376,7 +377,6 @@ async function link() {
     ["bits sent up", pick((use) => use.uplink_bits.toLocaleString("en"))],
     ["bits sent down", pick((use) => use.downlink_bits.toLocaleString("en"))],
     ["exchanges", pick((use) => use.calls)],
-    ["how it was counted", pick((use) => use.basis)],
   ]);
 }
 
