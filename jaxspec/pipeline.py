@@ -279,11 +279,12 @@ class Pipeline:
 
   def rounds(
     self, decoder: Decoder, key_data: Array, condition: PyTree, max_len: int | None = None
-  ) -> Iterator[DecodeResult]:
+  ) -> Iterator[tuple[DecodeResult, Callable[[], DecodeResult]]]:
     """The decode of `decode_fn`, with a result after the prefill and after every round; each round is a call of its own.
 
-    Tokens that are not drawn yet are 0, and their origin is ``EMPTY``. A method without rounds yields its one result. The
-    next round reuses buffers: read what you need of a result before you ask for the next one.
+    Yields each result in generation order, and a call that gives it as the host finishes it, for `Host.decode`. Tokens that
+    are not drawn yet are 0, and their origin is ``EMPTY``. A method without rounds yields its one result. The next round
+    reuses buffers: read what you need before you ask for it.
 
     Args:
       key_data: data of ``[B]`` row keys.
@@ -294,16 +295,36 @@ class Pipeline:
     self.check_weights()
     length, host, parts = self._length(decoder, max_len), self.host, decoder.parts
     keys = lambda: jax.random.wrap_key_data(key_data)
-    if parts.decode is not None:
-      with self.context():
-        whole = self._program(decoder, max_len)(parts.params, *self.place((key_data, condition)))
-      yield whole
-      return
     with self.context():
-      prepared = host.prepare(keys(), condition)
-    sides = decoder.iterate(prepared, key=keys(), max_len=length, end_token=host.end_token)
-    for side in sides:
-      yield host.finish(result_of(side, parts.drafter), prepared, keys(), parts.params, decoder.sampling)
+      if parts.decode is not None:
+        whole = self._program(decoder, max_len)(parts.params, *self.place((key_data, condition)))
+        found = iter([(whole, lambda: whole)])
+      else:
+        prepared = host.prepare(keys(), condition)
+        sides = decoder.iterate(prepared, key=keys(), max_len=length, end_token=host.end_token)
+        results = (result_of(side, parts.drafter) for side in sides)
+        finish = self._finish(decoder)
+        found = ((one, functools.partial(finish, one, prepared, key_data, parts.params)) for one in results)
+    yield from found
+
+  def _finish(self, decoder: Decoder) -> Callable[..., DecodeResult]:
+    """`Host.finish` of results outside of a program: ``(result, prepared condition, key data, params)``, compiled."""
+    if type(self.host).finish is Host.finish:
+      return lambda result, *inputs: result
+    key, host, sampling = ("finish", decoder.sampling), self.host, decoder.sampling
+    if key not in self._programs:
+      self._programs[key] = jax.jit(
+        lambda result, condition, key_data, params: host.finish(
+          result, condition, jax.random.wrap_key_data(key_data), params, sampling
+        )
+      )
+    program = self._programs[key]
+
+    def finish(*inputs):
+      with self.context():
+        return program(*inputs)
+
+    return finish
 
   def check_weights(self) -> None:
     """Raises a ValueError for a target whose weights were not loaded."""

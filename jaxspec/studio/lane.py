@@ -48,7 +48,7 @@ class Lane:
     self.entrant, self.seconds, self.compile_s, self.count = entrant, 0.0, 0.0, Count()
     self.result: DecodeResult | None = None
     self._inputs = resolved.batches.key_data[0], resolved.batches.condition[0]
-    self._rounds, self._preview_s = self._start(), 0.0
+    self._rounds, self._preview_s, self._finish_s = self._start(), 0.0, 0.0
     self._origin = np.zeros((resolved.batches.num, 1), np.int8)
     self._counts: dict[str, np.ndarray] = {}
     self._number = -1
@@ -66,8 +66,8 @@ class Lane:
     in_step = parts.verifier is not None and parts.verifier.at is not None  # a program for each length
     rounds = self._start()
     with counted(self.count):
-      for number, result in enumerate(rounds, 1):
-        jax.block_until_ready(result)
+      for number, (result, finish) in enumerate(rounds, 1):
+        jax.block_until_ready((result.tokens, finish().tokens))
         if number >= needed and not in_step:
           break
     rounds.close()
@@ -80,10 +80,14 @@ class Lane:
     with counted(self.count):
       found = next(self._rounds, None)
       if found is not None:
-        self.result = jax.device_get(found)  # before the next round takes the buffers
+        jax.block_until_ready(found[0].tokens)
     if found is None:
+      self.seconds += self._finish_s  # that of the last round is part of the decode
       return None
     self.seconds += time.perf_counter() - start
+    start = time.perf_counter()
+    self.result = jax.device_get(found[1]())  # before the next round takes the buffers
+    self._finish_s = time.perf_counter() - start
     self._number += 1
     return {"round": self._number, "seconds": self.seconds, "rows": self._rows(self.result)}
 
