@@ -26,6 +26,7 @@ from jaxspec import checkpoints, rng, shipped
 from jaxspec import mesh as meshes
 from jaxspec.bundle import Bundle, Defaults, read_bundle
 from jaxspec.decode.state import DecodeResult, SpecParams
+from jaxspec.decode.state import result as result_of
 from jaxspec.decoder import Decoder
 from jaxspec.draft_networks import Drafts
 from jaxspec.generation import Generation
@@ -82,8 +83,8 @@ class Pipeline:
     """The bundle's default; else the first method whose draft network is there; else plain decoding."""
     if self.defaults.method is not None:
       return self.defaults.method
-    drafting = [name for name in self.methods() if self._drafts_for(METHODS[name])]
-    of_default = [name for name in drafting if self.defaults.draft in self._drafts_for(METHODS[name])]
+    drafting = [name for name in self.methods() if self.drafts_of(METHODS[name])]
+    of_default = [name for name in drafting if self.defaults.draft in self.drafts_of(METHODS[name])]
     return next(iter(of_default + drafting), "ar")
 
   def default_draft(self, method: type[Method] | Method) -> str:
@@ -102,7 +103,7 @@ class Pipeline:
       raise ValueError(f"Must have a draft for method {name}, {self.name} has none: use method ar")
     if default is not None and self.defaults.method == name:
       return default
-    fitting = self._drafts_for(method)
+    fitting = self.drafts_of(method)
     if self.defaults.method is None and default in fitting:
       return default
     if not fitting:
@@ -276,6 +277,55 @@ class Pipeline:
 
     return decode if self.mesh is None else meshes.over_rows(decode, self.mesh)
 
+  def rounds(
+    self, decoder: Decoder, key_data: Array, condition: PyTree, max_len: int | None = None
+  ) -> Iterator[tuple[DecodeResult, Callable[[], DecodeResult]]]:
+    """The decode of `decode_fn`, with a result after the prefill and after every round; each round is a call of its own.
+
+    Yields each result in generation order, and a call that gives it as the host finishes it, for `Host.decode`. Tokens that
+    are not drawn yet are 0, and their origin is ``EMPTY``. A method without rounds yields its one result. The next round
+    reuses buffers: read what you need before you ask for it.
+
+    Args:
+      key_data: data of ``[B]`` row keys.
+      condition: ``B`` rows, as `encode` returned them.
+    Raises:
+      ValueError: for a target without weights.
+    """
+    self.check_weights()
+    length, host, parts = self._length(decoder, max_len), self.host, decoder.parts
+    keys = lambda: jax.random.wrap_key_data(key_data)
+    with self.context():
+      if parts.decode is not None:
+        whole = self._program(decoder, max_len)(parts.params, *self.place((key_data, condition)))
+        found = iter([(whole, lambda: whole)])
+      else:
+        prepared = host.prepare(keys(), condition)
+        sides = decoder.iterate(prepared, key=keys(), max_len=length, end_token=host.end_token)
+        results = (result_of(side, parts.drafter) for side in sides)
+        finish = self._finish(decoder)
+        found = ((one, functools.partial(finish, one, prepared, key_data, parts.params)) for one in results)
+    yield from found
+
+  def _finish(self, decoder: Decoder) -> Callable[..., DecodeResult]:
+    """`Host.finish` of results outside of a program: ``(result, prepared condition, key data, params)``, compiled."""
+    if type(self.host).finish is Host.finish:
+      return lambda result, *inputs: result
+    key, host, sampling = ("finish", decoder.sampling), self.host, decoder.sampling
+    if key not in self._programs:
+      self._programs[key] = jax.jit(
+        lambda result, condition, key_data, params: host.finish(
+          result, condition, jax.random.wrap_key_data(key_data), params, sampling
+        )
+      )
+    program = self._programs[key]
+
+    def finish(*inputs):
+      with self.context():
+        return program(*inputs)
+
+    return finish
+
   def check_weights(self) -> None:
     """Raises a ValueError for a target whose weights were not loaded."""
     if not self.target.has_weights:
@@ -374,13 +424,14 @@ class Pipeline:
   def _families(self, method: type[Method] | Method) -> tuple[str, ...]:
     return self.host.draft_families if method.draft_family == SAME_FAMILY else (method.draft_family,)
 
-  def _drafts_for(self, method: type[Method] | Method) -> list[str]:
+  def drafts_of(self, method: type[Method] | Method) -> list[str]:
+    """Names of the drafts that a method can use, as far as their families tell."""
     families = self._families(method)
     return [name for name in self.drafts if self.drafts.family(name) in families]
 
   def _can_draft(self, method: type[Method]) -> bool:
     needs_network = method.draft_family is not None and method.free_draft is None
-    return method.fits(self.host.tokens) and (not needs_network or bool(self._drafts_for(method)))
+    return method.fits(self.host.tokens) and (not needs_network or bool(self.drafts_of(method)))
 
 
 def load_pipeline(

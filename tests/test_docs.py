@@ -221,6 +221,7 @@ LAYERS = (
   "testing",
   "server",
   "cli",
+  "studio",
 )
 # Read when they are called, not when they are imported: the registry names the hosts of its families.
 LATE = {("models", "hosts")}

@@ -9,6 +9,7 @@ NAVIGATION = {
   "How it works": ("design", "rules", "discrete", "sqs", "ciar", "mar"),
   "Use": (
     "cli",
+    "studio",
     "adding",
     "converting",
     "chameleon",

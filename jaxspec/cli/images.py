@@ -6,7 +6,7 @@ import functools
 import json
 import unicodedata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -188,8 +188,8 @@ def raw_grid(images: list[list[np.ndarray]], columns: int) -> Image.Image:
   return sheet
 
 
-def save_png(sheet: Image.Image, path: Path, settings: dict[str, Any]) -> None:
-  """Writes a PNG that carries its settings as a JSON text under ``jaxspec``."""
+def save_png(sheet: Image.Image, path: Path | BinaryIO, settings: dict[str, Any]) -> None:
+  """Writes a PNG, into a file by name or an open one, that carries its settings as a JSON text under ``jaxspec``."""
   info = PngInfo()
   info.add_itxt("jaxspec", json.dumps(settings, ensure_ascii=False))
-  sheet.save(path, pnginfo=info, optimize=True)
+  sheet.save(path, "PNG", pnginfo=info, optimize=True)

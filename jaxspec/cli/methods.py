@@ -25,7 +25,7 @@ def methods(name: str | None, as_json: bool) -> None:
   if name is not None:
     found = describe(declared.find_method(name))
   else:
-    sampling = {kind: _options(cls) for kind, cls in declared.SAMPLING_TYPES.items()}
+    sampling = {kind: describe_options(cls) for kind, cls in declared.SAMPLING_TYPES.items()}
     found = {"methods": {name: describe(cls) for name, cls in METHODS.items()}, "sampling": sampling}
   if as_json:
     click.echo(json.dumps(finite(found), indent=2, ensure_ascii=False))
@@ -58,11 +58,11 @@ def describe(cls: type) -> dict[str, Any]:
     "tokens": [kind for kind in KINDS if cls.fits(kind)],
     "source": cls.source,
     "about": inspect.getdoc(cls) or "",
-    "options": _options(cls),
+    "options": describe_options(cls),
   }
 
 
-def _options(cls: type) -> dict[str, dict[str, Any]]:
+def describe_options(cls: type) -> dict[str, dict[str, Any]]:
   """Every declared option with its flag, type, default, range and help."""
   from jaxspec.cli.declared import flag
   from jaxspec.options import options_of

@@ -277,3 +277,20 @@ def test_the_default_bundle(captions, monkeypatch):
   assert load_pipeline().name == "tiny"
   monkeypatch.setenv(VARIABLE, "wordnet")
   assert load_pipeline().name == "wordnet"
+
+
+@pytest.mark.parametrize("bundle", ["captions", "causal"])
+def test_rounds_end_with_the_result_of_the_program(request, bundle):
+  """Round by round tokens only grow, and the host's finishing at the end gives what one program gives."""
+  pipe = load_pipeline(request.getfixturevalue(bundle), matmul_precision="float32")
+  prompts = ["red apple"] if bundle == "captions" else [1]
+  decoder, encoded = pipe.decoder(), pipe.encode(prompts)
+  keys = jax.random.split(jax.random.key(5), 1)
+  lengths = []
+  for found, finish in pipe.rounds(decoder, jax.random.key_data(keys), encoded.condition):
+    lengths.append(int(found.lengths[0]))
+    last = jax.device_get(finish())
+  assert lengths == sorted(lengths) and len(lengths) == int(last.counters.rounds[0]) + 1
+  wanted = pipe(encoded, key=keys)
+  np.testing.assert_allclose(last.tokens, wanted.tokens, atol=1e-5)
+  np.testing.assert_array_equal(last.origin, wanted.result.origin)

@@ -1,0 +1,86 @@
+"""``jaxspec studio``: a local web page that decodes in front of your eyes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jaxspec.cli.errors import UserError
+from jaxspec.cli.options import PATH, common
+
+
+@click.command(no_args_is_help=False)
+@click.argument("bundle", required=False)
+@click.option(
+  "--listen", default="127.0.0.1:8765", show_default=True, metavar="HOST:PORT", help="Where; port 0 is a free one."
+)
+@click.option("--out", type=PATH, metavar="FOLDER", help="Folder that finished races may be written to.")
+@click.option("--host-name", "names", multiple=True, metavar="NAME", help="A name of this machine; may be repeated.")
+@common("dtype", "matmul_precision", "no_cache")
+def studio(**options: Any) -> None:
+  """Show decoding on a web page of this machine, with the networks of BUNDLE, a folder or a shipped name.
+
+  \b
+  jaxspec studio
+  jaxspec studio wordnet --listen 127.0.0.1:9000 --out races
+  """
+  try:
+    import starlette  # noqa: F401
+    import uvicorn
+  except ImportError as error:
+    raise UserError("The studio needs its extra: pip install 'jaxspec-decoding[studio]'") from error
+  from jaxspec.link.connection import is_loopback
+  from jaxspec.server.listen import Listen
+
+  out: Path | None = options["out"]
+  if out is not None and not out.is_dir():
+    raise UserError(f"Must have a folder for --out, we instead got {out}")
+  listen = Listen(options["listen"], insecure=True)
+  sock = _bind(listen)
+  if not is_loopback(listen.host):
+    line = "whoever reaches this address can decode here, without a password and without TLS"
+    click.echo(click.style("Warning:", fg="yellow") + f" {line}", err=True)
+  app = _app(options, listen.host)
+  host, port = sock.getsockname()[:2]
+  click.echo(f"studio at http://{f'[{host}]' if ':' in host else host}:{port}")
+  config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1, server_header=False)
+  uvicorn.Server(config).run(sockets=[sock])
+
+
+def _bind(listen):
+  """The socket, so that a port that is taken shows before anything is loaded.
+
+  Raises:
+    UserError: if it is not to be had.
+  """
+  import socket
+
+  host, _, port = listen.address.rpartition(":")
+  try:
+    family, kind, _, _, where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+    sock = socket.socket(family, kind)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(where)
+  except (OSError, OverflowError) as error:
+    raise UserError(listen.cannot(error) if isinstance(error, OSError) else f"Must have a port, we got {port}") from error
+  return sock
+
+
+def _app(options: dict[str, Any], host: str):
+  from jaxspec.cli import compilation_cache
+  from jaxspec.cli.job import load
+  from jaxspec.cli.working import Working
+  from jaxspec.studio.api import make_app
+  from jaxspec.studio.session import Session
+
+  if not options["no_cache"]:
+    compilation_cache.enable()
+  # Rounded products differ between one program and one for each round, which may change a token.
+  precision = options["matmul_precision"] or "float32"
+  with Working("Loading"):
+    pipeline = load(options["bundle"], dtype=options["dtype"], matmul_precision=precision)
+    session = Session(pipeline, source=options["bundle"])
+  names = ("localhost", "127.0.0.1", "[::1]", host, *options["names"])
+  return make_app(session, folder=options["out"], hosts=names)

@@ -1,0 +1,171 @@
+"""The page and its streams over HTTP (Starlette). Everything that comes in is JSON of limited size, and is checked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from jaxspec.cli.errors import one_line
+from jaxspec.studio import asked, crossing
+from jaxspec.studio.desk import Desk, Full, Work
+from jaxspec.studio.kept import Finished, Kept
+from jaxspec.studio.race import race
+from jaxspec.studio.session import Session
+
+_PAGE = Path(__file__).parent / "page"
+_MAX_BODY = 32_768
+_BEAT_S = 1.0  # an empty line this often shows whether somebody still reads
+_HEADERS = {
+  "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+  "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  "x-content-type-options": "nosniff",
+  "referrer-policy": "no-referrer",
+  "cache-control": "no-store",
+}
+_TYPES = {"json": "application/json", "png": "image/png", "py": "text/x-python"}
+
+
+def make_app(
+  session: Session, *, folder: Path | None = None, hosts: Sequence[str] = ("localhost", "127.0.0.1")
+) -> Starlette:
+  """The application of a session.
+
+  Args:
+    folder: where finished races may be written; None writes nothing.
+    hosts: names under which the page may be asked for; pages of other sites that point a name of theirs here are refused.
+  """
+  desk, kept, about = Desk(), Kept(folder), session.describe() | {"writes": folder is not None}
+
+  async def tell(request: Request) -> Response:
+    return JSONResponse(about)
+
+  async def check(request: Request) -> Response:
+    wanted = asked.read(await _body(request))
+    return JSONResponse(await run_in_threadpool(session.check, wanted))
+
+  async def link(request: Request) -> Response:
+    return JSONResponse({"seconds": crossing.seconds(await _body(request))})
+
+  async def start(request: Request) -> Response:
+    wanted = asked.read(await _body(request))
+    resolved = await run_in_threadpool(session.resolve, wanted)
+
+    def work(stopped) -> Iterator[dict[str, Any]]:
+      for event in race(session, resolved, stopped):
+        yield _keep(kept, event) if isinstance(event, Finished) else event
+
+    return StreamingResponse(_lines(desk, work, request), media_type="application/x-ndjson")
+
+  async def download(request: Request) -> Response:
+    name, file = request.path_params["name"], request.path_params["file"]
+    files = kept.get(name).files()
+    if file not in files:
+      raise ValueError(f"Must have a file in {', '.join(files)}, we instead got {file[:40]!r}")
+    headers = {"content-disposition": f'attachment; filename="race-{name[:8]}-{file}"'}
+    return Response(files[file], media_type=_TYPES[file.rpartition(".")[2]], headers=headers)
+
+  async def write(request: Request) -> Response:
+    await _body(request)  # is JSON, which no form of another site sends
+    return JSONResponse({"written": await run_in_threadpool(kept.write, request.path_params["name"])})
+
+  page = lambda name: lambda request: FileResponse(_PAGE / name)
+  routes = [
+    Route("/", page("index.html")),
+    *(Route(f"/{name}", page(name)) for name in ("studio.css", "studio.js", "maps.js")),
+    Route("/api/about", tell),
+    Route("/api/check", check, methods=["POST"]),
+    Route("/api/link", link, methods=["POST"]),
+    Route("/api/race", start, methods=["POST"]),
+    Route("/api/races/{name}/write", write, methods=["POST"]),
+    Route("/api/races/{name}/{file}", download),
+  ]
+  middleware = [Middleware(_Headers), Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)]
+  errors = {ValueError: _refused, OSError: _refused, click.ClickException: _refused}
+  return Starlette(routes=routes, middleware=middleware, exception_handlers=errors)
+
+
+class _Headers:
+  """Adds `_HEADERS` to every response."""
+
+  def __init__(self, app):
+    self.app = app
+
+  async def __call__(self, scope, receive, send):
+    async def with_headers(message):
+      if message["type"] == "http.response.start":
+        message["headers"] = [*message["headers"], *((name.encode(), value.encode()) for name, value in _HEADERS.items())]
+      await send(message)
+
+    await self.app(scope, receive, with_headers if scope["type"] == "http" else send)
+
+
+def _refused(request: Request, error: Exception) -> Response:
+  return JSONResponse({"message": one_line(error)}, 503 if isinstance(error, Full) else 400)
+
+
+async def _body(request: Request) -> Any:
+  """JSON of a request.
+
+  Raises:
+    ValueError: for another type, too much of it, or no JSON.
+  """
+  if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+    raise ValueError("Must have JSON (content-type application/json), we instead got something else")
+  body = b""
+  async for part in request.stream():
+    body += part
+    if len(body) > _MAX_BODY:
+      raise ValueError(f"Must have at most {_MAX_BODY} bytes, we instead got more")
+  try:
+    return json.loads(body, parse_constant=lambda word: (_ for _ in ()).throw(ValueError(word)))
+  except (ValueError, RecursionError) as error:
+    raise ValueError("Must have JSON, we instead got something else") from error
+
+
+async def _lines(desk: Desk, work: Work, request: Request) -> AsyncIterator[bytes]:
+  """Events as lines of JSON; whoever leaves stops the work."""
+  try:
+    ticket = desk.submit(work)
+  except Full as error:
+    yield _line({"event": "error", "message": one_line(error)})
+    return
+  try:
+    while not await request.is_disconnected():
+      try:
+        event = await ticket.next(_BEAT_S)
+      except TimeoutError:
+        yield b"\n"
+        continue
+      if event is None:
+        return
+      yield _line(event)
+      await asyncio.sleep(0)
+  finally:
+    ticket.stop()
+
+
+def _line(event: dict[str, Any]) -> bytes:
+  return json.dumps(event, allow_nan=False).encode() + b"\n"
+
+
+def _keep(kept: Kept, finished: Finished) -> dict[str, Any]:
+  name = kept.add(finished)
+  return {
+    "event": "finished",
+    "name": name,
+    "files": list(finished.files()),
+    "commands": finished.commands,
+    "snippets": finished.snippets,
+  }

@@ -1,0 +1,40 @@
+"""Pictures of rows as bytes, and texts in pieces."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import numpy as np
+from PIL import Image
+
+from jaxspec.cli import images
+from jaxspec.cli.decoding import MethodRun
+from jaxspec.cli.job import Job
+from jaxspec.cli.report import finite
+
+
+def data_url(pixels: np.ndarray) -> str:
+  """An image ``[H, W, 3]`` uint8 as a URL that holds it (PNG)."""
+  file = io.BytesIO()
+  Image.fromarray(pixels).save(file, "PNG")
+  return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def pieces(job: Job, tokens: np.ndarray, start: int, stop: int) -> list[str]:
+  """What each token from ``start`` to ``stop`` adds to the text of a row ``[N]``; letters of several tokens come whole."""
+  lengths = np.arange(start, stop + 1)
+  texts = job.pipeline.host.decode(np.broadcast_to(tokens, (len(lengths), len(tokens))), lengths=lengths)
+  texts = [text.rstrip("\ufffd") for text in texts]
+  return [after[len(before) :] for before, after in zip(texts, texts[1:])]
+
+
+def sheet(runs: list[MethodRun], jobs: list[Job]) -> bytes:
+  """The images of all methods side by side with their captions, as a PNG that carries its settings."""
+  titles = [run.heading for run in runs] if len(runs) > 1 else []
+  rows = zip(*(run.outputs for run in runs))
+  cells = [images.Cell([images.enlarge(image) for image in row], titles, text) for row, text in zip(rows, jobs[0].captions)]
+  drawn, file = images.draw_grid(cells, images.columns_for(len(cells), panels=len(runs))), io.BytesIO()
+  settings = [finite(job.settings()) for job in jobs]
+  images.save_png(drawn, file, {"source": jobs[0].pipeline.name, "settings": settings, "captions": jobs[0].captions})
+  return file.getvalue()

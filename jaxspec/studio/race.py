@@ -1,0 +1,130 @@
+"""A race: up to three methods with the same key, round by round, as a stream of events.
+
+The next round belongs to the method with the least time so far. What stands side by side has therefore taken the same time,
+as if each method had the machine for itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxspec.cli import messages, report
+from jaxspec.cli.decoding import MethodRun
+from jaxspec.cli.errors import UserError
+from jaxspec.methods import Ciar, Plain, Sqs
+from jaxspec.metrics.audit import TokenAudit, summarize_audit
+from jaxspec.studio import pictures, repeat
+from jaxspec.studio.crossing import crossing
+from jaxspec.studio.kept import Finished
+from jaxspec.studio.lane import Lane, uncertainty
+from jaxspec.studio.session import Resolved, Session
+from jaxspec.studio.traces import Count, counted
+
+Event = dict[str, Any]
+
+
+def race(session: Session, resolved: Resolved, stopped: Callable[[], bool]) -> Iterator[Event | Finished]:
+  """Decodes all entrants; the last item is what can be kept.
+
+  Args:
+    stopped: asked between two rounds; a race that is stopped ends without another event.
+  """
+  lanes = [Lane(entrant, resolved) for entrant in resolved.entrants]
+  job = lanes[0].entrant.job
+  shape = {"captions": job.captions, "max_len": job.max_len, "methods": [lane.entrant.job.method.name for lane in lanes]}
+  warnings = dict.fromkeys(warning for lane in lanes for warning in lane.entrant.job.warnings)
+  yield {"event": "started", **shape, "warnings": list(warnings)}
+  for index, lane in enumerate(lanes):
+    if stopped():
+      return
+    compiles = lane.entrant.program not in session.compiled
+    yield {"event": "warming", "lane": index, "compiles": compiles}
+    lane.warm(session)
+    yield {"event": "ready", "lane": index, "compile_s": lane.compile_s, "traces": lane.count.traces}
+  live = list(range(len(lanes)))
+  while live:
+    if stopped():
+      return
+    index = min(live, key=lambda at: lanes[at].seconds)
+    found = lanes[index].step()
+    if found is None:
+      live.remove(index)
+      continue
+    yield {"event": "round", "lane": index, **found, "traces": lanes[index].count.traces}
+    if (images := lanes[index].preview()) is not None:
+      yield {"event": "images", "lane": index, "images": images}
+  runs, figures = [], []
+  for index, lane in enumerate(lanes):
+    if stopped():
+      return
+    run = lane.run()
+    runs.append(run)
+    figures.append(_figures(session, resolved, lane, run))
+    shown = {"texts": run.outputs} if job.noun == "text" else {"images": [pictures.data_url(x) for x in run.outputs]}
+    yield {"event": "done", "lane": index, **shown, "figures": figures[-1]}
+  yield _finished(session, resolved, runs, figures)
+
+
+def _figures(session: Session, resolved: Resolved, lane: Lane, run: MethodRun) -> Event:
+  """Figures of a method; JSON."""
+  job, asked = lane.entrant.job, resolved.asked
+  found: Event = {"method": run.name, "title": run.method.title, "is_exact": run.method.is_exact}
+  if asked.messages and isinstance(run.method, (Sqs, Ciar, Plain)) and job.pipeline.host.vocab_size is not None:
+    try:
+      run.messages = messages.send(job, resolved.batches, run, None)
+    except UserError as error:
+      found["no_messages"] = str(error)
+  found |= report.figures(run)
+  doubts = uncertainty(run.result)
+  found["doubts_are"] = None if doubts is None else doubts[0]
+  found["traces"] = lane.count.traces
+  crossed = crossing(run, job.pipeline.host.vocab_size)
+  found["link"] = None if crossed is None else crossed._asdict()
+  if isinstance(run.result.metrics, TokenAudit):
+    found["audit"] = _audit(run)
+  if asked.whole:
+    found |= _whole(resolved, lane, run)
+  return report.finite(found)
+
+
+def _audit(run: MethodRun) -> Event:
+  """Distances of the distributions of tokens from the target's; texts count up to their longest row."""
+  longest = int(np.max(run.result.lengths))
+  metrics = TokenAudit(*(leaf[:, :longest] for leaf in run.result.metrics))
+  found = summarize_audit(metrics, run.result.counters.target_calls)
+  fields = found._asdict()
+  return {"tv_sum": float(np.sum(metrics.tv)) / run.num} | {
+    name: fields[name] if name == "worst" else report.interval_fields(fields[name]) for name in fields
+  }
+
+
+def _whole(resolved: Resolved, lane: Lane, run: MethodRun) -> Event:
+  """The same decode in one program: its seconds, whether its tokens are the same, and its traces."""
+  job, batches, count = lane.entrant.job, resolved.batches, Count()
+  keys = lambda: jax.random.wrap_key_data(batches.key_data[0])
+  call = lambda: job.pipeline(
+    batches.condition[0], key=keys(), method=job.method, max_len=job.max_len, sampling=job.sampling
+  )
+  with counted(count):
+    tokens = call().tokens
+    start = time.perf_counter()
+    jax.block_until_ready(call().result)
+    seconds = time.perf_counter() - start
+  return {"whole_s": seconds, "whole_traces": count.traces, "whole_same": bool(np.array_equal(tokens, run.result.tokens))}
+
+
+def _finished(session: Session, resolved: Resolved, runs: list[MethodRun], figures: list[Event]) -> Finished:
+  jobs = [entrant.job for entrant in resolved.entrants]
+  documents = [report.document(job, resolved.batches, [run], {}) for job, run in zip(jobs, runs)]
+  about = session.kind, resolved.asked, session.source
+  return Finished(
+    document=report.finite({"race": documents, "figures": figures}),
+    picture=pictures.sheet(runs, jobs) if jobs[0].noun == "image" else None,
+    commands=[repeat.command(job, *about) for job in jobs],
+    snippets=[repeat.snippet(job, *about) for job in jobs],
+  )

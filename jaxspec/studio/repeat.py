@@ -1,0 +1,77 @@
+"""The command line, and the lines of Python, that decode the same tokens as an entrant of a race."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from typing import Any
+
+from jaxspec.cli.declared import flag
+from jaxspec.cli.job import Job, draft_name
+from jaxspec.options import values_of
+from jaxspec.studio.asked import Asked
+
+
+def command(job: Job, kind: str, asked: Asked, source: str | None = None) -> str:
+  """A line of the shell.
+
+  Args:
+    kind: what rows begin with: prompt, class or text.
+    source: folder or name of the bundle; None is the default one.
+  """
+  words = ["jaxspec", "generate"]
+  words += [] if source is None else ["--checkpoint", source]
+  words += ["--method", job.method.name]
+  if (draft := draft_name(job.method)) is not None:
+    words += ["--draft", draft]
+  for name, value in (_options(job) | _sampling(job)).items():
+    words += (
+      [flag(name) if value else f"--no-{name.replace('_', '-')}"] if isinstance(value, bool) else [flag(name), f"{value}"]
+    )
+  words += ["--seed", f"{job.seed}"]
+  words += [] if job.pipeline.dtype == "float32" else ["--dtype", job.pipeline.dtype]
+  words += ["--matmul-precision", job.pipeline.matmul_precision or job.pipeline.dtype]
+  if kind == "text":
+    words += ["--max-tokens", f"{job.max_len}"]
+  if kind != "prompt":
+    return shlex.join(words + [f"--{kind}={prompt}" for prompt in asked.prompts])
+  return shlex.join([*words, "--", *asked.prompts])
+
+
+def snippet(job: Job, kind: str, asked: Asked, source: str | None = None) -> str:
+  """Lines of Python; arguments as in `command`."""
+  prompts = [int(prompt) if kind == "class" and prompt.isdecimal() else prompt for prompt in asked.prompts]
+  named = {"dtype": job.pipeline.dtype, "matmul_precision": job.pipeline.matmul_precision}
+  loaded = [repr(source)] * (source is not None) + [f"{name}={value!r}" for name, value in named.items() if value]
+  draft = {} if draft_name(job.method) is None else {"draft": draft_name(job.method)}
+  method = ", ".join([repr(job.method.name), *_arguments(draft | _options(job))])
+  length = [f"max_len={job.max_len}"] * (kind == "text")
+  call = ", ".join([repr(prompts), "key=keys", "method=method", *length, *_arguments(_sampling(job))])
+  return (
+    "import jax, jaxspec\n\n"
+    f"pipe = jaxspec.load_pipeline({', '.join(loaded)})\n"
+    f"method = pipe.method({method})\n"
+    f"key = jax.random.key({job.seed})\n"
+    f"rows = range({len(prompts)})\n"
+    "keys = jax.numpy.stack([jax.random.fold_in(jax.random.fold_in(key, row), 0) for row in rows])\n"
+    f"out = pipe({call})\n"
+  )
+
+
+def _options(job: Job) -> dict[str, Any]:
+  """The options of the method that are not those of the bundle."""
+  return _changed(job.method.options(), job.pipeline.method(job.method.name).options())
+
+
+def _sampling(job: Job) -> dict[str, Any]:
+  """The settings of the sampling that are not those of the bundle."""
+  return _changed(values_of(job.sampling), values_of(job.pipeline.sampling()))
+
+
+def _changed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+  return {name: value for name, value in values.items() if value != defaults[name] and value is not None}
+
+
+def _arguments(values: dict[str, Any]) -> list[str]:
+  is_infinite = lambda value: isinstance(value, float) and math.isinf(value)
+  return [f'{name}=float("{value}")' if is_infinite(value) else f"{name}={value!r}" for name, value in values.items()]

@@ -1,0 +1,154 @@
+"""The loaded networks of a studio: what the page is told about them, and requests turned into decodes."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxspec.cli import prompts
+from jaxspec.cli.batches import Batches, make_batches
+from jaxspec.cli.declared import Chosen
+from jaxspec.cli.errors import UserError
+from jaxspec.cli.job import Job, make_job
+from jaxspec.cli.memory import check_memory
+from jaxspec.cli.methods import describe, describe_options, range_words
+from jaxspec.decoder import Decoder
+from jaxspec.hosts.images import FeatureHost
+from jaxspec.link.networks import NETWORKS
+from jaxspec.methods import METHODS
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.options import values_of
+from jaxspec.pipeline import Pipeline
+from jaxspec.studio import asked as limits
+from jaxspec.studio.asked import Asked
+from jaxspec.token_kinds import IDS
+
+_EXAMPLES = {"prompt": "a red heart", "text": "a large river: "}
+
+
+class Entrant(NamedTuple):
+  """One method of a race, ready to decode.
+
+  Attributes:
+    job: networks, method and settings.
+    decoder: of the job, audited where the request says so.
+    program: equal for decodes that run the same compiled programs.
+  """
+
+  job: Job
+  decoder: Decoder
+  program: Any
+
+
+class Resolved(NamedTuple):
+  """A request that fits the networks."""
+
+  asked: Asked
+  entrants: list[Entrant]
+  batches: Batches  # one, with a row for each prompt
+
+
+class Session:
+  """Loaded networks, and which of their programs are compiled.
+
+  Args:
+    pipeline: of `jaxspec.load_pipeline`, with weights and without a mesh.
+    source: what it was loaded from, a folder or a name; None is the default bundle.
+  Raises:
+    UserError: for networks that no typed prompt can drive.
+  """
+
+  def __init__(self, pipeline: Pipeline, source: str | None = None):
+    if isinstance(pipeline.host, FeatureHost):
+      raise UserError(f"{pipeline.name} draws from features of a text encoder: the studio needs networks that read prompts")
+    self.pipeline, self.source = pipeline, source
+    self.compiled: set[Any] = set()
+    self._lock = threading.Lock()  # decoders are made and kept by the pipeline, which is not made for threads
+
+  @property
+  def kind(self) -> str:
+    """What rows begin with, as options of ``jaxspec generate`` call it: prompt, class or text."""
+    host = self.pipeline.host
+    return "class" if host.condition_type is ClassLabels else "text" if host.noun == "text" else "prompt"
+
+  def describe(self) -> dict[str, Any]:
+    """What the page shows: kinds of prompts, methods and settings with their options, limits; JSON."""
+    pipeline, host = self.pipeline, self.pipeline.host
+    sampling = values_of(pipeline.sampling())
+    classes = list(getattr(host, "classes", ()))
+    return {
+      "bundle": pipeline.name,
+      "noun": host.noun,
+      "kind": self.kind,
+      "example": classes[0] if classes else _EXAMPLES.get(self.kind, "0"),
+      "classes": classes,
+      "grid": host.grid,
+      "can_audit": host.tokens == IDS,
+      "method": pipeline.default_method,
+      "methods": [self._method(name) for name in pipeline.methods()],
+      "sampling": _controls(describe_options(host.sampling_type), sampling),
+      "networks": {name: [network.bits_per_s / 1e6, network.latency_s * 1e3] for name, network in NETWORKS.items()},
+      "limits": {
+        name.removeprefix("MAX_").lower(): getattr(limits, name) for name in dir(limits) if name.startswith("MAX_")
+      },
+    }
+
+  def _method(self, name: str) -> dict[str, Any]:
+    cls, pipeline = METHODS[name], self.pipeline
+    found, made = describe(cls), pipeline.method(name)
+    drafts = [] if cls.draft_family is None else pipeline.drafts_of(cls)
+    about = {key: found[key] for key in ("name", "title", "exact", "drafts_by", "source")}
+    about |= {"about": found["about"].partition("\n")[0], "drafts": drafts, "draft": getattr(made, "draft", None)}
+    return about | {"options": _controls(found["options"], made.options())}
+
+  def resolve(self, asked: Asked) -> Resolved:
+    """Everything that a request needs, each setting checked against the networks.
+
+    Raises:
+      ValueError: in one line.
+      UserError: likewise.
+    """
+    with self._lock:
+      pipeline = self.pipeline
+      if self.kind != "class":
+        prompts.check_prompts(asked.prompts)
+      if asked.max_tokens is not None and pipeline.host.noun != "text":
+        raise ValueError("Must have no max_tokens for images, which have all of their tokens, we instead got one")
+      encoded = pipeline.encode(prompts.Asked(self.kind, asked.prompts).for_host(pipeline.host))
+      rows = len(encoded.captions)
+      entrants = [self._entrant(chosen, encoded, asked, rows) for chosen in asked.entrants]
+      return Resolved(asked, entrants, make_batches(encoded.condition, samples=1, seed=asked.seed, rows=rows))
+
+  def _entrant(self, chosen: Chosen, encoded, asked: Asked, rows: int) -> Entrant:
+    job = make_job(self.pipeline, chosen, encoded, seed=asked.seed, max_len=asked.max_tokens)
+    decoder = job.decoder(audit=asked.audit)
+    check_memory(decoder, job.condition, rows=rows, max_len=job.max_len, noun=job.noun)
+    parts = decoder.parts
+    leaves, tree = jax.tree.flatten((parts.params, job.condition))
+    shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
+    static = (parts.drafter, parts.verifier, parts.target_prefix, parts.decode)
+    return Entrant(job, decoder, (static, tree, shapes, job.max_len))
+
+  def check(self, asked: Asked) -> dict[str, Any]:
+    """Whether a request fits, and whether each entrant has to be compiled first; JSON.
+
+    Raises:
+      ValueError: as `resolve`.
+    """
+    resolved = self.resolve(asked)
+    return {
+      "compiles": [entrant.program not in self.compiled for entrant in resolved.entrants],
+      "warnings": list(dict.fromkeys(warning for entrant in resolved.entrants for warning in entrant.job.warnings)),
+    }
+
+
+def _controls(options: dict[str, dict[str, Any]], values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+  """Options as the page makes controls of them, with the values of the networks; infinity is a word, as in JSON."""
+  return {name: option | {"default": _word(values[name]), "range": range_words(option)} for name, option in options.items()}
+
+
+def _word(value: Any) -> Any:
+  return "inf" if isinstance(value, float) and math.isinf(value) else value

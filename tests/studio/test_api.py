@@ -1,0 +1,245 @@
+"""The API of the studio: streams, refusals, files, and commands that decode the same tokens."""
+
+import asyncio
+import json
+import shlex
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from starlette.testclient import TestClient
+
+from jaxspec.cli.main import main
+from jaxspec.options import options_of
+from jaxspec.studio import asked
+
+RACE = {"prompts": ["red apple"], "entrants": [{"method": "speculative"}]}
+
+
+def events_of(reply) -> list[dict]:
+  return [json.loads(line) for line in reply.text.splitlines() if line]
+
+
+def race(client, **changes) -> list[dict]:
+  reply = client.post("/api/race", json=RACE | changes)
+  assert reply.status_code == 200, reply.text
+  return events_of(reply)
+
+
+@pytest.fixture
+def client(app):
+  return TestClient(app)
+
+
+def test_controls_are_those_of_the_declarations(client, session):
+  about = client.get("/api/about").json()
+  from jaxspec.methods import METHODS
+
+  assert [method["name"] for method in about["methods"]] == session.pipeline.methods()
+  for method in about["methods"]:
+    assert list(method["options"]) == list(options_of(METHODS[method["name"]]))
+  speculative = next(method for method in about["methods"] if method["name"] == "speculative")
+  assert speculative["options"]["gamma"]["default"] == 2  # of the bundle, not of the class
+  assert about["sampling"]["top_k"]["default"] == 6 and "distilled" in speculative["drafts"]
+
+
+def test_a_race_of_two(client, session):
+  """Every token comes once, with its round; both have one key; figures, pictures and files follow."""
+  found = race(client, entrants=[{"method": "speculative"}, {"method": "ar"}], prompts=["red apple", "cat"], whole=True)
+  kinds = [event["event"] for event in found]
+  assert kinds[0] == "queued" and kinds[-1] == "finished" and "error" not in kinds
+  for number in (0, 1):
+    rounds = [event for event in found if event["event"] == "round" and event["lane"] == number]
+    (done,) = (event for event in found if event["event"] == "done" and event["lane"] == number)
+    for row in (0, 1):
+      positions = [token[0] for event in rounds for token in event["rows"][row]["tokens"]]
+      assert positions == list(range(4))
+      assert all(token[2] == event["round"] for event in rounds for token in event["rows"][row]["tokens"])
+    for name in ("drafted", "accepted"):
+      assert sum(row[name] for event in rounds for row in event["rows"]) == done["figures"][name]
+    assert done["figures"]["whole_same"] and len(done["images"]) == 2
+    assert all(image.startswith("data:image/png;base64,") for image in done["images"])
+  finished = found[-1]
+  image = client.get(f"/api/races/{finished['name']}/images.png")
+  assert image.content.startswith(b"\x89PNG") and image.headers["content-type"] == "image/png"
+  document = client.get(f"/api/races/{finished['name']}/figures.json").json()
+  assert [next(iter(one["methods"])) for one in document["race"]] == ["speculative", "ar"]
+
+
+def test_traced_values_compile_nothing(client):
+  race(client)
+  changed = {"seed": 7, "sampling": {"temperature": 0.5}}
+  assert client.post("/api/check", json=RACE | changed).json()["compiles"] == [False]
+  found = race(client, **changed)
+  assert [event["traces"] for event in found if event["event"] in ("ready", "round")][-1] == 0
+  static = {"entrants": [{"method": "speculative", "options": {"gamma": 1}}]}
+  assert client.post("/api/check", json=RACE | static).json()["compiles"] == [True]
+  found = race(client, **static)
+  (warming,) = (event for event in found if event["event"] == "warming")
+  assert warming["compiles"]
+  assert next(event for event in reversed(found) if event["event"] == "done")["figures"]["traces"] >= 2
+  assert client.post("/api/check", json=RACE | static).json()["compiles"] == [False]
+
+
+def test_the_audit_of_a_lossy_method(client):
+  found = race(
+    client, entrants=[{"method": "scaled", "options": {"window": 2, "factor": 4.0}}, {"method": "speculative"}], audit=True
+  )
+  lossy, exact = (event["figures"] for event in found if event["event"] == "done")
+  assert lossy["audit"]["tv"]["value"] > 1e-4 > exact["audit"]["tv"]["value"]
+  assert not lossy["is_exact"] and lossy["doubts_are"] and exact["is_exact"]
+  doubts = [row.get("doubts") for event in found if event["event"] == "round" for row in event["rows"]]
+  assert any(value is not None for values in doubts for value in values)
+
+
+def test_command_and_python_repeat_the_tokens(client, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  entrant = {"method": "speculative", "draft": "distilled", "options": {"gamma": 1}}
+  found = race(client, entrants=[entrant], prompts=["red apple", "a cat"], sampling={"temperature": 0.7}, seed=3)
+  finished = found[-1]
+  document = client.get(f"/api/races/{finished['name']}/figures.json").json()["race"][0]
+  wanted = [image["speculative"]["tokens"] for image in document["images"]]
+  scope = {}
+  exec(finished["snippets"][0], scope)
+  np.testing.assert_array_equal(scope["out"].tokens, wanted)
+  words = shlex.split(finished["commands"][0])
+  words[2:2] = ["--json", "figures.json", "--no-cache"]
+  outcome = CliRunner().invoke(main, words[1:])
+  assert outcome.exit_code == 0, outcome.output
+  again = json.loads((tmp_path / "figures.json").read_text())
+  assert [image["speculative"]["tokens"] for image in again["images"]] == wanted
+
+
+WRONG = {
+  "gamma": {"entrants": [{"method": "speculative", "options": {"gamma": 0}}]},
+  "temperature": {"sampling": {"temperature": "warm"}},
+  "gamma below": {"entrants": [{"method": "speculative", "options": {"gamma": 999}}]},
+  "method": {"entrants": [{"method": "speculativ"}]},
+  "1 to 3 methods": {"entrants": [{"method": "ar"}] * 4},
+  "seed": {"seed": -1},
+  "at most 400 letters": {"prompts": ["a" * 401]},
+  "1 to 4 prompts": {"prompts": []},
+  "a word in every prompt": {"prompts": ["!!"]},
+  "one line": {"prompts": ["a\x07"]},
+  "options that method": {"entrants": [{"method": "ar", "options": {"gamma": 1}}]},
+  "true or false": {"audit": 1},
+  "fields of a race": {"out": "/etc/passwd"},
+  "draft": {"entrants": [{"method": "speculative", "draft": "../../etc"}]},
+  "sampling settings": {"sampling": {"gravity": 1}},
+  "max_tokens": {"max_tokens": 8},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_values_get_one_line(client, message):
+  for path in ("/api/check", "/api/race"):
+    reply = client.post(path, json=RACE | WRONG[message])
+    assert reply.status_code == 400 and message.split()[0] in reply.json()["message"], reply.text
+    assert message in reply.json()["message"] or message == "gamma below"
+    assert "\n" not in reply.json()["message"]
+
+
+def test_what_is_no_request_is_refused(client, app):
+  assert client.post("/api/race", content=b"{", headers={"content-type": "application/json"}).status_code == 400
+  assert client.post("/api/race", content=json.dumps(RACE), headers={"content-type": "text/plain"}).status_code == 400
+  assert "bytes" in client.post("/api/race", json=RACE | {"prompts": ["a" * 40_000]}).json()["message"]
+  assert client.post("/api/race", content=b"[NaN]", headers={"content-type": "application/json"}).status_code == 400
+  assert client.get("/", headers={"host": "evil.example"}).status_code == 400  # a name that was pointed here
+
+
+def test_the_page_allows_nothing_from_elsewhere(client):
+  for path in ("/", "/studio.js", "/maps.js", "/studio.css"):
+    reply = client.get(path)
+    assert reply.status_code == 200 and "default-src 'none'" in reply.headers["content-security-policy"]
+    assert "http://" not in reply.text and "https://" not in reply.text
+  assert client.get("/../pyproject.toml").status_code == client.get("/%2e%2e/session.py").status_code == 404
+
+
+def test_files_are_written_into_the_folder_only(client, tmp_path):
+  name = race(client)[-1]["name"]
+  written = client.post(f"/api/races/{name}/write", json={}).json()["written"]
+  assert sorted(path.name for path in (tmp_path / "races").iterdir()) == sorted(written) and len(written) == 3
+  assert [path.name for path in tmp_path.iterdir()] == ["races"]
+  assert client.post("/api/races/..%2f..%2fx/write", json={}).status_code in (400, 404)
+  assert "still kept" in client.post("/api/races/nobody/write", json={}).json()["message"]
+  assert client.get(f"/api/races/{name}/secret.txt").status_code == 400
+
+
+def test_nothing_is_written_without_a_folder(session):
+  from jaxspec.studio.api import make_app
+
+  client = TestClient(make_app(session, hosts=["testserver"]))
+  assert not client.get("/api/about").json()["writes"]
+  assert "--out" in client.post(f"/api/races/{race(client)[-1]['name']}/write", json={}).json()["message"]
+
+
+def test_seconds_on_a_link(client):
+  use = {"uplink_bits": 8_000_000, "downlink_bits": 0, "calls": 10}
+  reply = client.post("/api/link", json={"rate_mbps": 8, "latency_ms": 50, "uses": [use]})
+  assert reply.json()["seconds"] == pytest.approx([1.5])
+  assert "rate_mbps" in client.post("/api/link", json={"rate_mbps": 0, "latency_ms": 50, "uses": []}).json()["message"]
+
+
+def test_a_closed_tab_stops_its_decode(app, monkeypatch):
+  """The decode of a connection that closes after its first round ends long before its last one."""
+  from jaxspec.studio.lane import Lane
+
+  steps, step = [], Lane.step
+  gone = asyncio.Event()
+
+  def slow(self):
+    import time
+
+    steps.append(1)
+    time.sleep(0.2)
+    return step(self)
+
+  monkeypatch.setattr(Lane, "step", slow)
+  body = json.dumps(RACE | {"entrants": [{"method": "ar"}] * 3, "prompts": ["red apple"]}).encode()
+  headers = [(b"host", b"testserver"), (b"content-type", b"application/json")]
+  scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http"}
+  scope |= {"path": "/api/race", "raw_path": b"/api/race", "query_string": b"", "headers": headers}
+
+  async def visit():
+    asked_for = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive():
+      if asked_for:
+        return asked_for.pop()
+      await gone.wait()
+      return {"type": "http.disconnect"}
+
+    async def send(message):
+      if b'"round"' in message.get("body", b""):
+        gone.set()
+
+    await asyncio.wait_for(app(scope, receive, send), 120)
+    await asyncio.sleep(1.0)
+
+  asyncio.run(visit())
+  assert 1 <= len(steps) <= 6  # of 15
+
+
+def test_several_users_at_once_get_all_of_their_tokens(app):
+  """Each client has an event loop of its own, the queue is one."""
+  from concurrent.futures import ThreadPoolExecutor
+
+  with ThreadPoolExecutor(4) as pool:
+    found = list(pool.map(lambda seed: race(TestClient(app), seed=seed), range(4)))
+  for events in found:
+    assert events[-1]["event"] == "finished"
+    assert sum(len(row["tokens"]) for event in events if event["event"] == "round" for row in event["rows"]) == 4
+
+
+def test_a_full_queue_says_so(app, monkeypatch):
+  monkeypatch.setattr("jaxspec.studio.desk.MAX_WAITING", 0)
+  (event,) = race(TestClient(app))
+  assert event["event"] == "error" and "queue" in event["message"]
+
+
+def test_reading_a_request():
+  found = asked.read(RACE | {"entrants": [{"method": "gsd", "options": {"max_gap": "inf"}}]})
+  assert found.entrants[0].options["max_gap"] == float("inf") and found.seed == 0
+  for wrong in (None, [], {"prompts": "a"}):
+    with pytest.raises(ValueError, match="^Must have"):
+      asked.read(wrong)
