@@ -38,8 +38,11 @@ def next_block(verdict: Verdict) -> Array:
 
 
 def num_committed(draft: Draft, verdict: Verdict) -> Array:
-  """``[B]`` int32, tokens that a live row gains: accepted ones and those of the verifier, or only local ones."""
-  return jnp.where(needs_verify(draft), verdict.num_accepted + num_next(verdict), num_local(draft))
+  """``[B]`` int32, tokens that a live row gains: accepted ones and those of the verifier, or only local ones.
+
+  Of a row without a question all local tokens are accepted, unless rows keep one length and another row stops it.
+  """
+  return verdict.num_accepted + jnp.where(needs_verify(draft), num_next(verdict), 0)
 
 
 def committed_block(draft: Draft, verdict: Verdict) -> Array:
