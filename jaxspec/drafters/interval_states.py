@@ -50,6 +50,12 @@ def random_score(prediction: Prediction, keys: Key) -> Array:
 SCORES: dict[str, StateScoreFn] = {"interval": interval_score, "random": random_score}
 
 
+class NewestState(NamedTuple):
+  """`Draft.payload` of this drafter: all that the target reads."""
+
+  state: Array  # [B, C] float32, after the local steps
+
+
 class IntervalStatesState(NamedTuple):
   """There is no cache."""
 
@@ -139,7 +145,7 @@ def interval_states(network: StateNetwork, score_fn: StateScoreFn, *, max_run: i
     tokens = jnp.zeros((rows, max_run, dim), cursor.last.dtype)
     start = _Run(jnp.int32(0), cursor.live, never, zeros, zeros, cursor.last, tokens, state.report.scores)
     end = jax.lax.while_loop(lambda carry: jnp.any(carry.active), step, start)
-    found = Draft(end.tokens, (), end.local, num_local=end.local, needs_verify=end.asks, num_calls=end.calls)
+    found = Draft(end.tokens, (), end.local, None, end.local, end.asks, end.calls, NewestState(end.newest))
     return found, state._replace(report=state.report._replace(scores=end.scores)), ()
 
   def commit(

@@ -18,7 +18,7 @@ from jaxspec.intervals.gate import Gate, conformal_gate, constant_gate, rate_par
 from jaxspec.intervals.heads import COMBINATIONS
 from jaxspec.intervals.scores import make_score
 from jaxspec.methods.base import BuildContext, DraftingMethod, Expected, Parts, need, option
-from jaxspec.methods.common import DEFAULT_RATE, Neighbours, check_chain, draft_side, of_ids, refuse_audit
+from jaxspec.methods.common import Neighbours, check_chain, draft_side, of_ids, refuse_audit
 from jaxspec.models.guidance import Guided
 from jaxspec.models.interval_features import INJECT, IntervalFeaturesConfig, IntervalFeaturesFns, interval_features_fns
 from jaxspec.models.sampling import ModelParams
@@ -34,6 +34,7 @@ VERIFY = ("exact", "lantern", "greedy")
 DRAWS = ("auto", "sparse", "dense")
 # Distributions as they are sent: the likeliest tokens, in parts of a thousand.
 DISTRIBUTION_SUPPORT, DISTRIBUTION_PARTS = 32, 1000
+DEFAULT_RATE = 0.3
 CALIBRATED_SCORE = "interval"
 
 

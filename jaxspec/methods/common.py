@@ -6,8 +6,7 @@ import dataclasses
 import math
 from typing import Any, TypeVar
 
-from jaxspec.acceptance import expected_tokens
-from jaxspec.methods.base import LARGEST, BuildContext, Expected, Method, need, option
+from jaxspec.methods.base import LARGEST, BuildContext, Method, need, option
 from jaxspec.metrics.audit import audited
 from jaxspec.models.sampling import ModelParams
 from jaxspec.network import Network
@@ -17,8 +16,6 @@ from jaxspec.verifiers.distances import neighbour_table
 from jaxspec.verifiers.lantern import Lantern, lantern_plus_plus
 from jaxspec.verifiers.target import FeedbackFn, no_feedback, target_model
 
-# What is assumed of an edge that accepts tokens locally: a call of the cloud for so many of its tokens.
-DEFAULT_RATE = 0.3
 # The threshold of CIAR's experiments (arXiv 2603.25463); it means nothing without a head of theirs.
 PAPER_TAU = 0.3
 
@@ -126,16 +123,6 @@ def check_chain(name: str, length: int, num_tokens: int, *, whole: bool = False)
 def prefix_tokens(share: float, num_tokens: int) -> int:
   """Leading tokens of a row of which ``share`` are the target's alone, rounded up."""
   return math.ceil(share * num_tokens - 1e-9)
-
-
-def expected_of_edge(tau: float, acceptance: float, window: int) -> Expected:
-  """What a call of the cloud brings where an edge accepts tokens of uncertainty ``tau`` locally: one in `DEFAULT_RATE`.
-
-  A negative ``tau`` accepts none. The edge takes a pass for each local token and for each draft of the window.
-  """
-  judged = expected_tokens(acceptance, window)
-  tokens = judged if tau < 0 else max(1 / DEFAULT_RATE, judged)
-  return Expected(tokens, max(tokens - judged + window, 1.0))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from jaxspec.decode.state import SpecParams
 from jaxspec.drafters.interval import GatedParams
 from jaxspec.drafters.interval_maps import interval_maps
 from jaxspec.intervals.scores import make_score
-from jaxspec.methods.base import MAPS, SAME_FAMILY, BuildContext, DraftingMethod, Expected, Parts, need, option
-from jaxspec.methods.common import PAPER_TAU, check_chain, expected_of_edge, of_maps, prefix_tokens
+from jaxspec.methods.base import MAPS, SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.methods.common import PAPER_TAU, check_chain, of_maps, prefix_tokens
 from jaxspec.methods.map_speculative import RULES, check_scales
 from jaxspec.network import Network
 from jaxspec.verifiers.scale_target import scale_target
@@ -58,10 +58,6 @@ class MapCiar(DraftingMethod):
   def longest_path(self) -> int:
     """The window; local maps are not judged."""
     return self.gamma
-
-  def expected(self, acceptance: float, num_tokens: int) -> Expected:
-    """See `expected_of_edge`."""
-    return expected_of_edge(self.tau, acceptance, self.gamma)
 
   def check_length(self, num_tokens: int) -> None:
     """See `Method.check_length`."""

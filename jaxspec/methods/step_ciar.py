@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxspec.decode.state import SpecParams
 from jaxspec.drafters.interval import GatedParams
 from jaxspec.drafters.interval_states import SCORES, interval_states
-from jaxspec.methods.base import SAME_FAMILY, STATES, BuildContext, DraftingMethod, Expected, Parts, need, option
-from jaxspec.methods.common import PAPER_TAU, expected_of_edge, of_states, prefix_tokens
+from jaxspec.methods.base import SAME_FAMILY, STATES, BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.methods.common import PAPER_TAU, of_states, prefix_tokens
 from jaxspec.methods.step_speculative import check_states
 from jaxspec.network import Network
 from jaxspec.verifiers.gated_states import gated_states
@@ -47,10 +47,6 @@ class StepCiar(DraftingMethod):
   def longest_path(self) -> int:
     """Local steps are not judged."""
     return 0
-
-  def expected(self, acceptance: float, num_tokens: int) -> Expected:
-    """See `expected_of_edge`."""
-    return expected_of_edge(self.tau, acceptance, 0)
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`."""

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 
 from jaxspec import drafts
 from jaxspec.models.state_network import StateNetwork, StateSide
-from jaxspec.token_axes import over_tokens, token_at
 from jaxspec.types import Cursor, Draft, Key, Verdict, Verifier
 from jaxspec.verifiers.state_target import StateTargetState, state_target
 
@@ -31,10 +30,7 @@ def gated_states(network: StateNetwork) -> Verifier:
     params: StateSide, keys: Key, state: StateTargetState, cursor: Cursor, draft: Draft
   ) -> tuple[Verdict, StateTargetState]:
     local, window = drafts.num_local(draft), draft.tokens.shape[1]
-    newest = cursor.last
-    if window:
-      taken = token_at(draft.tokens, jnp.maximum(local - 1, 0))
-      newest = jnp.where(over_tokens(local > 0, taken), taken, newest)
+    newest = draft.payload.state if window else cursor.last
     moved = cursor._replace(last=newest, length=cursor.length + local)
     verdict, state = plain.verify(params, keys, state, moved, drafts.empty_draft(newest))
     # A draw of the target's own has nothing to report, wherever in the round it stands.

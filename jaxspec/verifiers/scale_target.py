@@ -82,10 +82,11 @@ def scale_target(network: ScaleNetwork, rule: AcceptMap, *, bonus: bool = True) 
   ) -> tuple[list[Array], MapReader]:
     """What the target says about the maps from the length of the rows on to ``end - 1``, and the reader."""
     unread = draft.payload
-    newest = [cursor.last[:, : sizes[length - 1]], *tokens][: end - length]
-    if not isinstance(unread, Unread) or length == 1:
+    if not isinstance(unread, Unread):
+      newest = [cursor.last[:, : sizes[length - 1]], *tokens][: end - length]
       return network.read(params, reader, newest, first=length, end=end)
-    earlier = [unread.tokens[:, index, : sizes[index]] for index in range(length - 1)]
+    *earlier, last = (unread.tokens[:, index, : sizes[index]] for index in range(length))
+    newest = [last, *tokens][: end - length]
     behind = jnp.any(cursor.live & drafts.needs_verify(draft) & (unread.read < length - 1))
     from_here = lambda carry: network.read(params, carry[1], newest, first=length, end=end)
     from_start = lambda carry: network.read(params, carry[1], [*earlier, *newest], first=1, end=end, logits_from=length)

@@ -51,7 +51,7 @@ def _keys():
 
 def _draw(method, target=CLOUD, draft=EDGE):
   draft = None if method.name == "ar" else draft
-  return Decoder(target, method, SAMPLING, draft=draft)(LABELS, key=_keys())
+  return Decoder(target, method, sampling=SAMPLING, draft=draft)(LABELS, key=_keys())
 
 
 def _scales(network, last, refiner=None):
@@ -145,11 +145,11 @@ def _joint(params, tau):
 
 def test_every_map_follows_the_side_that_decides_about_it():
   """Chi-square over all maps jointly, of batches whose rows stop one another and leave maps unread."""
-  params, tau = SpecParams(_any(1, TOY), _any(2, TOY)), 0.25
+  params, tau = SpecParams(_any(1, TOY), _any(2, TOY)), 0.2
   out = jax.jit(jax.vmap(lambda keys: _toy_decode(params, keys, tau)))(fast_keys(3, 8000).reshape(-1, 2))
   joint, local = _joint(params, tau)
   assert_same_distribution(places(out.tokens.reshape(-1, 4, 2), TOY.sizes), joint)
-  assert 1 < local < 3 and np.mean(out.counters.local) == pytest.approx(local, abs=0.05)
+  assert 1 < local < 3.5 and np.mean(out.counters.local) == pytest.approx(local, abs=0.05)
   assert np.all(out.counters.target_calls + out.counters.local >= 4)  # a window of one map: a call for each
 
 
@@ -195,8 +195,8 @@ def test_bad_settings_are_errors():
     (lambda: methods.MapCiar(rule="none"), "rule"),
     (lambda: methods.MapCiar(gamma=4).check_length(4), "gamma below the 4 tokens of a row"),
     (lambda: interval_maps(TOY, make_score("entropy"), window=-1), "window of at least 0"),
-    (lambda: Decoder(CLOUD, methods.MapCiar(), SAMPLING).parts, "a draft network"),
-    (lambda: Decoder(CLOUD, methods.MapCiar(), SAMPLING, draft=networks.maps(1)).parts, "a draft of scales"),
+    (lambda: Decoder(CLOUD, methods.MapCiar(), sampling=SAMPLING).parts, "a draft network"),
+    (lambda: Decoder(CLOUD, methods.MapCiar(), sampling=SAMPLING, draft=networks.maps(1)).parts, "a draft of scales"),
   ):
     with pytest.raises(ValueError, match=words) as caught:
       make()
