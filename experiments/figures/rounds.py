@@ -168,8 +168,8 @@ PICTURES = {
   "step-ciar": Picture(
     (
       Strip("Edge: takes the steps that it is certain of", "cccLLL?"),
-      Strip("Cloud: takes the first other, from the newest state", "cccLLLT"),
-      Strip("Edge: goes on from there", "cccccccL?"),
+      Strip("Cloud: takes the first other, from the newest state", "cccLLL?"),
+      Strip("Committed: local steps, and one of the cloud", "cccLLLT"),
     ),
     vectors=True,
   ),

@@ -144,7 +144,7 @@ MUTANTS = (
   ),
   Mutant(
     "local tokens are counted twice", _LOOP,
-    "verdict.num_accepted + drafted_end - local, 0)", "verdict.num_accepted + drafted_end, 0)",
+    "verdict.num_accepted + drafted_end - kept, 0)", "verdict.num_accepted + drafted_end, 0)",
     contract("ciar after a prefix"),
   ),
   Mutant(
@@ -173,7 +173,7 @@ MUTANTS = (
   ),
   Mutant(
     "a block counts as one token", _DRAFTS,
-    "verdict.num_accepted + num_next(verdict), num_local(draft))", "verdict.num_accepted + 1, num_local(draft))",
+    "jnp.where(needs_verify(draft), num_next(verdict), 0)", "jnp.where(needs_verify(draft), 1, 0)",
     BLOCKS_ALONE,
   ),
   # Caches and what is rolled back.
