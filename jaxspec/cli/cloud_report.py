@@ -1,4 +1,4 @@
-"""Figures of a decode on the edge (``ciar``, ``map-ciar``, ``step-ciar``): how often the cloud was called, and who decided."""
+"""Figures of decodes on the edge (``ciar`` and its kin): how often the cloud was called, and who decided."""
 
 from __future__ import annotations
 
