@@ -38,8 +38,11 @@ def next_block(verdict: Verdict) -> Array:
 
 
 def num_committed(draft: Draft, verdict: Verdict) -> Array:
-  """``[B]`` int32, tokens that a live row gains: accepted ones and those of the verifier, or only local ones."""
-  return jnp.where(needs_verify(draft), verdict.num_accepted + num_next(verdict), num_local(draft))
+  """``[B]`` int32, tokens that a live row gains: accepted ones and those of the verifier, or only local ones.
+
+  Of a row without a question all local tokens are accepted, unless rows keep one length and another row stops it.
+  """
+  return verdict.num_accepted + jnp.where(needs_verify(draft), num_next(verdict), 0)
 
 
 def committed_block(draft: Draft, verdict: Verdict) -> Array:
@@ -106,6 +109,7 @@ def stop_at_end_token(cursor: Cursor, draft: Draft, verdict: Verdict) -> Verdict
   if accepted.shape[1] == 0:
     return verdict
   ends = is_end_token(cursor, accepted) & (jnp.arange(accepted.shape[1])[None] < verdict.num_accepted[:, None])
+  ends = ends & needs_verify(draft)[:, None]  # a row that asks nothing brings no token of the target after its end
   found, first = jnp.any(ends, axis=1), jnp.argmax(ends, axis=1).astype(jnp.int32)
   end = jnp.take_along_axis(accepted, first[:, None], axis=1)[:, 0]
   verdict = verdict._replace(num_accepted=jnp.where(found, first, verdict.num_accepted), is_drafted_end=found)

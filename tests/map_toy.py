@@ -6,6 +6,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.types import Intervals
+
 
 class Maps(NamedTuple):
   history: jnp.ndarray  # [K, B, C] int32, what was read
@@ -21,14 +23,21 @@ class ToyMaps:
   def start(self, params, condition):
     return Maps(jnp.zeros((len(self.sizes), condition.batch_size, max(self.sizes)), jnp.int32))
 
-  def read(self, params, state, maps, *, first, end):
+  def law(self, params, heard, scale):
+    return heard.centre[..., 0, :]
+
+  def hear(self, params, state, maps, *, first, end, logits_from=None):
+    laws, state = self.read(params, state, maps, first=first, end=end, logits_from=logits_from)
+    return [Intervals(law[:, :, None], jnp.zeros_like(law)[:, :, None]) for law in laws], state
+
+  def read(self, params, state, maps, *, first, end, logits_from=None):
     history, before = state.history, max(first - 1, 0)
     assert len(maps) == end - 1 - before
     for scale, tokens in enumerate(maps, before):
       assert tokens.shape[1] == self.sizes[scale]
       history = history.at[scale, :, : tokens.shape[1]].set(tokens)
     laws = []
-    for scale in range(first, end):
+    for scale in range(first if logits_from is None else logits_from, end):
       row = jnp.zeros(history.shape[1], jnp.int32)
       for earlier in range(scale):
         for place in range(self.sizes[earlier]):

@@ -160,6 +160,19 @@ PICTURES = {
     Strip("One pass of the target tests each map: min(1, P/Q)", "cccVVX"),
     Strip("Committed: accepted maps, and one of the target", "cccAAT"),
   )),
+  "map-ciar": Picture((
+    Strip("Edge: accepts certain maps, drafts from the first other", "cccLL?dd"),
+    Strip("Cloud: one pass reads all, and tests the window", "cccLLVX-"),
+    Strip("Committed: local maps, accepted drafts, and the cloud's", "cccLLAT"),
+  )),
+  "step-ciar": Picture(
+    (
+      Strip("Edge: takes the steps that it is certain of", "cccLLL?"),
+      Strip("Cloud: takes the first other, from the newest state", "cccLLL?"),
+      Strip("Committed: local steps, and one of the cloud", "cccLLLT"),
+    ),
+    vectors=True,
+  ),
   "step-speculative": Picture(
     (
       Strip("Denoising steps are drafted; each state is a token", "cccdddd"),

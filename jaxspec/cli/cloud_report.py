@@ -1,4 +1,4 @@
-"""Figures of a decode on the edge (method ``ciar``): how often the cloud was called, and who decided."""
+"""Figures of decodes on the edge (``ciar`` and its kin): how often the cloud was called, and who decided."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxspec.cli.decoding import MethodRun
+from jaxspec.methods.base import IDS
 from jaxspec.methods.ciar import pass_widths
 from jaxspec.metrics.cloud_calls import cloud_calls, cloud_passes
 
@@ -18,10 +19,17 @@ def figures(run: MethodRun) -> dict[str, Any]:
   # JSON has no infinity: no call at all, or one image without a spread.
   found["interval"] = [low, high] if np.isfinite(high) else None
   found["steps_cloud"] = found["steps_cloud"] if np.isfinite(found["steps_cloud"]) else None
-  window = run.method.gamma
-  found["cloud_passes"] = int(cloud_passes(run.result, window=window, widest=pass_widths(window)[-1]).sum())
+  found["cloud_passes"] = _passes(run)
   found["tokens_sent"] = int(np.sum(run.result.report.sent))
   return found
+
+
+def _passes(run: MethodRun) -> int:
+  """Passes of the cloud; of whole maps or states a call is one pass, whatever it catches up."""
+  if run.method.tokens != IDS:
+    return int(np.sum(run.result.counters.target_calls))
+  window = run.method.gamma
+  return int(cloud_passes(run.result, window=window, widest=pass_widths(window)[-1]).sum())
 
 
 def lines(found: dict[str, Any], run: MethodRun) -> list[tuple[str, str]]:

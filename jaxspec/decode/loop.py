@@ -189,13 +189,14 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
   row = jnp.arange(rows)[:, None]
   put = lambda buffer, values: buffer.at[row, position].set(values, mode="drop")
   one = live.astype(jnp.int32)
+  kept = jnp.minimum(local, gain)  # fewer than all where rows keep one length and another row stopped this one
   counters = side.counters
   counters = Counters(
     rounds=counters.rounds + one,
     drafted=counters.drafted + one * (draft.num_drafted - local),
-    accepted=counters.accepted + jnp.where(live, verdict.num_accepted + drafted_end - local, 0),
-    local=counters.local + one * local,
-    target_calls=counters.target_calls + one * verified,
+    accepted=counters.accepted + jnp.where(live, verdict.num_accepted + drafted_end - kept, 0),
+    local=counters.local + one * kept,
+    target_calls=counters.target_calls + one * (verified & (gain > local)),
     draft_calls=counters.draft_calls + one * (drafter.calls_per_round if draft.num_calls is None else draft.num_calls),
   )
   return side.replace(

@@ -72,7 +72,7 @@ def _generate(
     state, read = start_reader(network, weights, classes, guided=sampling.guidance is not None), 0
     for scale in range(begin, end):
       inputs = jnp.concatenate(history[read:], axis=1)
-      logits, state = read_scales(
+      logits, _, state = read_scales(
         network, weights, state, inputs, sampling.guidance, first=read, end=scale + 1, logits_from=scale
       )
       read = scale + 1

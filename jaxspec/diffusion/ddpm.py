@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from jaxspec.diffusion import chain
@@ -46,6 +47,7 @@ class Prediction(NamedTuple):
 
   eps: Array  # [..., C] float32, the predicted noise
   v: Array  # [..., C] float32, interpolates the log variance: -1 is the posterior variance, 1 is beta
+  radius: Array | None = None  # [..., C] float32, at least 0: how far eps may be off, of networks that say so
 
 
 # (index, x [..., C]) -> Prediction. The index is [] int32, or has x's rank and a last axis of size 1: then states at
@@ -59,12 +61,12 @@ def at_index(table, index: Array) -> Array:
 
 
 def guide(cond: Prediction, uncond: Prediction, scale: Array) -> Prediction:
-  """Classifier-free guidance: ``eps = u + scale (c - u)``; the variance is the conditional one.
+  """Classifier-free guidance: ``eps = u + scale (c - u)``; variance and radius are the conditional ones.
 
   Args:
     scale: ``[]``, or of eps' rank: a component with scale 1 is the conditional one.
   """
-  return Prediction(uncond.eps + scale * (cond.eps - uncond.eps), cond.v)
+  return cond._replace(eps=uncond.eps + scale * (cond.eps - uncond.eps))
 
 
 def guided(predict_fn: PredictFn, scale: Array, *, axis: int = 0) -> PredictFn:
@@ -77,8 +79,8 @@ def guided(predict_fn: PredictFn, scale: Array, *, axis: int = 0) -> PredictFn:
     if index.ndim and index.shape[axis] > 1:
       index = jnp.concatenate([index, index], axis=axis)
     both = predict_fn(index, jnp.concatenate([x, x], axis=axis))
-    halves = zip(*(jnp.split(part, 2, axis=axis) for part in both), strict=True)
-    return guide(*(Prediction(*half) for half in halves), scale)
+    half = lambda number: jax.tree.map(lambda part: jnp.split(part, 2, axis=axis)[number], both)
+    return guide(half(0), half(1), scale)
 
   return predict
 

@@ -31,12 +31,14 @@ from jaxspec.methods.eagle import Eagle, EagleChain, EagleLantern
 from jaxspec.methods.gsd import Gsd
 from jaxspec.methods.jacobi import Sjd
 from jaxspec.methods.lantern import Lantern
+from jaxspec.methods.map_ciar import MapCiar
 from jaxspec.methods.map_speculative import MapSpeculative
 from jaxspec.methods.parallel import Parallel
 from jaxspec.methods.plain import Plain
 from jaxspec.methods.scaled import Scaled
 from jaxspec.methods.speculative import Speculative
 from jaxspec.methods.sqs import Sqs
+from jaxspec.methods.step_ciar import StepCiar
 from jaxspec.methods.step_speculative import StepSpeculative
 
 __all__ = [
@@ -55,6 +57,7 @@ __all__ = [
   "EagleLantern",
   "Gsd",
   "Lantern",
+  "MapCiar",
   "MapSpeculative",
   "Method",
   "Option",
@@ -66,6 +69,7 @@ __all__ = [
   "Sjd",
   "Speculative",
   "Sqs",
+  "StepCiar",
   "StepSpeculative",
   "all_options",
   "get_method",
@@ -90,6 +94,8 @@ CLASSES: tuple[type[Method], ...] = (
   Parallel,
   MapSpeculative,
   StepSpeculative,
+  MapCiar,
+  StepCiar,
 )
 
 METHODS: dict[str, type[Method]] = {method.name: method for method in CLASSES}

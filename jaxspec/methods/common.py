@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, TypeVar
 
 from jaxspec.methods.base import LARGEST, BuildContext, Method, need, option
@@ -14,6 +15,9 @@ from jaxspec.types import AcceptFn, Array, ModelFns, PyTree, Verifier
 from jaxspec.verifiers.distances import neighbour_table
 from jaxspec.verifiers.lantern import Lantern, lantern_plus_plus
 from jaxspec.verifiers.target import FeedbackFn, no_feedback, target_model
+
+# The threshold of CIAR's experiments (arXiv 2603.25463); it means nothing without a head of theirs.
+PAPER_TAU = 0.3
 
 Settings = TypeVar("Settings", SamplingConfig, VectorSampling, MapSampling, StateSampling)
 
@@ -114,6 +118,11 @@ def check_chain(name: str, length: int, num_tokens: int, *, whole: bool = False)
   if length > num_tokens or (length == num_tokens and not whole):
     bound = "of at most" if whole else "below"
     raise ValueError(f"Must have {name} {bound} the {num_tokens} tokens of a row, we instead got {length}")
+
+
+def prefix_tokens(share: float, num_tokens: int) -> int:
+  """Leading tokens of a row of which ``share`` are the target's alone, rounded up."""
+  return math.ceil(share * num_tokens - 1e-9)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

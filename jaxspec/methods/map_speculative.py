@@ -9,11 +9,18 @@ from jaxspec.decode.state import SpecParams
 from jaxspec.drafters.scale_model import scale_model
 from jaxspec.methods.base import MAPS, SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.methods.common import check_chain, of_maps
+from jaxspec.models.scale_network import ScaleNetwork
 from jaxspec.network import Network
 from jaxspec.verifiers.map_rule import AcceptMap, MapRule, PlaceRule
 from jaxspec.verifiers.scale_target import scale_target
 
 RULES = {"map": MapRule, "place": PlaceRule}
+
+
+def check_scales(draft: ScaleNetwork, target: ScaleNetwork) -> None:
+  """Raises a ValueError if a draft has other scales than its target."""
+  if draft.model.sides != target.model.sides:
+    raise ValueError(f"Must have a draft of scales {target.model.sides}, we instead got {draft.model.sides}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,8 +59,7 @@ class MapSpeculative(DraftingMethod):
     """See `Method.build`."""
     sampling, draft = of_maps(self, context), need(draft, "a draft network", self.name)
     judge, drafting = sampling.bind(target), sampling.bind(draft)
-    if drafting.model.sides != judge.model.sides:
-      raise ValueError(f"Must have a draft of scales {judge.model.sides}, we instead got {drafting.model.sides}")
+    check_scales(drafting, judge)
     params = SpecParams(sampling.side(draft), sampling.side(target))
     verifier = scale_target(judge, self.accept_map(), bonus=self.bonus)
     return Parts(params, scale_model(drafting, window=self.gamma), verifier)

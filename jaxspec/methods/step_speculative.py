@@ -10,12 +10,20 @@ from jaxspec.drafters.frozen_steps import frozen_steps
 from jaxspec.drafters.state_model import state_model
 from jaxspec.methods.base import SAME_FAMILY, STATES, BuildContext, DraftingMethod, Parts, option
 from jaxspec.methods.common import check_chain, of_states
+from jaxspec.models.state_network import StateNetwork
 from jaxspec.network import Network
 from jaxspec.verifiers.coupled_steps import COUPLINGS, Coupler
 from jaxspec.verifiers.state_target import state_target
 from jaxspec.verifiers.step_coupling import StepCoupling
 
 FROZEN = "frozen"
+
+
+def check_states(draft: StateNetwork, target: StateNetwork) -> None:
+  """Raises a ValueError if a draft has other states, or another noise schedule, than its target."""
+  for name in ("state_dim", "schedule"):
+    if (ours := getattr(draft.fns, name)) != (theirs := getattr(target.fns, name)):
+      raise ValueError(f"Must have a draft with {name} {theirs} as its target, we instead got {ours}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +67,5 @@ class StepSpeculative(DraftingMethod):
     if draft is None:
       return Parts(SpecParams((), side), frozen_steps(judge, window=self.gamma), verifier)
     drafting = sampling.bind(draft)
-    for name in ("state_dim", "schedule"):
-      if (ours := getattr(drafting.fns, name)) != (theirs := getattr(judge.fns, name)):
-        raise ValueError(f"Must have a draft with {name} {theirs} as its target, we instead got {ours}")
+    check_states(drafting, judge)
     return Parts(SpecParams(sampling.side(draft), side), state_model(drafting, window=self.gamma), verifier)

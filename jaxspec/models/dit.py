@@ -62,6 +62,8 @@ class DiTConfig:
     num_heads: heads of every block.
     mlp_ratio: hidden width of an MLP in units of the width.
     schedule: the noise schedule of its training, a name of `jaxspec.diffusion.schedule.SCHEDULES`.
+    radius: whether it also predicts a radius of the noise, ``softplus`` of one more final layer (after CIAR, arXiv
+      2603.25463).
     dtype: compute dtype; norms and the last layer are float32.
   """
 
@@ -74,6 +76,7 @@ class DiTConfig:
   num_heads: int = 16
   mlp_ratio: float = 4.0
   schedule: str = "linear"
+  radius: bool = False
   dtype: str = "float32"
 
   def __post_init__(self):
@@ -160,6 +163,8 @@ class DiT(nn.Module):
     self.y_embedder = Embedding(cfg.num_classes + 1, cfg.dim)
     self.blocks = [Block(cfg.num_heads, cfg.mlp_ratio) for _ in range(cfg.num_layers)]
     self.final_layer = FinalLayer(2 * cfg.patch_size**2 * cfg.latent_channels)
+    if cfg.radius:
+      self.radius_layer = FinalLayer(cfg.patch_size**2 * cfg.latent_channels)
 
   def embed_time(self, timesteps: Array) -> Array:
     """``[...]`` original step numbers to ``[..., D]``."""
@@ -179,9 +184,16 @@ class DiT(nn.Module):
     h = h + self.pos_embed.astype(h.dtype)
     for block in self.blocks:
       h = block(h, y)
-    out = self.final_layer(h, y).reshape(-1, side, side, patch, patch, 2 * channels)
-    out = out.swapaxes(2, 3).reshape(-1, cfg.latent_size, cfg.latent_size, 2 * channels)
-    return Prediction(*(to_states(half).reshape(x.shape) for half in jnp.split(out, 2, axis=-1)))
+
+    def in_states(out: Array) -> list[Array]:
+      """What a final layer says of patches, as states; one for each `latent_channels` channels."""
+      parts = out.shape[-1] // (patch**2 * channels)
+      out = out.reshape(-1, side, side, patch, patch, parts * channels).swapaxes(2, 3)
+      out = out.reshape(-1, cfg.latent_size, cfg.latent_size, parts * channels)
+      return [to_states(part).reshape(x.shape) for part in jnp.split(out, parts, axis=-1)]
+
+    (radius,) = in_states(self.radius_layer(h, y)) if cfg.radius else (None,)
+    return Prediction(*in_states(self.final_layer(h, y)), radius if radius is None else jax.nn.softplus(radius))
 
   def __call__(self, x: Array, timesteps: Array, labels: Array) -> Prediction:
     """Prediction at ``x [..., C]``, each row at its own step number ``[...]`` and label ``[...]``."""

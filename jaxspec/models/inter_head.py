@@ -26,6 +26,7 @@ from jaxspec.models.trunk import Trunk
 from jaxspec.types import Array, Intervals, Key, ModelFns, ModelOutput, Params
 
 INITIAL_RADIUS = 0.5
+MAX_RADIUS = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +45,7 @@ class InterHeadConfig:
   trunk: Any
   num_heads: int = 1
   combination: str = "ensemble"
-  max_radius: float = 10.0
+  max_radius: float = MAX_RADIUS
   features: IntervalFeaturesConfig | None = None
   trunk_family: str = "llamagen"
 
@@ -101,7 +102,7 @@ class InterHead(nn.Module):
     return Intervals(centre, jnp.minimum(jax.nn.softplus(split(raw)), self.max_radius))
 
 
-def with_inter_head(trunk: ModelFns, vocab: int, *, num_heads: int = 1, max_radius: float = 10.0) -> ModelFns:
+def with_inter_head(trunk: ModelFns, vocab: int, *, num_heads: int = 1, max_radius: float = MAX_RADIUS) -> ModelFns:
   """Adds an Inter-Head to any trunk that returns logits and features; the output of the network then has `Intervals`.
 
   Parameters are ``{"trunk": ..., "head": ...}``; other entries are not read. The output's logits are the centre of head 0.

@@ -25,7 +25,7 @@ from jaxspec.models.sampling import Sampling, Warp
 from jaxspec.models.scale_quantizer import scale_inputs
 from jaxspec.models.var import Conditioned, VARFns
 from jaxspec.models.var_vae import ScaleTokenizerFns
-from jaxspec.types import Array, Params
+from jaxspec.types import Array, Intervals, Params
 
 
 class ScaleSampling(NamedTuple):
@@ -73,7 +73,7 @@ def read_scales(
   first: int,
   end: int,
   logits_from: int | None = None,
-) -> tuple[Array, ReaderState]:
+) -> tuple[Array, Array | None, ReaderState]:
   """One pass over the scales ``first .. end - 1``.
 
   Args:
@@ -81,18 +81,20 @@ def read_scales(
     guidance: ``[K]`` as in `ScaleSampling`.
     logits_from: static, the first scale whose logits are wanted; ``first`` by default.
   Returns:
-    Guided logits ``[B, T, V]`` float32, and the state.
+    Guided logits ``[B, T, V]`` float32; the radii of the conditional half ``[B, T, H, V]``, None of a network without an
+    Inter-Head; and the state.
   """
   inputs = inputs if guidance is None else jnp.concatenate([inputs, inputs])
   output, cache = model.apply(params, state.conditioned, inputs, state.cache, first=first, end=end, logits_from=logits_from)
   logits = output.logits
+  radius = None if output.intervals is None else output.intervals.radius[: inputs.shape[0] // (1 + (guidance is not None))]
   if guidance is not None:
     starts = scales.starts(model.sides)
     position = slice(starts[first if logits_from is None else logits_from], starts[end])
     weight = guidance[scales.scale_of_position(model.sides)[position]][None, :, None]  # [1, T, 1]
     conditional, unconditional = jnp.split(logits, 2)
     logits = (1 + weight) * conditional - weight * unconditional
-  return logits, state._replace(cache=cache)
+  return logits, radius, state._replace(cache=cache)
 
 
 def processed(logits: Array, sampling: ScaleSampling, scale: int, top_k: int) -> Array:
@@ -160,17 +162,48 @@ class ScaleNetwork:
     return MapReader(reader, jnp.zeros((len(self.sizes), condition.batch_size, last, last, width), jnp.float32))
 
   def read(
-    self, side: ScaleSide, state: MapReader, maps: Sequence[Array], *, first: int, end: int
+    self,
+    side: ScaleSide,
+    state: MapReader,
+    maps: Sequence[Array],
+    *,
+    first: int,
+    end: int,
+    logits_from: int | None = None,
   ) -> tuple[list[Array], MapReader]:
     """One pass over the scales ``first .. end - 1``.
 
     Args:
       state: has read the scales before ``first``, and knows what the maps before ``first - 1`` add up to.
       maps: the maps ``first - 1 .. end - 2`` (from 0 on with ``first = 0``), each ``[B, tokens]`` int32.
+      logits_from: the first scale that is asked for; ``first`` by default.
     Returns:
-      What the tokens of each of these scales are drawn from, ``[B, tokens, V]`` float32 logits after guidance, truncation
-      and temperature; and the state.
+      What the tokens of each scale from ``logits_from`` on are drawn from, ``[B, tokens, V]`` float32 logits after guidance,
+      truncation and temperature; and the state.
     """
+    heard, state = self.hear(side, state, maps, first=first, end=end, logits_from=logits_from)
+    return [self.law(side, one, scale) for scale, one in enumerate(heard, end - len(heard))], state
+
+  def law(self, side: ScaleSide, heard: Intervals, scale: int) -> Array:
+    """What the tokens of a scale are drawn from, ``[B, tokens, V]`` float32, of what was heard about it."""
+    return processed(heard.centre[..., 0, :], side.sampling, scale, self.top_k)
+
+  def hear(
+    self,
+    side: ScaleSide,
+    state: MapReader,
+    maps: Sequence[Array],
+    *,
+    first: int,
+    end: int,
+    logits_from: int | None = None,
+  ) -> tuple[list[Intervals], MapReader]:
+    """As `read`, but intervals for the guided logits of each scale, before truncation and temperature.
+
+    Returns:
+      Leaves ``[B, tokens, 1, V]`` float32, with radii of the conditional half; of 0 without an Inter-Head. And the state.
+    """
+    logits_from = first if logits_from is None else logits_from
     before = max(first - 1, 0)
     totals, total, inputs = state.totals, state.totals[before - 1] if before else jnp.float32(0.0), []
     for scale, tokens in enumerate(maps, before):
@@ -179,11 +212,13 @@ class ScaleNetwork:
       inputs.append(scale_inputs(total, self.model.sides[scale + 1]))
     if not inputs:
       inputs = [jnp.zeros((totals.shape[1], 0, self.model.code_dim), jnp.float32)]
-    logits, reader = read_scales(
+    logits, radius, reader = read_scales(
       self.model, side.weights.network, state.reader, jnp.concatenate(inputs, axis=1), side.sampling.guidance,
-      first=first, end=end,
+      first=first, end=end, logits_from=logits_from,
     )  # fmt: skip
     starts = scales.starts(self.model.sides)
-    parts = jnp.split(logits, [start - starts[first] for start in starts[first + 1 : end]], axis=1)
-    laws = [processed(part, side.sampling, scale, self.top_k) for scale, part in enumerate(parts, first)]
-    return laws, MapReader(reader, totals)
+    centre = logits[:, :, None]
+    heard = Intervals(centre, jnp.zeros_like(centre) if radius is None else radius)
+    cuts = [start - starts[logits_from] for start in starts[logits_from + 1 : end]]
+    parts = zip(*(jnp.split(leaf, cuts, axis=1) for leaf in (heard.centre, heard.radius)))
+    return [Intervals(*part) for part in parts], MapReader(reader, totals)

@@ -28,6 +28,7 @@ from jaxspec.models import kv_cache, scales
 from jaxspec.models.causal import Positions, run_blocks
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.config_checks import check_whole, published
+from jaxspec.models.inter_head import MAX_RADIUS, InterHead
 from jaxspec.models.linear import Embedding, Linear
 from jaxspec.models.scale_blocks import BLOCK_GAINS, HEAD_GAINS, Block, Modulation, modulated
 from jaxspec.types import Array, Key, ModelOutput, Params
@@ -44,6 +45,7 @@ class VARConfig:
     sides: side of the map of every scale.
     qk_norm: whether queries and keys have unit length and heads a learned factor, as in all released networks.
     shared_adaln: whether one matrix makes the vectors of the adaptive norms of all blocks.
+    inter_head: whether it also gives a radius for every logit (`jaxspec.models.inter_head`).
     dtype: compute dtype; norms and the output matrix are float32.
   """
 
@@ -57,6 +59,7 @@ class VARConfig:
   sides: tuple[int, ...] = scales.PUBLISHED_SIDES[256]
   qk_norm: bool = True
   shared_adaln: bool = False
+  inter_head: bool = False
   dtype: str = "float32"
 
   def __post_init__(self):
@@ -137,6 +140,8 @@ class VAR(nn.Module):
       self.shared_ada_lin = Modulation((1.0,) * len(BLOCK_GAINS), cfg.init_std)
     self.head_nm = HeadNorm(cfg.init_std)
     self.head = Linear(cfg.vocab_size, std=0.02 * cfg.init_std, bias=True)
+    if cfg.inter_head:
+      self.inter_head = InterHead(1, cfg.vocab_size, MAX_RADIUS)
 
   def condition(self, labels: Array) -> Conditioned:
     """`Conditioned` of classes ``[B]`` int32."""
@@ -171,8 +176,12 @@ class VAR(nn.Module):
     block = lambda i, x, layer: self.blocks[i](x, conditioned.blocks[i], at, layer)
     x, cache = run_blocks(block, cfg.depth, x, cache, key_mask)
     features = modulated(x, *jnp.split(conditioned.head, 2, axis=1))  # float32
-    logits = self.head(features[:, starts[logits_from] - start :])
-    return ModelOutput(logits, features), cache
+    asked = features[:, starts[logits_from] - start :]
+    logits = self.head(asked)
+    if not cfg.inter_head:
+      return ModelOutput(logits, features), cache
+    intervals = self.inter_head(asked, logits)
+    return ModelOutput(intervals.centre[:, :, 0], features, intervals), cache
 
   def __call__(self, labels: Array, inputs: Array) -> ModelOutput:
     return self.read(self.condition(labels), inputs, None, 0, len(self.config.sides), 0)[0]

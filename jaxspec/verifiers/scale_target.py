@@ -4,8 +4,11 @@ A pass over the scales k .. k + m judges the drafted maps k .. k + m - 1 and dra
 so rows keep one length (`jaxspec.types.Verifier.at`): a round commits as many maps in every row as the row that accepts
 least. Nothing is lost: a map that is drawn again given the same maps is the same map, with the same decision, since its
 random numbers belong to its scale and not to the round. Only the map after a fully accepted draft is another: the target
-draws it.
-Without this ``bonus`` a row has the same tokens alone and in any batch.
+draws it. Without this ``bonus`` a row has the same tokens alone and in any batch.
+
+Maps that the draft side accepted by itself (`Draft.num_local`) are final, and rows that ask nothing commit such maps alone.
+Where a row that asks has maps that the target has not read (`Unread`), the pass begins at scale 1: it reads them with those
+that it knows already, since a pass has few places before the newest scales.
 """
 
 from __future__ import annotations
@@ -13,12 +16,15 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from jaxspec import drafts, rng
+from jaxspec.drafters.interval import Unread
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.sampling import sample
 from jaxspec.models.scale_network import MapReader, ScaleNetwork, ScaleSide
+from jaxspec.skipping import run_if
 from jaxspec.types import Array, Cursor, Draft, Key, Verdict, Verifier
 from jaxspec.verifiers.map_rule import AcceptMap, DraftedMap, Replaced
 
@@ -71,39 +77,58 @@ def scale_target(network: ScaleNetwork, rule: AcceptMap, *, bonus: bool = True) 
   def at(length: int, max_len: int) -> Verifier:
     return Verifier(init, functools.partial(verify, length))
 
+  def pass_over(
+    length: int, end: int, params: ScaleSide, reader: MapReader, cursor: Cursor, draft: Draft, tokens: list[Array]
+  ) -> tuple[list[Array], MapReader]:
+    """What the target says about the maps from the length of the rows on to ``end - 1``, and the reader."""
+    unread = draft.payload
+    if not isinstance(unread, Unread):
+      newest = [cursor.last[:, : sizes[length - 1]], *tokens][: end - length]
+      return network.read(params, reader, newest, first=length, end=end)
+    *earlier, last = (unread.tokens[:, index, : sizes[index]] for index in range(length))
+    newest = [last, *tokens][: end - length]
+    behind = jnp.any(cursor.live & drafts.needs_verify(draft) & (unread.read < length - 1))
+    from_here = lambda carry: network.read(params, carry[1], newest, first=length, end=end)
+    from_start = lambda carry: network.read(params, carry[1], [*earlier, *newest], first=1, end=end, logits_from=length)
+    nothing = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in jax.eval_shape(from_here, ([], reader))[0]]
+    return run_if(behind, from_start, run_if(~behind, from_here, (nothing, reader)))
+
   def verify(
     length: int, params: ScaleSide, keys: Key, state: ScaleTargetState, cursor: Cursor, draft: Draft
   ) -> tuple[Verdict, ScaleTargetState]:
     del keys  # those of a round
-    num = draft.tokens.shape[1]
-    draws_more = bonus or num == 0
-    tokens = [draft.tokens[:, i, : sizes[length + i]] for i in range(num)]
-    end = length + num + draws_more
-    read = [cursor.last[:, : sizes[length - 1]], *tokens][: end - length]
-    targets, reader = network.read(params, state.reader, read, first=length, end=end)
+    judged = len(draft.proposal)
+    draws_more = bonus or judged == 0
+    tokens = [draft.tokens[:, i, : sizes[length + i]] for i in range(judged)]
+    end = length + judged + draws_more
+    targets, reader = pass_over(length, end, params, state.reader, cursor, draft, tokens)
     maps = [DraftedMap(*parts) for parts in zip(tokens, draft.proposal, targets)]
-    own = [rng.of_token(state.keys, length + i) for i in range(num)]
-    accepted = [rule.accepts(key, drafted) for key, drafted in zip(own, maps)]
-    count = jnp.sum(jnp.cumprod(jnp.stack(accepted, axis=1).astype(jnp.int32), axis=1), axis=1) if num else cursor.length * 0
-    common = jnp.min(jnp.where(cursor.live, count, num))  # maps that all rows accept
-
-    following, report = [], _no_report(count.shape[0], num + 1)
+    own = [rng.of_token(state.keys, length + i) for i in range(judged + draws_more)]
+    local, asks = drafts.num_local(draft), drafts.needs_verify(draft)
+    count = local  # [B], leading maps that are final
     for i, (key, drafted) in enumerate(zip(own, maps)):
-      needed = cursor.live & (count == i) & (common == i)
-      replaced = rule.replace(key, drafted, needed)
-      following.append(as_token(jnp.where((count > i)[:, None], drafted.tokens, replaced.tokens), width))
-      report = _with(report, i, replaced, needed)
+      count = count + ((count == i) & (i < draft.num_drafted) & rule.accepts(key, drafted))
+    adds = asks & ((count < draft.num_drafted) | draws_more)  # a map of the target
+    num_rows, num = draft.tokens.shape[:2]
+    gain = jnp.min(jnp.where(cursor.live, count + adds, num + 1))  # maps that all rows commit
+    newest = jnp.clip(gain - 1, 0, end - length - 1)
+
+    following, report = [], _no_report(num_rows, num + 1)
+    for i, drafted in enumerate(maps):
+      rejected = adds & (count == i) & (i < draft.num_drafted)
+      replaced = rule.replace(own[i], drafted, rejected & cursor.live & (newest == i))
+      added = replaced.tokens
+      if draft.num_local is not None:  # a window may end before the maps that others draft
+        added = jnp.where(rejected[:, None], added, draw(state.keys, targets[i], length + i))
+      following.append(as_token(jnp.where((count > i)[:, None], drafted.tokens, added), width))
+      report = _with(report, i, replaced, rejected & cursor.live & (newest == i))
     if draws_more:
-      following.append(as_token(draw(state.keys, targets[num], length + num), width))
-    elif num:
-      following.append(following[-1])  # the last draft, which all rows accept
-    next_token = jnp.stack(following, axis=1)[:, common]
-    whole = (common == num) & (not draws_more)
+      following.append(as_token(draw(state.keys, targets[judged], length + judged), width))
     verdict = Verdict(
-      num_accepted=jnp.broadcast_to(common - whole, count.shape),
-      next_token=next_token,
+      num_accepted=jnp.where(asks, gain - 1, jnp.minimum(gain, local)),
+      next_token=jnp.stack(following, axis=1)[:, newest],
       metrics=report,
-      is_drafted_end=(count > common) | whole,
+      is_drafted_end=asks & (count >= gain),
     )
     return verdict, ScaleTargetState(reader, state.keys)
 

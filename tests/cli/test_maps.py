@@ -26,3 +26,16 @@ def test_generate(run, fails, tmp_path):
   assert "a class from 0 to 9, we instead got 10" in fails("generate", "--checkpoint", bundle, "--class", 10)
   assert "gamma below the 6 tokens of a row" in fails("generate", *options[:4], "--gamma", 6)
   assert "images have all of their tokens" in fails("generate", *options[:4], "--max-tokens", 3)
+
+
+@pytest.mark.slow
+def test_generate_on_the_edge(run, fails, tmp_path):
+  """CoDe on the command line, and its figures: three maps of the target and three of the draft."""
+  bundle = write_tiny(tmp_path / "bundle")
+  options = ["--checkpoint", bundle, "--class", 1, "--class", 2, "--method", "map-ciar"]
+  outcome = run("generate", *options, "--tau", "inf", "--target-prefix", 0.5, "--json", "figures.json")
+  assert outcome.exit_code == 0, outcome.output
+  figures = json.loads((tmp_path / "figures.json").read_text())["methods"]["map-ciar"]
+  assert figures["target_calls"] == 2 * 3 and figures["cloud"]["cloud_passes"] == 2 * 3
+  assert figures["cloud"]["local"] == 0.5
+  assert "gamma below the 6 tokens of a row" in fails("generate", *options, "--gamma", 6)

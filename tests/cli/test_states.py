@@ -43,3 +43,14 @@ def test_generate(run, fails, tmp_path):
   assert "a draft in frozen, we instead got 'other'" in fails(
     "generate", *options, "--method", "step-speculative", "--draft", "other"
   )
+
+
+@pytest.mark.slow
+def test_generate_on_the_edge(run, tmp_path):
+  """Half of the steps are the target's, half the draft's."""
+  bundle = write_tiny(tmp_path / "bundle")
+  options = ["--checkpoint", bundle, "--class", 1, "--class", 2, "--method", "step-ciar"]
+  outcome = run("generate", *options, "--tau", "inf", "--target-prefix", 0.5, "--json", "figures.json")
+  assert outcome.exit_code == 0, outcome.output
+  figures = json.loads((tmp_path / "figures.json").read_text())["methods"]["step-ciar"]
+  assert figures["cloud"]["cloud_passes"] == 2 * 3 and figures["cloud"]["local"] == 0.5

@@ -111,6 +111,8 @@ class Case:
 
 SQS = methods.Sqs(max_drafts=2, ell=8, beta1=0.2, eta=0.3, alpha=0.1)
 CIAR = methods.Ciar(gamma=2, max_run=2, tau=0.45, score="max_prob")
+MAPS = MapSampling(temperature=4.0)
+MAP_CIAR = methods.MapCiar(gamma=1, bonus=False, tau=0.3, score="random")
 CASES = {
   "ar": Case(methods.Plain()),
   "ar of vectors": Case(methods.Plain(), STOPPED),
@@ -127,8 +129,10 @@ CASES = {
   "ciar after a prefix": Case(dataclasses.replace(CIAR, target_prefix=0.34), acceptance=0.805),
   "cspd": Case(methods.Cspd(gamma=2, target_prefix=0.34), STOPPED, num_alone=1),
   "parallel": Case(methods.Parallel(num_iter=2), STOPPED),
-  "map-speculative": Case(methods.MapSpeculative(gamma=1, bonus=False), MapSampling(temperature=4.0)),
+  "map-speculative": Case(methods.MapSpeculative(gamma=1, bonus=False), MAPS),
   "step-speculative": Case(methods.StepSpeculative(gamma=2), STEPS),
+  "map-ciar": Case(MAP_CIAR, MAPS),
+  "step-ciar": Case(methods.StepCiar(max_run=3, tau=0.6, score="random"), STEPS, num_alone=2),
 }
 # What the default suite leaves to the enumerations, and to others that share its code.
 MORE = {
@@ -141,5 +145,6 @@ MORE = {
   "ciar, a rate": Case(methods.Ciar(gamma=2, max_run=3, cloud_rate=0.5, score="max_prob"), history_free=False),
   "ciar, early": Case(methods.Ciar(gamma=3, max_run=2, tau=0.45, score="max_prob", early_close=True, verify="greedy")),
   "cspd, exact": Case(methods.Cspd(gamma=2, exact=True), STOPPED),
+  "map-ciar, nothing drafted": Case(dataclasses.replace(MAP_CIAR, gamma=0), MAPS),
   "step-speculative, frozen": Case(methods.StepSpeculative(gamma=3, draft="frozen", coupling="split"), STEPS),
 }

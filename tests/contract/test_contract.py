@@ -28,7 +28,7 @@ def _check(case: Case, **kwargs):
   if case.draws_ids and case.method.is_exact:
     samples = np.concatenate([np.asarray(condition.labels)[:, None], out.tokens[:, 1:4]], axis=1)
     testing.assert_same_distribution(samples, case.joint().sum(axis=(1, 5, 6)))
-  if case.method.drafts_per_round():
+  if case.method.longest_path():
     accepted, drafted = out.counters.accepted.sum(), out.counters.drafted.sum()
     assert 0 < accepted < drafted  # there was something to accept and to reject
   return out

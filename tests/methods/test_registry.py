@@ -17,18 +17,18 @@ from tests.helpers import labels, markov_fns
 
 NAMES = (
   "ar speculative sqs lantern sjd gsd scaled eagle eagle-chain eagle-lantern ciar cspd parallel map-speculative "
-  "step-speculative"
+  "step-speculative map-ciar step-ciar"
 ).split()
 
 
 def test_names():
   assert list(METHODS) == NAMES
   assert {cls.__name__ for cls in METHODS.values()} <= set(methods.__all__)
-  exact = {*NAMES[:3], "sjd", "eagle", "eagle-chain", *NAMES[-2:]}
+  exact = {*NAMES[:3], "sjd", "eagle", "eagle-chain", "map-speculative", "step-speculative"}
   assert {name for name in NAMES if METHODS[name]().is_exact} == exact
   assert [name for name in NAMES if METHODS[name].fits(methods.VECTORS)] == ["ar", "cspd", "parallel"]
-  assert [name for name in NAMES if METHODS[name].fits(methods.MAPS)] == ["ar", "map-speculative"]
-  assert [name for name in NAMES if METHODS[name].fits(methods.STATES)] == ["ar", "step-speculative"]
+  assert [name for name in NAMES if METHODS[name].fits(methods.MAPS)] == ["ar", "map-speculative", "map-ciar"]
+  assert [name for name in NAMES if METHODS[name].fits(methods.STATES)] == ["ar", "step-speculative", "step-ciar"]
 
 
 def test_methods_from_json():

@@ -46,6 +46,9 @@ CHAINS = ("tests/decode/test_state_loop.py::test_every_state_follows_the_target[
 FROZEN = ("tests/decode/test_state_loop.py::test_every_state_follows_the_target[frozen-0.174]",)
 MAPS = ("tests/decode/test_map_loop.py::test_enumeration[map]",)
 SAMPLER = ("tests/decode/test_state_loop.py::test_plain_decoding_is_the_sampler",)
+MAPS_OF_BOTH = ("tests/decode/test_map_ciar.py::test_every_map_follows_the_side_that_decides_about_it",)
+WINDOWS = ("tests/decode/test_map_ciar.py::test_rows_alone_and_in_a_batch",)
+STEPS_OF_BOTH = ("tests/decode/test_state_ciar.py::test_every_state_is_a_step_of_the_side_that_took_it",)
 MAPS_ALONE = ("tests/decode/test_map_loop.py::test_rows_alone_and_in_a_batch",)
 OWN_MAPS = ("tests/decode/test_map_loop.py::test_counters_and_the_target_s_own_maps",)
 BLOCKS = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[True]",)
@@ -141,7 +144,7 @@ MUTANTS = (
   ),
   Mutant(
     "local tokens are counted twice", _LOOP,
-    "verdict.num_accepted + drafted_end - local, 0)", "verdict.num_accepted + drafted_end, 0)",
+    "verdict.num_accepted + drafted_end - kept, 0)", "verdict.num_accepted + drafted_end, 0)",
     contract("ciar after a prefix"),
   ),
   Mutant(
@@ -170,7 +173,7 @@ MUTANTS = (
   ),
   Mutant(
     "a block counts as one token", _DRAFTS,
-    "verdict.num_accepted + num_next(verdict), num_local(draft))", "verdict.num_accepted + 1, num_local(draft))",
+    "jnp.where(needs_verify(draft), num_next(verdict), 0)", "jnp.where(needs_verify(draft), 1, 0)",
     BLOCKS_ALONE,
   ),
   # Caches and what is rolled back.
@@ -372,7 +375,28 @@ MUTANTS = (
   ),
   Mutant(
     "a row that is stopped by another loses its draft", "jaxspec/verifiers/scale_target.py",
-    "jnp.where((count > i)[:, None], drafted.tokens, replaced.tokens)", "replaced.tokens", MAPS,
+    "jnp.where((count > i)[:, None], drafted.tokens, added)", "added", MAPS,
+  ),
+  Mutant(
+    "maps that the cloud has not read are not read", "jaxspec/verifiers/scale_target.py",
+    "behind = jnp.any(cursor.live", "behind = jnp.any(False & cursor.live", MAPS_OF_BOTH,
+  ),
+  Mutant(
+    "local maps are forgotten where the cloud judges", "jaxspec/verifiers/scale_target.py",
+    "count = local  #", "count = 0 * local  #", MAPS_OF_BOTH,
+  ),
+  Mutant(
+    "a window that another row stops is forgotten", "jaxspec/drafters/interval_maps.py",
+    "jnp.where(live, jnp.where(stopped, trace.until, 0), until)", "0 * until", WINDOWS,
+  ),
+  Mutant(
+    "a step that the cloud takes begins before the local ones", "jaxspec/verifiers/gated_states.py",
+    "length=cursor.length + local", "length=cursor.length", STEPS_OF_BOTH,
+  ),
+  Mutant(
+    "rows that ask nothing commit what others stop", _DRAFTS,
+    "return verdict.num_accepted + jnp.where(needs_verify(draft), num_next(verdict), 0)",
+    "return jnp.where(needs_verify(draft), verdict.num_accepted + num_next(verdict), num_local(draft))", WINDOWS,
   ),
   Mutant(
     "a map that is drafted again has other numbers", "jaxspec/drafters/scale_model.py",

@@ -34,7 +34,7 @@ def write_tiny(folder):
 
 def test_parts_that_do_not_fit(bundle, tmp_path):
   pipe = jaxspec.load_pipeline(bundle)
-  assert pipe.methods() == ["ar", "map-speculative"] and pipe.default_method == "map-speculative"
+  assert pipe.methods() == ["ar", "map-speculative", "map-ciar"] and pipe.default_method == "map-speculative"
   assert jaxspec.load_pipeline(bundle / "target", tokenizer=bundle / "tokenizer").sampling() == MapSampling(2.5, 900, 0.96)
   encoded = pipe.encode([1, 0])
   assert encoded.captions == ["class 1", "class 0"] and encoded.condition.labels.tolist() == [1, 0]

@@ -46,7 +46,7 @@ def bundle(tmp_path_factory):
 
 def test_what_a_pipeline_draws_with(bundle):
   pipe = jaxspec.load_pipeline(bundle)
-  assert pipe.methods() == ["ar", "step-speculative"] and pipe.default_method == "step-speculative"
+  assert pipe.methods() == ["ar", "step-speculative", "step-ciar"] and pipe.default_method == "step-speculative"
   assert pipe.method("step-speculative").draft == "small"
   assert pipe.method("step-speculative", draft="frozen").draft == "frozen"
   assert pipe.decoder(methods.StepSpeculative(draft="frozen")).drafting is None

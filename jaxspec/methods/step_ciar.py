@@ -1,0 +1,58 @@
+"""CIAR on denoising steps: the edge takes the steps that it is certain of, and the cloud the others."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from jaxspec.decode.state import SpecParams
+from jaxspec.drafters.interval import GatedParams
+from jaxspec.drafters.interval_states import SCORES, interval_states
+from jaxspec.methods.base import SAME_FAMILY, STATES, BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.methods.common import PAPER_TAU, of_states, prefix_tokens
+from jaxspec.methods.step_speculative import check_states
+from jaxspec.network import Network
+from jaxspec.verifiers.gated_states import gated_states
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepCiar(DraftingMethod):
+  """CIAR on the denoising steps of an image (DiT); lossy and experimental.
+
+  The edge predicts the noise of a step and a radius r of each number: it takes the step itself where
+  ``U = mean(2 r) std(2 r)`` is at most ``tau``. Else the cloud takes this one step, and the edge goes on from there. The
+  cloud takes the first steps, ``target_prefix`` of them all, alone.
+
+  Nothing is accepted locally with a negative ``tau``: the cloud alone. With an infinite one the edge takes all steps after
+  the prefix, or without a prefix all of them.
+  """
+
+  tau: float = option(PAPER_TAU, "Largest uncertainty of a token that the edge accepts locally.", infinite=True)
+  max_run: int = option(16, "Most tokens that the edge accepts locally in one round.", ge=1)
+  target_prefix: float = option(0.0, "Leading share of tokens that the target draws alone.", ge=0, le=1)
+  score: str = option("interval", "Uncertainty of a step.", choices=tuple(SCORES))
+
+  name: ClassVar[str] = "step-ciar"
+  title: ClassVar[str] = "denoising on the edge, with the cloud where it is uncertain"
+  source: ClassVar[str] = "arXiv 2603.25463, Table 10, which leaves the rule open; networks of arXiv 2212.09748"
+  tokens: ClassVar[str] = STATES
+  draft_family: ClassVar[str | None] = SAME_FAMILY
+
+  def drafts_per_round(self) -> int:
+    """The longest run of local steps."""
+    return self.max_run
+
+  def longest_path(self) -> int:
+    """Local steps are not judged."""
+    return 0
+
+  def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
+    """See `Method.build`."""
+    sampling, draft = of_states(self, context), need(draft, "a draft network", self.name)
+    cloud, edge = sampling.bind(target), sampling.bind(draft)
+    check_states(edge, cloud)
+    drafter = interval_states(edge, SCORES[self.score], max_run=self.max_run)
+    params = SpecParams(GatedParams(sampling.side(draft), jnp.float32(self.tau)), sampling.side(target))
+    return Parts(params, drafter, gated_states(cloud), target_prefix=prefix_tokens(self.target_prefix, cloud.num_steps))
