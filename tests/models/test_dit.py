@@ -31,7 +31,7 @@ def _close(got, expected, atol):
 
 def _output(prediction, config):
   """Noise and variance as the official network returns them, ``[B, 2 c, h, w]``."""
-  return np.concatenate([dit_golden.images(part, config) for part in prediction], axis=1)
+  return np.concatenate([dit_golden.images(part, config) for part in (prediction.eps, prediction.v)], axis=1)
 
 
 def test_a_pass_agrees_layer_by_layer(model):
