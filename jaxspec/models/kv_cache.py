@@ -124,7 +124,13 @@ def put(cache: KVCache, rows: KVCache, slots: Array, start: Array | None = None,
   """Writes rows into slots of a table of rows; see `jaxspec.types.PutFn`. Both have the same number of cache slots.
 
   With a ``start`` the masks stay: a pass over tokens never changes them.
+
+  Raises:
+    ValueError: if rows are stored otherwise than the table, as under another precision of products.
   """
+  stored = lambda cache: (cache.k[0].dtype, cache.key_mask.shape[1])
+  if stored(cache) != stored(rows):
+    raise ValueError(f"Must have rows of {stored(cache)} for this table, we instead got {stored(rows)}")
   if start is None:
     whole = lambda table, new: _divided(table.at[_folded(cache, table, slots)].set(new, mode="promise_in_bounds"))
     mask = cache.key_mask.at[slots].set(rows.key_mask, mode="promise_in_bounds")

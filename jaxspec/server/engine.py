@@ -123,8 +123,8 @@ class Engine:
     self.model = weights_digest(weights) if digest is None else digest
     self._read = reader_like(example, self.vocab) if read_condition is None else read_condition
     self._matmul_precision = matmul_precision
-    with self.precision():
-      found = probe(self.programs, numerics)
+    with self.precision():  # the table too: it says how the caches of rows are stored
+      found, self.table = probe(self.programs, numerics), self.programs.table()
     self.numerics, self.replay_in_chunks = found.digest, found.replay_in_chunks
     self._group = group
     if group is not None:
@@ -133,7 +133,6 @@ class Engine:
     self.rows_of_step = 0
     self._policy = Policy(max_rows, max_wait_s, groups=groups)
     self._idle_s, self._forget_s = idle_s, forget_s
-    self.table = self.programs.table()
     self._held = HeldStreams(sizes, 16 * max_streams)
     self._now = 0.0
     self._failure: BaseException | None = None

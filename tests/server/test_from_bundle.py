@@ -65,6 +65,13 @@ def test_texts_over_a_socket(texts):
     cloud.hang_up()
 
 
+def test_products_that_round(tmp_path):
+  """Rows are stored rounded, in the table as in the caches that are put into it; 8 + 16 + 8 leaves no spare slot."""
+  pipeline = load_pipeline(fake_language.make(tmp_path), matmul_precision="bfloat16")
+  cloud = LocalCloud(from_bundle.engine_of(pipeline, [LAZY], max_prompt=8, max_len=16, **SIZES))
+  over(cloud, pipeline, LAZY, pipeline.encode(["once", "on a"]), 16, 0)
+
+
 @pytest.mark.slow
 def test_captions_with_guidance(captions):
   """The text of a caption is sent, and encoded by the server."""
