@@ -52,7 +52,6 @@ class DraftRun:
   loop: LoopConfig = LoopConfig(num_steps=1400, log_every=10, eval_every=100, checkpoint_every=100)
   ema_decay: float = 0.99
   matmul_precision: str | None = "bfloat16"
-  rounded_products: bool = False
   samples: str = "runs/samples.npz"
   bundle: str = "checkpoints/emoji64"
 

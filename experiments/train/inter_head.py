@@ -72,7 +72,6 @@ class InterRun:
   loop: LoopConfig = LoopConfig(num_steps=800, log_every=10, eval_every=200, checkpoint_every=200)
   ema_decay: float = 0.99
   matmul_precision: str | None = "bfloat16"
-  rounded_products: bool = False
   bundle: str = "checkpoints/emoji64"
 
 

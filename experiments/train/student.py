@@ -66,16 +66,15 @@ def train_student(run, pipeline: Pipeline, samples: Samples, student: Student, r
   """Trains, evaluates on held-out samples and (with ``export_to``) adds the drafter to a bundle.
 
   Args:
-    run: a config with ``seed``, ``batch_size``, ``num_samples``, ``optimizer``, ``loop``, ``ema_decay``,
-      ``matmul_precision`` and ``rounded_products``.
+    run: a config with ``seed``, ``batch_size``, ``num_samples``, ``optimizer``, ``loop``, ``ema_decay`` and
+      ``matmul_precision``.
     pipeline: the target, whose samples they are.
     samples: arrays ``[M, ...]`` that batches are picked from.
   """
   optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
   step = make_train_step(
-    student.loss_fn, optimizer, ema_decay=run.ema_decay, seed=run.seed,
-    matmul_precision=run.matmul_precision, rounded_products=run.rounded_products,
-  )  # fmt: skip
+    student.loss_fn, optimizer, ema_decay=run.ema_decay, seed=run.seed, matmul_precision=run.matmul_precision
+  )
   train_rows, held_out = split_rows(run.num_samples, HELD_OUT)
   batches = make_batch_fn(samples, train_rows, run.batch_size, run.seed)
 

@@ -17,6 +17,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jaxspec.models.platform import platform
 from jaxspec.training.rounded_products import with_rounded_products
 from jaxspec.training.train_state import TrainState, step_key
 from jaxspec.types import Array, Key, Params, PyTree
@@ -71,7 +72,6 @@ def make_train_step(
   seed: int = 0,
   compute_dtype: str | None = None,
   matmul_precision: str | None = None,
-  rounded_products: bool = False,
   after_update_fn: AfterUpdateFn | None = None,
   devices: list[jax.Device] | None = None,
 ) -> TrainStep:
@@ -86,9 +86,8 @@ def make_train_step(
     compute_dtype: e.g. ``"bfloat16"``: floating parameters and batch leaves are cast before the loss. Parameters,
       gradients, optimiser and running mean stay in float32.
     matmul_precision: e.g. ``"bfloat16"``: products round their inputs, everything else stays in float32. None keeps the
-      surrounding ``jax.default_matmul_precision``. Processors do not listen to it.
-    rounded_products: products of loss, gradients and optimiser read bfloat16 and add in float32, on processors too
-      (`jaxspec.training.rounded_products`).
+      surrounding ``jax.default_matmul_precision``. A CPU ignores it outside of our networks; where it is ``"bfloat16"``,
+      the products of gradients and optimiser are rounded too (`jaxspec.training.rounded_products`).
     after_update_fn: optional change of the parameters after each update.
     devices: all local devices by default; the batch size must be divisible by their number.
   """
@@ -102,7 +101,8 @@ def make_train_step(
       return tree
     return jax.tree.map(lambda x: x.astype(compute_dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
-  round_products = with_rounded_products if rounded_products else lambda fn: fn
+  rounds = matmul_precision == "bfloat16" and platform() == "cpu"
+  round_products = with_rounded_products if rounds else lambda fn: fn
 
   def update(state: TrainState, batch: PyTree) -> tuple[TrainState, Metrics]:
     loss_key, update_key = jax.random.split(step_key(seed, state.step))
