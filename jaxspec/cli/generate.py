@@ -16,9 +16,13 @@ NETWORKS = ("5g", "4g", "wifi")
 _NEED_TARGET = ("compare", "repeats", "wire", "network", "mesh", "save_acceptance")
 _OF_CLOUD = ("token_file", "ca", "cert", "key", "journal", "trace", "insecure", "route", "give_up")
 _GROUPS = (
-  Group("What to draw", (
+  Group("What to draw, how, and into which files", (
     Line(("prompt_file", "features", "samples"), "Prompts, one a line; T5 features; images of each [1]."),
     Line(("classes", "texts", "max_tokens"), "Classes, texts to continue (both repeat); tokens [64]."),
+    Line(("method", "draft", "seed", "batch"), "How, with which draft, from seed [0], rows at a time [16]."),
+    Line(("compare", "repeats", "wire", "network"), "Plainly too, N times [3]; messages here, on 5g, 4g or wifi."),
+    Line(("out", "heatmap", "json_file", "show", "raw"), "Images [images.png]; maps; figures; show here; no captions."),
+    Line(("save_acceptance", "save_features"), "Accepted drafts of each round; T5 features of the prompts."),
   )),
   Group("Networks", (
     Line(("checkpoint", "draft_model", "no_cache"), "A bundle, a draft besides its own; keep no programs."),
@@ -27,12 +31,6 @@ _GROUPS = (
     Line(("cloud", "token_file", "ca"), "A server has the target; a secret; whom to trust."),
     Line(("journal", "trace", "give_up"), "Go on after a kill; keep all calls; seconds to try [60]."),
     Line(("cert", "key", "insecure", "route"), "Our own certificate; without TLS; by a proxy."),
-  )),
-  Group("Decoding and files", (
-    Line(("method", "draft", "seed", "batch"), "How, with which draft, from seed [0], rows at a time [16]."),
-    Line(("compare", "repeats", "wire", "network"), "Plainly too, N times [3]; messages here, on 5g, 4g or wifi."),
-    Line(("out", "heatmap", "json_file", "show", "raw"), "Images [images.png]; maps; figures; show here; no captions."),
-    Line(("save_acceptance", "save_features"), "Accepted drafts of each round; T5 features of the prompts."),
   )),
 )  # fmt: skip
 

@@ -6,6 +6,8 @@ import dataclasses
 import math
 from typing import Any, TypeVar
 
+import jax.numpy as jnp
+
 from jaxspec.methods.base import LARGEST, BuildContext, Method, need, option
 from jaxspec.metrics.audit import audited
 from jaxspec.models.sampling import ModelParams
@@ -15,9 +17,6 @@ from jaxspec.types import AcceptFn, Array, ModelFns, PyTree, Verifier
 from jaxspec.verifiers.distances import neighbour_table
 from jaxspec.verifiers.lantern import Lantern, lantern_plus_plus
 from jaxspec.verifiers.target import FeedbackFn, no_feedback, target_model
-
-# The threshold of CIAR's experiments (arXiv 2603.25463); it means nothing without a head of theirs.
-PAPER_TAU = 0.3
 
 Settings = TypeVar("Settings", SamplingConfig, VectorSampling, MapSampling, StateSampling)
 
@@ -123,6 +122,19 @@ def check_chain(name: str, length: int, num_tokens: int, *, whole: bool = False)
 def prefix_tokens(share: float, num_tokens: int) -> int:
   """Leading tokens of a row of which ``share`` are the target's alone, rounded up."""
   return math.ceil(share * num_tokens - 1e-9)
+
+
+def threshold_of(method: Any) -> Array:
+  """The ``tau`` of a method whose edges have no calibrated thresholds; ``[]`` float32.
+
+  Raises:
+    ValueError: without one.
+  """
+  if method.tau is None:
+    raise ValueError(
+      f"Must have tau for method {method.name}, whose edges have no calibrated thresholds, we instead got none"
+    )
+  return jnp.float32(method.tau)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

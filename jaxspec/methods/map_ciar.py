@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-import jax.numpy as jnp
-
 from jaxspec.decode.state import SpecParams
 from jaxspec.drafters.interval import GatedParams
 from jaxspec.drafters.interval_maps import interval_maps
 from jaxspec.intervals.scores import make_score
 from jaxspec.methods.base import MAPS, SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
-from jaxspec.methods.common import PAPER_TAU, check_chain, of_maps, prefix_tokens
+from jaxspec.methods.common import check_chain, of_maps, prefix_tokens, threshold_of
 from jaxspec.methods.map_speculative import RULES, check_scales
 from jaxspec.network import Network
 from jaxspec.verifiers.scale_target import scale_target
@@ -23,19 +21,20 @@ class MapCiar(DraftingMethod):
   """CIAR on the maps of an image (VAR); lossy.
 
   The edge draws a map from its own distribution and scores the uncertainty of each place; U of the map is their mean, or a
-  quantile. While U is at most ``tau`` the map is accepted locally. The first map above it opens a window of up to ``gamma``
-  drafts, which the cloud judges with everything that it has not read, in one pass. The cloud draws the first maps,
-  ``target_prefix`` of them all, alone.
+  quantile. While U is at most ``tau`` the map is accepted locally. The first map above it opens a window of up to
+  ``max_window`` drafts, which the cloud judges with everything that it has not read, in one pass. The cloud draws the first
+  maps, ``target_prefix`` of them all, alone.
 
-  Nothing is accepted locally with a negative ``tau``: that is `MapSpeculative`, or with ``gamma`` 0 the cloud alone. With an
-  infinite one the edge draws everything after the prefix: CoDe (arXiv 2411.17787), or without a prefix the edge alone.
+  Nothing is accepted locally with a negative ``tau``: that is `MapSpeculative`, or with ``max_window`` 0 the cloud alone.
+  With an infinite one the edge draws everything after the prefix: CoDe (arXiv 2411.17787), or without a prefix the edge
+  alone.
   """
 
-  gamma: int = option(2, "Most drafts of an exchange; 0: the cloud takes every uncertain token itself.", ge=0)
-  tau: float = option(PAPER_TAU, "Largest uncertainty of a token that the edge accepts locally.", infinite=True)
+  max_window: int = option(2, "Most drafts of an exchange; 0: the cloud draws every uncertain map itself.", ge=0)
+  tau: float | None = option(None, "Largest uncertainty of a token that the edge accepts locally.", infinite=True)
   target_prefix: float = option(0.0, "Leading share of tokens that the target draws alone.", ge=0, le=1)
   score: str = option("interval", "Uncertainty: interval, entropy, max_prob, random, ... with settings after colons.")
-  quantile: float | None = option(None, "U of a map is this quantile of its places; none: their mean.", ge=0, le=1)
+  map_quantile: float | None = option(None, "U of a map is this quantile of its places; none: their mean.", ge=0, le=1)
   rule: str = option("map", "Accept maps as a whole, or each place by itself.", choices=tuple(RULES))
   bonus: bool = option(True, "Also draw the map after a draft that is accepted in full.")
 
@@ -53,22 +52,22 @@ class MapCiar(DraftingMethod):
 
   def drafts_per_round(self) -> int:
     """The chain of maps; of one map that the edge may keep, at least."""
-    return max(self.gamma, 1)
+    return max(self.max_window, 1)
 
   def longest_path(self) -> int:
     """The window; local maps are not judged."""
-    return self.gamma
+    return self.max_window
 
   def check_length(self, num_tokens: int) -> None:
     """See `Method.check_length`."""
-    check_chain("gamma", self.gamma, num_tokens)
+    check_chain("max_window", self.max_window, num_tokens)
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`."""
     sampling, draft = of_maps(self, context), need(draft, "a draft network", self.name)
     cloud, edge = sampling.bind(target), sampling.bind(draft)
     check_scales(edge, cloud)
-    drafter = interval_maps(edge, make_score(self.score), window=self.gamma, quantile=self.quantile)
+    drafter = interval_maps(edge, make_score(self.score), window=self.max_window, quantile=self.map_quantile)
     verifier = scale_target(cloud, RULES[self.rule](), bonus=self.bonus)
-    params = SpecParams(GatedParams(sampling.side(draft), jnp.float32(self.tau)), sampling.side(target))
+    params = SpecParams(GatedParams(sampling.side(draft), threshold_of(self)), sampling.side(target))
     return Parts(params, drafter, verifier, target_prefix=prefix_tokens(self.target_prefix, len(cloud.sizes)))

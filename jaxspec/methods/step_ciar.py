@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-import jax.numpy as jnp
-
 from jaxspec.decode.state import SpecParams
 from jaxspec.drafters.interval import GatedParams
 from jaxspec.drafters.interval_states import SCORES, interval_states
 from jaxspec.methods.base import SAME_FAMILY, STATES, BuildContext, DraftingMethod, Parts, need, option
-from jaxspec.methods.common import PAPER_TAU, of_states, prefix_tokens
+from jaxspec.methods.common import of_states, prefix_tokens, threshold_of
 from jaxspec.methods.step_speculative import check_states
 from jaxspec.network import Network
 from jaxspec.verifiers.gated_states import gated_states
@@ -29,16 +27,21 @@ class StepCiar(DraftingMethod):
   the prefix, or without a prefix all of them.
   """
 
-  tau: float = option(PAPER_TAU, "Largest uncertainty of a token that the edge accepts locally.", infinite=True)
+  tau: float | None = option(None, "Largest uncertainty of a token that the edge accepts locally.", infinite=True)
   max_run: int = option(16, "Most tokens that the edge accepts locally in one round.", ge=1)
   target_prefix: float = option(0.0, "Leading share of tokens that the target draws alone.", ge=0, le=1)
-  score: str = option("interval", "Uncertainty of a step.", choices=tuple(SCORES))
+  score: str = option("interval", f"Uncertainty of a step: {' or '.join(SCORES)}.")
 
   name: ClassVar[str] = "step-ciar"
   title: ClassVar[str] = "denoising on the edge, with the cloud where it is uncertain"
   source: ClassVar[str] = "arXiv 2603.25463, Table 10, which leaves the rule open; networks of arXiv 2212.09748"
   tokens: ClassVar[str] = STATES
   draft_family: ClassVar[str | None] = SAME_FAMILY
+
+  def check(self) -> None:
+    """See `Method.check`."""
+    if self.score not in SCORES:
+      raise ValueError(f"Must have score in {', '.join(SCORES)} for method {self.name}, we instead got {self.score!r}")
 
   def drafts_per_round(self) -> int:
     """The longest run of local steps."""
@@ -54,5 +57,5 @@ class StepCiar(DraftingMethod):
     cloud, edge = sampling.bind(target), sampling.bind(draft)
     check_states(edge, cloud)
     drafter = interval_states(edge, SCORES[self.score], max_run=self.max_run)
-    params = SpecParams(GatedParams(sampling.side(draft), jnp.float32(self.tau)), sampling.side(target))
+    params = SpecParams(GatedParams(sampling.side(draft), threshold_of(self)), sampling.side(target))
     return Parts(params, drafter, gated_states(cloud), target_prefix=prefix_tokens(self.target_prefix, cloud.num_steps))

@@ -22,7 +22,7 @@ class StateSampling(Guidance):
   A row has as many tokens as the chain has steps. The first state is standard normal, and the last step ends in its mean.
   """
 
-  steps: int | str = option(250, "Diffusion steps of a chain: a number, or counts per section (10,10,20).")
+  steps: int | str = option(250, "Diffusion steps: a number, or counts per section (10,10,20).")
   cfg_scale: float = option(1.0, "Scale of classifier-free guidance; 1 switches guidance off.", ge=1, le=LARGEST)
 
   tokens: ClassVar[str] = STATES

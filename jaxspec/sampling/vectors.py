@@ -29,7 +29,7 @@ class VectorSampling(Guidance):
     guidance_fn: how the guidance scale depends on the token (`jaxspec.decode.unmasking`); not an option.
   """
 
-  steps: int | str = option(100, "Diffusion steps of a token: a number, or counts per section (10,10,20).")
+  steps: int | str = option(100, "Diffusion steps: a number, or counts per section (10,10,20).")
   stop: int | None = option(None, "End tokens with the noise of this step; none is an end in a mean.", ge=0)
   temperature: float = option(1.0, "Factor of the noise of every diffusion step but the first state.", gt=0, le=LARGEST)
   cfg_scale: float = option(1.0, "Scale of classifier-free guidance; 1 switches guidance off.", ge=1, le=LARGEST)

@@ -38,4 +38,4 @@ def test_generate_on_the_edge(run, fails, tmp_path):
   figures = json.loads((tmp_path / "figures.json").read_text())["methods"]["map-ciar"]
   assert figures["target_calls"] == 2 * 3 and figures["cloud"]["cloud_passes"] == 2 * 3
   assert figures["cloud"]["local"] == 0.5
-  assert "gamma below the 6 tokens of a row" in fails("generate", *options, "--gamma", 6)
+  assert "max_window below the 6 tokens of a row" in fails("generate", *options, "--max-window", 6)

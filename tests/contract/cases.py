@@ -112,7 +112,7 @@ class Case:
 SQS = methods.Sqs(max_drafts=2, ell=8, beta1=0.2, eta=0.3, alpha=0.1)
 CIAR = methods.Ciar(gamma=2, max_run=2, tau=0.45, score="max_prob")
 MAPS = MapSampling(temperature=4.0)
-MAP_CIAR = methods.MapCiar(gamma=1, bonus=False, tau=0.3, score="random")
+MAP_CIAR = methods.MapCiar(max_window=1, bonus=False, tau=0.3, score="random")
 CASES = {
   "ar": Case(methods.Plain()),
   "ar of vectors": Case(methods.Plain(), STOPPED),
@@ -145,6 +145,6 @@ MORE = {
   "ciar, a rate": Case(methods.Ciar(gamma=2, max_run=3, cloud_rate=0.5, score="max_prob"), history_free=False),
   "ciar, early": Case(methods.Ciar(gamma=3, max_run=2, tau=0.45, score="max_prob", early_close=True, verify="greedy")),
   "cspd, exact": Case(methods.Cspd(gamma=2, exact=True), STOPPED),
-  "map-ciar, nothing drafted": Case(dataclasses.replace(MAP_CIAR, gamma=0), MAPS),
+  "map-ciar, nothing drafted": Case(dataclasses.replace(MAP_CIAR, max_window=0), MAPS),
   "step-speculative, frozen": Case(methods.StepSpeculative(gamma=3, draft="frozen", coupling="split"), STEPS),
 }

@@ -87,14 +87,14 @@ def test_code(first):
 def test_nothing_is_local():
   """The cloud alone where it takes every map itself, or all of the prefix; with a window, speculative decoding."""
   alone = _draw(methods.Plain())
-  for method in (methods.MapCiar(tau=-1.0, gamma=0), methods.MapCiar(tau=float("inf"), target_prefix=1.0)):
+  for method in (methods.MapCiar(tau=-1.0, max_window=0), methods.MapCiar(tau=float("inf"), target_prefix=1.0)):
     out = _draw(method)
     np.testing.assert_array_equal(out.tokens, alone.tokens)
     np.testing.assert_array_equal(out.origin, alone.origin)
     assert np.all(out.counters.target_calls == 4)
   for bonus in (True, False):
     exact = _draw(methods.MapSpeculative(gamma=2, bonus=bonus))
-    asked = _draw(methods.MapCiar(tau=-1.0, gamma=2, bonus=bonus))
+    asked = _draw(methods.MapCiar(tau=-1.0, max_window=2, bonus=bonus))
     for name in ("tokens", "origin", "commit_round"):
       np.testing.assert_array_equal(getattr(asked, name), getattr(exact, name))
     for name in ("rounds", "drafted", "accepted", "local", "target_calls"):
@@ -189,11 +189,12 @@ def test_a_window_begins_where_the_edge_is_uncertain(bonus, last, calls):
 
 def test_bad_settings_are_errors():
   for make, words in (
-    (lambda: methods.MapCiar(gamma=-1), "gamma"),
-    (lambda: methods.MapCiar(quantile=2.0), "quantile"),
+    (lambda: methods.MapCiar(max_window=-1), "max_window"),
+    (lambda: _draw(methods.MapCiar()), "tau for method map-ciar"),
+    (lambda: methods.MapCiar(map_quantile=2.0), "map_quantile"),
     (lambda: methods.MapCiar(score="luck"), "a score in"),
     (lambda: methods.MapCiar(rule="none"), "rule"),
-    (lambda: methods.MapCiar(gamma=4).check_length(4), "gamma below the 4 tokens of a row"),
+    (lambda: methods.MapCiar(max_window=4).check_length(4), "max_window below the 4 tokens of a row"),
     (lambda: interval_maps(TOY, make_score("entropy"), window=-1), "window of at least 0"),
     (lambda: Decoder(CLOUD, methods.MapCiar(), sampling=SAMPLING).parts, "a draft network"),
     (lambda: Decoder(CLOUD, methods.MapCiar(), sampling=SAMPLING, draft=networks.maps(1)).parts, "a draft of scales"),

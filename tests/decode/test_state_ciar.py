@@ -130,6 +130,7 @@ def test_a_network_with_radii():
 def test_bad_settings_are_errors():
   for make, words in (
     (lambda: interval_states(NETWORK, interval_score, max_run=0), "max_run of at least 1"),
+    (lambda: _draw(methods.StepCiar()), "tau for method step-ciar"),
     (lambda: methods.StepCiar(max_run=0), "max_run"),
     (lambda: methods.StepCiar(score="entropy"), "score"),
     (lambda: methods.StepCiar(target_prefix=1.5), "target_prefix"),

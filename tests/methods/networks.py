@@ -88,7 +88,7 @@ SMALL = {
   "eagle-lantern": {"tree_size": 4, "tree_top_k": 2, "tree_depth": 1, "num_neighbours": 2},
   "ciar": {"gamma": 3, "max_run": 3, "tau": 0.5, "score": "max_prob"}, "cspd": {"gamma": 2}, "parallel": {"num_iter": 2},
   "map-speculative": {"gamma": 1}, "step-speculative": {"gamma": 2},
-  "map-ciar": {"gamma": 1, "tau": 0.8, "score": "max_prob"}, "step-ciar": {"tau": 0.5, "max_run": 3, "score": "random"},
+  "map-ciar": {"max_window": 1, "tau": 0.8, "score": "max_prob"}, "step-ciar": {"tau": 0.5, "max_run": 3, "score": "random"},
 }  # fmt: skip
 
 
