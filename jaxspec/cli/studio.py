@@ -64,7 +64,9 @@ def _bind(listen):
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(where)
   except (OSError, OverflowError) as error:
-    raise UserError(listen.cannot(error) if isinstance(error, OSError) else f"Must have a port, we got {port}") from error
+    raise UserError(
+      listen.cannot(error) if isinstance(error, OSError) else f"Must have a port, we instead got {port}"
+    ) from error
   return sock
 
 

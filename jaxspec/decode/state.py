@@ -37,7 +37,7 @@ class Counters:
   drafted: Array  # tokens proposed to the target (levels of a tree)
   accepted: Array  # proposed tokens that were accepted
   local: Array  # tokens accepted locally by the draft side
-  target_calls: Array  # rounds that needed the target, and the prefill where token 0 came from it
+  target_calls: Array  # rounds in which the target added a token, and the prefill where token 0 came from it
   draft_calls: Array  # forward passes of the draft network, its prefill included
 
 

@@ -42,7 +42,7 @@ def _chain(matrix, rows):
     return carry, carry.sum()
 
   carry, sums = jax.lax.scan(step, jnp.zeros_like(rows[0]), rows)
-  return jax.nn.relu(_twice(jax.jit(jnp.matmul)(carry, matrix))).sum() + sums.sum()
+  return jax.nn.relu(_twice(jax.checkpoint(jax.jit(jnp.matmul))(carry, matrix))).sum() + sums.sum()
 
 
 def _chain_by_hand(matrix, rows):
