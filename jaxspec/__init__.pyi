@@ -45,6 +45,7 @@ from jaxspec.link.decode import decode_over_link as decode_over_link
 from jaxspec.link.draft_endpoint import DraftEndpoint as DraftEndpoint
 from jaxspec.link.message import MessageError as MessageError
 from jaxspec.link.target_endpoint import TargetEndpoint as TargetEndpoint
+from jaxspec.loading import load_pipeline as load_pipeline
 from jaxspec.metrics.audit import TokenAudit as TokenAudit
 from jaxspec.metrics.audit import audited as audited
 from jaxspec.metrics.diagnostics import Diagnostics as Diagnostics
@@ -59,7 +60,6 @@ from jaxspec.models.sampling import Warp as Warp
 from jaxspec.models.sampling import sampling_params as sampling_params
 from jaxspec.network import Network as Network
 from jaxspec.pipeline import Pipeline as Pipeline
-from jaxspec.pipeline import load_pipeline as load_pipeline
 from jaxspec.sampling import MapSampling as MapSampling
 from jaxspec.sampling import SamplingConfig as SamplingConfig
 from jaxspec.sampling import StateSampling as StateSampling

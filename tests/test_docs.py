@@ -217,7 +217,7 @@ LAYERS = (
   "scenes",
   "methods",
   "decoder bundle shipped hosts",
-  "against_plain recorded_acceptance draft_networks generation pipeline training link planning",
+  "against_plain recorded_acceptance draft_networks generation pipeline loading training link planning",
   "testing",
   "server",
   "cli",

@@ -29,7 +29,8 @@ from experiments.data.sampled_target import conditions_of
 from experiments.data.samples import Samples, load_samples, write_samples
 from experiments.train.command import one_line_errors
 from jaxspec.data.emoji import load_emoji
-from jaxspec.pipeline import Pipeline, load_pipeline
+from jaxspec.loading import load_pipeline
+from jaxspec.pipeline import Pipeline
 
 
 def draw(pipeline: Pipeline, prompt, seed: int) -> Samples:

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import jax
 
 from experiments.engine.cache import Cache
-from jaxspec.pipeline import Pipeline, load_pipeline
+from jaxspec.loading import load_pipeline
+from jaxspec.pipeline import Pipeline
 
 AT_LEAST_ONE = ("batch", "num_train", "num_images", "number", "repeats", "positions", "tokens", "seeds")
 

@@ -28,8 +28,8 @@ from experiments.train.generator import GeneratorRun, in_focus
 from jaxspec import scenes
 from jaxspec.data.emoji import STYLES, load_emoji
 from jaxspec.data.prompts import canonical_prompt
+from jaxspec.loading import load_pipeline
 from jaxspec.options import values_of
-from jaxspec.pipeline import load_pipeline
 
 COLUMNS, TILE, CAPTION = 8, 128, 30
 BACKGROUNDS = ("white", "white", "white", "blue", "yellow", "pink", "green")

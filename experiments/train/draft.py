@@ -29,9 +29,10 @@ from experiments.data.sampled_target import guided_target
 from experiments.data.samples import Samples
 from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
+from jaxspec.loading import load_pipeline
 from jaxspec.models.conditions import Caption, Prefixed
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
-from jaxspec.pipeline import Pipeline, load_pipeline
+from jaxspec.pipeline import Pipeline
 from jaxspec.training.loop import LoopConfig
 from jaxspec.training.losses import distillation_kl
 from jaxspec.training.optimizer import OptimizerConfig

@@ -37,9 +37,10 @@ from experiments.data.sampled_target import conditions_of
 from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
 from jaxspec.intervals.scores import IntervalScore
+from jaxspec.loading import load_pipeline
 from jaxspec.models.conditions import Prefixed
 from jaxspec.models.inter_head import InterHeadConfig, edge_from_cloud, inter_head_fns
-from jaxspec.pipeline import Pipeline, load_pipeline
+from jaxspec.pipeline import Pipeline
 from jaxspec.training.inter_dro import ABLATIONS, InterDro, inter_dro
 from jaxspec.training.loop import LoopConfig
 from jaxspec.training.optimizer import OptimizerConfig

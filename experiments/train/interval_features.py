@@ -29,11 +29,12 @@ import jaxspec
 from experiments.data.sampled_target import conditions_of
 from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
+from jaxspec.loading import load_pipeline
 from jaxspec.models.conditions import Prefixed
 from jaxspec.models.interval_features import IntervalFeaturesConfig, interval_features_fns
 from jaxspec.models.sampling import sample
 from jaxspec.network import Network
-from jaxspec.pipeline import Pipeline, load_pipeline
+from jaxspec.pipeline import Pipeline
 from jaxspec.training.interval_features import edge_positions, injection_loss
 from jaxspec.training.loop import LoopConfig
 from jaxspec.training.optimizer import OptimizerConfig

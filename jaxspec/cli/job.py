@@ -10,9 +10,10 @@ from jaxspec.cli.declared import Chosen, find_method
 from jaxspec.cli.errors import UserError, interruptible, reading
 from jaxspec.decoder import Decoder
 from jaxspec.hosts.base import Encoded
+from jaxspec.loading import load_pipeline
 from jaxspec.methods import Method, Plain
 from jaxspec.options import values_of
-from jaxspec.pipeline import Pipeline, load_pipeline
+from jaxspec.pipeline import Pipeline
 from jaxspec.sampling import AnySampling
 from jaxspec.types import PyTree
 

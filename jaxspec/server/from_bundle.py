@@ -22,10 +22,11 @@ from jaxspec import mesh as meshes
 from jaxspec.hosts.base import Host
 from jaxspec.hosts.images import CaptionHost, LabelHost
 from jaxspec.link.method_wires import wire_of
+from jaxspec.loading import load_pipeline
 from jaxspec.methods.base import IDS, Method
 from jaxspec.models.conditions import Caption, ClassLabels, Prompt
 from jaxspec.models.sampling import ModelParams
-from jaxspec.pipeline import Pipeline, load_pipeline
+from jaxspec.pipeline import Pipeline
 from jaxspec.sampling import SamplingConfig
 from jaxspec.server.conditions import ReadCondition
 from jaxspec.server.engine import Engine

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jaxspec.cli import bench_runs, bench_table
-from jaxspec.pipeline import load_pipeline
+from jaxspec.loading import load_pipeline
 
 
 @pytest.fixture

@@ -204,7 +204,7 @@ def test_feature_files(fails, bundle, tmp_path):
 
 def test_memory_estimate(fails, bundle, monkeypatch):
   """A batch of 64 rows needs 16 times what 4 rows need."""
-  from jaxspec.pipeline import load_pipeline
+  from jaxspec.loading import load_pipeline
 
   pipeline = load_pipeline(bundle)
   need = pipeline.decoder().decode_bytes(4, pipeline.encode("apple").condition)

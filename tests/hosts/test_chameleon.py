@@ -11,10 +11,10 @@ import pytest
 from jaxspec import methods
 from jaxspec.checkpoints import load
 from jaxspec.data import image_vocabulary
+from jaxspec.loading import load_pipeline
 from jaxspec.models.chameleon_vq import to_uint8
 from jaxspec.models.conditions import Prefixed, Prompt
 from jaxspec.models.sampling import probabilities
-from jaxspec.pipeline import load_pipeline
 from jaxspec.sampling import SamplingConfig
 from jaxspec.testing import assert_same_distribution
 from tests.pipeline import tiny_chameleon

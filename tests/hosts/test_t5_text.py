@@ -14,9 +14,9 @@ from jaxspec.hosts import t5_text
 from jaxspec.hosts.base import HostParts
 from jaxspec.hosts.features import write_features
 from jaxspec.hosts.images import FeatureHost, T5Host, make_host
+from jaxspec.loading import load_pipeline
 from jaxspec.models.conditions import Caption, left_pad
 from jaxspec.models.t5 import T5Config
-from jaxspec.pipeline import load_pipeline
 from tests import t5_folders
 from tests.pipeline import tiny
 

@@ -17,10 +17,11 @@ import numpy as np
 from jaxspec import rng
 from jaxspec.bundle import write_bundle
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE
+from jaxspec.loading import load_pipeline
 from jaxspec.models.conditions import Prefixed
 from jaxspec.models.eagle import EagleConfig
 from jaxspec.models.llamagen import LlamaGenConfig
-from jaxspec.pipeline import Pipeline, load_pipeline
+from jaxspec.pipeline import Pipeline
 from jaxspec.planning import program_text
 from tests import devices
 from tests.pipeline import tiny, tiny_chameleon

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jaxspec.bundle import BUNDLE_FILE, Bundle, Defaults, read_bundle, write_bundle
-from jaxspec.pipeline import load_pipeline
+from jaxspec.loading import load_pipeline
 from jaxspec.shipped import BUNDLES, shipped
 
 

@@ -7,13 +7,13 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from jaxspec import checkpoints, mesh
+from jaxspec.loading import load_pipeline
 from jaxspec.methods import Speculative
 from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
 from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
 from jaxspec.models.llama import LlamaConfig, llama_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.models.mar import MARConfig
-from jaxspec.pipeline import load_pipeline
 from tests import devices
 from tests.pipeline import on_devices
 

@@ -8,10 +8,10 @@ import pytest
 
 from jaxspec import methods
 from jaxspec.bundle import write_bundle
+from jaxspec.loading import load_pipeline
 from jaxspec.methods import Ciar, Cspd, Eagle, Gsd, Plain, Speculative
 from jaxspec.models import precision, registry
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.pipeline import load_pipeline
 from jaxspec.sampling import SamplingConfig, VectorSampling
 from jaxspec.shipped import BUNDLES, VARIABLE, default_bundle, named, shipped
 from tests.pipeline import toy

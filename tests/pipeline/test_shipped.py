@@ -4,7 +4,7 @@ import pytest
 
 from jaxspec import checkpoints
 from jaxspec.bundle import read_bundle
-from jaxspec.pipeline import load_pipeline
+from jaxspec.loading import load_pipeline
 from jaxspec.shipped import BUNDLES, shipped
 
 FAST = "wordnet"

@@ -16,9 +16,10 @@ import numpy as np
 
 from jaxspec.bundle import write_bundle
 from jaxspec.link.method_wires import wire_of
+from jaxspec.loading import load_pipeline
 from jaxspec.methods import Plain, Sqs
 from jaxspec.models.llamagen import LlamaGenConfig
-from jaxspec.pipeline import Pipeline, load_pipeline
+from jaxspec.pipeline import Pipeline
 from jaxspec.planning import program_text
 from jaxspec.server import from_bundle, group
 from jaxspec.server import table as tables

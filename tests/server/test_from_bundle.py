@@ -12,10 +12,10 @@ from jaxspec import checkpoints
 from jaxspec.cli.serve import _method
 from jaxspec.link.method_wires import wire_of
 from jaxspec.link.over_cloud import decode_over_cloud
+from jaxspec.loading import load_pipeline
 from jaxspec.methods import Ciar, Plain, Speculative, Sqs
 from jaxspec.methods.base import VECTORS
 from jaxspec.models.conditions import Prompt
-from jaxspec.pipeline import load_pipeline
 from jaxspec.server import from_bundle
 from jaxspec.server.kinds import StreamKind
 from jaxspec.server.local import LocalCloud

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxspec.pipeline import load_pipeline
+from jaxspec.loading import load_pipeline
 from tests.pipeline import tiny
 
 pytest.importorskip("starlette", reason="needs the studio extra: pip install 'jaxspec-decoding[studio]'")

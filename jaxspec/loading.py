@@ -1,0 +1,106 @@
+"""A pipeline from files: a bundle or folders of networks are read, checked and joined; drafts wait until they are used."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from jaxspec import checkpoints, shipped
+from jaxspec import mesh as meshes
+from jaxspec.bundle import Bundle, read_bundle
+from jaxspec.draft_networks import Drafts
+from jaxspec.hosts.base import Host, HostParts
+from jaxspec.methods import get_method
+from jaxspec.methods.base import SAME_FAMILY
+from jaxspec.models import precision, registry
+from jaxspec.pipeline import Pipeline
+
+DTYPES = ("float32", "bfloat16")
+
+
+def load_pipeline(
+  path: str | os.PathLike | None = None,
+  *,
+  draft: str | os.PathLike | Sequence[str | os.PathLike] | None = None,
+  drafts: Mapping[str, str | os.PathLike] | None = None,
+  dtype: str = "float32",
+  matmul_precision: str | None = None,
+  target_weights: bool = True,
+  mesh: str | Mesh | None = None,
+  **parts: Any,
+) -> Pipeline:
+  """Loads networks that generate together; drafts are loaded when they are first used.
+
+  Args:
+    path: the name of a shipped bundle (`jaxspec.shipped.BUNDLES`), the folder of a bundle, of one converted network, or
+      of two (``target`` and ``draft``). None is the folder that ``JAXSPEC_CHECKPOINT`` names, else the default bundle.
+    draft: folders of drafts besides those of the bundle, named after their folders; the first becomes the default.
+    drafts: the same by name.
+    dtype: compute dtype of target, drafts and a T5 encoder, one of `DTYPES`; other encoders and decoders stay in float32.
+    matmul_precision: precision of products in every decode, one of `jaxspec.models.precision.PRECISIONS`. None is what
+      suits this machine (`Host.matmul_precision`).
+    target_weights: False leaves the target's weights out, where a cloud has them; the pipeline decodes nothing by itself.
+    mesh: devices that share every decode, such as ``data=2,model=4``: rows of a batch are divided over ``data``, the target
+      over ``model``; drafts are copied. Every process of several must make the same calls.
+    parts: what the host needs and no bundle says: ``tokenizer`` and ``text`` (of released networks a T5 encoder) for
+      LlamaGen, ``vae``, ``classes`` and ``latent_scale`` for MAR, by folder, file or value.
+  Raises:
+    ValueError: one line naming the file and what is wrong with it, or the part that is missing or does not fit.
+
+  Example:
+    >>> pipe = load_pipeline("digits32-causal")
+    >>> pipe.host.noun, pipe.default_method, list(pipe.drafts)
+    ('image', 'cspd', ['small'])
+  """
+  if dtype not in DTYPES:
+    raise ValueError(f"Must have a dtype in {', '.join(DTYPES)}, we instead got {dtype!r}")
+  if matmul_precision not in (None, *precision.PRECISIONS):
+    raise ValueError(f"Must have a precision in {', '.join(precision.PRECISIONS)}, we instead got {matmul_precision!r}")
+  mesh = None if mesh is None else meshes.make_mesh(mesh)
+  bundle = read_bundle(shipped.named(shipped.default_bundle() if path is None else path))
+  sources, first = _draft_sources(bundle, draft, drafts)
+  folder = bundle.path / bundle.target
+  family = checkpoints.read_config(folder)["family"]
+  if family in registry.FAMILIES and family not in registry.generating():
+    raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {folder} holds a {family}")
+  checkpoint = checkpoints.load(folder, dtype=jnp.dtype(dtype), weights=target_weights, mesh=mesh)
+  absolute = lambda value: Path(value).absolute() if isinstance(value, (str, os.PathLike)) else value
+  given = {name: absolute(value) for name, value in parts.items() if value is not None}
+  host_parts = HostParts(bundle.path, {**bundle.parts, **given})
+  host = registry.host_maker(family)(checkpoint, host_parts)
+  host_parts.check_all_read()
+  defaults = bundle.defaults
+  if bundle.version is None:
+    defaults = dataclasses.replace(defaults, sampling=host.published_sampling())
+  loaded = Drafts(host, sources, dtype=dtype, mesh=mesh)
+  if first is not None:
+    defaults = dataclasses.replace(defaults, draft=first, method=_method_with(defaults.method, host, loaded.family(first)))
+  precise = matmul_precision or host.matmul_precision(dtype)
+  target = host.network(checkpoint, "target")
+  return Pipeline(bundle.name, host, target, loaded, defaults, dtype, precise, host_parts, mesh)
+
+
+def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], str | None]:
+  """Folders of all drafts by name, and the name of the first that is no part of the bundle."""
+  draft = [] if draft is None else [draft] if isinstance(draft, (str, os.PathLike)) else list(draft)
+  given = [(Path(folder).resolve().name, Path(folder)) for folder in draft]
+  given += [(name, Path(folder)) for name, folder in (drafts or {}).items()]
+  sources = {name: bundle.path / folder for name, folder in bundle.drafts.items()}
+  for name, folder in given:
+    if name in sources:
+      raise ValueError(f"Must have drafts of different names, we instead got two of {name!r}")
+    sources[name] = folder
+  return sources, given[0][0] if given else None
+
+
+def _method_with(method: str | None, host: Host, family: str) -> str | None:
+  """The bundle's default method where a draft of this family goes with it, else None."""
+  wanted = None if method is None else get_method(method).draft_family
+  fits = family in host.draft_families if wanted == SAME_FAMILY else family == wanted
+  return method if fits else None
