@@ -17,7 +17,6 @@ from safetensors import SafetensorError
 
 from conversion import chameleon_files, chameleon_vq, command, engine, hugging_face
 from conversion.rules import Rule
-from jaxspec import checkpoints
 from jaxspec.data import image_vocabulary
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE
 from jaxspec.models import registry
@@ -104,8 +103,7 @@ def convert_folder(
         engine.convert_file(found["image"], folder / VQ_FOLDER, chameleon_vq.FAMILY)
 
     meta = {"source": source.resolve().name, "source_sha256": hugging_face.digest(content.files), "licence": "unknown"}
-    params = checkpoints.unflatten(leaves)
-    checkpoints.save(destination, config, params, meta=meta, dtype=jnp.dtype(dtype), write_more=write_more)
+    engine.write(destination, config, leaves, meta=meta, dtype=jnp.dtype(dtype), write_more=write_more)
   except (ValueError, SafetensorError) as error:
     text_ = str(error)
     raise ValueError(text_ if str(source) in text_ else f"Cannot convert {source}: {text_}") from error
@@ -145,7 +143,8 @@ def main(
   command.check_fields(HUB, fields)
   size = {} if image_size is None else read_size(image_size)
   fields |= size | ({} if layout is None else {"layout": layout})
-  config = convert_folder(source, destination, fields, dtype=dtype, text=tokenizer, image=image_tokenizer)
+  with command.shown():
+    config = convert_folder(source, destination, fields, dtype=dtype, text=tokenizer, image=image_tokenizer)
   click.echo(
     f"Wrote {destination}: {config.num_layers} layers, width {config.dim}, {config.num_heads} heads over {config.kv_heads}; "
     f"images of {config.columns} x {config.rows} codes ({config.layout})"

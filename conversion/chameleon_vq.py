@@ -16,7 +16,6 @@ import click
 
 from conversion import command, engine, hugging_face, mar_vae
 from conversion.rules import Rule, Shape
-from jaxspec import checkpoints
 from jaxspec.models import registry
 from jaxspec.models.chameleon_vq import ChameleonVQConfig
 
@@ -59,7 +58,7 @@ def convert_folder(source: str, destination: str, family: engine.Family, fields:
   except ValueError as error:
     raise ValueError(f"Cannot convert {source}: {error}") from error
   meta = {"source": source.resolve().name, "source_sha256": hugging_face.digest(files), "licence": "unknown"}
-  checkpoints.save(destination, config, checkpoints.unflatten(leaves), meta=meta)
+  engine.write(destination, config, leaves, meta=meta)
   return config
 
 

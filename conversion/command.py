@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import click
 from safetensors import SafetensorError
 
 from conversion import engine
+from jaxspec.cli.working import Working
 from jaxspec.models import registry
 
 
@@ -44,6 +46,20 @@ class OneLineCommand(click.Command):
       return result
     click.echo("Error: " + " ".join(message.split()), err=True)
     sys.exit(2)
+
+
+@contextlib.contextmanager
+def shown() -> Iterator[None]:
+  """Conversions inside of the context show how far they are, on stderr."""
+  with Working("reading weights") as working:
+
+    def tell(done: int, total: int) -> None:
+      if not done:
+        working("writing weights")
+      working.step(done, total, "tensor")
+
+    with engine.watched(tell):
+      yield
 
 
 def read_fields(path: str | None) -> dict[str, Any]:
@@ -109,7 +125,8 @@ def run(
   if not export:
     fields = own(read_fields(config_file))
     check_fields(family, fields)
-    return convert(source, destination, family, fields)
+    with shown():
+      return convert(source, destination, family, fields)
   options = {"config": config_file} | given
   if any(value not in (None, False) for value in options.values()):
     names = [f"--{name.replace('_', '-')}" for name in options]

@@ -11,6 +11,8 @@ A family is a table of `Rule` rows, one per kind of tensor, read in both directi
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import hashlib
 import math
 import os
@@ -33,6 +35,8 @@ from jaxspec.models import registry
 _WRAPPERS = ("model", "module", "state_dict")
 _TORCH_SUFFIXES = (".pt", ".pth", ".ckpt")
 _SUFFIXES = ".pt, .pth, .ckpt or .safetensors"
+
+OnWrite = Callable[[int, int], None]
 
 
 class SourceTensor(Protocol):
@@ -290,6 +294,25 @@ def to_state_dict(params: Mapping[str, Any], family: Family, config: Any = None)
 
 # Files.
 
+# Told how many tensors of a checkpoint are written, and how many there are. A command sets it, so that no converter has to
+# hand it on.
+_on_write: contextvars.ContextVar[OnWrite] = contextvars.ContextVar("on_write", default=lambda done, total: None)
+
+
+@contextlib.contextmanager
+def watched(on_write: OnWrite) -> Iterator[None]:
+  """Conversions inside of the context tell how many tensors they have written, and how many there are."""
+  token = _on_write.set(on_write)
+  try:
+    yield
+  finally:
+    _on_write.reset(token)
+
+
+def write(destination: str | os.PathLike, config: Any, leaves: Mapping[str, LazyLeaf], **more: Any) -> None:
+  """Writes the checkpoint folder of what `match` returned; see `jaxspec.checkpoints.save`, which also takes ``more``."""
+  checkpoints.save(destination, config, checkpoints.unflatten(leaves), on_write=_on_write.get(), **more)
+
 
 def convert_file(
   source: str | os.PathLike,
@@ -320,7 +343,7 @@ def convert_file(
     meta = {"source": source.name, "source_sha256": digest, "licence": "unknown"}
     if ema:
       meta["source_weights"] = family.averaged
-    checkpoints.save(destination, config, checkpoints.unflatten(leaves), meta=meta)
+    write(destination, config, leaves, meta=meta)
   except (ValueError, SafetensorError) as error:
     text = str(error)
     raise ValueError(text if str(source) in text else f"Cannot convert {source}: {text}") from error

@@ -76,7 +76,8 @@ def run(
     return export_folder(Path(source), Path(destination), architecture)
   fields = command.read_fields(config_file)
   command.check_fields(architecture.family, fields)
-  return convert_folder(Path(source), Path(destination), architecture, fields, tokenizer, read)
+  with command.shown():
+    return convert_folder(Path(source), Path(destination), architecture, fields, tokenizer, read)
 
 
 def convert_folder(
@@ -103,7 +104,7 @@ def convert_folder(
     config, leaves = engine.match(content.tensors, family_for(architecture, fields), fields)
     if tokenizer_json is not None:
       _check_tokenizer(tokenizer_json, source, config.vocab_size)
-    checkpoints.save(destination, config, checkpoints.unflatten(leaves), meta=content.meta)
+    engine.write(destination, config, leaves, meta=content.meta)
   except (ValueError, SafetensorError) as error:
     text = str(error)
     raise ValueError(text if str(source) in text else f"Cannot convert {source}: {text}") from error

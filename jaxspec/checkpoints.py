@@ -76,6 +76,7 @@ def save(
   meta: dict[str, Any] | None = None,
   dtype=None,
   write_more: Callable[[Path], None] | None = None,
+  on_write: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
   """Writes a checkpoint folder, replacing one that is there.
 
@@ -85,6 +86,7 @@ def save(
     meta: provenance, licence and figures; must be JSON.
     dtype: optional storage dtype of the floating leaves, e.g. ``jnp.bfloat16``.
     write_more: writes what else belongs into the folder that it gets. If it fails, nothing is left.
+    on_write: as for `jaxspec.tensor_files.write`.
   Raises:
     ValueError: if the destination exists and is no checkpoint, or cannot be written.
   """
@@ -102,7 +104,7 @@ def save(
   except OSError as error:
     raise ValueError(f"Cannot write a checkpoint to {path}: {error.strerror}") from error
   try:
-    tensor_files.write(work / PARAMS_FILE, flat)
+    tensor_files.write(work / PARAMS_FILE, flat, on_write)
     document["sha256"] = _sha256(work / PARAMS_FILE)
     (work / CONFIG_FILE).write_text(json.dumps(document, indent=2) + "\n")
     if write_more is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,16 @@ _CODES = {
 }  # fmt: skip
 
 
-def write(path: str | os.PathLike, arrays: Mapping[str, Any]) -> None:
+def write(
+  path: str | os.PathLike, arrays: Mapping[str, Any], on_write: Callable[[int, int], None] = lambda done, total: None
+) -> None:
   """Writes arrays by name.
 
   Args:
     path: destination; overwritten.
     arrays: anything with ``shape`` and ``dtype`` that ``numpy.asarray`` takes. It is asked for its numbers once, when its
       turn comes, and not kept.
+    on_write: told before the first array and after every one how many are written, and how many there are.
   Raises:
     ValueError: for a dtype that the format does not know.
     OSError: if the file cannot be written.
@@ -44,8 +47,10 @@ def write(path: str | os.PathLike, arrays: Mapping[str, Any]) -> None:
   text += b" " * (-len(text) % 8)
   with open(path, "wb") as file:
     file.write(len(text).to_bytes(8, "little") + text)
-    for name in order:
+    on_write(0, len(order))
+    for done, name in enumerate(order, 1):
       file.write(_bytes(arrays[name]))
+      on_write(done, len(order))
 
 
 def _bytes(array: Any) -> memoryview:

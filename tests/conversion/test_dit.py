@@ -9,6 +9,7 @@ from safetensors.numpy import load_file, save_file
 import jaxspec
 from conversion import dit, dit_vae, engine, mar_vae, torch_files
 from jaxspec import checkpoints
+from jaxspec.cli import working
 from jaxspec.models.dit import DiTConfig
 from jaxspec.models.kl_vae import KLVAEConfig
 from tests.conversion.commands import fails, run, write_fields
@@ -42,6 +43,18 @@ def test_round_trip(tmp_path, stem):
   _same(load_file(tmp_path / "a.safetensors"), {k: v.astype(np.float32) for k, v in load_file(source).items()})
   keys = {"dit": {"model", "ema"}, "vae": {"state_dict"}}
   assert torch_files.read(tmp_path / "a.pt").keys() == keys[stem]
+
+
+def test_tells_how_far_it_is(tmp_path, monkeypatch):
+  """On stderr; what the command wrote is on stdout."""
+  monkeypatch.setattr(working, "LINE_EVERY_S", 0.0)
+  source = GOLDEN / "dit.safetensors"
+  result = run(dit.main, source, tmp_path / "ours", "--config", write_fields(tmp_path, HEADS))
+  number, lines = len(load_file(source)), result.stderr.splitlines()
+  assert result.exit_code == 0 and result.stdout.startswith("Wrote ") and result.stdout.count("\n") == 1
+  assert all(line.startswith("writing weights") for line in lines)
+  assert lines[1] == f"writing weights  0 of {number} tensors" and len(lines) == number + 2
+  assert f"  {number} of {number} tensors  " in lines[-1] and lines[-1].endswith(" left")
 
 
 def test_averaged_weights_are_preferred(tmp_path):
