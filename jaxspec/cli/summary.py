@@ -27,17 +27,22 @@ def print_summary(console: Console, job: Job, batches: Batches, runs: list[Metho
     _print_texts(console, job, batches, runs[0])
   else:
     console.print()
-  console.print(_heading(job, batches.num), soft_wrap=True)
-  console.print(Text(settings_line(job), style="dim"), soft_wrap=True)
+  say(console, _heading(job, batches.num))
+  say(console, Text(settings_line(job), style="dim"))
   console.print()
   console.print(figure_table(job.noun, runs))
   if (ratio := speedup(runs)) is not None:
     console.print()
-    console.print(verdict(ratio, len(runs[0].run_s)), soft_wrap=True)
+    say(console, verdict(ratio, len(runs[0].run_s)))
   if files:
     console.print()
   for path in files.values():
     console.print(Text.assemble(("wrote ", "dim"), str(path)), soft_wrap=True)
+
+
+def say(console: Console, text: Text | str) -> None:
+  """A line of words: a terminal gets it broken between them, a file whole."""
+  console.print(text, soft_wrap=not console.is_terminal)
 
 
 def _print_texts(console: Console, job: Job, batches: Batches, run: MethodRun) -> None:
@@ -46,7 +51,7 @@ def _print_texts(console: Console, job: Job, batches: Batches, run: MethodRun) -
     shown = Text(printable(text))
     if shown.plain.startswith(prompt):
       shown.stylize("bold", 0, len(prompt))
-    console.print(shown, soft_wrap=True)
+    say(console, shown)
     console.print()
 
 
