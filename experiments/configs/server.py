@@ -66,5 +66,7 @@ TABLES = {
     title="Texts over networks, measured and modelled",
     cases=tuple(Case("wordnet", each, PROMPTS, 40, max_prompt=16) for each in BUDGETED),
     networks=(*SLOW, *NETWORKS),
+    number=24,
+    bases=("K-SQS, K = 8", "K-SQS, K = 64"),
   ),
 }

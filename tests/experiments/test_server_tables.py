@@ -69,13 +69,25 @@ def test_a_network_against_its_model():
   network = NETWORKS["4g"]
   near = [networks.Run(1.0 + 0.1 * index, 10, 0, 0, 0, (1,)) for index in range(4)]
   far = [run._replace(seconds=run.seconds + 2 * 10 * network.latency_s) for run in near]
-  entry = networks.compared(near, [*far[:-1], far[-1]._replace(tokens=(2,))], network, 20)
+  entry = networks.compared(near, [*far[:-1], far[-1]._replace(tokens=(2,))], network, 20, np.arange(4))
   assert entry["link"][0] == pytest.approx(2.0) and entry["link_each_way"][0] == pytest.approx(1.0)
   assert entry["beyond_ms"][0] == pytest.approx(1e3 * network.latency_s) and entry["differing"] == 1
   assert entry["ms_per_token"][0] == pytest.approx(1e3 * (1.15 + 1.0) / 20)
   assert networks.cells_of(entry)[0] == "10"
-  faster = networks.compared(far, near, network, 20)["link"]
+  faster = networks.compared(far, near, network, 20, np.arange(4))["link"]
   assert faster[1] <= faster[0] <= faster[2] and faster[0] == pytest.approx(-2.0), "noise may bring a difference below 0"
+
+
+def test_cases_are_compared_sequence_by_sequence():
+  """With the bases of the same temperature; prompts are the units, however often each is continued."""
+  table = TABLES["networks_sqs"]
+  pairs = table.pairs(list(table.cases))
+  assert len(pairs) == 2 * 3 * 2 and pairs["C-SQS, fast controller, T = 0.6", "K-SQS, K = 8"] == "K-SQS, K = 8, T = 0.6"
+  assert table.pairs([case for case in table.cases if "C-SQS" in case.row.name]) == {}
+  of = lambda factor: [networks.Run(factor * (1 + index), 1, 0, 0, 0, ()) for index in range(6)]
+  found = networks.paired(of(0.5), of(1.0), np.arange(6) % 3, 0.999)
+  assert tuple(found) == pytest.approx((0.5, 0.5, 0.5)), "a constant factor has no spread, though sequences differ"
+  assert networks.shown({"a": found}, "a") == "0.50 [0.50, 0.50]" and networks.shown({}, "a") == ""
 
 
 def test_stops_are_summed():
