@@ -16,15 +16,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import heapq
 import math
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from jaxspec.server.scheduler import Plan, Policy, Queues, Waiting, plan
+from experiments.server.simulation import Load, Simulated, simulate
+from jaxspec.server.scheduler import Policy
 
 FLEETS = (10**3, 10**5, 10**7)
 LOADS = (0.3, 0.5, 0.7, 0.9, 1.1)
@@ -134,48 +132,10 @@ def fleet(capacity: Capacity, devices: int) -> Fleet:
   return Fleet(devices, active, replicas, calls, up, down, cores)
 
 
-class Simulated(NamedTuple):
-  """A server and its devices for a while."""
-
-  calls_per_s: float
-  median_s: float  # from the arrival of a call to its answer
-  p99_s: float
-  rows: float  # of a step, mean
-
-
-def simulate(capacity: Capacity, devices: int, *, calls: int = 8000, max_wait_s: float = 0.0, seed: int = 0) -> Simulated:
-  """Devices that think and call, and a server that runs what its scheduler says; all steps take as long.
-
-  Pauses are uniform between half and one and a half of ``think_s``. The first fifth of the calls is not counted.
-  """
-  generator, policy = np.random.default_rng(seed), Policy(capacity.max_rows, max_wait_s)
-  pause = lambda: capacity.think_s * generator.uniform(0.5, 1.5)
-  arriving = [(pause(), device) for device in range(devices)]
-  heapq.heapify(arriving)
-  asked: dict[int, float] = {}
-  answered: list[tuple[float, float]] = []  # when, after how long
-  steps: list[tuple[float, int]] = []
-  now = 0.0
-  while len(answered) < calls:
-    while arriving and arriving[0][0] <= now:
-      since, device = heapq.heappop(arriving)
-      asked[device] = since
-    found = plan(now, Queues([Waiting(device.to_bytes(4), 0, since) for device, since in asked.items()]), policy)
-    if not isinstance(found, Plan):
-      coming = [arriving[0][0]] if arriving else []
-      now = min(coming if found is None else [*coming, found])
-      continue
-    now += capacity.step_s
-    steps.append((now, len(found.asked)))
-    for name in found.asked:
-      device = int.from_bytes(name)
-      answered.append((now, now - asked.pop(device)))
-      heapq.heappush(arriving, (now + pause(), device))
-  began = answered[len(answered) // 5][0]
-  waits = [wait for when, wait in answered if when > began]
-  median_s, p99_s = np.percentile(waits, (50, 99))
-  rows = float(np.mean([rows for when, rows in steps if when > began]))
-  return Simulated(len(waits) / (now - began), float(median_s), float(p99_s), rows)
+def simulated(capacity: Capacity, devices: int, *, calls: int = 8000, max_wait_s: float = 0.0, seed: int = 0) -> Simulated:
+  """Devices at one server whose steps all take as long."""
+  load, policy = Load(devices, capacity.think_s), Policy(capacity.max_rows, max_wait_s)
+  return simulate(load, lambda rows: capacity.step_s, policy, calls=calls, seed=seed)
 
 
 def two_digits(value: float) -> float:
@@ -222,10 +182,10 @@ def _simulated(c: Capacity) -> list[str]:
   ]
   for load in LOADS:
     devices = max(1, round(load * full))
-    on_paper, found = min(devices / c.round_s, c.calls_per_s), simulate(c, devices)
+    on_paper, found = min(devices / c.round_s, c.calls_per_s), simulated(c, devices)
     times = f"{found.median_s * 1e3:.0f} | {found.p99_s * 1e3:.0f}"
     lines.append(f"| {devices} | {load:.0%} | {short(on_paper)} | {short(found.calls_per_s)} | {found.rows:.0f} | {times} |")
-  now, later = (simulate(c, 8, max_wait_s=wait_s) for wait_s in (0.0, c.step_s))
+  now, later = (simulated(c, 8, max_wait_s=wait_s) for wait_s in (0.0, c.step_s))
   lines += [
     "",
     f"With 8 devices, calls that wait up to a step for others are answered after {later.median_s * 1e3:.0f} ms (median) "

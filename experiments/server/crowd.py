@@ -19,7 +19,9 @@ import numpy as np
 from experiments.engine.experiment import Experiment, Lab
 from experiments.server.decodes import Case
 from experiments.server.process import COMMAND, ServerProcess, record
+from experiments.server.simulation import Load, simulate
 from jaxspec.link.trace import write_trace
+from jaxspec.server.scheduler import Policy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,20 +54,39 @@ class Crowd(Experiment):
         for turn in range(self.repeats):
           logging.info("load %d of %d, about 60 s each", turn + 1, self.repeats)
           runs.append(loaded(server.address, options))
-    stages = [[run[index] for run in runs] for index in range(len(runs[0]))]
-    one = np.median([stage["tokens_per_s_of_a_device"]["p50"] for stage in stages[0]])
-    differing = sum(stage["differing"] for run in runs for stage in run)
-    failures = sum(len(stage["failures"]) for run in runs for stage in run)
-    return {
-      "head": ["devices", "tokens/s", "of a device, median", "against one alone", "fairness", "slowest, of the mean",
-               "rows of a step", "of all rows", "call, p50 and p99, ms", "opening, p50, ms", "generator, cores"],
-      "intro": f"Medians of {self.repeats} runs. Devices with another reply than the recorded one: {differing}; devices "
-      f"that failed: {failures}.",
-      "below": "Fairness is Jain's index over the tokens/s of devices: 1 where all have the same, 1/n where one has all. "
-      "Devices play different traces, so some of it is theirs. Generator and server share the cores.",
-      "rows": [{"cells": cells_of(found, one, self.max_rows)} for found in stages],
-      "figures": runs,
-    }  # fmt: skip
+    return tabled(runs, self.max_rows)
+
+
+def tabled(runs: list[list[dict[str, Any]]], max_rows: int) -> dict[str, Any]:
+  """The table of the stages of all runs; the first stage is one device."""
+  stages = [[run[index] for run in runs] for index in range(len(runs[0]))]
+  one = np.median([stage["tokens_per_s_of_a_device"]["p50"] for stage in stages[0]])
+  differing = sum(stage["differing"] for run in runs for stage in run)
+  failures = sum(len(stage["failures"]) for run in runs for stage in run)
+  in_time = [float(np.median([rate_in_virtual_time(run[0], run[index], max_rows) for run in runs]))
+             for index in range(len(stages))]  # fmt: skip
+  return {
+    "head": ["devices", "tokens/s", "of a device, median", "against one alone", "fairness", "slowest, of the mean",
+             "rows of a step", "of all rows", "call, p50 and p99, ms", "opening, p50, ms", "generator, cores", "calls/s",
+             "calls/s in virtual time"],
+    "intro": f"Medians of {len(runs)} runs. Devices with another reply than the recorded one: {differing}; devices "
+    f"that failed: {failures}.",
+    "below": "Fairness is Jain's index over the tokens/s of devices: 1 where all have the same, 1/n where one has all. "
+    "Devices play different traces, so some of it is theirs. Generator and server share the cores. In virtual time the "
+    "scheduler plans for devices with the measured pauses and steps; what else a call and an opening take of the server is "
+    "what they take of it when a device is alone.",
+    "rows": [{"cells": cells_of(found, one, max_rows, rate)} for found, rate in zip(stages, in_time)],
+    "figures": runs,
+  }  # fmt: skip
+
+
+def rate_in_virtual_time(alone: dict[str, Any], stage: dict[str, Any], max_rows: int) -> float:
+  """Calls a second that the simulation of docs/capacity.md has of a stage."""
+  server, first = stage["server"], alone["server"]
+  think_s = stage["think_s"] / stage["calls"] + stage["call_s"]["mean"] - server["call_s"]["mean"]
+  besides_s = first["call_s"]["mean"] - first["step_s"]["mean"]
+  load = Load(stage["devices"], think_s, stage["calls"] // stage["devices"], first["open_s"]["mean"])
+  return simulate(load, lambda rows: server["step_s"]["mean"] + rows * besides_s, Policy(max_rows)).calls_per_s
 
 
 def loaded(address: str, options: list[str]) -> list[dict[str, Any]]:
@@ -76,7 +97,7 @@ def loaded(address: str, options: list[str]) -> list[dict[str, Any]]:
   return json.loads(done.stdout)["stages"]
 
 
-def cells_of(stages: list[dict[str, Any]], one: float, max_rows: int) -> list[str]:
+def cells_of(stages: list[dict[str, Any]], one: float, max_rows: int, in_time: float) -> list[str]:
   """A row of the table: medians over the runs."""
 
   def median(*path: str) -> float:
@@ -91,4 +112,5 @@ def cells_of(stages: list[dict[str, Any]], one: float, max_rows: int) -> list[st
     f"{stages[0]['devices']}", f"{median('tokens_per_s'):,.0f}", f"{own:.1f}", f"{own / one:.2f}",
     f"{median('fairness', 'jain'):.3f}", f"{median('fairness', 'least'):.2f}", f"{rows:.1f}", f"{rows / max_rows:.0%}",
     f"{low:.0f}, {high:.0f}", f"{opening:,.0f}", f"{median('generator_cpu'):.2f}",
+    f"{median('calls') / median('seconds'):,.0f}", f"{in_time:,.0f}",
   ]  # fmt: skip

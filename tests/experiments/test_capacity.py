@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from experiments import capacity as capacity_module
-from experiments.capacity import CALL_DOWN, CALL_UP, Capacity, fleet, main, report, simulate, two_digits
+from experiments.capacity import CALL_DOWN, CALL_UP, Capacity, fleet, main, report, simulated, two_digits
+from experiments.server.simulation import Load, simulate
+from jaxspec.server.scheduler import Policy
 
 PAGE = Path(__file__).parents[2] / "docs" / "capacity.md"
 
@@ -47,13 +49,25 @@ def test_the_simulation_agrees_with_the_formula():
   capacity = Capacity(max_rows=4, think_s=0.1)
   for share in (0.3, 0.7):
     devices = round(share * capacity.calls_per_s * capacity.round_s)
-    found = simulate(capacity, devices, calls=2000)
+    found = simulated(capacity, devices, calls=2000)
     assert found.calls_per_s == pytest.approx(devices / capacity.round_s, rel=0.05)
     assert capacity.step_s <= found.median_s < 2 * capacity.step_s and found.rows <= 4
-  full = simulate(capacity, 2 * devices, calls=2000)
+  full = simulated(capacity, 2 * devices, calls=2000)
   assert full.calls_per_s == pytest.approx(capacity.calls_per_s, rel=0.01) and full.rows == 4
-  assert full.median_s > 2 * capacity.step_s and full == simulate(capacity, 2 * devices, calls=2000)
-  assert simulate(capacity, 2, calls=500, max_wait_s=1.0).median_s > simulate(capacity, 2, calls=500).median_s
+  assert full.median_s > 2 * capacity.step_s and full == simulated(capacity, 2 * devices, calls=2000)
+  assert simulated(capacity, 2, calls=500, max_wait_s=1.0).median_s > simulated(capacity, 2, calls=500).median_s
+
+
+def test_devices_that_begin_and_end():
+  """One device alone takes its pauses and its steps; a crowd that fills every step takes its calls over those of a step."""
+  policy, step_s = Policy(4), lambda rows: 0.01 + 0.001 * rows
+  alone = simulate(Load(1, 0.02, each=200), step_s, policy)
+  assert alone.calls_per_s == pytest.approx(1 / 0.031, rel=0.05) and alone.rows == 1
+  assert alone.median_s == alone.p99_s == pytest.approx(0.011)
+  crowd = simulate(Load(40, 1e-4, each=50), step_s, policy)
+  assert crowd.rows == pytest.approx(4, rel=0.01) and crowd.calls_per_s == pytest.approx(4 / 0.014, rel=0.01)
+  late = simulate(Load(2, 0.001, each=10, apart_s=10.0), step_s, policy)
+  assert late.rows == 1 and late.calls_per_s == pytest.approx(2.0, rel=0.05)
 
 
 def test_what_surrounds_a_frame():

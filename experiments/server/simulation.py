@@ -1,0 +1,77 @@
+"""A server and its devices in virtual time: the scheduler is the real one, steps and pauses are numbers."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxspec.server.scheduler import Plan, Policy, Queues, Waiting, plan
+
+
+class Load(NamedTuple):
+  """Devices that think and call.
+
+  Attributes:
+    devices: at once.
+    think_s: mean seconds between an answer and the next call; pauses are uniform between half and one and a half of it.
+    each: calls of a device; None goes on and leaves the first fifth of the calls out, while devices are still in step.
+    apart_s: seconds between the beginnings of two devices.
+  """
+
+  devices: int
+  think_s: float
+  each: int | None = None
+  apart_s: float = 0.0
+
+
+class Simulated(NamedTuple):
+  """A server for a while."""
+
+  calls_per_s: float
+  median_s: float  # from the arrival of a call to its answer
+  p99_s: float
+  rows: float  # of a step, mean
+
+
+def simulate(load: Load, step_s: Callable[[int], float], policy: Policy, *, calls: int = 8000, seed: int = 0) -> Simulated:
+  """A server that runs what its scheduler says.
+
+  Args:
+    step_s: seconds of a step of so many rows.
+    calls: after which devices without a number of calls of their own stop.
+  """
+  generator = np.random.default_rng(seed)
+  pause = lambda: load.think_s * generator.uniform(0.5, 1.5)
+  arriving = [(device * load.apart_s + pause(), device) for device in range(load.devices)]
+  heapq.heapify(arriving)
+  left = [calls if load.each is None else load.each] * load.devices
+  most = calls if load.each is None else load.each * load.devices
+  asked: dict[int, float] = {}
+  answered: list[tuple[float, float]] = []  # when, after how long
+  steps: list[tuple[float, int]] = []
+  now = 0.0
+  while len(answered) < most:
+    while arriving and arriving[0][0] <= now:
+      since, device = heapq.heappop(arriving)
+      asked[device] = since
+    found = plan(now, Queues([Waiting(device.to_bytes(4), 0, since) for device, since in asked.items()]), policy)
+    if not isinstance(found, Plan):
+      coming = [arriving[0][0]] if arriving else []
+      now = min(coming if found is None else [*coming, found])
+      continue
+    now += step_s(len(found.asked))
+    steps.append((now, len(found.asked)))
+    for name in found.asked:
+      device = int.from_bytes(name)
+      answered.append((now, now - asked.pop(device)))
+      left[device] -= 1
+      if left[device]:
+        heapq.heappush(arriving, (now + pause(), device))
+  began = answered[len(answered) // 5][0] if load.each is None else 0.0
+  waits = [wait for when, wait in answered if when > began]
+  median_s, p99_s = np.percentile(waits, (50, 99))
+  rows = float(np.mean([rows for when, rows in steps if when > began]))
+  return Simulated(len(waits) / (now - began), float(median_s), float(p99_s), rows)
