@@ -16,6 +16,7 @@ from jaxspec.link.decode import decode_over_link
 from jaxspec.link.traffic import Traffic, join_traffic
 from jaxspec.link.wires import Wire
 from jaxspec.methods import Ciar, Plain, Sqs
+from jaxspec.token_kinds import IDS
 
 
 class Messages(NamedTuple):
@@ -36,6 +37,11 @@ class Messages(NamedTuple):
   resumes: int = 0
 
 
+def has_messages(job: Job) -> bool:
+  """Whether rounds of the job's method can be sent: it has messages, and tokens are ids."""
+  return isinstance(job.method, (Sqs, Ciar, Plain)) and job.pipeline.host.tokens == IDS
+
+
 def wire_of(job: Job) -> Wire:
   """What a round of the job's method looks like as bytes.
 
@@ -43,9 +49,10 @@ def wire_of(job: Job) -> Wire:
     UserError: for a method without messages, or a rule that needs distributions that no message holds.
   """
   method, vocab, width = job.method, job.pipeline.host.vocab_size, 0
-  if not isinstance(method, (Sqs, Ciar, Plain)) or vocab is None:
+  if not has_messages(job):
     raise UserError(
-      f"--wire, --network and --cloud go with methods that have messages (sqs, ciar, ar), we instead got {method.name}"
+      "--wire, --network and --cloud go with methods that have messages (sqs, ciar, ar) and tokens that are ids, we instead "
+      f"got {method.name} for {job.pipeline.host.tokens}"
     )
   if isinstance(method, Ciar) and method.inject != "none":
     features = getattr(job.decoder().draft.config, "features", None)

@@ -16,7 +16,6 @@ import numpy as np
 from jaxspec.cli import messages, report
 from jaxspec.cli.decoding import MethodRun
 from jaxspec.cli.errors import UserError
-from jaxspec.methods import Ciar, Plain, Sqs
 from jaxspec.metrics.audit import TokenAudit, summarize_audit
 from jaxspec.studio import pictures, repeat
 from jaxspec.studio.crossing import crossing
@@ -74,7 +73,7 @@ def _figures(session: Session, resolved: Resolved, lane: Lane, run: MethodRun) -
   """Figures of a method; JSON."""
   job, asked = lane.entrant.job, resolved.asked
   found: Event = {"method": run.name, "title": run.method.title, "is_exact": run.method.is_exact}
-  if asked.messages and isinstance(run.method, (Sqs, Ciar, Plain)) and job.pipeline.host.vocab_size is not None:
+  if asked.messages and messages.has_messages(job):
     try:
       run.messages = messages.send(job, resolved.batches, run, None)
     except UserError as error:
