@@ -112,7 +112,7 @@ class _Headers:
 
 
 def _refused(request: Request, error: Exception) -> Response:
-  return JSONResponse({"message": one_line(error)}, 503 if isinstance(error, Full) else 400)
+  return JSONResponse({"message": one_line(error)}, 400)
 
 
 async def _body(request: Request) -> Any:

@@ -74,6 +74,8 @@ def _prompts(prompts: Any) -> list[str]:
       raise ValueError(f"Must have prompts of at most {MAX_PROMPT_LETTERS} letters, prompt {number} has {len(prompt)}")
     if any(ord(letter) < 32 for letter in prompt):
       raise ValueError(f"Must have prompts of one line, prompt {number} has control characters")
+    if any(0xD800 <= ord(letter) <= 0xDFFF for letter in prompt):  # JSON can escape them, files cannot hold them
+      raise ValueError(f"Must have prompts of whole letters, prompt {number} has half of a surrogate pair")
   return prompts
 
 

@@ -13,6 +13,7 @@ from jaxspec.cli.main import main
 from jaxspec.options import options_of
 from jaxspec.studio import asked
 
+JSON = {"content-type": "application/json"}
 RACE = {"prompts": ["red apple"], "entrants": [{"method": "speculative"}]}
 
 
@@ -140,10 +141,12 @@ def test_wrong_values_get_one_line(client, message):
 
 
 def test_what_is_no_request_is_refused(client, app):
-  assert client.post("/api/race", content=b"{", headers={"content-type": "application/json"}).status_code == 400
+  assert client.post("/api/race", content=b"{", headers=JSON).status_code == 400
   assert client.post("/api/race", content=json.dumps(RACE), headers={"content-type": "text/plain"}).status_code == 400
   assert "bytes" in client.post("/api/race", json=RACE | {"prompts": ["a" * 40_000]}).json()["message"]
-  assert client.post("/api/race", content=b"[NaN]", headers={"content-type": "application/json"}).status_code == 400
+  assert client.post("/api/race", content=b"[NaN]", headers=JSON).status_code == 400
+  half = client.post("/api/check", content=json.dumps(RACE | {"prompts": ["red \ud83d"]}), headers=JSON)
+  assert half.status_code == 400 and "whole letters" in half.json()["message"]
   assert client.get("/", headers={"host": "evil.example"}).status_code == 400  # a name that was pointed here
 
 
