@@ -17,6 +17,7 @@ Tables ``depth``, ``heads_1`` and ``loss_1`` need edge networks that the shipped
 from __future__ import annotations
 
 from experiments.bench.scores import Scores
+from experiments.engine.emoji_images import Emoji
 from experiments.engine.link import Networks
 from experiments.engine.quality import Quality
 from experiments.engine.race import Heat, Race
@@ -31,7 +32,7 @@ SCORES = {
   "Entropy": "entropy", "Entropy-Lens": "entropy_lens", "max-prob": "max_prob", "Random": "random", "U-HLM": "temperature",
   "CIAR": "interval", "CIAR, additive U": "interval:additive", "CIAR, volume": "interval:volume",
 }  # fmt: skip
-SMALL = dict(num_train=24, num_held_out=4, timings=0)
+SMALL = dict(scorer=Emoji(num_train=24, num_held_out=4), timings=0)
 ABLATION = dict(layout="cloud", bundle="runs/ablation", **SMALL)
 
 

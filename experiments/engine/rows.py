@@ -27,6 +27,8 @@ class Row:
     seed: of the keys; rows of one seed draw every prompt with the same key.
     rate: cloud calls per token that a threshold is searched for; None takes the options as they are.
     max_len: tokens that are drawn; None draws all.
+    audit: report the exact distribution of every token beside it (`jaxspec.audited`); the tokens are the same.
+    group: rows of one group differ by the seed of a training alone; "" is none.
   """
 
   method: str
@@ -38,6 +40,8 @@ class Row:
   seed: int = 0
   rate: float | None = None
   max_len: int | None = None
+  audit: bool = False
+  group: str = ""
 
   @property
   def name(self) -> str:

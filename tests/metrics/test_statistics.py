@@ -103,7 +103,7 @@ def test_holm_steps_down_and_a_wanted_difference_needs_the_clusters_that_show_it
 
 @pytest.mark.parametrize("tests", [1, 4])
 def test_equal_methods_are_shown_to_be_equal_with_the_planned_clusters(tests):
-  """Pairs of hits that differ in three of ten prompts: the count is that of the normal formula, and has the power it claims."""
+  """Hits that differ in three of ten prompts: the count is that of the normal formula, and has the power it claims."""
   pilot = statistics.Difference(0.0, 0.0, 0.0, 1.0, np.sqrt(0.3 / 100), 100)
   needed = statistics.required_equivalent_clusters(pilot, 0.05, tests=tests)
   by_hand = {1: 0.3 * ((1.6449 + 1.2816) / 0.05) ** 2, 4: 0.3 * ((2.2414 + 1.2816) / 0.05) ** 2}[tests]
