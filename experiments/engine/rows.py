@@ -87,6 +87,11 @@ OPEN, CLOSED = 1e30, -1.0  # thresholds of CIAR that keep everything on the edge
 PAPER_PREFIX = 0.06  # CIAR's share of tokens from the cloud
 
 
+def matched(label: str, rate: float, *, target_prefix: float = PAPER_PREFIX, **given) -> Row:
+  """A row of CIAR whose threshold is searched for."""
+  return row("ciar", label, rate=rate, target_prefix=target_prefix, **given)
+
+
 def code(share: float, num_tokens: int = 256) -> Row:
   """CoDe: ``ceil(share * num_tokens)`` tokens from the cloud, the rest from the edge."""
   prefix = math.ceil(share * num_tokens) / num_tokens

@@ -150,9 +150,7 @@ def test_a_table_of_images(tmp_path, monkeypatch, emoji_set):
   emoji = subset(emoji_set, np.arange(0, len(emoji_set.emoji), 8))
   monkeypatch.setattr(emoji_images, "load_emoji", lambda: emoji)
   rows = (row("speculative"), row("ciar", "edge", tau=CLOSED, draft="inter-5"), row("ciar", "CIAR", tau=0.5))
-  sizes = dict(
-    scorer=Emoji(num_train=6, num_held_out=1), batch=1, timings=1
-  )  # times are of one image too: the same programs
+  sizes = dict(scorer=Emoji(num_train=6, num_held_out=1), batch=1, timings=1)  # times are of one image: the same programs
   table = Quality(title="t", rows=rows, bundle=path, layout="cloud", subject="CIAR", **sizes)
   document = run.finite(table.frame("t", "c") | table.measure(Lab(tmp_path / "runs")))
   labels = [entry["label"] for entry in document["rows"]]
