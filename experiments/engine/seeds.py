@@ -44,13 +44,25 @@ def compare(document: dict[str, Any]) -> Comparison | None:
   degrees = sum(len(values) - 1 for values in groups.values())
   if len(groups) < 2 or degrees < 1:
     return None
-  squares = sum(float(np.sum((np.array(values) - np.mean(values)) ** 2)) for values in groups.values())
-  deviation = math.sqrt(squares / degrees)
+  deviation = _deviation(groups, degrees)
   means = {name: float(np.mean(values)) for name, values in groups.items()}
   base, *others = groups
   differences = {name: _difference(groups[name], groups[base], deviation, degrees) for name in others}
   sizes = {name: len(values) for name, values in groups.items()}
   return Comparison(base, means, sizes, deviation, degrees, correct_table(differences))
+
+
+def difference_of(document: dict[str, Any], first: str, second: str) -> Difference:
+  """One setting minus another, by the spread of all trainings of the table."""
+  groups = groups_of(document)
+  degrees = sum(len(values) - 1 for values in groups.values())
+  return _difference(groups[first], groups[second], _deviation(groups, degrees), degrees)
+
+
+def _deviation(groups: dict[str, list[float]], degrees: int) -> float:
+  """Of trainings of one setting."""
+  squares = sum(float(np.sum((np.array(values) - np.mean(values)) ** 2)) for values in groups.values())
+  return math.sqrt(squares / degrees)
 
 
 def _difference(first: list[float], second: list[float], deviation: float, degrees: int) -> Difference:
