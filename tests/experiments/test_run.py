@@ -17,11 +17,12 @@ from experiments.engine.experiment import Lab
 from experiments.engine.quality import Quality
 from experiments.engine.race import Heat, Race, VectorRace
 from experiments.engine.rows import CLOSED, PLAIN, row
+from experiments.engine.scene_images import Scenes
 from experiments.engine.tables import render
 from jaxspec.decode.state import Origin
 from jaxspec.metrics import evaluators
 from tests.cli import fake_classes
-from tests.cli.fake_bundle import TARGET, make_fake_bundle
+from tests.cli.fake_bundle import DRAFT, TARGET, make_fake_bundle
 from tests.cli.fake_evaluators import TOKENIZER, make_fake_evaluators
 from tests.metrics.emoji_subset import subset
 
@@ -187,3 +188,36 @@ def test_tables_of_classes(network, tmp_path):
   assert {"target", "draft", "published 2"} <= found.keys() and found["published 2"]["predicted"] > 0
   if network is fake_classes.MAR:
     assert found["published 2"]["rival"] in found and found["target"]["parallel"] == "parallel 1"
+
+
+@pytest.mark.slow
+def test_a_table_of_scenes(tmp_path, caplog):
+  """Random networks draw nothing that is right; every kind of row has its figures, and a second run reads what was kept."""
+  target, draft = (dataclasses.replace(config, num_tokens=36) for config in (SHALLOW, DRAFT))
+  tokenizer = dataclasses.replace(TOKENIZER, image_size=96)
+  path = str(make_fake_bundle(tmp_path / "bundle", target=target, draft=draft, tokenizer=tokenizer, method="ar"))
+  rows = (
+    dataclasses.replace(row("speculative", gamma=2), audit=True), row("gsd", "static", variant="static", window=3),
+    row("eagle-chain", "nobody", draft="none"), row("ciar", "CIAR", rate=0.5),
+  )  # fmt: skip
+  sizes = dict(scorer=Scenes(6), calibration=Scenes(4, seed=3), batch=2, timings=1, margin=0.02, first_search=2)
+  table = Quality(title="t", rows=rows, bundle=path, **sizes)
+  lab = Lab(tmp_path / "runs")
+  with caplog.at_level(logging.INFO):
+    first, second, *_ = table.outlook(lab).lines()
+  assert "5 rows of 6 images" in first and "comparisons" in second
+  document = run.finite(table.frame("t", "c") | table.measure(lab))
+  labels = [entry["label"] for entry in document["rows"]]
+  assert labels[:4] == ["plain decoding", "plain decoding, another seed", "speculative, gamma 2", "static"]
+  assert document["kind"] == "scenes" and document["left_out"][0].startswith("Left out nobody")
+  audited = document["rows"][2]
+  assert audited["audit"]["tv"]["value"] == pytest.approx(0, abs=1e-5)  # an exact method
+  assert audited["metrics"]["right"]["value"] == 0 and audited["open"] is None
+  assert len(audited["per_image"]["right"]) == len(audited["per_image"]["target_calls"]) == 6
+  text = render(json.loads(json.dumps(document)))
+  assert "TV per token" in text and "Computed before the rows were drawn, from 6 captions" in text
+  assert "Left out nobody" in text
+  caplog.clear()
+  with caplog.at_level(logging.INFO):
+    again = run.finite(table.frame("t", "c") | table.measure(Lab(tmp_path / "runs")))
+  assert again == document and not any("decoding" in line for line in caplog.messages)
