@@ -87,13 +87,16 @@ class SceneJudge:
     }
 
   def compare(self, rows: list[dict[str, Any]], subject: str) -> None:
-    """Adds how much more the subject changes what is open than a row does; plain decoding changes it as chance does."""
+    """Adds how much farther the subject is from plain decoding in what is open than a row is."""
+    named = {row["label"]: row for row in rows}
+    if subject not in named or named[subject]["open"] is None:
+      return
     for row in rows:
-      if row["label"] == subject or subject not in self._scores or row["open"] is None:
-        continue
-      found = self._against_plain(row) if subject == PLAIN_LABEL else self._against(subject, row["label"])
-      if found is not None:
-        row["subject_minus_row"] = {UNFAITHFUL: found._asdict()}
+      if row["label"] != subject and row["open"] is not None:
+        if (found := self._farther(named[subject], row)) is None:
+          del row["metrics"][UNFAITHFUL]  # nothing to compare it by
+        else:
+          row["subject_minus_row"] = {UNFAITHFUL: found._asdict()}
 
   def about(self) -> dict[str, Any]:
     """See `Judge.about`."""
@@ -103,13 +106,19 @@ class SceneJudge:
     """See `Judge.hits`."""
     return hits_of(self._of(result))
 
-  def _against_plain(self, row: dict[str, Any]) -> Difference:
-    found, num = scenes.Distance(**row["open"]), len(set(self._requests))
-    value, half = found.expected - found.value, Z * found.standard_error  # what chance moves it by
-    return Difference(value, value - half, value + half, found.p_value, found.standard_error, num)
+  def _farther(self, subject: dict[str, Any], row: dict[str, Any]) -> Difference | None:
+    """The subject's distance from plain decoding minus a row's; that of plain decoding is what chance makes of it."""
+    labels = subject["label"], row["label"]
+    if PLAIN_LABEL in labels:
+      found = self._beyond_chance(row if labels[0] == PLAIN_LABEL else subject)
+      return _negated(found) if labels[0] == PLAIN_LABEL else found
+    return scenes.closer(*(self._scores[label] for label in labels), self._of(self._bench.decode(PLAIN)))
 
-  def _against(self, subject: str, label: str) -> Difference | None:
-    return scenes.closer(self._scores[subject], self._scores[label], self._of(self._bench.decode(PLAIN)))
+  def _beyond_chance(self, row: dict[str, Any]) -> Difference:
+    """How much farther a row is than images of the same distribution; the interval is of what chance does."""
+    found, num = scenes.Distance(**row["open"]), len(set(self._requests))
+    value, half = found.value - found.expected, Z * found.standard_error
+    return Difference(value, value - half, value + half, found.p_value, found.standard_error, num)
 
   def _of(self, result: DecodeResult) -> scenes.Scores:
     """Scores of the first images; readings are kept."""
@@ -126,3 +135,7 @@ _OF_ASPECTS = ("distance", "expected", "p_value", "count")
 def hits_of(scores: scenes.Scores) -> np.ndarray:
   """Whether each image is right, ``[N]`` bool."""
   return np.array([bool(held["right"]) for held in scores.held])
+
+
+def _negated(found: Difference) -> Difference:
+  return found._replace(value=-found.value, low=-found.high, high=-found.low)

@@ -56,7 +56,8 @@ def test_mcnemar_by_hand():
 def test_a_subject_is_compared_by_how_far_it_is_from_plain_decoding():
   table = document("white")
   found = claims.verdicts(table)
-  assert found["harmless", "unfaithful"].order == -1  # the row is nearer than the subject
+  for label in ("harmless", claims.PLAIN, f"{claims.PLAIN}, another seed"):
+    assert found[label, "unfaithful"].order == -1  # the row is nearer than the subject
   assert found["wrong", "right"].order == 1
   assert "subject_minus_row" not in next(entry for entry in table["rows"] if entry["label"] == "white")
 
