@@ -11,7 +11,7 @@ from jaxspec.bundle import read_bundle, write_bundle
 from jaxspec.models.inter_head import InterHeadConfig
 from tests.cli.fake_bundle import DRAFT, make_fake_bundle, save_random
 
-SAMPLES = Path("runs/samples.npz")
+SAMPLES = Path("runs/others.npz")
 
 
 @pytest.fixture(scope="module")
