@@ -3,8 +3,8 @@
 Captions are independent draws of the grammar, so every image is a unit of its own: a share of right images has the interval
 of Wilson, two methods on the same captions and keys are compared by McNemar's test.
 
-``unfaithful`` is the total variation between what a row and plain decoding make of that which captions leave open, the mean
-over aspects (`jaxspec.scenes.distance_between`), with a permutation test. Plain decoding itself is compared with its other
+``unfaithful`` is the total variation between what a row and plain decoding make of that which captions leave open
+(`jaxspec.scenes.distance_between`), with a permutation test. Plain decoding itself is compared with its other
 seed, which shows what chance alone does.
 """
 

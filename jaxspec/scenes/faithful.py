@@ -14,7 +14,7 @@ glyphs, ``number`` of "some"; each only where the caption leaves it open.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -98,7 +98,7 @@ class Distance(NamedTuple):
   """How far one set is from another, over all aspects.
 
   Attributes:
-    value: mean of the total variations of the aspects that both sets have, in [0, 1].
+    value: mean total variation over everything that was left open, in [0, 1]: that of each aspect, by its observations.
     expected: its mean where the two distributions are equal; sampling alone makes it this large.
     standard_error: its standard deviation there.
     p_value: of equal distributions.
@@ -119,8 +119,9 @@ def distance_between(first: Scores, second: Scores, *, permutations: int = 9999,
   (one, other), swaps = _swappable((first, second), permutations, seed)
   if not (aspects := _common(one, other)):
     return None
-  value = float(np.mean([_distances(one[aspect].sum(0), other[aspect].sum(0)) for aspect in aspects]))
-  null = np.mean([_distances(*_swapped(one[aspect], other[aspect], swaps)) for aspect in aspects], axis=0)  # [R]
+  mean = _mean_over(aspects, one, other)
+  value = float(mean([_distances(one[aspect].sum(0), other[aspect].sum(0)) for aspect in aspects]))
+  null = mean([_distances(*_swapped(one[aspect], other[aspect], swaps)) for aspect in aspects])  # [R]
   return Distance(value, float(null.mean()), float(null.std()), _p_value(null, value))
 
 
@@ -148,7 +149,8 @@ def closer(
     values.append(beyond(*totals))
     nulls.append(beyond(*_swapped(*sides[:2], swaps), totals[2]))
     without.append(beyond(*(total - side[clusters] for total, side in zip(totals, sides, strict=True))))
-  value, null, left = float(np.mean(values)), np.mean(nulls, axis=0), np.mean(without, axis=0)
+  mean = _mean_over(aspects, one, other, fixed)
+  value, null, left = float(mean(values)), mean(nulls), mean(without)
   count = len(left)
   error = float(np.sqrt((count - 1) / count * np.sum((left - left.mean()) ** 2)))
   half = t_quantile(level, count - 1) * error if count > 1 else 0.0
@@ -202,6 +204,12 @@ def _swapped(one: np.ndarray, other: np.ndarray, swaps: np.ndarray) -> tuple[np.
 def _common(*sides: Counts) -> list[str]:
   """The aspects that all of them have."""
   return [aspect for aspect in ASPECTS if all(side[aspect].any() for side in sides)]
+
+
+def _mean_over(aspects: list[str], *sides: Counts) -> Callable[[Sequence[np.ndarray]], np.ndarray]:
+  """The mean over aspects, weighted by their observations, which no permutation changes."""
+  weights = [sum(side[aspect].sum() for side in sides) for aspect in aspects]
+  return lambda values: np.average(values, axis=0, weights=weights)
 
 
 def _sum_by_request(scores: Scores, labels: dict[Request, int]) -> Counts:

@@ -172,9 +172,11 @@ def test_distributions_of_what_is_open():
 def test_one_figure_over_all_aspects():
   plain, other, lossy = painted(0, 120), painted(1, 120), painted(2, 120, change=prefer_large)
   by_aspect = compare_sets(plain, lossy, permutations=299)
+  turned = compare_sets(lossy, plain, permutations=1)
   found = distance_between(plain, lossy, permutations=299)
-  assert found.value == pytest.approx(np.mean([row.distance for row in by_aspect.values()]))
-  assert found.expected == pytest.approx(np.mean([row.expected for row in by_aspect.values()]))
+  weights = [row.count + turned[aspect].count for aspect, row in by_aspect.items()]
+  assert found.value == pytest.approx(np.average([row.distance for row in by_aspect.values()], weights=weights))
+  assert found.expected == pytest.approx(np.average([row.expected for row in by_aspect.values()], weights=weights))
   assert found.p_value < 0.02 and found.value > found.expected + 2 * found.standard_error
   assert distance_between(plain, other, permutations=299).p_value > 0.02
   same = distance_between(plain, plain, permutations=99)
