@@ -46,7 +46,7 @@ def comparison(rate: float) -> Quality:
 def trained(words: str, drafts: tuple[str, ...], **given) -> tuple[Row, ...]:
   """The trainings of one setting, a seed each."""
   return tuple(
-    matched(f"{words}, seed {seed}", RATE, draft=draft, group=words, **given) for seed, draft in zip(SEEDS, drafts)
+    matched(f"{words}, seed {seed}", RATE, draft=draft, setting=words, **given) for seed, draft in zip(SEEDS, drafts)
   )
 
 

@@ -82,7 +82,7 @@ def points(documents: Mapping[str, Document]) -> list[Point]:
   chosen: dict[str, tuple[str, dict[str, Any], Document]] = {}
   for name, document in of_scenes(documents).items():
     for row in document["rows"]:
-      if row["method"] == "ar" or row.get("group"):
+      if row["method"] == "ar" or row.get("setting"):
         continue
       key = json.dumps([row[field] for field in ("method", "options", "sampling", "draft", "alone")], sort_keys=True)
       if key not in chosen or row["images"] > chosen[key][1]["images"]:

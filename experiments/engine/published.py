@@ -25,7 +25,7 @@ class Order(NamedTuple):
   Attributes:
     text: in words.
     table: document that has both rows.
-    better, worse: labels of rows, or settings of a training (`Row.group`).
+    better, worse: labels of rows, or settings of a training (`Row.setting`).
     metric: ``right`` images, or ``calls`` of the target, of which fewer are better.
   """
 
@@ -70,7 +70,7 @@ def difference(order: Order, document: Document) -> Difference:
     ValueError: for a row that the table lacks.
   """
   pair = order.better, order.worse
-  if set(pair) <= seeds.groups_of(document).keys():
+  if set(pair) <= seeds.settings_of(document).keys():
     return seeds.difference_of(document, *pair)
   rows = {row["label"]: row for row in document["rows"]}
   if missing := [label for label in pair if label not in rows]:

@@ -190,4 +190,4 @@ def as_json(row: Row, bench: Bench) -> dict[str, Any]:
   """What a document says of a row besides its figures."""
   settings = bench.settings(row)
   about = {name: settings[name] for name in ("method", "options", "sampling", "draft", "alone", "seed", "matmul_precision")}
-  return {"label": row.name, "wanted_rate": row.rate, **about} | ({"group": row.group} if row.group else {})
+  return {"label": row.name, "wanted_rate": row.rate, **about} | ({"setting": row.setting} if row.setting else {})

@@ -28,7 +28,7 @@ class Row:
     rate: cloud calls per token that a threshold is searched for; None takes the options as they are.
     max_len: tokens that are drawn; None draws all.
     audit: report the exact distribution of every token beside it (`jaxspec.audited`); the tokens are the same.
-    group: rows of one group differ by the seed of a training alone; "" is none.
+    setting: rows of one setting differ by the seed of a training alone; "" is none.
   """
 
   method: str
@@ -41,7 +41,7 @@ class Row:
   rate: float | None = None
   max_len: int | None = None
   audit: bool = False
-  group: str = ""
+  setting: str = ""
 
   @property
   def name(self) -> str:

@@ -1,8 +1,8 @@
 """Rows that differ by the seed of a training: which settings of a training differ by more than its seeds do.
 
-Rows of one `Row.group` are trainings of one setting. The unit is the training: its share of right images is one number,
+Rows of one `Row.setting` are trainings of one setting. The unit is the training: its share of right images is one number,
 whose spread over seeds holds the chance of training and of drawing. Settings are compared with the first one by Student's t
-with the standard deviation of all groups together, and Holm over the table.
+with the standard deviation of all settings together, and Holm over the table.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class Comparison(NamedTuple):
   against: dict[str, Corrected]  # the others minus the first
 
 
-def groups_of(document: dict[str, Any]) -> dict[str, list[float]]:
+def settings_of(document: dict[str, Any]) -> dict[str, list[float]]:
   """Shares of right images of every training, by setting, in the order of the rows."""
   found: dict[str, list[float]] = {}
   for row in document["rows"]:
-    if row.get("group"):
-      found.setdefault(row["group"], []).append(row["metrics"][METRIC]["value"])
+    if row.get("setting"):
+      found.setdefault(row["setting"], []).append(row["metrics"][METRIC]["value"])
   return found
 
 
 def compare(document: dict[str, Any]) -> Comparison | None:
   """The settings of a table; None where there are fewer than two, or no setting was trained twice."""
-  groups = groups_of(document)
+  groups = settings_of(document)
   degrees = sum(len(values) - 1 for values in groups.values())
   if len(groups) < 2 or degrees < 1:
     return None
@@ -54,7 +54,7 @@ def compare(document: dict[str, Any]) -> Comparison | None:
 
 def difference_of(document: dict[str, Any], first: str, second: str) -> Difference:
   """One setting minus another, by the spread of all trainings of the table."""
-  groups = groups_of(document)
+  groups = settings_of(document)
   degrees = sum(len(values) - 1 for values in groups.values())
   return _difference(groups[first], groups[second], _deviation(groups, degrees), degrees)
 

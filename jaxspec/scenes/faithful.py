@@ -98,7 +98,8 @@ class Distance(NamedTuple):
   """How far one set is from another, over all aspects.
 
   Attributes:
-    value: mean total variation over everything that was left open, in [0, 1]: that of each aspect, by its observations.
+    value: mean total variation of the aspects that both sets have, in [0, 1]. Each counts by the inverse of what chance
+      moves it by, so that a change of one aspect shows beside others of which few captions say nothing.
     expected: its mean where the two distributions are equal; sampling alone makes it this large.
     standard_error: its standard deviation there.
     p_value: of equal distributions.
@@ -119,16 +120,17 @@ def distance_between(first: Scores, second: Scores, *, permutations: int = 9999,
   (one, other), swaps = _swappable((first, second), permutations, seed)
   if not (aspects := _common(one, other)):
     return None
-  mean = _mean_over(aspects, one, other)
-  value = float(mean([_distances(one[aspect].sum(0), other[aspect].sum(0)) for aspect in aspects]))
-  null = mean([_distances(*_swapped(one[aspect], other[aspect], swaps)) for aspect in aspects])  # [R]
+  nulls = [_distances(*_swapped(one[aspect], other[aspect], swaps)) for aspect in aspects]  # each [R]
+  mean = _mean_by_noise(nulls)
+  value, null = float(mean([_distances(one[aspect].sum(0), other[aspect].sum(0)) for aspect in aspects])), mean(nulls)
   return Distance(value, float(null.mean()), float(null.std()), _p_value(null, value))
 
 
 def closer(
   first: Scores, second: Scores, reference: Scores, *, level: float = 0.95, permutations: int = 9999, seed: int = 0
 ) -> Difference | None:
-  """How much farther from a reference one method is than another: the difference of the two mean total variations.
+  """How much farther from a reference one method is than another: the difference of the two mean total variations, in which
+  each aspect counts as in `Distance`.
 
   A permutation swaps the two methods, not the reference, within random clusters (all images of a request), so the p value
   is that of two methods with one distribution. Both distances are raised by sampling; where the two sets are of like size,
@@ -149,7 +151,7 @@ def closer(
     values.append(beyond(*totals))
     nulls.append(beyond(*_swapped(*sides[:2], swaps), totals[2]))
     without.append(beyond(*(total - side[clusters] for total, side in zip(totals, sides, strict=True))))
-  mean = _mean_over(aspects, one, other, fixed)
+  mean = _mean_by_noise(nulls)
   value, null, left = float(mean(values)), mean(nulls), mean(without)
   count = len(left)
   error = float(np.sqrt((count - 1) / count * np.sum((left - left.mean()) ** 2)))
@@ -206,9 +208,11 @@ def _common(*sides: Counts) -> list[str]:
   return [aspect for aspect in ASPECTS if all(side[aspect].any() for side in sides)]
 
 
-def _mean_over(aspects: list[str], *sides: Counts) -> Callable[[Sequence[np.ndarray]], np.ndarray]:
-  """The mean over aspects, weighted by their observations, which no permutation changes."""
-  weights = [sum(side[aspect].sum() for side in sides) for aspect in aspects]
+def _mean_by_noise(nulls: Sequence[np.ndarray]) -> Callable[[Sequence[np.ndarray]], np.ndarray]:
+  """The mean over aspects, each by the inverse of its standard deviation under permutations; those that never move do not
+  count beside others."""
+  noise = np.array([null.std() for null in nulls])
+  weights = np.divide(1.0, noise, out=np.zeros_like(noise), where=noise > 0) if noise.any() else np.ones_like(noise)
   return lambda values: np.average(values, axis=0, weights=weights)
 
 

@@ -50,7 +50,6 @@ def _spoilt(scene: scenes.Scene) -> scenes.Scene:
 CHANGES = {"plain": _plain, "harmless": _plain, "wrong": _wrong, "white": _white}
 
 
-@functools.cache
 def drawn(seed: int, change: str) -> list[scenes.Scene]:
   """A scene of every caption."""
   generator = np.random.default_rng(seed)
@@ -64,23 +63,29 @@ class PaintingBench:
   batch, samples = 8, 1
 
   def __init__(self):
-    self.prompts, self._scenes = SCORER.texts(), []
+    self.prompts, self._scenes, self._numbers, self._kept = SCORER.texts(), [], {}, {}
     host = SimpleNamespace(decode=self._paint, tokenizer=SimpleNamespace(params={}))
     self.pipeline = SimpleNamespace(host=host)
 
   def decode(self, entry: Row, first: int | None = None) -> SimpleNamespace:
     """Tokens of the first images of a row."""
-    seed = {PLAIN.but(seed=entry.seed): entry.seed}.get(entry.but(label=""), 2)
-    found = drawn(seed, entry.label if entry.label in CHANGES else "plain")[:first]
-    numbers = np.arange(len(self._scenes), len(self._scenes) + len(found))
-    self._scenes += found
-    return SimpleNamespace(tokens=numbers[:, None])
+    is_plain = entry.but(label="", seed=0) == PLAIN
+    of = entry.seed if is_plain else 2, "plain" if is_plain else entry.label
+    if of not in self._numbers:
+      self._numbers[of] = np.arange(NUM)[:, None] + len(self._scenes)
+      self._scenes += drawn(*of)
+    return SimpleNamespace(tokens=self._numbers[of][:first])
 
   def kept(self, name: str, make) -> Any:
-    return make()
+    if name not in self._kept:
+      self._kept[name] = make()
+    return self._kept[name]
 
   def _paint(self, tokens) -> np.ndarray:
     return scenes.paint_batch([self._scenes[int(number)] for number in np.asarray(tokens)[:, 0]])
+
+
+BENCH = PaintingBench()
 
 
 def counted(entry: Row, calls: float, options: dict[str, Any], audit: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -98,8 +103,7 @@ def counted(entry: Row, calls: float, options: dict[str, Any], audit: dict[str, 
 @functools.cache
 def document(subject: str = "", margin: float = 0.0) -> dict[str, Any]:
   """A table of plain decoding, a harmless method, one that errs, and one that prefers white backgrounds."""
-  bench = PaintingBench()
-  judge, rows = SceneJudge(SCORER, bench), []
+  bench, judge, rows = BENCH, SceneJudge(SCORER, BENCH), []
   entries = {
     PLAIN.but(label=claims.PLAIN): (144, {}),
     PLAIN_AGAIN.but(label=f"{claims.PLAIN}, another seed"): (144, {}),

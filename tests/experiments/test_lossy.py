@@ -62,7 +62,7 @@ def test_published_orders_name_rows_that_tables_have():
   tables = {run.file_name(name): table for name, table in run.tables().items()}
   for order in published.ORDERS:
     rows = tables[order.table].rows
-    known = {entry.name for entry in rows} | {entry.group for entry in rows} | {claims.PLAIN}
+    known = {entry.name for entry in rows} | {entry.setting for entry in rows} | {claims.PLAIN}
     assert {order.better, order.worse} <= known, order
 
 

@@ -11,13 +11,11 @@ from experiments.engine.outlook import Cost, Outlook, cost_of, outlook_sentences
 from experiments.engine.rows import CLOSED, PLAIN, row
 from experiments.engine.scene_images import Scenes
 from experiments.engine.tables import render
-from tests.experiments import painted_tables
-from tests.experiments.painted_tables import NUM, PaintingBench, document
+from tests.experiments.painted_tables import BENCH, NUM, SCORER, document
 
 
 def test_the_judge_reads_what_was_painted():
-  bench = PaintingBench()
-  judge = painted_tables.SCORER.judge(bench)
+  bench, judge = BENCH, SCORER.judge(BENCH)
   found = judge.figures(PLAIN.but(label=claims.PLAIN), bench.decode(PLAIN))
   wanted = np.arange(NUM) % 6 != 0
   np.testing.assert_array_equal(found["per_image"]["right"], wanted)
@@ -56,8 +54,9 @@ def test_mcnemar_by_hand():
 def test_a_subject_is_compared_by_how_far_it_is_from_plain_decoding():
   table = document("white")
   found = claims.verdicts(table)
-  for label in ("harmless", claims.PLAIN, f"{claims.PLAIN}, another seed"):
-    assert found[label, "unfaithful"].order == -1  # the row is nearer than the subject
+  assert found[claims.PLAIN, "unfaithful"].order == -1  # the row is nearer than the subject
+  for label in ("harmless", f"{claims.PLAIN}, another seed"):
+    assert found[label, "unfaithful"].difference.value > 0
   assert found["wrong", "right"].order == 1
   assert "subject_minus_row" not in next(entry for entry in table["rows"] if entry["label"] == "white")
 
@@ -128,7 +127,7 @@ def test_what_a_table_can_show():
 
 def trained(**groups):
   rows = [
-    {"group": name, "label": f"{name} {seed}", "metrics": {"right": {"value": value}}}
+    {"setting": name, "label": f"{name} {seed}", "metrics": {"right": {"value": value}}}
     for name, values in groups.items()
     for seed, value in enumerate(values)
   ]
