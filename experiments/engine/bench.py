@@ -105,6 +105,7 @@ class Bench:
     missing = [index for index, name in enumerate(names) if name not in self._cache]
 
     def timed() -> float:
+      logging.info("compiling and timing: %s", row.name)
       run, index = self._program(row, batches), missing[0]
       result, seconds = measure.timed(lambda: run(batches.key_data[index], batches.condition[index]))
       self._cache.get(names[index], lambda: jax.device_get(result))
