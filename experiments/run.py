@@ -1,8 +1,9 @@
 """Makes a table: ``python -m experiments.run gsd:groups``.
 
     python -m experiments.run --list                              # every table and what it shows
-    python -m experiments.run gsd:groups --set num_train=96       # another size
+    python -m experiments.run gsd:groups --set scorer.num_train=96  # another size
     python -m experiments.run ciar:tau ciar:code --set timings=0  # several, without the wall clock
+    python -m experiments.run scenes:exact --outlook              # how long it takes, and what it can show
     python -m experiments.run --render                            # every committed table of its JSON again
 
 A table is ``MODULE:NAME`` of `experiments.configs`; ``MODULE:*`` are all of a module. ``--set`` changes a field of the table
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("--set", dest="assignments", action="append", default=[], metavar="FIELD=VALUE")
   parser.add_argument("--list", action="store_true", help="show all tables")
   parser.add_argument("--render", action="store_true", help="write the tables of the JSON that is there; measures nothing")
+  parser.add_argument("--outlook", action="store_true", help="say how long tables take and what they can show, and stop")
   parser.add_argument("--retime", action="store_true", help="take the wall clock again where it was kept")
   parser.add_argument("--official", type=Path, metavar="PATH", help="checkout of the official code, for bench:official")
   parser.add_argument("--runs", type=Path, default=Path("runs/tables"), help="[%(default)s]")
@@ -54,7 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
       lab = Lab(args.runs, retime=args.retime, official=args.official)
       for name in chosen(args.names):
-        make(name, args.assignments, lab, args.results)
+        if args.outlook:
+          print("\n".join([name, *outlook(name, args.assignments, lab)]))
+        else:
+          make(name, args.assignments, lab, args.results)
   except ValueError as error:
     print(f"experiments.run: error: {' '.join(str(error).split())}", file=sys.stderr)
     return 2
@@ -120,6 +125,23 @@ def make(name: str, assignments: Sequence[str], lab: Any, results: Path) -> dict
   (results / f"{file_name(name)}.md").write_text(text)
   print(text)
   return document
+
+
+def outlook(name: str, assignments: Sequence[str], lab: Any) -> list[str]:
+  """Lines about a table that is to be made; one batch of every row is decoded, and kept.
+
+  Raises:
+    ValueError: for a table that has no images of prompts.
+  """
+  from experiments.engine.experiment import keep_compiled
+  from experiments.engine.quality import Quality
+  from jaxspec.training.overrides import override
+
+  table = override(tables()[name], assignments)
+  if not isinstance(table, Quality):
+    raise ValueError(f"Must have a table of images of prompts for --outlook, we instead got {name!r}")
+  keep_compiled()
+  return table.outlook(lab).lines()
 
 
 def finite(value: Any) -> Any:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 DEFAULT = "emoji64"
-BUNDLES = (DEFAULT, "classes64", "classes64-causal", "digits32-causal", "wordnet")
+BUNDLES = (DEFAULT, "scenes", "classes64", "classes64-causal", "digits32-causal", "wordnet")
 
 # Where no networks are named: the bundle of each kind of prompt, and of methods that need other networks than these.
 _OF_PROMPTS = {"class": "classes64-causal", "text": "wordnet"}

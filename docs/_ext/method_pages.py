@@ -16,8 +16,12 @@ A page marks where a table stands, and what it holds; what stands between the ma
     <!-- table: server_recovery -->
     <!-- end -->
 
-``<!-- methods -->`` is the list of all methods; ``table`` is a whole table with the lines around it. Rows and columns
-are named as in ``experiments/results/NAME.md``.
+    <!-- lossy: settings -->
+    <!-- end -->
+
+``<!-- methods -->`` is the list of all methods; ``table`` is a whole table with the lines around it; ``lossy`` is what the
+tables of scenes say together: ``settings``, published ``orders``, or ``limits``. Rows and columns are named as in
+``experiments/results/NAME.md``.
 """
 
 from __future__ import annotations
@@ -33,8 +37,9 @@ from jaxspec.methods import METHODS
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "methods"
 MEASURED = ROOT / "docs" / "server_measured.md"
+LOSSY = ROOT / "docs" / "lossy.md"  # where experiments/lossy.md goes when its tables are there
 RESULTS = ROOT / "experiments" / "results"
-_MARK = re.compile(r"(<!-- (options|figures|methods|table)\b:?([^>]*?)-->\n).*?(<!-- end -->)", re.S)
+_MARK = re.compile(r"(<!-- (options|figures|methods|table|lossy)\b:?([^>]*?)-->\n).*?(<!-- end -->)", re.S)
 _OUTPUT = {True: "exact", False: "not exact", "option": "exact with `--exact`"}
 
 
@@ -54,6 +59,8 @@ def _table(kind: str, asked: str) -> str:
     return all_methods()
   if kind == "table":
     return whole(asked.strip())
+  if kind == "lossy":
+    return lossy(asked.strip())
   name, *lines = asked.strip().splitlines()
   wanted = {key: [part.strip() for part in rest.split(";")] for key, _, rest in (line.partition(":") for line in lines)}
   return figures(name.strip(), wanted["rows"], wanted["columns"])
@@ -117,9 +124,26 @@ def whole(name: str) -> str:
   return path.read_text(encoding="utf-8").partition("\n")[2]
 
 
+def lossy(part: str) -> str:
+  """What the tables of scenes say together.
+
+  Raises:
+    ValueError: for another part, or without such tables.
+  """
+  if str(ROOT) not in sys.path:
+    sys.path.append(str(ROOT))
+  from experiments.engine import lossy, published
+  from experiments.run import documents
+
+  parts = {"settings": lossy.settings, "orders": published.table, "limits": lossy.limits}
+  if part not in parts:
+    raise ValueError(f"Must have a part in {', '.join(parts)}, we instead got {part!r}")
+  return parts[part](documents(RESULTS))
+
+
 def filled_pages() -> list[Path]:
   """The pages that have marks."""
-  return [*sorted(PAGES.glob("*.md")), MEASURED]
+  return [*sorted(PAGES.glob("*.md")), MEASURED, *([LOSSY] if LOSSY.is_file() else [])]
 
 
 def _markdown(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -17,10 +17,12 @@ Tables ``depth``, ``heads_1`` and ``loss_1`` need edge networks that the shipped
 from __future__ import annotations
 
 from experiments.bench.scores import Scores
+from experiments.engine import rows
+from experiments.engine.emoji_images import Emoji
 from experiments.engine.link import Networks
 from experiments.engine.quality import Quality
 from experiments.engine.race import Heat, Race
-from experiments.engine.rows import CLOSED, OPEN, PAPER_PREFIX, PLAIN, Row, code, row
+from experiments.engine.rows import CLOSED, OPEN, PLAIN, Row, code, row
 from jaxspec.intervals.heads import COMBINATIONS
 from jaxspec.training.inter_dro import ABLATIONS
 
@@ -31,13 +33,13 @@ SCORES = {
   "Entropy": "entropy", "Entropy-Lens": "entropy_lens", "max-prob": "max_prob", "Random": "random", "U-HLM": "temperature",
   "CIAR": "interval", "CIAR, additive U": "interval:additive", "CIAR, volume": "interval:volume",
 }  # fmt: skip
-SMALL = dict(num_train=24, num_held_out=4, timings=0)
+SMALL = dict(scorer=Emoji(num_train=24, num_held_out=4), timings=0)
 ABLATION = dict(layout="cloud", bundle="runs/ablation", **SMALL)
 
 
-def matched(label: str, *, rate: float = RATE, target_prefix: float = PAPER_PREFIX, **given) -> Row:
-  """A row of CIAR whose threshold is searched for."""
-  return row("ciar", label, rate=rate, target_prefix=target_prefix, **given)
+def matched(label: str, *, rate: float = RATE, **given) -> Row:
+  """A row at the rate of these tables."""
+  return rows.matched(label, rate, **given)
 
 
 def heads(layers: int) -> tuple[Row, ...]:

@@ -33,6 +33,7 @@ from jaxspec.pipeline import Pipeline
 from jaxspec.types import PyTree
 
 TOLERANCE = 0.004  # calls per token that a matched rate may be off
+NEAR = 1.15  # factor of a threshold between two trials, where a search of fewer images came before
 
 
 class Batches(NamedTuple):
@@ -84,18 +85,41 @@ class Bench:
   def decoder(self, row: Row) -> Decoder:
     """The decoder of a row."""
     pipeline = self.of(row)
-    return pipeline.decoder(row.value(pipeline), **dict(row.sampling))
+    return pipeline.decoder(row.value(pipeline), audit=row.audit, **dict(row.sampling))
 
-  def decode(self, row: Row) -> DecodeResult:
-    """What every image became; numpy leaves ``[images, ...]``."""
+  def decode(self, row: Row, first: int | None = None) -> DecodeResult:
+    """What every image became, or the ``first`` so many; numpy leaves ``[images, ...]``."""
     batches = self.batches(row, self.batch)
-    names = self._names(row)
+    num = batches.num if first is None else min(first, batches.num)
+    names = self._names(row)[: -(-num // self.batch)]
     if not all(name in self._cache for name in names):
-      logging.info("decoding %d images: %s", batches.num, row.name)
+      logging.info("decoding %d images: %s", num, row.name)
     run = functools.cache(lambda: self._program(row, batches))  # compiled where a batch is missing
     make = lambda index: jax.device_get(run()(batches.key_data[index], batches.condition[index]))
     parts = [self._cache.get(name, functools.partial(make, index)) for index, name in enumerate(names)]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: batches.num], *parts)
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *parts)
+
+  def seconds_a_batch(self, row: Row) -> float:
+    """How long a batch of a row takes; 0 where all are there. Once, a batch that is missing is decoded for it, and kept."""
+    batches, names = self.batches(row, self.batch), self._names(row)
+    missing = [index for index, name in enumerate(names) if name not in self._cache]
+
+    def timed() -> float:
+      logging.info("compiling and timing: %s", row.name)
+      run, index = self._program(row, batches), missing[0]
+      result, seconds = measure.timed(lambda: run(batches.key_data[index], batches.condition[index]))
+      self._cache.get(names[index], lambda: jax.device_get(result))
+      return seconds
+
+    return self._cache.get(f"seconds-{names[0]}", timed) if missing else 0.0
+
+  def num_missing(self, row: Row) -> int:
+    """Batches of a row that are not decoded."""
+    return sum(name not in self._cache for name in self._names(row))
+
+  def kept(self, name: str, make: Callable[[], Any]) -> Any:
+    """A value that follows from decodes, read back if it was kept; ``name`` says all that it depends on."""
+    return self._cache.get(name, make)
 
   def is_decoded(self, row: Row) -> bool:
     """Whether `decode` only reads."""
@@ -124,25 +148,29 @@ class Bench:
         found.append(jax.device_get(result))
     return seconds, results
 
-  def calls(self, row: Row) -> CloudCalls:
-    """How often a row asks the target."""
-    return cloud_calls(self.decode(row))
+  def calls(self, row: Row, first: int | None = None) -> CloudCalls:
+    """How often a row asks the target, over all images or the ``first`` so many."""
+    return cloud_calls(self.decode(row, first))
 
-  def matched(self, row: Row) -> Row:
+  def matched(self, row: Row, first: int | None = None) -> Row:
     """A row of CIAR with the threshold that gives its ``rate`` on these very prompts and keys, to within `TOLERANCE`.
 
     The search looks at rates, never at images. Every trial is kept like any decode.
 
+    Args:
+      first: images on which a first search finds about where the threshold is; a trial of all is dear.
     Raises:
       ValueError: where no threshold does.
     """
     at = lambda tau: row.but(label=row.name, tau=_six_digits(tau), rate=None)
+    search = functools.partial(find_threshold, target=row.rate, max_trials=16)
     # Nothing is accepted locally: the scores of every position that the edge draws, under verified contexts.
-    scores = self.decode(at(CLOSED)).report.scores
-    found = find_threshold(
-      lambda tau: self.calls(at(tau)).call_rate, row.rate, start=max(quantile_threshold(scores, row.rate), 1e-9),
-      tolerance=TOLERANCE, max_trials=16,
-    )  # fmt: skip
+    scores = self.decode(at(CLOSED), first).report.scores
+    start, factor = max(quantile_threshold(scores, row.rate), 1e-9), 2.0
+    if first is not None and first < self.batches(row, self.batch).num:
+      near = search(lambda tau: self.calls(at(tau), first).call_rate, start=start, tolerance=2 * TOLERANCE)
+      start, factor = near.tau, NEAR
+    found = search(lambda tau: self.calls(at(tau)).call_rate, start=start, tolerance=TOLERANCE, factor=factor)
     logging.info("tau %.6g gives %.4f cloud calls per token: %s", found.tau, found.rate, row.name)
     return at(found.tau)
 
@@ -160,7 +188,7 @@ class Bench:
       "ends": self.ends,
       "dtype": self.pipeline.dtype,
       "matmul_precision": decoder.matmul_precision,
-    }
+    } | ({"audit": True} if row.audit else {})
 
   @functools.cache
   def weights(self, row: Row) -> tuple[str, ...]:

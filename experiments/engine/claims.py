@@ -1,22 +1,40 @@
 """What a table says about the order of its rows: lines below it, and a test for the sentences of the documentation.
 
-Every row is compared with the subject of its table, plain decoding where the table names none, by every metric of `METRICS`.
-Differences that stay after Holm's correction over all of these comparisons are named; the others are not told apart.
+Every row is compared with the subject of its table, plain decoding where the table names none, by every metric of its kind
+(`METRICS`). Differences that stay after Holm's correction over all of these comparisons are named; the others are not told
+apart.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from experiments.engine import statistics
-from jaxspec.metrics.statistics import correct_table
+from jaxspec.metrics.statistics import Corrected, Difference, correct_table
 
-# Metric: words, unit, factor, whether less is better.
-METRICS = {
-  statistics.KID: ("KID to real", "", 100, True),
-  "kid_plain": ("KID to plain", "", 100, True),
-  "prompt_retrieval": ("prompt retrieval", " points", 100, False),
-  "attribute_accuracy": ("attributes", " points", 100, False),
+
+class Metric(NamedTuple):
+  """How a metric is spoken of."""
+
+  words: str
+  unit: str
+  factor: float
+  is_loss: bool  # less is better
+
+
+# Kind of the documents: metrics by name.
+METRICS: dict[str, dict[str, Metric]] = {
+  "quality": {
+    statistics.KID: Metric("KID to real", "", 100, True),
+    "kid_plain": Metric("KID to plain", "", 100, True),
+    "prompt_retrieval": Metric("prompt retrieval", " points", 100, False),
+    "attribute_accuracy": Metric("attributes", " points", 100, False),
+  },
+  "scenes": {
+    "right": Metric("right images", " points", 100, False),
+    "unfaithful": Metric("distance of what is open", " points", 100, True),
+  },
 }
 PLAIN = "plain decoding"
 
@@ -29,6 +47,7 @@ class Verdict(NamedTuple):
   other: float
   p_value: float  # of Holm over the table
   detectable: float  # smallest true difference that would have shown
+  difference: Difference  # subject minus row
 
 
 def subject_of(document: dict[str, Any]) -> str | None:
@@ -37,20 +56,32 @@ def subject_of(document: dict[str, Any]) -> str | None:
   return subject if subject in [row["label"] for row in document["rows"]] else None
 
 
+def compared(labels: Sequence[str], subject: str) -> list[str]:
+  """The labels that a subject is compared with; its variants (labels that begin with its own) are none."""
+  return [label for label in labels if label != subject and (subject == PLAIN or not label.startswith(subject))]
+
+
 def verdicts(document: dict[str, Any]) -> dict[tuple[str, str], Verdict]:
-  """Every comparison of a table, by label and metric; variants of the subject (labels that begin with its own) are none."""
-  subject = subject_of(document)
+  """Every comparison of a table, by label and metric; a row without a metric is not compared by it."""
+  subject, metrics = subject_of(document), METRICS[document["kind"]]
   rows = {row["label"]: row for row in document["rows"]}
-  others = [label for label in rows if label != subject and (subject == PLAIN or not label.startswith(subject))]
-  own = rows[subject]
-  differences = {(label, m): statistics.difference(own, rows[label], m) for label in others for m in METRICS}
+  others, own = compared(list(rows), subject), rows[subject]
+  has = lambda label, metric: statistics.metric_of(rows[label], metric) is not None
+  pairs = [(label, m) for label in others for m in metrics if has(label, m) and has(subject, m)]
+  differences = {(label, m): statistics.difference(own, rows[label], m) for label, m in pairs}
   found = {}
   for (label, metric), corrected in correct_table(differences).items():
-    sign = -1 if METRICS[metric][3] else 1
-    order = 0 if corrected.adjusted >= 1 - statistics.LEVEL else 1 if sign * corrected.difference.value > 0 else -1
     values = (statistics.metric_of(rows[name], metric).value for name in (subject, label))
-    found[label, metric] = Verdict(order, *values, corrected.adjusted, corrected.detectable)
+    order = order_of(corrected, metrics[metric])
+    found[label, metric] = Verdict(order, *values, corrected.adjusted, corrected.detectable, corrected.difference)
   return found
+
+
+def order_of(corrected: Corrected, metric: Metric) -> int:
+  """1 and -1 where the first of two is better or worse after the correction, 0 where they are not told apart."""
+  if corrected.adjusted >= 1 - statistics.LEVEL:
+    return 0
+  return 1 if (-1 if metric.is_loss else 1) * corrected.difference.value > 0 else -1
 
 
 def sentences(document: dict[str, Any]) -> list[str]:
@@ -59,14 +90,16 @@ def sentences(document: dict[str, Any]) -> list[str]:
     return []
   found = verdicts(document)
   smallest, shown = [], []
-  for metric, (words, unit, scale, _) in METRICS.items():
-    detectable = statistics.median(verdict.detectable for (_, m), verdict in found.items() if m == metric)
-    smallest.append(f"{words} {scale * detectable:,.{0 if scale * detectable >= 100 else 1}f}{unit}")
-  for (label, metric), verdict in found.items():
+  for name, metric in METRICS[document["kind"]].items():
+    if detected := [verdict.detectable for (_, m), verdict in found.items() if m == name]:
+      detectable = metric.factor * statistics.median(detected)
+      smallest.append(f"{metric.words} {detectable:,.{0 if detectable >= 100 else 1}f}{metric.unit}")
+  for (label, name), verdict in found.items():
     if verdict.order:
-      words, _, scale, _ = METRICS[metric]
+      metric = METRICS[document["kind"]][name]
       order = "better" if verdict.order < 0 else "worse"
-      shown.append(f"{label} is {order} by {words}, {scale * verdict.other:.1f} against {scale * verdict.value:.1f}")
+      values = f"{metric.factor * verdict.other:.1f} against {metric.factor * verdict.value:.1f}"
+      shown.append(f"{label} is {order} by {metric.words}, {values}")
   head = f"Against {subject}, after Holm's correction over {len(found)} comparisons"
   told = f"{head}: {'; '.join(shown)}. No other difference shows." if shown else f"{head}, no difference shows."
   return [

@@ -13,8 +13,9 @@ import scipy.stats
 
 from experiments.data.class_images import Split, class_labels, load_images
 from experiments.engine.bench import Bench
+from experiments.engine.emoji_images import ENCODER
 from experiments.engine.experiment import Experiment, Lab
-from experiments.engine.quality import ENCODER, as_json
+from experiments.engine.quality import as_json
 from experiments.engine.rows import Row
 from experiments.engine.statistics import acceptance, estimate_of, interval_fields
 from jaxspec.data.emoji import load_emoji

@@ -254,12 +254,12 @@ class Networks(Quality):
 
   def measure(self, lab: Lab) -> dict[str, Any]:
     """See `Experiment.measure`."""
-    bench = Bench(lab.pipeline(self.bundle), self.prompts().texts, lab.decodes, batch=self.batch)
+    bench = self.bench(lab)
     measured: dict[str, list[dict[str, float]]] = {}
     rows, left_out = [], []
     for entry in self.rows:
       try:
-        entry = self.placed(entry, bench)
+        entry = self.placed(entry, bench, lab)
       except ValueError as error:
         left_out.append(f"Left out {entry.name}: {error}.")
         logging.warning(left_out[-1])

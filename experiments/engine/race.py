@@ -47,12 +47,14 @@ class Race(Experiment):
     bundle: the networks.
     layout: ``calls``, or ``cloud`` for rates of cloud calls and a floor.
     turns: over those of the heats, 0 leaves them.
+    texts: the prompts, one after the other.
   """
 
   heats: tuple[Heat, ...]
   bundle: str = "emoji64"
   layout: str = "calls"
   turns: int = 0
+  texts: tuple[str, ...] = PROMPTS
   kind: ClassVar[str] = "race"
 
   def measure(self, lab: Lab) -> dict[str, Any]:
@@ -78,7 +80,7 @@ class Race(Experiment):
 
   def prompts(self, lab: Lab, num: int) -> list[Any]:
     """What is drawn: another prompt in every turn, as far as they go."""
-    return list(np.resize(PROMPTS, num))
+    return list(np.resize(self.texts, num))
 
   def rivals(self, bench: Bench, rows: list[Row], heat: Heat) -> list[Row]:
     """Rows that are made when the others are known."""

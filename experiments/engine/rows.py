@@ -27,6 +27,8 @@ class Row:
     seed: of the keys; rows of one seed draw every prompt with the same key.
     rate: cloud calls per token that a threshold is searched for; None takes the options as they are.
     max_len: tokens that are drawn; None draws all.
+    audit: report the exact distribution of every token beside it (`jaxspec.audited`); the tokens are the same.
+    setting: rows of one setting differ by the seed of a training alone; "" is none.
   """
 
   method: str
@@ -38,6 +40,8 @@ class Row:
   seed: int = 0
   rate: float | None = None
   max_len: int | None = None
+  audit: bool = False
+  setting: str = ""
 
   @property
   def name(self) -> str:
@@ -81,6 +85,11 @@ PLAIN, PLAIN_AGAIN = row("ar"), row("ar", seed=1)
 
 OPEN, CLOSED = 1e30, -1.0  # thresholds of CIAR that keep everything on the edge, and nothing
 PAPER_PREFIX = 0.06  # CIAR's share of tokens from the cloud
+
+
+def matched(label: str, rate: float, *, target_prefix: float = PAPER_PREFIX, **given) -> Row:
+  """A row of CIAR whose threshold is searched for."""
+  return row("ciar", label, rate=rate, target_prefix=target_prefix, **given)
 
 
 def code(share: float, num_tokens: int = 256) -> Row:

@@ -111,7 +111,7 @@ def main() -> None:
   logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
   keep_compiled()
   table, lab = TABLES["groups"], Lab(args.runs)
-  bench = Bench(lab.pipeline(table.bundle), table.prompts().texts, lab.decodes, batch=table.batch)
+  bench = table.bench(lab)
   with plt.rc_context(STYLE):
     draw_top1(bench, args.images / "gsd_top1.png")
     rows = {name: entry for name, entry in GRID.items() if not args.decoded or bench.is_decoded(entry)}

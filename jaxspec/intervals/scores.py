@@ -20,6 +20,7 @@ is the ``target_prefix``.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Protocol
 
 import jax
@@ -55,15 +56,20 @@ class IntervalScore:
     scaling: ``paper`` as published (see `scaled_bounds`), or ``none``.
     combination: how several heads are combined; with ``voting`` each head of the majority is scored by itself, and the
       score is the mean.
+    radius: of all tokens in place of the learnt ones, as a control: the score then reads the centre alone. None takes the
+      learnt ones.
   Raises:
-    ValueError: for an unknown scaling or combination.
+    ValueError: for an unknown scaling or combination, or a radius that is not above 0.
   """
 
   uncertainty: Uncertainty = Uncertainty()
   scaling: str = "none"
   combination: str = "ensemble"
+  radius: float | None = None
 
   def __post_init__(self):
+    if self.radius is not None and not 0 < self.radius < math.inf:
+      raise ValueError(f"Must have a radius above 0, we instead got {self.radius}")
     check_combination(self.combination)
     if self.scaling not in SCALINGS:
       raise ValueError(f"Must have a scaling in {', '.join(SCALINGS)}, we instead got {self.scaling!r}")
@@ -71,7 +77,8 @@ class IntervalScore:
   def __call__(self, intervals: Intervals, features: Array, keys: Key) -> Array:
     """See `ScoreFn`."""
     del features, keys
-    bounds = inter_fuse(intervals.centre, intervals.radius)  # [B, H, V]
+    radius = intervals.radius if self.radius is None else jnp.full_like(intervals.radius, self.radius)
+    bounds = inter_fuse(intervals.centre, radius)  # [B, H, V]
     weights = head_weights(intervals.centre, self.combination)
     if self.combination == "voting":
       return jnp.sum(weights * self.uncertainty(scale(bounds, self.scaling).width), axis=-1)
@@ -175,6 +182,7 @@ class DiscreteScore:
     return self.discrete(bounds, centre)
 
 
+_RADIUS = "radius="
 SCORES = {
   "interval": IntervalScore,
   "entropy": Entropy,
@@ -189,8 +197,9 @@ SCORES = {
 def make_score(text: str, combination: str = "ensemble") -> ScoreFn:
   """Makes a score from its name and settings: ``NAME[:SETTING...]``, settings in any order.
 
-  ``interval`` takes a form of `Uncertainty` and ``paper`` for the paper's scaling (``interval:additive``,
-  ``interval:paper``); ``discrete`` takes k, a form and a solver of `DiscreteSet` (``discrete:50:gap``).
+  ``interval`` takes a form of `Uncertainty`, ``paper`` for the paper's scaling, and one radius for all tokens
+  (``interval:additive``, ``interval:paper``, ``interval:radius=0.5``); ``discrete`` takes k, a form and a solver of
+  `DiscreteSet` (``discrete:50:gap``).
 
   Args:
     combination: how several heads are combined, one of `jaxspec.intervals.heads.COMBINATIONS`.
@@ -207,6 +216,8 @@ def make_score(text: str, combination: str = "ensemble") -> ScoreFn:
       chosen["uncertainty"] = Uncertainty(setting)
     elif name == "interval" and setting in SCALINGS:
       chosen["scaling"] = setting
+    elif name == "interval" and setting.startswith(_RADIUS):
+      chosen["radius"] = _number(setting.removeprefix(_RADIUS))
     elif name == "discrete" and setting.isdecimal():
       chosen["k"] = int(setting)
     elif name == "discrete" and setting in DiscreteSet.FORMS:
@@ -220,3 +231,10 @@ def make_score(text: str, combination: str = "ensemble") -> ScoreFn:
   if name == "discrete":
     return DiscreteScore(DiscreteSet(**chosen), combination)
   return SCORES[name](**chosen, combination=combination)
+
+
+def _number(text: str) -> float:
+  try:
+    return float(text)
+  except ValueError:
+    raise ValueError(f"Must have a number as radius, we instead got {text!r}") from None

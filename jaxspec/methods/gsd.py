@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Self
 
+import jax
 import jax.numpy as jnp
 
 from jaxspec.methods.base import BuildContext, need, option
@@ -12,9 +13,10 @@ from jaxspec.methods.common import code_vectors
 from jaxspec.methods.jacobi import JacobiMethod
 from jaxspec.types import AcceptFn, Array, PyTree
 from jaxspec.verifiers import gsd as rules
-from jaxspec.verifiers.distances import distance_table
+from jaxspec.verifiers.distances import cluster_table, distance_table
+from jaxspec.verifiers.static_groups import static_groups
 
-VARIANTS = ("max", "published", "released")
+VARIANTS = ("max", "published", "released", "static")
 DISTANCES = ("codebook", "embedding")
 
 
@@ -35,6 +37,8 @@ class Gsd(JacobiMethod):
     rejected.
   * ``released``: the edge cases of the released code (junhyukso/GSD 4216c7c) besides: near the bottom of the order x
     stands alone, removed tokens enter groups, and x with p(x) = 0 may be accepted.
+  * ``static``: the paper's negative baseline. Groups are fixed: k-means parts the vectors into V / ``group_size`` groups.
+    ``max_gap`` and ``max_distance`` are not read.
 
   Two more defaults are ours. Distances are squared distances of codebook rows of unit length; the paper and its code take
   the target's input embeddings (``distance="embedding"``), so thresholds do not carry over. Windows are ``coupled``; the
@@ -47,7 +51,9 @@ class Gsd(JacobiMethod):
   max_gap: float = option(0.15, "Largest difference of probabilities in a group (delta).", ge=0, infinite=True)
   max_distance: float = option(0.5, "Largest squared distance in a group (d).", ge=0, infinite=True)
   distance: str = option("codebook", "Vectors of that distance: rows of the codebook, or embeddings.", choices=DISTANCES)
-  variant: str = option("max", "Acceptance of a group: our maximum with the exact test, or as published.", choices=VARIANTS)
+  variant: str = option(
+    "max", "Acceptance of a group: our maximum with the exact test, as published, or of fixed groups.", choices=VARIANTS
+  )
 
   name: ClassVar[str] = "gsd"
   title: ClassVar[str] = "grouped speculative decoding"
@@ -74,7 +80,10 @@ class Gsd(JacobiMethod):
     return cls.published(**({"variant": "released"} | options))
 
   def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
-    """See `JacobiMethod.rule`; the table is ``[V, V]``."""
+    """See `JacobiMethod.rule`; the table is ``[V, V]``, of fixed groups ``[V]``."""
+    if self.variant == "static":
+      vectors = self._vectors(context)
+      return static_groups(), cluster_table(vectors, max(vectors.shape[0] // self.group_size, 1), jax.random.key(0))
     sizes = (self.group_size, self.max_gap, self.max_distance)
     if self.variant == "released":
       rule = rules.gsd_released(*sizes)

@@ -40,7 +40,13 @@ def quantile_threshold(scores: np.ndarray, share_sent: float) -> float:
 
 
 def find_threshold(
-  rate_of: Callable[[float], float], target: float, *, start: float, tolerance: float = 0.001, max_trials: int = 24
+  rate_of: Callable[[float], float],
+  target: float,
+  *,
+  start: float,
+  tolerance: float = 0.001,
+  max_trials: int = 24,
+  factor: float = 2.0,
 ) -> Calibrated:
   """Root search in log tau for a rate that falls (up to noise) in tau: brackets, then interpolates inside the bracket.
 
@@ -50,6 +56,7 @@ def find_threshold(
     start: a positive threshold near the wanted one.
     tolerance: the search ends when the rate is this close to ``target``.
     max_trials: largest number of decodes.
+    factor: how far the second trial goes from the first; near 1 where the start is known to be near.
   Returns:
     The trial whose rate came nearest. It may miss ``tolerance`` if the trials run out or the rate jumps.
   Raises:
@@ -57,6 +64,8 @@ def find_threshold(
   """
   if not start > 0:
     raise ValueError(f"Must have a start above 0, we instead got {start}")
+  if not factor > 1:
+    raise ValueError(f"Must have a factor above 1, we instead got {factor}")
   best = Calibrated(start, rate_of(start), 1)
 
   def try_at(log_tau: float) -> float:
@@ -69,7 +78,7 @@ def find_threshold(
 
   low = high = math.log(start)
   rate_low = rate_high = rate = best.rate
-  step = math.log(2)
+  step = math.log(factor)
   down = rate < target  # too few calls: a lower threshold
   while abs(best.rate - target) > tolerance:
     moved = (low - step) if down else (high + step)

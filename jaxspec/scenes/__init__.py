@@ -1,7 +1,15 @@
 """Scenes: a small world of images with captions, its painter, and a reader that scores images exactly."""
 
 from jaxspec.scenes.captions import caption_of, parse, unknown_words, vocabulary
-from jaxspec.scenes.faithful import ASPECTS, Faithfulness, compare_sets, compare_with_painter
+from jaxspec.scenes.faithful import (
+  ASPECTS,
+  Distance,
+  Faithfulness,
+  closer,
+  compare_sets,
+  compare_with_painter,
+  distance_between,
+)
 from jaxspec.scenes.painter import paint, paint_batch
 from jaxspec.scenes.reader import Reading, read
 from jaxspec.scenes.requests import TASKS, Phrase, Request
@@ -25,6 +33,7 @@ __all__ = [
   "NOUNS",
   "SPLITS",
   "TASKS",
+  "Distance",
   "Faithfulness",
   "Object",
   "Phrase",
@@ -33,9 +42,11 @@ __all__ = [
   "Scene",
   "Scores",
   "caption_of",
+  "closer",
   "compare_right",
   "compare_sets",
   "compare_with_painter",
+  "distance_between",
   "draw",
   "draw_scene",
   "freedom_nats",

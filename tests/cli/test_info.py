@@ -30,6 +30,11 @@ def test_bundle(run, bundle):
   assert "wqkv" in run("info", bundle, "--full").stdout
 
 
+def test_things_that_a_small_world_knows(run):
+  outcome = run("info", "scenes")
+  assert outcome.exit_code == 0 and "things  28: cat, dog, panda" in outcome.stdout
+
+
 def test_bundle_of_vector_tokens(run, tmp_path):
   outcome = run("info", fake_classes.make(tmp_path / "classes", fake_classes.CAUSAL))
   assert outcome.exit_code == 0, outcome.output

@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 
 from experiments import run
-from experiments.engine import experiment, quality
+from experiments.engine import emoji_images, experiment
 from experiments.engine.bench import _PROGRAMS, Bench, make_batches
 from experiments.engine.classes import Acceptance, ClassTable
+from experiments.engine.emoji_images import Emoji
 from experiments.engine.experiment import Lab
 from experiments.engine.quality import Quality
 from experiments.engine.race import Heat, Race, VectorRace
 from experiments.engine.rows import CLOSED, PLAIN, row
+from experiments.engine.scene_images import Scenes
 from experiments.engine.tables import render
 from jaxspec.decode.state import Origin
 from jaxspec.metrics import evaluators
 from tests.cli import fake_classes
-from tests.cli.fake_bundle import TARGET, make_fake_bundle
+from tests.cli.fake_bundle import DRAFT, TARGET, make_fake_bundle
 from tests.cli.fake_evaluators import TOKENIZER, make_fake_evaluators
 from tests.metrics.emoji_subset import subset
 
@@ -38,11 +40,12 @@ def test_list_names_every_table(capsys):
   [
     (["gsd:group"], "gsd:groups, gsd:thresholds"),
     (["nothing"], "bench:codec"),
-    (["gsd:groups", "--set", "num_images=256"], "num_train"),
+    (["gsd:groups", "--set", "num_images=256"], "scorer"),
     (["gsd:groups", "--set", "batch=many"], "type int"),
     (["gsd:groups", "--set", "batch=0"], "batch"),
     (["gsd:groups", "--set", "bundle=nowhere"], "nowhere"),
     (["--render", "gsd:scaled"], "gsd_scaled"),
+    (["speed:methods", "--outlook"], "speed:methods"),
   ],
   ids=lambda value: "-".join(value) if isinstance(value, list) else None,
 )
@@ -117,9 +120,9 @@ def test_decodes_are_kept_and_read_back(bundle, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_search_matches_the_rate_and_starts_again_from_what_it_kept(bundle, tmp_path, caplog):
   lab = Lab(tmp_path)
-  table = Quality(title="t", rows=(), bundle=bundle, num_train=24, num_held_out=4, batch=16)
-  bench = Bench(lab.pipeline(bundle), table.prompts().texts, lab.decodes, batch=16)
-  wanted = table.placed(row("ciar", "CIAR", target_prefix=0.125), bench).but(rate=0.35)
+  table = Quality(title="t", rows=(), bundle=bundle, scorer=Emoji(num_train=24, num_held_out=4), batch=16)
+  bench = table.bench(lab)
+  wanted = table.placed(row("ciar", "CIAR", target_prefix=0.125), bench, lab).but(rate=0.35)
   before = len(_PROGRAMS)
   found = bench.matched(wanted)
   calls, drawn = bench.calls(found), bench.decode(found)
@@ -135,6 +138,9 @@ def test_a_search_matches_the_rate_and_starts_again_from_what_it_kept(bundle, tm
   assert sum("decoding" in line for line in caplog.messages) == 1
   np.testing.assert_array_equal(again.decode(found).tokens, drawn.tokens)
   assert (again.decode(found.but(tau=CLOSED)).origin != Origin.LOCAL).all()
+  # A search that begins on some of the images ends on all of them.
+  near = Bench(lab.pipeline(bundle), bench.prompts, lab.decodes, batch=16).matched(wanted, 16)
+  assert abs(bench.calls(near).call_rate - 0.35) <= 0.02
 
 
 @pytest.mark.slow
@@ -143,9 +149,9 @@ def test_a_table_of_images(tmp_path, monkeypatch, emoji_set):
   judges = evaluators.load_evaluators(make_fake_evaluators(tmp_path / "judges"))
   monkeypatch.setattr(evaluators, "load_evaluators", lambda: judges)
   emoji = subset(emoji_set, np.arange(0, len(emoji_set.emoji), 8))
-  monkeypatch.setattr(quality, "load_emoji", lambda: emoji)
+  monkeypatch.setattr(emoji_images, "load_emoji", lambda: emoji)
   rows = (row("speculative"), row("ciar", "edge", tau=CLOSED, draft="inter-5"), row("ciar", "CIAR", tau=0.5))
-  sizes = dict(num_train=6, num_held_out=1, batch=1, timings=1)  # times are of one image too: the same programs
+  sizes = dict(scorer=Emoji(num_train=6, num_held_out=1), batch=1, timings=1)  # times are of one image: the same programs
   table = Quality(title="t", rows=rows, bundle=path, layout="cloud", subject="CIAR", **sizes)
   document = run.finite(table.frame("t", "c") | table.measure(Lab(tmp_path / "runs")))
   labels = [entry["label"] for entry in document["rows"]]
@@ -182,3 +188,36 @@ def test_tables_of_classes(network, tmp_path):
   assert {"target", "draft", "published 2"} <= found.keys() and found["published 2"]["predicted"] > 0
   if network is fake_classes.MAR:
     assert found["published 2"]["rival"] in found and found["target"]["parallel"] == "parallel 1"
+
+
+@pytest.mark.slow
+def test_a_table_of_scenes(tmp_path, caplog):
+  """Random networks draw nothing that is right; every kind of row has its figures, and a second run reads what was kept."""
+  target, draft = (dataclasses.replace(config, num_tokens=36) for config in (SHALLOW, DRAFT))
+  tokenizer = dataclasses.replace(TOKENIZER, image_size=96)
+  path = str(make_fake_bundle(tmp_path / "bundle", target=target, draft=draft, tokenizer=tokenizer, method="ar"))
+  rows = (
+    dataclasses.replace(row("speculative", gamma=2), audit=True), row("gsd", "static", variant="static", window=3),
+    row("eagle-chain", "nobody", draft="none"), row("ciar", "CIAR", rate=0.5),
+  )  # fmt: skip
+  sizes = dict(scorer=Scenes(6), calibration=Scenes(4, seed=3), batch=2, timings=1, margin=0.02, first_search=2)
+  table = Quality(title="t", rows=rows, bundle=path, **sizes)
+  lab = Lab(tmp_path / "runs")
+  with caplog.at_level(logging.INFO):
+    first, second, *_ = table.outlook(lab).lines()
+  assert "5 rows of 6 images" in first and "comparisons" in second
+  document = run.finite(table.frame("t", "c") | table.measure(lab))
+  labels = [entry["label"] for entry in document["rows"]]
+  assert labels[:4] == ["plain decoding", "plain decoding, another seed", "speculative, gamma 2", "static"]
+  assert document["kind"] == "scenes" and document["left_out"][0].startswith("Left out nobody")
+  audited = document["rows"][2]
+  assert audited["audit"]["tv"]["value"] == pytest.approx(0, abs=1e-5)  # an exact method
+  assert audited["metrics"]["right"]["value"] == 0 and audited["open"] is None
+  assert len(audited["per_image"]["right"]) == len(audited["per_image"]["target_calls"]) == 6
+  text = render(json.loads(json.dumps(document)))
+  assert "TV per token" in text and "Computed before the rows were drawn, from 6 captions" in text
+  assert "Left out nobody" in text
+  caplog.clear()
+  with caplog.at_level(logging.INFO):
+    again = run.finite(table.frame("t", "c") | table.measure(Lab(tmp_path / "runs")))
+  assert again == document and not any(line.startswith("decoding") for line in caplog.messages)

@@ -52,7 +52,7 @@ def test_rows_are_those_of_the_config(name):
   if key is None or not labels_of(TABLES[key]) or DOCUMENTS[name]["kind"] in ("codecs", "marginals"):
     return
   found = [entry["label"] for entry in DOCUMENTS[name]["rows"] if entry["method"] != "parallel" or name != "cspd_speed_mar"]
-  if DOCUMENTS[name]["kind"] == "quality":
+  if DOCUMENTS[name]["kind"] in ("quality", "scenes"):
     assert found[:2] == ["plain decoding", "plain decoding, another seed"]
     found = found[2:]
   assert found == labels_of(TABLES[key])
@@ -85,9 +85,9 @@ def figure(label, kid, retrieval):
 
 def test_an_order_is_claimed_where_it_stays_after_the_correction():
   rows = [figure("CIAR", 0.10, 0.8), figure("Random", 0.2, 0.6), figure("Entropy", 0.105, 0.8)]
-  document = {"subject": "CIAR", "rows": [*rows, figure("CIAR, volume", 0.5, 0.1)]}
+  document = {"kind": "quality", "subject": "CIAR", "rows": [*rows, figure("CIAR, volume", 0.5, 0.1)]}
   found = claims.verdicts(document)
-  assert {label for label, _ in found} == {"Random", "Entropy"} and len(found) == 2 * len(claims.METRICS)
+  assert {label for label, _ in found} == {"Random", "Entropy"} and len(found) == 2 * len(claims.METRICS["quality"])
   assert found["Random", statistics.KID].order == 1 == found["Random", "prompt_retrieval"].order
   assert found["Entropy", statistics.KID].order == 0 and 0 < found["Entropy", statistics.KID].detectable < 0.05
   smallest, shown = claims.sentences(document)
@@ -96,8 +96,8 @@ def test_an_order_is_claimed_where_it_stays_after_the_correction():
     "Against CIAR, after Holm's correction over 8 comparisons: Random is worse by KID to real, 20.0 against"
   )
   assert "Entropy" not in shown and "volume" not in shown and shown.endswith("No other difference shows.")
-  assert "no difference shows" in claims.sentences({"subject": "CIAR", "rows": rows[::2]})[1]
-  assert claims.sentences({"subject": "CIAR", "rows": rows[1:]}) == []
+  assert "no difference shows" in claims.sentences(document | {"rows": rows[::2]})[1]
+  assert claims.sentences(document | {"rows": rows[1:]}) == []
   assert claims.subject_of({"rows": [figure("plain decoding", 0, 0)]}) == "plain decoding"
 
 
@@ -106,7 +106,7 @@ def test_rows_with_figures_of_every_image_are_compared_pair_by_pair():
   rows = [figure("a", 0.1, 0.95), figure("b", 0.1, 1.05)]
   for entry, shift in zip(rows, (0.0, 0.1)):
     entry["metrics"]["prompt_retrieval"] = {"value": 0.95 + shift, "low": 0.6 + shift, "high": 1.3 + shift}
-  document = {"subject": "a", "rows": rows}
+  document = {"kind": "quality", "subject": "a", "rows": rows}
   order = lambda: claims.verdicts(document)["b", "prompt_retrieval"].order
   assert order() == 0  # the summaries are too wide
   for entry, shift, step in zip(rows, (0.0, 0.1), (1, -1)):

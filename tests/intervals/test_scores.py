@@ -69,9 +69,20 @@ def test_scores_by_name():
   assert make_score("interval:additive:paper", "voting") == IntervalScore(Uncertainty("additive"), "paper", "voting")
   assert make_score("discrete:50:gap:generic") == DiscreteScore(DiscreteSet(50, "gap", "generic"))
   assert [make_score(name) for name in SCORES] == [score_class() for score_class in SCORES.values()]
-  for bad in ("certainty", "interval:median", "entropy:3", "discrete:lots", ""):
+  assert make_score("interval:radius=0.5") == IntervalScore(radius=0.5)
+  for bad in ("certainty", "interval:median", "entropy:3", "discrete:lots", "interval:radius=wide", "interval:radius=0", ""):
     with pytest.raises(ValueError, match="Must have"):
       make_score(bad)
+
+
+def test_one_radius_for_all_tokens_leaves_the_centre_alone():
+  one = heads(2)
+  other = one._replace(radius=3 * one.radius)
+  control = make_score("interval:radius=0.5")
+  np.testing.assert_array_equal(score(control, one), score(control, other))
+  learnt = one._replace(radius=jnp.full_like(one.radius, 0.5))
+  np.testing.assert_array_equal(score(control, one), score(make_score("interval"), learnt))
+  assert (score(make_score("interval"), one) != score(control, one)).all()
 
 
 def test_random_score_depends_on_its_keys_alone():

@@ -10,6 +10,7 @@ from jaxspec.methods.base import BuildContext
 from jaxspec.sampling import SamplingConfig
 from jaxspec.verifiers import gsd as rules
 from jaxspec.verifiers.lossless import lossless
+from jaxspec.verifiers.static_groups import static_groups
 
 CONTEXT = BuildContext(
   SamplingConfig(),
@@ -44,6 +45,14 @@ def test_the_released_code():
   assert Gsd.released().rule(CONTEXT)[0] == rules.gsd_released()
   assert Gsd.released() == dataclasses.replace(Gsd.published(), variant="released")
   assert Gsd.released(max_gap=1.0).max_gap == 1.0
+
+
+def test_static_groups_are_clusters_of_the_vectors():
+  codes = lambda: jnp.asarray([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1], [0.1, 1.0]])
+  rule, groups = Gsd(variant="static", group_size=2).rule(dataclasses.replace(CONTEXT, vocab_size=4, codebook=codes))
+  assert rule == static_groups()
+  assert groups[0] == groups[2] != groups[1] == groups[3]
+  assert len(np.unique(Gsd(variant="static", group_size=9).rule(CONTEXT)[1])) == 1  # no more than there are tokens
 
 
 def test_jacobi_windows():

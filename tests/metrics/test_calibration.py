@@ -99,6 +99,19 @@ def test_search_on_a_known_curve():
     find_threshold(curve, 0.3, start=0.0)
 
 
+def test_a_search_from_a_near_start_takes_small_steps():
+  tried = []
+
+  def curve(tau):
+    tried.append(tau)
+    return 1 / (1 + tau)
+
+  found = find_threshold(curve, 0.3, start=2.2, factor=1.1, tolerance=0.004)
+  assert found.tau == pytest.approx(7 / 3, rel=0.02) and len(tried) <= 3 and tried[1] == pytest.approx(2.42)
+  with pytest.raises(ValueError, match="factor above 1"):
+    find_threshold(curve, 0.3, start=1.0, factor=1.0)
+
+
 def test_quantiles_and_hashes():
   scores = np.array([[np.nan, 0.1, 0.2], [0.3, 0.4, np.nan]])
   assert quantile_threshold(scores, 0.5) == pytest.approx(0.25)

@@ -99,3 +99,21 @@ def test_intervals_that_ignore_prompts_are_too_short():
 
 def test_holm_steps_down_and_a_wanted_difference_needs_the_clusters_that_show_it():
   np.testing.assert_allclose(statistics.holm([0.01, 0.04, 0.03, 0.5]), [0.04, 0.09, 0.09, 0.5])
+
+
+@pytest.mark.parametrize("tests", [1, 4])
+def test_equal_methods_are_shown_to_be_equal_with_the_planned_clusters(tests):
+  """Hits that differ in three of ten prompts: the count is that of the normal formula, and has the power it claims."""
+  pilot = statistics.Difference(0.0, 0.0, 0.0, 1.0, np.sqrt(0.3 / 100), 100)
+  needed = statistics.required_equivalent_clusters(pilot, 0.05, tests=tests)
+  by_hand = {1: 0.3 * ((1.6449 + 1.2816) / 0.05) ** 2, 4: 0.3 * ((2.2414 + 1.2816) / 0.05) ** 2}[tests]
+  assert needed == pytest.approx(by_hand, rel=0.01)
+  generator, shown, rounds = np.random.default_rng(0), 0, 400
+  for _ in range(rounds):
+    difference = generator.choice([-1.0, 0.0, 1.0], size=needed, p=[0.15, 0.7, 0.15])
+    first, second = (difference > 0).astype(float), (difference < 0).astype(float)
+    found = statistics.paired_share_difference(first, second, permutations=1)
+    shown += statistics.equivalence(found, 0.05, level=1 - 0.05 / tests).equivalent
+  assert shown / rounds == pytest.approx(0.8, abs=0.06)
+  with pytest.raises(ValueError, match="margin above 0"):
+    statistics.required_equivalent_clusters(pilot, 0.0)

@@ -14,11 +14,18 @@ FAST = "wordnet"
 def test_bundles_load_with_their_defaults(name):
   pipe = load_pipeline(name)
   assert pipe.name == name and pipe.method().name == pipe.defaults.method
-  decoder = pipe.decoder()
-  assert decoder.drafting is pipe.drafts[pipe.method().draft] and decoder.sampling == pipe.sampling()
+  decoder, draft = pipe.decoder(), getattr(pipe.method(), "draft", None)
+  assert decoder.drafting is (None if draft is None else pipe.drafts[draft]) and decoder.sampling == pipe.sampling()
   for method in pipe.methods():
     if pipe.method(method).draft_family is not None:
       pipe.host.check_fit(pipe.drafts.checkpoint(pipe.method(method).draft), pipe.method(method).draft_family)
+
+
+@pytest.mark.slow
+def test_a_word_that_scenes_do_not_know_is_named():
+  known = load_pipeline("scenes").encode(["two cats and a red heart", "a zebra"]).warnings
+  (line,) = (warning for warning in known if "never seen" in warning)
+  assert "Prompt 2" in line and "zebra; they know 28 things: cat, dog" in line
 
 
 @pytest.mark.parametrize("name", BUNDLES)

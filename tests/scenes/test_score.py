@@ -11,9 +11,11 @@ from jaxspec.metrics.statistics import share
 from jaxspec.scenes import (
   Object,
   Reading,
+  closer,
   compare_right,
   compare_sets,
   compare_with_painter,
+  distance_between,
   draw,
   draw_scene,
   faithful,
@@ -165,6 +167,31 @@ def test_distributions_of_what_is_open():
   assert against_painter["size"].p_value < 0.02 and against_painter["background"].p_value > 0.02
   assert min(row.p_value for row in compare_with_painter(plain, draws=59).values()) > 0.016
   np.testing.assert_allclose(against_painter["background"].first.sum(), 1)
+
+
+def test_one_figure_over_all_aspects():
+  plain, other, lossy = painted(0, 120), painted(1, 120), painted(2, 120, change=prefer_large)
+  by_aspect = compare_sets(plain, lossy, permutations=299)
+  found = distance_between(plain, lossy, permutations=299)
+  assert min(row.distance for row in by_aspect.values()) < found.value < max(row.distance for row in by_aspect.values())
+  assert 0 < found.expected < max(row.expected for row in by_aspect.values())
+  assert found.p_value < 0.02 and found.value > found.expected + 2 * found.standard_error
+  assert distance_between(plain, other, permutations=299).p_value > 0.02
+  same = distance_between(plain, plain, permutations=99)
+  assert (same.value, same.p_value) == (0, 1)
+  assert distance_between(plain, painted(1, 120, change=lambda index, scene: Reading("white", (), 0.0))) is None
+
+
+def test_which_of_two_methods_is_nearer_to_a_third():
+  plain, other, lossy = painted(0, 120), painted(1, 120), painted(2, 120, change=prefer_large)
+  found = closer(lossy, other, plain, permutations=299)
+  assert found.value > 0 and found.p_value < 0.02 and found.low > 0 and found.clusters > 50
+  turned = closer(other, lossy, plain, permutations=299)
+  assert turned.value == pytest.approx(-found.value) and turned.p_value == pytest.approx(found.p_value, abs=0.02)
+  alike = closer(other, painted(3, 120), plain, permutations=299)
+  assert alike.p_value > 0.02 and alike.low < 0 < alike.high
+  none = painted(1, 120, change=lambda index, scene: Reading("white", (), 0.0))
+  assert closer(none, other, plain) is None
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ SPEED = Column("speed", lambda row, document: spread(statistics.wall_ratio(row))
 ACCEPTED = Column(
   "accepted, %", lambda row, document: percent(c["accepted"] / c["drafted"]) if (c := row["counters"])["drafted"] else ""
 )
+TAU = lambda row, document: f"{t:.4g}" if (t := row["options"].get("tau")) is not None and 0 < t < 1e29 else ""
 KID_REAL = metric("KID to real", KID, digits=2)
 KID_PLAIN = metric("KID to plain", "kid_plain", digits=2)
 RETRIEVAL = metric("prompt retrieval, %", "prompt_retrieval")
@@ -24,11 +25,10 @@ def quality_columns(document: Document) -> list[Column]:
   if document["layout"] == "calls":
     concept = metric("concept retrieval, %", "concept_retrieval")
     return [LABEL, CALLS, REDUCTION, SPEED, ACCEPTED, *common, RETRIEVAL, CHANGE, concept, ATTRIBUTES]
-  tau = lambda row, document: f"{t:.4g}" if (t := row["options"].get("tau")) is not None and 0 < t < 1e29 else ""
   cloud = lambda name: lambda row, document: percent(row["cloud"][name])
   rate = lambda row, document: interval((row["cloud"]["call_rate"], *row["cloud"]["interval"]), 100, 1)
   return [
-    LABEL, Column("tau", tau), Column("cloud calls, %", rate), Column("by the edge, %", cloud("local")),
+    LABEL, Column("tau", TAU), Column("cloud calls, %", rate), Column("by the edge, %", cloud("local")),
     Column("verified, %", cloud("accepted")), SPEED, *common,
     metric("Frechet", f"frechet_{document['encoder']}"), metric("F1", f"f1_{document['encoder']}", digits=0),
     RETRIEVAL, CHANGE, ATTRIBUTES,

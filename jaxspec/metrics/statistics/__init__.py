@@ -10,7 +10,8 @@ alike.
    Two figures without a prompt in common: `independent_difference`.
 3. A table of differences: `correct_table` has the p values of Holm and the smallest difference that each comparison could
    have shown.
-4. Planning: `required_clusters`, `detectable_share`, `required_share_count`. Claims of equality: `equivalence`.
+4. Planning: `required_clusters`, `detectable_share`, `required_share_count`. Claims of equality: `equivalence`,
+   `required_equivalent_clusters`.
 
 Distances of feature sets have their intervals in `jaxspec.metrics.distances`. How often the intervals cover is simulated in
 ``tests/metrics``. Everything is numpy; random numbers come from ``seed``, so a figure is the same twice.
@@ -32,6 +33,7 @@ from jaxspec.metrics.statistics.planning import (
   detectable_difference,
   detectable_share,
   required_clusters,
+  required_equivalent_clusters,
   required_share_count,
 )
 from jaxspec.metrics.statistics.quantiles import beta_cdf, beta_quantile, t_cdf, t_quantile
@@ -58,6 +60,7 @@ __all__ = [
   "paired_share_difference",
   "ratio",
   "required_clusters",
+  "required_equivalent_clusters",
   "required_share_count",
   "share",
   "sign_flip_p_value",

@@ -38,6 +38,28 @@ def required_clusters(
   return _first(enough, start=2)
 
 
+def required_equivalent_clusters(
+  difference: Difference, margin: float, *, tests: int = 1, level: float = 0.95, power: float = 0.8
+) -> int:
+  """Clusters with which `equivalence` shows that two equal methods differ by less than a margin, given the spread seen here.
+
+  Both one-sided tests have to be significant, so an equal pair fails them by chance on either side:
+  ``(t(level) + t((1 + power) / 2)) standard_error <= margin`` with Student's t (Julious 2004).
+
+  Args:
+    margin: largest difference that does not matter, above 0.
+    tests: claims of equality that have to hold together, each at ``1 - (1 - level) / tests``.
+  Raises:
+    ValueError: unless ``margin`` is above 0.
+  """
+  if not margin > 0:
+    raise ValueError(f"Must have a margin above 0, we instead got {margin}")
+  check_level(power)
+  deviation = difference.standard_error * math.sqrt(difference.clusters)
+  errors = lambda degrees: t_quantile(1 - 2 * (1 - level) / tests, degrees) + t_quantile(power, degrees)
+  return _first(lambda count: errors(count - 1) * deviation / math.sqrt(count) <= margin, start=2)
+
+
 def detectable_share(base: float, count: float, *, tests: int = 1, level: float = 0.95, power: float = 0.8) -> float:
   """Smallest difference from the share ``base`` that two independent samples of ``count`` trials find with the given power.
 

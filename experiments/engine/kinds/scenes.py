@@ -1,0 +1,109 @@
+"""Tables about images of scenes: ``scenes_*``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from experiments.engine import claims, predictions, seeds, statistics
+from experiments.engine.cells import LABEL, Column, Document, Kind, RowDocument, interval, metric, percent
+from experiments.engine.kinds.prompts import CALLS, REDUCTION, SPEED, TAU
+from experiments.engine.outlook import outlook_sentences
+from jaxspec.metrics.statistics import equivalence
+
+SAVED = Column("calls saved, %", lambda row, document: "" if row["alone"] else percent(saved_of(row, document), 1))
+RIGHT = metric("right, %", "right")
+AUDITED = Column("TV per token", lambda row, document: interval(row["audit"]["tv"], digits=4) if row["audit"] else "")
+
+
+def saved_of(row: RowDocument, document: Document) -> float:
+  """Share of plain decoding's calls of the target that a row does without."""
+  return 1 - row["calls_per_image"] / document["num_tokens"]
+
+
+def columns(document: Document) -> list[Column]:
+  found = claims.verdicts(document) if claims.subject_of(document) else {}
+  if document["layout"] == "calls":
+    middle = [CALLS, SAVED, REDUCTION]
+  else:
+    rate = lambda row, document: interval((row["cloud"]["call_rate"], *row["cloud"]["interval"]), 100, 1)
+    cloud = lambda name: lambda row, document: percent(row["cloud"][name])
+    middle = [
+      Column("tau", TAU), Column("cloud calls, %", rate), Column("wanted", wanted), Column("by the edge, %", cloud("local")),
+      Column("verified, %", cloud("accepted")),
+    ]  # fmt: skip
+  return [
+    LABEL, *middle, SPEED, AUDITED, RIGHT,
+    Column("change, points", of_verdict(found, "right", change)), Column("p", of_verdict(found, "right", p_value)),
+    *equality(document, found),
+    Column("what is open: distance", lambda row, document: distance(row, "value")),
+    Column("by chance", lambda row, document: distance(row, "expected")),
+    Column("p ", of_verdict(found, "unfaithful", p_value)),
+  ]  # fmt: skip
+
+
+def wanted(row: RowDocument, document: Document) -> str:
+  """The rate that was asked for, and whether it was held within half a point."""
+  rate = row["wanted_rate"] or row["options"].get("cloud_rate")
+  if rate is None:
+    return ""
+  return f"{100 * rate:g}, {'held' if abs(row['cloud']['call_rate'] - rate) <= statistics.RATE_ERROR else '**missed**'}"
+
+
+def of_verdict(found: dict, metric: str, write: Callable[[claims.Verdict], str]) -> Callable[[RowDocument, Document], str]:
+  """The cell of a row's comparison; nothing where it has none."""
+  return lambda row, document: write(found[row["label"], metric]) if (row["label"], metric) in found else ""
+
+
+def change(verdict: claims.Verdict) -> str:
+  """The row minus the subject."""
+  one = verdict.difference
+  return interval((-one.value, -one.high, -one.low), 100, 1, sign="+")
+
+
+def p_value(verdict: claims.Verdict) -> str:
+  return f"{verdict.p_value:.2g}"
+
+
+def equality(document: Document, found: dict) -> list[Column]:
+  """Whether rows differ by less than the margin; a column of tables that claim so."""
+  if not (margin := document["margin"]):
+    return []
+  tests = {label: equivalence(one.difference, margin) for (label, name), one in found.items() if name == "right"}
+  adjusted = dict(zip(tests, statistics.holm([test.p_value for test in tests.values()])))
+
+  def cell(row: RowDocument, document: Document) -> str:
+    if row["label"] not in adjusted:
+      return ""
+    p = adjusted[row["label"]]
+    return f"{'yes' if p <= 1 - statistics.LEVEL else 'not shown'} (p {p:.2g})"
+
+  return [Column(f"differs by less than {100 * margin:g} points", cell)]
+
+
+def distance(row: RowDocument, name: str) -> str:
+  return "" if row["open"] is None else f"{row['open'][name]:.3f}"
+
+
+def intro(document: Document) -> str:
+  captions, subject = document["captions"], claims.subject_of(document) or claims.PLAIN
+  timed = any(row["wall"] for row in document["rows"])
+  return (
+    f"{captions['num']} captions of the split {captions['split']}, one image each, the same keys in all rows. Right: the "
+    f"image does all that its caption says; 95 % interval of Wilson. Change: against {subject}, pair by pair, with its 95 % "
+    "interval; p of McNemar's test. What is open: mean total variation between a row's right images and plain decoding's in "
+    "style, position, size, background, colour and number where captions leave them open; p by permutation (of plain "
+    "decoding itself against its other seed). All p are corrected over the table (Holm)."
+    + (" Speed: plain decoding over the row, one image at a time, median [lowest, highest] of the pairs." if timed else "")
+  )
+
+
+def below(document: Document) -> list[str]:
+  return [
+    *outlook_sentences(document["outlook"]),
+    *claims.sentences(document),
+    *seeds.sentences(document),
+    *predictions.sentences(document),
+  ]
+
+
+KINDS: dict[str, Kind] = {"scenes": Kind(columns, intro, below)}

@@ -1,0 +1,153 @@
+"""What lossy decoding costs, out of the tables of scenes: the points of its figure, which settings lose nothing that shows,
+and what could not be told apart.
+
+Everything is computed from documents; no figure and no order is written by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from experiments.engine import claims, statistics
+from experiments.engine.cells import interval, markdown
+from experiments.engine.rows import OPEN
+from experiments.engine.statistics import Estimate
+from jaxspec.methods import METHODS
+from jaxspec.metrics.statistics import correct_table
+
+KIND = "scenes"
+Document = dict[str, Any]
+
+EXACT = "exact methods"
+_SCORES = {
+  "interval": "CIAR", "entropy": "Entropy", "entropy_lens": "Entropy-Lens", "max_prob": "max-prob", "random": "Random",
+  "temperature": "U-HLM",
+}  # fmt: skip
+_METHODS = {"scaled": "scaled ratio", "lantern": "LANTERN++", "eagle-lantern": "EAGLE-2 with LANTERN++"}
+_VARIANTS = {"max": "GSD", "published": "GSD as published", "released": "GSD as published", "static": "static groups"}
+
+
+class Point(NamedTuple):
+  """One setting of a method against plain decoding."""
+
+  table: str  # its document
+  label: str
+  family: str  # of the legend
+  images: int
+  saved: float  # share of plain decoding's calls of the target
+  change: Estimate  # of the share of right images
+  p_value: float  # of no change; Holm over all points
+  open_p: float | None  # of equal distributions of what captions leave open; Holm over all points
+
+  @property
+  def loses(self) -> bool:
+    """Whether fewer images are right than by plain decoding, after the correction."""
+    return self.change.value < 0 and self.p_value < 1 - statistics.LEVEL
+
+
+def of_scenes(documents: Mapping[str, Document]) -> dict[str, Document]:
+  """The tables of images of scenes, in the order of their names.
+
+  Raises:
+    ValueError: if there are none.
+  """
+  found = {name: documents[name] for name in sorted(documents) if documents[name].get("kind") == KIND}
+  if not found:
+    raise ValueError("Must have tables of images of scenes (python -m experiments.run 'scenes:*'), we instead got none")
+  return found
+
+
+def family_of(row: Mapping[str, Any]) -> str:
+  """What a row is called in the figure and among the settings."""
+  method, options = row["method"], row["options"]
+  if METHODS[method].exact:
+    return EXACT
+  if method == "gsd":
+    return _VARIANTS[options["variant"]]
+  if method != "ciar":
+    return _METHODS.get(method, method)
+  tau = options.get("tau")
+  if tau is not None and tau < 0:
+    return EXACT
+  if tau is not None and tau >= OPEN:
+    return "CoDe" if options["target_prefix"] else "the edge alone"
+  return _SCORES.get(options["score"], "other scores of intervals")
+
+
+def points(documents: Mapping[str, Document]) -> list[Point]:
+  """All settings that the tables have, but single trainings and plain decoding; of those that several have, the one with
+  the most images."""
+  chosen: dict[str, tuple[str, dict[str, Any], Document]] = {}
+  for name, document in of_scenes(documents).items():
+    for row in document["rows"]:
+      if row["method"] == "ar" or row.get("setting"):
+        continue
+      key = json.dumps([row[field] for field in ("method", "options", "sampling", "draft", "alone")], sort_keys=True)
+      if key not in chosen or row["images"] > chosen[key][1]["images"]:
+        chosen[key] = name, row, document
+  entries = list(chosen.values())
+  corrected = correct_table({key: _change(row, document) for key, (_, row, document) in chosen.items()})
+  opened = statistics.holm([float("nan") if row["open"] is None else row["open"]["p_value"] for _, row, _ in entries])
+  found = []
+  for (name, row, document), one, p in zip(entries, corrected.values(), opened):
+    change = Estimate(one.difference.value, one.difference.low, one.difference.high)
+    saved = 1 - row["calls_per_image"] / document["num_tokens"]
+    open_p = None if row["open"] is None else float(p)
+    found.append(Point(name, row["label"], family_of(row), row["images"], saved, change, one.adjusted, open_p))
+  return found
+
+
+def _change(row: dict[str, Any], document: Document):
+  """The row's share of right images minus plain decoding's, pair by pair."""
+  (plain,) = [entry for entry in document["rows"] if entry["label"] == claims.PLAIN]
+  return statistics.difference(row, plain, "right")
+
+
+def families(found: Sequence[Point]) -> dict[str, list[Point]]:
+  """Points by family, the fewest calls saved first."""
+  names = dict.fromkeys(point.family for point in found)
+  return {name: sorted((p for p in found if p.family == name), key=lambda p: p.saved) for name in names}
+
+
+# --- texts of the page ---------------------------------------------------------------------------------------------------
+
+
+def settings(documents: Mapping[str, Document]) -> str:
+  """A row for each family: its setting that saves most calls without a loss that shows, and the first that loses."""
+  head = (
+    "method", "saves most calls without a loss that shows", "calls saved, %", "right, change in points", "what is open, p",
+    "loses first", "calls saved, % ", "right, change in points ",
+  )  # fmt: skip
+  rows = []
+  for family, own in families(points(documents)).items():
+    fine, losing = [p for p in own if not p.loses], [p for p in own if p.loses]
+    best = _cells(fine[-1], with_open=True) if fine else ["none", "", "", ""]
+    rows.append([family, *best, *(_cells(losing[0], with_open=False) if losing else ["none that was tried", "", ""])])
+  return markdown(head, rows) + "\n"
+
+
+def _cells(point: Point, *, with_open: bool) -> list[str]:
+  about = f"{point.label} ({point.images:,} images)"
+  cells = [about, f"{100 * point.saved:.0f}", interval(point.change, 100, 1, sign="+")]
+  return [*cells, "" if point.open_p is None else f"{point.open_p:.2g}"] if with_open else cells
+
+
+def limits(documents: Mapping[str, Document]) -> str:
+  """For each table: its images, the comparisons that it could not tell apart, and the smallest difference that would have
+  shown."""
+  lines = []
+  for name, document in of_scenes(documents).items():
+    subject = claims.subject_of(document)
+    found = {} if subject is None else claims.verdicts(document)
+    if not (own := [verdict for (_, metric), verdict in found.items() if metric == "right"]):
+      continue
+    apart = sum(verdict.order != 0 for verdict in own)
+    smallest = 100 * statistics.median(verdict.detectable for verdict in own)
+    lines.append(
+      f"- [{document['title']}](../experiments/results/{name}.md), {document['rows'][0]['images']:,} images: {apart} of "
+      f"{len(own)} rows are told apart from {subject} by their right images. A true difference of {smallest:.1f} points "
+      "would have shown (80 % power)."
+    )
+  return "\n".join(lines) + "\n"

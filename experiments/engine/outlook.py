@@ -1,0 +1,142 @@
+"""What a table will cost and what it can show, said before its rows are drawn.
+
+- Time: one batch of every row is decoded and kept; the rest takes as long as there are batches. A search for a threshold is
+  taken for `TRIALS` decodes of all its images.
+- Differences: plain decoding with two seeds, on the first images, says how often two images of a caption differ in being
+  right. From that follow the images that a wanted difference needs, and those that show a difference below a margin.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.engine.bench import Bench
+from experiments.engine.rows import CLOSED, Row
+from experiments.engine.scoring import Judge
+from jaxspec.metrics import statistics
+from jaxspec.metrics.statistics import Difference
+
+PILOT = 128  # images
+TRIALS = 5
+
+
+class Cost(NamedTuple):
+  """What a row will take."""
+
+  label: str
+  seconds: float
+
+
+class Pilot(NamedTuple):
+  """Two rows of one distribution."""
+
+  differ: float  # share of the captions of which one image is right and the other is not
+  difference: Difference  # of their shares of right images
+
+
+def pilot_of(bench: Bench, judge: Judge, plain: tuple[Row, Row]) -> Pilot | None:
+  """How plain decoding differs from itself; None where nobody says what is right."""
+  first, second = (judge.hits(bench.decode(row, PILOT)) for row in plain)
+  if first is None or second is None:
+    return None
+  return Pilot(float(np.mean(first != second)), statistics.paired_share_difference(first, second))
+
+
+@dataclasses.dataclass(frozen=True)
+class Outlook:
+  """What is to come.
+
+  Attributes:
+    images: of every row.
+    costs: of the rows, in their order.
+    pilot: two seeds of plain decoding, None where nobody says what is right.
+    comparisons: of the table, for Holm's correction; ``claims`` of equality.
+    wanted, margin: see `Quality`.
+  """
+
+  images: int
+  costs: tuple[Cost, ...]
+  pilot: Pilot | None
+  comparisons: int
+  claims: int
+  wanted: float
+  margin: float
+
+  @classmethod
+  def of(
+    cls, bench: Bench, rows: Sequence[Row], pilot: Pilot | None, *, search_images: int, seconds_an_image: float,
+    comparisons: int, wanted: float, margin: float,
+  ) -> Outlook:  # fmt: skip
+    """The outlook of a table; decodes one batch of every row of which some are missing."""
+    images = len(bench.prompts) * bench.samples
+    costs = tuple(cost_of(bench, row, search_images, images * seconds_an_image) for row in rows)
+    claims = sum(row.method != "ar" for row in rows) if margin else 0
+    return cls(images, costs, pilot, comparisons, claims, wanted, margin)
+
+  @property
+  def seconds(self) -> float:
+    return sum(cost.seconds for cost in self.costs)
+
+  def needed(self) -> int | None:
+    """Images that show a true difference of ``wanted`` with 80 % power."""
+    if self.pilot is None:
+      return None
+    return statistics.required_clusters(self.pilot.difference, self.wanted, tests=self.comparisons)
+
+  def needed_for_margin(self) -> int | None:
+    """Images that show that equal rows differ by less than the margin."""
+    if self.pilot is None or not self.claims:
+      return None
+    return statistics.required_equivalent_clusters(self.pilot.difference, self.margin, tests=self.claims)
+
+  def lines(self) -> list[str]:
+    """For people who wait."""
+    longest = sorted(self.costs, key=lambda cost: -cost.seconds)[:5]
+    each = ", ".join(f"{cost.label} {_time(cost.seconds)}" for cost in longest if cost.seconds >= 1)
+    total = f"about {_time(self.seconds)}, without the wall clock, for {len(self.costs)} rows of {self.images} images"
+    return [total + (f" ({each})" if each else ""), *outlook_sentences(self.document())]
+
+  def document(self) -> dict[str, Any]:
+    """JSON; without the time, so that a table that is made again says the same."""
+    pilot = None if self.pilot is None else {"images": self.pilot.difference.clusters, "differ": self.pilot.differ}
+    return {
+      "images": self.images, "pilot": pilot, "comparisons": self.comparisons, "wanted": self.wanted, "needed": self.needed(),
+      "margin": self.margin, "claims": self.claims, "needed_for_margin": self.needed_for_margin(),
+    }  # fmt: skip
+
+
+def cost_of(bench: Bench, row: Row, search_images: int, judging_s: float) -> Cost:
+  """What a row will take; 0 where all of it is decoded."""
+  closed = row.but(label=row.name, tau=CLOSED, rate=None) if row.rate is not None else row
+  per_batch = bench.seconds_a_batch(closed)
+  batches = bench.num_missing(closed)
+  if row.rate is not None:
+    batches += TRIALS * -(-search_images // bench.batch)
+  return Cost(row.name, per_batch * batches + (judging_s if per_batch else 0.0))
+
+
+def outlook_sentences(document: dict[str, Any]) -> list[str]:
+  """The sentences of `Outlook.document`."""
+  if document["pilot"] is None:
+    return []
+  pilot = document["pilot"]
+  found = (
+    f"Computed before the rows were drawn, from {pilot['images']} captions of which two seeds of plain decoding do not "
+    f"agree in {100 * pilot['differ']:.0f} %: a difference of {100 * document['wanted']:g} points takes "
+    f"{document['needed']:,} images with {document['comparisons']} comparisons"
+  )
+  if document["needed_for_margin"] is not None:
+    found += (
+      f", and to show that equal rows differ by less than {100 * document['margin']:g} points takes "
+      f"{document['needed_for_margin']:,}"
+    )
+  return [f"{found}. The table has {document['images']:,}."]
+
+
+def _time(seconds: float) -> str:
+  return str(datetime.timedelta(seconds=int(np.ceil(seconds))))

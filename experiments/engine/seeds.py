@@ -1,0 +1,91 @@
+"""Rows that differ by the seed of a training: which settings of a training differ by more than its seeds do.
+
+Rows of one `Row.setting` are trainings of one setting. The unit is the training: its share of right images is one number,
+whose spread over seeds holds the chance of training and of drawing. Settings are compared with the first one by Student's t
+with the standard deviation of all settings together, and Holm over the table.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.engine.statistics import LEVEL
+from jaxspec.metrics.statistics import Corrected, Difference, correct_table, t_cdf, t_quantile
+
+METRIC = "right"
+
+
+class Comparison(NamedTuple):
+  """Settings of a training against the first of them."""
+
+  base: str
+  means: dict[str, float]  # of all settings
+  seeds: dict[str, int]
+  deviation: float  # of trainings of one setting
+  degrees: int
+  against: dict[str, Corrected]  # the others minus the first
+
+
+def settings_of(document: dict[str, Any]) -> dict[str, list[float]]:
+  """Shares of right images of every training, by setting, in the order of the rows."""
+  found: dict[str, list[float]] = {}
+  for row in document["rows"]:
+    if row.get("setting"):
+      found.setdefault(row["setting"], []).append(row["metrics"][METRIC]["value"])
+  return found
+
+
+def compare(document: dict[str, Any]) -> Comparison | None:
+  """The settings of a table; None where there are fewer than two, or no setting was trained twice."""
+  groups = settings_of(document)
+  degrees = sum(len(values) - 1 for values in groups.values())
+  if len(groups) < 2 or degrees < 1:
+    return None
+  deviation = _deviation(groups, degrees)
+  means = {name: float(np.mean(values)) for name, values in groups.items()}
+  base, *others = groups
+  differences = {name: _difference(groups[name], groups[base], deviation, degrees) for name in others}
+  sizes = {name: len(values) for name, values in groups.items()}
+  return Comparison(base, means, sizes, deviation, degrees, correct_table(differences))
+
+
+def difference_of(document: dict[str, Any], first: str, second: str) -> Difference:
+  """One setting minus another, by the spread of all trainings of the table."""
+  groups = settings_of(document)
+  degrees = sum(len(values) - 1 for values in groups.values())
+  return _difference(groups[first], groups[second], _deviation(groups, degrees), degrees)
+
+
+def _deviation(groups: dict[str, list[float]], degrees: int) -> float:
+  """Of trainings of one setting."""
+  squares = sum(float(np.sum((np.array(values) - np.mean(values)) ** 2)) for values in groups.values())
+  return math.sqrt(squares / degrees)
+
+
+def _difference(first: list[float], second: list[float], deviation: float, degrees: int) -> Difference:
+  value = float(np.mean(first) - np.mean(second))
+  error = deviation * math.sqrt(1 / len(first) + 1 / len(second))
+  half = t_quantile(LEVEL, degrees) * error
+  p_value = 2 * (1 - t_cdf(abs(value) / error, degrees)) if error else float(value == 0)
+  return Difference(value, value - half, value + half, p_value, error, degrees + 1)
+
+
+def sentences(document: dict[str, Any]) -> list[str]:
+  """The comparison of a table; nothing where it has none."""
+  if (found := compare(document)) is None:
+    return []
+  each = [
+    f"{name} {100 * found.means[name]:.1f} % ({found.seeds[name]} trainings; "
+    f"{100 * one.difference.value:+.1f} [{100 * one.difference.low:.1f}, {100 * one.difference.high:.1f}] points, "
+    f"p {one.adjusted:.2g})"
+    for name, one in found.against.items()
+  ]
+  smallest = max(one.detectable for one in found.against.values())
+  return [
+    f"Trainings as units (standard deviation of one setting {100 * found.deviation:.1f} points, {found.degrees} degrees of "
+    f"freedom; p of Holm): right images of {found.base} {100 * found.means[found.base]:.1f} % ({found.seeds[found.base]} "
+    f"trainings); against it {'; '.join(each)}. Smallest true difference that would have shown: {100 * smallest:.1f} points."
+  ]

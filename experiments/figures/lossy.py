@@ -1,0 +1,55 @@
+"""Draws what lossy decoding costs: calls saved against the change of right images, all methods in one figure.
+
+    python -m experiments.figures.lossy
+
+Reads the tables of scenes (``experiments.run 'scenes:*' 'scenes_ciar:*'``) and writes ``docs/images/lossy.png``. Bars are 95
+% intervals of the change against plain decoding on the same captions and keys. A filled marker is a change that stays after
+Holm's correction over all points; a ring is one that does not show.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+from experiments.engine import lossy
+from experiments.engine.statistics import LEVEL
+from experiments.figures.style import BLUE, GREEN, GREY, INK, ORANGE, RED, STYLE, Document, parser, save
+from experiments.run import documents
+
+_COLOURS, _MARKERS = (BLUE, ORANGE, GREEN, RED, INK), "osD^vP*X<"  # of lengths without a common factor
+
+
+def draw(found: Mapping[str, Document], path: Path) -> None:
+  """Every setting of every method."""
+  figure, axes = plt.subplots(figsize=(10.5, 5.2), layout="constrained")
+  axes.axhline(0, color=GREY, linestyle="--", linewidth=1.2)
+  looks = zip(itertools.cycle(_MARKERS), itertools.cycle(_COLOURS))
+  for (name, own), (marker, colour) in zip(lossy.families(lossy.points(found)).items(), looks):
+    colour = GREY if name == lossy.EXACT else colour
+    axes.plot([100 * point.saved for point in own], [100 * point.change.value for point in own], color=colour, linewidth=0.7)
+    for point in own:
+      value, low, high = (100 * number for number in point.change)
+      shows = point.p_value < 1 - LEVEL
+      axes.errorbar(
+        100 * point.saved, value, yerr=[[max(value - low, 0)], [max(high - value, 0)]], color=colour, marker=marker,
+        markerfacecolor=colour if shows else "white", markersize=6, linewidth=0.8, linestyle="none",
+      )  # fmt: skip
+    axes.plot([], [], color=colour, marker=marker, label=name)
+  axes.set_xlabel("calls of the target saved, %")
+  axes.set_ylabel("right images, change in points")
+  axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+  save(figure, path)
+
+
+def main() -> None:
+  args = parser(__doc__).parse_args()
+  with plt.rc_context(STYLE):
+    draw(documents(args.results), args.images / "lossy.png")
+
+
+if __name__ == "__main__":
+  main()

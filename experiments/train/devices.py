@@ -1,0 +1,199 @@
+"""Trains everything that drafts for a target, one after the other: EAGLE head, drafts, and edge networks of CIAR.
+
+Commands (from the repository root; a killed run goes on where it stopped)::
+
+    python -m experiments.data.own_samples --bundle checkpoints/scenes --prompts scenes --num-samples 4608 \\
+      --out runs/scenes-samples.npz
+    python -m experiments.train.devices --list
+    python -m experiments.train.devices --out checkpoints/scenes --only eagle draft-1 inter-1 inter-2
+    python -m experiments.train.devices --out runs/devices
+
+The first makes the target's own samples, on which all are trained. ``--out`` is a bundle, to which every network is added
+when it is trained; where there is no such folder, it begins as a copy of ``--bundle``. Networks that it has are passed over,
+unless they were trained with another ``--set``. Every training is a process of its own.
+
+One factor of an edge network is varied at a time from one base (two layers, one head, the whole loss, no guidance): depth,
+heads, the terms and weights of its loss, guidance, interval features. Each has three seeds and the same number of updates;
+``--set`` changes a field of all trainings (``--set loop.num_steps=400``).
+
+Before it begins, and after every network, it says how long the rest will take: as long as finished trainings of the same
+script took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import fnmatch
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from experiments.train import draft, eagle, inter_head, interval_features
+from experiments.train.command import one_line_errors
+from jaxspec import checkpoints
+from jaxspec.bundle import Bundle, read_bundle
+from jaxspec.training.inter_dro import ABLATIONS
+from jaxspec.training.overrides import differences, override
+
+SEEDS = (0, 1, 2)
+BASE = "2"
+DEPTHS = ("1", BASE, "3")
+HEADS = (BASE, f"{BASE}x2", f"{BASE}x3")
+ABLATED = (BASE, *(f"{BASE}-{name}" for name in ABLATIONS if name != "full"))
+WEIGHTED = (BASE, *(f"{BASE}-{name}" for name in inter_head.SWEEP))
+
+
+class Training(NamedTuple):
+  """One network.
+
+  Attributes:
+    name: in the bundle.
+    script: of `experiments.train`; ``config`` its argument ``--config``.
+    run: everything that it depends on.
+  """
+
+  name: str
+  script: str
+  config: str
+  run: Any
+
+  def command(self, run_dir: Path, out: Path, default: Any) -> list[str]:
+    """The command that trains and exports it; ``default`` is the run that ``--config`` alone gives."""
+    settings = [word for assignment in differences(default, self.run) for word in ("--set", assignment)]
+    places = ["--run-dir", str(run_dir / self.name), "--export", str(out)]
+    return [sys.executable, "-m", f"experiments.train.{self.script}", *self._config(), *settings, *places]
+
+  def _config(self) -> list[str]:
+    return ["--config", self.config] if self.config else []
+
+
+def edge_name(config: str = BASE, seed: int = 0, *, guided: bool = False) -> str:
+  """Name of an edge network in its bundle."""
+  return inter_head.name_of(dataclasses.replace(inter_head.get_config(config), seed=seed, guided=guided))
+
+
+def features_name(seed: int = 0) -> str:
+  """Name of the base edge network with interval features."""
+  return interval_features.name_of(interval_features.get_config(edge_name(seed=seed)))
+
+
+def trainings() -> list[Training]:
+  """All networks in the order of their training; an edge network comes before its interval features."""
+  found = [Training(eagle.NAME, "eagle", "", eagle.get_config())]
+  found += [Training(f"draft-{layers}", "draft", layers, draft.get_config(layers)) for layers in ("1", "2")]
+  for seed in SEEDS:
+    for config in dict.fromkeys((*DEPTHS, *HEADS, *ABLATED, *WEIGHTED)):
+      run = dataclasses.replace(inter_head.get_config(config), seed=seed)
+      found.append(Training(inter_head.name_of(run), "inter_head", config, run))
+    run = dataclasses.replace(inter_head.get_config(BASE), seed=seed, guided=True)
+    found.append(Training(inter_head.name_of(run), "inter_head", BASE, run))
+    run = dataclasses.replace(interval_features.get_config(edge_name(seed=seed)), seed=seed)
+    found.append(Training(interval_features.name_of(run), "interval_features", edge_name(seed=seed), run))
+  return found
+
+
+_DEFAULTS = {
+  "eagle": eagle.get_config,
+  "draft": draft.get_config,
+  "inter_head": inter_head.get_config,
+  "interval_features": interval_features.get_config,
+}
+
+
+def chosen(names: Sequence[str]) -> list[Training]:
+  """The trainings whose names match a pattern, all for none.
+
+  Raises:
+    ValueError: for a pattern that matches none.
+  """
+  known = trainings()
+  for name in names:
+    if not fnmatch.filter([training.name for training in known], name):
+      raise ValueError(f"Must have a network in {', '.join(t.name for t in known)}, we instead got {name!r}")
+  return [one for one in known if not names or any(fnmatch.fnmatch(one.name, name) for name in names)]
+
+
+def placed(training: Training, *, bundle: Path, samples: Path, assignments: Sequence[str]) -> Training:
+  """The training on a target and its samples, with what ``--set`` changes."""
+  run = dataclasses.replace(training.run, bundle=str(bundle), samples=str(samples))
+  return training._replace(run=override(run, assignments))
+
+
+def is_trained(training: Training, bundle: Bundle) -> bool:
+  """Whether a bundle has the network, trained as it is asked for; the target and its samples may lie elsewhere."""
+  if training.name not in bundle.drafts:
+    return False
+  found = checkpoints.read_config(bundle.path / bundle.drafts[training.name])["meta"].get("run")
+  return found is not None and _settings(found) == _settings(_as_json(training.run))
+
+
+def _settings(run: dict[str, Any]) -> dict[str, Any]:
+  return {name: value for name, value in run.items() if name not in ("bundle", "samples")}
+
+
+def _as_json(run: Any) -> dict[str, Any]:
+  """A run as a checkpoint holds it."""
+  listed = lambda value: [listed(one) for one in value] if isinstance(value, (list, tuple)) else value
+  nested = lambda value: {k: nested(v) for k, v in value.items()} if isinstance(value, dict) else listed(value)
+  return nested(dataclasses.asdict(run))
+
+
+def hours_of(script: str, bundle: Bundle) -> float | None:
+  """What a finished training of a script took, the median of those of a bundle; None where there is none."""
+  found = []
+  for folder in bundle.drafts.values():
+    meta = checkpoints.read_config(bundle.path / folder)["meta"]
+    if f"experiments.train.{script}" in meta.get("command", "") and meta.get("hours_of_last_start"):
+      found.append(meta["hours_of_last_start"])
+  return statistics.median(found) if found else None
+
+
+def left(missing: Sequence[Training], bundle: Bundle) -> str:
+  """How long the rest will take, as far as it is known."""
+  hours = {script: hours_of(script, bundle) for script in {one.script for one in missing}}
+  known = [hours[one.script] for one in missing if hours[one.script] is not None]
+  words = f"{len(missing)} to train"
+  if known:
+    words += f", about {datetime.timedelta(seconds=round(3600 * sum(known)))} for {len(known)} of them"
+  unknown = sorted(script for script, found in hours.items() if found is None)
+  return words + (f"; nobody has timed {', '.join(unknown)} yet" if unknown else "")
+
+
+def main() -> None:
+  """The command line."""
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("--bundle", type=Path, default=Path("checkpoints/scenes"), help="the target [%(default)s]")
+  parser.add_argument("--samples", type=Path, default=Path("runs/scenes-samples.npz"), help="[%(default)s]")
+  parser.add_argument("--out", type=Path, default=Path("runs/devices"), help="bundle that they are added to [%(default)s]")
+  parser.add_argument("--runs", type=Path, default=Path("runs/trainings"), help="folders of trainings [%(default)s]")
+  parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="names or patterns, such as 'inter-1*'")
+  parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="e.g. loop.num_steps=400")
+  parser.add_argument("--list", action="store_true", help="show what would be trained")
+  args = parser.parse_args()
+  with one_line_errors():
+    wanted = chosen(args.only)
+    if not args.out.exists() and not args.list:
+      shutil.copytree(args.bundle, args.out)
+    wanted = [placed(one, bundle=args.out, samples=args.samples, assignments=args.set) for one in wanted]
+    bundle = read_bundle(args.out if args.out.exists() else args.bundle)
+    missing = [one for one in wanted if not is_trained(one, bundle)]
+    print(left(missing, bundle), flush=True)
+    if args.list:
+      print("\n".join(one.name for one in missing))
+      return
+    for number, one in enumerate(missing):
+      print(f"{one.name}: {number + 1} of {len(missing)}", flush=True)
+      command = one.command(args.runs, args.out, _DEFAULTS[one.script](one.config))
+      if subprocess.run(command, check=False).returncode:
+        raise ValueError(f"Must have trainings that end, we instead got an error from {' '.join(command)}")
+      print(left(missing[number + 1 :], read_bundle(args.out)), flush=True)
+
+
+if __name__ == "__main__":
+  main()

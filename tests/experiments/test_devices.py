@@ -1,0 +1,85 @@
+"""The driver of trainings: what is left, what is done, and the commands in between."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments.configs import scenes, scenes_ciar
+from experiments.train import devices
+from jaxspec.bundle import read_bundle, write_bundle
+from jaxspec.models.inter_head import InterHeadConfig
+from tests.cli.fake_bundle import DRAFT, make_fake_bundle, save_random
+
+SAMPLES = Path("runs/others.npz")
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+  return make_fake_bundle(tmp_path_factory.mktemp("devices") / "bundle")
+
+
+def finish(training, bundle, hours=0.5):
+  """Writes what a training would have exported."""
+  meta = {"run": json.loads(json.dumps(devices._as_json(training.run))), "hours_of_last_start": hours}
+  meta["command"] = f"python -m experiments.train.{training.script} --config 1"
+  save_random(bundle / training.name, InterHeadConfig(DRAFT), 0, guided=False, **meta)
+  write_bundle(bundle, drafts={training.name: training.name})
+
+
+def placed(name, bundle, *assignments):
+  (training,) = devices.chosen([name])
+  return devices.placed(training, bundle=bundle, samples=SAMPLES, assignments=assignments)
+
+
+def test_what_is_trained_is_passed_over_unless_it_was_trained_otherwise(bundle):
+  one, other = (placed(name, bundle, "loop.num_steps=5") for name in ("inter-1", "inter-1-seed1"))
+  assert not devices.is_trained(one, read_bundle(bundle))
+  finish(one, bundle)
+  found = read_bundle(bundle)
+  assert devices.is_trained(one, found) and not devices.is_trained(other, found)
+  assert devices.is_trained(placed("inter-1", Path("elsewhere"), "loop.num_steps=5"), found)  # the same run
+  assert not devices.is_trained(placed("inter-1", bundle, "loop.num_steps=6"), found)
+  assert devices.left([other], found) == "1 to train, about 0:30:00 for 1 of them"
+  assert "nobody has timed eagle yet" in devices.left([other, placed("eagle", bundle)], found)
+
+
+def test_commands_have_what_differs_from_their_config(bundle):
+  training = placed("inter-2x3-seed2", bundle, "loop.num_steps=7")
+  default = devices._DEFAULTS["inter_head"](training.config)
+  words = training.command(Path("runs"), Path("out"), default)[1:]
+  assert words[:4] == ["-m", "experiments.train.inter_head", "--config", "2x3"]
+  assert words[-4:] == ["--run-dir", "runs/inter-2x3-seed2", "--export", "out"]
+  settings = {words[at + 1] for at, word in enumerate(words) if word == "--set"}
+  assert settings == {"seed=2", "loop.num_steps=7", f"bundle={bundle}", f"samples={SAMPLES}"}
+
+
+def test_patterns_and_names():
+  assert [one.name for one in devices.chosen(["draft-*"])] == ["draft-1", "draft-2"]
+  assert len(devices.chosen([])) == len(devices.trainings())
+  with pytest.raises(ValueError, match="we instead got 'inter-9'"):
+    devices.chosen(["inter-9"])
+  order = [one.name for one in devices.trainings()]
+  for seed in devices.SEEDS:  # interval features need their edge network
+    assert order.index(devices.edge_name(seed=seed)) < order.index(devices.features_name(seed))
+
+
+def test_every_edge_network_of_a_table_is_trained():
+  trained_names = {training.name for training in devices.trainings()}
+  for name, table in {**scenes.TABLES, **scenes_ciar.TABLES}.items():
+    rows = [entry for heat in table.heats for entry in heat.rows] if hasattr(table, "heats") else table.rows
+    assert {entry.draft for entry in rows if entry.draft} <= trained_names, name
+    assert getattr(table, "draft", "") in {"", *trained_names}
+  assert len(trained_names) == len(devices.trainings())
+  assert devices.edge_name("2x3", 2) == "inter-2x3-seed2" and devices.edge_name(guided=True) == "inter-2-guided"
+  assert devices.features_name(1) == "inter-2-seed1-features"
+
+
+def test_one_factor_is_varied_at_a_time():
+  base = next(one.run for one in devices.trainings() if one.name == "inter-2")
+  fields = ("num_layers", "num_heads", "loss", "guided", "seed")
+  for one in devices.trainings():
+    if one.script == "inter_head":
+      changed = [field for field in fields[:4] if getattr(one.run, field) != getattr(base, field)]
+      assert len(changed) <= 1 and one.run.seed in devices.SEEDS, one.name
+      assert one.run.loop == base.loop and one.run.optimizer == base.optimizer and one.run.num_samples == base.num_samples

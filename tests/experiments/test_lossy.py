@@ -1,0 +1,95 @@
+"""The page about what lossy decoding costs says what tables hold and nothing else."""
+
+import json
+
+import pytest
+
+from experiments import run
+from experiments.engine import claims, lossy, published
+from experiments.engine.rows import CLOSED, OPEN
+from tests.experiments.painted_tables import NUM, document
+from tests.site_modules import site_module
+
+
+def test_points_of_the_figure():
+  smaller = document() | {"rows": [entry | {"images": 8} for entry in document()["rows"]]}
+  found = lossy.points({"b": document(), "a": smaller, "other": {"kind": "race", "rows": []}})
+  assert [point.label for point in found] == ["harmless", "wrong", "white"]
+  assert {point.table for point in found} == {"b"}  # the one with the most images
+  named = {point.label: point for point in found}
+  assert named["harmless"].family == lossy.EXACT and named["wrong"].family == "static groups"
+  assert named["wrong"].saved == pytest.approx(0.75) and named["wrong"].loses
+  assert named["wrong"].change.value < named["wrong"].change.high < 0
+  assert not named["harmless"].loses and named["white"].open_p < 0.05
+  with pytest.raises(ValueError, match="tables of images of scenes"):
+    lossy.points({"other": {"kind": "race", "rows": []}})
+
+
+@pytest.mark.parametrize(
+  "options, family",
+  [
+    ({"tau": OPEN, "target_prefix": 0.0, "score": "interval"}, "the edge alone"),
+    ({"tau": OPEN, "target_prefix": 0.3, "score": "interval"}, "CoDe"),
+    ({"tau": CLOSED, "target_prefix": 0.0, "score": "interval"}, lossy.EXACT),
+    ({"tau": 0.1, "target_prefix": 0.0, "score": "entropy"}, "Entropy"),
+    ({"tau": None, "target_prefix": 0.0, "score": "interval"}, "CIAR"),
+    ({"tau": 0.1, "target_prefix": 0.0, "score": "interval:paper"}, "other scores of intervals"),
+  ],
+)
+def test_families_of_edges(options, family):
+  assert lossy.family_of({"method": "ciar", "options": options}) == family
+
+
+def test_published_orders(monkeypatch):
+  orders = (
+    published.Order("harmless is better", "s", "scenes_lossy", "harmless", "wrong"),
+    published.Order("wrong is better", "s", "scenes_lossy", "wrong", "harmless"),
+    published.Order("another seed is better", "s", "scenes_lossy", f"{claims.PLAIN}, another seed", claims.PLAIN),
+    published.Order("it takes fewer calls", "s", "scenes_lossy", "wrong", "harmless", "calls"),
+    published.Order("nobody knows", "s", "scenes_none", "a", "b"),
+  )
+  monkeypatch.setattr(published, "ORDERS", orders)
+  text = published.table({"scenes_lossy": document()})
+  cells = {line.split(" | ")[0].strip("| "): line.split(" | ")[2:] for line in text.splitlines()[2:]}
+  assert cells["harmless is better"][0] == "holds" and cells["wrong is better"][0] == "**the other way round**"
+  assert cells["another seed is better"][0] == "not told apart" and cells["nobody knows"][0] == "not measured"
+  assert cells["it takes fewer calls"][:2] == ["holds", "+36.0 calls an image"]
+  with pytest.raises(ValueError, match="rows of scenes_lossy"):
+    published.difference(published.Order("", "s", "scenes_lossy", "harmless", "nobody"), document())
+
+
+def test_published_orders_name_rows_that_tables_have():
+  tables = {run.file_name(name): table for name, table in run.tables().items()}
+  for order in published.ORDERS:
+    rows = tables[order.table].rows
+    known = {entry.name for entry in rows} | {entry.setting for entry in rows} | {claims.PLAIN}
+    assert {order.better, order.worse} <= known, order
+
+
+def test_the_page_is_filled_from_results_alone(tmp_path, monkeypatch):
+  """The page that waits for its tables, on a small recorded result."""
+  pages = site_module("method_pages")
+  (tmp_path / "scenes_lossy.json").write_text(json.dumps(document()))
+  monkeypatch.setattr(pages, "RESULTS", tmp_path)
+  text = pages.filled((run.RESULTS.parent / "lossy.md").read_text())
+  assert "| static groups | none |" in text and f"wrong ({NUM} images)" in text
+  assert "not measured" in text and "rows are told apart from plain decoding by their right images" in text
+  assert pages.filled(text) == text
+  with pytest.raises(ValueError, match="settings, orders, limits"):
+    pages.filled("<!-- lossy: weather -->\n<!-- end -->")
+
+
+def test_the_page_is_in_the_documentation_once_its_tables_are_there():
+  waiting, shown = run.RESULTS.parent / "lossy.md", run.RESULTS.parents[1] / "docs" / "lossy.md"
+  assert waiting.is_file() != shown.is_file()
+  if shown.is_file():
+    assert "lossy" in {page for pages in site_module("navigation").NAVIGATION.values() for page in pages}
+    assert site_module("method_pages").filled(shown.read_text()) == shown.read_text()
+
+
+def test_the_figure_is_drawn(tmp_path):
+  pytest.importorskip("matplotlib")
+  from experiments.figures import lossy as figure
+
+  figure.draw({"scenes_lossy": document()}, tmp_path / "lossy.png")
+  assert (tmp_path / "lossy.png").stat().st_size > 5000
