@@ -1,8 +1,8 @@
 """Trains networks of scales (VAR), class-conditional, on the maps that a tokenizer makes of images.
 
 Commands (from the repository root; a killed run goes on where it stopped). The tokenizer comes first
-(``experiments.train.scale_tokenizer``). The draft ends as the edge of CIAR, with radii; the edge takes its place in the
-bundle::
+(``experiments.train.scale_tokenizer``). The edge of CIAR starts from the draft and gets radii. It is then the draft of
+the bundle, and the folder ``draft`` need not be shipped::
 
     python -m experiments.train.class_maps --config target --export checkpoints/digits32-var
     python -m experiments.train.class_maps --config draft --export checkpoints/digits32-var

@@ -64,8 +64,10 @@ def parse_config(arg: str) -> tuple[str, bool]:
 
 
 def folder_of(run: Any) -> str:
-  """Folder of a network in its bundle; the edge takes the place of the draft that it started from."""
-  return "target" if run.name.endswith("target") else "draft"
+  """Folder of a network in its bundle, its role. The edge has one of its own: the draft that it started from stays."""
+  if (role := next((role for role in ROLES if run.name.endswith(role)), None)) is None:
+    raise ValueError(f"Must have a name that ends in {', '.join(ROLES)}, we instead got {run.name!r}")
+  return role
 
 
 def make_recipe(
@@ -110,7 +112,7 @@ class Entry(NamedTuple):
   """A network's place in a bundle.
 
   Attributes:
-    role: ``target``, or the folder of a draft.
+    role: ``target``, or the folder of a draft; the one that was added last is the bundle's.
     first: the part, and folder, of the autoencoder or tokenizer.
     source: the folder that ``first`` is copied from; the parts of its bundle (``classes``, ``latent_scale``) come along.
     defaults: of the bundle, as `jaxspec.bundle.write_bundle` takes them.

@@ -1,8 +1,8 @@
 """Trains networks of states (DiT), class-conditional, on the latents of an autoencoder.
 
 Commands (from the repository root; a killed run goes on where it stopped). The autoencoder is that of another bundle of
-digits (``experiments.train.kl_vae --config digits``). The draft ends as the edge of CIAR, with radii; the edge takes its
-place in the bundle::
+digits (``experiments.train.kl_vae --config digits``). The edge of CIAR starts from the draft and gets radii. It is then the
+draft of the bundle, and the folder ``draft`` need not be shipped::
 
     python -m experiments.train.class_states --config target --export checkpoints/digits32-dit
     python -m experiments.train.class_states --config draft --export checkpoints/digits32-dit

@@ -80,6 +80,7 @@ SIZES = dict(num_images=12, batch=6, num_calibration=8, clocks=(1, 2), turns=2)
 PLAIN = (row("ar", "target"), row("ar", "target again"), row("ar", "draft alone", alone=True))
 
 
+@pytest.mark.slow
 def test_a_table_of_maps(tmp_path, digits):
   path = bundle(tmp_path / "var", VAR, TOKENIZER, sampling={"cfg_scale": 1.5, "top_k": 0, "top_p": 1.0})
   rows = (
@@ -95,6 +96,7 @@ def test_a_table_of_maps(tmp_path, digits):
   assert ("CIAR" in found) != bool(document["left_out"]) and "accepted along the row" in text
 
 
+@pytest.mark.slow
 def test_a_table_of_states(tmp_path, digits):
   path = bundle(tmp_path / "dit", DIT, VAE, sampling={"steps": 4, "cfg_scale": 1.5})
   rows = (
