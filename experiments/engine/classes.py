@@ -51,7 +51,7 @@ def in_order(result: DecodeResult, order: np.ndarray | None) -> np.ndarray:
   return result.origin if order is None else np.take_along_axis(result.origin, order, axis=1)
 
 
-def figures(result: DecodeResult, origin: np.ndarray) -> dict[str, Any]:
+def counted(result: DecodeResult, origin: np.ndarray) -> dict[str, Any]:
   """What was counted, with 95 % intervals over images; JSON.
 
   Args:
@@ -65,6 +65,14 @@ def figures(result: DecodeResult, origin: np.ndarray) -> dict[str, Any]:
     # Drafts after a rejection are never tested: alpha counts those that were, the published "acceptance rate" may not.
     found["alpha"] = acceptance(tested[:, 0], tested.sum(axis=1))._asdict()
     found["accepted_share"] = found["accepted"] / found["drafted"]
+    found["per_image"] = {"accepted": tested[:, 0].tolist(), "rejected": tested[:, 1].tolist()}
+  return found
+
+
+def figures(result: DecodeResult, origin: np.ndarray) -> dict[str, Any]:
+  """What was counted, and how often a rejection proposed; JSON. Arguments as of `counted`."""
+  found = counted(result, origin)
+  if found["drafted"]:
     rejected = result.origin == Origin.REPLACED
     tries = np.asarray(result.metrics.tries)[rejected]
     found["mean_tries"] = float(tries.mean()) if tries.size else None
@@ -72,7 +80,6 @@ def figures(result: DecodeResult, origin: np.ndarray) -> dict[str, Any]:
     # How many rejections took 0, 1, ... proposals; the last entry is all beyond.
     found["tries"] = np.bincount(np.minimum(tries, MOST_TRIES + 1), minlength=MOST_TRIES + 2).tolist()
     found["kept_steps"] = float(np.asarray(result.metrics.steps)[rejected].mean()) if tries.size else None
-    found["per_image"] = {"accepted": tested[:, 0].tolist(), "rejected": tested[:, 1].tolist()}
   return found
 
 

@@ -13,9 +13,21 @@ Columns without a single entry are left out. Below every table stands the smalle
 from __future__ import annotations
 
 from experiments.engine.cells import Document, Kind, markdown
-from experiments.engine.kinds import classes, evaluators, imposed, links, memory, official, parts, prompts, scenes, speed
+from experiments.engine.kinds import (
+  classes,
+  evaluators,
+  hosts,
+  imposed,
+  links,
+  memory,
+  official,
+  parts,
+  prompts,
+  scenes,
+  speed,
+)
 
-_MODULES = (prompts, scenes, classes, speed, links, parts, imposed, memory, official, evaluators)
+_MODULES = (prompts, scenes, classes, speed, links, parts, imposed, memory, official, evaluators, hosts)
 KINDS: dict[str, Kind] = {name: kind for module in _MODULES for name, kind in module.KINDS.items()}
 
 

@@ -20,8 +20,7 @@ prints how long a run takes.
 from __future__ import annotations
 
 import dataclasses
-import shutil
-import time
+import functools
 from pathlib import Path
 
 import jax
@@ -29,19 +28,28 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.data.class_images import ImageSet, load_images
-from experiments.train.command import Progress, epochs_of, main, meta_of, predicted_hours
+from experiments.train.class_network import (
+  Batches,
+  Entry,
+  Recipe,
+  check_classes,
+  encoded_batches,
+  exporter,
+  hours_of,
+  parts_of,
+  sampled_latents,
+  train_network,
+)
+from experiments.train.command import main
 from experiments.train.kl_vae import latent_moments
 from jaxspec import checkpoints
-from jaxspec.bundle import read_bundle, write_bundle
 from jaxspec.diffusion.schedule import kept_steps
 from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
 from jaxspec.models.mar import MARConfig, mar_fns, multiply_adds, patchify
-from jaxspec.training import train_state
 from jaxspec.training.causal_tokens import Teacher, causal_loss_fn
-from jaxspec.training.loop import LoopConfig, fit
+from jaxspec.training.loop import LoopConfig
 from jaxspec.training.mar import mar_loss_fn
-from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
-from jaxspec.training.step import make_train_step
+from jaxspec.training.optimizer import OptimizerConfig
 
 # Tokens of each set (`experiments.data.class_images`).
 TOKENS = {
@@ -163,29 +171,21 @@ def load_vae(run: ClassTokensRun) -> checkpoints.Checkpoint:
 
 def make_batch_fn(run: ClassTokensRun, images: ImageSet, vae: checkpoints.Checkpoint, split: str = "train"):
   """Batches of tokens and labels as a pure function of the step; all images are encoded once, here."""
-  source = getattr(images, split)
-  rows = np.arange(len(source.labels))[: run.num_images]
-  moments = []
-  for variant in range(run.num_variants):
-    generator = np.random.default_rng((run.seed, 2, variant)) if variant else None
-    moments.append(latent_moments(vae.fns, vae.params, source.draw(rows, generator)))
-  mean, std = (np.stack(leaves) for leaves in zip(*moments))  # [variants, images, h, w, c]
-  scale = latent_scale(run, vae)
-  chosen = epochs_of(rows, run.batch_size, (run.seed, 0))
+  scale = latent_scale(run)
 
-  def batch_fn(step: int) -> dict[str, np.ndarray]:
-    generator, batch = np.random.default_rng((run.seed, 1, step)), chosen(step)
-    variant = generator.integers(run.num_variants, size=len(batch))
-    noise = generator.normal(size=(len(batch), *mean.shape[2:])).astype(np.float32)
-    latents = scale * (mean[variant, batch] + std[variant, batch] * noise)
-    return {"tokens": np.asarray(patchify(latents, run.model.patch_size)), "labels": source.labels[batch]}
+  def batch_of(rows: tuple[np.ndarray, np.ndarray], labels: np.ndarray, generator: np.random.Generator):
+    latents = sampled_latents(rows, scale, generator)
+    return {"tokens": np.asarray(patchify(latents, run.model.patch_size)), "labels": labels}
 
-  return batch_fn
+  return encoded_batches(
+    getattr(images, split), functools.partial(latent_moments, vae.fns, vae.params), batch_of,
+    batch_size=run.batch_size, seed=run.seed, num_variants=run.num_variants, num_images=run.num_images,
+  )  # fmt: skip
 
 
-def latent_scale(run: ClassTokensRun, vae: checkpoints.Checkpoint) -> float:
+def latent_scale(run: ClassTokensRun) -> float:
   """What latents are multiplied by; as the bundle of the autoencoder says."""
-  return float(read_bundle(Path(run.vae).parent, complete=False).parts["latent_scale"])
+  return float(parts_of(run.vae)["latent_scale"])
 
 
 def make_loss_fn(run: ClassTokensRun):
@@ -205,29 +205,11 @@ def make_loss_fn(run: ClassTokensRun):
   return causal_loss_fn(causal_token_fns(run.model), run.model.num_classes, **kwargs)
 
 
-def _start(run: ClassTokensRun):
+def make_recipe(run: ClassTokensRun) -> Recipe:
+  """Starting weights and losses."""
   fns = mar_fns(run.model) if isinstance(run.model, MARConfig) else causal_token_fns(run.model)
-  optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
-  state = train_state.create(fns.init(jax.random.key(run.seed)), optimizer)
-  step = make_train_step(
-    make_loss_fn(run), optimizer, ema_decay=run.ema_decay, seed=run.seed, matmul_precision=run.matmul_precision
-  )
-  return state, step
-
-
-def make_eval_fn(run: ClassTokensRun, images: ImageSet, vae: checkpoints.Checkpoint, num_batches: int = 8):
-  """Loss of the running mean of the weights on fixed batches of held-out images, with fixed noise."""
-  held_out = dataclasses.replace(run, seed=run.seed + 1, num_variants=1)
-  batch_fn = make_batch_fn(held_out, images, vae, "held_out")
-  batches = [batch_fn(step) for step in range(num_batches)]
-  loss_fn = make_loss_fn(dataclasses.replace(run, label_drop=0.0))
-  compute = jax.jit(lambda params, batch, key: loss_fn(params, (), batch, key)[0])
-
-  def eval_fn(state) -> dict[str, float]:
-    losses = [float(compute(state.ema, batch, jax.random.key(number))) for number, batch in enumerate(batches)]
-    return {"loss_held_out": float(np.mean(losses))}
-
-  return eval_fn
+  params = fns.init(jax.random.key(run.seed))
+  return Recipe(params, make_loss_fn(run), make_loss_fn(dataclasses.replace(run, label_drop=0.0)))
 
 
 def random_batch_fn(run: ClassTokensRun):
@@ -243,42 +225,27 @@ def random_batch_fn(run: ClassTokensRun):
 
 def estimate(run: ClassTokensRun) -> float:
   """Hours of a whole run without evaluations; needs no autoencoder."""
-  state, step = _start(run)
-  return predicted_hours(step, state, random_batch_fn(run), run.loop.num_steps)
+  return hours_of(run, make_recipe(run), random_batch_fn(run))
 
 
-def export(run: ClassTokensRun, state, figures: dict[str, float], path: Path, started: float, licence: str) -> None:
-  """Adds the network to a bundle, which gets a copy of the autoencoder if it has none."""
-  if not (path / "vae").exists():
-    shutil.copytree(run.vae, path / "vae")
-    write_bundle(path, parts=read_bundle(Path(run.vae).parent, complete=False).parts)
-  about = dict(licence=licence, started=started, figures=figures)
-  meta = meta_of(f"class_tokens --config {run.name}", run, get_config(run.name), state, **about)
-  name = "draft" if run.is_draft else "target"
-  checkpoints.save(path / name, run.model, jax.tree.map(jnp.asarray, state.ema), meta=meta, dtype=jnp.bfloat16)
-  part = {"drafts": {"small": name}} if run.is_draft else {"target": name}
+def entry_of(run: ClassTokensRun) -> Entry:
+  """The network's place in its bundle."""
   sampling, masked = {"steps": run.num_steps, "stop": run.stop}, isinstance(run.model, MARConfig)
   # A quarter as many iterations as tokens, as MAR's own parallel decoding has.
   options = {"num_iter": run.model.num_tokens // 4} if masked else {}
-  write_bundle(path, **part, sampling=sampling if masked else sampling | {"refine": bool(run.stop)}, options=options)
+  defaults = dict(sampling=sampling if masked else sampling | {"refine": bool(run.stop)}, options=options)
+  return Entry("draft" if run.is_draft else "target", "vae", run.vae, defaults)
 
 
 def train(run: ClassTokensRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
   """Trains, evaluates and (with ``export_to``) adds the network to a bundle; returns the final state."""
   images, vae = load_images(run.images), load_vae(run)
-  if len(images.classes) != run.model.num_classes:
-    raise ValueError(f"Must have {len(images.classes)} classes, we instead got {run.model.num_classes}")
-  state, step = _start(run)
-  eval_fn = make_eval_fn(run, images, vae) if run.loop.eval_every else None
-  started = time.perf_counter()
-  state = fit(
-    run.loop, state, step, make_batch_fn(run, images, vae), run_dir=run_dir, eval_fn=eval_fn,
-    report_fn=Progress(run.name, run.batch_size), resume=resume,
-  )  # fmt: skip
-  if export_to is not None:
-    figures = eval_fn(state) if eval_fn is not None else {}
-    export(run, state, figures, Path(export_to), started, images.licence)
-  return state
+  check_classes(run, images)
+  held_out = dataclasses.replace(run, seed=run.seed + 1, num_variants=1)
+  batches = Batches(make_batch_fn(run, images, vae), make_batch_fn(held_out, images, vae, "held_out"))
+  script, default = f"class_tokens --config {run.name}", get_config(run.name)
+  export = exporter(export_to, entry_of(run), run.model, run, script, default, images.licence)
+  return train_network(run, make_recipe(run), batches, run_dir, resume=resume, export=export)
 
 
 if __name__ == "__main__":

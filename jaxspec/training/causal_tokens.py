@@ -17,6 +17,7 @@ from jaxspec.diffusion.losses import DiffusionLosses
 from jaxspec.diffusion.schedule import NUM_TRAIN_STEPS, diffusion_tables
 from jaxspec.models.conditions import ClassLabels, Prefixed
 from jaxspec.models.token_fns import HeadFns
+from jaxspec.training.dropped_labels import drop_labels
 from jaxspec.training.mar import noisy_context
 from jaxspec.training.step import LossFn
 from jaxspec.types import Array, Key, Params, PyTree
@@ -94,9 +95,8 @@ def causal_loss_fn(
       which_key, focus_key = jax.random.split(focus_key)
       chosen = jax.random.choice(which_key, jnp.asarray(focus, jnp.int32), timesteps.shape)
       timesteps = jnp.where(jax.random.bernoulli(focus_key, FOCUS_SHARE, timesteps.shape), chosen, timesteps)
-    dropped = jax.random.bernoulli(drop_key, label_drop_prob, (rows,))
     loss, per_row = causal_loss(
-      head, params, tokens, ClassLabels(jnp.where(dropped, num_classes, labels)),
+      head, params, tokens, drop_labels(drop_key, labels, num_classes, label_drop_prob),
       timesteps, jax.random.normal(noise_key, (batch_mul, rows, length, width)),
       context=noisy_context(context_key, tokens, context_step), teacher=teacher,
     )  # fmt: skip

@@ -20,6 +20,7 @@ from jaxspec.diffusion.schedule import NUM_TRAIN_STEPS, diffusion_tables
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.mar import MARFns
 from jaxspec.orders import to_generation_order, to_raster
+from jaxspec.training.dropped_labels import drop_labels
 from jaxspec.training.step import LossFn
 from jaxspec.types import Array, Key, Params, PyTree
 
@@ -120,9 +121,8 @@ def mar_loss_fn(
     ratio_key, order_key, drop_key, time_key, noise_key, dropout_key = jax.random.split(key, 6)
     masked = num_masked(mask_ratio(ratio_key, min_mask_ratio), length)
     order = jax.vmap(lambda k: jax.random.permutation(k, length))(jax.random.split(order_key, rows)).astype(jnp.int32)
-    dropped = jax.random.bernoulli(drop_key, label_drop_prob, (rows,))
     loss, per_row = mar_loss(
-      model, params, tokens, order, (length - masked)[None], ClassLabels(jnp.where(dropped, num_classes, labels)),
+      model, params, tokens, order, (length - masked)[None], drop_labels(drop_key, labels, num_classes, label_drop_prob),
       jax.random.randint(time_key, (batch_mul, rows, length), 0, NUM_TRAIN_STEPS),
       jax.random.normal(noise_key, (batch_mul, rows, length, width)),
       slots=most_known(length, min_mask_ratio), dropout_key=dropout_key if dropout else None,

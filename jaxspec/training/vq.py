@@ -11,6 +11,7 @@ There is no adversarial and no perceptual loss. Codes that hardly any position u
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import flax.struct
 import jax
@@ -18,9 +19,9 @@ import jax.numpy as jnp
 
 from jaxspec.models import quantizer
 from jaxspec.models.tokenizer_fns import TokenizerFns, from_uint8
-from jaxspec.training.losses import pixel_losses
-from jaxspec.training.step import AfterUpdateFn, LossFn
-from jaxspec.types import Array
+from jaxspec.training.losses import PixelLosses, pixel_losses
+from jaxspec.training.step import AfterUpdateFn, LossFn, Metrics
+from jaxspec.types import Array, Key, Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,34 +64,58 @@ def vq_loss_fn(tokenizer: TokenizerFns, objective: VQObjective) -> LossFn:
     quantised = quantizer.straight_through(quantizer.normalise(latent), quantizer.lookup(codebook, indices))
     pixels = pixel_losses(tokenizer.decode_latent(params, quantised), images)
     code = quantizer.quantizer_losses(latent, codebook, indices, beta=objective.beta, entropy_ratio=objective.entropy_ratio)
-    loss = objective.l1 * pixels.l1 + objective.l2 * pixels.l2 + objective.gradient * pixels.gradient
-    loss = loss + objective.log_l2 * pixels.log_l2 + code.vq + code.commit + code.entropy
-
-    counts = jnp.zeros_like(usage.counts).at[indices.reshape(-1)].add(1.0)
-    flat = jax.lax.stop_gradient(quantizer.normalise(latent).reshape(-1, latent.shape[-1]))
-    chosen = jax.random.randint(key, (usage.counts.shape[0],), 0, flat.shape[0])
-    usage = CodeUsage(objective.usage_decay * usage.counts + counts, flat[chosen])
-    metrics = {
-      "l1": pixels.l1,
-      "psnr": -10.0 * (pixels.log_l2 - jnp.log10(4.0)),  # of float pixels, per image, up to the floor
-      "vq": code.vq,
-      "used": jnp.mean(usage.counts >= objective.restart_below),
-    }
-    return loss, (metrics, usage)
+    loss = pixel_term(pixels, objective) + code.vq + code.commit + code.entropy
+    usage = count_codes(usage, indices, jax.lax.stop_gradient(quantizer.normalise(latent)), key, objective)
+    return loss, (reconstruction_metrics(pixels, usage, objective) | {"vq": code.vq}, usage)
 
   return loss_fn
 
 
-def restart_dead_codes(objective: VQObjective) -> AfterUpdateFn:
-  """Step 2 of the module docstring, for parameters with a top-level ``codebook [V, e]``."""
+def pixel_term(pixels: PixelLosses, objective: VQObjective) -> Array:
+  """The weighted losses on pixels, ``[]``."""
+  loss = objective.l1 * pixels.l1 + objective.l2 * pixels.l2 + objective.gradient * pixels.gradient
+  return loss + objective.log_l2 * pixels.log_l2
+
+
+def count_codes(usage: CodeUsage, indices: Array, latents: Array, key: Key, objective: VQObjective) -> CodeUsage:
+  """Step 1 of the module docstring, with random candidates.
+
+  Args:
+    indices: of the batch, int32.
+    latents: ``[..., e]``, vectors that can replace dead codes.
+    key: consumed.
+  """
+  counts = jnp.zeros_like(usage.counts).at[indices.reshape(-1)].add(1.0)
+  flat = latents.reshape(-1, latents.shape[-1])
+  chosen = jax.random.randint(key, (usage.counts.shape[0],), 0, flat.shape[0])
+  return CodeUsage(objective.usage_decay * usage.counts + counts, flat[chosen])
+
+
+def reconstruction_metrics(pixels: PixelLosses, usage: CodeUsage, objective: VQObjective) -> Metrics:
+  """What a log says of images and codes."""
+  return {
+    "l1": pixels.l1,
+    "psnr": -10.0 * (pixels.log_l2 - jnp.log10(4.0)),  # of float pixels, per image, up to the floor
+    "used": jnp.mean(usage.counts >= objective.restart_below),
+  }
+
+
+def restart_dead_codes(objective: VQObjective, codebook: tuple[str, ...] = ("codebook",)) -> AfterUpdateFn:
+  """Step 2 of the module docstring, for parameters with a table ``[V, e]`` at the path ``codebook``."""
 
   def after_update(params, usage, step, key):
     due = (step % objective.restart_every == objective.restart_every - 1) & (step < objective.restart_until)
     dead = due & (usage.counts < objective.restart_below)
     jitter = 1e-3 * jax.random.normal(key, usage.candidates.shape)  # equal candidates must not become equal codes
-    codebook = jnp.where(dead[:, None], usage.candidates + jitter, params["codebook"])
+    restart = lambda codes: jnp.where(dead[:, None], usage.candidates + jitter, codes)
     # A new code counts as used until the next look, a little above the threshold after decay.
     counts = jnp.where(dead, 2 * objective.restart_below, usage.counts)
-    return {**params, "codebook": codebook}, usage.replace(counts=counts)
+    return _changed(params, codebook, restart), usage.replace(counts=counts)
 
   return after_update
+
+
+def _changed(params: Params, path: tuple[str, ...], change: Callable[[Array], Array]) -> Params:
+  """The parameters with another leaf at a path."""
+  name, *rest = path
+  return {**params, name: _changed(params[name], tuple(rest), change) if rest else change(params[name])}

@@ -8,7 +8,7 @@ from experiments.engine.race import Race
 from experiments.engine.rows import OPEN, PLAIN, code, row
 from jaxspec.methods import METHODS
 from jaxspec.options import options_of
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.sampling import SAMPLING_TYPES
 from jaxspec.training.overrides import override
 
 TABLES = run.tables()
@@ -25,11 +25,10 @@ def test_rows_are_methods_with_options_that_exist(name):
   for entry in rows_of(TABLES[name]):
     method = entry.plain_value()
     assert entry.method in METHODS
-    kind = SamplingConfig if method.fits("ids") and method.name != "ar" else VectorSampling
-    known = options_of(kind).keys() | (options_of(VectorSampling).keys() if method.name == "ar" else set())
+    known = set().union(*(options_of(kind).keys() for tokens, kind in SAMPLING_TYPES.items() if method.fits(tokens)))
     assert dict(entry.sampling).keys() <= known
     if entry.rate is not None:
-      assert entry.method == "ciar" and 0 < entry.rate < 1 and "tau" not in dict(entry.options)
+      assert "tau" in options_of(type(method)) and 0 < entry.rate < 1 and "tau" not in dict(entry.options)
 
 
 def test_tables_have_titles_files_and_labels_of_their_own():

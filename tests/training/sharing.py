@@ -1,10 +1,12 @@
-"""Several runs of a training script in one process compile what they share once."""
+"""Several runs of a training script in one process compile what they share once, and train on images of noise."""
 
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 
@@ -34,3 +36,14 @@ def compile_init(monkeypatch: pytest.MonkeyPatch, script, name: str) -> None:
     return fns._replace(network=compiled(fns.network)) if hasattr(fns, "network") else compiled(fns)
 
   monkeypatch.setattr(script, name, with_compiled_init)
+
+
+def noise_digits(folder: Path, monkeypatch: pytest.MonkeyPatch):
+  """Makes a hundred images of noise the set of digits; returns the set."""
+  from experiments.data import class_images
+
+  pixels = np.random.default_rng(0).integers(0, 256, size=(100, 28, 28)).astype(np.uint8)
+  np.savez(folder / "digits.npz", pixels=pixels, labels=np.arange(100, dtype=np.int32) % 10)
+  images = class_images._digits(folder / "digits.npz")
+  monkeypatch.setitem(class_images.SETS, "digits", lambda: images)
+  return images

@@ -76,7 +76,7 @@ def test_targets_cost_four_times_their_drafts():
 @pytest.mark.slow
 def test_scripts_run_and_resume(tmp_path, monkeypatch):
   """Two updates in one go, and two with a stop after the first, end in the same weights. The exported bundles load."""
-  from experiments.train import class_tokens, kl_vae
+  from experiments.train import class_network, class_tokens, kl_vae
   from jaxspec import load_pipeline
 
   loop_of = lambda run, **kwargs: dataclasses.replace(run, loop=dataclasses.replace(run.loop, **kwargs))
@@ -101,7 +101,7 @@ def test_scripts_run_and_resume(tmp_path, monkeypatch):
     folder = bundle if name == "smoke" else tmp_path / "causal"
     run = dataclasses.replace(class_tokens.get_config(name), vae=str(bundle / "vae"))
     with monkeypatch.context() as patch:
-      share_step(patch, class_tokens)  # the draft has the target's config but for its name
+      share_step(patch, class_network)  # the draft has the target's config but for its name
       whole = class_tokens.train(in_one_go(run), tmp_path / name, export_to=folder)
       if name == "smoke":
         resumes(class_tokens, run, whole)
