@@ -196,7 +196,7 @@ def load(
     check_fits(config, mesh.shape[MODEL], path)
     config = dataclasses.replace(config, tensor_parallel=True)
   fns = registry.FAMILIES[document["family"]].make_fns(config)
-  template = flatten(jax.eval_shape(fns.init, jax.random.key(0)))
+  template = flatten(jax.eval_shape(lambda: fns.init(jax.random.key(0))))
   made = lambda flat: Checkpoint(config, unflatten(flat), fns, document["family"], document["meta"], path)
   kept = lambda leaf: dtype if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.dtype
   if not weights:
@@ -210,10 +210,10 @@ def load(
     tied = getattr(config, "tie_embeddings", False)
     specs = flatten(param_specs(unflatten(template), mesh.shape[MODEL], tied=tied))
   try:
-    with safe_open(file, framework="flax" if mesh is None else "numpy") as archive:
+    with safe_open(file, framework="numpy") as archive:
       _check_leaves(file, archive, template, stored)
       if mesh is None:
-        return made({name: _in_dtype(archive.get_tensor(name), kept(leaf)) for name, leaf in template.items()})
+        return made({name: _on_device(archive.get_tensor(name), kept(leaf)) for name, leaf in template.items()})
       flat = {}
       for name, leaf in template.items():
         sharding = NamedSharding(mesh, specs.get(name, PartitionSpec()))
@@ -223,9 +223,12 @@ def load(
   return made(flat)
 
 
-def _in_dtype(array: jax.Array, dtype) -> jax.Array:
-  """The array in a dtype, when it is there: all of them in the dtype of the file need not fit into the memory."""
-  return array if array.dtype == dtype else jax.block_until_ready(array.astype(dtype))
+def _on_device(array: np.ndarray, dtype) -> jax.Array:
+  """The array in a dtype, when it is there: all of them in the dtype of the file need not fit into the memory.
+
+  The host converts, because every shape would be a program to compile on the device.
+  """
+  return jax.block_until_ready(jax.device_put(array.astype(dtype, copy=False)))
 
 
 def _stored_in(name: str, fused: dict[str, dict[str, slice]]) -> tuple[str, slice]:
