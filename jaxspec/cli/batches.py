@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from jaxspec.cli.errors import UserError
-from jaxspec.types import PyTree
+from jaxspec.types import Array, PyTree
 
 MAX_BATCH = 1024
 MAX_ROWS = 1024
@@ -60,11 +60,17 @@ def make_batches(condition: PyTree, *, samples: int, seed: int, rows: int) -> Ba
   """
   num_prompts = jax.tree.leaves(condition)[0].shape[0]
   prompt, sample = np.divmod(np.arange(num_prompts * samples), samples)
-  one_key = lambda p, s: jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), p), s)
-  key_data = np.asarray(jax.jit(lambda p, s: jax.random.key_data(jax.vmap(one_key)(p, s)))(prompt, sample))
+  key_data = np.asarray(_key_data(np.uint32(seed), prompt, sample))
   keys, conditions = [], []
   for start in range(0, len(prompt), rows):
     image = np.minimum(np.arange(start, start + rows), len(prompt) - 1)
     keys.append(jax.device_put(key_data[image]))
     conditions.append(jax.device_put(jax.tree.map(lambda leaf, of=prompt[image]: leaf[of], condition)))
   return Batches(prompt, sample, keys, conditions)
+
+
+@jax.jit
+def _key_data(seed: Array, prompt: Array, sample: Array) -> Array:
+  """Key data ``[images, ...]``; the seed is an argument, so that all seeds share one program."""
+  one_key = lambda p, s: jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), p), s)
+  return jax.random.key_data(jax.vmap(one_key)(prompt, sample))

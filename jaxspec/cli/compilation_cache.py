@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-MIN_COMPILE_S = 0.5
+MIN_COMPILE_S = 0.02  # a program that takes longer is worth a file: a command compiles about ten
 
 
 def cache_folder() -> Path:
