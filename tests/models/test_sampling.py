@@ -67,6 +67,23 @@ def test_filters_keep_a_best_token_and_whole_ties(values, top_k, top_p):
   assert not kept[~kept].any() and values[kept].min() >= (values[~kept].max() if (~kept).any() else -np.inf)
 
 
+@pytest.mark.parametrize("scales", [(8.0, 5.0), (8.0, 0.1), (0.1, 0.2)], ids=["small", "small and large", "large"])
+def test_nuclei_of_many_tokens(scales):
+  """A nucleus is what a sort in float64 says, small or large, alone and among others; ties with its last survive."""
+  logits = np.random.default_rng(0).normal(size=(2, 3, 1000)).astype(np.float32) * np.float32(scales)[:, None, None]
+  logits[..., 500:] = logits[..., :500]  # every logit twice
+  warped = jax.jit(jaxspec.Warp(nucleus=True))(logits, jaxspec.sampling_params(1.0, 0.9))
+  order = np.argsort(-logits, axis=-1, kind="stable")
+  probs = np.take_along_axis(np.asarray(jax.nn.softmax(logits.astype(np.float64), axis=-1)), order, axis=-1)
+  last = (np.cumsum(probs, axis=-1) - probs <= 0.9).sum(axis=-1, keepdims=True) - 1
+  threshold = np.take_along_axis(logits, np.take_along_axis(order, last, axis=-1), axis=-1)
+  np.testing.assert_array_equal(~np.isneginf(warped), logits >= threshold)
+  alone = jaxspec.Warp(nucleus=True)(logits[1:, :1], jaxspec.sampling_params(1.0, 0.9))
+  np.testing.assert_array_equal(warped[1:, :1], alone)
+  sizes = (logits >= threshold).sum(axis=-1)
+  assert all((sizes[row] < 100).all() if scale > 1 else (sizes[row] > 300).all() for row, scale in enumerate(scales))
+
+
 @pytest.mark.parametrize("count", [40_000, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_chi_square_of_draws(count):
   logits = jnp.asarray(np.random.default_rng(0).normal(size=300) * 2, jnp.float32)
