@@ -6,7 +6,7 @@ COPIED = "copied"  # where pages from outside of `docs` are put while the site i
 
 NAVIGATION = {
   "Start": ("quickstart", "tour", "methods/index", "how_to", "glossary"),
-  "How it works": ("design", "rules", "discrete", "sqs", "ciar", "mar"),
+  "How it works": ("design", "rules", "lossy", "discrete", "sqs", "ciar", "mar"),
   "Use": (
     "cli",
     "studio",
