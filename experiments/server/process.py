@@ -19,6 +19,7 @@ from experiments.server.decodes import Case, Edge
 from jaxspec.link.cloud import Cloud, Description, Opened, Opening, Resume
 from jaxspec.link.recorder import Recorder
 from jaxspec.link.trace import Trace
+from jaxspec.models import precision
 
 SMALL = ("--max-streams", "16", "--max-rows", "4", "--widths", "8")  # a server of a small machine
 COMMAND = (str(Path(sysconfig.get_path("scripts")) / "jaxspec"),)
@@ -42,6 +43,7 @@ class ServerProcess:
     first = cases[0]
     chosen = ["--listen", self.host, "--metrics", self.metrics, "--max-len", str(max(case.tokens for case in cases))]
     chosen += [] if first.max_prompt is None else ["--max-prompt", str(first.max_prompt)]
+    chosen += ["--matmul-precision", precision.preferred("float32")]  # as the edges of `Lab` compute
     chosen += [word for profile in dict.fromkeys(case.profile for case in cases) for word in ("--profile", profile)]
     self._command = [*COMMAND, "serve", first.bundle, *chosen, *options]
     self.process: subprocess.Popen | None = None

@@ -131,6 +131,8 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
   names = ("auth_every_call", "dtype", "matmul_precision", "max_streams", "max_rows", "max_len", "max_prompt", "numerics")
   kwargs = {name: options[name] for name in (*names, "idle_s", "forget_s", "frontends", "max_decode_ms")}
   kwargs |= processes.join(options)
+  if kwargs["matmul_precision"] is None and kwargs["dtype"] == "float32":
+    kwargs["matmul_precision"] = "float32"  # as edges compute: a decode over a network draws what one here draws
   kwargs |= dict(metrics=metrics, tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)
   with Working("Loading and compiling"):
     return from_bundle.serve(options["checkpoint"], listen=listen, methods=methods or from_bundle.METHODS, **kwargs)

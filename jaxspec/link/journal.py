@@ -18,6 +18,7 @@ import os
 import struct
 import zlib
 from pathlib import Path
+from typing import BinaryIO
 
 _LENGTH, _CRC = struct.Struct(">I"), struct.Struct(">I")
 _HEAD = _LENGTH.size + _CRC.size
@@ -29,16 +30,22 @@ class Journal:
   Args:
     path: file to read and to append to; it is made if it is not there.
   Raises:
-    ValueError: for a file with a damaged record before its end.
+    ValueError: for a file with a damaged record before its end, or one that somebody has open: records of two would mix.
   """
 
   def __init__(self, path: str | os.PathLike):
-    self._path = Path(path)
-    data = self._path.read_bytes() if self._path.exists() else b""
-    self.records, end = _read(data, self._path)
-    self._file = self._path.open("ab")
-    if end < len(data):
-      self._file.truncate(end)
+    path = Path(path)
+    self._file = path.open("a+b")
+    try:
+      _lock(self._file, path)
+      self._file.seek(0)
+      data = self._file.read()
+      self.records, end = _read(data, path)
+      if end < len(data):
+        self._file.truncate(end)
+    except BaseException:
+      self._file.close()
+      raise
 
   def append(self, record: bytes) -> None:
     """Adds a record. When this returns, it survives the end of the process."""
@@ -61,6 +68,20 @@ def pack(record: bytes) -> bytes:
   """A record as it stands in the file."""
   length = _LENGTH.pack(len(record))
   return length + _CRC.pack(zlib.crc32(length + record)) + record
+
+
+def _lock(file: BinaryIO, path: Path) -> None:
+  """Keeps others from the file until it is closed, or its process ends; nothing where there are no such locks."""
+  try:
+    import fcntl
+  except ImportError:
+    return
+  try:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError:
+    raise ValueError(f"Must have a journal that nobody writes, we instead got {path}, which another decode has open") from None
+  except OSError:
+    return  # a file system without locks
 
 
 def _read(data: bytes, path: Path) -> tuple[list[bytes], int]:

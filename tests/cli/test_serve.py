@@ -15,6 +15,7 @@ import jaxspec
 from jaxspec.link.method_wires import wire_of
 from jaxspec.link.over_cloud import decode_over_cloud
 from jaxspec.methods import Sqs
+from jaxspec.server import from_bundle
 from jaxspec.server.quotas import Quota
 from jaxspec.server.tokens import TokenFile
 from tests.cli import fake_language
@@ -63,6 +64,20 @@ def test_a_new_token_with_a_quota(run, fails, tmp_path):
 )
 def test_what_does_not_fit_is_one_line(fails, args, words):
   assert words in fails("serve", *args)
+
+
+@pytest.mark.parametrize(
+  "args, precision",
+  [((), "float32"), (("--matmul-precision", "bfloat16"), "bfloat16"), (("--dtype", "bfloat16"), None)],
+)
+def test_products_are_those_of_edges(fails, monkeypatch, args, precision):
+  """By default a server does not round where edges do not, whatever its processor is fast at."""
+
+  def serve(bundle, *, matmul_precision, **options):
+    raise ValueError(f"products in {matmul_precision}")
+
+  monkeypatch.setattr(from_bundle, "serve", serve)
+  assert f"products in {precision}" in fails("serve", *args)
 
 
 def test_a_port_of_metrics_that_is_taken_shows_before_anything_is_loaded(fails):

@@ -51,3 +51,14 @@ def test_a_damaged_record_before_others_is_no_torn_one(path):
   path.write_bytes(whole)
   with pytest.raises(ValueError, match="damaged record at byte 0"):
     Journal(path)
+
+
+def test_a_journal_is_written_by_one(tmp_path):
+  """Records of two decodes would mix, and neither could go on."""
+  with Journal(tmp_path / "run.jrn") as journal:
+    journal.append(b"first")
+    with pytest.raises(ValueError, match="another decode has open"):
+      Journal(tmp_path / "run.jrn")
+    journal.append(b"second")
+  with Journal(tmp_path / "run.jrn") as journal:
+    assert journal.records == [b"first", b"second"]
