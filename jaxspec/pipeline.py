@@ -1,6 +1,6 @@
 """From prompts to images or texts: loaded networks, the settings they were trained for, and one call.
 
-    pipe = load_pipeline("emoji64")
+    pipe = load_pipeline("scenes")
     out = pipe(["a red heart", "two cats"], key=jax.random.key(0))
     out.images, out.tokens, out.counters
 

@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-DEFAULT = "emoji64"
-BUNDLES = (DEFAULT, "scenes", "classes64", "classes64-causal", "digits32-causal", "wordnet")
+DEFAULT = "scenes"
+BUNDLES = (
+  DEFAULT, "emoji64", "classes64", "classes64-causal", "digits32-causal", "digits32-var", "digits32-dit", "wordnet",
+)  # fmt: skip
 
 # Where no networks are named: the bundle of each kind of prompt, and of methods that need other networks than these.
 _OF_PROMPTS = {"class": "classes64-causal", "text": "wordnet"}
-_OF_METHODS = {("class", "parallel"): "classes64"}  # several tokens at a time need a masked network
+_OF_METHODS = {
+  ("class", "parallel"): "classes64",  # several tokens at a time need a masked network
+  ("class", "map-speculative"): "digits32-var",
+  ("class", "map-ciar"): "digits32-var",
+  ("class", "step-speculative"): "digits32-dit",
+  ("class", "step-ciar"): "digits32-dit",
+}
 
 # Names the folder of the default bundle, in place of the shipped one.
 VARIABLE = "JAXSPEC_CHECKPOINT"

@@ -54,10 +54,10 @@ def test_examples_of_the_readme():
   scope = {}
   first, second = _blocks("README.md")
   exec(first, scope)
-  assert scope["out"].images.shape == (2, 64, 64, 3) and scope["out"].images.dtype == np.uint8
-  assert scope["out"].tokens.shape == (2, 256) and (scope["out"].counters.target_calls < 256).all()
+  assert scope["out"].images.shape == (2, 96, 96, 3) and scope["out"].images.dtype == np.uint8
+  assert scope["out"].tokens.shape == (2, 144) and (scope["out"].counters.target_calls < 144).all()
   exec(second, scope)
-  assert scope["out"].images.shape == (1, 64, 64, 3)
+  assert scope["out"].images.shape == (1, 96, 96, 3)
 
 
 @pytest.mark.slow

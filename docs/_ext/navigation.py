@@ -5,11 +5,10 @@ from jaxspec.methods import METHODS
 COPIED = "copied"  # where pages from outside of `docs` are put while the site is built
 
 NAVIGATION = {
-  "Start": ("quickstart", "tour", "methods/index", "how_to", "glossary"),
-  "How it works": ("design", "rules", "discrete", "sqs", "ciar", "mar"),
+  "Start": ("quickstart", "studio", "tour", "methods/index", "how_to", "glossary"),
+  "How it works": ("design", "rules", "lossy", "discrete", "sqs", "ciar", "mar"),
   "Use": (
     "cli",
-    "studio",
     "adding",
     "converting",
     "chameleon",
@@ -23,7 +22,7 @@ NAVIGATION = {
     "threats",
     "capacity",
   ),
-  "Reference": ("reference/index",),
+  "Reference": ("reference/index", "works"),
   "Results": ("tables", f"{COPIED}/CHANGELOG"),
 }
 # Pages that stand for the pages of a folder.

@@ -19,7 +19,7 @@ from experiments.engine.rows import CLOSED, OPEN, PLAIN, Row, matched, row
 from experiments.engine.scene_images import Scenes
 
 BUNDLE, EDGE = "scenes", "inter-2"
-SEVERAL = dict(bundle=BUNDLE, scorer=Scenes(512), first_search=128)
+SEVERAL = dict(bundle=BUNDLE, scorer=Scenes(512), first_search=128, batch=64)
 MANY = SEVERAL | dict(scorer=Scenes(1024))
 SPEEDS = ("a cat", "two stars", "a red heart on a blue background", "a dog and a tree", "a house left of a car",
           "a small moon", "three keys", "a blue square and a red circle")  # fmt: skip
@@ -70,7 +70,9 @@ def trees(method: str, name: str, **given) -> tuple[Row, ...]:
 
 
 DEFAULT, WIDE = row("gsd", "GSD, defaults"), grouped("G 50", group_size=50)
+EAGLE_LANTERN = row("eagle-lantern", "EAGLE-2 with LANTERN++, lambda 2", factor=2.0)
 NO_GAPS = grouped("G 50, no gap", group_size=50, max_gap=NO_GAP)
+TIMED = (PLAIN.but(label="plain decoding"), *EXACT, DEFAULT, lantern("lambda 2", factor=2.0), EAGLE_LANTERN)
 AUDITED = (
   CHAIN, SJD, *(scaled(factor) for factor in (1.5, 2.0, 5.0)), *(grouped(f"G {g}", group_size=g) for g in (3, 10)), WIDE,
   NO_GAPS, DEFAULT, published(), static(10), *(lantern(f"lambda {f:g}", factor=f) for f in (1.5, 2.0, 5.0, 10.0)),
@@ -95,7 +97,7 @@ TABLES = {
       static(10),
       lantern("lambda 2", factor=2.0),
       lantern("lambda 10", factor=10.0),
-      row("eagle-lantern", "EAGLE-2 with LANTERN++, lambda 2", factor=2.0),
+      EAGLE_LANTERN,
       matched("CIAR at 30 %", 0.3, draft=EDGE),
       matched("Random at 30 %", 0.3, draft=EDGE, score="random"),
       LOCAL,
@@ -186,7 +188,7 @@ TABLES = {
     bundle=BUNDLE,
     texts=SPEEDS,
     heats=tuple(
-      Heat(batch=size, turns=16, rows=(PLAIN.but(label="plain decoding"), *EXACT, DEFAULT, lantern("lambda 2", factor=2.0)))
+      Heat(batch=size, turns=16, rows=TIMED)
       for size in (1, 8)
     ),
   ),

@@ -7,7 +7,7 @@ Emoji. Upper half: drawings of training concepts, named with style and attribute
 were held out altogether (``val_concept``) and drawings whose style was held out (``val_style``). All are of the groups that
 training saw most (the ``focus`` of `experiments.train.generator`).
 
-Scenes. Upper half: captions with combinations of training. Lower half: captions with held-out combinations. A cross is
+Scenes. Upper half: captions with combinations of training. Lower half: captions with held-out combinations. "wrong:" is
 before the captions of images that the reader finds wrong.
 
 No image is chosen by hand: prompts are drawn with a fixed seed, one sample each, by the bundle's default method.
@@ -31,7 +31,7 @@ from jaxspec.data.prompts import canonical_prompt
 from jaxspec.loading import load_pipeline
 from jaxspec.options import values_of
 
-COLUMNS, TILE, CAPTION = 8, 128, 30
+COLUMNS, TILE, CAPTION = 8, 128, 56
 BACKGROUNDS = ("white", "white", "white", "blue", "yellow", "pink", "green")
 
 
@@ -68,7 +68,7 @@ PROMPTS = {"emoji": emoji_prompts, "scenes": scene_prompts}
 
 
 def draw_sheet(images: np.ndarray, halves: tuple[Half, Half], is_right: np.ndarray | None = None) -> Image.Image:
-  """The sheet of ``[M, H, W, 3]`` uint8 images; wrong ones have a cross before their prompts."""
+  """The sheet of ``[M, H, W, 3]`` uint8 images; wrong ones say so before their prompts."""
   prompts = halves[0].prompts + halves[1].prompts
   titles = {0: halves[0].title, len(halves[0].prompts): halves[1].title}
   tile, font = TILE, ImageFont.load_default(11)
@@ -86,7 +86,7 @@ def draw_sheet(images: np.ndarray, halves: tuple[Half, Half], is_right: np.ndarr
     sheet.paste(Image.fromarray(pixels).resize((tile, tile), Image.Resampling.LANCZOS), (x + 4, y))
     pen.rectangle((x + 3, y - 1, x + 4 + tile, y + tile), outline="#d8d8d8")
     is_wrong = is_right is not None and not is_right[index]
-    text = wrapped(f"\u00d7 {prompt}" if is_wrong else prompt, 24, 2)
+    text = wrapped(f"wrong: {prompt}" if is_wrong else prompt, 24, 4)
     pen.multiline_text((x + 4, y + tile + 3), text, fill="#a02020" if is_wrong else "#222222", font=font, spacing=2)
   return sheet
 

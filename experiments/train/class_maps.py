@@ -91,7 +91,7 @@ def get_config(arg: str = "target") -> ClassMapsRun:
   """Config of a run: ``target``, ``draft`` or ``edge``; ``smoke-target`` and so on for runs of seconds."""
   role, is_small = parse_config(arg)
   model = TARGET if role == "target" else dataclasses.replace(DRAFT, inter_head=role == "edge")
-  lengths = {"target": 4000, "draft": 2500, "edge": 1500}
+  lengths = {"target": 1000, "draft": 1000, "edge": 600}
   run = ClassMapsRun(arg or "target", model, loop=dataclasses.replace(ClassMapsRun.loop, num_steps=lengths[role]))
   if role == "edge":
     optimizer = dataclasses.replace(run.optimizer, learning_rate=1e-3)

@@ -87,7 +87,7 @@ def get_config(arg: str = "target") -> ClassStatesRun:
   """Config of a run: ``target``, ``draft`` or ``edge``; ``smoke-target`` and so on for runs of seconds."""
   role, is_small = parse_config(arg)
   model = TARGET if role == "target" else dataclasses.replace(DRAFT, radius=role == "edge")
-  lengths = {"target": 10_000, "draft": 4000, "edge": 4000}
+  lengths = {"target": 4000, "draft": 3000, "edge": 3000}
   run = ClassStatesRun(arg or "target", model, loop=dataclasses.replace(ClassStatesRun.loop, num_steps=lengths[role]))
   if role == "edge":
     run = dataclasses.replace(run, start=f"{BUNDLE}/draft", teacher=f"{BUNDLE}/target")

@@ -15,7 +15,7 @@ from jaxspec.methods.speculative import ChainMethod
 from jaxspec.network import Network
 from jaxspec.pipeline import Pipeline
 
-PROMPTS = ("red apple", "sleeping cat", "noto pizza on blue background", "fluent grinning face small")
+PROMPTS = ("an apple", "a cat", "a strawberry on a blue background", "a small heart")
 # Forward passes (or rounds) inside one timed program, so that its dispatch does not count.
 _INNER = 32
 _BLOCKS = (1, 2, 4, 8, 16)

@@ -1,15 +1,15 @@
-"""Prompts for commands that need some: the shipped networks know foods and hearts."""
+"""Prompts for commands that need some, of words that all shipped networks of captions know."""
 
 # Asked for one after the other.
 PROMPTS = (
-  "red heart", "red apple", "green heart", "pizza", "blue heart on yellow background", "strawberry", "hamburger",
-  "purple heart small", "lemon", "noto cookie", "orange heart", "twemoji doughnut", "grapes on white background",
-  "broken heart", "ice cream", "fluent watermelon",
+  "a red heart", "an apple", "a green heart", "a cat", "a blue heart on a yellow background", "a strawberry", "a banana",
+  "a small orange heart", "a carrot", "a mushroom", "a yellow heart", "a star", "a tulip on a white background", "a house",
+  "a dog and a tree", "a car",
 )  # fmt: skip
 
 # On these is tried what was found on `PROMPTS`.
 HELD_OUT = (
-  "green apple", "fluent pizza", "yellow heart", "noto strawberry", "watermelon on white background", "cherries",
-  "white heart", "twemoji red heart", "banana", "bread on yellow background", "pink heart small", "carrot",
-  "fluent hamburger", "pear", "brown heart on green background", "noto doughnut",
+  "a small red heart", "a panda", "a black heart", "a moon", "a strawberry on a white background", "two apples", "a frog",
+  "a yellow star", "a fish", "a banana and a heart", "a rocket", "a sunflower", "a crown on a blue background", "a key",
+  "a ball", "a red star",
 )  # fmt: skip

@@ -91,7 +91,7 @@ def _part(path: Path, name: str, value: Any, full: bool) -> str:
   if isinstance(value, str):
     return _vocabulary(path / value)
   if isinstance(value, list | tuple):
-    return f"{len(value)}: {_shown(', '.join(map(str, value)), None if full else 160)}"
+    return f"{len(value)}: {_shown(', '.join(map(str, value)), None if full else 400)}"
   return _shown(value, None if full else 160)
 
 

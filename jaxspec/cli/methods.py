@@ -132,7 +132,7 @@ def _paragraphs(text: str) -> list[str]:
 def value_word(value: Any) -> str:
   if isinstance(value, bool) or value is None:
     return {True: "yes", False: "no", None: "none"}[value]
-  return f"{value:,g}" if isinstance(value, float) else str(value)
+  return f"{value:,.10g}" if isinstance(value, float) else str(value)
 
 
 def range_words(option: dict[str, Any]) -> str:
@@ -142,10 +142,10 @@ def range_words(option: dict[str, Any]) -> str:
   if option["type"] in ("bool", "str"):
     return ""
   low = next(
-    (f"{words} {option[name]:,g}" for name, words in (("ge", "from"), ("gt", "above")) if option[name] is not None), ""
+    (f"{words} {option[name]:,.10g}" for name, words in (("ge", "from"), ("gt", "above")) if option[name] is not None), ""
   )
   high = next(
-    (f"{words} {option[name]:,g}" for name, words in (("le", "to"), ("lt", "below")) if option[name] is not None), ""
+    (f"{words} {option[name]:,.10g}" for name, words in (("le", "to"), ("lt", "below")) if option[name] is not None), ""
   )
   kind = {"int": "whole number", "float": "number"}[option["type"]]
   infinite = " (inf too)" if option["infinite"] else ""

@@ -79,9 +79,7 @@ def _lock(file: BinaryIO, path: Path) -> None:
   try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError:
-    raise ValueError(
-      f"Must have a journal that nobody writes, we instead got {path}, which another decode has open"
-    ) from None
+    raise ValueError(f"Must have a journal that nobody writes, we instead got {path}, open in another decode") from None
   except OSError:
     return  # a file system without locks
 

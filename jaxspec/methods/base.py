@@ -116,8 +116,7 @@ class Method:
     tokens: a kind (`jaxspec.token_kinds`); ask `fits` whether a method can draw a kind of token.
     exact: whether the output follows the target's distribution exactly; ask `is_exact` where it depends on options.
     draft_family: family of the draft network: `SAME_FAMILY`, a name of the registry, or None for a method without one.
-    free_draft: for a method that can draft without its draft network: the name of that draft, one of the values of
-      `DraftingMethod.draft`.
+    free_draft: the value of `DraftingMethod.draft` that needs no network; None for a method without one.
   """
 
   name: ClassVar[str]

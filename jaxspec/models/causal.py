@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -17,14 +18,16 @@ from jaxspec.types import Array, Key, ModelFns, ModelOutput, Params, PyTree
 LayerCache = tuple[Array, Array] | None  # keys and values of one layer
 
 
-class Positions(NamedTuple):
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Positions:
   """Positions, slots and masks of the inputs of one pass."""
 
   positions: Array  # [B or 1, T]
   start: Array  # [B or 1] slot of the first input
   key_mask: Array  # [B or 1, S] bool, False on padding
   mask: Array  # [B or 1, T, S] bool, the slots that every input sees
-  causal: bool  # a whole sequence from its start
+  causal: bool = dataclasses.field(metadata={"static": True})  # a whole sequence from its start
 
 
 def read_positions(

@@ -148,7 +148,7 @@ class GPTNeo(nn.Module):
       x = x + inject.astype(x.dtype)
     seen = {"global": at}
     if "local" in cfg.layer_kinds:
-      seen["local"] = at._replace(mask=window_mask(at.mask, at.positions, at.start, cfg.window_size, mask))
+      seen["local"] = dataclasses.replace(at, mask=window_mask(at.mask, at.positions, at.start, cfg.window_size, mask))
     block = lambda i, x, layer: Block(cfg, name=f"h_{i}")(x, seen[cfg.layer_kinds[i]], layer)
     x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
     features = LayerNorm(cfg.norm_eps, name="ln_f")(x)

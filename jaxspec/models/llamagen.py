@@ -158,6 +158,7 @@ def feed_forward(config: LlamaGenConfig) -> SwiGLU:
   return SwiGLU(config.ffn_hidden, ("w1", "w3", "w2"), name="feed_forward")
 
 
+@nn.jit  # all layers of a network are traced once
 class Block(nn.Module):
   """Pre-norm transformer block."""
 

@@ -7,28 +7,20 @@ the same program on every platform.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 from collections.abc import Iterator
 
 import jax
 
-_OTHER: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)
+_OTHER = jax.make_user_context(default_value=None)  # jax keeps what it traced for each of its values apart
 
 
 def platform() -> str:
   """``cpu``, ``gpu`` or ``tpu``."""
-  return _OTHER.get() or jax.default_backend()
+  return _OTHER.value or jax.default_backend()
 
 
 @contextlib.contextmanager
 def tracing_for(name: str) -> Iterator[None]:
-  """Functions that are traced inside of the block are those of another platform.
-
-  A jitted function keeps what it traced before, whatever it was traced for: call `jax.clear_caches` where the same one was
-  traced for two platforms.
-  """
-  token = _OTHER.set(name)
-  try:
+  """Functions that are traced inside of the block are those of another platform."""
+  with _OTHER(name):
     yield
-  finally:
-    _OTHER.reset(token)

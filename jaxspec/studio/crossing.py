@@ -56,7 +56,8 @@ def crossing(run: MethodRun, vocab: int | None) -> Crossing | None:
   if _drafts_apart(run.method):
     drafted = total["drafted"] * (of_id + 32 * vocab)
     return Crossing(drafted, reply, calls, "An id and a whole distribution (float32) of every draft.")
-  words = "Drafts come from the target itself: all is decoded there, and one exchange brings the ids."
+  whose = "Drafts come from the target itself" if total["drafted"] else "There are no drafts"
+  words = f"{whose}: all is decoded at the target, and one exchange brings the ids."
   return Crossing(0, of_id * run.num_tokens, run.num, words)
 
 

@@ -57,7 +57,7 @@ def test_a_journal_is_written_by_one(tmp_path):
   """Records of two decodes would mix, and neither could go on."""
   with Journal(tmp_path / "run.jrn") as journal:
     journal.append(b"first")
-    with pytest.raises(ValueError, match="another decode has open"):
+    with pytest.raises(ValueError, match="open in another decode"):
       Journal(tmp_path / "run.jrn")
     journal.append(b"second")
   with Journal(tmp_path / "run.jrn") as journal:

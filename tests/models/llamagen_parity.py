@@ -83,20 +83,16 @@ def full_logits(fns: ModelFns, params: Params, condition: PyTree, tokens: np.nda
 def attention_masks(fns: ModelFns, params: Params, inputs: Prefixed, length: int) -> np.ndarray:
   """The boolean masks ``[layers, B, T, T]`` that the attention layers of a teacher-forced pass are given."""
 
-  @jax.jit
-  def run(params):
-    masks = []
+  masks = []
 
-    def spy(call, args, kwargs, context):
-      if isinstance(context.module, Attention) and context.method_name == "__call__":
-        masks.append(args[2].mask)
-      return call(*args, **kwargs)
+  def spy(call, args, kwargs, context):
+    if isinstance(context.module, Attention) and context.method_name == "__call__":
+      masks.append(args[2].mask)
+    return call(*args, **kwargs)
 
-    with nn.intercept_methods(spy):
-      fns.apply(params, inputs, None, positions=jnp.arange(length)[None])
-    return masks
-
-  return np.stack(run(params))
+  with jax.disable_jit(), nn.intercept_methods(spy):  # a block that was traced before is not called again
+    fns.apply(params, inputs, None, positions=jnp.arange(length)[None])
+  return np.stack(masks)
 
 
 def prefill(fns: ModelFns, params: Params, condition: PyTree, batch: int, num_tokens: int):

@@ -272,7 +272,7 @@ def test_names_stand_for_shipped_folders(tmp_path, monkeypatch):
 
 def test_the_default_bundle(captions, monkeypatch):
   monkeypatch.delenv(VARIABLE, raising=False)
-  assert default_bundle() == shipped("emoji64")
+  assert default_bundle() == shipped("scenes")
   monkeypatch.setenv(VARIABLE, str(captions))
   assert load_pipeline().name == "tiny"
   monkeypatch.setenv(VARIABLE, "wordnet")

@@ -94,6 +94,27 @@ def test_wrong_values_are_marked(page):
   assert page.inner_text("#error") == ""
 
 
+def test_every_method_can_be_chosen(page):
+  """Controls that nobody touched send values that the method reads; the tiny networks are too small for some defaults."""
+  select = page.locator("#entrants select[id$=-method]").first
+  for name in select.evaluate("select => [...select.options].map((option) => option.value)"):
+    select.select_option(name)
+    page.wait_for_timeout(300)  # the page waits for the last of many changes
+    page.wait_for_function("document.querySelector('#plan strong') || document.querySelector('#error').textContent")
+    error = page.inner_text("#error")
+    assert not error.endswith("''"), (name, error)
+
+
+def test_a_slider_and_its_field_agree(page):
+  slider = page.get_by_label("gamma, slider")
+  slider.focus()
+  page.keyboard.press("ArrowLeft")
+  assert page.input_value("#e1-gamma") == slider.input_value() == "1"
+  page.wait_for_function("document.querySelector('#plan strong').textContent === 'Compiles first'")
+  page.fill("#e1-gamma", "2")
+  assert slider.input_value() == "2"
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_accessibility(page, scheme):
   source = axe_source()
