@@ -254,7 +254,7 @@ def _plain(status: Status, details: str, target: str) -> str:
   if status is not Status.UNAVAILABLE:
     return line or f"{target} gives no reason"
   if "wrong_version_number" not in text and ("certificate" in text or "hostname" in text or "peer name" in text):
-    return f"the certificate of {target} is not trusted, or is of another name: give its CA with --ca"
+    return f"the certificate of {target} is not trusted, has expired, or is of another name: --ca gives its CA"
   if "security handshaker" in text:
     return "the certificates that we were given are damaged, or --key is not that of --cert"
   if "ssl" in text or "tls" in text or "handshak" in text:

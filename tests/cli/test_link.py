@@ -79,7 +79,7 @@ def test_what_is_wrong_is_one_line(fails, server, traces, tmp_path):
   (tmp_path / "odd").mkdir()
   (tmp_path / "odd" / "a.json").write_text("{")
   assert "no JSON" in load(nobody, "--trace", "odd")
-  assert "is not trusted, or is of another name" in load(*here, "--trace", traces)
+  assert "is not trusted, has expired, or is of another name" in load(*here, "--trace", traces)
   assert "Cannot read nothing" in load(nobody, "--trace", traces, "--token-file", "nothing")
   assert "Missing option '--trace'" in load(nobody)
   assert "'3g' is not one of" in load(nobody, "--trace", traces, "--network", "3g")
