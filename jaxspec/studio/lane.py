@@ -121,7 +121,9 @@ class Lane:
       return None
     start = time.perf_counter()
     try:
-      return [pictures.data_url(image) for image in self._decode()]
+      known = self.result.origin != Origin.EMPTY
+      grid = job.pipeline.host.grid
+      return [pictures.data_url(pictures.veiled(image, row, grid)) for image, row in zip(self._decode(), known)]
     except ValueError:  # tokens that are not there yet are 0, which some tokenizers do not take
       return None
     finally:

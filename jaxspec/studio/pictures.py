@@ -13,12 +13,28 @@ from jaxspec.cli.decoding import MethodRun
 from jaxspec.cli.job import Job
 from jaxspec.cli.report import finite
 
+_UNKNOWN = 128  # grey, seen on light and dark pages
+
 
 def data_url(pixels: np.ndarray) -> str:
   """An image ``[H, W, 3]`` uint8 as a URL that holds it (PNG)."""
   file = io.BytesIO()
   Image.fromarray(pixels).save(file, "PNG")
   return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def veiled(pixels: np.ndarray, known: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+  """An image ``[H, W, 3]`` uint8 whose tokens that are not there yet are grey.
+
+  Args:
+    known: ``[N]``, which tokens are there.
+    grid: rows and columns of the tokens; an image that it does not divide, as one with tokens of row ends, stays as it is.
+  """
+  (rows, columns), (height, width) = grid, pixels.shape[:2]
+  if known.size != rows * columns or height % rows or width % columns:
+    return pixels
+  seen = known.reshape(grid).repeat(height // rows, 0).repeat(width // columns, 1)
+  return np.where(seen[..., None], pixels, np.uint8(_UNKNOWN))
 
 
 def pieces(job: Job, tokens: np.ndarray, start: int, stop: int) -> list[str]:

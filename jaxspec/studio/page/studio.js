@@ -277,7 +277,8 @@ function draw(at) {
       const values = row.doubts.length ? row.doubts : row.sizes, most = Math.max(...(row.doubts.length ? known : row.sizes.filter(Boolean)), 0);
       drawNumbers(row.doubt, at.grid, values, most);
       const name = row.doubts.length ? at.doubts || "uncertainty" : "tokens in its round";
-      row.words.textContent = `${name}: 0 light, ${short(most, 2)} dark`;
+      const scale = !row.doubts.length || known.length ? `${name}: 0 light, ${short(most, 2)} dark` : "no draft was tested";
+      row.words.textContent = scale;
       row.doubt.setAttribute("aria-label", `${name} of each token, up to ${short(most, 2)}`);
     }
     drawStrip(row.strip, row.rounds);
