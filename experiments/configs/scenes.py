@@ -15,7 +15,7 @@ import dataclasses
 
 from experiments.engine.quality import Quality
 from experiments.engine.race import Heat, Race
-from experiments.engine.rows import CLOSED, OPEN, PLAIN, Row, matched, row
+from experiments.engine.rows import CLOSED, OPEN, PLAIN, Row, row
 from experiments.engine.scene_images import Scenes
 
 BUNDLE, EDGE = "scenes", "inter-2"
@@ -98,8 +98,6 @@ TABLES = {
       lantern("lambda 2", factor=2.0),
       lantern("lambda 10", factor=10.0),
       EAGLE_LANTERN,
-      matched("CIAR at 30 %", 0.3, draft=EDGE),
-      matched("Random at 30 %", 0.3, draft=EDGE, score="random"),
       LOCAL,
     ),
     **MANY,

@@ -165,7 +165,7 @@ def counted(row: Row, bench: Bench, result: DecodeResult) -> dict[str, Any]:
     "images": len(calls),
     "counters": {name: int(getattr(result.counters, name).sum()) for name in result.counters.__dataclass_fields__},
     "calls_per_image": float(calls.mean()),
-    "step_reduction": statistics.ratio(np.full(len(calls), num_tokens), calls)._asdict(),
+    "step_reduction": statistics.ratio(np.full(len(calls), num_tokens), calls)._asdict() if calls.any() else None,
     "cloud": cloud_shares(result),
     "audit": audit_figures(result) if row.audit else None,
     "per_image": {"target_calls": calls.tolist()},
