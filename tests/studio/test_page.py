@@ -100,7 +100,7 @@ def test_every_method_can_be_chosen(page):
   for name in select.evaluate("select => [...select.options].map((option) => option.value)"):
     select.select_option(name)
     page.wait_for_timeout(300)  # the page waits for the last of many changes
-    page.wait_for_function("document.querySelector('#plan strong') || document.querySelector('#error').textContent")
+    page.wait_for_selector("#plan strong, #error:not(:empty)")
     error = page.inner_text("#error")
     assert not error.endswith("''"), (name, error)
 
@@ -110,7 +110,7 @@ def test_a_slider_and_its_field_agree(page):
   slider.focus()
   page.keyboard.press("ArrowLeft")
   assert page.input_value("#e1-gamma") == slider.input_value() == "1"
-  page.wait_for_function("document.querySelector('#plan strong').textContent === 'Compiles first'")
+  page.get_by_text("Compiles first").wait_for()
   page.fill("#e1-gamma", "2")
   assert slider.input_value() == "2"
 

@@ -453,8 +453,9 @@ async function begin() {
   sampling = controls($("sampling"), about.sampling, "s");
   addEntrant(about.method).details.open = true;
   for (const origin of Object.keys(ORIGINS)) {
-    const swatch = make("canvas", { "aria-hidden": "true" });
-    drawOrigin(swatch, origin);
+    const isText = about.noun === "text", swatch = make(isText ? "span" : "canvas", { "aria-hidden": "true" });
+    if (isText) (swatch.className = `token o${origin}`), (swatch.textContent = "word");
+    else drawOrigin(swatch, origin);
     $("legend").append(make("li", {}, swatch, ORIGINS[origin].word));
   }
   for (const [name, [rate, latency]] of Object.entries(about.networks)) $("network").append(make("option", { value: `${rate},${latency}` }, `${name}: ${rate} Mbit/s, ${latency} ms`));
