@@ -26,6 +26,7 @@ class Ticket:
 
   def __init__(self, work: Work):
     self.work, self._stop = work, threading.Event()
+    self.has_begun = False
     self._loop, self._events = asyncio.get_running_loop(), asyncio.Queue()
 
   def stop(self) -> None:
@@ -78,10 +79,11 @@ class Desk:
     return ticket
 
   def _tell(self) -> None:
-    """Tells everybody who waits how many are ahead, those that left apart."""
+    """Tells everybody who waits how many are ahead, those that left apart; whose work has begun waits no more."""
     ahead = 0
     for ticket in self._waiting:
-      ticket.send({"event": "queued", "ahead": ahead})
+      if not ticket.has_begun:
+        ticket.send({"event": "queued", "ahead": ahead})
       ahead += not ticket.is_stopped()
 
   def _work(self) -> None:
@@ -89,6 +91,7 @@ class Desk:
       with self._changed:
         self._changed.wait_for(lambda: self._waiting)
         ticket = self._waiting[0]  # whoever decodes is ahead of the others, too
+        ticket.has_begun = True
       if not ticket.is_stopped():
         self._serve(ticket)
       ticket.send(None)

@@ -68,3 +68,22 @@ def test_a_failure_ends_one_request_only():
     assert [event["event"] for event in await _rest(second)].count("round") == 3
 
   asyncio.run(visit())
+
+
+def test_whoever_decodes_hears_no_more_of_the_queue():
+  async def visit():
+    desk, began, gate = Desk(), threading.Event(), threading.Event()
+
+    def work(stopped):
+      began.set()
+      gate.wait(30)
+      yield {"event": "finished"}
+
+    first = desk.submit(work)
+    await asyncio.to_thread(began.wait, 30)
+    second = desk.submit(_counting(gate, []))
+    gate.set()
+    assert [event["event"] for event in await _rest(first)] == ["queued", "finished"]
+    await _rest(second)
+
+  asyncio.run(visit())

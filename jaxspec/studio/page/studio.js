@@ -198,9 +198,9 @@ function lane(name, captions, length) {
     list.append(make("div", {}, make("dt", {}, words), counters[key]));
   }
   const badge = { true: "exact", false: "not exact", option: "exact on request" }[method.exact];
-  const note = make("span", { className: "about" });
+  const note = make("span", { className: "about" }), mark = make("span", { className: `badge ${method.exact === true ? "exact" : "lossy"}` }, badge);
   const card = make("article", { className: "card", "aria-label": `${name}, ${method.title}` },
-    make("div", { className: "head" }, make("h3", {}, name), make("span", { className: `badge ${method.exact === true ? "exact" : "lossy"}` }, badge), note), list);
+    make("div", { className: "head" }, make("h3", {}, name), mark, note), list);
   const side = Math.ceil(Math.sqrt(length)), grid = about.grid || [Math.ceil(length / side), side];
   const rows = captions.map((caption) => {
     const row = { origins: [], rounds: [], doubts: [], sizes: [], commit: [] };
@@ -231,7 +231,7 @@ function lane(name, captions, length) {
     return row;
   });
   $("lanes").append(card);
-  return { name, counters, note, rows, grid, captions, total: { calls: 0, drafted: 0, accepted: 0 }, seconds: 0, traces: 0, dirty: false };
+  return { name, counters, note, mark, rows, grid, captions, total: { calls: 0, drafted: 0, accepted: 0 }, seconds: 0, traces: 0, dirty: false };
 }
 
 function table(row) {
@@ -302,6 +302,8 @@ function show(at, event) {
   });
   if (!event.figures) return;
   at.figures = event.figures;
+  at.mark.textContent = event.figures.is_exact ? "exact" : "not exact";
+  at.mark.className = `badge ${event.figures.is_exact ? "exact" : "lossy"}`;
   at.doubts = event.figures.doubts_are;
   at.dirty = true;
   at.total.calls = event.figures.target_calls;
