@@ -1,0 +1,58 @@
+"""What pages say about tables in sentences of their own is what the tables hold."""
+
+import json
+
+import pytest
+
+from experiments.run import RESULTS
+
+
+def rows_of(name: str) -> dict[str, dict]:
+  """Rows of a committed table by their label."""
+  return {row["label"]: row for row in json.loads((RESULTS / f"{name}.json").read_text())["rows"]}
+
+
+def test_maps_of_digits():
+  """docs/var.md and the pages of both methods: which rows are told apart from the target."""
+  rows = rows_of("hosts_table10_var")
+  change = lambda label, metric: rows[label]["minus_first"][metric]
+  for label in ("draft alone", *(f"CoDe, {first} of 6 maps" for first in (2, 3, 4, 5))):
+    found = change(label, "class_accuracy")
+    assert found["adjusted"] < 0.05 and found["value"] < -0.065, label
+  for rate in (20, 30, 40):
+    found = change(f"CIAR at {rate} % calls", "class_accuracy")
+    assert found["adjusted"] > 0.05 and -0.0245 < found["value"] < -0.015
+    assert (change(f"CIAR at {rate} % calls", "kid_digits")["adjusted"] < 0.05) == (rate != 30)
+  for label in ("exact, map rule, gamma 2", "exact, place rule, gamma 2"):
+    assert min(change(label, metric)["adjusted"] for metric in ("class_accuracy", "kid_digits")) > 0.05
+
+
+def test_lossy_methods_on_scenes():
+  """docs/lossy.md: what loses, what does not, and how many calls both save."""
+  rows = rows_of("scenes_lossy")
+  right, plain = {label: row["metrics"]["right"]["value"] for label, row in rows.items()}, rows["plain decoding"]
+  saved = {label: 1 - row["calls_per_image"] / plain["calls_per_image"] for label, row in rows.items()}
+  lost = {label: right["plain decoding"] - value for label, value in right.items()}
+  assert lost["static groups of 10"] == pytest.approx(0.40, abs=0.005)
+  assert lost["CIAR, everything local"] == pytest.approx(0.66, abs=0.005)
+  others = set(rows) - {"static groups of 10", "CIAR, everything local"}
+  assert max(lost[label] for label in others) < 0.02
+  drafted = {label for label in others if "LANTERN" in label}
+  assert len(drafted) == 3 and all(saved[label] == pytest.approx(0.85, abs=0.005) for label in drafted)
+  jacobi = {label for label in others if label.startswith(("GSD", "scaled"))}
+  assert len(jacobi) == 5 and all(saved[label] == pytest.approx(0.44, abs=0.006) for label in jacobi)
+  assert saved["GSD, G 50, no gap"] - saved["GSD, G 50"] < 0.01
+
+
+def test_speed_of_scenes():
+  """README's table of speeds is that of the experiments."""
+  readme = (RESULTS.parents[1] / "README.md").read_text()
+  lines = (RESULTS / "scenes_speed.md").read_text().splitlines()
+  head, *body = [line.split("|")[1:-1] for line in lines if line.startswith("| ")]
+  cells = [dict(zip((name.strip() for name in head), (cell.strip() for cell in row))) for row in body]
+  labels = {"speculative": "speculative, one layer", "eagle-chain": "EAGLE, chains", "eagle": "EAGLE-2"}
+  for method, label in (labels | {"sjd": "SJD, coupled"}).items():
+    (line,) = [line for line in readme.splitlines() if line.startswith(f"| `{method}`") and "x [" in line]
+    for cell in (cell for cell in cells if cell["decode"] == label):
+      speed = cell["speed over plain decoding"].partition(" ")[0]
+      assert f"{speed}x {cell['95 % interval']}" in line, (method, cell["batch"])
