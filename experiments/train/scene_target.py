@@ -65,7 +65,7 @@ class SceneRun:
   Attributes:
     eval_images: captions of each split that every evaluation draws.
     cfg_scale: guidance of these images, and what the bundle draws with.
-    top_p: likewise. Of 288 images, 44 % were right without it and 52 % with it: what it cuts off is mostly debris.
+    top_p: likewise; what it cuts off is mostly debris (figures in `checkpoints/scenes/README.md`).
     kept: tokens of an image that a step reads; 0 is all of them.
     first_image: number of the first scene of a run; runs that start from earlier weights go on where those stopped.
   """
