@@ -27,6 +27,26 @@ def test_maps_of_digits():
     assert min(change(label, metric)["adjusted"] for metric in ("class_accuracy", "kid_digits")) > 0.05
 
 
+def test_steps_of_digits():
+  """docs/dit.md and the card of the pair: which rows are told apart from the target, and by how much."""
+  rows = rows_of("hosts_table10_dit")
+  change = lambda label, metric: rows[label]["minus_first"][metric]
+  lost = {"draft alone": 67.4, "CIAR at 20 % calls": 52.6, "CIAR at 30 % calls": 40.4, "CIAR at 40 % calls": 21.8}
+  lost |= {f"the first {share} % by the target": points for share, points in ((25, 65.8), (50, 48.9), (75, 7.2))}
+  for label, points in lost.items():
+    found = change(label, "class_accuracy")
+    assert found["adjusted"] < 0.05 and 100 * found["value"] == pytest.approx(-points, abs=0.051), label
+  exact = [label for label in rows if label.startswith("exact")]
+  assert len(exact) == 5
+  for label in exact:
+    assert min(change(label, metric)["adjusted"] for metric in ("class_accuracy", "kid_digits")) > 0.05, label
+  for steps in (50, 25, 12):
+    label = f"target, {steps} steps"
+    assert change(label, "class_accuracy")["adjusted"] > 0.05
+    assert (change(label, "kid_digits")["adjusted"] < 0.05) == (steps != 50)
+  assert rows["target"]["metrics"]["class_accuracy"]["value"] == pytest.approx(0.939)
+
+
 def test_lossy_methods_on_scenes():
   """docs/lossy.md: what loses, what does not, and how many calls both save."""
   rows = rows_of("scenes_lossy")
