@@ -185,9 +185,6 @@ TABLES = {
     title="Speed of scenes over plain decoding",
     bundle=BUNDLE,
     texts=SPEEDS,
-    heats=tuple(
-      Heat(batch=size, turns=16, rows=TIMED)
-      for size in (1, 8)
-    ),
+    heats=tuple(Heat(batch=size, turns=16, rows=TIMED) for size in (1, 8)),
   ),
 }
