@@ -12,6 +12,11 @@ def rows_of(name: str) -> dict[str, dict]:
   return {row["label"]: row for row in json.loads((RESULTS / f"{name}.json").read_text())["rows"]}
 
 
+def table_of(name: str) -> list[str]:
+  """Lines of a committed table as it is read."""
+  return [line for line in (RESULTS / f"{name}.md").read_text().splitlines() if line.startswith("| ")]
+
+
 def test_maps_of_digits():
   """docs/var.md and the pages of both methods: which rows are told apart from the target."""
   rows = rows_of("hosts_table10_var")
@@ -44,7 +49,16 @@ def test_steps_of_digits():
     label = f"target, {steps} steps"
     assert change(label, "class_accuracy")["adjusted"] > 0.05
     assert (change(label, "kid_digits")["adjusted"] < 0.05) == (steps != 50)
-  assert rows["target"]["metrics"]["class_accuracy"]["value"] == pytest.approx(0.939)
+  for label, share in {"target": 0.939, "draft alone": 0.265}.items():
+    assert rows[label]["metrics"]["class_accuracy"]["value"] == pytest.approx(share), label
+  calls = {"draft network, gamma 8": 34.6, "draft network, gamma 4": 39.7, "frozen draft, gamma 4": 77.2}
+  lines = {line.split("|")[1].strip(): line.split("|") for line in table_of("hosts_table10_dit")}
+  for label, percent in calls.items():
+    assert float(lines[f"exact, {label}"][2]) == pytest.approx(percent, abs=0.051), label
+    assert float(lines[f"exact, {label}"][2]) < float(lines["CIAR at 40 % calls"][2]) or "frozen" in label
+  for gamma in (2, 4, 8):
+    along = lines[f"exact, draft network, gamma {gamma}"][5].split()
+    assert (along[0], along[-1]) == ("92", "20")
 
 
 def test_lossy_methods_on_scenes():
@@ -67,8 +81,7 @@ def test_lossy_methods_on_scenes():
 def test_speed_of_scenes():
   """README's table of speeds is that of the experiments."""
   readme = (RESULTS.parents[1] / "README.md").read_text()
-  lines = (RESULTS / "scenes_speed.md").read_text().splitlines()
-  head, *body = [line.split("|")[1:-1] for line in lines if line.startswith("| ")]
+  head, *body = [line.split("|")[1:-1] for line in table_of("scenes_speed")]
   cells = [dict(zip((name.strip() for name in head), (cell.strip() for cell in row))) for row in body]
   labels = {"speculative": "speculative, one layer", "eagle-chain": "EAGLE, chains", "eagle": "EAGLE-2"}
   for method, label in (labels | {"sjd": "SJD, coupled"}).items():
