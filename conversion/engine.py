@@ -66,8 +66,7 @@ class _SafeTensor(NamedTuple):
   shape: Shape
 
   def read(self) -> np.ndarray:
-    # The flax framework also knows bfloat16.
-    return np.asarray(self.archive.get_tensor(self.name))
+    return self.archive.get_tensor(self.name)
 
 
 class LazyLeaf:
@@ -145,7 +144,7 @@ def read_source(path: str | os.PathLike) -> Any:
     return torch_files.read(path)
   if path.suffix == ".safetensors":
     try:
-      archive = safe_open(path, framework="flax")
+      archive = safe_open(path, framework="numpy")  # knows bfloat16 as soon as JAX is there
       return {k: _SafeTensor(archive, k, tuple(archive.get_slice(k).get_shape())) for k in archive.keys()}
     except (SafetensorError, OSError) as error:
       raise ValueError(f"Corrupt {path}: {error}") from error

@@ -61,8 +61,7 @@ class Rule:
     return tuple(kept[a] for a in np.argsort(self._kept))
 
   def to_target_array(self, array: np.ndarray) -> np.ndarray:
-    """Our form of a source array: float32, permuted."""
-    array = array.astype(np.float32, copy=False)
+    """Our form of a source array: permuted, in its own dtype, so that half-precision weights take no more memory."""
     if self.axes is None:
       return array
     return np.ascontiguousarray(array.transpose(self._kept)).reshape(self.target_shape(array.shape))

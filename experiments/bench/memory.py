@@ -104,8 +104,8 @@ def write_source(config: LlamaGenConfig, path: Path, *, distinct: bool = False) 
   torch_files.write(path, {"model": {name: weights(name, shape) for name, shape in shapes.items()}})
 
 
-def conversion_of(config: LlamaGenConfig, folder: Path) -> dict[str, int]:
-  """``before`` and ``peak`` bytes of a process that converts a network of random weights to ``folder / "checkpoint"``."""
+def conversion_of(config: LlamaGenConfig, folder: Path) -> dict[str, float]:
+  """``before`` and ``peak`` bytes and ``seconds`` of a process that converts random weights to ``folder / "checkpoint"``."""
   write_source(config, folder / "source.pt")
   fields = {"num_heads": config.num_heads, "num_tokens": config.num_tokens}
   found = in_a_process("convert", folder / "source.pt", folder / "checkpoint", json.dumps(fields))
@@ -113,7 +113,7 @@ def conversion_of(config: LlamaGenConfig, folder: Path) -> dict[str, int]:
   return found
 
 
-def in_a_process(*arguments: Any) -> dict[str, int]:
+def in_a_process(*arguments: Any) -> dict[str, float]:
   """What `experiments.bench.memory_child` prints.
 
   Raises:

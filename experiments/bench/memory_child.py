@@ -1,7 +1,7 @@
 """A conversion or a decode of one size, alone in a process, and the memory that it took.
 
 Run by `experiments.bench.memory` as ``python -m experiments.bench.memory_child PHASE ...``: ``convert SOURCE FOLDER
-CONFIG``, ``decode FOLDER DTYPE TOKENS`` or ``compile SIZE DTYPE TOKENS``; prints JSON.
+CONFIG``, ``convert_chameleon SOURCE FOLDER``, ``decode FOLDER DTYPE TOKENS`` or ``compile SIZE DTYPE TOKENS``; prints JSON.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,17 @@ class Peak:
     self._is_over = threading.Event()
     self._thread = threading.Thread(target=self._watch, daemon=True)
     self._thread.start()
+    self._start = time.perf_counter()
     return self
 
   def __exit__(self, *error: Any) -> None:
+    self.seconds = time.perf_counter() - self._start
     self._is_over.set()
     self._thread.join()
+
+  def found(self) -> dict[str, float]:
+    """``before`` and ``peak`` in bytes, and ``seconds``."""
+    return {"before": self.before, "peak": self.most, "seconds": self.seconds}
 
   def _watch(self) -> None:
     while not self._is_over.wait(_EVERY_S):
@@ -47,7 +54,7 @@ def resident() -> int:
   return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
 
 
-def convert(source: str, folder: str, fields: str) -> dict[str, int]:
+def convert(source: str, folder: str, fields: str) -> dict[str, float]:
   """Converts a LlamaGen file; ``fields`` of its config are JSON."""
   from conversion import engine
   from conversion.llamagen import FAMILY
@@ -56,7 +63,18 @@ def convert(source: str, folder: str, fields: str) -> dict[str, int]:
   engine.template_of(LlamaGenConfig(num_layers=1, dim=16, num_heads=1))  # what tracing takes is there
   with Peak() as peak:
     engine.convert_file(source, folder, FAMILY, json.loads(fields))
-  return {"before": peak.before, "peak": peak.most}
+  return peak.found()
+
+
+def convert_chameleon(source: str, folder: str) -> dict[str, float]:
+  """Converts a folder of Chameleon."""
+  from conversion import chameleon, engine
+  from jaxspec.models.chameleon import ChameleonConfig
+
+  engine.template_of(ChameleonConfig(num_layers=1, dim=16, num_heads=1, vocab_size=ChameleonConfig().vocab_size))
+  with Peak() as peak:
+    chameleon.convert_folder(Path(source), Path(folder), {"layout": "anole"})
+  return peak.found()
 
 
 def decode(folder: str, dtype: str, tokens: str) -> dict[str, int]:
@@ -103,8 +121,11 @@ def guided(network: Any) -> Any:
   return Decoder(network, sampling=SamplingConfig(cfg_scale=4.0))
 
 
+PHASES = {"convert": convert, "convert_chameleon": convert_chameleon, "decode": decode, "compile": compiled}
+
+
 def main(arguments: list[str]) -> int:
-  print(json.dumps({"convert": convert, "decode": decode, "compile": compiled}[arguments[0]](*arguments[1:])))
+  print(json.dumps(PHASES[arguments[0]](*arguments[1:])))
   return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from experiments.bench.codec import Codec
+from experiments.bench.conversion import Conversion
 from experiments.bench.fuzz_link import FuzzLink
 from experiments.bench.gains import Gains
 from experiments.bench.gpt_b import GptB
@@ -14,9 +15,11 @@ from experiments.bench.official import Official
 from experiments.bench.reading import Reading
 from experiments.bench.recorded import Recorded
 from experiments.bench.round_parts import RoundParts
+from experiments.bench.tpu_plans import TpuPlans
 
 TABLES = {
   "codec": Codec(title="What writing and reading one drafted token costs"),
+  "conversion": Conversion(title="What converting a published size takes"),
   "fuzz_link": FuzzLink(title="Hostile bytes to every reader of the link"),
   "gains": Gains(title="What methods gain over acceptance and batch"),
   "gpt_b": GptB(title="Plain decoding of GPT-B against eager PyTorch"),
@@ -28,4 +31,5 @@ TABLES = {
   "reading": Reading(title="What a server does with a frame before its network runs"),
   "recorded": Recorded(title="Recorded acceptance on random weights against the shipped networks"),
   "rounds": RoundParts(title="Where the time of a round goes"),
+  "tpu_plans": TpuPlans(title="Decodes of published sizes, compiled for TPUs that are not there"),
 }

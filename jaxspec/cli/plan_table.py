@@ -107,10 +107,9 @@ def print_compiled(console: Console, compiled: Compiled) -> None:
   fits = Text("fits", style="green") if compiled.fits else Text("does not fit", style="bold red")
   sizes = ", ".join(f"{_gb(getattr(compiled, name))} {name}" for name in ("arguments", "temporary", "results", "code"))
   console.print()
-  seconds = compiled.lower_s + compiled.compile_s
-  console.print(
-    Text.assemble(("compiled", "bold"), f" in {_three(seconds)} s: {_gb(compiled.bytes)} GB, ", fits), soft_wrap=True
-  )
+  seconds, planned = compiled.lower_s + compiled.compile_s, _gb(compiled.planned)
+  head = f" in {_three(seconds)} s: {_gb(compiled.bytes)} GB on each device, where {planned} GB are planned, "
+  console.print(Text.assemble(("compiled", "bold"), head, fits), soft_wrap=True)
   for name, text in (
     ("GB", sizes),
     ("copies of caches in loops", counted(compiled.copies)),

@@ -35,6 +35,7 @@ class Compiled(NamedTuple):
 
   Attributes:
     bytes: arguments, results, temporary buffers and code, less results that take the place of arguments.
+    planned: what the plan says of the same parts, that is without tokenizer and text encoder.
     fits: whether they are within what may be planned with.
     copies: copies of whole cache buffers in loops, by shape; none if all updates are in place.
     exchanges: exchanges in loops, by kind.
@@ -46,6 +47,7 @@ class Compiled(NamedTuple):
   temporary: int
   results: int
   code: int
+  planned: float
   fits: bool
   copies: dict[str, int]
   exchanges: dict[str, int]
@@ -91,7 +93,7 @@ def compile_plan(plan: Plan, batch: int) -> Compiled:
       buffers = _cache_buffers(plan, target, needs, batch)
   finally:
     jax.clear_caches()
-  return _read(compiled, plan, buffers, lower_s, compile_s)
+  return _read(compiled, plan, batch, buffers, lower_s, compile_s)
 
 
 def tpu_devices(plan: Plan) -> list[Any]:
@@ -143,7 +145,9 @@ def _cache_buffers(plan: Plan, target: Sized, needs: Needs, batch: int) -> set[t
   return found
 
 
-def _read(compiled: Any, plan: Plan, buffers: set[tuple[str, int]], lower_s: float, compile_s: float) -> Compiled:
+def _read(
+  compiled: Any, plan: Plan, batch: int, buffers: set[tuple[str, int]], lower_s: float, compile_s: float
+) -> Compiled:
   memory, text = compiled.memory_analysis(), compiled.as_text()
   arguments, results = memory.argument_size_in_bytes, memory.output_size_in_bytes
   temporary, code = memory.temp_size_in_bytes, memory.generated_code_size_in_bytes
@@ -152,6 +156,6 @@ def _read(compiled: Any, plan: Plan, buffers: set[tuple[str, int]], lower_s: flo
   of_loops, of_all = program_text.exchanges(inside), program_text.exchanges(text.splitlines())
   outside = {kind: count - of_loops.get(kind, 0) for kind, count in of_all.items() if count > of_loops.get(kind, 0)}
   return Compiled(
-    total, arguments, temporary, results, code, total <= plan.memory.usable, program_text.copies(inside, buffers),
-    of_loops, outside, lower_s, compile_s,
+    total, arguments, temporary, results, code, plan.memory.decode(plan.mesh.rows(batch)), total <= plan.memory.usable,
+    program_text.copies(inside, buffers), of_loops, outside, lower_s, compile_s,
   )  # fmt: skip

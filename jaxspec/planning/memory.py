@@ -16,7 +16,7 @@ from jaxspec.planning.sizes import Sized, activation_bytes, sized
 from jaxspec.sampling import head_fns
 from jaxspec.types import Cache
 
-STAYS, ROUNDS, PIXELS = "stays", "rounds", "pixels"
+STAYS, BESIDE, ROUNDS, PIXELS = "stays", "beside", "rounds", "pixels"
 _PIXEL_ARRAYS = 3  # of the size of the largest image of features, that a decoder of images holds at once
 
 
@@ -37,7 +37,8 @@ class Memory:
   """All parts of a decode.
 
   Attributes:
-    needs: the parts; what the rounds need is free again when pixels are made.
+    needs: the parts; what the rounds need is free again when pixels are made. Tokenizer and text encoder stay as the weights
+      do, but the decode does not read them.
     usable: bytes of a device that may be planned with.
   """
 
@@ -46,19 +47,25 @@ class Memory:
 
   def total(self, rows: int) -> float:
     """Most bytes at once on each device, for ``rows`` rows there."""
-    of = lambda phase: sum(need.bytes(rows) for need in self.needs if need.phase == phase)
-    return of(STAYS) + max(of(ROUNDS), of(PIXELS))
+    return self._of(rows, STAYS, BESIDE) + max(self._of(rows, ROUNDS), self._of(rows, PIXELS))
+
+  def decode(self, rows: int) -> float:
+    """Bytes of the decode alone on each device, without the networks that wait beside it."""
+    return self._of(rows, STAYS, ROUNDS)
 
   def most_rows(self, *phases: str) -> int | None:
     """The most rows on a device that fit in all phases, or in some; 0 if none does, None without a limit."""
     found = []
     for phase in phases or (ROUNDS, PIXELS):
-      needs = [need for need in self.needs if need.phase in (STAYS, phase)]
+      needs = [need for need in self.needs if need.phase in (STAYS, BESIDE, phase)]
       left = self.usable - sum(need.fixed for need in needs)
       each = sum(need.each for need in needs)
       if left < 0 or each:
         found.append(0 if left < 0 else int(left // each))
     return min(found, default=None)
+
+  def _of(self, rows: int, *phases: str) -> float:
+    return sum(need.bytes(rows) for need in self.needs if need.phase in phases)
 
 
 def cache_of(network: Sized, mesh: MeshSizes, halves: int, slots: int, platform: str) -> float:
@@ -92,10 +99,10 @@ def memory_of(
   if needs.table_bytes:
     found.append(Need("table of the acceptance rule", STAYS, needs.table_bytes))
   if model.text is not None:
-    found.append(Need(model.text.name, STAYS, model.text.parameters * target.itemsize))
+    found.append(Need(model.text.name, BESIDE, model.text.parameters * target.itemsize))
   if model.tokenizer is not None:
     tokenizer = sized(registry.family_of(model.tokenizer), model.tokenizer, "tokenizer")
-    found.append(Need("image tokenizer", STAYS, tokenizer.weight_bytes()))
+    found.append(Need("image tokenizer", BESIDE, tokenizer.weight_bytes()))
   if has_cache:
     found.append(Need("caches", ROUNDS, each=cache_of(target, mesh, halves, slots, device.platform)))
   if needs.draft is not None:

@@ -7,7 +7,7 @@ import pytest
 from jaxspec.mesh import MeshSizes
 from jaxspec.models import registry
 from jaxspec.network import Network
-from jaxspec.planning.memory import PIXELS, ROUNDS, STAYS, Memory, Need, cache_of
+from jaxspec.planning.memory import BESIDE, PIXELS, ROUNDS, STAYS, Memory, Need, cache_of
 from jaxspec.planning.models import MODELS
 from jaxspec.planning.sizes import Sized
 
@@ -52,3 +52,5 @@ def test_phases():
   assert memory.most_rows() == 6 and memory.most_rows(ROUNDS) == 14
   assert Memory(memory.needs, 9).most_rows() == 0
   assert Memory((Need("w", STAYS, 10),), 40).most_rows() is None
+  beside = Memory((*memory.needs, Need("tokenizer", BESIDE, 3)), 40)
+  assert beside.total(6) == 43 and beside.decode(6) == memory.decode(6) == 10 + 13 and beside.most_rows() == 5

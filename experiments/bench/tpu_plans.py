@@ -1,0 +1,91 @@
+"""Plans of published sizes beside what the compiler of TPUs makes of them; no TPU is needed, but libtpu is.
+
+Every decode is compiled by ``jaxspec plan ... --compile`` in a process of its own, and kept as soon as it is there. The
+compiled program is the decode alone: the image tokenizer and the text encoder of a plan stay on the device beside it, and
+are left out of the comparison.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+from experiments.engine.cache import Cache, key_of
+from experiments.engine.experiment import Experiment, Lab
+
+GB = 1e9
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TpuPlans(Experiment):
+  """Memory by the plan's formula and by the compiler, and what a round exchanges.
+
+  Attributes:
+    models: names of ``jaxspec plan --list``.
+    devices: topologies of TPUs.
+    batches: rows that are decoded together.
+    methods: names of methods.
+  """
+
+  models: tuple[str, ...] = ("llamagen-xl-t2i", "anole-7b", "lumina-7b-768")
+  devices: tuple[str, ...] = ("v5e:2x2", "v5p:2x2x1")
+  batches: tuple[int, ...] = (1, 16)
+  methods: tuple[str, ...] = ("plain", "speculative")
+  kind: ClassVar[str] = "grid"
+
+  def measure(self, lab: Lab) -> dict[str, Any]:
+    """See `Experiment.measure`."""
+    kept, rows = Cache(lab.runs / "plans"), []
+    for model, device, batch, method in itertools.product(self.models, self.devices, self.batches, self.methods):
+      arguments = ["--model", model, "--device", device, "--batch", str(batch), "--method", method]
+      name = f"plan-{key_of([], {'plan': arguments})}"
+      rows.append({"cells": _cells(method, kept.get(name, lambda arguments=arguments: compiled_plan(arguments)))})
+    return {
+      "head": [
+        "model", "device", "data x model", "batch", "method", "arguments, GB", "temporary, GB", "code, GB", "together, GB",
+        "planned, GB", "of it", "fits", "copies of caches in a round", "exchanges in loops", "lowered and compiled, s",
+      ],
+      "intro": "bytes on each device; the plan without tokenizer and text encoder, which the compiled program has not.",
+      "below": "Of it: what the compiler says over what the plan says. Exchanges: as many as stand in the loops.",
+      "rows": rows,
+    }  # fmt: skip
+
+
+def compiled_plan(arguments: list[str]) -> dict[str, Any]:
+  """What ``jaxspec plan`` prints about a decode and its compiled program.
+
+  Raises:
+    ValueError: in one line, if it fails.
+  """
+  logging.info("compiling %s", " ".join(arguments[1::2]))
+  command = [sys.executable, "-m", "jaxspec.cli.main", "plan", *arguments, "--compile", "--json"]
+  done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+  if done.returncode:
+    last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+    raise ValueError(f"Must have a plan that compiles, jaxspec plan {' '.join(arguments)} ended with: {last}")
+  return json.loads(done.stdout)
+
+
+def _cells(method: str, found: dict[str, Any]) -> list[str]:
+  compiled, (batch,) = found["compiled"], found["batches"]
+  counted = lambda counts: ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+  return [
+    found["model"]["name"],
+    found["device"]["name"],
+    "{data} x {model}".format(**found["mesh"]),
+    str(batch["batch"]),
+    method,
+    *(f"{compiled[name] / GB:.2f}" for name in ("arguments", "temporary", "code", "bytes")),
+    f"{compiled['planned'] / GB:.2f}",
+    f"{compiled['bytes'] / compiled['planned']:.2f}",
+    "yes" if compiled["fits"] else f"no, {(compiled['bytes'] - found['device']['usable']) / GB:.1f} GB over",
+    counted(compiled["copies"]),
+    counted(compiled["exchanges"]),
+    f"{compiled['lower_s'] + compiled['compile_s']:.0f}",
+  ]
