@@ -112,6 +112,7 @@ def print_compiled(console: Console, compiled: Compiled) -> None:
   console.print(Text.assemble(("compiled", "bold"), head, fits), soft_wrap=True)
   for name, text in (
     ("GB", sizes),
+    ("GB of it caches, tiles filled up", _gb(compiled.caches)),
     ("copies of caches in loops", counted(compiled.copies)),
     ("exchanges in loops", counted(compiled.exchanges)),
     ("exchanges outside", counted(compiled.exchanges_outside)),

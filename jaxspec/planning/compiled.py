@@ -35,6 +35,7 @@ class Compiled(NamedTuple):
 
   Attributes:
     bytes: arguments, results, temporary buffers and code, less results that take the place of arguments.
+    caches: bytes of the caches as the compiler lays them out, with tiles that are filled up; a part of the temporary ones.
     planned: what the plan says of the same parts, that is without tokenizer and text encoder.
     fits: whether they are within what may be planned with.
     copies: copies of whole cache buffers in loops, by shape; none if all updates are in place.
@@ -47,6 +48,7 @@ class Compiled(NamedTuple):
   temporary: int
   results: int
   code: int
+  caches: int
   planned: float
   fits: bool
   copies: dict[str, int]
@@ -156,6 +158,7 @@ def _read(
   of_loops, of_all = program_text.exchanges(inside), program_text.exchanges(text.splitlines())
   outside = {kind: count - of_loops.get(kind, 0) for kind, count in of_all.items() if count > of_loops.get(kind, 0)}
   return Compiled(
-    total, arguments, temporary, results, code, plan.memory.decode(plan.mesh.rows(batch)), total <= plan.memory.usable,
-    program_text.copies(inside, buffers), of_loops, outside, lower_s, compile_s,
+    total, arguments, temporary, results, code, program_text.padded(text, buffers),
+    plan.memory.decode(plan.mesh.rows(batch)), total <= plan.memory.usable, program_text.copies(inside, buffers), of_loops,
+    outside, lower_s, compile_s,
   )  # fmt: skip

@@ -1,7 +1,9 @@
-"""What the text of a compiled program says about its loops: exchanges between devices, and copies of large buffers."""
+"""What the text of a compiled program says about its loops: exchanges between devices, copies of large buffers, and what
+the buffers of their state take as they are laid out."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -12,6 +14,7 @@ _CALLED = re.compile(
   r"(?:body|condition|calls|to_apply|called_computations|branch_computations)=\{?((?:%?[\w.\-]+(?:, )?)+)\}?"
 )
 _SHAPE = re.compile(r"= \(?([a-z]+\d+)\[([\d,]*)\]")
+_LAID_OUT = re.compile(r"([a-z]+\d+)\[([\d,]+)\]\{([\d,]+):T\((\d+),(\d+)\)")
 
 
 def computations(text: str) -> dict[str, list[str]]:
@@ -61,9 +64,29 @@ def copies(lines: Iterable[str], buffers: Iterable[tuple[str, int]]) -> dict[str
   for line in lines:
     if not re.search(r" copy(-start)?\(", line) or not (shape := _SHAPE.search(line)):
       continue
-    size = 1
-    for side in filter(None, shape[2].split(",")):
-      size *= int(side)
-    if (shape[1], size) in wanted:
+    if (shape[1], math.prod(_numbers(shape[2]))) in wanted:
       found[f"{shape[1]}[{shape[2]}]"] += 1
   return dict(found)
+
+
+def padded(text: str, buffers: Iterable[tuple[str, int]]) -> int:
+  """Bytes of the buffers of loops' states as a TPU lays them out: its two innermost sides are whole tiles.
+
+  Args:
+    buffers: as for `copies`.
+  """
+  wanted, total = set(buffers), 0
+  for line in text.splitlines():
+    if " while(" not in line:
+      continue
+    for dtype, sides, order, *tile in _LAID_OUT.findall(line.split(" while(")[0]):
+      sizes, inner = _numbers(sides), _numbers(order)[:2]
+      if (dtype, math.prod(sizes)) in wanted:
+        for axis, whole in zip(inner, reversed(_numbers(",".join(tile)))):
+          sizes[axis] = -(-sizes[axis] // whole) * whole
+        total += math.prod(sizes) * int(re.sub(r"[a-z]+", "", dtype)) // 8
+  return total
+
+
+def _numbers(text: str) -> list[int]:
+  return [int(number) for number in text.split(",") if number]

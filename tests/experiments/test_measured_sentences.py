@@ -30,6 +30,13 @@ def test_maps_of_digits():
     assert (change(f"CIAR at {rate} % calls", "kid_digits")["adjusted"] < 0.05) == (rate != 30)
   for label in ("exact, map rule, gamma 2", "exact, place rule, gamma 2"):
     assert min(change(label, metric)["adjusted"] for metric in ("class_accuracy", "kid_digits")) > 0.05
+  lines = {line.split("|")[1].strip(): line.split("|") for line in table_of("hosts_table10_var")}
+  speed = lambda start, batch: [
+    float(cells[12 + (batch == 8)].split()[0]) for label, cells in lines.items() if label.startswith(start)
+  ]
+  of = lambda start, batch: (min(speed(start, batch)), max(speed(start, batch)))
+  assert of("exact", 1) == (0.63, 0.72) and of("exact", 8) == (0.38, 0.56) and of("CIAR", 1) == (0.79, 0.82)
+  assert of("CoDe", 1) == (1.18, 1.52) and 3 < speed("draft alone", 1)[0] < 4
 
 
 def test_steps_of_digits():
@@ -59,6 +66,13 @@ def test_steps_of_digits():
   for gamma in (2, 4, 8):
     along = lines[f"exact, draft network, gamma {gamma}"][5].split()
     assert (along[0], along[-1]) == ("92", "20")
+  speed = lambda label, batch: float(lines[label][12 + (batch == 8)].split()[0])
+  drafted = [f"exact, draft network, gamma {gamma}" for gamma in (2, 4, 8)]
+  assert [speed(label, 1) for label in (drafted[0], drafted[-1])] == [0.66, 0.42]
+  assert [speed(label, 8) for label in (drafted[0], drafted[-1])] == [0.64, 0.31]
+  assert max(speed(label, batch) for label in exact for batch in (1, 8)) < 0.7
+  assert [round(speed(f"CIAR at {rate} % calls", 1), 1) for rate in (20, 40)] == [1.9, 1.4]
+  assert round(speed("target, 25 steps", 1), 1) == 3.8 and speed("target, 50 steps", 8) > speed("CIAR at 20 % calls", 8)
 
 
 def test_lossy_methods_on_scenes():

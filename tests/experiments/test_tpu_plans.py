@@ -12,7 +12,7 @@ from jaxspec.planning import make_plan, parse_device
 from tests.planning.test_plan import IDS
 
 SAID = dict(
-  bytes=3.3e9, arguments=2e9, temporary=1e9, results=0, code=0.3e9, planned=3e9, fits=True, copies={},
+  bytes=3.3e9, arguments=2e9, temporary=1e9, results=0, code=0.3e9, caches=0.5e9, planned=3e9, fits=True, copies={},
   exchanges={"all-reduce": 72}, exchanges_outside={}, lower_s=5.4, compile_s=60.0,
 )  # fmt: skip
 
@@ -28,10 +28,28 @@ def test_a_row_says_both(tmp_path, monkeypatch):
     document = table.measure(Lab(tmp_path))
     assert len(asked) == 1 and "--compile" in asked[0] and "--json" in asked[0]
   text = render(document | table.frame("bench:tpu_plans", "c"))
-  assert "| 4 | plain | 2.00 | 1.00 | 0.30 | 3.30 | 3.00 | 1.10 | yes | none | 72 all-reduce | 65 |" in text
+  assert "| 4 | plain | 2.00 | 1.00 | 0.50 | 0.30 | 3.30 | 3.00 | 0.00 | 1.10 | yes | none | 72 all-reduce | 65 |" in text
 
 
 def test_what_fails_is_one_line():
   with pytest.raises(ValueError, match="jaxspec plan --model nothing .* ended with: .*nothing") as error:
-    tpu_plans.compiled_plan(["--model", "nothing", "--device", "v5e:2x2"])
+    tpu_plans.told(["--model", "nothing", "--device", "v5e:2x2"])
   assert "\n" not in str(error.value)
+
+
+def test_a_failure_of_the_compiler_is_a_row(tmp_path, monkeypatch):
+  plan = json.dumps(make_plan(IDS, parse_device("v5e:2x2"), batches=(4,)).as_json())
+  fails = "Error: Unforeseen JaxRuntimeError, INTERNAL: RET_CHECK failure (x.cc:390) of it: JAXSPEC_DEBUG=1 shows where"
+
+  def run(command, **given):
+    return (
+      subprocess.CompletedProcess(command, 1, "", fails)
+      if "--compile" in command
+      else subprocess.CompletedProcess(command, 0, plan, "")
+    )
+
+  monkeypatch.setattr(tpu_plans.subprocess, "run", run)
+  table = tpu_plans.TpuPlans(title="T", models=("tiny",), devices=("v5e:2x2",), batches=(4,), methods=("ar",))
+  (row,) = table.measure(Lab(tmp_path))["rows"]
+  assert row["cells"][:5] == ["tiny", "v5e:2x2", "2 x 2", "4", "ar"]
+  assert [cell for cell in row["cells"][5:] if cell] == ["the compiler fails: INTERNAL"]

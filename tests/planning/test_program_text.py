@@ -1,6 +1,6 @@
 """What is read off the text of a compiled program."""
 
-from jaxspec.planning.program_text import computations, copies, exchanges, loop_lines
+from jaxspec.planning.program_text import computations, copies, exchanges, loop_lines, padded
 
 TEXT = """HloModule decode
 
@@ -46,3 +46,13 @@ def test_copies():
   assert copies(loop_lines(TEXT), {("bf16", 64)}) == {"bf16[4,8,2]": 1}
   assert copies(TEXT.splitlines(), {("bf16", 64), ("f32", 4)}) == {"bf16[4,8,2]": 2, "f32[4]": 1}
   assert copies(loop_lines(TEXT), {("f32", 64)}) == {}
+
+
+def test_padded():
+  """Tiles of 8 times 128 over the innermost sides: 376 * 2 * 64 * 128 entries and 376 * 2 * 8 * 128."""
+  heads = "bf16[2,5,376,64]{1,3,0,2:T(8,128)(2,1)}, bf16[2,5,376,64]{3,1,0,2:T(8,128)(2,1)}, f32[1280]{0:T(1024)}"
+  text = f"  %while.1 = (s32[], {heads}, bf16[4,4]{{1,0:T(8,128)(2,1)}}) while(%tuple), condition=%a, body=%b"
+  wanted = {("bf16", 2 * 5 * 376 * 64)}
+  assert padded(text, wanted) == 2 * 376 * 2 * (64 + 8) * 128
+  assert padded(text, wanted | {("bf16", 16)}) == padded(text, wanted) + 2 * 8 * 128
+  assert padded(TEXT, {("bf16", 64)}) == 0  # no tiles, no TPU
