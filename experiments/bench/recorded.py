@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.engine.experiment import Experiment, Lab
-from experiments.engine.race import PROMPTS
+from experiments.engine.race import CAPTIONS
 from experiments.engine.rows import PLAIN, Row, row
 from jaxspec.decode import measure
 from jaxspec.decoder import Decoder
@@ -44,7 +44,7 @@ class Recorded(Experiment):
     max_len: tokens of a row; 0 takes all.
   """
 
-  bundle: str = "emoji64"
+  bundle: str = "scenes"
   methods: tuple[Row, ...] = METHODS
   batches: tuple[int, ...] = (1, 8)
   samples: int = 4
@@ -56,7 +56,7 @@ class Recorded(Experiment):
     """See `Experiment.measure`."""
     pipeline = lab.pipeline(self.bundle)
     length = self.max_len or pipeline.host.num_tokens
-    encoded = pipeline.encode(list(PROMPTS)).condition
+    encoded = pipeline.encode(list(CAPTIONS)).condition
     every = jax.tree.map(lambda leaf: jnp.tile(leaf, (self.samples,) + (1,) * (leaf.ndim - 1)), encoded)
     rows = []
     for entry in self.methods:

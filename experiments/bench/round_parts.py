@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from experiments.engine.classes import every_class
 from experiments.engine.experiment import Experiment, Lab
-from experiments.engine.race import PROMPTS
+from experiments.engine.race import CAPTIONS
 from experiments.engine.rows import Row, row
 from jaxspec import drafts
 from jaxspec.decode import loop, measure
@@ -46,10 +46,10 @@ class Of(NamedTuple):
 
 
 METHODS = (
-  Of("emoji64", row("speculative", "speculative", draft="draft-1")),
-  Of("emoji64", row("sjd", "sjd")),
-  Of("emoji64", row("eagle-chain", "eagle-chain")),
-  Of("emoji64", row("ciar", "ciar", draft="inter-1")),
+  Of("scenes", row("speculative", "speculative", draft="draft-1")),
+  Of("scenes", row("sjd", "sjd")),
+  Of("scenes", row("eagle-chain", "eagle-chain")),
+  Of("scenes", row("ciar", "ciar", draft="inter-2", gamma=1, cloud_rate=0.3)),
   Of("classes64-causal", row("cspd", "cspd")),
 )
 
@@ -75,7 +75,7 @@ class RoundParts(Experiment):
       pipeline = lab.pipeline(bundle)
       decoder = pipeline.decoder(entry.value(pipeline), **dict(entry.sampling))
       classes = getattr(pipeline.target.config, "num_classes", None)
-      prompts = every_class(classes, self.turns + 1) if decoder.draws_vectors else PROMPTS
+      prompts = every_class(classes, self.turns + 1) if decoder.draws_vectors else CAPTIONS
       condition = pipeline.encode(list(prompts)).condition
       with pipeline.context():
         found = parts_of(decoder, condition, self.max_len or pipeline.host.num_tokens, self.turns)

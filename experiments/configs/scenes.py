@@ -14,16 +14,13 @@ from __future__ import annotations
 import dataclasses
 
 from experiments.engine.quality import Quality
-from experiments.engine.race import Heat, Race
+from experiments.engine.race import CAPTIONS, Heat, Race
 from experiments.engine.rows import CLOSED, OPEN, PLAIN, Row, row
 from experiments.engine.scene_images import Scenes
 
 BUNDLE, EDGE = "scenes", "inter-2"
 SEVERAL = dict(bundle=BUNDLE, scorer=Scenes(512), first_search=128, batch=64)
 MANY = SEVERAL | dict(scorer=Scenes(1024))
-SPEEDS = ("a cat", "two stars", "a red heart on a blue background", "a dog and a tree", "a house left of a car",
-          "a small moon", "three keys", "a blue square and a red circle")  # fmt: skip
-
 SJD, SJD_FRESH = row("sjd", "SJD, coupled"), row("sjd", "SJD, fresh", recycle="fresh", point_mass=True)
 CHAIN = row("speculative", "speculative, one layer", draft="draft-1")
 EAGLE_CHAIN, EAGLE = row("eagle-chain", "EAGLE, chains"), row("eagle", "EAGLE-2")
@@ -184,7 +181,7 @@ TABLES = {
   "speed": Race(
     title="Speed of scenes over plain decoding",
     bundle=BUNDLE,
-    texts=SPEEDS,
+    texts=CAPTIONS,
     heats=tuple(Heat(batch=size, turns=16, rows=TIMED) for size in (1, 8)),
   ),
 }

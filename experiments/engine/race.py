@@ -27,6 +27,11 @@ PROMPTS = (
   "red heart", "noto pizza on blue background", "strawberry", "fluent green heart small", "hamburger", "twemoji doughnut",
   "lemon", "broken heart",
 )  # fmt: skip
+# Of the world of scenes.
+CAPTIONS = (
+  "a cat", "two stars", "a red heart on a blue background", "a dog and a tree", "a house left of a car", "a small moon",
+  "three keys", "a blue square and a red circle",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
