@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import json
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,9 @@ from experiments.engine.cache import Cache, key_of
 from experiments.engine.experiment import Experiment, Lab
 
 GB = 1e9
-OF_COMPILER = "JaxRuntimeError, "  # before what the compiler of TPUs says that it did not expect
+# What the compiler of TPUs says where it makes no program: its memory in GiB, or an error of its own.
+_TOO_LARGE = re.compile(r"temporaries \(([\d.]+)G\) exceeds available HBM \(([\d.]+)G\)")
+_OWN_ERROR = re.compile(r"JaxRuntimeError, (\w+)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +64,7 @@ class TpuPlans(Experiment):
 
 
 def told(arguments: list[str]) -> dict[str, Any]:
-  """A plan and its compiled program, or its ``error`` where the compiler has one of its own.
+  """A plan and its compiled program, or the ``error`` of the compiler.
 
   Raises:
     ValueError: in one line, if the plan itself fails.
@@ -70,9 +73,7 @@ def told(arguments: list[str]) -> dict[str, Any]:
   try:
     return jaxspec_plan(*arguments, "--compile")
   except ValueError as error:
-    if OF_COMPILER not in str(error):
-      raise
-    return jaxspec_plan(*arguments) | {"error": str(error).split(OF_COMPILER)[1]}
+    return jaxspec_plan(*arguments) | {"error": str(error)}
 
 
 def jaxspec_plan(*arguments: str) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def _cells(method: str, found: dict[str, Any]) -> list[str]:
     method,
   ]
   if "error" in found:
-    return [*head, *[""] * 8, f"the compiler fails: {found['error'].partition(':')[0]}", "", "", ""]
+    return [*head, *[""] * 8, _refusal(found["error"]), "", "", ""]
   compiled = found["compiled"]
   counted = lambda counts: ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
   return [
@@ -113,3 +114,11 @@ def _cells(method: str, found: dict[str, Any]) -> list[str]:
     counted(compiled["exchanges"]),
     f"{compiled['lower_s'] + compiled['compile_s']:.0f}",
   ]
+
+
+def _refusal(error: str) -> str:
+  if sizes := _TOO_LARGE.search(error):
+    needed, there = (float(size) * 2**30 / GB for size in sizes.groups())
+    return f"no, {needed:.1f} GB of temporary buffers alone, {there:.1f} GB are there"
+  own = _OWN_ERROR.search(error)
+  return f"the compiler fails: {own[1] if own else error}"

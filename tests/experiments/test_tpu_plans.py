@@ -37,19 +37,20 @@ def test_what_fails_is_one_line():
   assert "\n" not in str(error.value)
 
 
-def test_a_failure_of_the_compiler_is_a_row(tmp_path, monkeypatch):
+OWN = "Error: Unforeseen JaxRuntimeError, INTERNAL: RET_CHECK failure (x.cc:390) of it: JAXSPEC_DEBUG=1 shows where"
+LARGE = "Error: Out of memory (E1000: total memory required for HLO temporaries (16.41G) exceeds available HBM (15.75G). H)"
+
+
+@pytest.mark.parametrize(
+  ("said", "shown"),
+  [(OWN, "the compiler fails: INTERNAL"), (LARGE, "no, 17.6 GB of temporary buffers alone, 16.9 GB are there")],
+)
+def test_a_program_that_is_not_made_is_a_row(tmp_path, monkeypatch, said, shown):
   plan = json.dumps(make_plan(IDS, parse_device("v5e:2x2"), batches=(4,)).as_json())
-  fails = "Error: Unforeseen JaxRuntimeError, INTERNAL: RET_CHECK failure (x.cc:390) of it: JAXSPEC_DEBUG=1 shows where"
-
-  def run(command, **given):
-    return (
-      subprocess.CompletedProcess(command, 1, "", fails)
-      if "--compile" in command
-      else subprocess.CompletedProcess(command, 0, plan, "")
-    )
-
+  fails, works = (1, "", said), (0, plan, "")
+  run = lambda command, **given: subprocess.CompletedProcess(command, *(fails if "--compile" in command else works))
   monkeypatch.setattr(tpu_plans.subprocess, "run", run)
   table = tpu_plans.TpuPlans(title="T", models=("tiny",), devices=("v5e:2x2",), batches=(4,), methods=("ar",))
   (row,) = table.measure(Lab(tmp_path))["rows"]
   assert row["cells"][:5] == ["tiny", "v5e:2x2", "2 x 2", "4", "ar"]
-  assert [cell for cell in row["cells"][5:] if cell] == ["the compiler fails: INTERNAL"]
+  assert [cell for cell in row["cells"][5:] if cell] == [shown]
