@@ -54,11 +54,12 @@ class TpuPlans(Experiment):
       "head": [
         "model", "device", "data x model", "batch", "method", "arguments, GB", "temporary, GB", "of it caches, GB",
         "code, GB", "together, GB", "planned, GB", "of it caches, GB", "of the plan", "fits", "copies of caches in a round",
-        "exchanges in loops", "lowered and compiled, s",
+        "moved onto the chip or back", "exchanges in loops", "lowered and compiled, s",
       ],
       "intro": "bytes on each device; the plan without tokenizer and text encoder, which the compiled program has not.",
       "below": "Caches are compared as they are laid out: a TPU fills up tiles of 8 times 128 numbers. Of the plan: what "
-      "the compiler says over what is planned. Exchanges: as many as stand in the loops.",
+      "the compiler says over what is planned. Copies, moves and exchanges: as many as stand in the loops; every layer has "
+      "a cache of keys and one of values.",
       "rows": rows,
     }  # fmt: skip
 
@@ -100,7 +101,7 @@ def _cells(method: str, found: dict[str, Any]) -> list[str]:
     method,
   ]
   if "error" in found:
-    return [*head, *[""] * 8, _refusal(found["error"]), "", "", ""]
+    return [*head, *[""] * 8, _refusal(found["error"]), "", "", "", ""]
   compiled = found["compiled"]
   counted = lambda counts: ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
   return [
@@ -110,7 +111,7 @@ def _cells(method: str, found: dict[str, Any]) -> list[str]:
     f"{sum(batch['parts'].get(name, 0.0) for name in ('caches', 'draft caches')) / GB:.2f}",
     f"{compiled['bytes'] / compiled['planned']:.2f}",
     "yes" if compiled["fits"] else f"no, {(compiled['bytes'] - found['device']['usable']) / GB:.1f} GB over",
-    counted(compiled["copies"]),
+    *(f"{sum(compiled[name].values()):,}" for name in ("copies", "moves")),
     counted(compiled["exchanges"]),
     f"{compiled['lower_s'] + compiled['compile_s']:.0f}",
   ]

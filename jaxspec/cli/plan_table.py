@@ -114,6 +114,7 @@ def print_compiled(console: Console, compiled: Compiled) -> None:
     ("GB", sizes),
     ("GB of it caches, tiles filled up", _gb(compiled.caches)),
     ("copies of caches in loops", counted(compiled.copies)),
+    ("caches moved onto the chip or back in loops", counted(compiled.moves)),
     ("exchanges in loops", counted(compiled.exchanges)),
     ("exchanges outside", counted(compiled.exchanges_outside)),
   ):

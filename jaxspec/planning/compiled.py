@@ -39,6 +39,7 @@ class Compiled(NamedTuple):
     planned: what the plan says of the same parts, that is without tokenizer and text encoder.
     fits: whether they are within what may be planned with.
     copies: copies of whole cache buffers in loops, by shape; none if all updates are in place.
+    moves: those between memory and the memory on the chip.
     exchanges: exchanges in loops, by kind.
     exchanges_outside: those before and after the loops.
   """
@@ -52,6 +53,7 @@ class Compiled(NamedTuple):
   planned: float
   fits: bool
   copies: dict[str, int]
+  moves: dict[str, int]
   exchanges: dict[str, int]
   exchanges_outside: dict[str, int]
   lower_s: float
@@ -159,6 +161,6 @@ def _read(
   outside = {kind: count - of_loops.get(kind, 0) for kind, count in of_all.items() if count > of_loops.get(kind, 0)}
   return Compiled(
     total, arguments, temporary, results, code, program_text.padded(text, buffers),
-    plan.memory.decode(plan.mesh.rows(batch)), total <= plan.memory.usable, program_text.copies(inside, buffers), of_loops,
+    plan.memory.decode(plan.mesh.rows(batch)), total <= plan.memory.usable, *program_text.copies(inside, buffers), of_loops,
     outside, lower_s, compile_s,
   )  # fmt: skip

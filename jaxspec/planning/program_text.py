@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 EXCHANGES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 _HEAD = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
@@ -14,6 +15,8 @@ _CALLED = re.compile(
   r"(?:body|condition|calls|to_apply|called_computations|branch_computations)=\{?((?:%?[\w.\-]+(?:, )?)+)\}?"
 )
 _SHAPE = re.compile(r"= \(?([a-z]+\d+)\[([\d,]*)\]")
+_COPY = re.compile(r" copy(-start)?\(")
+_ON_CHIP = re.compile(r"\]\{[\d,]+:[^}]*S\([1-9]\)")  # a layout with another space than that of the memory
 _LAID_OUT = re.compile(r"([a-z]+\d+)\[([\d,]+)\]\{([\d,]+):T\((\d+),(\d+)\)")
 
 
@@ -54,38 +57,52 @@ def exchanges(lines: Iterable[str]) -> dict[str, int]:
   return dict(Counter(found[1] for line in lines if (found := pattern.search(line))))
 
 
-def copies(lines: Iterable[str], buffers: Iterable[tuple[str, int]]) -> dict[str, int]:
-  """Copies of whole buffers in some lines, by shape.
+class Copies(NamedTuple):
+  """Copies of whole buffers by shape.
+
+  Attributes:
+    inside: from memory to memory; none if all updates are in place.
+    moved: between memory and the memory on the chip, which is reading a buffer or writing it back.
+  """
+
+  inside: dict[str, int]
+  moved: dict[str, int]
+
+
+def copies(lines: Iterable[str], buffers: Iterable[tuple[str, int]]) -> Copies:
+  """Copies of whole buffers in some lines.
 
   Args:
     buffers: dtype and number of entries of the buffers that matter, ``("bf16", 4096)``.
   """
-  wanted, found = set(buffers), Counter()
+  wanted, inside, moved = set(buffers), Counter(), Counter()
   for line in lines:
-    if not re.search(r" copy(-start)?\(", line) or not (shape := _SHAPE.search(line)):
+    if not (copy := _COPY.search(line)) or not (shape := _SHAPE.search(line)):
       continue
     if (shape[1], math.prod(_numbers(shape[2]))) in wanted:
+      found = moved if _ON_CHIP.search(line[: copy.start()]) else inside
       found[f"{shape[1]}[{shape[2]}]"] += 1
-  return dict(found)
+  return Copies(dict(inside), dict(moved))
 
 
 def padded(text: str, buffers: Iterable[tuple[str, int]]) -> int:
-  """Bytes of the buffers of loops' states as a TPU lays them out: its two innermost sides are whole tiles.
+  """Bytes of the buffers in the largest state of a loop as a TPU lays them out: its two innermost sides are whole tiles.
 
   Args:
     buffers: as for `copies`.
   """
-  wanted, total = set(buffers), 0
+  wanted, totals = set(buffers), [0]
   for line in text.splitlines():
     if " while(" not in line:
       continue
+    totals.append(0)
     for dtype, sides, order, *tile in _LAID_OUT.findall(line.split(" while(")[0]):
       sizes, inner = _numbers(sides), _numbers(order)[:2]
       if (dtype, math.prod(sizes)) in wanted:
         for axis, whole in zip(inner, reversed(_numbers(",".join(tile)))):
           sizes[axis] = -(-sizes[axis] // whole) * whole
-        total += math.prod(sizes) * int(re.sub(r"[a-z]+", "", dtype)) // 8
-  return total
+        totals[-1] += math.prod(sizes) * int(re.sub(r"[a-z]+", "", dtype)) // 8
+  return max(totals)
 
 
 def _numbers(text: str) -> list[int]:

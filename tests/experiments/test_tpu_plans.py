@@ -12,7 +12,8 @@ from jaxspec.planning import make_plan, parse_device
 from tests.planning.test_plan import IDS
 
 SAID = dict(
-  bytes=3.3e9, arguments=2e9, temporary=1e9, results=0, code=0.3e9, caches=0.5e9, planned=3e9, fits=True, copies={},
+  bytes=3.3e9, arguments=2e9, temporary=1e9, results=0, code=0.3e9, caches=0.5e9, planned=3e9, fits=True,
+  copies={}, moves={"bf16[4,8]": 57, "bf16[4,9]": 3},
   exchanges={"all-reduce": 72}, exchanges_outside={}, lower_s=5.4, compile_s=60.0,
 )  # fmt: skip
 
@@ -28,7 +29,7 @@ def test_a_row_says_both(tmp_path, monkeypatch):
     document = table.measure(Lab(tmp_path))
     assert len(asked) == 1 and "--compile" in asked[0] and "--json" in asked[0]
   text = render(document | table.frame("bench:tpu_plans", "c"))
-  assert "| 4 | plain | 2.00 | 1.00 | 0.50 | 0.30 | 3.30 | 3.00 | 0.00 | 1.10 | yes | none | 72 all-reduce | 65 |" in text
+  assert "| 4 | plain | 2.00 | 1.00 | 0.50 | 0.30 | 3.30 | 3.00 | 0.00 | 1.10 | yes | 0 | 60 | 72 all-reduce | 65 |" in text
 
 
 def test_what_fails_is_one_line():

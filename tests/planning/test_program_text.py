@@ -43,9 +43,19 @@ def test_exchanges():
 
 def test_copies():
   """Only those of whole buffers; one before the loop is none of a round."""
-  assert copies(loop_lines(TEXT), {("bf16", 64)}) == {"bf16[4,8,2]": 1}
-  assert copies(TEXT.splitlines(), {("bf16", 64), ("f32", 4)}) == {"bf16[4,8,2]": 2, "f32[4]": 1}
-  assert copies(loop_lines(TEXT), {("f32", 64)}) == {}
+  assert copies(loop_lines(TEXT), {("bf16", 64)}) == ({"bf16[4,8,2]": 1}, {})
+  assert copies(TEXT.splitlines(), {("bf16", 64), ("f32", 4)}) == ({"bf16[4,8,2]": 2, "f32[4]": 1}, {})
+  assert copies(loop_lines(TEXT), {("f32", 64)}) == ({}, {})
+
+
+def test_moves_are_no_copies():
+  """A buffer that is read onto the chip, one that is written back from there, and one that is copied."""
+  whole, chip = "bf16[2,8]{1,0:T(8,128)(2,1)}", "bf16[2,8]{1,0:T(8,128)(2,1)S(1)}"
+  lines = [
+    f"  %a = ({whole}, {chip}, u32[]{{:S(2)}}) copy-start(%x)", f"  %b = {chip} copy(%y)",
+    f"  %c = ({whole}, {whole}, u32[]{{:S(2)}}) copy-start(%z)", f"  %d = {whole} copy(%w)",
+  ]  # fmt: skip
+  assert copies(lines, {("bf16", 16)}) == ({"bf16[2,8]": 2}, {"bf16[2,8]": 2})
 
 
 def test_padded():
@@ -55,4 +65,5 @@ def test_padded():
   wanted = {("bf16", 2 * 5 * 376 * 64)}
   assert padded(text, wanted) == 2 * 376 * 2 * (64 + 8) * 128
   assert padded(text, wanted | {("bf16", 16)}) == padded(text, wanted) + 2 * 8 * 128
+  assert padded(f"{text}\n{text}", wanted) == padded(text, wanted)  # one state after the other
   assert padded(TEXT, {("bf16", 64)}) == 0  # no tiles, no TPU
