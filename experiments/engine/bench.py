@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import math
@@ -168,7 +169,13 @@ class Bench:
     scores = self.decode(at(CLOSED), first).report.scores
     start, factor = max(quantile_threshold(scores, row.rate), 1e-9), 2.0
     if first is not None and first < self.batches(row, self.batch).num:
-      near = search(lambda tau: self.calls(at(tau), first).call_rate, start=start, tolerance=2 * TOLERANCE)
+      of_few = lambda tau: self.calls(at(tau), first).call_rate
+      near = search(of_few, start=start, tolerance=TOLERANCE)
+      # The few images differ from all by nearly the same rate at every threshold. One trial of all says by how much.
+      off = self.calls(at(near.tau)).call_rate - near.rate
+      if abs(near.rate + off - row.rate) > TOLERANCE:
+        with contextlib.suppress(ValueError):  # a rate that a few images cannot have
+          near = find_threshold(of_few, row.rate - off, start=near.tau, tolerance=TOLERANCE / 2, max_trials=8, factor=NEAR)
       start, factor = near.tau, NEAR
     found = search(lambda tau: self.calls(at(tau)).call_rate, start=start, tolerance=TOLERANCE, factor=factor)
     logging.info("tau %.6g gives %.4f cloud calls per token: %s", found.tau, found.rate, row.name)
