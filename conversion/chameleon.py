@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 
 from conversion import chameleon_files, chameleon_vq, command, engine, hugging_face
 from conversion.rules import Rule
+from jaxspec import checkpoints
 from jaxspec.data import image_vocabulary
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE
 from jaxspec.models import registry
@@ -82,6 +83,7 @@ def convert_folder(
   Raises:
     ValueError: one line; nothing is left at the destination then.
   """
+  checkpoints.check_destination(destination, source)
   content = chameleon_files.read(source)
   found = chameleon_files.tokenizer_files(source) | {k: v for k, v in (("text", text), ("image", image)) if v is not None}
   ids, tokenizer_json = {}, None

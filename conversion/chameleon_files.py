@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from conversion import hugging_face, llama, torch_files
 from conversion.derived import averaged, joined, repeated, split_halves, stacked
-from conversion.engine import SourceTensor, unwrap
+from conversion.engine import SourceTensor, checked, unwrap
 from jaxspec.models.chameleon import ChameleonConfig
 
 # How Meta's shards are put together, by the last parts of a name.
@@ -59,7 +59,7 @@ def read(folder: Path) -> Source:
 
 def tokenizer_files(folder: Path) -> dict[str, Path]:
   """What a download has besides the network: ``text`` (`tokenizers`) and ``image`` (the VQGAN), where they are there."""
-  around = [folder, folder / "tokenizer", folder.resolve().parents[1] / "tokenizer"]
+  around = [folder, folder / "tokenizer", folder.resolve().parent.parent / "tokenizer"]
   names = {"text": ("text_tokenizer.json", "tokenizer.json"), "image": ("vqgan.ckpt",)}
   found = {}
   for kind, known in names.items():
@@ -157,7 +157,7 @@ def _read_meta(folder: Path, files: list[Path]) -> Source:
   if (expected := documents.get("model_parallel_size", len(files))) != len(files):
     raise ValueError(f"Incomplete {folder}: must have {expected} files consolidated*.pth, we instead got {len(files)}")
   fields = _fields(folder / _META_JSON[0], read_params, documents)
-  shards = [unwrap(torch_files.read(file)) for file in files]
+  shards = [checked(unwrap(torch_files.read(file)), file) for file in files]
   return Source(merge_shards(shards, [file.name for file in files]), fields, True, False, files)
 
 

@@ -31,7 +31,12 @@ def joined(parts: Sequence[SourceTensor], axis: int) -> SourceTensor:
   """Shards one after another along an axis that they have."""
   shape = list(parts[0].shape)
   shape[axis] = sum(part.shape[axis] for part in parts)
-  return Derived(tuple(shape), tuple(parts), lambda *arrays: np.concatenate(arrays, axis))
+  return Derived(tuple(shape), tuple(parts), lambda *arrays: np.concatenate(_alike(arrays), axis))
+
+
+def _alike(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+  """The arrays in one dtype; NumPy has none for bfloat16 and float16 together."""
+  return arrays if len({array.dtype for array in arrays}) == 1 else [array.astype(np.float32) for array in arrays]
 
 
 def averaged(parts: Sequence[SourceTensor]) -> SourceTensor:
@@ -42,7 +47,7 @@ def averaged(parts: Sequence[SourceTensor]) -> SourceTensor:
 
 def stacked(parts: Sequence[SourceTensor]) -> SourceTensor:
   """Shards of one shape as rows ``[shards, ...]``."""
-  return Derived((len(parts), *parts[0].shape), tuple(parts), lambda *arrays: np.stack(arrays))
+  return Derived((len(parts), *parts[0].shape), tuple(parts), lambda *arrays: np.stack(_alike(arrays)))
 
 
 def split_halves(tensor: SourceTensor, axis: int, size: int) -> SourceTensor:

@@ -66,7 +66,11 @@ class _SafeTensor(NamedTuple):
   shape: Shape
 
   def read(self) -> np.ndarray:
-    return self.archive.get_tensor(self.name)
+    try:
+      return self.archive.get_tensor(self.name)
+    except (AttributeError, TypeError) as error:  # of a dtype that NumPy has no name for
+      dtype = self.archive.get_slice(self.name).get_dtype()
+      raise ValueError(f"Must have weights of 16 to 64 bits, {self.name} is {dtype}") from error
 
 
 class LazyLeaf:
@@ -171,6 +175,18 @@ def unwrap(content: Any, *, ema: bool = False, averaged: str = "ema") -> dict[st
   raise ValueError(f"Must have a state dict under {' or '.join(map(repr, keys))}, we instead got {found}")
 
 
+def checked(tensors: Mapping[Any, Any], file: Path) -> dict[str, Any]:
+  """The tensors of a file, by name.
+
+  Raises:
+    ValueError: for a name that is no text, or a value that is no tensor.
+  """
+  for name, value in tensors.items():
+    if not isinstance(name, str) or not _is_tensor(value):
+      raise ValueError(f"Corrupt {file}: {name} is no tensor")
+  return dict(tensors)
+
+
 def _is_tensor(value: Any) -> bool:
   return hasattr(value, "read") and hasattr(value, "shape")
 
@@ -233,9 +249,10 @@ def match(
     raise ValueError(f"Must have the tensors of a {family.name} network, we instead got {found}, ...")
   config = None
   try:
-    config = family.infer_config({name: tuple(value.shape) for name, value in tensors.items()}, dict(fields or {}))
-    template = template_of(config)
-  except (TypeError, ArithmeticError) as error:
+    inferred = family.infer_config({name: tuple(value.shape) for name, value in tensors.items()}, dict(fields or {}))
+    template = template_of(inferred)
+    config = inferred
+  except (TypeError, ArithmeticError, LookupError, AttributeError) as error:
     problems.append(f"Must have a valid config, we instead got {fields}: {error}")
   except ValueError as error:
     problems.append(str(error))
@@ -330,8 +347,7 @@ def convert_file(
     ValueError: one line; nothing is left at the destination then.
   """
   source, destination = Path(source), Path(destination)
-  if destination.exists() and not (destination / checkpoints.CONFIG_FILE).is_file():
-    raise ValueError(f"Must have a new folder or an old checkpoint to write to, {destination} is neither")
+  checkpoints.check_destination(destination, source)
   content = read_source(source)
   if ema is None:
     ema = family.prefer_averaged and isinstance(content, Mapping) and isinstance(content.get(family.averaged), Mapping)

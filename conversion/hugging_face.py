@@ -94,11 +94,9 @@ def convert_folder(
     ValueError: one line; nothing is left at the destination then.
   """
   content = (read or read_folder)(source, architecture)
-  if destination.exists() and not (destination / checkpoints.CONFIG_FILE).is_file():
-    raise ValueError(f"Must have a new folder or an old checkpoint to write to, {destination} is neither")
+  checkpoints.check_destination(destination, source)
   tokenizer_json = content.tokenizer if tokenizer is None else read_bytes(tokenizer)
   fields = content.fields | fields
-  # Read before anything is written: the destination may be the source.
   copied = {name: (source / name).read_bytes() for name in architecture.copied if (source / name).is_file()}
   try:
     config, leaves = engine.match(content.tensors, family_for(architecture, fields), fields)
@@ -209,7 +207,7 @@ def read_tensors(folder: Path, files: list[Path]) -> dict[str, Any]:
   """
   tensors: dict[str, Any] = {}
   for file in files:
-    for name, tensor in read_weights(file).items():
+    for name, tensor in engine.checked(read_weights(file), file).items():
       if name in tensors:
         raise ValueError(f"Corrupt {folder}: {name} is in two files")
       tensors[name] = tensor

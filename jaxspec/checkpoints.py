@@ -8,6 +8,7 @@ write never leaves half a checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -90,20 +91,18 @@ def save(
   Raises:
     ValueError: if the destination exists and is no checkpoint, or cannot be written.
   """
-  path = Path(path)
-  if path.exists() and not (path / CONFIG_FILE).is_file():
-    raise ValueError(f"Must have a new folder or an old checkpoint to write to, {path} is neither")
+  check_destination(path)
+  path = Path(os.path.realpath(path))  # what a link points to is replaced, not the link
   flat = flatten(params)
   if dtype is not None:
     flat = {k: v.astype(dtype) if jnp.issubdtype(v.dtype, jnp.floating) else v for k, v in flat.items()}
   fields = dataclasses.asdict(config)
   document = {"family": registry.family_of(config), "config": fields, "meta": meta or {}}
+  made = [folder for folder in path.parents if not folder.exists()]
+  work = None
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-  except OSError as error:
-    raise ValueError(f"Cannot write a checkpoint to {path}: {error.strerror}") from error
-  try:
     tensor_files.write(work / PARAMS_FILE, flat, on_write)
     document["sha256"] = _sha256(work / PARAMS_FILE)
     (work / CONFIG_FILE).write_text(json.dumps(document, indent=2) + "\n")
@@ -114,8 +113,36 @@ def save(
     if path.exists():
       shutil.rmtree(path)
     work.rename(path)
+  except OSError as error:
+    raise ValueError(f"Cannot write a checkpoint to {path}: {error.strerror or error}") from error
   finally:
-    shutil.rmtree(work, ignore_errors=True)
+    if work is not None:
+      shutil.rmtree(work, ignore_errors=True)
+    for folder in made:  # those that hold nothing after all
+      with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def check_destination(path: str | os.PathLike, *sources: str | os.PathLike) -> None:
+  """Checks that nothing is lost where a checkpoint is written.
+
+  Args:
+    path: where it will be; what is there is replaced.
+    sources: files and folders that it is made of.
+  Raises:
+    ValueError: if there is anything but a checkpoint, or a source is inside.
+  """
+  path = Path(path)
+  try:
+    there = json.loads((path / CONFIG_FILE).read_text(encoding="utf-8")) if path.exists() else {"family": "", "config": {}}
+  except (ValueError, OSError, RecursionError):
+    there = None
+  if not isinstance(there, dict) or not {"family", "config"} <= there.keys():
+    raise ValueError(f"Must have a new folder or an old checkpoint to write to, {path} is neither")
+  resolved = path.resolve()
+  for source in sources:
+    if resolved in (Path(source).resolve(), *Path(source).resolve().parents):
+      raise ValueError(f"Must have another folder to write to, {source} is in {path} and would be replaced")
 
 
 def read_config(path: str | os.PathLike) -> dict[str, Any]:
@@ -196,7 +223,12 @@ def load(
     check_fits(config, mesh.shape[MODEL], path)
     config = dataclasses.replace(config, tensor_parallel=True)
   fns = registry.FAMILIES[document["family"]].make_fns(config)
-  template = flatten(jax.eval_shape(lambda: fns.init(jax.random.key(0))))
+  try:
+    template = flatten(jax.eval_shape(lambda: fns.init(jax.random.key(0))))
+  except (TypeError, ArithmeticError, LookupError, AttributeError) as error:
+    # A damaged file can hold any JSON where a number belongs.
+    reason = " ".join(f"{type(error).__name__} {error}".split())[:160]
+    raise ValueError(f"{path / CONFIG_FILE}: must have a config that makes a {document['family']} ({reason})") from error
   made = lambda flat: Checkpoint(config, unflatten(flat), fns, document["family"], document["meta"], path)
   kept = lambda leaf: dtype if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.dtype
   if not weights:

@@ -37,7 +37,7 @@ STEPS = {"parity": parity.run, "speed": speed.run, "pytorch": pytorch.run, "trai
 
 
 def main(arguments: list[str] | None = None) -> int:
-  """Runs the steps; returns 0 if all is done, 1 if a cell failed, 3 if time was up before."""
+  """Runs the steps; returns 0 if all is done, 1 if a cell failed, 3 if time was up before, or on Ctrl-C."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--out", type=Path, default=Path("runs/accelerator"), help="folder of the figures [%(default)s]")
   parser.add_argument("--step", action="append", choices=STEPS, help="this one only; may be repeated")
@@ -51,6 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> int:
   """The exit status of `main`."""
+  if args.out.exists() and not args.out.is_dir():
+    raise ValueError(f"Must have a folder for --out, {args.out} is a file")
   args.out.mkdir(parents=True, exist_ok=True)
   keep_compiled()
   clock, is_done, failed = Clock(args.minutes * 60), True, []
@@ -61,6 +63,10 @@ def run(args: argparse.Namespace) -> int:
         STEPS[name](ledger, clock, args.rehearse)
       except TimeIsUp as left:
         print(f"{name}: time is up before {left}; the same command goes on there", file=sys.stderr)
+        is_done = False
+        break
+      except KeyboardInterrupt:
+        print(f"{name}: interrupted; the same command goes on there", file=sys.stderr)
         is_done = False
         break
       finally:

@@ -49,12 +49,14 @@ class Ledger:
     about: what is said besides the cells, of the newest run.
     again: whether cells that failed before are measured again.
   Raises:
-    ValueError: for a file of a rehearsal in a real run, or the other way round.
+    ValueError: for a file of a rehearsal in a real run, or the other way round, or one that holds no step.
   """
 
   def __init__(self, file: Path, about: dict[str, Any], *, again: bool = False):
     self._file = file
     old = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if not isinstance(old, dict) or (old and not (isinstance(old.get("cells"), dict) and "rehearsal" in old)):
+      raise ValueError(f"Corrupt {file}: must hold the cells of a step")
     if old and old["rehearsal"] != about["rehearsal"]:
       kinds = {True: "a rehearsal", False: "a real run"}
       raise ValueError(f"Must have a folder of {kinds[about['rehearsal']]}, {file} is of {kinds[old['rehearsal']]}")

@@ -65,26 +65,27 @@ def plan(**options: Any) -> None:
   plans, warnings = interruptible(_plans, options, chosen)
   for warning in warnings:
     click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
+  if not options["as_json"]:
+    if options["markdown"]:
+      click.echo(plan_table.markdown(plans))
+    elif len(plans) > 1:
+      plan_table.print_pairs(console, plans)
+    else:
+      plan_table.print_plan(console, plans[0])
   compiled = None
-  if options["compiles"]:
+  if options["compiles"]:  # after the plan, which stands where the compiler fails
     from jaxspec.cli.working import Working
     from jaxspec.planning.compiled import compile_plan
 
     with Working("Compiling"):
       compiled = interruptible(compile_plan, plans[0], plans[0].batches[0].batch)
+    if not options["as_json"]:
+      plan_table.print_compiled(console, compiled)
   if options["as_json"]:
     from jaxspec.cli.report import finite
 
     found = [finite(each.as_json()) | ({} if compiled is None else {"compiled": compiled._asdict()}) for each in plans]
     click.echo(json.dumps(found if len(found) > 1 else found[0], indent=2))
-  elif options["markdown"]:
-    click.echo(plan_table.markdown(plans))
-  elif len(plans) > 1:
-    plan_table.print_pairs(console, plans)
-  else:
-    plan_table.print_plan(console, plans[0])
-  if compiled is not None and not options["as_json"]:
-    plan_table.print_compiled(console, compiled)
 
 
 def _plans(options: dict[str, Any], chosen: Any) -> tuple[list[Any], list[str]]:

@@ -23,6 +23,7 @@ class Device(NamedTuple):
     link: bytes per second that it can send to its neighbours, in one direction.
     platform: what XLA calls its kind.
     torus: dimensions of the topologies that it comes in; 0: a count of devices that all reach each other.
+    most: devices of the largest torus that can be had.
     source: where the figures stand.
   """
 
@@ -33,6 +34,7 @@ class Device(NamedTuple):
   link: float
   platform: str
   torus: int
+  most: int
   source: str
 
   def peak(self, dtype: str) -> float:
@@ -44,12 +46,12 @@ _GB, _TB, _T = 1e9, 1e12, 1e12
 
 
 def _gpu(memory: float, bandwidth: float, bfloat16: float, float32: float, link: float, source: str) -> Device:
-  return Device(memory * _GB, bandwidth * _TB, bfloat16 * _T, float32 * _T, link * _GB, "gpu", 0, source)
+  return Device(memory * _GB, bandwidth * _TB, bfloat16 * _T, float32 * _T, link * _GB, "gpu", 0, 0, source)
 
 
-def _tpu(memory: float, bandwidth: float, bfloat16: float, link: float, torus: int, source: str) -> Device:
+def _tpu(memory: float, bandwidth: float, bfloat16: float, link: float, torus: int, most: int, source: str) -> Device:
   # Nothing is published for float32. A float32 product of full precision is six products in bfloat16.
-  return Device(memory * _GB, bandwidth * _TB, bfloat16 * _T, bfloat16 / 6 * _T, link * _GB, "tpu", torus, source)
+  return Device(memory * _GB, bandwidth * _TB, bfloat16 * _T, bfloat16 / 6 * _T, link * _GB, "tpu", torus, most, source)
 
 
 # NVLink and bidirectional ICI figures are halved: a ring sends in one direction while it receives in the other. Peaks with
@@ -61,9 +63,9 @@ DEVICES: dict[str, Device] = {
   "h200": _gpu(141, 4.8, 989, 67, 450, "NVIDIA H200 data sheet, SXM: 1,979 TFLOPS with sparsity, NVLink 900 GB/s"),
   # 1,440 GB and 64 TB/s of eight.
   "b200": _gpu(180, 8.0, 2250, 80, 900, "NVIDIA DGX B200 and HGX B200 data sheets: NVLink 1.8 TB/s"),
-  "v5e": _tpu(16, 0.819, 197, 200, 2, "cloud.google.com/tpu/docs/v5e: ICI 400 GB/s in both directions"),
-  "v5p": _tpu(95, 2.765, 459, 600, 3, "cloud.google.com/tpu/docs/v5p: ICI 4,800 Gbit/s"),
-  "v6e": _tpu(32, 1.6, 918, 400, 2, "cloud.google.com/tpu/docs/v6e: ICI 800 GB/s in both directions"),
+  "v5e": _tpu(16, 0.819, 197, 200, 2, 256, "cloud.google.com/tpu/docs/v5e: ICI 400 GB/s in both directions"),
+  "v5p": _tpu(95, 2.765, 459, 600, 3, 8960, "cloud.google.com/tpu/docs/v5p: ICI 4,800 Gbit/s"),
+  "v6e": _tpu(32, 1.6, 918, 400, 2, 256, "cloud.google.com/tpu/docs/v6e: ICI 800 GB/s in both directions"),
 }
 
 
@@ -101,6 +103,8 @@ def parse_device(text: str) -> Slice:
   if device.torus and len(topology) != device.torus:
     example = f"{kind}:{'x'.join('2' * device.torus)}"
     raise ValueError(f"Must have a topology of {device.torus} sides for {kind}, as {example}, we instead got {text!r}")
+  if device.torus and math.prod(topology) > device.most:
+    raise ValueError(f"Must have at most {device.most} chips of {kind}, we instead got {text!r}")
   if not device.torus and len(topology) > 1:
     raise ValueError(f"Must have a count for {kind}, as {kind}:8, we instead got {text!r}")
   return Slice(text, kind, device, math.prod(topology), topology)

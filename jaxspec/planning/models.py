@@ -16,6 +16,7 @@ from jaxspec.models import registry
 from jaxspec.models.chameleon import ChameleonConfig
 from jaxspec.models.chameleon_drawing import TRUNK
 from jaxspec.models.conditions import Caption, ClassLabels, OrderedLabels, Prompt
+from jaxspec.models.dit import DiTConfig
 from jaxspec.models.gpt_neo import GPTNeoConfig
 from jaxspec.models.kl_vae import KLVAEConfig
 from jaxspec.models.llamagen import LlamaGenConfig
@@ -105,6 +106,11 @@ class Model:
     if num_tokens < 1:
       raise ValueError(f"Must have at least 1 token in a row, we instead got {num_tokens}")
     config = self.config
+    most = getattr(config, "max_positions", None)
+    if most is not None and self.prefix + num_tokens > most:
+      raise ValueError(
+        f"Must have at most {most - self.prefix} tokens after {self.prefix} with {self.name}, we instead got {num_tokens}"
+      )
     if hasattr(config, "num_tokens"):
       config = dataclasses.replace(config, num_tokens=num_tokens)
     return dataclasses.replace(self, config=config, num_tokens=num_tokens)
@@ -198,6 +204,8 @@ def find_model(name: str) -> Model:
   config = registry.make_config(family, document["config"])
   if isinstance(config, VARConfig):
     raise ValueError(f"Must have a network that draws one token after the other, {name} draws whole maps ({family})")
+  if isinstance(config, DiTConfig):
+    raise ValueError(f"Must have a network that draws one token after the other, {name} draws whole states ({family})")
   if isinstance(config, ChameleonConfig):
     return _chameleon(Path(name).resolve().name, config, _ANOLE_PREFIX)
   is_text = hasattr(config, "max_positions")

@@ -5,6 +5,7 @@ import json
 import shutil
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -168,3 +169,32 @@ def test_the_released_shapes():
     chameleon_files.in_halves(sources, ChameleonConfig()), chameleon.HUB, vars(ChameleonConfig())
   )
   assert len(leaves) == len(template) and isinstance(leaves["layers_0.self_attn.q_norm.weight"].tensor, derived.Derived)
+
+
+def test_nothing_is_lost_at_the_destination(tmp_path, hub):
+  """A folder of anything but a checkpoint, the source itself, and a checkpoint around the source."""
+  before = sorted(path.name for path in hub.iterdir())
+  assert "is neither" in fails(chameleon.main, hub, hub, "--layout", "anole")
+  page = tmp_path / "page"
+  page.mkdir()
+  (page / "config.json").write_text("{}")
+  (page / "thesis.tex").write_text("mine")
+  assert "is neither" in fails(chameleon.main, hub, page, "--layout", "anole")
+  around = tmp_path / "around"
+  assert run(chameleon.main, hub, around, "--layout", "anole").exit_code == 0
+  shutil.copytree(hub, around / "hub")
+  line = fails(chameleon.main, around / "hub", around, "--layout", "anole")
+  assert "would be replaced" in line and (around / "hub" / "model.safetensors").is_file()
+  assert (page / "thesis.tex").read_text() == "mine" and sorted(path.name for path in hub.iterdir()) == before
+
+
+def test_files_that_hold_something_else(tmp_path):
+  """Values that are no tensors, names that are no text, shards of two half-precision dtypes."""
+  folder = _folder(tmp_path / "meta", "meta_mp2")
+  good = torch_files.read(folder / "consolidated.01.pth")
+  arrays = {name: tensor.read() for name, tensor in good.items()}
+  for wrong in ({"norm.weight": 5}, {7: arrays["norm.weight"]}):
+    torch_files.write(folder / "consolidated.01.pth", arrays | wrong)
+    assert f"{next(iter(wrong))} is no tensor" in fails(chameleon.main, folder, tmp_path / "out", "--layout", "anole")
+  half = [engine.ArrayTensor(np.ones((2, 2), dtype)) for dtype in ("float16", jnp.bfloat16)]
+  assert derived.joined(half, 0).read().shape == (4, 2) and derived.stacked(half).read().dtype == np.float32

@@ -137,3 +137,29 @@ def test_official_shapes():
   config, leaves = engine.match(source, t5.FAMILY, fields)
   assert config == T5Config.named("xl") and len(leaves) == 219
   assert {path: leaf.shape for path, leaf in leaves.items()} == engine.template_of(config)
+
+
+def test_configs_that_make_no_network(tmp_path):
+  """What is damaged is named, whatever stands where a number belongs; a reader of the result says so too."""
+  folder = t5_folders.hub(tmp_path / "hub")
+  document = json.loads((folder / CONFIG_FILE).read_text())
+  for wrong in ({"num_layers": "2"}, {"num_heads": 0}, {"vocab_size": None}):
+    (folder / CONFIG_FILE).write_text(json.dumps(document | wrong))
+    assert "Error: " in fails(t5.main, folder, tmp_path / "deep" / "out") and not (tmp_path / "deep").exists()
+  (folder / CONFIG_FILE).write_text(json.dumps(document))
+  works(t5.main, folder, tmp_path / "ours")
+  own = json.loads((tmp_path / "ours" / CONFIG_FILE).read_text())
+  (tmp_path / "ours" / CONFIG_FILE).write_text(json.dumps(own | {"config": own["config"] | {"num_layers": "2"}}))
+  with pytest.raises(ValueError, match="ours/config.json: .*") as error:
+    checkpoints.load(tmp_path / "ours")
+  assert "\n" not in str(error.value)
+
+
+def test_weights_that_numpy_has_no_name_for(tmp_path):
+  folder = t5_folders.hub(tmp_path / "hub")
+  own = load_file(folder / SAFE_FILE)
+  header = {"shared.weight": {"dtype": "F8_E4M3", "shape": list(own[TABLE].shape), "data_offsets": [0, own[TABLE].size]}}
+  text = json.dumps(header).encode()
+  (folder / "a.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(own[TABLE].size))
+  with pytest.raises(ValueError, match="16 to 64 bits, shared.weight is F8_E4M3"):
+    engine.read_source(folder / "a.safetensors")["shared.weight"].read()

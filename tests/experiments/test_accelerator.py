@@ -53,6 +53,13 @@ def test_a_rehearsal_is_no_real_run(tmp_path, capsys):
   with pytest.raises(SystemExit, match="2"):
     command.main(["--out", str(tmp_path), "--minutes", "0"])
   assert capsys.readouterr().err.startswith("error: Must have a folder of a real run, ")
+  (tmp_path / "parity.json").write_text("[]")
+  with pytest.raises(SystemExit, match="2"):
+    command.main(["--out", str(tmp_path), "--rehearse", "--minutes", "0"])
+  assert "parity.json: must hold the cells of a step" in capsys.readouterr().err
+  with pytest.raises(SystemExit, match="2"):
+    command.main(["--out", str(tmp_path / "parity.json"), "--rehearse"])
+  assert "Must have a folder for --out" in capsys.readouterr().err
 
 
 def test_every_method_of_ids_is_measured():

@@ -30,6 +30,7 @@ def test_parse():
   ("v5e:2x", "numbers above 0 .* v5e:2x2"),
   ("h100:0", "numbers above 0 .* h100:8"),
   ("h100:-2", "numbers above 0"),
+  ("v5e:100x100", "at most 256 chips of v5e"),
 ])  # fmt: skip
 def test_refused(text, line):
   if line is None:

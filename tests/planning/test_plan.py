@@ -14,6 +14,7 @@ from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig
 from jaxspec.planning import find_model, make_plan, parse_device, sampling_of
 from jaxspec.planning.models import MODELS, Model
+from jaxspec.shipped import named
 from tests.methods.networks import CAUSAL, MAR, VAR, small
 from tests.pipeline.tiny import save
 
@@ -158,12 +159,16 @@ def test_models():
     MODELS["llamagen-b"].with_tokens(99)
   with pytest.raises(ValueError, match="at least 1"):
     MODELS["anole-7b"].with_tokens(0)
+  with pytest.raises(ValueError, match="at most 1984 tokens after 64 with gpt-neo-125m, we instead got 2000"):
+    MODELS["gpt-neo-125m"].with_tokens(2000)
 
 
 def test_maps_are_not_planned(tmp_path):
   path = save(tmp_path / "var", VAR, 0)
   with pytest.raises(ValueError, match=r"one token after the other, .*var draws whole maps \(var\)"):
     find_model(str(path))
+  with pytest.raises(ValueError, match=r"one token after the other, .*target draws whole states \(dit\)"):
+    find_model(str(named("digits32-dit") / "target"))
 
 
 def test_unknown_models(tmp_path):
