@@ -103,3 +103,26 @@ def test_speed_of_scenes():
     for cell in (cell for cell in cells if cell["decode"] == label):
       speed = cell["speed over plain decoding"].partition(" ")[0]
       assert f"{speed}x {cell['95 % interval']}" in line, (method, cell["batch"])
+
+
+def test_plans_compiled_for_tpus():
+  """docs/many_devices.md: what fits, and how far plan and compiler are apart."""
+  head, *body = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table_of("bench_tpu_plans")]
+  rows = [dict(zip(head, cells)) for cells in body]
+  assert len(rows) == 24
+  fits = [row["fits"] for row in rows]
+  assert fits.count("yes") == 19 and fits.count("the compiler fails: INTERNAL") == 4
+  (large,) = (row for row in rows if row["fits"].startswith("no, 17.6 GB"))
+  assert (large["model"], large["device"], large["batch"], large["method"]) == (
+    "lumina-7b-768",
+    "v5e:2x2",
+    "16",
+    "speculative",
+  )
+  made = [row for row in rows if row["fits"] == "yes"]
+  for row in made:
+    share, is_large = float(row["of the plan"]), row["model"] != "llamagen-xl-t2i"
+    one_plain = (row["batch"], row["method"]) == ("1", "ar")
+    assert 0.93 <= share <= 1.03 if is_large else (round(share, 1) == 2.4 if one_plain else 1.15 <= share <= 1.27), row
+    copies = int(row["copies of caches in a round"])
+    assert 7 <= copies <= 12 if (row["batch"], row["method"]) == ("1", "speculative") else copies == 0, row
