@@ -127,7 +127,7 @@ def test_states_at_several_steps_in_one_pass(model):
   ):
     together, single = jax.jit(predict_fn)(index[:, None, None], x), jax.jit(predict_fn)
     for row in range(3):
-      for got, expected in zip(single(index[row], x[row]), together, strict=True):
+      for got, expected in zip(jax.tree.leaves(single(index[row], x[row])), jax.tree.leaves(together), strict=True):
         _close(got, expected[row], 2e-5)
 
 
