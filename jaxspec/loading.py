@@ -16,12 +16,13 @@ from jaxspec import mesh as meshes
 from jaxspec.bundle import Bundle, read_bundle
 from jaxspec.draft_networks import Drafts
 from jaxspec.hosts.base import Host, HostParts
-from jaxspec.methods import get_method
-from jaxspec.methods.base import SAME_FAMILY
+from jaxspec.methods import METHODS, get_method
 from jaxspec.models import precision, registry
 from jaxspec.pipeline import Pipeline
 
 DTYPES = ("float32", "bfloat16")
+# Names that stand for drafts without a network.
+_FREE_DRAFTS = {cls.free_draft for cls in METHODS.values()} - {None}
 
 
 def load_pipeline(
@@ -81,6 +82,11 @@ def load_pipeline(
   loaded = Drafts(host, sources, dtype=dtype, mesh=mesh)
   if first is not None:
     defaults = dataclasses.replace(defaults, draft=first, method=_method_with(defaults.method, host, loaded.family(first)))
+    fitting = [cls for cls in METHODS.values() if cls.fits(host.tokens) and cls.draft_family is not None]
+    families = dict.fromkeys(family for cls in fitting for family in host.families(cls.draft_family))
+    if loaded.family(first) not in families:
+      known = " or ".join(families) or "(none)"
+      raise ValueError(f"Must have a draft of the family {known}, {sources[first]} holds a {loaded.family(first)}")
   precise = matmul_precision or host.matmul_precision(dtype)
   target = host.network(checkpoint, "target")
   return Pipeline(bundle.name, host, target, loaded, defaults, dtype, precise, host_parts, mesh)
@@ -91,16 +97,18 @@ def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], str 
   draft = [] if draft is None else [draft] if isinstance(draft, (str, os.PathLike)) else list(draft)
   given = [(Path(folder).resolve().name, Path(folder)) for folder in draft]
   given += [(name, Path(folder)) for name, folder in (drafts or {}).items()]
-  sources = {name: bundle.path / folder for name, folder in bundle.drafts.items()}
-  for name, folder in given:
+  # Those that were given come first: they draft by every method that they fit.
+  sources: dict[str, Path] = {}
+  for name, folder in (*given, *((name, bundle.path / folder) for name, folder in bundle.drafts.items())):
     if name in sources:
       raise ValueError(f"Must have drafts of different names, we instead got two of {name!r}")
+    if name in _FREE_DRAFTS:
+      raise ValueError(f"Must have a draft with another name, {name!r} is that of a draft without a network")
     sources[name] = folder
   return sources, given[0][0] if given else None
 
 
 def _method_with(method: str | None, host: Host, family: str) -> str | None:
   """The bundle's default method where a draft of this family goes with it, else None."""
-  wanted = None if method is None else get_method(method).draft_family
-  fits = family in host.draft_families if wanted == SAME_FAMILY else family == wanted
+  fits = method is not None and family in host.families(get_method(method).draft_family)
   return method if fits else None

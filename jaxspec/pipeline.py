@@ -29,7 +29,7 @@ from jaxspec.draft_networks import Drafts
 from jaxspec.generation import Generation
 from jaxspec.hosts.base import Encoded, Host, HostParts
 from jaxspec.methods import METHODS, get_method, make_method
-from jaxspec.methods.base import SAME_FAMILY, DraftingMethod, Method
+from jaxspec.methods.base import DraftingMethod, Method
 from jaxspec.models import registry
 from jaxspec.network import Network
 from jaxspec.options import options_of
@@ -418,7 +418,7 @@ class Pipeline:
     return self._programs[key]
 
   def _families(self, method: type[Method] | Method) -> tuple[str, ...]:
-    return self.host.draft_families if method.draft_family == SAME_FAMILY else (method.draft_family,)
+    return self.host.families(method.draft_family)
 
   def drafts_of(self, method: type[Method] | Method) -> list[str]:
     """Names of the drafts that a method can use, as far as their families tell."""

@@ -1,8 +1,8 @@
 """Plans of published sizes beside what the compiler of TPUs makes of them; no TPU is needed, but libtpu is.
 
-Every decode is compiled by ``jaxspec plan ... --compile`` in a process of its own, and kept as soon as it is there. The
-compiled program is the decode alone: the image tokenizer and the text encoder of a plan stay on the device beside it, and
-are left out of the comparison.
+Every decode is compiled in a process of its own, as ``jaxspec plan ... --compile`` does, and kept as soon as it is there.
+The compiled program is the decode alone: the image tokenizer and the text encoder of a plan stay on the device beside it,
+and are left out of the comparison.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
+from experiments.bench.tpu_child import planned
 from experiments.engine.cache import Cache, key_of
 from experiments.engine.experiment import Experiment, Lab
 
@@ -47,9 +48,9 @@ class TpuPlans(Experiment):
     """See `Experiment.measure`."""
     kept, rows = Cache(lab.runs / "plans"), []
     for model, device, batch, method in itertools.product(self.models, self.devices, self.batches, self.methods):
-      arguments = ["--model", model, "--device", device, "--batch", str(batch), "--method", method]
+      arguments = [model, device, str(batch), method]
       name = f"plan-{key_of([], {'plan': arguments})}"
-      rows.append({"cells": _cells(method, kept.get(name, lambda arguments=arguments: told(arguments)))})
+      rows.append({"cells": _cells(method, kept.get(name, lambda arguments=arguments: told(*arguments)))})
     return {
       "head": [
         "model", "device", "data x model", "batch", "method", "arguments, GB", "temporary, GB", "of it caches, GB",
@@ -64,31 +65,20 @@ class TpuPlans(Experiment):
     }  # fmt: skip
 
 
-def told(arguments: list[str]) -> dict[str, Any]:
-  """A plan and its compiled program, or the ``error`` of the compiler.
+def told(*arguments: str) -> dict[str, Any]:
+  """The plan of a model, device, batch and method, and its compiled program, or the ``error`` of the compiler.
 
   Raises:
     ValueError: in one line, if the plan itself fails.
   """
-  logging.info("compiling %s", " ".join(arguments[1::2]))
-  try:
-    return jaxspec_plan(*arguments, "--compile")
-  except ValueError as error:
-    return jaxspec_plan(*arguments) | {"error": str(error)}
-
-
-def jaxspec_plan(*arguments: str) -> dict[str, Any]:
-  """What ``jaxspec plan`` prints.
-
-  Raises:
-    ValueError: in one line, if it fails.
-  """
-  command = [sys.executable, "-m", "jaxspec.cli.main", "plan", *arguments, "--json"]
+  logging.info("compiling %s", " ".join(arguments))
+  model, device, batch, method = arguments
+  plan = planned(model, device, int(batch), method).as_json()
+  command = [sys.executable, "-m", "experiments.bench.tpu_child", *arguments]
   done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
   if done.returncode:
-    last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-    raise ValueError(f"Must have a plan, jaxspec plan {' '.join(arguments)} ended with: {last}")
-  return json.loads(done.stdout)
+    return plan | {"error": (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]}
+  return json.loads(done.stdout.splitlines()[-1])
 
 
 def _cells(method: str, found: dict[str, Any]) -> list[str]:

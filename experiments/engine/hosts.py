@@ -57,6 +57,7 @@ class Hosts(ClassTable):
 
   def measure(self, lab: Lab) -> dict[str, Any]:
     """See `Experiment.measure`."""
+    judge, seen = DigitJudge(), []  # at once, for it needs the real digits
     bench, labels = self.bench(lab)
     trial, _ = self.bench(lab, labels[: self.num_calibration].tolist())
     placed, left_out = [], []
@@ -65,7 +66,6 @@ class Hosts(ClassTable):
         placed.append(row if row.rate is None else trial.matched(row).but(rate=row.rate))
       except ValueError as error:
         left_out.append(f"Left out {row.name}: {error}.")
-    judge, seen = DigitJudge(), []
     rows = []
     for row in placed:
       result = bench.decode(row)

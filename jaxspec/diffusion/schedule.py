@@ -71,10 +71,10 @@ def kept_steps(respacing: str, num_steps: int = NUM_TRAIN_STEPS) -> list[int]:
     return list(range(num_steps))
   fault = f"Must have step counts such as '100', '10,15,20' or 'ddim25', we instead got {respacing!r}"
   ddim = respacing.startswith("ddim")
-  try:
-    counts = [int(part) for part in respacing.removeprefix("ddim").split(",")]
-  except ValueError as error:
-    raise ValueError(fault) from error
+  parts = respacing.removeprefix("ddim").split(",")
+  if not all(part.strip().isascii() and part.strip().isdecimal() for part in parts):
+    raise ValueError(fault)
+  counts = [int(part) for part in parts]
   if min(counts) < 0 or max(counts) < 1 or (ddim and len(counts) > 1):
     raise ValueError(fault)
   if ddim:

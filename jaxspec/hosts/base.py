@@ -245,6 +245,10 @@ class Host:
     """
     raise NotImplementedError
 
+  def families(self, family: str | None) -> tuple[str | None, ...]:
+    """The families of networks that a method means which drafts with ``family`` (`Method.draft_family`)."""
+    return self.draft_families if family == SAME_FAMILY else (family,)
+
   def check_fit(self, draft: Checkpoint, family: str) -> None:
     """Refuses a network that cannot draft for the target.
 
@@ -253,7 +257,7 @@ class Host:
     Raises:
       ValueError: naming the draft and what does not fit.
     """
-    wanted = self.draft_families if family == SAME_FAMILY else (family,)
+    wanted = self.families(family)
     if draft.family not in wanted:
       names = " or ".join(wanted)
       raise ValueError(f"Must have a checkpoint of the family {names} as draft, {draft.path} holds a {draft.family}")

@@ -40,6 +40,8 @@ def check_steps(settings: Any) -> int:
   """
   if isinstance(settings.steps, str) and settings.steps.isdecimal():
     object.__setattr__(settings, "steps", int(settings.steps))
+  if not str(settings.steps).strip():
+    raise ValueError("Must have diffusion steps such as 100 or 10,10,20, we instead got none")
   if (number := len(kept_steps(str(settings.steps)))) < 2:
     raise ValueError(f"Must have at least 2 diffusion steps, we instead got {settings.steps}")
   return number

@@ -15,10 +15,13 @@ from jaxspec import methods
 from jaxspec.bundle import write_bundle
 from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.chain import row_noise
+from jaxspec.loading import load_pipeline
+from jaxspec.methods import get_method
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.dit import DiTConfig, to_latents
 from jaxspec.models.kl_vae import SD_LATENT_SCALE
 from jaxspec.sampling import StateSampling
+from jaxspec.shipped import named
 from tests.methods import networks
 from tests.models import dit_golden as golden
 from tests.pipeline import tiny
@@ -89,7 +92,7 @@ def test_what_does_not_fit(bundle):
     with pytest.raises(ValueError, match=f"The draft other does not fit the target: {words}"):
       pipe.host.check_fit(tiny.checkpoint(dataclasses.replace(SMALL, **change), "other"), methods.SAME_FAMILY)
   parts = dict(tokenizer=bundle / "tokenizer", draft=bundle / "tokenizer")
-  with pytest.raises(ValueError, match="a draft of the family dit for method step-speculative, target has tokenizer"):
+  with pytest.raises(ValueError, match="a draft of the family dit, .*tokenizer holds a kl_vae"):
     jaxspec.load_pipeline(bundle / "target", **parts).method("step-speculative")
   other = networks.states(2)
   with pytest.raises(ValueError, match="a draft with schedule linear as its target, we instead got cosine"):
@@ -142,3 +145,15 @@ def test_a_random_network_follows_plain_decoding(draft):
     ], axis=1))  # fmt: skip
   pvalues = [stats.ks_2samp(*columns).pvalue for columns in zip(*(values.T for values in found))]
   assert min(pvalues) * len(pvalues) > 0.01
+
+
+def test_a_draft_that_is_given_drafts_by_every_method():
+  """Not only by the bundle's default; what no method can use is refused, and so is the name of the free draft."""
+  bundle, steps = named("digits32-dit"), ("step-speculative", "step-ciar")
+  pipe = load_pipeline(bundle, draft=bundle / "target")
+  assert [pipe.default_draft(get_method(name)) for name in steps] == ["target"] * 2
+  assert [load_pipeline(bundle).default_draft(get_method(name)) for name in steps] == ["small"] * 2
+  with pytest.raises(ValueError, match="a draft of the family dit, .*target holds a var$"):
+    load_pipeline(bundle, draft=named("digits32-var") / "target")
+  with pytest.raises(ValueError, match="another name, 'frozen' is that of a draft without a network"):
+    load_pipeline(bundle, drafts={"frozen": bundle / "edge"})
