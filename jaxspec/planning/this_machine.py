@@ -27,7 +27,7 @@ def this_machine(dtype: str) -> Slice:
   platform = jax.default_backend()
   read = bandwidth(_READ_MB.get(platform, 4096))
   peak = arithmetic(dtype, _SIDE.get(platform, 8192))
-  device = Device(_MEMORY, read, peak, peak, math.inf, platform, 0, "measured")
+  device = Device(_MEMORY, read, peak, peak, math.inf, platform, 0, 0, "measured")
   return Slice(NAME, platform, device, 1, (1,))
 
 
