@@ -86,7 +86,9 @@ def load_pipeline(
     families = dict.fromkeys(family for cls in fitting for family in host.families(cls.draft_family))
     if loaded.family(first) not in families:
       known = " or ".join(families) or "(none)"
-      raise ValueError(f"Must have a draft of the family {known}, {sources[first]} holds a {loaded.family(first)}")
+      raise ValueError(
+        f"Must have a checkpoint of the family {known} as draft, {sources[first]} holds a {loaded.family(first)}"
+      )
   precise = matmul_precision or host.matmul_precision(dtype)
   target = host.network(checkpoint, "target")
   return Pipeline(bundle.name, host, target, loaded, defaults, dtype, precise, host_parts, mesh)

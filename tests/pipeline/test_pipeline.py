@@ -253,7 +253,7 @@ def test_settings_of_vectors(masked, causal):
   numbers = load_pipeline(masked / "target", vae=masked / "vae", latent_scale=0.25)
   assert numbers.encode([2, 0]).captions == ["class 2", "class 0"] and numbers.host.latent_scale == 0.25
   assert numbers.default_method == "ar" and numbers.sampling() == VectorSampling()
-  with pytest.raises(ValueError, match="a draft of the family causal_tokens, .*draft holds a mar"):
+  with pytest.raises(ValueError, match="of the family causal_tokens as draft, .*draft holds a mar"):
     load_pipeline(causal, draft=masked / "draft")
 
 

@@ -92,7 +92,7 @@ def test_what_does_not_fit(bundle):
     with pytest.raises(ValueError, match=f"The draft other does not fit the target: {words}"):
       pipe.host.check_fit(tiny.checkpoint(dataclasses.replace(SMALL, **change), "other"), methods.SAME_FAMILY)
   parts = dict(tokenizer=bundle / "tokenizer", draft=bundle / "tokenizer")
-  with pytest.raises(ValueError, match="a draft of the family dit, .*tokenizer holds a kl_vae"):
+  with pytest.raises(ValueError, match="of the family dit as draft, .*tokenizer holds a kl_vae"):
     jaxspec.load_pipeline(bundle / "target", **parts).method("step-speculative")
   other = networks.states(2)
   with pytest.raises(ValueError, match="a draft with schedule linear as its target, we instead got cosine"):
@@ -153,7 +153,7 @@ def test_a_draft_that_is_given_drafts_by_every_method():
   pipe = load_pipeline(bundle, draft=bundle / "target")
   assert [pipe.default_draft(get_method(name)) for name in steps] == ["target"] * 2
   assert [load_pipeline(bundle).default_draft(get_method(name)) for name in steps] == ["small"] * 2
-  with pytest.raises(ValueError, match="a draft of the family dit, .*target holds a var$"):
+  with pytest.raises(ValueError, match="of the family dit as draft, .*target holds a var$"):
     load_pipeline(bundle, draft=named("digits32-var") / "target")
   with pytest.raises(ValueError, match="another name, 'frozen' is that of a draft without a network"):
     load_pipeline(bundle, drafts={"frozen": bundle / "edge"})
