@@ -177,7 +177,7 @@ def merge_shards(shards: list[dict[str, SourceTensor]], names: list[str]) -> dic
     parts = [shard[name] for shard in shards]
     kind = name.split(".")[-2] if name.count(".") else name
     axes = 2 if kind in _JOINED else 1
-    shapes = {tuple(getattr(part, "shape", ())) for part in parts}
+    shapes = {tuple(part.shape) for part in parts}
     if len(shapes) > 1:
       problems.append(f"{name} has shapes {' and '.join(str(list(shape)) for shape in sorted(shapes))}")
     elif kind in (*_JOINED, *_AVERAGED, *_STACKED) and len(parts[0].shape) == axes:

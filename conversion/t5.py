@@ -83,7 +83,7 @@ def read_folder(folder: Path, architecture: hugging_face.Architecture) -> huggin
   """
   content = hugging_face.read_folder(folder, architecture)
   tensors = dict(content.tensors)
-  if old := [name for name in tensors if re.fullmatch(r"encoder\..*\.DenseReluDense\.wi\.weight", str(name))]:
+  if old := [name for name in tensors if re.fullmatch(r"encoder\..*\.DenseReluDense\.wi\.weight", name)]:
     raise ValueError(f"Must have gated feed-forward layers (T5 1.1, Flan-T5), {folder} has {old[0]} of the first T5")
   if _COPY in tensors:
     copy = tensors.pop(_COPY)

@@ -21,8 +21,6 @@ from jaxspec.models import precision, registry
 from jaxspec.pipeline import Pipeline
 
 DTYPES = ("float32", "bfloat16")
-# Names that stand for drafts without a network.
-_FREE_DRAFTS = {cls.free_draft for cls in METHODS.values()} - {None}
 
 
 def load_pipeline(
@@ -65,7 +63,7 @@ def load_pipeline(
     raise ValueError(f"Must have a precision in {', '.join(precision.PRECISIONS)}, we instead got {matmul_precision!r}")
   mesh = None if mesh is None else meshes.make_mesh(mesh)
   bundle = read_bundle(shipped.named(shipped.default_bundle() if path is None else path))
-  sources, first = _draft_sources(bundle, draft, drafts)
+  sources, brought = _draft_sources(bundle, draft, drafts)
   folder = bundle.path / bundle.target
   family = checkpoints.read_config(folder)["family"]
   if family in registry.FAMILIES and family not in registry.generating():
@@ -80,34 +78,43 @@ def load_pipeline(
   if bundle.version is None:
     defaults = dataclasses.replace(defaults, sampling=host.published_sampling())
   loaded = Drafts(host, sources, dtype=dtype, mesh=mesh)
-  if first is not None:
-    defaults = dataclasses.replace(defaults, draft=first, method=_method_with(defaults.method, host, loaded.family(first)))
-    fitting = [cls for cls in METHODS.values() if cls.fits(host.tokens) and cls.draft_family is not None]
-    families = dict.fromkeys(family for cls in fitting for family in host.families(cls.draft_family))
-    if loaded.family(first) not in families:
-      known = " or ".join(families) or "(none)"
-      raise ValueError(
-        f"Must have a checkpoint of the family {known} as draft, {sources[first]} holds a {loaded.family(first)}"
-      )
+  if brought:
+    _check_families(host, {sources[name]: loaded.family(name) for name in brought})
+    first, method = brought[0], _method_with(defaults.method, host, loaded.family(brought[0]))
+    defaults = dataclasses.replace(defaults, draft=first, method=method)
   precise = matmul_precision or host.matmul_precision(dtype)
   target = host.network(checkpoint, "target")
   return Pipeline(bundle.name, host, target, loaded, defaults, dtype, precise, host_parts, mesh)
 
 
-def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], str | None]:
-  """Folders of all drafts by name, and the name of the first that is no part of the bundle."""
+def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], list[str]]:
+  """Folders of all drafts by name, and the names of those that are no part of the bundle."""
   draft = [] if draft is None else [draft] if isinstance(draft, (str, os.PathLike)) else list(draft)
   given = [(Path(folder).resolve().name, Path(folder)) for folder in draft]
   given += [(name, Path(folder)) for name, folder in (drafts or {}).items()]
   # Those that were given come first: they draft by every method that they fit.
   sources: dict[str, Path] = {}
+  free = {cls.free_draft for cls in METHODS.values()}
   for name, folder in (*given, *((name, bundle.path / folder) for name, folder in bundle.drafts.items())):
     if name in sources:
       raise ValueError(f"Must have drafts of different names, we instead got two of {name!r}")
-    if name in _FREE_DRAFTS:
+    if name in free:
       raise ValueError(f"Must have a draft with another name, {name!r} is that of a draft without a network")
     sources[name] = folder
-  return sources, given[0][0] if given else None
+  return sources, [name for name, _ in given]
+
+
+def _check_families(host: Host, found: Mapping[Path, str]) -> None:
+  """Refuses networks, by their folders, that no method drafts with for this host.
+
+  Raises:
+    ValueError: naming the first of them.
+  """
+  drafting = [cls for cls in METHODS.values() if cls.fits(host.tokens) and cls.draft_family is not None]
+  known = dict.fromkeys(family for cls in drafting for family in host.families(cls.draft_family))
+  for folder, family in found.items():
+    if family not in known:
+      raise ValueError(f"Must have a checkpoint of the family {' or '.join(known)} as draft, {folder} holds a {family}")
 
 
 def _method_with(method: str | None, host: Host, family: str) -> str | None:

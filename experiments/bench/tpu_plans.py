@@ -66,10 +66,10 @@ class TpuPlans(Experiment):
 
 
 def told(*arguments: str) -> dict[str, Any]:
-  """The plan of a model, device, batch and method, and its compiled program, or the ``error`` of the compiler.
+  """The plan of a model, device, batch and method, and its compiled program, or the ``refusal`` of the compiler.
 
   Raises:
-    ValueError: in one line, if the plan itself fails.
+    ValueError: in one line, for whatever else fails, a missing libtpu say.
   """
   logging.info("compiling %s", " ".join(arguments))
   model, device, batch, method = arguments
@@ -77,7 +77,8 @@ def told(*arguments: str) -> dict[str, Any]:
   command = [sys.executable, "-m", "experiments.bench.tpu_child", *arguments]
   done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
   if done.returncode:
-    return plan | {"error": (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]}
+    last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+    return plan | {"refusal": refusal(last)}
   return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -90,8 +91,8 @@ def _cells(method: str, found: dict[str, Any]) -> list[str]:
     str(batch["batch"]),
     method,
   ]
-  if "error" in found:
-    return [*head, *[""] * 8, _refusal(found["error"]), "", "", "", ""]
+  if "refusal" in found:
+    return [*head, *[""] * 8, found["refusal"], "", "", "", ""]
   compiled = found["compiled"]
   counted = lambda counts: ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
   return [
@@ -107,9 +108,15 @@ def _cells(method: str, found: dict[str, Any]) -> list[str]:
   ]
 
 
-def _refusal(error: str) -> str:
+def refusal(error: str) -> str:
+  """What the compiler means by an error.
+
+  Raises:
+    ValueError: with the error, if it is not the compiler's.
+  """
   if sizes := _TOO_LARGE.search(error):
     needed, there = (float(size) * 2**30 / GB for size in sizes.groups())
     return f"no, {needed:.1f} GB of temporary buffers alone, {there:.1f} GB are there"
-  own = _OWN_ERROR.search(error)
-  return f"the compiler fails: {own[1] if own else error}"
+  if own := _OWN_ERROR.search(error):
+    return f"the compiler fails: {own[1]}"
+  raise ValueError(f"Must have a decode that can be compiled, we instead got: {error}")

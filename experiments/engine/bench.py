@@ -172,10 +172,10 @@ class Bench:
       of_few = lambda tau: self.calls(at(tau), first).call_rate
       near = search(of_few, start=start, tolerance=TOLERANCE)
       # The few images differ from all by nearly the same rate at every threshold. One trial of all says by how much.
-      off = self.calls(at(near.tau)).call_rate - near.rate
-      if abs(near.rate + off - row.rate) > TOLERANCE:
+      off = self.calls(at(near.tau)).call_rate - row.rate
+      if abs(off) > TOLERANCE:
         with contextlib.suppress(ValueError):  # a rate that a few images cannot have
-          near = find_threshold(of_few, row.rate - off, start=near.tau, tolerance=TOLERANCE / 2, max_trials=8, factor=NEAR)
+          near = find_threshold(of_few, near.rate - off, start=near.tau, tolerance=TOLERANCE / 2, max_trials=8, factor=NEAR)
       start, factor = near.tau, NEAR
     found = search(lambda tau: self.calls(at(tau)).call_rate, start=start, tolerance=TOLERANCE, factor=factor)
     logging.info("tau %.6g gives %.4f cloud calls per token: %s", found.tau, found.rate, row.name)

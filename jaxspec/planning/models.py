@@ -202,10 +202,9 @@ def find_model(name: str) -> Model:
   if family in registry.FAMILIES and family not in registry.generating():
     raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {name} holds a {family}")
   config = registry.make_config(family, document["config"])
-  if isinstance(config, VARConfig):
-    raise ValueError(f"Must have a network that draws one token after the other, {name} draws whole maps ({family})")
-  if isinstance(config, DiTConfig):
-    raise ValueError(f"Must have a network that draws one token after the other, {name} draws whole states ({family})")
+  if isinstance(config, (VARConfig, DiTConfig)):
+    whole = "maps" if isinstance(config, VARConfig) else "states"
+    raise ValueError(f"Must have a network that draws one token after the other, {name} draws whole {whole} ({family})")
   if isinstance(config, ChameleonConfig):
     return _chameleon(Path(name).resolve().name, config, _ANOLE_PREFIX)
   is_text = hasattr(config, "max_positions")

@@ -56,6 +56,13 @@ def test_a_program_that_is_not_made_is_a_row(tmp_path, monkeypatch, error, shown
   assert [cell for cell in row["cells"][5:] if cell] == [shown]
 
 
+def test_what_is_not_of_the_compiler_is_no_row(tmp_path, monkeypatch):
+  """A missing library ends the table, and nothing is kept that would stay when it is there."""
+  with pytest.raises(ValueError, match="can be compiled, we instead got: ValueError, Must have libtpu"):
+    table_of(tmp_path, monkeypatch, status=1, error="ValueError, Must have libtpu to compile\n")
+  assert not list(tmp_path.rglob("*.pickle"))
+
+
 def test_a_child_ends_with_one_line(capsys):
   """On a GPU nothing can be compiled for that is not there."""
   assert tpu_child.main(["llamagen-b", "h100", "1", "ar"]) == 1

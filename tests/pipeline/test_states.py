@@ -153,7 +153,7 @@ def test_a_draft_that_is_given_drafts_by_every_method():
   pipe = load_pipeline(bundle, draft=bundle / "target")
   assert [pipe.default_draft(get_method(name)) for name in steps] == ["target"] * 2
   assert [load_pipeline(bundle).default_draft(get_method(name)) for name in steps] == ["small"] * 2
-  with pytest.raises(ValueError, match="of the family dit as draft, .*target holds a var$"):
-    load_pipeline(bundle, draft=named("digits32-var") / "target")
+  with pytest.raises(ValueError, match="of the family dit as draft, .*edge holds a var$"):
+    load_pipeline(bundle, draft=[bundle / "target", named("digits32-var") / "edge"])
   with pytest.raises(ValueError, match="another name, 'frozen' is that of a draft without a network"):
     load_pipeline(bundle, drafts={"frozen": bundle / "edge"})
