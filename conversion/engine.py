@@ -80,7 +80,7 @@ class LazyLeaf:
     tensor: what it is made of.
     shape, dtype: of the leaf; float32 unless `astype` was asked for another.
   Raises:
-    ValueError: when it is read, if the source's numbers are no real ones, or the file is damaged.
+    ValueError: when it is read, if the source's numbers are not real and finite, or the file is damaged.
   """
 
   def __init__(self, name: str, tensor: SourceTensor, rule: Rule, dtype: Any = np.float32):
@@ -95,6 +95,10 @@ class LazyLeaf:
     array = self.tensor.read()
     if not _is_real(array.dtype):
       raise ValueError(f"Must have real floating-point weights, {self._name} is {array.dtype}")
+    with np.errstate(invalid="ignore"):
+      ends = (array.min(), array.max()) if array.size else ()  # both keep a NaN, and take no memory
+    if not np.isfinite(ends).all():
+      raise ValueError(f"Must have finite weights, {self._name} holds NaN or infinity")
     return self._rule.to_target_array(array).astype(self.dtype, copy=False)
 
 

@@ -36,8 +36,7 @@ from jaxspec.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "methods"
-MEASURED = ROOT / "docs" / "server_measured.md"
-LOSSY = ROOT / "docs" / "lossy.md"
+OTHERS = tuple(ROOT / "docs" / f"{name}.md" for name in ("server_measured", "lossy", "speed"))
 RESULTS = ROOT / "experiments" / "results"
 _MARK = re.compile(r"(<!-- (options|figures|methods|table|lossy)\b:?([^>]*?)-->\n).*?(<!-- end -->)", re.S)
 _OUTPUT = {True: "exact", False: "not exact", "option": "exact with `--exact`"}
@@ -143,7 +142,7 @@ def lossy(part: str) -> str:
 
 def filled_pages() -> list[Path]:
   """The pages that have marks."""
-  return [*sorted(PAGES.glob("*.md")), MEASURED, LOSSY]
+  return [*sorted(PAGES.glob("*.md")), *OTHERS]
 
 
 def _markdown(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -23,7 +23,7 @@ NAVIGATION = {
     "capacity",
   ),
   "Reference": ("reference/index", "works"),
-  "Results": ("tables", f"{COPIED}/CHANGELOG"),
+  "Results": ("tables", "speed", f"{COPIED}/CHANGELOG"),
 }
 # Pages that stand for the pages of a folder.
 FOLDERS = {

@@ -22,6 +22,12 @@ TABLES = {
   "conversion": Conversion(title="What converting a published size takes"),
   "fuzz_link": FuzzLink(title="Hostile bytes to every reader of the link"),
   "gains": Gains(title="What methods gain over acceptance and batch"),
+  "gains_l": Gains(
+    title="What methods gain over acceptance and batch, GPT-L",
+    model="llamagen-l",
+    batches=(1, 8),
+    acceptances=(0.5, 0.7, 0.9),
+  ),
   "gpt_b": GptB(title="Plain decoding of GPT-B against eager PyTorch"),
   "insert": Insert(title="What the table of a server costs as it grows"),
   "linear": Linear(title="What each formulation of a linear layer streams"),

@@ -9,10 +9,11 @@ others.
 from __future__ import annotations
 
 from experiments.configs.ciar import SCORES
-from experiments.configs.scenes import EDGE, MANY, SEVERAL
+from experiments.configs.scenes import BUNDLE, EDGE, MANY, SEVERAL
 from experiments.engine import rows as engine_rows
 from experiments.engine.quality import Quality
-from experiments.engine.rows import PAPER_PREFIX, Row, code, row
+from experiments.engine.race import CAPTIONS, Heat, Race
+from experiments.engine.rows import OPEN, PAPER_PREFIX, PLAIN, Row, code, row
 from experiments.engine.scene_images import Scenes
 from experiments.train.devices import ABLATED, BASE, DEPTHS, HEADS, SEEDS, WEIGHTED, edge_name, features_name
 
@@ -176,6 +177,25 @@ TABLES = {
     title="Inter-Enhance on and off",
     rows=(*trained("off", WITH_FEATURES, inject="none"), *trained("on", WITH_FEATURES, inject="both")),
     **TRAINED,
+  ),
+  "speed": Race(
+    title="Speed of CIAR on scenes over plain decoding",
+    bundle=BUNDLE,
+    layout="cloud",
+    texts=CAPTIONS,
+    heats=tuple(
+      Heat(
+        batch=size,
+        turns=16,
+        rows=(
+          PLAIN.but(label="plain decoding"),
+          *(row("ciar", f"CIAR, window {window}", draft=EDGE, gamma=window, cloud_rate=RATE) for window in (1, 2, 4)),
+          row("ciar", "CIAR alone", draft=EDGE, gamma=WINDOW, tau=OPEN),
+        ),
+      )
+      for size in (1, 8)
+    ),
+    notes=("A conformal threshold holds 30 % cloud calls.",),
   ),
   "guidance": Quality(
     title="Edge networks with guidance and without",

@@ -10,7 +10,7 @@ Holm's correction over all points; a ring is one that does not show.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -20,6 +20,7 @@ from experiments.engine.statistics import LEVEL
 from experiments.figures.style import BLUE, GREEN, GREY, INK, ORANGE, RED, STYLE, Document, parser, save
 from experiments.run import documents
 
+NEAR, STEP, SPREAD = 1.0, 0.8, 4.0  # percent of the calls: points this near are moved apart, by so much, over so much
 _COLOURS, _MARKERS = (BLUE, ORANGE, GREEN, RED, INK), "osD^vP*X<"  # of lengths without a common factor
 
 
@@ -28,14 +29,16 @@ def draw(found: Mapping[str, Document], path: Path) -> None:
   figure, axes = plt.subplots(figsize=(10.5, 5.2), layout="constrained")
   axes.axhline(0, color=GREY, linestyle="--", linewidth=1.2)
   looks = zip(itertools.cycle(_MARKERS), itertools.cycle(_COLOURS))
-  for (name, own), (marker, colour) in zip(lossy.families(lossy.points(found)).items(), looks):
+  points = lossy.points(found)
+  at = beside_each_other(points)
+  for (name, own), (marker, colour) in zip(lossy.families(points).items(), looks):
     colour = GREY if name == lossy.EXACT else colour
-    axes.plot([100 * point.saved for point in own], [100 * point.change.value for point in own], color=colour, linewidth=0.7)
+    axes.plot([at[point] for point in own], [100 * point.change.value for point in own], color=colour, linewidth=0.7)
     for point in own:
       value, low, high = (100 * number for number in point.change)
       shows = point.p_value < 1 - LEVEL
       axes.errorbar(
-        100 * point.saved, value, yerr=[[max(value - low, 0)], [max(high - value, 0)]], color=colour, marker=marker,
+        at[point], value, yerr=[[max(value - low, 0)], [max(high - value, 0)]], color=colour, marker=marker,
         markerfacecolor=colour if shows else "white", markersize=6, linewidth=0.8, linestyle="none",
       )  # fmt: skip
     axes.plot([], [], color=colour, marker=marker, label=name)
@@ -43,6 +46,19 @@ def draw(found: Mapping[str, Document], path: Path) -> None:
   axes.set_ylabel("right images, change in points")
   axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
   save(figure, path)
+
+
+def beside_each_other(points: Sequence[lossy.Point]) -> dict[lossy.Point, float]:
+  """Calls saved in percent, of points that save nearly as many moved apart so that all of them are seen."""
+  ordered = sorted(points, key=lambda point: point.saved)
+  groups: list[list[lossy.Point]] = []
+  for point in ordered:
+    if groups and 100 * (point.saved - groups[-1][0].saved) <= NEAR:
+      groups[-1].append(point)
+    else:
+      groups.append([point])
+  shift = lambda number, size: min(STEP, SPREAD / size) * (number - (size - 1) / 2)
+  return {point: 100 * point.saved + shift(number, len(group)) for group in groups for number, point in enumerate(group)}
 
 
 def main() -> None:

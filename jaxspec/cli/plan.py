@@ -29,7 +29,7 @@ _GROUPS = (
 @click.option("--batch", "batches", multiple=True, type=int, metavar="N", help="Rows together; repeat.  [default: 1]")
 @click.option("--tokens", type=int, metavar="N", help="Tokens of a row.  [default: as published]")
 @click.option("--draft", metavar="NAME", help="Draft network.  [default: as published, else 2 layers of the model]")
-@click.option("--acceptance", type=float, metavar="A", help="Probability of a draft.  [default: as measured on emoji64]")
+@click.option("--acceptance", type=float, metavar="A", help="Probability of a draft.  [default: 0.7, assumed]")
 @click.option("--dtype", type=click.Choice(("bfloat16", "float32")), default=DEFAULT_DTYPE, show_default=True,
               metavar="NAME", help="Weights and arithmetic of the transformers.")  # fmt: skip
 @click.option("--compile", "compiles", is_flag=True, help="Compile for the TPU, which takes minutes; needs libtpu.")

@@ -63,7 +63,7 @@ def read(options: dict[str, Any]) -> Asked:
     raise UserError(f"Must have one of --class, --features and --text, we instead got --{' and --'.join(given)}")
   if not given:
     if not prompts:
-      raise UserError('Must have a prompt, for example: jaxspec generate "a red apple"')
+      raise UserError('Must have prompts, --class, --text or --features, for example: jaxspec generate "a cat"')
     check_prompts(prompts)
     return Asked("prompt", prompts)
   if prompts:

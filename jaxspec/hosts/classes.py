@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxspec.checkpoints import Checkpoint
@@ -30,6 +31,7 @@ def encode_classes(prompts: Any, names: Sequence[str], num_classes: int, caption
   """`ClassLabels` of class names or class numbers.
 
   Args:
+    prompts: one, several, or an array of numbers ``[B]``.
     names: of all classes, () where they are numbers.
     captions: what people call the rows; by default the classes say it.
   Raises:
@@ -42,6 +44,10 @@ def encode_classes(prompts: Any, names: Sequence[str], num_classes: int, caption
 
 def class_labels(prompts: Any, names: Sequence[str], num_classes: int) -> list[int]:
   """Class numbers of names and numbers; see `encode_classes`."""
+  if isinstance(prompts, jax.Array):
+    prompts = np.asarray(prompts)
+  if isinstance(prompts, np.ndarray):
+    prompts = prompts.tolist()
   prompts = [prompts] if isinstance(prompts, (str, int, np.integer)) else list(prompts)
   if not names or not any(isinstance(prompt, str) for prompt in prompts):
     return class_numbers(prompts, num_classes)

@@ -1,5 +1,6 @@
 """Rules of the conversion table."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -79,6 +80,19 @@ def test_an_entry_that_is_no_tensor_is_named_in_the_error():
     )
   with pytest.raises(ValueError, match="unknown 5"):
     engine.convert({5: 3, "norm.weight": ArrayTensor(np.zeros(2, np.float32))}, llamagen.FAMILY)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_none_are_refused_where_they_are_read(value, dtype):
+  rule = Rule("a", "x")
+  good = np.arange(6, dtype=np.float32).astype(dtype).reshape(2, 3)
+  np.testing.assert_array_equal(engine.LazyLeaf("a", ArrayTensor(good), rule), good.astype(np.float32))
+  assert np.asarray(engine.LazyLeaf("a", ArrayTensor(good[:0]), rule)).shape == (0, 3)
+  bad = good.copy()
+  bad[1, 2] = value
+  with pytest.raises(ValueError, match="finite weights, a holds NaN or infinity"):
+    np.asarray(engine.LazyLeaf("a", ArrayTensor(bad), rule))
 
 
 def test_most_common_ignores_one_outlier():

@@ -1,6 +1,7 @@
 """What pages say about tables in sentences of their own is what the tables hold."""
 
 import json
+import statistics
 
 import pytest
 
@@ -90,6 +91,18 @@ def test_lossy_methods_on_scenes():
   jacobi = {label for label in others if label.startswith(("GSD", "scaled"))}
   assert len(jacobi) == 5 and all(saved[label] == pytest.approx(0.44, abs=0.006) for label in jacobi)
   assert saved["GSD, G 50, no gap"] - saved["GSD, G 50"] < 0.01
+  exact = rows_of("scenes_speed")["speculative, one layer"]
+  assert 1 - statistics.mean(exact["target_calls"]) / 144 == pytest.approx(0.85, abs=0.005)
+
+
+def test_an_edge_that_keeps_tokens_on_scenes():
+  """docs/lossy.md: right images at 30 % cloud calls, in points below plain decoding."""
+  rows = rows_of("scenes_ciar_comparison_30")
+  right = {label: 100 * row["metrics"]["right"]["value"] for label, row in rows.items()}
+  lost = {label: round(right["plain decoding"] - value) for label, value in right.items()}
+  assert lost["CIAR"] == 9 and lost["Random"] == 49 and lost["CoDe(0.3)"] == 58
+  assert [lost[label] for label in ("U-HLM", "Entropy", "max-prob", "Entropy-Lens")] == [10, 11, 11, 16]
+  assert all(abs(row["calls_per_image"] / 144 - 0.3) < 0.01 for row in rows.values() if row["method"] == "ciar")
 
 
 def test_speed_of_scenes():

@@ -41,6 +41,10 @@ def test_classes_by_name_and_by_number(mar):
   encoded = mar.encode(["food-fruit", 0, "animal-bird"])
   assert isinstance(encoded.condition, ClassLabels) and encoded.condition.labels.tolist() == [2, 0, 1]
   assert encoded.captions == ["food-fruit", "animal-mammal", "animal-bird"]
+  for numbers in (np.array([2, 0]), jax.numpy.array([2, 0])):
+    assert mar.encode(numbers).condition.labels.tolist() == [2, 0]
+  with pytest.raises(ValueError, match="class from 0 to 2, we instead got 1.5"):
+    mar.encode(np.array([1.5]))
   assert mar.encode("animal-bird").condition.labels.tolist() == mar.encode(1).condition.labels.tolist() == [1]
   nameless = dataclasses.replace(mar, classes=())
   assert nameless.encode([2]).captions == ["class 2"]
