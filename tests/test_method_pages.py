@@ -29,15 +29,20 @@ def test_every_method_has_a_page_of_all_parts():
 def test_tables_are_those_of_the_declarations_and_results():
   for path in _PAGES.filled_pages():
     text = path.read_text(encoding="utf-8")
-    assert filled(text) == text, f"{path.name} is not what `python docs/_ext/method_pages.py` writes"
+    assert filled(text, path.parent) == text, f"{path.name} is not what `python docs/_ext/method_pages.py` writes"
 
 
 @pytest.mark.parametrize(
-  ("rows", "columns", "message"), [(["sdj"], ["decode"], "rows.*'sdj'"), (["sjd"], ["decode", "ms"], "columns.*'ms'")]
+  ("name", "rows", "columns", "message"),
+  [
+    ("speed_methods", ["sdj"], ["decode"], "rows.*'sdj'"),
+    ("speed_methods", ["sjd"], ["decode", "ms"], "columns.*'ms'"),
+    ("scenes_ciar_comparison_30", ["CIAR"], ["decode", "p"], "one column.*several 'p'"),
+  ],
 )
-def test_figures_that_are_not_there(rows, columns, message):
+def test_figures_that_are_not_there(name, rows, columns, message):
   with pytest.raises(ValueError, match=message):
-    figures("speed_methods", rows, columns)
+    figures(name, rows, columns)
 
 
 def test_a_table_that_is_not_there():

@@ -26,6 +26,7 @@ tables of scenes say together: ``settings``, published ``orders``, or ``limits``
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -36,22 +37,22 @@ from jaxspec.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "methods"
-OTHERS = tuple(ROOT / "docs" / f"{name}.md" for name in ("server_measured", "lossy", "speed"))
+OTHERS = tuple(ROOT / "docs" / f"{name}.md" for name in ("server_measured", "lossy", "speed", "mar"))
 RESULTS = ROOT / "experiments" / "results"
 _MARK = re.compile(r"(<!-- (options|figures|methods|table|lossy)\b:?([^>]*?)-->\n).*?(<!-- end -->)", re.S)
 _OUTPUT = {True: "exact", False: "not exact", "option": "exact with `--exact`"}
 
 
-def filled(page: str) -> str:
-  """The text of a page with the tables that its marks ask for.
+def filled(page: str, folder: Path = PAGES) -> str:
+  """The text of a page in a folder with the tables that its marks ask for.
 
   Raises:
     ValueError: for a table, a row or a column that is not there.
   """
-  return _MARK.sub(lambda mark: f"{mark[1]}\n{_table(mark[2], mark[3])}\n{mark[4]}", page)
+  return _MARK.sub(lambda mark: f"{mark[1]}\n{_table(mark[2], mark[3], folder)}\n{mark[4]}", page)
 
 
-def _table(kind: str, asked: str) -> str:
+def _table(kind: str, asked: str, folder: Path) -> str:
   if kind == "options":
     return options(asked.strip())
   if kind == "methods":
@@ -62,7 +63,7 @@ def _table(kind: str, asked: str) -> str:
     return lossy(asked.strip())
   name, *lines = asked.strip().splitlines()
   wanted = {key: [part.strip() for part in rest.split(";")] for key, _, rest in (line.partition(":") for line in lines)}
-  return figures(name.strip(), wanted["rows"], wanted["columns"])
+  return figures(name.strip(), wanted["rows"], wanted["columns"], folder)
 
 
 def options(name: str) -> str:
@@ -91,16 +92,18 @@ def all_methods() -> str:
   return _markdown(("method", "what it is", "output", "drafts from", "tokens"), rows)
 
 
-def figures(name: str, rows: list[str], columns: list[str]) -> str:
-  """Some rows and columns of a table of the experiments, and the command that makes it.
+def figures(name: str, rows: list[str], columns: list[str], folder: Path = PAGES) -> str:
+  """Some rows and columns of a table of the experiments, the command that makes it, and a link to it from the folder.
 
   Raises:
-    ValueError: for a row or a column that is not there.
+    ValueError: for a row or a column that is not there, or a name that several columns have.
   """
   text = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
   head, _, *body = ([cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|"))
   if missing := [column for column in columns if column not in head]:
     raise ValueError(f"Must have columns of {name}, we instead got {missing[0]!r}")
+  if several := [column for column in columns if head.count(column) > 1]:
+    raise ValueError(f"Must have one column of {name} by each name, we instead got several {several[0]!r}")
   label = columns[0]
   chosen = [dict(zip(head, cells)) for cells in body]
   chosen = [row for row in chosen if row[label] in rows]
@@ -108,7 +111,7 @@ def figures(name: str, rows: list[str], columns: list[str]) -> str:
     raise ValueError(f"Must have rows of {name}, we instead got {missing[0]!r}")
   command = re.search(r"`(python -m experiments\.run [^`]*)`", text)[1]
   table = _markdown(tuple(columns), [tuple(row[column] for column in columns) for row in chosen])
-  return f"{table}\n`{command}` makes [the whole table](../../experiments/results/{name}.md).\n"
+  return f"{table}\n`{command}` makes [the whole table]({os.path.relpath(RESULTS, folder)}/{name}.md).\n"
 
 
 def whole(name: str) -> str:
@@ -153,7 +156,7 @@ def _markdown(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 def main() -> int:
   """Writes all pages."""
   for path in filled_pages():
-    path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
+    path.write_text(filled(path.read_text(encoding="utf-8"), path.parent), encoding="utf-8")
   return 0
 
 

@@ -95,6 +95,18 @@ def test_lossy_methods_on_scenes():
   assert 1 - statistics.mean(exact["target_calls"]) / 144 == pytest.approx(0.85, abs=0.005)
 
 
+def test_walks_of_groups_and_factors_on_scenes():
+  """docs/lossy.md: neither moves the calls."""
+  for name, first, last in (
+    ("gsd_groups", "GSD, G 3", "GSD, G 50"),
+    ("lantern_factors", "LANTERN++, lambda 1.5", "LANTERN++, lambda 20"),
+  ):
+    rows = rows_of(f"scenes_{name}")
+    walked = [row["calls_per_image"] for label, row in rows.items() if label.startswith(("GSD", "LANTERN"))]
+    assert max(walked) - min(walked) <= 0.2 and {first, last} <= rows.keys()
+    assert table_of(f"scenes_{name}") and "no difference shows" in (RESULTS / f"scenes_{name}.md").read_text()
+
+
 def test_an_edge_that_keeps_tokens_on_scenes():
   """docs/lossy.md: right images at 30 % cloud calls, in points below plain decoding."""
   rows = rows_of("scenes_ciar_comparison_30")
@@ -102,6 +114,10 @@ def test_an_edge_that_keeps_tokens_on_scenes():
   lost = {label: round(right["plain decoding"] - value) for label, value in right.items()}
   assert lost["CIAR"] == 9 and lost["Random"] == 49 and lost["CoDe(0.3)"] == 58
   assert [lost[label] for label in ("U-HLM", "Entropy", "max-prob", "Entropy-Lens")] == [10, 11, 11, 16]
+  below = {label: right["CIAR"] - value for label, value in right.items()}
+  assert [round(below[label]) for label in ("Entropy-Lens", "Random", "CoDe(0.3)")] == [7, 41, 50]
+  assert all(1 <= below[label] <= 3 for label in ("U-HLM", "Entropy", "max-prob"))
+  assert right["CIAR"] == pytest.approx(62.8, abs=0.05) and below["plain decoding"] == pytest.approx(-8.6, abs=0.05)
   assert all(abs(row["calls_per_image"] / 144 - 0.3) < 0.01 for row in rows.values() if row["method"] == "ciar")
 
 
