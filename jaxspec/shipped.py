@@ -7,13 +7,13 @@ from pathlib import Path
 
 DEFAULT = "scenes"
 BUNDLES = (
-  DEFAULT, "emoji64", "classes64", "classes64-causal", "digits32-causal", "digits32-var", "digits32-dit", "wordnet",
+  DEFAULT, "emoji64", "classes64-causal", "digits32-causal", "digits32-mar", "digits32-var", "digits32-dit", "wordnet",
 )  # fmt: skip
 
 # Where no networks are named: the bundle of each kind of prompt, and of methods that need other networks than these.
-_OF_PROMPTS = {"class": "classes64-causal", "text": "wordnet"}
+_OF_PROMPTS = {"class": "digits32-causal", "text": "wordnet"}
 _OF_METHODS = {
-  ("class", "parallel"): "classes64",  # several tokens at a time need a masked network
+  ("class", "parallel"): "digits32-mar",  # several tokens at a time need a masked network
   ("class", "map-speculative"): "digits32-var",
   ("class", "map-ciar"): "digits32-var",
   ("class", "step-speculative"): "digits32-dit",
@@ -54,6 +54,6 @@ def bundle_for(kind: str, method: str | None = None) -> str | None:
 
   Example:
     >>> bundle_for("class"), bundle_for("class", "parallel"), bundle_for("prompt")
-    ('classes64-causal', 'classes64', None)
+    ('digits32-causal', 'digits32-mar', None)
   """
   return _OF_METHODS.get((kind, method), _OF_PROMPTS.get(kind))

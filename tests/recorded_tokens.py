@@ -81,7 +81,7 @@ CASES: dict[str, dict[str, list[dict[str, Any]]]] = {
     "ar": [{}, {"temperature": 0.9}],
     "cspd": [{}, {"exact": True, "gamma": 5, "target_prefix": 0.1}],
   },
-  "classes64": {
+  "digits32-mar": {
     "ar": [{"steps": "10", "stop": 1}, {"steps": "10", "stop": 1, "cfg_scale": 2.0}],
     "parallel": [{}, {"num_iter": 8, "cfg_scale": 2.0}],
     "cspd": [{"steps": "10", "stop": 1, "gamma": 4}, {"steps": "10", "stop": 1, "gamma": 4, "exact": True}],
@@ -144,7 +144,7 @@ def draw_bundle(name: str) -> Iterator[tuple[str, dict[str, Any], Generation]]:
 
 
 def read() -> dict[str, Any]:
-  """The record: ``machine``, and ``cases`` by name."""
+  """The record: ``machines`` by bundle, and ``cases`` by name."""
   return json.loads(FILE.read_text(encoding="utf-8"))
 
 
@@ -172,11 +172,11 @@ def main() -> None:
   parser.add_argument("bundles", nargs="*", choices=[[], *CASES])
   parser.add_argument("--write", action="store_true", help="record anew")
   args = parser.parse_args()
-  document = read() if FILE.is_file() else {"machine": machine(), "cases": {}}
-  if not args.write and (why := difference(document["machine"])):
-    print(f"Tokens may differ: {why}")
+  document = read() if FILE.is_file() else {"machines": {}, "cases": {}}
   failed = []
   for name in args.bundles or CASES:
+    if not args.write and (why := difference(document["machines"][name])):
+      print(f"{name}: tokens may differ: {why}")
     vectors, recorded = read_vectors(name), {}
     started = time.perf_counter()
     for case, settings, out in draw_bundle(name):
@@ -189,10 +189,11 @@ def main() -> None:
         failed += wrong
         print("\n".join(wrong) or f"{case}: as recorded", f"({time.perf_counter() - started:.1f} s)", flush=True)
       started = time.perf_counter()
+    if args.write:
+      document["machines"][name] = machine()
     if recorded:
       np.savez_compressed(FOLDER / f"{name}.npz", **recorded)
   if args.write:
-    document["machine"] = machine()
     FOLDER.mkdir(exist_ok=True)
     FILE.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
   elif failed:

@@ -9,7 +9,7 @@ from tests import recorded_tokens
 @pytest.mark.parametrize("bundle", recorded_tokens.CASES)
 def test_tokens_and_counters_are_as_recorded(bundle):
   recorded, vectors = recorded_tokens.read(), recorded_tokens.read_vectors(bundle)
-  if (why := recorded_tokens.difference(recorded["machine"])) is not None:
+  if (why := recorded_tokens.difference(recorded["machines"][bundle])) is not None:
     pytest.skip(f"tokens may differ by rounding: {why}; python -m tests.recorded_tokens --write records anew")
   wrong = []
   for case, _, out in recorded_tokens.draw_bundle(bundle):
@@ -25,6 +25,7 @@ def test_every_case_is_recorded():
     for method, chosen in methods.items()
     for number, settings in enumerate(chosen)
   }
+  assert recorded_tokens.read()["machines"].keys() == recorded_tokens.CASES.keys()
   assert {case: entry["settings"] for case, entry in recorded.items()} == cases
   for case, entry in recorded.items():
     bundle = case.partition("/")[0]

@@ -195,7 +195,7 @@ TABLES = {
       )
       for size in (1, 8)
     ),
-    notes=("A conformal threshold holds 30 % cloud calls.",),
+    notes=("A conformal threshold steers every image towards 30 % cloud calls.",),
   ),
   "guidance": Quality(
     title="Edge networks with guidance and without",

@@ -1,4 +1,4 @@
-"""Tables of images of classes, drawn by networks of vector tokens (``cspd``): acceptance, quality, digits, marginals."""
+"""Tables of digits, drawn by networks of vector tokens (``cspd``): acceptance and marginals; and the judge of digits."""
 
 from __future__ import annotations
 
@@ -11,23 +11,17 @@ import jax
 import numpy as np
 import scipy.stats
 
-from experiments.data.class_images import Split, class_labels, load_images
+from experiments.data.class_images import Split, load_images
 from experiments.engine.bench import Bench
-from experiments.engine.emoji_images import ENCODER
 from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.quality import as_json
 from experiments.engine.rows import Row
-from experiments.engine.statistics import acceptance, estimate_of, interval_fields
-from jaxspec.data.emoji import load_emoji
-from jaxspec.data.tokens import Painting, draw
+from experiments.engine.statistics import acceptance
 from jaxspec.decode.state import Counters, DecodeResult, Origin
-from jaxspec.metrics import evaluation, evaluators
-from jaxspec.metrics.distances import kernel_distance_interval
-from jaxspec.metrics.statistics import share
+from jaxspec.metrics import evaluators
 from jaxspec.models.conditions import OrderedLabels
 
 MOST_TRIES = 100  # proposals for one token that are counted one by one
-REFERENCE = 512
 
 
 def every_class(num_classes: int, num: int, seed: int = 0) -> list[int]:
@@ -154,87 +148,6 @@ def along_the_row(origin: np.ndarray) -> dict[str, list[int]]:
   return {"accepted": accepted.tolist(), "tested": (accepted + (origin == Origin.REPLACED).sum(axis=0)).tolist()}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassQuality(ClassTable):
-  """What speculation does to images: the first row of each distribution is what its others are held against."""
-
-  kind: ClassVar[str] = "classes"
-
-  def measure(self, lab: Lab) -> dict[str, Any]:
-    """See `Experiment.measure`."""
-    bench, labels = self.bench(lab)
-    judge, rows, first = ClassJudge(), [], {}
-    for row in map(self.placed, self.rows):
-      result, sampling = bench.decode(row), bench.decoder(row).sampling
-      features = judge.networks.embed(ENCODER, self.pixels(bench, row, result))
-      metrics = judge.figures(features, labels, first.get((sampling.cfg_scale, sampling.stop)))
-      first.setdefault((sampling.cfg_scale, sampling.stop), features)
-      rows.append(
-        as_json(row, bench) | {"figures": figures(result, in_order(result, orders_of(bench, row))), "metrics": metrics}
-      )
-    real = judge.real_row(self.num_images)
-    return self.about(bench) | {"encoder": ENCODER, "reference_images": REFERENCE, "real": real, "rows": rows}
-
-
-class ClassJudge:
-  """Evaluators, real drawings, and what they say of images; a drawing's class is its subgroup of the Unicode charts."""
-
-  def __init__(self):
-    self.networks, self.emoji = evaluators.load_evaluators(), load_emoji()
-    self.classes = class_labels(self.emoji)
-    self.features = self.networks.embed(ENCODER, draw(self.emoji.rgba, Painting.plain(len(self.emoji))))
-    chosen = np.random.default_rng(1).permutation(len(self.emoji))[:REFERENCE]
-    self.reference = self.features[chosen]
-
-  def nearest_class(self, features: np.ndarray, *, own: np.ndarray | None = None) -> np.ndarray:
-    """Class ``[P]`` of the nearest real drawing; ``own [P]`` are drawings that may not find themselves."""
-    cosine = features @ self.features.T
-    if own is not None:
-      # Nor another drawing of the same thing.
-      cosine[self.emoji.concept[own][:, None] == self.emoji.concept[None]] = -np.inf
-    return self.classes[np.argmax(cosine, axis=1)]
-
-  def figures(self, features: np.ndarray, labels: np.ndarray, plain: np.ndarray | None) -> dict[str, Any]:
-    """JSON; ``plain`` are features of the target alone by another seed."""
-    right = (self.nearest_class(features) == labels).astype(np.float64)
-    found = {name: figure.interval for name, figure in evaluation.set_distances(features, self.reference, ENCODER).items()}
-    found["class_accuracy"] = estimate_of(share(right))
-    if plain is not None:
-      images = np.arange(len(features))  # one class each, the same in both sets
-      found["kid_target"] = kernel_distance_interval(features, plain, clusters=images, other_clusters=images)
-    return {name: interval_fields(interval) for name, interval in found.items()}
-
-  def real_row(self, num: int) -> dict[str, Any]:
-    """The same accuracy of real drawings; JSON."""
-    own = np.random.default_rng(2).permutation(len(self.emoji))[:num]
-    right = (self.nearest_class(self.features[own], own=own) == self.classes[own]).astype(np.float64)
-    return {"images": num, "class_accuracy": estimate_of(share(right))._asdict()}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Digits(ClassTable):
-  """Handwritten digits, where a classifier can be trusted; needs the ``eval`` extra and ``experiments.data.digits``.
-
-  The judge is a support vector machine on pixels, fitted here to the training digits.
-  """
-
-  kind: ClassVar[str] = "digits"
-
-  def measure(self, lab: Lab) -> dict[str, Any]:
-    """See `Experiment.measure`."""
-    bench, labels = self.bench(lab)
-    judge, right = fit_judge()
-    real = {"images": len(right), "class_accuracy": estimate_of(share(right))._asdict()}
-    rows = []
-    for row in map(self.placed, self.rows):
-      result = bench.decode(row)
-      seen = judge.predict(as_pixels(self.pixels(bench, row, result)))
-      accuracy = estimate_of(share(seen == labels))._asdict()
-      found = figures(result, in_order(result, orders_of(bench, row)))
-      rows.append(as_json(row, bench) | {"figures": found, "metrics": {"class_accuracy": accuracy}})
-    return self.about(bench) | {"real": real, "rows": rows}
-
-
 def as_pixels(images: np.ndarray) -> np.ndarray:
   """Images ``[N, H, W, 3]`` uint8 as what the judge of digits reads."""
   return images.mean(axis=-1).reshape(len(images), -1) / 255.0
@@ -247,7 +160,11 @@ def shifted(split: Split, times: int = 1) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fit_judge() -> tuple[Any, np.ndarray]:
-  """The classifier of digits, and whether it is right about each held-out real digit ``[M]`` bool."""
+  """The classifier of digits, and whether it is right about each held-out real digit ``[M]`` bool.
+
+  It is a support vector machine on pixels, fitted here to the training digits; needs the ``eval`` extra and
+  ``experiments.data.digits``.
+  """
   from sklearn.svm import SVC
 
   digits = load_images("digits")
@@ -271,7 +188,7 @@ class Marginals(ClassTable):
       drafted.
   """
 
-  name: str = "food-fruit"
+  name: str = "3"
   position: int = 2
   kind: ClassVar[str] = "marginals"
 

@@ -1,4 +1,4 @@
-"""Tables of digits drawn by networks of scales and of states (``hosts``): CIAR's Table 10 on small pairs.
+"""Tables of digits and what a judge sees in them: CIAR's Table 10 on small pairs (``hosts``), continuous tokens (``cspd``).
 
 1. Every row draws the same classes with the same keys, so rows are compared image by image.
 2. A judge of digits (`experiments.engine.classes.fit_judge`) says which class an image is of. The kernel distance to
@@ -18,7 +18,17 @@ import numpy as np
 from experiments.data.class_images import load_images
 from experiments.engine.bench import Bench
 from experiments.engine.cache import key_of
-from experiments.engine.classes import ClassTable, along_the_row, as_pixels, counted, every_class, fit_judge, shifted
+from experiments.engine.classes import (
+  ClassTable,
+  along_the_row,
+  as_pixels,
+  counted,
+  every_class,
+  fit_judge,
+  in_order,
+  orders_of,
+  shifted,
+)
 from experiments.engine.experiment import Lab
 from experiments.engine.quality import as_json
 from experiments.engine.rows import Row
@@ -69,11 +79,12 @@ class Hosts(ClassTable):
     rows = []
     for row in placed:
       result = bench.decode(row)
+      origin = in_order(result, orders_of(bench, row))
       seen.append(judge.look(self.pixels(bench, row, result), labels))
       rows.append(
         as_json(row, bench)
-        | {"figures": counted(result, result.origin), "num_tokens": int(result.tokens.shape[1])}
-        | {"along": along_the_row(result.origin), "metrics": judge.metrics(seen[-1])}
+        | {"figures": counted(result, origin), "num_tokens": int(result.tokens.shape[1])}
+        | {"along": along_the_row(origin), "metrics": judge.metrics(seen[-1])}
         | {"per_image": {ACCURACY: seen[-1].right.astype(int).tolist()}}
       )
     for entry, compared in zip(rows[1:], judge.compared(seen)):

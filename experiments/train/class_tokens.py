@@ -1,16 +1,16 @@
-"""Trains the networks of vector tokens, class-conditional on the 95 subgroups of the images.
+"""Trains the networks of vector tokens, class-conditional on a set of images (`experiments.data.class_images`).
 
 Commands (from the repository root; a killed run goes on where it stopped). The autoencoder comes first
-(``experiments.train.kl_vae``); each network is added to the bundle of its family::
+(``experiments.train.kl_vae --config digits``); each network is added to the bundle of its family::
 
-    python -m experiments.train.class_tokens --config mar-target --export checkpoints/classes64
-    python -m experiments.train.class_tokens --config mar-draft --export checkpoints/classes64
-    python -m experiments.train.class_tokens --config causal-target --export checkpoints/classes64-causal
-    python -m experiments.train.class_tokens --config causal-draft --export checkpoints/classes64-causal \\
-      --set teacher=checkpoints/classes64-causal/target
+    python -m experiments.train.class_tokens --config digits-mar-target --export checkpoints/digits32-mar
+    python -m experiments.train.class_tokens --config digits-mar-draft --export checkpoints/digits32-mar
+    python -m experiments.train.class_tokens --config digits-causal-target --export checkpoints/digits32-causal
+    python -m experiments.train.class_tokens --config digits-causal-draft --export checkpoints/digits32-causal \\
+      --set teacher=checkpoints/digits32-causal/target
 
-Digits (``experiments.train.kl_vae --config digits``) have networks of their own, ``digits-causal-target`` and so on; only
-the causal pair is shipped.
+The shipped pairs draw digits. ``mar-target``, ``causal-target`` and so on are larger, for the 95 subgroups of the emoji
+images in 64x64 pixels.
 
 A target costs at least four times its draft (`cost_ratio`). Tokens are sampled from the autoencoder's posterior anew in
 every step; what a network reads of earlier tokens carries the noise that a chain stopped at ``stop`` leaves. ``--estimate``
@@ -104,7 +104,7 @@ class ClassTokensRun:
   num_images: int | None = None  # the first training images only, for a smoke run
   matmul_precision: str | None = "bfloat16"
   images: str = "emoji"
-  vae: str = "checkpoints/classes64/vae"
+  vae: str = "runs/classes64/vae"
   teacher: str = ""  # of a causal draft: a checkpoint to agree with at the steps that drafts take
 
   @property
@@ -231,9 +231,10 @@ def estimate(run: ClassTokensRun) -> float:
 def entry_of(run: ClassTokensRun) -> Entry:
   """The network's place in its bundle."""
   sampling, masked = {"steps": run.num_steps, "stop": run.stop}, isinstance(run.model, MARConfig)
-  # A quarter as many iterations as tokens, as MAR's own parallel decoding has.
+  # A quarter as many iterations as tokens, as MAR's own parallel decoding has, and guidance, as it is published with.
   options = {"num_iter": run.model.num_tokens // 4} if masked else {}
-  defaults = dict(sampling=sampling if masked else sampling | {"refine": bool(run.stop)}, options=options)
+  sampling |= {"cfg_scale": 2.0} if masked else {"refine": bool(run.stop)}
+  defaults = dict(sampling=sampling, options=options)
   return Entry("draft" if run.is_draft else "target", "vae", run.vae, defaults)
 
 

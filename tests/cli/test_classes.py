@@ -114,7 +114,9 @@ def test_the_memory_of_vectors_is_checked_too(fails, causal, monkeypatch):
   assert "A batch of 2 images needs" in fails("generate", "--class", "animal-bird", "--samples", 2, "--checkpoint", causal)
 
 
-@pytest.mark.parametrize("method, name", [(None, "classes64-causal"), ("ar", "classes64-causal"), ("parallel", "classes64")])
+@pytest.mark.parametrize(
+  "method, name", [(None, "digits32-causal"), ("ar", "digits32-causal"), ("parallel", "digits32-mar")]
+)
 def test_a_class_without_a_checkpoint_is_drawn_by_a_shipped_bundle(fails, monkeypatch, method, name):
   monkeypatch.setattr(shipped, "shipped", lambda wanted: Path("no") / wanted)
   words = fails("generate", "--class", "animal-bird", *(["--method", method] if method else []))

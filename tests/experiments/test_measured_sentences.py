@@ -95,6 +95,76 @@ def test_lossy_methods_on_scenes():
   assert 1 - statistics.mean(exact["target_calls"]) / 144 == pytest.approx(0.85, abs=0.005)
 
 
+def test_continuous_tokens_of_digits():
+  """docs/mar.md: what the rules do to digits of the causal pair."""
+  rows = rows_of("cspd_digits_causal")
+  change = {label: row["minus_first"]["class_accuracy"] for label, row in rows.items() if label != "target"}
+  lost = {label: round(-100 * one["value"]) for label, one in change.items()}
+  assert (lost["released, gamma 4"], lost["released, gamma 8"], lost["draft alone"]) == (30, 36, 46)
+  shows = {label for label, one in change.items() if one["adjusted"] < 0.05}
+  assert shows == {"released, gamma 4", "released, gamma 8", "draft alone"}
+  kept = [label for label in change if label.startswith(("published", "exact"))]
+  assert len(kept) == 4 and all(0.35 <= rows[label]["figures"]["calls_per_image"] / 64 <= 0.405 for label in kept)
+  assert all(round(rows[f"released, gamma {gamma}"]["figures"]["alpha"]["value"], 2) == 0.97 for gamma in (4, 8))
+  assert "class accuracy 6.2 points" in (RESULTS / "cspd_digits_causal.md").read_text()
+
+
+def test_acceptance_of_continuous_tokens():
+  """docs/mar.md: alignment, draft length and guidance."""
+  documents = {
+    name: json.loads((RESULTS / f"cspd_{name}_causal.json").read_text()) for name in ("alignment", "gamma", "guidance")
+  }
+  alpha = {
+    name: {(row["label"], *row["walked"].values()): row["figures"]["alpha"] for row in document["rows"]}
+    for name, document in documents.items()
+  }
+  short = {key: round(one["value"], 2) for key, one in alpha["alignment"].items()}
+  assert (short["published, not aligned", 4], short["published", 4]) == (0.22, 0.69)
+  assert {round(one["value"], 2) for one in alpha["gamma"].values()} <= {0.67, 0.68, 0.69}
+  assert max(one["low"] for one in alpha["gamma"].values()) < min(one["high"] for one in alpha["gamma"].values())
+  share = {
+    row["walked"]["gamma"]: row["figures"]["accepted_share"]
+    for row in documents["gamma"]["rows"]
+    if row["label"] == "published"
+  }
+  assert (round(share[4], 2), round(share[32], 2)) == (0.42, 0.08)
+  guided = alpha["guidance"]
+  for rule, values in (("published", [0.69, 0.67, 0.64]), ("exact", [0.68, 0.66, 0.63])):
+    found = [guided[rule, 4, scale] for scale in (1.0, 2.0, 3.0)]
+    assert [one["value"] for one in found] == pytest.approx(values, abs=0.0051) and found[0]["low"] > found[2]["high"]
+
+
+def test_ends_and_prefixes_of_continuous_tokens():
+  """docs/mar.md: where chains end, and what a prefix costs; by the exact rule."""
+  found = {}
+  for name in ("ends", "prefix"):
+    rows = json.loads((RESULTS / f"cspd_{name}_causal.json").read_text())["rows"]
+    found[name] = [row["figures"] for row in rows if row["label"] == "exact"]
+  value = lambda one: one["alpha"]["value"]
+  assert [round(value(one), 2) for one in found["ends"]] == [0.45, 0.59, 0.68]
+  assert [round(value(one), 2) for one in found["prefix"]] == [0.69, 0.68, 0.64]
+  assert [round(one["calls_per_image"], 1) for one in found["prefix"]] == [22.2, 23.7, 30.2]
+
+
+def test_speed_of_continuous_tokens():
+  """docs/mar.md: times over the target alone."""
+
+  def speeds(name):
+    head, *body = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table_of(name)]
+    rows = [dict(zip(head, cells)) for cells in body]
+    return {(row["decode"], row["batch"]): float(row["speed over target"].split()[0]) for row in rows}
+
+  larger, digits, mar = (speeds(f"cspd_speed_{name}") for name in ("causal", "digits", "mar"))
+  assert [larger[f"exact {gamma}", "1"] for gamma in (3, 7, 15, 31)] == [1.41, 1.53, 1.44, 0.90]
+  wide = [value for (label, batch), value in larger.items() if label.startswith("exact") and batch != "1"]
+  assert (min(wide), max(wide)) == (0.31, 0.98)
+  rules = [value for (label, _), value in digits.items() if label.startswith(("exact", "published"))]
+  assert (min(rules), max(rules)) == (0.15, 0.70)
+  assert [mar[f"{rule} {gamma}", "1"] for rule in ("released", "exact") for gamma in (4, 8)] == [1.19, 1.32, 0.37, 0.24]
+  assert (mar["released 4", "8"], mar["exact 4", "8"]) == (0.71, 0.23)
+  assert round(mar["parallel 15", "1"] / mar["released 4", "1"], 1) == 2.4
+
+
 def test_walks_of_groups_and_factors_on_scenes():
   """docs/lossy.md: neither moves the calls."""
   for name, first, last in (
@@ -119,6 +189,16 @@ def test_an_edge_that_keeps_tokens_on_scenes():
   assert all(1 <= below[label] <= 3 for label in ("U-HLM", "Entropy", "max-prob"))
   assert right["CIAR"] == pytest.approx(62.8, abs=0.05) and below["plain decoding"] == pytest.approx(-8.6, abs=0.05)
   assert all(abs(row["calls_per_image"] / 144 - 0.3) < 0.01 for row in rows.values() if row["method"] == "ciar")
+
+
+def test_parts_of_a_round():
+  """docs/speed.md: what the networks take of a round."""
+  shares: dict[str, int] = {}
+  for line in table_of("bench_rounds")[1:]:
+    method, part, _, _, share = (cell.strip() for cell in line.split("|")[1:-1])
+    if "network alone" in part:
+      shares[method] = shares.get(method, 0) + int(share.removesuffix(" %"))
+  assert sorted(shares[name] for name in ("speculative", "sjd", "eagle-chain")) == [83, 86, 88]
 
 
 def test_speed_of_scenes():

@@ -259,12 +259,12 @@ def test_settings_of_vectors(masked, causal):
 
 def test_names_stand_for_shipped_folders(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  assert named("classes64") == shipped("classes64") and all(named(name) == shipped(name) for name in BUNDLES)
-  assert str(named("elsewhere")) == "elsewhere" and str(named("a/classes64")) == "a/classes64"
-  (tmp_path / "classes64").mkdir()
-  assert str(named("classes64")) == "classes64"
+  assert named("digits32-mar") == shipped("digits32-mar") and all(named(name) == shipped(name) for name in BUNDLES)
+  assert str(named("elsewhere")) == "elsewhere" and str(named("a/digits32-mar")) == "a/digits32-mar"
+  (tmp_path / "digits32-mar").mkdir()
+  assert str(named("digits32-mar")) == "digits32-mar"
   with pytest.raises(ValueError, match="not a bundle"):
-    load_pipeline("classes64")
+    load_pipeline("digits32-mar")
   with pytest.raises(ValueError, match="No checkpoint folder at elsewhere"):
     load_pipeline("elsewhere")
 

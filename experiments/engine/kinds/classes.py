@@ -10,9 +10,6 @@ from experiments.engine.cells import (
   Column,
   Document,
   Kind,
-  RowDocument,
-  interval,
-  metric,
   number,
 )
 
@@ -31,7 +28,7 @@ def acceptance_columns(document: Document) -> list[Column]:
 
 def acceptance_intro(document: Document) -> str:
   return (
-    f"{document['rows'][0]['figures']['images']} images, each of another class. Alpha: tested drafts that were accepted, 95 "
+    f"{document['rows'][0]['figures']['images']} images over all classes. Alpha: tested drafts that were accepted, 95 "
     f"% interval, {document['intervals']} (Wilson's of as many trials as images where all agree). Accepted: of all "
     "drafts; those after a rejection are discarded untested."
   )
@@ -41,54 +38,6 @@ def acceptance_below(document: Document) -> list[str]:
   found = [statistics.alpha_of(row) for row in document["rows"]]
   smallest = statistics.smallest_between(found, document["rows"][0]["figures"]["images"])
   return [f"{SMALLEST} alpha {smallest:.2g} between two rows."]
-
-
-def figures_calls(row: RowDocument, document: Document) -> str:
-  return "" if row["alone"] else f"{row['figures']['calls_per_image']:.1f}"
-
-
-def class_columns(document: Document) -> list[Column]:
-  encoder = document["encoder"]
-  return [
-    LABEL, Column("target calls", figures_calls), metric("class accuracy, %", "class_accuracy"),
-    metric("KID to real", f"kid_{encoder}", digits=2), metric("Frechet to real", f"frechet_{encoder}", scale=1, digits=2),
-    metric("F1", f"f1_{encoder}", scale=1, digits=2), metric("KID to the target", "kid_target", digits=2),
-  ]  # fmt: skip
-
-
-def class_intro(document: Document) -> str:
-  real = interval(statistics.wilson_of(document["real"]["class_accuracy"]["value"], document["real"]["images"]), 100, 1)
-  return (
-    f"{document['rows'][0]['figures']['images']} images over all classes, {document['reference_images']} real ones. Class "
-    f"accuracy of real drawings, which may not find their own concept: {real}. Brackets: 95 % intervals, Wilson's of "
-    f"accuracies, else {document['intervals']}. KID times 100; the last column is against the target alone by another seed, "
-    "where samples of one distribution are near 0."
-  )
-
-
-def class_below(document: Document) -> list[str]:
-  found = lambda name: [statistics.metric_of(row, name) for row in document["rows"]]
-  between = lambda name: statistics.smallest_between(found(name), document["rows"][0]["figures"]["images"])
-  accuracy, kid = between("class_accuracy"), between(f"kid_{document['encoder']}")
-  return [f"{SMALLEST} between two rows class accuracy {100 * accuracy:.3g} points, KID to real {100 * kid:.3g}."]
-
-
-def digit_columns(document: Document) -> list[Column]:
-  return [LABEL, ALPHA, Column("target calls", figures_calls), metric("class accuracy, %", "class_accuracy")]
-
-
-def digit_intro(document: Document) -> str:
-  real = interval(statistics.wilson_of(document["real"]["class_accuracy"]["value"], document["real"]["images"]), 100, 1)
-  return (
-    f"{document['rows'][0]['figures']['images']} digits, as many of each. The judge is right about {real} percent of "
-    "held-out real digits. Brackets: 95 % intervals, Wilson's of accuracies, of alpha " + document["intervals"] + "."
-  )
-
-
-def digit_below(document: Document) -> list[str]:
-  found = [statistics.metric_of(row, "class_accuracy") for row in document["rows"]]
-  smallest = statistics.smallest_between(found, document["rows"][0]["figures"]["images"])
-  return [f"{SMALLEST} class accuracy {100 * smallest:.3g} points between two rows."]
 
 
 def marginal_columns(document: Document) -> list[Column]:
@@ -117,7 +66,5 @@ def marginal_below(document: Document) -> list[str]:
 
 KINDS: dict[str, Kind] = {
   "acceptance": Kind(acceptance_columns, acceptance_intro, acceptance_below),
-  "classes": Kind(class_columns, class_intro, class_below),
-  "digits": Kind(digit_columns, digit_intro, digit_below),
   "marginals": Kind(marginal_columns, marginal_intro, marginal_below),
 }

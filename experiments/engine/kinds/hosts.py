@@ -1,4 +1,4 @@
-"""Tables of pairs of scales and of states: ``hosts_*``."""
+"""Tables of digits that a judge looks at: ``hosts_*``, ``cspd_digits_*``."""
 
 from __future__ import annotations
 
@@ -73,13 +73,14 @@ def columns(document: Document) -> list[Column]:
 
 
 def intro(document: Document) -> str:
+  timed = " Speed: median of the ratios of turns." if document["rows"][0]["seconds"] else ""
   real = interval(statistics.wilson_of(document["real"]["class_accuracy"]["value"], document["real"]["images"]), 100, 1)
   return (
     f"{document['rows'][0]['figures']['images']} digits, as many of each, the same keys in every row. The judge is right "
     f"about {real} percent of held-out real digits. KID times 100, to {document['reference_images']} real digits in "
     f"{document['components']} principal components. Accepted along the row: of tested drafts, by map or by equal parts of "
-    "the chain. Brackets: 95 % intervals. Differences are paired by image; p is Holm's over both columns of differences. "
-    "Speed: median of the ratios of turns."
+    "the row. Brackets: 95 % intervals. Differences are paired by image; p is Holm's over both columns of differences."
+    + timed
   )
 
 
