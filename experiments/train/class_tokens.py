@@ -234,7 +234,7 @@ def entry_of(run: ClassTokensRun) -> Entry:
   # A quarter as many iterations as tokens, as MAR's own parallel decoding has, and guidance, as it is published with.
   options = {"num_iter": run.model.num_tokens // 4} if masked else {}
   sampling |= {"cfg_scale": 2.0} if masked else {"refine": bool(run.stop)}
-  defaults = dict(sampling=sampling, options=options)
+  defaults = dict(method="parallel" if masked else "cspd", sampling=sampling, options=options)
   return Entry("draft" if run.is_draft else "target", "vae", run.vae, defaults)
 
 

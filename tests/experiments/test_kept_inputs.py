@@ -41,6 +41,7 @@ def test_edges():
   assert kept_inputs(at((0, 0)), LAST, np.random.default_rng(0)).tolist() == list(range(LAST))
 
 
+@pytest.mark.slow
 def test_whole_images_have_the_ordinary_loss():
   """Kept tokens lie where they lay: with all of them, the loss is that of plain teacher forcing; with a part, another."""
   run = SceneRun()

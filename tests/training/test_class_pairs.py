@@ -162,6 +162,7 @@ def _train_pair(script, tmp_path, monkeypatch, bundle, *, resumed=None, **given)
         _resumes(script, run, whole, tmp_path / f"{name}-parts")
 
 
+@pytest.mark.slow
 def test_a_pair_of_scales_is_trained_and_draws(tmp_path, monkeypatch, digits):
   from experiments.train import class_maps, scale_tokenizer
 
@@ -177,6 +178,7 @@ def test_a_pair_of_scales_is_trained_and_draws(tmp_path, monkeypatch, digits):
   assert int(report.counters.local.sum()) == 3
 
 
+@pytest.mark.slow
 def test_a_pair_of_states_is_trained_and_draws(tmp_path, monkeypatch, digits):
   from experiments.train import class_states
   from jaxspec import checkpoints
