@@ -44,10 +44,8 @@ def encode_classes(prompts: Any, names: Sequence[str], num_classes: int, caption
 
 def class_labels(prompts: Any, names: Sequence[str], num_classes: int) -> list[int]:
   """Class numbers of names and numbers; see `encode_classes`."""
-  if isinstance(prompts, jax.Array):
-    prompts = np.asarray(prompts)
-  if isinstance(prompts, np.ndarray):
-    prompts = prompts.tolist()
+  if isinstance(prompts, (np.ndarray, jax.Array)):
+    prompts = np.asarray(prompts).tolist()
   prompts = [prompts] if isinstance(prompts, (str, int, np.integer)) else list(prompts)
   if not names or not any(isinstance(prompt, str) for prompt in prompts):
     return class_numbers(prompts, num_classes)

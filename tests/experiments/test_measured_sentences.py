@@ -144,6 +144,10 @@ def test_ends_and_prefixes_of_continuous_tokens():
   assert [round(value(one), 2) for one in found["ends"]] == [0.45, 0.59, 0.68]
   assert [round(value(one), 2) for one in found["prefix"]] == [0.69, 0.68, 0.64]
   assert [round(one["calls_per_image"], 1) for one in found["prefix"]] == [22.2, 23.7, 30.2]
+  rows = json.loads((RESULTS / "cspd_temperature_causal.json").read_text())["rows"]
+  alpha = {(row["label"], row["walked"]["cfg_scale"], row["walked"]["temperature"]): row["figures"]["alpha"] for row in rows}
+  apart = {key[:2] for key in alpha if key[2] == 0.9 and alpha[key]["high"] < alpha[*key[:2], 1.0]["low"]}
+  assert apart == {("published", 2.0)}
 
 
 def test_speed_of_continuous_tokens():
@@ -187,6 +191,9 @@ def test_an_edge_that_keeps_tokens_on_scenes():
   below = {label: right["CIAR"] - value for label, value in right.items()}
   assert [round(below[label]) for label in ("Entropy-Lens", "Random", "CoDe(0.3)")] == [7, 41, 50]
   assert all(1 <= below[label] <= 3 for label in ("U-HLM", "Entropy", "max-prob"))
+  apart = (RESULTS / "scenes_ciar_comparison_30.md").read_text().partition("Against CIAR, after Holm")[2]
+  assert all(f"{label} is worse by right images" in apart for label in ("Entropy-Lens", "Random", "CoDe(0.3)"))
+  assert not any(f"{label} is worse by right images" in apart for label in ("; Entropy", "max-prob", "U-HLM"))
   assert right["CIAR"] == pytest.approx(62.8, abs=0.05) and below["plain decoding"] == pytest.approx(-8.6, abs=0.05)
   assert all(abs(row["calls_per_image"] / 144 - 0.3) < 0.01 for row in rows.values() if row["method"] == "ciar")
 
