@@ -86,10 +86,11 @@ def sizes_of(config: LlamaGenConfig) -> dict[str, int]:
   return {"parameters": sum(numbers), "largest": 4 * max(numbers), "output": 4 * sum(numbers)}
 
 
-def write_source(config: LlamaGenConfig, path: Path, *, distinct: bool = False) -> None:
+def write_source(config: Any, path: Path, family: engine.Family = FAMILY, *, distinct: bool = False) -> None:
   """A file as ``torch.save`` writes it, of random weights.
 
   Args:
+    config: of a network of the family.
     distinct: whether tensors of one shape differ, which takes the memory of all of them.
   """
   generator, made = np.random.default_rng(0), {}
@@ -100,7 +101,7 @@ def write_source(config: LlamaGenConfig, path: Path, *, distinct: bool = False) 
       made[key] = np.float32(len(shape) < 2) + np.float32(0.02) * generator.standard_normal(shape, np.float32)
     return made[key]
 
-  shapes = engine.source_shapes(FAMILY, engine.template_of(config))
+  shapes = engine.source_shapes(family, engine.template_of(config))
   torch_files.write(path, {"model": {name: weights(name, shape) for name, shape in shapes.items()}})
 
 

@@ -12,6 +12,7 @@ from experiments.bench.linear import Linear
 from experiments.bench.mar import Buckets
 from experiments.bench.memory import Memory
 from experiments.bench.official import Official
+from experiments.bench.official_mar import OfficialMAR
 from experiments.bench.reading import Reading
 from experiments.bench.recorded import Recorded
 from experiments.bench.round_parts import RoundParts
@@ -34,6 +35,7 @@ TABLES = {
   "mar": Buckets(title="What cutting MAR's encoder off after the known tokens saves"),
   "memory": Memory(title="Peak memory of a conversion and of a decode"),
   "official": Official(title="Plain decoding beside the official LlamaGen code"),
+  "official_mar": OfficialMAR(title="Parallel decoding beside the official MAR code"),
   "reading": Reading(title="What a server does with a frame before its network runs"),
   "recorded": Recorded(title="Recorded acceptance on random weights against the shipped networks"),
   "rounds": RoundParts(title="Where the time of a round goes"),

@@ -2,7 +2,8 @@
 
     python -m experiments.figures.gains
 
-Reads ``bench_gains.json`` (``experiments.run bench:gains``) and writes ``docs/images/gains.png``. Upper panels: speed over
+Reads ``bench_gains.json`` and ``bench_gains_l.json`` (``experiments.run bench:gains bench:gains_l``) and writes
+``docs/images/gains.png`` and ``gains_l.png``. Upper panels: speed over
 plain decoding for each batch, with the lowest and the highest turn. Lower panels: over the same batch in lock-step. A line
 at 1 is plain decoding, or lock-step.
 """
@@ -71,12 +72,14 @@ def draw(document: Document, path: Path) -> None:
 
 def main() -> None:
   args = parser(__doc__).parse_args()
-  found = tables(args.results, ["bench_gains"])
-  if not found:
-    print("left out gains: no bench_gains.json, see experiments.run bench:gains")
-    return
-  with plt.rc_context(STYLE):
-    draw(found["bench_gains"], args.images / "gains.png")
+  names = {"bench_gains": "gains.png", "bench_gains_l": "gains_l.png"}
+  found = tables(args.results, list(names))
+  for name, image in names.items():
+    if name not in found:
+      print(f"left out {image}: no {name}.json, see experiments.run {name.replace('_', ':', 1)}")
+      continue
+    with plt.rc_context(STYLE):
+      draw(found[name], args.images / image)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from jaxspec.intervals.heads import combined_logits
 from jaxspec.intervals.scores import ScoreFn
 from jaxspec.models.interval_features import INJECT, IntervalFeaturesFns, as_sent
 from jaxspec.models.sampling import ModelParams, Warp
+from jaxspec.skipping import run_if
 from jaxspec.types import (
   Array,
   Cache,
@@ -217,7 +218,9 @@ def interval_gated(
       # The last position of a row is left for the target's own token.
       drafted = (begins | goes_on) & (position < max_len - 1)
       own, _ = own_draw((), logits, keys, offset)
-      sent, proposal = draw(params.draw, logits, keys, offset)
+      # Most tokens are local. What is sent about a token takes longer to make than the token.
+      unsent = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+      sent, proposal = run_if(jnp.any(drafted), lambda _: draw(params.draw, logits, keys, offset), unsent)
       token = jnp.where(is_local, own, jnp.where(drafted, sent, carry.token))
       num_local, num_drafted = carry.local + is_local, carry.drafted + drafted
       ends = drafts.is_end_token(cursor, token)
@@ -250,7 +253,7 @@ def interval_gated(
 
     output, index, cache = feed_last_two(model, params.model.model, state.cache, state.previous, cursor, state.prefix_len)
     heard = _heard(output, index)
-    shapes = jax.eval_shape(lambda: draw(params.draw, heard.intervals.centre[:, 0], keys, jnp.int32(0))[1])
+    shapes = jax.eval_shape(lambda: draw(params.draw, heard.intervals.centre[:, 0], keys, jnp.int32(0)))
     zeros = jnp.zeros((rows,), jnp.int32)
     carry = _Round(
       step=jnp.int32(0),
@@ -262,7 +265,7 @@ def interval_gated(
       token=cursor.last,
       cache=cache,
       tokens=jnp.zeros((rows, block), jnp.int32),
-      proposal=jax.tree.map(lambda leaf: jnp.zeros((rows, window, *leaf.shape[1:]), leaf.dtype), shapes),
+      proposal=jax.tree.map(lambda leaf: jnp.zeros((rows, window, *leaf.shape[1:]), leaf.dtype), shapes[1]),
       scores=state.report.scores,
       features=state.features,
       gate=state.gate,

@@ -10,32 +10,38 @@ import pytest
 
 from conversion import engine
 from experiments import run
-from experiments.bench.official import MODULES, Official, check_checkout, on_path
+from experiments.bench.beside import check_checkout, differences, on_path
+from experiments.bench.official import Official
+from experiments.bench.official_mar import OfficialMAR, normals_of, tensors_stay
 from experiments.engine import quiet
 from experiments.engine.experiment import Lab
 from experiments.engine.tables import render
+from jaxspec.diffusion.chain import TokenNoise
 from jaxspec.models.llamagen import LlamaGenConfig
 
+MODULES = Official.modules
 STAT = "cpu  {user} 0 100 5000 70 10 20 0 0 0\ncpu0 1 2 3\n"
 
 
-def checkout(path):
-  for module in MODULES:
+def checkout(path, modules=MODULES):
+  for module in modules:
     file = path / f"{module.replace('.', '/')}.py"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("")
   return path
 
 
-def test_what_is_missing(tmp_path, capsys):
-  arguments = ["bench:official", "--runs", str(tmp_path / "runs"), "--results", str(tmp_path)]
-  assert run.main(arguments) == 2 and "FoundationVision/LlamaGen (--official PATH)" in capsys.readouterr().err
+@pytest.mark.parametrize("name, experiment", [("official", Official), ("official_mar", OfficialMAR)])
+def test_what_is_missing(tmp_path, capsys, monkeypatch, name, experiment):
+  arguments = [f"bench:{name}", "--runs", str(tmp_path / "runs"), "--results", str(tmp_path)]
+  assert run.main(arguments) == 2 and f"{experiment.repository} (--official PATH)" in capsys.readouterr().err
   assert run.main([*arguments, "--official", str(tmp_path)]) == 2
-  assert "has no autoregressive.models.gpt" in capsys.readouterr().err
-  assert check_checkout(checkout(tmp_path)) == tmp_path
-  if importlib.util.find_spec("torch") is None:
-    assert run.main([*arguments, "--official", str(tmp_path)]) == 2
-    assert "Must have PyTorch" in capsys.readouterr().err
+  assert f"has no {experiment.modules[0]}" in capsys.readouterr().err
+  made = checkout(tmp_path, experiment.modules)
+  assert check_checkout(made, experiment.repository, experiment.modules) == tmp_path
+  monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
+  assert run.main([*arguments, "--official", str(tmp_path)]) == 2
+  assert "Must have torch to run the official code" in capsys.readouterr().err
   assert not list(tmp_path.glob("*.json"))
 
 
@@ -91,6 +97,58 @@ def test_programs_take_turns(tmp_path, monkeypatch):
     sys.modules.pop(module, None)
 
 
+def test_noise_of_mar_comes_in_the_order_of_the_official_sampler(monkeypatch):
+  """Four tokens in two iterations with guidance; the network is a stand-in that adds up what it is given."""
+  torch = types.ModuleType("torch")
+  torch.tensor = lambda array: Tensor(array)
+  torch.randn = torch.randn_like = None
+  monkeypatch.setitem(sys.modules, "torch", torch)
+  order, numbers = np.array([2, 0, 3, 1]), np.random.default_rng(0)
+  noise = TokenNoise(numbers.normal(size=(1, 4, 5)), numbers.normal(size=(1, 4, 3, 5)))
+  counts, known, asked = [2, 2], 0, []
+  with normals_of(OfficialMAR(title="T", iterations=2, steps=3).tape(order, noise)):
+    for count in counts:
+      positions = np.sort(order[known : known + count])
+      known += count
+      np.testing.assert_array_equal(torch.randn(count, 5), noise.initial[0, positions])
+      for step in (2, 1, 0):
+        asked.append(torch.randn_like(np.zeros((2 * count, 5))))
+        np.testing.assert_array_equal(asked[-1], np.tile(noise.steps[0, positions, step], (2, 1)))
+    with pytest.raises(StopIteration):
+      torch.randn(1, 5)
+  assert len(asked) == 6 and torch.randn is None
+
+
+class Tensor(np.ndarray):
+  """As much of PyTorch's tensors as the tape needs."""
+
+  def __new__(cls, array):
+    return np.asarray(array).view(cls)
+
+  def repeat(self, *times):
+    return np.tile(np.asarray(self), times)
+
+
+@pytest.mark.parametrize("has_device", [True, False])
+def test_tensors_stay_where_there_is_no_device(monkeypatch, has_device):
+  torch = types.ModuleType("torch")
+  torch.cuda = types.SimpleNamespace(is_available=lambda: has_device)
+  torch.Tensor = type("Tensor", (), {"cuda": lambda self: "there"})
+  monkeypatch.setitem(sys.modules, "torch", torch)
+  with tensors_stay():
+    tensor = torch.Tensor()
+    assert tensor.cuda() == "there" if has_device else tensor.cuda() is tensor
+  assert torch.Tensor().cuda() == "there"
+
+
+def test_differences_are_over_the_deviation():
+  ours = np.array([[1.0, -1.0], [1.0, -1.0]], np.float32)
+  np.testing.assert_allclose(differences(ours, ours + np.array([[0.0, 0.5], [0.0, 0.0]])), [0.5, 0.0])
+  np.testing.assert_array_equal(differences(np.array([3, 3]), np.array([3, 4])), [0.0, 1.0])  # ids of no deviation
+  with pytest.raises(ValueError):
+    differences(np.zeros(3), np.zeros(4))
+
+
 def test_modules_are_found_in_the_checkout_first(tmp_path):
   (tmp_path / "module_of_a_checkout.py").write_text("")
   with on_path(tmp_path):
@@ -126,3 +184,17 @@ def test_the_table():
   assert "| ours | 10.0 |  |  | 3.0 |" in text
   assert "| official, eager | 10.0 | 2.00 [1.50, 2.50] | 3 of 16, first other one at 3 | 3.0 |" in text
   assert "Others used 2 % of the machine" in text
+
+
+def test_the_table_of_mar():
+  ratio = {"median": 2.0, "low": 1.5, "high": 2.5}
+  row = dict(tokens_per_s=10.0, ours_faster=ratio, first_call_s=3.0, equal=16, difference=2e-6, first_difference=None)
+  document = dict(
+    kind="official MAR", title="T", command="c", notes=[], size="MAR-B", tokens=16, iterations=4, steps=10, scale=2.9,
+    tolerance=1e-3, repeats=3, threads=2, others=0.0,
+    rows=[row | {"label": "ours"}, row | {"label": "official, eager", "equal": 15, "difference": 0.5}],
+  )  # fmt: skip
+  text = render(document)
+  assert "| ours | 10.0 |  |  | 3.0 |" in text
+  assert "| official, eager | 10.0 | 2.00 [1.50, 2.50] | 15 of 16, largest difference 5.0e-01 | 3.0 |" in text
+  assert "4 iterations for 16 tokens, 10 steps of diffusion" in text and "within 0.001 of the deviation" in text

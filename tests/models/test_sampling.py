@@ -84,6 +84,21 @@ def test_nuclei_of_many_tokens(scales):
   assert all((sizes[row] < 100).all() if scale > 1 else (sizes[row] > 300).all() for row, scale in enumerate(scales))
 
 
+@pytest.mark.parametrize("top_k", [1, 7, 100, 999])
+def test_the_largest_of_many_tokens(top_k):
+  """What stays is what a sort says, with all ties of the last; of signed zeros, removed tokens and huge logits, too."""
+  logits = np.random.default_rng(top_k).normal(size=(4, 3, 1000)).astype(np.float32)
+  logits[0] = np.round(logits[0], 1)  # whole groups of ties
+  logits[1, :, ::2] = -np.inf
+  logits[2, 0], logits[2, 1, :500], logits[2, 1, 500:] = 0.0, 0.0, -0.0
+  logits[3] *= np.float32(1e37)
+  warped = np.asarray(jax.jit(jaxspec.Warp(top_k=top_k))(logits, jaxspec.sampling_params(1.0)))
+  threshold = -np.sort(-logits, axis=-1)[..., top_k - 1 : top_k]
+  np.testing.assert_array_equal(warped, np.where(logits >= threshold, logits, -np.inf))
+  alone = jaxspec.Warp(top_k=top_k)(logits[3:, :1], jaxspec.sampling_params(1.0))
+  np.testing.assert_array_equal(warped[3:, :1], alone)
+
+
 @pytest.mark.parametrize("count", [40_000, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_chi_square_of_draws(count):
   logits = jnp.asarray(np.random.default_rng(0).normal(size=300) * 2, jnp.float32)
