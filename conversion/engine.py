@@ -29,7 +29,7 @@ from safetensors.numpy import save_file
 
 from conversion import torch_files
 from conversion.rules import Rule, Shape
-from jaxspec import checkpoints
+from jaxspec import checkpoints, tensor_files
 from jaxspec.models import registry
 
 _WRAPPERS = ("model", "module", "state_dict")
@@ -232,7 +232,8 @@ def match(
   Returns:
     The family's config, and leaves by dotted path.
   Raises:
-    ValueError: one line with every unknown, missing and misshapen tensor and what the config lacks.
+    ValueError: one line with the unknown, missing and misshapen tensors, a dozen of each at most, and what the config
+      lacks.
   """
   family = family.fitted(state_dict)
   tensors, matches, problems = {}, {}, []
@@ -271,7 +272,7 @@ def match(
         problems.append(f"{name} has shape {list(got)}, must have {list(rule.source_shape(shape))}")
     problems += [f"unknown {name}" for path, (name, _) in matches.items() if path not in template]
   if problems:
-    raise ValueError("; ".join(sorted(problems)))
+    raise ValueError(tensor_files.listed(problems))
 
   return config, {path: LazyLeaf(name, tensors[name], rule) for path, (name, rule) in matches.items()}
 

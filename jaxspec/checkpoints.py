@@ -208,7 +208,8 @@ def load(
     mesh: devices that get the parameters (`jaxspec.mesh`), each its part of every leaf, read by itself.
     divide: whether the network is divided over the axis ``model`` of the mesh; False copies it to all devices.
   Raises:
-    ValueError: one line naming the file and every missing, unknown or misshapen leaf, or what the mesh does not divide.
+    ValueError: one line naming the file and the missing, unknown and misshapen leaves, a dozen of each at most, or what
+      the mesh does not divide.
   """
   path = Path(path)
   document = read_config(path)
@@ -273,7 +274,7 @@ def _stored_in(name: str, fused: dict[str, dict[str, slice]]) -> tuple[str, slic
 
 
 def _check_leaves(file: Path, archive, template: dict[str, Any], stored: dict[str, tuple[str, slice]]) -> None:
-  """Raises a ValueError with every missing, unknown or misshapen leaf."""
+  """Raises a ValueError with the missing, unknown and misshapen leaves."""
   wanted: dict[str, tuple[int, ...]] = {}
   for name, leaf in template.items():
     held, rows = stored[name]
@@ -285,7 +286,7 @@ def _check_leaves(file: Path, archive, template: dict[str, Any], stored: dict[st
     if wanted[name] != found[name]:
       problems.append(f"{name} has shape {list(found[name])}, must have {list(wanted[name])}")
   if problems:
-    raise ValueError(f"{file} does not fit its config: " + "; ".join(sorted(problems)))
+    raise ValueError(f"{file} does not fit its config: {tensor_files.listed(problems)}")
 
 
 def _read_divided(archive, name: str, rows: slice, shape: tuple[int, ...], dtype, sharding: NamedSharding) -> jax.Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -57,3 +57,17 @@ def _bytes(array: Any) -> memoryview:
   made = np.asarray(array)
   assert made.shape == tuple(array.shape) and made.dtype == array.dtype, "the header says otherwise"
   return np.ascontiguousarray(made).reshape(-1).view(np.uint8).data
+
+
+def listed(problems: Iterable[str], most: int = 12) -> str:
+  """Problems of tensors as one line: the first so many missing, unknown and other ones, and how many more there are."""
+  kinds: dict[str, list[str]] = {}
+  for problem in sorted(problems):
+    word = problem.partition(" ")[0]
+    kinds.setdefault(word if word in ("missing", "unknown") else "", []).append(problem)
+  parts = []
+  for kind, found in kinds.items():
+    parts += found[:most]
+    if more := len(found[most:]):
+      parts.append(f"and {more:,} more {kind}".rstrip())
+  return "; ".join(parts)

@@ -51,3 +51,17 @@ def test_dtypes_that_no_file_knows(tmp_path):
   with pytest.raises(ValueError, match="Must have arrays of numbers, x is str"):
     tensor_files.write(tmp_path / "a", {"x": np.asarray(["text"])})
   assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("number, end", [(1, "p00"), (12, "p11"), (13, "p11; and 1 more"), (1500, "and 1,488 more")])
+def test_a_line_of_problems_has_an_end(number, end):
+  line = tensor_files.listed(reversed([f"p{index:02}" for index in range(number)]))
+  assert line.startswith("p00") and line.endswith(end) and len(line) < 120
+
+
+def test_every_kind_of_problem_is_in_the_line():
+  kinds = "missing", "unknown", "w has shape"
+  line = tensor_files.listed([f"{kind} {index:02}" for index in range(30) for kind in kinds])
+  for kind in kinds:
+    assert f"{kind} 00; {kind} 01" in line and f"{kind} 12" not in line
+  assert "and 18 more missing" in line and "and 18 more unknown" in line and line.endswith("and 18 more")
