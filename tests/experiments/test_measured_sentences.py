@@ -183,6 +183,30 @@ def test_walks_of_groups_and_factors_on_scenes():
     assert table_of(f"scenes_{name}") and "no difference shows" in (RESULTS / f"scenes_{name}.md").read_text()
 
 
+def test_what_a_call_costs():
+  """docs/speed.md: a call of CIAR and a round of exact CSpD beside a plain step, in milliseconds."""
+  by_batch = lambda name: {
+    (row["label"], row["batch"]): row for row in json.loads((RESULTS / f"{name}.json").read_text())["rows"]
+  }
+  rows = by_batch("scenes_ciar_speed")
+  taken = lambda label: 1e3 * statistics.median(rows[label, 1]["seconds"])
+  mean = lambda label, counter: statistics.mean(rows[label, 1][counter])
+  first, alone, plain = "CIAR, window 1", "CIAR alone", "plain decoding"
+  edge = mean(first, "draft_calls") / mean(alone, "draft_calls") * taken(alone)
+  assert (taken(first) - edge) / mean(first, "target_calls") == pytest.approx(4.6, abs=0.05)
+  assert taken(plain) / mean(plain, "target_calls") == pytest.approx(2.1, abs=0.05)
+  (parts,) = [
+    row for row in json.loads((RESULTS / "bench_rounds.json").read_text())["rows"] if row["label"] == "speculative"
+  ]
+  assert parts["parts"]["target network"]["median"] == pytest.approx(2.8, abs=0.05)
+  assert taken(plain) / (edge + 2.8 * mean(first, "target_calls")) == pytest.approx(2.0, abs=0.05)
+  rows = by_batch("cspd_speed_causal")
+  exact = rows["exact 7", 1]
+  assert 1e3 * statistics.median(exact["seconds"]) / statistics.mean(exact["target_calls"]) == pytest.approx(11.1, abs=0.05)
+  assert 1e3 * statistics.median(rows["target", 1]["seconds"]) / 64 == pytest.approx(4.1, abs=0.06)
+  assert exact["predicted"] == pytest.approx(2.93, abs=0.005)
+
+
 @pytest.mark.parametrize("percent, ciar, random, code", [(20, 24, 54, 62), (30, 9, 49, 58), (40, 2, 41, 53)])
 def test_an_edge_that_asks_more_often_on_scenes(percent, ciar, random, code):
   """docs/lossy.md, docs/ciar.md: right images below plain decoding, and who is told apart from CIAR."""
