@@ -289,3 +289,12 @@ def test_plans_compiled_for_tpus():
     assert 0.93 <= share <= 1.03 if is_large else (round(share, 1) == 2.4 if one_plain else 1.15 <= share <= 1.27), row
     copies = int(row["copies of caches in a round"])
     assert 7 <= copies <= 12 if (row["batch"], row["method"]) == ("1", "speculative") else copies == 0, row
+
+
+def test_thresholds_on_other_captions():
+  """docs/ciar.md: calls in percent; calibrated thresholds hold within half a point, those that move do not."""
+  rows = rows_of("scenes_ciar_thresholds")
+  calls = {label: 100 * row["calls_per_image"] / 144 for label, row in rows.items()}
+  for rate, calibrated, conformal in ((20, 20.4, 22.4), (30, 30.4, 32.3), (40, 40.3, 42.6)):
+    assert calls[f"calibrated, {rate} %"] == pytest.approx(calibrated, abs=0.06) and abs(calibrated - rate) <= 0.5
+    assert calls[f"conformal, {rate} %"] == pytest.approx(conformal, abs=0.06)
