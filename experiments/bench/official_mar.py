@@ -1,7 +1,7 @@
 """MAR's parallel decoding beside the official sampler (github.com/LTH14/mar).
 
-Both draw one image with the same generation order and the same noise, and its tokens are compared. Timed images are
-sampled as released, with orders and noise of their own. The official code moves everything to a CUDA device; where there
+Both draw one image with the same generation order and the same noise, and its tokens are compared. Timed images have
+orders and noise of their own. The official code moves everything to a CUDA device; where there
 is none, its tensors stay where they are.
 """
 
