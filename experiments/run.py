@@ -41,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("--render", action="store_true", help="write the tables of the JSON that is there; measures nothing")
   parser.add_argument("--outlook", action="store_true", help="say how long tables take and what they can show, and stop")
   parser.add_argument("--retime", action="store_true", help="take the wall clock again where it was kept")
-  parser.add_argument("--official", type=Path, metavar="PATH", help="checkout of official code, for bench:official*")
+  parser.add_argument(
+    "--official", type=Path, metavar="PATH", help="checkout of official code (bench:official, official_mar)"
+  )
   parser.add_argument("--runs", type=Path, default=Path("runs/tables"), help="[%(default)s]")
   parser.add_argument("--results", type=Path, default=RESULTS)
   args = parser.parse_args(arguments)

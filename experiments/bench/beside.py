@@ -3,7 +3,7 @@
 1. Random weights are written as the official code writes them. The official network loads the file; ours loads what the
    converter makes of it.
 2. All programs draw one image whose tokens must agree, and the tokens are compared.
-3. All draw images as released, in turns. How much of the machine others used is measured before and meanwhile.
+3. All draw other images in turns. How much of the machine others used is measured before and meanwhile.
 
 Needs ``pip install 'jaxspec-decoding[bench]'`` and a checkout of the official code, named by ``--official``.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import importlib
 import importlib.util
 import logging
 import sys
@@ -34,7 +35,7 @@ class Program(NamedTuple):
   """One program that draws images, one at a time."""
 
   compared: Callable[[], np.ndarray]  # tokens [N, ...] of the image that all programs draw alike
-  timed: Callable[[], np.ndarray]  # those of another image at every call, as released
+  timed: Callable[[], np.ndarray]  # those of another image at every call
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,6 +130,32 @@ def check_checkout(path: Path | None, repository: str, modules: tuple[str, ...])
     if not (path / f"{module.replace('.', '/')}.py").is_file():
       raise ValueError(f"Must have a checkout of github.com/{repository}, {path} has no {module}")
   return path
+
+
+def official_part(module: str, name: str) -> Any:
+  """What a module of the checkout calls ``name``.
+
+  Raises:
+    ValueError: in one line, if the checkout has no such thing, or lacks what it imports.
+  """
+  try:
+    return getattr(importlib.import_module(module), name)
+  except (ImportError, AttributeError) as error:
+    raise ValueError(f"Must have a checkout that has {name} in {module}, we instead got: {error}") from error
+
+
+def with_weights(model: Any, source: Path) -> Any:
+  """An official network with the weights of a file, ready to draw.
+
+  Raises:
+    ValueError: if it does not take just the tensors of the file.
+  """
+  import torch
+
+  missing, unexpected = model.load_state_dict(torch.load(source, weights_only=True)["model"], strict=False)
+  if missing or unexpected:
+    raise ValueError(f"Must have all tensors of the official model, we instead got {missing} missing, {unexpected} unknown")
+  return model.eval()
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from conversion import engine
 from conversion.llamagen import FAMILY
-from experiments.bench.beside import OURS, Beside, Program
+from experiments.bench.beside import OURS, Beside, Program, official_part, with_weights
 from experiments.bench.memory import write_source
 from jaxspec import checkpoints
 from jaxspec.decoder import Decoder
@@ -64,28 +63,20 @@ class Official(Beside):
     return programs
 
   def official(self, config: LlamaGenConfig, source: Path) -> tuple[Program, Program]:
-    """The official code, eager and compiled.
-
-    Raises:
-      ValueError: if its model does not take the tensors of the file.
-    """
+    """The official code, eager and compiled."""
     import torch
 
-    models, sampler = map(importlib.import_module, self.modules)
-    model = models.GPT_models[self.size](
+    models, sample = official_part(self.modules[0], "GPT_models"), official_part(self.modules[1], "generate")
+    model = models[self.size](
       vocab_size=config.vocab_size, block_size=config.num_tokens, num_classes=config.num_classes, cls_token_num=1,
       model_type="c2i",
-    ).eval()  # fmt: skip
-    missing, unexpected = model.load_state_dict(torch.load(source, weights_only=True)["model"], strict=False)
-    if missing or unexpected:
-      raise ValueError(
-        f"Must have all tensors of the official model, we instead got {missing} missing, {unexpected} unknown"
-      )
+    )  # fmt: skip
+    model = with_weights(model, source)
     labels = torch.tensor([LABEL])
 
     def draw(network: Any, is_greedy: bool) -> np.ndarray:
       settings = dict(temperature=1.0, top_k=0 if is_greedy else TOP_K, top_p=1.0, sample_logits=not is_greedy)
-      tokens = sampler.generate(network, labels, config.num_tokens, cfg_scale=SCALE, cfg_interval=-1, **settings)
+      tokens = sample(network, labels, config.num_tokens, cfg_scale=SCALE, cfg_interval=-1, **settings)
       return tokens[0].numpy()
 
     program = lambda network: Program(functools.partial(draw, network, True), functools.partial(draw, network, False))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +20,7 @@ import numpy as np
 
 from conversion import engine
 from conversion.mar import FAMILY
-from experiments.bench.beside import OURS, Beside, Program
+from experiments.bench.beside import OURS, Beside, Program, official_part, with_weights
 from experiments.bench.memory import write_source
 from jaxspec import checkpoints, orders, rng
 from jaxspec.decode import unmasking
@@ -90,22 +89,12 @@ class OfficialMAR(Beside):
     return Program(lambda: draw(order=order, noise=noise), draw)
 
   def official(self, config: MARConfig, source: Path, order: np.ndarray, noise: TokenNoise) -> Program:
-    """The official code.
-
-    Raises:
-      ValueError: if its model does not take the tensors of the file.
-    """
+    """The official code."""
     import torch
 
-    models = importlib.import_module(self.modules[0])
-    model = getattr(models, FACTORIES[self.size])(
-      diffloss_w=config.diffloss_width, diffloss_d=config.diffloss_depth, num_sampling_steps=str(self.steps)
-    ).eval()
-    missing, unexpected = model.load_state_dict(torch.load(source, weights_only=True)["model"], strict=False)
-    if missing or unexpected:
-      raise ValueError(
-        f"Must have all tensors of the official model, we instead got {missing} missing, {unexpected} unknown"
-      )
+    make = official_part(self.modules[0], FACTORIES[self.size])
+    sizes = dict(diffloss_w=config.diffloss_width, diffloss_d=config.diffloss_depth)
+    model = with_weights(make(**sizes, num_sampling_steps=str(self.steps)), source)
     labels = torch.tensor([LABEL])
 
     def draw() -> np.ndarray:

@@ -19,7 +19,7 @@ from experiments.engine.rows import CLOSED, OPEN, PLAIN, Row, row
 from experiments.engine.scene_images import Scenes
 
 BUNDLE, EDGE = "scenes", "inter-2"
-# One core draws 8 images together in less than half of the time that 64 take an image, whose caches do not stay in its own.
+# On a CPU the caches of 8 images stay near a core, those of 64 do not.
 SEVERAL = dict(bundle=BUNDLE, scorer=Scenes(512), first_search=128, batch=8)
 MANY = SEVERAL | dict(scorer=Scenes(1024))
 SJD, SJD_FRESH = row("sjd", "SJD, coupled"), row("sjd", "SJD, fresh", recycle="fresh", point_mass=True)

@@ -3,9 +3,8 @@
     python -m experiments.figures.gains
 
 Reads ``bench_gains.json`` and ``bench_gains_l.json`` (``experiments.run bench:gains bench:gains_l``) and writes
-``docs/images/gains.png`` and ``gains_l.png``. Upper panels: speed over
-plain decoding for each batch, with the lowest and the highest turn. Lower panels: over the same batch in lock-step. A line
-at 1 is plain decoding, or lock-step.
+``docs/images/gains.png`` and ``gains_l.png``. Upper panels: speed over plain decoding for each batch, with the lowest and
+the highest turn. Lower panels: over the same batch in lock-step. A line at 1 is plain decoding, or lock-step.
 """
 
 from __future__ import annotations

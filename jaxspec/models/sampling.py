@@ -8,6 +8,7 @@ so the distribution does not depend on the order of ids.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -90,6 +91,8 @@ class Warp:
     return logits
 
 
+# Compiled, so that a call outside of a program does not compile its loop each time.
+@functools.partial(jax.jit, static_argnames="num")
 def _largest(logits: Array, num: int) -> Array:
   """Removes what is smaller than the ``num``-th largest: a logit stays if fewer than so many are larger."""
   ranks = _ranks(jax.lax.stop_gradient(logits))
@@ -97,6 +100,7 @@ def _largest(logits: Array, num: int) -> Array:
   return jnp.where(logits < smallest, -jnp.inf, logits)
 
 
+@jax.jit
 def _nucleus(logits: Array, top_p: Array) -> Array:
   """Removes what lies after the first crossing of ``top_p``: a logit stays if all larger ones have at most this probability.
 

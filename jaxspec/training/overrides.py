@@ -54,7 +54,7 @@ def differences(default: Config, config: Config) -> list[str]:
 def _value(text: str):
   try:
     return ast.literal_eval(text)
-  except (ValueError, SyntaxError):
+  except (ValueError, SyntaxError, TypeError):  # TypeError: a list as a key
     return text
 
 
@@ -74,6 +74,13 @@ def _replace(config, path: list[str], value, assignment: str):
     value = float(value)
   if isinstance(old, str) and value is not None and not isinstance(value, str):
     value = assignment.partition("=")[2]  # a number, or several, as text
+  if value is None and old is not None and not _may_be_none(config, name):
+    raise ValueError(f"Must have a value of type {type(old).__name__}, we instead got {assignment!r}")
   if old is not None and value is not None and type(value) is not type(old):
     raise ValueError(f"Must have a value of type {type(old).__name__}, we instead got {assignment!r}")
   return dataclasses.replace(config, **{name: value})
+
+
+def _may_be_none(config, name: str) -> bool:
+  (field,) = [field for field in dataclasses.fields(config) if field.name == name]
+  return any(word in str(field.type) for word in ("None", "Optional", "Any"))

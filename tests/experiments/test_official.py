@@ -10,7 +10,7 @@ import pytest
 
 from conversion import engine
 from experiments import run
-from experiments.bench.beside import check_checkout, differences, on_path
+from experiments.bench.beside import check_checkout, differences, official_part, on_path
 from experiments.bench.official import Official
 from experiments.bench.official_mar import OfficialMAR, normals_of, tensors_stay
 from experiments.engine import quiet
@@ -155,6 +155,15 @@ def test_modules_are_found_in_the_checkout_first(tmp_path):
     assert importlib.util.find_spec("module_of_a_checkout") is not None
   importlib.invalidate_caches()
   assert importlib.util.find_spec("module_of_a_checkout") is None
+
+
+@pytest.mark.parametrize("text, found", [("", "has no attribute 'make'"), ("import nowhere_to_be_found", "No module named")])
+def test_a_checkout_that_lacks_something_is_one_line(tmp_path, text, found):
+  (tmp_path / "module_of_a_broken_checkout.py").write_text(text)
+  sys.modules.pop("module_of_a_broken_checkout", None)
+  with on_path(tmp_path), pytest.raises(ValueError, match=f"has make in module_of_a_broken_checkout.*{found}"):
+    official_part("module_of_a_broken_checkout", "make")
+  sys.modules.pop("module_of_a_broken_checkout", None)
 
 
 def test_what_others_use(monkeypatch):

@@ -99,6 +99,22 @@ def test_the_largest_of_many_tokens(top_k):
   np.testing.assert_array_equal(warped[3:, :1], alone)
 
 
+@pytest.mark.parametrize("warp", [jaxspec.Warp(top_k=3), jaxspec.Warp(nucleus=True)])
+def test_a_filter_outside_of_a_program_compiles_once(warp):
+  logits, params = jnp.arange(24.0).reshape(2, 12), jaxspec.sampling_params(1.0, 0.9)
+  first, compiled = warp(logits, params), []
+  listen = lambda event, seconds, **_: compiled.append(event) if "backend_compile" in event else None
+  jax.monitoring.register_event_duration_secs_listener(listen)
+  try:
+    again = warp(logits, params)
+    assert not compiled
+    jax.jit(lambda x: 3 * x + 1)(logits)  # what compiles is seen
+    assert compiled
+  finally:
+    jax.monitoring.unregister_event_duration_listener(listen)
+  np.testing.assert_array_equal(again, first)
+
+
 @pytest.mark.parametrize("count", [40_000, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_chi_square_of_draws(count):
   logits = jnp.asarray(np.random.default_rng(0).normal(size=300) * 2, jnp.float32)

@@ -57,6 +57,9 @@ def test_differences_are_overrides(name):
   "assignment, message",
   [
     ("steps", "name=value"),
+    ("steps=None", "type int"),
+    ("inner.rate=None", "type float"),
+    ("steps={[]: 1}", "type int"),
     ("stepz=3", "a field in name, steps"),
     ("steps=x", "type int"),
     ("steps.more=1", "before the dot"),

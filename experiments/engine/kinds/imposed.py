@@ -52,10 +52,12 @@ def gains_below(document: Document) -> list[str]:
     f"memory floor, {100 * cell['arithmetic_floor_ms'] / cell['step_ms']:.0f} % of the arithmetic floor)"
     for batch, cell in document["plain"].items()
   ]
+  lock_step = "Over lock-step: rows that advance by themselves over rows that wait for the one that accepts fewest. "
+  has_lock_step = any(row["over_lock_step"] is not None for row in document["rows"])
   return [
     f"Plain decoding: {'; '.join(plain)}.",
-    "Over lock-step: rows that advance by themselves over rows that wait for the one that accepts fewest. Break-even: the "
-    "acceptance at which a bare round is worth its plain steps. Two ratios whose brackets overlap are not told apart.",
+    f"{lock_step * has_lock_step}Break-even: the acceptance at which a bare round is worth its plain steps. Two ratios "
+    "whose brackets overlap are not told apart.",
   ]
 
 
