@@ -6,11 +6,13 @@ It holds ``tokens [M, N]``, and the prompts as ``ids`` and ``mask [M, P]``.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from experiments.train.command import epochs_of
+from jaxspec.types import Array
 
 Samples = dict[str, np.ndarray]
 
@@ -48,6 +50,18 @@ def make_batch_fn(samples: Samples, rows: np.ndarray, batch_size: int, seed: int
 def pick(samples: Samples, rows: np.ndarray) -> Samples:
   """The batch of some rows, tokens as int32."""
   return {name: leaf[rows].astype(np.int32) if name == "tokens" else leaf[rows] for name, leaf in samples.items()}
+
+
+def with_logits(samples: Samples, target_fn: Callable[[Samples], Array], rows: int = 16) -> Samples:
+  """The samples with ``logits``: what ``target_fn`` makes of batches of ``rows``, in float32."""
+  num = len(samples["tokens"])
+  found = None
+  for start in range(0, num, rows):
+    at = np.minimum(np.arange(start, start + rows), num - 1)  # one shape, so that one program does
+    part = np.asarray(target_fn(pick(samples, at)), np.float32)
+    found = np.empty((num, *part.shape[1:]), np.float32) if found is None else found
+    found[start : start + rows] = part[: num - start]
+  return samples | {"logits": found}
 
 
 def write_samples(path: Path, samples: Samples) -> None:

@@ -11,9 +11,9 @@ have a small text encoder.
 
 1. Contexts are images that the guided cloud drew for random prompts (what an edge network meets while decoding).
 2. The edge network starts from the cloud's first layers, its norm and its output matrix; its radii are 0.5 everywhere.
-3. Every step computes the frozen, guided cloud's distributions over its batch and minimises the Inter-DRO loss. The edge
-   network
-   learns them from the condition alone and runs without guidance, at half the cost.
+3. The frozen, guided cloud's distributions of all samples are computed once where they fit into memory (`KEPT_BYTES`), else
+   those of its batch in every step. A step minimises the Inter-DRO loss. The edge network learns them from the condition
+   alone and runs without guidance, at half the cost.
 
 Configs: the layers, ``1``, ``2``, ``3`` or ``5`` (Table 5), optionally with heads (``2x3``: two layers, three heads;
 Table 6) and another loss: an ablation (``2-without_upper``; Table 7, names in `jaxspec.training.inter_dro.ABLATIONS`) or
@@ -27,6 +27,7 @@ of an hour, plus the samples. On accelerators the same command runs data-paralle
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import re
 from pathlib import Path
@@ -36,6 +37,7 @@ import jax.numpy as jnp
 
 import jaxspec
 from experiments.data.sampled_target import conditions_of
+from experiments.data.samples import with_logits
 from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
 from jaxspec.intervals.scores import IntervalScore
@@ -52,6 +54,8 @@ DEPTHS = (1, 2, 3, 5)
 _WALKED = {"variation": (0, 4), "cross_entropy": (0, 1), "divergence": (0, 4), "alpha": (0, 4)}
 SWEEP = {f"{name}_{value}": InterDro(**{name: float(value)}) for name, values in _WALKED.items() for value in values}
 LOSSES = ABLATIONS | SWEEP
+# Logits of the cloud for all samples are computed once where they take at most so much memory, else in every step.
+KEPT_BYTES = 2 << 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,31 +107,50 @@ def name_of(run: InterRun) -> str:
   return "-".join([f"inter-{run.num_layers}{heads}", *ends])
 
 
-def make_loss_fn(run: InterRun, config: InterHeadConfig, pipeline: Pipeline):
-  """The loss of a step; ``extra`` holds the frozen text encoder and cloud. Metrics are the terms, acceptance and U."""
+def make_target_fn(run: InterRun, pipeline: Pipeline):
+  """What is learned, ``(frozen, batch) -> logits [B, G, N, V]`` of the frozen cloud: G is 2 (with the condition and
+  without) for an edge network with guidance of its own, else 1 (guided)."""
   make, _ = conditions_of(pipeline)
-  edge, cloud = inter_head_fns(config), pipeline.target.fns
-  if run.guided:
-    halves = lambda params, condition: jax.tree.map(
-      lambda a, b: jnp.concatenate([a, b]), condition, cloud.null_condition(params, condition)
-    )
-  else:
-    guided_cloud = jaxspec.guided(cloud)
-    scale = jnp.float32(pipeline.sampling().cfg_scale)
+  cloud = pipeline.target.fns
+  guided_cloud, scale = jaxspec.guided(cloud), jnp.float32(pipeline.sampling().cfg_scale)
+
+  def target_fn(frozen, batch):
+    condition = make(frozen["text"], batch["ids"], batch["mask"])
+    prefix, fed = cloud.prefix_len(condition), batch["tokens"][:, :-1]
+    if run.guided:
+      inputs = _halves(cloud, frozen["cloud"], condition, fed)
+      logits = cloud.apply(frozen["cloud"], inputs)[0].logits
+    else:
+      positions = jnp.arange(prefix + fed.shape[1])[None]
+      params = jaxspec.Guided(frozen["cloud"], scale)
+      logits = guided_cloud.apply(params, Prefixed(condition, fed), positions=positions)[0].logits
+    logits = logits[:, prefix - 1 :]
+    return jnp.moveaxis(logits.reshape(-1, len(fed), *logits.shape[1:]), 0, 1)
+
+  return target_fn
+
+
+def _halves(cloud, params, condition, fed) -> Prefixed:
+  """Rows with their conditions, then the same rows without."""
+  double = lambda a, b: jnp.concatenate([a, b])
+  return Prefixed(jax.tree.map(double, condition, cloud.null_condition(params, condition)), double(fed, fed))
+
+
+def make_loss_fn(run: InterRun, config: InterHeadConfig, pipeline: Pipeline):
+  """The loss of a step; ``extra`` holds the frozen text encoder and cloud. Metrics are the terms, acceptance and U.
+
+  A batch that has the cloud's ``logits`` (`make_target_fn`) spares their computation.
+  """
+  make, _ = conditions_of(pipeline)
+  edge, cloud, target_fn = inter_head_fns(config), pipeline.target.fns, make_target_fn(run, pipeline)
   score_fn = IntervalScore(combination=run.combination)
 
   def loss_fn(params, extra, batch, key):
     condition = make(extra["text"], batch["ids"], batch["mask"])
     prefix, fed = cloud.prefix_len(condition), batch["tokens"][:, :-1]
-    if run.guided:
-      inputs = Prefixed(halves(extra["cloud"], condition), jnp.concatenate([fed, fed]))
-      distribution = cloud.apply(extra["cloud"], inputs)[0].logits
-    else:
-      inputs = Prefixed(condition, fed)
-      distribution = guided_cloud.apply(
-        jaxspec.Guided(extra["cloud"], scale), inputs, positions=jnp.arange(prefix + fed.shape[1])[None]
-      )[0].logits
-    distribution = distribution[:, prefix - 1 :] / run.temperature
+    inputs = _halves(cloud, extra["cloud"], condition, fed) if run.guided else Prefixed(condition, fed)
+    logits = batch["logits"] if "logits" in batch else target_fn(extra, batch)
+    distribution = jnp.concatenate(jnp.moveaxis(logits, 1, 0)) / run.temperature
     intervals = jax.tree.map(lambda x: x[:, prefix - 1 :], edge.apply(params, inputs)[0].intervals)
     loss, terms = inter_dro(intervals, distribution, run.loss)
     p, q = jax.nn.softmax(distribution), jnp.mean(jax.nn.softmax(intervals.centre), axis=-2)
@@ -156,7 +179,11 @@ def train(run: InterRun, run_dir: str | Path, resume: bool = True, export_to: st
   name = f"{run.num_layers}" + (f"x{run.num_heads}" if run.num_heads > 1 else "")
   loss_fn, script = make_loss_fn(run, config, pipeline), f"inter_head --config {name}"
   student = Student(name_of(run), config, params, frozen, loss_fn, script, get_config(name), meta)
-  return train_student(run, pipeline, samples_of(run), student, run_dir, resume, export_to)
+  samples = samples_of(run)
+  if len(samples["tokens"]) * pipeline.host.num_tokens * pipeline.host.vocab_size * 4 * (1 + run.guided) <= KEPT_BYTES:
+    with jax.default_matmul_precision(run.matmul_precision):
+      samples = with_logits(samples, functools.partial(jax.jit(make_target_fn(run, pipeline)), frozen))
+  return train_student(run, pipeline, samples, student, run_dir, resume, export_to)
 
 
 if __name__ == "__main__":

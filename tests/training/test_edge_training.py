@@ -1,6 +1,7 @@
 """Training of an edge network and of its interval features, from bundle to bundle, on tiny networks."""
 
 import dataclasses
+import functools
 import json
 
 import chex
@@ -9,11 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.data.samples import pick, with_logits
 from experiments.train import inter_head, interval_features, student
 from experiments.train.student import HELD_OUT
 from jaxspec import load_pipeline
 from jaxspec.bundle import read_bundle
 from jaxspec.models.conditions import Prefixed
+from jaxspec.models.inter_head import edge_from_cloud
 from tests.cli.fake_bundle import make_fake_bundle
 from tests.training.sharing import share_step
 
@@ -73,6 +76,24 @@ def test_an_edge_network_and_its_features_are_trained_resumed_and_exported(bundl
   inputs = Prefixed(caption, jnp.asarray([[1, 2, 3]]))
   one, other = (draft.fns.apply(draft.params, inputs)[0].logits for draft in (edge, shipped))
   np.testing.assert_array_equal(one, other)  # the trunk did not change
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_kept_logits_of_the_cloud_give_the_same_loss(bundle, guided):
+  pipeline = load_pipeline(bundle)
+  run = dataclasses.replace(short(inter_head.get_config("1"), bundle, 1), guided=guided)
+  config, params = edge_from_cloud(pipeline.target.config, pipeline.target.params, 1, jax.random.key(0))
+  frozen = {"text": pipeline.host.text.params, "cloud": pipeline.target.params}
+  target_fn = functools.partial(jax.jit(inter_head.make_target_fn(run, pipeline)), frozen)
+  samples = {name: leaf[:5] for name, leaf in student.samples_of(run).items()}
+  kept = with_logits(samples, target_fn, rows=2)
+  assert kept["logits"].shape == (5, 1 + guided, 16, pipeline.host.vocab_size)
+  loss_fn = jax.jit(inter_head.make_loss_fn(run, config, pipeline))
+  rows = np.array([4, 1, 3])
+  anew, read = (loss_fn(params, frozen, pick(batch, rows), jax.random.key(1)) for batch in (samples, kept))
+  chex.assert_trees_all_close(anew[0], read[0], rtol=1e-5)
+  other = loss_fn(params, frozen, pick(kept, rows) | {"logits": kept["logits"][:3]}, jax.random.key(1))
+  assert abs(other[0] - read[0]) > 1e-3  # the rows are told apart
 
 
 def test_a_folder_that_is_no_bundle_is_an_error_before_the_training(tmp_path):
