@@ -20,7 +20,8 @@ A page marks where a table stands, and what it holds; what stands between the ma
     <!-- end -->
 
 ``<!-- methods -->`` is the list of all methods; ``table`` is a whole table with the lines around it; ``lossy`` is what the
-tables of scenes say together: ``settings``, published ``orders``, or ``limits``. Rows and columns are named as in
+tables of scenes say together: ``settings``, the same ``without top-p``,
+published ``orders``, or ``limits``. Rows and columns are named as in
 ``experiments/results/NAME.md``.
 """
 
@@ -137,7 +138,12 @@ def lossy(part: str) -> str:
   from experiments.engine import lossy, published
   from experiments.run import documents
 
-  parts = {"settings": lossy.settings, "orders": published.table, "limits": lossy.limits}
+  parts = {
+    "settings": lossy.settings,
+    "without top-p": lossy.settings_without_top_p,
+    "orders": published.table,
+    "limits": lossy.limits,
+  }
   if part not in parts:
     raise ValueError(f"Must have a part in {', '.join(parts)}, we instead got {part!r}")
   return parts[part](documents(RESULTS))

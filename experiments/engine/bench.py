@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from experiments.engine.cache import Cache, key_of, tree_digest
-from experiments.engine.rows import CLOSED, Row
+from experiments.engine.rows import CLOSED, Pairs, Row
 from jaxspec.decode import measure
 from jaxspec.decode.state import DecodeResult
 from jaxspec.decoder import Decoder
@@ -67,13 +67,16 @@ class Bench:
     prompts: as `Pipeline.encode` takes them.
     samples: images of every prompt.
     batch: images that are decoded together.
+    sampling: of all rows, over the bundle's defaults and below what a row says itself.
     ends: whether the host's end token ends a row.
   """
 
   def __init__(
-    self, pipeline: Pipeline, prompts: Sequence[str], cache: Cache, *, batch: int, samples: int = 1, ends: bool = True
-  ):
+    self, pipeline: Pipeline, prompts: Sequence[str], cache: Cache, *, batch: int, samples: int = 1, sampling: Pairs = (),
+    ends: bool = True,
+  ):  # fmt: skip
     self.pipeline, self.prompts, self.batch, self.samples, self.ends = pipeline, list(prompts), batch, samples, ends
+    self.sampling = dict(sampling)
     self.condition = jax.device_get(pipeline.encode(self.prompts).condition)
     self._cache = cache
 
@@ -86,7 +89,7 @@ class Bench:
   def decoder(self, row: Row) -> Decoder:
     """The decoder of a row."""
     pipeline = self.of(row)
-    return pipeline.decoder(row.value(pipeline), audit=row.audit, **dict(row.sampling))
+    return pipeline.decoder(row.value(pipeline), audit=row.audit, **(self.sampling | dict(row.sampling)))
 
   def decode(self, row: Row, first: int | None = None) -> DecodeResult:
     """What every image became, or the ``first`` so many; numpy leaves ``[images, ...]``."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from experiments.engine import claims, statistics
@@ -21,6 +22,8 @@ KIND = "scenes"
 Document = dict[str, Any]
 
 EXACT = "exact methods"
+WITHOUT_TOP_P = MappingProxyType({"top_p": 1.0})
+_NOTHING: Mapping[str, float] = MappingProxyType({})
 _SCORES = {
   "interval": "CIAR", "entropy": "Entropy", "entropy_lens": "Entropy-Lens", "max_prob": "max-prob", "random": "Random",
   "temperature": "U-HLM",
@@ -76,11 +79,17 @@ def family_of(row: Mapping[str, Any]) -> str:
   return _SCORES.get(options["score"], "other scores of intervals")
 
 
-def points(documents: Mapping[str, Document]) -> list[Point]:
-  """All settings that the tables have, but single trainings and plain decoding; of those that several have, the one with
-  the most images."""
+def points(documents: Mapping[str, Document], sampling: Mapping[str, float] = _NOTHING) -> list[Point]:
+  """All settings that the tables of one sampling have, but single trainings and plain decoding; of those that several have,
+  the one with the most images.
+
+  Args:
+    sampling: what all rows of a table have besides the bundle's defaults; one plain decoding is not another's baseline.
+  """
   chosen: dict[str, tuple[str, dict[str, Any], Document]] = {}
   for name, document in of_scenes(documents).items():
+    if document.get("sampling", {}) != sampling:
+      continue
     for row in document["rows"]:
       if row["method"] == "ar" or row.get("setting"):
         continue
@@ -114,14 +123,14 @@ def families(found: Sequence[Point]) -> dict[str, list[Point]]:
 # --- texts of the page ---------------------------------------------------------------------------------------------------
 
 
-def settings(documents: Mapping[str, Document]) -> str:
+def settings(documents: Mapping[str, Document], sampling: Mapping[str, float] = _NOTHING) -> str:
   """A row for each family: its setting that saves most calls without a loss that shows, and the first that loses."""
   head = (
     "method", "saves most calls without a loss that shows", "calls saved, %", "right, change in points", "what is open, p",
     "loses first", "calls saved, % ", "right, change in points ",
   )  # fmt: skip
   rows = []
-  for family, own in families(points(documents)).items():
+  for family, own in families(points(documents, sampling)).items():
     fine, losing = [p for p in own if not p.loses], [p for p in own if p.loses]
     best = _cells(fine[-1], with_open=True) if fine else ["none", "", "", ""]
     rows.append([family, *best, *(_cells(losing[0], with_open=False) if losing else ["none that was tried", "", ""])])
@@ -132,6 +141,11 @@ def _cells(point: Point, *, with_open: bool) -> list[str]:
   about = f"{point.label} ({point.images:,} images)"
   cells = [about, f"{100 * point.saved:.0f}", interval(point.change, 100, 1, sign="+")]
   return [*cells, "" if point.open_p is None else f"{point.open_p:.2g}"] if with_open else cells
+
+
+def settings_without_top_p(documents: Mapping[str, Document]) -> str:
+  """`settings` of the tables without top-p."""
+  return settings(documents, WITHOUT_TOP_P)
 
 
 def limits(documents: Mapping[str, Document]) -> str:

@@ -19,7 +19,7 @@ from experiments.engine.cache import key_of
 from experiments.engine.emoji_images import Emoji
 from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.outlook import Outlook, pilot_of
-from experiments.engine.rows import PLAIN, PLAIN_AGAIN, Row
+from experiments.engine.rows import PLAIN, PLAIN_AGAIN, Pairs, Row
 from experiments.engine.scoring import Judge, Scorer
 from experiments.engine.statistics import RATE_ERROR
 from jaxspec.decode.state import DecodeResult, Origin
@@ -41,6 +41,7 @@ class Quality(Experiment):
     batch: images decoded together.
     timings: pairs of wall times, of one image by plain decoding and by the row; 0 takes no time.
     bundle: the networks.
+    sampling: of all rows, plain decoding too, over the bundle's defaults.
     draft: edge network of rows of CIAR that name none; "" is the bundle's first.
     subject: a label that the others are compared with below the table; "" is plain decoding.
     wanted: smallest difference of shares of right images that the table is for.
@@ -55,6 +56,7 @@ class Quality(Experiment):
   batch: int = 8
   timings: int = 5
   bundle: str = "emoji64"
+  sampling: Pairs = ()
   draft: str = ""
   subject: str = ""
   wanted: float = 0.05
@@ -69,7 +71,7 @@ class Quality(Experiment):
 
   def bench(self, lab: Lab) -> Bench:
     """The prompts of the table."""
-    return Bench(lab.pipeline(self.bundle), self.scorer.texts(), lab.decodes, batch=self.batch)
+    return self._bench_of(self.scorer, lab)
 
   def outlook(self, lab: Lab) -> Outlook:
     """How long the rows will take, and what they can show; of every row that is not there, one batch is decoded."""
@@ -99,7 +101,8 @@ class Quality(Experiment):
     judge.compare(measured, self.subject or claims.PLAIN)
     return {
       "layout": self.layout, "subject": self.subject, "batch": self.batch, "num_tokens": bench.pipeline.host.num_tokens,
-      "margin": self.margin, "outlook": outlook.document(), **judge.about(), "rows": measured, "left_out": left_out,
+      "sampling": dict(self.sampling), "margin": self.margin, "outlook": outlook.document(), **judge.about(),
+      "rows": measured, "left_out": left_out,
     }  # fmt: skip
 
   def drafting(self, row: Row, bench: Bench) -> Row:
@@ -137,7 +140,10 @@ class Quality(Experiment):
   def _search_bench(self, lab: Lab, bench: Bench) -> Bench:
     if self.calibration is None:
       return bench
-    return Bench(lab.pipeline(self.bundle), self.calibration.texts(), lab.decodes, batch=self.batch)
+    return self._bench_of(self.calibration, lab)
+
+  def _bench_of(self, scorer: Scorer, lab: Lab) -> Bench:
+    return Bench(lab.pipeline(self.bundle), scorer.texts(), lab.decodes, batch=self.batch, sampling=self.sampling)
 
   def _outlook(self, lab: Lab, bench: Bench, judge: Judge) -> Outlook:
     pilot, rows = pilot_of(bench, judge, BASE_ROWS), []

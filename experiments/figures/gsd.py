@@ -2,14 +2,13 @@
 
     python -m experiments.figures.gsd
 
-Images come from the decodes of the tables (``experiments.run gsd:groups``); what is not there is decoded.
+Images come from the decodes of the audit (``experiments.run scenes:audit``, without top-p); what is not there is decoded.
 
 ``docs/images/gsd_top1.png``: below each image of plain decoding, the probability of the likeliest token at every position,
 under the distribution that tokens are drawn from (guidance and temperature included). Expected, as in the paper: low
 wherever there is texture, so that the draft's token is often another one of many alike; high on plain backgrounds.
 
-``docs/images/gsd_grid.png``: the first training prompts of the tables, drawn by each method with the same keys; no image is
-chosen by hand.
+``docs/images/gsd_grid.png``: the first captions of the tables, drawn by each method with the same keys. Nobody chose them.
 """
 
 from __future__ import annotations
@@ -22,28 +21,30 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 
-from experiments.configs.gsd import SJD, TABLES, WIDE
+from experiments.configs.scenes import AUDITED, TABLES
 from experiments.engine.bench import Bench
 from experiments.engine.experiment import Lab, keep_compiled
-from experiments.engine.rows import PLAIN, PLAIN_AGAIN, Row, row
+from experiments.engine.rows import PLAIN, PLAIN_AGAIN, Row
 from experiments.figures.style import INK, STYLE, bare, parser, save, wrapped
 from jaxspec.models.sampling import probabilities
 
 NUM_MAPS, NUM_COLUMNS = 6, 8
+_AUDITED = {entry.name: entry for entry in AUDITED}
 GRID = {
   "plain": PLAIN,
   "plain,\nanother seed": PLAIN_AGAIN,
-  "SJD (exact)": SJD,
-  "GSD, G 10": WIDE.but(group_size=10),
-  "GSD, G 50": WIDE,
-  "LANTERN++,\nlambda 2": row("lantern", factor=2.0),
+  "SJD (exact)": _AUDITED["SJD, coupled"],
+  "GSD, G 50": _AUDITED["GSD, G 50"],
+  "GSD, G 50,\nno gap": _AUDITED["GSD, G 50, no gap"],
+  "static groups\nof 10": _AUDITED["static groups of 10"],
+  "LANTERN++,\nlambda 10": _AUDITED["LANTERN++, lambda 10"],
 }
 
 
 def top1_probability(bench: Bench, tokens: np.ndarray) -> np.ndarray:
   """Largest probability ``[M, N]`` of the distribution that each of the ``tokens [M, N]`` of the first M prompts was drawn
   from."""
-  num, sampling = len(tokens), bench.pipeline.sampling()
+  num, sampling = len(tokens), bench.decoder(PLAIN).sampling
   fns, side = sampling.side(bench.pipeline.target)
   warp, condition = sampling.warp(), jax.tree.map(lambda leaf: jnp.asarray(leaf[:num]), bench.condition)
 
@@ -110,7 +111,7 @@ def main() -> None:
   args = arguments.parse_args()
   logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
   keep_compiled()
-  table, lab = TABLES["groups"], Lab(args.runs)
+  table, lab = TABLES["audit"], Lab(args.runs)
   bench = table.bench(lab)
   with plt.rc_context(STYLE):
     draw_top1(bench, args.images / "gsd_top1.png")

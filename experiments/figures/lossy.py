@@ -2,7 +2,8 @@
 
     python -m experiments.figures.lossy
 
-Reads the tables of scenes (``experiments.run 'scenes:*' 'scenes_ciar:*'``) and writes ``docs/images/lossy.png``. Bars are 95
+Reads the tables of scenes (``experiments.run 'scenes:*' 'scenes_ciar:*'``) and writes ``docs/images/lossy.png``, and
+``docs/images/lossy_without_top_p.png`` of those without top-p. Bars are 95
 % intervals of the change against plain decoding on the same captions and keys. A filled marker is a change that stays after
 Holm's correction over all points; a ring is one that does not show.
 """
@@ -10,26 +11,25 @@ Holm's correction over all points; a ring is one that does not show.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 
 from experiments.engine import lossy
 from experiments.engine.statistics import LEVEL
-from experiments.figures.style import BLUE, GREEN, GREY, INK, ORANGE, RED, STYLE, Document, parser, save
+from experiments.figures.style import BLUE, GREEN, GREY, INK, ORANGE, RED, STYLE, parser, save
 from experiments.run import documents
 
 NEAR, STEP, SPREAD = 1.0, 0.8, 4.0  # percent of the calls: points this near are moved apart, by so much, over so much
 _COLOURS, _MARKERS = (BLUE, ORANGE, GREEN, RED, INK), "osD^vP*X<"  # of lengths without a common factor
 
 
-def draw(found: Mapping[str, Document], path: Path) -> None:
+def draw(points: Sequence[lossy.Point], path: Path) -> None:
   """Every setting of every method."""
   figure, axes = plt.subplots(figsize=(10.5, 5.2), layout="constrained")
   axes.axhline(0, color=GREY, linestyle="--", linewidth=1.2)
   looks = zip(itertools.cycle(_MARKERS), itertools.cycle(_COLOURS))
-  points = lossy.points(found)
   at = beside_each_other(points)
   for (name, own), (marker, colour) in zip(lossy.families(points).items(), looks):
     colour = GREY if name == lossy.EXACT else colour
@@ -64,7 +64,10 @@ def beside_each_other(points: Sequence[lossy.Point]) -> dict[lossy.Point, float]
 def main() -> None:
   args = parser(__doc__).parse_args()
   with plt.rc_context(STYLE):
-    draw(documents(args.results), args.images / "lossy.png")
+    found = documents(args.results)
+    draw(lossy.points(found), args.images / "lossy.png")
+    if without := lossy.points(found, lossy.WITHOUT_TOP_P):
+      draw(without, args.images / "lossy_without_top_p.png")
 
 
 if __name__ == "__main__":

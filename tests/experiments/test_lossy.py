@@ -7,6 +7,7 @@ import pytest
 from experiments import run
 from experiments.engine import claims, lossy, published
 from experiments.engine.rows import CLOSED, OPEN
+from experiments.engine.tables import render
 from tests.experiments.painted_tables import NUM, document
 from tests.site_modules import site_module
 
@@ -25,6 +26,15 @@ def test_points_of_the_figure():
   assert not named["harmless"].loses and named["white"].open_p < 0.05
   with pytest.raises(ValueError, match="tables of images of scenes"):
     lossy.points({"other": {"kind": "race", "rows": []}})
+
+
+def test_tables_of_other_sampling_have_points_of_their_own():
+  whole = document() | {"sampling": {"top_p": 1.0}}
+  tables = {"a": document(), "b": whole}
+  assert {point.table for point in lossy.points(tables)} == {"a"}
+  assert {point.table for point in lossy.points(tables, lossy.WITHOUT_TOP_P)} == {"b"}
+  assert lossy.settings_without_top_p(tables) == lossy.settings({"a": document()})
+  assert "all of them with top_p 1. Right" in render(whole) and "all of them" not in render(document())
 
 
 @pytest.mark.parametrize(
@@ -77,7 +87,7 @@ def test_the_page_is_filled_from_results_alone(tmp_path, monkeypatch):
   assert "| static groups | none |" in text and f"wrong ({NUM} images)" in text
   assert "not measured" in text and "rows are told apart from plain decoding by their right images" in text
   assert pages.filled(text) == text
-  with pytest.raises(ValueError, match="settings, orders, limits"):
+  with pytest.raises(ValueError, match="settings, without top-p, orders, limits"):
     pages.filled("<!-- lossy: weather -->\n<!-- end -->")
 
 
@@ -90,5 +100,15 @@ def test_the_figure_is_drawn(tmp_path):
   pytest.importorskip("matplotlib")
   from experiments.figures import lossy as figure
 
-  figure.draw({"scenes_lossy": document()}, tmp_path / "lossy.png")
+  figure.draw(lossy.points({"scenes_lossy": document()}), tmp_path / "lossy.png")
   assert (tmp_path / "lossy.png").stat().st_size > 5000
+
+
+def test_the_figure_of_the_audit_is_drawn(tmp_path):
+  pytest.importorskip("matplotlib")
+  from experiments.figures import audit as figure
+
+  bias = {"tv": {"value": 0.02, "low": 0.01, "high": 0.03}}
+  rows = [row | {"audit": None if row["method"] == "ar" else bias} for row in document()["rows"]]
+  figure.draw(document() | {"rows": rows}, tmp_path / "audit.png")
+  assert (tmp_path / "audit.png").stat().st_size > 5000

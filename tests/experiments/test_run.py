@@ -115,6 +115,11 @@ def test_decodes_are_kept_and_read_back(bundle, tmp_path, monkeypatch):
   # Other settings, prompts and seeds have other names.
   assert not again.is_decoded(PLAIN.but(seed=1)) and not again.is_decoded(PLAIN.but(sampling={"temperature": 0.5}))
   assert not Bench(lab.pipeline(bundle), prompts[::-1], lab.decodes, batch=2).is_decoded(PLAIN)
+  # A setting of all rows is like one of every row, and a row's own stands above it.
+  cool = Bench(lab.pipeline(bundle), prompts, lab.decodes, batch=2, sampling=(("temperature", 0.5),))
+  own, back = (PLAIN.but(sampling={"temperature": heat}) for heat in (0.5, 1.0))
+  assert cool.weights(PLAIN) == again.weights(PLAIN) and cool.settings(PLAIN) == again.settings(own)
+  assert not cool.is_decoded(PLAIN) and cool.settings(back) == again.settings(back)
 
 
 @pytest.mark.slow

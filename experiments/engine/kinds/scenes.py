@@ -87,8 +87,11 @@ def distance(row: RowDocument, name: str) -> str:
 def intro(document: Document) -> str:
   captions, subject = document["captions"], claims.subject_of(document) or claims.PLAIN
   timed = any(row["wall"] for row in document["rows"])
+  sampling = " and ".join(f"{name} {value:g}" for name, value in document.get("sampling", {}).items())
   return (
-    f"{captions['num']} captions of the split {captions['split']}, one image each, the same keys in all rows. Right: the "
+    f"{captions['num']} captions of the split {captions['split']}, one image each, the same keys in all rows"
+    + (f", all of them with {sampling}" if sampling else "")
+    + ". Right: the "
     f"image does all that its caption says; 95 % interval of Wilson. Change: against {subject}, pair by pair, with its 95 % "
     "interval; p of McNemar's test. What is open: mean total variation between a row's right images and plain decoding's in "
     "style, position, size, background, colour and number where captions leave them open; p by permutation (of plain "
