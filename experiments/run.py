@@ -1,8 +1,8 @@
-"""Makes a table: ``python -m experiments.run gsd:groups``.
+"""Makes a table: ``python -m experiments.run scenes:gsd_groups``.
 
     python -m experiments.run --list                              # every table and what it shows
-    python -m experiments.run gsd:groups --set scorer.num_train=96  # another size
-    python -m experiments.run ciar:tau ciar:code --set timings=0  # several, without the wall clock
+    python -m experiments.run scenes:gsd_groups --set scorer.num=96  # another size
+    python -m experiments.run scenes_ciar:tau scenes_ciar:code --set timings=0  # several, without the wall clock
     python -m experiments.run scenes:exact --outlook              # how long it takes, and what it can show
     python -m experiments.run --render                            # every committed table of its JSON again
 

@@ -35,8 +35,8 @@ def test_tables_are_those_of_the_declarations_and_results():
 @pytest.mark.parametrize(
   ("name", "rows", "columns", "message"),
   [
-    ("speed_methods", ["sdj"], ["decode"], "rows.*'sdj'"),
-    ("speed_methods", ["sjd"], ["decode", "ms"], "columns.*'ms'"),
+    ("scenes_speed", ["sdj"], ["decode"], "rows.*'sdj'"),
+    ("scenes_speed", ["EAGLE-2"], ["decode", "ms"], "columns.*'ms'"),
     ("scenes_ciar_comparison_30", ["CIAR"], ["decode", "p"], "one column.*several 'p'"),
   ],
 )

@@ -7,8 +7,8 @@ A page marks where a table stands, and what it holds; what stands between the ma
     <!-- options: gsd -->
     <!-- end -->
 
-    <!-- figures: speed_methods
-    rows: plain decoding; gsd
+    <!-- figures: scenes_speed
+    rows: plain decoding; GSD, defaults
     columns: decode; batch; target calls
     -->
     <!-- end -->
@@ -19,14 +19,18 @@ A page marks where a table stands, and what it holds; what stands between the ma
     <!-- lossy: settings -->
     <!-- end -->
 
+    <!-- audit: audit_gsd -->
+    <!-- end -->
+
 ``<!-- methods -->`` is the list of all methods; ``table`` is a whole table with the lines around it; ``lossy`` is what the
 tables of scenes say together: ``settings``, the same ``without top-p``,
-published ``orders``, or ``limits``. Rows and columns are named as in
+published ``orders``, or ``limits``; ``audit`` is what `jaxspec audit --out` wrote. Rows and columns are named as in
 ``experiments/results/NAME.md``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -38,9 +42,9 @@ from jaxspec.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "methods"
-OTHERS = tuple(ROOT / "docs" / f"{name}.md" for name in ("server_measured", "lossy", "speed", "mar"))
+OTHERS = tuple(ROOT / "docs" / f"{name}.md" for name in ("server_measured", "lossy", "speed", "mar", "discrete", "ciar"))
 RESULTS = ROOT / "experiments" / "results"
-_MARK = re.compile(r"(<!-- (options|figures|methods|table|lossy)\b:?([^>]*?)-->\n).*?(<!-- end -->)", re.S)
+_MARK = re.compile(r"(<!-- (options|figures|methods|table|lossy|audit)\b:?([^>]*?)-->\n).*?(<!-- end -->)", re.S)
 _OUTPUT = {True: "exact", False: "not exact", "option": "exact with `--exact`"}
 
 
@@ -62,6 +66,8 @@ def _table(kind: str, asked: str, folder: Path) -> str:
     return whole(asked.strip())
   if kind == "lossy":
     return lossy(asked.strip())
+  if kind == "audit":
+    return audit(asked.strip())
   name, *lines = asked.strip().splitlines()
   wanted = {key: [part.strip() for part in rest.split(";")] for key, _, rest in (line.partition(":") for line in lines)}
   return figures(name.strip(), wanted["rows"], wanted["columns"], folder)
@@ -125,6 +131,21 @@ def whole(name: str) -> str:
   if not path.is_file():
     raise ValueError(f"Must have a table in {RESULTS}, we instead got {name!r}")
   return path.read_text(encoding="utf-8").partition("\n")[2]
+
+
+def audit(name: str) -> str:
+  """The settings of an audit, with their bias and what they gain.
+
+  Raises:
+    ValueError: for a file that is not there.
+  """
+  path = RESULTS / f"{name}.json"
+  if not path.is_file():
+    raise ValueError(f"Must have an audit in {RESULTS}, we instead got {name!r}")
+  rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+  cell = lambda one, digits: f"{one['value']:.{digits}f} [{one['low']:.{digits}f}, {one['high']:.{digits}f}]"
+  cells = [(row["label"].replace("-", " "), cell(row["tv"], 4), cell(row["tokens_per_call"], 2)) for row in rows]
+  return _markdown(("setting", "total variation per token", "tokens per call of the target"), cells)
 
 
 def lossy(part: str) -> str:

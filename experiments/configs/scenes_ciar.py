@@ -8,7 +8,6 @@ others.
 
 from __future__ import annotations
 
-from experiments.configs.ciar import SCORES
 from experiments.configs.scenes import BUNDLE, EDGE, MANY, SEVERAL
 from experiments.engine import rows as engine_rows
 from experiments.engine.quality import Quality
@@ -21,7 +20,10 @@ NUM_TOKENS = 144
 # Windows of the bundle's length are accepted nearly whole, so that no threshold gives 30 % calls with them.
 WINDOW = 1
 RATES, RATE = (0.2, 0.3, 0.4), 0.3
-RIVALS = ("CIAR", "Entropy", "Entropy-Lens", "max-prob", "Random", "U-HLM")
+SCORES = {
+  "CIAR": "interval", "Entropy": "entropy", "Entropy-Lens": "entropy_lens", "max-prob": "max_prob", "Random": "random",
+  "U-HLM": "temperature",
+}  # fmt: skip
 # Of the same edge network, to see what the score takes from its radii.
 FORMS = {
   "CIAR": "interval", "published bounds": "interval:paper", "radius 0.5 for all tokens": "interval:radius=0.5",
@@ -41,7 +43,7 @@ def comparison(rate: float) -> Quality:
   return Quality(
     title=f"CIAR and its rivals on scenes at {100 * rate:g} % cloud calls",
     subject="CIAR",
-    rows=(*(matched(name, rate, score=SCORES[name]) for name in RIVALS), code(rate, NUM_TOKENS)),
+    rows=(*(matched(name, rate, score=score) for name, score in SCORES.items()), code(rate, NUM_TOKENS)),
     **MANY,
     **CLOUD,
     notes=(

@@ -25,12 +25,6 @@ class Metric(NamedTuple):
 
 # Kind of the documents: metrics by name.
 METRICS: dict[str, dict[str, Metric]] = {
-  "quality": {
-    statistics.KID: Metric("KID to real", "", 100, True),
-    "kid_plain": Metric("KID to plain", "", 100, True),
-    "prompt_retrieval": Metric("prompt retrieval", " points", 100, False),
-    "attribute_accuracy": Metric("attributes", " points", 100, False),
-  },
   "scenes": {
     "right": Metric("right images", " points", 100, False),
     "unfaithful": Metric("distance of what is open", " points", 100, True),

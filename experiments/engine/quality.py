@@ -1,6 +1,6 @@
 """Tables of images of prompts: target calls, wall clock and figures of a judge for every row.
 
-Who judges is a value of the table (`experiments.engine.scoring`): networks judge images of emoji, images of scenes are read.
+Who judges is a value of the table (`experiments.engine.scoring`): images of scenes are read.
 Before the rows are drawn, a table says how long they will take and what so many images can show (`Outlook`).
 """
 
@@ -16,10 +16,10 @@ import numpy as np
 from experiments.engine import claims
 from experiments.engine.bench import Bench
 from experiments.engine.cache import key_of
-from experiments.engine.emoji_images import Emoji
 from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.outlook import Outlook, pilot_of
 from experiments.engine.rows import PLAIN, PLAIN_AGAIN, Pairs, Row
+from experiments.engine.scene_images import Scenes
 from experiments.engine.scoring import Judge, Scorer
 from experiments.engine.statistics import RATE_ERROR
 from jaxspec.decode.state import DecodeResult, Origin
@@ -51,11 +51,11 @@ class Quality(Experiment):
   """
 
   rows: tuple[Row, ...]
-  scorer: Scorer = Emoji()
+  scorer: Scorer = Scenes()
   layout: str = "calls"
   batch: int = 8
   timings: int = 5
-  bundle: str = "emoji64"
+  bundle: str = "scenes"
   sampling: Pairs = ()
   draft: str = ""
   subject: str = ""

@@ -1,4 +1,4 @@
-"""Tables of wall clock: all rows draw the same images in turns, in one process (``speed``, ``ciar:speed``,
+"""Tables of wall clock: all rows draw the same images in turns, in one process (``scenes:speed``, ``scenes_ciar:speed``,
 ``cspd:speed_*``).
 
 Seconds and calls of every turn are written down; ratios are taken turn by turn when the table is printed.
@@ -22,11 +22,6 @@ from experiments.engine.rows import Row, row
 from jaxspec.acceptance import expected_tokens
 from jaxspec.decode.state import DecodeResult
 
-# Foods and hearts, which the shipped target draws.
-PROMPTS = (
-  "red heart", "noto pizza on blue background", "strawberry", "fluent green heart small", "hamburger", "twemoji doughnut",
-  "lemon", "broken heart",
-)  # fmt: skip
 # Of the world of scenes.
 CAPTIONS = (
   "a cat", "two stars", "a red heart on a blue background", "a dog and a tree", "a house left of a car", "a small moon",
@@ -56,10 +51,10 @@ class Race(Experiment):
   """
 
   heats: tuple[Heat, ...]
-  bundle: str = "emoji64"
+  bundle: str = "scenes"
   layout: str = "calls"
   turns: int = 0
-  texts: tuple[str, ...] = PROMPTS
+  texts: tuple[str, ...] = CAPTIONS
   kind: ClassVar[str] = "race"
 
   def measure(self, lab: Lab) -> dict[str, Any]:

@@ -18,9 +18,8 @@ from jaxspec.metrics import statistics as library
 from jaxspec.metrics.statistics import Difference, TimeRatio, holm
 
 mean, median = plain.fmean, plain.median
-KID = "kid_concept"
 # Metrics that are shares of images; the others are means or distances.
-SHARES = ("attribute_accuracy", "background_accuracy", "size_accuracy", "class_accuracy", "right")
+SHARES = ("class_accuracy", "right")
 LEVEL = 0.95
 RATE_ERROR = 0.005  # cloud calls per token that a rate may be off and count as held
 Z = 1.959964  # half of a 95 % interval, in standard errors of a normal distribution

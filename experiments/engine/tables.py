@@ -22,12 +22,11 @@ from experiments.engine.kinds import (
   memory,
   official,
   parts,
-  prompts,
   scenes,
   speed,
 )
 
-_MODULES = (prompts, scenes, classes, speed, links, parts, imposed, memory, official, evaluators, hosts)
+_MODULES = (scenes, classes, speed, links, parts, imposed, memory, official, evaluators, hosts)
 KINDS: dict[str, Kind] = {name: kind for module in _MODULES for name, kind in module.KINDS.items()}
 
 

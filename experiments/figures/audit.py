@@ -37,7 +37,9 @@ def draw(document: Document, path: Path) -> None:
         yerr=[[100 * (change.value - change.low)], [100 * (change.high - change.value)]],
       )  # fmt: skip
     axes.plot([], [], color=colour, marker=marker, linestyle="none", label=family)
-  axes.set_xlabel("exact total variation per token")
+  axes.set_xscale("symlog", linthresh=1e-3)
+  axes.set_xlim(-1e-4, 0.2)
+  axes.set_xlabel("exact total variation per token (linear up to 0.001)")
   axes.set_ylabel("right images, change in points")
   axes.legend(loc="lower left")
   save(figure, path)

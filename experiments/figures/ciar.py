@@ -1,9 +1,10 @@
-"""Draws what CIAR's tables say: prefix, threshold and cost of the score (arXiv 2603.25463, Figures 3, 6 and 5).
+"""Draws what CIAR's tables say: prefix, threshold, scores and cost of the score (arXiv 2603.25463, Figures 3, 6 and 5).
 
     python -m experiments.figures.ciar
 
-Reads ``ciar_{prefix,tau,code,comparison,solvers}.json`` (``experiments.run ciar:*``) and writes ``docs/images/ciar_*.png``;
-a figure whose table is not there is left out, with a line that says so. Bands are the tables' 95 % intervals.
+Reads ``scenes_ciar_{prefix,tau,code,comparison_*}.json`` and ``ciar_solvers.json`` (``experiments.run
+'scenes_ciar:*' ciar:solvers``) and writes ``docs/images/ciar_*.png``; a figure whose table is not there is left out, with a
+line that says so. Bands are the tables' 95 % intervals.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
 from experiments.engine import statistics
+from experiments.engine.claims import PLAIN
 from experiments.figures.style import (
   BLUE,
   GREEN,
   GREY,
+  INK,
   ORANGE,
   RED,
   STYLE,
@@ -32,10 +35,9 @@ from experiments.figures.style import (
   tables,
 )
 
-RETRIEVAL, KID = "prompt_retrieval", statistics.KID
-BASE = "plain decoding"
 Row = dict[str, Any]
-QUALITY = ((RETRIEVAL, "prompt retrieval, %"), (KID, "KID to real images, x 100"))
+COMPARISONS = tuple(f"scenes_ciar_comparison_{percent}" for percent in (20, 30, 40))
+LOOKS = tuple(zip((BLUE, ORANGE, GREEN, RED, INK, GREY, "#56b4e9"), "os^DvPX"))
 
 
 def gated(document: Document) -> list[Row]:
@@ -43,61 +45,55 @@ def gated(document: Document) -> list[Row]:
   return [row for row in document["rows"] if row["method"] == "ciar"]
 
 
-def in_percent(row: Row, metric: str) -> list[float]:
-  return [100 * number for number in statistics.metric_of(row, metric)]
+def right_of(row: Row) -> list[float]:
+  """Right images in percent, with the ends of their interval."""
+  return [100 * number for number in statistics.metric_of(row, "right")]
 
 
-def base_line(axes: Axes, rows: Sequence[Row], metric: str) -> None:
+def calls_of(row: Row) -> list[float]:
+  """Calls of the cloud in percent of the tokens, with the ends of their interval."""
+  return [100 * number for number in (row["cloud"]["call_rate"], *row["cloud"]["interval"])]
+
+
+def base_line(axes: Axes, rows: Sequence[Row]) -> None:
   """Plain decoding and its interval across a panel."""
-  (base,) = [row for row in rows if row["label"] == BASE]
-  value, low, high = in_percent(base, metric)
+  (base,) = [row for row in rows if row["label"] == PLAIN]
+  value, low, high = right_of(base)
   axes.axhspan(low, high, color=GREY, alpha=0.15, linewidth=0)
   axes.axhline(value, color=GREY, linestyle="--", linewidth=1.2, label="cloud alone")
 
 
 def walk(document: Document, option: str, label: str, path: Path) -> None:
-  """Quality, calls and speed over one option: figures 3 and 6."""
+  """Right images and calls over one option: figures 3 and 6."""
   rows = gated(document)
   x = [row["options"][option] for row in rows]
-  timed = [(at, statistics.wall_ratio(row)) for at, row in zip(x, rows) if row["wall"]]
-  number = 4 if timed else 3
-  figure, panels = plt.subplots(1, number, figsize=(3.25 * number, 3.1), layout="constrained")
-  for axes, (metric, title) in zip(panels, QUALITY):
-    base_line(axes, document["rows"], metric)
-    band(axes, x, [in_percent(row, metric) for row in rows], color=BLUE)
-    axes.set_title(title)
-  panels[0].legend()
-  calls = [[100 * row["cloud"]["call_rate"], *(100 * end for end in row["cloud"]["interval"])] for row in rows]
-  band(panels[2], x, calls, color=ORANGE)
-  panels[2].set_title("cloud calls per token, %")
-  panels[2].set_ylim(0, 50)
-  if timed:
-    band(panels[3], [at for at, _ in timed], [ratio for _, ratio in timed], color=GREEN)
-    panels[3].set_title("speed over the cloud alone")
-  for axes in panels:
+  figure, (quality, calls) = plt.subplots(1, 2, figsize=(7.5, 3.1), layout="constrained")
+  base_line(quality, document["rows"])
+  band(quality, x, [right_of(row) for row in rows], color=BLUE)
+  quality.set_title("right images, %")
+  quality.legend()
+  band(calls, x, [calls_of(row) for row in rows], color=ORANGE)
+  calls.set_title("cloud calls per token, %")
+  calls.set_ylim(0, None)
+  for axes in (quality, calls):
     axes.set_xlabel(label)
   save(figure, path)
 
 
 def trade(found: dict[str, Document], path: Path) -> None:
-  """Quality over calls: CIAR's curve, CoDe's, and the points of the comparison."""
-  figure, panels = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
-  for axes, (metric, title) in zip(panels, QUALITY):
-    base_line(axes, found["ciar_tau"]["rows"], metric)
-    for name, words, colour in (("ciar_tau", "CIAR", BLUE), ("ciar_code", "CoDe", RED)):
-      if name in found:
-        rows = gated(found[name])
-        at = [100 * row["cloud"]["call_rate"] for row in rows]
-        band(axes, at, [in_percent(row, metric) for row in rows], color=colour, label=words)
-    others = found.get("ciar_comparison", {"rows": []})["rows"]
-    others = [row for row in others if not row["label"].startswith((BASE, "CIAR", "CoDe"))]
-    # Most stand at one rate of calls: a legend tells them apart where labels would cover each other.
-    for row, marker in zip(others, itertools.cycle("s^DvPX*<>")):
-      at = 100 * row["cloud"]["call_rate"], in_percent(row, metric)[0]
-      axes.plot(*at, marker, color=ORANGE, markersize=6, markeredgecolor="white", markeredgewidth=0.6, label=row["label"])
-    axes.set_title(title)
-    axes.set_xlabel("cloud calls per token, %")
-  panels[1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
+  """Right images over calls, a curve for each score and for CoDe."""
+  figure, axes = plt.subplots(figsize=(8.5, 4.2), layout="constrained")
+  documents = [found[name] for name in COMPARISONS if name in found]
+  base_line(axes, documents[0]["rows"])
+  curves: dict[str, list[Row]] = {}
+  for row in itertools.chain.from_iterable(map(gated, documents)):
+    curves.setdefault("CoDe" if row["label"].startswith("CoDe") else row["label"], []).append(row)
+  for (name, rows), (colour, marker) in zip(curves.items(), itertools.cycle(LOOKS)):
+    at = [calls_of(row)[0] for row in rows]
+    band(axes, at, [right_of(row) for row in rows], color=colour, marker=marker, label=name, shaded=name == "CIAR")
+  axes.set_xlabel("cloud calls per token, %")
+  axes.set_ylabel("right images, %")
+  axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
   save(figure, path)
 
 
@@ -129,12 +125,12 @@ def solvers(document: Document, path: Path) -> None:
 
 def main() -> None:
   args = parser(__doc__).parse_args()
-  found = tables(args.results, ("ciar_prefix", "ciar_tau", "ciar_code", "ciar_comparison", "ciar_solvers"))
-  over_prefix = lambda path: walk(found["ciar_prefix"], "target_prefix", "target prefix, share of the tokens", path)
+  found = tables(args.results, ("scenes_ciar_prefix", "scenes_ciar_tau", *COMPARISONS, "ciar_solvers"))
+  over_prefix = lambda path: walk(found["scenes_ciar_prefix"], "target_prefix", "target prefix, share of the tokens", path)
   figures = {
-    "ciar_prefix": ("ciar_prefix", over_prefix),
-    "ciar_threshold": ("ciar_tau", lambda path: walk(found["ciar_tau"], "tau", "tau", path)),
-    "ciar_trade": ("ciar_tau", lambda path: trade(found, path)),
+    "ciar_prefix": ("scenes_ciar_prefix", over_prefix),
+    "ciar_threshold": ("scenes_ciar_tau", lambda path: walk(found["scenes_ciar_tau"], "tau", "tau", path)),
+    "ciar_trade": (COMPARISONS[0], lambda path: trade(found, path)),
     "ciar_solvers": ("ciar_solvers", lambda path: solvers(found["ciar_solvers"], path)),
   }
   with plt.rc_context(STYLE):

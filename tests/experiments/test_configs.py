@@ -3,7 +3,7 @@
 import pytest
 
 from experiments import run
-from experiments.configs import ciar, cspd
+from experiments.configs import cspd, scenes_ciar
 from experiments.engine.race import Race
 from experiments.engine.rows import OPEN, PLAIN, code, row
 from jaxspec.methods import METHODS
@@ -65,12 +65,13 @@ def test_chains_that_end_in_a_mean_have_no_exact_rule():
 
 
 def test_edges_race_at_one_rate():
-  rates = {dict(entry.options).get("cloud_rate") for entry in ciar.RACE}
-  assert rates == {None, ciar.RATE}
-  assert [entry.name for entry in ciar.RACE if dict(entry.options).get("tau") == OPEN] == ["inter-1 alone", "inter-2 alone"]
+  for heat in scenes_ciar.TABLES["speed"].heats:
+    plain, *windows, alone = heat.rows
+    assert plain.method == "ar" and dict(alone.options)["tau"] == OPEN
+    assert {dict(entry.options)["cloud_rate"] for entry in windows} == {scenes_ciar.RATE}
 
 
 def test_sizes_are_checked():
-  for field in ("batch", "scorer.num_train"):
+  for field in ("batch", "scorer.num"):
     with pytest.raises(ValueError, match=field.rpartition(".")[2]):
-      override(TABLES["gsd:groups"], [f"{field}=0"])
+      override(TABLES["scenes:gsd_groups"], [f"{field}=0"])

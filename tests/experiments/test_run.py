@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from experiments import run
-from experiments.engine import emoji_images, experiment
+from experiments.engine import experiment
 from experiments.engine.bench import _PROGRAMS, Bench, make_batches
 from experiments.engine.classes import Acceptance, ClassTable
-from experiments.engine.emoji_images import Emoji
 from experiments.engine.experiment import Lab
 from experiments.engine.quality import Quality
 from experiments.engine.race import Heat, Race, VectorRace
@@ -20,11 +19,9 @@ from experiments.engine.rows import CLOSED, PLAIN, row
 from experiments.engine.scene_images import Scenes
 from experiments.engine.tables import render
 from jaxspec.decode.state import Origin
-from jaxspec.metrics import evaluators
 from tests.cli import fake_classes
 from tests.cli.fake_bundle import DRAFT, TARGET, make_fake_bundle
-from tests.cli.fake_evaluators import TOKENIZER, make_fake_evaluators
-from tests.metrics.emoji_subset import subset
+from tests.cli.fake_evaluators import TOKENIZER
 
 SHALLOW = dataclasses.replace(TARGET, num_layers=1)
 
@@ -32,20 +29,22 @@ SHALLOW = dataclasses.replace(TARGET, num_layers=1)
 def test_list_names_every_table(capsys):
   assert run.main(["--list"]) == 0
   out = capsys.readouterr().out
-  assert "gsd:groups" in out and "GSD over the group size" in out and len(out.splitlines()) == len(run.tables())
+  assert (
+    "scenes:gsd_groups" in out and "GSD on scenes over the group size" in out and len(out.splitlines()) == len(run.tables())
+  )
 
 
 @pytest.mark.parametrize(
   "arguments, words",
   [
-    (["gsd:group"], "gsd:groups, gsd:thresholds"),
+    (["scenes:gsd_group"], "scenes:gsd_groups, scenes:gsd_thresholds"),
     (["nothing"], "bench:codec"),
-    (["gsd:groups", "--set", "num_images=256"], "scorer"),
-    (["gsd:groups", "--set", "batch=many"], "type int"),
-    (["gsd:groups", "--set", "batch=0"], "batch"),
-    (["gsd:groups", "--set", "bundle=nowhere"], "nowhere"),
-    (["--render", "gsd:scaled"], "gsd_scaled"),
-    (["speed:methods", "--outlook"], "speed:methods"),
+    (["scenes:gsd_groups", "--set", "num_images=256"], "scorer"),
+    (["scenes:gsd_groups", "--set", "batch=many"], "type int"),
+    (["scenes:gsd_groups", "--set", "batch=0"], "batch"),
+    (["scenes:gsd_groups", "--set", "bundle=nowhere"], "nowhere"),
+    (["--render", "scenes_ciar:weights"], "scenes_ciar_weights"),
+    (["scenes:speed", "--outlook"], "scenes:speed"),
   ],
   ids=lambda value: "-".join(value) if isinstance(value, list) else None,
 )
@@ -56,10 +55,8 @@ def test_one_line_and_status_2(arguments, words, capsys, tmp_path):
 
 
 def test_patterns_stand_for_tables():
-  assert run.chosen(["gsd:*", "gsd:groups"]) == [name for name in run.tables() if name.startswith("gsd:")]
-  assert (
-    run.command_of("gsd:groups", ["group=Food & Drink"]) == "python -m experiments.run gsd:groups --set 'group=Food & Drink'"
-  )
+  assert run.chosen(["scenes:*", "scenes:exact"]) == [name for name in run.tables() if name.startswith("scenes:")]
+  assert run.command_of("ciar:solvers", ["a=b & c"]) == "python -m experiments.run ciar:solvers --set 'a=b & c'"
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +122,7 @@ def test_decodes_are_kept_and_read_back(bundle, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_search_matches_the_rate_and_starts_again_from_what_it_kept(bundle, tmp_path, caplog):
   lab = Lab(tmp_path)
-  table = Quality(title="t", rows=(), bundle=bundle, scorer=Emoji(num_train=24, num_held_out=4), batch=16)
+  table = Quality(title="t", rows=(), bundle=bundle, scorer=Scenes(32), batch=16)
   bench = table.bench(lab)
   wanted = table.placed(row("ciar", "CIAR", target_prefix=0.125), bench, lab).but(rate=0.35)
   before = len(_PROGRAMS)
@@ -146,27 +143,6 @@ def test_a_search_matches_the_rate_and_starts_again_from_what_it_kept(bundle, tm
   # A search that begins on some of the images ends on all of them.
   near = Bench(lab.pipeline(bundle), bench.prompts, lab.decodes, batch=16).matched(wanted, 16)
   assert abs(bench.calls(near).call_rate - 0.35) <= 0.02
-
-
-@pytest.mark.slow
-def test_a_table_of_images(tmp_path, monkeypatch, emoji_set):
-  path = str(make_fake_bundle(tmp_path / "bundle", tokenizer=TOKENIZER, target=SHALLOW))
-  judges = evaluators.load_evaluators(make_fake_evaluators(tmp_path / "judges"))
-  monkeypatch.setattr(evaluators, "load_evaluators", lambda: judges)
-  emoji = subset(emoji_set, np.arange(0, len(emoji_set.emoji), 8))
-  monkeypatch.setattr(emoji_images, "load_emoji", lambda: emoji)
-  rows = (row("speculative"), row("ciar", "edge", tau=CLOSED, draft="inter-5"), row("ciar", "CIAR", tau=0.5))
-  sizes = dict(scorer=Emoji(num_train=6, num_held_out=1), batch=1, timings=1)  # times are of one image: the same programs
-  table = Quality(title="t", rows=rows, bundle=path, layout="cloud", subject="CIAR", **sizes)
-  document = run.finite(table.frame("t", "c") | table.measure(Lab(tmp_path / "runs")))
-  labels = [entry["label"] for entry in document["rows"]]
-  assert labels == ["plain decoding", "plain decoding, another seed", "speculative", "CIAR"]
-  assert document["left_out"][0].startswith("Left out edge") and "inter-5" in document["left_out"][0]
-  found = document["rows"][2]
-  assert found["draft"] == "small" and found["options"] == {"gamma": 3}
-  assert len(found["per_image"]["target_calls"]) == 8 and len(found["wall"]["own"]) == 1
-  text = render(json.loads(json.dumps(document)))
-  assert "Against CIAR, after Holm" in text and "cloud calls, %" in text and "Left out edge" in text
 
 
 @pytest.mark.slow

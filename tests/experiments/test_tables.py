@@ -52,14 +52,14 @@ def test_rows_are_those_of_the_config(name):
   if key is None or not labels_of(TABLES[key]) or DOCUMENTS[name]["kind"] in ("codecs", "marginals"):
     return
   found = [entry["label"] for entry in DOCUMENTS[name]["rows"] if entry["method"] != "parallel" or name != "cspd_speed_mar"]
-  if DOCUMENTS[name]["kind"] in ("quality", "scenes"):
+  if DOCUMENTS[name]["kind"] == "scenes":
     assert found[:2] == ["plain decoding", "plain decoding, another seed"]
     found = found[2:]
   assert found == labels_of(TABLES[key])
 
 
 def test_unknown_kinds_are_refused():
-  with pytest.raises(ValueError, match="kind quality"):
+  with pytest.raises(ValueError, match="kind scenes"):
     render({"kind": "x"})
   assert {document["kind"] for document in DOCUMENTS.values()} <= KINDS.keys()
 
@@ -74,8 +74,8 @@ def test_cells():
   )
 
 
-def figure(label, kid, retrieval):
-  metrics = {statistics.KID: kid, "kid_plain": 0.5, "prompt_retrieval": retrieval, "attribute_accuracy": 0.5}
+def figure(label, unfaithful, right):
+  metrics = {"unfaithful": unfaithful, "right": right}
   return {
     "label": label,
     "metrics": {name: dict(value=value, low=value - 0.01, high=value + 0.01) for name, value in metrics.items()},
@@ -85,16 +85,14 @@ def figure(label, kid, retrieval):
 
 def test_an_order_is_claimed_where_it_stays_after_the_correction():
   rows = [figure("CIAR", 0.10, 0.8), figure("Random", 0.2, 0.6), figure("Entropy", 0.105, 0.8)]
-  document = {"kind": "quality", "subject": "CIAR", "rows": [*rows, figure("CIAR, volume", 0.5, 0.1)]}
+  document = {"kind": "scenes", "subject": "CIAR", "rows": [*rows, figure("CIAR, volume", 0.5, 0.1)]}
   found = claims.verdicts(document)
-  assert {label for label, _ in found} == {"Random", "Entropy"} and len(found) == 2 * len(claims.METRICS["quality"])
-  assert found["Random", statistics.KID].order == 1 == found["Random", "prompt_retrieval"].order
-  assert found["Entropy", statistics.KID].order == 0 and 0 < found["Entropy", statistics.KID].detectable < 0.05
+  assert {label for label, _ in found} == {"Random", "Entropy"} and len(found) == 2 * len(claims.METRICS["scenes"])
+  assert found["Random", "unfaithful"].order == 1 == found["Random", "right"].order
+  assert found["Entropy", "unfaithful"].order == 0 and 0 < found["Entropy", "unfaithful"].detectable < 0.05
   smallest, shown = claims.sentences(document)
   assert "Smallest true difference from CIAR" in smallest
-  assert shown.startswith(
-    "Against CIAR, after Holm's correction over 8 comparisons: Random is worse by KID to real, 20.0 against"
-  )
+  assert shown.startswith("Against CIAR, after Holm's correction over 4 comparisons: Random is worse by right images")
   assert "Entropy" not in shown and "volume" not in shown and shown.endswith("No other difference shows.")
   assert "no difference shows" in claims.sentences(document | {"rows": rows[::2]})[1]
   assert claims.sentences(document | {"rows": rows[1:]}) == []
@@ -103,18 +101,18 @@ def test_an_order_is_claimed_where_it_stays_after_the_correction():
 
 def test_rows_with_figures_of_every_image_are_compared_pair_by_pair():
   spread_out = [0.1 * number for number in range(20)]
-  rows = [figure("a", 0.1, 0.95), figure("b", 0.1, 1.05)]
+  rows = [figure("a", 0.95, 0.5), figure("b", 1.05, 0.5)]
   for entry, shift in zip(rows, (0.0, 0.1)):
-    entry["metrics"]["prompt_retrieval"] = {"value": 0.95 + shift, "low": 0.6 + shift, "high": 1.3 + shift}
-  document = {"kind": "quality", "subject": "a", "rows": rows}
-  order = lambda: claims.verdicts(document)["b", "prompt_retrieval"].order
+    entry["metrics"]["unfaithful"] = {"value": 0.95 + shift, "low": 0.6 + shift, "high": 1.3 + shift}
+  document = {"kind": "scenes", "subject": "a", "rows": rows}
+  order = lambda: claims.verdicts(document)["b", "unfaithful"].order
   assert order() == 0  # the summaries are too wide
   for entry, shift, step in zip(rows, (0.0, 0.1), (1, -1)):
     noise = [0.001 * (number % 3) for number in range(20)][::step]
-    entry["per_image"] = {"prompt_retrieval": [x + shift + e for x, e in zip(spread_out, noise)]}
-  assert order() == -1
-  rows[0]["per_image"]["prompt_retrieval"][3] = None  # a prompt that says nothing about it
-  assert order() == -1
+    entry["per_image"] = {"unfaithful": [x + shift + e for x, e in zip(spread_out, noise)]}
+  assert order() == 1
+  rows[0]["per_image"]["unfaithful"][3] = None  # a prompt that says nothing about it
+  assert order() == 1
 
 
 def test_documents_are_json():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from experiments.engine import claims, predictions, seeds, statistics
 from experiments.engine.cells import LABEL, Column, Document, Kind, RowDocument, interval, metric, percent
-from experiments.engine.kinds.prompts import CALLS, REDUCTION, SPEED, TAU
+from experiments.engine.kinds.columns import CALLS, REDUCTION, SPEED, TAU
 from experiments.engine.outlook import outlook_sentences
 from jaxspec.metrics.statistics import equivalence
 
