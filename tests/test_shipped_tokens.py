@@ -7,10 +7,8 @@ import jaxspec
 from jaxspec.decode.state import Origin
 from jaxspec.methods import Cspd
 
-LARGE = pytest.param("classes64-causal", marks=pytest.mark.slow)
 
-
-@pytest.mark.parametrize("name", [LARGE, "digits32-causal", "digits32-mar"])
+@pytest.mark.parametrize("name", ["digits32-causal", "digits32-mar"])
 def test_bundles_load_and_describe_themselves(name):
   pipe = jaxspec.load_pipeline(name)
   assert pipe.target.config.num_classes == len(pipe.host.classes) and list(pipe.drafts) == ["small"]

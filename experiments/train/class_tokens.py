@@ -9,8 +9,8 @@ Commands (from the repository root; a killed run goes on where it stopped). The 
     python -m experiments.train.class_tokens --config digits-causal-draft --export checkpoints/digits32-causal \\
       --set teacher=checkpoints/digits32-causal/target
 
-``mar-target``, ``causal-target`` and their drafts are larger, for the 95 subgroups of the emoji images in 64x64 pixels. Of
-these the causal pair is shipped (``checkpoints/classes64-causal``).
+``mar-target``, ``causal-target`` and their drafts are larger, for the 95 subgroups of the emoji images in 64x64 pixels. They
+are not shipped; the causal pair is trained into ``runs/classes64-causal`` (``docs/mar.md``, section 5).
 
 A target costs at least four times its draft (`cost_ratio`). Tokens are sampled from the autoencoder's posterior anew in
 every step; what a network reads of earlier tokens carries the noise that a chain stopped at ``stop`` leaves. ``--estimate``
@@ -104,7 +104,7 @@ class ClassTokensRun:
   num_images: int | None = None  # the first training images only, for a smoke run
   matmul_precision: str | None = "bfloat16"
   images: str = "emoji"
-  vae: str = "checkpoints/classes64-causal/vae"
+  vae: str = "runs/classes64-causal/vae"
   teacher: str = ""  # of a causal draft: a checkpoint to agree with at the steps that drafts take
 
   @property

@@ -2,7 +2,7 @@
 
 Commands (from the repository root; a killed run goes on where it stopped)::
 
-    python -m experiments.train.kl_vae --run-dir runs/kl_vae --export checkpoints/classes64-causal
+    python -m experiments.train.kl_vae --run-dir runs/kl_vae --export runs/classes64-causal
     python -m experiments.train.kl_vae --config digits --run-dir runs/digits_vae --export checkpoints/digits32-causal
 
 Emoji are drawn on white in half of the cases, else on a colour of the palette, a quarter small, and judged on families that

@@ -89,6 +89,11 @@ def test_parts_of_a_round(bundle, make):
   assert chain["parts"]["round"]["median"] > 0 and text.count("- its network alone") == 4
 
 
+def test_methods_whose_networks_are_not_there_are_left_out(make):
+  found, text = make(RoundParts(title="T", methods=(Of("runs/none", row("cspd", "vectors")),), turns=1))
+  assert found["rows"] == [] and "Left out vectors: there is no runs/none." in text
+
+
 def test_a_table_of_gains():
   plain = {"tokens_per_s": 10.0, "step_ms": 4.0, "memory_floor_ms": 3.0, "arithmetic_floor_ms": 1.0}
   document = dict(
