@@ -10,7 +10,7 @@ from jaxspec import methods
 from jaxspec.decode.state import Counters, DecodeResult, Origin
 from jaxspec.recorded_acceptance import RecordedAcceptance
 
-RECORDED = RecordedAcceptance("sjd", 7, ((0, 2, 7), (1,)), {"networks": "emoji64", "nested": [1, {"a": None}]})
+RECORDED = RecordedAcceptance("sjd", 7, ((0, 2, 7), (1,)), {"networks": "scenes", "nested": [1, {"a": None}]})
 
 
 def decoder(method, *, local=False, vectors=False):

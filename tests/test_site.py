@@ -24,7 +24,7 @@ CARDS = sorted((ROOT / "checkpoints").rglob("*.md"))
 ALL = [ROOT / "README.md", *PAGES, *CARDS]
 # Tokens of a row, and what they are, by shipped bundle.
 ROWS = {
-  "scenes": (144, "ids"), "emoji64": (256, "ids"), "wordnet": (None, "ids"), "digits32-causal": (64, "vectors"),
+  "scenes": (144, "ids"), "wordnet": (None, "ids"), "digits32-causal": (64, "vectors"),
   "digits32-mar": (64, "vectors"),
 }  # fmt: skip
 # Released networks that a page names where no shipped bundle has such tokens.

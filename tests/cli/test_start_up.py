@@ -29,7 +29,7 @@ def compiled():
 
 
 def test_a_load_compiles_nothing(compiled):
-  folder = named("emoji64")
+  folder = named("scenes")
   for part in ("target", "eagle", "text", "tokenizer"):
     checkpoints.load(folder / part)
   assert not compiled
