@@ -55,7 +55,7 @@ def evaluate(**options: Any) -> None:
   """Measure the images in a folder PATH, or those that the bundle in PATH draws.
 
   \b
-  jaxspec evaluate checkpoints/emoji64 --num 64 --method gsd
+  jaxspec evaluate --scenes scenes --num 64 --method gsd
   jaxspec evaluate my_images --prompts captions.txt
   jaxspec evaluate --scenes my_scenes
   """
