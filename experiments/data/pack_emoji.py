@@ -1,6 +1,6 @@
-"""Fetches the emoji packages and writes the packed image set of ``jaxspec.data.emoji``.
+"""Fetches the emoji packages and writes the packed image set of ``experiments.data.emoji``.
 
-Command: ``python -m experiments.data.pack_emoji --work DIR [--out jaxspec/data/emoji]`` (about a minute; 160 MB of
+Command: ``python -m experiments.data.pack_emoji --work DIR [--out runs/emoji]`` (about a minute; 160 MB of
 downloads, which are kept in DIR and used again). Needs ``npm``, unless the four tarballs already lie in DIR.
 
 1. ``npm pack`` of four pinned packages; every tarball is checked against its sha256.
@@ -30,8 +30,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from experiments.data.emoji import DEFAULT_PATH, FORMAT_VERSION, IMAGE_SIZE, SPLITS, STYLES, emoji_family, emoji_split
 from experiments.data.npm_package import Package, PackageError, fetch
-from jaxspec.data.emoji import DEFAULT_PATH, FORMAT_VERSION, IMAGE_SIZE, SPLITS, STYLES, emoji_family, emoji_split
 
 NOTO = Package("emoji-datasource-google", "16.0.0", "fb5fd131b362aab7a55542d2a147a79708cce0a8b1c1bbacd470172708b5c438")
 TWEMOJI = Package("emoji-datasource-twitter", "16.0.0", "f64a530c63bca463bd8317fdc4615ce63a53a0c65018e4ce2d848aaba7a28877")

@@ -1,6 +1,7 @@
 """Writes the packed sprites of ``jaxspec.scenes`` out of the emoji set.
 
-Command: ``python -m experiments.data.pack_sprites [--out jaxspec/scenes/sprites]`` (a few seconds, no network).
+Command: ``python -m experiments.data.pack_sprites [--out jaxspec/scenes/sprites]`` (a few seconds), after
+``python -m experiments.data.pack_emoji``.
 
 1. Every sprite is cropped to what can be seen of it and resized with premultiplied alpha (Lanczos) so that its longer side
    leaves one pixel on either side of a tile: 30 pixels in a tile of 32, 22 in a tile of 24.
@@ -21,9 +22,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from jaxspec.data.emoji import DEFAULT_PATH as EMOJI_PATH
-from jaxspec.data.emoji import STYLES as EMOJI_STYLES
-from jaxspec.data.emoji import EmojiSet, load_emoji
+from experiments.data.emoji import DEFAULT_PATH as EMOJI_PATH
+from experiments.data.emoji import STYLES as EMOJI_STYLES
+from experiments.data.emoji import EmojiSet, load_emoji
 from jaxspec.scenes.sprites import ATLAS, DEFAULT_PATH, FORMAT_VERSION, tile_box
 from jaxspec.scenes.world import CELL, GLYPHS, NOUNS, SIZES, SPRITES, STYLES
 
@@ -48,8 +49,8 @@ FINE = 8  # pixels per pixel when a glyph is drawn
 
 ATTRIBUTION = """# Attribution
 
-The sprites in `sprites.png` are made by `experiments/data/pack_sprites.py` out of the emoji set of `jaxspec/data/emoji`.
-Ship this file with the sprites and with weights trained on images that show them.
+The sprites in `sprites.png` are made by `experiments/data/pack_sprites.py` out of emoji that
+`experiments/data/pack_emoji.py` fetches. Ship this file with the sprites and with weights trained on images that show them.
 
 | columns | style | credit | licence |
 |---|---|---|---|

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import scipy.stats
 
+from experiments.data.batches import in_batches
 from experiments.data.class_images import Split, load_images
 from experiments.engine.bench import Bench
 from experiments.engine.experiment import Experiment, Lab
@@ -18,7 +19,6 @@ from experiments.engine.quality import as_json
 from experiments.engine.rows import Row
 from experiments.engine.statistics import acceptance
 from jaxspec.decode.state import Counters, DecodeResult, Origin
-from jaxspec.metrics import evaluators
 from jaxspec.models.conditions import OrderedLabels
 
 MOST_TRIES = 100  # proposals for one token that are counted one by one
@@ -110,7 +110,7 @@ class ClassTable(Experiment):
   def pixels(self, bench: Bench, row: Row, result: DecodeResult) -> np.ndarray:
     """Images ``[P, H, W, 3]`` uint8."""
     decode = functools.partial(bench.of(row).host.decode, sampling=bench.decoder(row).sampling)
-    return evaluators.in_batches(decode, result.tokens, batch=32)
+    return in_batches(decode, result.tokens, batch=32)
 
   def about(self, bench: Bench) -> dict[str, Any]:
     """What the documents of this kind share; JSON."""

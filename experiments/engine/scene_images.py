@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from experiments.data.batches import in_batches
 from experiments.engine.bench import Bench
 from experiments.engine.cache import key_of, tree_digest
 from experiments.engine.claims import PLAIN as PLAIN_LABEL
@@ -22,7 +23,6 @@ from experiments.engine.rows import PLAIN, PLAIN_AGAIN, Row
 from experiments.engine.statistics import Z, interval_fields
 from jaxspec import scenes
 from jaxspec.decode.state import DecodeResult
-from jaxspec.metrics.evaluators import in_batches
 from jaxspec.metrics.statistics import Difference
 
 UNFAITHFUL = "unfaithful"

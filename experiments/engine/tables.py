@@ -15,7 +15,6 @@ from __future__ import annotations
 from experiments.engine.cells import Document, Kind, markdown
 from experiments.engine.kinds import (
   classes,
-  evaluators,
   hosts,
   imposed,
   links,
@@ -26,7 +25,7 @@ from experiments.engine.kinds import (
   speed,
 )
 
-_MODULES = (scenes, classes, speed, links, parts, imposed, memory, official, evaluators, hosts)
+_MODULES = (scenes, classes, speed, links, parts, imposed, memory, official, hosts)
 KINDS: dict[str, Kind] = {name: kind for module in _MODULES for name, kind in module.KINDS.items()}
 
 

@@ -1,14 +1,9 @@
 """A contact sheet of 64 generated images with their prompts, half of them combinations that training never saw.
 
     python -m experiments.figures.contact_sheet
-    python -m experiments.figures.contact_sheet --prompts scenes --bundle scenes --out docs/images/contact_sheet_scenes.jpg
 
-Emoji. Upper half: drawings of training concepts, named with style and attributes. Lower half: labels of the families that
-were held out altogether (``val_concept``) and drawings whose style was held out (``val_style``). All are of the groups that
-training saw most (the ``focus`` of `experiments.train.generator`).
-
-Scenes. Upper half: captions with combinations of training. Lower half: captions with held-out combinations. "wrong:" is
-before the captions of images that the reader finds wrong.
+Upper half: captions with combinations of training. Lower half: captions with held-out combinations. "wrong:" is before the
+captions of images that the reader finds wrong.
 
 No image is chosen by hand: prompts are drawn with a fixed seed, one sample each, by the bundle's default method.
 """
@@ -24,15 +19,11 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from experiments.figures.style import IMAGES, parser, wrapped
-from experiments.train.generator import GeneratorRun, in_focus
 from jaxspec import scenes
-from jaxspec.data.emoji import STYLES, load_emoji
-from jaxspec.data.prompts import canonical_prompt
 from jaxspec.loading import load_pipeline
 from jaxspec.options import values_of
 
 COLUMNS, TILE, CAPTION = 8, 128, 56
-BACKGROUNDS = ("white", "white", "white", "blue", "yellow", "pink", "green")
 
 
 class Half(NamedTuple):
@@ -42,32 +33,13 @@ class Half(NamedTuple):
   prompts: list[str]
 
 
-def emoji_prompts(seed: int, count: int = 64) -> tuple[Half, Half]:
-  """Half training images, a quarter each unseen concepts and unseen styles."""
-  emoji, generator = load_emoji(), np.random.default_rng(seed)
-  prompts = []
-  for split, number in (("train", count // 2), ("val_concept", count // 4), ("val_style", count // 4)):
-    focused = [i for i in emoji.indices(split) if in_focus(emoji.emoji[emoji.concept[i]], GeneratorRun.focus)]
-    for image in generator.permutation(focused)[:number]:
-      background = BACKGROUNDS[generator.integers(len(BACKGROUNDS))]
-      small = bool(generator.random() < 0.15)
-      label = emoji.emoji[emoji.concept[image]]
-      prompts.append(canonical_prompt(label, STYLES[emoji.style[image]], background, small))
-  half = count // 2
-  unseen = "held out: unseen concepts, then unseen concept-style combinations"
-  return Half("training concepts", prompts[:half]), Half(unseen, prompts[half:])
-
-
 def scene_prompts(seed: int, count: int = 64) -> tuple[Half, Half]:
   """Half captions with combinations of training, half with held-out ones."""
   captions = lambda split: [scenes.draw_scene(seed, number, split)[0] for number in range(count // 2)]
   return Half("combinations of training", captions("validation")), Half("held-out combinations", captions("held_out"))
 
 
-PROMPTS = {"emoji": emoji_prompts, "scenes": scene_prompts}
-
-
-def draw_sheet(images: np.ndarray, halves: tuple[Half, Half], is_right: np.ndarray | None = None) -> Image.Image:
+def draw_sheet(images: np.ndarray, halves: tuple[Half, Half], is_right: np.ndarray) -> Image.Image:
   """The sheet of ``[M, H, W, 3]`` uint8 images; wrong ones say so before their prompts."""
   prompts = halves[0].prompts + halves[1].prompts
   titles = {0: halves[0].title, len(halves[0].prompts): halves[1].title}
@@ -85,7 +57,7 @@ def draw_sheet(images: np.ndarray, halves: tuple[Half, Half], is_right: np.ndarr
     x, y = 8 + column * cell_w, top + row * cell_h
     sheet.paste(Image.fromarray(pixels).resize((tile, tile), Image.Resampling.LANCZOS), (x + 4, y))
     pen.rectangle((x + 3, y - 1, x + 4 + tile, y + tile), outline="#d8d8d8")
-    is_wrong = is_right is not None and not is_right[index]
+    is_wrong = not is_right[index]
     text = wrapped(f"wrong: {prompt}" if is_wrong else prompt, 24, 4)
     pen.multiline_text((x + 4, y + tile + 3), text, fill="#a02020" if is_wrong else "#222222", font=font, spacing=2)
   return sheet
@@ -93,28 +65,26 @@ def draw_sheet(images: np.ndarray, halves: tuple[Half, Half], is_right: np.ndarr
 
 def main() -> None:
   arguments = parser(__doc__)
-  arguments.add_argument("--bundle", default="emoji64")
-  arguments.add_argument("--prompts", default="emoji", choices=sorted(PROMPTS))
+  arguments.add_argument("--bundle", default="scenes")
   arguments.add_argument("--seed", type=int, default=0)
   arguments.add_argument("--batch", type=int, default=16)
-  arguments.add_argument("--out", type=Path, default=IMAGES / "contact_sheet.jpg")
+  arguments.add_argument("--out", type=Path, default=IMAGES / "contact_sheet_scenes.jpg")
   args = arguments.parse_args()
-  pipeline, halves = load_pipeline(args.bundle), PROMPTS[args.prompts](args.seed)
+  pipeline, halves = load_pipeline(args.bundle), scene_prompts(args.seed)
   prompts = halves[0].prompts + halves[1].prompts
   keys = jax.random.split(jax.random.key(args.seed), len(prompts))
   parts = []
   for start in range(0, len(prompts), args.batch):
     chosen = slice(start, start + args.batch)
     parts.append(pipeline(prompts[chosen], key=keys[chosen]))
-  images, is_right = np.concatenate([part.images for part in parts]), None
+  images = np.concatenate([part.images for part in parts])
   settings = {"method": parts[0].method.name} | values_of(parts[0].method) | values_of(parts[0].sampling)
   figures = {"images": len(prompts), "settings": settings}
   drafted, accepted = (sum(int(getattr(part.counters, name).sum()) for part in parts) for name in ("drafted", "accepted"))
   if drafted:
     figures["acceptance"] = accepted / drafted
-  if args.prompts == "scenes":
-    is_right = np.array([held["right"] for held in scenes.score_images(prompts, images).held])
-    figures["right"] = int(is_right.sum())
+  is_right = np.array([held["right"] for held in scenes.score_images(prompts, images).held])
+  figures["right"] = int(is_right.sum())
   args.out.parent.mkdir(parents=True, exist_ok=True)
   draw_sheet(images, halves, is_right).save(args.out, quality=88, optimize=True)
   print(json.dumps(figures))

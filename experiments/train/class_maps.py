@@ -24,6 +24,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from experiments.data.batches import in_batches
 from experiments.data.class_images import ImageSet, load_images
 from experiments.train.class_network import (
   Batches,
@@ -41,7 +42,6 @@ from experiments.train.class_network import (
 )
 from experiments.train.command import main
 from jaxspec import checkpoints
-from jaxspec.metrics.evaluators import in_batches
 from jaxspec.models.tokenizer_fns import from_uint8
 from jaxspec.models.var import VARConfig, var_fns
 from jaxspec.models.var_vae import VARVAEConfig

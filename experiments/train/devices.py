@@ -2,8 +2,7 @@
 
 Commands (from the repository root; a killed run goes on where it stopped)::
 
-    python -m experiments.data.own_samples --bundle checkpoints/scenes --prompts scenes --num-samples 4608 \\
-      --out runs/scenes-samples.npz
+    python -m experiments.data.own_samples --num-samples 4608
     python -m experiments.train.devices --list
     python -m experiments.train.devices --out checkpoints/scenes --only eagle draft-1 inter-1 inter-2
     python -m experiments.train.devices --out runs/devices

@@ -2,9 +2,8 @@
 
 Commands (from the repository root; a killed run goes on where it stopped)::
 
-    python -m experiments.data.own_samples --num-samples 3072 --out runs/samples.npz
-    python -m experiments.data.own_samples --num-samples 4608 --prompts users --out runs/samples.npz
-    python -m experiments.train.draft --config 1 --run-dir runs/draft-1 --export checkpoints/emoji64
+    python -m experiments.data.own_samples --num-samples 4608
+    python -m experiments.train.draft --config 1 --run-dir runs/draft-1 --export checkpoints/scenes
 
 1. The target, guided at the bundle's scale, has drawn images for random training prompts (its own samples are what a
    draft meets while decoding).
@@ -53,8 +52,8 @@ class DraftRun:
   loop: LoopConfig = LoopConfig(num_steps=1400, log_every=10, eval_every=100, checkpoint_every=100)
   ema_decay: float = 0.99
   matmul_precision: str | None = "bfloat16"
-  samples: str = "runs/samples.npz"
-  bundle: str = "checkpoints/emoji64"
+  samples: str = "runs/scenes-samples.npz"
+  bundle: str = "checkpoints/scenes"
 
 
 def get_config(arg: str = "1") -> DraftRun:

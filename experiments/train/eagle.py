@@ -3,9 +3,8 @@ prompts are ids or have a small text encoder.
 
 Commands (from the repository root; a killed run goes on where it stopped)::
 
-    python -m experiments.data.own_samples --num-samples 3072 --out runs/samples.npz
-    python -m experiments.data.own_samples --num-samples 4608 --prompts users --out runs/samples.npz
-    python -m experiments.train.eagle --run-dir runs/eagle --export checkpoints/emoji64
+    python -m experiments.data.own_samples --num-samples 4608
+    python -m experiments.train.eagle --run-dir runs/eagle --export checkpoints/scenes
     python -m experiments.train.eagle --set bundle=weights/anole --set samples=runs/anole.npz --export weights/anole
 
 1. The target, guided at the bundle's scale, reads its own samples once. What it drafts for later is the guided distribution,
@@ -66,8 +65,8 @@ class EagleRun:
   loop: LoopConfig = LoopConfig(num_steps=2000, log_every=10, eval_every=100, checkpoint_every=100)
   ema_decay: float = 0.99
   matmul_precision: str | None = "bfloat16"
-  samples: str = "runs/samples.npz"
-  bundle: str = "checkpoints/emoji64"
+  samples: str = "runs/scenes-samples.npz"
+  bundle: str = "checkpoints/scenes"
 
 
 def get_config(arg: str = "") -> EagleRun:

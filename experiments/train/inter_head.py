@@ -2,8 +2,8 @@
 
 Commands (from the repository root; a killed run goes on where it stopped)::
 
-    python -m experiments.data.own_samples --num-samples 512 --out runs/samples.npz
-    python -m experiments.train.inter_head --config 2 --run-dir runs/inter-2 --export checkpoints/emoji64
+    python -m experiments.data.own_samples --num-samples 4608
+    python -m experiments.train.inter_head --config 2 --run-dir runs/inter-2 --export checkpoints/scenes
     python -m experiments.train.inter_head --config 1 --set bundle=anole --set samples=runs/anole.npz --export anole
 
 The cloud is the shipped one, or another that heads can be put on (`jaxspec.models.trunk`) and whose prompts are ids or
@@ -75,7 +75,7 @@ class InterRun:
   combination: str = "ensemble"
   loss: InterDro = InterDro()
   num_samples: int = 512
-  samples: str = "runs/samples.npz"
+  samples: str = "runs/scenes-samples.npz"
   batch_size: int = 8
   temperature: float = 1.0
   guided: bool = False
@@ -83,7 +83,7 @@ class InterRun:
   loop: LoopConfig = LoopConfig(num_steps=800, log_every=10, eval_every=200, checkpoint_every=200)
   ema_decay: float = 0.99
   matmul_precision: str | None = "bfloat16"
-  bundle: str = "checkpoints/emoji64"
+  bundle: str = "checkpoints/scenes"
 
 
 def get_config(arg: str = "2") -> InterRun:

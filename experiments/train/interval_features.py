@@ -2,8 +2,8 @@
 
 Commands (from the repository root; a killed run goes on where it stopped)::
 
-    python -m experiments.data.own_samples --num-samples 512 --out runs/samples.npz
-    python -m experiments.train.interval_features --config inter-2 --export checkpoints/emoji64
+    python -m experiments.data.own_samples --num-samples 4608
+    python -m experiments.train.interval_features --config inter-2 --export checkpoints/scenes
 
 Config: the edge network of the bundle, with ``-all`` after it for features that read all bounds in place of those of the
   token.
@@ -61,13 +61,13 @@ class FeaturesRun:
   least_share: float = 0.3
   seed: int = 0
   num_samples: int = 512
-  samples: str = "runs/samples.npz"
+  samples: str = "runs/scenes-samples.npz"
   batch_size: int = 8
   optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-3, warmup_steps=20, weight_decay=0.01)
   loop: LoopConfig = LoopConfig(num_steps=300, log_every=10, eval_every=100, checkpoint_every=50)
   ema_decay: float = 0.99
   matmul_precision: str | None = "bfloat16"
-  bundle: str = "checkpoints/emoji64"
+  bundle: str = "checkpoints/scenes"
 
 
 def get_config(arg: str = "inter-2") -> FeaturesRun:

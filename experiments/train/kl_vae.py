@@ -20,12 +20,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.data.batches import in_batches
 from experiments.data.class_images import ImageSet, load_images
 from experiments.train.command import Progress, epochs_of, main, meta_of, predicted_hours
 from experiments.train.tokenizer import image_grid, psnr
 from jaxspec import checkpoints
 from jaxspec.bundle import write_bundle
-from jaxspec.metrics.evaluators import in_batches
 from jaxspec.models.kl_vae import KLVAEConfig, VAEFns, kl_vae_fns
 from jaxspec.models.tokenizer_fns import from_uint8, to_uint8
 from jaxspec.training import train_state

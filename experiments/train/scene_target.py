@@ -31,7 +31,6 @@ from tokenizers import Tokenizer
 
 from experiments.data.scene_tokens import encode_tiles
 from experiments.train.command import Progress, main, meta_of, predicted_hours
-from experiments.train.generator import captions_of
 from experiments.train.kept_inputs import kept_inputs
 from experiments.train.tokenizer import image_grid
 from jaxspec import checkpoints, scenes
@@ -40,7 +39,7 @@ from jaxspec.data import text_tokenizer
 from jaxspec.data.prompts import normalize_prompt
 from jaxspec.decoder import Decoder
 from jaxspec.hosts.images import VOCABULARY_FILE
-from jaxspec.models.conditions import Prefixed
+from jaxspec.models.conditions import Caption, Prefixed
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
 from jaxspec.models.tokenizer_fns import to_uint8
@@ -146,6 +145,15 @@ def make_batch_fn(run: SceneRun, vocabulary: Tokenizer):
     return {"kept": kept, "inputs": inputs, "targets": targets, "ids": ids, "mask": mask, "drop": drop}
 
   return batch_fn
+
+
+def captions_of(run: SceneRun, params, batch) -> Caption:
+  """The captions of a batch, some of them dropped."""
+  caption = text_encoder_fns(run.text).apply(params["text"], batch["ids"], batch["mask"])
+  table = jax.lax.stop_gradient(params["target"]["cls_embedding"]["uncond_embedding"])
+  features = jnp.where(batch["drop"][:, None, None], table[None].astype(caption.features.dtype), caption.features)
+  # A dropped caption keeps its mask, as in the official training.
+  return Caption(features, caption.mask)
 
 
 def loss_fn(run: SceneRun, params, extra, batch, key):

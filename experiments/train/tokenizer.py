@@ -1,9 +1,7 @@
-"""Trains an image tokenizer: emoji (64 x 64 pixels to 16 x 16 tokens) or scenes (96 x 96 to 12 x 12).
+"""Trains the image tokenizer of scenes: 96 x 96 pixels to 12 x 12 tokens.
 
-Command (from the repository root; a killed run goes on where it stopped)::
+Commands (from the repository root; a killed run goes on where it stopped)::
 
-    python -m experiments.train.tokenizer --run-dir runs/tokenizer --export checkpoints/emoji64/tokenizer \\
-      --store-dtype bfloat16 --grid docs/images/tokenizer_reconstructions.png --results experiments/results/tokenizer.json
     python -m experiments.train.tokenizer --config scenes --run-dir runs/scenes-all --export runs/scenes-tokenizer \\
       --store-dtype bfloat16 --results experiments/results/scenes_tokenizer.json
     python -m experiments.train.tokenizer --config scenes-decoder --set start_from=runs/scenes-tokenizer \\
@@ -12,7 +10,7 @@ Command (from the repository root; a killed run goes on where it stopped)::
 
 The images are those of `experiments.train.tokenizer_images`; evaluation uses what training lacks. The encoder of scenes
 looks at each patch alone: a flat background is one token repeated, and an object has the same tokens wherever it lies. The
-third command trains its decoder further: images keep their tokens, and more of them are read right.
+second command trains its decoder further: images keep their tokens, and more of them are read right.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ import numpy as np
 from PIL import Image
 
 from experiments.train.command import Progress, command_of, one_line_errors, parser, spent
-from experiments.train.tokenizer_images import LICENCE, RoundTrip, image_source
+from experiments.train.tokenizer_images import LICENCE, RoundTrip, scene_images
 from jaxspec import checkpoints
 from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
 from jaxspec.models.tokenizer_fns import TokenizerFns, from_uint8, to_uint8
@@ -48,32 +46,28 @@ class TokenizerRun:
   """Everything a run depends on."""
 
   seed: int = 0
-  images: str = "emoji"
   batch_size: int = 16
-  model: PatchVQConfig = PatchVQConfig()
+  model: PatchVQConfig = PatchVQConfig(96, (32, 80, 160), (1, 1, 2), (1, 1, 3), num_codes=1024, encoder_kernel=1)
   objective: VQObjective = VQObjective(restart_until=1800)
   optimizer: OptimizerConfig = OptimizerConfig(learning_rate=2e-3, warmup_steps=50, weight_decay=0.01)
-  loop: LoopConfig = LoopConfig(num_steps=3000, log_every=10, eval_every=250, checkpoint_every=250)
+  loop: LoopConfig = LoopConfig(num_steps=3000, log_every=10, eval_every=500, checkpoint_every=250)
   ema_decay: float = 0.99
   ema_start_fraction: float = 0.75
   start_from: str | None = None  # checkpoint folder the run starts from
 
 
-def get_config(arg: str = "") -> TokenizerRun:
-  """Config of a run: ``""`` for emoji, ``"scenes"``, ``"scenes-decoder"`` (with ``--set start_from=FOLDER``), or ``"smoke"``
-  for a run of seconds."""
+def get_config(arg: str = "scenes") -> TokenizerRun:
+  """Config of a run: ``"scenes"`` (also where none is named), ``"scenes-decoder"`` (with ``--set start_from=FOLDER``), or
+  ``"smoke"`` for a run of seconds."""
+  if arg in ("", "scenes"):
+    return TokenizerRun()
+  if arg == "scenes-decoder":
+    return _decoder_alone(TokenizerRun())
   if arg == "smoke":
-    model = PatchVQConfig(widths=(8, 16), encoder_blocks=(1, 1), decoder_blocks=(1, 1), num_codes=32)
+    model = PatchVQConfig(96, widths=(8, 16), encoder_blocks=(1, 1), decoder_blocks=(1, 1), num_codes=32)
     loop = LoopConfig(num_steps=4, log_every=1, eval_every=0, checkpoint_every=2)
     return TokenizerRun(batch_size=4, model=model, loop=loop)
-  if arg in ("scenes", "scenes-decoder"):
-    model = PatchVQConfig(96, (32, 80, 160), (1, 1, 2), (1, 1, 3), num_codes=1024, encoder_kernel=1)
-    loop = LoopConfig(num_steps=3000, log_every=10, eval_every=500, checkpoint_every=250)
-    whole = TokenizerRun(images="scenes", model=model, loop=loop)
-    return whole if arg == "scenes" else _decoder_alone(whole)
-  if arg:
-    raise ValueError(f"Must have config '', 'scenes', 'scenes-decoder' or 'smoke', we instead got {arg!r}")
-  return TokenizerRun()
+  raise ValueError(f"Must have config 'scenes', 'scenes-decoder' or 'smoke', we instead got {arg!r}")
 
 
 def _decoder_alone(run: TokenizerRun) -> TokenizerRun:
@@ -145,7 +139,7 @@ def train(config: TokenizerRun, run_dir: str | Path, resume: bool = True, tensor
   run_dir = Path(run_dir)
   run_dir.mkdir(parents=True, exist_ok=True)
   (run_dir / "config.json").write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
-  source, tokenizer = image_source(config.images), patch_vq_fns(config.model)
+  source, tokenizer = scene_images(), patch_vq_fns(config.model)
   optimizer = make_optimizer(config.optimizer, config.loop.num_steps)
   params = checkpoints.load(config.start_from).params if config.start_from else tokenizer.init(jax.random.key(config.seed))
   state = train_state.create(params, optimizer, init_usage(config.model.num_codes, config.model.code_dim))
@@ -192,7 +186,7 @@ def main() -> None:
   if args.export is None and args.grid is None and args.results is None:
     return
 
-  tokenizer, source = patch_vq_fns(config.model), image_source(config.images)
+  tokenizer, source = patch_vq_fns(config.model), scene_images()
   times = json.loads((run_dir / "time.json").read_text())
   params = jax.tree.map(lambda x: x.astype(args.store_dtype).astype(x.dtype), jax.device_get(state.ema))
   figures = {name: evaluate(tokenizer, params, config.model.num_codes, pixels) for name, pixels in source.splits().items()}

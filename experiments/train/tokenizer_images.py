@@ -1,4 +1,4 @@
-"""The images that tokenizers are trained on and judged by: emoji on coloured backgrounds, or painted scenes."""
+"""The images that tokenizers are trained on and judged by: painted scenes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.train.command import epochs_of
 from jaxspec import scenes
-from jaxspec.data.emoji import load_emoji
-from jaxspec.data.tokens import Painting, draw, random_paintings
 from jaxspec.scenes.layouts import draw_layout
 from jaxspec.scenes.reader import read
 from jaxspec.scenes.world import BACKGROUNDS, IMAGE_SIZE, LOOKS, MOST_OBJECTS, SIZES, clashes
 
 LICENCE = (
-  "Apache-2.0; trained on Noto Emoji, Twemoji (CC-BY-4.0) and Fluent Emoji images, see jaxspec/data/emoji/ATTRIBUTION.md"
+  "Apache-2.0; trained on scenes of Noto Emoji, Twemoji (CC-BY-4.0) and Fluent Emoji images, see "
+  "jaxspec/scenes/sprites/ATTRIBUTION.md"
 )
 
 RoundTrip = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -41,60 +39,6 @@ class ImageSource(NamedTuple):
   examples: Callable[[], np.ndarray]
   counts: dict[str, int | str]
   extra_fn: Callable[[RoundTrip], dict[str, float]]
-
-
-def image_source(name: str) -> ImageSource:
-  """The source of a name.
-
-  Raises:
-    ValueError: if there is none.
-  """
-  if name not in _SOURCES:
-    raise ValueError(f"Must have images among {', '.join(_SOURCES)}, we instead got {name!r}")
-  return _SOURCES[name]()
-
-
-def emoji_images() -> ImageSource:
-  """Emoji at 64 x 64. Training draws half of them on white, else on a colour of the palette, a quarter of them small.
-
-  Unseen images are of families that no training image belongs to (``val_concept``).
-  """
-  emoji = load_emoji()
-  train, unseen = emoji.indices("train"), emoji.indices("val_concept")
-
-  def batch_fn(batch_size, seed):
-    chosen = epochs_of(train, batch_size, (seed, 0))
-
-    def batch(step):
-      painting = random_paintings(np.random.default_rng((seed, 1, step)), batch_size)
-      return {"images": draw(emoji.rgba[chosen(step)], painting)}
-
-    return batch
-
-  def splits():
-    """Unseen families, held-out styles and as many training images, each on white and painted."""
-    of = {"unseen": unseen, "val_style": emoji.indices("val_style")}
-    of["train"] = np.random.default_rng(1).permutation(train)[: len(unseen)]
-    images = {}
-    for name, rows in of.items():
-      painted = random_paintings(np.random.default_rng(2), len(rows), white_fraction=0.0)
-      for ground, painting in (("white", Painting.plain(len(rows))), ("painted", painted)):
-        images[f"{name}_{ground}"] = draw(emoji.rgba[rows], painting)
-    return images
-
-  def examples():
-    """24 unseen emoji, half of them plain and half painted."""
-    rows = np.random.default_rng(3).permutation(unseen)[:24]
-    painted = random_paintings(np.random.default_rng(4), 24, white_fraction=0.0)
-    plain, half = Painting.plain(24), np.arange(24) < 12
-    choose = lambda a, b: np.where(half.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-    return draw(emoji.rgba[rows], Painting(*(choose(a, b) for a, b in zip(plain, painted))))
-
-  def probe():
-    rows = np.random.default_rng(0).permutation(unseen)[:96]
-    return draw(emoji.rgba[rows], Painting.plain(len(rows)))
-
-  return ImageSource(batch_fn, probe, splits, examples, {"train": len(train), "unseen": len(unseen)}, lambda round_trip: {})
 
 
 def scene_images() -> ImageSource:
@@ -150,6 +94,3 @@ def _crowded(generator: np.random.Generator) -> scenes.Scene:
   return scenes.Scene(
     background, tuple(scenes.Object(*look, size, *place) for look, size, place in zip(looks, sizes, places, strict=True))
   )
-
-
-_SOURCES = {"emoji": emoji_images, "scenes": scene_images}

@@ -19,12 +19,14 @@ class Drawn(NamedTuple):
   warnings: list[str]
 
 
-def draw_captions(options: dict[str, Any], chosen: Chosen, captions: list[str], *, side: int, purpose: str, report) -> Drawn:
+def draw_captions(
+  options: dict[str, Any], chosen: Chosen, captions: list[str], *, side: int | None, purpose: str, report
+) -> Drawn:
   """One image of each caption.
 
   Args:
     options: of the command: ``path``, ``seed``, ``batch``, ``dtype`` and ``matmul_precision``.
-    side: of the images, in pixels.
+    side: of the images, in pixels; None where any will do.
     purpose: what needs this size, for messages.
     report: told what is going on.
   Raises:
@@ -42,7 +44,7 @@ def draw_captions(options: dict[str, Any], chosen: Chosen, captions: list[str], 
   if pipeline.host.condition_type in (ClassLabels, OrderedLabels):
     raise UserError(f"Must have a bundle that draws captions, {options['path']} draws classes")
   made = getattr(getattr(pipeline.host, "tokenizer", None), "config", None)
-  if (size := getattr(made, "image_size", side)) != side:
+  if side is not None and (size := getattr(made, "image_size", side)) != side:
     raise UserError(f"Must have images of {side} pixels for {purpose}, {options['path']} draws {size}")
   job = make_job(pipeline, chosen, interruptible(pipeline.encode, captions), seed=options["seed"])
   batches = make_batches(job.condition, samples=1, seed=job.seed, rows=rows)

@@ -20,15 +20,6 @@ from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.evaluate import DEFAULT_NUM
 from jaxspec.cli.options import was_given
 
-# Parameters that only other images have a use for.
-_MEANINGLESS = {
-  "encoder": "--encoder does not go with --scenes: images are read, without any network",
-  "evaluators": "--evaluators does not go with --scenes: images are read, without any network",
-  "reference": "--reference does not go with --scenes: images are compared with their captions and the painter",
-  "groups": "--group does not go with --scenes: scenes have tasks, no groups of concepts",
-  "standard": "--standard does not go with --scenes: its networks were made for photographs",
-}
-
 
 class _Images(NamedTuple):
   """What is scored."""
@@ -52,9 +43,6 @@ def evaluate_scenes(options: dict[str, Any], chosen: Chosen, is_bundle: bool, re
   Raises:
     UserError: one line about what does not fit; nothing is drawn before all captions are read.
   """
-  for name, line in _MEANINGLESS.items():
-    if was_given(name):
-      raise UserError(line)
   images = _drawn(options, chosen, report) if is_bundle else _read(options)
   report(f"Reading {len(images.pixels)} images")
   readings = interruptible(scenes.read, images.pixels)

@@ -33,10 +33,11 @@ def list_images(folder: Path) -> list[Path]:
   return sorted((path for path in folder.iterdir() if path.suffix.lower() == ".png" and path.is_file()), key=natural)
 
 
-def read_folder(folder: Path, side: int, *, prompt_file: Path | None = None, captioned: bool = True) -> ImageFolder:
+def read_folder(folder: Path, side: int | None, *, prompt_file: Path | None = None, captioned: bool = True) -> ImageFolder:
   """Reads every PNG, on white where it is transparent, resized to ``side`` where it has another size.
 
   Args:
+    side: in pixels; None takes that of the first image.
     prompt_file: see `read_prompts`; else the first of `PROMPT_FILES` in the folder, else there are no prompts.
     captioned: whether prompts are looked for.
   Raises:
@@ -60,6 +61,7 @@ def read_folder(folder: Path, side: int, *, prompt_file: Path | None = None, cap
     if image.width != image.height:
       raise UserError(f"Must have square images, {path} has {image.width}x{image.height} pixels")
     image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    side = image.width if side is None else side
     if image.width != side:
       num_resized += 1
       image = image.resize((side, side), Image.Resampling.LANCZOS)

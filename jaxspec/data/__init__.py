@@ -1,33 +1,6 @@
-"""Data: the packed emoji set, painted attributes, prompts and the text tokenizer."""
+"""Texts: the spelling of prompts, tokenizers, cleaning of captions, WordNet."""
 
-from jaxspec.data.emoji import (
-  IMAGE_SIZE,
-  SPLITS,
-  STYLES,
-  Emoji,
-  EmojiSet,
-  emoji_family,
-  emoji_split,
-  load_emoji,
-)
-from jaxspec.data.paint import (
-  BACKGROUNDS,
-  SCALES,
-  background_colour,
-  composite,
-  measure_background,
-  measure_scale,
-  paint,
-  place,
-)
-from jaxspec.data.prompts import (
-  PromptParts,
-  PromptRates,
-  canonical_prompt,
-  make_prompt,
-  normalize_prompt,
-  parse_prompt,
-)
+from jaxspec.data.prompts import normalize_prompt
 from jaxspec.data.text_tokenizer import (
   MAX_TOKENS,
   PAD_ID,
@@ -35,41 +8,20 @@ from jaxspec.data.text_tokenizer import (
   VOCAB_SIZE,
   EncodedText,
   encode,
+  learn_text_tokenizer,
   load_text_tokenizer,
   save_text_tokenizer,
-  train_text_tokenizer,
 )
 
 __all__ = [
-  "BACKGROUNDS",
-  "IMAGE_SIZE",
   "MAX_TOKENS",
   "PAD_ID",
-  "SCALES",
-  "SPLITS",
-  "STYLES",
   "UNK_ID",
   "VOCAB_SIZE",
-  "Emoji",
-  "EmojiSet",
   "EncodedText",
-  "PromptParts",
-  "PromptRates",
-  "background_colour",
-  "canonical_prompt",
-  "composite",
-  "emoji_family",
-  "emoji_split",
   "encode",
-  "load_emoji",
+  "learn_text_tokenizer",
   "load_text_tokenizer",
-  "make_prompt",
-  "measure_background",
-  "measure_scale",
   "normalize_prompt",
-  "paint",
-  "parse_prompt",
-  "place",
   "save_text_tokenizer",
-  "train_text_tokenizer",
 ]

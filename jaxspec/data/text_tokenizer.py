@@ -5,16 +5,14 @@ word into learned pieces. Padding comes first, as LlamaGen pads its captions, so
 next to the first image token.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from jaxspec.data.emoji import STYLES, EmojiSet
-from jaxspec.data.paint import BACKGROUNDS
-from jaxspec.data.prompts import DEFAULT_RATES, PromptRates, make_prompt, normalize_prompt
+from jaxspec.data.prompts import normalize_prompt
 
 PAD, UNK = "[PAD]", "[UNK]"
 PAD_ID, UNK_ID = 0, 1
@@ -22,8 +20,6 @@ VOCAB_SIZE = 2048
 MAX_TOKENS = 24
 
 _ALPHABET = list("abcdefghijklmnopqrstuvwxyz0123456789-'")
-_PROMPTS_PER_IMAGE = 8
-_ATTRIBUTE_REPEATS = 100  # so many repeats make every attribute word a single token
 
 
 class EncodedText(NamedTuple):
@@ -63,20 +59,6 @@ def learn_text_tokenizer(texts: Iterable[str], vocab_size: int = VOCAB_SIZE) -> 
   return tokenizer
 
 
-def train_text_tokenizer(
-  emoji_set: EmojiSet, *, vocab_size: int = VOCAB_SIZE, seed: int = 0, rates: PromptRates = DEFAULT_RATES
-) -> Tokenizer:
-  """Learns the vocabulary from the training split: labels, tags, random prompts and the attribute words.
-
-  Args:
-    emoji_set: the set; only its training split is read.
-    vocab_size: see `learn_text_tokenizer`.
-    seed: of the random prompts. The same arguments give the same tokenizer.
-    rates: of the random prompts.
-  """
-  return learn_text_tokenizer(_training_texts(emoji_set, seed, rates), vocab_size)
-
-
 def save_text_tokenizer(tokenizer: Tokenizer, json_path: str | Path) -> None:
   """Writes the tokenizer as one JSON file of the ``tokenizers`` library."""
   Path(json_path).write_text(tokenizer.to_str(pretty=False), encoding="utf-8")
@@ -105,7 +87,7 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int = MAX_TOK
   """Encodes prompts to a fixed length, padding first. Prompts that are too long are cut at their end.
 
   Args:
-    tokenizer: of ``train_text_tokenizer`` or ``load_text_tokenizer``.
+    tokenizer: of ``learn_text_tokenizer`` or ``load_text_tokenizer``.
     texts: B prompts in any spelling.
     max_tokens: T.
 
@@ -132,19 +114,3 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int = MAX_TOK
     mask[row, max_tokens - len(kept) :] = True
     num_dropped[row] = len(encoding.ids) - len(kept)
   return EncodedText(ids, mask, num_dropped)
-
-
-def _training_texts(emoji_set: EmojiSet, seed: int, rates: PromptRates) -> Iterator[str]:
-  rng = np.random.default_rng(seed)
-  backgrounds = tuple(BACKGROUNDS)
-  for name in (*STYLES, *backgrounds, "on", "background", "small"):
-    yield " ".join([name] * _ATTRIBUTE_REPEATS)
-  images = emoji_set.indices("train")
-  for concept in np.unique(emoji_set.concept[images]):
-    emoji = emoji_set.emoji[concept]
-    yield normalize_prompt(" ".join((emoji.label, *emoji.tags)))
-  for image in images:
-    emoji, style = emoji_set.emoji[emoji_set.concept[image]], STYLES[emoji_set.style[image]]
-    for _ in range(_PROMPTS_PER_IMAGE):
-      background = backgrounds[rng.integers(len(backgrounds))]
-      yield make_prompt(rng, emoji, style, background, bool(rng.random() < 0.25), rates)

@@ -12,7 +12,6 @@ import importlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from jaxspec.models.caption_encoder import CaptionEncoderConfig, caption_encoder_fns
 from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
 from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
 from jaxspec.models.chameleon_drawing import TRUNK as CHAMELEON_TRUNK
@@ -20,8 +19,6 @@ from jaxspec.models.chameleon_vq import ChameleonVQConfig, chameleon_vq_fns
 from jaxspec.models.dit import DiTConfig, dit_fns
 from jaxspec.models.eagle import EagleConfig, eagle_fns
 from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
-from jaxspec.models.image_classifier import ImageClassifierConfig, image_classifier_fns
-from jaxspec.models.image_encoder import ImageEncoderConfig, image_encoder_fns
 from jaxspec.models.inter_head import InterHeadConfig, inter_head_fns
 from jaxspec.models.kl_vae import KLVAEConfig, kl_vae_fns
 from jaxspec.models.llama import LlamaConfig, llama_fns
@@ -68,9 +65,6 @@ FAMILIES: dict[str, Family] = {
   "t5": Family(T5Config, t5_fns),
   "llamagen_vq": Family(LlamaGenVQConfig, llamagen_vq_fns),
   "patch_vq": Family(PatchVQConfig, patch_vq_fns),
-  "image_encoder": Family(ImageEncoderConfig, image_encoder_fns),
-  "image_classifier": Family(ImageClassifierConfig, image_classifier_fns),
-  "caption_encoder": Family(CaptionEncoderConfig, caption_encoder_fns),
   "gpt_neo": Family(GPTNeoConfig, gpt_neo_fns, _TEXT),
   "llama": Family(LlamaConfig, llama_fns, _TEXT),
   "chameleon": Family(ChameleonConfig, chameleon_fns, _CHAMELEON, trunk=CHAMELEON_TRUNK),
@@ -83,14 +77,6 @@ FAMILIES: dict[str, Family] = {
   "var_vae": Family(VARVAEConfig, var_vae_fns),
 }
 
-# What checkpoints of earlier versions call a family.
-FORMER_NAMES = {"picture_classifier": "image_classifier", "picture_encoder": "image_encoder"}
-
-
-def current_name(name: str) -> str:
-  """The name of a family today, for one that a checkpoint of any version may hold."""
-  return FORMER_NAMES.get(name, name)
-
 
 def register(name: str, family: Family) -> None:
   """Adds a family of your own to `FAMILIES`; it stays for as long as the process runs.
@@ -98,7 +84,7 @@ def register(name: str, family: Family) -> None:
   Raises:
     ValueError: if the name or the config class belongs to another family.
   """
-  if name in FAMILIES or name in FORMER_NAMES:
+  if name in FAMILIES:
     raise ValueError(f"Must have a new name for a family, we instead got {name!r}")
   if taken := [known for known, other in FAMILIES.items() if other.config_class is family.config_class]:
     raise ValueError(f"Must have a config class of its own for {name}, {family.config_class.__name__} is that of {taken[0]}")
@@ -126,7 +112,7 @@ def host_maker(name: str) -> Callable[[Any, Any], Any]:
   Raises:
     ValueError: for a family that does not generate by itself.
   """
-  host = FAMILIES[current_name(name)].host
+  host = FAMILIES[name].host
   if host is None:
     raise ValueError(f"Must have a network that generates ({', '.join(generating())}), we instead got a {name}")
   if isinstance(host, str):
@@ -157,12 +143,11 @@ def trunk_of(config: Any) -> Trunk:
 
 
 def make_config(name: str, fields: dict[str, Any]) -> Any:
-  """Config of family ``name``, or of what it was called earlier, from plain fields.
+  """Config of family ``name`` from plain fields.
 
   Raises:
     ValueError: for an unknown family or field, naming it.
   """
-  name = current_name(name)
   if name not in FAMILIES:
     raise ValueError(f"Must have a family in {', '.join(FAMILIES)}, we instead got {name!r}")
   config_class = FAMILIES[name].config_class

@@ -27,6 +27,10 @@ from jaxspec.sampling import SamplingConfig
 TOKENIZER = PatchVQConfig(
   image_size=16, widths=(4, 8), encoder_blocks=(0, 0), decoder_blocks=(0, 0), num_codes=16, code_dim=4
 )
+# 36 tokens of images as large as scenes.
+SCENE_TOKENIZER = PatchVQConfig(
+  image_size=96, widths=(4, 4, 4, 8), encoder_blocks=(0,) * 4, decoder_blocks=(0,) * 4, num_codes=16, code_dim=4
+)
 TEXT = TextEncoderConfig(vocab_size=64, max_tokens=6, dim=8, num_layers=1, num_heads=1, caption_dim=8)
 _SHARED = dict(vocab_size=16, num_tokens=16, num_heads=2, multiple_of=16)
 TARGET = LlamaGenConfig(model_type="t2i", prefix_len=6, caption_dim=8, num_layers=2, dim=16, **_SHARED)

@@ -12,8 +12,7 @@ from jaxspec.bundle import BUNDLE_FILE
 from jaxspec.cli import evaluate
 from jaxspec.cli.drawn_captions import Drawn
 from jaxspec.cli.image_folder import write_folder
-from tests.cli.fake_bundle import DRAFT, TARGET, make_fake_bundle
-from tests.cli.fake_evaluators import TOKENIZER
+from tests.cli.fake_bundle import DRAFT, SCENE_TOKENIZER, TARGET, make_fake_bundle
 
 CAPTIONS = [
   "a cat",
@@ -78,7 +77,7 @@ def _call(run, *args):
 
 
 def test_splits_are_those_of_scenes():
-  assert set(evaluate.SCENE_SPLITS) == set(scenes.SPLITS)
+  assert set(evaluate.SPLITS) == set(scenes.SPLITS)
 
 
 def test_painted_images_are_right(run, folder, drawn):
@@ -150,14 +149,9 @@ def test_which_captions_are_drawn(run, painting_bundle, without_painter, tmp_pat
 @pytest.mark.parametrize(
   ("options", "words"),
   [
-    (["--encoder", "caption"], "--encoder does not go with --scenes"),
-    (["--encoder", "concept"], "--encoder does not go with --scenes"),
     (["--reference", "."], "--reference does not go with --scenes"),
-    (["--evaluators", "."], "--evaluators does not go with --scenes"),
-    (["--group", "Objects"], "--group does not go with --scenes"),
-    (["--standard"], "--standard does not go with --scenes"),
-    (["--split", "val_style"], "--split validation, train or held_out with --scenes, we instead got 'val_style'"),
-    (["--split", "test"], "we instead got 'test'"),
+    (["--standard"], "Must have one of --scenes .* or --standard .*, we instead got both"),
+    (["--split", "test"], "--split.*'test' is not one of"),
     (["--split", "train"], "where .* is a folder of images"),
     (["--num", 4], "--num goes with a bundle"),
     (["--method", "gsd"], "--method goes with a bundle"),
@@ -170,12 +164,6 @@ def test_options(fails, folder, tmp_path, options, words):
 
   assert re.search(words, fails("evaluate", "--scenes", folder, *options))
   assert not (tmp_path / "eval.json").exists()
-
-
-def test_splits_of_scenes_without_them(fails, folder):
-  for split in ("validation", "held_out"):
-    line = fails("evaluate", folder, "--split", split)
-    assert f"--split train, val_style or val_concept without --scenes, we instead got '{split}'" in line
 
 
 def test_captions_that_cannot_be_read(fails, painting_bundle, folder, tmp_path):
@@ -212,9 +200,8 @@ def test_bundle_of_other_images(fails, bundle):
 @pytest.mark.slow
 def test_bundle_of_scenes(run, tmp_path):
   """A bundle of random networks draws images of the right size, none of them right."""
-  tokenizer = dataclasses.replace(TOKENIZER, image_size=96)
   target, draft = (dataclasses.replace(config, num_tokens=36) for config in (TARGET, DRAFT))
-  bundle = make_fake_bundle(tmp_path / "tiny", target=target, draft=draft, tokenizer=tokenizer, method="ar")
+  bundle = make_fake_bundle(tmp_path / "tiny", target=target, draft=draft, tokenizer=SCENE_TOKENIZER, method="ar")
   document, outcome = _call(run, bundle, "--num", 5, "--batch", 3, "--save-images", "kept")
   assert document["images"]["counters"]["target_calls"] == 5 * 36 and document["images"]["settings"]["method"] == "ar"
   assert document["scores"]["all"]["right"]["value"] == 0 and document["faithfulness"] == {}

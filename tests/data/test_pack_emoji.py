@@ -5,36 +5,26 @@ import shutil
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from experiments.data import pack_emoji
-from jaxspec.data import load_emoji
-
-ROWS = [
-  ("1f34e", "red apple", ["fruit"], "Food & Drink", "food-fruit", "red apple", [0, 0, -1]),
-  ("1f600", "grinning face", [], "Smileys & Emotion", "face-smiling", "grinning face", [-1, -1, 2]),
-]
-
-
-def _image(seed: int) -> Image.Image:
-  return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (64, 64, 4), np.uint8) // 128 * 255, "RGBA")
+from experiments.data.emoji import load_emoji
+from tests.data.packed_emoji import IMAGES, ROWS, image
 
 
 @pytest.fixture(scope="module")
 def packed():
-  names = ("noto/1f34e.webp", "twemoji/1f34e.webp", "fluent/1f600.webp")
-  return {name: pack_emoji.encode(_image(seed)) for seed, name in enumerate(names)}
+  return {name: pack_emoji.encode(image(seed)) for seed, name in enumerate(IMAGES)}
 
 
 def test_written_files_can_be_loaded(packed, tmp_path):
   pack_emoji.write(packed, ROWS, tmp_path / "emoji")
   loaded = load_emoji(tmp_path / "emoji")
-  assert loaded.style.tolist() == [0, 1, 2]
-  assert loaded.concept.tolist() == [0, 0, 1]
-  assert loaded.split.tolist() == [0, 0, 2]
+  assert loaded.style.tolist() == [0, 1, 2, 0, 2]
+  assert loaded.concept.tolist() == [0, 0, 1, 2, 2]
+  assert loaded.split.tolist() == [0, 0, 2, 0, 1]
   assert [tuple(emoji) for emoji in loaded.emoji] == [(*row[:2], tuple(row[2]), *row[3:6]) for row in ROWS]
   for seed, rgba in enumerate(loaded.rgba):
-    expected = np.array(_image(seed))
+    expected = np.array(image(seed))
     expected[expected[..., 3] == 0] = 0
     np.testing.assert_array_equal(rgba, expected)  # lossless
 

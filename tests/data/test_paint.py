@@ -1,20 +1,9 @@
-"""Painting: exact compositing, and attributes that can be read back."""
-
-import itertools
+"""Painting: exact compositing, sizes and positions."""
 
 import numpy as np
 import pytest
 
-from jaxspec.data import (
-  BACKGROUNDS,
-  SCALES,
-  background_colour,
-  composite,
-  measure_background,
-  measure_scale,
-  paint,
-  place,
-)
+from experiments.data.paint import BACKGROUND_NAMES, BACKGROUNDS, Painting, composite, draw, place, random_paintings
 
 
 def _disc(radius: int = 30, colour=(20, 90, 60)) -> np.ndarray:
@@ -37,7 +26,7 @@ def test_empty_and_opaque_images(background):
   assert (composite(np.zeros((64, 64, 4), np.uint8), background) == colour).all()
   opaque = np.random.default_rng(0).integers(0, 256, (64, 64, 4), np.uint8)
   opaque[..., 3] = 255
-  np.testing.assert_array_equal(paint(opaque, background), opaque[..., :3])
+  np.testing.assert_array_equal(composite(opaque, background), opaque[..., :3])
 
 
 def test_composite_rounds_to_nearest():
@@ -56,40 +45,6 @@ def test_composite_of_a_batch():
   assert composite(rgba[:0], batch[:0, 0, 0]).shape == (0, *batch.shape[1:])
 
 
-@pytest.mark.parametrize("background, scale", list(itertools.product(BACKGROUNDS, SCALES)))
-def test_round_trip_of_a_plain_drawing(background, scale):
-  image = paint(_disc(), background, scale)
-  assert image.shape == (64, 64, 3) and image.dtype == np.uint8
-  assert measure_background(image) == background
-  assert measure_scale(image) == scale
-  noisy = np.clip(image + np.random.default_rng(0).normal(0, 8, image.shape), 0, 255).astype(np.uint8)
-  assert measure_background(noisy) == background
-  assert measure_scale(noisy) == scale
-
-
-@pytest.mark.parametrize("offset", [(-13, -13), (13, 13), (5, -9)])
-def test_round_trip_with_offset(offset):
-  image = paint(_disc(), "blue", "small", offset)
-  assert measure_background(image) == "blue" and measure_scale(image) == "small"
-  centred = paint(_disc(), "blue", "small")
-  np.testing.assert_array_equal(np.roll(centred, offset, (0, 1)), image)
-
-
-def test_round_trip_of_the_set(emoji_set):
-  """Few drawings fill the corners, have the colour of their background or are tiny by themselves."""
-  right = {(attribute, scale): [] for attribute in ("background", "scale") for scale in SCALES}
-  for number, image in enumerate(range(0, len(emoji_set), 16)):
-    background = list(BACKGROUNDS)[number % len(BACKGROUNDS)]
-    for scale in SCALES:
-      painted = paint(emoji_set.rgba[image], background, scale)
-      right["background", scale].append(measure_background(painted) == background)
-      right["scale", scale].append(measure_scale(painted) == scale)
-  assert all(right["background", "small"])
-  assert np.mean(right["background", "normal"]) > 0.99
-  assert np.mean(right["scale", "normal"]) > 0.98
-  assert np.mean(right["scale", "small"]) > 0.98
-
-
 def test_shrinking_does_not_read_invisible_pixels():
   rgba = _disc()
   rgba[rgba[..., 3] == 0] = (255, 0, 255, 0)  # would bleed without premultiplication
@@ -104,17 +59,36 @@ def test_normal_scale_is_the_identity():
   assert place(rgba) is rgba
 
 
+def test_draw_is_place_and_composite():
+  rgba = np.stack([_disc(), _disc(20), _disc(10)])
+  painting = Painting(np.array([0, 1, 4]), np.array([False, True, True]), np.array([[0, 0], [3, -5], [0, 0]]))
+  images = draw(rgba, painting)
+  assert images.shape == (3, 64, 64, 3) and images.dtype == np.uint8
+  for row, (background, offset) in enumerate(zip(painting.background, painting.offset)):
+    placed = place(rgba[row], "small" if painting.small[row] else "normal", tuple(offset))
+    np.testing.assert_array_equal(images[row], composite(placed, BACKGROUND_NAMES[background]))
+  plain = draw(rgba, Painting.plain(3))
+  np.testing.assert_array_equal(plain, composite(rgba, "white"))
+
+
+def test_random_paintings_have_their_rates():
+  found = random_paintings(np.random.default_rng(0), 4000, white_fraction=0.5, small_fraction=0.25, max_offset=6)
+  counts = np.bincount(found.background, minlength=len(BACKGROUND_NAMES))
+  assert abs(counts[BACKGROUND_NAMES.index("white")] / 4000 - 0.5) < 0.04
+  assert (counts > 120).all() and abs(found.small.mean() - 0.25) < 0.04
+  assert not found.offset[~found.small].any() and np.abs(found.offset).max() == 6
+
+
 @pytest.mark.parametrize(
   "call, message",
   [
-    (lambda: paint(_disc(), "cyan"), "background must be one of .* we instead got 'cyan'"),
-    (lambda: paint(_disc(), (0, 0, 300)), "background must be a name or RGB"),
-    (lambda: paint(_disc(), "red", "huge"), "scale must be one of .* we instead got 'huge'"),
-    (lambda: paint(_disc(), "red", 1.5), r"scale must be in \(0, 1\]"),
-    (lambda: paint(_disc(), "red", "small", (14, 0)), "offset must keep the 38x38 image"),
-    (lambda: paint(_disc(), "red", "normal", (0, 1)), "offset must keep"),
-    (lambda: paint(_disc()[..., :3], "red"), r"rgba must be \[H, W, 4\] uint8, we instead got \(64, 64, 3\)"),
-    (lambda: background_colour("teal"), "background must be one of"),
+    (lambda: composite(_disc(), "cyan"), "background must be one of .* we instead got 'cyan'"),
+    (lambda: composite(_disc(), (0, 0, 300)), "background must be a name or RGB"),
+    (lambda: place(_disc(), "huge"), "scale must be one of .* we instead got 'huge'"),
+    (lambda: place(_disc(), 1.5), r"scale must be in \(0, 1\]"),
+    (lambda: place(_disc(), "small", (14, 0)), "offset must keep the 38x38 image"),
+    (lambda: place(_disc(), "normal", (0, 1)), "offset must keep"),
+    (lambda: place(_disc()[..., :3]), r"rgba must be \[H, W, 4\] uint8, we instead got \(64, 64, 3\)"),
   ],
 )
 def test_bad_arguments_are_errors(call, message):

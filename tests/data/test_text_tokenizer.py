@@ -1,50 +1,46 @@
 """Text tokenizer: the vocabulary is reproducible, padding is on the left, and no text crashes it."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxspec import scenes
 from jaxspec.data import (
-  BACKGROUNDS,
   PAD_ID,
-  STYLES,
   UNK_ID,
-  canonical_prompt,
   encode,
+  learn_text_tokenizer,
   load_text_tokenizer,
   normalize_prompt,
   save_text_tokenizer,
-  train_text_tokenizer,
 )
+
+NUM_TOKENS = 160
+CAPTIONS = [normalize_prompt(scenes.draw_scene(0, number)[0]) for number in range(3000)]
+
+
+def learn():
+  return learn_text_tokenizer([*CAPTIONS, *["red apple"] * 50], NUM_TOKENS)
 
 
 @pytest.fixture(scope="module")
-def tokenizer(emoji_set):
-  return train_text_tokenizer(emoji_set)
+def tokenizer():
+  return learn()
 
 
 def test_vocabulary(tokenizer):
-  assert tokenizer.get_vocab_size() == 2048
+  assert tokenizer.get_vocab_size() == NUM_TOKENS
   assert (tokenizer.token_to_id("[PAD]"), tokenizer.token_to_id("[UNK]")) == (PAD_ID, UNK_ID) == (0, 1)
 
 
 def test_frequent_words_are_single_tokens(tokenizer):
-  words = [*STYLES, *BACKGROUNDS, "on", "background", "small", "face", "button", "man", "woman", "apple", "heart"]
+  words = ["on", "background", "small", "two", "apple", "heart", "red", "blue"]
   assert encode(tokenizer, words).mask.sum(1).tolist() == [1] * len(words)
 
 
-@pytest.mark.slow
-def test_training_is_deterministic_and_ignores_other_splits(emoji_set, tokenizer):
-  train = set(emoji_set.concept[emoji_set.indices("train")])
-  hidden = tuple(
-    emoji if concept in train else emoji._replace(label="zzzz qqqq", tags=("xxxx",))
-    for concept, emoji in enumerate(emoji_set.emoji)
-  )
-  assert hidden != emoji_set.emoji
-  assert train_text_tokenizer(dataclasses.replace(emoji_set, emoji=hidden)).to_str() == tokenizer.to_str()
+def test_learning_is_deterministic(tokenizer):
+  assert learn().to_str() == tokenizer.to_str()
 
 
 def test_save_and_load(tokenizer, tmp_path):
@@ -53,12 +49,9 @@ def test_save_and_load(tokenizer, tmp_path):
   assert again.to_str() == tokenizer.to_str()
 
 
-def test_prompts_fit(emoji_set, tokenizer):
-  longest = [canonical_prompt(emoji, "twemoji", "purple", small=True) for emoji in emoji_set.emoji]
-  encoded = encode(tokenizer, longest)
-  assert not encoded.num_dropped.any()
-  train = np.unique(emoji_set.concept[emoji_set.indices("train")])
-  assert not (encoded.ids[train] == UNK_ID).any()
+def test_captions_fit(tokenizer):
+  encoded = encode(tokenizer, CAPTIONS)
+  assert not encoded.num_dropped.any() and not (encoded.ids == UNK_ID).any()
 
 
 def test_left_padding_and_truncation(tokenizer):
@@ -75,7 +68,7 @@ def test_left_padding_and_truncation(tokenizer):
 
 
 def test_user_spelling_does_not_matter(tokenizer):
-  typed, canonical = "Twemoji, a red apple on a grey background!", "twemoji red apple on gray background"
+  typed, canonical = "Look: a RED apple on a grey background!", "look red apple on gray background"
   one, two = encode(tokenizer, [typed, canonical]).ids
   np.testing.assert_array_equal(one, two)
 
@@ -90,7 +83,7 @@ def test_any_text_encodes_or_raises_a_clear_error(tokenizer, text):
   encoded = encode(tokenizer, [text])
   assert encoded.mask[0, -1]
   assert (np.diff(encoded.mask[0].astype(int)) >= 0).all()  # padding first
-  assert (encoded.ids[encoded.mask] != PAD_ID).all() and (encoded.ids < 2048).all()
+  assert (encoded.ids[encoded.mask] != PAD_ID).all() and (encoded.ids < NUM_TOKENS).all()
 
 
 def test_foreign_words_become_unknown(tokenizer):

@@ -20,8 +20,7 @@ from experiments.engine.scene_images import Scenes
 from experiments.engine.tables import render
 from jaxspec.decode.state import Origin
 from tests.cli import fake_classes
-from tests.cli.fake_bundle import DRAFT, TARGET, make_fake_bundle
-from tests.cli.fake_evaluators import TOKENIZER
+from tests.cli.fake_bundle import DRAFT, SCENE_TOKENIZER, TARGET, make_fake_bundle
 
 SHALLOW = dataclasses.replace(TARGET, num_layers=1)
 
@@ -175,8 +174,7 @@ def test_tables_of_classes(network, tmp_path):
 def test_a_table_of_scenes(tmp_path, caplog):
   """Random networks draw nothing that is right; every kind of row has its figures, and a second run reads what was kept."""
   target, draft = (dataclasses.replace(config, num_tokens=36) for config in (SHALLOW, DRAFT))
-  tokenizer = dataclasses.replace(TOKENIZER, image_size=96)
-  path = str(make_fake_bundle(tmp_path / "bundle", target=target, draft=draft, tokenizer=tokenizer, method="ar"))
+  path = str(make_fake_bundle(tmp_path / "bundle", target=target, draft=draft, tokenizer=SCENE_TOKENIZER, method="ar"))
   rows = (
     dataclasses.replace(row("speculative", gamma=2), audit=True), row("gsd", "static", variant="static", window=3),
     row("eagle-chain", "nobody", draft="none"), row("ciar", "CIAR", rate=0.5),

@@ -6,25 +6,26 @@ import numpy as np
 import pytest
 
 from experiments.data import digits as fetch_digits
-from experiments.data.class_images import _digits, load_images
-from jaxspec.data.emoji import load_emoji
+from experiments.data.class_images import _digits, _emoji, load_images
+from experiments.data.emoji import load_emoji
+from tests.data.packed_emoji import pack
 
 
-@pytest.mark.slow
-def test_emoji_are_those_of_their_splits():
-  images, emoji = load_images("emoji"), load_emoji()
-  assert images.side == 64 and len(images.classes) == 95
+def test_emoji_are_those_of_their_splits(tmp_path):
+  emoji, images = load_emoji(pack(tmp_path / "emoji")), _emoji(tmp_path / "emoji")
+  assert images.side == 64 and images.classes == ("food-fruit", "face-smiling")
   for split, name in ((images.train, "train"), (images.held_out, "val_style"), (images.unseen, "val_concept")):
     numbers = emoji.indices(name)
-    assert len(split.labels) == len(numbers)
-    row = len(numbers) // 2
-    subgroup = emoji.emoji[emoji.concept[numbers[row]]].subgroup
-    assert images.classes[split.labels[row]] == subgroup
+    assert len(split.labels) == len(numbers) > 0
+    subgroups = [emoji.emoji[emoji.concept[number]].subgroup for number in numbers]
+    assert [images.classes[label] for label in split.labels] == subgroups
   rows = np.arange(3)
   plain, painted = images.train.draw(rows, None), images.train.draw(rows, np.random.default_rng(1))
   assert plain.shape == (3, 64, 64, 3) and plain.dtype == np.uint8 and (plain != painted).any()
   with pytest.raises(ValueError, match="emoji, digits"):
     load_images("photographs")
+  with pytest.raises(ValueError, match="python -m experiments.data.pack_emoji"):
+    _emoji(tmp_path / "none")
 
 
 def test_digits_are_split_by_their_pixels_and_shifted(tmp_path):

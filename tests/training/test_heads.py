@@ -69,7 +69,7 @@ def test_samples_heads_and_decodes(tmp_path, monkeypatch):
 
 
 def test_prompts_of_a_file(tmp_path):
-  with pytest.raises(ValueError, match="training, users, scenes or a file with prompts, we instead got .*none.txt"):
+  with pytest.raises(ValueError, match="scenes or a file with prompts, we instead got .*none.txt"):
     sample_prompts.file_prompts(None, tmp_path / "none.txt", 2, 0)
 
 
@@ -79,6 +79,5 @@ def test_targets_without_a_text_encoder_are_refused():
   for condition in (ClassLabels, Caption):
     with pytest.raises(ValueError, match="a text encoder of its own for this, other has none$"):
       sampled_target.conditions_of(named(condition))
-  for make in (sample_prompts.scene_prompts, lambda *args: sample_prompts.user_prompts(args[0], None, *args[1:])):
-    with pytest.raises(ValueError, match="other has none: its prompts come from a file"):
-      make(named(Prompt), 2, 0)
+  with pytest.raises(ValueError, match="other has none: its prompts come from a file"):
+    sample_prompts.scene_prompts(named(Prompt), 2, 0)

@@ -1,6 +1,6 @@
 """The packed emoji set: 4,839 images of 1,632 emoji in three drawing styles, with captions and fixed splits.
 
-The files in ``jaxspec/data/emoji/`` are written by ``experiments/data/pack_emoji.py``:
+It is not shipped. ``python -m experiments.data.pack_emoji`` writes its files into ``runs/emoji``:
 
 - ``emoji64.zip``: an uncompressed zip of lossless 64x64 RGBA WebP images, ``{style}/{codepoint}.webp``;
 - ``index.json``: captions, groups, families and the split of every image;
@@ -32,7 +32,8 @@ STYLES = ("noto", "twemoji", "fluent")
 SPLITS = ("train", "val_concept", "val_style")
 IMAGE_SIZE = 64
 FORMAT_VERSION = 1
-DEFAULT_PATH = Path(__file__).parent / "emoji"
+DEFAULT_PATH = Path("runs/emoji")
+WRITE_IT = "write it with python -m experiments.data.pack_emoji"
 
 _GENDER_WORDS = re.compile(r"\b(man|woman|person|men|women|people|girl|boy|child)\b")
 
@@ -123,7 +124,7 @@ def load_emoji(path: str | Path | None = None) -> EmojiSet:
   """Reads and decodes the packed set (about two seconds, no network).
 
   Args:
-    path: folder with ``index.json`` and ``emoji64.zip``; the copy in the package by default.
+    path: folder with ``index.json`` and ``emoji64.zip``; `DEFAULT_PATH` by default.
 
   Returns:
     The set; images are ordered by concept, then style.
@@ -137,9 +138,7 @@ def load_emoji(path: str | Path | None = None) -> EmojiSet:
   try:
     packed = zip_path.read_bytes()
   except OSError as error:
-    raise ValueError(
-      f"{zip_path}: must be a readable zip of WebP images ({error.strerror}); write it with experiments/data/pack_emoji.py"
-    ) from error
+    raise ValueError(f"{zip_path}: must be a readable zip of WebP images ({error.strerror}); {WRITE_IT}") from error
   digest = hashlib.sha256(packed).hexdigest()
   if digest != index["sha256"]:
     raise ValueError(f"{zip_path}: must have sha256 {index['sha256']} as index.json says, we instead got {digest}")
@@ -179,9 +178,7 @@ def _read_index(path: Path) -> dict:
   try:
     index = json.loads(path.read_text(encoding="utf-8"))
   except OSError as error:
-    raise ValueError(
-      f"{path}: must be the readable index of the emoji set ({error.strerror}); write it with experiments/data/pack_emoji.py"
-    ) from error
+    raise ValueError(f"{path}: must be the readable index of the emoji set ({error.strerror}); {WRITE_IT}") from error
   except ValueError as error:
     raise ValueError(f"{path}: must be JSON ({error})") from error
   expected = {"format": FORMAT_VERSION, "styles": list(STYLES), "splits": list(SPLITS)}

@@ -1,0 +1,90 @@
+"""``jaxspec evaluate --standard``: FID, Inception score and CLIP score of images, by released networks.
+
+1. Images of a folder, or drawn by a bundle for the prompts of a file.
+2. The figures of `jaxspec.metrics.standard`, against a folder of real images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxspec.cli.declared import Chosen
+from jaxspec.cli.drawn_captions import Drawn
+from jaxspec.cli.errors import UserError, interruptible
+
+FEWEST = 2  # images of a covariance
+
+
+def evaluate_standard(options: dict[str, Any], chosen: Chosen, is_bundle: bool, report) -> dict[str, Any]:
+  """The figures of a folder of images, or of those that a bundle draws.
+
+  Args:
+    options: of the command, checked as far as they are common to all images.
+    report: told what is going on.
+  Returns:
+    A document of JSON values, warnings included.
+  Raises:
+    UserError: one line about what does not fit; nothing is drawn before the networks are loaded.
+  """
+  from jaxspec.cli.image_folder import read_folder, read_prompts, write_folder
+  from jaxspec.metrics import standard
+
+  if options["reference"] is None:
+    raise UserError("Must have --reference FOLDER with real images for --standard: FID is a distance from them")
+  reference = read_folder(options["reference"], None, captioned=False)
+  _check_count(reference.pixels, "real images")
+  if is_bundle:
+    if options["prompt_file"] is None:
+      raise UserError(f"Must have --prompts FILE for --standard: it says what {options['path']} is to draw")
+    prompts = read_prompts(options["prompt_file"])[: options["num"]]
+    _check_count(prompts, "images")  # before they are drawn
+    images = None
+  else:
+    images, prompts = _read(options)
+    _check_count(images.pixels, "images")
+  metrics = interruptible(standard.load_standard, prompts is not None)
+  if images is None:
+    images = _drawn(options, chosen, prompts, report)
+    if options["save_images"] is not None:
+      write_folder(options["save_images"], images.pixels, prompts)
+  if reference.num_resized:
+    images.warnings.append(f"{reference.num_resized} real images were resized to {_size(reference.pixels)} pixels")
+  report("Computing the standard figures")
+  return {
+    "images": {"source": images.name, "count": len(images.pixels)} | images.about,
+    "reference": {"count": len(reference.pixels), "folder": str(options["reference"])},
+    "standard": interruptible(standard.standard_metrics, metrics, images.pixels, reference.pixels, prompts),
+    "warnings": images.warnings,
+  }
+
+
+def _drawn(options: dict[str, Any], chosen: Chosen, prompts: list[str], report) -> Drawn:
+  """Images that the bundle draws for prompts of the user."""
+  from jaxspec.cli.drawn_captions import draw_captions
+
+  drawn = draw_captions(options, chosen, prompts, side=None, purpose="--standard", report=report)
+  return drawn._replace(about={"prompts": str(options["prompt_file"])} | drawn.about)
+
+
+def _read(options: dict[str, Any]) -> tuple[Drawn, list[str] | None]:
+  """The images of a folder, and their prompts if it has any."""
+  from jaxspec.cli.image_folder import read_folder
+
+  found = read_folder(options["path"], None, prompt_file=options["prompt_file"])
+  warnings = []
+  if found.num_resized:
+    warnings.append(f"{found.num_resized} images were resized to {_size(found.pixels)} pixels")
+  if found.prompts is None:
+    warnings.append("No prompts.txt or prompts.json: there is no CLIP score")
+  return Drawn(options["path"].resolve().name, found.pixels, {"names": found.names}, warnings), found.prompts
+
+
+def _size(pixels) -> str:
+  return f"{pixels.shape[2]}x{pixels.shape[1]}"
+
+
+def _check_count(things: Sequence, noun: str) -> None:
+  """Refuses sets that have no covariance."""
+  if len(things) < FEWEST:
+    raise UserError(f"Must have at least {FEWEST} {noun}, we instead got {len(things)}")
