@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from experiments.engine import claims, statistics
 from experiments.engine.cells import interval, markdown
-from experiments.engine.rows import OPEN
+from experiments.engine.rows import OPEN, PAPER_PREFIX
 from experiments.engine.statistics import Estimate
 from jaxspec.methods import METHODS
 from jaxspec.metrics.statistics import correct_table
@@ -76,6 +76,8 @@ def family_of(row: Mapping[str, Any]) -> str:
     return EXACT
   if tau is not None and tau >= OPEN:
     return "CoDe" if options["target_prefix"] else "the edge alone"
+  if options["target_prefix"] != PAPER_PREFIX:
+    return "CIAR with other prefixes"
   return _SCORES.get(options["score"], "other scores of intervals")
 
 

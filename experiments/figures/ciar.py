@@ -63,7 +63,7 @@ def base_line(axes: Axes, rows: Sequence[Row]) -> None:
   axes.axhline(value, color=GREY, linestyle="--", linewidth=1.2, label="cloud alone")
 
 
-def walk(document: Document, option: str, label: str, path: Path) -> None:
+def walk(document: Document, option: str, label: str, path: Path, scale: str = "linear") -> None:
   """Right images and calls over one option: figures 3 and 6."""
   rows = gated(document)
   x = [row["options"][option] for row in rows]
@@ -76,7 +76,7 @@ def walk(document: Document, option: str, label: str, path: Path) -> None:
   calls.set_title("cloud calls per token, %")
   calls.set_ylim(0, None)
   for axes in (quality, calls):
-    axes.set_xlabel(label)
+    axes.set(xlabel=label, xscale=scale)
   save(figure, path)
 
 
@@ -129,7 +129,7 @@ def main() -> None:
   over_prefix = lambda path: walk(found["scenes_ciar_prefix"], "target_prefix", "target prefix, share of the tokens", path)
   figures = {
     "ciar_prefix": ("scenes_ciar_prefix", over_prefix),
-    "ciar_threshold": ("scenes_ciar_tau", lambda path: walk(found["scenes_ciar_tau"], "tau", "tau", path)),
+    "ciar_threshold": ("scenes_ciar_tau", lambda path: walk(found["scenes_ciar_tau"], "tau", "tau", path, "log")),
     "ciar_trade": (COMPARISONS[0], lambda path: trade(found, path)),
     "ciar_solvers": ("ciar_solvers", lambda path: solvers(found["ciar_solvers"], path)),
   }
