@@ -76,7 +76,7 @@ def family_of(row: Mapping[str, Any]) -> str:
     return EXACT
   if tau is not None and tau >= OPEN:
     return "CoDe" if options["target_prefix"] else "the edge alone"
-  if options["target_prefix"] != PAPER_PREFIX:
+  if options["score"] == "interval" and options["target_prefix"] != PAPER_PREFIX:
     return "CIAR with other prefixes"
   return _SCORES.get(options["score"], "other scores of intervals")
 

@@ -6,7 +6,7 @@ import pytest
 
 from experiments import run
 from experiments.engine import claims, lossy, published
-from experiments.engine.rows import CLOSED, OPEN
+from experiments.engine.rows import CLOSED, OPEN, PAPER_PREFIX
 from experiments.engine.tables import render
 from tests.experiments.painted_tables import NUM, document
 from tests.site_modules import site_module
@@ -44,7 +44,8 @@ def test_tables_of_other_sampling_have_points_of_their_own():
     ({"tau": OPEN, "target_prefix": 0.3, "score": "interval"}, "CoDe"),
     ({"tau": CLOSED, "target_prefix": 0.0, "score": "interval"}, lossy.EXACT),
     ({"tau": 0.1, "target_prefix": 0.0, "score": "entropy"}, "Entropy"),
-    ({"tau": None, "target_prefix": 0.0, "score": "interval"}, "CIAR"),
+    ({"tau": None, "target_prefix": PAPER_PREFIX, "score": "interval"}, "CIAR"),
+    ({"tau": 0.1, "target_prefix": 0.0, "score": "interval"}, "CIAR with other prefixes"),
     ({"tau": 0.1, "target_prefix": 0.0, "score": "interval:paper"}, "other scores of intervals"),
   ],
 )
