@@ -143,6 +143,7 @@ def _joint(params, tau):
   return joint.reshape((TOY.vocab_size,) * sum(TOY.sizes)), local
 
 
+@pytest.mark.long_runs
 def test_every_map_follows_the_side_that_decides_about_it():
   """Chi-square over all maps jointly, of batches whose rows stop one another and leave maps unread."""
   params, tau = SpecParams(_any(1, TOY), _any(2, TOY)), 0.2

@@ -39,3 +39,8 @@ def test_every_network_says_where_it_comes_from(name):
   for folder in folders:
     meta = checkpoints.read_config(bundle.path / folder)["meta"]
     assert meta["licence"].startswith("Apache-2.0"), folder
+
+
+def test_shipped_files_fit_in_60_megabytes():
+  files = [path for path in shipped(FAST).parent.rglob("*") if path.is_file()]
+  assert len(files) > 40 and sum(path.stat().st_size for path in files) < 60e6
