@@ -23,13 +23,13 @@ def sqs(coding: str, tokens: int) -> Case:
   return Case("wordnet", row("sqs", f"sqs, {coding}", **options), PROMPTS, tokens, max_prompt=16)
 
 
-CIAR = Case("scenes", row("ciar", "ciar", draft="inter-2", gamma=3, cloud_rate=0.5), CAPTIONS, 144)
+CIAR = Case("scenes", row("ciar", "ciar", draft="inter-2", gamma=1, cloud_rate=0.5), CAPTIONS, 144)
 # Tables of the papers: CIAR's networks, and the budget of 3,000 bits of the tables of sqs.
 OVER_NETWORKS = (
-  row("ciar", "cloud alone, called for every token", draft="inter-2", gamma=3, tau=OPEN, target_prefix=1.0),
-  row("ciar", "every token verified", draft="inter-2", gamma=3, tau=CLOSED),
-  row("ciar", "CIAR", draft="inter-2", gamma=3, cloud_rate=0.3),
-  row("ciar", "CIAR, ids alone", draft="inter-2", gamma=3, cloud_rate=0.3, verify="greedy"),
+  row("ciar", "cloud alone, called for every token", draft="inter-2", gamma=1, tau=OPEN, target_prefix=1.0),
+  row("ciar", "every token verified", draft="inter-2", gamma=1, tau=CLOSED),
+  row("ciar", "CIAR", draft="inter-2", gamma=1, cloud_rate=0.3),
+  row("ciar", "CIAR, ids alone", draft="inter-2", gamma=1, cloud_rate=0.3, verify="greedy"),
 )
 TEMPERATURES = (0.2, 0.6, 1.0)
 
