@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from experiments.engine import lossy
+from experiments.engine import lossy, seeds
 from experiments.engine import statistics as differences
 from experiments.run import RESULTS, documents
 
@@ -307,6 +307,23 @@ def test_threshold_prefix_and_discrete_sets():
     "scenes_ciar_discrete"
   )
   assert all(abs(value - sets["CIAR"]) < 0.45 for label, value in sets.items() if label.startswith("k "))
+
+
+def trained_means(name):
+  """Right images in percent by setting, over its trainings."""
+  groups = seeds.settings_of(documents(RESULTS)[name])
+  assert all(len(found) == 3 for found in groups.values())
+  return {setting: 100 * statistics.mean(found) for setting, found in groups.items()}
+
+
+def test_depth_of_edge_networks():
+  """docs/ciar.md: right images over three trainings of each depth, at 30 % calls."""
+  means, text = trained_means("scenes_ciar_depth"), (RESULTS / "scenes_ciar_depth.md").read_text()
+  assert means == pytest.approx({"1 layer": 47.9, "2 layers": 64.5, "3 layers": 68.5}, abs=0.06)
+  assert "Smallest true difference that would have shown: 4.5 points" in text
+  assert all(
+    abs(row["calls_per_image"] / 144 - 0.3) < 0.005 for row in rows_of("scenes_ciar_depth").values() if row.get("setting")
+  )
 
 
 def test_parts_of_a_round():
