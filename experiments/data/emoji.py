@@ -33,7 +33,7 @@ SPLITS = ("train", "val_concept", "val_style")
 IMAGE_SIZE = 64
 FORMAT_VERSION = 1
 DEFAULT_PATH = Path("runs/emoji")
-WRITE_IT = "write it with python -m experiments.data.pack_emoji"
+WRITE_IT = "write it with python -m experiments.data.pack_emoji --work runs/npm"
 
 _GENDER_WORDS = re.compile(r"\b(man|woman|person|men|women|people|girl|boy|child)\b")
 
