@@ -19,8 +19,8 @@ TABLES = {
       row("ciar", "cloud alone, called for every token", tau=OPEN, target_prefix=1.0),
       row("ciar", "every token verified", tau=CLOSED),
       row("ciar", "every token verified, LANTERN++", tau=CLOSED, verify="lantern"),
-      matched("CIAR", RATE, score="interval"),
-      matched("CIAR, ids alone", RATE, score="interval", verify="greedy"),
+      matched("CIAR", RATE, score="interval", gamma=1),
+      matched("CIAR, ids alone", RATE, score="interval", verify="greedy", gamma=1),
     ),
     notes=(
       "Published (ms, LANTERN and CIAR): 5G 16023 and 6794, 4G 33881 and 13035, WiFi 20216 and 8411. These sums have no "

@@ -326,6 +326,16 @@ def test_depth_of_edge_networks():
   )
 
 
+def test_losses_of_edge_networks():
+  """docs/ciar.md: right images over three trainings of each loss, at 30 % calls; none is told apart from the whole."""
+  means, text = trained_means("scenes_ciar_loss"), (RESULTS / "scenes_ciar_loss.md").read_text()
+  expected = {"without centre": 66.8, "without upper": 63.0, "without lower": 64.5, "without anchor": 64.6}
+  assert means == pytest.approx({"the whole loss": 64.5} | expected, abs=0.06)
+  found = seeds.compare(documents(RESULTS)["scenes_ciar_loss"])
+  assert all(corrected.adjusted > 0.05 for corrected in found.against.values())
+  assert "Smallest true difference that would have shown: 5.6 points" in text
+
+
 def test_parts_of_a_round():
   """docs/speed.md: what the networks take of a round."""
   shares: dict[str, int] = {}
