@@ -65,7 +65,7 @@ def evaluate_scenes(options: dict[str, Any], chosen: Chosen, is_bundle: bool, re
 def _drawn(options: dict[str, Any], chosen: Chosen, report) -> _Images:
   """Images that a bundle draws of captions of the grammar, or of a file."""
   from jaxspec.cli.drawn_captions import draw_captions
-  from jaxspec.cli.image_folder import read_prompts, write_folder
+  from jaxspec.cli.image_folder import chosen_prompts, write_folder
 
   file, split, seed = options["prompt_file"], options["split"], options["seed"]
   if file is None:
@@ -73,7 +73,7 @@ def _drawn(options: dict[str, Any], chosen: Chosen, report) -> _Images:
     about = {"split": split}
   else:
     _check_no_split(f"captions come from {file}")
-    captions = read_prompts(file)[: options["num"]]
+    captions = chosen_prompts(file, options["num"])
     about = {"prompts": str(file)}
   requests = _requests(captions, file)
   drawn = draw_captions(options, chosen, captions, side=scenes.IMAGE_SIZE, purpose="--scenes", report=report)

@@ -27,7 +27,7 @@ def evaluate_standard(options: dict[str, Any], chosen: Chosen, is_bundle: bool, 
   Raises:
     UserError: one line about what does not fit; nothing is drawn before the networks are loaded.
   """
-  from jaxspec.cli.image_folder import read_folder, read_prompts, write_folder
+  from jaxspec.cli.image_folder import chosen_prompts, read_folder, write_folder
   from jaxspec.metrics import standard
 
   if options["reference"] is None:
@@ -37,7 +37,7 @@ def evaluate_standard(options: dict[str, Any], chosen: Chosen, is_bundle: bool, 
   if is_bundle:
     if options["prompt_file"] is None:
       raise UserError(f"Must have --prompts FILE for --standard: it says what {options['path']} is to draw")
-    prompts = read_prompts(options["prompt_file"])[: options["num"]]
+    prompts = chosen_prompts(options["prompt_file"], options["num"])
     _check_count(prompts, "images")  # before they are drawn
     images = None
   else:

@@ -29,7 +29,7 @@ class ImageFolder(NamedTuple):
 
 def list_images(folder: Path) -> list[Path]:
   """The PNG files of a folder in natural order."""
-  natural = lambda path: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name.lower())]
+  natural = lambda path: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name.lower())]
   return sorted((path for path in folder.iterdir() if path.suffix.lower() == ".png" and path.is_file()), key=natural)
 
 
@@ -55,6 +55,8 @@ def read_folder(folder: Path, side: int | None, *, prompt_file: Path | None = No
   for path in paths:
     try:
       with Image.open(path, formats=("PNG",)) as image:
+        if image.mode.startswith("I"):
+          raise UserError(f"Must have images of 8 bits a channel, {path} has 16")
         image = image.convert("RGBA")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
       raise UserError(f"Must have a PNG image, {path} cannot be read ({type(error).__name__})") from error
@@ -109,10 +111,24 @@ def read_prompts(file: Path, names: Sequence[str] | None = None) -> list[str]:
   return document
 
 
+def chosen_prompts(file: Path, num: int | None) -> list[str]:
+  """The first ``num`` prompts of a file, or all.
+
+  Raises:
+    UserError: as `read_prompts`, or if there are fewer.
+  """
+  prompts = read_prompts(file)
+  if num is not None and num > len(prompts):
+    raise UserError(f"Must have a prompt for each of --num {num} images, {file} has {len(prompts)}")
+  return prompts[:num]
+
+
 def check_new_folder(folder: Path) -> None:
   """Refuses a folder to write images to that holds something, or cannot be made."""
   if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
     raise UserError(f"Must have a new or empty folder for images, {folder} is neither")
+  if folder.is_symlink() or folder.resolve() == Path.cwd():
+    raise UserError(f"Must have a new or empty folder for images, {folder} is a link or the working directory")
   if not folder.parent.is_dir():
     raise UserError(f"Cannot write {folder}: there is no folder {folder.parent}, make it first")
   try:

@@ -13,7 +13,7 @@ COMMANDS = {
   "audit": LazyCommand("jaxspec.cli.audit:audit", "Compute what a method costs in fidelity, and what it buys."),
   "bench": LazyCommand("jaxspec.cli.bench:bench", "Measure decoding methods against each other."),
   "bench-model": LazyCommand("jaxspec.cli.bench_model:bench_model", "Measure what a method gains on a published size."),
-  "evaluate": LazyCommand("jaxspec.cli.evaluate:evaluate", "Measure images against real ones and their prompts."),
+  "evaluate": LazyCommand("jaxspec.cli.evaluate:evaluate", "Read images of scenes, or compare others with real ones."),
   "studio": LazyCommand("jaxspec.cli.studio:studio", "Show decoding on a local web page, methods side by side."),
   "plan": LazyCommand("jaxspec.cli.plan:plan", "Say without the hardware what fits it, and how fast it could be."),
   "serve": LazyCommand("jaxspec.cli.serve:serve", "Verify for edges over a network."),

@@ -18,8 +18,8 @@ def normalize_prompt(text: str) -> str:
   Lower-case; accents, punctuation and symbols removed, apart from hyphens and apostrophes inside words; articles
   dropped; "grey" spelled "gray"; single spaces.
 
-  >>> normalize_prompt("Twemoji, a red apple on a blue background, small!")
-  'twemoji red apple on blue background small'
+  >>> normalize_prompt("Two stars, and a red heart on the GREY background!")
+  'two stars and red heart on gray background'
   """
   # Decompose before and after lower-casing: each can produce characters that the other one changes.
   text = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text.translate(_APOSTROPHES)).lower())

@@ -1,4 +1,4 @@
-"""A small convolutional VQ tokenizer for small images: 64x64x3 pixels to 16x16 indices.
+"""A small convolutional VQ tokenizer for small images: 96x96x3 pixels to 12x12 indices, or other sizes.
 
 The encoder-quantiser-decoder scheme is VQ-VAE (arXiv 1711.00937) with l2-normalised codes (improved VQGAN,
 arXiv 2110.04627). The network is our own. Every halving is a space-to-depth, so no convolution runs at the full resolution,

@@ -130,6 +130,11 @@ def test_paths(fails, bundle, folder, tmp_path):
   (tmp_path / "full").mkdir()
   (tmp_path / "full" / "old.png").write_text("old")
   assert "new or empty folder" in fails("evaluate", "--standard", bundle, "--save-images", "full")
+  (tmp_path / "link").symlink_to(tmp_path / "empty")
+  assert "is a link" in fails("evaluate", "--standard", bundle, "--save-images", "link")
+  (tmp_path / "p.txt").write_text("one\n")
+  line = fails("evaluate", "--standard", bundle, "--reference", folder, "--prompts", "p.txt", "--num", 33)
+  assert "--num 33 images, p.txt has 1" in line
 
 
 def test_too_few(fails, folder, drawing_bundle, tmp_path, monkeypatch):
@@ -188,6 +193,12 @@ def test_reading_folders(tmp_path):
   (tmp_path / "wide.png").write_bytes(b"no image")
   with pytest.raises(Exception, match="wide.png cannot be read"):
     read_folder(tmp_path, 64)
+  Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000).save(tmp_path / "wide.png")
+  with pytest.raises(Exception, match="8 bits a channel, .*wide.png has 16"):
+    read_folder(tmp_path, 64)
+  (tmp_path / "wide.png").rename(tmp_path / "²1.png")  # a digit that is no number
+  Image.new("RGB", (64, 64)).save(tmp_path / "²1.png")
+  assert len(read_folder(tmp_path, 64, captioned=False).names) == 3
   with pytest.raises(Exception, match="no images yet"):
     read_prompts(tmp_path / "prompts.json")
 
