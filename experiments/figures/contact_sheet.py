@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from experiments.figures.style import IMAGES, parser, wrapped
+from experiments.train.command import one_line_errors
 from jaxspec import scenes
 from jaxspec.loading import load_pipeline
 from jaxspec.options import values_of
@@ -91,4 +92,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  main()
+  with one_line_errors():
+    main()

@@ -23,7 +23,7 @@ DEFAULT_NUM = 128
 
 # Options that only the other kind of images has a use for.
 _FOR_STANDARD = {"reference": "images are compared with their captions and the painter"}
-_FOR_SCENES = {"split": "there are no captions of its own: give --prompts FILE"}
+_FOR_SCENES = {"split": "only scenes have captions of their own"}
 
 
 @click.command(cls=MethodCommand)
