@@ -5,7 +5,7 @@
     python -m tests.recorded_tokens scenes wordnet  # these bundles only; --write leaves the others as they are
 
 Ids are kept as a digest, vectors as arrays. Rounding decides a token now and then, so tokens are compared only where the
-versions of jax and jaxlib and the vector instructions of the processor are those of the record.
+versions of jax and jaxlib, the processor with its vector instructions, and the number of its cores are those of the record.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import platform
+import re
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -85,11 +87,16 @@ CASES: dict[str, dict[str, list[dict[str, Any]]]] = {
 def machine() -> dict[str, Any]:
   """What the rounding of a program depends on."""
   try:
-    flags = set(Path("/proc/cpuinfo").read_text().split())
+    about = Path("/proc/cpuinfo").read_text()
   except OSError:
-    flags = set()
+    about = ""
+  flags = set(about.split())
   simd = sorted(flag for flag in flags if flag.startswith(("avx", "amx", "fma", "sse", "asimd", "sve")))
-  return {"jax": jax.__version__, "jaxlib": jaxlib.__version__, "processor": platform.machine(), "instructions": simd}
+  models = dict(re.findall(r"^(vendor_id|cpu family|model|stepping)\s*: (.*)$", about, re.MULTILINE))
+  return {
+    "jax": jax.__version__, "jaxlib": jaxlib.__version__, "processor": platform.machine(), "instructions": simd,
+    "model": " ".join(models.values()), "cores": os.cpu_count(),
+  }  # fmt: skip
 
 
 def difference(recorded: dict[str, Any]) -> str | None:

@@ -10,6 +10,7 @@ No image is chosen by hand: prompts are drawn with a fixed seed, one sample each
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -18,11 +19,12 @@ import jax
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from experiments.figures.style import IMAGES, parser, wrapped
+from experiments.figures.style import IMAGES, wrapped
 from experiments.train.command import one_line_errors
 from jaxspec import scenes
 from jaxspec.loading import load_pipeline
 from jaxspec.options import values_of
+from jaxspec.scenes import IMAGE_SIZE
 
 COLUMNS, TILE, CAPTION = 8, 128, 56
 
@@ -65,13 +67,15 @@ def draw_sheet(images: np.ndarray, halves: tuple[Half, Half], is_right: np.ndarr
 
 
 def main() -> None:
-  arguments = parser(__doc__)
+  arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   arguments.add_argument("--bundle", default="scenes")
   arguments.add_argument("--seed", type=int, default=0)
   arguments.add_argument("--batch", type=int, default=16)
   arguments.add_argument("--out", type=Path, default=IMAGES / "contact_sheet_scenes.jpg")
   args = arguments.parse_args()
   pipeline, halves = load_pipeline(args.bundle), scene_prompts(args.seed)
+  if (size := getattr(getattr(pipeline.host, "tokenizer", None), "config", None)) is None or size.image_size != IMAGE_SIZE:
+    raise ValueError(f"Must have a bundle that draws captions of scenes, we instead got {args.bundle}")
   prompts = halves[0].prompts + halves[1].prompts
   keys = jax.random.split(jax.random.key(args.seed), len(prompts))
   parts = []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from jaxspec.cli.declared import Chosen
 from jaxspec.cli.errors import UserError, interruptible
+
+if TYPE_CHECKING:  # the command answers wrong options before anything heavy is imported
+  from jaxspec.pipeline import Pipeline
 
 
 class Drawn(NamedTuple):
@@ -19,25 +22,19 @@ class Drawn(NamedTuple):
   warnings: list[str]
 
 
-def draw_captions(
-  options: dict[str, Any], chosen: Chosen, captions: list[str], *, side: int | None, purpose: str, report
-) -> Drawn:
-  """One image of each caption.
+def load_drawing(options: dict[str, Any], *, side: int | None, purpose: str) -> Pipeline:
+  """The bundle of a command, which must draw captions.
 
   Args:
-    options: of the command: ``path``, ``seed``, ``batch``, ``dtype`` and ``matmul_precision``.
+    options: of the command: ``path``, ``dtype`` and ``matmul_precision``.
     side: of the images, in pixels; None where any will do.
     purpose: what needs this size, for messages.
-    report: told what is going on.
   Raises:
-    UserError: before anything is drawn, if the bundle draws no captions, or images of another size.
+    UserError: if the bundle draws no captions, or images of another size.
   """
-  from jaxspec.cli import decoding
-  from jaxspec.cli.batches import batch_rows, make_batches
-  from jaxspec.cli.job import load, make_job
+  from jaxspec.cli.job import load
   from jaxspec.models.conditions import ClassLabels, OrderedLabels
 
-  rows = batch_rows(options["batch"], len(captions))
   pipeline = load(options["path"], dtype=options["dtype"], matmul_precision=options["matmul_precision"])
   if pipeline.host.noun != "image":
     raise UserError(f"Must have a bundle that draws images, {options['path']} continues texts")
@@ -46,6 +43,24 @@ def draw_captions(
   made = getattr(getattr(pipeline.host, "tokenizer", None), "config", None)
   if side is not None and (size := getattr(made, "image_size", side)) != side:
     raise UserError(f"Must have images of {side} pixels for {purpose}, {options['path']} draws {size}")
+  return pipeline
+
+
+def draw_captions(pipeline: Pipeline, options: dict[str, Any], chosen: Chosen, captions: list[str], report) -> Drawn:
+  """One image of each caption.
+
+  Args:
+    pipeline: of `load_drawing`.
+    options: of the command: ``seed`` and ``batch``.
+    report: told what is going on.
+  Raises:
+    UserError: for a batch or an option that does not fit, before anything is drawn.
+  """
+  from jaxspec.cli import decoding
+  from jaxspec.cli.batches import batch_rows, make_batches
+  from jaxspec.cli.job import make_job
+
+  rows = batch_rows(options["batch"], len(captions))
   job = make_job(pipeline, chosen, interruptible(pipeline.encode, captions), seed=options["seed"])
   batches = make_batches(job.condition, samples=1, seed=job.seed, rows=rows)
   runs = decoding.decode_methods(job, batches, methods=[job.method], repeats=0, report=report)

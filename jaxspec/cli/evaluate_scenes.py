@@ -64,7 +64,7 @@ def evaluate_scenes(options: dict[str, Any], chosen: Chosen, is_bundle: bool, re
 
 def _drawn(options: dict[str, Any], chosen: Chosen, report) -> _Images:
   """Images that a bundle draws of captions of the grammar, or of a file."""
-  from jaxspec.cli.drawn_captions import draw_captions
+  from jaxspec.cli.drawn_captions import draw_captions, load_drawing
   from jaxspec.cli.image_folder import chosen_prompts, write_folder
 
   file, split, seed = options["prompt_file"], options["split"], options["seed"]
@@ -76,7 +76,8 @@ def _drawn(options: dict[str, Any], chosen: Chosen, report) -> _Images:
     captions = chosen_prompts(file, options["num"])
     about = {"prompts": str(file)}
   requests = _requests(captions, file)
-  drawn = draw_captions(options, chosen, captions, side=scenes.IMAGE_SIZE, purpose="--scenes", report=report)
+  pipeline = load_drawing(options, side=scenes.IMAGE_SIZE, purpose="--scenes")
+  drawn = draw_captions(pipeline, options, chosen, captions, report)
   if options["save_images"] is not None:
     write_folder(options["save_images"], drawn.pixels, captions)
   return _Images(drawn.name, drawn.pixels, captions, requests, about | drawn.about, drawn.warnings)

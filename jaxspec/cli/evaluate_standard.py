@@ -27,6 +27,7 @@ def evaluate_standard(options: dict[str, Any], chosen: Chosen, is_bundle: bool, 
   Raises:
     UserError: one line about what does not fit; nothing is drawn before the networks are loaded.
   """
+  from jaxspec.cli.drawn_captions import draw_captions, load_drawing
   from jaxspec.cli.image_folder import chosen_prompts, read_folder, write_folder
   from jaxspec.metrics import standard
 
@@ -39,13 +40,14 @@ def evaluate_standard(options: dict[str, Any], chosen: Chosen, is_bundle: bool, 
       raise UserError(f"Must have --prompts FILE for --standard: it says what {options['path']} is to draw")
     prompts = chosen_prompts(options["prompt_file"], options["num"])
     _check_count(prompts, "images")  # before they are drawn
-    images = None
+    images, pipeline = None, load_drawing(options, side=None, purpose="--standard")
   else:
     images, prompts = _read(options)
     _check_count(images.pixels, "images")
   metrics = interruptible(standard.load_standard, prompts is not None)
   if images is None:
-    images = _drawn(options, chosen, prompts, report)
+    drawn = draw_captions(pipeline, options, chosen, prompts, report)
+    images = drawn._replace(about={"prompts": str(options["prompt_file"])} | drawn.about)
     if options["save_images"] is not None:
       write_folder(options["save_images"], images.pixels, prompts)
   if reference.num_resized:
@@ -57,14 +59,6 @@ def evaluate_standard(options: dict[str, Any], chosen: Chosen, is_bundle: bool, 
     "standard": interruptible(standard.standard_metrics, metrics, images.pixels, reference.pixels, prompts),
     "warnings": images.warnings,
   }
-
-
-def _drawn(options: dict[str, Any], chosen: Chosen, prompts: list[str], report) -> Drawn:
-  """Images that the bundle draws for prompts of the user."""
-  from jaxspec.cli.drawn_captions import draw_captions
-
-  drawn = draw_captions(options, chosen, prompts, side=None, purpose="--standard", report=report)
-  return drawn._replace(about={"prompts": str(options["prompt_file"])} | drawn.about)
 
 
 def _read(options: dict[str, Any]) -> tuple[Drawn, list[str] | None]:

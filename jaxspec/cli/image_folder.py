@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -54,11 +55,13 @@ def read_folder(folder: Path, side: int | None, *, prompt_file: Path | None = No
   images, num_resized = [], 0
   for path in paths:
     try:
-      with Image.open(path, formats=("PNG",)) as image:
-        if image.mode.startswith("I"):
-          raise UserError(f"Must have images of 8 bits a channel, {path} has 16")
-        image = image.convert("RGBA")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+      with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with Image.open(path, formats=("PNG",)) as image:
+          if image.mode.startswith("I"):
+            raise UserError(f"Must have images of 8 bits a channel, {path} has 16")
+          image = image.convert("RGBA")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
       raise UserError(f"Must have a PNG image, {path} cannot be read ({type(error).__name__})") from error
     if image.width != image.height:
       raise UserError(f"Must have square images, {path} has {image.width}x{image.height} pixels")

@@ -56,13 +56,14 @@ def painting_bundle(tmp_path, monkeypatch):
   """A folder that passes for a bundle, and a painter that draws for it; returns both the folder and what was asked for."""
   asked = []
 
-  def draw_captions(options, chosen, captions, *, side, purpose, report):
+  def draw_captions(side, options, chosen, captions, report):
     asked.append((options, chosen, captions, side))
     generator = np.random.default_rng(0)
     pixels = scenes.paint_batch([scenes.sample_scene(generator, caption) for caption in captions])
     about = {"settings": {"method": "ar", "sampling": {}, "seed": options["seed"]}, "counters": {"target_calls": 3}}
     return Drawn("painter", pixels, about, ["Prompt 1 is too long"])
 
+  monkeypatch.setattr("jaxspec.cli.drawn_captions.load_drawing", lambda options, *, side, purpose: side)
   monkeypatch.setattr("jaxspec.cli.drawn_captions.draw_captions", draw_captions)
   (tmp_path / "bundle").mkdir()
   (tmp_path / "bundle" / BUNDLE_FILE).write_text("{}")
