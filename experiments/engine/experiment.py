@@ -17,7 +17,7 @@ from experiments.engine.cache import Cache
 from jaxspec.loading import load_pipeline
 from jaxspec.pipeline import Pipeline
 
-AT_LEAST_ONE = ("batch", "num_train", "num_images", "number", "repeats", "positions", "tokens", "seeds")
+AT_LEAST_ONE = ("batch", "num_train", "num_images", "number", "repeats", "positions", "tokens", "seeds", "texts")
 
 
 class Lab:

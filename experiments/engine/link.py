@@ -1,11 +1,11 @@
-"""Tables of links: modelled latency under a bit budget (``sqs``), and images over networks through real messages
-(``ciar``)."""
+"""Tables of links: latency under a bit budget (``sqs``), and images over networks through real messages (``ciar``)."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -13,9 +13,11 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
+from experiments.engine import pass_times, quiet
 from experiments.engine.bench import Bench
 from experiments.engine.cache import key_of
 from experiments.engine.experiment import Experiment, Lab
+from experiments.engine.pass_times import PassTimes
 from experiments.engine.quality import Quality, as_json
 from experiments.engine.rows import Row
 from jaxspec.decode.state import DecodeResult
@@ -27,7 +29,7 @@ from jaxspec.link.networks import LATENCY_RULES, NETWORKS, link_seconds
 from jaxspec.link.opening import ConditionSpec
 from jaxspec.link.sqs_wire import SqsWire
 from jaxspec.link.target_endpoint import TargetEndpoint
-from jaxspec.link.timing import Compute, Link, break_even_bps, decode_seconds
+from jaxspec.link.timing import Link, break_even_bps, decode_seconds
 from jaxspec.link.traffic import Traffic
 from jaxspec.link.wires import Wire
 from jaxspec.metrics.compression import Rounds, count_rounds
@@ -36,6 +38,9 @@ from jaxspec.metrics.statistics import ratio
 # Beginnings of dictionary lines, which the shipped pair has learnt to continue.
 PROMPTS = (
   "river:", "copper:", "to walk:", "apple tree:", "music: a", "kindness: the quality of", "castle: a large", "winter:",
+  "bread:", "lion:", "to sing:", "physician:", "gold: a", "anger: a strong", "bridge: a structure", "autumn:",
+  "violin:", "salt:", "to bend:", "senator:", "storm: a", "courage: the", "island: a land", "monday:",
+  "wheat:", "spider:", "to melt:", "lawyer:", "planet: any", "silence: the absence of", "harbor: a sheltered", "midnight:",
 )  # fmt: skip
 PLAIN = "plain decoding"
 
@@ -52,20 +57,29 @@ class LinkTable(Experiment):
     prompts: beginnings; ``seeds`` continuations of each, ``tokens`` long.
     budget: bits of a round, for rows that name none; ``max_drafts`` and ``ell`` likewise.
     edge_ms: one pass of the draft network; ``cloud_ms`` one of the target, ``cloud_token_ms`` more for each token it reads.
+      Where they are 0 they are measured on this machine.
+    busy: the share of the machine that others may use while they are measured.
   """
 
   rows: tuple[Row, ...]
   temperatures: tuple[float, ...]
   bundle: str = "wordnet"
   prompts: tuple[str, ...] = PROMPTS
-  seeds: int = 3
-  tokens: int = 40
-  budget: float = 3000.0
-  max_drafts: int = 16
+  seeds: int = 2
+  tokens: int = 64
+  budget: float = 5000.0
+  max_drafts: int = 5
   ell: int = 100
-  edge_ms: float = 1.0
-  cloud_ms: float = 6.0
-  cloud_token_ms: float = 0.3
+  edge_ms: float = 0.0
+  cloud_ms: float = 0.0
+  cloud_token_ms: float = 0.0
+  busy: float = 0.15
+
+  def __post_init__(self):
+    super().__post_init__()
+    given = self.edge_ms, self.cloud_ms
+    if (any(given) or self.cloud_token_ms) and not all(given):
+      raise ValueError(f"Must have edge_ms and cloud_ms together, or none to measure them, we instead got {given}")
 
   def bench(self, lab: Lab) -> Bench:
     """All continuations in one batch."""
@@ -77,9 +91,23 @@ class LinkTable(Experiment):
     common = dict(budget=self.budget, max_drafts=self.max_drafts, ell=self.ell) | dict(entry.options)
     return entry.but(label=entry.name, sampling={"temperature": temperature}, max_len=self.tokens, **common)
 
-  def compute(self) -> Compute:
-    """Seconds of the two networks."""
-    return Compute(self.edge_ms / 1e3, self.cloud_ms / 1e3, self.cloud_token_ms / 1e3)
+  def passes(self, bench: Bench, lab: Lab) -> PassTimes:
+    """The given times of a pass, or those of this machine, which are kept.
+
+    Raises:
+      ValueError: if they are to be measured while others use the machine.
+    """
+    block = self.max_drafts + 1
+    if self.edge_ms:
+      return PassTimes(self.edge_ms, self.cloud_ms, self.cloud_token_ms, block, {})
+    entry = self.placed(self.rows[0], 1.0)
+
+    def measure() -> dict[str, Any]:
+      quiet.check(self.busy)
+      return pass_times.measure(bench, entry, block=block, max_len=self.tokens)._asdict()
+
+    name = f"passes-{key_of(bench.weights(entry), {'block': block, 'max_len': self.tokens})}"
+    return PassTimes(**lab.clocks.get(name, measure, again=lab.retime))
 
   def ratio(self, above: np.ndarray, below: np.ndarray) -> list[float | None]:
     """``sum(above) / sum(below)`` over continuations, and the ends of its 95 % interval over prompts.
@@ -90,11 +118,17 @@ class LinkTable(Experiment):
       return [None] * 3
     return list(ratio(above, below, clusters=np.repeat(np.arange(len(self.prompts)), self.seeds)))
 
-  def about(self) -> dict[str, Any]:
+  def by_prompt(self, above: np.ndarray, below: np.ndarray) -> list[float]:
+    """``sum(above) / sum(below)`` of the continuations of every prompt."""
+    above, below = (np.reshape(values, (-1, self.seeds)).sum(axis=1) for values in (above, below))
+    return [round(float(value), 6) for value in above / below]
+
+  def about(self, passes: PassTimes) -> dict[str, Any]:
     """What the documents share; JSON."""
-    names = ("budget", "max_drafts", "ell", "edge_ms", "cloud_ms", "cloud_token_ms", "seeds", "tokens")
-    config = {name: getattr(self, name) for name in names}
-    return {"config": config, "num_rows": len(self.prompts) * self.seeds, "intervals": "over prompts"}
+    config = {name: getattr(self, name) for name in ("budget", "max_drafts", "ell", "seeds", "tokens")}
+    config["budget"] = self.budget if math.isfinite(self.budget) else None
+    num = len(self.prompts)
+    return {"config": config | passes._asdict(), "num_rows": num * self.seeds, "num_prompts": num}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,30 +137,36 @@ class Sweep(LinkTable):
 
   Counted are draft passes, bits on the uplink and target passes (`jaxspec.link.timing`); downlink and round trip are free,
   as in the paper.
+
+  Attributes:
+    subject: label of the row that all others are compared with, prompt by prompt; controllers that adapt are also compared
+      with the fixed threshold that they start from.
   """
 
   temperatures: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)
   uplink_mbps: float = 1.0
+  subject: str = ""
   kind: ClassVar[str] = "sweep"
 
   def measure(self, lab: Lab) -> dict[str, Any]:
     """See `Experiment.measure`."""
-    bench, rows = self.bench(lab), []
+    bench = self.bench(lab)
+    passes, rows = self.passes(bench, lab), []
     for entry in self.rows:
       placed = {f"{temperature:g}": self.placed(entry, temperature) for temperature in self.temperatures}
-      at = {temperature: self.figures(bench.decode(chosen)) for temperature, chosen in placed.items()}
+      at = {temperature: self.figures(bench.decode(chosen), passes) for temperature, chosen in placed.items()}
       rows.append(as_json(next(iter(placed.values())), bench) | {"label": entry.name, "at": at})
-    document = self.about() | {"rows": rows}
+    document = self.about(passes) | {"subject": self.subject, "rows": rows}
     document["config"] |= {"uplink_mbps": self.uplink_mbps}
     return document
 
-  def figures(self, result: DecodeResult) -> dict[str, Any]:
-    """Figures of one cell, each with its interval; JSON."""
+  def figures(self, result: DecodeResult, passes: PassTimes) -> dict[str, Any]:
+    """Figures of one cell, each with its interval, and the latency of every prompt; JSON."""
     counts, stats = count_rounds(result), result.report.stats
     bits, link = np.asarray(stats.formula_bits, np.float64), Link(self.uplink_mbps * 1e6)
-    seconds = decode_seconds(self.compute(), link, **passes_of(counts), uplink_bits=bits)
+    ms = 1e3 * decode_seconds(passes.compute, link, **passes_of(counts), uplink_bits=bits)
     ratios = {
-      "ms_per_token": (seconds * 1e3, counts.tokens), "resampling_rate": (counts.rejected, counts.rounds),
+      "ms_per_token": (ms, counts.tokens), "resampling_rate": (counts.rejected, counts.rounds),
       "bits_per_token": (bits, counts.tokens), "tokens_per_round": (counts.tokens, counts.rounds),
       "drafts_per_round": (counts.drafted, counts.rounds), "mean_support": (stats.support, counts.drafted),
       "dropped": (stats.dropped, counts.tokens), "empty_share": (counts.empty_rounds, counts.rounds),
@@ -134,7 +174,7 @@ class Sweep(LinkTable):
     found = {name: self.ratio(np.asarray(above), np.asarray(below)) for name, (above, below) in ratios.items()}
     if result.report.sparsifier:
       found["final_beta"] = float(np.mean(result.report.sparsifier.high))
-    return found
+    return found | {"by_prompt": self.by_prompt(ms, counts.tokens)}
 
 
 def passes_of(counts: Rounds) -> dict[str, np.ndarray]:
@@ -158,24 +198,22 @@ class Codecs(LinkTable):
   def measure(self, lab: Lab) -> dict[str, Any]:
     """See `Experiment.measure`."""
     bench = self.bench(lab)
-    vocab, rows = bench.pipeline.host.vocab_size, []
+    vocab, passes, rows = bench.pipeline.host.vocab_size, self.passes(bench, lab), []
     for temperature in self.temperatures:
       for entry in self.rows:
         placed = self.placed(entry, temperature)
         logging.info("temperature %g: %s", temperature, placed.name)
-        about = as_json(placed, bench) | {
-          "temperature": temperature,
-          "has_budget": bool(np.isfinite(dict(placed.options)["budget"])),
-        }
-        rows.append(about | self.figures(*by_messages(bench, placed, vocab)))
-    plain_ms = self.cloud_ms + self.cloud_token_ms
-    document = self.about() | {"vocab": vocab, "plain_ms": plain_ms, "rows": rows, "break_even": break_evens(rows, plain_ms)}
+        figures = self.figures(*by_messages(bench, placed, vocab), passes)
+        rows.append(as_json(placed, bench) | {"temperature": temperature} | figures)
+    plain_ms = passes.cloud_ms + passes.cloud_token_ms
+    found = {"vocab": vocab, "plain_ms": plain_ms, "rows": rows, "break_even": break_evens(rows, plain_ms)}
+    document = self.about(passes) | found
     document["config"] |= {"rtt_ms": self.rtt_ms}
     return document
 
-  def figures(self, result: DecodeResult, traffic: Traffic) -> dict[str, Any]:
+  def figures(self, result: DecodeResult, traffic: Traffic, passes: PassTimes) -> dict[str, Any]:
     """Figures of one coding, each ratio with its interval; JSON."""
-    counts, compute, rtt_s = count_rounds(result), self.compute(), self.rtt_ms / 1e3
+    counts, compute, rtt_s = count_rounds(result), passes.compute, self.rtt_ms / 1e3
     sent, totals = traffic.uplink_bytes * 8.0, passes_of(counts) | {"exchanges": traffic.exchanges}
     seconds = lambda link, bits: decode_seconds(compute, link, uplink_bits=bits, **totals)
     without = seconds(Link(1.0, rtt_s=rtt_s), 0.0 * sent)

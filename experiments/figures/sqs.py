@@ -1,9 +1,9 @@
-"""Draws figures 2, 4, 5 and 6 of arXiv 2510.09942, and what they leave out: all codings over the rate of the uplink.
+"""Draws figures 2, 4, 5 and 6 of arXiv 2510.09942, and what they leave out: codings over the uplink's rate, and long runs.
 
     python -m experiments.figures.sqs
 
-Reads ``sqs_sweep.json`` and ``sqs_codecs.json`` (``experiments.run sqs:*``) and writes ``docs/images/sqs_*.png``. Bands are
-the tables' 95 % intervals.
+Reads ``sqs_sweep.json``, ``sqs_codecs.json`` and ``sqs_long_runs.json`` (``experiments.run sqs:*``) and writes
+``docs/images/sqs_*.png``. Bands are the tables' 95 % intervals.
 """
 
 from __future__ import annotations
@@ -73,14 +73,15 @@ def titled(figure: plt.Figure, title: str, path: Path) -> None:
 
 
 def figure_2(entries: list[Entry], path: Path) -> None:
-  """One K against one threshold."""
+  """One K against one threshold, with both controllers."""
   figure, panels = plt.subplots(1, 2, figsize=(8.6, 3.3), layout="constrained")
   first = values(entries, "beta1", sparsifier="conformal")[1]
 
   def draw(axes: Axes, name: str) -> None:
     line(axes, pick(entries, sparsifier="topk", support=32), "temperature", name, color=BLUE, label="K-SQS, K = 32")
-    cells = conformal(entries, "published", beta1=first)
-    line(axes, cells, "temperature", name, color=ORANGE, label=f"C-SQS, $\\beta_1$ = {first:g}")
+    for controller, colour in (("published", ORANGE), ("quick", GREEN)):
+      cells = conformal(entries, controller, beta1=first)
+      line(axes, cells, "temperature", name, color=colour, label=f"C-SQS, $\\beta_1$ = {first:g}, {controller}")
 
   by_temperature(panels, draw)
   panels[0].legend()
@@ -88,21 +89,23 @@ def figure_2(entries: list[Entry], path: Path) -> None:
 
 
 def figure_4(entries: list[Entry], path: Path) -> None:
-  """Latency against K and against the first threshold."""
-  figure, panels = plt.subplots(1, 2, figsize=(8.6, 3.3), layout="constrained", sharey=True)
+  """Latency against K and, for both controllers, against the first threshold."""
+  figure, panels = plt.subplots(1, 3, figsize=(10.8, 3.3), layout="constrained", sharey=True)
   temperatures = values(entries, "temperature")
   for temperature, colour in zip(temperatures, shades("#4c8fd6", "#c8402f", len(temperatures))):
     style = dict(color=colour, label=f"{temperature:g}")
     line(panels[0], pick(entries, sparsifier="topk", temperature=temperature), "support", LATENCY, **style)
-    line(panels[1], conformal(entries, "published", temperature=temperature), "beta1", LATENCY, **style)
+    for axes, controller in zip(panels[1:], ("published", "quick")):
+      line(axes, conformal(entries, controller, temperature=temperature), "beta1", LATENCY, **style)
   panels[0].set_xscale("log", base=2)
   sizes = values(entries, "support", sparsifier="topk")
   panels[0].set_xticks(sizes, [str(size) for size in sizes])
   panels[0].set(xlabel="K", ylabel=LABELS[LATENCY], title="K-SQS")
-  panels[1].set_xscale("log")
-  panels[1].set(xlabel=r"first threshold $\beta_1$", title="C-SQS")
+  for axes, controller in zip(panels[1:], ("published", "quick")):
+    axes.set_xscale("log")
+    axes.set(xlabel=r"first threshold $\beta_1$", title=f"C-SQS, {controller} controller")
   panels[0].set_ylim(bottom=0)
-  panels[1].legend(title="temperature", title_fontsize=8.5, ncols=2)
+  figure.legend(*panels[0].get_legend_handles_labels(), title="temperature", title_fontsize=8.5, loc="outside right center")
   titled(figure, "Latency over the setting of K-SQS and of C-SQS", path)
 
 
@@ -132,20 +135,48 @@ def figure_5(entries: list[Entry], path: Path) -> None:
 
 def figure_6(entries: list[Entry], path: Path) -> None:
   """All settings together."""
-  figure, panels = plt.subplots(1, 2, figsize=(10.2, 3.7), layout="constrained")
+  figure, panels = plt.subplots(1, 2, figsize=(10.2, 4.1), layout="constrained")
   sizes, firsts = values(entries, "support", sparsifier="topk"), values(entries, "beta1", sparsifier="conformal")
 
   def draw(axes: Axes, name: str) -> None:
     for size, colour in zip(sizes, shades("#a9cbee", "#173f70", len(sizes))):
       cells = pick(entries, sparsifier="topk", support=size)
       line(axes, cells, "temperature", name, shaded=False, color=colour, label=f"K = {size}")
-    for first, colour in zip(firsts, shades("#f3bd8a", "#9c4206", len(firsts))):
-      cells = conformal(entries, "published", beta1=first)
-      line(axes, cells, "temperature", name, shaded=False, color=colour, label=f"$\\beta_1$ = {first:g}", linestyle="-.")
+    for controller, ends, dashes in (("published", ("#f3bd8a", "#9c4206"), "-."), ("quick", ("#a9d8b0", "#1d6b2c"), ":")):
+      for first, colour in zip(firsts, shades(*ends, len(firsts))):
+        cells = conformal(entries, controller, beta1=first)
+        style = dict(color=colour, label=f"$\\beta_1$ = {first:g}, {controller}", linestyle=dashes)
+        line(axes, cells, "temperature", name, shaded=False, **style)
 
   by_temperature(panels, draw)
   figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
-  titled(figure, "K-SQS (blue) and C-SQS (orange) over temperature", path)
+  titled(figure, "K-SQS (blue) and C-SQS (orange: published controller, green: quick) over temperature", path)
+
+
+RUN_COLOURS = (ORANGE, "#9c4206", GREEN, "#1d6b2c", DARK, "#c8402f", "#7d5ba6")
+
+
+def figure_long_runs(document: Document, path: Path) -> None:
+  """Dropped mass of the worst stream over its length, beside the bound."""
+  rows = [row for row in document["rows"] if row["options"]["eta"] and row["options"]["policy"] == "text"]
+  others = [row for row in document["rows"] if row not in rows]
+  figure, panels = plt.subplots(1, 2, figsize=(9.6, 3.6), layout="constrained", sharey=True)
+  for axes, chosen, title in zip(panels, (rows, others), ("the policy of the text", "no step, and the other policies")):
+    for row in chosen:
+      tokens, worst = np.transpose(row["worst_by_text"])
+      colour = RUN_COLOURS[document["rows"].index(row) % len(RUN_COLOURS)]
+      axes.plot(tokens, worst, color=colour, label=row["label"])
+      if eta := row["options"]["eta"]:
+        alpha, first = row["options"]["alpha"], row["options"]["beta1"]
+        axes.plot(tokens, alpha + (first + eta * (1 - alpha)) / (eta * tokens), color=colour, linestyle="--", linewidth=1)
+    axes.set(xscale="log", yscale="log", xlabel="tokens of a stream", title=title)
+    for axis in (axes.xaxis, axes.yaxis):
+      axis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+      axis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+      axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+    axes.legend(fontsize=7.5)
+  panels[0].set_ylabel("dropped mass per token\n(worst stream)")
+  titled(figure, "The mean dropped mass of C-SQS (lines) and its bound (dashes)", path)
 
 
 CODING_STYLES = {
@@ -157,7 +188,7 @@ CODING_STYLES = {
   "Rice, K = 64": dict(color="#173f70", linestyle=":"),
   "trimmed, K = 64": dict(color=GREEN),
   "lazy, K = 64": dict(color="#c8402f"),
-  "half precision, no budget": dict(color=GREY),
+  "half precision": dict(color=GREY),
 }
 
 
@@ -179,6 +210,8 @@ def figure_codecs(document: Document, path: Path) -> None:
     column[0].axhline(plain, color="#20242a", linewidth=1.2, linestyle="--", label="plain decoding in the cloud")
     column[0].set(xscale="log", yscale="log", xlabel="uplink, Mbit/s", title=f"temperature {temperature:g}")
     column[0].set_ylim(top=plain * 20)
+    column[0].yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+    column[0].yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
     for axis in (column[0].xaxis, column[0].yaxis):
       axis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     for at, row in enumerate(rows[::-1]):
@@ -202,7 +235,7 @@ def figure_codecs(document: Document, path: Path) -> None:
 
 def main() -> None:
   args = parser(__doc__).parse_args()
-  found = tables(args.results, ("sqs_sweep", "sqs_codecs"))
+  found = tables(args.results, ("sqs_sweep", "sqs_codecs", "sqs_long_runs"))
   with plt.rc_context(STYLE):
     if "sqs_sweep" in found:
       entries = entries_of(found["sqs_sweep"])
@@ -210,6 +243,8 @@ def main() -> None:
         draw(entries, args.images / f"sqs_figure_{number}.png")
     if "sqs_codecs" in found:
       figure_codecs(found["sqs_codecs"], args.images / "sqs_codecs.png")
+    if "sqs_long_runs" in found:
+      figure_long_runs(found["sqs_long_runs"], args.images / "sqs_long_runs.png")
 
 
 if __name__ == "__main__":

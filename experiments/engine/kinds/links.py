@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
-from experiments.engine import statistics
+from experiments.engine import statistics, sweep_claims
 from experiments.engine.cells import LABEL, SMALLEST, Column, Document, Kind, RowDocument, interval, number
 
 
@@ -37,39 +38,44 @@ def network_below(document: Document) -> list[str]:
 
 
 def sweep_columns(document: Document) -> list[Column]:
+  words = sweep_claims.words_of(document)
+
   def cell(row: RowDocument, document: Document, temperature: str) -> str:
     entry = row["at"][temperature]
-    return f"{interval(entry['ms_per_token'], digits=1)}; {entry['resampling_rate'][0]:.2f}"
+    parts = [interval(entry["ms_per_token"]), f"{entry['resampling_rate'][0]:.2f}", words.get((row["label"], temperature))]
+    return "; ".join(filter(None, parts))
 
   temperatures = list(document["rows"][0]["at"])
   return [LABEL] + [Column(f"T = {t}", lambda row, document, t=t: cell(row, document, t)) for t in temperatures]
 
 
 def link_words(config: dict[str, Any]) -> str:
+  budget = "no budget" if config["budget"] is None else f"budget {config['budget']:g} bits"
+  measured = "measured on one machine" if config["spread"] else "assumed"
   return (
-    f"budget {config['budget']:g} bits, at most {config['max_drafts']} drafts, a draft pass {config['edge_ms']:g} ms, a "
-    f"target pass {config['cloud_ms']:g} + {config['cloud_token_ms']:g} ms a token"
+    f"{budget}, at most {config['max_drafts']} drafts, {measured}: a draft pass {config['edge_ms']:.3g} ms, a target pass "
+    f"{config['cloud_ms']:.3g} + {config['cloud_token_ms']:.2g} ms a token"
   )
+
+
+def clusters(document: Document) -> str:
+  return f"Brackets: 95 % intervals over {document['num_prompts']} prompts."
 
 
 def sweep_intro(document: Document) -> str:
   config = document["config"]
   return (
     f"modelled latency in ms per token, and resampling rate; {document['num_rows']} continuations of {config['tokens']} "
-    f"tokens, uplink {config['uplink_mbps']:g} Mbit/s, {link_words(config)}, no round trip. Brackets: 95 % intervals, "
-    f"{document['intervals']}. Controllers: fixed eta 0; published eta 0.001, alpha 0.0005; quick eta 0.05, alpha 0.05."
+    f"tokens, uplink {config['uplink_mbps']:g} Mbit/s, {link_words(config)}, no round trip; plain decoding "
+    f"{config['cloud_ms'] + config['cloud_token_ms']:.2f} ms a token. {clusters(document)} Controllers: fixed eta 0; "
+    "published eta 0.001, alpha 0.0005; quick eta 0.05, alpha 0.05."
   )
-
-
-def sweep_below(document: Document) -> list[str]:
-  found = [statistics.estimate_of(entry["ms_per_token"]) for row in document["rows"] for entry in row["at"].values()]
-  return [f"{SMALLEST} {statistics.smallest_between(found, document['num_rows']):.2g} ms per token between two cells."]
 
 
 def codec_columns(document: Document) -> list[Column]:
   whole = lambda name, words: Column(words, lambda row, document: "-" if row[name][0] is None else f"{row[name][0]:,.0f}")
   times = [
-    Column(f"ms per token at {rate} Mbit/s", lambda row, document, rate=rate: interval(row["ms_per_token"][rate], digits=1))
+    Column(f"ms per token at {rate} Mbit/s", lambda row, document, rate=rate: interval(row["ms_per_token"][rate]))
     for rate in document["rows"][0]["ms_per_token"]
   ]
   return [
@@ -87,23 +93,49 @@ def codec_intro(document: Document) -> str:
   return (
     f"{document['num_rows']} continuations of {config['tokens']} tokens by two ends that exchange messages, V = "
     f"{document['vocab']}, ell = {config['ell']}, {link_words(config)}, an exchange {config['rtt_ms']:g} ms besides its "
-    f"bits; plain decoding {document['plain_ms']:.1f} ms a token. Brackets: 95 % intervals, {document['intervals']}."
+    f"bits; plain decoding {document['plain_ms']:.2f} ms a token. {clusters(document)}"
   )
 
 
 def codec_below(document: Document) -> list[str]:
-  found = [
-    statistics.estimate_of(cell)
-    for row in document["rows"]
-    if row.get("has_budget", True)
-    for cell in row["ms_per_token"].values()
+  cells = [row["ms_per_token"].values() for row in document["rows"] if row["options"]["coding"] != "half"]
+  found = [statistics.estimate_of(cell) for cell in itertools.chain(*cells)]
+  smallest = statistics.smallest_between(found, document["num_prompts"])
+  return [f"{SMALLEST} {smallest:.2g} ms per token between two rows that quantize."]
+
+
+def threshold_columns(document: Document) -> list[Column]:
+  def cell(row: RowDocument, document: Document, texts: str) -> str:
+    found = row["after"][texts]
+    bound = "no bound" if found["bound"] is None else f"bound {found['bound']:.4f}, {found['over']} over it"
+    return f"{found['fed']:.4f}, worst {found['worst']:.4f}; {bound}"
+
+  last = list(document["rows"][0]["after"])[-1]
+  return [
+    Column("controller", lambda row, document: row["label"]),
+    *(
+      Column(f"after {found['tokens']:,.0f} tokens", lambda row, document, texts=texts: cell(row, document, texts))
+      for texts, found in document["rows"][0]["after"].items()
+    ),
+    Column("dropped in truth", lambda row, document: f"{row['after'][last]['dropped']:.4f}"),
+    Column("last threshold", lambda row, document: f"{row['after'][last]['threshold']:.4f}"),
+    Column("mean support", lambda row, document: f"{row['after'][last]['support']:.0f}"),
   ]
-  smallest = statistics.smallest_between(found, document["num_rows"])
-  return [f"{SMALLEST} {smallest:.2g} ms per token between two rows with a budget."]
+
+
+def threshold_intro(document: Document) -> str:
+  config = document["config"]
+  return (
+    f"mean dropped mass per token as the controller is fed it, beside its bound; {document['streams']} streams of "
+    f"{config['texts']} texts, {config['tokens']} tokens each, whose threshold goes on from text to text; temperature "
+    f"{config['temperature']:g}, supports of up to all {document['vocab']} tokens, no budget, at most "
+    f"{config['max_drafts']} drafts. Means over streams, the worst stream, and how many streams are above the bound."
+  )
 
 
 KINDS: dict[str, Kind] = {
   "networks": Kind(network_columns, network_intro, network_below),
-  "sweep": Kind(sweep_columns, sweep_intro, sweep_below),
+  "sweep": Kind(sweep_columns, sweep_intro, sweep_claims.sentences),
   "codecs": Kind(codec_columns, codec_intro, codec_below),
+  "threshold_runs": Kind(threshold_columns, threshold_intro),
 }

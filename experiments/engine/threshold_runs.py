@@ -1,0 +1,113 @@
+"""Long runs of the controller of C-SQS: the mean dropped mass beside its bound (arXiv 2510.09942, Theorem 2).
+
+A stream draws one text after the other, and its threshold goes on from text to text: the first threshold of a text is the
+last of the text before it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.engine.cache import key_of
+from experiments.engine.experiment import Lab
+from experiments.engine.link import PROMPTS, LinkTable
+from experiments.engine.quality import as_json
+from experiments.engine.rows import Row
+from jaxspec.metrics.compression import count_rounds
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ThresholdRuns(LinkTable):
+  """Streams of texts, with the dropped mass after some of them.
+
+  Supports are as large as the vocabulary and there is no budget, so that nothing is cut off and the bound holds on every
+  path. What is compared with the bound is the mass as the controller is fed it, which is at least the mass that is dropped.
+
+  Attributes:
+    texts: of every stream, ``tokens`` each; figures are read after the first, after a tenth and after all.
+    prompts: one for each stream.
+  """
+
+  temperatures: tuple[float, ...] = (1.0,)
+  prompts: tuple[str, ...] = PROMPTS[:16]
+  seeds: int = 1
+  tokens: int = 240
+  texts: int = 20
+  budget: float = float("inf")
+  kind: ClassVar[str] = "threshold_runs"
+
+  def measure(self, lab: Lab) -> dict[str, Any]:
+    """See `Experiment.measure`."""
+    bench, rows = self.bench(lab), []
+    read = sorted({1, max(self.texts // 10, 1), self.texts})
+    vocab = bench.pipeline.host.vocab_size
+    for entry in self.rows:
+      placed = self.placed(entry, self.temperatures[0]).but(support=vocab)
+      path = self.path(bench, placed)
+      options = bench.settings(placed)["options"]
+      of = {name: options[name] for name in ("beta1", "eta", "alpha")}
+      after = {str(texts): figures(path, texts, **of) for texts in read}
+      rows.append(as_json(placed, bench) | {"after": after, "worst_by_text": worst_by_text(path)})
+    config = {name: getattr(self, name) for name in ("tokens", "texts", "max_drafts", "ell")}
+    config["temperature"] = self.temperatures[0]
+    return {"config": config, "vocab": vocab, "streams": len(self.prompts), "rows": rows}
+
+  def path(self, bench, entry: Row) -> dict[str, np.ndarray]:
+    """Per stream and text ``[streams, texts]``: tokens, mass fed and dropped, and the threshold after the text."""
+    run = None
+
+    def text(number: int, first: np.ndarray) -> dict[str, np.ndarray]:
+      nonlocal run
+      placed = entry.but(seed=number)
+      batches, parts = bench.batches(placed, bench.batch), bench.decoder(entry).parts
+      sparsifier = parts.params.draft.sparsifier._replace(first=jnp.asarray(first))
+      params = parts.params._replace(draft=parts.params.draft._replace(sparsifier=sparsifier))
+      with bench.pipeline.context():
+        run = run or jax.jit(bench.decoder(entry).decode_fn(max_len=self.tokens))
+        result = jax.device_get(run(params, batches.key_data[0], batches.condition[0]))
+      stats, counts = result.report.stats, count_rounds(result)
+      return {
+        "tokens": counts.tokens, "fed": stats.fed, "dropped": stats.dropped, "support": stats.support / counts.drafted,
+        "threshold": result.report.sparsifier.value,
+      }  # fmt: skip
+
+    def all_texts() -> dict[str, np.ndarray]:
+      logging.info("%d texts in %d streams: %s", self.texts, len(self.prompts), entry.name)
+      found, first = [], np.full(len(self.prompts), bench.decoder(entry).method.beta1, np.float32)
+      for number in range(self.texts):
+        found.append(text(number, first))
+        first = np.asarray(found[-1]["threshold"])
+      return {name: np.stack([np.asarray(each[name], np.float64) for each in found], axis=1) for name in found[0]}
+
+    settings = bench.settings(entry) | {"texts": self.texts, "prompts": list(self.prompts)}
+    return bench.kept(f"thresholds-{key_of(bench.weights(entry), settings)}", all_texts)
+
+
+def figures(path: dict[str, np.ndarray], texts: int, *, beta1: float, eta: float, alpha: float) -> dict[str, Any]:
+  """Dropped mass per token of the first ``texts`` of every stream beside the bound; JSON.
+
+  The bound ``alpha + (beta_1 + eta (1 - alpha)) / (eta T)`` holds for T committed tokens of any path; there is none for a
+  threshold that does not move.
+  """
+  total = {name: path[name][:, :texts].sum(axis=1) for name in ("tokens", "fed", "dropped")}
+  per_token = total["fed"] / total["tokens"]
+  bound = alpha + (beta1 + eta * (1 - alpha)) / (eta * float(total["tokens"].min())) if eta else None
+  return {
+    "tokens": float(total["tokens"].mean()), "fed": float(per_token.mean()), "worst": float(per_token.max()),
+    "dropped": float((total["dropped"] / total["tokens"]).mean()), "bound": bound,
+    "over": None if bound is None else int(np.sum(per_token > bound)),
+    "threshold": float(path["threshold"][:, texts - 1].mean()),
+    "support": float(path["support"][:, :texts].mean()),
+  }  # fmt: skip
+
+
+def worst_by_text(path: dict[str, np.ndarray]) -> list[list[float]]:
+  """After every text: tokens of a stream, and the mass fed per token in the stream with most of it; JSON."""
+  tokens, fed = (np.cumsum(path[name], axis=1) for name in ("tokens", "fed"))
+  return [[float(count), float(worst)] for count, worst in zip(tokens.mean(axis=0), (fed / tokens).max(axis=0))]

@@ -1,0 +1,129 @@
+"""What docs/sqs.md says about the tables of `sqs` in sentences of its own is what the tables hold."""
+
+import json
+
+import pytest
+
+from experiments.engine import sweep_claims
+from experiments.engine.sweep_claims import Pair
+from experiments.run import RESULTS
+
+PAGE = (RESULTS.parents[1] / "docs" / "sqs.md").read_text()
+FIRSTS = ("0.001", "0.005", "0.02", "0.1")
+
+
+@pytest.fixture(scope="module")
+def sweep():
+  return json.loads((RESULTS / "sqs_sweep.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def orders(sweep):
+  return {pair: sweep_claims.order_of(verdict) for pair, verdict in sweep_claims.verdicts(sweep).items()}
+
+
+def cell(sweep, label: str, temperature: str, name: str = "ms_per_token") -> float:
+  (row,) = [row for row in sweep["rows"] if row["label"] == label]
+  return row["at"][temperature][name][0]
+
+
+def test_times_of_a_pass(sweep):
+  config = sweep["config"]
+  plain = config["cloud_ms"] + config["cloud_token_ms"]
+  assert config["edge_ms"] == pytest.approx(0.10, abs=0.005) and plain == pytest.approx(0.45, abs=0.005)
+  assert config["cloud_token_ms"] == pytest.approx(0.03, abs=0.005) and plain / config["edge_ms"] == pytest.approx(
+    4, abs=0.5
+  )
+  assert (config["max_drafts"], config["budget"], sweep["num_rows"], sweep["num_prompts"]) == (5, 5000, 64, 32)
+  faster = [
+    (row["label"], t) for row in sweep["rows"] for t, at in row["at"].items() if at["ms_per_token"][0] < plain - 0.005
+  ]
+  assert faster == [("C-SQS, beta_1 = 0.02, quick", "0.2")]
+  assert sweep["rows"][14]["at"]["0.2"]["ms_per_token"][2] > plain  # the interval holds both
+
+
+def test_a_small_support_is_best_and_there_is_no_crossover(sweep, orders):
+  assert sweep["subject"] == "K-SQS, K = 4"
+  for temperature, factor in zip(("0.2", "0.4", "0.6", "0.8", "1"), (1.96, 1.8, 1.6, 1.6, 1.5)):
+    assert orders[Pair("K-SQS, K = 32", "K-SQS, K = 4", temperature)] == 1
+    ratio = cell(sweep, "K-SQS, K = 32", temperature) / cell(sweep, "K-SQS, K = 4", temperature)
+    assert ratio == pytest.approx(factor, abs=0.1)
+  assert cell(sweep, "K-SQS, K = 32", "1", "tokens_per_round") == pytest.approx(2.3, abs=0.05)
+  assert cell(sweep, "K-SQS, K = 4", "1", "tokens_per_round") == pytest.approx(1.8, abs=0.05)
+  faster = {pair for pair, order in orders.items() if pair.other == "K-SQS, K = 4" and order == -1}
+  assert faster == {Pair(f"C-SQS, beta_1 = 0.02, {name}", "K-SQS, K = 4", "0.2") for name in ("fixed", "published", "quick")}
+
+
+def test_adapting_costs_when_hot(sweep, orders):
+  against = lambda first, name, temperature: orders[
+    Pair(f"C-SQS, beta_1 = {first}, {name}", f"C-SQS, beta_1 = {first}, fixed", temperature)
+  ]
+  assert [against(first, "published", "1") for first in FIRSTS] == [1, 1, 1, 0]
+  assert all(against(first, "quick", temperature) == 1 for first in FIRSTS for temperature in ("0.6", "0.8", "1"))
+  assert [against(first, "quick", "0.2") for first in FIRSTS] == [-1, -1, 0, 0]
+  label = "C-SQS, beta_1 = 0.02, {}"
+  supports = [cell(sweep, label.format(name), "1", "mean_support") for name in ("quick", "fixed")]
+  assert supports == pytest.approx([244, 6], abs=0.5)
+  (quick,) = [row for row in sweep["rows"] if row["label"] == label.format("quick")]
+  assert quick["at"]["1"]["final_beta"] < 0
+
+
+def test_long_runs():
+  document = json.loads((RESULTS / "sqs_long_runs.json").read_text())
+  rows = {row["label"]: row["after"][str(document["config"]["texts"])] for row in document["rows"]}
+  assert document["streams"] == 16 and document["config"]["texts"] == 20
+  for label in ("published, beta_1 = 0.005", "published, beta_1 = 0.1", "quick, beta_1 = 0.1",
+                "quick, beta_1 = 0.1, literal policy", "quick, beta_1 = 0.1, drafted policy"):  # fmt: skip
+    found = rows[label]
+    assert found["tokens"] == 4780
+    assert f"| {label} | {found['worst']:.4f} | {found['bound']:.4f} | {found['over']} |" in PAGE
+    assert found["over"] == (16 if "policy" in label else 0)
+    if "policy" not in label:
+      assert 0.8 * found["bound"] < found["worst"] < found["bound"]
+  assert f"| fixed, beta_1 = 0.005 | {rows['fixed, beta_1 = 0.005']['worst']:.4f} | none | |" in PAGE
+  moving = [found["support"] for label, found in rows.items() if not label.startswith("fixed")]
+  assert (round(min(moving)), round(max(moving)), round(rows["fixed, beta_1 = 0.005"]["support"])) == (1112, 1282, 26)
+
+
+def test_tables_of_the_page(sweep):
+  """Every figure of the page's two tables is the table's."""
+  for label, words in (
+    ("K-SQS, K = 4", "K-SQS, K = 4"),
+    ("K-SQS, K = 32", "K-SQS, K = 32"),
+    ("C-SQS, beta_1 = 0.02, fixed", "C-SQS, beta_1 = 0.02, fixed threshold"),
+    ("C-SQS, beta_1 = 0.02, published", "C-SQS, beta_1 = 0.02, published controller (eta 0.001)"),
+    ("C-SQS, beta_1 = 0.02, quick", "C-SQS, beta_1 = 0.02, quick controller (eta 0.05)"),
+  ):
+    marks = sweep_claims.words_of(sweep)
+    cells = []
+    (row,) = [row for row in sweep["rows"] if row["label"] == label]
+    for temperature in ("0.2", "0.6", "1"):
+      value, low, high = row["at"][temperature]["ms_per_token"]
+      mark = marks.get((label, temperature), "")
+      cells.append(f"{value:.2f} [{low:.2f}, {high:.2f}]" + (f", {mark}" if mark else ""))
+    assert f"| {words} | {' | '.join(cells)} |" in PAGE
+  document = json.loads((RESULTS / "sqs_codecs.json").read_text())
+  names = {"lazy, K = 64": "`lazy`", "trimmed, K = 64": "`trimmed`", "K-SQS, K = 64": "`paper`"}
+  names["half precision"] = "half-precision distributions of the whole vocabulary"
+  for label, words in names.items():
+    rows = [row for row in document["rows"] if row["label"] == label]
+    bits = ", ".join(f"{row['coded_bits_per_token'][0]:,.0f}" for row in rows)
+    rates = []
+    for temperature in (0.2, 0.6, 1.0):
+      pays = [
+        entry["mbps"]
+        for entry in document["break_even"]
+        if entry["temperature"] == temperature
+        and entry["faster_above"] == label
+        and entry["faster_below"] == "plain decoding"
+      ]
+      rates.append(f"{pays[0]:,.{1 if pays[0] < 10 else 0}f}" if pays else "never")
+    assert f"| {words} | {bits} | {', '.join(rates)} |" in PAGE
+  for label, words in (("K-SQS, K = 64", "0.55 [0.53, 0.56]"), ("K-SQS, K = 8", "0.62 [0.60, 0.65]")):
+    (row,) = [row for row in document["rows"] if row["label"] == label and row["temperature"] == 1.0]
+    assert "{:.2f} [{:.2f}, {:.2f}]".format(*row["ms_per_token"]["20"]) == words and words in PAGE
+  of_64 = [row for row in document["rows"] if row["label"].endswith("K = 64")]
+  for temperature in (0.2, 0.6, 1.0):
+    rounds = {row["tokens_per_round"][0] for row in of_64 if row["temperature"] == temperature}
+    assert len(rounds) == 1  # the same drafts
+  assert rounds.pop() == pytest.approx(2.5, abs=0.05)
