@@ -25,7 +25,7 @@ def sqs(coding: str, tokens: int) -> Case:
 
 
 CIAR = Case("scenes", row("ciar", "ciar", draft="inter-2", gamma=1, cloud_rate=0.5), CAPTIONS, 144)
-# Tables of the papers: CIAR's networks, and the budget of 3,000 bits of the tables of sqs.
+# Tables of the papers: CIAR's networks, and sqs under a budget.
 OVER_NETWORKS = (
   row("ciar", "cloud alone, called for every token", draft="inter-2", gamma=1, tau=OPEN, target_prefix=1.0),
   row("ciar", "every token verified", draft="inter-2", gamma=1, tau=CLOSED),

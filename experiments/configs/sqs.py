@@ -51,7 +51,7 @@ TABLES = {
     budget=math.inf,
     rows=(
       *(top(support) for support in (8, 32, 64)),
-      conformal("C-SQS", beta1=0.01, **PUBLISHED),
+      conformal("C-SQS, beta_1 = 0.01, published", beta1=0.01, **PUBLISHED),
       row("sqs", "dense", sparsifier="topk", coding="dense"),
       *(
         top(64, f"{words}, K = 64", coding=coding)

@@ -77,6 +77,11 @@ class LinkTable(Experiment):
 
   def __post_init__(self):
     super().__post_init__()
+    if len(self.prompts) < 2 or self.tokens < 2 or self.max_drafts < 1:
+      raise ValueError(
+        "Must have at least 2 prompts, 2 tokens and 1 draft a round, we instead got "
+        f"{len(self.prompts)}, {self.tokens} and {self.max_drafts}"
+      )
     given = self.edge_ms, self.cloud_ms
     if (any(given) or self.cloud_token_ms) and not all(given):
       raise ValueError(f"Must have edge_ms and cloud_ms together, or none to measure them, we instead got {given}")
@@ -104,7 +109,11 @@ class LinkTable(Experiment):
 
     def measure() -> dict[str, Any]:
       quiet.check(self.busy)
-      return pass_times.measure(bench, entry, block=block, max_len=self.tokens)._asdict()
+      watch = quiet.Watch()
+      found = pass_times.measure(bench, entry, block=block, max_len=self.tokens)
+      if (others := watch.others()) > self.busy:
+        raise ValueError(f"Must have a quiet machine, others used {others:.0%} of it while passes were timed")
+      return found._asdict()
 
     name = f"passes-{key_of(bench.weights(entry), {'block': block, 'max_len': self.tokens})}"
     return PassTimes(**lab.clocks.get(name, measure, again=lab.retime))
@@ -148,6 +157,11 @@ class Sweep(LinkTable):
   subject: str = ""
   kind: ClassVar[str] = "sweep"
 
+  def __post_init__(self):
+    super().__post_init__()
+    if self.subject not in (labels := [entry.name for entry in self.rows]) or len(labels) < 2:
+      raise ValueError(f"Must have a subject and other rows, we instead got {self.subject!r} among {len(labels)} rows")
+
   def measure(self, lab: Lab) -> dict[str, Any]:
     """See `Experiment.measure`."""
     bench = self.bench(lab)
@@ -173,7 +187,7 @@ class Sweep(LinkTable):
     }  # fmt: skip
     found = {name: self.ratio(np.asarray(above), np.asarray(below)) for name, (above, below) in ratios.items()}
     if result.report.sparsifier:
-      found["final_beta"] = float(np.mean(result.report.sparsifier.high))
+      found["final_beta"] = float(np.mean(result.report.sparsifier.value))
     return found | {"by_prompt": self.by_prompt(ms, counts.tokens)}
 
 

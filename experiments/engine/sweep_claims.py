@@ -14,6 +14,7 @@ from experiments.engine import statistics
 from jaxspec.metrics.statistics import Corrected, correct_table, paired_difference
 
 Document = dict[str, Any]
+FLIPS = 99_999  # of signs: with fewer, p values after the correction depend on which were drawn
 
 
 class Pair(NamedTuple):
@@ -43,7 +44,9 @@ def verdicts(document: Document) -> dict[Pair, Corrected]:
   cells = {row["label"]: row["at"] for row in document["rows"]}
   of = lambda label, temperature: np.asarray(cells[label][temperature]["by_prompt"])
   differences = {
-    pair: paired_difference(of(pair.label, pair.temperature), of(pair.other, pair.temperature), resamples=0)
+    pair: paired_difference(
+      of(pair.label, pair.temperature), of(pair.other, pair.temperature), resamples=0, permutations=FLIPS
+    )
     for pair in pairs(document)
   }
   return correct_table(differences)

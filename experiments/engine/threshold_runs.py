@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from typing import Any, ClassVar
 
 import jax
@@ -36,11 +37,16 @@ class ThresholdRuns(LinkTable):
 
   temperatures: tuple[float, ...] = (1.0,)
   prompts: tuple[str, ...] = PROMPTS[:16]
-  seeds: int = 1
+  seeds: int = 1  # streams of a prompt
   tokens: int = 240
   texts: int = 20
-  budget: float = float("inf")
+  budget: float = math.inf
   kind: ClassVar[str] = "threshold_runs"
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.budget != math.inf or self.edge_ms or len(self.temperatures) != 1:
+      raise ValueError("Must have no budget, no times of a pass and one temperature: the table is of masses on whole paths")
 
   def measure(self, lab: Lab) -> dict[str, Any]:
     """See `Experiment.measure`."""
@@ -56,7 +62,7 @@ class ThresholdRuns(LinkTable):
       rows.append(as_json(placed, bench) | {"after": after, "worst_by_text": worst_by_text(path)})
     config = {name: getattr(self, name) for name in ("tokens", "texts", "max_drafts", "ell")}
     config["temperature"] = self.temperatures[0]
-    return {"config": config, "vocab": vocab, "streams": len(self.prompts), "rows": rows}
+    return {"config": config, "vocab": vocab, "streams": bench.batch, "rows": rows}
 
   def path(self, bench, entry: Row) -> dict[str, np.ndarray]:
     """Per stream and text ``[streams, texts]``: tokens, mass fed and dropped, and the threshold after the text."""
@@ -78,8 +84,8 @@ class ThresholdRuns(LinkTable):
       }  # fmt: skip
 
     def all_texts() -> dict[str, np.ndarray]:
-      logging.info("%d texts in %d streams: %s", self.texts, len(self.prompts), entry.name)
-      found, first = [], np.full(len(self.prompts), bench.decoder(entry).method.beta1, np.float32)
+      logging.info("%d texts in %d streams: %s", self.texts, bench.batch, entry.name)
+      found, first = [], np.full(bench.batch, bench.decoder(entry).method.beta1, np.float32)
       for number in range(self.texts):
         found.append(text(number, first))
         first = np.asarray(found[-1]["threshold"])
@@ -97,11 +103,11 @@ def figures(path: dict[str, np.ndarray], texts: int, *, beta1: float, eta: float
   """
   total = {name: path[name][:, :texts].sum(axis=1) for name in ("tokens", "fed", "dropped")}
   per_token = total["fed"] / total["tokens"]
-  bound = alpha + (beta1 + eta * (1 - alpha)) / (eta * float(total["tokens"].min())) if eta else None
+  bounds = alpha + (beta1 + eta * (1 - alpha)) / (eta * total["tokens"]) if eta else None
   return {
     "tokens": float(total["tokens"].mean()), "fed": float(per_token.mean()), "worst": float(per_token.max()),
-    "dropped": float((total["dropped"] / total["tokens"]).mean()), "bound": bound,
-    "over": None if bound is None else int(np.sum(per_token > bound)),
+    "dropped": float((total["dropped"] / total["tokens"]).mean()), "bound": None if bounds is None else float(bounds.max()),
+    "over": None if bounds is None else int(np.sum(per_token > bounds)),
     "threshold": float(path["threshold"][:, texts - 1].mean()),
     "support": float(path["support"][:, :texts].mean()),
   }  # fmt: skip

@@ -183,7 +183,7 @@ CODING_STYLES = {
   "K-SQS, K = 8": dict(color="#86b6e6"),
   "K-SQS, K = 32": dict(color="#3c7cc4"),
   "K-SQS, K = 64": dict(color="#173f70"),
-  "C-SQS": dict(color=ORANGE),
+  "C-SQS, beta_1 = 0.01, published": dict(color=ORANGE),
   "dense": dict(color="#7d5ba6"),
   "Rice, K = 64": dict(color="#173f70", linestyle=":"),
   "trimmed, K = 64": dict(color=GREEN),

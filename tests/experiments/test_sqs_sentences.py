@@ -9,6 +9,7 @@ from experiments.engine.sweep_claims import Pair
 from experiments.run import RESULTS
 
 PAGE = (RESULTS.parents[1] / "docs" / "sqs.md").read_text()
+ALL = ("0.2", "0.4", "0.6", "0.8", "1")
 FIRSTS = ("0.001", "0.005", "0.02", "0.1")
 
 
@@ -35,16 +36,22 @@ def test_times_of_a_pass(sweep):
     4, abs=0.5
   )
   assert (config["max_drafts"], config["budget"], sweep["num_rows"], sweep["num_prompts"]) == (5, 5000, 64, 32)
-  faster = [
-    (row["label"], t) for row in sweep["rows"] for t, at in row["at"].items() if at["ms_per_token"][0] < plain - 0.005
-  ]
-  assert faster == [("C-SQS, beta_1 = 0.02, quick", "0.2")]
-  assert sweep["rows"][14]["at"]["0.2"]["ms_per_token"][2] > plain  # the interval holds both
+  assert config["spread"]["edge"] == pytest.approx([0.089, 0.110], abs=5e-4)
+  cells = {(row["label"], t): at["ms_per_token"] for row in sweep["rows"] for t, at in row["at"].items()}
+  faster = {where: found for where, found in cells.items() if found[0] < plain}
+  assert set(faster) == {(f"C-SQS, beta_1 = 0.02, {name}", "0.2") for name in ("published", "quick")}
+  assert all(high > plain for _, _, high in faster.values())  # not told apart from plain decoding
 
 
 def test_a_small_support_is_best_and_there_is_no_crossover(sweep, orders):
   assert sweep["subject"] == "K-SQS, K = 4"
-  for temperature, factor in zip(("0.2", "0.4", "0.6", "0.8", "1"), (1.96, 1.8, 1.6, 1.6, 1.5)):
+  slower = lambda support: [orders[Pair(f"K-SQS, K = {support}", "K-SQS, K = 4", t)] for t in ALL]
+  assert slower(8) == [1, 1, 0, 0, 0] and all(slower(support) == [1] * 5 for support in (16, 32, 64, 128))
+  cold, hot = (
+    [cell(sweep, name, t) for name in ("K-SQS, K = 32", "C-SQS, beta_1 = 0.005, published")] for t in ("0.2", "1")
+  )
+  assert cold[0] > cold[1] and hot[0] < hot[1]  # the crossover of figure 2
+  for temperature, factor in zip(ALL, (1.96, 1.8, 1.6, 1.6, 1.5)):
     assert orders[Pair("K-SQS, K = 32", "K-SQS, K = 4", temperature)] == 1
     ratio = cell(sweep, "K-SQS, K = 32", temperature) / cell(sweep, "K-SQS, K = 4", temperature)
     assert ratio == pytest.approx(factor, abs=0.1)
@@ -65,7 +72,10 @@ def test_adapting_costs_when_hot(sweep, orders):
   supports = [cell(sweep, label.format(name), "1", "mean_support") for name in ("quick", "fixed")]
   assert supports == pytest.approx([244, 6], abs=0.5)
   (quick,) = [row for row in sweep["rows"] if row["label"] == label.format("quick")]
-  assert quick["at"]["1"]["final_beta"] < 0
+  assert quick["at"]["1"]["final_beta"] < 0 and quick["options"]["support"] == 256
+  drafts = [cell(sweep, label.format(name), "1", "drafts_per_round") for name in ("quick", "fixed")]
+  rejected = [cell(sweep, label.format(name), "1", "resampling_rate") for name in ("quick", "fixed")]
+  assert drafts == pytest.approx([3.0, 4.8], abs=0.05) and rejected == pytest.approx([0.73, 0.93], abs=0.005)
 
 
 def test_long_runs():
@@ -117,11 +127,19 @@ def test_tables_of_the_page(sweep):
         and entry["faster_above"] == label
         and entry["faster_below"] == "plain decoding"
       ]
-      rates.append(f"{pays[0]:,.{1 if pays[0] < 10 else 0}f}" if pays else "never")
+      rates.append(f"{float(f'{pays[0]:.1g}'):,g}" if pays else "never")
     assert f"| {words} | {bits} | {', '.join(rates)} |" in PAGE
   for label, words in (("K-SQS, K = 64", "0.55 [0.53, 0.56]"), ("K-SQS, K = 8", "0.62 [0.60, 0.65]")):
     (row,) = [row for row in document["rows"] if row["label"] == label and row["temperature"] == 1.0]
     assert "{:.2f} [{:.2f}, {:.2f}]".format(*row["ms_per_token"]["20"]) == words and words in PAGE
+  config, plain = document["config"], document["plain_ms"]
+  (lazy,) = [row for row in document["rows"] if row["label"] == "lazy, K = 64" and row["temperature"] == 0.2]
+  passes = (lazy["drafts_per_round"][0] + 0.5) / lazy["tokens_per_round"][0]  # and those that find the end of a round
+  rates = []
+  for edge_ms in config["spread"]["edge"]:
+    ms = lazy["ms_without_uplink"] + passes * (edge_ms - config["edge_ms"])
+    rates.append(lazy["uplink_bits_per_token"] / (plain - ms) / 1e3)
+  assert rates == pytest.approx([1.8, 4.1], abs=0.4)
   of_64 = [row for row in document["rows"] if row["label"].endswith("K = 64")]
   for temperature in (0.2, 0.6, 1.0):
     rounds = {row["tokens_per_round"][0] for row in of_64 if row["temperature"] == temperature}

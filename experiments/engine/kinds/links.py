@@ -65,10 +65,10 @@ def clusters(document: Document) -> str:
 def sweep_intro(document: Document) -> str:
   config = document["config"]
   return (
-    f"modelled latency in ms per token, and resampling rate; {document['num_rows']} continuations of {config['tokens']} "
-    f"tokens, uplink {config['uplink_mbps']:g} Mbit/s, {link_words(config)}, no round trip; plain decoding "
-    f"{config['cloud_ms'] + config['cloud_token_ms']:.2f} ms a token. {clusters(document)} Controllers: fixed eta 0; "
-    "published eta 0.001, alpha 0.0005; quick eta 0.05, alpha 0.05."
+    f"modelled latency in ms per token by formula bits, and resampling rate; {document['num_rows']} continuations of "
+    f"{config['tokens']} tokens, the first of which is not counted, uplink {config['uplink_mbps']:g} Mbit/s, "
+    f"{link_words(config)}, no round trip; plain decoding {config['cloud_ms'] + config['cloud_token_ms']:.2f} ms a token. "
+    f"{clusters(document)} Controllers: fixed eta 0; published eta 0.001, alpha 0.0005; quick eta 0.05, alpha 0.05."
   )
 
 
@@ -100,6 +100,8 @@ def codec_intro(document: Document) -> str:
 def codec_below(document: Document) -> list[str]:
   cells = [row["ms_per_token"].values() for row in document["rows"] if row["options"]["coding"] != "half"]
   found = [statistics.estimate_of(cell) for cell in itertools.chain(*cells)]
+  if not found:
+    return []
   smallest = statistics.smallest_between(found, document["num_prompts"])
   return [f"{SMALLEST} {smallest:.2g} ms per token between two rows that quantize."]
 
