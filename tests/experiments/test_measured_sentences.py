@@ -345,6 +345,16 @@ def test_heads_of_edge_networks():
   assert "Smallest true difference that would have shown: 8.8 points" in text
 
 
+def test_scores_of_the_same_networks():
+  """docs/ciar.md: right images by forms of the score, over three trainings at 30 % calls; none is told apart from CIAR's."""
+  means, text = trained_means("scenes_ciar_scores"), (RESULTS / "scenes_ciar_scores.md").read_text()
+  expected = {"published bounds": 64.5, "radius 0.5 for all tokens": 62.6, "additive U": 63.9, "volume": 63.9}
+  assert means == pytest.approx({"CIAR": 64.5} | expected, abs=0.06)
+  found = seeds.compare(documents(RESULTS)["scenes_ciar_scores"])
+  assert all(corrected.adjusted > 0.05 for corrected in found.against.values())
+  assert "Smallest true difference that would have shown: 6.6 points" in text
+
+
 def test_parts_of_a_round():
   """docs/speed.md: what the networks take of a round."""
   shares: dict[str, int] = {}
