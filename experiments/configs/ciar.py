@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from experiments.bench.scores import Scores
-from experiments.engine.link import Networks
+from experiments.engine.networks import Networks
 from experiments.engine.rows import CLOSED, OPEN, matched, row
 from experiments.engine.scene_images import Scenes
 

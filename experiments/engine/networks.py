@@ -1,0 +1,152 @@
+"""Tables of images over networks through real messages (``ciar``)."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from experiments.engine.bench import Bench
+from experiments.engine.cache import key_of
+from experiments.engine.experiment import Lab
+from experiments.engine.quality import Quality, as_json
+from experiments.engine.rows import Row
+from experiments.engine.two_ends import over_link
+from jaxspec.link.ciar_wire import CiarWire
+from jaxspec.link.gated_message import GatedWire, write_gated
+from jaxspec.link.message import OVERHEAD_BYTES
+from jaxspec.link.networks import LATENCY_RULES, NETWORKS, link_seconds
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Networks(Quality):
+  """Time of an image on 5G, 4G and WiFi, through real messages (CIAR, arXiv 2603.25463, Tables 8 and 9).
+
+  Every row decodes images one at a time by two ends in one process that know of each other only what crosses as bytes. Bytes
+  are those of the emitted frames, seconds of edge and cloud are wall clock between them (prefills included: they are true
+  totals), and the network adds ``latency + size / bandwidth``, with the latency counted once a call or each way.
+
+  LANTERN's relaxed rule reads distributions that no frame here holds: its row takes calls and drafts from its decode, frames
+  of ids in the real format, and the seconds per call and per edge pass of the row "every token verified".
+  """
+
+  layout: str = "cloud"
+  num_images: int = 8
+  kind: ClassVar[str] = "networks"
+
+  def measure(self, lab: Lab) -> dict[str, Any]:
+    """See `Experiment.measure`."""
+    bench = self.bench(lab)
+    measured: dict[str, list[dict[str, float]]] = {}
+    rows, left_out = [], []
+    for entry in self.rows:
+      try:
+        entry = self.placed(entry, bench, lab)
+      except ValueError as error:
+        left_out.append(f"Left out {entry.name}: {error}.")
+        logging.warning(left_out[-1])
+        continue
+      if dict(entry.options).get("verify") == "lantern":
+        images = self.relaxed_images(bench, entry, next(iter(list(measured.values())[1:])))
+      else:
+        images = self.images(bench, entry, lab)
+      measured[entry.name] = images
+      rows.append(as_json(entry, bench) | times_of(images, bench.pipeline.host.num_tokens))
+    networks = {name: network._asdict() for name, network in NETWORKS.items()}
+    return {"images": self.num_images, "networks": networks, "rows": rows, "left_out": left_out}
+
+  def picked(self, number: int) -> list[int]:
+    """Which of so many images are drawn: far apart, so that they are not near copies of one prompt."""
+    return [index * max(number // self.num_images, 1) % number for index in range(self.num_images)]
+
+  def images(self, bench: Bench, entry: Row, lab: Lab) -> list[dict[str, float]]:
+    """Bytes, calls and seconds of every image; read back if they were kept. The first decode of a row compiles."""
+    vocab, method = bench.pipeline.host.vocab_size, bench.decoder(entry).method
+    wire = CiarWire(vocab, method.gamma, method.codec(vocab))
+    is_warm = False
+
+    def measure(at: int) -> dict[str, float]:
+      nonlocal is_warm
+      for _ in range(1 if is_warm else 2):
+        watch = Stopwatch()
+        result, traffic = over_link(bench, entry, wire, 1, at, watch.around)
+        watch.stop()
+      is_warm = True
+      counters = {name: int(getattr(result.counters, name)[0]) for name in result.counters.__dataclass_fields__}
+      sent = {name: int(getattr(traffic, name)[0]) for name in ("coded_bits", "uplink_bytes", "downlink_bytes", "exchanges")}
+      return counters | sent | {"edge_s": watch.edge, "cloud_s": watch.cloud}
+
+    found = []
+    for at in self.picked(len(bench.prompts)):
+      name = f"link-{key_of(bench.weights(entry), bench.settings(entry) | {'image': at, 'prompts': bench.prompts})}"
+      found.append(lab.clocks.get(name, lambda at=at: measure(at), again=lab.retime))
+    return found
+
+  def relaxed_images(self, bench: Bench, entry: Row, verified: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Figures of images whose windows LANTERN++ judges, by the costs of the row with the exact rule."""
+    result, method, host = bench.decode(entry), bench.decoder(entry).method, bench.pipeline.host
+    wire = GatedWire.of(None, vocab=host.vocab_size, window=method.gamma, max_len=host.num_tokens)
+    total = {name: sum(image[name] for image in verified) for name in verified[0]}
+    per_pass, per_call = total["edge_s"] / total["draft_calls"], total["cloud_s"] / total["target_calls"]
+    images = []
+    for at in self.picked(len(bench.prompts)):
+      counters = {name: int(getattr(result.counters, name)[at]) for name in result.counters.__dataclass_fields__}
+      calls = counters["target_calls"] - 1
+      drafts, more = divmod(counters["drafted"], max(calls, 1))
+      sizes = [len(write_gated(0, 0, [0], [0] * (drafts + (call < more)), wire)[0]) for call in range(calls)]
+      traffic = {"uplink_bytes": sum(sizes), "downlink_bytes": (OVERHEAD_BYTES + 4) * (calls + 1), "exchanges": calls}
+      seconds = {"edge_s": per_pass * counters["draft_calls"], "cloud_s": per_call * counters["target_calls"]}
+      images.append(counters | traffic | seconds)
+    return images
+
+
+class Stopwatch:
+  """Seconds of each end, read off the moments at which its messages leave."""
+
+  def __init__(self):
+    self.edge = self.cloud = 0.0
+    self._last = time.perf_counter()
+
+  def _lap(self) -> float:
+    before, self._last = self._last, time.perf_counter()
+    return self._last - before
+
+  def around(self, transport: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """The transport, watched: a message ends a stretch of the edge, its reply one of the cloud."""
+
+    def watched(message: bytes) -> bytes:
+      self.edge += self._lap()
+      reply = transport(message)
+      self.cloud += self._lap()
+      return reply
+
+    return watched
+
+  def stop(self) -> None:
+    """The edge has finished the image."""
+    self.edge += self._lap()
+
+
+def times_of(images: list[dict[str, float]], num_tokens: int) -> dict[str, Any]:
+  """Means over images, and the time on every network; JSON."""
+  mean = {key: float(np.mean([image[key] for image in images])) for key in images[0]}
+  edge_pass, cloud_call = mean["edge_s"] / mean["draft_calls"], mean["cloud_s"] / max(mean["target_calls"], 1)
+  networks = {}
+  for network, link in NETWORKS.items():
+    for rule in LATENCY_RULES:
+      on_link = [
+        link_seconds(
+          link, uplink_bytes=p["uplink_bytes"], downlink_bytes=p["downlink_bytes"], calls=p["target_calls"], latency_is=rule
+        ).total
+        for p in images
+      ]  # fmt: skip
+      networks[f"{network} {rule}"] = float(np.mean(on_link)) + mean["edge_s"] + mean["cloud_s"]
+  kappa = edge_pass / cloud_call
+  return {
+    "mean": mean, "seconds": networks, "kappa": kappa, "tokens_per_call": num_tokens / max(mean["target_calls"], 1),
+    "tokens_with_edge": num_tokens / (mean["target_calls"] + kappa * mean["draft_calls"]),
+  }  # fmt: skip
