@@ -95,15 +95,19 @@ class ThresholdRuns(LinkTable):
     return bench.kept(f"thresholds-{key_of(bench.weights(entry), settings)}", all_texts)
 
 
+def bound(tokens, *, beta1: float, eta: float, alpha: float):
+  """The most mass that a path of so many committed tokens drops per token; of eta above 0."""
+  return alpha + (beta1 + eta * (1 - alpha)) / (eta * tokens)
+
+
 def figures(path: dict[str, np.ndarray], texts: int, *, beta1: float, eta: float, alpha: float) -> dict[str, Any]:
   """Dropped mass per token of the first ``texts`` of every stream beside the bound; JSON.
 
-  The bound ``alpha + (beta_1 + eta (1 - alpha)) / (eta T)`` holds for T committed tokens of any path; there is none for a
-  threshold that does not move.
+  There is no bound for a threshold that does not move.
   """
   total = {name: path[name][:, :texts].sum(axis=1) for name in ("tokens", "fed", "dropped")}
   per_token = total["fed"] / total["tokens"]
-  bounds = alpha + (beta1 + eta * (1 - alpha)) / (eta * total["tokens"]) if eta else None
+  bounds = bound(total["tokens"], beta1=beta1, eta=eta, alpha=alpha) if eta else None
   return {
     "tokens": float(total["tokens"].mean()), "fed": float(per_token.mean()), "worst": float(per_token.max()),
     "dropped": float((total["dropped"] / total["tokens"]).mean()), "bound": None if bounds is None else float(bounds.max()),

@@ -18,6 +18,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from experiments.configs.sqs import CONTROLLERS
+from experiments.engine.threshold_runs import bound
 from experiments.figures.style import GREEN, GREY, STYLE, Document, band, parser, save, tables
 
 Entry = dict[str, Any]
@@ -166,9 +167,9 @@ def figure_long_runs(document: Document, path: Path) -> None:
       tokens, worst = np.transpose(row["worst_by_text"])
       colour = RUN_COLOURS[document["rows"].index(row) % len(RUN_COLOURS)]
       axes.plot(tokens, worst, color=colour, label=row["label"])
-      if eta := row["options"]["eta"]:
-        alpha, first = row["options"]["alpha"], row["options"]["beta1"]
-        axes.plot(tokens, alpha + (first + eta * (1 - alpha)) / (eta * tokens), color=colour, linestyle="--", linewidth=1)
+      if row["options"]["eta"]:
+        settings = {name: row["options"][name] for name in ("beta1", "eta", "alpha")}
+        axes.plot(tokens, bound(tokens, **settings), color=colour, linestyle="--", linewidth=1)
     axes.set(xscale="log", yscale="log", xlabel="tokens of a stream", title=title)
     for axis in (axes.xaxis, axes.yaxis):
       axis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))

@@ -325,34 +325,24 @@ def test_depth_of_edge_networks():
   )
 
 
-def test_losses_of_edge_networks():
-  """docs/ciar.md: right images over three trainings of each loss, at 30 % calls; none is told apart from the whole."""
-  means, text = trained_means("scenes_ciar_loss"), (RESULTS / "scenes_ciar_loss.md").read_text()
-  expected = {"without centre": 66.8, "without upper": 63.0, "without lower": 64.5, "without anchor": 64.6}
-  assert means == pytest.approx({"the whole loss": 64.5} | expected, abs=0.06)
-  found = seeds.compare(documents(RESULTS)["scenes_ciar_loss"])
+@pytest.mark.parametrize(
+  "name, base, expected, smallest",
+  [
+    ("loss", {"the whole loss": 64.5},
+     {"without centre": 66.8, "without upper": 63.0, "without lower": 64.5, "without anchor": 64.6}, 5.6),
+    ("heads", {"1 head": 64.5},
+     {"2 heads, ensemble": 64.1, "2 heads, voting": 64.1, "3 heads, ensemble": 64.2, "3 heads, voting": 64.3}, 8.8),
+    ("scores", {"CIAR": 64.5},
+     {"published bounds": 64.5, "radius 0.5 for all tokens": 62.6, "additive U": 63.9, "volume": 63.9}, 6.6),
+  ],
+)  # fmt: skip
+def test_settings_of_edge_networks_that_are_not_told_apart(name, base, expected, smallest):
+  """docs/ciar.md: right images over three trainings of each setting, at 30 % calls; none is told apart from the first."""
+  table = f"scenes_ciar_{name}"
+  assert trained_means(table) == pytest.approx(base | expected, abs=0.06)
+  found = seeds.compare(documents(RESULTS)[table])
   assert all(corrected.adjusted > 0.05 for corrected in found.against.values())
-  assert "Smallest true difference that would have shown: 5.6 points" in text
-
-
-def test_heads_of_edge_networks():
-  """docs/ciar.md: right images over three trainings of each number of heads, at 30 % calls; none is told apart from one."""
-  means, text = trained_means("scenes_ciar_heads"), (RESULTS / "scenes_ciar_heads.md").read_text()
-  expected = {"2 heads, ensemble": 64.1, "2 heads, voting": 64.1, "3 heads, ensemble": 64.2, "3 heads, voting": 64.3}
-  assert means == pytest.approx({"1 head": 64.5} | expected, abs=0.06)
-  found = seeds.compare(documents(RESULTS)["scenes_ciar_heads"])
-  assert all(corrected.adjusted > 0.05 for corrected in found.against.values())
-  assert "Smallest true difference that would have shown: 8.8 points" in text
-
-
-def test_scores_of_the_same_networks():
-  """docs/ciar.md: right images by forms of the score, over three trainings at 30 % calls; none is told apart from CIAR's."""
-  means, text = trained_means("scenes_ciar_scores"), (RESULTS / "scenes_ciar_scores.md").read_text()
-  expected = {"published bounds": 64.5, "radius 0.5 for all tokens": 62.6, "additive U": 63.9, "volume": 63.9}
-  assert means == pytest.approx({"CIAR": 64.5} | expected, abs=0.06)
-  found = seeds.compare(documents(RESULTS)["scenes_ciar_scores"])
-  assert all(corrected.adjusted > 0.05 for corrected in found.against.values())
-  assert "Smallest true difference that would have shown: 6.6 points" in text
+  assert f"Smallest true difference that would have shown: {smallest} points" in (RESULTS / f"{table}.md").read_text()
 
 
 def test_parts_of_a_round():
