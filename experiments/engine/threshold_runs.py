@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+from collections.abc import Callable, Hashable
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.engine.bench import Bench
 from experiments.engine.cache import key_of
 from experiments.engine.experiment import Lab
 from experiments.engine.link import PROMPTS, LinkTable
@@ -50,12 +52,12 @@ class ThresholdRuns(LinkTable):
 
   def measure(self, lab: Lab) -> dict[str, Any]:
     """See `Experiment.measure`."""
-    bench, rows = self.bench(lab), []
+    bench, rows, programs = self.bench(lab), [], {}
     read = sorted({1, max(self.texts // 10, 1), self.texts})
     vocab = bench.pipeline.host.vocab_size
     for entry in self.rows:
       placed = self.placed(entry, self.temperatures[0]).but(support=vocab)
-      path = self.path(bench, placed)
+      path = self.path(bench, placed, programs)
       options = bench.settings(placed)["options"]
       of = {name: options[name] for name in ("beta1", "eta", "alpha")}
       after = {str(texts): figures(path, texts, **of) for texts in read}
@@ -64,18 +66,18 @@ class ThresholdRuns(LinkTable):
     config["temperature"] = self.temperatures[0]
     return {"config": config, "vocab": vocab, "streams": bench.batch, "rows": rows}
 
-  def path(self, bench, entry: Row) -> dict[str, np.ndarray]:
+  def path(self, bench: Bench, entry: Row, programs: dict[Hashable, Callable]) -> dict[str, np.ndarray]:
     """Per stream and text ``[streams, texts]``: tokens, mass fed and dropped, and the threshold after the text."""
-    run = None
+    decoder = bench.decoder(entry)
+    parts = decoder.parts
+    # Rows that differ in traced settings share a program.
+    run = programs.setdefault((parts.drafter, parts.verifier), jax.jit(decoder.decode_fn(max_len=self.tokens)))
 
     def text(number: int, first: np.ndarray) -> dict[str, np.ndarray]:
-      nonlocal run
-      placed = entry.but(seed=number)
-      batches, parts = bench.batches(placed, bench.batch), bench.decoder(entry).parts
+      batches = bench.batches(entry.but(seed=number), bench.batch)
       sparsifier = parts.params.draft.sparsifier._replace(first=jnp.asarray(first))
       params = parts.params._replace(draft=parts.params.draft._replace(sparsifier=sparsifier))
       with bench.pipeline.context():
-        run = run or jax.jit(bench.decoder(entry).decode_fn(max_len=self.tokens))
         result = jax.device_get(run(params, batches.key_data[0], batches.condition[0]))
       stats, counts = result.report.stats, count_rounds(result)
       return {
@@ -85,13 +87,13 @@ class ThresholdRuns(LinkTable):
 
     def all_texts() -> dict[str, np.ndarray]:
       logging.info("%d texts in %d streams: %s", self.texts, bench.batch, entry.name)
-      found, first = [], np.full(bench.batch, bench.decoder(entry).method.beta1, np.float32)
+      found, first = [], np.full(bench.batch, decoder.method.beta1, np.float32)
       for number in range(self.texts):
         found.append(text(number, first))
         first = np.asarray(found[-1]["threshold"])
       return {name: np.stack([np.asarray(each[name], np.float64) for each in found], axis=1) for name in found[0]}
 
-    settings = bench.settings(entry) | {"texts": self.texts, "prompts": list(self.prompts)}
+    settings = bench.settings(entry) | {"texts": self.texts, "prompts": list(self.prompts), "seeds": self.seeds}
     return bench.kept(f"thresholds-{key_of(bench.weights(entry), settings)}", all_texts)
 
 
