@@ -147,7 +147,7 @@ TABLES = {
   ),
   "gsd_rivals": Quality(
     title="GSD on scenes against its rivals, without top-p",
-    rows=audited(
+    rows=(
       SJD_FRESH,
       SJD,
       WIDE,

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import math
@@ -26,7 +25,7 @@ from experiments.engine.rows import CLOSED, Pairs, Row
 from jaxspec.decode import measure
 from jaxspec.decode.state import DecodeResult
 from jaxspec.decoder import Decoder
-from jaxspec.metrics.calibration import find_threshold, quantile_threshold
+from jaxspec.metrics.calibration import find_threshold, find_threshold_by_few, quantile_threshold
 from jaxspec.metrics.cloud_calls import CloudCalls, cloud_calls
 from jaxspec.network import Network
 from jaxspec.options import values_of
@@ -34,7 +33,6 @@ from jaxspec.pipeline import Pipeline
 from jaxspec.types import PyTree
 
 TOLERANCE = 0.004  # calls per token that a matched rate may be off
-NEAR = 1.15  # factor of a threshold between two trials, where a search of fewer images came before
 
 
 class Batches(NamedTuple):
@@ -167,38 +165,39 @@ class Bench:
       ValueError: where no threshold does.
     """
     at = lambda tau: row.but(label=row.name, tau=_six_digits(tau), rate=None)
-    search = functools.partial(find_threshold, target=row.rate, max_trials=16)
     # Nothing is accepted locally: the scores of every position that the edge draws, under verified contexts.
     scores = self.decode(at(CLOSED), first).report.scores
-    start, factor = max(quantile_threshold(scores, row.rate), 1e-9), 2.0
+    start = max(quantile_threshold(scores, row.rate), 1e-9)
+    rate_of = lambda tau: self.calls(at(tau)).call_rate
+    settings = dict(start=start, tolerance=TOLERANCE, max_trials=16)
     if first is not None and first < self.batches(row, self.batch).num:
-      of_few = lambda tau: self.calls(at(tau), first).call_rate
-      near = search(of_few, start=start, tolerance=TOLERANCE)
-      # The few images differ from all by nearly the same rate at every threshold. One trial of all says by how much.
-      off = self.calls(at(near.tau)).call_rate - row.rate
-      if abs(off) > TOLERANCE:
-        with contextlib.suppress(ValueError):  # a rate that a few images cannot have
-          near = find_threshold(of_few, near.rate - off, start=near.tau, tolerance=TOLERANCE / 2, max_trials=8, factor=NEAR)
-      start, factor = near.tau, NEAR
-    found = search(lambda tau: self.calls(at(tau)).call_rate, start=start, tolerance=TOLERANCE, factor=factor)
+      found = find_threshold_by_few(rate_of, lambda tau: self.calls(at(tau), first).call_rate, row.rate, **settings)
+    else:
+      found = find_threshold(rate_of, row.rate, **settings)
     logging.info("tau %.6g gives %.4f cloud calls per token: %s", found.tau, found.rate, row.name)
     return at(found.tau)
 
   def settings(self, row: Row) -> dict[str, Any]:
     """Everything about a row that decides its tokens, besides weights, prompts and code; JSON."""
     decoder = self.decoder(row)
-    return {
-      "method": row.method,
-      "options": values_of(decoder.method),
-      "sampling": values_of(decoder.sampling),
-      "draft": None if decoder.draft is None else decoder.draft.name,
-      "alone": row.alone,
-      "seed": row.seed,
-      "max_len": row.max_len,
-      "ends": self.ends,
-      "dtype": self.pipeline.dtype,
-      "matmul_precision": decoder.matmul_precision,
-    } | ({"audit": True} if row.audit else {})
+    # Thresholds that a checkpoint stores are no weights.
+    gate = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(getattr(decoder.parts.params.draft, "gate", ()))]
+    return (
+      {
+        "method": row.method,
+        "options": values_of(decoder.method),
+        "sampling": values_of(decoder.sampling),
+        "draft": None if decoder.draft is None else decoder.draft.name,
+        "alone": row.alone,
+        "seed": row.seed,
+        "max_len": row.max_len,
+        "ends": self.ends,
+        "dtype": self.pipeline.dtype,
+        "matmul_precision": decoder.matmul_precision,
+      }
+      | ({"audit": True} if row.audit else {})
+      | ({"gate": gate} if gate else {})
+    )
 
   @functools.cache
   def weights(self, row: Row) -> tuple[str, ...]:

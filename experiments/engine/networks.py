@@ -45,7 +45,7 @@ class Networks(Quality):
     rows, left_out = [], []
     for entry in self.rows:
       try:
-        entry = self.placed(entry, bench, lab)
+        entry = self.placed(entry, bench)
       except ValueError as error:
         left_out.append(f"Left out {entry.name}: {error}.")
         logging.warning(left_out[-1])

@@ -111,11 +111,12 @@ class Outlook:
 
 
 def cost_of(bench: Bench, row: Row, search_images: int, judging_s: float) -> Cost:
-  """What a row will take; 0 where all of it is decoded."""
-  closed = row.but(label=row.name, tau=CLOSED, rate=None) if row.rate is not None else row
+  """What a row will take; 0 where all of it is decoded. Without ``search_images`` its threshold is there."""
+  is_searched = row.rate is not None and search_images > 0
+  closed = row.but(label=row.name, tau=CLOSED, rate=None) if is_searched else row
   per_batch = bench.seconds_a_batch(closed)
   batches = bench.num_missing(closed)
-  if row.rate is not None:
+  if is_searched:
     batches += TRIALS * -(-search_images // bench.batch)
   return Cost(row.name, per_batch * batches + (judging_s if per_batch else 0.0))
 

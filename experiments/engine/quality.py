@@ -23,6 +23,7 @@ from experiments.engine.scene_images import Scenes
 from experiments.engine.scoring import Judge, Scorer
 from experiments.engine.statistics import RATE_ERROR
 from jaxspec.decode.state import DecodeResult, Origin
+from jaxspec.methods.ciar import calibrated_tau
 from jaxspec.metrics import statistics
 from jaxspec.metrics.audit import TokenAudit, summarize_audit
 from jaxspec.metrics.cloud_calls import cloud_calls
@@ -47,7 +48,7 @@ class Quality(Experiment):
     wanted: smallest difference of shares of right images that the table is for.
     margin: largest difference of these shares that counts as none; 0 makes no claim of equality.
     first_search: images on which a search for a threshold begins, see `Bench.matched`; 0 is all.
-    calibration: prompts that thresholds are searched on, where they are not those of the table.
+    stored_thresholds: take the thresholds of rates from the draft's checkpoint (``jaxspec calibrate``), without a search.
   """
 
   rows: tuple[Row, ...]
@@ -62,7 +63,7 @@ class Quality(Experiment):
   wanted: float = 0.05
   margin: float = 0.0
   first_search: int = 0
-  calibration: Scorer | None = None
+  stored_thresholds: bool = False
 
   @property
   def kind(self) -> str:  # type: ignore[override]
@@ -71,7 +72,8 @@ class Quality(Experiment):
 
   def bench(self, lab: Lab) -> Bench:
     """The prompts of the table."""
-    return self._bench_of(self.scorer, lab)
+    texts = self.scorer.texts()
+    return Bench(lab.pipeline(self.bundle), texts, lab.decodes, batch=self.batch, sampling=self.sampling)
 
   def outlook(self, lab: Lab) -> Outlook:
     """How long the rows will take, and what they can show; of every row that is not there, one batch is decoded."""
@@ -87,7 +89,7 @@ class Quality(Experiment):
       logging.info(line)
     for row in (*BASE_ROWS, *self.rows):
       try:
-        row = self.placed(row, bench, lab)
+        row = self.placed(row, bench)
       except ValueError as error:
         left_out.append(f"Left out {row.name}: {error}.")
         logging.warning(left_out[-1])
@@ -95,7 +97,8 @@ class Quality(Experiment):
       wall = self.wall(row, bench, lab) if self.timings and row.method != "ar" else None
       result = bench.decode(row)
       found = merged(counted(row, bench, result), judge.figures(row, result)) | {"wall": wall}
-      if row.rate is not None and abs(found["cloud"]["call_rate"] - row.rate) > RATE_ERROR:
+      is_searched = row.rate is not None and not self.stored_thresholds
+      if is_searched and abs(found["cloud"]["call_rate"] - row.rate) > RATE_ERROR:
         left_out.append(f"Not matched {row.name}: {found['cloud']['call_rate']:.4f} is the nearest rate of a threshold.")
       measured.append(found)
     judge.compare(measured, self.subject or claims.PLAIN)
@@ -106,26 +109,32 @@ class Quality(Experiment):
     }  # fmt: skip
 
   def drafting(self, row: Row, bench: Bench) -> Row:
-    """The row with its draft.
+    """The row with its draft, and with the stored threshold of its rate.
 
     Raises:
-      ValueError: for a network that the bundle lacks.
+      ValueError: for a network that the bundle lacks, or one without thresholds for such a row.
     """
     if row.method == "ciar" and self.draft and row.draft is None:
       row = row.but(label=row.name, draft=self.draft)
-    row.value(bench.pipeline)
-    return row
+    method = row.value(bench.pipeline)
+    if row.rate is None or not self.stored_thresholds:
+      return row
+    calibration = bench.pipeline.drafts[method.draft].meta.get("calibration") or {}
+    for name in ("gamma", "target_prefix", "inject", "verify"):
+      if (stored := calibration.get(name)) != (ours := getattr(method, name)):
+        raise ValueError(f"Must have thresholds for {name} {ours}, we instead got some for {stored}")
+    return row.but(label=row.name, tau=calibrated_tau(calibration, row.rate, method.target_prefix))
 
-  def placed(self, row: Row, bench: Bench, lab: Lab) -> Row:
+  def placed(self, row: Row, bench: Bench) -> Row:
     """The row with its draft, and with the threshold of its rate.
 
     Raises:
       ValueError: for a network that the bundle lacks, or a rate that no threshold gives.
     """
     row = self.drafting(row, bench)
-    if row.rate is None:
+    if row.rate is None or self.stored_thresholds:
       return row
-    return self._search_bench(lab, bench).matched(row, self.first_search or None).but(rate=row.rate)
+    return bench.matched(row, self.first_search or None).but(rate=row.rate)
 
   def wall(self, row: Row, bench: Bench, lab: Lab) -> dict[str, list[float]]:
     """Wall seconds of single images, ``plain`` and ``own`` in turns; read back if they were kept."""
@@ -137,20 +146,12 @@ class Quality(Experiment):
 
     return lab.clocks.get(name, measure, again=lab.retime)
 
-  def _search_bench(self, lab: Lab, bench: Bench) -> Bench:
-    if self.calibration is None:
-      return bench
-    return self._bench_of(self.calibration, lab)
-
-  def _bench_of(self, scorer: Scorer, lab: Lab) -> Bench:
-    return Bench(lab.pipeline(self.bundle), scorer.texts(), lab.decodes, batch=self.batch, sampling=self.sampling)
-
   def _outlook(self, lab: Lab, bench: Bench, judge: Judge) -> Outlook:
     pilot, rows = pilot_of(bench, judge, BASE_ROWS), []
     for row in (*BASE_ROWS, *self.rows):
       with contextlib.suppress(ValueError):  # of rows without networks speaks `measure`
         rows.append(self.drafting(row, bench))
-    search = len(self._search_bench(lab, bench).prompts)
+    search = 0 if self.stored_thresholds else len(bench.prompts)
     names = claims.METRICS[self.kind]
     comparisons = len(claims.compared([row.name for row in rows], self.subject or claims.PLAIN)) * len(names)
     return Outlook.of(

@@ -25,7 +25,7 @@ class Row:
     draft: a draft of the bundle; None takes its default.
     alone: the draft network draws by itself.
     seed: of the keys; rows of one seed draw every prompt with the same key.
-    rate: cloud calls per token that a threshold is searched for; None takes the options as they are.
+    rate: cloud calls per token that a threshold is to give; None takes the options as they are.
     max_len: tokens that are drawn; None draws all.
     audit: report the exact distribution of every token beside it (`jaxspec.audited`); the tokens are the same.
     setting: rows of one setting differ by the seed of a training alone; "" is none.
@@ -88,7 +88,7 @@ PAPER_PREFIX = 0.06  # CIAR's share of tokens from the cloud
 
 
 def matched(label: str, rate: float, *, target_prefix: float = PAPER_PREFIX, **given) -> Row:
-  """A row of CIAR whose threshold is searched for."""
+  """A row of CIAR whose threshold gives a rate."""
   return row("ciar", label, rate=rate, target_prefix=target_prefix, **given)
 
 

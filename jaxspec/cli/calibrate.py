@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from pathlib import Path
@@ -12,12 +13,13 @@ import click
 from jaxspec.cli.declared import Chosen, options_for
 from jaxspec.cli.errors import UserError, check_writable, interruptible, reading, write_whole
 from jaxspec.cli.example_prompts import HELD_OUT, PROMPTS
-from jaxspec.cli.options import MAX_SEED, common
+from jaxspec.cli.options import MAX_SEED, PATH, common
 from jaxspec.methods import Ciar
 
 # Of the method: what a threshold depends on.
 _OPTIONS = ("gamma", "target_prefix", "inject")
 MOST_TRIALS = 24  # decodes of a search
+FEW = 128  # images of most trials, where there are more than twice as many
 
 
 @click.command(no_args_is_help=False)
@@ -29,18 +31,22 @@ MOST_TRIALS = 24  # decodes of a search
 @click.option("--samples", type=click.IntRange(1), default=4, show_default=True, help="Images per prompt.")
 @click.option("--seed", type=click.IntRange(0, MAX_SEED - 1), default=0, show_default=True,
               help="Seed of the search; the next one is that of the other prompts.")  # fmt: skip
+@click.option("--prompt-file", type=PATH, metavar="FILE", help="Text file with one prompt per line.")
 @click.option("--held-out", multiple=True, metavar="PROMPT",
               help="Prompt that the thresholds are tried on; may be repeated.  [default: built-in ones]")  # fmt: skip
+@click.option("--held-out-file", type=PATH, metavar="FILE", help="Text file with one such prompt per line.")
 @click.option("--quantile", is_flag=True, help="Take quantiles of the scores as thresholds, without any search.")
 @click.option("--dry-run", is_flag=True, help="Print the thresholds, store nothing.")
 @common("checkpoint", "draft", "batch", "dtype", "matmul_precision", "no_cache")
 def calibrate(**options: Any) -> None:
   """Decode PROMPTS (or built-in ones) at trial thresholds until cloud calls have the wanted rates.
 
-  Every trial runs the whole decoder with the same keys; the rate is then measured on other prompts with other keys.
+  Every trial runs the whole decoder with the same keys; the rate is then measured on other prompts with other keys. Rates
+  differ from image to image: thresholds that hold within half a point take a thousand prompts.
 
   \b
   jaxspec calibrate --draft inter-2 --rates 0.2,0.3,0.4 --samples 4
+  jaxspec calibrate --draft inter-2 --prompt-file captions.txt --samples 1
   """
   rates = _read_rates(options["rates"])
 
@@ -85,15 +91,24 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
   from jaxspec.cli.batches import Batches, batch_rows, make_batches
   from jaxspec.cli.job import draft_name, load, make_job
   from jaxspec.cli.memory import check_memory
-  from jaxspec.cli.prompts import check_prompts
+  from jaxspec.cli.prompts import check_prompts, read_prompt_file
   from jaxspec.intervals.scores import IntervalScore
-  from jaxspec.metrics.calibration import Calibrated, find_threshold, prompts_hash, quantile_threshold
+  from jaxspec.metrics.calibration import (
+    MOST_TRIALS_AGAIN,
+    Calibrated,
+    find_threshold,
+    find_threshold_by_few,
+    prompts_hash,
+    quantile_threshold,
+  )
   from jaxspec.metrics.cloud_calls import cloud_calls
 
   if math.isnan(options["tolerance"]):
     raise UserError("Must have a number as --tolerance, we instead got nan")
-  prompts, held_out = list(options["prompts"]) or list(PROMPTS), list(options["held_out"]) or list(HELD_OUT)
+  prompts = [*options["prompts"], *read_prompt_file(options["prompt_file"])] or list(PROMPTS)
+  held_out = [*options["held_out"], *read_prompt_file(options["held_out_file"])] or list(HELD_OUT)
   check_prompts([*prompts, *held_out])
+  rows = max(batch_rows(options["batch"], len(part) * options["samples"]) for part in (prompts, held_out))
   given = {name: options[name] for name in _OPTIONS if options[name] is not None}
   chosen = Chosen(Ciar.name, options["draft"], given | {"tau": 1.0})
   chosen.check()
@@ -105,8 +120,6 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
   if not options["dry_run"]:
     check_writable(folder / CONFIG_FILE, suffix=".json")
 
-  rows = batch_rows(options["batch"], len(prompts) * options["samples"])
-
   def batches_of(part: slice, seed: int) -> Batches:
     condition = jax.tree.map(lambda leaf: leaf[part], job.condition)
     return make_batches(condition, samples=options["samples"], seed=seed, rows=rows)
@@ -117,40 +130,51 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
   params, decode = decoder.parts.params, jax.jit(pipeline.decode_fn(decoder, job.max_len))
   report("Compiling")
 
-  def outcome(tau: float, part: int):
+  few = FEW if not options["quantile"] and batches[0].num > 2 * FEW else None
+  done = 0  # images
+
+  def outcome(tau: float, part: int, first: int | None, tell=lambda: None):
+    nonlocal done
     at = params._replace(draft=params.draft._replace(gate=jnp.float32(tau)))
-    pairs = zip(batches[part].key_data, batches[part].condition)
-    with pipeline.context():
-      parts = [jax.device_get(decode(at, key_data, condition)) for key_data, condition in pairs]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: batches[part].num], *parts)
+    num, parts = first or batches[part].num, []
+    for key_data, condition in zip(batches[part].key_data[: -(-num // rows)], batches[part].condition):
+      with pipeline.context():
+        parts.append(jax.device_get(decode(at, key_data, condition)))
+      done += rows
+      tell()
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *parts)
 
   # Everything from the cloud: the scores of every position, under the cloud's own contexts.
-  scores = interruptible(outcome, 0.0, 0).report.scores
-  thresholds, trials = [], 0
-  each = 2 if options["quantile"] else MOST_TRIALS + 1  # one decode is that of the other prompts
+  scores = interruptible(outcome, 0.0, 0, few).report.scores
+  thresholds, done = [], 0
+  all_rows, other_rows = (rows * len(part.key_data) for part in batches)
+  trials = 1 if options["quantile"] else MOST_TRIALS
+  each = trials * all_rows + other_rows  # at most: images of a threshold
+  if few:  # two searches more among them, and a trial of all between the two
+    each += (MOST_TRIALS + MOST_TRIALS_AGAIN) * rows * -(-few // rows) + all_rows
   most = len(rates) * each
 
-  def tried(tau: float, part: int):
-    nonlocal trials
-    found = interruptible(outcome, tau, part)
-    trials += 1
-    report.step(trials, most, "trial", at_most=True)
-    return found
+  @functools.cache
+  def tried(tau: float, part: int, first: int | None = None):
+    return cloud_calls(interruptible(outcome, tau, part, first, lambda: report.step(done, most, "image", at_most=True)))
 
   report("Searching")
   for number, rate in enumerate(rates, 1):
-    report.step(trials, most, "trial", f"Threshold {number} of {len(rates)}, {rate:g} cloud calls per token", at_most=True)
+    report.step(done, most, "image", f"Threshold {number} of {len(rates)}, {rate:g} cloud calls per token", at_most=True)
     start = max(quantile_threshold(scores, rate), 1e-12)
-    rate_of = lambda tau: cloud_calls(tried(tau, 0)).call_rate
+    rate_of = lambda tau: tried(tau, 0).call_rate
+    settings = dict(start=start, tolerance=options["tolerance"], max_trials=MOST_TRIALS)
     try:
       if options["quantile"]:
         found = Calibrated(start, rate_of(start), 1)
+      elif few:
+        found = find_threshold_by_few(rate_of, lambda tau: tried(tau, 0, few).call_rate, rate, **settings)
       else:
-        found = find_threshold(rate_of, rate, start=start, tolerance=options["tolerance"], max_trials=MOST_TRIALS)
+        found = find_threshold(rate_of, rate, **settings)
     except ValueError as error:
       raise UserError(f"Cloud rate {rate:g}: {error}") from error
-    fresh = cloud_calls(tried(found.tau, 1))
-    most = trials + (len(rates) - number) * each
+    fresh = tried(found.tau, 1)
+    most = done + (len(rates) - number) * each
     thresholds.append(
       {"rate": rate, "tau": found.tau, "achieved": found.rate, "held_out": fresh.call_rate, "interval": fresh.interval}
     )

@@ -82,10 +82,9 @@ class Ciar(Neighbours, DraftingMethod):
     """See `Method.check`."""
     if self.tau is not None and self.cloud_rate is not None:
       raise ValueError(f"Must have tau or cloud_rate, we instead got both ({self.tau} and {self.cloud_rate})")
-    if self.cloud_rate is not None and self.cloud_rate <= self.target_prefix:
-      raise ValueError(
-        f"Must have cloud_rate above target_prefix, {self.target_prefix:g}, we instead got {self.cloud_rate:g}"
-      )
+    rate = DEFAULT_RATE if self.cloud_rate is None else self.cloud_rate
+    if self.tau is None and rate <= self.target_prefix:
+      raise ValueError(f"Must have cloud_rate above target_prefix, {self.target_prefix:g}, we instead got {rate:g}")
     make_score(self.score, self.combination or "ensemble")
 
   def drafts_per_round(self) -> int:
@@ -132,11 +131,12 @@ class Ciar(Neighbours, DraftingMethod):
     rule, table = self.lantern(context)
     return DenseView(rule) if self.draws_sparse else rule, table
 
-  def gate(self, calibration: dict[str, Any] | None) -> tuple[Gate, PyTree]:
+  def gate(self, calibration: dict[str, Any] | None, prefix: float) -> tuple[Gate, PyTree]:
     """The gate and its traced parameters.
 
     Args:
       calibration: what ``jaxspec calibrate`` wrote about the draft network.
+      prefix: the share of tokens that the target draws alone, ``target_prefix`` in whole tokens.
     Raises:
       ValueError: without a threshold, a rate and a calibration for this score.
     """
@@ -144,13 +144,12 @@ class Ciar(Neighbours, DraftingMethod):
     if self.tau is not None:
       return constant_gate, jnp.float32(self.tau)
     if self.cloud_rate is None:
-      return constant_gate, jnp.float32(calibrated_tau(calibration, DEFAULT_RATE))
+      return constant_gate, jnp.float32(calibrated_tau(calibration, DEFAULT_RATE, self.target_prefix))
     try:
-      start = calibrated_tau(calibration, self.cloud_rate)
+      start = calibrated_tau(calibration, self.cloud_rate, self.target_prefix)
     except ValueError:
       start = 1e-2  # anywhere: a short row ends before the controller has found the level
-    # The controller sees what the gate decides: the tokens after the prefix.
-    return conformal_gate, rate_params(start, (self.cloud_rate - self.target_prefix) / (1 - self.target_prefix))
+    return conformal_gate, rate_params(start, judged_rate(self.cloud_rate, prefix))
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`; ``draft.meta["calibration"]`` has the thresholds, ``draft.config`` the interval features."""
@@ -158,10 +157,12 @@ class Ciar(Neighbours, DraftingMethod):
     edge, edge_side = draft_side(self, draft, context)
     refuse_audit(self, context, "where no rule judges what is accepted locally")
     vocab_size = need(context.vocab_size, "vocab_size", self.name)
-    prefix = 0
+    prefix, share = 0, 0.0
     if self.target_prefix > 0:
-      prefix = math.floor(self.target_prefix * need(context.num_tokens, "num_tokens", self.name) + 1e-9)
-    gate, gate_params = self.gate(draft.meta.get("calibration"))
+      num_tokens = need(context.num_tokens, "num_tokens", self.name)
+      prefix = math.floor(self.target_prefix * num_tokens + 1e-9)
+      share = prefix / num_tokens
+    gate, gate_params = self.gate(draft.meta.get("calibration"), share)
     rule, tables = self.rule(context)
     combination = self.combination or getattr(draft.config, "combination", None) or "ensemble"
     draw, draw_params = self._draw(vocab_size)
@@ -198,22 +199,36 @@ def distribution_codec(vocab_size: int) -> SparseCodec:
   return topk_lattice(vocab_size, min(DISTRIBUTION_SUPPORT, vocab_size), ell=DISTRIBUTION_PARTS, coding="rice")
 
 
-def calibrated_tau(calibration: dict[str, Any] | None, rate: float) -> float:
+def judged_rate(rate: float, prefix: float) -> float:
+  """Cloud calls per token that the gate judges, of a rate over all tokens; those of the prefix are not judged."""
+  return (rate - prefix) / (1 - prefix) if prefix < 1 else rate
+
+
+def calibrated_tau(calibration: dict[str, Any] | None, rate: float, prefix: float = 0.0) -> float:
   """The threshold of a rate of cloud calls, between calibrated ones by interpolation in log tau.
 
+  With a longer prefix than that of the calibration, rates are those of the tokens that the gate judges. With a shorter one
+  they are left as they are: the first tokens of an image ask the target nearly always, whether it draws them or not. Both
+  are approximations; calibrate with the prefix that is used where the rate has to hold.
+
   Args:
-    calibration: what ``jaxspec calibrate`` wrote: ``{"thresholds": [{"rate": .., "tau": ..}, ...], ...}``.
+    calibration: what ``jaxspec calibrate`` wrote: ``{"thresholds": [{"rate": .., "tau": ..}, ...], "target_prefix": ..}``.
+    prefix: ``target_prefix`` of the decode.
   Raises:
     ValueError: without calibration, or if it is damaged.
   """
   try:
-    points = sorted((float(entry["achieved"]), float(entry["tau"])) for entry in (calibration or {}).get("thresholds", []))
+    known = calibration or {}
+    theirs = float(known.get("target_prefix", 0.0))
+    theirs, prefix = (theirs, prefix) if prefix > theirs else (0.0, 0.0)
+    points = sorted((judged_rate(float(one["achieved"]), theirs), float(one["tau"])) for one in known.get("thresholds", []))
   except (AttributeError, KeyError, TypeError) as error:
     raise ValueError("Must have thresholds as `jaxspec calibrate` writes them: run it again") from error
   if not points:
     raise ValueError(
       "Must have tau or cloud_rate, or a draft with thresholds for this score (jaxspec calibrate), we instead got none"
     )
+  rate = judged_rate(rate, prefix)
   if rate <= points[0][0]:
     return points[0][1]
   for (low, tau_low), (high, tau_high) in zip(points, points[1:]):

@@ -1,11 +1,13 @@
 """Calibration of CIAR's threshold: finds the tau that gives a wanted rate of cloud calls.
 
 Accepted tokens feed back into the context, so quantiles of recorded scores can only start the search. The whole decoder runs
-at every trial threshold, with the same keys. The search returns the threshold whose rate comes nearest.
+at every trial threshold, with the same keys. The search returns the threshold whose rate comes nearest. Rates differ from
+image to image, so a threshold for other prompts takes hundreds of images: most trials decode a few of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 from collections.abc import Callable, Sequence
@@ -14,6 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 _LARGEST_LOG = 80.0  # largest log of a trial threshold; float32 overflows soon after
+MOST_TRIALS_AGAIN = 8  # of the second search among a few images
+_NEAR = 1.15  # factor of a threshold between two trials, where a search of fewer images came before
 
 
 class Calibrated(NamedTuple):
@@ -108,6 +112,41 @@ def find_threshold(
   if abs(best.rate - target) > max(tolerance, 0.02):
     raise ValueError(f"Must have a rate that a threshold reaches, {target:g} was asked for and {best.rate:.4f} is nearest")
   return best
+
+
+def find_threshold_by_few(
+  rate_of: Callable[[float], float],
+  rate_of_few: Callable[[float], float],
+  target: float,
+  *,
+  start: float,
+  tolerance: float,
+  max_trials: int = 24,
+) -> Calibrated:
+  """`find_threshold` on many images, most of whose trials decode a few of them.
+
+  The few differ from all by nearly the same rate at every threshold, and one trial of all says by how much.
+
+  Args:
+    rate_of: cloud calls per token of all images at a threshold, which decides; the last search calls it again with
+      thresholds that it has had, so keep what it returns.
+    rate_of_few: the same of a few of them.
+    target, start, tolerance: as for `find_threshold`; ``start`` is that of the few.
+    max_trials: of the first search among the few and of the last one.
+  Returns:
+    The trial of all whose rate came nearest; ``trials`` counts those of the last search.
+  Raises:
+    ValueError: if the nearest rate of all images is further away than 0.02 and ``tolerance``.
+  """
+  factor = 2.0
+  with contextlib.suppress(ValueError):  # a rate that a few images cannot have
+    near = find_threshold(rate_of_few, target, start=start, tolerance=tolerance, max_trials=max_trials)
+    start, factor = near.tau, _NEAR
+    off = rate_of(start) - target
+    if abs(off) > tolerance:
+      settings = dict(tolerance=tolerance / 2, max_trials=MOST_TRIALS_AGAIN, factor=_NEAR)
+      start = find_threshold(rate_of_few, near.rate - off, start=start, **settings).tau
+  return find_threshold(rate_of, target, start=start, tolerance=tolerance, max_trials=max_trials, factor=factor)
 
 
 def prompts_hash(prompts: Sequence[str]) -> str:

@@ -1,11 +1,15 @@
 """`jaxspec generate --method ciar` and `jaxspec calibrate` on random networks."""
 
+import importlib
 import json
 import shutil
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from jaxspec.metrics import cloud_calls
+from jaxspec.metrics.calibration import prompts_hash
 
 LOCAL = "local"
 CIAR = ("--method", "ciar", "--gamma", 3, "--max-run", 4)
@@ -54,7 +58,7 @@ def test_limits(generate):
 
 
 @pytest.mark.slow
-def test_calibration_is_stored_and_used(run, generate, bundle, tmp_path):
+def test_calibration_is_stored_and_used(run, generate, bundle, tmp_path, monkeypatch):
   copy = tmp_path / "copy"
   shutil.copytree(bundle, copy)
   missing = run("generate", "a red apple", *CIAR, "--checkpoint", copy)
@@ -75,6 +79,20 @@ def test_calibration_is_stored_and_used(run, generate, bundle, tmp_path):
   again = ("calibrate", "one", "--held-out", "other", "--checkpoint", copy, "--rates", "0.4", "--gamma", 3, "--dry-run")
   quick = run(*again, "--quantile", "--samples", 16)  # as many rows as a batch of the search: the same program
   assert quick.exit_code == 0 and "cloud rate 0.400" in quick.stdout, quick.output
+  # Prompts of files, and more images than most trials take: 16 of 64.
+  monkeypatch.setattr(importlib.import_module("jaxspec.cli.calibrate"), "FEW", 16)
+  for name, first in (("found", 0), ("tried", 32)):
+    (tmp_path / name).write_text("".join(f"{first + number} red apples\n" for number in range(32)), encoding="utf-8")
+  files = ("--prompt-file", tmp_path / "found", "--held-out-file", tmp_path / "tried")
+  counted, images = cloud_calls.cloud_calls, []
+  monkeypatch.setattr(cloud_calls, "cloud_calls", lambda out: (images.append(len(out.lengths)), counted(out))[1])
+  many = run(*again[:1], *files, *again[4:-1], "--tolerance", 0.01, "--samples", 2, "--batch", 16)
+  assert many.exit_code == 0, (many.output, many.exception)
+  with open(copy / "edge" / "config.json", encoding="utf-8") as file:
+    stored = json.load(file)["meta"]["calibration"]
+  assert stored["images"] == 64 and abs(stored["thresholds"][0]["achieved"] - 0.4) <= 0.02
+  assert images[0] == 16 and images[-1] == 64 and set(images) == {16, 64}
+  assert stored["held_out_prompts"] == prompts_hash([f"{32 + number} red apples" for number in range(32)])
 
 
 def test_contradictions(fails, bundle):
@@ -95,4 +113,6 @@ def test_options_of_calibrate(fails, bundle):
   assert "--rates between 0 and 1" in fails(*calibrate, "--rates", "0.2,1.5")
   assert "target_prefix of at most 1" in fails(*calibrate, "--target-prefix", 2)
   assert "Must have a word" in fails(*calibrate, "--held-out", " ")
+  for option in ("--prompt-file", "--held-out-file"):
+    assert "Cannot read prompts from missing.txt" in fails(*calibrate, option, "missing.txt")
   assert "a draft in small" in fails(*calibrate, "--draft", "huge")

@@ -119,11 +119,36 @@ def test_decodes_are_kept_and_read_back(bundle, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_rates_of_stored_thresholds(tmp_path):
+  """A table that takes what the checkpoint has: no search; settings of another kind are left out by name."""
+  target, draft = (dataclasses.replace(config, num_tokens=36) for config in (SHALLOW, DRAFT))
+  path = make_fake_bundle(tmp_path / "bundle", target=target, draft=draft, tokenizer=SCENE_TOKENIZER, method="ar")
+  file = path / "edge" / "config.json"
+  document = json.loads(file.read_text(encoding="utf-8"))
+  stored = {"gamma": 1, "target_prefix": 0.0, "inject": "none", "verify": "exact"}
+  document["meta"]["calibration"] = stored | {"thresholds": [{"achieved": 0.2, "tau": 0.5}, {"achieved": 0.4, "tau": 0.125}]}
+  file.write_text(json.dumps(document), encoding="utf-8")
+  rows = (row("ciar", "stored", rate=0.3, gamma=1), row("ciar", "longer", rate=0.3, gamma=2))
+  sizes = dict(scorer=Scenes(4), batch=2, timings=0, draft="edge")
+  table = Quality(title="t", rows=rows, bundle=str(path), stored_thresholds=True, **sizes)
+  lab = Lab(tmp_path / "runs")
+  found = table.measure(lab)
+  assert found["left_out"] == ["Left out longer: Must have thresholds for gamma 2, we instead got some for 1."]
+  assert found["rows"][-1]["options"]["tau"] == pytest.approx(0.25) and found["rows"][-1]["wanted_rate"] == 0.3
+  # Decodes of a threshold that has moved since are not read back.
+  rate = row("ciar", draft="edge", cloud_rate=0.3, gamma=1)
+  names = table.bench(lab)._names(rate)
+  document["meta"]["calibration"]["thresholds"][0]["tau"] = 0.7
+  file.write_text(json.dumps(document), encoding="utf-8")
+  assert set(names).isdisjoint(table.bench(Lab(tmp_path / "runs"))._names(rate))
+
+
+@pytest.mark.slow
 def test_a_search_matches_the_rate_and_starts_again_from_what_it_kept(bundle, tmp_path, caplog):
   lab = Lab(tmp_path)
   table = Quality(title="t", rows=(), bundle=bundle, scorer=Scenes(32), batch=16)
   bench = table.bench(lab)
-  wanted = table.placed(row("ciar", "CIAR", target_prefix=0.125), bench, lab).but(rate=0.35)
+  wanted = table.placed(row("ciar", "CIAR", target_prefix=0.125), bench).but(rate=0.35)
   before = len(_PROGRAMS)
   found = bench.matched(wanted)
   calls, drawn = bench.calls(found), bench.decode(found)
@@ -179,7 +204,7 @@ def test_a_table_of_scenes(tmp_path, caplog):
     dataclasses.replace(row("speculative", gamma=2), audit=True), row("gsd", "static", variant="static", window=3),
     row("eagle-chain", "nobody", draft="none"), row("ciar", "CIAR", rate=0.5),
   )  # fmt: skip
-  sizes = dict(scorer=Scenes(6), calibration=Scenes(4, seed=3), batch=2, timings=1, margin=0.02, first_search=2)
+  sizes = dict(scorer=Scenes(6), batch=2, timings=1, margin=0.02, first_search=2)
   table = Quality(title="t", rows=rows, bundle=path, **sizes)
   lab = Lab(tmp_path / "runs")
   with caplog.at_level(logging.INFO):

@@ -97,10 +97,12 @@ def test_thresholds_come_from_tau_a_rate_or_the_checkpoint():
   )
   assert float(gate(tau=0.25)) == 0.25 and float(gate(tau=math.inf)) == math.inf
   assert float(gate(score="interval")) == pytest.approx(calibrated_tau(CALIBRATION, 0.3))
-  held = gate(score="interval", cloud_rate=0.4, target_prefix=0.25)
-  assert float(held.alpha) == pytest.approx(0.2) and float(held.first) == pytest.approx(
-    -math.log(calibrated_tau(CALIBRATION, 0.4))
-  )
+  held = gate(score="interval", cloud_rate=0.55, target_prefix=0.25)  # 2 of 9 tokens
+  assert float(held.alpha) == pytest.approx((0.55 - 2 / 9) / (7 / 9)) and float(held.first) == pytest.approx(-math.log(0.1))
+  looser = float(gate(score="interval", target_prefix=0.05))
+  assert looser == pytest.approx(calibrated_tau(CALIBRATION, 0.3, 0.05)) and looser > float(gate(score="interval"))
+  with pytest.raises(ValueError, match="cloud_rate above target_prefix, 0.5, we instead got 0.3"):
+    gate(score="interval", target_prefix=0.5)
   assert float(gate(draft=markov(1), cloud_rate=0.4).first) == pytest.approx(-math.log(0.01))
   with pytest.raises(ValueError, match="a draft with thresholds for this score"):
     gate(score="entropy")  # the checkpoint's thresholds are those of another score
@@ -109,6 +111,13 @@ def test_thresholds_come_from_tau_a_rate_or_the_checkpoint():
 def test_calibrated_thresholds_are_interpolated_in_their_logarithm():
   for rate, tau in ((0.1, 1.0), (0.2, 1.0), (0.4, 0.1), (0.6, 0.01), (0.9, 0.01)):
     assert calibrated_tau(CALIBRATION, rate) == pytest.approx(tau)
+  # Where 0.25 of all tokens are the target's own, 0.55 of all are 0.4 of the others, which the gate judges.
+  assert calibrated_tau(CALIBRATION, 0.55, 0.25) == pytest.approx(0.1)
+  prefixed = CALIBRATION | {"target_prefix": 0.25}
+  assert calibrated_tau(prefixed, 0.4, 0.25) == pytest.approx(0.1)
+  assert calibrated_tau(prefixed, 0.52, 0.4) == pytest.approx(0.1)  # 0.2 of those judged, as 0.4 of all with 0.25
+  # A shorter prefix takes the rates of all tokens: the first ones ask nearly always.
+  assert calibrated_tau(prefixed, 0.4) == calibrated_tau(prefixed, 0.4, 0.1) == pytest.approx(0.1)
   for damaged in ({"thresholds": [{"tau": 1.0}]}, {"thresholds": [3]}, []):
     with pytest.raises(ValueError, match="thresholds as `jaxspec calibrate` writes them|thresholds for this score"):
       calibrated_tau(damaged, 0.3)

@@ -11,7 +11,7 @@ import pytest
 import jaxspec
 from jaxspec.decode.state import Origin
 from jaxspec.intervals.scores import Random
-from jaxspec.metrics.calibration import find_threshold, prompts_hash, quantile_threshold
+from jaxspec.metrics.calibration import find_threshold, find_threshold_by_few, prompts_hash, quantile_threshold
 from jaxspec.metrics.cloud_calls import cloud_calls
 from jaxspec.models.conditions import Caption, ClassLabels
 from jaxspec.models.inter_head import with_inter_head
@@ -110,6 +110,32 @@ def test_a_search_from_a_near_start_takes_small_steps():
   assert found.tau == pytest.approx(7 / 3, rel=0.02) and len(tried) <= 3 and tried[1] == pytest.approx(2.42)
   with pytest.raises(ValueError, match="factor above 1"):
     find_threshold(curve, 0.3, start=1.0, factor=1.0)
+
+
+def test_most_trials_are_those_of_a_few_images():
+  trials = {"all": 0, "few": 0}
+
+  def curve(which, shift):
+    def rate_of(tau):
+      trials[which] += 1
+      return shift + 1 / (1 + tau)
+
+    return rate_of
+
+  settings = dict(start=100.0, tolerance=0.002)
+  found = find_threshold_by_few(curve("all", 0.0), curve("few", 0.05), 0.3, **settings)
+  assert abs(found.rate - 0.3) <= 0.002 and found.tau == pytest.approx(7 / 3, rel=0.02)
+  assert trials["all"] <= 3 < trials["few"]
+  # Few images that hardly differ from all: two trials of all, the second where the first was.
+  trials["all"] = 0
+  found = find_threshold_by_few(curve("all", 0.0), curve("few", 1e-4), 0.3, **settings)
+  assert abs(found.rate - 0.3) <= 0.002 and trials["all"] == 2
+  # A rate that the few images cannot have ends the search among them, not the search.
+  few = lambda tau: min(1 / (1 + tau), 0.3)
+  assert abs(find_threshold_by_few(curve("all", -0.1), few, 0.3, **settings).rate - 0.3) <= 0.002
+  assert abs(find_threshold_by_few(curve("all", 0.0), lambda tau: 0.6, 0.3, **settings).rate - 0.3) <= 0.002
+  with pytest.raises(ValueError, match="a rate that a threshold reaches"):
+    find_threshold_by_few(lambda tau: 0.6, curve("few", 0.0), 0.3, **settings)
 
 
 def test_quantiles_and_hashes():

@@ -65,10 +65,11 @@ def test_an_edge_network_and_its_features_are_trained_resumed_and_exported(bundl
   chex.assert_trees_all_equal(loaded.target.params, before)
 
   run = short(interval_features.get_config("inter-1x2"), bundle, 12)
+  run = dataclasses.replace(run, ema_decay=0.0, loop=dataclasses.replace(run.loop, eval_every=1))
   interval_features.train(run, tmp_path / "features", export_to=bundle)
-  lines = [json.loads(line) for line in (tmp_path / "features" / "metrics.jsonl").read_text().splitlines()]
-  assert lines[0]["gain"] == pytest.approx(0, abs=1e-6)  # features are zero at first
-  assert lines[-1]["gain"] > 0  # and then they help the cloud; a negative gain would be harm
+  lines = [json.loads(line) for line in (tmp_path / "features" / "eval.jsonl").read_text().splitlines()]
+  # Features are zero at first, and then they help the cloud; a negative gain would be harm.
+  assert abs(lines[0]["gain"]) < 0.1 * lines[-1]["gain"]
   both = load_pipeline(bundle).drafts
   shipped = both["inter-1x2-features"]
   assert shipped.config.features.width == loaded.target.config.dim
