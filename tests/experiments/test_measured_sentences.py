@@ -334,6 +334,7 @@ def test_depth_of_edge_networks():
      {"2 heads, ensemble": 64.1, "2 heads, voting": 64.1, "3 heads, ensemble": 64.2, "3 heads, voting": 64.3}, 8.8),
     ("scores", {"CIAR": 64.5},
      {"published bounds": 64.5, "radius 0.5 for all tokens": 62.6, "additive U": 63.9, "volume": 63.9}, 6.6),
+    ("inject", {"off": 64.5}, {"on": 61.5}, 8.2),
   ],
 )  # fmt: skip
 def test_settings_of_edge_networks_that_are_not_told_apart(name, base, expected, smallest):
@@ -392,9 +393,9 @@ def test_plans_compiled_for_tpus():
 
 
 def test_thresholds_on_other_captions():
-  """docs/ciar.md: calls in percent; calibrated thresholds hold within half a point, those that move do not."""
+  """docs/ciar.md: calls in percent; calibrated thresholds hold within half a point, and so do those that move from them."""
   rows = rows_of("scenes_ciar_thresholds")
   calls = {label: 100 * row["calls_per_image"] / 144 for label, row in rows.items()}
-  for rate, calibrated, conformal in ((20, 20.4, 22.4), (30, 30.4, 32.3), (40, 40.3, 42.6)):
+  for rate, calibrated, conformal in ((20, 20.3, 20.0), (30, 30.5, 29.9), (40, 40.2, 39.6)):
     assert calls[f"calibrated, {rate} %"] == pytest.approx(calibrated, abs=0.06) and abs(calibrated - rate) <= 0.5
-    assert calls[f"conformal, {rate} %"] == pytest.approx(conformal, abs=0.06)
+    assert calls[f"conformal, {rate} %"] == pytest.approx(conformal, abs=0.06) and abs(conformal - rate) <= 0.5
