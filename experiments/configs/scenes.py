@@ -119,7 +119,7 @@ TABLES = {
   ),
   "gsd_thresholds": Quality(
     title="GSD on scenes over its thresholds, without top-p",
-    rows=audited(
+    rows=(
       SJD,
       DEFAULT,
       WIDE,

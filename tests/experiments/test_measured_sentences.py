@@ -335,6 +335,7 @@ def test_depth_of_edge_networks():
     ("scores", {"CIAR": 64.5},
      {"published bounds": 64.5, "radius 0.5 for all tokens": 62.6, "additive U": 63.9, "volume": 63.9}, 6.6),
     ("inject", {"off": 64.5}, {"on": 61.5}, 8.2),
+    ("guidance", {"unguided": 64.5}, {"guided": 65.9}, 5.2),
   ],
 )  # fmt: skip
 def test_settings_of_edge_networks_that_are_not_told_apart(name, base, expected, smallest):
