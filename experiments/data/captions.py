@@ -3,7 +3,7 @@
 Commands (from the repository root)::
 
     python -m experiments.data.captions --num 1024 --seed 3 --out runs/captions.txt
-    jaxspec calibrate --prompt-file runs/captions.txt --samples 1
+    jaxspec calibrate --draft inter-2 --gamma 1 --prompt-file runs/captions.txt --samples 1
 
 Training takes the captions of seeds 0 and 1, tables those of seed 2. Short captions come again under every seed.
 """

@@ -18,12 +18,12 @@ from experiments.engine.bench import Bench
 from experiments.engine.cache import key_of
 from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.outlook import Outlook, pilot_of
-from experiments.engine.rows import PLAIN, PLAIN_AGAIN, Pairs, Row
+from experiments.engine.rows import CLOSED, PLAIN, PLAIN_AGAIN, Pairs, Row
 from experiments.engine.scene_images import Scenes
 from experiments.engine.scoring import Judge, Scorer
 from experiments.engine.statistics import RATE_ERROR
 from jaxspec.decode.state import DecodeResult, Origin
-from jaxspec.methods.ciar import calibrated_tau
+from jaxspec.methods.ciar import CALIBRATED_SCORE, calibrated_tau
 from jaxspec.metrics import statistics
 from jaxspec.metrics.audit import TokenAudit, summarize_audit
 from jaxspec.metrics.cloud_calls import cloud_calls
@@ -116,9 +116,11 @@ class Quality(Experiment):
     """
     if row.method == "ciar" and self.draft and row.draft is None:
       row = row.but(label=row.name, draft=self.draft)
-    method = row.value(bench.pipeline)
+    method = (row if row.rate is None else row.but(label=row.name, tau=CLOSED)).value(bench.pipeline)
     if row.rate is None or not self.stored_thresholds:
       return row
+    if method.score != CALIBRATED_SCORE:
+      raise ValueError(f"Must have the score {CALIBRATED_SCORE} of stored thresholds, we instead got {method.score}")
     calibration = bench.pipeline.drafts[method.draft].meta.get("calibration") or {}
     for name in ("gamma", "target_prefix", "inject", "verify"):
       if (stored := calibration.get(name)) != (ours := getattr(method, name)):

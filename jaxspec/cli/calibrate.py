@@ -45,8 +45,8 @@ def calibrate(**options: Any) -> None:
   differ from image to image: thresholds that hold within half a point take a thousand prompts.
 
   \b
-  jaxspec calibrate --draft inter-2 --rates 0.2,0.3,0.4 --samples 4
-  jaxspec calibrate --draft inter-2 --prompt-file captions.txt --samples 1
+  jaxspec calibrate --draft inter-2 --gamma 1 --rates 0.2,0.3,0.4 --samples 4
+  jaxspec calibrate --draft inter-2 --gamma 1 --prompt-file captions.txt --samples 1
   """
   rates = _read_rates(options["rates"])
 
@@ -108,10 +108,12 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
   prompts = [*options["prompts"], *read_prompt_file(options["prompt_file"])] or list(PROMPTS)
   held_out = [*options["held_out"], *read_prompt_file(options["held_out_file"])] or list(HELD_OUT)
   check_prompts([*prompts, *held_out])
-  rows = max(batch_rows(options["batch"], len(part) * options["samples"]) for part in (prompts, held_out))
+  rows, _ = (batch_rows(options["batch"], len(part) * options["samples"]) for part in (prompts, held_out))
   given = {name: options[name] for name in _OPTIONS if options[name] is not None}
   chosen = Chosen(Ciar.name, options["draft"], given | {"tau": 1.0})
   chosen.check()
+  if rates[0] <= (prefix := options["target_prefix"] or 0.0):
+    raise UserError(f"Must have --rates above --target-prefix, {prefix:g}, we instead got {rates[0]:g}")
   if not options["no_cache"]:
     compilation_cache.enable()
   pipeline = load(options["checkpoint"], dtype=options["dtype"], matmul_precision=options["matmul_precision"])
@@ -140,18 +142,17 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
     for key_data, condition in zip(batches[part].key_data[: -(-num // rows)], batches[part].condition):
       with pipeline.context():
         parts.append(jax.device_get(decode(at, key_data, condition)))
-      done += rows
+      done += min(rows, num - rows * (len(parts) - 1))
       tell()
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *parts)
 
   # Everything from the cloud: the scores of every position, under the cloud's own contexts.
   scores = interruptible(outcome, 0.0, 0, few).report.scores
   thresholds, done = [], 0
-  all_rows, other_rows = (rows * len(part.key_data) for part in batches)
   trials = 1 if options["quantile"] else MOST_TRIALS
-  each = trials * all_rows + other_rows  # at most: images of a threshold
+  each = trials * batches[0].num + batches[1].num  # at most: images of a threshold
   if few:  # two searches more among them, and a trial of all between the two
-    each += (MOST_TRIALS + MOST_TRIALS_AGAIN) * rows * -(-few // rows) + all_rows
+    each += (MOST_TRIALS + MOST_TRIALS_AGAIN) * few + batches[0].num
   most = len(rates) * each
 
   @functools.cache
@@ -172,7 +173,7 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
       else:
         found = find_threshold(rate_of, rate, **settings)
     except ValueError as error:
-      raise UserError(f"Cloud rate {rate:g}: {error}") from error
+      raise UserError(f"Cloud rate {rate:g} with --gamma {job.method.gamma}: {error}") from error
     fresh = tried(found.tau, 1)
     most = done + (len(rates) - number) * each
     thresholds.append(

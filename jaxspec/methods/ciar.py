@@ -82,9 +82,12 @@ class Ciar(Neighbours, DraftingMethod):
     """See `Method.check`."""
     if self.tau is not None and self.cloud_rate is not None:
       raise ValueError(f"Must have tau or cloud_rate, we instead got both ({self.tau} and {self.cloud_rate})")
-    rate = DEFAULT_RATE if self.cloud_rate is None else self.cloud_rate
-    if self.tau is None and rate <= self.target_prefix:
-      raise ValueError(f"Must have cloud_rate above target_prefix, {self.target_prefix:g}, we instead got {rate:g}")
+    if self.cloud_rate is not None and self.cloud_rate <= self.target_prefix:
+      raise ValueError(
+        f"Must have cloud_rate above target_prefix, {self.target_prefix:g}, we instead got {self.cloud_rate:g}"
+      )
+    if self.tau is None and self.cloud_rate is None and DEFAULT_RATE <= self.target_prefix < 1:
+      raise ValueError(f"Must have tau or cloud_rate with a target_prefix from {DEFAULT_RATE:g} on, we instead got neither")
     make_score(self.score, self.combination or "ensemble")
 
   def drafts_per_round(self) -> int:
@@ -208,8 +211,9 @@ def calibrated_tau(calibration: dict[str, Any] | None, rate: float, prefix: floa
   """The threshold of a rate of cloud calls, between calibrated ones by interpolation in log tau.
 
   With a longer prefix than that of the calibration, rates are those of the tokens that the gate judges. With a shorter one
-  they are left as they are: the first tokens of an image ask the target nearly always, whether it draws them or not. Both
-  are approximations; calibrate with the prefix that is used where the rate has to hold.
+  they are left as they are, which is nearer: the first tokens of an image ask more often than others, though not always.
+  Calibrate with the prefix that is used where a rate has to hold. Rates beyond the calibrated ones get the threshold of the
+  nearest.
 
   Args:
     calibration: what ``jaxspec calibrate`` wrote: ``{"thresholds": [{"rate": .., "tau": ..}, ...], "target_prefix": ..}``.
@@ -222,7 +226,7 @@ def calibrated_tau(calibration: dict[str, Any] | None, rate: float, prefix: floa
     theirs = float(known.get("target_prefix", 0.0))
     theirs, prefix = (theirs, prefix) if prefix > theirs else (0.0, 0.0)
     points = sorted((judged_rate(float(one["achieved"]), theirs), float(one["tau"])) for one in known.get("thresholds", []))
-  except (AttributeError, KeyError, TypeError) as error:
+  except (AttributeError, KeyError, TypeError, ValueError) as error:
     raise ValueError("Must have thresholds as `jaxspec calibrate` writes them: run it again") from error
   if not points:
     raise ValueError(

@@ -136,17 +136,17 @@ def find_threshold_by_few(
   Returns:
     The trial of all whose rate came nearest; ``trials`` counts those of the last search.
   Raises:
-    ValueError: if the nearest rate of all images is further away than 0.02 and ``tolerance``.
+    ValueError: if the nearest rate of the few or of all images is further away than 0.02 and ``tolerance``. What the few
+      cannot reach is not tried on all.
   """
-  factor = 2.0
-  with contextlib.suppress(ValueError):  # a rate that a few images cannot have
-    near = find_threshold(rate_of_few, target, start=start, tolerance=tolerance, max_trials=max_trials)
-    start, factor = near.tau, _NEAR
-    off = rate_of(start) - target
-    if abs(off) > tolerance:
-      settings = dict(tolerance=tolerance / 2, max_trials=MOST_TRIALS_AGAIN, factor=_NEAR)
-      start = find_threshold(rate_of_few, near.rate - off, start=start, **settings).tau
-  return find_threshold(rate_of, target, start=start, tolerance=tolerance, max_trials=max_trials, factor=factor)
+  near = find_threshold(rate_of_few, target, start=start, tolerance=tolerance, max_trials=max_trials)
+  off = rate_of(near.tau) - target
+  start = near.tau
+  if abs(off) > tolerance:
+    settings = dict(start=start, tolerance=tolerance / 2, max_trials=MOST_TRIALS_AGAIN, factor=_NEAR)
+    with contextlib.suppress(ValueError):  # a rate that the few cannot have
+      start = find_threshold(rate_of_few, near.rate - off, **settings).tau
+  return find_threshold(rate_of, target, start=start, tolerance=tolerance, max_trials=max_trials, factor=_NEAR)
 
 
 def prompts_hash(prompts: Sequence[str]) -> str:

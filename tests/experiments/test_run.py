@@ -128,12 +128,16 @@ def test_rates_of_stored_thresholds(tmp_path):
   stored = {"gamma": 1, "target_prefix": 0.0, "inject": "none", "verify": "exact"}
   document["meta"]["calibration"] = stored | {"thresholds": [{"achieved": 0.2, "tau": 0.5}, {"achieved": 0.4, "tau": 0.125}]}
   file.write_text(json.dumps(document), encoding="utf-8")
-  rows = (row("ciar", "stored", rate=0.3, gamma=1), row("ciar", "longer", rate=0.3, gamma=2))
+  settings = {"stored": {}, "longer": {"gamma": 2}, "other": {"score": "entropy"}}
+  rows = tuple(row("ciar", label, rate=0.3, **({"gamma": 1} | given)) for label, given in settings.items())
   sizes = dict(scorer=Scenes(4), batch=2, timings=0, draft="edge")
   table = Quality(title="t", rows=rows, bundle=str(path), stored_thresholds=True, **sizes)
   lab = Lab(tmp_path / "runs")
   found = table.measure(lab)
-  assert found["left_out"] == ["Left out longer: Must have thresholds for gamma 2, we instead got some for 1."]
+  assert found["left_out"] == [
+    "Left out longer: Must have thresholds for gamma 2, we instead got some for 1.",
+    "Left out other: Must have the score interval of stored thresholds, we instead got entropy.",
+  ]
   assert found["rows"][-1]["options"]["tau"] == pytest.approx(0.25) and found["rows"][-1]["wanted_rate"] == 0.3
   # Decodes of a threshold that has moved since are not read back.
   rate = row("ciar", draft="edge", cloud_rate=0.3, gamma=1)

@@ -101,8 +101,9 @@ def test_thresholds_come_from_tau_a_rate_or_the_checkpoint():
   assert float(held.alpha) == pytest.approx((0.55 - 2 / 9) / (7 / 9)) and float(held.first) == pytest.approx(-math.log(0.1))
   looser = float(gate(score="interval", target_prefix=0.05))
   assert looser == pytest.approx(calibrated_tau(CALIBRATION, 0.3, 0.05)) and looser > float(gate(score="interval"))
-  with pytest.raises(ValueError, match="cloud_rate above target_prefix, 0.5, we instead got 0.3"):
+  with pytest.raises(ValueError, match="tau or cloud_rate with a target_prefix from 0.3 on, we instead got neither"):
     gate(score="interval", target_prefix=0.5)
+  assert float(gate(score="interval", target_prefix=1.0)) > 0  # the target draws all tokens
   assert float(gate(draft=markov(1), cloud_rate=0.4).first) == pytest.approx(-math.log(0.01))
   with pytest.raises(ValueError, match="a draft with thresholds for this score"):
     gate(score="entropy")  # the checkpoint's thresholds are those of another score
@@ -118,7 +119,7 @@ def test_calibrated_thresholds_are_interpolated_in_their_logarithm():
   assert calibrated_tau(prefixed, 0.52, 0.4) == pytest.approx(0.1)  # 0.2 of those judged, as 0.4 of all with 0.25
   # A shorter prefix takes the rates of all tokens: the first ones ask nearly always.
   assert calibrated_tau(prefixed, 0.4) == calibrated_tau(prefixed, 0.4, 0.1) == pytest.approx(0.1)
-  for damaged in ({"thresholds": [{"tau": 1.0}]}, {"thresholds": [3]}, []):
+  for damaged in ({"thresholds": [{"tau": 1.0}]}, {"thresholds": [3]}, {"target_prefix": "x"}, []):
     with pytest.raises(ValueError, match="thresholds as `jaxspec calibrate` writes them|thresholds for this score"):
       calibrated_tau(damaged, 0.3)
 
