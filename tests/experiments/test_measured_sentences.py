@@ -8,6 +8,7 @@ import pytest
 from experiments.engine import lossy, seeds
 from experiments.engine import statistics as differences
 from experiments.run import RESULTS, documents
+from jaxspec.metrics.statistics import correct_table
 
 DOCS = RESULTS.parents[1] / "docs"
 
@@ -313,6 +314,18 @@ def trained_means(name):
   groups = seeds.settings_of(documents(RESULTS)[name])
   assert all(len(found) == 3 for found in groups.values())
   return {setting: 100 * statistics.mean(found) for setting, found in groups.items()}
+
+
+def test_windows_of_the_edge():
+  """docs/ciar.md: at 15 % calls each longer window is better than the one before."""
+  rows = rows_of("scenes_ciar_window")
+  names = [f"window {window}" for window in (1, 2, 4, 8)]
+  right = [100 * rows[name]["metrics"]["right"]["value"] for name in names]
+  assert right == pytest.approx([32.8, 43.4, 51.4, 58.8], abs=0.06)
+  assert [round(100 * rows[name]["cloud"]["accepted"]) for name in names] == [6, 11, 19, 33]
+  assert all(abs(rows[name]["cloud"]["call_rate"] - 0.15) < 0.005 for name in names)
+  steps = {pair: differences.difference(*(rows[name] for name in pair), "right") for pair in zip(names[1:], names)}
+  assert all(found.adjusted <= 0.003 and found.difference.value > 0 for found in correct_table(steps).values())
 
 
 def test_depth_of_edge_networks():
