@@ -201,8 +201,28 @@ def test_lossy_methods_without_top_p():
     saved[label] - saved["SJD, coupled"] < 0.7 for label in rows if label.startswith(("scaled", "GSD, G 3", "GSD, G 10"))
   )
   assert saved["LANTERN++, lambda 10"] - saved["speculative, one layer"] < 0.3
+  rivals, plain = rows_of("scenes_gsd_rivals"), "plain decoding"
+  points_lost = lambda label: round(
+    100 * (rivals[plain]["metrics"]["right"]["value"] - rivals[label]["metrics"]["right"]["value"])
+  )
+  calls_saved = lambda label: round(100 * (1 - rivals[label]["calls_per_image"] / 144), 1)
+  fixed = [f"static groups of {size}" for size in (3, 10, 25, 50)]
+  assert [points_lost(label) for label in fixed] == [15, 40, 51, 57]
+  assert [calls_saved(label) for label in (fixed[0], fixed[-1])] == [46.0, 53.5]
+  assert rivals["GSD, as published"]["per_image"] == rivals["SJD, fresh"]["per_image"]
+  wide = "GSD, as published, G 50, any distance"
+  assert points_lost(wide) == 8 and calls_saved(wide) <= calls_saved("SJD, fresh")
   points = lossy.points(documents(RESULTS), lossy.WITHOUT_TOP_P)
-  assert {point.label for point in points if point.loses} == set(lost)
+  assert {point.label for point in points if point.loses} == {
+    "GSD, G 50", "GSD, G 50, no gap", wide, *fixed, "LANTERN++, k 200",
+  }  # fmt: skip
+  near = rows_of("scenes_lantern_neighbours")
+  fewer = [
+    near[plain]["metrics"]["right"]["value"] - near[f"LANTERN++, k {k}"]["metrics"]["right"]["value"]
+    for k in (3, 5, 10, 50, 200)
+  ]
+  assert [round(100 * value) for value in fewer] == [6, 6, 6, 7, 9]
+  assert "+0.94 (p 0.017, 6 rows)" in (RESULTS / "scenes_lantern_neighbours.md").read_text()
   assert "right images 8.9 points" in text and "+0.54 (p 0.097, 11 rows)" in text
   bias = {label: row["audit"]["tv"]["value"] for label, row in rows.items() if row["audit"]}
   found = [bias[label] for label in ("GSD, G 50", "scaled by 2", "static groups of 10", "GSD, G 50, no gap")]
@@ -299,7 +319,7 @@ def test_threshold_prefix_and_discrete_sets():
   for share, value in {"0": 66.8, "0.06": 63.9, "0.12": 60.5, "0.2": 50.0}.items():
     assert over_prefix[f"prefix {share}"] == pytest.approx(value, abs=0.06)
   (line,) = [line for line in (DOCS / "lossy.md").read_text().splitlines() if "a prefix of 6 % is better than none" in line]
-  assert "not told apart" in line and "7.9 points" in line
+  assert "not told apart" in line and "8.0 points" in line
   sets = right("scenes_ciar_discrete")
   assert len(
     sets
