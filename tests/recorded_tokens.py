@@ -16,6 +16,8 @@ import json
 import os
 import platform
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -179,13 +181,26 @@ def merged(document: dict[str, Any], names: Collection[str], fresh: dict[str, An
   return {"machines": machines, "cases": cases}
 
 
+def use_all_cores() -> None:
+  """Sums are rounded by the number of cores, and a worker of the suite has one."""
+  if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, range(os.cpu_count()))
+
+
+def run_as_recorded(*words: str) -> subprocess.CompletedProcess:
+  """``python -m words`` in a process with the compiler's own settings; its programs are kept for the next run."""
+  kept = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
+  env = {name: value for name, value in os.environ.items() if name in kept or not name.startswith(("XLA_", "JAX_"))}
+  command = [sys.executable, "-m", *words]
+  return subprocess.run(command, env=env | {"JAX_PLATFORMS": "cpu"}, cwd=FOLDER.parents[1], capture_output=True, text=True)
+
+
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("bundles", nargs="*", choices=[[], *CASES])
   parser.add_argument("--write", action="store_true", help="record anew")
   args = parser.parse_args()
-  if hasattr(os, "sched_setaffinity"):  # sums are rounded by the number of cores; a worker of the suite has one
-    os.sched_setaffinity(0, range(os.cpu_count()))
+  use_all_cores()
   document = read() if FILE.is_file() else {"machines": {}, "cases": {}}
   chosen, fresh, failed = args.bundles or list(CASES), {}, []
   for name in chosen:

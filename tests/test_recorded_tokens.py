@@ -1,15 +1,8 @@
 """Every method draws from the shipped bundles what it drew when `tests/recorded` was written."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests import recorded_tokens
-
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.slow
@@ -18,11 +11,7 @@ def test_tokens_and_counters_are_as_recorded(bundle):
   recorded = recorded_tokens.read()
   if (why := recorded_tokens.difference(recorded["machines"][bundle])) is not None:
     pytest.skip(f"tokens may differ by rounding: {why}; python -m tests.recorded_tokens --write records anew")
-  # As recorded: by a process with the compiler's own settings, and on all cores. Both decide how sums are rounded.
-  env = {name: value for name, value in os.environ.items() if not name.startswith(("XLA_", "JAX_"))}
-  env["JAX_PLATFORMS"] = "cpu"
-  command = [sys.executable, "-m", "tests.recorded_tokens", bundle]
-  done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
+  done = recorded_tokens.run_as_recorded("tests.recorded_tokens", bundle)
   assert done.returncode == 0, done.stdout + done.stderr
 
 

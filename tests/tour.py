@@ -19,7 +19,7 @@ import numpy as np
 from nbclient import NotebookClient
 from PIL import Image
 
-from tests.recorded_tokens import difference, machine
+from tests.recorded_tokens import difference, machine, use_all_cores
 
 NOTEBOOK = Path(__file__).parents[1] / "docs" / "tour.ipynb"
 MACHINE = "recorded_on"  # among the metadata
@@ -106,6 +106,7 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--write", action="store_true", help="store the outputs")
   args = parser.parse_args()
+  use_all_cores()
   recorded = read()
   fresh = executed(recorded)
   if args.write:
@@ -113,7 +114,11 @@ def main() -> None:
     return
   if why := difference(recorded.metadata[MACHINE]):
     print(f"Outputs may differ: {why}")
-  if failed := differences(recorded, fresh):
+    shapes = lambda notebook: [[getattr(shown, "shape", type(shown)) for shown in cell] for cell in outputs(notebook)]
+    failed = [] if shapes(fresh) == shapes(recorded) else ["cells show something of another kind or size"]
+  else:
+    failed = differences(recorded, fresh)
+  if failed:
     raise SystemExit("\n".join(failed))
 
 

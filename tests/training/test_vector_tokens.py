@@ -76,8 +76,12 @@ def test_targets_cost_four_times_their_drafts():
 @pytest.mark.slow
 def test_scripts_run_and_resume(tmp_path, monkeypatch):
   """Two updates in one go, and two with a stop after the first, end in the same weights. The exported bundles load."""
+  from experiments.data import emoji
   from experiments.train import class_network, class_tokens, kl_vae
   from jaxspec import load_pipeline
+
+  if not emoji.DEFAULT_PATH.is_dir():
+    pytest.skip(f"needs {emoji.DEFAULT_PATH}, which python -m experiments.data.pack_emoji --work runs/npm writes")
 
   loop_of = lambda run, **kwargs: dataclasses.replace(run, loop=dataclasses.replace(run.loop, **kwargs))
   in_one_go = lambda run: loop_of(run, checkpoint_every=0)  # the last state is always kept
