@@ -180,24 +180,24 @@ class Bench:
   def settings(self, row: Row) -> dict[str, Any]:
     """Everything about a row that decides its tokens, besides weights, prompts and code; JSON."""
     decoder = self.decoder(row)
+    found: dict[str, Any] = {
+      "method": row.method,
+      "options": values_of(decoder.method),
+      "sampling": values_of(decoder.sampling),
+      "draft": None if decoder.draft is None else decoder.draft.name,
+      "alone": row.alone,
+      "seed": row.seed,
+      "max_len": row.max_len,
+      "ends": self.ends,
+      "dtype": self.pipeline.dtype,
+      "matmul_precision": decoder.matmul_precision,
+    }
+    if row.audit:
+      found["audit"] = True
     # Thresholds that a checkpoint stores are no weights.
-    gate = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(getattr(decoder.parts.params.draft, "gate", ()))]
-    return (
-      {
-        "method": row.method,
-        "options": values_of(decoder.method),
-        "sampling": values_of(decoder.sampling),
-        "draft": None if decoder.draft is None else decoder.draft.name,
-        "alone": row.alone,
-        "seed": row.seed,
-        "max_len": row.max_len,
-        "ends": self.ends,
-        "dtype": self.pipeline.dtype,
-        "matmul_precision": decoder.matmul_precision,
-      }
-      | ({"audit": True} if row.audit else {})
-      | ({"gate": gate} if gate else {})
-    )
+    if gate := jax.tree.leaves(getattr(decoder.parts.params.draft, "gate", ())):
+      found["gate"] = [np.asarray(leaf).tolist() for leaf in gate]
+    return found
 
   @functools.cache
   def weights(self, row: Row) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import time
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -43,13 +42,7 @@ class Networks(Quality):
     bench = self.bench(lab)
     measured: dict[str, list[dict[str, float]]] = {}
     rows, left_out = [], []
-    for entry in self.rows:
-      try:
-        entry = self.placed(entry, bench)
-      except ValueError as error:
-        left_out.append(f"Left out {entry.name}: {error}.")
-        logging.warning(left_out[-1])
-        continue
+    for entry in self.each_placed(self.rows, bench, left_out):
       if dict(entry.options).get("verify") == "lantern":
         images = self.relaxed_images(bench, entry, next(iter(list(measured.values())[1:])))
       else:

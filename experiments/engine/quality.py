@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -87,13 +88,7 @@ class Quality(Experiment):
     outlook = self._outlook(lab, bench, judge)
     for line in outlook.lines():
       logging.info(line)
-    for row in (*BASE_ROWS, *self.rows):
-      try:
-        row = self.placed(row, bench)
-      except ValueError as error:
-        left_out.append(f"Left out {row.name}: {error}.")
-        logging.warning(left_out[-1])
-        continue
+    for row in self.each_placed((*BASE_ROWS, *self.rows), bench, left_out):
       wall = self.wall(row, bench, lab) if self.timings and row.method != "ar" else None
       result = bench.decode(row)
       found = merged(counted(row, bench, result), judge.figures(row, result)) | {"wall": wall}
@@ -137,6 +132,17 @@ class Quality(Experiment):
     if row.rate is None or self.stored_thresholds:
       return row
     return bench.matched(row, self.first_search or None).but(rate=row.rate)
+
+  def each_placed(self, rows: Iterable[Row], bench: Bench, left_out: list[str]) -> Iterator[Row]:
+    """The rows as `placed` has them; ``left_out`` gets a line for each that cannot be placed."""
+    for row in rows:
+      try:
+        found = self.placed(row, bench)
+      except ValueError as error:
+        left_out.append(f"Left out {row.name}: {error}.")
+        logging.warning(left_out[-1])
+        continue
+      yield found
 
   def wall(self, row: Row, bench: Bench, lab: Lab) -> dict[str, list[float]]:
     """Wall seconds of single images, ``plain`` and ``own`` in turns; read back if they were kept."""

@@ -108,6 +108,7 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
   prompts = [*options["prompts"], *read_prompt_file(options["prompt_file"])] or list(PROMPTS)
   held_out = [*options["held_out"], *read_prompt_file(options["held_out_file"])] or list(HELD_OUT)
   check_prompts([*prompts, *held_out])
+  # Batches are those of the search; too many prompts of either kind are refused.
   rows, _ = (batch_rows(options["batch"], len(part) * options["samples"]) for part in (prompts, held_out))
   given = {name: options[name] for name in _OPTIONS if options[name] is not None}
   chosen = Chosen(Ciar.name, options["draft"], given | {"tau": 1.0})

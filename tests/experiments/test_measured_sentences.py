@@ -3,12 +3,16 @@
 import json
 import statistics
 
+import numpy as np
 import pytest
 
+from experiments.configs import scenes
 from experiments.engine import lossy, seeds
 from experiments.engine import statistics as differences
 from experiments.run import RESULTS, documents
+from jaxspec.loading import load_pipeline
 from jaxspec.metrics.statistics import correct_table
+from jaxspec.verifiers.distances import distance_table
 
 DOCS = RESULTS.parents[1] / "docs"
 
@@ -229,6 +233,15 @@ def test_lossy_methods_without_top_p():
   assert [round(value, 4) for value in found[:2]] == [0.0036, 0.0040] and [round(x, 3) for x in found[2:]] == [0.019, 0.088]
   apart = differences.difference(rows["scaled by 2"], rows["GSD, G 50"], "right")
   assert [round(100 * value) for value in (apart.value, apart.low, apart.high)] == [13, 9, 17]
+
+
+@pytest.mark.slow
+def test_few_tokens_of_scenes_are_as_near_as_published():
+  """docs/lossy.md, scenes:gsd_rivals: pairs of tokens within the published distance, and none beyond "any distance"."""
+  pipeline = load_pipeline("scenes")
+  embedding = pipeline.decoder(scenes.published().value(pipeline)).context.embedding()
+  distances = np.asarray(distance_table(embedding, source="embedding").values)[np.triu_indices(len(embedding), 1)]
+  assert (distances < 0.5).sum() == 8 and distances.max() < scenes.NO_LIMIT
 
 
 def test_exact_methods_on_scenes():

@@ -117,7 +117,7 @@ def test_calibrated_thresholds_are_interpolated_in_their_logarithm():
   prefixed = CALIBRATION | {"target_prefix": 0.25}
   assert calibrated_tau(prefixed, 0.4, 0.25) == pytest.approx(0.1)
   assert calibrated_tau(prefixed, 0.52, 0.4) == pytest.approx(0.1)  # 0.2 of those judged, as 0.4 of all with 0.25
-  # A shorter prefix takes the rates of all tokens: the first ones ask nearly always.
+  # A shorter prefix takes the rates of all tokens.
   assert calibrated_tau(prefixed, 0.4) == calibrated_tau(prefixed, 0.4, 0.1) == pytest.approx(0.1)
   for damaged in ({"thresholds": [{"tau": 1.0}]}, {"thresholds": [3]}, {"target_prefix": "x"}, []):
     with pytest.raises(ValueError, match="thresholds as `jaxspec calibrate` writes them|thresholds for this score"):

@@ -65,11 +65,16 @@ def test_an_edge_network_and_its_features_are_trained_resumed_and_exported(bundl
   chex.assert_trees_all_equal(loaded.target.params, before)
 
   run = short(interval_features.get_config("inter-1x2"), bundle, 12)
+  still = dataclasses.replace(run.loop, num_steps=1)
+  still = dataclasses.replace(run, optimizer=dataclasses.replace(run.optimizer, learning_rate=1e-30), loop=still)
+  interval_features.train(still, tmp_path / "still", export_to=bundle)
+  unmoved = json.loads((tmp_path / "still" / "eval.jsonl").read_text().splitlines()[-1])
+  assert unmoved["gain"] == pytest.approx(0, abs=1e-6)  # features are zero at first
   run = dataclasses.replace(run, ema_decay=0.0, loop=dataclasses.replace(run.loop, eval_every=1))
   interval_features.train(run, tmp_path / "features", export_to=bundle)
   lines = [json.loads(line) for line in (tmp_path / "features" / "eval.jsonl").read_text().splitlines()]
-  # Features are zero at first, and then they help the cloud; a negative gain would be harm.
-  assert abs(lines[0]["gain"]) < 0.1 * lines[-1]["gain"]
+  # Then they help the cloud; a negative gain would be harm.
+  assert 0 < lines[-1]["gain"] and abs(lines[0]["gain"]) < 0.1 * lines[-1]["gain"]
   both = load_pipeline(bundle).drafts
   shipped = both["inter-1x2-features"]
   assert shipped.config.features.width == loaded.target.config.dim
