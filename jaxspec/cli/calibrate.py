@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
@@ -36,6 +37,7 @@ FEW = 128  # images of most trials, where there are more than twice as many
               help="Prompt that the thresholds are tried on; may be repeated.  [default: built-in ones]")  # fmt: skip
 @click.option("--held-out-file", type=PATH, metavar="FILE", help="Text file with one such prompt per line.")
 @click.option("--quantile", is_flag=True, help="Take quantiles of the scores as thresholds, without any search.")
+@click.option("--journal", type=PATH, metavar="FILE", help="Keep every trial, and go on there after a stop.")
 @click.option("--dry-run", is_flag=True, help="Print the thresholds, store nothing.")
 @common("checkpoint", "draft", "batch", "dtype", "matmul_precision", "no_cache")
 def calibrate(**options: Any) -> None:
@@ -46,14 +48,15 @@ def calibrate(**options: Any) -> None:
 
   \b
   jaxspec calibrate --draft inter-2 --gamma 1 --rates 0.2,0.3,0.4 --samples 4
-  jaxspec calibrate --draft inter-2 --gamma 1 --prompt-file captions.txt --samples 1
+  jaxspec calibrate --draft inter-2 --gamma 1 --prompt-file captions.txt --samples 1 --journal trials.journal
   """
   rates = _read_rates(options["rates"])
 
   from jaxspec.cli.working import Working
 
-  with Working("Loading") as working:
-    file, document, calibration = _work(options, rates, working)
+  with contextlib.ExitStack() as stack:
+    working = stack.enter_context(Working("Loading"))
+    file, document, calibration = _work(options, rates, working, stack)
   for entry in calibration["thresholds"]:
     low, high = entry["interval"]
     spread = f"{low:.4f} to {high:.4f}" if math.isfinite(high) else "one image has no interval"
@@ -81,7 +84,9 @@ def _read_rates(text: str) -> list[float]:
   return sorted(rates)
 
 
-def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+def _work(
+  options: dict[str, Any], rates: list[float], report, stack: contextlib.ExitStack
+) -> tuple[Path, dict[str, Any], dict[str, Any]]:
   import jax
   import jax.numpy as jnp
   import numpy as np
@@ -92,16 +97,17 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
   from jaxspec.cli.job import draft_name, load, make_job
   from jaxspec.cli.memory import check_memory
   from jaxspec.cli.prompts import check_prompts, read_prompt_file
+  from jaxspec.cli.trials import Trials
   from jaxspec.intervals.scores import IntervalScore
+  from jaxspec.link.journal import Journal
   from jaxspec.metrics.calibration import (
     MOST_TRIALS_AGAIN,
     Calibrated,
     find_threshold,
     find_threshold_by_few,
     prompts_hash,
-    quantile_threshold,
   )
-  from jaxspec.metrics.cloud_calls import cloud_calls
+  from jaxspec.server.digests import weights_digest
 
   if math.isnan(options["tolerance"]):
     raise UserError("Must have a number as --tolerance, we instead got nan")
@@ -134,9 +140,13 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
   report("Compiling")
 
   few = FEW if not options["quantile"] and batches[0].num > 2 * FEW else None
-  done = 0  # images
+  trials = 1 if options["quantile"] else MOST_TRIALS
+  each = trials * batches[0].num + batches[1].num  # at most: images of a threshold
+  if few:  # two searches more among them, and a trial of all between the two
+    each += (MOST_TRIALS + MOST_TRIALS_AGAIN) * few + batches[0].num
+  done, most = 0, len(rates) * each  # images
 
-  def outcome(tau: float, part: int, first: int | None, tell=lambda: None):
+  def decode_at(tau: float, part: int, first: int | None):
     nonlocal done
     at = params._replace(draft=params.draft._replace(gate=jnp.float32(tau)))
     num, parts = first or batches[part].num, []
@@ -144,41 +154,35 @@ def _work(options: dict[str, Any], rates: list[float], report) -> tuple[Path, di
       with pipeline.context():
         parts.append(jax.device_get(decode(at, key_data, condition)))
       done += min(rows, num - rows * (len(parts) - 1))
-      tell()
+      report.step(done, most, "image", at_most=True)
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *parts)
 
-  # Everything from the cloud: the scores of every position, under the cloud's own contexts.
-  scores = interruptible(outcome, 0.0, 0, few).report.scores
-  thresholds, done = [], 0
-  trials = 1 if options["quantile"] else MOST_TRIALS
-  each = trials * batches[0].num + batches[1].num  # at most: images of a threshold
-  if few:  # two searches more among them, and a trial of all between the two
-    each += (MOST_TRIALS + MOST_TRIALS_AGAIN) * few + batches[0].num
-  most = len(rates) * each
-
-  @functools.cache
-  def tried(tau: float, part: int, first: int | None = None):
-    return cloud_calls(interruptible(outcome, tau, part, first, lambda: report.step(done, most, "image", at_most=True)))
+  journal, settings = None, {}
+  if options["journal"] is not None:
+    settings = job.settings() | {"samples": options["samples"], "batch": rows, "first images": few, "jax": jax.__version__}
+    settings |= {"weights": weights_digest(params).hex(), "prompts": weights_digest(job.condition).hex()}
+    journal = stack.enter_context(Journal(options["journal"]))
+  tried = Trials(functools.partial(interruptible, decode_at), settings, journal)
 
   report("Searching")
-  for number, rate in enumerate(rates, 1):
+  thresholds = []
+  for number, (rate, start) in enumerate(zip(rates, tried.starts(rates, few)), 1):
     report.step(done, most, "image", f"Threshold {number} of {len(rates)}, {rate:g} cloud calls per token", at_most=True)
-    start = max(quantile_threshold(scores, rate), 1e-12)
-    rate_of = lambda tau: tried(tau, 0).call_rate
-    settings = dict(start=start, tolerance=options["tolerance"], max_trials=MOST_TRIALS)
+    rate_of = lambda tau: tried.at(tau, 0).rate
+    search = dict(start=start, tolerance=options["tolerance"], max_trials=MOST_TRIALS)
     try:
       if options["quantile"]:
         found = Calibrated(start, rate_of(start), 1)
       elif few:
-        found = find_threshold_by_few(rate_of, lambda tau: tried(tau, 0, few).call_rate, rate, **settings)
+        found = find_threshold_by_few(rate_of, lambda tau: tried.at(tau, 0, few).rate, rate, **search)
       else:
-        found = find_threshold(rate_of, rate, **settings)
+        found = find_threshold(rate_of, rate, **search)
     except ValueError as error:
       raise UserError(f"Cloud rate {rate:g} with --gamma {job.method.gamma}: {error}") from error
-    fresh = tried(found.tau, 1)
+    other = tried.at(found.tau, 1)
     most = done + (len(rates) - number) * each
     thresholds.append(
-      {"rate": rate, "tau": found.tau, "achieved": found.rate, "held_out": fresh.call_rate, "interval": fresh.interval}
+      {"rate": rate, "tau": found.tau, "achieved": found.rate, "held_out": other.rate, "interval": other.interval}
     )
   with reading(folder):
     document = read_config(folder)

@@ -1,7 +1,9 @@
 """A file of records that a process appends to and that survives its end, at any byte.
 
+The file begins with `BEGINNING`, so that a file of somebody else is neither read nor cut off. Then, for each record:
+
 ======  ==============================================
-bytes   field (big-endian), once for each record
+bytes   field (big-endian)
 ======  ==============================================
 4       length of the data
 4       CRC-32 of the length and the data
@@ -20,6 +22,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
+BEGINNING = b"jaxspec journal 1\n"
 _LENGTH, _CRC = struct.Struct(">I"), struct.Struct(">I")
 _HEAD = _LENGTH.size + _CRC.size
 
@@ -30,7 +33,8 @@ class Journal:
   Args:
     path: file to read and to append to; it is made if it is not there.
   Raises:
-    ValueError: for a file with a damaged record before its end, or one that somebody has open: records of two would mix.
+    ValueError: for a file that is no journal, one with a damaged record before its end, or one that somebody has open:
+      records of two would mix.
   """
 
   def __init__(self, path: str | os.PathLike):
@@ -43,6 +47,9 @@ class Journal:
       self.records, end = _read(data, path)
       if end < len(data):
         self._file.truncate(end)
+      if not end:
+        self._file.write(BEGINNING)
+        self._file.flush()
     except BaseException:
       self._file.close()
       raise
@@ -85,8 +92,12 @@ def _lock(file: BinaryIO, path: Path) -> None:
 
 
 def _read(data: bytes, path: Path) -> tuple[list[bytes], int]:
-  """The whole records of a file, and where they end."""
-  records, position = [], 0
+  """The whole records of a file, and where they end; 0 where not even the beginning is whole."""
+  if not data.startswith(BEGINNING):
+    if BEGINNING.startswith(data.rstrip(b"\0")):
+      return [], 0  # nothing yet, or a beginning whose write was cut off
+    raise ValueError(f"Must have a journal, we instead got {path}, a file of something else")
+  records, position = [], len(BEGINNING)
   while position < len(data):
     rest = data[position:]
     size = _LENGTH.unpack_from(rest)[0] if len(rest) >= _HEAD else len(rest)

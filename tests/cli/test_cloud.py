@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxspec.metrics import cloud_calls
+from jaxspec.cli import trials
 from jaxspec.metrics.calibration import prompts_hash
+from jaxspec.metrics.cloud_calls import cloud_calls
 
 LOCAL = "local"
 CIAR = ("--method", "ciar", "--gamma", 3, "--max-run", 4)
@@ -58,7 +59,7 @@ def test_limits(generate):
 
 
 @pytest.mark.slow
-def test_calibration_is_stored_and_used(run, generate, bundle, tmp_path, monkeypatch):
+def test_calibration_is_stored_and_used(run, fails, generate, bundle, tmp_path, monkeypatch):
   copy = tmp_path / "copy"
   shutil.copytree(bundle, copy)
   missing = run("generate", "a red apple", *CIAR, "--checkpoint", copy)
@@ -84,15 +85,20 @@ def test_calibration_is_stored_and_used(run, generate, bundle, tmp_path, monkeyp
   for name, first in (("found", 0), ("tried", 32)):
     (tmp_path / name).write_text("".join(f"{first + number} red apples\n" for number in range(32)), encoding="utf-8")
   files = ("--prompt-file", tmp_path / "found", "--held-out-file", tmp_path / "tried")
-  counted, images = cloud_calls.cloud_calls, []
-  monkeypatch.setattr(cloud_calls, "cloud_calls", lambda out: (images.append(len(out.lengths)), counted(out))[1])
-  many = run(*again[:1], *files, *again[4:-1], "--tolerance", 0.01, "--samples", 2, "--batch", 16)
+  images = []
+  monkeypatch.setattr(trials, "cloud_calls", lambda out: (images.append(len(out.lengths)), cloud_calls(out))[1])
+  settings = (*again[4:-1], "--tolerance", 0.01, "--samples", 2, "--batch", 16, "--journal", tmp_path / "trials.journal")
+  many = run(*again[:1], *files, *settings)
   assert many.exit_code == 0, (many.output, many.exception)
   with open(copy / "edge" / "config.json", encoding="utf-8") as file:
     stored = json.load(file)["meta"]["calibration"]
   assert stored["images"] == 64 and abs(stored["thresholds"][0]["achieved"] - 0.4) <= 0.02
   assert images[0] == 16 and images[-1] == 64 and set(images) == {16, 64}
   assert stored["held_out_prompts"] == prompts_hash([f"{32 + number} red apples" for number in range(32)])
+  # Started again it decodes nothing and says the same; with a prompt more it is another calibration.
+  made = len(images)
+  assert run(*again[:1], *files, *settings).stdout == many.stdout and len(images) == made
+  assert "one with other batch, prompts" in fails(*again[:1], "one more", *files, *settings)
 
 
 def test_contradictions(fails, bundle):

@@ -4,9 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxspec.link.journal import Journal, pack
+from jaxspec.link.journal import BEGINNING, Journal, pack
 
 RECORDS = st.lists(st.binary(max_size=40), max_size=6)
+
+
+def file_of(records):
+  """The bytes of a journal."""
+  return BEGINNING + b"".join(map(pack, records))
 
 
 @pytest.fixture(scope="module")
@@ -17,13 +22,13 @@ def path(tmp_path_factory):
 @settings(max_examples=60, deadline=None)
 @given(records=RECORDS, more=RECORDS, data=st.data())
 def test_records_come_back_after_any_cut(path, records, more, data):
-  whole = b"".join(map(pack, records))
+  whole = file_of(records)
   kept = data.draw(st.integers(0, len(whole)))
   path.write_bytes(whole[:kept] + bytes(data.draw(st.integers(0, 20)) if kept == len(whole) else 0))
   with Journal(path) as journal:
     found = list(journal.records)
-    ends = [len(b"".join(map(pack, records[:count]))) for count in range(len(records) + 1)]
-    assert found == records[: sum(end <= kept for end in ends) - 1]
+    ends = [len(file_of(records[:count])) for count in range(1, len(records) + 1)]
+    assert found == records[: sum(end <= kept for end in ends)]
     for record in more:
       journal.append(record)
       assert path.read_bytes().endswith(pack(record)), "flushed before it is used"
@@ -33,8 +38,8 @@ def test_records_come_back_after_any_cut(path, records, more, data):
 @settings(max_examples=60, deadline=None)
 @given(records=st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=4), data=st.data())
 def test_a_damaged_byte_is_an_error_or_ends_the_file(path, records, data):
-  whole = bytearray(b"".join(map(pack, records)))
-  place = data.draw(st.integers(0, len(whole) - 1))
+  whole = bytearray(file_of(records))
+  place = data.draw(st.integers(len(BEGINNING), len(whole) - 1))
   whole[place] ^= data.draw(st.integers(1, 255))
   path.write_bytes(whole)
   try:
@@ -46,11 +51,21 @@ def test_a_damaged_byte_is_an_error_or_ends_the_file(path, records, data):
 
 
 def test_a_damaged_record_before_others_is_no_torn_one(path):
-  whole = bytearray(pack(b"first") + pack(b"second"))
-  whole[9] ^= 1
+  whole = bytearray(file_of([b"first", b"second"]))
+  whole[len(BEGINNING) + 9] ^= 1
   path.write_bytes(whole)
-  with pytest.raises(ValueError, match="damaged record at byte 0"):
+  with pytest.raises(ValueError, match=f"damaged record at byte {len(BEGINNING)}"):
     Journal(path)
+
+
+@pytest.mark.parametrize("content", [b"a red apple\na blue star\n", b"x", bytes(8) + b"x", BEGINNING.replace(b"1", b"2")])
+def test_a_file_of_something_else_is_left_alone(tmp_path, content):
+  """A name that was mistyped costs nobody a file; the first bytes of a text would be the length of a record."""
+  file = tmp_path / "prompts.txt"
+  file.write_bytes(content)
+  with pytest.raises(ValueError, match=r"a journal, we instead got .*prompts\.txt"):
+    Journal(file)
+  assert file.read_bytes() == content
 
 
 def test_a_journal_is_written_by_one(tmp_path):

@@ -1,0 +1,99 @@
+"""What ``jaxspec calibrate`` decodes: every trial of a threshold once, kept in a journal where one is named.
+
+The first record of a journal says what its trials depend on, each other one is what came out of a trial. All are JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from jaxspec.cli.errors import UserError
+from jaxspec.decode.state import DecodeResult
+from jaxspec.link.journal import Journal
+from jaxspec.metrics.calibration import quantile_threshold
+from jaxspec.metrics.cloud_calls import cloud_calls
+
+
+class Trial(NamedTuple):
+  """How often a threshold called the cloud.
+
+  Attributes:
+    rate: cloud calls per token.
+    interval: 95 % of it over rows; infinite of one row.
+  """
+
+  rate: float
+  interval: tuple[float, float]
+
+
+class Trials:
+  """Trials that are made once.
+
+  Args:
+    decode: the rows of a part at a threshold, ``(tau, part, first) -> DecodeResult``; of the ``first`` rows, all for None.
+    settings: everything that decides what a trial gives, by name; JSON.
+    journal: keeps the trials of an earlier start and of this one.
+  Raises:
+    UserError: for a journal of a calibration with other settings, which it names, or of something else.
+  """
+
+  def __init__(
+    self, decode: Callable[[float, int, int | None], DecodeResult], settings: dict[str, Any], journal: Journal | None = None
+  ):
+    self._decode, self._journal, self._done = decode, journal, {}
+    if journal is None:
+      return
+    if not journal.records:
+      journal.append(_packed(settings))
+    first, *trials = map(_unpacked, journal.records)
+    settings = _unpacked(_packed(settings))  # as a journal has them, lists for tuples
+    changed = sorted(name for name in settings if first.get(name) != settings[name])
+    if changed:
+      raise UserError(f"Must have the journal of the same calibration, we instead got one with other {', '.join(changed)}")
+    self._done = {tuple(trial["name"]): trial["value"] for trial in trials}
+
+  def starts(self, rates: Sequence[float], first: int | None) -> list[float]:
+    """Thresholds that a search for each rate may start from: quantiles of all scores under the cloud's own contexts.
+
+    Args:
+      first: rows that are decoded for it, all for None.
+    """
+
+    def quantiles() -> list[float]:
+      scores = self._decode(0.0, 0, first).report.scores  # everything from the cloud
+      return [max(quantile_threshold(scores, rate), 1e-12) for rate in rates]
+
+    return self._once(("starts", *rates, first), quantiles)
+
+  def at(self, tau: float, part: int, first: int | None = None) -> Trial:
+    """The outcome of a threshold on the rows of a part."""
+
+    def trial() -> list[Any]:
+      calls = cloud_calls(self._decode(tau, part, first))
+      return [calls.call_rate, list(calls.interval)]
+
+    rate, interval = self._once(("trial", tau, part, first), trial)
+    return Trial(rate, tuple(interval))
+
+  def _once(self, name: tuple, make: Callable[[], Any]) -> Any:
+    if name not in self._done:
+      self._done[name] = make()
+      if self._journal is not None:
+        self._journal.append(_packed({"name": name, "value": self._done[name]}))
+    return self._done[name]
+
+
+def _packed(value: Any) -> bytes:
+  return json.dumps(value, sort_keys=True).encode()
+
+
+def _unpacked(record: bytes) -> dict[str, Any]:
+  try:
+    value = json.loads(record)
+  except ValueError:
+    value = None
+  if not isinstance(value, dict):
+    raise UserError("Must have the journal of a calibration, we instead got one of something else")
+  return value
