@@ -218,7 +218,8 @@ def test_lossy_methods_without_top_p():
   assert points_lost(wide) == 8 and calls_saved(wide) <= calls_saved("SJD, fresh")
   points = lossy.points(documents(RESULTS), lossy.WITHOUT_TOP_P)
   assert {point.label for point in points if point.loses} == {
-    "GSD, G 50", "GSD, G 50, no gap", wide, *fixed, "LANTERN++, k 200",
+    "GSD, G 50", "GSD, G 50, no gap", "GSD, G 50, distance 1", "GSD, G 50, distance 2", "GSD, G 50, gap 0.02",
+    "GSD, G 50, gap 0.05", "GSD, G 50, gap 0.5", wide, *fixed, "LANTERN++, k 200",
   }  # fmt: skip
   near = rows_of("scenes_lantern_neighbours")
   fewer = [
@@ -233,6 +234,23 @@ def test_lossy_methods_without_top_p():
   assert [round(value, 4) for value in found[:2]] == [0.0036, 0.0040] and [round(x, 3) for x in found[2:]] == [0.019, 0.088]
   apart = differences.difference(rows["scaled by 2"], rows["GSD, G 50"], "right")
   assert [round(100 * value) for value in (apart.value, apart.low, apart.high)] == [13, 9, 17]
+
+
+def test_limits_of_groups():
+  """docs/lossy.md: what groups of 50 lose by how far apart their tokens may be."""
+  rows, plain = rows_of("scenes_gsd_thresholds"), "plain decoding"
+  limited = lambda name, values: [f"GSD, G 50, {name} {value:g}" for value in values]
+  distances, gaps = limited("distance", (0.25, 0.5, 1, 2)), limited("gap", (0.02, 0.05, 0.5))
+  gaps.insert(2, "GSD, G 50")  # 0.15
+  fewer = lambda labels: [-100 * differences.difference(rows[label], rows[plain], "right").value for label in labels]
+  assert [round(value) for value in fewer(distances)] == [2, 5, 10, 11]
+  assert [round(value) for value in fewer(gaps)] == [8, 10, 12, 14]
+  assert all(45 < 100 * (1 - rows[label]["calls_per_image"] / 144) < 46 for label in (*distances, *gaps))
+  lines = [line for line in table_of("scenes_gsd_thresholds") if line.startswith("| GSD, G 50, distance 0")]
+  assert [line.split("|")[7].strip() for line in lines] == ["1", "0.46"]
+  for labels, wanted in ((distances, (9, 6, 12)), (gaps, (6, 3, 8))):
+    apart = differences.difference(rows[labels[0]], rows[labels[-1]], "right")
+    assert tuple(round(100 * value) for value in (apart.value, apart.low, apart.high)) == wanted
 
 
 @pytest.mark.slow
