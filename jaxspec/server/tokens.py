@@ -149,6 +149,8 @@ def new_token(path: str | os.PathLike, name: str, quota: Quota = Quota()) -> str
     raise ValueError(f"Must have a new name for a token in {path}, we instead got {name!r}")
   secret = secrets.token_urlsafe(_SECRET_BYTES)
   line = _line(Token(Tenant(name, quota), _digest(secret)))
+  if path.exists() and path.read_text(encoding="utf-8").rpartition("\n")[2]:
+    line = "\n" + line  # an editor left the last line without its end
   with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
     file.write(line)
   return secret

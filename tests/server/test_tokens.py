@@ -27,6 +27,16 @@ def test_a_new_token_opens_and_is_in_no_file(tmp_path):
       new_token(path, name)
 
 
+def test_a_token_after_a_line_without_its_end(tmp_path):
+  """Editors may leave the last line so; two tokens in one line would both be lost."""
+  path = tmp_path / "tokens.jsonl"
+  alice = new_token(path, "alice")
+  path.write_text(path.read_text().rstrip())
+  bob = new_token(path, "bob")
+  tokens = TokenFile(path)
+  assert [tokens.tenant_of(secret).name for secret in (alice, bob)] == ["alice", "bob"]
+
+
 def test_a_file_is_read_again(tmp_path):
   path = tmp_path / "tokens.jsonl"
   secret = new_token(path, "alice")
