@@ -91,6 +91,7 @@ def _work(
   import jax.numpy as jnp
   import numpy as np
 
+  import jaxspec
   from jaxspec.checkpoints import CONFIG_FILE, read_config
   from jaxspec.cli import compilation_cache
   from jaxspec.cli.batches import Batches, batch_rows, make_batches
@@ -159,7 +160,8 @@ def _work(
 
   journal, settings = None, {}
   if options["journal"] is not None:
-    settings = job.settings() | {"samples": options["samples"], "batch": rows, "first images": few, "jax": jax.__version__}
+    settings = job.settings() | {"samples": options["samples"], "batch": rows, "first images": few}
+    settings |= {"jax": jax.__version__, "jaxspec": jaxspec.__version__, "device": jax.devices()[0].device_kind}
     settings |= {"weights": weights_digest(params).hex(), "prompts": weights_digest(job.condition).hex()}
     journal = stack.enter_context(Journal(options["journal"]))
   tried = Trials(functools.partial(interruptible, decode_at), settings, journal)
