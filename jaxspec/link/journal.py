@@ -33,13 +33,16 @@ class Journal:
   Args:
     path: file to read and to append to; it is made if it is not there.
   Raises:
-    ValueError: for a file that is no journal, one with a damaged record before its end, or one that somebody has open:
-      records of two would mix.
+    ValueError: for a file that cannot be written, one that is no journal, one with a damaged record before its end, or one
+      that somebody has open: records of two would mix.
   """
 
   def __init__(self, path: str | os.PathLike):
     path = Path(path)
-    self._file = path.open("a+b")
+    try:
+      self._file = path.open("a+b")
+    except OSError as error:
+      raise ValueError(f"Cannot write the journal {path}: {error.strerror}") from error
     try:
       _lock(self._file, path)
       self._file.seek(0)

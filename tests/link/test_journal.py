@@ -77,3 +77,9 @@ def test_a_journal_is_written_by_one(tmp_path):
     journal.append(b"second")
   with Journal(tmp_path / "run.jrn") as journal:
     assert journal.records == [b"first", b"second"]
+
+
+def test_a_place_that_is_no_file(tmp_path):
+  for place in (tmp_path, tmp_path / "missing" / "run.jrn"):
+    with pytest.raises(ValueError, match=f"Cannot write the journal {place}: "):
+      Journal(place)
