@@ -108,7 +108,7 @@ def _work(
     find_threshold_by_few,
     prompts_hash,
   )
-  from jaxspec.server.digests import weights_digest
+  from jaxspec.server.digests import environment, weights_digest
 
   if math.isnan(options["tolerance"]):
     raise UserError("Must have a number as --tolerance, we instead got nan")
@@ -145,7 +145,7 @@ def _work(
   each = trials * batches[0].num + batches[1].num  # at most: images of a threshold
   if few:  # two searches more among them, and a trial of all between the two
     each += (MOST_TRIALS + MOST_TRIALS_AGAIN) * few + batches[0].num
-  done, most = 0, len(rates) * each  # images
+  done = most = 0  # images; nothing is said of those that starts take
 
   def decode_at(tau: float, part: int, first: int | None):
     nonlocal done
@@ -155,20 +155,26 @@ def _work(
       with pipeline.context():
         parts.append(jax.device_get(decode(at, key_data, condition)))
       done += min(rows, num - rows * (len(parts) - 1))
-      report.step(done, most, "image", at_most=True)
+      if most:
+        report.step(done, most, "image", at_most=True)
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *parts)
 
   journal, settings = None, {}
   if options["journal"] is not None:
-    settings = job.settings() | {"samples": options["samples"], "batch": rows, "first images": few}
-    settings |= {"jax": jax.__version__, "jaxspec": jaxspec.__version__, "device": jax.devices()[0].device_kind}
-    settings |= {"weights": weights_digest(params).hex(), "prompts": weights_digest(job.condition).hex()}
+    parts = {"prompts": slice(len(prompts)), "held-out prompts": slice(len(prompts), None)}
+    conditions = {name: jax.tree.map(lambda leaf: leaf[part], job.condition) for name, part in parts.items()}  # noqa: B023
+    settings = job.settings() | {"samples": options["samples"], "batch": rows}
+    settings |= {name: weights_digest(condition).hex() for name, condition in conditions.items()}
+    settings["networks"] = [repr(network.config) for network in (decoder.target, decoder.draft)]
+    settings["weights"] = weights_digest(params).hex()
+    settings["environment"] = environment(), jaxspec.__version__
     journal = stack.enter_context(Journal(options["journal"]))
   tried = Trials(functools.partial(interruptible, decode_at), settings, journal)
 
+  starts = tried.starts(rates, few)
   report("Searching")
-  thresholds = []
-  for number, (rate, start) in enumerate(zip(rates, tried.starts(rates, few)), 1):
+  thresholds, done, most = [], 0, len(rates) * each
+  for number, (rate, start) in enumerate(zip(rates, starts), 1):
     report.step(done, most, "image", f"Threshold {number} of {len(rates)}, {rate:g} cloud calls per token", at_most=True)
     rate_of = lambda tau: tried.at(tau, 0).rate
     search = dict(start=start, tolerance=options["tolerance"], max_trials=MOST_TRIALS)

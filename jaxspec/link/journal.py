@@ -6,7 +6,8 @@ The file begins with `BEGINNING`, so that a file of somebody else is neither rea
 bytes   field (big-endian)
 ======  ==============================================
 4       length of the data
-4       CRC-32 of the length and the data
+4       CRC-32 of the length
+4       CRC-32 of the data
 ...     data
 ======  ==============================================
 
@@ -23,8 +24,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 BEGINNING = b"jaxspec journal 1\n"
-_LENGTH, _CRC = struct.Struct(">I"), struct.Struct(">I")
-_HEAD = _LENGTH.size + _CRC.size
+_LENGTH, _HEAD = struct.Struct(">I"), struct.Struct(">III")
 
 
 class Journal:
@@ -40,16 +40,16 @@ class Journal:
   def __init__(self, path: str | os.PathLike):
     path = Path(path)
     try:
+      if path.exists() and not path.is_file():
+        raise OSError(0, "it is no file")
       self._file = path.open("a+b")
     except OSError as error:
       raise ValueError(f"Cannot write the journal {path}: {error.strerror}") from error
     try:
       _lock(self._file, path)
       self._file.seek(0)
-      data = self._file.read()
-      self.records, end = _read(data, path)
-      if end < len(data):
-        self._file.truncate(end)
+      self.records, end = _read(self._file, path)
+      self._file.truncate(end)
       if not end:
         self._file.write(BEGINNING)
         self._file.flush()
@@ -76,8 +76,8 @@ class Journal:
 
 def pack(record: bytes) -> bytes:
   """A record as it stands in the file."""
-  length = _LENGTH.pack(len(record))
-  return length + _CRC.pack(zlib.crc32(length + record)) + record
+  length = len(record)
+  return _HEAD.pack(length, zlib.crc32(_LENGTH.pack(length)), zlib.crc32(record)) + record
 
 
 def _lock(file: BinaryIO, path: Path) -> None:
@@ -89,28 +89,32 @@ def _lock(file: BinaryIO, path: Path) -> None:
   try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError:
-    raise ValueError(f"Must have a journal that nobody writes, we instead got {path}, open in another decode") from None
+    raise ValueError(f"Must have a journal that nobody writes, we instead got {path}, open somewhere else") from None
   except OSError:
     return  # a file system without locks
 
 
-def _read(data: bytes, path: Path) -> tuple[list[bytes], int]:
-  """The whole records of a file, and where they end; 0 where not even the beginning is whole."""
-  if not data.startswith(BEGINNING):
-    if BEGINNING.startswith(data.rstrip(b"\0")):
-      return [], 0  # nothing yet, or a beginning whose write was cut off
-    raise ValueError(f"Must have a journal, we instead got {path}, a file of something else")
-  records, position = [], len(BEGINNING)
-  while position < len(data):
-    rest = data[position:]
-    size = _LENGTH.unpack_from(rest)[0] if len(rest) >= _HEAD else len(rest)
-    record = rest[_HEAD : _HEAD + size]
-    if rest[: len(pack(record))] == pack(record) and len(record) == size:
+def _read(file: BinaryIO, path: Path) -> tuple[list[bytes], int]:
+  """The whole records of a file, and where they end; 0 for an empty file."""
+  beginning = file.read(len(BEGINNING))
+  if beginning != BEGINNING:
+    if not beginning:
+      return [], 0
+    what = "one of another version" if beginning.startswith(BEGINNING[:-2]) else "a file of something else"
+    raise ValueError(f"Must have a journal that this version wrote, we instead got {path}, {what}")
+  data, records, position = file.read(), [], 0
+  while position + _HEAD.size <= len(data):
+    size, of_length, of_record = _HEAD.unpack_from(data, position)
+    end = position + _HEAD.size + size
+    record = data[position + _HEAD.size : end]
+    is_length = of_length == zlib.crc32(_LENGTH.pack(size))
+    if is_length and len(record) == size and of_record == zlib.crc32(record):
       records.append(record)
-      position += _HEAD + size
+      position = end
       continue
-    # The end of a write that was cut off: too short, damaged, or blocks that were never written.
-    if _HEAD + size >= len(rest) or not any(rest):
+    # The end of a write that was cut off: data that is not all there, or blocks that were never written.
+    if (is_length and end >= len(data)) or not any(data[position:]):
       break
-    raise ValueError(f"Must have a whole journal in {path}, we instead got a damaged record at byte {position}")
-  return records, position
+    where = len(BEGINNING) + position
+    raise ValueError(f"Must have a whole journal in {path}, we instead got a damaged record at byte {where}")
+  return records, len(BEGINNING) + position

@@ -4,12 +4,14 @@ The edge owns the stream. Whatever a server lost, the edge makes again from the 
 
 1. On ``NOT_FOUND`` it opens the stream again, with the same id and its prefix, and sends the pending call again.
 2. A distribution that a lost server had requested is sent after the drafts were sent again.
-3. With a journal every reply is on file before it is used. A process that starts again runs its own rounds from the file,
-   without the network, and goes on where the file ends.
+3. With a journal every reply is on file before it is used, behind a digest of what was asked. A process that starts again
+   runs its own rounds from the file, without the network, and goes on where the file ends. An edge that asks something else
+   (another draft, another threshold) is told so: replies to other drafts would give it tokens of nobody's distribution.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import random
 import time
@@ -23,6 +25,7 @@ from jaxspec.link.message import REPLY_BYTES, unframe
 from jaxspec.link.retries import Attempts, Budget, CallTimes, Policy
 from jaxspec.link.watch import Watch
 
+_DIGEST_BYTES = 16
 Reply = TypeVar("Reply")
 _LOG = logging.getLogger(__name__)
 
@@ -80,14 +83,14 @@ class Session:
       ValueError: for a journal of another stream.
     """
     self._opening = self._written(opening)
-    recorded = next(self._recorded, None)
+    recorded = self._read(b"")
     if recorded is not None:
       return recorded
     self._watch.begins()
     opened = self._call(lambda timeout_s: self._open(self._opening, None, timeout_s))
     self._watch.opened(self._opening, opened)
     self._numerics = opened.numerics
-    return self._kept(opened.frame)
+    return self._kept(b"", opened.frame)
 
   def verify(self, frame: bytes, prefix: Callable[[int], Resume]) -> bytes:
     """Sends the drafts of a round.
@@ -98,6 +101,7 @@ class Session:
       The reply frame; it may request a distribution, see `complete`.
     Raises:
       CloudError: where no server answers.
+      ValueError: for a journal of an edge that sent other drafts.
     """
     self._seq, self._drafts = self._seq + 1, frame
     self._asked = self._exchange(0, frame, prefix)
@@ -115,14 +119,14 @@ class Session:
       _LOG.debug("The stream was not closed: %s", error)
 
   def _exchange(self, part: int, frame: bytes, prefix: Callable[[int], Resume]) -> bytes:
-    recorded = next(self._recorded, None)
+    recorded = self._read(frame)
     if recorded is not None:
       return recorded
     self._watch.begins()
     again = lambda: self._resume(part, prefix)
     reply = self._call(lambda timeout_s: self._verify(part, frame, timeout_s), again)
     self._watch.answered(self._seq, part, frame, reply, lambda: prefix(self._seq))
-    return self._kept(reply)
+    return self._kept(frame, reply)
 
   def _call(self, attempt: Callable[[float], Reply], resume: Callable[[], None] | None = None) -> Reply:
     """Tries until there is a reply.
@@ -184,15 +188,31 @@ class Session:
     if recorded is None:
       self._journal.append(encoding.open_request(opening))
       return opening
-    opening = opening._replace(stream=encoding.stream_of(recorded))
+    try:
+      opening = opening._replace(stream=encoding.stream_of(recorded))
+    except ValueError:
+      raise ValueError("Must have the journal of a decode over a cloud, we instead got one of something else") from None
     if encoding.open_request(opening) != recorded:
       raise ValueError("Must have the journal of the same decode, we instead got one with another prompt, seed or method")
     return opening
 
-  def _kept(self, frame: bytes) -> bytes:
+  def _read(self, asked: bytes) -> bytes | None:
+    """The next reply of the journal, to what is asked now; None where the journal ends."""
+    recorded = next(self._recorded, None)
+    if recorded is None:
+      return None
+    if recorded[:_DIGEST_BYTES] != _digest(asked):
+      raise ValueError("Must have the journal of the same decode, we instead got one with another draft or option")
+    return recorded[_DIGEST_BYTES:]
+
+  def _kept(self, asked: bytes, reply: bytes) -> bytes:
     if self._journal is not None:
-      self._journal.append(frame)
-    return frame
+      self._journal.append(_digest(asked) + reply)
+    return reply
+
+
+def _digest(asked: bytes) -> bytes:
+  return hashlib.sha256(asked).digest()[:_DIGEST_BYTES]
 
 
 def _whole(frame: bytes) -> bytes:

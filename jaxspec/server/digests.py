@@ -1,4 +1,4 @@
-"""The name of weights that are in no checkpoint (`jaxspec.checkpoints.digest` names those)."""
+"""Names of what decides tokens: weights that are in no checkpoint (`jaxspec.checkpoints.digest` names those), and JAX."""
 
 from __future__ import annotations
 
@@ -18,3 +18,10 @@ def weights_digest(params: Params) -> bytes:
     digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}\n".encode())
     digest.update(np.ascontiguousarray(array).tobytes())
   return digest.digest()
+
+
+def environment() -> str:
+  """What decides about bits besides programs and their arguments: the version of JAX, its settings, the devices."""
+  names = ("jax_threefry_partitionable", "jax_default_matmul_precision", "jax_enable_x64")
+  settings = [f"{name}={getattr(jax.config, name)}" for name in names]
+  return "\n".join([jax.__version__, jax.default_backend(), *settings])

@@ -21,6 +21,7 @@ from jaxspec.mesh import MeshSizes
 from jaxspec.models.sampling import Sampling
 from jaxspec.server.batches import Row, Settings
 from jaxspec.server.cuts import Cut, narrowest
+from jaxspec.server.digests import environment
 from jaxspec.server.programs import Programs
 from jaxspec.server.table import RowSettings
 from jaxspec.types import Cache, Cursor, PyTree, Verdict
@@ -205,7 +206,5 @@ def _like(row: Cache, kind: str, seed: int) -> Cache:
 
 def _environment(programs: Programs) -> str:
   """What decides about bits besides the programs."""
-  names = ("jax_threefry_partitionable", "jax_default_matmul_precision", "jax_enable_x64")
-  settings = [f"{name}={getattr(jax.config, name)}" for name in names]
   mesh = [] if programs.mesh is None else [str(MeshSizes(**programs.mesh.shape))]
-  return "\n".join([jax.__version__, jax.default_backend(), *settings, *mesh])
+  return "\n".join([environment(), *mesh])

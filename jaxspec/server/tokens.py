@@ -8,6 +8,7 @@ The file has one JSON object in a line: ``name``, ``sha256`` of the secret, the 
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import hmac
@@ -17,7 +18,7 @@ import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from jaxspec.link.cloud import CloudError, Status
 from jaxspec.server.desk import Tenant
@@ -144,16 +145,26 @@ def new_token(path: str | os.PathLike, name: str, quota: Quota = Quota()) -> str
     ValueError: for a name that is taken or empty.
   """
   path = Path(path)
-  taken = {token.tenant.name for token in read_tokens(path)} if path.exists() else set()
-  if not name or name in taken:
-    raise ValueError(f"Must have a new name for a token in {path}, we instead got {name!r}")
+  if not name:
+    raise ValueError(f"Must have a name for a token in {path}, we instead got none")
   secret = secrets.token_urlsafe(_SECRET_BYTES)
   line = _line(Token(Tenant(name, quota), _digest(secret)))
-  if path.exists() and path.read_text(encoding="utf-8").rpartition("\n")[2]:
-    line = "\n" + line  # an editor left the last line without its end
-  with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
+  with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+", encoding="utf-8") as file:
+    _lock(file)
+    if name in {token.tenant.name for token in read_tokens(path)}:
+      raise ValueError(f"Must have a new name for a token in {path}, we instead got {name!r}")
+    if path.read_text(encoding="utf-8").rpartition("\n")[2]:
+      line = "\n" + line  # an editor left the last line without its end
     file.write(line)
   return secret
+
+
+def _lock(file: TextIO) -> None:
+  """Waits until nobody else adds a token, where there are such locks."""
+  with contextlib.suppress(ImportError, OSError):
+    import fcntl
+
+    fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _read_lines(listed: str, source: str) -> tuple[Token, ...]:

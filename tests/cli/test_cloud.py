@@ -99,6 +99,7 @@ def test_calibration_is_stored_and_used(run, fails, generate, bundle, tmp_path, 
   made = len(images)
   assert run(*again[:1], *files, *settings).stdout == many.stdout and len(images) == made
   assert "one with other batch, prompts" in fails(*again[:1], "one more", *files, *settings)
+  assert "one with other held-out prompts" in fails(*again[:1], "--held-out", "one more", *files, *settings)
 
 
 def test_contradictions(fails, bundle):

@@ -10,7 +10,7 @@ pytest.importorskip("google.protobuf", reason="needs the serve extra: pip instal
 
 from experiments.server import faulty
 from jaxspec.link.cloud import CloudError, Status
-from jaxspec.link.journal import Journal
+from jaxspec.link.journal import Journal, pack
 from jaxspec.link.message import REQUEST
 from jaxspec.link.session import Session
 from jaxspec.server.calls import Position
@@ -135,7 +135,7 @@ def test_an_edge_that_is_killed_while_it_writes_its_journal(tmp_path):
   path = tmp_path / "run.jrn"
   with Journal(path) as journal:
     ToyEdge(FaultyCloud().session(journal=journal), opening(), 8).run()
-  whole, last = path.read_bytes(), len(Journal(path).records[-1]) + 8
+  whole, last = path.read_bytes(), len(pack(Journal(path).records[-1]))
   for left in range(last + 1):
     path.write_bytes(whole[: len(whole) - last + left])
     cloud = FaultyCloud()  # a new server, which knows nothing of the stream
@@ -153,6 +153,30 @@ def test_a_journal_of_another_decode_is_refused(tmp_path):
   for other in (opening(1), opening(temperature=0.7), opening(lazy=True)):
     with Journal(tmp_path / "run.jrn") as journal, pytest.raises(ValueError, match="the same decode"):
       ToyEdge(FaultyCloud().session(journal=journal), other, 3).run()
+
+
+def test_an_edge_that_asks_something_else_is_refused(tmp_path):
+  """Replies to the drafts of another edge would be taken for replies to its own, and give tokens of neither."""
+
+  class Other(ToyEdge):
+    def _guesses(self):
+      return (*super()._guesses()[:-1], 0 if self.gained[2:] else super()._guesses()[-1])
+
+  with Journal(tmp_path / "run.jrn") as journal:
+    ToyEdge(FaultyCloud().session(journal=journal), opening(), 8).run()
+    kept = list(journal.records)
+  with Journal(tmp_path / "run.jrn") as journal:
+    edge = Other(FaultyCloud().session(journal=journal), opening(), 8)
+    with pytest.raises(ValueError, match="another draft or option"):
+      edge.run()
+    assert len(edge.gained) >= 3 and journal.records == kept, "it is told at the first call that differs"
+
+
+def test_a_journal_of_something_else_is_refused(tmp_path):
+  with Journal(tmp_path / "trials.jrn") as journal:
+    journal.append(b'{"seed": 3}')
+  with Journal(tmp_path / "trials.jrn") as journal, pytest.raises(ValueError, match="one of something else"):
+    ToyEdge(FaultyCloud().session(journal=journal), opening(), 3).run()
 
 
 def test_two_edges_with_one_stream_id():

@@ -199,7 +199,7 @@ def test_an_edge_that_is_killed_goes_on_from_its_journal(server, tmp_path):
     )
     wanted = (len(Journal(path).records) if path.exists() else 0) + generator.randint(5, 15)
     while edge.poll() is None and kills < 5:
-      if path.exists() and path.stat().st_size > 28 * wanted:
+      if path.exists() and path.stat().st_size > 48 * wanted:
         edge.kill()
         kills += 1
     if edge.wait() == 0:

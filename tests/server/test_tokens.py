@@ -1,6 +1,7 @@
 """Tokens: secrets are in no file, revoked ones are refused, damaged files change nothing."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -22,9 +23,25 @@ def test_a_new_token_opens_and_is_in_no_file(tmp_path):
   tokens = TokenFile(path)
   assert tokens.tenant_of(alice).name == "alice" and tokens.tenant_of(bob) == ("bob", Quota(3, fed_per_s=2.5))
   assert refused(tokens, None) is refused(tokens, "") is refused(tokens, alice[:-1]) is Status.UNAUTHENTICATED
-  for name in ("alice", ""):
-    with pytest.raises(ValueError, match="a new name"):
+  for name, message in (("alice", "a new name"), ("", "a name")):
+    with pytest.raises(ValueError, match=f"Must have {message} for a token"):
       new_token(path, name)
+
+
+def test_two_that_add_the_same_name_at_once(tmp_path):
+  """One of them is refused; a file with both would be refused whole."""
+  path = tmp_path / "tokens.jsonl"
+
+  def add(number):
+    try:
+      return new_token(path, f"edge {number % 4}")
+    except ValueError as error:
+      assert "a new name" in str(error)
+
+  with ThreadPoolExecutor(8) as pool:
+    found = [secret for secret in pool.map(add, range(32)) if secret]
+  tokens = TokenFile(path)
+  assert sorted(tokens.tenant_of(secret).name for secret in found) == [f"edge {number}" for number in range(4)]
 
 
 def test_a_token_after_a_line_without_its_end(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from google.protobuf.message import DecodeError
+
 from jaxspec.link.cloud import Description, Opened, Opening, Profile, Resume
 from jaxspec.link.v1 import jaxspec_link_pb2 as pb
 
@@ -102,5 +104,12 @@ def description_of(data: bytes) -> Description:
 
 
 def stream_of(data: bytes) -> bytes:
-  """The stream that an `open_request` opens."""
-  return pb.OpenRequest.FromString(data).stream_id
+  """The stream that an `open_request` opens.
+
+  Raises:
+    ValueError: for other bytes.
+  """
+  try:
+    return pb.OpenRequest.FromString(data).stream_id
+  except DecodeError:
+    raise ValueError("Must have an opening, we instead got other bytes") from None
