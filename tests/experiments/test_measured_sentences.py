@@ -300,7 +300,7 @@ def test_what_a_call_costs():
   assert exact["predicted"] == pytest.approx(2.93, abs=0.005)
 
 
-@pytest.mark.parametrize("percent, ciar, random, code", [(20, 24, 54, 62), (30, 9, 49, 58), (40, 2, 41, 53)])
+@pytest.mark.parametrize("percent, ciar, random, code", [(20, 25, 55, 62), (30, 9, 49, 58), (40, 2, 41, 54)])
 def test_an_edge_that_asks_more_often_on_scenes(percent, ciar, random, code):
   """docs/lossy.md, docs/ciar.md: right images below plain decoding, and who is told apart from CIAR."""
   name = f"scenes_ciar_comparison_{percent}"
@@ -309,13 +309,14 @@ def test_an_edge_that_asks_more_often_on_scenes(percent, ciar, random, code):
   lost = {label: right["plain decoding"] - value for label, value in right.items()}
   for label, points in {"CIAR": ciar, "Random": random, "CoDe": code}.items():
     assert lost[label] == pytest.approx(points, abs=0.56), label
+  assert right["plain decoding"] == pytest.approx(71.4 if percent == 30 else 71.9, abs=0.05)
   apart = text.partition("Against CIAR, after Holm")[2]
   is_worse = {label: f" {label} is worse by right images" in apart for label in rows if label != "CIAR"}
   assert is_worse["Random"] and is_worse[f"CoDe({percent / 100:g})"] and is_worse["Entropy-Lens"] == (percent < 40)
   assert not (is_worse["Entropy"] or is_worse["max-prob"] or is_worse["U-HLM"])
   assert ("plain decoding is better by right images" in apart) == (percent < 40)
   shown = text.partition("would have shown (80 % power): right images ")[2]
-  assert 5.2 < float(shown.split()[0]) < 6.2 and (percent != 40 or shown.startswith("5.3 points"))
+  assert 5.2 < float(shown.split()[0]) < 6.25 and (percent != 40 or shown.startswith("5.3 points"))
   (line,) = [line for line in (DOCS / "ciar.md").read_text().splitlines() if line.startswith(f"| [{percent} %](")]
   order = "CIAR", "U-HLM", "Entropy", "max-prob", "Entropy-Lens", "Random", "CoDe"
   assert [cell.strip() for cell in line.split("|")[2:-1]] == [f"{right[label]:.1f}" for label in order]

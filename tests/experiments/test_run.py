@@ -42,7 +42,7 @@ def test_list_names_every_table(capsys):
     (["scenes:gsd_groups", "--set", "batch=many"], "type int"),
     (["scenes:gsd_groups", "--set", "batch=0"], "batch"),
     (["scenes:gsd_groups", "--set", "bundle=nowhere"], "nowhere"),
-    (["--render", "scenes_ciar:weights"], "scenes_ciar_weights"),
+    (["--render", "cspd:gamma_mar"], "cspd_gamma_mar"),
     (["scenes:speed", "--outlook"], "scenes:speed"),
   ],
   ids=lambda value: "-".join(value) if isinstance(value, list) else None,
