@@ -20,6 +20,9 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+# Minutes each, of which another process can use the other core.
+LONGEST = ("test_recorded_tokens.py", "test_tour.py")
+
 jax.config.update("jax_debug_key_reuse", True)
 jax.config.update("jax_legacy_prng_key", "error")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -41,7 +44,8 @@ def pytest_runtest_setup(item):
 
 
 def pytest_collection_modifyitems(config, items):
-  """Skips tests that need torch if it is not installed, with the reason."""
+  """Longest files first, as a process of several takes a file whole; skips what needs torch where it is not installed."""
+  items.sort(key=lambda item: item.path.name not in LONGEST)
   try:
     import torch  # noqa: F401
   except ImportError:
