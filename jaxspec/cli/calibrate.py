@@ -94,7 +94,7 @@ def _work(
   import jaxspec
   from jaxspec.checkpoints import CONFIG_FILE, read_config
   from jaxspec.cli import compilation_cache
-  from jaxspec.cli.batches import Batches, batch_rows, make_batches
+  from jaxspec.cli.batches import batch_rows, make_batches
   from jaxspec.cli.job import draft_name, load, make_job
   from jaxspec.cli.memory import check_memory
   from jaxspec.cli.prompts import check_prompts, read_prompt_file
@@ -130,11 +130,12 @@ def _work(
   if not options["dry_run"]:
     check_writable(folder / CONFIG_FILE, suffix=".json")
 
-  def batches_of(part: slice, seed: int) -> Batches:
-    condition = jax.tree.map(lambda leaf: leaf[part], job.condition)
-    return make_batches(condition, samples=options["samples"], seed=seed, rows=rows)
-
-  batches = [batches_of(slice(len(prompts)), job.seed), batches_of(slice(len(prompts), None), job.seed + 1)]
+  rows_of = lambda part: jax.tree.map(lambda leaf: leaf[part], job.condition)
+  conditions = rows_of(slice(len(prompts))), rows_of(slice(len(prompts), None))
+  batches = [
+    make_batches(condition, samples=options["samples"], seed=job.seed + number, rows=rows)
+    for number, condition in enumerate(conditions)
+  ]
   decoder = job.decoder()
   check_memory(decoder, job.condition, rows=rows, max_len=job.max_len, noun=job.noun)
   params, decode = decoder.parts.params, jax.jit(pipeline.decode_fn(decoder, job.max_len))
@@ -161,10 +162,8 @@ def _work(
 
   journal, settings = None, {}
   if options["journal"] is not None:
-    parts = {"prompts": slice(len(prompts)), "held-out prompts": slice(len(prompts), None)}
-    conditions = {name: jax.tree.map(lambda leaf: leaf[part], job.condition) for name, part in parts.items()}  # noqa: B023
     settings = job.settings() | {"samples": options["samples"], "batch": rows}
-    settings |= {name: weights_digest(condition).hex() for name, condition in conditions.items()}
+    settings["prompts"], settings["held-out prompts"] = (weights_digest(condition).hex() for condition in conditions)
     settings["networks"] = [repr(network.config) for network in (decoder.target, decoder.draft)]
     settings["weights"] = weights_digest(params).hex()
     settings["environment"] = environment(), jaxspec.__version__

@@ -1,6 +1,7 @@
 """A file of records that a process appends to and that survives its end, at any byte.
 
-The file begins with `BEGINNING`, so that a file of somebody else is neither read nor cut off. Then, for each record:
+The file begins with `BEGINNING`, so that a file of somebody else is neither read nor cut off. A file that ends within it
+holds no record, and is refused too. Then, for each record:
 
 ======  ==============================================
 bytes   field (big-endian)
