@@ -1,13 +1,24 @@
 """Settings of the whole suite: strict keys, strict shapes, full matrix precision, programs that compile fast."""
 
 import os
+import subprocess
+import sys
 
 from jaxspec.cli.compilation_cache import cache_folder
+
+
+def _is_known(flag: str) -> bool:
+  """Whether the installed XLA knows a flag. It aborts a process that has an unknown one, so another process tries."""
+  command = [sys.executable, "-c", "import jax; jax.devices('cpu')"]
+  return not subprocess.run(command, env=os.environ | {"XLA_FLAGS": flag}, capture_output=True).returncode
+
 
 # Compiling takes most of the time of the suite. These flags and fewer optimisations halve it; what is kept of earlier runs
 # halves it again. Processes that tests start have the same settings.
 # `XLA_FLAGS= JAX_DISABLE_MOST_OPTIMIZATIONS=0 JAX_COMPILATION_CACHE_DIR= pytest` tests with the compiler's own.
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")
+if "XLA_FLAGS" not in os.environ:
+  flags = ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
+  os.environ["XLA_FLAGS"] = " ".join(flag for flag in flags if _is_known(flag))
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder().with_name("tests")))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.03")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,9 @@ from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.types import ModelFns, ModelOutput
 
 # The compiler as it is by default, for what depends on its fusions; the suite runs with less of it (tests/conftest.py).
-FULL_OPTIMISATION = {"xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True}
+FULL_OPTIMISATION = {"xla_backend_optimization_level": 3}
+if "xla_cpu_use_fusion_emitters" in os.environ.get("XLA_FLAGS", ""):  # newer versions of XLA have no such flag
+  FULL_OPTIMISATION["xla_cpu_use_fusion_emitters"] = True
 
 
 @functools.cache

@@ -33,7 +33,6 @@ def linear(x: Array, weight: Array) -> Array:
   return jax.lax.optimization_barrier(out).T.reshape(*x.shape[:-1], weight.shape[0])
 
 
-@jax.custom_vjp
 def _linear_bf16(x: Array, weight: Array) -> Array:
   rows = x.reshape(-1, x.shape[-1])
   if rows.shape[0] > 1:
@@ -41,21 +40,6 @@ def _linear_bf16(x: Array, weight: Array) -> Array:
   # XLA would convert the weights to float32 for the product with a single row, and stream twice the bytes.
   out = jax.lax.optimization_barrier(dot_bf16(jnp.concatenate([rows, rows]), weight, (1, 1)))
   return out[:1].reshape(*x.shape[:-1], -1)
-
-
-def _linear_bf16_fwd(x: Array, weight: Array):
-  return _linear_bf16(x, weight), (x, weight)
-
-
-def _linear_bf16_bwd(residuals, grad: Array):
-  # Written out: the transposed rule of a mixed product would compute it in float32.
-  x, weight = residuals
-  grad = grad.reshape(-1, grad.shape[-1])
-  dx = dot_bf16(grad, weight, (1, 0)).reshape(x.shape)
-  return dx, dot_bf16(grad, x.reshape(-1, x.shape[-1]), (0, 0))
-
-
-_linear_bf16.defvjp(_linear_bf16_fwd, _linear_bf16_bwd)
 
 
 class Linear(nn.Module):

@@ -28,11 +28,39 @@ def halves_products(dtype) -> bool:
   )
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def dot_bf16(x: Array, y: Array, contract: tuple[int, int], num_batch: int = 0) -> Array:
-  """Product of bfloat16 roundings with float32 sums; contracts axis ``contract[0]`` of x with ``contract[1]`` of y."""
+  """Product of bfloat16 roundings with float32 sums; contracts axis ``contract[0]`` of x with ``contract[1]`` of y.
+
+  Its gradient is made of products of the same kind. JAX's own rule would multiply the float32 gradient with a bfloat16
+  matrix, which XLA computes in float32 on a CPU.
+
+  Args:
+    x: ``[*batch, ...]``; besides the ``num_batch`` leading axes, one free axis and the contracted one.
+    y: likewise.
+  Returns:
+    ``[*batch, free axis of x, free axis of y]`` float32.
+  """
   batch = tuple(range(num_batch))
   dims = (((contract[0],), (contract[1],)), (batch, batch))
   return jax.lax.dot_general(x.astype(jnp.bfloat16), y.astype(jnp.bfloat16), dims, preferred_element_type=jnp.float32)
+
+
+def _dot_fwd(x: Array, y: Array, contract: tuple[int, int], num_batch: int):
+  return dot_bf16(x, y, contract, num_batch), (x, y)
+
+
+def _dot_bwd(contract: tuple[int, int], num_batch: int, residuals, grad: Array):
+  def of(axis: int, other: Array, other_contract: int, grad_contract: int, like: Array) -> Array:
+    free = 2 * num_batch + 1 - other_contract  # the other of the two axes that follow the batch
+    product = dot_bf16(grad, other, (grad_contract, free), num_batch)  # [*batch, free, contracted]
+    return (product if axis == num_batch + 1 else product.swapaxes(-1, -2)).astype(like.dtype)
+
+  x, y = residuals
+  return of(contract[0], y, contract[1], num_batch + 1, x), of(contract[1], x, contract[0], num_batch, y)
+
+
+dot_bf16.defvjp(_dot_fwd, _dot_bwd)
 
 
 def preferred(dtype: str) -> str:

@@ -17,8 +17,6 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxspec.models.platform import platform
-from jaxspec.training.rounded_products import with_rounded_products
 from jaxspec.training.train_state import TrainState, step_key
 from jaxspec.types import Array, Key, Params, PyTree
 
@@ -86,8 +84,8 @@ def make_train_step(
     compute_dtype: e.g. ``"bfloat16"``: floating parameters and batch leaves are cast before the loss. Parameters,
       gradients, optimiser and running mean stay in float32.
     matmul_precision: e.g. ``"bfloat16"``: products round their inputs, everything else stays in float32. None keeps the
-      surrounding ``jax.default_matmul_precision``. A CPU ignores it outside of our networks; where it is ``"bfloat16"``,
-      the products of gradients and optimiser are rounded too (`jaxspec.training.rounded_products`).
+      surrounding ``jax.default_matmul_precision``. On a CPU, XLA ignores it; linear layers and attention of the
+      library round by themselves, in both passes (`jaxspec.models.precision`).
     after_update_fn: optional change of the parameters after each update.
     devices: all local devices by default; the batch size must be divisible by their number.
   """
@@ -101,9 +99,6 @@ def make_train_step(
       return tree
     return jax.tree.map(lambda x: x.astype(compute_dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
-  rounds = matmul_precision == "bfloat16" and platform() == "cpu"
-  round_products = with_rounded_products if rounds else lambda fn: fn
-
   def update(state: TrainState, batch: PyTree) -> tuple[TrainState, Metrics]:
     loss_key, update_key = jax.random.split(step_key(seed, state.step))
 
@@ -111,8 +106,8 @@ def make_train_step(
       return loss_fn(cast(params), state.extra, cast(batch), loss_key)
 
     with jax.default_matmul_precision(matmul_precision) if matmul_precision else contextlib.nullcontext():
-      (loss, (metrics, extra)), grads = round_products(jax.value_and_grad(objective, has_aux=True))(state.params)
-    updates, opt_state = round_products(optimizer.update)(grads, state.opt_state, state.params)
+      (loss, (metrics, extra)), grads = jax.value_and_grad(objective, has_aux=True)(state.params)
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
     if after_update_fn is not None:
       params, extra = after_update_fn(params, extra, state.step, update_key)

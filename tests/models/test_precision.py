@@ -53,6 +53,22 @@ def test_gradient_is_that_of_the_rounded_product():
   np.testing.assert_allclose(dw, rounded(grad).reshape(-1, 8).T @ rounded(x).reshape(-1, 16), atol=1e-4)
 
 
+@pytest.mark.parametrize("contract", [(2, 2), (2, 1), (1, 2), (1, 1)])
+def test_gradients_of_batched_products_are_products_of_roundings(contract):
+  shapes = [(2, free, 7) if axis == 2 else (2, 7, free) for axis, free in zip(contract, (5, 3))]
+  x, y, grad = (jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate([*shapes, (2, 5, 3)]))
+  _, pull = jax.vjp(lambda x, y: precision.dot_bf16(x, y, contract, 1), x, y)
+  names = "b" + ("xk" if contract[0] == 2 else "kx"), "b" + ("yk" if contract[1] == 2 else "ky")
+  expected = [
+    np.einsum(f"bxy,{names[1]}->{names[0]}", rounded(grad), rounded(y)),
+    np.einsum(f"bxy,{names[0]}->{names[1]}", rounded(grad), rounded(x)),
+  ]
+  _, pull_exact = jax.vjp(lambda x, y: jnp.einsum(f"{names[0]},{names[1]}->bxy", x, y), x, y)
+  for found, want, exact in zip(pull(grad), expected, pull_exact(grad)):
+    np.testing.assert_allclose(found, want, atol=1e-5)
+    assert np.abs(want - exact).max() > 1e-3  # the operands were rounded
+
+
 @on_cpu
 def test_attention_stays_close_to_float32():
   keys = jax.random.split(jax.random.key(0), 3)

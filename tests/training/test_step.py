@@ -11,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 
+from jaxspec.models.linear import linear
 from jaxspec.training import train_state
 from jaxspec.training.step import ema_update, make_train_step
 
@@ -48,6 +49,28 @@ def test_update_equals_the_formula():
   np.testing.assert_allclose(state.ema["w"], ema, rtol=1e-5)
   assert int(state.step) == 3
   assert int(state.extra) == 3
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="accelerators round by themselves")
+@pytest.mark.parametrize("precision", [None, "bfloat16"])
+def test_an_update_that_rounds_keeps_float32(precision):
+  x, true = jax.random.normal(jax.random.key(0), (5, 40)), jax.random.normal(jax.random.key(1), (7, 40))
+
+  def loss_fn(params, extra, batch, key):
+    return jnp.mean(jnp.square(linear(batch["x"], params["w"]) - batch["y"])), ({}, extra)
+
+  optimizer = optax.adam(0.1)
+  step = make_train_step(loss_fn, optimizer, matmul_precision=precision)
+  state = step.place_state(train_state.create({"w": jnp.ones((7, 40))}, optimizer))
+  batch = {"x": x, "y": x @ true.T}
+  exact, grad = jax.value_and_grad(lambda w: loss_fn({"w": w}, (), batch, None)[0])(jnp.ones((7, 40)))
+  state, first = step.update(state, step.place_batch(batch))
+  assert (abs(first["loss"] - exact) > 1e-6) == (precision is not None)
+  assert (abs(first["grad_norm"] - jnp.linalg.norm(grad)) > 1e-6) == (precision is not None)
+  for _ in range(200):
+    state, last = step.update(state, step.place_batch(batch))
+  assert last["loss"] < 0.1 * first["loss"]
+  assert {leaf.dtype for leaf in jax.tree.leaves(state.params)} == {jnp.dtype("float32")}
 
 
 def test_ema_of_a_constant_and_of_a_ramp():
