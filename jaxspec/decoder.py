@@ -17,6 +17,7 @@ from jaxspec.drafters.none import NO_DRAFTER
 from jaxspec.methods.base import BuildContext, Method, Parts
 from jaxspec.methods.plain import Plain
 from jaxspec.models.mar import MARFns
+from jaxspec.models.precision import in_32_bits, precision_context
 from jaxspec.models.sampling import LegalFn
 from jaxspec.network import Network
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling, SamplingConfig, head_fns
@@ -246,9 +247,7 @@ class Decoder:
     return length
 
   def _precision(self) -> contextlib.AbstractContextManager:
-    if self.matmul_precision is None:
-      return contextlib.nullcontext()
-    return jax.default_matmul_precision(self.matmul_precision)
+    return precision_context(self.matmul_precision)
 
   def _decode(
     self, params: SpecParams, key: Key, condition: PyTree, max_len: int, end_token: Any, loop_fn: WhileLoopFn
@@ -284,6 +283,7 @@ def run_parts(
   return speculate(params, key, condition, **kwargs, loop_fn=loop_fn)
 
 
+@in_32_bits
 @functools.partial(jax.jit, static_argnames=("decode", "max_len", "end_token"))
 def _decode_whole(params, keys, condition, *, decode, max_len, end_token) -> DecodeResult:
   return decode(params, keys, condition, max_len, end_token)

@@ -31,6 +31,7 @@ from jaxspec.hosts.base import Encoded, Host, HostParts
 from jaxspec.methods import METHODS, get_method, make_method
 from jaxspec.methods.base import DraftingMethod, Method
 from jaxspec.models import registry
+from jaxspec.models.precision import precision_context
 from jaxspec.network import Network
 from jaxspec.options import options_of
 from jaxspec.sampling import AnySampling
@@ -231,7 +232,8 @@ class Pipeline:
       return prompts
     if isinstance(prompts, self.host.condition_type):
       return Encoded(prompts, list(captions or (f"row {row}" for row in range(prompts.batch_size))))
-    return self.host.encode(prompts, captions)
+    with precision_context():
+      return self.host.encode(prompts, captions)
 
   def warnings(self, decoder: Decoder, condition: PyTree, max_len: int | None = None) -> list[str]:
     """What the user should know about a decode, one line each.
@@ -331,8 +333,7 @@ class Pipeline:
   def context(self) -> Iterator[None]:
     """The context in which this pipeline's decodes are compiled and run: precision of products, and the mesh."""
     with contextlib.ExitStack() as stack:
-      if self.matmul_precision is not None:
-        stack.enter_context(jax.default_matmul_precision(self.matmul_precision))
+      stack.enter_context(precision_context(self.matmul_precision))
       if self.mesh is not None:
         stack.enter_context(jax.set_mesh(self.mesh))
       yield

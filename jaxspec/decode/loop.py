@@ -30,12 +30,14 @@ from jaxspec.decode.state import (
   result,
 )
 from jaxspec.drafters.none import NO_DRAFTER
+from jaxspec.models.precision import in_32_bits
 from jaxspec.skipping import run_if
 from jaxspec.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier, WhileLoopFn
 
 EndTokens = int | tuple[int, ...] | None
 
 
+@in_32_bits
 def start_target(
   params: PyTree,
   keys: Key,
@@ -61,6 +63,7 @@ def start_target(
   return TargetSide(_first_cursor(prefill.next_token, max_len, end_token), keys, jnp.int32(max_len), state), prefill
 
 
+@in_32_bits
 def start_draft(
   params: PyTree,
   keys: Key,
@@ -123,6 +126,7 @@ def start(
   return DecodeState(side, target.verifier)
 
 
+@in_32_bits
 def draft_round(params: PyTree, side: DraftSide, *, drafter: Drafter) -> Waiting:
   """Drafts for every row, never beyond the last position of a row; the draft side's part before the exchange.
 
@@ -140,6 +144,7 @@ def draft_round(params: PyTree, side: DraftSide, *, drafter: Drafter) -> Waiting
   return Waiting(side.replace(drafter=state), draft._replace(num_drafted=num_drafted), trace)
 
 
+@in_32_bits
 def verify_step(
   params: PyTree, keys: Key, state: PyTree, cursor: Cursor, draft: Draft, *, verifier: Verifier
 ) -> tuple[Verdict, PyTree]:
@@ -164,6 +169,7 @@ def verify_round(params: PyTree, target: TargetSide, draft: Draft, *, verifier: 
   return target.replace(cursor=cursor, verifier=state), verdict
 
 
+@in_32_bits
 def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter: Drafter) -> DraftSide:
   """Writes the committed tokens and moves the lengths; the draft side's part after the reply.
 
@@ -335,6 +341,7 @@ def _run(params, key, condition, end_token, *, drafter, verifier, max_len, loop_
   return result(loop_fn(lambda s: jnp.any(s.draft_side.cursor.live), body, state).draft_side, drafter)
 
 
+@in_32_bits
 def speculate(
   params: SpecParams,
   key: Key,

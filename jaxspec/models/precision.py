@@ -1,4 +1,4 @@
-"""Matrix products of bfloat16 roundings with float32 sums: when they are used, and which processors gain by them.
+"""Numbers of a decode: 32 bits wide, and matrix products of bfloat16 roundings with float32 sums where they pay.
 
 ``jax.default_matmul_precision("bfloat16")`` gives such products on a TPU. XLA ignores it on a CPU, so they are written
 out here; everything else stays in float32. On a CPU with bfloat16 instructions they nearly double the speed of training,
@@ -7,8 +7,11 @@ and a decode reads half as many bytes of weights per pass.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +20,41 @@ from jaxspec.models.platform import platform
 from jaxspec.types import Array
 
 PRECISIONS = ("float32", "bfloat16")
+
+
+@contextlib.contextmanager
+def precision_context(matmul_precision: str | None = None) -> Iterator[None]:
+  """The context in which decodes are compiled and run: 32 bits, and a precision of products (None: JAX's setting).
+
+  With ``jax_enable_x64``, index arithmetic would be 64 bits wide, and random numbers, and with them tokens, would differ.
+  A decode draws the same tokens with and without it.
+  """
+  with contextlib.ExitStack() as stack:
+    if jax.config.jax_enable_x64:
+      stack.enter_context(jax.enable_x64(False))
+    if matmul_precision is not None:
+      stack.enter_context(jax.default_matmul_precision(matmul_precision))
+    yield
+
+
+def in_32_bits(fn: Callable[..., Any]) -> Callable[..., Any]:
+  """A function that is traced in `precision_context`; 64-bit arrays among its arguments are cast to 32 bits."""
+
+  @functools.wraps(fn)
+  def narrowed(*args, **kwargs):
+    if not jax.config.jax_enable_x64:
+      return fn(*args, **kwargs)
+    with precision_context():
+      args, kwargs = jax.tree.map(narrow, (args, kwargs))
+      return fn(*args, **kwargs)
+
+  return narrowed
+
+
+def narrow(leaf: Any) -> Any:
+  """An array of 64-bit numbers in 32 bits; anything else is returned unchanged."""
+  wide = isinstance(leaf, jax.Array) and leaf.dtype in (jnp.int64, jnp.uint64, jnp.float64)
+  return leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype)) if wide else leaf
 
 
 def halves_products(dtype) -> bool:

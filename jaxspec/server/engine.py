@@ -17,13 +17,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from jaxspec.link.bitstream import MessageError, require
 from jaxspec.link.cloud import Opening, Profile, Resume
 from jaxspec.mesh import DATA
+from jaxspec.models.precision import precision_context
 from jaxspec.models.sampling import ModelParams
 from jaxspec.server.batches import Sizes, row_of
 from jaxspec.server.conditions import ReadCondition, reader_like
@@ -301,9 +301,7 @@ class Engine:
 
   def precision(self) -> contextlib.AbstractContextManager:
     """The context in which programs run. It holds for one thread: they are compiled in one and run in another."""
-    if self._matmul_precision is None:
-      return contextlib.nullcontext()
-    return jax.default_matmul_precision(self._matmul_precision)
+    return precision_context(self._matmul_precision)
 
   def _check(self) -> None:
     if self._failure is None and self._group is not None:
