@@ -44,11 +44,11 @@ class Ratio(NamedTuple):
 
 
 def estimate_of(found: Any) -> Estimate | None:
-  """An estimate as JSON holds it: ``{"value", "low", "high"}`` or three numbers; None for None."""
+  """An estimate as JSON holds it: ``{"value", "low", "high"}`` or three numbers; None for None, nan for ends without one."""
   if found is None:
     return None
   numbers = [found[name] for name in Estimate._fields] if isinstance(found, dict) else list(found)[:3]
-  return None if None in numbers else Estimate(*numbers)
+  return None if numbers[0] is None else Estimate(*(math.nan if number is None else number for number in numbers))
 
 
 def interval_fields(found: Any) -> dict[str, float]:
