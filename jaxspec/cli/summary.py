@@ -152,7 +152,7 @@ def _section_rows(columns: list[dict[str, Any]], runs: list[MethodRun]) -> list[
 
 def verdict(ratio: float, repeats: int) -> Text:
   """The comparison with plain decoding in words."""
-  how = f" (wall time, median of {repeats} run{'s' * (repeats != 1)} in turns)"
+  how = f" (wall time per token, median of {repeats} run{'s' * (repeats != 1)} in turns)"
   if ratio >= 1.02:
     words = [(f"{ratio:.2f}x as fast", "bold green"), " as plain decoding"]
   elif ratio > 0.98:
