@@ -1,4 +1,7 @@
-"""A decoder and plain decoding of the same rows in turns: the measurement that all benches share."""
+"""A decoder and plain decoding of the same rows in turns: the measurement that all benches share.
+
+No end token ends a row here: both sides draw all of its tokens, so that no turn depends on what a text happens to say.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class AgainstPlain(NamedTuple):
   Attributes:
     plain_s: wall seconds of the counted turns of plain decoding.
     fast_s: of the decoder; entry i has the key of entry i of ``plain_s``.
-    tokens: of all counted turns of one side.
+    tokens: of all counted turns of either side.
     counts: `Counters` of the decoder, summed over rows and counted turns; ``rejected`` are rounds that ended with a
       rejection.
     rounds: bare rounds of the decoder.
@@ -38,7 +41,7 @@ class AgainstPlain(NamedTuple):
 
   @property
   def over_plain(self) -> measure.Timing:
-    """Pairwise ratios of seconds, above 1 where the decoder is faster."""
+    """Pairwise ratios of seconds per token, of which both have equally many; above 1 where the decoder is faster."""
     return measure.pairwise_ratio(self.plain_s, self.fast_s)
 
   @property

@@ -21,12 +21,12 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def interval(
   found: Estimate | dict[str, float] | Sequence[float] | None, scale: float = 1, digits: int = 2, sign: str = ""
 ) -> str:
-  """``value [low, high]``; the value alone where it is exact, nothing where there is none."""
+  """``value [low, high]``; the value alone where it is exact or too few have no interval, nothing where there is none."""
   estimate = statistics.estimate_of(found)
   if estimate is None:
     return ""
   value, low, high = (scale * number for number in estimate)
-  if low == high == value:
+  if not low < high:
     return f"{value:{sign}.{digits}f}"
   return f"{value:{sign}.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 

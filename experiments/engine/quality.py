@@ -12,8 +12,6 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
 from experiments.engine import claims
 from experiments.engine.bench import Bench
 from experiments.engine.cache import key_of
@@ -23,7 +21,7 @@ from experiments.engine.rows import CLOSED, PLAIN, PLAIN_AGAIN, Pairs, Row
 from experiments.engine.scene_images import Scenes
 from experiments.engine.scoring import Judge, Scorer
 from experiments.engine.statistics import RATE_ERROR
-from jaxspec.decode.state import DecodeResult, Origin
+from jaxspec.decode.state import DecodeResult
 from jaxspec.methods.ciar import CALIBRATED_SCORE, calibrated_tau
 from jaxspec.metrics import statistics
 from jaxspec.metrics.audit import TokenAudit, summarize_audit
@@ -175,12 +173,12 @@ def merged(counts: dict[str, Any], judged: dict[str, Any]) -> dict[str, Any]:
 
 def counted(row: Row, bench: Bench, result: DecodeResult) -> dict[str, Any]:
   """What a decode counts, whoever judges its images; JSON."""
-  num_tokens, calls = result.tokens.shape[1], result.counters.target_calls
+  calls = result.counters.target_calls
   return as_json(row, bench) | {
     "images": len(calls),
     "counters": {name: int(getattr(result.counters, name).sum()) for name in result.counters.__dataclass_fields__},
     "calls_per_image": float(calls.mean()),
-    "step_reduction": statistics.ratio(np.full(len(calls), num_tokens), calls)._asdict() if calls.any() else None,
+    "step_reduction": statistics.ratio(result.lengths, calls)._asdict() if calls.any() else None,
     "cloud": cloud_shares(result),
     "audit": audit_figures(result) if row.audit else None,
     "per_image": {"target_calls": calls.tolist()},
@@ -189,16 +187,15 @@ def counted(row: Row, bench: Bench, result: DecodeResult) -> dict[str, Any]:
 
 def audit_figures(result: DecodeResult) -> dict[str, Any]:
   """The exact bias of the tokens, mean over tokens and images; JSON."""
-  found = summarize_audit(TokenAudit(*result.metrics), np.asarray(result.counters.target_calls))
+  found = summarize_audit(TokenAudit(*result.metrics), result.lengths, result.counters.target_calls)
   return {name: getattr(found, name)._asdict() for name in ("tv", "alpha", "alpha_sd")}
 
 
 def cloud_shares(result: DecodeResult) -> dict[str, Any]:
   """How often the cloud was called, and what each side decided; JSON."""
-  calls, origin = cloud_calls(result), np.asarray(result.origin)
-  shares = {"local": (Origin.LOCAL,), "accepted": (Origin.DRAFT,), "by_cloud": (Origin.FIRST, Origin.REPLACED, Origin.BONUS)}
-  share_of = {name: float(np.isin(origin, kinds).mean()) for name, kinds in shares.items()}
-  return {"call_rate": calls.call_rate, "interval": list(calls.interval)} | share_of
+  found = cloud_calls(result)
+  names = ("call_rate", "local", "accepted", "by_cloud")
+  return {name: getattr(found, name) for name in names} | {"interval": list(found.interval or (None, None))}
 
 
 def as_json(row: Row, bench: Bench) -> dict[str, Any]:

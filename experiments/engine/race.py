@@ -1,5 +1,5 @@
-"""Tables of wall clock: all rows draw the same images in turns, in one process (``scenes:speed``, ``scenes_ciar:speed``,
-``cspd:speed_*``).
+"""Tables of wall clock: all rows draw the same images or texts in turns, in one process (``scenes:speed``,
+``scenes_ciar:speed``, ``cspd:speed_*``).
 
 Seconds and calls of every turn are written down; ratios are taken turn by turn when the table is printed.
 """
@@ -66,7 +66,7 @@ class Race(Experiment):
       entered = []
       for entry in heat.rows:
         try:
-          entry.value(bench.of(entry))
+          _ = bench.decoder(entry).parts
           entered.append(entry)
         except ValueError as error:
           left_out.append(f"Left out {entry.name}: {error}.")
@@ -75,7 +75,9 @@ class Race(Experiment):
       rows += self.finish(bench, heat, entered, *bench.race(entered, turns=turns, batch=heat.batch))
     return {
       "layout": self.layout, "base": self.heats[0].rows[0].name, "source": pipeline.name,
-      "num_tokens": pipeline.host.num_tokens, "rows": rows, "left_out": list(dict.fromkeys(left_out)),
+      "num_tokens": pipeline.host.num_tokens, "noun": pipeline.host.noun,
+      "ends": pipeline.host.end_token is not None, "rows": rows,
+      "left_out": list(dict.fromkeys(left_out)),
     }  # fmt: skip
 
   def prompts(self, lab: Lab, num: int) -> list[Any]:
@@ -97,6 +99,8 @@ class Race(Experiment):
         for name in ("target_calls", "draft_calls")
       )
       entered = {"batch": heat.batch, "seconds": taken, "target_calls": calls, "draft_calls": passes}
+      if bench.pipeline.host.num_tokens is None:  # of texts, and of chains whose steps are a setting
+        entered["lengths"] = [length for result in drawn for length in np.asarray(result.lengths).tolist()]
       found.append(as_json(entry, bench) | entered)
     return with_floors(found) if self.layout == "cloud" else found
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxspec.decode.measure import per_token
 from jaxspec.metrics import statistics as library
 from jaxspec.metrics.statistics import Difference, TimeRatio, holm
 
@@ -44,11 +45,11 @@ class Ratio(NamedTuple):
 
 
 def estimate_of(found: Any) -> Estimate | None:
-  """An estimate as JSON holds it: ``{"value", "low", "high"}`` or three numbers; None for None."""
+  """An estimate as JSON holds it: ``{"value", "low", "high"}`` or three numbers; None for None, nan for ends without one."""
   if found is None:
     return None
   numbers = [found[name] for name in Estimate._fields] if isinstance(found, dict) else list(found)[:3]
-  return None if None in numbers else Estimate(*numbers)
+  return None if numbers[0] is None else Estimate(*(math.nan if number is None else number for number in numbers))
 
 
 def interval_fields(found: Any) -> dict[str, float]:
@@ -101,6 +102,17 @@ def ratio(base: Sequence[float], own: Sequence[float]) -> Ratio:
   return Ratio(median(found), min(found), max(found))
 
 
+def lengths(row: dict[str, Any], document: dict[str, Any]) -> np.ndarray:
+  """Tokens of every row of a batch ``[turns, batch]``; a document says them where its networks do not."""
+  shape = len(row["seconds"]), row["batch"]
+  return np.reshape(row["lengths"], shape) if "lengths" in row else np.full(shape, document["num_tokens"])
+
+
+def clock(row: dict[str, Any], document: dict[str, Any]) -> list[float]:
+  """Seconds of every turn of a race, of a token where rows end at an end token."""
+  return per_token(row["seconds"], lengths(row, document).sum(1).tolist()) if document.get("ends") else row["seconds"]
+
+
 def wall_ratio(row: dict[str, Any]) -> Ratio | None:
   """Plain decoding's time over the row's; None where the clock was not taken."""
   return None if (wall := row["wall"]) is None else ratio(wall["plain"], wall["own"])
@@ -118,7 +130,7 @@ def base_of(row: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
 
 def over(row: dict[str, Any], document: dict[str, Any], label: str | None) -> Ratio | None:
   """Speed over another row of the same batch size."""
-  return None if label is None else ratio(labelled(document, row["batch"], label)["seconds"], row["seconds"])
+  return None if label is None else ratio(clock(labelled(document, row["batch"], label), document), clock(row, document))
 
 
 def time_ratios(document: dict[str, Any]) -> list[tuple[TimeRatio, float] | None]:
@@ -127,7 +139,7 @@ def time_ratios(document: dict[str, Any]) -> list[tuple[TimeRatio, float] | None
   found = []
   for row in document["rows"]:
     base = base_of(row, document)
-    found.append(None if row is base else library.time_ratio(base["seconds"], row["seconds"]))
+    found.append(None if row is base else library.time_ratio(clock(base, document), clock(row, document)))
   adjusted = iter(holm([entry.p_value for entry in found if entry is not None]))
   return [None if entry is None else (entry, float(next(adjusted))) for entry in found]
 
@@ -138,7 +150,8 @@ def smallest_ratio(document: dict[str, Any]) -> float | None:
   for row in document["rows"]:
     base = base_of(row, document)
     if row is not base and len(row["seconds"]) > 1:
-      differences.append(library.paired_difference(np.log(base["seconds"]), np.log(row["seconds"]), resamples=0))
+      logs = (np.log(clock(entry, document)) for entry in (base, row))
+      differences.append(library.paired_difference(*logs, resamples=0))
   tests = len(document["rows"]) - len({row["batch"] for row in document["rows"]})
   found = [library.detectable_difference(difference, tests=tests) for difference in differences]
   return math.exp(median(found)) if found else None

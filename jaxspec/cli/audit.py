@@ -133,12 +133,12 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
 
 
 def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working):
-  """Decodes images by the shared loop with a rule that reports the distribution of every token."""
+  """Decodes rows by the shared loop with a rule that reports the distribution of every token."""
   from jaxspec.cli import audit_report, compilation_cache, decoding
   from jaxspec.cli.batches import batch_rows, make_batches
   from jaxspec.cli.job import load, make_job
   from jaxspec.cli.prompts import check_prompts
-  from jaxspec.cli.summary import method_parts, sampling_parts
+  from jaxspec.cli.summary import method_parts, rows_in_words, sampling_parts
   from jaxspec.metrics.audit import summarize_audit
 
   prompts = list(options["prompts"]) or list(PROMPTS[: options["num_prompts"] or 8])
@@ -160,14 +160,15 @@ def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working)
   say("Decoding")
   for number, row in enumerate(jobs):
     label = audit_report.label_of(row.method, sweep and sweep.name, sweep and sweep.values[number])
-    say.step(number, len(jobs), "setting", f"Decoding {len(captions)} images by {label}")
+    say.step(number, len(jobs), "setting", f"Decoding {len(captions)} {job.noun}s by {label}")
     outcome = decoding.decode_once(row, batches, row.method, audit=True)
-    figures = summarize_audit(outcome.metrics, outcome.counters.target_calls, prompts=batches.prompt)
-    found.append(audit_report.measured_row(label, row.settings(), outcome, figures, captions))
-  about = [f"{len(captions)} image{'s' * (len(captions) != 1)} of {job.max_len} tokens", *method_parts(job.method)[1:]]
+    calls = outcome.counters.target_calls
+    figures = summarize_audit(outcome.metrics, outcome.lengths, calls, prompts=batches.prompt)
+    found.append(audit_report.measured_row(label, row.settings(), outcome, figures, captions, job.noun))
+  about = [rows_in_words(job, len(captions)), *method_parts(job.method)[1:]]
   about += [*sampling_parts(job.sampling), f"seed {job.seed}"]
   swept = sweep and sweep.name
-  return audit_report.Report(pipeline.name, jobs[0].method, about, swept, False, found, job.warnings)
+  return audit_report.Report(pipeline.name, jobs[0].method, about, swept, False, found, job.warnings, job.noun)
 
 
 def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working):

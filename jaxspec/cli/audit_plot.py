@@ -43,8 +43,9 @@ def plot(report: Report, path: Path) -> None:
       color=_INK, path_effects=[withStroke(linewidth=3, foreground="white")],
     )  # fmt: skip
   axes.axhline(0, color=_QUIET, linewidth=0.8, zorder=0)
+  has_intervals = not report.tiny and any(np.isfinite(point.high) for point in y)
   axes.set_xlabel("tokens per call of the target")
-  axes.set_ylabel("total variation per token" + (", 95 % over images" if not report.tiny else ""))
+  axes.set_ylabel("total variation per token" + (", 95 % interval" if has_intervals else ""))
   axes.set_title(_title(report), fontsize=10.5, loc="left")
   axes.spines[["top", "right"]].set_visible(False)
   axes.grid(alpha=0.25)

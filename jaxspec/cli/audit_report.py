@@ -30,6 +30,7 @@ class Report(NamedTuple):
     about: the settings that all rows share, in words.
     swept: name of the option that the rows differ in.
     tiny: whether a tiny model was enumerated.
+    noun: what a row becomes, image or text.
   """
 
   source: str
@@ -39,6 +40,7 @@ class Report(NamedTuple):
   tiny: bool
   rows: list[Row]
   warnings: list[str]
+  noun: str = "image"
 
 
 def label_of(method: Method, swept: str | None, value: Any = None) -> str:
@@ -47,31 +49,31 @@ def label_of(method: Method, swept: str | None, value: Any = None) -> str:
 
 
 def measured_row(
-  label: str, settings: dict[str, Any], outcome: DecodeResult, figures: AuditFigures, captions: list[str]
+  label: str, settings: dict[str, Any], outcome: DecodeResult, figures: AuditFigures, captions: list[str], noun: str
 ) -> Row:
-  """A row of decoded images; ``details`` are the worst prefix and the figures of every image."""
-  image, token = figures.worst
+  """A setting and what it decoded; ``details`` are the worst prefix and the figures of every image or text (``noun``)."""
+  at, token = figures.worst
   audit, counters = outcome.metrics, per_row(outcome.counters)
-  at_worst = {name: float(getattr(audit, name)[image, token]) for name in ("tv", "kl", "alpha", "alpha_sd")}
-  worst = at_worst | {"image": image, "prompt": captions[image], "token": token}
-  worst["prefix"] = outcome.tokens[image, :token].tolist()
-  images = []
+  at_worst = {name: float(getattr(audit, name)[at, token]) for name in ("tv", "kl", "alpha", "alpha_sd")}
+  worst = at_worst | {noun: at, "prompt": captions[at], "token": token}
+  worst["prefix"] = outcome.tokens[at, :token].tolist()
+  rows = []
   for index, caption in enumerate(captions):
-    judged = max(int(audit.tested[index].sum()), 1)
-    images.append(
+    judged, tokens = max(int(audit.tested[index].sum()), 1), int(outcome.lengths[index])
+    rows.append(
       {
         "prompt": caption,
-        "tv": float(audit.tv[index].mean()),
-        "kl": float(audit.kl[index].mean()),
+        "tv": float(audit.tv[index].sum() / tokens),
+        "kl": float(audit.kl[index].sum() / tokens),
         "tv_sum": float(audit.tv[index].sum()),
         "alpha": float(audit.alpha[index].sum() / judged),
         "alpha_sd": float(audit.alpha_sd[index].sum() / judged),
         "judged_positions": int(audit.tested[index].sum()),
-        "tokens": int(outcome.lengths[index]),
+        "tokens": tokens,
         **{name: int(values[index]) for name, values in counters.items()},
       }
     )
-  return Row(label, settings, figures, {"worst": worst, "images": images})
+  return Row(label, settings, figures, {"worst": worst, f"{noun}s": rows})
 
 
 def document(report: Report) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from jaxspec.cli.audit_report import Report, Row
 from jaxspec.cli.declared import flag
-from jaxspec.metrics.statistics import Interval
+from jaxspec.metrics.statistics import FEWEST_CLUSTERS, Interval
 
 _MIN_WIDTH = 96
 
@@ -25,6 +25,9 @@ def print_report(console: Console, report: Report, files: list[Path]) -> None:
   console.print(Text(", ".join(report.about), style="dim"), soft_wrap=True)
   console.print()
   console.print(_enumerated_table(report) if report.tiny else _measured_table(report))
+  if not report.tiny and any(math.isnan(row.figures.tv.high) for row in report.rows):
+    least = f"{FEWEST_CLUSTERS} prompts, or {FEWEST_CLUSTERS} {report.noun}s of one prompt"
+    console.print(Text(f"-: no interval, which takes at least {least}", style="dim"), soft_wrap=True)
   console.print()
   console.print(_worst(report), soft_wrap=True)
   for path in files:
@@ -83,9 +86,9 @@ def _worst(report: Report) -> Text:
       f"Worst prefix: {prefix}, TV of the next token {_small(row.figures.worst_tv)} ({row.label})\n"
       f"Enumeration and closed form differ by at most {error:.0e} (single positions by {distribution_error:.0e})"
     )
-  row = max(report.rows, key=lambda row: row.details["worst"]["tv"])
+  row, noun = max(report.rows, key=lambda row: row.details["worst"]["tv"]), report.noun
   worst = row.details["worst"]
-  at = f"the first {worst['token']} tokens of {worst['prompt']!r} (image {worst['image'] + 1})"
+  at = f"the first {worst['token']} tokens of {worst['prompt']!r} ({noun} {worst[noun] + 1})"
   return Text(f"Worst prefix: {at}, TV of the next token {_small(worst['tv'])} ({row.label})")
 
 
@@ -97,7 +100,9 @@ def _small(value: float) -> str:
 
 
 def _spread(interval: Interval) -> str:
-  if not interval.high - interval.low >= 5e-5:  # nan for a single image
+  if math.isnan(interval.high):  # too few prompts
+    return f"{_small(interval.value)} -"
+  if not interval.high - interval.low >= 5e-5:
     return _small(interval.value)
   low, high = (_small(bound).removeprefix("0") for bound in (interval.low, interval.high))
   return f"{_small(interval.value)} [{low}, {high}]"

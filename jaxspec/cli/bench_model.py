@@ -163,12 +163,14 @@ def _measured(options: dict[str, Any], working: Working) -> dict[str, Any]:
   from jaxspec.cli.compilation_cache import enable
   from jaxspec.options import values_of
   from jaxspec.planning.imposed_bench import ImposedBench
+  from jaxspec.planning.parts import needs_of
   from jaxspec.planning.random_weights import RandomModel
   from jaxspec.planning.this_machine import this_machine
 
   asked, dtype = _asked(options), options["dtype"]
   model, method, sampling = asked.model, asked.method, asked.sampling
   random = RandomModel(model, dtype, asked.draft)
+  needs_of(model, model.sized(dtype), method, sampling, asked.draft, dtype)  # refuses by shapes, before there are weights
   enable()
   _ = random.decoder(method, sampling, 0.5).parts  # what does not fit shows before anything is measured
   here = this_machine(dtype)

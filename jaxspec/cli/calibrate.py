@@ -57,18 +57,18 @@ def calibrate(**options: Any) -> None:
   with contextlib.ExitStack() as stack:
     working = stack.enter_context(Working("Loading"))
     file, document, calibration = _work(options, rates, working, stack)
+  from jaxspec.metrics.statistics import FEWEST_CLUSTERS
+
+  few = f"fewer than {FEWEST_CLUSTERS} images have no interval"
   for entry in calibration["thresholds"]:
-    low, high = entry["interval"]
-    spread = f"{low:.4f} to {high:.4f}" if math.isfinite(high) else "one image has no interval"
+    spread = "{:.4f} to {:.4f}".format(*entry["interval"]) if entry["interval"] else few
     click.echo(
       f"cloud rate {entry['rate']:.3f}: tau {entry['tau']:.6g}, reached {entry['achieved']:.4f}, on other prompts "
       f"{entry['held_out']:.4f} ({spread})"
     )
   if options["dry_run"]:
     return
-  from jaxspec.cli.report import finite
-
-  document["meta"]["calibration"] = finite(calibration)  # of one image the interval has no end
+  document["meta"]["calibration"] = calibration
   text = json.dumps(document, indent=2, allow_nan=False) + "\n"
   write_whole(file, lambda path: path.write_text(text, encoding="utf-8"))
   click.echo(f"wrote {file}")

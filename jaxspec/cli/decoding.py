@@ -15,6 +15,7 @@ from jaxspec.cli.errors import interruptible
 from jaxspec.cli.job import Job
 from jaxspec.cli.memory import check_memory
 from jaxspec.cli.working import Working
+from jaxspec.decode import measure
 from jaxspec.decode.state import Counters, DecodeResult
 from jaxspec.decoder import Decoder
 from jaxspec.methods import Method, Plain
@@ -70,6 +71,11 @@ class MethodRun:
   def median_s(self) -> float:
     """Seconds of decoding, the median of the repeats."""
     return float(np.median(self.run_s))
+
+  @property
+  def token_s(self) -> float:
+    """Seconds per token, the median of the repeats, which all draw the same tokens."""
+    return measure.per_token([self.median_s], [self.num_tokens])[0]
 
   def counters(self) -> dict[str, np.ndarray]:
     """Counters as ``{name: [images] int}``."""

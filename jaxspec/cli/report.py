@@ -38,8 +38,8 @@ def figures(run: MethodRun) -> dict[str, Any]:
 
 
 def speedup(runs: list[MethodRun]) -> float | None:
-  """Wall time of plain decoding over that of speculation; None if only one method ran."""
-  return runs[1].median_s / runs[0].median_s if len(runs) == 2 else None
+  """Seconds per token of plain decoding over those of speculation; None if only one method ran."""
+  return runs[1].token_s / runs[0].token_s if len(runs) == 2 else None
 
 
 def document(job: Job, batches: Batches, runs: list[MethodRun], files: dict[str, Any]) -> dict[str, Any]:

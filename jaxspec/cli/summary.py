@@ -62,11 +62,16 @@ def printable(text: str) -> str:
 
 def _heading(job: Job, num: int) -> Text:
   pipeline = job.pipeline
-  length = f"{job.max_len} tokens" if pipeline.host.row_tokens(job.sampling) else f"up to {job.max_len} tokens"
-  head = Text.assemble((pipeline.name, "bold"), f"  {num} {job.noun}{'s' * (num != 1)} of {length}")
+  head = Text.assemble((pipeline.name, "bold"), f"  {rows_in_words(job, num)}")
   rounded = pipeline.matmul_precision not in (None, pipeline.dtype)
   products = f", {pipeline.matmul_precision} products," if rounded else ""
   return head.append(f"  {pipeline.dtype}{products} on {jax.devices()[0].platform}", style="dim")
+
+
+def rows_in_words(job: Job, num: int) -> str:
+  """How many rows of how many tokens, called what they become."""
+  most = "" if job.pipeline.host.row_tokens(job.sampling) else "up to "
+  return f"{num} {job.noun}{'s' * (num != 1)} of {most}{job.max_len} tokens"
 
 
 def settings_line(job: Job) -> str:
@@ -147,7 +152,7 @@ def _section_rows(columns: list[dict[str, Any]], runs: list[MethodRun]) -> list[
 
 def verdict(ratio: float, repeats: int) -> Text:
   """The comparison with plain decoding in words."""
-  how = f" (wall time, median of {repeats} run{'s' * (repeats != 1)} in turns)"
+  how = f" (wall time per token, median of {repeats} run{'s' * (repeats != 1)} in turns)"
   if ratio >= 1.02:
     words = [(f"{ratio:.2f}x as fast", "bold green"), " as plain decoding"]
   elif ratio > 0.98:

@@ -21,11 +21,11 @@ class Trial(NamedTuple):
 
   Attributes:
     rate: cloud calls per token.
-    interval: 95 % of it over rows; infinite of one row.
+    interval: 95 % of it over rows; None of too few rows (`jaxspec.metrics.cloud_calls`).
   """
 
   rate: float
-  interval: tuple[float, float]
+  interval: tuple[float, float] | None
 
 
 class Trials:
@@ -72,10 +72,10 @@ class Trials:
 
     def trial() -> list[Any]:
       calls = cloud_calls(self._decode(tau, part, first))
-      return [calls.call_rate, list(calls.interval)]
+      return [calls.call_rate, calls.interval and list(calls.interval)]
 
     rate, interval = self._once(("trial", tau, part, first), trial)
-    return Trial(rate, tuple(interval))
+    return Trial(rate, interval and tuple(interval))
 
   def _once(self, name: tuple, make: Callable[[], Any]) -> Any:
     if name not in self._done:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -58,6 +58,15 @@ def alternate(calls: dict[str, Callable[[], PyTree]], repeats: int) -> dict[str,
     for name, call in calls.items():
       seconds[name].append(seconds_of(call))
   return seconds
+
+
+def per_token(seconds: Sequence[float], tokens: Sequence[int]) -> list[float]:
+  """Wall seconds per token of repeats. All speed-ups are ratios of these.
+
+  Rows that end at an end token have lengths of their own, and another method draws other rows: its seconds alone would
+  compare different amounts of text.
+  """
+  return [taken / number for taken, number in zip(seconds, tokens, strict=True)]
 
 
 def pairwise_ratio(numerator: list[float], denominator: list[float]) -> Timing:

@@ -102,9 +102,8 @@ class ChameleonHost(Host):
 
   @property
   def grid(self) -> tuple[int, int]:
-    """Rows and columns, the column of row ends included."""
-    config = self.target.config
-    return config.rows, config.columns + config.has_row_ends
+    """See `ChameleonConfig.grid`."""
+    return self.target.config.grid
 
   @property
   def legal(self) -> ImageRows | None:

@@ -80,7 +80,7 @@ class VectorHost(Host):
 
   @property
   def grid(self) -> tuple[int, int]:
-    return (round(self.num_tokens**0.5),) * 2
+    return (self.target.config.grid,) * 2
 
   def resolve_sampling(self, trained: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """As the base class says, but ``stop`` follows other ``steps``: networks read tokens with the noise of training."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxspec.decode.state import DecodeResult, Origin
+from jaxspec.metrics.statistics import FEWEST_CLUSTERS, bounded_ratio
 from jaxspec.verifiers.gated import num_catch_ups
 
 
@@ -18,7 +19,7 @@ class CloudCalls(NamedTuple):
   """
 
   call_rate: float  # cloud calls / tokens; plain decoding has 1
-  interval: tuple[float, float]  # 95 % of the mean call rate over rows, normal approximation
+  interval: tuple[float, float] | None  # 95 % of the call rate over rows, from 0 to 1; None of fewer than `FEWEST_CLUSTERS`
   steps_cloud: float  # tokens / cloud calls; infinite without a call
   local: float  # share of tokens that the edge accepted locally
   accepted: float  # share that the edge drafted and the cloud accepted
@@ -34,12 +35,10 @@ def cloud_calls(outcome: DecodeResult) -> CloudCalls:
   lengths, calls = np.asarray(outcome.lengths, np.float64), np.asarray(outcome.counters.target_calls, np.float64)
   origin = np.asarray(outcome.origin)
   share = lambda *kinds: float(np.isin(origin, kinds).sum() / lengths.sum())
-  rates = calls / lengths
-  margin = 1.96 * rates.std(ddof=1) / np.sqrt(len(rates)) if len(rates) > 1 else float("inf")
-  rate = float(calls.sum() / lengths.sum())
+  rate, low, high = bounded_ratio(calls, lengths)  # a call brings a token at least
   return CloudCalls(
     rate,
-    (max(rate - margin, 0.0), rate + margin),
+    (low, high) if len(calls) >= FEWEST_CLUSTERS else None,
     float(lengths.sum() / calls.sum()) if calls.sum() else float("inf"),
     share(Origin.LOCAL),
     share(Origin.DRAFT),

@@ -68,6 +68,11 @@ class CausalTokensConfig:
     return self.latent_channels * self.patch_size**2
 
   @property
+  def grid(self) -> int:
+    """Tokens along one side."""
+    return self.trunk.grid
+
+  @property
   def trunk(self) -> LlamaGenConfig:
     """The blocks, as a LlamaGen network of the same width."""
     return LlamaGenConfig(

@@ -116,6 +116,11 @@ class ChameleonConfig:
     return self.layout == "lumina"
 
   @property
+  def grid(self) -> tuple[int, int]:
+    """Rows and columns of the tokens of an image, the column of row ends included."""
+    return self.rows, self.columns + self.has_row_ends
+
+  @property
   def image_rows(self) -> ImageRows | None:
     """Where rows end; None for images of codes alone."""
     return ImageRows(self.num_codes, self.rows, self.columns) if self.has_row_ends else None

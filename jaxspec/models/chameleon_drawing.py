@@ -47,10 +47,10 @@ def _tables(config: ChameleonConfig, params: Params) -> Tables:
 
 def _head_fields(config: ChameleonConfig) -> dict[str, Any]:
   """A head reads images alone: the features that it continues have read the prompt, whose rows have lengths of their own."""
-  columns = config.columns + config.has_row_ends
+  rows, columns = config.grid
   same = {name: getattr(config, name) for name in ("dim", "num_heads", "ffn_hidden", "dtype")}
   same |= {"num_kv_heads": config.kv_heads}
-  positions = {"num_tokens": config.rows * columns, "columns": columns, "prefix_len": 1}
+  positions = {"num_tokens": rows * columns, "columns": columns, "prefix_len": 1}
   return same | positions | {"vocab_size": len(config.drawn_ids), "rope_base": config.rope_theta}
 
 

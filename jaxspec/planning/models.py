@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +76,17 @@ class Model:
     return self.logits or getattr(self.config, "vocab_size", None)
 
   @property
+  def grid(self) -> tuple[int, int] | None:
+    """Rows and columns of the tokens of an image, as the network's host has them; None for text."""
+    if isinstance(self.config, ChameleonConfig):
+      return self.config.grid
+    side = getattr(self.config, "grid", None)
+    return None if side is None else (side, side)
+
+  @property
   def side(self) -> int | None:
     """Pixels of a side of the image; None for text, and for a network without an autoencoder."""
-    return None if self.tokenizer is None else math.isqrt(self.num_tokens) * self.tokenizer.factor
+    return None if self.tokenizer is None else self.grid[0] * self.tokenizer.factor
 
   def sized(self, dtype: str) -> Sized:
     """Its shapes in a dtype."""

@@ -69,12 +69,11 @@ def needs_of(
   drafting = None
   if method.draft_family is not None:
     drafting = dataclasses.replace(draft_of(model, method, draft, dtype), is_draft=True)
-  side = int(model.num_tokens**0.5)
   sampling = sampling if guided else dataclasses.replace(sampling, cfg_scale=1.0)
   found: list[Parts] = []
 
   def build(target_params, draft_params):
-    context = BuildContext(sampling, model.vocab_size, model.num_tokens, (side, side))
+    context = BuildContext(sampling, model.vocab_size, model.num_tokens, model.grid)
     if getattr(model.tokenizer, "codebook_size", None):
       context = dataclasses.replace(context, codebook=lambda: jnp.zeros((model.vocab_size, model.tokenizer.codebook_dim)))
     if model.vocab_size:

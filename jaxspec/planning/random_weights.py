@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from typing import Any
 
 import jax
@@ -106,10 +105,11 @@ class RandomModel:
     """
     if not method.fits(IDS):
       raise ValueError(f"Must have a method that draws {IDS} for {self.model.name}, we instead got {method.name}")
-    model, side = self.model, math.isqrt(self.model.num_tokens)
+    model = self.model
     draft = self.draft(method)  # before the weights of the model: one that does not fit is refused at once
     return Decoder(
       self.target, method, draft=draft, sampling=sampling, vocab_size=model.vocab_size,
-      num_tokens=model.num_tokens, grid=(side, side) if side * side == model.num_tokens else None,
-      codebook=lambda: self._tables["codebook"], embedding=lambda: self._tables["embedding"], imposed=imposed,
+      num_tokens=model.num_tokens, grid=model.grid,
+      codebook=None if model.grid is None else lambda: self._tables["codebook"],
+      embedding=lambda: self._tables["embedding"], imposed=imposed,
     )  # fmt: skip

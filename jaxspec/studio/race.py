@@ -92,10 +92,9 @@ def _figures(session: Session, resolved: Resolved, lane: Lane, run: MethodRun) -
 
 
 def _audit(run: MethodRun) -> Event:
-  """Distances of the distributions of tokens from the target's; texts count up to their longest row."""
-  longest = int(np.max(run.result.lengths))
-  metrics = TokenAudit(*(leaf[:, :longest] for leaf in run.result.metrics))
-  found = summarize_audit(metrics, run.result.counters.target_calls)
+  """Distances of the distributions of tokens from the target's."""
+  metrics = run.result.metrics
+  found = summarize_audit(metrics, run.result.lengths, run.result.counters.target_calls)
   fields = found._asdict()
   return {"tv_sum": float(np.sum(metrics.tv)) / run.num} | {
     name: fields[name] if name == "worst" else report.interval_fields(fields[name]) for name in fields

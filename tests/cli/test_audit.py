@@ -1,15 +1,22 @@
 """`jaxspec audit`: figures that agree with each other, and one clear line for whatever is wrong."""
 
+import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from jaxspec.cli import audit, audit_report
+from jaxspec.cli.audit_table import print_report
 from jaxspec.cli.errors import UserError
 from jaxspec.cli.report import finite
+from jaxspec.decode.state import Counters, DecodeResult
 from jaxspec.methods import Eagle, Gsd, Plain, Sjd
+from jaxspec.metrics.audit import TokenAudit, summarize_audit
+from jaxspec.metrics.statistics import FEWEST_CLUSTERS
 from jaxspec.sampling import SamplingConfig
 
 
@@ -47,7 +54,7 @@ def test_measured_on_a_bundle(audited):
   images, worst = row["images"], row["worst"]
   assert [image["prompt"] for image in images] == ["red apple", "blue cat", "cat"]
   mean = lambda name: sum(image[name] for image in images) / 3
-  assert row["tv"]["value"] == pytest.approx(mean("tv")) and row["tv"]["low"] <= row["tv"]["value"] <= row["tv"]["high"]
+  assert row["tv"]["value"] == pytest.approx(mean("tv")) and row["tv"]["low"] is row["tv"]["high"] is None
   assert 0 < row["tv"]["value"] <= worst["tv"] <= 1
   assert row["tv"]["value"] == pytest.approx(row["excess"]["value"], abs=1e-5)
   calls, judged = (sum(image[name] for image in images) for name in ("target_calls", "judged_positions"))
@@ -56,7 +63,7 @@ def test_measured_on_a_bundle(audited):
   gained = (row["alpha"]["value"] - row["alpha_sd"]["value"]) * judged / (3 * 16)
   assert gained > 0 and row["tv"]["value"] >= gained - 1e-5
   assert len(worst["prefix"]) == worst["token"] and worst["prompt"] == images[worst["image"]]["prompt"]
-  assert not document["exact"] and "Worst prefix" in outcome.stdout
+  assert not document["exact"] and "Worst prefix" in outcome.stdout and "-: no interval" in outcome.stdout
   with Image.open("plot.png") as image:
     assert image.width > 600
 
@@ -90,6 +97,31 @@ def test_sweep_with_guidance(audited, method):
   assert exact["tv"]["value"] < 1e-5 < relaxed["tv"]["value"]
   assert relaxed["alpha"]["value"] > relaxed["alpha_sd"]["value"]
   assert document["swept"] == "factor" and "factor" in outcome.stdout
+
+
+@pytest.mark.parametrize("num", [2, FEWEST_CLUSTERS])
+def test_texts_count_up_to_their_end_and_are_called_texts(num):
+  """Rows of 4 of 12 tokens, 2 a call; what stands after the end token counts nowhere; few prompts have a dash."""
+  drawn = np.arange(12)[None] < np.full((num, 1), 4)
+  tested = drawn & (np.arange(12) % 2 == 1)
+  tv = np.where(tested, np.linspace(0.1, 0.9, num)[:, None], 0.0)
+  metrics = TokenAudit(tested, *(np.where(tested, value, 0.0) for value in (0.8, 0.6)), tv, tv / 2, tv)
+  counts, lengths = np.full(num, 2), np.full(num, 4)
+  outcome = DecodeResult(np.ones((num, 12), int), lengths, Counters(*(counts,) * 6), tested, drawn, drawn, metrics)
+  figures = summarize_audit(metrics, lengths, counts, prompts=np.arange(num))
+  captions = [f"text {number}" for number in range(num)]
+  row = audit_report.measured_row("scaled", {}, outcome, figures, captions, "text")
+  assert figures.tokens_per_call.value == 2 and figures.tv.value == pytest.approx(0.25)
+  assert row.details["texts"][-1] | {"tv": 0.45, "kl": 0.225, "tokens": 4} == pytest.approx(row.details["texts"][-1])
+  report = audit_report.Report("words", Sjd(), [], None, False, [row], [], "text")
+  console = Console(file=io.StringIO(), width=120)
+  print_report(console, report, [])
+  printed = console.file.getvalue()
+  assert "image" not in printed and f"(text {num})" in printed and " 2.00 " in printed
+  if num < FEWEST_CLUSTERS:
+    assert "0.2500 -" in printed and f"-: no interval, which takes at least {FEWEST_CLUSTERS} prompts" in printed
+  else:
+    assert "0.2500 [" in printed and "no interval" not in printed
 
 
 def test_infinite_figures_are_null():

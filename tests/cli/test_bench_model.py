@@ -23,6 +23,8 @@ from tests.cli.fake_bundle import CLASS_TARGET
     (["--model", "llamagen-b", "--tokens", 16, "--gamma", 20], "gamma below the 16 tokens of a row"),
     (["--model", "llamagen-b", "--out", "figures.txt"], "figures.txt"),
     (["--model", "llamagen-b", "--tokens", 0], "at least 1 token"),
+    (["--model", "gpt-neo-125m", "--method", "sjd", "--initial", "above"], "a grid (for initial drafts from above)"),
+    (["--model", "gpt-neo-125m", "--method", "gsd"], "the codebook of the image tokenizer for method gsd"),
   ],
 )
 def test_options(fails, options, words):

@@ -63,6 +63,7 @@ def test_unread_options(run, target):
   (("--model", "anole-7b", "--device", "h100", "--mesh", "rows=2"), "a mesh such as data=2,model=4"),
   (("--model", "anole-7b", "--device", "h100", "--method", "gs"), "mean gsd?"),
   (("--model", "anole-7b", "--device", "h100", "--method", "gsd", "--window", "0"), "window"),
+  (("--model", "gpt-neo-125m", "--device", "h100", "--method", "sjd", "--initial", "above"), "Must have a grid"),
   (("--model", "anole-7b", "--device", "h100", *("--batch", "1") * 7), "at most 6 batches"),
   (("--model", "anole-7b", "--device", "v5e", "--device", "h100", "--compile"), "one device and one batch with --compile"),
 ])  # fmt: skip

@@ -16,6 +16,13 @@ def test_alternate_takes_turns_and_pairs_ratios():
   assert measure.pairwise_ratio([2.0, 4.0, 9.0], [1.0, 2.0, 3.0]) == measure.Timing(2.0, 2.0, 3.0)
 
 
+def test_seconds_are_compared_by_the_token():
+  """Half the seconds for half the text is no speed-up."""
+  plain, own = measure.per_token([4.0, 8.0], [8, 16]), measure.per_token([2.0, 2.0], [4, 2])
+  assert plain == [0.5, 0.5] and own == [0.5, 1.0]
+  assert measure.pairwise_ratio(plain, own) == measure.Timing(0.75, 0.5, 1.0)
+
+
 @pytest.mark.slow
 def test_bare_rounds_run_as_many_rounds_as_asked():
   """One more round changes the tokens, so nothing is hoisted out of the timed loop."""

@@ -12,6 +12,7 @@ import jaxspec
 from jaxspec.metrics import enumeration
 from jaxspec.metrics.audit import TokenAudit, summarize_audit
 from jaxspec.metrics.exact_distribution import exact_distribution, exact_tree_distribution
+from jaxspec.metrics.statistics import FEWEST_CLUSTERS
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.types import Draft, ModelFns, ModelOutput
 from jaxspec.verifiers import tree
@@ -48,7 +49,7 @@ def test_audit_judges_the_drafted_positions_and_no_others():
     looked_up = np.where(judged[:, 1:], np.asarray(getattr(expected, name))[before], 0.0)
     np.testing.assert_allclose(np.asarray(getattr(audit, name))[:, 1:], looked_up, atol=2e-6)
 
-  figures = summarize_audit(audit, found.counters.target_calls)
+  figures = summarize_audit(audit, found.lengths, found.counters.target_calls)
   assert figures.tv.low <= figures.tv.value <= figures.tv.high
   assert figures.tokens_per_call.value == pytest.approx(54 / int(found.counters.target_calls.sum()))
   assert figures.alpha.value == pytest.approx(float(np.asarray(audit.alpha)[judged].mean()), abs=1e-6)
@@ -64,26 +65,50 @@ def _audit(generator, images, judged=True):
 
 
 def test_figures_have_intervals_over_prompts():
-  """Images of one prompt are one unit; a single image has no interval; nothing judged is no share."""
-  audit, calls = _audit(np.random.default_rng(0), 8), np.arange(4, 12)
-  found = summarize_audit(audit, calls)
+  """Images of one prompt are one unit; a few have no interval; nothing judged is no share."""
+  audit, calls, full = _audit(np.random.default_rng(0), 8), np.arange(4, 12), lambda rows: np.full(rows, 12)
+  found = summarize_audit(audit, full(8), calls)
   for figure in found[:-1]:
     assert 0 <= figure.low < figure.value < figure.high
   assert found.alpha.high <= 1
   repeated = TokenAudit(*(np.repeat(leaf, 4, axis=0) for leaf in audit))
   width = lambda figure: figure.high - figure.low
-  by_prompt = summarize_audit(repeated, np.repeat(calls, 4), prompts=np.repeat(np.arange(8), 4))
-  by_image = summarize_audit(repeated, np.repeat(calls, 4))
+  by_prompt = summarize_audit(repeated, full(32), np.repeat(calls, 4), prompts=np.repeat(np.arange(8), 4))
+  by_image = summarize_audit(repeated, full(32), np.repeat(calls, 4))
   for name in ("tokens_per_call", "tv", "kl", "alpha"):
     assert width(getattr(by_prompt, name)) == pytest.approx(width(getattr(found, name)), rel=1e-6)
     assert width(getattr(by_image, name)) < 0.6 * width(getattr(by_prompt, name))
-  one_prompt = summarize_audit(repeated, np.repeat(calls, 4), prompts=np.zeros(32))
+  one_prompt = summarize_audit(repeated, full(32), np.repeat(calls, 4), prompts=np.zeros(32))
   assert one_prompt.tv == by_image.tv
-  alone = summarize_audit(TokenAudit(*(leaf[:1] for leaf in audit)), calls[:1])
-  assert alone.tv.value > 0 and np.isnan([alone.tv.low, alone.alpha.high]).all()
-  assert summarize_audit(_audit(np.random.default_rng(1), 3, judged=False), calls[:3]).alpha == (0.0, 0.0, 1.0)
+  for few in (1, 2, FEWEST_CLUSTERS - 1):
+    alone = summarize_audit(TokenAudit(*(leaf[:few] for leaf in audit)), full(few), calls[:few])
+    assert alone.tv.value > 0 and all(np.isnan([figure.low, figure.high]).all() for figure in alone[:-1])
+  assert summarize_audit(_audit(np.random.default_rng(1), 3, judged=False), full(3), calls[:3]).alpha == (0.0, 0.0, 1.0)
   infinite = audit._replace(kl=np.where(np.arange(12) == 3, np.inf, audit.kl))
-  assert np.isinf(summarize_audit(infinite, calls).kl.value)
+  assert np.isinf(summarize_audit(infinite, full(8), calls).kl.value)
+
+
+def test_intervals_of_bounded_figures_stay_within_their_bounds():
+  """Also where one prompt is all of it, on both sides; figures that agree are one point."""
+  apart = np.r_[1.0, np.zeros(FEWEST_CLUSTERS - 1)][:, None] * np.ones((1, 12))
+  for tv in (apart, 1 - apart):
+    found = summarize_audit(TokenAudit(tv > -1, tv, tv, tv, tv, tv), np.full(len(tv), 12), np.full(len(tv), 12))
+    for figure in (found.tv, found.excess, found.alpha):
+      assert 0 <= figure.low < figure.value < figure.high <= 1
+  same = np.full_like(apart, 1e-7)
+  found = summarize_audit(TokenAudit(same > 0, same, same, same, same, same), np.full(len(same), 12), np.full(len(same), 12))
+  assert found.tv == pytest.approx((1e-7,) * 3) and found.alpha.high > found.alpha.value
+
+
+def test_what_stands_after_the_end_of_a_text_is_not_counted():
+  """Rows of 2 to 12 tokens, 2 a call; means are over tokens that were drawn."""
+  lengths = np.array([2, 4, 6, 8, 10, 12])
+  drawn = np.arange(12)[None] < lengths[:, None]
+  audit = TokenAudit(drawn, *(value * drawn for value in (0.5, 0.4, 0.3, 0.2, 0.1)))
+  found = summarize_audit(audit, lengths, lengths // 2)
+  assert found.tokens_per_call == pytest.approx((2.0,) * 3) and found.tv == pytest.approx((0.3,) * 3)
+  assert found.kl.value == pytest.approx(0.2) and found.excess.value == pytest.approx(0.1)
+  assert found.alpha.value == pytest.approx(0.5) and found.alpha_sd.value == pytest.approx(0.4)
 
 
 distributions = st.lists(st.floats(0.0, 1.0, width=32), min_size=V, max_size=V).filter(lambda x: sum(x) > 0.1)

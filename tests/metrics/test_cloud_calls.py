@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import jaxspec
+from jaxspec.decode.state import Counters, DecodeResult
 from jaxspec.intervals.scores import Random
 from jaxspec.metrics.cloud_calls import cloud_calls, cloud_passes
+from jaxspec.metrics.statistics import FEWEST_CLUSTERS
 from jaxspec.models.conditions import ClassLabels
 from tests.ciar_pair import keys_of, markov_gated
 from tests.helpers import markov_fns
@@ -42,3 +44,19 @@ def test_recomputed_passes_are_those_that_ran():
     calls = int(out.counters.target_calls[0])
     assert passes == calls if tau < 0 else passes > calls
     assert cloud_calls(out).call_rate == calls / 60
+
+
+def test_intervals_of_call_rates_are_rates():
+  """One row calls for every token, the others never: no interval leaves [0, 1], and a few rows have none."""
+  for num in (FEWEST_CLUSTERS - 1, FEWEST_CLUSTERS):
+    counts = np.full(num, 8)
+    calls = np.where(np.arange(num) == 0, 8, 0)
+    origin = np.where(calls[:, None] > 0, int(jaxspec.Origin.BONUS), int(jaxspec.Origin.LOCAL)) * np.ones((1, 8), int)
+    counters = Counters(counts, counts, counts, 8 - calls, calls, counts)
+    for flipped in (calls, 8 - calls):
+      counters = counters.replace(target_calls=flipped)
+      found = cloud_calls(DecodeResult(origin, counts, counters, origin > 0, origin, origin))
+      assert found.call_rate == pytest.approx(flipped.sum() / (8 * num))
+      assert (found.interval is None) == (num < FEWEST_CLUSTERS)
+      low, high = found.interval or (0.0, 1.0)
+      assert 0 <= low < found.call_rate < high <= 1

@@ -87,6 +87,17 @@ def test_ratios_cover(number):
   assert_covered(coverages(find, [64 / (1 + 63 * 0.4)], number), number)
 
 
+@SIZES
+def test_means_of_bounded_numbers_cover(number):
+  """Total variations of the tokens of texts, which have lengths of their own; near 0 as they mostly are."""
+
+  def find(generator, seed):
+    lengths = generator.integers(8, 64, size=16)
+    return [statistics.bounded_ratio(lengths * generator.beta(2, 38, size=16), lengths)]
+
+  assert_covered(coverages(find, [0.05], number), number)
+
+
 def test_intervals_that_ignore_prompts_are_too_short():
   """The same data without clusters: the simulation tells a wrong interval from a right one."""
 

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from jaxspec import methods
+from jaxspec.loading import load_pipeline
 from jaxspec.mesh import MeshSizes
 from jaxspec.methods import METHODS
 from jaxspec.models.chameleon import ChameleonConfig
@@ -14,8 +15,10 @@ from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.llamagen_vq import LlamaGenVQConfig
 from jaxspec.planning import find_model, make_plan, parse_device, sampling_of
 from jaxspec.planning.models import MODELS, Model
+from jaxspec.planning.random_weights import RandomModel
 from jaxspec.shipped import named
 from tests.methods.networks import CAUSAL, MAR, VAR, small
+from tests.pipeline import tiny
 from tests.pipeline.tiny import save
 
 CONFIG = LlamaGenConfig(num_layers=3, dim=16, num_heads=2, vocab_size=12, num_tokens=16, num_classes=3, multiple_of=16)
@@ -139,6 +142,37 @@ def test_methods_that_need_another_model():
     make_plan(other, H100, method=small("eagle"))
   with pytest.raises(ValueError, match="draft network for masked"):
     make_plan(MASKED, H100, method=methods.Cspd(gamma=2))
+
+
+@pytest.mark.parametrize("initial", ["left", "above", "diagonal"])
+def test_texts_have_no_grid_to_draft_from(initial):
+  """Neither in a plan nor in a bench of random weights."""
+  text, method = Model("text", "gpt_neo", tiny.NEO, 16), methods.Sjd(window=3, initial=initial)
+  random = RandomModel(text, "float32")
+  for refuse in (lambda: make_plan(text, H100, method=method), lambda: random.decoder(method, sampling_of(text)).parts):
+    with pytest.raises(ValueError, match=f"a grid .for initial drafts from {initial}. for method sjd, we instead got none"):
+      refuse()
+  make_plan(text, H100, method=dataclasses.replace(method, initial="uniform"))
+
+
+WRITERS = {
+  "captions": tiny.captions,
+  "texts": tiny.texts,
+  "causal": lambda path: tiny.vectors(path, CAUSAL),
+  "mar": lambda path: tiny.vectors(path, MAR),
+}
+
+
+@pytest.mark.parametrize(("kind", "grid"), {"captions": (2, 2), "texts": None, "causal": (2, 2), "mar": (2, 2)}.items())
+def test_the_grid_of_a_model_is_that_of_its_host(tmp_path, kind, grid):
+  path = WRITERS[kind](tmp_path)
+  assert find_model(str(path / "target")).grid == grid
+  assert load_pipeline(path / "target" if kind == "texts" else path).host.grid == grid
+
+
+def test_row_ends_are_a_column():
+  assert MODELS["anole-7b"].grid == (32, 32) and MODELS["lumina-7b-768"].grid == (48, 49)
+  assert MODELS["lumina-7b-768"].side == 768 and MODELS["gpt-neo-1.3b"].side is None
 
 
 def test_sampling_of_a_model():

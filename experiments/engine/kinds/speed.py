@@ -10,18 +10,18 @@ from jaxspec.metrics import statistics as library
 def race_columns(document: Document) -> list[Column]:
   of_cloud, several = document["layout"] == "cloud", len({row["batch"] for row in document["rows"]}) > 1
   ratios = {(row["batch"], row["label"]): found for row, found in zip(document["rows"], statistics.time_ratios(document))}
-  base = lambda row: statistics.base_of(row, document)
   ratio = lambda row: ratios[row["batch"], row["label"]]
   over = lambda name: lambda row, document: spread(statistics.over(row, document, row.get(name)))
-  speed = lambda row, document: spread(statistics.ratio(base(row)["seconds"], row["seconds"]))
+  speed = lambda row, document: spread(statistics.over(row, document, document["base"]))
   ms = lambda row, document: f"{1000 * statistics.median(row['seconds']) / row['batch']:.0f}"
+  ms_per_token = lambda row, document: f"{1000 * statistics.median(statistics.clock(row, document)):.2f}"
   columns = [LABEL]
   columns += [Column("batch", lambda row, document: str(row["batch"]))] * several
   columns += [Column("cloud calls, %", calls_in_percent), Column("edge passes", edge_passes)] if of_cloud else [ALPHA]
   if not of_cloud:
     columns += [Column("target calls", race_calls), Column("tokens per call", tokens_per_call)]
   return columns + [
-    Column("ms per image", ms),
+    Column("ms per token", ms_per_token) if document.get("ends") else Column("ms per image", ms),
     Column(f"speed over {document['base']}", speed),
     Column("95 % interval", lambda row, document: ratio_interval(ratio(row))),
     Column("p, Holm", lambda row, document: "" if ratio(row) is None else f"{ratio(row)[1]:.2g}"),
@@ -38,7 +38,7 @@ def race_calls(row: RowDocument, document: Document) -> str:
 
 
 def tokens_per_call(row: RowDocument, document: Document) -> str:
-  return "" if row["alone"] else f"{document['num_tokens'] / statistics.mean(row['target_calls']):.2f}"
+  return "" if row["alone"] else f"{statistics.lengths(row, document).mean() / statistics.mean(row['target_calls']):.2f}"
 
 
 def edge_passes(row: RowDocument, document: Document) -> str:
@@ -46,7 +46,8 @@ def edge_passes(row: RowDocument, document: Document) -> str:
 
 
 def calls_in_percent(row: RowDocument, document: Document) -> str:
-  calls = [100 * number / document["num_tokens"] for number in row["target_calls"]]
+  tokens = statistics.lengths(row, document).ravel()
+  calls = [100 * number / length for number, length in zip(row["target_calls"], tokens.tolist(), strict=True)]
   return f"{statistics.mean(calls):.0f} ({min(calls):.0f} to {max(calls):.0f})"
 
 
@@ -69,7 +70,8 @@ def race_intro(document: Document) -> str:
   costs = {row["batch"]: row["draft_cost"] for row in document["rows"] if "draft_cost" in row}
   cost = ", ".join(f"{cost:.2f} of a target token at batch {batch}" for batch, cost in costs.items())
   return (
-    f"{document['source']}, {turns_of}, each turn other images, all rows of a batch size in one process. Ratios are of the "
+    f"{document['source']}, {turns_of}, each turn other {document.get('noun', 'image')}s, all rows of a batch size in one "
+    f"process. Ratios are of the{' seconds per token of the' if document.get('ends') else ''} "
     "two runs of one turn, median [lowest, highest]; above 1 the row is faster. The interval is of the median, by its order "
     "statistics, where there are turns enough; p by flips of signs, corrected over the rows (Holm)."
     + (FLOOR if document["layout"] == "cloud" else "")

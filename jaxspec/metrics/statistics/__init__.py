@@ -5,7 +5,7 @@ prompt resemble each other, and every interval here counts clusters. ``clusters`
 each sample; None makes every sample a cluster of its own. Clusters are taken to be independent of each other and drawn
 alike.
 
-1. One figure: `share` (between 0 and 1), `mean`, `ratio` (of two sums).
+1. One figure: `share` (between 0 and 1), `mean`, `ratio` (of two sums), `bounded_ratio` (of two sums, between 0 and 1).
 2. Two methods on the same prompts with the same keys: `paired_difference`, `paired_share_difference`, `time_ratio`.
    Two figures without a prompt in common: `independent_difference`.
 3. A table of differences: `correct_table` has the p values of Holm and the smallest difference that each comparison could
@@ -28,7 +28,7 @@ from jaxspec.metrics.statistics.differences import (
   time_ratio,
 )
 from jaxspec.metrics.statistics.equivalence import Equivalence, equivalence
-from jaxspec.metrics.statistics.figures import Interval, Share, mean, ratio, share, wilson
+from jaxspec.metrics.statistics.figures import FEWEST_CLUSTERS, Interval, Share, bounded_ratio, mean, ratio, share, wilson
 from jaxspec.metrics.statistics.planning import (
   detectable_difference,
   detectable_share,
@@ -40,6 +40,7 @@ from jaxspec.metrics.statistics.quantiles import beta_cdf, beta_quantile, t_cdf,
 from jaxspec.metrics.statistics.tables import Corrected, correct_table, holm
 
 __all__ = [
+  "FEWEST_CLUSTERS",
   "Corrected",
   "Difference",
   "Equivalence",
@@ -48,6 +49,7 @@ __all__ = [
   "TimeRatio",
   "beta_cdf",
   "beta_quantile",
+  "bounded_ratio",
   "cluster_index",
   "correct_table",
   "detectable_difference",

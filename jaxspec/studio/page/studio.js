@@ -337,6 +337,7 @@ const TABLE = [
   ["accepted locally", (f) => f.local],
   ["tokens per target call", (f) => short(f.tokens_per_target_call)],
   ["wall clock, round by round", (f) => seconds(f.run_s)],
+  ["tokens per second, round by round", (f) => short(f.tokens_per_s)],
   ["wall clock, one program", (f) => seconds(f.whole_s)],
   ["same tokens in one program", (f) => (f.whole_same === undefined ? "–" : f.whole_same ? "yes" : "no")],
   ["traces, compile time", (f) => `${f.traces}, ${seconds(f.compile_s)}`],
