@@ -20,6 +20,7 @@ from jaxspec.models.platform import platform
 from jaxspec.types import Array
 
 PRECISIONS = ("float32", "bfloat16")
+_NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 
 @contextlib.contextmanager
@@ -44,17 +45,17 @@ def in_32_bits(fn: Callable[..., Any]) -> Callable[..., Any]:
   def narrowed(*args, **kwargs):
     if not jax.config.jax_enable_x64:
       return fn(*args, **kwargs)
+    args, kwargs = jax.tree.map(_narrow, (args, kwargs))
     with precision_context():
-      args, kwargs = jax.tree.map(narrow, (args, kwargs))
       return fn(*args, **kwargs)
 
   return narrowed
 
 
-def narrow(leaf: Any) -> Any:
+def _narrow(leaf: Any) -> Any:
   """An array of 64-bit numbers in 32 bits; anything else is returned unchanged."""
-  wide = isinstance(leaf, jax.Array) and leaf.dtype in (jnp.int64, jnp.uint64, jnp.float64)
-  return leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype)) if wide else leaf
+  dtype = _NARROW.get(leaf.dtype.name) if isinstance(leaf, jax.Array) else None
+  return leaf if dtype is None else leaf.astype(dtype)
 
 
 def halves_products(dtype) -> bool:
