@@ -138,6 +138,7 @@ class Decoder:
     parts = self.method.build(self.target, self.drafting, self.context)
     return parts if self.imposed is None else _impose(parts, Imposed.of(self.imposed))
 
+  @in_32_bits
   def __call__(
     self,
     condition: PyTree,
@@ -172,12 +173,14 @@ class Decoder:
     length = self._length(max_len)
     _ = self.parts  # outside of any trace
 
+    @in_32_bits
     def decode(params: SpecParams, key_data: Array, condition: PyTree) -> DecodeResult:
       with self._precision():
         return self._decode(params, jax.random.wrap_key_data(key_data), condition, length, end_token, jax.lax.while_loop)
 
     return decode
 
+  @in_32_bits
   def iterate(
     self,
     condition: PyTree,

@@ -31,7 +31,7 @@ from jaxspec.hosts.base import Encoded, Host, HostParts
 from jaxspec.methods import METHODS, get_method, make_method
 from jaxspec.methods.base import DraftingMethod, Method
 from jaxspec.models import registry
-from jaxspec.models.precision import precision_context
+from jaxspec.models.precision import narrow, precision_context
 from jaxspec.network import Network
 from jaxspec.options import options_of
 from jaxspec.sampling import AnySampling
@@ -231,6 +231,7 @@ class Pipeline:
     if isinstance(prompts, Encoded):
       return prompts
     if isinstance(prompts, self.host.condition_type):
+      prompts = narrow(prompts)
       return Encoded(prompts, list(captions or (f"row {row}" for row in range(prompts.batch_size))))
     with precision_context():
       return self.host.encode(prompts, captions)

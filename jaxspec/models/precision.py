@@ -45,17 +45,21 @@ def in_32_bits(fn: Callable[..., Any]) -> Callable[..., Any]:
   def narrowed(*args, **kwargs):
     if not jax.config.jax_enable_x64:
       return fn(*args, **kwargs)
-    args, kwargs = jax.tree.map(_narrow, (args, kwargs))
+    args, kwargs = narrow((args, kwargs))
     with precision_context():
       return fn(*args, **kwargs)
 
   return narrowed
 
 
-def _narrow(leaf: Any) -> Any:
-  """An array of 64-bit numbers in 32 bits; anything else is returned unchanged."""
-  dtype = _NARROW.get(leaf.dtype.name) if isinstance(leaf, jax.Array) else None
-  return leaf if dtype is None else leaf.astype(dtype)
+def narrow(tree: Any) -> Any:
+  """A pytree whose arrays of 64-bit numbers are cast to 32 bits; call it outside of `precision_context`, or JAX warns."""
+
+  def cast(leaf):
+    dtype = _NARROW.get(leaf.dtype.name) if isinstance(leaf, jax.Array) else None
+    return leaf if dtype is None else leaf.astype(dtype)
+
+  return jax.tree.map(cast, tree)
 
 
 def halves_products(dtype) -> bool:
