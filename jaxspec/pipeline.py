@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -37,10 +37,12 @@ from jaxspec.options import options_of
 from jaxspec.sampling import AnySampling
 from jaxspec.types import Array, Key, PyTree
 
-_KEPT_DECODERS = 16
+# Programs and decoders of a pipeline that are kept, the least recently used are dropped; a program takes some 20 MB.
+_KEPT = 16
 
 # (parameters, key data [B, ...] uint32, condition of B rows) -> DecodeResult
 Program = Callable[[SpecParams, Array, PyTree], DecodeResult]
+Value = TypeVar("Value")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -183,11 +185,7 @@ class Pipeline:
     elif overrides:
       raise ValueError(f"Must have either sampling or single settings, we instead got both ({sorted(overrides)[0]})")
     key = (method, sampling, audit)
-    if key not in self._decoders:
-      if len(self._decoders) >= _KEPT_DECODERS:
-        self._decoders.pop(next(iter(self._decoders)))
-      self._decoders[key] = self._make_decoder(method, sampling, audit)
-    return self._decoders[key]
+    return _kept(self._decoders, key, lambda: self._make_decoder(method, sampling, audit))
 
   def _make_decoder(self, method: Method, sampling: AnySampling, audit: bool) -> Decoder:
     host, draft = self.host, None
@@ -311,13 +309,15 @@ class Pipeline:
     if type(self.host).finish is Host.finish:
       return lambda result, *inputs: result
     key, host, sampling = ("finish", decoder.sampling), self.host, decoder.sampling
-    if key not in self._programs:
-      self._programs[key] = jax.jit(
+    program = _kept(
+      self._programs,
+      key,
+      lambda: jax.jit(
         lambda result, condition, key_data, params: host.finish(
           result, condition, jax.random.wrap_key_data(key_data), params, sampling
         )
-      )
-    program = self._programs[key]
+      ),
+    )
 
     def finish(*inputs):
       with self.context():
@@ -413,11 +413,9 @@ class Pipeline:
     # What a host's own `finish` reads of the settings is static.
     of_finish = None if type(self.host).finish is Host.finish else decoder.sampling
     key = (parts.drafter, parts.verifier, parts.target_prefix, parts.decode, of_finish, length)
-    if key not in self._programs:
-      # Every process of several needs all rows in the end.
-      whole = None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec())
-      self._programs[key] = jax.jit(self.decode_fn(decoder, length), out_shardings=whole)
-    return self._programs[key]
+    # Every process of several needs all rows in the end.
+    whole = None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec())
+    return _kept(self._programs, key, lambda: jax.jit(self.decode_fn(decoder, length), out_shardings=whole))
 
   def _families(self, method: type[Method] | Method) -> tuple[str, ...]:
     return self.host.families(method.draft_family)
@@ -430,3 +428,12 @@ class Pipeline:
   def _can_draft(self, method: type[Method]) -> bool:
     needs_network = method.draft_family is not None and method.free_draft is None
     return method.fits(self.host.tokens) and (not needs_network or bool(self.drafts_of(method)))
+
+
+def _kept(cache: dict[Any, Value], key: Any, make: Callable[[], Value]) -> Value:
+  """The value of a key, made if it is not there; of more than `_KEPT` the least recently used is dropped."""
+  value = cache.pop(key) if key in cache else make()
+  cache[key] = value
+  if len(cache) > _KEPT:
+    del cache[next(iter(cache))]
+  return value

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from jaxspec.models.conditions import Prompt
+from jaxspec.models.conditions import Prompt, padded_length
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -50,8 +50,8 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
 
 
 def pad_left(rows: Sequence[Sequence[int]]) -> Prompt:
-  """Rows of ids as one `Prompt` with numpy leaves, as wide as the longest."""
-  width = max(len(row) for row in rows)
+  """Rows of ids as one `Prompt` with numpy leaves, as wide as the longest padded (`padded_length`)."""
+  width = padded_length(max(len(row) for row in rows))
   tokens, mask = np.zeros((len(rows), width), np.int32), np.zeros((len(rows), width), bool)
   for position, row in enumerate(rows):
     tokens[position, width - len(row) :], mask[position, width - len(row) :] = row, True

@@ -185,7 +185,7 @@ class ChameleonHost(Host):
   def check_length(self, network: Network, condition: Prompt, max_len: int) -> list[str]:
     """A warning about sequences longer than those the network was trained on."""
     found = super().check_length(network, condition, max_len)
-    prompt_len, longest = condition.tokens.shape[1], getattr(network.config, "max_positions", None)
+    prompt_len, longest = condition.longest, getattr(network.config, "max_positions", None)
     if longest is None or prompt_len + max_len <= longest:  # a head that continues features counts positions of images
       return found
     who = "target" if network.name == "target" else f"draft {network.name}"

@@ -98,7 +98,7 @@ class TextHost(Host):
     Raises:
       ValueError: if its learned positions end before the text does.
     """
-    longest, prompt_len = network.config.max_positions, condition.tokens.shape[1]
+    longest, prompt_len = network.config.max_positions, condition.longest
     if prompt_len + max_len <= longest:
       return []
     size = f"{prompt_len} tokens of text and {max_len} more"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxspec.types import Array
 
@@ -50,6 +51,16 @@ class Prompt(NamedTuple):
   @property
   def batch_size(self) -> int:
     return self.tokens.shape[0]
+
+  @property
+  def longest(self) -> int:
+    """Most tokens of a row, padding left out."""
+    return int(np.asarray(self.mask).sum(1).max())
+
+
+def padded_length(num_tokens: int) -> int:
+  """Length that a prompt is padded to: 8, 16, 32, ... Every length of prompts takes a program of its own otherwise."""
+  return max(8, 1 << (num_tokens - 1).bit_length())
 
 
 class Prefixed(NamedTuple):

@@ -11,12 +11,11 @@ import jax
 import numpy as np
 
 from jaxspec.link.bitstream import require
-from jaxspec.models.conditions import ClassLabels, Prompt
+from jaxspec.models.conditions import ClassLabels, Prompt, padded_length
 from jaxspec.types import PyTree
 
 # The ids of a prompt, a class label, or a caption -> the family's condition with one row.
 ReadCondition = Callable[[tuple[int, ...] | int | str], PyTree]
-_SHORTEST_PROMPT = 8
 
 
 def reader_like(example: PyTree, vocab: int) -> ReadCondition:
@@ -58,7 +57,7 @@ def lengths_of(example: PyTree) -> list[PyTree]:
   if not isinstance(example, Prompt):
     return [example]
   most = example.tokens.shape[1]
-  lengths = [length for length in (_SHORTEST_PROMPT << power for power in range(most.bit_length())) if length < most]
+  lengths = sorted(length for length in {padded_length(own) for own in range(1, most)} if length < most)
   return [Prompt(*(leaf[:, -length:] for leaf in example)) for length in (*lengths, most)]
 
 
@@ -77,8 +76,7 @@ def fitted(condition: PyTree, example: PyTree) -> PyTree:
     most, own = example.tokens.shape[1], condition.tokens.shape[1]
     if not 1 <= own <= most or not condition.mask.any():
       raise ValueError(f"Must have a prompt of 1 to {most} tokens, we instead got {int(condition.mask.sum())} in {own}")
-    length = min(most, max(_SHORTEST_PROMPT, 1 << (own - 1).bit_length()))
-    condition = Prompt(*(np.pad(leaf, ((0, 0), (length - own, 0))) for leaf in condition))
+    condition = Prompt(*(np.pad(leaf, ((0, 0), (min(most, padded_length(own)) - own, 0))) for leaf in condition))
   else:
     for leaf, like in zip(jax.tree.leaves(condition), jax.tree.leaves(example)):
       if leaf.shape != like.shape:
