@@ -11,11 +11,13 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from jaxspec import trees
 from jaxspec.drafts import empty_draft
 from jaxspec.models.sampling import ModelParams, Warp
+from jaxspec.skipping import run_if
 from jaxspec.types import (
   AcceptFn,
   Array,
@@ -57,7 +59,14 @@ class TargetState(NamedTuple):
 
 
 @functools.cache
-def target_model(model: ModelFns, accept_fn: AcceptFn, *, warp: Warp, feedback_fn: FeedbackFn = no_feedback) -> Verifier:
+def target_model(
+  model: ModelFns,
+  accept_fn: AcceptFn,
+  *,
+  warp: Warp,
+  feedback_fn: FeedbackFn = no_feedback,
+  widths: tuple[int, ...] = (),
+) -> Verifier:
   """Verifier that scores ``[last, draft ...]`` with ``model`` and applies ``accept_fn`` to the processed logits.
 
   Args:
@@ -65,7 +74,13 @@ def target_model(model: ModelFns, accept_fn: AcceptFn, *, warp: Warp, feedback_f
     accept_fn: the acceptance rule.
     warp: static part of the logit processing.
     feedback_fn: what the drafter gets back: `no_feedback`, `target_features` or `target_logits`.
+    widths: inputs of narrower passes, ascending. A pass has ``K + 1`` inputs, however few drafts there are; with ``(1,)``
+      a round without any draft costs what a round of plain decoding costs. Every width is compiled. For chains.
+  Raises:
+    ValueError: for widths that are not ascending from 1 on.
   """
+  if any(a >= b for a, b in zip((0, *widths), widths)):
+    raise ValueError(f"Must have ascending widths from 1 on, we instead got {widths}")
 
   def init(params: ModelParams, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, TargetState]:
     prefix_len = model.prefix_len(condition)
@@ -86,16 +101,51 @@ def target_model(model: ModelFns, accept_fn: AcceptFn, *, warp: Warp, feedback_f
   def verify(
     params: ModelParams, keys: Key, state: TargetState, cursor: Cursor, draft: Draft
   ) -> tuple[Verdict, TargetState]:
-    inputs = jnp.concatenate([cursor.last[:, None], draft.tokens], axis=1)  # [B, K + 1]
     start = state.prefix_len + cursor.length - 1
-    offsets, mask = trees.layout(draft)
-    output, cache = model.apply(params.model, inputs, state.cache, positions=start[:, None] + offsets, mask=mask)
-    logits = warp(output.logits, params.sampling, cursor.length[:, None] + offsets)
-    verdict = accept_fn(params.rule, keys, draft, logits)
-    if draft.parents is not None:
+
+    def judge(draft: Draft, cache: Cache) -> tuple[Verdict, Cache]:
+      inputs = jnp.concatenate([cursor.last[:, None], draft.tokens], axis=1)  # [B, K + 1]
+      offsets, mask = trees.layout(draft)
+      output, cache = model.apply(params.model, inputs, cache, positions=start[:, None] + offsets, mask=mask)
+      logits = warp(output.logits, params.sampling, cursor.length[:, None] + offsets)
+      verdict = accept_fn(params.rule, keys, draft, logits)
+      return verdict._replace(feedback=feedback_fn(output, logits)), cache
+
+    if draft.parents is None:
+      verdict, cache = _narrowest(judge, widths, cursor, draft, state.cache)
+    else:
+      verdict, cache = judge(draft, state.cache)
       if model.compact is None:
         raise ValueError("Must have a model that can compact its cache to verify trees, we instead got None")
       cache = model.compact(cache, start + 1, verdict.path)
-    return verdict._replace(feedback=feedback_fn(output, logits)), state._replace(cache=cache)
+    return verdict, state._replace(cache=cache)
 
   return Verifier(init, verify)
+
+
+def _narrowest(
+  judge: Callable[[Draft, Cache], tuple[Verdict, Cache]], widths: tuple[int, ...], cursor: Cursor, draft: Draft, cache: Cache
+) -> tuple[Verdict, Cache]:
+  """Judges a chain by the narrowest pass that holds the drafts of all live rows; what it leaves out of a verdict is 0."""
+  full = draft.tokens.shape[1] + 1
+  widths = (*(width for width in widths if width < full), full)
+  if len(widths) == 1:
+    return judge(draft, cache)
+  shapes = jax.eval_shape(judge, draft, cache)[0]
+  pad = lambda leaf, like: jnp.pad(leaf, [(0, most - size) for most, size in zip(like.shape, leaf.shape)])
+
+  def judge_narrow(width: int, carry: tuple[Verdict, Cache]) -> tuple[Verdict, Cache]:
+    verdict, cache = judge(_leading(draft, width - 1), carry[1])
+    return jax.tree.map(pad, verdict, shapes), cache
+
+  needed = 1 + jnp.max(jnp.where(cursor.live, draft.num_drafted, 0))
+  carry = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes), cache
+  for narrower, width in zip((0, *widths), widths):
+    carry = run_if((needed > narrower) & (needed <= width), functools.partial(judge_narrow, width), carry)
+  return carry
+
+
+def _leading(draft: Draft, num: int) -> Draft:
+  """The first ``num`` tokens of a chain of which no row has more."""
+  cut = lambda leaf: leaf[:, :num]
+  return draft._replace(tokens=cut(draft.tokens), proposal=jax.tree.map(cut, draft.proposal))
