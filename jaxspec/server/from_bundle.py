@@ -14,6 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
@@ -95,6 +96,8 @@ def serve(
 
   listen = Listen(listen) if isinstance(listen, str) else listen
   tokens = TokenFile(tokens) if isinstance(tokens, (str, os.PathLike)) else tokens
+  if jax.process_index() == 0:
+    listen.check()
   if not isinstance(bundle, Pipeline):
     bundle = load_pipeline(bundle, dtype=dtype, matmul_precision=matmul_precision, mesh=mesh)
   group = join(bundle.mesh, leader)
