@@ -12,7 +12,7 @@ from jaxspec.cli.errors import UserError
 from jaxspec.cli.options import PATH, common
 from jaxspec.link.address import Address, parse_address
 
-_COUNT = click.IntRange(1)
+_COUNT = click.IntRange(1, (1 << 31) - 1)
 _SECONDS = click.FloatRange(0, min_open=True)
 
 
