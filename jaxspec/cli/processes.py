@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import UserError
+from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.link.address import parse_address
 
 _OPTIONS = (
@@ -46,7 +46,7 @@ def join(options: dict[str, Any]) -> dict[str, Any]:
   coordinator = parse_address(address, "--coordinator HOST:PORT")
   if process >= number:
     raise UserError(f"Must have --process-id from 0 to {number - 1}, we instead got {process}")
-  jax.distributed.initialize(str(coordinator), number, process, shutdown_timeout_seconds=_END_S)
+  interruptible(jax.distributed.initialize, str(coordinator), number, process, shutdown_timeout_seconds=_END_S)
   return mesh | dict(leader=coordinator.host)
 
 

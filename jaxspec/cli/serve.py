@@ -8,7 +8,7 @@ import click
 
 from jaxspec.cli import processes
 from jaxspec.cli.cloud_options import read_file
-from jaxspec.cli.errors import UserError
+from jaxspec.cli.errors import UserError, imported, interruptible
 from jaxspec.cli.options import PATH, common
 from jaxspec.link.address import Address, parse_address
 
@@ -57,7 +57,7 @@ def serve(**options: Any) -> int:
   jaxspec serve --new-token alice --token-file tokens.jsonl --quota streams=8,calls_per_s=50
   """
   try:
-    from jaxspec.server.server import Listen, Server  # noqa: F401
+    Listen = imported("jaxspec.server.server").Listen
   except ImportError as error:
     raise UserError(str(error)) from error
   if options["new_token"] is not None:
@@ -69,6 +69,7 @@ def serve(**options: Any) -> int:
   names = dict(certificate="tls_cert", key="tls_key", client_ca="tls_client_ca")
   pems = {field: None if options[name] is None else read_file(options[name]) for field, name in names.items()}
   listen = Listen(options["listen"], insecure=options["insecure"], **pems)
+  imported("jaxspec.server.from_bundle")
   methods = [_method(text) for text in options["profiles"]] or None
   is_first = processes.is_first(options)
   counters = _counters(metrics) if metrics is not None and is_first else None
@@ -134,7 +135,8 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
     kwargs["matmul_precision"] = "float32"  # as edges compute: a decode over a network draws what one here draws
   kwargs |= dict(metrics=metrics, tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)
   with Working("Loading and compiling"):
-    return from_bundle.serve(options["checkpoint"], listen=listen, methods=methods or from_bundle.METHODS, **kwargs)
+    methods = methods or from_bundle.METHODS
+    return interruptible(from_bundle.serve, options["checkpoint"], listen=listen, methods=methods, **kwargs)
 
 
 def _method(text: str) -> tuple[str, dict[str, Any]]:

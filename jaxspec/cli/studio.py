@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import UserError
+from jaxspec.cli.errors import UserError, imported, interruptible
 from jaxspec.cli.options import PATH, common
 
 
@@ -27,8 +27,7 @@ def studio(**options: Any) -> None:
   jaxspec studio wordnet --listen 127.0.0.1:9000 --out races
   """
   try:
-    import starlette  # noqa: F401
-    import uvicorn
+    uvicorn, _ = imported("uvicorn"), imported("starlette")
   except ImportError as error:
     raise UserError("The studio needs its extra: pip install 'jaxspec-decoding[studio]'") from error
   from jaxspec.link.address import Address
@@ -51,6 +50,7 @@ def studio(**options: Any) -> None:
 
 
 def _app(options: dict[str, Any], host: str):
+  imported("jaxspec.studio.api")
   from jaxspec.cli import compilation_cache
   from jaxspec.cli.job import load
   from jaxspec.cli.working import Working
@@ -63,6 +63,6 @@ def _app(options: dict[str, Any], host: str):
   precision = options["matmul_precision"] or "float32"
   with Working("Loading"):
     pipeline = load(options["bundle"], dtype=options["dtype"], matmul_precision=precision)
-    session = Session(pipeline, source=options["bundle"])
+    session = interruptible(Session, pipeline, source=options["bundle"])
   names = ("localhost", "127.0.0.1", "[::1]", host, *options["names"])
   return make_app(session, folder=options["out"], hosts=names)

@@ -202,7 +202,8 @@ def relaying(target: str, shape: Shape) -> Iterator[str]:
     OSError: where it does not start.
   """
   command = [sys.executable, "-c", "from jaxspec.link.relay import child; child()", target, json.dumps(shape)]
-  process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+  # Ctrl-C goes to the processes of a group; this one ends with its input.
+  process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0)
   try:
     host = process.stdout.readline().strip()
     if not host:
