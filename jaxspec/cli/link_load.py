@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from jaxspec.cli.cloud_options import connecting, network_errors
-from jaxspec.cli.errors import UserError
+from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.options import PATH
 from jaxspec.link.connection import split_url
 from jaxspec.link.load import run_load
@@ -64,7 +64,7 @@ def load(url: str, folder: Path, **options: Any) -> None:
       connect = lambda dial=connecting(options, f"{scheme}://{relay}"): dial(**name)
     kwargs = dict(network=options["network"], metrics=metrics, policy=Policy(give_up_s=options["give_up"]))
     say = lambda text: click.echo(text, err=True)
-    found = run_load(connect, traces, devices=options["devices"], report=say, **kwargs)
+    found = interruptible(run_load, connect, traces, devices=options["devices"], report=say, **kwargs)
   click.echo(json.dumps({"url": url} | found, indent=1))
   _judge(found["stages"])
 

@@ -133,7 +133,7 @@ def test_a_relay(fails, tmp_path):
   with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
     line = process.stdout.readline()
     process.terminate()
-  assert line.startswith("relaying at 127.0.0.1:")
+  assert line.startswith("relaying at 127.0.0.1:") and process.returncode == 143
 
 
 def test_a_load_with_a_certificate_of_its_own(run, fails, traces, tmp_path):
