@@ -75,7 +75,7 @@ def run_group(main: Callable[..., Any], *args, **kwargs) -> None:
     if debug:
       raise
     _say("Error", f"Out of memory ({one_line(error)}): use a smaller --batch or --dtype bfloat16")
-  except (ValueError, OSError) as error:
+  except (ValueError, OSError, ImportError) as error:  # an extra that is missing is an ImportError
     if debug:
       raise
     _say("Error", one_line(error))

@@ -68,10 +68,13 @@ def read_metrics(address: str) -> Counters:
   Args:
     address: ``HOST:PORT``, as in ``jaxspec serve --metrics``.
   Raises:
+    ImportError: without the extra ``serve``.
     ValueError: in one line, where it does not answer with any.
   """
-  from prometheus_client.parser import text_string_to_metric_families
-
+  try:
+    from prometheus_client.parser import text_string_to_metric_families
+  except ImportError as missing:
+    raise ImportError("Counters of a server need: pip install 'jaxspec-decoding[serve]'") from missing
   where = parse_address(address, "--metrics HOST:PORT")
   url = f"http://{where}/metrics"
   proxies = urllib.request.ProxyHandler({} if where.on_this_machine() else None)
