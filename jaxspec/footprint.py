@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 
 import jax
 
@@ -26,3 +27,19 @@ def cache_shapes(init_cache: Callable[[int, int], Cache], rows: int, slots: int)
 def logits_bytes(rows: int, inputs: int, vocab_size: int) -> int:
   """Logits of ``inputs`` inputs of ``rows`` rows in float32, with their temporaries."""
   return LOGIT_ARRAYS * 4 * rows * inputs * vocab_size
+
+
+def available_bytes() -> int | None:
+  """Free memory of the device that decodes; None where nobody says."""
+  device = jax.devices()[0]
+  if device.platform != "cpu":
+    stats = device.memory_stats() or {}
+    return stats["bytes_limit"] - stats["bytes_in_use"] if {"bytes_limit", "bytes_in_use"} <= stats.keys() else None
+  found = []
+  try:
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    found.append(int(fields["MemAvailable"].split()[0]) * 1024)
+    found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+  except (OSError, ValueError, KeyError):
+    pass  # not Linux, or no limit on this process
+  return min(found, default=None)

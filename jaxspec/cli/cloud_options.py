@@ -22,10 +22,10 @@ def connecting(options: dict[str, Any], address: str) -> Callable[..., GrpcCloud
   Raises:
     UserError: for a file that cannot be read, or has no secret, and for a certificate without its key.
   """
-  secret = None if options["token_file"] is None else _read(options["token_file"]).decode("latin-1").strip()
+  secret = None if options["token_file"] is None else read_file(options["token_file"]).decode("latin-1").strip()
   if secret is not None and not (secret.isascii() and secret.isprintable() and secret and " " not in secret):
     raise UserError(f"Must have one secret in {options['token_file']}, as `jaxspec serve --new-token` prints it")
-  ca = None if options["ca"] is None else _read(options["ca"])
+  ca = None if options["ca"] is None else read_file(options["ca"])
   kwargs = dict(token=secret, ca=ca, certificate=_own_certificate(options), insecure=options["insecure"])
   kwargs |= dict(patience_s=options["give_up"], route=options["route"])
   return functools.partial(interruptible, connect, address, **kwargs)
@@ -62,10 +62,11 @@ def _own_certificate(options: dict[str, Any]) -> tuple[bytes, bytes] | None:
   for name, other in (("cert", "key"), ("key", "cert")):
     if options[name] is None:
       raise UserError(f"Must have both --cert and --key, we instead got --{other} alone")
-  return _read(options["cert"]), _read(options["key"])
+  return read_file(options["cert"]), read_file(options["key"])
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
+  """What a file holds; UserError where it cannot be read."""
   try:
     return path.read_bytes()
   except OSError as error:

@@ -1,18 +1,21 @@
 """What a user sees when something goes wrong: one line on stderr that says what and how to mend it, and exit code 2.
 
-Ctrl-C is one line and exit code 130; what no command foresaw is one line and exit code 1. ``JAXSPEC_DEBUG=1`` shows the
-traceback instead.
+Ctrl-C is one line and exit code 130, SIGTERM is one and 143: both unwind what runs, so that nothing is left behind. What no
+command foresaw is one line and exit code 1. ``JAXSPEC_DEBUG=1`` shows the traceback instead.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
+import signal
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import click
@@ -20,7 +23,7 @@ import click
 from jaxspec.link.cloud import CloudError
 
 Result = TypeVar("Result")
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 UNFORESEEN = 1
 
 
@@ -30,8 +33,12 @@ class UserError(click.ClickException):
   exit_code = 2
 
 
+class Terminated(KeyboardInterrupt):
+  """SIGTERM: whatever ends at Ctrl-C ends at it in the same way."""
+
+
 class Interrupted(KeyboardInterrupt):
-  """Ctrl-C while native code was running in a thread that cannot be stopped."""
+  """Ctrl-C or SIGTERM while native code was running in a thread that cannot be stopped."""
 
 
 def one_line(error: BaseException) -> str:
@@ -44,18 +51,22 @@ def run_group(main: Callable[..., Any], *args, **kwargs) -> None:
   """Runs a click group and leaves the process with its exit code; see the module docstring."""
   debug = bool(os.environ.get("JAXSPEC_DEBUG"))
   try:
-    result = main(*args, standalone_mode=False, **kwargs)
+    with _terminable():
+      result = main(*args, standalone_mode=False, **kwargs)
   except click.exceptions.NoArgsIsHelpError as error:
     click.echo(error.ctx.get_help())
     sys.exit(0)
   except (click.Abort, KeyboardInterrupt) as error:
-    _say("Interrupted", "no file was left half-written")
-    if isinstance(error, Interrupted) or isinstance(error.__cause__, Interrupted):
+    causes = _causes(error)
+    is_told = Terminated in causes
+    _say("Terminated" if is_told else "Interrupted", "no file was left half-written")
+    status = TERMINATED if is_told else INTERRUPTED
+    if Interrupted in causes:
       # A thread is still inside compiled code; waiting for it would make Ctrl-C slow.
       sys.stdout.flush()
       sys.stderr.flush()
-      os._exit(INTERRUPTED)
-    sys.exit(INTERRUPTED)
+      os._exit(status)
+    sys.exit(status)
   except BrokenPipeError:
     sys.exit(1)
   except click.ClickException as error:
@@ -64,7 +75,7 @@ def run_group(main: Callable[..., Any], *args, **kwargs) -> None:
     if debug:
       raise
     _say("Error", f"Out of memory ({one_line(error)}): use a smaller --batch or --dtype bfloat16")
-  except (ValueError, OSError) as error:
+  except (ValueError, OSError, ImportError) as error:  # an extra that is missing is an ImportError
     if debug:
       raise
     _say("Error", one_line(error))
@@ -76,6 +87,31 @@ def run_group(main: Callable[..., Any], *args, **kwargs) -> None:
   else:
     sys.exit(result if isinstance(result, int) else 0)
   sys.exit(UserError.exit_code)
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+  """Raises `Terminated` on SIGTERM, unless this process has a way of its own already."""
+
+  def terminate(number, frame):
+    raise Terminated
+
+  if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+    yield
+    return
+  signal.signal(signal.SIGTERM, terminate)
+  try:
+    yield
+  finally:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _causes(error: BaseException | None) -> set[type]:
+  found = set()
+  while error is not None:
+    found.add(type(error))
+    error = error.__cause__
+  return found
 
 
 def _say(head: str, message: str) -> None:
@@ -94,10 +130,10 @@ def reading(path: str | os.PathLike) -> Iterator[None]:
 
 
 def interruptible(function: Callable[..., Result], *args, **kwargs) -> Result:
-  """Calls ``function`` in a thread, so that Ctrl-C ends a long stay in compiled code at once.
+  """Calls ``function`` in a thread, so that Ctrl-C and SIGTERM end a long stay in compiled code at once.
 
   Raises:
-    Interrupted: on Ctrl-C; the thread is left behind and the process must end.
+    Interrupted: on either; the thread is left behind and the process must end.
     UserError: if the accelerator or the host ran out of memory. A server that is full stays a `CloudError`.
   """
   outcome: list[tuple[bool, Any]] = []
@@ -120,8 +156,16 @@ def interruptible(function: Callable[..., Result], *args, **kwargs) -> Result:
     return value
   if "RESOURCE_EXHAUSTED" in str(value) and not isinstance(value, CloudError):  # XLA says it too, of memory
     reason = one_line(value)[:160]
-    raise UserError(f"Out of memory, use a smaller --batch or --dtype bfloat16 ({reason})") from value
+    raise UserError(
+      f"Out of memory, use a smaller --batch (--max-streams of a server) or --dtype bfloat16 ({reason})"
+    ) from value
   raise value
+
+
+def imported(name: str) -> ModuleType:
+  """Imports a module, `interruptible`: native code that is imported ends the process, or loses an exception, where a signal
+  raises one inside of it."""
+  return interruptible(importlib.import_module, name)
 
 
 def check_writable(path: Path, *, suffix: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import NamedTuple
 
 import click
@@ -32,7 +31,7 @@ class LazyGroup(click.Group):
       return None
     module, _, attribute = self._lazy_commands[cmd_name].target.partition(":")
     try:
-      return getattr(importlib.import_module(module), attribute)
+      return getattr(errors.imported(module), attribute)
     except (ImportError, AttributeError) as error:
       raise errors.UserError(f"The command {cmd_name!r} is not part of this installation ({error})") from error
 

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from jaxspec.cli.cloud_options import connecting, network_errors
-from jaxspec.cli.errors import UserError
+from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.options import PATH
-from jaxspec.link.connection import split_address
+from jaxspec.link.connection import split_url
 from jaxspec.link.load import run_load
 from jaxspec.link.networks import NETWORKS
 from jaxspec.link.player import fitting
@@ -58,13 +58,13 @@ def load(url: str, folder: Path, **options: Any) -> None:
       metrics()
     connect = connecting(options, url)
     if options["network"] is not None:
-      scheme, host, port = split_address(url)
-      relay = stack.enter_context(relaying(f"{host}:{port}", Shape.of(NETWORKS[options["network"]])))
-      name = {"server_name": host.strip("[]")} if scheme == "grpcs" else {}
+      scheme, target = split_url(url)
+      relay = stack.enter_context(relaying(str(target), Shape.of(NETWORKS[options["network"]])))
+      name = {"server_name": target.host} if scheme == "grpcs" else {}
       connect = lambda dial=connecting(options, f"{scheme}://{relay}"): dial(**name)
     kwargs = dict(network=options["network"], metrics=metrics, policy=Policy(give_up_s=options["give_up"]))
     say = lambda text: click.echo(text, err=True)
-    found = run_load(connect, traces, devices=options["devices"], report=say, **kwargs)
+    found = interruptible(run_load, connect, traces, devices=options["devices"], report=say, **kwargs)
   click.echo(json.dumps({"url": url} | found, indent=1))
   _judge(found["stages"])
 

@@ -7,6 +7,7 @@ import threading
 import click
 
 from jaxspec.cli.errors import UserError
+from jaxspec.link.address import parse_address
 from jaxspec.link.networks import NETWORKS
 from jaxspec.link.relay import Relay, Shape
 
@@ -26,10 +27,8 @@ def relay(target: str, network: str, jitter_ms: float, loss: float, listen: str)
   \b
   jaxspec link relay 127.0.0.1:8443 --network 4g --listen 127.0.0.1:9000
   """
-  for name, address in (("TARGET", target), ("--listen", listen)):
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or int(port) >= 1 << 16:
-      raise UserError(f"Must have {name} as HOST:PORT, we instead got {address!r}")
+  parse_address(target, "TARGET as HOST:PORT")
+  parse_address(listen, "--listen as HOST:PORT", free=True)
   shape = Shape.of(NETWORKS[network], jitter_s=jitter_ms / 1e3, loss=loss)
   try:
     running = Relay(target, shape, listen=listen)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import jax
-
 from jaxspec.cli.errors import UserError
 from jaxspec.decoder import Decoder
+from jaxspec.footprint import available_bytes
 from jaxspec.types import PyTree
 
 
@@ -31,19 +28,3 @@ def check_memory(decoder: Decoder, condition: PyTree, *, rows: int, max_len: int
   things, free = f"{noun}{'s' * (rows != 1)}", max(available, 0)
   sizes = f"about {need / 2**30:.1f} GiB but {free / 2**30:.1f} GiB are free"
   raise UserError(f"A batch of {rows} {things} needs {sizes}: {advice}")
-
-
-def available_bytes() -> int | None:
-  """Free memory of the device that decodes; None where nobody says."""
-  device = jax.devices()[0]
-  if device.platform != "cpu":
-    stats = device.memory_stats() or {}
-    return stats["bytes_limit"] - stats["bytes_in_use"] if {"bytes_limit", "bytes_in_use"} <= stats.keys() else None
-  found = []
-  try:
-    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    found.append(int(fields["MemAvailable"].split()[0]) * 1024)
-    found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
-  except (OSError, ValueError, KeyError):
-    pass  # not Linux, or no limit on this process
-  return min(found, default=None)

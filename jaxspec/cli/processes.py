@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import UserError
+from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.link.address import parse_address
 
 _OPTIONS = (
   click.option("--mesh", metavar="NAME", help="Devices that share the work, such as data=2,model=4."),
@@ -42,13 +43,11 @@ def join(options: dict[str, Any]) -> dict[str, Any]:
   if len(given) < len(_NAMES) or options["mesh"] is None:
     raise UserError("--coordinator, --num-processes and --process-id go together, and with --mesh")
   address, number, process = given
-  host, _, port = address.rpartition(":")
-  if not host or not port.isdigit():
-    raise UserError(f"Must have --coordinator HOST:PORT, we instead got {address!r}")
+  coordinator = parse_address(address, "--coordinator HOST:PORT")
   if process >= number:
     raise UserError(f"Must have --process-id from 0 to {number - 1}, we instead got {process}")
-  jax.distributed.initialize(address, number, process, shutdown_timeout_seconds=_END_S)
-  return mesh | dict(leader=host)
+  interruptible(jax.distributed.initialize, str(coordinator), number, process, shutdown_timeout_seconds=_END_S)
+  return mesh | dict(leader=coordinator.host)
 
 
 def is_first(options: dict[str, Any]) -> bool:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from jaxspec.cli import processes
-from jaxspec.cli.errors import UserError
+from jaxspec.cli.cloud_options import read_file
+from jaxspec.cli.errors import UserError, imported, interruptible
 from jaxspec.cli.options import PATH, common
+from jaxspec.link.address import Address, parse_address
 
-_COUNT = click.IntRange(1)
+_COUNT = click.IntRange(1, (1 << 31) - 1)
 _SECONDS = click.FloatRange(0, min_open=True)
 
 
@@ -56,24 +57,22 @@ def serve(**options: Any) -> int:
   jaxspec serve --new-token alice --token-file tokens.jsonl --quota streams=8,calls_per_s=50
   """
   try:
-    from jaxspec.server.server import Listen, Server  # noqa: F401
+    Listen = imported("jaxspec.server.server").Listen
   except ImportError as error:
     raise UserError(str(error)) from error
   if options["new_token"] is not None:
     return _new_token(options)
   if options["quota"] is not None:
     raise UserError("--quota goes with --new-token NAME; that of a token that is there stands in its line of the file")
-  widths, metrics = _widths(options["widths"]), _address(options["metrics"])
-  listen = Listen(
-    options["listen"],
-    certificate=_read(options["tls_cert"]),
-    key=_read(options["tls_key"]),
-    client_ca=_read(options["tls_client_ca"]),
-    insecure=options["insecure"],
-  )
+  widths = _widths(options["widths"])
+  metrics = None if options["metrics"] is None else parse_address(options["metrics"], "--metrics HOST:PORT")
+  names = dict(certificate="tls_cert", key="tls_key", client_ca="tls_client_ca")
+  pems = {field: None if options[name] is None else read_file(options[name]) for field, name in names.items()}
+  listen = Listen(options["listen"], insecure=options["insecure"], **pems)
+  imported("jaxspec.server.from_bundle")
   methods = [_method(text) for text in options["profiles"]] or None
   is_first = processes.is_first(options)
-  counters = _counters(*metrics) if metrics is not None and is_first else None
+  counters = _counters(metrics) if metrics is not None and is_first else None
   server = _server(options, listen, methods, widths, counters)
   if not is_first:
     return processes.leave(options, server.run(lambda: click.echo("serving with process 0")))
@@ -108,15 +107,16 @@ def _quota(text: str | None):
   return Quota(**values)
 
 
-def _counters(host: str, port: int):
+def _counters(address: Address):
   """Counters that can be asked for already: a port that is taken shows before anything is compiled."""
+  from jaxspec.server.listen import reason
   from jaxspec.server.metrics import Metrics
 
   metrics = Metrics()
   try:
-    metrics.listen(host, port)
+    metrics.listen(*address)
   except OSError as error:
-    raise UserError(f"Cannot answer at --metrics {host}:{port}: {error.strerror}; take another address") from error
+    raise UserError(f"Cannot answer at --metrics {address}: {reason(error)}; take another address") from error
   return metrics
 
 
@@ -135,7 +135,8 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
     kwargs["matmul_precision"] = "float32"  # as edges compute: a decode over a network draws what one here draws
   kwargs |= dict(metrics=metrics, tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)
   with Working("Loading and compiling"):
-    return from_bundle.serve(options["checkpoint"], listen=listen, methods=methods or from_bundle.METHODS, **kwargs)
+    methods = methods or from_bundle.METHODS
+    return interruptible(from_bundle.serve, options["checkpoint"], listen=listen, methods=methods, **kwargs)
 
 
 def _method(text: str) -> tuple[str, dict[str, Any]]:
@@ -163,16 +164,3 @@ def _widths(text: str) -> tuple[int, ...]:
     return tuple(int(value) for value in text.split(","))
   except ValueError:
     raise UserError(f"Must have --widths W1,W2,..., we instead got {text!r}") from None
-
-
-def _address(text: str | None) -> tuple[str, int] | None:
-  if text is None:
-    return None
-  host, _, port = text.rpartition(":")
-  if not host or not port.isdigit():
-    raise UserError(f"Must have --metrics HOST:PORT, we instead got {text!r}")
-  return host, int(port)
-
-
-def _read(path: Path | None) -> bytes | None:
-  return None if path is None else path.read_bytes()

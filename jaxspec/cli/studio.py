@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import UserError
+from jaxspec.cli.errors import UserError, imported, interruptible
 from jaxspec.cli.options import PATH, common
 
 
@@ -27,50 +27,30 @@ def studio(**options: Any) -> None:
   jaxspec studio wordnet --listen 127.0.0.1:9000 --out races
   """
   try:
-    import starlette  # noqa: F401
-    import uvicorn
+    uvicorn, _ = imported("uvicorn"), imported("starlette")
   except ImportError as error:
     raise UserError("The studio needs its extra: pip install 'jaxspec-decoding[studio]'") from error
-  from jaxspec.link.connection import is_loopback
+  from jaxspec.link.address import Address
   from jaxspec.server.listen import Listen
 
   out: Path | None = options["out"]
   if out is not None and not out.is_dir():
     raise UserError(f"Must have a folder for --out, we instead got {out}")
   listen = Listen(options["listen"], insecure=True)
-  sock = _bind(listen)
-  if not is_loopback(listen.host):
+  sock = listen.bind()
+  sock.listen()  # nobody else gets the port while networks are loaded
+  if not listen.where.on_this_machine():
     line = "whoever reaches this address can decode here, without a password and without TLS"
     click.echo(click.style("Warning:", fg="yellow") + f" {line}", err=True)
   app = _app(options, listen.host)
   host, port = sock.getsockname()[:2]
-  click.echo(f"studio at http://{f'[{host}]' if ':' in host else host}:{port}")
+  click.echo(f"studio at http://{Address(host, port)}")
   config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1, server_header=False)
   uvicorn.Server(config).run(sockets=[sock])
 
 
-def _bind(listen):
-  """The socket, so that a port that is taken shows before anything is loaded.
-
-  Raises:
-    UserError: if it is not to be had.
-  """
-  import socket
-
-  host, _, port = listen.address.rpartition(":")
-  try:
-    family, kind, _, _, where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
-    sock = socket.socket(family, kind)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind(where)
-  except (OSError, OverflowError) as error:
-    raise UserError(
-      listen.cannot(error) if isinstance(error, OSError) else f"Must have a port, we instead got {port}"
-    ) from error
-  return sock
-
-
 def _app(options: dict[str, Any], host: str):
+  imported("jaxspec.studio.api")
   from jaxspec.cli import compilation_cache
   from jaxspec.cli.job import load
   from jaxspec.cli.working import Working
@@ -83,6 +63,6 @@ def _app(options: dict[str, Any], host: str):
   precision = options["matmul_precision"] or "float32"
   with Working("Loading"):
     pipeline = load(options["bundle"], dtype=options["dtype"], matmul_precision=precision)
-    session = Session(pipeline, source=options["bundle"])
+    session = interruptible(Session, pipeline, source=options["bundle"])
   names = ("localhost", "127.0.0.1", "[::1]", host, *options["names"])
   return make_app(session, folder=options["out"], hosts=names)

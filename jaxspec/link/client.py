@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or its library writes about every failure; errors come as one line
@@ -25,6 +26,7 @@ except ImportError as missing:
   raise ImportError("A cloud behind a network needs: pip install 'jaxspec-decoding[serve]'") from missing
 
 import jaxspec
+from jaxspec.link.address import Address
 from jaxspec.link.cloud import PROTOCOL, CloudError, Description, Opened, Opening, Resume, Status
 from jaxspec.link.connection import ROUTE_HEADER, SERVICE
 
@@ -48,10 +50,21 @@ class Overhead(NamedTuple):
 UNARY, EXCHANGE = Overhead(43, 50), Overhead(26, 26)
 
 
-def tls(roots: bytes | None, certificate: tuple[bytes, bytes] | None) -> grpc.ChannelCredentials:
-  """TLS that trusts certificates in PEM, or those of the system, and shows a certificate (with its key) of our own."""
-  own = (None, None) if certificate is None else (certificate[1], certificate[0])
-  return grpc.ssl_channel_credentials(roots, *own)
+class Tls(NamedTuple):
+  """TLS of a channel; all in PEM.
+
+  Attributes:
+    roots: certificates to trust; None for those of the system.
+    certificate: our own, with its key; None where we show none.
+  """
+
+  roots: bytes | None
+  certificate: tuple[bytes, bytes] | None
+
+  def credentials(self) -> grpc.ChannelCredentials:
+    """Those of gRPC."""
+    certificate, key = self.certificate or (None, None)
+    return grpc.ssl_channel_credentials(self.roots, key, certificate)
 
 
 class GrpcCloud:
@@ -60,8 +73,10 @@ class GrpcCloud:
   A token is sent where streams are opened. A server that asks for it in every call gets it so from its first refusal on.
 
   Args:
-    target: ``HOST:PORT``.
-    credentials: gRPC's, of the channel; None for no TLS.
+    target: host and port.
+    tls: None for a channel without.
+    here: the addresses of the target if all of them are of this machine, see `Address.on_this_machine`. They are reached
+      without a proxy; without TLS the name is not looked up once more, which might have another outcome.
 
   Attributes:
     description: what the server serves.
@@ -71,17 +86,22 @@ class GrpcCloud:
 
   def __init__(
     self,
-    target: str,
-    credentials,
+    target: Address,
+    tls: Tls | None,
     *,
+    here: tuple[str, ...],
     token: str | None,
     patience_s: float,
     route: bool,
     auth_every_call: bool,
     server_name: str | None = None,
   ):
-    self._target, self._credentials, self._route, self._auth_every_call = target, credentials, route, auth_every_call
-    self._name = () if server_name is None else (("grpc.ssl_target_name_override", server_name),)
+    self._target, self._tls, self._route, self._auth_every_call = target, tls, route, auth_every_call
+    self._dialled = _numeric(here, target.port) if here and tls is None else str(target)
+    self._options = () if server_name is None else (("grpc.ssl_target_name_override", server_name),)
+    self._options += (("grpc.default_authority", str(target)),) if tls is None else ()
+    self._options += (("grpc.enable_http_proxy", 0), ("grpc.address_http_proxy_enabled_addresses", "")) if here else ()
+    self._proxy = None if here else _proxy_to(target)
     self._patience_s = 0.0  # whoever gave a wrong address is told at once
     self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
     self.uplink_bytes = self.downlink_bytes = 0
@@ -149,12 +169,12 @@ class GrpcCloud:
       ("grpc.min_reconnect_backoff_ms", 1000),
       ("grpc.max_reconnect_backoff_ms", 2000),
       ("grpc.use_local_subchannel_pool", 1),  # clouds do not share connections, nor each other's failures
-      *self._name,
+      *self._options,
     )
-    if self._credentials is None:
-      self._channel = grpc.insecure_channel(self._target, options)
+    if self._tls is None:
+      self._channel = grpc.insecure_channel(self._dialled, options)
     else:
-      self._channel = grpc.secure_channel(self._target, self._credentials, options)
+      self._channel = grpc.secure_channel(self._dialled, self._tls.credentials(), options)
     self._methods = {name: self._channel.unary_unary(_SERVICE + name) for name in ("Describe", "Open", "Verify", "Close")}
     self._exchange = self._channel.stream_stream(_SERVICE + "Exchange")
 
@@ -242,27 +262,57 @@ class GrpcCloud:
     metadata = dict(error.trailing_metadata() or ())
     pushback = metadata.get("grpc-retry-pushback-ms")
     seconds = int(pushback) / 1000 if pushback is not None and pushback.isdigit() else None
-    return CloudError(status, _plain(status, error.details() or "", self._target), seconds)
+    return CloudError(status, _plain(status, error.details() or "", self._target, self._tls, self._proxy), seconds)
 
 
-def _plain(status: Status, details: str, target: str) -> str:
+def _proxy_to(target: Address) -> str | None:
+  """The variable of the environment that names the proxy of connections to this target."""
+  named = [name for name in ("grpc_proxy", "https_proxy", "http_proxy") if os.environ.get(name)]
+  return named[0] if named and not urllib.request.proxy_bypass_environment(target.host) else None
+
+
+def _numeric(addresses: Sequence[str], port: int) -> str:
+  """A target of gRPC that stands for all of these addresses. It has those of one kind; IPv4 has a form in IPv6."""
+  forms = [each if ":" in each else f"::ffff:{each}" for each in addresses]
+  return "ipv6:" + ",".join(f"[{each}]:{port}" for each in forms)
+
+
+# What gRPC says of a connection that it did not get, and what that means.
+_CAUSES = (
+  ("certificate has expired", "the certificate of {target} has expired"),
+  ("not yet valid", "the certificate of {target} is not valid yet, by the clock of this machine"),
+  ("hostname verification", "the certificate of {target} is of another name than {target.host}"),
+  ("wrong_version_number", "{target} does not speak TLS: grpc:// is without"),
+  ("certificate_verify_failed", "the certificate of {target} is not trusted: --ca FILE (ca=) names its authority"),
+  ("security handshaker", "the certificates that we were given (--ca, --cert, --key) are damaged"),
+  ("handshake read failed", "{target} does not answer the handshake of TLS"),
+  ("handshak", "{target} does not speak TLS the way we do"),
+  ("dns resolution", "there is no host of the name {target.host}"),
+  ("resolving", "there is no host of the name {target.host}"),
+  ("network is unreachable", "no network leads to {target}"),
+  ("no route to host", "no network leads to {target}"),
+)
+
+
+def _plain(status: Status, details: str, target: Address, tls: Tls | None, proxy: str | None) -> str:
   """One line about a failure; gRPC's own words where they are about the call."""
   line = " ".join(details.split())
   text = line.lower()
   if status is Status.UNIMPLEMENTED:
     return f"{target} is a server of something else: it has no {_SERVICE.strip('/')}"
+  if status is Status.DEADLINE_EXCEEDED and text == "deadline exceeded":
+    return f"{target} did not answer in time"
   if status is not Status.UNAVAILABLE:
     return line or f"{target} gives no reason"
-  if "wrong_version_number" not in text and ("certificate" in text or "hostname" in text or "peer name" in text):
-    return f"the certificate of {target} is not trusted, has expired, or is of another name: --ca gives its CA"
-  if "security handshaker" in text:
-    return "the certificates that we were given are damaged, or --key is not that of --cert"
-  if "ssl" in text or "tls" in text or "handshak" in text:
-    return f"{target} does not speak TLS the way we do: grpcs:// is with TLS, grpc:// without"
-  if "dns" in text or "name resolution" in text:
-    return f"there is no host of the name in {target}"
+  causes = [cause.format(target=target) for words, cause in _CAUSES if words in text]
+  if proxy is not None and not any("certificate" in cause for cause in causes):
+    return f"the proxy that {proxy} names does not connect us to {target}"
+  if causes:
+    return causes[0]
   if "failed to connect" in text and "socket closed" in text:
-    return f"{target} hangs up when we connect: it may want TLS (grpcs://), or a certificate of the edge (--cert, --key)"
-  if "refused" in text or "failed to connect" in text or "timed out" in text or "unreachable" in text:
+    asks = "it may want TLS: grpcs://" if tls is None else "it may want a certificate of the edge (--cert, --key)"
+    asks = asks if tls is None or tls.certificate is None else "it may not trust our certificate (--cert)"
+    return f"{target} hangs up when we connect: {asks}"
+  if "refused" in text or "failed to connect" in text or "timed out" in text:
     return f"no server answers at {target}"
   return line or f"no server answers at {target}"

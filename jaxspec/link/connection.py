@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from jaxspec.link.address import Address, parse_address
 
 if TYPE_CHECKING:
   from jaxspec.link.client import GrpcCloud
 
 SERVICE = "jaxspec.link.v1.Verifier"  # of gRPC
 ROUTE_HEADER = "jaxspec-stream"  # the stream's id in hex
-_ADDRESS = re.compile(r"(grpcs?)://(\[[0-9a-fA-F:]+\]|[^/:\[\]\s]+):(\d{1,5})/?")
 
 
 def connect(
@@ -28,7 +27,8 @@ def connect(
   auth_every_call: bool = False,
   server_name: str | None = None,
 ) -> GrpcCloud:
-  """Connects to a server and asks what it serves.
+  """Connects to a server and asks what it serves. An address of this machine is reached directly, others through the proxy
+  of the environment, if it names one.
 
   Args:
     address: ``grpcs://HOST:PORT``, or ``grpc://HOST:PORT`` without TLS.
@@ -36,7 +36,7 @@ def connect(
     ca: certificates to trust, PEM or a file of them; those of the system by default.
     certificate: the edge's own, PEM, with its key.
     patience_s: how long to wait for a server that went away.
-    insecure: without TLS, connect to other machines than this one.
+    insecure: without TLS, connect to other machines than this one; a token is not sent to them.
     route: send the stream's id as a header, for proxies that keep a stream at one server.
     auth_every_call: send the token in every call from the first on; otherwise once the server has asked for it.
     server_name: of the server's certificate, where the address is that of a relay.
@@ -45,44 +45,35 @@ def connect(
     CloudError: in one plain line, where there is no such server, or it does not let us in.
     ValueError: for an address that is none, or a secret that would go through a network in the open.
   """
-  scheme, host, port = split_address(address)
-  if scheme == "grpc" and not insecure and not is_loopback(host):
-    raise ValueError(f"Must have grpcs:// to send prompts and tokens to {host}, we instead got {address!r}")
+  scheme, target = split_url(address)
+  here = target.on_this_machine()
+  if scheme == "grpc" and not here and (token is not None or not insecure):
+    what = "a token" if insecure else "prompts and tokens"
+    raise ValueError(f"Must have grpcs:// to send {what} to {target.host}, we instead got {address!r}")
   if scheme == "grpc" and (ca is not None or certificate is not None):
     raise ValueError(f"Must have grpcs:// with certificates, we instead got {address!r}")
   roots = ca if ca is None or isinstance(ca, bytes) else Path(ca).read_bytes()
-  if roots is not None and b"-----BEGIN CERTIFICATE-----" not in roots:
-    raise ValueError("Must have certificates in PEM to trust, we instead got none")
-  if certificate is not None:
-    _check_pem(certificate[0], b"CERTIFICATE-----", "a certificate")
-    _check_pem(certificate[1], b"PRIVATE KEY-----", "its private key")
+  if roots is not None or certificate is not None:
+    from jaxspec.link import pem
+
+    if roots is not None:
+      pem.check_authorities(roots, "--ca (ca=)")
+    if certificate is not None:
+      pem.check_pair(*certificate, "--cert (certificate=)", "--key (certificate=)")
   from jaxspec.link import client
 
-  credentials = client.tls(roots, certificate) if scheme == "grpcs" else None
+  credentials = client.Tls(roots, certificate) if scheme == "grpcs" else None
   settings = dict(token=token, patience_s=patience_s, route=route, auth_every_call=auth_every_call, server_name=server_name)
-  return client.GrpcCloud(f"{host}:{port}", credentials, **settings)
+  return client.GrpcCloud(target, credentials, here=here, **settings)
 
 
-def _check_pem(data: bytes, ends: bytes, name: str) -> None:
-  if b"-----BEGIN " not in data or ends not in data:
-    raise ValueError(f"Must have {name} in PEM to show to the server, we instead got none")
-
-
-def split_address(address: str) -> tuple[str, str, str]:
-  """Scheme, host (IPv6 in brackets) and port of an address.
+def split_url(url: str) -> tuple[str, Address]:
+  """Scheme and address of ``grpcs://HOST:PORT`` or ``grpc://HOST:PORT``.
 
   Raises:
-    ValueError: for an address that is none.
+    ValueError: for a URL that is none.
   """
-  match = _ADDRESS.fullmatch(address)
-  if match is None or not 0 < int(match[3]) < 1 << 16:
-    raise ValueError(f"Must have an address grpcs://HOST:PORT or grpc://HOST:PORT, we instead got {address!r}")
-  return match.groups()
-
-
-def is_loopback(host: str) -> bool:
-  """Whether a host is this machine alone."""
-  try:
-    return ipaddress.ip_address(host.strip("[]")).is_loopback
-  except ValueError:
-    return host == "localhost"
+  scheme, sign, rest = url.partition("://")
+  if not sign or scheme not in ("grpc", "grpcs"):
+    raise ValueError(f"Must have an address grpcs://HOST:PORT or grpc://HOST:PORT, we instead got {url!r}")
+  return scheme, parse_address(rest.removesuffix("/"), f"an address {scheme}://HOST:PORT", scheme=f"{scheme}://")

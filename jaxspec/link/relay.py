@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from jaxspec.link.address import parse_address
 from jaxspec.link.networks import Network
 
 _CHUNK, _MOST_WAITING = 1 << 16, 64
@@ -85,10 +86,11 @@ class Relay:
   """
 
   def __init__(self, target: str, shape: Shape = Shape(), *, listen: str = "127.0.0.1:0"):
-    self._target, self._shape = _split(target), shape
+    self._target, self._shape = parse_address(target, "a target HOST:PORT"), shape
     self._silent: set[asyncio.StreamWriter] = set()
-    self._listener = socket.create_server(_split(listen))
-    self.host = f"{_split(listen)[0]}:{self._listener.getsockname()[1]}"
+    where = parse_address(listen, "an address HOST:PORT to listen on", free=True)
+    self._listener = socket.create_server(where, family=where.resolve()[0][0])
+    self.host = str(where._replace(port=self._listener.getsockname()[1]))
     self.up = self.down = 0
     self._loop = asyncio.new_event_loop()
     self._open: set[asyncio.StreamWriter] = set()
@@ -107,7 +109,7 @@ class Relay:
 
   def point(self, target: str) -> None:
     """New connections go to ``HOST:PORT``."""
-    self._target = _split(target)
+    self._target = parse_address(target, "a target HOST:PORT")
 
   def close(self) -> None:
     """Ends the relay."""
@@ -200,7 +202,8 @@ def relaying(target: str, shape: Shape) -> Iterator[str]:
     OSError: where it does not start.
   """
   command = [sys.executable, "-c", "from jaxspec.link.relay import child; child()", target, json.dumps(shape)]
-  process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+  # Ctrl-C goes to the processes of a group; this one ends with its input.
+  process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0)
   try:
     host = process.stdout.readline().strip()
     if not host:
@@ -217,8 +220,3 @@ def child() -> None:
   with Relay(sys.argv[1], Shape(*json.loads(sys.argv[2]))) as relay:
     print(relay.host, flush=True)
     sys.stdin.read()
-
-
-def _split(address: str) -> tuple[str, int]:
-  host, _, port = address.rpartition(":")
-  return host.strip("[]"), int(port)

@@ -12,6 +12,8 @@ import urllib.request
 from collections import Counter
 from typing import Any, NamedTuple
 
+from jaxspec.link.address import parse_address
+
 _TIMEOUT_S = 10.0
 _NEVER_WAIT = ("Describe", "Close")  # methods that the engine does not answer
 
@@ -61,18 +63,23 @@ def quantile(bounds: list[tuple[float, float]], share: float) -> float:
 
 
 def read_metrics(address: str) -> Counters:
-  """Asks a server for its counters.
+  """Asks a server for its counters; one on this machine without a proxy.
 
   Args:
     address: ``HOST:PORT``, as in ``jaxspec serve --metrics``.
   Raises:
+    ImportError: without the extra ``serve``.
     ValueError: in one line, where it does not answer with any.
   """
-  from prometheus_client.parser import text_string_to_metric_families
-
-  url = f"http://{address}/metrics"
   try:
-    with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
+    from prometheus_client.parser import text_string_to_metric_families
+  except ImportError as missing:
+    raise ImportError("Counters of a server need: pip install 'jaxspec-decoding[serve]'") from missing
+  where = parse_address(address, "--metrics HOST:PORT")
+  url = f"http://{where}/metrics"
+  proxies = urllib.request.ProxyHandler({} if where.on_this_machine() else None)
+  try:
+    with urllib.request.build_opener(proxies).open(url, timeout=_TIMEOUT_S) as answer:
       families = list(text_string_to_metric_families(answer.read().decode()))
   except (OSError, ValueError, urllib.error.URLError) as error:
     raise ValueError(

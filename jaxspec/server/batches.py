@@ -24,10 +24,10 @@ class Sizes(NamedTuple):
   On a mesh every group of devices has an equal share of the slots and of the rows: the slots of group 0 come first.
   """
 
-  max_streams: int  # slots N
-  max_rows: int  # rows M of a step
-  max_len: int  # most tokens of a row
-  widths: tuple[int, ...]  # ascending inputs W of a pass
+  max_streams: int = 256  # slots N
+  max_rows: int = 32  # rows M of a step
+  max_len: int = 1024  # most tokens of a row
+  widths: tuple[int, ...] = (8, 32)  # ascending inputs W of a pass
   groups: int = 1  # of devices
 
   @property

@@ -16,10 +16,15 @@ import os
 from pathlib import Path
 
 import click
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+try:
+  from cryptography import x509
+  from cryptography.hazmat.primitives import hashes, serialization
+  from cryptography.hazmat.primitives.asymmetric import ec
+  from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+except ImportError as missing:
+  _NEEDED = "Certificates need: pip install 'jaxspec-decoding[serve]'"
+  raise SystemExit(f"Error: {_NEEDED}") if __name__ == "__main__" else ImportError(_NEEDED) from missing
 
 HERE = ("localhost", "127.0.0.1", "::1")
 _EARLIER = datetime.timedelta(minutes=5)  # clocks differ

@@ -40,6 +40,7 @@ from jaxspec.types import Cache, ModelFns, PyTree, Verdict
 if TYPE_CHECKING:
   from jaxspec.server.group import Leader
 
+_SIZES = Sizes()
 Answers = list[tuple[bytes, bytes | Exception]]
 
 
@@ -97,10 +98,10 @@ class Engine:
     *,
     example: PyTree,
     read_condition: ReadCondition | None = None,
-    max_streams: int = 256,
-    max_rows: int = 32,
-    max_len: int = 1024,
-    widths: Sequence[int] = (8, 32),
+    max_streams: int = _SIZES.max_streams,
+    max_rows: int = _SIZES.max_rows,
+    max_len: int = _SIZES.max_len,
+    widths: Sequence[int] = _SIZES.widths,
     numerics: str = "exact",
     matmul_precision: str | None = None,
     max_wait_s: float = 0.0,
@@ -115,6 +116,7 @@ class Engine:
     groups = 1 if mesh is None else mesh.shape[DATA]
     sizes = Sizes(max_streams, max_rows, max_len, tuple(widths), groups)
     self.programs = Programs(params, model, tuple(kinds), sizes, example, mesh)
+    self.programs.check_memory()
     told = dict(guided=self.programs.is_guided, max_len=max_len)
     self.profiles: tuple[Profile, ...] = tuple(kind.profile(id, **told) for id, kind in enumerate(kinds))
     self.max_condition = self.programs.max_condition if max_condition is None else max_condition

@@ -9,11 +9,13 @@ The target alone is read; drafts stay with the edges.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
@@ -28,10 +30,12 @@ from jaxspec.models.conditions import Caption, ClassLabels, Prompt
 from jaxspec.models.sampling import ModelParams
 from jaxspec.pipeline import Pipeline
 from jaxspec.sampling import SamplingConfig
+from jaxspec.server.batches import Sizes
 from jaxspec.server.conditions import ReadCondition
 from jaxspec.server.engine import Engine
 from jaxspec.server.kinds import StreamKind
-from jaxspec.types import PyTree
+from jaxspec.server.programs import Programs
+from jaxspec.types import ModelFns, PyTree
 
 if TYPE_CHECKING:
   from jaxspec.server.group import Follower
@@ -95,8 +99,12 @@ def serve(
 
   listen = Listen(listen) if isinstance(listen, str) else listen
   tokens = TokenFile(tokens) if isinstance(tokens, (str, os.PathLike)) else tokens
+  if jax.process_index() == 0:
+    listen.check()
   if not isinstance(bundle, Pipeline):
-    bundle = load_pipeline(bundle, dtype=dtype, matmul_precision=matmul_precision, mesh=mesh)
+    load = functools.partial(load_pipeline, bundle, dtype=dtype, matmul_precision=matmul_precision, mesh=mesh)
+    check_sizes(load(target_weights=False), methods, **options)
+    bundle = load()
   group = join(bundle.mesh, leader)
   options |= dict(forget_s=forget_s)
   if isinstance(group, Link):  # process 0 alone reads frames
@@ -131,26 +139,69 @@ def engine_of(
   Raises:
     ValueError: one line that names what does not fit.
   """
+  host, parts = pipeline.host, _parts(pipeline, methods, sampling, max_len, max_prompt)
+  pipeline.check_weights()
+  for kind in parts.kinds:
+    kind.check_decode_time(parts.max_len, max_decode_ms / 1000)
+  params = parts.params if pipeline.mesh is None else _on_mesh(parts.params, pipeline.mesh)
+  settings = dict(digest=checkpoints.digest(host.target.path), end_ids=host.end_token or (), max_len=parts.max_len)
+  settings |= dict(read_condition=parts.read, matmul_precision=pipeline.matmul_precision, mesh=pipeline.mesh)
+  if host.sends_text:
+    settings |= dict(max_condition=_text_bytes(parts.example))
+  return Engine(params, parts.model, parts.kinds, example=parts.example, **(settings | options))
+
+
+def check_sizes(
+  pipeline: Pipeline,
+  methods: Sequence[Served] = METHODS,
+  *,
+  sampling: SamplingConfig | None = None,
+  max_len: int | None = None,
+  max_prompt: int | None = None,
+  max_streams: int = Sizes().max_streams,
+  max_rows: int = Sizes().max_rows,
+  widths: Sequence[int] = Sizes().widths,
+  **_: Any,
+) -> None:
+  """Finds out whether an engine of these arguments of `engine_of` could be made; the target needs no weights.
+
+  Raises:
+    ValueError: one line that names what does not fit.
+  """
+  parts, mesh = _parts(pipeline, methods, sampling, max_len, max_prompt), pipeline.mesh
+  sizes = Sizes(max_streams, max_rows, parts.max_len, tuple(widths), 1 if mesh is None else mesh.shape[meshes.DATA])
+  Programs(parts.params, parts.model, tuple(parts.kinds), sizes, parts.example, mesh).check_memory()
+
+
+class _Parts(NamedTuple):
+  """What an engine is made of, besides its sizes."""
+
+  params: ModelParams
+  model: ModelFns
+  kinds: list[StreamKind]
+  example: PyTree
+  read: ReadCondition | None
+  max_len: int
+
+
+def _parts(
+  pipeline: Pipeline,
+  methods: Sequence[Served],
+  sampling: SamplingConfig | None,
+  max_len: int | None,
+  max_prompt: int | None,
+) -> _Parts:
   host, target = pipeline.host, pipeline.target
   if host.tokens != IDS:
     raise ValueError(f"Must have a network of ids to serve it, we instead got {pipeline.name} with {host.tokens}")
-  pipeline.check_weights()
   sampling = pipeline.sampling() if sampling is None else sampling
   warp = dataclasses.replace(sampling.warp(), legal=host.legal)
   kinds = [StreamKind(wire_of(_method(pipeline, each), host.vocab_size), warp) for each in methods]
   example, read = _conditions(host, max_prompt)
   max_len = _length(host, max_len, example)
   host.check_length(target, example, max_len)
-  for kind in kinds:
-    kind.check_decode_time(max_len, max_decode_ms / 1000)
   model, params = sampling.side(target)
-  if pipeline.mesh is not None:
-    params = _on_mesh(params, pipeline.mesh)
-  settings = dict(digest=checkpoints.digest(host.target.path), end_ids=host.end_token or ())
-  settings |= dict(read_condition=read, matmul_precision=pipeline.matmul_precision, mesh=pipeline.mesh)
-  if host.sends_text:
-    settings |= dict(max_condition=_text_bytes(example))
-  return Engine(params, model, kinds, example=example, max_len=max_len, **(settings | options))
+  return _Parts(params, model, kinds, example, read, max_len)
 
 
 def _on_mesh(params: ModelParams, mesh: Mesh) -> ModelParams:
@@ -177,7 +228,10 @@ def _method(pipeline: Pipeline, served: Served) -> Method:
 def _length(host: Host, max_len: int | None, example: PyTree) -> int:
   if max_len is not None or host.num_tokens is not None:
     return max_len or host.num_tokens
-  return min(_LONGEST_TEXT, host.target.config.max_positions - example.tokens.shape[1])
+  longest, prompt = host.target.config.max_positions, example.tokens.shape[1]
+  if prompt >= longest:
+    raise ValueError(f"Must have max_len with a max_prompt of {prompt}, the network is made for {longest} tokens in all")
+  return min(_LONGEST_TEXT, longest - prompt)
 
 
 def _conditions(host: Host, max_prompt: int | None) -> tuple[PyTree, ReadCondition | None]:
@@ -186,7 +240,7 @@ def _conditions(host: Host, max_prompt: int | None) -> tuple[PyTree, ReadConditi
   read = (lambda sent: _encoded(host, sent)) if host.sends_text else None
   if host.condition_type is Prompt:
     size = min(_LONGEST_PROMPT, config.max_positions // 2) if max_prompt is None else max_prompt
-    return Prompt(np.ones((1, size), np.int32), np.ones((1, size), bool)), read
+    return Prompt(*(np.broadcast_to(np.ones((), dtype), (1, size)) for dtype in (np.int32, bool))), read  # of any size
   if max_prompt is not None:
     raise ValueError(f"Must have max_prompt with networks that read prompts as text, we instead got {host.target.path}")
   if isinstance(host, LabelHost):

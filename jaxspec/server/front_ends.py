@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Coroutine
 
@@ -121,8 +122,7 @@ class FrontEnds:
     one = FrontProcess(self._received, self._lost)
     self._all.add(one)
     tokens = None if self._tokens is None else self._tokens.listed()
-    address = f"{self._listen.host}:{self._port}"
-    listen = Listen(**(vars(self._listen) | {"address": address}))
+    listen = dataclasses.replace(self._listen, address=str(self._listen.where._replace(port=self._port)))
     setup = Setup(listen, self._served, tokens, self._auth_every_call, self._max_calls)
     try:
       await one.connect(letters.write_setup(setup))

@@ -44,6 +44,7 @@ class FrontProcess:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         env=os.environ | {"PYTHONPATH": path},
+        process_group=0,  # Ctrl-C goes to the processes of a group; this one ends with its socket
       )
 
   async def connect(self, setup: bytes) -> None:

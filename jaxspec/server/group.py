@@ -26,6 +26,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
+from jaxspec.link.address import Address
 from jaxspec.server.engine import Engine
 from jaxspec.server.plan_wire import END, HEAD_BYTES, length_after, read_call, write_call
 from jaxspec.server.programs import Call, Programs, State
@@ -57,7 +58,8 @@ def join(mesh: Mesh | None, host: str) -> Leader | Link | None:
       f"Must have a mesh with devices of all {number} processes, we instead got one with those of {len(found)}"
     )
   if jax.process_index() == 0:
-    with socket.create_server((host, 0)) as waiting:
+    where = Address(host, 0)
+    with socket.create_server(where, family=where.resolve()[0][0]) as waiting:
       secret = secrets.token_bytes(_SECRET_BYTES)
       _told(secret + waiting.getsockname()[1].to_bytes(2))
       return Leader(_others(waiting, secret, number - 1))

@@ -6,9 +6,14 @@ import dataclasses
 import errno
 import socket
 
-from jaxspec.link.connection import is_loopback
+from jaxspec.link.address import Address, parse_address
 
-_WORDS = {errno.EADDRINUSE: "the port is taken", errno.EADDRNOTAVAIL: "this machine does not have the address"}
+_WORDS = {
+  errno.EADDRINUSE: "the port is taken",
+  errno.EADDRNOTAVAIL: "this machine does not have the address",
+  errno.EACCES: "this user may not take the port",
+  socket.EAI_NONAME: "there is no host of the name",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,21 +38,26 @@ class Listen:
   options: dict[str, int] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
-    if not (self.host and self.address.rpartition(":")[2].isdigit()):
-      raise ValueError(f"Must have an address HOST:PORT to listen on, we instead got {self.address!r}")
+    parse_address(self.address, "an address HOST:PORT to listen on", free=True)
     if (self.certificate is None) != (self.key is None):
-      raise ValueError("Must have a certificate and its key, we instead got one of them")
+      given, other = ("--tls-cert", "--tls-key")[:: 1 if self.key is None else -1]
+      raise ValueError(f"Must have a certificate and its key, we instead got one of them: {given} goes with {other}")
     if self.certificate is None and self.client_ca is not None:
       raise ValueError("Must have a certificate and its key to ask clients for theirs, we instead got none")
-    if self.certificate is None and not self.insecure and not is_loopback(self.host):
+    if self.certificate is None and not self.insecure and not self.where.on_this_machine():
       raise ValueError(
         f"Must have TLS (a certificate and its key) or --insecure to listen on {self.host}, we instead got neither"
       )
 
   @property
+  def where(self) -> Address:
+    """The address as host and port."""
+    return parse_address(self.address, "HOST:PORT", free=True)
+
+  @property
   def host(self) -> str:
-    """The address without its port."""
-    return self.address.rpartition(":")[0]
+    """The address without its port, IPv6 in brackets."""
+    return self.where.bracketed
 
   def url(self, port: int) -> str:
     """What clients connect to."""
@@ -55,20 +65,41 @@ class Listen:
 
   def cannot(self, error: OSError) -> str:
     """What to say when the port is not to be had."""
-    return f"Cannot listen on {self.address}: {_WORDS.get(error.errno, error.strerror)}; --listen HOST:PORT takes another"
+    return f"Cannot listen on {self.address}: {reason(error)}; --listen HOST:PORT takes another"
+
+  def bind(self) -> socket.socket:
+    """A socket that is bound to the address.
+
+    Raises:
+      OSError: in one line, if the port is not to be had.
+    """
+    try:
+      return _bound(self.where)
+    except OSError as error:
+      raise OSError(self.cannot(error)) from error
+
+  def check(self) -> None:
+    """Finds out what would not work, before the long work.
+
+    Raises:
+      ValueError: for certificates or keys that are none, or do not belong together.
+      OSError: if the port is not to be had.
+    """
+    if self.certificate is not None:
+      from jaxspec.link import pem
+
+      pem.check_pair(self.certificate, self.key, "--tls-cert", "--tls-key")
+      if self.client_ca is not None:
+        pem.check_authorities(self.client_ca, "--tls-client-ca")
+    self.bind().close()
 
   def why_not(self) -> str:
     """What to say when gRPC did not open the port, which does not say why: the port is tried without it."""
     try:
-      family, kind, _, _, where = _resolved(self)
-      with socket.socket(family, kind) as alone:
-        alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        alone.bind(where)
-    except OSError as error:
-      return self.cannot(error)
-    if self.certificate is None:
-      return f"Cannot listen on {self.address}: gRPC does not open the port"
-    return f"Cannot listen on {self.address}: the certificate (--tls-cert) or its key (--tls-key) is not one, in PEM"
+      self.check()
+    except (OSError, ValueError) as error:
+      return str(error)
+    return f"Cannot listen on {self.address}: gRPC does not open the port"
 
 
 def reserve(listen: Listen) -> tuple[socket.socket, int]:
@@ -80,20 +111,26 @@ def reserve(listen: Listen) -> tuple[socket.socket, int]:
     OSError: if somebody else listens there.
   """
   try:
-    family, kind, _, _, where = _resolved(listen)
-    with socket.socket(family, kind) as alone:  # ports that are shared are not refused to their sharers
-      alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-      alone.bind(where)
-      where = alone.getsockname()
-    shared = socket.socket(family, kind)
-    shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    shared.bind(where)
+    with _bound(listen.where) as alone:  # ports that are shared are not refused to their sharers
+      port = alone.getsockname()[1]
+    return _bound(listen.where._replace(port=port), socket.SO_REUSEPORT), port
   except OSError as error:
     raise OSError(listen.cannot(error)) from error
-  return shared, where[1]
 
 
-def _resolved(listen: Listen) -> tuple:
-  port = int(listen.address.rpartition(":")[2])
-  return socket.getaddrinfo(listen.host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+def reason(error: OSError) -> str:
+  """Why a port is not to be had."""
+  return _WORDS.get(error.errno) or error.strerror or str(error)
+
+
+def _bound(address: Address, *options: int) -> socket.socket:
+  family, kind, _, _, where = address.resolve()[0]
+  found = socket.socket(family, kind)
+  try:
+    for option in (socket.SO_REUSEADDR, *options):
+      found.setsockopt(socket.SOL_SOCKET, option, 1)
+    found.bind(where)
+  except BaseException:
+    found.close()
+    raise
+  return found

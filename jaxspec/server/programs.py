@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxspec import mesh as meshes
+from jaxspec.footprint import available_bytes, tree_bytes
 from jaxspec.models.guidance import Guided
 from jaxspec.models.sampling import ModelParams, Sampling
 from jaxspec.server import table as tables
@@ -120,6 +121,21 @@ class Programs:
     vocab = self.vocab if any(kind.may_request for kind in self.kinds) else None
     sizes = dict(num_slots=self.sizes.slots_of_group, num_cache_slots=self.num_cache_slots, vocab=vocab)
     return tables.init_table(self.model, **sizes, mesh=self.mesh)
+
+  def check_memory(self) -> None:
+    """Raises a ValueError if the table, and weights that are not read yet, are more than what a device has free."""
+    available = available_bytes()
+    unread = [leaf for leaf in jax.tree.leaves(self.params) if isinstance(leaf, jax.ShapeDtypeStruct)]
+    need = tree_bytes(jax.eval_shape(self.table)) + tree_bytes(unread)
+    if self.mesh is not None and self.mesh.devices.flat[0].platform != "cpu":
+      need //= self.mesh.size  # at least; devices of a CPU share its memory
+    if available is not None and need > available:
+      needs, free = need / 2**30, max(available, 0) / 2**30
+      found = f"{self.sizes.max_streams} streams of {self.num_cache_slots} positions need about {needs:.1f} GiB"
+      raise ValueError(
+        f"Must have caches of all streams in memory, {found} but {free:.1f} GiB are free: fewer --max-streams, or a smaller "
+        "--max-len or --max-prompt"
+      )
 
   def condition(self, condition: PyTree) -> PyTree:
     """The condition in one of the lengths that are compiled; see `jaxspec.server.conditions.fitted`."""

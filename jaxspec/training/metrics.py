@@ -46,7 +46,9 @@ class MetricsWriter:
       try:
         from tensorboardX import SummaryWriter
       except ImportError as error:
-        raise ValueError("Must have the package tensorboardX for TensorBoard events, it is not installed") from error
+        raise ValueError(
+          "Must have the package tensorboardX for TensorBoard events: pip install 'jaxspec-decoding[train]'"
+        ) from error
       self._board = SummaryWriter(str(tensorboard_dir), purge_step=first_step)
 
   def __enter__(self) -> MetricsWriter:

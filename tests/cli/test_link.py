@@ -79,7 +79,7 @@ def test_what_is_wrong_is_one_line(fails, server, traces, tmp_path):
   (tmp_path / "odd").mkdir()
   (tmp_path / "odd" / "a.json").write_text("{")
   assert "no JSON" in load(nobody, "--trace", "odd")
-  assert "is not trusted, has expired, or is of another name" in load(*here, "--trace", traces)
+  assert "is of another name than 127.0.0.1" in load(*here, "--trace", traces)
   assert "Cannot read nothing" in load(nobody, "--trace", traces, "--token-file", "nothing")
   assert "Missing option '--trace'" in load(nobody)
   assert "'3g' is not one of" in load(nobody, "--trace", traces, "--network", "3g")
@@ -123,6 +123,8 @@ def test_a_reply_that_is_not_the_recorded_one(run, traces):
 def test_a_relay(fails, tmp_path):
   assert "TARGET as HOST:PORT" in fails("link", "relay", "8443", "--network", "4g")
   assert "--listen as HOST:PORT" in fails("link", "relay", "a:1", "--network", "4g", "--listen", "x")
+  assert "a port from 0 to 65535" in fails("link", "relay", "a:1", "--network", "4g", "--listen", "a:65536")
+  assert "a port from 1 to 65535" in fails("link", "relay", "a:0", "--network", "4g")
   assert "Missing option '--network'" in fails("link", "relay", "a:1")
   with socket.create_server(("127.0.0.1", 0)) as taken:
     where = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -131,7 +133,7 @@ def test_a_relay(fails, tmp_path):
   with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
     line = process.stdout.readline()
     process.terminate()
-  assert line.startswith("relaying at 127.0.0.1:")
+  assert line.startswith("relaying at 127.0.0.1:") and process.returncode == 143
 
 
 def test_a_load_with_a_certificate_of_its_own(run, fails, traces, tmp_path):
@@ -151,8 +153,8 @@ def test_a_load_with_a_certificate_of_its_own(run, fails, traces, tmp_path):
     assert json.loads(outcome.stdout)["stages"][0]["differing"] == 0
     assert "a certificate of the edge (--cert, --key)" in fails(*load)
     pair.private_key_pem.write_to_path(str(tmp_path / "another.pem"))
-    assert "--key is not that of --cert" in fails(*load, "--cert", "cert.pem", "--key", "another.pem")
+    assert "we instead got that of another certificate" in fails(*load, "--cert", "cert.pem", "--key", "another.pem")
   assert "both --cert and --key, we instead got --cert alone" in fails(*load, "--cert", "cert.pem")
   assert "both --cert and --key, we instead got --key alone" in fails(*load, "--key", "key.pem")
   assert "Cannot read nothing" in fails(*load, "--cert", "nothing", "--key", "key.pem")
-  assert "its private key in PEM" in fails(*load, "--cert", "cert.pem", "--key", "cert.pem")
+  assert "a private key in PEM in --key" in fails(*load, "--cert", "cert.pem", "--key", "cert.pem")

@@ -16,6 +16,7 @@ THREE = ("--coordinator", "127.0.0.1:1", "--num-processes", "2", "--process-id")
     ((*THREE, "1"), "and with --mesh"),
     (("--mesh", "data=2", *THREE, "2"), "--process-id from 0 to 1, we instead got 2"),
     (("--mesh", "data=2", *THREE, "1", "--coordinator", "here"), "--coordinator HOST:PORT"),
+    (("--mesh", "data=2", *THREE, "1", "--coordinator", "here:70000"), "a port from 1 to 65535"),
     (("--mesh", "data=2", *THREE, "1", "--num-processes", "1"), "x>=2"),
   ],
 )

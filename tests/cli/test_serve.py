@@ -47,9 +47,13 @@ def test_a_new_token_with_a_quota(run, fails, tmp_path):
   [
     (("--listen", "0.0.0.0:1"), "--insecure"),
     (("--listen", "8443"), "HOST:PORT"),
+    (("--listen", "127.0.0.1:99999"), "a port from 0 to 65535"),
+    (("--listen", "::1:18711"), "in brackets"),
+    (("--tls-cert", "/nowhere"), "Cannot read /nowhere: No such file"),
     (("--tls-cert", "missing.pem"), "missing.pem"),
     (("--widths", "8;32"), "--widths W1,W2"),
     (("--metrics", "9464"), "--metrics HOST:PORT"),
+    (("--metrics", "127.0.0.1:99999"), "a port from 1 to 65535"),
     (("--profile", "sq"), "sqs"),
     (("--profile", "sqs:coding"), "NAME=VALUE"),
     (("--profile", "sqs:colour=red"), "NAME=VALUE"),
@@ -63,7 +67,7 @@ def test_a_new_token_with_a_quota(run, fails, tmp_path):
   ],
 )
 def test_what_does_not_fit_is_one_line(fails, args, words):
-  assert words in fails("serve", *args)
+  assert words in fails("serve", "--listen", "127.0.0.1:0", *args)
 
 
 @pytest.mark.parametrize(
@@ -80,10 +84,19 @@ def test_products_are_those_of_edges(fails, monkeypatch, args, precision):
   assert f"products in {precision}" in fails("serve", *args)
 
 
-def test_a_port_of_metrics_that_is_taken_shows_before_anything_is_loaded(fails):
-  with socket.create_server(("127.0.0.1", 0)) as taken:
-    address = f"127.0.0.1:{taken.getsockname()[1]}"
-    assert f"--metrics {address}: Address already in use" in fails("serve", "/nowhere", "--metrics", address)
+@pytest.mark.parametrize("host, family", [("127.0.0.1", socket.AF_INET), ("[::1]", socket.AF_INET6)])
+def test_ports_that_are_taken_show_before_anything_is_loaded(fails, host, family):
+  with socket.create_server((host.strip("[]"), 0), family=family) as taken:
+    address = f"{host}:{taken.getsockname()[1]}"
+    assert f"--metrics {address}: the port is taken" in fails("serve", "/nowhere", "--metrics", address)
+    assert f"Cannot listen on {address}: the port is taken" in fails("serve", "/nowhere", "--listen", address)
+
+
+def test_certificates_that_are_none_show_before_anything_is_loaded(fails, tmp_path):
+  (tmp_path / "junk").write_text("junk")
+  pair = ("--tls-cert", "junk", "--tls-key", "junk")
+  assert "a certificate in PEM in --tls-cert" in fails("serve", "/nowhere", "--listen", "127.0.0.1:0", *pair)
+  assert "--tls-cert goes with --tls-key" in fails("serve", "/nowhere", *pair[:2])
 
 
 def test_without_the_extra(fails, monkeypatch):

@@ -33,6 +33,14 @@ def test_jitter_and_loss_keep_the_order():
   assert link.due(10, 0.5) == pytest.approx(lost)  # alone it would arrive at 1.1
 
 
+def test_a_relay_on_ipv6(echo):
+  with Relay(echo, listen="[::1]:0") as relay:
+    assert relay.host.startswith("[::1]:")
+    with Relay(relay.host) as before, dial(before.host) as connection:
+      connection.sendall(b"abc")
+      assert received(connection, 3) == b"abc"
+
+
 @pytest.fixture
 def echo():
   """A port that sends back what it gets, with an ``!`` at the end of the connection."""

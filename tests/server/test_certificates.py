@@ -1,5 +1,10 @@
 """The trial's certificates are accepted by edges that trust their authority, and by no others."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
@@ -11,6 +16,8 @@ from jaxspec.link.connection import connect
 from jaxspec.server.certificates import main, write_certificates
 from jaxspec.server.server import Listen, Server
 from tests.link.toy_engine import ToyEngine
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
 
 
 def test_certificates_for_a_trial(tmp_path):
@@ -27,3 +34,16 @@ def test_certificates_for_a_trial(tmp_path):
       connect(server.address, ca=tmp_path / "other" / "ca.pem")
   again = CliRunner().invoke(main, [str(folder)])
   assert again.exit_code == 1 and "a folder without certificates" in again.output
+
+
+def test_without_the_extra(tmp_path):
+  """One line that names it, from the command and from the command line that reads certificates."""
+  blocked = "import sys, runpy; sys.modules['cryptography'] = None; sys.argv = sys.argv[1:]; "
+  module = "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+  (tmp_path / "pem").touch()
+  serve = ("jaxspec.cli.main", "serve", "/nowhere", "--listen", "127.0.0.1:0", "--tls-cert", "pem", "--tls-key", "pem")
+  for args in (("jaxspec.server.certificates", "trial"), serve):
+    command = [sys.executable, "-c", blocked + module, *args]
+    outcome = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=ENVIRONMENT)
+    assert outcome.returncode and len(outcome.stderr.splitlines()) == 1
+    assert "pip install 'jaxspec-decoding[serve]'" in outcome.stderr

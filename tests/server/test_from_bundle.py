@@ -137,3 +137,22 @@ def test_what_cannot_be_served(texts, captions):
   ):
     with pytest.raises(ValueError, match=words):
       call()
+
+
+@pytest.mark.parametrize(
+  "options, words",
+  [
+    (dict(), "256 streams of .* fewer --max-streams"),
+    (dict(max_prompt=(1 << 31) - 1), "Must have max_len with a max_prompt"),
+    (dict(widths=(7,)), "ascending widths from 8 on"),
+    (dict(methods=["sqs"], widths=(8, 16)), "a width of at least"),
+  ],
+)
+def test_sizes_are_refused_before_weights_are_read(tmp_path, monkeypatch, options, words):
+  pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
+  monkeypatch.setattr("jaxspec.server.programs.available_bytes", lambda: 1000)
+  folder = fake_language.make(tmp_path / "language")
+  for file in folder.rglob(checkpoints.PARAMS_FILE):
+    file.unlink()
+  with pytest.raises(ValueError, match=words):
+    jaxspec.serve(folder, **options)

@@ -181,22 +181,27 @@ def test_tls_and_its_errors(tmp_path):
     cloud = connect(server.address, ca=tmp_path / "ca.pem")
     decode(cloud, 3)
     cloud.hang_up()
-    assert "certificate" in refused(connect, server.address, ca=other).detail
-    assert "certificate" in refused(connect, server.address.replace("127.0.0.1", "localhost"), ca=trusted).detail
-    assert "TLS" in refused(connect, plain.address.replace("grpc:", "grpcs:"), ca=trusted).detail
+    assert "is not trusted: --ca FILE" in refused(connect, server.address, ca=other).detail
+    assert (
+      "another name than localhost" in refused(connect, server.address.replace("127.0.0.1", "localhost"), ca=trusted).detail
+    )
+    assert "does not speak TLS" in refused(connect, plain.address.replace("grpc:", "grpcs:"), ca=trusted).detail
     error = refused(connect, server.address.replace("grpcs:", "grpc:"))
-    assert error.status is Status.UNAVAILABLE and "\n" not in str(error)
+    assert error.status is Status.UNAVAILABLE and "it may want TLS: grpcs://" in str(error)
   days = lambda number: datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=number)
   old = authority.issue_cert("127.0.0.1", not_before=days(-2), not_after=days(-1))
   pair = dict(certificate=old.cert_chain_pems[0].bytes(), key=old.private_key_pem.bytes())
   with Server(ToyEngine(), Listen(**pair)) as server:
     assert "has expired" in refused(connect, server.address, ca=trusted).detail
   with Server(ToyEngine(), Listen(**pems, client_ca=trusted)) as server:
-    assert refused(connect, server.address, ca=trusted).status is Status.UNAVAILABLE
+    assert "(--cert, --key)" in refused(connect, server.address, ca=trusted).detail
+    unknown = stranger.issue_cert("edge")
+    pair = (unknown.cert_chain_pems[0].bytes(), unknown.private_key_pem.bytes())
+    assert "may not trust our certificate" in refused(connect, server.address, ca=trusted, certificate=pair).detail
     edge = authority.issue_cert("edge")
     pair = (edge.cert_chain_pems[0].bytes(), edge.private_key_pem.bytes())
     connect(server.address, ca=trusted, certificate=pair).hang_up()
-    for wrong, words in (((b"", pair[1]), "a certificate in PEM"), ((pair[0], pair[0]), "its private key in PEM")):
+    for wrong, words in (((b"", pair[1]), "a certificate in PEM"), ((pair[0], pair[0]), "a private key in PEM in --key")):
       with pytest.raises(ValueError, match=words):
         connect(server.address, ca=trusted, certificate=wrong)
 
@@ -207,7 +212,7 @@ def test_wrong_addresses_are_one_plain_line(server):
   assert f"no server answers at 127.0.0.1:{port}" in refused(connect, f"grpc://127.0.0.1:{port}").detail
   for address, words in (
     ("127.0.0.1:80", "grpcs://HOST:PORT"),
-    ("grpc://127.0.0.1:99999", "grpcs://HOST:PORT"),
+    ("grpc://127.0.0.1:99999", "a port from 1 to 65535"),
     ("http://127.0.0.1:80", "grpcs://HOST:PORT"),
     ("grpc://192.0.2.1:80", "Must have grpcs://"),
   ):
@@ -217,6 +222,13 @@ def test_wrong_addresses_are_one_plain_line(server):
     connect(server.address, ca=b"-----BEGIN CERTIFICATE-----")
   with pytest.raises(ValueError, match="in PEM"):
     connect("grpcs://127.0.0.1:80", ca=b"junk")
+  assert "no host of the name nowhere.invalid" in refused(connect, "grpcs://nowhere.invalid:80").detail
+
+
+def test_a_proxy_that_does_not_connect_is_named(monkeypatch):
+  with socket.create_server(("127.0.0.1", 0)) as free:
+    monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{free.getsockname()[1]}")
+  assert "the proxy that https_proxy names" in refused(connect, "grpcs://192.0.2.1:443").detail
 
 
 def test_another_bundle_is_one_plain_line(server):
@@ -360,7 +372,7 @@ def test_metrics(server):
 def test_a_port_that_is_taken():
   with Server(ToyEngine()) as server, pytest.raises(OSError, match="the port is taken"):
     Server(ToyEngine(), Listen(server.address.removeprefix("grpc://"))).__enter__()
-  with pytest.raises(OSError, match="--tls-cert.*is not one"):
+  with pytest.raises(OSError, match="a certificate in PEM in --tls-cert"):
     Server(ToyEngine(), Listen(certificate=b"none", key=b"none")).__enter__()
 
 

@@ -24,8 +24,10 @@ def generate(folder: Path) -> None:
     ImportError: without grpcio-tools.
     ValueError: if the compiler refuses the file.
   """
-  from grpc_tools import protoc
-
+  try:
+    from grpc_tools import protoc
+  except ImportError as missing:
+    raise ImportError("The generator needs: pip install 'jaxspec-decoding[dev]'") from missing
   # The name by which the file is compiled becomes its name in every process, and the path of the Python modules.
   status = protoc.main(["protoc", f"-I{ROOT}", f"--python_out={folder}", f"--pyi_out={folder}", str(PROTO)])
   if status:
@@ -33,5 +35,7 @@ def generate(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-  generate(ROOT)
-  sys.exit(0)
+  try:
+    generate(ROOT)
+  except (ImportError, ValueError) as error:
+    sys.exit(f"Error: {error}")
