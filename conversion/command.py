@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import jax
 from safetensors import SafetensorError
 
 from conversion import engine
@@ -28,6 +29,7 @@ class OneLineCommand(click.Command):
   """A command whose every user error is one line on stderr and exit status 2."""
 
   def invoke(self, ctx: click.Context) -> Any:
+    jax.config.update("jax_platforms", "cpu")  # weights are turned on the host: an accelerator is neither needed nor taken
     try:
       return super().invoke(ctx)
     except (ValueError, OSError, MemoryError, SafetensorError) as error:

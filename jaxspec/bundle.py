@@ -25,7 +25,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxspec import shipped
 from jaxspec.checkpoints import CONFIG_FILE
+from jaxspec.options import suggestion
 
 BUNDLE_FILE = "bundle.json"
 VERSION = 2
@@ -88,7 +90,8 @@ def read_bundle(path: str | os.PathLike, *, complete: bool = True) -> Bundle:
   path = Path(path)
   file = path / BUNDLE_FILE
   if not path.is_dir():
-    raise ValueError(f"No checkpoint folder at {path}")
+    hint = suggestion(str(path), shipped.BUNDLES) or f"; {', '.join(shipped.BUNDLES)} come with the package"
+    raise ValueError(f"No checkpoint folder at {path}{hint}")
   if not file.is_file():
     return _without_file(path)
   try:

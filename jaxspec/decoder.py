@@ -176,7 +176,7 @@ class Decoder:
     @in_32_bits
     def decode(params: SpecParams, key_data: Array, condition: PyTree) -> DecodeResult:
       with self._precision():
-        return self._decode(params, jax.random.wrap_key_data(key_data), condition, length, end_token, jax.lax.while_loop)
+        return self._decode(params, rng.of_key_data(key_data), condition, length, end_token, jax.lax.while_loop)
 
     return decode
 
@@ -255,7 +255,13 @@ class Decoder:
   def _decode(
     self, params: SpecParams, key: Key, condition: PyTree, max_len: int, end_token: Any, loop_fn: WhileLoopFn
   ) -> DecodeResult:
-    return run_parts(self.parts, params, key, condition, max_len=max_len, end_token=end_token, loop_fn=loop_fn)
+    found = run_parts(self.parts, params, key, condition, max_len=max_len, end_token=end_token, loop_fn=loop_fn)
+    if self.audit and found.metrics == ():
+      raise ValueError(
+        f"Must have a rule that reports its distributions to audit method {self.method.name}: build its verifier with "
+        "`jaxspec.methods.common.target_side`"
+      )
+    return found
 
 
 def _impose(parts: Parts, acceptance: Imposed) -> Parts:

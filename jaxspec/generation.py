@@ -15,7 +15,7 @@ from jaxspec.sampling import AnySampling
 from jaxspec.types import PyTree
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Generation:
   """What a pipeline generated; everything but ``result`` is numpy and computed when it is first read.
 
@@ -36,6 +36,12 @@ class Generation:
   sampling: AnySampling
   warnings: list[str]
   host: Host
+
+  def __repr__(self) -> str:
+    number, noun = len(self.captions), self.host.noun
+    shape = list(self.result.tokens.shape)
+    what = f"{number} {noun}{'s' * (number != 1)} by {self.method.name}, tokens {shape}"
+    return f"<Generation: {what}; .{noun}s .tokens .counters .result>"
 
   @functools.cached_property
   def tokens(self) -> np.ndarray:

@@ -18,6 +18,7 @@ from jaxspec.draft_networks import Drafts
 from jaxspec.hosts.base import Host, HostParts
 from jaxspec.methods import METHODS, get_method
 from jaxspec.models import precision, registry
+from jaxspec.models.platform import platform
 from jaxspec.pipeline import Pipeline
 
 DTYPES = ("float32", "bfloat16")
@@ -43,7 +44,7 @@ def load_pipeline(
     drafts: the same by name.
     dtype: compute dtype of target, drafts and a T5 encoder, one of `DTYPES`; other encoders and decoders stay in float32.
     matmul_precision: precision of products in every decode, one of `jaxspec.models.precision.PRECISIONS`. None is what
-      suits this machine (`Host.matmul_precision`).
+      JAX is told to do (``JAX_DEFAULT_MATMUL_PRECISION``), else what suits this machine (`Host.matmul_precision`).
     target_weights: False leaves the target's weights out, where a cloud has them; the pipeline decodes nothing by itself.
     mesh: devices that share every decode, such as ``data=2,model=4``: rows of a batch are divided over ``data``, the target
       over ``model``; drafts are copied. Every process of several must make the same calls.
@@ -61,6 +62,7 @@ def load_pipeline(
     raise ValueError(f"Must have a dtype in {', '.join(DTYPES)}, we instead got {dtype!r}")
   if matmul_precision not in (None, *precision.PRECISIONS):
     raise ValueError(f"Must have a precision in {', '.join(precision.PRECISIONS)}, we instead got {matmul_precision!r}")
+  platform()  # a backend that cannot start is said before files are read
   mesh = None if mesh is None else meshes.make_mesh(mesh)
   bundle = read_bundle(shipped.named(shipped.default_bundle() if path is None else path))
   sources, brought = _draft_sources(bundle, draft, drafts)
@@ -75,14 +77,14 @@ def load_pipeline(
   host = registry.host_maker(family)(checkpoint, host_parts)
   host_parts.check_all_read()
   defaults = bundle.defaults
-  if bundle.version is None:
+  if not defaults.sampling:  # nothing is known better: a folder of converted networks, or a bundle that does not say
     defaults = dataclasses.replace(defaults, sampling=host.published_sampling())
   loaded = Drafts(host, sources, dtype=dtype, mesh=mesh)
   if brought:
     _check_families(host, {sources[name]: loaded.family(name) for name in brought})
     first, method = brought[0], _method_with(defaults.method, host, loaded.family(brought[0]))
     defaults = dataclasses.replace(defaults, draft=first, method=method)
-  precise = matmul_precision or host.matmul_precision(dtype)
+  precise = matmul_precision or precision.of_user() or host.matmul_precision(dtype)
   target = host.network(checkpoint, "target")
   return Pipeline(bundle.name, host, target, loaded, defaults, dtype, precise, host_parts, mesh)
 

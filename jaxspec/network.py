@@ -10,7 +10,7 @@ import jax
 from jaxspec.types import Params
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Network:
   """Pure functions, their weights, and what is known about them.
 
@@ -28,6 +28,11 @@ class Network:
   config: Any = None
   meta: dict[str, Any] = dataclasses.field(default_factory=dict)
   name: str = "network"
+
+  def __repr__(self) -> str:
+    config = "" if self.config is None else f", {type(self.config).__name__}"
+    number = sum(leaf.size for leaf in jax.tree.leaves(self.params))
+    return f"<Network {self.name}{config}, {number:,} parameters>"
 
   @property
   def has_weights(self) -> bool:

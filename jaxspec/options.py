@@ -8,11 +8,15 @@ declarations. Methods (`jaxspec.methods`) and sampling settings (`jaxspec.sampli
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import math
 import types
 import typing
+from collections.abc import Iterable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 LARGEST = 1_000_000  # of scales: products with logits stay far from where float32 ends
 
@@ -56,7 +60,16 @@ class OptionSpec:
     )
     for bound, words, holds in bounds:
       if bound is not None and not holds(bound):
-        raise ValueError(f"Must have {name} {words} {bound:,}, we instead got {value:g}")
+        shown = f"{value:g}" if float(f"{value:g}") == value else repr(value)
+        raise ValueError(f"Must have {name} {words} {bound:,}, we instead got {shown}")
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+  """The end of a message about an unknown name: what was probably meant, or nothing."""
+  known = list(known)
+  close = [each for each in known if name and each.startswith(name.lower())]
+  close = close or difflib.get_close_matches(name.lower(), known, n=1)
+  return f": did you mean {' or '.join(close)}?" if close else ""
 
 
 def option(default: Any, help: str, **spec: Any) -> Any:
@@ -68,15 +81,22 @@ class Option(NamedTuple):
   """One declared option of a class, as the command line and JSON readers see it."""
 
   name: str
-  kind: type  # int, float, str or bool
+  kind: type  # int, float, str or bool; of a tuple that of its items
   optional: bool  # None is allowed
   default: Any
   spec: OptionSpec
   also: tuple[type, ...] = ()  # other types that values may have: int where the kind is str, of ``int | str``
+  many: bool = False  # the value is a tuple of any length; JSON has a list, a command line items with commas between
 
   def check(self, value: Any) -> None:
     """Raises a ValueError, one line, if the value has another type or lies outside of the declared range."""
     if value is None and self.optional:
+      return
+    if self.many:
+      if not isinstance(value, (tuple, list)):
+        raise ValueError(f"Must have a tuple of {self.kind.__name__} as {self.name}, we instead got {value!r}")
+      for item in value:
+        self._replace(many=False, optional=False).check(item)
       return
     accepted = (self.kind, *self.also, *((int,) if self.kind is float else ()))
     if not isinstance(value, accepted) or (isinstance(value, bool) and self.kind is not bool):
@@ -93,9 +113,11 @@ def _declared(cls: type) -> tuple[Option, ...]:
       hint = hints[field.name]
       kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
       plain = [kind for kind in kinds if kind is not type(None)]
+      if many := typing.get_origin(plain[0]) is tuple:
+        plain = list(dict.fromkeys(kind for kind in typing.get_args(plain[0]) if kind is not Ellipsis))
       kind = str if str in plain else float if float in plain else plain[0]
       also = tuple(other for other in plain if other is not kind)
-      found.append(Option(field.name, kind, type(None) in kinds, field.default, spec, also))
+      found.append(Option(field.name, kind, type(None) in kinds, field.default, spec, also, many))
   return tuple(found)
 
 
@@ -105,13 +127,18 @@ def options_of(cls: type) -> dict[str, Option]:
 
 
 def check_options(value: Any) -> None:
-  """Checks every declared option of a dataclass instance, type and range.
+  """Checks every declared option of a dataclass instance, type and range; numbers of NumPy become those of Python.
 
   Raises:
     ValueError: naming the first option that does not fit.
   """
   for declared in _declared(type(value)):
-    declared.check(getattr(value, declared.name))
+    given = getattr(value, declared.name)
+    if isinstance(given, np.generic):  # of a sweep over an array; equal settings then compare and hash as equal
+      object.__setattr__(value, declared.name, given := given.item())
+    if declared.many and isinstance(given, list):  # of JSON
+      object.__setattr__(value, declared.name, given := tuple(given))
+    declared.check(given)
 
 
 def values_of(value: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxspec import mesh as meshes
@@ -45,7 +46,7 @@ Program = Callable[[SpecParams, Array, PyTree], DecodeResult]
 Value = TypeVar("Value")
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Pipeline:
   """Loaded networks, and how they generate; made by `jaxspec.load_pipeline`.
 
@@ -72,6 +73,10 @@ class Pipeline:
   mesh: Mesh | None = None
   _decoders: dict[Any, Decoder] = dataclasses.field(default_factory=dict, init=False, repr=False)
   _programs: dict[Any, Program] = dataclasses.field(default_factory=dict, init=False, repr=False)
+
+  def __repr__(self) -> str:
+    drafts = f", drafts {', '.join(self.drafts)}" if self.drafts else ""
+    return f"<Pipeline {self.name}: {self.host.noun}s from {type(self.host).__name__}{drafts}; method {self.default_method}>"
 
   def methods(self) -> list[str]:
     """Names of the methods that these networks can decode by, as far as kinds of tokens and families of drafts tell."""
@@ -267,7 +272,7 @@ class Pipeline:
     inner = decoder.decode_fn(max_len=length, end_token=host.end_token)
 
     def decode(params: SpecParams, key_data: Array, condition: PyTree) -> DecodeResult:
-      keys = jax.random.wrap_key_data(key_data)
+      keys = rng.of_key_data(key_data)
       condition = host.prepare(keys, condition)
       result = inner(params, key_data, condition)
       return host.finish(result, condition, keys, params, sampling)
@@ -291,7 +296,7 @@ class Pipeline:
     """
     self.check_weights()
     length, host, parts = self._length(decoder, max_len), self.host, decoder.parts
-    keys = lambda: jax.random.wrap_key_data(key_data)
+    keys = lambda: rng.of_key_data(key_data)
     with self.context():
       if parts.decode is not None:
         whole = self._program(decoder, max_len)(parts.params, *self.place((key_data, condition)))
@@ -314,7 +319,7 @@ class Pipeline:
       key,
       lambda: jax.jit(
         lambda result, condition, key_data, params: host.finish(
-          result, condition, jax.random.wrap_key_data(key_data), params, sampling
+          result, condition, rng.of_key_data(key_data), params, sampling
         )
       ),
     )
@@ -351,7 +356,7 @@ class Pipeline:
     self,
     prompts: Any,
     *,
-    key: Key,
+    key: Key | int,
     method: Method | str | None = None,
     max_len: int | None = None,
     captions: Sequence[str] | None = None,
@@ -363,8 +368,9 @@ class Pipeline:
 
     Args:
       prompts: as for `encode`.
-      key: one typed key (row r decodes with ``fold_in(key, r)``), or ``[B]`` row keys; consumed. A row depends on its own
-        key and prompt only.
+      key: one typed key, ``[B]`` row keys, or a seed; consumed. A row depends on its own key and prompt only; row r decodes
+        with `jaxspec.rng.sample_key` of prompt r, as ``jaxspec generate --seed`` does. Keys of other generators are folded
+        into keys of threefry.
       method: a `Method`, or a name: the bundle's default options then apply. None is the default.
       max_len: most tokens of a row; by default a whole image, or 64 tokens of text.
       captions: what people call the rows.
@@ -377,7 +383,7 @@ class Pipeline:
     decoder = self.decoder(method, sampling=sampling, audit=audit, **overrides)
     encoded = self.encode(prompts, captions)
     warnings = [*encoded.warnings, *self.warnings(decoder, encoded.condition, max_len)]
-    key_data = jax.random.key_data(rng.row_keys(key, encoded.condition.batch_size))
+    key_data = rng.row_key_data(key, encoded.condition.batch_size)
     with self.context():
       program = self._program(decoder, max_len)
       result = program(decoder.parts.params, *self.place((key_data, encoded.condition)))
@@ -403,9 +409,9 @@ class Pipeline:
 
   def _length(self, decoder: Decoder, max_len: int | None) -> int:
     length = self.host.default_length(decoder.sampling) if max_len is None else max_len
-    if length < 1:
-      raise ValueError(f"Must have max_len of at least 1, we instead got {length}")
-    return length
+    if not isinstance(length, (int, np.integer)) or isinstance(length, bool) or length < 1:
+      raise ValueError(f"Must have a whole number of at least 1 as max_len, we instead got {length!r}")
+    return int(length)
 
   def _program(self, decoder: Decoder, max_len: int | None) -> Program:
     """The compiled program of a decoder; those that differ in traced numbers share it."""

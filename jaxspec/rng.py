@@ -9,9 +9,11 @@ Python loop and two machines give the same tokens.
 from __future__ import annotations
 
 import enum
+import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxspec.types import Array, Key
 
@@ -30,12 +32,16 @@ class Stream(enum.IntEnum):
   REFINE = 9  # the last denoising steps of tokens that were drawn without them
 
 
-def row_keys(key: Key, num_rows: int) -> Key:
+def row_keys(key: Key | int, num_rows: int) -> Key:
   """One key per row ``[B]``: a scalar key is folded with the row number, a ``[B]`` array is returned unchanged.
+
+  An int is a seed: ``3`` is ``jax.random.key(3)``.
 
   Raises:
     ValueError: if ``key`` is an array of another length, or is not a typed key.
   """
+  if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+    key = jax.random.key(int(key))
   dtype = getattr(key, "dtype", None)
   if dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
     found = f"a {type(key).__name__}" if dtype is None else f"dtype {dtype}"
@@ -45,6 +51,35 @@ def row_keys(key: Key, num_rows: int) -> Key:
   if key.shape != (num_rows,):
     raise ValueError(f"Must have one key or {num_rows} row keys, we instead got shape {key.shape}")
   return key
+
+
+def sample_key(key: Key, prompt: Array | int, sample: Array | int = 0) -> Key:
+  """The row key of one sample of one prompt, the same in every batch, from Python and from the command line."""
+  return jax.random.fold_in(jax.random.fold_in(key, prompt), sample)
+
+
+def row_key_data(key: Key | int, num_rows: int) -> Array:
+  """The data ``[B, 2]`` uint32 of the first sample's key of every prompt, or of ``[B]`` row keys; for `of_key_data`.
+
+  Keys of other generators become keys of threefry: rows of ``rbg`` and ``unsafe_rbg`` are not independent of their
+  neighbours under `jax.vmap`.
+
+  Raises:
+    ValueError: as `row_keys`.
+  """
+  keys = row_keys(key, num_rows)
+  if not getattr(key, "ndim", 0):
+    keys = jax.vmap(lambda row: jax.random.fold_in(row, 0))(keys)  # `sample_key`
+  if jax.random.key_impl(keys) == jax.random.key_impl(of_key_data(np.zeros(2, np.uint32))):
+    return jax.random.key_data(keys)
+  data = jax.random.key_data(keys)  # [B, words]
+  fold = lambda row, words: functools.reduce(jax.random.fold_in, words, row)
+  return jax.random.key_data(jax.vmap(fold)(of_key_data(data[:, :2]), data[:, 2:]))
+
+
+def of_key_data(data: Array) -> Key:
+  """Keys of `row_key_data`."""
+  return jax.random.wrap_key_data(data, impl="threefry2x32")
 
 
 def stream_keys(keys: Key, stream: Stream, round_: Array) -> Key:

@@ -7,7 +7,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import jax
 import numpy as np
 import scipy.stats
 
@@ -18,6 +17,7 @@ from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.quality import as_json
 from experiments.engine.rows import Row
 from experiments.engine.statistics import acceptance
+from jaxspec import rng
 from jaxspec.decode.state import Counters, DecodeResult, Origin
 from jaxspec.models.conditions import OrderedLabels
 
@@ -33,7 +33,7 @@ def every_class(num_classes: int, num: int, seed: int = 0) -> list[int]:
 def orders_of(bench: Bench, row: Row) -> np.ndarray | None:
   """Positions ``[P, L]`` in the order of their generation, of a masked network; None where it is the raster's."""
   batches = bench.batches(row, bench.batch)
-  prepare = lambda data, condition: bench.pipeline.host.prepare(jax.random.wrap_key_data(data), condition)
+  prepare = lambda data, condition: bench.pipeline.host.prepare(rng.of_key_data(data), condition)
   found = [prepare(data, condition) for data, condition in zip(batches.key_data, batches.condition)]
   if not isinstance(found[0], OrderedLabels):
     return None

@@ -8,6 +8,7 @@ import jax
 
 from experiments.engine.bench import Bench
 from experiments.engine.rows import Row
+from jaxspec import rng
 from jaxspec.decode.state import DecodeResult
 from jaxspec.link.decode import decode_over_link
 from jaxspec.link.opening import ConditionSpec
@@ -21,7 +22,7 @@ def over_link(
 ) -> tuple[DecodeResult, Traffic]:
   """Decodes one batch of ``rows`` by two ends; ``watch`` wraps the transport."""
   parts, batches = bench.decoder(entry).parts, bench.batches(entry, rows)
-  condition, keys = batches.condition[index], jax.random.wrap_key_data(batches.key_data[index])
+  condition, keys = batches.condition[index], rng.of_key_data(batches.key_data[index])
   max_len = entry.max_len or bench.pipeline.host.num_tokens
   sizes = dict(window=parts.drafter.window, max_rows=rows, max_len=max_len)
   spec = ConditionSpec.like(condition)

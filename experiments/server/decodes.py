@@ -11,6 +11,7 @@ import numpy as np
 from experiments.engine.bench import Bench
 from experiments.engine.experiment import Lab
 from experiments.engine.rows import Row
+from jaxspec import rng
 from jaxspec.decode.state import DecodeResult
 from jaxspec.link.cloud import Cloud
 from jaxspec.link.edge_stream import EdgeStream
@@ -92,4 +93,4 @@ class Edge:
     return self.decoder(condition, key=key, max_len=self.case.tokens)
 
   def _row(self, index: int) -> tuple[Any, jax.Array]:
-    return self._batches.condition[index], jax.random.wrap_key_data(self._batches.key_data[index])
+    return self._batches.condition[index], rng.of_key_data(self._batches.key_data[index])

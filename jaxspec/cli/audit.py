@@ -174,12 +174,12 @@ def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working)
 def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working):
   """Follows every decode of a tiny random model."""
   from jaxspec.cli import audit_report
-  from jaxspec.cli.declared import SAMPLING_TYPES, find_method
-  from jaxspec.methods import Speculative
+  from jaxspec.cli.declared import SAMPLING_TYPES
+  from jaxspec.methods import Speculative, get_method
   from jaxspec.metrics import enumeration
   from jaxspec.options import options_of
 
-  cls = find_method(chosen.method or Speculative.name)
+  cls = get_method(chosen.method or Speculative.name)
   of_sampling = {name for settings in SAMPLING_TYPES.values() for name in options_of(settings)} - options_of(cls).keys()
   if (
     options["prompts"] or options["num_prompts"] is not None or options["checkpoint"] or of_sampling & chosen.options.keys()

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from jaxspec import rng
 from jaxspec.cli.errors import UserError
 from jaxspec.types import Array, PyTree
 
@@ -53,7 +54,7 @@ def check_batch(batch: int | None) -> None:
 def make_batches(condition: PyTree, *, samples: int, seed: int, rows: int) -> Batches:
   """Splits ``samples`` images per prompt into batches of ``rows``.
 
-  Image s of prompt p decodes with ``fold_in(fold_in(key(seed), p), s)``, whatever the batch.
+  Image s of prompt p decodes with `jaxspec.rng.sample_key`, whatever the batch.
 
   Args:
     condition: one row per prompt, numpy leaves.
@@ -72,5 +73,5 @@ def make_batches(condition: PyTree, *, samples: int, seed: int, rows: int) -> Ba
 @jax.jit
 def _key_data(seed: Array, prompt: Array, sample: Array) -> Array:
   """Key data ``[images, ...]``; the seed is an argument, so that all seeds share one program."""
-  one_key = lambda p, s: jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), p), s)
+  one_key = lambda p, s: rng.sample_key(jax.random.key(seed, impl="threefry2x32"), p, s)
   return jax.random.key_data(jax.vmap(one_key)(prompt, sample))

@@ -84,8 +84,8 @@ def _asked(options: dict[str, Any]) -> _Asked:
   import dataclasses
 
   from jaxspec.cli.batches import check_batch
-  from jaxspec.cli.declared import Chosen, find_method
-  from jaxspec.methods import IDS
+  from jaxspec.cli.declared import Chosen
+  from jaxspec.methods import IDS, get_method
   from jaxspec.planning import find_model, sampling_of
 
   chosen = Chosen.of(options)
@@ -100,7 +100,7 @@ def _asked(options: dict[str, Any]) -> _Asked:
     check_writable(options["out"], suffix=".json")
   model = find_model(options["model"])
   model = model if options["tokens"] is None else model.with_tokens(options["tokens"])
-  cls = find_method(chosen.method or "speculative")
+  cls = get_method(chosen.method or "speculative")
   if not cls.fits(IDS) or not (method := cls(**_fields(chosen, cls))).longest_path():
     raise UserError(f"Must have a method that drafts {IDS}, we instead got {cls.name}")
   method.check_length(model.num_tokens)

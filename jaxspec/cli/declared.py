@@ -36,7 +36,7 @@ class Chosen(NamedTuple):
     Raises:
       ValueError: in one line.
     """
-    cls = None if self.method is None else find_method(self.method)
+    cls = None if self.method is None else get_method(self.method)
     for name, value in self.options.items():
       declared = declarations()[name]
       if cls is not None and name in options_of(cls):
@@ -111,6 +111,8 @@ def options_for(cls: type, *names: str) -> Callable[[Callable], Callable]:
 
 def value_type(options: Iterable[Option]) -> click.ParamType:
   """What a command line takes for an option: the loosest of its declarations."""
+  if any(option.many for option in options):
+    return click.STRING
   kinds = {option.kind for option in options}
   choices = [option.spec.choices for option in options]
   if kinds == {str} and None not in choices:
@@ -134,26 +136,20 @@ def check_one_of(declared: list[Option], value: Any) -> None:
 
 
 def fitting(option: Option, value: Any) -> Any:
-  """A value of the command line, a whole number as an integer where integers are declared."""
+  """A value of the command line: a whole number as an integer where integers are declared, ``1,2`` as a tuple.
+
+  Raises:
+    ValueError: for an item of a tuple that is no number where numbers are declared.
+  """
+  if option.many and isinstance(value, str):
+    try:
+      return tuple(option.kind(item) for item in value.split(","))
+    except ValueError as error:
+      form = f"{option.kind.__name__} items with commas between"
+      raise ValueError(f"Must have {form} as {flag(option.name)}, we instead got {value!r}") from error
   return int(value) if option.kind is int and isinstance(value, float) and value.is_integer() else value
 
 
 def _read(options: dict[str, Option], given: dict[str, Any]) -> dict[str, Any]:
   """The given values of declared options."""
   return {name: fitting(options[name], value) for name, value in given.items() if name in options}
-
-
-def find_method(name: str) -> type[Method]:
-  """The method of a name as it was typed.
-
-  Raises:
-    ValueError: naming methods that are close to it.
-  """
-  if name in METHODS:
-    return get_method(name)
-  import difflib
-
-  longer = [known for known in METHODS if known.startswith(name.lower())] if name else []
-  close = longer or difflib.get_close_matches(name.lower(), METHODS, n=1)
-  hint = f"did you mean {' or '.join(close)}?" if close else "jaxspec methods lists them"
-  raise ValueError(f"Must have a method in {', '.join(METHODS)}, we instead got {name!r}: {hint}")

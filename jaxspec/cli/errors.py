@@ -70,6 +70,8 @@ def run_group(main: Callable[..., Any], *args, **kwargs) -> None:
   except BrokenPipeError:
     sys.exit(1)
   except click.ClickException as error:
+    if debug and error.__cause__ is not None:
+      raise
     _say("Error", one_line(error))
   except MemoryError as error:
     if debug:

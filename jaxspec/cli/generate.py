@@ -195,6 +195,8 @@ def _work(options: dict[str, Any], asked, chosen, files: dict[str, Path], cloud,
   job = make_job(pipeline, chosen, encoded, seed=options["seed"], max_len=options["max_tokens"], compare=options["compare"])
   if options["draft_model"] is not None and job.method.draft_family is None:
     job.warnings.append(f"Not read by --method {job.method.name}: --draft-model")
+  if was_given("repeats") and not options["compare"]:
+    job.warnings.append("Not read without --compare: --repeats")
   for warning in job.warnings:
     _tell(warning)
   sends = options["wire"] or options["network"] is not None
@@ -255,10 +257,12 @@ def _tell(warning: str) -> None:
 def _load(options: dict[str, Any], asked, chosen):
   """The networks that are named, else the shipped ones for what is asked."""
   from jaxspec.cli.job import load
+  from jaxspec.models.precision import of_user
   from jaxspec.shipped import named
 
   precision = options["matmul_precision"]
-  if precision is None and (options["wire"] or options["network"] is not None or options["cloud"] is not None):
+  several = options["wire"] or options["network"] is not None or options["cloud"] is not None
+  if several and precision is None and of_user() is None:
     precision = "float32"  # rounded products differ between one program and three, which may change a token
   path = options["model"] or options["checkpoint"]
   if path is None and (path := asked.checkpoint(chosen.method)) is not None and not named(path).is_dir():

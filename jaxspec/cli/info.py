@@ -18,7 +18,7 @@ from rich.tree import Tree
 from safetensors import SafetensorError, safe_open
 
 from jaxspec.cli.errors import UserError, one_line
-from jaxspec.shipped import named
+from jaxspec.shipped import BUNDLES, named, shipped
 
 if TYPE_CHECKING:
   from jaxspec.bundle import Bundle
@@ -44,13 +44,18 @@ class Leaf(NamedTuple):
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=click.Path(path_type=Path), required=False)
 @click.option("--full", is_flag=True, help="Nothing shortened; of a bundle also the arrays.")
-def info(path: Path, full: bool) -> None:
-  """Show what the checkpoint or bundle in PATH (or a shipped one of that name) holds: networks, sizes, settings, figures."""
+def info(path: Path | None, full: bool) -> None:
+  """Show what the checkpoint or bundle in PATH (or a shipped one of that name) holds: networks, sizes, settings, figures.
+
+  Without PATH: list the bundles that come with the package.
+  """
   from jaxspec.bundle import read_bundle
   from jaxspec.checkpoints import CONFIG_FILE
 
+  if path is None:
+    return _print_shipped(Console(highlight=False))
   path, problems = named(path), []
   if (path / CONFIG_FILE).is_file() or not path.is_dir():
     tree = _checkpoint_tree(path, Text(path.resolve().name, style="bold"), arrays=True, full=full)
@@ -59,6 +64,23 @@ def info(path: Path, full: bool) -> None:
   Console(highlight=False).print(tree)
   if problems:
     raise UserError("; ".join(problems))
+
+
+def _print_shipped(console: Console) -> None:
+  """One line for every bundle that comes with the package."""
+  from jaxspec.bundle import read_bundle
+  from jaxspec.checkpoints import read_config
+
+  table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+  for title in ("bundle", "target", "drafts", "default method"):
+    table.add_column(title, overflow="fold")
+  for name in filter(lambda name: shipped(name).is_dir(), BUNDLES):
+    bundle = read_bundle(shipped(name))
+    family = read_config(bundle.path / bundle.target)["family"]
+    table.add_row(Text(name, style="bold"), family, ", ".join(bundle.drafts) or "none", bundle.defaults.method or "")
+  console.print(table)
+  console.print()
+  console.print("jaxspec info NAME shows what one of them holds.", style="dim", soft_wrap=True)
 
 
 def _bundle_tree(bundle: Bundle, problems: list[str], full: bool) -> Tree:

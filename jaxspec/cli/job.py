@@ -6,12 +6,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from jaxspec.cli.declared import Chosen, find_method
+from jaxspec.cli.declared import Chosen
 from jaxspec.cli.errors import UserError, interruptible, reading
 from jaxspec.decoder import Decoder
 from jaxspec.hosts.base import Encoded
 from jaxspec.loading import load_pipeline
-from jaxspec.methods import Method, Plain
+from jaxspec.methods import Method, Plain, get_method
 from jaxspec.options import values_of
 from jaxspec.pipeline import Pipeline
 from jaxspec.sampling import AnySampling
@@ -86,7 +86,7 @@ def make_job(
   Raises:
     ValueError: one line about what does not fit.
   """
-  cls = find_method(chosen.method or pipeline.default_method)
+  cls = get_method(chosen.method or pipeline.default_method)
   method = pipeline.method(cls.name, **chosen.for_method(cls))
   if compare and method.name == Plain.name:
     drafting = [name for name in pipeline.methods() if name != method.name]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import click
 
 from jaxspec.cli import errors
+from jaxspec.options import suggestion
 
 
 class LazyCommand(NamedTuple):
@@ -37,7 +38,8 @@ class LazyGroup(click.Group):
 
   def resolve_command(self, ctx: click.Context, args: list[str]):
     if args and not args[0].startswith("-") and args[0] not in self._lazy_commands:
-      raise errors.UserError(f"Must have a command in {', '.join(self._lazy_commands)}, we instead got {args[0]!r}")
+      known, hint = ", ".join(self._lazy_commands), suggestion(args[0], self._lazy_commands)
+      raise errors.UserError(f"Must have a command in {known}, we instead got {args[0]!r}{hint}")
     return super().resolve_command(ctx, args)
 
   def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
+from jaxspec import rng
 from jaxspec.cli.batches import Batches
 from jaxspec.cli.decoding import MethodRun
 from jaxspec.cli.errors import UserError, interruptible
@@ -71,7 +71,7 @@ def send(job: Job, batches: Batches, run: MethodRun, network: str | None) -> Mes
 
   def work(key_data, condition):
     with job.pipeline.context():  # holds for one thread
-      return decode_over_link(parts.params, jax.random.wrap_key_data(key_data), condition, **kwargs)
+      return decode_over_link(parts.params, rng.of_key_data(key_data), condition, **kwargs)
 
   decoded = [interruptible(work, *batch) for batch in zip(batches.key_data, batches.condition)]
   tokens = np.concatenate([np.asarray(result.tokens) for result, _ in decoded])[: run.num]

@@ -20,10 +20,10 @@ def methods(name: str | None, as_json: bool) -> None:
   """List the decoding methods, or explain the method NAME with all of its options."""
   from jaxspec.cli import declared
   from jaxspec.cli.report import finite
-  from jaxspec.methods import METHODS
+  from jaxspec.methods import METHODS, get_method
 
   if name is not None:
-    found = describe(declared.find_method(name))
+    found = describe(get_method(name))
   else:
     sampling = {kind: describe_options(cls) for kind, cls in declared.SAMPLING_TYPES.items()}
     found = {"methods": {name: describe(cls) for name, cls in METHODS.items()}, "sampling": sampling}
@@ -72,6 +72,7 @@ def describe_options(cls: type) -> dict[str, dict[str, Any]]:
       "flag": flag(name),
       "type": option.kind.__name__,
       "optional": option.optional,
+      "many": option.many,
       "default": option.default,
       **{bound: getattr(option.spec, bound) for bound in ("ge", "gt", "le", "lt")},
       "choices": option.spec.choices and list(option.spec.choices),
@@ -132,6 +133,8 @@ def _paragraphs(text: str) -> list[str]:
 def value_word(value: Any) -> str:
   if isinstance(value, bool) or value is None:
     return {True: "yes", False: "no", None: "none"}[value]
+  if isinstance(value, tuple):
+    return ",".join(map(value_word, value)) or "none"
   return f"{value:,.10g}" if isinstance(value, float) else str(value)
 
 
@@ -147,6 +150,6 @@ def range_words(option: dict[str, Any]) -> str:
   high = next(
     (f"{words} {option[name]:,.10g}" for name, words in (("le", "to"), ("lt", "below")) if option[name] is not None), ""
   )
-  kind = {"int": "whole number", "float": "number"}[option["type"]]
+  kind = {"int": "whole number", "float": "number"}[option["type"]] + "s" * option["many"]
   infinite = " (inf too)" if option["infinite"] else ""
   return f"{kind} {low} {high}".strip().replace("  ", " ") + infinite

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxspec import rng
 from jaxspec.cli.batches import Batches
 from jaxspec.cli.decoding import MethodRun
 from jaxspec.cli.errors import UserError, interruptible, write_whole
@@ -75,7 +76,7 @@ def decode(
   with contextlib.ExitStack() as stack:
     journal = None if options["journal"] is None else stack.enter_context(Journal(options["journal"]))
     kwargs |= dict(journal=journal, policy=Policy(give_up_s=options["give_up"]), watch=watch)
-    keys = lambda: jax.random.wrap_key_data(key_data)
+    keys = lambda: rng.of_key_data(key_data)
     begin = lambda: rows_over_cloud(parts.params.draft, keys(), condition, cloud=cloud, **kwargs)
     rows = begin()
 

@@ -44,7 +44,7 @@ def plan(**options: Any) -> None:
   jaxspec plan --model anole-7b --batch 16 --method gsd --mesh data=1,model=8 --device v5e:2x4
   jaxspec plan --model llamagen-xl-t2i --device h100 --batch 1 --batch 8 --batch 32
   """
-  os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing is computed: an accelerator of this machine is left alone
+  os.environ["JAX_PLATFORMS"] = "cpu"  # nothing is computed: an accelerator of this machine is left alone
 
   from rich.console import Console
 
@@ -95,14 +95,13 @@ def _plans(options: dict[str, Any], chosen: Any) -> tuple[list[Any], list[str]]:
     ValueError: for what does not fit together.
   """
   from jaxspec import mesh
-  from jaxspec.cli.declared import find_method
-  from jaxspec.methods import Plain
+  from jaxspec.methods import Plain, get_method
   from jaxspec.planning import find_model, make_plan, parse_device, sampling_of
 
   batches = options["batches"] or (1,)
   if len(batches) > MOST_BATCHES:
     raise UserError(f"Must have at most {MOST_BATCHES} batches, we instead got {len(batches)}")
-  cls = Plain if chosen.method is None else find_method(chosen.method)
+  cls = Plain if chosen.method is None else get_method(chosen.method)
   fields = chosen.for_method(cls)
   draft = find_model(fields.pop("draft")) if fields.get("draft") is not None else None
   sizes = None if options["mesh"] is None else mesh.parse(options["mesh"])

@@ -124,6 +124,7 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
   """Loads, compiles and probes."""
   from jaxspec.cli import compilation_cache
   from jaxspec.cli.working import Working
+  from jaxspec.models.precision import of_user
   from jaxspec.server import from_bundle
 
   if not options["no_cache"]:
@@ -131,7 +132,7 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
   names = ("auth_every_call", "dtype", "matmul_precision", "max_streams", "max_rows", "max_len", "max_prompt", "numerics")
   kwargs = {name: options[name] for name in (*names, "idle_s", "forget_s", "frontends", "max_decode_ms")}
   kwargs |= processes.join(options)
-  if kwargs["matmul_precision"] is None and kwargs["dtype"] == "float32":
+  if kwargs["matmul_precision"] is None and kwargs["dtype"] == "float32" and of_user() is None:
     kwargs["matmul_precision"] = "float32"  # as edges compute: a decode over a network draws what one here draws
   kwargs |= dict(metrics=metrics, tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)
   with Working("Loading and compiling"):
@@ -141,11 +142,12 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
 
 def _method(text: str) -> tuple[str, dict[str, Any]]:
   """A method by name and the options that go over the bundle's, ``sqs:coding=lazy,max_drafts=7``."""
-  from jaxspec.cli.declared import find_method, fitting, value_type
+  from jaxspec.cli.declared import fitting, value_type
+  from jaxspec.methods import get_method
   from jaxspec.options import options_of
 
   name, colon, rest = text.partition(":")
-  cls = find_method(name)
+  cls = get_method(name)
   declared, values = options_of(cls), {}
   for item in rest.split(",") if colon else ():
     key, equals, value = item.partition("=")

@@ -54,13 +54,14 @@ def _app(options: dict[str, Any], host: str):
   from jaxspec.cli import compilation_cache
   from jaxspec.cli.job import load
   from jaxspec.cli.working import Working
+  from jaxspec.models.precision import of_user
   from jaxspec.studio.api import make_app
   from jaxspec.studio.session import Session
 
   if not options["no_cache"]:
     compilation_cache.enable()
   # Rounded products differ between one program and one for each round, which may change a token.
-  precision = options["matmul_precision"] or "float32"
+  precision = options["matmul_precision"] or (None if of_user() else "float32")
   with Working("Loading"):
     pipeline = load(options["bundle"], dtype=options["dtype"], matmul_precision=precision)
     session = interruptible(Session, pipeline, source=options["bundle"])

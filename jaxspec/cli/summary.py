@@ -63,7 +63,7 @@ def printable(text: str) -> str:
 def _heading(job: Job, num: int) -> Text:
   pipeline = job.pipeline
   head = Text.assemble((pipeline.name, "bold"), f"  {rows_in_words(job, num)}")
-  rounded = pipeline.matmul_precision not in (None, pipeline.dtype)
+  rounded = pipeline.matmul_precision not in (None, "float32", pipeline.dtype)
   products = f", {pipeline.matmul_precision} products," if rounded else ""
   return head.append(f"  {pipeline.dtype}{products} on {jax.devices()[0].platform}", style="dim")
 

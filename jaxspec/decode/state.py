@@ -93,6 +93,10 @@ class DecodeResult(NamedTuple):
   metrics: PyTree = ()  # leaves [B, N], what the acceptance rule reported about each token (`jaxspec.audited`), or ()
   report: PyTree = ()  # what the drafter counted by itself (`Drafter.report`)
 
+  def __repr__(self) -> str:
+    shape = getattr(self.tokens, "shape", None)  # a tree of other leaves has none
+    return f"<DecodeResult: tokens {None if shape is None else list(shape)}; {', '.join(self._fields)}>"
+
 
 def result(side: DraftSide, drafter: Drafter) -> DecodeResult:
   """Result of a decode, from the draft side's final state."""

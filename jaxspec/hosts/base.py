@@ -8,7 +8,7 @@ not know itself, so a new family needs no other change.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -309,14 +309,17 @@ def check_captions(captions: Sequence[str] | None, default: list[str], of: str) 
 
 
 def check_texts(texts: Any, noun: str) -> list[str]:
-  """A list of texts; one string is a list of one.
+  """A list of the texts of a list, an array or an iterator; one string is a list of one.
 
   Raises:
     ValueError: if there is none, or for the first that is no text or that no file could hold, such as bytes of a
       terminal that are no UTF-8.
   """
-  texts = [texts] if isinstance(texts, str) else texts
-  if not isinstance(texts, Sequence) or not len(texts):
+  if isinstance(texts, str):
+    texts = [texts]
+  elif isinstance(texts, Iterable) and not isinstance(texts, (bytes, Mapping)):
+    texts = list(np.ravel(texts) if isinstance(texts, np.ndarray) else texts)
+  if not isinstance(texts, list) or not texts:
     raise ValueError(f"Must have at least one {noun}, we instead got {texts!r}")
   for number, text in enumerate(texts, 1):
     if not isinstance(text, str):

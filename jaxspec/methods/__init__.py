@@ -40,6 +40,7 @@ from jaxspec.methods.speculative import Speculative
 from jaxspec.methods.sqs import Sqs
 from jaxspec.methods.step_ciar import StepCiar
 from jaxspec.methods.step_speculative import StepSpeculative
+from jaxspec.options import suggestion
 
 __all__ = [
   "IDS",
@@ -108,7 +109,8 @@ def get_method(name: str) -> type[Method]:
     ValueError: for an unknown one.
   """
   if name not in METHODS:
-    raise ValueError(f"Must have a method in {', '.join(METHODS)}, we instead got {name!r}")
+    hint = suggestion(name, METHODS) or ": jaxspec methods lists them"
+    raise ValueError(f"Must have a method in {', '.join(METHODS)}, we instead got {name!r}{hint}")
   return METHODS[name]
 
 

@@ -15,8 +15,17 @@ _OTHER = jax.make_user_context(default_value=None)  # jax keeps what it traced f
 
 
 def platform() -> str:
-  """``cpu``, ``gpu`` or ``tpu``."""
-  return _OTHER.value or jax.default_backend()
+  """``cpu``, ``gpu`` or ``tpu``.
+
+  Raises:
+    ValueError: if JAX cannot start the backend that it is told to take.
+  """
+  try:
+    return _OTHER.value or jax.default_backend()
+  except Exception as error:  # a RuntimeError, or an AssertionError without a word
+    wanted, reason = jax.config.jax_platforms, " ".join(str(error).split())
+    said = f"JAX cannot start the backend {wanted!r} here" if wanted else "JAX cannot start a backend here"
+    raise ValueError(f"{said} (JAX_PLATFORMS){reason and ': '}{reason}") from error
 
 
 @contextlib.contextmanager

@@ -106,6 +106,12 @@ def _dot_bwd(contract: tuple[int, int], num_batch: int, residuals, grad: Array):
 dot_bf16.defvjp(_dot_fwd, _dot_bwd)
 
 
+def of_user() -> str | None:
+  """What JAX is told to do (``JAX_DEFAULT_MATMUL_PRECISION``, `jax.config`), in our words where we have one; else None."""
+  said = jax.config.jax_default_matmul_precision
+  return "float32" if said == "highest" else said  # JAX knows both names for one precision
+
+
 def preferred(dtype: str) -> str:
   """The best precision of products, one of `PRECISIONS`, on this machine for networks of a dtype."""
   return "bfloat16" if dtype == "bfloat16" or _has_bfloat16_instructions() else "float32"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxspec import footprint
+from jaxspec import footprint, rng
 from jaxspec import mesh as meshes
 from jaxspec.decoder import run_parts
 from jaxspec.models.platform import tracing_for
@@ -82,7 +82,7 @@ def compile_plan(plan: Plan, batch: int) -> Compiled:
 
   def decode(params, key_data, condition):
     return run_parts(
-      needs.parts, params, jax.random.wrap_key_data(key_data), condition, max_len=plan.model.num_tokens
+      needs.parts, params, rng.of_key_data(key_data), condition, max_len=plan.model.num_tokens
     )  # fmt: skip
 
   jax.clear_caches()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from jaxspec.cli.declared import Chosen, declarations, find_method
+from jaxspec.cli.declared import Chosen, declarations
 from jaxspec.cli.options import MAX_SEED
+from jaxspec.methods import get_method
 from jaxspec.options import options_of
 
 MAX_ENTRANTS = 3
@@ -84,7 +85,7 @@ def _entrant(entrant: Any, sampling: dict[str, Any]) -> Chosen:
   name, draft = entrant.get("method"), entrant.get("draft")
   if not isinstance(name, str) or not (draft is None or isinstance(draft, str)):
     raise ValueError("Must have the name of a method, and that of a draft or none, we instead got something else")
-  cls, options = find_method(name[:40]), _object(entrant.get("options", {}), "options")
+  cls, options = get_method(name[:40]), _object(entrant.get("options", {}), "options")
   if unknown := sorted(options.keys() - options_of(cls).keys()):
     raise ValueError(f"Must have options that method {cls.name} declares, we instead got {unknown[0][:40]!r}")
   if unknown := sorted(sampling.keys() - declarations().keys()):

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxspec import rng
 from jaxspec.cli import messages, report
 from jaxspec.cli.decoding import MethodRun
 from jaxspec.cli.errors import UserError
@@ -104,7 +105,7 @@ def _audit(run: MethodRun) -> Event:
 def _whole(resolved: Resolved, lane: Lane, run: MethodRun) -> Event:
   """The same decode in one program: its seconds, whether its tokens are the same, and its traces."""
   job, batches, count = lane.entrant.job, resolved.batches, Count()
-  keys = lambda: jax.random.wrap_key_data(batches.key_data[0])
+  keys = lambda: rng.of_key_data(batches.key_data[0])
   call = lambda: job.pipeline(
     batches.condition[0], key=keys(), method=job.method, max_len=job.max_len, sampling=job.sampling
   )
