@@ -10,6 +10,7 @@ from jaxspec.cli.errors import UserError
 from jaxspec.link.address import parse_address
 from jaxspec.link.networks import NETWORKS
 from jaxspec.link.relay import Relay, Shape
+from jaxspec.server.listen import reason
 
 _MS = click.FloatRange(0)
 
@@ -27,13 +28,17 @@ def relay(target: str, network: str, jitter_ms: float, loss: float, listen: str)
   \b
   jaxspec link relay 127.0.0.1:8443 --network 4g --listen 127.0.0.1:9000
   """
-  parse_address(target, "TARGET as HOST:PORT")
+  behind = parse_address(target, "TARGET as HOST:PORT")
   parse_address(listen, "--listen as HOST:PORT", free=True)
   shape = Shape.of(NETWORKS[network], jitter_s=jitter_ms / 1e3, loss=loss)
   try:
     running = Relay(target, shape, listen=listen)
   except OSError as error:
-    raise UserError(f"Cannot listen on {listen}: {error.strerror or error}") from error
+    raise UserError(f"Cannot listen on {listen}: {reason(error)}") from error
   with running:
+    try:
+      behind.resolve()
+    except OSError as error:
+      raise UserError(f"Cannot relay to {target}: {reason(error)}") from error
     click.echo(f"relaying at {running.host}")
     threading.Event().wait()

@@ -7,7 +7,7 @@ import re
 import socket
 from typing import NamedTuple
 
-_FORM = re.compile(r"(\[[^\[\]\s/]+\]|[^/:@\[\]\s]+):([0-9]{1,9})")
+_FORM = re.compile(r"(\[[^\[\]\s/]+\]|[\w.-]+):([0-9]{1,9})")
 
 
 class Address(NamedTuple):

@@ -285,6 +285,7 @@ _CAUSES = (
   ("wrong_version_number", "{target} does not speak TLS: grpc:// is without"),
   ("certificate_verify_failed", "the certificate of {target} is not trusted: --ca FILE (ca=) names its authority"),
   ("security handshaker", "the certificates that we were given (--ca, --cert, --key) are damaged"),
+  ("failed parsing http/2", "{target} is a server of something else, or wants TLS: grpcs://"),
   ("handshake read failed", "{target} does not answer the handshake of TLS"),
   ("handshak", "{target} does not speak TLS the way we do"),
   ("dns resolution", "there is no host of the name {target.host}"),

@@ -35,6 +35,7 @@ def test_addresses():
     ("", "Must have TARGET HOST:PORT, "),
     ("http://box:80", "Must have TARGET HOST:PORT, "),
     ("me@box:80", "Must have TARGET HOST:PORT, "),
+    ("*:80", "Must have TARGET HOST:PORT, "),
     ("[box]:80", "an IPv6 address in the brackets"),
     ("[127.0.0.1]:80", "an IPv6 address in the brackets"),
     ("::1:18711", "an IPv6 address stands in brackets"),

@@ -2,6 +2,7 @@
 
 import datetime
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
@@ -245,6 +246,10 @@ def test_a_server_of_something_else():
   other.start()
   assert "server of something else" in refused(connect, f"grpc://127.0.0.1:{port}").detail
   other.stop(0)
+  with socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as tcp:
+    tcp.finish_request = lambda connection, _: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    threading.Thread(target=tcp.handle_request, daemon=True).start()
+    assert "server of something else" in refused(connect, f"grpc://127.0.0.1:{tcp.server_address[1]}").detail
 
 
 def test_tokens_and_quotas(tmp_path):
