@@ -11,6 +11,7 @@ import click
 
 from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.link.address import parse_address
+from jaxspec.server.listen import bound, reason
 
 _OPTIONS = (
   click.option("--mesh", metavar="NAME", help="Devices that share the work, such as data=2,model=4."),
@@ -46,6 +47,12 @@ def join(options: dict[str, Any]) -> dict[str, Any]:
   coordinator = parse_address(address, "--coordinator HOST:PORT")
   if process >= number:
     raise UserError(f"Must have --process-id from 0 to {number - 1}, we instead got {process}")
+  try:  # a process that waits for the others would wait for minutes, and one whose port is taken is ended by JAX
+    coordinator.resolve()
+    if process == 0:
+      bound(coordinator).close()
+  except OSError as error:
+    raise UserError(f"Cannot start process {process} at --coordinator {coordinator}: {reason(error)}") from error
   interruptible(jax.distributed.initialize, str(coordinator), number, process, shutdown_timeout_seconds=_END_S)
   return mesh | dict(leader=coordinator.host)
 

@@ -74,7 +74,7 @@ class Listen:
       OSError: in one line, if the port is not to be had.
     """
     try:
-      return _bound(self.where)
+      return bound(self.where)
     except OSError as error:
       raise OSError(self.cannot(error)) from error
 
@@ -111,9 +111,9 @@ def reserve(listen: Listen) -> tuple[socket.socket, int]:
     OSError: if somebody else listens there.
   """
   try:
-    with _bound(listen.where) as alone:  # ports that are shared are not refused to their sharers
+    with bound(listen.where) as alone:  # ports that are shared are not refused to their sharers
       port = alone.getsockname()[1]
-    return _bound(listen.where._replace(port=port), socket.SO_REUSEPORT), port
+    return bound(listen.where._replace(port=port), socket.SO_REUSEPORT), port
   except OSError as error:
     raise OSError(listen.cannot(error)) from error
 
@@ -123,7 +123,8 @@ def reason(error: OSError) -> str:
   return _WORDS.get(error.errno) or error.strerror or str(error)
 
 
-def _bound(address: Address, *options: int) -> socket.socket:
+def bound(address: Address, *options: int) -> socket.socket:
+  """A socket at an address, with these options of sockets besides; it listens to nobody yet."""
   family, kind, _, _, where = address.resolve()[0]
   found = socket.socket(family, kind)
   try:
