@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import click
 
-from jaxspec.cli.errors import UserError, imported, interruptible
+from jaxspec.cli.errors import Interrupted, UserError, imported, interruptible
 from jaxspec.cli.options import PATH, common
 
 
@@ -46,7 +47,16 @@ def studio(**options: Any) -> None:
   host, port = sock.getsockname()[:2]
   click.echo(f"studio at http://{Address(host, port)}")
   config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1, server_header=False)
-  uvicorn.Server(config).run(sockets=[sock])
+
+  class Server(uvicorn.Server):
+    def handle_exit(self, *signal_and_frame) -> None:
+      logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # races that are cut off are no errors
+      super().handle_exit(*signal_and_frame)
+
+  try:
+    Server(config).run(sockets=[sock])
+  except KeyboardInterrupt as error:
+    raise Interrupted from error  # the thread that decodes may be inside compiled code
 
 
 def _app(options: dict[str, Any], host: str):
