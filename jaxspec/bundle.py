@@ -90,7 +90,9 @@ def read_bundle(path: str | os.PathLike, *, complete: bool = True) -> Bundle:
   path = Path(path)
   file = path / BUNDLE_FILE
   if not path.is_dir():
-    hint = suggestion(str(path), shipped.BUNDLES) or f"; {', '.join(shipped.BUNDLES)} come with the package"
+    hint = ""
+    if len(path.parts) == 1:  # a name
+      hint = suggestion(path.name, shipped.BUNDLES) or f"; {', '.join(shipped.BUNDLES)} come with the package"
     raise ValueError(f"No checkpoint folder at {path}{hint}")
   if not file.is_file():
     return _without_file(path)

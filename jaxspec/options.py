@@ -16,8 +16,6 @@ import typing
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 LARGEST = 1_000_000  # of scales: products with logits stay far from where float32 ends
 
 
@@ -134,7 +132,7 @@ def check_options(value: Any) -> None:
   """
   for declared in _declared(type(value)):
     given = getattr(value, declared.name)
-    if isinstance(given, np.generic):  # of a sweep over an array; equal settings then compare and hash as equal
+    if type(given).__module__ == "numpy" and not getattr(given, "shape", None):  # of a sweep; hashes as Python's number
       object.__setattr__(value, declared.name, given := given.item())
     if declared.many and isinstance(given, list):  # of JSON
       object.__setattr__(value, declared.name, given := tuple(given))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import click
@@ -44,9 +43,10 @@ def plan(**options: Any) -> None:
   jaxspec plan --model anole-7b --batch 16 --method gsd --mesh data=1,model=8 --device v5e:2x4
   jaxspec plan --model llamagen-xl-t2i --device h100 --batch 1 --batch 8 --batch 32
   """
-  os.environ["JAX_PLATFORMS"] = "cpu"  # nothing is computed: an accelerator of this machine is left alone
-
+  import jax
   from rich.console import Console
+
+  jax.config.update("jax_platforms", "cpu")  # nothing is computed: an accelerator of this machine is left alone
 
   from jaxspec.cli import plan_table
   from jaxspec.cli.declared import Chosen

@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from jaxspec.cli.info import Leaf, group
+from jaxspec.shipped import BUNDLES
 from tests.cli import fake_bundle, fake_classes, fake_language
 
 
@@ -19,6 +20,12 @@ def test_checkpoint(run, bundle, tmp_path):
   for words in shown:
     assert words in outcome.stdout
   assert max(map(len, outcome.stdout.splitlines())) <= 80
+
+
+def test_shipped_bundles_are_listed(run):
+  lines = run("info").stdout.splitlines()
+  assert [line.split()[0] for line in lines[1 : len(BUNDLES) + 1]] == list(BUNDLES)
+  assert "eagle-chain" in lines[1]
 
 
 def test_bundle(run, bundle):

@@ -1,5 +1,6 @@
 """The command group: help without imports, unknown commands, the console entry point, the compilation cache."""
 
+import os
 import subprocess
 import sys
 
@@ -43,7 +44,10 @@ def test_every_command_has_help(run, command):
 
 
 def test_unknown_commands(fails):
-  assert "generate, methods, info" in fails("generat")
+  assert "generate, methods, info" in fails("xyzzy")
+  assert fails("genrate").endswith("we instead got 'genrate': did you mean generate?")
+  assert "did you mean scenes?" in fails("generate", "a cat", "--checkpoint", "scense")
+  assert "wordnet come with the package" in fails("generate", "a cat", "--checkpoint", "xyzzy")
   assert "llamagen" in fails("convert", "dalle")
   assert "No such option" in fails("--unknown")
   assert "SRC" in fails("convert", "llamagen")
@@ -54,6 +58,21 @@ def test_entry_point():
     [sys.executable, "-m", "jaxspec.cli.main", "info", "/nowhere"], capture_output=True, text=True, timeout=60
   )
   assert outcome.returncode == 2 and outcome.stderr == "Error: No checkpoint folder at /nowhere\n"
+
+
+@pytest.mark.parametrize("kind", ["cuda", "tpu"])
+def test_a_backend_that_cannot_start(kind):
+  """The cause is named, and conversions and plans need no device at all."""
+  env = os.environ | {"JAX_PLATFORMS": kind}
+  run = lambda *args, **more: subprocess.run(
+    [sys.executable, "-m", "jaxspec.cli.main", *args], capture_output=True, text=True, timeout=60, env=env | more
+  )
+  outcome = run("generate", "a cat")
+  assert outcome.returncode == 2 and outcome.stderr.startswith(f"Error: JAX cannot start the backend '{kind}' here")
+  assert outcome.stderr.count("\n") == 1
+  traced = run("generate", "a cat", JAXSPEC_DEBUG="1").stderr
+  assert "Traceback" in traced and f"JAX cannot start the backend '{kind}'" in traced
+  assert run("plan", "--model", "llamagen-b", "--device", "h100").returncode == 0
 
 
 def test_cache_folder(monkeypatch, tmp_path):

@@ -81,7 +81,10 @@ def test_products_are_those_of_edges(fails, monkeypatch, args, precision):
     raise ValueError(f"products in {matmul_precision}")
 
   monkeypatch.setattr(from_bundle, "serve", serve)
-  assert f"products in {precision}" in fails("serve", *args)
+  with jax.default_matmul_precision(None):
+    assert f"products in {precision}" in fails("serve", *args)
+  with jax.default_matmul_precision("bfloat16"):  # the user has said it
+    assert f"products in {precision if args[:1] == ('--matmul-precision',) else None}" in fails("serve", *args)
 
 
 @pytest.mark.parametrize("host, family", [("127.0.0.1", socket.AF_INET), ("[::1]", socket.AF_INET6)])

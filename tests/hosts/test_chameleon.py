@@ -60,7 +60,8 @@ def test_prompts_have_the_official_form(anole, lumina):
   assert rows == [[0, *_text(anole, text), IDS["end_prompt"], IDS["begin_image"]] for text in PROMPTS]
   text = "Generate an image of 4x8 according to the following prompt:\na red fox"
   sizes = [IDS["first_size"] + 2, IDS["first_size"] + 1]  # height, width
-  (row,) = lumina.encode("a red fox").condition.tokens.tolist()
+  prompt = lumina.encode("a red fox").condition
+  row = prompt.tokens[prompt.mask].tolist()
   assert row == [0, *_text(lumina, text), IDS["end_prompt"], IDS["begin_image"], *sizes]
   with pytest.raises(ValueError, match="a token in every prompt, prompt 2 is ''"):
     anole.encode(["a", ""])

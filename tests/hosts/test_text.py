@@ -55,9 +55,10 @@ def test_what_a_language_model_says(host, llama):
 def test_ragged_beginnings(host):
   encoded = host.encode(["once", "é"])
   assert isinstance(encoded.condition, Prompt) and encoded.condition.batch_size == 2
-  assert encoded.condition.tokens.shape == (2, 2) and encoded.condition.mask.all()
+  assert encoded.condition.tokens.shape == (2, 8) and encoded.condition.mask.sum(axis=1).tolist() == [2, 2]
   ragged = host.encode(["once upon", "é"]).condition
-  assert ragged.tokens.shape == (2, 6) and ragged.mask.sum(axis=1).tolist() == [6, 2] and not ragged.mask[1, :4].any()
+  assert ragged.tokens.shape == (2, 8) and ragged.mask.sum(axis=1).tolist() == [6, 2] and not ragged.mask[1, :6].any()
+  assert ragged.longest == 6
   assert host.encode("once").captions == ["once"]
   for prompts, words in (([], "at least one text"), (["one", ""], "text 2 is ''"), (["\udcff"], "every text in UTF-8")):
     with pytest.raises(ValueError) as caught:
@@ -68,7 +69,7 @@ def test_ragged_beginnings(host):
 def test_continuations(host):
   condition = host.encode(["once upon", "é"]).condition
   tokens = np.zeros((2, 3), np.int32)
-  tokens[0, :2], tokens[1] = host.encode("once").condition.tokens[0], [tiny.WORDS.index("on")] * 2 + [host.end_token[0]]
+  tokens[0, :2], tokens[1] = host.encode("once").condition.tokens[0, -2:], [tiny.WORDS.index("on")] * 2 + [host.end_token[0]]
   assert host.decode(tokens, lengths=np.asarray([2, 3]), condition=condition) == ["once upononce", "éonon"]
   assert host.decode(tokens, lengths=np.asarray([1, 2])) == ["on", "onon"]
 

@@ -4,11 +4,15 @@ import dataclasses
 import json
 import math
 
+import click
 import pytest
 
 from jaxspec import methods
+from jaxspec.cli.declared import fitting, value_type
+from jaxspec.cli.methods import describe_options, range_words, value_word
 from jaxspec.methods import METHODS, SAME_FAMILY, all_options, make_method, options_of
 from jaxspec.models.registry import FAMILIES
+from jaxspec.options import check_options, option
 from jaxspec.sampling import SamplingConfig, StateSampling, VectorSampling
 
 DECLARING = [*METHODS.values(), SamplingConfig, VectorSampling, StateSampling]
@@ -35,6 +39,28 @@ def _outside(spec, step):
   number = int if step == 1 else float
   wrong = [number(bound) + sign * step for bound, sign in ((spec.ge, -1), (spec.le, 1)) if bound is not None]
   return wrong + [number(bound) for bound in (spec.gt, spec.lt) if bound is not None]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Many:
+  sizes: tuple[int, ...] = option((2, 3), "Sizes.", ge=1)
+
+  def __post_init__(self):
+    check_options(self)
+
+
+def test_options_may_be_tuples():
+  declared = options_of(_Many)["sizes"]
+  assert (declared.kind, declared.many, declared.default) == (int, True, (2, 3))
+  assert _Many([4, 5]) == _Many((4, 5)) and hash(_Many([4])) == hash(_Many((4,)))
+  assert fitting(declared, "4,5") == (4, 5) and value_type([declared]) is click.STRING
+  described = describe_options(_Many)["sizes"]
+  assert value_word(described["default"]) == "2,3" and range_words(described) == "whole numbers from 1"
+  for wrong, words in {(0,): "sizes of at least 1", (1.5,): "a int as sizes", 3: "a tuple of int as sizes"}.items():
+    with pytest.raises(ValueError, match=words):
+      _Many(wrong)
+  with pytest.raises(ValueError, match="int items with commas between as --sizes, we instead got '1,x'"):
+    fitting(declared, "1,x")
 
 
 def test_declared_options_have_help_and_a_default_that_fits():

@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from jaxspec import methods
+from jaxspec import methods, rng
 from jaxspec.bundle import write_bundle
+from jaxspec.cli.batches import make_batches
 from jaxspec.loading import load_pipeline
 from jaxspec.methods import Ciar, Cspd, Eagle, Gsd, Plain, Speculative
 from jaxspec.models import precision, registry
@@ -44,10 +45,63 @@ def test_a_family_of_your_own_generates_from_its_folder(toys):
   assert isinstance(out.counters.rounds, np.ndarray) and out.result.tokens.shape == (2, 4)
 
 
-@pytest.mark.parametrize("key, words", [(0, "a int"), (None, "a NoneType"), (np.zeros(2, np.uint32), "dtype uint32")])
+@pytest.mark.parametrize("key, words", [(True, "a bool"), (None, "a NoneType"), (np.zeros(2, np.uint32), "dtype uint32")])
 def test_keys_are_typed(toys, key, words):
   with pytest.raises(ValueError, match=rf"Must have a typed key \(jax.random.key\(seed\)\), we instead got {words}"):
     load_pipeline(toys)([1], key=key)
+
+
+@pytest.mark.parametrize("key", [7, np.int64(7)])
+def test_a_seed_is_a_key_and_the_seed_of_the_command_line(toys, key):
+  pipe, kwargs = load_pipeline(toys), dict(method="ar", temperature=100.0)
+  expected = pipe([1, 2], key=jax.random.key(7), **kwargs).tokens
+  np.testing.assert_array_equal(pipe([1, 2], key=key, **kwargs).tokens, expected)
+  batches = make_batches(ClassLabels(np.asarray([1, 2], np.int32)), samples=2, seed=7, rows=4)
+  np.testing.assert_array_equal(rng.row_key_data(key, 2), batches.key_data[0][::2])
+
+
+@pytest.mark.parametrize("kind", ["rbg", "unsafe_rbg"])
+def test_keys_of_other_generators_give_rows_of_their_own(toys, kind):
+  pipe, kwargs = load_pipeline(toys), dict(method="ar", temperature=100.0)
+  keys = jax.vmap(lambda seed: jax.random.key(seed, impl=kind))(np.arange(6))
+  rows = pipe([1] * 6, key=keys, **kwargs).tokens
+  assert len(set(map(tuple, rows.tolist()))) > 3
+  for row in (0, 4):
+    np.testing.assert_array_equal(pipe([1], key=keys[row : row + 1], **kwargs).tokens[0], rows[row])
+  assert pipe([1, 2], key=jax.random.key(3, impl=kind), **kwargs).tokens.shape == (2, 4)
+
+
+def test_options_and_lengths_of_numpy(toys):
+  pipe = load_pipeline(toys)
+  plain = pipe([1], key=0, method=Speculative(gamma=2), temperature=0.5, top_k=2, max_len=3)
+  same = pipe(
+    np.asarray([1]), key=0, method=Speculative(gamma=np.int64(2)), temperature=np.float32(0.5), top_k=np.int64(2),
+    max_len=np.int32(3),
+  )  # fmt: skip
+  assert same.method == plain.method and same.sampling == plain.sampling and type(same.sampling.top_k) is int
+  np.testing.assert_array_equal(same.tokens, plain.tokens)
+  for wrong in ("3", 2.5, True):
+    with pytest.raises(ValueError, match="a whole number of at least 1 as max_len"):
+      pipe([1], key=0, max_len=wrong)
+  with pytest.raises(ValueError, match=r"top_p of at most 1, we instead got 1.0000001"):
+    pipe.sampling(top_p=1.0000001)
+
+
+def test_representations_are_short(toys):
+  pipe = load_pipeline(toys)
+  out = pipe([1, 2], key=0)
+  for value in (pipe, out, out.result, pipe.target, pipe.decoder()):
+    assert len(repr(value)) < 700, type(value)
+  assert repr(out) == "<Generation: 2 images by speculative, tokens [2, 4]; .images .tokens .counters .result>"
+
+
+def test_what_jax_is_told_about_products_wins(toys):
+  with jax.default_matmul_precision(None):
+    assert load_pipeline(toys).matmul_precision == precision.preferred("float32")
+  for told, expected in {"highest": "float32", "bfloat16": "bfloat16", "tensorfloat32": "tensorfloat32"}.items():
+    with jax.default_matmul_precision(told):
+      assert load_pipeline(toys).matmul_precision == expected
+      assert load_pipeline(toys, matmul_precision="float32").matmul_precision == "float32"
 
 
 def test_rows_depend_on_their_own_key(toys):
@@ -55,7 +109,7 @@ def test_rows_depend_on_their_own_key(toys):
   pipe = load_pipeline(toys, draft=None)
   kwargs = dict(method="ar", sampling=SamplingConfig(temperature=100.0))
   whole = pipe([2, 0, 1], key=KEY, **kwargs)
-  keys = jax.vmap(lambda row: jax.random.fold_in(KEY, row))(np.arange(3))
+  keys = jax.vmap(lambda row: rng.sample_key(KEY, row))(np.arange(3))
   same = pipe(ClassLabels(np.asarray([2, 0, 1], np.int32)), key=keys, **kwargs)
   np.testing.assert_array_equal(whole.tokens, same.tokens)
   assert same.captions == ["row 0", "row 1", "row 2"]
@@ -64,7 +118,7 @@ def test_rows_depend_on_their_own_key(toys):
   assert len(pipe._programs) == 1 and len(pipe._decoders) == 2
   short = dataclasses.replace(whole, result=whole.result._replace(lengths=np.asarray([4, 2, 4])))
   assert short.images is None and whole.images.shape == (3, 1, 4, 3)
-  for max_len, words in ((5, "at most the 4 tokens of an image"), (0, "max_len of at least 1")):
+  for max_len, words in ((5, "at most the 4 tokens of an image"), (0, "at least 1 as max_len")):
     with pytest.raises(ValueError, match=words):
       pipe([2], key=KEY, max_len=max_len, **kwargs)
   with pytest.raises(ValueError, match="one key or 3 row keys"):
@@ -155,7 +209,7 @@ def test_defaults_of_a_bundle(captions):
   assert pipe.method(Gsd(group_size=5), window=3) == Gsd(group_size=5, window=3)
   assert pipe.sampling() == SamplingConfig(top_k=6) and pipe.sampling(top_k=0).top_k == 0
   assert pipe.methods() == [name for name, cls in methods.METHODS.items() if cls.fits("ids")]
-  assert pipe.matmul_precision == precision.preferred("float32") and not pipe.drafts._networks
+  assert pipe.matmul_precision == "float32" and not pipe.drafts._networks
   assert "small" in pipe.drafts and "huge" not in pipe.drafts and pipe.drafts.get("huge") is None
   assert pipe.decoder() is pipe.decoder("speculative") is pipe.decoder(top_k=6)
   assert list(pipe.drafts._networks) == ["small"]
