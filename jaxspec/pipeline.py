@@ -369,8 +369,8 @@ class Pipeline:
     Args:
       prompts: as for `encode`.
       key: one typed key, ``[B]`` row keys, or a seed; consumed. A row depends on its own key and prompt only; row r decodes
-        with `jaxspec.rng.sample_key` of prompt r, as ``jaxspec generate --seed`` does. Keys of other generators are folded
-        into keys of threefry.
+        with ``fold_in(key, r)``, as the first samples of ``jaxspec generate --seed`` do. Keys of other generators than
+        threefry are folded into keys of threefry.
       method: a `Method`, or a name: the bundle's default options then apply. None is the default.
       max_len: most tokens of a row; by default a whole image, or 64 tokens of text.
       captions: what people call the rows.

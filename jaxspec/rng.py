@@ -53,13 +53,20 @@ def row_keys(key: Key | int, num_rows: int) -> Key:
   return key
 
 
-def sample_key(key: Key, prompt: Array | int, sample: Array | int = 0) -> Key:
-  """The row key of one sample of one prompt, the same in every batch, from Python and from the command line."""
-  return jax.random.fold_in(jax.random.fold_in(key, prompt), sample)
+# Number of the second sample of a prompt; above every `Stream`, whose keys are folded from the key of the first sample.
+_SAMPLE = 1 << 24
+
+
+def sample_key(key: Key, prompt: Array | int, sample: Array | int) -> Key:
+  """The row key of one sample of one prompt, whatever the batch; the first is that of `row_keys`."""
+  first = jax.random.fold_in(key, prompt)
+  other = jax.random.key_data(jax.random.fold_in(first, _SAMPLE + sample))
+  data = jnp.where(jnp.asarray(sample) == 0, jax.random.key_data(first), other)
+  return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key))
 
 
 def row_key_data(key: Key | int, num_rows: int) -> Array:
-  """The data ``[B, 2]`` uint32 of the first sample's key of every prompt, or of ``[B]`` row keys; for `of_key_data`.
+  """The data ``[B, 2]`` uint32 of `row_keys`, as programs take it; `of_key_data` makes keys of it.
 
   Keys of other generators become keys of threefry: rows of ``rbg`` and ``unsafe_rbg`` are not independent of their
   neighbours under `jax.vmap`.
@@ -68,8 +75,6 @@ def row_key_data(key: Key | int, num_rows: int) -> Array:
     ValueError: as `row_keys`.
   """
   keys = row_keys(key, num_rows)
-  if not getattr(key, "ndim", 0):
-    keys = jax.vmap(lambda row: jax.random.fold_in(row, 0))(keys)  # `sample_key`
   if jax.random.key_impl(keys) == jax.random.key_impl(of_key_data(np.zeros(2, np.uint32))):
     return jax.random.key_data(keys)
   data = jax.random.key_data(keys)  # [B, words]

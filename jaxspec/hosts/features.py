@@ -10,6 +10,7 @@ import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -31,7 +32,7 @@ def read_features(source: str | os.PathLike | Mapping[str, np.ndarray], *, prefi
     ValueError: for a missing or corrupt file, wrong shapes, or a mask that is not right padded.
   """
   if isinstance(source, Mapping):
-    where, arrays = "the features", {name: np.asarray(array) for name, array in source.items()}
+    where, arrays = "the features", {name: _as_numpy(array) for name, array in source.items()}
   else:
     where, arrays = str(source), _read_arrays(Path(source))
   if missing := {"features", "mask"} - arrays.keys():
@@ -48,6 +49,14 @@ def read_features(source: str | os.PathLike | Mapping[str, np.ndarray], *, prefi
   if not mask[:, 0].all() or (mask[:, 1:] & ~mask[:, :-1]).any():
     raise ValueError(f"Must have a right-padded mask in {where}: True first, then False, at least one True in each row")
   return jax.device_get(jax.jit(left_pad)(features, mask))
+
+
+def _as_numpy(array: Any) -> np.ndarray:
+  """An array of NumPy, JAX or PyTorch; NumPy takes no bfloat16 of PyTorch, and none that has a gradient or is on a GPU."""
+  if hasattr(array, "detach"):
+    array = array.detach().cpu()
+    array = array.float() if array.is_floating_point() else array
+  return np.asarray(array)
 
 
 def read_captions(source: str | os.PathLike | Mapping[str, np.ndarray]) -> list[str] | None:

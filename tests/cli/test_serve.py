@@ -83,7 +83,7 @@ def test_products_are_those_of_edges(fails, monkeypatch, args, precision):
   monkeypatch.setattr(from_bundle, "serve", serve)
   with jax.default_matmul_precision(None):
     assert f"products in {precision}" in fails("serve", *args)
-  with jax.default_matmul_precision("bfloat16"):  # the user has said it
+  with jax.default_matmul_precision("bfloat16"):  # what the user tells JAX wins
     assert f"products in {precision if args[:1] == ('--matmul-precision',) else None}" in fails("serve", *args)
 
 

@@ -58,6 +58,7 @@ def test_a_seed_is_a_key_and_the_seed_of_the_command_line(toys, key):
   np.testing.assert_array_equal(pipe([1, 2], key=key, **kwargs).tokens, expected)
   batches = make_batches(ClassLabels(np.asarray([1, 2], np.int32)), samples=2, seed=7, rows=4)
   np.testing.assert_array_equal(rng.row_key_data(key, 2), batches.key_data[0][::2])
+  assert len(set(map(tuple, np.asarray(batches.key_data[0]).tolist()))) == 4
 
 
 @pytest.mark.parametrize("kind", ["rbg", "unsafe_rbg"])
@@ -109,7 +110,7 @@ def test_rows_depend_on_their_own_key(toys):
   pipe = load_pipeline(toys, draft=None)
   kwargs = dict(method="ar", sampling=SamplingConfig(temperature=100.0))
   whole = pipe([2, 0, 1], key=KEY, **kwargs)
-  keys = jax.vmap(lambda row: rng.sample_key(KEY, row))(np.arange(3))
+  keys = jax.vmap(lambda row: jax.random.fold_in(KEY, row))(np.arange(3))
   same = pipe(ClassLabels(np.asarray([2, 0, 1], np.int32)), key=keys, **kwargs)
   np.testing.assert_array_equal(whole.tokens, same.tokens)
   assert same.captions == ["row 0", "row 1", "row 2"]
