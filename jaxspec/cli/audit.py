@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from jaxspec.cli.errors import UserError, check_writable, interruptible, write_whole
+from jaxspec.cli.errors import UserError, check_writable, interruptible, report_console, write_whole
 from jaxspec.cli.example_prompts import PROMPTS
 from jaxspec.cli.option_help import MethodCommand
 from jaxspec.cli.options import PATH, common
@@ -53,7 +53,6 @@ def audit(**options: Any) -> None:
   sweep = read_sweep(options["sweep"])
   work = _enumerate if options["tiny"] else _measure
 
-  from rich.console import Console
 
   from jaxspec.cli.working import Working
 
@@ -66,7 +65,7 @@ def audit(**options: Any) -> None:
 
   from jaxspec.cli.audit_table import print_report
 
-  print_report(Console(highlight=False), report, list(files.values()))
+  print_report(report_console(*files.values()), report, list(files.values()))
 
 
 def _check_files(options: dict[str, Any]) -> dict[str, Path]:

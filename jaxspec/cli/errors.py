@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import os
 import signal
+import stat
 import sys
 import tempfile
 import threading
@@ -170,35 +171,92 @@ def imported(name: str) -> ModuleType:
   return interruptible(importlib.import_module, name)
 
 
+STDOUT = Path("-")
+_TEXTS = (".json", ".md")
+
+
 def check_writable(path: Path, *, suffix: str) -> None:
   """Finds out before the long work whether a file can be written.
+
+  Texts (JSON, Markdown) may also go to ``-``, which is stdout, to a pipe, or to a device. Nothing is opened here then: a
+  pipe waits for its reader.
 
   Raises:
     UserError: if the name is wrong, the folder is missing, or writing there fails.
   """
+  if suffix in _TEXTS and (path == STDOUT or _is_stream(path)):
+    return
   if path.suffix.lower() != suffix:
     raise UserError(f"Must have a file name that ends in {suffix}, we instead got {str(path)!r}")
   try:
-    if path.is_dir():
+    target = _target(path)
+    if target.is_dir():
       raise UserError(f"Cannot write {path}: it is a folder, give a file name inside it")
-    if not path.parent.is_dir():
-      raise UserError(f"Cannot write {path}: there is no folder {path.parent}, make it first")
-    with tempfile.TemporaryFile(dir=path.parent):
+    if not target.parent.is_dir():
+      folder = target.parent if path.is_symlink() else path.parent
+      raise UserError(f"Cannot write {path}: there is no folder {folder}, make it first")
+    with tempfile.TemporaryFile(dir=target.parent):
       pass
-    if path.exists():
-      with path.open("ab"):
+    if target.exists():
+      with target.open("ab"):
         pass
   except OSError as error:
     raise UserError(f"Cannot write {path}: {error.strerror}, choose another place") from error
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
-  """Calls ``write`` with a temporary name beside ``path`` and renames: the file is complete or not there."""
-  work = path.with_name(f".{path.stem[:32]}.{os.getpid()}{path.suffix}")  # a name may already be as long as names can be
+  """Calls ``write`` with a temporary name and moves what it wrote: the file is complete or not there.
+
+  Links are followed, and a file that is there keeps its mode. To ``-``, a pipe or a device the content is copied.
+  """
   try:
-    write(work)
-    work.replace(path)
+    if path == STDOUT or _is_stream(path):
+      with tempfile.TemporaryDirectory() as folder:
+        write(work := Path(folder) / "whole")
+        _copy(work.read_bytes(), path)
+      return
+    target = _target(path)
+    # A name may already be as long as names can be.
+    work = target.with_name(f".{target.stem[:32]}.{os.getpid()}{target.suffix}")
+    try:
+      write(work)
+      if target.exists():
+        work.chmod(stat.S_IMODE(target.stat().st_mode))
+      work.replace(target)
+    finally:
+      work.unlink(missing_ok=True)
+  except BrokenPipeError:
+    raise  # the reader has seen enough
   except OSError as error:
     raise UserError(f"Cannot write {path}: {error.strerror or error}") from error
-  finally:
-    work.unlink(missing_ok=True)
+
+
+def report_console(*files: Path | None) -> Any:
+  """Where a command reports to people: stdout, or stderr where a file of it is stdout."""
+  from rich.console import Console
+
+  return Console(highlight=False, stderr=STDOUT in files)
+
+
+def _target(path: Path) -> Path:
+  """The file that a name leads to."""
+  return Path(os.path.realpath(path))
+
+
+def _is_stream(path: Path) -> bool:
+  """Whether a path is a pipe or a device."""
+  try:
+    mode = path.stat().st_mode
+  except OSError:
+    return False
+  return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+
+
+def _copy(content: bytes, path: Path) -> None:
+  if path != STDOUT:
+    with path.open("wb") as stream:
+      stream.write(content)
+    return
+  sys.stdout.flush()
+  sys.stdout.buffer.write(content)
+  sys.stdout.buffer.flush()

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from jaxspec.cli.batches import MAX_ROWS
-from jaxspec.cli.errors import UserError, check_writable, write_whole
+from jaxspec.cli.errors import UserError, check_writable, report_console, write_whole
 from jaxspec.cli.option_help import MethodCommand
 from jaxspec.cli.options import PATH, common, was_given
 
@@ -54,7 +54,6 @@ def evaluate(**options: Any) -> None:
   chosen.check()
   is_bundle = _check_options(options)
 
-  from rich.console import Console
 
   from jaxspec.cli import compilation_cache
   from jaxspec.cli.working import Working
@@ -70,7 +69,7 @@ def evaluate(**options: Any) -> None:
   with Working("Loading") as working:
     document = measure(options, chosen, is_bundle, working)
   _write(document, options["out"])
-  print_document(Console(highlight=False), document, options["out"])
+  print_document(report_console(options["out"]), document, options["out"])
 
 
 def _write(document: dict[str, Any], out: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import UserError, check_writable, interruptible, write_whole
+from jaxspec.cli.errors import UserError, check_writable, interruptible, report_console, write_whole
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import PATH, common, was_given
 
@@ -83,11 +83,9 @@ def generate(**options: Any) -> None:
   _check_options(options, asked.kind)
   files = _check_files(options, of_images=asked.kind != "text")
 
-  from rich.console import Console
-
   from jaxspec.cli.working import Working
 
-  out = Console(highlight=False)
+  out = report_console(*files.values())
   screen = _screen(out) if options["show"] else None
   with Working("Loading") as working, _connected(options) as cloud:
     job, batches, runs, files = _work(options, asked, chosen, files, cloud, working)

@@ -86,11 +86,12 @@ def read_prompts(file: Path, names: Sequence[str] | None = None) -> list[str]:
   Raises:
     UserError: if the file cannot be read, a prompt has no word, or prompts and images do not match.
   """
+  from jaxspec.cli.prompts import read_lines
   from jaxspec.data.prompts import normalize_prompt
 
   try:
-    text = file.read_text(encoding="utf-8-sig")  # some editors write a mark first
-    document = json.loads(text) if file.suffix.lower() == ".json" else [line.strip() for line in text.splitlines()]
+    lines = read_lines(file)
+    document = json.loads("\n".join(lines)) if file.suffix.lower() == ".json" else [line.strip() for line in lines]
   except (OSError, ValueError, RecursionError) as error:
     raise UserError(f"Cannot read prompts from {file}: {getattr(error, 'strerror', None) or error}") from error
   if isinstance(document, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,14 +100,27 @@ def read_prompt_file(file: Path | None) -> list[str]:
   """
   if file is None:
     return []
-  try:
-    text = file.read_text(encoding="utf-8-sig")  # some editors write a mark first
-  except (OSError, UnicodeDecodeError) as error:
-    raise UserError(f"Cannot read prompts from {file}: {getattr(error, 'strerror', None) or error}") from error
-  lines = [line.strip() for line in text.splitlines() if line.strip()]
+  lines = [line for line in map(str.strip, read_lines(file)) if line]
   if not lines:
     raise UserError(f"Must have one prompt per line in {file}, it is empty")
   return lines
+
+
+def read_lines(file: Path) -> list[str]:
+  """The lines of a text file in UTF-8, or in UTF-16 with a mark; a line ends at a newline and nowhere else.
+
+  Raises:
+    UserError: if the file cannot be read.
+  """
+  try:
+    content = file.read_bytes()
+    marked = content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    text = content.decode("utf-16" if marked else "utf-8-sig")  # some editors write a mark first
+  except UnicodeDecodeError as error:
+    raise UserError(f"Cannot read prompts from {file}: it is no text in UTF-8 (byte {error.start})") from error
+  except OSError as error:
+    raise UserError(f"Cannot read prompts from {file}: {error.strerror}") from error
+  return text.replace("\r\n", "\n").split("\n")
 
 
 def _numbers(names: list[str], known: tuple[str, ...]) -> list[str | int]:

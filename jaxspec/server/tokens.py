@@ -169,7 +169,7 @@ def _lock(file: TextIO) -> None:
 
 def _read_lines(listed: str, source: str) -> tuple[Token, ...]:
   tokens = []
-  for number, line in enumerate(listed.splitlines(), 1):
+  for number, line in enumerate(listed.split("\n"), 1):
     if line.strip():
       try:
         tokens.append(_read_line(json.loads(line)))

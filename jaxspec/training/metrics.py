@@ -13,7 +13,7 @@ from typing import Any
 def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
   """All records of a metrics file; an incomplete last line is left out."""
   records = []
-  for line in Path(path).read_text().splitlines():
+  for line in Path(path).read_text().split("\n"):
     try:
       records.append(json.loads(line))
     except json.JSONDecodeError:

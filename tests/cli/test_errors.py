@@ -1,17 +1,20 @@
 """Whatever a user does wrong ends in one line on stderr and exit code 2; Ctrl-C in one line and 130."""
 
 import json
+import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from jaxspec import checkpoints
-from jaxspec.cli import decoding, errors, memory, report
+from jaxspec.cli import decoding, errors, image_folder, memory, prompts, report
 
 NAN = float("nan")
 
@@ -69,6 +72,14 @@ def test_prompt_files(fails, bundle, tmp_path):
   (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
   for name in ("empty.txt", "binary.txt"):
     assert name in fails("generate", "--prompt-file", name, "--checkpoint", bundle)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_lines_of_prompt_files_end_at_newlines_only(tmp_path, encoding):
+  lines = ["a red\u2028heart", "a\x0bcat\x85", "two\x0cdogs"]
+  (tmp_path / "prompts.txt").write_bytes("\r\n".join(lines).encode(encoding))
+  assert prompts.read_prompt_file(tmp_path / "prompts.txt") == [line.strip() for line in lines]
+  assert image_folder.read_prompts(tmp_path / "prompts.txt") == [line.strip() for line in lines]
 
 
 def _truncate(path: Path):
@@ -264,6 +275,42 @@ def test_failed_write_leaves_nothing(tmp_path):
   with pytest.raises(errors.UserError, match="No space left"):
     errors.write_whole(tmp_path / "old.png", write)
   assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("old.png", "old")]
+
+
+def test_links_are_followed_and_modes_kept(tmp_path):
+  real, link = tmp_path / "real.json", tmp_path / "link.json"
+  real.write_text("{}")
+  real.chmod(0o600)
+  link.symlink_to(real)
+  errors.check_writable(link, suffix=".json")
+  errors.write_whole(link, lambda work: work.write_text("new"))
+  assert link.is_symlink() and real.read_text() == "new" and real.stat().st_mode & 0o777 == 0o600
+  (tmp_path / "lost.json").symlink_to(tmp_path / "nowhere" / "x.json")
+  with pytest.raises(errors.UserError, match="there is no folder .*nowhere"):
+    errors.check_writable(tmp_path / "lost.json", suffix=".json")
+
+
+def test_texts_go_to_pipes_and_devices(tmp_path):
+  """A pipe without a reader stops nothing before the work is done."""
+  pipe = tmp_path / "pipe.json"
+  os.mkfifo(pipe)
+  for path in (pipe, Path("/dev/null"), Path("-")):
+    errors.check_writable(path, suffix=".json")
+  with pytest.raises(errors.UserError, match="a file name that ends in .png"):
+    errors.check_writable(Path("-"), suffix=".png")
+  found = []
+  reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
+  reader.start()
+  errors.write_whole(pipe, lambda work: work.write_text("whole"))
+  reader.join()
+  assert found == ["whole"] and stat.S_ISFIFO(pipe.stat().st_mode)
+  errors.write_whole(Path("/dev/null"), lambda work: work.write_text("whole"))
+
+
+def test_json_on_stdout(run, bundle):
+  outcome = run("generate", "apple", "--checkpoint", bundle, "--method", "ar", "--json", "-", "--no-cache")
+  assert outcome.exit_code == 0, outcome.output
+  assert json.loads(outcome.stdout)["settings"]["method"] == "ar" and "plain decoding" in outcome.stderr
 
 
 def test_names_as_long_as_names_can_be(tmp_path):
