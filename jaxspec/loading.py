@@ -25,7 +25,7 @@ DTYPES = ("float32", "bfloat16")
 
 
 def load_pipeline(
-  path: str | os.PathLike | None = None,
+  path: str | os.PathLike | Bundle | None = None,
   *,
   draft: str | os.PathLike | Sequence[str | os.PathLike] | None = None,
   drafts: Mapping[str, str | os.PathLike] | None = None,
@@ -39,7 +39,8 @@ def load_pipeline(
 
   Args:
     path: the name of a shipped bundle (`jaxspec.shipped.BUNDLES`), the folder of a bundle, of one converted network, or
-      of two (``target`` and ``draft``). None is the folder that ``JAXSPEC_CHECKPOINT`` names, else the default bundle.
+      of several (``target``, ``draft``, ``tokenizer``, ...). None is the folder that ``JAXSPEC_CHECKPOINT`` names, else the
+      default bundle.
     draft: folders of drafts besides those of the bundle, named after their folders; the first becomes the default.
     drafts: the same by name.
     dtype: compute dtype of target, drafts and a T5 encoder, one of `DTYPES`; other encoders and decoders stay in float32.
@@ -64,7 +65,8 @@ def load_pipeline(
     raise ValueError(f"Must have a precision in {', '.join(precision.PRECISIONS)}, we instead got {matmul_precision!r}")
   platform()  # a backend that cannot start is said before files are read
   mesh = None if mesh is None else meshes.make_mesh(mesh)
-  bundle = read_bundle(shipped.named(shipped.default_bundle() if path is None else path))
+  is_read = isinstance(path, Bundle)
+  bundle = path if is_read else read_bundle(shipped.named(shipped.default_bundle() if path is None else path))
   sources, brought = _draft_sources(bundle, draft, drafts)
   folder = bundle.path / bundle.target
   family = checkpoints.read_config(folder)["family"]
@@ -81,7 +83,7 @@ def load_pipeline(
     defaults = dataclasses.replace(defaults, sampling=host.published_sampling())
   loaded = Drafts(host, sources, dtype=dtype, mesh=mesh)
   if brought:
-    _check_families(host, {sources[name]: loaded.family(name) for name in brought})
+    check_families(host, {sources[name]: loaded.family(name) for name in brought})
     first, method = brought[0], _method_with(defaults.method, host, loaded.family(brought[0]))
     defaults = dataclasses.replace(defaults, draft=first, method=method)
   precise = matmul_precision or precision.of_user() or host.matmul_precision(dtype)
@@ -106,7 +108,7 @@ def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], list
   return sources, [name for name, _ in given]
 
 
-def _check_families(host: Host, found: Mapping[Path, str]) -> None:
+def check_families(host: Host, found: Mapping[Path, str]) -> None:
   """Refuses networks, by their folders, that no method drafts with for this host.
 
   Raises:

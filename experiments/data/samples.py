@@ -1,6 +1,6 @@
 """The file of images that a target drew: `experiments.data.own_samples` writes it, trainings of heads and drafts read it.
 
-It holds ``tokens [M, N]``, and the prompts as ``ids`` and ``mask [M, P]``.
+It holds ``tokens [M, N]``, and the prompts: ``ids`` and ``mask [M, P]``, or ``labels [M]`` of classes.
 """
 
 from __future__ import annotations
