@@ -13,12 +13,13 @@ from jax.sharding import Mesh
 
 from jaxspec import checkpoints, shipped
 from jaxspec import mesh as meshes
-from jaxspec.bundle import Bundle, read_bundle
+from jaxspec.bundle import BUNDLE_FILE, Bundle, read_bundle
 from jaxspec.draft_networks import Drafts
 from jaxspec.hosts.base import Host, HostParts
 from jaxspec.methods import METHODS, get_method
 from jaxspec.models import precision, registry
 from jaxspec.models.platform import platform
+from jaxspec.options import options_of
 from jaxspec.pipeline import Pipeline
 
 DTYPES = ("float32", "bfloat16")
@@ -78,6 +79,7 @@ def load_pipeline(
   host_parts = HostParts(bundle.path, {**bundle.parts, **given})
   host = registry.host_maker(family)(checkpoint, host_parts)
   host_parts.check_all_read()
+  _check_defaults(bundle, host)
   defaults = bundle.defaults
   if not defaults.sampling:  # nothing is known better: a folder of converted networks, or a bundle that does not say
     defaults = dataclasses.replace(defaults, sampling=host.published_sampling())
@@ -89,6 +91,21 @@ def load_pipeline(
   precise = matmul_precision or precision.of_user() or host.matmul_precision(dtype)
   target = host.network(checkpoint, "target")
   return Pipeline(bundle.name, host, target, loaded, defaults, dtype, precise, host_parts, mesh)
+
+
+def _check_defaults(bundle: Bundle, host: Host) -> None:
+  """Refuses defaults for another kind of tokens than the target's.
+
+  Raises:
+    ValueError: naming the file and the first of them.
+  """
+  method, known, wrong = bundle.defaults.method, options_of(host.sampling_type), None
+  if unknown := sorted(bundle.defaults.sampling.keys() - known.keys()):
+    wrong = f"must have sampling settings of {host.tokens} ({', '.join(known)}), we instead got {unknown[0]}"
+  elif method is not None and not get_method(method).fits(host.tokens):
+    wrong = f"must have a default method for tokens that are {host.tokens}, we instead got {method}"
+  if wrong is not None:
+    raise ValueError(f"Corrupt {bundle.path / BUNDLE_FILE}: {wrong}")
 
 
 def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], list[str]]:

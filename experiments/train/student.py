@@ -52,7 +52,7 @@ def samples_of(run) -> Samples:
   """The first ``run.num_samples`` of the file ``run.samples``."""
   if run.num_samples <= HELD_OUT:
     raise ValueError(f"Must have more than {HELD_OUT} samples, we instead got {run.num_samples}")
-  samples = load_samples(run.samples, at_least=run.num_samples)
+  samples = load_samples(run.samples, at_least=run.num_samples, model=run.bundle)
   return {name: leaf[: run.num_samples] for name, leaf in samples.items()}
 
 

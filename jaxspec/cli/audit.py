@@ -183,7 +183,7 @@ def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Workin
   cls = get_method(chosen.method or Speculative.name)
   of_sampling = {name for settings in SAMPLING_TYPES.values() for name in options_of(settings)} - options_of(cls).keys()
   if any(options[name] for name in ("prompts", "classes", "num_prompts", *NETWORKS)) or of_sampling & chosen.options.keys():
-    raise UserError("Prompts, networks, guidance, temperature, top-k and top-p go with networks, not with --tiny")
+    raise UserError("Prompts, networks, guidance, temperature, top-k and top-p go with a checkpoint, not with --tiny")
   rows = [method for method, _ in walk(cls(**chosen.for_method(cls)), None, sweep)]
   seed = options["seed"]
   pair = enumeration.tiny_pair(seed)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxspec.against_plain import against_plain
 from jaxspec.cli.errors import UserError
 from jaxspec.decode import measure
-from jaxspec.methods import METHODS, SAME_FAMILY, Plain
+from jaxspec.methods import IDS, METHODS, SAME_FAMILY, Plain
 from jaxspec.methods.speculative import ChainMethod
 from jaxspec.network import Network
 from jaxspec.pipeline import Pipeline
@@ -31,6 +31,11 @@ def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
   Raises:
     UserError: if there is none.
   """
+  if pipeline.host.tokens != IDS:
+    raise UserError(
+      f"Must have networks of ids to bench chains of, {pipeline.name} draws {pipeline.host.tokens}: "
+      "jaxspec generate --compare measures them"
+    )
   families = {}
   for name, cls in METHODS.items():
     if issubclass(cls, ChainMethod) and cls.exact:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +49,24 @@ def bundle(**options: Any) -> None:
   folder = options["folder"]
   if folder.exists() and not folder.is_dir():
     raise UserError(f"Must have a folder for the bundle, we instead got {folder}")
-  fields = interruptible(_fields, options, chosen)
-  try:
-    made = write_bundle(folder, **fields)
-  except OSError as error:
-    raise UserError(f"Cannot write {folder / BUNDLE_FILE}: {error.strerror}") from error
+  with _there(folder):
+    made = write_bundle(folder, **interruptible(_fields, options, chosen))
   click.echo(f"wrote {folder / BUNDLE_FILE}: target {made.target}, drafts {', '.join(made.drafts) or '(none)'}")
+
+
+@contextlib.contextmanager
+def _there(folder: Path) -> Iterator[None]:
+  """Makes a folder; one that holds nothing in the end goes again."""
+  new = [path for path in (folder, *folder.parents) if not path.exists()]
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    yield
+  except OSError as error:
+    raise UserError(f"Cannot write to {folder}: {error.strerror or error}") from error
+  finally:
+    for path in new:
+      with contextlib.suppress(OSError):
+        path.rmdir()
 
 
 def _fields(options: dict[str, Any], chosen) -> dict[str, Any]:
@@ -62,13 +76,16 @@ def _fields(options: dict[str, Any], chosen) -> dict[str, Any]:
     ValueError: in one line, for what is not there, does not fit, or is no setting of these networks.
   """
   from jaxspec.bundle import BUNDLE_FILE, completed, read_bundle
-  from jaxspec.checkpoints import CONFIG_FILE
+  from jaxspec.checkpoints import CONFIG_FILE, read_config
   from jaxspec.cli.declared import flag
   from jaxspec.loading import load_pipeline
 
   folder, fields = options["folder"], {}
-  inside = lambda path: Path(os.path.relpath(path, folder)).as_posix()
+  inside = lambda path: Path(os.path.relpath(Path(path).resolve(), folder.resolve())).as_posix()
   is_network = lambda path: (path / CONFIG_FILE).is_file()
+  for path in (options["target"], options["tokenizer"], options["text_encoder"], *options["draft_models"]):
+    if path is not None:
+      read_config(path)  # says so, under the name that was typed, if there is no network
   if options["target"] is not None:
     fields["target"] = inside(options["target"])
   elif (folder / BUNDLE_FILE).is_file() or is_network(folder) or is_network(folder / "target"):
@@ -86,13 +103,11 @@ def _fields(options: dict[str, Any], chosen) -> dict[str, Any]:
   if not made.defaults.sampling:  # a network without a bundle file has them too
     sampling = host.published_sampling() | sampling
   settings = {name: value for name, value in chosen.options.items() if name not in sampling}
+  of_some = {name for each in pipeline.methods() for name in pipeline.without_draft(each).options()}
+  if unread := sorted(settings.keys() - of_some):
+    raise UserError(f"Must have settings of {host.tokens} or of a method of these drafts, we instead got {flag(unread[0])}")
   fields |= dict(method=chosen.method, draft=chosen.draft, sampling=sampling, options=settings)
-  defaults = completed(folder, **fields).defaults
-  made = dataclasses.replace(pipeline, defaults=defaults)
-  made.sampling()
-  of_some = {name for each in made.methods() for name in made.method(each).options()}
-  if unread := sorted(defaults.options.keys() - of_some):
-    raise UserError(f"Must have settings that a method of these networks reads, we instead got {flag(unread[0])}")
+  made = dataclasses.replace(pipeline, defaults=completed(folder, **fields).defaults)
   method = made.method()
   if (length := host.row_tokens(made.sampling())) is not None:
     method.check_length(length)

@@ -36,6 +36,7 @@ class Asked(NamedTuple):
     Raises:
       UserError: if the networks draw from something else.
     """
+    from jaxspec.hosts.images import FeatureHost
     from jaxspec.models.conditions import ClassLabels
 
     where, names = host.target.path, getattr(host, "classes", ())
@@ -46,8 +47,9 @@ class Asked(NamedTuple):
       raise UserError(f"{where} draws classes: give --class {'NAME' if names else 'NUMBER'}")
     if self.kind == "class":
       raise UserError(f"{where} draws no classes: give {'--text' if host.noun == 'text' else 'prompts'} instead of --class")
-    if self.kind == "features" and host.noun == "text":
-      raise UserError(f"{where} continues texts: give --text instead of --features")
+    if self.kind == "features" and not isinstance(host, FeatureHost):
+      kind = "continues texts: give --text" if host.noun == "text" else "reads prompts: give prompts"
+      raise UserError(f"{where} {kind} instead of --features")
     if self.kind == "text" and host.noun != "text":
       raise UserError(f"{where} draws {host.noun}s: give prompts instead of --text")
     return self.prompts

@@ -74,10 +74,15 @@ def test_prompts_of_a_file(tmp_path):
 
 
 def test_targets_without_a_text_encoder_are_refused():
-  """Class labels, features of T5, and ids that the network reads itself where prompts need an encoder."""
-  named = lambda condition: SimpleNamespace(name="other", host=SimpleNamespace(condition_type=condition))
-  for condition in (ClassLabels, Caption):
-    with pytest.raises(ValueError, match="a text encoder of its own for this, other has none$"):
-      sampled_target.conditions_of(named(condition))
+  """Features of T5, ids that the network reads itself where prompts need an encoder, and what is no image of ids."""
+  kinds = dict(tokens="ids", noun="image")
+  named = lambda condition, **of: SimpleNamespace(name="other", host=SimpleNamespace(condition_type=condition, **kinds | of))
+  with pytest.raises(ValueError, match="a text encoder of its own for this, other has none$"):
+    sampled_target.conditions_of(named(Caption))
+  for what, draws in (({"tokens": "vectors"}, "vectors"), ({"noun": "text"}, "texts")):
+    with pytest.raises(ValueError, match=f"images of ids for this, other draws {draws}$"):
+      sampled_target.conditions_of(named(ClassLabels, **what))
+  with pytest.raises(ValueError, match="draws classes for --class, other reads prompts"):
+    sample_prompts.class_prompts(named(Prompt), ["3"], 2, 0)
   with pytest.raises(ValueError, match="other has none: its prompts come from a file"):
     sample_prompts.scene_prompts(named(Prompt), 2, 0)
