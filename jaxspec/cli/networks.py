@@ -71,10 +71,13 @@ class Networks(NamedTuple):
     """
     from jaxspec.cli.job import load
 
-    if self.model is None and default is not None and not shipped.named(default).is_dir():
-      raise UserError(f"Must have --model DIR: no networks {default} come with this copy")
+    path = self.model
+    if path is None and default is not None:  # nobody typed that name, so it is none of a folder here
+      path = shipped.shipped(default)
+      if not path.is_dir():
+        raise UserError(f"Must have --model DIR: no networks {default} come with this copy")
     try:
-      return load(self.model or default, **self.parts, **kwargs)
+      return load(path, **self.parts, **kwargs)
     except ValueError as error:
       if self.model is not None and "part 'tokenizer'" in str(error):
         raise UserError("Must have --tokenizer DIR with --model: the tokenizer turns tokens into pixels") from error

@@ -161,7 +161,7 @@ def test_a_bundle_that_does_not_fit_is_not_written(fails, own, tmp_path, options
     (("calibrate", *BOTH, "--draft-model", "own/draft", "--held-out", "8"), "a class from 0 to 4, we instead got 8"),
     (("calibrate", "--model", "digits32-causal"), "networks of ids to calibrate, digits32-causal draws vectors"),
     (("bench", "--model", "digits32-causal"), "jaxspec generate --compare measures them"),
-    (("info",), "Must have PATH or --model"),
+    (("evaluate", "--scenes"), "Must have PATH or --model"),
     (("info", "scenes", "--model", "wordnet"), "either PATH or --model"),
     (("plan", "--model", "own/tokenizer", "--device", "h100"), "a network that generates"),
   ],
