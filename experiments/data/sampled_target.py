@@ -23,7 +23,7 @@ def caption_host(pipeline: Pipeline) -> CaptionHost:
   """
   if not isinstance(pipeline.host, CaptionHost):
     hint = ": its prompts come from a file (--prompts FILE)" if pipeline.host.condition_type is Prompt else ""
-    raise ValueError(f"Must have a target with a text encoder of its own for this, {pipeline.name} has none{hint}")
+    raise ValueError(f"Must have a target with a small text encoder of its own for this, {pipeline.name} has none{hint}")
   return pipeline.host
 
 
