@@ -49,14 +49,12 @@ def snippet(job: Job, kind: str, asked: Asked, networks: Networks = Networks()) 
   draft = {} if draft_name(job.method) is None else {"draft": draft_name(job.method)}
   method = ", ".join([repr(job.method.name), *_arguments(draft | _options(job))])
   length = [f"max_len={job.max_len}"] * (kind == "text")
-  call = ", ".join([repr(prompts), "key=keys", "method=method", *length, *_arguments(_sampling(job))])
+  call = ", ".join([repr(prompts), "key=key", "method=method", *length, *_arguments(_sampling(job))])
   return (
     "import jax, jaxspec\n\n"
     f"pipe = jaxspec.load_pipeline({', '.join(loaded)})\n"
     f"method = pipe.method({method})\n"
     f"key = jax.random.key({job.seed})\n"
-    f"rows = range({len(prompts)})\n"
-    "keys = jax.numpy.stack([jax.random.fold_in(jax.random.fold_in(key, row), 0) for row in rows])\n"
     f"out = pipe({call})\n"
   )
 
