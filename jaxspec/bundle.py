@@ -12,8 +12,8 @@ A bundle is a folder with ``bundle.json`` and one checkpoint folder per network:
 files, or plain values such as ``classes`` and ``latent_scale``. ``sampling`` are fields of `jaxspec.SamplingConfig` or
 another of `jaxspec.sampling`; ``options`` go to every method that declares them.
 
-Read as bundles too: the files of versions before 2, a folder with one converted network, and a folder with two of them,
-``target`` and ``draft``.
+Read as bundles too: the files of versions before 2, a folder with one converted network, and a folder with several of them
+in ``target``, ``draft``, ``tokenizer``, ``text`` and ``vae``.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ from jaxspec.options import suggestion
 
 BUNDLE_FILE = "bundle.json"
 VERSION = 2
+
+# Of a folder without a file: parts by the names of their folders.
+_PARTS = ("tokenizer", "text", "vae")
 
 # Of bundles before version 2.
 _VECTOR_KIND = "vector_tokens"
@@ -113,7 +116,7 @@ def read_bundle(path: str | os.PathLike, *, complete: bool = True) -> Bundle:
   return bundle
 
 
-def write_bundle(
+def completed(
   path: str | os.PathLike,
   *,
   target: str | None = None,
@@ -124,12 +127,10 @@ def write_bundle(
   sampling: Mapping[str, Any] | None = None,
   options: Mapping[str, Any] | None = None,
 ) -> Bundle:
-  """Writes ``bundle.json``, or completes the one that is there; what is None stays.
+  """A new bundle, or the one that is there with more in it: mappings are merged into its own, what is None stays.
 
-  Mappings are merged into what is there. A file of an older version is rewritten. Stopping never leaves half a file.
+  Nothing is written (`write_bundle`), and no folder is looked into.
 
-  Returns:
-    The bundle as it is now.
   Raises:
     ValueError: if the file that is there is damaged, or a default is none that a method or the sampling settings declare.
   """
@@ -154,10 +155,23 @@ def write_bundle(
     _check_defaults(bundle)
   except ValueError as error:
     raise ValueError(f"Cannot write {file}: {error}") from error
-  path.mkdir(parents=True, exist_ok=True)
+  return bundle
+
+
+def write_bundle(path: str | os.PathLike, **fields: Any) -> Bundle:
+  """Writes ``bundle.json``, or completes the one that is there; ``fields`` and errors are those of `completed`.
+
+  A file of an older version is rewritten. Stopping never leaves half a file.
+
+  Returns:
+    The bundle as it is now.
+  """
+  bundle = completed(path, **fields)
+  bundle.path.mkdir(parents=True, exist_ok=True)
+  file = bundle.path / BUNDLE_FILE
   work = file.with_name(f".{file.name}.{os.getpid()}")
   try:
-    work.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    work.write_text(json.dumps(_document(bundle), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     work.replace(file)
   finally:
     work.unlink(missing_ok=True)
@@ -173,12 +187,13 @@ def _document(bundle: Bundle) -> dict[str, Any]:
 
 def _without_file(path: Path) -> Bundle:
   """A folder of converted networks."""
-  if (path / CONFIG_FILE).is_file():
+  is_network = lambda name: (path / name / CONFIG_FILE).is_file()
+  if is_network("."):
     return Bundle(path, ".", version=None)
-  if (path / "target" / CONFIG_FILE).is_file():
-    drafts = {"draft": "draft"} if (path / "draft" / CONFIG_FILE).is_file() else {}
-    return Bundle(path, "target", drafts, version=None)
-  raise ValueError(f"No {BUNDLE_FILE} in {path}: not a bundle of networks")
+  if not is_network("target"):
+    raise ValueError(f"No {BUNDLE_FILE} and no {CONFIG_FILE} in {path}: not a bundle of networks, nor one of them")
+  drafts, parts = ({name: name for name in names if is_network(name)} for names in (("draft",), _PARTS))
+  return Bundle(path, "target", drafts, parts, version=None)
 
 
 def _parse(path: Path, document: dict[str, Any], version: int, complete: bool) -> Bundle:

@@ -13,19 +13,20 @@ from jax.sharding import Mesh
 
 from jaxspec import checkpoints, shipped
 from jaxspec import mesh as meshes
-from jaxspec.bundle import Bundle, read_bundle
+from jaxspec.bundle import BUNDLE_FILE, Bundle, read_bundle
 from jaxspec.draft_networks import Drafts
 from jaxspec.hosts.base import Host, HostParts
 from jaxspec.methods import METHODS, get_method
 from jaxspec.models import precision, registry
 from jaxspec.models.platform import platform
+from jaxspec.options import options_of
 from jaxspec.pipeline import Pipeline
 
 DTYPES = ("float32", "bfloat16")
 
 
 def load_pipeline(
-  path: str | os.PathLike | None = None,
+  path: str | os.PathLike | Bundle | None = None,
   *,
   draft: str | os.PathLike | Sequence[str | os.PathLike] | None = None,
   drafts: Mapping[str, str | os.PathLike] | None = None,
@@ -39,7 +40,8 @@ def load_pipeline(
 
   Args:
     path: the name of a shipped bundle (`jaxspec.shipped.BUNDLES`), the folder of a bundle, of one converted network, or
-      of two (``target`` and ``draft``). None is the folder that ``JAXSPEC_CHECKPOINT`` names, else the default bundle.
+      of several (``target``, ``draft``, ``tokenizer``, ...). None is the folder that ``JAXSPEC_CHECKPOINT`` names, else the
+      default bundle.
     draft: folders of drafts besides those of the bundle, named after their folders; the first becomes the default.
     drafts: the same by name.
     dtype: compute dtype of target, drafts and a T5 encoder, one of `DTYPES`; other encoders and decoders stay in float32.
@@ -64,7 +66,8 @@ def load_pipeline(
     raise ValueError(f"Must have a precision in {', '.join(precision.PRECISIONS)}, we instead got {matmul_precision!r}")
   platform()  # a backend that cannot start is said before files are read
   mesh = None if mesh is None else meshes.make_mesh(mesh)
-  bundle = read_bundle(shipped.named(shipped.default_bundle() if path is None else path))
+  is_read = isinstance(path, Bundle)
+  bundle = path if is_read else read_bundle(shipped.named(shipped.default_bundle() if path is None else path))
   sources, brought = _draft_sources(bundle, draft, drafts)
   folder = bundle.path / bundle.target
   family = checkpoints.read_config(folder)["family"]
@@ -76,17 +79,33 @@ def load_pipeline(
   host_parts = HostParts(bundle.path, {**bundle.parts, **given})
   host = registry.host_maker(family)(checkpoint, host_parts)
   host_parts.check_all_read()
+  _check_defaults(bundle, host)
   defaults = bundle.defaults
   if not defaults.sampling:  # nothing is known better: a folder of converted networks, or a bundle that does not say
     defaults = dataclasses.replace(defaults, sampling=host.published_sampling())
   loaded = Drafts(host, sources, dtype=dtype, mesh=mesh)
   if brought:
-    _check_families(host, {sources[name]: loaded.family(name) for name in brought})
+    check_families(host, {sources[name]: loaded.family(name) for name in brought})
     first, method = brought[0], _method_with(defaults.method, host, loaded.family(brought[0]))
     defaults = dataclasses.replace(defaults, draft=first, method=method)
   precise = matmul_precision or precision.of_user() or host.matmul_precision(dtype)
   target = host.network(checkpoint, "target")
   return Pipeline(bundle.name, host, target, loaded, defaults, dtype, precise, host_parts, mesh)
+
+
+def _check_defaults(bundle: Bundle, host: Host) -> None:
+  """Refuses defaults for another kind of tokens than the target's.
+
+  Raises:
+    ValueError: naming the file and the first of them.
+  """
+  method, known, wrong = bundle.defaults.method, options_of(host.sampling_type), None
+  if unknown := sorted(bundle.defaults.sampling.keys() - known.keys()):
+    wrong = f"must have sampling settings of {host.tokens} ({', '.join(known)}), we instead got {unknown[0]}"
+  elif method is not None and not get_method(method).fits(host.tokens):
+    wrong = f"must have a default method for tokens that are {host.tokens}, we instead got {method}"
+  if wrong is not None:
+    raise ValueError(f"Corrupt {bundle.path / BUNDLE_FILE}: {wrong}")
 
 
 def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], list[str]]:
@@ -106,7 +125,7 @@ def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], list
   return sources, [name for name, _ in given]
 
 
-def _check_families(host: Host, found: Mapping[Path, str]) -> None:
+def check_families(host: Host, found: Mapping[Path, str]) -> None:
   """Refuses networks, by their folders, that no method drafts with for this host.
 
   Raises:

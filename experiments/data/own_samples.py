@@ -3,10 +3,12 @@
 Commands (from the repository root; the file is written after every batch, a killed run goes on where it stopped)::
 
     python -m experiments.data.own_samples --num-samples 4608
-    python -m experiments.data.own_samples --bundle weights/anole --prompts prompts.txt --out runs/anole.npz
+    python -m experiments.data.own_samples --model weights/anole --prompts prompts.txt --out runs/anole.npz
+    python -m experiments.data.own_samples --model weights/c2i --out runs/c2i.npz
 
-The first draws training captions of `jaxspec.scenes`, the second the lines of a file in random order. Networks that read
-prompts as text of their own vocabulary (Anole, Lumina-mGPT) need a file.
+The first draws training captions of `jaxspec.scenes`, the second the lines of a file in random order, the third all classes
+of a class-conditional network in random order (or those of ``--class``). Networks that read prompts as text of their own
+vocabulary (Anole, Lumina-mGPT) need a file. ``--model`` is a bundle or a converted network, by folder or shipped name.
 
 `experiments.train.draft`, `eagle` and `inter_head` read the file (`experiments.data.samples`).
 """
@@ -21,43 +23,56 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.data.sample_prompts import file_prompts, scene_prompts
+from experiments.data.sample_prompts import class_prompts, file_prompts, scene_prompts
 from experiments.data.sampled_target import conditions_of
 from experiments.data.samples import Samples, load_samples, write_samples
 from experiments.train.command import one_line_errors
 from jaxspec.loading import load_pipeline
+from jaxspec.models.conditions import ClassLabels
 from jaxspec.pipeline import Pipeline
 
 
 def draw(pipeline: Pipeline, prompt, seed: int) -> Samples:
   """One batch of images with the settings of the bundle."""
   make, params = conditions_of(pipeline)
-  condition = make(params, jnp.asarray(prompt["ids"]), jnp.asarray(prompt["mask"]))
+  condition = make(params, jax.tree.map(jnp.asarray, prompt))
   out = pipeline(condition, key=jax.random.key(seed), method="ar")
-  return {"tokens": np.asarray(out.tokens, np.int16), "ids": prompt["ids"], "mask": prompt["mask"]}
+  return {"tokens": np.asarray(out.tokens, np.int16 if pipeline.host.vocab_size <= 2**15 else np.int32), **prompt}
+
+
+def prompts_of(pipeline: Pipeline, prompts: str | None, classes: list[str], rows: int, seed: int):
+  """``index -> batch`` of what was asked for: a file, scenes, classes; else what the target draws."""
+  if prompts is not None and classes:
+    raise ValueError("Must have either --prompts or --class, not both")
+  if classes or (prompts is None and pipeline.host.condition_type is ClassLabels):
+    return class_prompts(pipeline, classes, rows, seed)
+  if prompts in (None, "scenes"):
+    return scene_prompts(pipeline, rows, seed)
+  return file_prompts(pipeline, prompts, rows, seed)
 
 
 def main() -> None:
   """The command line."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--bundle", default="checkpoints/scenes")
+  parser.add_argument("--model", "--bundle", default="checkpoints/scenes")
+  parser.add_argument("--tokenizer", help="image tokenizer of a converted network")
   parser.add_argument("--num-samples", type=int, default=4608, help="images in the file in the end")
-  parser.add_argument("--prompts", default="scenes", help="scenes, or a text file, one prompt a line")
+  parser.add_argument("--prompts", help="scenes, or a text file, one prompt a line")
+  parser.add_argument("--class", dest="classes", action="append", default=[], metavar="NAME", help="may be repeated [all]")
   parser.add_argument("--batch", type=int, default=8)
   parser.add_argument("--seed", type=int, default=0)
   parser.add_argument("--matmul-precision", default="bfloat16")
   parser.add_argument("--out", type=Path, default=Path("runs/scenes-samples.npz"))
   args = parser.parse_args()
-  pipeline = load_pipeline(args.bundle, matmul_precision=args.matmul_precision)
-  if args.prompts == "scenes":
-    prompts = scene_prompts(pipeline, args.batch, args.seed)
-  else:
-    prompts = file_prompts(pipeline, args.prompts, args.batch, args.seed)
+  pipeline = load_pipeline(args.model, matmul_precision=args.matmul_precision, tokenizer=args.tokenizer)
+  conditions_of(pipeline)  # says whether there are any
+  prompts = prompts_of(pipeline, args.prompts, args.classes, args.batch, args.seed)
   args.out.parent.mkdir(parents=True, exist_ok=True)
   samples = load_samples(args.out) if args.out.exists() else {}
   done = len(samples.get("tokens", ())) // args.batch
-  if samples and (theirs := samples["ids"].shape[1]) != (ours := prompts(0)["ids"].shape[1]):
-    raise ValueError(f"Must have prompts of {theirs} ids, as {args.out} has them, we instead got {ours} of {args.prompts}")
+  shapes = lambda batch: {name: leaf.shape[1:] for name, leaf in batch.items() if name != "tokens"}
+  if samples and (theirs := shapes(samples)) != (ours := shapes(prompts(0))):
+    raise ValueError(f"Must have prompts as {args.out} has them, {theirs}, we instead got {ours}")
   for index in range(done, -(-args.num_samples // args.batch)):
     part = draw(pipeline, prompts(index), args.seed * 100_003 + index)
     samples = {name: np.concatenate([samples[name], leaf]) if samples else leaf for name, leaf in part.items()}

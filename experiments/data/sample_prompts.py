@@ -1,10 +1,11 @@
-"""Prompts of the images that a target draws: captions of scenes, or the lines of a file.
+"""Prompts of the images that a target draws: captions of scenes, the lines of a file, or classes.
 
-Each is a function ``index -> batch`` with ``ids`` and ``mask [rows, P]``.
+Each is a function ``index -> batch`` with ``ids`` and ``mask [rows, P]``, or with ``labels [rows]``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from experiments.data.sampled_target import caption_host
 from experiments.train.command import epochs_of
 from jaxspec import scenes
 from jaxspec.data import text_tokenizer
-from jaxspec.models.conditions import Prompt
+from jaxspec.models.conditions import ClassLabels, Prompt
 from jaxspec.pipeline import Pipeline
 
 
@@ -28,6 +29,24 @@ def scene_prompts(pipeline: Pipeline, rows: int, seed: int):
     return {"ids": np.asarray(ids), "mask": np.asarray(mask)}
 
   return batch_fn
+
+
+def class_prompts(pipeline: Pipeline, classes: Sequence[str], rows: int, seed: int):
+  """``index -> labels``: classes in random order, each once before any returns.
+
+  Args:
+    classes: by name or number; none for all.
+  Raises:
+    ValueError: for a target that draws no classes, or one that is none of its classes.
+  """
+  host = pipeline.host
+  if host.condition_type is not ClassLabels:
+    raise ValueError(f"Must have a target that draws classes for --class, {pipeline.name} reads prompts: --prompts FILE")
+  names = getattr(host, "classes", ())
+  given = [int(name) if name.isdecimal() and name not in names else name for name in classes]
+  labels = pipeline.encode(given).condition.labels if given else np.arange(host.target.config.num_classes, dtype=np.int32)
+  chosen = epochs_of(labels, rows, (seed, 2))
+  return lambda index: {"labels": chosen(index)}
 
 
 def file_prompts(pipeline: Pipeline, path: str | Path, rows: int, seed: int):

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import jax.numpy as jnp
 
 import jaxspec
+from experiments.data.samples import Samples
 from jaxspec.hosts.images import CaptionHost
-from jaxspec.models.conditions import Prompt
+from jaxspec.methods import IDS
+from jaxspec.models.conditions import ClassLabels, Prompt
 from jaxspec.pipeline import Pipeline
-from jaxspec.types import Array, Params, PyTree
+from jaxspec.types import Params, PyTree
 
 
 def caption_host(pipeline: Pipeline) -> CaptionHost:
@@ -21,22 +23,28 @@ def caption_host(pipeline: Pipeline) -> CaptionHost:
   """
   if not isinstance(pipeline.host, CaptionHost):
     hint = ": its prompts come from a file (--prompts FILE)" if pipeline.host.condition_type is Prompt else ""
-    raise ValueError(f"Must have a target with a text encoder of its own for this, {pipeline.name} has none{hint}")
+    raise ValueError(f"Must have a target with a small text encoder of its own for this, {pipeline.name} has none{hint}")
   return pipeline.host
 
 
-def conditions_of(pipeline: Pipeline) -> tuple[Callable[[Params, Array, Array], PyTree], Params]:
-  """What makes conditions of the prompts of samples, ``(params, ids [M, P], mask [M, P]) -> condition``, and its parameters.
+def conditions_of(pipeline: Pipeline) -> tuple[Callable[[Params, Samples], PyTree], Params]:
+  """What makes conditions of the prompts of samples, ``(params, samples) -> condition``, and its parameters.
 
-  It is the text encoder of the target; a target that reads ids itself has none.
+  It is the text encoder of the target; a target that reads ids or classes itself has none.
 
   Raises:
-    ValueError: for another target.
+    ValueError: for a target that reads something else, or does not draw ids of images.
   """
-  if pipeline.host.condition_type is Prompt:
-    return lambda params, ids, mask: Prompt(ids, mask), {}
+  host = pipeline.host
+  if (host.tokens, host.noun) != (IDS, "image"):
+    kind = host.tokens if host.noun == "image" else "texts"
+    raise ValueError(f"Must have a target that draws images of ids for this, {pipeline.name} draws {kind}")
+  if host.condition_type is Prompt:
+    return lambda params, samples: Prompt(samples["ids"], samples["mask"]), {}
+  if host.condition_type is ClassLabels:
+    return lambda params, samples: ClassLabels(samples["labels"]), {}
   text = caption_host(pipeline).text
-  return text.fns.apply, text.params
+  return lambda params, samples: text.fns.apply(params, samples["ids"], samples["mask"]), text.params
 
 
 def guided_target(pipeline: Pipeline, **kwargs):

@@ -1,6 +1,6 @@
 """The file of images that a target drew: `experiments.data.own_samples` writes it, trainings of heads and drafts read it.
 
-It holds ``tokens [M, N]``, and the prompts as ``ids`` and ``mask [M, P]``.
+It holds ``tokens [M, N]``, and the prompts: ``ids`` and ``mask [M, P]``, or ``labels [M]`` of classes.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from jaxspec.types import Array
 Samples = dict[str, np.ndarray]
 
 
-def load_samples(path: str | Path, at_least: int = 1) -> Samples:
+def load_samples(path: str | Path, at_least: int = 1, model: str | None = None) -> Samples:
   """The samples of a file.
 
+  Args:
+    model: the target that draws them, by folder or shipped name.
   Raises:
     ValueError: if there is no such file, or it holds fewer images than asked for.
   """
   path = Path(path)
   if not path.exists():
+    of = "" if model is None else f" --model {model}"
     raise ValueError(
-      f"Must have the target's samples at {path}; make them: python -m experiments.data.own_samples --out {path}"
+      f"Must have the target's samples at {path}; make them: python -m experiments.data.own_samples{of} --out {path}"
     )
   with np.load(path) as archive:
     samples = dict(archive)

@@ -1,4 +1,4 @@
-"""Distils a one- or two-layer draft from the shipped target.
+"""Distils a one- or two-layer draft from the shipped target, or from another LlamaGen network of captions or classes.
 
 Commands (from the repository root; a killed run goes on where it stopped)::
 
@@ -24,12 +24,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.data.sampled_target import guided_target
-from experiments.data.samples import Samples
+from experiments.data.sampled_target import conditions_of, guided_target
+from experiments.data.samples import Samples, pick
 from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
 from jaxspec.loading import load_pipeline
-from jaxspec.models.conditions import Caption, Prefixed
+from jaxspec.models.conditions import Prefixed
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.pipeline import Pipeline
 from jaxspec.training.loop import LoopConfig
@@ -66,21 +66,20 @@ def get_config(arg: str = "1") -> DraftRun:
 def target_logits(pipeline: Pipeline, samples: Samples, batch: int = 16) -> np.ndarray:
   """Guided logits ``[M, N, V]`` float16 of the target over its own samples, minus their log-normaliser."""
   fns, params = guided_target(pipeline)
-  text, prefix, temperature = pipeline.host.text, pipeline.target.config.prefix_len, pipeline.sampling().temperature
+  make, text = conditions_of(pipeline)
+  prefix, temperature = pipeline.target.config.prefix_len, pipeline.sampling().temperature
 
   @jax.jit
-  def score(params, encoder, ids, mask, tokens):
-    inputs = Prefixed(text.fns.apply(encoder, ids, mask), tokens[:, :-1])
-    positions = jnp.arange(prefix + tokens.shape[1] - 1)[None]
+  def score(params, text, rows):
+    inputs = Prefixed(make(text, rows), rows["tokens"][:, :-1])
+    positions = jnp.arange(prefix + rows["tokens"].shape[1] - 1)[None]
     logits = fns.apply(params, inputs, None, positions=positions)[0].logits[:, prefix - 1 :]
     return jax.nn.log_softmax(logits / temperature).astype(jnp.float16)
 
   parts = []
   for start in range(0, len(samples["tokens"]), batch):
-    rows = slice(start, start + batch)
-    part = score(params, text.params, samples["ids"][rows], samples["mask"][rows],
-                 samples["tokens"][rows].astype(np.int32))  # fmt: skip
-    parts.append(np.asarray(part))
+    rows = pick(samples, np.arange(start, min(start + batch, len(samples["tokens"]))))
+    parts.append(np.asarray(score(params, text, rows)))
   return np.concatenate(parts)
 
 
@@ -93,12 +92,11 @@ def draft_from_target(target: LlamaGenConfig, params, num_layers: int) -> tuple[
 
 def make_loss_fn(run: DraftRun, config: LlamaGenConfig, pipeline: Pipeline):
   """Total variation plus ``kl_weight`` times KL(target || draft); the metric ``acceptance`` is 1 - TV."""
-  fns, text, temperature = llamagen_fns(config), pipeline.host.text, pipeline.sampling().temperature
+  fns, (make, _), temperature = llamagen_fns(config), conditions_of(pipeline), pipeline.sampling().temperature
 
   def loss_fn(params, extra, batch, key):
     del key
-    caption: Caption = text.fns.apply(extra, batch["ids"], batch["mask"])
-    output, _ = fns.apply(params, Prefixed(caption, batch["tokens"][:, :-1]))
+    output, _ = fns.apply(params, Prefixed(make(extra, batch), batch["tokens"][:, :-1]))
     logits = output.logits[:, config.prefix_len - 1 :] / temperature
     distribution = batch["distribution"].astype(jnp.float32)
     p, q = jax.nn.softmax(distribution), jax.nn.softmax(logits)
@@ -117,12 +115,16 @@ def name_of(run: DraftRun) -> str:
 def train(run: DraftRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
   """Distils a draft (see `train_student`)."""
   check_export(export_to)
-  pipeline, samples = load_pipeline(run.bundle), samples_of(run)
+  pipeline = load_pipeline(run.bundle)
+  if not isinstance(pipeline.target.config, LlamaGenConfig):
+    family = pipeline.host.target.family
+    raise ValueError(f"Must have a LlamaGen target to cut a draft out of it, {pipeline.name} has a {family}")
+  samples = samples_of(run)
   with jax.default_matmul_precision(run.matmul_precision):
     samples["distribution"] = target_logits(pipeline, samples)
   config, params = draft_from_target(pipeline.target.config, pipeline.target.params, run.num_layers)
   loss_fn, script = make_loss_fn(run, config, pipeline), f"draft --config {run.num_layers}"
-  text = pipeline.host.text.params
+  text = conditions_of(pipeline)[1]
   student = Student(name_of(run), config, params, text, loss_fn, script, get_config(str(run.num_layers)))
   return train_student(run, pipeline, samples, student, run_dir, resume, export_to)
 

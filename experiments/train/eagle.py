@@ -1,5 +1,5 @@
 """Trains an EAGLE drafter: of the shipped target, or of another that heads can be put on (`jaxspec.models.trunk`) and whose
-prompts are ids or have a small text encoder.
+prompts are classes, are ids, or have a small text encoder.
 
 Commands (from the repository root; a killed run goes on where it stopped)::
 
@@ -82,8 +82,8 @@ def host_features(pipeline: Pipeline, samples: Samples, prefix_len: int, batch: 
   fns, params = guided_target(pipeline, features="combined")
 
   @jax.jit
-  def read(params, text, ids, mask, tokens):
-    condition = make(text, ids, mask)
+  def read(params, text, rows):
+    condition, tokens = make(text, rows), rows["tokens"]
     length = fns.prefix_len(condition)
     positions = jnp.arange(length + tokens.shape[1] - 1)[None]
     output, _ = fns.apply(params, Prefixed(condition, tokens[:, :-1]), None, positions=positions)
@@ -92,7 +92,7 @@ def host_features(pipeline: Pipeline, samples: Samples, prefix_len: int, batch: 
   parts = []
   for start in range(0, len(samples["tokens"]), batch):
     rows = pick(samples, np.arange(start, min(start + batch, len(samples["tokens"]))))
-    parts.append(np.asarray(read(params, text, rows["ids"], rows["mask"], rows["tokens"])))
+    parts.append(np.asarray(read(params, text, rows)))
   return np.concatenate(parts)
 
 

@@ -6,8 +6,8 @@ Commands (from the repository root; a killed run goes on where it stopped)::
     python -m experiments.train.inter_head --config 2 --run-dir runs/inter-2 --export checkpoints/scenes
     python -m experiments.train.inter_head --config 1 --set bundle=anole --set samples=runs/anole.npz --export anole
 
-The cloud is the shipped one, or another that heads can be put on (`jaxspec.models.trunk`) and whose prompts are ids or
-have a small text encoder.
+The cloud is the shipped one, or another that heads can be put on (`jaxspec.models.trunk`) and whose prompts are classes, are
+ids, or have a small text encoder.
 
 1. Contexts are images that the guided cloud drew for random prompts (what an edge network meets while decoding).
 2. The edge network starts from the cloud's first layers, its norm and its output matrix; its radii are 0.5 everywhere.
@@ -115,7 +115,7 @@ def make_target_fn(run: InterRun, pipeline: Pipeline):
   guided_cloud, scale = jaxspec.guided(cloud), jnp.float32(pipeline.sampling().cfg_scale)
 
   def target_fn(frozen, batch):
-    condition = make(frozen["text"], batch["ids"], batch["mask"])
+    condition = make(frozen["text"], batch)
     prefix, fed = cloud.prefix_len(condition), batch["tokens"][:, :-1]
     if run.guided:
       inputs = _halves(cloud, frozen["cloud"], condition, fed)
@@ -146,7 +146,7 @@ def make_loss_fn(run: InterRun, config: InterHeadConfig, pipeline: Pipeline):
   score_fn = IntervalScore(combination=run.combination)
 
   def loss_fn(params, extra, batch, key):
-    condition = make(extra["text"], batch["ids"], batch["mask"])
+    condition = make(extra["text"], batch)
     prefix, fed = cloud.prefix_len(condition), batch["tokens"][:, :-1]
     inputs = _halves(cloud, extra["cloud"], condition, fed) if run.guided else Prefixed(condition, fed)
     logits = batch["logits"] if "logits" in batch else target_fn(extra, batch)

@@ -106,7 +106,7 @@ def make_loss_fn(run: FeaturesRun, config: IntervalFeaturesConfig, edge: Network
     evaluates = key is None
     key = jax.random.key(run.seed) if evaluates else key  # the same draws in every evaluation
     mask_key, draw_key = jax.random.split(key)
-    condition = make(extra["text"], batch["ids"], batch["mask"])
+    condition = make(extra["text"], batch)
     own = batch["tokens"]
     masked = edge_positions(mask_key, own.shape, run.least_share)
     of_own = edge_says(extra, condition, own)

@@ -52,7 +52,7 @@ def samples_of(run) -> Samples:
   """The first ``run.num_samples`` of the file ``run.samples``."""
   if run.num_samples <= HELD_OUT:
     raise ValueError(f"Must have more than {HELD_OUT} samples, we instead got {run.num_samples}")
-  samples = load_samples(run.samples, at_least=run.num_samples)
+  samples = load_samples(run.samples, at_least=run.num_samples, model=run.bundle)
   return {name: leaf[: run.num_samples] for name, leaf in samples.items()}
 
 
@@ -113,5 +113,5 @@ def _export(run, pipeline: Pipeline, student: Student, state, figures, path: Pat
   draft = bundle.defaults.draft or student.name
   whole = {}
   if bundle.version is None:  # a converted folder, whose published settings would not be read once it is a bundle
-    whole = dict(target=bundle.target, sampling=pipeline.host.published_sampling())
+    whole = dict(target=bundle.target, parts=bundle.parts, sampling=pipeline.host.published_sampling())
   write_bundle(path, **whole, drafts={**bundle.drafts, student.name: student.name}, draft=draft)

@@ -12,7 +12,7 @@ import click
 from jaxspec.cli.errors import UserError, check_writable, interruptible, report_console, write_whole
 from jaxspec.cli.example_prompts import PROMPTS
 from jaxspec.cli.option_help import MethodCommand
-from jaxspec.cli.options import PATH, common
+from jaxspec.cli.options import NETWORKS, PATH, common
 
 if TYPE_CHECKING:
   from jaxspec.cli.working import Working
@@ -34,9 +34,9 @@ class Sweep(NamedTuple):
 @click.option("--tiny", is_flag=True, help="Enumerate every decode of a tiny random model instead.")
 @click.option("--out", type=PATH, metavar="FILE", help="Write every figure (.json).")
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw total variation against tokens per call (.png).")
-@common("checkpoint", "method", "draft", "samples", "seed", "batch", "dtype", "matmul_precision", "no_cache")
+@common("classes", *NETWORKS, "method", "draft", "samples", "seed", "batch", "dtype", "matmul_precision", "no_cache")
 def audit(**options: Any) -> None:
-  """Decode PROMPTS, or built-in ones, and compare the distribution of every token with the target's.
+  """Decode PROMPTS, classes or built-in prompts, and compare the distribution of every token with the target's.
 
   \b
   jaxspec audit --method lantern --num-neighbours 10 --sweep factor=1,1.5,2,3 --plot audit.png
@@ -46,7 +46,7 @@ def audit(**options: Any) -> None:
   from jaxspec.cli.declared import Chosen
 
   files = _check_files(options)
-  if options["prompts"] and options["num_prompts"] is not None:
+  if (options["prompts"] or options["classes"]) and options["num_prompts"] is not None:
     raise UserError("Must have either prompts or --prompts N, the number of built-in ones, not both")
   chosen = Chosen.of(options)
   chosen.check()
@@ -133,25 +133,26 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
 
 def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working):
   """Decodes rows by the shared loop with a rule that reports the distribution of every token."""
-  from jaxspec.cli import audit_report, compilation_cache, decoding
+  from jaxspec.cli import audit_report, compilation_cache, decoding, prompts
   from jaxspec.cli.batches import batch_rows, make_batches
-  from jaxspec.cli.job import load, make_job
-  from jaxspec.cli.prompts import check_prompts
+  from jaxspec.cli.job import make_job
+  from jaxspec.cli.networks import Networks
   from jaxspec.cli.summary import method_parts, rows_in_words, sampling_parts
   from jaxspec.metrics.audit import summarize_audit
 
-  prompts = list(options["prompts"]) or list(PROMPTS[: options["num_prompts"] or 8])
-  check_prompts(prompts)
+  networks, asked = Networks.of(options), prompts.read(options)
   if not options["no_cache"]:
     compilation_cache.enable()
-  pipeline = load(options["checkpoint"], dtype=options["dtype"], matmul_precision=options["matmul_precision"])
-  encoded = interruptible(pipeline.encode, prompts)
-  job = make_job(pipeline, chosen, encoded, seed=options["seed"])
+  default = None if asked is None else asked.checkpoint(chosen.method)
+  pipeline = networks.load(default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
+  asked = asked or prompts.examples(pipeline.host, options["num_prompts"] or 8)
+  job = make_job(pipeline, chosen, prompts.encode(pipeline, asked), seed=options["seed"])
+  job.warnings.extend(networks.unread(job.method))
   settings = walk(job.method, job.sampling, sweep)
   jobs = [dataclasses.replace(job, method=method, sampling=sampling) for method, sampling in settings]
   for row in jobs:  # whatever does not fit shows before the first decode
     interruptible(lambda row=row: row.decoder(audit=True).parts)
-  rows = batch_rows(options["batch"], len(prompts) * options["samples"])
+  rows = batch_rows(options["batch"], len(job.captions) * options["samples"])
   batches = make_batches(job.condition, samples=options["samples"], seed=job.seed, rows=rows)
   captions = [job.captions[prompt] for prompt in batches.prompt]
 
@@ -180,10 +181,8 @@ def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Workin
 
   cls = get_method(chosen.method or Speculative.name)
   of_sampling = {name for settings in SAMPLING_TYPES.values() for name in options_of(settings)} - options_of(cls).keys()
-  if (
-    options["prompts"] or options["num_prompts"] is not None or options["checkpoint"] or of_sampling & chosen.options.keys()
-  ):
-    raise UserError("Prompts, --checkpoint, guidance, temperature, top-k and top-p go with a checkpoint, not with --tiny")
+  if any(options[name] for name in ("prompts", "classes", "num_prompts", *NETWORKS)) or of_sampling & chosen.options.keys():
+    raise UserError("Prompts, networks, guidance, temperature, top-k and top-p go with a checkpoint, not with --tiny")
   rows = [method for method, _ in walk(cls(**chosen.for_method(cls)), None, sweep)]
   seed = options["seed"]
   pair = enumeration.tiny_pair(seed)

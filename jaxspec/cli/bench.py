@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jaxspec.cli.errors import UserError, check_writable, interruptible, write_whole
-from jaxspec.cli.options import common
+from jaxspec.cli.options import NETWORKS, common
 
 if TYPE_CHECKING:
   from jaxspec.cli.working import Working
@@ -19,14 +19,15 @@ BATCHES = (1, 8, 32)
 
 
 @click.command()
+@click.argument("prompts", nargs=-1)
 @click.option("--gamma", "gammas", multiple=True, type=int, metavar="N", help="Draft length; repeat for several.")
 @click.option("--batch", "batches", multiple=True, type=int, metavar="N",
               help="Rows; repeat for several.  [default: 1, 8, 32]")  # fmt: skip
 @click.option("--repeats", default=5, show_default=True, type=click.IntRange(1, 1000), help="Counted repeats.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for bench.json and bench.md.")
-@common("checkpoint", "draft", "seed", "dtype", "matmul_precision")
+@common("classes", *NETWORKS, "draft", "seed", "dtype", "matmul_precision")
 def bench(**options: Any) -> None:
-  """Measure plain and speculative decoding, the loop's efficiency, and the cost of scoring k tokens."""
+  """Measure plain and speculative decoding of PROMPTS, classes or built-in prompts, and the cost of scoring k tokens."""
   from jaxspec.cli.bench_table import render
   from jaxspec.cli.working import Working
 
@@ -62,11 +63,14 @@ def _check_options(options: dict[str, Any]) -> None:
 def _bench(options: dict[str, Any], working: Working) -> dict[str, Any]:
   import jax
 
-  from jaxspec.cli import bench_runs
-  from jaxspec.cli.job import load
+  from jaxspec.cli import bench_runs, prompts
+  from jaxspec.cli.networks import Networks
   from jaxspec.options import values_of
 
-  pipeline = load(options["checkpoint"], dtype=options["dtype"], matmul_precision=options["matmul_precision"])
+  networks, asked = Networks.of(options), prompts.read(options)
+  default = None if asked is None else asked.checkpoint(None)
+  pipeline = networks.load(default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
+  encoded = prompts.encode(pipeline, asked or prompts.examples(pipeline.host, bench_runs.NUM_PROMPTS))
   draft, method = bench_runs.chain_of(pipeline, options["draft"])
   methods = [pipeline.method(method, draft=draft, gamma=gamma) for gamma in options["gammas"]]
   methods = methods or [pipeline.method(method, draft=draft)]
@@ -86,12 +90,14 @@ def _bench(options: dict[str, Any], working: Working) -> dict[str, Any]:
       "draft": draft,
       "method": method,
       "seed": options["seed"],
+      "prompts": encoded.captions,
       "repeats": options["repeats"],
       "settings": values_of(sampling),
-      "scoring": bench_runs.scoring(pipeline, options["repeats"]),
+      "scoring": bench_runs.scoring(pipeline, encoded.condition, options["repeats"]),
       "decoding": [],
     }
     for done, (rows, made) in enumerate(cells, 1):
       working.step(done, len(cells) + 1, "measurement", f"Batch {rows}, gamma {made.gamma}")
-      report["decoding"].append(bench_runs.decoding(pipeline, made, rows, options["repeats"], options["seed"]))
+      condition = bench_runs.rows_of(encoded.condition, rows)
+      report["decoding"].append(bench_runs.decoding(pipeline, made, condition, options["repeats"], options["seed"]))
   return report

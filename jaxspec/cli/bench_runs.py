@@ -6,16 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxspec.against_plain import against_plain
 from jaxspec.cli.errors import UserError
 from jaxspec.decode import measure
-from jaxspec.methods import METHODS, SAME_FAMILY, Plain
+from jaxspec.methods import IDS, METHODS, SAME_FAMILY, Plain
 from jaxspec.methods.speculative import ChainMethod
 from jaxspec.network import Network
 from jaxspec.pipeline import Pipeline
+from jaxspec.types import PyTree
 
-PROMPTS = ("an apple", "a cat", "a strawberry on a blue background", "a small heart")
+NUM_PROMPTS = 4  # where nobody asks for any
 # Forward passes (or rounds) inside one timed program, so that its dispatch does not count.
 _INNER = 32
 _BLOCKS = (1, 2, 4, 8, 16)
@@ -29,6 +31,11 @@ def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
   Raises:
     UserError: if there is none.
   """
+  if pipeline.host.tokens != IDS:
+    raise UserError(
+      f"Must have networks of ids to bench chains of, {pipeline.name} draws {pipeline.host.tokens}: "
+      "jaxspec generate --compare measures them"
+    )
   families = {}
   for name, cls in METHODS.items():
     if issubclass(cls, ChainMethod) and cls.exact:
@@ -44,9 +51,14 @@ def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
   return first, found[first]
 
 
-def scoring(pipeline: Pipeline, repeats: int) -> dict[str, Any]:
-  """Milliseconds of a guided pass over k tokens of one image, and its ratio to one token."""
-  condition = pipeline.encode([PROMPTS[0]]).condition
+def rows_of(condition: PyTree, num: int) -> PyTree:
+  """``num`` rows of a condition with leaves ``[B, ...]``, again from the first after the last."""
+  return jax.tree.map(lambda leaf: leaf[np.arange(num) % len(leaf)], condition)
+
+
+def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, Any]:
+  """Milliseconds of a guided pass over k tokens of the first row, and its ratio to one token."""
+  condition = rows_of(condition, 1)
   sampling = pipeline.sampling()
   length = pipeline.host.default_length(sampling)
 
@@ -75,16 +87,16 @@ def scoring(pipeline: Pipeline, repeats: int) -> dict[str, Any]:
   return result
 
 
-def decoding(pipeline: Pipeline, method: ChainMethod, rows: int, repeats: int, seed: int) -> dict[str, Any]:
+def decoding(pipeline: Pipeline, method: ChainMethod, condition: PyTree, repeats: int, seed: int) -> dict[str, Any]:
   """Figures of a chain against plain decoding, the methods taking turns.
 
   Args:
     method: with its draft by name.
-    rows: of one batch.
+    condition: of the rows of one batch.
   """
   fast, plain = pipeline.decoder(method), pipeline.decoder(Plain())
   num_tokens = pipeline.host.default_length(fast.sampling)
-  condition = pipeline.encode([PROMPTS[i % len(PROMPTS)] for i in range(rows)]).condition
+  rows = condition.batch_size
   decode = lambda decoder: decoder(condition, key=jax.random.key(seed), max_len=num_tokens).tokens
   first_call_s = {
     "plain": measure.seconds_of(lambda: decode(plain)),

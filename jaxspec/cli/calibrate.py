@@ -13,8 +13,7 @@ import click
 
 from jaxspec.cli.declared import Chosen, options_for
 from jaxspec.cli.errors import UserError, check_writable, interruptible, reading, write_whole
-from jaxspec.cli.example_prompts import HELD_OUT, PROMPTS
-from jaxspec.cli.options import MAX_SEED, PATH, common
+from jaxspec.cli.options import MAX_SEED, NETWORKS, PATH, common
 from jaxspec.methods import Ciar
 
 # Of the method: what a threshold depends on.
@@ -34,14 +33,14 @@ FEW = 128  # images of most trials, where there are more than twice as many
               help="Seed of the search; the next one is that of the other prompts.")  # fmt: skip
 @click.option("--prompt-file", type=PATH, metavar="FILE", help="Text file with one prompt per line.")
 @click.option("--held-out", multiple=True, metavar="PROMPT",
-              help="Prompt that the thresholds are tried on; may be repeated.  [default: built-in ones]")  # fmt: skip
+              help="Prompt or class that the thresholds are tried on; repeat.  [default: built-in ones]")  # fmt: skip
 @click.option("--held-out-file", type=PATH, metavar="FILE", help="Text file with one such prompt per line.")
 @click.option("--quantile", is_flag=True, help="Take quantiles of the scores as thresholds, without any search.")
 @click.option("--journal", type=PATH, metavar="FILE", help="Keep every trial, and go on there after a stop.")
 @click.option("--dry-run", is_flag=True, help="Print the thresholds, store nothing.")
-@common("checkpoint", "draft", "batch", "dtype", "matmul_precision", "no_cache")
+@common("classes", *NETWORKS, "draft", "batch", "dtype", "matmul_precision", "no_cache")
 def calibrate(**options: Any) -> None:
-  """Decode PROMPTS (or built-in ones) at trial thresholds until cloud calls have the wanted rates.
+  """Decode PROMPTS, classes or built-in prompts at trial thresholds until cloud calls have the wanted rates.
 
   Every trial runs the whole decoder with the same keys; the rate is then measured on other prompts with other keys. Rates
   differ from image to image: thresholds that hold within half a point take a thousand prompts.
@@ -93,11 +92,11 @@ def _work(
 
   import jaxspec
   from jaxspec.checkpoints import CONFIG_FILE, read_config
-  from jaxspec.cli import compilation_cache
+  from jaxspec.cli import compilation_cache, prompts
   from jaxspec.cli.batches import batch_rows, make_batches
-  from jaxspec.cli.job import draft_name, load, make_job
+  from jaxspec.cli.job import draft_name, make_job
   from jaxspec.cli.memory import check_memory
-  from jaxspec.cli.prompts import check_prompts, read_prompt_file
+  from jaxspec.cli.networks import Networks
   from jaxspec.cli.trials import Trials
   from jaxspec.intervals.scores import IntervalScore
   from jaxspec.link.journal import Journal
@@ -112,11 +111,8 @@ def _work(
 
   if math.isnan(options["tolerance"]):
     raise UserError("Must have a number as --tolerance, we instead got nan")
-  prompts = [*options["prompts"], *read_prompt_file(options["prompt_file"])] or list(PROMPTS)
-  held_out = [*options["held_out"], *read_prompt_file(options["held_out_file"])] or list(HELD_OUT)
-  check_prompts([*prompts, *held_out])
-  # Batches are those of the search; too many prompts of either kind are refused.
-  rows, _ = (batch_rows(options["batch"], len(part) * options["samples"]) for part in (prompts, held_out))
+  networks, asked = Networks.of(options), prompts.read(options)
+  other = prompts.read({"prompts": options["held_out"], "prompt_file": options["held_out_file"]})
   given = {name: options[name] for name in _OPTIONS if options[name] is not None}
   chosen = Chosen(Ciar.name, options["draft"], given | {"tau": 1.0})
   chosen.check()
@@ -124,14 +120,20 @@ def _work(
     raise UserError(f"Must have --rates above --target-prefix, {prefix:g}, we instead got {rates[0]:g}")
   if not options["no_cache"]:
     compilation_cache.enable()
-  pipeline = load(options["checkpoint"], dtype=options["dtype"], matmul_precision=options["matmul_precision"])
-  job = make_job(pipeline, chosen, interruptible(pipeline.encode, [*prompts, *held_out]), seed=options["seed"])
+  default = None if asked is None else asked.checkpoint(chosen.method)
+  pipeline = networks.load(default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
+  if not Ciar.fits(pipeline.host.tokens):
+    raise UserError(f"Must have networks of ids to calibrate, {pipeline.name} draws {pipeline.host.tokens}")
+  asked, other = (of or prompts.examples(pipeline.host, 16, part=part, parts=2) for part, of in enumerate((asked, other)))
+  # Batches are those of the search; too many prompts of either kind are refused.
+  rows, _ = (batch_rows(options["batch"], len(of.prompts) * options["samples"]) for of in (asked, other))
+  job = make_job(pipeline, chosen, prompts.encode(pipeline, asked, other), seed=options["seed"])
   folder = pipeline.drafts.checkpoint(draft_name(job.method)).path
   if not options["dry_run"]:
     check_writable(folder / CONFIG_FILE, suffix=".json")
 
   rows_of = lambda part: jax.tree.map(lambda leaf: leaf[part], job.condition)
-  conditions = rows_of(slice(len(prompts))), rows_of(slice(len(prompts), None))
+  conditions = rows_of(slice(len(asked.prompts))), rows_of(slice(len(asked.prompts), None))
   batches = [
     make_batches(condition, samples=options["samples"], seed=job.seed + number, rows=rows)
     for number, condition in enumerate(conditions)
@@ -186,10 +188,10 @@ def _work(
         found = find_threshold(rate_of, rate, **search)
     except ValueError as error:
       raise UserError(f"Cloud rate {rate:g} with --gamma {job.method.gamma}: {error}") from error
-    other = tried.at(found.tau, 1)
+    again = tried.at(found.tau, 1)
     most = done + (len(rates) - number) * each
     thresholds.append(
-      {"rate": rate, "tau": found.tau, "achieved": found.rate, "held_out": other.rate, "interval": other.interval}
+      {"rate": rate, "tau": found.tau, "achieved": found.rate, "held_out": again.rate, "interval": again.interval}
     )
   with reading(folder):
     document = read_config(folder)
@@ -201,8 +203,8 @@ def _work(
     "cfg_scale": job.sampling.cfg_scale,
     "temperature": job.sampling.temperature,
     "images": batches[0].num,
-    "prompts": prompts_hash(prompts),
-    "held_out_prompts": prompts_hash(held_out),
+    "prompts": prompts_hash(asked.prompts),
+    "held_out_prompts": prompts_hash(other.prompts),
     "policy": "quantile" if options["quantile"] else "search",
     "thresholds": thresholds,
   }

@@ -27,7 +27,7 @@ _FOR_SCENES = {"split": "only scenes have captions of their own"}
 
 
 @click.command(cls=MethodCommand)
-@click.argument("path", type=PATH)
+@click.argument("path", type=PATH, required=False)
 @click.option("--scenes", is_flag=True, help="Scenes: read the images, and compare them with their captions.")
 @click.option("--standard", is_flag=True, help="Other images: FID, IS and CLIP score (extra eval, downloads networks).")
 @click.option("--num", type=click.IntRange(1, MAX_ROWS),
@@ -37,7 +37,7 @@ _FOR_SCENES = {"split": "only scenes have captions of their own"}
 @click.option("--reference", type=PATH, help="Folder of real images, for --standard.")
 @click.option("--save-images", type=PATH, help="Folder for the drawn images and their prompts.")
 @click.option("--out", type=PATH, default="eval.json", show_default=True, help="Figures to write (.json).")
-@common("method", "draft", "seed", "batch", "dtype", "matmul_precision", "no_cache")
+@common("model", "method", "draft", "seed", "batch", "dtype", "matmul_precision", "no_cache")
 def evaluate(**options: Any) -> None:
   """Measure the images in a folder PATH, or those that the bundle in PATH draws.
 
@@ -47,9 +47,10 @@ def evaluate(**options: Any) -> None:
   jaxspec evaluate --standard my_images --reference real_images
   """
   from jaxspec.cli.declared import Chosen
+  from jaxspec.cli.networks import Networks
   from jaxspec.shipped import named
 
-  options["path"] = named(options["path"])
+  options["path"] = named(Networks.of(options, "path").needed("PATH"))
   chosen = Chosen.of(options)
   chosen.check()
   is_bundle = _check_options(options)

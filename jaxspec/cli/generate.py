@@ -10,9 +10,9 @@ import click
 
 from jaxspec.cli.errors import UserError, check_writable, interruptible, report_console, write_whole
 from jaxspec.cli.option_help import Group, Line, MethodCommand
-from jaxspec.cli.options import PATH, common, was_given
+from jaxspec.cli.options import NETWORKS, PATH, common, was_given
 
-NETWORKS = ("5g", "4g", "wifi")
+LINKS = ("5g", "4g", "wifi")
 _NEED_TARGET = ("compare", "repeats", "wire", "network", "mesh", "save_acceptance")
 _OF_CLOUD = ("token_file", "ca", "cert", "key", "journal", "trace", "insecure", "route", "give_up")
 _GROUPS = (
@@ -25,8 +25,8 @@ _GROUPS = (
     Line(("save_acceptance", "save_features"), "Accepted drafts of each round; T5 features of the prompts."),
   )),
   Group("Networks", (
-    Line(("checkpoint", "draft_model", "no_cache"), "A bundle, a draft besides its own; keep no programs."),
-    Line(("model", "tokenizer", "text_encoder"), "Converted networks instead of a bundle."),
+    Line(("model", "draft_model", "no_cache"), "Bundle or network; a draft besides; keep no programs."),
+    Line(("tokenizer", "text_encoder"), "What a converted network of images needs besides."),
     Line(("dtype", "matmul_precision", "mesh"), "float32 or bfloat16; of products; data=2,model=4."),
     Line(("cloud", "token_file", "ca"), "A server has the target; a secret; whom to trust."),
     Line(("journal", "trace", "give_up"), "Go on after a kill; keep all calls; seconds to try [60]."),
@@ -38,15 +38,10 @@ _GROUPS = (
 @click.command(cls=MethodCommand, groups=_GROUPS, no_args_is_help=False)
 @click.argument("prompts", nargs=-1)
 @click.option("--prompt-file", type=PATH, metavar="FILE", help="Text file with one prompt per line.")
-@click.option("--class", "classes", multiple=True, metavar="NAME", help="Class, by name or number; may be repeated.")
 @click.option("--text", "texts", multiple=True, metavar="TEXT", help="Text to continue; may be repeated.")
 @click.option("--features", type=PATH, metavar="FILE", help="T5 features (.npz, .safetensors), with --model.")
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Most tokens of a text.  [default: 64]")
-@click.option("--model", type=PATH, metavar="DIR", help="Converted network, instead of a bundle.")
-@click.option("--tokenizer", type=PATH, metavar="DIR", help="Converted image tokenizer, with --model.")
-@click.option("--text-encoder", type=PATH, metavar="DIR", help="Converted T5 that reads the prompts, with --model.")
 @click.option("--save-features", type=PATH, metavar="FILE", help="Write the features of the prompts (.npz), for --features.")
-@click.option("--draft-model", type=PATH, metavar="DIR", help="Smaller network that drafts.")
 @click.option("--mesh", metavar="NAME", help="Devices that share the work, such as data=2,model=4.")
 @click.option("--cloud", metavar="URL", help="Server that has the target, grpcs://HOST:PORT; its weights are not loaded.")
 @click.option("--token-file", type=PATH, metavar="FILE", help="The secret of a token, for --cloud.")
@@ -62,14 +57,14 @@ _GROUPS = (
 @click.option("--compare", is_flag=True, help="Decode plainly too; images side by side, times measured in turns.")
 @click.option("--repeats", type=click.IntRange(1, 100), default=3, metavar="N", help="Timed runs of --compare.")
 @click.option("--wire", is_flag=True, help="Decode by two ends that exchange messages too, and count what they emit.")
-@click.option("--network", type=click.Choice(NETWORKS), metavar="NET", help="--wire, and the time on that network.")
+@click.option("--network", type=click.Choice(LINKS), metavar="NET", help="--wire, and the time on that network.")
 @click.option("--out", type=PATH, default="images.png", metavar="FILE", help="Image to write (.png).")
 @click.option("--show", is_flag=True, help="Show the images in the terminal too.")
 @click.option("--raw", is_flag=True, help="Images edge to edge at their own size, no captions.")
 @click.option("--heatmap", type=PATH, metavar="FILE", help="Write maps of where tokens came from (.png).")
 @click.option("--json", "json_file", type=PATH, metavar="FILE", help="Write every figure (.json).")
 @click.option("--save-acceptance", type=PATH, metavar="FILE", help="Write the accepted drafts of each round (.json).")
-@common("checkpoint", "method", "draft", "samples", "seed", "batch", "dtype", "matmul_precision", "no_cache")
+@common("classes", *NETWORKS, "method", "draft", "samples", "seed", "batch", "dtype", "matmul_precision", "no_cache")
 def generate(**options: Any) -> None:
   """\b
   Draw PROMPTS, classes or texts, and report how they were decoded.
@@ -79,8 +74,10 @@ def generate(**options: Any) -> None:
   from jaxspec.cli.declared import Chosen
 
   asked, chosen = prompts.read(options), Chosen.of(options)
+  if asked is None:
+    raise UserError('Must have prompts, --class, --text or --features, for example: jaxspec generate "a cat"')
   chosen.check()
-  _check_options(options, asked.kind)
+  networks = _check_options(options, asked.kind)
   files = _check_files(options, of_images=asked.kind != "text")
 
   from jaxspec.cli.working import Working
@@ -88,7 +85,7 @@ def generate(**options: Any) -> None:
   out = report_console(*files.values())
   screen = _screen(out) if options["show"] else None
   with Working("Loading") as working, _connected(options) as cloud:
-    job, batches, runs, files = _work(options, asked, chosen, files, cloud, working)
+    job, batches, runs, files = _work(options, networks, asked, chosen, files, cloud, working)
 
   from jaxspec.cli.summary import print_summary
 
@@ -101,18 +98,16 @@ def generate(**options: Any) -> None:
     raise runs[0].failure
 
 
-def _check_options(options: dict[str, Any], kind: str) -> None:
-  """Finds contradictions before anything is loaded."""
-  if options["checkpoint"] is not None and options["model"] is not None:
-    raise UserError("Must have either --checkpoint or --model, not both")
-  for name in ("tokenizer", "features", "text_encoder"):
-    if options["model"] is None and options[name] is not None:
-      raise UserError(f"--{name.replace('_', '-')} goes with --model DIR, a converted transformer of images")
+def _check_options(options: dict[str, Any], kind: str):
+  """Finds contradictions before anything is loaded; returns the networks that are named."""
+  from jaxspec.cli.networks import Networks
+
+  networks = Networks.of(options)
+  if options["features"] is not None and networks.model is None:
+    raise UserError("--features goes with --model DIR, a converted transformer of images")
   for name in ("text_encoder", "save_features"):
     if options["features"] is not None and options[name] is not None:
       raise UserError(f"Must have either --features or --{name.replace('_', '-')}, not both")
-  if options["draft"] is not None and options["draft_model"] is not None:
-    raise UserError("Must have either --draft or --draft-model, not both")
   with_cloud = options["cloud"] is not None
   for name in _NEED_TARGET if with_cloud else _OF_CLOUD:
     if was_given(name):
@@ -124,6 +119,7 @@ def _check_options(options: dict[str, Any], kind: str) -> None:
     raise UserError("Must have either --trace or --journal: what is out of a journal was not asked again")
   if kind == "text":
     _refuse_image_options(options)
+  return networks
 
 
 def _refuse_image_options(options: dict[str, Any]) -> None:
@@ -167,32 +163,31 @@ def _connected(options: dict[str, Any]):
   return cloud_options.connected(options)
 
 
-def _work(options: dict[str, Any], asked, chosen, files: dict[str, Path], cloud, report):
+def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Path], cloud, report):
   """Loads, compiles, decodes and writes; what was computed is written even if a later step fails."""
   from jaxspec.cli import compilation_cache, decoding, image_files, messages, saved
   from jaxspec.cli.batches import batch_rows, make_batches
   from jaxspec.cli.job import make_job
+  from jaxspec.cli.prompts import encode
   from jaxspec.cli.report import as_json, document
   from jaxspec.methods import Plain
   from jaxspec.recorded_acceptance import check_recordable
 
   if not options["no_cache"]:
     compilation_cache.enable()
-  pipeline = _load(options, asked, chosen)
+  pipeline = _load(options, networks, asked, chosen)
   host = pipeline.host
   if host.noun != "image":
     _refuse_image_options(options)
     files = {name: path for name, path in files.items() if name in ("json", "acceptance")}
   elif options["max_tokens"] is not None:
     raise UserError("--max-tokens goes with networks that continue texts: images have all of their tokens")
-  encoded = interruptible(pipeline.encode, asked.for_host(host), asked.captions)
-  host.release()
+  encoded = encode(pipeline, asked)
   if "features" in files:
     saved.save_features(files["features"], encoded)
   _check_draft_model(options, pipeline)
   job = make_job(pipeline, chosen, encoded, seed=options["seed"], max_len=options["max_tokens"], compare=options["compare"])
-  if options["draft_model"] is not None and job.method.draft_family is None:
-    job.warnings.append(f"Not read by --method {job.method.name}: --draft-model")
+  job.warnings.extend(networks.unread(job.method))
   if was_given("repeats") and not options["compare"]:
     job.warnings.append("Not read without --compare: --repeats")
   for warning in job.warnings:
@@ -252,27 +247,16 @@ def _tell(warning: str) -> None:
   click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
 
 
-def _load(options: dict[str, Any], asked, chosen):
+def _load(options: dict[str, Any], networks, asked, chosen):
   """The networks that are named, else the shipped ones for what is asked."""
-  from jaxspec.cli.job import load
   from jaxspec.models.precision import of_user
-  from jaxspec.shipped import named
 
   precision = options["matmul_precision"]
   several = options["wire"] or options["network"] is not None or options["cloud"] is not None
   if several and precision is None and of_user() is None:
     precision = "float32"  # rounded products differ between one program and three, which may change a token
-  path = options["model"] or options["checkpoint"]
-  if path is None and (path := asked.checkpoint(chosen.method)) is not None and not named(path).is_dir():
-    raise UserError(f"Must have --checkpoint or --model DIR: no networks {path} come with this copy")
-  try:
-    parts = dict(tokenizer=options["tokenizer"], text=options["text_encoder"])
-    kwargs = dict(draft=options["draft_model"], target_weights=options["cloud"] is None, mesh=options["mesh"], **parts)
-    return load(path, dtype=options["dtype"], matmul_precision=precision, **kwargs)
-  except ValueError as error:
-    if options["model"] is not None and "part 'tokenizer'" in str(error):
-      raise UserError("Must have --tokenizer DIR with --model: the tokenizer turns tokens into pixels") from error
-    raise
+  kwargs = dict(target_weights=options["cloud"] is None, mesh=options["mesh"])
+  return networks.load(asked.checkpoint(chosen.method), dtype=options["dtype"], matmul_precision=precision, **kwargs)
 
 
 def _check_draft_model(options: dict[str, Any], pipeline) -> None:

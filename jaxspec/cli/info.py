@@ -18,6 +18,8 @@ from rich.tree import Tree
 from safetensors import SafetensorError, safe_open
 
 from jaxspec.cli.errors import UserError, one_line
+from jaxspec.cli.networks import Networks
+from jaxspec.cli.options import PATH, common
 from jaxspec.shipped import BUNDLES, named, shipped
 
 if TYPE_CHECKING:
@@ -44,20 +46,22 @@ class Leaf(NamedTuple):
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path), required=False)
+@click.argument("path", type=PATH, required=False)
 @click.option("--full", is_flag=True, help="Nothing shortened; of a bundle also the arrays.")
-def info(path: Path | None, full: bool) -> None:
+@common("model")
+def info(full: bool, **options: Any) -> None:
   """Show what the checkpoint or bundle in PATH (or a shipped one of that name) holds: networks, sizes, settings, figures.
 
   Without PATH: list the bundles that come with the package.
   """
-  from jaxspec.bundle import read_bundle
+  from jaxspec.bundle import BUNDLE_FILE, read_bundle
   from jaxspec.checkpoints import CONFIG_FILE
 
-  if path is None:
+  if (path := Networks.of(options, "path").model) is None:
     return _print_shipped(Console(highlight=False))
   path, problems = named(path), []
-  if (path / CONFIG_FILE).is_file() or not path.is_dir():
+  is_bundle = (path / BUNDLE_FILE).is_file()  # a network whose heads lie in its folder is one, too
+  if not is_bundle and ((path / CONFIG_FILE).is_file() or not path.is_dir()):
     tree = _checkpoint_tree(path, Text(path.resolve().name, style="bold"), arrays=True, full=full)
   else:
     tree = _bundle_tree(read_bundle(path), problems, full)

@@ -22,6 +22,7 @@ COMMANDS = {
     "jaxspec.cli.calibrate:calibrate", "Find the thresholds of method ciar for rates of cloud calls."
   ),
   "convert": LazyCommand("jaxspec.cli.convert:convert", "Turn released weights into checkpoints."),
+  "bundle": LazyCommand("jaxspec.cli.bundle:bundle", "Tie networks that belong together into a bundle."),
   "train": LazyCommand("jaxspec.cli.train:train", "Train a network from a config file."),
 }
 

@@ -7,14 +7,35 @@ from pathlib import Path
 
 import click
 
+from jaxspec.cli.errors import UserError
+
 PATH = click.Path(path_type=Path)
 DTYPES = ("float32", "bfloat16")
 MAX_SEED = 2**32 - 1
+# What names the networks of a command; `jaxspec.cli.job.load_networks` reads them.
+NETWORKS = ("model", "tokenizer", "text_encoder", "draft_model")
+
+
+def _only_one(ctx: click.Context, param: click.Parameter, values: tuple[Path, ...]) -> Path | None:
+  """The value of an option that has two names, of which one may be given once."""
+  if len(values) > 1:
+    raise UserError(f"Must have one {' or '.join(param.opts)}, we instead got {' and '.join(map(str, values))}")
+  return values[0] if values else None
+
 
 _COMMON = {
-  "checkpoint": click.option(
-    "--checkpoint", type=PATH, metavar="DIR", help="Bundle of networks, a folder or the name of a shipped one."
+  "classes": click.option(
+    "--class", "classes", multiple=True, metavar="NAME", help="Class, by name or number; may be repeated."
   ),
+  "model": click.option(
+    "--model", "--checkpoint", "model", type=PATH, multiple=True, callback=_only_one, metavar="DIR",
+    help="Networks: a bundle or a converted network, by folder or shipped name.",
+  ),
+  "tokenizer": click.option("--tokenizer", type=PATH, metavar="DIR", help="Converted image tokenizer, with --model."),
+  "text_encoder": click.option(
+    "--text-encoder", type=PATH, metavar="DIR", help="Converted T5 that reads the prompts, with --model."
+  ),
+  "draft_model": click.option("--draft-model", type=PATH, metavar="DIR", help="Network that drafts, besides the bundle's."),
   "method": click.option("--method", metavar="NAME", help="How to decode; `jaxspec methods` lists them."),
   "draft": click.option("--draft", metavar="NAME", help="Draft network of the bundle."),
   "samples": click.option(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import codecs
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxspec import shipped
-from jaxspec.cli.errors import UserError
+from jaxspec.cli.errors import UserError, interruptible
+
+if TYPE_CHECKING:
+  from jaxspec.hosts.base import Encoded, Host
+  from jaxspec.pipeline import Pipeline
 
 
 class Asked(NamedTuple):
@@ -33,38 +37,56 @@ class Asked(NamedTuple):
     Raises:
       UserError: if the networks draw from something else.
     """
+    from jaxspec.hosts.images import FeatureHost
     from jaxspec.models.conditions import ClassLabels
 
     where, names = host.target.path, getattr(host, "classes", ())
     if host.condition_type is ClassLabels:
-      if self.kind == "class" or (self.kind == "prompt" and names):
-        return _numbers(self.prompts, names)
+      found = _numbers(self.prompts, names) if self.kind in ("class", "prompt") else []
+      if self.kind == "class" or (found and (names or all(isinstance(label, int) for label in found))):
+        return found
       raise UserError(f"{where} draws classes: give --class {'NAME' if names else 'NUMBER'}")
     if self.kind == "class":
       raise UserError(f"{where} draws no classes: give {'--text' if host.noun == 'text' else 'prompts'} instead of --class")
-    if self.kind == "features" and host.noun == "text":
-      raise UserError(f"{where} continues texts: give --text instead of --features")
+    if self.kind == "features" and not isinstance(host, FeatureHost):
+      kind = "continues texts: give --text" if host.noun == "text" else "reads prompts: give prompts"
+      raise UserError(f"{where} {kind} instead of --features")
     if self.kind == "text" and host.noun != "text":
       raise UserError(f"{where} draws {host.noun}s: give prompts instead of --text")
     return self.prompts
 
 
-def read(options: dict[str, Any]) -> Asked:
-  """What the options of ``jaxspec generate`` ask for.
+def encode(pipeline: Pipeline, *asked: Asked) -> Encoded:
+  """Prompts as the target of a pipeline takes them, one part after the other; what only reads prompts leaves the memory.
 
   Raises:
-    UserError: for two kinds at once, none, or a prompt without a word.
+    ValueError: naming the first prompt that cannot be encoded.
+  """
+  found = [part.for_host(pipeline.host) for part in asked]
+  if len(found) == 1:
+    encoded = interruptible(pipeline.encode, found[0], asked[0].captions)
+  else:
+    encoded = interruptible(pipeline.encode, [prompt for part in found for prompt in part])
+  pipeline.host.release()
+  return encoded
+
+
+def read(options: dict[str, Any]) -> Asked | None:
+  """What the options of a command ask for, those of them that it has; None if they ask for nothing.
+
+  Raises:
+    UserError: for two kinds at once, or a prompt without a word.
   """
   from jaxspec.hosts.base import check_texts
 
-  prompts = list(options["prompts"]) + read_prompt_file(options["prompt_file"])
-  kinds = {"class": list(options["classes"]), "features": options["features"], "text": list(options["texts"])}
+  prompts = list(options["prompts"]) + read_prompt_file(options.get("prompt_file"))
+  kinds = {"class": options.get("classes"), "features": options.get("features"), "text": options.get("texts")}
   given = [name for name, value in kinds.items() if value]
   if len(given) > 1:
     raise UserError(f"Must have one of --class, --features and --text, we instead got --{' and --'.join(given)}")
   if not given:
     if not prompts:
-      raise UserError('Must have prompts, --class, --text or --features, for example: jaxspec generate "a cat"')
+      return None
     check_prompts(prompts)
     return Asked("prompt", prompts)
   if prompts:
@@ -72,9 +94,26 @@ def read(options: dict[str, Any]) -> Asked:
   (kind,) = given
   if kind == "text" and prompts:
     raise UserError(f"Must have either --text or prompts of images, we instead got both ({prompts[0]!r})")
-  if kind != "features":
-    check_texts(kinds[kind], kind)
-  return Asked(kind, kinds[kind], prompts or None)
+  if kind == "features":
+    return Asked(kind, kinds[kind], prompts or None)
+  return Asked(kind, check_texts(kinds[kind], kind), prompts or None)
+
+
+def examples(host: Host, num: int, *, part: int = 0, parts: int = 1) -> Asked:
+  """Prompts where nobody asked for any: built-in ones, or classes that are evenly spread over all.
+
+  Args:
+    num: at most so many.
+    part: of ``parts`` sets (two at most) without a common prompt, where there are enough classes for that.
+  """
+  from jaxspec.cli.example_prompts import HELD_OUT, PROMPTS
+  from jaxspec.models.conditions import ClassLabels
+
+  if host.condition_type is not ClassLabels:
+    return Asked("prompt", list((PROMPTS, HELD_OUT)[part][:num]))
+  classes = host.target.config.num_classes
+  spread = list(dict.fromkeys(number * classes // (num * parts) for number in range(num * parts)))
+  return Asked("class", [str(label) for label in spread[part::parts] or spread])
 
 
 def check_prompts(prompts: list[str]) -> None:

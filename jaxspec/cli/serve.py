@@ -17,7 +17,7 @@ _SECONDS = click.FloatRange(0, min_open=True)
 
 
 @click.command(no_args_is_help=False)
-@click.argument("checkpoint", required=False)
+@click.argument("checkpoint", type=PATH, required=False)
 @click.option(
   "--listen", default="127.0.0.1:8443", show_default=True, metavar="HOST:PORT", help="Where; port 0 is a free one."
 )
@@ -48,9 +48,9 @@ _SECONDS = click.FloatRange(0, min_open=True)
               help="Refuse a profile whose longest frame takes longer to read.")  # fmt: skip
 @click.option("--metrics", metavar="HOST:PORT", help="Answer HTTP requests for counters there (Prometheus).")
 @processes.on_mesh
-@common("dtype", "matmul_precision", "no_cache")
+@common("model", "tokenizer", "text_encoder", "dtype", "matmul_precision", "no_cache")
 def serve(**options: Any) -> int:
-  """Verify for edges with the target of CHECKPOINT, a bundle by folder or shipped name, until SIGTERM.
+  """Verify for edges with the target of CHECKPOINT, networks by folder or shipped name, until SIGTERM.
 
   \b
   jaxspec serve wordnet --profile sqs:coding=lazy,max_drafts=7 --profile ar
@@ -123,10 +123,12 @@ def _counters(address: Address):
 def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], metrics):
   """Loads, compiles and probes."""
   from jaxspec.cli import compilation_cache
+  from jaxspec.cli.networks import Networks
   from jaxspec.cli.working import Working
   from jaxspec.models.precision import of_user
   from jaxspec.server import from_bundle
 
+  networks = Networks.of(options, "checkpoint")
   if not options["no_cache"]:
     compilation_cache.enable()
   names = ("auth_every_call", "dtype", "matmul_precision", "max_streams", "max_rows", "max_len", "max_prompt", "numerics")
@@ -137,7 +139,8 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
   kwargs |= dict(metrics=metrics, tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)
   with Working("Loading and compiling"):
     methods = methods or from_bundle.METHODS
-    return interruptible(from_bundle.serve, options["checkpoint"], listen=listen, methods=methods, **kwargs)
+    named = dict(listen=listen, methods=methods, parts=networks.parts)
+    return interruptible(from_bundle.serve, networks.model, **named, **kwargs)
 
 
 def _method(text: str) -> tuple[str, dict[str, Any]]:

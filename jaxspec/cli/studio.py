@@ -9,17 +9,17 @@ from typing import Any
 import click
 
 from jaxspec.cli.errors import Interrupted, UserError, imported, interruptible
-from jaxspec.cli.options import PATH, common
+from jaxspec.cli.options import NETWORKS, PATH, common
 
 
 @click.command(no_args_is_help=False)
-@click.argument("bundle", required=False)
+@click.argument("bundle", type=PATH, required=False)
 @click.option(
   "--listen", default="127.0.0.1:8765", show_default=True, metavar="HOST:PORT", help="Where; port 0 is a free one."
 )
 @click.option("--out", type=PATH, metavar="FOLDER", help="Folder that finished races may be written to.")
 @click.option("--host-name", "names", multiple=True, metavar="NAME", help="A name of this machine; may be repeated.")
-@common("dtype", "matmul_precision", "no_cache")
+@common(*NETWORKS, "dtype", "matmul_precision", "no_cache")
 def studio(**options: Any) -> None:
   """Show decoding on a web page of this machine, with the networks of BUNDLE, a folder or a shipped name.
 
@@ -31,9 +31,11 @@ def studio(**options: Any) -> None:
     uvicorn, _ = imported("uvicorn"), imported("starlette")
   except ImportError as error:
     raise UserError("The studio needs its extra: pip install 'jaxspec-decoding[studio]'") from error
+  from jaxspec.cli.networks import Networks
   from jaxspec.link.address import Address
   from jaxspec.server.listen import Listen
 
+  networks = Networks.of(options, "bundle")
   out: Path | None = options["out"]
   if out is not None and not out.is_dir():
     raise UserError(f"Must have a folder for --out, we instead got {out}")
@@ -43,7 +45,7 @@ def studio(**options: Any) -> None:
   if not listen.where.on_this_machine():
     line = "whoever reaches this address can decode here, without a password and without TLS"
     click.echo(click.style("Warning:", fg="yellow") + f" {line}", err=True)
-  app = _app(options, listen.host)
+  app = _app(options, networks, listen.host)
   host, port = sock.getsockname()[:2]
   click.echo(f"studio at http://{Address(host, port)}")
   config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1, server_header=False)
@@ -59,10 +61,9 @@ def studio(**options: Any) -> None:
     raise Interrupted from error  # the thread that decodes may be inside compiled code
 
 
-def _app(options: dict[str, Any], host: str):
+def _app(options: dict[str, Any], networks, host: str):
   imported("jaxspec.studio.api")
   from jaxspec.cli import compilation_cache
-  from jaxspec.cli.job import load
   from jaxspec.cli.working import Working
   from jaxspec.models.precision import of_user
   from jaxspec.studio.api import make_app
@@ -73,7 +74,7 @@ def _app(options: dict[str, Any], host: str):
   # Rounded products differ between one program and one for each round, which may change a token.
   precision = options["matmul_precision"] or (None if of_user() else "float32")
   with Working("Loading"):
-    pipeline = load(options["bundle"], dtype=options["dtype"], matmul_precision=precision)
-    session = interruptible(Session, pipeline, source=options["bundle"])
+    pipeline = networks.load(dtype=options["dtype"], matmul_precision=precision)
+    session = interruptible(Session, pipeline, networks)
   names = ("localhost", "127.0.0.1", "[::1]", host, *options["names"])
   return make_app(session, folder=options["out"], hosts=names)

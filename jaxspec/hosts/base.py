@@ -67,7 +67,8 @@ class HostParts:
     """
     found = self.value(name)
     if found is None:
-      raise ValueError(f"Must have a part {name!r} for {self.owner}, we instead got none")
+      hint = f"jaxspec bundle --part {name}=DIR adds it"
+      raise ValueError(f"Must have a part {name!r} for {self.owner}, we instead got none: {hint}")
     if not isinstance(found, (str, os.PathLike)):
       raise ValueError(f"Must have a path as part {name!r} of {self.owner}, we instead got {found!r}")
     return self._folder / found

@@ -23,7 +23,7 @@ from jaxspec.checkpoints import Checkpoint
 from jaxspec.data import text_tokenizer
 from jaxspec.data.prompts import normalize_prompt
 from jaxspec.hosts.base import Encoded, Host, HostParts, check_captions, check_texts
-from jaxspec.hosts.classes import encode_classes
+from jaxspec.hosts.classes import class_names, encode_classes
 from jaxspec.hosts.features import read_captions, read_features
 from jaxspec.hosts.t5_text import T5Text
 from jaxspec.models.conditions import Caption, ClassLabels
@@ -41,15 +41,16 @@ def make_host(target: Checkpoint, parts: HostParts) -> ImageHost:
 
   Args:
     target: loaded checkpoint of the family ``llamagen``.
-    parts: ``tokenizer`` (always), and for captions ``text`` (a T5 encoder with its tokenizer in its folder, or a small
-      text encoder) and, of the small one, ``vocabulary`` (a file; by default ``vocabulary.json`` in its folder). Networks of
-      a small world also say what they know: ``things`` (nouns, for people) and ``words`` (all of training).
+    parts: ``tokenizer`` (always), for classes ``classes`` (their names; without them classes are numbers), and for captions
+      ``text`` (a T5 encoder with its tokenizer in its folder, or a small text encoder) and, of the small one, ``vocabulary``
+      (a file; by default ``vocabulary.json`` in its folder). Networks of a small world also say what they know: ``things``
+      (nouns, for people) and ``words`` (all of training).
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
   tokenizer = parts.network("tokenizer")
   if target.config.model_type == "c2i":
-    return LabelHost(target, tokenizer)
+    return LabelHost(target, tokenizer, class_names(target, parts))
   if parts.value("text") is None:
     return FeatureHost(target, tokenizer)
   if parts.family("text") == "t5":
@@ -230,17 +231,23 @@ class T5Host(ImageHost):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LabelHost(ImageHost):
-  """Images of numbered classes."""
+  """Images of classes.
+
+  Attributes:
+    classes: names of the labels; () where classes are numbers.
+  """
 
   condition_type = ClassLabels
 
-  def encode(self, prompts: int | Sequence[int], captions: Sequence[str] | None = None) -> Encoded:
-    """`ClassLabels` of class numbers.
+  classes: tuple[str, ...] = ()
+
+  def encode(self, prompts: int | str | Sequence[int | str], captions: Sequence[str] | None = None) -> Encoded:
+    """`ClassLabels` of class names or numbers.
 
     Raises:
       ValueError: for the first that is no class.
     """
-    return encode_classes(prompts, (), self.target.config.num_classes, captions)
+    return encode_classes(prompts, self.classes, self.target.config.num_classes, captions)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

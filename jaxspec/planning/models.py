@@ -10,7 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxspec import checkpoints
+from jaxspec import checkpoints, shipped
+from jaxspec.bundle import read_bundle
 from jaxspec.models import registry
 from jaxspec.models.chameleon import ChameleonConfig
 from jaxspec.models.chameleon_drawing import TRUNK
@@ -193,18 +194,19 @@ _TOKENIZERS = {"llamagen": _VQ16, "mar": KLVAEConfig(), "causal_tokens": KLVAECo
 
 
 def find_model(name: str) -> Model:
-  """A published network by name, or the network of a checkpoint folder by its ``config.json``; weights are not read.
+  """A published network by name, or the network of a folder (of a bundle the target) by its config; weights are not read.
 
   Raises:
     ValueError: for an unknown name, a damaged folder, or a network that does not generate by itself.
   """
   if name in MODELS:
     return MODELS[name]
-  if not Path(name).is_dir():
+  path = shipped.named(name)
+  if not path.is_dir():
     close = [known for known in MODELS if name and known.startswith(name.lower())] or difflib.get_close_matches(name, MODELS)
     hint = f"did you mean {' or '.join(close[:3])}?" if close else "jaxspec plan --list shows the models"
     raise ValueError(f"Must have a published model or a checkpoint folder, we instead got {name!r}: {hint}")
-  document = checkpoints.read_config(name)
+  document = checkpoints.read_config(path / read_bundle(path).target)
   family = document["family"]
   if family in registry.FAMILIES and family not in registry.generating():
     raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {name} holds a {family}")

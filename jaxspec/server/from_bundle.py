@@ -64,6 +64,7 @@ def serve(
   matmul_precision: str | None = None,
   mesh: str | Mesh | None = None,
   leader: str = "127.0.0.1",
+  parts: Mapping[str, Any] = {},
   **options: Any,
 ) -> Server | Follower:
   """A server of a bundle's target, as a context that runs it in a thread.
@@ -83,6 +84,7 @@ def serve(
     metrics: counters of the server; by default some of its own.
     dtype, matmul_precision, mesh: as in `jaxspec.load_pipeline`; a pipeline has its own.
     leader: where the other processes reach process 0.
+    parts: what `jaxspec.load_pipeline` takes besides, where ``bundle`` is a converted network: ``tokenizer``, ``text``.
     options: of `engine_of`.
   Returns:
     A `jaxspec.server.server.Server`; ``address`` is valid inside of its ``with`` block. A `jaxspec.server.group.Follower` in
@@ -102,7 +104,8 @@ def serve(
   if jax.process_index() == 0:
     listen.check()
   if not isinstance(bundle, Pipeline):
-    load = functools.partial(load_pipeline, bundle, dtype=dtype, matmul_precision=matmul_precision, mesh=mesh)
+    kwargs = dict(dtype=dtype, matmul_precision=matmul_precision, mesh=mesh, **parts)
+    load = functools.partial(load_pipeline, bundle, **kwargs)
     check_sizes(load(target_weights=False), methods, **options)
     bundle = load()
   group = join(bundle.mesh, leader)

@@ -120,7 +120,7 @@ def _whole(resolved: Resolved, lane: Lane, run: MethodRun) -> Event:
 def _finished(session: Session, resolved: Resolved, runs: list[MethodRun], figures: list[Event]) -> Finished:
   jobs = [entrant.job for entrant in resolved.entrants]
   documents = [report.document(job, resolved.batches, [run], {}) for job, run in zip(jobs, runs)]
-  about = session.kind, resolved.asked, session.source
+  about = session.kind, resolved.asked, session.networks
   return Finished(
     document=report.finite({"race": documents, "figures": figures}),
     picture=pictures.sheet(runs, jobs) if jobs[0].noun == "image" else None,

@@ -8,22 +8,23 @@ from typing import Any
 
 from jaxspec.cli.declared import flag
 from jaxspec.cli.job import Job, draft_name
+from jaxspec.cli.networks import Networks
 from jaxspec.options import values_of
 from jaxspec.studio.asked import Asked
 
 
-def command(job: Job, kind: str, asked: Asked, source: str | None = None) -> str:
+def command(job: Job, kind: str, asked: Asked, networks: Networks = Networks()) -> str:
   """A line of the shell.
 
   Args:
     kind: what rows begin with: prompt, class or text.
-    source: folder or name of the bundle; None is the default one.
+    networks: what was loaded.
   """
-  words = ["jaxspec", "generate"]
-  words += [] if source is None else ["--checkpoint", source]
+  words, (networks, draft) = ["jaxspec", "generate"], _drafting(job, networks)
+  for name, path in networks._asdict().items():
+    words += [] if path is None else [flag(name), f"{path}"]
   words += ["--method", job.method.name]
-  if (draft := draft_name(job.method)) is not None:
-    words += ["--draft", draft]
+  words += [] if draft is None else ["--draft", draft]
   for name, value in (_options(job) | _sampling(job)).items():
     words += (
       [flag(name) if value else f"--no-{name.replace('_', '-')}"] if isinstance(value, bool) else [flag(name), f"{value}"]
@@ -38,24 +39,32 @@ def command(job: Job, kind: str, asked: Asked, source: str | None = None) -> str
   return shlex.join([*words, "--", *asked.prompts])
 
 
-def snippet(job: Job, kind: str, asked: Asked, source: str | None = None) -> str:
+def snippet(job: Job, kind: str, asked: Asked, networks: Networks = Networks()) -> str:
   """Lines of Python; arguments as in `command`."""
   prompts = [int(prompt) if kind == "class" and prompt.isdecimal() else prompt for prompt in asked.prompts]
   named = {"dtype": job.pipeline.dtype, "matmul_precision": job.pipeline.matmul_precision}
-  loaded = [repr(source)] * (source is not None) + [f"{name}={value!r}" for name, value in named.items() if value]
+  loaded = [repr(str(networks.model))] * (networks.model is not None)
+  named = {name: str(path) for name, path in networks.parts.items()} | named
+  loaded += [f"{name}={value!r}" for name, value in named.items() if value]
   draft = {} if draft_name(job.method) is None else {"draft": draft_name(job.method)}
   method = ", ".join([repr(job.method.name), *_arguments(draft | _options(job))])
   length = [f"max_len={job.max_len}"] * (kind == "text")
-  call = ", ".join([repr(prompts), "key=keys", "method=method", *length, *_arguments(_sampling(job))])
+  call = ", ".join([repr(prompts), "key=key", "method=method", *length, *_arguments(_sampling(job))])
   return (
     "import jax, jaxspec\n\n"
     f"pipe = jaxspec.load_pipeline({', '.join(loaded)})\n"
     f"method = pipe.method({method})\n"
     f"key = jax.random.key({job.seed})\n"
-    f"rows = range({len(prompts)})\n"
-    "keys = jax.numpy.stack([jax.random.fold_in(jax.random.fold_in(key, row), 0) for row in rows])\n"
     f"out = pipe({call})\n"
   )
+
+
+def _drafting(job: Job, networks: Networks) -> tuple[Networks, str | None]:
+  """The networks to name, and the draft by name where its folder is not among them."""
+  name, given = draft_name(job.method), networks.draft_model
+  if given is not None and given.resolve().name == name:
+    return networks, None
+  return networks._replace(draft_model=None), name
 
 
 def _options(job: Job) -> dict[str, Any]:

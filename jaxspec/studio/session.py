@@ -15,6 +15,7 @@ from jaxspec.cli.errors import UserError
 from jaxspec.cli.job import Job, make_job
 from jaxspec.cli.memory import check_memory
 from jaxspec.cli.methods import describe, describe_options, range_words
+from jaxspec.cli.networks import Networks
 from jaxspec.decoder import Decoder
 from jaxspec.hosts.images import FeatureHost
 from jaxspec.link.networks import NETWORKS
@@ -56,15 +57,15 @@ class Session:
 
   Args:
     pipeline: of `jaxspec.load_pipeline`, with weights and without a mesh.
-    source: what it was loaded from, a folder or a name; None is the default bundle.
+    networks: what it was loaded from, as options of ``jaxspec generate`` name it.
   Raises:
     UserError: for networks that no typed prompt can drive.
   """
 
-  def __init__(self, pipeline: Pipeline, source: str | None = None):
+  def __init__(self, pipeline: Pipeline, networks: Networks = Networks()):
     if isinstance(pipeline.host, FeatureHost):
       raise UserError(f"{pipeline.name} draws from features of a text encoder: the studio needs networks that read prompts")
-    self.pipeline, self.source = pipeline, source
+    self.pipeline, self.networks = pipeline, networks
     self.compiled: set[Any] = set()
     self._lock = threading.Lock()  # decoders are made and kept by the pipeline, which is not made for threads
 

@@ -15,10 +15,10 @@ def measured(monkeypatch):
   """Nothing is timed; the test reads what would be."""
   calls = []
   scoring = {"target_ms": {}, "target_ratio": {}, "draft_ratio": {}}
-  monkeypatch.setattr(bench_runs, "scoring", lambda pipeline, repeats: scoring)
+  monkeypatch.setattr(bench_runs, "scoring", lambda pipeline, condition, repeats: scoring)
 
-  def record(pipeline, method, rows, repeats, seed):
-    calls.append((method.draft, rows, method.gamma))
+  def record(pipeline, method, condition, repeats, seed):
+    calls.append((method.draft, condition.batch_size, method.gamma))
     return {}
 
   monkeypatch.setattr(bench_runs, "decoding", record)
@@ -40,7 +40,7 @@ def measured(monkeypatch):
     (["--draft", "edge"], "a inter_head as edge"),
     (["--out", "file.txt"], "Cannot write to file.txt"),
     (["--out", "/proc/results"], "Cannot write to /proc/results"),
-    (["--checkpoint", "none"], "No checkpoint folder at none"),
+    (["--model", "none"], "Must have one --model or --checkpoint, we instead got"),
   ],
 )
 def test_options(fails, bundle, measured, tmp_path, options, words):
@@ -50,6 +50,7 @@ def test_options(fails, bundle, measured, tmp_path, options, words):
 
 
 def test_damaged_bundles(fails, bundle, tmp_path, measured):
+  assert "No checkpoint folder at none" in fails("bench", "--checkpoint", "none")
   copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
   document = json.loads((copy / "bundle.json").read_text())
   (copy / "bundle.json").write_text(json.dumps(document | {"defaults": {"options": {"gamma": "three"}}}))
@@ -78,3 +79,14 @@ def test_files_and_defaults(run, bundle, tmp_path, measured):
   report = json.loads((tmp_path / "results" / "bench.json").read_text())
   assert report["settings"] == {"cfg_scale": 1.0, "cfg_interval": -1, "top_k": 8, "top_p": 1.0, "temperature": 1.0}
   assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["bench.json", "bench.md"]
+
+
+def test_classes_of_a_converted_network(run, class_models, tmp_path, measured):
+  """Classes that nobody asked for are spread over all; rows begin again after the last."""
+  folders = {"--model": "target", "--tokenizer": "vq", "--draft-model": "draft"}
+  networks = [word for name, folder in folders.items() for word in (name, class_models / folder)]
+  for asked, prompts in (((), ["class 0", "class 1", "class 2", "class 3"]), (("--class", 4), ["class 4"])):
+    outcome = run("bench", *networks, *asked, "--batch", 6, "--gamma", 2, "--out", "results")
+    assert outcome.exit_code == 0, (outcome.output, outcome.exception)
+    assert measured.pop() == ("draft", 6, 2) and not measured
+    assert json.loads((tmp_path / "results" / "bench.json").read_text())["prompts"] == prompts

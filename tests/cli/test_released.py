@@ -83,7 +83,7 @@ def test_prompts_to_images(run, fails, weights, tmp_path):
 @pytest.mark.parametrize(
   ("options", "words"),
   [
-    (("--checkpoint", "b", "--text-encoder", "t"), "--text-encoder goes with --model"),
+    (("--text-encoder", "t"), "--text-encoder goes with --model"),
     (("--model", "m", "--text-encoder", "t", "--features", "f.npz"), "either --features or --text-encoder"),
     (("--model", "m", "--save-features", "g.npz", "--features", "f.npz"), "either --features or --save-features"),
     (("--model", "m", "--save-features", "g.txt"), "ends in .npz"),

@@ -144,6 +144,13 @@ def test_no_bundle_at_all(tmp_path):
     read_bundle(tmp_path)
 
 
+def _defaults(**fields):
+  """Writes other defaults into a file."""
+  return lambda path: (path / BUNDLE_FILE).write_text(
+    json.dumps(json.loads((path / BUNDLE_FILE).read_text()) | {"defaults": fields})
+  )
+
+
 PARTS = {
   "no image tokenizer": (lambda b: write_bundle(b, parts={"tokenizer": "draft"}), "Must have an image tokenizer"),
   "no text encoder": (lambda b: write_bundle(b, parts={"text": "draft"}), "Must have a text_encoder"),
@@ -152,6 +159,8 @@ PARTS = {
   "no vocabulary": (lambda b: (b / "vocabulary.json").unlink(), "vocabulary.json"),
   "no weights": (lambda b: (b / "target/params.safetensors").unlink(), "incomplete"),
   "no target": (lambda b: shutil.rmtree(b / "target"), "No checkpoint folder"),
+  "sampling of other tokens": (_defaults(sampling={"steps": 5}), "must have sampling settings of ids (cfg_scale,"),
+  "a method of other tokens": (_defaults(method="cspd"), "must have a default method for tokens that are ids"),
   "a target that does not generate": (lambda b: write_bundle(b, target="tokenizer"), "holds a patch_vq"),
 }
 

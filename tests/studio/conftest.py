@@ -2,6 +2,7 @@
 
 import pytest
 
+from jaxspec.cli.networks import Networks
 from jaxspec.loading import load_pipeline
 from tests.pipeline import tiny
 
@@ -17,7 +18,7 @@ def bundle(tmp_path_factory):
 def session(bundle):
   from jaxspec.studio.session import Session
 
-  return Session(load_pipeline(bundle, matmul_precision="float32"), source=str(bundle))
+  return Session(load_pipeline(bundle, matmul_precision="float32"), Networks(bundle))
 
 
 @pytest.fixture

@@ -9,9 +9,14 @@ import pytest
 from click.testing import CliRunner
 from starlette.testclient import TestClient
 
+from jaxspec.cli.declared import Chosen
 from jaxspec.cli.main import main
+from jaxspec.cli.networks import Networks
 from jaxspec.options import options_of
-from jaxspec.studio import asked
+from jaxspec.studio import asked, repeat
+from jaxspec.studio.session import Session
+from tests.cli.command_lines import parse
+from tests.pipeline import tiny
 
 JSON = {"content-type": "application/json"}
 RACE = {"prompts": ["red apple"], "entrants": [{"method": "speculative"}]}
@@ -109,6 +114,23 @@ def test_command_and_python_repeat_the_tokens(client, tmp_path, monkeypatch):
   assert outcome.exit_code == 0, outcome.output
   again = json.loads((tmp_path / "figures.json").read_text())
   assert [image["speculative"]["tokens"] for image in again["images"]] == wanted
+
+
+def test_converted_networks_are_named_where_a_race_is_repeated(tmp_path):
+  """A draft by its folder or by its name, never by both, which the command line refuses."""
+  folder = tiny.classes(tmp_path)
+  networks = Networks(folder / "target", tokenizer=folder / "vq", draft_model=folder / "draft")
+  session = Session(networks.load(matmul_precision="float32"), networks)
+  assert session.describe()["kind"] == "class" and session.describe()["example"] == "0"
+  for method, draft in (("speculative", True), ("ar", False)):
+    request = asked.Asked(["3"], [Chosen(method, None, {"gamma": 2})])
+    job = session.resolve(request).entrants[0].job
+    words = shlex.split(repeat.command(job, session.kind, request, networks))
+    assert ("--draft-model" in words, "--draft" in words) == (draft, False)
+    parse(words[1:])
+    scope = {}
+    exec(repeat.snippet(job, session.kind, request, networks).partition("method =")[0], scope)
+    assert list(scope["pipe"].drafts) == ["draft"] and scope["pipe"].encode([3]).captions == ["class 3"]
 
 
 WRONG = {

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from jaxspec.cli.networks import Networks
 from jaxspec.loading import load_pipeline
 from jaxspec.methods import METHODS
 from jaxspec.options import options_of
@@ -40,7 +41,7 @@ def clients(tmp_path_factory):
       write, parts, *_ = KINDS[kind]
       folder = write(tmp_path_factory.mktemp(kind) / "bundle")
       pipeline = load_pipeline(folder, matmul_precision="float32", **parts)
-      made[kind] = TestClient(make_app(Session(pipeline, source=str(folder)), hosts=["testserver"])), pipeline
+      made[kind] = TestClient(make_app(Session(pipeline, Networks(folder)), hosts=["testserver"])), pipeline
     return made[kind]
 
   return of

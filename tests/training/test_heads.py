@@ -17,7 +17,7 @@ from jaxspec.bundle import read_bundle
 from jaxspec.models.conditions import Caption, ClassLabels, Prompt
 from jaxspec.models.eagle import EagleConfig
 from jaxspec.models.inter_head import edge_from_cloud
-from tests.pipeline import tiny_chameleon
+from tests.pipeline import tiny, tiny_chameleon
 
 NUM = HELD_OUT + 4
 
@@ -73,11 +73,33 @@ def test_prompts_of_a_file(tmp_path):
     sample_prompts.file_prompts(None, tmp_path / "none.txt", 2, 0)
 
 
+def test_prompts_of_classes(tmp_path):
+  """All classes once before any returns, or those that were asked for; the target reads them as it reads any."""
+  folder = tiny.classes(tmp_path)
+  pipe = load_pipeline(folder / "target", tokenizer=folder / "vq")
+  batches = own_samples.prompts_of(pipe, None, [], 3, 0)
+  labels = np.concatenate([batches(index)["labels"] for index in range(5)])
+  assert [sorted(part) for part in np.split(labels, 3)] == [[0, 1, 2, 3, 4]] * 3
+  assert set(own_samples.prompts_of(pipe, None, ["4"], 3, 0)(7)["labels"]) == {4}
+  make, params = sampled_target.conditions_of(pipe)
+  condition = make(params, batches(0))
+  assert isinstance(condition, ClassLabels) and condition.batch_size == 3
+  with pytest.raises(ValueError, match="a class from 0 to 4, we instead got 5"):
+    own_samples.prompts_of(pipe, None, ["5"], 3, 0)
+  with pytest.raises(ValueError, match="either --prompts or --class"):
+    own_samples.prompts_of(pipe, "scenes", ["4"], 3, 0)
+
+
 def test_targets_without_a_text_encoder_are_refused():
-  """Class labels, features of T5, and ids that the network reads itself where prompts need an encoder."""
-  named = lambda condition: SimpleNamespace(name="other", host=SimpleNamespace(condition_type=condition))
-  for condition in (ClassLabels, Caption):
-    with pytest.raises(ValueError, match="a text encoder of its own for this, other has none$"):
-      sampled_target.conditions_of(named(condition))
+  """Features of T5, ids that the network reads itself where prompts need an encoder, and what is no image of ids."""
+  kinds = dict(tokens="ids", noun="image")
+  named = lambda condition, **of: SimpleNamespace(name="other", host=SimpleNamespace(condition_type=condition, **kinds | of))
+  with pytest.raises(ValueError, match="a small text encoder of its own for this, other has none$"):
+    sampled_target.conditions_of(named(Caption))
+  for what, draws in (({"tokens": "vectors"}, "vectors"), ({"noun": "text"}, "texts")):
+    with pytest.raises(ValueError, match=f"images of ids for this, other draws {draws}$"):
+      sampled_target.conditions_of(named(ClassLabels, **what))
+  with pytest.raises(ValueError, match="draws classes for --class, other reads prompts"):
+    sample_prompts.class_prompts(named(Prompt), ["3"], 2, 0)
   with pytest.raises(ValueError, match="other has none: its prompts come from a file"):
     sample_prompts.scene_prompts(named(Prompt), 2, 0)
