@@ -1,7 +1,8 @@
 """Folders of language models as the Hugging Face hub stores them, read and written through the engine.
 
-A folder holds ``config.json``, the weights (``model.safetensors`` or ``pytorch_model.bin``, or an ``...index.json`` that
-names their parts), and usually ``tokenizer.json``, which is copied into the checkpoint folder as it is.
+A folder holds ``config.json`` and the weights (``model.safetensors`` or ``pytorch_model.bin``, whole or in parts with an
+``...index.json`` that names them). It usually holds ``generation_config.json`` too, which may declare further tokens that
+end a text, and ``tokenizer.json``, which is copied into the checkpoint folder as it is.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from jaxspec.data.language_tokenizer import TOKENIZER_FILE, load_tokenizer
 from jaxspec.models import registry
 
 CONFIG_FILE = "config.json"
+GENERATION_FILE = "generation_config.json"
 SAFE_FILE = "model.safetensors"
 WEIGHT_FILES = (SAFE_FILE, f"{SAFE_FILE}.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
@@ -163,10 +165,14 @@ def read_folder(folder: Path, architecture: Architecture) -> Source:
   if found != architecture.model_type:
     raise ValueError(f"Must have model_type {architecture.model_type!r} in {folder / CONFIG_FILE}, we instead got {found!r}")
   try:
+    # Chat models declare the end of a turn there alone.
+    more = end_ids(read_json(folder / GENERATION_FILE), None) if (folder / GENERATION_FILE).is_file() else ()
+    if more:
+      document["eos_token_id"] = [*end_ids(document, None), *more]
     fields = architecture.read_config(document)
   except (KeyError, TypeError, ValueError, AttributeError) as error:
     text = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-    raise ValueError(f"{folder / CONFIG_FILE}: {text}") from error
+    raise ValueError(text if str(folder) in text else f"{folder / CONFIG_FILE}: {text}") from error
   files = weight_files(folder)
   tensors = read_tensors(folder, files)
   tokenizer = folder / TOKENIZER_FILE
@@ -229,11 +235,16 @@ def with_prefix(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def end_ids(document: dict[str, Any], default: int | None) -> tuple[int, ...]:
-  """``eos_token_id`` of a ``config.json``, one or several."""
+  """``eos_token_id`` of a ``config.json``, one or several.
+
+  Raises:
+    ValueError: for what is no whole number.
+  """
   value = document.get("eos_token_id", default)
-  if value is None:
-    return ()
-  return tuple(value) if isinstance(value, list) else (int(value),)
+  ids = value if isinstance(value, list) else [] if value is None else [value]
+  if not all(type(token) is int for token in ids):
+    raise ValueError(f"Must have whole numbers as eos_token_id, we instead got {value!r}")
+  return tuple(token for token in dict.fromkeys(ids) if token >= 0)  # -1 stands for none
 
 
 def write_end_ids(config: Any) -> int | list[int] | None:
