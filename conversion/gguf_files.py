@@ -17,6 +17,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from conversion import hugging_face
 from conversion.hugging_face import Architecture, Source
 from jaxspec.models.rope_text import Rope
+from jaxspec.stored_files import check_readable
 
 QUANTIZATIONS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 
@@ -139,6 +140,7 @@ def _open(file: Path) -> tuple[list[Any], dict[str, Any]]:
     from gguf import GGUFReader
   except ImportError as error:
     raise ValueError("Must have the package gguf to read .gguf files: install the 'convert' extra") from error
+  check_readable(file)
   try:
     reader = GGUFReader(file)
     return reader.tensors, {name: field.contents() for name, field in reader.fields.items()}

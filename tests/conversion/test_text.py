@@ -84,6 +84,15 @@ def test_every_layout_of_weights_gives_the_same(tmp_path, hub):
     assert "index.json" in fails(llama.main, folder, tmp_path / "no")
   (folder / "model.safetensors.index.json").unlink()
 
+  # The names of numbered parts tell whether all are there.
+  torch_files.write(folder / "pytorch_model-00001-of-00001.bin", tensors)
+  for number, part in enumerate(parts.values(), 1):
+    save_file({f"_orig_mod.{name}": tensors[name] for name in part}, folder / f"model-{number:05}-of-00002.safetensors")
+  works(llama.main, folder, tmp_path / "numbered")
+  _same(_leaves(tmp_path / "numbered"), expected)
+  (folder / "model-00001-of-00002.safetensors").unlink()
+  assert "model-00001-of-00002.safetensors of 00002 missing" in fails(llama.main, folder, tmp_path / "no")
+
   # A tied network's output matrix is a copy; a bare network has no prefix.
   copies = {"lm_head.weight": tensors["model.embed_tokens.weight"]}
   for state_dict in (tensors | copies, {name.removeprefix("model."): array for name, array in tensors.items()}):
@@ -129,6 +138,14 @@ def test_invalid_sources_are_errors(tmp_path, hub):
   folder = hub()
   assert "is none" in fails(gpt_neo.main, tmp_path / "nothing", tmp_path / "out")
   assert "model_type 'llama'" in fails(llama.main, folder, tmp_path / "out")
+  pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n"
+  for name in ("config.json", TOKENIZER_FILE, "model.safetensors"):
+    kept = (folder / name).read_bytes()
+    (folder / name).write_text(pointer)
+    assert f"{name}, it is a pointer of Git LFS" in fails(gpt_neo.main, folder, tmp_path / "out")
+    (folder / name).write_bytes(kept)
+  (tmp_path / "A.GGUF").write_text(pointer)
+  assert "A.GGUF, it is a pointer of Git LFS" in fails(llama.main, tmp_path / "A.GGUF", tmp_path / "out")
   (folder / TOKENIZER_FILE).write_text("{}")
   assert "Corrupt tokenizer" in fails(gpt_neo.main, folder, tmp_path / "out")
   big = Tokenizer(models.BPE({chr(200 + i): i for i in range(60)}, []))
