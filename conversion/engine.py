@@ -293,6 +293,8 @@ def match(
     else:
       tensors[name], matches[path] = value, (name, rule)
   if not matches:
+    if not_tensors := [problem for problem in problems if problem.endswith(" is no tensor")]:
+      raise ValueError(tensor_files.listed(not_tensors))
     found = ", ".join(map(str, list(state_dict)[:3])) or "nothing"
     raise ValueError(f"Must have the tensors of a {family.name} network, we instead got {found}, ...")
   config = None

@@ -167,15 +167,17 @@ def read_folder(folder: Path, architecture: Architecture) -> Source:
   found = document.get("model_type")
   if found != architecture.model_type:
     raise ValueError(f"Must have model_type {architecture.model_type!r} in {folder / CONFIG_FILE}, we instead got {found!r}")
+  file = folder / GENERATION_FILE
   try:
     # Chat models declare the end of a turn there alone.
-    more = end_ids(read_json(folder / GENERATION_FILE), None) if (folder / GENERATION_FILE).is_file() else ()
+    more = end_ids(read_json(file), None) if file.is_file() else ()
+    file = folder / CONFIG_FILE
     if more:
       document["eos_token_id"] = [*end_ids(document, None), *more]
     fields = architecture.read_config(document)
   except (KeyError, TypeError, ValueError, AttributeError) as error:
     text = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-    raise ValueError(text if str(folder) in text else f"{folder / CONFIG_FILE}: {text}") from error
+    raise ValueError(text if str(file) in text else f"{file}: {text}") from error
   files = weight_files(folder)
   tensors = read_tensors(folder, files)
   tokenizer = folder / TOKENIZER_FILE

@@ -409,7 +409,7 @@ def test_every_declared_end_of_a_gguf_file_is_read(tmp_path):
     ([4], 3, (4, 3)),
     (7, None, (7,)),
     (-1, -1, ()),
-    (1, "two", "whole numbers as eos_token_id, we instead got 'two'"),
+    (1, "two", "generation_config.json: Must have whole numbers as eos_token_id, we instead got 'two'"),
   ],
 )
 @pytest.mark.parametrize("name", ["gpt_neo", "llama_tied"])
