@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conversion import hugging_face, llama, torch_files
+from conversion import hugging_face, llama
 from conversion.derived import averaged, joined, repeated, split_halves, stacked
-from conversion.engine import SourceTensor, checked, unwrap
+from conversion.engine import SourceTensor, read_tensors
 from jaxspec.models.chameleon import ChameleonConfig
 
 # How Meta's shards are put together, by the last parts of a name.
@@ -157,7 +157,7 @@ def _read_meta(folder: Path, files: list[Path]) -> Source:
   if (expected := documents.get("model_parallel_size", len(files))) != len(files):
     raise ValueError(f"Incomplete {folder}: must have {expected} files consolidated*.pth, we instead got {len(files)}")
   fields = _fields(folder / _META_JSON[0], read_params, documents)
-  shards = [checked(unwrap(torch_files.read(file)), file) for file in files]
+  shards = [read_tensors(file) for file in files]
   return Source(merge_shards(shards, [file.name for file in files]), fields, True, False, files)
 
 

@@ -31,10 +31,16 @@ from conversion import torch_files
 from conversion.rules import Rule, Shape
 from jaxspec import checkpoints, tensor_files
 from jaxspec.models import registry
+from jaxspec.stored_files import check_readable
 
-_WRAPPERS = ("model", "module", "state_dict")
-_TORCH_SUFFIXES = (".pt", ".pth", ".ckpt")
-_SUFFIXES = ".pt, .pth, .ckpt or .safetensors"
+_WRAPPERS = ("model", "module", "state_dict", "trainer")
+_DEPTH = 4  # of wrappers in wrappers; a file may hold a circle
+# Parts of names that torch.compile, FSDP and checkpointing of activations add, and the prefix of modules for many devices.
+_ADDED = re.compile(r"(?<![^.])(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+_PARALLEL = "module."
+_TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
+_SAFE_SUFFIX = ".safetensors"
+_SUFFIXES = ".pt, .pth, .ckpt, .bin or .safetensors"
 
 OnWrite = Callable[[int, int], None]
 
@@ -115,6 +121,7 @@ class Family(NamedTuple):
     averaged: key of a training file's averaged weights.
     prefer_averaged: whether the averaged weights are read by default.
     exported: keys under which the official loader looks for the state dict; none for a bare one.
+    wrappers: keys of the state dict in files of the official training, before the usual ones.
     fit: gives the family that fits the names of a file's tensors, or the paths of a parameter tree, where one table does not
       serve all; None: this one does.
   """
@@ -127,6 +134,7 @@ class Family(NamedTuple):
   averaged: str = "ema"
   prefer_averaged: bool = False
   exported: tuple[str, ...] = ("model",)
+  wrappers: tuple[str, ...] = ()
   fit: Callable[[Iterable[Any]], Family] | None = None
 
   def fitted(self, names: Iterable[Any]) -> Family:
@@ -138,19 +146,20 @@ class Family(NamedTuple):
 
 
 def read_source(path: str | os.PathLike) -> Any:
-  """Content of a ``.pt``, ``.pth``, ``.ckpt`` or ``.safetensors`` file with lazy tensors.
+  """Content of a ``.pt``, ``.pth``, ``.ckpt``, ``.bin`` or ``.safetensors`` file with lazy tensors.
 
   Raises:
-    ValueError: in one line, if the file has another format or is damaged.
+    ValueError: in one line, if the file cannot be read, has another format or is damaged.
   """
   path = Path(path)
   if path.is_dir():
     raise ValueError(f"Must have a file to read, {path} is a folder")
   if not path.is_file():
     raise ValueError(f"No file at {path}")
-  if path.suffix in _TORCH_SUFFIXES:
+  if path.suffix.lower() in _TORCH_SUFFIXES:
     return torch_files.read(path)
-  if path.suffix == ".safetensors":
+  if path.suffix.lower() == _SAFE_SUFFIX:
+    check_readable(path)
     try:
       archive = safe_open(path, framework="numpy")  # knows bfloat16 as soon as JAX is there
       return {k: _SafeTensor(archive, k, tuple(archive.get_slice(k).get_shape())) for k in archive.keys()}
@@ -159,8 +168,11 @@ def read_source(path: str | os.PathLike) -> Any:
   raise ValueError(f"Must have a {_SUFFIXES} file, we instead got {path.name}")
 
 
-def unwrap(content: Any, *, ema: bool = False, averaged: str = "ema") -> dict[str, Any]:
-  """The state dict in a training file: under ``model``, ``module`` or ``state_dict``, in this order, else the file itself.
+def unwrap(content: Any, *, ema: bool = False, averaged: str = "ema", wrappers: tuple[str, ...] = ()) -> dict[str, Any]:
+  """The state dict in a training file, under the names of the bare network.
+
+  It is under ``wrappers``, ``model``, ``module``, ``state_dict`` or ``trainer``, in this order, where it may be under one of
+  them again; else it is the file itself.
 
   Args:
     ema: read the averaged weights under the key ``averaged`` instead.
@@ -169,26 +181,57 @@ def unwrap(content: Any, *, ema: bool = False, averaged: str = "ema") -> dict[st
   """
   if not isinstance(content, Mapping):
     raise ValueError(f"Must have a state dict, we instead got {type(content).__name__}")
-  keys = (averaged,) if ema else _WRAPPERS
-  for key in keys:
-    if isinstance(content.get(key), Mapping):
-      return dict(content[key])
-  if not ema and any(_is_tensor(value) for value in content.values()):
-    return dict(content)
-  found = ", ".join(repr(k) for k in list(content)[:8]) or "nothing"
-  raise ValueError(f"Must have a state dict under {' or '.join(map(repr, keys))}, we instead got {found}")
+  usual = (*wrappers, *_WRAPPERS)
+  keys = (averaged,) if ema else usual
+  key = _wrapper_of(content, keys)
+  if key is None and (ema or not _has_tensors(content)):
+    found = ", ".join(repr(k) for k in list(content)[:8]) or "nothing"
+    raise ValueError(f"Must have a state dict under {' or '.join(map(repr, keys))}, we instead got {found}")
+  for _ in range(_DEPTH):
+    if key is None:
+      break
+    content = content[key]
+    key = None if _has_tensors(content) else _wrapper_of(content, usual)
+  return plain_names(content)
 
 
-def checked(tensors: Mapping[Any, Any], file: Path) -> dict[str, Any]:
+def _wrapper_of(content: Mapping[Any, Any], keys: Iterable[str]) -> str | None:
+  return next((key for key in keys if isinstance(content.get(key), Mapping)), None)
+
+
+def _has_tensors(content: Mapping[Any, Any]) -> bool:
+  return any(_is_tensor(value) for value in content.values())
+
+
+def plain_names(tensors: Mapping[Any, Any]) -> dict[Any, Any]:
+  """Tensors without what ``torch.compile`` and modules for many devices add to their names.
+
+  Where two would have one name, all stay as they are.
+  """
+  plain = lambda name: _ADDED.sub("", name) if isinstance(name, str) else name
+  names = {name: plain(name) for name in tensors}
+  while (stored := [names[k] for k, value in tensors.items() if _is_tensor(value)]) and all(
+    isinstance(name, str) and name.startswith(_PARALLEL) for name in stored
+  ):
+    names = {name: now.removeprefix(_PARALLEL) if isinstance(now, str) else now for name, now in names.items()}
+  return {names[k]: v for k, v in tensors.items()} if len(set(names.values())) == len(names) else dict(tensors)
+
+
+def read_tensors(file: Path) -> dict[str, Any]:
   """The tensors of a file, by name.
 
   Raises:
-    ValueError: for a name that is no text, or a value that is no tensor.
+    ValueError: as `read_source`, without a state dict, for a name that is no text, or a value that is no tensor.
   """
+  content = read_source(file)
+  try:
+    tensors = unwrap(content)
+  except ValueError as error:
+    raise ValueError(f"{file}: {error}") from error
   for name, value in tensors.items():
     if not isinstance(name, str) or not _is_tensor(value):
       raise ValueError(f"Corrupt {file}: {name} is no tensor")
-  return dict(tensors)
+  return tensors
 
 
 def _is_tensor(value: Any) -> bool:
@@ -250,6 +293,8 @@ def match(
     else:
       tensors[name], matches[path] = value, (name, rule)
   if not matches:
+    if not_tensors := [problem for problem in problems if problem.endswith(" is no tensor")]:
+      raise ValueError(tensor_files.listed(not_tensors))
     found = ", ".join(map(str, list(state_dict)[:3])) or "nothing"
     raise ValueError(f"Must have the tensors of a {family.name} network, we instead got {found}, ...")
   config = None
@@ -357,7 +402,8 @@ def convert_file(
   if ema is None:
     ema = family.prefer_averaged and isinstance(content, Mapping) and isinstance(content.get(family.averaged), Mapping)
   try:
-    config, leaves = match(unwrap(content, ema=ema, averaged=family.averaged), family, fields)
+    state_dict = unwrap(content, ema=ema, averaged=family.averaged, wrappers=family.wrappers)
+    config, leaves = match(state_dict, family, fields)
     with open(source, "rb") as file:
       digest = hashlib.file_digest(file, "sha256").hexdigest()
     meta = {"source": source.name, "source_sha256": digest, "licence": "unknown"}
@@ -377,7 +423,7 @@ def export_file(source: str | os.PathLike, destination: str | os.PathLike, famil
     ValueError: one line; nothing is left at the destination then.
   """
   destination = Path(destination)
-  if destination.suffix not in (*_TORCH_SUFFIXES, ".safetensors"):
+  if destination.suffix.lower() not in (*_TORCH_SUFFIXES, _SAFE_SUFFIX):
     raise ValueError(f"Must have a {_SUFFIXES} file to write, we instead got {destination.name}")
   if destination.is_dir():
     raise ValueError(f"Must have a file to write, {destination} is a folder")
@@ -392,7 +438,7 @@ def export_file(source: str | os.PathLike, destination: str | os.PathLike, famil
   except OSError as error:
     raise ValueError(f"Cannot write {destination}: {error.strerror}") from error
   try:
-    if destination.suffix == ".safetensors":
+    if destination.suffix.lower() == _SAFE_SUFFIX:
       save_file(state_dict, work)
     else:
       torch_files.write(work, {key: state_dict for key in family.exported} or state_dict)

@@ -7,7 +7,6 @@ Hugging Face hub uses. Tensors are expanded one at a time, when they are read.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
+from conversion import hugging_face
 from conversion.hugging_face import Architecture, Source
 from jaxspec.models.rope_text import Rope
+from jaxspec.stored_files import check_readable
 
 QUANTIZATIONS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 
@@ -34,6 +35,10 @@ _BLOCK_NAMES = {
   "ffn_norm": "post_attention_layernorm",
 }
 _ROPE_FACTORS = "rope_freqs.weight"
+# Tokens that end a text, a turn of a talk, and a call of a tool.
+_ENDS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
+# Parts of one network, as llama.cpp names them.
+_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.gguf)", re.IGNORECASE)
 
 # The pre-tokenizers of byte-level vocabularies that are the GPT-2 pattern, alone or after single digits.
 _GPT2_PATTERN = ("gpt-2", "gpt2")
@@ -75,48 +80,82 @@ def hub_name(name: str) -> str:
 
 
 def read(path: Path, architecture: Architecture) -> Source:
-  """Content of a ``.gguf`` file with lazy tensors.
+  """Content of a ``.gguf`` file, or of the parts of which it is one, with lazy tensors.
 
   Raises:
-    ValueError: one line, if the file is missing or damaged, holds another architecture, or the package is missing.
+    ValueError: one line, if a file is missing or damaged, holds another architecture, or the package is missing.
   """
+  files = _parts(path)
+  opened = [_open(file) for file in files]
+  fields = opened[0][1]  # the first part describes the network
+  stored: dict[str, Any] = {}
+  for number, (file, (some, told)) in enumerate(zip(files, opened, strict=True)):
+    place = (told.get("split.no", 0) + 1, told.get("split.count") or 1)
+    if place != (number + 1, len(files)):
+      raise ValueError(f"Must have parts as NAME-00001-of-00002.gguf side by side, {file} is part {place[0]} of {place[1]}")
+    for tensor in some:
+      if stored.setdefault(tensor.name, tensor) is not tensor:
+        raise ValueError(f"Corrupt {file}: {tensor.name} is there twice")
+  found = fields.get("general.architecture")
+  if found != architecture.model_type:
+    raise ValueError(f"Must have general.architecture {architecture.model_type!r} in {files[0]}, we instead got {found!r}")
+  if (expected := fields.get("split.tensors.count", len(stored))) != len(stored):
+    raise ValueError(f"Incomplete {path}: must have {expected} tensors in its parts, we instead got {len(stored)}")
+  try:
+    config = _config_fields(fields, stored)
+  except KeyError as error:
+    raise ValueError(f"Corrupt {files[0]}: {error} is missing") from error
+  heads = {"attn_q": config["num_heads"], "attn_k": config["num_kv_heads"]}
+  tensors = {}
+  for name, tensor in stored.items():
+    if name == _ROPE_FACTORS:
+      continue
+    shape = tuple(int(size) for size in reversed(tensor.shape))
+    part = name.split(".")[-2] if "." in name else ""
+    tensors[hub_name(name)] = GGUFTensor(tensor, shape, heads.get(part, 0))
+  licence = fields.get("general.license", "unknown")
+  meta = {"source": files[0].name, "source_sha256": hugging_face.digest(files), "licence": licence}
+  return Source(tensors, config, _tokenizer(fields), meta)
+
+
+def _parts(path: Path) -> list[Path]:
+  """All parts of the network of which ``path`` is one; the file alone without a part's name.
+
+  Raises:
+    ValueError: if one is missing.
+  """
+  match = _PART.fullmatch(path.name)
+  files = [path]
+  if match:
+    stem, _, count, suffix = match.groups()
+    files = [path.with_name(f"{stem}-{number:05}-of-{count}{suffix}") for number in range(1, int(count) + 1)] or files
+  if missing := [file.name for file in files if not file.is_file()]:
+    raise ValueError(f"No file at {path}" if path.name in missing else f"Incomplete {path}: {missing[0]} is missing")
+  return files
+
+
+def _open(file: Path) -> tuple[list[Any], dict[str, Any]]:
+  """The tensors and the fields of a file."""
   try:
     from gguf import GGUFReader
   except ImportError as error:
     raise ValueError("Must have the package gguf to read .gguf files: install the 'convert' extra") from error
-  if not path.is_file():
-    raise ValueError(f"No file at {path}")
+  check_readable(file)
   try:
-    reader = GGUFReader(path)
-    fields = {name: field.contents() for name, field in reader.fields.items()}
+    reader = GGUFReader(file)
+    return reader.tensors, {name: field.contents() for name, field in reader.fields.items()}
   except Exception as error:  # a damaged file can raise anything
-    raise ValueError(f"Corrupt {path}: {str(error) or type(error).__name__}") from error
-  found = fields.get("general.architecture")
-  if found != architecture.model_type:
-    raise ValueError(f"Must have general.architecture {architecture.model_type!r} in {path}, we instead got {found!r}")
-  try:
-    config = _config_fields(fields, {tensor.name: tensor for tensor in reader.tensors})
-  except KeyError as error:
-    raise ValueError(f"Corrupt {path}: {error} is missing") from error
-  heads = {"attn_q": config["num_heads"], "attn_k": config["num_kv_heads"]}
-  tensors = {}
-  for tensor in reader.tensors:
-    if tensor.name == _ROPE_FACTORS:
-      continue
-    shape = tuple(int(size) for size in reversed(tensor.shape))
-    part = tensor.name.split(".")[-2] if "." in tensor.name else ""
-    tensors[hub_name(tensor.name)] = GGUFTensor(tensor, shape, heads.get(part, 0))
-  meta = {"source": path.name, "source_sha256": _digest(path), "licence": fields.get("general.license", "unknown")}
-  return Source(tensors, config, _tokenizer(fields), meta)
+    raise ValueError(f"Corrupt {file}: {str(error) or type(error).__name__}") from error
 
 
 def _config_fields(fields: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
   get = lambda name, default=None: fields.get(f"llama.{name}", default)
   need = lambda name: fields[f"llama.{name}"]
   heads = need("attention.head_count")
-  end_id = fields.get("tokenizer.ggml.eos_token_id")
+  vocab_size = int(tensors["token_embd.weight"].shape[1])
+  ends = dict.fromkeys(int(fields[name]) for name in _ENDS if name in fields)
   return {
-    "vocab_size": int(tensors["token_embd.weight"].shape[1]),
+    "vocab_size": vocab_size,
     "dim": need("embedding_length"),
     "num_layers": need("block_count"),
     "num_heads": heads,
@@ -129,7 +168,7 @@ def _config_fields(fields: dict[str, Any], tensors: dict[str, Any]) -> dict[str,
     "attention_bias": "blk.0.attn_q.bias" in tensors,
     "mlp_bias": "blk.0.ffn_up.bias" in tensors,
     "tie_embeddings": "output.weight" not in tensors,
-    "end_ids": () if end_id is None else (end_id,),
+    "end_ids": tuple(token for token in ends if 0 <= token < vocab_size),  # 2^32 - 1 stands for none
   }
 
 
@@ -174,8 +213,3 @@ def _tokenizer(fields: dict[str, Any]) -> bytes | None:
       single=f"{tokens[begin]} $A", special_tokens=[(tokens[begin], begin)]
     )
   return tokenizer.to_str().encode()
-
-
-def _digest(path: Path) -> str:
-  with open(path, "rb") as file:
-    return hashlib.file_digest(file, "sha256").hexdigest()

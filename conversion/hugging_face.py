@@ -1,13 +1,15 @@
 """Folders of language models as the Hugging Face hub stores them, read and written through the engine.
 
-A folder holds ``config.json``, the weights (``model.safetensors`` or ``pytorch_model.bin``, or an ``...index.json`` that
-names their parts), and usually ``tokenizer.json``, which is copied into the checkpoint folder as it is.
+A folder holds ``config.json`` and the weights (``model.safetensors`` or ``pytorch_model.bin``, whole or in parts with an
+``...index.json`` that names them). It usually holds ``generation_config.json`` too, which may declare further tokens that
+end a text, and ``tokenizer.json``, which is copied into the checkpoint folder as it is.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -17,15 +19,18 @@ from typing import Any, NamedTuple
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from conversion import command, engine, torch_files
+from conversion import command, engine
 from conversion.rules import Rule
 from jaxspec import checkpoints
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE, load_tokenizer
 from jaxspec.models import registry
+from jaxspec.stored_files import check_readable
 
 CONFIG_FILE = "config.json"
+GENERATION_FILE = "generation_config.json"
 SAFE_FILE = "model.safetensors"
 WEIGHT_FILES = (SAFE_FILE, f"{SAFE_FILE}.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+_NUMBERED = re.compile(r"(model|pytorch_model)-\d{5}-of-(\d{5})(\.safetensors|\.bin)")
 
 
 class Architecture(NamedTuple):
@@ -97,7 +102,7 @@ def convert_folder(
   checkpoints.check_destination(destination, source)
   tokenizer_json = content.tokenizer if tokenizer is None else read_bytes(tokenizer)
   fields = content.fields | fields
-  copied = {name: (source / name).read_bytes() for name in architecture.copied if (source / name).is_file()}
+  copied = {name: read_bytes(source / name) for name in architecture.copied if (source / name).is_file()}
   try:
     config, leaves = engine.match(content.tensors, family_for(architecture, fields), fields)
     if tokenizer_json is not None:
@@ -162,18 +167,24 @@ def read_folder(folder: Path, architecture: Architecture) -> Source:
   found = document.get("model_type")
   if found != architecture.model_type:
     raise ValueError(f"Must have model_type {architecture.model_type!r} in {folder / CONFIG_FILE}, we instead got {found!r}")
+  file = folder / GENERATION_FILE
   try:
+    # Chat models declare the end of a turn there alone.
+    more = end_ids(read_json(file), None) if file.is_file() else ()
+    file = folder / CONFIG_FILE
+    if more:
+      document["eos_token_id"] = [*end_ids(document, None), *more]
     fields = architecture.read_config(document)
   except (KeyError, TypeError, ValueError, AttributeError) as error:
     text = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-    raise ValueError(f"{folder / CONFIG_FILE}: {text}") from error
+    raise ValueError(text if str(file) in text else f"{file}: {text}") from error
   files = weight_files(folder)
   tensors = read_tensors(folder, files)
   tokenizer = folder / TOKENIZER_FILE
   return Source(
     with_prefix(tensors, architecture.prefix),
     fields,
-    tokenizer.read_bytes() if tokenizer.is_file() else None,
+    read_bytes(tokenizer) if tokenizer.is_file() else None,
     {"source": folder.resolve().name, "source_sha256": digest(files), "licence": "unknown"},
   )
 
@@ -182,21 +193,34 @@ def weight_files(folder: Path) -> list[Path]:
   """The files with weights, in the order of their names.
 
   Raises:
-    ValueError: if there are none, or an index names a file that is not there.
+    ValueError: if there are none, or one of several parts is missing.
   """
   present = [folder / name for name in WEIGHT_FILES if (folder / name).is_file()]
   if not present:
-    raise ValueError(f"No weights in {folder}: must have one of {', '.join(WEIGHT_FILES)}")
+    return _numbered_files(folder)
   if present[0].suffix != ".json":
     return present[:1]
   parts = read_json(present[0]).get("weight_map")
   # Only plain file names beside the index are allowed; a path could point anywhere.
   if not isinstance(parts, dict) or not all(isinstance(p, str) and Path(p).name == p for p in parts.values()):
     raise ValueError(f"Corrupt {present[0]}: must have a weight_map with file names")
-  files = [folder / name for name in sorted(set(parts.values()))]
-  if missing := [file.name for file in files if not file.is_file()]:
-    raise ValueError(f"Incomplete {folder}: {', '.join(missing)} of {present[0].name} missing")
-  return files
+  return _all_of(folder, sorted(set(parts.values())), f"of {present[0].name}")
+
+
+def _numbered_files(folder: Path) -> list[Path]:
+  """The parts of a network without an index, of which each has its number and their count in its name."""
+  sets = {(m[1], m[2], m[3]) for path in folder.iterdir() if (m := _NUMBERED.fullmatch(path.name))}
+  if not sets:
+    raise ValueError(f"No weights in {folder}: must have one of {', '.join(WEIGHT_FILES)}")
+  stem, count, suffix = max(sets, key=lambda found: (found[2], found))  # .safetensors before .bin
+  names = [f"{stem}-{number:05}-of-{count}{suffix}" for number in range(1, int(count) + 1)]
+  return _all_of(folder, names, f"of {count}")
+
+
+def _all_of(folder: Path, names: list[str], of: str) -> list[Path]:
+  if missing := [name for name in names if not (folder / name).is_file()]:
+    raise ValueError(f"Incomplete {folder}: {', '.join(missing[:12])} {of} missing")
+  return [folder / name for name in names]
 
 
 def read_tensors(folder: Path, files: list[Path]) -> dict[str, Any]:
@@ -207,18 +231,11 @@ def read_tensors(folder: Path, files: list[Path]) -> dict[str, Any]:
   """
   tensors: dict[str, Any] = {}
   for file in files:
-    for name, tensor in engine.checked(read_weights(file), file).items():
+    for name, tensor in engine.read_tensors(file).items():
       if name in tensors:
         raise ValueError(f"Corrupt {folder}: {name} is in two files")
       tensors[name] = tensor
   return tensors
-
-
-def read_weights(file: Path) -> dict[str, Any]:
-  """Lazy tensors of one file by name."""
-  if file.suffix == ".bin":
-    return engine.unwrap(torch_files.read(file))
-  return engine.read_source(file)
 
 
 def with_prefix(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
@@ -229,11 +246,16 @@ def with_prefix(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def end_ids(document: dict[str, Any], default: int | None) -> tuple[int, ...]:
-  """``eos_token_id`` of a ``config.json``, one or several."""
+  """``eos_token_id`` of a ``config.json``, one or several.
+
+  Raises:
+    ValueError: for what is no whole number.
+  """
   value = document.get("eos_token_id", default)
-  if value is None:
-    return ()
-  return tuple(value) if isinstance(value, list) else (int(value),)
+  ids = value if isinstance(value, list) else [] if value is None else [value]
+  if not all(type(token) is int for token in ids):
+    raise ValueError(f"Must have whole numbers as eos_token_id, we instead got {value!r}")
+  return tuple(token for token in dict.fromkeys(ids) if token >= 0)  # -1 stands for none
 
 
 def write_end_ids(config: Any) -> int | list[int] | None:
@@ -276,6 +298,7 @@ def read_json(file: Path) -> dict[str, Any]:
   Raises:
     ValueError: one line naming the file.
   """
+  check_readable(file)
   try:
     document = json.loads(file.read_text(encoding="utf-8"))
   except (OSError, ValueError, RecursionError) as error:
@@ -291,7 +314,5 @@ def read_bytes(file: Path) -> bytes:
   Raises:
     ValueError: one line naming it.
   """
-  try:
-    return Path(file).read_bytes()
-  except OSError as error:
-    raise ValueError(f"Cannot read {file}: {error.strerror}") from error
+  check_readable(file)
+  return Path(file).read_bytes()

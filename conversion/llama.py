@@ -160,7 +160,7 @@ ARCHITECTURE = hugging_face.Architecture("llama", "model.", FAMILY, read_config,
 @click.option("--tokenizer", type=click.Path(path_type=Path), help="tokenizer.json, instead of that of SRC.")
 def main(source: str, destination: str, config_file: str | None, export: bool, tokenizer: Path | None) -> None:
   """Converts the Llama folder or .gguf file SRC to the checkpoint folder DST."""
-  read = gguf_files.read if Path(source).suffix == ".gguf" else None
+  read = gguf_files.read if Path(source).suffix.lower() == ".gguf" else None
   config = hugging_face.run(
     source, destination, ARCHITECTURE, config_file=config_file, export=export, tokenizer=tokenizer, read=read
   )

@@ -1,8 +1,10 @@
 """Reading and writing PyTorch's zip format without PyTorch and without running code from the pickle.
 
 A ``.pt`` file is an uncompressed zip archive: ``NAME/data.pkl`` describes the object, ``NAME/data/K`` holds the bytes
-of storage K. The unpickler accepts only the few globals that describe tensors, dtypes and plain containers. It raises an
-error for all others before anything is called. Tensors stay on disk until they are read, so optimizer states cost nothing.
+of storage K. The unpickler accepts only the few globals that describe tensors, dtypes and plain containers, and those of
+what training scripts store beside them (paths, arguments, NumPy's numbers), for which an empty object stands in. It raises
+an error for all others before anything is called. Tensors stay on disk until they are read, so optimizer states cost
+nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from jaxspec.stored_files import check_readable
 
 # Storage class -> dtype of its elements.
 _STORAGES = {
@@ -42,6 +46,27 @@ _DTYPE_NAMES = frozenset(
   "float64 double float32 float float16 half bfloat16 complex128 complex64 "
   "int64 long int32 int int16 short int8 uint8 bool".split()
 )
+# What training scripts store beside the weights; nothing of it is made.
+_INERT = {
+  "argparse": "Namespace",
+  "types": "SimpleNamespace",
+  "pathlib": "Path PosixPath WindowsPath PurePath PurePosixPath PureWindowsPath",
+  "datetime": "date datetime time timedelta timezone",
+  "collections": "Counter deque",
+  "builtins": "bool bytearray bytes complex dict float frozenset int list range set slice str tuple long unicode xrange",
+  "numpy": "dtype ndarray",
+  "numpy.core.multiarray": "_reconstruct scalar",
+  "numpy.core.numeric": "_frombuffer",
+  "_codecs": "encode",  # bytes, in the protocol of PyTorch
+  "torch": "device",
+  "typing": "Any",
+  "pytorch_lightning.callbacks.model_checkpoint": "ModelCheckpoint",
+}
+# Other names of these modules.
+_MODULES = {
+  "__builtin__": "builtins", "pathlib._local": "pathlib", "numpy._core.multiarray": "numpy.core.multiarray",
+  "numpy._core.numeric": "numpy.core.numeric",
+}  # fmt: skip
 _LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _ALIGNMENT = 64
 
@@ -111,6 +136,14 @@ class _Inert:
   def __setstate__(self, state):
     pass
 
+  def __setitem__(self, key, value):
+    pass
+
+  def append(self, value):
+    pass
+
+  extend = append
+
 
 class _Archive:
   """The open zip file."""
@@ -165,13 +198,15 @@ class _Unpickler(pickle._Unpickler):
       ("torch._utils", "_rebuild_tensor"): rebuild,
       ("torch._utils", "_rebuild_tensor_v2"): rebuild,
       ("torch._utils", "_rebuild_parameter"): parameter,
+      ("torch._utils", "_rebuild_parameter_with_state"): parameter,
       ("torch", "Size"): tuple,
-      ("torch", "device"): Inert,
-      ("argparse", "Namespace"): Inert,
       ("collections", "OrderedDict"): OrderedDict,
+      ("collections", "defaultdict"): lambda *_factory: {},
+      **{(module, name): Inert for module, names in _INERT.items() for name in names.split()},
     }
 
   def find_class(self, module: str, name: str) -> Any:
+    module = _MODULES.get(module, module)
     if (module, name) in self._globals:
       return self._globals[module, name]
     if module in ("torch", "torch.storage") and name in _STORAGES:
@@ -198,10 +233,10 @@ def read(path: str | os.PathLike) -> Any:
   own restricted mode.
 
   Raises:
-    ValueError: in one line, if the file is corrupt, holds anything but tensors and plain containers, or is in the old
-      format and PyTorch is missing.
-    OSError: if the file cannot be read.
+    ValueError: in one line, if the file cannot be read or is corrupt, holds anything but tensors and plain containers, or is
+      in the old format and PyTorch is missing.
   """
+  check_readable(path)
   with open(path, "rb") as file:
     head = file.read(len(_LEGACY_MAGIC))
   if head == _LEGACY_MAGIC:

@@ -83,7 +83,7 @@ def buffers(config: VARConfig) -> dict[str, np.ndarray]:
   return {"lvl_1L": scale[None].astype(np.int64), "attn_bias_for_masking": mask[None, None]} | zeros
 
 
-FAMILY = engine.Family("var", RULES, IGNORED, infer_config, buffers, exported=())
+FAMILY = engine.Family("var", RULES, IGNORED, infer_config, buffers, exported=(), wrappers=("var_wo_ddp",))
 
 
 @click.command(cls=command.OneLineCommand)

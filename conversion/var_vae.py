@@ -55,7 +55,7 @@ def buffers(config: VARVAEConfig) -> dict[str, np.ndarray]:
   return {_USAGE: np.zeros((len(config.sides), config.codebook_size), np.float32)}
 
 
-FAMILY = engine.Family("var_vae", RULES, IGNORED, infer_config, buffers, exported=())
+FAMILY = engine.Family("var_vae", RULES, IGNORED, infer_config, buffers, exported=(), wrappers=("vae_local",))
 
 
 @click.command(cls=command.OneLineCommand)

@@ -28,6 +28,7 @@ from typing import Any
 from jaxspec import shipped
 from jaxspec.checkpoints import CONFIG_FILE
 from jaxspec.options import suggestion
+from jaxspec.stored_files import check_readable
 
 BUNDLE_FILE = "bundle.json"
 VERSION = 2
@@ -99,6 +100,7 @@ def read_bundle(path: str | os.PathLike, *, complete: bool = True) -> Bundle:
     raise ValueError(f"No checkpoint folder at {path}{hint}")
   if not file.is_file():
     return _without_file(path)
+  check_readable(file)
   try:
     document = json.loads(file.read_text(encoding="utf-8"))
   except (ValueError, OSError, RecursionError) as error:

@@ -28,6 +28,7 @@ from safetensors import SafetensorError, safe_open
 from jaxspec import tensor_files
 from jaxspec.mesh import MODEL, check_fits, param_specs
 from jaxspec.models import registry
+from jaxspec.stored_files import check_readable
 from jaxspec.types import Params, PyTree
 
 CONFIG_FILE = "config.json"
@@ -157,6 +158,7 @@ def read_config(path: str | os.PathLike) -> dict[str, Any]:
     raise ValueError(f"No checkpoint folder at {path}")
   if not file.is_file():
     raise ValueError(f"No {CONFIG_FILE} in {path}: not a checkpoint folder")
+  check_readable(file)
   try:
     document = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(document, dict) or not {"family", "config"} <= document.keys():
@@ -190,6 +192,7 @@ def digest(path: str | os.PathLike) -> bytes:
 
 
 def _sha256(file: Path) -> str:
+  check_readable(file)
   with file.open("rb") as opened:
     return hashlib.file_digest(opened, "sha256").hexdigest()
 
@@ -236,6 +239,7 @@ def load(
   file = path / PARAMS_FILE
   if not file.is_file():
     raise ValueError(f"No {PARAMS_FILE} in {path}: the checkpoint is incomplete")
+  check_readable(file)
   stored = {name: _stored_in(name, getattr(config, "fused", {})) for name in template}
   specs = {}
   if divided:

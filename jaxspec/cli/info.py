@@ -21,6 +21,7 @@ from jaxspec.cli.errors import UserError, one_line
 from jaxspec.cli.networks import Networks
 from jaxspec.cli.options import PATH, common
 from jaxspec.shipped import BUNDLES, named, shipped
+from jaxspec.stored_files import check_readable
 
 if TYPE_CHECKING:
   from jaxspec.bundle import Bundle
@@ -159,6 +160,7 @@ def read_header(file: Path) -> list[Leaf]:
   """
   if not file.is_file():
     raise UserError(f"No {file.name} in {file.parent}: the checkpoint is incomplete")
+  check_readable(file)
   try:
     with safe_open(file, framework="numpy") as archive:
       parts = [(name, archive.get_slice(name)) for name in archive.keys()]
@@ -203,6 +205,7 @@ def _shown(value: Any, limit: int | None) -> str:
 
 
 def _vocabulary(file: Path) -> str:
+  check_readable(file)
   try:
     return f"{len(json.loads(file.read_text(encoding='utf-8'))['model']['vocab']):,} word pieces"
   except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -14,6 +14,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from jaxspec.models.conditions import Prompt, padded_length
+from jaxspec.stored_files import check_readable
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -27,6 +28,7 @@ def load_tokenizer(folder: str | os.PathLike) -> Tokenizer:
   file = Path(folder) / TOKENIZER_FILE
   if not file.is_file():
     raise ValueError(f"No {TOKENIZER_FILE} in {folder}: texts cannot be read or written without it")
+  check_readable(file)
   try:
     tokenizer = Tokenizer.from_str(file.read_text(encoding="utf-8"))
   except Exception as error:  # the library raises bare Exception for any malformed file

@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE, load_tokenizer
 from jaxspec.data.text_tokenizer import EncodedText
+from jaxspec.stored_files import check_readable
 
 SENTENCEPIECE_FILE = "spiece.model"
 PAD_ID, END_ID = 0, 1
@@ -76,6 +77,7 @@ def _of_tokenizers(folder: Path) -> T5Tokenizer:
 
 
 def _of_sentencepiece(file: Path) -> T5Tokenizer:
+  check_readable(file)
   try:
     from sentencepiece import SentencePieceProcessor
   except ImportError as error:

@@ -13,6 +13,7 @@ import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from jaxspec.data.prompts import normalize_prompt
+from jaxspec.stored_files import check_readable
 
 PAD, UNK = "[PAD]", "[UNK]"
 PAD_ID, UNK_ID = 0, 1
@@ -68,13 +69,12 @@ def load_text_tokenizer(json_path: str | Path) -> Tokenizer:
   """Reads a tokenizer that ``save_text_tokenizer`` wrote.
 
   Raises:
-    ValueError: the file is missing, is no tokenizer, or has other special tokens.
+    ValueError: the file cannot be read, is no tokenizer, or has other special tokens.
   """
   path = Path(json_path)
+  check_readable(path)
   try:
     tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
-  except OSError as error:
-    raise ValueError(f"{path}: must be a readable tokenizer file ({error.strerror})") from error
   except Exception as error:  # the library raises bare Exception for any malformed file
     raise ValueError(f"{path}: must be a JSON file of the tokenizers library ({error})") from error
   found = (tokenizer.token_to_id(PAD), tokenizer.token_to_id(UNK))

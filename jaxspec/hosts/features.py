@@ -17,6 +17,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from jaxspec.models.conditions import Caption, left_pad
+from jaxspec.stored_files import check_readable
 
 
 def read_features(source: str | os.PathLike | Mapping[str, np.ndarray], *, prefix_len: int, width: int) -> Caption:
@@ -92,6 +93,7 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     raise ValueError(f"No features file at {path}")
   if path.suffix not in (".npz", ".safetensors"):
     raise ValueError(f"Must have features in a .npz or .safetensors file, we instead got {path.name!r}")
+  check_readable(path)
   try:
     if path.suffix == ".npz":
       with np.load(path, allow_pickle=False) as archive:

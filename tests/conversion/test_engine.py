@@ -78,6 +78,8 @@ def test_an_entry_that_is_no_tensor_is_named_in_the_error():
       {"norm.weight": 3, "output.weight": ArrayTensor(np.zeros((2, 2), np.float32))},
       llamagen.FAMILY,
     )
+  with pytest.raises(ValueError, match=r"norm\.weight is no tensor"):
+    engine.convert({"norm.weight": np.zeros(2, np.float32)}, llamagen.FAMILY)  # an array of NumPy in a pickle
   with pytest.raises(ValueError, match="unknown 5"):
     engine.convert({5: 3, "norm.weight": ArrayTensor(np.zeros(2, np.float32))}, llamagen.FAMILY)
 

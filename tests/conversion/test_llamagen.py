@@ -121,6 +121,56 @@ def test_wrappers_are_searched_in_their_order():
       engine.unwrap(content)
 
 
+def test_wrappers_in_wrappers_are_opened():
+  state_dict = {"a": ArrayTensor(np.float32(0))}
+  assert engine.unwrap({"epoch": 3, "trainer": {"state_dict": {"module": state_dict}}}) == state_dict
+  assert engine.unwrap({"ema": {"module": state_dict}, "model": {}}, ema=True) == state_dict
+  trainer = {"epoch": 3, "trainer": {"var_wo_ddp": state_dict, "vae_local": {}}, "args": {}}
+  assert engine.unwrap(trainer, wrappers=("var_wo_ddp",)) == state_dict
+  circle = {}
+  circle["model"] = circle
+  assert engine.unwrap(circle) == circle  # no tensors of any network, which is said where they are matched
+
+
+@pytest.mark.parametrize(
+  ("written", "read"),
+  [
+    ("_orig_mod.norm.weight", "norm.weight"),
+    ("module.norm.weight", "norm.weight"),
+    ("module._orig_mod.norm.weight", "norm.weight"),
+    ("_orig_mod.module.norm.weight", "norm.weight"),
+    ("module.module.norm.weight", "norm.weight"),
+    ("layers.0._orig_mod.attention._checkpoint_wrapped_module.wo", "layers.0.attention.wo"),
+    ("_fsdp_wrapped_module.norm._orig_mod", "norm._orig_mod"),
+    ("a_orig_mod.module.b", "a_orig_mod.module.b"),
+  ],
+)
+def test_what_compilers_and_devices_add_to_names_is_dropped(written, read):
+  tensor = ArrayTensor(np.float32(0))
+  assert engine.unwrap({"model": {written: tensor}}) == {read: tensor}
+  assert engine.unwrap({written: tensor, "step": 3}) == {read: tensor, "step": 3}
+
+
+def test_names_that_would_become_one_are_left():
+  both = {"module.a": ArrayTensor(np.float32(0)), "module._orig_mod.a": ArrayTensor(np.float32(1))}
+  assert engine.unwrap(both) == both
+  some = {"module.a": ArrayTensor(np.float32(0)), "b": ArrayTensor(np.float32(1))}
+  assert engine.unwrap(some) == some
+
+
+def test_files_of_training_scripts_are_read_under_every_suffix(tmp_path):
+  expected = _params(TINY)
+  state_dict = {f"module._orig_mod.{name}": array for name, array in _source(TINY, llamagen.FAMILY).items()}
+  for name in ("a.bin", "A.PT", "a.Ckpt"):
+    torch_files.write(tmp_path / name, {"model": state_dict})
+  save_file(state_dict, tmp_path / "A.SAFETENSORS")
+  options = ("--config", write_fields(tmp_path, {"num_heads": 2, "num_tokens": 9}))
+  for name in ("a.bin", "A.PT", "a.Ckpt", "A.SAFETENSORS"):
+    result = run(llamagen.main, tmp_path / name, tmp_path / "out", *options)
+    assert result.exit_code == 0, result.output
+    _same(_leaves(tmp_path / "out"), expected)
+
+
 # Inference of configs.
 
 
@@ -400,7 +450,7 @@ def test_bad_sources_are_errors(tmp_path):
   (tmp_path / "text.safetensors").write_text("hello")
   half = (GOLDEN / "vq_tiny.safetensors").read_bytes()[:-100]
   (tmp_path / "half.safetensors").write_bytes(half)
-  (tmp_path / "weights.bin").write_bytes(whole)
+  (tmp_path / "weights.npz").write_bytes(whole)
   (tmp_path / "folder.pt").mkdir()
   for name in sorted(p.name for p in tmp_path.iterdir()) + ["nothing.pt"]:
     assert name in fails(vq, tmp_path / name, tmp_path / "out"), name
@@ -439,7 +489,7 @@ def test_bad_exports_are_errors(tmp_path):
   assert run(llamagen_vq.main, GOLDEN / "vq_tiny.pt", good).exit_code == 0
   (tmp_path / "folder.pt").mkdir()
   (tmp_path / "file").touch()
-  for source, name in ((good, "a.bin"), (good, "folder.pt"), (good, "file/a.pt"), (tmp_path / "no", "a.pt")):
+  for source, name in ((good, "a.npz"), (good, "folder.pt"), (good, "file/a.pt"), (tmp_path / "no", "a.pt")):
     fails(llamagen_vq.main, "--export", source, tmp_path / name)
   assert "another family" in fails(llamagen.main, "--export", good, tmp_path / "a.pt")
   fails(llamagen_vq.main, "--export", good, tmp_path / "a.pt", "--ema")

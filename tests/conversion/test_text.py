@@ -84,6 +84,15 @@ def test_every_layout_of_weights_gives_the_same(tmp_path, hub):
     assert "index.json" in fails(llama.main, folder, tmp_path / "no")
   (folder / "model.safetensors.index.json").unlink()
 
+  # The names of numbered parts tell whether all are there.
+  torch_files.write(folder / "pytorch_model-00001-of-00001.bin", tensors)
+  for number, part in enumerate(parts.values(), 1):
+    save_file({f"_orig_mod.{name}": tensors[name] for name in part}, folder / f"model-{number:05}-of-00002.safetensors")
+  works(llama.main, folder, tmp_path / "numbered")
+  _same(_leaves(tmp_path / "numbered"), expected)
+  (folder / "model-00001-of-00002.safetensors").unlink()
+  assert "model-00001-of-00002.safetensors of 00002 missing" in fails(llama.main, folder, tmp_path / "no")
+
   # A tied network's output matrix is a copy; a bare network has no prefix.
   copies = {"lm_head.weight": tensors["model.embed_tokens.weight"]}
   for state_dict in (tensors | copies, {name.removeprefix("model."): array for name, array in tensors.items()}):
@@ -129,6 +138,14 @@ def test_invalid_sources_are_errors(tmp_path, hub):
   folder = hub()
   assert "is none" in fails(gpt_neo.main, tmp_path / "nothing", tmp_path / "out")
   assert "model_type 'llama'" in fails(llama.main, folder, tmp_path / "out")
+  pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n"
+  for name in ("config.json", TOKENIZER_FILE, "model.safetensors"):
+    kept = (folder / name).read_bytes()
+    (folder / name).write_text(pointer)
+    assert f"{name}, it is a pointer of Git LFS" in fails(gpt_neo.main, folder, tmp_path / "out")
+    (folder / name).write_bytes(kept)
+  (tmp_path / "A.GGUF").write_text(pointer)
+  assert "A.GGUF, it is a pointer of Git LFS" in fails(llama.main, tmp_path / "A.GGUF", tmp_path / "out")
   (folder / TOKENIZER_FILE).write_text("{}")
   assert "Corrupt tokenizer" in fails(gpt_neo.main, folder, tmp_path / "out")
   big = Tokenizer(models.BPE({chr(200 + i): i for i in range(60)}, []))
@@ -242,11 +259,11 @@ KINDS = {
 DIM, HEADS, KV_HEADS = 256, 4, 2
 
 
-def _write_gguf(path, *, theta=500.0, skip=(), extra=None, tokenizer=True, kind=None, arch="llama"):
+def _write_gguf(path, *, theta=500.0, skip=(), extra=None, tokenizer=True, kind=None, arch="llama", split=0, ends=None):
   """A one-block network with random weights of every kind; returns the expanded weights by the names of the file."""
   gguf = pytest.importorskip("gguf", reason="needs the package gguf: pip install 'jaxspec-decoding[convert]'")
   rng = np.random.default_rng(0)
-  writer = gguf.GGUFWriter(path, arch)
+  writer = gguf.GGUFWriter(path, arch, split_max_tensors=split)
   writer.add_block_count(1)
   writer.add_context_length(64)
   writer.add_embedding_length(DIM)
@@ -255,6 +272,8 @@ def _write_gguf(path, *, theta=500.0, skip=(), extra=None, tokenizer=True, kind=
   writer.add_head_count_kv(KV_HEADS)
   writer.add_layer_norm_rms_eps(1e-5)
   writer.add_rope_freq_base(theta)
+  for kind_of_end, token in (ends or {}).items():
+    writer.add_uint32(f"tokenizer.ggml.{kind_of_end}_token_id", token)
   letters = sorted(pre_tokenizers.ByteLevel.alphabet())
   vocabulary = [*letters, "he", "hel", "<end>"]
   if tokenizer:
@@ -348,6 +367,61 @@ def test_gguf_rotary_factors_and_output_matrix_are_read(tmp_path):
   assert not config.tie_embeddings and config.end_ids == ()
   assert not (tmp_path / "out" / TOKENIZER_FILE).exists()
   assert "config.json" in fails(llama.main, "--export", tmp_path / "out", tmp_path / "back")
+
+
+def test_gguf_networks_in_parts_are_read_whole(tmp_path):
+  whole, parts, out = tmp_path / "a.gguf", tmp_path / "b.gguf", tmp_path / "out"
+  output = {"output.weight": np.ones((259, DIM), np.float32)}  # without it the network would pass for a tied one
+  _write_gguf(whole, extra=output)
+  _write_gguf(parts, extra=output, split=6)
+  first, second = sorted(tmp_path.glob("b-*.gguf"))
+  works(llama.main, whole, tmp_path / "whole")
+  for given in (first, second):
+    works(llama.main, given, out)
+    _same(_leaves(out), _leaves(tmp_path / "whole"))
+    ours, theirs = (checkpoints.read_config(folder) for folder in (out, tmp_path / "whole"))
+    assert ours["config"] == theirs["config"] and ours["meta"]["source"] == first.name
+  content = second.read_bytes()
+  second.unlink()
+  assert f"{second.name} is missing" in fails(llama.main, first, tmp_path / "no")
+  second.write_bytes(first.read_bytes())
+  assert "is part 1 of 2" in fails(llama.main, first, tmp_path / "no")
+  (tmp_path / "renamed.gguf").write_bytes(content)
+  assert "is part 2 of 2" in fails(llama.main, tmp_path / "renamed.gguf", tmp_path / "no")
+  assert not (tmp_path / "no").exists()
+
+
+def test_every_declared_end_of_a_gguf_file_is_read(tmp_path):
+  for name, ends, expected in (
+    ("a", {"eos": 3, "eot": 5, "eom": 3}, (3, 5)),
+    ("b", {"eot": 5, "eos": 2**32 - 1}, (5,)),
+  ):
+    _write_gguf(tmp_path / f"{name}.gguf", ends=ends, tokenizer=False)
+    works(llama.main, tmp_path / f"{name}.gguf", tmp_path / name)
+    assert checkpoints.load(tmp_path / name).config.end_ids == expected
+
+
+@pytest.mark.parametrize(
+  ("config", "generation", "expected"),
+  [
+    (1, [1, 2], (1, 2)),
+    (..., 3, (3,)),
+    ([4], 3, (4, 3)),
+    (7, None, (7,)),
+    (-1, -1, ()),
+    (1, "two", "generation_config.json: Must have whole numbers as eos_token_id, we instead got 'two'"),
+  ],
+)
+@pytest.mark.parametrize("name", ["gpt_neo", "llama_tied"])
+def test_ends_of_generation_configs_are_read(tmp_path, hub, name, config, generation, expected):
+  folder = hub(name)
+  _edit(folder / "config.json", eos_token_id=config)
+  (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": generation}))
+  if isinstance(expected, str):
+    assert expected in fails(COMMANDS[name].main, folder, tmp_path / "out")
+  else:
+    works(COMMANDS[name].main, folder, tmp_path / "out")
+    assert tuple(checkpoints.read_config(tmp_path / "out")["config"]["end_ids"]) == expected
 
 
 def test_gguf_files_that_do_not_fit_are_errors(tmp_path):

@@ -1,12 +1,14 @@
 """The reader of PyTorch files returns right values, executes nothing, and raises one clear error for everything else."""
 
 import argparse
+import datetime
 import os
+import pathlib
 import pickle
 import sys
 import tempfile
 import zipfile
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict, deque
 
 import numpy as np
 import pytest
@@ -138,6 +140,33 @@ def test_other_globals_are_errors(tmp_path, name):
   path = _archive(tmp_path / "a.pt", b"\x80\x02c" + name.encode() + b"\n.")
   with pytest.raises(ValueError, match="asks for"):
     torch_files.read(path)
+
+
+def test_what_training_scripts_store_beside_the_weights_is_not_made(tmp_path):
+  counts = defaultdict(int, steps=3)
+  beside = {
+    "out": pathlib.PurePosixPath("/x"),
+    "there": pathlib.PureWindowsPath("C:/x"),
+    "scalars": [np.float64(0.5), np.int64(3), np.float32(1), np.bool_(True)],
+    "array": np.arange(3),
+    "kinds": {"set": {1, 2}, "frozen": frozenset((1,)), "complex": 1j, "bytes": b"ab", "range": range(3)},
+    "deque": deque([1, 2]),
+    "losses": Counter("aab"),
+    "when": datetime.timedelta(seconds=3),
+  }
+  content = {"model": OrderedDict(w=1), "stats": counts, "nested": defaultdict(list, a=defaultdict(float)), "args": beside}
+  for protocol in range(6):
+    got = torch_files.read(_archive(tmp_path / "a.pt", pickle.dumps(content, protocol)))
+    assert got["model"] == {"w": 1} and got["stats"] == {"steps": 3} and got["nested"] == {"a": {}}, protocol
+    assert all(type(got["args"][name]).__name__ == "Inert" for name in ("out", "there", "when", "deque", "losses"))
+
+
+@pytest.mark.parametrize(
+  "name", ["pathlib\nPosixPath", "pathlib\nWindowsPath", "pathlib._local\nPosixPath", "numpy._core.multiarray\nscalar"]
+)
+def test_names_of_other_systems_and_versions_are_known(tmp_path, name):
+  pickled = b"\x80\x02c" + name.encode() + b"\nX\x01\x00\x00\x00a\x85R."
+  assert type(torch_files.read(_archive(tmp_path / "a.pt", pickled))).__name__ == "Inert"
 
 
 def test_a_pickle_cannot_change_a_tensor_after_its_checks(tmp_path):

@@ -98,7 +98,7 @@ def test_bad_arguments_are_errors(tokenizer, tmp_path):
     encode(tokenizer, "apple")
   with pytest.raises(ValueError, match="max_tokens must be positive, we instead got 0"):
     encode(tokenizer, ["apple"], max_tokens=0)
-  with pytest.raises(ValueError, match="none.json: must be a readable tokenizer file"):
+  with pytest.raises(ValueError, match="Cannot read .*none.json"):
     load_text_tokenizer(tmp_path / "none.json")
   (tmp_path / "bad.json").write_text("{}")
   with pytest.raises(ValueError, match="bad.json: must be a JSON file of the tokenizers library"):
