@@ -145,6 +145,17 @@ def check_destination(path: str | os.PathLike, *sources: str | os.PathLike) -> N
       raise ValueError(f"Must have another folder to write to, {source} is in {path} and would be replaced")
 
 
+def check_path(path: Any, what: str) -> Path:
+  """A path.
+
+  Raises:
+    ValueError: for anything else.
+  """
+  if not isinstance(path, (str, os.PathLike)):
+    raise ValueError(f"Must have a folder as {what}, we instead got {path!r}")
+  return Path(path)
+
+
 def read_config(path: str | os.PathLike) -> dict[str, Any]:
   """The checked content of ``config.json``.
 

@@ -117,7 +117,7 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
     UserError: for a method that drafts nothing, or a sweep of an option that neither of them declares.
   """
   from jaxspec.cli.declared import fitting, flag
-  from jaxspec.options import options_of
+  from jaxspec.options import options_of, suggestion
 
   if not method.drafts_per_round():
     raise UserError(f"Must have a method that drafts: {method.name} draws every token from the target's distribution itself")
@@ -128,8 +128,9 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
     return [(dataclasses.replace(method, **{sweep.name: fitting(option, value)}), sampling) for value in sweep.values]
   if (option := of_sampling.get(sweep.name)) is not None:
     return [(method, dataclasses.replace(sampling, **{sweep.name: fitting(option, value)})) for value in sweep.values]
+  hint = suggestion(sweep.name, [*of_method, *of_sampling])
   names = ", ".join(flag(name).removeprefix("--") for name in (*of_method, *of_sampling))
-  raise UserError(f"Must have an option in --sweep that {method.name} reads ({names}), we instead got {sweep.name!r}")
+  raise UserError(f"Must have an option in --sweep that {method.name} reads ({names}), we instead got {sweep.name!r}{hint}")
 
 
 def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working):

@@ -144,7 +144,7 @@ def _method(text: str) -> tuple[str, dict[str, Any]]:
   """A method by name and the options that go over the bundle's, ``sqs:coding=lazy,max_drafts=7``."""
   from jaxspec.cli.declared import fitting, value_type
   from jaxspec.methods import get_method
-  from jaxspec.options import options_of
+  from jaxspec.options import options_of, suggestion
 
   name, colon, rest = text.partition(":")
   cls = get_method(name)
@@ -154,6 +154,7 @@ def _method(text: str) -> tuple[str, dict[str, Any]]:
     if not equals or key not in declared:
       raise UserError(
         f"Must have options of {name} as NAME=VALUE ({', '.join(declared) or 'none'}), we instead got {item!r}"
+        f"{suggestion(key, declared)}"
       )
     option = declared[key]
     values[key] = fitting(option, value_type((option,)).convert(value, None, None))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -252,13 +252,13 @@ class FeatureHost(ImageHost):
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
     """`Caption` of a features file, or of a dict of arrays (`jaxspec.hosts.features.read_features`)."""
     config = self.target.config
-    if not isinstance(prompts, (str, os.PathLike, dict)):
+    if not isinstance(prompts, (str, os.PathLike, Mapping)):
       raise ValueError(
         f"Must have a file of text features, or a dict of the arrays, for {self.target.path}, we instead got a "
         f"{type(prompts).__name__}: prompts need a T5 encoder (text=, --text-encoder)"
       )
     condition = read_features(prompts, prefix_len=config.prefix_len, width=config.caption_dim)
-    name = "features" if isinstance(prompts, dict) else Path(prompts).name
+    name = "features" if isinstance(prompts, Mapping) else Path(prompts).name
     rows = [f"{name} row {row}" for row in range(condition.batch_size)]
     default = check_captions(read_captions(prompts), rows, "features")
     return Encoded(condition, check_captions(captions, default, "features"))
