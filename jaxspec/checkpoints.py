@@ -28,6 +28,7 @@ from safetensors import SafetensorError, safe_open
 from jaxspec import tensor_files
 from jaxspec.mesh import MODEL, check_fits, param_specs
 from jaxspec.models import registry
+from jaxspec.short_repr import short_repr
 from jaxspec.types import Params, PyTree
 
 CONFIG_FILE = "config.json"
@@ -39,6 +40,8 @@ _KINDS = {str: "a string", dict: "an object"}  # the names of these types in JSO
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
   """A network with its weights (or their shapes, see `load`): ``fns.apply(params, inputs, cache, positions=...)``."""
+
+  __repr__ = short_repr
 
   config: Any
   params: Params

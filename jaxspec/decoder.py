@@ -22,6 +22,7 @@ from jaxspec.models.sampling import LegalFn
 from jaxspec.network import Network
 from jaxspec.options import check_length
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling, SamplingConfig, head_fns
+from jaxspec.short_repr import short_repr
 from jaxspec.token_kinds import IDS, MAPS, STATES, VECTORS
 from jaxspec.types import Array, Key, ModelFns, PyTree, WhileLoopFn
 from jaxspec.verifiers.imposed import Imposed, imposed
@@ -65,6 +66,8 @@ class Decoder:
     >>> out.tokens.shape, out.lengths.tolist()
     ((2, 4), [4, 4])
   """
+
+  __repr__ = short_repr
 
   target: Network
   method: Method = Plain()

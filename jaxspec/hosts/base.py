@@ -124,6 +124,9 @@ class Host:
 
   target: Checkpoint
 
+  def __repr__(self) -> str:
+    return f"<{type(self).__name__}: {self.noun}s of {self.tokens}, {self.target.path}>"
+
   @property
   def vocab_size(self) -> int | None:
     """``V``, None for vectors."""

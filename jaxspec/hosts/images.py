@@ -71,7 +71,7 @@ def _words(parts: HostParts, name: str) -> tuple[str, ...]:
   return tuple(value)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ImageHost(Host):
   """What the three kinds of prompts share.
 
@@ -133,7 +133,7 @@ def _pixels(params, tokens: Array, *, decode_fn: Callable) -> Array:
   return to_uint8(decode_fn(params, tokens))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class CaptionHost(ImageHost):
   """Images of short texts.
 
@@ -196,7 +196,7 @@ class CaptionHost(ImageHost):
     return warnings
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class T5Host(ImageHost):
   """Images of texts that a T5 encoder reads, as the released LlamaGen networks do.
 
@@ -228,7 +228,7 @@ class T5Host(ImageHost):
     self.encoder.release()
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class LabelHost(ImageHost):
   """Images of numbered classes."""
 
@@ -243,7 +243,7 @@ class LabelHost(ImageHost):
     return encode_classes(prompts, (), self.target.config.num_classes, captions)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class FeatureHost(ImageHost):
   """Images of features that a text encoder (T5) made elsewhere."""
 
