@@ -12,7 +12,7 @@ import click
 from jaxspec.cli.errors import UserError, check_writable, interruptible, write_whole
 from jaxspec.cli.example_prompts import PROMPTS
 from jaxspec.cli.option_help import MethodCommand
-from jaxspec.cli.options import PATH, common
+from jaxspec.cli.options import PATH, common, unread, warn
 
 if TYPE_CHECKING:
   from jaxspec.cli.working import Working
@@ -59,8 +59,7 @@ def audit(**options: Any) -> None:
 
   with Working("Loading") as working:
     report = work(options, chosen, sweep, working)
-    for warning in report.warnings:
-      click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
+    warn(*report.warnings)
     working("Writing")
     _write(report, files)
 
@@ -200,8 +199,9 @@ def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Workin
     found.append(audit_report.Row(label, settings, figures, {}))
   name = f"tiny model: {pair.num_tokens} tokens of {pair.vocab_size} codes"
   about = ["a random model, every decode followed", f"seed {seed}"]
-  unread = chosen.unread(cls, SAMPLING_TYPES["ids"])
-  return audit_report.Report(name, rows[0], about, sweep and sweep.name, True, found, unread)
+  warnings = chosen.unread(cls, SAMPLING_TYPES["ids"])
+  warnings += unread("with --tiny", "samples", "batch", "dtype", "matmul_precision")
+  return audit_report.Report(name, rows[0], about, sweep and sweep.name, True, found, warnings)
 
 
 def _enumerated(pair, method):
