@@ -153,11 +153,13 @@ def check_length(max_len: Any) -> int:
   """``max_len`` as a plain integer.
 
   Raises:
-    ValueError: unless it is a whole number of at least 1.
+    ValueError: unless it is a whole number from 1 to `LARGEST_INT`.
   """
   found = plain(max_len)
-  if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= LARGEST_INT:
-    raise ValueError(f"Must have a whole number of at least 1 as max_len, of 31 bits, we instead got {max_len!r}")
+  if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+    raise ValueError(f"Must have a whole number of at least 1 as max_len, we instead got {max_len!r}")
+  if found > LARGEST_INT:
+    raise ValueError(f"Must have max_len of at most {LARGEST_INT:,}, we instead got {max_len:,}")
   return found
 
 
