@@ -15,6 +15,7 @@ import jax
 from safetensors import SafetensorError
 
 from conversion import engine
+from jaxspec.cli.errors import show_trace
 from jaxspec.cli.working import Working
 from jaxspec.models import registry
 
@@ -41,6 +42,7 @@ class OneLineCommand(click.Command):
     except click.exceptions.Abort:
       message = "Aborted"
     except click.ClickException as error:
+      show_trace()
       message = error.format_message()
     else:
       if standalone_mode:

@@ -28,6 +28,7 @@ from safetensors import SafetensorError, safe_open
 from jaxspec import tensor_files
 from jaxspec.mesh import MODEL, check_fits, param_specs
 from jaxspec.models import registry
+from jaxspec.short_repr import short_repr
 from jaxspec.stored_files import check_readable
 from jaxspec.types import Params, PyTree
 
@@ -40,6 +41,8 @@ _KINDS = {str: "a string", dict: "an object"}  # the names of these types in JSO
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
   """A network with its weights (or their shapes, see `load`): ``fns.apply(params, inputs, cache, positions=...)``."""
+
+  __repr__ = short_repr
 
   config: Any
   params: Params
@@ -144,6 +147,17 @@ def check_destination(path: str | os.PathLike, *sources: str | os.PathLike) -> N
   for source in sources:
     if resolved in (Path(source).resolve(), *Path(source).resolve().parents):
       raise ValueError(f"Must have another folder to write to, {source} is in {path} and would be replaced")
+
+
+def check_path(path: Any, what: str) -> Path:
+  """A path.
+
+  Raises:
+    ValueError: for anything else.
+  """
+  if not isinstance(path, (str, os.PathLike)):
+    raise ValueError(f"Must have a folder as {what}, we instead got {path!r}")
+  return Path(path)
 
 
 def read_config(path: str | os.PathLike) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from jaxspec import footprint, rng
-from jaxspec.decode.loop import autoregress, iterate, speculate
+from jaxspec.decode.loop import autoregress, end_tuple, iterate, speculate
 from jaxspec.decode.state import DecodeResult, DraftSide, SpecParams
 from jaxspec.drafters.none import NO_DRAFTER
 from jaxspec.methods.base import BuildContext, Method, Parts
@@ -20,7 +20,9 @@ from jaxspec.models.mar import MARFns
 from jaxspec.models.precision import in_32_bits, precision_context
 from jaxspec.models.sampling import LegalFn
 from jaxspec.network import Network
+from jaxspec.options import check_length
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling, SamplingConfig, head_fns
+from jaxspec.short_repr import short_repr
 from jaxspec.token_kinds import IDS, MAPS, STATES, VECTORS
 from jaxspec.types import Array, Key, ModelFns, PyTree, WhileLoopFn
 from jaxspec.verifiers.imposed import Imposed, imposed
@@ -64,6 +66,8 @@ class Decoder:
     >>> out.tokens.shape, out.lengths.tolist()
     ((2, 4), [4, 4])
   """
+
+  __repr__ = short_repr
 
   target: Network
   method: Method = Plain()
@@ -244,10 +248,11 @@ class Decoder:
     return head_fns(network).network
 
   def _length(self, max_len: int | None) -> int:
-    length = self.context.num_tokens if max_len is None else max_len
-    if length is None:
+    if max_len is not None:
+      return check_length(max_len)
+    if self.context.num_tokens is None:
       raise ValueError("Must have max_len where the number of tokens of a row is not known, we instead got none")
-    return length
+    return self.context.num_tokens
 
   def _precision(self) -> contextlib.AbstractContextManager:
     return precision_context(self.matmul_precision)
@@ -284,7 +289,7 @@ def run_parts(
   """Decodes with what a method built; ``parts.params`` are not read. Other arguments as in `Decoder.__call__`."""
   kwargs = dict(max_len=max_len, end_token=end_token)
   if parts.decode is not None:
-    keys = rng.row_keys(key, condition.batch_size)
+    keys, kwargs["end_token"] = rng.row_keys(key, condition.batch_size), end_tuple(end_token) or None
     return _decode_whole(params, keys, condition, decode=parts.decode, **kwargs)
   if parts.drafter is NO_DRAFTER and loop_fn is jax.lax.while_loop:
     return autoregress(params, key, condition, verifier=parts.verifier, **kwargs)

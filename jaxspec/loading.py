@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ def load_pipeline(
       default bundle.
     draft: folders of drafts besides those of the bundle, named after their folders; the first becomes the default.
     drafts: the same by name.
-    dtype: compute dtype of target, drafts and a T5 encoder, one of `DTYPES`; other encoders and decoders stay in float32.
+    dtype: compute dtype of target, drafts and a T5 encoder, one of `DTYPES`, by name or as NumPy has it; other encoders
+      and decoders stay in float32.
     matmul_precision: precision of products in every decode, one of `jaxspec.models.precision.PRECISIONS`. None is what
       JAX is told to do (``JAX_DEFAULT_MATMUL_PRECISION``), else what suits this machine (`Host.matmul_precision`).
     target_weights: False leaves the target's weights out, where a cloud has them; the pipeline decodes nothing by itself.
@@ -60,6 +61,7 @@ def load_pipeline(
     >>> pipe.host.noun, pipe.default_method, list(pipe.drafts)
     ('image', 'cspd', ['small'])
   """
+  dtype = _name(dtype)
   if dtype not in DTYPES:
     raise ValueError(f"Must have a dtype in {', '.join(DTYPES)}, we instead got {dtype!r}")
   if matmul_precision not in (None, *precision.PRECISIONS):
@@ -108,11 +110,23 @@ def _check_defaults(bundle: Bundle, host: Host) -> None:
     raise ValueError(f"Corrupt {bundle.path / BUNDLE_FILE}: {wrong}")
 
 
+def _name(dtype: Any) -> Any:
+  """The name of a dtype that is none of `DTYPES` by itself."""
+  if dtype is None:  # NumPy takes it as float64
+    return dtype
+  try:
+    return jnp.dtype(dtype).name
+  except TypeError:
+    return dtype
+
+
 def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], list[str]]:
   """Folders of all drafts by name, and the names of those that are no part of the bundle."""
-  draft = [] if draft is None else [draft] if isinstance(draft, (str, os.PathLike)) else list(draft)
-  given = [(Path(folder).resolve().name, Path(folder)) for folder in draft]
-  given += [(name, Path(folder)) for name, folder in (drafts or {}).items()]
+  if drafts is not None and not isinstance(drafts, Mapping):
+    raise ValueError(f"Must have drafts by name, as {{name: folder}}, we instead got {drafts!r}")
+  draft = [] if draft is None else list(draft) if isinstance(draft, Iterable) and not isinstance(draft, str) else [draft]
+  given = [(checkpoints.check_path(folder, "draft").resolve().name, Path(folder)) for folder in draft]
+  given += [(name, checkpoints.check_path(folder, "draft")) for name, folder in (drafts or {}).items()]
   # Those that were given come first: they draft by every method that they fit.
   sources: dict[str, Path] = {}
   free = {cls.free_draft for cls in METHODS.values()}

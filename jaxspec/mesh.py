@@ -83,7 +83,7 @@ def parse(text: str) -> MeshSizes:
     >>> parse("model=4")
     MeshSizes(data=1, model=4)
   """
-  found = [_SPELLED.fullmatch(part.strip()) for part in text.split(",")]
+  found = [_SPELLED.fullmatch(part.strip()) for part in str(text).split(",")]
   names = [match and match[1] for match in found]
   if not all(found) or len(set(names)) < len(names) or any(int(match[2]) < 1 for match in found):
     raise ValueError(f"Must have a mesh such as data=2,model=4, we instead got {text!r}")

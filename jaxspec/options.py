@@ -16,6 +16,7 @@ import typing
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+LARGEST_INT = 2**31 - 1  # of what programs count
 LARGEST = 1_000_000  # of scales: products with logits stay far from where float32 ends
 
 
@@ -125,18 +126,41 @@ def options_of(cls: type) -> dict[str, Option]:
 
 
 def check_options(value: Any) -> None:
-  """Checks every declared option of a dataclass instance, type and range; numbers of NumPy become those of Python.
+  """Checks every declared option of a dataclass instance, type and range; scalars of arrays become numbers of Python.
 
   Raises:
     ValueError: naming the first option that does not fit.
   """
   for declared in _declared(type(value)):
-    given = getattr(value, declared.name)
-    if type(given).__module__ == "numpy" and not getattr(given, "shape", None):  # of a sweep; hashes as Python's number
-      object.__setattr__(value, declared.name, given := given.item())
+    given = plain(getattr(value, declared.name))  # of a sweep; hashes as Python's number
+    object.__setattr__(value, declared.name, given)
     if declared.many and isinstance(given, list):  # of JSON
       object.__setattr__(value, declared.name, given := tuple(given))
     declared.check(given)
+
+
+def plain(value: Any) -> Any:
+  """A number as Python has it, where NumPy, JAX or PyTorch holds it as a scalar; everything else as it is."""
+  if getattr(value, "ndim", None) != 0 or not hasattr(value, "item"):
+    return value
+  try:
+    return value.item()
+  except TypeError:  # traced: it has no value yet
+    return value
+
+
+def check_length(max_len: Any) -> int:
+  """``max_len`` as a plain integer.
+
+  Raises:
+    ValueError: unless it is a whole number from 1 to `LARGEST_INT`.
+  """
+  found = plain(max_len)
+  if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+    raise ValueError(f"Must have a whole number of at least 1 as max_len, we instead got {max_len!r}")
+  if found > LARGEST_INT:
+    raise ValueError(f"Must have max_len of at most {LARGEST_INT:,}, we instead got {max_len:,}")
+  return found
 
 
 def values_of(value: Any) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import jax
-import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxspec import mesh as meshes
@@ -28,13 +27,13 @@ from jaxspec.decode.state import result as result_of
 from jaxspec.decoder import Decoder
 from jaxspec.draft_networks import Drafts
 from jaxspec.generation import Generation
-from jaxspec.hosts.base import Encoded, Host, HostParts
+from jaxspec.hosts.base import Encoded, Host, HostParts, check_captions
 from jaxspec.methods import METHODS, get_method, make_method
 from jaxspec.methods.base import DraftingMethod, Method
 from jaxspec.models import registry
 from jaxspec.models.precision import narrow, precision_context
 from jaxspec.network import Network
-from jaxspec.options import options_of
+from jaxspec.options import check_length, options_of, suggestion
 from jaxspec.sampling import AnySampling
 from jaxspec.types import Array, Key, PyTree
 
@@ -144,8 +143,12 @@ class Pipeline:
       ValueError: for an unknown method or option, an option out of range, or a method for another kind of tokens.
     """
     if isinstance(method, Method):
-      if unknown := sorted(options.keys() - options_of(type(method)).keys()):
-        raise ValueError(f"Must have options that method {method.name} declares, we instead got {', '.join(unknown)}")
+      declared = options_of(type(method))
+      if unknown := sorted(options.keys() - declared.keys()):
+        raise ValueError(
+          f"Must have options that method {method.name} declares, we instead got {', '.join(unknown)}"
+          f"{suggestion(unknown[0], declared)}"
+        )
       made = dataclasses.replace(method, **options)
     else:
       cls = get_method(method or self.default_method)
@@ -164,7 +167,8 @@ class Pipeline:
     kind = self.host.sampling_type
     if unknown := sorted(overrides.keys() - {field.name for field in dataclasses.fields(kind)}):
       known = ", ".join(options_of(kind))
-      raise ValueError(f"Must have sampling settings in {known}, we instead got {unknown[0]}: options belong to the method")
+      hint = suggestion(unknown[0], options_of(kind)) or ": options belong to the method"
+      raise ValueError(f"Must have sampling settings in {known}, we instead got {unknown[0]}{hint}")
     return kind(**self.host.resolve_sampling(self.defaults.sampling, overrides))
 
   def decoder(
@@ -187,6 +191,8 @@ class Pipeline:
     method = self.method(method)
     if sampling is None:
       sampling = self.sampling(**overrides)
+    elif not isinstance(sampling, self.host.sampling_type):
+      raise ValueError(f"Must have a {self.host.sampling_type.__name__} as sampling, we instead got {sampling!r}")
     elif overrides:
       raise ValueError(f"Must have either sampling or single settings, we instead got both ({sorted(overrides)[0]})")
     key = (method, sampling, audit)
@@ -235,7 +241,7 @@ class Pipeline:
       return prompts
     if isinstance(prompts, self.host.condition_type):
       prompts = narrow(prompts)
-      return Encoded(prompts, list(captions or (f"row {row}" for row in range(prompts.batch_size))))
+      return Encoded(prompts, check_captions(captions, [f"row {row}" for row in range(prompts.batch_size)], "rows"))
     with precision_context():
       return self.host.encode(prompts, captions)
 
@@ -289,13 +295,14 @@ class Pipeline:
     reuses buffers: read what you need before you ask for it.
 
     Args:
-      key_data: data of ``[B]`` row keys.
+      key_data: data of ``[B]`` row keys, or what a call takes as ``key``.
       condition: ``B`` rows, as `encode` returned them.
     Raises:
       ValueError: for a target without weights.
     """
     self.check_weights()
     length, host, parts = self._length(decoder, max_len), self.host, decoder.parts
+    key_data = rng.row_key_data(key_data, condition.batch_size)
     keys = lambda: rng.of_key_data(key_data)
     with self.context():
       if parts.decode is not None:
@@ -408,10 +415,7 @@ class Pipeline:
     )
 
   def _length(self, decoder: Decoder, max_len: int | None) -> int:
-    length = self.host.default_length(decoder.sampling) if max_len is None else max_len
-    if not isinstance(length, (int, np.integer)) or isinstance(length, bool) or length < 1:
-      raise ValueError(f"Must have a whole number of at least 1 as max_len, we instead got {length!r}")
-    return int(length)
+    return self.host.default_length(decoder.sampling) if max_len is None else check_length(max_len)
 
   def _program(self, decoder: Decoder, max_len: int | None) -> Program:
     """The compiled program of a decoder; those that differ in traced numbers share it."""

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import enum
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxspec.types import Array, Key
+
+_KIND = "threefry2x32"  # of all keys that a decode draws from, whatever kind JAX makes by default
+_KIND_OF_WORDS = {2: _KIND, 4: "rbg"}  # by the length of a key that is an array of numbers
 
 
 class Stream(enum.IntEnum):
@@ -35,17 +38,14 @@ class Stream(enum.IntEnum):
 def row_keys(key: Key | int, num_rows: int) -> Key:
   """One key per row ``[B]``: a scalar key is folded with the row number, a ``[B]`` array is returned unchanged.
 
-  An int is a seed: ``3`` is ``jax.random.key(3)``.
-
+  Args:
+    key: a typed key or ``[B]`` of them, the numbers of either (`jax.random.key_data`), or a seed: ``3`` is
+      ``jax.random.key(3)``. Keys of other generators become keys of threefry: rows of ``rbg`` and ``unsafe_rbg`` are not
+      independent of their neighbours under `jax.vmap`.
   Raises:
-    ValueError: if ``key`` is an array of another length, or is not a typed key.
+    ValueError: if ``key`` is an array of another length, or is no key.
   """
-  if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
-    key = jax.random.key(int(key))
-  dtype = getattr(key, "dtype", None)
-  if dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
-    found = f"a {type(key).__name__}" if dtype is None else f"dtype {dtype}"
-    raise ValueError(f"Must have a typed key (jax.random.key(seed)), we instead got {found}")
+  key = _typed(key)
   if key.ndim == 0:
     return jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(num_rows))
   if key.shape != (num_rows,):
@@ -68,23 +68,36 @@ def sample_key(key: Key, prompt: Array | int, sample: Array | int) -> Key:
 def row_key_data(key: Key | int, num_rows: int) -> Array:
   """The data ``[B, 2]`` uint32 of `row_keys`, as programs take it; `of_key_data` makes keys of it.
 
-  Keys of other generators become keys of threefry: rows of ``rbg`` and ``unsafe_rbg`` are not independent of their
-  neighbours under `jax.vmap`.
-
   Raises:
     ValueError: as `row_keys`.
   """
-  keys = row_keys(key, num_rows)
-  if jax.random.key_impl(keys) == jax.random.key_impl(of_key_data(np.zeros(2, np.uint32))):
-    return jax.random.key_data(keys)
-  data = jax.random.key_data(keys)  # [B, words]
-  fold = lambda row, words: functools.reduce(jax.random.fold_in, words, row)
-  return jax.random.key_data(jax.vmap(fold)(of_key_data(data[:, :2]), data[:, 2:]))
+  return jax.random.key_data(row_keys(key, num_rows))
 
 
 def of_key_data(data: Array) -> Key:
   """Keys of `row_key_data`."""
-  return jax.random.wrap_key_data(data, impl="threefry2x32")
+  return jax.random.wrap_key_data(data, impl=_KIND)
+
+
+def _typed(key: Any) -> Key:
+  """A key, or an array of keys, of `_KIND`; see `row_keys`."""
+  dtype = getattr(key, "dtype", None)
+  is_seed = isinstance(key, int) if dtype is None else key.ndim == 0 and jnp.issubdtype(dtype, jnp.integer)
+  if is_seed and not isinstance(key, bool):
+    try:
+      return jax.random.key(key, impl=_KIND)
+    except OverflowError as error:
+      raise ValueError(f"Must have a seed of at most 64 bits, we instead got {key}") from error
+  if dtype == jnp.uint32 and key.ndim in (1, 2) and key.shape[-1] in _KIND_OF_WORDS:
+    key = jax.random.wrap_key_data(jnp.asarray(key), impl=_KIND_OF_WORDS[key.shape[-1]])
+  elif dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
+    found = f"a {type(key).__name__}" if dtype is None else f"dtype {dtype} {list(key.shape)}"
+    raise ValueError(f"Must have a key (jax.random.key(seed)) or its seed, we instead got {found}")
+  if jax.random.key_impl(key) not in ("rbg", "unsafe_rbg"):
+    return key
+  data = jax.random.key_data(key)  # [..., 4]
+  fold = jnp.vectorize(lambda first, *words: functools.reduce(jax.random.fold_in, words, first))
+  return fold(of_key_data(data[..., :2]), data[..., 2], data[..., 3])
 
 
 def stream_keys(keys: Key, stream: Stream, round_: Array) -> Key:

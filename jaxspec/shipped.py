@@ -30,7 +30,13 @@ def shipped(name: str) -> Path:
 
 
 def named(path: str | os.PathLike) -> Path:
-  """The folder itself, or the shipped one of that name where there is no such folder."""
+  """The folder itself, or the shipped one of that name where there is no such folder.
+
+  Raises:
+    ValueError: for what is no path.
+  """
+  if not isinstance(path, (str, os.PathLike)):
+    raise ValueError(f"Must have the path of a folder, or the name of a shipped bundle, we instead got {path!r}")
   path = Path(path)
   return path if path.exists() or len(path.parts) != 1 or not shipped(path.name).is_dir() else shipped(path.name)
 

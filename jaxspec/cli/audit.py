@@ -12,7 +12,7 @@ import click
 from jaxspec.cli.errors import UserError, check_writable, interruptible, report_console, write_whole
 from jaxspec.cli.example_prompts import PROMPTS
 from jaxspec.cli.option_help import MethodCommand
-from jaxspec.cli.options import NETWORKS, PATH, common
+from jaxspec.cli.options import NETWORKS, PATH, common, unread, warn
 
 if TYPE_CHECKING:
   from jaxspec.cli.working import Working
@@ -58,8 +58,7 @@ def audit(**options: Any) -> None:
 
   with Working("Loading") as working:
     report = work(options, chosen, sweep, working)
-    for warning in report.warnings:
-      click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
+    warn(*report.warnings)
     working("Writing")
     _write(report, files)
 
@@ -116,7 +115,7 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
     UserError: for a method that drafts nothing, or a sweep of an option that neither of them declares.
   """
   from jaxspec.cli.declared import fitting, flag
-  from jaxspec.options import options_of
+  from jaxspec.options import options_of, suggestion
 
   if not method.drafts_per_round():
     raise UserError(f"Must have a method that drafts: {method.name} draws every token from the target's distribution itself")
@@ -127,8 +126,9 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
     return [(dataclasses.replace(method, **{sweep.name: fitting(option, value)}), sampling) for value in sweep.values]
   if (option := of_sampling.get(sweep.name)) is not None:
     return [(method, dataclasses.replace(sampling, **{sweep.name: fitting(option, value)})) for value in sweep.values]
+  hint = suggestion(sweep.name, [*of_method, *of_sampling])
   names = ", ".join(flag(name).removeprefix("--") for name in (*of_method, *of_sampling))
-  raise UserError(f"Must have an option in --sweep that {method.name} reads ({names}), we instead got {sweep.name!r}")
+  raise UserError(f"Must have an option in --sweep that {method.name} reads ({names}), we instead got {sweep.name!r}{hint}")
 
 
 def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working):
@@ -197,8 +197,9 @@ def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Workin
     found.append(audit_report.Row(label, settings, figures, {}))
   name = f"tiny model: {pair.num_tokens} tokens of {pair.vocab_size} codes"
   about = ["a random model, every decode followed", f"seed {seed}"]
-  unread = chosen.unread(cls, SAMPLING_TYPES["ids"])
-  return audit_report.Report(name, rows[0], about, sweep and sweep.name, True, found, unread)
+  warnings = chosen.unread(cls, SAMPLING_TYPES["ids"])
+  warnings += unread("with --tiny", "samples", "batch", "dtype", "matmul_precision")
+  return audit_report.Report(name, rows[0], about, sweep and sweep.name, True, found, warnings)
 
 
 def _enumerated(pair, method):

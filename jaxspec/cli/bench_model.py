@@ -9,7 +9,7 @@ import click
 
 from jaxspec.cli.errors import STDOUT, UserError, check_writable, interruptible, write_whole
 from jaxspec.cli.option_help import Group, Line, MethodCommand
-from jaxspec.cli.options import common
+from jaxspec.cli.options import common, unread, warn
 
 if TYPE_CHECKING:
   from jaxspec.cli.working import Working
@@ -55,6 +55,7 @@ def bench_model(**options: Any) -> None:
   from jaxspec.cli.bench_model_table import render
   from jaxspec.cli.working import Working
 
+  warn(*(unread("at batch 1", "lock_step") if max(options["batches"] or BATCHES) == 1 else ()))
   with Working("Checking") as working:
     report = interruptible(_measured, options, working)
   click.echo(render(report), err=options["out"] == STDOUT)
@@ -114,8 +115,10 @@ def _asked(options: dict[str, Any]) -> _Asked:
     draft = _first_layers(model, layers)
   sampling = sampling_of(model)
   sampling = dataclasses.replace(sampling, **chosen.for_sampling(type(sampling)))
-  for text in chosen.unread(cls, type(sampling)):
-    click.echo(click.style("Warning:", fg="yellow") + f" {text}", err=True)
+  warnings = chosen.unread(cls, type(sampling))
+  if draft is not None and cls.draft_family is None and options["draft_layers"] is not None:
+    warnings.append(f"Not read by --method {cls.name}: --draft-layers")
+  warn(*warnings)
   return _Asked(model, draft, method, sampling, batches, acceptances)
 
 

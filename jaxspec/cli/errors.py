@@ -1,7 +1,7 @@
 """What a user sees when something goes wrong: one line on stderr that says what and how to mend it, and exit code 2.
 
 Ctrl-C is one line and exit code 130, SIGTERM is one and 143: both unwind what runs, so that nothing is left behind. What no
-command foresaw is one line and exit code 1. ``JAXSPEC_DEBUG=1`` shows the traceback instead.
+command foresaw is one line and exit code 1. ``JAXSPEC_DEBUG=1`` shows the traceback above the line.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import stat
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -50,7 +51,6 @@ def one_line(error: BaseException) -> str:
 
 def run_group(main: Callable[..., Any], *args, **kwargs) -> None:
   """Runs a click group and leaves the process with its exit code; see the module docstring."""
-  debug = bool(os.environ.get("JAXSPEC_DEBUG"))
   try:
     with _terminable():
       result = main(*args, standalone_mode=False, **kwargs)
@@ -70,26 +70,37 @@ def run_group(main: Callable[..., Any], *args, **kwargs) -> None:
     sys.exit(status)
   except BrokenPipeError:
     sys.exit(1)
-  except click.ClickException as error:
-    if debug and error.__cause__ is not None:
-      raise
-    _say("Error", one_line(error))
-  except MemoryError as error:
-    if debug:
-      raise
-    _say("Error", f"Out of memory ({one_line(error)}): use a smaller --batch or --dtype bfloat16")
-  except (ValueError, OSError, ImportError) as error:  # an extra that is missing is an ImportError
-    if debug:
-      raise
-    _say("Error", one_line(error))
   except Exception as error:
-    if debug:
-      raise
-    _say("Error", f"Unforeseen {type(error).__name__}, {one_line(error)}: JAXSPEC_DEBUG=1 shows where")
-    sys.exit(UNFORESEEN)
+    show_trace()
+    sys.exit(_explain(error))
   else:
     sys.exit(result if isinstance(result, int) else 0)
-  sys.exit(UserError.exit_code)
+
+
+def show_trace() -> None:
+  """Prints the traceback of the exception that is being handled, where ``JAXSPEC_DEBUG`` asks for it."""
+  if os.environ.get("JAXSPEC_DEBUG"):
+    traceback.print_exc()
+
+
+def _explain(error: Exception) -> int:
+  """Says in one line what went wrong, and returns the exit code."""
+  foreseen = (click.ClickException, ValueError, OSError, ImportError)  # an extra that is missing is an ImportError
+  if not isinstance(error, (*foreseen, MemoryError)) and "jax" in sys.modules:
+    from jaxspec.models.platform import platform
+
+    try:
+      platform()  # a backend that cannot start fails wherever it is asked for first
+    except ValueError as cause:
+      error = cause
+  if isinstance(error, foreseen):
+    _say("Error", one_line(error))
+  elif isinstance(error, MemoryError):
+    _say("Error", f"Out of memory ({one_line(error)}): use a smaller --batch or --dtype bfloat16")
+  else:
+    _say("Error", f"Unforeseen {type(error).__name__}, {one_line(error)}: JAXSPEC_DEBUG=1 shows where")
+    return UNFORESEEN
+  return UserError.exit_code
 
 
 @contextlib.contextmanager

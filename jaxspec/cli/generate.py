@@ -10,7 +10,7 @@ import click
 
 from jaxspec.cli.errors import UserError, check_writable, interruptible, report_console, write_whole
 from jaxspec.cli.option_help import Group, Line, MethodCommand
-from jaxspec.cli.options import NETWORKS, PATH, common, was_given
+from jaxspec.cli.options import NETWORKS, PATH, common, unread, warn, was_given
 
 LINKS = ("5g", "4g", "wifi")
 _NEED_TARGET = ("compare", "repeats", "wire", "network", "mesh", "save_acceptance")
@@ -150,7 +150,7 @@ def _screen(out):
   try:
     return terminal.find_screen(out)
   except terminal.NotShown as error:
-    _tell(f"The images are written, not shown: {error}")
+    warn(f"The images are written, not shown: {error}")
     return None
 
 
@@ -188,10 +188,10 @@ def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Pat
   _check_draft_model(options, pipeline)
   job = make_job(pipeline, chosen, encoded, seed=options["seed"], max_len=options["max_tokens"], compare=options["compare"])
   job.warnings.extend(networks.unread(job.method))
-  if was_given("repeats") and not options["compare"]:
-    job.warnings.append("Not read without --compare: --repeats")
-  for warning in job.warnings:
-    _tell(warning)
+  job.warnings.extend([] if options["compare"] else unread("without --compare", "repeats"))
+  if asked.kind == "class" and asked.captions:
+    job.warnings.append(f"Not read by networks that draw classes: {asked.captions[0]!r}, which only names the image")
+  warn(*job.warnings)
   sends = options["wire"] or options["network"] is not None
   if sends:
     messages.wire_of(job)  # says whether there is one
@@ -240,11 +240,7 @@ def _over_cloud(options: dict[str, Any], job, batches, cloud, report):
 def _warn(job, warning: str) -> None:
   """One line on stderr, and one of the document."""
   job.warnings.append(warning)
-  _tell(warning)
-
-
-def _tell(warning: str) -> None:
-  click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
+  warn(warning)
 
 
 def _load(options: dict[str, Any], networks, asked, chosen):

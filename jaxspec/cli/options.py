@@ -71,3 +71,21 @@ def common(*names: str) -> Callable[[Callable], Callable]:
 def was_given(name: str) -> bool:
   """Whether the user gave an option of the running command."""
   return click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+
+
+def unread(why: str, *names: str) -> list[str]:
+  """A warning about those options of the running command that were given and that nobody reads, or none.
+
+  Args:
+    why: the end of "Not read ...".
+    names: of parameters.
+  """
+  options = {param.name: param.opts[0] for param in click.get_current_context().command.params}
+  given = [options[name] for name in names if was_given(name)]
+  return [f"Not read {why}: {', '.join(given)}"] if given else []
+
+
+def warn(*warnings: str) -> None:
+  """Shows warnings on stderr, a line each."""
+  for warning in warnings:
+    click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)

@@ -9,7 +9,7 @@ import click
 
 from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
-from jaxspec.cli.options import common
+from jaxspec.cli.options import common, unread, warn
 
 MOST_BATCHES = 6  # columns of a table of 100 characters
 DEFAULT_DTYPE = "bfloat16"
@@ -53,6 +53,7 @@ def plan(**options: Any) -> None:
 
   console = Console(highlight=False)
   if options["show_list"]:
+    warn(*unread("with --list", *(name for name in options if name not in ("show_list", "as_json"))))
     click.echo(json.dumps(plan_table.listed(), indent=2)) if options["as_json"] else plan_table.print_list(console)
     return
   for name in ("model", "device"):
@@ -63,8 +64,7 @@ def plan(**options: Any) -> None:
   chosen = Chosen.of(options)
   chosen.check()
   plans, warnings = interruptible(_plans, options, chosen)
-  for warning in warnings:
-    click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
+  warn(*warnings, *(unread("with --json", "markdown") if options["as_json"] else []))
   if not options["as_json"]:
     if options["markdown"]:
       click.echo(plan_table.markdown(plans))
@@ -110,6 +110,8 @@ def _plans(options: dict[str, Any], chosen: Any) -> tuple[list[Any], list[str]]:
   if options["tokens"] is not None:
     models = [model.with_tokens(options["tokens"]) for model in models]
   plans, warnings = [], []
+  if options["acceptance"] is not None and not cls(**fields).longest_path():
+    warnings.append(f"Not read by --method {cls.name}: --acceptance")
   for model in models:
     sampling = sampling_of(model)
     sampling = sampling_of(model, **chosen.for_sampling(type(sampling)))

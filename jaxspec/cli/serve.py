@@ -9,7 +9,7 @@ import click
 from jaxspec.cli import processes
 from jaxspec.cli.cloud_options import read_file
 from jaxspec.cli.errors import UserError, imported, interruptible
-from jaxspec.cli.options import PATH, common
+from jaxspec.cli.options import PATH, common, unread, warn
 from jaxspec.link.address import Address, parse_address
 
 _COUNT = click.IntRange(1, (1 << 31) - 1)
@@ -61,6 +61,8 @@ def serve(**options: Any) -> int:
   except ImportError as error:
     raise UserError(str(error)) from error
   if options["new_token"] is not None:
+    read = ("new_token", "token_file", "quota")
+    warn(*unread("with --new-token", *(name for name in options if name not in read)))
     return _new_token(options)
   if options["quota"] is not None:
     raise UserError("--quota goes with --new-token NAME; that of a token that is there stands in its line of the file")
@@ -147,7 +149,7 @@ def _method(text: str) -> tuple[str, dict[str, Any]]:
   """A method by name and the options that go over the bundle's, ``sqs:coding=lazy,max_drafts=7``."""
   from jaxspec.cli.declared import fitting, value_type
   from jaxspec.methods import get_method
-  from jaxspec.options import options_of
+  from jaxspec.options import options_of, suggestion
 
   name, colon, rest = text.partition(":")
   cls = get_method(name)
@@ -157,6 +159,7 @@ def _method(text: str) -> tuple[str, dict[str, Any]]:
     if not equals or key not in declared:
       raise UserError(
         f"Must have options of {name} as NAME=VALUE ({', '.join(declared) or 'none'}), we instead got {item!r}"
+        f"{suggestion(key, declared)}"
       )
     option = declared[key]
     values[key] = fitting(option, value_type((option,)).convert(value, None, None))

@@ -12,7 +12,7 @@ growing resolution), rows keep one length, and the same rounds are compiled once
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ from jaxspec.decode.state import (
 )
 from jaxspec.drafters.none import NO_DRAFTER
 from jaxspec.models.precision import in_32_bits
+from jaxspec.options import LARGEST_INT, check_length, plain
 from jaxspec.skipping import run_if
 from jaxspec.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier, WhileLoopFn
 
@@ -386,9 +387,7 @@ def speculate(
     >>> out.tokens.shape, out.lengths.tolist()
     ((2, 4), [4, 4])
   """
-  if max_len < 1:
-    raise ValueError(f"Must have max_len of at least 1, we instead got {max_len}")
-  rng.row_keys(key, condition.batch_size)
+  max_len, key = check_length(max_len), rng.row_keys(key, condition.batch_size)
   prefix_rounds(target_prefix, max_len)
   end = end_array(end_token)
   kwargs = dict(drafter=drafter, verifier=verifier, max_len=max_len, target_prefix=target_prefix)
@@ -412,19 +411,30 @@ def autoregress(
 
   Without an end token the number of rounds is constant. Arguments as in `speculate`; ``params.draft`` is not read.
   """
-  params = SpecParams((), params.target)
-  loop_fn = jax.lax.while_loop if _has_end(end_token) else fixed_length_loop(max_len - 1)
+  params, max_len = SpecParams((), params.target), check_length(max_len)
+  loop_fn = jax.lax.while_loop if end_tuple(end_token) else fixed_length_loop(max_len - 1)
   kwargs = dict(max_len=max_len, end_token=end_token, loop_fn=loop_fn)
   return speculate(params, key, condition, drafter=NO_DRAFTER, verifier=verifier, **kwargs)
 
 
-def _has_end(end_token: EndTokens) -> bool:
-  return end_token is not None and end_token != ()
+def end_tuple(end_token: EndTokens) -> tuple[int, ...]:
+  """End tokens as a tuple, empty for none.
+
+  Raises:
+    ValueError: for what is no id.
+  """
+  found = plain(end_token)
+  tokens = () if found is None else [plain(token) for token in found] if isinstance(found, Iterable) else [found]
+  for token in tokens:
+    if not isinstance(token, int) or isinstance(token, bool) or token > LARGEST_INT:
+      raise ValueError(f"Must have an id, or several, as end_token, we instead got {end_token!r}")
+  return tuple(token for token in tokens if token >= 0)
 
 
 def end_array(end_token: EndTokens) -> Array:
   """End tokens as a cursor holds them: ``[]`` or ``[E]`` int32, -1 for none."""
-  return jnp.asarray(end_token if _has_end(end_token) else -1, jnp.int32)
+  tokens = end_tuple(end_token)
+  return jnp.asarray(-1 if not tokens else tokens if isinstance(plain(end_token), Iterable) else tokens[0], jnp.int32)
 
 
 @functools.cache
@@ -489,7 +499,7 @@ def iterate(
 
   The next round reuses the buffers of a yielded state: read what you need before you ask for the next one.
   """
-  sizes = dict(max_len=max_len, target_prefix=target_prefix)
+  sizes, key = dict(max_len=check_length(max_len), target_prefix=target_prefix), rng.row_keys(key, condition.batch_size)
   for state in _states(params, key, condition, end_array(end_token), drafter=drafter, verifier=verifier, **sizes):
     yield state.draft_side
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import flax.struct
 import jax.numpy as jnp
 
+from jaxspec.short_repr import short_repr
 from jaxspec.types import Array, Cursor, Draft, Drafter, Key, PyTree
 
 
@@ -24,6 +25,8 @@ class Origin(enum.IntEnum):
 
 class SpecParams(NamedTuple):
   """All traced parameters of the two sides; ``draft`` is ``()`` without a drafter."""
+
+  __repr__ = short_repr
 
   draft: PyTree
   target: PyTree
@@ -45,6 +48,8 @@ class Counters:
 class DraftSide:
   """State of the draft side, which owns the result."""
 
+  __repr__ = short_repr
+
   tokens: Array  # [B, N] int32, or [B, N, C] float; positions from ``cursor.length`` on are 0
   origin: Array  # [B, N] int8, an `Origin`
   commit_round: Array  # [B, N] int32, the round that committed each token; 0 is the prefill
@@ -58,6 +63,8 @@ class DraftSide:
 @flax.struct.dataclass
 class TargetSide:
   """State of the target side when the two sides are apart; it has a cursor of its own."""
+
+  __repr__ = short_repr
 
   cursor: Cursor
   keys: Key  # [B]

@@ -125,6 +125,9 @@ class Host:
 
   target: Checkpoint
 
+  def __repr__(self) -> str:
+    return f"<{type(self).__name__}: {self.noun}s of {self.tokens}, {self.target.path}>"
+
   @property
   def vocab_size(self) -> int | None:
     """``V``, None for vectors."""
@@ -303,10 +306,10 @@ def check_captions(captions: Sequence[str] | None, default: list[str], of: str) 
   """
   if captions is None:
     return default
-  if isinstance(captions, str) or len(captions) != len(default):
-    number = 1 if isinstance(captions, str) else len(captions)
-    raise ValueError(f"Must have as many captions as {of}, we instead got {number} for {len(default)}")
-  return check_texts(captions, "caption")
+  captions = check_texts(captions, "caption")
+  if len(captions) != len(default):
+    raise ValueError(f"Must have as many captions as {of}, we instead got {len(captions)} for {len(default)}")
+  return captions
 
 
 def check_texts(texts: Any, noun: str) -> list[str]:

@@ -55,7 +55,7 @@ def make_host(target: Checkpoint, parts: HostParts) -> ChameleonHost:
   return ChameleonHost(target, parts.network("tokenizer"), text)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ChameleonHost(Host):
   """Images of texts.
 

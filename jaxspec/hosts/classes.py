@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxspec.checkpoints import Checkpoint
 from jaxspec.hosts.base import Encoded, HostParts, check_captions, check_texts
 from jaxspec.models.conditions import ClassLabels
+from jaxspec.options import plain
 
 
 def class_names(target: Checkpoint, parts: HostParts) -> tuple[str, ...]:
@@ -44,9 +44,7 @@ def encode_classes(prompts: Any, names: Sequence[str], num_classes: int, caption
 
 def class_labels(prompts: Any, names: Sequence[str], num_classes: int) -> list[int]:
   """Class numbers of names and numbers; see `encode_classes`."""
-  if isinstance(prompts, (np.ndarray, jax.Array)):
-    prompts = np.asarray(prompts).tolist()
-  prompts = [prompts] if isinstance(prompts, (str, int, np.integer)) else list(prompts)
+  prompts = _listed(prompts)
   if not names or not any(isinstance(prompt, str) for prompt in prompts):
     return class_numbers(prompts, num_classes)
   labels = []
@@ -59,16 +57,24 @@ def class_labels(prompts: Any, names: Sequence[str], num_classes: int) -> list[i
   return labels
 
 
+def _listed(prompts: Any) -> list[Any]:
+  """What is given one after another, in an array or otherwise, or alone; numbers as Python has them."""
+  prompts = plain(prompts)
+  if isinstance(prompts, str) or not isinstance(prompts, Iterable):
+    return [prompts]
+  return [plain(prompt) for prompt in prompts]
+
+
 def class_numbers(prompts: Any, num_classes: int) -> list[int]:
   """Class numbers as plain integers; one number is a list of one.
 
   Raises:
     ValueError: for the first that is no class.
   """
-  prompts = [prompts] if isinstance(prompts, (int, np.integer, str)) else list(prompts)
+  prompts = _listed(prompts)
   if not prompts:
     raise ValueError("Must have at least one class, we instead got none")
   for label in prompts:
-    if isinstance(label, (bool, np.bool_)) or not isinstance(label, (int, np.integer)) or not 0 <= label < num_classes:
+    if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < num_classes:
       raise ValueError(f"Must have a class from 0 to {num_classes - 1}, we instead got {label!r}")
-  return [int(label) for label in prompts]
+  return prompts

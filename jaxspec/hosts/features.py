@@ -43,7 +43,10 @@ def read_features(source: str | os.PathLike | Mapping[str, np.ndarray], *, prefi
     raise ValueError(f"Must have features [B, {prefix_len}, {width}] in {where}, we instead got {list(features.shape)}")
   if mask.shape != features.shape[:2]:
     raise ValueError(f"Must have a mask {list(features.shape[:2])} in {where}, we instead got {list(mask.shape)}")
-  features = features.astype(np.float32)
+  try:
+    features = features.astype(np.float32)
+  except (TypeError, ValueError) as error:
+    raise ValueError(f"Must have numbers as features in {where}, we instead got {features.dtype}") from error
   if not np.isfinite(features).all():
     raise ValueError(f"Must have finite features in {where}, some are nan or infinite")
   mask = mask.astype(bool)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def _words(parts: HostParts, name: str) -> tuple[str, ...]:
   return tuple(value)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ImageHost(Host):
   """What the three kinds of prompts share.
 
@@ -134,7 +134,7 @@ def _pixels(params, tokens: Array, *, decode_fn: Callable) -> Array:
   return to_uint8(decode_fn(params, tokens))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class CaptionHost(ImageHost):
   """Images of short texts.
 
@@ -197,7 +197,7 @@ class CaptionHost(ImageHost):
     return warnings
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class T5Host(ImageHost):
   """Images of texts that a T5 encoder reads, as the released LlamaGen networks do.
 
@@ -229,7 +229,7 @@ class T5Host(ImageHost):
     self.encoder.release()
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class LabelHost(ImageHost):
   """Images of classes.
 
@@ -250,7 +250,7 @@ class LabelHost(ImageHost):
     return encode_classes(prompts, self.classes, self.target.config.num_classes, captions)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class FeatureHost(ImageHost):
   """Images of features that a text encoder (T5) made elsewhere."""
 
@@ -259,13 +259,13 @@ class FeatureHost(ImageHost):
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
     """`Caption` of a features file, or of a dict of arrays (`jaxspec.hosts.features.read_features`)."""
     config = self.target.config
-    if not isinstance(prompts, (str, os.PathLike, dict)):
+    if not isinstance(prompts, (str, os.PathLike, Mapping)):
       raise ValueError(
         f"Must have a file of text features, or a dict of the arrays, for {self.target.path}, we instead got a "
         f"{type(prompts).__name__}: prompts need a T5 encoder (text=, --text-encoder)"
       )
     condition = read_features(prompts, prefix_len=config.prefix_len, width=config.caption_dim)
-    name = "features" if isinstance(prompts, dict) else Path(prompts).name
+    name = "features" if isinstance(prompts, Mapping) else Path(prompts).name
     rows = [f"{name} row {row}" for row in range(condition.batch_size)]
     default = check_captions(read_captions(prompts), rows, "features")
     return Encoded(condition, check_captions(captions, default, "features"))

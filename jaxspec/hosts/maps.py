@@ -35,7 +35,7 @@ def make_host(target: Checkpoint, parts: HostParts) -> MapHost:
   return MapHost(target, parts.network("tokenizer"), class_names(target, parts))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class MapHost(Host):
   """Images of classes as maps of growing resolution; a token is a map.
 

@@ -40,7 +40,7 @@ def make_host(target: Checkpoint, parts: HostParts) -> StateHost:
   return StateHost(target, parts.network("tokenizer"), class_names(target, parts), scale)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class StateHost(Host):
   """Images of classes; a token is a noisy latent image, the state after one denoising step.
 

@@ -27,7 +27,7 @@ def make_host(target: Checkpoint, parts: HostParts) -> TextHost:
   return TextHost(target, language_tokenizer.load_tokenizer(target.path))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TextHost(Host):
   """Continuations of texts.
 

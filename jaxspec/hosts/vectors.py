@@ -47,7 +47,7 @@ def make_host(target: Checkpoint, parts: HostParts) -> VectorHost:
   return host(target, parts.network("vae"), class_names(target, parts), scale)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class VectorHost(Host):
   """What both kinds of networks share.
 
@@ -123,7 +123,7 @@ class VectorHost(Host):
     return np.asarray(_pixels(self.vae.params, tokens, scale, patch_size=patch_size, decode_fn=self.vae.fns.decode))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class MaskedHost(VectorHost):
   """MAR: a random generation order for every row, from the row's key."""
 
@@ -146,7 +146,7 @@ class MaskedHost(VectorHost):
     return each_token(lambda values: orders.to_raster(values, condition.order), result)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class CausalHost(VectorHost):
   """Raster order, with the steps that chains leave out in the end."""
 

@@ -18,7 +18,16 @@ import jax
 import numpy as np
 
 from jaxspec import drafts, rng
-from jaxspec.decode.loop import EndTokens, commit_reply, draft_round, end_array, read_round, reply_to_nothing, start_draft
+from jaxspec.decode.loop import (
+  EndTokens,
+  commit_reply,
+  draft_round,
+  end_array,
+  end_tuple,
+  read_round,
+  reply_to_nothing,
+  start_draft,
+)
 from jaxspec.decode.state import DecodeResult, DraftSide, Origin, Waiting, result
 from jaxspec.link.arrays import on_host
 from jaxspec.link.bitstream import require
@@ -33,9 +42,10 @@ from jaxspec.link.envelope import (
   write_frames,
 )
 from jaxspec.link.message import REPLY_BYTES
-from jaxspec.link.opening import Agreement, end_tuple, write_opening
+from jaxspec.link.opening import Agreement, write_opening
 from jaxspec.link.traffic import Traffic, no_traffic
 from jaxspec.link.wires import Replies, Wire, rows_to_verify, verdict_of
+from jaxspec.options import check_length
 from jaxspec.types import Cursor, Draft, Drafter, Key, PyTree, Verdict
 
 Transport = Callable[[bytes], bytes]
@@ -85,7 +95,7 @@ class DraftEndpoint:
   ):
     wire.check_drafter(drafter)
     self._params, self._drafter, self._wire = params, drafter, wire
-    self._sizes = dict(max_len=max_len, end_tokens=end_tuple(end_token), target_prefix=target_prefix)
+    self._sizes = dict(max_len=check_length(max_len), end_tokens=end_tuple(end_token), target_prefix=target_prefix)
     self._message: bytes | None = None
     self._side: DraftSide | None = None
     self._waiting: Waiting | None = None

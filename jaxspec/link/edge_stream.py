@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxspec.decode.loop import EndTokens
+from jaxspec.decode.loop import EndTokens, end_tuple
 from jaxspec.decode.state import DecodeResult
 from jaxspec.drafters.interval import Unread
 from jaxspec.link.cloud import KEY_KIND, STREAM_BYTES, Cloud, Opening, Resume
 from jaxspec.link.conditions import sent_condition
 from jaxspec.link.draft_endpoint import REPLY_TO, DraftEndpoint
 from jaxspec.link.envelope import Envelope, Kind, read_envelope, read_frames, write_envelope, write_frames
-from jaxspec.link.opening import end_tuple
 from jaxspec.link.profiles import check_profile
 from jaxspec.link.session import Session
 from jaxspec.link.traffic import Traffic
 from jaxspec.link.wires import Wire
+from jaxspec.options import check_length
 from jaxspec.types import Drafter, Key, PyTree
 
 
@@ -84,7 +84,7 @@ class EdgeStream:
     cfg_scale: float = 1.0,
     need_numerics: bytes = b"",
   ):
-    ends = dict(end_token=end_token, target_prefix=target_prefix)
+    max_len, ends = check_length(max_len), dict(end_token=end_token, target_prefix=target_prefix)
     self._endpoint = DraftEndpoint(params, drafter=drafter, wire=wire, max_len=max_len, **ends)
     self._fields = dict(profile=profile, max_len=max_len, end_ids=end_tuple(end_token), need_numerics=need_numerics)
     self._fields |= dict(temperature=temperature, top_p=top_p, cfg_scale=cfg_scale)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxspec.decode.loop import EndTokens, prefix_rounds
+from jaxspec.decode.loop import prefix_rounds
 from jaxspec.link import named_arrays
 from jaxspec.link.bitstream import require
 from jaxspec.link.cloud import MAX_END_TOKENS
@@ -61,12 +61,6 @@ class Agreement:
   def target_draws_alone(self, round_: int) -> bool:
     """Whether a round is one of those in which the draft side only reads."""
     return round_ < prefix_rounds(self.target_prefix, self.max_len)
-
-
-def end_tuple(end_token: EndTokens) -> tuple[int, ...]:
-  """End tokens as a tuple, empty for none."""
-  tokens = () if end_token is None else (end_token,) if isinstance(end_token, int) else tuple(end_token)
-  return tuple(int(token) for token in tokens if token >= 0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -108,8 +108,8 @@ def get_method(name: str) -> type[Method]:
   Raises:
     ValueError: for an unknown one.
   """
-  if name not in METHODS:
-    hint = suggestion(name, METHODS) or ": jaxspec methods lists them"
+  if not isinstance(name, str) or name not in METHODS:
+    hint = suggestion(str(name), METHODS) or ": jaxspec methods lists them"
     raise ValueError(f"Must have a method in {', '.join(METHODS)}, we instead got {name!r}{hint}")
   return METHODS[name]
 
@@ -124,7 +124,8 @@ def make_method(name: str, **options: Any) -> Method:
   known = [field.name for field in dataclasses.fields(cls)]
   if unknown := [given for given in options if given not in known]:
     has = f"options {', '.join(known)}" if known else "no options"
-    raise ValueError(f"Must have {has} for method {name}, we instead got {', '.join(unknown)}")
+    hint = suggestion(unknown[0], known)
+    raise ValueError(f"Must have {has} for method {name}, we instead got {', '.join(unknown)}{hint}")
   return cls(**options)
 
 

@@ -16,6 +16,7 @@ from jaxspec.decode.state import DecodeResult, SpecParams
 from jaxspec.models.sampling import LegalFn, Warp
 from jaxspec.network import Network
 from jaxspec.options import LARGEST, Option, OptionSpec, check_options, option, options_of, values_of
+from jaxspec.short_repr import short_repr
 from jaxspec.token_kinds import IDS, MAPS, STATES, VECTORS
 from jaxspec.types import Array, Drafter, Key, PyTree, Verifier
 
@@ -60,6 +61,8 @@ class BuildContext:
     audit: report the exact distribution of every committed token beside it (`jaxspec.audited`).
   """
 
+  __repr__ = short_repr
+
   sampling: Any
   vocab_size: int | None = None
   num_tokens: int | None = None
@@ -86,6 +89,8 @@ class Parts(NamedTuple):
   ``target_prefix`` leading tokens are drawn by the target alone. ``decode`` replaces the loop of `jaxspec.speculate` for
   methods whose rounds have shapes of their own; drafter and verifier are not read then.
   """
+
+  __repr__ = short_repr
 
   params: SpecParams
   drafter: Drafter | None

@@ -24,6 +24,7 @@ from jaxspec import trees
 from jaxspec.metrics.exact_distribution import PositionDistribution, exact_distribution, exact_tree_distribution
 from jaxspec.metrics.statistics import FEWEST_CLUSTERS, Interval, bounded_ratio, ratio, share
 from jaxspec.models import sampling
+from jaxspec.short_repr import short_repr
 from jaxspec.types import AcceptFn, Array, Draft, Key, PyTree, Verdict
 from jaxspec.verifiers.tree import TreeRule
 
@@ -33,6 +34,8 @@ class TokenAudit(NamedTuple):
 
   All fields but ``tested`` are 0 where ``tested`` is False.
   """
+
+  __repr__ = short_repr
 
   tested: Array  # bool: a draft was judged at this position
   alpha: Array  # probability of accepting the draft

@@ -13,12 +13,15 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxspec.models import sampling
+from jaxspec.short_repr import short_repr
 from jaxspec.types import Array, Draft, PyTree, Verdict
 from jaxspec.verifiers.chain import ChainRule, at
 
 
 class Diagnostics(NamedTuple):
   """Per position of one round; only positions with ``tested`` were judged."""
+
+  __repr__ = short_repr
 
   tested: Array  # [B, K] bool: accepted drafts and the first rejected one
   accept: Array  # [B, K] a(x) of the drafted token

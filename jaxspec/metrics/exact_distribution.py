@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.models import sampling
+from jaxspec.short_repr import short_repr
 from jaxspec.types import Array, Draft, PyTree
 from jaxspec.verifiers.chain import ChainRule, usable_weights
 from jaxspec.verifiers.tree import TreeRule, candidates_of, exact_accept_prob
@@ -21,6 +22,8 @@ from jaxspec.verifiers.tree import TreeRule, candidates_of, exact_accept_prob
 
 class PositionDistribution(NamedTuple):
   """An acceptance rule at one position; leading axes ``...`` as in the given distributions."""
+
+  __repr__ = short_repr
 
   distribution: Array  # [..., V] distribution of the emitted token
   accept: Array  # [..., V] acceptance probability a(y) of every token

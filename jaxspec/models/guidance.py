@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxspec.models import kv_cache
 from jaxspec.models.conditions import Pairs, Prefixed
 from jaxspec.models.sampling import over_rows
+from jaxspec.short_repr import short_repr
 from jaxspec.types import Array, Intervals, ModelFns, ModelOutput, Params, PyTree
 
 # Features of a guided model: those of both halves side by side, or guided like the logits.
@@ -21,6 +22,8 @@ RADIUS_RULES = ("conditional", "arithmetic")
 
 class Guided(NamedTuple):
   """Parameters of a guided model."""
+
+  __repr__ = short_repr
 
   model: Params
   # [] float32, or [B] with one for each row; 1 is the conditional model alone (but costs both halves: leave the wrapper out)

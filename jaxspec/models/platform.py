@@ -23,9 +23,9 @@ def platform() -> str:
   try:
     return _OTHER.value or jax.default_backend()
   except Exception as error:  # a RuntimeError, or an AssertionError without a word
-    wanted, reason = jax.config.jax_platforms, " ".join(str(error).split())
+    wanted, reason = jax.config.jax_platforms, " ".join(str(error).split()).partition(" (set JAX_PLATFORMS")[0]
     said = f"JAX cannot start the backend {wanted!r} here" if wanted else "JAX cannot start a backend here"
-    raise ValueError(f"{said} (JAX_PLATFORMS){reason and ': '}{reason}") from error
+    raise ValueError(f"{said} (JAX_PLATFORMS): {reason or 'no device or no plugin of it is there'}") from error
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxspec.short_repr import short_repr
 from jaxspec.types import Array, Params, PyTree
 
 _BLOCK = 128
@@ -43,6 +44,8 @@ def sampling_params(temperature: float = 1.0, top_p: float = 1.0) -> Sampling:
 
 class ModelParams(NamedTuple):
   """Parameters of the draft side or the target side: weights, traced sampling parameters, tables of the acceptance rule."""
+
+  __repr__ = short_repr
 
   model: Params
   sampling: Sampling

@@ -9,6 +9,7 @@ from typing import Any
 from jaxspec.cli.declared import flag
 from jaxspec.cli.job import Job, draft_name
 from jaxspec.cli.networks import Networks
+from jaxspec.models.precision import PRECISIONS
 from jaxspec.options import values_of
 from jaxspec.studio.asked import Asked
 
@@ -31,7 +32,11 @@ def command(job: Job, kind: str, asked: Asked, networks: Networks = Networks()) 
     )
   words += ["--seed", f"{job.seed}"]
   words += [] if job.pipeline.dtype == "float32" else ["--dtype", job.pipeline.dtype]
-  words += ["--matmul-precision", job.pipeline.matmul_precision or job.pipeline.dtype]
+  products = job.pipeline.matmul_precision or job.pipeline.dtype
+  if products in PRECISIONS:
+    words += ["--matmul-precision", products]
+  else:  # one that only JAX has a name for
+    words = [f"JAX_DEFAULT_MATMUL_PRECISION={products}", *words]
   if kind == "text":
     words += ["--max-tokens", f"{job.max_len}"]
   if kind != "prompt":
@@ -42,19 +47,21 @@ def command(job: Job, kind: str, asked: Asked, networks: Networks = Networks()) 
 def snippet(job: Job, kind: str, asked: Asked, networks: Networks = Networks()) -> str:
   """Lines of Python; arguments as in `command`."""
   prompts = [int(prompt) if kind == "class" and prompt.isdecimal() else prompt for prompt in asked.prompts]
-  named = {"dtype": job.pipeline.dtype, "matmul_precision": job.pipeline.matmul_precision}
+  products = job.pipeline.matmul_precision
+  is_ours = products in (None, *PRECISIONS)
+  named = {"dtype": job.pipeline.dtype} | ({"matmul_precision": products} if is_ours else {})
+  setting = "" if is_ours else f'jax.config.update("jax_default_matmul_precision", {products!r})\n'
   loaded = [repr(str(networks.model))] * (networks.model is not None)
   named = {name: str(path) for name, path in networks.parts.items()} | named
   loaded += [f"{name}={value!r}" for name, value in named.items() if value]
   draft = {} if draft_name(job.method) is None else {"draft": draft_name(job.method)}
   method = ", ".join([repr(job.method.name), *_arguments(draft | _options(job))])
   length = [f"max_len={job.max_len}"] * (kind == "text")
-  call = ", ".join([repr(prompts), "key=key", "method=method", *length, *_arguments(_sampling(job))])
+  call = ", ".join([repr(prompts), f"key={job.seed}", "method=method", *length, *_arguments(_sampling(job))])
   return (
-    "import jax, jaxspec\n\n"
+    f"import {'' if is_ours else 'jax, '}jaxspec\n\n{setting}"
     f"pipe = jaxspec.load_pipeline({', '.join(loaded)})\n"
     f"method = pipe.method({method})\n"
-    f"key = jax.random.key({job.seed})\n"
     f"out = pipe({call})\n"
   )
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jaxspec.short_repr import short_repr
 from jaxspec.types import Array, Key
 
 _SOURCES = ("embedding", "codebook")
@@ -26,6 +27,8 @@ class DistanceTable:
     source: ``embedding`` or ``codebook``, the kind of the vectors.
     power: 2 for squared Euclidean distances, 1 for Euclidean ones.
   """
+
+  __repr__ = short_repr
 
   values: Array
   source: str = struct.field(pytree_node=False)
@@ -43,6 +46,8 @@ class TokenVectors:
   Attributes:
     vectors: ``[V, D]`` float; ``source`` and ``power`` as in `DistanceTable`.
   """
+
+  __repr__ = short_repr
 
   vectors: Array
   source: str = struct.field(pytree_node=False)

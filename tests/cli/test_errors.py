@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -332,4 +333,16 @@ def test_what_no_command_foresaw(run, bundle, monkeypatch):
   outcome = run("generate", "apple", "--checkpoint", bundle)
   assert outcome.exit_code == 1 and outcome.stderr == "Error: Unforeseen KeyError, 'nothing': JAXSPEC_DEBUG=1 shows where\n"
   monkeypatch.setenv("JAXSPEC_DEBUG", "1")
-  assert isinstance(run("generate", "apple", "--checkpoint", bundle).exception, KeyError)
+  outcome = run("generate", "apple", "--checkpoint", bundle)
+  assert outcome.exit_code == 1 and "Traceback" in outcome.stderr
+  assert outcome.stderr.endswith("Error: Unforeseen KeyError, 'nothing': JAXSPEC_DEBUG=1 shows where\n")
+
+
+def test_a_backend_that_starts_nowhere(monkeypatch, capsys):
+  """Whatever fails for it first says so."""
+
+  def assertion():
+    raise AssertionError
+
+  monkeypatch.setattr(jax, "default_backend", assertion)
+  assert errors._explain(AssertionError()) == 2 and "JAX cannot start a" in capsys.readouterr().err

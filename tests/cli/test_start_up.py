@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxspec import checkpoints
+from jaxspec import checkpoints, rng
 from jaxspec.cli.batches import make_batches
 from jaxspec.shipped import named
 
@@ -50,5 +50,5 @@ def test_seeds_share_the_program_of_the_keys(compiled):
   found = [make_batches(condition, samples=2, seed=seed, rows=4).key_data[0] for seed in (0, 2**32 - 1)]
   assert compiled.total() == 1
   for key_data, seed in zip(found, (0, 2**32 - 1)):
-    keys = [jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), p), s) for p in range(2) for s in range(2)]
+    keys = [rng.sample_key(jax.random.key(seed), p, s) for p in range(2) for s in range(2)]
     np.testing.assert_array_equal(key_data, np.stack([jax.random.key_data(key) for key in keys]))

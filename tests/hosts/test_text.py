@@ -52,6 +52,20 @@ def test_what_a_language_model_says(host, llama):
     assert tables["embedding"] is _TABLE["weight"] and tables["output"] is output["weight"]
 
 
+@pytest.mark.parametrize("form", [np.array, tuple, iter, lambda texts: dict.fromkeys(texts).keys()])
+def test_texts_of_every_form(host, form):
+  encoded = host.encode(form(["once", "upon"]), form(["one", "two"]))
+  assert encoded.captions == ["one", "two"]
+  np.testing.assert_array_equal(encoded.condition.tokens, host.encode(["once", "upon"]).condition.tokens)
+  assert host.encode(np.array("once")).captions == ["once"] == host.encode(np.str_("once")).captions
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"once", {"once": 1}, iter([]), [b"once"], np.array([1, 2]), [["once"]]])
+def test_what_are_no_texts(host, wrong):
+  with pytest.raises(ValueError, match="Must have (at least one text|text as every text), "):
+    host.encode(wrong)
+
+
 def test_ragged_beginnings(host):
   encoded = host.encode(["once", "é"])
   assert isinstance(encoded.condition, Prompt) and encoded.condition.batch_size == 2

@@ -41,7 +41,7 @@ def test_classes_by_name_and_by_number(mar):
   encoded = mar.encode(["food-fruit", 0, "animal-bird"])
   assert isinstance(encoded.condition, ClassLabels) and encoded.condition.labels.tolist() == [2, 0, 1]
   assert encoded.captions == ["food-fruit", "animal-mammal", "animal-bird"]
-  for numbers in (np.array([2, 0]), jax.numpy.array([2, 0])):
+  for numbers in (np.array([2, 0]), jax.numpy.array([2, 0]), iter([2, 0]), (np.int64(2), jax.numpy.int32(0))):
     assert mar.encode(numbers).condition.labels.tolist() == [2, 0]
   with pytest.raises(ValueError, match="class from 0 to 2, we instead got 1.5"):
     mar.encode(np.array([1.5]))
@@ -55,6 +55,8 @@ def test_classes_by_name_and_by_number(mar):
     (mar, [True], "a class from 0 to 2"),
     (nameless, ["animal-bird"], "a class from 0 to 2"),
     (mar, [], "at least one class"),
+    (mar, None, "a class from 0 to 2, we instead got None"),
+    (mar, np.array([[1]]), "a class from 0 to 2"),
   ):
     with pytest.raises(ValueError) as caught:
       host.encode(prompts)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxspec.decode.loop import end_tuple
 from jaxspec.link.bitstream import MessageError
 from jaxspec.link.envelope import (
   OVERHEAD_BYTES,
@@ -21,7 +22,7 @@ from jaxspec.link.envelope import (
   write_frames,
 )
 from jaxspec.link.named_arrays import ArraySpec, read_arrays, write_arrays
-from jaxspec.link.opening import Agreement, ConditionSpec, end_tuple, read_opening, write_opening
+from jaxspec.link.opening import Agreement, ConditionSpec, read_opening, write_opening
 from jaxspec.models.conditions import Caption, ClassLabels, Prompt
 
 FRAMES = [b"zero", None, b"", b"three"]

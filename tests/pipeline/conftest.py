@@ -1,8 +1,11 @@
 """Tiny folders, made once."""
 
+import numpy as np
 import pytest
 
-from tests.pipeline import tiny
+from jaxspec.bundle import write_bundle
+from jaxspec.models import registry
+from tests.pipeline import tiny, toy
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +31,14 @@ def causal(tmp_path_factory):
 @pytest.fixture(scope="session")
 def texts(tmp_path_factory):
   return tiny.texts(tmp_path_factory.mktemp("texts") / "pair")
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory):
+  """A bundle of tables: each id is followed by the next one, almost surely in the target, likely in the draft."""
+  path, step = tmp_path_factory.mktemp("toys"), np.roll(np.eye(3), 1, axis=1)
+  with registry.registered("toy", toy.FAMILY):
+    toy.save(path / "target", 40.0 * step)
+    toy.save(path / "draft", 1.0 * step, distilled_at_cfg=3.0)
+    write_bundle(path, target="target", drafts={"rough": "draft"}, parts={"palette": toy.PALETTE}, options={"gamma": 2})
+    yield path

@@ -1,6 +1,7 @@
 """The API of the studio: streams, refusals, files, and commands that decode the same tokens."""
 
 import asyncio
+import dataclasses
 import json
 import shlex
 
@@ -268,3 +269,14 @@ def test_reading_a_request():
   for wrong in (None, [], {"prompts": "a"}):
     with pytest.raises(ValueError, match="^Must have"):
       asked.read(wrong)
+
+
+def test_commands_with_a_precision_that_only_jax_has_a_name_for(session):
+  wanted = asked.read({"prompts": ["red apple"], "entrants": [{"method": "ar"}], "seed": 3})
+  job = session.resolve(wanted).entrants[0].job
+  job = dataclasses.replace(job, pipeline=dataclasses.replace(job.pipeline, matmul_precision="tensorfloat32"))
+  command = repeat.command(job, "prompt", wanted)
+  assert command.startswith("JAX_DEFAULT_MATMUL_PRECISION=tensorfloat32 jaxspec generate --method ar")
+  lines = repeat.snippet(job, "prompt", wanted).splitlines()
+  assert 'jax.config.update("jax_default_matmul_precision", \'tensorfloat32\')' in lines
+  assert "jaxspec.load_pipeline(dtype='float32')" in lines[3] and "key=3" in lines[-1]
