@@ -208,7 +208,7 @@ def test_type_checkers_see_every_public_name():
 
 # What may import what: a name imports names of its own line and of the lines above.
 LAYERS = (
-  "types rng options short_repr acceptance token_axes token_kinds skipping orders tensor_files mesh footprint",
+  "types rng options short_repr stored_files acceptance token_axes token_kinds skipping orders tensor_files mesh footprint",
   "diffusion codecs intervals models data checkpoints network",
   "trees drafts",
   "drafters verifiers",

@@ -84,8 +84,8 @@ def test_cases_are_compared_sequence_by_sequence():
   pairs = table.pairs(list(table.cases))
   assert len(pairs) == 2 * 3 * 2 and pairs["C-SQS, fast controller, T = 0.6", "K-SQS, K = 8"] == "K-SQS, K = 8, T = 0.6"
   assert table.pairs([case for case in table.cases if "C-SQS" in case.row.name]) == {}
-  of = lambda factor: [networks.Run(factor * (1 + index), 1, 0, 0, 0, ()) for index in range(6)]
-  found = networks.paired(of(0.5), of(1.0), np.arange(6) % 3, 0.999)
+  of = lambda factor: [networks.Run(factor * (1 + index), 1, 0, 0, 0, ()) for index in range(12)]
+  found = networks.paired(of(0.5), of(1.0), np.arange(12) % 6, 0.999)
   assert tuple(found) == pytest.approx((0.5, 0.5, 0.5)), "a constant factor has no spread, though sequences differ"
   assert networks.shown({"a": found}, "a") == "0.50 [0.50, 0.50]" and networks.shown({}, "a") == ""
 

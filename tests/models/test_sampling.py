@@ -104,14 +104,11 @@ def test_a_filter_outside_of_a_program_compiles_once(warp):
   logits, params = jnp.arange(24.0).reshape(2, 12), jaxspec.sampling_params(1.0, 0.9)
   first, compiled = warp(logits, params), []
   listen = lambda event, seconds, **_: compiled.append(event) if "backend_compile" in event else None
-  jax.monitoring.register_event_duration_secs_listener(listen)
-  try:
-    again = warp(logits, params)
-    assert not compiled
-    jax.jit(lambda x: 3 * x + 1)(logits)  # what compiles is seen
-    assert compiled
-  finally:
-    jax.monitoring.unregister_event_duration_listener(listen)
+  jax.monitoring.register_event_duration_secs_listener(listen)  # jax 0.8 cannot take a listener away again
+  again = warp(logits, params)
+  assert not compiled
+  jax.jit(lambda x: 3 * x + 1)(logits)  # what compiles is seen
+  assert compiled
   np.testing.assert_array_equal(again, first)
 
 

@@ -256,8 +256,8 @@ MUTANTS = (
   # Both sides of a decode.
   Mutant(
     "the target's logits are not processed", _TARGET,
-    "    logits = warp(output.logits, params.sampling, cursor.length[:, None] + offsets)\n    verdict =",
-    "    logits = output.logits\n    verdict =",
+    "      logits = warp(output.logits, params.sampling, cursor.length[:, None] + offsets)\n      verdict =",
+    "      logits = output.logits\n      verdict =",
     contract("speculative"),
   ),
   Mutant(

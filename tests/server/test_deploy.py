@@ -114,7 +114,7 @@ def test_the_command_is_one(kubernetes):
     assert options[option] == f"0.0.0.0:{ports(server)[port]}"
   assert options["insecure"] and options["tls_cert"] is None
   mounts = [each["mountPath"] for each in server["volumeMounts"]]
-  assert options["checkpoint"] in mounts and str(options["token_file"].parent) in mounts
+  assert str(options["checkpoint"]) in mounts and str(options["token_file"].parent) in mounts
   assert {each["name"]: each["value"] for each in server["env"]} == {"JAXSPEC_CACHE_DIR": "/cache"} and "/cache" in mounts
   annotations = kubernetes["Deployment", SERVER]["spec"]["template"]["metadata"]["annotations"]
   assert annotations["prometheus.io/port"] == str(ports(server)["metrics"])
