@@ -201,6 +201,15 @@ def test_public_names_exist_and_have_docstrings():
     assert name == "__version__" or value.__doc__, name
 
 
+def test_fields_of_the_contracts_are_documented():
+  """With their shapes, in the docstring: `help` and the site show no comments."""
+  contracts = [value for value in vars(jaxspec.types).values() if isinstance(value, type) and hasattr(value, "_fields")]
+  assert {jaxspec.Draft, jaxspec.Verdict, jaxspec.Drafter, jaxspec.Verifier} < set(contracts)
+  for contract in contracts:
+    documented = re.findall(r"^    (\w+): ", contract.__doc__.partition("Attributes:\n")[2], re.M)
+    assert tuple(documented) == contract._fields, contract
+
+
 def test_type_checkers_see_every_public_name():
   stub = (ROOT / "jaxspec" / "__init__.pyi").read_text()
   assert set(re.findall(r" as (\w+)$", stub, re.M)) == set(jaxspec.__all__) - {"__version__"}
