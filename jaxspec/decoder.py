@@ -240,9 +240,12 @@ class Decoder:
     return total
 
   def _functions(self, network: Network) -> ModelFns | None:
-    """The functions that have a cache; None for parallel decoding, which keeps its tokens only."""
+    """The functions that have a cache; None for parallel decoding, which keeps its tokens only.
+
+    A draft may be anything that its method can read: what it keeps is not known then.
+    """
     if not self.draws_vectors:
-      return network.fns
+      return network.fns if isinstance(network.fns, ModelFns) else None
     if self.parts.decode is not None and isinstance(network.fns, MARFns):
       return None
     return head_fns(network).network

@@ -33,20 +33,32 @@ class Intervals(NamedTuple):
   """An interval for the logit of every token, from ``H`` heads on one trunk (CIAR, arXiv 2603.25463, eq. 3).
 
   They describe a set of distributions: the softmax of any logits between ``centre - radius`` and ``centre + radius``.
+
+  Attributes:
+    centre: ``[..., H, V]`` float32.
+    radius: ``[..., H, V]`` float32, at least 0.
+    lens: ``[..., L - 1, V]`` float32, logits that the output matrix gives for each layer below the last; None without them.
   """
 
-  centre: Array  # [..., H, V] float32
-  radius: Array  # [..., H, V] float32, at least 0
-  lens: Array | None = None  # [..., L - 1, V] float32, logits that the output matrix gives for each layer below the last
+  centre: Array
+  radius: Array
+  lens: Array | None = None
 
 
 class ModelOutput(NamedTuple):
-  """What one forward pass returns."""
+  """What one forward pass returns.
 
-  logits: Array | None  # [B, T, V] float32, logits of the token after each input; None: a head reads the features instead
-  features: Array  # [B, T, D] hidden state after the final norm (what the output head reads); guided: both halves, 2 D
-  intervals: Intervals | None = None  # leaves [B, T, H, V], of networks with an Inter-Head (`jaxspec.models.inter_head`)
-  lens: Array | None = None  # [B, T, L - 1, V] logits of each layer below the last, of networks that return them
+  Attributes:
+    logits: ``[B, T, V]`` float32, logits of the token after each input; None: a head reads the features instead.
+    features: ``[B, T, D]`` hidden state after the final norm (what the output head reads); guided: both halves, ``2 D``.
+    intervals: leaves ``[B, T, H, V]``, of networks with an Inter-Head (`jaxspec.models.inter_head`); else None.
+    lens: ``[B, T, L - 1, V]`` logits of each layer below the last, of networks that return them; else None.
+  """
+
+  logits: Array | None
+  features: Array
+  intervals: Intervals | None = None
+  lens: Array | None = None
 
 
 class ApplyFn(Protocol):
@@ -83,18 +95,28 @@ class ApplyFn(Protocol):
 
 
 class ModelFns(NamedTuple):
-  """One network as pure functions."""
+  """One network as pure functions.
+
+  Attributes:
+    init: ``(key) -> params``, random parameters.
+    init_cache: ``(batch, max_len) -> cache``, an empty cache of so many rows and slots; both static.
+    apply: the forward pass, see `ApplyFn`.
+    prefix_len: ``(condition) -> int``, the number of cache slots that a condition takes; static.
+    null_condition: ``(params, condition) -> condition``, the unconditional partner, for guidance; None: no guidance.
+    compact: ``(cache, slot [B], path [B, L]) -> cache``, moves the entries of slots ``slot + path`` to ``slot, slot + 1,
+      ...``. None: the network scores chains only.
+    take: ``(cache, slots [M]) -> cache`` of these rows, see `jaxspec.models.kv_cache.take`; for caches whose rows are slots
+      of a table. None: no table holds its caches.
+    put: the reverse, see `PutFn`.
+  """
 
   init: Callable[[Key], Params]
-  init_cache: Callable[[int, int], Cache]  # (batch, max_len) -> empty cache
+  init_cache: Callable[[int, int], Cache]
   apply: ApplyFn
-  prefix_len: Callable[[PyTree], int]  # condition -> number of cache slots it takes (static)
-  null_condition: Callable[[Params, PyTree], PyTree] | None = None  # the unconditional partner, for guidance
-  # (cache, slot [B], path [B, L]) -> cache: moves the entries of slots ``slot + path`` to ``slot, slot + 1, ...``. None:
-  # the network scores chains only.
+  prefix_len: Callable[[PyTree], int]
+  null_condition: Callable[[Params, PyTree], PyTree] | None = None
   compact: Callable[[Cache, Array, Array], Cache] | None = None
-  # Rows of a cache as slots of a table, see `jaxspec.models.kv_cache.take` and `put`. None: no table holds its caches.
-  take: Callable[[Cache, Array], Cache] | None = None  # (cache, slots [M]) -> cache of these rows
+  take: Callable[[Cache, Array], Cache] | None = None
   put: PutFn | None = None
 
 
@@ -127,86 +149,124 @@ class Cursor(NamedTuple):
   """Progress of each row. When the two sides are apart, each side keeps one.
 
   Rows of one decode share their round and their end tokens. Rows of many decodes (`jaxspec.server`) have their own.
+
+  Attributes:
+    last: ``[B]`` int32 (or ``[B, C]`` float), the newest committed token.
+    length: ``[B]`` int32, number of committed tokens; 1 after the prefill. The next token has this index in its row.
+    live: ``[B]`` bool, False once a row is finished.
+    round: ``[]`` int32, or ``[B]``; 0 in the first round after the prefill.
+    end_tokens: ``[]``, ``[E]`` or ``[B, E]`` int32, tokens that end a row (EOS); -1: rows end at their length only.
   """
 
-  last: Array  # [B] int32 (or [B, C] float), the newest committed token
-  length: Array  # [B] int32, number of committed tokens
-  live: Array  # [B] bool, False once a row is finished
-  round: Array  # [] int32, or [B]
-  end_tokens: Array | int = -1  # [], [E] or [B, E] int32, tokens that end a row (EOS); -1: rows end at their length only
+  last: Array
+  length: Array
+  live: Array
+  round: Array
+  end_tokens: Array | int = -1
 
 
 class Draft(NamedTuple):
   """A proposal for the next tokens of every row: what the draft side sends to the target side.
 
   Locally accepted tokens come first, then the tokens to be verified. An acceptance rule only sees the latter.
+
+  Attributes:
+    tokens: ``[B, K]`` int32, or ``[B, K, C]`` float; what is beyond the drafts of a row is padding.
+    proposal: what the tokens to be verified were drawn from, as the rule reads it: logits ``[B, K, V]`` float32 (one array
+      of floats is nothing else; -inf where a token is impossible), or a pytree of counts or chains; ``()`` for trees.
+    num_drafted: ``[B]`` int32, the most tokens that may be accepted: valid tokens of a chain, the local ones among them, or
+      levels of a tree; 0 is legal.
+    parents: ``[B, K]`` int32, parent of each node of a draft tree, an earlier node or -1 for the root (`jaxspec.trees`);
+      None: a chain.
+    num_local: ``[B]`` int32, leading tokens that the draft side accepted by itself; None: 0.
+    needs_verify: ``[B]`` bool, whether the row asks the target; None: every row does.
+    num_calls: ``[B]`` int32, passes of the draft network in this round; None: `Drafter.calls_per_round`.
+    payload: what one kind of verifier needs besides, for example `jaxspec.drafters.interval.Unread`.
   """
 
-  tokens: Array  # [B, K] int32, or [B, K, C] float
-  proposal: PyTree  # what the tokens to be verified were drawn from, as the rule reads it: logits [B, K, V], counts, chains
-  num_drafted: Array  # [B] int32, the most tokens that may be accepted (valid tokens, or levels of a tree); 0 is legal
-  parents: Array | None = None  # [B, K] int32, parent of each node of a draft tree (`jaxspec.trees`); None: a chain
-  num_local: Array | None = None  # [B] int32, leading tokens that the draft side accepted by itself; None: 0
-  needs_verify: Array | None = None  # [B] bool; None: every row does
-  num_calls: Array | None = None  # [B] int32, passes of the draft network; None: `Drafter.calls_per_round`
-  payload: PyTree = ()  # what one kind of verifier needs besides, for example `jaxspec.drafters.interval.Unread`
+  tokens: Array
+  proposal: PyTree
+  num_drafted: Array
+  parents: Array | None = None
+  num_local: Array | None = None
+  needs_verify: Array | None = None
+  num_calls: Array | None = None
+  payload: PyTree = ()
 
 
 class Verdict(NamedTuple):
-  """What the target side decided about a `Draft`."""
+  """What the target side decided about a `Draft`.
 
-  num_accepted: Array  # [B] int32, leading tokens of the draft (or of `path`) that are accepted
-  next_token: Array  # [B] int32 (or [B, C]), the token after them; with `num_next` a block [B, M] (or [B, M, C])
-  path: Array | None = None  # [B, L] int32, accepted nodes of a tree from the root on, L <= K; None: a chain
-  feedback: PyTree = ()  # target features or logits, at [last, draft ...] (prefill: at the condition)
-  metrics: PyTree = ()  # what a rule reports about each committed token, leaves [B, K + M] ([B, L + M] with a path)
-  num_next: Array | None = None  # [B] int32, valid tokens of the block in `next_token`; None: `next_token` is one token
-  # [B] bool, `next_token` is an accepted draft that ends the round: an end token (`jaxspec.drafts.stop_at_end_token`), or
-  # where rows keep one length (`Verifier.at`). None: read off the draft
+  `jaxspec.drafts.committed_block` puts the accepted drafts and the verifier's own tokens together, as a round commits them.
+
+  Attributes:
+    num_accepted: ``[B]`` int32, leading tokens of the draft (or of ``path``) that are accepted, the local ones among them.
+    next_token: ``[B]`` int32 (or ``[B, C]``), the token after them; with ``num_next`` a block ``[B, M]`` (or ``[B, M, C]``).
+    path: ``[B, L]`` int32, accepted nodes of a tree from the root on, L <= K; None: a chain.
+    feedback: what the drafter reads: target features or logits, at ``[last, draft ...]`` (prefill: at the condition).
+    metrics: what a rule reports about each committed token, leaves ``[B, K + M]`` (``[B, L + M]`` with a path).
+    num_next: ``[B]`` int32, valid tokens of the block in ``next_token``; None: ``next_token`` is one token.
+    is_drafted_end: ``[B]`` bool, ``next_token`` is an accepted draft that ends the round: an end token
+      (`jaxspec.drafts.stop_at_end_token`), or where rows keep one length (`Verifier.at`). None: read off the draft.
+  """
+
+  num_accepted: Array
+  next_token: Array
+  path: Array | None = None
+  feedback: PyTree = ()
+  metrics: PyTree = ()
+  num_next: Array | None = None
   is_drafted_end: Array | None = None
 
 
 class FirstToken(NamedTuple):
-  """What a drafter decides about token 0."""
+  """What a drafter decides about token 0.
 
-  token: Array  # [B] int32
-  is_local: Array  # [B] bool, the drafter accepted its own token; else the token is that of the target's prefill
-  state: PyTree  # the drafter's state after this decision
+  Attributes:
+    token: ``[B]`` int32.
+    is_local: ``[B]`` bool, the drafter accepted its own token; else the token is that of the target's prefill.
+    state: the drafter's state after this decision.
+  """
+
+  token: Array
+  is_local: Array
+  state: PyTree
 
 
 class Drafter(NamedTuple):
-  """Source of proposals: five pure functions and static numbers.
-
-  ``init(params, keys, condition, max_len, prefill) -> (state, first)`` gets the verdict of the target's prefill (token 0
-  and the feedback about the condition). ``first`` is a `FirstToken` of a drafter that may decide about token 0, else None.
-
-  ``read(params, state, cursor) -> state`` reads the newly committed tokens and drafts nothing. The loop calls it instead of
-  ``draft`` while the target draws its ``target_prefix``; ``commit`` then gets an empty draft and the trace ``()``.
-
-  ``draft(params, keys, state, cursor) -> (Draft, state, trace)`` reads the newly committed tokens and drafts. ``trace`` is
-  what ``commit`` needs to roll back; it never leaves the draft side.
-
-  ``commit(params, state, cursor, draft, trace, verdict) -> state`` gets the cursor from before the round.
-
-  ``report(state)`` returns what a drafter counted by itself (bits, thresholds); it becomes `DecodeResult.report`.
+  """Source of proposals: pure functions and static numbers. ``state`` is any pytree of the drafter's own.
 
   A drafter with ``may_accept_locally`` may commit tokens without the target: where `Draft.needs_verify` is False, the first
   ``num_local`` tokens are committed and nothing is exchanged. If no row needs verification, the target does not run.
+
+  Attributes:
+    init: ``(params, keys [B], condition, max_len, prefill) -> (state, first)`` gets the verdict of the target's prefill
+      (token 0 and the feedback about the condition). ``first`` is a `FirstToken` of a drafter that may decide about token 0,
+      else None.
+    read: ``(params, state, cursor) -> state`` reads the newly committed tokens and drafts nothing. The loop calls it instead
+      of ``draft`` while the target draws its ``target_prefix``; ``commit`` then gets an empty draft and the trace ``()``.
+    draft: ``(params, keys [B], state, cursor) -> (Draft, state, trace)`` reads the newly committed tokens and drafts.
+      ``trace`` is what ``commit`` needs to roll back; it never leaves the draft side.
+    commit: ``(params, state, cursor, draft, trace, verdict) -> state`` gets the cursor from before the round.
+    window: static size K of every draft; 0: plain decoding.
+    calls_per_round: passes of the draft network in one round (the most, where it varies).
+    report: ``(state)`` -> what the drafter counted by itself (bits, thresholds); it becomes `DecodeResult.report`.
+    may_accept_locally: see above.
+    has_cache: whether its network reads what is committed: a pass of its own for the condition, and one a round while the
+      target draws its prefix.
+    at: ``(length, max_len)`` -> the drafter of rounds in which every row has this length, with ``read`` and ``draft`` of its
+      own shapes. None: one drafter for all lengths. See `Verifier.at`.
   """
 
   init: Callable[[Params, Key, PyTree, int, Verdict], tuple[PyTree, FirstToken | None]]
   read: Callable[[Params, PyTree, Cursor], PyTree]
   draft: Callable[[Params, Key, PyTree, Cursor], tuple[Draft, PyTree, PyTree]]
   commit: Callable[[Params, PyTree, Cursor, Draft, PyTree, Verdict], PyTree]
-  window: int  # static size K of every draft; 0: plain decoding
-  calls_per_round: int  # passes of the draft network in one round (the most, where it varies)
+  window: int
+  calls_per_round: int
   report: Callable[[PyTree], PyTree] | None = None
   may_accept_locally: bool = False
-  # Whether its network reads what is committed: a pass of its own for the condition, and one a round while the target draws
-  # its prefix.
   has_cache: bool = True
-  # (length, max_len) -> the drafter of rounds in which every row has this length, with ``read`` and ``draft`` of its own
-  # shapes. None: one drafter for all lengths. See `Verifier.at`.
   at: Callable[[int, int], Drafter] | None = None
 
   @property
@@ -216,16 +276,17 @@ class Drafter(NamedTuple):
 
 
 class Verifier(NamedTuple):
-  """Judge of proposals: two pure functions.
+  """Judge of proposals: two pure functions. ``state`` is any pytree of the verifier's own.
 
-  ``init(params, keys, condition, max_len, window) -> (verdict, state)`` runs the prefill and draws token 0. No draft
-  precedes token 0, so this `Verdict` accepts nothing. A pass over ``window`` drafts may write as many cache slots beyond
-  ``max_len``.
-
-  ``verify(params, keys, state, cursor, draft) -> (verdict, state)`` judges a draft, or draws one token if it is empty.
-
-  ``at(length, max_len)`` is for tokens whose shapes depend on where they stand (maps of growing resolution): the verifier of
-  rounds in which every row has this many tokens. It commits equally many tokens in all rows, so that rows keep one length.
+  Attributes:
+    init: ``(params, keys [B], condition, max_len, window) -> (Verdict, state)`` runs the prefill and draws token 0. No draft
+      precedes token 0, so this `Verdict` accepts nothing. A pass over ``window`` drafts may write as many cache slots beyond
+      ``max_len``.
+    verify: ``(params, keys [B], state, cursor, draft) -> (Verdict, state)`` judges a draft, or draws one token if it is
+      empty.
+    at: ``(length, max_len) -> Verifier`` is for tokens whose shapes depend on where they stand (maps of growing resolution):
+      the verifier of rounds in which every row has this many tokens. It commits equally many tokens in all rows, so that
+      rows keep one length.
   """
 
   init: Callable[[Params, Key, PyTree, int, int], tuple[Verdict, PyTree]]

@@ -33,7 +33,7 @@ def test_examples_of_the_page_on_adding_things():
   fns = llamagen_fns(TARGET)
   weights = random_params(fns, 0)
   scope = {"jaxspec": jaxspec, "target_fns": fns, "__name__": "adding"}
-  rule, drafter, method = _blocks("docs/adding.md")
+  rule, drafter, method, checks = _blocks("docs/adding.md")
   for block in (rule, drafter):
     exec(block, scope)
   params, condition = jaxspec.SpecParams((), side(weights)), labels(2)
@@ -45,6 +45,8 @@ def test_examples_of_the_page_on_adding_things():
   decoder = jaxspec.Decoder(jaxspec.Network(fns, weights, TARGET), scope["Repeat"](copies=2))
   out = decoder(condition, key=jax.random.key(0), max_len=9)
   assert out.counters.drafted.all() and not out.counters.draft_calls.any()
+  with jax.numpy_rank_promotion("raise"):
+    exec(checks, scope)
 
 
 @pytest.mark.slow
@@ -199,6 +201,15 @@ def test_public_names_exist_and_have_docstrings():
   for name in jaxspec.__all__:
     value = getattr(jaxspec, name)
     assert name == "__version__" or value.__doc__, name
+
+
+def test_fields_of_the_contracts_are_documented():
+  """With their shapes, in the docstring: `help` and the site show no comments."""
+  contracts = [value for value in vars(jaxspec.types).values() if isinstance(value, type) and hasattr(value, "_fields")]
+  assert {jaxspec.Draft, jaxspec.Verdict, jaxspec.Drafter, jaxspec.Verifier} < set(contracts)
+  for contract in contracts:
+    documented = re.findall(r"^    (\w+): ", contract.__doc__.partition("Attributes:\n")[2], re.M)
+    assert tuple(documented) == contract._fields, contract
 
 
 def test_type_checkers_see_every_public_name():

@@ -98,8 +98,8 @@ class TextHost(Host):
     Raises:
       ValueError: if its learned positions end before the text does.
     """
-    longest, prompt_len = network.config.max_positions, condition.longest
-    if prompt_len + max_len <= longest:
+    longest, prompt_len = getattr(network.config, "max_positions", None), condition.longest
+    if longest is None or prompt_len + max_len <= longest:  # a draft need not be a language model
       return []
     size = f"{prompt_len} tokens of text and {max_len} more"
     who = "target" if network.params is self.target.params else f"draft {network.name}"

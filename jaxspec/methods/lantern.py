@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 from jaxspec.methods.base import BuildContext, Parts
-from jaxspec.methods.common import Neighbours
+from jaxspec.methods.common import Neighbours, of_ids
 from jaxspec.methods.speculative import ChainMethod
 from jaxspec.models.sampling import sampling_params
 from jaxspec.network import Network
@@ -37,14 +37,14 @@ class Lantern(Neighbours, ChainMethod):
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`."""
-    parts = super().build(target, draft, context)
-    sampling = context.sampling
-    if sampling.temperature > 0:
-      return parts
-    if context.audit:
+    sampling = of_ids(self, context)
+    if context.audit and sampling.temperature == 0:
       raise ValueError(
         "Must have a temperature above 0 to audit LANTERN, we instead got 0: its output then has no distribution"
       )
+    parts = super().build(target, draft, context)
+    if sampling.temperature > 0:
+      return parts
     # What there is to borrow stands in the target's distribution at temperature 1; at 0 one token has all the mass.
     side = parts.params.target._replace(sampling=sampling_params(1.0, sampling.top_p))
     return parts._replace(params=parts.params._replace(target=side))

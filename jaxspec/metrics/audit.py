@@ -26,6 +26,7 @@ from jaxspec.metrics.statistics import FEWEST_CLUSTERS, Interval, bounded_ratio,
 from jaxspec.models import sampling
 from jaxspec.short_repr import short_repr
 from jaxspec.types import AcceptFn, Array, Draft, Key, PyTree, Verdict
+from jaxspec.verifiers.chain import ChainRule
 from jaxspec.verifiers.tree import TreeRule
 
 
@@ -51,7 +52,12 @@ def audited(rule: AcceptFn) -> AcceptFn:
 
   Args:
     rule: a `ChainRule`, or for drafters of trees a `TreeRule`.
+  Raises:
+    ValueError: for another rule, whose acceptance of tokens that were not drafted nobody knows.
   """
+  if not isinstance(rule, (ChainRule, TreeRule)):
+    name = getattr(rule, "__name__", type(rule).__name__)
+    raise ValueError(f"Must have a ChainRule or a TreeRule to audit, we instead got {name}")
 
   def accept(tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
     """Judges a draft; see `jaxspec.types.AcceptFn`."""

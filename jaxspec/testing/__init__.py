@@ -1,6 +1,7 @@
 """Tools for people who write methods: one contract for all of them, exact enumeration, and statistical tests.
 
 * `check_contract` decodes by the parts of a method in several ways and compares the results clause by clause.
+* `check_exact` decodes targets whose distribution is known, with a grid and with prompts, and tests whether it is followed.
 * `Tape` replaces random numbers by numbers of your choice. It is an array of row keys, so nothing is patched: the compiled
   loop of production runs on it, and every draw is addressed as in `jaxspec.rng`.
 * `enumerate_outcomes` decodes all outcomes of a tape and returns the exact distribution of the tokens.
@@ -16,6 +17,7 @@ Example: five draws decide two drafts of one round and the tokens around them, a
 from jaxspec.testing.contract import check_contract
 from jaxspec.testing.distributions import _chi_square_tail as _chi_square_tail
 from jaxspec.testing.distributions import assert_same_cdf, assert_same_distribution
+from jaxspec.testing.exactness import check_exact
 from jaxspec.testing.tape import FINAL, Address, Tape, enumerate_outcomes, fast_keys, first_draw, round_draws
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
   "assert_same_cdf",
   "assert_same_distribution",
   "check_contract",
+  "check_exact",
   "enumerate_outcomes",
   "fast_keys",
   "first_draw",

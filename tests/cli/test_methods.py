@@ -127,12 +127,12 @@ def test_an_option_may_not_take_the_name_of_another(fails, toy, monkeypatch):
 
 
 def test_help_is_one_screen(toy):
-  """Every own option, the sampling settings and a line for each method and one more, in 50 lines of 110 columns."""
+  """Every own option, the sampling settings and a line for each method, in 50 lines of 110 columns for 18 methods."""
   from jaxspec.cli.generate import generate
 
   text = CliRunner().invoke(main, ["generate", "--help"], terminal_width=110).stdout
   lines = text.splitlines()
-  assert len(lines) <= 50 and max(map(len, lines)) <= 110
+  assert len(lines) <= 32 + len(METHODS) and max(map(len, lines)) <= 110
   assert all(param.opts[0] in text for param in generate.params if param.name != "prompts")
   for cls in declared.SAMPLING_TYPES.values():
     assert all(f"  {declared.flag(name)}" in text for name in options.options_of(cls))

@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models
 
+from jaxspec import methods
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE
+from jaxspec.decoder import Decoder
 from jaxspec.hosts.base import HostParts
 from jaxspec.hosts.text import make_host
 from jaxspec.methods.base import SAME_FAMILY
 from jaxspec.models.conditions import Prompt
 from jaxspec.models.eagle import EagleConfig
 from jaxspec.models.rope_text import Rope
+from jaxspec.network import Network
 from jaxspec.sampling import SamplingConfig
 from tests.pipeline import tiny
 
@@ -107,6 +110,16 @@ def test_tokenizers_that_do_not_fit(tmp_path):
   Tokenizer(models.BPE({chr(300 + i): i for i in range(400)}, [])).save(str(tmp_path / TOKENIZER_FILE))
   with pytest.raises(ValueError, match="more tokens than the network"):
     make(tiny.NEO, tmp_path)
+
+
+def test_a_draft_need_not_be_a_language_model(host):
+  """A table of counts, as a method of one's own may read it: no length is known, and no cache is counted."""
+  condition, counts = host.encode("once upon").condition, Network(len, {"counts": np.zeros(4)})
+  assert host.check_length(counts, condition, 10**6) == []
+  with_draft, alone = (
+    Decoder(host.network(host.target, "target"), methods.Speculative(gamma=2), draft) for draft in (counts, None)
+  )
+  assert with_draft.decode_bytes(1, condition, max_len=8) == alone.decode_bytes(1, condition, max_len=8)
 
 
 def test_lengths(host, llama):

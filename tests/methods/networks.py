@@ -80,7 +80,7 @@ def codebook():
   return jnp.asarray(np.random.default_rng(0).normal(size=(helpers.TARGET.vocab_size, 4)), jnp.float32)
 
 
-# Small windows compile fast; everything else is as declared.
+# Small windows compile fast; everything else, and every method that is not named, is as declared.
 SMALL = {
   "ar": {}, "speculative": {"gamma": 3}, "sqs": {"max_drafts": 3}, "lantern": {"gamma": 3, "num_neighbours": 2},
   "sjd": {"window": 3}, "gsd": {"window": 3, "group_size": 2}, "scaled": {"window": 3},
@@ -93,7 +93,7 @@ SMALL = {
 
 
 def small(name: str, **options) -> methods.Method:
-  return methods.make_method(name, **(SMALL[name] | options))
+  return methods.make_method(name, **(SMALL.get(name, {}) | options))
 
 
 def decoder(method: methods.Method, sampling=None, **fields) -> Decoder:

@@ -278,3 +278,8 @@ def test_enumeration_predicts_what_the_loop_measures(drafter):
   observed = np.bincount(code, minlength=found.committed[-1].size)
   expected = rows * found.committed[-1].ravel()
   assert np.sum((observed - expected) ** 2 / expected) < observed.size + 4 * np.sqrt(2 * observed.size)
+
+
+def test_a_rule_that_is_only_a_function_is_refused():
+  with pytest.raises(ValueError, match="a ChainRule or a TreeRule to audit, we instead got commit_leading"):
+    jaxspec.audited(jaxspec.verifiers.lossless.commit_leading)

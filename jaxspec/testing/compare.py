@@ -1,0 +1,63 @@
+"""How the contract compares what decodes return, and how it says what is broken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxspec.decode.state import DecodeResult
+from jaxspec.types import PyTree
+
+
+def require(holds: Any, clause: str, wanted: str, got: Any = "others") -> None:
+  """Raises an AssertionError that begins with the clause, unless it holds."""
+  if not holds:
+    raise AssertionError(f"{clause}: Must have {wanted}, we instead got {got}")
+
+
+def on_host(tree: PyTree) -> PyTree:
+  """The same values as NumPy arrays."""
+  return jax.tree.map(np.asarray, tree)
+
+
+def row_of(out: DecodeResult, row: int) -> DecodeResult:
+  """One row of a result."""
+  return jax.tree.map(lambda leaf: leaf[row], out)
+
+
+def differs(wanted: np.ndarray, got: np.ndarray) -> bool:
+  """Whether shapes or values differ, of floats by more than rounding."""
+  if wanted.shape != got.shape:
+    return True
+  if np.issubdtype(wanted.dtype, np.floating):  # programs that were compiled apart may round differently
+    return not np.allclose(wanted, got, rtol=2e-3, atol=2e-3, equal_nan=True)
+  return not np.array_equal(wanted, got)
+
+
+def check_same(wanted: DecodeResult, got: DecodeResult, clause: str, words: str) -> None:
+  """Compares all fields of two results (or of one row of each)."""
+  for name in DecodeResult._fields:
+    for (path, ours), theirs in zip(
+      jax.tree_util.tree_leaves_with_path(getattr(wanted, name)), jax.tree.leaves(getattr(got, name)), strict=True
+    ):
+      where = name + jax.tree_util.keystr(path)
+      require(not differs(ours, theirs), clause, f"{where} {short(theirs)} for {words}", short(ours))
+
+
+def check_same_tokens(wanted: DecodeResult, got: DecodeResult, clause: str, words: str) -> None:
+  """Compares the tokens alone."""
+  same = not differs(wanted.tokens, got.tokens)
+  require(same, clause, f"tokens {short(got.tokens)} for {words}", short(wanted.tokens))
+
+
+def short(values: np.ndarray) -> str:
+  """Values in one line."""
+  return np.array2string(np.asarray(values), precision=3, threshold=24, separator=",").replace("\n", "")
+
+
+def as_arrays(tree: PyTree) -> PyTree:
+  """The same values as new arrays."""
+  return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)

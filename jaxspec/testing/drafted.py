@@ -1,0 +1,143 @@
+"""What a draft must be before anyone judges it: the clauses ``draft`` and ``proposal`` of the contract."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxspec import drafts, rng, trees
+from jaxspec.decode import loop
+from jaxspec.decode.state import SpecParams
+from jaxspec.methods.base import Parts
+from jaxspec.models.precision import in_32_bits
+from jaxspec.testing.compare import on_host, require, short
+from jaxspec.types import Array, Cursor, Draft, Drafter, Key, PyTree
+
+
+def check_draft(parts: Parts, keys: Key, condition: PyTree, max_len: int) -> None:
+  """Drafts once after the tokens that the target draws alone, and checks the draft as the drafter returned it.
+
+  Args:
+    keys: ``[B]`` row keys.
+    condition: ``B`` rows.
+  Raises:
+    AssertionError: one line that begins with ``draft`` or ``proposal``.
+  """
+  length = max(parts.target_prefix, 1)
+  if length >= max_len:
+    return
+  drafter = loop.at_length(parts.drafter, length, max_len)
+
+  @jax.jit
+  @in_32_bits
+  def first_draft(params: SpecParams, keys: Key, condition: PyTree) -> tuple[Draft, Cursor]:
+    sides = dict(drafter=parts.drafter, verifier=parts.verifier, max_len=max_len, target_prefix=parts.target_prefix)
+    state = loop.start(params, keys, condition, **sides)
+    if parts.verifier.at is None:
+      alone = functools.partial(loop.prefix_round, params, drafter=parts.drafter, verifier=parts.verifier)
+      state = jax.lax.fori_loop(0, length - 1, lambda _, state: alone(state), state)
+    else:
+      for before in range(1, length):
+        state = loop.round_at(params, state, length=before, **sides)
+    side = state.draft_side
+    keys = rng.stream_keys(side.keys, rng.Stream.DRAFT, side.cursor.round)
+    return drafter.draft(params.draft, keys, side.drafter, side.cursor)[0], side.cursor
+
+  draft, cursor = first_draft(parts.params, keys, condition)
+  require_draft(draft, drafter, cursor)
+
+
+def require_draft(draft: Draft, drafter: Drafter, cursor: Cursor) -> None:
+  """Checks one draft, of arrays with values; only rows that are not finished are looked at.
+
+  Args:
+    drafter: that of this round (`jaxspec.types.Drafter.at`).
+    cursor: the one that it drafted after.
+  Raises:
+    AssertionError: one line that begins with ``draft`` or ``proposal``.
+  """
+  _require_shapes(draft, drafter, cursor)
+  draft, live = on_host(draft), np.asarray(cursor.live)
+  if draft.tokens.shape[1] == 0 or not live.any():
+    return
+  draft = jax.tree.map(lambda leaf: leaf[live], draft)
+  number, local = draft.num_drafted, np.asarray(drafts.num_local(draft))
+  if draft.parents is None:
+    most, what = draft.tokens.shape[1], "tokens"
+  else:
+    node = np.arange(draft.parents.shape[1])
+    in_order = (draft.parents >= -1) & (draft.parents < node)
+    require(in_order.all(), "draft", "parents that are -1 or a node before their child", short(draft.parents[~in_order]))
+    most, what = np.asarray(trees.depths(trees.ancestors(jnp.asarray(draft.parents)))).max(1), "levels"
+  inside = (number >= 0) & (number <= most)
+  bound = int(np.max(most))
+  require(inside.all(), "draft", f"num_drafted from 0 to the {bound} {what} of the draft", short(number[~inside]))
+  inside = (local >= 0) & (local <= number)
+  require(inside.all(), "draft", "num_local from 0 to num_drafted", short(local[~inside]))
+  if draft.num_calls is not None:
+    inside = (draft.num_calls >= 0) & (draft.num_calls <= drafter.calls_per_round)
+    wanted = f"num_calls from 0 to the {drafter.calls_per_round} of calls_per_round"
+    require(inside.all(), "draft", wanted, short(draft.num_calls[~inside]))
+  if draft.tokens.ndim > 2 or not np.issubdtype(draft.tokens.dtype, np.integer):
+    return
+  end = number[:, None] if draft.parents is None else draft.tokens.shape[1]  # beyond the drafts of a chain is padding
+  tokens = draft.tokens[np.broadcast_to(np.arange(draft.tokens.shape[1])[None] < end, draft.tokens.shape)]
+  require((tokens >= 0).all(), "draft", "tokens of the vocabulary, from 0 on", short(tokens[tokens < 0]))
+  if _has_logits(draft):
+    _require_logits(draft, local)
+
+
+def _require_shapes(draft: Draft, drafter: Drafter, cursor: Cursor) -> None:
+  last, tokens = cursor.last, draft.tokens
+  shape = (last.shape[0], drafter.window, *last.shape[1:])
+  require(tokens.shape == shape, "draft", f"tokens of shape {shape}: rows, then the window", tokens.shape)
+  require(tokens.dtype == last.dtype, "draft", f"tokens of {last.dtype}, as those that are committed", tokens.dtype)
+  rows = {"num_drafted": jnp.integer, "num_local": jnp.integer, "needs_verify": jnp.bool_, "num_calls": jnp.integer}
+  for name, kind in rows.items():
+    if (values := getattr(draft, name)) is None and name != "num_drafted":
+      continue
+    fits = isinstance(values, Array) and values.shape == shape[:1] and jnp.issubdtype(values.dtype, kind)
+    words = "bool" if kind is jnp.bool_ else "int32"
+    require(fits, "draft", f"{name} of shape {shape[:1]} and {words}, a value for each row", _shape_of(values))
+  if draft.parents is not None:
+    fits = draft.parents.shape == shape[:2] and jnp.issubdtype(draft.parents.dtype, jnp.integer)
+    require(fits, "draft", f"parents of shape {shape[:2]} and int32, one for each node", _shape_of(draft.parents))
+  if _has_logits(draft):
+    fits = draft.proposal.ndim == 3 and draft.proposal.shape[0] == shape[0]
+    # Of tokens that are accepted locally there are none, so that fewer are left to verify.
+    width = draft.proposal.shape[1] if fits else -1
+    fits = fits and (width == shape[1] if draft.num_local is None else width <= shape[1])
+    require(fits, "proposal", f"logits {(*shape[:2], 'V')}, a row for each draft", _shape_of(draft.proposal))
+
+
+def _shape_of(values: Array) -> str:
+  return f"{values.shape} of {values.dtype}" if isinstance(values, Array) else repr(values)
+
+
+def _has_logits(draft: Draft) -> bool:
+  """Whether the proposal is one array of floats: logits, unless tokens are no ids. Counts and chains are several arrays."""
+  is_array = isinstance(draft.proposal, (Array, np.ndarray)) and jnp.issubdtype(draft.proposal.dtype, jnp.floating)
+  return is_array and draft.tokens.ndim == 2 and jnp.issubdtype(draft.tokens.dtype, jnp.integer)
+
+
+def _require_logits(draft: Draft, local: np.ndarray) -> None:
+  """Checks the logits of the drafts that are verified; the rest is padding."""
+  width, vocab = draft.proposal.shape[1:]
+  offset = np.arange(width)[None]
+  asks = np.asarray(drafts.needs_verify(draft))[:, None]
+  judged = asks & (offset < (draft.num_drafted - local)[:, None])  # [B, W]
+  at = np.minimum(local[:, None] + offset, draft.tokens.shape[1] - 1)
+  tokens, logits = np.take_along_axis(draft.tokens, at, axis=1)[judged], draft.proposal[judged].astype(np.float64)
+  if not len(tokens):
+    return
+  require((tokens < vocab).all(), "draft", f"tokens of the vocabulary, below {vocab}", short(tokens[tokens >= vocab]))
+  broken = logits[np.isnan(logits) | (logits == np.inf)]
+  require(not len(broken), "proposal", "logits that are finite, or -inf where a token is impossible", short(broken))
+  is_law = vocab > 1 and (logits >= 0).all() and np.allclose(logits.sum(-1), 1.0, atol=1e-3)
+  require(not is_law, "proposal", "logits", "probabilities, which add up to 1 (take their logarithm)")
+  impossible = tokens[np.take_along_axis(logits, tokens[:, None], axis=1)[:, 0] == -np.inf]
+  wanted = "logits above -inf for the tokens that were drawn"
+  require(not len(impossible), "proposal", wanted, f"-inf for {short(impossible)}")

@@ -1,0 +1,131 @@
+"""One call that tells whether a method follows its target's distribution, on targets that are known exactly."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from jaxspec.decode.state import DecodeResult, SpecParams
+from jaxspec.decoder import run_parts
+from jaxspec.drafters.small_model import small_model
+from jaxspec.methods.base import BuildContext, Method, Parts
+from jaxspec.methods.common import target_side
+from jaxspec.methods.eagle import FAMILY as EAGLE
+from jaxspec.metrics.audit import TokenAudit
+from jaxspec.network import Network
+from jaxspec.testing.compare import on_host, require, short
+from jaxspec.testing.distributions import assert_same_distribution
+from jaxspec.testing.tape import fast_keys
+from jaxspec.testing.toys import TOYS, Toy
+from jaxspec.token_kinds import IDS
+from jaxspec.types import AcceptFn, Drafter, PyTree
+from jaxspec.verifiers.lossless import lossless
+
+BuildFn = Callable[[Network, Network, BuildContext], Parts]  # as `Method.build`
+
+
+def check_exact(
+  method: Method | BuildFn | None = None,
+  *,
+  drafter: Drafter | None = None,
+  rule: AcceptFn = lossless,
+  tables: PyTree = (),
+  targets: Sequence[str] = tuple(TOYS),
+  rows: int = 8000,
+  seed: int = 0,
+) -> float:
+  """Checks that a method draws rows of ids from the target's distribution, whatever it drafts.
+
+  Rows of six of three ids are decoded in one program per target and compared with the enumerated distribution by chi-square
+  tests of the first token, the first two, and so on up to whole rows. Two targets are tried: images of 2 x 3 tokens of a
+  class (``grid``), and texts after prompts of two lengths (``prompt``).
+
+  Args:
+    method: a method with its options, or a function with the arguments of `Method.build`: ``(target, draft, context) ->
+      Parts``. Its draft network is replaced with a toy's. Windows may be longer than the rows.
+    drafter: instead of a method: a drafter of 3 ids (``[B, K, 3]`` logits) that has no parameters and reads no feedback; by
+      default a small network that drafts chains of two.
+    rule: instead of a method: the acceptance rule, and ``tables`` what it reads.
+    targets: those that are tried. Methods that need a grid have ``("grid",)``.
+    rows: rows of a decode. A few thousand tell a total variation of some per cent.
+    seed: of the random numbers; a test with a fixed seed gives one answer.
+  Returns:
+    The smallest p-value of all tests. An exact method fails with one seed of five hundred.
+  Raises:
+    AssertionError: one line with the measured total variation, and with the bias of the rule itself where it can be audited.
+    ValueError: for a method of other tokens than ids, or one that misses what the target does not have.
+
+  Example:
+    >>> from jaxspec import methods, testing
+    >>> testing.check_exact(methods.Speculative(gamma=2)) > 1e-4
+    True
+  """
+  build = functools.partial(_build, drafter=drafter, rule=rule, tables=tables) if method is None else method
+  if isinstance(method, Method):
+    if not method.fits(IDS):
+      raise ValueError(f"Must have a method that draws ids, we instead got {method.name}, which draws {method.tokens}")
+    build = method.build
+  drafts_features = isinstance(method, Method) and method.draft_family == EAGLE
+  return min(_check_target(build, TOYS[name](), drafts_features, rows, seed) for name in targets)
+
+
+def _build(
+  target: Network, draft: Network, context: BuildContext, *, drafter: Drafter | None, rule: AcceptFn, tables: PyTree
+) -> Parts:
+  drafting = ()
+  if drafter is None:
+    fns, drafting = context.sampling.side(draft)
+    drafter = small_model(fns, window=2, warp=context.warp())
+  side, verifier = target_side(target, rule, context, tables=tables)
+  return Parts(SpecParams(drafting, side), drafter, verifier)
+
+
+def _check_target(build: BuildFn, toy: Toy, drafts_features: bool, rows: int, seed: int) -> float:
+  condition, length = toy.condition(rows), toy.context.num_tokens
+  draft = toy.head if drafts_features else toy.draft
+
+  def decode(context: BuildContext) -> DecodeResult:
+    parts = build(toy.target, draft, context)
+    return on_host(run_parts(parts, parts.params, fast_keys(seed, rows), condition, max_len=length))
+
+  out = decode(toy.context)
+  outside = (out.tokens < 0) | (out.tokens >= toy.context.vocab_size)
+  require(not outside.any(), "exact", f"ids below {toy.context.vocab_size}", short(out.tokens[outside]))
+  turn = np.arange(rows) % toy.conditions.batch_size
+  p_values = []
+  for end in range(1, length + 1):
+    samples = np.concatenate([turn[:, None], out.tokens[:, :end]], axis=1)
+    probs = toy.joint.sum(axis=tuple(range(end + 1, length + 1)))
+    try:
+      p_values.append(assert_same_distribution(samples, probs, min_p=0.001 / length))
+    except AssertionError as error:
+      wanted = f"the target's distribution of the first {end} tokens of a row (target {toy.name!r})"
+      got = f"{_distance(samples, probs)}{_own_bias(decode, toy.context)}"
+      raise AssertionError(f"exact: Must have {wanted}, we instead got {got}") from error
+  return min(p_values)
+
+
+def _distance(samples: np.ndarray, probs: np.ndarray) -> str:
+  """The total variation between samples and a distribution, with what exact samples have on average."""
+  counts = np.zeros(probs.shape)
+  np.add.at(counts, tuple(samples.T), 1.0 / len(samples))
+  measured = 0.5 * np.abs(counts - probs).sum()
+  alone = 0.5 * np.sqrt(2 * probs * (1 - probs) / (np.pi * len(samples))).sum()
+  return f"a total variation of {measured:.3f} ({alone:.3f} is of the {len(samples)} samples alone)"
+
+
+def _own_bias(decode: Callable[[BuildContext], DecodeResult], context: BuildContext) -> str:
+  """What the rule's tables of probabilities say about it: the faults of a rule and those of a drafter look alike."""
+  try:
+    audit = decode(dataclasses.replace(context, audit=True)).metrics
+  except ValueError:  # not every rule can be audited
+    return ""
+  if not isinstance(audit, TokenAudit):
+    return ""
+  bias = float(audit.tv.mean())
+  if bias < 1e-4:
+    return "; the rule is exact: are the drafts drawn from their proposals, and is the state rolled back?"
+  return f"; the rule alone changes the distribution of a token by {bias:.3f}"

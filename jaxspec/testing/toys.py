@@ -1,0 +1,193 @@
+"""Targets that are small and whose distribution is known: what `check_exact` decodes.
+
+A cache slot of `history_fns` holds its token as a digit of a number: token ``x`` at index ``i`` of a row stands for
+``(x + 1) (V + 1)^i``, the condition for the digits above. A pass adds up the slots that its mask shows: the sum names the
+tokens that were read, and the logits are a row of a table under that name. A slot that is stale, missing, doubled or at the
+wrong position names another row. Slots are written and compacted, and masks made, by the functions of the real networks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxspec.methods.base import BuildContext
+from jaxspec.models import kv_cache
+from jaxspec.models.attention import attention_mask
+from jaxspec.models.causal import wanted
+from jaxspec.models.conditions import ClassLabels, Pairs, Prompt
+from jaxspec.network import Network
+from jaxspec.sampling import SamplingConfig
+from jaxspec.types import ModelFns, ModelOutput, PyTree
+
+CLASSES = 3  # and one more without a condition
+
+
+class Slots(NamedTuple):
+  """A cache of one number (or vector) per slot."""
+
+  values: jax.Array  # [B, S, C]
+
+
+def init_cache(size: int) -> Callable[[int, int], Slots]:
+  """`ModelFns.init_cache` of slots of ``size`` numbers."""
+  return lambda batch, max_len: Slots(jnp.zeros((batch, max_len, size)))
+
+
+def _compact(cache: Slots, slot, path) -> Slots:
+  return Slots(kv_cache.compact(kv_cache.KVCache((cache.values,), (), None), slot, path).k[0])
+
+
+def sum_seen(values, cache: Slots, positions, mask, slot):
+  """Writes ``values [B, T, C]``; the sums ``[B, T, C]`` of the slots that each input sees, and the cache."""
+  start = positions[:, 0] if slot is None else slot
+  cache = Slots(kv_cache.write(cache.values, values, start))
+  seen = attention_mask(positions, start, mask, jnp.ones((1, cache.values.shape[1]), bool))  # [B or 1, T, S]
+  return jnp.sum(jnp.where(seen[..., None], cache.values[:, None], 0.0), axis=2), cache
+
+
+@functools.cache
+def history_fns(vocab: int, length: int, *, prompt: int = 0, head: bool = False) -> ModelFns:
+  """A network of ``length`` tokens in a row; as a ``head`` it continues the features of one, as EAGLE's heads do.
+
+  It is conditioned on a class, or on a `Prompt` of ``prompt`` tokens, some of which may be padding.
+
+  Parameters: ``output`` (`rows_of_table`, V) logits by name, and of a head ``own``, which are added to its host's. The
+  last row is what a head says whose cache and features do not name the same tokens.
+  """
+  known, base = length - 1, vocab + 1  # tokens that a distribution may depend on
+  top, prefix = base**known, prompt or 1
+
+  def digits(tokens, index):
+    place = jnp.where(index < known, float(base) ** jnp.minimum(index, known), 0.0)
+    return ((tokens + 1).astype(jnp.float32) * place)[..., None]
+
+  def look_up(table, name):
+    return table[jnp.clip(name[..., 0].astype(jnp.int32), 0, table.shape[0] - 1)]
+
+  def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
+    if isinstance(inputs, Pairs):
+      added = digits(inputs.tokens, positions)
+      seen, cache = sum_seen(added, cache, positions, mask, slot)
+      name = inputs.features + added
+      name = jnp.where(seen + top * jnp.floor(name / top) == name, name, float(_num_conditions(vocab, prompt) * top))
+      asked = wanted(name, logits_at)
+      return ModelOutput(look_up(params["output"], asked) + look_up(params["own"], asked), name), cache
+    if isinstance(inputs, ClassLabels):
+      values = (inputs.labels * top).astype(jnp.float32)[:, None, None]
+    elif isinstance(inputs, Prompt):
+      values = jnp.where(inputs.mask, inputs.tokens + 1, 0)[..., None] * (top * float(base) ** positions)[..., None]
+    else:
+      values = digits(inputs, positions - prefix)
+    name, cache = sum_seen(values, cache, positions, mask, slot)
+    return ModelOutput(look_up(params["output"], wanted(name, logits_at)), name), cache
+
+  def null_condition(params, condition):
+    return condition if head or prompt else ClassLabels(jnp.full_like(condition.labels, CLASSES))
+
+  prefix_len = lambda condition: 0 if head else prefix
+  return ModelFns(lambda key: {}, init_cache(1), apply, prefix_len, null_condition, _compact)
+
+
+def _num_conditions(vocab: int, prompt: int) -> int:
+  return (vocab + 1) ** prompt if prompt else CLASSES + 1
+
+
+def rows_of_table(vocab: int, length: int, prompt: int = 0) -> int:
+  """Names of all conditions and prefixes, and one more."""
+  return _num_conditions(vocab, prompt) * (vocab + 1) ** (length - 1) + 1
+
+
+def host(vocab: int, length: int, logits: np.ndarray, prompt: int = 0) -> Network:
+  """A network with these logits by name."""
+  params = {"output": jnp.asarray(logits, jnp.float32), "tok_embeddings": jnp.zeros((1,))}
+  return Network(history_fns(vocab, length, prompt=prompt), params, name="host")
+
+
+def head(vocab: int, length: int, logits: np.ndarray, prompt: int = 0) -> Network:
+  """A head whose logits are its host's and these."""
+  fns = history_fns(vocab, length, prompt=prompt, head=True)
+  return Network(fns, {"own": jnp.asarray(logits, jnp.float32)}, name="head")
+
+
+def joint(probs: np.ndarray, vocab: int, length: int, condition: int = 0) -> np.ndarray:
+  """Exact joint distribution ``[V] * length`` of the tokens of a row.
+
+  Args:
+    probs: by name, ``[rows_of_table, V]``.
+    condition: a class, or the number ``sum (x + 1) (V + 1)^i`` of the tokens of a prompt.
+  """
+  base = vocab + 1
+  names, mass = np.full((), condition * base ** (length - 1)), np.ones(())
+  for index in range(length):
+    mass = mass[..., None] * probs[names]
+    names = names[..., None] + (np.arange(vocab) + 1) * base**index
+  return mass
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+  """In float64, over the last axis."""
+  x = np.exp(np.asarray(logits, np.float64) - np.max(logits, axis=-1, keepdims=True))
+  return x / x.sum(-1, keepdims=True)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Toy:
+  """A target whose distribution is known, and networks that draft for it.
+
+  Attributes:
+    name: what messages call it.
+    target: of ids, as ``draft`` and ``head``, which continues the target's features.
+    context: what a method is built from.
+    conditions: those that rows take in turn, as a batch.
+    joint: ``[conditions] + [V] * N``, the exact distribution of a condition and the tokens after it.
+  """
+
+  name: str
+  target: Network
+  draft: Network
+  head: Network
+  context: BuildContext
+  conditions: PyTree
+  joint: np.ndarray
+
+  def condition(self, rows: int) -> PyTree:
+    """A batch of ``rows`` rows."""
+    turn = np.arange(rows) % self.conditions.batch_size
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[turn], self.conditions)
+
+
+def _toy(name: str, prompt: int, grid: tuple[int, int] | None, conditions: PyTree, numbers: list[int]) -> Toy:
+  vocab, length, generator = 3, 6, np.random.default_rng(0)
+  shape = (rows_of_table(vocab, length, prompt), vocab)
+  logits, noise = generator.normal(size=shape), 0.7 * generator.normal(size=shape)
+  vectors = lambda: jnp.asarray([[1.0, 0.0], [0.9, 0.2], [0.1, 1.0]])  # two are near, so that relaxed rules relax
+  context = BuildContext(SamplingConfig(), vocab, length, grid, codebook=vectors, embedding=vectors)
+  probs = softmax(logits)
+  return Toy(
+    name, host(vocab, length, logits, prompt), host(vocab, length, logits + noise, prompt),
+    head(vocab, length, noise, prompt), context, conditions,
+    np.stack([joint(probs, vocab, length, number) for number in numbers]) / len(numbers),
+  )  # fmt: skip
+
+
+@functools.cache
+def grid_toy() -> Toy:
+  """Images of 2 rows and 3 columns of 3 ids, of two classes."""
+  return _toy("grid", 0, (2, 3), ClassLabels(np.asarray([0, 2], np.int32)), [0, 2])
+
+
+@functools.cache
+def prompt_toy() -> Toy:
+  """Texts of 6 of 3 ids without a grid, after a prompt of two tokens and one of a single token."""
+  tokens, mask = np.asarray([[2, 0], [0, 1]], np.int32), np.asarray([[True, True], [False, True]])
+  return _toy("prompt", 2, None, Prompt(tokens, mask), [3 + 1 * 4, 2 * 4])
+
+
+TOYS = {"grid": grid_toy, "prompt": prompt_toy}

@@ -1,0 +1,188 @@
+"""A row decoded by two ends with a cursor each: what the clauses ``rows`` and ``rollback`` of the contract compare with."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxspec import drafts
+from jaxspec.decode import loop
+from jaxspec.decode.state import DecodeResult, DraftSide, TargetSide, result
+from jaxspec.methods.base import Parts
+from jaxspec.testing.compare import differs, on_host, require, short
+from jaxspec.testing.drafted import require_draft
+from jaxspec.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier
+
+EndTokens = tuple[int, ...] | None  # as `jaxspec.speculate` takes end tokens
+
+
+class _Replayed(NamedTuple):
+  """Parameters of a verifier whose first tokens are given."""
+
+  params: PyTree
+  tokens: Array  # [B, N] or [B, N, C]
+  known: Array  # [] int32, so many of them are given
+
+
+def _replayed(verifier: Verifier) -> Verifier:
+  """The verifier; where it draws alone, tokens that are known are drawn."""
+
+  def init(params: _Replayed, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, PyTree]:
+    verdict, state = verifier.init(params.params, keys, condition, max_len, window)
+    first = jnp.where(params.known > 0, params.tokens[:, 0], verdict.next_token)
+    return verdict._replace(next_token=first.astype(verdict.next_token.dtype)), state
+
+  def verify(params: _Replayed, keys: Key, state: PyTree, cursor: Cursor, draft: Draft) -> tuple[Verdict, PyTree]:
+    verdict, state = verifier.verify(params.params, keys, state, cursor, draft)
+    if draft.tokens.shape[1]:
+      return verdict, state
+    max_len = params.tokens.shape[1]
+    token = jax.vmap(lambda row, at: row[at])(params.tokens, jnp.minimum(cursor.length, max_len - 1))
+    is_known = cursor.length < params.known  # [B]
+    along = lambda values: is_known.reshape(-1, *(1,) * (values.ndim - 1))
+    if verdict.num_next is None:
+      next_token = jnp.where(along(token), token, verdict.next_token)
+      return verdict._replace(next_token=next_token.astype(verdict.next_token.dtype)), state
+    block = jnp.where(along(verdict.next_token), token[:, None], verdict.next_token)
+    return verdict._replace(next_token=block, num_next=jnp.where(is_known, 1, verdict.num_next)), state
+
+  return Verifier(init, verify)
+
+
+class _Exchange(NamedTuple):
+  """What crossed in one round of one row."""
+
+  length: int  # committed tokens before it
+  round: int
+  draft: Draft
+  verdict: Verdict | None  # None where nothing was asked
+
+
+class _Steps(NamedTuple):
+  """The drafter of a round, and the parts of the round, compiled."""
+
+  drafter: Drafter
+  draft_round: Callable
+  read_round: Callable
+  verify_round: Callable
+  commit_reply: Callable
+
+
+def _jitted(function: Callable, *static: str, **fixed: Any) -> Callable:
+  return jax.jit(functools.partial(function, **fixed), static_argnames=static)
+
+
+class TwoEnds:
+  """Decodes one row by the steps of both sides, each compiled by itself and called from Python.
+
+  Args:
+    first: shape and type of token 0.
+    never: no end token, in as many tokens as the calls to come have.
+  """
+
+  def __init__(self, parts: Parts, max_len: int, first: jax.ShapeDtypeStruct, never: EndTokens):
+    self._parts, self._max_len, self._first, self._never = parts, max_len, first, never
+    self._steps: dict[int, _Steps] = {}
+    start = dict(max_len=max_len, window=parts.drafter.window)
+    self._start_target = _jitted(loop.start_target, verifier=_replayed(parts.verifier), **start)
+    self._start_draft = _jitted(loop.start_draft, "target_prefix", max_len=max_len, drafter=parts.drafter)
+
+  def _at(self, cursor: Cursor) -> _Steps:
+    """The steps of a round that begins here."""
+    length = 0 if self._parts.verifier.at is None else int(cursor.length[0])
+    if length not in self._steps:
+      drafter, verifier = (
+        loop.at_length(part, length, self._max_len) for part in (self._parts.drafter, self._parts.verifier)
+      )
+      self._steps[length] = _Steps(
+        drafter, _jitted(loop.draft_round, drafter=drafter), _jitted(loop.read_round, drafter=drafter),
+        _jitted(loop.verify_round, verifier=_replayed(verifier)), _jitted(loop.commit_reply, drafter=drafter),
+      )  # fmt: skip
+    return self._steps[length]
+
+  def _start(
+    self, keys: Key, condition: PyTree, end_tokens: EndTokens, tokens: np.ndarray | None = None
+  ) -> tuple[_Replayed, TargetSide, DraftSide]:
+    """The target's parameters and both sides after the prefill; ``tokens [1, N]`` are those that are known."""
+    parts, end = self._parts, loop.end_array(end_tokens)
+    # A drafter that may decide about token 0 must not where it is known.
+    prefix = max(parts.target_prefix, 1) if tokens is not None and parts.drafter.may_accept_locally else parts.target_prefix
+    known = 0 if tokens is None else self._max_len
+    if tokens is None:
+      tokens = np.zeros((1, self._max_len, *self._first.shape[1:]), self._first.dtype)
+    params = _Replayed(parts.params.target, jnp.asarray(tokens), jnp.int32(known))
+    target, prefill = self._start_target(params, keys, condition, end_token=end)
+    keys = jax.random.clone(keys)
+    side = self._start_draft(parts.params.draft, keys, condition, prefill, end_token=end, target_prefix=prefix)
+    return params, target, side
+
+  def decode(self, keys: Key, condition: PyTree, end_tokens: EndTokens) -> tuple[DecodeResult, list[_Exchange]]:
+    """One row, and what crossed."""
+    parts, exchanges = self._parts, []
+    params, target, side = self._start(keys, condition, end_tokens)
+    alone, calls = loop.prefix_rounds(parts.target_prefix, self._max_len), int(side.counters.draft_calls[0])
+    while bool(side.cursor.live[0]):
+      before, round_, steps = side.cursor, int(side.cursor.round), self._at(side.cursor)
+      step = steps.read_round if round_ < alone else steps.draft_round
+      waiting = step(parts.params.draft, side)
+      draft = waiting.draft
+      if round_ >= alone:
+        require_draft(draft, steps.drafter, before)
+      calls += parts.drafter.calls_per_round if draft.num_calls is None else int(draft.num_calls[0])
+      asks = bool(drafts.needs_verify(draft)[0])
+      if asks:
+        target, verdict = steps.verify_round(params, target, draft)
+      else:
+        like = jax.eval_shape(steps.verify_round, params, target, draft)[1]
+        verdict = loop.reply_to_nothing(draft, like)
+      if round_ >= alone:
+        exchanges.append(_Exchange(int(before.length[0]), round_, draft, verdict if asks else None))
+      side = steps.commit_reply(parts.params.draft, waiting, verdict)
+      if parts.drafter.may_accept_locally:  # the drafts bring what the target side's cursor lacks
+        target = target.replace(cursor=side.cursor)
+      agree = all(not differs(np.asarray(a), np.asarray(b)) for a, b in zip(target.cursor, side.cursor))
+      require(agree, "rows", f"equal cursors on both sides after round {round_}")
+    got = int(side.counters.draft_calls[0])
+    require(got == calls, "counters", f"{calls} draft_calls, as the drafts say", got)
+    return on_host(result(side, parts.drafter)), exchanges
+
+  def check_rollback(
+    self, keys: Key, condition: PyTree, out: DecodeResult, exchanges: list[_Exchange], *, history_free: bool
+  ) -> None:
+    """Reads the tokens of a decoded row one by one, and drafts and judges again wherever a round began."""
+    draft_params = self._parts.params.draft
+    params, target, side = self._start(keys, condition, self._never, out.tokens)
+    for exchange in exchanges:
+      while int(side.cursor.length[0]) < exchange.length:
+        steps = self._at(side.cursor)
+        waiting = steps.read_round(draft_params, side)
+        target, verdict = steps.verify_round(params, target, waiting.draft)
+        side = steps.commit_reply(draft_params, waiting, verdict)
+      steps = self._at(side.cursor)
+      here = lambda at, round_=exchange.round: at.replace(cursor=at.cursor._replace(round=jnp.int32(round_)))
+      where = f"in round {exchange.round}, as after reading the same tokens one by one"
+      if history_free:
+        _check_drafts(exchange.draft, steps.draft_round(draft_params, here(side)).draft, where)
+      if exchange.verdict is not None:
+        verdict = steps.verify_round(params._replace(known=jnp.int32(0)), here(target), exchange.draft)[1]
+        for name in ("num_accepted", "next_token"):
+          wanted, got = np.asarray(getattr(verdict, name)), np.asarray(getattr(exchange.verdict, name))
+          require(not differs(wanted, got), "rollback", f"{name} {short(wanted)} {where}", short(got))
+
+
+def _check_drafts(got: Draft, wanted: Draft, where: str) -> None:
+  """Compares what two drafts propose; padding may differ."""
+  pairs = [("num_drafted", got.num_drafted, wanted.num_drafted)]
+  if got.parents is None:
+    number = int(wanted.num_drafted[0])
+    pairs.append(("tokens", got.tokens[:, :number], wanted.tokens[:, :number]))
+  else:
+    pairs += [("tokens", got.tokens, wanted.tokens), ("parents", got.parents, wanted.parents)]
+  for name, ours, theirs in pairs:
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    require(not differs(theirs, ours), "rollback", f"{name} {short(theirs)} drafted {where}", short(ours))

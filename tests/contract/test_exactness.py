@@ -1,0 +1,71 @@
+"""`check_exact`: exact methods pass, lossy ones and wrong drafters are named with their distance."""
+
+import functools
+
+import jax.numpy as jnp
+import pytest
+
+from jaxspec import methods, testing
+from jaxspec.types import Draft, Drafter
+from jaxspec.verifiers.lossless import commit_leading
+
+DISTANCE = r"^exact: Must have the target's distribution of .*, we instead got a total variation of 0\.\d+ \(0\.\d+ is of"
+
+
+@functools.cache
+def _copies(is_certain: bool) -> Drafter:
+  """Drafts copies of the last token and says so, or says that all tokens were equally likely."""
+
+  def draft(params, keys, state, cursor):
+    tokens = jnp.repeat(cursor.last[:, None], 2, axis=1)
+    away = jnp.where(tokens[..., None] == jnp.arange(3)[None, None], 0.0, -jnp.inf if is_certain else 0.0)
+    return Draft(tokens, away, jnp.full_like(cursor.length, 2)), state, ()
+
+  return Drafter(
+    init=lambda params, keys, condition, max_len, prefill: ((), None),
+    read=lambda params, state, cursor: state,
+    draft=draft,
+    commit=lambda params, state, cursor, draft, trace, verdict: state,
+    window=2,
+    calls_per_round=0,
+  )
+
+
+def _always(tables, keys, draft, target):
+  return commit_leading(keys, draft, target, accept_prob=jnp.ones(draft.tokens.shape))
+
+
+@pytest.mark.parametrize("method", [methods.Speculative(gamma=2), methods.Sjd(window=7)], ids=lambda method: method.name)
+def test_exact_methods_pass(method):
+  assert testing.check_exact(method) > 1e-4
+
+
+def test_copies_pass_where_they_are_called_certain():
+  testing.check_exact(drafter=_copies(True))
+  with pytest.raises(AssertionError, match=DISTANCE + ".*; the rule is exact: are the drafts drawn from their proposals"):
+    testing.check_exact(drafter=_copies(False), targets=("prompt",))
+
+
+@pytest.mark.parametrize("target", testing.toys.TOYS)
+def test_a_rule_that_is_a_function_is_named_without_a_bias(target):
+  with pytest.raises(AssertionError, match=DISTANCE + r" the 8000 samples alone\)$") as caught:
+    testing.check_exact(rule=_always, targets=(target,))
+  assert f"target {target!r}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  "method",
+  [methods.Gsd(window=2), methods.Scaled(window=2, factor=4.0), methods.Lantern(gamma=2, num_neighbours=2, factor=4.0)],
+  ids=lambda method: method.name,
+)
+def test_lossy_methods_fail_with_their_bias(method):
+  bias = r".*; the rule alone changes the distribution of a token by 0\.\d+$"
+  with pytest.raises(AssertionError, match=DISTANCE + bias):
+    testing.check_exact(method, targets=("grid",))
+
+
+def test_what_cannot_be_checked_is_said():
+  with pytest.raises(ValueError, match="Must have a method that draws ids, we instead got cspd, which draws vectors"):
+    testing.check_exact(methods.Cspd())
+  with pytest.raises(ValueError, match="Must have a grid"):
+    testing.check_exact(methods.Sjd(initial="above"), targets=("prompt",))
