@@ -41,6 +41,7 @@ def encrypted():
     (PEM, encrypted(), "in --key, we instead got an encrypted one"),
     (PEM, OTHER.private_key_pem.bytes(), "in --key, we instead got that of another certificate"),
   ],
+  ids=lambda value: value if isinstance(value, str) else "",  # bytes are new in every process
 )
 def test_pairs_that_are_none(pem, key, words):
   with pytest.raises(ValueError, match=words):
@@ -54,7 +55,9 @@ def test_a_pair_of_yesterday():
     check_pair(old.cert_chain_pems[0].bytes(), old.private_key_pem.bytes(), "--cert", "--key")
 
 
-@pytest.mark.parametrize("pem, words", [(PEM, "that of a server or an edge"), (KEY, "a private key"), (b"", "nothing")])
+@pytest.mark.parametrize(
+  "pem, words", [(PEM, "that of a server or an edge"), (KEY, "a private key"), (b"", "nothing")], ids=["leaf", "key", "empty"]
+)
 def test_authorities_that_are_none(pem, words):
   with pytest.raises(ValueError, match=f"in --ca, we instead got {words}"):
     check_authorities(pem, "--ca")
