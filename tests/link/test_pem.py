@@ -56,7 +56,9 @@ def test_a_pair_of_yesterday():
 
 
 @pytest.mark.parametrize(
-  "pem, words", [(PEM, "that of a server or an edge"), (KEY, "a private key"), (b"", "nothing")], ids=["leaf", "key", "empty"]
+  "pem, words",
+  [(PEM, "that of a server or an edge"), (KEY, "a private key"), (b"", "nothing")],
+  ids=["leaf", "key", "empty"],
 )
 def test_authorities_that_are_none(pem, words):
   with pytest.raises(ValueError, match=f"in --ca, we instead got {words}"):
