@@ -136,11 +136,11 @@ def _parts(path: Path) -> list[Path]:
 
 def _open(file: Path) -> tuple[list[Any], dict[str, Any]]:
   """The tensors and the fields of a file."""
+  check_readable(file)
   try:
     from gguf import GGUFReader
   except ImportError as error:
     raise ValueError("Must have the package gguf to read .gguf files: install the 'convert' extra") from error
-  check_readable(file)
   try:
     reader = GGUFReader(file)
     return reader.tensors, {name: field.contents() for name, field in reader.fields.items()}
