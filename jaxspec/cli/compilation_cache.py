@@ -1,12 +1,25 @@
-"""Compiled programs are kept in the user's cache folder, so that only the first command waits for the compiler."""
+"""Compiled programs are kept in the user's cache folder, so that only the first command waits for the compiler.
+
+A file that cannot be read, because a disk was full or a process was killed while it was written, is removed: jax alone would
+warn of it at every command and never replace it.
+"""
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 import tempfile
+import time
+import warnings
 from pathlib import Path
 
+import click
+
 MIN_COMPILE_S = 0.02  # a program that takes longer is worth a file: a command compiles about ten
+
+# What jax warns of, with the name of the program: the file is called NAME-HASH-cache.
+_TROUBLE = re.compile(r"Error (reading|writing) persistent compilation cache entry for '([^']+)': (.*)", re.DOTALL)
 
 
 def cache_folder() -> Path:
@@ -35,4 +48,31 @@ def enable() -> Path | None:
     return None
   jax.config.update("jax_compilation_cache_dir", str(folder))
   jax.config.update("jax_persistent_cache_min_compile_time_secs", MIN_COMPILE_S)
+  _remove_damaged(folder)
   return folder
+
+
+def _remove_damaged(folder: Path) -> None:
+  """From now on a program whose file cannot be read is compiled and kept again, without a word; one that cannot be written
+  is said once, and no half of it stays."""
+  show, since, said = warnings.showwarning, time.time(), False
+
+  def showwarning(message, *args, **kwargs):
+    nonlocal said
+    trouble = _TROUBLE.fullmatch(str(message))
+    if trouble is None:
+      show(message, *args, **kwargs)
+      return
+    what, program, reason = trouble.groups()
+    for kept in folder.glob(f"{glob.escape(program)}-*-cache"):
+      # The warning does not tell which of the programs of this name it is: all are compiled again when they are needed.
+      try:
+        if what == "reading" or kept.stat().st_mtime >= since:
+          kept.unlink()
+      except OSError:  # another process has removed it, or it is not ours
+        pass
+    if what == "writing" and not said:
+      said = True
+      click.echo(f"Note: compiled programs cannot be kept in {folder}: {' '.join(reason.split())}", err=True)
+
+  warnings.showwarning = showwarning

@@ -1,13 +1,11 @@
-"""The command group: help without imports, unknown commands, the console entry point, the compilation cache."""
+"""The command group: help without imports, unknown commands, the console entry point."""
 
 import os
 import subprocess
 import sys
 
-import jax
 import pytest
 
-from jaxspec.cli import compilation_cache
 from jaxspec.cli.main import COMMANDS
 
 
@@ -73,22 +71,3 @@ def test_a_backend_that_cannot_start(kind):
   traced = run("generate", "a cat", JAXSPEC_DEBUG="1").stderr
   assert "Traceback" in traced and f"JAX cannot start the backend '{kind}'" in traced
   assert run("plan", "--model", "llamagen-b", "--device", "h100").returncode == 0
-
-
-def test_cache_folder(monkeypatch, tmp_path):
-  monkeypatch.setenv("JAXSPEC_CACHE_DIR", str(tmp_path / "own"))
-  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-  assert compilation_cache.cache_folder() == tmp_path / "own"
-  monkeypatch.delenv("JAXSPEC_CACHE_DIR")
-  assert compilation_cache.cache_folder() == tmp_path / "xdg" / "jaxspec" / "xla"
-
-
-def test_cache_that_cannot_be_written(monkeypatch):
-  before = jax.config.jax_compilation_cache_dir
-  jax.config.update("jax_compilation_cache_dir", None)
-  try:
-    monkeypatch.setenv("JAXSPEC_CACHE_DIR", "/proc/cache")
-    assert compilation_cache.enable() is None
-    assert jax.config.jax_compilation_cache_dir is None
-  finally:
-    jax.config.update("jax_compilation_cache_dir", before)
