@@ -18,7 +18,7 @@ from jaxspec.cli.options import NETWORKS, PATH, common
   "--listen", default="127.0.0.1:8765", show_default=True, metavar="HOST:PORT", help="Where; port 0 is a free one."
 )
 @click.option("--out", type=PATH, metavar="FOLDER", help="Folder that finished races may be written to.")
-@click.option("--host-name", "names", multiple=True, metavar="NAME", help="A name of this machine; may be repeated.")
+@click.option("--host-name", "names", multiple=True, metavar="NAME", help="A name that browsers may ask by; repeatable.")
 @common(*NETWORKS, "dtype", "matmul_precision", "no_cache")
 def studio(**options: Any) -> None:
   """Show decoding on a web page of this machine, with the networks of BUNDLE, a folder or a shipped name.
@@ -76,5 +76,5 @@ def _app(options: dict[str, Any], networks, host: str):
   with Working("Loading"):
     pipeline = networks.load(dtype=options["dtype"], matmul_precision=precision)
     session = interruptible(Session, pipeline, networks)
-  names = ("localhost", "127.0.0.1", "[::1]", host, *options["names"])
+  names = ("localhost", host, *options["names"])
   return make_app(session, folder=options["out"], hosts=names)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,10 @@ from typing import Any
 import click
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from jaxspec.cli.errors import one_line
@@ -38,13 +40,14 @@ _TYPES = {"json": "application/json", "png": "image/png", "py": "text/x-python"}
 
 
 def make_app(
-  session: Session, *, folder: Path | None = None, hosts: Sequence[str] = ("localhost", "127.0.0.1")
+  session: Session, *, folder: Path | None = None, hosts: Sequence[str] = ("localhost",)
 ) -> Starlette:
   """The application of a session.
 
   Args:
     folder: where finished races may be written; None writes nothing.
-    hosts: names under which the page may be asked for; pages of other sites that point a name of theirs here are refused.
+    hosts: names under which the page may be asked for, besides every IP address; pages of other sites that point a name of
+      theirs here are refused.
   """
   desk, kept, about = Desk(), Kept(folder), session.describe() | {"writes": folder is not None}
 
@@ -83,7 +86,7 @@ def make_app(
   page = lambda name: lambda request: FileResponse(_PAGE / name)
   routes = [
     Route("/", page("index.html")),
-    *(Route(f"/{name}", page(name)) for name in ("studio.css", "studio.js", "maps.js")),
+    *(Route(f"/{path.name}", page(path.name)) for path in _PAGE.iterdir() if path.suffix in (".css", ".js")),
     Route("/api/about", tell),
     Route("/api/check", check, methods=["POST"]),
     Route("/api/link", link, methods=["POST"]),
@@ -91,7 +94,7 @@ def make_app(
     Route("/api/races/{name}/write", write, methods=["POST"]),
     Route("/api/races/{name}/{file}", download),
   ]
-  middleware = [Middleware(_Headers), Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)]
+  middleware = [Middleware(_Headers), Middleware(_Hosts, names=hosts)]
   errors = {ValueError: _refused, OSError: _refused, click.ClickException: _refused}
   return Starlette(routes=routes, middleware=middleware, exception_handlers=errors)
 
@@ -109,6 +112,35 @@ class _Headers:
       await send(message)
 
     await self.app(scope, receive, with_headers if scope["type"] == "http" else send)
+
+
+class _Hosts:
+  """Refuses names that nobody allowed, in one line that says how to allow them.
+
+  Another site could point a name of its own at this machine, and read what is answered to its own pages. An IP address is
+  nobody's to point elsewhere, so it is always let in: a phone asks by one.
+  """
+
+  def __init__(self, app, names: Sequence[str]):
+    self.app, self.names = app, [name.lower() for name in names]
+
+  async def __call__(self, scope, receive, send):
+    given = Headers(scope=scope).get("host", "") if scope["type"] == "http" else ""
+    name = re.sub(r":\d*$", "", given).lower()
+    if scope["type"] != "http" or name in self.names or _is_ip(name):
+      return await self.app(scope, receive, send)
+    is_name = re.fullmatch(r"[\w.-]{1,253}", name, re.ASCII)
+    how = f"if it is a name of this machine, start the studio with --host-name {name}" if is_name else "ask by its address"
+    known = ", ".join(dict.fromkeys(self.names))
+    line = f"Must have a Host header with an IP address or one of {known}, we instead got {given[:80]!r}: {how}\n"
+    await PlainTextResponse(line, 400)(scope, receive, send)
+
+
+def _is_ip(host: str) -> bool:
+  try:
+    return bool(ipaddress.ip_address(host.removeprefix("[").removesuffix("]")))
+  except ValueError:
+    return False
 
 
 def _refused(request: Request, error: Exception) -> Response:
