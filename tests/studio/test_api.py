@@ -170,11 +170,34 @@ def test_what_is_no_request_is_refused(client, app):
   assert client.post("/api/race", content=b"[NaN]", headers=JSON).status_code == 400
   half = client.post("/api/check", content=json.dumps(RACE | {"prompts": ["red \ud83d"]}), headers=JSON)
   assert half.status_code == 400 and "whole letters" in half.json()["message"]
-  assert client.get("/", headers={"host": "evil.example"}).status_code == 400  # a name that was pointed here
+
+
+@pytest.mark.parametrize(
+  "host, how",
+  [
+    ("evil.example:8765", "--host-name evil.example"),  # a name that was pointed here
+    ("TESTSERVER.evil.example", "--host-name testserver.evil.example"),
+    ("127.0.0.1.evil.example", "--host-name 127.0.0.1.evil.example"),
+    ("<b>", "by its address"),
+    ("", "by its address"),
+  ],
+)
+def test_a_refused_host_says_how_to_allow_it(client, host, how):
+  for path in ("/", "/api/about"):
+    reply = client.get(path, headers={"host": host})
+    assert reply.status_code == 400 and how in reply.text and repr(host) in reply.text
+    assert reply.text.count("\n") == 1 and reply.headers["content-type"].startswith("text/plain")
+  assert client.post("/api/race", json=RACE, headers={"host": host}).status_code == 400
+
+
+@pytest.mark.parametrize("host", ["testserver:8765", "TestServer", "127.0.0.1:8765", "192.168.1.20", "[::1]:8765"])
+def test_names_that_were_given_and_addresses_are_let_in(client, host):
+  """A phone asks by an address, which no other site can point here."""
+  assert client.get("/", headers={"host": host}).status_code == 200
 
 
 def test_the_page_allows_nothing_from_elsewhere(client):
-  for path in ("/", "/studio.js", "/maps.js", "/studio.css"):
+  for path in ("/", "/controls.js", "/maps.js", "/replay.js", "/studio.js", "/studio.css"):
     reply = client.get(path)
     assert reply.status_code == 200 and "default-src 'none'" in reply.headers["content-security-policy"]
     assert "http://" not in reply.text and "https://" not in reply.text

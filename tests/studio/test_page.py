@@ -78,11 +78,18 @@ def test_a_race_by_keyboard(page):
   assert "4 " in page.locator("#lanes canvas").first.get_attribute("aria-label") or "first token" in page.inner_text(
     "#legend"
   )
+  first = page.locator("#lanes img").first.bounding_box()
+  assert first["y"] >= 0 and first["y"] + first["height"] <= 800  # in view, without a scroll of the visitor
   assert "target calls" in page.inner_text("#figures")
   assert page.locator("#repeat pre").first.inner_text().startswith("jaxspec generate")
   page.get_by_role("button", name="Write into the folder").click()
   page.get_by_text("Wrote race-").wait_for()
   assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+  asked, figures = [], page.inner_text("#lanes")
+  page.on("request", lambda request: asked.append(request.url) if request.url.startswith("http") else None)
+  page.get_by_role("button", name="Replay").click()
+  page.wait_for_selector("#replay:visible")
+  assert (page.inner_text("#lanes"), page.inner_text("#status"), asked) == (figures, "Finished.", [])
 
 
 def test_wrong_values_are_marked(page):

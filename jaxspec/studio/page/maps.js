@@ -38,46 +38,72 @@ export function drawOrigin(canvas, origin) {
   mark(pen, kind.mark, 0, 0, 36, css("--mark"));
 }
 
-function cells(canvas, grid, each) {
-  const [rows, columns] = grid, size = Math.max(6, Math.floor(384 / Math.max(rows, columns)));
-  canvas.width = columns * size;
-  canvas.height = rows * size;
-  const pen = canvas.getContext("2d");
+// Gives a canvas the pixels that the screen shows of it, and draws again when they change: a browser that scales a canvas loses lines.
+export function sharp(canvas, draw) {
+  const watch = new ResizeObserver(([{ contentRect, devicePixelContentBoxSize: [exact] = [] }]) => {
+    const pixels = (size, found) => {
+      const guess = size * devicePixelRatio;
+      return Math.abs(found - guess) < 1 ? found : Math.round(guess); // what tools that imitate a phone find is of their own screen
+    };
+    const width = pixels(contentRect.width, exact?.inlineSize), height = pixels(contentRect.height, exact?.blockSize);
+    if (!width || !height || (canvas.width === width && canvas.height === height)) return;
+    Object.assign(canvas, { width, height });
+    draw();
+  });
+  try {
+    watch.observe(canvas, { box: "device-pixel-content-box" });
+  } catch {
+    watch.observe(canvas); // Safari does not know that box
+  }
+}
+
+// Where cells begin, and where the last one ends, in whole pixels.
+const edges = (count, length) => Array.from({ length: count + 1 }, (_, at) => Math.round((at * length) / count));
+
+// Calls `each` with the place of every cell, without the line on its right and below it.
+function cells(canvas, [rows, columns], each) {
+  const pen = canvas.getContext("2d"), x = edges(columns, canvas.width), y = edges(rows, canvas.height);
+  const size = Math.min(canvas.width / columns, canvas.height / rows);
+  const line = Math.max(1, Math.min(Math.round(devicePixelRatio), Math.floor(size / 4)));
   pen.clearRect(0, 0, canvas.width, canvas.height);
-  for (let at = 0; at < rows * columns; at++) each(pen, at, (at % columns) * size, Math.floor(at / columns) * size, size);
+  for (let row = 0; row < rows; row++)
+    for (let column = 0; column < columns; column++) {
+      const width = Math.max(x[column + 1] - x[column] - line, 1), height = Math.max(y[row + 1] - y[row] - line, 1);
+      each(pen, row * columns + column, x[column], y[row], width, height);
+    }
 }
 
 export function drawOrigins(canvas, grid, origins) {
   const colours = Object.fromEntries(Object.keys(ORIGINS).map((key) => [key, css(ORIGINS[key].colour)])), ink = css("--mark");
-  cells(canvas, grid, (pen, at, x, y, size) => {
+  cells(canvas, grid, (pen, at, x, y, width, height) => {
     const origin = origins[at];
     if (!origin) return;
     pen.fillStyle = colours[origin];
-    pen.fillRect(x, y, size - 1, size - 1);
-    mark(pen, ORIGINS[origin].mark, x, y, size - 1, ink);
+    pen.fillRect(x, y, width, height);
+    const size = Math.min(width, height);
+    mark(pen, ORIGINS[origin].mark, x + (width - size) / 2, y + (height - size) / 2, size, ink);
   });
 }
 
 export function drawNumbers(canvas, grid, values, highest) {
-  cells(canvas, grid, (pen, at, x, y, size) => {
+  cells(canvas, grid, (pen, at, x, y, width, height) => {
     if (values[at] === undefined || values[at] === null) return;
     pen.fillStyle = shade(values[at] / (highest || 1));
-    pen.fillRect(x, y, size - 1, size - 1);
+    pen.fillRect(x, y, width, height);
   });
 }
 
 // One column a round: accepted drafts upwards, rejected ones above them in outline, what the target drew as a mark below.
 export function drawStrip(canvas, rounds) {
-  const width = canvas.clientWidth * 2 || 600, height = 112, base = 84;
-  canvas.width = width;
-  canvas.height = height;
+  const { width, height } = canvas, pixel = height / 56, base = Math.round(42 * pixel); // 56 as in the style
   const pen = canvas.getContext("2d"), step = width / Math.max(rounds.length, 24);
+  pen.clearRect(0, 0, width, height);
   const most = Math.max(1, ...rounds.map((round) => Math.max(round.drafted, round.accepted + round.local)));
-  const unit = (base - 6) / most, fill = Math.max(1, step - (step > 4 ? 2 : 0.5));
+  const unit = (base - 3 * pixel) / most, gap = step > 2 * pixel ? Math.max(1, Math.round(pixel)) : 0.5;
   const colours = { drafted: css("--drafted"), local: css("--local"), bonus: css("--bonus"), replaced: css("--replaced") };
   const line = css("--quiet"), ink = css("--mark");
   rounds.forEach((round, index) => {
-    const x = index * step;
+    const x = Math.round(index * step), fill = Math.max(1, Math.round((index + 1) * step) - x - gap);
     let y = base;
     for (const [count, colour] of [[round.local, colours.local], [round.accepted, colours.drafted]]) {
       pen.fillStyle = colour;
@@ -91,8 +117,8 @@ export function drawStrip(canvas, rounds) {
     const own = round.replaced ? "replaced" : round.bonus ? "bonus" : null;
     if (own) {
       pen.fillStyle = colours[own];
-      pen.fillRect(x, base + 4, fill, 20);
-      if (step >= 8) mark(pen, own === "replaced" ? "cross" : "dot", x + fill / 2 - 8, base + 6, 16, ink);
+      pen.fillRect(x, base + 2 * pixel, fill, 10 * pixel);
+      if (step >= 4 * pixel) mark(pen, own === "replaced" ? "cross" : "dot", x + fill / 2 - 4 * pixel, base + 3 * pixel, 8 * pixel, ink);
     }
   });
 }

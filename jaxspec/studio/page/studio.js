@@ -1,22 +1,20 @@
 // The page: controls from what the server says about its methods, a stream of rounds, figures, and what to keep.
-import { ORIGINS, drawNumbers, drawOrigin, drawOrigins, drawStrip } from "./maps.js";
+import { controls, make } from "./controls.js";
+import { ORIGINS, drawNumbers, drawOrigin, drawOrigins, drawStrip, sharp } from "./maps.js";
+import { keep, play } from "./replay.js";
 
 const $ = (id) => document.getElementById(id);
-let about, entrants = [], lanes = [], leave = null, uses = [], serial = 0;
+// What an image shows before it is there: browsers draw a broken one where there is no source.
+const BLANK = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7";
+let about, entrants = [], lanes = [], leave = null, uses = [], serial = 0, recorded = [];
 
-function make(tag, props = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [key, value] of Object.entries(props)) {
-    if (key in node && key !== "list" && key !== "for") node[key] = value;
-    else node.setAttribute(key, value);
-  }
-  node.append(...children);
-  return node;
-}
+const lost = (error) => {
+  throw error.name === "AbortError" ? error : new Error("The studio does not answer: it has ended, or the connection to it is lost");
+};
 
 async function ask(path, body) {
   const options = body && { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-  const reply = await fetch(path, options), found = await reply.json();
+  const reply = await fetch(path, options).catch(lost), found = await reply.json();
   if (!reply.ok) throw new Error(found.message);
   return found;
 }
@@ -25,68 +23,6 @@ const short = (value, digits = 3) => (value === null || value === undefined ? "�
 const seconds = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(value < 10 ? 2 : 1)} s`);
 
 // ---- controls -----------------------------------------------------------------------------------------------------
-
-// A slider beside the field of a number, from its lowest value to its highest one, or to four times the usual one.
-function slider(option, input, words) {
-  if (option.choices || !["int", "float"].includes(option.type)) return [];
-  const low = option.ge ?? option.gt ?? 0, end = option.le ?? option.lt, usual = Number(option.default);
-  const isNear = end !== null && end <= (usual > 0 ? 20 * usual : 1000);
-  const high = isNear ? end : option.default === null ? low + (option.type === "int" ? 32 : 1) : 4 * usual;
-  if (!(high > low) || !Number.isFinite(high)) return [];
-  const step = option.type === "int" ? 1 : 10 ** Math.floor(Math.log10((high - low) / 50));
-  const range = make("input", { type: "range", "aria-label": `${words}, slider` });
-  Object.assign(range, { min: option.gt === null ? low : low + step, max: option.lt === high ? high - step : high, step });
-  range.value = option.default ?? low;
-  range.addEventListener("input", () => (input.value = range.value));
-  input.addEventListener("input", () => input.value.trim() !== "" && (range.value = input.value));
-  return [range];
-}
-
-// A control for every declared option; `read` gives those that are not what the networks have.
-function controls(place, options, prefix) {
-  const readers = {};
-  place.replaceChildren();
-  for (const [name, option] of Object.entries(options)) {
-    const id = `${prefix}-${name}`, words = name.replaceAll("_", " "), hint = option.range ? `${option.help} (${option.range})` : option.help;
-    let input;
-    if (option.type === "bool") input = make("input", { type: "checkbox", id, checked: option.default });
-    else if (option.choices) {
-      input = make("select", { id }, ...option.choices.map((value) => make("option", { value }, value)));
-      if (option.optional) input.prepend(make("option", { value: "" }, "by itself"));
-      input.value = option.default ?? "";
-    } else {
-      const isNumber = option.type !== "str" && !option.infinite;
-      input = make("input", { id, type: isNumber ? "number" : "text", value: option.default ?? "", autocomplete: "off" });
-      if (isNumber) input.step = option.type === "int" ? "1" : "any";
-      if (isNumber && (option.ge ?? option.gt) !== null) input.min = option.ge ?? option.gt;
-      if (isNumber && (option.le ?? option.lt) !== null) input.max = option.le ?? option.lt;
-      if (option.optional) input.placeholder = "by itself";
-    }
-    input.setAttribute("aria-describedby", `${id}-hint`);
-    input.name = name;
-    const label = make("label", { htmlFor: id }), text = make("p", { className: "hint", id: `${id}-hint` }, hint);
-    const field = make("div", { className: "field" });
-    if (option.type === "bool") field.classList.add("check"), label.append(input, words), field.append(label, text);
-    else label.append(words), field.append(label, input, ...slider(option, input, words), text);
-    place.append(field);
-    readers[name] = () => {
-      if (option.type === "bool") return input.checked;
-      const raw = input.value.trim();
-      if (raw !== "" && (option.choices || option.type === "str")) return raw;
-      if (raw === "") return input.validity && input.validity.badInput ? "?" : null;
-      return raw === "inf" || Number.isNaN(Number(raw)) ? raw : Number(raw);
-    };
-  }
-  return () => {
-    const found = {};
-    for (const [name, read] of Object.entries(readers)) {
-      const value = read(), usual = options[name].default;
-      if (value === null && usual !== null && !options[name].optional) throw new Error(`Must have a value as ${name.replaceAll("_", " ")}`);
-      if (value !== usual && value !== null) found[name] = value;
-    }
-    return found;
-  };
-}
 
 function addEntrant(name) {
   const id = `e${++serial}`, select = make("select", { id: `${id}-method` });
@@ -206,7 +142,7 @@ function lane(name, captions, length) {
     const row = { origins: [], rounds: [], doubts: [], sizes: [], commit: [] };
     if (many) card.append(make("p", { className: "about" }, caption));
     if (about.noun === "image") {
-      row.image = make("img", { alt: `${caption}, decoded by ${name}: not begun` });
+      row.image = make("img", { src: BLANK, alt: `${caption}, decoded by ${name}: not begun` });
       row.map = make("canvas", { role: "img", "aria-label": "Who decided each token: not begun" });
       row.doubt = make("canvas", { role: "img", "aria-label": "Tokens in the round of each token: not begun" });
       row.words = make("figcaption", {}, "tokens in its round");
@@ -231,7 +167,9 @@ function lane(name, captions, length) {
     return row;
   });
   $("lanes").append(card);
-  return { name, counters, note, mark, rows, grid, captions, total: { calls: 0, drafted: 0, accepted: 0 }, seconds: 0, traces: 0, dirty: false };
+  const at = { name, counters, note, mark, rows, grid, captions, total: { calls: 0, drafted: 0, accepted: 0 }, seconds: 0, traces: 0, dirty: false };
+  for (const canvas of card.querySelectorAll("canvas")) sharp(canvas, () => ((at.dirty = true), draw(at)));
+  return at;
 }
 
 function table(row) {
@@ -309,22 +247,36 @@ function show(at, event) {
   at.total.calls = event.figures.target_calls;
 }
 
-function handle(event) {
+// On a phone the form fills the screen: the first image or text comes into view, with what stands above it if there is room.
+function reveal() {
+  $("results").focus({ preventScroll: true }); // a field that keeps it keeps the keyboard of a phone, too
+  const place = $("lanes").querySelector("img, .text") || $("status"), { top, bottom } = place.getBoundingClientRect();
+  if (top >= 0 && bottom <= innerHeight) return;
+  const fits = bottom - $("results").getBoundingClientRect().top <= innerHeight;
+  if (fits) $("results").scrollIntoView({ block: "start" });
+  else place.scrollIntoView({ block: "end" });
+}
+
+function handle(event, words) {
   const at = lanes[event.lane], status = $("status");
-  if (event.event === "queued") status.textContent = event.ahead ? `Waiting: ${event.ahead} ahead in the queue.` : "Your turn.";
+  if (event.event === "queued") {
+    status.textContent = event.ahead ? `Waiting: ${event.ahead} ahead in the queue.` : "Your turn.";
+    reveal();
+  }
   if (event.event === "started") {
     $("warnings").replaceChildren(...event.warnings.map((words) => make("li", {}, words)));
     lanes = event.methods.map((name) => lane(name, event.captions, event.max_len));
     $("legend").hidden = false;
+    reveal();
   }
   if (event.event === "warming") {
     status.textContent = event.compiles ? `Compiling ${at.name}, once for these static values…` : `Decoding ${at.name}…`;
     at.note.textContent = event.compiles ? "compiling…" : "";
   }
   if (event.event === "ready") at.note.textContent = event.traces ? `compiled in ${seconds(event.compile_s)}` : "no new program";
-  if (event.event === "round") commit(at, event), (status.textContent = "Decoding…");
+  if (event.event === "round") commit(at, event), (status.textContent = words);
   if (event.event === "images" || event.event === "done") show(at, event);
-  if (event.event === "error") complain(event.message), (status.textContent = "Stopped by an error.");
+  if (event.event === "error") complain(event.message), (status.textContent = `Stopped by an error: ${event.message}`);
   if (event.event === "finished") finish(event);
 }
 
@@ -378,7 +330,6 @@ function finish(event) {
     make("pre", { tabIndex: 0, role: "region", "aria-label": `Command line of ${names[index]}` }, command),
     make("details", {}, make("summary", {}, "In Python"), make("pre", { tabIndex: 0, role: "region", "aria-label": `Python of ${names[index]}` }, event.snippets[index])),
   ]));
-  plan();
 }
 
 async function link() {
@@ -403,43 +354,69 @@ async function link() {
 
 // ---- the stream ---------------------------------------------------------------------------------------------------
 
+// Empty lanes, which `run` fills until the button stops it.
+async function fillLanes(run) {
+  leave = new AbortController();
+  const again = setInterval(() => lanes.forEach(draw), 60);
+  $("go").disabled = true;
+  $("stop").hidden = false;
+  $("replay").hidden = $("after").hidden = true;
+  $("lanes").replaceChildren();
+  lanes = [];
+  try {
+    await run(leave.signal);
+  } catch (error) {
+    if (error.name === "AbortError") $("status").textContent = "Stopped.";
+    else complain(error.message), ($("status").textContent = lanes.length ? `Stopped by an error: ${error.message}` : "Nothing was decoded.");
+  } finally {
+    clearInterval(again);
+    lanes.forEach(draw);
+    $("go").disabled = false;
+    $("stop").hidden = true;
+    $("replay").hidden = !recorded.length;
+    leave = null;
+  }
+}
+
 async function decode(event) {
   event.preventDefault();
   complain("");
+  if (leave) return;
   let wanted;
   try {
     wanted = request();
   } catch (error) {
     return complain(error.message);
   }
-  leave = new AbortController();
-  const again = setInterval(() => lanes.forEach(draw), 60);
-  $("go").disabled = true;
-  $("stop").disabled = false;
-  $("lanes").replaceChildren();
-  $("after").hidden = true;
-  lanes = [];
-  try {
-    const reply = await fetch("api/race", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(wanted), signal: leave.signal });
+  await fillLanes(async (signal) => {
+    let kept = [], last = null;
+    recorded = [];
+    const reply = await fetch("api/race", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(wanted), signal }).catch(lost);
     if (!reply.ok) throw new Error((await reply.json()).message);
     const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let rest = ""; ; ) {
-      const { value, done } = await reader.read();
+      const { value, done } = await reader.read().catch(lost);
       if (done) break;
       const lines = (rest + value).split("\n");
       rest = lines.pop();
-      lines.filter(Boolean).forEach((line) => handle(JSON.parse(line)));
+      for (const line of lines.filter(Boolean)) {
+        const found = JSON.parse(line);
+        [kept, last] = [keep(kept, found), found.event];
+        handle(found, "Decoding…");
+      }
     }
-  } catch (error) {
-    if (error.name === "AbortError") $("status").textContent = "Stopped.";
-    else complain(error.message), ($("status").textContent = "Nothing was decoded.");
-  } finally {
-    clearInterval(again);
-    lanes.forEach(draw);
-    $("go").disabled = false;
-    $("stop").disabled = true;
-    leave = null;
-  }
+    if (last === "finished") recorded = kept;
+    else if (last !== "error") lost(new Error());
+  });
+  if (recorded.length) plan();
+}
+
+function replay() {
+  fillLanes(async (signal) => {
+    await play(recorded, (event) => handle(event, "Replaying…"), signal);
+    $("status").textContent = "Finished.";
+    $("after").hidden = false;
+  });
 }
 
 async function begin() {
@@ -481,6 +458,7 @@ async function begin() {
   $("form").addEventListener("input", plan);
   $("form").addEventListener("submit", decode);
   $("stop").addEventListener("click", () => leave?.abort());
+  $("replay").addEventListener("click", replay);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     lanes.forEach((at) => ((at.dirty = true), draw(at)));
     document.querySelectorAll("#legend canvas").forEach((canvas, index) => drawOrigin(canvas, Object.keys(ORIGINS)[index]));
