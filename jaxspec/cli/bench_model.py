@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from jaxspec.cli.errors import STDOUT, UserError, check_writable, interruptible, write_whole
+from jaxspec.cli.errors import UserError, check_writable, interruptible, is_stdout, write_whole
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import common, unread, warn
 
@@ -58,7 +58,7 @@ def bench_model(**options: Any) -> None:
   warn(*(unread("at batch 1", "lock_step") if max(options["batches"] or BATCHES) == 1 else ()))
   with Working("Checking") as working:
     report = interruptible(_measured, options, working)
-  click.echo(render(report), err=options["out"] == STDOUT)
+  click.echo(render(report), err=is_stdout(options["out"]))
   if (out := options["out"]) is not None:
     from jaxspec.cli.report import as_json
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import signal
 import stat
@@ -51,6 +52,7 @@ def one_line(error: BaseException) -> str:
 
 def run_group(main: Callable[..., Any], *args, **kwargs) -> None:
   """Runs a click group and leaves the process with its exit code; see the module docstring."""
+  _print_anything()
   try:
     with _terminable():
       result = main(*args, standalone_mode=False, **kwargs)
@@ -101,6 +103,13 @@ def _explain(error: Exception) -> int:
     _say("Error", f"Unforeseen {type(error).__name__}, {one_line(error)}: JAXSPEC_DEBUG=1 shows where")
     return UNFORESEEN
   return UserError.exit_code
+
+
+def _print_anything() -> None:
+  """Characters that stdout's encoding lacks are escaped: a report is no reason to lose the work that it is about."""
+  stream = sys.stdout
+  if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or stream.encoding.lower() != "utf-8"):
+    stream.reconfigure(errors="backslashreplace")
 
 
 @contextlib.contextmanager
@@ -183,7 +192,13 @@ def imported(name: str) -> ModuleType:
 
 
 STDOUT = Path("-")
+_STDOUTS = {STDOUT, *map(Path, ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"))}
 _TEXTS = (".json", ".md")
+
+
+def is_stdout(path: Path | None) -> bool:
+  """Whether a name is one of stdout."""
+  return path in _STDOUTS
 
 
 def check_writable(path: Path, *, suffix: str) -> None:
@@ -195,12 +210,18 @@ def check_writable(path: Path, *, suffix: str) -> None:
   Raises:
     UserError: if the name is wrong, the folder is missing, or writing there fails.
   """
-  if suffix in _TEXTS and (path == STDOUT or _is_stream(path)):
+  if suffix in _TEXTS and is_stdout(path):
+    if sys.stdout is None:
+      raise UserError(f"Cannot write {path}: stdout is closed, give a file name")
+    return
+  if suffix in _TEXTS and _is_stream(path):
     return
   if path.suffix.lower() != suffix:
     raise UserError(f"Must have a file name that ends in {suffix}, we instead got {str(path)!r}")
   try:
-    target = _target(path)
+    target = destination(path)
+    if target.is_symlink():
+      raise UserError(f"Cannot write {path}: its links lead in a circle")
     if target.is_dir():
       raise UserError(f"Cannot write {path}: it is a folder, give a file name inside it")
     if not target.parent.is_dir():
@@ -221,12 +242,12 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
   Links are followed, and a file that is there keeps its mode. To ``-``, a pipe or a device the content is copied.
   """
   try:
-    if path == STDOUT or _is_stream(path):
+    if is_stdout(path) or _is_stream(path):
       with tempfile.TemporaryDirectory() as folder:
         write(work := Path(folder) / "whole")
         _copy(work.read_bytes(), path)
       return
-    target = _target(path)
+    target = destination(path)
     # A name may already be as long as names can be.
     work = target.with_name(f".{target.stem[:32]}.{os.getpid()}{target.suffix}")
     try:
@@ -246,12 +267,12 @@ def report_console(*files: Path | None) -> Any:
   """Where a command reports to people: stdout, or stderr where a file of it is stdout."""
   from rich.console import Console
 
-  return Console(highlight=False, stderr=STDOUT in files)
+  return Console(highlight=False, stderr=any(map(is_stdout, files)))
 
 
-def _target(path: Path) -> Path:
-  """The file that a name leads to."""
-  return Path(os.path.realpath(path))
+def destination(path: Path) -> Path:
+  """The file that a name leads to; `STDOUT` for every name of it."""
+  return STDOUT if is_stdout(path) else Path(os.path.realpath(path))
 
 
 def _is_stream(path: Path) -> bool:
@@ -264,7 +285,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def _copy(content: bytes, path: Path) -> None:
-  if path != STDOUT:
+  if not is_stdout(path):
     with path.open("wb") as stream:
       stream.write(content)
     return

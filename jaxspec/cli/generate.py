@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import UserError, check_writable, interruptible, report_console, write_whole
+from jaxspec.cli.errors import UserError, check_writable, destination, interruptible, report_console, write_whole
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import NETWORKS, PATH, common, unread, warn, was_given
 
@@ -138,7 +138,7 @@ def _check_files(options: dict[str, Any], *, of_images: bool) -> dict[str, Path]
   trace = options["trace"]
   if trace is not None and not (trace.is_dir() or (trace.parent.is_dir() and not trace.exists())):
     raise UserError(f"Must have a folder for --trace, or the name of a new one, we instead got {trace}")
-  if len({path.resolve() for path in files.values()}) < len(files):
+  if len(set(map(destination, files.values()))) < len(files):
     raise UserError("Must have different files for --out, --heatmap and the others, we instead got the same twice")
   return files
 

@@ -32,13 +32,13 @@ def relay(target: str, network: str, jitter_ms: float, loss: float, listen: str)
   parse_address(listen, "--listen as HOST:PORT", free=True)
   shape = Shape.of(NETWORKS[network], jitter_s=jitter_ms / 1e3, loss=loss)
   try:
+    behind.resolve()
+  except OSError as error:
+    raise UserError(f"Cannot relay to {target}: {reason(error)}") from error
+  try:
     running = Relay(target, shape, listen=listen)
   except OSError as error:
     raise UserError(f"Cannot listen on {listen}: {reason(error)}") from error
   with running:
-    try:
-      behind.resolve()
-    except OSError as error:
-      raise UserError(f"Cannot relay to {target}: {reason(error)}") from error
     click.echo(f"relaying at {running.host}")
     threading.Event().wait()

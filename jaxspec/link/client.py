@@ -284,6 +284,7 @@ _CAUSES = (
   ("hostname verification", "the certificate of {target} is of another name than {target.host}"),
   ("wrong_version_number", "{target} does not speak TLS: grpc:// is without"),
   ("certificate_verify_failed", "the certificate of {target} is not trusted: --ca FILE (ca=) names its authority"),
+  ("alpn", "{target} is a server of something else: its TLS offers no HTTP/2"),
   ("security handshaker", "the certificates that we were given (--ca, --cert, --key) are damaged"),
   ("failed parsing http/2", "{target} is a server of something else, or wants TLS: grpcs://"),
   ("handshake read failed", "{target} does not answer the handshake of TLS"),

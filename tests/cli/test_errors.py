@@ -291,6 +291,33 @@ def test_links_are_followed_and_modes_kept(tmp_path):
     errors.check_writable(tmp_path / "lost.json", suffix=".json")
 
 
+def test_links_in_a_circle(fails, bundle):
+  Path("a.json").symlink_to("b.json")
+  Path("b.json").symlink_to("a.json")
+  assert "links lead in a circle" in fails("generate", "apple", "--checkpoint", bundle, "--json", "a.json")
+  assert Path("a.json").is_symlink()
+
+
+def test_every_name_of_stdout(fails, bundle, monkeypatch):
+  for name in ("-", "/dev/stdout", "/dev/fd/1"):
+    assert errors.report_console(None, Path(name)).stderr
+    files = ("--json", name, "--save-acceptance", "-")
+    assert "different files" in fails("generate", "apple", "--checkpoint", bundle, *files)
+  monkeypatch.setattr(sys, "stdout", None)
+  with pytest.raises(errors.UserError, match="stdout is closed"):
+    errors.check_writable(Path("-"), suffix=".json")
+
+
+def test_a_stdout_of_few_characters():
+  """A report loses no work, whatever the encoding."""
+  code = "from jaxspec.cli import errors; errors.run_group(lambda **_: print('\u00e9 \U0001f642'))"
+  for encoding in ("ascii", "latin-1", "utf-8"):
+    env = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True)
+    wanted = "\u00e9 \U0001f642\n".encode(encoding, "backslashreplace")
+    assert (done.returncode, done.stdout, done.stderr) == (0, wanted, b"")
+
+
 def test_texts_go_to_pipes_and_devices(tmp_path):
   """A pipe without a reader stops nothing before the work is done."""
   pipe = tmp_path / "pipe.json"

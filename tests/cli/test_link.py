@@ -128,9 +128,11 @@ def test_a_relay(fails, tmp_path):
   assert "Missing option '--network'" in fails("link", "relay", "a:1")
   with socket.create_server(("127.0.0.1", 0)) as taken:
     where = f"127.0.0.1:{taken.getsockname()[1]}"
-    relay = ("link", "relay", "nowhere.invalid:1", "--network", "4g")
-    assert f"Cannot listen on {where}: the port is taken" in fails(*relay, "--listen", where)
-    assert "Cannot relay to nowhere.invalid:1: there is no host of the name" in fails(*relay)
+    options = ("--network", "4g", "--listen", where)
+    assert f"Cannot listen on {where}: the port is taken" in fails("link", "relay", "127.0.0.1:1", *options)
+    # Before it listens: a thread that had just begun to would end in a traceback.
+    words = "Cannot relay to nowhere.invalid:1: there is no host of the name"
+    assert words in fails("link", "relay", "nowhere.invalid:1", *options)
   command = [sys.executable, "-m", "jaxspec.cli.main", "link", "relay", "127.0.0.1:1", "--network", "wifi"]
   with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
     line = process.stdout.readline()

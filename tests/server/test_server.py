@@ -1,8 +1,10 @@
 """A server with real sockets: replies as in the process, every status, TLS, tokens, draining, metrics."""
 
+import contextlib
 import datetime
 import socket
 import socketserver
+import ssl
 import subprocess
 import sys
 import threading
@@ -205,6 +207,24 @@ def test_tls_and_its_errors(tmp_path):
     for wrong, words in (((b"", pair[1]), "a certificate in PEM"), ((pair[0], pair[0]), "a private key in PEM in --key")):
       with pytest.raises(ValueError, match=words):
         connect(server.address, ca=trusted, certificate=wrong)
+
+
+def test_a_server_of_https_alone_is_one_of_something_else():
+  authority = trustme.CA()
+  context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+  authority.issue_cert("127.0.0.1").configure_cert(context)
+
+  class Greets(socketserver.BaseRequestHandler):
+    def handle(self):
+      with contextlib.suppress(OSError), context.wrap_socket(self.request, server_side=True) as stream:
+        stream.recv(1)
+
+  with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Greets) as https:
+    threading.Thread(target=https.serve_forever, daemon=True).start()
+    address = f"127.0.0.1:{https.server_address[1]}"
+    detail = refused(connect, f"grpcs://{address}", ca=authority.cert_pem.bytes()).detail
+    https.shutdown()
+  assert detail == f"{address} is a server of something else: its TLS offers no HTTP/2"
 
 
 def test_wrong_addresses_are_one_plain_line(server):
