@@ -8,13 +8,16 @@ import pytest
 
 from jaxspec import methods
 from jaxspec.methods import METHODS
+from jaxspec.methods.common import target_side
 from jaxspec.models.guidance import Guided
 from jaxspec.network import Network
 from jaxspec.options import values_of
 from jaxspec.sampling import SamplingConfig, StateSampling, VectorSampling
 from jaxspec.verifiers.lantern_greedy import GreedyLantern
+from jaxspec.verifiers.lossless import lossless
 from jaxspec.verifiers.path_coupling import PathCoupling
 from jaxspec.verifiers.path_ratio import PathRatio
+from jaxspec.verifiers.target import target_model
 from tests.helpers import labels
 from tests.methods.networks import decoder, head, markov, small, traced, vectors
 
@@ -177,3 +180,10 @@ def test_at_temperature_zero_every_method_draws_the_greedy_tokens(name):
   out = bound(labels(3), key=jax.random.key(0))
   plain = decoder(small("ar"), greedy, target=bound.target, num_tokens=bound.num_tokens)
   np.testing.assert_array_equal(out.tokens, plain(labels(3), key=jax.random.key(1)).tokens)
+
+
+def test_a_method_gives_the_widths_of_its_targets_passes():
+  bound = _decoder("speculative")
+  _, narrow = target_side(bound.target, lossless, bound.context, widths=(1,))
+  assert narrow is target_model(bound.target.fns, lossless, warp=bound.context.warp(), widths=(1,))
+  assert narrow is not target_side(bound.target, lossless, bound.context)[1]
