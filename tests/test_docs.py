@@ -33,15 +33,19 @@ def test_examples_of_the_page_on_adding_things():
   fns = llamagen_fns(TARGET)
   weights = random_params(fns, 0)
   scope = {"jaxspec": jaxspec, "target_fns": fns, "__name__": "adding"}
-  rule, drafter, method, checks = _blocks("docs/adding.md")
-  for block in (rule, drafter):
+  rule, audited_rule, drafter, method, chain, checks = _blocks("docs/adding.md")
+  for block in (rule, audited_rule, drafter):
     exec(block, scope)
   params, condition = jaxspec.SpecParams((), side(weights)), labels(2)
   repeat = scope["repeat_last"](3, TARGET.vocab_size)
   out = jaxspec.speculate(params, jax.random.key(0), condition, drafter=repeat, verifier=scope["verifier"], max_len=9)
   np.testing.assert_array_equal(out.counters.accepted, out.counters.drafted)
   np.testing.assert_array_equal(out.tokens[:, :4], out.tokens[:, :1] + np.zeros((1, 4), int))
+  np.testing.assert_allclose(scope["position"].tv, 0.4, atol=1e-6)
+  np.testing.assert_allclose(scope["position"].alpha - scope["position"].alpha_sd, 0.4, atol=1e-6)
   exec(method, scope)
+  exec(chain, scope)
+  assert scope["LikelyChain"](share=0.25).rule(None) == (scope["Likely"](share=0.25), ())
   decoder = jaxspec.Decoder(jaxspec.Network(fns, weights, TARGET), scope["Repeat"](copies=2))
   out = decoder(condition, key=jax.random.key(0), max_len=9)
   assert out.counters.drafted.all() and not out.counters.draft_calls.any()

@@ -69,6 +69,7 @@ def target_side(
   tables: PyTree = (),
   features: str = "both",
   feedback_fn: FeedbackFn = no_feedback,
+  widths: tuple[int, ...] = (),
 ) -> tuple[ModelParams, Verifier]:
   """The target's parameters, and the verifier that scores a whole draft in one pass.
 
@@ -76,11 +77,12 @@ def target_side(
     rule: the acceptance rule, and ``tables`` the arrays that it reads; it is audited if the context says so.
     features: what a guided target returns as features, see `jaxspec.guided`.
     feedback_fn: what the drafter gets back, see `jaxspec.target_model`.
+    widths: inputs of narrower passes, see `jaxspec.target_model`.
   """
   sampling: SamplingConfig = context.sampling
   fns, side = sampling.side(target, features=features)
   rule = audited(rule) if context.audit else rule
-  verifier = target_model(fns, rule, warp=context.warp(), feedback_fn=feedback_fn)
+  verifier = target_model(fns, rule, warp=context.warp(), feedback_fn=feedback_fn, widths=widths)
   return side._replace(rule=tables), verifier
 
 

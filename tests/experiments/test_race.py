@@ -43,7 +43,7 @@ def test_a_race_of_every_method_is_printed(kind, tmp_path, monkeypatch):
   path, lab = str(write(tmp_path / "networks")), Lab(tmp_path)
   is_text = kind == "texts"
   methods = [name for name in lab.pipeline(path).methods() if name != PLAIN.method]
-  chosen = lambda name: {key: value for key, value in SMALL[name].items() if key in options_of(METHODS[name])}
+  chosen = lambda name: {key: value for key, value in SMALL.get(name, {}).items() if key in options_of(METHODS[name])}
   rows = (PLAIN.but(label="plain decoding"), *(row(name, name, **chosen(name)) for name in methods))
 
   def race(self, entered, *, turns, batch):

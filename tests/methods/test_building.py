@@ -8,11 +8,13 @@ import pytest
 
 from jaxspec import methods
 from jaxspec.methods import METHODS
+from jaxspec.methods.common import target_side
 from jaxspec.models.guidance import Guided
 from jaxspec.network import Network
 from jaxspec.options import values_of
 from jaxspec.sampling import SamplingConfig, StateSampling, VectorSampling
 from jaxspec.verifiers.lantern_greedy import GreedyLantern
+from jaxspec.verifiers.lossless import lossless
 from jaxspec.verifiers.path_coupling import PathCoupling
 from jaxspec.verifiers.path_ratio import PathRatio
 from tests.helpers import labels
@@ -177,3 +179,10 @@ def test_at_temperature_zero_every_method_draws_the_greedy_tokens(name):
   out = bound(labels(3), key=jax.random.key(0))
   plain = decoder(small("ar"), greedy, target=bound.target, num_tokens=bound.num_tokens)
   np.testing.assert_array_equal(out.tokens, plain(labels(3), key=jax.random.key(1)).tokens)
+
+
+def test_a_method_gives_the_widths_of_its_targets_passes():
+  bound = _decoder("speculative")
+  target_side(bound.target, lossless, bound.context, widths=(1,))
+  with pytest.raises(ValueError, match="ascending"):
+    target_side(bound.target, lossless, bound.context, widths=(2, 1))
