@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from jaxspec.cli.errors import UserError, check_writable, interruptible, report_console, write_whole
+from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.example_prompts import PROMPTS
 from jaxspec.cli.option_help import MethodCommand
 from jaxspec.cli.options import NETWORKS, PATH, common, unread, warn
+from jaxspec.cli.outputs import check_writable, report_console, write_whole
 
 if TYPE_CHECKING:
   from jaxspec.cli.working import Working

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from jaxspec.cli.audit_report import Report, Row
 from jaxspec.cli.declared import flag
+from jaxspec.cli.outputs import print_written
 from jaxspec.metrics.statistics import FEWEST_CLUSTERS, Interval
 
 _MIN_WIDTH = 96
@@ -30,8 +31,7 @@ def print_report(console: Console, report: Report, files: list[Path]) -> None:
     console.print(Text(f"-: no interval, which takes at least {least}", style="dim"), soft_wrap=True)
   console.print()
   console.print(_worst(report), soft_wrap=True)
-  for path in files:
-    console.print(Text.assemble(("wrote ", "dim"), str(path)), soft_wrap=True)
+  print_written(console, *files)
 
 
 def _empty_table(report: Report, *columns: str) -> Table:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jaxspec.cli.errors import UserError, check_writable, interruptible, write_whole
+from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.options import NETWORKS, common
+from jaxspec.cli.outputs import check_writable, write_whole
 
 if TYPE_CHECKING:
   from jaxspec.cli.working import Working

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from jaxspec.cli.errors import UserError, check_writable, interruptible, is_stdout, write_whole
+from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import common, unread, warn
+from jaxspec.cli.outputs import check_writable, is_stdout, write_whole
 
 if TYPE_CHECKING:
   from jaxspec.cli.working import Working

@@ -12,8 +12,9 @@ from typing import Any
 import click
 
 from jaxspec.cli.declared import Chosen, options_for
-from jaxspec.cli.errors import UserError, check_writable, interruptible, reading, write_whole
+from jaxspec.cli.errors import UserError, interruptible, reading
 from jaxspec.cli.options import MAX_SEED, NETWORKS, PATH, common
+from jaxspec.cli.outputs import check_writable, write_whole
 from jaxspec.methods import Ciar
 
 # Of the method: what a threshold depends on.

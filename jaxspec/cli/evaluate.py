@@ -14,9 +14,10 @@ from typing import Any
 import click
 
 from jaxspec.cli.batches import MAX_ROWS
-from jaxspec.cli.errors import UserError, check_writable, report_console, write_whole
+from jaxspec.cli.errors import UserError
 from jaxspec.cli.option_help import MethodCommand
 from jaxspec.cli.options import PATH, common, was_given
+from jaxspec.cli.outputs import check_writable, report_console, write_whole
 
 SPLITS = ("validation", "train", "held_out")
 DEFAULT_NUM = 128

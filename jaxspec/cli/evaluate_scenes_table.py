@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jaxspec.cli.evaluate_table import print_head, print_written
+from jaxspec.cli.evaluate_table import print_head
+from jaxspec.cli.outputs import print_written
 from jaxspec.scenes import DEMANDS
 
 _MIN_WIDTH = 112  # a broken figure is worse than a broken line

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxspec.cli.declared import declarations
+from jaxspec.cli.outputs import print_written
 from jaxspec.cli.summary import words_of
 
 
@@ -39,8 +40,3 @@ def print_head(console: Console, document: dict[str, Any], what: str) -> None:
     head.append("  " + ", ".join([settings["method"], *changed, f"seed {settings['seed']}"]), style="dim")
   console.print(head, soft_wrap=True)
   console.print()
-
-
-def print_written(console: Console, out: Path) -> None:
-  """The last line."""
-  console.print(Text.assemble(("wrote ", "dim"), str(out)), soft_wrap=True)

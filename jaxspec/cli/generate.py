@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import UserError, check_writable, destination, interruptible, report_console, write_whole
+from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import NETWORKS, PATH, common, unread, warn, was_given
+from jaxspec.cli.outputs import check_writable, destination, report_console, write_whole
 
 LINKS = ("5g", "4g", "wifi")
 _NEED_TARGET = ("compare", "repeats", "wire", "network", "mesh", "save_acceptance")

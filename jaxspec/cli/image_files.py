@@ -11,8 +11,8 @@ from PIL import Image
 from jaxspec.cli import images
 from jaxspec.cli.batches import Batches
 from jaxspec.cli.decoding import MethodRun
-from jaxspec.cli.errors import write_whole
 from jaxspec.cli.job import Job
+from jaxspec.cli.outputs import write_whole
 from jaxspec.cli.report import finite
 from jaxspec.cli.sections import draw_map_of
 

@@ -17,9 +17,10 @@ import numpy as np
 from jaxspec import rng
 from jaxspec.cli.batches import Batches
 from jaxspec.cli.decoding import MethodRun
-from jaxspec.cli.errors import UserError, interruptible, write_whole
+from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.job import Job
 from jaxspec.cli.messages import Messages, wire_of
+from jaxspec.cli.outputs import write_whole
 from jaxspec.cli.working import Working
 from jaxspec.link.bitstream import MessageError
 from jaxspec.link.cloud import Cloud, CloudError

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from jaxspec.cli.decoding import MethodRun
-from jaxspec.cli.errors import UserError, write_whole
+from jaxspec.cli.errors import UserError
 from jaxspec.cli.job import Job
+from jaxspec.cli.outputs import write_whole
 from jaxspec.cli.report import finite
 from jaxspec.hosts.base import Encoded
 from jaxspec.hosts.features import write_features

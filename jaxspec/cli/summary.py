@@ -15,6 +15,7 @@ from jaxspec.cli.batches import Batches
 from jaxspec.cli.declared import flag
 from jaxspec.cli.decoding import MethodRun
 from jaxspec.cli.job import Job, draft_name
+from jaxspec.cli.outputs import print_written
 from jaxspec.cli.report import figures, speedup
 from jaxspec.cli.sections import sections_of
 from jaxspec.methods import Method
@@ -36,8 +37,7 @@ def print_summary(console: Console, job: Job, batches: Batches, runs: list[Metho
     say(console, verdict(ratio, len(runs[0].run_s)))
   if files:
     console.print()
-  for path in files.values():
-    console.print(Text.assemble(("wrote ", "dim"), str(path)), soft_wrap=True)
+  print_written(console, *files.values())
 
 
 def say(console: Console, text: Text | str) -> None:

@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxspec.cli.errors import write_whole
+from jaxspec.cli.outputs import write_whole
 from jaxspec.cli.report import as_json
 
 _MOST = 32
