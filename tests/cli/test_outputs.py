@@ -47,7 +47,7 @@ def test_links_in_a_circle(fails, bundle):
 
 def test_every_name_of_stdout(fails, bundle, monkeypatch):
   for name in ("-", "/dev/stdout", "/dev/fd/1"):
-    assert errors.report_console(None, Path(name)).stderr
+    assert outputs.report_console(None, Path(name)).stderr
     files = ("--json", name, "--save-acceptance", "-")
     assert "different files" in fails("generate", "apple", "--checkpoint", bundle, *files)
   monkeypatch.setattr(sys, "stdout", None)
