@@ -1,6 +1,7 @@
 """CIAR on whole maps: its limits are other methods, and between them every map follows the side that drew it."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -67,6 +68,7 @@ def _scales(network, last, refiner=None):
   )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_everything_is_local():
   """The edge alone: the maps of its own sampler, and no call of the cloud."""
   out = _draw(methods.MapCiar(tau=float("inf")))
@@ -75,7 +77,7 @@ def test_everything_is_local():
   assert np.all(out.counters.local == 4) and np.all(out.counters.draft_calls == 4)
 
 
-@pytest.mark.parametrize("first", [1, 3])
+@pytest.mark.parametrize("first", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_code(first):
   """The cloud draws the first maps and the edge the others: CoDe, with as many calls as the cloud has maps."""
   out = _draw(methods.MapCiar(tau=float("inf"), target_prefix=first / 4))
@@ -85,20 +87,24 @@ def test_code(first):
 
 
 def test_nothing_is_local():
-  """The cloud alone where it takes every map itself, or all of the prefix; with a window, speculative decoding."""
+  """The cloud alone where it takes every map itself, or all of the prefix."""
   alone = _draw(methods.Plain())
   for method in (methods.MapCiar(tau=-1.0, max_window=0), methods.MapCiar(tau=float("inf"), target_prefix=1.0)):
     out = _draw(method)
     np.testing.assert_array_equal(out.tokens, alone.tokens)
     np.testing.assert_array_equal(out.origin, alone.origin)
     assert np.all(out.counters.target_calls == 4)
-  for bonus in (True, False):
-    exact = _draw(methods.MapSpeculative(gamma=2, bonus=bonus))
-    asked = _draw(methods.MapCiar(tau=-1.0, max_window=2, bonus=bonus))
-    for name in ("tokens", "origin", "commit_round"):
-      np.testing.assert_array_equal(getattr(asked, name), getattr(exact, name))
-    for name in ("rounds", "drafted", "accepted", "local", "target_calls"):
-      np.testing.assert_array_equal(getattr(asked.counters, name), getattr(exact.counters, name))
+
+
+@pytest.mark.parametrize("bonus", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_nothing_is_local_with_a_window(bonus):
+  """Speculative decoding, draw by draw."""
+  exact = _draw(methods.MapSpeculative(gamma=2, bonus=bonus))
+  asked = _draw(methods.MapCiar(tau=-1.0, max_window=2, bonus=bonus))
+  for name in ("tokens", "origin", "commit_round"):
+    np.testing.assert_array_equal(getattr(asked, name), getattr(exact, name))
+  for name in ("rounds", "drafted", "accepted", "local", "target_calls"):
+    np.testing.assert_array_equal(getattr(asked.counters, name), getattr(exact.counters, name))
 
 
 def test_an_inter_head_changes_the_radii_alone():
@@ -120,10 +126,15 @@ def test_an_inter_head_changes_the_radii_alone():
   np.testing.assert_allclose(pooled(scores, 0.5), [1.0, 2.0])
 
 
+@functools.cache
+def _toy_parts(toy, window, bonus, score):
+  """Parts made once, so that calls of one shape share a trace."""
+  verifier = scale_target(toy, MapRule(), bonus=bonus)
+  return dict(drafter=interval_maps(toy, make_score(score), window=window), verifier=verifier)
+
+
 def _toy_decode(params, keys, tau, *, toy=TOY, window=1, bonus=False, score="max_prob"):
-  parts = dict(
-    drafter=interval_maps(toy, make_score(score), window=window), verifier=scale_target(toy, MapRule(), bonus=bonus)
-  )
+  parts = _toy_parts(toy, window, bonus, score)
   params = SpecParams(GatedParams(params.draft, jnp.float32(tau)), params.target)
   return jaxspec.speculate(params, keys, ClassLabels(jnp.zeros(len(keys), jnp.int32)), **parts, max_len=len(toy.sizes))
 

@@ -1,5 +1,7 @@
 """Speculation on whole maps in the shared loop: exact by enumeration and by chi-square, and rows that keep one length."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,8 +35,14 @@ def _halves(seed, toy=SMALL):
   )
 
 
+@functools.cache
+def _parts(toy, rule, window, bonus):
+  """Parts made once, so that calls of one shape share a trace."""
+  return dict(drafter=scale_model(toy, window=window), verifier=scale_target(toy, rule, bonus=bonus))
+
+
 def _decode(params, keys, rule, window, *, toy=TOY, bonus=True, **kwargs):
-  parts = dict(drafter=scale_model(toy, window=window), verifier=scale_target(toy, rule, bonus=bonus))
+  parts = _parts(toy, rule, window, bonus)
   return jaxspec.speculate(params, keys, ClassLabels(jnp.zeros(len(keys), jnp.int32)), **parts, max_len=4, **kwargs)
 
 

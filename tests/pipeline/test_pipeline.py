@@ -298,7 +298,7 @@ def test_the_default_bundle(captions, monkeypatch):
   assert load_pipeline().name == "wordnet"
 
 
-@pytest.mark.parametrize("bundle", ["captions", "causal"])
+@pytest.mark.parametrize("bundle", ["captions", pytest.param("causal", marks=pytest.mark.slow)])
 def test_rounds_end_with_the_result_of_the_program(request, bundle):
   """Round by round tokens only grow, and the host's finishing at the end gives what one program gives."""
   pipe = load_pipeline(request.getfixturevalue(bundle), matmul_precision="float32")

@@ -65,6 +65,7 @@ def test_texts_over_a_socket(texts):
     cloud.hang_up()
 
 
+@pytest.mark.slow
 def test_products_that_round(tmp_path):
   """Rows are stored rounded, in the table as in the caches that are put into it; 8 + 16 + 8 leaves no spare slot."""
   pipeline = load_pipeline(fake_language.make(tmp_path), matmul_precision="bfloat16")

@@ -1,0 +1,136 @@
+"""The picture of the first page: four prompts, who decided each token, and calls and time beside plain decoding.
+
+    python -m experiments.figures.first_image
+
+The images are those of ``jaxspec generate PROMPTS --seed SEED``. Prompts and seed are chosen by hand, for images that are
+right; the model card says how often they are. Each prompt is decoded alone, by the bundle's default method and plainly in
+turns. The figures of the picture are printed as JSON. Draw it where nothing else runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from PIL import Image, ImageDraw
+
+from experiments.figures.style import IMAGES
+from experiments.train.command import one_line_errors
+from jaxspec import rng
+from jaxspec.cli.heatmap import ORIGIN_COLOURS, token_map
+from jaxspec.cli.images import font
+from jaxspec.decode import measure
+from jaxspec.decode.state import Origin
+from jaxspec.loading import load_pipeline
+from jaxspec.methods import Plain
+from jaxspec.pipeline import Pipeline
+
+PROMPTS = ("a red heart", "a cat on a blue background", "a panda", "a house and a tree")
+SEED = 16
+# Pixels of the file, which pages show at half of its size. A panel has 12 x 12 tokens.
+WIDTH, MARGIN, GAP, PANEL = 1800, 48, 56, 384
+BAR, NAME, ROOM = 20, 116, 96  # height of a bar, room for its name before it and for its number after it
+INK, QUIET, FRAME, PAPER, OWN, PLAIN = "#1f2328", "#59636e", "#d1d9e0", "#ffffff", "#0b5cad", "#b6bec8"
+WORDS = {
+  Origin.DRAFT: "drafted by the small network, accepted by the large one",
+  Origin.REPLACED: "replaced by the large one",
+  Origin.BONUS: "added by the large one",
+  Origin.FIRST: "first token",
+}
+
+
+class Column(NamedTuple):
+  """One prompt: its image, who decided its tokens, and ``(ours, plain)`` calls and seconds."""
+
+  prompt: str
+  pixels: np.ndarray  # [H, W, 3] uint8
+  origin: np.ndarray  # [N] int
+  calls: tuple[int, int]
+  seconds: tuple[float, float]
+
+  def figures(self) -> dict[str, Any]:
+    return {"prompt": self.prompt, "calls": self.calls, "ms": [round(1e3 * each, 1) for each in self.seconds]}
+
+
+def decode(pipeline: Pipeline, prompt: str, row: int, repeats: int) -> Column:
+  """Decodes a prompt as row ``row`` of the command, by the default method and plainly."""
+  key = rng.row_keys(jax.random.key(SEED), row + 1)[row:]
+  methods = {"ours": None, "plain": Plain()}
+  run = {name: functools.partial(pipeline, [prompt], key=key, method=method) for name, method in methods.items()}
+  found = {name: call() for name, call in run.items()}
+  taken = measure.alternate({name: lambda call=call: call().result for name, call in run.items()}, repeats)
+  calls = tuple(int(each.counters.target_calls[0]) for each in found.values())
+  seconds = tuple(measure.Timing.of(each).median for each in taken.values())
+  ours = found["ours"]
+  return Column(prompt, ours.images[0], np.asarray(ours.result.origin[0]), calls, seconds)
+
+
+def draw_bars(
+  pen: ImageDraw.ImageDraw, left: int, top: int, title: str, values: tuple[float, float], unit: str = ""
+) -> None:
+  """A title, and a bar each for plain decoding and for ours, with their numbers."""
+  pen.text((left, top), title, font=font(26), fill=QUIET)
+  longest = PANEL - NAME - ROOM
+  for line, (name, value, colour) in enumerate((("plain", values[1], PLAIN), ("jaxspec", values[0], OWN))):
+    y = top + 44 + line * 34
+    end = left + NAME + round(longest * value / max(values))
+    pen.text((left, y + BAR / 2), name, font=font(26), fill=INK, anchor="lm")
+    pen.rounded_rectangle((left + NAME, y, end, y + BAR), 4, fill=colour)
+    pen.text((end + 12, y + BAR / 2), f"{value:.0f}{unit}", font=font(26), fill=INK, anchor="lm")
+
+
+def draw_legend(pen: ImageDraw.ImageDraw, top: int, present: list[Origin]) -> None:
+  """The colours of the maps, in one line."""
+  widths = [44 + font(26).getlength(WORDS[origin]) for origin in present]
+  gap = (WIDTH - 2 * MARGIN - sum(widths)) / max(len(present) - 1, 1)
+  left = MARGIN
+  for origin, width in zip(present, widths):
+    pen.rectangle((left, top, left + 28, top + 28), fill=ORIGIN_COLOURS[origin][0], outline=FRAME)
+    pen.text((left + 42, top + 14), WORDS[origin], font=font(26), fill=INK, anchor="lm")
+    left += width + gap
+
+
+def draw_picture(columns: list[Column]) -> Image.Image:
+  """A column for each prompt: caption, image, map, bars; the legend below, on a white card with round corners."""
+  colours = np.zeros((len(Origin), 3), np.uint8)
+  for origin, (colour, _) in ORIGIN_COLOURS.items():
+    colours[origin] = colour
+  image_top, map_top = 96, 96 + PANEL + 28
+  bars_top = map_top + PANEL + 24
+  legend_top = bars_top + 2 * 132 + 12
+  height = legend_top + 28 + MARGIN - 8
+  sheet = Image.new("RGB", (WIDTH, height), PAPER)
+  pen = ImageDraw.Draw(sheet)
+  for number, column in enumerate(columns):
+    left = MARGIN + number * (PANEL + GAP)
+    pen.text((left, 36), column.prompt, font=font(31), fill=INK)
+    image = Image.fromarray(column.pixels).resize((PANEL, PANEL), Image.Resampling.LANCZOS)
+    for top, panel in ((image_top, image), (map_top, token_map(colours[column.origin], (PANEL, PANEL)))):
+      sheet.paste(panel, (left, top))
+      pen.rectangle((left - 1, top - 1, left + PANEL, top + PANEL), outline=FRAME)
+    draw_bars(pen, left, bars_top, "calls of the large network", column.calls)
+    draw_bars(pen, left, bars_top + 132, "time", tuple(1e3 * each for each in column.seconds), " ms")
+  draw_legend(pen, legend_top, [origin for origin in WORDS if any((column.origin == origin).any() for column in columns)])
+  return sheet
+
+
+def main() -> None:
+  arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  arguments.add_argument("--repeats", type=int, default=15, help="timed runs of each method and prompt")
+  arguments.add_argument("--out", type=Path, default=IMAGES / "first_image.png")
+  args = arguments.parse_args()
+  pipeline = load_pipeline("scenes")
+  columns = [decode(pipeline, prompt, row, args.repeats) for row, prompt in enumerate(PROMPTS)]
+  args.out.parent.mkdir(parents=True, exist_ok=True)
+  draw_picture(columns).save(args.out, optimize=True)
+  print(json.dumps({"seed": SEED, "columns": [column.figures() for column in columns]}))
+
+
+if __name__ == "__main__":
+  with one_line_errors():
+    main()
