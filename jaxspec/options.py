@@ -99,7 +99,8 @@ class Option(NamedTuple):
       return
     accepted = (self.kind, *self.also, *((int,) if self.kind is float else ()))
     if not isinstance(value, accepted) or (isinstance(value, bool) and self.kind is not bool):
-      raise ValueError(f"Must have a {self.kind.__name__} as {self.name}, we instead got {value!r}")
+      article = "an" if self.kind is int else "a"
+      raise ValueError(f"Must have {article} {self.kind.__name__} as {self.name}, we instead got {value!r}")
     self.spec.check(self.name, value)
 
 

@@ -56,7 +56,7 @@ def test_options_may_be_tuples():
   assert fitting(declared, "4,5") == (4, 5) and value_type([declared]) is click.STRING
   described = describe_options(_Many)["sizes"]
   assert value_word(described["default"]) == "2,3" and range_words(described) == "whole numbers from 1"
-  for wrong, words in {(0,): "sizes of at least 1", (1.5,): "a int as sizes", 3: "a tuple of int as sizes"}.items():
+  for wrong, words in {(0,): "sizes of at least 1", (1.5,): "an int as sizes", 3: "a tuple of int as sizes"}.items():
     with pytest.raises(ValueError, match=words):
       _Many(wrong)
   with pytest.raises(ValueError, match="int items with commas between as --sizes, we instead got '1,x'"):

@@ -66,7 +66,7 @@ def test_options_are_plain_numbers():
   assert sampling == SamplingConfig(top_k=2) and hash(sampling) == hash(SamplingConfig(top_k=2))
   assert type(Ciar(early_close=np.True_).early_close) is bool and VectorSampling(np.str_("ddim5")) == VectorSampling("ddim5")
   for wrong in ("3", np.float32(3.5), np.array([3]), np.True_, None):
-    with pytest.raises(ValueError, match="Must have a int as group_size"):
+    with pytest.raises(ValueError, match="Must have an int as group_size"):
       Gsd(group_size=wrong)
   with pytest.raises(ValueError, match="top_p of at most 1, we instead got 1.0000001$"):
     SamplingConfig(top_p=1.0000001)
