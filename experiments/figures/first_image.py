@@ -17,13 +17,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
-from experiments.figures.style import IMAGES
+from experiments.figures.style import BLUE, GREEN, IMAGES, ORANGE
 from experiments.train.command import one_line_errors
 from jaxspec import rng
-from jaxspec.cli.heatmap import ORIGIN_COLOURS, token_map
-from jaxspec.cli.images import font
 from jaxspec.decode import measure
 from jaxspec.decode.state import Origin
 from jaxspec.loading import load_pipeline
@@ -36,11 +34,12 @@ SEED = 16
 WIDTH, MARGIN, GAP, PANEL = 1800, 48, 56, 384
 BAR, NAME, ROOM = 20, 116, 96  # height of a bar, room for its name before it and for its number after it
 INK, QUIET, FRAME, PAPER, OWN, PLAIN = "#1f2328", "#59636e", "#d1d9e0", "#ffffff", "#0b5cad", "#b6bec8"
-WORDS = {
-  Origin.DRAFT: "drafted by the small network, accepted by the large one",
-  Origin.REPLACED: "replaced by the large one",
-  Origin.BONUS: "added by the large one",
-  Origin.FIRST: "first token",
+# Colours and words of the maps, as ``jaxspec generate --heatmap`` has them.
+ORIGINS = {
+  Origin.DRAFT: (GREEN, "drafted by the small network, accepted by the large one"),
+  Origin.REPLACED: (ORANGE, "replaced by the large one"),
+  Origin.BONUS: ("#f0e442", "added by the large one"),
+  Origin.FIRST: (BLUE, "first token"),
 }
 
 
@@ -70,6 +69,21 @@ def decode(pipeline: Pipeline, prompt: str, row: int, repeats: int) -> Column:
   return Column(prompt, ours.images[0], np.asarray(ours.result.origin[0]), calls, seconds)
 
 
+@functools.cache
+def font(size: int) -> ImageFont.FreeTypeFont:
+  """Pillow's built-in font."""
+  return ImageFont.load_default(size).font_variant(layout_engine=ImageFont.Layout.BASIC)
+
+
+def draw_map(pen: ImageDraw.ImageDraw, left: int, top: int, origin: np.ndarray) -> None:
+  """A cell for each token, in the order of a raster, with white lines between them."""
+  side = round(len(origin) ** 0.5)
+  cell = PANEL // side
+  for place, each in enumerate(origin.tolist()):
+    x, y = left + place % side * cell, top + place // side * cell
+    pen.rectangle((x, y, x + cell - 2, y + cell - 2), fill=ORIGINS[Origin(each)][0])
+
+
 def draw_bars(
   pen: ImageDraw.ImageDraw, left: int, top: int, title: str, values: tuple[float, float], unit: str = ""
 ) -> None:
@@ -86,20 +100,18 @@ def draw_bars(
 
 def draw_legend(pen: ImageDraw.ImageDraw, top: int, present: list[Origin]) -> None:
   """The colours of the maps, in one line."""
-  widths = [44 + font(26).getlength(WORDS[origin]) for origin in present]
+  widths = [44 + font(26).getlength(ORIGINS[origin][1]) for origin in present]
   gap = (WIDTH - 2 * MARGIN - sum(widths)) / max(len(present) - 1, 1)
   left = MARGIN
   for origin, width in zip(present, widths):
-    pen.rectangle((left, top, left + 28, top + 28), fill=ORIGIN_COLOURS[origin][0], outline=FRAME)
-    pen.text((left + 42, top + 14), WORDS[origin], font=font(26), fill=INK, anchor="lm")
+    colour, words = ORIGINS[origin]
+    pen.rectangle((left, top, left + 28, top + 28), fill=colour, outline=FRAME)
+    pen.text((left + 42, top + 14), words, font=font(26), fill=INK, anchor="lm")
     left += width + gap
 
 
 def draw_picture(columns: list[Column]) -> Image.Image:
   """A column for each prompt: caption, image, map, bars; the legend below, on a white card with round corners."""
-  colours = np.zeros((len(Origin), 3), np.uint8)
-  for origin, (colour, _) in ORIGIN_COLOURS.items():
-    colours[origin] = colour
   image_top, map_top = 96, 96 + PANEL + 28
   bars_top = map_top + PANEL + 24
   legend_top = bars_top + 2 * 132 + 12
@@ -110,12 +122,13 @@ def draw_picture(columns: list[Column]) -> Image.Image:
     left = MARGIN + number * (PANEL + GAP)
     pen.text((left, 36), column.prompt, font=font(31), fill=INK)
     image = Image.fromarray(column.pixels).resize((PANEL, PANEL), Image.Resampling.LANCZOS)
-    for top, panel in ((image_top, image), (map_top, token_map(colours[column.origin], (PANEL, PANEL)))):
-      sheet.paste(panel, (left, top))
+    sheet.paste(image, (left, image_top))
+    draw_map(pen, left, map_top, column.origin)
+    for top in (image_top, map_top):
       pen.rectangle((left - 1, top - 1, left + PANEL, top + PANEL), outline=FRAME)
     draw_bars(pen, left, bars_top, "calls of the large network", column.calls)
     draw_bars(pen, left, bars_top + 132, "time", tuple(1e3 * each for each in column.seconds), " ms")
-  draw_legend(pen, legend_top, [origin for origin in WORDS if any((column.origin == origin).any() for column in columns)])
+  draw_legend(pen, legend_top, [origin for origin in ORIGINS if any((column.origin == origin).any() for column in columns)])
   return sheet
 
 

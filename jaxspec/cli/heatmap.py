@@ -11,7 +11,7 @@ from jaxspec.cli.images import PANEL, Cell, Legend, Swatch, draw_grid, enlarge
 from jaxspec.decode.state import DecodeResult, Origin
 
 # Okabe-Ito colours: told apart by colour-blind readers, and by lightness in print.
-ORIGIN_COLOURS = {
+_ORIGIN_COLOURS = {
   Origin.LOCAL: ((204, 204, 204), "accepted locally"),
   Origin.DRAFT: ((0, 158, 115), "drafted and accepted"),
   Origin.REPLACED: ((213, 94, 0), "replaced after a rejection"),
@@ -40,7 +40,7 @@ def draw_heatmap(
   sizes = tokens_per_round(result)
   largest = int(sizes.max())
   origin_colours = np.zeros((len(Origin), 3), np.uint8)
-  for origin, (colour, _) in ORIGIN_COLOURS.items():
+  for origin, (colour, _) in _ORIGIN_COLOURS.items():
     origin_colours[origin] = colour
   size_colours = np.stack([size_colour(n, largest) for n in range(largest + 1)])
   cells = []
@@ -48,10 +48,10 @@ def draw_heatmap(
     image = enlarge(pixels)
     maps = [token_map(colours, image.size, grid) for colours in (origin_colours[origin], size_colours[size])]
     cells.append(Cell([image, *maps], ["image", "origin of each token", "tokens in its round"], caption))
-  present = [origin for origin in ORIGIN_COLOURS if (result.origin == origin).any()]
+  present = [origin for origin in _ORIGIN_COLOURS if (result.origin == origin).any()]
   shown = sorted({1, largest} | {round(1 + (largest - 1) * i / 7) for i in range(8)})
   legends = [
-    Legend("Origin", [Swatch(*ORIGIN_COLOURS[origin]) for origin in present]),
+    Legend("Origin", [Swatch(*_ORIGIN_COLOURS[origin]) for origin in present]),
     Legend("Tokens per round", [Swatch(tuple(map(int, size_colour(n, largest))), str(n)) for n in shown]),
   ]
   return draw_grid(cells, columns, legends)

@@ -41,10 +41,7 @@ def test_every_method_has_a_case():
   assert prefixed == {"speculative", "sqs", "sjd", "eagle", "eagle-chain", "ciar", "cspd"}
 
 
-_TWICE = ("ciar after a prefix",)  # a second case of a method
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in _TWICE)) for name in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_contract(name):
   case = CASES[name]
   assert case.parts().target_prefix == case.target_prefix
