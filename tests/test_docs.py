@@ -3,6 +3,7 @@
 import dataclasses
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 from pathlib import Path
@@ -212,7 +213,7 @@ def test_fields_of_the_contracts_are_documented():
   contracts = [value for value in vars(jaxspec.types).values() if isinstance(value, type) and hasattr(value, "_fields")]
   assert {jaxspec.Draft, jaxspec.Verdict, jaxspec.Drafter, jaxspec.Verifier} < set(contracts)
   for contract in contracts:
-    documented = re.findall(r"^    (\w+): ", contract.__doc__.partition("Attributes:\n")[2], re.M)
+    documented = re.findall(r"^  (\w+): ", inspect.getdoc(contract).partition("Attributes:\n")[2], re.M)
     assert tuple(documented) == contract._fields, contract
 
 
