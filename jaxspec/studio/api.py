@@ -115,10 +115,10 @@ class _Headers:
 
 
 class _Hosts:
-  """Refuses names that nobody allowed, in one line that says how to allow them.
+  """Refuses host names that are not in the list, in one line that says how to add them.
 
-  Another site could point a name of its own at this machine, and read what is answered to its own pages. An IP address is
-  nobody's to point elsewhere, so it is always let in: a phone asks by one.
+  This prevents DNS rebinding: another site points a name of its own at this machine and reads the answers. Rebinding needs a
+  name, so requests by IP address, as from a phone, are always accepted.
   """
 
   def __init__(self, app, names: Sequence[str]):
