@@ -17,7 +17,11 @@ def _is_known(flag: str) -> bool:
 # halves it again. Processes that tests start have the same settings.
 # `XLA_FLAGS= JAX_DISABLE_MOST_OPTIMIZATIONS=0 JAX_COMPILATION_CACHE_DIR= pytest` tests with the compiler's own.
 if "XLA_FLAGS" not in os.environ:
-  flags = ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
+  flags = [
+    "--xla_cpu_use_fusion_emitters=false",
+    "--xla_cpu_parallel_codegen_split_count=1",
+    "--xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE",
+  ]
   os.environ["XLA_FLAGS"] = " ".join(flag for flag in flags if _is_known(flag))
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder().with_name("tests")))
