@@ -19,7 +19,6 @@ from jaxspec.decode.state import DraftSide as DraftSide
 from jaxspec.decode.state import Origin as Origin
 from jaxspec.decode.state import SpecParams as SpecParams
 from jaxspec.decode.state import TargetSide as TargetSide
-from jaxspec.decoder import Decoder as Decoder
 from jaxspec.drafters.compressed import CompressedParams as CompressedParams
 from jaxspec.drafters.compressed import compressed as compressed
 from jaxspec.drafters.draws import DenseDraw as DenseDraw
@@ -33,7 +32,6 @@ from jaxspec.drafters.interval import interval_gated as interval_gated
 from jaxspec.drafters.jacobi import jacobi as jacobi
 from jaxspec.drafters.small_model import small_model as small_model
 from jaxspec.drafters.window_init import WindowInit as WindowInit
-from jaxspec.generation import Generation as Generation
 from jaxspec.intervals.gate import conformal_gate as conformal_gate
 from jaxspec.intervals.gate import constant_gate as constant_gate
 from jaxspec.intervals.gate import rate_params as rate_params
@@ -59,7 +57,9 @@ from jaxspec.models.sampling import Sampling as Sampling
 from jaxspec.models.sampling import Warp as Warp
 from jaxspec.models.sampling import sampling_params as sampling_params
 from jaxspec.network import Network as Network
-from jaxspec.pipeline import Pipeline as Pipeline
+from jaxspec.run.decoder import Decoder as Decoder
+from jaxspec.run.generation import Generation as Generation
+from jaxspec.run.pipeline import Pipeline as Pipeline
 from jaxspec.sampling import MapSampling as MapSampling
 from jaxspec.sampling import SamplingConfig as SamplingConfig
 from jaxspec.sampling import StateSampling as StateSampling

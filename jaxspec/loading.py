@@ -20,7 +20,7 @@ from jaxspec.methods import METHODS, get_method
 from jaxspec.models import precision, registry
 from jaxspec.models.platform import platform
 from jaxspec.options import options_of
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.pipeline import Pipeline
 
 DTYPES = ("float32", "bfloat16")
 

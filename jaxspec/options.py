@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 LARGEST_INT = 2**31 - 1  # of what programs count
+MAX_SEED = 2**32 - 1  # of the seeds of commands
 LARGEST = 1_000_000  # of scales: products with logits stay far from where float32 ends
 
 

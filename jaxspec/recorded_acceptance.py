@@ -21,8 +21,8 @@ import numpy as np
 from jaxspec.acceptance import acceptance_for
 from jaxspec.decode.loop import accepted_by_round
 from jaxspec.decode.state import DecodeResult
-from jaxspec.decoder import Decoder
 from jaxspec.methods.base import IDS, Method
+from jaxspec.run.decoder import Decoder
 from jaxspec.verifiers.imposed import Imposed
 
 FORMAT, VERSION = "jaxspec acceptance", 1

@@ -29,11 +29,11 @@ import jaxlib
 import numpy as np
 
 from jaxspec import rng
-from jaxspec.generation import Generation
 from jaxspec.hosts.base import Encoded
 from jaxspec.loading import load_pipeline
 from jaxspec.options import options_of
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.generation import Generation
+from jaxspec.run.pipeline import Pipeline
 
 FOLDER = Path(__file__).parent / "recorded"
 FILE = FOLDER / "tokens.json"

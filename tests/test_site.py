@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 import jaxspec
-from jaxspec.generation import Generation
 from jaxspec.methods import METHODS, Method
+from jaxspec.run.generation import Generation
 from tests.cli.command_lines import flags_of, lines_of, mentions_of, parse, subcommand
 from tests.site_modules import site_module
 

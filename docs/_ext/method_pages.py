@@ -37,8 +37,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jaxspec.cli.methods import describe, range_words, value_word
+from jaxspec.cli.methods import value_word
 from jaxspec.methods import METHODS
+from jaxspec.run.described import describe, range_words
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "methods"

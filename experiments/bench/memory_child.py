@@ -115,7 +115,7 @@ def compiled(size: str, dtype: str, tokens: str) -> dict[str, int]:
 
 def guided(network: Any) -> Any:
   """The decoder of a network, with guidance."""
-  from jaxspec.decoder import Decoder
+  from jaxspec.run.decoder import Decoder
   from jaxspec.sampling import SamplingConfig
 
   return Decoder(network, sampling=SamplingConfig(cfg_scale=4.0))

@@ -19,10 +19,10 @@ from conversion.llamagen import FAMILY
 from experiments.bench.beside import OURS, Beside, Program, official_part, with_weights
 from experiments.bench.memory import write_source
 from jaxspec import checkpoints
-from jaxspec.decoder import Decoder
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.network import Network
+from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig
 
 SCALE, TOP_K, LABEL = 4.0, 2000, 207

@@ -19,11 +19,11 @@ from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.race import CAPTIONS
 from experiments.engine.rows import PLAIN, Row, row
 from jaxspec.decode import measure
-from jaxspec.decoder import Decoder
 from jaxspec.network import Network
-from jaxspec.pipeline import Pipeline
 from jaxspec.planning.random_weights import filled
 from jaxspec.recorded_acceptance import RecordedAcceptance
+from jaxspec.run.decoder import Decoder
+from jaxspec.run.pipeline import Pipeline
 from jaxspec.types import PyTree
 
 METHODS = (

@@ -26,10 +26,10 @@ from experiments.engine.rows import Row, row
 from jaxspec import drafts
 from jaxspec.decode import loop, measure
 from jaxspec.decode.state import DecodeState
-from jaxspec.decoder import Decoder
 from jaxspec.models.conditions import Pairs
 from jaxspec.models.eagle import attach, borrowed
 from jaxspec.network import Network
+from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import head_fns
 from jaxspec.shipped import named
 from jaxspec.types import ModelFns, PyTree

@@ -29,7 +29,7 @@ from experiments.data.samples import Samples, load_samples, write_samples
 from experiments.train.command import one_line_errors
 from jaxspec.loading import load_pipeline
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.pipeline import Pipeline
 
 
 def draw(pipeline: Pipeline, prompt, seed: int) -> Samples:

@@ -15,7 +15,7 @@ from experiments.train.command import epochs_of
 from jaxspec import scenes
 from jaxspec.data import text_tokenizer
 from jaxspec.models.conditions import ClassLabels, Prompt
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.pipeline import Pipeline
 
 
 def scene_prompts(pipeline: Pipeline, rows: int, seed: int):

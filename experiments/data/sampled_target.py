@@ -11,7 +11,7 @@ from experiments.data.samples import Samples
 from jaxspec.hosts.images import CaptionHost
 from jaxspec.methods import IDS
 from jaxspec.models.conditions import ClassLabels, Prompt
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.pipeline import Pipeline
 from jaxspec.types import Params, PyTree
 
 

@@ -6,7 +6,7 @@
    tables share rows.
 3. `Bench.race` times rows in one process, A B A B, so that ratios are of two runs of one turn and a drift of the machine
    cancels.
-4. Rows that differ in traced numbers only (thresholds, temperatures) share one compiled program.
+4. Rows that differ in traced numbers only (thresholds, temperatures) share one compiled program (`jaxspec.run.programs`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -24,23 +24,18 @@ from experiments.engine.cache import Cache, key_of, tree_digest
 from experiments.engine.rows import CLOSED, Pairs, Row
 from jaxspec.decode import measure
 from jaxspec.decode.state import DecodeResult
-from jaxspec.decoder import Decoder
 from jaxspec.metrics.calibration import find_threshold, find_threshold_by_few, quantile_threshold
 from jaxspec.metrics.cloud_calls import CloudCalls, cloud_calls
 from jaxspec.network import Network
 from jaxspec.options import values_of
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.batches import Batches, split
+from jaxspec.run.decoder import Decoder
+from jaxspec.run.job import Job
+from jaxspec.run.pipeline import Pipeline
+from jaxspec.run.run import prepare
 from jaxspec.types import PyTree
 
 TOLERANCE = 0.004  # calls per token that a matched rate may be off
-
-
-class Batches(NamedTuple):
-  """Keys and conditions in equal batches; the last one is filled up with copies of the last image."""
-
-  key_data: list[np.ndarray]  # each [rows, ...] uint32
-  condition: list[PyTree]  # each with leaves [rows, ...]
-  num: int  # images without the copies
 
 
 def make_batches(condition: PyTree, *, samples: int, seed: int, rows: int) -> Batches:
@@ -49,12 +44,7 @@ def make_batches(condition: PyTree, *, samples: int, seed: int, rows: int) -> Ba
   prompt, sample = np.divmod(np.arange(num_prompts * samples), samples)
   one_key = lambda p, s: jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), p), s)
   key_data = np.asarray(jax.jit(lambda p, s: jax.random.key_data(jax.vmap(one_key)(p, s)))(prompt, sample))
-  keys, conditions = [], []
-  for start in range(0, len(prompt), rows):
-    image = np.minimum(np.arange(start, start + rows), len(prompt) - 1)
-    keys.append(key_data[image])
-    conditions.append(jax.tree.map(lambda leaf: np.asarray(leaf)[prompt[image]], condition))  # noqa: B023
-  return Batches(keys, conditions, len(prompt))
+  return split(condition, key_data, prompt, sample, rows=rows)
 
 
 class Bench:
@@ -75,19 +65,30 @@ class Bench:
   ):  # fmt: skip
     self.pipeline, self.prompts, self.batch, self.samples, self.ends = pipeline, list(prompts), batch, samples, ends
     self.sampling = dict(sampling)
-    self.condition = jax.device_get(pipeline.encode(self.prompts).condition)
+    encoded = pipeline.encode(self.prompts)
+    self.condition = jax.device_get(encoded.condition)
+    self.encoded = encoded._replace(condition=self.condition)
     self._cache = cache
 
-  @functools.cache
   def of(self, row: Row) -> Pipeline:
     """The networks of a row: the pipeline, or its draft by itself."""
-    return self.pipeline.alone(row.draft or next(iter(self.pipeline.drafts))) if row.alone else self.pipeline
+    return self._alone(row.draft or next(iter(self.pipeline.drafts))) if row.alone else self.pipeline
 
   @functools.cache
+  def _alone(self, draft: str) -> Pipeline:
+    return self.pipeline.alone(draft)
+
+  @functools.cache
+  def job(self, row: Row) -> Job:
+    """What a row decodes, all prompts."""
+    pipeline = self.of(row)
+    settings = self.sampling | dict(row.sampling)
+    method = row.value(pipeline)
+    return pipeline.job(self.encoded, method=method, audit=row.audit, max_len=row.max_len, ends=self.ends, **settings)
+
   def decoder(self, row: Row) -> Decoder:
     """The decoder of a row."""
-    pipeline = self.of(row)
-    return pipeline.decoder(row.value(pipeline), audit=row.audit, **(self.sampling | dict(row.sampling)))
+    return self.job(row).decoder
 
   def decode(self, row: Row, first: int | None = None) -> DecodeResult:
     """What every image became, or the ``first`` so many; numpy leaves ``[images, ...]``."""
@@ -96,7 +97,7 @@ class Bench:
     names = self._names(row)[: -(-num // self.batch)]
     if not all(name in self._cache for name in names):
       logging.info("decoding %d images: %s", num, row.name)
-    run = functools.cache(lambda: self._program(row, batches))  # compiled where a batch is missing
+    run = functools.cache(lambda: prepare(self.job(row), batches))  # compiled where a batch is missing
     make = lambda index: jax.device_get(run()(batches.key_data[index], batches.condition[index]))
     parts = [self._cache.get(name, functools.partial(make, index)) for index, name in enumerate(names)]
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *parts)
@@ -108,7 +109,7 @@ class Bench:
 
     def timed() -> float:
       logging.info("compiling and timing: %s", row.name)
-      run, index = self._program(row, batches), missing[0]
+      run, index = prepare(self.job(row), batches), missing[0]
       result, seconds = measure.timed(lambda: run(batches.key_data[index], batches.condition[index]))
       self._cache.get(names[index], lambda: jax.device_get(result))
       return seconds
@@ -136,7 +137,7 @@ class Bench:
     for row in rows:
       logging.info("batch %d: compiling %s", batch, row.name)
       batches = self.batches(row, batch)
-      run, step = self._program(row, batches), max(len(batches.key_data) // turns, 1)
+      run, step = prepare(self.job(row), batches), max(len(batches.key_data) // turns, 1)
       at = [turn * step % len(batches.key_data) for turn in range(turns)]
       runs.append([functools.partial(run, batches.key_data[i], batches.condition[i]) for i in at])
     for calls in runs:
@@ -219,26 +220,6 @@ class Bench:
     batches = self.batches(row, rows)
     inputs = tree_digest((batches.key_data[index], batches.condition[index]))
     return f"{row.method}-{key_of(self.weights(row), self.settings(row) | {'inputs': inputs})}"
-
-  def _program(self, row: Row, batches: Batches) -> Callable[[Any, Any], DecodeResult]:
-    """The compiled decode of a batch, ``(key_data, condition) -> DecodeResult``."""
-    decoder, pipeline = self.decoder(row), self.of(row)
-    parts, host = decoder.parts, pipeline.host
-    # What a host reads of the settings of vectors is static; of ids all of them are in the parts.
-    of_finish = decoder.sampling if decoder.draws_vectors else None
-    of_host = type(host), host.num_tokens, host.end_token if self.ends else None, pipeline.matmul_precision
-    example = parts.params, batches.key_data[0], batches.condition[0]
-    shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(example[1:]))
-    program = (parts.drafter, parts.verifier, parts.target_prefix, parts.decode, of_finish, of_host, shapes, row.max_len)
-    with pipeline.context():
-      if program not in _PROGRAMS:
-        run = pipeline.decode_fn(decoder, row.max_len) if self.ends else decoder.decode_fn(max_len=row.max_len)
-        _PROGRAMS[program] = jax.jit(run).lower(*example).compile()
-    return functools.partial(_PROGRAMS[program], parts.params)
-
-
-# Compiled decodes by everything that is static in them; benches of one process share them.
-_PROGRAMS: dict[Hashable, Callable] = {}
 
 
 @functools.cache

@@ -15,7 +15,7 @@ import jax
 
 from experiments.engine.cache import Cache
 from jaxspec.loading import load_pipeline
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.pipeline import Pipeline
 
 AT_LEAST_ONE = ("batch", "num_train", "num_images", "number", "repeats", "positions", "tokens", "seeds", "texts")
 

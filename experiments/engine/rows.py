@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxspec.methods import make_method
 from jaxspec.methods.base import Method
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.pipeline import Pipeline
 
 Pairs = tuple[tuple[str, Any], ...]
 

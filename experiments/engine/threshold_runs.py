@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from collections.abc import Callable, Hashable
 from typing import Any, ClassVar
 
 import jax
@@ -23,6 +22,7 @@ from experiments.engine.link import PROMPTS, LinkTable
 from experiments.engine.quality import as_json
 from experiments.engine.rows import Row
 from jaxspec.metrics.compression import count_rounds
+from jaxspec.run.run import prepare
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,12 +52,12 @@ class ThresholdRuns(LinkTable):
 
   def measure(self, lab: Lab) -> dict[str, Any]:
     """See `Experiment.measure`."""
-    bench, rows, programs = self.bench(lab), [], {}
+    bench, rows = self.bench(lab), []
     read = sorted({1, max(self.texts // 10, 1), self.texts})
     vocab = bench.pipeline.host.vocab_size
     for entry in self.rows:
       placed = self.placed(entry, self.temperatures[0]).but(support=vocab)
-      path = self.path(bench, placed, programs)
+      path = self.path(bench, placed)
       options = bench.settings(placed)["options"]
       of = {name: options[name] for name in ("beta1", "eta", "alpha")}
       after = {str(texts): figures(path, texts, **of) for texts in read}
@@ -66,19 +66,17 @@ class ThresholdRuns(LinkTable):
     config["temperature"] = self.temperatures[0]
     return {"config": config, "vocab": vocab, "streams": bench.batch, "rows": rows}
 
-  def path(self, bench: Bench, entry: Row, programs: dict[Hashable, Callable]) -> dict[str, np.ndarray]:
+  def path(self, bench: Bench, entry: Row) -> dict[str, np.ndarray]:
     """Per stream and text ``[streams, texts]``: tokens, mass fed and dropped, and the threshold after the text."""
-    decoder = bench.decoder(entry)
-    parts = decoder.parts
-    # Rows that differ in traced settings share a program.
-    run = programs.setdefault((parts.drafter, parts.verifier), jax.jit(decoder.decode_fn(max_len=self.tokens)))
+    job = dataclasses.replace(bench.job(entry), max_len=self.tokens, ends=False)
+    parts = job.decoder.parts
+    run = prepare(job, bench.batches(entry, bench.batch))  # rows that differ in traced settings share a program
 
     def text(number: int, first: np.ndarray) -> dict[str, np.ndarray]:
       batches = bench.batches(entry.but(seed=number), bench.batch)
       sparsifier = parts.params.draft.sparsifier._replace(first=jnp.asarray(first))
       params = parts.params._replace(draft=parts.params.draft._replace(sparsifier=sparsifier))
-      with bench.pipeline.context():
-        result = jax.device_get(run(params, batches.key_data[0], batches.condition[0]))
+      result = jax.device_get(run(batches.key_data[0], batches.condition[0], params))
       stats, counts = result.report.stats, count_rounds(result)
       return {
         "tokens": counts.tokens, "fed": stats.fed, "dropped": stats.dropped, "support": stats.support / counts.drafted,
@@ -87,7 +85,7 @@ class ThresholdRuns(LinkTable):
 
     def all_texts() -> dict[str, np.ndarray]:
       logging.info("%d texts in %d streams: %s", self.texts, bench.batch, entry.name)
-      found, first = [], np.full(bench.batch, decoder.method.beta1, np.float32)
+      found, first = [], np.full(bench.batch, job.method.beta1, np.float32)
       for number in range(self.texts):
         found.append(text(number, first))
         first = np.asarray(found[-1]["threshold"])

@@ -26,7 +26,7 @@ from jaxspec.decode import measure
 from jaxspec.decode.state import Origin
 from jaxspec.loading import load_pipeline
 from jaxspec.methods import Plain
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.pipeline import Pipeline
 
 PROMPTS = ("a red heart", "a cat on a blue background", "a panda", "a house and a tree")
 SEED = 16

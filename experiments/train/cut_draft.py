@@ -35,11 +35,11 @@ from experiments.train.command import Progress, one_line_errors
 from jaxspec import checkpoints
 from jaxspec.data import language_tokenizer
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE
-from jaxspec.decoder import Decoder
 from jaxspec.metrics.exact_distribution import total_variation
 from jaxspec.models.conditions import Prompt
 from jaxspec.models.llama import LlamaConfig, llama_fns
 from jaxspec.network import Network
+from jaxspec.run.decoder import Decoder
 from jaxspec.training import train_state
 from jaxspec.training.loop import LoopConfig, fit
 from jaxspec.training.losses import distillation_kl

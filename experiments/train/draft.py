@@ -31,7 +31,7 @@ from experiments.train.student import Student, check_export, samples_of, train_s
 from jaxspec.loading import load_pipeline
 from jaxspec.models.conditions import Prefixed
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.pipeline import Pipeline
 from jaxspec.training.loop import LoopConfig
 from jaxspec.training.losses import distillation_kl
 from jaxspec.training.optimizer import OptimizerConfig

@@ -35,7 +35,7 @@ from experiments.train.student import Student, check_export, samples_of, train_s
 from jaxspec.loading import load_pipeline
 from jaxspec.models.conditions import Pairs, Prefixed
 from jaxspec.models.eagle import EagleConfig, attach, borrowed, eagle_fns
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.pipeline import Pipeline
 from jaxspec.training.loop import LoopConfig
 from jaxspec.training.losses import feature_losses
 from jaxspec.training.optimizer import OptimizerConfig

@@ -44,7 +44,7 @@ from jaxspec.intervals.scores import IntervalScore
 from jaxspec.loading import load_pipeline
 from jaxspec.models.conditions import Prefixed
 from jaxspec.models.inter_head import InterHeadConfig, edge_from_cloud, inter_head_fns
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.pipeline import Pipeline
 from jaxspec.training.inter_dro import ABLATIONS, InterDro, inter_dro
 from jaxspec.training.loop import LoopConfig
 from jaxspec.training.optimizer import OptimizerConfig

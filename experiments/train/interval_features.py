@@ -34,7 +34,7 @@ from jaxspec.models.conditions import Prefixed
 from jaxspec.models.interval_features import IntervalFeaturesConfig, interval_features_fns
 from jaxspec.models.sampling import sample
 from jaxspec.network import Network
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.pipeline import Pipeline
 from jaxspec.training.interval_features import edge_positions, injection_loss
 from jaxspec.training.loop import LoopConfig
 from jaxspec.training.optimizer import OptimizerConfig

@@ -37,13 +37,13 @@ from jaxspec import checkpoints, scenes
 from jaxspec.bundle import write_bundle
 from jaxspec.data import text_tokenizer
 from jaxspec.data.prompts import normalize_prompt
-from jaxspec.decoder import Decoder
 from jaxspec.hosts.images import VOCABULARY_FILE
 from jaxspec.models.conditions import Caption, Prefixed
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
 from jaxspec.models.tokenizer_fns import to_uint8
 from jaxspec.network import Network
+from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig
 from jaxspec.training import train_state
 from jaxspec.training.loop import LoopConfig, fit

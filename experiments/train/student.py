@@ -14,7 +14,7 @@ from experiments.data.samples import Samples, load_samples, make_batch_fn, pick,
 from experiments.train.command import Progress, meta_of
 from jaxspec import checkpoints
 from jaxspec.bundle import read_bundle, write_bundle
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.pipeline import Pipeline
 from jaxspec.training import train_state
 from jaxspec.training.loop import fit
 from jaxspec.training.optimizer import make_optimizer

@@ -13,7 +13,8 @@ from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.example_prompts import PROMPTS
 from jaxspec.cli.option_help import MethodCommand
 from jaxspec.cli.options import NETWORKS, PATH, common, unread, warn
-from jaxspec.cli.outputs import check_writable, report_console, write_whole
+from jaxspec.cli.outputs import check_writable, report_console
+from jaxspec.io.whole_files import write_whole
 
 if TYPE_CHECKING:
   from jaxspec.cli.working import Working
@@ -44,7 +45,7 @@ def audit(**options: Any) -> None:
   jaxspec audit --method gsd --group-size 8 --prompts 8 --out audit.json
   jaxspec audit --method scaled --factor 2 --tiny
   """
-  from jaxspec.cli.declared import Chosen
+  from jaxspec.run.chosen import Chosen
 
   files = _check_files(options)
   if (options["prompts"] or options["classes"]) and options["num_prompts"] is not None:
@@ -88,6 +89,7 @@ def read_sweep(text: str | None) -> Sweep | None:
     UserError: for a name that is not declared, or a value that no declaration allows.
   """
   from jaxspec.cli import declared
+  from jaxspec.run.chosen import check_one_of, declarations, flag
 
   if text is None:
     return None
@@ -95,17 +97,17 @@ def read_sweep(text: str | None) -> Sweep | None:
   name, values = name.strip().removeprefix("--").replace("-", "_"), [value.strip() for value in values.split(",")]
   if not name or not all(values):
     raise UserError(f"Must have --sweep NAME=V1,V2,..., we instead got {text!r}")
-  options = declared.declarations().get(name)
+  options = declarations().get(name)
   if options is None:
     raise UserError(f"Must have an option of a method or of the sampling in --sweep, we instead got {name!r}")
   kind = declared.value_type(options)
   try:
     found = [kind.convert(value, None, None) for value in values]
     for value in found:
-      declared.check_one_of(options, value)
+      check_one_of(options, value)
   except (click.BadParameter, ValueError) as error:
     reason = error.message if isinstance(error, click.BadParameter) else str(error)
-    raise UserError(f"Must have values of {declared.flag(name)} in --sweep, we instead got {text!r}: {reason}") from error
+    raise UserError(f"Must have values of {flag(name)} in --sweep, we instead got {text!r}: {reason}") from error
   return Sweep(name, found)
 
 
@@ -115,8 +117,8 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
   Raises:
     UserError: for a method that drafts nothing, or a sweep of an option that neither of them declares.
   """
-  from jaxspec.cli.declared import fitting, flag
   from jaxspec.options import options_of, suggestion
+  from jaxspec.run.chosen import fitting, flag
 
   if not method.drafts_per_round():
     raise UserError(f"Must have a method that drafts: {method.name} draws every token from the target's distribution itself")
@@ -134,27 +136,27 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
 
 def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working):
   """Decodes rows by the shared loop with a rule that reports the distribution of every token."""
-  from jaxspec.cli import audit_report, compilation_cache, decoding, prompts
-  from jaxspec.cli.batches import batch_rows, make_batches
+  from jaxspec.cli import audit_report, compilation_cache, prompts
   from jaxspec.cli.job import make_job
-  from jaxspec.cli.networks import Networks
+  from jaxspec.cli.networks import load_sources, sources_of, unread_draft
   from jaxspec.cli.summary import method_parts, rows_in_words, sampling_parts
   from jaxspec.metrics.audit import summarize_audit
+  from jaxspec.run.batches import batch_rows
+  from jaxspec.run.run import run
 
-  networks, asked = Networks.of(options), prompts.read(options)
+  networks, asked = sources_of(options), prompts.read(options)
   if not options["no_cache"]:
     compilation_cache.enable()
   default = None if asked is None else asked.checkpoint(chosen.method)
-  pipeline = networks.load(default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
+  pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
   asked = asked or prompts.examples(pipeline.host, options["num_prompts"] or 8)
   job = make_job(pipeline, chosen, prompts.encode(pipeline, asked), seed=options["seed"])
-  job.warnings.extend(networks.unread(job.method))
+  job.warnings.extend(unread_draft(networks, job.method))
   settings = walk(job.method, job.sampling, sweep)
-  jobs = [dataclasses.replace(job, method=method, sampling=sampling) for method, sampling in settings]
-  for row in jobs:  # whatever does not fit shows before the first decode
-    interruptible(lambda row=row: row.decoder(audit=True).parts)
+  # Whatever does not fit shows before the first decode.
+  jobs = interruptible(lambda: [job.but(method, sampling=sampling, audit=True) for method, sampling in settings])
   rows = batch_rows(options["batch"], len(job.captions) * options["samples"])
-  batches = make_batches(job.condition, samples=options["samples"], seed=job.seed, rows=rows)
+  batches = job.batches(rows, samples=options["samples"])
   captions = [job.captions[prompt] for prompt in batches.prompt]
 
   found = []
@@ -162,7 +164,7 @@ def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working)
   for number, row in enumerate(jobs):
     label = audit_report.label_of(row.method, sweep and sweep.name, sweep and sweep.values[number])
     say.step(number, len(jobs), "setting", f"Decoding {len(captions)} {job.noun}s by {label}")
-    outcome = decoding.decode_once(row, batches, row.method, audit=True)
+    outcome = interruptible(run, row, batches).result
     calls = outcome.counters.target_calls
     figures = summarize_audit(outcome.metrics, outcome.lengths, calls, prompts=batches.prompt)
     found.append(audit_report.measured_row(label, row.settings(), outcome, figures, captions, job.noun))
@@ -175,10 +177,10 @@ def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working)
 def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working):
   """Follows every decode of a tiny random model."""
   from jaxspec.cli import audit_report
-  from jaxspec.cli.declared import SAMPLING_TYPES
   from jaxspec.methods import Speculative, get_method
   from jaxspec.metrics import enumeration
   from jaxspec.options import options_of
+  from jaxspec.sampling import SAMPLING_TYPES
 
   cls = get_method(chosen.method or Speculative.name)
   of_sampling = {name for settings in SAMPLING_TYPES.values() for name in options_of(settings)} - options_of(cls).keys()
@@ -234,7 +236,7 @@ def _enumerated(pair, method):
 
 def _write(report, files: dict[str, Path]) -> None:
   from jaxspec.cli.audit_report import document
-  from jaxspec.cli.report import as_json
+  from jaxspec.run.json_values import as_json
 
   if "out" in files:
     text = as_json(document(report))

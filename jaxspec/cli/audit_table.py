@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxspec.cli.audit_report import Report, Row
-from jaxspec.cli.declared import flag
 from jaxspec.cli.outputs import print_written
 from jaxspec.metrics.statistics import FEWEST_CLUSTERS, Interval
+from jaxspec.run.chosen import flag
 
 _MIN_WIDTH = 96
 

@@ -11,7 +11,8 @@ import click
 
 from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.options import NETWORKS, common
-from jaxspec.cli.outputs import check_writable, write_whole
+from jaxspec.cli.outputs import check_writable
+from jaxspec.io.whole_files import write_whole
 
 if TYPE_CHECKING:
   from jaxspec.cli.working import Working
@@ -38,7 +39,7 @@ def bench(**options: Any) -> None:
   table = render(report)
   click.echo(table)
   if (out := options["out"]) is not None:
-    from jaxspec.cli.report import as_json
+    from jaxspec.run.json_values import as_json
 
     write_whole(out / "bench.json", lambda path: path.write_text(as_json(report), encoding="utf-8"))
     write_whole(out / "bench.md", lambda path: path.write_text(table + "\n", encoding="utf-8"))
@@ -46,7 +47,7 @@ def bench(**options: Any) -> None:
 
 def _check_options(options: dict[str, Any]) -> None:
   """Finds whatever would spoil an hour of measuring, before it begins."""
-  from jaxspec.cli.batches import check_batch
+  from jaxspec.run.batches import check_batch
 
   for rows in options["batches"]:
     check_batch(rows)
@@ -65,12 +66,12 @@ def _bench(options: dict[str, Any], working: Working) -> dict[str, Any]:
   import jax
 
   from jaxspec.cli import bench_runs, prompts
-  from jaxspec.cli.networks import Networks
+  from jaxspec.cli.networks import load_sources, sources_of
   from jaxspec.options import values_of
 
-  networks, asked = Networks.of(options), prompts.read(options)
+  networks, asked = sources_of(options), prompts.read(options)
   default = None if asked is None else asked.checkpoint(None)
-  pipeline = networks.load(default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
+  pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
   encoded = prompts.encode(pipeline, asked or prompts.examples(pipeline.host, bench_runs.NUM_PROMPTS))
   draft, method = bench_runs.chain_of(pipeline, options["draft"])
   methods = [pipeline.method(method, draft=draft, gamma=gamma) for gamma in options["gammas"]]

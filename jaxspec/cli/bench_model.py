@@ -10,7 +10,8 @@ import click
 from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import common, unread, warn
-from jaxspec.cli.outputs import check_writable, is_stdout, write_whole
+from jaxspec.cli.outputs import check_writable
+from jaxspec.io.whole_files import is_stdout, write_whole
 
 if TYPE_CHECKING:
   from jaxspec.cli.working import Working
@@ -61,7 +62,7 @@ def bench_model(**options: Any) -> None:
     report = interruptible(_measured, options, working)
   click.echo(render(report), err=is_stdout(options["out"]))
   if (out := options["out"]) is not None:
-    from jaxspec.cli.report import as_json
+    from jaxspec.run.json_values import as_json
 
     write_whole(out, lambda path: path.write_text(as_json(report), encoding="utf-8"))
 
@@ -85,10 +86,10 @@ def _asked(options: dict[str, Any]) -> _Asked:
   """
   import dataclasses
 
-  from jaxspec.cli.batches import check_batch
-  from jaxspec.cli.declared import Chosen
   from jaxspec.methods import IDS, get_method
   from jaxspec.planning import find_model, sampling_of
+  from jaxspec.run.batches import check_batch
+  from jaxspec.run.chosen import Chosen
 
   chosen = Chosen.of(options)
   chosen.check()

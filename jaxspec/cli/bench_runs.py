@@ -8,13 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxspec.against_plain import against_plain
 from jaxspec.cli.errors import UserError
 from jaxspec.decode import measure
 from jaxspec.methods import IDS, METHODS, SAME_FAMILY, Plain
 from jaxspec.methods.speculative import ChainMethod
 from jaxspec.network import Network
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.against_plain import against_plain
+from jaxspec.run.pipeline import Pipeline
 from jaxspec.types import PyTree
 
 NUM_PROMPTS = 4  # where nobody asks for any

@@ -42,7 +42,7 @@ def bundle(**options: Any) -> None:
   jaxspec bundle own --target own/c2i --tokenizer own/vq --draft-model own/eagle --method eagle --gamma 3
   """
   from jaxspec.bundle import BUNDLE_FILE, write_bundle
-  from jaxspec.cli.declared import Chosen
+  from jaxspec.run.chosen import Chosen
 
   chosen = Chosen.of(options)
   chosen.check()
@@ -77,8 +77,8 @@ def _fields(options: dict[str, Any], chosen) -> dict[str, Any]:
   """
   from jaxspec.bundle import BUNDLE_FILE, completed, read_bundle
   from jaxspec.checkpoints import CONFIG_FILE, read_config
-  from jaxspec.cli.declared import flag
   from jaxspec.loading import load_pipeline
+  from jaxspec.run.chosen import flag
 
   folder, fields = options["folder"], {}
   inside = lambda path: Path(os.path.relpath(Path(path).resolve(), folder.resolve())).as_posix()

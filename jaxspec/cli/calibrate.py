@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import math
@@ -11,11 +12,14 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.declared import Chosen, options_for
+from jaxspec.cli.declared import options_for
 from jaxspec.cli.errors import UserError, interruptible, reading
-from jaxspec.cli.options import MAX_SEED, NETWORKS, PATH, common
-from jaxspec.cli.outputs import check_writable, write_whole
+from jaxspec.cli.options import NETWORKS, PATH, common
+from jaxspec.cli.outputs import check_writable
+from jaxspec.io.whole_files import write_whole
 from jaxspec.methods import Ciar
+from jaxspec.options import MAX_SEED
+from jaxspec.run.chosen import Chosen
 
 # Of the method: what a threshold depends on.
 _OPTIONS = ("gamma", "target_prefix", "inject")
@@ -94,10 +98,8 @@ def _work(
   import jaxspec
   from jaxspec.checkpoints import CONFIG_FILE, read_config
   from jaxspec.cli import compilation_cache, prompts
-  from jaxspec.cli.batches import batch_rows, make_batches
-  from jaxspec.cli.job import draft_name, make_job
-  from jaxspec.cli.memory import check_memory
-  from jaxspec.cli.networks import Networks
+  from jaxspec.cli.job import make_job
+  from jaxspec.cli.networks import load_sources, sources_of
   from jaxspec.cli.trials import Trials
   from jaxspec.intervals.scores import IntervalScore
   from jaxspec.link.journal import Journal
@@ -108,11 +110,14 @@ def _work(
     find_threshold_by_few,
     prompts_hash,
   )
+  from jaxspec.run.batches import batch_rows
+  from jaxspec.run.job import draft_name
+  from jaxspec.run.run import prepare
   from jaxspec.server.digests import environment, weights_digest
 
   if math.isnan(options["tolerance"]):
     raise UserError("Must have a number as --tolerance, we instead got nan")
-  networks, asked = Networks.of(options), prompts.read(options)
+  networks, asked = sources_of(options), prompts.read(options)
   other = prompts.read({"prompts": options["held_out"], "prompt_file": options["held_out_file"]})
   given = {name: options[name] for name in _OPTIONS if options[name] is not None}
   chosen = Chosen(Ciar.name, options["draft"], given | {"tau": 1.0})
@@ -122,7 +127,7 @@ def _work(
   if not options["no_cache"]:
     compilation_cache.enable()
   default = None if asked is None else asked.checkpoint(chosen.method)
-  pipeline = networks.load(default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
+  pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
   if not Ciar.fits(pipeline.host.tokens):
     raise UserError(f"Must have networks of ids to calibrate, {pipeline.name} draws {pipeline.host.tokens}")
   asked, other = (of or prompts.examples(pipeline.host, 16, part=part, parts=2) for part, of in enumerate((asked, other)))
@@ -133,16 +138,13 @@ def _work(
   if not options["dry_run"]:
     check_writable(folder / CONFIG_FILE, suffix=".json")
 
-  rows_of = lambda part: jax.tree.map(lambda leaf: leaf[part], job.condition)
-  conditions = rows_of(slice(len(asked.prompts))), rows_of(slice(len(asked.prompts), None))
-  batches = [
-    make_batches(condition, samples=options["samples"], seed=job.seed + number, rows=rows)
-    for number, condition in enumerate(conditions)
-  ]
-  decoder = job.decoder()
-  check_memory(decoder, job.condition, rows=rows, max_len=job.max_len, noun=job.noun)
-  params, decode = decoder.parts.params, jax.jit(pipeline.decode_fn(decoder, job.max_len))
+  first, second = job.part(slice(len(asked.prompts))), job.part(slice(len(asked.prompts), None))
+  second = dataclasses.replace(second, seed=job.seed + 1)  # other keys, too
+  conditions = first.condition, second.condition
+  batches = [one.batches(rows, samples=options["samples"]) for one in (first, second)]
+  decoder, params = job.decoder, job.decoder.parts.params
   report("Compiling")
+  decode = interruptible(prepare, job, batches[0])
 
   few = FEW if not options["quantile"] and batches[0].num > 2 * FEW else None
   trials = 1 if options["quantile"] else MOST_TRIALS
@@ -156,8 +158,7 @@ def _work(
     at = params._replace(draft=params.draft._replace(gate=jnp.float32(tau)))
     num, parts = first or batches[part].num, []
     for key_data, condition in zip(batches[part].key_data[: -(-num // rows)], batches[part].condition):
-      with pipeline.context():
-        parts.append(jax.device_get(decode(at, key_data, condition)))
+      parts.append(jax.device_get(decode(key_data, condition, at)))
       done += min(rows, num - rows * (len(parts) - 1))
       if most:
         report.step(done, most, "image", at_most=True)

@@ -8,70 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
 
 import click
 
-from jaxspec.methods import METHODS, Method, get_method
 from jaxspec.options import Option, options_of
-from jaxspec.sampling import SAMPLING_TYPES
-
-
-class Chosen(NamedTuple):
-  """What the user said about the decoding; None, or not there, where nothing was said."""
-
-  method: str | None
-  draft: str | None
-  options: dict[str, Any]  # declared by methods, by sampling settings, or by both
-
-  @classmethod
-  def of(cls, params: dict[str, Any]) -> Chosen:
-    """What is chosen by the values of a command's parameters."""
-    given = {name: params[name] for name in declarations() if params.get(name) is not None}
-    return cls(params.get("method"), params.get("draft"), given)
-
-  def check(self) -> None:
-    """Refuses, before anything is loaded, a method that is not there and values that no declaration allows.
-
-    Raises:
-      ValueError: in one line.
-    """
-    cls = None if self.method is None else get_method(self.method)
-    for name, value in self.options.items():
-      declared = declarations()[name]
-      if cls is not None and name in options_of(cls):
-        declared = [options_of(cls)[name]]
-      check_one_of(declared, value)
-
-  def for_method(self, cls: type[Method]) -> dict[str, Any]:
-    """The given options that a method declares, and the draft if it has one."""
-    draft = {} if self.draft is None or cls.draft_family is None else {"draft": self.draft}
-    return draft | _read(options_of(cls), self.options)
-
-  def for_sampling(self, cls: type) -> dict[str, Any]:
-    """The given options that sampling settings declare."""
-    return _read(options_of(cls), self.options)
-
-  def unread(self, method: type[Method], sampling: type) -> list[str]:
-    """Warnings about options that were given and that neither the method nor the sampling settings declare."""
-    read = options_of(method).keys() | options_of(sampling).keys()
-    names = [] if self.draft is None or method.draft_family is not None else ["draft"]
-    names += [name for name in self.options if name not in read]
-    return [f"Not read by --method {method.name}: {', '.join(map(flag, names))}"] if names else []
-
-
-def flag(name: str) -> str:
-  """The name of an option as it is typed."""
-  return f"--{name.replace('_', '-')}"
-
-
-def declarations() -> dict[str, list[Option]]:
-  """Every option that a method or sampling settings declare, by name, with all of its declarations."""
-  found: dict[str, list[Option]] = {}
-  for cls in (*SAMPLING_TYPES.values(), *METHODS.values()):
-    for declared in options_of(cls).values():
-      found.setdefault(declared.name, []).append(declared)
-  return found
+from jaxspec.run.chosen import declarations, flag
 
 
 def check_names(command: str, own: Iterable[str]) -> None:
@@ -124,32 +65,3 @@ def value_type(options: Iterable[Option]) -> click.ParamType:
   return click.FLOAT if kinds <= {int, float} else click.STRING
 
 
-def check_one_of(declared: list[Option], value: Any) -> None:
-  """Raises the ValueError of the first declaration if none allows a value."""
-  errors = []
-  for option in declared:
-    try:
-      return option.check(fitting(option, value))
-    except ValueError as error:
-      errors.append(error)
-  raise errors[0]
-
-
-def fitting(option: Option, value: Any) -> Any:
-  """A value of the command line: a whole number as an integer where integers are declared, ``1,2`` as a tuple.
-
-  Raises:
-    ValueError: for an item of a tuple that is no number where numbers are declared.
-  """
-  if option.many and isinstance(value, str):
-    try:
-      return tuple(option.kind(item) for item in value.split(","))
-    except ValueError as error:
-      form = f"{option.kind.__name__} items with commas between"
-      raise ValueError(f"Must have {form} as {flag(option.name)}, we instead got {value!r}") from error
-  return int(value) if option.kind is int and isinstance(value, float) and value.is_integer() else value
-
-
-def _read(options: dict[str, Option], given: dict[str, Any]) -> dict[str, Any]:
-  """The given values of declared options."""
-  return {name: fitting(options[name], value) for name, value in given.items() if name in options}

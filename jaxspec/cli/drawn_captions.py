@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxspec.cli.declared import Chosen
 from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.run.chosen import Chosen
 
 if TYPE_CHECKING:  # the command answers wrong options before anything heavy is imported
-  from jaxspec.pipeline import Pipeline
+  from jaxspec.run.pipeline import Pipeline
 
 
 class Drawn(NamedTuple):
@@ -56,14 +56,15 @@ def draw_captions(pipeline: Pipeline, options: dict[str, Any], chosen: Chosen, c
   Raises:
     UserError: for a batch or an option that does not fit, before anything is drawn.
   """
-  from jaxspec.cli import decoding
-  from jaxspec.cli.batches import batch_rows, make_batches
   from jaxspec.cli.job import make_job
+  from jaxspec.run.batches import batch_rows
+  from jaxspec.run.generation import per_row
+  from jaxspec.run.run import run
 
   rows = batch_rows(options["batch"], len(captions))
   job = make_job(pipeline, chosen, interruptible(pipeline.encode, captions), seed=options["seed"])
-  batches = make_batches(job.condition, samples=1, seed=job.seed, rows=rows)
-  runs = decoding.decode_methods(job, batches, methods=[job.method], repeats=0, report=report)
-  decoding.finish(job, batches, runs, report)
-  counters = {name: int(values.sum()) for name, values in runs[0].counters().items()}
-  return Drawn(pipeline.name, runs[0].outputs, {"settings": job.settings(), "counters": counters}, job.warnings)
+  found = interruptible(run, job, job.batches(rows), report)
+  report("Turning tokens into images")
+  images = interruptible(lambda: found.outputs)
+  counters = {name: int(values.sum()) for name, values in per_row(found.counters).items()}
+  return Drawn(pipeline.name, images, {"settings": job.settings(), "counters": counters}, job.warnings)

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import click
 
+from jaxspec.io.error_lines import one_line
 from jaxspec.link.cloud import CloudError
 
 Result = TypeVar("Result")
@@ -39,12 +40,6 @@ class Terminated(KeyboardInterrupt):
 
 class Interrupted(KeyboardInterrupt):
   """Ctrl-C or SIGTERM while native code was running in a thread that cannot be stopped."""
-
-
-def one_line(error: BaseException) -> str:
-  """The message of an exception as one line."""
-  message = error.format_message() if isinstance(error, click.ClickException) else str(error)
-  return " ".join(message.split()) or type(error).__name__
 
 
 def run_group(main: Callable[..., Any], *args, **kwargs) -> None:

@@ -13,11 +13,12 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.batches import MAX_ROWS
 from jaxspec.cli.errors import UserError
 from jaxspec.cli.option_help import MethodCommand
 from jaxspec.cli.options import PATH, common, was_given
-from jaxspec.cli.outputs import check_writable, report_console, write_whole
+from jaxspec.cli.outputs import check_writable, report_console
+from jaxspec.io.whole_files import write_whole
+from jaxspec.run.batches import MAX_ROWS
 
 SPLITS = ("validation", "train", "held_out")
 DEFAULT_NUM = 128
@@ -47,11 +48,11 @@ def evaluate(**options: Any) -> None:
   jaxspec evaluate --scenes my_scenes --prompts captions.txt
   jaxspec evaluate --standard my_images --reference real_images
   """
-  from jaxspec.cli.declared import Chosen
-  from jaxspec.cli.networks import Networks
+  from jaxspec.cli.networks import needed, sources_of
+  from jaxspec.run.chosen import Chosen
   from jaxspec.shipped import named
 
-  options["path"] = named(Networks.of(options, "path").needed("PATH"))
+  options["path"] = named(needed(sources_of(options, "path"), "PATH"))
   chosen = Chosen.of(options)
   chosen.check()
   is_bundle = _check_options(options)
@@ -76,7 +77,7 @@ def evaluate(**options: Any) -> None:
 
 def _write(document: dict[str, Any], out: Path) -> None:
   """Writes the figures, with versions."""
-  from jaxspec.cli.report import as_json
+  from jaxspec.run.json_values import as_json
 
   versions = {"python": platform.python_version(), "jaxspec": importlib.metadata.version("jaxspec-decoding")}
   text = as_json(document | {"versions": versions})
@@ -107,7 +108,7 @@ def _check_options(options: dict[str, Any]) -> bool:
     if options["save_images"] is not None:
       check_new_folder(options["save_images"])
     return True
-  from jaxspec.cli.declared import declarations, flag
+  from jaxspec.run.chosen import declarations, flag
 
   for name in ("num", "save_images", "method", "draft", "batch", "dtype", "matmul_precision", *declarations()):
     if was_given(name):

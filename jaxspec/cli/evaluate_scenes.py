@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxspec import scenes
-from jaxspec.cli.declared import Chosen
 from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.evaluate import DEFAULT_NUM
 from jaxspec.cli.options import was_given
+from jaxspec.run.chosen import Chosen
 
 
 class _Images(NamedTuple):
@@ -130,7 +130,7 @@ def _requests(captions: Sequence[str], source: Path | None) -> list[scenes.Reque
 
 def _shares(scores: scenes.Scores) -> dict[str, dict[str, dict[str, float]]]:
   """Shares with intervals and counts, by row and demand."""
-  from jaxspec.cli.report import interval_fields
+  from jaxspec.run.json_values import interval_fields
 
   as_json = lambda share: interval_fields(share) | {"count": int(share.count)}
   table = scenes.summarise(scores)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jaxspec.cli.declared import Chosen
 from jaxspec.cli.drawn_captions import Drawn
 from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.run.chosen import Chosen
 
 FEWEST = 2  # images of a covariance
 

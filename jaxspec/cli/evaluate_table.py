@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jaxspec.cli.declared import declarations
 from jaxspec.cli.outputs import print_written
 from jaxspec.cli.summary import words_of
+from jaxspec.run.chosen import declarations
 
 
 def print_standard(console: Console, document: dict[str, Any], out: Path) -> None:

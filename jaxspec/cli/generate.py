@@ -11,7 +11,8 @@ import click
 from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import NETWORKS, PATH, common, unread, warn, was_given
-from jaxspec.cli.outputs import check_writable, destination, report_console, write_whole
+from jaxspec.cli.outputs import check_writable, report_console
+from jaxspec.io.whole_files import destination, write_whole
 
 LINKS = ("5g", "4g", "wifi")
 _NEED_TARGET = ("compare", "repeats", "wire", "network", "mesh", "save_acceptance")
@@ -72,7 +73,7 @@ def generate(**options: Any) -> None:
   jaxspec generate "a red heart" "a green heart" --method gsd --compare --heatmap map.png
   """
   from jaxspec.cli import prompts
-  from jaxspec.cli.declared import Chosen
+  from jaxspec.run.chosen import Chosen
 
   asked, chosen = prompts.read(options), Chosen.of(options)
   if asked is None:
@@ -86,24 +87,24 @@ def generate(**options: Any) -> None:
   out = report_console(*files.values())
   screen = _screen(out) if options["show"] else None
   with Working("Loading") as working, _connected(options) as cloud:
-    job, batches, runs, files = _work(options, networks, asked, chosen, files, cloud, working)
+    runs, files = _work(options, networks, asked, chosen, files, cloud, working)
 
   from jaxspec.cli.summary import print_summary
 
   if screen is not None:
     from jaxspec.cli import image_files, show
 
-    show.show_images(out, screen, image_files.cells_of(job, batches, runs), captions=not options["raw"])
-  print_summary(out, job, batches, runs, files)
+    show.show_images(out, screen, image_files.cells_of(runs), captions=not options["raw"])
+  print_summary(out, runs, files)
   if runs[0].failure is not None:
     raise runs[0].failure
 
 
 def _check_options(options: dict[str, Any], kind: str):
   """Finds contradictions before anything is loaded; returns the networks that are named."""
-  from jaxspec.cli.networks import Networks
+  from jaxspec.cli.networks import sources_of
 
-  networks = Networks.of(options)
+  networks = sources_of(options)
   if options["features"] is not None and networks.model is None:
     raise UserError("--features goes with --model DIR, a converted transformer of images")
   for name in ("text_encoder", "save_features"):
@@ -166,13 +167,17 @@ def _connected(options: dict[str, Any]):
 
 def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Path], cloud, report):
   """Loads, compiles, decodes and writes; what was computed is written even if a later step fails."""
-  from jaxspec.cli import compilation_cache, decoding, image_files, messages, saved
-  from jaxspec.cli.batches import batch_rows, make_batches
+  from jaxspec.cli import compilation_cache, image_files, saved
   from jaxspec.cli.job import make_job
+  from jaxspec.cli.networks import unread_draft
   from jaxspec.cli.prompts import encode
-  from jaxspec.cli.report import as_json, document
+  from jaxspec.link import messages
   from jaxspec.methods import Plain
   from jaxspec.recorded_acceptance import check_recordable
+  from jaxspec.run.batches import batch_rows
+  from jaxspec.run.document import document
+  from jaxspec.run.json_values import as_json
+  from jaxspec.run.run import in_turns
 
   if not options["no_cache"]:
     compilation_cache.enable()
@@ -187,8 +192,10 @@ def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Pat
   if "features" in files:
     saved.save_features(files["features"], encoded)
   _check_draft_model(options, pipeline)
-  job = make_job(pipeline, chosen, encoded, seed=options["seed"], max_len=options["max_tokens"], compare=options["compare"])
-  job.warnings.extend(networks.unread(job.method))
+  if options["compare"]:
+    _check_compared(pipeline, chosen.method)
+  job = make_job(pipeline, chosen, encoded, seed=options["seed"], max_len=options["max_tokens"])
+  job.warnings.extend(unread_draft(networks, job.method))
   job.warnings.extend([] if options["compare"] else unread("without --compare", "repeats"))
   if asked.kind == "class" and asked.captions:
     job.warnings.append(f"Not read by networks that draw classes: {asked.captions[0]!r}, which only names the image")
@@ -197,45 +204,57 @@ def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Pat
   if sends:
     messages.wire_of(job)  # says whether there is one
   if "acceptance" in files:
-    check_recordable(job.decoder())
+    check_recordable(job.decoder)
   rows = batch_rows(options["batch"], len(job.captions) * options["samples"])
-  batches = make_batches(job.condition, samples=options["samples"], seed=job.seed, rows=rows)
+  batches = job.batches(rows, samples=options["samples"])
   if cloud is None:
-    methods = [job.method] + [Plain()] * options["compare"]
+    jobs = [job] + [job.but(Plain())] * options["compare"]
     repeats = options["repeats"] if options["compare"] else 0
-    runs = decoding.decode_methods(job, batches, methods=methods, repeats=repeats, report=report)
+    runs = interruptible(in_turns, jobs, batches, repeats=repeats, progress=report)
   else:
-    batches, runs = _over_cloud(options, job, batches, cloud, report)
+    runs = _over_cloud(options, job, batches, cloud, report)
   if "acceptance" in files:
-    saved.save_acceptance(files["acceptance"], job, runs[0])
-  decoding.finish(job, batches, runs, report)
+    saved.save_acceptance(files["acceptance"], runs[0])
+  report(f"Turning tokens into {job.noun}s")
+  interruptible(lambda: [run.outputs for run in runs])
   if host.noun == "image":
-    image_files.write_images(files, job, batches, runs, samples=options["samples"], raw=options["raw"])
+    image_files.write_images(files, runs, samples=options["samples"], raw=options["raw"])
   try:
     if sends:
       report("Decoding once more, through messages")
-      runs[0].messages = messages.send(job, batches, runs[0], options["network"])
+      runs[0].messages = interruptible(messages.send, runs[0], options["network"])
   finally:
     if "json" in files:
-      text = as_json(document(job, batches, runs, files))
+      text = as_json(document(runs, files))
       write_whole(files["json"], lambda path: path.write_text(text, encoding="utf-8"))
-  return job, batches, runs, files
+  return runs, files
+
+
+def _check_compared(pipeline, method: str | None) -> None:
+  """Refuses to compare plain decoding with itself."""
+  from jaxspec.methods import Plain
+
+  if (method or pipeline.default_method) == Plain.name:
+    drafting = [name for name in pipeline.methods() if name != Plain.name]
+    raise UserError(
+      f"Must have a method besides {Plain.name} to compare with plain decoding: --method {' or '.join(drafting)}"
+    )
 
 
 def _over_cloud(options: dict[str, Any], job, batches, cloud, report):
-  """The rows that a server's target judged, as batches, and as the only run."""
+  """The rows that a server's target judged, as the only run."""
   from jaxspec import checkpoints
   from jaxspec.cli import over_cloud
 
   if options["journal"] is not None and batches.num != 1:
     raise UserError(f"--journal goes with one {job.noun}, we instead got {batches.num}")
   profile = over_cloud.check(job, cloud, interruptible(checkpoints.digest, job.pipeline.host.target.path))
-  batches, run = over_cloud.decode(job, batches, cloud, options, profile=profile, report=report)
+  run = over_cloud.decode(job, batches, cloud, options, profile=profile, report=report)
   if run.messages.resumes:
     _warn(job, over_cloud.lost(run.messages.resumes))
   if run.failure is not None:
     job.warnings.append(str(run.failure))
-  return batches, [run]
+  return [run]
 
 
 def _warn(job, warning: str) -> None:
@@ -246,14 +265,15 @@ def _warn(job, warning: str) -> None:
 
 def _load(options: dict[str, Any], networks, asked, chosen):
   """The networks that are named, else the shipped ones for what is asked."""
+  from jaxspec.cli.networks import load_sources
   from jaxspec.models.precision import of_user
 
   precision = options["matmul_precision"]
   several = options["wire"] or options["network"] is not None or options["cloud"] is not None
   if several and precision is None and of_user() is None:
     precision = "float32"  # rounded products differ between one program and three, which may change a token
-  kwargs = dict(target_weights=options["cloud"] is None, mesh=options["mesh"])
-  return networks.load(asked.checkpoint(chosen.method), dtype=options["dtype"], matmul_precision=precision, **kwargs)
+  kwargs = dict(dtype=options["dtype"], matmul_precision=precision, mesh=options["mesh"])
+  return load_sources(networks, asked.checkpoint(chosen.method), target_weights=options["cloud"] is None, **kwargs)
 
 
 def _check_draft_model(options: dict[str, Any], pipeline) -> None:

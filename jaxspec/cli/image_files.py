@@ -8,17 +8,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from jaxspec.cli import images
-from jaxspec.cli.batches import Batches
-from jaxspec.cli.decoding import MethodRun
-from jaxspec.cli.job import Job
-from jaxspec.cli.outputs import write_whole
-from jaxspec.cli.report import finite
 from jaxspec.cli.sections import draw_map_of
+from jaxspec.io.whole_files import write_whole
+from jaxspec.render import images
+from jaxspec.run.generation import Generation
+from jaxspec.run.json_values import finite
 
 
 def cells_of(
-  job: Job, batches: Batches, runs: list[MethodRun], panel: Callable[[np.ndarray], Image.Image] = Image.fromarray
+  runs: list[Generation], panel: Callable[[np.ndarray], Image.Image] = Image.fromarray
 ) -> list[images.Cell]:
   """A cell for each image: one panel for each method, with its name above where there are several, and the caption.
 
@@ -26,14 +24,11 @@ def cells_of(
     panel: of an image ``[H, W, 3]`` uint8.
   """
   titles = [run.heading for run in runs] if len(runs) > 1 else []
-  captions = [job.captions[prompt] for prompt in batches.prompt]
   outputs = zip(*(run.outputs for run in runs))
-  return [images.Cell([panel(image) for image in cell], titles, text) for cell, text in zip(outputs, captions)]
+  return [images.Cell([panel(image) for image in cell], titles, text) for cell, text in zip(outputs, runs[0].captions)]
 
 
-def write_images(
-  files: dict[str, Path], job: Job, batches: Batches, runs: list[MethodRun], *, samples: int, raw: bool
-) -> None:
+def write_images(files: dict[str, Path], runs: list[Generation], *, samples: int, raw: bool) -> None:
   """Writes ``files["images"]``, and ``files["heatmap"]`` where it is asked for.
 
   Args:
@@ -41,14 +36,14 @@ def write_images(
     samples: images per prompt, which stay in one row where they fit.
     raw: images edge to edge at their own size, without captions.
   """
-  captions = [job.captions[prompt] for prompt in batches.prompt]
+  job, captions = runs[0].job, runs[0].captions
   about = {"source": job.pipeline.name, "settings": finite(job.settings()), "captions": captions}
   cells = list(zip(*(run.outputs for run in runs)))  # per image, one panel per method
   columns = images.columns_for(len(cells), samples, len(runs))
   if raw:
     sheet = images.raw_grid(cells, columns)
   else:
-    sheet = images.draw_grid(cells_of(job, batches, runs, images.enlarge), columns)
+    sheet = images.draw_grid(cells_of(runs, images.enlarge), columns)
   write_whole(files["images"], lambda path: images.save_png(sheet, path, about))
   if "heatmap" in files:
     columns = images.columns_for(len(cells), samples, panels=3)

@@ -17,9 +17,10 @@ from rich.text import Text
 from rich.tree import Tree
 from safetensors import SafetensorError, safe_open
 
-from jaxspec.cli.errors import UserError, one_line
-from jaxspec.cli.networks import Networks
+from jaxspec.cli.errors import UserError
+from jaxspec.cli.networks import sources_of
 from jaxspec.cli.options import PATH, common
+from jaxspec.io.error_lines import one_line
 from jaxspec.shipped import BUNDLES, named, shipped
 from jaxspec.stored_files import check_readable
 
@@ -58,7 +59,7 @@ def info(full: bool, **options: Any) -> None:
   from jaxspec.bundle import BUNDLE_FILE, read_bundle
   from jaxspec.checkpoints import CONFIG_FILE
 
-  if (path := Networks.of(options, "path").model) is None:
+  if (path := sources_of(options, "path").model) is None:
     return _print_shipped(Console(highlight=False))
   path, problems = named(path), []
   is_bundle = (path / BUNDLE_FILE).is_file()  # a network whose heads lie in its folder is one, too

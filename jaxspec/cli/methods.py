@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from typing import Any
@@ -18,14 +17,15 @@ from rich.text import Text
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, of all methods or of one.")
 def methods(name: str | None, as_json: bool) -> None:
   """List the decoding methods, or explain the method NAME with all of its options."""
-  from jaxspec.cli import declared
-  from jaxspec.cli.report import finite
   from jaxspec.methods import METHODS, get_method
+  from jaxspec.run.described import describe, describe_options
+  from jaxspec.run.json_values import finite
+  from jaxspec.sampling import SAMPLING_TYPES
 
   if name is not None:
     found = describe(get_method(name))
   else:
-    sampling = {kind: describe_options(cls) for kind, cls in declared.SAMPLING_TYPES.items()}
+    sampling = {kind: describe_options(cls) for kind, cls in SAMPLING_TYPES.items()}
     found = {"methods": {name: describe(cls) for name, cls in METHODS.items()}, "sampling": sampling}
   if as_json:
     click.echo(json.dumps(finite(found), indent=2, ensure_ascii=False))
@@ -35,52 +35,6 @@ def methods(name: str | None, as_json: bool) -> None:
     _print_method(console, found)
   else:
     _print_all(console, list(found["methods"].values()))
-
-
-def describe(cls: type) -> dict[str, Any]:
-  """What is known about a method, as JSON can hold it."""
-  from jaxspec.methods import SAME_FAMILY
-  from jaxspec.options import options_of
-  from jaxspec.token_kinds import KINDS
-
-  exact = "option" if "exact" in options_of(cls) else bool(cls.exact)
-  if cls.draft_family is None:
-    drafts = "the target itself" if cls().drafts_per_round() else "nothing"
-  else:
-    drafts = "a smaller network" if cls.draft_family == SAME_FAMILY else f"a network of the family {cls.draft_family}"
-    drafts = drafts if cls.free_draft is None else f"the target itself or {drafts}"
-  return {
-    "name": cls.name,
-    "title": cls.title,
-    "exact": exact,
-    "drafts_by": drafts,
-    "draft_family": cls.draft_family,
-    "tokens": [kind for kind in KINDS if cls.fits(kind)],
-    "source": cls.source,
-    "about": inspect.getdoc(cls) or "",
-    "options": describe_options(cls),
-  }
-
-
-def describe_options(cls: type) -> dict[str, dict[str, Any]]:
-  """Every declared option with its flag, type, default, range and help."""
-  from jaxspec.cli.declared import flag
-  from jaxspec.options import options_of
-
-  return {
-    name: {
-      "flag": flag(name),
-      "type": option.kind.__name__,
-      "optional": option.optional,
-      "many": option.many,
-      "default": option.default,
-      **{bound: getattr(option.spec, bound) for bound in ("ge", "gt", "le", "lt")},
-      "choices": option.spec.choices and list(option.spec.choices),
-      "infinite": option.spec.infinite,
-      "help": option.spec.help,
-    }
-    for name, option in options_of(cls).items()
-  }
 
 
 def _print_all(console: Console, found: list[dict[str, Any]]) -> None:
@@ -111,6 +65,8 @@ def _print_method(console: Console, method: dict[str, Any]) -> None:
     console.print(Text(paragraph))
   if not method["options"]:
     return
+  from jaxspec.run.described import range_words
+
   console.print()
   table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
   for title in ("option", "default", "meaning and values"):
@@ -136,20 +92,3 @@ def value_word(value: Any) -> str:
   if isinstance(value, tuple):
     return ",".join(map(value_word, value)) or "none"
   return f"{value:,.10g}" if isinstance(value, float) else str(value)
-
-
-def range_words(option: dict[str, Any]) -> str:
-  """What values may be, in words."""
-  if option["choices"]:
-    return ", ".join(option["choices"])
-  if option["type"] in ("bool", "str"):
-    return ""
-  low = next(
-    (f"{words} {option[name]:,.10g}" for name, words in (("ge", "from"), ("gt", "above")) if option[name] is not None), ""
-  )
-  high = next(
-    (f"{words} {option[name]:,.10g}" for name, words in (("le", "to"), ("lt", "below")) if option[name] is not None), ""
-  )
-  kind = {"int": "whole number", "float": "number"}[option["type"]] + "s" * option["many"]
-  infinite = " (inf too)" if option["infinite"] else ""
-  return f"{kind} {low} {high}".strip().replace("  ", " ") + infinite

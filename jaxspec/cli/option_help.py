@@ -83,29 +83,30 @@ def _record(ctx: click.Context, options: dict[str, click.Option], line: Line) ->
 
 def _sampling() -> list[tuple[str, str]]:
   """One line for every sampling setting; the kinds of tokens in brackets where not all have it."""
-  from jaxspec.cli import declared
   from jaxspec.options import options_of
+  from jaxspec.run.chosen import flag
+  from jaxspec.sampling import SAMPLING_TYPES
 
-  kinds = {kind: options_of(cls) for kind, cls in declared.SAMPLING_TYPES.items()}
+  kinds = {kind: options_of(cls) for kind, cls in SAMPLING_TYPES.items()}
   lines = {}
   for options in kinds.values():
     for name, option in options.items():
       having = [kind for kind, other in kinds.items() if name in other]
       only = "" if len(having) == len(kinds) else f" ({', '.join(having)})"
-      lines.setdefault(name, (declared.flag(name) + only, option.spec.help))
+      lines.setdefault(name, (flag(name) + only, option.spec.help))
   return list(lines.values())
 
 
 def _methods(width: int) -> list[tuple[str, str]]:
   """One line for every method; options that do not fit are left out."""
-  from jaxspec.cli import declared
   from jaxspec.methods import METHODS
   from jaxspec.options import options_of
+  from jaxspec.run.chosen import flag
 
   left = width - _INDENT - max(map(len, METHODS)) - 2
   lines = []
   for name, cls in METHODS.items():
-    text = " ".join(map(declared.flag, options_of(cls)))
+    text = " ".join(map(flag, options_of(cls)))
     if len(text) > left:
       text = text[: text.rindex(" ", 0, left - 3)] + " ..."
     lines.append((name, text or "(none)"))

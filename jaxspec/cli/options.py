@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from jaxspec.cli.errors import UserError
+from jaxspec.options import MAX_SEED
 
 PATH = click.Path(path_type=Path)
 DTYPES = ("float32", "bfloat16")
-MAX_SEED = 2**32 - 1
-# What names the networks of a command; `jaxspec.cli.job.load_networks` reads them.
+# What names the networks of a command; `jaxspec.cli.networks.load_sources` reads them.
 NETWORKS = ("model", "tokenizer", "text_encoder", "draft_model")
 
 

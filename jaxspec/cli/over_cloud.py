@@ -15,16 +15,13 @@ import jax
 import numpy as np
 
 from jaxspec import rng
-from jaxspec.cli.batches import Batches
-from jaxspec.cli.decoding import MethodRun
 from jaxspec.cli.errors import UserError, interruptible
-from jaxspec.cli.job import Job
-from jaxspec.cli.messages import Messages, wire_of
-from jaxspec.cli.outputs import write_whole
 from jaxspec.cli.working import Working
+from jaxspec.io.whole_files import write_whole
 from jaxspec.link.bitstream import MessageError
 from jaxspec.link.cloud import Cloud, CloudError
 from jaxspec.link.journal import Journal
+from jaxspec.link.messages import Messages, wire_of
 from jaxspec.link.over_cloud import rows_over_cloud
 from jaxspec.link.profiles import check_profile, find_profile
 from jaxspec.link.recorder import Recorder
@@ -32,6 +29,9 @@ from jaxspec.link.retries import Policy
 from jaxspec.link.trace import SUFFIX, Trace, write_trace
 from jaxspec.link.traffic import join_traffic
 from jaxspec.link.watch import Watch
+from jaxspec.run.batches import Batches
+from jaxspec.run.generation import Generation
+from jaxspec.run.job import Job
 
 
 def check(job: Job, cloud: Cloud, model: bytes) -> int:
@@ -55,17 +55,17 @@ def check(job: Job, cloud: Cloud, model: bytes) -> int:
 
 def decode(
   job: Job, batches: Batches, cloud: Cloud, options: dict[str, Any], *, profile: int, report: Working
-) -> tuple[Batches, MethodRun]:
+) -> Generation:
   """Decodes all rows one after the other.
 
   Args:
     profile: as `check` returned it.
   Returns:
-    What was finished, as batches, and as a run; it has a ``failure`` where that is not all.
+    What was finished; it has a ``failure`` where that is not all.
   Raises:
     CloudError, MessageError: where no row was finished.
   """
-  pipeline, sampling, parts = job.pipeline, job.sampling, job.decoder().parts
+  pipeline, sampling, parts = job.pipeline, job.sampling, job.decoder.parts
   key_data = np.concatenate(batches.key_data)[: batches.num]
   condition = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: batches.num], *batches.condition)
   captions = [job.captions[prompt] for prompt in batches.prompt] if pipeline.host.sends_text else None
@@ -107,10 +107,9 @@ def decode(
   for begin in range(0, len(found), batches.rows):
     at = np.minimum(np.arange(begin, begin + batches.rows), len(found) - 1)
     by_batch.append(jax.tree.map(lambda *leaves, at=at: np.concatenate(leaves)[at], *results))
-  whole = jax.tree.map(lambda *leaves: np.concatenate(leaves), *results)
-  run = MethodRun(job.decoder().method, by_batch, whole, 0.0, [seconds], failure=failure)
-  run.messages = Messages(join_traffic(traffic), None, None, options["cloud"], watch.resumes)
-  return batches, run
+  messages = Messages(join_traffic(traffic), None, None, options["cloud"], watch.resumes)
+  run = Generation(job, batches, by_batch, 0.0, [seconds], messages, failure)
+  return run
 
 
 def _keep(trace: Trace, folder: Path) -> None:

@@ -49,7 +49,7 @@ def plan(**options: Any) -> None:
   jax.config.update("jax_platforms", "cpu")  # nothing is computed: an accelerator of this machine is left alone
 
   from jaxspec.cli import plan_table
-  from jaxspec.cli.declared import Chosen
+  from jaxspec.run.chosen import Chosen
 
   console = Console(highlight=False)
   if options["show_list"]:
@@ -82,7 +82,7 @@ def plan(**options: Any) -> None:
     if not options["as_json"]:
       plan_table.print_compiled(console, compiled)
   if options["as_json"]:
-    from jaxspec.cli.report import finite
+    from jaxspec.run.json_values import finite
 
     found = [finite(each.as_json()) | ({} if compiled is None else {"compiled": compiled._asdict()}) for each in plans]
     click.echo(json.dumps(found if len(found) > 1 else found[0], indent=2))

@@ -4,56 +4,14 @@ from __future__ import annotations
 
 import codecs
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from jaxspec import shipped
 from jaxspec.cli.errors import UserError, interruptible
 
 if TYPE_CHECKING:
   from jaxspec.hosts.base import Encoded, Host
-  from jaxspec.pipeline import Pipeline
-
-
-class Asked(NamedTuple):
-  """What is to be drawn.
-
-  Attributes:
-    kind: the option that says it: prompt, class, features or text.
-    prompts: as they were typed; a path for features.
-    captions: what people call the rows, where the prompts do not.
-  """
-
-  kind: str
-  prompts: Any
-  captions: list[str] | None = None
-
-  def checkpoint(self, method: str | None) -> str | None:
-    """The shipped bundle that is meant where no networks are named; None is the default bundle."""
-    return shipped.bundle_for(self.kind, method)
-
-  def for_host(self, host: Any) -> Any:
-    """The prompts as `jaxspec.pipeline.Pipeline.encode` takes them.
-
-    Raises:
-      UserError: if the networks draw from something else.
-    """
-    from jaxspec.hosts.images import FeatureHost
-    from jaxspec.models.conditions import ClassLabels
-
-    where, names = host.target.path, getattr(host, "classes", ())
-    if host.condition_type is ClassLabels:
-      found = _numbers(self.prompts, names) if self.kind in ("class", "prompt") else []
-      if self.kind == "class" or (found and (names or all(isinstance(label, int) for label in found))):
-        return found
-      raise UserError(f"{where} draws classes: give --class {'NAME' if names else 'NUMBER'}")
-    if self.kind == "class":
-      raise UserError(f"{where} draws no classes: give {'--text' if host.noun == 'text' else 'prompts'} instead of --class")
-    if self.kind == "features" and not isinstance(host, FeatureHost):
-      kind = "continues texts: give --text" if host.noun == "text" else "reads prompts: give prompts"
-      raise UserError(f"{where} {kind} instead of --features")
-    if self.kind == "text" and host.noun != "text":
-      raise UserError(f"{where} draws {host.noun}s: give prompts instead of --text")
-    return self.prompts
+  from jaxspec.run.asked import Asked
+  from jaxspec.run.pipeline import Pipeline
 
 
 def encode(pipeline: Pipeline, *asked: Asked) -> Encoded:
@@ -78,6 +36,7 @@ def read(options: dict[str, Any]) -> Asked | None:
     UserError: for two kinds at once, or a prompt without a word.
   """
   from jaxspec.hosts.base import check_texts
+  from jaxspec.run.asked import Asked, check_prompts
 
   prompts = list(options["prompts"]) + read_prompt_file(options.get("prompt_file"))
   kinds = {"class": options.get("classes"), "features": options.get("features"), "text": options.get("texts")}
@@ -108,27 +67,13 @@ def examples(host: Host, num: int, *, part: int = 0, parts: int = 1) -> Asked:
   """
   from jaxspec.cli.example_prompts import HELD_OUT, PROMPTS
   from jaxspec.models.conditions import ClassLabels
+  from jaxspec.run.asked import Asked
 
   if host.condition_type is not ClassLabels:
     return Asked("prompt", list((PROMPTS, HELD_OUT)[part][:num]))
   classes = host.target.config.num_classes
   spread = list(dict.fromkeys(number * classes // (num * parts) for number in range(num * parts)))
   return Asked("class", [str(label) for label in spread[part::parts] or spread])
-
-
-def check_prompts(prompts: list[str]) -> None:
-  """Refuses prompts without a word.
-
-  Raises:
-    UserError: naming the first such prompt.
-  """
-  from jaxspec.data.prompts import normalize_prompt
-  from jaxspec.hosts.base import check_texts
-
-  check_texts(prompts, "prompt")
-  for number, prompt in enumerate(prompts, 1):
-    if not normalize_prompt(prompt):
-      raise UserError(f"Must have a word in every prompt, prompt {number} is {prompt!r}")
 
 
 def read_prompt_file(file: Path | None) -> list[str]:
@@ -160,9 +105,3 @@ def read_lines(file: Path) -> list[str]:
   except OSError as error:
     raise UserError(f"Cannot read prompts from {file}: {error.strerror}") from error
   return text.replace("\r\n", "\n").split("\n")
-
-
-def _numbers(names: list[str], known: tuple[str, ...]) -> list[str | int]:
-  """Class names as they are, and numbers of classes as numbers."""
-  is_number = lambda name: name.removeprefix("-").isdecimal() and name not in known
-  return [int(name) if is_number(name) else name for name in names]

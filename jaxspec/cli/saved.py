@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jaxspec.cli.decoding import MethodRun
 from jaxspec.cli.errors import UserError
-from jaxspec.cli.job import Job
-from jaxspec.cli.outputs import write_whole
-from jaxspec.cli.report import finite
 from jaxspec.hosts.base import Encoded
 from jaxspec.hosts.features import write_features
+from jaxspec.io.whole_files import write_whole
 from jaxspec.models.conditions import Caption
 from jaxspec.recorded_acceptance import RecordedAcceptance
+from jaxspec.run.generation import Generation
+from jaxspec.run.json_values import finite
 
 
 def save_features(path: Path, encoded: Encoded) -> None:
@@ -26,8 +25,9 @@ def save_features(path: Path, encoded: Encoded) -> None:
   write_whole(path, lambda work: write_features(work, encoded.condition, encoded.captions))
 
 
-def save_acceptance(path: Path, job: Job, run: MethodRun) -> None:
+def save_acceptance(path: Path, run: Generation) -> None:
   """The accepted drafts of every round, for ``jaxspec bench-model --acceptance``."""
+  job = run.job
   source = finite({"networks": job.pipeline.name, "max_tokens": job.max_len, **job.settings()})
-  found = RecordedAcceptance.of(job.decoder(), run.result, source)
+  found = RecordedAcceptance.of(job.decoder, run.result, source)
   write_whole(path, lambda work: work.write_text(found.as_json(), encoding="utf-8"))

@@ -1,7 +1,6 @@
-"""Figures that only some decodes have, each with its lines in the summary and its object in the JSON.
+"""Figures that only some decodes have: their lines in the summary, and the map that is drawn of them.
 
-They are found by the type of what the drafter or the acceptance rule reported, so most methods need no entry here; a decode
-through messages adds its own.
+They are found by the name of their object among the figures (`jaxspec.run.figures`), so most methods need no entry here.
 """
 
 from __future__ import annotations
@@ -9,45 +8,83 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from jaxspec.cli import cloud_report, compression_report, messages_report, replaced_report
-from jaxspec.cli.cloud_map import draw_cloud_map
-from jaxspec.cli.decoding import MethodRun
-from jaxspec.cli.heatmap import draw_heatmap
-from jaxspec.drafters.compressed import CompressedReport
-from jaxspec.drafters.interval import GatedReport
-from jaxspec.verifiers.token_rule import TokenReport
+from jaxspec.link.networks import LATENCY_RULES
+from jaxspec.render.cloud_map import draw_cloud_map
+from jaxspec.render.heatmap import draw_heatmap
+from jaxspec.run.figures import report_name
+from jaxspec.run.generation import Generation
+
+Lines = list[tuple[str, str]]  # labels, and cells of one method
+
+
+def _compression(found: dict[str, Any], run: Generation) -> Lines:
+  """What was sent under a bit budget; a figure that is not there has no line."""
+  lines = (
+    ("drafts per round", "drafts_per_round", "{:.2f}"),
+    ("rounds without a draft", "empty_rounds", "{:,}"),
+    ("resampling rate", "resampling_rate", "{:.1%}"),
+    ("tokens of a distribution", "support", "{:.1f}"),
+    ("dropped probability", "dropped", "{:.4f}"),
+    ("final beta", "final_beta", "{:.6g}"),
+    ("bits per token, by formula", "formula_bits_per_token", "{:,.1f}"),
+  )
+  return [(label, form.format(found[key])) for label, key, form in lines if found.get(key) is not None]
+
+
+def _cloud(found: dict[str, Any], run: Generation) -> Lines:
+  return [
+    ("cloud calls per token", f"{found['call_rate']:.1%}"),
+    ("cloud passes per {noun}", f"{found['cloud_passes'] / run.num:,.0f}"),
+    ("accepted on the edge", f"{found['local']:.1%}"),
+    ("accepted by the cloud", f"{found['accepted']:.1%}"),
+    ("drawn by the cloud", f"{found['by_cloud']:.1%}"),
+  ]
+
+
+def _replaced(found: dict[str, Any], run: Generation) -> Lines:
+  if not run.counters.drafted.any():
+    return []
+  return [
+    ("proposals after rejections", f"{found['tries']:,}"),
+    ("rejections where none passed", f"{found['fallbacks']:,}"),
+  ]
+
+
+def _messages(found: dict[str, Any], run: Generation) -> Lines:
+  traffic, network, bits = found["traffic"], run.messages.network, found["coded_bits_per_token"]
+  rows = [] if bits is None else [("bits per token, coded", f"{bits:,.1f}")]
+  rows.append(("bytes up per {noun}", f"{traffic['uplink_bytes'] / run.num:,.0f}"))
+  rows.append(("bytes down per {noun}", f"{traffic['downlink_bytes'] / run.num:,.0f}"))
+  if network is not None:
+    for rule, words in zip(LATENCY_RULES, ("latency once a call", "latency each way")):
+      rows.append((f"seconds per {{noun}} on {network}, {words}", f"{found['network_s'][network][rule] / run.num:.2f}"))
+  if traffic["transport_bytes"]:
+    rows.append(("bytes in all per {noun}, with headers", f"{traffic['transport_bytes'] / run.num:,.0f}"))
+  if found["same_tokens"] is not None:
+    rows.append(("same tokens through messages", "yes" if found["same_tokens"] else "no"))
+  return rows
 
 
 class Section(NamedTuple):
-  """What a report adds.
+  """How a group of figures is shown: its lines, and the map of ``--heatmap``."""
 
-  Attributes:
-    key: of its object in the JSON.
-    figures: plain numbers.
-    lines: labels and cells of the summary, of those figures.
-    draw_map: the map of ``--heatmap``.
-  """
-
-  key: str
-  figures: Callable[[MethodRun], dict[str, Any]]
-  lines: Callable[[dict[str, Any], MethodRun], list[tuple[str, str]]]
+  lines: Callable[[dict[str, Any], Generation], Lines]
   draw_map: Callable[..., Any] = draw_heatmap
 
 
-_BY_REPORT: dict[type, Section] = {
-  CompressedReport: Section("compression", compression_report.figures, compression_report.lines),
-  GatedReport: Section("cloud", cloud_report.figures, cloud_report.lines, draw_cloud_map),
-  TokenReport: Section("replaced", replaced_report.figures, replaced_report.lines),
+_SECTIONS = {
+  "compression": Section(_compression),
+  "cloud": Section(_cloud, draw_cloud_map),
+  "replaced": Section(_replaced),
+  "messages": Section(_messages),
 }
-_OF_MESSAGES = Section("messages", messages_report.figures, messages_report.lines)
 
 
-def sections_of(run: MethodRun) -> list[Section]:
-  """The sections of a run; none for most."""
-  found = [_BY_REPORT[kind] for kind in (type(run.result.report), type(run.result.metrics)) if kind in _BY_REPORT]
-  return found + [_OF_MESSAGES] * (run.messages is not None)
+def lines_of(found: dict[str, Any], run: Generation) -> Lines:
+  """Labels and cells of the groups that are among the figures of a run."""
+  return [line for name, section in _SECTIONS.items() if name in found for line in section.lines(found[name], run)]
 
 
-def draw_map_of(run: MethodRun) -> Callable[..., Any]:
+def draw_map_of(run: Generation) -> Callable[..., Any]:
   """What draws the map of a run."""
-  return next((section.draw_map for section in sections_of(run)), draw_heatmap)
+  return _SECTIONS.get(report_name(run), Section(_replaced)).draw_map

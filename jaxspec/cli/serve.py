@@ -125,12 +125,12 @@ def _counters(address: Address):
 def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], metrics):
   """Loads, compiles and probes."""
   from jaxspec.cli import compilation_cache
-  from jaxspec.cli.networks import Networks
+  from jaxspec.cli.networks import sources_of
   from jaxspec.cli.working import Working
   from jaxspec.models.precision import of_user
   from jaxspec.server import from_bundle
 
-  networks = Networks.of(options, "checkpoint")
+  networks = sources_of(options, "checkpoint")
   if not options["no_cache"]:
     compilation_cache.enable()
   names = ("auth_every_call", "dtype", "matmul_precision", "max_streams", "max_rows", "max_len", "max_prompt", "numerics")
@@ -147,9 +147,10 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
 
 def _method(text: str) -> tuple[str, dict[str, Any]]:
   """A method by name and the options that go over the bundle's, ``sqs:coding=lazy,max_drafts=7``."""
-  from jaxspec.cli.declared import fitting, value_type
+  from jaxspec.cli.declared import value_type
   from jaxspec.methods import get_method
   from jaxspec.options import options_of, suggestion
+  from jaxspec.run.chosen import fitting
 
   name, colon, rest = text.partition(":")
   cls = get_method(name)

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxspec.cli import terminal_images
-from jaxspec.cli.images import Cell
 from jaxspec.cli.summary import printable
 from jaxspec.cli.terminal import Screen
+from jaxspec.render.images import Cell
 
 _GAP = 2  # characters between panels
 _NARROW = 32  # characters of a panel that stands beside others, where they fit

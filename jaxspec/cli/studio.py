@@ -31,11 +31,11 @@ def studio(**options: Any) -> None:
     uvicorn, _ = imported("uvicorn"), imported("starlette")
   except ImportError as error:
     raise UserError("The studio needs its extra: pip install 'jaxspec-decoding[studio]'") from error
-  from jaxspec.cli.networks import Networks
+  from jaxspec.cli.networks import sources_of
   from jaxspec.link.address import Address
   from jaxspec.server.listen import Listen
 
-  networks = Networks.of(options, "bundle")
+  networks = sources_of(options, "bundle")
   out: Path | None = options["out"]
   if out is not None and not out.is_dir():
     raise UserError(f"Must have a folder for --out, we instead got {out}")
@@ -64,6 +64,7 @@ def studio(**options: Any) -> None:
 def _app(options: dict[str, Any], networks, host: str):
   imported("jaxspec.studio.api")
   from jaxspec.cli import compilation_cache
+  from jaxspec.cli.networks import load_sources
   from jaxspec.cli.working import Working
   from jaxspec.models.precision import of_user
   from jaxspec.studio.api import make_app
@@ -74,7 +75,7 @@ def _app(options: dict[str, Any], networks, host: str):
   # Rounded products differ between one program and one for each round, which may change a token.
   precision = options["matmul_precision"] or (None if of_user() else "float32")
   with Working("Loading"):
-    pipeline = networks.load(dtype=options["dtype"], matmul_precision=precision)
+    pipeline = load_sources(networks, dtype=options["dtype"], matmul_precision=precision)
     session = interruptible(Session, pipeline, networks)
   names = ("localhost", host, *options["names"])
   return make_app(session, folder=options["out"], hosts=names)

@@ -11,24 +11,24 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jaxspec.cli.batches import Batches
-from jaxspec.cli.declared import flag
-from jaxspec.cli.decoding import MethodRun
-from jaxspec.cli.job import Job, draft_name
 from jaxspec.cli.outputs import print_written
-from jaxspec.cli.report import figures, speedup
-from jaxspec.cli.sections import sections_of
+from jaxspec.cli.sections import lines_of
 from jaxspec.methods import Method
 from jaxspec.options import options_of
+from jaxspec.run.chosen import flag
+from jaxspec.run.figures import figures, speedup
+from jaxspec.run.generation import Generation
+from jaxspec.run.job import Job, draft_name
 
 
-def print_summary(console: Console, job: Job, batches: Batches, runs: list[MethodRun], files: dict[str, Path]) -> None:
+def print_summary(console: Console, runs: list[Generation], files: dict[str, Path]) -> None:
   """Texts, a heading, one column of figures per method, the comparison in words, and what was written."""
+  job = runs[0].job
   if job.noun == "text":
-    _print_texts(console, job, batches, runs[0])
+    _print_texts(console, runs[0])
   else:
     console.print()
-  say(console, _heading(job, batches.num))
+  say(console, _heading(job, runs[0].num))
   say(console, Text(settings_line(job), style="dim"))
   console.print()
   console.print(figure_table(job.noun, runs))
@@ -45,9 +45,9 @@ def say(console: Console, text: Text | str) -> None:
   console.print(text, soft_wrap=not console.is_terminal)
 
 
-def _print_texts(console: Console, job: Job, batches: Batches, run: MethodRun) -> None:
+def _print_texts(console: Console, run: Generation) -> None:
   """Every text, its beginning in bold."""
-  for prompt, text in zip((job.captions[prompt] for prompt in batches.prompt), run.outputs):
+  for prompt, text in zip(run.captions, run.outputs):
     shown = Text(printable(text))
     if shown.plain.startswith(prompt):
       shown.stylize("bold", 0, len(prompt))
@@ -76,7 +76,7 @@ def rows_in_words(job: Job, num: int) -> str:
 
 def settings_line(job: Job) -> str:
   """The method, its settings and those of the sampling in words."""
-  decoder = job.decoder()
+  decoder = job.decoder
   parts = [*method_parts(decoder.method), *sampling_parts(job.sampling)]
   if decoder.draft is not None and job.sampling.is_guided and not decoder.draft.is_guided:
     parts.append("draft without guidance")
@@ -118,7 +118,7 @@ def words_of(name: str, value: Any) -> str:
   return f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
 
 
-def figure_table(noun: str, runs: list[MethodRun]) -> Table:
+def figure_table(noun: str, runs: list[Generation]) -> Table:
   """One column of figures per method."""
   table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
   table.add_column("")
@@ -141,11 +141,9 @@ def figure_table(noun: str, runs: list[MethodRun]) -> Table:
   return table
 
 
-def _section_rows(columns: list[dict[str, Any]], runs: list[MethodRun]) -> list[tuple[str, ...]]:
+def _section_rows(columns: list[dict[str, Any]], runs: list[Generation]) -> list[tuple[str, ...]]:
   """Lines of `jaxspec.cli.sections`: a label and one cell for each method, "-" for methods without the figure."""
-  cells = []
-  for column, run in zip(columns, runs):
-    cells.append(dict(line for section in sections_of(run) for line in section.lines(column[section.key], run)))
+  cells = [dict(lines_of(column, run)) for column, run in zip(columns, runs)]
   labels = dict.fromkeys(label for column in cells for label in column)
   return [(label, *(column.get(label, "-") for column in cells)) for label in labels]
 

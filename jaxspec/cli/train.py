@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from jaxspec.cli.errors import UserError, one_line
+from jaxspec.cli.errors import UserError
+from jaxspec.io.error_lines import one_line
 
 
 @click.command()

@@ -16,12 +16,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxspec import footprint, rng
 from jaxspec import mesh as meshes
-from jaxspec.decoder import run_parts
 from jaxspec.models.platform import tracing_for
 from jaxspec.planning import program_text
 from jaxspec.planning.parts import Needs, needs_of
 from jaxspec.planning.plan import Plan
 from jaxspec.planning.sizes import Sized
+from jaxspec.run.decoder import run_parts
 from jaxspec.sampling import head_fns
 from jaxspec.types import PyTree
 

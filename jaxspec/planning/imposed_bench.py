@@ -9,14 +9,14 @@ from typing import Any
 import jax
 
 from jaxspec.acceptance import acceptance_for
-from jaxspec.against_plain import against_plain
 from jaxspec.decode import measure
-from jaxspec.decoder import Decoder
 from jaxspec.methods import Method, Plain
 from jaxspec.planning.devices import Slice
 from jaxspec.planning.plan import make_plan
 from jaxspec.planning.random_weights import RandomModel
 from jaxspec.recorded_acceptance import RecordedAcceptance
+from jaxspec.run.against_plain import against_plain
+from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig
 from jaxspec.verifiers.imposed import Imposed
 

@@ -12,12 +12,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxspec.decoder import Decoder
 from jaxspec.methods.base import IDS, Method
 from jaxspec.network import Network
 from jaxspec.planning.models import Model
 from jaxspec.planning.parts import draft_of
 from jaxspec.planning.sizes import Sized
+from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig
 from jaxspec.types import Array, PyTree
 from jaxspec.verifiers.imposed import Imposed
@@ -99,7 +99,7 @@ class RandomModel:
     """A decode by a method.
 
     Args:
-      imposed: the acceptance of drafts, see `jaxspec.decoder.Decoder`; None: the rule decides.
+      imposed: the acceptance of drafts, see `jaxspec.run.decoder.Decoder`; None: the rule decides.
     Raises:
       ValueError: if the method does not draw ids, or a draft does not fit.
     """

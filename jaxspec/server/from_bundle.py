@@ -28,7 +28,7 @@ from jaxspec.loading import load_pipeline
 from jaxspec.methods.base import IDS, Method
 from jaxspec.models.conditions import Caption, ClassLabels, Prompt
 from jaxspec.models.sampling import ModelParams
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.pipeline import Pipeline
 from jaxspec.sampling import SamplingConfig
 from jaxspec.server.batches import Sizes
 from jaxspec.server.conditions import ReadCondition

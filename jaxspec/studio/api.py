@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from jaxspec.cli.errors import one_line
+from jaxspec.io.error_lines import one_line
 from jaxspec.studio import asked, crossing
 from jaxspec.studio.desk import Desk, Full, Work
 from jaxspec.studio.kept import Finished, Kept

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from jaxspec.cli.declared import Chosen, declarations
-from jaxspec.cli.options import MAX_SEED
 from jaxspec.methods import get_method
-from jaxspec.options import options_of
+from jaxspec.options import MAX_SEED, options_of
+from jaxspec.run.chosen import Chosen, declarations
 
 MAX_ENTRANTS = 3
 MAX_PROMPTS = 4

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxspec.cli.decoding import MethodRun
 from jaxspec.drafters.compressed import CompressedReport
 from jaxspec.drafters.interval import GatedReport
 from jaxspec.link.networks import Network, link_seconds
 from jaxspec.methods.base import SAME_FAMILY, Method
 from jaxspec.options import options_of
+from jaxspec.run.generation import Generation, per_row
 
 MAX_RATE_MBPS, MAX_LATENCY_MS = 10_000.0, 10_000.0
 
@@ -32,7 +32,7 @@ class Crossing(NamedTuple):
   basis: str
 
 
-def crossing(run: MethodRun, vocab: int | None) -> Crossing | None:
+def crossing(run: Generation, vocab: int | None) -> Crossing | None:
   """What a run sends; None of tokens that are no ids.
 
   Real messages where they were counted. Else the bits that the method's own formula counts, or the ids and distributions
@@ -45,7 +45,7 @@ def crossing(run: MethodRun, vocab: int | None) -> Crossing | None:
   if vocab is None:
     return None
   of_id = max(1, math.ceil(math.log2(vocab)))
-  total = {name: int(values.sum()) for name, values in run.counters().items()}
+  total = {name: int(values.sum()) for name, values in per_row(run.counters).items()}
   calls, reply = total["target_calls"], 2 * of_id * total["target_calls"]
   report = run.result.report
   if isinstance(report, CompressedReport):

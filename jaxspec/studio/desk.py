@@ -7,9 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import click
-
-from jaxspec.cli.errors import one_line
+from jaxspec.io.error_lines import one_line
 
 MAX_WAITING = 16
 
@@ -106,7 +104,7 @@ class Desk:
         ticket.send(event)
         if ticket.is_stopped():
           break
-    except (ValueError, OSError, click.ClickException) as error:
+    except (ValueError, OSError) as error:
       ticket.send({"event": "error", "message": one_line(error)})
     except Exception as error:  # one request must not end the thread of all
       ticket.send({"event": "error", "message": f"Unforeseen {type(error).__name__}, {one_line(error)[:300]}"})

@@ -7,8 +7,8 @@ import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxspec.cli.outputs import write_whole
-from jaxspec.cli.report import as_json
+from jaxspec.io.whole_files import write_whole
+from jaxspec.run.json_values import as_json
 
 _MOST = 32
 

@@ -8,12 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxspec.cli.decoding import MethodRun
 from jaxspec.decode.loop import prefix_rounds
 from jaxspec.decode.state import DecodeResult, Origin
 from jaxspec.drafters.interval import GatedReport
 from jaxspec.methods.base import IDS, VECTORS
 from jaxspec.metrics.audit import TokenAudit
+from jaxspec.run.generation import Generation
+from jaxspec.run.rounds import rounds
 from jaxspec.studio import pictures
 from jaxspec.studio.session import Entrant, Resolved, Session
 from jaxspec.studio.traces import Count, counted
@@ -47,30 +48,29 @@ class Lane:
   def __init__(self, entrant: Entrant, resolved: Resolved):
     self.entrant, self.seconds, self.compile_s, self.count = entrant, 0.0, 0.0, Count()
     self.result: DecodeResult | None = None
-    self._inputs = resolved.batches.key_data[0], resolved.batches.condition[0]
+    self._batches = resolved.batches
     self._rounds, self._preview_s, self._finish_s = self._start(), 0.0, 0.0
     self._origin = np.zeros((resolved.batches.num, 1), np.int8)
     self._counts: dict[str, np.ndarray] = {}
     self._number = -1
 
   def _start(self):
-    job = self.entrant.job
-    return job.pipeline.rounds(self.entrant.decoder, *self._inputs, job.max_len)
+    return rounds(self.entrant.job, self._batches)
 
   def warm(self, session: Session) -> None:
     """Compiles what was never compiled, by the first rounds of a decode that is thrown away."""
     if self.entrant.program in session.compiled:
       return
-    parts, start = self.entrant.decoder.parts, time.perf_counter()
+    parts, start = self.entrant.job.decoder.parts, time.perf_counter()
     needed = 2 + prefix_rounds(parts.target_prefix, self.entrant.job.max_len)
     in_step = parts.verifier is not None and parts.verifier.at is not None  # a program for each length
-    rounds = self._start()
+    started = self._start()
     with counted(self.count):
-      for number, (result, finish) in enumerate(rounds, 1):
+      for number, (result, finish) in enumerate(started, 1):
         jax.block_until_ready((result.tokens, finish().tokens))
         if number >= needed and not in_step:
           break
-    rounds.close()
+    started.close()
     session.compiled.add(self.entrant.program)
     self.compile_s = time.perf_counter() - start
 
@@ -123,18 +123,16 @@ class Lane:
     try:
       known = self.result.origin != Origin.EMPTY
       grid = job.pipeline.host.grid
-      return [pictures.data_url(pictures.veiled(image, row, grid)) for image, row in zip(self._decode(), known)]
+      return [pictures.data_url(pictures.veiled(image, row, grid)) for image, row in zip(self._images(), known)]
     except ValueError:  # tokens that are not there yet are 0, which some tokenizers do not take
       return None
     finally:
       self._preview_s += max(time.perf_counter() - start, 0.02)
 
-  def _decode(self, **lengths: Any) -> Any:
+  def _images(self) -> Any:
     job = self.entrant.job
-    result = self.result
-    return job.pipeline.host.decode(result.tokens, condition=self._inputs[1], sampling=job.sampling, **lengths)
+    return job.pipeline.host.decode(self.result.tokens, condition=self._batches.condition[0], sampling=job.sampling)
 
-  def run(self) -> MethodRun:
+  def run(self) -> Generation:
     """The whole decode, as reports read it; after the last round."""
-    outputs = self._decode(lengths=np.asarray(self.result.lengths))
-    return MethodRun(self.entrant.decoder.method, [self.result], self.result, self.compile_s, [self.seconds], outputs)
+    return Generation(self.entrant.job, self._batches, [self.result], self.compile_s, [self.seconds])

@@ -8,10 +8,10 @@ import io
 import numpy as np
 from PIL import Image
 
-from jaxspec.cli import images
-from jaxspec.cli.decoding import MethodRun
-from jaxspec.cli.job import Job
-from jaxspec.cli.report import finite
+from jaxspec.render import images
+from jaxspec.run.generation import Generation
+from jaxspec.run.job import Job
+from jaxspec.run.json_values import finite
 
 _UNKNOWN = 128  # grey, seen on light and dark pages
 
@@ -45,12 +45,12 @@ def pieces(job: Job, tokens: np.ndarray, start: int, stop: int) -> list[str]:
   return [after[len(before) :] for before, after in zip(texts, texts[1:])]
 
 
-def sheet(runs: list[MethodRun], jobs: list[Job]) -> bytes:
+def sheet(runs: list[Generation]) -> bytes:
   """The images of all methods side by side with their captions, as a PNG that carries its settings."""
   titles = [run.heading for run in runs] if len(runs) > 1 else []
   rows = zip(*(run.outputs for run in runs))
-  cells = [images.Cell([images.enlarge(image) for image in row], titles, text) for row, text in zip(rows, jobs[0].captions)]
+  cells = [images.Cell([images.enlarge(image) for image in row], titles, text) for row, text in zip(rows, runs[0].captions)]
   drawn, file = images.draw_grid(cells, images.columns_for(len(cells), panels=len(runs))), io.BytesIO()
-  settings = [finite(job.settings()) for job in jobs]
-  images.save_png(drawn, file, {"source": jobs[0].pipeline.name, "settings": settings, "captions": jobs[0].captions})
+  settings = [finite(run.job.settings()) for run in runs]
+  images.save_png(drawn, file, {"source": runs[0].job.pipeline.name, "settings": settings, "captions": runs[0].captions})
   return file.getvalue()

@@ -6,18 +6,18 @@ as if each method had the machine for itself.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
 import numpy as np
 
-from jaxspec import rng
-from jaxspec.cli import messages, report
-from jaxspec.cli.decoding import MethodRun
-from jaxspec.cli.errors import UserError
+from jaxspec.link import messages
 from jaxspec.metrics.audit import TokenAudit, summarize_audit
+from jaxspec.run.document import document
+from jaxspec.run.figures import figures
+from jaxspec.run.generation import Generation
+from jaxspec.run.json_values import finite, interval_fields
+from jaxspec.run.run import in_turns
 from jaxspec.studio import pictures, repeat
 from jaxspec.studio.crossing import crossing
 from jaxspec.studio.kept import Finished
@@ -58,28 +58,28 @@ def race(session: Session, resolved: Resolved, stopped: Callable[[], bool]) -> I
     yield {"event": "round", "lane": index, **found, "traces": lanes[index].count.traces}
     if (images := lanes[index].preview()) is not None:
       yield {"event": "images", "lane": index, "images": images}
-  runs, figures = [], []
+  runs, found = [], []
   for index, lane in enumerate(lanes):
     if stopped():
       return
     run = lane.run()
     runs.append(run)
-    figures.append(_figures(session, resolved, lane, run))
+    found.append(_figures(session, resolved, lane, run))
     shown = {"texts": run.outputs} if job.noun == "text" else {"images": [pictures.data_url(x) for x in run.outputs]}
-    yield {"event": "done", "lane": index, **shown, "figures": figures[-1]}
-  yield _finished(session, resolved, runs, figures)
+    yield {"event": "done", "lane": index, **shown, "figures": found[-1]}
+  yield _finished(session, resolved, runs, found)
 
 
-def _figures(session: Session, resolved: Resolved, lane: Lane, run: MethodRun) -> Event:
+def _figures(session: Session, resolved: Resolved, lane: Lane, run: Generation) -> Event:
   """Figures of a method; JSON."""
   job, asked = lane.entrant.job, resolved.asked
   found: Event = {"method": run.name, "title": run.method.title, "is_exact": run.method.is_exact}
   if asked.messages and messages.has_messages(job):
     try:
-      run.messages = messages.send(job, resolved.batches, run, None)
-    except UserError as error:
+      run.messages = messages.send(run)
+    except ValueError as error:
       found["no_messages"] = str(error)
-  found |= report.figures(run)
+  found |= figures(run)
   doubts = uncertainty(run.result)
   found["doubts_are"] = None if doubts is None else doubts[0]
   found["traces"] = lane.count.traces
@@ -89,41 +89,35 @@ def _figures(session: Session, resolved: Resolved, lane: Lane, run: MethodRun) -
     found["audit"] = _audit(run)
   if asked.whole:
     found |= _whole(resolved, lane, run)
-  return report.finite(found)
+  return finite(found)
 
 
-def _audit(run: MethodRun) -> Event:
+def _audit(run: Generation) -> Event:
   """Distances of the distributions of tokens from the target's."""
   metrics = run.result.metrics
   found = summarize_audit(metrics, run.result.lengths, run.result.counters.target_calls)
   fields = found._asdict()
   return {"tv_sum": float(np.sum(metrics.tv)) / run.num} | {
-    name: fields[name] if name == "worst" else report.interval_fields(fields[name]) for name in fields
+    name: fields[name] if name == "worst" else interval_fields(fields[name]) for name in fields
   }
 
 
-def _whole(resolved: Resolved, lane: Lane, run: MethodRun) -> Event:
+def _whole(resolved: Resolved, lane: Lane, run: Generation) -> Event:
   """The same decode in one program: its seconds, whether its tokens are the same, and its traces."""
-  job, batches, count = lane.entrant.job, resolved.batches, Count()
-  keys = lambda: rng.of_key_data(batches.key_data[0])
-  call = lambda: job.pipeline(
-    batches.condition[0], key=keys(), method=job.method, max_len=job.max_len, sampling=job.sampling
-  )
+  count = Count()
   with counted(count):
-    tokens = call().tokens
-    start = time.perf_counter()
-    jax.block_until_ready(call().result)
-    seconds = time.perf_counter() - start
-  return {"whole_s": seconds, "whole_traces": count.traces, "whole_same": bool(np.array_equal(tokens, run.result.tokens))}
+    (whole,) = in_turns([lane.entrant.job.but(audit=False)], resolved.batches, repeats=1)
+  same = bool(np.array_equal(whole.tokens, run.tokens))
+  return {"whole_s": whole.median_s, "whole_traces": count.traces, "whole_same": same}
 
 
-def _finished(session: Session, resolved: Resolved, runs: list[MethodRun], figures: list[Event]) -> Finished:
+def _finished(session: Session, resolved: Resolved, runs: list[Generation], found: list[Event]) -> Finished:
   jobs = [entrant.job for entrant in resolved.entrants]
-  documents = [report.document(job, resolved.batches, [run], {}) for job, run in zip(jobs, runs)]
+  documents = [document([run], {}) for run in runs]
   about = session.kind, resolved.asked, session.networks
   return Finished(
-    document=report.finite({"race": documents, "figures": figures}),
-    picture=pictures.sheet(runs, jobs) if jobs[0].noun == "image" else None,
+    document=finite({"race": documents, "figures": found}),
+    picture=pictures.sheet(runs) if jobs[0].noun == "image" else None,
     commands=[repeat.command(job, *about) for job in jobs],
     snippets=[repeat.snippet(job, *about) for job in jobs],
   )

@@ -6,15 +6,15 @@ import math
 import shlex
 from typing import Any
 
-from jaxspec.cli.declared import flag
-from jaxspec.cli.job import Job, draft_name
-from jaxspec.cli.networks import Networks
 from jaxspec.models.precision import PRECISIONS
 from jaxspec.options import values_of
+from jaxspec.run.chosen import flag
+from jaxspec.run.job import Job, draft_name
+from jaxspec.run.sources import Sources
 from jaxspec.studio.asked import Asked
 
 
-def command(job: Job, kind: str, asked: Asked, networks: Networks = Networks()) -> str:
+def command(job: Job, kind: str, asked: Asked, networks: Sources = Sources()) -> str:
   """A line of the shell.
 
   Args:
@@ -44,7 +44,7 @@ def command(job: Job, kind: str, asked: Asked, networks: Networks = Networks()) 
   return shlex.join([*words, "--", *asked.prompts])
 
 
-def snippet(job: Job, kind: str, asked: Asked, networks: Networks = Networks()) -> str:
+def snippet(job: Job, kind: str, asked: Asked, networks: Sources = Sources()) -> str:
   """Lines of Python; arguments as in `command`."""
   prompts = [int(prompt) if kind == "class" and prompt.isdecimal() else prompt for prompt in asked.prompts]
   products = job.pipeline.matmul_precision
@@ -66,7 +66,7 @@ def snippet(job: Job, kind: str, asked: Asked, networks: Networks = Networks()) 
   )
 
 
-def _drafting(job: Job, networks: Networks) -> tuple[Networks, str | None]:
+def _drafting(job: Job, networks: Sources) -> tuple[Sources, str | None]:
   """The networks to name, and the draft by name where its folder is not among them."""
   name, given = draft_name(job.method), networks.draft_model
   if given is not None and given.resolve().name == name:

@@ -8,21 +8,20 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxspec.cli import prompts
-from jaxspec.cli.batches import Batches, make_batches
-from jaxspec.cli.declared import Chosen
-from jaxspec.cli.errors import UserError
-from jaxspec.cli.job import Job, make_job
-from jaxspec.cli.memory import check_memory
-from jaxspec.cli.methods import describe, describe_options, range_words
-from jaxspec.cli.networks import Networks
-from jaxspec.decoder import Decoder
+from jaxspec.cli.job import Job
 from jaxspec.hosts.images import FeatureHost
 from jaxspec.link.networks import NETWORKS
 from jaxspec.methods import METHODS
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.options import values_of
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.asked import Asked as Prompts
+from jaxspec.run.asked import check_prompts
+from jaxspec.run.batches import Batches
+from jaxspec.run.chosen import Chosen
+from jaxspec.run.described import describe, describe_options, range_words
+from jaxspec.run.memory import check_memory
+from jaxspec.run.pipeline import Pipeline
+from jaxspec.run.sources import Sources
 from jaxspec.studio import asked as limits
 from jaxspec.studio.asked import Asked
 from jaxspec.token_kinds import IDS
@@ -34,13 +33,11 @@ class Entrant(NamedTuple):
   """One method of a race, ready to decode.
 
   Attributes:
-    job: networks, method and settings.
-    decoder: of the job, audited where the request says so.
+    job: networks, method and settings, audited where the request says so.
     program: equal for decodes that run the same compiled programs.
   """
 
   job: Job
-  decoder: Decoder
   program: Any
 
 
@@ -59,12 +56,12 @@ class Session:
     pipeline: of `jaxspec.load_pipeline`, with weights and without a mesh.
     networks: what it was loaded from, as options of ``jaxspec generate`` name it.
   Raises:
-    UserError: for networks that no typed prompt can drive.
+    ValueError: for networks that no typed prompt can drive.
   """
 
-  def __init__(self, pipeline: Pipeline, networks: Networks = Networks()):
+  def __init__(self, pipeline: Pipeline, networks: Sources = Sources()):
     if isinstance(pipeline.host, FeatureHost):
-      raise UserError(f"{pipeline.name} draws from features of a text encoder: the studio needs networks that read prompts")
+      raise ValueError(f"{pipeline.name} draws from features of a text encoder: the studio needs networks that read prompts")
     self.pipeline, self.networks = pipeline, networks
     self.compiled: set[Any] = set()
     self._lock = threading.Lock()  # decoders are made and kept by the pipeline, which is not made for threads
@@ -110,28 +107,24 @@ class Session:
 
     Raises:
       ValueError: in one line.
-      UserError: likewise.
     """
     with self._lock:
       pipeline = self.pipeline
       if self.kind != "class":
-        prompts.check_prompts(asked.prompts)
+        check_prompts(asked.prompts)
       if asked.max_tokens is not None and pipeline.host.noun != "text":
         raise ValueError("Must have no max_tokens for images, which have all of their tokens, we instead got one")
-      encoded = pipeline.encode(prompts.Asked(self.kind, asked.prompts).for_host(pipeline.host))
+      encoded = pipeline.encode(Prompts(self.kind, asked.prompts).for_host(pipeline.host))
       rows = len(encoded.captions)
       entrants = [self._entrant(chosen, encoded, asked, rows) for chosen in asked.entrants]
-      return Resolved(asked, entrants, make_batches(encoded.condition, samples=1, seed=asked.seed, rows=rows))
+      return Resolved(asked, entrants, entrants[0].job.batches(rows))
 
   def _entrant(self, chosen: Chosen, encoded, asked: Asked, rows: int) -> Entrant:
-    job = make_job(self.pipeline, chosen, encoded, seed=asked.seed, max_len=asked.max_tokens)
-    decoder = job.decoder(audit=asked.audit)
-    check_memory(decoder, job.condition, rows=rows, max_len=job.max_len, noun=job.noun)
-    parts = decoder.parts
-    leaves, tree = jax.tree.flatten((parts.params, job.condition))
+    job = chosen.job(self.pipeline, encoded, seed=asked.seed, max_len=asked.max_tokens).but(audit=asked.audit)
+    check_memory(job, rows)
+    leaves, tree = jax.tree.flatten((job.decoder.parts.params, job.condition))
     shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
-    static = (parts.drafter, parts.verifier, parts.target_prefix, parts.decode)
-    return Entrant(job, decoder, (static, tree, shapes, job.max_len))
+    return Entrant(job, (self.pipeline.static_key(job.decoder, job.max_len), tree, shapes))
 
   def check(self, asked: Asked) -> dict[str, Any]:
     """Whether a request fits, and whether each entrant has to be compiled first; JSON.

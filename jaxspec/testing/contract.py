@@ -69,7 +69,7 @@ def check_contract(
   Example:
     >>> import jax, jaxspec
     >>> from jaxspec import methods, testing
-    >>> from jaxspec.decoder import Decoder
+    >>> from jaxspec.run.decoder import Decoder
     >>> from jaxspec.models.conditions import ClassLabels
     >>> from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
     >>> from jaxspec.network import Network

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from jaxspec.decode.state import DecodeResult, SpecParams
-from jaxspec.decoder import run_parts
 from jaxspec.drafters.small_model import small_model
 from jaxspec.methods.base import BuildContext, Method, Parts
 from jaxspec.methods.common import target_side
 from jaxspec.methods.eagle import FAMILY as EAGLE
 from jaxspec.metrics.audit import TokenAudit
 from jaxspec.network import Network
+from jaxspec.run.decoder import run_parts
 from jaxspec.testing.compare import on_host, require, short
 from jaxspec.testing.distributions import assert_same_distribution
 from jaxspec.testing.tape import fast_keys

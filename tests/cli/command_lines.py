@@ -11,6 +11,7 @@ import click
 
 from jaxspec.cli import declared
 from jaxspec.cli.main import COMMANDS
+from jaxspec.run.chosen import Chosen
 
 
 def command_of(name: str) -> click.Command:
@@ -52,7 +53,7 @@ def parse(words: list[str]) -> None:
   """
   command, args = subcommand(words)
   context = command.make_context(command.name, args)
-  declared.Chosen.of(context.params).check()
+  Chosen.of(context.params).check()
 
 
 def flags_of(command: click.Command) -> set[str]:

@@ -6,7 +6,8 @@ from click.testing import CliRunner
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
 
 from jaxspec.cli.main import main
-from jaxspec.pipeline import Pipeline
+from jaxspec.run.pipeline import Pipeline
+from jaxspec.run.programs import Programs
 from tests.cli import fake_bundle
 
 
@@ -47,18 +48,20 @@ def _programs():
 
   Numbers of a setting that differ are arguments of a program; whatever is static is part of the key.
   """
-  kept, whole = {}, Pipeline.decode_fn
+  kept, static_key, compiled = {}, Pipeline.static_key, Programs.compiled
 
-  def decode_fn(self, decoder, max_len=None):
-    made, parts = whole(self, decoder, max_len), decoder.parts
-    key = (
-      self.target.fns, type(self.host), self.host.end_token, self.mesh, parts.drafter, parts.verifier, parts.target_prefix,
-      parts.decode, decoder.sampling, decoder.matmul_precision, self._length(decoder, max_len),
-    )  # fmt: skip
-    return kept.setdefault(key, made)
+  def whole_key(self, decoder, *args, **kwargs):
+    about = self.target.fns, type(self.host), self.host.end_token, self.mesh, self.matmul_precision
+    return about, decoder.sampling, static_key(self, decoder, *args, **kwargs)
+
+  def shared(self, *args, **kwargs):
+    self._kept = kept
+    return compiled(self, *args, **kwargs)
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(Pipeline, "decode_fn", decode_fn)
+    patch.setattr(Pipeline, "static_key", whole_key)
+    patch.setattr(Programs, "compiled", shared)
+    patch.setattr("jaxspec.run.programs.KEPT", 10_000)
     yield
 
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from jaxspec import shipped
-from jaxspec.cli import memory
+from jaxspec.run import memory
 from tests.cli import fake_classes
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from jaxspec.cli.cloud_map import draw_cloud_map, uncertainty_levels
 from jaxspec.decode.state import DecodeResult, Origin
 from jaxspec.drafters.interval import GatedReport
+from jaxspec.render.cloud_map import draw_cloud_map, uncertainty_levels
 
 EDGE, VERIFIED, CLOUD = (204, 204, 204), (0, 158, 115), (213, 94, 0)
 

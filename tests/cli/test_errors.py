@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from jaxspec import checkpoints
-from jaxspec.cli import decoding, errors, image_folder, memory, prompts, report
+from jaxspec.cli import errors, image_folder, prompts
+from jaxspec.run.json_values import as_json
 
 NAN = float("nan")
 
@@ -217,10 +218,10 @@ def test_memory_estimate(fails, bundle, monkeypatch):
 
   pipeline = load_pipeline(bundle)
   need = pipeline.decoder().decode_bytes(4, pipeline.encode("apple").condition)
-  monkeypatch.setattr(memory, "available_bytes", lambda: need)
+  monkeypatch.setattr("jaxspec.run.memory.available_bytes", lambda: need)
   options = ("--samples", 64, "--batch", 64)
-  assert "use --batch 4 or smaller" in fails("generate", "apple", "--checkpoint", bundle, *options)
-  monkeypatch.setattr(memory, "available_bytes", lambda: need // 8)
+  assert "use a batch of 4 or smaller" in fails("generate", "apple", "--checkpoint", bundle, *options)
+  monkeypatch.setattr("jaxspec.run.memory.available_bytes", lambda: need // 8)
   assert "use a smaller model" in fails("generate", "apple", "--checkpoint", bundle)
 
 
@@ -228,9 +229,9 @@ def test_out_of_memory(fails, bundle, monkeypatch):
   def explode(*args):
     raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory\nallocating 10 bytes")
 
-  monkeypatch.setattr(decoding, "compile_decode", explode)
+  monkeypatch.setattr("jaxspec.run.run.prepare", explode)
   assert "--batch" in fails("generate", "apple", "--checkpoint", bundle)
-  monkeypatch.setattr(decoding, "compile_decode", lambda *args: (_ for _ in ()).throw(MemoryError()))
+  monkeypatch.setattr("jaxspec.run.run.prepare", lambda *args: (_ for _ in ()).throw(MemoryError()))
   assert "Out of memory" in fails("generate", "apple", "--checkpoint", bundle)
 
 
@@ -238,7 +239,7 @@ def test_interrupt(run, bundle, monkeypatch, tmp_path):
   def interrupt(*args, **kwargs):
     raise KeyboardInterrupt
 
-  monkeypatch.setattr(decoding, "decode_methods", interrupt)
+  monkeypatch.setattr("jaxspec.run.run.in_turns", interrupt)
   outcome = run("generate", "apple", "--checkpoint", bundle, "--out", "o.png")
   assert outcome.exit_code == 130
   assert len(outcome.stderr.strip().splitlines()) == 1 and "Interrupted" in outcome.stderr
@@ -266,12 +267,12 @@ def test_interrupt_in_compiled_code():
 def test_figures_are_json_that_every_reader_takes():
   document = {"budget": float("inf"), "rows": [(np.float32(0.5), NAN)], "file": "name-\udcff.png", "text": "ä"}
   refuse = lambda name: pytest.fail(name)
-  read = json.loads(report.as_json(document).encode(), parse_constant=refuse)
+  read = json.loads(as_json(document).encode(), parse_constant=refuse)
   assert read == {"budget": None, "rows": [[0.5, None]], "file": "name-\udcff.png", "text": "ä"}
 
 
 def test_what_no_command_foresaw(run, bundle, monkeypatch):
-  monkeypatch.setattr(decoding, "decode_methods", lambda *args, **kwargs: {}["nothing"])
+  monkeypatch.setattr("jaxspec.run.run.in_turns", lambda *args, **kwargs: {}["nothing"])
   outcome = run("generate", "apple", "--checkpoint", bundle)
   assert outcome.exit_code == 1 and outcome.stderr == "Error: Unforeseen KeyError, 'nothing': JAXSPEC_DEBUG=1 shows where\n"
   monkeypatch.setenv("JAXSPEC_DEBUG", "1")

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save_file
 
-from jaxspec.cli import batches
+from jaxspec.run import batches
 from tests.cli import fake_bundle
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxspec.cli import heatmap, images
 from jaxspec.decode.state import DecodeResult, Origin
+from jaxspec.render import heatmap, images
 
 
 def test_wrap_keeps_every_word():

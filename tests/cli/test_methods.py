@@ -8,9 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from jaxspec import methods, options
-from jaxspec.cli import declared
 from jaxspec.cli.main import main
 from jaxspec.methods import METHODS
+from jaxspec.run.chosen import declarations, flag
+from jaxspec.sampling import SAMPLING_TYPES
 
 TOY = '''
 import dataclasses
@@ -62,7 +63,7 @@ def test_one_method(run, name):
   cls = METHODS[name]
   assert cls.title in words and " ".join(cls.source.split()) in words and "``" not in words
   for option in options.options_of(cls).values():
-    assert declared.flag(option.name).removeprefix("--") in words
+    assert flag(option.name).removeprefix("--") in words
     for choice in option.spec.choices or ():
       assert choice in words
 
@@ -134,8 +135,8 @@ def test_help_is_one_screen(toy):
   lines = text.splitlines()
   assert len(lines) <= 32 + len(METHODS) and max(map(len, lines)) <= 110
   assert all(param.opts[0] in text for param in generate.params if param.name != "prompts")
-  for cls in declared.SAMPLING_TYPES.values():
-    assert all(f"  {declared.flag(name)}" in text for name in options.options_of(cls))
+  for cls in SAMPLING_TYPES.values():
+    assert all(f"  {flag(name)}" in text for name in options.options_of(cls))
   assert all(any(line.startswith(f"  {name} ") for line in lines) for name in METHODS)
 
 
@@ -146,9 +147,9 @@ def test_no_command_names_an_option_of_a_method():
   from jaxspec.cli.generate import generate
 
   for command in (generate, audit, evaluate):
-    assert not {param.name for param in command.params} & declared.declarations().keys()
+    assert not {param.name for param in command.params} & declarations().keys()
 
 
 def test_methods_and_sampling_have_no_name_in_common():
-  of_sampling = {name for cls in declared.SAMPLING_TYPES.values() for name in options.options_of(cls)}
+  of_sampling = {name for cls in SAMPLING_TYPES.values() for name in options.options_of(cls)}
   assert not of_sampling & methods.all_options().keys()

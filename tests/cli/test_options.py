@@ -9,6 +9,7 @@ from jaxspec.cli import declared
 from jaxspec.cli.main import main
 from jaxspec.methods import METHODS, Gsd, Plain, Speculative
 from jaxspec.options import Option, options_of
+from jaxspec.run.chosen import Chosen, fitting, flag
 from jaxspec.sampling import SamplingConfig, VectorSampling
 
 
@@ -36,8 +37,8 @@ def refused(*args) -> str:
 def test_options_of_methods(name):
   for option in options_of(METHODS[name]).values():
     for value in bad_values(option):
-      line = refused("--method", name, f"{declared.flag(option.name)}={value}")
-      assert option.name in line or declared.flag(option.name) in line
+      line = refused("--method", name, f"{flag(option.name)}={value}")
+      assert option.name in line or flag(option.name) in line
 
 
 @pytest.mark.parametrize("cls", [SamplingConfig, VectorSampling])
@@ -46,8 +47,8 @@ def test_options_of_sampling(cls):
   other = options_of(VectorSampling if cls is SamplingConfig else SamplingConfig)
   for option in options_of(cls).values():
     for value in bad_values(option):
-      line = refused(f"{declared.flag(option.name)}={value}")
-      told = option.name in line or declared.flag(option.name) in line
+      line = refused(f"{flag(option.name)}={value}")
+      told = option.name in line or flag(option.name) in line
       assert told or option.name in other
 
 
@@ -58,11 +59,11 @@ def test_good_values_come_as_far_as_loading():
 
 def test_what_was_given_is_told_apart():
   """Each class gets what it declares; the rest brings a warning, also a draft where nothing is drafted."""
-  chosen = declared.Chosen("gsd", "small", {"window": 3, "gamma": 4, "temperature": 0.5, "stop": 2})
+  chosen = Chosen("gsd", "small", {"window": 3, "gamma": 4, "temperature": 0.5, "stop": 2})
   assert chosen.for_method(Gsd) == {"window": 3} and chosen.for_sampling(SamplingConfig) == {"temperature": 0.5}
   assert chosen.unread(Gsd, SamplingConfig) == ["Not read by --method gsd: --draft, --gamma, --stop"]
   assert chosen.for_method(Speculative) == {"draft": "small", "gamma": 4}
-  assert declared.Chosen("ar", None, {}).unread(Plain, SamplingConfig) == []
+  assert Chosen("ar", None, {}).unread(Plain, SamplingConfig) == []
 
 
 def test_types_are_the_loosest_of_the_declarations():
@@ -73,4 +74,4 @@ def test_types_are_the_loosest_of_the_declarations():
   assert kind(gamma) is click.INT and kind(steps) is click.STRING
   assert kind(gamma, options_of(SamplingConfig)["top_p"]) is click.FLOAT
   assert kind(options_of(Gsd)["recycle"]).choices == ("fresh", "coupled")
-  assert declared.fitting(gamma, 3.0) == 3 and declared.fitting(gamma, 3.5) == 3.5
+  assert fitting(gamma, 3.0) == 3 and fitting(gamma, 3.5) == 3.5

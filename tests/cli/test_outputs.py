@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from jaxspec.cli import errors, outputs
+from jaxspec.io import whole_files
 
 
 def test_failed_write_leaves_nothing(tmp_path):
@@ -20,8 +21,8 @@ def test_failed_write_leaves_nothing(tmp_path):
     path.write_text("half")
     raise OSError(28, "No space left on device")
 
-  with pytest.raises(errors.UserError, match="No space left"):
-    outputs.write_whole(tmp_path / "old.png", write)
+  with pytest.raises(ValueError, match="No space left"):
+    whole_files.write_whole(tmp_path / "old.png", write)
   assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("old.png", "old")]
 
 
@@ -31,7 +32,7 @@ def test_links_are_followed_and_modes_kept(tmp_path):
   real.chmod(0o600)
   link.symlink_to(real)
   outputs.check_writable(link, suffix=".json")
-  outputs.write_whole(link, lambda work: work.write_text("new"))
+  whole_files.write_whole(link, lambda work: work.write_text("new"))
   assert link.is_symlink() and real.read_text() == "new" and real.stat().st_mode & 0o777 == 0o600
   (tmp_path / "lost.json").symlink_to(tmp_path / "nowhere" / "x.json")
   with pytest.raises(errors.UserError, match="there is no folder .*nowhere"):
@@ -76,10 +77,10 @@ def test_texts_go_to_pipes_and_devices(tmp_path):
   found = []
   reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
   reader.start()
-  outputs.write_whole(pipe, lambda work: work.write_text("whole"))
+  whole_files.write_whole(pipe, lambda work: work.write_text("whole"))
   reader.join()
   assert found == ["whole"] and stat.S_ISFIFO(pipe.stat().st_mode)
-  outputs.write_whole(Path("/dev/null"), lambda work: work.write_text("whole"))
+  whole_files.write_whole(Path("/dev/null"), lambda work: work.write_text("whole"))
 
 
 def test_json_on_stdout(run, bundle):
@@ -91,5 +92,5 @@ def test_json_on_stdout(run, bundle):
 def test_names_as_long_as_names_can_be(tmp_path):
   path = tmp_path / ("n" * 251 + ".png")
   outputs.check_writable(path, suffix=".png")
-  outputs.write_whole(path, lambda work: work.write_text("whole"))
+  whole_files.write_whole(path, lambda work: work.write_text("whole"))
   assert path.read_text() == "whole" and len(list(tmp_path.iterdir())) == 1

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import click
 
-from jaxspec.cli import declared
 from jaxspec.cli.main import COMMANDS
 from jaxspec.methods import METHODS
+from jaxspec.options import options_of
+from jaxspec.run.chosen import declarations, flag
+from jaxspec.sampling import SAMPLING_TYPES
 from tests.cli.command_lines import command_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -44,11 +46,11 @@ def test_every_option_is_there():
   for name, flags in own_options().items():
     missing = [flag for flag in flags if flag not in whole and flag != "--resume"]
     assert not missing, (name, missing)
-  of_sampling = {declared.flag(name) for cls in declared.SAMPLING_TYPES.values() for name in declared.options_of(cls)}
+  of_sampling = {flag(name) for cls in SAMPLING_TYPES.values() for name in options_of(cls)}
   assert all(flag in PAGE for flag in of_sampling)
 
 
 def test_no_option_is_made_up():
   flags = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", PAGE))
-  known = KNOWN_BESIDES | set().union(*own_options().values()) | {declared.flag(name) for name in declared.declarations()}
+  known = KNOWN_BESIDES | set().union(*own_options().values()) | {flag(name) for name in declarations()}
   assert not flags - known, flags - known

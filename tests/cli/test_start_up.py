@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxspec import checkpoints, rng
-from jaxspec.cli.batches import make_batches
+from jaxspec.run.batches import make_batches
 from jaxspec.shipped import named
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"

@@ -1,17 +1,19 @@
 """What ``jaxspec generate`` prints below its images and texts."""
 
 import io
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from rich.console import Console
 from rich.text import Text
 
-from jaxspec.cli.decoding import MethodRun
-from jaxspec.cli.report import figures, speedup
 from jaxspec.cli.summary import figure_table, say, verdict
 from jaxspec.decode.state import Counters, DecodeResult
 from jaxspec.methods import Plain, Speculative
+from jaxspec.run.batches import Batches
+from jaxspec.run.figures import figures, speedup
+from jaxspec.run.generation import Generation
 
 WORDS = "a small bundle  3 images of 144 tokens  float32, bfloat16 products, on cpu"
 
@@ -25,11 +27,14 @@ def test_lines_break_between_words_in_a_terminal_and_nowhere_in_a_file(terminal)
   assert not terminal or max(map(len, lines)) <= 20
 
 
-def _run(method, lengths, seconds) -> MethodRun:
+def _run(method, lengths, seconds) -> Generation:
   lengths = np.asarray(lengths)
   blank = np.zeros((len(lengths), int(lengths.max())), int)
   result = DecodeResult(blank, lengths, Counters(*(lengths,) * 6), blank > 0, blank, blank)
-  return MethodRun(method, [result], result, 0.0, seconds)
+  host = SimpleNamespace(decode=lambda tokens, lengths, **_: ["" for _ in lengths])
+  job = SimpleNamespace(method=method, noun="text", sampling=None, pipeline=SimpleNamespace(host=host))
+  batches = Batches(np.arange(len(lengths)), np.zeros(len(lengths), int), [blank], [blank])
+  return Generation(job, batches, [result], 0.0, seconds)
 
 
 @pytest.mark.parametrize(("seconds", "words"), [([0.7, 0.8, 0.6], "0.71x its speed"), ([0.4, 0.25, 0.2], "2.00x as fast")])

@@ -11,9 +11,9 @@ import numpy as np
 
 import jaxspec
 from jaxspec import methods, orders, rng
-from jaxspec.decoder import Decoder
 from jaxspec.methods import Parts
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
+from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import AnySampling, MapSampling, SamplingConfig, StateSampling, VectorSampling
 from tests import state_toy
 from tests.contract import networks

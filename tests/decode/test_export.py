@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import pytest
 
 from jaxspec import methods
-from jaxspec.decoder import Decoder
 from jaxspec.methods import METHODS, SAME_FAMILY
 from jaxspec.models.chameleon import ChameleonConfig
 from jaxspec.models.conditions import ClassLabels, OrderedLabels, Prompt
@@ -17,6 +16,7 @@ from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.platform import tracing_for
 from jaxspec.models.registry import family_of
 from jaxspec.planning.sizes import sized
+from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import MapSampling, SamplingConfig, StateSampling
 from tests.methods.networks import CAUSAL, MAR, STOPPED, maps, small, states
 

@@ -12,7 +12,6 @@ import jaxspec
 from jaxspec import methods, rng
 from jaxspec.decode.next_scale import ScaleParams, generate_scales
 from jaxspec.decode.state import Origin, SpecParams
-from jaxspec.decoder import Decoder
 from jaxspec.drafters.interval import GatedParams
 from jaxspec.drafters.interval_maps import interval_maps, pooled
 from jaxspec.intervals.scores import make_score
@@ -21,6 +20,7 @@ from jaxspec.models.scale_network import ScaleNetwork, ScaleWeights
 from jaxspec.models.var import var_fns
 from jaxspec.models.var_vae import var_vae_fns
 from jaxspec.network import Network
+from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import MapSampling
 from jaxspec.testing import assert_same_distribution, fast_keys
 from jaxspec.verifiers.map_rule import MapRule

@@ -9,13 +9,13 @@ import pytest
 
 from jaxspec import methods, rng
 from jaxspec.decode.state import Origin
-from jaxspec.decoder import Decoder
 from jaxspec.diffusion.chain import step_normals
 from jaxspec.diffusion.ddpm import Prediction
 from jaxspec.drafters.interval_states import interval_score, interval_states, random_score
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.dit import dit_fns
 from jaxspec.network import Network
+from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import StateSampling
 from tests import helpers, state_toy
 from tests.methods import networks

@@ -10,7 +10,7 @@ import pytest
 
 from experiments import run
 from experiments.engine import experiment
-from experiments.engine.bench import _PROGRAMS, Bench, make_batches
+from experiments.engine.bench import Bench, make_batches
 from experiments.engine.classes import Acceptance, ClassTable
 from experiments.engine.experiment import Lab
 from experiments.engine.quality import Quality
@@ -105,7 +105,7 @@ def test_decodes_are_kept_and_read_back(bundle, tmp_path, monkeypatch):
   drawn = bench.decode(PLAIN)
   assert drawn.tokens.shape == (3, 16) and bench.is_decoded(PLAIN) and len(list(tmp_path.rglob("*.pickle"))) == 2
   again, made = Bench(lab.pipeline(bundle), prompts, lab.decodes, batch=2), []
-  monkeypatch.setattr(Bench, "_program", lambda *args: made.append(args))
+  monkeypatch.setattr("experiments.engine.bench.prepare", lambda *args: made.append(args))
   np.testing.assert_array_equal(again.decode(PLAIN).tokens, drawn.tokens)
   assert not made
   # Other settings, prompts and seeds have other names.
@@ -153,11 +153,12 @@ def test_a_search_matches_the_rate_and_starts_again_from_what_it_kept(bundle, tm
   table = Quality(title="t", rows=(), bundle=bundle, scorer=Scenes(32), batch=16)
   bench = table.bench(lab)
   wanted = table.placed(row("ciar", "CIAR", target_prefix=0.125), bench).but(rate=0.35)
-  before = len(_PROGRAMS)
+  programs = bench.pipeline.programs
+  before = len(programs)
   found = bench.matched(wanted)
   calls, drawn = bench.calls(found), bench.decode(found)
   assert abs(calls.call_rate - 0.35) <= 0.02 and 0 < dict(found.options)["tau"]  # few tokens: few rates are in reach
-  assert len(_PROGRAMS) == 1 + before  # thresholds share a program
+  assert len(programs) == 1 + before  # thresholds share a program
   np.testing.assert_array_equal((drawn.origin == Origin.LOCAL).sum(1), drawn.counters.local)
   # A second bench, one batch lost: it decodes that one again, the same, and nothing else.
   lost = tmp_path / "decodes" / f"{bench._names(found)[1]}.pickle"

@@ -8,7 +8,6 @@ from tokenizers import Tokenizer, models
 
 from jaxspec import methods
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE
-from jaxspec.decoder import Decoder
 from jaxspec.hosts.base import HostParts
 from jaxspec.hosts.text import make_host
 from jaxspec.methods.base import SAME_FAMILY
@@ -16,6 +15,7 @@ from jaxspec.models.conditions import Prompt
 from jaxspec.models.eagle import EagleConfig
 from jaxspec.models.rope_text import Rope
 from jaxspec.network import Network
+from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig
 from tests.pipeline import tiny
 

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec import methods, orders, rng
-from jaxspec.decoder import Decoder
 from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
 from jaxspec.models.conditions import OrderedLabels
 from jaxspec.models.dit import DiTConfig, dit_fns
@@ -20,6 +19,7 @@ from jaxspec.models.scale_network import ScaleNetwork, ScaleWeights
 from jaxspec.models.var import VARConfig, var_fns
 from jaxspec.models.var_vae import VARVAEConfig, var_vae_fns
 from jaxspec.network import Network
+from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import MapSampling, SamplingConfig, StateSampling, VectorSampling
 from tests import helpers
 

@@ -8,11 +8,13 @@ import click
 import pytest
 
 from jaxspec import methods
-from jaxspec.cli.declared import fitting, value_type
-from jaxspec.cli.methods import describe_options, range_words, value_word
+from jaxspec.cli.declared import value_type
+from jaxspec.cli.methods import value_word
 from jaxspec.methods import METHODS, SAME_FAMILY, all_options, make_method, options_of
 from jaxspec.models.registry import FAMILIES
 from jaxspec.options import check_options, option
+from jaxspec.run.chosen import fitting
+from jaxspec.run.described import describe_options, range_words
 from jaxspec.sampling import SamplingConfig, StateSampling, VectorSampling
 
 DECLARING = [*METHODS.values(), SamplingConfig, VectorSampling, StateSampling]

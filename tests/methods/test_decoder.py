@@ -6,8 +6,8 @@ import pytest
 
 from jaxspec import methods
 from jaxspec.decode import loop
-from jaxspec.decoder import Decoder
 from jaxspec.network import Network
+from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig, VectorSampling
 from tests.helpers import labels
 from tests.methods.networks import condition_of, decoder, head, host, markov, small, vectors

@@ -8,13 +8,13 @@ import pytest
 import jaxspec
 from jaxspec import methods
 from jaxspec.data.language_tokenizer import pad_left
-from jaxspec.decoder import Decoder
 from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
 from jaxspec.models.chameleon_drawing import drawing_fns, drawing_params, null_prompt
 from jaxspec.models.conditions import Prefixed, Prompt
 from jaxspec.models.guidance import Guided, guided
 from jaxspec.models.image_rows import ImageRows
 from jaxspec.network import Network
+from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig
 from jaxspec.testing import Tape
 from jaxspec.testing.tape import first_draw, round_draws

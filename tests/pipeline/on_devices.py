@@ -14,15 +14,15 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from jaxspec import rng
 from jaxspec.bundle import write_bundle
 from jaxspec.data.language_tokenizer import TOKENIZER_FILE
 from jaxspec.loading import load_pipeline
 from jaxspec.models.conditions import Prefixed
 from jaxspec.models.eagle import EagleConfig
 from jaxspec.models.llamagen import LlamaGenConfig
-from jaxspec.pipeline import Pipeline
 from jaxspec.planning import program_text
+from jaxspec.run.pipeline import Pipeline
+from jaxspec.run.run import prepare
 from tests import devices
 from tests.pipeline import tiny, tiny_chameleon
 
@@ -95,12 +95,11 @@ def decode(pipeline: Pipeline, kind: str, method: str) -> np.ndarray:
 
 def compiled(pipeline: Pipeline, kind: str, method: str) -> tuple[np.ndarray, dict[str, int]]:
   """Tokens of a compiled decode, and what its devices exchange."""
-  decoder, condition = pipeline.decoder(method), pipeline.encode(prompts(kind)).condition
-  keys = jax.random.key_data(rng.row_keys(jax.random.key(1), ROWS))
-  arguments = decoder.parts.params, *pipeline.place((keys, condition))
-  with pipeline.context():
-    program = jax.jit(pipeline.decode_fn(decoder, LENGTHS.get(kind))).lower(*arguments).compile()
-    return np.asarray(program(*arguments).tokens), program_text.exchanges(program.as_text().splitlines())
+  job = pipeline.job(prompts(kind), method=method, max_len=LENGTHS.get(kind), seed=1)
+  batches = job.batches(ROWS)
+  prepared = prepare(job, batches)
+  tokens = prepared(batches.key_data[0], batches.condition[0]).tokens
+  return np.asarray(tokens), program_text.exchanges(prepared.program.as_text().splitlines())
 
 
 def logits(pipeline: Pipeline) -> np.ndarray:

@@ -7,6 +7,7 @@ import pytest
 from jaxspec import rng
 from jaxspec.loading import load_pipeline
 from jaxspec.methods import Ciar, Gsd, Speculative
+from jaxspec.run.rounds import rounds
 from jaxspec.sampling import SamplingConfig, VectorSampling
 
 REFUSED_KEYS = {
@@ -39,9 +40,9 @@ def test_keys_of_every_form(toys):
     np.testing.assert_array_equal(draw(key), whole)
   decoder, condition = pipe.decoder("ar", sampling=sampling), pipe.encode(LABELS).condition
   np.testing.assert_array_equal(decoder(condition, key=5, max_len=4).tokens, whole)
-  for seed in (5, rows):
-    *_, (last, _) = pipe.rounds(decoder, seed, condition)
-    np.testing.assert_array_equal(last.tokens, whole)
+  job = pipe.job(LABELS, method="ar", sampling=sampling, seed=5)
+  *_, (last, _) = rounds(job, job.batches(3))
+  np.testing.assert_array_equal(last.tokens, whole)
   *_, last = decoder.iterate(condition, key=5, max_len=4)
   np.testing.assert_array_equal(last.tokens, whole)
 

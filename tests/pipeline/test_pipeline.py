@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from jaxspec import methods, rng
-from jaxspec.cli.batches import make_batches
 from jaxspec.loading import load_pipeline
 from jaxspec.methods import Ciar, Cspd, Eagle, Gsd, Plain, Speculative
 from jaxspec.models import precision
 from jaxspec.models.conditions import ClassLabels
+from jaxspec.run.batches import make_batches
+from jaxspec.run.rounds import rounds
+from jaxspec.run.run import run
 from jaxspec.sampling import SamplingConfig, VectorSampling
 from jaxspec.shipped import BUNDLES, VARIABLE, default_bundle, named, shipped
 from tests.pipeline import toy
@@ -81,8 +83,8 @@ def test_rows_depend_on_their_own_key(toys):
   assert same.captions == ["row 0", "row 1", "row 2"]
   assert len(set(map(tuple, whole.tokens.tolist()))) == 3
   pipe(pipe.encode([2, 0, 1]), key=KEY, method="ar", temperature=0.5)
-  assert len(pipe._programs) == 1 and len(pipe._decoders) == 2
-  short = dataclasses.replace(whole, result=whole.result._replace(lengths=np.asarray([4, 2, 4])))
+  assert len(pipe.programs) == 1 and len(pipe._decoders) == 2
+  short = dataclasses.replace(whole, by_batch=[whole.result._replace(lengths=np.asarray([4, 2, 4]))])
   assert short.images is None and whole.images.shape == (3, 1, 4, 3)
   for max_len, words in ((5, "at most the 4 tokens of an image"), (0, "at least 1 as max_len")):
     with pytest.raises(ValueError, match=words):
@@ -303,13 +305,13 @@ def test_rounds_end_with_the_result_of_the_program(request, bundle):
   """Round by round tokens only grow, and the host's finishing at the end gives what one program gives."""
   pipe = load_pipeline(request.getfixturevalue(bundle), matmul_precision="float32")
   prompts = ["red apple"] if bundle == "captions" else [1]
-  decoder, encoded = pipe.decoder(), pipe.encode(prompts)
-  keys = jax.random.split(jax.random.key(5), 1)
+  job = pipe.job(prompts, seed=5)
+  batches = job.batches(1)
   lengths = []
-  for found, finish in pipe.rounds(decoder, jax.random.key_data(keys), encoded.condition):
+  for found, finish in rounds(job, batches):
     lengths.append(int(found.lengths[0]))
     last = jax.device_get(finish())
   assert lengths == sorted(lengths) and len(lengths) == int(last.counters.rounds[0]) + 1
-  wanted = pipe(encoded, key=keys)
+  wanted = run(job, batches)
   np.testing.assert_allclose(last.tokens, wanted.tokens, atol=1e-5)
   np.testing.assert_array_equal(last.origin, wanted.result.origin)

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec import pipeline
 from jaxspec.models.conditions import Prompt, padded_length
+from jaxspec.run import programs
 from tests.cli import fake_language
 
 
@@ -29,15 +29,22 @@ def test_eight_lengths_share_a_program_and_draw_the_tokens_of_prompts_without_pa
     if length in (1, 5):
       bare = Prompt(*(leaf[:, -length:] for leaf in encoded.condition))
       np.testing.assert_array_equal(padded, pipe(bare, key=key, max_len=6, method="ar").tokens)
-  program = pipe._program(pipe.decoder("ar"), 6)
-  assert program._cache_size() == 3  # eight lengths with padding, two without
+  assert len(pipe.programs) == 3  # eight lengths with padding share one, two without have their own
 
 
-def test_only_the_last_programs_are_kept(pipe, monkeypatch):
-  monkeypatch.setattr(pipeline, "_KEPT", 3)
-  decoder = pipe.decoder("ar")
-  programs = [pipe._program(decoder, length) for length in (2, 3, 4)]
-  assert pipe._program(decoder, 2) is programs[0]
-  pipe._program(decoder, 5)  # the least recently used goes: that of 3 tokens
-  assert pipe._program(decoder, 2) is programs[0] and pipe._program(decoder, 4) is programs[2]
-  assert pipe._program(decoder, 3) is not programs[1]
+def test_only_the_last_programs_are_kept(monkeypatch):
+  monkeypatch.setattr(programs, "KEPT", 3)
+  kept = programs.Programs()
+  first = [kept.get(key, object) for key in "abc"]
+  assert kept.get("a", object) is first[0]
+  kept.get("d", object)  # the least recently used goes: that of b
+  assert "b" not in kept and len(kept) == 3 and kept.get("c", object) is first[2]
+
+
+def test_a_program_is_compiled_once_for_each_shape():
+  kept, double = programs.Programs(), lambda: lambda x: 2 * x
+  program, seconds = kept.compiled("double", double, np.ones(2, np.float32))
+  again, none = kept.compiled("double", double, np.zeros(2, np.float32))
+  other, _ = kept.compiled("double", double, np.ones(3, np.float32))
+  assert again is program and seconds > 0 and none == 0 and other is not program
+  np.testing.assert_array_equal(other(np.ones(3, np.float32)), [2, 2, 2])

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from jaxspec.cli.declared import Chosen
 from jaxspec.cli.main import main
 from jaxspec.cli.plan import plan
 from jaxspec.mesh import parse
 from jaxspec.planning import MODELS, find_model, parse_device
+from jaxspec.run.chosen import Chosen
 
 PAGE = (Path(__file__).parents[2] / "docs" / "many_devices.md").read_text(encoding="utf-8")
 _LINES = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S) for line in block.splitlines()]

@@ -19,8 +19,8 @@ from jaxspec.link.method_wires import wire_of
 from jaxspec.loading import load_pipeline
 from jaxspec.methods import Plain, Sqs
 from jaxspec.models.llamagen import LlamaGenConfig
-from jaxspec.pipeline import Pipeline
 from jaxspec.planning import program_text
+from jaxspec.run.pipeline import Pipeline
 from jaxspec.server import from_bundle, group
 from jaxspec.server import table as tables
 from jaxspec.server.batches import batch_of

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jaxspec.cli.networks import Networks
 from jaxspec.loading import load_pipeline
+from jaxspec.run.sources import Sources
 from tests.pipeline import tiny
 
 pytest.importorskip("starlette", reason="needs the studio extra: pip install 'jaxspec-decoding[studio]'")
@@ -18,7 +18,7 @@ def bundle(tmp_path_factory):
 def session(bundle):
   from jaxspec.studio.session import Session
 
-  return Session(load_pipeline(bundle, matmul_precision="float32"), Networks(bundle))
+  return Session(load_pipeline(bundle, matmul_precision="float32"), Sources(bundle))
 
 
 @pytest.fixture

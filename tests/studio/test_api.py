@@ -10,10 +10,11 @@ import pytest
 from click.testing import CliRunner
 from starlette.testclient import TestClient
 
-from jaxspec.cli.declared import Chosen
 from jaxspec.cli.main import main
-from jaxspec.cli.networks import Networks
+from jaxspec.cli.networks import load_sources
 from jaxspec.options import options_of
+from jaxspec.run.chosen import Chosen
+from jaxspec.run.sources import Sources
 from jaxspec.studio import asked, repeat
 from jaxspec.studio.session import Session
 from tests.cli.command_lines import parse
@@ -120,8 +121,8 @@ def test_command_and_python_repeat_the_tokens(client, tmp_path, monkeypatch):
 def test_converted_networks_are_named_where_a_race_is_repeated(tmp_path):
   """A draft by its folder or by its name, never by both, which the command line refuses."""
   folder = tiny.classes(tmp_path)
-  networks = Networks(folder / "target", tokenizer=folder / "vq", draft_model=folder / "draft")
-  session = Session(networks.load(matmul_precision="float32"), networks)
+  networks = Sources(folder / "target", tokenizer=folder / "vq", draft_model=folder / "draft")
+  session = Session(load_sources(networks, matmul_precision="float32"), networks)
   assert session.describe()["kind"] == "class" and session.describe()["example"] == "0"
   for method, draft in (("speculative", True), ("ar", False)):
     request = asked.Asked(["3"], [Chosen(method, None, {"gamma": 2})])

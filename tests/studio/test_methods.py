@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from jaxspec.cli.networks import Networks
 from jaxspec.loading import load_pipeline
 from jaxspec.methods import METHODS
 from jaxspec.options import options_of
+from jaxspec.run.sources import Sources
 from jaxspec.studio.api import make_app
 from jaxspec.studio.session import Session
 from tests.methods.networks import CAUSAL, MAR, SMALL
 from tests.pipeline import test_maps, test_states, tiny
 
-# Networks, how they are loaded, a prompt, and sampling settings that decode fast.
+# Sources, how they are loaded, a prompt, and sampling settings that decode fast.
 KINDS = {
   "captions": (tiny.captions, {}, "red apple", {}),
   "texts": (tiny.texts, {}, "on", {}),
@@ -41,7 +41,7 @@ def clients(tmp_path_factory):
       write, parts, *_ = KINDS[kind]
       folder = write(tmp_path_factory.mktemp(kind) / "bundle")
       pipeline = load_pipeline(folder, matmul_precision="float32", **parts)
-      made[kind] = TestClient(make_app(Session(pipeline, Networks(folder)), hosts=["testserver"])), pipeline
+      made[kind] = TestClient(make_app(Session(pipeline, Sources(folder)), hosts=["testserver"])), pipeline
     return made[kind]
 
   return of

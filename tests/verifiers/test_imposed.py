@@ -11,13 +11,13 @@ import pytest
 import jaxspec
 from jaxspec import methods
 from jaxspec.decode.state import Origin
-from jaxspec.decoder import Decoder
 from jaxspec.drafts import empty_draft
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.models.sampling import ModelParams
 from jaxspec.network import Network
 from jaxspec.recorded_acceptance import RecordedAcceptance
+from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import VectorSampling
 from jaxspec.types import Cursor, Draft, Verifier
 from jaxspec.verifiers.imposed import Imposed, imposed

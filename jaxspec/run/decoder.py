@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import jax
 
@@ -55,7 +55,7 @@ class Decoder:
   Example:
     >>> import jax, jax.numpy as jnp, jaxspec
     >>> from jaxspec import methods
-    >>> from jaxspec.decoder import Decoder
+    >>> from jaxspec.run.decoder import Decoder
     >>> from jaxspec.models.conditions import ClassLabels
     >>> from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
     >>> from jaxspec.network import Network
@@ -142,6 +142,15 @@ class Decoder:
     parts = self.method.build(self.target, self.drafting, self.context)
     return parts if self.imposed is None else _impose(parts, Imposed.of(self.imposed))
 
+  def built(self) -> Self:
+    """The decoder, with its `parts` built, so that what does not fit shows here.
+
+    Raises:
+      ValueError: as `parts`.
+    """
+    _ = self.parts
+    return self
+
   @in_32_bits
   def __call__(
     self,
@@ -175,7 +184,7 @@ class Decoder:
     ``[B]`` row keys (`jax.random.key_data`). Other arguments as in a call.
     """
     length = self._length(max_len)
-    _ = self.parts  # outside of any trace
+    self.built()  # outside of any trace
 
     @in_32_bits
     def decode(params: SpecParams, key_data: Array, condition: PyTree) -> DecodeResult:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from jaxspec.decode import measure
 from jaxspec.decode.state import DecodeResult, Origin, summarize
-from jaxspec.decoder import Decoder
+from jaxspec.run.decoder import Decoder
 from jaxspec.types import Array, PyTree
 
 

@@ -13,20 +13,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import numpy as np
+from jax.sharding import Mesh
 
 from jaxspec import mesh as meshes
 from jaxspec import rng
 from jaxspec.bundle import Defaults
 from jaxspec.decode.state import DecodeResult, SpecParams
-from jaxspec.decode.state import result as result_of
-from jaxspec.decoder import Decoder
 from jaxspec.draft_networks import Drafts
-from jaxspec.generation import Generation
 from jaxspec.hosts.base import Encoded, Host, HostParts, check_captions
 from jaxspec.methods import METHODS, get_method, make_method
 from jaxspec.methods.base import DraftingMethod, Method
@@ -34,15 +32,17 @@ from jaxspec.models import registry
 from jaxspec.models.precision import narrow, precision_context
 from jaxspec.network import Network
 from jaxspec.options import check_length, options_of, suggestion
+from jaxspec.run.batches import batch_rows, split
+from jaxspec.run.decoder import Decoder
+from jaxspec.run.generation import Generation
+from jaxspec.run.job import Job
+from jaxspec.run.programs import Programs
+from jaxspec.run.run import run
 from jaxspec.sampling import AnySampling
 from jaxspec.types import Array, Key, PyTree
 
-# Programs and decoders of a pipeline that are kept, the least recently used are dropped; a program takes some 20 MB.
-_KEPT = 16
-
-# (parameters, key data [B, ...] uint32, condition of B rows) -> DecodeResult
+# (parameters, key data [B, 2] uint32, condition of B rows) -> DecodeResult
 Program = Callable[[SpecParams, Array, PyTree], DecodeResult]
-Value = TypeVar("Value")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -59,6 +59,7 @@ class Pipeline:
     matmul_precision: precision of products in every decode; None leaves it to jax.
     parts: what the host was made of, for `alone`.
     mesh: devices that share every decode (`jaxspec.mesh`); None is one device.
+    programs: compiled decodes.
   """
 
   name: str
@@ -70,8 +71,8 @@ class Pipeline:
   matmul_precision: str | None = None
   parts: HostParts | None = None
   mesh: Mesh | None = None
-  _decoders: dict[Any, Decoder] = dataclasses.field(default_factory=dict, init=False, repr=False)
-  _programs: dict[Any, Program] = dataclasses.field(default_factory=dict, init=False, repr=False)
+  programs: Programs = dataclasses.field(default_factory=Programs, init=False, repr=False)
+  _decoders: Programs = dataclasses.field(default_factory=Programs, init=False, repr=False)
 
   def __repr__(self) -> str:
     drafts = f", drafts {', '.join(self.drafts)}" if self.drafts else ""
@@ -196,7 +197,7 @@ class Pipeline:
     elif overrides:
       raise ValueError(f"Must have either sampling or single settings, we instead got both ({sorted(overrides)[0]})")
     key = (method, sampling, audit)
-    return _kept(self._decoders, key, lambda: self._make_decoder(method, sampling, audit))
+    return self._decoders.get(key, lambda: self._make_decoder(method, sampling, audit))
 
   def _make_decoder(self, method: Method, sampling: AnySampling, audit: bool) -> Decoder:
     host, draft = self.host, None
@@ -264,18 +265,20 @@ class Pipeline:
       )
     return found
 
-  def decode_fn(self, decoder: Decoder, max_len: int | None = None) -> Program:
+  def decode_fn(self, decoder: Decoder, max_len: int | None = None, *, ends: bool = True) -> Program:
     """One batch from conditions to finished tokens, as a pure function to be compiled.
 
     It takes ``decoder.parts.params``, the key data of ``[B]`` row keys, and a condition of ``B`` rows. Compile and call it
-    inside `precision`.
+    inside `context`; `jaxspec.run.run.prepare` does both.
 
+    Args:
+      ends: whether the family's end token ends a row.
     Raises:
       ValueError: for a target without weights.
     """
     self.check_weights()
     length, host, sampling = self._length(decoder, max_len), self.host, decoder.sampling
-    inner = decoder.decode_fn(max_len=length, end_token=host.end_token)
+    inner = decoder.decode_fn(max_len=length, end_token=host.end_token if ends else None)
 
     def decode(params: SpecParams, key_data: Array, condition: PyTree) -> DecodeResult:
       keys = rng.of_key_data(key_data)
@@ -285,57 +288,13 @@ class Pipeline:
 
     return decode if self.mesh is None else meshes.over_rows(decode, self.mesh)
 
-  def rounds(
-    self, decoder: Decoder, key_data: Array, condition: PyTree, max_len: int | None = None
-  ) -> Iterator[tuple[DecodeResult, Callable[[], DecodeResult]]]:
-    """The decode of `decode_fn`, with a result after the prefill and after every round; each round is a call of its own.
-
-    Yields each result in generation order, and a call that gives it as the host finishes it, for `Host.decode`. Tokens that
-    are not drawn yet are 0, and their origin is ``EMPTY``. A method without rounds yields its one result. The next round
-    reuses buffers: read what you need before you ask for it.
-
-    Args:
-      key_data: data of ``[B]`` row keys, or what a call takes as ``key``.
-      condition: ``B`` rows, as `encode` returned them.
-    Raises:
-      ValueError: for a target without weights.
-    """
-    self.check_weights()
-    length, host, parts = self._length(decoder, max_len), self.host, decoder.parts
-    key_data = rng.row_key_data(key_data, condition.batch_size)
-    keys = lambda: rng.of_key_data(key_data)
-    with self.context():
-      if parts.decode is not None:
-        whole = self._program(decoder, max_len)(parts.params, *self.place((key_data, condition)))
-        found = iter([(whole, lambda: whole)])
-      else:
-        prepared = host.prepare(keys(), condition)
-        sides = decoder.iterate(prepared, key=keys(), max_len=length, end_token=host.end_token)
-        results = (result_of(side, parts.drafter) for side in sides)
-        finish = self._finish(decoder)
-        found = ((one, functools.partial(finish, one, prepared, key_data, parts.params)) for one in results)
-    yield from found
-
-  def _finish(self, decoder: Decoder) -> Callable[..., DecodeResult]:
-    """`Host.finish` of results outside of a program: ``(result, prepared condition, key data, params)``, compiled."""
-    if type(self.host).finish is Host.finish:
-      return lambda result, *inputs: result
-    key, host, sampling = ("finish", decoder.sampling), self.host, decoder.sampling
-    program = _kept(
-      self._programs,
-      key,
-      lambda: jax.jit(
-        lambda result, condition, key_data, params: host.finish(
-          result, condition, rng.of_key_data(key_data), params, sampling
-        )
-      ),
-    )
-
-    def finish(*inputs):
-      with self.context():
-        return program(*inputs)
-
-    return finish
+  def static_key(self, decoder: Decoder, max_len: int | None = None, *, ends: bool = True) -> Hashable:
+    """Everything that is static in the program of `decode_fn`: decoders that differ in traced numbers share it."""
+    parts = decoder.parts
+    # What a host's own `finish` reads of the settings is static.
+    of_finish = None if type(self.host).finish is Host.finish else decoder.sampling
+    statics = parts.drafter, parts.verifier, parts.target_prefix, parts.decode
+    return (*statics, of_finish, self._length(decoder, max_len), ends)
 
   def check_weights(self) -> None:
     """Raises a ValueError for a target whose weights were not loaded."""
@@ -359,6 +318,39 @@ class Pipeline:
     """
     return rows if self.mesh is None else meshes.rows(rows, self.mesh)
 
+  def job(
+    self,
+    prompts: Any,
+    *,
+    method: Method | str | None = None,
+    max_len: int | None = None,
+    captions: Sequence[str] | None = None,
+    sampling: AnySampling | None = None,
+    audit: bool = False,
+    seed: int | None = None,
+    ends: bool = True,
+    **overrides: Any,
+  ) -> Job:
+    """Resolves everything that a decode needs, and finds out whether it fits.
+
+    Args:
+      prompts: as for `encode`.
+      method: a `Method`, or a name: the bundle's default options then apply. None is the default.
+      max_len: most tokens of a row; by default a whole image, or 64 tokens of text.
+      captions: what people call the rows.
+      sampling: whole sampling settings.
+      audit: report the exact distribution of every committed token, as ``result.metrics``.
+      seed: of the row keys.
+      ends: whether the family's end token ends a row.
+      overrides: single sampling settings, over what the networks were trained for: ``temperature=0.9``.
+    Raises:
+      ValueError: one line that names what does not fit.
+    """
+    decoder = self.decoder(method, sampling=sampling, audit=audit, **overrides).built()
+    encoded, length = self.encode(prompts, captions), self._length(decoder, max_len)
+    warnings = [*encoded.warnings, *self.warnings(decoder, encoded.condition, length)]
+    return Job(self, decoder, encoded, length, seed, ends, warnings)
+
   def __call__(
     self,
     prompts: Any,
@@ -369,36 +361,26 @@ class Pipeline:
     captions: Sequence[str] | None = None,
     sampling: AnySampling | None = None,
     audit: bool = False,
+    batch: int | None = None,
     **overrides: Any,
   ) -> Generation:
-    """Generates one row per prompt, as one batch.
+    """Generates one row per prompt.
 
     Args:
-      prompts: as for `encode`.
-      key: one typed key, ``[B]`` row keys, or a seed; consumed. A row depends on its own key and prompt only; row r decodes
+      prompts, method, max_len, captions, sampling, audit, overrides: as for `job`.
+      key: one typed key, ``[R]`` row keys, or a seed; consumed. A row depends on its own key and prompt only; row r decodes
         with ``fold_in(key, r)``, as the first samples of ``jaxspec generate --seed`` do. Keys of other generators than
         threefry are folded into keys of threefry.
-      method: a `Method`, or a name: the bundle's default options then apply. None is the default.
-      max_len: most tokens of a row; by default a whole image, or 64 tokens of text.
-      captions: what people call the rows.
-      sampling: whole sampling settings.
-      audit: report the exact distribution of every committed token, as ``result.metrics``.
-      overrides: single sampling settings, over what the networks were trained for: ``temperature=0.9``.
+      batch: rows that are decoded together; by default all of them.
     Raises:
       ValueError: one line that names what does not fit.
     """
-    decoder = self.decoder(method, sampling=sampling, audit=audit, **overrides)
-    encoded = self.encode(prompts, captions)
-    warnings = [*encoded.warnings, *self.warnings(decoder, encoded.condition, max_len)]
-    key_data = rng.row_key_data(key, encoded.condition.batch_size)
-    with self.context():
-      program = self._program(decoder, max_len)
-      result = program(decoder.parts.params, *self.place((key_data, encoded.condition)))
-    if self.mesh is not None:
-      result = jax.device_get(result)
-    return Generation(
-      list(encoded.captions), result, encoded.condition, decoder.method, decoder.sampling, warnings, self.host
-    )
+    given = dict(method=method, max_len=max_len, captions=captions, sampling=sampling, audit=audit)
+    job = self.job(prompts, seed=key if isinstance(key, int) else None, **given, **overrides)
+    num = job.num_prompts
+    rows = num if batch is None else batch_rows(batch, num)
+    each = np.arange(num)
+    return run(job, split(job.condition, rng.row_key_data(key, num), each, np.zeros_like(each), rows=rows))
 
   def alone(self, draft: str) -> Pipeline:
     """A pipeline whose target is one of the drafts, for comparisons.
@@ -417,16 +399,6 @@ class Pipeline:
   def _length(self, decoder: Decoder, max_len: int | None) -> int:
     return self.host.default_length(decoder.sampling) if max_len is None else check_length(max_len)
 
-  def _program(self, decoder: Decoder, max_len: int | None) -> Program:
-    """The compiled program of a decoder; those that differ in traced numbers share it."""
-    length, parts = self._length(decoder, max_len), decoder.parts
-    # What a host's own `finish` reads of the settings is static.
-    of_finish = None if type(self.host).finish is Host.finish else decoder.sampling
-    key = (parts.drafter, parts.verifier, parts.target_prefix, parts.decode, of_finish, length)
-    # Every process of several needs all rows in the end.
-    whole = None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec())
-    return _kept(self._programs, key, lambda: jax.jit(self.decode_fn(decoder, length), out_shardings=whole))
-
   def _families(self, method: type[Method] | Method) -> tuple[str, ...]:
     return self.host.families(method.draft_family)
 
@@ -439,11 +411,3 @@ class Pipeline:
     needs_network = method.draft_family is not None and method.free_draft is None
     return method.fits(self.host.tokens) and (not needs_network or bool(self.drafts_of(method)))
 
-
-def _kept(cache: dict[Any, Value], key: Any, make: Callable[[], Value]) -> Value:
-  """The value of a key, made if it is not there; of more than `_KEPT` the least recently used is dropped."""
-  value = cache.pop(key) if key in cache else make()
-  cache[key] = value
-  if len(cache) > _KEPT:
-    del cache[next(iter(cache))]
-  return value

@@ -1,0 +1,68 @@
+"""What is to be drawn: prompts, classes, features or texts, and the networks that are meant by it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from jaxspec import shipped
+from jaxspec.data.prompts import normalize_prompt
+from jaxspec.hosts.base import check_texts
+from jaxspec.hosts.images import FeatureHost
+from jaxspec.models.conditions import ClassLabels
+
+
+class Asked(NamedTuple):
+  """What is to be drawn.
+
+  Attributes:
+    kind: the option that says it: prompt, class, features or text.
+    prompts: as they were typed; a path for features.
+    captions: what people call the rows, where the prompts do not.
+  """
+
+  kind: str
+  prompts: Any
+  captions: list[str] | None = None
+
+  def checkpoint(self, method: str | None) -> str | None:
+    """The shipped bundle that is meant where no networks are named; None is the default bundle."""
+    return shipped.bundle_for(self.kind, method)
+
+  def for_host(self, host: Any) -> Any:
+    """The prompts as `jaxspec.run.pipeline.Pipeline.encode` takes them.
+
+    Raises:
+      ValueError: if the networks draw from something else.
+    """
+    where, names = host.target.path, getattr(host, "classes", ())
+    if host.condition_type is ClassLabels:
+      found = _numbers(self.prompts, names) if self.kind in ("class", "prompt") else []
+      if self.kind == "class" or (found and (names or all(isinstance(label, int) for label in found))):
+        return found
+      raise ValueError(f"{where} draws classes: give --class {'NAME' if names else 'NUMBER'}")
+    if self.kind == "class":
+      raise ValueError(f"{where} draws no classes: give {'--text' if host.noun == 'text' else 'prompts'} instead of --class")
+    if self.kind == "features" and not isinstance(host, FeatureHost):
+      kind = "continues texts: give --text" if host.noun == "text" else "reads prompts: give prompts"
+      raise ValueError(f"{where} {kind} instead of --features")
+    if self.kind == "text" and host.noun != "text":
+      raise ValueError(f"{where} draws {host.noun}s: give prompts instead of --text")
+    return self.prompts
+
+
+def check_prompts(prompts: list[str]) -> None:
+  """Refuses prompts without a word.
+
+  Raises:
+    ValueError: naming the first such prompt.
+  """
+  check_texts(prompts, "prompt")
+  for number, prompt in enumerate(prompts, 1):
+    if not normalize_prompt(prompt):
+      raise ValueError(f"Must have a word in every prompt, prompt {number} is {prompt!r}")
+
+
+def _numbers(names: list[str], known: tuple[str, ...]) -> list[str | int]:
+  """Class names as they are, and numbers of classes as numbers."""
+  is_number = lambda name: name.removeprefix("-").isdecimal() and name not in known
+  return [int(name) if is_number(name) else name for name in names]

@@ -1,0 +1,67 @@
+"""Methods and their options as data, for command lines, pages and forms."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from jaxspec.methods import SAME_FAMILY
+from jaxspec.options import options_of
+from jaxspec.run.chosen import flag
+from jaxspec.token_kinds import KINDS
+
+
+def describe(cls: type) -> dict[str, Any]:
+  """What is known about a method, as JSON can hold it."""
+  exact = "option" if "exact" in options_of(cls) else bool(cls.exact)
+  if cls.draft_family is None:
+    drafts = "the target itself" if cls().drafts_per_round() else "nothing"
+  else:
+    drafts = "a smaller network" if cls.draft_family == SAME_FAMILY else f"a network of the family {cls.draft_family}"
+    drafts = drafts if cls.free_draft is None else f"the target itself or {drafts}"
+  return {
+    "name": cls.name,
+    "title": cls.title,
+    "exact": exact,
+    "drafts_by": drafts,
+    "draft_family": cls.draft_family,
+    "tokens": [kind for kind in KINDS if cls.fits(kind)],
+    "source": cls.source,
+    "about": inspect.getdoc(cls) or "",
+    "options": describe_options(cls),
+  }
+
+
+def describe_options(cls: type) -> dict[str, dict[str, Any]]:
+  """Every declared option with its flag, type, default, range and help."""
+  return {
+    name: {
+      "flag": flag(name),
+      "type": option.kind.__name__,
+      "optional": option.optional,
+      "many": option.many,
+      "default": option.default,
+      **{bound: getattr(option.spec, bound) for bound in ("ge", "gt", "le", "lt")},
+      "choices": option.spec.choices and list(option.spec.choices),
+      "infinite": option.spec.infinite,
+      "help": option.spec.help,
+    }
+    for name, option in options_of(cls).items()
+  }
+
+
+def range_words(option: dict[str, Any]) -> str:
+  """What values may be, in words."""
+  if option["choices"]:
+    return ", ".join(option["choices"])
+  if option["type"] in ("bool", "str"):
+    return ""
+  low = next(
+    (f"{words} {option[name]:,.10g}" for name, words in (("ge", "from"), ("gt", "above")) if option[name] is not None), ""
+  )
+  high = next(
+    (f"{words} {option[name]:,.10g}" for name, words in (("le", "to"), ("lt", "below")) if option[name] is not None), ""
+  )
+  kind = {"int": "whole number", "float": "number"}[option["type"]] + "s" * option["many"]
+  infinite = " (inf too)" if option["infinite"] else ""
+  return f"{kind} {low} {high}".strip().replace("  ", " ") + infinite

@@ -1,0 +1,86 @@
+"""The figures of a result as plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxspec.drafters.compressed import CompressedReport
+from jaxspec.drafters.interval import GatedReport
+from jaxspec.methods.base import IDS
+from jaxspec.methods.ciar import pass_widths
+from jaxspec.metrics.cloud_calls import cloud_calls, cloud_passes
+from jaxspec.metrics.compression import compression_figures
+from jaxspec.run.generation import Generation, per_row
+from jaxspec.verifiers.token_rule import TokenReport
+
+
+def figures(run: Generation) -> dict[str, Any]:
+  """Every figure of one method as plain numbers, with an object for what its drafter or its rule reported."""
+  total = {name: int(values.sum()) for name, values in per_row(run.counters).items()}
+  tokens, seconds = run.num_tokens, run.median_s
+  found = {
+    "tokens": tokens,
+    "run_s": seconds,
+    "run_s_each": run.run_s,
+    "compile_s": run.compile_s,
+    "tokens_per_s": tokens / seconds,
+    "acceptance": total["accepted"] / total["drafted"] if total["drafted"] else None,
+    "tokens_per_target_call": tokens / total["target_calls"] if total["target_calls"] else float("inf"),
+    **total,
+  }
+  if isinstance(run.outputs, np.ndarray):
+    found |= {"pixels_s": run.pixels_s, "images_per_s": run.num / seconds}
+  if (name := report_name(run)) is not None:
+    found[name] = _BY_NAME[name](run)
+  return found if run.messages is None else found | {"messages": run.messages.figures(run)}
+
+
+def speedup(runs: Sequence[Generation]) -> float | None:
+  """Seconds per token of plain decoding over those of speculation; None if only one method ran."""
+  return runs[1].token_s / runs[0].token_s if len(runs) == 2 else None
+
+
+def report_name(run: Generation) -> str | None:
+  """Name of the object of what the drafter or the rule of a run reported; None for most methods."""
+  kinds = type(run.result.report), type(run.result.metrics)
+  return next((name for kind, name in _NAMES.items() if kind in kinds), None)
+
+
+def _compression(run: Generation) -> dict[str, Any]:
+  """What was sent under a bit budget (method ``sqs``)."""
+  return compression_figures(run.result)
+
+
+def _cloud(run: Generation) -> dict[str, Any]:
+  """How often the cloud was called, and who decided (``ciar`` and its kin)."""
+  found = cloud_calls(run.result)._asdict()
+  # JSON has no infinity, which is the ratio without a call.
+  found["steps_cloud"] = found["steps_cloud"] if np.isfinite(found["steps_cloud"]) else None
+  found["cloud_passes"] = _passes(run)
+  found["tokens_sent"] = int(np.sum(run.result.report.sent))
+  return found
+
+
+def _passes(run: Generation) -> int:
+  """Passes of the cloud; of whole scales or denoising steps a call is one pass, whatever it catches up."""
+  if run.method.tokens != IDS:
+    return int(np.sum(run.counters.target_calls))
+  window = run.method.gamma
+  return int(cloud_passes(run.result, window=window, widest=pass_widths(window)[-1]).sum())
+
+
+def _replaced(run: Generation) -> dict[str, Any]:
+  """Proposals until every rejected continuous token was replaced, and how often none passed within the cap."""
+  report = run.result.metrics
+  return {"tries": int(np.sum(report.tries)), "fallbacks": int(np.sum(report.fallback))}
+
+
+_NAMES: dict[type, str] = {CompressedReport: "compression", GatedReport: "cloud", TokenReport: "replaced"}
+_BY_NAME: dict[str, Callable[[Generation], dict[str, Any]]] = {
+  "compression": _compression,
+  "cloud": _cloud,
+  "replaced": _replaced,
+}

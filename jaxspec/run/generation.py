@@ -1,0 +1,168 @@
+"""The result of a job: rows of tokens, what they become, and how long they took."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxspec.decode import measure
+from jaxspec.decode.state import Counters, DecodeResult
+from jaxspec.hosts.base import Host
+from jaxspec.methods import Method, Plain
+from jaxspec.run.batches import Batches
+from jaxspec.run.job import Job
+from jaxspec.sampling import AnySampling
+from jaxspec.types import PyTree
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class Generation:
+  """What one job generated. Everything is numpy; images and texts are computed when they are first read.
+
+  Attributes:
+    job: what was decoded, and how.
+    batches: the rows.
+    by_batch: `DecodeResult` of every batch, as the family finished it: continuous tokens in raster order.
+    compile_s: seconds of tracing and compiling; 0 where the program was there.
+    run_s: seconds of decoding all rows to tokens, one entry per repeat.
+    messages: traffic of the two ends that decoded this (`jaxspec.link.messages`); None without any.
+    failure: what ended the decode before all rows were there; those that are there are whole.
+  """
+
+  job: Job
+  batches: Batches
+  by_batch: list[DecodeResult]
+  compile_s: float = 0.0
+  run_s: list[float] = dataclasses.field(default_factory=list)
+  messages: Any = None
+  failure: Exception | None = None
+
+  def __repr__(self) -> str:
+    number, noun = self.num, self.job.noun
+    what = f"{number} {noun}{'s' * (number != 1)} by {self.method.name}, tokens {list(self.tokens.shape)}"
+    return f"<Generation: {what}; .{noun}s .tokens .counters .result>"
+
+  @property
+  def num(self) -> int:
+    """Rows ``R``."""
+    return self.batches.num
+
+  @property
+  def method(self) -> Method:
+    """How they were decoded, the draft by name."""
+    return self.job.method
+
+  @property
+  def sampling(self) -> AnySampling:
+    """The settings that all methods share."""
+    return self.job.sampling
+
+  @property
+  def host(self) -> Host:
+    """What makes tokens images or texts."""
+    return self.job.pipeline.host
+
+  @property
+  def warnings(self) -> list[str]:
+    """What the user should know before looking at the results, one line each."""
+    return self.job.warnings
+
+  @property
+  def name(self) -> str:
+    """Name of the method."""
+    return self.method.name
+
+  @property
+  def heading(self) -> str:
+    """What columns and panels are called."""
+    return "plain" if self.name == Plain.name else self.name
+
+  @functools.cached_property
+  def captions(self) -> list[str]:
+    """One text per row."""
+    return [self.job.captions[prompt] for prompt in self.batches.prompt]
+
+  @functools.cached_property
+  def condition(self) -> PyTree:
+    """What the rows were conditioned on, leaves ``[R, ...]``."""
+    return _whole(self.batches.condition, self.num)
+
+  @functools.cached_property
+  def result(self) -> DecodeResult:
+    """All rows, leaves ``[R, ...]``."""
+    return _whole(self.by_batch, self.num)
+
+  @property
+  def tokens(self) -> np.ndarray:
+    """``[R, N]`` int32 or ``[R, N, C]`` float32; what stands after a row's length is 0."""
+    return self.result.tokens
+
+  @property
+  def lengths(self) -> np.ndarray:
+    """``[R]`` int32, tokens of each row, its end token included."""
+    return self.result.lengths
+
+  @property
+  def counters(self) -> Counters:
+    """`Counters` with leaves ``[R]``."""
+    return self.result.counters
+
+  @property
+  def num_tokens(self) -> int:
+    """Tokens of all rows."""
+    return int(np.sum(self.lengths))
+
+  @property
+  def median_s(self) -> float:
+    """Seconds of decoding, the median of the repeats."""
+    return float(np.median(self.run_s))
+
+  @property
+  def token_s(self) -> float:
+    """Seconds per token, the median of the repeats, which all draw the same tokens."""
+    return measure.per_token([self.median_s], [self.num_tokens])[0]
+
+  @property
+  def images(self) -> np.ndarray | None:
+    """``[R, H, W, 3]`` uint8; None of texts, and of images that do not have all of their tokens."""
+    return None if self.job.noun != "image" else self.outputs
+
+  @property
+  def texts(self) -> list[str] | None:
+    """``R`` whole texts, their beginnings included; None of images."""
+    return None if self.job.noun != "text" else self.outputs
+
+  @property
+  def outputs(self) -> np.ndarray | list[str] | None:
+    """`images` or `texts`."""
+    return self._outputs[0]
+
+  @property
+  def pixels_s(self) -> float:
+    """Seconds of making `outputs`, compilation included."""
+    return self._outputs[1]
+
+  @functools.cached_property
+  def _outputs(self) -> tuple[Any, float]:
+    host, sampling, start, parts = self.host, self.sampling, time.perf_counter(), []
+    if self.job.noun == "image" and (self.lengths < host.row_tokens(sampling)).any():
+      return None, 0.0
+    for result, condition in zip(self.by_batch, self.batches.condition):
+      parts.append(host.decode(result.tokens, lengths=np.asarray(result.lengths), condition=condition, sampling=sampling))
+    whole = [text for part in parts for text in part] if isinstance(parts[0], list) else np.concatenate(parts)
+    return whole[: self.num], time.perf_counter() - start
+
+
+def _whole(parts: list[PyTree], num: int) -> PyTree:
+  """The first ``num`` rows of all batches, in numpy."""
+  return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *jax.device_get(parts))
+
+
+def per_row(counters: Counters) -> dict[str, np.ndarray]:
+  """Counters as ``{name: [R] int}``."""
+  return {name: np.asarray(getattr(counters, name)) for name in counters.__dataclass_fields__}

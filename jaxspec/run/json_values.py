@@ -1,0 +1,35 @@
+"""Figures as JSON: plain Python values, in text that every JSON reader takes."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+
+def interval_fields(value: Any) -> Any:
+  """A figure with an interval as ``value``, ``low`` and ``high``; anything else as it is."""
+  return {name: getattr(value, name) for name in ("value", "low", "high")} if hasattr(value, "low") else value
+
+
+def finite(value: Any) -> Any:
+  """Plain Python values; numbers that JSON does not know, such as an infinite budget, become None."""
+  if isinstance(value, dict):
+    return {key: finite(entry) for key, entry in value.items()}
+  if isinstance(value, list | tuple):
+    return [finite(entry) for entry in value]
+  if isinstance(value, np.generic):
+    value = value.item()
+  return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def as_json(document: dict[str, Any]) -> str:
+  """A document of figures as text that every JSON reader takes."""
+  text = json.dumps(finite(document), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+  try:
+    text.encode()
+  except UnicodeEncodeError:  # a file name of other bytes
+    text = json.dumps(finite(document), indent=2, allow_nan=False) + "\n"
+  return text

@@ -1,0 +1,68 @@
+"""A job round by round: each round is a call of its own, with a result after it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+import jax
+
+from jaxspec import rng
+from jaxspec.decode.state import DecodeResult
+from jaxspec.decode.state import result as result_of
+from jaxspec.hosts.base import Host
+from jaxspec.run.batches import Batches
+from jaxspec.run.job import Job
+from jaxspec.run.run import prepare
+
+
+def rounds(job: Job, batches: Batches) -> Iterator[tuple[DecodeResult, Callable[[], DecodeResult]]]:
+  """Decodes the first batch, with a result after the prefill and after every round.
+
+  Yields each result in generation order, and a call that gives it as the family finishes it, for `Host.decode`. Tokens that
+  are not drawn yet are 0, and their origin is ``EMPTY``. A method without rounds yields its one result. The next round
+  reuses buffers: read what you need before you ask for it.
+
+  Args:
+    batches: rows with their keys (`Job.batches`); only the first batch is decoded.
+  Raises:
+    ValueError: for a target without weights.
+  """
+  pipeline, parts, host = job.pipeline, job.decoder.parts, job.pipeline.host
+  pipeline.check_weights()
+  key_data, condition = batches.key_data[0], batches.condition[0]
+  keys = lambda: rng.of_key_data(key_data)
+  if parts.decode is not None:
+    whole = prepare(job, batches)(key_data, condition)
+    yield whole, lambda: whole
+    return
+  with pipeline.context():
+    prepared = host.prepare(keys(), condition)
+    end_token = host.end_token if job.ends else None
+    sides = job.decoder.iterate(prepared, key=keys(), max_len=job.max_len, end_token=end_token)
+    finish = _finish(job)
+  while True:
+    with pipeline.context():  # not while the caller has its turn
+      side = next(sides, None)
+      if side is None:
+        return
+      found = result_of(side, parts.drafter)
+    yield found, functools.partial(finish, found, prepared, key_data, parts.params)
+
+
+def _finish(job: Job) -> Callable[..., DecodeResult]:
+  """`Host.finish` of results outside of a program: ``(result, prepared condition, key data, params)``, compiled."""
+  host, sampling, pipeline = job.pipeline.host, job.sampling, job.pipeline
+  if type(host).finish is Host.finish:
+    return lambda result, *inputs: result
+
+  def traced(result, condition, key_data, params):
+    return host.finish(result, condition, rng.of_key_data(key_data), params, sampling)
+
+  program = pipeline.programs.get(("finish", sampling), lambda: jax.jit(traced))
+
+  def finish(*inputs):
+    with pipeline.context():
+      return program(*inputs)
+
+  return finish

@@ -1,0 +1,122 @@
+"""From a job to its result: compiled once, decoded batch by batch, measured in turns.
+
+`run` is the one way to decode: `jaxspec.Pipeline.__call__`, the commands, the studio and the experiments call it, or its
+parts where they decode batches one by one (`prepare`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxspec.decode.state import DecodeResult, SpecParams
+from jaxspec.run.batches import Batches
+from jaxspec.run.generation import Generation
+from jaxspec.run.job import Job
+from jaxspec.run.memory import check_memory
+from jaxspec.run.progress import SILENT, Progress
+from jaxspec.types import Array, PyTree
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prepared:
+  """A compiled decode of batches of one shape.
+
+  Attributes:
+    job: what it decodes.
+    compile_s: seconds of tracing and compiling; 0 where the program was there.
+    program: ``(params, key_data, condition) -> DecodeResult``.
+  """
+
+  job: Job
+  compile_s: float
+  program: Callable[[SpecParams, Array, PyTree], DecodeResult]
+
+  def __call__(self, key_data: Array, condition: PyTree, params: SpecParams | None = None) -> DecodeResult:
+    """Decodes one batch.
+
+    Args:
+      key_data: ``[rows, 2]`` uint32.
+      condition: leaves ``[rows, ...]``.
+      params: other numbers than those of the job's method.
+    """
+    pipeline = self.job.pipeline
+    params = self.job.decoder.parts.params if params is None else params
+    with pipeline.context():
+      return self.program(params, *pipeline.place((key_data, condition)))
+
+
+def prepare(job: Job, batches: Batches) -> Prepared:
+  """Compiles the decode of a job's batches, or finds it among the programs of its pipeline.
+
+  Raises:
+    ValueError: for a target without weights, or a batch that clearly does not fit into the memory.
+  """
+  pipeline, decoder = job.pipeline, job.decoder
+  pipeline.check_weights()
+  # Every process of several needs all rows in the end.
+  whole = None if pipeline.mesh is None else NamedSharding(pipeline.mesh, PartitionSpec())
+
+  def make() -> Callable[..., DecodeResult]:
+    check_memory(job, batches.rows)
+    return pipeline.decode_fn(decoder, job.max_len, ends=job.ends)
+
+  inputs = decoder.parts.params, *pipeline.place((batches.key_data[0], batches.condition[0]))
+  with pipeline.context():
+    key = pipeline.static_key(decoder, job.max_len, ends=job.ends)
+    program, seconds = pipeline.programs.compiled(key, make, *inputs, out_shardings=whole)
+  return Prepared(job, seconds, program)
+
+
+def run(job: Job, batches: Batches, progress: Progress = SILENT) -> Generation:
+  """Decodes a job's rows.
+
+  Args:
+    batches: rows with their keys (`Job.batches`).
+  Raises:
+    ValueError: as `prepare`.
+  """
+  return in_turns([job], batches, progress=progress)[0]
+
+
+def in_turns(jobs: Sequence[Job], batches: Batches, *, repeats: int = 0, progress: Progress = SILENT) -> list[Generation]:
+  """Decodes the same rows by several jobs.
+
+  Args:
+    repeats: 0 times the one run that gives the tokens. Otherwise that one is the warm-up, and ``repeats`` timed runs
+      follow, the jobs taking turns.
+  Raises:
+    ValueError: as `prepare`.
+  """
+  noun, found = jobs[0].noun, []
+  prepared = []
+  for job in jobs:
+    progress(f"Compiling {job.method.title}")
+    prepared.append(prepare(job, batches))
+  for one in prepared:
+    progress(f"Decoding {batches.num} {noun}s by {one.job.method.title}")
+    done = lambda count: progress.step(min(count * batches.rows, batches.num), batches.num, noun)
+    results, seconds = _timed(one, batches, done)
+    found.append(Generation(one.job, batches, results, one.compile_s, [] if repeats else [seconds]))
+  if repeats:
+    progress("Timing")
+  turns = [index for _ in range(repeats) for index in range(len(jobs))]
+  for turn, index in enumerate(turns):
+    progress.step(turn, len(turns), "run", f"Timing {jobs[index].method.title}")
+    found[index].run_s.append(_timed(prepared[index], batches)[1])
+  return found
+
+
+def _timed(
+  decode: Prepared, batches: Batches, done: Callable[[int], None] = lambda count: None
+) -> tuple[list[DecodeResult], float]:
+  """Results by batch and seconds; ``done`` receives the number of finished batches."""
+  start, found = time.perf_counter(), []
+  for batch in zip(batches.key_data, batches.condition):
+    found.append(jax.block_until_ready(decode(*batch)))
+    done(len(found))
+  return found, time.perf_counter() - start
