@@ -65,21 +65,24 @@ def _check_options(options: dict[str, Any]) -> None:
 def _bench(options: dict[str, Any], working: Working) -> dict[str, Any]:
   import jax
 
-  from jaxspec.cli import bench_runs, prompts
+  from jaxspec.cli import prompts
   from jaxspec.cli.networks import load_sources, sources_of
+  from jaxspec.methods import Plain
   from jaxspec.options import values_of
+  from jaxspec.run import chain_bench
 
   networks, asked = sources_of(options), prompts.read(options)
   default = None if asked is None else asked.checkpoint(None)
   pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
-  encoded = prompts.encode(pipeline, asked or prompts.examples(pipeline.host, bench_runs.NUM_PROMPTS))
-  draft, method = bench_runs.chain_of(pipeline, options["draft"])
+  encoded = prompts.encode(pipeline, asked or prompts.examples(pipeline.host, chain_bench.NUM_PROMPTS))
+  draft, method = chain_bench.chain_of(pipeline, options["draft"])
   methods = [pipeline.method(method, draft=draft, gamma=gamma) for gamma in options["gammas"]]
   methods = methods or [pipeline.method(method, draft=draft)]
   sampling = pipeline.sampling()
-  for made in methods:  # whatever does not fit shows before anything is measured
-    _ = pipeline.decoder(made, sampling=sampling).parts
-  cells = [(rows, made) for rows in options["batches"] or BATCHES for made in methods]
+  # Whatever does not fit shows before anything is measured. No end token ends a row: both sides draw equally many tokens.
+  jobs = [pipeline.job(encoded, method=made, sampling=sampling, seed=options["seed"], ends=False) for made in methods]
+  plain = jobs[0].but(Plain())
+  cells = [(rows, job) for rows in options["batches"] or BATCHES for job in jobs]
   working("Measuring")
   working.step(0, len(cells) + 1, "measurement", "Passes over several tokens")
   with pipeline.context():  # holds for one thread
@@ -95,11 +98,10 @@ def _bench(options: dict[str, Any], working: Working) -> dict[str, Any]:
       "prompts": encoded.captions,
       "repeats": options["repeats"],
       "settings": values_of(sampling),
-      "scoring": bench_runs.scoring(pipeline, encoded.condition, options["repeats"]),
+      "scoring": chain_bench.scoring(pipeline, encoded.condition, options["repeats"]),
       "decoding": [],
     }
-    for done, (rows, made) in enumerate(cells, 1):
-      working.step(done, len(cells) + 1, "measurement", f"Batch {rows}, gamma {made.gamma}")
-      condition = bench_runs.rows_of(encoded.condition, rows)
-      report["decoding"].append(bench_runs.decoding(pipeline, made, condition, options["repeats"], options["seed"]))
+  for done, (rows, job) in enumerate(cells, 1):
+    working.step(done, len(cells) + 1, "measurement", f"Batch {rows}, gamma {job.method.gamma}")
+    report["decoding"].append(chain_bench.decoding(job, plain, rows, options["repeats"]))
   return report

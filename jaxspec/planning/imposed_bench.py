@@ -15,7 +15,7 @@ from jaxspec.planning.devices import Slice
 from jaxspec.planning.plan import make_plan
 from jaxspec.planning.random_weights import RandomModel
 from jaxspec.recorded_acceptance import RecordedAcceptance
-from jaxspec.run.against_plain import against_plain
+from jaxspec.run.against_plain import Decode, against_plain
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig
 from jaxspec.verifiers.imposed import Imposed
@@ -42,8 +42,11 @@ class ImposedBench:
     decoder = self._random.decoder(Plain(), self._sampling)
     return decoder, self._seconds_of_first_call(decoder)
 
+  def _decode(self, decoder: Decoder) -> Decode:
+    return lambda key: decoder(self._condition, key=key, max_len=self._tokens)
+
   def _seconds_of_first_call(self, decoder: Decoder) -> float:
-    return measure.seconds_of(lambda: decoder(self._condition, key=jax.random.key(0)).tokens)
+    return measure.seconds_of(lambda: self._decode(decoder)(jax.random.key(0)).tokens)
 
   def _floors(self, method: Method, acceptance: float | None = None) -> dict[str, float]:
     """What a round must read and compute, and how long that takes at the device's limits."""
@@ -68,7 +71,7 @@ class ImposedBench:
     """Plain decoding alone; floors are of a step."""
     decoder, first_s = self._plain
     keys = iter(range(1, self._repeats + 2))
-    call = lambda: decoder(self._condition, key=jax.random.key(next(keys))).tokens
+    call = lambda: self._decode(decoder)(jax.random.key(next(keys))).tokens
     seconds = measure.Timing.of(measure.alternate({"plain": call}, self._repeats)["plain"])
     step_s, floors = seconds.median / self._tokens, self._floors(Plain())
     return {
@@ -105,8 +108,12 @@ class ImposedBench:
     first_s = self._seconds_of_first_call(decoder)
     others = {}
     if lock_step:
-      others["lock step"] = self._random.decoder(method, self._sampling, dataclasses.replace(asked, lock_step=True))
-    found = against_plain(decoder, plain, self._condition, max_len=self._tokens, repeats=self._repeats, others=others)
+      in_step = self._random.decoder(method, self._sampling, dataclasses.replace(asked, lock_step=True))
+      others["lock step"] = self._decode(in_step)
+    found = against_plain(
+      self._decode(decoder), self._decode(plain), parts=decoder.parts, condition=self._condition, max_len=self._tokens,
+      repeats=self._repeats, others=others,
+    )  # fmt: skip
     step_s = measure.Timing.of(found.plain_s).median / self._tokens
     drafts, rounds = method.longest_path(), found.rounds
     is_chain = drafts == method.drafts_per_round()

@@ -15,8 +15,10 @@ import jax.numpy as jnp
 
 from jaxspec.decode import measure
 from jaxspec.decode.state import DecodeResult, Origin, summarize
-from jaxspec.run.decoder import Decoder
-from jaxspec.types import Array, PyTree
+from jaxspec.methods.base import Parts
+from jaxspec.types import Array, Key, PyTree
+
+Decode = Callable[[Key], DecodeResult]
 
 
 class AgainstPlain(NamedTuple):
@@ -66,22 +68,24 @@ class AgainstPlain(NamedTuple):
 
 
 def against_plain(
-  fast: Decoder, plain: Decoder, condition: PyTree, *, max_len: int, repeats: int, seed: int = 0,
-  others: Mapping[str, Decoder] = MappingProxyType({}),
+  fast: Decode, plain: Decode, *, parts: Parts, condition: PyTree, max_len: int, repeats: int, seed: int = 0,
+  others: Mapping[str, Decode] = MappingProxyType({}),
 ) -> AgainstPlain:  # fmt: skip
-  """Decodes ``condition`` by both in turns, ``repeats`` times after one turn that is not counted, then bare rounds.
+  """Decodes by both in turns, ``repeats`` times after one turn that is not counted, then bare rounds.
 
   Args:
+    fast, plain: decodes of ``condition`` to ``max_len`` tokens, compiled.
+    parts: those of ``fast``, for bare rounds.
     seed: turn i of either side has the key of ``seed + i``.
-    others: decoders that take turns with these two.
+    others: decodes that take turns with these two.
   """
   outcomes = []
 
-  def turns(decoder: Decoder, keep: Callable[..., None]) -> Callable[[], Array]:
+  def turns(decode: Decode, keep: Callable[..., None]) -> Callable[[], Array]:
     numbers = itertools.count(seed)
 
     def turn():
-      outcome = decoder(condition, key=jax.random.key(next(numbers)), max_len=max_len)
+      outcome = decode(jax.random.key(next(numbers)))
       keep(outcome)
       return outcome.tokens
 
@@ -89,12 +93,12 @@ def against_plain(
 
   forget = lambda _: None
   calls = {"plain": turns(plain, forget), "fast": turns(fast, outcomes.append)}
-  seconds = measure.alternate(calls | {f"other {name}": turns(decoder, forget) for name, decoder in others.items()}, repeats)
+  seconds = measure.alternate(calls | {f"other {name}": turns(decode, forget) for name, decode in others.items()}, repeats)
   counted = [_counts(outcome) for outcome in outcomes[1:]]
-  parts, key = fast.parts, jax.random.key(seed)
+  key = jax.random.key(seed)
   rounds = measure.loop_efficiency(
     parts.params, key, condition, drafter=parts.drafter, verifier=parts.verifier, max_len=max_len, repeats=repeats,
-    whole=lambda: fast(condition, key=key, max_len=max_len), rounds=max(32 // condition.batch_size, 8),
+    whole=lambda: fast(key), rounds=max(32 // condition.batch_size, 8),
   )  # fmt: skip
   counts = {name: sum(one[name] for one in counted) for name in counted[0]}
   tokens = repeats * condition.batch_size * max_len

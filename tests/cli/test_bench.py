@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jaxspec.cli import bench_runs, bench_table
+from jaxspec.cli import bench_table
 from jaxspec.loading import load_pipeline
+from jaxspec.run import chain_bench as chain_bench
 
 
 @pytest.fixture
@@ -15,13 +16,13 @@ def measured(monkeypatch):
   """Nothing is timed; the test reads what would be."""
   calls = []
   scoring = {"target_ms": {}, "target_ratio": {}, "draft_ratio": {}}
-  monkeypatch.setattr(bench_runs, "scoring", lambda pipeline, condition, repeats: scoring)
+  monkeypatch.setattr(chain_bench, "scoring", lambda pipeline, condition, repeats: scoring)
 
-  def record(pipeline, method, condition, repeats, seed):
-    calls.append((method.draft, condition.batch_size, method.gamma))
+  def record(job, plain, rows, repeats):
+    calls.append((job.method.draft, rows, job.method.gamma))
     return {}
 
-  monkeypatch.setattr(bench_runs, "decoding", record)
+  monkeypatch.setattr(chain_bench, "decoding", record)
   monkeypatch.setattr(bench_table, "render", lambda report: f"draft {report['draft']}")
   return calls
 
@@ -68,7 +69,7 @@ def test_damaged_bundles(fails, bundle, tmp_path, measured):
   ],
 )
 def test_the_chain_of_a_draft(bundle, draft, expected):
-  assert bench_runs.chain_of(load_pipeline(bundle), draft) == expected
+  assert chain_bench.chain_of(load_pipeline(bundle), draft) == expected
 
 
 def test_files_and_defaults(run, bundle, tmp_path, measured):

@@ -1,23 +1,27 @@
-"""What ``jaxspec bench`` measures: passes over several tokens, and decodes by a chain against plain ones."""
+"""Decodes by a chain against plain ones, and the passes over several tokens that they are made of."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxspec.cli.errors import UserError
+from jaxspec import rng
 from jaxspec.decode import measure
-from jaxspec.methods import IDS, METHODS, SAME_FAMILY, Plain
+from jaxspec.methods import IDS, METHODS, SAME_FAMILY
 from jaxspec.methods.speculative import ChainMethod
 from jaxspec.network import Network
-from jaxspec.run.against_plain import against_plain
+from jaxspec.run.against_plain import Decode, against_plain
+from jaxspec.run.batches import split
+from jaxspec.run.job import Job
 from jaxspec.run.pipeline import Pipeline
+from jaxspec.run.run import prepare
 from jaxspec.types import PyTree
 
-NUM_PROMPTS = 4  # where nobody asks for any
+NUM_PROMPTS = 4  # by default
 # Forward passes (or rounds) inside one timed program, so that its dispatch does not count.
 _INNER = 32
 _BLOCKS = (1, 2, 4, 8, 16)
@@ -29,10 +33,10 @@ def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
   Args:
     draft: its name; None is the default draft, else the first that such a method drafts with.
   Raises:
-    UserError: if there is none.
+    ValueError: if there is none.
   """
   if pipeline.host.tokens != IDS:
-    raise UserError(
+    raise ValueError(
       f"Must have networks of ids to bench chains of, {pipeline.name} draws {pipeline.host.tokens}: "
       "jaxspec generate --compare measures them"
     )
@@ -47,13 +51,21 @@ def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
   first = draft or (pipeline.defaults.draft if pipeline.defaults.draft in found else next(iter(found), None))
   if first not in found:
     kind = "none" if first is None else f"a {pipeline.drafts.family(first)} as {first}"
-    raise UserError(f"Must have a draft of the family {' or '.join(families)} to measure, {pipeline.name} has {kind}")
+    raise ValueError(f"Must have a draft of the family {' or '.join(families)} to measure, {pipeline.name} has {kind}")
   return first, found[first]
 
 
 def rows_of(condition: PyTree, num: int) -> PyTree:
   """``num`` rows of a condition with leaves ``[B, ...]``, again from the first after the last."""
   return jax.tree.map(lambda leaf: leaf[np.arange(num) % len(leaf)], condition)
+
+
+def _decode_of(job: Job, rows: int) -> Decode:
+  """The decode of a batch, compiled at its first call."""
+  condition, row = rows_of(job.condition, rows), np.arange(rows)
+  batches_of = lambda key: split(condition, rng.row_key_data(key, rows), row, np.zeros_like(row), rows=rows)
+  prepared = functools.cache(lambda: prepare(job, batches_of(jax.random.key(0))))
+  return lambda key: prepared()(batches_of(key).key_data[0], condition)
 
 
 def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, Any]:
@@ -87,22 +99,24 @@ def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, An
   return result
 
 
-def decoding(pipeline: Pipeline, method: ChainMethod, condition: PyTree, repeats: int, seed: int) -> dict[str, Any]:
-  """Figures of a chain against plain decoding, the methods taking turns.
+def decoding(job: Job, plain: Job, rows: int, repeats: int) -> dict[str, Any]:
+  """Figures of a chain against plain decoding, the two taking turns.
 
   Args:
-    method: with its draft by name.
-    condition: of the rows of one batch.
+    job: of a method that samples chains.
+    plain: of the same prompts.
+    rows: of the batch; prompts are taken again from the first after the last.
   """
-  fast, plain = pipeline.decoder(method), pipeline.decoder(Plain())
-  num_tokens = pipeline.host.default_length(fast.sampling)
-  rows = condition.batch_size
-  decode = lambda decoder: decoder(condition, key=jax.random.key(seed), max_len=num_tokens).tokens
+  num_tokens, method = job.max_len, job.method
+  fast_decode, plain_decode = (_decode_of(one, rows) for one in (job, plain))
   first_call_s = {
-    "plain": measure.seconds_of(lambda: decode(plain)),
-    "speculative": measure.seconds_of(lambda: decode(fast)),
+    "plain": measure.seconds_of(lambda: plain_decode(jax.random.key(job.seed)).tokens),
+    "speculative": measure.seconds_of(lambda: fast_decode(jax.random.key(job.seed)).tokens),
   }
-  found = against_plain(fast, plain, condition, max_len=num_tokens, repeats=repeats, seed=seed)
+  condition = rows_of(job.condition, rows)
+  kwargs = dict(parts=job.decoder.parts, condition=condition, max_len=num_tokens, repeats=repeats, seed=job.seed)
+  with job.pipeline.context():
+    found = against_plain(fast_decode, plain_decode, **kwargs)
   plain_s, rounds = measure.Timing.of(found.plain_s).median, found.rounds
   plain_step_s = (plain_s - rounds.start_s) / (num_tokens - 1)
   tokens = rows * num_tokens
