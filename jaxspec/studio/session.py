@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxspec.cli.job import Job
+from jaxspec.run.job import Job
 from jaxspec.hosts.images import FeatureHost
 from jaxspec.link.networks import NETWORKS
 from jaxspec.methods import METHODS
