@@ -17,11 +17,11 @@ from safetensors import SafetensorError
 
 from conversion import chameleon_files, chameleon_vq, command, engine, hugging_face
 from conversion.rules import Rule
-from jaxspec import checkpoints
-from jaxspec.data import image_vocabulary
-from jaxspec.data.language_tokenizer import TOKENIZER_FILE
+from jaxspec.io import checkpoints
+from jaxspec.io.text import image_vocabulary
+from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from jaxspec.models import registry
-from jaxspec.models.chameleon import LAYOUTS, ChameleonConfig
+from jaxspec.models.chameleon.chameleon import LAYOUTS, ChameleonConfig
 
 DTYPES = ("bfloat16", "float32")  # of stored weights
 VQ_FOLDER = "vq"

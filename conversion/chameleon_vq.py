@@ -17,7 +17,7 @@ import click
 from conversion import command, engine, hugging_face, mar_vae
 from conversion.rules import Rule, Shape
 from jaxspec.models import registry
-from jaxspec.models.chameleon_vq import ChameleonVQConfig
+from jaxspec.models.tokenizers.chameleon_vq import ChameleonVQConfig
 
 _PREFIX = "model.vqmodel."
 

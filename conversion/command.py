@@ -15,9 +15,9 @@ import jax
 from safetensors import SafetensorError
 
 from conversion import engine
-from jaxspec.cli.errors import show_trace
-from jaxspec.cli.working import Working
+from jaxspec.core.error_lines import show_trace
 from jaxspec.models import registry
+from jaxspec.render.working import Working
 
 
 class ConversionError(click.ClickException):

@@ -17,7 +17,7 @@ import click
 from conversion import command, engine
 from conversion.rules import Rule, Shape, conv, norm
 from jaxspec.models import registry
-from jaxspec.models.dit import PUBLISHED_SIZES, DiTConfig
+from jaxspec.models.dit.dit import PUBLISHED_SIZES, DiTConfig
 
 RULES = (
   *conv("x_embedder.proj", "x_embedder"),

@@ -19,7 +19,7 @@ import click
 from conversion import command, engine, mar_vae
 from conversion.rules import Rule, Shape, conv, linear_as_conv, norm
 from jaxspec.models import registry
-from jaxspec.models.kl_vae import KLVAEConfig
+from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
 
 _NET = "{net:encoder|decoder}"
 # Queries, keys, values and output of the attention, in files of today and in older ones.

@@ -29,9 +29,9 @@ from safetensors.numpy import save_file
 
 from conversion import torch_files
 from conversion.rules import Rule, Shape
-from jaxspec import checkpoints, tensor_files
+from jaxspec.io import checkpoints, tensor_files
+from jaxspec.io.stored_files import check_readable
 from jaxspec.models import registry
-from jaxspec.stored_files import check_readable
 
 _WRAPPERS = ("model", "module", "state_dict", "trainer")
 _DEPTH = 4  # of wrappers in wrappers; a file may hold a circle
@@ -376,7 +376,7 @@ def watched(on_write: OnWrite) -> Iterator[None]:
 
 
 def write(destination: str | os.PathLike, config: Any, leaves: Mapping[str, LazyLeaf], **more: Any) -> None:
-  """Writes the checkpoint folder of what `match` returned; see `jaxspec.checkpoints.save`, which also takes ``more``."""
+  """Writes the checkpoint folder of what `match` returned; see `jaxspec.io.checkpoints.save`, which also takes ``more``."""
   checkpoints.save(destination, config, checkpoints.unflatten(leaves), on_write=_on_write.get(), **more)
 
 

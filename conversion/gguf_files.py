@@ -16,8 +16,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from conversion import hugging_face
 from conversion.hugging_face import Architecture, Source
-from jaxspec.models.rope_text import Rope
-from jaxspec.stored_files import check_readable
+from jaxspec.io.stored_files import check_readable
+from jaxspec.models.nn.rope_text import Rope
 
 QUANTIZATIONS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 

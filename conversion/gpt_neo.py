@@ -13,7 +13,7 @@ import click
 
 from conversion import command, hugging_face
 from conversion.rules import Rule
-from jaxspec.models.gpt_neo import GPTNeoConfig
+from jaxspec.models.language.gpt_neo import GPTNeoConfig
 
 _LEAF = "{leaf:weight|bias}"
 

@@ -21,10 +21,10 @@ from safetensors.numpy import save_file
 
 from conversion import command, engine
 from conversion.rules import Rule
-from jaxspec import checkpoints
-from jaxspec.data.language_tokenizer import TOKENIZER_FILE, load_tokenizer
+from jaxspec.io import checkpoints
+from jaxspec.io.stored_files import check_readable
+from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE, load_tokenizer
 from jaxspec.models import registry
-from jaxspec.stored_files import check_readable
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"

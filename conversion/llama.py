@@ -14,8 +14,8 @@ import click
 
 from conversion import command, gguf_files, hugging_face
 from conversion.rules import Rule
-from jaxspec.models.llama import LlamaConfig
-from jaxspec.models.rope_text import Rope
+from jaxspec.models.language.llama import LlamaConfig
+from jaxspec.models.nn.rope_text import Rope
 
 _LEAF = "{leaf:weight|bias}"
 

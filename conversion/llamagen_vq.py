@@ -16,7 +16,7 @@ import numpy as np
 from conversion import command, engine
 from conversion.rules import Rule, Shape, conv, norm
 from jaxspec.models import registry
-from jaxspec.models.llamagen_vq import LlamaGenVQConfig
+from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig
 
 _NET = "{net:encoder|decoder}"
 _RES = f"{_NET}.conv_blocks.{{level}}.res.{{block}}"

@@ -18,7 +18,7 @@ import click
 from conversion import command, engine
 from conversion.rules import Rule, Shape, norm
 from jaxspec.models import registry
-from jaxspec.models.mar import PUBLISHED_SIZES, MARConfig
+from jaxspec.models.mar.mar import PUBLISHED_SIZES, MARConfig
 
 _SIDE = "{side:encoder|decoder}"
 _BLOCK = f"{_SIDE}_blocks.{{i}}"

@@ -16,8 +16,8 @@ import click
 from conversion import command, engine
 from conversion.rules import Shape, conv, norm
 from jaxspec.models import registry
-from jaxspec.models.conv_blocks import DEFAULT_GROUPS
-from jaxspec.models.kl_vae import KLVAEConfig
+from jaxspec.models.nn.conv import DEFAULT_GROUPS
+from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
 
 _NET = "{net:encoder|decoder}"
 _LEVEL = "{way:encoder.down|decoder.up}.{level}"

@@ -15,8 +15,8 @@ import numpy as np
 
 from conversion import command, hugging_face
 from conversion.rules import Rule
-from jaxspec.data.t5_tokenizer import SENTENCEPIECE_FILE
-from jaxspec.models.t5 import T5Config
+from jaxspec.io.text.t5_tokenizer import SENTENCEPIECE_FILE
+from jaxspec.models.text_encoders.t5 import T5Config
 
 _TABLE, _COPY = "shared.weight", "encoder.embed_tokens.weight"
 _ATTENTION, _FFN = "encoder.block.{i}.layer.0.", "encoder.block.{i}.layer.1."

@@ -23,7 +23,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jaxspec.stored_files import check_readable
+from jaxspec.io.stored_files import check_readable
 
 # Storage class -> dtype of its elements.
 _STORAGES = {

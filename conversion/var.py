@@ -16,8 +16,8 @@ import numpy as np
 
 from conversion import command, engine
 from conversion.rules import Rule, Shape, norm
-from jaxspec.models import registry, scales
-from jaxspec.models.var import VARConfig
+from jaxspec.models import registry
+from jaxspec.models.var.var import VARConfig, scales
 
 _BLOCK = "blocks.{i}"
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from conversion import command, engine, mar_vae
 from conversion.rules import Rule, Shape, conv
-from jaxspec.models import registry, scales
-from jaxspec.models.var_vae import VARVAEConfig
+from jaxspec.models import registry
+from jaxspec.models.nn import scales
+from jaxspec.models.tokenizers.var_vae import VARVAEConfig
 
 RULES = (
   *mar_vae.RULES,

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments.server.simulation import Load, Simulated, simulate
-from jaxspec.server.scheduler import Policy
+from jaxspec.serving.server.scheduler import Policy
 
 FLEETS = (10**3, 10**5, 10**7)
 LOADS = (0.3, 0.5, 0.7, 0.9, 1.1)

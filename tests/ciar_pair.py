@@ -11,7 +11,7 @@ import numpy as np
 
 import jaxspec
 from jaxspec.intervals.scores import MaxProb
-from jaxspec.models.inter_head import with_inter_head
+from jaxspec.models.heads.inter_head import with_inter_head
 from jaxspec.models.llamagen import llamagen_fns
 from tests.helpers import DRAFT, TARGET, markov_fns, random_params, side
 

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxspec
+from jaxspec.core.types import ModelFns, ModelOutput
 from jaxspec.models.conditions import Caption, ClassLabels
-from jaxspec.models.eagle import EagleConfig, attach, eagle_fns
+from jaxspec.models.heads.eagle_head import EagleConfig, attach, eagle_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
-from jaxspec.types import ModelFns, ModelOutput
 
 # The compiler as it is by default, for what depends on its fusions; the suite runs with less of it (tests/conftest.py).
 FULL_OPTIMISATION = {"xla_backend_optimization_level": 3}

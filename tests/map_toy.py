@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.types import Intervals
+from jaxspec.core.types import Intervals
 
 
 class Maps(NamedTuple):
@@ -15,7 +15,7 @@ class Maps(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ToyMaps:
-  """As `jaxspec.models.scale_network.ScaleNetwork`; parameters are logits ``[rows, size, V]`` for each map."""
+  """As `jaxspec.sampling.scale_network.ScaleNetwork`; parameters are logits ``[rows, size, V]`` for each map."""
 
   sizes: tuple[int, ...]
   vocab_size: int

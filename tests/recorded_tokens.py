@@ -28,11 +28,11 @@ import jax.numpy as jnp
 import jaxlib
 import numpy as np
 
-from jaxspec import rng
-from jaxspec.hosts.base import Encoded
-from jaxspec.loading import load_pipeline
-from jaxspec.options import options_of
+from jaxspec.core import rng
+from jaxspec.core.options import options_of
+from jaxspec.families.family import Encoded
 from jaxspec.run.generation import Generation
+from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
 
 FOLDER = Path(__file__).parent / "recorded"

@@ -10,7 +10,7 @@ from jaxspec.codecs.codec import conformal_lattice, topk_lattice
 from jaxspec.codecs.conformal import ConformalParams
 from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.drafters.compressed import CompressedParams, compressed
-from jaxspec.verifiers.sparse import lossless_sparse
+from jaxspec.rules.sparse import lossless_sparse
 from jaxspec.verifiers.target import target_logits
 from tests.helpers import markov_fns, side
 

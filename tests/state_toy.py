@@ -3,10 +3,10 @@
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.core.network import Network
 from jaxspec.diffusion.ddpm import Prediction
-from jaxspec.models.dit import DiTFns
-from jaxspec.models.state_network import StateNetwork, StateSide
-from jaxspec.network import Network
+from jaxspec.models.dit.dit import DiTFns
+from jaxspec.models.dit.state_network import StateNetwork, StateSide
 
 STEPS, DIM = "10", 2
 

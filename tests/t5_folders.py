@@ -13,9 +13,9 @@ from safetensors.numpy import save_file
 
 from conversion import engine, t5
 from conversion.hugging_face import CONFIG_FILE, SAFE_FILE, convert_folder
-from jaxspec import checkpoints
-from jaxspec.data.language_tokenizer import TOKENIZER_FILE
-from jaxspec.models.t5 import T5Config
+from jaxspec.io import checkpoints
+from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
+from jaxspec.models.text_encoders.t5 import T5Config
 
 GOLDEN = Path(__file__).parent / "golden" / "t5"
 TEXT = json.loads((GOLDEN / "text.json").read_text())

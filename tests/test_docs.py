@@ -154,7 +154,7 @@ def test_example_of_the_page_on_language_models(tmp_path):
 def test_example_of_the_page_on_vector_tokens():
   from types import SimpleNamespace
 
-  from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
+  from jaxspec.models.mar.causal_tokens import CausalTokensConfig, causal_token_fns
 
   block = _blocks("docs/mar.md")[-1]
   config = CausalTokensConfig(
@@ -171,8 +171,8 @@ def test_example_of_the_page_on_vector_tokens():
 def test_example_of_the_page_on_dit():
   from types import SimpleNamespace
 
-  from jaxspec.models.dit import DiTConfig, dit_fns
-  from jaxspec.models.kl_vae import KLVAEConfig, kl_vae_fns
+  from jaxspec.models.dit.dit import DiTConfig, dit_fns
+  from jaxspec.models.tokenizers.kl_vae import KLVAEConfig, kl_vae_fns
 
   block = _blocks("docs/dit.md")[-1]
   config = DiTConfig(latent_size=4, num_classes=400, dim=8, num_layers=1, num_heads=2)
@@ -210,7 +210,7 @@ def test_public_names_exist_and_have_docstrings():
 
 def test_fields_of_the_contracts_are_documented():
   """With their shapes, in the docstring: `help` and the site show no comments."""
-  contracts = [value for value in vars(jaxspec.types).values() if isinstance(value, type) and hasattr(value, "_fields")]
+  contracts = [value for value in vars(jaxspec.core.types).values() if isinstance(value, type) and hasattr(value, "_fields")]
   assert {jaxspec.Draft, jaxspec.Verdict, jaxspec.Drafter, jaxspec.Verifier} < set(contracts)
   for contract in contracts:
     documented = re.findall(r"^  (\w+): ", inspect.getdoc(contract).partition("Attributes:\n")[2], re.M)

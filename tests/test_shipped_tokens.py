@@ -4,7 +4,7 @@ import jax
 import pytest
 
 import jaxspec
-from jaxspec.decode.state import Origin
+from jaxspec.core.state import Origin
 from jaxspec.methods import Cspd
 
 

@@ -154,7 +154,7 @@ def test_examples_of_the_methods_run(name):
   scope = {}
   (block,) = _examples(DOCS / "methods" / f"{name}.md")
   if any(folder in block for folder in RELEASED):
-    pytest.skip("needs released weights; tests/pipeline/test_maps.py and test_states.py run such networks")
+    pytest.skip("needs released weights; tests/run/test_maps.py and test_states.py run such networks")
   exec(block, scope)
   out = scope["out"]
   assert len(out.texts or out.images) == 1 and (out.counters.target_calls > 0).all()

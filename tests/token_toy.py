@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 
 import jaxspec
+from jaxspec.core.types import ModelFns, ModelOutput
 from jaxspec.diffusion.chain import StepDistribution
 from jaxspec.drafters.token_model import token_model
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.token_fns import TokenFns
-from jaxspec.types import ModelFns, ModelOutput
 from jaxspec.verifiers.token_target import token_target
 from tests.helpers import side
 

@@ -56,7 +56,7 @@ GROUPS = {
     "Drafters",
     "Where drafts come from.",
     "small_model eagle eagle_chain jacobi WindowInit compressed CompressedParams interval_gated GatedParams GatedReport "
-    "Unread DenseDraw SparseDraw",
+    "PendingTokens DenseDraw SparseDraw",
   ),
   "verifiers": (
     "Verifiers and logit processing",

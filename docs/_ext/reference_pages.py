@@ -19,8 +19,8 @@ from sphinx.application import Sphinx
 from sphinx.domains.python import PyObject
 
 import jaxspec
+from jaxspec.core.options import Option, options_of
 from jaxspec.methods import METHODS
-from jaxspec.options import Option, options_of
 
 
 def names_of(group: str) -> list[tuple[str, str]]:

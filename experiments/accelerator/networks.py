@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from jaxspec.core.options import options_of
 from jaxspec.methods import METHODS, Method
-from jaxspec.methods.base import IDS
+from jaxspec.methods.method import IDS
 from jaxspec.models.llamagen import LlamaGenConfig
-from jaxspec.options import options_of
 from jaxspec.planning import MODELS
-from jaxspec.planning.models import Model
+from jaxspec.planning.published_models import Model
 
 SIZES = ("llamagen-b", "llamagen-l", "llamagen-xl", "llamagen-3b")
 TOKENS = 256  # of an image of 256 x 256 pixels

@@ -7,7 +7,7 @@ import time
 
 from experiments.accelerator.ledger import Clock, Ledger
 from experiments.bench.gpt_b import TOKENS, torch_decoder
-from jaxspec.decode.measure import Timing
+from jaxspec.run.measure import Timing
 
 
 def run(ledger: Ledger, clock: Clock, rehearse: bool) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from experiments.bench.memory import Folder
 from experiments.engine import quiet
 from experiments.engine.experiment import Experiment, Lab, provenance
-from jaxspec.decode import measure
+from jaxspec.run import measure
 
 OURS = "ours"
 

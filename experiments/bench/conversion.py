@@ -21,7 +21,7 @@ from safetensors.numpy import save_file
 from conversion import chameleon, engine
 from experiments.bench.memory import Folder, conversion_of, in_a_process, sizes_of
 from experiments.engine.experiment import Experiment, Lab
-from jaxspec.models.chameleon import ChameleonConfig
+from jaxspec.models.chameleon.chameleon import ChameleonConfig
 from jaxspec.models.llamagen import LlamaGenConfig
 
 ALL_LAYERS = ChameleonConfig().num_layers

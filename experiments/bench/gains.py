@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from experiments.engine.cache import key_of
 from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.rows import Row, row
-from jaxspec.options import values_of
+from jaxspec.core.options import values_of
 from jaxspec.planning import find_model, sampling_of
 from jaxspec.planning.imposed_bench import ImposedBench
 from jaxspec.planning.random_weights import RandomModel

@@ -19,10 +19,10 @@ import numpy as np
 
 import jaxspec
 from experiments.engine.experiment import Experiment, Lab, provenance
-from jaxspec.decode import measure
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.planning.this_machine import bandwidth
+from jaxspec.run import measure
 
 SCALE, TOKENS = 4.0, 256
 

@@ -13,15 +13,15 @@ import jax
 import numpy as np
 
 from experiments.engine.experiment import Experiment, Lab
-from jaxspec.decode import measure
-from jaxspec.link.sqs_wire import PlainWire
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
-from jaxspec.models.sampling import ModelParams, sampling_params
-from jaxspec.server.batches import Sizes
-from jaxspec.server.kinds import StreamKind
-from jaxspec.server.programs import Programs
-from jaxspec.server.table import Table
+from jaxspec.run import measure
+from jaxspec.sampling.logit_processing import ModelParams, sampling_params
+from jaxspec.serving.server.cache_table import Table
+from jaxspec.serving.server.served_profile import StreamKind
+from jaxspec.serving.server.server_programs import Programs
+from jaxspec.serving.server.step_arrays import Sizes
+from jaxspec.serving.wire.sqs_codec import PlainWire
 
 CONFIG = LlamaGenConfig(num_layers=4, dim=256, num_heads=4, vocab_size=1024, num_tokens=256, num_classes=8)
 ROWS, WIDTH = 8, 8

@@ -1,7 +1,7 @@
 """What each formulation of a linear layer streams, for the installed version.
 
 A ``[16384, 768]`` float32 matrix times M rows, as GB/s of weights read: the plain product, the ``[out, in]`` contraction,
-and the transposed product after a barrier. `jaxspec.models.linear.linear` should use the best one for each M.
+and the transposed product after a barrier. `jaxspec.models.nn.linear.linear` should use the best one for each M.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.engine.experiment import Experiment, Lab
-from jaxspec.decode import measure
-from jaxspec.models.linear import linear
+from jaxspec.models.nn.linear import linear
+from jaxspec.run import measure
 
 FORMS = {
   "x @ w, w [in, out]": lambda x, w: x @ w,

@@ -2,7 +2,7 @@
 
 Random weights of a published size; one program per number of buckets. One bucket still makes use of the known schedule,
 "plain" is what a masked network without generation order has to do: every iteration encodes all positions. Expected: the
-share that `jaxspec.models.mar.multiply_adds` predicts, printed beside the measured one; the diffusion head is common to
+share that `jaxspec.models.mar.mar.multiply_adds` predicts, printed beside the measured one; the diffusion head is common to
 all and hides more of it the more steps it takes.
 """
 
@@ -18,9 +18,11 @@ import jax.numpy as jnp
 from experiments.engine import statistics
 from experiments.engine.cells import spread
 from experiments.engine.experiment import Experiment, Lab
-from jaxspec.decode import masked, measure, unmasking
+from jaxspec.methods import masked_decode
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.mar import MARConfig, mar_fns
+from jaxspec.models.mar.mar import MARConfig, mar_fns
+from jaxspec.run import measure
+from jaxspec.sampling import unmasking
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +56,7 @@ class Buckets(Experiment):
     def run(model, num_buckets):
       scale = None if self.scale == 1 else self.scale
       kwargs = dict(num_iter=self.num_iter, num_steps=self.num_steps, scale=scale, num_buckets=num_buckets)
-      return masked.generate_masked(model, params, jax.random.key(1), condition, **kwargs).tokens
+      return masked_decode.generate_masked(model, params, jax.random.key(1), condition, **kwargs).tokens
 
     runs = {"plain": functools.partial(run, plain, 1)}
     runs |= {f"{n} buckets": functools.partial(run, fns, n) for n in (1, 2, 4, 8)}
@@ -65,7 +67,7 @@ class Buckets(Experiment):
     for name, times in seconds.items():
       cost = everything
       if name != "plain":
-        cut = unmasking.buckets(schedule, int(name.split()[0]), masked._cost_fn(fns, self.num_steps))
+        cut = unmasking.buckets(schedule, int(name.split()[0]), masked_decode._cost_fn(fns, self.num_steps))
         cost = sum(len(b.iterations) * fns.cost(b.slots, b.width, self.num_steps) for b in cut)
       faster = statistics.ratio(times, seconds["plain"])  # time of the row over that of plain
       rows.append({"cells": [name, f"{statistics.median(times):.2f}", spread(faster), f"{cost / everything:.2f}"]})

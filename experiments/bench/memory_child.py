@@ -69,7 +69,7 @@ def convert(source: str, folder: str, fields: str) -> dict[str, float]:
 def convert_chameleon(source: str, folder: str) -> dict[str, float]:
   """Converts a folder of Chameleon."""
   from conversion import chameleon, engine
-  from jaxspec.models.chameleon import ChameleonConfig
+  from jaxspec.models.chameleon.chameleon import ChameleonConfig
 
   engine.template_of(ChameleonConfig(num_layers=1, dim=16, num_heads=1, vocab_size=ChameleonConfig().vocab_size))
   with Peak() as peak:
@@ -82,9 +82,9 @@ def decode(folder: str, dtype: str, tokens: str) -> dict[str, int]:
   import jax
   import jax.numpy as jnp
 
-  from jaxspec import checkpoints
+  from jaxspec.core.network import Network
+  from jaxspec.io import checkpoints
   from jaxspec.models.conditions import ClassLabels
-  from jaxspec.network import Network
 
   jax.block_until_ready(jnp.zeros(1) + 1)  # the backend is there
   with Peak() as loading:

@@ -18,10 +18,10 @@ from conversion import engine
 from conversion.llamagen import FAMILY
 from experiments.bench.beside import OURS, Beside, Program, official_part, with_weights
 from experiments.bench.memory import write_source
-from jaxspec import checkpoints
+from jaxspec.core.network import Network
+from jaxspec.io import checkpoints
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import LlamaGenConfig
-from jaxspec.network import Network
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig
 

@@ -22,12 +22,13 @@ from conversion import engine
 from conversion.mar import FAMILY
 from experiments.bench.beside import OURS, Beside, Program, official_part, with_weights
 from experiments.bench.memory import write_source
-from jaxspec import checkpoints, orders, rng
-from jaxspec.decode import unmasking
-from jaxspec.decode.masked import generate_masked
+from jaxspec.core import orders, rng
 from jaxspec.diffusion.chain import TokenNoise, token_noise
+from jaxspec.io import checkpoints
+from jaxspec.methods.masked_decode import generate_masked
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.mar import MARConfig
+from jaxspec.models.mar.mar import MARConfig
+from jaxspec.sampling import unmasking
 
 LABEL = 207
 FACTORIES = {"MAR-B": "mar_base", "MAR-L": "mar_large", "MAR-H": "mar_huge"}

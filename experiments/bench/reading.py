@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from experiments.engine.experiment import Experiment, Lab
-from jaxspec.link.cloud import STREAM_BYTES
-from jaxspec.link.reading import FrameReader
-from jaxspec.link.records import Limits
-from jaxspec.server.calls import Position
-from jaxspec.server.desk import VerifyCall
-from jaxspec.server.interface import Ahead
+from jaxspec.serving.server.dispatcher import VerifyCall
+from jaxspec.serving.server.engine_interface import Ahead
+from jaxspec.serving.server.idempotency import Position
+from jaxspec.serving.wire.cloud import STREAM_BYTES
+from jaxspec.serving.wire.frame_reader import FrameReader
+from jaxspec.serving.wire.records import Limits
 
 _PROFILE = 0  # one is enough here
 
@@ -57,7 +57,7 @@ class Reading(Experiment):
 
   def cells(self, coding: str, support: int) -> list[str]:
     """A row."""
-    from jaxspec.server import letters
+    from jaxspec.serving.server import letters
 
     reader = FrameReader(Limits(self.vocab, self.ell, coding, support, self.window, False))
     part = int(coding == "lazy")

@@ -18,13 +18,13 @@ import jax.numpy as jnp
 from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.race import CAPTIONS
 from experiments.engine.rows import PLAIN, Row, row
-from jaxspec.decode import measure
-from jaxspec.network import Network
+from jaxspec.core.network import Network
+from jaxspec.core.types import PyTree
 from jaxspec.planning.random_weights import filled
-from jaxspec.recorded_acceptance import RecordedAcceptance
+from jaxspec.planning.recorded_acceptance import RecordedAcceptance
+from jaxspec.run import measure
 from jaxspec.run.decoder import Decoder
 from jaxspec.run.pipeline import Pipeline
-from jaxspec.types import PyTree
 
 METHODS = (
   row("speculative", "speculative", draft="draft-1"),

@@ -23,16 +23,16 @@ from experiments.engine.classes import every_class
 from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.race import CAPTIONS
 from experiments.engine.rows import Row, row
-from jaxspec import drafts
-from jaxspec.decode import loop, measure
-from jaxspec.decode.state import DecodeState
+from jaxspec.core import loop, verdicts
+from jaxspec.core.network import Network
+from jaxspec.core.state import DecodeState
+from jaxspec.core.types import ModelFns, PyTree
+from jaxspec.io.shipped import named
 from jaxspec.models.conditions import Pairs
-from jaxspec.models.eagle import attach, borrowed
-from jaxspec.network import Network
+from jaxspec.models.heads.eagle_head import attach, borrowed
+from jaxspec.run import measure
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import head_fns
-from jaxspec.shipped import named
-from jaxspec.types import ModelFns, PyTree
 
 _PASSES = 32  # of a network in one timed program
 _FEW, _MANY = 8, 40  # rounds of two runs whose difference is timed, so that what precedes the loop does not count
@@ -139,7 +139,7 @@ class Pinned:
         last = draft.tokens[:, 0]
         if judges:
           verdict, verifier = loop.judge_round(params.target, waiting.side, verifier, draft, **both)
-          last = drafts.newest_token(cursor, draft, verdict)
+          last = verdicts.newest_token(cursor, draft, verdict)
         calls = self._parts.drafter.calls_per_round if draft.num_calls is None else jnp.max(draft.num_calls)
         passes = passes + jnp.stack([jnp.int32(calls), loop.needs_exchange(cursor, draft).astype(jnp.int32)])
         return waiting.side.replace(cursor=cursor), verifier, last, passes

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.engine.experiment import Experiment, Lab
-from jaxspec import rng
-from jaxspec.decode.measure import Timing, alternate
+from jaxspec.core import rng
+from jaxspec.core.types import Intervals
 from jaxspec.intervals.discrete import MAX_GENERIC
 from jaxspec.intervals.scores import ScoreFn, make_score
-from jaxspec.types import Intervals
+from jaxspec.run.measure import Timing, alternate
 
 WATERFILL, GAPS = (2, 4, 6, 8, 25, 50, 100, 200, 400), (2, 4, 8, 12, 25, 100)
 SCORES = (

@@ -12,7 +12,7 @@ from experiments.server.hostile import Hostile
 from experiments.server.networks import SLOW, Networks
 from experiments.server.overhead import Overhead
 from experiments.server.recovery import Recovery
-from jaxspec.link.networks import NETWORKS
+from jaxspec.serving.wire.link_model import NETWORKS
 
 BEGINNINGS = PROMPTS[:8]
 CAPTIONS = ("a red heart", "two cats", "an apple", "a car", "a yellow star", "a house", "a tree", "a fish")

@@ -14,7 +14,7 @@ import argparse
 from pathlib import Path
 
 from experiments.train.command import one_line_errors
-from jaxspec import scenes
+from jaxspec.evaluation import scenes
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -6,9 +6,10 @@ Commands (from the repository root; the file is written after every batch, a kil
     python -m experiments.data.own_samples --model weights/anole --prompts prompts.txt --out runs/anole.npz
     python -m experiments.data.own_samples --model weights/c2i --out runs/c2i.npz
 
-The first draws training captions of `jaxspec.scenes`, the second the lines of a file in random order, the third all classes
-of a class-conditional network in random order (or those of ``--class``). Networks that read prompts as text of their own
-vocabulary (Anole, Lumina-mGPT) need a file. ``--model`` is a bundle or a converted network, by folder or shipped name.
+The first draws training captions of `jaxspec.evaluation.scenes`, the second the lines of a file in random order, the third
+all classes of a class-conditional network in random order (or those of ``--class``). Networks that read prompts as text of
+their own vocabulary (Anole, Lumina-mGPT) need a file. ``--model`` is a bundle or a converted network, by folder or shipped
+name.
 
 `experiments.train.draft`, `eagle` and `inter_head` read the file (`experiments.data.samples`).
 """
@@ -27,8 +28,8 @@ from experiments.data.sample_prompts import class_prompts, file_prompts, scene_p
 from experiments.data.sampled_target import conditions_of
 from experiments.data.samples import Samples, load_samples, write_samples
 from experiments.train.command import one_line_errors
-from jaxspec.loading import load_pipeline
 from jaxspec.models.conditions import ClassLabels
+from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
 
 

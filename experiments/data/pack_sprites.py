@@ -1,6 +1,6 @@
-"""Writes the packed sprites of ``jaxspec.scenes`` out of the emoji set.
+"""Writes the packed sprites of ``jaxspec.evaluation.scenes`` out of the emoji set.
 
-Command: ``python -m experiments.data.pack_sprites [--out jaxspec/scenes/sprites]`` (a few seconds), after
+Command: ``python -m experiments.data.pack_sprites [--out jaxspec/evaluation/scenes/sprites]`` (a few seconds), after
 ``python -m experiments.data.pack_emoji``.
 
 1. Every sprite is cropped to what can be seen of it and resized with premultiplied alpha (Lanczos) so that its longer side
@@ -25,8 +25,8 @@ from PIL import Image, ImageDraw
 from experiments.data.emoji import DEFAULT_PATH as EMOJI_PATH
 from experiments.data.emoji import STYLES as EMOJI_STYLES
 from experiments.data.emoji import EmojiSet, load_emoji
-from jaxspec.scenes.sprites import ATLAS, DEFAULT_PATH, FORMAT_VERSION, tile_box
-from jaxspec.scenes.world import CELL, GLYPHS, NOUNS, SIZES, SPRITES, STYLES
+from jaxspec.evaluation.scenes.sprites import ATLAS, DEFAULT_PATH, FORMAT_VERSION, tile_box
+from jaxspec.evaluation.scenes.world import CELL, GLYPHS, NOUNS, SIZES, SPRITES, STYLES
 
 # Labels of the emoji set, where they are not the noun itself.
 LABELS = {

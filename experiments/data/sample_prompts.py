@@ -12,8 +12,8 @@ import numpy as np
 
 from experiments.data.sampled_target import caption_host
 from experiments.train.command import epochs_of
-from jaxspec import scenes
-from jaxspec.data import text_tokenizer
+from jaxspec.evaluation import scenes
+from jaxspec.io.text import text_tokenizer
 from jaxspec.models.conditions import ClassLabels, Prompt
 from jaxspec.run.pipeline import Pipeline
 

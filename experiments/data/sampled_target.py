@@ -8,11 +8,11 @@ import jax.numpy as jnp
 
 import jaxspec
 from experiments.data.samples import Samples
-from jaxspec.hosts.images import CaptionHost
+from jaxspec.core.types import Params, PyTree
+from jaxspec.families.token_images import CaptionHost
 from jaxspec.methods import IDS
 from jaxspec.models.conditions import ClassLabels, Prompt
 from jaxspec.run.pipeline import Pipeline
-from jaxspec.types import Params, PyTree
 
 
 def caption_host(pipeline: Pipeline) -> CaptionHost:

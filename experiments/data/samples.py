@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.train.command import epochs_of
-from jaxspec.types import Array
+from jaxspec.core.types import Array
 
 Samples = dict[str, np.ndarray]
 

@@ -1,7 +1,7 @@
 """Scenes as tokens, without a pass of the tokenizer for each.
 
-An encoder that looks at each patch alone gives a tile (`jaxspec.scenes.sprites`) the same tokens wherever it lies. All tiles
-are encoded once; the tokens of a scene are then copied together like its pixels.
+An encoder that looks at each patch alone gives a tile (`jaxspec.evaluation.scenes.sprites`) the same tokens wherever it
+lies. All tiles are encoded once; the tokens of a scene are then copied together like its pixels.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from jaxspec.checkpoints import Checkpoint
-from jaxspec.models.tokenizer_fns import from_uint8
-from jaxspec.scenes.sprites import load_tiles
-from jaxspec.scenes.world import BACKGROUNDS, CELL, GRID, LOOK_NUMBERS, SIZES, Scene
+from jaxspec.evaluation.scenes.sprites import load_tiles
+from jaxspec.evaluation.scenes.world import BACKGROUNDS, CELL, GRID, LOOK_NUMBERS, SIZES, Scene
+from jaxspec.io.checkpoints import Checkpoint
+from jaxspec.models.tokenizers.tokenizer_fns import from_uint8
 
 _CHUNK = 64  # tiles encoded at once
 _NUMBERS = {name: number for number, name in enumerate(BACKGROUNDS)}

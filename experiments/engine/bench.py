@@ -22,18 +22,18 @@ import numpy as np
 
 from experiments.engine.cache import Cache, key_of, tree_digest
 from experiments.engine.rows import CLOSED, Pairs, Row
-from jaxspec.decode import measure
-from jaxspec.decode.state import DecodeResult
-from jaxspec.metrics.calibration import find_threshold, find_threshold_by_few, quantile_threshold
-from jaxspec.metrics.cloud_calls import CloudCalls, cloud_calls
-from jaxspec.network import Network
-from jaxspec.options import values_of
+from jaxspec.core.network import Network
+from jaxspec.core.options import values_of
+from jaxspec.core.state import DecodeResult
+from jaxspec.core.types import PyTree
+from jaxspec.run import measure
 from jaxspec.run.batches import Batches, split
+from jaxspec.run.calibration import find_threshold, find_threshold_by_few, quantile_threshold
+from jaxspec.run.cloud_calls import CloudCalls, cloud_calls
 from jaxspec.run.decoder import Decoder
 from jaxspec.run.job import Job
 from jaxspec.run.pipeline import Pipeline
 from jaxspec.run.run import prepare
-from jaxspec.types import PyTree
 
 TOLERANCE = 0.004  # calls per token that a matched rate may be off
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from experiments.engine import statistics
-from jaxspec.metrics.statistics import Corrected, Difference, correct_table
+from jaxspec.statistics import Corrected, Difference, correct_table
 
 
 class Metric(NamedTuple):

@@ -17,8 +17,8 @@ from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.quality import as_json
 from experiments.engine.rows import Row
 from experiments.engine.statistics import acceptance
-from jaxspec import rng
-from jaxspec.decode.state import Counters, DecodeResult, Origin
+from jaxspec.core import rng
+from jaxspec.core.state import Counters, DecodeResult, Origin
 from jaxspec.models.conditions import OrderedLabels
 
 MOST_TRIES = 100  # proposals for one token that are counted one by one

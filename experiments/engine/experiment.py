@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import jax
 
 from experiments.engine.cache import Cache
-from jaxspec.loading import load_pipeline
+from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
 
 AT_LEAST_ONE = ("batch", "num_train", "num_images", "number", "repeats", "positions", "tokens", "seeds", "texts")

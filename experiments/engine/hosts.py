@@ -33,9 +33,9 @@ from experiments.engine.experiment import Lab
 from experiments.engine.quality import as_json
 from experiments.engine.rows import Row
 from experiments.engine.statistics import estimate_of, interval_fields
-from jaxspec.metrics import statistics
-from jaxspec.metrics.distances import kernel_distance_difference, kernel_distance_interval
-from jaxspec.metrics.statistics import share
+from jaxspec import statistics
+from jaxspec.evaluation.distances import kernel_distance_difference, kernel_distance_interval
+from jaxspec.statistics import share
 
 COMPONENTS = 32
 ACCURACY, DISTANCE = "class_accuracy", "kid_digits"

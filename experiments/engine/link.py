@@ -18,12 +18,12 @@ from experiments.engine.pass_times import PassTimes
 from experiments.engine.quality import as_json
 from experiments.engine.rows import Row
 from experiments.engine.two_ends import over_link
-from jaxspec.decode.state import DecodeResult
-from jaxspec.link.sqs_wire import SqsWire
-from jaxspec.link.timing import Link, break_even_bps, decode_seconds
-from jaxspec.link.traffic import Traffic
-from jaxspec.metrics.compression import Rounds, count_rounds
-from jaxspec.metrics.statistics import ratio
+from jaxspec.core.state import DecodeResult
+from jaxspec.run.compression import Rounds, count_rounds
+from jaxspec.serving.wire.sqs_codec import SqsWire
+from jaxspec.serving.wire.timing import Link, break_even_bps, decode_seconds
+from jaxspec.serving.wire.traffic import Traffic
+from jaxspec.statistics import ratio
 
 # Beginnings of dictionary lines, which the shipped pair has learnt to continue.
 PROMPTS = (
@@ -134,8 +134,8 @@ class LinkTable(Experiment):
 class Sweep(LinkTable):
   """Latency and resampling rate over temperature, by formula bits: the numbers after figures 2, 4, 5 and 6 of the paper.
 
-  Counted are draft passes, bits on the uplink and target passes (`jaxspec.link.timing`); downlink and round trip are free,
-  as in the paper.
+  Counted are draft passes, bits on the uplink and target passes (`jaxspec.serving.wire.timing`); downlink and round trip are
+  free, as in the paper.
 
   Attributes:
     subject: label of the row that all others are compared with, prompt by prompt; controllers that adapt are also compared

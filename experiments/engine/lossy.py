@@ -16,7 +16,7 @@ from experiments.engine.cells import interval, markdown
 from experiments.engine.rows import OPEN, PAPER_PREFIX
 from experiments.engine.statistics import Estimate
 from jaxspec.methods import METHODS
-from jaxspec.metrics.statistics import correct_table
+from jaxspec.statistics import correct_table
 
 KIND = "scenes"
 Document = dict[str, Any]

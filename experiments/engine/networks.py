@@ -15,10 +15,10 @@ from experiments.engine.experiment import Lab
 from experiments.engine.quality import Quality, as_json
 from experiments.engine.rows import Row
 from experiments.engine.two_ends import over_link
-from jaxspec.link.ciar_wire import CiarWire
-from jaxspec.link.gated_message import GatedWire, write_gated
-from jaxspec.link.message import OVERHEAD_BYTES
-from jaxspec.link.networks import LATENCY_RULES, NETWORKS, link_seconds
+from jaxspec.serving.wire.ciar_codec import CiarWire
+from jaxspec.serving.wire.ciar_message import GatedWire, write_gated
+from jaxspec.serving.wire.framing import OVERHEAD_BYTES
+from jaxspec.serving.wire.link_model import LATENCY_RULES, NETWORKS, link_seconds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,8 @@ import numpy as np
 from experiments.engine.bench import Bench
 from experiments.engine.rows import CLOSED, Row
 from experiments.engine.scoring import Judge
-from jaxspec.metrics import statistics
-from jaxspec.metrics.statistics import Difference
+from jaxspec import statistics
+from jaxspec.statistics import Difference
 
 PILOT = 128  # images
 TRIALS = 5

@@ -9,9 +9,9 @@ import jax
 from experiments.engine import statistics
 from experiments.engine.bench import Bench
 from experiments.engine.rows import Row
-from jaxspec.decode.measure import alternate, score_block
-from jaxspec.link.timing import Compute
-from jaxspec.network import Network
+from jaxspec.core.network import Network
+from jaxspec.run.measure import alternate, score_block
+from jaxspec.serving.wire.timing import Compute
 
 PASSES = 128  # in one timed program, so that its dispatch does not count
 

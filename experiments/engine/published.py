@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments.engine import seeds, statistics
 from experiments.engine.cells import interval, markdown
-from jaxspec.metrics.statistics import Corrected, Difference, correct_table, paired_difference
+from jaxspec.statistics import Corrected, Difference, correct_table, paired_difference
 
 Document = dict[str, Any]
 CIAR, GSD, LANTERN = "arXiv 2603.25463", "arXiv 2508.07747", "arXiv 2502.06352"

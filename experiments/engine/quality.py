@@ -21,11 +21,12 @@ from experiments.engine.rows import CLOSED, PLAIN, PLAIN_AGAIN, Pairs, Row
 from experiments.engine.scene_images import Scenes
 from experiments.engine.scoring import Judge, Scorer
 from experiments.engine.statistics import RATE_ERROR
-from jaxspec.decode.state import DecodeResult
+from jaxspec import statistics
+from jaxspec.core.state import DecodeResult
+from jaxspec.evaluation.audit import summarize_audit
 from jaxspec.methods.ciar import CALIBRATED_SCORE, calibrated_tau
-from jaxspec.metrics import statistics
-from jaxspec.metrics.audit import TokenAudit, summarize_audit
-from jaxspec.metrics.cloud_calls import cloud_calls
+from jaxspec.rules.audited import TokenAudit
+from jaxspec.run.cloud_calls import cloud_calls
 
 BASE_ROWS = (PLAIN.but(label=claims.PLAIN), PLAIN_AGAIN.but(label=f"{claims.PLAIN}, another seed"))
 

@@ -19,8 +19,8 @@ from experiments.engine.classes import every_class, figures
 from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.quality import as_json
 from experiments.engine.rows import Row, row
-from jaxspec.acceptance import expected_tokens
-from jaxspec.decode.state import DecodeResult
+from jaxspec.core.expected_tokens import expected_tokens
+from jaxspec.core.state import DecodeResult
 
 # Of the world of scenes.
 CAPTIONS = (

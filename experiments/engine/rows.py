@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from jaxspec.methods import make_method
-from jaxspec.methods.base import Method
+from jaxspec.methods.method import Method
 from jaxspec.run.pipeline import Pipeline
 
 Pairs = tuple[tuple[str, Any], ...]

@@ -1,10 +1,10 @@
-"""Images of scenes, read exactly (`jaxspec.scenes`): whether each is right, and what captions leave open.
+"""Images of scenes, read exactly (`jaxspec.evaluation.scenes`): whether each is right, and what captions leave open.
 
 Captions are independent draws of the grammar, so every image is a unit of its own: a share of right images has the interval
 of Wilson, two methods on the same captions and keys are compared by McNemar's test.
 
 ``unfaithful`` is the total variation between what a row and plain decoding make of that which captions leave open
-(`jaxspec.scenes.distance_between`), with a permutation test. Plain decoding itself is compared with its other
+(`jaxspec.evaluation.scenes.distance_between`), with a permutation test. Plain decoding itself is compared with its other
 seed, which shows what chance alone does.
 """
 
@@ -21,9 +21,9 @@ from experiments.engine.cache import key_of, tree_digest
 from experiments.engine.claims import PLAIN as PLAIN_LABEL
 from experiments.engine.rows import PLAIN, PLAIN_AGAIN, Row
 from experiments.engine.statistics import Z, interval_fields
-from jaxspec import scenes
-from jaxspec.decode.state import DecodeResult
-from jaxspec.metrics.statistics import Difference
+from jaxspec.core.state import DecodeResult
+from jaxspec.evaluation import scenes
+from jaxspec.statistics import Difference
 
 UNFAITHFUL = "unfaithful"
 
@@ -34,7 +34,7 @@ class Scenes:
 
   Attributes:
     num: captions, one image each.
-    split: of `jaxspec.scenes.SPLITS`; ``validation`` has combinations that training has, ``held_out`` others.
+    split: of `jaxspec.evaluation.scenes.SPLITS`; ``validation`` has combinations that training has, ``held_out`` others.
     seed: of the captions. Training takes those of seeds 0 and 1.
   """
 

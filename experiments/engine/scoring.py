@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.engine.bench import Bench
 from experiments.engine.rows import Row
-from jaxspec.decode.state import DecodeResult
+from jaxspec.core.state import DecodeResult
 
 
 class Judge(Protocol):

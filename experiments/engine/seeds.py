@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.engine.statistics import LEVEL
-from jaxspec.metrics.statistics import Corrected, Difference, correct_table, t_cdf, t_quantile
+from jaxspec.statistics import Corrected, Difference, correct_table, t_cdf, t_quantile
 
 METRIC = "right"
 

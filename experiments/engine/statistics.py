@@ -1,6 +1,6 @@
 """How sure a table is: intervals of its cells, ratios of its clocks, and the smallest difference that it could have shown.
 
-The methods are those of `jaxspec.metrics.statistics`. Figures that were kept image by image are compared pair by pair (the
+The methods are those of `jaxspec.statistics`. Figures that were kept image by image are compared pair by pair (the
 same prompt, the same key). Where a document holds only summaries, the interval that was computed then is printed as it is,
 and differences are judged by the normal approximation to it.
 """
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxspec.decode.measure import per_token
-from jaxspec.metrics import statistics as library
-from jaxspec.metrics.statistics import Difference, TimeRatio, holm
+from jaxspec import statistics as library
+from jaxspec.run.measure import per_token
+from jaxspec.statistics import Difference, TimeRatio, holm
 
 mean, median = plain.fmean, plain.median
 # Metrics that are shares of images; the others are means or distances.

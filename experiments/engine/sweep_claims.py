@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.engine import statistics
-from jaxspec.metrics.statistics import Corrected, correct_table, paired_difference
+from jaxspec.statistics import Corrected, correct_table, paired_difference
 
 Document = dict[str, Any]
 FLIPS = 99_999  # of signs: with fewer, p values after the correction depend on which were drawn

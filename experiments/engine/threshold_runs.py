@@ -21,7 +21,7 @@ from experiments.engine.experiment import Lab
 from experiments.engine.link import PROMPTS, LinkTable
 from experiments.engine.quality import as_json
 from experiments.engine.rows import Row
-from jaxspec.metrics.compression import count_rounds
+from jaxspec.run.compression import count_rounds
 from jaxspec.run.run import prepare
 
 

@@ -8,13 +8,13 @@ import jax
 
 from experiments.engine.bench import Bench
 from experiments.engine.rows import Row
-from jaxspec import rng
-from jaxspec.decode.state import DecodeResult
-from jaxspec.link.decode import decode_over_link
-from jaxspec.link.opening import ConditionSpec
-from jaxspec.link.target_endpoint import TargetEndpoint
-from jaxspec.link.traffic import Traffic
-from jaxspec.link.wires import Wire
+from jaxspec.core import rng
+from jaxspec.core.state import DecodeResult
+from jaxspec.serving.edge.link_decode import decode_over_link
+from jaxspec.serving.edge.target_endpoint import TargetEndpoint
+from jaxspec.serving.wire.handshake import ConditionSpec
+from jaxspec.serving.wire.round_codec import Wire
+from jaxspec.serving.wire.traffic import Traffic
 
 
 def over_link(

@@ -21,10 +21,10 @@ from PIL import Image, ImageDraw, ImageFont
 
 from experiments.figures.style import IMAGES, wrapped
 from experiments.train.command import one_line_errors
-from jaxspec import scenes
-from jaxspec.loading import load_pipeline
-from jaxspec.options import values_of
-from jaxspec.scenes import IMAGE_SIZE
+from jaxspec.core.options import values_of
+from jaxspec.evaluation import scenes
+from jaxspec.evaluation.scenes import IMAGE_SIZE
+from jaxspec.run.loading import load_pipeline
 
 COLUMNS, TILE, CAPTION = 8, 128, 56
 

@@ -41,7 +41,7 @@ from experiments.figures.style import (
   save,
   tables,
 )
-from jaxspec.decode.state import Origin
+from jaxspec.core.state import Origin
 
 Entry = dict[str, Any]
 COLOURS = {"published": ORANGE, "without S": BLUE, "exact": GREEN, "released": RED}

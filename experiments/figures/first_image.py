@@ -21,11 +21,11 @@ from PIL import Image, ImageDraw, ImageFont
 
 from experiments.figures.style import BLUE, GREEN, IMAGES, ORANGE
 from experiments.train.command import one_line_errors
-from jaxspec import rng
-from jaxspec.decode import measure
-from jaxspec.decode.state import Origin
-from jaxspec.loading import load_pipeline
+from jaxspec.core import rng
+from jaxspec.core.state import Origin
 from jaxspec.methods import Plain
+from jaxspec.run import measure
+from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
 
 PROMPTS = ("a red heart", "a cat on a blue background", "a panda", "a house and a tree")

@@ -26,7 +26,7 @@ from experiments.engine.bench import Bench
 from experiments.engine.experiment import Lab, keep_compiled
 from experiments.engine.rows import PLAIN, PLAIN_AGAIN, Row
 from experiments.figures.style import INK, STYLE, bare, parser, save, wrapped
-from jaxspec.models.sampling import probabilities
+from jaxspec.sampling.logit_processing import probabilities
 
 NUM_MAPS, NUM_COLUMNS = 6, 8
 _AUDITED = {entry.name: entry for entry in AUDITED}

@@ -33,11 +33,11 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from jaxspec.link.cloud import STREAM_BYTES
-from jaxspec.link.connection import SERVICE
-from jaxspec.link.trace import Trace, read_traces
-from jaxspec.link.v1 import encoding
-from jaxspec.link.v1 import jaxspec_link_pb2 as pb
+from jaxspec.serving.load.trace import Trace, read_traces
+from jaxspec.serving.wire.address import SERVICE
+from jaxspec.serving.wire.cloud import STREAM_BYTES
+from jaxspec.serving.wire.v1 import encoding
+from jaxspec.serving.wire.v1 import jaxspec_link_pb2 as pb
 
 _METHODS_OF = f"/{SERVICE}/"
 METHODS = ("Describe", "Open", "Verify", "Close")

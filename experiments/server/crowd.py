@@ -20,8 +20,8 @@ from experiments.engine.experiment import Experiment, Lab
 from experiments.server.decodes import Case
 from experiments.server.process import COMMAND, ServerProcess, record
 from experiments.server.simulation import Load, simulate
-from jaxspec.link.trace import write_trace
-from jaxspec.server.scheduler import Policy
+from jaxspec.serving.load.trace import write_trace
+from jaxspec.serving.server.scheduler import Policy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

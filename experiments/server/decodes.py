@@ -11,15 +11,15 @@ import numpy as np
 from experiments.engine.bench import Bench
 from experiments.engine.experiment import Lab
 from experiments.engine.rows import Row
-from jaxspec import rng
-from jaxspec.decode.state import DecodeResult
-from jaxspec.link.cloud import Cloud
-from jaxspec.link.edge_stream import EdgeStream
-from jaxspec.link.method_wires import wire_of
-from jaxspec.link.profiles import find_profile
-from jaxspec.link.traffic import Traffic
-from jaxspec.server.engine import Engine
-from jaxspec.server.from_bundle import engine_of
+from jaxspec.core import rng
+from jaxspec.core.state import DecodeResult
+from jaxspec.serving.edge.edge_stream import EdgeStream
+from jaxspec.serving.server.engine import Engine
+from jaxspec.serving.server.from_bundle import engine_of
+from jaxspec.serving.wire.cloud import Cloud
+from jaxspec.serving.wire.method_codecs import wire_of
+from jaxspec.serving.wire.profiles import find_profile
+from jaxspec.serving.wire.traffic import Traffic
 
 _SHARED = ("coding", "sparsifier", "support", "ell", "max_drafts", "gamma", "verify")  # options that both ends have
 

@@ -161,8 +161,8 @@ class Trial:
 
   def _run(self, faults: dict[int, Fault], edge_dies: tuple[int, bool] | None = None) -> tuple[Any, FaultyCloud, int]:
     from experiments.server.faulty import FaultyCloud, Killed
-    from jaxspec.link.journal import Journal
-    from jaxspec.link.watch import Watch
+    from jaxspec.serving.edge.journal import Journal
+    from jaxspec.serving.edge.observer import Watch
 
     cloud, watch = FaultyCloud(faults, edge_dies=edge_dies, make_engine=self._emptied), Watch()
     options = dict(stream=STREAM, watch=watch, clock=cloud.clock, sleep=cloud.clock.sleep, uniform=lambda: 0.5)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 
-from jaxspec.link.cloud import CloudError, Description, Opened, Opening, Resume, Status
-from jaxspec.link.session import Session
-from jaxspec.link.v1 import encoding
-from jaxspec.link.v1 import jaxspec_link_pb2 as pb
-from jaxspec.server import requests
-from jaxspec.server.desk import Desk, Limits, OpenCall, Tenant, Ticket
-from jaxspec.server.interface import Engine, description_of
-from jaxspec.server.service import run_once
+from jaxspec.serving.edge.reliable_stream import Session
+from jaxspec.serving.server import requests
+from jaxspec.serving.server.dispatcher import Desk, Limits, OpenCall, Tenant, Ticket
+from jaxspec.serving.server.engine_interface import Engine, description_of
+from jaxspec.serving.server.engine_thread import run_once
+from jaxspec.serving.wire.cloud import CloudError, Description, Opened, Opening, Resume, Status
+from jaxspec.serving.wire.v1 import encoding
+from jaxspec.serving.wire.v1 import jaxspec_link_pb2 as pb
 
 TENANT = Tenant("alice")
 ROUND_TRIP_S = 0.02

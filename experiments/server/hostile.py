@@ -23,7 +23,7 @@ from experiments.engine.experiment import Experiment, Lab
 from experiments.server.decodes import Case
 from experiments.server.memory import Samples
 from experiments.server.process import SMALL, ServerProcess, record, without_pauses
-from jaxspec.link.trace import Trace, write_trace
+from jaxspec.serving.load.trace import Trace, write_trace
 
 PER_S = 600  # inputs, on two cores
 
@@ -50,8 +50,8 @@ class Hostile(Experiment):
 
   def measure(self, lab: Lab) -> dict[str, Any]:
     """See `Experiment.measure`."""
-    from jaxspec.server.quotas import Quota
-    from jaxspec.server.tokens import new_token
+    from jaxspec.serving.server.bearer_tokens import new_token
+    from jaxspec.serving.server.quotas import Quota
 
     logging.info("%d inputs, about %.0f s", self.number, 40 + self.number / PER_S)
     with tempfile.TemporaryDirectory() as folder:
@@ -80,7 +80,7 @@ class Device:
   """
 
   def __init__(self, address: str, token: str, trace: Trace):
-    from jaxspec.link.connection import connect
+    from jaxspec.serving.edge.connection import connect
 
     self._cloud, self._trace, self.differing = connect(address, token=token), trace, 0
 
@@ -88,7 +88,7 @@ class Device:
     self, number: int | None = None, until: threading.Event | None = None, found: list[float] | None = None
   ) -> list[float]:
     """Seconds of the calls of ``number`` decodes, or of as many as begin before ``until``; more of ``found``."""
-    from jaxspec.link.player import play
+    from jaxspec.serving.load.player import play
 
     found = [] if found is None else found
     done = 0

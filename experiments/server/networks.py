@@ -20,11 +20,11 @@ import numpy as np
 from experiments.engine.experiment import Experiment, Lab
 from experiments.server.decodes import Case, Edge
 from experiments.server.process import ServerProcess
-from jaxspec.link.networks import NETWORKS, Network, link_seconds
-from jaxspec.link.relay import Shape, relaying
-from jaxspec.link.watch import Watch
-from jaxspec.metrics.statistics import Interval, ratio, t_quantile
-from jaxspec.metrics.statistics.clusters import ratio_variance
+from jaxspec.serving.edge.observer import Watch
+from jaxspec.serving.load.relay import Shape, relaying
+from jaxspec.serving.wire.link_model import NETWORKS, Network, link_seconds
+from jaxspec.statistics import Interval, ratio, t_quantile
+from jaxspec.statistics.clusters import ratio_variance
 
 SLOW = {"1 Mbit/s": Network(1e6, 0.0)}  # the uplink of the tables of sqs, which have no latency
 KNOWN = NETWORKS | SLOW
@@ -122,7 +122,7 @@ class Networks(Experiment):
 
   def decoded(self, edges: list[Edge], server: ServerProcess, shape: Shape) -> dict[str, list[Run]]:
     """All sequences of all cases on one network; cases take turns. The first of a case is decoded twice, for it compiles."""
-    from jaxspec.link.connection import connect
+    from jaxspec.serving.edge.connection import connect
 
     runs: dict[str, list[Run]] = {edge.case.row.name: [] for edge in edges}
     with relaying(server.host, shape) as host, contextlib.closing(_Connection(connect(f"grpc://{host}"))) as connection:

@@ -21,7 +21,7 @@ import numpy as np
 
 from experiments.engine.experiment import Experiment, Lab
 from experiments.server.decodes import Case, Edge
-from jaxspec.link.watch import Watch
+from jaxspec.serving.edge.observer import Watch
 
 FUSED, LOCAL, TOTAL = "one compiled loop", "an engine in the process", "over a socket"
 CALL, HANDLER = "call", "handler"  # timed from outside, and split below
@@ -60,9 +60,9 @@ class Overhead(Experiment):
 
   def milliseconds(self, edge: Edge) -> dict[str, list[float]]:
     """Of a round, for every decode."""
-    from jaxspec.link.connection import connect
-    from jaxspec.server.local import LocalCloud
-    from jaxspec.server.server import Server
+    from jaxspec.serving.edge.connection import connect
+    from jaxspec.serving.server.in_process import LocalCloud
+    from jaxspec.serving.server.server import Server
 
     found: dict[str, list[float]] = collections.defaultdict(list)
     engine = edge.engine(max_streams=2, max_rows=self.max_rows, widths=(8,))
@@ -122,7 +122,7 @@ class Parts:
 
   def metrics(self):
     """Metrics of a server that bring the seconds of its calls."""
-    from jaxspec.server.metrics import Metrics
+    from jaxspec.serving.server.prometheus import Metrics
 
     parts = self
 
@@ -141,11 +141,11 @@ class Parts:
   @contextlib.contextmanager
   def patched(self, edge: Edge) -> Iterator[None]:
     """Times the functions of both ends meanwhile."""
-    from jaxspec.link.client import GrpcCloud
-    from jaxspec.link.v1 import encoding
-    from jaxspec.server import requests
-    from jaxspec.server.engine import Engine
-    from jaxspec.server.programs import Programs
+    from jaxspec.serving.edge.grpc_client import GrpcCloud
+    from jaxspec.serving.server import requests
+    from jaxspec.serving.server.engine import Engine
+    from jaxspec.serving.server.server_programs import Programs
+    from jaxspec.serving.wire.v1 import encoding
 
     wire = type(edge.wire)
     chosen = [

@@ -16,10 +16,10 @@ from typing import Any
 
 from experiments.engine.experiment import Lab
 from experiments.server.decodes import Case, Edge
-from jaxspec.link.cloud import Cloud, Description, Opened, Opening, Resume
-from jaxspec.link.recorder import Recorder
-from jaxspec.link.trace import Trace
-from jaxspec.models import precision
+from jaxspec.core import precision
+from jaxspec.serving.load.recorder import Recorder
+from jaxspec.serving.load.trace import Trace
+from jaxspec.serving.wire.cloud import Cloud, Description, Opened, Opening, Resume
 
 SMALL = ("--max-streams", "16", "--max-rows", "4", "--widths", "8")  # a server of a small machine
 COMMAND = (str(Path(sysconfig.get_path("scripts")) / "jaxspec"),)
@@ -104,7 +104,7 @@ def free_ports(number: int) -> list[int]:
 
 def record(case: Case, lab: Lab, address: str, number: int = 1, *, token: str | None = None) -> list[Trace]:
   """Traces of the first sequences of a case, decoded at a server. Compiling is not taken for thinking."""
-  from jaxspec.link.connection import connect
+  from jaxspec.serving.edge.connection import connect
 
   edge, cloud, found = Edge(case, lab), connect(address, token=token), []
   edge.run(0, cloud)

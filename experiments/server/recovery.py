@@ -1,7 +1,7 @@
 """How long a decode stands still when its link is cut or its server ends, and what crosses besides.
 
-A device without a network plays a recorded decode (`jaxspec.link.player`) through a relay, so every reply is compared with
-the recorded one. A call that was disturbed takes so much longer than the median of those that were not.
+A device without a network plays a recorded decode (`jaxspec.serving.load.player`) through a relay, so every reply is
+compared with the recorded one. A call that was disturbed takes so much longer than the median of those that were not.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from experiments.engine.experiment import Experiment, Lab
 from experiments.server.decodes import Case
 from experiments.server.process import SMALL, Disturbed, ServerProcess, later, record, without_pauses
-from jaxspec.link.networks import NETWORKS
-from jaxspec.link.relay import Relay, Shape
-from jaxspec.link.trace import Trace
+from jaxspec.serving.load.relay import Relay, Shape
+from jaxspec.serving.load.trace import Trace
+from jaxspec.serving.wire.link_model import NETWORKS
 
 
 class Stop(NamedTuple):
@@ -133,8 +133,8 @@ class Place:
     return Stop(late_s, played.retries, played.resumes, *more, played.differing is None, server_s)
 
   def _play(self, before: Callable[[Relay, int], None]):
-    from jaxspec.link.connection import connect
-    from jaxspec.link.player import play
+    from jaxspec.serving.edge.connection import connect
+    from jaxspec.serving.load.player import play
 
     with Relay(self._host, self._shape) as relay:
       cloud = connect(f"grpc://{relay.host}")

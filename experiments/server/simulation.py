@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxspec.server.scheduler import Plan, Policy, Queues, Waiting, plan
+from jaxspec.serving.server.scheduler import Plan, Policy, Queues, Waiting, plan
 
 
 class Load(NamedTuple):

@@ -9,8 +9,8 @@ the bundle, and the folder ``draft`` need not be shipped::
     python -m experiments.train.class_maps --config edge --export checkpoints/digits32-var
 
 - ``target`` and ``draft``: cross entropy of the maps of the images; a class is dropped at times.
-- ``edge``: the draft with an Inter-Head (`jaxspec.models.inter_head`), trained against the frozen target by the Inter-DRO
-  loss (`jaxspec.training.inter_dro`). Both read the maps of the images.
+- ``edge``: the draft with an Inter-Head (`jaxspec.models.heads.inter_head`), trained against the frozen target by the
+  Inter-DRO loss (`jaxspec.training.inter_dro`). Both read the maps of the images.
 
 ``--estimate`` prints how long a run takes.
 """
@@ -41,15 +41,15 @@ from experiments.train.class_network import (
   train_network,
 )
 from experiments.train.command import main
-from jaxspec import checkpoints
-from jaxspec.models.tokenizer_fns import from_uint8
-from jaxspec.models.var import VARConfig, var_fns
-from jaxspec.models.var_vae import VARVAEConfig
+from jaxspec.core.types import Params
+from jaxspec.io import checkpoints
+from jaxspec.models.tokenizers.tokenizer_fns import from_uint8
+from jaxspec.models.tokenizers.var_vae import VARVAEConfig
+from jaxspec.models.var.var import VARConfig, var_fns
 from jaxspec.training.inter_dro import InterDro
-from jaxspec.training.loop import LoopConfig
 from jaxspec.training.optimizer import OptimizerConfig
-from jaxspec.training.var import scale_loss_fn, scale_radii_loss_fn
-from jaxspec.types import Params
+from jaxspec.training.train_loop import LoopConfig
+from jaxspec.training.var_loss import scale_loss_fn, scale_radii_loss_fn
 
 BUNDLE = "checkpoints/digits32-var"
 TARGET = VARConfig(

@@ -19,14 +19,14 @@ import numpy as np
 
 from experiments.data.class_images import ImageSet, Split
 from experiments.train.command import Progress, epochs_of, meta_of, predicted_hours
-from jaxspec import checkpoints
-from jaxspec.bundle import read_bundle, write_bundle
+from jaxspec.core.types import Params, PyTree
+from jaxspec.io import checkpoints
+from jaxspec.io.bundle import read_bundle, write_bundle
 from jaxspec.training import train_state
-from jaxspec.training.loop import fit
 from jaxspec.training.optimizer import make_optimizer
-from jaxspec.training.step import LossFn, TrainStep, make_train_step
+from jaxspec.training.train_loop import fit
 from jaxspec.training.train_state import TrainState
-from jaxspec.types import Params, PyTree
+from jaxspec.training.train_step import LossFn, TrainStep, make_train_step
 
 BatchFn = Callable[[int], dict[str, np.ndarray]]
 HELD_OUT_BATCHES = 8
@@ -115,7 +115,7 @@ class Entry(NamedTuple):
     role: ``target``, or the folder of a draft; the one that was added last is the bundle's.
     first: the part, and folder, of the autoencoder or tokenizer.
     source: the folder that ``first`` is copied from; the parts of its bundle (``classes``, ``latent_scale``) come along.
-    defaults: of the bundle, as `jaxspec.bundle.write_bundle` takes them.
+    defaults: of the bundle, as `jaxspec.io.bundle.write_bundle` takes them.
   """
 
   role: str

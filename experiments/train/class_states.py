@@ -9,7 +9,7 @@ draft of the bundle, and the folder ``draft`` need not be shipped::
     python -m experiments.train.class_states --config edge --export checkpoints/digits32-dit
 
 - ``target`` and ``draft``: the diffusion loss with learned variances; a class is dropped at times.
-- ``edge``: the draft with radii, trained against the frozen target (`jaxspec.training.dit`).
+- ``edge``: the draft with radii, trained against the frozen target (`jaxspec.training.dit_loss`).
 
 Latents are sampled from the autoencoder's posterior anew in every step. ``--estimate`` prints how long a run takes.
 """
@@ -41,11 +41,11 @@ from experiments.train.class_network import (
 )
 from experiments.train.command import main
 from experiments.train.kl_vae import latent_moments
-from jaxspec import checkpoints
-from jaxspec.models.dit import DiTConfig, dit_fns
-from jaxspec.training.dit import RadiusObjective, state_loss_fn, state_radii_loss_fn
-from jaxspec.training.loop import LoopConfig
+from jaxspec.io import checkpoints
+from jaxspec.models.dit.dit import DiTConfig, dit_fns
+from jaxspec.training.dit_loss import RadiusObjective, state_loss_fn, state_radii_loss_fn
 from jaxspec.training.optimizer import OptimizerConfig
+from jaxspec.training.train_loop import LoopConfig
 
 BUNDLE = "checkpoints/digits32-dit"
 TARGET = DiTConfig(latent_size=8, latent_channels=4, patch_size=2, num_classes=10, dim=128, num_layers=4, num_heads=4)

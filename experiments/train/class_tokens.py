@@ -42,14 +42,14 @@ from experiments.train.class_network import (
 )
 from experiments.train.command import main
 from experiments.train.kl_vae import latent_moments
-from jaxspec import checkpoints
 from jaxspec.diffusion.schedule import kept_steps
-from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
-from jaxspec.models.mar import MARConfig, mar_fns, multiply_adds, patchify
-from jaxspec.training.causal_tokens import Teacher, causal_loss_fn
-from jaxspec.training.loop import LoopConfig
-from jaxspec.training.mar import mar_loss_fn
+from jaxspec.io import checkpoints
+from jaxspec.models.mar.causal_tokens import CausalTokensConfig, causal_token_fns
+from jaxspec.models.mar.mar import MARConfig, mar_fns, multiply_adds, patchify
+from jaxspec.training.causal_tokens_loss import Teacher, causal_loss_fn
+from jaxspec.training.mar_loss import mar_loss_fn
 from jaxspec.training.optimizer import OptimizerConfig
+from jaxspec.training.train_loop import LoopConfig
 
 # Tokens of each set (`experiments.data.class_images`).
 TOKENS = {

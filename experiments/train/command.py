@@ -19,8 +19,8 @@ import jax
 import numpy as np
 
 from jaxspec.training.overrides import differences, override
-from jaxspec.training.step import TrainStep
 from jaxspec.training.train_state import TrainState
+from jaxspec.training.train_step import TrainStep
 
 LINE_EVERY_S = 10.0
 
@@ -79,7 +79,7 @@ class one_line_errors:  # noqa: N801, a context like contextlib's
 
 
 class Progress:
-  """Prints loss, throughput and remaining time every few seconds; a `jaxspec.training.loop.ReportFn`."""
+  """Prints loss, throughput and remaining time every few seconds; a `jaxspec.training.train_loop.ReportFn`."""
 
   def __init__(self, title: str, items_per_step: int = 1):
     self._title, self._items, self._last = title, items_per_step, -LINE_EVERY_S

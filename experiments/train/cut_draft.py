@@ -32,21 +32,21 @@ import numpy as np
 
 from experiments.data.pack_text import END_ID, TOKENS_FILE
 from experiments.train.command import Progress, one_line_errors
-from jaxspec import checkpoints
-from jaxspec.data import language_tokenizer
-from jaxspec.data.language_tokenizer import TOKENIZER_FILE
-from jaxspec.metrics.exact_distribution import total_variation
+from jaxspec.core.network import Network
+from jaxspec.core.types import Array, Params
+from jaxspec.io import checkpoints
+from jaxspec.io.text import language_tokenizer
+from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from jaxspec.models.conditions import Prompt
-from jaxspec.models.llama import LlamaConfig, llama_fns
-from jaxspec.network import Network
+from jaxspec.models.language.llama import LlamaConfig, llama_fns
+from jaxspec.rules.exact_distribution import total_variation
 from jaxspec.run.decoder import Decoder
 from jaxspec.training import train_state
-from jaxspec.training.loop import LoopConfig, fit
-from jaxspec.training.losses import distillation_kl
+from jaxspec.training.common_losses import distillation_kl
 from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
 from jaxspec.training.overrides import override
-from jaxspec.training.step import make_train_step
-from jaxspec.types import Array, Params
+from jaxspec.training.train_loop import LoopConfig, fit
+from jaxspec.training.train_step import make_train_step
 
 EMBEDDING = "embed_tokens"  # the target's own, frozen
 LICENCE_FILE = "LICENSE"

@@ -35,8 +35,8 @@ from typing import Any, NamedTuple
 
 from experiments.train import draft, eagle, inter_head, interval_features
 from experiments.train.command import one_line_errors
-from jaxspec import checkpoints
-from jaxspec.bundle import Bundle, read_bundle
+from jaxspec.io import checkpoints
+from jaxspec.io.bundle import Bundle, read_bundle
 from jaxspec.training.inter_dro import ABLATIONS
 from jaxspec.training.overrides import differences, override
 

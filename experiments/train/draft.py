@@ -28,13 +28,13 @@ from experiments.data.sampled_target import conditions_of, guided_target
 from experiments.data.samples import Samples, pick
 from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
-from jaxspec.loading import load_pipeline
 from jaxspec.models.conditions import Prefixed
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
-from jaxspec.training.loop import LoopConfig
-from jaxspec.training.losses import distillation_kl
+from jaxspec.training.common_losses import distillation_kl
 from jaxspec.training.optimizer import OptimizerConfig
+from jaxspec.training.train_loop import LoopConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -41,13 +41,13 @@ from experiments.data.samples import with_logits
 from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
 from jaxspec.intervals.scores import IntervalScore
-from jaxspec.loading import load_pipeline
 from jaxspec.models.conditions import Prefixed
-from jaxspec.models.inter_head import InterHeadConfig, edge_from_cloud, inter_head_fns
+from jaxspec.models.heads.inter_head import InterHeadConfig, edge_from_cloud, inter_head_fns
+from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
 from jaxspec.training.inter_dro import ABLATIONS, InterDro, inter_dro
-from jaxspec.training.loop import LoopConfig
 from jaxspec.training.optimizer import OptimizerConfig
+from jaxspec.training.train_loop import LoopConfig
 
 DEPTHS = (1, 2, 3, 5)
 # Weights of the loss, one varied at a time; the paper gives no values.

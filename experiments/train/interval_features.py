@@ -10,7 +10,7 @@ Config: the edge network of the bundle, with ``-all`` after it for features that
 The exported network is ``NAME-features``: the same trunk and heads, and phi. Its thresholds are those of the edge network at
 ``inject=none``; others need ``jaxspec calibrate`` or a table that searches for them.
 
-The objective is in `jaxspec.training.interval_features`. Evaluations also say ``gain``: what injection takes off the
+The objective is in `jaxspec.training.interval_features_loss`. Evaluations also say ``gain``: what injection takes off the
 cloud's cross-entropy after the same prefix, in nats per token; below 0 where it harms.
 
 Time: every step runs the guided cloud three times over 8 images, twice with gradients to its inputs: two to three
@@ -29,16 +29,16 @@ import jaxspec
 from experiments.data.sampled_target import conditions_of
 from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
-from jaxspec.loading import load_pipeline
+from jaxspec.core.network import Network
+from jaxspec.core.types import Array
 from jaxspec.models.conditions import Prefixed
-from jaxspec.models.interval_features import IntervalFeaturesConfig, interval_features_fns
-from jaxspec.models.sampling import sample
-from jaxspec.network import Network
+from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, interval_features_fns
+from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
-from jaxspec.training.interval_features import edge_positions, injection_loss
-from jaxspec.training.loop import LoopConfig
+from jaxspec.sampling.logit_processing import sample
+from jaxspec.training.interval_features_loss import edge_positions, injection_loss
 from jaxspec.training.optimizer import OptimizerConfig
-from jaxspec.types import Array
+from jaxspec.training.train_loop import LoopConfig
 
 SUFFIX = "-features"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxspec.scenes.world import GRID, Scene
+from jaxspec.evaluation.scenes.world import GRID, Scene
 
 
 def kept_inputs(scene: Scene, num: int, generator: np.random.Generator) -> np.ndarray:

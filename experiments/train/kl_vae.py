@@ -24,15 +24,15 @@ from experiments.data.batches import in_batches
 from experiments.data.class_images import ImageSet, load_images
 from experiments.train.command import Progress, epochs_of, main, meta_of, predicted_hours
 from experiments.train.tokenizer import image_grid, psnr
-from jaxspec import checkpoints
-from jaxspec.bundle import write_bundle
-from jaxspec.models.kl_vae import KLVAEConfig, VAEFns, kl_vae_fns
-from jaxspec.models.tokenizer_fns import from_uint8, to_uint8
+from jaxspec.io import checkpoints
+from jaxspec.io.bundle import write_bundle
+from jaxspec.models.tokenizers.kl_vae import KLVAEConfig, VAEFns, kl_vae_fns
+from jaxspec.models.tokenizers.tokenizer_fns import from_uint8, to_uint8
 from jaxspec.training import train_state
-from jaxspec.training.kl_vae import VAEObjective, kl_vae_loss_fn
-from jaxspec.training.loop import LoopConfig, fit
+from jaxspec.training.kl_vae_loss import VAEObjective, kl_vae_loss_fn
 from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
-from jaxspec.training.step import make_train_step
+from jaxspec.training.train_loop import LoopConfig, fit
+from jaxspec.training.train_step import make_train_step
 
 PROBE = 96
 

@@ -28,14 +28,14 @@ import numpy as np
 
 from experiments.data.pack_text import END_ID, TOKENS_FILE
 from experiments.train.command import Progress, command_of, main
-from jaxspec import checkpoints
-from jaxspec.data.language_tokenizer import TOKENIZER_FILE
-from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
+from jaxspec.io import checkpoints
+from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
+from jaxspec.models.language.gpt_neo import GPTNeoConfig, gpt_neo_fns
 from jaxspec.training import train_state
-from jaxspec.training.loop import LoopConfig, fit
-from jaxspec.training.losses import distillation_kl, token_losses
+from jaxspec.training.common_losses import distillation_kl, token_losses
 from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
-from jaxspec.training.step import make_train_step
+from jaxspec.training.train_loop import LoopConfig, fit
+from jaxspec.training.train_step import make_train_step
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,15 +22,15 @@ from experiments.data.class_images import load_images
 from experiments.train.command import Progress, main, meta_of, predicted_hours
 from experiments.train.kl_vae import PROBE, make_batch_fn
 from experiments.train.tokenizer import evaluate, image_grid, reconstruct
-from jaxspec import checkpoints
-from jaxspec.bundle import write_bundle
-from jaxspec.models.var_vae import VARVAEConfig, var_vae_fns
+from jaxspec.io import checkpoints
+from jaxspec.io.bundle import write_bundle
+from jaxspec.models.tokenizers.var_vae import VARVAEConfig, var_vae_fns
 from jaxspec.training import train_state
-from jaxspec.training.loop import LoopConfig, fit
 from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
 from jaxspec.training.scale_vq import CODEBOOK, scale_vq_loss_fn
-from jaxspec.training.step import make_train_step
-from jaxspec.training.vq import VQObjective, init_usage, restart_dead_codes
+from jaxspec.training.train_loop import LoopConfig, fit
+from jaxspec.training.train_step import make_train_step
+from jaxspec.training.vq_loss import VQObjective, init_usage, restart_dead_codes
 
 SIDES = (1, 2, 3, 4, 6, 8)
 

@@ -12,8 +12,8 @@ image. The caption of a tenth of the images is replaced by the unconditional fea
 The first run looks at a part of each image (``kept``, `experiments.train.kept_inputs`): it costs less than half, and its
 tokens are those that are hard to predict. Where objects begin, and how many, the second learns from whole images.
 Every evaluation draws images of unseen captions by plain decoding and counts those that are right, by task
-(`jaxspec.scenes.score`). ``--export`` writes a bundle: vocabulary, text encoder, target, and a copy of the tokenizer where
-there is none.
+(`jaxspec.evaluation.scenes.score`). ``--export`` writes a bundle: vocabulary, text encoder, target, and a copy of the
+tokenizer where there is none.
 """
 
 from __future__ import annotations
@@ -33,27 +33,28 @@ from experiments.data.scene_tokens import encode_tiles
 from experiments.train.command import Progress, main, meta_of, predicted_hours
 from experiments.train.kept_inputs import kept_inputs
 from experiments.train.tokenizer import image_grid
-from jaxspec import checkpoints, scenes
-from jaxspec.bundle import write_bundle
-from jaxspec.data import text_tokenizer
-from jaxspec.data.prompts import normalize_prompt
-from jaxspec.hosts.images import VOCABULARY_FILE
+from jaxspec.core.network import Network
+from jaxspec.evaluation import scenes
+from jaxspec.families.token_images import VOCABULARY_FILE
+from jaxspec.io import checkpoints
+from jaxspec.io.bundle import write_bundle
+from jaxspec.io.text import text_tokenizer
+from jaxspec.io.text.prompt_spelling import normalize_prompt
 from jaxspec.models.conditions import Caption, Prefixed
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
-from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
-from jaxspec.models.tokenizer_fns import to_uint8
-from jaxspec.network import Network
+from jaxspec.models.text_encoders.text_encoder import TextEncoderConfig, text_encoder_fns
+from jaxspec.models.tokenizers.tokenizer_fns import to_uint8
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig
 from jaxspec.training import train_state
-from jaxspec.training.loop import LoopConfig, fit
-from jaxspec.training.losses import token_cross_entropy
+from jaxspec.training.common_losses import token_cross_entropy
 from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
-from jaxspec.training.step import make_train_step
+from jaxspec.training.train_loop import LoopConfig, fit
+from jaxspec.training.train_step import make_train_step
 
 LICENCE = (
   "Apache-2.0; trained on scenes of Noto Emoji, Twemoji (CC-BY-4.0) and Fluent Emoji images, see "
-  "jaxspec/scenes/sprites/ATTRIBUTION.md"
+  "jaxspec/evaluation/scenes/sprites/ATTRIBUTION.md"
 )
 
 

@@ -12,14 +12,14 @@ import jax.numpy as jnp
 
 from experiments.data.samples import Samples, load_samples, make_batch_fn, pick, split_rows
 from experiments.train.command import Progress, meta_of
-from jaxspec import checkpoints
-from jaxspec.bundle import read_bundle, write_bundle
+from jaxspec.core.types import Params, PyTree
+from jaxspec.io import checkpoints
+from jaxspec.io.bundle import read_bundle, write_bundle
 from jaxspec.run.pipeline import Pipeline
 from jaxspec.training import train_state
-from jaxspec.training.loop import fit
 from jaxspec.training.optimizer import make_optimizer
-from jaxspec.training.step import make_train_step
-from jaxspec.types import Params, PyTree
+from jaxspec.training.train_loop import fit
+from jaxspec.training.train_step import make_train_step
 
 HELD_OUT = 128  # sampled images that no update sees
 _EVAL_ROWS = 16

@@ -29,16 +29,16 @@ from PIL import Image
 
 from experiments.train.command import Progress, command_of, one_line_errors, parser, spent
 from experiments.train.tokenizer_images import LICENCE, RoundTrip, scene_images
-from jaxspec import checkpoints
-from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
-from jaxspec.models.tokenizer_fns import TokenizerFns, from_uint8, to_uint8
+from jaxspec.io import checkpoints
+from jaxspec.models.tokenizers.patch_vq import PatchVQConfig, patch_vq_fns
+from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns, from_uint8, to_uint8
 from jaxspec.training import train_state
-from jaxspec.training.loop import LoopConfig, fit
-from jaxspec.training.metrics import read_metrics
 from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
 from jaxspec.training.overrides import override
-from jaxspec.training.step import make_train_step
-from jaxspec.training.vq import VQObjective, init_usage, restart_dead_codes, vq_loss_fn
+from jaxspec.training.run_log import read_metrics
+from jaxspec.training.train_loop import LoopConfig, fit
+from jaxspec.training.train_step import make_train_step
+from jaxspec.training.vq_loss import VQObjective, init_usage, restart_dead_codes, vq_loss_fn
 
 
 @dataclasses.dataclass(frozen=True)

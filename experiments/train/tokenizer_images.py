@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxspec import scenes
-from jaxspec.scenes.layouts import draw_layout
-from jaxspec.scenes.reader import read
-from jaxspec.scenes.world import BACKGROUNDS, IMAGE_SIZE, LOOKS, MOST_OBJECTS, SIZES, clashes
+from jaxspec.evaluation import scenes
+from jaxspec.evaluation.scenes.layouts import draw_layout
+from jaxspec.evaluation.scenes.reader import read
+from jaxspec.evaluation.scenes.world import BACKGROUNDS, IMAGE_SIZE, LOOKS, MOST_OBJECTS, SIZES, clashes
 
 LICENCE = (
   "Apache-2.0; trained on scenes of Noto Emoji, Twemoji (CC-BY-4.0) and Fluent Emoji images, see "
-  "jaxspec/scenes/sprites/ATTRIBUTION.md"
+  "jaxspec/evaluation/scenes/sprites/ATTRIBUTION.md"
 )
 
 RoundTrip = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]

@@ -17,7 +17,7 @@ from jaxspec.cli.outputs import check_writable, report_console
 from jaxspec.io.whole_files import write_whole
 
 if TYPE_CHECKING:
-  from jaxspec.cli.working import Working
+  from jaxspec.render.working import Working
 
 
 class Sweep(NamedTuple):
@@ -56,7 +56,7 @@ def audit(**options: Any) -> None:
   work = _enumerate if options["tiny"] else _measure
 
 
-  from jaxspec.cli.working import Working
+  from jaxspec.render.working import Working
 
   with Working("Loading") as working:
     report = work(options, chosen, sweep, working)
@@ -117,7 +117,7 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
   Raises:
     UserError: for a method that drafts nothing, or a sweep of an option that neither of them declares.
   """
-  from jaxspec.options import options_of, suggestion
+  from jaxspec.core.options import options_of, suggestion
   from jaxspec.run.chosen import fitting, flag
 
   if not method.drafts_per_round():
@@ -140,7 +140,7 @@ def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working)
   from jaxspec.cli.job import make_job
   from jaxspec.cli.networks import load_sources, sources_of, unread_draft
   from jaxspec.cli.summary import method_parts, rows_in_words, sampling_parts
-  from jaxspec.metrics.audit import summarize_audit
+  from jaxspec.evaluation.audit import summarize_audit
   from jaxspec.run.batches import batch_rows
   from jaxspec.run.run import run
 
@@ -177,10 +177,10 @@ def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working)
 def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working):
   """Follows every decode of a tiny random model."""
   from jaxspec.cli import audit_report
+  from jaxspec.core.options import options_of
   from jaxspec.methods import Speculative, get_method
-  from jaxspec.metrics import enumeration
-  from jaxspec.options import options_of
   from jaxspec.sampling import SAMPLING_TYPES
+  from jaxspec.testing import enumeration
 
   cls = get_method(chosen.method or Speculative.name)
   of_sampling = {name for settings in SAMPLING_TYPES.values() for name in options_of(settings)} - options_of(cls).keys()
@@ -213,12 +213,12 @@ def _enumerated(pair, method):
   """
   import jax.numpy as jnp
 
-  from jaxspec.methods.base import SAME_FAMILY, BuildContext
   from jaxspec.methods.common import Neighbours
   from jaxspec.methods.jacobi import JacobiMethod
+  from jaxspec.methods.method import SAME_FAMILY, BuildContext
   from jaxspec.methods.speculative import ChainMethod
-  from jaxspec.metrics import enumeration
   from jaxspec.sampling import SamplingConfig
+  from jaxspec.testing import enumeration
 
   if isinstance(method, Neighbours):  # a tiny vocabulary has few neighbours to ask for
     method = dataclasses.replace(method, num_neighbours=min(method.num_neighbours, pair.vocab_size - 1))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from jaxspec.cli.summary import words_of
-from jaxspec.decode.state import DecodeResult
+from jaxspec.core.state import DecodeResult
+from jaxspec.evaluation.audit import AuditFigures
 from jaxspec.methods import Method
-from jaxspec.metrics.audit import AuditFigures
-from jaxspec.metrics.enumeration import EnumeratedFigures
 from jaxspec.run.document import environment
 from jaxspec.run.generation import per_row
 from jaxspec.run.json_values import finite, interval_fields
+from jaxspec.testing.enumeration import EnumeratedFigures
 
 
 class Row(NamedTuple):

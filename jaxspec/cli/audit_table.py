@@ -11,8 +11,8 @@ from rich.text import Text
 
 from jaxspec.cli.audit_report import Report, Row
 from jaxspec.cli.outputs import print_written
-from jaxspec.metrics.statistics import FEWEST_CLUSTERS, Interval
 from jaxspec.run.chosen import flag
+from jaxspec.statistics import FEWEST_CLUSTERS, Interval
 
 _MIN_WIDTH = 96
 

@@ -15,7 +15,7 @@ from jaxspec.cli.outputs import check_writable
 from jaxspec.io.whole_files import write_whole
 
 if TYPE_CHECKING:
-  from jaxspec.cli.working import Working
+  from jaxspec.render.working import Working
 
 BATCHES = (1, 8, 32)
 
@@ -31,7 +31,7 @@ BATCHES = (1, 8, 32)
 def bench(**options: Any) -> None:
   """Measure plain and speculative decoding of PROMPTS, classes or built-in prompts, and the cost of scoring k tokens."""
   from jaxspec.cli.bench_table import render
-  from jaxspec.cli.working import Working
+  from jaxspec.render.working import Working
 
   _check_options(options)
   with Working("Loading") as working:
@@ -67,8 +67,8 @@ def _bench(options: dict[str, Any], working: Working) -> dict[str, Any]:
 
   from jaxspec.cli import prompts
   from jaxspec.cli.networks import load_sources, sources_of
+  from jaxspec.core.options import values_of
   from jaxspec.methods import Plain
-  from jaxspec.options import values_of
   from jaxspec.run import chain_bench
 
   networks, asked = sources_of(options), prompts.read(options)

@@ -14,10 +14,10 @@ from jaxspec.cli.outputs import check_writable
 from jaxspec.io.whole_files import is_stdout, write_whole
 
 if TYPE_CHECKING:
-  from jaxspec.cli.working import Working
   from jaxspec.methods import Method
-  from jaxspec.planning.models import Model
-  from jaxspec.recorded_acceptance import RecordedAcceptance
+  from jaxspec.planning.published_models import Model
+  from jaxspec.planning.recorded_acceptance import RecordedAcceptance
+  from jaxspec.render.working import Working
   from jaxspec.sampling import SamplingConfig
 
 ACCEPTANCES, BATCHES = (0.5, 0.7, 0.9), (1,)
@@ -55,7 +55,7 @@ def bench_model(**options: Any) -> None:
   jaxspec bench-model --model llamagen-l --method sjd --window 7 --batch 8 --acceptance sjd.json
   """
   from jaxspec.cli.bench_model_table import render
-  from jaxspec.cli.working import Working
+  from jaxspec.render.working import Working
 
   warn(*(unread("at batch 1", "lock_step") if max(options["batches"] or BATCHES) == 1 else ()))
   with Working("Checking") as working:
@@ -130,7 +130,7 @@ def _acceptance(text: str) -> float | RecordedAcceptance:
   Raises:
     ValueError: for what is neither.
   """
-  from jaxspec.recorded_acceptance import RecordedAcceptance
+  from jaxspec.planning.recorded_acceptance import RecordedAcceptance
 
   try:
     value = float(text)
@@ -166,7 +166,7 @@ def _measured(options: dict[str, Any], working: Working) -> dict[str, Any]:
   import jax
 
   from jaxspec.cli.compilation_cache import enable
-  from jaxspec.options import values_of
+  from jaxspec.core.options import values_of
   from jaxspec.planning.imposed_bench import ImposedBench
   from jaxspec.planning.parts import needs_of
   from jaxspec.planning.random_weights import RandomModel

@@ -41,7 +41,7 @@ def bundle(**options: Any) -> None:
   \b
   jaxspec bundle own --target own/c2i --tokenizer own/vq --draft-model own/eagle --method eagle --gamma 3
   """
-  from jaxspec.bundle import BUNDLE_FILE, write_bundle
+  from jaxspec.io.bundle import BUNDLE_FILE, write_bundle
   from jaxspec.run.chosen import Chosen
 
   chosen = Chosen.of(options)
@@ -70,15 +70,15 @@ def _there(folder: Path) -> Iterator[None]:
 
 
 def _fields(options: dict[str, Any], chosen) -> dict[str, Any]:
-  """Arguments of `jaxspec.bundle.write_bundle`, of networks that fit together.
+  """Arguments of `jaxspec.io.bundle.write_bundle`, of networks that fit together.
 
   Raises:
     ValueError: in one line, for what is not there, does not fit, or is no setting of these networks.
   """
-  from jaxspec.bundle import BUNDLE_FILE, completed, read_bundle
-  from jaxspec.checkpoints import CONFIG_FILE, read_config
-  from jaxspec.loading import load_pipeline
+  from jaxspec.io.bundle import BUNDLE_FILE, completed, read_bundle
+  from jaxspec.io.checkpoints import CONFIG_FILE, read_config
   from jaxspec.run.chosen import flag
+  from jaxspec.run.loading import load_pipeline
 
   folder, fields = options["folder"], {}
   inside = lambda path: Path(os.path.relpath(Path(path).resolve(), folder.resolve())).as_posix()
@@ -144,9 +144,9 @@ def _number(text: str) -> float | None:
 
 def _check_drafts(pipeline, folders: dict[str, Path]) -> None:
   """Refuses drafts that are not there, or that no method drafts with for this target; weights are not read."""
-  from jaxspec import checkpoints
-  from jaxspec.loading import check_families
+  from jaxspec.io import checkpoints
   from jaxspec.methods import SAME_FAMILY
+  from jaxspec.run.loading import check_families
 
   host = pipeline.host
   check_families(host, {folder: pipeline.drafts.family(name) for name, folder in folders.items()})

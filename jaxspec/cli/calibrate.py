@@ -16,9 +16,9 @@ from jaxspec.cli.declared import options_for
 from jaxspec.cli.errors import UserError, interruptible, reading
 from jaxspec.cli.options import NETWORKS, PATH, common
 from jaxspec.cli.outputs import check_writable
+from jaxspec.core.options import MAX_SEED
 from jaxspec.io.whole_files import write_whole
 from jaxspec.methods import Ciar
-from jaxspec.options import MAX_SEED
 from jaxspec.run.chosen import Chosen
 
 # Of the method: what a threshold depends on.
@@ -56,12 +56,12 @@ def calibrate(**options: Any) -> None:
   """
   rates = _read_rates(options["rates"])
 
-  from jaxspec.cli.working import Working
+  from jaxspec.render.working import Working
 
   with contextlib.ExitStack() as stack:
     working = stack.enter_context(Working("Loading"))
     file, document, calibration = _work(options, rates, working, stack)
-  from jaxspec.metrics.statistics import FEWEST_CLUSTERS
+  from jaxspec.statistics import FEWEST_CLUSTERS
 
   few = f"fewer than {FEWEST_CLUSTERS} images have no interval"
   for entry in calibration["thresholds"]:
@@ -96,24 +96,24 @@ def _work(
   import numpy as np
 
   import jaxspec
-  from jaxspec.checkpoints import CONFIG_FILE, read_config
   from jaxspec.cli import compilation_cache, prompts
   from jaxspec.cli.job import make_job
   from jaxspec.cli.networks import load_sources, sources_of
   from jaxspec.cli.trials import Trials
   from jaxspec.intervals.scores import IntervalScore
-  from jaxspec.link.journal import Journal
-  from jaxspec.metrics.calibration import (
+  from jaxspec.io.checkpoints import CONFIG_FILE, read_config
+  from jaxspec.run.batches import batch_rows
+  from jaxspec.run.calibration import (
     MOST_TRIALS_AGAIN,
     Calibrated,
     find_threshold,
     find_threshold_by_few,
     prompts_hash,
   )
-  from jaxspec.run.batches import batch_rows
   from jaxspec.run.job import draft_name
   from jaxspec.run.run import prepare
-  from jaxspec.server.digests import environment, weights_digest
+  from jaxspec.serving.edge.journal import Journal
+  from jaxspec.serving.server.digests import environment, weights_digest
 
   if math.isnan(options["tolerance"]):
     raise UserError("Must have a number as --tolerance, we instead got nan")

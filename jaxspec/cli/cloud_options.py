@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxspec.cli.errors import UserError, interruptible
-from jaxspec.link.cloud import CloudError
-from jaxspec.link.connection import connect
+from jaxspec.serving.edge.connection import connect
+from jaxspec.serving.wire.cloud import CloudError
 
 if TYPE_CHECKING:
-  from jaxspec.link.client import GrpcCloud
+  from jaxspec.serving.edge.grpc_client import GrpcCloud
 
 
 def connecting(options: dict[str, Any], address: str) -> Callable[..., GrpcCloud]:
-  """A function that connects to a server, with the options of `jaxspec.link.connection.connect` that the user gave.
+  """A function that connects to a server, with the options of `jaxspec.serving.edge.connection.connect` that the user gave.
 
   Raises:
     UserError: for a file that cannot be read, or has no secret, and for a certificate without its key.

@@ -1,6 +1,6 @@
 """Options that methods and sampling settings declare, as options of a command.
 
-No command names an option of a method: flags, types and choices are read off the declarations (`jaxspec.options`), so a
+No command names an option of a method: flags, types and choices are read off the declarations (`jaxspec.core.options`), so a
 method that joins the registry is on every command line. Values are checked where they are declared.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import click
 
-from jaxspec.options import Option, options_of
+from jaxspec.core.options import Option, options_of
 from jaxspec.run.chosen import declarations, flag
 
 

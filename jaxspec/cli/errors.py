@@ -13,15 +13,14 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, TypeVar
 
 import click
 
-from jaxspec.io.error_lines import one_line
-from jaxspec.link.cloud import CloudError
+from jaxspec.core.error_lines import one_line, show_trace
+from jaxspec.serving.wire.cloud import CloudError
 
 Result = TypeVar("Result")
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
@@ -71,17 +70,11 @@ def run_group(main: Callable[..., Any], *args, **kwargs) -> None:
     sys.exit(result if isinstance(result, int) else 0)
 
 
-def show_trace() -> None:
-  """Prints the traceback of the exception that is being handled, where ``JAXSPEC_DEBUG`` asks for it."""
-  if os.environ.get("JAXSPEC_DEBUG"):
-    traceback.print_exc()
-
-
 def _explain(error: Exception) -> int:
   """Says in one line what went wrong, and returns the exit code."""
   foreseen = (click.ClickException, ValueError, OSError, ImportError)  # an extra that is missing is an ImportError
   if not isinstance(error, (*foreseen, MemoryError)) and "jax" in sys.modules:
-    from jaxspec.models.platform import platform
+    from jaxspec.core.platform import platform
 
     try:
       platform()  # a backend that cannot start fails wherever it is asked for first

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from jaxspec.cli.errors import UserError
+from jaxspec.cli.image_folder import DEFAULT_NUM
 from jaxspec.cli.option_help import MethodCommand
 from jaxspec.cli.options import PATH, common, was_given
 from jaxspec.cli.outputs import check_writable, report_console
@@ -21,7 +22,6 @@ from jaxspec.io.whole_files import write_whole
 from jaxspec.run.batches import MAX_ROWS
 
 SPLITS = ("validation", "train", "held_out")
-DEFAULT_NUM = 128
 
 # Options that only the other kind of images has a use for.
 _FOR_STANDARD = {"reference": "images are compared with their captions and the painter"}
@@ -49,8 +49,8 @@ def evaluate(**options: Any) -> None:
   jaxspec evaluate --standard my_images --reference real_images
   """
   from jaxspec.cli.networks import needed, sources_of
+  from jaxspec.io.shipped import named
   from jaxspec.run.chosen import Chosen
-  from jaxspec.shipped import named
 
   options["path"] = named(needed(sources_of(options, "path"), "PATH"))
   chosen = Chosen.of(options)
@@ -59,7 +59,7 @@ def evaluate(**options: Any) -> None:
 
 
   from jaxspec.cli import compilation_cache
-  from jaxspec.cli.working import Working
+  from jaxspec.render.working import Working
 
   if options["scenes"]:
     from jaxspec.cli.evaluate_scenes import evaluate_scenes as measure
@@ -86,9 +86,9 @@ def _write(document: dict[str, Any], out: Path) -> None:
 
 def _check_options(options: dict[str, Any]) -> bool:
   """Finds contradictions before anything is loaded; says whether the path is a bundle."""
-  from jaxspec.bundle import BUNDLE_FILE
-  from jaxspec.checkpoints import CONFIG_FILE
   from jaxspec.cli.image_folder import check_new_folder
+  from jaxspec.io.bundle import BUNDLE_FILE
+  from jaxspec.io.checkpoints import CONFIG_FILE
 
   path = options["path"]
   if not path.is_dir():

@@ -1,4 +1,4 @@
-"""``jaxspec evaluate --scenes``: images of the world of scenes (`jaxspec.scenes`), scored by reading them.
+"""``jaxspec evaluate --scenes``: images of the world of scenes (`jaxspec.evaluation.scenes`), scored by reading them.
 
 1. Captions of a folder, of a file, or of the grammar, and a request of each.
 2. The images, from the folder or drawn by the bundle.
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxspec import scenes
 from jaxspec.cli.errors import UserError, interruptible
-from jaxspec.cli.evaluate import DEFAULT_NUM
+from jaxspec.cli.image_folder import DEFAULT_NUM
 from jaxspec.cli.options import was_given
+from jaxspec.evaluation import scenes
 from jaxspec.run.chosen import Chosen
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from jaxspec.cli.evaluate_table import print_head
 from jaxspec.cli.outputs import print_written
-from jaxspec.scenes import DEMANDS
+from jaxspec.evaluation.scenes import DEMANDS
 
 _MIN_WIDTH = 112  # a broken figure is worse than a broken line
 

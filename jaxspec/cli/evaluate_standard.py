@@ -1,7 +1,7 @@
 """``jaxspec evaluate --standard``: FID, Inception score and CLIP score of images, by released networks.
 
 1. Images of a folder, or drawn by a bundle for the prompts of a file.
-2. The figures of `jaxspec.metrics.standard`, against a folder of real images.
+2. The figures of `jaxspec.evaluation.standard_metrics`, against a folder of real images.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def evaluate_standard(options: dict[str, Any], chosen: Chosen, is_bundle: bool, 
   """
   from jaxspec.cli.drawn_captions import draw_captions, load_drawing
   from jaxspec.cli.image_folder import chosen_prompts, read_folder, write_folder
-  from jaxspec.metrics import standard
+  from jaxspec.evaluation import standard_metrics as standard
 
   if options["reference"] is None:
     raise UserError("Must have --reference FOLDER with real images for --standard: FID is a distance from them")

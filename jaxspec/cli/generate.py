@@ -82,7 +82,7 @@ def generate(**options: Any) -> None:
   networks = _check_options(options, asked.kind)
   files = _check_files(options, of_images=asked.kind != "text")
 
-  from jaxspec.cli.working import Working
+  from jaxspec.render.working import Working
 
   out = report_console(*files.values())
   screen = _screen(out) if options["show"] else None
@@ -171,13 +171,13 @@ def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Pat
   from jaxspec.cli.job import make_job
   from jaxspec.cli.networks import unread_draft
   from jaxspec.cli.prompts import encode
-  from jaxspec.link import messages
   from jaxspec.methods import Plain
-  from jaxspec.recorded_acceptance import check_recordable
+  from jaxspec.planning.recorded_acceptance import check_recordable
   from jaxspec.run.batches import batch_rows
   from jaxspec.run.document import document
   from jaxspec.run.json_values import as_json
   from jaxspec.run.run import in_turns
+  from jaxspec.serving.edge import messages
 
   if not options["no_cache"]:
     compilation_cache.enable()
@@ -243,8 +243,8 @@ def _check_compared(pipeline, method: str | None) -> None:
 
 def _over_cloud(options: dict[str, Any], job, batches, cloud, report):
   """The rows that a server's target judged, as the only run."""
-  from jaxspec import checkpoints
   from jaxspec.cli import over_cloud
+  from jaxspec.io import checkpoints
 
   if options["journal"] is not None and batches.num != 1:
     raise UserError(f"--journal goes with one {job.noun}, we instead got {batches.num}")
@@ -266,7 +266,7 @@ def _warn(job, warning: str) -> None:
 def _load(options: dict[str, Any], networks, asked, chosen):
   """The networks that are named, else the shipped ones for what is asked."""
   from jaxspec.cli.networks import load_sources
-  from jaxspec.models.precision import of_user
+  from jaxspec.core.precision import of_user
 
   precision = options["matmul_precision"]
   several = options["wire"] or options["network"] is not None or options["cloud"] is not None

@@ -10,14 +10,14 @@ from PIL import Image
 
 from jaxspec.cli.sections import draw_map_of
 from jaxspec.io.whole_files import write_whole
-from jaxspec.render import images
+from jaxspec.render import image_sheet
 from jaxspec.run.generation import Generation
 from jaxspec.run.json_values import finite
 
 
 def cells_of(
   runs: list[Generation], panel: Callable[[np.ndarray], Image.Image] = Image.fromarray
-) -> list[images.Cell]:
+) -> list[image_sheet.Cell]:
   """A cell for each image: one panel for each method, with its name above where there are several, and the caption.
 
   Args:
@@ -25,7 +25,7 @@ def cells_of(
   """
   titles = [run.heading for run in runs] if len(runs) > 1 else []
   outputs = zip(*(run.outputs for run in runs))
-  return [images.Cell([panel(image) for image in cell], titles, text) for cell, text in zip(outputs, runs[0].captions)]
+  return [image_sheet.Cell([panel(image) for image in cell], titles, text) for cell, text in zip(outputs, runs[0].captions)]
 
 
 def write_images(files: dict[str, Path], runs: list[Generation], *, samples: int, raw: bool) -> None:
@@ -39,14 +39,14 @@ def write_images(files: dict[str, Path], runs: list[Generation], *, samples: int
   job, captions = runs[0].job, runs[0].captions
   about = {"source": job.pipeline.name, "settings": finite(job.settings()), "captions": captions}
   cells = list(zip(*(run.outputs for run in runs)))  # per image, one panel per method
-  columns = images.columns_for(len(cells), samples, len(runs))
+  columns = image_sheet.columns_for(len(cells), samples, len(runs))
   if raw:
-    sheet = images.raw_grid(cells, columns)
+    sheet = image_sheet.raw_grid(cells, columns)
   else:
-    sheet = images.draw_grid(cells_of(runs, images.enlarge), columns)
-  write_whole(files["images"], lambda path: images.save_png(sheet, path, about))
+    sheet = image_sheet.draw_grid(cells_of(runs, image_sheet.enlarge), columns)
+  write_whole(files["images"], lambda path: image_sheet.save_png(sheet, path, about))
   if "heatmap" in files:
-    columns = images.columns_for(len(cells), samples, panels=3)
+    columns = image_sheet.columns_for(len(cells), samples, panels=3)
     grid = job.pipeline.host.grid
     maps = draw_map_of(runs[0])(runs[0].result, runs[0].outputs, captions, columns=columns, grid=grid)
-    write_whole(files["heatmap"], lambda path: images.save_png(maps, path, about))
+    write_whole(files["heatmap"], lambda path: image_sheet.save_png(maps, path, about))

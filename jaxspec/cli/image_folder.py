@@ -18,6 +18,8 @@ from jaxspec.cli.errors import UserError
 
 PROMPT_FILES = ("prompts.json", "prompts.txt")
 
+DEFAULT_NUM = 128  # images that are drawn
+
 
 class ImageFolder(NamedTuple):
   """What a folder holds, in the natural order of the names ("2.png" before "10.png")."""
@@ -87,7 +89,7 @@ def read_prompts(file: Path, names: Sequence[str] | None = None) -> list[str]:
     UserError: if the file cannot be read, a prompt has no word, or prompts and images do not match.
   """
   from jaxspec.cli.prompts import read_lines
-  from jaxspec.data.prompts import normalize_prompt
+  from jaxspec.io.text.prompt_spelling import normalize_prompt
 
   try:
     lines = read_lines(file)

@@ -20,12 +20,12 @@ from safetensors import SafetensorError, safe_open
 from jaxspec.cli.errors import UserError
 from jaxspec.cli.networks import sources_of
 from jaxspec.cli.options import PATH, common
-from jaxspec.io.error_lines import one_line
-from jaxspec.shipped import BUNDLES, named, shipped
-from jaxspec.stored_files import check_readable
+from jaxspec.core.error_lines import one_line
+from jaxspec.io.shipped import BUNDLES, named, shipped
+from jaxspec.io.stored_files import check_readable
 
 if TYPE_CHECKING:
-  from jaxspec.bundle import Bundle
+  from jaxspec.io.bundle import Bundle
 
 _BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}
 _NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I32": "int32", "I8": "int8"}
@@ -56,8 +56,8 @@ def info(full: bool, **options: Any) -> None:
 
   Without PATH: list the bundles that come with the package.
   """
-  from jaxspec.bundle import BUNDLE_FILE, read_bundle
-  from jaxspec.checkpoints import CONFIG_FILE
+  from jaxspec.io.bundle import BUNDLE_FILE, read_bundle
+  from jaxspec.io.checkpoints import CONFIG_FILE
 
   if (path := sources_of(options, "path").model) is None:
     return _print_shipped(Console(highlight=False))
@@ -74,8 +74,8 @@ def info(full: bool, **options: Any) -> None:
 
 def _print_shipped(console: Console) -> None:
   """One line for every bundle that comes with the package."""
-  from jaxspec.bundle import read_bundle
-  from jaxspec.checkpoints import read_config
+  from jaxspec.io.bundle import read_bundle
+  from jaxspec.io.checkpoints import read_config
 
   table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
   for title in ("bundle", "target", "drafts", "default method"):
@@ -124,7 +124,7 @@ def _part(path: Path, name: str, value: Any, full: bool) -> str:
 
 
 def _checkpoint_tree(path: Path, title: Text, *, arrays: bool, full: bool) -> Tree:
-  from jaxspec.checkpoints import PARAMS_FILE, read_config
+  from jaxspec.io.checkpoints import PARAMS_FILE, read_config
 
   document = read_config(path)
   leaves = read_header(path / PARAMS_FILE)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from jaxspec.cli.errors import interruptible, reading
-from jaxspec.hosts.base import Encoded
-from jaxspec.loading import load_pipeline
+from jaxspec.families.family import Encoded
 from jaxspec.run.chosen import Chosen
 from jaxspec.run.job import Job
+from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import click
 
 from jaxspec.cli import errors
-from jaxspec.options import suggestion
+from jaxspec.core.options import suggestion
 
 
 class LazyCommand(NamedTuple):

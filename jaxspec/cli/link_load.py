@@ -13,14 +13,14 @@ import click
 from jaxspec.cli.cloud_options import connecting, network_errors
 from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.cli.options import PATH
-from jaxspec.link.connection import split_url
-from jaxspec.link.load import run_load
-from jaxspec.link.networks import NETWORKS
-from jaxspec.link.player import fitting
-from jaxspec.link.relay import Shape, relaying
-from jaxspec.link.retries import Policy
-from jaxspec.link.server_metrics import read_metrics
-from jaxspec.link.trace import read_traces
+from jaxspec.serving.edge.connection import split_url
+from jaxspec.serving.edge.retries import Policy
+from jaxspec.serving.load.load import run_load
+from jaxspec.serving.load.player import fitting
+from jaxspec.serving.load.relay import Shape, relaying
+from jaxspec.serving.load.server_metrics import read_metrics
+from jaxspec.serving.load.trace import read_traces
+from jaxspec.serving.wire.link_model import NETWORKS
 
 
 @click.command(no_args_is_help=False)
@@ -47,7 +47,7 @@ def load(url: str, folder: Path, **options: Any) -> None:
   jaxspec link load grpcs://box:8443 --devices 64 --trace traces --network 4g
   """
   traces = read_traces(folder)
-  logging.getLogger("jaxspec.link").setLevel(logging.ERROR)  # what devices meet is counted
+  logging.getLogger("jaxspec.serving").setLevel(logging.ERROR)  # what devices meet is counted
   with network_errors(), contextlib.ExitStack() as stack:
     first = connecting(options, url)()  # says whether this is a server, and ours, before there are relays and devices
     stack.callback(first.hang_up)

@@ -7,10 +7,10 @@ import threading
 import click
 
 from jaxspec.cli.errors import UserError
-from jaxspec.link.address import parse_address
-from jaxspec.link.networks import NETWORKS
-from jaxspec.link.relay import Relay, Shape
-from jaxspec.server.listen import reason
+from jaxspec.serving.load.relay import Relay, Shape
+from jaxspec.serving.server.listen import reason
+from jaxspec.serving.wire.address import parse_address
+from jaxspec.serving.wire.link_model import NETWORKS
 
 _MS = click.FloatRange(0)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxspec import shipped
 from jaxspec.cli.errors import UserError
+from jaxspec.io import shipped
 from jaxspec.run.sources import Sources
 
 if TYPE_CHECKING:

@@ -83,7 +83,7 @@ def _record(ctx: click.Context, options: dict[str, click.Option], line: Line) ->
 
 def _sampling() -> list[tuple[str, str]]:
   """One line for every sampling setting; the kinds of tokens in brackets where not all have it."""
-  from jaxspec.options import options_of
+  from jaxspec.core.options import options_of
   from jaxspec.run.chosen import flag
   from jaxspec.sampling import SAMPLING_TYPES
 
@@ -99,8 +99,8 @@ def _sampling() -> list[tuple[str, str]]:
 
 def _methods(width: int) -> list[tuple[str, str]]:
   """One line for every method; options that do not fit are left out."""
+  from jaxspec.core.options import options_of
   from jaxspec.methods import METHODS
-  from jaxspec.options import options_of
   from jaxspec.run.chosen import flag
 
   left = width - _INDENT - max(map(len, METHODS)) - 2

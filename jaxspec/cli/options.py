@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from jaxspec.cli.errors import UserError
-from jaxspec.options import MAX_SEED
+from jaxspec.core.options import MAX_SEED
 
 PATH = click.Path(path_type=Path)
 DTYPES = ("float32", "bfloat16")

@@ -14,24 +14,24 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxspec import rng
 from jaxspec.cli.errors import UserError, interruptible
-from jaxspec.cli.working import Working
+from jaxspec.core import rng
 from jaxspec.io.whole_files import write_whole
-from jaxspec.link.bitstream import MessageError
-from jaxspec.link.cloud import Cloud, CloudError
-from jaxspec.link.journal import Journal
-from jaxspec.link.messages import Messages, wire_of
-from jaxspec.link.over_cloud import rows_over_cloud
-from jaxspec.link.profiles import check_profile, find_profile
-from jaxspec.link.recorder import Recorder
-from jaxspec.link.retries import Policy
-from jaxspec.link.trace import SUFFIX, Trace, write_trace
-from jaxspec.link.traffic import join_traffic
-from jaxspec.link.watch import Watch
+from jaxspec.render.working import Working
 from jaxspec.run.batches import Batches
 from jaxspec.run.generation import Generation
 from jaxspec.run.job import Job
+from jaxspec.serving.edge.journal import Journal
+from jaxspec.serving.edge.messages import Messages, wire_of
+from jaxspec.serving.edge.observer import Watch
+from jaxspec.serving.edge.remote_decode import rows_over_cloud
+from jaxspec.serving.edge.retries import Policy
+from jaxspec.serving.load.recorder import Recorder
+from jaxspec.serving.load.trace import SUFFIX, Trace, write_trace
+from jaxspec.serving.wire.bitstream import MessageError
+from jaxspec.serving.wire.cloud import Cloud, CloudError
+from jaxspec.serving.wire.profiles import check_profile, find_profile
+from jaxspec.serving.wire.traffic import join_traffic
 
 
 def check(job: Job, cloud: Cloud, model: bytes) -> int:

@@ -74,8 +74,8 @@ def plan(**options: Any) -> None:
       plan_table.print_plan(console, plans[0])
   compiled = None
   if options["compiles"]:  # after the plan, which stands where the compiler fails
-    from jaxspec.cli.working import Working
     from jaxspec.planning.compiled import compile_plan
+    from jaxspec.render.working import Working
 
     with Working("Compiling"):
       compiled = interruptible(compile_plan, plans[0], plans[0].batches[0].batch)
@@ -94,7 +94,7 @@ def _plans(options: dict[str, Any], chosen: Any) -> tuple[list[Any], list[str]]:
   Raises:
     ValueError: for what does not fit together.
   """
-  from jaxspec import mesh
+  from jaxspec.core import mesh
   from jaxspec.methods import Plain, get_method
   from jaxspec.planning import find_model, make_plan, parse_device, sampling_of
 

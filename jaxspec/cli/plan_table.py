@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jaxspec.planning.acceptance import Acceptance
+from jaxspec.planning.assumed_acceptance import Acceptance
 from jaxspec.planning.compiled import Compiled
 from jaxspec.planning.devices import DEVICES, USABLE
-from jaxspec.planning.memory import PIXELS, ROUNDS
-from jaxspec.planning.models import MODELS
+from jaxspec.planning.memory_plan import PIXELS, ROUNDS
 from jaxspec.planning.plan import Batch, Plan
+from jaxspec.planning.published_models import MODELS
 
 _GB = 1e9
 WIDTH = 100

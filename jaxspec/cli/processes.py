@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from jaxspec.cli.errors import UserError, interruptible
-from jaxspec.link.address import parse_address
-from jaxspec.server.listen import bound, reason
+from jaxspec.serving.server.listen import bound, reason
+from jaxspec.serving.wire.address import parse_address
 
 _OPTIONS = (
   click.option("--mesh", metavar="NAME", help="Devices that share the work, such as data=2,model=4."),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jaxspec.cli.errors import UserError, interruptible
 
 if TYPE_CHECKING:
-  from jaxspec.hosts.base import Encoded, Host
+  from jaxspec.families.family import Encoded, Host
   from jaxspec.run.asked import Asked
   from jaxspec.run.pipeline import Pipeline
 
@@ -35,7 +35,7 @@ def read(options: dict[str, Any]) -> Asked | None:
   Raises:
     UserError: for two kinds at once, or a prompt without a word.
   """
-  from jaxspec.hosts.base import check_texts
+  from jaxspec.families.family import check_texts
   from jaxspec.run.asked import Asked, check_prompts
 
   prompts = list(options["prompts"]) + read_prompt_file(options.get("prompt_file"))

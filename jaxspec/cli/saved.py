@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from jaxspec.cli.errors import UserError
-from jaxspec.hosts.base import Encoded
-from jaxspec.hosts.features import write_features
+from jaxspec.families.family import Encoded
+from jaxspec.families.text_features import write_features
 from jaxspec.io.whole_files import write_whole
 from jaxspec.models.conditions import Caption
-from jaxspec.recorded_acceptance import RecordedAcceptance
+from jaxspec.planning.recorded_acceptance import RecordedAcceptance
 from jaxspec.run.generation import Generation
 from jaxspec.run.json_values import finite
 

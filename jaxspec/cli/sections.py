@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from jaxspec.link.networks import LATENCY_RULES
 from jaxspec.render.cloud_map import draw_cloud_map
 from jaxspec.render.heatmap import draw_heatmap
 from jaxspec.run.figures import report_name
 from jaxspec.run.generation import Generation
+from jaxspec.serving.wire.link_model import LATENCY_RULES
 
 Lines = list[tuple[str, str]]  # labels, and cells of one method
 

@@ -10,7 +10,7 @@ from jaxspec.cli import processes
 from jaxspec.cli.cloud_options import read_file
 from jaxspec.cli.errors import UserError, imported, interruptible
 from jaxspec.cli.options import PATH, common, unread, warn
-from jaxspec.link.address import Address, parse_address
+from jaxspec.serving.wire.address import Address, parse_address
 
 _COUNT = click.IntRange(1, (1 << 31) - 1)
 _SECONDS = click.FloatRange(0, min_open=True)
@@ -57,7 +57,7 @@ def serve(**options: Any) -> int:
   jaxspec serve --new-token alice --token-file tokens.jsonl --quota streams=8,calls_per_s=50
   """
   try:
-    Listen = imported("jaxspec.server.server").Listen
+    Listen = imported("jaxspec.serving.server.server").Listen
   except ImportError as error:
     raise UserError(str(error)) from error
   if options["new_token"] is not None:
@@ -71,7 +71,7 @@ def serve(**options: Any) -> int:
   names = dict(certificate="tls_cert", key="tls_key", client_ca="tls_client_ca")
   pems = {field: None if options[name] is None else read_file(options[name]) for field, name in names.items()}
   listen = Listen(options["listen"], insecure=options["insecure"], **pems)
-  imported("jaxspec.server.from_bundle")
+  imported("jaxspec.serving.server.from_bundle")
   methods = [_method(text) for text in options["profiles"]] or None
   is_first = processes.is_first(options)
   counters = _counters(metrics) if metrics is not None and is_first else None
@@ -82,7 +82,7 @@ def serve(**options: Any) -> int:
 
 
 def _new_token(options: dict[str, Any]) -> int:
-  from jaxspec.server.tokens import new_token
+  from jaxspec.serving.server.bearer_tokens import new_token
 
   if options["token_file"] is None:
     raise UserError("--new-token goes with --token-file FILE, to which it is added")
@@ -92,7 +92,7 @@ def _new_token(options: dict[str, Any]) -> int:
 
 def _quota(text: str | None):
   """The limits of a token, ``streams=8,calls_per_s=50``; what is not named has none."""
-  from jaxspec.server.quotas import Quota
+  from jaxspec.serving.server.quotas import Quota
 
   kinds = {"streams": int, "calls_per_s": float, "fed_per_s": float}
   values: dict[str, float] = {}
@@ -111,8 +111,8 @@ def _quota(text: str | None):
 
 def _counters(address: Address):
   """Counters that can be asked for already: a port that is taken shows before anything is compiled."""
-  from jaxspec.server.listen import reason
-  from jaxspec.server.metrics import Metrics
+  from jaxspec.serving.server.listen import reason
+  from jaxspec.serving.server.prometheus import Metrics
 
   metrics = Metrics()
   try:
@@ -126,9 +126,9 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
   """Loads, compiles and probes."""
   from jaxspec.cli import compilation_cache
   from jaxspec.cli.networks import sources_of
-  from jaxspec.cli.working import Working
-  from jaxspec.models.precision import of_user
-  from jaxspec.server import from_bundle
+  from jaxspec.core.precision import of_user
+  from jaxspec.render.working import Working
+  from jaxspec.serving.server import from_bundle
 
   networks = sources_of(options, "checkpoint")
   if not options["no_cache"]:
@@ -148,8 +148,8 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
 def _method(text: str) -> tuple[str, dict[str, Any]]:
   """A method by name and the options that go over the bundle's, ``sqs:coding=lazy,max_drafts=7``."""
   from jaxspec.cli.declared import value_type
+  from jaxspec.core.options import options_of, suggestion
   from jaxspec.methods import get_method
-  from jaxspec.options import options_of, suggestion
   from jaxspec.run.chosen import fitting
 
   name, colon, rest = text.partition(":")

@@ -12,7 +12,7 @@ from rich.text import Text
 from jaxspec.cli import terminal_images
 from jaxspec.cli.summary import printable
 from jaxspec.cli.terminal import Screen
-from jaxspec.render.images import Cell
+from jaxspec.render.image_sheet import Cell
 
 _GAP = 2  # characters between panels
 _NARROW = 32  # characters of a panel that stands beside others, where they fit

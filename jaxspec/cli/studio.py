@@ -32,8 +32,8 @@ def studio(**options: Any) -> None:
   except ImportError as error:
     raise UserError("The studio needs its extra: pip install 'jaxspec-decoding[studio]'") from error
   from jaxspec.cli.networks import sources_of
-  from jaxspec.link.address import Address
-  from jaxspec.server.listen import Listen
+  from jaxspec.serving.server.listen import Listen
+  from jaxspec.serving.wire.address import Address
 
   networks = sources_of(options, "bundle")
   out: Path | None = options["out"]
@@ -65,10 +65,10 @@ def _app(options: dict[str, Any], networks, host: str):
   imported("jaxspec.studio.api")
   from jaxspec.cli import compilation_cache
   from jaxspec.cli.networks import load_sources
-  from jaxspec.cli.working import Working
-  from jaxspec.models.precision import of_user
+  from jaxspec.core.precision import of_user
+  from jaxspec.render.working import Working
   from jaxspec.studio.api import make_app
-  from jaxspec.studio.session import Session
+  from jaxspec.studio.studio_session import Session
 
   if not options["no_cache"]:
     compilation_cache.enable()

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from jaxspec.cli.outputs import print_written
 from jaxspec.cli.sections import lines_of
+from jaxspec.core.options import options_of
 from jaxspec.methods import Method
-from jaxspec.options import options_of
 from jaxspec.run.chosen import flag
 from jaxspec.run.figures import figures, speedup
 from jaxspec.run.generation import Generation

@@ -17,7 +17,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from jaxspec.cli.errors import UserError
-from jaxspec.io.error_lines import one_line
+from jaxspec.core.error_lines import one_line
 
 
 @click.command()
@@ -55,7 +55,7 @@ def train(spec: str, assignments: tuple[str, ...], run_dir: Path | None, resume:
     run_dir.mkdir(parents=True, exist_ok=True)
   except OSError as error:
     raise UserError(f"Cannot write to {run_dir}: {error.strerror}, choose another --run-dir") from error
-  from jaxspec.training.loop import TrainingDiverged
+  from jaxspec.training.train_loop import TrainingDiverged
 
   try:
     module.train(config, run_dir, resume)

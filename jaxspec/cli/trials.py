@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from jaxspec.cli.errors import UserError
-from jaxspec.decode.state import DecodeResult
-from jaxspec.link.journal import Journal
-from jaxspec.metrics.calibration import quantile_threshold
-from jaxspec.metrics.cloud_calls import cloud_calls
+from jaxspec.core.state import DecodeResult
+from jaxspec.run.calibration import quantile_threshold
+from jaxspec.run.cloud_calls import cloud_calls
+from jaxspec.serving.edge.journal import Journal
 
 
 class Trial(NamedTuple):
@@ -21,7 +21,7 @@ class Trial(NamedTuple):
 
   Attributes:
     rate: cloud calls per token.
-    interval: 95 % of it over rows; None of too few rows (`jaxspec.metrics.cloud_calls`).
+    interval: 95 % of it over rows; None of too few rows (`jaxspec.run.cloud_calls`).
   """
 
   rate: float

@@ -1,6 +1,7 @@
 """A codec: it chooses the support of a distribution, makes integer weights, and prices the message.
 
-`topk_lattice` (K-SQS) and `conformal_lattice` (C-SQS) make one. Everything here is traced; `jaxspec.link` makes the bytes.
+`topk_lattice` (K-SQS) and `conformal_lattice` (C-SQS) make one. Everything here is traced; `jaxspec.serving` makes the
+bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from jaxspec.codecs.bits import CODINGS, price_table
 from jaxspec.codecs.conformal import Conformal
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.codecs.sparsify import Sparsifier, Support, TopK
-from jaxspec.types import Array
+from jaxspec.core.types import Array
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,7 +27,7 @@ from typing import ClassVar, NamedTuple
 import jax.numpy as jnp
 
 from jaxspec.codecs.sparsify import Support, top_support
-from jaxspec.types import Array
+from jaxspec.core.types import Array
 
 
 class ConformalParams(NamedTuple):

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.codecs.bits import HALF_UNIT
-from jaxspec.types import Array
+from jaxspec.core.types import Array
 
 
 def quantize(probs: Array, size: Array, ell: int) -> Array:

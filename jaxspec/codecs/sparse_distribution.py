@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxspec.types import Array
+from jaxspec.core.types import Array
 
 
 class SparseDistribution(NamedTuple):

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from jaxspec.types import Array, PyTree
+from jaxspec.core.types import Array, PyTree
 
 
 class Support(NamedTuple):

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec import rng
-from jaxspec.token_axes import over_tokens
-from jaxspec.types import Array, Key
+from jaxspec.core import rng
+from jaxspec.core.token_axes import over_tokens
+from jaxspec.core.types import Array, Key
 
 LOG_TWO_PI = 1.8378770664093453
 

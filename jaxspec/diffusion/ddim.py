@@ -12,9 +12,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxspec.core.types import Array
 from jaxspec.diffusion.ddpm import PredictFn, at_index, clean
 from jaxspec.diffusion.schedule import DiffusionTables
-from jaxspec.types import Array
 
 
 def next_state(tables: DiffusionTables, index: Array, x: Array, eps: Array) -> Array:

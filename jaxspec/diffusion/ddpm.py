@@ -22,6 +22,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxspec.core.types import Array
 from jaxspec.diffusion import chain
 from jaxspec.diffusion.chain import (
   Chain,
@@ -33,7 +34,6 @@ from jaxspec.diffusion.chain import (
   summarize,
 )
 from jaxspec.diffusion.schedule import DiffusionTables
-from jaxspec.types import Array
 
 __all__ = [
   "Chain", "ChainSummary", "DistributionFn", "PredictFn", "Prediction", "StepDistribution", "TokenNoise", "at_index",

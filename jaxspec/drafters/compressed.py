@@ -21,11 +21,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec import drafts, rng
 from jaxspec.codecs.codec import SparseCodec
 from jaxspec.codecs.sparse_distribution import SparseDistribution, draw
-from jaxspec.models.sampling import ModelParams, Warp, probabilities
-from jaxspec.types import Array, Cache, Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
+from jaxspec.core import rng, verdicts
+from jaxspec.core.types import Array, Cache, Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
+from jaxspec.sampling.logit_processing import ModelParams, Warp, probabilities
 
 # What a round does if its first distribution exceeds the budget.
 ON_EMPTY = ("cloud_token", "shrink_support")
@@ -178,7 +178,7 @@ def compressed(
       )
       return _Round(
         position + 1,
-        drafted & ~drafts.is_end_token(cursor, token),
+        drafted & ~verdicts.is_end_token(cursor, token),
         jnp.where(drafted, token, carry.token),
         carry.spent + jnp.where(drafted, price, 0.0),
         carry.num_drafted + drafted.astype(jnp.int32),
@@ -207,7 +207,7 @@ def compressed(
     # Every row needs one more pass after its last draft: at most window + 1 passes.
     end = jax.lax.while_loop(lambda c: jnp.any(c.active) & (c.position <= window), step, carry)
     inside = jnp.arange(window)[None] < end.num_drafted[:, None]
-    drafted_end = jnp.any(drafts.is_end_token(cursor, end.tokens) & inside, axis=1)
+    drafted_end = jnp.any(verdicts.is_end_token(cursor, end.tokens) & inside, axis=1)
     found = Draft(end.tokens, end.distribution, end.num_drafted, num_calls=end.num_drafted + 1 - drafted_end)
     return found, state._replace(cache=end.cache), end.trace
 

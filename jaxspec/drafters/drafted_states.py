@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from jaxspec.core.types import Cursor, Draft, Key
 from jaxspec.diffusion import chain, ddpm
 from jaxspec.diffusion.ddpm import PredictFn
-from jaxspec.models.state_network import StateNetwork
-from jaxspec.types import Cursor, Draft, Key
-from jaxspec.verifiers.step_coupling import drafted_steps
+from jaxspec.diffusion.step_payloads import drafted_steps
+from jaxspec.models.dit.state_network import StateNetwork
 
 
 def draft_states(network: StateNetwork, predict_fn: PredictFn, keys: Key, cursor: Cursor, window: int) -> Draft:

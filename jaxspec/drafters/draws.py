@@ -8,12 +8,12 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 
-from jaxspec import rng
 from jaxspec.codecs.codec import SparseCodec
 from jaxspec.codecs.sparse_distribution import SparseDistribution, draw
 from jaxspec.codecs.sparsify import TopK
-from jaxspec.models.sampling import probabilities, sample
-from jaxspec.types import Array, Key, PyTree
+from jaxspec.core import rng
+from jaxspec.core.types import Array, Key, PyTree
+from jaxspec.sampling.logit_processing import probabilities, sample
 
 PICKS = ("sample", "argmax")
 

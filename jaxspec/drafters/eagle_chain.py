@@ -16,12 +16,12 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from jaxspec import rng
+from jaxspec.core import rng
+from jaxspec.core.types import Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
 from jaxspec.drafters import feature_pairs
 from jaxspec.drafters.feature_pairs import PairState
 from jaxspec.models.conditions import Pairs
-from jaxspec.models.sampling import ModelParams, Warp, sample
-from jaxspec.types import Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
+from jaxspec.sampling.logit_processing import ModelParams, Warp, sample
 
 
 @functools.cache

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec import drafts, trees
+from jaxspec.core import trees, verdicts
+from jaxspec.core.types import Array, Cache, Cursor, Draft, ModelFns, Params, Verdict
 from jaxspec.models.conditions import Pairs
-from jaxspec.types import Array, Cache, Cursor, Draft, ModelFns, Params, Verdict
 
 
 class PairState(NamedTuple):
@@ -73,7 +73,7 @@ def hold(state: PairState, draft: Draft, verdict: Verdict) -> PairState:
   """Stores the pairs that the round commits as pending for the next round."""
   size = state.pending.tokens.shape[1]
   last = verdict.num_accepted[:, None]
-  tokens = _fit(drafts.committed_block(draft, verdict), size)  # [B, L + 1]
+  tokens = _fit(verdicts.committed_block(draft, verdict), size)  # [B, L + 1]
   tokens = jnp.where(jnp.arange(size)[None] >= last, verdict.next_token[:, None], tokens)
   # The pair of an accepted token has the feature of the token before it; that of the next token, of the last accepted one.
   features = verdict.feedback

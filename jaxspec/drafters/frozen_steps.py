@@ -11,12 +11,12 @@ import functools
 
 import jax
 
+from jaxspec.core.token_axes import token_at
+from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, Verdict
 from jaxspec.diffusion.ddpm import Prediction
 from jaxspec.drafters.drafted_states import check_window, draft_states
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.state_network import StateNetwork
-from jaxspec.token_axes import token_at
-from jaxspec.types import Array, Cursor, Draft, Drafter, Key, Verdict
+from jaxspec.models.dit.state_network import StateNetwork
 
 
 @functools.cache

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from jaxspec.token_axes import over_tokens
-from jaxspec.types import Array, Cache, Cursor, ModelFns, ModelOutput, Params
+from jaxspec.core.token_axes import over_tokens
+from jaxspec.core.types import Array, Cache, Cursor, ModelFns, ModelOutput, Params
 
 
 def feed_last_two(

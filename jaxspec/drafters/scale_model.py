@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxspec import drafts, rng
+from jaxspec.core import rng, verdicts
+from jaxspec.core.payloads import as_token
+from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, Verdict
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.sampling import sample
-from jaxspec.models.scale_network import MapReader, ScaleNetwork, ScaleSide
-from jaxspec.types import Array, Cursor, Draft, Drafter, Key, Verdict
-from jaxspec.verifiers.scale_target import as_token
+from jaxspec.sampling.logit_processing import sample
+from jaxspec.sampling.scale_network import MapReader, ScaleNetwork, ScaleSide
 
 
 class ScaleModelState(NamedTuple):
@@ -73,7 +73,7 @@ def scale_model(network: ScaleNetwork, *, window: int) -> Drafter:
       if num:
         drafted = jnp.stack([as_token(one, width) for one in tokens], axis=1)
       else:
-        drafted = drafts.empty_draft(cursor.last).tokens
+        drafted = verdicts.empty_draft(cursor.last).tokens
       count = jnp.full((rows,), num, jnp.int32)
       return Draft(drafted, tuple(proposal), count, num_calls=count), state._replace(reader=reader), ()
 
@@ -82,7 +82,7 @@ def scale_model(network: ScaleNetwork, *, window: int) -> Drafter:
   def commit(
     params: ScaleSide, state: ScaleModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> ScaleModelState:
-    previous = drafts.token_before_newest(cursor, draft, verdict)
+    previous = verdicts.token_before_newest(cursor, draft, verdict)
     return state._replace(previous=jnp.where(cursor.live[:, None], previous, state.previous))
 
-  return Drafter(init, drafts.needs_one_length, drafts.needs_one_length, commit, window, calls_per_round=window, at=at)
+  return Drafter(init, verdicts.needs_one_length, verdicts.needs_one_length, commit, window, calls_per_round=window, at=at)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec import drafts, rng
+from jaxspec.core import rng, verdicts
+from jaxspec.core.types import Array, Cache, Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
 from jaxspec.drafters.last_two import feed_last_two
-from jaxspec.models.sampling import ModelParams, Warp, sample
-from jaxspec.types import Array, Cache, Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
+from jaxspec.sampling.logit_processing import ModelParams, Warp, sample
 
 
 class SmallModelState(NamedTuple):
@@ -76,7 +76,7 @@ def small_model(model: ModelFns, *, window: int, warp: Warp) -> Drafter:
   def commit(
     params: ModelParams, state: SmallModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> SmallModelState:
-    previous = drafts.token_before_newest(cursor, draft, verdict)
+    previous = verdicts.token_before_newest(cursor, draft, verdict)
     return state._replace(previous=jnp.where(cursor.live, previous, state.previous))
 
   return Drafter(init, read, draft, commit, window, calls_per_round=window)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 
+from jaxspec.core.types import Cursor, Draft, Drafter, Key, Verdict
 from jaxspec.drafters.drafted_states import check_window, draft_states
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.state_network import StateNetwork, StateSide
-from jaxspec.types import Cursor, Draft, Drafter, Key, Verdict
+from jaxspec.models.dit.state_network import StateNetwork, StateSide
 
 
 @functools.cache

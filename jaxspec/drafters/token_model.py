@@ -13,13 +13,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec import drafts
+from jaxspec.core import verdicts
+from jaxspec.core.types import Array, Cache, Cursor, Draft, Drafter, Key, PyTree, Verdict
 from jaxspec.diffusion import chain
+from jaxspec.diffusion.token_chains import DraftedChains, TokenRule
 from jaxspec.drafters.last_two import feed_last_two
-from jaxspec.models.sampling import ModelParams
 from jaxspec.models.token_fns import TokenFns
-from jaxspec.types import Array, Cache, Cursor, Draft, Drafter, Key, PyTree, Verdict
-from jaxspec.verifiers.token_rule import DraftedChains, TokenRule
+from jaxspec.sampling.logit_processing import ModelParams
 
 
 class TokenModelState(NamedTuple):
@@ -89,7 +89,7 @@ def token_model(fns: TokenFns, rule: TokenRule, *, window: int) -> Drafter:
   def commit(
     params: ModelParams, state: TokenModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> TokenModelState:
-    previous = drafts.token_before_newest(cursor, draft, verdict)
+    previous = verdicts.token_before_newest(cursor, draft, verdict)
     return state._replace(previous=jnp.where(cursor.live[:, None], previous, state.previous))
 
   return Drafter(init, read, draft, commit, window, calls_per_round=window)

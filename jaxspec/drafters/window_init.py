@@ -11,8 +11,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from jaxspec.models.sampling import sample
-from jaxspec.types import Array
+from jaxspec.core.types import Array
+from jaxspec.sampling.logit_processing import sample
 
 SOURCES = ("uniform", "left", "above", "diagonal")
 DRAWS = ("repeat", "sample", "argmax")

@@ -22,8 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.core.types import Array
 from jaxspec.intervals.inter_fuse import Bounds
-from jaxspec.types import Array
 
 MAX_EXACT, MAX_GENERIC = 12, 8
 _BISECTIONS = 50

@@ -21,7 +21,7 @@ from typing import Protocol
 import jax.numpy as jnp
 
 from jaxspec.codecs.conformal import ConformalParams, Threshold, moved
-from jaxspec.types import Array, PyTree
+from jaxspec.core.types import Array, PyTree
 
 _TINY = 1e-30
 

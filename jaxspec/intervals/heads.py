@@ -10,7 +10,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jaxspec.types import Array
+from jaxspec.core.types import Array
 
 COMBINATIONS = ("ensemble", "voting")
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.types import Array
+from jaxspec.core.types import Array
 
 SCALINGS = ("none", "paper")
 _LOWER_MASS, _UPPER_MASS = 0.99, 1.01

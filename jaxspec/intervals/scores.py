@@ -26,11 +26,11 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 
+from jaxspec.core.types import Array, Intervals, Key
 from jaxspec.intervals.discrete import DiscreteSet, entropy
 from jaxspec.intervals.heads import check_combination, combined_logits, head_weights, mean_over_heads
 from jaxspec.intervals.inter_fuse import SCALINGS, Bounds, inter_fuse, scale
 from jaxspec.intervals.uncertainty import Uncertainty
-from jaxspec.types import Array, Intervals, Key
 
 
 class ScoreFn(Protocol):

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from jaxspec.types import Array
+from jaxspec.core.types import Array
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Decoding methods as values: one class in one file each, and the registry of their names.
 
-A method is a frozen dataclass of declared options (`jaxspec.methods.base`) that builds the parts of a decode. Options are
+A method is a frozen dataclass of declared options (`jaxspec.methods.method`) that builds the parts of a decode. Options are
 keyword arguments: ``Speculative(gamma=4)``. `make_method` makes a method from its name and JSON options. A new method needs
 its file and a line in `CLASSES`.
 """
@@ -10,7 +10,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from jaxspec.methods.base import (
+from jaxspec.core.options import suggestion
+from jaxspec.methods.ciar import Ciar
+from jaxspec.methods.cspd import Cspd
+from jaxspec.methods.eagle import Eagle, EagleChain, EagleLantern
+from jaxspec.methods.gsd import Gsd
+from jaxspec.methods.jacobi import Sjd
+from jaxspec.methods.lantern import Lantern
+from jaxspec.methods.map_ciar import MapCiar
+from jaxspec.methods.map_speculative import MapSpeculative
+from jaxspec.methods.method import (
   IDS,
   MAPS,
   SAME_FAMILY,
@@ -25,14 +34,6 @@ from jaxspec.methods.base import (
   option,
   options_of,
 )
-from jaxspec.methods.ciar import Ciar
-from jaxspec.methods.cspd import Cspd
-from jaxspec.methods.eagle import Eagle, EagleChain, EagleLantern
-from jaxspec.methods.gsd import Gsd
-from jaxspec.methods.jacobi import Sjd
-from jaxspec.methods.lantern import Lantern
-from jaxspec.methods.map_ciar import MapCiar
-from jaxspec.methods.map_speculative import MapSpeculative
 from jaxspec.methods.parallel import Parallel
 from jaxspec.methods.plain import Plain
 from jaxspec.methods.scaled import Scaled
@@ -40,7 +41,6 @@ from jaxspec.methods.speculative import Speculative
 from jaxspec.methods.sqs import Sqs
 from jaxspec.methods.step_ciar import StepCiar
 from jaxspec.methods.step_speculative import StepSpeculative
-from jaxspec.options import suggestion
 
 __all__ = [
   "IDS",

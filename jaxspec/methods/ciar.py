@@ -8,27 +8,27 @@ from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 
-from jaxspec.acceptance import expected_tokens
 from jaxspec.codecs.codec import SparseCodec, topk_lattice
 from jaxspec.codecs.sparsify import TopKParams
-from jaxspec.decode.state import SpecParams
+from jaxspec.core.expected_tokens import expected_tokens
+from jaxspec.core.network import Network
+from jaxspec.core.state import SpecParams
+from jaxspec.core.types import AcceptFn, PyTree
+from jaxspec.drafters.ciar_drafter import GatedParams, interval_gated
 from jaxspec.drafters.draws import DenseDraw, SparseDraw, WindowDraw
-from jaxspec.drafters.interval import GatedParams, interval_gated
 from jaxspec.intervals.gate import Gate, conformal_gate, constant_gate, rate_params
 from jaxspec.intervals.heads import COMBINATIONS
 from jaxspec.intervals.scores import make_score
-from jaxspec.methods.base import BuildContext, DraftingMethod, Expected, Parts, need, option
 from jaxspec.methods.common import Neighbours, check_chain, draft_side, of_ids, refuse_audit
+from jaxspec.methods.method import BuildContext, DraftingMethod, Expected, Parts, need, option
 from jaxspec.models.guidance import Guided
-from jaxspec.models.interval_features import INJECT, IntervalFeaturesConfig, IntervalFeaturesFns, interval_features_fns
-from jaxspec.models.sampling import ModelParams
-from jaxspec.network import Network
-from jaxspec.types import AcceptFn, PyTree
-from jaxspec.verifiers.dense_view import DenseView
-from jaxspec.verifiers.gated import gated_target
-from jaxspec.verifiers.greedy import greedy
-from jaxspec.verifiers.lossless import lossless
-from jaxspec.verifiers.sparse import lossless_sparse
+from jaxspec.models.heads.interval_features import INJECT, IntervalFeaturesConfig, IntervalFeaturesFns, interval_features_fns
+from jaxspec.rules.dense_view import DenseView
+from jaxspec.rules.greedy import greedy
+from jaxspec.rules.lossless import lossless
+from jaxspec.rules.sparse import lossless_sparse
+from jaxspec.sampling.logit_processing import ModelParams
+from jaxspec.verifiers.ciar_target import gated_target
 
 VERIFY = ("exact", "lantern", "greedy")
 DRAWS = ("auto", "sparse", "dense")

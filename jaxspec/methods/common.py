@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 import jax.numpy as jnp
 
-from jaxspec.methods.base import LARGEST, BuildContext, Method, need, option
-from jaxspec.metrics.audit import audited
-from jaxspec.models.sampling import ModelParams
-from jaxspec.network import Network
+from jaxspec.core.network import Network
+from jaxspec.core.types import AcceptFn, Array, ModelFns, PyTree, Verifier
+from jaxspec.methods.method import LARGEST, BuildContext, Method, need, option
+from jaxspec.rules.audited import audited
+from jaxspec.rules.distances import neighbour_table
+from jaxspec.rules.lantern_rule import Lantern, lantern_plus_plus
 from jaxspec.sampling import MapSampling, SamplingConfig, StateSampling, VectorSampling
-from jaxspec.types import AcceptFn, Array, ModelFns, PyTree, Verifier
-from jaxspec.verifiers.distances import neighbour_table
-from jaxspec.verifiers.lantern import Lantern, lantern_plus_plus
+from jaxspec.sampling.logit_processing import ModelParams
 from jaxspec.verifiers.target import FeedbackFn, no_feedback, target_model
 
 Settings = TypeVar("Settings", SamplingConfig, VectorSampling, MapSampling, StateSampling)

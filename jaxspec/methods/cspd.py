@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from jaxspec.decode.state import SpecParams
+from jaxspec.core.network import Network
+from jaxspec.core.state import SpecParams
+from jaxspec.diffusion.token_chains import TokenRule
 from jaxspec.drafters.token_model import token_model
-from jaxspec.methods.base import SAME_FAMILY, VECTORS, BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.methods.common import check_chain, of_vectors, refuse_audit
-from jaxspec.network import Network
+from jaxspec.methods.method import SAME_FAMILY, VECTORS, BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.rules.path_coupling import PathCoupling
+from jaxspec.rules.path_ratio import SIGMAS, PathRatio
 from jaxspec.sampling import head_fns
-from jaxspec.verifiers.path_coupling import PathCoupling
-from jaxspec.verifiers.path_ratio import SIGMAS, PathRatio
-from jaxspec.verifiers.token_rule import TokenRule
 from jaxspec.verifiers.token_target import token_target
 
 # Of the published rule; the exact rule has none of these.
@@ -29,7 +29,7 @@ class Cspd(DraftingMethod):
   rule is lossy: Sigma biases it, and chains that end in a mean have no density there. The released code inverts Sigma
   (``sigma="released"``) and widens the test by 42 (``inner_temperature``).
 
-  ``exact=True`` takes another rule, which couples the last steps of the two chains (`jaxspec.verifiers.path_coupling`): the
+  ``exact=True`` takes another rule, which couples the last steps of the two chains (`jaxspec.rules.path_coupling`): the
   output then follows the target's distribution for every draft. It needs chains that end with noise
   (``VectorSampling.stop``).
   """

@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from jaxspec.decode.state import SpecParams
-from jaxspec.drafters.eagle import eagle
+from jaxspec.core.network import Network
+from jaxspec.core.state import SpecParams
+from jaxspec.core.types import AcceptFn, Drafter, ModelFns, PyTree
 from jaxspec.drafters.eagle_chain import eagle_chain
-from jaxspec.methods.base import BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.drafters.eagle_tree import eagle
 from jaxspec.methods.common import Neighbours, check_chain, of_ids, target_side
+from jaxspec.methods.method import BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.methods.speculative import ChainMethod
-from jaxspec.models.eagle import attach, borrowed
-from jaxspec.network import Network
-from jaxspec.types import AcceptFn, Drafter, ModelFns, PyTree
-from jaxspec.verifiers.lantern_tree import lantern_tree
+from jaxspec.models.heads.eagle_head import attach, borrowed
+from jaxspec.rules.lantern_tree import lantern_tree
+from jaxspec.rules.tree_rule import tree_rule
 from jaxspec.verifiers.target import target_features
-from jaxspec.verifiers.tree import tree_rule
 
 FAMILY = "eagle"
 

@@ -8,13 +8,13 @@ from typing import ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from jaxspec.methods.base import BuildContext, need, option
+from jaxspec.core.types import AcceptFn, Array, PyTree
 from jaxspec.methods.common import code_vectors
 from jaxspec.methods.jacobi import JacobiMethod
-from jaxspec.types import AcceptFn, Array, PyTree
-from jaxspec.verifiers import gsd as rules
-from jaxspec.verifiers.distances import cluster_table, distance_table
-from jaxspec.verifiers.static_groups import static_groups
+from jaxspec.methods.method import BuildContext, need, option
+from jaxspec.rules import gsd_rule
+from jaxspec.rules.distances import cluster_table, distance_table
+from jaxspec.rules.static_groups import static_groups
 
 VARIANTS = ("max", "published", "released", "static")
 DISTANCES = ("codebook", "embedding")
@@ -86,9 +86,9 @@ class Gsd(JacobiMethod):
       return static_groups(), cluster_table(vectors, max(vectors.shape[0] // self.group_size, 1), jax.random.key(0))
     sizes = (self.group_size, self.max_gap, self.max_distance)
     if self.variant == "released":
-      rule = rules.gsd_released(*sizes)
+      rule = gsd_rule.gsd_released(*sizes)
     else:
-      rule = rules.gsd(*sizes, max_rule=self.variant == "max")
+      rule = gsd_rule.gsd(*sizes, max_rule=self.variant == "max")
     return rule, distance_table(self._vectors(context), source=self.distance)
 
   def _vectors(self, context: BuildContext) -> Array:

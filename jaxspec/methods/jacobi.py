@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Self
 
-from jaxspec.decode.state import SpecParams
-from jaxspec.drafters.jacobi import RECYCLING, jacobi
+from jaxspec.core.network import Network
+from jaxspec.core.state import SpecParams
+from jaxspec.core.types import AcceptFn, Drafter, PyTree
+from jaxspec.drafters.jacobi_drafter import RECYCLING, jacobi
 from jaxspec.drafters.window_init import SOURCES, WindowInit
-from jaxspec.methods.base import BuildContext, Method, Parts, need, option
 from jaxspec.methods.common import check_chain, of_ids, target_side
-from jaxspec.network import Network
-from jaxspec.types import AcceptFn, Drafter, PyTree
-from jaxspec.verifiers.lossless import lossless
+from jaxspec.methods.method import BuildContext, Method, Parts, need, option
+from jaxspec.rules.lossless import lossless
 from jaxspec.verifiers.target import target_logits
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from jaxspec.methods.base import BuildContext, Parts
+from jaxspec.core.network import Network
+from jaxspec.core.types import AcceptFn, PyTree
 from jaxspec.methods.common import Neighbours, of_ids
+from jaxspec.methods.method import BuildContext, Parts
 from jaxspec.methods.speculative import ChainMethod
-from jaxspec.models.sampling import sampling_params
-from jaxspec.network import Network
-from jaxspec.types import AcceptFn, PyTree
-from jaxspec.verifiers.lantern_greedy import GreedyLantern
+from jaxspec.rules.lantern_greedy import GreedyLantern
+from jaxspec.sampling.logit_processing import sampling_params
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

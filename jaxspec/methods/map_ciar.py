@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from jaxspec.decode.state import SpecParams
-from jaxspec.drafters.interval import GatedParams
-from jaxspec.drafters.interval_maps import interval_maps
+from jaxspec.core.network import Network
+from jaxspec.core.state import SpecParams
+from jaxspec.drafters.ciar_drafter import GatedParams
+from jaxspec.drafters.ciar_scales import interval_maps
 from jaxspec.intervals.scores import make_score
-from jaxspec.methods.base import MAPS, SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.methods.common import check_chain, of_maps, prefix_tokens, threshold_of
 from jaxspec.methods.map_speculative import RULES, check_scales
-from jaxspec.network import Network
+from jaxspec.methods.method import MAPS, SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.verifiers.scale_target import scale_target
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from jaxspec.decode.state import SpecParams
+from jaxspec.core.network import Network
+from jaxspec.core.payloads import AcceptMap
+from jaxspec.core.state import SpecParams
 from jaxspec.drafters.scale_model import scale_model
-from jaxspec.methods.base import MAPS, SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.methods.common import check_chain, of_maps
-from jaxspec.models.scale_network import ScaleNetwork
-from jaxspec.network import Network
-from jaxspec.verifiers.map_rule import AcceptMap, MapRule, PlaceRule
+from jaxspec.methods.method import MAPS, SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.rules.scale_rule import MapRule, PlaceRule
+from jaxspec.sampling.scale_network import ScaleNetwork
 from jaxspec.verifiers.scale_target import scale_target
 
 RULES = {"map": MapRule, "place": PlaceRule}

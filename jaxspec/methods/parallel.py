@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from jaxspec.decode.masked import generate_masked
-from jaxspec.decode.state import DecodeResult, SpecParams
-from jaxspec.decode.unmasking import GuidanceFn
-from jaxspec.methods.base import VECTORS, BuildContext, Expected, Method, Parts, option
+from jaxspec.core.network import Network
+from jaxspec.core.state import DecodeResult, SpecParams
+from jaxspec.core.types import Key, PyTree
 from jaxspec.methods.common import of_vectors, refuse_audit
+from jaxspec.methods.masked_decode import generate_masked
+from jaxspec.methods.method import VECTORS, BuildContext, Expected, Method, Parts, option
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.models.guidance import Guided
-from jaxspec.models.mar import MARFns
-from jaxspec.network import Network
-from jaxspec.types import Key, PyTree
+from jaxspec.models.mar.mar import MARFns
+from jaxspec.sampling.unmasking import GuidanceFn
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Parallel(Method):
 
 @dataclasses.dataclass(frozen=True)
 class ParallelDecode:
-  """The decode of `Parallel`; a `jaxspec.methods.base.DecodeFn` for `OrderedLabels`."""
+  """The decode of `Parallel`; a `jaxspec.methods.method.DecodeFn` for `OrderedLabels`."""
 
   model: MARFns
   num_iter: int

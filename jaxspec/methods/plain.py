@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from jaxspec.decode.state import SpecParams
-from jaxspec.drafters.none import NO_DRAFTER
-from jaxspec.methods.base import BuildContext, Method, Parts
+from jaxspec.core.network import Network
+from jaxspec.core.no_draft import NO_DRAFTER
+from jaxspec.core.state import SpecParams
 from jaxspec.methods.common import of_ids, of_maps, of_states, refuse_audit, target_side
-from jaxspec.network import Network
+from jaxspec.methods.method import BuildContext, Method, Parts
+from jaxspec.rules.lossless import lossless
+from jaxspec.rules.path_ratio import PathRatio
+from jaxspec.rules.scale_rule import MapRule
+from jaxspec.rules.step_coupling import StepCoupling
 from jaxspec.sampling import MapSampling, StateSampling, VectorSampling, head_fns
-from jaxspec.verifiers.lossless import lossless
-from jaxspec.verifiers.map_rule import MapRule
-from jaxspec.verifiers.path_ratio import PathRatio
 from jaxspec.verifiers.scale_target import scale_target
 from jaxspec.verifiers.state_target import state_target
 from jaxspec.verifiers.token_target import token_target
@@ -48,7 +49,7 @@ class Plain(Method):
       return Parts(SpecParams((), sampling.side(target)), NO_DRAFTER, verifier)
     if isinstance(context.sampling, StateSampling):
       sampling = of_states(self, context)
-      return Parts(SpecParams((), sampling.side(target)), NO_DRAFTER, state_target(sampling.bind(target)))
+      return Parts(SpecParams((), sampling.side(target)), NO_DRAFTER, state_target(sampling.bind(target), StepCoupling()))
     of_ids(self, context)
     side, verifier = target_side(target, lossless, context)
     return Parts(SpecParams((), side), NO_DRAFTER, verifier)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from jaxspec.methods.base import LARGEST, BuildContext, option
+from jaxspec.core.types import AcceptFn, PyTree
 from jaxspec.methods.jacobi import JacobiMethod
-from jaxspec.types import AcceptFn, PyTree
-from jaxspec.verifiers.scaled import scaled
+from jaxspec.methods.method import LARGEST, BuildContext, option
+from jaxspec.rules.scaled_rule import scaled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

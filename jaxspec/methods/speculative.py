@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from jaxspec.decode.state import SpecParams
+from jaxspec.core.network import Network
+from jaxspec.core.state import SpecParams
+from jaxspec.core.types import AcceptFn, Drafter, ModelFns, PyTree
 from jaxspec.drafters.small_model import small_model
-from jaxspec.methods.base import SAME_FAMILY, BuildContext, DraftingMethod, Parts, option
 from jaxspec.methods.common import check_chain, draft_side, of_ids, target_side
-from jaxspec.network import Network
-from jaxspec.types import AcceptFn, Drafter, ModelFns, PyTree
-from jaxspec.verifiers.lossless import lossless
+from jaxspec.methods.method import SAME_FAMILY, BuildContext, DraftingMethod, Parts, option
+from jaxspec.rules.lossless import lossless
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,12 +11,12 @@ from jaxspec.codecs.bits import CODINGS
 from jaxspec.codecs.codec import SparseCodec, conformal_lattice, topk_lattice
 from jaxspec.codecs.conformal import Conformal, ConformalParams
 from jaxspec.codecs.sparsify import TopKParams
-from jaxspec.decode.state import SpecParams
+from jaxspec.core.network import Network
+from jaxspec.core.state import SpecParams
 from jaxspec.drafters.compressed import ON_EMPTY, CompressedParams, compressed
-from jaxspec.methods.base import SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.methods.common import check_chain, draft_side, of_ids, refuse_audit, target_side
-from jaxspec.network import Network
-from jaxspec.verifiers.sparse import lossless_sparse
+from jaxspec.methods.method import SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.rules.sparse import lossless_sparse
 from jaxspec.verifiers.target import no_feedback, target_logits
 
 SPARSIFIERS = ("conformal", "topk")

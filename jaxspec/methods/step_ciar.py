@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from jaxspec.decode.state import SpecParams
-from jaxspec.drafters.interval import GatedParams
-from jaxspec.drafters.interval_states import SCORES, interval_states
-from jaxspec.methods.base import SAME_FAMILY, STATES, BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.core.network import Network
+from jaxspec.core.state import SpecParams
+from jaxspec.drafters.ciar_drafter import GatedParams
+from jaxspec.drafters.ciar_steps import SCORES, interval_states
 from jaxspec.methods.common import of_states, prefix_tokens, threshold_of
+from jaxspec.methods.method import SAME_FAMILY, STATES, BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.methods.step_speculative import check_states
-from jaxspec.network import Network
-from jaxspec.verifiers.gated_states import gated_states
+from jaxspec.rules.step_coupling import StepCoupling
+from jaxspec.verifiers.ciar_step_target import gated_states
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,4 +59,5 @@ class StepCiar(DraftingMethod):
     check_states(edge, cloud)
     drafter = interval_states(edge, SCORES[self.score], max_run=self.max_run)
     params = SpecParams(GatedParams(sampling.side(draft), threshold_of(self)), sampling.side(target))
-    return Parts(params, drafter, gated_states(cloud), target_prefix=prefix_tokens(self.target_prefix, cloud.num_steps))
+    prefix = prefix_tokens(self.target_prefix, cloud.num_steps)
+    return Parts(params, drafter, gated_states(cloud, StepCoupling()), target_prefix=prefix)

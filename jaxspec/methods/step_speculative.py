@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from jaxspec.decode.state import SpecParams
+from jaxspec.core.network import Network
+from jaxspec.core.state import SpecParams
 from jaxspec.drafters.frozen_steps import frozen_steps
 from jaxspec.drafters.state_model import state_model
-from jaxspec.methods.base import SAME_FAMILY, STATES, BuildContext, DraftingMethod, Parts, option
 from jaxspec.methods.common import check_chain, of_states
-from jaxspec.models.state_network import StateNetwork
-from jaxspec.network import Network
-from jaxspec.verifiers.coupled_steps import COUPLINGS, Coupler
+from jaxspec.methods.method import SAME_FAMILY, STATES, BuildContext, DraftingMethod, Parts, option
+from jaxspec.models.dit.state_network import StateNetwork
+from jaxspec.rules.coupled_steps import COUPLINGS, Coupler
+from jaxspec.rules.step_coupling import StepCoupling
 from jaxspec.verifiers.state_target import state_target
-from jaxspec.verifiers.step_coupling import StepCoupling
 
 FROZEN = "frozen"
 

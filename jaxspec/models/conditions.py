@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.types import Array
+from jaxspec.core.types import Array
 
 
 class ClassLabels(NamedTuple):
@@ -24,7 +24,7 @@ class OrderedLabels(NamedTuple):
   """Class-conditional prompt of a network that generates its tokens in any order: one condition token per row."""
 
   labels: Array  # [B] int32; num_classes is the unconditional class
-  order: Array  # [B, L] int32, the raster position of the j-th generated token (`jaxspec.orders`)
+  order: Array  # [B, L] int32, the raster position of the j-th generated token (`jaxspec.core.orders`)
 
   @property
   def batch_size(self) -> int:

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.models import kv_cache
+from jaxspec.core.short_repr import short_repr
+from jaxspec.core.token_axes import over_rows
+from jaxspec.core.types import Array, Intervals, ModelFns, ModelOutput, Params, PyTree
 from jaxspec.models.conditions import Pairs, Prefixed
-from jaxspec.models.sampling import over_rows
-from jaxspec.short_repr import short_repr
-from jaxspec.types import Array, Intervals, ModelFns, ModelOutput, Params, PyTree
+from jaxspec.models.nn import kv_cache
 
 # Features of a guided model: those of both halves side by side, or guided like the logits.
 FEATURES = ("both", "combined")

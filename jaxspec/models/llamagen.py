@@ -19,9 +19,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxspec.mesh import constrain
-from jaxspec.models import kv_cache
-from jaxspec.models.causal import (
+from jaxspec.core.mesh import constrain
+from jaxspec.core.types import Array, Key, ModelFns, ModelOutput, Params, PyTree
+from jaxspec.models.conditions import Caption, ClassLabels, Prefixed
+from jaxspec.models.nn import kv_cache
+from jaxspec.models.nn.causal import (
   LayerCache,
   Positions,
   SwiGLU,
@@ -32,13 +34,11 @@ from jaxspec.models.causal import (
   transformer_fns,
   wanted,
 )
-from jaxspec.models.conditions import Caption, ClassLabels, Prefixed
-from jaxspec.models.config_checks import published
-from jaxspec.models.linear import Embedding, Linear
-from jaxspec.models.norm import RMSNorm
-from jaxspec.models.rope import rope_2d, rotate
-from jaxspec.models.trunk import Tables, Trunk
-from jaxspec.types import Array, Key, ModelFns, ModelOutput, Params, PyTree
+from jaxspec.models.nn.config_checks import published
+from jaxspec.models.nn.linear import Embedding, Linear
+from jaxspec.models.nn.norm import RMSNorm
+from jaxspec.models.nn.rope import rope_2d, rotate
+from jaxspec.models.trunk import Tables, Trunk, declare
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +48,8 @@ class LlamaGenConfig:
   Attributes:
     prefix_len: condition tokens ``P``: 1 for classes, 120 for T5 captions.
     num_tokens: image tokens ``N``; a perfect square.
-    tensor_parallel: whether heads and hidden units are divided over a mesh (`jaxspec.mesh`). Queries, keys and values then
-      have matrices of their own, because a part of the fused one would be queries alone.
+    tensor_parallel: whether heads and hidden units are divided over a mesh (`jaxspec.core.mesh`). Queries, keys and values
+      then have matrices of their own, because a part of the fused one would be queries alone.
     prefix_keys: whether condition positions have queries and keys. In the official networks these are zero, so a condition
       acts through the mean of its values. With them a small network learns much sooner to read its caption.
   """
@@ -306,3 +306,4 @@ TRUNK = Trunk(
   tables=lambda config, params: Tables(params["tok_embeddings"]["weight"], params["output"]["weight"]),
   head_fields=lambda config: {name: getattr(config, name) for name in _FIELDS_OF_HEADS},
 )
+declare("llamagen", LlamaGenConfig, TRUNK)

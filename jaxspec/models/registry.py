@@ -1,37 +1,36 @@
 """Families of networks by name: what a checkpoint's config says, how to build its functions, and what it generates.
 
 A new family is its model file and one line in `FAMILIES`. A family that generates also names its host: the function
-that makes a `jaxspec.hosts.base.Host` of a loaded target, which tells `jaxspec.load_pipeline` everything else.
+that makes a `jaxspec.families.family.Host` of a loaded target, which tells `jaxspec.load_pipeline` everything else.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
-from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
-from jaxspec.models.chameleon_drawing import TRUNK as CHAMELEON_TRUNK
-from jaxspec.models.chameleon_vq import ChameleonVQConfig, chameleon_vq_fns
-from jaxspec.models.dit import DiTConfig, dit_fns
-from jaxspec.models.eagle import EagleConfig, eagle_fns
-from jaxspec.models.gpt_neo import GPTNeoConfig, gpt_neo_fns
-from jaxspec.models.inter_head import InterHeadConfig, inter_head_fns
-from jaxspec.models.kl_vae import KLVAEConfig, kl_vae_fns
-from jaxspec.models.llama import LlamaConfig, llama_fns
-from jaxspec.models.llamagen import TRUNK as LLAMAGEN_TRUNK
+from jaxspec.models.chameleon import chameleon_drawing  # noqa: F401, declares its trunk
+from jaxspec.models.chameleon.chameleon import ChameleonConfig, chameleon_fns
+from jaxspec.models.dit.dit import DiTConfig, dit_fns
+from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
+from jaxspec.models.heads.inter_head import InterHeadConfig, inter_head_fns
+from jaxspec.models.language.gpt_neo import GPTNeoConfig, gpt_neo_fns
+from jaxspec.models.language.llama import LlamaConfig, llama_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
-from jaxspec.models.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
-from jaxspec.models.mar import MARConfig, mar_fns
-from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
-from jaxspec.models.t5 import T5Config, t5_fns
-from jaxspec.models.text_encoder import TextEncoderConfig, text_encoder_fns
-from jaxspec.models.trunk import Trunk
-from jaxspec.models.var import VARConfig, var_fns
-from jaxspec.models.var_vae import VARVAEConfig, var_vae_fns
+from jaxspec.models.mar.causal_tokens import CausalTokensConfig, causal_token_fns
+from jaxspec.models.mar.mar import MARConfig, mar_fns
+from jaxspec.models.nn.config_checks import config_of
+from jaxspec.models.text_encoders.t5 import T5Config, t5_fns
+from jaxspec.models.text_encoders.text_encoder import TextEncoderConfig, text_encoder_fns
+from jaxspec.models.tokenizers.chameleon_vq import ChameleonVQConfig, chameleon_vq_fns
+from jaxspec.models.tokenizers.kl_vae import KLVAEConfig, kl_vae_fns
+from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
+from jaxspec.models.tokenizers.patch_vq import PatchVQConfig, patch_vq_fns
+from jaxspec.models.tokenizers.var_vae import VARVAEConfig, var_vae_fns
+from jaxspec.models.trunk import Trunk, declare
+from jaxspec.models.var.var import VARConfig, var_fns
 
 
 class Family(NamedTuple):
@@ -40,9 +39,9 @@ class Family(NamedTuple):
   Attributes:
     config_class: its frozen config class.
     make_fns: binds a config to pure functions.
-    host: ``(target, parts) -> jaxspec.hosts.base.Host``, or ``"module:function"`` for one that is imported when it is
+    host: ``(target, parts) -> jaxspec.families.family.Host``, or ``"module:function"`` for one that is imported when it is
       needed; None for a family that does not generate by itself. ``target`` is a `jaxspec.Checkpoint` of the family and
-      ``parts`` a `jaxspec.hosts.base.HostParts`.
+      ``parts`` a `jaxspec.families.family.HostParts`.
     head_of: for a draft that continues the features of its host: the config that fits a host's config.
     trunk: what heads have to know about its networks; None where no head can be put on them.
   """
@@ -54,11 +53,11 @@ class Family(NamedTuple):
   trunk: Trunk | None = None
 
 
-_HOSTS = ("images", "text", "vectors", "chameleon", "maps", "states")
-_IMAGES, _TEXT, _VECTORS, _CHAMELEON, _MAPS, _STATES = (f"jaxspec.hosts.{name}:make_host" for name in _HOSTS)
+_HOSTS = ("token_images", "texts", "continuous_images", "chameleon_images", "scale_images", "denoised_images")
+_IMAGES, _TEXT, _VECTORS, _CHAMELEON, _MAPS, _STATES = (f"jaxspec.families.{name}:make_host" for name in _HOSTS)
 
 FAMILIES: dict[str, Family] = {
-  "llamagen": Family(LlamaGenConfig, llamagen_fns, _IMAGES, trunk=LLAMAGEN_TRUNK),
+  "llamagen": Family(LlamaGenConfig, llamagen_fns, _IMAGES),
   "eagle": Family(EagleConfig, eagle_fns, head_of=EagleConfig.of),
   "inter_head": Family(InterHeadConfig, inter_head_fns),
   "text_encoder": Family(TextEncoderConfig, text_encoder_fns),
@@ -67,7 +66,7 @@ FAMILIES: dict[str, Family] = {
   "patch_vq": Family(PatchVQConfig, patch_vq_fns),
   "gpt_neo": Family(GPTNeoConfig, gpt_neo_fns, _TEXT),
   "llama": Family(LlamaConfig, llama_fns, _TEXT),
-  "chameleon": Family(ChameleonConfig, chameleon_fns, _CHAMELEON, trunk=CHAMELEON_TRUNK),
+  "chameleon": Family(ChameleonConfig, chameleon_fns, _CHAMELEON),
   "chameleon_vq": Family(ChameleonVQConfig, chameleon_vq_fns),
   "mar": Family(MARConfig, mar_fns, _VECTORS),
   "causal_tokens": Family(CausalTokensConfig, causal_token_fns, _VECTORS),
@@ -89,6 +88,8 @@ def register(name: str, family: Family) -> None:
   if taken := [known for known, other in FAMILIES.items() if other.config_class is family.config_class]:
     raise ValueError(f"Must have a config class of its own for {name}, {family.config_class.__name__} is that of {taken[0]}")
   FAMILIES[name] = family
+  if family.trunk is not None:
+    declare(name, family.config_class, family.trunk)
 
 
 @contextlib.contextmanager
@@ -129,19 +130,6 @@ def family_of(config: Any) -> str:
   raise ValueError(f"Must have a config of a known family, we instead got {type(config).__name__}")
 
 
-def trunk_of(config: Any) -> Trunk:
-  """What heads have to know about a network with this config.
-
-  Raises:
-    ValueError: for a network that no head can be put on.
-  """
-  name = family_of(config)
-  if (trunk := FAMILIES[name].trunk) is None:
-    known = ", ".join(name for name, family in FAMILIES.items() if family.trunk is not None)
-    raise ValueError(f"Must have a network that heads can be put on ({known}), we instead got a {name}")
-  return trunk
-
-
 def make_config(name: str, fields: dict[str, Any]) -> Any:
   """Config of family ``name`` from plain fields.
 
@@ -150,13 +138,4 @@ def make_config(name: str, fields: dict[str, Any]) -> Any:
   """
   if name not in FAMILIES:
     raise ValueError(f"Must have a family in {', '.join(FAMILIES)}, we instead got {name!r}")
-  config_class = FAMILIES[name].config_class
-  known = {f.name for f in dataclasses.fields(config_class)}
-  if unknown := sorted(set(fields) - known):
-    raise ValueError(f"Must have fields known to {name}, we instead got {', '.join(unknown)}")
-  fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-  try:
-    return config_class(**fields)
-  except (TypeError, ArithmeticError) as error:
-    # A damaged file can hold any JSON where a number belongs.
-    raise ValueError(f"Must have a config that fits {name}, we instead got {fields}: {error}") from error
+  return config_of(FAMILIES[name].config_class, name, fields)

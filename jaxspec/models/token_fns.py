@@ -3,7 +3,7 @@
 Such a network has two parts: a `ModelFns` that returns features of the next token (there are no logits), and a chain of
 Gaussian steps that draws the token given these features (`jaxspec.diffusion.chain`). `diffusion_tokens` makes the chain of a
 diffusion head; `guided_tokens` guides both. Causal networks, masked networks that are read in their generation order
-(`jaxspec.models.masked_network`) and toys with a distribution in closed form all have this interface.
+(`jaxspec.models.mar.masked_network`) and toys with a distribution in closed form all have this interface.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.core.types import Array, ModelFns, Params
 from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.chain import DistributionFn, StepDistribution
 from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.models.guidance import Guided, guided
-from jaxspec.types import Array, ModelFns, Params
 
 
 class TokenFns(NamedTuple):
@@ -54,7 +54,7 @@ class HeadFns(NamedTuple):
     return self.network.init
 
 
-# (tokens still masked after this one, tokens of a row, scale) -> scale of this token; see `jaxspec.decode.unmasking`.
+# (tokens still masked after this one, tokens of a row, scale) -> scale of this token; see `jaxspec.sampling.unmasking`.
 GuidanceFn = Callable[[Array, int, Array], Array]
 
 

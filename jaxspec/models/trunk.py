@@ -1,8 +1,8 @@
 """What a family of transformers over ids declares, so that heads can be put on its networks.
 
-An EAGLE head (`jaxspec.models.eagle`) continues a network's features and borrows its two tables. An edge network
-(`jaxspec.models.inter_head`) is a network's first layers below heads of intervals. Both know the network by its `Trunk`
-alone, which `jaxspec.models.registry.Family.trunk` holds.
+An EAGLE head (`jaxspec.models.heads.eagle_head`) continues a network's features and borrows its two tables. An edge network
+(`jaxspec.models.heads.inter_head`) is a network's first layers below heads of intervals. Both know the network by its
+`Trunk` alone, which its family declares (`declare`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from jaxspec.types import Array, ModelFns, Params
+from jaxspec.core.types import Array, ModelFns, Params
+from jaxspec.models.nn.config_checks import config_of
 
 
 class Tables(NamedTuple):
@@ -28,10 +29,52 @@ class Trunk(NamedTuple):
       `ModelOutput.lens`. The config may have fewer layers than that of a checkpoint.
     params: ``(config, parameters of a checkpoint)`` to the parameters of ``fns``; of shapes shapes.
     tables: ``(config, parameters of fns)`` to `Tables`; of shapes shapes.
-    head_fields: the fields of `jaxspec.models.eagle.EagleConfig` that are the network's; ``vocab_size`` among them is V.
+    head_fields: the fields of `jaxspec.models.heads.eagle_head.EagleConfig` that are the network's; ``vocab_size`` among
+      them is V.
   """
 
   fns: Callable[..., ModelFns]
   params: Callable[[Any, Params], Params]
   tables: Callable[[Any, Params], Tables]
   head_fields: Callable[[Any], dict[str, Any]]
+
+
+_DECLARED: dict[str, tuple[type, Trunk]] = {}  # by name of the family
+
+
+def declare(family: str, config_class: type, trunk: Trunk) -> None:
+  """Says that heads can be put on the networks of a family."""
+  _DECLARED[family] = config_class, trunk
+
+
+def trunk_of(config: Any) -> Trunk:
+  """What heads have to know about a network with this config.
+
+  Raises:
+    ValueError: for a network that no head can be put on.
+  """
+  return _DECLARED[family_of_trunk(config)][1]
+
+
+def family_of_trunk(config: Any) -> str:
+  """Name of the family of a network that heads can be put on.
+
+  Raises:
+    ValueError: for another network.
+  """
+  for name, (config_class, _) in _DECLARED.items():
+    if type(config) is config_class:
+      return name
+  known = ", ".join(_DECLARED)
+  raise ValueError(f"Must have a network that heads can be put on ({known}), we instead got a {type(config).__name__}")
+
+
+def trunk_config(family: str, fields: dict[str, Any]) -> Any:
+  """Config of a family that heads can be put on, from plain fields.
+
+  Raises:
+    ValueError: for an unknown family or field, naming it.
+  """
+  if family not in _DECLARED:
+    raise ValueError(f"Must have a trunk of {', '.join(_DECLARED)}, we instead got {family!r}")
+  return config_of(_DECLARED[family][0], family, fields)

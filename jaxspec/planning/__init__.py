@@ -1,7 +1,7 @@
 """Plans of decodes on hardware that is not there: does it fit, how is it divided, how fast could it be."""
 
 from jaxspec.planning.devices import DEVICES, parse_device
-from jaxspec.planning.models import MODELS, find_model
 from jaxspec.planning.plan import Plan, make_plan, sampling_of
+from jaxspec.planning.published_models import MODELS, find_model
 
 __all__ = ["DEVICES", "MODELS", "Plan", "find_model", "make_plan", "parse_device", "sampling_of"]

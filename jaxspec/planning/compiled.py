@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxspec import footprint, rng
-from jaxspec import mesh as meshes
-from jaxspec.models.platform import tracing_for
+from jaxspec.core import footprint, rng
+from jaxspec.core import mesh as meshes
+from jaxspec.core.platform import tracing_for
+from jaxspec.core.types import PyTree
 from jaxspec.planning import program_text
 from jaxspec.planning.parts import Needs, needs_of
 from jaxspec.planning.plan import Plan
 from jaxspec.planning.sizes import Sized
 from jaxspec.run.decoder import run_parts
 from jaxspec.sampling import head_fns
-from jaxspec.types import PyTree
 
 # Names of accelerators that libtpu wants to hear, by kind; v5p counts cores, of which a chip has two.
 _ACCELERATORS = {"v5e": ("v5litepod", 1), "v5p": ("v5p", 2), "v6e": ("v6e", 1)}

@@ -8,13 +8,13 @@ from typing import Any
 
 import jax
 
-from jaxspec.acceptance import acceptance_for
-from jaxspec.decode import measure
+from jaxspec.core.expected_tokens import acceptance_for
 from jaxspec.methods import Method, Plain
 from jaxspec.planning.devices import Slice
 from jaxspec.planning.plan import make_plan
 from jaxspec.planning.random_weights import RandomModel
-from jaxspec.recorded_acceptance import RecordedAcceptance
+from jaxspec.planning.recorded_acceptance import RecordedAcceptance
+from jaxspec.run import measure
 from jaxspec.run.against_plain import Decode, against_plain
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig

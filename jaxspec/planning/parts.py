@@ -11,12 +11,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec import footprint
-from jaxspec.methods.base import SAME_FAMILY, BuildContext, Method, Parts
+from jaxspec.core import footprint
+from jaxspec.methods.method import SAME_FAMILY, BuildContext, Method, Parts
 from jaxspec.models import registry
-from jaxspec.models.eagle import attach, borrowed
-from jaxspec.models.inter_head import InterHeadConfig
-from jaxspec.planning.models import MODELS, Model
+from jaxspec.models.heads.eagle_head import attach, borrowed
+from jaxspec.models.heads.inter_head import InterHeadConfig
+from jaxspec.models.trunk import trunk_of
+from jaxspec.planning.published_models import MODELS, Model
 from jaxspec.planning.sizes import Sized, sized
 from jaxspec.planning.uses import Use
 from jaxspec.sampling import AnySampling
@@ -118,7 +119,7 @@ def draft_of(model: Model, method: Method, draft: Model | None, dtype: str) -> S
     config, family = dataclasses.replace(model.config, num_layers=layers), model.family
     return sized(family, config, f"{layers} layers of {model.name}", dtype=dtype)
   try:
-    registry.trunk_of(model.config)
+    trunk_of(model.config)
   except ValueError as error:
     raise ValueError(f"{error}: {model.name}, for the {method.draft_family} of method {method.name}") from error
   family = registry.FAMILIES[method.draft_family]

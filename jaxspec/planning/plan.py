@@ -2,7 +2,7 @@
 
 1. The network's parameters and caches are shapes of its own functions (`jax.eval_shape`).
 2. The method builds its parts of these shapes: window, draft network, tables of its rule.
-3. A mesh divides them (`jaxspec.mesh.divided_axis`).
+3. A mesh divides them (`jaxspec.core.mesh.divided_axis`).
 4. Bytes by part are compared with the memory, operations and bytes of a round with the peaks of the device.
 """
 
@@ -12,15 +12,15 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from jaxspec.mesh import MeshSizes, allowed, check_fits
-from jaxspec.methods.base import IDS, VECTORS, Method
+from jaxspec.core.mesh import MeshSizes, allowed, check_fits
+from jaxspec.core.options import values_of
+from jaxspec.methods.method import IDS, VECTORS, Method
 from jaxspec.methods.plain import Plain
-from jaxspec.options import values_of
-from jaxspec.planning.acceptance import Acceptance, acceptance_of
+from jaxspec.planning.assumed_acceptance import Acceptance, acceptance_of
 from jaxspec.planning.devices import Slice
-from jaxspec.planning.memory import Memory, memory_of
-from jaxspec.planning.models import Model
+from jaxspec.planning.memory_plan import Memory, memory_of
 from jaxspec.planning.parts import needs_of
+from jaxspec.planning.published_models import Model
 from jaxspec.planning.sizes import Sized
 from jaxspec.planning.speed import Speed, speed_of
 from jaxspec.sampling import AnySampling, SamplingConfig, VectorSampling
@@ -134,7 +134,7 @@ def make_plan(
   """Plans a decode.
 
   Args:
-    model: the target (`jaxspec.planning.models.find_model`).
+    model: the target (`jaxspec.planning.published_models.find_model`).
     device: the devices (`jaxspec.planning.devices.parse_device`).
     batches: rows that are decoded together.
     method: the decoding method.
@@ -142,7 +142,7 @@ def make_plan(
     draft: the draft network; None: the published one, or one that is cut out of the target.
     mesh: how the devices are used; None: `default_mesh`.
     dtype: of weights and arithmetic, one of `DTYPES`.
-    acceptance: probability that a draft is accepted if those before it are; None: `jaxspec.planning.acceptance`.
+    acceptance: probability that a draft is accepted if those before it are; None: `jaxspec.planning.assumed_acceptance`.
   Raises:
     ValueError: for what does not fit together, in one line.
   """

@@ -12,14 +12,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxspec.methods.base import IDS, Method
-from jaxspec.network import Network
-from jaxspec.planning.models import Model
+from jaxspec.core.network import Network
+from jaxspec.core.types import Array, PyTree
+from jaxspec.methods.method import IDS, Method
 from jaxspec.planning.parts import draft_of
+from jaxspec.planning.published_models import Model
 from jaxspec.planning.sizes import Sized
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig
-from jaxspec.types import Array, PyTree
 from jaxspec.verifiers.imposed import Imposed
 
 _DEVIATION = 0.02

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.checkpoints import flatten
-from jaxspec.mesh import MeshSizes, can_divide, divided_axis
+from jaxspec.core.mesh import MeshSizes, can_divide, divided_axis
+from jaxspec.core.network import Network
+from jaxspec.core.types import Params
+from jaxspec.io.checkpoints import flatten
 from jaxspec.models import registry
-from jaxspec.models.mar import MARConfig, MARFns
-from jaxspec.network import Network
+from jaxspec.models.mar.mar import MARConfig, MARFns
 from jaxspec.planning.uses import Use, use_of
-from jaxspec.types import Params
 
 
 class Leaf(NamedTuple):
@@ -106,7 +106,7 @@ class Sized:
 
   @property
   def is_masked(self) -> bool:
-    """Whether it reads all known tokens anew for every token (`jaxspec.models.masked_network`)."""
+    """Whether it reads all known tokens anew for every token (`jaxspec.models.mar.masked_network`)."""
     return isinstance(self.network.fns, MARFns)
 
   @functools.cached_property
@@ -136,7 +136,7 @@ class Sized:
 
   @property
   def is_divisible(self) -> bool:
-    """Whether the axis ``model`` of a mesh divides it (`jaxspec.mesh`)."""
+    """Whether the axis ``model`` of a mesh divides it (`jaxspec.core.mesh`)."""
     return not self.is_draft and can_divide(self.config)
 
   def as_divided(self, mesh: MeshSizes) -> Sized:
@@ -165,7 +165,7 @@ def sized(family: str, config: Any, name: str, *, dtype: str | None = None) -> S
 
 @functools.lru_cache(maxsize=16)
 def _shapes(family: str, config: Any, dtype: str | None) -> Params:
-  """Parameters as `jaxspec.checkpoints.load` would hold them."""
+  """Parameters as `jaxspec.io.checkpoints.load` would hold them."""
   found = jax.eval_shape(registry.FAMILIES[family].make_fns(config).init, jax.random.key(0))
   wanted = jnp.dtype(dtype or getattr(config, "dtype", "float32"))
   kept = lambda leaf: wanted if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.dtype

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from jaxspec.core.mesh import MeshSizes
 from jaxspec.diffusion.schedule import diffusion_tables
-from jaxspec.mesh import MeshSizes
-from jaxspec.methods.base import Method
-from jaxspec.planning.acceptance import Acceptance
+from jaxspec.methods.method import Method
+from jaxspec.planning.assumed_acceptance import Acceptance
 from jaxspec.planning.devices import Device
-from jaxspec.planning.memory import Memory
-from jaxspec.planning.models import Model
+from jaxspec.planning.memory_plan import Memory
 from jaxspec.planning.parts import Needs
+from jaxspec.planning.published_models import Model
 from jaxspec.planning.sizes import Pass, Sized, pass_cost
 from jaxspec.sampling import AnySampling, VectorSampling
 

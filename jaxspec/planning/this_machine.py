@@ -8,8 +8,8 @@ import math
 import jax
 import jax.numpy as jnp
 
-from jaxspec.decode import measure
 from jaxspec.planning.devices import Device, Slice
+from jaxspec.run import measure
 
 NAME = "this machine"
 _MEMORY = 1e15  # what does not fit is seen when it is made

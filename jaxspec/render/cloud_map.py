@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from jaxspec.decode.state import DecodeResult, Origin
+from jaxspec.core.state import DecodeResult, Origin
 from jaxspec.render.heatmap import size_colour, token_map
-from jaxspec.render.images import Cell, Legend, Swatch, draw_grid, enlarge
+from jaxspec.render.image_sheet import Cell, Legend, Swatch, draw_grid, enlarge
 
 _DECIDERS = (
   ((Origin.LOCAL,), (204, 204, 204), "accepted on the edge"),

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from PIL import Image
 
-from jaxspec.decode.state import DecodeResult, Origin
-from jaxspec.render.images import PANEL, Cell, Legend, Swatch, draw_grid, enlarge
+from jaxspec.core.state import DecodeResult, Origin
+from jaxspec.render.image_sheet import PANEL, Cell, Legend, Swatch, draw_grid, enlarge
 
 # Okabe-Ito colours: told apart by colour-blind readers, and by lightness in print.
 _ORIGIN_COLOURS = {

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.decode import measure
-from jaxspec.decode.state import DecodeResult, Origin, summarize
-from jaxspec.methods.base import Parts
-from jaxspec.types import Array, Key, PyTree
+from jaxspec.core.state import DecodeResult, Origin, summarize
+from jaxspec.core.types import Array, Key, PyTree
+from jaxspec.methods.method import Parts
+from jaxspec.run import measure
 
 Decode = Callable[[Key], DecodeResult]
 

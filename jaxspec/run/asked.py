@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from jaxspec import shipped
-from jaxspec.data.prompts import normalize_prompt
-from jaxspec.hosts.base import check_texts
-from jaxspec.hosts.images import FeatureHost
+from jaxspec.families.family import check_texts
+from jaxspec.families.token_images import FeatureHost
+from jaxspec.io import shipped
+from jaxspec.io.text.prompt_spelling import normalize_prompt
 from jaxspec.models.conditions import ClassLabels
 
 

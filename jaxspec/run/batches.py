@@ -7,8 +7,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from jaxspec import rng
-from jaxspec.types import Array, PyTree
+from jaxspec.core import rng
+from jaxspec.core.types import Array, PyTree
 
 MAX_BATCH = 1024
 MAX_ROWS = 1024
@@ -67,7 +67,7 @@ def check_batch(batch: int | None) -> None:
 def make_batches(condition: PyTree, *, samples: int, seed: int, rows: int) -> Batches:
   """``samples`` rows of every prompt in batches of ``rows``.
 
-  Sample s of prompt p decodes with `jaxspec.rng.sample_key`, whatever the batch.
+  Sample s of prompt p decodes with `jaxspec.core.rng.sample_key`, whatever the batch.
 
   Args:
     condition: one row per prompt, numpy leaves.

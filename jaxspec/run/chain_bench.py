@@ -9,17 +9,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxspec import rng
-from jaxspec.decode import measure
+from jaxspec.core import rng
+from jaxspec.core.network import Network
+from jaxspec.core.types import PyTree
 from jaxspec.methods import IDS, METHODS, SAME_FAMILY
 from jaxspec.methods.speculative import ChainMethod
-from jaxspec.network import Network
+from jaxspec.run import measure
 from jaxspec.run.against_plain import Decode, against_plain
 from jaxspec.run.batches import split
 from jaxspec.run.job import Job
 from jaxspec.run.pipeline import Pipeline
 from jaxspec.run.run import prepare
-from jaxspec.types import PyTree
 
 NUM_PROMPTS = 4  # by default
 # Forward passes (or rounds) inside one timed program, so that its dispatch does not count.

@@ -1,18 +1,18 @@
 """Options by name, as people give them: which of them the method and the sampling settings declare, and the job they make.
 
-Values are checked where they are declared (`jaxspec.options`).
+Values are checked where they are declared (`jaxspec.core.options`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jaxspec.core.options import Option, options_of
 from jaxspec.methods import METHODS, Method, get_method
-from jaxspec.options import Option, options_of
 from jaxspec.sampling import SAMPLING_TYPES
 
 if TYPE_CHECKING:
-  from jaxspec.hosts.base import Encoded
+  from jaxspec.families.family import Encoded
   from jaxspec.run.job import Job
   from jaxspec.run.pipeline import Pipeline
 

@@ -10,21 +10,21 @@ from typing import Any, Self
 
 import jax
 
-from jaxspec import footprint, rng
-from jaxspec.decode.loop import autoregress, end_tuple, iterate, speculate
-from jaxspec.decode.state import DecodeResult, DraftSide, SpecParams
-from jaxspec.drafters.none import NO_DRAFTER
-from jaxspec.methods.base import BuildContext, Method, Parts
+from jaxspec.core import footprint, rng
+from jaxspec.core.loop import autoregress, end_tuple, iterate, speculate
+from jaxspec.core.network import Network
+from jaxspec.core.no_draft import NO_DRAFTER
+from jaxspec.core.options import check_length
+from jaxspec.core.precision import in_32_bits, precision_context
+from jaxspec.core.short_repr import short_repr
+from jaxspec.core.state import DecodeResult, DraftSide, SpecParams
+from jaxspec.core.token_kinds import IDS, MAPS, STATES, VECTORS
+from jaxspec.core.types import Array, Key, ModelFns, PyTree, WhileLoopFn
+from jaxspec.methods.method import BuildContext, Method, Parts
 from jaxspec.methods.plain import Plain
-from jaxspec.models.mar import MARFns
-from jaxspec.models.precision import in_32_bits, precision_context
-from jaxspec.models.sampling import LegalFn
-from jaxspec.network import Network
-from jaxspec.options import check_length
+from jaxspec.models.mar.mar import MARFns
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling, SamplingConfig, head_fns
-from jaxspec.short_repr import short_repr
-from jaxspec.token_kinds import IDS, MAPS, STATES, VECTORS
-from jaxspec.types import Array, Key, ModelFns, PyTree, WhileLoopFn
+from jaxspec.sampling.logit_processing import LegalFn
 from jaxspec.verifiers.imposed import Imposed, imposed
 
 # (params, key data [B, ...] uint32, condition) -> result; pure, to be jitted by the caller
@@ -45,7 +45,7 @@ class Decoder:
     grid: rows and columns of an image's tokens, for initial drafts from neighbours.
     codebook: returns ``[V, C]``, for acceptance rules that compare codes.
     embedding: returns ``[V, D]``, the target's input embedding, for distances between tokens.
-    legal: which ids a token may be at each index of a row (`jaxspec.models.sampling.LegalFn`); None: all.
+    legal: which ids a token may be at each index of a row (`jaxspec.sampling.logit_processing.LegalFn`); None: all.
     unit_codes: whether codes are compared at unit length.
     audit: report the exact distribution of every committed token beside it; costs time, changes no token.
     imposed: the acceptance that drafts are to have, to measure speed on networks without trained weights: a probability,
@@ -58,7 +58,7 @@ class Decoder:
     >>> from jaxspec.run.decoder import Decoder
     >>> from jaxspec.models.conditions import ClassLabels
     >>> from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
-    >>> from jaxspec.network import Network
+    >>> from jaxspec.core.network import Network
     >>> fns = llamagen_fns(LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=8, num_tokens=4, num_classes=3))
     >>> network = Network(fns, fns.init(jax.random.key(0)))
     >>> decoder = Decoder(network, methods.Speculative(draft=network, gamma=2))

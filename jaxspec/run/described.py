@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from jaxspec.core.options import options_of
+from jaxspec.core.token_kinds import KINDS
 from jaxspec.methods import SAME_FAMILY
-from jaxspec.options import options_of
 from jaxspec.run.chosen import flag
-from jaxspec.token_kinds import KINDS
 
 
 def describe(cls: type) -> dict[str, Any]:

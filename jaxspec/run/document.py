@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxspec.checkpoints import Checkpoint
+from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.run.figures import figures, speedup
 from jaxspec.run.generation import Generation, per_row
 from jaxspec.run.job import Job, draft_name

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from jaxspec.diffusion.token_chains import TokenReport
+from jaxspec.drafters.ciar_drafter import GatedReport
 from jaxspec.drafters.compressed import CompressedReport
-from jaxspec.drafters.interval import GatedReport
-from jaxspec.methods.base import IDS
 from jaxspec.methods.ciar import pass_widths
-from jaxspec.metrics.cloud_calls import cloud_calls, cloud_passes
-from jaxspec.metrics.compression import compression_figures
+from jaxspec.methods.method import IDS
+from jaxspec.run.cloud_calls import cloud_calls, cloud_passes
+from jaxspec.run.compression import compression_figures
 from jaxspec.run.generation import Generation, per_row
-from jaxspec.verifiers.token_rule import TokenReport
 
 
 def figures(run: Generation) -> dict[str, Any]:

@@ -10,14 +10,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxspec.decode import measure
-from jaxspec.decode.state import Counters, DecodeResult
-from jaxspec.hosts.base import Host
+from jaxspec.core.state import Counters, DecodeResult
+from jaxspec.core.types import PyTree
+from jaxspec.families.family import Host
 from jaxspec.methods import Method, Plain
+from jaxspec.run import measure
 from jaxspec.run.batches import Batches
 from jaxspec.run.job import Job
 from jaxspec.sampling import AnySampling
-from jaxspec.types import PyTree
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -30,7 +30,7 @@ class Generation:
     by_batch: `DecodeResult` of every batch, as the family finished it: continuous tokens in raster order.
     compile_s: seconds of tracing and compiling; 0 where the program was there.
     run_s: seconds of decoding all rows to tokens, one entry per repeat.
-    messages: traffic of the two ends that decoded this (`jaxspec.link.messages`); None without any.
+    messages: traffic of the two ends that decoded this (`jaxspec.serving.edge.messages`); None without any.
     failure: what ended the decode before all rows were there; those that are there are whole.
   """
 

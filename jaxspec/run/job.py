@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
-from jaxspec.hosts.base import Encoded
+from jaxspec.core.options import values_of
+from jaxspec.core.types import PyTree
+from jaxspec.families.family import Encoded
 from jaxspec.methods import Method
-from jaxspec.options import values_of
 from jaxspec.run.batches import Batches, make_batches
 from jaxspec.run.decoder import Decoder
+from jaxspec.run.loaded_networks import LoadedNetworks
 from jaxspec.sampling import AnySampling
-from jaxspec.types import PyTree
-
-if TYPE_CHECKING:
-  from jaxspec.run.pipeline import Pipeline
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,7 +31,7 @@ class Job:
     warnings: what the user should know before looking at the results, one line each.
   """
 
-  pipeline: Pipeline
+  pipeline: LoadedNetworks
   decoder: Decoder
   prompts: Encoded
   max_len: int

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-  """Receives what begins, and how much of it is done; `jaxspec.cli.working.Working` shows it in a terminal."""
+  """Receives what begins, and how much of it is done; `jaxspec.render.working.Working` shows it in a terminal."""
 
   def __call__(self, text: str) -> None:
     """A new stage begins."""

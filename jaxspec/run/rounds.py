@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import jax
 
-from jaxspec import rng
-from jaxspec.decode.state import DecodeResult
-from jaxspec.decode.state import result as result_of
-from jaxspec.hosts.base import Host
+from jaxspec.core import rng
+from jaxspec.core.state import DecodeResult
+from jaxspec.core.state import result as result_of
+from jaxspec.families.family import Host
 from jaxspec.run.batches import Batches
 from jaxspec.run.job import Job
 from jaxspec.run.run import prepare

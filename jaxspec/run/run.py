@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxspec.decode.state import DecodeResult, SpecParams
+from jaxspec.core.state import DecodeResult, SpecParams
+from jaxspec.core.types import Array, PyTree
 from jaxspec.run.batches import Batches
 from jaxspec.run.generation import Generation
 from jaxspec.run.job import Job
-from jaxspec.run.memory import check_memory
+from jaxspec.run.memory_check import check_memory
 from jaxspec.run.progress import SILENT, Progress
-from jaxspec.types import Array, PyTree
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

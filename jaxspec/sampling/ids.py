@@ -7,14 +7,14 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
+from jaxspec.core.network import Network
+from jaxspec.core.options import LARGEST, option
+from jaxspec.core.token_kinds import IDS
+from jaxspec.core.types import ModelFns
 from jaxspec.models import guidance
 from jaxspec.models.guidance import Guided
-from jaxspec.models.sampling import ModelParams, Sampling, Warp, sampling_params
-from jaxspec.network import Network
-from jaxspec.options import LARGEST, option
-from jaxspec.sampling.base import Guidance
-from jaxspec.token_kinds import IDS
-from jaxspec.types import ModelFns
+from jaxspec.sampling.logit_processing import ModelParams, Sampling, Warp, sampling_params
+from jaxspec.sampling.sampling_settings import Guidance
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from jaxspec.models.scale_network import ScaleNetwork, ScaleSide, scale_sampling
-from jaxspec.network import Network
-from jaxspec.options import LARGEST, option
-from jaxspec.sampling.base import Guidance, check_network
-from jaxspec.token_kinds import MAPS
+from jaxspec.core.network import Network
+from jaxspec.core.options import LARGEST, option
+from jaxspec.core.token_kinds import MAPS
+from jaxspec.sampling.sampling_settings import Guidance, check_network
+from jaxspec.sampling.scale_network import ScaleNetwork, ScaleSide, scale_sampling
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from jaxspec.models.dit import DiTFns
-from jaxspec.models.state_network import StateNetwork, StateSide
-from jaxspec.network import Network
-from jaxspec.options import LARGEST, option
-from jaxspec.sampling.base import Guidance, check_network, check_steps
-from jaxspec.token_kinds import STATES
+from jaxspec.core.network import Network
+from jaxspec.core.options import LARGEST, option
+from jaxspec.core.token_kinds import STATES
+from jaxspec.models.dit.dit import DiTFns
+from jaxspec.models.dit.state_network import StateNetwork, StateSide
+from jaxspec.sampling.sampling_settings import Guidance, check_network, check_steps
 
 
 @dataclasses.dataclass(frozen=True)

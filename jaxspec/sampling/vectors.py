@@ -8,17 +8,17 @@ from typing import ClassVar, Self
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.decode.unmasking import GuidanceFn, linear_guidance
+from jaxspec.core.network import Network
+from jaxspec.core.options import LARGEST, option
+from jaxspec.core.token_kinds import VECTORS
 from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.models.guidance import Guided
-from jaxspec.models.mar import MARFns
-from jaxspec.models.masked_network import masked_network
-from jaxspec.models.sampling import ModelParams, sampling_params
+from jaxspec.models.mar.mar import MARFns
+from jaxspec.models.mar.masked_network import masked_network
 from jaxspec.models.token_fns import HeadFns, TokenFns, diffusion_tokens, guided_tokens
-from jaxspec.network import Network
-from jaxspec.options import LARGEST, option
-from jaxspec.sampling.base import Guidance, check_steps
-from jaxspec.token_kinds import VECTORS
+from jaxspec.sampling.logit_processing import ModelParams, sampling_params
+from jaxspec.sampling.sampling_settings import Guidance, check_steps
+from jaxspec.sampling.unmasking import GuidanceFn, linear_guidance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class VectorSampling(Guidance):
   """How vector tokens are drawn by a diffusion head.
 
   Attributes:
-    guidance_fn: how the guidance scale depends on the token (`jaxspec.decode.unmasking`); not an option.
+    guidance_fn: how the guidance scale depends on the token (`jaxspec.sampling.unmasking`); not an option.
   """
 
   steps: int | str = option(100, "Diffusion steps: a number, or counts per section (10,10,20).")
@@ -49,7 +49,7 @@ class VectorSampling(Guidance):
 
   @property
   def is_refined(self) -> bool:
-    """Whether steps are left out and taken in the end (`jaxspec.hosts.refine`)."""
+    """Whether steps are left out and taken in the end (`jaxspec.families.refine`)."""
     return self.refine and bool(self.stop)
 
   def bind(self, head: HeadFns) -> TokenFns:

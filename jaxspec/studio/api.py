@@ -19,12 +19,12 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from jaxspec.io.error_lines import one_line
-from jaxspec.studio import asked, crossing
-from jaxspec.studio.desk import Desk, Full, Work
-from jaxspec.studio.kept import Finished, Kept
-from jaxspec.studio.race import race
-from jaxspec.studio.session import Session
+from jaxspec.core.error_lines import one_line
+from jaxspec.studio import link_cost, schema
+from jaxspec.studio.comparison import race
+from jaxspec.studio.result_store import Finished, Kept
+from jaxspec.studio.studio_session import Session
+from jaxspec.studio.worker import Desk, Full, Work
 
 _PAGE = Path(__file__).parent / "page"
 _MAX_BODY = 32_768
@@ -55,14 +55,14 @@ def make_app(
     return JSONResponse(about)
 
   async def check(request: Request) -> Response:
-    wanted = asked.read(await _body(request))
+    wanted = schema.read(await _body(request))
     return JSONResponse(await run_in_threadpool(session.check, wanted))
 
   async def link(request: Request) -> Response:
-    return JSONResponse({"seconds": crossing.seconds(await _body(request))})
+    return JSONResponse({"seconds": link_cost.seconds(await _body(request))})
 
   async def start(request: Request) -> Response:
-    wanted = asked.read(await _body(request))
+    wanted = schema.read(await _body(request))
     resolved = await run_in_threadpool(session.resolve, wanted)
 
     def work(stopped) -> Iterator[dict[str, Any]]:

@@ -3,7 +3,7 @@
 * `check_contract` decodes by the parts of a method in several ways and compares the results clause by clause.
 * `check_exact` decodes targets whose distribution is known, with a grid and with prompts, and tests whether it is followed.
 * `Tape` replaces random numbers by numbers of your choice. It is an array of row keys, so nothing is patched: the compiled
-  loop of production runs on it, and every draw is addressed as in `jaxspec.rng`.
+  loop of production runs on it, and every draw is addressed as in `jaxspec.core.rng`.
 * `enumerate_outcomes` decodes all outcomes of a tape and returns the exact distribution of the tokens.
 * `assert_same_distribution` and `assert_same_cdf` compare samples with a distribution.
 

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.decode.state import DecodeResult
-from jaxspec.types import PyTree
+from jaxspec.core.state import DecodeResult
+from jaxspec.core.types import PyTree
 
 
 def require(holds: Any, clause: str, wanted: str, got: Any = "others") -> None:

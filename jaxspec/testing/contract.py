@@ -9,14 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec import rng
-from jaxspec.decode import loop
-from jaxspec.decode.state import DecodeResult, Origin, SpecParams
-from jaxspec.methods.base import Parts
+from jaxspec.core import loop, rng
+from jaxspec.core.state import DecodeResult, Origin, SpecParams
+from jaxspec.core.types import Key, PyTree
+from jaxspec.methods.method import Parts
 from jaxspec.testing.compare import as_arrays, check_same, check_same_tokens, differs, on_host, require, row_of, short
 from jaxspec.testing.drafted import check_draft
 from jaxspec.testing.two_ends import EndTokens, TwoEnds
-from jaxspec.types import Key, PyTree
 
 
 def check_contract(
@@ -35,8 +34,8 @@ def check_contract(
 
   * ``equal parts``: building again gives equal drafter and verifier, which are static arguments of compiled programs.
   * ``one trace``: other keys and other values of the parameters run the program that is there.
-  * ``draft``: the first draft has the shapes, types and ranges of a `jaxspec.types.Draft`; so have those of rows that are
-    decoded alone.
+  * ``draft``: the first draft has the shapes, types and ranges of a `jaxspec.core.types.Draft`; so have those of rows that
+    are decoded alone.
   * ``proposal``: where it is logits, they are finite, no probabilities, and allow the tokens that were drawn from them.
   * ``counters``: they add up, and are what the origins of the tokens say; every round commits a token.
   * ``prefix``: the first ``parts.target_prefix`` tokens are the target's, one a round.
@@ -60,7 +59,7 @@ def check_contract(
     history_free: whether drafts depend on the committed tokens and the keys alone; False for drafters that keep more from
       round to round (Jacobi windows, thresholds), whose drafts are not compared under ``rollback``.
     drivers: check that clause; it compiles one more program.
-    wire: a `jaxspec.link` wire for these parts (needs JAX's own keys); None checks no endpoints.
+    wire: a `jaxspec.serving` wire for these parts (needs JAX's own keys); None checks no endpoints.
   Returns:
     The result of the batch, without end tokens.
   Raises:
@@ -72,7 +71,7 @@ def check_contract(
     >>> from jaxspec.run.decoder import Decoder
     >>> from jaxspec.models.conditions import ClassLabels
     >>> from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
-    >>> from jaxspec.network import Network
+    >>> from jaxspec.core.network import Network
     >>> fns = llamagen_fns(LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=8, num_tokens=4, num_classes=3))
     >>> network = Network(fns, fns.init(jax.random.key(0)))
     >>> build = lambda: Decoder(network, methods.Speculative(draft=network, gamma=2)).parts
@@ -238,7 +237,7 @@ def _check_drivers(
 def _check_wire(
   parts: Parts, keys: _Keys, condition: PyTree, free: DecodeResult, max_len: int, wire: Any, num_rows: int
 ) -> None:
-  from jaxspec.link.decode import decode_over_link
+  from jaxspec.serving.edge.link_decode import decode_over_link
 
   some = lambda tree: jax.tree.map(lambda leaf: leaf[:num_rows], tree)
   far, _ = decode_over_link(

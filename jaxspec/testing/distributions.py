@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jaxspec.types import Array
+from jaxspec.core.types import Array
 
 
 def assert_same_distribution(samples: Array, probs: np.ndarray, *, min_p: float = 0.01, min_expected: float = 5.0) -> float:

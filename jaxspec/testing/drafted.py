@@ -8,13 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec import drafts, rng, trees
-from jaxspec.decode import loop
-from jaxspec.decode.state import SpecParams
-from jaxspec.methods.base import Parts
-from jaxspec.models.precision import in_32_bits
+from jaxspec.core import loop, rng, trees, verdicts
+from jaxspec.core.precision import in_32_bits
+from jaxspec.core.state import SpecParams
+from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree
+from jaxspec.methods.method import Parts
 from jaxspec.testing.compare import on_host, require, short
-from jaxspec.types import Array, Cursor, Draft, Drafter, Key, PyTree
 
 
 def check_draft(parts: Parts, keys: Key, condition: PyTree, max_len: int) -> None:
@@ -54,7 +53,7 @@ def require_draft(draft: Draft, drafter: Drafter, cursor: Cursor) -> None:
   """Checks one draft, of arrays with values; only rows that are not finished are looked at.
 
   Args:
-    drafter: that of this round (`jaxspec.types.Drafter.at`).
+    drafter: that of this round (`jaxspec.core.types.Drafter.at`).
     cursor: the one that it drafted after.
   Raises:
     AssertionError: one line that begins with ``draft`` or ``proposal``.
@@ -64,7 +63,7 @@ def require_draft(draft: Draft, drafter: Drafter, cursor: Cursor) -> None:
   if draft.tokens.shape[1] == 0 or not live.any():
     return
   draft = jax.tree.map(lambda leaf: leaf[live], draft)
-  number, local = draft.num_drafted, np.asarray(drafts.num_local(draft))
+  number, local = draft.num_drafted, np.asarray(verdicts.num_local(draft))
   if draft.parents is None:
     most, what = draft.tokens.shape[1], "tokens"
   else:
@@ -127,7 +126,7 @@ def _require_logits(draft: Draft, local: np.ndarray) -> None:
   """Checks the logits of the drafts that are verified; the rest is padding."""
   width, vocab = draft.proposal.shape[1:]
   offset = np.arange(width)[None]
-  asks = np.asarray(drafts.needs_verify(draft))[:, None]
+  asks = np.asarray(verdicts.needs_verify(draft))[:, None]
   judged = asks & (offset < (draft.num_drafted - local)[:, None])  # [B, W]
   at = np.minimum(local[:, None] + offset, draft.tokens.shape[1] - 1)
   tokens, logits = np.take_along_axis(draft.tokens, at, axis=1)[judged], draft.proposal[judged].astype(np.float64)

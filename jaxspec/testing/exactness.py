@@ -8,21 +8,21 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from jaxspec.decode.state import DecodeResult, SpecParams
+from jaxspec.core.network import Network
+from jaxspec.core.state import DecodeResult, SpecParams
+from jaxspec.core.token_kinds import IDS
+from jaxspec.core.types import AcceptFn, Drafter, PyTree
 from jaxspec.drafters.small_model import small_model
-from jaxspec.methods.base import BuildContext, Method, Parts
 from jaxspec.methods.common import target_side
 from jaxspec.methods.eagle import FAMILY as EAGLE
-from jaxspec.metrics.audit import TokenAudit
-from jaxspec.network import Network
+from jaxspec.methods.method import BuildContext, Method, Parts
+from jaxspec.rules.audited import TokenAudit
+from jaxspec.rules.lossless import lossless
 from jaxspec.run.decoder import run_parts
 from jaxspec.testing.compare import on_host, require, short
 from jaxspec.testing.distributions import assert_same_distribution
 from jaxspec.testing.tape import fast_keys
 from jaxspec.testing.toys import TOYS, Toy
-from jaxspec.token_kinds import IDS
-from jaxspec.types import AcceptFn, Drafter, PyTree
-from jaxspec.verifiers.lossless import lossless
 
 BuildFn = Callable[[Network, Network, BuildContext], Parts]  # as `Method.build`
 

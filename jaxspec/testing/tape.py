@@ -12,11 +12,11 @@ import jax.extend.random
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec import rng
-from jaxspec.types import Array, Key
+from jaxspec.core import rng
+from jaxspec.core.types import Array, Key
 
-# What is folded into a row key before a number is drawn: (stream, round, offset), as `jaxspec.rng` does it. A rule that is
-# called by itself gets keys of one round, whose numbers have the address (offset,).
+# What is folded into a row key before a number is drawn: (stream, round, offset), as `jaxspec.core.rng` does it. A rule that
+# is called by itself gets keys of one round, whose numbers have the address (offset,).
 Address = tuple[int, ...]
 
 FINAL = rng._FINAL  # offset of the draw that ends a round
@@ -48,7 +48,7 @@ class Tape:
   """Random numbers of many rows, given.
 
   Attributes:
-    values: the numbers ``[R]`` of each address: floats in [0, 1) for uniform draws, integers for `jaxspec.rng.integer`
+    values: the numbers ``[R]`` of each address: floats in [0, 1) for uniform draws, integers for `jaxspec.core.rng.integer`
       (taken modulo the bound of the draw). All other addresses draw pseudo-random numbers, of every row's own.
   """
 

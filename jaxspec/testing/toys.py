@@ -17,14 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.methods.base import BuildContext
-from jaxspec.models import kv_cache
-from jaxspec.models.attention import attention_mask
-from jaxspec.models.causal import wanted
+from jaxspec.core.network import Network
+from jaxspec.core.types import ModelFns, ModelOutput, PyTree
+from jaxspec.methods.method import BuildContext
 from jaxspec.models.conditions import ClassLabels, Pairs, Prompt
-from jaxspec.network import Network
+from jaxspec.models.nn import kv_cache
+from jaxspec.models.nn.attention import attention_mask
+from jaxspec.models.nn.causal import wanted
 from jaxspec.sampling import SamplingConfig
-from jaxspec.types import ModelFns, ModelOutput, PyTree
 
 CLASSES = 3  # and one more without a condition
 

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec import drafts
-from jaxspec.decode import loop
-from jaxspec.decode.state import DecodeResult, DraftSide, TargetSide, result
-from jaxspec.methods.base import Parts
+from jaxspec.core import loop
+from jaxspec.core import verdicts as drafts
+from jaxspec.core.state import DecodeResult, DraftSide, TargetSide, result
+from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier
+from jaxspec.methods.method import Parts
 from jaxspec.testing.compare import differs, on_host, require, short
 from jaxspec.testing.drafted import require_draft
-from jaxspec.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier
 
 EndTokens = tuple[int, ...] | None  # as `jaxspec.speculate` takes end tokens
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxspec.core.types import Array, Key
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.types import Array, Key
 
 
 def drop_labels(key: Key, labels: Array, num_classes: int, probability: float) -> ClassLabels:

@@ -24,8 +24,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from jaxspec.core.types import Array, Intervals
 from jaxspec.intervals.inter_fuse import inter_fuse
-from jaxspec.types import Array, Intervals
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import functools
 import jax
 import optax
 
-from jaxspec.types import Params, PyTree
+from jaxspec.core.types import Params, PyTree
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,8 @@ With the latent image f and the sums ``s_k`` of the values of scales 0 .. k:
   code = mean over k of mean((s_k - sg(f))^2) + beta mean((sg(s_k) - f)^2)
 
 The decoder reads the last sum, with straight-through gradients. Losses on pixels, weights, and the restart of dead codes are
-those of `jaxspec.training.vq`. A restarted code becomes what is left of a random latent after a random number of scales,
-because all scales share the codes.
+those of `jaxspec.training.vq_loss`. A restarted code becomes what is left of a random latent after a random number of
+scales, because all scales share the codes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jaxspec.models import quantizer
-from jaxspec.models.tokenizer_fns import from_uint8
-from jaxspec.models.var_vae import ScaleTokenizerFns
-from jaxspec.training.losses import pixel_losses
-from jaxspec.training.step import LossFn
-from jaxspec.training.vq import VQObjective, count_codes, pixel_term, reconstruction_metrics
-from jaxspec.types import Array
+from jaxspec.core.types import Array
+from jaxspec.models.nn import quantizer
+from jaxspec.models.tokenizers.tokenizer_fns import from_uint8
+from jaxspec.models.tokenizers.var_vae import ScaleTokenizerFns
+from jaxspec.training.common_losses import pixel_losses
+from jaxspec.training.train_step import LossFn
+from jaxspec.training.vq_loss import VQObjective, count_codes, pixel_term, reconstruction_metrics
 
 CODEBOOK = ("quantize", "embedding", "weight")  # where the codes are among the parameters
 
@@ -33,7 +33,7 @@ def scale_code_loss(latent: Array, totals: list[Array], beta: float) -> Array:
 
 
 def scale_vq_loss_fn(tokenizer: ScaleTokenizerFns, objective: VQObjective) -> LossFn:
-  """The objective; a batch is ``{"images": uint8 [B, S, S, 3]}``, the extra state a `jaxspec.training.vq.CodeUsage`.
+  """The objective; a batch is ``{"images": uint8 [B, S, S, 3]}``, the extra state a `jaxspec.training.vq_loss.CodeUsage`.
 
   Raises:
     ValueError: for a weight of the entropy loss, which codes of scales do not have.

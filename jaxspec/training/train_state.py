@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxspec.types import Array, Key, Params, PyTree
+from jaxspec.core.types import Array, Key, Params, PyTree
 
 
 @flax.struct.dataclass

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec import rng
-from jaxspec.drafts import needs_verify, num_local
-from jaxspec.types import Array, Cursor, Draft, Key, PyTree, Verdict, Verifier
+from jaxspec.core import rng
+from jaxspec.core.types import Array, Cursor, Draft, Key, PyTree, Verdict, Verifier
+from jaxspec.core.verdicts import needs_verify, num_local
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Imposed:
   Attributes:
     probability: that a draft is accepted if those before it are; one for all depths, or one for each depth 1 .. D. Deeper
       drafts have that of depth D.
-    lengths: accepted drafts of every round of recorded rows (`jaxspec.recorded_acceptance`). A row takes one of them, by its
-      key, round after round, and begins again after its last round.
+    lengths: accepted drafts of every round of recorded rows (`jaxspec.planning.recorded_acceptance`). A row takes one of
+      them, by its key, round after round, and begins again after its last round.
     lock_step: all rows of a batch accept as many drafts as the row that accepts fewest.
   """
 

@@ -1,14 +1,14 @@
 """The target network of maps as a verifier: one pass over several scales, then an acceptance rule for whole maps.
 
 A pass over the scales k .. k + m judges the drafted maps k .. k + m - 1 and draws one map more. Shapes depend on the scale,
-so rows keep one length (`jaxspec.types.Verifier.at`): a round commits as many maps in every row as the row that accepts
+so rows keep one length (`jaxspec.core.types.Verifier.at`): a round commits as many maps in every row as the row that accepts
 least. Nothing is lost: a map that is drawn again given the same maps is the same map, with the same decision, since its
 random numbers belong to its scale and not to the round. Only the map after a fully accepted draft is another: the target
 draws it. Without this ``bonus`` a row has the same tokens alone and in any batch.
 
 Maps that the draft side accepted by itself (`Draft.num_local`) are final, and rows that ask nothing commit such maps alone.
-Where a row that asks has maps that the target has not read (`Unread`), the pass begins at scale 1: it reads them with those
-that it knows already, since a pass has few places before the newest scales.
+Where a row that asks has maps that the target has not read (`PendingTokens`), the pass begins at scale 1: it reads them with
+those that it knows already, since a pass has few places before the newest scales.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec import drafts, rng
-from jaxspec.drafters.interval import Unread
+from jaxspec.core import rng, verdicts
+from jaxspec.core.control_flow import run_if
+from jaxspec.core.payloads import AcceptMap, DraftedMap, PendingTokens, Replaced, as_token
+from jaxspec.core.types import Array, Cursor, Draft, Key, Verdict, Verifier
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.sampling import sample
-from jaxspec.models.scale_network import MapReader, ScaleNetwork, ScaleSide
-from jaxspec.skipping import run_if
-from jaxspec.types import Array, Cursor, Draft, Key, Verdict, Verifier
-from jaxspec.verifiers.map_rule import AcceptMap, DraftedMap, Replaced
+from jaxspec.sampling.logit_processing import sample
+from jaxspec.sampling.scale_network import MapReader, ScaleNetwork, ScaleSide
 
 
 class MapReport(NamedTuple):
@@ -41,11 +40,6 @@ class ScaleTargetState(NamedTuple):
 
   reader: MapReader
   keys: Key  # [B], numbers of maps
-
-
-def as_token(tokens: Array, width: int) -> Array:
-  """A map ``[B, S]`` as a token ``[B, C]``: filled up with -1."""
-  return jnp.pad(tokens, ((0, 0), (0, width - tokens.shape[1])), constant_values=-1)
 
 
 @functools.cache
@@ -82,12 +76,12 @@ def scale_target(network: ScaleNetwork, rule: AcceptMap, *, bonus: bool = True) 
   ) -> tuple[list[Array], MapReader]:
     """What the target says about the maps from the length of the rows on to ``end - 1``, and the reader."""
     unread = draft.payload
-    if not isinstance(unread, Unread):
+    if not isinstance(unread, PendingTokens):
       newest = [cursor.last[:, : sizes[length - 1]], *tokens][: end - length]
       return network.read(params, reader, newest, first=length, end=end)
     *earlier, last = (unread.tokens[:, index, : sizes[index]] for index in range(length))
     newest = [last, *tokens][: end - length]
-    behind = jnp.any(cursor.live & drafts.needs_verify(draft) & (unread.read < length - 1))
+    behind = jnp.any(cursor.live & verdicts.needs_verify(draft) & (unread.read < length - 1))
     from_here = lambda carry: network.read(params, carry[1], newest, first=length, end=end)
     from_start = lambda carry: network.read(params, carry[1], [*earlier, *newest], first=1, end=end, logits_from=length)
     nothing = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in jax.eval_shape(from_here, ([], reader))[0]]
@@ -104,7 +98,7 @@ def scale_target(network: ScaleNetwork, rule: AcceptMap, *, bonus: bool = True) 
     targets, reader = pass_over(length, end, params, state.reader, cursor, draft, tokens)
     maps = [DraftedMap(*parts) for parts in zip(tokens, draft.proposal, targets)]
     own = [rng.of_token(state.keys, length + i) for i in range(judged + draws_more)]
-    local, asks = drafts.num_local(draft), drafts.needs_verify(draft)
+    local, asks = verdicts.num_local(draft), verdicts.needs_verify(draft)
     count = local  # [B], leading maps that are final
     for i, (key, drafted) in enumerate(zip(own, maps)):
       count = count + ((count == i) & (i < draft.num_drafted) & rule.accepts(key, drafted))
@@ -132,7 +126,7 @@ def scale_target(network: ScaleNetwork, rule: AcceptMap, *, bonus: bool = True) 
     )
     return verdict, ScaleTargetState(reader, state.keys)
 
-  return Verifier(init, drafts.needs_one_length, at)
+  return Verifier(init, verdicts.needs_one_length, at)
 
 
 def _no_report(rows: int, maps: int) -> MapReport:

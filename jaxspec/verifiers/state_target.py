@@ -1,8 +1,8 @@
 """The target network of states as a verifier: one pass over the newest state and the drafted ones, then an exact rule.
 
-The pass predicts the step from each of these ``K + 1`` states (`jaxspec.models.state_network`). `StepCoupling` accepts the
-leading drafts and draws one state more. Rows stand at different steps. A round never drafts the last step of a row
-(`jaxspec.decode.loop.draft_round`): it ends in its mean, so that no draft of it could be accepted.
+The pass predicts the step from each of these ``K + 1`` states (`jaxspec.models.dit.state_network`). `StepCoupling` accepts
+the leading drafts and draws one state more. Rows stand at different steps. A round never drafts the last step of a row
+(`jaxspec.core.loop.draft_round`): it ends in its mean, so that no draft of it could be accepted.
 
 The target's own numbers belong to a step, not to a round. Plain decoding therefore draws the states of
 `jaxspec.diffusion.ddpm.sample` with `jaxspec.diffusion.chain.row_noise`.
@@ -16,13 +16,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec import drafts
+from jaxspec.core import verdicts
+from jaxspec.core.types import Array, Cursor, Draft, Key, Verdict, Verifier
 from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.chain import step_normals
+from jaxspec.diffusion.step_payloads import StepRule, target_steps
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.state_network import StateNetwork, StateSide
-from jaxspec.types import Array, Cursor, Draft, Key, Verdict, Verifier
-from jaxspec.verifiers.step_coupling import StepCoupling, target_steps
+from jaxspec.models.dit.state_network import StateNetwork, StateSide
 
 
 class StateTargetState(NamedTuple):
@@ -33,7 +33,7 @@ class StateTargetState(NamedTuple):
 
 
 @functools.cache
-def state_target(network: StateNetwork, rule: StepCoupling = StepCoupling()) -> Verifier:
+def state_target(network: StateNetwork, rule: StepRule) -> Verifier:
   """Verifier of drafted states; with `jaxspec.autoregress`, the target's own sampler.
 
   `Verdict.feedback` is the target's prediction at the newest state and at every drafted one, leaves ``[B, K + 1, C]``.
@@ -52,7 +52,7 @@ def state_target(network: StateNetwork, rule: StepCoupling = StepCoupling()) -> 
     noise = step_normals(keys, jnp.full((1, 1), network.num_steps), dim)[:, 0]
     state = StateTargetState(condition, keys)
     nothing = jnp.zeros(noise.shape[:1], jnp.int32)
-    return judge(params, keys, state, noise, nothing, drafts.empty_draft(noise)), state
+    return judge(params, keys, state, noise, nothing, verdicts.empty_draft(noise)), state
 
   def verify(
     params: StateSide, keys: Key, state: StateTargetState, cursor: Cursor, draft: Draft

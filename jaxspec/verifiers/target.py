@@ -14,11 +14,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec import trees
-from jaxspec.drafts import empty_draft
-from jaxspec.models.sampling import ModelParams, Warp
-from jaxspec.skipping import run_if
-from jaxspec.types import (
+from jaxspec.core import trees
+from jaxspec.core.control_flow import run_if
+from jaxspec.core.types import (
   AcceptFn,
   Array,
   Cache,
@@ -31,6 +29,8 @@ from jaxspec.types import (
   Verdict,
   Verifier,
 )
+from jaxspec.core.verdicts import empty_draft
+from jaxspec.sampling.logit_processing import ModelParams, Warp
 
 # From the output of a pass and the processed logits to `Verdict.feedback`.
 FeedbackFn = Callable[[ModelOutput, Array], PyTree]

@@ -1,7 +1,7 @@
 """The target network of vector tokens as a verifier: features after every prefix of the draft, then an acceptance rule.
 
 It is the counterpart of `jaxspec.verifiers.target`. A causal network gives all features in one pass. A masked network
-(`jaxspec.models.masked_network`) needs a pass per prefix; these passes run as one batch.
+(`jaxspec.models.mar.masked_network`) needs a pass per prefix; these passes run as one batch.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import functools
 
 import jax.numpy as jnp
 
-from jaxspec.drafts import empty_draft
-from jaxspec.models.sampling import ModelParams
+from jaxspec.core.types import Array, Cursor, Draft, Key, PyTree, Verdict, Verifier
+from jaxspec.core.verdicts import empty_draft
+from jaxspec.diffusion.token_chains import TargetChains, TokenRule
 from jaxspec.models.token_fns import TokenFns
-from jaxspec.types import Array, Cursor, Draft, Key, PyTree, Verdict, Verifier
+from jaxspec.sampling.logit_processing import ModelParams
 from jaxspec.verifiers.target import TargetState
-from jaxspec.verifiers.token_rule import TargetChains, TokenRule
 
 
 @functools.cache

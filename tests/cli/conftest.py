@@ -68,7 +68,7 @@ def _programs():
 @pytest.fixture(autouse=True)
 def _no_lines_of_progress(monkeypatch):
   """On a busy machine a command may take long enough to say what it does."""
-  monkeypatch.setattr("jaxspec.cli.working.LINE_EVERY_S", float("inf"))
+  monkeypatch.setattr("jaxspec.render.working.LINE_EVERY_S", float("inf"))
 
 
 @pytest.fixture

@@ -11,17 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from jaxspec import checkpoints
-from jaxspec.bundle import write_bundle
-from jaxspec.data import text_tokenizer
-from jaxspec.hosts.images import VOCABULARY_FILE
-from jaxspec.models.eagle import EagleConfig
-from jaxspec.models.inter_head import InterHeadConfig
+from jaxspec.core.options import options_of
+from jaxspec.families.token_images import VOCABULARY_FILE
+from jaxspec.io import checkpoints
+from jaxspec.io.bundle import write_bundle
+from jaxspec.io.text import text_tokenizer
+from jaxspec.models.heads.eagle_head import EagleConfig
+from jaxspec.models.heads.inter_head import InterHeadConfig
 from jaxspec.models.llamagen import LlamaGenConfig
-from jaxspec.models.patch_vq import PatchVQConfig
 from jaxspec.models.registry import FAMILIES, family_of
-from jaxspec.models.text_encoder import TextEncoderConfig
-from jaxspec.options import options_of
+from jaxspec.models.text_encoders.text_encoder import TextEncoderConfig
+from jaxspec.models.tokenizers.patch_vq import PatchVQConfig
 from jaxspec.sampling import SamplingConfig
 
 TOKENIZER = PatchVQConfig(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jaxspec.bundle import write_bundle
-from jaxspec.models.causal_tokens import CausalTokensConfig
-from jaxspec.models.kl_vae import KLVAEConfig
-from jaxspec.models.mar import MARConfig
+from jaxspec.io.bundle import write_bundle
+from jaxspec.models.mar.causal_tokens import CausalTokensConfig
+from jaxspec.models.mar.mar import MARConfig
+from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
 from tests.cli.fake_bundle import save_random
 
 CLASSES = ("animal-mammal", "animal-bird", "food-fruit")

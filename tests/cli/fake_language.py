@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from jaxspec.data.language_tokenizer import TOKENIZER_FILE
-from jaxspec.models.gpt_neo import GPTNeoConfig
-from jaxspec.models.llama import LlamaConfig
+from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
+from jaxspec.models.language.gpt_neo import GPTNeoConfig
+from jaxspec.models.language.llama import LlamaConfig
 from tests.cli.fake_bundle import save_random
 
 END = "<end>"

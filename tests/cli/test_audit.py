@@ -12,12 +12,13 @@ from rich.console import Console
 from jaxspec.cli import audit, audit_report
 from jaxspec.cli.audit_table import print_report
 from jaxspec.cli.errors import UserError
-from jaxspec.decode.state import Counters, DecodeResult
+from jaxspec.core.state import Counters, DecodeResult
+from jaxspec.evaluation.audit import summarize_audit
 from jaxspec.methods import Eagle, Gsd, Plain, Sjd
-from jaxspec.metrics.audit import TokenAudit, summarize_audit
-from jaxspec.metrics.statistics import FEWEST_CLUSTERS
+from jaxspec.rules.audited import TokenAudit
 from jaxspec.run.json_values import finite
 from jaxspec.sampling import SamplingConfig
+from jaxspec.statistics import FEWEST_CLUSTERS
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from jaxspec.cli import bench_table
-from jaxspec.loading import load_pipeline
-from jaxspec.run import chain_bench as chain_bench
+from jaxspec.run import chain_bench
+from jaxspec.run.loading import load_pipeline
 
 
 @pytest.fixture

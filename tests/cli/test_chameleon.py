@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.pipeline import tiny_chameleon
+from tests.run import tiny_chameleon
 
 METHODS = {
   "ar": (),

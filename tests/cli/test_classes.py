@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from jaxspec import shipped
-from jaxspec.run import memory
+from jaxspec.io import shipped
+from jaxspec.run import memory_check as memory
 from tests.cli import fake_classes
 
 

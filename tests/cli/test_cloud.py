@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from jaxspec.cli import trials
-from jaxspec.metrics.calibration import prompts_hash
-from jaxspec.metrics.cloud_calls import cloud_calls
+from jaxspec.run.calibration import prompts_hash
+from jaxspec.run.cloud_calls import cloud_calls
 
 LOCAL = "local"
 CIAR = ("--method", "ciar", "--gamma", 3, "--max-run", 4)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from jaxspec.decode.state import DecodeResult, Origin
-from jaxspec.drafters.interval import GatedReport
+from jaxspec.core.state import DecodeResult, Origin
+from jaxspec.drafters.ciar_drafter import GatedReport
 from jaxspec.render.cloud_map import draw_cloud_map, uncertainty_levels
 
 EDGE, VERIFIED, CLOUD = (204, 204, 204), (0, 158, 115), (213, 94, 0)

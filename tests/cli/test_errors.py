@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import pytest
 
-from jaxspec import checkpoints
 from jaxspec.cli import errors, image_folder, prompts
+from jaxspec.io import checkpoints
 from jaxspec.run.json_values import as_json
 
 NAN = float("nan")
@@ -214,14 +214,14 @@ def test_feature_files(fails, bundle, tmp_path):
 
 def test_memory_estimate(fails, bundle, monkeypatch):
   """A batch of 64 rows needs 16 times what 4 rows need."""
-  from jaxspec.loading import load_pipeline
+  from jaxspec.run.loading import load_pipeline
 
   pipeline = load_pipeline(bundle)
   need = pipeline.decoder().decode_bytes(4, pipeline.encode("apple").condition)
-  monkeypatch.setattr("jaxspec.run.memory.available_bytes", lambda: need)
+  monkeypatch.setattr("jaxspec.run.memory_check.available_bytes", lambda: need)
   options = ("--samples", 64, "--batch", 64)
   assert "use a batch of 4 or smaller" in fails("generate", "apple", "--checkpoint", bundle, *options)
-  monkeypatch.setattr("jaxspec.run.memory.available_bytes", lambda: need // 8)
+  monkeypatch.setattr("jaxspec.run.memory_check.available_bytes", lambda: need // 8)
   assert "use a smaller model" in fails("generate", "apple", "--checkpoint", bundle)
 
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from jaxspec.cli.image_folder import read_folder, read_prompts, write_folder
-from jaxspec.metrics import standard
+from jaxspec.evaluation import standard_metrics as standard
 from tests.cli.fake_bundle import make_fake_bundle
 
 PROMPTS = [f"a thing of kind {number}" for number in range(12)]

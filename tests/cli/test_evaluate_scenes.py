@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxspec import scenes
-from jaxspec.bundle import BUNDLE_FILE
 from jaxspec.cli import evaluate
 from jaxspec.cli.drawn_captions import Drawn
 from jaxspec.cli.image_folder import write_folder
+from jaxspec.evaluation import scenes
+from jaxspec.io.bundle import BUNDLE_FILE
 from tests.cli.fake_bundle import DRAFT, SCENE_TOKENIZER, TARGET, make_fake_bundle
 
 CAPTIONS = [
@@ -34,7 +34,7 @@ NUM = len(CAPTIONS)
 @pytest.fixture
 def without_painter(monkeypatch):
   """Without a reference of the painter, whose first images of four objects take seconds."""
-  monkeypatch.setattr("jaxspec.scenes.compare_with_painter", lambda scores, **_: {})
+  monkeypatch.setattr("jaxspec.evaluation.scenes.compare_with_painter", lambda scores, **_: {})
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from jaxspec.cli.info import Leaf, group
-from jaxspec.shipped import BUNDLES
+from jaxspec.io.shipped import BUNDLES
 from tests.cli import fake_bundle, fake_classes, fake_language
 
 

@@ -11,12 +11,12 @@ pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-
 
 import trustme
 
-from jaxspec.link.connection import connect
-from jaxspec.link.trace import write_trace
-from jaxspec.server.server import Listen, Server
-from jaxspec.server.tokens import TokenFile, new_token
-from tests.link.test_trace import recorded
-from tests.link.toy_engine import ToyEngine
+from jaxspec.serving.edge.connection import connect
+from jaxspec.serving.load.trace import write_trace
+from jaxspec.serving.server.bearer_tokens import TokenFile, new_token
+from jaxspec.serving.server.server import Listen, Server
+from tests.serving.edge.test_trace import recorded
+from tests.serving.edge.toy_engine import ToyEngine
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.pipeline.test_maps import write_tiny
+from tests.run.test_maps import write_tiny
 
 
 @pytest.mark.slow

@@ -7,8 +7,9 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from jaxspec import methods, options
+from jaxspec import methods
 from jaxspec.cli.main import main
+from jaxspec.core import options
 from jaxspec.methods import METHODS
 from jaxspec.run.chosen import declarations, flag
 from jaxspec.sampling import SAMPLING_TYPES

@@ -7,8 +7,8 @@ from click.testing import CliRunner
 
 from jaxspec.cli import declared
 from jaxspec.cli.main import main
+from jaxspec.core.options import Option, options_of
 from jaxspec.methods import METHODS, Gsd, Plain, Speculative
-from jaxspec.options import Option, options_of
 from jaxspec.run.chosen import Chosen, fitting, flag
 from jaxspec.sampling import SamplingConfig, VectorSampling
 

@@ -16,17 +16,17 @@ pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-
 import trustme
 
 import jaxspec
-from jaxspec import checkpoints
-from jaxspec.checkpoints import PARAMS_FILE
 from jaxspec.codecs.bits import CODINGS
-from jaxspec.link.client import GrpcCloud
-from jaxspec.link.cloud import CloudError, Status
+from jaxspec.io import checkpoints
+from jaxspec.io.checkpoints import PARAMS_FILE
 from jaxspec.methods import Ciar, Plain, Sqs
-from jaxspec.server.quotas import Quota
-from jaxspec.server.server import Listen, Server
-from jaxspec.server.tokens import TokenFile, new_token
+from jaxspec.serving.edge.grpc_client import GrpcCloud
+from jaxspec.serving.server.bearer_tokens import TokenFile, new_token
+from jaxspec.serving.server.quotas import Quota
+from jaxspec.serving.server.server import Listen, Server
+from jaxspec.serving.wire.cloud import CloudError, Status
 from tests.cli import fake_bundle, fake_language
-from tests.link.toy_engine import ToyEngine
+from tests.serving.edge.toy_engine import ToyEngine
 
 SIZES = dict(max_streams=2, max_rows=2, widths=(8,))
 OPTIONS = dict(sparsifier="topk", support=4, max_drafts=4)

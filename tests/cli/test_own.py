@@ -12,11 +12,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from conversion import engine, llamagen, llamagen_vq
-from jaxspec.bundle import BUNDLE_FILE, read_bundle
 from jaxspec.cli import prompts
-from jaxspec.loading import load_pipeline
+from jaxspec.io.bundle import BUNDLE_FILE, read_bundle
 from jaxspec.models.llamagen import LlamaGenConfig
-from jaxspec.models.llamagen_vq import LlamaGenVQConfig
+from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig
+from jaxspec.run.loading import load_pipeline
 from tests.cli import fake_bundle
 from tests.cli.command_lines import lines_of
 

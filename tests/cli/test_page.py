@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from jaxspec.cli.main import COMMANDS
+from jaxspec.core.options import options_of
 from jaxspec.methods import METHODS
-from jaxspec.options import options_of
 from jaxspec.run.chosen import declarations, flag
 from jaxspec.sampling import SAMPLING_TYPES
 from tests.cli.command_lines import command_of

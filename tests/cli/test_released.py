@@ -8,10 +8,10 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from conversion import engine, llamagen, llamagen_vq
-from jaxspec.data.language_tokenizer import TOKENIZER_FILE
+from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from jaxspec.models.llamagen import LlamaGenConfig
-from jaxspec.models.llamagen_vq import LlamaGenVQConfig
-from jaxspec.models.t5 import T5Config
+from jaxspec.models.text_encoders.t5 import T5Config
+from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig
 from tests import t5_folders
 
 T2I = LlamaGenConfig(

@@ -12,12 +12,12 @@ import pytest
 pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
 
 import jaxspec
-from jaxspec.link.method_wires import wire_of
-from jaxspec.link.over_cloud import decode_over_cloud
 from jaxspec.methods import Sqs
-from jaxspec.server import from_bundle
-from jaxspec.server.quotas import Quota
-from jaxspec.server.tokens import TokenFile
+from jaxspec.serving.edge.remote_decode import decode_over_cloud
+from jaxspec.serving.server import from_bundle
+from jaxspec.serving.server.bearer_tokens import TokenFile
+from jaxspec.serving.server.quotas import Quota
+from jaxspec.serving.wire.method_codecs import wire_of
 from tests.cli import fake_language
 
 
@@ -104,7 +104,7 @@ def test_certificates_that_are_none_show_before_anything_is_loaded(fails, tmp_pa
 
 def test_without_the_extra(fails, monkeypatch):
   for name in ("server", "door", "front"):  # what is imported already would not miss it
-    monkeypatch.delitem(sys.modules, f"jaxspec.server.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, f"jaxspec.serving.server.{name}", raising=False)
   monkeypatch.setitem(sys.modules, "grpc", None)
   assert "pip install 'jaxspec-decoding[serve]'" in fails("serve")
 

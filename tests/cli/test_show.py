@@ -11,7 +11,7 @@ from rich.console import Console
 
 from jaxspec.cli import show
 from jaxspec.cli.terminal import Screen
-from jaxspec.render.images import Cell
+from jaxspec.render.image_sheet import Cell
 from tests.cli.pseudo_terminal import run_in_terminal
 from tests.cli.test_terminal_images import decode_kitty
 

@@ -6,9 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from jaxspec import checkpoints, rng
+from jaxspec.core import rng
+from jaxspec.io import checkpoints
+from jaxspec.io.shipped import named
 from jaxspec.run.batches import make_batches
-from jaxspec.shipped import named
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from jaxspec.cli.summary import figure_table, say, verdict
-from jaxspec.decode.state import Counters, DecodeResult
+from jaxspec.core.state import Counters, DecodeResult
 from jaxspec.methods import Plain, Speculative
 from jaxspec.run.batches import Batches
 from jaxspec.run.figures import figures, speedup

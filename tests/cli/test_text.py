@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, models
 
-from jaxspec import shipped
-from jaxspec.data.language_tokenizer import TOKENIZER_FILE
+from jaxspec.io import shipped
+from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from tests.cli import fake_language
 
 TEXTS = ("--text", "once upon", "--text", "é")

@@ -26,7 +26,7 @@ def get_config(arg=""):
 
 def train(config, run_dir, resume):
   if config.name == "diverges":
-    from jaxspec.training.loop import TrainingDiverged
+    from jaxspec.training.train_loop import TrainingDiverged
     raise TrainingDiverged("Must have a finite loss, we instead got nan at step 7")
   text = json.dumps([dataclasses.asdict(config), resume])
   (run_dir / "done.json").write_text(text)

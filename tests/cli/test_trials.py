@@ -7,7 +7,7 @@ import pytest
 
 from jaxspec.cli.errors import UserError
 from jaxspec.cli.trials import Trials
-from jaxspec.link.journal import Journal
+from jaxspec.serving.edge.journal import Journal
 
 SETTINGS = {"seed": 3, "sampling": {"top_p": 0.95}, "widths": (1, 2), "weights": "ab"}
 

@@ -6,8 +6,8 @@ import re
 import pytest
 from rich.console import Console
 
-from jaxspec.cli import working
-from jaxspec.cli.working import Working, pace
+from jaxspec.render import working
+from jaxspec.render.working import Working, pace
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 import jaxspec
-from jaxspec import rng
-from jaxspec.models.sampling import sample
-from jaxspec.types import ModelFns, Verifier
+from jaxspec.core import rng
+from jaxspec.core.types import ModelFns, Verifier
+from jaxspec.sampling.logit_processing import sample
 from jaxspec.verifiers.target import TargetState
 
 _MORE = 1 << 18  # offsets of the draws of the tokens after the first

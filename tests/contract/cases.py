@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxspec
-from jaxspec import methods, orders, rng
+from jaxspec import methods
+from jaxspec.core import orders, rng
 from jaxspec.methods import Parts
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.run.decoder import Decoder

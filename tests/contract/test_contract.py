@@ -9,8 +9,8 @@ import pytest
 
 import jaxspec
 from jaxspec import methods, testing
-from jaxspec.decode.state import Origin
-from jaxspec.drafters.none import NO_DRAFTER
+from jaxspec.core.no_draft import NO_DRAFTER
+from jaxspec.core.state import Origin
 from jaxspec.methods import METHODS, Parts
 from tests.contract import networks
 from tests.contract.blocks import block_target

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from jaxspec import SpecParams, testing
-from jaxspec.types import Cursor, Draft, Drafter
+from jaxspec.core.types import Cursor, Draft, Drafter
 from tests.contract.cases import CASES, V
 
 ROWS, WINDOW = 4, 2

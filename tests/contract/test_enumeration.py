@@ -15,23 +15,23 @@ import pytest
 from scipy.special import ndtr
 
 import jaxspec
-from jaxspec import rng
 from jaxspec.codecs.codec import conformal_lattice, topk_lattice
 from jaxspec.codecs.conformal import ConformalParams
 from jaxspec.codecs.sparsify import TopKParams
+from jaxspec.core import rng
 from jaxspec.drafters.compressed import CompressedParams, compressed
 from jaxspec.intervals.scores import MaxProb
 from jaxspec.models.conditions import ClassLabels
+from jaxspec.rules.distances import DistanceTable
+from jaxspec.rules.path_coupling import PathCoupling
+from jaxspec.rules.sparse import lossless_sparse
 from jaxspec.testing import Tape, assert_same_cdf, enumerate_outcomes, first_draw, round_draws
-from jaxspec.verifiers.distances import DistanceTable
-from jaxspec.verifiers.path_coupling import PathCoupling
-from jaxspec.verifiers.sparse import lossless_sparse
 from jaxspec.verifiers.target import target_features, target_logits
 from tests.contract import networks
 from tests.helpers import side
+from tests.rules.rules_reference import emitted_distribution
 from tests.token_toy import decode as vector_decode
 from tests.token_toy import distribution_params
-from tests.verifiers.rules_reference import emitted_distribution
 
 V, N, WINDOW = 2, 4, 2
 WARP = jaxspec.Warp()

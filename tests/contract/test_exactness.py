@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import pytest
 
 from jaxspec import methods, testing
-from jaxspec.types import Draft, Drafter
-from jaxspec.verifiers.lossless import commit_leading
+from jaxspec.core.types import Draft, Drafter
+from jaxspec.rules.lossless import commit_leading
 
 DISTANCE = r"^exact: Must have the target's distribution of .*, we instead got a total variation of 0\.\d+ \(0\.\d+ is of"
 

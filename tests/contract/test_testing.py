@@ -7,14 +7,15 @@ import pytest
 from scipy import stats
 from scipy.special import ndtr
 
-from jaxspec import rng, testing
-from jaxspec.decode.state import SpecParams
+from jaxspec import testing
+from jaxspec.core import rng
+from jaxspec.core.state import SpecParams
 from jaxspec.testing import FINAL, Tape, assert_same_cdf, assert_same_distribution, check_contract, round_draws
 from tests.contract.cases import CASES
 
 
 def test_tapes_draw_what_they_hold():
-  """Through the functions of `jaxspec.rng`, by stream, round and offset; all else is pseudo-random."""
+  """Through the functions of `jaxspec.core.rng`, by stream, round and offset; all else is pseudo-random."""
   tape = Tape.all_outcomes(
     {(rng.Stream.VERIFY, 0, 1): 4, (rng.Stream.VERIFY, 0, FINAL): 3, (rng.Stream.DRAFT, 1, 0): 2},
     {(rng.Stream.DRAFT, 1, 2): 5},

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec import rng, testing
+from jaxspec import testing
+from jaxspec.core import rng
 from jaxspec.methods import Parts
 from jaxspec.verifiers.target import no_feedback
 from tests.contract import networks

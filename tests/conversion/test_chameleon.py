@@ -11,11 +11,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from conversion import chameleon, chameleon_files, derived, engine, torch_files
-from jaxspec import checkpoints
-from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
+from jaxspec.io import checkpoints
+from jaxspec.models.chameleon.chameleon import ChameleonConfig, chameleon_fns
 from tests.conversion.commands import fails, run
 from tests.models import chameleon_golden as golden
-from tests.pipeline import tiny_chameleon
+from tests.run import tiny_chameleon
 
 VOCAB, DIM, HIDDEN, LAYERS, HEADS, KV_HEADS = golden.arrays("chameleon_layouts")["config"].tolist()
 CASES = ("meta_mp1", "meta_mp2", "hf_old_mp1", "hf_old_mp2", "hf_new_mp1", "hf_new_mp2", "anole_mp1")

@@ -8,10 +8,10 @@ from safetensors.numpy import load_file, save_file
 
 import jaxspec
 from conversion import dit, dit_vae, engine, mar_vae, torch_files
-from jaxspec import checkpoints
-from jaxspec.cli import working
-from jaxspec.models.dit import DiTConfig
-from jaxspec.models.kl_vae import KLVAEConfig
+from jaxspec.io import checkpoints
+from jaxspec.models.dit.dit import DiTConfig
+from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
+from jaxspec.render import working
 from tests.conversion.commands import fails, run, write_fields
 from tests.models.dit_golden import GOLDEN, GROUPS, HEADS
 

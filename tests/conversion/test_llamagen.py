@@ -20,9 +20,9 @@ from safetensors.numpy import load_file, save_file
 
 from conversion import engine, llamagen, llamagen_vq, torch_files
 from conversion.engine import ArrayTensor
-from jaxspec import checkpoints
+from jaxspec.io import checkpoints
 from jaxspec.models.llamagen import PUBLISHED_SIZES, LlamaGenConfig
-from jaxspec.models.llamagen_vq import LlamaGenVQConfig
+from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig
 from tests.conversion.commands import fails, run, write_fields
 from tests.models.llamagen_parity import FIELDS, GOLDEN
 

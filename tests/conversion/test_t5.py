@@ -9,10 +9,10 @@ from safetensors.numpy import load_file, save_file
 
 from conversion import engine, t5, torch_files
 from conversion.hugging_face import CONFIG_FILE, SAFE_FILE
-from jaxspec import checkpoints
-from jaxspec.data.language_tokenizer import TOKENIZER_FILE
-from jaxspec.data.t5_tokenizer import SENTENCEPIECE_FILE
-from jaxspec.models.t5 import T5Config
+from jaxspec.io import checkpoints
+from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
+from jaxspec.io.text.t5_tokenizer import SENTENCEPIECE_FILE
+from jaxspec.models.text_encoders.t5 import T5Config
 from tests import t5_folders
 from tests.conversion.commands import fails, works
 

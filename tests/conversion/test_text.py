@@ -9,10 +9,10 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from conversion import engine, gpt_neo, llama, torch_files
-from jaxspec import checkpoints
-from jaxspec.data.language_tokenizer import TOKENIZER_FILE, load_tokenizer
-from jaxspec.models.gpt_neo import GPTNeoConfig
-from jaxspec.models.rope_text import Rope
+from jaxspec.io import checkpoints
+from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE, load_tokenizer
+from jaxspec.models.language.gpt_neo import GPTNeoConfig
+from jaxspec.models.nn.rope_text import Rope
 from tests.conversion.commands import fails, works
 from tests.models.text_golden import GOLDEN, ROPE_CONFIGS
 

@@ -8,10 +8,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from conversion import engine, var, var_vae
-from jaxspec import checkpoints
-from jaxspec.models import scales
-from jaxspec.models.var import PUBLISHED_SIZES, VARConfig
-from jaxspec.models.var_vae import VARVAEConfig
+from jaxspec.io import checkpoints
+from jaxspec.models.tokenizers.var_vae import VARVAEConfig
+from jaxspec.models.var.var import PUBLISHED_SIZES, VARConfig, scales
 from tests.conversion.commands import fails, works
 from tests.models.var_golden import GOLDEN, SIDES
 

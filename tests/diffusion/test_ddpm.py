@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from jaxspec.diffusion import ddpm, losses
+from jaxspec.diffusion import ddpm, diffusion_loss
 from jaxspec.diffusion.ddpm import Prediction, TokenNoise
 from jaxspec.diffusion.schedule import diffusion_tables
 from tests.helpers import FULL_OPTIMISATION
@@ -55,7 +55,7 @@ def test_the_true_noise_recovers_the_token():
   def run(x0, noise):
     x = ddpm.q_sample(TABLES, x0, index, noise)
     distribution = ddpm.step_distribution(TABLES, index, x, Prediction(noise, jnp.full_like(x, -1.0)))
-    return distribution.x0, losses.variational_bound(TABLES, x0, x, index, distribution)
+    return distribution.x0, diffusion_loss.variational_bound(TABLES, x0, x, index, distribution)
 
   again, terms = run(x0, noise)
   np.testing.assert_allclose(again, x0, atol=2e-4)
@@ -76,14 +76,14 @@ def test_densities():
   x, mean, log_std = np.random.default_rng(0).normal(size=(3, 5, 4)).astype(np.float32)
   expected = stats.norm.logpdf(x, mean, np.exp(log_std)).sum(-1)
   np.testing.assert_allclose(ddpm.normal_log_prob(x, mean, log_std), expected, rtol=1e-4)
-  kl = losses.normal_kl(mean, 2 * log_std, mean, 2 * log_std)
+  kl = diffusion_loss.normal_kl(mean, 2 * log_std, mean, 2 * log_std)
   np.testing.assert_allclose(kl, 0, atol=1e-6)
-  assert np.all(losses.normal_kl(mean, 2 * log_std, x, 0 * x) >= -1e-6)
+  assert np.all(diffusion_loss.normal_kl(mean, 2 * log_std, x, 0 * x) >= -1e-6)
 
 
 def test_probabilities_of_all_bins_add_up_to_one():
   bins = (2 * np.arange(256) / 255 - 1.0).astype(np.float32)
-  run = jax.jit(losses.discretized_normal_log_prob)
+  run = jax.jit(diffusion_loss.discretized_normal_log_prob)
   for mean, std in ((0.1, 0.3), (-0.9, 0.05), (3.0, 1.0)):
     log_prob = run(bins, jnp.float32(mean), jnp.float32(np.log(std)))
     np.testing.assert_allclose(np.sum(np.exp(log_prob)), 1.0, atol=1e-4)
@@ -96,7 +96,7 @@ def test_the_bound_has_gradients_for_the_variance_only():
 
   def bound(eps, v):
     x = ddpm.q_sample(tables, x0, index, noise)
-    return jnp.sum(losses.diffusion_losses(tables, x0, x, index, noise, Prediction(eps, v)).vb)
+    return jnp.sum(diffusion_loss.diffusion_losses(tables, x0, x, index, noise, Prediction(eps, v)).vb)
 
   eps_grad, v_grad = jax.jit(jax.grad(bound, argnums=(0, 1)))(0.9 * noise, 0.1 * x0)
   assert not np.any(eps_grad)

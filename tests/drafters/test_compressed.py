@@ -1,6 +1,6 @@
 """Compressed drafting: the distribution of a round through real bytes by enumeration, and the mechanics of rounds.
 
-The enumeration is that of `tests/verifiers/test_lossless.py`. Target probabilities in quarters and a denominator of 4 make
+The enumeration is that of `tests/rules/test_lossless.py`. Target probabilities in quarters and a denominator of 4 make
 every threshold a multiple of 1/12. A draft is drawn by an integer below 4. So 4 * 4 * 12^3 rows give the distribution of a
 round of two drafts exactly.
 """
@@ -13,13 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxspec import rng
-from jaxspec.decode import loop
-from jaxspec.decode.state import TargetSide
+from jaxspec.core import loop, rng
+from jaxspec.core.state import TargetSide
 from jaxspec.drafters.compressed import compressed
-from jaxspec.link.opening import Agreement
-from jaxspec.link.sqs_wire import SqsWire
 from jaxspec.models.conditions import ClassLabels
+from jaxspec.serving.wire.handshake import Agreement
+from jaxspec.serving.wire.sqs_codec import SqsWire
 from tests.helpers import labels, markov_fns, markov_joint
 from tests.sqs_pair import codec_of, markov_pair, settings, tables
 

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import jaxspec
-from jaxspec.decode import loop
+from jaxspec.core import loop
 from jaxspec.drafters.compressed import CompressedParams, compressed
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import llamagen_fns

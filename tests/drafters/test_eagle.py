@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec import trees
-from jaxspec.decode import loop
-from jaxspec.drafters.eagle import eagle
+from jaxspec.core import loop, trees
+from jaxspec.drafters.eagle_tree import eagle
 from jaxspec.models.conditions import ClassLabels, Pairs, Prefixed
-from jaxspec.models.eagle import EagleConfig, attach, eagle_fns
+from jaxspec.models.heads.eagle_head import EagleConfig, attach, eagle_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.rules.tree_rule import tree_rule
 from jaxspec.verifiers.target import target_features
-from jaxspec.verifiers.tree import tree_rule
 from tests.helpers import TARGET, eagle_condition, random_params, side, tiny_eagle
 
 pytestmark = pytest.mark.slow

@@ -11,9 +11,9 @@ from scipy import stats
 from scipy.special import softmax
 
 import jaxspec
-from jaxspec.decode import loop
+from jaxspec.core import loop
 from jaxspec.models.conditions import ClassLabels, Pairs, Prefixed
-from jaxspec.models.eagle import EagleConfig, eagle_fns
+from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
 from tests.helpers import CAPTIONS, TARGET, eagle_condition, tiny_eagle
 
 N = 16

@@ -9,16 +9,15 @@ import pytest
 from scipy import stats
 
 import jaxspec
-from jaxspec import rng
 from jaxspec.codecs.codec import topk_lattice
 from jaxspec.codecs.sparsify import TopKParams
-from jaxspec.decode import loop
-from jaxspec.decode.state import Origin
+from jaxspec.core import loop, rng
+from jaxspec.core.state import Origin
 from jaxspec.drafters.draws import SparseDraw
 from jaxspec.intervals.scores import MaxProb
 from jaxspec.models.conditions import ClassLabels, Prefixed
-from jaxspec.models.sampling import sample
-from jaxspec.verifiers.sparse import lossless_sparse
+from jaxspec.rules.sparse import lossless_sparse
+from jaxspec.sampling.logit_processing import sample
 from tests import ciar_pair
 from tests.ciar_pair import INFINITY, gated_params, keys_of, log, markov_gated
 from tests.helpers import labels, markov_fns, markov_joint, side

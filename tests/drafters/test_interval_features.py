@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec.decode import loop
-from jaxspec.decode.state import Origin
-from jaxspec.link.ciar_wire import CiarWire
-from jaxspec.link.decode import decode_over_link
-from jaxspec.link.gated_message import GatedWire, read_gated, write_gated
-from jaxspec.link.message import MessageError
-from jaxspec.models.interval_features import IntervalFeaturesConfig, interval_features_fns
+from jaxspec.core import loop
+from jaxspec.core.state import Origin
+from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, interval_features_fns
+from jaxspec.serving.edge.link_decode import decode_over_link
+from jaxspec.serving.wire.ciar_codec import CiarWire
+from jaxspec.serving.wire.ciar_message import GatedWire, read_gated, write_gated
+from jaxspec.serving.wire.framing import MessageError
 from tests.ciar_pair import INFINITY, keys_of, networks, transformer_gated
 from tests.helpers import DRAFT, TARGET, labels, random_params
 

@@ -10,12 +10,12 @@ import pytest
 from scipy import stats
 
 import jaxspec
-from jaxspec import rng
-from jaxspec.drafters.jacobi import JacobiState, jacobi
+from jaxspec.core import rng
+from jaxspec.core.types import Cursor, Draft
+from jaxspec.drafters.jacobi_drafter import JacobiState, jacobi
 from jaxspec.drafters.window_init import WindowInit
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import llamagen_fns
-from jaxspec.types import Cursor, Draft
 from jaxspec.verifiers.target import target_logits
 from tests.helpers import TARGET, labels, markov_fns, random_params, side
 

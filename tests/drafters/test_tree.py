@@ -7,22 +7,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxspec import trees
-from jaxspec.drafters import tree
-from jaxspec.models.sampling import Warp, sampling_params
-from jaxspec.types import Draft
+from jaxspec.core import trees
+from jaxspec.core.types import Draft
+from jaxspec.drafters import draft_tree
+from jaxspec.sampling.logit_processing import Warp, sampling_params
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "discrete" / "eagle2_tree.npz")
 
 
 def _grow(root, level_logits, top_k, total):
   """Grows trees from the logits of every round; ``root [B, V]``, ``level_logits [depth, B, k, V]``."""
-  levels = [tree.first_level(root, top_k)]
-  beams = [tree.next_beam(levels[0], None, top_k)]
+  levels = [draft_tree.first_level(root, top_k)]
+  beams = [draft_tree.next_beam(levels[0], None, top_k)]
   for logits in level_logits:
-    levels.append(tree.next_level(logits, beams[-1]))
-    beams.append(tree.next_beam(levels[-1], beams[-1], top_k))
-  return tree.prune(levels, beams, total), beams
+    levels.append(draft_tree.next_level(logits, beams[-1]))
+    beams.append(draft_tree.next_beam(levels[-1], beams[-1], top_k))
+  return draft_tree.prune(levels, beams, total), beams
 
 
 _jitted = jax.jit(_grow, static_argnames=("top_k", "total"))
@@ -93,4 +93,4 @@ def test_certain_tokens_keep_their_parents():
 
 def test_vocabulary_must_hold_the_beam():
   with pytest.raises(ValueError, match="top_k of at most the 4"):
-    tree.first_level(jnp.zeros((1, 4)), 5)
+    draft_tree.first_level(jnp.zeros((1, 4)), 5)

@@ -13,8 +13,8 @@ from experiments.engine import claims
 from experiments.engine.outlook import Outlook, Pilot
 from experiments.engine.rows import PLAIN, PLAIN_AGAIN, Row, row
 from experiments.engine.scene_images import SceneJudge, Scenes
-from jaxspec import scenes
-from jaxspec.metrics.statistics import paired_share_difference
+from jaxspec.evaluation import scenes
+from jaxspec.statistics import paired_share_difference
 
 NUM, NUM_TOKENS = 96, 144
 SCORER = Scenes(NUM, seed=5)

@@ -7,7 +7,7 @@ import pytest
 from experiments import capacity as capacity_module
 from experiments.capacity import CALL_DOWN, CALL_UP, Capacity, fleet, main, report, simulated, two_digits
 from experiments.server.simulation import Load, simulate
-from jaxspec.server.scheduler import Policy
+from jaxspec.serving.server.scheduler import Policy
 
 PAGE = Path(__file__).parents[2] / "docs" / "capacity.md"
 
@@ -72,8 +72,8 @@ def test_devices_that_begin_and_end():
 
 def test_what_surrounds_a_frame():
   """The client counts as much."""
-  client = pytest.importorskip("jaxspec.link.client", exc_type=ImportError)
-  from jaxspec.link.v1 import encoding
+  client = pytest.importorskip("jaxspec.serving.edge.grpc_client", exc_type=ImportError)
+  from jaxspec.serving.wire.v1 import encoding
 
   frame = bytes(400)
   up, down = encoding.verify_request(bytes(16), 100, 0, frame), encoding.verify_reply(100, 0, frame)

@@ -6,8 +6,8 @@ from experiments import run
 from experiments.configs import cspd, scenes_ciar
 from experiments.engine.race import Race
 from experiments.engine.rows import OPEN, PLAIN, code, row
+from jaxspec.core.options import options_of
 from jaxspec.methods import METHODS
-from jaxspec.options import options_of
 from jaxspec.sampling import SAMPLING_TYPES
 from jaxspec.training.overrides import override
 

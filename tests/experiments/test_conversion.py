@@ -3,8 +3,8 @@
 import pytest
 
 from experiments.bench.conversion import Cost, extended, of_chameleon
-from jaxspec import checkpoints
-from jaxspec.models.chameleon import ChameleonConfig
+from jaxspec.io import checkpoints
+from jaxspec.models.chameleon.chameleon import ChameleonConfig
 
 
 @pytest.mark.slow

@@ -9,9 +9,9 @@ import pytest
 
 from experiments.data.pack_text import TOKENS_FILE
 from experiments.train.cut_draft import CutRun, cut, least_squares, train
-from jaxspec.data.language_tokenizer import TOKENIZER_FILE
-from jaxspec.models.llama import LlamaConfig, llama_fns
-from jaxspec.training.loop import LoopConfig
+from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
+from jaxspec.models.language.llama import LlamaConfig, llama_fns
+from jaxspec.training.train_loop import LoopConfig
 from tests.cli import fake_language
 from tests.cli.fake_bundle import save_random
 

@@ -7,8 +7,8 @@ import pytest
 
 from experiments.configs import scenes, scenes_ciar
 from experiments.train import devices
-from jaxspec.bundle import read_bundle, write_bundle
-from jaxspec.models.inter_head import InterHeadConfig
+from jaxspec.io.bundle import read_bundle, write_bundle
+from jaxspec.models.heads.inter_head import InterHeadConfig
 from tests.cli.fake_bundle import DRAFT, make_fake_bundle, save_random
 
 SAMPLES = Path("runs/others.npz")

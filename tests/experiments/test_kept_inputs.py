@@ -8,10 +8,10 @@ import pytest
 
 from experiments.train.kept_inputs import kept_inputs
 from experiments.train.scene_target import SceneRun, captions_of, init_params, loss_fn
+from jaxspec.evaluation.scenes.world import GRID, Object, Scene
 from jaxspec.models.conditions import Prefixed
 from jaxspec.models.llamagen import llamagen_fns
-from jaxspec.scenes.world import GRID, Object, Scene
-from jaxspec.training.losses import token_cross_entropy
+from jaxspec.training.common_losses import token_cross_entropy
 
 LAST = GRID * GRID - 1
 

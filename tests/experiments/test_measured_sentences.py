@@ -10,9 +10,9 @@ from experiments.configs import scenes
 from experiments.engine import lossy, seeds
 from experiments.engine import statistics as differences
 from experiments.run import RESULTS, documents
-from jaxspec.loading import load_pipeline
-from jaxspec.metrics.statistics import correct_table
-from jaxspec.verifiers.distances import distance_table
+from jaxspec.rules.distances import distance_table
+from jaxspec.run.loading import load_pipeline
+from jaxspec.statistics import correct_table
 
 DOCS = RESULTS.parents[1] / "docs"
 

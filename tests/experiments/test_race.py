@@ -11,11 +11,11 @@ from experiments.engine.experiment import Lab
 from experiments.engine.race import Heat, Race
 from experiments.engine.rows import PLAIN, row
 from experiments.engine.tables import render
-from jaxspec.decode.state import Counters
+from jaxspec.core.options import options_of
+from jaxspec.core.state import Counters
 from jaxspec.methods import METHODS
-from jaxspec.options import options_of
 from tests.methods.networks import CAUSAL, MAR, SMALL
-from tests.pipeline import test_maps, test_states, tiny
+from tests.run import test_maps, test_states, tiny
 
 # How networks are written, and what they draw.
 KINDS = {

@@ -18,7 +18,7 @@ from experiments.engine.race import Heat, Race, VectorRace
 from experiments.engine.rows import CLOSED, PLAIN, row
 from experiments.engine.scene_images import Scenes
 from experiments.engine.tables import render
-from jaxspec.decode.state import Origin
+from jaxspec.core.state import Origin
 from tests.cli import fake_classes
 from tests.cli.fake_bundle import DRAFT, SCENE_TOKENIZER, TARGET, make_fake_bundle
 

@@ -15,12 +15,12 @@ from experiments.server import faults, networks, overhead, recovery
 from experiments.server.attacker import NEVER, SHARES, Attacker, Plan
 from experiments.server.faulty import Fault
 from experiments.server.memory import Samples
-from jaxspec.link.networks import NETWORKS
-from jaxspec.link.trace import write_trace
-from jaxspec.server.server import Server
+from jaxspec.serving.load.trace import write_trace
+from jaxspec.serving.server.server import Server
+from jaxspec.serving.wire.link_model import NETWORKS
 from jaxspec.training.overrides import override
-from tests.link.test_trace import recorded
-from tests.link.toy_engine import ToyEngine
+from tests.serving.edge.test_trace import recorded
+from tests.serving.edge.toy_engine import ToyEngine
 
 
 def test_schedules_of_one_fault_are_all_of_them():

@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxspec import rng
+from jaxspec.core import rng
+from jaxspec.core.types import Intervals
 from jaxspec.intervals.discrete import DiscreteSet
 from jaxspec.intervals.heads import combined_logits, head_weights
 from jaxspec.intervals.inter_fuse import inter_fuse, scaled_bounds
 from jaxspec.intervals.scores import SCORES, DiscreteScore, EntropyLens, IntervalScore, Random, TemperatureSpread, make_score
 from jaxspec.intervals.uncertainty import Uncertainty
-from jaxspec.types import Intervals
 
 B, V = 6, 9
 

@@ -8,19 +8,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec import methods, orders, rng
-from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
+from jaxspec import methods
+from jaxspec.core import orders, rng
+from jaxspec.core.network import Network
 from jaxspec.models.conditions import OrderedLabels
-from jaxspec.models.dit import DiTConfig, dit_fns
-from jaxspec.models.eagle import EagleConfig, eagle_fns
+from jaxspec.models.dit.dit import DiTConfig, dit_fns
+from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
 from jaxspec.models.llamagen import llamagen_fns
-from jaxspec.models.mar import MARConfig, mar_fns
-from jaxspec.models.scale_network import ScaleNetwork, ScaleWeights
-from jaxspec.models.var import VARConfig, var_fns
-from jaxspec.models.var_vae import VARVAEConfig, var_vae_fns
-from jaxspec.network import Network
+from jaxspec.models.mar.causal_tokens import CausalTokensConfig, causal_token_fns
+from jaxspec.models.mar.mar import MARConfig, mar_fns
+from jaxspec.models.tokenizers.var_vae import VARVAEConfig, var_vae_fns
+from jaxspec.models.var.var import VARConfig, var_fns
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import MapSampling, SamplingConfig, StateSampling, VectorSampling
+from jaxspec.sampling.scale_network import ScaleNetwork, ScaleWeights
 from tests import helpers
 
 V, N, GRID = 5, 9, (3, 3)  # Markov tables; rows of 9 tokens

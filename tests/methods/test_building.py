@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from jaxspec import methods
+from jaxspec.core.network import Network
+from jaxspec.core.options import values_of
 from jaxspec.methods import METHODS
 from jaxspec.methods.common import target_side
 from jaxspec.models.guidance import Guided
-from jaxspec.network import Network
-from jaxspec.options import values_of
+from jaxspec.rules.lantern_greedy import GreedyLantern
+from jaxspec.rules.lossless import lossless
+from jaxspec.rules.path_coupling import PathCoupling
+from jaxspec.rules.path_ratio import PathRatio
 from jaxspec.sampling import SamplingConfig, StateSampling, VectorSampling
-from jaxspec.verifiers.lantern_greedy import GreedyLantern
-from jaxspec.verifiers.lossless import lossless
-from jaxspec.verifiers.path_coupling import PathCoupling
-from jaxspec.verifiers.path_ratio import PathRatio
 from tests.helpers import labels
 from tests.methods.networks import decoder, head, markov, small, traced, vectors
 

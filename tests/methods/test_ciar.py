@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from jaxspec.codecs.sparse_distribution import SparseDistribution
+from jaxspec.core.network import Network
+from jaxspec.core.types import Draft
 from jaxspec.methods import Ciar
 from jaxspec.methods.ciar import VERIFY, calibrated_tau, distribution_codec, pass_widths
-from jaxspec.models.inter_head import with_inter_head
-from jaxspec.models.interval_features import IntervalFeaturesConfig
+from jaxspec.models.heads.inter_head import with_inter_head
+from jaxspec.models.heads.interval_features import IntervalFeaturesConfig
 from jaxspec.models.llamagen import llamagen_fns
-from jaxspec.network import Network
+from jaxspec.rules.dense_view import DenseView, dense_logits
+from jaxspec.rules.greedy import greedy
+from jaxspec.rules.lossless import lossless
+from jaxspec.rules.sparse import lossless_sparse
 from jaxspec.sampling import SamplingConfig
-from jaxspec.types import Draft
-from jaxspec.verifiers.dense_view import DenseView, dense_logits
-from jaxspec.verifiers.greedy import greedy
-from jaxspec.verifiers.lossless import lossless
-from jaxspec.verifiers.sparse import lossless_sparse
 from tests import helpers
 from tests.methods.networks import decoder, markov, small
 

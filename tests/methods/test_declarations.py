@@ -10,9 +10,9 @@ import pytest
 from jaxspec import methods
 from jaxspec.cli.declared import value_type
 from jaxspec.cli.methods import value_word
+from jaxspec.core.options import check_options, option
 from jaxspec.methods import METHODS, SAME_FAMILY, all_options, make_method, options_of
 from jaxspec.models.registry import FAMILIES
-from jaxspec.options import check_options, option
 from jaxspec.run.chosen import fitting
 from jaxspec.run.described import describe_options, range_words
 from jaxspec.sampling import SamplingConfig, StateSampling, VectorSampling

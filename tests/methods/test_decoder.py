@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from jaxspec import methods
-from jaxspec.decode import loop
-from jaxspec.network import Network
+from jaxspec.core import loop
+from jaxspec.core.network import Network
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig, VectorSampling
 from tests.helpers import labels

@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.methods import Gsd, Sjd
-from jaxspec.methods.base import BuildContext
+from jaxspec.methods.method import BuildContext
+from jaxspec.rules import gsd_rule
+from jaxspec.rules.lossless import lossless
+from jaxspec.rules.static_groups import static_groups
 from jaxspec.sampling import SamplingConfig
-from jaxspec.verifiers import gsd as rules
-from jaxspec.verifiers.lossless import lossless
-from jaxspec.verifiers.static_groups import static_groups
 
 CONTEXT = BuildContext(
   SamplingConfig(),
@@ -23,7 +23,7 @@ CONTEXT = BuildContext(
 
 def test_the_default_takes_the_maximum_with_the_exact_test_and_codes():
   rule, table = Gsd().rule(CONTEXT)
-  assert rule == rules.Gsd(14, 0.15, 0.5, max_rule=True) and table.source == "codebook" and table.power == 2
+  assert rule == gsd_rule.Gsd(14, 0.15, 0.5, max_rule=True) and table.source == "codebook" and table.power == 2
   assert float(table.values.max()) <= 4 + 1e-5  # of rows of unit length
   assert (Gsd().recycle, Gsd().window, Gsd().point_mass) == ("coupled", 15, False)
   assert not Gsd().is_exact and not Gsd.published().is_exact
@@ -32,7 +32,7 @@ def test_the_default_takes_the_maximum_with_the_exact_test_and_codes():
 def test_the_published_variant():
   published = Gsd.published(group_size=50)
   rule, table = published.rule(CONTEXT)
-  assert rule == rules.Gsd(50, 0.15, 0.5, max_rule=False) and (rule.edge, rule.support) == ("clip", "target")
+  assert rule == gsd_rule.Gsd(50, 0.15, 0.5, max_rule=False) and (rule.edge, rule.support) == ("clip", "target")
   assert table.source == "embedding"
   np.testing.assert_allclose(table.values, 2 - 2 * np.eye(5), atol=1e-6)
   assert (published.recycle, published.initial, published.point_mass) == ("fresh", "uniform", True)
@@ -42,7 +42,7 @@ def test_the_published_variant():
 
 
 def test_the_released_code():
-  assert Gsd.released().rule(CONTEXT)[0] == rules.gsd_released()
+  assert Gsd.released().rule(CONTEXT)[0] == gsd_rule.gsd_released()
   assert Gsd.released() == dataclasses.replace(Gsd.published(), variant="released")
   assert Gsd.released(max_gap=1.0).max_gap == 1.0
 

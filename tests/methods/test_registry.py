@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from jaxspec import methods
+from jaxspec.core.network import Network
 from jaxspec.methods import METHODS, all_options, get_method, make_method, option
 from jaxspec.methods.speculative import ChainMethod
-from jaxspec.network import Network
+from jaxspec.rules.scaled_rule import scaled
 from jaxspec.run.decoder import Decoder
-from jaxspec.verifiers.scaled import scaled
 from tests.helpers import labels, markov_fns
 
 NAMES = (

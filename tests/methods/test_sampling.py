@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import pytest
 
 import jaxspec
+from jaxspec.core.network import Network
 from jaxspec.models.guidance import Guided
-from jaxspec.network import Network
 from jaxspec.sampling import SamplingConfig, VectorSampling, head_fns, nearest_stop
 from tests.methods.networks import host, markov, vectors
 

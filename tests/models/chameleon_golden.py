@@ -9,8 +9,8 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from conversion import chameleon, chameleon_files, engine
-from jaxspec import checkpoints
-from jaxspec.models.chameleon import ChameleonConfig
+from jaxspec.io import checkpoints
+from jaxspec.models.chameleon.chameleon import ChameleonConfig
 
 FOLDER = Path(__file__).parents[1] / "golden" / "discrete"
 # Ids that a network with few tokens has; nothing reads them.

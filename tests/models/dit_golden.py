@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from conversion import dit, dit_vae, engine
-from jaxspec import checkpoints
+from jaxspec.io import checkpoints
 from jaxspec.models import registry
-from jaxspec.models.dit import DiTConfig, to_latents, to_states
+from jaxspec.models.dit.dit import DiTConfig, to_latents, to_states
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "dit"
 # What the files do not tell.

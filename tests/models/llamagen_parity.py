@@ -22,16 +22,16 @@ from conversion import engine
 from conversion.engine import ArrayTensor
 from conversion.llamagen import FAMILY as GPT
 from conversion.llamagen_vq import FAMILY as VQ
-from jaxspec import checkpoints
-from jaxspec.models import quantizer
+from jaxspec.core.types import ModelFns, Params, PyTree
+from jaxspec.io import checkpoints
 from jaxspec.models.conditions import Caption, ClassLabels, Prefixed, left_pad
 from jaxspec.models.guidance import Guided, guided
 from jaxspec.models.llamagen import Attention, CaptionEmbedding, ClassEmbedding, LlamaGenConfig, llamagen_fns
-from jaxspec.models.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
-from jaxspec.models.rope import rope_2d, rotate
-from jaxspec.models.tokenizer_fns import to_uint8
-from jaxspec.training.losses import token_cross_entropy
-from jaxspec.types import ModelFns, Params, PyTree
+from jaxspec.models.nn import quantizer
+from jaxspec.models.nn.rope import rope_2d, rotate
+from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
+from jaxspec.models.tokenizers.tokenizer_fns import to_uint8
+from jaxspec.training.common_losses import token_cross_entropy
 from tests.parity import GoldenRows, Row, max_error
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "llamagen"

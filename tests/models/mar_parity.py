@@ -21,18 +21,20 @@ import numpy as np
 from conversion import engine
 from conversion.mar import FAMILY as MAR_FAMILY
 from conversion.mar_vae import FAMILY as VAE_FAMILY
-from jaxspec import checkpoints, orders
-from jaxspec.decode import masked, unmasking
+from jaxspec.core import orders
 from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.ddpm import ChainSummary, Prediction, TokenNoise
 from jaxspec.diffusion.schedule import diffusion_tables
+from jaxspec.io import checkpoints
+from jaxspec.methods import masked_decode
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.denoising import timestep_features
-from jaxspec.models.diff_loss import DiffLoss
-from jaxspec.models.kl_vae import LATENT_SCALE
-from jaxspec.models.mar import MAR, patchify, unpatchify
-from jaxspec.training.mar import mar_loss, num_masked
-from jaxspec.verifiers import couplings, gaussian_path
+from jaxspec.models.heads.diff_loss import DiffLoss
+from jaxspec.models.mar.mar import MAR, patchify, unpatchify
+from jaxspec.models.nn.denoising import timestep_features
+from jaxspec.models.tokenizers.kl_vae import LATENT_SCALE
+from jaxspec.rules import couplings, gaussian_path
+from jaxspec.sampling import unmasking
+from jaxspec.training.mar_loss import mar_loss, num_masked
 from tests.parity import GoldenRows, Row, max_error
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mar"
@@ -261,7 +263,7 @@ def _noise(rows: GoldenRows) -> TokenNoise:
 @functools.partial(jax.jit, static_argnames=("fns", "slots", "width", "record"))
 def step(fns, params, tokens, order, known, count, condition, noise, scale, temperature, *, slots, width, record=False):
   """One iteration as the decode runs it, compiled for its own size."""
-  return masked.generation_step(
+  return masked_decode.generation_step(
     fns, params, T100, tokens, order, known, count, condition, noise,
     slots=slots, width=width, scale=scale, temperature=temperature, record=record,
   )  # fmt: skip
@@ -275,7 +277,7 @@ def mar_sample_program(case: str) -> list[Row]:
   condition = labels(rows["labels"])
   if not conditional:
     condition = model.fns.null_condition(model.params, condition)
-  out = masked.generate_masked(
+  out = masked_decode.generate_masked(
     model.fns, model.params, jax.random.key(0), condition, num_iter=num_iter, scale=scale, guidance_fn=guidance_fn,
     temperature=temperature, order=generation_order(rows["orders"]), noise=_noise(rows), num_buckets=2,
   )  # fmt: skip

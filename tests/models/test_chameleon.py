@@ -7,13 +7,13 @@ import pytest
 
 import jaxspec
 from jaxspec import methods
-from jaxspec.data.language_tokenizer import pad_left
-from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
-from jaxspec.models.chameleon_drawing import drawing_fns, drawing_params, null_prompt
+from jaxspec.core.network import Network
+from jaxspec.io.text.language_tokenizer import pad_left
+from jaxspec.models.chameleon.chameleon import ChameleonConfig, chameleon_fns
+from jaxspec.models.chameleon.chameleon_drawing import drawing_fns, drawing_params, null_prompt
+from jaxspec.models.chameleon.image_rows import ImageRows
 from jaxspec.models.conditions import Prefixed, Prompt
 from jaxspec.models.guidance import Guided, guided
-from jaxspec.models.image_rows import ImageRows
-from jaxspec.network import Network
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig
 from jaxspec.testing import Tape

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 from conversion import chameleon_vq, engine, torch_files
-from jaxspec import checkpoints
-from jaxspec.models.chameleon_vq import ChameleonVQConfig, to_uint8
+from jaxspec.io import checkpoints
+from jaxspec.models.tokenizers.chameleon_vq import ChameleonVQConfig, to_uint8
 from tests.models import chameleon_golden as golden
 
 STORED = golden.arrays("chameleon_vq_tiny")

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxspec import checkpoints
-from jaxspec.network import Network
+from jaxspec.core.network import Network
+from jaxspec.io import checkpoints
 from tests.cli import fake_bundle
 
 

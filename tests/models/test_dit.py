@@ -11,7 +11,7 @@ from jaxspec.diffusion import ddim, ddpm
 from jaxspec.diffusion.ddpm import TokenNoise
 from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.dit import PUBLISHED_SIZES, DiT, DiTConfig, dit_fns, grid_positions, to_latents, to_states
+from jaxspec.models.dit.dit import PUBLISHED_SIZES, DiT, DiTConfig, dit_fns, grid_positions, to_latents, to_states
 from tests.models import dit_golden
 from tests.models.mar_parity import watch
 

@@ -9,8 +9,8 @@ import pytest
 
 import jaxspec
 from jaxspec.models.conditions import Pairs
-from jaxspec.models.eagle import EagleConfig, attach, eagle_fns
-from jaxspec.models.rope import rope_2d
+from jaxspec.models.heads.eagle_head import EagleConfig, attach, eagle_fns
+from jaxspec.models.nn.rope import rope_2d
 from tests.helpers import random_params
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "discrete" / "eagle_drafter_tiny.npz")

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec import checkpoints
-from jaxspec.models.chameleon import ChameleonConfig, chameleon_fns
-from jaxspec.models.chameleon_drawing import drawing_fns, drawing_params
+from jaxspec.io import checkpoints
+from jaxspec.models.chameleon.chameleon import ChameleonConfig, chameleon_fns
+from jaxspec.models.chameleon.chameleon_drawing import drawing_fns, drawing_params
 from jaxspec.models.conditions import Prefixed, Prompt
-from jaxspec.models.inter_head import INITIAL_RADIUS, InterHeadConfig, edge_from_cloud, inter_head_fns
+from jaxspec.models.heads.inter_head import INITIAL_RADIUS, InterHeadConfig, edge_from_cloud, inter_head_fns
 from jaxspec.models.llamagen import llamagen_fns
 from tests.helpers import TARGET, labels, random_params
 

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxspec import checkpoints
+from jaxspec.core.types import Intervals
 from jaxspec.intervals.inter_fuse import inter_fuse
 from jaxspec.intervals.uncertainty import Uncertainty
+from jaxspec.io import checkpoints
 from jaxspec.models.conditions import Prefixed
-from jaxspec.models.inter_head import InterHeadConfig, inter_head_fns
-from jaxspec.models.interval_features import IntervalFeaturesConfig, as_sent, interval_features_fns, token_input
+from jaxspec.models.heads.inter_head import InterHeadConfig, inter_head_fns
+from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, as_sent, interval_features_fns, token_input
 from jaxspec.models.llamagen import llamagen_fns
-from jaxspec.types import Intervals
 from tests.helpers import DRAFT, TARGET, labels, random_params
 
 V, D, T = TARGET.vocab_size, DRAFT.dim, 5

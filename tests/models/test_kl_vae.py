@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxspec import checkpoints
-from jaxspec.models import kl_vae, tokenizer_fns
-from jaxspec.models.kl_vae import SD_LATENT_SCALE, KLVAEConfig, kl_vae_fns
+from jaxspec.io import checkpoints
+from jaxspec.models.tokenizers import kl_vae, tokenizer_fns
+from jaxspec.models.tokenizers.kl_vae import SD_LATENT_SCALE, KLVAEConfig, kl_vae_fns
 from tests.models import dit_golden
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from jaxspec.models import quantizer
-from jaxspec.models.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
-from jaxspec.models.tokenizer_fns import from_uint8, square_grid, to_uint8
+from jaxspec.models.nn import quantizer
+from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
+from jaxspec.models.tokenizers.tokenizer_fns import from_uint8, square_grid, to_uint8
 from tests.models import llamagen_parity as parity
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec.models.sampling import probabilities
+from jaxspec.sampling.logit_processing import probabilities
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "discrete" / "logit_processors.npz")
 LOGITS, TIES = jnp.asarray(GOLDEN["logits"]), jnp.asarray(GOLDEN["logits_ties"])

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxspec import checkpoints
+from jaxspec.io import checkpoints
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.mar import MARConfig, mar_fns, patchify, unpatchify
+from jaxspec.models.mar.mar import MARConfig, mar_fns, patchify, unpatchify
 from tests.helpers import random_params
 
 CONFIG = MARConfig(

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxspec import checkpoints
-from jaxspec.models import quantizer
-from jaxspec.models.patch_vq import PatchVQConfig, depth_to_space, patch_vq_fns, space_to_depth
+from jaxspec.io import checkpoints
+from jaxspec.models.nn import quantizer
+from jaxspec.models.tokenizers.patch_vq import PatchVQConfig, depth_to_space, patch_vq_fns, space_to_depth
 
 TINY = PatchVQConfig(image_size=16, widths=(4, 8), encoder_blocks=(1, 1), decoder_blocks=(1, 1), num_codes=16, code_dim=4)
 

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxspec.models import precision
-from jaxspec.models.attention import attend
-from jaxspec.models.linear import linear
+from jaxspec.core import precision
+from jaxspec.models.nn.attention import attend
+from jaxspec.models.nn.linear import linear
 
 on_cpu = pytest.mark.skipif(jax.default_backend() != "cpu", reason="other devices round by themselves")
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxspec.models.rope import rope_2d, rotate
+from jaxspec.models.nn.rope import rope_2d, rotate
 
 
 def _reference(prefix_len, grid, head_dim, base):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import jaxspec
-from jaxspec.models import sampling
+from jaxspec.sampling import logit_processing
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "llamagen" / "sampling.npz")
 
@@ -23,7 +23,7 @@ def test_golden_combinations(index):
   logits = warp(jnp.asarray(GOLDEN["logits"]), jaxspec.sampling_params(temperature, top_p))
   expected = GOLDEN[f"probs_{index}"]
   np.testing.assert_array_equal(np.isneginf(logits), np.isneginf(GOLDEN[f"filtered_{index}"]))
-  np.testing.assert_allclose(sampling.probabilities(logits), expected, atol=1e-6)
+  np.testing.assert_allclose(logit_processing.probabilities(logits), expected, atol=1e-6)
   np.testing.assert_array_equal(jnp.argmax(logits, -1), GOLDEN[f"argmax_{index}"][:, 0])
 
 
@@ -32,7 +32,7 @@ def test_golden_ties_all_survive():
   combos, logits = GOLDEN["tie_combos"], jnp.asarray(GOLDEN["tie_logits"])
   for index, (temperature, top_k, _) in enumerate(combos):
     warped = jaxspec.Warp(top_k=int(top_k))(logits, jaxspec.sampling_params(temperature))
-    np.testing.assert_allclose(sampling.probabilities(warped), GOLDEN[f"tie_probs_{index}"], atol=1e-6)
+    np.testing.assert_allclose(logit_processing.probabilities(warped), GOLDEN[f"tie_probs_{index}"], atol=1e-6)
   assert names
 
 
@@ -49,7 +49,7 @@ def test_inverse_cdf_is_the_cdf(size):
   middle = ((starts + ends) / 2)[wide].astype(np.float32)
   edges = np.asarray([0.0, np.nextafter(np.float32(1), np.float32(0))], np.float32)
   uniforms = np.concatenate([middle, edges])
-  drawn = np.asarray(jax.jit(sampling.inverse_cdf)(np.broadcast_to(weights, (len(uniforms), size)), uniforms))
+  drawn = np.asarray(jax.jit(logit_processing.inverse_cdf)(np.broadcast_to(weights, (len(uniforms), size)), uniforms))
   np.testing.assert_array_equal(drawn[:-2], np.flatnonzero(wide))
   assert (weights[drawn[-2:]] > 0).all()
 
@@ -116,7 +116,7 @@ def test_a_filter_outside_of_a_program_compiles_once(warp):
 def test_chi_square_of_draws(count):
   logits = jnp.asarray(np.random.default_rng(0).normal(size=300) * 2, jnp.float32)
   uniform = jax.random.uniform(jax.random.key(0), (count,))
-  tokens = sampling.sample(jnp.broadcast_to(logits[None], (count, 300)), uniform)
+  tokens = logit_processing.sample(jnp.broadcast_to(logits[None], (count, 300)), uniform)
   expected = np.asarray(jax.nn.softmax(logits), np.float64)
   observed = np.bincount(np.asarray(tokens), minlength=300)
   big = expected * count >= 5

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxspec.models.causal import Positions
-from jaxspec.models.scale_blocks import Modulation, ScaleAttention
-from jaxspec.models.var import VARConfig
+from jaxspec.models.nn.causal import Positions
+from jaxspec.models.var.scale_blocks import Modulation, ScaleAttention
+from jaxspec.models.var.var import VARConfig
 
 CONFIG = VARConfig(depth=1, dim=8, num_heads=2, vocab_size=5, code_dim=2, num_classes=3, sides=(1, 2))
 ALL = Positions(jnp.arange(5)[None], jnp.zeros((1,), jnp.int32), jnp.ones((1, 5), bool), jnp.ones((1, 5, 5), bool), False)

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.models import scales
-from jaxspec.models.scale_quantizer import ScaleQuantizer, scale_inputs
+from jaxspec.models.nn import scales
+from jaxspec.models.tokenizers.scale_quantizer import ScaleQuantizer, scale_inputs
 
 SIDES = (1, 2, 4)
 QUANTIZER = ScaleQuantizer(9, 3, SIDES, 2)

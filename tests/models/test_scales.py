@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxspec.models import scales
+from jaxspec.models.nn import scales
 from tests.models import var_golden as golden
 
 TABLES = golden.arrays("var_tables")

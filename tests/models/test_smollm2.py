@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec.data import language_tokenizer
+from jaxspec.io.text import language_tokenizer
 
 FOLDER = os.environ.get("JAXSPEC_SMOLLM2")
 pytestmark = [

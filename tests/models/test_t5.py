@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jaxspec.models.conditions import left_pad
-from jaxspec.models.norm import RMSNorm
-from jaxspec.models.t5 import PUBLISHED_SIZES, T5Config, bucket_starts, distance_buckets, t5_fns
+from jaxspec.models.nn.norm import RMSNorm
+from jaxspec.models.text_encoders.t5 import PUBLISHED_SIZES, T5Config, bucket_starts, distance_buckets, t5_fns
 from tests import t5_folders
 
 TOLERANCE = 5e-5

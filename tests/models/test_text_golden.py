@@ -11,7 +11,7 @@ import pytest
 import jaxspec
 from conversion import llama
 from jaxspec.models.conditions import Prefixed, Prompt
-from jaxspec.models.llama import llama_fns
+from jaxspec.models.language.llama import llama_fns
 from tests.helpers import side
 from tests.models import text_golden as golden
 

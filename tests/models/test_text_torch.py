@@ -6,7 +6,7 @@ import pytest
 
 from conversion import engine, gpt_neo, hugging_face, llama
 from conversion.engine import ArrayTensor
-from jaxspec.checkpoints import unflatten
+from jaxspec.io.checkpoints import unflatten
 from jaxspec.models import registry
 from tests.models import text_reference as reference
 
@@ -41,7 +41,7 @@ def test_parity(name):
   model = reference.build(CASES[name], seed=7)
   fns, params = _convert(model, name)
   tokens = np.random.default_rng(0).integers(0, reference.VOCAB, (2, 24)).astype(np.int32)
-  # Dynamic frequencies: see `jaxspec.models.rope_text`.
+  # Dynamic frequencies: see `jaxspec.models.nn.rope_text`.
   expected = reference.stepwise_logits(model, tokens, 4) if "dynamic" in name else reference.full_logits(model, tokens)
   full = jax.jit(lambda p, x: fns.apply(p, x)[0].logits)(params, tokens)
   np.testing.assert_allclose(full, expected, atol=TOLERANCE)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from jaxspec.models import registry
-from jaxspec.models.chameleon import ChameleonConfig
-from jaxspec.models.eagle import EagleConfig, borrowed
-from jaxspec.models.inter_head import InterHeadConfig
-from jaxspec.models.llama import LlamaConfig
+from jaxspec.models.chameleon.chameleon import ChameleonConfig
+from jaxspec.models.heads.eagle_head import EagleConfig, borrowed
+from jaxspec.models.heads.inter_head import InterHeadConfig
+from jaxspec.models.language.llama import LlamaConfig
 from jaxspec.models.llamagen import LlamaGenConfig
+from jaxspec.models.trunk import trunk_of
 from tests.helpers import TARGET, random_params
 
 IDS = dict(num_codes=6, first_code=3, end_row=12, end_image=10)
@@ -25,7 +26,7 @@ LUMINA = ChameleonConfig(
 @pytest.mark.parametrize("config", [TARGET, LUMINA], ids=["llamagen", "chameleon"])
 def test_tables_are_rows_of_the_ids_that_are_drawn(config):
   """``output`` turns the features into the logits, ``embedding`` is what is fed."""
-  trunk = registry.trunk_of(config)
+  trunk = trunk_of(config)
   whole = random_params(registry.FAMILIES[registry.family_of(config)].make_fns(config), 0)
   params = trunk.params(config, whole)
   assert jax.tree.map(jnp.shape, params) == jax.tree.map(

@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxspec.models import scales
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.scale_blocks import Block
-from jaxspec.models.var import PUBLISHED_SIZES, VARConfig, var_fns
+from jaxspec.models.var.scale_blocks import Block
+from jaxspec.models.var.var import PUBLISHED_SIZES, VARConfig, scales, var_fns
 from tests.models import var_golden as golden
 
 STARTS = scales.starts(golden.SIDES)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxspec.models import scales
-from jaxspec.models.var_vae import VARVAEConfig, var_vae_fns
+from jaxspec.models.nn import scales
+from jaxspec.models.tokenizers.var_vae import VARVAEConfig, var_vae_fns
 from tests.models import var_golden as golden
 
 STORED = golden.arrays("var_tiny_vae")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from conversion import gpt_neo, hugging_face, llama
-from jaxspec import checkpoints
+from jaxspec.io import checkpoints
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "text"
 MODELS = ("gpt_neo", "llama_untied", "llama_tied")

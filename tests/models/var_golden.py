@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from conversion import engine, var, var_vae
-from jaxspec import checkpoints
+from jaxspec.io import checkpoints
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "var"
 SIDES = (1, 2, 3, 4, 5, 6)

@@ -41,22 +41,23 @@ def lossy(*rules: str) -> tuple[str, ...]:
 
 
 VECTORS = ("tests/contract/test_enumeration.py::test_vectors_follow_the_target_under_the_exact_rule",)
-STATES = ("tests/verifiers/test_step_coupling.py::test_every_state_follows_the_target[maximal]",)
-CHAINS = ("tests/decode/test_state_loop.py::test_every_state_follows_the_target[network-0.329]",)
-FROZEN = ("tests/decode/test_state_loop.py::test_every_state_follows_the_target[frozen-0.174]",)
-MAPS = ("tests/decode/test_map_loop.py::test_enumeration[map]",)
-SAMPLER = ("tests/decode/test_state_loop.py::test_plain_decoding_is_the_sampler",)
-MAPS_OF_BOTH = ("tests/decode/test_map_ciar.py::test_every_map_follows_the_side_that_decides_about_it",)
-WINDOWS = ("tests/decode/test_map_ciar.py::test_rows_alone_and_in_a_batch",)
-STEPS_OF_BOTH = ("tests/decode/test_state_ciar.py::test_every_state_is_a_step_of_the_side_that_took_it",)
-MAPS_ALONE = ("tests/decode/test_map_loop.py::test_rows_alone_and_in_a_batch",)
-OWN_MAPS = ("tests/decode/test_map_loop.py::test_counters_and_the_target_s_own_maps",)
+STATES = ("tests/rules/test_step_coupling.py::test_every_state_follows_the_target[maximal]",)
+CHAINS = ("tests/core/test_state_loop.py::test_every_state_follows_the_target[network-0.329]",)
+FROZEN = ("tests/core/test_state_loop.py::test_every_state_follows_the_target[frozen-0.174]",)
+MAPS = ("tests/core/test_map_loop.py::test_enumeration[map]",)
+SAMPLER = ("tests/core/test_state_loop.py::test_plain_decoding_is_the_sampler",)
+MAPS_OF_BOTH = ("tests/core/test_map_ciar.py::test_every_map_follows_the_side_that_decides_about_it",)
+WINDOWS = ("tests/core/test_map_ciar.py::test_rows_alone_and_in_a_batch",)
+STEPS_OF_BOTH = ("tests/core/test_state_ciar.py::test_every_state_is_a_step_of_the_side_that_took_it",)
+MAPS_ALONE = ("tests/core/test_map_loop.py::test_rows_alone_and_in_a_batch",)
+OWN_MAPS = ("tests/core/test_map_loop.py::test_counters_and_the_target_s_own_maps",)
 BLOCKS = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[True]",)
 BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[False]",)
 
-_CHAIN, _LOOP, _DRAFTS = "jaxspec/verifiers/chain.py", "jaxspec/decode/loop.py", "jaxspec/drafts.py"
-_TREE, _JACOBI, _SQS = "jaxspec/verifiers/tree.py", "jaxspec/drafters/jacobi.py", "jaxspec/drafters/compressed.py"
-_CIAR, _TARGET, _PAIRS = "jaxspec/drafters/interval.py", "jaxspec/verifiers/target.py", "jaxspec/drafters/feature_pairs.py"
+_CHAIN, _LOOP, _DRAFTS = "jaxspec/rules/chain_rule.py", "jaxspec/core/loop.py", "jaxspec/core/verdicts.py"
+_TREE, _JACOBI, _SQS = "jaxspec/rules/tree_rule.py", "jaxspec/drafters/jacobi_drafter.py", "jaxspec/drafters/compressed.py"
+_CIAR, _TARGET = "jaxspec/drafters/ciar_drafter.py", "jaxspec/verifiers/target.py"
+_PAIRS = "jaxspec/drafters/feature_pairs.py"
 _SMALL = "jaxspec/drafters/small_model.py"
 
 MUTANTS = (
@@ -89,11 +90,11 @@ MUTANTS = (
     contract("lantern"),
   ),
   Mutant(
-    "the ratio upside down", "jaxspec/verifiers/lossless.py",
+    "the ratio upside down", "jaxspec/rules/lossless.py",
     "jnp.exp(jnp.minimum(log_p - safe_q, 0.0))", "jnp.exp(jnp.minimum(safe_q - log_p, 0.0))", outcomes("chain"),
   ),
   Mutant(
-    "one draw for the last test and the next token", "jaxspec/rng.py",
+    "one draw for the last test and the next token", "jaxspec/core/rng.py",
     "jax.random.uniform(jax.random.fold_in(key, _FINAL))", "jax.random.uniform(jax.random.fold_in(key, 0))",
     outcomes("chain"),
   ),
@@ -290,7 +291,7 @@ MUTANTS = (
     '"text": num_accepted + 1', '"text": num_drafted + 1', contract("sqs"),
   ),
   Mutant(
-    "counts are compared with the size of a support", "jaxspec/verifiers/sparse.py",
+    "counts are compared with the size of a support", "jaxspec/rules/sparse.py",
     "distribution.total * p / jnp.maximum(count, 1)", "distribution.size * p / jnp.maximum(count, 1)", contract("sqs"),
   ),
   # CIAR.
@@ -299,7 +300,7 @@ MUTANTS = (
     "newest_read = cursor.length + gain - 1", "newest_read = cursor.length + gain", outcomes("ciar that always asks"),
   ),
   Mutant(
-    "a window is judged by the row before", "jaxspec/verifiers/gated.py",
+    "a window is judged by the row before", "jaxspec/verifiers/ciar_target.py",
     "skipped = jnp.where(judged, first - 1 - read, 0)", "skipped = jnp.where(judged, jnp.maximum(first - 2 - read, 0), 0)",
     contract("ciar after a prefix"),
   ),
@@ -309,37 +310,37 @@ MUTANTS = (
   ),
   # Lossy rules, and vectors.
   Mutant(
-    "a group takes tokens of any distance", "jaxspec/verifiers/gsd.py",
+    "a group takes tokens of any distance", "jaxspec/rules/gsd_rule.py",
     "kept &= tables.between(tokens, members) < self.max_distance", "kept &= tables.between(tokens, members) >= 0",
     lossy("gsd"),
   ),
   Mutant(
-    "every neighbour alone may be borrowed from", "jaxspec/verifiers/lantern.py",
+    "every neighbour alone may be borrowed from", "jaxspec/rules/lantern_rule.py",
     "taken = jnp.cumsum(p_y, axis=-1) <= limit", "taken = p_y <= limit", lossy("lantern"),
   ),
   Mutant(
-    "a scaled ratio is not scaled", "jaxspec/verifiers/scaled.py",
+    "a scaled ratio is not scaled", "jaxspec/rules/scaled_rule.py",
     "ratio(self.factor * at(p, tokens), at(q, tokens))", "ratio(at(p, tokens), at(q, tokens))", lossy("scaled"),
   ),
   Mutant(
-    "a rejected vector is replaced by a sample of the target", "jaxspec/verifiers/couplings.py",
+    "a rejected vector is replaced by a sample of the target", "jaxspec/rules/couplings.py",
     "keep = log_v < jnp.log(-jnp.expm1(jnp.minimum(-log_ratio_at(proposal), log_eta)))", "keep = log_v <= 0", VECTORS,
   ),
   Mutant(
-    "vectors are accepted by half of their ratio", "jaxspec/verifiers/couplings.py",
+    "vectors are accepted by half of their ratio", "jaxspec/rules/couplings.py",
     "accepted = log_u < log_eta + log_ratio", "accepted = log_u < log_eta + 0.5 * log_ratio", VECTORS,
   ),
   Mutant(
-    "a rejected state is drawn from the target", "jaxspec/verifiers/step_coupling.py",
+    "a rejected state is drawn from the target", "jaxspec/rules/step_coupling.py",
     "jnp.where(replaced[:, None], corrected.x, ", "jnp.where(replaced[:, None], _own(target, num_accepted), ",
     STATES,
   ),
   Mutant(
-    "a drafted state is judged by the step after it", "jaxspec/verifiers/step_coupling.py",
+    "a drafted state is judged by the step after it", "jaxspec/rules/step_coupling.py",
     "target.mean[:, :-1]", "target.mean[:, 1:]", STATES,
   ),
   Mutant(
-    "after full acceptance the last accepted step is drawn again", "jaxspec/verifiers/step_coupling.py",
+    "after full acceptance the last accepted step is drawn again", "jaxspec/rules/step_coupling.py",
     "corrected.x, _own(target, num_accepted)",
     "corrected.x, _own(target, jnp.maximum(num_accepted - 1, 0))", STATES,
   ),
@@ -366,11 +367,11 @@ MUTANTS = (
   ),
   # Maps.
   Mutant(
-    "a map is accepted by half of its ratio", "jaxspec/verifiers/map_rule.py",
+    "a map is accepted by half of its ratio", "jaxspec/rules/scale_rule.py",
     "< _log_ratio(drafted, drafted.tokens)", "< 0.5 * _log_ratio(drafted, drafted.tokens)", MAPS,
   ),
   Mutant(
-    "a rejected map is replaced by a sample of the target", "jaxspec/verifiers/map_rule.py",
+    "a rejected map is replaced by a sample of the target", "jaxspec/rules/scale_rule.py",
     "< -jnp.expm1(jnp.minimum(-_log_ratio(drafted, tokens), 0.0))", "< 2", MAPS,
   ),
   Mutant(
@@ -386,11 +387,11 @@ MUTANTS = (
     "count = local  #", "count = 0 * local  #", MAPS_OF_BOTH,
   ),
   Mutant(
-    "a window that another row stops is forgotten", "jaxspec/drafters/interval_maps.py",
+    "a window that another row stops is forgotten", "jaxspec/drafters/ciar_scales.py",
     "jnp.where(live, jnp.where(stopped, trace.until, 0), until)", "0 * until", WINDOWS,
   ),
   Mutant(
-    "a step that the cloud takes begins before the local ones", "jaxspec/verifiers/gated_states.py",
+    "a step that the cloud takes begins before the local ones", "jaxspec/verifiers/ciar_step_target.py",
     "length=cursor.length + local", "length=cursor.length", STEPS_OF_BOTH,
   ),
   Mutant(

@@ -3,7 +3,7 @@
 import pytest
 
 from jaxspec import methods
-from jaxspec.planning.acceptance import ASSUMED, acceptance_of
+from jaxspec.planning.assumed_acceptance import ASSUMED, acceptance_of
 
 
 def test_given_and_assumed():

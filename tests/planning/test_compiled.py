@@ -10,13 +10,13 @@ import pytest
 
 from jaxspec.planning import make_plan, parse_device
 from jaxspec.planning.compiled import compile_plan
-from jaxspec.planning.models import MODELS
+from jaxspec.planning.published_models import MODELS
 from tests.planning.test_plan import CAUSAL_TOKENS, IDS, MASKED
 
 HAS_LIBTPU = importlib.util.find_spec("libtpu") is not None
 # In a process of its own: a TPU's compiler stays in the process that loaded it.
 COMPILE = """
-from jaxspec.mesh import MeshSizes
+from jaxspec.core.mesh import MeshSizes
 from jaxspec.planning import make_plan, parse_device
 from jaxspec.planning.compiled import compile_plan
 from tests.methods.networks import small

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 from jaxspec import methods
-from jaxspec.acceptance import expected_tokens
+from jaxspec.core.expected_tokens import expected_tokens
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.planning import MODELS, make_plan
 from jaxspec.planning.imposed_bench import ImposedBench, break_even
-from jaxspec.planning.models import Model
+from jaxspec.planning.published_models import Model
 from jaxspec.planning.random_weights import RandomModel, filled
+from jaxspec.planning.recorded_acceptance import RecordedAcceptance
 from jaxspec.planning.this_machine import NAME, this_machine
-from jaxspec.recorded_acceptance import RecordedAcceptance
 from jaxspec.sampling import SamplingConfig
 
 TINY = LlamaGenConfig(num_layers=2, dim=16, num_heads=2, vocab_size=16, num_tokens=64, num_classes=4, multiple_of=16)

@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from jaxspec.mesh import MeshSizes
+from jaxspec.core.mesh import MeshSizes
+from jaxspec.core.network import Network
 from jaxspec.models import registry
-from jaxspec.network import Network
-from jaxspec.planning.memory import BESIDE, PIXELS, ROUNDS, STAYS, Memory, Need, cache_of
-from jaxspec.planning.models import MODELS
+from jaxspec.planning.memory_plan import BESIDE, PIXELS, ROUNDS, STAYS, Memory, Need, cache_of
+from jaxspec.planning.published_models import MODELS
 from jaxspec.planning.sizes import Sized
 
 # Images of a 7B network that are drawn at once, guided, in 90 % of the memory, less 14.03 GB of weights and 3 GB for

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from jaxspec.cli.main import main
 from jaxspec.cli.plan import plan
-from jaxspec.mesh import parse
+from jaxspec.core.mesh import parse
 from jaxspec.planning import MODELS, find_model, parse_device
 from jaxspec.run.chosen import Chosen
 

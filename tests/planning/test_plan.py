@@ -6,20 +6,20 @@ import json
 import pytest
 
 from jaxspec import methods
-from jaxspec.loading import load_pipeline
-from jaxspec.mesh import MeshSizes
+from jaxspec.core.mesh import MeshSizes
+from jaxspec.io.shipped import named
 from jaxspec.methods import METHODS
-from jaxspec.models.chameleon import ChameleonConfig
-from jaxspec.models.llama import LlamaConfig
+from jaxspec.models.chameleon.chameleon import ChameleonConfig
+from jaxspec.models.language.llama import LlamaConfig
 from jaxspec.models.llamagen import LlamaGenConfig
-from jaxspec.models.llamagen_vq import LlamaGenVQConfig
+from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig
 from jaxspec.planning import find_model, make_plan, parse_device, sampling_of
-from jaxspec.planning.models import MODELS, Model
+from jaxspec.planning.published_models import MODELS, Model
 from jaxspec.planning.random_weights import RandomModel
-from jaxspec.shipped import named
+from jaxspec.run.loading import load_pipeline
 from tests.methods.networks import CAUSAL, MAR, VAR, small
-from tests.pipeline import tiny
-from tests.pipeline.tiny import save
+from tests.run import tiny
+from tests.run.tiny import save
 
 CONFIG = LlamaGenConfig(num_layers=3, dim=16, num_heads=2, vocab_size=12, num_tokens=16, num_classes=3, multiple_of=16)
 IDS = Model(

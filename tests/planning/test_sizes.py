@@ -6,21 +6,21 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxspec.mesh import MeshSizes
+from jaxspec.core.mesh import MeshSizes
+from jaxspec.core.platform import tracing_for
 from jaxspec.models import registry
-from jaxspec.models.causal_tokens import CausalTokensConfig
-from jaxspec.models.chameleon import ChameleonConfig
+from jaxspec.models.chameleon.chameleon import ChameleonConfig
 from jaxspec.models.conditions import OrderedLabels, Pairs
-from jaxspec.models.eagle import EagleConfig, attach
-from jaxspec.models.gpt_neo import GPTNeoConfig
-from jaxspec.models.inter_head import InterHeadConfig
-from jaxspec.models.llama import LlamaConfig
+from jaxspec.models.heads.eagle_head import EagleConfig, attach
+from jaxspec.models.heads.inter_head import InterHeadConfig
+from jaxspec.models.language.gpt_neo import GPTNeoConfig
+from jaxspec.models.language.llama import LlamaConfig
 from jaxspec.models.llamagen import LlamaGenConfig
-from jaxspec.models.mar import MARConfig
-from jaxspec.models.masked_network import masked_network
-from jaxspec.models.platform import tracing_for
-from jaxspec.planning.memory import cache_of
-from jaxspec.planning.models import MODELS
+from jaxspec.models.mar.causal_tokens import CausalTokensConfig
+from jaxspec.models.mar.mar import MARConfig
+from jaxspec.models.mar.masked_network import masked_network
+from jaxspec.planning.memory_plan import cache_of
+from jaxspec.planning.published_models import MODELS
 from jaxspec.planning.sizes import Sized, pass_cost, sized, trunks_of
 from tests.planning.products import operations
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from jaxspec.mesh import MeshSizes, allowed, check_fits, divided_axis, parse
+from jaxspec.core.mesh import MeshSizes, allowed, check_fits, divided_axis, parse
 from jaxspec.planning.sizes import sized
 from jaxspec.planning.uses import Use, use_of
 from tests.planning.test_sizes import CONFIGS, LLAMAGEN, MAR

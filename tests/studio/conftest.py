@@ -2,9 +2,9 @@
 
 import pytest
 
-from jaxspec.loading import load_pipeline
+from jaxspec.run.loading import load_pipeline
 from jaxspec.run.sources import Sources
-from tests.pipeline import tiny
+from tests.run import tiny
 
 pytest.importorskip("starlette", reason="needs the studio extra: pip install 'jaxspec-decoding[studio]'")
 
@@ -16,7 +16,7 @@ def bundle(tmp_path_factory):
 
 @pytest.fixture(scope="package")
 def session(bundle):
-  from jaxspec.studio.session import Session
+  from jaxspec.studio.studio_session import Session
 
   return Session(load_pipeline(bundle, matmul_precision="float32"), Sources(bundle))
 

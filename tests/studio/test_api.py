@@ -12,13 +12,13 @@ from starlette.testclient import TestClient
 
 from jaxspec.cli.main import main
 from jaxspec.cli.networks import load_sources
-from jaxspec.options import options_of
+from jaxspec.core.options import options_of
 from jaxspec.run.chosen import Chosen
 from jaxspec.run.sources import Sources
-from jaxspec.studio import asked, repeat
-from jaxspec.studio.session import Session
+from jaxspec.studio import reproduce, schema
+from jaxspec.studio.studio_session import Session
 from tests.cli.command_lines import parse
-from tests.pipeline import tiny
+from tests.run import tiny
 
 JSON = {"content-type": "application/json"}
 RACE = {"prompts": ["red apple"], "entrants": [{"method": "speculative"}]}
@@ -125,13 +125,13 @@ def test_converted_networks_are_named_where_a_race_is_repeated(tmp_path):
   session = Session(load_sources(networks, matmul_precision="float32"), networks)
   assert session.describe()["kind"] == "class" and session.describe()["example"] == "0"
   for method, draft in (("speculative", True), ("ar", False)):
-    request = asked.Asked(["3"], [Chosen(method, None, {"gamma": 2})])
+    request = schema.Asked(["3"], [Chosen(method, None, {"gamma": 2})])
     job = session.resolve(request).entrants[0].job
-    words = shlex.split(repeat.command(job, session.kind, request, networks))
+    words = shlex.split(reproduce.command(job, session.kind, request, networks))
     assert ("--draft-model" in words, "--draft" in words) == (draft, False)
     parse(words[1:])
     scope = {}
-    exec(repeat.snippet(job, session.kind, request, networks).partition("method =")[0], scope)
+    exec(reproduce.snippet(job, session.kind, request, networks).partition("method =")[0], scope)
     assert list(scope["pipe"].drafts) == ["draft"] and scope["pipe"].encode([3]).captions == ["class 3"]
 
 
@@ -232,7 +232,7 @@ def test_seconds_on_a_link(client):
 
 def test_a_closed_tab_stops_its_decode(app, monkeypatch):
   """The decode of a connection that closes after its first round ends long before its last one."""
-  from jaxspec.studio.lane import Lane
+  from jaxspec.studio.method_run import Lane
 
   steps, step = [], Lane.step
   gone = asyncio.Event()
@@ -282,25 +282,25 @@ def test_several_users_at_once_get_all_of_their_tokens(app):
 
 
 def test_a_full_queue_says_so(app, monkeypatch):
-  monkeypatch.setattr("jaxspec.studio.desk.MAX_WAITING", 0)
+  monkeypatch.setattr("jaxspec.studio.worker.MAX_WAITING", 0)
   (event,) = race(TestClient(app))
   assert event["event"] == "error" and "queue" in event["message"]
 
 
 def test_reading_a_request():
-  found = asked.read(RACE | {"entrants": [{"method": "gsd", "options": {"max_gap": "inf"}}]})
+  found = schema.read(RACE | {"entrants": [{"method": "gsd", "options": {"max_gap": "inf"}}]})
   assert found.entrants[0].options["max_gap"] == float("inf") and found.seed == 0
   for wrong in (None, [], {"prompts": "a"}):
     with pytest.raises(ValueError, match="^Must have"):
-      asked.read(wrong)
+      schema.read(wrong)
 
 
 def test_commands_with_a_precision_that_only_jax_has_a_name_for(session):
-  wanted = asked.read({"prompts": ["red apple"], "entrants": [{"method": "ar"}], "seed": 3})
+  wanted = schema.read({"prompts": ["red apple"], "entrants": [{"method": "ar"}], "seed": 3})
   job = session.resolve(wanted).entrants[0].job
   job = dataclasses.replace(job, pipeline=dataclasses.replace(job.pipeline, matmul_precision="tensorfloat32"))
-  command = repeat.command(job, "prompt", wanted)
+  command = reproduce.command(job, "prompt", wanted)
   assert command.startswith("JAX_DEFAULT_MATMUL_PRECISION=tensorfloat32 jaxspec generate --method ar")
-  lines = repeat.snippet(job, "prompt", wanted).splitlines()
+  lines = reproduce.snippet(job, "prompt", wanted).splitlines()
   assert 'jax.config.update("jax_default_matmul_precision", \'tensorfloat32\')' in lines
   assert "jaxspec.load_pipeline(dtype='float32')" in lines[3] and "key=3" in lines[-1]

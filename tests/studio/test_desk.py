@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from jaxspec.studio.desk import Desk
+from jaxspec.studio.worker import Desk
 
 
 async def _rest(ticket) -> list[dict]:

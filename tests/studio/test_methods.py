@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from jaxspec.loading import load_pipeline
+from jaxspec.core.options import options_of
 from jaxspec.methods import METHODS
-from jaxspec.options import options_of
+from jaxspec.run.loading import load_pipeline
 from jaxspec.run.sources import Sources
 from jaxspec.studio.api import make_app
-from jaxspec.studio.session import Session
+from jaxspec.studio.studio_session import Session
 from tests.methods.networks import CAUSAL, MAR, SMALL
-from tests.pipeline import test_maps, test_states, tiny
+from tests.run import test_maps, test_states, tiny
 
 # Sources, how they are loaded, a prompt, and sampling settings that decode fast.
 KINDS = {

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jaxspec.studio.pictures import veiled
+from jaxspec.studio.row_images import veiled
 
 
 def test_tokens_that_are_not_there_yet_are_grey():

@@ -8,7 +8,7 @@ import pytest
 from experiments.data import digits as fetch_digits
 from experiments.data.class_images import _digits, _emoji, load_images
 from experiments.data.emoji import load_emoji
-from tests.data.packed_emoji import pack
+from tests.io.text.packed_emoji import pack
 
 
 def test_emoji_are_those_of_their_splits(tmp_path):

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from jaxspec import load_pipeline
-from jaxspec.bundle import write_bundle
 from jaxspec.diffusion.ddpm import Prediction
-from jaxspec.models.dit import DiTConfig, dit_fns
-from jaxspec.models.var import VARConfig, var_fns
-from jaxspec.training.dit import RadiusObjective, radius_loss, state_loss_fn, state_radii_loss_fn
+from jaxspec.io.bundle import write_bundle
+from jaxspec.models.dit.dit import DiTConfig, dit_fns
+from jaxspec.models.var.var import VARConfig, var_fns
+from jaxspec.training.dit_loss import RadiusObjective, radius_loss, state_loss_fn, state_radii_loss_fn
 from jaxspec.training.dropped_labels import drop_labels
 from jaxspec.training.inter_dro import InterDro
 from jaxspec.training.scale_vq import scale_code_loss, scale_vq_loss_fn
-from jaxspec.training.var import scale_loss_fn, scale_radii_loss_fn
-from jaxspec.training.vq import VQObjective
+from jaxspec.training.var_loss import scale_loss_fn, scale_radii_loss_fn
+from jaxspec.training.vq_loss import VQObjective
 from tests.helpers import random_params
 from tests.training.sharing import noise_digits, share_step
 
@@ -181,8 +181,8 @@ def test_a_pair_of_scales_is_trained_and_draws(tmp_path, monkeypatch, digits):
 @pytest.mark.slow
 def test_a_pair_of_states_is_trained_and_draws(tmp_path, monkeypatch, digits):
   from experiments.train import class_states
-  from jaxspec import checkpoints
-  from jaxspec.models.kl_vae import KLVAEConfig, kl_vae_fns
+  from jaxspec.io import checkpoints
+  from jaxspec.models.tokenizers.kl_vae import KLVAEConfig, kl_vae_fns
 
   config = KLVAEConfig(
     base_channels=2, multipliers=(1, 1, 1), num_res_blocks=1, attention_levels=(), z_channels=4, latent_channels=4,

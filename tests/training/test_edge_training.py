@@ -14,9 +14,9 @@ from experiments.data.samples import pick, with_logits
 from experiments.train import inter_head, interval_features, student
 from experiments.train.student import HELD_OUT
 from jaxspec import load_pipeline
-from jaxspec.bundle import read_bundle
+from jaxspec.io.bundle import read_bundle
 from jaxspec.models.conditions import Prefixed
-from jaxspec.models.inter_head import edge_from_cloud
+from jaxspec.models.heads.inter_head import edge_from_cloud
 from tests.cli.fake_bundle import make_fake_bundle
 from tests.training.sharing import share_step
 

@@ -13,11 +13,11 @@ from experiments.data import own_samples, sample_prompts, sampled_target
 from experiments.train import eagle, inter_head
 from experiments.train.student import HELD_OUT
 from jaxspec import load_pipeline, methods
-from jaxspec.bundle import read_bundle
+from jaxspec.io.bundle import read_bundle
 from jaxspec.models.conditions import Caption, ClassLabels, Prompt
-from jaxspec.models.eagle import EagleConfig
-from jaxspec.models.inter_head import edge_from_cloud
-from tests.pipeline import tiny, tiny_chameleon
+from jaxspec.models.heads.eagle_head import EagleConfig
+from jaxspec.models.heads.inter_head import edge_from_cloud
+from tests.run import tiny, tiny_chameleon
 
 NUM = HELD_OUT + 4
 

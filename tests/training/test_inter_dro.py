@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
+from jaxspec.core.types import Intervals
 from jaxspec.training.inter_dro import ABLATIONS, InterDro, inter_dro, worst_case
-from jaxspec.types import Intervals
 
 B, T, V = 2, 3, 5
 VALID = np.array([[True, True, True], [True, False, True]])

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.training.interval_features import edge_positions, injection_loss
+from jaxspec.training.interval_features_loss import edge_positions, injection_loss
 
 
 def logits(seed):

@@ -9,13 +9,13 @@ import numpy as np
 import optax
 import pytest
 
-from jaxspec.models.patch_vq import PatchVQConfig, patch_vq_fns
+from jaxspec.models.tokenizers.patch_vq import PatchVQConfig, patch_vq_fns
 from jaxspec.training import train_state
-from jaxspec.training.loop import LoopConfig, TrainingDiverged, fit
-from jaxspec.training.metrics import read_metrics
 from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
-from jaxspec.training.step import make_train_step
-from jaxspec.training.vq import VQObjective, init_usage, restart_dead_codes, vq_loss_fn
+from jaxspec.training.run_log import read_metrics
+from jaxspec.training.train_loop import LoopConfig, TrainingDiverged, fit
+from jaxspec.training.train_step import make_train_step
+from jaxspec.training.vq_loss import VQObjective, init_usage, restart_dead_codes, vq_loss_fn
 
 MODEL = PatchVQConfig(image_size=8, widths=(4,), encoder_blocks=(1,), decoder_blocks=(1,), num_codes=8, code_dim=3)
 STEPS = 6

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from jaxspec.training.losses import distillation_kl, feature_losses, pixel_losses, token_cross_entropy
+from jaxspec.training.common_losses import distillation_kl, feature_losses, pixel_losses, token_cross_entropy
 
 
 def _normal(seed, *shape):

@@ -6,9 +6,9 @@ import io
 import pytest
 from rich.console import Console
 
-from jaxspec.cli.progress import TrainProgress
-from jaxspec.training.metrics import MetricsWriter, read_metrics
+from jaxspec.render.terminal_progress import TrainProgress
 from jaxspec.training.overrides import differences, override
+from jaxspec.training.run_log import MetricsWriter, read_metrics
 
 
 def test_writer_continues_a_file_without_repeating_steps(tmp_path):

@@ -11,9 +11,9 @@ import numpy as np
 import optax
 import pytest
 
-from jaxspec.models.linear import linear
+from jaxspec.models.nn.linear import linear
 from jaxspec.training import train_state
-from jaxspec.training.step import ema_update, make_train_step
+from jaxspec.training.train_step import ema_update, make_train_step
 
 
 def _loss(params, extra, batch, key):
@@ -118,7 +118,7 @@ _TWO_DEVICES = """
   import jax, numpy as np, optax
   jax.config.update("jax_default_matmul_precision", "highest")
   from tests.training.test_step import _batch, _loss, _state
-  from jaxspec.training.step import make_train_step
+  from jaxspec.training.train_step import make_train_step
   optimizer = optax.adam(1e-2)
   assert jax.local_device_count() == 2
   results = []

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from jaxspec.diffusion.schedule import diffusion_tables
-from jaxspec.models.causal_tokens import CausalTokensConfig, causal_token_fns
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.kl_vae import Posterior
-from jaxspec.training.causal_tokens import causal_loss, causal_loss_fn
-from jaxspec.training.kl_vae import VAEObjective, normal_divergence
-from jaxspec.training.mar import noisy_context
-from tests.data.packed_emoji import pack
+from jaxspec.models.mar.causal_tokens import CausalTokensConfig, causal_token_fns
+from jaxspec.models.tokenizers.kl_vae import Posterior
+from jaxspec.training.causal_tokens_loss import causal_loss, causal_loss_fn
+from jaxspec.training.kl_vae_loss import VAEObjective, normal_divergence
+from jaxspec.training.mar_loss import noisy_context
 from tests.helpers import random_params
+from tests.io.text.packed_emoji import pack
 from tests.training.sharing import compile_init, share_step
 
 CONFIG = CausalTokensConfig(
@@ -121,7 +121,7 @@ def test_scripts_run_and_resume(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_teacher_replaces_the_noise():
   """A draft with its teacher's weights has an mse of 0, so only the bound is left. A focus changes the diffusion steps."""
-  from jaxspec.training.causal_tokens import Teacher
+  from jaxspec.training.causal_tokens_loss import Teacher
 
   head = causal_token_fns(CONFIG)
   params = jax.jit(head.init)(jax.random.key(0))

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.training.vq import CodeUsage, VQObjective, restart_dead_codes
+from jaxspec.training.vq_loss import CodeUsage, VQObjective, restart_dead_codes
 
 
 def test_only_dead_codes_restart_and_only_when_due():

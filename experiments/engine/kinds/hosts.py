@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiments.engine import statistics
 from experiments.engine.cells import ALPHA, LABEL, SMALLEST, Column, Document, Kind, RowDocument, interval, metric
-from jaxspec.metrics import statistics as library
+from jaxspec import statistics as library
 
 MOST_POSITIONS = 8  # columns of acceptance by position would be too many; longer rows are cut in as many parts
 

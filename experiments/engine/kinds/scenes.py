@@ -8,7 +8,7 @@ from experiments.engine import claims, predictions, seeds, statistics
 from experiments.engine.cells import LABEL, Column, Document, Kind, RowDocument, interval, metric, percent
 from experiments.engine.kinds.columns import CALLS, REDUCTION, SPEED, TAU
 from experiments.engine.outlook import outlook_sentences
-from jaxspec.metrics.statistics import equivalence
+from jaxspec.statistics import equivalence
 
 SAVED = Column("calls saved, %", lambda row, document: "" if row["alone"] else percent(saved_of(row, document), 1))
 RIGHT = metric("right, %", "right")

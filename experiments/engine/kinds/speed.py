@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiments.engine import statistics
 from experiments.engine.cells import ALPHA, LABEL, SMALLEST, Column, Document, Kind, RowDocument, spread
-from jaxspec.metrics import statistics as library
+from jaxspec import statistics as library
 
 
 def race_columns(document: Document) -> list[Column]:

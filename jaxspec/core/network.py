@@ -1,0 +1,45 @@
+"""A network with its weights, as methods and decoders take it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from jaxspec.core.types import Params
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Network:
+  """Pure functions, their weights, and what is known about them.
+
+  Attributes:
+    fns: `jaxspec.core.types.ModelFns`, or `jaxspec.models.token_fns.HeadFns` for vector tokens.
+    params: the weights, or their shapes (`jaxspec.io.checkpoints.load`).
+    config: the family's frozen config, None for a network of your own.
+    meta: provenance and figures, as a checkpoint stores them; ``calibration`` of a CIAR edge network, ``guided`` False for a
+      draft that was trained to need no guidance.
+    name: what messages call it.
+  """
+
+  fns: Any
+  params: Params = dataclasses.field(repr=False)
+  config: Any = None
+  meta: dict[str, Any] = dataclasses.field(default_factory=dict)
+  name: str = "network"
+
+  def __repr__(self) -> str:
+    config = "" if self.config is None else f", {type(self.config).__name__}"
+    number = sum(leaf.size for leaf in jax.tree.leaves(self.params))
+    return f"<Network {self.name}{config}, {number:,} parameters>"
+
+  @property
+  def has_weights(self) -> bool:
+    """Whether something can be computed; False where the parameters are shapes alone."""
+    return not any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(self.params))
+
+  @property
+  def is_guided(self) -> bool:
+    """Whether the network takes classifier-free guidance; False for a draft that learned guided targets."""
+    return self.meta.get("guided", True) is not False

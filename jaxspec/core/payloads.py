@@ -1,0 +1,51 @@
+"""Payloads of drafts and verdicts that drafters, rules and verifiers share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import jax.numpy as jnp
+
+from jaxspec.core.types import Array, Key, PyTree
+
+
+class PendingTokens(NamedTuple):
+  """`Draft.payload` of a drafter that accepts tokens locally: the committed tokens by position, and how many of them the
+  target has read."""
+
+  tokens: Array  # [B, N] int32, the committed tokens
+  read: Array  # [B] int32, leading tokens that the target has read
+  features: PyTree = ()  # [B, N, D] float32 interval features of committed and drafted tokens, 0 where a token has none
+
+
+class DraftedMap(NamedTuple):
+  """A drafted map, and what it and the target's map are drawn from."""
+
+  tokens: Array  # [B, S] int32
+  draft: Array  # [B, S, V] processed logits of the draft network
+  target: Array  # [B, S, V] processed logits of the target
+
+
+class Replaced(NamedTuple):
+  """What stands for a rejected map."""
+
+  tokens: Array  # [B, S] int32
+  tries: Array  # [B] int32, proposals that were drawn
+  fallback: Array  # [B] bool, none was kept within the cap: the last one stands, which is not exact
+
+
+class AcceptMap(Protocol):
+  """An acceptance rule for maps; frozen and hashable. Keys are those of the map (`jaxspec.core.rng.of_token`)."""
+
+  def accepts(self, keys: Key, drafted: DraftedMap) -> Array:
+    """``[B]`` bool."""
+    ...
+
+  def replace(self, keys: Key, drafted: DraftedMap, needed: Array) -> Replaced:
+    """Maps in the place of rejected ones; only rows ``needed [B]`` count."""
+    ...
+
+
+def as_token(tokens: Array, width: int) -> Array:
+  """A map ``[B, S]`` as a token ``[B, C]``: filled up with -1."""
+  return jnp.pad(tokens, ((0, 0), (0, width - tokens.shape[1])), constant_values=-1)

@@ -1,0 +1,181 @@
+"""Named random streams.
+
+Every random number of a decode is drawn from ``fold_in(fold_in(fold_in(row_key, stream), round), offset)``. Streams
+have names because the key-reuse checker of jax does not detect two `fold_in` calls with the same number. A step that is
+called again in the same round gives the same answer. Retries over a network are therefore safe, and the fused loop, the
+Python loop and two machines give the same tokens.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.core.types import Array, Key
+
+_KIND = "threefry2x32"  # of all keys that a decode draws from, whatever kind JAX makes by default
+_KIND_OF_WORDS = {2: _KIND, 4: "rbg"}  # by the length of a key that is an array of numbers
+
+
+class Stream(enum.IntEnum):
+  """Purposes of random numbers; the values are part of the reproducibility contract and never change."""
+
+  DRAFT = 1
+  VERIFY = 2
+  NOISE = 3
+  RESIDUAL = 4
+  FIRST = 5
+  ORDER = 6  # generation orders
+  DENOISE = 7  # noise of the denoising steps; NOISE is the noise of their first state
+  OPEN = 8  # token 0, where the draft side draws it
+  REFINE = 9  # the last denoising steps of tokens that were drawn without them
+
+
+def row_keys(key: Key | int, num_rows: int) -> Key:
+  """One key per row ``[B]``: a scalar key is folded with the row number, a ``[B]`` array is returned unchanged.
+
+  Args:
+    key: a typed key or ``[B]`` of them, the numbers of either (`jax.random.key_data`), or a seed: ``3`` is
+      ``jax.random.key(3)``. Keys of other generators become keys of threefry: rows of ``rbg`` and ``unsafe_rbg`` are not
+      independent of their neighbours under `jax.vmap`.
+  Raises:
+    ValueError: if ``key`` is an array of another length, or is no key.
+  """
+  key = _typed(key)
+  if key.ndim == 0:
+    return jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(num_rows))
+  if key.shape != (num_rows,):
+    raise ValueError(f"Must have one key or {num_rows} row keys, we instead got shape {key.shape}")
+  return key
+
+
+# Number of the second sample of a prompt; above every `Stream`, whose keys are folded from the key of the first sample.
+_SAMPLE = 1 << 24
+
+
+def sample_key(key: Key, prompt: Array | int, sample: Array | int) -> Key:
+  """The row key of one sample of one prompt, whatever the batch; the first is that of `row_keys`."""
+  first = jax.random.fold_in(key, prompt)
+  other = jax.random.key_data(jax.random.fold_in(first, _SAMPLE + sample))
+  data = jnp.where(jnp.asarray(sample) == 0, jax.random.key_data(first), other)
+  return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key))
+
+
+def row_key_data(key: Key | int, num_rows: int) -> Array:
+  """The data ``[B, 2]`` uint32 of `row_keys`, as programs take it; `of_key_data` makes keys of it.
+
+  Raises:
+    ValueError: as `row_keys`.
+  """
+  return jax.random.key_data(row_keys(key, num_rows))
+
+
+def of_key_data(data: Array) -> Key:
+  """Keys of `row_key_data`."""
+  return jax.random.wrap_key_data(data, impl=_KIND)
+
+
+def _typed(key: Any) -> Key:
+  """A key, or an array of keys, of `_KIND`; see `row_keys`."""
+  dtype = getattr(key, "dtype", None)
+  is_seed = isinstance(key, int) if dtype is None else key.ndim == 0 and jnp.issubdtype(dtype, jnp.integer)
+  if is_seed and not isinstance(key, bool):
+    try:
+      return jax.random.key(key, impl=_KIND)
+    except OverflowError as error:
+      raise ValueError(f"Must have a seed of at most 64 bits, we instead got {key}") from error
+  if dtype == jnp.uint32 and key.ndim in (1, 2) and key.shape[-1] in _KIND_OF_WORDS:
+    key = jax.random.wrap_key_data(jnp.asarray(key), impl=_KIND_OF_WORDS[key.shape[-1]])
+  elif dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
+    found = f"a {type(key).__name__}" if dtype is None else f"dtype {dtype} {list(key.shape)}"
+    raise ValueError(f"Must have a key (jax.random.key(seed)) or its seed, we instead got {found}")
+  if jax.random.key_impl(key) not in ("rbg", "unsafe_rbg"):
+    return key
+  data = jax.random.key_data(key)  # [..., 4]
+  fold = jnp.vectorize(lambda first, *words: functools.reduce(jax.random.fold_in, words, first))
+  return fold(of_key_data(data[..., :2]), data[..., 2], data[..., 3])
+
+
+def stream_keys(keys: Key, stream: Stream, round_: Array) -> Key:
+  """Keys ``[B]`` of one stream in one round.
+
+  Args:
+    keys: ``[B]`` row keys.
+    round_: ``[]`` int32, or ``[B]`` where every row is in a round of its own.
+  """
+  fold = lambda key, number: jax.random.fold_in(jax.random.fold_in(key, int(stream)), number)
+  return jax.vmap(fold, in_axes=(0, 0 if jnp.ndim(round_) else None))(keys, round_)
+
+
+def of_token(keys: Key, index: int | Array) -> Key:
+  """Keys ``[B]`` of the token at one index of every row, whatever round draws it.
+
+  Rounds of rows that keep one length may draw a token again; it is then the same token, with the same decision.
+
+  Args:
+    keys: ``[B]`` of one stream.
+  """
+  return jax.vmap(lambda key: jax.random.fold_in(key, index))(keys)
+
+
+def uniforms(keys: Key, num: int) -> Array:
+  """``[B, num]`` float32 uniforms in [0, 1), one per (row, offset); entry i does not depend on ``num``."""
+
+  def one_row(key: Key) -> Array:
+    return jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key, i)))(jnp.arange(num))
+
+  return jax.vmap(one_row)(keys)
+
+
+def uniform(keys: Key, offset: Array | int) -> Array:
+  """``[B]`` float32, column ``offset`` of `uniforms`."""
+  return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, offset)))(keys)
+
+
+# Offset of the keys of scores that draw; above every offset of `uniforms`, below `_FINAL`.
+_SCORE = 1 << 19
+
+
+def score_keys(keys: Key, offset: Array | int) -> Key:
+  """Keys ``[B]`` of an uncertainty score at one offset."""
+  return jax.vmap(lambda key: jax.random.fold_in(key, _SCORE + offset))(keys)
+
+
+def integer(keys: Key, offset: Array | int, below: Array) -> Array:
+  """``[B]`` int32 uniform on ``0 .. below - 1``, one for each row, at one offset.
+
+  Args:
+    below: ``[B]`` int32, at least 1.
+  """
+  draw = lambda key, most: jax.random.randint(jax.random.fold_in(key, offset), (), 0, most, dtype=jnp.int32)
+  return jax.vmap(draw)(keys, below)
+
+
+# Offset of the draw that ends a round; far above every offset of `uniforms`.
+_FINAL = 1 << 20
+
+# Offset of the first of many proposals for one token; above every offset of `uniforms` too.
+_PROPOSAL = 1 << 22
+
+
+def proposal_uniforms(keys: Key, number: Array, size: int) -> Array:
+  """``[B, size]`` float32 uniforms in [0, 1) of one of many proposals, ``number`` from 0."""
+  return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, _PROPOSAL + number), (size,)))(keys)
+
+
+# Offset of the keys of imposed acceptance.
+_IMPOSED = 1 << 21
+
+
+def imposed_keys(keys: Key) -> Key:
+  """Keys ``[B]`` of decisions that replace those of a rule (`jaxspec.verifiers.imposed`)."""
+  return jax.vmap(lambda key: jax.random.fold_in(key, _IMPOSED))(keys)
+
+
+def final_uniform(keys: Key) -> Array:
+  """``[B]`` float32 uniforms in [0, 1) for the draw that ends a round (residual or bonus)."""
+  return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, _FINAL)))(keys)

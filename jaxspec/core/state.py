@@ -1,0 +1,126 @@
+"""What a decode carries from round to round, and what it returns."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, NamedTuple
+
+import flax.struct
+import jax.numpy as jnp
+
+from jaxspec.core.short_repr import short_repr
+from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree
+
+
+class Origin(enum.IntEnum):
+  """Where a committed token came from."""
+
+  EMPTY = 0
+  FIRST = 1  # drawn from the prefill
+  DRAFT = 2  # drafted and accepted by the target
+  REPLACED = 3  # drawn by the target after a rejection
+  BONUS = 4  # drawn by the target after full acceptance; every token of plain decoding
+  LOCAL = 5  # accepted locally by the draft side, never verified
+
+
+class SpecParams(NamedTuple):
+  """All traced parameters of the two sides; ``draft`` is ``()`` without a drafter."""
+
+  __repr__ = short_repr
+
+  draft: PyTree
+  target: PyTree
+
+
+@flax.struct.dataclass
+class Counters:
+  """Counts ``[B]`` int32 of every row; nothing is counted after a row is finished."""
+
+  rounds: Array
+  drafted: Array  # tokens proposed to the target (levels of a tree)
+  accepted: Array  # proposed tokens that were accepted
+  local: Array  # tokens accepted locally by the draft side
+  target_calls: Array  # rounds in which the target added a token, and the prefill where token 0 came from it
+  draft_calls: Array  # forward passes of the draft network, its prefill included
+
+
+@flax.struct.dataclass
+class DraftSide:
+  """State of the draft side, which owns the result."""
+
+  __repr__ = short_repr
+
+  tokens: Array  # [B, N] int32, or [B, N, C] float; positions from ``cursor.length`` on are 0
+  origin: Array  # [B, N] int8, an `Origin`
+  commit_round: Array  # [B, N] int32, the round that committed each token; 0 is the prefill
+  cursor: Cursor
+  keys: Key  # [B]
+  drafter: PyTree
+  counters: Counters
+  metrics: PyTree  # leaves [B, N], `Verdict.metrics` of each token
+
+
+@flax.struct.dataclass
+class TargetSide:
+  """State of the target side when the two sides are apart; it has a cursor of its own."""
+
+  __repr__ = short_repr
+
+  cursor: Cursor
+  keys: Key  # [B]
+  max_len: Array  # [] int32, or [B] where every row has its own
+  verifier: PyTree
+
+
+@flax.struct.dataclass
+class DecodeState:
+  """The carry of the fused loop: both sides, which share the draft side's cursor."""
+
+  draft_side: DraftSide
+  verifier: PyTree
+
+
+class Waiting(NamedTuple):
+  """The draft side while it waits for the verdict about its draft."""
+
+  side: DraftSide
+  draft: Draft
+  trace: PyTree
+
+
+class DecodeResult(NamedTuple):
+  """Result of a decode. ``accepted_mask`` is True where a token was drafted and accepted by the target."""
+
+  tokens: Array  # [B, N] int32, or [B, N, C] float; in generation order
+  lengths: Array  # [B] int32
+  counters: Counters
+  accepted_mask: Array  # [B, N] bool
+  origin: Array  # [B, N] int8
+  commit_round: Array  # [B, N] int32
+  metrics: PyTree = ()  # leaves [B, N], what the acceptance rule reported about each token (`jaxspec.audited`), or ()
+  report: PyTree = ()  # what the drafter counted by itself (`Drafter.report`)
+
+  def __repr__(self) -> str:
+    shape = getattr(self.tokens, "shape", None)  # a tree of other leaves has none
+    return f"<DecodeResult: tokens {None if shape is None else list(shape)}; {', '.join(self._fields)}>"
+
+
+def result(side: DraftSide, drafter: Drafter) -> DecodeResult:
+  """Result of a decode, from the draft side's final state."""
+  return DecodeResult(
+    side.tokens,
+    side.cursor.length,
+    side.counters,
+    side.origin == Origin.DRAFT,
+    side.origin,
+    side.commit_round,
+    side.metrics,
+    drafter.report(side.drafter) if drafter.report is not None else (),
+  )
+
+
+def summarize(counters: Counters) -> dict[str, Any]:
+  """Totals over the batch as Python numbers, with the acceptance rate."""
+  total = {name: int(jnp.sum(getattr(counters, name))) for name in counters.__dataclass_fields__}
+  total["acceptance"] = total["accepted"] / total["drafted"] if total["drafted"] else None
+  return total

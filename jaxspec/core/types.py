@@ -1,0 +1,314 @@
+"""The contracts of the library: what a model, a drafter, a verifier and an acceptance rule are.
+
+No maths lives here. Letters used in every docstring: ``B`` rows of a batch, ``N`` tokens of one result, ``K`` draft
+window, ``V`` vocabulary, ``T`` inputs of one forward pass, ``P`` positions of the condition, ``S`` cache slots.
+Positions are absolute positions in the sequence, the condition included.
+
+One round of decoding is draft -> verify -> commit::
+
+    draft, drafter_state, trace = drafter.draft(params.draft, keys, drafter_state, cursor)
+    verdict, verifier_state     = verifier.verify(params.target, keys, verifier_state, cursor, draft)
+    drafter_state               = drafter.commit(params.draft, drafter_state, cursor, draft, trace, verdict)
+    cursor                      = advance(cursor, draft, verdict, max_len)
+
+The draft side and the target side only exchange `Draft` and `Verdict`. They may live in one compiled loop, in a Python
+loop, or on two machines. When they are apart, each side keeps its own `Cursor` and moves it by the same pure function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+
+Array = jax.Array
+Key = jax.Array
+PyTree = Any
+Params = Any
+Cache = Any
+
+
+class Intervals(NamedTuple):
+  """An interval for the logit of every token, from ``H`` heads on one trunk (CIAR, arXiv 2603.25463, eq. 3).
+
+  They describe a set of distributions: the softmax of any logits between ``centre - radius`` and ``centre + radius``.
+
+  Attributes:
+    centre: ``[..., H, V]`` float32.
+    radius: ``[..., H, V]`` float32, at least 0.
+    lens: ``[..., L - 1, V]`` float32, logits that the output matrix gives for each layer below the last; None without them.
+  """
+
+  centre: Array
+  radius: Array
+  lens: Array | None = None
+
+
+class ModelOutput(NamedTuple):
+  """What one forward pass returns.
+
+  Attributes:
+    logits: ``[B, T, V]`` float32, logits of the token after each input; None: a head reads the features instead.
+    features: ``[B, T, D]`` hidden state after the final norm (what the output head reads); guided: both halves, ``2 D``.
+    intervals: leaves ``[B, T, H, V]``, of networks with an Inter-Head (`jaxspec.models.heads.inter_head`); else None.
+    lens: ``[B, T, L - 1, V]`` logits of each layer below the last, of networks that return them; else None.
+  """
+
+  logits: Array | None
+  features: Array
+  intervals: Intervals | None = None
+  lens: Array | None = None
+
+
+class ApplyFn(Protocol):
+  """Forward pass of one network.
+
+  Args:
+    params: parameters.
+    inputs: token ids ``[B, T]`` int32 (or vectors ``[B, T, C]``), or the family's condition pytree (prefill).
+    cache: the family's cache; ``None`` runs without one (teacher forcing).
+    positions: ``[B, T]`` int32 absolute positions of the inputs, or ``[1, T]`` when all rows share them (cheaper).
+      Input t goes to cache slot ``slot[b] + t``: consecutive also for draft trees, whose positions are depths.
+    mask: optional ``[B, T, W]`` bool, True where an input may attend. It replaces the causal mask for the newest ``W >= T``
+      slots, which end with the slot of the last input. Every earlier slot is visible. Draft trees need it.
+    inject: optional ``[B, T, D]`` added to the input embeddings.
+    logits_at: optional ``[B]`` or ``[1]`` int32, the only input whose logits are computed (``[B, 1, V]``). This saves the
+      output matrix for the others. Features are those of all inputs.
+    slot: optional ``[B]`` or ``[1]`` int32 cache slot of the first input; ``positions[:, 0]`` by default.
+  Returns:
+    `ModelOutput` and the new cache.
+  """
+
+  def __call__(
+    self,
+    params: Params,
+    inputs: PyTree,
+    cache: Cache | None,
+    *,
+    positions: Array,
+    mask: Array | None = None,
+    inject: Array | None = None,
+    logits_at: Array | None = None,
+    slot: Array | None = None,
+  ) -> tuple[ModelOutput, Cache]: ...
+
+
+class ModelFns(NamedTuple):
+  """One network as pure functions.
+
+  Attributes:
+    init: ``(key) -> params``, random parameters.
+    init_cache: ``(batch, max_len) -> cache``, an empty cache of so many rows and slots; both static.
+    apply: the forward pass, see `ApplyFn`.
+    prefix_len: ``(condition) -> int``, the number of cache slots that a condition takes; static.
+    null_condition: ``(params, condition) -> condition``, the unconditional partner, for guidance; None: no guidance.
+    compact: ``(cache, slot [B], path [B, L]) -> cache``, moves the entries of slots ``slot + path`` to ``slot, slot + 1,
+      ...``. None: the network scores chains only.
+    take: ``(cache, slots [M]) -> cache`` of these rows, see `jaxspec.models.nn.kv_cache.take`; for caches whose rows are
+      slots of a table. None: no table holds its caches.
+    put: the reverse, see `PutFn`.
+  """
+
+  init: Callable[[Key], Params]
+  init_cache: Callable[[int, int], Cache]
+  apply: ApplyFn
+  prefix_len: Callable[[PyTree], int]
+  null_condition: Callable[[Params, PyTree], PyTree] | None = None
+  compact: Callable[[Cache, Array, Array], Cache] | None = None
+  take: Callable[[Cache, Array], Cache] | None = None
+  put: PutFn | None = None
+
+
+class PutFn(Protocol):
+  """Writes rows of a cache into slots of another cache.
+
+  Args:
+    cache: the table, to be donated.
+    rows: a cache of ``M`` rows.
+    slots: ``[M]`` int32 rows of the table; those that occur more than once hold garbage afterwards.
+    start: ``[M]`` int32, the first cache slot that is written in each row; None writes whole rows.
+    width: static, how many cache slots are written.
+  Returns:
+    The table. All else in it stays.
+  """
+
+  def __call__(
+    self, cache: Cache, rows: Cache, slots: Array, start: Array | None = None, width: int | None = None
+  ) -> Cache: ...
+
+
+class Condition(Protocol):
+  """What a family is conditioned on: a pytree of arrays that knows its number of rows."""
+
+  @property
+  def batch_size(self) -> int: ...
+
+
+class Cursor(NamedTuple):
+  """Progress of each row. When the two sides are apart, each side keeps one.
+
+  Rows of one decode share their round and their end tokens. Rows of many decodes (`jaxspec.serving.server`) have their own.
+
+  Attributes:
+    last: ``[B]`` int32 (or ``[B, C]`` float), the newest committed token.
+    length: ``[B]`` int32, number of committed tokens; 1 after the prefill. The next token has this index in its row.
+    live: ``[B]`` bool, False once a row is finished.
+    round: ``[]`` int32, or ``[B]``; 0 in the first round after the prefill.
+    end_tokens: ``[]``, ``[E]`` or ``[B, E]`` int32, tokens that end a row (EOS); -1: rows end at their length only.
+  """
+
+  last: Array
+  length: Array
+  live: Array
+  round: Array
+  end_tokens: Array | int = -1
+
+
+class Draft(NamedTuple):
+  """A proposal for the next tokens of every row: what the draft side sends to the target side.
+
+  Locally accepted tokens come first, then the tokens to be verified. An acceptance rule only sees the latter.
+
+  Attributes:
+    tokens: ``[B, K]`` int32, or ``[B, K, C]`` float; what is beyond the drafts of a row is padding.
+    proposal: what the tokens to be verified were drawn from, as the rule reads it: logits ``[B, K, V]`` float32 (one array
+      of floats is nothing else; -inf where a token is impossible), or a pytree of counts or chains; ``()`` for trees.
+    num_drafted: ``[B]`` int32, the most tokens that may be accepted: valid tokens of a chain, the local ones among them, or
+      levels of a tree; 0 is legal.
+    parents: ``[B, K]`` int32, parent of each node of a draft tree, an earlier node or -1 for the root
+      (`jaxspec.core.trees`); None: a chain.
+    num_local: ``[B]`` int32, leading tokens that the draft side accepted by itself; None: 0.
+    needs_verify: ``[B]`` bool, whether the row asks the target; None: every row does.
+    num_calls: ``[B]`` int32, passes of the draft network in this round; None: `Drafter.calls_per_round`.
+    payload: what one kind of verifier needs besides, for example `jaxspec.core.payloads.PendingTokens`.
+  """
+
+  tokens: Array
+  proposal: PyTree
+  num_drafted: Array
+  parents: Array | None = None
+  num_local: Array | None = None
+  needs_verify: Array | None = None
+  num_calls: Array | None = None
+  payload: PyTree = ()
+
+
+class Verdict(NamedTuple):
+  """What the target side decided about a `Draft`.
+
+  `jaxspec.core.verdicts.committed_block` puts the accepted drafts and the verifier's own tokens together, as a round commits
+  them.
+
+  Attributes:
+    num_accepted: ``[B]`` int32, leading tokens of the draft (or of ``path``) that are accepted, the local ones among them.
+    next_token: ``[B]`` int32 (or ``[B, C]``), the token after them; with ``num_next`` a block ``[B, M]`` (or ``[B, M, C]``).
+    path: ``[B, L]`` int32, accepted nodes of a tree from the root on, L <= K; None: a chain.
+    feedback: what the drafter reads: target features or logits, at ``[last, draft ...]`` (prefill: at the condition).
+    metrics: what a rule reports about each committed token, leaves ``[B, K + M]`` (``[B, L + M]`` with a path).
+    num_next: ``[B]`` int32, valid tokens of the block in ``next_token``; None: ``next_token`` is one token.
+    is_drafted_end: ``[B]`` bool, ``next_token`` is an accepted draft that ends the round: an end token
+      (`jaxspec.core.verdicts.stop_at_end_token`), or where rows keep one length (`Verifier.at`). None: read off the draft.
+  """
+
+  num_accepted: Array
+  next_token: Array
+  path: Array | None = None
+  feedback: PyTree = ()
+  metrics: PyTree = ()
+  num_next: Array | None = None
+  is_drafted_end: Array | None = None
+
+
+class FirstToken(NamedTuple):
+  """What a drafter decides about token 0.
+
+  Attributes:
+    token: ``[B]`` int32.
+    is_local: ``[B]`` bool, the drafter accepted its own token; else the token is that of the target's prefill.
+    state: the drafter's state after this decision.
+  """
+
+  token: Array
+  is_local: Array
+  state: PyTree
+
+
+class Drafter(NamedTuple):
+  """Source of proposals: pure functions and static numbers. ``state`` is any pytree of the drafter's own.
+
+  A drafter with ``may_accept_locally`` may commit tokens without the target: where `Draft.needs_verify` is False, the first
+  ``num_local`` tokens are committed and nothing is exchanged. If no row needs verification, the target does not run.
+
+  Attributes:
+    init: ``(params, keys [B], condition, max_len, prefill) -> (state, first)`` gets the verdict of the target's prefill
+      (token 0 and the feedback about the condition). ``first`` is a `FirstToken` of a drafter that may decide about token 0,
+      else None.
+    read: ``(params, state, cursor) -> state`` reads the newly committed tokens and drafts nothing. The loop calls it instead
+      of ``draft`` while the target draws its ``target_prefix``; ``commit`` then gets an empty draft and the trace ``()``.
+    draft: ``(params, keys [B], state, cursor) -> (Draft, state, trace)`` reads the newly committed tokens and drafts.
+      ``trace`` is what ``commit`` needs to roll back; it never leaves the draft side.
+    commit: ``(params, state, cursor, draft, trace, verdict) -> state`` gets the cursor from before the round.
+    window: static size K of every draft; 0: plain decoding.
+    calls_per_round: passes of the draft network in one round (the most, where it varies).
+    report: ``(state)`` -> what the drafter counted by itself (bits, thresholds); it becomes `DecodeResult.report`.
+    may_accept_locally: see above.
+    has_cache: whether its network reads what is committed: a pass of its own for the condition, and one a round while the
+      target draws its prefix.
+    at: ``(length, max_len)`` -> the drafter of rounds in which every row has this length, with ``read`` and ``draft`` of its
+      own shapes. None: one drafter for all lengths. See `Verifier.at`.
+  """
+
+  init: Callable[[Params, Key, PyTree, int, Verdict], tuple[PyTree, FirstToken | None]]
+  read: Callable[[Params, PyTree, Cursor], PyTree]
+  draft: Callable[[Params, Key, PyTree, Cursor], tuple[Draft, PyTree, PyTree]]
+  commit: Callable[[Params, PyTree, Cursor, Draft, PyTree, Verdict], PyTree]
+  window: int
+  calls_per_round: int
+  report: Callable[[PyTree], PyTree] | None = None
+  may_accept_locally: bool = False
+  has_cache: bool = True
+  at: Callable[[int, int], Drafter] | None = None
+
+  @property
+  def calls_to_read(self) -> int:
+    """Passes of the draft network that read the condition, or a token of the target's prefix."""
+    return int(self.calls_per_round > 0 and self.has_cache)
+
+
+class Verifier(NamedTuple):
+  """Judge of proposals: two pure functions. ``state`` is any pytree of the verifier's own.
+
+  Attributes:
+    init: ``(params, keys [B], condition, max_len, window) -> (Verdict, state)`` runs the prefill and draws token 0. No draft
+      precedes token 0, so this `Verdict` accepts nothing. A pass over ``window`` drafts may write as many cache slots beyond
+      ``max_len``.
+    verify: ``(params, keys [B], state, cursor, draft) -> (Verdict, state)`` judges a draft, or draws one token if it is
+      empty.
+    at: ``(length, max_len) -> Verifier`` is for tokens whose shapes depend on where they stand (maps of growing resolution):
+      the verifier of rounds in which every row has this many tokens. It commits equally many tokens in all rows, so that
+      rows keep one length.
+  """
+
+  init: Callable[[Params, Key, PyTree, int, int], tuple[Verdict, PyTree]]
+  verify: Callable[[Params, Key, PyTree, Cursor, Draft], tuple[Verdict, PyTree]]
+  at: Callable[[int, int], Verifier] | None = None
+
+
+class AcceptFn(Protocol):
+  """An acceptance rule. It judges a draft and draws the next token; it runs no network.
+
+  Args:
+    tables: arrays that the rule reads (``ModelParams.rule`` of the target side), ``()`` if it needs none.
+    keys: ``[B]`` random keys; consumed.
+    draft: the `Draft`.
+    target: processed target logits ``[B, K+1, V]`` (row i judges draft i, row K is the bonus row).
+  """
+
+  def __call__(self, tables: PyTree, keys: Key, draft: Draft, target: PyTree) -> Verdict: ...
+
+
+class WhileLoopFn(Protocol):
+  """`jax.lax.while_loop` or anything with its interface (a Python loop, a loop of fixed length)."""
+
+  def __call__(self, cond_fun: Callable, body_fun: Callable, init_val: PyTree) -> PyTree: ...

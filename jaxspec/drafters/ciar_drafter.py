@@ -1,0 +1,332 @@
+"""A drafter that accepts its own tokens where it is certain (CIAR, arXiv 2603.25463, Algorithm 1).
+
+The draft side is the edge, the target side the cloud. One round of a row:
+
+1. *Run.* The edge draws the next token from its own distribution and scores its uncertainty U. While the gate finds U small
+   enough, the token is accepted locally and the run goes on, for ``max_run`` tokens at most.
+2. *Window.* The first token whose U is too large begins a window of up to ``window`` drafts. The gate does not judge these
+   drafts; with ``early_close`` the window ends before the first certain one. The row then needs verification.
+3. *Verdict.* The cloud accepts some drafts of the window and adds one token.
+
+A run that ends at ``max_run`` or at the end of the row is committed without an exchange. Token 0 is the edge's own where the
+edge is certain of it, else that of the cloud's prefill.
+
+The cloud reads the locally accepted tokens later, in the next exchange. The drafter therefore carries all committed tokens
+and the number of them that the cloud has read, and sends both with a draft (`PendingTokens`). With interval features, tokens
+that the edge drew (all, only those of windows, or only local ones) come with a vector that the cloud adds to their
+embedding.
+
+Random numbers are used as in `small_model`: with a gate that accepts nothing, equal keys give the tokens of ordinary
+speculative decoding. The method is lossy: tokens that are accepted locally follow the edge's distribution.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.core import rng, verdicts
+from jaxspec.core.control_flow import run_if
+from jaxspec.core.payloads import PendingTokens
+from jaxspec.core.types import (
+  Array,
+  Cache,
+  Cursor,
+  Draft,
+  Drafter,
+  FirstToken,
+  Intervals,
+  Key,
+  ModelFns,
+  ModelOutput,
+  PyTree,
+  Verdict,
+)
+from jaxspec.drafters.draws import DenseDraw, WindowDraw
+from jaxspec.drafters.last_two import feed_last_two
+from jaxspec.intervals.gate import Gate
+from jaxspec.intervals.heads import combined_logits
+from jaxspec.intervals.scores import ScoreFn
+from jaxspec.models.heads.interval_features import INJECT, IntervalFeaturesFns, as_sent
+from jaxspec.sampling.logit_processing import ModelParams, Warp
+
+
+class GatedParams(NamedTuple):
+  """The edge's parameters."""
+
+  model: ModelParams
+  gate: PyTree  # parameters of the gate: tau, or `ConformalParams`
+  draw: PyTree = ()  # parameters of the draw: `TopKParams` of a `SparseDraw`
+  features: PyTree = ()  # weights of the interval features
+
+
+class GatedReport(NamedTuple):
+  """`DecodeResult.report` of this drafter."""
+
+  scores: Array  # [B, N] float32, uncertainty at every position that was scored, NaN elsewhere
+  sent: Array  # [B] int32, tokens that the edge sent: windows, and all tokens that the cloud had not read
+  gate: PyTree  # the gate's last state
+
+
+class IntervalState(NamedTuple):
+  """The cache holds every committed token except the last two."""
+
+  cache: Cache
+  previous: Array  # [B] the token before the last
+  prefix_len: Array  # [] int32
+  gate: PyTree  # leaves [B]
+  tokens: Array  # [B, N] int32, committed tokens
+  read: Array  # [B] int32, leading tokens that the target has read
+  report: GatedReport
+  features: PyTree = ()  # [B, N, D] interval features by position, 0 where a token has none; () without
+
+
+class _Heard(NamedTuple):
+  """Output of the edge network at one position of every row."""
+
+  intervals: Intervals  # [B, H, V]
+  features: Array  # [B, D]
+
+
+class _Round(NamedTuple):
+  """Carry of a round; ``active`` rows go on."""
+
+  step: Array  # []
+  active: Array  # [B]
+  asks: Array  # [B] the window has begun, so the row needs verification
+  local: Array  # [B] tokens accepted locally
+  drafted: Array  # [B] tokens in the window
+  calls: Array  # [B] passes
+  token: Array  # [B] newest token
+  cache: Cache
+  tokens: Array  # [B, R + K]
+  proposal: PyTree  # [B, K, ...]
+  scores: Array  # [B, N]
+  features: PyTree  # [B, N, D]
+  gate: PyTree  # [B]
+  gates: PyTree  # [B, R + K + 1, ...] the gate before each position
+
+
+@functools.cache
+def interval_gated(
+  model: ModelFns,
+  score_fn: ScoreFn,
+  gate: Gate,
+  *,
+  window: int,
+  max_run: int = 16,
+  warp: Warp = Warp(),
+  combination: str = "ensemble",
+  draw: WindowDraw = DenseDraw(),
+  early_close: bool = False,
+  features: IntervalFeaturesFns | None = None,
+  inject: str = "none",
+) -> Drafter:
+  """Drafter that accepts certain tokens locally; its verifier is `jaxspec.gated_target`.
+
+  Args:
+    model: the edge network; without an Inter-Head its radii count as 0.
+    score_fn: uncertainty of a position, before all logit processing.
+    gate: threshold policy.
+    window: most drafts of an exchange, K.
+    max_run: most tokens accepted locally in one round, R; it bounds how long rows of a batch wait for each other.
+    warp: static part of the logit processing, the same as the target's.
+    combination: how several heads are combined.
+    draw: how tokens of a window are drawn. Locally accepted tokens are drawn from the full distribution, with the same pick.
+    early_close: end a window before its first certain token.
+    features: interval features; `PendingTokens.features` then holds them by position, ``[B, N, D]``.
+    inject: which tokens come with interval features, one of `INJECT`.
+  Raises:
+    ValueError: for sizes that are not positive, an unknown ``inject``, or one that needs ``features`` if there are none.
+  """
+  if min(window, max_run) < 1:
+    raise ValueError(f"Must have window and max_run of at least 1, we instead got {window} and {max_run}")
+  if inject not in INJECT:
+    raise ValueError(f"Must have inject in {', '.join(INJECT)}, we instead got {inject!r}")
+  if inject != "none" and features is None:
+    raise ValueError(f"Must have an edge with interval features to inject {inject}, we instead got one without")
+  carries_local, carries_window = inject in ("accepted", "both"), inject in ("window", "both")
+  block = max_run + window
+  own_draw = draw if isinstance(draw, DenseDraw) else DenseDraw()
+
+  def init(
+    params: GatedParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
+  ) -> tuple[IntervalState, FirstToken]:
+    prefix_len = model.prefix_len(condition)
+    rows = condition.batch_size
+    cache = model.init_cache(rows, prefix_len + max_len + block)
+    last = jnp.full((1,), prefix_len - 1, jnp.int32)
+    output, cache = model.apply(params.model.model, condition, cache, positions=jnp.arange(prefix_len)[None], logits_at=last)
+    zeros = jnp.zeros((rows,), jnp.int32)
+    tokens = jnp.zeros((rows, max_len), jnp.int32).at[:, 0].set(prefill.next_token)
+    report = GatedReport(jnp.full((rows, max_len), jnp.nan, jnp.float32), zeros, ())
+    buffer = () if inject == "none" else jnp.zeros((rows, max_len, features.width), jnp.float32)
+    state = IntervalState(cache, zeros, jnp.int32(prefix_len), gate.init(params.gate, rows), tokens, zeros, report, buffer)
+
+    heard = _heard(output, jnp.broadcast_to(last, (rows,)))
+    score, certain, logits = judge(params, keys, state.gate, heard, jnp.int32(0), zeros)
+    own, _ = own_draw((), logits, keys, jnp.int32(0))
+    token = jnp.where(certain, own, prefill.next_token)
+    decided = state._replace(
+      gate=gate.update(params.gate, state.gate, ~certain),
+      tokens=tokens.at[:, 0].set(token),
+      report=report._replace(scores=report.scores.at[:, 0].set(score)),
+      features=with_features(params, buffer, heard, own, zeros, certain & carries_local),
+    )
+    return state, FirstToken(token, certain, decided)
+
+  def judge(params: GatedParams, keys: Key, gate_state: PyTree, heard: _Heard, offset: Array, position: Array):
+    """Uncertainty ``[B]``, whether the gate accepts it ``[B]``, and the processed logits ``[B, V]`` of ``position [B]``."""
+    score = score_fn(heard.intervals, heard.features, rng.score_keys(keys, offset))
+    logits = warp(combined_logits(heard.intervals.centre, combination), params.model.sampling, position)
+    return score, gate.accept(params.gate, gate_state, score), logits
+
+  def with_features(params: GatedParams, buffer: PyTree, heard: _Heard, token: Array, position: Array, carries: Array):
+    """The buffer with the features of ``token [B]`` at ``position [B]``, or zeros in rows where ``carries [B]`` is False."""
+    if inject == "none":
+      return buffer
+    vector = as_sent(features.apply(params.features, heard.intervals, heard.features, token))
+    row = jnp.arange(token.shape[0])
+    return buffer.at[row, position].set(jnp.where(carries[:, None], vector, 0.0), mode="drop")
+
+  def read(params: GatedParams, state: IntervalState, cursor: Cursor) -> IntervalState:
+    _, _, cache = feed_last_two(model, params.model.model, state.cache, state.previous, cursor, state.prefix_len)
+    return state._replace(cache=cache)
+
+  def draft(params: GatedParams, keys: Key, state: IntervalState, cursor: Cursor) -> tuple[Draft, IntervalState, PyTree]:
+    rows = keys.shape[0]
+    row = jnp.arange(rows)
+    max_len = state.tokens.shape[1]
+
+    def decide(carry: _Round, heard: _Heard) -> _Round:
+      """Draws the token of this position in every active row and decides which rows go on."""
+      offset = carry.step
+      position = cursor.length + offset
+      score, certain, logits = judge(params, keys, carry.gate, heard, offset, position)
+      is_local = carry.active & ~carry.asks & certain
+      begins = carry.active & ~carry.asks & ~certain
+      goes_on = carry.active & carry.asks & ~(certain & early_close)
+      # The last position of a row is left for the target's own token.
+      drafted = (begins | goes_on) & (position < max_len - 1)
+      own, _ = own_draw((), logits, keys, offset)
+      # Most tokens are local. What is sent about a token takes longer to make than the token.
+      unsent = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+      sent, proposal = run_if(jnp.any(drafted), lambda _: draw(params.draw, logits, keys, offset), unsent)
+      token = jnp.where(is_local, own, jnp.where(drafted, sent, carry.token))
+      num_local, num_drafted = carry.local + is_local, carry.drafted + drafted
+      ends = verdicts.is_end_token(cursor, token)
+      more_local = (num_local < max_run) & (position < max_len - 1)
+      more_drafts = (num_drafted < window) & (position < max_len - 2)
+      at_window = jnp.where(drafted, carry.drafted, window)  # beyond the end: dropped
+      written = jnp.where(is_local | drafted, position, max_len)  # beyond the end: dropped
+      carries = (is_local & carries_local) | (drafted & carries_window)
+      after = _select(carry.active, gate.update(params.gate, carry.gate, begins), carry.gate)
+      return carry._replace(
+        step=offset + 1,
+        active=((is_local & more_local) | (drafted & more_drafts)) & ~ends,
+        asks=carry.asks | begins,
+        local=num_local,
+        drafted=num_drafted,
+        calls=carry.calls + carry.active,
+        token=token,
+        tokens=carry.tokens.at[row, jnp.where(is_local | drafted, offset, block)].set(token, mode="drop"),
+        proposal=jax.tree.map(lambda buffer, new: buffer.at[row, at_window].set(new, mode="drop"), carry.proposal, proposal),
+        scores=carry.scores.at[row, jnp.where(carry.active, position, max_len)].set(score, mode="drop"),
+        features=with_features(params, carry.features, heard, token, written, carries),
+        gate=after,
+        gates=jax.tree.map(lambda buffer, new: buffer.at[:, offset + 1].set(new), carry.gates, after),
+      )
+
+    def step(carry: _Round) -> _Round:
+      positions = (state.prefix_len + cursor.length + carry.step - 1)[:, None]
+      output, cache = model.apply(params.model.model, carry.token[:, None], carry.cache, positions=positions)
+      return decide(carry._replace(cache=cache), _heard(output, jnp.zeros((rows,), jnp.int32)))
+
+    output, index, cache = feed_last_two(model, params.model.model, state.cache, state.previous, cursor, state.prefix_len)
+    heard = _heard(output, index)
+    shapes = jax.eval_shape(lambda: draw(params.draw, heard.intervals.centre[:, 0], keys, jnp.int32(0)))
+    zeros = jnp.zeros((rows,), jnp.int32)
+    carry = _Round(
+      step=jnp.int32(0),
+      active=cursor.live,
+      asks=jnp.zeros((rows,), bool),
+      local=zeros,
+      drafted=zeros,
+      calls=(~cursor.live).astype(jnp.int32),  # finished rows draw nothing; the first pass counts for them too
+      token=cursor.last,
+      cache=cache,
+      tokens=jnp.zeros((rows, block), jnp.int32),
+      proposal=jax.tree.map(lambda leaf: jnp.zeros((rows, window, *leaf.shape[1:]), leaf.dtype), shapes[1]),
+      scores=state.report.scores,
+      features=state.features,
+      gate=state.gate,
+      gates=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (rows, block + 1, *leaf.shape[1:])), state.gate),
+    )
+    end = jax.lax.while_loop(lambda c: jnp.any(c.active), step, decide(carry, heard))
+    found = Draft(
+      end.tokens,
+      end.proposal,
+      num_drafted=end.local + end.drafted,
+      num_local=end.local,
+      needs_verify=end.asks,
+      num_calls=end.calls,
+      payload=PendingTokens(state.tokens, state.read, end.features),
+    )
+    report = state.report._replace(scores=end.scores)
+    return found, state._replace(cache=end.cache, report=report, features=end.features), end.gates
+
+  def commit(
+    params: GatedParams, state: IntervalState, cursor: Cursor, draft: Draft, gates: PyTree, verdict: Verdict
+  ) -> IntervalState:
+    live, calling, local = cursor.live, verdicts.needs_verify(draft), verdicts.num_local(draft)
+    gain = jnp.where(live, verdicts.num_committed(draft, verdict), 0)
+    block_tokens = verdicts.committed_block(draft, verdict)
+    row, offset, max_len = jnp.arange(live.shape[0]), jnp.arange(block_tokens.shape[1])[None], state.tokens.shape[1]
+    position = jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)  # beyond the end: dropped
+    newest_read = cursor.length + gain - 1  # after an exchange the target has read all but the newest token
+    in_window = draft.num_drafted - local
+    sent = jnp.where(live & calling, cursor.length - state.read + local + in_window, 0)
+    buffer = state.features
+    if inject != "none":  # the target's own token has no features, whatever was drafted at its position
+      own = jnp.where(live & calling, cursor.length + verdict.num_accepted, max_len)
+      buffer = buffer.at[row, own].set(0.0, mode="drop")
+    gate_state = state.gate
+    if draft.tokens.shape[1]:  # else the target drew alone, and the gate judged nothing
+      # The gate moved for every drawn token. It also moved for the uncertain token if there was no room to draw it. A
+      # bonus token moves it once more.
+      moved = jnp.minimum(gain, local + jnp.maximum(in_window, 1))
+      pick = lambda values: jnp.take_along_axis(values, moved.reshape(-1, *[1] * (values.ndim - 1)), axis=1)[:, 0]
+      kept = jax.tree.map(pick, gates)
+      kept = _select(gain > moved, gate.update(params.gate, kept, jnp.zeros(gain.shape, bool)), kept)
+      gate_state = _select(live, kept, state.gate)
+    previous = verdicts.token_before_newest(cursor, draft, verdict)
+    return state._replace(
+      previous=jnp.where(live, previous, state.previous),
+      gate=gate_state,
+      tokens=state.tokens.at[row[:, None], position].set(block_tokens, mode="drop"),
+      read=jnp.where(live & calling, newest_read, state.read),
+      report=state.report._replace(sent=state.report.sent + sent),
+      features=buffer,
+    )
+
+  def report(state: IntervalState) -> GatedReport:
+    return state.report._replace(gate=state.gate)
+
+  return Drafter(init, read, draft, commit, block, calls_per_round=block, report=report, may_accept_locally=True)
+
+
+def _heard(output: ModelOutput, index: Array) -> _Heard:
+  """The output at its only position with logits; the features are those at ``index [B]``."""
+  intervals = output.intervals
+  if intervals is None:
+    centre = output.logits[:, :, None]
+    intervals = Intervals(centre, jnp.zeros_like(centre))
+  features = jnp.take_along_axis(output.features, index[:, None, None], axis=1)[:, 0]
+  return _Heard(jax.tree.map(lambda leaf: leaf[:, 0], intervals), features)
+
+
+def _select(keep: Array, new: PyTree, old: PyTree) -> PyTree:
+  return jax.tree.map(lambda a, b: jnp.where(keep.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old)

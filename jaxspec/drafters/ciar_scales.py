@@ -1,0 +1,195 @@
+"""A drafter of maps that accepts its own where it is certain: CIAR (arXiv 2603.25463) on networks of scales (VAR).
+
+One round, in which all rows stand at one scale:
+
+1. The edge draws the next map and scores the uncertainty of each of its places. U of the map is their mean, or a quantile.
+2. A row is certain of the map if U is at most the threshold and no window is open. Where every row is certain, the map is
+   committed without an exchange.
+3. Otherwise the edge draws up to ``window - 1`` further maps. The leading certain maps of a row are local. Its first
+   uncertain one opens a window of up to ``window`` maps for the cloud to judge, whatever their U. Rows that are certain of
+   all of them ask nothing.
+
+A round commits equally many maps in all rows. A row that another one stops within its window goes on with the rest of it. So
+which maps of a row are local, and which are judged, does not depend on its company.
+
+The paper leaves U of a scale, the window and the rule open; all of this is a choice of this project.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxspec.core import rng, verdicts
+from jaxspec.core.control_flow import run_if
+from jaxspec.core.payloads import PendingTokens, as_token
+from jaxspec.core.types import Array, Cursor, Draft, Drafter, FirstToken, Intervals, Key, Verdict
+from jaxspec.drafters.ciar_drafter import GatedParams, GatedReport
+from jaxspec.intervals.scores import ScoreFn
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.sampling.logit_processing import sample
+from jaxspec.sampling.scale_network import MapReader, ScaleNetwork
+
+
+class IntervalMapsState(NamedTuple):
+  """The edge has read scale 0, and every scale below the length of the rows but one."""
+
+  reader: MapReader
+  keys: Key  # [B], numbers of maps
+  tokens: Array  # [B, N, C] int32, committed maps
+  until: Array  # [B] int32, where an open window ends; 0: none is open
+  read: Array  # [B] int32, leading maps that the cloud has read
+  report: GatedReport
+
+
+class _Drawn(NamedTuple):
+  """The maps of a round."""
+
+  reader: MapReader
+  tokens: tuple[Array, ...]  # [B, S] int32
+  laws: tuple[Array, ...]  # [B, S, V]
+  scores: tuple[Array, ...]  # [B]
+
+
+class _Trace(NamedTuple):
+  begin: Array  # [B], where the window of the round begins
+  until: Array  # [B], and where it ends
+
+
+def pooled(scores: Array, quantile: float | None) -> Array:
+  """U of maps ``[B]`` from scores of their places ``[B, S]``: the mean, or a quantile."""
+  return jnp.mean(scores, axis=1) if quantile is None else jnp.quantile(scores, quantile, axis=1)
+
+
+@functools.cache
+def interval_maps(network: ScaleNetwork, score_fn: ScoreFn, *, window: int, quantile: float | None = None) -> Drafter:
+  """Drafter of maps that accepts certain ones locally; its verifier is `jaxspec.verifiers.scale_target`.
+
+  Its parameters are `GatedParams` of a `jaxspec.sampling.scale_network.ScaleSide` and of a threshold ``[]``.
+
+  Args:
+    network: the edge, with the cloud's tokenizer; without an Inter-Head its radii count as 0.
+    score_fn: uncertainty of a place, before truncation and temperature.
+    window: most drafts of an exchange; 0: the cloud draws every uncertain map itself.
+    quantile: of the places, in [0, 1]; None for their mean.
+  Raises:
+    ValueError: if ``window`` is negative.
+  """
+  if window < 0:
+    raise ValueError(f"Must have a draft window of at least 0, we instead got {window}")
+  sizes = network.sizes
+  width = max(sizes)
+
+  def hear(params: GatedParams, keys: Key, reader: MapReader, maps: list[Array], first: int, index: int):
+    """Draws map ``index``: its tokens, what they were drawn from, and U; and the reader."""
+    (heard,), reader = network.hear(params.model, reader, maps, first=first, end=index + 1, logits_from=index)
+    size, own = sizes[index], rng.of_token(keys, index)
+    law = network.law(params.model, heard, index)
+    tokens = sample(law, rng.uniforms(own, size))
+    places = Intervals(*(leaf.reshape(-1, *leaf.shape[2:]) for leaf in (heard.centre, heard.radius)))
+    # One key for all places of a map: a score that draws says the same about each of them.
+    each = jnp.repeat(rng.score_keys(own, 0), size)
+    scores = score_fn(places, jnp.zeros((each.shape[0], 0)), each).reshape(-1, size)
+    return tokens, law, pooled(scores, quantile), reader
+
+  def init(
+    params: GatedParams, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
+  ) -> tuple[IntervalMapsState, FirstToken]:
+    rows = condition.batch_size
+    zeros = jnp.zeros((rows,), jnp.int32)
+    tokens, _, score, reader = hear(params, keys, network.start(params.model, condition), [], 0, 0)
+    certain = score <= params.gate
+    buffer = jnp.full((rows, max_len, width), -1, jnp.int32)
+    report = GatedReport(jnp.full((rows, max_len), jnp.nan, jnp.float32), zeros, ())
+    state = IntervalMapsState(reader, keys, buffer.at[:, 0].set(prefill.next_token), zeros, zeros, report)
+    first = jnp.where(certain[:, None], as_token(tokens, width), prefill.next_token)
+    decided = state._replace(
+      tokens=buffer.at[:, 0].set(first), report=report._replace(scores=report.scores.at[:, 0].set(score))
+    )
+    return state, FirstToken(first, certain, decided)
+
+  def at(length: int, max_len: int) -> Drafter:
+    last = max_len - 1
+    num_judged = min(window, last - length)  # the last map is local or the cloud's
+    num = max(num_judged, 1)
+    before = max(length - 2, 0)
+
+    def known(state: IntervalMapsState, end: int) -> list[Array]:
+      return [state.tokens[:, index, : sizes[index]] for index in range(before, end)]
+
+    def read(params: GatedParams, state: IntervalMapsState, cursor: Cursor) -> IntervalMapsState:
+      maps = known(state, length - 1) if length > 1 else []
+      _, reader = network.hear(params.model, state.reader, maps, first=length - 1, end=length)
+      return state._replace(reader=reader)
+
+    def draft(
+      params: GatedParams, keys: Key, state: IntervalMapsState, cursor: Cursor
+    ) -> tuple[Draft, IntervalMapsState, _Trace]:
+      del keys  # those of a round
+      rows = cursor.length.shape[0]
+      tokens, law, score, reader = hear(params, state.keys, state.reader, known(state, length), before + 1, length)
+      is_open = length < state.until
+      more = jnp.any(cursor.live & ((score > params.gate) | is_open))
+
+      def draw_more(drawn: _Drawn) -> _Drawn:
+        reader, tokens, laws, scores = drawn.reader, list(drawn.tokens[:1]), list(drawn.laws[:1]), list(drawn.scores[:1])
+        for index in range(length + 1, length + num):
+          token, law, score, reader = hear(params, state.keys, reader, [tokens[-1]], index, index)
+          tokens.append(token), laws.append(law), scores.append(score)
+        return _Drawn(reader, tuple(tokens), tuple(laws), tuple(scores))
+
+      rest = sizes[length + 1 : length + num]
+      nothing = lambda dtype, *tail: tuple(jnp.zeros((rows, size, *tail), dtype) for size in rest)
+      unknown = (jnp.full((rows,), jnp.nan, score.dtype),) * len(rest)
+      drawn = _Drawn(reader, (tokens, *nothing(tokens.dtype)), (law, *nothing(law.dtype, law.shape[-1])), (score, *unknown))
+      drawn = run_if(more, draw_more, drawn) if rest else drawn
+      scores = jnp.stack(drawn.scores, axis=1)  # NaN where nothing was drawn, which is not certain
+      in_window = length + jnp.arange(num)[None] < state.until[:, None]
+      certain = (scores <= params.gate) & ~in_window
+      local = jnp.sum(jnp.cumprod(certain.astype(jnp.int32), axis=1), axis=1)
+      count = jnp.where(more, num, 1)
+      asks = local < count
+      begin = length + local
+      until = jnp.where(is_open, state.until, jnp.minimum(begin + window, last))
+      drafted = jnp.where(asks, jnp.minimum(until, length + num_judged) - length, local)
+      scored = state.report.scores.at[:, length : length + num].set(scores)
+      payload = PendingTokens(state.tokens, state.read)
+      found = Draft(
+        jnp.stack([as_token(one, width) for one in drawn.tokens], axis=1), drawn.laws[:num_judged],
+        jnp.maximum(drafted, local), num_local=local, needs_verify=asks,
+        num_calls=jnp.broadcast_to(count, (rows,)), payload=payload,
+      )  # fmt: skip
+      state = state._replace(reader=drawn.reader, report=state.report._replace(scores=scored))
+      return found, state, _Trace(begin, until)
+
+    return Drafter(init, read, draft, commit, num, calls_per_round=num, report=report, may_accept_locally=True)
+
+  def commit(
+    params: GatedParams, state: IntervalMapsState, cursor: Cursor, draft: Draft, trace: _Trace | tuple, verdict: Verdict
+  ) -> IntervalMapsState:
+    live, asks, max_len = cursor.live, verdicts.needs_verify(draft), state.tokens.shape[1]
+    gain = jnp.where(live, verdicts.num_committed(draft, verdict), 0)
+    block = verdicts.committed_block(draft, verdict)
+    row, offset = jnp.arange(live.shape[0])[:, None], jnp.arange(block.shape[1])[None]
+    position = jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)  # beyond the end: dropped
+    length, until = cursor.length + gain, state.until
+    if isinstance(trace, _Trace):  # else the cloud drew alone
+      stopped = asks & verdicts.ends_on_draft(cursor, draft, verdict) & (length > trace.begin) & (length < trace.until)
+      until = jnp.where(live, jnp.where(stopped, trace.until, 0), until)
+    sent = jnp.where(live & asks, cursor.length - state.read + draft.num_drafted, 0)
+    return state._replace(
+      tokens=state.tokens.at[row, position].set(block, mode="drop"),
+      until=until,
+      read=jnp.where(live & asks, length - 1, state.read),
+      report=state.report._replace(sent=state.report.sent + sent),
+    )
+
+  def report(state: IntervalMapsState) -> GatedReport:
+    return state.report
+
+  unknown, most = verdicts.needs_one_length, max(window, 1)
+  return Drafter(
+    init, unknown, unknown, commit, most, calls_per_round=most, report=report, may_accept_locally=True, at=at
+  )  # fmt: skip

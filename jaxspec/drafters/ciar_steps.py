@@ -1,0 +1,161 @@
+"""A drafter of denoising steps that takes those that it is certain of: CIAR (arXiv 2603.25463) on states (DiT).
+
+A state has no vocabulary, so there is no interval of probabilities. The edge's network predicts the noise of a step and a
+radius r of each number instead: an interval of width 2 r around the guided prediction. One round of a row:
+
+1. While U of the next step is at most the threshold, the edge takes it, for ``max_run`` steps at most.
+2. The first step with a larger U needs the cloud, which takes this one step from the newest state.
+
+There is no window. Token 0 is a step from standard normal noise: the edge's own noise where the edge takes the step, that of
+the cloud else. The paper leaves U of a step, its threshold and the rule open; all of this is a choice of this project.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.core import rng, verdicts
+from jaxspec.core.types import Array, Cursor, Draft, Drafter, FirstToken, Key, Verdict
+from jaxspec.diffusion import ddpm
+from jaxspec.diffusion.chain import next_state, step_normals
+from jaxspec.diffusion.ddpm import Prediction
+from jaxspec.drafters.ciar_drafter import GatedParams, GatedReport
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.dit.state_network import StateNetwork
+
+# (prediction with leaves [B, C], keys [B], which are consumed) -> [B] float32, at least 0; larger is less certain
+StateScoreFn = Callable[[Prediction, Key], Array]
+
+
+def interval_score(prediction: Prediction, keys: Key) -> Array:
+  """``mean(2 r) std(2 r)`` over the numbers of a state; 0 of a network without radii."""
+  del keys
+  if prediction.radius is None:
+    return jnp.zeros(prediction.eps.shape[:-1], jnp.float32)
+  width = 2.0 * prediction.radius
+  return jnp.mean(width, axis=-1) * jnp.std(width, axis=-1)
+
+
+def random_score(prediction: Prediction, keys: Key) -> Array:
+  """A uniform number in [0, 1): with threshold t a share t of the steps is taken locally."""
+  del prediction
+  return jax.vmap(jax.random.uniform)(keys)
+
+
+SCORES: dict[str, StateScoreFn] = {"interval": interval_score, "random": random_score}
+
+
+class NewestState(NamedTuple):
+  """`Draft.payload` of this drafter: all that the target reads."""
+
+  state: Array  # [B, C] float32, after the local steps
+
+
+class IntervalStatesState(NamedTuple):
+  """There is no cache."""
+
+  condition: ClassLabels
+  keys: Key  # [B], numbers of steps
+  report: GatedReport
+
+
+class _Run(NamedTuple):
+  """Carry of a round; ``active`` rows go on."""
+
+  step: Array  # []
+  active: Array  # [B]
+  asks: Array  # [B]
+  local: Array  # [B] int32
+  calls: Array  # [B] int32
+  newest: Array  # [B, C]
+  tokens: Array  # [B, R, C]
+  scores: Array  # [B, N]
+
+
+@functools.cache
+def interval_states(network: StateNetwork, score_fn: StateScoreFn, *, max_run: int = 16) -> Drafter:
+  """Drafter that takes certain steps locally; its verifier is `jaxspec.verifiers.ciar_step_target`.
+
+  Its parameters are `GatedParams` of a `jaxspec.models.dit.state_network.StateSide` and of a threshold ``[]``.
+
+  Args:
+    network: the edge, with the cloud's states and steps.
+    score_fn: uncertainty of a step.
+    max_run: most steps taken locally in one round.
+  Raises:
+    ValueError: if ``max_run`` is not positive.
+  """
+  if max_run < 1:
+    raise ValueError(f"Must have max_run of at least 1, we instead got {max_run}")
+  one = jnp.float32(1.0)
+
+  def take(params: GatedParams, state: IntervalStatesState, newest: Array, length: Array) -> tuple[Array, Array]:
+    """The edge's step from states ``newest [B, C]`` of rows of ``length [B]`` tokens, and U of it ``[B]``."""
+    index = network.numbers(length, 1)  # [B, 1]
+    prediction = network.predictor(params.model, state.condition)(index, newest)
+    own = jax.vmap(jax.random.fold_in)(state.keys, index[:, 0])
+    score = score_fn(prediction, rng.score_keys(own, 0))
+    noise = step_normals(state.keys, index, network.state_dim)[:, 0]
+    return next_state(ddpm.step_distribution(network.tables, index, newest, prediction), index, noise, one), score
+
+  def init(
+    params: GatedParams, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
+  ) -> tuple[IntervalStatesState, FirstToken]:
+    rows = condition.batch_size
+    zeros = jnp.zeros((rows,), jnp.int32)
+    report = GatedReport(jnp.full((rows, max_len), jnp.nan, jnp.float32), zeros, ())
+    state = IntervalStatesState(condition, keys, report)
+    noise = step_normals(keys, jnp.full((1, 1), network.num_steps), network.state_dim)[:, 0]
+    own, score = take(params, state, noise, zeros)
+    certain = score <= params.gate
+    decided = state._replace(report=report._replace(scores=report.scores.at[:, 0].set(score)))
+    return state, FirstToken(jnp.where(certain[:, None], own, prefill.next_token), certain, decided)
+
+  def read(params: GatedParams, state: IntervalStatesState, cursor: Cursor) -> IntervalStatesState:
+    return state
+
+  def draft(
+    params: GatedParams, keys: Key, state: IntervalStatesState, cursor: Cursor
+  ) -> tuple[Draft, IntervalStatesState, tuple]:
+    del keys  # those of a round
+    rows, dim = cursor.last.shape
+    max_len, row = state.report.scores.shape[1], jnp.arange(rows)
+
+    def step(carry: _Run) -> _Run:
+      position = cursor.length + carry.step
+      following, score = take(params, state, carry.newest, position)
+      is_local = carry.active & (score <= params.gate)
+      return _Run(
+        step=carry.step + 1,
+        active=is_local & (carry.local + 1 < max_run) & (position + 1 < max_len),
+        asks=carry.asks | (carry.active & ~is_local),
+        local=carry.local + is_local,
+        calls=carry.calls + carry.active,
+        newest=jnp.where(is_local[:, None], following, carry.newest),
+        tokens=carry.tokens.at[row, jnp.where(is_local, carry.step, max_run)].set(following, mode="drop"),
+        scores=carry.scores.at[row, jnp.where(carry.active, position, max_len)].set(score, mode="drop"),
+      )
+
+    zeros, never = jnp.zeros((rows,), jnp.int32), jnp.zeros((rows,), bool)
+    tokens = jnp.zeros((rows, max_run, dim), cursor.last.dtype)
+    start = _Run(jnp.int32(0), cursor.live, never, zeros, zeros, cursor.last, tokens, state.report.scores)
+    end = jax.lax.while_loop(lambda carry: jnp.any(carry.active), step, start)
+    found = Draft(end.tokens, (), end.local, None, end.local, end.asks, end.calls, NewestState(end.newest))
+    return found, state._replace(report=state.report._replace(scores=end.scores)), ()
+
+  def commit(
+    params: GatedParams, state: IntervalStatesState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+  ) -> IntervalStatesState:
+    # One state is sent: the cloud reads nothing but the newest.
+    sent = state.report.sent + (cursor.live & verdicts.needs_verify(draft) & (draft.tokens.shape[1] > 0))
+    return state._replace(report=state.report._replace(sent=sent))
+
+  report = lambda state: state.report
+  return Drafter(
+    init, read, draft, commit, max_run, calls_per_round=max_run, report=report, may_accept_locally=True, has_cache=False
+  )

@@ -1,0 +1,83 @@
+"""EAGLE-2: a one-layer network that continues the target's features and drafts a dynamic tree (arXiv 2406.16858).
+
+One round:
+
+1. One pass absorbs what the last round committed and gives the distribution at the root (`drafters/feature_pairs.py`).
+2. ``depth`` passes extend beams of ``top_k`` nodes, whose features are the drafter's own predictions (`drafters/tree.py`).
+3. The best ``total`` candidates go to the target, which returns its features at all of them.
+
+Beams use the cache slots after those of the committed tokens; the next round overwrites them.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax.numpy as jnp
+
+from jaxspec.core.types import Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
+from jaxspec.drafters import draft_tree, feature_pairs
+from jaxspec.drafters.feature_pairs import PairState
+from jaxspec.models.conditions import Pairs
+from jaxspec.sampling.logit_processing import ModelParams, Warp
+
+
+@functools.cache
+def eagle(head: ModelFns, *, total: int, top_k: int, depth: int, warp: Warp) -> Drafter:
+  """Drafter of trees with ``total`` nodes.
+
+  The verifier must return features (``target_model(..., feedback_fn=target_features)``) and take trees
+  (``tree_rule(max_path=depth + 1)``).
+
+  Args:
+    head: the drafter network (`eagle_fns`), or its `guided` form if the target is guided.
+    total: nodes of a tree, the draft window ``K``.
+    top_k: width of a beam, and the continuations of each of its nodes.
+    depth: beams per round; trees have ``depth + 1`` levels.
+    warp: logit processing of the scores; it changes the speed, not the distribution of the committed tokens.
+  Raises:
+    ValueError: for sizes that are not positive, or more nodes than there are candidates.
+  """
+  if min(total, top_k, depth) < 1:
+    raise ValueError(f"Must have total, top_k and depth of at least 1, we instead got {total}, {top_k}, {depth}")
+  if total > (candidates := top_k + depth * top_k**2):
+    raise ValueError(f"Must have total of at most the {candidates} candidates of a round, we instead got {total}")
+  longest = min(depth + 1, total)
+
+  def init(params: ModelParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict) -> tuple[PairState, None]:
+    slots = max_len + max(longest, depth * top_k) + 1
+    return feature_pairs.start(head, params.model, condition, prefill, longest=longest, slots=slots), None
+
+  def read(params: ModelParams, state: PairState, cursor: Cursor) -> PairState:
+    _, cache = feature_pairs.absorb(head, params.model, state, cursor)
+    return state._replace(cache=cache)
+
+  def draft(params: ModelParams, keys: Key, state: PairState, cursor: Cursor) -> tuple[Draft, PairState, tuple]:
+    del keys  # candidates are deterministic
+    newest, cache = feature_pairs.absorb(head, params.model, state, cursor)
+    levels = [draft_tree.first_level(warp(newest.logits, params.sampling, cursor.length), top_k)]
+    beams = [draft_tree.next_beam(levels[0], None, top_k)]
+    feature = newest.feature
+    features = jnp.broadcast_to(feature, (feature.shape[0], top_k, feature.shape[2]))  # those of the beam's parents
+    for index in range(depth):
+      beam = beams[-1]
+      positions = jnp.broadcast_to((newest.position + 1 + index)[:, None], beam.tokens.shape)
+      output, cache = head.apply(
+        params.model, Pairs(beam.tokens, features), cache, positions=positions, mask=beam.mask,
+        slot=newest.position + 1 + index * top_k,
+      )  # fmt: skip
+      logits = warp(output.logits, params.sampling, (cursor.length + 1 + index)[:, None])
+      levels.append(draft_tree.next_level(logits, beam))
+      beams.append(draft_tree.next_beam(levels[-1], beam, top_k))
+      features = jnp.take_along_axis(output.features, beams[-1].parents[..., None], axis=1)
+
+    grown = draft_tree.prune(levels, beams, total)
+    found = Draft(grown.tokens, (), grown.num_levels, parents=grown.parents)
+    return found, state._replace(cache=cache), ()
+
+  def commit(
+    params: ModelParams, state: PairState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+  ) -> PairState:
+    return feature_pairs.hold(state, draft, verdict)
+
+  return Drafter(init, read, draft, commit, window=total, calls_per_round=depth + 1)

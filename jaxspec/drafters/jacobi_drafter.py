@@ -1,0 +1,150 @@
+"""Speculative Jacobi decoding: the target's own previous pass drafts the next one (arXiv 2410.01699).
+
+1. A pass over ``[last, K drafts]`` gives the target's distributions at K + 1 positions.
+2. The distributions after the rejected (or bonus) position are used again: the next round draws its drafts from them. The
+   decoder stays exact, because a fresh draw has the distribution that is its proposal. An old token would not follow the
+   new distribution.
+3. Positions that no pass has seen get an initial draft (`WindowInit`).
+
+``coupled`` reuses an old draft with probability min(1, new / old) and else draws from the residual. The token follows the
+new distribution and agrees with the old draft as often as possible, so that fewer inputs of the next pass change.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxspec.core import rng
+from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict
+from jaxspec.drafters.window_init import WindowInit, initial_drafts
+from jaxspec.sampling.logit_processing import LegalFn, inverse_cdf, probabilities, sample
+from jaxspec.sampling.residual import at, lossless_weights, usable_weights
+
+RECYCLING = ("fresh", "coupled")
+
+
+class JacobiState(NamedTuple):
+  """The distributions that the last pass left for the next window, and the history that initial drafts read."""
+
+  logits: Array  # [B, K, V] of the positions ``length + j``; the first num_recycled are valid
+  num_recycled: Array  # [B] int32
+  old_tokens: Array  # [B, K] int32 drafts of the last round at the same positions; the last recycled position has none
+  old_logits: Array  # [B, K, V]
+  tokens: Array  # [B, N] int32 committed tokens, or [B, 0] if no initial draft needs them
+  token_logits: Array  # [B, N, V] target logits at the positions of these tokens, or [B, 0, V]
+
+
+@functools.cache
+def jacobi(
+  *,
+  window: int,
+  vocab_size: int,
+  grid: int = 1,
+  initial: WindowInit = WindowInit(),
+  recycle: str = "fresh",
+  legal: LegalFn | None = None,
+) -> Drafter:
+  """Drafter without a network; needs a verifier with ``feedback_fn=target_logits``.
+
+  Args:
+    window: drafts ``K`` per pass; a window of W tokens in the official code holds W - 1 drafts.
+    vocab_size: ``V``.
+    grid: tokens per row of the image; read by initial drafts with a neighbour.
+    initial: how positions are drafted that no pass has seen.
+    recycle: ``fresh`` (the published method) or ``coupled`` (maximal coupling with the previous drafts).
+    legal: which ids a token may be at each index; initial drafts are among them, as the target's distributions are.
+  Raises:
+    ValueError: for a setting out of range.
+  """
+  if window < 1:
+    raise ValueError(f"Must have a draft window of at least 1, we instead got {window}")
+  if recycle not in RECYCLING:
+    raise ValueError(f"Must have recycle in {', '.join(RECYCLING)}, we instead got {recycle!r}")
+  keeps_tokens = initial.source != "uniform" and initial.draw == "repeat"
+  keeps_logits = initial.source != "uniform" and initial.draw != "repeat"
+
+  def init(params: PyTree, keys: Key, condition: PyTree, max_len: int, prefill: Verdict) -> tuple[JacobiState, None]:
+    rows = condition.batch_size
+    logits = jnp.zeros((rows, window, vocab_size), jnp.float32)
+    drafted = jnp.zeros((rows, window), jnp.int32)
+    tokens = jnp.zeros((rows, max_len if keeps_tokens else 0), jnp.int32)
+    token_logits = jnp.zeros((rows, max_len if keeps_logits else 0, vocab_size), jnp.float32)
+    return JacobiState(logits, jnp.zeros((rows,), jnp.int32), drafted, logits, tokens, token_logits), None
+
+  def read(params: PyTree, state: JacobiState, cursor: Cursor) -> JacobiState:
+    if not keeps_tokens:
+      return state
+    row = jnp.arange(cursor.last.shape[0])
+    return state._replace(tokens=state.tokens.at[row, cursor.length - 1].set(cursor.last, mode="drop"))
+
+  def draft(params: PyTree, keys: Key, state: JacobiState, cursor: Cursor) -> tuple[Draft, JacobiState, tuple]:
+    state = read(params, state, cursor)
+    uniform = rng.uniforms(keys, 2 * window)
+    draw, keep = uniform[:, :window], uniform[:, window:]
+    index = jnp.arange(window)[None]  # [1, K]
+    recycled = index < state.num_recycled[:, None]
+
+    tokens = sample(state.logits, draw)
+    if recycle == "coupled":
+      has_old = index < state.num_recycled[:, None] - 1
+      tokens = jnp.where(has_old, _couple(state, draw, keep), tokens)
+
+    # Where the neighbour is not known yet, the newest known position takes its role.
+    position = cursor.length[:, None] + index
+    known = (cursor.length + state.num_recycled - 1)[:, None]
+    source = jnp.minimum(position - initial.offset(grid), known)
+    fresh, fresh_logits = initial_drafts(
+      initial,
+      has_source=initial.has_source(position, grid),
+      source_token=_look_up(state.tokens, tokens, source, cursor.length) if keeps_tokens else tokens,
+      source_logits=_look_up(state.token_logits, state.logits, source, cursor.length) if keeps_logits else None,
+      uniform=draw,
+      vocab_size=vocab_size,
+      legal=None if legal is None else legal(position),
+    )
+    tokens = jnp.where(recycled, tokens, fresh)
+    proposal = jnp.where(recycled[..., None], state.logits, fresh_logits)
+    return Draft(tokens, proposal, jnp.full(tokens.shape[:1], window, jnp.int32)), state, ()
+
+  def commit(
+    params: PyTree, state: JacobiState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+  ) -> JacobiState:
+    judged = draft.tokens.shape[1]  # the window, or 0 where the target drew alone
+    accepted = verdict.num_accepted[:, None]
+    index = accepted + 1 + jnp.arange(window)[None]  # row of the pass that judged the new position j
+    logits = verdict.feedback  # [B, K + 1, V]
+    row = jnp.arange(index.shape[0])[:, None]
+    if keeps_tokens or keeps_logits:
+      offset = jnp.arange(judged + 1)[None]
+      size = max(state.tokens.shape[1], state.token_logits.shape[1])
+      position = jnp.where(offset <= accepted, cursor.length[:, None] + offset, size)  # size is dropped
+      if keeps_tokens:
+        state = state._replace(tokens=state.tokens.at[row, position[:, :-1]].set(draft.tokens, mode="drop"))
+      else:
+        state = state._replace(token_logits=state.token_logits.at[row, position].set(logits, mode="drop"))
+    state = state._replace(logits=logits[row, jnp.minimum(index, judged)], num_recycled=judged - verdict.num_accepted)
+    if judged == 0:
+      return state
+    old = jnp.minimum(index, judged - 1)
+    return state._replace(old_tokens=draft.tokens[row, old], old_logits=draft.proposal[row, old])
+
+  return Drafter(init, read, draft, commit, window, calls_per_round=0)
+
+
+def _look_up(history: Array, window: Array, position: Array, length: Array) -> Array:
+  """Entries at ``position [B, K]``: of ``history [B, N, ...]`` below ``length [B]``, then of ``window [B, K, ...]``."""
+  row = jnp.arange(position.shape[0])[:, None]
+  before = history[row, jnp.clip(position, 0, history.shape[1] - 1)]
+  within = window[row, jnp.clip(position - length[:, None], 0, window.shape[1] - 1)]
+  inside = (position >= length[:, None]).reshape(*position.shape, *(1,) * (within.ndim - 2))
+  return jnp.where(inside, within, before)
+
+
+def _couple(state: JacobiState, draw: Array, keep: Array) -> Array:
+  """Tokens ``[B, K]`` that follow ``state.logits`` and agree with ``state.old_tokens`` as often as possible."""
+  tokens, p, q = state.old_tokens, probabilities(state.logits), probabilities(state.old_logits)
+  accepted = keep * at(q, tokens) < at(p, tokens)
+  return jnp.where(accepted, tokens, inverse_cdf(usable_weights(lossless_weights(tokens, p, q), p), draw))

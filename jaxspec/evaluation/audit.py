@@ -1,0 +1,71 @@
+"""Figures of audited decodes: the exact bias of their tokens (`jaxspec.rules.audited`), with intervals over prompts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxspec.rules.audited import TokenAudit
+from jaxspec.statistics import FEWEST_CLUSTERS, Interval, bounded_ratio, ratio, share
+
+
+class AuditFigures(NamedTuple):
+  """Figures of a decode, each with its 95 % interval over prompts; low and high are nan for fewer than `FEWEST_CLUSTERS`.
+
+  The three figures of bias have no sampling error at a position. Where all rows have the same figure (0 for an exact
+  method), the interval is that single point. Acceptance is a share, whose interval never is one. No interval of a total
+  variation or of a share leaves [0, 1].
+
+  Attributes:
+    tokens_per_call: committed tokens per pass of the target, the prefill included.
+    tv: total variation, mean over committed tokens; ``kl`` likewise, inf if one token is.
+    excess: the least total variation possible with this acceptance, mean over committed tokens.
+    alpha: probability of accepting a draft, mean over positions with a judged draft; ``alpha_sd`` is the lossless rule's.
+      Without such a position it is 0, from 0 to 1.
+    worst: row and position of the largest total variation.
+  """
+
+  tokens_per_call: Interval
+  tv: Interval
+  kl: Interval
+  excess: Interval
+  alpha: Interval
+  alpha_sd: Interval
+  worst: tuple[int, int]
+
+
+def summarize_audit(
+  audit: TokenAudit, lengths: np.ndarray, target_calls: np.ndarray, *, prompts: np.ndarray | None = None
+) -> AuditFigures:
+  """Figures of ``P`` decoded rows of up to ``N`` tokens.
+
+  Args:
+    audit: leaves ``[P, N]``, 0 after the end of a row, as `DecodeResult.metrics` are.
+    lengths: ``[P]`` tokens of each row.
+    target_calls: ``[P]`` passes of the target.
+    prompts: ``[P]`` prompt of each row, the units of the intervals. Rows are the units without it, and where all are of
+      one prompt: then the intervals are for that prompt.
+  """
+  audit = TokenAudit(*(np.asarray(leaf, np.float64) for leaf in audit))
+  tokens, calls, judged = np.asarray(lengths, np.float64), np.asarray(target_calls, np.float64), audit.tested.sum(1)
+  clusters = None if prompts is None or len(np.unique(prompts)) < 2 else prompts
+  units = len(tokens) if clusters is None else len(np.unique(clusters))
+  of_tokens = lambda total: bounded_ratio(np.clip(total, 0.0, tokens), tokens, clusters=clusters)  # rounding
+
+  def of_judged(total: np.ndarray) -> Interval:
+    if not judged.any():
+      return Interval(0.0, 0.0, 1.0)
+    found = share(np.clip(total, 0.0, judged), judged, clusters=clusters)
+    ends = (found.low, found.high) if units >= FEWEST_CLUSTERS else (np.nan, np.nan)
+    return Interval(found.value, *ends)
+
+  return AuditFigures(
+    tokens_per_call=ratio(tokens, calls, clusters=clusters),
+    tv=of_tokens(audit.tv.sum(1)),
+    kl=ratio(np.maximum(audit.kl.sum(1), 0.0), tokens, clusters=clusters),
+    excess=of_tokens(audit.excess.sum(1)),
+    alpha=of_judged(audit.alpha.sum(1)),
+    alpha_sd=of_judged(audit.alpha_sd.sum(1)),
+    worst=tuple(int(i) for i in np.unravel_index(np.argmax(audit.tv), audit.tv.shape)),
+  )

@@ -1,0 +1,252 @@
+"""Random requests, scenes and images: a seed and a number name every one of them.
+
+A request is drawn from a task, its caption from the paraphrases, its scene from the distribution of the painter:
+
+1. Background: uniform over those that the request allows.
+2. Style: one of the three for all sprites of an image, uniform. Number of "some": uniform.
+3. Size and, for glyphs, colour: one per phrase, uniform over what the request, the background and training allow.
+4. Layout: uniform over all legal ones (`jaxspec.evaluation.scenes.layouts`), among them only those with the relation that is
+   asked for.
+
+`freedom_nats` is the entropy of this distribution: what a caption leaves open.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from jaxspec.evaluation.scenes import held_out
+from jaxspec.evaluation.scenes.captions import caption_of, parse
+from jaxspec.evaluation.scenes.layouts import OPPOSITES, RELATIONS, count_layouts, draw_layout
+from jaxspec.evaluation.scenes.painter import paint
+from jaxspec.evaluation.scenes.requests import TASKS, Phrase, Request
+from jaxspec.evaluation.scenes.world import GLYPHS, NOUNS, PLAIN, SIZES, SPRITES, STYLES, Object, Scene, clashes
+
+SPLITS = ("train", "validation", "held_out")  # validation: as train, other images; held_out: combinations that train lacks
+HELD_OUT_TASKS = ("two_objects", "counting", "colours", "position", "colour_attribution")
+
+# Shares of the tasks in `draw`.
+_TASK_SHARES = {
+  "single_object": 0.20,
+  "two_objects": 0.20,
+  "counting": 0.20,
+  "colours": 0.10,
+  "position": 0.20,
+  "colour_attribution": 0.10,
+}
+# Shares of requests that say what they could leave open.
+_SAY_BACKGROUND = 0.30
+_SAY_SIZE = 0.12  # of phrases
+_SAY_COLOUR = 0.30  # of glyphs, in tasks that are not about colours
+_SAY_SOME = 0.25  # of countings
+_COUNT_BESIDE = 0.25  # of countings: the other noun has a phrase too
+
+
+def draw(seed: int, index: int, split: str = "train") -> tuple[str, Scene, np.ndarray]:
+  """Caption, scene and image ``[96, 96, 3]`` uint8 number ``index`` of a seed; the same in every process.
+
+  Args:
+    seed: from 0. Splits have images of their own for the same seed.
+    index: from 0.
+    split: a name in ``SPLITS``.
+  """
+  caption, scene = draw_scene(seed, index, split)
+  return caption, scene, paint(scene)
+
+
+def draw_scene(seed: int, index: int, split: str = "train") -> tuple[str, Scene]:
+  """`draw` without the image."""
+  if split not in SPLITS:
+    raise ValueError(f"Must have a split among {SPLITS}, we instead got {split!r}")
+  if seed < 0 or index < 0:
+    raise ValueError(f"Must have a seed and a number from 0, we instead got {seed} and {index}")
+  generator = np.random.default_rng((seed, SPLITS.index(split), index))
+  request = sample_request(generator, _draw_task(generator, split), split)
+  caption = caption_of(request, generator)
+  return caption, sample_scene(generator, request)
+
+
+def sample_request(generator: np.random.Generator, task: str, split: str = "train") -> Request:
+  """A random request of one task.
+
+  Args:
+    generator: the source of chance.
+    task: a name in ``TASKS``.
+    split: a name in ``SPLITS``. Requests of ``held_out`` have a combination that training lacks, all others have none.
+  Raises:
+    ValueError: for an unknown task or split, or held-out single objects: there are none.
+  """
+  if task not in TASKS or split not in SPLITS:
+    raise ValueError(f"Must have a task among {TASKS} and a split among {SPLITS}, we instead got {task!r} and {split!r}")
+  wanted = split == "held_out"
+  if wanted and task not in HELD_OUT_TASKS:
+    raise ValueError(f"Must have a task among {HELD_OUT_TASKS} for held-out requests, we instead got {task!r}")
+  while True:
+    phrases, relation = _MAKERS[task](generator, wanted)
+    phrases = tuple(_with_size(generator, phrase) for phrase in phrases)
+    request = Request(phrases, relation)
+    if bool(held_out.reasons(request)) != wanted:
+      continue
+    if generator.random() < _SAY_BACKGROUND:
+      request = Request(phrases, relation, _one_of(generator, request.backgrounds))
+    return request
+
+
+def sample_scene(generator: np.random.Generator, request: Request | str) -> Scene:
+  """A random scene that satisfies a request (or a caption), from the distribution of the painter.
+
+  Raises:
+    ValueError: for a caption that cannot be read.
+  """
+  request = parse(request) if isinstance(request, str) else request
+  background = _one_of(generator, request.backgrounds)
+  style = _one_of(generator, STYLES)
+  kinds, sizes = [], []
+  for phrase in request.phrases:
+    number = _one_of(generator, request.numbers(phrase))
+    size = phrase.size or _one_of(generator, tuple(SIZES))
+    colour = None
+    if phrase.noun in GLYPHS:
+      colour = phrase.colour or _one_of(generator, _colours(phrase.noun, background))
+    kinds += [(phrase.noun, PLAIN if phrase.noun in GLYPHS else style, colour, size)] * number
+    sizes += [size] * number
+  layout = draw_layout(generator, tuple(sizes), request.relation)
+  objects = tuple(Object(*kind, *place) for kind, place in zip(kinds, layout, strict=True))
+  return Scene(background, tuple(sorted(objects, key=lambda one: (one.row, one.column))))
+
+
+def freedom_nats(caption: Request | str) -> float:
+  """Entropy in nats of the scenes that the painter paints for a caption (or a request); exact.
+
+  Raises:
+    ValueError: for a caption that cannot be read.
+  """
+  request = parse(caption) if isinstance(caption, str) else caption
+  nats = math.log(len(request.backgrounds))
+  if any(phrase.noun in SPRITES for phrase in request.phrases):
+    nats += math.log(len(STYLES))
+  for phrase in request.phrases:
+    if phrase.noun in GLYPHS and phrase.colour is None:
+      options = [len(_colours(phrase.noun, background)) for background in request.backgrounds]
+      nats += sum(map(math.log, options)) / len(options)
+  # Number and size of each phrase, then layouts; equal objects may change places without changing the image.
+  options = [
+    [(number, size) for number in request.numbers(phrase) for size in ((phrase.size,) if phrase.size else SIZES)]
+    for phrase in request.phrases
+  ]
+  outcomes = list(itertools.product(*options))
+  nats += math.log(len(outcomes))
+  for outcome in outcomes:
+    sizes = tuple(size for number, size in outcome for _ in range(number))
+    same = math.prod(math.factorial(number) for number, _ in outcome)
+    nats += math.log(count_layouts(sizes, request.relation) / same) / len(outcomes)
+  return nats
+
+
+def _colours(glyph: str, background: str) -> tuple[str, ...]:
+  """Colours of a glyph whose colour is open: those of training that can be seen."""
+  return tuple(colour for colour in held_out.train_colours(glyph) if not clashes(glyph, colour, background))
+
+
+def _one_of(generator: np.random.Generator, options):
+  return options[int(generator.integers(len(options)))]
+
+
+def _draw_task(generator: np.random.Generator, split: str) -> str:
+  tasks = HELD_OUT_TASKS if split == "held_out" else TASKS
+  shares = np.cumsum([_TASK_SHARES[task] for task in tasks])
+  return tasks[int(np.searchsorted(shares, generator.random() * shares[-1], side="right"))]
+
+
+def _with_size(generator: np.random.Generator, phrase: Phrase) -> Phrase:
+  if generator.random() >= _SAY_SIZE:
+    return phrase
+  return Phrase(phrase.noun, phrase.number, phrase.colour, _one_of(generator, tuple(SIZES)))
+
+
+def _with_colour(generator: np.random.Generator, noun: str, number: int | None = 1) -> Phrase:
+  if noun not in GLYPHS or generator.random() >= _SAY_COLOUR:
+    return Phrase(noun, number)
+  return Phrase(noun, number, _one_of(generator, held_out.train_colours(noun)))
+
+
+def _nouns(generator: np.random.Generator, wanted: bool) -> tuple[str, str]:
+  """Two nouns that are a held-out pair, or are not."""
+  while True:
+    first = _one_of(generator, NOUNS)
+    if others := held_out.partners(first, wanted):
+      return first, _one_of(generator, others)
+
+
+def _single_object(generator, wanted):
+  del wanted
+  return [Phrase(_one_of(generator, NOUNS))], None
+
+
+def _two_objects(generator, wanted):
+  phrases = [_with_colour(generator, noun) for noun in _nouns(generator, wanted)]
+  if all(phrase.colour for phrase in phrases):
+    phrases[1] = Phrase(phrases[1].noun)  # both colours would be colour attribution
+  return phrases, None
+
+
+def _counting(generator, wanted):
+  number = None if generator.random() < _SAY_SOME else int(generator.integers(2, 5))
+  if not wanted and (number == 4 or generator.random() >= _COUNT_BESIDE):
+    return [_with_colour(generator, _one_of(generator, NOUNS), number)], None
+  number = 3 if number == 4 else number
+  first, second = _nouns(generator, wanted)
+  phrases = [_with_colour(generator, first, number), _with_colour(generator, second)]
+  return (phrases if generator.random() < 0.5 else phrases[::-1]), None
+
+
+def _colours_task(generator, wanted):
+  if wanted:
+    colour, noun = _one_of(generator, sorted(held_out.COLOUR_GLYPHS))
+  else:
+    noun = _one_of(generator, GLYPHS)
+    colour = _one_of(generator, held_out.train_colours(noun))
+  return [Phrase(noun, 1, colour)], None
+
+
+def _position(generator, wanted):
+  relation = _one_of(generator, RELATIONS)
+  if wanted and generator.random() < 0.5:
+    side = relation if generator.random() < 0.5 else OPPOSITES[relation]
+    first = _one_of(generator, held_out.SIDES[side])
+    second = _one_of(generator, held_out.partners(first, False))
+    nouns = (first, second) if side == relation else (second, first)
+  else:
+    nouns = _nouns(generator, wanted)
+  return [_with_colour(generator, noun) for noun in nouns], relation
+
+
+def _colour_attribution(generator, wanted):
+  first = _one_of(generator, GLYPHS)
+  if wanted and generator.random() < 0.5:
+    first = _one_of(generator, sorted(held_out.GLYPH_PAIR))
+    second = next(iter(held_out.GLYPH_PAIR - {first}))
+    colours = [held_out.train_colours(noun) for noun in (first, second)]
+  else:
+    second = _one_of(generator, [noun for noun in GLYPHS if noun in held_out.partners(first, False)])
+    colours = [held_out.train_colours(noun) for noun in (first, second)]
+    if wanted:  # one of the two has its held-out colour
+      number = int(generator.integers(2))
+      colours[number] = [colour for colour, noun in held_out.COLOUR_GLYPHS if noun == (first, second)[number]]
+  while True:
+    chosen = [_one_of(generator, options) for options in colours]
+    if chosen[0] != chosen[1]:
+      return [Phrase(noun, 1, colour) for noun, colour in zip((first, second), chosen, strict=True)], None
+
+
+_MAKERS = {
+  "single_object": _single_object,
+  "two_objects": _two_objects,
+  "counting": _counting,
+  "colours": _colours_task,
+  "position": _position,
+  "colour_attribution": _colour_attribution,
+}

@@ -1,0 +1,198 @@
+"""Hosts of Chameleon networks that draw images of texts: Anole, and Lumina-mGPT with its rows and sizes.
+
+The network reads the prompt as text of its own vocabulary, so there is no text encoder. It draws local ids
+(`jaxspec.models.chameleon.chameleon_drawing`): an image code each, and for Lumina-mGPT also row ends, which are forced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tokenizers import Tokenizer
+
+from jaxspec.core.network import Network
+from jaxspec.core.types import Array
+from jaxspec.families.family import Encoded, Host, HostParts, check_captions, check_texts
+from jaxspec.io.checkpoints import Checkpoint
+from jaxspec.io.text import image_vocabulary
+from jaxspec.io.text.language_tokenizer import load_tokenizer, pad_left
+from jaxspec.models.chameleon.chameleon_drawing import TRUNK, drawing_fns, drawing_params
+from jaxspec.models.chameleon.image_rows import ImageRows
+from jaxspec.models.conditions import Prompt
+from jaxspec.models.tokenizers.chameleon_vq import to_uint8
+from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns
+
+# The image tokenizer in the folder of a converted network, where no other is named.
+VQ_FOLDER = "vq"
+# Side of the cells in which Lumina-mGPT counts sizes, in codes.
+_CELL = 2
+
+# The settings of the released code: Anole's decoder, and Lumina-mGPT's defaults for images.
+_PUBLISHED_SAMPLING = {
+  "anole": {"cfg_scale": 3.0, "temperature": 0.7, "top_p": 0.9},
+  "lumina": {"cfg_scale": 3.0, "top_k": 2000},
+}
+
+
+def make_host(target: Checkpoint, parts: HostParts) -> ChameleonHost:
+  """The host of a Chameleon network, which has its ``tokenizer.json`` beside its weights.
+
+  Args:
+    target: loaded checkpoint of the family ``chameleon``.
+    parts: ``tokenizer``, the image tokenizer; by default the folder ``vq`` in the target's.
+  Raises:
+    ValueError: if a part is missing or does not fit the target.
+  """
+  text = load_tokenizer(target.path)
+  if parts.value("tokenizer") is None and (target.path / VQ_FOLDER).is_dir():
+    parts = HostParts(parts.owner, {"tokenizer": (target.path / VQ_FOLDER).absolute()})
+  return ChameleonHost(target, parts.network("tokenizer"), text)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ChameleonHost(Host):
+  """Images of texts.
+
+  Attributes:
+    target: the network, with its whole output matrix.
+    tokenizer: the image tokenizer, a `jaxspec.models.tokenizers.tokenizer_fns.TokenizerFns`.
+    text: the vocabulary, of the ``tokenizers`` library.
+  """
+
+  condition_type = Prompt
+  unit_codes = False
+  sends_text = True  # ids of prompts lie outside of the ids that are drawn, which are all that a stream knows
+  fit_fields = (
+    "vocab_size", "layout", "rows", "columns", "num_codes", "first_code", "begin_text", "end_image", "begin_image",
+    "end_prompt", "end_row", "first_size",
+  )  # fmt: skip
+
+  target: Checkpoint
+  tokenizer: Checkpoint
+  text: Tokenizer
+
+  def __post_init__(self):
+    config, tokenizer, path = self.target.config, self.tokenizer, self.target.path
+    if not isinstance(tokenizer.fns, TokenizerFns):
+      raise ValueError(f"Must have an image tokenizer, {tokenizer.path} holds a {tokenizer.family}")
+    codes = jax.eval_shape(tokenizer.fns.codebook, tokenizer.params).shape[0]
+    if codes < config.num_codes:
+      raise ValueError(f"{path} draws from {config.num_codes} codes but {tokenizer.path} has only {codes}")
+    if self.text.get_vocab_size() > config.vocab_size:
+      raise ValueError(f"Corrupt {path}: its tokenizer has more tokens than the network")
+    for name, id in image_vocabulary.read_ids(self.text, path).items():
+      if id != getattr(config, name):
+        raise ValueError(f"Corrupt {path}: its tokenizer has {name} {id}, its network {getattr(config, name)}")
+
+  @property
+  def vocab_size(self) -> int:
+    """Local ids."""
+    return len(self.target.config.drawn_ids)
+
+  @property
+  def num_tokens(self) -> int:
+    rows, columns = self.grid
+    return rows * columns
+
+  @property
+  def grid(self) -> tuple[int, int]:
+    """See `ChameleonConfig.grid`."""
+    return self.target.config.grid
+
+  @property
+  def legal(self) -> ImageRows | None:
+    return self.target.config.image_rows
+
+  def published_sampling(self) -> dict[str, Any]:
+    return dict(_PUBLISHED_SAMPLING[self.target.config.layout])
+
+  def resolve_sampling(self, trained: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """As the base class says.
+
+    Raises:
+      ValueError: for ``cfg_interval``: prompts have lengths of their own, and these networks are guided to the end.
+    """
+    fields = super().resolve_sampling(trained, given)
+    if (interval := fields.get("cfg_interval", -1)) != -1:
+      raise ValueError(f"Must have cfg_interval -1 for {self.target.path}, we instead got {interval}")
+    return fields
+
+  def network(self, checkpoint: Checkpoint, name: str) -> Network:
+    """The network over local ids; its output matrix has their rows only."""
+    if checkpoint.family != self.target.family:
+      return super().network(checkpoint, name)
+    config = checkpoint.config
+    return Network(drawing_fns(config), drawing_params(config, checkpoint.params), config, checkpoint.meta, name)
+
+  def shared_tables(self) -> dict[str, Callable[[], Array]]:
+    config, params = self.target.config, self.target.params
+    tables = functools.cache(lambda: TRUNK.tables(config, drawing_params(config, params)))
+    return {"embedding": lambda: tables().embedding, "output": lambda: tables().output, "codebook": self._codebook}
+
+  def _codebook(self) -> Array:
+    """Rows of the codebook. Ends have rows of zeros, which nothing compares: they stand alone where they are legal."""
+    rows = self.tokenizer.fns.codebook(self.tokenizer.params)[: self.target.config.num_codes]
+    return jnp.pad(rows, ((0, self.vocab_size - rows.shape[0]), (0, 0)))
+
+  def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
+    """`Prompt` of texts, padded on the left, in the form that the network was trained on.
+
+    Raises:
+      ValueError: if a text has no token.
+    """
+    prompts = check_texts(prompts, "prompt")
+    rows = []
+    for number, prompt in enumerate(prompts, 1):
+      if not self._ids(prompt):
+        raise ValueError(f"Must have a token in every prompt, prompt {number} is {prompt!r}")
+      rows.append(self._row(prompt))
+    return Encoded(pad_left(rows), check_captions(captions, prompts, "prompts"))
+
+  def _row(self, prompt: str) -> list[int]:
+    """Ids of a prompt up to the first code of its image."""
+    config, pixels = self.target.config, self.tokenizer.config.factor
+    if not config.has_row_ends:
+      return [config.begin_text, *self._ids(prompt), config.end_prompt, config.begin_image]
+    size = f"{config.columns * pixels}x{config.rows * pixels}"
+    text = f"Generate an image of {size} according to the following prompt:\n{prompt}"
+    sides = [config.first_size + side // _CELL for side in (config.rows, config.columns)]  # the height comes first
+    return [config.begin_text, *self._ids(text), config.end_prompt, config.begin_image, *sides]
+
+  def _ids(self, text: str) -> list[int]:
+    return self.text.encode(text, add_special_tokens=False).ids
+
+  def decode(self, tokens: Array, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
+    """Images ``[B, H, W, 3]`` uint8 of ``tokens [B, N]``.
+
+    Raises:
+      ValueError: if an image does not have all of its tokens.
+    """
+    del condition, sampling
+    config = self.target.config
+    short = tokens.shape[1] if lengths is None else int(np.min(lengths))
+    if tokens.shape[1] != self.num_tokens or short < self.num_tokens:
+      raise ValueError(f"Must have all {self.num_tokens} tokens of an image, we instead got {min(short, tokens.shape[1])}")
+    codes = jnp.asarray(tokens) if self.legal is None else self.legal.codes(jnp.asarray(tokens))
+    grid, decode_fn = (config.rows, config.columns), self.tokenizer.fns.decode
+    return np.asarray(_pixels(self.tokenizer.params, codes, grid=grid, decode_fn=decode_fn))
+
+  def check_length(self, network: Network, condition: Prompt, max_len: int) -> list[str]:
+    """A warning about sequences longer than those the network was trained on."""
+    found = super().check_length(network, condition, max_len)
+    prompt_len, longest = condition.longest, getattr(network.config, "max_positions", None)
+    if longest is None or prompt_len + max_len <= longest:  # a head that continues features counts positions of images
+      return found
+    who = "target" if network.name == "target" else f"draft {network.name}"
+    size = f"{prompt_len} tokens of text and {max_len} of an image"
+    return [*found, f"The {who} was trained on sequences of up to {longest} tokens, this one gets {size}"]
+
+
+@functools.partial(jax.jit, static_argnames=("grid", "decode_fn"))
+def _pixels(params, codes: Array, *, grid: tuple[int, int], decode_fn: Callable) -> Array:
+  return to_uint8(decode_fn(params, codes, grid))

@@ -1,0 +1,104 @@
+"""Hosts of states: images of classes, denoised as a whole by one chain each (DiT)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxspec.core.token_axes import token_at
+from jaxspec.core.token_kinds import STATES
+from jaxspec.core.types import Array, Params
+from jaxspec.families.classes import class_names, encode_classes
+from jaxspec.families.family import Encoded, Host, HostParts
+from jaxspec.families.latents import check_autoencoder, latent_scale
+from jaxspec.io.checkpoints import Checkpoint
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.dit.dit import to_latents
+from jaxspec.models.tokenizers.kl_vae import SD_LATENT_SCALE
+from jaxspec.models.tokenizers.tokenizer_fns import to_uint8
+from jaxspec.sampling import StateSampling
+
+
+def make_host(target: Checkpoint, parts: HostParts) -> StateHost:
+  """The host of a network of states.
+
+  Args:
+    target: loaded checkpoint of the family ``dit``.
+    parts: ``tokenizer``, the autoencoder, of the family ``kl_vae``; ``classes``, the names of the labels (without them
+      classes are numbers); and ``latent_scale``, what the autoencoder's latents were multiplied by (by default as in Stable
+      Diffusion).
+  Raises:
+    ValueError: if a part is missing or does not fit the target.
+  """
+  scale = latent_scale(parts, SD_LATENT_SCALE)
+  return StateHost(target, parts.network("tokenizer"), class_names(target, parts), scale)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class StateHost(Host):
+  """Images of classes; a token is a noisy latent image, the state after one denoising step.
+
+  Attributes:
+    target: the network that denoises.
+    tokenizer: the autoencoder, of the family ``kl_vae``.
+    classes: names of the labels; () where classes are numbers.
+    latent_scale: what the autoencoder's latents were multiplied by.
+  Raises:
+    ValueError: for an autoencoder that does not fit the target.
+  """
+
+  tokens = STATES
+  condition_type = ClassLabels
+  fit_fields = ("latent_size", "latent_channels", "num_classes", "schedule")
+
+  target: Checkpoint
+  tokenizer: Checkpoint
+  classes: tuple[str, ...] = ()
+  latent_scale: float = SD_LATENT_SCALE
+
+  def __post_init__(self):
+    check_autoencoder(self.target, self.tokenizer, "tokenizer")
+
+  @property
+  def vocab_size(self) -> None:
+    return None
+
+  def row_tokens(self, sampling: StateSampling) -> int:
+    """Steps of a chain."""
+    return sampling.row_tokens(self.network(self.target, "target"))
+
+  def published_sampling(self) -> dict[str, Any]:
+    """Settings of the authors' figures: 250 steps, cfg 1.5."""
+    return {"steps": 250, "cfg_scale": 1.5}
+
+  def matmul_precision(self, dtype: str) -> str:
+    """Products in float32 unless the networks are in bfloat16: densities of thousands of numbers are compared."""
+    return dtype
+
+  def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
+    """`ClassLabels` of class names or class numbers (`jaxspec.families.classes.encode_classes`)."""
+    return encode_classes(prompts, self.classes, self.target.config.num_classes, captions)
+
+  def decode(self, tokens: Array, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
+    """Images ``[B, S, S, 3]`` uint8 of the last states of chains ``[B, N, C]``; noisy ones if steps are missing.
+
+    Args:
+      lengths: ``[B]``, states that count; all by default.
+    """
+    del condition, sampling
+    tokens = jnp.asarray(tokens)
+    last = jnp.full(tokens.shape[:1], tokens.shape[1]) if lengths is None else jnp.asarray(lengths)
+    latents = to_latents(token_at(tokens, last - 1), self.target.config)
+    scale = np.float32(self.latent_scale)
+    return np.asarray(_pixels(self.tokenizer.params, latents, scale, decode_fn=self.tokenizer.fns.decode))
+
+
+@functools.partial(jax.jit, static_argnames=("decode_fn",))
+def _pixels(params: Params, latents: Array, scale: Array, *, decode_fn: Callable) -> Array:
+  return to_uint8(decode_fn(params, latents / scale))

@@ -1,0 +1,336 @@
+"""What a family of networks tells the rest of the library: its prompts, its tokens, and what the tokens become.
+
+A host is made once, of a loaded target and the parts that belong to it (an image tokenizer, a vocabulary), by the
+function that `jaxspec.models.registry.Family.host` names. `jaxspec.load_pipeline` asks it for everything that it does
+not know itself, so a new family needs no other change.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxspec.core import precision
+from jaxspec.core.network import Network
+from jaxspec.core.state import DecodeResult, SpecParams
+from jaxspec.core.types import Array, Key, PyTree
+from jaxspec.io import checkpoints
+from jaxspec.io.checkpoints import Checkpoint
+from jaxspec.methods.method import IDS, SAME_FAMILY
+from jaxspec.models import registry
+from jaxspec.sampling import SAMPLING_TYPES, AnySampling
+from jaxspec.sampling.logit_processing import LegalFn
+
+# Fields of a head's config that need not be those of its host.
+_OWN_OF_A_HEAD = ("norm_eps", "dtype")
+
+
+class Encoded(NamedTuple):
+  """Prompts as a target takes them."""
+
+  condition: PyTree  # a type of `jaxspec.models.conditions`, numpy leaves [B, ...]
+  captions: list[str]  # one text per row, for people
+  warnings: Sequence[str] = ()  # what the user should know before looking at the results, one line each
+
+
+class HostParts:
+  """What belongs to a target besides its weights: the ``parts`` of a bundle, or arguments of `load_pipeline`.
+
+  Folders and files are named relative to a folder; a loaded `Checkpoint` is taken as it is.
+
+  Args:
+    owner: what messages name, a folder.
+    values: names, and what stands for them; None is a part that is not there.
+    folder: where relative names begin; ``owner`` by default.
+  """
+
+  def __init__(self, owner: str | os.PathLike, values: Mapping[str, Any], folder: str | os.PathLike | None = None):
+    self.owner = Path(owner)
+    self._folder = self.owner if folder is None else Path(folder)
+    self._values = {name: value for name, value in values.items() if value is not None}
+    self._asked: set[str] = set()
+
+  def value(self, name: str, default: Any = None) -> Any:
+    """The part as it was given, or ``default``."""
+    self._asked.add(name)
+    return self._values.get(name, default)
+
+  def file(self, name: str) -> Path:
+    """The path of a part.
+
+    Raises:
+      ValueError: if it is missing or is no path.
+    """
+    found = self.value(name)
+    if found is None:
+      hint = f"jaxspec bundle --part {name}=DIR adds it"
+      raise ValueError(f"Must have a part {name!r} for {self.owner}, we instead got none: {hint}")
+    if not isinstance(found, (str, os.PathLike)):
+      raise ValueError(f"Must have a path as part {name!r} of {self.owner}, we instead got {found!r}")
+    return self._folder / found
+
+  def family(self, name: str) -> str:
+    """Family of a part that is a network; only its ``config.json`` is read.
+
+    Raises:
+      ValueError: if it is missing or is no network.
+    """
+    value = self.value(name)
+    return value.family if isinstance(value, Checkpoint) else checkpoints.read_config(self.file(name))["family"]
+
+  def network(self, name: str, *, dtype: Any = jnp.float32, weights: bool = True) -> Checkpoint:
+    """A part that is a network, by default in float32: encoders and decoders run once per image. It is loaded once.
+
+    Args:
+      dtype, weights: as for `jaxspec.io.checkpoints.load`.
+    Raises:
+      ValueError: if it is missing or cannot be loaded.
+    """
+    if not isinstance(self.value(name), Checkpoint):
+      self._values[name] = checkpoints.load(self.file(name), dtype=dtype, weights=weights)
+    return self._values[name]
+
+  def check_all_read(self) -> None:
+    """Raises a ValueError for a part that the host never asked for."""
+    if unread := sorted(self._values.keys() - self._asked):
+      known = ", ".join(sorted(self._asked)) or "none"
+      raise ValueError(f"Must have parts that {self.owner} reads ({known}), we instead got {', '.join(unread)}")
+
+
+class Host:
+  """Base class of hosts. What a host does not have, it need not define: the defaults here do nothing.
+
+  Class attributes:
+    condition_type: what `encode` returns, a type of `jaxspec.models.conditions`.
+    tokens: their kind (`jaxspec.core.token_kinds`).
+    noun: what a row becomes, ``image`` or ``text``.
+    fit_fields: fields of the config in which a draft must equal its target.
+    unit_codes: whether the image tokenizer compares codes at unit length; methods that compare codes do so too.
+    sends_text: whether a server of the target is sent the text of a prompt and encodes it; others are sent ids or a class.
+
+  Attributes:
+    target: the loaded target.
+  """
+
+  condition_type: ClassVar[type]
+  tokens: ClassVar[str] = IDS
+  noun: ClassVar[str] = "image"
+  fit_fields: ClassVar[tuple[str, ...]] = ()
+  unit_codes: ClassVar[bool] = True
+  sends_text: ClassVar[bool] = False
+
+  target: Checkpoint
+
+  def __repr__(self) -> str:
+    return f"<{type(self).__name__}: {self.noun}s of {self.tokens}, {self.target.path}>"
+
+  @property
+  def vocab_size(self) -> int | None:
+    """``V``, None for vectors."""
+    return self.target.config.vocab_size
+
+  @property
+  def num_tokens(self) -> int | None:
+    """Tokens of a row, None where rows end at an end token."""
+    return None
+
+  @property
+  def grid(self) -> tuple[int, int] | None:
+    """Rows and columns of the tokens of an image, None for text."""
+    return None
+
+  @property
+  def end_token(self) -> tuple[int, ...] | None:
+    """Ids that end a row, None where all rows have the same number of tokens."""
+    return None
+
+  @property
+  def legal(self) -> LegalFn | None:
+    """Which ids a token may be at each index of a row; None: all of them, everywhere."""
+    return None
+
+  def row_tokens(self, sampling: AnySampling) -> int | None:
+    """Tokens of a row that is drawn with these settings; `num_tokens`, unless it depends on them."""
+    del sampling
+    return self.num_tokens
+
+  def default_length(self, sampling: AnySampling) -> int:
+    """Tokens to draw where nobody says how many."""
+    return self.row_tokens(sampling) or 64
+
+  @property
+  def sampling_type(self) -> type:
+    """The class of the settings that all methods share."""
+    return SAMPLING_TYPES[self.tokens]
+
+  @property
+  def draft_families(self) -> tuple[str, ...]:
+    """Families whose networks may draft where a method asks for the target's own family."""
+    return (self.target.family,)
+
+  def published_sampling(self) -> dict[str, Any]:
+    """Fields of `sampling_type` that the authors of released weights use; read where no bundle says otherwise."""
+    return {}
+
+  def resolve_sampling(self, trained: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of `sampling_type`: what is ``given``, over what the networks were ``trained`` for."""
+    return {**trained, **given}
+
+  def matmul_precision(self, dtype: str) -> str:
+    """The precision of products that suits this machine, one of `jaxspec.core.precision.PRECISIONS`."""
+    return precision.preferred(dtype)
+
+  def network(self, checkpoint: Checkpoint, name: str) -> Network:
+    """A target or draft as methods take it."""
+    return Network(checkpoint.fns, checkpoint.params, checkpoint.config, checkpoint.meta, name)
+
+  def shared_tables(self) -> dict[str, Callable[[], Array]]:
+    """What rules and heads may borrow, made when called: ``embedding [V, D]``, ``output [V, D]``, ``codebook [V, C]``."""
+    return {}
+
+  def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
+    """Prompts of ``B`` rows.
+
+    Args:
+      captions: what people call the rows; by default the prompts say it.
+    Raises:
+      ValueError: naming the first prompt that cannot be encoded.
+    """
+    raise NotImplementedError
+
+  def release(self) -> None:
+    """Frees what only `encode` needs, where that is large; `encode` reads it again."""
+
+  def prepare(self, keys: Key, condition: PyTree) -> PyTree:
+    """The condition that a decode starts from, made inside the compiled program.
+
+    Args:
+      keys: ``[B]`` row keys of the decode; only streams that no decode uses may be consumed.
+      condition: as `encode` returned it.
+    """
+    del keys
+    return condition
+
+  def finish(
+    self, result: DecodeResult, condition: PyTree, keys: Key, params: SpecParams, sampling: AnySampling
+  ) -> DecodeResult:
+    """The result as `decode` takes it, made inside the compiled program.
+
+    Args:
+      result: of the decode, in generation order.
+      condition: as `prepare` returned it.
+      keys: ``[B]`` row keys of the decode; only streams that no decode uses may be consumed.
+      params: those of the decode.
+    """
+    del condition, keys, params, sampling
+    return result
+
+  def decode(
+    self,
+    tokens: Array,
+    *,
+    lengths: Array | None = None,
+    condition: PyTree | None = None,
+    sampling: AnySampling | None = None,
+  ) -> np.ndarray | list[str]:
+    """What tokens become.
+
+    Args:
+      tokens: ``[B, N]`` int32 or ``[B, N, C]`` float32, as `finish` returned them.
+      lengths: ``[B]`` int32, tokens that count; all by default.
+      condition: as `encode` returned it; texts begin with it.
+      sampling: the settings of the decode, where they matter.
+    Returns:
+      Images ``[B, H, W, 3]`` uint8, or ``B`` texts.
+    """
+    raise NotImplementedError
+
+  def families(self, family: str | None) -> tuple[str | None, ...]:
+    """The families of networks that a method means which drafts with ``family`` (`Method.draft_family`)."""
+    return self.draft_families if family == SAME_FAMILY else (family,)
+
+  def check_fit(self, draft: Checkpoint, family: str) -> None:
+    """Refuses a network that cannot draft for the target.
+
+    Args:
+      family: what a method drafts with: `SAME_FAMILY`, or a name of the registry.
+    Raises:
+      ValueError: naming the draft and what does not fit.
+    """
+    wanted = self.families(family)
+    if draft.family not in wanted:
+      names = " or ".join(wanted)
+      raise ValueError(f"Must have a checkpoint of the family {names} as draft, {draft.path} holds a {draft.family}")
+    head_of = registry.FAMILIES[draft.family].head_of
+    if head_of is None:
+      for name in self.fit_fields:
+        check_equal(draft, name, getattr(draft.config, name, None), getattr(self.target.config, name))
+      return
+    try:
+      fitting = head_of(self.target.config)
+    except ValueError as error:
+      raise ValueError(f"The draft {draft.path} does not fit the target: {error}") from error
+    for name in fitting.__dataclass_fields__:
+      if name not in _OWN_OF_A_HEAD:
+        check_equal(draft, name, getattr(draft.config, name), getattr(fitting, name))
+
+  def check_length(self, network: Network, condition: PyTree, max_len: int) -> list[str]:
+    """Warnings about rows that are longer than a target or draft is meant for.
+
+    Args:
+      condition: as `encode` returned it.
+    Raises:
+      ValueError: if there is nothing that ``max_len`` tokens could become.
+    """
+    del condition
+    if self.num_tokens is not None and max_len > self.num_tokens:
+      raise ValueError(f"Must have at most the {self.num_tokens} tokens of an {self.noun}, we instead got {max_len}")
+    return []
+
+
+def check_equal(draft: Checkpoint, name: str, theirs: Any, ours: Any) -> None:
+  """Raises a ValueError if a field of a draft is not what its target needs."""
+  if theirs != ours:
+    raise ValueError(f"The draft {draft.path} does not fit the target: {name} {theirs} instead of {ours}")
+
+
+def check_captions(captions: Sequence[str] | None, default: list[str], of: str) -> list[str]:
+  """The captions of ``len(default)`` rows, or the default ones.
+
+  Raises:
+    ValueError: for another number of captions, or one that no file could hold.
+  """
+  if captions is None:
+    return default
+  captions = check_texts(captions, "caption")
+  if len(captions) != len(default):
+    raise ValueError(f"Must have as many captions as {of}, we instead got {len(captions)} for {len(default)}")
+  return captions
+
+
+def check_texts(texts: Any, noun: str) -> list[str]:
+  """A list of the texts of a list, an array or an iterator; one string is a list of one.
+
+  Raises:
+    ValueError: if there is none, or for the first that is no text or that no file could hold, such as bytes of a
+      terminal that are no UTF-8.
+  """
+  if isinstance(texts, str):
+    texts = [texts]
+  elif isinstance(texts, Iterable) and not isinstance(texts, (bytes, Mapping)):
+    texts = list(np.ravel(texts) if isinstance(texts, np.ndarray) else texts)
+  if not isinstance(texts, list) or not texts:
+    raise ValueError(f"Must have at least one {noun}, we instead got {texts!r}")
+  for number, text in enumerate(texts, 1):
+    if not isinstance(text, str):
+      raise ValueError(f"Must have text as every {noun}, {noun} {number} is {text!r}")
+    try:
+      text.encode()
+    except UnicodeEncodeError as error:
+      raise ValueError(f"Must have every {noun} in UTF-8, {noun} {number} is {text!a}") from error
+  return list(texts)

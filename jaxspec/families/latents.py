@@ -1,0 +1,30 @@
+"""What hosts of continuous latents share: their autoencoder, and the scale of its latents."""
+
+from __future__ import annotations
+
+import math
+
+from jaxspec.families.family import HostParts
+from jaxspec.io.checkpoints import Checkpoint
+
+
+def latent_scale(parts: HostParts, default: float) -> float:
+  """What the autoencoder's latents were multiplied by.
+
+  Raises:
+    ValueError: for anything but a positive number.
+  """
+  scale = parts.value("latent_scale", default)
+  is_number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
+  if not is_number or not (math.isfinite(scale) and scale > 0):
+    raise ValueError(f"Must have a positive number as latent_scale of {parts.owner}, we instead got {scale!r}")
+  return float(scale)
+
+
+def check_autoencoder(target: Checkpoint, vae: Checkpoint, part: str) -> None:
+  """Raises a ValueError for a ``part`` that is no autoencoder, or has other latents than the target."""
+  if vae.family != "kl_vae":
+    raise ValueError(f"Must have a kl_vae as {part} of {target.path}, {vae.path} holds a {vae.family}")
+  ours, theirs = target.config.latent_channels, vae.config.latent_channels
+  if ours != theirs:
+    raise ValueError(f"The {part} {vae.path} does not fit the target: latent_channels {theirs} instead of {ours}")

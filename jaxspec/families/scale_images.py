@@ -1,0 +1,112 @@
+"""Hosts of maps: images of classes, drawn scale by scale (VAR)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxspec.core.network import Network
+from jaxspec.core.token_kinds import MAPS
+from jaxspec.core.types import Array, Params
+from jaxspec.families.classes import class_names, encode_classes
+from jaxspec.families.family import Encoded, Host, HostParts
+from jaxspec.io.checkpoints import Checkpoint
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.tokenizers.tokenizer_fns import to_uint8
+from jaxspec.sampling.scale_network import ScaleNetwork, ScaleWeights
+
+
+def make_host(target: Checkpoint, parts: HostParts) -> MapHost:
+  """The host of a network of scales.
+
+  Args:
+    target: loaded checkpoint of the family ``var``.
+    parts: ``tokenizer``, of the family ``var_vae``; and ``classes``, the names of the labels (without them classes are
+      numbers).
+  Raises:
+    ValueError: if a part is missing or does not fit the target.
+  """
+  return MapHost(target, parts.network("tokenizer"), class_names(target, parts))
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class MapHost(Host):
+  """Images of classes as maps of growing resolution; a token is a map.
+
+  Attributes:
+    target: the network that draws maps.
+    tokenizer: what maps add up to, of the family ``var_vae``.
+    classes: names of the labels; () where classes are numbers.
+  Raises:
+    ValueError: for a tokenizer that does not fit the target.
+  """
+
+  tokens = MAPS
+  condition_type = ClassLabels
+  fit_fields = ("sides", "vocab_size", "code_dim", "num_classes")
+
+  target: Checkpoint
+  tokenizer: Checkpoint
+  classes: tuple[str, ...] = ()
+
+  def __post_init__(self):
+    where, config = self.tokenizer.path, self.tokenizer.config
+    if self.tokenizer.family != "var_vae":
+      raise ValueError(f"Must have a var_vae as tokenizer of {self.target.path}, {where} holds a {self.tokenizer.family}")
+    for theirs, ours in (("sides", "sides"), ("codebook_size", "vocab_size"), ("codebook_dim", "code_dim")):
+      found, wanted = getattr(config, theirs), getattr(self.target.config, ours)
+      if found != wanted:
+        raise ValueError(f"The tokenizer {where} does not fit the target: {theirs} {found} instead of {wanted}")
+
+  @property
+  def num_tokens(self) -> int:
+    """Maps of an image."""
+    return len(self.target.config.sides)
+
+  def published_sampling(self) -> dict[str, Any]:
+    """Settings of the authors' figures: cfg 1.5 (here 2.5), top-k 900, top-p 0.96."""
+    return {"cfg_scale": 2.5, "top_k": 900, "top_p": 0.96}
+
+  def matmul_precision(self, dtype: str) -> str:
+    """Products in float32 unless the networks are in bfloat16: a map is accepted by a ratio over all of its places."""
+    return dtype
+
+  def network(self, checkpoint: Checkpoint, name: str) -> Network:
+    """A target or draft with the tokenizer that both share."""
+    fns = ScaleNetwork(checkpoint.fns, self.tokenizer.fns)
+    weights = ScaleWeights(checkpoint.params, self.tokenizer.params)
+    return Network(fns, weights, checkpoint.config, checkpoint.meta, name)
+
+  def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
+    """`ClassLabels` of class names or class numbers (`jaxspec.families.classes.encode_classes`)."""
+    return encode_classes(prompts, self.classes, self.target.config.num_classes, captions)
+
+  def decode(self, tokens: Array, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
+    """Images ``[B, S, S, 3]`` uint8 of maps ``[B, N, C]``; of the first maps alone, coarse ones.
+
+    Args:
+      lengths: ``[B]``, maps that count; all by default.
+    """
+    del condition, sampling
+    tokens = jnp.asarray(tokens)
+    lengths = jnp.full(tokens.shape[:1], tokens.shape[1]) if lengths is None else jnp.asarray(lengths)
+    fns = self.tokenizer.fns
+    value, decode = fns.value, fns.decode_latent
+    return np.asarray(_pixels(self.tokenizer.params, tokens, lengths, sides=fns.sides, value_fn=value, decode_fn=decode))
+
+
+@functools.partial(jax.jit, static_argnames=("sides", "value_fn", "decode_fn"))
+def _pixels(
+  params: Params, tokens: Array, lengths: Array, *, sides: tuple[int, ...], value_fn: Callable, decode_fn: Callable
+) -> Array:
+  total = jnp.float32(0.0)
+  for scale in range(tokens.shape[1]):
+    value = value_fn(params, jnp.maximum(tokens[:, scale, : sides[scale] ** 2], 0), scale)
+    total = total + jnp.where((scale < lengths)[:, None, None, None], value, 0.0)
+  return to_uint8(decode_fn(params, total))

@@ -1,0 +1,322 @@
+"""Checkpoints of one network: a folder with ``config.json`` and ``params.safetensors``.
+
+``config.json`` holds ``family``, ``config`` (the fields of the family's frozen config), ``meta`` (provenance, licence,
+figures), and ``sha256`` of the weights, by which a network is known where its weights are not. Leaves of the parameter tree
+are stored under their path joined by dots. A folder is written beside its destination and then renamed, so an interrupted
+write never leaves half a checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from safetensors import SafetensorError, safe_open
+
+from jaxspec.core.mesh import MODEL, check_fits, param_specs
+from jaxspec.core.short_repr import short_repr
+from jaxspec.core.types import Params, PyTree
+from jaxspec.io import tensor_files
+from jaxspec.io.stored_files import check_readable
+from jaxspec.models import registry
+
+CONFIG_FILE = "config.json"
+PARAMS_FILE = "params.safetensors"
+
+_KINDS = {str: "a string", dict: "an object"}  # the names of these types in JSON
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+  """A network with its weights (or their shapes, see `load`): ``fns.apply(params, inputs, cache, positions=...)``."""
+
+  __repr__ = short_repr
+
+  config: Any
+  params: Params
+  fns: Any
+  family: str
+  meta: dict[str, Any]
+  path: Path
+
+
+def flatten(tree: PyTree, prefix: str = "") -> dict[str, jax.Array]:
+  """Nested dict to ``{"a.b.c": leaf}``."""
+  flat = {}
+  for name, value in tree.items():
+    path = f"{prefix}.{name}" if prefix else name
+    flat.update(flatten(value, path) if isinstance(value, dict) else {path: value})
+  return flat
+
+
+def unflatten(flat: dict[str, jax.Array]) -> PyTree:
+  """Inverse of `flatten`."""
+  tree: dict[str, Any] = {}
+  for path, leaf in flat.items():
+    *parents, name = path.split(".")
+    node = tree
+    for parent in parents:
+      node = node.setdefault(parent, {})
+    node[name] = leaf
+  return tree
+
+
+def save(
+  path: str | os.PathLike,
+  config: Any,
+  params: Params,
+  *,
+  meta: dict[str, Any] | None = None,
+  dtype=None,
+  write_more: Callable[[Path], None] | None = None,
+  on_write: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+  """Writes a checkpoint folder, replacing one that is there.
+
+  Args:
+    config: the family's frozen config.
+    params: parameter tree; leaves are written one after another, so they may be read when they are asked for their array.
+    meta: provenance, licence and figures; must be JSON.
+    dtype: optional storage dtype of the floating leaves, e.g. ``jnp.bfloat16``.
+    write_more: writes what else belongs into the folder that it gets. If it fails, nothing is left.
+    on_write: as for `jaxspec.io.tensor_files.write`.
+  Raises:
+    ValueError: if the destination exists and is no checkpoint, or cannot be written.
+  """
+  check_destination(path)
+  path = Path(os.path.realpath(path))  # what a link points to is replaced, not the link
+  flat = flatten(params)
+  if dtype is not None:
+    flat = {k: v.astype(dtype) if jnp.issubdtype(v.dtype, jnp.floating) else v for k, v in flat.items()}
+  fields = dataclasses.asdict(config)
+  document = {"family": registry.family_of(config), "config": fields, "meta": meta or {}}
+  made = [folder for folder in path.parents if not folder.exists()]
+  work = None
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    tensor_files.write(work / PARAMS_FILE, flat, on_write)
+    document["sha256"] = _sha256(work / PARAMS_FILE)
+    (work / CONFIG_FILE).write_text(json.dumps(document, indent=2) + "\n")
+    if write_more is not None:
+      write_more(work)
+    work.chmod(0o755)  # temporary folders and safetensors files are private to their owner
+    (work / PARAMS_FILE).chmod(0o644)
+    if path.exists():
+      shutil.rmtree(path)
+    work.rename(path)
+  except OSError as error:
+    raise ValueError(f"Cannot write a checkpoint to {path}: {error.strerror or error}") from error
+  finally:
+    if work is not None:
+      shutil.rmtree(work, ignore_errors=True)
+    for folder in made:  # those that hold nothing after all
+      with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def check_destination(path: str | os.PathLike, *sources: str | os.PathLike) -> None:
+  """Checks that nothing is lost where a checkpoint is written.
+
+  Args:
+    path: where it will be; what is there is replaced.
+    sources: files and folders that it is made of.
+  Raises:
+    ValueError: if there is anything but a checkpoint, or a source is inside.
+  """
+  path = Path(path)
+  try:
+    there = json.loads((path / CONFIG_FILE).read_text(encoding="utf-8")) if path.exists() else {"family": "", "config": {}}
+  except (ValueError, OSError, RecursionError):
+    there = None
+  if not isinstance(there, dict) or not {"family", "config"} <= there.keys():
+    raise ValueError(f"Must have a new folder or an old checkpoint to write to, {path} is neither")
+  resolved = path.resolve()
+  for source in sources:
+    if resolved in (Path(source).resolve(), *Path(source).resolve().parents):
+      raise ValueError(f"Must have another folder to write to, {source} is in {path} and would be replaced")
+
+
+def check_path(path: Any, what: str) -> Path:
+  """A path.
+
+  Raises:
+    ValueError: for anything else.
+  """
+  if not isinstance(path, (str, os.PathLike)):
+    raise ValueError(f"Must have a folder as {what}, we instead got {path!r}")
+  return Path(path)
+
+
+def read_config(path: str | os.PathLike) -> dict[str, Any]:
+  """The checked content of ``config.json``.
+
+  Raises:
+    ValueError: one line that names the file and what is wrong with it.
+  """
+  path = Path(path)
+  file = path / CONFIG_FILE
+  if not path.is_dir():
+    raise ValueError(f"No checkpoint folder at {path}")
+  if not file.is_file():
+    raise ValueError(f"No {CONFIG_FILE} in {path}: not a checkpoint folder")
+  check_readable(file)
+  try:
+    document = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(document, dict) or not {"family", "config"} <= document.keys():
+      if isinstance(document, dict) and "model_type" in document:
+        raise ValueError("it is of a folder of the Hugging Face hub, convert that first (jaxspec convert)")
+      raise ValueError("fields 'family' and 'config' are missing")
+    document["meta"] = {} if document.get("meta") is None else document["meta"]
+    for name, kind in {"family": str, "config": dict, "meta": dict, "sha256": str}.items():
+      if name in document and not isinstance(document[name], kind):
+        raise ValueError(f"field {name!r} must be {_KINDS[kind]}")
+  except (ValueError, OSError, RecursionError) as error:
+    raise ValueError(f"Corrupt {file}: {error}") from error
+  return document
+
+
+def digest(path: str | os.PathLike) -> bytes:
+  """The name of a network: SHA-256 of its family, its config and its weights as they are stored.
+
+  The weights are read in pieces. Where they are not there, ``config.json`` says what they were.
+
+  Raises:
+    ValueError: for a damaged checkpoint, or without both.
+  """
+  path = Path(path)
+  document, file = read_config(path), path / PARAMS_FILE
+  weights = _sha256(file) if file.is_file() else document.get("sha256")
+  if weights is None:
+    raise ValueError(f"Must have {PARAMS_FILE}, or its sha256 in {CONFIG_FILE}, in {path} to name the network")
+  told = {"family": document["family"], "config": document["config"], "weights": weights}
+  return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
+
+
+def _sha256(file: Path) -> str:
+  check_readable(file)
+  with file.open("rb") as opened:
+    return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def load(
+  path: str | os.PathLike, *, dtype=jnp.float32, weights: bool = True, mesh: Mesh | None = None, divide: bool = True
+) -> Checkpoint:
+  """Reads a checkpoint folder; every leaf is checked against the shapes the config asks for.
+
+  Args:
+    dtype: compute dtype of floating leaves (float32 on CPU; bfloat16 halves the bytes on GPU and TPU). It also
+      replaces the config's ``dtype`` field where the family has one.
+    weights: False reads the config alone. Parameters are then `jax.ShapeDtypeStruct`: all that is built of a network can be
+      built of them, and nothing can be computed.
+    mesh: devices that get the parameters (`jaxspec.core.mesh`), each its part of every leaf, read by itself.
+    divide: whether the network is divided over the axis ``model`` of the mesh; False copies it to all devices.
+  Raises:
+    ValueError: one line naming the file and the missing, unknown and misshapen leaves, a dozen of each at most, or what
+      the mesh does not divide.
+  """
+  path = Path(path)
+  document = read_config(path)
+  try:
+    config = registry.make_config(document["family"], document["config"])
+  except ValueError as error:
+    raise ValueError(f"{path / CONFIG_FILE}: {error}") from error
+  if hasattr(config, "dtype"):
+    config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
+  divided = mesh is not None and divide and mesh.shape[MODEL] > 1
+  if divided:
+    check_fits(config, mesh.shape[MODEL], path)
+    config = dataclasses.replace(config, tensor_parallel=True)
+  fns = registry.FAMILIES[document["family"]].make_fns(config)
+  try:
+    template = flatten(jax.eval_shape(lambda: fns.init(jax.random.key(0))))
+  except (TypeError, ArithmeticError, LookupError, AttributeError) as error:
+    # A damaged file can hold any JSON where a number belongs.
+    reason = " ".join(f"{type(error).__name__} {error}".split())[:160]
+    raise ValueError(f"{path / CONFIG_FILE}: must have a config that makes a {document['family']} ({reason})") from error
+  made = lambda flat: Checkpoint(config, unflatten(flat), fns, document["family"], document["meta"], path)
+  kept = lambda leaf: dtype if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.dtype
+  if not weights:
+    return made({name: jax.ShapeDtypeStruct(leaf.shape, kept(leaf)) for name, leaf in template.items()})
+  file = path / PARAMS_FILE
+  if not file.is_file():
+    raise ValueError(f"No {PARAMS_FILE} in {path}: the checkpoint is incomplete")
+  check_readable(file)
+  stored = {name: _stored_in(name, getattr(config, "fused", {})) for name in template}
+  specs = {}
+  if divided:
+    tied = getattr(config, "tie_embeddings", False)
+    specs = flatten(param_specs(unflatten(template), mesh.shape[MODEL], tied=tied))
+  try:
+    with safe_open(file, framework="numpy") as archive:
+      _check_leaves(file, archive, template, stored)
+      if mesh is None:
+        return made({name: _on_device(archive.get_tensor(name), kept(leaf)) for name, leaf in template.items()})
+      flat = {}
+      for name, leaf in template.items():
+        sharding = NamedSharding(mesh, specs.get(name, PartitionSpec()))
+        flat[name] = _read_divided(archive, *stored[name], leaf.shape, kept(leaf), sharding)
+  except (SafetensorError, OSError) as error:
+    raise ValueError(f"Corrupt {file}: {error}") from error
+  return made(flat)
+
+
+def _on_device(array: np.ndarray, dtype) -> jax.Array:
+  """The array in a dtype, when it is there: all of them in the dtype of the file need not fit into the memory.
+
+  The host converts, because every shape would be a program to compile on the device.
+  """
+  return jax.block_until_ready(jax.device_put(array.astype(dtype, copy=False)))
+
+
+def _stored_in(name: str, fused: dict[str, dict[str, slice]]) -> tuple[str, slice]:
+  """The name under which a file holds a leaf, and the rows of it that are the leaf."""
+  for matrix, parts in fused.items():
+    for part, rows in parts.items():
+      if f".{part}." in name:
+        return name.replace(f".{part}.", f".{matrix}."), rows
+  return name, slice(None)
+
+
+def _check_leaves(file: Path, archive, template: dict[str, Any], stored: dict[str, tuple[str, slice]]) -> None:
+  """Raises a ValueError with the missing, unknown and misshapen leaves."""
+  wanted: dict[str, tuple[int, ...]] = {}
+  for name, leaf in template.items():
+    held, rows = stored[name]
+    wanted[held] = leaf.shape if rows.stop is None else (max(rows.stop, wanted.get(held, (0,))[0]), *leaf.shape[1:])
+  found = {name: tuple(archive.get_slice(name).get_shape()) for name in archive.keys()}
+  problems = [f"missing {name}" for name in wanted.keys() - found.keys()]
+  problems += [f"unknown {name}" for name in found.keys() - wanted.keys()]
+  for name in wanted.keys() & found.keys():
+    if wanted[name] != found[name]:
+      problems.append(f"{name} has shape {list(found[name])}, must have {list(wanted[name])}")
+  if problems:
+    raise ValueError(f"{file} does not fit its config: {tensor_files.listed(problems)}")
+
+
+def _read_divided(archive, name: str, rows: slice, shape: tuple[int, ...], dtype, sharding: NamedSharding) -> jax.Array:
+  """A leaf whose parts are read one by one, each for the devices that keep it."""
+  offset, view, parts = rows.start or 0, archive.get_slice(name), {}
+
+  def read(index: tuple[slice, ...]) -> np.ndarray:
+    if not shape:
+      return archive.get_tensor(name).astype(dtype)
+    start, stop, _ = index[0].indices(shape[0])
+    key = (slice(start + offset, stop + offset), *(slice(*one.indices(size)[:2]) for one, size in zip(index[1:], shape[1:])))
+    if str(key) not in parts:  # devices that keep copies share them
+      parts[str(key)] = view[key].astype(dtype)
+    return parts[str(key)]
+
+  return jax.make_array_from_callback(shape, sharding, read)

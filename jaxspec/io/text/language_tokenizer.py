@@ -1,0 +1,65 @@
+"""Tokenizers of language models: the ``tokenizer.json`` in a checkpoint folder, and padded batches of prompts.
+
+This is a thin layer over the ``tokenizers`` library. The library adds the special tokens of the file, for example a
+beginning-of-text token if the model was trained with one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from jaxspec.io.stored_files import check_readable
+from jaxspec.models.conditions import Prompt, padded_length
+
+TOKENIZER_FILE = "tokenizer.json"
+
+
+def load_tokenizer(folder: str | os.PathLike) -> Tokenizer:
+  """Reads the tokenizer of a checkpoint folder; its own padding and truncation are switched off.
+
+  Raises:
+    ValueError: one line naming the file, if it is missing or is no tokenizer.
+  """
+  file = Path(folder) / TOKENIZER_FILE
+  if not file.is_file():
+    raise ValueError(f"No {TOKENIZER_FILE} in {folder}: texts cannot be read or written without it")
+  check_readable(file)
+  try:
+    tokenizer = Tokenizer.from_str(file.read_text(encoding="utf-8"))
+  except Exception as error:  # the library raises bare Exception for any malformed file
+    raise ValueError(f"Corrupt {file}: {error}") from error
+  tokenizer.no_padding()
+  tokenizer.no_truncation()
+  return tokenizer
+
+
+def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+  """Token ids of every text.
+
+  Raises:
+    ValueError: if a text has no token.
+  """
+  ids = [encoding.ids for encoding in tokenizer.encode_batch(list(texts))]
+  for number, row in enumerate(ids, 1):
+    if not row:
+      raise ValueError(f"Must have a token in every text, text {number} is {texts[number - 1]!r}")
+  return ids
+
+
+def pad_left(rows: Sequence[Sequence[int]]) -> Prompt:
+  """Rows of ids as one `Prompt` with numpy leaves, as wide as the longest padded (`padded_length`)."""
+  width = padded_length(max(len(row) for row in rows))
+  tokens, mask = np.zeros((len(rows), width), np.int32), np.zeros((len(rows), width), bool)
+  for position, row in enumerate(rows):
+    tokens[position, width - len(row) :], mask[position, width - len(row) :] = row, True
+  return Prompt(tokens, mask)
+
+
+def decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+  """Text of token ids, special tokens left out."""
+  return tokenizer.decode([int(i) for i in ids], skip_special_tokens=True)

@@ -1,0 +1,216 @@
+"""What a decoding method is: a frozen value that declares its options and builds the parts of a decode.
+
+A method is one dataclass in one file. Every option is declared once, with `option`: its default, its help, its range. The
+checks, the command-line options, the warnings about options that are not read, the JSON of a bundle's defaults and the
+sweeps of an audit are all read off these declarations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Self
+
+from jaxspec.core.expected_tokens import expected_tokens
+from jaxspec.core.network import Network
+from jaxspec.core.options import LARGEST, Option, OptionSpec, check_options, option, options_of, values_of
+from jaxspec.core.short_repr import short_repr
+from jaxspec.core.state import DecodeResult, SpecParams
+from jaxspec.core.token_kinds import IDS, MAPS, STATES, VECTORS
+from jaxspec.core.types import Array, Drafter, Key, PyTree, Verifier
+from jaxspec.sampling.logit_processing import LegalFn, Warp
+
+__all__ = [
+  "IDS",
+  "LARGEST",
+  "MAPS",
+  "SAME_FAMILY",
+  "STATES",
+  "VECTORS",
+  "BuildContext",
+  "DecodeFn",
+  "DraftingMethod",
+  "Expected",
+  "Method",
+  "Option",
+  "OptionSpec",
+  "Parts",
+  "check_options",
+  "need",
+  "option",
+  "options_of",
+]
+
+# Draft networks of the target's own family; other values of `Method.draft_family` name a family of the registry.
+SAME_FAMILY = "same"
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildContext:
+  """What a method may need from the host and from the settings that all methods share.
+
+  Attributes:
+    sampling: the settings of the kind of tokens (`jaxspec.sampling`).
+    vocab_size: ``V``, None for vectors.
+    num_tokens: tokens of a row, None where rows end at an end token.
+    grid: rows and columns of the token grid of an image, None for text.
+    codebook: returns ``[V, C]``, the rows of the image tokenizer; None without one.
+    embedding: returns ``[V, D]``, the target's input embedding; None without one.
+    legal: which ids a token may be at each index of a row (`jaxspec.sampling.logit_processing.LegalFn`); None: all.
+    unit_codes: whether codes are compared at unit length, as most tokenizers look them up.
+    audit: report the exact distribution of every committed token beside it (`jaxspec.audited`).
+  """
+
+  __repr__ = short_repr
+
+  sampling: Any
+  vocab_size: int | None = None
+  num_tokens: int | None = None
+  grid: tuple[int, int] | None = None
+  codebook: Callable[[], Array] | None = None
+  embedding: Callable[[], Array] | None = None
+  legal: LegalFn | None = None
+  unit_codes: bool = True
+  audit: bool = False
+
+  def warp(self) -> Warp:
+    """The static part of the logit processing, the same on both sides of a decode of ids."""
+    return dataclasses.replace(self.sampling.warp(), legal=self.legal)
+
+
+# (params, keys [B], condition, max_len, end_token) -> result; hashable, and equal for equal settings: it is a static
+# argument of the compiled decode.
+DecodeFn = Callable[[SpecParams, Key, PyTree, int, "int | tuple[int, ...] | None"], DecodeResult]
+
+
+class Parts(NamedTuple):
+  """What a decode needs.
+
+  ``target_prefix`` leading tokens are drawn by the target alone. ``decode`` replaces the loop of `jaxspec.speculate` for
+  methods whose rounds have shapes of their own; drafter and verifier are not read then.
+  """
+
+  __repr__ = short_repr
+
+  params: SpecParams
+  drafter: Drafter | None
+  verifier: Verifier | None
+  target_prefix: int = 0
+  decode: DecodeFn | None = None
+
+
+class Expected(NamedTuple):
+  """What a pass of the target is expected to bring a row.
+
+  ``draft_calls`` are the passes of the draft network before it; None: as many as the drafter always takes
+  (`Drafter.calls_per_round`).
+  """
+
+  tokens: float
+  draft_calls: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Method:
+  """Base class of all methods; see the module docstring.
+
+  Class attributes:
+    name: what the command line and bundles call it.
+    title: a few words for headings.
+    source: paper, section or equation.
+    tokens: a kind (`jaxspec.core.token_kinds`); ask `fits` whether a method can draw a kind of token.
+    exact: whether the output follows the target's distribution exactly; ask `is_exact` where it depends on options.
+    draft_family: family of the draft network: `SAME_FAMILY`, a name of the registry, or None for a method without one.
+    free_draft: the value of `DraftingMethod.draft` that needs no network; None for a method without one.
+  """
+
+  name: ClassVar[str]
+  title: ClassVar[str]
+  source: ClassVar[str] = ""
+  tokens: ClassVar[str] = IDS
+  exact: ClassVar[bool] = False
+  draft_family: ClassVar[str | None] = None
+  free_draft: ClassVar[str | None] = None
+
+  def __post_init__(self):
+    check_options(self)
+    self.check()
+
+  def check(self) -> None:
+    """Raises a ValueError for options that do not fit each other."""
+
+  @classmethod
+  def fits(cls, tokens: str) -> bool:
+    """Whether the method draws tokens of a kind (`jaxspec.core.token_kinds`)."""
+    return cls.tokens == tokens
+
+  @property
+  def is_exact(self) -> bool:
+    """Whether the output of these settings follows the target's distribution exactly."""
+    return self.exact
+
+  def drafts_per_round(self) -> int:
+    """Tokens that the target reads in one round besides the last committed one."""
+    return 0
+
+  def longest_path(self) -> int:
+    """The most drafts of one round that can be accepted: those of a chain, the levels of a tree."""
+    return self.drafts_per_round()
+
+  def inputs_per_draft_call(self) -> int:
+    """Tokens of a row that a pass of the draft network reads: 1 of a chain, a beam of a tree."""
+    return 1
+
+  def expected(self, acceptance: float, num_tokens: int) -> Expected:
+    """What a pass of the target is expected to bring.
+
+    Args:
+      acceptance: probability that a draft is accepted if those before it are.
+      num_tokens: tokens of a row.
+    """
+    return Expected(expected_tokens(acceptance, self.longest_path()))
+
+  def check_length(self, num_tokens: int) -> None:
+    """Raises a ValueError if drafts are longer than a row of ``num_tokens``: they cost time and memory for nothing."""
+
+  def resolved(self, context: BuildContext) -> Self:
+    """The same method with every option that is None by default and follows from the host filled in, for reports.
+
+    Raises:
+      ValueError: if the host allows no such option.
+    """
+    return self
+
+  def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
+    """The parts of a decode by these networks.
+
+    Raises:
+      ValueError: if a part that the method needs is missing or does not fit.
+    """
+    raise NotImplementedError
+
+  def options(self) -> dict[str, Any]:
+    """The declared options and their values, as JSON can hold them."""
+    return values_of(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DraftingMethod(Method):
+  """A method with a draft network.
+
+  Attributes:
+    draft: the network, the name of a draft of the pipeline, or `Method.free_draft`; None: the pipeline's default.
+  """
+
+  draft: Network | str | None = dataclasses.field(default=None, repr=False)
+
+
+def need(value: Any, what: str, method: str) -> Any:
+  """``value``, unless it is None.
+
+  Raises:
+    ValueError: naming what the method needs.
+  """
+  if value is None:
+    raise ValueError(f"Must have {what} for method {method}, we instead got none")
+  return value

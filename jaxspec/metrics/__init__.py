@@ -1,1 +1,0 @@
-"""Figures of merit of a decode, of an acceptance rule, and of sets of images."""

@@ -1,0 +1,250 @@
+"""Chameleon: one transformer over tokens of text and of images (arXiv 2405.09818); Anole and Lumina-mGPT are built on it.
+
+1. token embeddings, one table for text, image codes and what divides them;
+2. blocks: attention with a layer norm of every query and key head, then rotary positions (half-split pairs, counted over
+   text and image alike); SwiGLU. RMSNorm stands before both, or after them ("swin norm", the larger networks);
+3. final RMSNorm, output matrix, float32 logits.
+
+`chameleon_fns` reads and returns ids of the vocabulary; `jaxspec.models.chameleon.chameleon_drawing` draws images.
+
+Submodules carry the names of the Hugging Face state dict.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+
+from jaxspec.core.mesh import constrain
+from jaxspec.core.types import Array, ModelFns, ModelOutput, PyTree
+from jaxspec.models.chameleon.image_rows import ImageRows
+from jaxspec.models.conditions import Prefixed, Prompt
+from jaxspec.models.language.language import heads_of, language_fns, read_inputs
+from jaxspec.models.nn import kv_cache
+from jaxspec.models.nn.causal import LayerCache, Positions, SwiGLU, attend_cached, lens_of, run_blocks, wanted
+from jaxspec.models.nn.linear import Embedding, Linear
+from jaxspec.models.nn.norm import RMSNorm, layer_norm
+from jaxspec.models.nn.rope_text import Rope, rope_table, rotate_halves
+
+# How prompts and images are written: Anole's images are codes alone, Lumina-mGPT's have row ends and tokens of their size.
+LAYOUTS = ("anole", "lumina")
+# Where the unconditional partner of a prompt begins: a beginning of text and the image (Anole), the image (Lumina-mGPT), or
+# the end of the prompt's text and the image (Lumina-mGPT in the code of SJD and GSD).
+NULL_STARTS = ("text", "image", "end")
+
+_QK_NORM_EPS = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class ChameleonConfig:
+  """Architecture of one network, and how images stand in its vocabulary. The defaults are Anole-7B.
+
+  Attributes:
+    num_kv_heads: number of key/value heads; None is one for every query head.
+    max_positions: longest sequence the network is meant for.
+    post_norm: whether norms stand after attention and MLP instead of before.
+    layout: one of `LAYOUTS`.
+    rows: rows of codes of an image, and ``columns`` codes of a row.
+    null_start: one of `NULL_STARTS`; None is ``text`` for Anole and ``image`` for Lumina-mGPT.
+    num_codes: image codes; ``first_code`` is the id of code 0, and the others follow.
+    begin_text: id that begins every sequence.
+    end_image: id after an image, ``begin_image`` the one before it.
+    end_prompt: id after the text of a prompt.
+    end_row: id after a row of codes (Lumina-mGPT).
+    first_size: a side of n cells of 32 pixels has the id ``first_size + n`` (Lumina-mGPT).
+    tensor_parallel: whether heads and hidden units are divided over a mesh (`jaxspec.core.mesh`).
+  """
+
+  vocab_size: int = 65536
+  dim: int = 4096
+  num_layers: int = 32
+  num_heads: int = 32
+  num_kv_heads: int | None = None
+  ffn_hidden: int = 11008
+  norm_eps: float = 1e-5
+  rope_theta: float = 10000.0
+  max_positions: int = 4096
+  post_norm: bool = False
+  layout: str = "anole"
+  rows: int = 32
+  columns: int = 32
+  null_start: str | None = None
+  num_codes: int = 8192
+  first_code: int = 4
+  begin_text: int = 0
+  end_image: int = 8196
+  begin_image: int = 8197
+  end_prompt: int = 8710
+  end_row: int = 8803
+  first_size: int = 8804
+  dtype: str = "float32"
+  tensor_parallel: bool = False
+
+  def __post_init__(self):
+    if self.dim % self.num_heads or self.head_dim % 2:
+      raise ValueError(f"Must have an even head size, we instead got width {self.dim} over {self.num_heads} heads")
+    if self.num_heads % self.kv_heads:
+      raise ValueError(f"Must have heads divisible by kv heads, we instead got {self.num_heads} and {self.kv_heads}")
+    if self.layout not in LAYOUTS:
+      raise ValueError(f"Must have a layout in {', '.join(LAYOUTS)}, we instead got {self.layout!r}")
+    if self.null_start not in (None, *NULL_STARTS):
+      raise ValueError(f"Must have null_start in {', '.join(NULL_STARTS)}, we instead got {self.null_start!r}")
+    if min(self.rows, self.columns, self.num_codes) < 1:
+      raise ValueError(f"Must have rows, columns and codes, we instead got {self.rows}, {self.columns}, {self.num_codes}")
+    if self.has_row_ends and (self.rows % 2 or self.columns % 2):
+      raise ValueError(f"Must have even rows and columns for Lumina-mGPT, we instead got {self.rows} x {self.columns}")
+    _ = self.rope  # refuses an impossible base
+
+  @property
+  def head_dim(self) -> int:
+    return self.dim // self.num_heads
+
+  @property
+  def kv_heads(self) -> int:
+    return self.num_kv_heads or self.num_heads
+
+  @property
+  def rope(self) -> Rope:
+    return Rope(self.rope_theta)
+
+  @property
+  def has_row_ends(self) -> bool:
+    return self.layout == "lumina"
+
+  @property
+  def grid(self) -> tuple[int, int]:
+    """Rows and columns of the tokens of an image, the column of row ends included."""
+    return self.rows, self.columns + self.has_row_ends
+
+  @property
+  def image_rows(self) -> ImageRows | None:
+    """Where rows end; None for images of codes alone."""
+    return ImageRows(self.num_codes, self.rows, self.columns) if self.has_row_ends else None
+
+  @property
+  def drawn_ids(self) -> np.ndarray:
+    """``[V]`` int32, ids of the local tokens: the codes, and with row ends those that end rows and images."""
+    codes = np.arange(self.first_code, self.first_code + self.num_codes, dtype=np.int32)
+    ends = [self.end_row, self.end_image] if self.has_row_ends else []
+    return np.concatenate([codes, np.asarray(ends, np.int32)])
+
+  @property
+  def null_begins(self) -> str:
+    """``null_start``, or what it is for this layout."""
+    return self.null_start or ("image" if self.has_row_ends else "text")
+
+  @property
+  def null_length(self) -> int:
+    """Tokens of the unconditional partner of a prompt."""
+    return (1 if self.null_begins == "image" else 2) + (2 if self.has_row_ends else 0)
+
+
+class HeadNorm(nn.Module):
+  """Layer norm of every head of ``x [B, T, H, size]``, with a weight and a bias ``[H, size]``."""
+
+  @nn.compact
+  def __call__(self, x: Array) -> Array:
+    weight = self.param("weight", nn.initializers.ones, x.shape[2:], jnp.float32)
+    bias = self.param("bias", nn.initializers.zeros, x.shape[2:], jnp.float32)
+    normed = layer_norm(x, _QK_NORM_EPS) * weight.astype(jnp.float32)[None, None]
+    return (normed + bias.astype(jnp.float32)[None, None]).astype(x.dtype)
+
+
+class Attention(nn.Module):
+  """Causal attention with grouped queries; queries and keys are normed before they are rotated."""
+
+  config: ChameleonConfig
+
+  @nn.compact
+  def __call__(self, x: Array, table: Array, at: Positions, cache: LayerCache):
+    cfg = self.config
+    project = lambda heads, name: heads_of(Linear(heads * cfg.head_dim, name=name)(x), heads)
+    q = rotate_halves(HeadNorm(name="q_norm")(project(cfg.num_heads, "q_proj")), table)  # [B, T, H, size]
+    k = rotate_halves(HeadNorm(name="k_norm")(project(cfg.kv_heads, "k_proj")), table)  # [B, T, Hkv, size]
+    out, cache = attend_cached(q, k, project(cfg.kv_heads, "v_proj"), at, cache)
+    return Linear(cfg.dim, name="o_proj")(out), cache
+
+
+class Block(nn.Module):
+  """Transformer block with norms before or after attention and MLP."""
+
+  config: ChameleonConfig
+
+  @nn.compact
+  def __call__(self, x: Array, table: Array, at: Positions, cache: LayerCache):
+    cfg = self.config
+    first = RMSNorm(cfg.norm_eps, name="input_layernorm")
+    second = RMSNorm(cfg.norm_eps, name="post_attention_layernorm")
+    attention = Attention(cfg, name="self_attn")
+    mlp = SwiGLU(cfg.ffn_hidden, ("gate_proj", "up_proj", "down_proj"), name="mlp")
+    if cfg.post_norm:
+      attended, cache = attention(x, table, at, cache)
+      x = x + first(attended)
+      return x + second(mlp(x)), cache
+    attended, cache = attention(first(x), table, at, cache)
+    x = x + attended
+    return x + mlp(second(x)), cache
+
+
+class Chameleon(nn.Module):
+  """The transformer; see the module docstring. Call it through `chameleon_fns` or `drawing_fns`.
+
+  Attributes:
+    draws: whether tokens are local ids of images.
+    lens: also return `ModelOutput.lens`.
+  """
+
+  config: ChameleonConfig
+  draws: bool = False
+  lens: bool = False
+
+  @nn.compact
+  def __call__(
+    self,
+    inputs: PyTree,
+    cache: kv_cache.KVCache | None,
+    positions: Array | None,
+    mask: Array | None = None,
+    inject: Array | None = None,
+    logits_at: Array | None = None,
+    slot: Array | None = None,
+  ):
+    cfg = self.config
+    inputs = self._of_vocabulary(inputs) if self.draws else inputs
+    ids, text_positions, at = read_inputs(inputs, cache, positions, mask, slot)
+    x = constrain(Embedding(cfg.vocab_size, cfg.dim, name="embed_tokens")(ids).astype(cfg.dtype))  # [B, T, D]
+    if inject is not None:
+      x = x + inject.astype(x.dtype)
+    table = rope_table(cfg.rope, text_positions, cfg.head_dim)
+    below = []
+
+    def block(i, x, layer):
+      below.extend([x] if i else [])
+      return Block(cfg, name=f"layers_{i}")(x, table, at, layer)
+
+    x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
+    outputs = len(cfg.drawn_ids) if self.draws else cfg.vocab_size
+    norm, head = RMSNorm(cfg.norm_eps, name="norm"), Linear(outputs, name="lm_head")
+    features = norm(x)
+    logits = constrain(head(wanted(features, logits_at)).astype(jnp.float32))
+    lens = lens_of(below, lambda layer: head(norm(layer)), logits, logits_at) if self.lens else None
+    return ModelOutput(logits, features, lens=lens), cache
+
+  def _of_vocabulary(self, inputs: PyTree) -> PyTree:
+    """Inputs whose local ids are replaced by the vocabulary's; those of prompts are already."""
+    if isinstance(inputs, Prompt):
+      return inputs
+    look_up = lambda tokens: jnp.take(jnp.asarray(self.config.drawn_ids), tokens, mode="clip")
+    if isinstance(inputs, Prefixed):
+      return Prefixed(inputs.condition, look_up(inputs.tokens))
+    return look_up(inputs)
+
+
+@functools.cache
+def chameleon_fns(config: ChameleonConfig) -> ModelFns:
+  """Pure functions over the whole vocabulary; the same object for equal configs, so that jit caches hit."""
+  return language_fns(Chameleon(config), kv_heads=config.kv_heads)

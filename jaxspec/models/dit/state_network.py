@@ -1,0 +1,75 @@
+"""A network of states as drafters and verifiers read it: the denoising of one whole image, a state at a time (DiT).
+
+A row is the chain of one image. Step ``i = T - 1 - k`` of a respaced schedule draws token ``k`` from the state before it.
+The last token is the mean of step 0: the image. There is no cache. A pass reads states at any steps, so one pass over the
+newest state and ``K`` drafted ones predicts ``K + 1`` steps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxspec.core.types import Array, Params
+from jaxspec.diffusion.ddpm import PredictFn
+from jaxspec.diffusion.schedule import DiffusionTables, diffusion_tables
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.dit.dit import DiTFns
+
+
+class StateSide(NamedTuple):
+  """Traced parameters of one side of a decode."""
+
+  params: Params
+  scale: Array | None  # [] float32 of classifier-free guidance; None: the conditional half alone, at half the cost
+
+
+@dataclasses.dataclass(frozen=True)
+class StateNetwork:
+  """A network with the steps that a sampler takes; hashable.
+
+  Attributes:
+    fns: the network.
+    steps: respacing, as `jaxspec.diffusion.schedule.kept_steps` reads it.
+  """
+
+  fns: DiTFns
+  steps: str
+
+  @property
+  def tables(self) -> DiffusionTables:
+    """Of the respaced schedule that the network was trained with."""
+    return diffusion_tables(self.steps, self.fns.schedule)
+
+  @property
+  def num_steps(self) -> int:
+    """Steps of a chain, ``T``: tokens of a row."""
+    return self.tables.num_steps
+
+  @property
+  def state_dim(self) -> int:
+    """Numbers of a state, ``C``."""
+    return self.fns.state_dim
+
+  def numbers(self, length: Array, count: int) -> Array:
+    """``[B, count]`` int32, the steps that rows of ``length [B]`` tokens take next; 0 after a row's last step."""
+    first = self.num_steps - 1 - length
+    return jnp.maximum(first[:, None] - jnp.arange(count, dtype=jnp.int32)[None], 0)
+
+  def predictor(self, side: StateSide, condition: ClassLabels) -> PredictFn:
+    """The network, bound to conditions ``[B]``; states are ``[B, C]``, or ``[R, B, C]`` with an index of that rank."""
+    timesteps = self.tables.timesteps
+    if side.scale is None:
+      return self.fns.predictor(side.params, condition, timesteps)
+    return self.fns.guided_predictor(side.params, condition, timesteps, side.scale)
+
+  def decode_bytes(self, rows: int, num_states: int) -> int:
+    """Bytes of the states of a pass and of their predictions, in float32.
+
+    Args:
+      rows: of a pass, both halves of a guided one.
+      num_states: states of a row that a pass reads.
+    """
+    return 3 * 4 * rows * num_states * self.state_dim

@@ -1,0 +1,169 @@
+"""EAGLE drafter network for hosts that draw images (arXiv 2401.15077, 2406.16858; for images arXiv 2410.03355).
+
+It continues the host's features instead of its tokens. Position j holds the pair of the host's feature at position j and the
+embedding of the token at position j + 1, and predicts the feature at position j + 1:
+
+1. ``x = W_fc [embedding; feature] + b``, twice the width to the width;
+2. ``x += attention(x)``, without a norm before it; position j has the 2-D rotary angles of the token that the pair holds;
+3. ``x += ffn(rmsnorm(x))``; no final norm: x is the predicted feature;
+4. the host's frozen output matrix turns it into logits.
+
+The embedding table and the output matrix are the host's (`borrowed`). `attach` adds them to the drafter's own parameters.
+The host may be of any family that declares a `jaxspec.models.trunk.Trunk`, which also says what the drafter reads of the
+condition. Token ids of the condition are 0, as in the training of the public drafters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from jaxspec.core.mesh import constrain
+from jaxspec.core.types import Array, Key, ModelFns, ModelOutput, Params
+from jaxspec.models.conditions import Pairs
+from jaxspec.models.llamagen import Attention, feed_forward
+from jaxspec.models.nn import kv_cache
+from jaxspec.models.nn.causal import read_positions, run_blocks, transformer_fns, wanted
+from jaxspec.models.nn.linear import Embedding, Linear
+from jaxspec.models.nn.norm import RMSNorm
+from jaxspec.models.nn.rope import rope_2d
+from jaxspec.models.trunk import trunk_of
+
+HOST_TABLES = ("tok_embeddings", "output")  # in the order of `jaxspec.models.trunk.Tables`
+
+
+@dataclasses.dataclass(frozen=True)
+class EagleConfig:
+  """Architecture of a drafter; widths and positions are the host's.
+
+  Attributes:
+    num_tokens: image tokens ``N`` of the host.
+    prefix_len: condition tokens ``P`` whose features the drafter reads, the last ones. It has ``P - 1`` positions before the
+      first image token.
+    columns: tokens of a row of the image, a row end included; None is a square.
+  """
+
+  dim: int = 768
+  num_heads: int = 12
+  num_kv_heads: int | None = None
+  ffn_hidden: int = 2048
+  vocab_size: int = 16384
+  num_tokens: int = 256
+  prefix_len: int = 1
+  rope_base: float = 10000.0
+  norm_eps: float = 1e-6
+  dtype: str = "float32"
+  columns: int | None = None
+
+  tensor_parallel: ClassVar[bool] = False  # drafts are copied to all devices
+
+  def __post_init__(self):
+    if self.columns is None and self.grid**2 != self.num_tokens:
+      raise ValueError(f"Must have a square number of image tokens, we instead got {self.num_tokens}")
+    if self.grid < 1 or self.num_tokens % self.grid:
+      raise ValueError(f"Must have rows of equal length, we instead got {self.num_tokens} tokens and {self.columns} columns")
+    if self.dim % self.num_heads or self.head_dim % 4:
+      raise ValueError(f"Must have a head size divisible by 4, we instead got width {self.dim} over {self.num_heads} heads")
+    if self.prefix_len < 1:
+      raise ValueError(f"Must have a host with at least one condition token, we instead got {self.prefix_len}")
+
+  @property
+  def grid(self) -> int:
+    """Tokens of a row of the image."""
+    return round(self.num_tokens**0.5) if self.columns is None else self.columns
+
+  @property
+  def head_dim(self) -> int:
+    return self.dim // self.num_heads
+
+  @property
+  def kv_heads(self) -> int:
+    return self.num_kv_heads or self.num_heads
+
+  @classmethod
+  def of(cls, host: Any) -> EagleConfig:
+    """The config of a drafter that fits the config of a host.
+
+    Raises:
+      ValueError: for a host whose features no drafter can continue.
+    """
+    return cls(**trunk_of(host).head_fields(host))
+
+
+class Eagle(nn.Module):
+  """The network; see the module docstring. Call it through `eagle_fns`."""
+
+  config: EagleConfig
+
+  @nn.compact
+  def __call__(
+    self,
+    inputs: Pairs,
+    cache: kv_cache.KVCache | None,
+    positions: Array | None,
+    mask: Array | None = None,
+    inject: Array | None = None,
+    logits_at: Array | None = None,
+    slot: Array | None = None,
+  ):
+    if inject is not None:
+      raise ValueError("Must have no injected embeddings in an EAGLE drafter, we instead got some")
+    cfg = self.config
+    embedding = Embedding(cfg.vocab_size, cfg.dim, name="tok_embeddings")(inputs.tokens)
+    if (width := inputs.features.shape[-1]) != cfg.dim:
+      raise ValueError(f"Must have features of width {cfg.dim} in an EAGLE drafter, we instead got {width}")
+    embedding = constrain(embedding.astype(cfg.dtype))  # the host's tables may be divided
+    x = jnp.concatenate([embedding, inputs.features.astype(cfg.dtype)], axis=-1)  # [B, T, 2 D]
+    bias = self.param("fc_bias", nn.initializers.zeros, (cfg.dim,), jnp.float32)
+    x = Linear(cfg.dim, name="fc")(x) + bias.astype(x.dtype)[None, None]
+
+    at = read_positions(x.shape[1], cache, positions, mask, slot)
+    table = rope_2d(at.positions, prefix_len=cfg.prefix_len - 1, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base)
+    attention = lambda _, x, layer: Attention(cfg, name="attention")(x, table, at, layer)
+    attended, cache = run_blocks(attention, 1, x, cache, at.key_mask)
+    x = x + attended
+    x = x + feed_forward(cfg)(RMSNorm(cfg.norm_eps, name="ffn_norm")(x))
+    logits = constrain(Linear(cfg.vocab_size, name="output")(wanted(x, logits_at)).astype(jnp.float32))
+    return ModelOutput(logits, x), cache
+
+
+def borrowed(host: Any, params: Params) -> Params:
+  """The host's embedding table and output matrix, by the names that the drafter has for them.
+
+  Args:
+    host: config of the host; None for a network of your own, whose tables have these names already.
+    params: its parameters, as it draws (`jaxspec.models.trunk.Trunk.fns`).
+  """
+  if host is None:
+    return {name: params[name] for name in HOST_TABLES}
+  tables = trunk_of(host).tables(host, params)
+  return {name: {"weight": table} for name, table in zip(HOST_TABLES, tables)}
+
+
+def attach(params: Params, tables: Params) -> Params:
+  """Adds the host's tables (`borrowed`) to the drafter's own parameters, as `ModelFns.apply` needs them."""
+  return params | {name: tables[name] for name in HOST_TABLES}
+
+
+@functools.cache
+def eagle_fns(config: EagleConfig) -> ModelFns:
+  """Pure functions of one drafter network, for inputs that are `Pairs`.
+
+  ``init`` gives the drafter's own parameters; ``apply`` takes them with the host's tables (`attach`).
+  """
+  module = Eagle(config)
+
+  def init(key: Key) -> Params:
+    inputs = Pairs(jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, config.dim)))
+    params = module.init(key, inputs, None, jnp.zeros((1, 1), jnp.int32))["params"]
+    return {name: leaf for name, leaf in params.items() if name not in HOST_TABLES}
+
+  def null_condition(params: Params, condition):
+    return condition  # the unconditional half comes with the host's features
+
+  prefix_len = lambda condition: config.prefix_len - 1
+  return transformer_fns(module, init, prefix_len, null_condition, num_layers=1, kv_heads=config.kv_heads)

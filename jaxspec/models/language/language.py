@@ -1,0 +1,55 @@
+"""Shared parts of language models: their inputs, and the pure functions around their module.
+
+The cache slots of a row hold ``[padding, prompt, generated tokens]``. `align_right` moves the padding of every row to its
+beginning, so all rows generate at the same slot. The padding of a row is hidden from its other positions. Positions in the
+text (rotary angles, learned positions, windows) count from the first token of the row.
+"""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from jaxspec.core.types import Array, Key, ModelFns, Params, PyTree
+from jaxspec.models.conditions import Prefixed, Prompt, align_right
+from jaxspec.models.nn import kv_cache
+from jaxspec.models.nn.causal import Positions, read_positions, transformer_fns
+
+
+def read_inputs(
+  inputs: PyTree, cache: kv_cache.KVCache | None, positions: Array | None, mask: Array | None, slot: Array | None
+) -> tuple[Array, Array, Positions]:
+  """Reads the arguments of `jaxspec.core.types.ApplyFn`.
+
+  Args:
+    inputs: ids ``[B, T]``, a `Prompt`, or a `Prefixed` prompt without a cache. Outputs of a prompt have the order of
+      `align_right`.
+    positions: ``[B or 1, T]``, None for a whole text.
+  Returns:
+    The ids ``[B, T]`` int32, their positions in the text ``[B or 1, T]`` (0 on padding), and their `Positions` in the cache,
+    which count padding too.
+  """
+  prompt = inputs.condition if isinstance(inputs, Prefixed) else inputs if isinstance(inputs, Prompt) else None
+  ids, valid = inputs, None
+  if prompt is not None:
+    ids, valid = align_right(prompt)
+  if isinstance(inputs, Prefixed):
+    ids = jnp.concatenate([ids, inputs.tokens], axis=1)
+  at = read_positions(ids.shape[1], cache, positions, mask, slot, valid)
+  padding = jnp.sum(~at.key_mask, axis=1, keepdims=True, dtype=at.positions.dtype)  # [B or 1, 1]
+  return ids, jnp.maximum(at.positions - padding, 0), at
+
+
+def heads_of(x: Array, num_heads: int) -> Array:
+  """``[B, T, H * size]`` to ``[B, T, H, size]``."""
+  return x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads)
+
+
+def language_fns(module: nn.Module, *, kv_heads: int) -> ModelFns:
+  """Pure functions of a language model; see `transformer_fns`."""
+
+  def init(key: Key) -> Params:
+    return module.init(key, jnp.zeros((1, 1), jnp.int32), None, None)["params"]
+
+  prefix_len = lambda prompt: prompt.tokens.shape[1]
+  return transformer_fns(module, init, prefix_len, num_layers=module.config.num_layers, kv_heads=kv_heads)

@@ -1,0 +1,222 @@
+"""Published networks by name: their shapes, what belongs to them, and how they are published to be sampled."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.core.types import PyTree
+from jaxspec.io import checkpoints, shipped
+from jaxspec.io.bundle import read_bundle
+from jaxspec.models import registry
+from jaxspec.models.chameleon.chameleon import ChameleonConfig
+from jaxspec.models.chameleon.chameleon_drawing import TRUNK
+from jaxspec.models.conditions import Caption, ClassLabels, OrderedLabels, Prompt
+from jaxspec.models.dit.dit import DiTConfig
+from jaxspec.models.language.gpt_neo import GPTNeoConfig
+from jaxspec.models.llamagen import LlamaGenConfig
+from jaxspec.models.mar.mar import MARConfig
+from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
+from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig
+from jaxspec.models.var.var import VARConfig
+from jaxspec.planning.sizes import Sized, sized
+
+
+@dataclasses.dataclass(frozen=True)
+class TextEncoder:
+  """A network that runs once per prompt, by its number of parameters."""
+
+  name: str
+  parameters: int
+
+
+# T5 1.1 XL: 32,128 x 2,048 embeddings and 24 blocks of width 2,048 with an MLP of 3 x 2,048 x 5,120.
+T5_XL = TextEncoder("flan-t5-xl encoder", 1_223_527_424)
+_VQ16 = LlamaGenVQConfig.named("VQ-16")
+# Chameleon's tokenizer has these levels, and attention in the middle only: 5 million parameters less than this.
+_CHAMELEON_VQ = LlamaGenVQConfig(codebook_size=8192, codebook_dim=256)
+_ANOLE_PREFIX = 66  # a prompt of 64 tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+  """A network that generates, without weights.
+
+  Attributes:
+    name: what it is called here.
+    family: its family in `jaxspec.models.registry`.
+    config: its config there.
+    num_tokens: tokens of a row.
+    prefix: positions of the condition before them.
+    guidance: the published scale of classifier-free guidance; 1 is none.
+    logits: rows of the output matrix that are computed, where they are not all.
+    tokenizer: config of the network that makes images of tokens; None for text.
+    text: the encoder of prompts, if it is a network.
+    draft: name of the published draft network; None: the first layers of the network itself.
+  """
+
+  name: str
+  family: str
+  config: Any
+  num_tokens: int
+  prefix: int = 1
+  guidance: float = 1.0
+  logits: int | None = None
+  tokenizer: Any = None
+  text: TextEncoder | None = None
+  draft: str | None = None
+
+  @property
+  def vocab_size(self) -> int | None:
+    """Tokens to draw from; None for vectors."""
+    return self.logits or getattr(self.config, "vocab_size", None)
+
+  @property
+  def grid(self) -> tuple[int, int] | None:
+    """Rows and columns of the tokens of an image, as the network's host has them; None for text."""
+    if isinstance(self.config, ChameleonConfig):
+      return self.config.grid
+    side = getattr(self.config, "grid", None)
+    return None if side is None else (side, side)
+
+  @property
+  def side(self) -> int | None:
+    """Pixels of a side of the image; None for text, and for a network without an autoencoder."""
+    return None if self.tokenizer is None else self.grid[0] * self.tokenizer.factor
+
+  def sized(self, dtype: str) -> Sized:
+    """Its shapes in a dtype."""
+    return sized(self.family, self.config, self.name, dtype=dtype)
+
+  def condition_shapes(self, batch: int) -> PyTree:
+    """The shapes of a condition of so many rows."""
+    config, kind = self.config, getattr(self.config, "model_type", None)
+    of = lambda dtype, *shape: jax.ShapeDtypeStruct((batch, *shape), dtype)
+    if isinstance(config, MARConfig):
+      return OrderedLabels(of(jnp.int32), of(jnp.int32, self.num_tokens))
+    if self.vocab_size is None or kind == "c2i":
+      return ClassLabels(of(jnp.int32))
+    if kind == "t2i":
+      return Caption(of(jnp.float32, config.prefix_len, config.caption_dim), of(jnp.bool_, config.prefix_len))
+    return Prompt(of(jnp.int32, self.prefix), of(jnp.bool_, self.prefix))
+
+  def with_tokens(self, num_tokens: int) -> Model:
+    """The same network for rows of another length.
+
+    Raises:
+      ValueError: if the config does not allow it.
+    """
+    if num_tokens < 1:
+      raise ValueError(f"Must have at least 1 token in a row, we instead got {num_tokens}")
+    config = self.config
+    most = getattr(config, "max_positions", None)
+    if most is not None and self.prefix + num_tokens > most:
+      raise ValueError(
+        f"Must have at most {most - self.prefix} tokens after {self.prefix} with {self.name}, we instead got {num_tokens}"
+      )
+    if hasattr(config, "num_tokens"):
+      config = dataclasses.replace(config, num_tokens=num_tokens)
+    return dataclasses.replace(self, config=config, num_tokens=num_tokens)
+
+
+def _llamagen(name: str, size: str, num_tokens: int = 256, *, text: bool = False) -> Model:
+  """FoundationVision/LlamaGen: guidance 4 for classes, 7.5 for text."""
+  kind = dict(model_type="t2i") if text else {}
+  config = LlamaGenConfig.named(size, num_tokens=num_tokens, **kind)
+  guidance, encoder = (7.5, T5_XL) if text else (4.0, None)
+  return Model(name, "llamagen", config, num_tokens, config.prefix_len, guidance, tokenizer=_VQ16, text=encoder)
+
+
+def _chameleon(name: str, config: ChameleonConfig, prefix: int, marks: int = 0) -> Model:
+  """Anole and Lumina-mGPT: of the output matrix the rows of image tokens are computed.
+
+  Args:
+    marks: tokens that the published decoders draw besides an image: two sizes and what stands around the image.
+  """
+  fields = TRUNK.head_fields(config)
+  num_tokens, logits = fields["num_tokens"] + marks, fields["vocab_size"]
+  return Model(name, "chameleon", config, num_tokens, prefix, 3.0, logits=logits, tokenizer=_CHAMELEON_VQ)
+
+
+def _lumina(side: int) -> Model:
+  """Lumina-mGPT for square images; every row of codes has an end."""
+  config = ChameleonConfig(layout="lumina", rows=side // 16, columns=side // 16)
+  return _chameleon(f"lumina-7b-{side}", config, 49, marks=5)
+
+
+def _mar(name: str, size: str, guidance: float, draft: str | None = "mar-b") -> Model:
+  """LTH14/mar with its KL-16 autoencoder."""
+  config = MARConfig.named(size)
+  return Model(name, "mar", config, config.num_tokens, 1, guidance, tokenizer=KLVAEConfig(), draft=draft)
+
+
+def _gpt_neo(name: str, size: str, draft: str | None = "gpt-neo-125m") -> Model:
+  """EleutherAI's networks, for a prompt of 64 tokens that is continued by 256."""
+  return Model(name, "gpt_neo", GPTNeoConfig.named(size), 256, 64, draft=draft)
+
+
+_FOUND = (
+  _llamagen("llamagen-b", "GPT-B"),
+  _llamagen("llamagen-l", "GPT-L"),
+  _llamagen("llamagen-xl", "GPT-XL", 576),
+  _llamagen("llamagen-xxl", "GPT-XXL", 576),
+  _llamagen("llamagen-3b", "GPT-3B", 576),
+  _llamagen("llamagen-7b", "GPT-7B", 1024),
+  _llamagen("llamagen-b-t2i", "GPT-B", text=True),
+  _llamagen("llamagen-l-t2i", "GPT-L", text=True),
+  _llamagen("llamagen-xl-t2i", "GPT-XL", text=True),
+  _llamagen("llamagen-xl-t2i-512", "GPT-XL", 1024, text=True),
+  _llamagen("llamagen-xxl-t2i-512", "GPT-XXL", 1024, text=True),
+  _llamagen("llamagen-3b-t2i-512", "GPT-3B", 1024, text=True),
+  _llamagen("llamagen-7b-t2i-512", "GPT-7B", 1024, text=True),
+  _chameleon("anole-7b", ChameleonConfig(), _ANOLE_PREFIX),
+  _lumina(512),
+  _lumina(768),
+  _lumina(1024),
+  _mar("mar-b", "MAR-B", 2.9, None),
+  _mar("mar-l", "MAR-L", 3.0),
+  _mar("mar-h", "MAR-H", 3.2),
+  _gpt_neo("gpt-neo-125m", "125M", None),
+  _gpt_neo("gpt-neo-1.3b", "1.3B"),
+  _gpt_neo("gpt-neo-2.7b", "2.7B"),
+)
+
+MODELS: dict[str, Model] = {model.name: model for model in _FOUND}
+
+
+# What tokens of a family become images by, where a folder says nothing about it.
+_TOKENIZERS = {"llamagen": _VQ16, "mar": KLVAEConfig(), "causal_tokens": KLVAEConfig()}
+
+
+def find_model(name: str) -> Model:
+  """A published network by name, or the network of a folder (of a bundle the target) by its config; weights are not read.
+
+  Raises:
+    ValueError: for an unknown name, a damaged folder, or a network that does not generate by itself.
+  """
+  if name in MODELS:
+    return MODELS[name]
+  path = shipped.named(name)
+  if not path.is_dir():
+    close = [known for known in MODELS if name and known.startswith(name.lower())] or difflib.get_close_matches(name, MODELS)
+    hint = f"did you mean {' or '.join(close[:3])}?" if close else "jaxspec plan --list shows the models"
+    raise ValueError(f"Must have a published model or a checkpoint folder, we instead got {name!r}: {hint}")
+  document = checkpoints.read_config(path / read_bundle(path).target)
+  family = document["family"]
+  if family in registry.FAMILIES and family not in registry.generating():
+    raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {name} holds a {family}")
+  config = registry.make_config(family, document["config"])
+  if isinstance(config, (VARConfig, DiTConfig)):
+    whole = "maps" if isinstance(config, VARConfig) else "states"
+    raise ValueError(f"Must have a network that draws one token after the other, {name} draws whole {whole} ({family})")
+  if isinstance(config, ChameleonConfig):
+    return _chameleon(Path(name).resolve().name, config, _ANOLE_PREFIX)
+  is_text = hasattr(config, "max_positions")
+  prefix = min(64, config.max_positions // 2) if is_text else getattr(config, "prefix_len", 1)
+  num_tokens = min(256, config.max_positions - prefix) if is_text else config.num_tokens
+  return Model(Path(name).resolve().name, family, config, num_tokens, prefix, tokenizer=_TOKENIZERS.get(family))

@@ -1,0 +1,68 @@
+"""What a long command is doing, on stderr: how much of it is done, how fast it goes, and how long the rest takes."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from jaxspec.render.terminal_progress import OnTerminal
+
+LINE_EVERY_S = 15.0  # between two lines, where there is no terminal
+
+
+class Working(OnTerminal):
+  """A line in the terminal that moves, or now and then a line where stderr is none; a context manager.
+
+  Calling it says what begins, and forgets how much there was to do. `step` says how much of it is done.
+
+  Args:
+    text: what begins first.
+    console: by default of stderr.
+    clock: seconds.
+  """
+
+  def __init__(self, text: str, *, console: Console | None = None, clock: Callable[[], float] = time.monotonic):
+    self._console, self._clock = console or Console(stderr=True), clock
+    plain = lambda template: TextColumn(template, markup=False)
+    columns = [SpinnerColumn(), plain("{task.description}"), BarColumn(20), plain("{task.fields[figures]}")]
+    self._progress = Progress(*columns, TimeElapsedColumn(), console=self._console, transient=True)
+    self._text, self._begin, self._told = text, clock(), clock()
+    self._task = self._progress.add_task(text, total=None, figures="")
+
+  def __call__(self, text: str) -> None:
+    """Says what begins."""
+    self._text, self._begin = text, self._clock()
+    self._progress.reset(self._task, description=text, total=None, figures="")
+    self._tell("")
+
+  def step(self, done: int, total: int, unit: str, text: str | None = None, *, at_most: bool = False) -> None:
+    """Says how many units of what began last are done.
+
+    Args:
+      text: what goes on meanwhile, in other words.
+      at_most: fewer than ``total`` may do.
+    """
+    self._text = self._text if text is None else text
+    most = "at most " if at_most else ""
+    figures = f"{done} of {most}{total} {unit}s{pace(done, total, unit, self._clock() - self._begin, most)}"
+    self._progress.update(self._task, description=self._text, completed=done, total=total, figures=figures)
+    self._tell(figures)
+
+  def _tell(self, figures: str) -> None:
+    now = self._clock()
+    if not self._console.is_terminal and now - self._told >= LINE_EVERY_S:
+      self._told = now
+      self._console.print(f"{self._text}  {figures}".rstrip(), highlight=False, markup=False, soft_wrap=True)
+
+
+def pace(done: int, total: int, unit: str, seconds: float, most: str = "") -> str:
+  """Units per second (or seconds per unit) and the time that the rest takes, as far as it can be told."""
+  if not done or seconds <= 0:
+    return ""
+  rate = done / seconds
+  speed = f"{rate:.1f} {unit}s/s" if rate >= 1 else f"{1 / rate:.1f} s/{unit}"
+  return f"  {speed}  {most}{datetime.timedelta(seconds=round((total - done) / rate))} left"

@@ -1,0 +1,119 @@
+"""The exact distribution of one emitted token under an acceptance rule, and its distance from the target.
+
+``phat(y) = q(y) a(y) + sum_x q(x) (1 - a(x)) r_x(y)``. The draft x ~ q is accepted with probability a(x); otherwise y is
+drawn from the normalised residual r_x. All tokens of the vocabulary are enumerated and nothing is sampled. In a tree, the
+candidates of a position are given and are tested one after the other. The distribution is then the mass of each candidate,
+plus the residual after all were rejected.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.core.short_repr import short_repr
+from jaxspec.core.types import Array, Draft, PyTree
+from jaxspec.rules.chain_rule import ChainRule
+from jaxspec.rules.tree_rule import TreeRule, candidates_of, exact_accept_prob
+from jaxspec.sampling import logit_processing
+from jaxspec.sampling.residual import usable_weights
+
+
+class PositionDistribution(NamedTuple):
+  """An acceptance rule at one position; leading axes ``...`` as in the given distributions."""
+
+  __repr__ = short_repr
+
+  distribution: Array  # [..., V] distribution of the emitted token
+  accept: Array  # [..., V] acceptance probability a(y) of every token
+  alpha: Array  # [...] sum q a, probability of accepting the draft
+  alpha_sd: Array  # [...] sum min(p, q), the same for the lossless rule
+  tv: Array  # [...] total variation between distribution and target
+  kl: Array  # [...] KL(distribution || target) in nats; inf where the distribution leaves the target's support
+  excess: Array  # [...] sum [q a - p]+, the least total variation possible with this a
+
+
+def exact_distribution(rule: ChainRule, tables: PyTree, p: Array, q: Array) -> PositionDistribution:
+  """Enumerates ``rule`` at positions with target ``p [..., V]`` and proposal ``q [..., V]``, float32 probabilities."""
+  accept = rule.accept_all(tables, p, q)
+  accepted = q * accept
+  if rule.residual_reads_token:
+    distribution = accepted + _emitted_by_each(rule, tables, p, q, q - accepted)
+  else:
+    # The residual is the same for every rejected token, so any token represents all of them.
+    weights = rule.residual_weights(tables, jnp.zeros(p.shape[:-1], jnp.int32), p, q)
+    rejected = jnp.sum(q - accepted, axis=-1, keepdims=True)
+    distribution = accepted + rejected * _normalised(weights, p)
+  return _compare(distribution, p, accepted=accepted, accept=accept, alpha_sd=jnp.sum(jnp.minimum(p, q), axis=-1))
+
+
+def exact_tree_distribution(
+  rule: TreeRule, tables: PyTree, draft: Draft, target: Array, node: Array
+) -> PositionDistribution:
+  """Enumerates a rule for trees at the positions after one node of every row, leading axis ``B``.
+
+  In the result, ``accept`` is the probability that a candidate is accepted once it is tested, and 0 for other tokens.
+  ``alpha`` is the probability that any candidate is accepted. ``alpha_sd`` is the same under the exact rule.
+
+  Args:
+    draft: a tree (or a chain) of ``K`` candidates; ``target [B, K + 1, V]`` the processed logits.
+    node: ``[B]`` int32, -1 for the root.
+  """
+  candidates, here = candidates_of(draft), rule.after(draft, node)  # [B, K]
+  p = logit_processing.probabilities(jnp.take_along_axis(target, node[:, None, None] + 1, axis=1)[:, 0])  # [B, V]
+
+  def accepted_mass(prob: Array) -> Array:
+    refuse = jnp.where(here, 1.0 - prob, 1.0)
+    before = jnp.cumprod(jnp.pad(refuse, ((0, 0), (1, 0)), constant_values=1.0)[:, :-1], axis=1)
+    return jnp.where(here, prob * before, 0.0)
+
+  prob = rule.rule.accept_prob(tables, candidates, target)
+  mass = accepted_mass(prob)
+  row = jnp.arange(p.shape[0])[:, None]
+  accepted = jnp.zeros_like(p).at[row, draft.tokens].add(mass)
+  accept = jnp.zeros_like(p).at[row, draft.tokens].max(jnp.where(here, prob, 0.0))
+  rejected = jnp.prod(jnp.where(here, 1.0 - prob, 1.0), axis=1, keepdims=True)
+  distribution = accepted + rejected * _normalised(rule.rule.remaining(tables, p, draft.tokens, here), p)
+  alpha_sd = jnp.sum(accepted_mass(exact_accept_prob(tables, candidates, target)), axis=1)
+  return _compare(distribution, p, accepted=accepted, accept=accept, alpha_sd=alpha_sd)
+
+
+def _compare(distribution: Array, p: Array, *, accepted: Array, accept: Array, alpha_sd: Array) -> PositionDistribution:
+  return PositionDistribution(
+    distribution=distribution,
+    accept=accept,
+    alpha=jnp.sum(accepted, axis=-1),
+    alpha_sd=alpha_sd,
+    tv=total_variation(distribution, p),
+    kl=kl_divergence(distribution, p),
+    excess=jnp.sum(jnp.maximum(accepted - p, 0.0), axis=-1),
+  )
+
+
+def total_variation(a: Array, b: Array) -> Array:
+  """``[...]`` half the L1 distance of two distributions ``[..., V]``."""
+  return 0.5 * jnp.sum(jnp.abs(a - b), axis=-1)
+
+
+def kl_divergence(a: Array, b: Array) -> Array:
+  """``[...]`` KL(a || b) in nats of distributions ``[..., V]``; inf where a has mass and b has none."""
+  terms = jnp.where(a > 0, a * (jnp.log(jnp.where(a > 0, a, 1.0)) - jnp.log(b)), 0.0)
+  return jnp.sum(terms, axis=-1)
+
+
+def _normalised(weights: Array, p: Array) -> Array:
+  weights = usable_weights(weights, p)
+  return weights / jnp.sum(weights, axis=-1, keepdims=True)
+
+
+def _emitted_by_each(rule: ChainRule, tables: PyTree, p: Array, q: Array, rejected: Array) -> Array:
+  """``sum_x rejected(x) r_x``, one token after the other, so that V residuals ``[..., V]`` are never in memory together."""
+
+  def add(token: Array, distribution: Array) -> Array:
+    weights = rule.residual_weights(tables, jnp.full(p.shape[:-1], token, jnp.int32), p, q)
+    mass = jax.lax.dynamic_index_in_dim(rejected, token, axis=-1)  # [..., 1]
+    return distribution + mass * _normalised(weights, p)
+
+  return jax.lax.fori_loop(0, p.shape[-1], add, jnp.zeros_like(p))

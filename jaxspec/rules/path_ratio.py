@@ -1,0 +1,124 @@
+"""The published rule of continuous speculative decoding (CSpD; Wang et al. 2024, arXiv 2411.11925, section 4).
+
+1. The target runs its own chains after every prefix of the draft, on the drafts' noise (trajectory alignment).
+2. Draft x is accepted iff ``log u <= log ratio(x)``. The ratio is that of the two last Gaussians times the Sigma product of
+   all other steps (`jaxspec.rules.gaussian_path`). After the first rejection all later drafts are discarded.
+3. The rejected token is replaced by rejection sampling: proposals from the target's last Gaussian are accepted with
+   probability ``[S p - q]+ / (S p)``. The published loop may run forever. Here it is capped; at the cap the last proposal is
+   taken and reported. After full acceptance the target's own chain after the whole draft gives one more token. (The paper
+   evaluates that distribution and never draws from it.)
+
+**The rule is lossless only with** ``sigma="none"`` **and chains that end with noise.** Given the shared noise, the last step
+of both chains is then Gaussian, and the ratio without S is that of speculative sampling. With S as published (``paper``) the
+output is biased, see `gaussian_path`. Chains that end in their mean (MAR as published) give drafts at the mean of their last
+Gaussian; no density test is exact for them. Proposals then add the noise of the last step, as the released code does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.core import rng
+from jaxspec.core.types import Array, Draft, Key, Verdict
+from jaxspec.diffusion import chain
+from jaxspec.diffusion.chain import Chain, ChainSummary, TokenNoise
+from jaxspec.diffusion.token_chains import TargetChains, TokenReport, column, leading, report_at
+from jaxspec.rules import gaussian_path
+
+SIGMAS = ("paper", "released", "none")
+
+
+@dataclasses.dataclass(frozen=True)
+class PathRatio:
+  """The published rule; a `jaxspec.diffusion.token_chains.TokenRule`.
+
+  Attributes:
+    sigma: the Sigma product: as in the ``paper``, inverse as in the ``released`` code, or ``none``.
+    align: True runs the target's chains on the drafts' noise, False on noise of their own (the paper's ablation).
+    inner_temperature: divisor of the z-scores in the test (not in the normalisers, nor in the residual). The paper has
+      none; the released code has 42. Without it drafts of MAR are hardly ever accepted.
+    max_tries: cap on proposals for a rejected token.
+  Raises:
+    ValueError: for a setting out of range.
+  """
+
+  sigma: str = "paper"
+  align: bool = True
+  inner_temperature: float = 1.0
+  max_tries: int = 100
+
+  def __post_init__(self):
+    if self.sigma not in SIGMAS:
+      raise ValueError(f"Must have sigma in {', '.join(SIGMAS)}, we instead got {self.sigma!r}")
+    if not (math.isfinite(self.inner_temperature) and self.inner_temperature > 0):
+      raise ValueError(f"Must have a finite inner_temperature above 0, we instead got {self.inner_temperature}")
+    if self.max_tries < 1:
+      raise ValueError(f"Must have max_tries of at least 1, we instead got {self.max_tries}")
+
+  def check(self, num_steps: int, noisy_end: bool) -> None:
+    """See `TokenRule.check`."""
+    if self.sigma == "none" and self.inner_temperature == 1 and not noisy_end:
+      raise ValueError("Must have chains that end with noise (stop) for the ratio without the Sigma product")
+
+  def describe(self, drawn: Chain, noise: TokenNoise, temperature: Array) -> ChainSummary:
+    """Summary of a drafted chain, leaves ``[B, ...]``; see `TokenRule.describe`."""
+    return jax.tree.map(lambda leaf: leaf[:, 0], chain.summarize(drawn.distributions, temperature))
+
+  def log_ratio(self, x: Array, p: ChainSummary, q: ChainSummary) -> Array:
+    """Log of the acceptance ratio ``[...]`` of drafts ``x [..., C]``."""
+    squares = lambda distribution: jnp.sum(jnp.square((x - distribution.mean) * jnp.exp(-distribution.log_std)), axis=-1)
+    exponent = (squares(q) - squares(p)) / (2.0 * self.inner_temperature**2)
+    return jnp.sum(q.log_std - p.log_std, axis=-1) + exponent + self._log_sigma(p, q)
+
+  def _log_sigma(self, p: ChainSummary, q: ChainSummary) -> Array:
+    log_sigma = gaussian_path.log_sigma_ratio(p, q)
+    return {"paper": log_sigma, "released": -log_sigma, "none": jnp.zeros_like(log_sigma)}[self.sigma]
+
+  def __call__(self, keys: Key, draft: Draft, target: TargetChains) -> Verdict:
+    """See `TokenRule`."""
+    window = draft.tokens.shape[1]
+    noise = target.noise(keys, draft, shared=self.align)
+    distribution_fn = target.distribution(target.z, target.slot)
+    tokens, p = chain.run_summarized(
+      distribution_fn, noise, target.temperature, noisy_end=target.noisy_end
+    )  # [B, K + 1, ...]
+    if window == 0:
+      none = jnp.zeros(draft.num_drafted.shape, jnp.int32)
+      return Verdict(none, tokens[:, 0], metrics=report_at(0, none, TokenReport(none, none > 0, none)))
+
+    q: ChainSummary = draft.proposal.chains
+    log_ratio = self.log_ratio(draft.tokens, jax.tree.map(lambda leaf: leaf[:, :-1], p), q)  # [B, K]
+    test_keys = rng.stream_keys(keys, rng.Stream.VERIFY, jnp.int32(0))
+    # A ratio that is not a number rejects.
+    num_accepted = leading(jnp.log(rng.uniforms(test_keys, window)) <= log_ratio, draft)
+    rejected = num_accepted < draft.num_drafted
+    p_here = jax.tree.map(lambda leaf: column(leaf, num_accepted), p)
+    q_here = jax.tree.map(lambda leaf: column(leaf, jnp.minimum(num_accepted, window - 1)), q)
+    replaced, tries, finished = self._resample(keys, p_here, q_here, rejected)
+    # Where nothing was rejected, no test has read the target's chain after all drafts: it is a sample of its distribution.
+    next_token = jnp.where(rejected[:, None], replaced, column(tokens, num_accepted))
+    report = TokenReport(tries, rejected & ~finished, jnp.zeros_like(tries))
+    return Verdict(num_accepted, next_token, metrics=report_at(window, num_accepted, report))
+
+  def _resample(self, keys: Key, p: ChainSummary, q: ChainSummary, rejected: Array) -> tuple[Array, Array, Array]:
+    """Replacements ``[B, C]``, proposals used ``[B]``, and whether one was accepted ``[B]``."""
+    log_sigma = self._log_sigma(p, q)
+    draw = jax.vmap(lambda key: jax.random.normal(jax.random.fold_in(key, 0), p.mean.shape[1:]))
+    uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1)))
+
+    def round_(state):
+      x, finished, used, number = state
+      round_keys = rng.stream_keys(keys, rng.Stream.RESIDUAL, number)
+      proposal = p.mean + jnp.exp(p.log_std) * draw(round_keys)
+      passed = uniform(round_keys) < gaussian_path.residual_accept_prob(proposal, p, q, log_sigma)
+      x = jnp.where(finished[:, None], x, proposal)
+      return x, finished | passed, used + (~finished).astype(jnp.int32), number + 1
+
+    going = lambda state: ~jnp.all(state[1]) & (state[3] < self.max_tries)
+    start = (p.mean, ~rejected, jnp.zeros(rejected.shape, jnp.int32), jnp.int32(0))
+    x, finished, used, _ = jax.lax.while_loop(going, round_, start)
+    return x, used, finished

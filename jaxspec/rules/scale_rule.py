@@ -1,0 +1,96 @@
+"""Acceptance rules for maps: tokens that are many, independent given the maps before.
+
+The target's distribution of a map is a product ``P(r) = prod_j p_j(r_j)`` over its places j, and the draft's is another,
+``Q``. Both rules are exact: a map that they keep, or put in the place of a rejected one, follows P.
+
+* `MapRule` accepts the whole map with probability ``min(1, P(r) / Q(r))``. A rejected one is replaced by proposals from P,
+  of which r is kept with probability ``1 - min(1, Q(r) / P(r))``. Accepted with probability ``1 - TV(P, Q)``, the largest
+  possible.
+* `PlaceRule` accepts each place with probability ``min(1, p_j / q_j)`` and replaces the others from ``[p_j - q_j]+``. A map
+  counts as accepted if nothing was replaced: with probability ``prod_j (1 - TV_j)``, which is less.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.core import rng
+from jaxspec.core.payloads import DraftedMap, Replaced
+from jaxspec.core.types import Array, Key
+from jaxspec.sampling.logit_processing import inverse_cdf, probabilities, sample
+
+
+@dataclasses.dataclass(frozen=True)
+class MapRule:
+  """Accepts or rejects a map as a whole.
+
+  Attributes:
+    max_tries: cap on the proposals for a rejected map; they are 1 / TV(P, Q) on average.
+  Raises:
+    ValueError: for a cap that is not positive.
+  """
+
+  max_tries: int = 1000
+
+  def __post_init__(self):
+    if self.max_tries < 1:
+      raise ValueError(f"Must have max_tries of at least 1, we instead got {self.max_tries}")
+
+  def accepts(self, keys: Key, drafted: DraftedMap) -> Array:
+    """See `AcceptMap`; one uniform for the whole map."""
+    return jnp.log(rng.final_uniform(keys)) < _log_ratio(drafted, drafted.tokens)
+
+  def replace(self, keys: Key, drafted: DraftedMap, needed: Array) -> Replaced:
+    """See `AcceptMap`; draws no network again."""
+    rows, size = drafted.tokens.shape
+
+    def is_open(state: tuple[Array, Replaced, Array]) -> Array:
+      number, _, searching = state
+      return jnp.any(searching) & (number < self.max_tries)
+
+    def propose(state: tuple[Array, Replaced, Array]) -> tuple[Array, Replaced, Array]:
+      number, found, searching = state
+      uniform = rng.proposal_uniforms(keys, number, size + 1)
+      tokens = sample(drafted.target, uniform[:, :size])
+      kept = uniform[:, size] < -jnp.expm1(jnp.minimum(-_log_ratio(drafted, tokens), 0.0))
+      tokens = jnp.where(searching[:, None], tokens, found.tokens)
+      found = Replaced(tokens, found.tries + searching, found.fallback)
+      return number + 1, found, searching & ~kept
+
+    nothing = Replaced(jnp.zeros((rows, size), jnp.int32), jnp.zeros((rows,), jnp.int32), jnp.zeros((rows,), bool))
+    _, found, searching = jax.lax.while_loop(is_open, propose, (jnp.int32(0), nothing, needed))
+    return found._replace(fallback=searching)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlaceRule:
+  """Accepts or rejects every place of a map; for comparison with `MapRule`."""
+
+  def accepts(self, keys: Key, drafted: DraftedMap) -> Array:
+    """See `AcceptMap`; a uniform for each place."""
+    return jnp.all(self._places(keys, drafted), axis=1)
+
+  def replace(self, keys: Key, drafted: DraftedMap, needed: Array) -> Replaced:
+    """See `AcceptMap`; accepted places stay."""
+    residual = jnp.maximum(probabilities(drafted.target) - probabilities(drafted.draft), 0.0)
+    other = inverse_cdf(residual, rng.proposal_uniforms(keys, jnp.int32(0), drafted.tokens.shape[1]))
+    tokens = jnp.where(self._places(keys, drafted), drafted.tokens, other)
+    return Replaced(tokens, needed.astype(jnp.int32), jnp.zeros(needed.shape, bool))
+
+  def _places(self, keys: Key, drafted: DraftedMap) -> Array:
+    uniform = rng.uniforms(keys, drafted.tokens.shape[1])
+    return jnp.log(uniform) < _log_ratios(drafted, drafted.tokens)
+
+
+def _log_ratios(drafted: DraftedMap, tokens: Array) -> Array:
+  """``log p_j / q_j [B, S]`` of tokens that one of the two may draw."""
+  at = lambda logits: jnp.take_along_axis(jax.nn.log_softmax(logits, axis=-1), tokens[..., None], axis=-1)[..., 0]
+  return at(drafted.target) - at(drafted.draft)
+
+
+def _log_ratio(drafted: DraftedMap, tokens: Array) -> Array:
+  """``log P / Q [B]`` of maps ``[B, S]`` that one of the two may draw."""
+  return jnp.sum(_log_ratios(drafted, tokens), axis=1)

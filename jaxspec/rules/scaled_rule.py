@@ -1,0 +1,70 @@
+"""Naive lossy rules: a scaled acceptance ratio, and no test at all.
+
+`Scaled` multiplies the ratio by a constant. It is the "amplify" baseline in the tables of GSD (So et al. 2025, arXiv
+2508.07747); COOL-SD has the same a = min(1, omega p / q) with the optimal residual. The rule ignores what the tokens mean:
+the additional acceptance goes to the tokens that the draft model overrates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax.numpy as jnp
+
+from jaxspec.core.types import Array, PyTree
+from jaxspec.rules.chain_rule import ChainRule, ratio
+from jaxspec.sampling.residual import at
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled(ChainRule):
+  """Accepts x with probability min(1, factor * p(x) / q(x)); factor 1 is the lossless rule.
+
+  For factors of at least 1 both residuals are the same. Below 1 the rule rejects more than the lossless one. It is then
+  lossless with the optimal residual, but not with the published one.
+
+  Attributes:
+    factor: multiplier of the ratio.
+  Raises:
+    ValueError: for a factor that is not finite and positive.
+  """
+
+  factor: float = 1.0
+
+  def __post_init__(self):
+    super().__post_init__()
+    if not (math.isfinite(self.factor) and self.factor > 0):
+      raise ValueError(f"Must have a finite factor above 0, we instead got {self.factor}")
+
+  @property
+  def never_below_lossless(self) -> bool:
+    """See `ChainRule`."""
+    return self.factor >= 1
+
+  def accept_prob(self, tables: PyTree, tokens: Array, p: Array, q: Array) -> Array:
+    return ratio(self.factor * at(p, tokens), at(q, tokens))
+
+  def accept_all(self, tables: PyTree, p: Array, q: Array) -> Array:
+    return ratio(self.factor * p, q)
+
+
+@dataclasses.dataclass(frozen=True)
+class Always(ChainRule):
+  """Accepts every draft: the upper limit of speed. The output follows the draft model's own distribution."""
+
+  @property
+  def never_below_lossless(self) -> bool:
+    """See `ChainRule`."""
+    return True
+
+  def accept_prob(self, tables: PyTree, tokens: Array, p: Array, q: Array) -> Array:
+    return jnp.ones(tokens.shape, p.dtype)
+
+  def accept_all(self, tables: PyTree, p: Array, q: Array) -> Array:
+    return jnp.ones_like(p)
+
+
+# Lower-case name, for use like a function: jaxspec.scaled(2.0).
+scaled = Scaled
+always = Always()

@@ -1,0 +1,70 @@
+"""How often a decode called the cloud, and which side decided each token, computed from a `DecodeResult`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxspec.core.state import DecodeResult, Origin
+from jaxspec.statistics import FEWEST_CLUSTERS, bounded_ratio
+from jaxspec.verifiers.ciar_target import num_catch_ups
+
+
+class CloudCalls(NamedTuple):
+  """Figures of a batch of rows.
+
+  ``target_calls`` counts exchanges, and the prefill of rows whose token 0 the cloud drew. A prefix drawn by the cloud counts
+  one call for each token. Passes that only read a long backlog are not counted here; `cloud_passes` counts them.
+  """
+
+  call_rate: float  # cloud calls / tokens; plain decoding has 1
+  interval: tuple[float, float] | None  # 95 % of the call rate over rows, from 0 to 1; None of fewer than `FEWEST_CLUSTERS`
+  steps_cloud: float  # tokens / cloud calls; infinite without a call
+  local: float  # share of tokens that the edge accepted locally
+  accepted: float  # share that the edge drafted and the cloud accepted
+  by_cloud: float  # share that the cloud drew
+
+  def steps_with_edge(self, edge_calls: float, tokens: float, kappa: float) -> float:
+    """``L / (cloud calls + kappa edge calls)`` with the measured cost ratio ``kappa`` of an edge pass to a cloud pass."""
+    return tokens / (self.call_rate * tokens + kappa * edge_calls)
+
+
+def cloud_calls(outcome: DecodeResult) -> CloudCalls:
+  """The figures of all rows together; a row's weight is its number of tokens."""
+  lengths, calls = np.asarray(outcome.lengths, np.float64), np.asarray(outcome.counters.target_calls, np.float64)
+  origin = np.asarray(outcome.origin)
+  share = lambda *kinds: float(np.isin(origin, kinds).sum() / lengths.sum())
+  rate, low, high = bounded_ratio(calls, lengths)  # a call brings a token at least
+  return CloudCalls(
+    rate,
+    (low, high) if len(calls) >= FEWEST_CLUSTERS else None,
+    float(lengths.sum() / calls.sum()) if calls.sum() else float("inf"),
+    share(Origin.LOCAL),
+    share(Origin.DRAFT),
+    share(Origin.FIRST, Origin.REPLACED, Origin.BONUS),
+  )
+
+
+def cloud_passes(outcome: DecodeResult, *, window: int, widest: int) -> np.ndarray:
+  """Forward passes of the cloud that every row ``[B]`` would need alone, from the origins and rounds of its tokens.
+
+  They are one pass for each of ``target_calls``, and the passes in which `jaxspec.gated_target` only reads a backlog. Rows
+  of a batch are read together, so the batch took at least as many passes as its largest entry.
+
+  Args:
+    window: the drafter's window.
+    widest: tokens of the widest pass, the last of the verifier's ``widths``.
+  """
+  passes = np.array(outcome.counters.target_calls, np.int64)
+  origin, rounds, lengths = (np.asarray(leaf) for leaf in (outcome.origin, outcome.commit_round, outcome.lengths))
+  for row, length in enumerate(lengths):
+    read = 0
+    for number in range(1, int(rounds[row, :length].max(initial=0)) + 1):
+      (positions,) = np.nonzero(rounds[row, :length] == number)
+      if not len(positions) or origin[row, positions[-1]] == Origin.LOCAL:
+        continue  # the cloud was not called
+      local = int((origin[row, positions] == Origin.LOCAL).sum())
+      passes[row] += num_catch_ups(int(positions[0]) + local - 1 - read, window, widest)
+      read = int(positions[-1])  # all but the newest token
+  return passes

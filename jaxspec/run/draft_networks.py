@@ -1,0 +1,79 @@
+"""The draft networks of a pipeline: named at once, loaded when they are first used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from jaxspec.core.network import Network
+from jaxspec.families.family import Host
+from jaxspec.io import checkpoints
+from jaxspec.io.checkpoints import Checkpoint
+
+
+class Drafts(Mapping[str, Network]):
+  """Draft networks by name, in the order of their bundle; each is loaded when it is first read.
+
+  ``name in drafts``, iteration and ``len`` know names only and load nothing.
+
+  Args:
+    host: that of the target.
+    sources: checkpoint folders, or loaded checkpoints.
+    dtype: compute dtype of those that are loaded here.
+    mesh: devices that each get a copy of those that are loaded here.
+  """
+
+  def __init__(
+    self,
+    host: Host,
+    sources: Mapping[str, str | os.PathLike | Checkpoint] = {},
+    *,
+    dtype: str = "float32",
+    mesh: Mesh | None = None,
+  ):
+    self._host, self._sources, self._dtype, self._mesh = host, dict(sources), dtype, mesh
+    self._networks: dict[str, Network] = {}
+
+  def __getitem__(self, name: str) -> Network:
+    if name not in self:
+      raise KeyError(name)
+    if name not in self._networks:
+      self._networks[name] = self._host.network(self.checkpoint(name), name)
+    return self._networks[name]
+
+  def __contains__(self, name: object) -> bool:
+    return name in self._sources
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._sources)
+
+  def __len__(self) -> int:
+    return len(self._sources)
+
+  def checkpoint(self, name: str) -> Checkpoint:
+    """The loaded checkpoint of a draft.
+
+    Raises:
+      ValueError: for an unknown name or a damaged checkpoint.
+    """
+    source = self._source(name)
+    if not isinstance(source, Checkpoint):
+      source = self._sources[name] = checkpoints.load(source, dtype=jnp.dtype(self._dtype), mesh=self._mesh, divide=False)
+    return source
+
+  def family(self, name: str) -> str:
+    """The family of a draft, without loading its weights.
+
+    Raises:
+      ValueError: for an unknown name or a damaged checkpoint.
+    """
+    source = self._source(name)
+    return source.family if isinstance(source, Checkpoint) else checkpoints.read_config(source)["family"]
+
+  def _source(self, name: str) -> str | os.PathLike | Checkpoint:
+    if name not in self:
+      raise ValueError(f"Must have a draft in {', '.join(self) or '(none)'}, we instead got {name!r}")
+    return self._sources[name]

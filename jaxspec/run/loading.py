@@ -1,0 +1,159 @@
+"""A pipeline from files: a bundle or folders of networks are read, checked and joined; drafts wait until they are used."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from jaxspec.core import mesh as meshes
+from jaxspec.core import precision
+from jaxspec.core.options import options_of
+from jaxspec.core.platform import platform
+from jaxspec.families.family import Host, HostParts
+from jaxspec.io import checkpoints, shipped
+from jaxspec.io.bundle import BUNDLE_FILE, Bundle, read_bundle
+from jaxspec.methods import METHODS, get_method
+from jaxspec.models import registry
+from jaxspec.run.draft_networks import Drafts
+from jaxspec.run.pipeline import Pipeline
+
+DTYPES = ("float32", "bfloat16")
+
+
+def load_pipeline(
+  path: str | os.PathLike | Bundle | None = None,
+  *,
+  draft: str | os.PathLike | Sequence[str | os.PathLike] | None = None,
+  drafts: Mapping[str, str | os.PathLike] | None = None,
+  dtype: str = "float32",
+  matmul_precision: str | None = None,
+  target_weights: bool = True,
+  mesh: str | Mesh | None = None,
+  **parts: Any,
+) -> Pipeline:
+  """Loads networks that generate together; drafts are loaded when they are first used.
+
+  Args:
+    path: the name of a shipped bundle (`jaxspec.io.shipped.BUNDLES`), the folder of a bundle, of one converted network, or
+      of several (``target``, ``draft``, ``tokenizer``, ...). None is the folder that ``JAXSPEC_CHECKPOINT`` names, else the
+      default bundle.
+    draft: folders of drafts besides those of the bundle, named after their folders; the first becomes the default.
+    drafts: the same by name.
+    dtype: compute dtype of target, drafts and a T5 encoder, one of `DTYPES`, by name or as NumPy has it; other encoders
+      and decoders stay in float32.
+    matmul_precision: precision of products in every decode, one of `jaxspec.core.precision.PRECISIONS`. None is what
+      JAX is told to do (``JAX_DEFAULT_MATMUL_PRECISION``), else what suits this machine (`Host.matmul_precision`).
+    target_weights: False leaves the target's weights out, where a cloud has them; the pipeline decodes nothing by itself.
+    mesh: devices that share every decode, such as ``data=2,model=4``: rows of a batch are divided over ``data``, the target
+      over ``model``; drafts are copied. Every process of several must make the same calls.
+    parts: what the host needs and no bundle says: ``tokenizer`` and ``text`` (of released networks a T5 encoder) for
+      LlamaGen, ``vae``, ``classes`` and ``latent_scale`` for MAR, by folder, file or value.
+  Raises:
+    ValueError: one line naming the file and what is wrong with it, or the part that is missing or does not fit.
+
+  Example:
+    >>> pipe = load_pipeline("digits32-causal")
+    >>> pipe.host.noun, pipe.default_method, list(pipe.drafts)
+    ('image', 'cspd', ['small'])
+  """
+  dtype = _name(dtype)
+  if dtype not in DTYPES:
+    raise ValueError(f"Must have a dtype in {', '.join(DTYPES)}, we instead got {dtype!r}")
+  if matmul_precision not in (None, *precision.PRECISIONS):
+    raise ValueError(f"Must have a precision in {', '.join(precision.PRECISIONS)}, we instead got {matmul_precision!r}")
+  platform()  # a backend that cannot start is said before files are read
+  mesh = None if mesh is None else meshes.make_mesh(mesh)
+  is_read = isinstance(path, Bundle)
+  bundle = path if is_read else read_bundle(shipped.named(shipped.default_bundle() if path is None else path))
+  sources, brought = _draft_sources(bundle, draft, drafts)
+  folder = bundle.path / bundle.target
+  family = checkpoints.read_config(folder)["family"]
+  if family in registry.FAMILIES and family not in registry.generating():
+    raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {folder} holds a {family}")
+  checkpoint = checkpoints.load(folder, dtype=jnp.dtype(dtype), weights=target_weights, mesh=mesh)
+  absolute = lambda value: Path(value).absolute() if isinstance(value, (str, os.PathLike)) else value
+  given = {name: absolute(value) for name, value in parts.items() if value is not None}
+  host_parts = HostParts(bundle.path, {**bundle.parts, **given})
+  host = registry.host_maker(family)(checkpoint, host_parts)
+  host_parts.check_all_read()
+  _check_defaults(bundle, host)
+  defaults = bundle.defaults
+  if not defaults.sampling:  # nothing is known better: a folder of converted networks, or a bundle that does not say
+    defaults = dataclasses.replace(defaults, sampling=host.published_sampling())
+  loaded = Drafts(host, sources, dtype=dtype, mesh=mesh)
+  if brought:
+    check_families(host, {sources[name]: loaded.family(name) for name in brought})
+    first, method = brought[0], _method_with(defaults.method, host, loaded.family(brought[0]))
+    defaults = dataclasses.replace(defaults, draft=first, method=method)
+  precise = matmul_precision or precision.of_user() or host.matmul_precision(dtype)
+  target = host.network(checkpoint, "target")
+  return Pipeline(bundle.name, host, target, loaded, defaults, dtype, precise, host_parts, mesh)
+
+
+def _check_defaults(bundle: Bundle, host: Host) -> None:
+  """Refuses defaults for another kind of tokens than the target's.
+
+  Raises:
+    ValueError: naming the file and the first of them.
+  """
+  method, known, wrong = bundle.defaults.method, options_of(host.sampling_type), None
+  if unknown := sorted(bundle.defaults.sampling.keys() - known.keys()):
+    wrong = f"must have sampling settings of {host.tokens} ({', '.join(known)}), we instead got {unknown[0]}"
+  elif method is not None and not get_method(method).fits(host.tokens):
+    wrong = f"must have a default method for tokens that are {host.tokens}, we instead got {method}"
+  if wrong is not None:
+    raise ValueError(f"Corrupt {bundle.path / BUNDLE_FILE}: {wrong}")
+
+
+def _name(dtype: Any) -> Any:
+  """The name of a dtype that is none of `DTYPES` by itself."""
+  if dtype is None:  # NumPy takes it as float64
+    return dtype
+  try:
+    return jnp.dtype(dtype).name
+  except TypeError:
+    return dtype
+
+
+def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], list[str]]:
+  """Folders of all drafts by name, and the names of those that are no part of the bundle."""
+  if drafts is not None and not isinstance(drafts, Mapping):
+    raise ValueError(f"Must have drafts by name, as {{name: folder}}, we instead got {drafts!r}")
+  draft = [] if draft is None else list(draft) if isinstance(draft, Iterable) and not isinstance(draft, str) else [draft]
+  given = [(checkpoints.check_path(folder, "draft").resolve().name, Path(folder)) for folder in draft]
+  given += [(name, checkpoints.check_path(folder, "draft")) for name, folder in (drafts or {}).items()]
+  # Those that were given come first: they draft by every method that they fit.
+  sources: dict[str, Path] = {}
+  free = {cls.free_draft for cls in METHODS.values()}
+  for name, folder in (*given, *((name, bundle.path / folder) for name, folder in bundle.drafts.items())):
+    if name in sources:
+      raise ValueError(f"Must have drafts of different names, we instead got two of {name!r}")
+    if name in free:
+      raise ValueError(f"Must have a draft with another name, {name!r} is that of a draft without a network")
+    sources[name] = folder
+  return sources, [name for name, _ in given]
+
+
+def check_families(host: Host, found: Mapping[Path, str]) -> None:
+  """Refuses networks, by their folders, that no method drafts with for this host.
+
+  Raises:
+    ValueError: naming the first of them.
+  """
+  drafting = [cls for cls in METHODS.values() if cls.fits(host.tokens) and cls.draft_family is not None]
+  known = dict.fromkeys(family for cls in drafting for family in host.families(cls.draft_family))
+  for folder, family in found.items():
+    if family not in known:
+      raise ValueError(f"Must have a checkpoint of the family {' or '.join(known)} as draft, {folder} holds a {family}")
+
+
+def _method_with(method: str | None, host: Host, family: str) -> str | None:
+  """The bundle's default method where a draft of this family goes with it, else None."""
+  fits = method is not None and family in host.families(get_method(method).draft_family)
+  return method if fits else None

@@ -1,0 +1,93 @@
+"""One long call: the messages of many calls of a stream without the headers of each."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import grpc
+
+from jaxspec.serving.wire.cloud import CloudError, Status
+from jaxspec.serving.wire.v1 import encoding
+
+Message = TypeVar("Message")
+
+
+class Exchange:
+  """One long call: requests go out as they come, and a thread of gRPC's brings the replies.
+
+  Attributes:
+    is_used: whether a request went out.
+  """
+
+  def __init__(self, method, metadata: tuple):
+    self.is_used = False
+    self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    self._replies: queue.SimpleQueue[bytes | grpc.RpcError] = queue.SimpleQueue()
+    self._call = method(iter(self._requests.get, None), metadata=metadata)
+    threading.Thread(target=self._read, name="jaxspec-exchange", daemon=True).start()
+
+  def call(self, request: bytes, seq: int, part: int, timeout_s: float) -> tuple[bytes, bytes]:
+    """The frame of the reply, and the reply.
+
+    Raises:
+      grpc.RpcError: if the long call ended.
+      CloudError: if there was no reply in time; late ones to earlier calls are skipped.
+    """
+    self._requests.put(request)
+    self.is_used = True
+    deadline = time.monotonic() + timeout_s
+    while True:
+      try:
+        reply = self._replies.get(timeout=max(0.0, deadline - time.monotonic()))
+      except queue.Empty:
+        raise CloudError(Status.DEADLINE_EXCEEDED, "no reply in time") from None
+      if isinstance(reply, grpc.RpcError):
+        raise reply
+      frame = parsed(lambda data: encoding.reply_to(data, seq, part), reply)
+      if frame is not None:
+        return frame, reply
+
+  def end(self) -> None:
+    """No more requests."""
+    self._requests.put(None)
+
+  def _read(self) -> None:
+    try:
+      for reply in self._call:
+        self._replies.put(reply)
+      ended: grpc.RpcError = _Ended()
+    except grpc.RpcError as error:
+      ended = error
+    self._requests.put(None)  # lets gRPC's own thread end
+    self._replies.put(ended)
+
+
+class _Ended(grpc.RpcError):
+  """A long call that the server ended without an error."""
+
+  def code(self) -> grpc.StatusCode:
+    return grpc.StatusCode.UNAVAILABLE
+
+  def details(self) -> str:
+    return "the server ended the long call"
+
+  def trailing_metadata(self) -> tuple:
+    return ()
+
+
+def parsed(read: Callable[[bytes], Message], data: bytes) -> Message:
+  """What a server's message says.
+
+  Raises:
+    CloudError: ``DATA_LOSS`` where it is no message.
+  """
+  from google.protobuf.message import DecodeError
+
+  try:
+    return read(data)
+  except DecodeError as error:
+    raise CloudError(Status.DATA_LOSS, "the reply is no message of the protocol") from error

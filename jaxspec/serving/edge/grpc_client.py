@@ -1,0 +1,319 @@
+"""The cloud behind a network: `GrpcCloud` makes one attempt at one call.
+
+Frames of coding ``lazy`` have 40 bytes; there the headers of a call cost more than the frame. Such streams use one long call
+(`Exchange`), and single calls once it was cut.
+
+gRPC's own retries are off: they cannot resume a stream (`jaxspec.serving.edge.reliable_stream` does). A server that went
+away is waited for, which is no attempt and costs it nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or its library writes about every failure; errors come as one line
+try:
+  import grpc
+
+  from jaxspec.serving.edge.exchange import Exchange, parsed
+  from jaxspec.serving.wire.v1 import encoding
+except ImportError as missing:
+  raise ImportError("A cloud behind a network needs: pip install 'jaxspec-decoding[serve]'") from missing
+
+import jaxspec
+from jaxspec.serving.wire.address import ROUTE_HEADER, SERVICE, Address
+from jaxspec.serving.wire.cloud import PROTOCOL, CloudError, Description, Opened, Opening, Resume, Status
+
+Reply = TypeVar("Reply")
+_SERVICE = f"/{SERVICE}/"
+_LEAST_KEEPALIVE_S = 0.3
+_CONNECT_S = 10.0
+
+# Bytes of HTTP/2 around the messages of a call: headers, frame headers and window updates. Measured on a connection that has
+# made some calls, so that the headers are in the tables of both ends; without TLS.
+FRAMING = 5 + 9  # of gRPC and of HTTP/2, around each message
+
+
+class Overhead(NamedTuple):
+  """Bytes of a call besides its messages and their framing."""
+
+  up: int
+  down: int
+
+
+UNARY, EXCHANGE = Overhead(43, 50), Overhead(26, 26)
+
+
+class Tls(NamedTuple):
+  """TLS of a channel; all in PEM.
+
+  Attributes:
+    roots: certificates to trust; None for those of the system.
+    certificate: our own, with its key; None where we show none.
+  """
+
+  roots: bytes | None
+  certificate: tuple[bytes, bytes] | None
+
+  def credentials(self) -> grpc.ChannelCredentials:
+    """Those of gRPC."""
+    certificate, key = self.certificate or (None, None)
+    return grpc.ssl_channel_credentials(self.roots, key, certificate)
+
+
+class GrpcCloud:
+  """A `Cloud` at an address; it may be used by several threads.
+
+  A token is sent where streams are opened. A server that asks for it in every call gets it so from its first refusal on.
+
+  Args:
+    target: host and port.
+    tls: None for a channel without.
+    here: the addresses of the target if all of them are of this machine, see `Address.on_this_machine`. They are reached
+      without a proxy; without TLS the name is not looked up once more, which might have another outcome.
+
+  Attributes:
+    description: what the server serves.
+    uplink_bytes: sent, with the headers of HTTP/2 and without TLS; computed, not measured.
+    downlink_bytes: received, likewise.
+  """
+
+  def __init__(
+    self,
+    target: Address,
+    tls: Tls | None,
+    *,
+    here: tuple[str, ...],
+    token: str | None,
+    patience_s: float,
+    route: bool,
+    auth_every_call: bool,
+    server_name: str | None = None,
+  ):
+    self._target, self._tls, self._route, self._auth_every_call = target, tls, route, auth_every_call
+    self._dialled = _numeric(here, target.port) if here and tls is None else str(target)
+    self._options = () if server_name is None else (("grpc.ssl_target_name_override", server_name),)
+    self._options += (("grpc.default_authority", str(target)),) if tls is None else ()
+    self._options += (("grpc.enable_http_proxy", 0), ("grpc.address_http_proxy_enabled_addresses", "")) if here else ()
+    self._proxy = None if here else _proxy_to(target)
+    self._patience_s = 0.0  # whoever gave a wrong address is told at once
+    self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+    self.uplink_bytes = self.downlink_bytes = 0
+    self._lock = threading.Lock()
+    self._exchanges: dict[bytes, Exchange | None] = {}  # None: it was cut, single calls from then on
+    self._lazy: set[bytes] = set()
+    self._dial(_LEAST_KEEPALIVE_S)
+    try:
+      self.description = self._describe()
+      began = time.monotonic()
+      self._describe()
+      round_trip_s = time.monotonic() - began
+    except BaseException:
+      self._channel.close()
+      raise
+    if 4 * round_trip_s > _LEAST_KEEPALIVE_S:
+      self._channel.close()
+      self._dial(4 * round_trip_s)
+    self._patience_s = patience_s
+
+  @property
+  def transport_bytes(self) -> int:
+    """Both ways."""
+    return self.uplink_bytes + self.downlink_bytes
+
+  def check_model(self, model: bytes) -> None:
+    """Raises a ValueError unless the server has the target network of this digest."""
+    if self.description.model != model:
+      theirs = self.description.model.hex()[:16]
+      raise ValueError(
+        f"Must have the networks of one bundle, {self._target} serves {theirs} and we have {model.hex()[:16]}"
+      )
+
+  def open(self, opening: Opening, resume: Resume | None = None, *, timeout_s: float) -> Opened:
+    if any(each.id == opening.profile and each.coding == "lazy" for each in self.description.profiles):
+      self._lazy.add(opening.stream)
+    reply = self._unary("Open", encoding.open_request(opening, resume), timeout_s, opening.stream)
+    return parsed(encoding.opened_of, reply)
+
+  def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
+    return self._with_token(stream, lambda: self._verify(stream, seq, part, frame, timeout_s))
+
+  def close(self, stream: bytes, *, timeout_s: float) -> None:
+    self._lazy.discard(stream)
+    exchange = self._exchanges.pop(stream, None)
+    if exchange is not None:
+      exchange.end()
+    self._with_token(stream, lambda: self._unary("Close", encoding.close_request(stream), timeout_s, stream))
+
+  def hang_up(self) -> None:
+    """Closes the connection."""
+    self._channel.close()
+
+  def _dial(self, keepalive_s: float) -> None:
+    keepalive_ms = round(1000 * max(_LEAST_KEEPALIVE_S, keepalive_s))
+    options = (
+      ("grpc.enable_retries", 0),
+      ("grpc.keepalive_time_ms", keepalive_ms),
+      ("grpc.keepalive_timeout_ms", keepalive_ms),
+      ("grpc.http2.ping_timeout_ms", keepalive_ms),  # a minute by default, and the timeout above does not count before
+      ("grpc.keepalive_permit_without_calls", 0),
+      ("grpc.http2.max_pings_without_data", 0),  # a long call may be silent while the edge drafts
+      ("grpc.http2.bdp_probe", 0),  # frames are small: its pings would cost as much as they do
+      ("grpc.initial_reconnect_backoff_ms", 100),
+      ("grpc.min_reconnect_backoff_ms", 1000),
+      ("grpc.max_reconnect_backoff_ms", 2000),
+      ("grpc.use_local_subchannel_pool", 1),  # clouds do not share connections, nor each other's failures
+      *self._options,
+    )
+    if self._tls is None:
+      self._channel = grpc.insecure_channel(self._dialled, options)
+    else:
+      self._channel = grpc.secure_channel(self._dialled, self._tls.credentials(), options)
+    self._methods = {name: self._channel.unary_unary(_SERVICE + name) for name in ("Describe", "Open", "Verify", "Close")}
+    self._exchange = self._channel.stream_stream(_SERVICE + "Exchange")
+
+  def _wait(self) -> None:
+    """Waits until the server is there again, as long as our patience lasts."""
+    ready = grpc.channel_ready_future(self._channel)
+    try:
+      ready.result(timeout=self._patience_s)
+    except grpc.FutureTimeoutError:
+      ready.cancel()  # the next attempt says what is wrong
+
+  def _describe(self) -> Description:
+    client = f"jaxspec {jaxspec.__version__}"
+    reply = self._unary("Describe", encoding.describe_request(PROTOCOL, client), _CONNECT_S)
+    description = parsed(encoding.description_of, reply)
+    if not description.protocol_min <= PROTOCOL <= description.protocol_max:
+      theirs = f"{description.protocol_min} to {description.protocol_max}"
+      raise CloudError(Status.FAILED_PRECONDITION, f"{self._target} speaks protocol {theirs}, this is {PROTOCOL}")
+    return description
+
+  def _verify(self, stream: bytes, seq: int, part: int, frame: bytes, timeout_s: float) -> bytes:
+    exchange = self._exchange_of(stream)
+    if exchange is not None:
+      # The first message names the stream for all.
+      request = encoding.verify_request(b"" if exchange.is_used else stream, seq, part, frame)
+      try:
+        frame, reply = exchange.call(request, seq, part, timeout_s)
+      except CloudError:  # no reply in time: the long call may be lost without anybody being told
+        self._exchanges[stream] = None
+        exchange.end()
+        raise
+      except grpc.RpcError as error:
+        self._exchanges[stream] = None
+        raise self._error(error) from error
+      self._count(request, reply, EXCHANGE)
+      return frame
+    reply = self._unary("Verify", encoding.verify_request(stream, seq, part, frame), timeout_s, stream)
+    frame = parsed(lambda data: encoding.reply_to(data, seq, part), reply)
+    if frame is None:
+      raise CloudError(Status.DATA_LOSS, "the reply to another call")
+    return frame
+
+  def _unary(self, name: str, request: bytes, timeout_s: float, stream: bytes | None = None) -> bytes:
+    try:
+      reply = self._methods[name](request, timeout=timeout_s, metadata=self._headers(name, stream))
+    except grpc.RpcError as error:
+      raise self._error(error) from error
+    self._count(request, reply, UNARY)
+    return reply
+
+  def _with_token(self, stream: bytes, call: Callable[[], Reply]) -> Reply:
+    """Makes a call of a stream; once more, with our token, where the server asks for one that was not sent."""
+    was_sent = self._auth_every_call or not self._metadata
+    try:
+      return call()
+    except CloudError as error:
+      if error.status is not Status.UNAUTHENTICATED or was_sent:
+        raise
+    self._auth_every_call = True
+    self._exchanges.pop(stream, None)  # the long call was refused, not cut: a new one has the token
+    return call()
+
+  def _exchange_of(self, stream: bytes) -> Exchange | None:
+    if stream not in self._lazy:
+      return None
+    if stream not in self._exchanges:
+      self._exchanges[stream] = Exchange(self._exchange, self._headers("Exchange", stream))
+    return self._exchanges[stream]
+
+  def _headers(self, name: str, stream: bytes | None) -> tuple[tuple[str, str], ...]:
+    """What a call carries besides its message; every header costs bytes."""
+    headers = self._metadata if name in ("Describe", "Open") or self._auth_every_call else ()
+    return headers + (((ROUTE_HEADER, stream.hex()),) if self._route and stream is not None else ())
+
+  def _count(self, request: bytes, reply: bytes, overhead: Overhead) -> None:
+    with self._lock:
+      self.uplink_bytes += len(request) + FRAMING + overhead.up
+      self.downlink_bytes += len(reply) + FRAMING + overhead.down
+
+  def _error(self, error: grpc.RpcError) -> CloudError:
+    """What went wrong, in words of this project where the user can mend it. Where the server is gone, it is waited for."""
+    status = Status.__members__.get(error.code().name, Status.UNAVAILABLE)
+    if status is Status.UNAVAILABLE and self._patience_s > 0:
+      self._wait()
+    metadata = dict(error.trailing_metadata() or ())
+    pushback = metadata.get("grpc-retry-pushback-ms")
+    seconds = int(pushback) / 1000 if pushback is not None and pushback.isdigit() else None
+    return CloudError(status, _plain(status, error.details() or "", self._target, self._tls, self._proxy), seconds)
+
+
+def _proxy_to(target: Address) -> str | None:
+  """The variable of the environment that names the proxy of connections to this target."""
+  named = [name for name in ("grpc_proxy", "https_proxy", "http_proxy") if os.environ.get(name)]
+  return named[0] if named and not urllib.request.proxy_bypass_environment(target.host) else None
+
+
+def _numeric(addresses: Sequence[str], port: int) -> str:
+  """A target of gRPC that stands for all of these addresses. It has those of one kind; IPv4 has a form in IPv6."""
+  forms = [each if ":" in each else f"::ffff:{each}" for each in addresses]
+  return "ipv6:" + ",".join(f"[{each}]:{port}" for each in forms)
+
+
+# What gRPC says of a connection that it did not get, and what that means.
+_CAUSES = (
+  ("certificate has expired", "the certificate of {target} has expired"),
+  ("not yet valid", "the certificate of {target} is not valid yet, by the clock of this machine"),
+  ("hostname verification", "the certificate of {target} is of another name than {target.host}"),
+  ("wrong_version_number", "{target} does not speak TLS: grpc:// is without"),
+  ("certificate_verify_failed", "the certificate of {target} is not trusted: --ca FILE (ca=) names its authority"),
+  ("alpn", "{target} is a server of something else: its TLS offers no HTTP/2"),
+  ("security handshaker", "the certificates that we were given (--ca, --cert, --key) are damaged"),
+  ("failed parsing http/2", "{target} is a server of something else, or wants TLS: grpcs://"),
+  ("handshake read failed", "{target} does not answer the handshake of TLS"),
+  ("handshak", "{target} does not speak TLS the way we do"),
+  ("dns resolution", "there is no host of the name {target.host}"),
+  ("resolving", "there is no host of the name {target.host}"),
+  ("network is unreachable", "no network leads to {target}"),
+  ("no route to host", "no network leads to {target}"),
+)
+
+
+def _plain(status: Status, details: str, target: Address, tls: Tls | None, proxy: str | None) -> str:
+  """One line about a failure; gRPC's own words where they are about the call."""
+  line = " ".join(details.split())
+  text = line.lower()
+  if status is Status.UNIMPLEMENTED:
+    return f"{target} is a server of something else: it has no {_SERVICE.strip('/')}"
+  if status is Status.DEADLINE_EXCEEDED and text == "deadline exceeded":
+    return f"{target} did not answer in time"
+  if status is not Status.UNAVAILABLE:
+    return line or f"{target} gives no reason"
+  causes = [cause.format(target=target) for words, cause in _CAUSES if words in text]
+  if proxy is not None and not any("certificate" in cause for cause in causes):
+    return f"the proxy that {proxy} names does not connect us to {target}"
+  if causes:
+    return causes[0]
+  if "failed to connect" in text and "socket closed" in text:
+    asks = "it may want TLS: grpcs://" if tls is None else "it may want a certificate of the edge (--cert, --key)"
+    asks = asks if tls is None or tls.certificate is None else "it may not trust our certificate (--cert)"
+    return f"{target} hangs up when we connect: {asks}"
+  if "refused" in text or "failed to connect" in text or "timed out" in text:
+    return f"no server answers at {target}"
+  return line or f"no server answers at {target}"

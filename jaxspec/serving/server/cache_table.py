@@ -1,0 +1,227 @@
+"""A table of rows, and the steps that compute a few of them: pure functions of fixed shape.
+
+The table holds the caches of ``N`` slots, and one more slot that nobody owns. A step gathers ``M`` slots, runs one pass of
+``W`` inputs over them, and writes ``W`` cache slots of each back. So a step costs what ``M`` rows cost, whatever ``N`` is.
+
+Everything else about a row is small and stays on the host: its cursor, its key, its sampling parameters. A `Batch` brings
+it. The state of a row on the device is its cache alone, which can be made again from its tokens.
+
+On a mesh (`jaxspec.core.mesh`) every group of devices has a table of its own slots, and computes its own rows of a step.
+Groups exchange nothing.
+
+Rows of a step are *asked* (their drafts are judged and their cursor moves), *forced* (they read committed tokens) or *idle*
+(in the slot that nobody owns).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from jaxspec.codecs.sparse_distribution import SparseDistribution
+from jaxspec.core import mesh as meshes
+from jaxspec.core import rng, verdicts
+from jaxspec.core.loop import verify_round
+from jaxspec.core.state import TargetSide
+from jaxspec.core.types import Array, Cache, Cursor, Draft, ModelFns, PyTree, Verdict, Verifier
+from jaxspec.models.guidance import Guided
+from jaxspec.sampling.logit_processing import ModelParams, Sampling
+from jaxspec.serving.wire.cloud import KEY_KIND
+from jaxspec.serving.wire.two_phase import Tested, finish_round, judge_round
+from jaxspec.verifiers.chunk_target import ChunkState
+
+
+class Table(NamedTuple):
+  """What the device holds of all streams."""
+
+  cache: Cache  # of N + 1 rows, or as many of each group of devices; the last one is idle
+  p: PyTree  # [N + 1, V] float32, target distributions of rows that wait for one of the draft side; () if none ever do
+
+
+class RowSettings(NamedTuple):
+  """Settings of every row that do not change."""
+
+  keys: Array  # [M, 2] uint32, data of threefry2x32 row keys
+  max_len: Array  # [M] int32
+  prefix_len: Array  # [M] int32
+  sampling: Sampling  # leaves [M] float32
+  scale: Array  # [M] float32, guidance; not read by a model without
+
+
+class Batch(NamedTuple):
+  """The ``M`` rows of a step, as they come from the host."""
+
+  settings: RowSettings
+  cursor: Cursor  # leaves [M], end tokens [M, E]
+  draft: Draft  # leaves [M, K, ...], payload a `Chunk` of [M, W]
+  asked: Array  # [M] bool
+
+
+class Judged(NamedTuple):
+  """What a step found, one of each for its ``M`` rows; valid where a row was asked."""
+
+  verdict: Verdict
+  asks: Array  # [M] bool, the last token waits for the distribution of the rejected draft
+  cursor: Cursor  # after the round; not valid where ``asks``
+  finite: Array  # [M] bool, no logit was NaN or +inf
+  bits: Array  # [M] uint32, a sum over the bits of the logits
+
+
+def init_table(
+  model: ModelFns, *, num_slots: int, num_cache_slots: int, vocab: int | None, mesh: Mesh | None = None
+) -> Table:
+  """An empty table.
+
+  Args:
+    num_slots: N, of each group of devices.
+    num_cache_slots: cache slots of a row, at least those of the condition, of its tokens, and of the widest pass.
+    vocab: V where rows may wait for distributions, else None.
+    mesh: devices that share the table; None is one device.
+  Raises:
+    ValueError: for a model whose caches no table can hold.
+  """
+  if model.take is None or model.put is None:
+    raise ValueError("Must have a model with `take` and `put` for its caches to serve it, we instead got one without")
+
+  def build(_) -> Table:
+    p = () if vocab is None else jnp.zeros((num_slots + 1, vocab), jnp.float32)
+    return Table(model.init_cache(num_slots + 1, num_cache_slots), p)
+
+  return build(()) if mesh is None else jax.jit(meshes.over_rows(build, mesh))(())
+
+
+def of_rows(params: ModelParams, settings: RowSettings) -> ModelParams:
+  """The target's parameters with the sampling and guidance of every row."""
+  model = params.model._replace(scale=settings.scale) if isinstance(params.model, Guided) else params.model
+  return params._replace(model=model, sampling=settings.sampling)
+
+
+@functools.partial(jax.jit, static_argnames=("model", "verifier", "num_cache_slots", "widest", "mesh"))
+def prefill(
+  params: ModelParams, settings: RowSettings, condition: PyTree, *, model: ModelFns, verifier: Verifier,
+  num_cache_slots: int, widest: int, mesh: Mesh | None = None,
+) -> tuple[Cache, Array]:  # fmt: skip
+  """Reads the condition of one row; a new length of conditions compiles a new program.
+
+  Args:
+    settings: of one row.
+    num_cache_slots: those of a row of the table.
+    widest: most inputs of a pass.
+    mesh: devices that share the table; every group of them reads the condition.
+  Returns:
+    The row's cache, zeros after the condition, and token 0 ``[1]`` int32; both once for each group of devices.
+  """
+
+  def run(given: tuple[ModelParams, RowSettings, PyTree]) -> tuple[Cache, Array]:
+    params, settings, condition = given
+    keys = rng.stream_keys(_keys(settings), rng.Stream.FIRST, jnp.int32(0))
+    max_len = num_cache_slots - model.prefix_len(condition) - widest
+    verdict, state = verifier.init(of_rows(params, settings), keys, condition, max_len, widest)
+    return state.cache, verdict.next_token
+
+  return _in_groups(run, mesh)((params, settings, condition))
+
+
+@functools.partial(jax.jit, static_argnames=("model", "mesh"), donate_argnames=("table",))
+def insert(table: Table, row: Cache, slots: Array, *, model: ModelFns, mesh: Mesh | None = None) -> Table:
+  """Writes a whole row, so that nothing of a slot's last owner stays. The table is donated.
+
+  Args:
+    row: a cache of one row, once for each group of devices.
+    slots: ``[1]`` int32, of each group; the idle one where another group has the slot.
+  """
+
+  def run(_, table: Table, row: Cache, slots: Array) -> Table:
+    return table._replace(cache=model.put(table.cache, row, slots))
+
+  return _in_groups(run, mesh)((), table, row, slots)
+
+
+@functools.partial(jax.jit, static_argnames=("model", "mesh"))
+def take(table: Table, slots: Array, *, model: ModelFns, mesh: Mesh | None = None) -> Cache:
+  """Copies of the caches of ``slots [1]`` int32, one of each group of devices."""
+  return _in_groups(lambda _, cache, slots: model.take(cache, slots), mesh)((), table.cache, slots)
+
+
+@functools.partial(jax.jit, static_argnames=("model", "verifier", "may_request", "mesh"), donate_argnames=("table",))
+def step(
+  params: ModelParams, table: Table, slots: Array, batch: Batch, *, model: ModelFns, verifier: Verifier, may_request: bool,
+  mesh: Mesh | None = None,
+) -> tuple[Table, Judged]:  # fmt: skip
+  """One pass over ``M`` rows. The table is donated.
+
+  Args:
+    slots: ``[M]`` int32; none but the idle one occurs twice. On a mesh ``M / data`` of each group, as its table counts.
+    batch: the rows. Its shapes, hence the program, do not depend on who waits.
+    verifier: a `jaxspec.verifiers.chunk_target.chunk_target`; it returns logits where ``may_request``.
+    may_request: static; whether verdicts may wait for distributions (`finish`).
+    mesh: devices that share the table.
+  """
+  run = functools.partial(_step, model=model, verifier=verifier, may_request=may_request)
+  return _in_groups(run, mesh)(params, table, slots, batch)
+
+
+def _step(
+  params: ModelParams, table: Table, slots: Array, batch: Batch, *, model: ModelFns, verifier: Verifier, may_request: bool
+) -> tuple[Table, Judged]:
+  """A step of one group of devices."""
+  settings, chunk = batch.settings, batch.draft.payload
+  unseen = jnp.zeros(slots.shape, jnp.uint32)
+  state = ChunkState(model.take(table.cache, slots), settings.prefix_len, unseen == 0, unseen)
+  side = _side(batch).replace(verifier=state)
+  p, asks = table.p, jnp.zeros(slots.shape, bool)
+  if may_request:
+    side, tested = judge_round(of_rows(params, settings), side, batch.draft, verifier=verifier)
+    verdict, asks = tested.verdict, tested.asks
+    p = p.at[slots].set(tested.p, mode="promise_in_bounds")
+    cursor = verdicts.advance(side.cursor, batch.draft, verdict, settings.max_len)
+  else:
+    side, verdict = verify_round(of_rows(params, settings), side, batch.draft, verifier=verifier)
+    verdict, cursor = verdict._replace(feedback=()), side.cursor
+  state = side.verifier
+  cache = model.put(table.cache, state.cache, slots, settings.prefix_len + chunk.start, chunk.tokens.shape[1])
+  return Table(cache, p), Judged(verdict, asks, cursor, state.finite, state.bits)
+
+
+@functools.partial(jax.jit, static_argnames=("mesh",))
+def finish(
+  p: Array, slots: Array, batch: Batch, verdict: Verdict, distribution: SparseDistribution, *, mesh: Mesh | None = None
+) -> tuple[Verdict, Cursor]:
+  """Ends rounds that waited for the distribution of a rejected draft.
+
+  Args:
+    p: `Table.p`.
+    batch: the rows as they were judged; their payload is not read.
+    verdict: what the step found about them, leaves ``[M]``.
+    distribution: ``[M]``.
+    mesh: devices that share the table.
+  Returns:
+    The whole verdict, and the cursor after the round.
+  """
+
+  def run(_, p, slots, batch, verdict, distribution) -> tuple[Verdict, Cursor]:
+    tested = Tested(verdict, batch.asked, p.at[slots].get(mode="promise_in_bounds"))
+    side, verdict = finish_round(_side(batch), batch.draft, tested, distribution)
+    return verdict, side.cursor
+
+  return _in_groups(run, mesh)((), p, slots, batch, verdict, distribution)
+
+
+def _in_groups(run: Callable[..., PyTree], mesh: Mesh | None) -> Callable[..., PyTree]:
+  """``run(params, *rows)`` in each group of devices with its own rows; slots and rows never meet."""
+  return run if mesh is None else meshes.over_rows(run, mesh)
+
+
+def _keys(settings: RowSettings) -> Array:
+  return jax.random.wrap_key_data(settings.keys, impl=KEY_KIND)
+
+
+def _side(batch: Batch) -> TargetSide:
+  """The target side of the rows; those that are not asked count as finished, so nothing moves in them."""
+  cursor = batch.cursor._replace(live=batch.cursor.live & batch.asked)
+  return TargetSide(cursor, _keys(batch.settings), batch.settings.max_len, ())

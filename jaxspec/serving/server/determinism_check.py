@@ -1,0 +1,210 @@
+"""The probe: what the compiled programs make of one fixed row, on the real weights, before anybody is served.
+
+1. The row is read by every program. The digest of the bits of its logits and of its cache names the numerics: servers of
+   equal digests answer with equal bytes.
+2. It stands first and last, among rows of zeros, of noise and of NaN. If a bit differs, rows depend on each other. On a mesh
+   first and last are in the first and the last group of devices, which hence compute the same bits.
+3. It is read again in other cuts and widths. If no bit differs, a replay may be cut in any way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from jaxspec.core.mesh import MeshSizes
+from jaxspec.core.types import Cache, Cursor, PyTree, Verdict
+from jaxspec.sampling.logit_processing import Sampling
+from jaxspec.serving.server.cache_table import RowSettings
+from jaxspec.serving.server.chunking import Cut, narrowest
+from jaxspec.serving.server.digests import environment
+from jaxspec.serving.server.server_programs import Programs
+from jaxspec.serving.server.step_arrays import Row, Settings
+from jaxspec.serving.wire.arrays import no_distributions
+
+NUMERICS = ("exact", "fast")
+_NEIGHBOURS = ("zeros", "noise", "nan")
+
+
+class Probed(NamedTuple):
+  """What the probe found."""
+
+  digest: bytes  # SHA-256
+  is_exact: bool  # a row depends on nothing but itself
+  replay_in_chunks: bool  # nor on how its passes are cut
+
+
+class _Pass(NamedTuple):
+  """Bits that a pass left."""
+
+  logits: int
+  cache: bytes  # of the condition and the tokens that were read
+
+
+def probe(programs: Programs, numerics: str = "exact") -> Probed:
+  """Runs all programs; this compiles them.
+
+  Args:
+    numerics: ``exact`` or ``fast``.
+  Raises:
+    ValueError: with ``exact``, if rows depend on each other; for another ``numerics``.
+  """
+  if numerics not in NUMERICS:
+    raise ValueError(f"Must have numerics in {', '.join(NUMERICS)}, we instead got {numerics!r}")
+  found = _Prober(programs).run()
+  if numerics == "exact" and not found.is_exact:
+    raise ValueError(
+      "Must have rows that do not depend on the rows beside them for exact numerics, we instead got other bits among "
+      "other rows; numerics 'fast' serves them all the same"
+    )
+  return found
+
+
+class _Prober:
+  """One row, read in many ways, by a table that is thrown away."""
+
+  def __init__(self, programs: Programs):
+    self._programs = programs
+    sizes = programs.sizes
+    self._prefix = programs.max_condition
+    row = RowSettings(
+      np.array([1, 2], np.uint32), np.int32(sizes.max_len), np.int32(self._prefix),
+      Sampling(np.float32(1), np.float32(1)), np.float32(1.5),
+    )  # fmt: skip
+    self._settings = Settings(row, ())
+    length = min(sizes.max_len, 2 * sizes.widths[-1])
+    self._tokens = ((7 * np.arange(length) + 3) % programs.vocab).astype(np.int32)
+    self._row = programs.one_of(programs.prefill(0, self._settings, programs.conditions()[-1])[0])
+    self._table = programs.table()
+
+  def run(self) -> Probed:
+    """All three parts."""
+    digest = hashlib.sha256(_environment(self._programs).encode())
+    is_exact, last = True, []
+    for number, kind in enumerate(self._programs.kinds):
+      for condition in self._programs.conditions():
+        row, first = self._programs.prefill(number, self._settings, condition)
+        digest.update(first.to_bytes(4, "big") + _bits_of(self._programs.one_of(row)))
+      for width in self._programs.sizes.widths:
+        alone = self._pass(number, width, at=0, neighbours=None)
+        digest.update(alone.logits.to_bytes(4, "big") + alone.cache)
+        is_exact &= all(
+          self._pass(number, width, at=at, neighbours=beside) == alone
+          for beside in _NEIGHBOURS
+          for at in (0, self._programs.sizes.max_rows - 1)
+        )
+      last.append(self._is_free_of_cuts(number))
+      if kind.may_request:
+        digest.update(self._finished(number).to_bytes(4, "big"))
+    return Probed(digest.digest(), is_exact, is_exact and all(last))
+
+  def _pass(self, number: int, width: int, *, at: int, neighbours: str | None) -> _Pass:
+    """The first tokens in one pass; the row stands first in the step (``at`` 0) or last, in the first slot or the last."""
+    sizes = self._programs.sizes
+    slot = sizes.max_streams - 1 if at else 0
+    cut = Cut(0, min(width, len(self._tokens)), width)
+    rows = []
+    for other in self._others(slot) if neighbours else ():
+      self._insert(_like(self._row, neighbours, other), other)
+      tokens = (self._tokens[: cut.size] * (other + 2) + other) % self._programs.vocab
+      rows.append(self._asked(number, other, cut, tokens))
+    self._insert(self._row, slot)
+    position = len(rows) if at else 0
+    rows.insert(position, self._asked(number, slot, cut, self._tokens[: cut.size]))
+    self._table, judged = self._programs.step(self._table, number, width, rows)
+    return _Pass(int(judged.bits[position]), self._read(slot, cut.size))
+
+  def _others(self, slot: int) -> list[int]:
+    """Slots for all other rows of a step, in ascending order."""
+    sizes, found = self._programs.sizes, []
+    for first in range(0, sizes.max_streams, sizes.slots_of_group):
+      others = [other for other in range(first, first + sizes.slots_of_group) if other != slot]
+      found += others[: sizes.rows_of_group - (len(others) < sizes.slots_of_group)]
+    return found
+
+  def _insert(self, row: Cache, slot: int) -> None:
+    self._table = self._programs.insert(self._table, self._programs.copies(row), slot)
+
+  def _finished(self, number: int) -> int:
+    """The token that ends a round whose distribution came, from what the last pass left."""
+    verdict = Verdict(np.zeros(1, np.int32), np.zeros(1, np.int32), is_drafted_end=np.zeros(1, bool))
+    row = self._asked(number, 0, Cut(0, 1, self._programs.sizes.widths[0]), self._tokens[:1])
+    distribution = no_distributions((1,), self._programs.kinds[number].wire.codec.max_sent)
+    found, _ = self._programs.finish(self._table, number, [row], [verdict], [distribution])
+    return int(found.next_token[0])
+
+  def _asked(self, number: int, slot: int, cut: Cut, tokens: np.ndarray, features: np.ndarray | None = None) -> Row:
+    """A row whose last token is judged without drafts; as many logits as possible enter the bits without features."""
+    draft = self._programs.kinds[number].no_drafts(1)
+    drafted = min(self._programs.kinds[number].window, cut.size - 1)
+    draft.tokens[0, :drafted] = tokens[cut.size - drafted :]
+    draft.num_drafted[0] = drafted
+    length = np.full(1, cut.start + cut.size - drafted, np.int32)
+    last = tokens[cut.size - drafted - 1 : cut.size - drafted].astype(np.int32)
+    cursor = Cursor(last, length, np.ones(1, bool), np.int32(1))
+    return Row(slot, self._settings, cursor, cut, tokens.astype(np.int32), features, draft)
+
+  def _is_free_of_cuts(self, number: int) -> bool:
+    """Whether the tokens leave the same cache and end in the same logits, however they are cut."""
+    widths, length = self._programs.sizes.widths, len(self._tokens)
+    left = []
+    for sizes in ([widths[-1]], *([width] for width in widths), [3, 1, widths[0], 5]):
+      self._insert(self._row, 0)
+      left.append(self._read_in(number, sizes, length))
+    return all(other == left[0] for other in left)
+
+  def _read_in(self, number: int, sizes: Sequence[int], length: int) -> _Pass:
+    """Reads the tokens in passes of these sizes, again and again; the logits are those after the last token."""
+    start, turn = 0, 0
+    while start < length:
+      size = min(sizes[turn % len(sizes)], length - start)
+      cut = Cut(start, size, narrowest(size, self._programs.sizes.widths))
+      row = self._asked(number, 0, cut, self._tokens[start : start + size])
+      if start + size == length:  # the last token alone, so that passes of all sizes are compared
+        row = self._last_only(row, number)
+      self._table, judged = self._programs.step(self._table, number, cut.width, [row])
+      start, turn = start + size, turn + 1
+    return _Pass(int(judged.bits[0]), self._read(0, length))
+
+  def _last_only(self, row: Row, number: int) -> Row:
+    """The same pass without drafts."""
+    cursor = row.cursor._replace(last=row.tokens[-1:], length=np.full(1, row.cut.start + row.cut.size, np.int32))
+    return row._replace(cursor=cursor, draft=self._programs.kinds[number].no_drafts(1))
+
+  def _read(self, slot: int, size: int) -> bytes:
+    """The cache of a slot up to its first ``size`` tokens."""
+    return _bits_of(self._programs.row(self._table, slot), self._prefix + size)
+
+
+def _bits_of(cache: Cache, length: int | None = None) -> bytes:
+  """The leaves of a cache, ``[.., S, D]`` or ``[B, S]``, of their cache slots the first ``length``."""
+  leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(cache)]
+  first = lambda leaf: leaf[:, :length] if leaf.ndim == 2 else leaf[..., :length, :]
+  return b"".join(np.ascontiguousarray(first(leaf)).tobytes() for leaf in leaves)
+
+
+def _like(row: Cache, kind: str, seed: int) -> Cache:
+  """A row of the same arrays, of zeros, noise or NaN; masks stay."""
+  generator = np.random.default_rng(seed)
+
+  def fill(leaf: PyTree) -> np.ndarray:
+    leaf = np.asarray(leaf)
+    if leaf.dtype == bool:
+      return leaf
+    values = np.zeros(leaf.shape) if kind == "zeros" else generator.normal(size=leaf.shape)
+    values = np.full(leaf.shape, np.nan) if kind == "nan" else values
+    if leaf.dtype == np.uint16:  # bfloat16 as its bits
+      return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype(leaf.dtype)
+
+  return jax.tree.map(fill, row)
+
+
+def _environment(programs: Programs) -> str:
+  """What decides about bits besides the programs."""
+  mesh = [] if programs.mesh is None else [str(MeshSizes(**programs.mesh.shape))]
+  return "\n".join([environment(), *mesh])

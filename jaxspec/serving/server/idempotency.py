@@ -1,0 +1,237 @@
+"""The table of calls: what arrives, and what is answered. A call runs once, however often it is asked.
+
+A call is a function of (stream, seq, part). `Open` is call 0. The edge has one call in flight, and asks again what was not
+answered; so the table keeps the newest request as a digest, and the newest reply.
+
+==========================================  ==========================================================================
+arrives                                     answer
+==========================================  ==========================================================================
+the next call                               `Decision.RUN`; `finish` moves the state and keeps the reply at once
+the same bytes while they are in flight     `Decision.JOIN`: one run, one reply
+the newest answered call, same bytes        its reply, byte for byte
+either of them with other bytes             ``FAILED_PRECONDITION``: two edges share a stream
+an older call                               ``OUT_OF_RANGE``: a late duplicate
+a later call, an unknown stream, a stream   ``NOT_FOUND``, no difference shown: the edge resumes
+of another tenant
+`Open` of a known stream, same bytes        `Decision.JOIN`, or the first reply
+`Open` that resumes a known stream at or    `Decision.RUN`: the stream starts again from there. The edge owns the truth; it
+after its next call                         went on elsewhere, and this server has an old copy
+`Open` of a known stream, other bytes       ``ALREADY_EXISTS``
+`Close`, also of an unknown stream          nothing to answer
+==========================================  ==========================================================================
+
+A table has no clock and no sockets. It counts time as it is told.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+from typing import NamedTuple
+
+from jaxspec.serving.wire.cloud import CloudError, Status
+from jaxspec.serving.wire.framing import OVERHEAD_BYTES, REQUEST
+
+_KIND_BYTE = 3  # of a frame
+
+
+class Decision(enum.Enum):
+  """What happens with a call that has no reply yet."""
+
+  RUN = enum.auto()
+  JOIN = enum.auto()
+
+
+class Position(NamedTuple):
+  """Where a call stands in its stream; they are ordered."""
+
+  seq: int
+  part: int
+
+
+OPEN = Position(0, 0)
+
+
+@dataclasses.dataclass
+class _Call:
+  """A request by its digest, and its reply once there is one."""
+
+  position: Position
+  digest: bytes
+  reply: bytes | None = None
+
+
+@dataclasses.dataclass
+class _Stream:
+  """What is known of a stream.
+
+  Attributes:
+    opening: digest of what opens it, without what resumes it.
+    profile: the way of decoding.
+    first: the newest `Open`.
+    newest: the newest answered call.
+    next: the call that runs next.
+    running: the call in flight; its reply is not there yet.
+    last_used: time of the newest arrival or reply.
+  """
+
+  tenant: str
+  opening: bytes
+  profile: int
+  first: _Call
+  newest: _Call
+  next: Position
+  running: _Call | None
+  last_used: float
+
+
+class CallTable:
+  """The streams of a server.
+
+  Args:
+    max_streams: more are refused.
+  """
+
+  def __init__(self, max_streams: int):
+    self._max_streams = max_streams
+    self._streams: dict[bytes, _Stream] = {}
+
+  def __len__(self) -> int:
+    return len(self._streams)
+
+  def __contains__(self, stream: bytes) -> bool:
+    return stream in self._streams
+
+  def tenant_of(self, stream: bytes) -> str | None:
+    """Whose stream it is; None for an unknown one."""
+    known = self._streams.get(stream)
+    return None if known is None else known.tenant
+
+  def profile_of(self, stream: bytes) -> int | None:
+    """How a stream is decoded; None for an unknown one."""
+    known = self._streams.get(stream)
+    return None if known is None else known.profile
+
+  def streams_of(self, tenant: str) -> int:
+    """How many streams a tenant has."""
+    return sum(stream.tenant == tenant for stream in self._streams.values())
+
+  def open(
+    self,
+    stream: bytes,
+    tenant: str,
+    opening: bytes,
+    request: bytes,
+    next_seq: int | None,
+    now: float,
+    *,
+    profile: int = 0,
+  ) -> Decision | bytes:
+    """An `Open` arrives.
+
+    Args:
+      opening: the request without its prefix, the same bytes for every attempt to open or to resume the stream.
+      request: the whole request.
+      next_seq: where it resumes; None for a new stream.
+      profile: what `profile_of` says then.
+    Raises:
+      CloudError: see the table above; ``RESOURCE_EXHAUSTED`` where the table is full.
+    """
+    digest, opening = _digest(request), _digest(opening)
+    known = self._streams.get(stream)
+    if known is None:
+      if len(self._streams) >= self._max_streams:
+        raise CloudError(Status.RESOURCE_EXHAUSTED, f"all {self._max_streams} streams are taken")
+    else:
+      if known.tenant == tenant and known.first.digest == digest:
+        known.last_used = now
+        return Decision.JOIN if known.first.reply is None else known.first.reply
+      self._check_resume(known, tenant, opening, next_seq)
+    call = _Call(OPEN, digest)
+    self._streams[stream] = _Stream(tenant, opening, profile, call, call, Position(next_seq or 1, 0), call, now)
+    return Decision.RUN
+
+  def verify(self, stream: bytes, tenant: str | None, position: Position, frame: bytes, now: float) -> Decision | bytes:
+    """A `Verify` arrives.
+
+    Args:
+      tenant: who asks; None where the stream's id alone authorises.
+      frame: what tells calls of one position apart.
+    Raises:
+      CloudError: see the table above.
+    """
+    known, digest = self._streams.get(stream), _digest(frame)
+    if known is None or tenant not in (None, known.tenant):
+      raise _not_found()
+    running = known.running
+    if running is not None and running.position == position:
+      return self._again(known, running, digest, now)
+    if position == known.newest.position != OPEN:
+      return self._again(known, known.newest, digest, now)
+    if position < known.next:
+      if position.seq == known.newest.position.seq and position > known.newest.position:
+        raise CloudError(Status.FAILED_PRECONDITION, f"the reply to call {position.seq} requested nothing")
+      raise CloudError(Status.OUT_OF_RANGE, f"call {position.seq} is older than call {known.next.seq}, which comes next")
+    if position > known.next or running is not None:
+      raise _not_found()
+    known.running, known.last_used = _Call(position, digest), now
+    return Decision.RUN
+
+  def finish(self, stream: bytes, reply: bytes, now: float) -> None:
+    """The call in flight was computed: the state moves, and the reply is kept."""
+    known = self._streams[stream]
+    call, known.running, known.last_used = known.running, None, now
+    call.reply = reply
+    known.newest = call
+    if call.position != OPEN:
+      requests = len(reply) >= OVERHEAD_BYTES and reply[_KIND_BYTE] == REQUEST
+      seq = call.position.seq
+      known.next = Position(seq, 1) if requests else Position(seq + 1, 0)
+
+  def drop(self, stream: bytes) -> None:
+    """The call in flight was not computed: nothing was consumed, and the same call may come again."""
+    known = self._streams[stream]
+    if known.running.position == OPEN:
+      del self._streams[stream]
+    else:
+      known.running = None
+
+  def forget(self, stream: bytes, tenant: str | None = None) -> bool:
+    """A stream ends.
+
+    Args:
+      tenant: only if it is of this one; None for any.
+    Returns:
+      Whether there was one.
+    """
+    known = self._streams.get(stream)
+    if known is None or tenant not in (None, known.tenant):
+      return False
+    del self._streams[stream]
+    return True
+
+  def idle(self, before: float) -> list[bytes]:
+    """The streams without a call in flight that were last used before a time."""
+    return [stream for stream, known in self._streams.items() if known.running is None and known.last_used < before]
+
+  def _check_resume(self, known: _Stream, tenant: str, opening: bytes, next_seq: int | None) -> None:
+    same = known.tenant == tenant and known.opening == opening
+    if not same or next_seq is None or Position(next_seq, 0) < known.next:
+      raise CloudError(Status.ALREADY_EXISTS, "a stream of this id was opened with other bytes")
+    if known.running is not None:
+      raise CloudError(Status.UNAVAILABLE, "a call of the stream is still running")
+
+  def _again(self, known: _Stream, call: _Call, digest: bytes, now: float) -> Decision | bytes:
+    if call.digest != digest:
+      raise CloudError(Status.FAILED_PRECONDITION, f"call {call.position.seq} came before, with other bytes")
+    known.last_used = now
+    return Decision.JOIN if call.reply is None else call.reply
+
+
+def _digest(data: bytes) -> bytes:
+  return hashlib.sha256(data).digest()
+
+
+def _not_found() -> CloudError:
+  return CloudError(Status.NOT_FOUND, "no such stream, or not at this call")

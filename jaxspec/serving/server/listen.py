@@ -1,0 +1,137 @@
+"""Where a server listens. Neither gRPC nor JAX."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import socket
+
+from jaxspec.serving.wire.address import Address, parse_address
+
+_WORDS = {
+  errno.EADDRINUSE: "the port is taken",
+  errno.EADDRNOTAVAIL: "this machine does not have the address",
+  errno.EACCES: "this user may not take the port",
+  socket.EAI_NONAME: "there is no host of the name",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Listen:
+  """Where a server listens, and who may connect.
+
+  Attributes:
+    address: ``HOST:PORT``; port 0 takes a free one.
+    certificate: PEM, with ``key``; without them there is no TLS.
+    client_ca: PEM; clients must have a certificate of it.
+    insecure: without TLS, listen on other addresses than those of this machine.
+    reflection: whether tools may ask for the protocol.
+    options: gRPC's, over those of `jaxspec.serving.server.grpc_server`.
+  """
+
+  address: str = "127.0.0.1:0"
+  certificate: bytes | None = None
+  key: bytes | None = None
+  client_ca: bytes | None = None
+  insecure: bool = False
+  reflection: bool = False
+  options: dict[str, int] = dataclasses.field(default_factory=dict)
+
+  def __post_init__(self):
+    parse_address(self.address, "an address HOST:PORT to listen on", free=True)
+    if (self.certificate is None) != (self.key is None):
+      given, other = ("--tls-cert", "--tls-key")[:: 1 if self.key is None else -1]
+      raise ValueError(f"Must have a certificate and its key, we instead got one of them: {given} goes with {other}")
+    if self.certificate is None and self.client_ca is not None:
+      raise ValueError("Must have a certificate and its key to ask clients for theirs, we instead got none")
+    if self.certificate is None and not self.insecure and not self.where.on_this_machine():
+      raise ValueError(
+        f"Must have TLS (a certificate and its key) or --insecure to listen on {self.host}, we instead got neither"
+      )
+
+  @property
+  def where(self) -> Address:
+    """The address as host and port."""
+    return parse_address(self.address, "HOST:PORT", free=True)
+
+  @property
+  def host(self) -> str:
+    """The address without its port, IPv6 in brackets."""
+    return self.where.bracketed
+
+  def url(self, port: int) -> str:
+    """What clients connect to."""
+    return f"{'grpc' if self.certificate is None else 'grpcs'}://{self.host}:{port}"
+
+  def cannot(self, error: OSError) -> str:
+    """What to say when the port is not to be had."""
+    return f"Cannot listen on {self.address}: {reason(error)}; --listen HOST:PORT takes another"
+
+  def bind(self) -> socket.socket:
+    """A socket that is bound to the address.
+
+    Raises:
+      OSError: in one line, if the port is not to be had.
+    """
+    try:
+      return bound(self.where)
+    except OSError as error:
+      raise OSError(self.cannot(error)) from error
+
+  def check(self) -> None:
+    """Finds out what would not work, before the long work.
+
+    Raises:
+      ValueError: for certificates or keys that are none, or do not belong together.
+      OSError: if the port is not to be had.
+    """
+    if self.certificate is not None:
+      from jaxspec.serving.wire import pem
+
+      pem.check_pair(self.certificate, self.key, "--tls-cert", "--tls-key")
+      if self.client_ca is not None:
+        pem.check_authorities(self.client_ca, "--tls-client-ca")
+    self.bind().close()
+
+  def why_not(self) -> str:
+    """What to say when gRPC did not open the port, which does not say why: the port is tried without it."""
+    try:
+      self.check()
+    except (OSError, ValueError) as error:
+      return str(error)
+    return f"Cannot listen on {self.address}: gRPC does not open the port"
+
+
+def reserve(listen: Listen) -> tuple[socket.socket, int]:
+  """Takes a port that several processes are going to listen on.
+
+  Returns:
+    A socket that takes part in the port without listening, so that the system gives it to nobody else; and the port.
+  Raises:
+    OSError: if somebody else listens there.
+  """
+  try:
+    with bound(listen.where) as alone:  # ports that are shared are not refused to their sharers
+      port = alone.getsockname()[1]
+    return bound(listen.where._replace(port=port), socket.SO_REUSEPORT), port
+  except OSError as error:
+    raise OSError(listen.cannot(error)) from error
+
+
+def reason(error: OSError) -> str:
+  """Why a port is not to be had."""
+  return _WORDS.get(error.errno) or error.strerror or str(error)
+
+
+def bound(address: Address, *options: int) -> socket.socket:
+  """A socket at an address, with these options of sockets besides; it listens to nobody yet."""
+  family, kind, _, _, where = address.resolve()[0]
+  found = socket.socket(family, kind)
+  try:
+    for option in (socket.SO_REUSEADDR, *options):
+      found.setsockopt(socket.SOL_SOCKET, option, 1)
+    found.bind(where)
+  except BaseException:
+    found.close()
+    raise
+  return found

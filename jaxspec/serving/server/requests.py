@@ -1,0 +1,159 @@
+"""Reads what foreign edges send: every field is checked before anything is made of it.
+
+A request that is not valid ends in a `CloudError` that names the field and its limit.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from google.protobuf.message import DecodeError, Message
+
+from jaxspec.serving.server.dispatcher import VerifyCall, refusal_of
+from jaxspec.serving.server.idempotency import Position
+from jaxspec.serving.server.sampling_limits import wanted_sampling
+from jaxspec.serving.server.versions import check_protocol, check_same
+from jaxspec.serving.wire.ciar_message import GATED
+from jaxspec.serving.wire.cloud import (
+  DIGEST_BYTES,
+  KEY_BYTES,
+  MAX_END_TOKENS,
+  STREAM_BYTES,
+  CloudError,
+  Description,
+  Opening,
+  Profile,
+  Resume,
+  Status,
+)
+from jaxspec.serving.wire.framing import MessageError, max_distribution_bytes, unframe
+from jaxspec.serving.wire.records import Limits as RecordLimits
+from jaxspec.serving.wire.v1 import encoding
+from jaxspec.serving.wire.v1 import jaxspec_link_pb2 as pb
+
+MAX_SEQ = 1 << 31
+_CLIENT_BYTES = 200
+_GATED_COUNT = slice(2, 4)  # of a payload: the number of unread tokens
+
+
+def max_request_bytes(served: Description) -> int:
+  """No valid request is longer."""
+  return max(max_frame_bytes(served) + 40, 300 + 5 * served.max_condition + 9 * served.max_len)
+
+
+@functools.cache
+def max_frame_bytes(served: Description) -> int:
+  """No valid frame of any profile is longer; the distribution that coding ``lazy`` sends on request counts too."""
+  return max(max(each.max_frame, _distribution_bytes(each, served.vocab)) for each in served.profiles)
+
+
+def read_describe(data: bytes) -> int:
+  """The protocol that an edge speaks."""
+  message = _parse(pb.DescribeRequest, data)
+  _check(len(message.client.encode()) <= _CLIENT_BYTES, "client", f"at most {_CLIENT_BYTES} bytes")
+  check_protocol(message.protocol)
+  return message.protocol
+
+
+def read_open(data: bytes, served: Description) -> tuple[Opening, Resume | None]:
+  """What opens a stream, within the limits of what is served.
+
+  Raises:
+    CloudError: ``INVALID_ARGUMENT`` with field and limit; ``FAILED_PRECONDITION`` where both sides differ in protocol, model
+      or numerics.
+  """
+  message = _parse(pb.OpenRequest, data)
+  check_protocol(message.protocol)
+  _check(len(message.stream_id) == STREAM_BYTES, "stream_id", f"{STREAM_BYTES} bytes")
+  _check(len(message.key) == KEY_BYTES, "key", f"{KEY_BYTES} bytes")
+  check_same("model", message.model, served.model)
+  if message.need_numerics:
+    _check(len(message.need_numerics) == DIGEST_BYTES, "need_numerics", f"{DIGEST_BYTES} bytes")
+    check_same("numerics", message.need_numerics, served.numerics)
+  profile = next((profile for profile in served.profiles if profile.id == message.profile), None)
+  _check(profile is not None, "profile", f"one of {', '.join(str(each.id) for each in served.profiles)}")
+  _check(1 <= message.max_len <= served.max_len, "max_len", f"1 to {served.max_len}")
+  for wanted in wanted_sampling(message, guided=profile.guided, nucleus=profile.nucleus):
+    _check(*wanted)
+  _check(len(message.end_ids) <= MAX_END_TOKENS, "end_ids", f"at most {MAX_END_TOKENS}")
+  _check(all(token < served.vocab for token in message.end_ids), "end_ids", f"below {served.vocab}")
+  _check_condition(message, served)
+  if message.HasField("resume"):
+    _check_resume(message.resume, message.max_len, served)
+  return encoding.opening_of(message)
+
+
+def read_verify(data: bytes, served: Description, *, stream: bytes = b"") -> VerifyCall:
+  """One call, of nobody yet; of its frame length, header and checksum are looked at.
+
+  Args:
+    stream: what an empty stream_id means.
+  Raises:
+    CloudError: ``INVALID_ARGUMENT`` with field and limit; ``DATA_LOSS`` where the frame is damaged.
+  """
+  message = _parse(pb.VerifyRequest, data)
+  message.stream_id = message.stream_id or stream
+  _check(len(message.stream_id) == STREAM_BYTES, "stream_id", f"{STREAM_BYTES} bytes")
+  _check(1 <= message.seq < MAX_SEQ, "seq", f"1 to {MAX_SEQ - 1}")
+  _check(message.part <= 1, "part", "0 or 1")
+  try:
+    kind, _, _, number, payload = unframe(message.frame, max_frame_bytes(served))
+  except MessageError as error:
+    raise refusal_of(error) from error
+  if kind == GATED:
+    fed = number + int.from_bytes(payload[_GATED_COUNT])
+  else:
+    fed = 0 if message.part else number + 1
+  return VerifyCall(message.stream_id, Position(message.seq, message.part), message.frame, fed)
+
+
+def read_close(data: bytes) -> bytes:
+  """The stream to close."""
+  message = _parse(pb.CloseRequest, data)
+  _check(len(message.stream_id) == STREAM_BYTES, "stream_id", f"{STREAM_BYTES} bytes")
+  return message.stream_id
+
+
+def _parse(kind: type[Message], data: bytes) -> Message:
+  try:
+    return kind.FromString(data)
+  except DecodeError as error:
+    raise CloudError(Status.INVALID_ARGUMENT, f"these bytes are no {kind.DESCRIPTOR.name}") from error
+
+
+def _check(holds: bool, field: str, limit: str) -> None:
+  if not holds:
+    raise CloudError(Status.INVALID_ARGUMENT, f"{field} must be {limit}")
+
+
+def _check_condition(message: pb.OpenRequest, served: Description) -> None:
+  kind, limit = message.WhichOneof("condition"), served.max_condition
+  _check(kind is not None, "condition", "a prompt, a label or a caption")
+  if kind == "prompt":
+    _check(1 <= len(message.prompt.ids) <= limit, "prompt", f"1 to {limit} ids")
+    _check(all(token < served.vocab for token in message.prompt.ids), "prompt", f"ids below {served.vocab}")
+  elif kind == "caption":
+    _check(len(message.caption.encode()) <= limit, "caption", f"at most {limit} bytes")
+  else:
+    _check(message.label < 1 << 31, "label", f"below {1 << 31}")
+
+
+def _check_resume(resume: pb.Resume, max_len: int, served: Description) -> None:
+  calls, most = resume.next_seq, max(max_len, served.max_condition)  # call 0 read the condition
+  _check(1 <= calls < MAX_SEQ, "resume.next_seq", f"1 to {MAX_SEQ - 1}")
+  _check(resume.round < MAX_SEQ, "resume.round", f"below {MAX_SEQ}")
+  _check(1 <= len(resume.tokens) <= max_len, "resume.tokens", f"1 to {max_len}")
+  _check(all(token < served.vocab for token in resume.tokens), "resume.tokens", f"below {served.vocab}")
+  for name, counts in (("gained", resume.gained), ("fed", resume.fed)):
+    _check(len(counts) == calls, f"resume.{name}", f"{calls} counts, one for each call")
+    _check(all(count <= most for count in counts), f"resume.{name}", f"at most {most} each")
+  _check(sum(resume.gained) == len(resume.tokens), "resume.gained", f"{len(resume.tokens)} in all, one for each token")
+
+
+def _distribution_bytes(profile: Profile, vocab: int) -> int:
+  """Longest frame of part 1; 0 in a profile whose replies request nothing."""
+  if profile.coding != "lazy":
+    return 0
+  return max_distribution_bytes(
+    RecordLimits(vocab, profile.ell, "lazy", profile.max_support, profile.window, profile.sends_size)
+  )

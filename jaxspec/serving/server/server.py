@@ -1,0 +1,148 @@
+"""A whole server: engine, desk, front end, health, metrics, and how it starts and ends.
+
+1. Health says ``SERVING`` once the port is open and the engine runs.
+2. On SIGTERM (or `Server.drain`) it says ``NOT_SERVING``, lets no call in, answers those that wait, and ends.
+3. When the engine fails or hangs, calls that wait are refused and the process ends: it never serves half alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or its library writes bytes of strangers to the terminal
+try:
+  from jaxspec.serving.server.grpc_server import Door
+  from jaxspec.serving.server.prometheus import Metrics
+  from jaxspec.serving.server.servicer import Front
+except ImportError as missing:
+  raise ImportError("A server needs: pip install 'jaxspec-decoding[serve]'") from missing
+
+from jaxspec.serving.server.bearer_tokens import TokenFile
+from jaxspec.serving.server.dispatcher import Desk, Limits
+from jaxspec.serving.server.engine_interface import Engine, description_of
+from jaxspec.serving.server.engine_thread import Service
+from jaxspec.serving.server.front_ends import MAX_CALLS, FrontEnds
+from jaxspec.serving.server.listen import Listen
+
+_WATCH_S = 0.05
+GRACE_S = 10.0
+
+
+class Server:
+  """A server of one engine. As a context it runs in a thread; `run` runs it in this one until a signal.
+
+  Args:
+    engine: compiled and ready.
+    tokens: who may open streams; None lets everybody.
+    frontends: processes that answer sockets; 0: this one does.
+    max_calls: a front-end process that has answered so many calls is replaced.
+    limits: by default as many streams as the engine holds.
+    grace_s: how long calls that wait may take after SIGTERM.
+    on_end: called in the end, with whether this process has failed.
+
+  Attributes:
+    address: what clients connect to, valid while it runs.
+    token: a secret for whoever has this object, without a quota; None where everybody is let in.
+  """
+
+  def __init__(
+    self,
+    engine: Engine,
+    listen: Listen = Listen(),
+    *,
+    tokens: TokenFile | None = None,
+    auth_every_call: bool = False,
+    frontends: int = 0,
+    max_calls: int = MAX_CALLS,
+    limits: Limits | None = None,
+    metrics: Metrics | None = None,
+    grace_s: float = GRACE_S,
+    on_end: Callable[[bool], None] | None = None,
+  ):
+    self._tokens, self._grace_s, self._on_end = tokens, grace_s, on_end
+    self.metrics = Metrics() if metrics is None else metrics
+    self.desk = Desk(Limits(engine.max_held) if limits is None else limits, jitter=random.random)
+    self.service = Service(engine, self.desk, report=self.metrics)
+    self.metrics.watch(lambda: len(self.desk.table), lambda: self.desk.waiting)
+    served = description_of(engine)
+    kwargs = dict(tokens=tokens, auth_every_call=auth_every_call, report=self.metrics)
+    self.door: Door | FrontEnds
+    if frontends:
+      self.door = FrontEnds(frontends, self.service, listen, served, max_calls=max_calls, **kwargs)
+    else:
+      self.door = Door(Front(self.service, served, **kwargs), listen, served)
+    self._thread: threading.Thread | None = None
+    self._loop: asyncio.AbstractEventLoop | None = None
+    self._end: asyncio.Event | None = None
+    self.address = ""
+    self.token = None if tokens is None else tokens.issue("this process")
+
+  def __enter__(self) -> Server:
+    ready, failure = threading.Event(), []
+
+    def work() -> None:
+      try:
+        asyncio.run(self._serve(ready.set))
+      except BaseException as error:
+        failure.append(error)
+      finally:
+        ready.set()
+
+    self._thread = threading.Thread(target=work, name="jaxspec-server", daemon=True)
+    self._thread.start()
+    ready.wait()
+    if failure:
+      raise failure[0]
+    return self
+
+  def __exit__(self, *_) -> None:
+    self.drain()
+    self._thread.join()
+
+  def drain(self) -> None:
+    """No new calls; what waits is answered, and the server ends."""
+    with contextlib.suppress(RuntimeError):  # it has ended
+      self._loop.call_soon_threadsafe(self._end.set)
+
+  def run(self, ready: Callable[[], None] = lambda: None) -> int:
+    """Serves until SIGTERM or SIGINT, or until the engine fails. SIGHUP reads the tokens again.
+
+    Args:
+      ready: called once the server answers.
+    Returns:
+      The exit status: 0 after a signal, 1 after a failure.
+    """
+    asyncio.run(self._serve(ready, signals=True))
+    return 0 if self.service.failure is self.door.failure is None else 1
+
+  async def _serve(self, ready: Callable[[], None], *, signals: bool = False) -> None:
+    self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+    self.address = await self.door.open()
+    self.service.start()
+    if signals:
+      for number in (signal.SIGTERM, signal.SIGINT):
+        self._loop.add_signal_handler(number, self._end.set)
+      if self._tokens is not None:
+        self._loop.add_signal_handler(signal.SIGHUP, self._tokens.reload)
+    ready()
+    await self._until_the_end()
+    await self.door.refuse()
+    self.service.drain()
+    deadline = self._loop.time() + self._grace_s
+    while not self.service.is_idle and not self.service.has_failed and self._loop.time() < deadline:
+      await asyncio.sleep(_WATCH_S / 5)
+    await self.door.close(min(1.0, self._grace_s))
+    self.service.stop(timeout_s=1.0)
+    if self._on_end is not None:
+      self._on_end(not (self.service.failure is self.door.failure is None))
+
+  async def _until_the_end(self) -> None:
+    while not self._end.is_set() and not self.service.has_failed and self.door.failure is None:
+      with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(self._end.wait(), _WATCH_S)

@@ -1,0 +1,160 @@
+"""The rows of a step as host arrays: how many there are, and where in the arrays each of them stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from jaxspec.core.types import Array, Cursor, Draft, PyTree, Verdict
+from jaxspec.sampling.logit_processing import Sampling
+from jaxspec.serving.server.cache_table import Batch, RowSettings
+from jaxspec.serving.server.chunking import Cut
+from jaxspec.serving.server.served_profile import StreamKind
+from jaxspec.serving.wire.arrays import no_distributions
+from jaxspec.serving.wire.cloud import MAX_END_TOKENS
+from jaxspec.verifiers.chunk_target import Chunk
+
+
+class Sizes(NamedTuple):
+  """The numbers that shapes are made of.
+
+  On a mesh every group of devices has an equal share of the slots and of the rows: the slots of group 0 come first.
+  """
+
+  max_streams: int = 256  # slots N
+  max_rows: int = 32  # rows M of a step
+  max_len: int = 1024  # most tokens of a row
+  widths: tuple[int, ...] = (8, 32)  # ascending inputs W of a pass
+  groups: int = 1  # of devices
+
+  @property
+  def slots_of_group(self) -> int:
+    """Slots of one group; its table has one more, that nobody owns."""
+    return self.max_streams // self.groups
+
+  @property
+  def rows_of_group(self) -> int:
+    """Rows of a step in one group."""
+    return self.max_rows // self.groups
+
+  def group_of(self, slot: int) -> int:
+    """The group that has a slot."""
+    return slot // self.slots_of_group
+
+  def check(self) -> None:
+    """Raises a ValueError for sizes that do not go together."""
+    streams, rows, max_len, widths, groups = self
+    if min(streams, rows, max_len) < 1:
+      raise ValueError(f"Must have max_streams, max_rows and max_len of at least 1, we instead got {self[:3]}")
+    for name, size in (("max_streams", streams), ("max_rows", rows)):
+      if size % groups:
+        raise ValueError(f"Must have {name} that the axis data={groups} of the mesh divides, we instead got {size}")
+    # Narrower passes are other products on some processors, and their bits may then depend on the row.
+    ascends = all(a < b for a, b in zip(widths, widths[1:]))
+    if not widths or widths[0] < 8 or not ascends or any(self.rows_of_group * width % 8 for width in widths):
+      each = " of each group" if groups > 1 else ""
+      raise ValueError(f"Must have ascending widths from 8 on, rows{each} x width a multiple of 8, we instead got {widths}")
+
+
+class Settings(NamedTuple):
+  """`RowSettings` of one row, and what the host alone needs of it."""
+
+  row: RowSettings  # leaves without rows
+  end_tokens: tuple[int, ...]
+
+
+class Row(NamedTuple):
+  """One row of a step."""
+
+  slot: int
+  settings: Settings
+  cursor: Cursor  # leaves [1], round []
+  cut: Cut
+  tokens: np.ndarray  # [size] int32, what the cut reads
+  features: np.ndarray | None = None  # [size, D] float32
+  draft: Draft | None = None  # leaves [1, K, ...]; None: a forced row
+
+
+def places_of(rows: Sequence[Row], sizes: Sizes) -> list[int]:
+  """Where each row stands among the ``M`` of a step: those of a group's slots among the rows of the group."""
+  taken, places = [0] * sizes.groups, []
+  for row in rows:
+    group = sizes.group_of(row.slot)
+    assert taken[group] < sizes.rows_of_group, "more rows than a group has room for"
+    places.append(group * sizes.rows_of_group + taken[group])
+    taken[group] += 1
+  return places
+
+
+def slots_for(slot: int, sizes: Sizes) -> np.ndarray:
+  """``[groups]`` int32: a slot as its group counts it; for all other groups the one that nobody owns."""
+  slots = np.full(sizes.groups, sizes.slots_of_group, np.int32)
+  slots[sizes.group_of(slot)] = slot % sizes.slots_of_group
+  return slots
+
+
+def batch_of(kind: StreamKind, width: int, rows: Sequence[Row], sizes: Sizes) -> tuple[np.ndarray, Batch]:
+  """Slots ``[M]`` int32, as the group of each row counts them, and `Batch` of some rows; the others are idle."""
+  number = sizes.max_rows
+  zeros = lambda *shape: np.zeros((number, *shape), np.int32)
+  ones = np.ones(number, np.float32)
+  slots = np.full(number, sizes.slots_of_group, np.int32)
+  settings = RowSettings(np.zeros((number, 2), np.uint32), zeros() + 1, zeros(), Sampling(ones, ones.copy()), ones.copy())
+  end_tokens = np.full((number, MAX_END_TOKENS), -1, np.int32)
+  cursor = Cursor(zeros(), zeros() + 1, np.zeros(number, bool), zeros(), end_tokens)
+  draft, asked = kind.no_drafts(number), np.zeros(number, bool)
+  features = np.zeros((number, width, kind.feature_width), np.float32) if kind.feature_width else ()
+  chunk = Chunk(zeros(width), zeros(), zeros(), features)
+  for index, row in zip(places_of(rows, sizes), rows):
+    slots[index] = row.slot % sizes.slots_of_group
+    _set_row(settings, index, jax.tree.map(lambda leaf: leaf[None], row.settings.row))
+    for leaf, own in zip((cursor.last, cursor.length, cursor.live), row.cursor[:3]):
+      leaf[index] = own[0]
+    cursor.round[index] = row.cursor.round
+    end_tokens[index, : len(row.settings.end_tokens)] = row.settings.end_tokens
+    chunk.tokens[index, : len(row.tokens)] = row.tokens
+    chunk.start[index] = row.cut.start
+    if row.features is not None:
+      features[index, : len(row.features)] = row.features
+    if row.draft is not None:
+      asked[index] = True
+      chunk.skipped[index] = row.cursor.length[0] - 1 - row.cut.start
+      _set_row(draft._replace(payload=()), index, row.draft)
+  return slots, Batch(settings, cursor, draft._replace(payload=chunk), asked)
+
+
+def batch_to_finish(
+  kind: StreamKind, rows: Sequence[Row], verdicts: Sequence[Verdict], distributions: Sequence[PyTree], sizes: Sizes
+) -> tuple[np.ndarray, Batch, Verdict, PyTree]:
+  """What `jaxspec.serving.server.cache_table.finish` takes of rows whose distributions came.
+
+  Args:
+    rows: as they were judged.
+    verdicts: what was found about each, leaves ``[1]``.
+    distributions: `SparseDistribution` of each, leaves ``[1]``.
+  """
+  without_tokens = [row._replace(cut=Cut(0, 0, 0), tokens=()) for row in rows]
+  slots, batch = batch_of(kind, sizes.widths[0], without_tokens, sizes)
+  zeros = lambda dtype=np.int32: np.zeros(sizes.max_rows, dtype)
+  verdict = Verdict(zeros(), zeros(), is_drafted_end=zeros(bool))
+  distribution = no_distributions((sizes.max_rows,), kind.wire.codec.max_sent)
+  for index, *one in zip(places_of(rows, sizes), verdicts, distributions):
+    _set_row((verdict, distribution), index, tuple(one))
+  return slots, batch._replace(draft=batch.draft._replace(payload=())), verdict, distribution
+
+
+def row_of(tree: PyTree, index: int) -> PyTree:
+  """One row of a tree with leaves ``[M, ...]``, as leaves ``[1, ...]``."""
+  return jax.tree.map(lambda leaf: leaf[index : index + 1], tree)
+
+
+def _set_row(tree: PyTree, index: int, row: PyTree) -> None:
+  """Writes leaves ``[1, ...]`` into leaves ``[M, ...]``, in place."""
+
+  def write(leaf: np.ndarray, own: Array) -> None:
+    leaf[index] = own[0]
+
+  jax.tree.map(write, tree, row)

@@ -1,0 +1,84 @@
+"""What a stream is conditioned on: from what an edge sends to the arrays that the target reads.
+
+All that is read here comes from strangers, so every id is checked against what the target has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from jaxspec.core.types import PyTree
+from jaxspec.models.conditions import ClassLabels, Prompt, padded_length
+from jaxspec.serving.wire.bitstream import require
+
+# The ids of a prompt, a class label, or a caption -> the family's condition with one row.
+ReadCondition = Callable[[tuple[int, ...] | int | str], PyTree]
+
+
+def reader_like(example: PyTree, vocab: int) -> ReadCondition:
+  """Reads conditions like an example: prompts of at most its length, or class labels up to its label.
+
+  Args:
+    example: a condition of one row.
+    vocab: ids of a prompt are below it.
+  Returns:
+    A function that raises a MessageError for what is no such condition. For other examples it refuses everything: a
+    server of captions needs a reader of its own, which has the text encoder.
+  """
+  if isinstance(example, Prompt):
+    return lambda sent: _prompt(sent, example.tokens.shape[1], vocab)
+  if isinstance(example, ClassLabels):
+    return lambda sent: _label(sent, int(example.labels[0]))
+  return lambda sent: require(False, "kind", f"{_named(sent)}, and this server has no reader for {type(example).__name__}")
+
+
+def _prompt(sent: tuple[int, ...] | int | str, most: int, vocab: int) -> Prompt:
+  require(isinstance(sent, tuple), "kind", f"{_named(sent)} instead of a prompt")
+  require(1 <= len(sent) <= most, "range", f"a prompt of {len(sent)} ids, 1 to {most} allowed")
+  require(all(0 <= token < vocab for token in sent), "range", f"a prompt with an id outside of 0 .. {vocab - 1}")
+  return Prompt(np.asarray([sent], np.int32), np.ones((1, len(sent)), bool))
+
+
+def _label(sent: tuple[int, ...] | int | str, largest: int) -> ClassLabels:
+  require(isinstance(sent, int), "kind", f"{_named(sent)} instead of a class label")
+  require(0 <= sent <= largest, "range", f"class {sent}, 0 to {largest} allowed")
+  return ClassLabels(np.asarray([sent], np.int32))
+
+
+def _named(sent: tuple[int, ...] | int | str) -> str:
+  return {tuple: "a prompt", int: "a class label", str: "a caption"}.get(type(sent), "an unknown condition")
+
+
+def lengths_of(example: PyTree) -> list[PyTree]:
+  """The example in every length that is compiled: prompts of 8, 16, ... ids and of its own; all others have one length."""
+  if not isinstance(example, Prompt):
+    return [example]
+  most = example.tokens.shape[1]
+  lengths = sorted(length for length in {padded_length(own) for own in range(1, most)} if length < most)
+  return [Prompt(*(leaf[:, -length:] for leaf in example)) for length in (*lengths, most)]
+
+
+def fitted(condition: PyTree, example: PyTree) -> PyTree:
+  """A condition of one row in one of the lengths that are compiled, on the host; prompts are padded on the left.
+
+  Args:
+    example: a condition of one row, of the largest length that is served.
+  Raises:
+    ValueError: for another kind of condition than the example, other arrays, or a prompt that is too long.
+  """
+  if type(condition) is not type(example) or condition.batch_size != 1:
+    raise ValueError(f"Must have one row of {type(example).__name__}, we instead got {type(condition).__name__}")
+  condition = jax.tree.map(np.asarray, condition)
+  if isinstance(condition, Prompt):
+    most, own = example.tokens.shape[1], condition.tokens.shape[1]
+    if not 1 <= own <= most or not condition.mask.any():
+      raise ValueError(f"Must have a prompt of 1 to {most} tokens, we instead got {int(condition.mask.sum())} in {own}")
+    condition = Prompt(*(np.pad(leaf, ((0, 0), (min(most, padded_length(own)) - own, 0))) for leaf in condition))
+  else:
+    for leaf, like in zip(jax.tree.leaves(condition), jax.tree.leaves(example)):
+      if leaf.shape != like.shape:
+        raise ValueError(f"Must have a condition of shapes {like.shape}, we instead got {leaf.shape}")
+  return jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), condition, example)

@@ -1,0 +1,172 @@
+"""Framed messages: a header with magic, version, kind and round, the payload, and a checksum.
+
+======  =====================================================================================
+bytes   field (big-endian)
+======  =====================================================================================
+2       magic ``SQ``
+1       version
+1       kind: the coding of a message of drafts, or `REPLY`, `FIRST`, `REQUEST`, `DISTRIBUTION`
+4       round
+2       denominator ell
+2       number of records, or of accepted drafts
+...     payload: records, or the next token (4 bytes)
+4       CRC-32 of everything before
+======  =====================================================================================
+
+The reader treats every byte as hostile. It checks length and checksum before it looks further, and its work is bounded by
+the limits: memory by about a hundred times ``max_message_bytes`` (decoded ids and counts are Python integers), time by
+``max_drafts`` records. The checksum finds damage, not
+forgery; authenticate the channel for that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import struct
+import zlib
+from collections.abc import Sequence
+
+from jaxspec.codecs.bits import CODINGS
+from jaxspec.serving.wire.bitstream import BitReader, BitWriter, MessageError, require
+from jaxspec.serving.wire.records import Limits, Record, put_record, take_record
+
+MAGIC, VERSION = b"SQ", 1
+_HEADER, _CRC, _TOKEN = struct.Struct(">2sBBIHH"), struct.Struct(">I"), struct.Struct(">I")
+OVERHEAD_BYTES = _HEADER.size + _CRC.size
+REPLY_BYTES = OVERHEAD_BYTES + _TOKEN.size
+REPLY, FIRST, REQUEST, DISTRIBUTION = 16, 17, 18, 19  # kinds below 16 are codings
+
+__all__ = [
+  "FIRST", "DISTRIBUTION", "MAGIC", "OVERHEAD_BYTES", "REPLY", "REQUEST", "VERSION", "Drafts", "MessageError", "Reply",
+  "REPLY_BYTES", "frame", "max_distribution_bytes", "max_message_bytes", "read_drafts", "read_distribution", "read_reply",
+  "unframe", "write_drafts", "write_distribution", "write_reply",
+]  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Drafts:
+  """A decoded message of drafts."""
+
+  round: int
+  records: tuple[Record, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+  """A decoded reply; ``next_token`` is None in a `REQUEST` for the distribution at the rejected position."""
+
+  round: int
+  num_accepted: int
+  next_token: int | None
+
+
+def max_message_bytes(limits: Limits) -> int:
+  """No valid message is longer."""
+  return OVERHEAD_BYTES + -(-limits.max_drafts * limits.max_record_bits // 8)
+
+
+@functools.cache
+def max_distribution_bytes(limits: Limits) -> int:
+  """No valid answer to a `REQUEST` is longer; it is coded as ``trimmed``."""
+  return OVERHEAD_BYTES + -(-dataclasses.replace(limits, coding="trimmed").max_record_bits // 8)
+
+
+def write_drafts(round_: int, records: Sequence[Record], limits: Limits) -> tuple[bytes, int]:
+  """The message of a round, and the bits of its payload (without padding, header and checksum).
+
+  Raises:
+    ValueError: for a record outside of the limits.
+  """
+  if len(records) > limits.max_drafts:
+    raise ValueError(f"Must have at most {limits.max_drafts} drafts, we instead got {len(records)}")
+  writer = BitWriter()
+  for record in records:
+    put_record(writer, record, limits)
+  kind = CODINGS.index(limits.coding)
+  return frame(kind, round_, limits.ell, len(records), writer.bytes()), writer.length
+
+
+def read_drafts(data: bytes, limits: Limits) -> Drafts:
+  """Decodes a message of drafts.
+
+  Raises:
+    MessageError: if it is anything but a valid one.
+  """
+  kind, round_, ell, number, payload = unframe(data, max_message_bytes(limits))
+  require(kind == CODINGS.index(limits.coding), "kind", f"{kind} is not coding {limits.coding!r}")
+  require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
+  require(number <= limits.max_drafts, "range", f"{number} drafts, {limits.max_drafts} agreed")
+  reader = BitReader(payload)
+  records = tuple(take_record(reader, limits) for _ in range(number))
+  reader.finish()
+  return Drafts(round_, records)
+
+
+def write_distribution(round_: int, position: int, record: Record, limits: Limits) -> tuple[bytes, int]:
+  """The answer to a `REQUEST`: the distribution at one position; and the bits of its payload."""
+  writer = BitWriter()
+  put_record(writer, dataclasses.replace(record, token=None), limits)
+  return frame(DISTRIBUTION, round_, limits.ell, position, writer.bytes()), writer.length
+
+
+def read_distribution(data: bytes, limits: Limits) -> tuple[int, int, Record]:
+  """Decodes the answer to a request: its round, the position in it, and the distribution.
+
+  Raises:
+    MessageError: if it is anything but a distribution.
+  """
+  kind, round_, ell, position, payload = unframe(data, max_distribution_bytes(limits))
+  require(kind == DISTRIBUTION, "kind", f"{kind} is not a distribution")
+  require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
+  reader = BitReader(payload)
+  record = take_record(reader, limits, with_token=False)
+  reader.finish()
+  return round_, position, record
+
+
+def write_reply(round_: int, num_accepted: int, next_token: int | None, limits: Limits, *, first: bool = False) -> bytes:
+  """A reply; without a token a `REQUEST`; ``first`` for the token of the prefill."""
+  kind = REQUEST if next_token is None else FIRST if first else REPLY
+  payload = b"" if next_token is None else _TOKEN.pack(next_token)
+  return frame(kind, round_, limits.ell, num_accepted, payload)
+
+
+def read_reply(data: bytes, limits: Limits, *, round_: int, num_drafted: int, expected: int = REPLY) -> Reply:
+  """Decodes the reply to a message of ``num_drafted`` drafts.
+
+  Args:
+    expected: the kind that the protocol is waiting for: `REPLY`, `FIRST` or `REQUEST`.
+  Raises:
+    MessageError: if it is anything but a valid one of that kind.
+  """
+  kind, got_round, ell, accepted, payload = unframe(data, OVERHEAD_BYTES + _TOKEN.size)
+  require(kind == expected, "kind", f"{kind} instead of {expected}")
+  require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
+  require(got_round == round_, "order", f"reply to round {got_round}, waiting for {round_}")
+  require(accepted <= num_drafted, "range", f"{accepted} of {num_drafted} drafts accepted")
+  if kind == REQUEST:
+    require(limits.coding == "lazy" and accepted < num_drafted, "kind", "a request that nothing calls for")
+    require(not payload, "length", "a request has no payload")
+    return Reply(got_round, accepted, None)
+  require(len(payload) == _TOKEN.size, "length", f"payload of {len(payload)} bytes")
+  token = _TOKEN.unpack(payload)[0]
+  require(token < limits.vocab, "range", f"token {token} outside of the vocabulary")
+  return Reply(got_round, accepted, token)
+
+
+def frame(kind: int, round_: int, ell: int, number: int, payload: bytes) -> bytes:
+  """A payload between its header and its checksum."""
+  body = _HEADER.pack(MAGIC, VERSION, kind, round_, ell, number) + payload
+  return body + _CRC.pack(zlib.crc32(body))
+
+
+def unframe(data: bytes, max_bytes: int) -> tuple[int, int, int, int, bytes]:
+  """Kind, round, ell, number and payload of a frame whose length, magic, version and checksum are right."""
+  require(OVERHEAD_BYTES <= len(data) <= max_bytes, "length", f"{len(data)} bytes")
+  body, checksum = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])[0]
+  magic, version, kind, round_, ell, number = _HEADER.unpack(body[: _HEADER.size])
+  require(magic == MAGIC, "magic", repr(magic))
+  require(version == VERSION, "version", f"{version}, this is {VERSION}")
+  require(zlib.crc32(body) == checksum, "checksum", "the bytes are damaged")
+  return kind, round_, ell, number, body[_HEADER.size :]

@@ -1,0 +1,58 @@
+"""The exchange of coding ``lazy``: tokens and counts first, a whole distribution only where a draft was rejected.
+
+The acceptance test reads ``qhat(x)`` alone. The residual needs the whole distribution, of at most one position of a round.
+So the target side tests, keeps its own distribution of the position where the row ended, and asks. What it draws afterwards
+uses the uniform that the eager exchange would have used, hence the same token.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxspec.codecs.sparse_distribution import SparseDistribution, dense
+from jaxspec.core import rng, trees, verdicts
+from jaxspec.core.loop import verify_step
+from jaxspec.core.state import TargetSide
+from jaxspec.core.types import Array, Draft, PyTree, Verdict, Verifier
+from jaxspec.sampling.logit_processing import inverse_cdf, probabilities
+from jaxspec.sampling.residual import lossless_weights, usable_weights
+
+
+class Tested(NamedTuple):
+  """What the target side knows before it has the distributions that it asks for."""
+
+  verdict: Verdict  # `next_token` is not valid where `asks`
+  asks: Array  # [B] bool
+  p: Array  # [B, V] the target's distribution at the position where the row ended
+
+
+def judge_round(params: PyTree, target: TargetSide, draft: Draft, *, verifier: Verifier) -> tuple[TargetSide, Tested]:
+  """First half of `verify_round`: which drafts are accepted. The cursor does not move yet.
+
+  Raises:
+    ValueError: if the verifier does not return the target's logits as feedback.
+  """
+  verdict, state = verify_step(params, target.keys, target.verifier, target.cursor, draft, verifier=verifier)
+  if not isinstance(verdict.feedback, jnp.ndarray):
+    raise ValueError("Must have a verifier with feedback_fn=target_logits for coding 'lazy', we instead got no feedback")
+  row = jnp.take_along_axis(verdict.feedback, verdict.num_accepted[:, None, None], axis=1)[:, 0]
+  asks = trees.ended_by_rejection(draft, verdict) & ~verdicts.ends_on_draft(target.cursor, draft, verdict)
+  return target.replace(verifier=state), Tested(verdict._replace(feedback=()), asks & target.cursor.live, probabilities(row))
+
+
+def finish_round(
+  target: TargetSide, draft: Draft, tested: Tested, distribution: SparseDistribution
+) -> tuple[TargetSide, Verdict]:
+  """Second half: draws the token that ends the round, and moves the cursor.
+
+  Args:
+    distribution: distributions ``[B]`` of the rows that need verification, anything in the others.
+  """
+  cursor, p = target.cursor, tested.p
+  keys = rng.stream_keys(target.keys, rng.Stream.VERIFY, cursor.round)
+  weights = usable_weights(lossless_weights(tested.verdict.next_token, p, dense(distribution, p.shape[-1])), p)
+  drawn = inverse_cdf(weights, rng.final_uniform(keys))
+  verdict = tested.verdict._replace(next_token=jnp.where(tested.asks, drawn, tested.verdict.next_token))
+  return target.replace(cursor=verdicts.advance(cursor, draft, verdict, target.max_len)), verdict

@@ -1,0 +1,73 @@
+"""Intervals, tests and sample sizes of figures: what a table of methods may say, and what it cannot show.
+
+Prompts are the units. Several samples of one prompt are a *cluster*: prompts are drawn from a population, samples of one
+prompt resemble each other, and every interval here counts clusters. ``clusters`` is an ``[N]`` array with the prompt of
+each sample; None makes every sample a cluster of its own. Clusters are taken to be independent of each other and drawn
+alike.
+
+1. One figure: `share` (between 0 and 1), `mean`, `ratio` (of two sums), `bounded_ratio` (of two sums, between 0 and 1).
+2. Two methods on the same prompts with the same keys: `paired_difference`, `paired_share_difference`, `time_ratio`.
+   Two figures without a prompt in common: `independent_difference`.
+3. A table of differences: `correct_table` has the p values of Holm and the smallest difference that each comparison could
+   have shown.
+4. Planning: `required_clusters`, `detectable_share`, `required_share_count`. Claims of equality: `equivalence`,
+   `required_equivalent_clusters`.
+
+Distances of feature sets have their intervals in `jaxspec.evaluation.distances`. How often the intervals cover is simulated
+in ``tests/evaluation``. Everything is numpy; random numbers come from ``seed``, so a figure is the same twice.
+"""
+
+from jaxspec.statistics.clusters import cluster_index
+from jaxspec.statistics.differences import (
+  Difference,
+  TimeRatio,
+  independent_difference,
+  paired_difference,
+  paired_share_difference,
+  sign_flip_p_value,
+  time_ratio,
+)
+from jaxspec.statistics.equivalence import Equivalence, equivalence
+from jaxspec.statistics.figures import FEWEST_CLUSTERS, Interval, Share, bounded_ratio, mean, ratio, share, wilson
+from jaxspec.statistics.planning import (
+  detectable_difference,
+  detectable_share,
+  required_clusters,
+  required_equivalent_clusters,
+  required_share_count,
+)
+from jaxspec.statistics.quantiles import beta_cdf, beta_quantile, t_cdf, t_quantile
+from jaxspec.statistics.tables import Corrected, correct_table, holm
+
+__all__ = [
+  "FEWEST_CLUSTERS",
+  "Corrected",
+  "Difference",
+  "Equivalence",
+  "Interval",
+  "Share",
+  "TimeRatio",
+  "beta_cdf",
+  "beta_quantile",
+  "bounded_ratio",
+  "cluster_index",
+  "correct_table",
+  "detectable_difference",
+  "detectable_share",
+  "equivalence",
+  "holm",
+  "independent_difference",
+  "mean",
+  "paired_difference",
+  "paired_share_difference",
+  "ratio",
+  "required_clusters",
+  "required_equivalent_clusters",
+  "required_share_count",
+  "share",
+  "sign_flip_p_value",
+  "t_cdf",
+  "t_quantile",
+  "time_ratio",
+  "wilson",
+]

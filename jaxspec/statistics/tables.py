@@ -1,0 +1,54 @@
+"""A table of differences: what holds after correction for all of its comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxspec.statistics.differences import Difference
+from jaxspec.statistics.planning import detectable_difference
+
+
+class Corrected(NamedTuple):
+  """One comparison of a table."""
+
+  difference: Difference
+  adjusted: float  # p value of Holm over the table
+  detectable: float  # smallest true difference that this comparison would have shown with the power asked for
+
+
+def holm(p_values: Sequence[float]) -> np.ndarray:
+  """Adjusted p values ``[M]`` (Holm 1979): those below 0.05 hold together with an error of any of them below 0.05.
+
+  Nothing is assumed about how the tests depend on each other. NaN stands for a test that was not made and stays NaN.
+  """
+  p_values = np.asarray(p_values, np.float64)
+  adjusted = np.full(p_values.shape, np.nan)
+  order = [i for i in np.argsort(p_values, kind="stable") if not np.isnan(p_values[i])]
+  reached = 0.0
+  for rank, i in enumerate(order):
+    reached = max(reached, min((len(order) - rank) * p_values[i], 1.0))
+    adjusted[i] = reached
+  return adjusted
+
+
+def correct_table(
+  differences: Mapping[Hashable, Difference], *, level: float = 0.95, power: float = 0.8
+) -> dict[Hashable, Corrected]:
+  """The comparisons of a table, with what holds after correction for all of them.
+
+  Every comparison that the table invites belongs in it: all methods against the baseline, all columns. Differences of
+  several kinds go together; what is detectable is in the unit of each.
+
+  Args:
+    differences: of `paired_difference`, `paired_share_difference`, or of `jaxspec.evaluation.distances`, by any name.
+    level: 1 minus the error of the whole table.
+  """
+  adjusted = holm([difference.p_value for difference in differences.values()])
+  tests = len(differences)
+  return {
+    name: Corrected(difference, float(p), detectable_difference(difference, tests=tests, level=level, power=power))
+    for (name, difference), p in zip(differences.items(), adjusted)
+  }

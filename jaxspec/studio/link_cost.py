@@ -1,0 +1,92 @@
+"""What a decode would send if draft and target were on two machines, and how long a link would take for it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxspec.core.options import options_of
+from jaxspec.drafters.ciar_drafter import GatedReport
+from jaxspec.drafters.compressed import CompressedReport
+from jaxspec.methods.method import SAME_FAMILY, Method
+from jaxspec.run.generation import Generation, per_row
+from jaxspec.serving.wire.link_model import Network, link_seconds
+
+MAX_RATE_MBPS, MAX_LATENCY_MS = 10_000.0, 10_000.0
+
+
+class Crossing(NamedTuple):
+  """What crosses the link for all rows of a decode.
+
+  Attributes:
+    uplink_bits, downlink_bits: both directions.
+    calls: exchanges.
+    basis: one sentence that says how they were counted.
+  """
+
+  uplink_bits: int
+  downlink_bits: int
+  calls: int
+  basis: str
+
+
+def crossing(run: Generation, vocab: int | None) -> Crossing | None:
+  """What a run sends; None of tokens that are no ids.
+
+  Real messages where they were counted. Else the bits that the method's own formula counts, or the ids and distributions
+  (float32) that the exact test needs. Where the target drafts for itself, only the finished ids cross.
+  """
+  if run.messages is not None:
+    traffic = run.messages.traffic
+    up, down = 8 * int(traffic.uplink_bytes.sum()), 8 * int(traffic.downlink_bytes.sum())
+    return Crossing(up, down, int(traffic.exchanges.sum()), "Counted on real messages of both ends.")
+  if vocab is None:
+    return None
+  of_id = max(1, math.ceil(math.log2(vocab)))
+  total = {name: int(values.sum()) for name, values in per_row(run.counters).items()}
+  calls, reply = total["target_calls"], 2 * of_id * total["target_calls"]
+  report = run.result.report
+  if isinstance(report, CompressedReport):
+    drafted = int(np.sum(report.stats.formula_bits)) + of_id * total["drafted"]
+    return Crossing(drafted, reply, calls, "Bits of the sent distributions by the method's formula, and ids.")
+  if isinstance(report, GatedReport):
+    return Crossing(of_id * int(np.sum(report.sent)), reply, calls, "Ids that the edge sends, without distributions.")
+  if _drafts_apart(run.method):
+    drafted = total["drafted"] * (of_id + 32 * vocab)
+    return Crossing(drafted, reply, calls, "An id and a whole distribution (float32) of every draft.")
+  whose = "Drafts come from the target itself" if total["drafted"] else "There are no drafts"
+  words = f"{whose}: all is decoded at the target, and one exchange brings the ids."
+  return Crossing(0, of_id * run.num_tokens, run.num, words)
+
+
+def _drafts_apart(method: Method) -> bool:
+  """Whether a network of its own drafts, which needs nothing of the target but its tokens."""
+  return method.draft_family == SAME_FAMILY and "gamma" in options_of(type(method))
+
+
+def seconds(body: Any) -> list[float]:
+  """Seconds on a link, from JSON: ``rate_mbps``, ``latency_ms``, and ``uses``, a list of crossings.
+
+  Raises:
+    ValueError: in one line.
+  """
+  if not isinstance(body, dict) or not isinstance(body.get("uses"), list) or len(body["uses"]) > 64:
+    raise ValueError("Must have rate_mbps, latency_ms and a list of uses, we instead got something else")
+  rate = _in_range("rate_mbps", body.get("rate_mbps"), 0.001, MAX_RATE_MBPS)
+  latency = _in_range("latency_ms", body.get("latency_ms"), 0.0, MAX_LATENCY_MS)
+  network, found = Network(rate * 1e6, latency / 1e3), []
+  for use in body["uses"]:
+    if not isinstance(use, dict):
+      raise ValueError("Must have an object for every use, we instead got something else")
+    up, down, calls = (_in_range(name, use.get(name), 0, 1e18) for name in ("uplink_bits", "downlink_bits", "calls"))
+    sizes = dict(uplink_bytes=math.ceil(up / 8), downlink_bytes=math.ceil(down / 8), calls=int(calls))
+    found.append(link_seconds(network, **sizes).total)
+  return found
+
+
+def _in_range(name: str, value: Any, low: float, high: float) -> float:
+  if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+    raise ValueError(f"Must have {name} from {low:g} to {high:g}, we instead got {value!r:.40}")
+  return value

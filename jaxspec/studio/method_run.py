@@ -1,0 +1,138 @@
+"""One entrant of a race: its rounds one after the other, their time, and what each of them committed."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxspec.core.loop import prefix_rounds
+from jaxspec.core.state import DecodeResult, Origin
+from jaxspec.diffusion.token_chains import TokenReport
+from jaxspec.drafters.ciar_drafter import GatedReport
+from jaxspec.methods.method import IDS, VECTORS
+from jaxspec.rules.audited import TokenAudit
+from jaxspec.run.generation import Generation
+from jaxspec.run.rounds import rounds
+from jaxspec.studio import row_images
+from jaxspec.studio.studio_session import Entrant, Resolved, Session
+from jaxspec.studio.trace_count import Count, counted
+
+_PREVIEW_SHARE = 3.0  # rounds get this many times the seconds of previews
+
+
+def uncertainty(result: DecodeResult) -> tuple[str, np.ndarray] | None:
+  """What a decode knows about its doubts: in words, and a number for each token ``[B, N]``, NaN where there is none."""
+  report, metrics = result.report, result.metrics
+  if isinstance(report, GatedReport):
+    return "uncertainty on the edge", np.asarray(report.scores)
+  if isinstance(metrics, TokenAudit):
+    return "chance that the draft is rejected", np.where(metrics.tested, 1.0 - np.asarray(metrics.alpha), np.nan)
+  if isinstance(metrics, TokenReport):
+    return "tries until a rejected token was replaced", np.asarray(metrics.tries, np.float64)
+  return None
+
+
+class Lane:
+  """An entrant while it decodes; `warm` first, then `step` until it returns None.
+
+  Attributes:
+    seconds: spent in rounds, without compilation and previews.
+    compile_s: tracing, compiling and first calls; 0 where the programs were there.
+    count: traces of the programs of the decode.
+    result: after the newest round, numpy leaves.
+  """
+
+  def __init__(self, entrant: Entrant, resolved: Resolved):
+    self.entrant, self.seconds, self.compile_s, self.count = entrant, 0.0, 0.0, Count()
+    self.result: DecodeResult | None = None
+    self._batches = resolved.batches
+    self._rounds, self._preview_s, self._finish_s = self._start(), 0.0, 0.0
+    self._origin = np.zeros((resolved.batches.num, 1), np.int8)
+    self._counts: dict[str, np.ndarray] = {}
+    self._number = -1
+
+  def _start(self):
+    return rounds(self.entrant.job, self._batches)
+
+  def warm(self, session: Session) -> None:
+    """Compiles what was never compiled, by the first rounds of a decode that is thrown away."""
+    if self.entrant.program in session.compiled:
+      return
+    parts, start = self.entrant.job.decoder.parts, time.perf_counter()
+    needed = 2 + prefix_rounds(parts.target_prefix, self.entrant.job.max_len)
+    in_step = parts.verifier is not None and parts.verifier.at is not None  # a program for each length
+    started = self._start()
+    with counted(self.count):
+      for number, (result, finish) in enumerate(started, 1):
+        jax.block_until_ready((result.tokens, finish().tokens))
+        if number >= needed and not in_step:
+          break
+    started.close()
+    session.compiled.add(self.entrant.program)
+    self.compile_s = time.perf_counter() - start
+
+  def step(self) -> dict[str, Any] | None:
+    """The next round: what it committed in each row, JSON; None after the last one."""
+    start = time.perf_counter()
+    with counted(self.count):
+      found = next(self._rounds, None)
+      if found is not None:
+        jax.block_until_ready(found[0].tokens)
+    if found is None:
+      self.seconds += self._finish_s  # that of the last round is part of the decode
+      return None
+    self.seconds += time.perf_counter() - start
+    start = time.perf_counter()
+    self.result = jax.device_get(found[1]())  # before the next round takes the buffers
+    self._finish_s = time.perf_counter() - start
+    self._number += 1
+    return {"round": self._number, "seconds": self.seconds, "rows": self._rows(self.result)}
+
+  def _rows(self, result: DecodeResult) -> list[dict[str, Any]]:
+    job = self.entrant.job
+    counts = {name: np.asarray(getattr(result.counters, name)) for name in result.counters.__dataclass_fields__}
+    before, self._counts = self._counts, counts
+    doubts = uncertainty(result)
+    rows = []
+    for row, (old, new) in enumerate(zip(np.broadcast_to(self._origin, result.origin.shape), result.origin)):
+      fresh = np.flatnonzero((old == Origin.EMPTY) & (new != Origin.EMPTY)).tolist()
+      entry: dict[str, Any] = {
+        name: int(counts[name][row]) - (int(before[name][row]) if before else 0) for name in ("drafted", "accepted", "local")
+      }
+      entry["tokens"] = [[at, int(new[at]), int(result.commit_round[row, at])] for at in fresh]
+      if doubts is not None:
+        values = doubts[1][row, fresh]
+        entry["doubts"] = [None if not np.isfinite(value) else float(value) for value in values]
+      if job.noun == "text" and fresh:
+        entry["pieces"] = row_images.pieces(job, result.tokens[row], fresh[0], fresh[-1] + 1)
+      rows.append(entry)
+    self._origin = result.origin
+    return rows
+
+  def preview(self) -> list[str] | None:
+    """The images so far as URLs; None where it is too early for the next ones, or where unfinished tokens have none."""
+    job = self.entrant.job
+    if job.noun != "image" or job.pipeline.host.tokens not in (IDS, VECTORS):
+      return None
+    if self._preview_s * _PREVIEW_SHARE > self.seconds:
+      return None
+    start = time.perf_counter()
+    try:
+      known = self.result.origin != Origin.EMPTY
+      grid = job.pipeline.host.grid
+      return [row_images.data_url(row_images.veiled(image, row, grid)) for image, row in zip(self._images(), known)]
+    except ValueError:  # tokens that are not there yet are 0, which some tokenizers do not take
+      return None
+    finally:
+      self._preview_s += max(time.perf_counter() - start, 0.02)
+
+  def _images(self) -> Any:
+    job = self.entrant.job
+    return job.pipeline.host.decode(self.result.tokens, condition=self._batches.condition[0], sampling=job.sampling)
+
+  def run(self) -> Generation:
+    """The whole decode, as reports read it; after the last round."""
+    return Generation(self.entrant.job, self._batches, [self.result], self.compile_s, [self.seconds])

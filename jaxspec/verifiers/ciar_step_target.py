@@ -1,0 +1,46 @@
+"""The target of states as a verifier of drafters that take steps by themselves (`jaxspec.drafters.ciar_steps`).
+
+A row that asks brings the states that its draft side took since the last exchange. The target takes one step from the newest
+of them. There is nothing else to read: the network has no cache.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.core import verdicts
+from jaxspec.core.types import Cursor, Draft, Key, Verdict, Verifier
+from jaxspec.diffusion.step_payloads import StepRule
+from jaxspec.models.dit.state_network import StateNetwork, StateSide
+from jaxspec.verifiers.state_target import StateTargetState, state_target
+
+
+@functools.cache
+def gated_states(network: StateNetwork, rule: StepRule) -> Verifier:
+  """Verifier that draws the state after the local ones; its random numbers are those of plain decoding.
+
+  Args:
+    network: the target.
+    rule: draws where nothing was drafted.
+  """
+  plain = state_target(network, rule)
+
+  def verify(
+    params: StateSide, keys: Key, state: StateTargetState, cursor: Cursor, draft: Draft
+  ) -> tuple[Verdict, StateTargetState]:
+    local, window = verdicts.num_local(draft), draft.tokens.shape[1]
+    newest = draft.payload.state if window else cursor.last
+    moved = cursor._replace(last=newest, length=cursor.length + local)
+    verdict, state = plain.verify(params, keys, state, moved, verdicts.empty_draft(newest))
+    # A draw of the target's own has nothing to report, wherever in the round it stands.
+    metrics = jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, 0), (0, window))), verdict.metrics)
+    return verdict._replace(num_accepted=local, metrics=metrics, feedback=()), state
+
+  def init(params, keys, condition, max_len, window):
+    verdict, state = plain.init(params, keys, condition, max_len, window)
+    return verdict._replace(feedback=()), state
+
+  return Verifier(init, verify)

@@ -1,0 +1,63 @@
+"""A gated decode updates the caches of both sides in place, although exchanges may be skipped and have several widths."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxspec
+from jaxspec.core.control_flow import run_if
+from jaxspec.core.precision import dot_bf16
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.heads.inter_head import with_inter_head
+from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from tests.ciar_pair import gated_params
+from tests.helpers import FULL_OPTIMISATION, random_params, side
+
+
+@pytest.mark.slow
+def test_no_copy_of_cache_size():
+  config = LlamaGenConfig(num_layers=1, dim=64, num_heads=2, vocab_size=64, num_tokens=1024, num_classes=3, multiple_of=8)
+  cloud = llamagen_fns(config)
+  edge = with_inter_head(llamagen_fns(config), 64)
+  params = jaxspec.SpecParams(gated_params(side(random_params(edge, 0)), 0.1), side(random_params(cloud, 1)))
+  drafter = jaxspec.interval_gated(edge, jaxspec.IntervalScore(), jaxspec.constant_gate, window=3, max_run=4)
+  verifier = jaxspec.gated_target(cloud, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(4, 8))
+  run = lambda p, k, c: jaxspec.speculate(p, k, c, drafter=drafter, verifier=verifier, max_len=1024).tokens
+  compiled = jax.jit(run).lower(params, jax.random.key(0), ClassLabels(jnp.zeros((1,), jnp.int32))).compile()
+  buffers = {f"f32[2,{slots},32]" for slots in (1032, 1040)}  # heads x slots x head size, of edge and cloud
+  text = compiled.as_text().splitlines()
+  assert any(shape in line for shape in buffers for line in text)
+  copies = [line for line in text if " copy(" in line and any(shape in line for shape in buffers)]
+  assert not copies, copies[:3]
+  layer = 2 * 1040 * 32 * 4
+  assert compiled.memory_analysis().temp_size_in_bytes < 2 * 2 * layer + 2 * layer
+
+
+def test_run_if_skips_and_runs():
+  calls = []
+
+  def count(x):
+    jax.debug.callback(lambda: calls.append(1))
+    return x + 1
+
+  go = jax.jit(lambda on, x: run_if(on, count, x))
+  assert go(jnp.bool_(False), jnp.int32(3)) == 3 and go(jnp.bool_(True), jnp.int32(3)) == 4
+  jax.effects_barrier()
+  assert len(calls) == 1
+
+
+def test_what_does_not_change_is_computed_once_for_all_rounds():
+  """A weight that only the skipped part reads is rounded before the loop, not in every round."""
+
+  def run(weight, x):
+    product = lambda s: jnp.tanh(dot_bf16(s, weight, (1, 1)))
+    body = lambda c: (c[0] + 1, run_if(c[0] % 2 == 0, product, c[1]))
+    return jax.lax.while_loop(lambda c: c[0] < 10, body, (0, x))[1]
+
+  text = jax.jit(run).lower(jnp.ones((384, 384)), jnp.ones((2, 384))).compile(FULL_OPTIMISATION).as_text()
+  made = re.compile(r"= bf16\[384,384\]\S* (fusion|call)\(")
+  everywhere = [line for line in text.splitlines() if made.search(line)]
+  before_the_loop = [line for line in text[text.index("\nENTRY") :].splitlines() if made.search(line)]
+  assert len(everywhere) == 1 and everywhere == before_the_loop, everywhere

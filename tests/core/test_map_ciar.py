@@ -1,0 +1,217 @@
+"""CIAR on whole maps: its limits are other methods, and between them every map follows the side that drew it."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxspec
+from jaxspec import methods
+from jaxspec.core import rng
+from jaxspec.core.network import Network
+from jaxspec.core.state import Origin, SpecParams
+from jaxspec.drafters.ciar_drafter import GatedParams
+from jaxspec.drafters.ciar_scales import interval_maps, pooled
+from jaxspec.intervals.scores import make_score
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.tokenizers.var_vae import var_vae_fns
+from jaxspec.models.var.var import var_fns
+from jaxspec.rules.scale_rule import MapRule
+from jaxspec.run.decoder import Decoder
+from jaxspec.sampling import MapSampling
+from jaxspec.sampling.scale_network import ScaleNetwork, ScaleWeights
+from jaxspec.testing import assert_same_distribution, fast_keys
+from jaxspec.testing.next_scale import ScaleParams, generate_scales
+from jaxspec.verifiers.scale_target import scale_target
+from tests import helpers
+from tests.map_toy import ToyMaps, places
+from tests.methods import networks
+
+SIDES, ROWS = (1, 2, 3, 4), 3
+SAMPLING = MapSampling(2.0, 4, 0.95, 3.0)
+LABELS = ClassLabels(jnp.arange(ROWS))
+TOY = ToyMaps((1, 2, 1, 2), 2)
+LONG = ToyMaps((1, 2, 1, 2, 1), 3)
+
+
+def _network(seed, **fields):
+  config = dataclasses.replace(networks.VAR, sides=SIDES, **fields)
+  fns, vae = var_fns(config), var_vae_fns(dataclasses.replace(networks.VAR_VAE, sides=SIDES))
+  weights = ScaleWeights(helpers.random_params(fns, seed, scale=0.2), helpers.random_params(vae, 0, scale=0.2))
+  return Network(ScaleNetwork(fns, vae), weights, config)
+
+
+CLOUD, EDGE = _network(1), _network(2, inter_head=True)
+
+
+def _keys():
+  return jax.random.split(jax.random.key(3), ROWS)
+
+
+def _draw(method, target=CLOUD, draft=EDGE):
+  draft = None if method.name == "ar" else draft
+  return Decoder(target, method, sampling=SAMPLING, draft=draft)(LABELS, key=_keys())
+
+
+def _scales(network, last, refiner=None):
+  """Maps of the direct sampler, with the random numbers of the cloud below scale ``last`` and of the edge from there on."""
+  streams = [rng.stream_keys(_keys(), stream, jnp.int32(0)) for stream in (rng.Stream.FIRST, rng.Stream.OPEN)]
+  uniforms = [rng.uniforms(rng.of_token(streams[k >= last], k), side**2) for k, side in enumerate(SIDES)]
+  model, tokenizer = network.fns.model, network.fns.tokenizer
+  more = {} if refiner is None else dict(refiner=refiner.fns.model, refine_from=last)
+  params = ScaleParams(*network.params, refiner=() if refiner is None else refiner.params.network)
+  return generate_scales(
+    model, tokenizer, params, jax.random.key(0), LABELS, SAMPLING.side(network).sampling, top_k=SAMPLING.top_k,
+    uniforms=jnp.concatenate(uniforms, axis=1), **more,
+  )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_everything_is_local():
+  """The edge alone: the maps of its own sampler, and no call of the cloud."""
+  out = _draw(methods.MapCiar(tau=float("inf")))
+  np.testing.assert_array_equal(places(out.tokens, CLOUD.fns.sizes), _scales(EDGE, 0).tokens)
+  assert (out.origin == int(Origin.LOCAL)).all() and not np.any(out.counters.target_calls)
+  assert np.all(out.counters.local == 4) and np.all(out.counters.draft_calls == 4)
+
+
+@pytest.mark.parametrize("first", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_code(first):
+  """The cloud draws the first maps and the edge the others: CoDe, with as many calls as the cloud has maps."""
+  out = _draw(methods.MapCiar(tau=float("inf"), target_prefix=first / 4))
+  np.testing.assert_array_equal(places(out.tokens, CLOUD.fns.sizes), _scales(CLOUD, first, EDGE).tokens)
+  assert np.all(out.counters.target_calls == first) and np.all(out.counters.local == 4 - first)
+  assert out.origin.tolist() == [[Origin.FIRST, *[Origin.BONUS] * (first - 1), *[Origin.LOCAL] * (4 - first)]] * ROWS
+
+
+def test_nothing_is_local():
+  """The cloud alone where it takes every map itself, or all of the prefix."""
+  alone = _draw(methods.Plain())
+  for method in (methods.MapCiar(tau=-1.0, max_window=0), methods.MapCiar(tau=float("inf"), target_prefix=1.0)):
+    out = _draw(method)
+    np.testing.assert_array_equal(out.tokens, alone.tokens)
+    np.testing.assert_array_equal(out.origin, alone.origin)
+    assert np.all(out.counters.target_calls == 4)
+
+
+@pytest.mark.parametrize("bonus", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_nothing_is_local_with_a_window(bonus):
+  """Speculative decoding, draw by draw."""
+  exact = _draw(methods.MapSpeculative(gamma=2, bonus=bonus))
+  asked = _draw(methods.MapCiar(tau=-1.0, max_window=2, bonus=bonus))
+  for name in ("tokens", "origin", "commit_round"):
+    np.testing.assert_array_equal(getattr(asked, name), getattr(exact, name))
+  for name in ("rounds", "drafted", "accepted", "local", "target_calls"):
+    np.testing.assert_array_equal(getattr(asked.counters, name), getattr(exact.counters, name))
+
+
+def test_an_inter_head_changes_the_radii_alone():
+  """The network draws as without a head; U is the mean, or a quantile, of its places."""
+  config = dataclasses.replace(EDGE.config, inter_head=False)
+  plain = {name: leaf for name, leaf in EDGE.params.network.items() if name != "inter_head"}
+  plain |= {"head": dict(plain["head"])}
+  plain["head"]["bias"] = plain["head"]["bias"] + EDGE.params.network["inter_head"]["centre_bias"][0]
+  bare = Network(ScaleNetwork(var_fns(config), EDGE.fns.tokenizer), EDGE.params._replace(network=plain))
+  side, other = SAMPLING.side(EDGE), SAMPLING.side(bare)
+  hear = lambda network, side: network.fns.hear(side, network.fns.start(side, LABELS), [], first=0, end=1)[0][0]
+  with_head, without = hear(EDGE, side), hear(bare, other)
+  np.testing.assert_allclose(with_head.centre, without.centre, rtol=1e-5, atol=1e-5)
+  assert np.all(with_head.radius > 0) and not np.any(without.radius) and with_head.radius.shape == (ROWS, 1, 1, networks.V)
+  fresh = EDGE.fns.model.init(jax.random.key(0))["inter_head"]
+  assert jax.nn.softplus(fresh["radius_bias"]) == pytest.approx(0.5) and not np.any(fresh["radius_weight"])
+  scores = jnp.asarray([[0.0, 1.0, 5.0], [2.0, 2.0, 2.0]])
+  np.testing.assert_allclose(pooled(scores, None), [2.0, 2.0])
+  np.testing.assert_allclose(pooled(scores, 0.5), [1.0, 2.0])
+
+
+@functools.cache
+def _toy_parts(toy, window, bonus, score):
+  """Parts made once, so that calls of one shape share a trace."""
+  verifier = scale_target(toy, MapRule(), bonus=bonus)
+  return dict(drafter=interval_maps(toy, make_score(score), window=window), verifier=verifier)
+
+
+def _toy_decode(params, keys, tau, *, toy=TOY, window=1, bonus=False, score="max_prob"):
+  parts = _toy_parts(toy, window, bonus, score)
+  params = SpecParams(GatedParams(params.draft, jnp.float32(tau)), params.target)
+  return jaxspec.speculate(params, keys, ClassLabels(jnp.zeros(len(keys), jnp.int32)), **parts, max_len=len(toy.sizes))
+
+
+def _any(seed, toy):
+  generator = np.random.default_rng(seed)
+  return toy.tables(lambda num: generator.dirichlet(np.full(toy.vocab_size, 1.0), num))
+
+
+def _joint(params, tau):
+  """Probability of all maps where the edge's U, given the maps before, decides whose distribution a map follows."""
+  joint, local = np.ones(1), 0
+  for edge, cloud, table in zip(TOY.laws(params.draft), TOY.laws(params.target), params.draft):
+    uncertain = np.mean(1 - np.max(np.exp(np.asarray(table, np.float64)), axis=-1), axis=-1)  # [rows]
+    local = local + joint @ (uncertain <= tau)
+    joint = (joint[:, None] * np.where((uncertain <= tau)[:, None], edge, cloud)).reshape(-1)
+  return joint.reshape((TOY.vocab_size,) * sum(TOY.sizes)), local
+
+
+@pytest.mark.long_runs
+def test_every_map_follows_the_side_that_decides_about_it():
+  """Chi-square over all maps jointly, of batches whose rows stop one another and leave maps unread."""
+  params, tau = SpecParams(_any(1, TOY), _any(2, TOY)), 0.2
+  out = jax.jit(jax.vmap(lambda keys: _toy_decode(params, keys, tau)))(fast_keys(3, 8000).reshape(-1, 2))
+  joint, local = _joint(params, tau)
+  assert_same_distribution(places(out.tokens.reshape(-1, 4, 2), TOY.sizes), joint)
+  assert 1 < local < 3.5 and np.mean(out.counters.local) == pytest.approx(local, abs=0.05)
+  assert np.all(out.counters.target_calls + out.counters.local >= 4)  # a window of one map: a call for each
+
+
+def test_rows_alone_and_in_a_batch():
+  """Without the map after a full draft a row has the same maps, and the same of them local, in any company."""
+  params, keys = SpecParams(_any(5, LONG), _any(6, LONG)), fast_keys(7, 10)
+  kwargs = dict(tau=0.6, toy=LONG, window=3, score="random")
+  together = _toy_decode(params, keys, **kwargs)
+  alone = [_toy_decode(params, keys[row : row + 1], **kwargs) for row in range(10)]
+  np.testing.assert_array_equal(together.tokens, np.concatenate([out.tokens for out in alone]))
+  local = lambda out: np.asarray(out.origin) == int(Origin.LOCAL)
+  np.testing.assert_array_equal(local(together), np.concatenate([local(out) for out in alone]))
+  assert 0 < local(together).mean() < 1 and any(np.any(out.accepted_mask[:, 1:]) for out in alone)
+
+
+@pytest.mark.parametrize(
+  ("bonus", "last", "calls"), [(True, Origin.BONUS, 1), (False, Origin.LOCAL, 1)], ids=["bonus", "no bonus"]
+)
+def test_a_window_begins_where_the_edge_is_uncertain(bonus, last, calls):
+  """Networks that agree: two certain maps, an uncertain one, and what follows; one pass of the cloud."""
+  sizes = LONG.sizes
+  certain, even = [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]
+  spread = iter((certain, certain, even, certain, certain))
+  table = LONG.tables(lambda num: np.tile(next(spread), (num, 1)))
+  out = _toy_decode(SpecParams(table, table), fast_keys(1, 3), 0.1, toy=LONG, window=2, bonus=bonus)
+  assert out.origin.tolist() == [[Origin.LOCAL, Origin.LOCAL, Origin.DRAFT, Origin.DRAFT, last]] * 3
+  counters = {name: np.unique(getattr(out.counters, name)).tolist() for name in ("target_calls", "drafted", "accepted")}
+  assert counters == {"target_calls": [calls], "drafted": [2], "accepted": [2]}
+  # The edge makes a pass for the first map, for the second, and two for the window; without a bonus one for the last.
+  assert np.all(out.counters.draft_calls == (4 if bonus else 5))
+  scores = np.asarray(out.report.scores)
+  np.testing.assert_allclose(scores[:, :4], [[0, 0, 0.5, 0]] * 3, atol=1e-6)
+  assert np.isnan(scores[:, 4]).all() == bonus
+  np.testing.assert_array_equal(out.report.sent, 4)  # two maps that were not read, and the window
+  assert len(sizes) == 5
+
+
+def test_bad_settings_are_errors():
+  for make, words in (
+    (lambda: methods.MapCiar(max_window=-1), "max_window"),
+    (lambda: _draw(methods.MapCiar()), "tau for method map-ciar"),
+    (lambda: methods.MapCiar(map_quantile=2.0), "map_quantile"),
+    (lambda: methods.MapCiar(score="luck"), "a score in"),
+    (lambda: methods.MapCiar(rule="none"), "rule"),
+    (lambda: methods.MapCiar(max_window=4).check_length(4), "max_window below the 4 tokens of a row"),
+    (lambda: interval_maps(TOY, make_score("entropy"), window=-1), "window of at least 0"),
+    (lambda: Decoder(CLOUD, methods.MapCiar(), sampling=SAMPLING).parts, "a draft network"),
+    (lambda: Decoder(CLOUD, methods.MapCiar(), sampling=SAMPLING, draft=networks.maps(1)).parts, "a draft of scales"),
+  ):
+    with pytest.raises(ValueError, match=words) as caught:
+      make()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,39 @@
+"""What `repr` says of values that hold networks and arrays: a line that a person can read."""
+
+import jax
+import numpy as np
+import pytest
+
+import jaxspec
+from jaxspec.io.checkpoints import Checkpoint
+from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.rules.audited import TokenAudit
+
+CONFIG = LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=8, num_tokens=64, num_classes=3)
+LARGE = np.zeros((30, 30))
+
+
+@pytest.fixture(scope="module")
+def network():
+  fns = llamagen_fns(CONFIG)
+  return jaxspec.Network(fns, fns.init(jax.random.key(0)), CONFIG, {"figures": list(range(1000))}, "small")
+
+
+def test_networks_and_decoders(network, tmp_path):
+  decoder = jaxspec.Decoder(network, jaxspec.methods.Speculative(draft=network, gamma=2))
+  assert repr(decoder) == f"Decoder(target={network}, method=Speculative(gamma=2))"
+  assert len(repr(decoder.parts)) < 600 and len(repr(decoder.context)) < 200
+  params = jaxspec.SpecParams((), jaxspec.ModelParams(network.params, jaxspec.sampling_params()))
+  assert "{11 arrays, " in repr(params) and len(repr(params)) < 200, repr(params)
+  assert len(repr(Checkpoint(CONFIG, network.params, network.fns, "llamagen", network.meta, tmp_path))) < 800
+
+
+def test_results():
+  audit = TokenAudit(*[LARGE] * len(TokenAudit._fields))
+  assert repr(audit).startswith("TokenAudit(tested=float64[30, 30], ") and len(repr(audit)) < 300
+
+
+def test_hosts():
+  pipe = jaxspec.load_pipeline("digits32-var", target_weights=False)
+  assert repr(pipe.host) == f"<MapHost: images of maps, {pipe.host.target.path}>"
+  assert len(repr(pipe.host.tokenizer)) < 800

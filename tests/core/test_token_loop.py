@@ -1,0 +1,204 @@
+"""Vector tokens in the shared loop: drivers agree, rows are independent, limits hold, one compilation serves many calls."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxspec
+from jaxspec.core import loop, orders, rng
+from jaxspec.core.network import Network
+from jaxspec.core.state import SpecParams
+from jaxspec.diffusion.chain import token_noise
+from jaxspec.drafters.token_model import token_model
+from jaxspec.methods import masked_decode
+from jaxspec.models.conditions import ClassLabels, OrderedLabels, Prefixed
+from jaxspec.models.mar.causal_tokens import CausalTokensConfig, causal_token_fns
+from jaxspec.models.mar.mar import MARConfig, mar_fns
+from jaxspec.models.mar.masked_network import masked_network
+from jaxspec.rules.path_coupling import PathCoupling
+from jaxspec.rules.path_ratio import PathRatio
+from jaxspec.sampling import VectorSampling
+from jaxspec.verifiers.token_target import token_target
+from tests.helpers import random_params
+
+# The noisiest step in use is 800. Random heads multiply states and rounding errors by 1 / sqrt(A), which is 20,000 at the
+# last step.
+N, C, STEPS = 9, 3, "ddim5"
+MAR = MARConfig(
+  num_tokens=N, latent_channels=C, num_classes=3, buffer_size=2, encoder_dim=8, encoder_depth=1, encoder_heads=2,
+  decoder_dim=12, decoder_depth=1, decoder_heads=2, diffloss_width=8, diffloss_depth=1,
+)  # fmt: skip
+CAUSAL = CausalTokensConfig(
+  num_tokens=N, latent_channels=C, num_classes=3, dim=16, num_layers=1, num_heads=2, diffloss_width=8, diffloss_depth=1
+)
+LABELS = ClassLabels(jnp.asarray([0, 2, 1]))
+STOPPED = VectorSampling(STEPS, stop=1, temperature=0.9)
+
+
+def _keys():
+  """The same keys every time; each may be consumed once."""
+  return rng.row_keys(jax.random.key(7), 3)
+
+
+def _ordered():
+  return OrderedLabels(LABELS.labels, orders.random_order(_keys(), N))
+
+
+def _pair(family: str, sampling: VectorSampling, rule, gamma: int = 3, same: bool = False):
+  """``(params, kwargs of speculate, condition)`` of a random pair."""
+  if family == "causal":
+    head, condition = causal_token_fns(CAUSAL), LABELS
+  else:
+    head, condition = masked_network(mar_fns(MAR), num_buckets=2), _ordered()
+  target = random_params(head.network, 0, scale=0.3)
+  # Some of a head's random variances are so small that rounding decides; a last layer with small weights has none of these.
+  linear = target["diffloss"]["final_layer"]["linear"]
+  target["diffloss"]["final_layer"]["linear"] = jax.tree.map(lambda leaf: 0.1 * leaf, linear)
+  # The draft is close to its target; otherwise random heads differ so much that no draft is accepted.
+  draft = target if same else jax.tree.map(lambda leaf: leaf * 1.001, target)
+  params = SpecParams(sampling.side(Network(head, draft)), sampling.side(Network(head, target)))
+  fns = sampling.bind(head)
+  drafter, verifier = token_model(fns, rule, window=gamma), token_target(fns, rule)
+  return params, dict(drafter=drafter, verifier=verifier, max_len=N), condition
+
+
+# Where the settings are those of a test below, both use one compiled program.
+CASES = [
+  ("causal", STOPPED, PathCoupling(2, "split"), 0),
+  ("causal", VectorSampling(STEPS, 1, cfg_scale=1.5), PathCoupling(), 3),
+  ("masked", VectorSampling(STEPS, cfg_scale=1.5), PathRatio("released", inner_temperature=42.0), 4),
+  ("masked", STOPPED, PathRatio("none"), 0),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family, sampling, rule, target_prefix", CASES)
+def test_drivers_agree_and_rows_are_independent(family, sampling, rule, target_prefix):
+  params, kwargs, condition = _pair(family, sampling, rule)
+  kwargs["target_prefix"] = target_prefix
+  fused = jaxspec.speculate(params, _keys(), condition, **kwargs)
+  # Every row alone, by the other driver; the two programs are compiled apart.
+  for row in range(3):
+    part = lambda leaf, row=row: leaf[row : row + 1]
+    one = jax.tree.map(part, condition)
+    alone = jaxspec.speculate(params, _keys()[row : row + 1], one, **kwargs, loop_fn=jaxspec.host_while_loop)
+    chex.assert_trees_all_close(alone.tokens, part(fused.tokens), rtol=2e-3, atol=2e-3)
+    chex.assert_trees_all_equal(alone.origin, part(fused.origin))
+    chex.assert_trees_all_equal(alone.counters, jax.tree.map(part, fused.counters))
+  chex.assert_shape(fused.tokens, (3, N, C))
+  np.testing.assert_array_equal(fused.lengths, N)
+  np.testing.assert_array_equal(1 + fused.counters.accepted + fused.counters.rounds, N)
+  assert (np.asarray(fused.counters.rounds) >= max(target_prefix - 1, 0)).all() and np.isfinite(fused.tokens).all()
+  assert int(fused.counters.accepted.sum()) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["causal", "masked"])
+@pytest.mark.parametrize("rule", [PathRatio("none"), PathCoupling(eta=1.0), PathCoupling(2, "split")])
+def test_a_draft_equal_to_the_target_is_always_accepted(family, rule):
+  params, kwargs, condition = _pair(family, STOPPED, rule, same=True)
+  out = jaxspec.speculate(params, _keys(), condition, **kwargs)
+  np.testing.assert_array_equal(out.counters.accepted, out.counters.drafted)
+  np.testing.assert_array_equal(out.counters.rounds, 2)  # 1 + 4 + 4
+
+
+@functools.partial(jax.jit, static_argnames="steps")
+def _noise_of_a_plain_decode(keys, order, *, steps):
+  """The noise of every token by its raster position; token 0 has a stream of its own, the others one round each."""
+  draw = lambda stream, j: token_noise(rng.stream_keys(keys, stream, j), jnp.zeros((1, 1), jnp.int32), steps, C)
+  first = draw(rng.Stream.FIRST, jnp.int32(0))
+  rest = jax.vmap(lambda j: draw(rng.Stream.VERIFY, j))(jnp.arange(N - 1))  # [N - 1, B, 1, ...]
+  together = lambda a, b: jnp.concatenate([a, jnp.moveaxis(b[:, :, 0], 0, 1)], axis=1)
+  return jax.tree.map(lambda a, b: orders.to_raster(together(a, b), order), first, rest)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [1.0, 1.7])
+@pytest.mark.parametrize("stop", [None, 1])
+def test_plain_decoding_of_a_masked_network_equals_mar_token_by_token(scale, stop):
+  """Compares the loop without a drafter with `generate_masked` with as many iterations as tokens, on the same noise."""
+  sampling = VectorSampling(STEPS, stop, cfg_scale=scale)
+  params, kwargs, condition = _pair("masked", sampling, PathRatio())
+  out = jaxspec.autoregress(params, _keys(), condition, verifier=kwargs["verifier"], max_len=N)
+  noise = _noise_of_a_plain_decode(_keys(), condition.order, steps=5 - (stop or 0))
+  weights = params.target.model.model if scale > 1 else params.target.model
+  expected = masked_decode.generate_masked(
+    mar_fns(MAR), weights, _keys(), LABELS, num_iter=N, num_steps=STEPS, order=condition.order, noise=noise, stop=stop,
+    scale=scale if scale > 1 else None, num_buckets=1,
+  )  # fmt: skip
+  np.testing.assert_allclose(out.tokens, expected.tokens, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.slow
+def test_a_causal_network_scores_all_prefixes_in_one_pass():
+  """Features of one pass over a draft equal those of feeding it token by token, and those of teacher forcing."""
+  head = causal_token_fns(CAUSAL)
+  start = np.ones((3, 1), np.int32)
+
+  @jax.jit
+  def both_ways(params, tokens):
+    apply = lambda *args, **kwargs: head.network.apply(params, *args, **kwargs)
+    whole, _ = apply(Prefixed(LABELS, tokens[:, :-1]))
+    first, cache = apply(LABELS, head.network.init_cache(3, N + 1), positions=jnp.zeros((1, 1), jnp.int32))
+    some, cache = apply(tokens[:, :4], cache, positions=start + np.arange(4)[None])
+    last, _ = apply(tokens[:, 4:5], cache, positions=start + 4, logits_at=jnp.zeros((3,), jnp.int32))
+    return whole.features, (first.features, some.features, last.features)
+
+  tokens = jax.random.normal(jax.random.key(0), (3, N, C))
+  whole, parts = both_ways(random_params(head.network, 0, scale=0.3), tokens)
+  for part, slots in zip(parts, (slice(0, 1), slice(1, 5), slice(5, 6)), strict=True):
+    np.testing.assert_allclose(part, whole[:, slots], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_masked_network_scores_every_prefix_by_itself():
+  """Features after several inputs equal those of MAR given each prefix, whatever the buffer holds after it."""
+  head = masked_network(mar_fns(MAR), num_buckets=2)
+  params, condition = random_params(head.network, 0, scale=0.3), _ordered()
+  tokens = jax.random.normal(jax.random.key(0), (3, N, C))
+  cache = head.network.init_cache(3, N + 4)._replace(condition=condition)
+  cache = cache._replace(tokens=cache.tokens.at[:, :N].set(tokens).at[:, N:].set(7.0))
+  start = jnp.asarray([1, 3, 5])  # positions; the first input is token start - 1
+  inputs = jax.vmap(lambda row, at: jax.lax.dynamic_slice_in_dim(row, at - 1, 4))(tokens, start)
+  dirty = cache._replace(tokens=cache.tokens + 3.0 * (jnp.arange(N + 4)[None, :, None] >= start[:, None, None]))
+  output, after = jax.jit(head.network.apply)(params, inputs, dirty, positions=start[:, None] + jnp.arange(4)[None])
+  whole = jax.jit(lambda known: mar_fns(MAR).condition(params, tokens, condition.order, known, condition, known, 1))
+  for offset in range(4):
+    np.testing.assert_allclose(output.features[:, offset], whole(start + offset)[:, 0], rtol=1e-4, atol=1e-4)
+  for row in range(3):
+    np.testing.assert_array_equal(after.tokens[row, : start[row] + 3], tokens[row, : start[row] + 3])
+
+
+@pytest.mark.slow
+def test_one_program_serves_other_keys_labels_temperatures_and_weights():
+  params, kwargs, condition = _pair("causal", STOPPED, PathRatio("none"))
+  programs = []
+  for seed, temperature in ((0, 0.5), (1, 1.0)):
+    sampling = jaxspec.sampling_params(temperature)
+    moved = jaxspec.SpecParams(*(jax.tree.map(lambda leaf, s=seed: leaf + s, side) for side in params))
+    moved = jaxspec.SpecParams(*(side._replace(sampling=sampling) for side in moved))
+    keys = rng.row_keys(jax.random.key(seed), 3)
+    jaxspec.speculate(moved, keys, ClassLabels(condition.labels + seed), **kwargs)
+    programs.append(loop._run._cache_size())
+  assert programs[0] == programs[1]
+  again = _pair("causal", STOPPED, PathRatio("none"))[1]
+  assert again["drafter"] is kwargs["drafter"] and again["verifier"] is kwargs["verifier"]
+
+
+@pytest.mark.parametrize(
+  "call, message",
+  [
+    (lambda: _pair("causal", VectorSampling(STEPS), PathCoupling()), "end with noise"),
+    (lambda: _pair("causal", STOPPED, PathRatio(), gamma=0), "window of at least 1"),
+    (lambda: masked_network(mar_fns(MAR), num_buckets=0), "at least one bucket"),
+    (lambda: CausalTokensConfig(num_tokens=8), "square number"),
+    (lambda: CausalTokensConfig(dim=0), "dim as an integer"),
+  ],
+)
+def test_bad_arguments_are_errors(call, message):
+  with pytest.raises(ValueError, match=message):
+    call()

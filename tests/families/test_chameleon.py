@@ -1,0 +1,187 @@
+"""Anole and Lumina-mGPT as hosts: prompts, images, tables, and what does not fit."""
+
+import dataclasses
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxspec import methods
+from jaxspec.io.checkpoints import load
+from jaxspec.io.text import image_vocabulary
+from jaxspec.models.conditions import Prefixed, Prompt
+from jaxspec.models.tokenizers.chameleon_vq import to_uint8
+from jaxspec.run.loading import load_pipeline
+from jaxspec.sampling import SamplingConfig
+from jaxspec.sampling.logit_processing import probabilities
+from jaxspec.testing import assert_same_distribution
+from tests.run import tiny_chameleon
+from tests.run.tiny_chameleon import IDS
+
+PROMPTS = ["a red fox", "two cats on a mat", "é"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+  return tiny_chameleon.networks(tmp_path_factory.mktemp("chameleon"))
+
+
+@pytest.fixture(scope="module")
+def anole(folders):
+  return load_pipeline(folders["anole"], draft=folders["draft"])
+
+
+@pytest.fixture(scope="module")
+def lumina(folders, tmp_path_factory):
+  heads = tiny_chameleon.save_heads(tmp_path_factory.mktemp("heads"), folders["lumina"])
+  return load_pipeline(folders["lumina"], drafts={"small": folders["rows"], **heads})
+
+
+# Windows of every kind: drafts of the target itself, of a head that continues its features, of an edge network. The edge
+# accepts nothing alone, so that its windows are exact, too.
+EXACT = {
+  "sjd": methods.Sjd(window=3),
+  "eagle": methods.Eagle(draft="head", tree_size=4, tree_top_k=2, tree_depth=1),
+  "eagle-chain": methods.EagleChain(draft="head", gamma=3),
+  "ciar": methods.Ciar(draft="edge", gamma=3, max_run=2, tau=-1.0),
+}
+
+
+def _text(pipe, text):
+  return pipe.host.text.encode(text, add_special_tokens=False).ids
+
+
+def test_prompts_have_the_official_form(anole, lumina):
+  encoded = anole.encode(PROMPTS)
+  assert isinstance(encoded.condition, Prompt) and encoded.captions == PROMPTS
+  rows = [tokens[mask].tolist() for tokens, mask in zip(encoded.condition.tokens, encoded.condition.mask)]
+  assert rows == [[0, *_text(anole, text), IDS["end_prompt"], IDS["begin_image"]] for text in PROMPTS]
+  text = "Generate an image of 4x8 according to the following prompt:\na red fox"
+  sizes = [IDS["first_size"] + 2, IDS["first_size"] + 1]  # height, width
+  prompt = lumina.encode("a red fox").condition
+  row = prompt.tokens[prompt.mask].tolist()
+  assert row == [0, *_text(lumina, text), IDS["end_prompt"], IDS["begin_image"], *sizes]
+  with pytest.raises(ValueError, match="a token in every prompt, prompt 2 is ''"):
+    anole.encode(["a", ""])
+  condition = encoded.condition
+  assert not anole.warnings(anole.decoder("ar"), condition)
+  long = condition._replace(tokens=np.zeros((1, 4090), np.int32), mask=np.ones((1, 4090), bool))
+  assert "up to 4096 tokens, this one gets 4090 tokens of text and 16" in anole.warnings(anole.decoder("ar"), long)[0]
+
+
+def test_what_the_hosts_say(anole, lumina):
+  assert (anole.host.vocab_size, anole.host.num_tokens, anole.host.grid, anole.host.legal) == (16, 16, (4, 4), None)
+  assert (lumina.host.vocab_size, lumina.host.num_tokens, lumina.host.grid) == (18, 12, (4, 3))
+  assert anole.sampling() == SamplingConfig(cfg_scale=3.0, temperature=0.7, top_p=0.9)
+  assert lumina.sampling() == SamplingConfig(cfg_scale=3.0, top_k=2000)
+  assert lumina.default_method == "speculative" and lumina.host.noun == "image"
+  assert lumina.target.params["lm_head"]["weight"].shape == (18, 16)
+  tables = {name: np.asarray(table()) for name, table in lumina.host.shared_tables().items()}
+  params = lumina.host.target.params
+  np.testing.assert_array_equal(tables["embedding"][:16], params["embed_tokens"]["weight"][4:20])
+  np.testing.assert_array_equal(tables["output"][16], params["lm_head"]["weight"][IDS["end_row"]])
+  assert tables["codebook"].shape == (18, 4) and not tables["codebook"][16:].any()
+  context = lumina.decoder(methods.Gsd(window=3)).context
+  assert context.legal == lumina.host.legal and not context.unit_codes and context.warp().legal == context.legal
+  _, distances = methods.Gsd().rule(context)
+  gap = tables["codebook"][3] - tables["codebook"][5]
+  np.testing.assert_allclose(distances.values[3, 5], np.sum(gap**2), rtol=1e-5)
+  with pytest.raises(ValueError, match="cfg_interval -1"):
+    anole.sampling(cfg_interval=2)
+
+
+def test_tokens_become_images(lumina):
+  vq = lumina.host.tokenizer
+  codes = np.arange(8, dtype=np.int32)[None]
+  tokens = np.concatenate([codes.reshape(1, 4, 2), np.full((1, 4, 1), 16, np.int32)], axis=2).reshape(1, -1)
+  images = lumina.host.decode(tokens)
+  assert images.shape == (1, 8, 4, 3) and images.dtype == np.uint8
+  expected = to_uint8(jax.jit(lambda p, c: vq.fns.decode(p, c, (4, 2)))(vq.params, jnp.asarray(codes)))
+  np.testing.assert_allclose(images.astype(int), expected.astype(int), atol=1)
+  with pytest.raises(ValueError, match="all 12 tokens of an image, we instead got 11"):
+    lumina.host.decode(tokens, lengths=np.asarray([11]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXACT)
+def test_greedy_windows_are_greedy_decoding(lumina, name):
+  """Guided, a batch of prompts of different lengths; row ends stand where they must."""
+  kwargs = dict(key=jax.random.key(0), temperature=0.0)
+  plain = lumina(PROMPTS, method="ar", **kwargs)
+  windows = lumina(PROMPTS, method=EXACT[name], **kwargs)
+  np.testing.assert_array_equal(plain.tokens, windows.tokens)
+  grid = plain.tokens.reshape(3, 4, 3)
+  assert (grid[:, :, 2] == 16).all() and (grid[:, :, :2] < 16).all() and plain.images.shape == (3, 8, 4, 3)
+  assert (windows.counters.target_calls < plain.counters.target_calls).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXACT)
+def test_windows_across_row_ends_are_exact(lumina, name):
+  """Chi-square of the codes on both sides of a row end against their joint distribution, guided and with top-k."""
+  row = [0, 60, IDS["end_prompt"], IDS["begin_image"], IDS["first_size"] + 2, IDS["first_size"] + 1]
+  prompts = lambda num: Prompt(np.repeat(np.asarray([row], np.int32), num, axis=0), np.ones((num, len(row)), bool))
+  sampling = SamplingConfig(cfg_scale=2.0, top_k=4)
+  out = lumina.decoder(EXACT[name], sampling=sampling)(prompts(4096), key=jax.random.key(3), max_len=5)
+  found = out.tokens
+  assert out.counters.accepted.sum() > 4096  # a row end each, and codes
+
+  fns, side = sampling.side(lumina.target)
+  first, second = (codes.ravel() for codes in np.meshgrid(np.arange(16), np.arange(16), indexing="ij"))
+  tokens = np.stack([first, second, np.full(256, 16)], axis=1).astype(np.int32)
+  with lumina.context():  # products are rounded as in the decode
+    logits = fns.apply(side.model, Prefixed(prompts(256), tokens), None, positions=None)[0].logits[:, len(row) - 1 :]
+  p = probabilities(lumina.decoder(sampling=sampling).context.warp()(logits, side.sampling, jnp.arange(4)[None]))
+  before = p[np.arange(256), 0, first] * p[np.arange(256), 1, second]  # of the first row of codes
+  joint = np.einsum("abc->bc", np.asarray(before[:, None] * p[:, 3, :16], np.float64).reshape(16, 16, 16))
+  assert (np.asarray(found[:, 2]) == 16).all() and np.asarray(p[:, 2, 16] == 1).all()
+  assert_same_distribution(found[:, np.asarray([1, 3])], joint)
+
+
+def test_what_does_not_fit(folders, anole, tmp_path):
+  with pytest.raises(ValueError, match="does not fit the target: layout lumina instead of anole"):
+    load_pipeline(folders["anole"], draft=folders["rows"]).decoder("speculative")
+  heads = tiny_chameleon.save_heads(tmp_path / "heads", folders["lumina"])
+  for method, draft, line in (("eagle", "head", "vocab_size 18 instead of 16"), ("ciar", "edge", "layout lumina")):
+    with pytest.raises(ValueError, match=f"does not fit the target: {line}"):
+      load_pipeline(folders["anole"], draft=heads[draft]).decoder(methods.make_method(method))
+  copy = shutil.copytree(folders["anole"], tmp_path / "anole")
+  shutil.rmtree(copy / "vq")
+  with pytest.raises(ValueError, match="a part 'tokenizer'"):
+    load_pipeline(copy)
+  assert load_pipeline(copy, tokenizer=folders["lumina"] / "vq").host.num_tokens == 16
+  with pytest.raises(ValueError, match="an image tokenizer, .* holds a chameleon"):
+    load_pipeline(folders["anole"], tokenizer=folders["draft"])
+  host, config = anole.host, anole.host.target.config
+  swapped = dataclasses.replace(host.target, config=dataclasses.replace(config, end_image=23))
+  with pytest.raises(ValueError, match="its tokenizer has end_image 20, its network 23"):
+    dataclasses.replace(host, target=swapped)
+  (copy / "tokenizer.json").unlink()
+  with pytest.raises(ValueError, match="No tokenizer.json"):
+    load_pipeline(copy)
+
+
+def test_shapes_alone_are_enough_to_build(folders, tmp_path):
+  heads = tiny_chameleon.save_heads(tmp_path, folders["lumina"])
+  pipe = load_pipeline(folders["lumina"], drafts=heads, target_weights=False)
+  head = pipe.decoder(EXACT["eagle"]).parts.params.draft.model
+  assert head["tok_embeddings"]["weight"].shape == head["output"]["weight"].shape == (18, 16)
+  assert not pipe.target.has_weights and pipe.target.params["lm_head"]["weight"].shape == (18, 16)
+  assert load(folders["lumina"]).config.layout == "lumina"
+
+
+def test_vocabularies_are_read_by_name():
+  made = tiny_chameleon.text_tokenizer()
+  assert image_vocabulary.read_ids(made, "here") == IDS
+  content = made.to_str()
+  for old, new, words in (
+    ("IMGIMGCZ", "IMGIMGBJZ", "image codes that follow each other in here"),
+    ("<eoss>", "<eos>", "<eoss> is missing"),
+  ):
+    changed = image_vocabulary.from_json(content.replace(old, new).encode(), "here")
+    with pytest.raises(ValueError, match=words):
+      image_vocabulary.read_ids(changed, "here")
+  with pytest.raises(ValueError, match="Corrupt here"):
+    image_vocabulary.from_json(b"[]", "here")

@@ -1,0 +1,44 @@
+"""Families by name: those that generate, those of your own, and what they were called before."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from jaxspec.families import token_images
+from jaxspec.models import registry
+from jaxspec.models.conditions import Caption, ClassLabels, OrderedLabels, Pairs, Prefixed, Prompt
+from jaxspec.models.registry import FAMILIES, Family
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnConfig:
+  width: int = 3
+
+
+OWN = Family(OwnConfig, lambda config: None, "jaxspec.families.token_images:make_host")
+
+
+def test_families_of_your_own():
+  with registry.registered("own", OWN):
+    assert registry.make_config("own", {"width": 4}) == OwnConfig(4) and registry.family_of(OwnConfig()) == "own"
+    assert "own" in registry.generating() and registry.host_maker("own") is token_images.make_host
+    with pytest.raises(ValueError, match="a new name"):
+      registry.register("own", OWN)
+    with pytest.raises(ValueError, match="a config class of its own for other, OwnConfig is that of own"):
+      registry.register("other", OWN)
+  assert "own" not in FAMILIES
+
+
+def test_every_host_is_found():
+  for name in registry.generating():
+    assert callable(registry.host_maker(name))
+  with pytest.raises(ValueError, match="a network that generates .*llamagen, gpt_neo.* instead got a kl_vae"):
+    registry.host_maker("kl_vae")
+
+
+@pytest.mark.parametrize("kind", [ClassLabels, OrderedLabels, Caption, Prompt, Prefixed, Pairs])
+def test_conditions_know_their_rows(kind):
+  array = np.zeros((3, 2), np.int32)
+  fields = {name: array for name in kind._fields} | ({"condition": ClassLabels(array[:, 0])} if kind is Prefixed else {})
+  assert kind(**fields).batch_size == 3

@@ -1,0 +1,136 @@
+"""Texts: beginnings of different lengths, continuations, drafts of other families, and texts that are too long."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models
+
+from jaxspec import methods
+from jaxspec.core.network import Network
+from jaxspec.families.family import HostParts
+from jaxspec.families.texts import make_host
+from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
+from jaxspec.methods.method import SAME_FAMILY
+from jaxspec.models.conditions import Prompt
+from jaxspec.models.heads.eagle_head import EagleConfig
+from jaxspec.models.nn.rope_text import Rope
+from jaxspec.run.decoder import Decoder
+from jaxspec.sampling import SamplingConfig
+from tests.run import tiny
+
+_TABLE, _OTHER = ({"weight": np.full((len(tiny.WORDS), 16), value)} for value in (1.0, 2.0))
+
+
+def make(config, folder, **params):
+  return make_host(tiny.checkpoint(config, folder, params), HostParts(folder, {}))
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("texts")
+  for name in ("target", "draft"):
+    (folder / name).mkdir()
+    tiny.byte_tokenizer().save(str(folder / name / TOKENIZER_FILE))
+  return folder
+
+
+@pytest.fixture(scope="module")
+def host(texts):
+  return make(tiny.NEO, texts / "target", wte=_TABLE)
+
+
+@pytest.fixture(scope="module")
+def llama(texts):
+  return make(tiny.LLAMA, texts / "draft", embed_tokens=_TABLE, lm_head=_OTHER)
+
+
+def test_what_a_language_model_says(host, llama):
+  size = len(tiny.WORDS)
+  assert (host.noun, host.tokens, host.vocab_size, host.num_tokens, host.grid) == ("text", "ids", size, None, None)
+  assert host.end_token == (tiny.WORDS.index(tiny.END),) and host.default_length(SamplingConfig()) == 64
+  assert host.draft_families == llama.draft_families == ("gpt_neo", "llama")
+  for network, output in ((host, _TABLE), (llama, _OTHER)):
+    tables = {name: table() for name, table in network.shared_tables().items()}
+    assert tables["embedding"] is _TABLE["weight"] and tables["output"] is output["weight"]
+
+
+@pytest.mark.parametrize("form", [np.array, tuple, iter, lambda texts: dict.fromkeys(texts).keys()])
+def test_texts_of_every_form(host, form):
+  encoded = host.encode(form(["once", "upon"]), form(["one", "two"]))
+  assert encoded.captions == ["one", "two"]
+  np.testing.assert_array_equal(encoded.condition.tokens, host.encode(["once", "upon"]).condition.tokens)
+  assert host.encode(np.array("once")).captions == ["once"] == host.encode(np.str_("once")).captions
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"once", {"once": 1}, iter([]), [b"once"], np.array([1, 2]), [["once"]]])
+def test_what_are_no_texts(host, wrong):
+  with pytest.raises(ValueError, match="Must have (at least one text|text as every text), "):
+    host.encode(wrong)
+
+
+def test_ragged_beginnings(host):
+  encoded = host.encode(["once", "é"])
+  assert isinstance(encoded.condition, Prompt) and encoded.condition.batch_size == 2
+  assert encoded.condition.tokens.shape == (2, 8) and encoded.condition.mask.sum(axis=1).tolist() == [2, 2]
+  ragged = host.encode(["once upon", "é"]).condition
+  assert ragged.tokens.shape == (2, 8) and ragged.mask.sum(axis=1).tolist() == [6, 2] and not ragged.mask[1, :6].any()
+  assert ragged.longest == 6
+  assert host.encode("once").captions == ["once"]
+  for prompts, words in (([], "at least one text"), (["one", ""], "text 2 is ''"), (["\udcff"], "every text in UTF-8")):
+    with pytest.raises(ValueError) as caught:
+      host.encode(prompts)
+    assert words in str(caught.value)
+
+
+def test_continuations(host):
+  condition = host.encode(["once upon", "é"]).condition
+  tokens = np.zeros((2, 3), np.int32)
+  tokens[0, :2], tokens[1] = host.encode("once").condition.tokens[0, -2:], [tiny.WORDS.index("on")] * 2 + [host.end_token[0]]
+  assert host.decode(tokens, lengths=np.asarray([2, 3]), condition=condition) == ["once upononce", "éonon"]
+  assert host.decode(tokens, lengths=np.asarray([1, 2])) == ["on", "onon"]
+
+
+def test_drafts(host, llama, tmp_path):
+  host.check_fit(llama.target, SAME_FAMILY)
+  with pytest.raises(ValueError, match="vocab_size 300 instead of"):
+    host.check_fit(tiny.checkpoint(dataclasses.replace(tiny.LLAMA, vocab_size=300), "draft"), SAME_FAMILY)
+  tiny.byte_tokenizer([*reversed(tiny.WORDS[:-1]), tiny.WORDS[-1]]).save(str(tmp_path / TOKENIZER_FILE))
+  with pytest.raises(ValueError, match="its tokenizer has other tokens"):
+    host.check_fit(tiny.checkpoint(tiny.LLAMA, tmp_path), SAME_FAMILY)
+  host.check_fit(tiny.checkpoint(tiny.LLAMA, tmp_path / "none"), SAME_FAMILY)  # it need not have one
+  head = tiny.checkpoint(EagleConfig.of(tiny.CAPTIONS), "feature")
+  with pytest.raises(ValueError, match="does not fit the target: .* heads can be put on .* got a gpt_neo"):
+    host.check_fit(head, "eagle")
+
+
+def test_tokenizers_that_do_not_fit(tmp_path):
+  with pytest.raises(ValueError, match=f"No {TOKENIZER_FILE}"):
+    make(tiny.NEO, tmp_path)
+  Tokenizer(models.BPE({chr(300 + i): i for i in range(400)}, [])).save(str(tmp_path / TOKENIZER_FILE))
+  with pytest.raises(ValueError, match="more tokens than the network"):
+    make(tiny.NEO, tmp_path)
+
+
+def test_a_draft_need_not_be_a_language_model(host):
+  """A table of counts, as a method of one's own may read it: no length is known, and no cache is counted."""
+  condition, counts = host.encode("once upon").condition, Network(len, {"counts": np.zeros(4)})
+  assert host.check_length(counts, condition, 10**6) == []
+  with_draft, alone = (
+    Decoder(host.network(host.target, "target"), methods.Speculative(gamma=2), draft) for draft in (counts, None)
+  )
+  assert with_draft.decode_bytes(1, condition, max_len=8) == alone.decode_bytes(1, condition, max_len=8)
+
+
+def test_lengths(host, llama):
+  condition = host.encode("once upon").condition  # 6 tokens
+  learned, rotary = host.network(host.target, "target"), llama.network(llama.target, "small")
+  assert host.check_length(learned, condition, 42) == []
+  with pytest.raises(ValueError, match="at most 48 tokens for the target, we instead got 6 tokens of text and 43 more"):
+    host.check_length(learned, condition, 43)
+  assert host.check_length(rotary, condition, 10) == []
+  assert host.check_length(rotary, condition, 11) == [
+    "The draft small was trained on texts of up to 16 tokens, this one may get 6 tokens of text and 11 more"
+  ]
+  stretched = dataclasses.replace(tiny.LLAMA, rope=Rope(scaling="dynamic", factor=2.0, original_max_positions=16))
+  assert host.check_length(dataclasses.replace(rotary, config=stretched), condition, 11) == []

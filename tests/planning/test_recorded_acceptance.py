@@ -1,0 +1,90 @@
+"""Accepted drafts by round: what is read off a decode, what a file holds, and which methods it says something about."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from jaxspec import methods
+from jaxspec.core.state import Counters, DecodeResult, Origin
+from jaxspec.planning.recorded_acceptance import RecordedAcceptance
+
+RECORDED = RecordedAcceptance("sjd", 7, ((0, 2, 7), (1,)), {"networks": "scenes", "nested": [1, {"a": None}]})
+
+
+def decoder(method, *, local=False, vectors=False):
+  parts = SimpleNamespace(drafter=SimpleNamespace(may_accept_locally=local))
+  return SimpleNamespace(method=method, draws_vectors=vectors, parts=parts)
+
+
+def outcome(rounds, num_tokens=6):
+  """A decode whose row b commits ``rounds[b][r]`` tokens in round r; round 0 is the prefill."""
+  commit_round = np.zeros((len(rounds), num_tokens), np.int32)
+  origin = np.zeros((len(rounds), num_tokens), np.int8)
+  for row, sizes in enumerate(rounds):
+    commit_round[row, : sum(sizes)] = np.repeat(np.arange(len(sizes)), sizes)
+    origin[row, : sum(sizes)] = int(Origin.BONUS)
+  counted = np.array([len(sizes) - 1 for sizes in rounds])
+  counters = Counters(counted, *[np.zeros_like(counted)] * 5)
+  return DecodeResult(None, None, counters, None, origin, commit_round)
+
+
+def test_accepted_drafts_of_a_decode():
+  """One token of a round is the target's own; a row that ended with its prefill has no rounds."""
+  found = RecordedAcceptance.of(decoder(methods.Sjd(window=3)), outcome([[1, 3, 2], [1, 1, 1, 3], [1]]), {"a": 1})
+  assert found == RecordedAcceptance("sjd", 3, ((2, 1), (0, 0, 2)), {"a": 1})
+  assert found.imposed.lengths == found.lengths
+  assert RecordedAcceptance("sjd", 3, ((3, 3),)).acceptance == 1 and RecordedAcceptance("sjd", 3, ((0,),)).acceptance == 0
+  assert RecordedAcceptance("sjd", 1, ((0, 1),)).acceptance == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+  ("asked", "words"),
+  [
+    (decoder(methods.Plain()), "a method that drafts ids to record its acceptance, we instead got ar"),
+    (decoder(methods.Cspd(), vectors=True), "a method that drafts ids to record its acceptance, we instead got cspd"),
+    (decoder(methods.Ciar(tau=1.0), local=True), "all judged by the target, we instead got ciar"),
+  ],
+)
+def test_methods_without_acceptance(asked, words):
+  with pytest.raises(ValueError, match=words):
+    RecordedAcceptance.of(asked, outcome([[1, 3]]))
+
+
+def test_a_file_is_read_back(tmp_path):
+  path = tmp_path / "sjd.json"
+  path.write_text(RECORDED.as_json())
+  assert RecordedAcceptance.read(path) == RECORDED
+  assert RECORDED.as_json().count("\n") < 22  # a row is a line
+
+
+def test_which_methods_it_fits():
+  RECORDED.check_fits(methods.Sjd(window=7))
+  RECORDED.check_fits(methods.Sjd(window=3))
+  with pytest.raises(ValueError, match="acceptance of method speculative, we instead got that of sjd"):
+    RECORDED.check_fits(methods.Speculative(gamma=3))
+  with pytest.raises(ValueError, match="at least 15 drafts in a row, we instead got that of 7"):
+    RECORDED.check_fits(methods.Sjd(window=15))
+
+
+def test_damaged_files(tmp_path):
+  path = tmp_path / "a.json"
+  with pytest.raises(ValueError, match="Cannot read .*a.json"):
+    RecordedAcceptance.read(path)
+  good = json.loads(RECORDED.as_json())
+  broken = [
+    ("no JSON", "{"), ("no JSON", b"\xff"), ("something else", "[]"), ("something else", json.dumps(good | {"version": 2})),
+    *(
+      ("rows of numbers from 0 to these drafts", json.dumps(good | wrong))
+      for wrong in (
+        {"method": 3}, {"drafts": 0}, {"drafts": True}, {"lengths": []}, {"lengths": [[]]}, {"lengths": [[8]]},
+        {"lengths": [[-1]]}, {"lengths": [[1.0]]}, {"lengths": [[True]]}, {"lengths": {"a": 1}}, {"lengths": None},
+      )
+    ),
+  ]  # fmt: skip
+  for words, text in broken:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=words) as caught:
+      RecordedAcceptance.read(path)
+    assert "a.json" in str(caught.value)

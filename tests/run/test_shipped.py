@@ -1,0 +1,46 @@
+"""The shipped bundles load with their defaults and say what they are."""
+
+import pytest
+
+from jaxspec.io import checkpoints
+from jaxspec.io.bundle import read_bundle
+from jaxspec.io.shipped import BUNDLES, shipped
+from jaxspec.run.loading import load_pipeline
+
+FAST = "wordnet"
+
+
+@pytest.mark.parametrize("name", [FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in BUNDLES if name != FAST)])
+def test_bundles_load_with_their_defaults(name):
+  pipe = load_pipeline(name)
+  assert pipe.name == name and pipe.method().name == pipe.defaults.method
+  decoder, draft = pipe.decoder(), getattr(pipe.method(), "draft", None)
+  assert decoder.drafting is (None if draft is None else pipe.drafts[draft]) and decoder.sampling == pipe.sampling()
+  for method in pipe.methods():
+    if pipe.method(method).draft_family is not None:
+      pipe.host.check_fit(pipe.drafts.checkpoint(pipe.method(method).draft), pipe.method(method).draft_family)
+
+
+@pytest.mark.slow
+def test_a_word_that_scenes_do_not_know_is_named():
+  known = load_pipeline("scenes").encode(["two cats and a red heart", "a zebra"]).warnings
+  (line,) = (warning for warning in known if "never seen" in warning)
+  assert "Prompt 2" in line and "zebra; they know 28 things: cat, dog" in line
+
+
+@pytest.mark.parametrize("name", BUNDLES)
+def test_every_network_says_where_it_comes_from(name):
+  bundle = read_bundle(shipped(name))
+  folders = [
+    bundle.target,
+    *bundle.drafts.values(),
+    *(bundle.parts[part] for part in ("vae", "text") if part in bundle.parts),
+  ]
+  for folder in folders:
+    meta = checkpoints.read_config(bundle.path / folder)["meta"]
+    assert meta["licence"].startswith("Apache-2.0"), folder
+
+
+def test_shipped_files_fit_in_60_megabytes():
+  files = [path for path in shipped(FAST).parent.rglob("*") if path.is_file()]
+  assert len(files) > 40 and sum(path.stat().st_size for path in files) < 60e6

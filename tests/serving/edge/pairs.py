@@ -1,0 +1,162 @@
+"""Pairs of networks for the two ends, the same in every process that builds them: random transformers, and Markov tables.
+
+A case is named by its networks, its method and its variant: ``transformer:`` or ``markov:``, then ``sqs-CODING`` for every
+coding, ``ciar-exact``, ``ciar-greedy``, ``ciar-features``, or ``plain`` (the last two with transformers only).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxspec
+from jaxspec.codecs.sparsify import TopKParams
+from jaxspec.core.loop import NO_DRAFTER
+from jaxspec.core.state import Origin
+from jaxspec.core.types import Drafter, Verifier
+from jaxspec.drafters.compressed import CompressedParams, compressed
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, interval_features_fns
+from jaxspec.models.llamagen import llamagen_fns
+from jaxspec.serving.edge.draft_endpoint import DraftEndpoint
+from jaxspec.serving.edge.target_endpoint import TargetEndpoint
+from jaxspec.serving.wire.ciar_codec import CiarWire
+from jaxspec.serving.wire.framing import OVERHEAD_BYTES, REPLY_BYTES
+from jaxspec.serving.wire.handshake import ConditionSpec
+from jaxspec.serving.wire.round_codec import Wire
+from jaxspec.serving.wire.sqs_codec import PlainWire, SqsWire
+from jaxspec.serving.wire.traffic import Traffic
+from tests.ciar_pair import markov_gated, transformer_gated
+from tests.helpers import DRAFT, TARGET, random_params, side
+from tests.sqs_pair import codec_of, markov_pair, settings, tables, verifier_of
+
+CLASSES, MAX_LEN, MAX_ROWS = TARGET.num_classes, 16, 128
+LABELS = ConditionSpec.labels(CLASSES)
+
+
+class Case(NamedTuple):
+  """What both ends are made of."""
+
+  params: jaxspec.SpecParams
+  drafter: Drafter
+  verifier: Verifier
+  wire: Wire
+
+  def parts(self):
+    """Keyword arguments of `jaxspec.speculate`."""
+    return dict(drafter=self.drafter, verifier=self.verifier)
+
+  def target_endpoint(self, **options) -> TargetEndpoint:
+    """The cloud."""
+    options = dict(window=self.drafter.window, max_rows=MAX_ROWS, max_len=MAX_LEN) | options
+    return TargetEndpoint(self.params.target, verifier=self.verifier, wire=self.wire, condition=LABELS, **options)
+
+  def draft_endpoint(self, **options) -> DraftEndpoint:
+    """The edge."""
+    return DraftEndpoint(self.params.draft, drafter=self.drafter, wire=self.wire, **(dict(max_len=MAX_LEN) | options))
+
+
+def rows_of(number: int) -> tuple[jax.Array, ClassLabels]:
+  """Row keys and conditions of ``number`` rows; row r has seed r."""
+  keys = jax.vmap(jax.random.key)(jnp.arange(number))
+  return keys, ClassLabels(jnp.arange(number, dtype=jnp.int32) % CLASSES)
+
+
+@functools.cache
+def case_named(name: str) -> Case:
+  """The case of a whole name."""
+  networks, _, case = name.partition(":")
+  return {"transformer": transformer_case, "markov": markov_case}[networks](case)
+
+
+def transformer_case(name: str) -> Case:
+  """Random transformers with caches, V = 13."""
+  method, _, variant = name.partition("-")
+  if method == "sqs":
+    return _sqs(variant)
+  if method == "plain":
+    target, weights = target_network()
+    params = jaxspec.SpecParams((), side(weights))
+    verifier = jaxspec.target_model(target, jaxspec.lossless, warp=jaxspec.Warp())
+    return Case(params, NO_DRAFTER, verifier, PlainWire(TARGET.vocab_size))
+  return _ciar(variant)
+
+
+@functools.cache
+def target_network():
+  """The target of all transformer cases, with its weights."""
+  target = llamagen_fns(TARGET)
+  return target, random_params(target, 2)
+
+
+@functools.cache
+def draft_network():
+  """The draft of compressed drafts, with its weights."""
+  draft = llamagen_fns(DRAFT)
+  return draft, random_params(draft, 1)
+
+
+def _sqs(coding: str) -> Case:
+  (target, target_weights), (draft, weights), vocab = target_network(), draft_network(), TARGET.vocab_size
+  kind = "conformal" if coding == "half" else "top"
+  codec = codec_of(kind, vocab, vocab if coding in ("dense", "half") else 6, ell=30, coding=coding)
+  drafting = CompressedParams(side(weights), settings(kind, 6), jnp.float32(140.0 if coding == "half" else 70.0))
+  params = jaxspec.SpecParams(drafting, side(target_weights))
+  drafter, verifier = compressed(draft, codec, window=4), verifier_of(target, lazy=coding == "lazy")
+  return Case(params, drafter, verifier, SqsWire(codec, 4))
+
+
+CIAR_CODEC = jaxspec.topk_lattice(TARGET.vocab_size, 5, ell=20)
+
+
+def _ciar(variant: str) -> Case:
+  options = dict(window=3, tau=0.25, rule=jaxspec.greedy, widths=(8,))
+  codec, width, draw, features = None, 0, (), ()
+  if variant == "exact":
+    codec, draw = CIAR_CODEC, TopKParams(jnp.int32(5))
+    options |= dict(rule=jaxspec.lossless_sparse, draw=jaxspec.SparseDraw(codec))
+  if variant == "features":
+    phi = interval_features_fns(IntervalFeaturesConfig(TARGET.dim, DRAFT.dim, TARGET.vocab_size, hidden=8))
+    width, features = phi.width, random_params(phi, 7)
+    options |= dict(features=phi, inject="both")
+  params, parts = transformer_gated(**options)
+  params = params._replace(draft=params.draft._replace(draw=draw, features=features))
+  return Case(params, **parts, wire=CiarWire(TARGET.vocab_size, 3, codec, width))
+
+
+def markov_case(name: str, *, window: int = 3, vocab: int = 5, seed: int = 3) -> Case:
+  """Markov tables, whose programs compile quickly: ``sqs-CODING`` and ``ciar-exact`` or ``ciar-greedy``."""
+  method, _, variant = name.partition("-")
+  p, q = tables(vocab, seed)
+  if method == "sqs":
+    codec = codec_of("top", vocab, vocab if variant == "dense" else 3, ell=7, coding=variant)
+    params, drafter, verifier = markov_pair(p, q, codec, settings("top", 3), window=window, budget=40.0)
+    return Case(params, drafter, verifier, SqsWire(codec, window))
+  codec = jaxspec.topk_lattice(vocab, 3, ell=7) if variant == "exact" else None
+  options = dict(rule=jaxspec.lossless_sparse, draw=jaxspec.SparseDraw(codec)) if codec else dict(rule=jaxspec.greedy)
+  params, parts = markov_gated(p, q, window=window, tau=0.45, **options)
+  if codec:
+    params = params._replace(draft=params.draft._replace(draw=TopKParams(jnp.int32(3))))
+  return Case(params, **parts, wire=CiarWire(vocab, window, codec))
+
+
+def assert_gated_traffic(out: jaxspec.DecodeResult, traffic: Traffic) -> None:
+  """Bytes and exchanges of a gated edge are those of the rows' own calls."""
+  first = np.asarray(out.origin)[:, 0] == Origin.FIRST
+  # Every token of a prefix but the first is an exchange of its own.
+  np.testing.assert_array_equal(traffic.exchanges, np.asarray(out.counters.target_calls) - first)
+  np.testing.assert_array_equal(traffic.downlink_bytes, REPLY_BYTES * (traffic.exchanges + first))
+  framed = traffic.uplink_bytes - OVERHEAD_BYTES * traffic.exchanges
+  assert (framed * 8 >= traffic.coded_bits).all() and (framed * 8 <= traffic.coded_bits + 7 * traffic.exchanges).all()
+  assert np.asarray(out.counters.local).any() and traffic.exchanges.any()
+
+
+def assert_same(out: jaxspec.DecodeResult, other: jaxspec.DecodeResult) -> None:
+  """Everything discrete is equal; sums of floats may be rounded differently by another program."""
+  discrete = lambda result: jax.tree.map(np.asarray, result._replace(report=()))
+  jax.tree.map(np.testing.assert_array_equal, discrete(out), discrete(other))
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), out.report, other.report)

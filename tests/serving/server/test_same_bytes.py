@@ -1,0 +1,69 @@
+"""64 streams: `LocalCloud`, a server in one process, and front ends before an engine answer with the same bytes."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
+
+from jaxspec.serving.edge.connection import connect
+from jaxspec.serving.edge.remote_decode import rows_over_cloud
+from jaxspec.serving.load.player import play
+from jaxspec.serving.load.recorder import Recorder
+from jaxspec.serving.server.in_process import LocalCloud
+from jaxspec.serving.server.server import Server
+from tests.serving.edge.pairs import MAX_LEN, rows_of
+from tests.serving.server.crowds import serve
+
+pytestmark = pytest.mark.slow
+NAMES = ("markov:sqs-paper", "markov:sqs-lazy", "markov:ciar-exact", "markov:ciar-greedy")
+STREAMS, THREADS = 64, 8
+
+
+@pytest.fixture(scope="module")
+def served():
+  return serve(*NAMES)
+
+
+@pytest.fixture(scope="module")
+def traces(served):
+  """Every frame and every reply of all streams, without a socket."""
+  cloud, found = LocalCloud(served.engine), []
+  for number, case in enumerate(served.cases):
+    keys, condition = rows_of(STREAMS // len(NAMES))
+    recorder, kwargs = Recorder(), dict(drafter=case.drafter, wire=case.wire, max_len=MAX_LEN, profile=number)
+    for _ in rows_over_cloud(case.params.draft, keys, condition, cloud=cloud, watch=recorder, **kwargs):
+      found.append(recorder.trace(cloud.description, MAX_LEN))
+  assert len(found) == STREAMS and sum(len(trace.calls) for trace in found) > 3 * STREAMS
+  return found
+
+
+@pytest.mark.parametrize("frontends, kills", [(0, False), (2, False), (2, True)], ids=["one process", "two", "killed"])
+def test_every_reply_is_the_same(served, traces, frontends, kills):
+  """Also where front ends are killed meanwhile."""
+  played, failures = [], []
+
+  def work(first):
+    try:
+      for _ in range(2):
+        cloud = connect(server.address)
+        played.extend(play(trace, cloud, sleep=lambda s: time.sleep(0.003)) for trace in traces[first::THREADS])
+        cloud.hang_up()
+    except BaseException as error:
+      failures.append(error)
+
+  with Server(served.engine, frontends=frontends) as server:
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(THREADS)]
+    for thread in threads:
+      thread.start()
+    for _ in range(2 * kills):
+      time.sleep(0.7)
+      os.kill(server.door.processes[0], signal.SIGKILL)
+    for thread in threads:
+      thread.join()
+  assert not failures, failures
+  assert len(played) == 2 * STREAMS and all(each.differing is None and each.resumes == 0 for each in played)
+  assert bool(sum(each.retries for each in played)) == kills
