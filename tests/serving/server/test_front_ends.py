@@ -164,7 +164,7 @@ def test_the_end_of_the_engine_is_the_end_of_all():
   with socket.create_server(("127.0.0.1", 0)) as free:
     address = f"127.0.0.1:{free.getsockname()[1]}"
   command = [sys.executable, "-m", "tests.serving.server.toy_server", address, "--frontends", "2"]
-  root = Path(__file__).parents[2]
+  root = Path(__file__).parents[3]
   process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)
   assert process.stdout.readline() == f"grpc://{address}\n"
   children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()

@@ -25,7 +25,7 @@ from tests.serving.edge.test_faults import undisturbed
 from tests.serving.edge.toy_edge import ToyEdge, opening
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class ServerProcess:
