@@ -51,7 +51,7 @@ class Reading(Experiment):
       "intro": f"V = {self.vocab}, ell = {self.ell}, {self.window} drafts a frame; of coding lazy the distribution "
       f"that is sent on request. One core, median [lowest, highest] of {self.repeats}.",
       "below": "Handing over is writing and reading what goes from a front end to the engine's process, sockets apart. Two "
-      "cells whose brackets overlap are not told apart.",
+      "cells whose brackets overlap do not differ significantly.",
       "rows": [{"cells": self.cells(*each)} for each in self.frames],
     }
 
