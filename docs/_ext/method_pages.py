@@ -23,10 +23,10 @@ Marks in a page name its tables; the text between the marks is generated::
     <!-- audit: audit_gsd -->
     <!-- end -->
 
-``<!-- methods -->`` lists all methods. ``figures`` takes rows and columns of ``experiments/results/NAME.md`` by their names there;
-``where`` is optional and keeps the rows with that value. ``table`` is a whole table with its caption. ``lossy`` joins the tables of
-scenes: ``settings``, the same ``without top-p``, published ``orders``, or ``limits``. ``audit`` reads a file of
-`jaxspec audit --out`.
+``<!-- methods -->`` lists all methods. ``figures`` takes rows and columns of ``experiments/results/NAME.md`` by their names
+there; ``where`` is optional and keeps the rows with that value. ``table`` is a whole table with its caption. ``lossy`` joins
+the tables of scenes: ``settings``, the same ``without top-p``, published ``orders``, or ``limits``. ``audit`` reads a file
+of `jaxspec audit --out`.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ DOCS = ROOT / "docs"
 PAGES = DOCS / "methods"
 RESULTS = ROOT / "experiments" / "results"
 _MARK = re.compile(r"(<!-- (options|figures|methods|table|lossy|audit)\b:?([^>]*?)-->\n).*?(<!-- end -->)", re.S)
+_TOKENS = {"ids": "discrete", "vectors": "continuous", "maps": "scales", "states": "denoising steps"}
 _OUTPUT = {True: "exact", False: "not exact", "option": "exact with `--exact`"}
 
 
@@ -97,9 +98,9 @@ def all_methods() -> str:
   rows = []
   for name in METHODS:
     found = describe(METHODS[name])
-    tokens = " or ".join(found["tokens"])
+    tokens = "all" if len(found["tokens"]) == len(_TOKENS) else " or ".join(_TOKENS[kind] for kind in found["tokens"])
     rows.append((f"[`{name}`]({name}.md)", found["title"], _OUTPUT[found["exact"]], found["drafts_by"], tokens))
-  return _markdown(("method", "what it is", "output", "drafts from", "tokens"), rows)
+  return _markdown(("method", "name", "output", "source of the drafts", "tokens"), rows)
 
 
 def figures(

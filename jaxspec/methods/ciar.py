@@ -58,7 +58,7 @@ class Ciar(Neighbours, DraftingMethod):
   max_run: int = option(16, "Most tokens that the edge accepts locally in one round.", ge=1)
   tau: float | None = option(None, "Largest uncertainty of a token that the edge accepts locally.", infinite=True)
   cloud_rate: float | None = option(
-    None, "Hold so many cloud calls per token instead, by a threshold that moves.", ge=0, le=1
+    None, "Target rate of cloud calls; the threshold adapts online.", ge=0, le=1
   )
   target_prefix: float = option(0.0, "Leading share of tokens that the target draws alone.", ge=0, le=1)
   verify: str = option("exact", "How the cloud judges the drafts that it verifies.", choices=VERIFY)
@@ -74,7 +74,7 @@ class Ciar(Neighbours, DraftingMethod):
   inject: str = option("none", "Tokens that come with interval features.", choices=INJECT)
 
   name: ClassVar[str] = "ciar"
-  title: ClassVar[str] = "decoding on the edge, with the cloud where it is uncertain"
+  title: ClassVar[str] = "tokens accepted locally on an edge"
   source: ClassVar[str] = "arXiv 2603.25463, Algorithm 1"
   draft_family: ClassVar[str | None] = "inter_head"
 

@@ -34,12 +34,12 @@ class MapCiar(DraftingMethod):
   tau: float | None = option(None, "Largest uncertainty of a token that the edge accepts locally.", infinite=True)
   target_prefix: float = option(0.0, "Leading share of tokens that the target draws alone.", ge=0, le=1)
   score: str = option("interval", "Uncertainty: interval, entropy, max_prob, random, ... with settings after colons.")
-  map_quantile: float | None = option(None, "U of a map is this quantile of its places; none: their mean.", ge=0, le=1)
+  map_quantile: float | None = option(None, "Quantile of the uncertainty over a scale's tokens; none: mean.", ge=0, le=1)
   rule: str = option("map", "Accept maps as a whole, or each place by itself.", choices=tuple(RULES))
   bonus: bool = option(True, "Also draw the map after a draft that is accepted in full.")
 
   name: ClassVar[str] = "map-ciar"
-  title: ClassVar[str] = "maps on the edge, with the cloud where it is uncertain"
+  title: ClassVar[str] = "scales accepted locally on an edge"
   source: ClassVar[str] = (
     "arXiv 2603.25463, Table 10, which leaves the rule open; maps of Tian et al. 2024, arXiv 2404.02905"
   )

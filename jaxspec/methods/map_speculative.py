@@ -1,4 +1,4 @@
-"""Speculative decoding of whole maps: a small network of the same scales drafts, one pass of the target judges."""
+"""Speculative decoding of whole maps: a small network of the same scales drafts, one pass of the target verifies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MapSpeculative(DraftingMethod):
   bonus: bool = option(True, "Also draw the map after a draft that is accepted in full.")
 
   name: ClassVar[str] = "map-speculative"
-  title: ClassVar[str] = "speculative decoding of maps"
+  title: ClassVar[str] = "speculative decoding of scales"
   source: ClassVar[str] = "after Leviathan et al. 2023, arXiv 2211.17192; maps of Tian et al. 2024, arXiv 2404.02905"
   tokens: ClassVar[str] = MAPS
   exact: ClassVar[bool] = True

@@ -34,7 +34,7 @@ class StepCiar(DraftingMethod):
   score: str = option("interval", f"Uncertainty of a step: {' or '.join(SCORES)}.")
 
   name: ClassVar[str] = "step-ciar"
-  title: ClassVar[str] = "denoising on the edge, with the cloud where it is uncertain"
+  title: ClassVar[str] = "denoising steps accepted locally on an edge"
   source: ClassVar[str] = "arXiv 2603.25463, Table 10, which leaves the rule open; networks of arXiv 2212.09748"
   tokens: ClassVar[str] = STATES
   draft_family: ClassVar[str | None] = SAME_FAMILY

@@ -14,7 +14,7 @@ from jaxspec.rules.distances import distance_table
 from jaxspec.run.loading import load_pipeline
 from jaxspec.statistics import correct_table
 
-DOCS = RESULTS.parents[1] / "docs"
+DOCS = RESULTS.parents[1] / "docs" / "results"
 
 
 def rows_of(name: str) -> dict[str, dict]:
@@ -86,7 +86,7 @@ def test_steps_of_digits():
 
 
 def test_lossy_methods_on_scenes():
-  """docs/results/lossy.md: what loses, what does not, and how many calls both save."""
+  """results/lossy.md: what loses, what does not, and how many calls both save."""
   rows = rows_of("scenes_lossy")
   right, plain = {label: row["metrics"]["right"]["value"] for label, row in rows.items()}, rows["plain decoding"]
   saved = {label: 1 - row["calls_per_image"] / plain["calls_per_image"] for label, row in rows.items()}
@@ -105,7 +105,7 @@ def test_lossy_methods_on_scenes():
 
 
 def test_continuous_tokens_of_digits():
-  """docs/results/continuous_tokens.md: what the rules do to digits of the causal pair."""
+  """results/continuous_tokens.md: what the rules do to digits of the causal pair."""
   rows = rows_of("cspd_digits_causal")
   change = {label: row["minus_first"]["class_accuracy"] for label, row in rows.items() if label != "target"}
   lost = {label: round(-100 * one["value"]) for label, one in change.items()}
@@ -119,7 +119,7 @@ def test_continuous_tokens_of_digits():
 
 
 def test_acceptance_of_continuous_tokens():
-  """docs/results/continuous_tokens.md: alignment, draft length and guidance."""
+  """results/continuous_tokens.md: alignment, draft length and guidance."""
   documents = {
     name: json.loads((RESULTS / f"cspd_{name}_causal.json").read_text()) for name in ("alignment", "gamma", "guidance")
   }
@@ -144,7 +144,7 @@ def test_acceptance_of_continuous_tokens():
 
 
 def test_ends_and_prefixes_of_continuous_tokens():
-  """docs/results/continuous_tokens.md: where chains end, and what a prefix costs; by the exact rule."""
+  """results/continuous_tokens.md: where chains end, and what a prefix costs; by the exact rule."""
   found = {}
   for name in ("ends", "prefix"):
     rows = json.loads((RESULTS / f"cspd_{name}_causal.json").read_text())["rows"]
@@ -160,7 +160,7 @@ def test_ends_and_prefixes_of_continuous_tokens():
 
 
 def test_speed_of_continuous_tokens():
-  """docs/results/continuous_tokens.md: times over the target alone."""
+  """results/continuous_tokens.md: times over the target alone."""
 
   def speeds(name):
     head, *body = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table_of(name)]
@@ -179,7 +179,7 @@ def test_speed_of_continuous_tokens():
 
 
 def test_walks_of_groups_and_factors_on_scenes():
-  """docs/results/lossy.md: neither moves the calls."""
+  """results/lossy.md: neither moves the calls."""
   for name, first, last in (
     ("gsd_groups", "GSD, G 3", "GSD, G 50"),
     ("lantern_factors", "LANTERN++, lambda 1.5", "LANTERN++, lambda 20"),
@@ -191,7 +191,7 @@ def test_walks_of_groups_and_factors_on_scenes():
 
 
 def test_lossy_methods_without_top_p():
-  """docs/results/lossy.md, docs/results/discrete.md: what rules lose where they find tokens to exchange, and what their bias says of it."""
+  """results/lossy.md, results/discrete.md: losses of relaxed rules, and their bias."""
   rows, text = rows_of("scenes_audit"), (RESULTS / "scenes_audit.md").read_text()
   right = {label: 100 * row["metrics"]["right"]["value"] for label, row in rows.items()}
   saved = {label: 100 * (1 - row["calls_per_image"] / 144) for label, row in rows.items()}
@@ -237,7 +237,7 @@ def test_lossy_methods_without_top_p():
 
 
 def test_limits_of_groups():
-  """docs/results/lossy.md: what groups of 50 lose by how far apart their tokens may be."""
+  """results/lossy.md: what groups of 50 lose by how far apart their tokens may be."""
   rows, plain = rows_of("scenes_gsd_thresholds"), "plain decoding"
   limited = lambda name, values: [f"GSD, G 50, {name} {value:g}" for value in values]
   distances, gaps = limited("distance", (0.25, 0.5, 1, 2)), limited("gap", (0.02, 0.05, 0.5))
@@ -255,7 +255,7 @@ def test_limits_of_groups():
 
 @pytest.mark.slow
 def test_few_tokens_of_scenes_are_as_near_as_published():
-  """docs/results/lossy.md, scenes:gsd_rivals: pairs of tokens within the published distance, and none beyond "any distance"."""
+  """results/lossy.md, scenes:gsd_rivals: pairs of tokens within the published distance, and none beyond "any distance"."""
   pipeline = load_pipeline("scenes")
   embedding = pipeline.decoder(scenes.published().value(pipeline)).context.embedding()
   distances = np.asarray(distance_table(embedding, source="embedding").values)[np.triu_indices(len(embedding), 1)]
@@ -263,7 +263,7 @@ def test_few_tokens_of_scenes_are_as_near_as_published():
 
 
 def test_exact_methods_on_scenes():
-  """docs/results/lossy.md: equivalence to plain decoding within 2 points of correct images."""
+  """results/lossy.md: equivalence to plain decoding within 2 points of correct images."""
   rows, lines = rows_of("scenes_exact"), table_of("scenes_exact")
   assert {row["method"] for row in rows.values()} == {"ar", "speculative", "eagle", "eagle-chain", "sjd"}
   assert all(row["images"] == 7296 for row in rows.values()) and all("| yes (p 0.0" in line for line in lines[2:])
@@ -271,7 +271,7 @@ def test_exact_methods_on_scenes():
 
 
 def test_bias_of_walks():
-  """docs/results/discrete.md: what groups and factors do to a token, over 16 images."""
+  """results/discrete.md: what groups and factors do to a token, over 16 images."""
   read = lambda name: json.loads((RESULTS / f"{name}.json").read_text())["rows"]
   first, *_, last = read("audit_gsd")
   assert last["label"] == "group-size 50" and round(last["tv"]["value"], 2) == 0.08
@@ -282,7 +282,7 @@ def test_bias_of_walks():
 
 
 def test_what_a_call_costs():
-  """docs/results/speed.md: a call of CIAR and a round of exact CSpD beside a plain step, in milliseconds."""
+  """results/speed.md: a call of CIAR and a round of exact CSpD beside a plain step, in milliseconds."""
   by_batch = lambda name: {
     (row["label"], row["batch"]): row for row in json.loads((RESULTS / f"{name}.json").read_text())["rows"]
   }
@@ -302,7 +302,7 @@ def test_what_a_call_costs():
 
 @pytest.mark.parametrize("percent, ciar, random, code", [(20, 25, 55, 62), (30, 9, 49, 58), (40, 2, 41, 54)])
 def test_an_edge_that_asks_more_often_on_scenes(percent, ciar, random, code):
-  """docs/results/lossy.md, docs/results/ciar.md: correct images below plain decoding, and which rows differ significantly from CIAR."""
+  """results/lossy.md, results/ciar.md: losses below plain decoding, and rows that differ from CIAR."""
   name = f"scenes_ciar_comparison_{percent}"
   rows, text = rows_of(name), (RESULTS / f"{name}.md").read_text()
   right = {label.partition("(")[0]: 100 * row["metrics"]["right"]["value"] for label, row in rows.items()}
@@ -317,13 +317,13 @@ def test_an_edge_that_asks_more_often_on_scenes(percent, ciar, random, code):
   assert ("plain decoding is better by correct images" in apart) == (percent < 40)
   shown = text.partition("detectable with 80 % power: correct images ")[2]
   assert shown.startswith({20: "6.2 points", 30: "6.1 points", 40: "5.3 points"}[percent])
-  (line,) = [line for line in (DOCS / "results" / "ciar.md").read_text().splitlines() if line.startswith(f"| [{percent} %](")]
+  (line,) = [line for line in (DOCS / "ciar.md").read_text().splitlines() if line.startswith(f"| [{percent} %](")]
   order = "CIAR", "U-HLM", "Entropy", "max-prob", "Entropy-Lens", "Random", "CoDe"
   assert [cell.strip() for cell in line.split("|")[2:-1]] == [f"{right[label]:.1f}" for label in order]
 
 
 def test_an_edge_that_keeps_tokens_on_scenes():
-  """docs/results/lossy.md: correct images at 30 % cloud calls, in points below plain decoding."""
+  """results/lossy.md: correct images at 30 % cloud calls, in points below plain decoding."""
   rows = rows_of("scenes_ciar_comparison_30")
   right = {label: 100 * row["metrics"]["right"]["value"] for label, row in rows.items()}
   lost = {label: round(right["plain decoding"] - value) for label, value in right.items()}
@@ -340,7 +340,7 @@ def test_an_edge_that_keeps_tokens_on_scenes():
 
 
 def test_threshold_prefix_and_discrete_sets():
-  """docs/results/ciar.md: correct images over one setting of CIAR, and what was detectable."""
+  """results/ciar.md: correct images over one setting of CIAR, and what was detectable."""
   right = lambda name: {label: 100 * row["metrics"]["right"]["value"] for label, row in rows_of(name).items()}
   text = lambda name: (RESULTS / f"{name}.md").read_text()
   walked = right("scenes_ciar_tau")
@@ -350,7 +350,7 @@ def test_threshold_prefix_and_discrete_sets():
   over_prefix = right("scenes_ciar_prefix")
   for share, value in {"0": 66.8, "0.06": 63.9, "0.12": 60.5, "0.2": 50.0}.items():
     assert over_prefix[f"prefix {share}"] == pytest.approx(value, abs=0.06)
-  (line,) = [line for line in (DOCS / "results" / "lossy.md").read_text().splitlines() if "a prefix of 6 % is better than none" in line]
+  (line,) = [line for line in (DOCS / "lossy.md").read_text().splitlines() if "a prefix of 6 % is better than none" in line]
   assert "not significant" in line and "8.0 points" in line
   sets = right("scenes_ciar_discrete")
   assert len(
@@ -369,7 +369,7 @@ def trained_means(name):
 
 
 def test_windows_of_the_edge():
-  """docs/results/ciar.md: at 15 % calls each longer window is better than the one before."""
+  """results/ciar.md: at 15 % calls each longer window is better than the one before."""
   rows = rows_of("scenes_ciar_window")
   names = [f"window {window}" for window in (1, 2, 4, 8)]
   right = [100 * rows[name]["metrics"]["right"]["value"] for name in names]
@@ -381,7 +381,7 @@ def test_windows_of_the_edge():
 
 
 def test_depth_of_edge_networks():
-  """docs/results/ciar.md: correct images over three trainings of each depth, at 30 % calls."""
+  """results/ciar.md: correct images over three trainings of each depth, at 30 % calls."""
   means, text = trained_means("scenes_ciar_depth"), (RESULTS / "scenes_ciar_depth.md").read_text()
   assert means == pytest.approx({"1 layer": 48.3, "2 layers": 64.8, "3 layers": 68.8}, abs=0.06)
   assert "Smallest true difference detectable with 80 % power: 4.6 points" in text
@@ -404,7 +404,7 @@ def test_depth_of_edge_networks():
   ],
 )  # fmt: skip
 def test_settings_of_edge_networks_that_are_not_told_apart(name, base, expected, smallest):
-  """docs/results/ciar.md: correct images over three trainings of each setting, at 30 % calls; none differs from the first."""
+  """results/ciar.md: correct images over three trainings of each setting, at 30 % calls; none differs from the first."""
   table = f"scenes_ciar_{name}"
   assert trained_means(table) == pytest.approx(base | expected, abs=0.06)
   found = seeds.compare(documents(RESULTS)[table])
@@ -413,7 +413,7 @@ def test_settings_of_edge_networks_that_are_not_told_apart(name, base, expected,
 
 
 def test_weights_of_the_loss():
-  """docs/results/ciar.md: correct images over three trainings of each weight, at 30 % calls; one of them differs significantly."""
+  """results/ciar.md: correct images over three trainings of each weight, at 30 % calls; one differs."""
   means, text = trained_means("scenes_ciar_weights"), (RESULTS / "scenes_ciar_weights.md").read_text()
   expected = {
     "the whole loss": 64.8, "variation 0": 63.7, "variation 4": 65.1, "cross entropy 0": 65.8, "cross entropy 1": 64.6,
@@ -427,7 +427,7 @@ def test_weights_of_the_loss():
 
 
 def test_parts_of_a_round():
-  """docs/results/speed.md: what the networks take of a round."""
+  """results/speed.md: what the networks take of a round."""
   shares: dict[str, int] = {}
   for line in table_of("bench_rounds")[1:]:
     method, part, _, _, share = (cell.strip() for cell in line.split("|")[1:-1])
@@ -473,7 +473,7 @@ def test_plans_compiled_for_tpus():
 
 
 def test_thresholds_on_other_captions():
-  """docs/results/ciar.md: calls in percent; calibrated thresholds hold within half a point, and so do those that move from them."""
+  """results/ciar.md: calls in percent; calibrated and adaptive thresholds hold within half a point."""
   rows = rows_of("scenes_ciar_thresholds")
   calls = {label: 100 * row["calls_per_image"] / 144 for label, row in rows.items()}
   for rate, calibrated, conformal in ((20, 20.3, 20.0), (30, 30.5, 29.9), (40, 40.2, 39.6)):
