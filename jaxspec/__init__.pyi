@@ -28,15 +28,9 @@ from jaxspec.core.types import Verdict as Verdict
 from jaxspec.core.types import Verifier as Verifier
 from jaxspec.drafters.ciar_drafter import GatedParams as GatedParams
 from jaxspec.drafters.ciar_drafter import GatedReport as GatedReport
-from jaxspec.drafters.ciar_drafter import interval_gated as interval_gated
 from jaxspec.drafters.compressed import CompressedParams as CompressedParams
-from jaxspec.drafters.compressed import compressed as compressed
 from jaxspec.drafters.draws import DenseDraw as DenseDraw
 from jaxspec.drafters.draws import SparseDraw as SparseDraw
-from jaxspec.drafters.eagle_chain import eagle_chain as eagle_chain
-from jaxspec.drafters.eagle_tree import eagle as eagle
-from jaxspec.drafters.jacobi_drafter import jacobi as jacobi
-from jaxspec.drafters.small_model import small_model as small_model
 from jaxspec.drafters.window_init import WindowInit as WindowInit
 from jaxspec.intervals.gate import conformal_gate as conformal_gate
 from jaxspec.intervals.gate import constant_gate as constant_gate
@@ -98,10 +92,8 @@ from jaxspec.serving.server.from_bundle import serve as serve
 from jaxspec.serving.wire.framing import MessageError as MessageError
 from jaxspec.testing.diagnostics import Diagnostics as Diagnostics
 from jaxspec.testing.diagnostics import diagnose as diagnose
-from jaxspec.verifiers.ciar_target import gated_target as gated_target
 from jaxspec.verifiers.target import target_features as target_features
 from jaxspec.verifiers.target import target_logits as target_logits
-from jaxspec.verifiers.target import target_model as target_model
 
 __version__: str
 __all__: list[str]

@@ -9,6 +9,7 @@ from scipy.special import ndtr
 
 from jaxspec import testing
 from jaxspec.core import rng
+from jaxspec.core.constructors import with_verify
 from jaxspec.core.state import SpecParams
 from jaxspec.testing import FINAL, Tape, assert_same_cdf, assert_same_distribution, check_contract, round_draws
 from tests.contract.cases import CASES
@@ -102,13 +103,13 @@ def test_the_contract_names_rows_that_see_each_other():
   parts = CASES["ar"].parts()
   verify = lambda params, keys, *rest: parts.verifier.verify(params, jnp.roll(keys, 1), *rest)
   with pytest.raises(AssertionError, match="^rows: Must have .* for all rows as in another order, we instead got"):
-    _check(parts._replace(verifier=parts.verifier._replace(verify=verify)), drivers=False)
+    _check(parts._replace(verifier=with_verify(parts.verifier, verify)), drivers=False)
 
 
 def test_the_contract_names_parts_that_compile_again():
   def others():
     built = CASES["ar"].parts()
-    return built._replace(verifier=built.verifier._replace(verify=lambda *args: built.verifier.verify(*args)))
+    return built._replace(verifier=with_verify(built.verifier, lambda *args: built.verifier.verify(*args)))
 
   with pytest.raises(AssertionError, match="^equal parts: Must have"):
     _check(others)
