@@ -96,8 +96,6 @@ from jaxspec.serving.edge.link_decode import decode_over_link as decode_over_lin
 from jaxspec.serving.edge.target_endpoint import TargetEndpoint as TargetEndpoint
 from jaxspec.serving.server.from_bundle import serve as serve
 from jaxspec.serving.wire.framing import MessageError as MessageError
-from jaxspec.testing.diagnostics import Diagnostics as Diagnostics
-from jaxspec.testing.diagnostics import diagnose as diagnose
 from jaxspec.verifiers.ciar_target import gated_target as gated_target
 from jaxspec.verifiers.target import target_features as target_features
 from jaxspec.verifiers.target import target_logits as target_logits
