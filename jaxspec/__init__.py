@@ -39,7 +39,6 @@ _MODULES = {
   "jaxspec.serving.edge.target_endpoint": "TargetEndpoint",
   "jaxspec.run.loading": "load_pipeline",
   "jaxspec.rules.audited": "TokenAudit audited",
-  "jaxspec.testing.diagnostics": "Diagnostics diagnose",
   "jaxspec.rules.exact_distribution": "PositionDistribution exact_distribution",
   "jaxspec.models.guidance": "Guided guided",
   "jaxspec.sampling.logit_processing": "ModelParams Sampling Warp sampling_params",

@@ -25,11 +25,6 @@ class CloudCalls(NamedTuple):
   accepted: float  # share that the edge drafted and the cloud accepted
   by_cloud: float  # share that the cloud drew
 
-  def steps_with_edge(self, edge_calls: float, tokens: float, kappa: float) -> float:
-    """``L / (cloud calls + kappa edge calls)`` with the measured cost ratio ``kappa`` of an edge pass to a cloud pass."""
-    return tokens / (self.call_rate * tokens + kappa * edge_calls)
-
-
 def cloud_calls(outcome: DecodeResult) -> CloudCalls:
   """The figures of all rows together; a row's weight is its number of tokens."""
   lengths, calls = np.asarray(outcome.lengths, np.float64), np.asarray(outcome.counters.target_calls, np.float64)

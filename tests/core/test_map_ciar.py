@@ -24,9 +24,9 @@ from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import MapSampling
 from jaxspec.sampling.scale_network import ScaleNetwork, ScaleWeights
 from jaxspec.testing import assert_same_distribution, fast_keys
-from jaxspec.testing.next_scale import ScaleParams, generate_scales
 from jaxspec.verifiers.scale_target import ScaleVerifier
 from tests import helpers
+from tests.core.next_scale import ScaleParams, generate_scales
 from tests.map_toy import ToyMaps, places
 from tests.methods import networks
 

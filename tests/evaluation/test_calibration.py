@@ -85,8 +85,6 @@ def test_figures_of_a_decode():
   assert figures.call_rate == pytest.approx(np.asarray(out.counters.target_calls).mean() / N)
   assert figures.interval[0] < figures.call_rate < figures.interval[1]
   assert figures.steps_cloud == pytest.approx(1 / figures.call_rate)
-  assert figures.steps_with_edge(100, N, 0.0) == pytest.approx(figures.steps_cloud)
-  assert figures.steps_with_edge(100, N, 0.5) == pytest.approx(N / (figures.call_rate * N + 50))
 
 
 def test_search_on_a_known_curve():
