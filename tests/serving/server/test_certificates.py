@@ -17,7 +17,7 @@ from jaxspec.serving.server.server import Listen, Server
 from jaxspec.serving.wire.cloud import CloudError
 from tests.serving.edge.toy_engine import ToyEngine
 
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
 
 
 def test_certificates_for_a_trial(tmp_path):

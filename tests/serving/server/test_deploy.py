@@ -13,7 +13,7 @@ from jaxspec.serving.server.server import GRACE_S
 from jaxspec.serving.server.servicer import SERVICE
 from jaxspec.serving.wire.address import ROUTE_HEADER
 
-FOLDER = Path(__file__).parents[2] / "docs" / "deploy"
+FOLDER = Path(__file__).parents[3] / "docs" / "deploy"
 SERVER, PROXY, SERVERS = "jaxspec-target", "jaxspec-proxy", "jaxspec-targets"
 
 

@@ -21,7 +21,7 @@ from tests.serving.edge.test_faults import undisturbed
 from tests.serving.edge.toy_edge import opening
 from tests.serving.server.test_processes import Disturbed, ServerProcess
 
-CONFIG = Path(__file__).parents[2] / "docs" / "deploy" / "haproxy.cfg"
+CONFIG = Path(__file__).parents[3] / "docs" / "deploy" / "haproxy.cfg"
 EDGES, CALLS = 8, 50
 BINARY = "tcp-check send-binary "
 
