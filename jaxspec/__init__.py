@@ -38,7 +38,7 @@ _MODULES = {
   "jaxspec.serving.wire.framing": "MessageError",
   "jaxspec.serving.edge.target_endpoint": "TargetEndpoint",
   "jaxspec.run.loading": "load_pipeline",
-  "jaxspec.evaluation.audit": "TokenAudit audited",
+  "jaxspec.rules.audited": "TokenAudit audited",
   "jaxspec.testing.diagnostics": "Diagnostics diagnose",
   "jaxspec.rules.exact_distribution": "PositionDistribution exact_distribution",
   "jaxspec.models.guidance": "Guided guided",

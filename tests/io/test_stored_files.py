@@ -12,7 +12,7 @@ from jaxspec.families import text_features
 from jaxspec.io import bundle, checkpoints, stored_files
 from jaxspec.io.text import language_tokenizer, t5_tokenizer, text_tokenizer
 
-SHIPPED = Path(__file__).parents[1] / "checkpoints" / "digits32-var"
+SHIPPED = Path(__file__).parents[2] / "checkpoints" / "digits32-var"
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'4d' * 32}\nsize 2471645608\n"
 READERS = {
   "bundle.json": lambda file: bundle.read_bundle(file.parent),

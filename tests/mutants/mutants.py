@@ -73,11 +73,11 @@ MUTANTS = (
   ),
   Mutant(
     "bonus from the row before", _CHAIN,
-    "p = sampling.probabilities(_row(target, num_accepted))",
-    "p = sampling.probabilities(_row(target, jnp.minimum(num_accepted, window - 1)))", outcomes("chain"),
+    "p = logit_processing.probabilities(_row(target, num_accepted))",
+    "p = logit_processing.probabilities(_row(target, jnp.minimum(num_accepted, window - 1)))", outcomes("chain"),
   ),
   Mutant(
-    "the residual forgets the draft", _CHAIN,
+    "the residual forgets the draft", "jaxspec/sampling/residual.py",
     "  return jnp.maximum(p - q, 0.0)\n\n\ndef usable_weights", "  return p\n\n\ndef usable_weights", outcomes("chain"),
   ),
   Mutant(
@@ -132,7 +132,7 @@ MUTANTS = (
   ),
   Mutant(
     "finished rows go on", _LOOP,
-    "gain = jnp.where(live, drafts.num_committed(draft, verdict), 0)", "gain = drafts.num_committed(draft, verdict)",
+    "gain = jnp.where(live, verdicts.num_committed(draft, verdict), 0)", "gain = verdicts.num_committed(draft, verdict)",
     contract("lantern"),
   ),
   Mutant(
@@ -185,7 +185,7 @@ MUTANTS = (
   ),
   Mutant(
     "a draft network takes the last token for the one before", _SMALL,
-    "drafts.token_before_newest(cursor, draft, verdict)", "drafts.newest_token(cursor, draft, verdict)",
+    "verdicts.token_before_newest(cursor, draft, verdict)", "verdicts.newest_token(cursor, draft, verdict)",
     contract("speculative"),
   ),
   Mutant(
@@ -346,7 +346,7 @@ MUTANTS = (
   ),
   Mutant(
     "a draft network of vectors takes the last token for the one before", "jaxspec/drafters/token_model.py",
-    "drafts.token_before_newest(cursor, draft, verdict)", "drafts.newest_token(cursor, draft, verdict)",
+    "verdicts.token_before_newest(cursor, draft, verdict)", "verdicts.newest_token(cursor, draft, verdict)",
     contract("cspd"),
   ),
   Mutant(
@@ -405,6 +405,6 @@ MUTANTS = (
   ),
   Mutant(
     "a draft network of maps takes the last map for the one before", "jaxspec/drafters/scale_model.py",
-    "drafts.token_before_newest(cursor, draft, verdict)", "drafts.newest_token(cursor, draft, verdict)", OWN_MAPS,
+    "verdicts.token_before_newest(cursor, draft, verdict)", "verdicts.newest_token(cursor, draft, verdict)", OWN_MAPS,
   ),
 )  # fmt: skip
