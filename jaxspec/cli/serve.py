@@ -1,4 +1,4 @@
-"""``jaxspec serve``: a server that verifies for edges, and tokens for those who may use it."""
+"""``jaxspec serve``: a server that verifies for edges, and its bearer tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from jaxspec.cli import processes
 from jaxspec.cli.cloud_options import read_file
 from jaxspec.cli.errors import UserError, imported, interruptible
 from jaxspec.cli.options import PATH, common, unread, warn
@@ -19,14 +18,14 @@ _SECONDS = click.FloatRange(0, min_open=True)
 @click.command(no_args_is_help=False)
 @click.argument("checkpoint", type=PATH, required=False)
 @click.option(
-  "--listen", default="127.0.0.1:8443", show_default=True, metavar="HOST:PORT", help="Where; port 0 is a free one."
+  "--listen", default="127.0.0.1:8443", show_default=True, metavar="HOST:PORT", help="Address; port 0 is a free one."
 )
 @click.option("--tls-cert", type=PATH, metavar="FILE", help="Certificate of the server (.pem).")
 @click.option("--tls-key", type=PATH, metavar="FILE", help="Its key (.pem).")
 @click.option("--tls-client-ca", type=PATH, metavar="FILE", help="Edges must have a certificate of this authority (.pem).")
 @click.option("--insecure", is_flag=True, help="Without TLS, listen to other machines than this one.")
-@click.option("--token-file", type=PATH, metavar="FILE", help="Who may open streams (.jsonl); read again on SIGHUP.")
-@click.option("--auth-every-call", is_flag=True, help="Ask for the token in every call, not only where streams are opened.")
+@click.option("--token-file", type=PATH, metavar="FILE", help="Tokens that may open streams (.jsonl); reloaded on SIGHUP.")
+@click.option("--auth-every-call", is_flag=True, help="Require the token in every call, not only in openings.")
 @click.option("--new-token", metavar="NAME", help="Add a token to --token-file, print its secret once, and end.")
 @click.option("--quota", metavar="NAME=VALUE,...", help="Of the new token: streams=N, calls_per_s=X, fed_per_s=X (tokens).")
 @click.option("--profile", "profiles", multiple=True, metavar="METHOD[:NAME=VALUE,...]",
@@ -39,15 +38,14 @@ _SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--numerics", type=click.Choice(("exact", "fast")), default="exact", show_default=True, metavar="NAME",
               help="exact: refuse programs in which rows depend on each other; or fast.")  # fmt: skip
 @click.option("--max-wait-ms", type=click.FloatRange(0), default=0.0, show_default=True, metavar="T",
-              help="How long a call may wait for others to share its step.")  # fmt: skip
-@click.option("--idle-s", type=_SECONDS, default=60.0, show_default=True, metavar="T", help="Then a stream loses its cache.")
-@click.option("--forget-s", type=_SECONDS, default=600.0, show_default=True, metavar="T", help="Then it is forgotten.")
-@click.option("--frontends", type=click.IntRange(0), default=0, show_default=True, metavar="N",
-              help="Processes that answer sockets and read frames; 0: that of the engine does.")  # fmt: skip
+              help="Most milliseconds that a call waits for others to share its step.")  # fmt: skip
+@click.option("--idle-s", type=_SECONDS, default=60.0, show_default=True, metavar="T",
+              help="Seconds without a call until a stream loses its cache.")  # fmt: skip
+@click.option("--forget-s", type=_SECONDS, default=600.0, show_default=True, metavar="T", help="Until it is closed.")
 @click.option("--max-decode-ms", type=_SECONDS, default=100.0, show_default=True, metavar="T",
               help="Refuse a profile whose longest frame takes longer to read.")  # fmt: skip
-@click.option("--metrics", metavar="HOST:PORT", help="Answer HTTP requests for counters there (Prometheus).")
-@processes.on_mesh
+@click.option("--metrics", metavar="HOST:PORT", help="Address of the metrics (HTTP, Prometheus).")
+@click.option("--mesh", metavar="NAME", help="Devices that share the work, such as data=2,model=4.")
 @common("model", "tokenizer", "text_encoder", "dtype", "matmul_precision", "no_cache")
 def serve(**options: Any) -> int:
   """Verify for edges with the target of CHECKPOINT, networks by folder or shipped name, until SIGTERM.
@@ -73,12 +71,8 @@ def serve(**options: Any) -> int:
   listen = Listen(options["listen"], insecure=options["insecure"], **pems)
   imported("jaxspec.serving.server.from_bundle")
   methods = [_method(text) for text in options["profiles"]] or None
-  is_first = processes.is_first(options)
-  counters = _counters(metrics) if metrics is not None and is_first else None
-  server = _server(options, listen, methods, widths, counters)
-  if not is_first:
-    return processes.leave(options, server.run(lambda: click.echo("serving with process 0")))
-  return processes.leave(options, server.run(lambda: click.echo(f"serving at {server.address}")))
+  server = _server(options, listen, methods, widths, None if metrics is None else _counters(metrics))
+  return server.run(lambda: click.echo(f"serving at {server.address}"))
 
 
 def _new_token(options: dict[str, Any]) -> int:
@@ -110,7 +104,7 @@ def _quota(text: str | None):
 
 
 def _counters(address: Address):
-  """Counters that can be asked for already: a port that is taken shows before anything is compiled."""
+  """Metrics whose port is open before anything is compiled, so that a taken port is reported first."""
   from jaxspec.serving.server.listen import reason
   from jaxspec.serving.server.prometheus import Metrics
 
@@ -134,8 +128,7 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
   if not options["no_cache"]:
     compilation_cache.enable()
   names = ("auth_every_call", "dtype", "matmul_precision", "max_streams", "max_rows", "max_len", "max_prompt", "numerics")
-  kwargs = {name: options[name] for name in (*names, "idle_s", "forget_s", "frontends", "max_decode_ms")}
-  kwargs |= processes.join(options)
+  kwargs = {name: options[name] for name in (*names, "idle_s", "forget_s", "max_decode_ms", "mesh")}
   if kwargs["matmul_precision"] is None and kwargs["dtype"] == "float32" and of_user() is None:
     kwargs["matmul_precision"] = "float32"  # as edges compute: a decode over a network draws what one here draws
   kwargs |= dict(metrics=metrics, tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)

@@ -43,7 +43,7 @@ def decode_over_link(
     drafter: source of proposals, of the kind that the wire carries.
     max_len: tokens N of every row.
     wire: `SqsWire`, `CiarWire` or `PlainWire`.
-    codec: in place of ``wire``, of a `jaxspec.compressed` drafter.
+    codec: in place of ``wire``, of a `jaxspec.CompressedDrafter` drafter.
     verifier: the judge, for a target side in this process. With `SqsWire` a `target_model` with rule `lossless_sparse`, for
       coding ``lazy`` also with ``feedback_fn=target_logits``; with `CiarWire` a `gated_target` with rule `lossless_sparse`,
       or `greedy` for ids alone.

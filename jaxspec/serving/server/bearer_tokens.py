@@ -1,7 +1,7 @@
-"""Bearer tokens: who may open streams, and how much of the server each may use.
+"""Authentication by bearer tokens, and the delay after wrong ones.
 
-The file has one JSON object in a line: ``name``, ``sha256`` of the secret, the quota (``streams``, ``calls_per_s``,
-``fed_per_s``; without one there is no limit), and ``revoked`` where it no longer opens anything. Secrets are not kept.
+The file has one JSON object a line: ``name``, ``sha256`` of the secret, the quota (``streams``, ``calls_per_s``,
+``fed_per_s``; a missing one is no limit), and ``revoked`` for a token that is refused. Secrets are not stored.
 ``jaxspec serve --new-token`` adds a line and prints the secret once.
 """
 
@@ -16,17 +16,16 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from jaxspec.serving.server.dispatcher import Tenant
-from jaxspec.serving.server.quotas import Quota
+from jaxspec.serving.server.quotas import Quota, Tenant
 from jaxspec.serving.wire.cloud import CloudError, Status
 
 _LOG = logging.getLogger(__name__)
 _QUOTA = tuple(field.name for field in dataclasses.fields(Quota))
 _SECRET_BYTES = 32
+_MAX_PEERS = 10_000
 
 
 class Token(NamedTuple):
@@ -37,48 +36,8 @@ class Token(NamedTuple):
   revoked: bool = False
 
 
-class Tokens:
-  """A list of tokens.
-
-  Args:
-    listed: one JSON object in a line.
-    source: what they are from, for errors.
-  Raises:
-    ValueError: for a line that is none.
-  """
-
-  def __init__(self, listed: str, source: str = "a list of tokens"):
-    self._tokens = _read_lines(listed, source)
-
-  def tenant_of(self, secret: str | None) -> Tenant:
-    """Who has this secret. The time it takes does not depend on how much of a secret is right.
-
-    Raises:
-      CloudError: ``UNAUTHENTICATED`` for a missing or unknown one, ``PERMISSION_DENIED`` for a revoked one.
-    """
-    if secret is None:
-      raise CloudError(Status.UNAUTHENTICATED, "a token is needed: --token-file FILE with its secret, in Python token=")
-    digest = _digest(secret)
-    found = None
-    for token in self._all():
-      if hmac.compare_digest(token.sha256, digest):
-        found = token
-    if found is None:
-      raise CloudError(Status.UNAUTHENTICATED, "the token is not known")
-    if found.revoked:
-      raise CloudError(Status.PERMISSION_DENIED, f"the token {found.tenant.name} was revoked")
-    return found.tenant
-
-  def listed(self) -> str:
-    """All tokens, as they are read."""
-    return "".join(_line(token) for token in self._all())
-
-  def _all(self) -> tuple[Token, ...]:
-    return self._tokens
-
-
-class TokenFile(Tokens):
-  """The tokens of a file.
+class TokenFile:
+  """The tokens of a file, and those that were issued here.
 
   Raises:
     ValueError: in one line, for a file that cannot be read.
@@ -88,56 +47,90 @@ class TokenFile(Tokens):
     self._path = Path(path)
     self._tokens = read_tokens(self._path)
     self._issued: tuple[Token, ...] = ()
-    self._watching: list[Callable[[], None]] = []
+
+  def tenant_of(self, secret: str | None) -> Tenant:
+    """The owner of a secret. Its time does not depend on the number of correct bytes.
+
+    Raises:
+      CloudError: ``UNAUTHENTICATED`` for a missing or unknown one, ``PERMISSION_DENIED`` for a revoked one.
+    """
+    if secret is None:
+      raise CloudError(Status.UNAUTHENTICATED, "a token is needed: --token-file FILE with its secret, in Python token=")
+    digest = _digest(secret)
+    found = None
+    for token in (*self._tokens, *self._issued):
+      if hmac.compare_digest(token.sha256, digest):
+        found = token
+    if found is None:
+      raise CloudError(Status.UNAUTHENTICATED, "the token is not known")
+    if found.revoked:
+      raise CloudError(Status.PERMISSION_DENIED, f"the token {found.tenant.name} was revoked")
+    return found.tenant
 
   def issue(self, name: str) -> str:
-    """The secret of a new token that is in no file and ends with this object."""
+    """The secret of a new token, which is in no file and is valid as long as this object."""
     secret = secrets.token_urlsafe(_SECRET_BYTES)
     self._issued += (Token(Tenant(name, Quota()), _digest(secret)),)
-    self._tell()
     return secret
 
   def reload(self) -> None:
-    """Reads the file again; a damaged one changes nothing."""
+    """Reads the file again; a damaged file changes nothing."""
     try:
       self._tokens = read_tokens(self._path)
     except ValueError as error:
       _LOG.error("The old tokens stay: %s", error)
-    self._tell()
 
-  def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-    """Calls ``changed`` whenever tokens come or go; returns what ends that."""
-    self._watching.append(changed)
-    return lambda: self._watching.remove(changed)
 
-  def _tell(self) -> None:
-    for changed in self._watching:
-      changed()
+class AuthBackoff:
+  """Delays replies to peers with wrong tokens. Pure; time is an argument.
 
-  def _all(self) -> tuple[Token, ...]:
-    return (*self._tokens, *self._issued)
+  Args:
+    free: wrong tokens of a peer in ``window_s`` seconds that are not delayed.
+    window_s: seconds after which a wrong token no longer counts.
+    delay_s: seconds of delay.
+  """
+
+  def __init__(self, free: int = 10, window_s: float = 60.0, delay_s: float = 1.0):
+    self._free, self._window_s, self._delay_s = free, window_s, delay_s
+    self._times: collections.OrderedDict[str, collections.deque[float]] = collections.OrderedDict()
+
+  def delay_s(self, peer: str, now: float) -> float:
+    """Counts a wrong token of a peer; returns the seconds to wait before the reply."""
+    times = self._times.setdefault(peer, collections.deque(maxlen=self._free))
+    self._times.move_to_end(peer)
+    if len(self._times) > _MAX_PEERS:
+      self._times.popitem(last=False)
+    slow = len(times) == self._free and now - times[0] < self._window_s
+    times.append(now)
+    return self._delay_s if slow else 0.0
 
 
 def read_tokens(path: Path) -> tuple[Token, ...]:
   """The tokens of a file, in order.
 
   Raises:
-    ValueError: for a file that cannot be read, a line that is none, or a name that stands there twice.
+    ValueError: for a file that cannot be read, an invalid line, or a name that occurs twice.
   """
   try:
     listed = path.read_text(encoding="utf-8")
   except (OSError, UnicodeDecodeError) as error:
     reason = "bytes that are no UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
     raise ValueError(f"Must have a file of tokens that can be read, we instead got {path}: {reason}") from error
-  tokens = _read_lines(listed, str(path))
+  tokens = []
+  for number, line in enumerate(listed.split("\n"), 1):
+    if line.strip():
+      try:
+        tokens.append(_read_line(json.loads(line)))
+      except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"Must have a token in line {number} of {path}, we instead got {error}") from error
   names = collections.Counter(token.tenant.name for token in tokens)
   if twice := [name for name, count in names.items() if count > 1]:
     raise ValueError(f"Must have every name once in {path}, we instead got {twice[0]} twice")
-  return tokens
+  return tuple(tokens)
 
 
 def new_token(path: str | os.PathLike, name: str, quota: Quota = Quota()) -> str:
-  """Makes a token and adds it to a file, which is made if it is not there.
+  """Makes a token and adds it to a file, which is created if it is missing.
 
   Returns:
     The secret, which is in no file.
@@ -148,41 +141,24 @@ def new_token(path: str | os.PathLike, name: str, quota: Quota = Quota()) -> str
   if not name:
     raise ValueError(f"Must have a name for a token in {path}, we instead got none")
   secret = secrets.token_urlsafe(_SECRET_BYTES)
-  line = _line(Token(Tenant(name, quota), _digest(secret)))
+  limits = {key: value for key, value in dataclasses.asdict(quota).items() if value != float("inf")}
+  line = json.dumps({"name": name, "sha256": _digest(secret).hex()} | limits) + "\n"
   with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+", encoding="utf-8") as file:
     _lock(file)
     if name in {token.tenant.name for token in read_tokens(path)}:
       raise ValueError(f"Must have a new name for a token in {path}, we instead got {name!r}")
     if path.read_text(encoding="utf-8").rpartition("\n")[2]:
-      line = "\n" + line  # an editor left the last line without its end
+      line = "\n" + line  # an editor may leave the last line without its end
     file.write(line)
   return secret
 
 
 def _lock(file: TextIO) -> None:
-  """Waits until nobody else adds a token, where there are such locks."""
+  """Waits until no other process adds a token, on systems with such locks."""
   with contextlib.suppress(ImportError, OSError):
     import fcntl
 
     fcntl.flock(file, fcntl.LOCK_EX)
-
-
-def _read_lines(listed: str, source: str) -> tuple[Token, ...]:
-  tokens = []
-  for number, line in enumerate(listed.split("\n"), 1):
-    if line.strip():
-      try:
-        tokens.append(_read_line(json.loads(line)))
-      except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"Must have a token in line {number} of {source}, we instead got {error}") from error
-  return tuple(tokens)
-
-
-def _line(token: Token) -> str:
-  """What `_read_line` reads."""
-  limits = {key: value for key, value in dataclasses.asdict(token.tenant.quota).items() if value != float("inf")}
-  revoked = {"revoked": True} if token.revoked else {}
-  return json.dumps({"name": token.tenant.name, "sha256": token.sha256.hex()} | limits | revoked) + "\n"
 
 
 def _read_line(line: dict) -> Token:

@@ -1,0 +1,292 @@
+"""Puts a server under load by devices that play traces; prints a report in JSON. No JAX: a generator is a small process.
+
+    python -m experiments.server.load grpcs://box:8443 --trace traces --devices 64 --network 4g
+
+1. Devices are threads, each with a connection of its own. They come in stages: 1, 8, 64 and so on.
+2. In a stage every device plays one trace, with the pauses of the edge that was traced. Devices start spread over a round.
+3. A reply that is not the recorded one is an error, as is a call that is not answered: the exit status is 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.server.player import Played, fitting, play
+from experiments.server.relay import Shape, relaying
+from experiments.server.server_metrics import Counters, read_metrics, server_report
+from experiments.server.trace import Trace, read_traces
+from jaxspec.serving.edge.connection import connect, split_url
+from jaxspec.serving.edge.retries import Policy
+from jaxspec.serving.wire.cloud import Cloud, CloudError
+from jaxspec.serving.wire.link_model import NETWORKS, link_seconds
+
+RAMP = (1, 8, 64)
+
+
+class Device(NamedTuple):
+  """What one device did."""
+
+  played: Played | None  # None where a call failed
+  seconds: float
+  failure: str | None
+
+
+def stages(devices: int) -> list[int]:
+  """Devices of every stage: `RAMP` as far as it goes, then all."""
+  return [number for number in RAMP if number < devices] + [devices]
+
+
+def run_load(
+  connect: Callable[[], Cloud],
+  traces: Sequence[Trace],
+  *,
+  devices: int,
+  network: str | None = None,
+  metrics: Callable[[], Counters] | None = None,
+  policy: Policy = Policy(),
+  report: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+  """Plays traces in stages.
+
+  Args:
+    connect: makes the connection of a device.
+    traces: device ``i`` plays the trace ``i % len(traces)``.
+    devices: of the last stage.
+    network: key of `NETWORKS` that the connections go through.
+    metrics: reads the server's counters; None where they are not known.
+    report: receives a line about every stage.
+  Returns:
+    One entry for every stage, see `stage_report`; JSON.
+  """
+  clouds: list[Cloud | CloudError] = []
+  found = []
+  try:
+    for number in stages(devices):
+      report(f"{number} device{'s' * (number > 1)}")
+      clouds += [_connected(connect) for _ in range(number - len(clouds))]
+      before, counters = _bytes(clouds), None if metrics is None else metrics()
+      began, cpu = time.perf_counter(), time.process_time()
+      done = _play(clouds, traces, policy)
+      seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+      server = None if metrics is None else metrics().since(counters)
+      sent = tuple(after - first for after, first in zip(_bytes(clouds), before))
+      found.append(stage_report(done, seconds, sent=sent, cpu_s=cpu, network=network, server=server))
+  finally:
+    for cloud in _live(clouds):
+      cloud.hang_up()
+  return {"traces": len(traces), "network": network, "stages": found}
+
+
+def stage_report(
+  done: Sequence[Device],
+  seconds: float,
+  *,
+  sent: tuple[int, int],
+  cpu_s: float = 0.0,
+  network: str | None = None,
+  server: Counters | None = None,
+) -> dict[str, Any]:
+  """What a stage says; JSON.
+
+  Args:
+    seconds: of the whole stage, until its last device ended.
+    sent: bytes of the transport up and down, TLS apart.
+    cpu_s: of this process; near ``seconds`` the generator itself is what is slow.
+    network: that the connections went through.
+    server: what the server counted meanwhile.
+  """
+  whole = [each for each in done if each.played is not None]
+  opens = np.array([each.played.open_s for each in whole])
+  times = np.array(list(itertools.chain.from_iterable(each.played.call_s for each in whole)))
+  tokens = np.array([each.played.num_tokens for each in whole])
+  each_s = tokens / np.maximum([each.seconds for each in whole], 1e-9) if whole else np.zeros(0)
+  counted = None if server is None else server_report(server)
+  return {
+    "devices": len(done),
+    "seconds": seconds,
+    "tokens": int(tokens.sum()),
+    "tokens_per_s": float(tokens.sum() / seconds),
+    "tokens_per_s_of_a_device": _spread(each_s),
+    "fairness": _fairness(each_s),
+    "open_s": _spread(opens),
+    "calls": len(times),
+    "call_s": _spread(times),
+    "think_s": float(sum(each.played.think_s for each in whole)),
+    "server": counted,
+    "bytes": {"up": int(sent[0]), "down": int(sent[1])},
+    "link": None if network is None else _link(network, np.append(opens, times), sent, counted),
+    "retries": sum(each.played.retries for each in whole),
+    "resumes": sum(each.played.resumes for each in whole),
+    "differing": sum(each.played.differing is not None for each in whole),
+    "failures": [each.failure for each in done if each.failure is not None],
+    "generator_cpu": cpu_s / seconds,
+  }
+
+
+def _link(network: str, times: np.ndarray, sent: tuple[int, int], counted: dict[str, Any] | None) -> dict[str, Any]:
+  """Seconds on the network: as computed, and what the calls took besides the server's own time, where that is known.
+
+  Args:
+    times: of all calls, openings included.
+  """
+  modelled = link_seconds(NETWORKS[network], uplink_bytes=int(sent[0]), downlink_bytes=int(sent[1]), calls=len(times)).total
+  calls_s = float(times.sum())
+  server_s = None
+  if counted is not None:
+    server_s = sum(each["mean"] * each["count"] for each in (counted["open_s"], counted["call_s"]) if each is not None)
+  return {
+    "link_seconds": modelled,
+    "calls_s": calls_s,
+    "server_s": server_s,
+    "measured_s": None if server_s is None else calls_s - server_s,
+  }
+
+
+def _connected(connect: Callable[[], Cloud]) -> Cloud | CloudError:
+  try:
+    return connect()
+  except CloudError as error:
+    return error
+
+
+def _live(clouds: Sequence[Cloud | CloudError]) -> list[Cloud]:
+  return [cloud for cloud in clouds if not isinstance(cloud, CloudError)]
+
+
+def _play(clouds: Sequence[Cloud | CloudError], traces: Sequence[Trace], policy: Policy) -> list[Device]:
+  """Every cloud's device plays its trace, all at once."""
+  found: list[Device | None] = [None] * len(clouds)
+  start = threading.Event()
+
+  def work(index: int) -> None:
+    trace = traces[index % len(traces)]
+    start.wait()
+    calls = max(1, len(trace.calls))
+    time.sleep(index / len(clouds) * sum(call.think_s for call in trace.calls) / calls)
+    began = time.perf_counter()
+    played, failure = None, None
+    try:
+      if isinstance(clouds[index], CloudError):
+        raise clouds[index]
+      played = play(trace, clouds[index], policy=policy)
+    except (CloudError, ValueError) as error:
+      failure = str(error)
+    except Exception as error:  # told at the end, as any other failure
+      failure = f"{type(error).__name__}: {error}"
+    found[index] = Device(played, time.perf_counter() - began, failure)
+
+  threads = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(len(clouds))]
+  for thread in threads:
+    thread.start()
+  start.set()
+  for thread in threads:
+    while thread.is_alive():
+      thread.join(0.1)  # Ctrl-C is heard in between
+  return found
+
+
+def _fairness(values: np.ndarray) -> dict[str, float] | None:
+  """Jain's index, 1 where all values are equal and 1/n where one has everything; and the least value over the mean."""
+  if not values.any():
+    return None
+  jain = values.sum() ** 2 / (len(values) * (values**2).sum())
+  return {"jain": float(jain), "least": float(values.min() / values.mean())}
+
+
+def _spread(values: np.ndarray) -> dict[str, float] | None:
+  if not len(values):
+    return None
+  low, high = np.percentile(values, (50, 99))
+  return {"p50": float(low), "p99": float(high), "mean": float(np.mean(values))}
+
+
+def _bytes(clouds: Sequence[Cloud | CloudError]) -> tuple[int, int]:
+  live = _live(clouds)
+  return sum(cloud.uplink_bytes for cloud in live), sum(cloud.downlink_bytes for cloud in live)
+
+
+def add_connection_options(parser: argparse.ArgumentParser) -> None:
+  """Options of `connection`."""
+  parser.add_argument("--token-file", type=Path, metavar="FILE", help="the secret of a token")
+  parser.add_argument("--ca", type=Path, metavar="FILE", help="certificates to trust (.pem)")
+  parser.add_argument("--insecure", action="store_true", help="without TLS, to other machines than this one")
+  parser.add_argument("--route", action="store_true", help="send the stream's name as a header, for proxies")
+
+
+def connection(args: argparse.Namespace) -> dict[str, Any]:
+  """Arguments of `jaxspec.serving.edge.connection.connect`."""
+  token = None if args.token_file is None else args.token_file.read_text().strip()
+  return dict(token=token, ca=args.ca, insecure=args.insecure, route=args.route)
+
+
+def measured(args: argparse.Namespace) -> dict[str, Any]:
+  """The report of the command line.
+
+  Raises:
+    CloudError, OSError, ValueError: in one line, for a server, a file or a trace that does not fit.
+  """
+  traces, where = read_traces(args.trace), connection(args) | dict(patience_s=args.give_up)
+  first = connect(args.url, **where)  # says whether this is a server, and ours, before there are relays and devices
+  with contextlib.ExitStack() as stack:
+    stack.callback(first.hang_up)
+    for trace in traces:
+      fitting(trace, first)
+    metrics = None if args.metrics is None else lambda: read_metrics(args.metrics)
+    if metrics is not None:
+      metrics()
+    url = args.url
+    if args.network is not None:
+      scheme, target = split_url(url)
+      url = f"{scheme}://{stack.enter_context(relaying(str(target), Shape.of(NETWORKS[args.network])))}"
+      where |= {"server_name": target.host} if scheme == "grpcs" else {}
+    kwargs = dict(network=args.network, metrics=metrics, policy=Policy(give_up_s=args.give_up))
+    say = lambda text: print(text, file=sys.stderr)
+    return run_load(lambda: connect(url, **where), traces, devices=args.devices, report=say, **kwargs)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """The exit status: 0, or 2 after one line about what is wrong."""
+  parser = argparse.ArgumentParser(
+    prog="python -m experiments.server.load", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument("url", help="grpcs://HOST:PORT")
+  parser.add_argument("--trace", type=Path, required=True, metavar="DIR", help="of `experiments.server.record`")
+  parser.add_argument("--devices", type=int, default=64, metavar="N", help="of the last stage [%(default)s]")
+  parser.add_argument("--network", choices=tuple(NETWORKS), help="make every connection as slow")
+  parser.add_argument("--metrics", metavar="HOST:PORT", help="where the server answers for its counters")
+  parser.add_argument("--give-up", type=float, default=60.0, metavar="S", help="how long to try a call [%(default)s]")
+  add_connection_options(parser)
+  args = parser.parse_args(arguments)
+  logging.getLogger("jaxspec.serving").setLevel(logging.ERROR)  # what devices meet is counted
+  error = None
+  try:
+    found = measured(args)
+  except (CloudError, ImportError, OSError, ValueError) as failure:
+    error = str(failure)
+  else:
+    print(json.dumps({"url": args.url} | found, indent=1))
+    differing = sum(stage["differing"] for stage in found["stages"])
+    failures = [failure for stage in found["stages"] for failure in stage["failures"]]
+    if differing:
+      error = f"{differing} devices got a reply that is not the recorded one"
+    elif failures:
+      error = f"{len(failures)} devices failed; the first one: {failures[0]}"
+  if error is not None:
+    print(f"experiments.server.load: error: {' '.join(error.split())}", file=sys.stderr)
+  return 0 if error is None else 2
+
+
+if __name__ == "__main__":
+  sys.exit(main())
