@@ -1,4 +1,4 @@
-"""The exact acceptance rule for vector tokens: it couples the steps of the chains, not the tokens.
+"""The exact acceptance rule for continuous tokens: it couples the steps of the chains, not the tokens.
 
 De Bortoli, Galashov, Gretton and Doucet (2025, arXiv 2501.05370) speculate over the denoising steps of one sample. A drafted
 state is accepted or replaced so that it follows the target's step exactly (`jaxspec.rules.couplings`). This rule judges
