@@ -65,13 +65,13 @@ GROUPS = {
   "drafters": (
     "Drafters",
     "Where drafts come from.",
-    "small_model eagle eagle_chain jacobi WindowInit compressed CompressedParams interval_gated GatedParams GatedReport "
-    "PendingTokens DenseDraw SparseDraw",
+    "SmallModelDrafter EagleTreeDrafter EagleChainDrafter JacobiDrafter WindowInit CompressedDrafter CompressedParams "
+    "CiarDrafter GatedParams GatedReport PendingTokens DenseDraw SparseDraw",
   ),
   "verifiers": (
     "Verifiers and logit processing",
     "The target as a judge, guidance, temperature and filters.",
-    "target_model gated_target target_features target_logits Warp Sampling sampling_params ModelParams Guided guided",
+    "TargetVerifier CiarVerifier target_features target_logits Warp Sampling sampling_params ModelParams Guided guided",
   ),
   "rules": (
     "Acceptance rules",

@@ -15,6 +15,21 @@ from jaxspec.methods.common import target_side
 from jaxspec.methods.method import BuildContext, Method, Parts, need, option
 
 
+@dataclasses.dataclass(frozen=True)
+class RepeatDrafter(jaxspec.Drafter):
+  """Copies of the newest token, each with a point mass as its distribution."""
+
+  window: int
+  vocab: int
+  calls_per_round: ClassVar[int] = 0  # no network
+  has_cache: ClassVar[bool] = False
+
+  def draft(self, params, keys, state, cursor):
+    tokens = jnp.repeat(cursor.last[:, None], self.window, axis=1)  # [B, K]
+    logits = jnp.where(jnp.arange(self.vocab)[None, None] == tokens[..., None], 0.0, -jnp.inf)  # [B, K, V]
+    return jaxspec.Draft(tokens, logits, jnp.full(tokens.shape[:1], self.window, jnp.int32)), state, ()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Repeat(Method):
   """Drafts copies of the newest token; exact."""
@@ -29,18 +44,7 @@ class Repeat(Method):
     return self.copies
 
   def build(self, target, draft, context: BuildContext) -> Parts:
-    vocab = need(context.vocab_size, "vocab_size", self.name)
-
-    def propose(params, keys, state, cursor):
-      tokens = jnp.repeat(cursor.last[:, None], self.copies, axis=1)  # [B, K]
-      logits = jnp.where(jnp.arange(vocab)[None, None] == tokens[..., None], 0.0, -jnp.inf)  # a point mass, [B, K, V]
-      return jaxspec.Draft(tokens, logits, jnp.full(tokens.shape[:1], self.copies, jnp.int32)), state, ()
-
-    drafter = jaxspec.Drafter(
-      init=lambda params, keys, condition, max_len, prefill: ((), None), read=lambda params, state, cursor: state,
-      draft=propose, commit=lambda params, state, cursor, draft, trace, verdict: state, window=self.copies,
-      calls_per_round=0, has_cache=False,
-    )  # fmt: skip
+    drafter = RepeatDrafter(self.copies, need(context.vocab_size, "vocab_size", self.name))
     side, verifier = target_side(target, jaxspec.lossless, context)
     return Parts(SpecParams((), side), drafter, verifier)
 
