@@ -24,7 +24,7 @@ VARIABLE = "JAXSPEC_CHECKPOINT"
 
 def shipped(name: str) -> Path:
   """A folder below ``checkpoints/`` of the repository, else of the installed package; it may not exist."""
-  package = Path(__file__).parent
+  package = Path(__file__).parents[1]
   in_repository = package.parent / "checkpoints" / name
   return in_repository if in_repository.is_dir() else package / "_checkpoints" / name
 
