@@ -1,7 +1,7 @@
 """One row of a decode over any `Cloud`: the edge's side of the loop, which speaks in frames.
 
-`EdgeStream` runs `jaxspec.core.loop.draft_round` and `commit_reply` on the row, and its codec turns the draft into a frame and
-the reply into a verdict. Besides, it keeps what a cloud needs to go on with the stream (`Resume`). A `Session` carries the
+`EdgeStream` runs `jaxspec.core.loop.draft_round` and `commit_reply` on the row. A codec turns its draft into a frame and the
+reply into a verdict. Besides, the edge keeps what a cloud needs to go on with the stream (`Resume`). A `Session` carries the
 frames: it numbers the calls, tries them again, and resumes.
 """
 
