@@ -43,7 +43,7 @@ class Capacity:
     share: of devices that decode at a time.
     fill: of what a server can do.
     frame_up, frame_down: bytes of the frames of a call.
-    call_ms: of a core of the front end, for gRPC, TLS and protobuf of a call.
+    call_ms: of a core of the server, for gRPC, TLS and protobuf of a call.
     read_ms: the same, for reading a frame into arrays (`bench:reading`).
     cell: most replicas behind one proxy.
   """
@@ -159,7 +159,7 @@ def report(capacity: Capacity) -> str:
     f"t = {step_ms:g} ms, so a server answers at most c = {short(c.calls_per_s)} calls a second. "
     f"a = {at_once:g} devices decode at once, with {two_digits(at_once * c.row_bytes / 1e9):g} GB of caches.",
     "",
-    "| devices | at once | replicas | calls/s | up, Mbit/s | down, Mbit/s | front-end cores |",
+    "| devices | at once | replicas | calls/s | up, Mbit/s | down, Mbit/s | cores for calls |",
     "|---|---|---|---|---|---|---|",
   ]
   for devices in FLEETS:

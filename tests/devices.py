@@ -27,7 +27,9 @@ def output_of(process: subprocess.Popen) -> dict:
   return json.loads(out.splitlines()[-1])
 
 
-def program(make: Callable[[Path], None], main: Callable[[Path], dict], in_processes: Callable[[Path], dict]) -> None:
+def program(
+  make: Callable[[Path], None], main: Callable[[Path], dict], in_processes: Callable[[Path], dict] | None = None
+) -> None:
   """What `run` starts: prints the findings of a folder in one line, as one process or as one of several.
 
   The arguments are the folder, then of one process of several: address, number of processes, own number.
@@ -35,7 +37,7 @@ def program(make: Callable[[Path], None], main: Callable[[Path], dict], in_proce
   Args:
     make: fills the folder; not called in one process of several.
     main: in one process.
-    in_processes: in one of several, after `main` left what it found in the folder.
+    in_processes: in one of several, after `main` left what it found in the folder; None for programs of one process.
   """
   folder, *rest = sys.argv[1:]
   if rest:

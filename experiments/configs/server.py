@@ -47,7 +47,6 @@ CONFORMAL = {
   for name, (eta, alpha) in {"published": (1e-3, 5e-4), "fast": (5e-2, 5e-2)}.items()
 }
 BUDGETED = (*TOP[8], *TOP[64], *CONFORMAL["published"], *CONFORMAL["fast"])
-CUT = "Memory over calls that are cut by their deadline"
 EVERY_FAULT = "Decodes under every single fault, and under several at once"
 
 TABLES = {
@@ -56,10 +55,7 @@ TABLES = {
   "faults_ciar": Faults(title=f"{EVERY_FAULT}: ciar", case=CIAR),
   "recovery": Recovery(title="How long a decode stands still", cases=(sqs("lazy", 90), sqs("trimmed", 130))),
   "hostile": Hostile(title="A server under hostile inputs", case=sqs("lazy", 90)),
-  "cut_calls": CutCalls(title=CUT, case=sqs("trimmed", 130)),
-  "cut_calls_front_ends": CutCalls(
-    title=f"{CUT}: two front ends", case=sqs("trimmed", 130), number=100_000, serve=(*CutCalls.serve, "--frontends", "2")
-  ),
+  "cut_calls": CutCalls(title="Memory over calls that are cut by their deadline", case=sqs("trimmed", 130)),
   "crowd": Crowd(title="Many devices at one server", case=sqs("lazy", 90)),
   "overhead": Overhead(title="What the link costs a round", cases=(sqs("lazy", 90), sqs("trimmed", 130), CIAR)),
   "networks_ciar": Networks(

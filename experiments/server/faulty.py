@@ -73,7 +73,7 @@ class InProcess:
     """One call.
 
     Raises:
-      CloudError: as the front end would say it.
+      CloudError: as the servicer would say it.
     """
     now = self._clock()
     deadline = now + timeout_s

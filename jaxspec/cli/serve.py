@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from jaxspec.cli import processes
 from jaxspec.cli.cloud_options import read_file
 from jaxspec.cli.errors import UserError, imported, interruptible
 from jaxspec.cli.options import PATH, common, unread, warn
@@ -42,12 +41,10 @@ _SECONDS = click.FloatRange(0, min_open=True)
               help="How long a call may wait for others to share its step.")  # fmt: skip
 @click.option("--idle-s", type=_SECONDS, default=60.0, show_default=True, metavar="T", help="Then a stream loses its cache.")
 @click.option("--forget-s", type=_SECONDS, default=600.0, show_default=True, metavar="T", help="Then it is forgotten.")
-@click.option("--frontends", type=click.IntRange(0), default=0, show_default=True, metavar="N",
-              help="Processes that answer sockets and read frames; 0: that of the engine does.")  # fmt: skip
 @click.option("--max-decode-ms", type=_SECONDS, default=100.0, show_default=True, metavar="T",
               help="Refuse a profile whose longest frame takes longer to read.")  # fmt: skip
 @click.option("--metrics", metavar="HOST:PORT", help="Answer HTTP requests for counters there (Prometheus).")
-@processes.on_mesh
+@click.option("--mesh", metavar="NAME", help="Devices that share the work, such as data=2,model=4.")
 @common("model", "tokenizer", "text_encoder", "dtype", "matmul_precision", "no_cache")
 def serve(**options: Any) -> int:
   """Verify for edges with the target of CHECKPOINT, networks by folder or shipped name, until SIGTERM.
@@ -73,12 +70,8 @@ def serve(**options: Any) -> int:
   listen = Listen(options["listen"], insecure=options["insecure"], **pems)
   imported("jaxspec.serving.server.from_bundle")
   methods = [_method(text) for text in options["profiles"]] or None
-  is_first = processes.is_first(options)
-  counters = _counters(metrics) if metrics is not None and is_first else None
-  server = _server(options, listen, methods, widths, counters)
-  if not is_first:
-    return processes.leave(options, server.run(lambda: click.echo("serving with process 0")))
-  return processes.leave(options, server.run(lambda: click.echo(f"serving at {server.address}")))
+  server = _server(options, listen, methods, widths, None if metrics is None else _counters(metrics))
+  return server.run(lambda: click.echo(f"serving at {server.address}"))
 
 
 def _new_token(options: dict[str, Any]) -> int:
@@ -134,8 +127,7 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
   if not options["no_cache"]:
     compilation_cache.enable()
   names = ("auth_every_call", "dtype", "matmul_precision", "max_streams", "max_rows", "max_len", "max_prompt", "numerics")
-  kwargs = {name: options[name] for name in (*names, "idle_s", "forget_s", "frontends", "max_decode_ms")}
-  kwargs |= processes.join(options)
+  kwargs = {name: options[name] for name in (*names, "idle_s", "forget_s", "max_decode_ms", "mesh")}
   if kwargs["matmul_precision"] is None and kwargs["dtype"] == "float32" and of_user() is None:
     kwargs["matmul_precision"] = "float32"  # as edges compute: a decode over a network draws what one here draws
   kwargs |= dict(metrics=metrics, tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)

@@ -60,8 +60,8 @@ def test_a_new_token_with_a_quota(run, fails, tmp_path):
     (("--profile", "sqs:ell=much"), "much"),
     (("--profile", "sqs:ell=0"), "ell of at least"),
     (("--token-file", "missing.jsonl"), "missing.jsonl"),
-    (("--frontends", "-1"), "frontends"),
-    (("--frontends", "many"), "frontends"),
+    (("--mesh", "rows=2"), "a mesh such as data=2,model=4"),
+    (("--mesh", "model=4096"), "4096 devices for the mesh"),
     (("--max-decode-ms", "0"), "max-decode-ms"),
     (("/nowhere",), "/nowhere"),
   ],
@@ -103,22 +103,20 @@ def test_certificates_that_are_none_show_before_anything_is_loaded(fails, tmp_pa
 
 
 def test_without_the_extra(fails, monkeypatch):
-  for name in ("server", "door", "front"):  # what is imported already would not miss it
+  for name in ("server", "grpc_server", "servicer"):  # what is imported already would not miss it
     monkeypatch.delitem(sys.modules, f"jaxspec.serving.server.{name}", raising=False)
   monkeypatch.setitem(sys.modules, "grpc", None)
   assert "pip install 'jaxspec-decoding[serve]'" in fails("serve")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("frontends", [0, 2])
-def test_a_server_in_a_process(frontends, tmp_path):
+def test_a_server_in_a_process(tmp_path):
   """Its tokens are those of one process; SIGTERM ends it."""
   folder = fake_language.make(tmp_path / "language")
   options = "coding=lazy,sparsifier=topk,support=4,max_drafts=4"
   command = [sys.executable, "-m", "jaxspec.cli.main", "serve", str(folder), "--listen", "127.0.0.1:0"]
   command += ["--profile", f"sqs:{options}", "--max-prompt", "8", "--max-len", "12", "--max-streams", "2"]
   command += ["--max-rows", "2", "--widths", "8", "--no-cache", "--matmul-precision", "float32"]
-  command += ["--frontends", str(frontends)]
   process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
   cloud = jaxspec.connect(process.stdout.readline().removeprefix("serving at ").strip())
   pipeline = jaxspec.load_pipeline(folder, matmul_precision="float32")

@@ -11,14 +11,14 @@ from experiments.configs.bench import TABLES
 from experiments.engine.experiment import Lab
 
 
-def test_every_coding_is_read_and_handed_over(tmp_path):
+def test_every_coding_is_read(tmp_path):
   table = Reading(
     title="small", vocab=300, window=3, frames=tuple((coding, 8) for coding, _ in TABLES["reading"].frames), repeats=2
   )
   document = table.measure(Lab(tmp_path))
   rows = [row["cells"] for row in document["rows"]]
   assert [tuple(row[:2]) for row in rows] == [(coding, "8") for coding, _ in table.frames]
-  assert all(len(row) == len(document["head"]) and int(row[2]) > 0 and int(row[4]) > int(row[2]) for row in rows)
+  assert all(len(row) == len(document["head"]) and int(row[2]) > 0 for row in rows)
 
 
 def test_the_first_time_does_not_count():

@@ -4,9 +4,7 @@
    `interface` is what the rest of the server knows of it, without JAX.
 2. `desk` decides what runs and who waits for it, by the table of `calls` and the quotas of `quotas`. Both are pure.
 3. `local` is both in one process, without a socket.
-4. `service` runs an engine in a thread of its own: it computes what the desk hands out. It is the `backend` of front ends.
-5. `front` answers calls by a backend. `requests` checks every field. `door` is a front at a port, by gRPC.
-6. `front_ends` starts processes with a door each. They write `letters` over a `channel`; `front_end` is one of them, and
-   `remote` its backend. No JAX is in it.
-7. `server` is all of it, in one process or in several.
+4. `service` runs an engine in a thread of its own: it computes what the desk hands out.
+5. `front` answers calls by a service. `requests` checks every field. `door` is a front at a port, by gRPC.
+6. `server` is all of it, in one process.
 """

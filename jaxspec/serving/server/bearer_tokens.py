@@ -16,7 +16,6 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -27,6 +26,7 @@ from jaxspec.serving.wire.cloud import CloudError, Status
 _LOG = logging.getLogger(__name__)
 _QUOTA = tuple(field.name for field in dataclasses.fields(Quota))
 _SECRET_BYTES = 32
+_MAX_PEERS = 10_000
 
 
 class Token(NamedTuple):
@@ -37,18 +37,17 @@ class Token(NamedTuple):
   revoked: bool = False
 
 
-class Tokens:
-  """A list of tokens.
+class TokenFile:
+  """The tokens of a file, and those that were issued here.
 
-  Args:
-    listed: one JSON object in a line.
-    source: what they are from, for errors.
   Raises:
-    ValueError: for a line that is none.
+    ValueError: in one line, for a file that cannot be read.
   """
 
-  def __init__(self, listed: str, source: str = "a list of tokens"):
-    self._tokens = _read_lines(listed, source)
+  def __init__(self, path: str | os.PathLike):
+    self._path = Path(path)
+    self._tokens = read_tokens(self._path)
+    self._issued: tuple[Token, ...] = ()
 
   def tenant_of(self, secret: str | None) -> Tenant:
     """Who has this secret. The time it takes does not depend on how much of a secret is right.
@@ -60,7 +59,7 @@ class Tokens:
       raise CloudError(Status.UNAUTHENTICATED, "a token is needed: --token-file FILE with its secret, in Python token=")
     digest = _digest(secret)
     found = None
-    for token in self._all():
+    for token in (*self._tokens, *self._issued):
       if hmac.compare_digest(token.sha256, digest):
         found = token
     if found is None:
@@ -69,32 +68,10 @@ class Tokens:
       raise CloudError(Status.PERMISSION_DENIED, f"the token {found.tenant.name} was revoked")
     return found.tenant
 
-  def listed(self) -> str:
-    """All tokens, as they are read."""
-    return "".join(_line(token) for token in self._all())
-
-  def _all(self) -> tuple[Token, ...]:
-    return self._tokens
-
-
-class TokenFile(Tokens):
-  """The tokens of a file.
-
-  Raises:
-    ValueError: in one line, for a file that cannot be read.
-  """
-
-  def __init__(self, path: str | os.PathLike):
-    self._path = Path(path)
-    self._tokens = read_tokens(self._path)
-    self._issued: tuple[Token, ...] = ()
-    self._watching: list[Callable[[], None]] = []
-
   def issue(self, name: str) -> str:
     """The secret of a new token that is in no file and ends with this object."""
     secret = secrets.token_urlsafe(_SECRET_BYTES)
     self._issued += (Token(Tenant(name, Quota()), _digest(secret)),)
-    self._tell()
     return secret
 
   def reload(self) -> None:
@@ -103,19 +80,24 @@ class TokenFile(Tokens):
       self._tokens = read_tokens(self._path)
     except ValueError as error:
       _LOG.error("The old tokens stay: %s", error)
-    self._tell()
 
-  def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-    """Calls ``changed`` whenever tokens come or go; returns what ends that."""
-    self._watching.append(changed)
-    return lambda: self._watching.remove(changed)
 
-  def _tell(self) -> None:
-    for changed in self._watching:
-      changed()
+class Failures:
+  """Wrong tokens by peer. Whoever brings more than ``free`` in a minute is answered slowly. Pure; time is passed in."""
 
-  def _all(self) -> tuple[Token, ...]:
-    return (*self._tokens, *self._issued)
+  def __init__(self, free: int = 10, window_s: float = 60.0, delay_s: float = 1.0):
+    self._free, self._window_s, self._delay_s = free, window_s, delay_s
+    self._times: collections.OrderedDict[str, collections.deque[float]] = collections.OrderedDict()
+
+  def delay_s(self, peer: str, now: float) -> float:
+    """Counts a wrong token; how long to wait before saying so."""
+    times = self._times.setdefault(peer, collections.deque(maxlen=self._free))
+    self._times.move_to_end(peer)
+    if len(self._times) > _MAX_PEERS:
+      self._times.popitem(last=False)
+    slow = len(times) == self._free and now - times[0] < self._window_s
+    times.append(now)
+    return self._delay_s if slow else 0.0
 
 
 def read_tokens(path: Path) -> tuple[Token, ...]:
@@ -129,11 +111,17 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
   except (OSError, UnicodeDecodeError) as error:
     reason = "bytes that are no UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
     raise ValueError(f"Must have a file of tokens that can be read, we instead got {path}: {reason}") from error
-  tokens = _read_lines(listed, str(path))
+  tokens = []
+  for number, line in enumerate(listed.split("\n"), 1):
+    if line.strip():
+      try:
+        tokens.append(_read_line(json.loads(line)))
+      except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"Must have a token in line {number} of {path}, we instead got {error}") from error
   names = collections.Counter(token.tenant.name for token in tokens)
   if twice := [name for name, count in names.items() if count > 1]:
     raise ValueError(f"Must have every name once in {path}, we instead got {twice[0]} twice")
-  return tokens
+  return tuple(tokens)
 
 
 def new_token(path: str | os.PathLike, name: str, quota: Quota = Quota()) -> str:
@@ -148,7 +136,8 @@ def new_token(path: str | os.PathLike, name: str, quota: Quota = Quota()) -> str
   if not name:
     raise ValueError(f"Must have a name for a token in {path}, we instead got none")
   secret = secrets.token_urlsafe(_SECRET_BYTES)
-  line = _line(Token(Tenant(name, quota), _digest(secret)))
+  limits = {key: value for key, value in dataclasses.asdict(quota).items() if value != float("inf")}
+  line = json.dumps({"name": name, "sha256": _digest(secret).hex()} | limits) + "\n"
   with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+", encoding="utf-8") as file:
     _lock(file)
     if name in {token.tenant.name for token in read_tokens(path)}:
@@ -165,24 +154,6 @@ def _lock(file: TextIO) -> None:
     import fcntl
 
     fcntl.flock(file, fcntl.LOCK_EX)
-
-
-def _read_lines(listed: str, source: str) -> tuple[Token, ...]:
-  tokens = []
-  for number, line in enumerate(listed.split("\n"), 1):
-    if line.strip():
-      try:
-        tokens.append(_read_line(json.loads(line)))
-      except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"Must have a token in line {number} of {source}, we instead got {error}") from error
-  return tuple(tokens)
-
-
-def _line(token: Token) -> str:
-  """What `_read_line` reads."""
-  limits = {key: value for key, value in dataclasses.asdict(token.tenant.quota).items() if value != float("inf")}
-  revoked = {"revoked": True} if token.revoked else {}
-  return json.dumps({"name": token.tenant.name, "sha256": token.sha256.hex()} | limits | revoked) + "\n"
 
 
 def _read_line(line: dict) -> Token:

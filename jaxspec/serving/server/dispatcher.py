@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from jaxspec.serving.server.engine_interface import Ahead, Engine, NoRoom, NotFinite, StreamLost
+from jaxspec.serving.server.engine_interface import Engine, NoRoom, NotFinite, StreamLost
 from jaxspec.serving.server.idempotency import CallTable, Decision, Position
 from jaxspec.serving.server.quotas import Quota, Usage
 from jaxspec.serving.wire.bitstream import MessageError
@@ -75,7 +75,6 @@ class VerifyCall(NamedTuple):
     fed: tokens that the call makes the network read.
     tenant: who asks; None where the stream's id alone authorises.
     deadline: when the caller stops waiting.
-    ahead: what was read in the frame already.
   """
 
   stream: bytes
@@ -84,7 +83,6 @@ class VerifyCall(NamedTuple):
   fed: int
   tenant: Tenant | None = None
   deadline: float = math.inf
-  ahead: Ahead | None = None
 
 
 class Ticket:
@@ -172,7 +170,7 @@ class Desk:
     condition = opening.condition
     fed = 1 if isinstance(condition, int) else len(condition)
     pay = lambda: usage.charge(fed + (0 if resume is None else len(resume.tokens)), now)
-    decide = lambda: self.table.open(stream, tenant.name, call.plain, call.request, next_seq, now, profile=opening.profile)
+    decide = lambda: self.table.open(stream, tenant.name, call.plain, call.request, next_seq, now)
 
     def work(engine):
       engine.open(stream, opening, resume, tenant=tenant.name)
@@ -196,7 +194,7 @@ class Desk:
         usage.charge(call.fed, now)
 
     def work(engine):
-      engine.submit(call.stream, call.position.part, call.frame, call.ahead)
+      engine.submit(call.stream, call.position.part, call.frame)
 
     return self._arrived(call.stream, decide, pay, work, call.deadline, now)
 

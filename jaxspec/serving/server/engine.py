@@ -14,9 +14,7 @@ the engine is over.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
@@ -27,7 +25,7 @@ from jaxspec.core.types import Cache, ModelFns, PyTree, Verdict
 from jaxspec.sampling.logit_processing import ModelParams
 from jaxspec.serving.server.determinism_check import probe
 from jaxspec.serving.server.digests import weights_digest
-from jaxspec.serving.server.engine_interface import Ahead, NotFinite, StreamExists, StreamLost
+from jaxspec.serving.server.engine_interface import NotFinite, StreamExists, StreamLost
 from jaxspec.serving.server.scheduler import Plan, Policy, plan
 from jaxspec.serving.server.served_profile import StreamKind
 from jaxspec.serving.server.server_programs import Programs
@@ -82,8 +80,6 @@ class Engine:
     end_ids: as above.
     mesh: devices that share the table and every step (`jaxspec.core.mesh`), which have the parameters. The axis ``data``
       divides ``max_streams`` and ``max_rows``.
-    group: the other processes with devices of the mesh, in process 0. Each makes an engine by the same arguments without it,
-      and runs what this one runs (`jaxspec.serving.server.group.Follower`).
   Raises:
     ValueError: for sizes that do not go together, or programs that the probe refuses.
   """
@@ -109,7 +105,6 @@ class Engine:
     max_condition: int | None = None,
     end_ids: Sequence[int] = (),
     mesh: Mesh | None = None,
-    group: Any = None,
   ):
     groups = 1 if mesh is None else mesh.shape[DATA]
     sizes = Sizes(max_streams, max_rows, max_len, tuple(widths), groups)
@@ -126,9 +121,6 @@ class Engine:
     with self.precision():  # the table too: it says how the caches of rows are stored
       found, self.table = probe(self.programs, numerics), self.programs.table()
     self.numerics, self.replay_in_chunks = found.digest, found.replay_in_chunks
-    self._group = group
-    if group is not None:
-      self.programs = dataclasses.replace(self.programs, tell=group.tell)
     self.wake_at: float | None = None
     self.rows_of_step = 0
     self._policy = Policy(max_rows, max_wait_s, groups=groups)
@@ -206,14 +198,13 @@ class Engine:
     self._held.add(stream, opened)
     opened.used = opened.since = max(now, self._now)
 
-  def submit(self, stream: bytes, part: int, frame: bytes, ahead: Ahead | None = None, *, now: float = 0.0) -> None:
+  def submit(self, stream: bytes, part: int, frame: bytes, *, now: float = 0.0) -> None:
     """Queues one call; a later step answers it.
 
     Args:
       stream: its name.
       part: 0 for the frame of a round, 1 for the distribution that its answer requested.
       frame: of one row, `jaxspec.serving.wire.framing` or `jaxspec.serving.wire.ciar_message`.
-      ahead: what somebody has read in it already; of another profile than the stream's it does not count.
       now: seconds, on the clock of `step`; the time of the last step where it is earlier.
     Raises:
       StreamLost: if the stream is not held, or what part 1 belongs to was lost; it is not held any more then.
@@ -228,14 +219,13 @@ class Engine:
       self.close(stream)
       raise StreamLost(f"the judgement of stream {stream.hex()} was not kept")
     require((held.judged is not None) == (part == 1), "order", f"part {part} is not waited for")
-    read = frame if ahead is None or ahead.profile != held.opening.profile else ahead.reading
     if part == 0:
-      held.accept(held.decode(read), self.programs.sizes.widths)
+      held.accept(held.decode(frame), self.programs.sizes.widths)
       held.has_lost = False
     else:
       call, verdict = held.judged
       round_ = int(call.cursor.round)
-      held.distribution = held.kind.wire.decode_distribution([read], call.draft, verdict, np.ones(1, bool), round_)
+      held.distribution = held.kind.wire.decode_distribution([frame], call.draft, verdict, np.ones(1, bool), round_)
     held.used = held.since = max(now, self._now)
     held.passed = 0
 
@@ -304,11 +294,6 @@ class Engine:
     return precision_context(self._matmul_precision)
 
   def _check(self) -> None:
-    if self._failure is None and self._group is not None:
-      try:
-        self._group.check()
-      except OSError as error:
-        self._failure = error
     if self._failure is not None:
       raise EngineFailed("the engine is over: its device failed before") from self._failure
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import jaxspec
 from jaxspec.serving.wire.cloud import PROTOCOL, Description, Opening, Profile, Resume
-from jaxspec.serving.wire.frame_reader import Reading
 
 
 class StreamLost(Exception):
@@ -28,13 +27,6 @@ class StreamExists(NoRoom):
 
 
 ROW_ERRORS = (StreamLost, NotFinite, NoRoom)
-
-
-class Ahead(NamedTuple):
-  """A frame that was read before it came to the engine, as one of a profile."""
-
-  profile: int
-  reading: Reading
 
 
 class Engine(Protocol):
@@ -71,8 +63,8 @@ class Engine(Protocol):
     """Queues a prefill; its result is the frame of token 0. With ``resume`` the tokens are read again, not drawn."""
     ...
 
-  def submit(self, stream: bytes, part: int, frame: bytes, ahead: Ahead | None = None) -> None:
-    """Queues one call of an open stream. ``ahead`` is read in place of the frame where it is of the stream's profile."""
+  def submit(self, stream: bytes, part: int, frame: bytes) -> None:
+    """Queues one call of an open stream."""
     ...
 
   def step(self, now: float) -> list[tuple[bytes, bytes | Exception]]:

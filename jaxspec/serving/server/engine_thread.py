@@ -13,8 +13,6 @@ import threading
 import time
 from collections.abc import Callable
 
-from jaxspec.serving.server.auth_backoff import Failures
-from jaxspec.serving.server.backend import Answer
 from jaxspec.serving.server.dispatcher import Desk, OpenCall, Tenant, Ticket, VerifyCall
 from jaxspec.serving.server.engine_interface import ROW_ERRORS, Engine
 from jaxspec.serving.server.metrics_hooks import StepReport
@@ -62,7 +60,7 @@ def run_once(
 
 
 class Service:
-  """An engine with its desk and its thread; the `jaxspec.serving.server.backend.Backend` of front ends in its process.
+  """An engine with its desk and its thread.
 
   Args:
     engine: handed over to the thread; nobody else calls it any more.
@@ -82,7 +80,6 @@ class Service:
     self._hang_s, self._report = hang_s, report
     self._lock, self._wake, self._stopping = threading.Lock(), threading.Event(), False
     self._step_began: float | None = None
-    self._failures = Failures()
     self.failure: BaseException | None = None
     self._thread = threading.Thread(target=self._run, name="jaxspec-engine", daemon=True)
 
@@ -120,22 +117,16 @@ class Service:
     return self.failure is not None
 
   async def open(self, call: OpenCall) -> bytes:
-    """See `Backend.open`."""
+    """See `Desk.open`; the frame of token 0."""
     return await self._call(lambda desk, now: desk.open(call, now=now))
 
-  async def verify(self, call: VerifyCall) -> Answer:
-    """See `Backend.verify`."""
-    reply = await self._call(lambda desk, now: desk.verify(call, now=now))
-    with self._lock:
-      return Answer(reply, self.desk.table.profile_of(call.stream))
+  async def verify(self, call: VerifyCall) -> bytes:
+    """See `Desk.verify`; the reply frame."""
+    return await self._call(lambda desk, now: desk.verify(call, now=now))
 
   async def close(self, tenant: Tenant | None, stream: bytes) -> None:
-    """See `Backend.close`."""
+    """See `Desk.close`."""
     await self._call(lambda desk, now: desk.close(tenant, stream))
-
-  async def wrong_token(self, peer: str) -> float:
-    """See `Backend.wrong_token`."""
-    return self._failures.delay_s(peer, self.clock())
 
   async def _call(self, arrive: Callable[[Desk, float], bytes | Ticket | None]) -> bytes | None:
     """Lets a call arrive at the desk, and waits for its answer.

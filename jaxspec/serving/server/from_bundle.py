@@ -15,7 +15,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
@@ -39,7 +38,6 @@ from jaxspec.serving.wire.method_codecs import wire_of
 
 if TYPE_CHECKING:
   from jaxspec.serving.server.bearer_tokens import TokenFile
-  from jaxspec.serving.server.group import Follower
   from jaxspec.serving.server.prometheus import Metrics
   from jaxspec.serving.server.server import Listen, Server
 
@@ -56,21 +54,16 @@ def serve(
   methods: Sequence[Served] = METHODS,
   tokens: TokenFile | str | os.PathLike | None = None,
   auth_every_call: bool = False,
-  frontends: int = 0,
   max_decode_ms: float = 100.0,
   forget_s: float = 600.0,
   metrics: Metrics | None = None,
   dtype: str = "float32",
   matmul_precision: str | None = None,
   mesh: str | Mesh | None = None,
-  leader: str = "127.0.0.1",
   parts: Mapping[str, Any] = {},
   **options: Any,
-) -> Server | Follower:
+) -> Server:
   """A server of a bundle's target, as a context that runs it in a thread.
-
-  On a mesh of several processes (after `jax.distributed.initialize`) all make the same call. Process 0 is the server; the
-  context of every other one runs what the server tells, and ends with it.
 
   Args:
     bundle: as in `jaxspec.load_pipeline`, or what that returned.
@@ -78,44 +71,34 @@ def serve(
     methods: what edges may decode by, see `engine_of`.
     tokens: who may open streams, or the file that says it; None lets everybody.
     auth_every_call: ask for a token in every call, not only where streams are opened.
-    frontends: processes that answer sockets and read frames; 0: this one does.
     max_decode_ms: a method whose longest frame takes longer to read on this machine is refused.
     forget_s: a stream without a call for so long is forgotten.
     metrics: counters of the server; by default some of its own.
-    dtype, matmul_precision, mesh: as in `jaxspec.load_pipeline`; a pipeline has its own.
-    leader: where the other processes reach process 0.
+    dtype, matmul_precision, mesh: as in `jaxspec.load_pipeline`; a pipeline has its own. A mesh has devices of this process.
     parts: what `jaxspec.load_pipeline` takes besides, where ``bundle`` is a converted network: ``tokenizer``, ``text``.
     options: of `engine_of`.
   Returns:
-    A `jaxspec.serving.server.server.Server`; ``address`` is valid inside of its ``with`` block. A
-    `jaxspec.serving.server.group.Follower` in all processes but the first.
+    A `jaxspec.serving.server.server.Server`; ``address`` is valid inside of its ``with`` block.
   Raises:
     ImportError: without the extra ``serve``.
     ValueError: one line that names what does not fit.
-    OSError: if another process of the group does not come.
+    OSError: if the port is not to be had.
   """
   from jaxspec.serving.server.bearer_tokens import TokenFile
   from jaxspec.serving.server.dispatcher import Limits
-  from jaxspec.serving.server.group import Follower, Link, join
   from jaxspec.serving.server.server import Listen, Server
 
   listen = Listen(listen) if isinstance(listen, str) else listen
   tokens = TokenFile(tokens) if isinstance(tokens, (str, os.PathLike)) else tokens
-  if jax.process_index() == 0:
-    listen.check()
+  listen.check()
   if not isinstance(bundle, Pipeline):
     kwargs = dict(dtype=dtype, matmul_precision=matmul_precision, mesh=mesh, **parts)
     load = functools.partial(load_pipeline, bundle, **kwargs)
     check_sizes(load(target_weights=False), methods, **options)
     bundle = load()
-  group = join(bundle.mesh, leader)
-  options |= dict(forget_s=forget_s)
-  if isinstance(group, Link):  # process 0 alone reads frames
-    return Follower(engine_of(bundle, methods, **options), group)
-  engine = engine_of(bundle, methods, group=group, max_decode_ms=max_decode_ms, **options)
+  engine = engine_of(bundle, methods, max_decode_ms=max_decode_ms, forget_s=forget_s, **options)
   limits = Limits(engine.max_held, forget_s=forget_s)
-  settings = dict(frontends=frontends, limits=limits, metrics=metrics, on_end=None if group is None else group.end)
-  return Server(engine, listen, tokens=tokens, auth_every_call=auth_every_call, **settings)
+  return Server(engine, listen, tokens=tokens, auth_every_call=auth_every_call, limits=limits, metrics=metrics)
 
 
 def engine_of(

@@ -1,4 +1,4 @@
-"""A door: one gRPC server at a port, with its health. Front-end processes have one each; a server in one process has one."""
+"""A gRPC server at a port, with its health."""
 
 from __future__ import annotations
 
@@ -32,15 +32,11 @@ class Door:
 
   Args:
     served: what a request may ask for; longer ones are refused.
-    shared: whether other processes listen on the same port.
   """
 
-  failure: BaseException | None = None  # of doors that other processes have
-
-  def __init__(self, front: Front, listen: Listen, served: Description, *, shared: bool = False):
+  def __init__(self, front: Front, listen: Listen, served: Description):
     self._front, self._listen = front, listen
-    options = _OPTIONS | {"grpc.max_receive_message_length": requests.max_request_bytes(served)}
-    self._options = options | {"grpc.so_reuseport": int(shared)} | listen.options
+    self._options = _OPTIONS | {"grpc.max_receive_message_length": requests.max_request_bytes(served)} | listen.options
     self._server: grpc.aio.Server | None = None
     self._status = health.aio.HealthServicer()
 

@@ -68,7 +68,6 @@ class _Stream:
 
   Attributes:
     opening: digest of what opens it, without what resumes it.
-    profile: the way of decoding.
     first: the newest `Open`.
     newest: the newest answered call.
     next: the call that runs next.
@@ -78,7 +77,6 @@ class _Stream:
 
   tenant: str
   opening: bytes
-  profile: int
   first: _Call
   newest: _Call
   next: Position
@@ -108,11 +106,6 @@ class CallTable:
     known = self._streams.get(stream)
     return None if known is None else known.tenant
 
-  def profile_of(self, stream: bytes) -> int | None:
-    """How a stream is decoded; None for an unknown one."""
-    known = self._streams.get(stream)
-    return None if known is None else known.profile
-
   def streams_of(self, tenant: str) -> int:
     """How many streams a tenant has."""
     return sum(stream.tenant == tenant for stream in self._streams.values())
@@ -125,8 +118,6 @@ class CallTable:
     request: bytes,
     next_seq: int | None,
     now: float,
-    *,
-    profile: int = 0,
   ) -> Decision | bytes:
     """An `Open` arrives.
 
@@ -134,7 +125,6 @@ class CallTable:
       opening: the request without its prefix, the same bytes for every attempt to open or to resume the stream.
       request: the whole request.
       next_seq: where it resumes; None for a new stream.
-      profile: what `profile_of` says then.
     Raises:
       CloudError: see the table above; ``RESOURCE_EXHAUSTED`` where the table is full.
     """
@@ -149,7 +139,7 @@ class CallTable:
         return Decision.JOIN if known.first.reply is None else known.first.reply
       self._check_resume(known, tenant, opening, next_seq)
     call = _Call(OPEN, digest)
-    self._streams[stream] = _Stream(tenant, opening, profile, call, call, Position(next_seq or 1, 0), call, now)
+    self._streams[stream] = _Stream(tenant, opening, call, call, Position(next_seq or 1, 0), call, now)
     return Decision.RUN
 
   def verify(self, stream: bytes, tenant: str | None, position: Position, frame: bytes, now: float) -> Decision | bytes:

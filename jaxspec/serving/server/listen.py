@@ -102,34 +102,17 @@ class Listen:
     return f"Cannot listen on {self.address}: gRPC does not open the port"
 
 
-def reserve(listen: Listen) -> tuple[socket.socket, int]:
-  """Takes a port that several processes are going to listen on.
-
-  Returns:
-    A socket that takes part in the port without listening, so that the system gives it to nobody else; and the port.
-  Raises:
-    OSError: if somebody else listens there.
-  """
-  try:
-    with bound(listen.where) as alone:  # ports that are shared are not refused to their sharers
-      port = alone.getsockname()[1]
-    return bound(listen.where._replace(port=port), socket.SO_REUSEPORT), port
-  except OSError as error:
-    raise OSError(listen.cannot(error)) from error
-
-
 def reason(error: OSError) -> str:
   """Why a port is not to be had."""
   return _WORDS.get(error.errno) or error.strerror or str(error)
 
 
-def bound(address: Address, *options: int) -> socket.socket:
-  """A socket at an address, with these options of sockets besides; it listens to nobody yet."""
+def bound(address: Address) -> socket.socket:
+  """A socket at an address that does not listen yet."""
   family, kind, _, _, where = address.resolve()[0]
   found = socket.socket(family, kind)
   try:
-    for option in (socket.SO_REUSEADDR, *options):
-      found.setsockopt(socket.SOL_SOCKET, option, 1)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     found.bind(where)
   except BaseException:
     found.close()

@@ -1,4 +1,4 @@
-"""A whole server: engine, desk, front end, health, metrics, and how it starts and ends.
+"""A whole server: engine, desk, gRPC, health, metrics, and how it starts and ends.
 
 1. Health says ``SERVING`` once the port is open and the engine runs.
 2. On SIGTERM (or `Server.drain`) it says ``NOT_SERVING``, lets no call in, answers those that wait, and ends.
@@ -27,7 +27,6 @@ from jaxspec.serving.server.bearer_tokens import TokenFile
 from jaxspec.serving.server.dispatcher import Desk, Limits
 from jaxspec.serving.server.engine_interface import Engine, description_of
 from jaxspec.serving.server.engine_thread import Service
-from jaxspec.serving.server.front_ends import MAX_CALLS, FrontEnds
 from jaxspec.serving.server.listen import Listen
 
 _WATCH_S = 0.05
@@ -40,11 +39,8 @@ class Server:
   Args:
     engine: compiled and ready.
     tokens: who may open streams; None lets everybody.
-    frontends: processes that answer sockets; 0: this one does.
-    max_calls: a front-end process that has answered so many calls is replaced.
     limits: by default as many streams as the engine holds.
     grace_s: how long calls that wait may take after SIGTERM.
-    on_end: called in the end, with whether this process has failed.
 
   Attributes:
     address: what clients connect to, valid while it runs.
@@ -58,25 +54,18 @@ class Server:
     *,
     tokens: TokenFile | None = None,
     auth_every_call: bool = False,
-    frontends: int = 0,
-    max_calls: int = MAX_CALLS,
     limits: Limits | None = None,
     metrics: Metrics | None = None,
     grace_s: float = GRACE_S,
-    on_end: Callable[[bool], None] | None = None,
   ):
-    self._tokens, self._grace_s, self._on_end = tokens, grace_s, on_end
+    self._tokens, self._grace_s = tokens, grace_s
     self.metrics = Metrics() if metrics is None else metrics
     self.desk = Desk(Limits(engine.max_held) if limits is None else limits, jitter=random.random)
     self.service = Service(engine, self.desk, report=self.metrics)
     self.metrics.watch(lambda: len(self.desk.table), lambda: self.desk.waiting)
     served = description_of(engine)
-    kwargs = dict(tokens=tokens, auth_every_call=auth_every_call, report=self.metrics)
-    self.door: Door | FrontEnds
-    if frontends:
-      self.door = FrontEnds(frontends, self.service, listen, served, max_calls=max_calls, **kwargs)
-    else:
-      self.door = Door(Front(self.service, served, **kwargs), listen, served)
+    front = Front(self.service, served, tokens=tokens, auth_every_call=auth_every_call, report=self.metrics)
+    self.door = Door(front, listen, served)
     self._thread: threading.Thread | None = None
     self._loop: asyncio.AbstractEventLoop | None = None
     self._end: asyncio.Event | None = None
@@ -119,7 +108,7 @@ class Server:
       The exit status: 0 after a signal, 1 after a failure.
     """
     asyncio.run(self._serve(ready, signals=True))
-    return 0 if self.service.failure is self.door.failure is None else 1
+    return 0 if self.service.failure is None else 1
 
   async def _serve(self, ready: Callable[[], None], *, signals: bool = False) -> None:
     self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
@@ -139,10 +128,8 @@ class Server:
       await asyncio.sleep(_WATCH_S / 5)
     await self.door.close(min(1.0, self._grace_s))
     self.service.stop(timeout_s=1.0)
-    if self._on_end is not None:
-      self._on_end(not (self.service.failure is self.door.failure is None))
 
   async def _until_the_end(self) -> None:
-    while not self._end.is_set() and not self.service.has_failed and self.door.failure is None:
+    while not self._end.is_set() and not self.service.has_failed:
       with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(self._end.wait(), _WATCH_S)

@@ -1,15 +1,10 @@
-"""The compiled programs of a server: all shapes are chosen before any call comes.
-
-Each program takes host arrays besides the parameters, the table, and a row that is to be inserted (`Call`). So what several
-processes compute together is what one of them tells the others: which programs, and with which arrays.
-"""
+"""The compiled programs of a server: all shapes are chosen before any call comes."""
 
 from __future__ import annotations
 
 import dataclasses
-import enum
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,38 +14,12 @@ from jaxspec.core import mesh as meshes
 from jaxspec.core.footprint import available_bytes, tree_bytes
 from jaxspec.core.types import Cache, Cursor, ModelFns, PyTree, Verdict
 from jaxspec.models.guidance import Guided
-from jaxspec.sampling.logit_processing import ModelParams, Sampling
+from jaxspec.sampling.logit_processing import ModelParams
 from jaxspec.serving.server import cache_table
-from jaxspec.serving.server.cache_table import Judged, RowSettings, Table
+from jaxspec.serving.server.cache_table import Judged, Table
 from jaxspec.serving.server.served_profile import StreamKind
 from jaxspec.serving.server.step_arrays import Row, Settings, Sizes, batch_of, batch_to_finish, places_of, slots_for
 from jaxspec.serving.server.stream_condition import fitted, lengths_of
-
-
-class Op(enum.IntEnum):
-  """The programs."""
-
-  PREFILL = 1
-  INSERT = 2
-  STEP = 3
-  FINISH = 4
-  TAKE = 5
-
-
-class Call(NamedTuple):
-  """One run of a program."""
-
-  op: Op
-  number: int = 0  # of the kind of stream
-  size: int = 0  # place of the length of the condition among `Programs.conditions`, or the width of a pass
-  arrays: PyTree = ()  # on the host; their shapes follow from the three above
-
-
-class State(NamedTuple):
-  """What the device holds between programs."""
-
-  table: Table
-  row: Cache | None = None  # what `Op.PREFILL` read last, once for each group of devices
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,11 +33,9 @@ class Programs:
     kinds: kinds of streams.
     sizes: what shapes are made of.
     example: a condition of one row, of the largest length that is served.
-    mesh: devices that share the table and every step (`jaxspec.core.mesh`); None is one device. In several processes all
-      must run the same programs in the same order.
-    tell: is called with every program before it runs.
+    mesh: devices of this process that share the table and every step (`jaxspec.core.mesh`); None is one device.
   Raises:
-    ValueError: for sizes or kinds that do not go together.
+    ValueError: for sizes or kinds that do not go together, or a mesh with devices of another process.
   """
 
   params: ModelParams
@@ -77,10 +44,11 @@ class Programs:
   sizes: Sizes
   example: PyTree
   mesh: Mesh | None = None
-  tell: Callable[[Call], None] | None = None
 
   def __post_init__(self):
     self.sizes.check()
+    if self.mesh is not None and self.mesh.is_multi_process:
+      raise ValueError("Must have a mesh of this process's own devices to serve, we instead got one of several processes")
     groups = 1 if self.mesh is None else self.mesh.shape[meshes.DATA]
     if self.sizes.groups != groups:
       raise ValueError(f"Must have sizes of {groups} groups for this mesh, we instead got {self.sizes.groups}")
@@ -151,24 +119,26 @@ class Programs:
     Returns:
       The row's cache, once for each group of devices, and token 0.
     """
-    lengths = [_shapes(example) for example in self.conditions()]
-    rows = jax.tree.map(lambda leaf: np.asarray(leaf)[None], settings.row)
-    call = Call(Op.PREFILL, number, lengths.index(_shapes(condition)), (rows, condition))
-    state, first = self._tell_and_run(call, State(()))
-    return state.row, int(first[0])
+    arrays = jax.tree.map(lambda leaf: np.asarray(leaf)[None], settings.row), condition
+    if self.mesh is not None:
+      arrays = meshes.place(arrays, self.mesh)
+    sizes = dict(num_cache_slots=self.num_cache_slots, widest=self.sizes.widths[-1])
+    row, first = cache_table.prefill(self.params, *arrays, **sizes, **self._judge(number))
+    return row, int(meshes.on_host(first)[0])
 
   def insert(self, table: Table, row: Cache, slot: int) -> Table:
     """Writes a whole row into a slot; the table is donated.
 
     Args:
-      row: what `prefill` returned last, or `copies`.
+      row: what `prefill` returned, or `copies`.
     """
-    return self._tell_and_run(Call(Op.INSERT, arrays=slots_for(slot, self.sizes)), State(table, row))[0].table
+    slots = self._of_groups(slots_for(slot, self.sizes))
+    return cache_table.insert(table, row, slots, model=self.model, mesh=self.mesh)
 
   def row(self, table: Table, slot: int) -> Cache:
     """A copy of the cache of one slot, on the host."""
-    rows = self._tell_and_run(Call(Op.TAKE, arrays=slots_for(slot, self.sizes)), State(table))[1]
-    return self.one_of(rows, self.sizes.group_of(slot))
+    slots = self._of_groups(slots_for(slot, self.sizes))
+    return self.one_of(cache_table.take(table, slots, model=self.model, mesh=self.mesh), self.sizes.group_of(slot))
 
   def one_of(self, copies: Cache, group: int = 0) -> Cache:
     """A row on the host, of what holds it once for each group of devices."""
@@ -189,9 +159,12 @@ class Programs:
     Returns:
       The table, and what was found about each of the rows, on the host.
     """
-    call = Call(Op.STEP, number, width, batch_of(self.kinds[number], width, rows, self.sizes))
-    state, judged = self._tell_and_run(call, State(table))
-    return state.table, self._in_order(judged, rows)
+    kind = self.kinds[number]
+    arrays = self._of_groups(batch_of(kind, width, rows, self.sizes))
+    table, judged = cache_table.step(
+      self.params, table, *arrays, may_request=kind.may_request, **self._judge(number)
+    )
+    return table, self._in_order(judged, rows)
 
   def finish(
     self, table: Table, number: int, rows: Sequence[Row], verdicts: Sequence[Verdict], distributions: Sequence[PyTree]
@@ -201,59 +174,19 @@ class Programs:
     Returns:
       Verdicts and cursors of the rows, on the host.
     """
-    arrays = batch_to_finish(self.kinds[number], rows, verdicts, distributions, self.sizes)
-    return self._in_order(self._tell_and_run(Call(Op.FINISH, number, arrays=arrays), State(table))[1], rows)
+    arrays = self._of_groups(batch_to_finish(self.kinds[number], rows, verdicts, distributions, self.sizes))
+    return self._in_order(cache_table.finish(table.p, *arrays, mesh=self.mesh), rows)
 
-  def arrays_like(self, call: Call) -> PyTree:
-    """Host arrays of the shapes that a call has."""
-    kind = self.kinds[call.number]
-    if call.op is Op.PREFILL:
-      integers, numbers = np.zeros((2, 1), np.int32), np.zeros((3, 1), np.float32)
-      row = RowSettings(np.zeros((1, 2), np.uint32), *integers, Sampling(*numbers[:2]), numbers[2])
-      return row, self.conditions()[call.size]
-    if call.op is Op.STEP:
-      return batch_of(kind, call.size, (), self.sizes)
-    if call.op is Op.FINISH:
-      return batch_to_finish(kind, (), (), (), self.sizes)
-    return slots_for(0, self.sizes)
+  def _judge(self, number: int) -> dict[str, Any]:
+    """Static arguments of the programs of a kind of stream."""
+    return dict(model=self.model, verifier=self.kinds[number].verifier(self.model), mesh=self.mesh)
 
-  def run(self, call: Call, state: State) -> tuple[State, PyTree]:
-    """Runs a program in this process; a table that it writes is donated.
-
-    Returns:
-      What the device holds now, and the result on the host.
-    """
-    kind, mesh = self.kinds[call.number], dict(mesh=self.mesh)
-    (table, row), arrays = state, self._placed(call)
-    judge = dict(model=self.model, verifier=kind.verifier(self.model), **mesh)
-    if call.op is Op.PREFILL:
-      sizes = dict(num_cache_slots=self.num_cache_slots, widest=self.sizes.widths[-1])
-      row, result = cache_table.prefill(self.params, *arrays, **sizes, **judge)
-    elif call.op is Op.INSERT:
-      table, row, result = cache_table.insert(table, row, arrays, model=self.model, **mesh), None, ()
-    elif call.op is Op.STEP:
-      table, result = cache_table.step(self.params, table, *arrays, may_request=kind.may_request, **judge)
-    elif call.op is Op.FINISH:
-      result = cache_table.finish(table.p, *arrays, **mesh)
-    else:
-      result = cache_table.take(table, arrays, model=self.model, **mesh)
-    return State(table, row), meshes.on_host(result)
-
-  def _tell_and_run(self, call: Call, state: State) -> tuple[State, PyTree]:
-    if self.tell is not None:
-      self.tell(call)
-    return self.run(call, state)
-
-  def _placed(self, call: Call) -> PyTree:
-    """The arrays of a call where they belong: conditions on all devices, rows on those of their groups."""
-    if self.mesh is None:
-      return call.arrays
-    return (meshes.place if call.op is Op.PREFILL else meshes.rows)(call.arrays, self.mesh)
+  def _of_groups(self, arrays: PyTree) -> PyTree:
+    """Host arrays of rows, on the devices of the groups that compute them."""
+    return arrays if self.mesh is None else meshes.rows(arrays, self.mesh)
 
   def _in_order(self, found: PyTree, rows: Sequence[Row]) -> PyTree:
+    """What a program found about each of the rows, on the host."""
     places = places_of(rows, self.sizes)
-    return jax.tree.map(lambda leaf: leaf[places], found)
+    return jax.tree.map(lambda leaf: leaf[places], meshes.on_host(found))
 
-
-def _shapes(tree: PyTree) -> list[tuple[int, ...]]:
-  return [leaf.shape for leaf in jax.tree.leaves(tree)]

@@ -7,7 +7,6 @@ server is the asyncio one: a few connections that send half a body each would bl
 from __future__ import annotations
 
 import asyncio
-import collections
 import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,16 +14,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import grpc
 
 from jaxspec.serving.server import requests
-from jaxspec.serving.server.backend import Backend
-from jaxspec.serving.server.bearer_tokens import Tokens
-from jaxspec.serving.server.dispatcher import OpenCall, Tenant, VerifyCall, refusal_of
-from jaxspec.serving.server.engine_interface import Ahead
+from jaxspec.serving.server.bearer_tokens import Failures, TokenFile
+from jaxspec.serving.server.dispatcher import OpenCall, Tenant, VerifyCall
+from jaxspec.serving.server.engine_thread import Service
 from jaxspec.serving.server.failure_log import log_failure
 from jaxspec.serving.server.metrics_hooks import CallReport
 from jaxspec.serving.wire.address import SERVICE
-from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.cloud import CloudError, Description, Opened, Status
-from jaxspec.serving.wire.frame_reader import readers_of
 from jaxspec.serving.wire.v1 import encoding
 
 _LOG = logging.getLogger(__name__)
@@ -32,21 +28,18 @@ _CODES = {status: getattr(grpc.StatusCode, status.name) for status in Status}
 _ANYBODY = Tenant("")
 _BEARER = "Bearer "
 _SLOWED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
-_MOST_KNOWN = 10_000  # streams
 
 
 class Front:
   """Answers the methods of the protocol.
 
   Args:
-    backend: answers what is valid.
+    service: answers what is valid.
     served: what `Describe` says; requests are checked against it.
     tokens: who may open streams; None lets everybody.
     auth_every_call: `Verify` and `Close` need the token too. Without it the stream's id authorises them: 128 random bits
       under TLS, and a token costs more bytes than a small frame.
     report: told about every call.
-    reads_ahead: read frames here, where the engine is in another process. Frames of streams that were never answered here
-      are left to the engine: who does not know a stream's id makes nobody work.
 
   Attributes:
     is_ending: long calls end after their next answer.
@@ -54,19 +47,17 @@ class Front:
 
   def __init__(
     self,
-    backend: Backend,
+    service: Service,
     served: Description,
     *,
-    tokens: Tokens | None = None,
+    tokens: TokenFile | None = None,
     auth_every_call: bool = False,
     report: CallReport | None = None,
-    reads_ahead: bool = False,
   ):
-    self._backend, self._served, self.tokens = backend, served, tokens
+    self._service, self._served, self._tokens = service, served, tokens
     self._auth_every_call = auth_every_call
     self._report = CallReport() if report is None else report
-    self._readers = readers_of(served) if reads_ahead else {}
-    self._profiles: collections.OrderedDict[bytes, int] = collections.OrderedDict()  # of streams that were answered here
+    self._failures = Failures()
     self.is_ending = False
 
   @property
@@ -99,7 +90,7 @@ class Front:
         return
 
   async def _answer(self, name: str, run, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
-    began, status = self._backend.clock(), "OK"
+    began, status = self._service.clock(), "OK"
     try:
       return await run(data, context)
     except CloudError as error:
@@ -113,9 +104,9 @@ class Front:
       status = Status.INTERNAL.name
       refused = CloudError(Status.INTERNAL, "the server has an error")
     finally:
-      self._report.called(name, status, self._backend.clock() - began)
+      self._report.called(name, status, self._service.clock() - began)
     if refused.status in _SLOWED:
-      await asyncio.sleep(await self._backend.wrong_token(_host_of(context.peer())))
+      await asyncio.sleep(self._failures.delay_s(_host_of(context.peer()), self._service.clock()))
     metadata = ()
     if refused.pushback_s is not None:
       metadata = (("grpc-retry-pushback-ms", str(math.ceil(1000 * refused.pushback_s))),)
@@ -130,8 +121,7 @@ class Front:
     tenant = self._tenant(context)
     opening, resume = requests.read_open(data, self._served)
     plain, deadline = encoding.open_request(opening), self._deadline(context)
-    frame = await self._backend.open(OpenCall(tenant, opening, resume, plain, data, deadline))
-    self._learn(opening.stream, opening.profile)
+    frame = await self._service.open(OpenCall(tenant, opening, resume, plain, data, deadline))
     if resume is not None:
       self._report.resumed()
     return encoding.open_reply(Opened(frame, 1 if resume is None else resume.next_seq, self._served.numerics))
@@ -141,40 +131,15 @@ class Front:
 
   async def _run(self, call: VerifyCall, context: grpc.aio.ServicerContext) -> bytes:
     tenant = self._tenant(context) if self._auth_every_call else None
-    call = call._replace(tenant=tenant, deadline=self._deadline(context), ahead=self._ahead(call))
-    frame, profile = await self._backend.verify(call)
-    self._learn(call.stream, profile)
+    call = call._replace(tenant=tenant, deadline=self._deadline(context))
+    frame = await self._service.verify(call)
     self._report.frames(len(call.frame), len(frame))
     return encoding.verify_reply(*call.position, frame)
 
   async def _close(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
     tenant = self._tenant(context) if self._auth_every_call else None
-    stream = requests.read_close(data)
-    await self._backend.close(tenant, stream)
-    self._profiles.pop(stream, None)
+    await self._service.close(tenant, requests.read_close(data))
     return b""
-
-  def _ahead(self, call: VerifyCall) -> Ahead | None:
-    """What a frame says, of a stream that is known here.
-
-    Raises:
-      CloudError: for a frame that no stream of its profile can have.
-    """
-    profile = self._profiles.get(call.stream)
-    if profile not in self._readers:
-      return None
-    try:
-      return Ahead(profile, self._readers[profile].read(call.frame, call.position.part))
-    except MessageError as error:
-      raise refusal_of(error) from error
-
-  def _learn(self, stream: bytes, profile: int | None) -> None:
-    """Remembers how a stream is decoded. That only saves time: whoever does not know leaves its frames to the engine."""
-    if profile in self._readers:
-      self._profiles[stream] = profile
-      self._profiles.move_to_end(stream)
-      if len(self._profiles) > _MOST_KNOWN:
-        self._profiles.popitem(last=False)
 
   def _tenant(self, context: grpc.aio.ServicerContext) -> Tenant:
     """Whose token a call brings.
@@ -182,16 +147,16 @@ class Front:
     Raises:
       CloudError: where it brings none that is valid.
     """
-    if self.tokens is None:
+    if self._tokens is None:
       return _ANYBODY
     header = next((value for key, value in context.invocation_metadata() or () if key == "authorization"), "")
     secret = header.removeprefix(_BEARER) if header.startswith(_BEARER) else None
-    return self.tokens.tenant_of(secret)
+    return self._tokens.tenant_of(secret)
 
   def _deadline(self, context: grpc.aio.ServicerContext) -> float:
-    """When the caller stops waiting, on the backend's clock; infinite on a long call."""
+    """When the caller stops waiting, on the service's clock; infinite on a long call."""
     remaining = context.time_remaining()
-    return math.inf if remaining is None else self._backend.clock() + remaining
+    return math.inf if remaining is None else self._service.clock() + remaining
 
 
 def _host_of(peer: str) -> str:

@@ -19,7 +19,6 @@ from jaxspec.serving.server.served_profile import StreamKind
 from jaxspec.serving.server.step_arrays import Row, Settings
 from jaxspec.serving.wire.bitstream import require
 from jaxspec.serving.wire.cloud import KEY_BYTES, Opening, Resume
-from jaxspec.serving.wire.frame_reader import Reading
 from jaxspec.serving.wire.handshake import Agreement
 
 
@@ -101,8 +100,8 @@ class Stream:
     is_live = self.agreement.max_len > 1 and first not in self.agreement.end_tokens
     self.cursor = self.cursor._replace(last=np.full(1, first, np.int32), live=np.full(1, is_live))
 
-  def decode(self, frame: bytes | Reading) -> Call:
-    """Reads the frame of a round, unless that was done.
+  def decode(self, frame: bytes) -> Call:
+    """Reads the frame of a round.
 
     Raises:
       MessageError: unless it is a valid one for this stream now.

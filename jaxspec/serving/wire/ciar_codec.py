@@ -20,12 +20,10 @@ from jaxspec.serving.wire.handshake import Agreement
 from jaxspec.serving.wire.records import Limits
 from jaxspec.serving.wire.round_codec import (
   Framed,
-  ReadFrames,
   check_rows,
   distributions_of,
   no_drafts,
   profile_of,
-  reading_of,
   rows_to_verify,
 )
 
@@ -114,7 +112,7 @@ class CiarWire(Framed):
       )
     return features[row, read : read + number] if width else None
 
-  def decode_draft(self, frames: ReadFrames, cursor: Cursor, agreement: Agreement) -> tuple[Draft, Cursor]:
+  def decode_draft(self, frames: Frames, cursor: Cursor, agreement: Agreement) -> tuple[Draft, Cursor]:
     rows, window, size = len(frames), self.window, agreement.max_len
     reader, calling = self.reader(size), np.array([data is not None for data in frames])
     length, last, live = cursor.length.copy(), cursor.last.copy(), cursor.live.copy()
@@ -130,7 +128,7 @@ class CiarWire(Framed):
     rounds: set[int] = set()
     for row in np.flatnonzero(calling):
       require(live[row], "order", f"row {row} has ended")
-      got = reading_of(frames[row], reader, 0)
+      got = reader.read(frames[row], 0)
       start, unread, drafted = got.position, got.unread.tolist(), len(got.tokens)
       end = start + len(unread)
       require(start == read[row], "order", f"tokens from position {start} on, {int(read[row])} positions are known")

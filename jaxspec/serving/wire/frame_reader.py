@@ -1,15 +1,11 @@
 """Frames of an edge as arrays of fixed shape, as far as they can be read without their stream. No JAX.
 
-A frame takes up to milliseconds of Python. Where it stands in its stream takes none; so a process that knows no streams can
-read it, and the one that knows them (a `Wire`) compares the round, the position and the room that is left.
+A `Wire` compares the round, the position and the room that is left with those of the stream.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import math
-import struct
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,12 +15,8 @@ import numpy as np
 from jaxspec.codecs.bits import HALF_UNIT
 from jaxspec.serving.wire.bitstream import require
 from jaxspec.serving.wire.ciar_message import GatedWire, read_gated, write_gated
-from jaxspec.serving.wire.cloud import Description, Profile
 from jaxspec.serving.wire.framing import read_distribution, read_drafts, write_distribution, write_drafts
 from jaxspec.serving.wire.records import Limits, Record
-
-_HEAD = struct.Struct(">IIHH")  # round, position, drafts, unread tokens
-_COUNTS = np.dtype("<i4")
 
 
 class Distributions(NamedTuple):
@@ -92,32 +84,6 @@ class FrameReader:
     sends_zeros = self.limits.coding in ("paper", "rice", "half")
     return self.limits.max_support if sends_zeros else min(self.limits.max_support, self.limits.ell)
 
-  def pack(self, reading: Reading) -> bytes:
-    """A reading as bytes, for another process of this machine."""
-    heads = _HEAD.pack(reading.round, reading.position, len(reading.tokens), len(reading.unread))
-    arrays = [reading.tokens, reading.unread, *(reading.distributions or ())]
-    features = b"" if reading.features is None else np.ascontiguousarray(reading.features).tobytes()
-    return b"".join([heads, *(np.ascontiguousarray(array, _COUNTS).tobytes() for array in arrays), features])
-
-  def unpack(self, data: bytes, part: int) -> Reading:
-    """Reads `pack`; the arrays are views of ``data``."""
-    round_, position, drafts, unread = _HEAD.unpack_from(data)
-    at = _HEAD.size
-
-    def take(*shape: int, dtype=_COUNTS) -> np.ndarray:
-      nonlocal at
-      array = np.frombuffer(data, dtype, math.prod(shape), at).reshape(shape)
-      at += array.nbytes
-      return array
-
-    tokens, others, distributions, features = take(drafts), take(unread), None, None
-    if self.gated is None or self.gated.sends_distributions:
-      places, room = 1 if part else self.limits.max_drafts, self.room(part)
-      distributions = Distributions(take(places, room), take(places, room), take(places), take(places))
-    if self.gated is not None and self.gated.feature_width:
-      features = take(unread + drafts, self.gated.feature_width, dtype=np.dtype("<f2"))
-    return Reading(round_, position, tokens, others, distributions, features)
-
   def largest(self, part: int) -> bytes:
     """A valid frame that takes as long to read as any."""
     generator, limits = np.random.default_rng(0), self.limits
@@ -142,30 +108,6 @@ class FrameReader:
       self.read(frame, part)
       times.append(time.perf_counter() - began)
     return min(times)
-
-
-@functools.cache
-def reader_of(profile: Profile, vocab: int, max_len: int) -> FrameReader | None:
-  """What reads the frames of a profile; None for a method without known frames.
-
-  Args:
-    vocab: tokens V.
-    max_len: most tokens of a row.
-  """
-  if profile.method not in ("sqs", "ciar", "plain"):
-    return None
-  limits = Limits(vocab, 1, "paper", 1, profile.window, False)
-  if profile.coding:
-    limits = Limits(vocab, profile.ell, profile.coding, profile.max_support, profile.window, profile.sends_size)
-  if profile.method != "ciar":
-    return FrameReader(limits)
-  return FrameReader(limits, GatedWire(limits, max_len, bool(profile.coding), profile.feature_width))
-
-
-def readers_of(served: Description) -> dict[int, FrameReader]:
-  """Readers by the id of their profile, of all profiles with known frames."""
-  readers = {each.id: reader_of(each, served.vocab, served.max_len) for each in served.profiles}
-  return {number: reader for number, reader in readers.items() if reader is not None}
 
 
 def arrays_of(records: Sequence[Record], places: int, room: int) -> Distributions:

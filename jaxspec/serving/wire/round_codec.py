@@ -17,7 +17,6 @@ own cursor.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -28,13 +27,12 @@ from jaxspec.core.types import Array, Cursor, Draft, Drafter, Verdict
 from jaxspec.serving.wire.arrays import on_host
 from jaxspec.serving.wire.bitstream import require
 from jaxspec.serving.wire.envelope import Frames
-from jaxspec.serving.wire.frame_reader import FrameReader, Reading
+from jaxspec.serving.wire.frame_reader import FrameReader
 from jaxspec.serving.wire.framing import FIRST, REPLY, REQUEST, Reply, read_reply, write_reply
 from jaxspec.serving.wire.handshake import Agreement
 from jaxspec.serving.wire.records import Limits
 
 Replies = list[Reply | None]
-ReadFrames = Sequence[bytes | Reading | None]  # frames of rows; some may have been read already
 _KIND_BYTE = 3  # of a frame
 
 
@@ -91,7 +89,7 @@ class Wire(Protocol):
     """What reads the draft side's frames without their stream, of rows of up to ``max_len`` tokens."""
     ...
 
-  def decode_draft(self, frames: ReadFrames, cursor: Cursor, agreement: Agreement) -> tuple[Draft, Cursor]:
+  def decode_draft(self, frames: Frames, cursor: Cursor, agreement: Agreement) -> tuple[Draft, Cursor]:
     """The draft that frames describe, and the cursor to verify it with, with leaves on the host.
 
     Args:
@@ -117,7 +115,7 @@ class Wire(Protocol):
     """The distributions that requests among ``replies`` ask for, and the bits of their payload ``[B]`` int64."""
     ...
 
-  def decode_distribution(self, frames: ReadFrames, draft: Draft, verdict: Verdict, requests: np.ndarray, round_: int):
+  def decode_distribution(self, frames: Frames, draft: Draft, verdict: Verdict, requests: np.ndarray, round_: int):
     """Distributions ``[B]`` on the host, of the rows with ``requests [B]`` bool.
 
     Args:
@@ -168,17 +166,8 @@ class Framed:
   def encode_distribution(self, draft: Draft, replies: Replies, round_: int) -> tuple[Frames, np.ndarray]:
     raise ValueError("Must have a wire with requests (coding 'lazy') to send distributions apart, we instead got another")
 
-  def decode_distribution(self, frames: ReadFrames, draft: Draft, verdict: Verdict, requests: np.ndarray, round_: int):
+  def decode_distribution(self, frames: Frames, draft: Draft, verdict: Verdict, requests: np.ndarray, round_: int):
     raise ValueError("Must have a wire with requests (coding 'lazy') to read distributions apart, we instead got another")
-
-
-def reading_of(frame: bytes | Reading, reader: FrameReader, part: int) -> Reading:
-  """A frame that was read already, or is now.
-
-  Raises:
-    MessageError: if it is anything but a valid one.
-  """
-  return frame if isinstance(frame, Reading) else reader.read(frame, part)
 
 
 def rows_to_verify(draft: Draft, cursor: Cursor) -> np.ndarray:
@@ -200,7 +189,7 @@ def profile_of(name: str, limits: Limits, **more: int) -> str:
   return f"{name}:" + ",".join(f"{key}={int(value) if value in (True, False) else value}" for key, value in fields.items())
 
 
-def check_rows(frames: ReadFrames, rows: np.ndarray) -> None:
+def check_rows(frames: Frames, rows: np.ndarray) -> None:
   """Refuses frames of other rows than ``rows [B]`` bool."""
   for row, data in enumerate(frames):
     require(data is None or bool(rows[row]), "order", f"row {row} has nothing to say and has a frame")

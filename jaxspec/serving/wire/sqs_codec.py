@@ -19,13 +19,11 @@ from jaxspec.serving.wire.handshake import Agreement
 from jaxspec.serving.wire.records import Limits
 from jaxspec.serving.wire.round_codec import (
   Framed,
-  ReadFrames,
   Replies,
   check_rows,
   distributions_of,
   no_drafts,
   profile_of,
-  reading_of,
 )
 
 
@@ -52,7 +50,7 @@ class _Records(Framed):
       frames[row], bits[row] = write_drafts(int(cursor.round), records, self.limits)
     return frames, bits
 
-  def decode_draft(self, frames: ReadFrames, cursor: Cursor, agreement: Agreement) -> tuple[Draft, Cursor]:
+  def decode_draft(self, frames: Frames, cursor: Cursor, agreement: Agreement) -> tuple[Draft, Cursor]:
     rows, window, round_ = len(frames), self.limits.max_drafts, int(cursor.round)
     check_rows(frames, np.asarray(cursor.live))
     tokens, number = np.zeros((rows, window), np.int32), np.zeros(rows, np.int32)
@@ -60,7 +58,7 @@ class _Records(Framed):
     for row, data in enumerate(frames):
       if data is None:
         continue
-      message = reading_of(data, self.reader(agreement.max_len), 0)
+      message = self.reader(agreement.max_len).read(data, 0)
       require(message.round == round_, "order", f"round {message.round}, waiting for {round_}")
       number[row] = len(message.tokens)
       room = agreement.max_len - int(cursor.length[row]) - 1  # one position belongs to the target's own token
@@ -124,13 +122,13 @@ class SqsWire(_Records):
     return frames, bits
 
   def decode_distribution(
-    self, frames: ReadFrames, draft: Draft, verdict: Verdict, requests: np.ndarray, round_: int
+    self, frames: Frames, draft: Draft, verdict: Verdict, requests: np.ndarray, round_: int
   ) -> SparseDistribution:
     check_rows(frames, requests)
     distribution = no_distributions((len(frames),), self.codec.max_sent)
     for row in np.flatnonzero(requests):
       position = int(verdict.num_accepted[row])
-      got = reading_of(frames[row], self.reader(), 1)
+      got = self.reader().read(frames[row], 1)
       at = (got.round, got.position)
       require(at == (round_, position), "order", f"distribution of round {at[0]}, position {at[1]}")
       token, count = int(draft.tokens[row, position]), int(draft.proposal.counts[row, position, 0])

@@ -1,6 +1,5 @@
-"""Frames as arrays: the same as records, the same after a way through another process, and no JAX."""
+"""Frames as arrays: the same as records."""
 
-import numpy as np
 import pytest
 
 import jaxspec
@@ -8,8 +7,7 @@ from jaxspec.serving.wire import frame_reader, framing
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.ciar_codec import CiarWire
 from jaxspec.serving.wire.ciar_message import read_gated
-from jaxspec.serving.wire.frame_reader import FrameReader, reader_of
-from jaxspec.serving.wire.profiles import profile_of_wire
+from jaxspec.serving.wire.frame_reader import FrameReader
 from jaxspec.serving.wire.records import Limits, Record
 from jaxspec.serving.wire.sqs_codec import PlainWire, SqsWire
 
@@ -27,25 +25,15 @@ WIRES = [
 ]
 
 
-def reader(wire) -> FrameReader:
-  return reader_of(profile_of_wire(wire, max_len=N), wire.limits.vocab, N)
-
-
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.profile)
 def test_the_largest_frame_of_every_wire(wire):
-  """A profile tells all that a reader needs; what is read survives `pack`, and has the shapes that an engine fills."""
-  read = reader(wire)
-  assert read == wire.reader(N)
+  """It is read, has the shapes that an engine fills, and is refused when it is damaged."""
+  read = wire.reader(N)
   for part in range(1 + wire.may_request):
     frame = read.largest(part)
     got = read.read(frame, part)
-    again = read.unpack(read.pack(got), part)
-    assert (again.round, again.position) == (got.round, got.position)
-    for one, other in zip((*got[2:4], *(got[4] or ())), (*again[2:4], *(again[4] or ()))):
-      np.testing.assert_array_equal(one, other)
-    assert (got.features is None) == (again.features is None) == (getattr(wire, "feature_width", 0) == 0)
-    if got.features is not None:
-      np.testing.assert_array_equal(got.features, again.features)
+    width = getattr(wire, "feature_width", 0)
+    assert got.features is None if width == 0 else got.features.shape[1] == width
     if got.distributions is not None:
       codec = getattr(wire, "codec", None)
       room = 1 if codec is None or (wire.may_request and not part) else codec.max_sent
@@ -70,17 +58,12 @@ def test_arrays_are_the_records():
 
 
 def test_frames_with_unread_tokens():
-  read = reader(CiarWire(50, 3))
+  read = CiarWire(50, 3).reader(N)
   frame = read.largest(0)
   got, whole = read.read(frame, 0), read_gated(frame, read.gated)
   assert (got.position, tuple(got.unread), tuple(got.tokens)) == (whole.read, whole.unread, whole.drafts)
   with pytest.raises(MessageError, match="nothing requests"):
     read.read(frame, 1)
-
-
-def test_a_method_without_known_frames_has_no_reader():
-  profile = profile_of_wire(PlainWire(5))
-  assert reader_of(profile._replace(method="tree"), 5, N) is None
 
 
 def test_more_tokens_than_agreed_are_refused():

@@ -10,7 +10,7 @@ import hashlib
 import threading
 import time
 
-from jaxspec.serving.server.engine_interface import Ahead, NotFinite, StreamLost
+from jaxspec.serving.server.engine_interface import NotFinite, StreamLost
 from jaxspec.serving.wire.bitstream import require
 from jaxspec.serving.wire.ciar_message import GatedWire, read_gated
 from jaxspec.serving.wire.cloud import Opening, Profile, Resume
@@ -91,7 +91,6 @@ class ToyEngine:
     runs: how often each (stream, call) was computed; a call is the round and the part, round 0 opens.
     resumes: streams that were opened with a prefix, in order.
     bad_threads: calls from another thread than the first one's.
-    read_ahead: calls whose frame was read before it came.
   """
 
   profiles, model, numerics = (PLAIN, LAZY), MODEL, NUMERICS
@@ -106,7 +105,6 @@ class ToyEngine:
     self.resumes: list[bytes] = []
     self.fails = False
     self._thread: int | None = None
-    self.read_ahead = 0
     self.bad_threads = self.rows_of_step = 0
 
   def open(self, stream: bytes, opening: Opening, resume: Resume | None = None, *, tenant: str = "") -> None:
@@ -123,9 +121,8 @@ class ToyEngine:
 
     self._queue.append((stream, run))
 
-  def submit(self, stream: bytes, part: int, frame: bytes, ahead: Ahead | None = None) -> None:
+  def submit(self, stream: bytes, part: int, frame: bytes) -> None:
     self._seen()
-    self.read_ahead += ahead is not None
 
     def run() -> bytes:
       row = self.streams.get(stream)

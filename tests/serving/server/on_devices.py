@@ -1,10 +1,6 @@
-"""Servers of a tiny random network on one device and on meshes, in this process or in several; prints one JSON line.
+"""Servers of a tiny random network on one device and on meshes; prints one JSON line.
 
     XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.serving.server.on_devices FOLDER
-
-After that, process 0 of two with four devices each::
-
-    XLA_FLAGS=--xla_force_host_platform_device_count=4 python -m tests.serving.server.on_devices FOLDER ADDRESS 2 0
 """
 
 import dataclasses
@@ -21,7 +17,7 @@ from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.planning import program_text
 from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
-from jaxspec.serving.server import cache_table, from_bundle, group
+from jaxspec.serving.server import cache_table, from_bundle
 from jaxspec.serving.server.engine import Engine
 from jaxspec.serving.server.step_arrays import batch_of
 from jaxspec.serving.wire.method_codecs import wire_of
@@ -34,10 +30,7 @@ LAYERS, SCALE = 2, 2.0
 TARGET = LlamaGenConfig(num_layers=LAYERS, dim=64, num_heads=8, vocab_size=16, num_tokens=9, num_classes=7, multiple_of=64)
 METHODS = (Sqs(coding="lazy", sparsifier="topk", support=4, max_drafts=4), Plain())
 MESHES = ("data=2,model=4", "data=4,model=2", "data=8", "model=8")
-# Either axis lies in two processes. Where `model` does, a sum depends on the place of its terms, so that rows are not exact.
-OF_PROCESSES = {"data=2,model=4": "exact", "model=8": "fast"}
 EDGES = 12
-EXPECTED = "one.npz"  # tokens of one device
 
 
 def make_bundle(path: Path) -> None:
@@ -48,10 +41,10 @@ def make_bundle(path: Path) -> None:
   write_bundle(path, target="target", drafts={"small": "small"}, parts={"tokenizer": "vq"}, sampling={"cfg_scale": SCALE})
 
 
-def served(path: Path, mesh: str | None, **options) -> Served:
+def served(path: Path, mesh: str | None) -> Served:
   """An engine of the bundle with two profiles, and what edges of each need: the networks of one device."""
   pipeline = load_pipeline(path, mesh=mesh)
-  engine = from_bundle.engine_of(pipeline, METHODS, max_streams=8, max_rows=8, widths=(8,), idle_s=1e9, **options)
+  engine = from_bundle.engine_of(pipeline, METHODS, max_streams=8, max_rows=8, widths=(8,), idle_s=1e9)
   return Served(engine, tuple(case_of(load_pipeline(path), method) for method in METHODS))
 
 
@@ -84,10 +77,9 @@ def bytes_of_one(table: PyTree) -> int:
 
 
 def main(path: Path) -> dict:
-  """Everything that the tests look at, in one process; the tokens of one device are left in the folder."""
+  """Everything that the tests look at."""
   of_one = served(path, None)
   one = crowd(of_one, 0)
-  np.savez(path / EXPECTED, tokens=np.stack(one.tokens))
   found, numerics = {}, [of_one.engine.numerics.hex()]
   for mesh in MESHES:
     of = served(path, mesh)
@@ -104,20 +96,5 @@ def main(path: Path) -> dict:
   return {"meshes": found, "numerics": numerics}
 
 
-def in_processes(path: Path) -> dict:
-  """The same in a process of several: process 0 has the streams, the others follow it."""
-  found = {}
-  with np.load(path / EXPECTED) as expected:
-    for mesh, numerics in OF_PROCESSES.items():
-      others = group.join(load_pipeline(path, mesh=mesh).mesh, "127.0.0.1")
-      if jax.process_index():
-        found[mesh] = group.Follower(served(path, mesh, numerics=numerics).engine, others).run()
-      else:
-        of = served(path, mesh, group=others, numerics=numerics)
-        found[mesh] = np.array_equal(crowd(of, 0).tokens, expected["tokens"])
-        others.end(has_failed=False)
-  return found
-
-
 if __name__ == "__main__":
-  devices.program(make_bundle, main, in_processes)
+  devices.program(make_bundle, main)

@@ -1,4 +1,4 @@
-"""Servers on eight devices and in two processes: the tokens of one device, and what the devices exchange."""
+"""Servers on eight devices: the tokens of one device, and what the devices exchange."""
 
 import pytest
 
@@ -10,14 +10,9 @@ PROGRAM = "tests.serving.server.on_devices"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-  return tmp_path_factory.mktemp("devices")
-
-
-@pytest.fixture(scope="module")
-def eight_devices(folder):
-  """What eight devices give; the network and the tokens of one device stay in the folder."""
-  return devices.output_of(devices.run(PROGRAM, folder, devices=8))
+def eight_devices(tmp_path_factory):
+  """What eight devices give."""
+  return devices.output_of(devices.run(PROGRAM, tmp_path_factory.mktemp("devices"), devices=8))
 
 
 def test_tokens_on_eight_devices_are_those_of_one(eight_devices):
@@ -39,11 +34,3 @@ def test_a_step_exchanges_two_sums_a_block(eight_devices):
 
 def test_every_mesh_has_numerics_of_its_own(eight_devices):
   assert len(set(eight_devices["numerics"])) == 1 + len(on_devices.MESHES)
-
-
-def test_two_processes_give_the_tokens_of_one(eight_devices, folder):
-  """Process 0 has the streams; the other runs what it tells, and ends with it."""
-  address = devices.free_address()
-  processes = [devices.run(PROGRAM, folder, address, 2, number, devices=4) for number in range(2)]
-  first, second = [devices.output_of(process) for process in processes]
-  assert first == dict.fromkeys(on_devices.OF_PROCESSES, True) and set(second.values()) == {0}

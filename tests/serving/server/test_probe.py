@@ -1,6 +1,7 @@
 """The probe refuses programs whose rows depend on each other, and its digest tells numerics apart."""
 
 import platform
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -113,5 +114,7 @@ def test_what_cannot_be_compiled():
   for more in ((), (StreamKind(PlainWire(V)), StreamKind(PlainWire(V + 1)))):
     with pytest.raises(ValueError, match="one vocabulary"):
       Programs(params, fns, more, Sizes(3, 2, 12, (8,)), EXAMPLE)
+  with pytest.raises(ValueError, match="this process's own devices"):
+    Programs(params, fns, kinds, Sizes(3, 2, 12, (8,)), EXAMPLE, SimpleNamespace(is_multi_process=True))
   with pytest.raises(ValueError, match="numerics in exact, fast"):
     probe(programs_of(), "nearly")

@@ -47,9 +47,9 @@ class ServerProcess:
     self.process.wait()
 
 
-@pytest.fixture(params=[0, 2], ids=["one process", "front ends"])
-def server(request):
-  running = ServerProcess("--frontends", str(request.param))
+@pytest.fixture
+def server():
+  running = ServerProcess()
   yield running
   running.kill()
 
@@ -162,11 +162,10 @@ def test_sigterm_under_load(server):
   assert not failures
 
 
-@pytest.mark.parametrize("frontends", [0, 2])
-def test_tokens_are_read_again_on_sighup(frontends, tmp_path):
+def test_tokens_are_read_again_on_sighup(tmp_path):
   path = tmp_path / "tokens.jsonl"
   secret = new_token(path, "alice")
-  server = ServerProcess("--tokens", str(path), "--frontends", str(frontends))
+  server = ServerProcess("--tokens", str(path))
   connect(server.address, token=secret).hang_up()
   path.write_text(path.read_text().replace("{", '{"revoked": true, '))
   server.process.send_signal(signal.SIGHUP)

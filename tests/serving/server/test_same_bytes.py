@@ -1,7 +1,5 @@
-"""64 streams: `LocalCloud`, a server in one process, and front ends before an engine answer with the same bytes."""
+"""64 streams: `LocalCloud` and a server answer with the same bytes."""
 
-import os
-import signal
 import threading
 import time
 
@@ -41,9 +39,7 @@ def traces(served):
   return found
 
 
-@pytest.mark.parametrize("frontends, kills", [(0, False), (2, False), (2, True)], ids=["one process", "two", "killed"])
-def test_every_reply_is_the_same(served, traces, frontends, kills):
-  """Also where front ends are killed meanwhile."""
+def test_every_reply_is_the_same(served, traces):
   played, failures = [], []
 
   def work(first):
@@ -55,15 +51,12 @@ def test_every_reply_is_the_same(served, traces, frontends, kills):
     except BaseException as error:
       failures.append(error)
 
-  with Server(served.engine, frontends=frontends) as server:
+  with Server(served.engine) as server:
     threads = [threading.Thread(target=work, args=(first,)) for first in range(THREADS)]
     for thread in threads:
       thread.start()
-    for _ in range(2 * kills):
-      time.sleep(0.7)
-      os.kill(server.door.processes[0], signal.SIGKILL)
     for thread in threads:
       thread.join()
   assert not failures, failures
-  assert len(played) == 2 * STREAMS and all(each.differing is None and each.resumes == 0 for each in played)
-  assert bool(sum(each.retries for each in played)) == kills
+  assert len(played) == 2 * STREAMS and all(each.differing is None for each in played)
+  assert not any(each.resumes or each.retries for each in played)

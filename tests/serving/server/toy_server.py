@@ -2,7 +2,7 @@
 
 Command::
 
-    python -m tests.serving.server.toy_server 127.0.0.1:8443 [--tokens tokens.jsonl] [--frontends 2]
+    python -m tests.serving.server.toy_server 127.0.0.1:8443 [--tokens tokens.jsonl]
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ def main() -> int:
   parser = argparse.ArgumentParser()
   parser.add_argument("listen")
   parser.add_argument("--tokens")
-  parser.add_argument("--frontends", type=int, default=0)
   options = parser.parse_args()
   tokens = TokenFile(options.tokens) if options.tokens else None
-  server = Server(ToyEngine(step_s=0.002), Listen(options.listen), tokens=tokens, frontends=options.frontends)
+  server = Server(ToyEngine(step_s=0.002), Listen(options.listen), tokens=tokens)
   return server.run(lambda: print(server.address, flush=True))
 
 
