@@ -1,1 +1,1 @@
-"""What is shown of the server: faults, recovery, hostile inputs, memory, crowds, overhead and networks."""
+"""The server under faults, recovery, hostile inputs, crowds and networks; traces of decodes, a load and a relay."""

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from jaxspec.serving.load.trace import Trace, read_traces
+from experiments.server.trace import Trace, read_traces
 from jaxspec.serving.wire.address import SERVICE
 from jaxspec.serving.wire.cloud import STREAM_BYTES
 from jaxspec.serving.wire.v1 import encoding

@@ -1,7 +1,7 @@
 """Many devices at one server: what each has of it, and whether one can tell that it is not alone.
 
-The generator is `jaxspec link load` in a process of its own, so it computes nothing. Every reply must be the recorded one,
-which the server gave to a single device.
+The generator is `experiments.server.load` in a process of its own, so it computes nothing. Every reply must be the recorded
+one, which the server gave to a single device.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import dataclasses
 import json
 import logging
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,9 +19,10 @@ import numpy as np
 
 from experiments.engine.experiment import Experiment, Lab
 from experiments.server.decodes import Case
-from experiments.server.process import COMMAND, ServerProcess, record
+from experiments.server.process import ServerProcess
+from experiments.server.record import record
 from experiments.server.simulation import Load, simulate
-from jaxspec.serving.load.trace import write_trace
+from experiments.server.trace import write_trace
 from jaxspec.serving.server.scheduler import Policy
 
 
@@ -91,7 +93,8 @@ def rate_in_virtual_time(alone: dict[str, Any], stage: dict[str, Any], max_rows:
 
 def loaded(address: str, options: list[str]) -> list[dict[str, Any]]:
   """The stages of one load."""
-  done = subprocess.run([*COMMAND, "link", "load", address, *options], stdout=subprocess.PIPE, text=True)
+  command = [sys.executable, "-m", "experiments.server.load", address, *options]
+  done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
   if not done.stdout:
     raise ValueError(f"Must have a report of the load, we instead got exit status {done.returncode}")
   return json.loads(done.stdout)["stages"]

@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 from experiments.engine.experiment import Experiment, Lab
 from experiments.server.decodes import Case
 from experiments.server.memory import Samples
-from experiments.server.process import ServerProcess, record, without_pauses
-from jaxspec.serving.load.trace import Trace
+from experiments.server.process import ServerProcess, without_pauses
+from experiments.server.record import record
+from experiments.server.trace import Trace
 from jaxspec.serving.wire.cloud import Cloud, CloudError, Description, Opened, Opening, Resume, Status
 
 PER_S = 130  # calls, on two cores
@@ -43,7 +44,7 @@ class CutCalls(Experiment):
 
   def measure(self, lab: Lab) -> dict[str, Any]:
     """See `Experiment.measure`."""
-    from jaxspec.serving.load.server_metrics import read_metrics
+    from experiments.server.server_metrics import read_metrics
 
     logging.info("%d calls, about %.0f s", self.number, 30 + self.number / PER_S)
     with ServerProcess([self.case], *self.serve) as server:
@@ -125,9 +126,9 @@ class Crowd:
     return generator.uniform(*self._table.hurry) * self._usual_s if generator.random() < self._table.share else None
 
   def _work(self, index: int) -> None:
+    from experiments.server.player import play
     from jaxspec.serving.edge.connection import connect
     from jaxspec.serving.edge.retries import Budget
-    from jaxspec.serving.load.player import play
 
     cloud = Hasty(connect(self._address), self, random.Random(1000 * self._table.seed + index))
     try:

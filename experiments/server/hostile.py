@@ -22,8 +22,9 @@ import numpy as np
 from experiments.engine.experiment import Experiment, Lab
 from experiments.server.decodes import Case
 from experiments.server.memory import Samples
-from experiments.server.process import SMALL, ServerProcess, record, without_pauses
-from jaxspec.serving.load.trace import Trace, write_trace
+from experiments.server.process import SMALL, ServerProcess, without_pauses
+from experiments.server.record import record
+from experiments.server.trace import Trace, write_trace
 
 PER_S = 600  # inputs, on two cores
 
@@ -88,7 +89,7 @@ class Device:
     self, number: int | None = None, until: threading.Event | None = None, found: list[float] | None = None
   ) -> list[float]:
     """Seconds of the calls of ``number`` decodes, or of as many as begin before ``until``; more of ``found``."""
-    from jaxspec.serving.load.player import play
+    from experiments.server.player import play
 
     found = [] if found is None else found
     done = 0

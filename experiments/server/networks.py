@@ -20,8 +20,8 @@ import numpy as np
 from experiments.engine.experiment import Experiment, Lab
 from experiments.server.decodes import Case, Edge
 from experiments.server.process import ServerProcess
+from experiments.server.relay import Shape, relaying
 from jaxspec.serving.edge.observer import Watch
-from jaxspec.serving.load.relay import Shape, relaying
 from jaxspec.serving.wire.link_model import NETWORKS, Network, link_seconds
 from jaxspec.statistics import Interval, ratio, t_quantile
 from jaxspec.statistics.clusters import ratio_variance

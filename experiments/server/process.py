@@ -1,4 +1,4 @@
-"""A server in a process of its own, to be killed and started again at the same port, and traces to play against it."""
+"""A server in a process of its own, to be killed and started again at the same port, and clouds that are disturbed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.engine.experiment import Lab
-from experiments.server.decodes import Case, Edge
+from experiments.server.decodes import Case
+from experiments.server.trace import Trace
 from jaxspec.core import precision
-from jaxspec.serving.load.recorder import Recorder
-from jaxspec.serving.load.trace import Trace
 from jaxspec.serving.wire.cloud import Cloud, Description, Opened, Opening, Resume
 
 SMALL = ("--max-streams", "16", "--max-rows", "4", "--widths", "8")  # a server of a small machine
@@ -100,20 +98,6 @@ def free_ports(number: int) -> list[int]:
   with contextlib.ExitStack() as stack:
     sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
     return [each.getsockname()[1] for each in sockets]
-
-
-def record(case: Case, lab: Lab, address: str, number: int = 1, *, token: str | None = None) -> list[Trace]:
-  """Traces of the first sequences of a case, decoded at a server. Compiling is not taken for thinking."""
-  from jaxspec.serving.edge.connection import connect
-
-  edge, cloud, found = Edge(case, lab), connect(address, token=token), []
-  edge.run(0, cloud)
-  for index in range(number):
-    recorder = Recorder()
-    tokens, _ = edge.run(index, cloud, watch=recorder)
-    found.append(recorder.trace(cloud.description, len(tokens)))
-  cloud.hang_up()
-  return found
 
 
 def without_pauses(trace: Trace) -> Trace:

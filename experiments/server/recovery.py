@@ -1,6 +1,6 @@
 """How long a decode stands still when its link is cut or its server ends, and what crosses besides.
 
-A device without a network plays a recorded decode (`jaxspec.serving.load.player`) through a relay, so every reply is
+A device without a network plays a recorded decode (`experiments.server.player`) through a relay, so every reply is
 compared with the recorded one. A call that was disturbed takes so much longer than the median of those that were not.
 """
 
@@ -17,9 +17,10 @@ import numpy as np
 
 from experiments.engine.experiment import Experiment, Lab
 from experiments.server.decodes import Case
-from experiments.server.process import SMALL, Disturbed, ServerProcess, later, record, without_pauses
-from jaxspec.serving.load.relay import Relay, Shape
-from jaxspec.serving.load.trace import Trace
+from experiments.server.process import SMALL, Disturbed, ServerProcess, later, without_pauses
+from experiments.server.record import record
+from experiments.server.relay import Relay, Shape
+from experiments.server.trace import Trace
 from jaxspec.serving.wire.link_model import NETWORKS
 
 
@@ -133,8 +134,8 @@ class Place:
     return Stop(late_s, played.retries, played.resumes, *more, played.differing is None, server_s)
 
   def _play(self, before: Callable[[Relay, int], None]):
+    from experiments.server.player import play
     from jaxspec.serving.edge.connection import connect
-    from jaxspec.serving.load.player import play
 
     with Relay(self._host, self._shape) as relay:
       cloud = connect(f"grpc://{relay.host}")

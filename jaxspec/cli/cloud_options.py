@@ -1,10 +1,9 @@
-"""The options that name a server and say who we are; what goes wrong on the network is one line. No JAX."""
+"""The options that name a server and authenticate the edge; an error of the network is one line. No JAX."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,13 @@ if TYPE_CHECKING:
   from jaxspec.serving.edge.grpc_client import GrpcCloud
 
 
-def connecting(options: dict[str, Any], address: str) -> Callable[..., GrpcCloud]:
-  """A function that connects to a server, with the options of `jaxspec.serving.edge.connection.connect` that the user gave.
+@contextlib.contextmanager
+def connected(options: dict[str, Any]) -> Iterator[GrpcCloud]:
+  """The server of ``--cloud``.
 
   Raises:
-    UserError: for a file that cannot be read, or has no secret, and for a certificate without its key.
+    UserError: in one line, for a file that cannot be read, or has no secret, for a certificate without its key, and for
+      every error of the network while the server is used.
   """
   secret = None if options["token_file"] is None else read_file(options["token_file"]).decode("latin-1").strip()
   if secret is not None and not (secret.isascii() and secret.isprintable() and secret and " " not in secret):
@@ -28,31 +29,14 @@ def connecting(options: dict[str, Any], address: str) -> Callable[..., GrpcCloud
   ca = None if options["ca"] is None else read_file(options["ca"])
   kwargs = dict(token=secret, ca=ca, certificate=_own_certificate(options), insecure=options["insecure"])
   kwargs |= dict(patience_s=options["give_up"], route=options["route"])
-  return functools.partial(interruptible, connect, address, **kwargs)
-
-
-@contextlib.contextmanager
-def network_errors() -> Iterator[None]:
-  """Turns whatever goes wrong on the network into one line."""
   try:
-    yield
-  except (CloudError, ImportError) as error:
-    raise UserError(str(error)) from error
-
-
-@contextlib.contextmanager
-def connected(options: dict[str, Any]) -> Iterator[GrpcCloud]:
-  """The server of ``--cloud``.
-
-  Raises:
-    UserError: in one line, for whatever goes wrong on the network while it is used.
-  """
-  with network_errors():
-    cloud = connecting(options, options["cloud"])()
+    cloud = interruptible(connect, options["cloud"], **kwargs)
     try:
       yield cloud
     finally:
       cloud.hang_up()
+  except (CloudError, ImportError) as error:
+    raise UserError(str(error)) from error
 
 
 def _own_certificate(options: dict[str, Any]) -> tuple[bytes, bytes] | None:

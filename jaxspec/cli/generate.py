@@ -16,7 +16,7 @@ from jaxspec.io.whole_files import destination, write_whole
 
 LINKS = ("5g", "4g", "wifi")
 _NEED_TARGET = ("compare", "repeats", "wire", "network", "mesh", "save_acceptance")
-_OF_CLOUD = ("token_file", "ca", "cert", "key", "journal", "trace", "insecure", "route", "give_up")
+_OF_CLOUD = ("token_file", "ca", "cert", "key", "journal", "insecure", "route", "give_up")
 _GROUPS = (
   Group("What to draw, how, and into which files", (
     Line(("prompt_file", "features", "samples"), "Prompts, one a line; T5 features; images of each [1]."),
@@ -31,7 +31,7 @@ _GROUPS = (
     Line(("tokenizer", "text_encoder"), "What a converted network of images needs besides."),
     Line(("dtype", "matmul_precision", "mesh"), "float32 or bfloat16; of products; data=2,model=4."),
     Line(("cloud", "token_file", "ca"), "A server has the target; a secret; whom to trust."),
-    Line(("journal", "trace", "give_up"), "Go on after a kill; keep all calls; seconds to try [60]."),
+    Line(("journal", "give_up"), "Go on after a kill; seconds to try [60]."),
     Line(("cert", "key", "insecure", "route"), "Our own certificate; without TLS; by a proxy."),
   )),
 )  # fmt: skip
@@ -51,7 +51,6 @@ _GROUPS = (
 @click.option("--cert", type=PATH, metavar="FILE", help="Our own certificate (.pem), where --cloud asks for one.")
 @click.option("--key", type=PATH, metavar="FILE", help="The private key of --cert (.pem).")
 @click.option("--journal", type=PATH, metavar="FILE", help="Keep every reply of --cloud, and go on there; of one row.")
-@click.option("--trace", type=PATH, metavar="DIR", help="Keep every row's calls of --cloud, for `jaxspec link load`.")
 @click.option("--insecure", is_flag=True, help="Without TLS, --cloud on other machines than this one.")
 @click.option("--route", is_flag=True, help="Send the stream's name as a header, for proxies before --cloud.")
 @click.option("--give-up", type=click.FloatRange(0, min_open=True), default=60.0, metavar="S",
@@ -117,8 +116,6 @@ def _check_options(options: dict[str, Any], kind: str):
       raise UserError(f"--{name.replace('_', '-')} {why}")
   if options["mesh"] is not None and (options["wire"] or options["network"] is not None):
     raise UserError("--mesh goes with decodes in one program, we instead got --wire, whose two ends are several")
-  if options["trace"] is not None and options["journal"] is not None:
-    raise UserError("Must have either --trace or --journal: what is out of a journal was not asked again")
   if kind == "text":
     _refuse_image_options(options)
   return networks
@@ -137,9 +134,6 @@ def _check_files(options: dict[str, Any], *, of_images: bool) -> dict[str, Path]
   files = {name: options[option] for name, option in names.items() if options[option] is not None}
   for name, path in files.items():
     check_writable(path, suffix={"json": ".json", "acceptance": ".json", "features": ".npz"}.get(name, ".png"))
-  trace = options["trace"]
-  if trace is not None and not (trace.is_dir() or (trace.parent.is_dir() and not trace.exists())):
-    raise UserError(f"Must have a folder for --trace, or the name of a new one, we instead got {trace}")
   if len(set(map(destination, files.values()))) < len(files):
     raise UserError("Must have different files for --out, --heatmap and the others, we instead got the same twice")
   return files

@@ -17,7 +17,6 @@ COMMANDS = {
   "studio": LazyCommand("jaxspec.cli.studio:studio", "Show decoding on a local web page, methods side by side."),
   "plan": LazyCommand("jaxspec.cli.plan:plan", "Say without the hardware what fits it, and how fast it could be."),
   "serve": LazyCommand("jaxspec.cli.serve:serve", "Verify for edges over a network."),
-  "link": LazyCommand("jaxspec.cli.link:link", "Put a server under load; make connections slow."),
   "calibrate": LazyCommand(
     "jaxspec.cli.calibrate:calibrate", "Find the thresholds of method ciar for rates of cloud calls."
   ),

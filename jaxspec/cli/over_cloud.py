@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,7 +15,6 @@ import numpy as np
 
 from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.core import rng
-from jaxspec.io.whole_files import write_whole
 from jaxspec.render.working import Working
 from jaxspec.run.batches import Batches
 from jaxspec.run.generation import Generation
@@ -25,8 +23,6 @@ from jaxspec.serving.edge.journal import Journal
 from jaxspec.serving.edge.observer import Watch
 from jaxspec.serving.edge.remote_decode import rows_over_cloud
 from jaxspec.serving.edge.retries import Policy
-from jaxspec.serving.load.recorder import Recorder
-from jaxspec.serving.load.trace import SUFFIX, Trace, write_trace
 from jaxspec.serving.messages import Messages, edge_settings, rows_of, wire_of
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.cloud import Cloud, CloudError
@@ -69,29 +65,21 @@ def decode(
   key_data, condition = rows_of(batches)
   captions = [job.captions[prompt] for prompt in batches.prompt] if pipeline.host.sends_text else None
   kwargs = edge_settings(job) | dict(captions=captions, profile=profile)
-  watch = Watch() if options["trace"] is None else Recorder()
-  found, failure, start = [], None, time.perf_counter()
+  found, failure, watch, start = [], None, Watch(), time.perf_counter()
   with contextlib.ExitStack() as stack:
     journal = None if options["journal"] is None else stack.enter_context(Journal(options["journal"]))
     kwargs |= dict(journal=journal, policy=Policy(give_up_s=options["give_up"]), watch=watch)
-    keys = lambda: rng.of_key_data(key_data)
-    begin = lambda: rows_over_cloud(params, keys(), condition, cloud=cloud, **kwargs)
-    rows = begin()
+    rows = rows_over_cloud(params, rng.of_key_data(key_data), condition, cloud=cloud, **kwargs)
 
-    def work(rows=rows):
+    def work():
       with pipeline.context():  # holds for one thread
         return jax.device_get(next(rows))
 
-    if isinstance(watch, Recorder):
-      report("Compiling")
-      interruptible(work, begin())  # an edge that compiles would seem to think
     report(f"Decoding by {job.method.title}, over {options['cloud']}")
     for row in range(batches.num):
       report.step(row, batches.num, job.noun)
       try:
         found.append(interruptible(work))
-        if isinstance(watch, Recorder):
-          _keep(watch.trace(cloud.description, int(found[-1][0].lengths[0])), options["trace"])
       except (CloudError, MessageError) as error:
         if not found:
           raise
@@ -107,15 +95,6 @@ def decode(
   messages = Messages(join_traffic(traffic), None, None, options["cloud"], watch.resumes)
   run = Generation(job, batches, by_batch, 0.0, [seconds], messages, failure)
   return run
-
-
-def _keep(trace: Trace, folder: Path) -> None:
-  """Adds a trace to those of a folder; it has the name of its stream, which no other one has."""
-  try:
-    folder.mkdir(exist_ok=True)
-  except OSError as error:
-    raise UserError(f"Cannot write {folder}: {error.strerror}") from error
-  write_whole(folder / f"{trace.opening.stream.hex()}{SUFFIX}", lambda path: write_trace(path, trace))
 
 
 def lost(times: int) -> str:

@@ -32,7 +32,7 @@ def test_help_imports_no_command():
   subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
 
 
-BELOW = ("convert llamagen", "convert llamagen-vq", "convert mar", "convert mar-vae", "link load", "link relay")
+BELOW = ("convert llamagen", "convert llamagen-vq", "convert mar", "convert mar-vae")
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *BELOW])

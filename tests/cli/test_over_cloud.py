@@ -128,7 +128,7 @@ def test_options_that_do_not_go_together(fails):
   cloud = ("generate", "--text", "on", "--cloud", "grpc://127.0.0.1:1")
   for name, value in (("--compare", ()), ("--wire", ()), ("--network", ("4g",)), ("--repeats", (2,))):
     assert f"{name} needs the target in this process" in fails(*cloud, name, *value)
-  for name in ("--token-file", "--ca", "--cert", "--key", "--journal", "--trace", "--give-up"):
+  for name in ("--token-file", "--ca", "--cert", "--key", "--journal", "--give-up"):
     assert f"{name} goes with --cloud" in fails("generate", "--text", "on", name, 1)
   assert "--insecure goes with --cloud" in fails("generate", "--text", "on", "--insecure")
   assert "Cannot read nowhere" in fails(*cloud, "--token-file", "nowhere")
@@ -223,24 +223,6 @@ def test_a_journal_goes_on(run, over, monkeypatch):
   first = decoded(run(*one))
   monkeypatch.setattr(GrpcCloud, "verify", None)
   assert rows_of(decoded(run(*one)), "ar") == rows_of(first, "ar")
-
-
-def test_a_traced_decode_is_played(run, fails, networks, server, over, tmp_path):
-  """Every reply of a server that computes is the recorded one; pauses are those of the edge."""
-  traced = decoded(run("generate", *TEXTS, *over, *PLAIN, "--trace", "traces"))
-  assert len(list((tmp_path / "traces").iterdir())) == 2
-  where = (server.address, "--trace", "traces", "--token-file", networks[0].parent / "secret")
-  outcome = run("link", "load", *where, "--devices", 2)
-  assert outcome.exit_code == 0, outcome.output
-  stage = json.loads(outcome.stdout)["stages"][1]
-  assert stage["differing"] == 0 and stage["tokens"] == sum(len(tokens) for tokens in rows_of_tokens(traced))
-  assert 0 < stage["think_s"] < 5  # compiling is no thinking
-  assert "--trace or --journal" in fails("generate", "--text", "on", *over, *PLAIN, "--trace", "t", "--journal", "j")
-  assert "folder for --trace" in fails("generate", "--text", "on", *over, *PLAIN, "--trace", "no/t")
-
-
-def rows_of_tokens(document):
-  return [entry["ar"]["tokens"] for entry in document["texts"]]
 
 
 def test_a_pipeline_without_its_target(networks):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxspec.serving.load import relay
+from experiments.server import relay
 
 
 class Relay(relay.Relay):

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
 
+from experiments.server.server_metrics import read_metrics
 from jaxspec.serving.edge.connection import connect, split_url
-from jaxspec.serving.load.server_metrics import read_metrics
 from jaxspec.serving.server.bearer_tokens import TokenFile, new_token
 from jaxspec.serving.server.server import Listen, Server
 from jaxspec.serving.wire.address import Address, parse_address

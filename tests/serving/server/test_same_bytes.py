@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
 
+from experiments.server.player import play
+from experiments.server.recorder import Recorder
 from jaxspec.serving.edge.connection import connect
 from jaxspec.serving.edge.remote_decode import rows_over_cloud
-from jaxspec.serving.load.player import play
-from jaxspec.serving.load.recorder import Recorder
 from jaxspec.serving.server.in_process import LocalCloud
 from jaxspec.serving.server.server import Server
 from tests.serving.edge.pairs import MAX_LEN, rows_of

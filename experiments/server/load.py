@@ -1,24 +1,34 @@
-"""Puts a server under load by devices that play traces, and says how it went. No JAX: a generator is a small process.
+"""Puts a server under load by devices that play traces; prints a report in JSON. No JAX: a generator is a small process.
+
+    python -m experiments.server.load grpcs://box:8443 --trace traces --devices 64 --network 4g
 
 1. Devices are threads, each with a connection of its own. They come in stages: 1, 8, 64 and so on.
 2. In a stage every device plays one trace, with the pauses of the edge that was traced. Devices start spread over a round.
-3. A reply that is not the recorded one is an error, as is a call that is not answered.
+3. A reply that is not the recorded one is an error, as is a call that is not answered: the exit status is 2.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import itertools
+import json
+import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.server.player import Played, fitting, play
+from experiments.server.relay import Shape, relaying
+from experiments.server.server_metrics import Counters, read_metrics, server_report
+from experiments.server.trace import Trace, read_traces
+from jaxspec.serving.edge.connection import connect, split_url
 from jaxspec.serving.edge.retries import Policy
-from jaxspec.serving.load.player import Played, play
-from jaxspec.serving.load.server_metrics import Counters, server_report
-from jaxspec.serving.load.trace import Trace
 from jaxspec.serving.wire.cloud import Cloud, CloudError
 from jaxspec.serving.wire.link_model import NETWORKS, link_seconds
 
@@ -56,7 +66,7 @@ def run_load(
     devices: of the last stage.
     network: key of `NETWORKS` that the connections go through.
     metrics: reads the server's counters; None where they are not known.
-    report: told what is going on.
+    report: receives a line about every stage.
   Returns:
     One entry for every stage, see `stage_report`; JSON.
   """
@@ -205,3 +215,78 @@ def _spread(values: np.ndarray) -> dict[str, float] | None:
 def _bytes(clouds: Sequence[Cloud | CloudError]) -> tuple[int, int]:
   live = _live(clouds)
   return sum(cloud.uplink_bytes for cloud in live), sum(cloud.downlink_bytes for cloud in live)
+
+
+def add_connection_options(parser: argparse.ArgumentParser) -> None:
+  """Options of `connection`."""
+  parser.add_argument("--token-file", type=Path, metavar="FILE", help="the secret of a token")
+  parser.add_argument("--ca", type=Path, metavar="FILE", help="certificates to trust (.pem)")
+  parser.add_argument("--insecure", action="store_true", help="without TLS, to other machines than this one")
+  parser.add_argument("--route", action="store_true", help="send the stream's name as a header, for proxies")
+
+
+def connection(args: argparse.Namespace) -> dict[str, Any]:
+  """Arguments of `jaxspec.serving.edge.connection.connect`."""
+  token = None if args.token_file is None else args.token_file.read_text().strip()
+  return dict(token=token, ca=args.ca, insecure=args.insecure, route=args.route)
+
+
+def measured(args: argparse.Namespace) -> dict[str, Any]:
+  """The report of the command line.
+
+  Raises:
+    CloudError, OSError, ValueError: in one line, for a server, a file or a trace that does not fit.
+  """
+  traces, where = read_traces(args.trace), connection(args) | dict(patience_s=args.give_up)
+  first = connect(args.url, **where)  # says whether this is a server, and ours, before there are relays and devices
+  with contextlib.ExitStack() as stack:
+    stack.callback(first.hang_up)
+    for trace in traces:
+      fitting(trace, first)
+    metrics = None if args.metrics is None else lambda: read_metrics(args.metrics)
+    if metrics is not None:
+      metrics()
+    url = args.url
+    if args.network is not None:
+      scheme, target = split_url(url)
+      url = f"{scheme}://{stack.enter_context(relaying(str(target), Shape.of(NETWORKS[args.network])))}"
+      where |= {"server_name": target.host} if scheme == "grpcs" else {}
+    kwargs = dict(network=args.network, metrics=metrics, policy=Policy(give_up_s=args.give_up))
+    say = lambda text: print(text, file=sys.stderr)
+    return run_load(lambda: connect(url, **where), traces, devices=args.devices, report=say, **kwargs)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """The exit status: 0, or 2 after one line about what is wrong."""
+  parser = argparse.ArgumentParser(
+    prog="python -m experiments.server.load", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument("url", help="grpcs://HOST:PORT")
+  parser.add_argument("--trace", type=Path, required=True, metavar="DIR", help="of `experiments.server.record`")
+  parser.add_argument("--devices", type=int, default=64, metavar="N", help="of the last stage [%(default)s]")
+  parser.add_argument("--network", choices=tuple(NETWORKS), help="make every connection as slow")
+  parser.add_argument("--metrics", metavar="HOST:PORT", help="where the server answers for its counters")
+  parser.add_argument("--give-up", type=float, default=60.0, metavar="S", help="how long to try a call [%(default)s]")
+  add_connection_options(parser)
+  args = parser.parse_args(arguments)
+  logging.getLogger("jaxspec.serving").setLevel(logging.ERROR)  # what devices meet is counted
+  error = None
+  try:
+    found = measured(args)
+  except (CloudError, ImportError, OSError, ValueError) as failure:
+    error = str(failure)
+  else:
+    print(json.dumps({"url": args.url} | found, indent=1))
+    differing = sum(stage["differing"] for stage in found["stages"])
+    failures = [failure for stage in found["stages"] for failure in stage["failures"]]
+    if differing:
+      error = f"{differing} devices got a reply that is not the recorded one"
+    elif failures:
+      error = f"{len(failures)} devices failed; the first one: {failures[0]}"
+  if error is not None:
+    print(f"experiments.server.load: error: {' '.join(error.split())}", file=sys.stderr)
+  return 0 if error is None else 2
+
+
+if __name__ == "__main__":
+  sys.exit(main())

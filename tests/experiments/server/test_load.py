@@ -3,20 +3,30 @@
 import json
 import math
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
 
+import trustme
+
+from experiments.server import load
+from experiments.server.load import Device, run_load, stage_report, stages
+from experiments.server.player import Played
+from experiments.server.server_metrics import Counters, quantile, read_metrics, server_report
+from experiments.server.trace import write_trace
 from jaxspec.serving.edge.connection import connect
 from jaxspec.serving.edge.retries import Policy
-from jaxspec.serving.load.load import Device, run_load, stage_report, stages
-from jaxspec.serving.load.player import Played
-from jaxspec.serving.load.server_metrics import Counters, quantile, read_metrics, server_report
-from jaxspec.serving.server.server import Server
+from jaxspec.serving.server.bearer_tokens import TokenFile, new_token
+from jaxspec.serving.server.server import Listen, Server
 from jaxspec.serving.wire.link_model import NETWORKS, link_seconds
-from tests.serving.edge.test_trace import recorded
+from tests.experiments.server.test_trace import recorded
 from tests.serving.edge.toy_engine import ToyEngine
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +118,82 @@ def test_metrics_that_are_not_there():
   with pytest.raises(ValueError, match=f"the metrics of a server at http://127.0.0.1:{port}") as caught:
     read_metrics(f"127.0.0.1:{port}")
   assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def folder(traces, tmp_path, monkeypatch):
+  """The traces as files, in an empty folder that is the present one."""
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "traces").mkdir()
+  for number, trace in enumerate(traces[:2]):
+    write_trace(tmp_path / "traces" / f"{number}.json", trace)
+  return tmp_path / "traces"
+
+
+def command(capsys, *args):
+  """Exit status, report and the lines on stderr of a load by the traces of `folder`."""
+  status = load.main([str(arg) for arg in (*args, "--trace", "traces")])
+  out, err = capsys.readouterr()
+  return status, json.loads(out) if out else None, err.splitlines()
+
+
+def test_a_load_over_a_network_without_jax(server, folder):
+  """The report goes to stdout alone."""
+  code = (
+    "import sys\n"
+    "from experiments.server.load import main\n"
+    "status = main()\n"
+    "assert not {'jax', 'flax'} & {name.partition('.')[0] for name in sys.modules}\n"
+    "sys.exit(status)\n"
+  )
+  words = [sys.executable, "-c", code, server.address, "--trace", folder, "--devices", "3", "--network", "5g"]
+  outcome = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=ROOT)
+  assert outcome.returncode == 0, outcome.stderr
+  found = json.loads(outcome.stdout)
+  one, last = found["stages"]
+  assert (one["devices"], last["devices"], found["traces"], found["network"]) == (1, 3, 2, "5g")
+  assert last["differing"] == 0 and not last["failures"] and last["link"]["link_seconds"] > 0.01 * (last["calls"] + 3)
+  assert last["call_s"]["p50"] >= 0.010 and outcome.stderr.splitlines() == ["1 device", "3 devices"]
+
+
+def test_what_is_wrong_with_a_load_is_one_line(folder, capsys):
+  with socket.create_server(("127.0.0.1", 0)) as free:
+    nobody = f"grpc://127.0.0.1:{free.getsockname()[1]}"
+  fails = lambda *args: _one_line(command(capsys, *args))
+  assert "no server answers" in fails(nobody, "--give-up", 0.2)
+  assert "grpcs://HOST:PORT" in fails("127.0.0.1:1")
+  assert "No such file" in fails(nobody, "--token-file", "nothing")
+  with Server(ToyEngine()) as server:
+    assert "the metrics of a server" in fails(server.address, "--metrics", "127.0.0.1:1")
+  for path in folder.iterdir():
+    path.unlink()
+  assert "none in it" in fails(nobody)
+
+
+def _one_line(outcome):
+  status, report, lines = outcome
+  assert status == 2 and report is None and len(lines) == 1, outcome
+  return lines[0].removeprefix("experiments.server.load: error: ")
+
+
+def test_a_load_through_a_relay_with_tls_and_a_token(folder, capsys, tmp_path):
+  """The certificate is that of the host that was named, not of the relay."""
+  authority = trustme.CA()
+  pair = authority.issue_cert("localhost")
+  authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+  (tmp_path / "secret").write_text(new_token(tmp_path / "tokens.jsonl", "alice") + "\n")
+  listen = Listen("localhost:0", certificate=pair.cert_chain_pems[0].bytes(), key=pair.private_key_pem.bytes())
+  with Server(ToyEngine(), listen, tokens=TokenFile(tmp_path / "tokens.jsonl")) as server:
+    args = (server.address, "--ca", "ca.pem", "--devices", 1, "--network", "5g")
+    status, report, _ = command(capsys, *args, "--token-file", "secret")
+    assert status == 0 and report["stages"][0]["differing"] == 0
+    assert "a token is needed" in _one_line(command(capsys, *args))
+
+
+def test_a_reply_that_is_not_the_recorded_one(server, folder, capsys):
+  for path in folder.iterdir():
+    text = path.read_text()
+    path.write_text(text.replace(json.loads(text)["calls"][2]["reply"], "00"))
+  status, report, lines = command(capsys, server.address, "--devices", 2)
+  assert status == 2 and report["stages"][1]["differing"] == 2
+  assert lines[-1] == "experiments.server.load: error: 3 devices got a reply that is not the recorded one"

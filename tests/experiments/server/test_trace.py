@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("google.protobuf", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
 
-from jaxspec.serving.load.player import play
-from jaxspec.serving.load.recorder import Recorder
-from jaxspec.serving.load.trace import read_trace, read_traces, write_trace
+from experiments.server.player import play
+from experiments.server.recorder import Recorder
+from experiments.server.trace import read_trace, read_traces, write_trace
 from jaxspec.serving.wire.cloud import CloudError, Profile, Status
 from tests.serving.edge.faulty import Clock, Fault, FaultyCloud
 from tests.serving.edge.test_faults import undisturbed

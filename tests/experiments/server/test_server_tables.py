@@ -15,11 +15,11 @@ from experiments.server import faults, networks, overhead, recovery
 from experiments.server.attacker import NEVER, SHARES, Attacker, Plan
 from experiments.server.faulty import Fault
 from experiments.server.memory import Samples
-from jaxspec.serving.load.trace import write_trace
+from experiments.server.trace import write_trace
 from jaxspec.serving.server.server import Server
 from jaxspec.serving.wire.link_model import NETWORKS
 from jaxspec.training.overrides import override
-from tests.serving.edge.test_trace import recorded
+from tests.experiments.server.test_trace import recorded
 from tests.serving.edge.toy_engine import ToyEngine
 
 

@@ -1,5 +1,7 @@
 """A TCP relay that is as slow as a network: delay, jitter, loss and a rate, for every connection and both ways.
 
+    python -m experiments.server.relay 127.0.0.1:8443 --network 4g --listen 127.0.0.1:9000
+
 A chunk of bytes waits until the link is free, takes ``size / rate``, and arrives one way later; that is what `link_seconds`
 adds up. Bytes stay in order, as TCP keeps them: a lost chunk comes after the time of a retransmission, and holds up what
 follows it. Connections do not share the link, for every device has its own.
@@ -9,6 +11,7 @@ In a process of its own (`relaying`) its clock does not suffer from what the cal
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import json
@@ -18,11 +21,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from jaxspec.serving.wire.address import parse_address
-from jaxspec.serving.wire.link_model import Network
+from jaxspec.serving.wire.link_model import NETWORKS, Network
 
 _CHUNK, _MOST_WAITING = 1 << 16, 64
 _TICK_S = 1e-3  # to which the timers of an event loop are rounded up
@@ -201,9 +205,10 @@ def relaying(target: str, shape: Shape) -> Iterator[str]:
   Raises:
     OSError: where it does not start.
   """
-  command = [sys.executable, "-c", "from jaxspec.serving.load.relay import child; child()", target, json.dumps(shape)]
+  command = [sys.executable, "-c", "from experiments.server.relay import child; child()", target, json.dumps(shape)]
   # Ctrl-C goes to the processes of a group; this one ends with its input.
-  process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0)
+  pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+  process = subprocess.Popen(command, process_group=0, cwd=Path(__file__).parents[2], **pipes)
   try:
     host = process.stdout.readline().strip()
     if not host:
@@ -220,3 +225,31 @@ def child() -> None:
   with Relay(sys.argv[1], Shape(*json.loads(sys.argv[2]))) as relay:
     print(relay.host, flush=True)
     sys.stdin.read()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """Relays until Ctrl-C; the exit status is 2 after one line about what is wrong."""
+  parser = argparse.ArgumentParser(
+    prog="python -m experiments.server.relay", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument("target", help="HOST:PORT")
+  parser.add_argument("--network", choices=tuple(NETWORKS), required=True)
+  parser.add_argument("--jitter-ms", type=float, default=0.0, metavar="T", help="more delay each way, at random")
+  parser.add_argument("--loss", type=float, default=0.0, metavar="P", help="share of chunks that are sent again")
+  parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="port 0 is a free one [%(default)s]")
+  args = parser.parse_args(arguments)
+  shape = Shape.of(NETWORKS[args.network], jitter_s=args.jitter_ms / 1e3, loss=args.loss)
+  try:
+    parse_address(args.target, "a target HOST:PORT").resolve()  # a thread that had begun to listen would end in a traceback
+    relay = Relay(args.target, shape, listen=args.listen)
+  except (OSError, ValueError) as error:
+    print(f"experiments.server.relay: error: {' '.join(str(error).split())}", file=sys.stderr)
+    return 2
+  with relay, contextlib.suppress(KeyboardInterrupt):
+    print(f"relaying at {relay.host}", flush=True)
+    threading.Event().wait()
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from experiments.server.trace import Trace
 from jaxspec.serving.edge.reliable_stream import Session
-from jaxspec.serving.load.trace import Trace
 from jaxspec.serving.wire.cloud import STREAM_BYTES, Cloud, Profile, shown
 
 

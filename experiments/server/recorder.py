@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from experiments.server.trace import Trace, TracedCall
 from jaxspec.serving.edge.observer import Watch
-from jaxspec.serving.load.trace import Trace, TracedCall
 from jaxspec.serving.wire.cloud import Description, Opened, Opening, Resume
 
 

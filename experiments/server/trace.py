@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from jaxspec.serving.wire.cloud import DIGEST_BYTES, KEY_BYTES, Opening, Profile, Resume
 
 VERSION = 1
-SUFFIX = ".json"
 
 
 class TracedCall(NamedTuple):
@@ -95,10 +94,10 @@ def read_traces(folder: Path) -> list[Trace]:
   Raises:
     ValueError: where there is none, or one that is damaged.
   """
-  paths = sorted(folder.glob(f"*{SUFFIX}"))
+  paths = sorted(folder.glob("*.json"))
   if not paths:
     what = "none in it" if folder.is_dir() else "no folder"
-    raise ValueError(f"Must have a folder of traces (`jaxspec generate --cloud --trace`) in {folder}, we instead got {what}")
+    raise ValueError(f"Must have traces (`python -m experiments.server.record`) in {folder}, we instead got {what}")
   return [read_trace(path) for path in paths]
 
 
