@@ -187,7 +187,7 @@ def passes_of(counts: Rounds) -> dict[str, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Codecs(LinkTable):
-  """What every coding sends for a token, measured on the frames of a decode over a cloud, and from which uplink rate on it pays.
+  """What every coding sends for a token, measured on frames, and from which uplink rate on it pays.
 
   Wire bytes are whole frames of rows. The latency counts draft passes, everything that went up, target passes, and a round
   trip for each exchange (the lazy coding makes two after a rejection). Compared with: plain decoding in the cloud, which

@@ -25,8 +25,9 @@ from jaxspec.serving.wire.link_model import LATENCY_RULES, NETWORKS, link_second
 class Networks(Quality):
   """Time of an image on 5G, 4G and WiFi, through real messages (CIAR, arXiv 2603.25463, Tables 8 and 9).
 
-  Every row decodes images one at a time over a cloud in the same process. Bytes are those of the emitted frames, seconds of
-  edge and cloud are wall clock between them (prefills included: they are true totals), and the network adds ``latency + size / bandwidth``, with the latency counted once a call or each way.
+  Every row decodes images one at a time over a cloud in the same process. Bytes are those of the emitted frames. Seconds of
+  edge and cloud are wall clock between them (prefills included: they are true totals). The network adds
+  ``latency + size / bandwidth``, with the latency counted once a call or each way.
 
   LANTERN's relaxed rule reads distributions that no frame here holds: its row takes calls and drafts from its decode, frames
   of ids in the real format, and the seconds per call and per edge pass of the row "every token verified".

@@ -21,6 +21,7 @@ from jaxspec.core.loop import (
   draft_round,
   end_array,
   end_tuple,
+  prefix_rounds,
   read_round,
   reply_to_nothing,
   start_draft,
@@ -34,10 +35,10 @@ from jaxspec.serving.wire.arrays import on_host
 from jaxspec.serving.wire.bitstream import require
 from jaxspec.serving.wire.cloud import KEY_KIND, STREAM_BYTES, Cloud, Opening, Resume
 from jaxspec.serving.wire.edge_condition import sent_condition
-from jaxspec.serving.wire.framing import Reply
+from jaxspec.serving.wire.framing import REPLY_BYTES, Frame, Reply, unframe
 from jaxspec.serving.wire.handshake import Agreement
 from jaxspec.serving.wire.profiles import check_profile
-from jaxspec.serving.wire.round_codec import Wire, rows_to_verify, verdict_of
+from jaxspec.serving.wire.round_codec import Wire, needs_cloud, verdict_of
 from jaxspec.serving.wire.traffic import Traffic, no_traffic
 
 _start_draft = jax.jit(start_draft, static_argnames=("drafter", "max_len", "target_prefix"))
@@ -111,8 +112,9 @@ class EdgeStream:
   ):
     wire.check_drafter(drafter)
     self._params, self._drafter, self._wire = params, drafter, wire
-    self._agreement = Agreement(1, check_length(max_len), end_tuple(end_token), target_prefix)
-    self._fields = dict(profile=profile, max_len=max_len, end_ids=end_tuple(end_token), need_numerics=need_numerics)
+    self._agreement = agreed = Agreement(check_length(max_len), end_tuple(end_token))
+    self._target_prefix, self._prefix_rounds = target_prefix, prefix_rounds(target_prefix, agreed.max_len)
+    self._fields = dict(profile=profile, max_len=agreed.max_len, end_ids=agreed.end_tokens, need_numerics=need_numerics)
     self._fields |= dict(temperature=temperature, top_p=top_p, cfg_scale=cfg_scale)
     self._is_open = False
     self._reset()
@@ -165,7 +167,7 @@ class EdgeStream:
     tokens = np.asarray(self._side.tokens[0, : self._last.known]).tolist()
     return Resume(len(self._gained), self._round, tuple(tokens), tuple(self._gained), tuple(self._fed))
 
-  def receive(self, frame: bytes) -> None:
+  def receive(self, frame: Frame | bytes) -> None:
     """Absorbs the first frame, or the answer to the newest request.
 
     Raises:
@@ -174,6 +176,7 @@ class EdgeStream:
     """
     if not self._is_open:
       raise ValueError("Must have an open stream to receive a frame, we instead got none")
+    frame = unframe(frame, REPLY_BYTES)
     if self._side is None:
       self._receive_first(frame)
     elif self._asked is None:
@@ -226,38 +229,37 @@ class EdgeStream:
       raise ValueError("Must have a stream with token 0 to read its result, we instead got none")
     return result(self._side, self._drafter), self._traffic
 
-  def _receive_first(self, frame: bytes) -> None:
-    prefill, agreement = self._wire.decode_first([frame]), self._agreement
-    kwargs = dict(max_len=agreement.max_len, end_token=end_array(agreement.end_tokens), drafter=self._drafter)
-    kwargs |= dict(target_prefix=agreement.target_prefix)
-    self._side = _start_draft(self._params, jax.random.clone(self._keys), self._condition, prefill, **kwargs)
+  def _receive_first(self, frame: Frame) -> None:
+    token = np.full(1, self._wire.decode_first(frame), np.int32)
+    kwargs = dict(max_len=self._agreement.max_len, end_token=end_array(self._agreement.end_tokens), drafter=self._drafter)
+    prefill, keys = Verdict(np.zeros(1, np.int32), token), jax.random.clone(self._keys)
+    self._side = _start_draft(self._params, keys, self._condition, prefill, target_prefix=self._target_prefix, **kwargs)
     if int(self._side.origin[0, 0]) != Origin.LOCAL:
-      self._count(downlink_bytes=len(frame))
+      self._count(downlink_bytes=len(frame.data))
     self._go_on()
 
-  def _receive_reply(self, frame: bytes) -> None:
+  def _receive_reply(self, frame: Frame) -> None:
     draft, round_ = self._drafted[0], self._last.round
     number = int(draft.num_drafted[0]) - int(verdicts.num_local(draft)[0])
-    (reply,) = self._wire.decode_reply([frame], np.ones(1, bool), np.full(1, number), round_)
-    self._count(downlink_bytes=len(frame))
-    if reply.next_token is not None:
+    reply = self._wire.decode_reply(frame, round_, number)
+    self._count(downlink_bytes=len(frame.data))
+    if reply.next_token is None:
+      self._asked = reply
+      self._send(1, *self._wire.encode_distribution(draft, reply.num_accepted, round_))
+    else:
       self._commit(reply)
-      return
-    (distribution,), bits = self._wire.encode_distribution(draft, [reply], round_)
-    self._asked = reply
-    self._send(1, distribution, bits)
 
-  def _receive_completion(self, frame: bytes) -> None:
+  def _receive_completion(self, frame: Frame) -> None:
     number = self._asked.num_accepted
-    (reply,) = self._wire.decode_reply([frame], np.ones(1, bool), np.full(1, number), self._last.round)
+    reply = self._wire.decode_reply(frame, self._last.round, number)
     require(reply.next_token is not None, "kind", "a second request in one round")
     require(reply.num_accepted == number, "range", f"{reply.num_accepted} accepted, the request said {number}")
-    self._count(downlink_bytes=len(frame))
+    self._count(downlink_bytes=len(frame.data))
     self._commit(reply)
 
   def _commit(self, reply: Reply) -> None:
     draft, trace = self._drafted
-    verdict = verdict_of([reply], np.asarray(verdicts.num_local(draft)))
+    verdict = verdict_of(reply, verdicts.num_local(draft))
     self._side = _commit_reply(self._params, self._side, draft, trace, verdict, drafter=self._drafter)
     self._drafted = self._asked = None
     self._go_on()
@@ -270,10 +272,10 @@ class EdgeStream:
       if not cursor.live[0]:
         self._request, self._is_open = None, False
         return
-      step = _read_round if self._agreement.target_draws_alone(int(cursor.round)) else _draft_round
+      step = _read_round if cursor.round < self._prefix_rounds else _draft_round
       self._side, draft, trace = step(self._params, self._side, drafter=self._drafter)
-      if rows_to_verify(draft, cursor)[0]:
-        (frame,), bits = self._wire.encode_draft(draft, cursor, self._agreement)
+      if needs_cloud(draft, cursor):
+        frame, bits = self._wire.encode_draft(draft, cursor, self._agreement.max_len)
         self._drafted = draft, trace
         self._note(cursor, draft)
         self._send(0, frame, bits)
@@ -281,11 +283,11 @@ class EdgeStream:
       verdict = reply_to_nothing(draft, nothing)
       self._side = _commit_reply(self._params, self._side, draft, trace, verdict, drafter=self._drafter)
 
-  def _send(self, part: int, frame: bytes, bits: np.ndarray) -> None:
+  def _send(self, part: int, frame: bytes, bits: int) -> None:
     self._count(coded_bits=bits, uplink_bytes=len(frame), exchanges=1)
     self._request = Request(len(self._gained), part, frame)
 
-  def _count(self, **more: np.ndarray | int) -> None:
+  def _count(self, **more: int) -> None:
     self._traffic = self._traffic._replace(**{name: getattr(self._traffic, name) + value for name, value in more.items()})
 
   def _note(self, cursor: Cursor, draft: Draft) -> None:

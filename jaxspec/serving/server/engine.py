@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-import numpy as np
 from jax.sharding import Mesh
 
 from jaxspec.core.mesh import DATA
@@ -35,6 +34,7 @@ from jaxspec.serving.server.stream_state import Judgement, Stream, open_stream
 from jaxspec.serving.server.stream_table import FINISH, HeldStreams
 from jaxspec.serving.wire.bitstream import MessageError, require
 from jaxspec.serving.wire.cloud import Opening, Profile, Resume
+from jaxspec.serving.wire.framing import Frame
 
 _SIZES = Sizes()
 Answers = list[tuple[bytes, bytes | Exception]]
@@ -198,7 +198,7 @@ class Engine:
     self._held.add(stream, opened)
     opened.used = opened.since = max(now, self._now)
 
-  def submit(self, stream: bytes, part: int, frame: bytes, *, now: float = 0.0) -> None:
+  def submit(self, stream: bytes, part: int, frame: bytes | Frame, *, now: float = 0.0) -> None:
     """Queues one call; a later step answers it.
 
     Args:
@@ -220,12 +220,12 @@ class Engine:
       raise StreamLost(f"the judgement of stream {stream.hex()} was not kept")
     require((held.judged is not None) == (part == 1), "order", f"part {part} is not waited for")
     if part == 0:
-      held.accept(held.decode(frame), self.programs.sizes.widths)
+      held.accept(frame, self.programs.sizes.widths)
       held.has_lost = False
     else:
       call, verdict = held.judged
-      round_ = int(call.cursor.round)
-      held.distribution = held.kind.wire.decode_distribution([frame], call.draft, verdict, np.ones(1, bool), round_)
+      position, round_ = int(verdict.num_accepted[0]), int(call.cursor.round)
+      held.distribution = held.kind.wire.decode_distribution(frame, call.draft, position, round_)
     held.used = held.since = max(now, self._now)
     held.passed = 0
 
@@ -309,13 +309,11 @@ class Engine:
     if not held.is_opening:
       return []
     held.is_opening = False
-    frames = held.kind.wire.encode_first(Verdict(np.zeros(1, np.int32), np.full(1, first, np.int32)))
-    return [(name, frames[0])]
+    return [(name, held.kind.wire.encode_first(first))]
 
   def _run(self, number: int, width: int, asked: Sequence[bytes], forced: Sequence[bytes]) -> Answers:
     """One step of a kind and a width."""
-    widths = self.programs.sizes.widths
-    rows = [self._held[name].asked_row(self._held[name].call, widths) for name in asked]
+    rows = [self._held[name].asked_row(self._held[name].call) for name in asked]
     rows += [self._held[name].forced_row() for name in forced]
     self.table, judged = self.programs.step(self.table, number, width, rows)
     self._held.count((*asked, *forced))
@@ -340,7 +338,7 @@ class Engine:
     """Ends rounds whose distribution came."""
     streams = [self._held[name] for name in asked]
     calls = [held.judged.call for held in streams]
-    rows = [held.asked_row(call, self.programs.sizes.widths) for held, call in zip(streams, calls)]
+    rows = [held.asked_row(call) for held, call in zip(streams, calls)]
     verdicts, distributions = [held.judged.verdict for held in streams], [held.distribution for held in streams]
     found, cursors = self.programs.finish(self.table, number, rows, verdicts, distributions)
     self._held.count(asked)
@@ -352,7 +350,8 @@ class Engine:
     return answers
 
   def _reply(self, held: Stream, verdict: Verdict, asks: bool, round_: int) -> bytes:
-    return held.kind.wire.encode_reply(verdict, np.ones(1, bool), np.full(1, asks), round_)[0]
+    token = None if asks else int(verdict.next_token[0])
+    return held.kind.wire.encode_reply(round_, int(verdict.num_accepted[0]), token)
 
   def _not_finite(self, name: bytes) -> tuple[bytes, Exception]:
     self.close(name)

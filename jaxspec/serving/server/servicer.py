@@ -133,7 +133,7 @@ class Front:
     tenant = self._tenant(context) if self._auth_every_call else None
     call = call._replace(tenant=tenant, deadline=self._deadline(context))
     frame = await self._service.verify(call)
-    self._report.frames(len(call.frame), len(frame))
+    self._report.frames(len(call.frame.data), len(frame))
     return encoding.verify_reply(*call.position, frame)
 
   async def _close(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:

@@ -112,7 +112,7 @@ class HeldStreams:
       elif held.unread:
         forced.append(waiting(held.unread[0].width))
       elif held.call is not None:
-        asked.append(waiting(held.cut_of(held.call, self._sizes.widths).width))
+        asked.append(waiting(held.call.cuts[-1].width))
       elif held.distribution is not None:
         asked.append(waiting(FINISH))
     if not self.num_free and self._idlest() is None:
