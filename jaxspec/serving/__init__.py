@@ -1,6 +1,6 @@
 """The path between the two sides of a decode.
 
-- `edge`: the edge's side of a row. `EdgeStream` runs the loop, a `Session` retries and resumes, a journal survives the process.
+- `edge`: the edge's side of a row. `EdgeStream` runs the loop, a `Session` retries and resumes, a journal keeps replies.
 - `wire`: codecs of rounds (`Wire`), frames, and the interface of a `Cloud`.
 - `server`: the engine that verifies for many streams, in this process (`LocalCloud`) or behind a network.
 """

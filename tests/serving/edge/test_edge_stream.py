@@ -3,6 +3,7 @@
 import functools
 import threading
 import time
+import zlib
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ from jaxspec.codecs.bits import CODINGS
 from jaxspec.core.state import Origin
 from jaxspec.serving.edge.edge_stream import EdgeStream
 from jaxspec.serving.edge.journal import Journal
+from jaxspec.serving.edge.reliable_stream import Session
 from jaxspec.serving.edge.remote_decode import decode_over_cloud
 from jaxspec.serving.edge.retries import Policy
 from jaxspec.serving.server.in_process import LocalCloud
@@ -351,6 +353,19 @@ def test_what_crosses_is_counted(name):
     silent += int(out.counters.rounds[0]) - calls
   assert (silent > 0) == (name == "markov:ciar-greedy")
   assert (requests > 0) == (name == "markov:sqs-lazy")
+
+
+def test_a_round_computes_four_checksums(monkeypatch):
+  """Each frame's is written once and checked once."""
+  server, profile = found(NAMES[1])
+  edge, cloud, computed, crc32 = server.edge(profile), LocalCloud(server.engine), [], zlib.crc32
+  opening = server.opening(edge, 1)
+  session = Session(cloud)
+  edge.receive(session.open(opening))
+  monkeypatch.setattr(zlib, "crc32", lambda data: computed.append(data) or crc32(data))
+  edge.receive(session.verify(edge.request.frame, lambda next_seq: edge.resume))
+  assert edge.request is not None and len(computed) == 4
+  session.close()
 
 
 def test_an_open_gate_calls_nobody():
