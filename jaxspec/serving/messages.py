@@ -30,13 +30,13 @@ from jaxspec.serving.wire.traffic import Traffic
 
 
 class Messages(NamedTuple):
-  """What the two ends emitted.
+  """What crossed between edge and cloud.
 
   Attributes:
     traffic: of all rows.
-    same_tokens: whether they made the tokens of the one program; None where none ran.
+    same_tokens: whether the tokens are those of the one program; None where none ran.
     network: the network that the user named, a key of `jaxspec.serving.wire.link_model.NETWORKS`.
-    server: address of the target's end; None where it was in this process.
+    server: address of the cloud; None where it was in this process.
     resumes: how often the server had lost a stream.
   """
 
@@ -92,10 +92,7 @@ def wire_of(job: Job) -> Wire:
   if isinstance(method, Ciar) and method.inject != "none":
     features = getattr(job.decoder.draft.config, "features", None)
     width = 0 if features is None else features.width
-  try:
-    return method_codecs.wire_of(method, vocab, feature_width=width)
-  except ValueError as error:
-    raise ValueError(str(error)) from error
+  return method_codecs.wire_of(method, vocab, feature_width=width)
 
 
 def edge_settings(job: Job) -> dict[str, Any]:
@@ -137,7 +134,7 @@ def cloud_of(job: Job) -> LocalCloud:
   model, params = job.sampling.side(pipeline.target)
   kind = StreamKind(wire, dataclasses.replace(job.sampling.warp(), legal=pipeline.host.legal))
   width = -(-(kind.window + 2) // 8) * 8
-  # Both ends hold the same weights, and one row has no neighbours: neither digest nor independence is checked.
+  # Both sides hold the same weights, and one row has no neighbours: neither a digest nor independence needs a check.
   sizes = dict(max_streams=1, max_rows=1, max_len=job.max_len, widths=(width,), digest=bytes(DIGEST_BYTES), numerics="fast")
   with pipeline.context():
     engine = Engine(
