@@ -53,19 +53,6 @@ class SourceTensor(Protocol):
   def read(self) -> np.ndarray: ...
 
 
-class ArrayTensor(NamedTuple):
-  """An array that is in memory already, as a `SourceTensor`."""
-
-  array: np.ndarray
-
-  @property
-  def shape(self) -> Shape:
-    return self.array.shape
-
-  def read(self) -> np.ndarray:
-    return self.array
-
-
 class _SafeTensor(NamedTuple):
   archive: Any
   name: str

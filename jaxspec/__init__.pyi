@@ -11,7 +11,6 @@ from jaxspec.core.loop import host_while_loop as host_while_loop
 from jaxspec.core.loop import iterate as iterate
 from jaxspec.core.loop import speculate as speculate
 from jaxspec.core.network import Network as Network
-from jaxspec.core.payloads import PendingTokens as PendingTokens
 from jaxspec.core.state import Counters as Counters
 from jaxspec.core.state import DecodeResult as DecodeResult
 from jaxspec.core.state import DraftSide as DraftSide
@@ -26,17 +25,18 @@ from jaxspec.core.types import ModelFns as ModelFns
 from jaxspec.core.types import ModelOutput as ModelOutput
 from jaxspec.core.types import Verdict as Verdict
 from jaxspec.core.types import Verifier as Verifier
+from jaxspec.drafters.ciar_drafter import CiarDrafter as CiarDrafter
 from jaxspec.drafters.ciar_drafter import GatedParams as GatedParams
 from jaxspec.drafters.ciar_drafter import GatedReport as GatedReport
-from jaxspec.drafters.ciar_drafter import interval_gated as interval_gated
+from jaxspec.drafters.ciar_drafter import PendingTokens as PendingTokens
+from jaxspec.drafters.compressed import CompressedDrafter as CompressedDrafter
 from jaxspec.drafters.compressed import CompressedParams as CompressedParams
-from jaxspec.drafters.compressed import compressed as compressed
 from jaxspec.drafters.draws import DenseDraw as DenseDraw
 from jaxspec.drafters.draws import SparseDraw as SparseDraw
-from jaxspec.drafters.eagle_chain import eagle_chain as eagle_chain
-from jaxspec.drafters.eagle_tree import eagle as eagle
-from jaxspec.drafters.jacobi_drafter import jacobi as jacobi
-from jaxspec.drafters.small_model import small_model as small_model
+from jaxspec.drafters.eagle_chain import EagleChainDrafter as EagleChainDrafter
+from jaxspec.drafters.eagle_tree import EagleTreeDrafter as EagleTreeDrafter
+from jaxspec.drafters.jacobi_drafter import JacobiDrafter as JacobiDrafter
+from jaxspec.drafters.small_model import SmallModelDrafter as SmallModelDrafter
 from jaxspec.drafters.window_init import WindowInit as WindowInit
 from jaxspec.intervals.gate import conformal_gate as conformal_gate
 from jaxspec.intervals.gate import constant_gate as constant_gate
@@ -93,12 +93,10 @@ from jaxspec.sampling.logit_processing import sampling_params as sampling_params
 from jaxspec.serving.edge.connection import connect as connect
 from jaxspec.serving.server.from_bundle import serve as serve
 from jaxspec.serving.wire.framing import MessageError as MessageError
-from jaxspec.testing.diagnostics import Diagnostics as Diagnostics
-from jaxspec.testing.diagnostics import diagnose as diagnose
-from jaxspec.verifiers.ciar_target import gated_target as gated_target
+from jaxspec.verifiers.ciar_target import CiarVerifier as CiarVerifier
+from jaxspec.verifiers.target import TargetVerifier as TargetVerifier
 from jaxspec.verifiers.target import target_features as target_features
 from jaxspec.verifiers.target import target_logits as target_logits
-from jaxspec.verifiers.target import target_model as target_model
 
 __version__: str
 __all__: list[str]

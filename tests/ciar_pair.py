@@ -28,9 +28,9 @@ def markov_gated(p, q, *, window, max_run=4, tau=-1.0, prefix=0, rule=jaxspec.lo
   params = jaxspec.SpecParams(gated_params(side(log(q)), tau), side(log(p)))
   options = dict(score_fn=MaxProb(), gate=jaxspec.constant_gate) | options
   score_fn, gate = options.pop("score_fn"), options.pop("gate")
-  drafter = jaxspec.interval_gated(fns, score_fn, gate, window=window, max_run=max_run, **options)
+  drafter = jaxspec.CiarDrafter(fns, score_fn, gate, most_drafts=window, max_run=max_run, **options)
   widths = widths or (window + 1, window + 4)
-  verifier = jaxspec.gated_target(fns, rule, warp=jaxspec.Warp(), window=window, widths=widths)
+  verifier = jaxspec.CiarVerifier(fns, rule, warp=jaxspec.Warp(), window=window, widths=widths)
   return params, dict(drafter=drafter, verifier=verifier) | ({"target_prefix": prefix} if prefix else {})
 
 
@@ -61,8 +61,8 @@ def transformer_gated(
   if guided:
     cloud, edge = jaxspec.guided(cloud), jaxspec.guided(edge)
   gate = gate or jaxspec.constant_gate
-  drafter = jaxspec.interval_gated(edge, jaxspec.IntervalScore(), gate, window=window, max_run=max_run, **options)
-  verifier = jaxspec.gated_target(cloud, rule, warp=jaxspec.Warp(), window=window, widths=widths)
+  drafter = jaxspec.CiarDrafter(edge, jaxspec.IntervalScore(), gate, most_drafts=window, max_run=max_run, **options)
+  verifier = jaxspec.CiarVerifier(cloud, rule, warp=jaxspec.Warp(), window=window, widths=widths)
   return params, dict(drafter=drafter, verifier=verifier) | ({"target_prefix": prefix} if prefix else {})
 
 

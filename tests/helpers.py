@@ -88,8 +88,8 @@ def tiny_pair(*, window: int = 3, guided: bool = False, warp: jaxspec.Warp = jax
   )
   if guided:
     target, draft = jaxspec.guided(target), jaxspec.guided(draft)
-  drafter = jaxspec.small_model(draft, window=window, warp=warp)
-  return params, drafter, jaxspec.target_model(target, jaxspec.lossless, warp=warp)
+  drafter = jaxspec.SmallModelDrafter(draft, window=window, warp=warp)
+  return params, drafter, jaxspec.TargetVerifier(target, jaxspec.lossless, warp=warp)
 
 
 CAPTIONS = LlamaGenConfig(
@@ -118,11 +118,11 @@ def tiny_eagle(
   if scale is not None:
     host = jaxspec.guided(host, features="combined" if combined else "both")
     head = head if combined else jaxspec.guided(head)
-  drafter = jaxspec.eagle(head, total=total, top_k=top_k, depth=depth, warp=warp)
+  drafter = jaxspec.EagleTreeDrafter(head, total=total, top_k=top_k, depth=depth, warp=warp)
   rule = jaxspec.tree_rule(max_path=depth + 1)
   if chain:
-    drafter, rule = jaxspec.eagle_chain(head, window=chain, warp=warp), jaxspec.lossless
-  verifier = jaxspec.target_model(host, rule, warp=warp, feedback_fn=jaxspec.target_features)
+    drafter, rule = jaxspec.EagleChainDrafter(head, window=chain, warp=warp), jaxspec.lossless
+  verifier = jaxspec.TargetVerifier(host, rule, warp=warp, feedback_fn=jaxspec.target_features)
   return params, dict(drafter=drafter, verifier=verifier), host, head
 
 

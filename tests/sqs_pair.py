@@ -9,7 +9,7 @@ import jaxspec
 from jaxspec.codecs.codec import conformal_lattice, topk_lattice
 from jaxspec.codecs.conformal import ConformalParams
 from jaxspec.codecs.sparsify import TopKParams
-from jaxspec.drafters.compressed import CompressedParams, compressed
+from jaxspec.drafters.compressed import CompressedDrafter, CompressedParams
 from jaxspec.rules.sparse import lossless_sparse
 from jaxspec.verifiers.target import target_logits
 from tests.helpers import markov_fns, side
@@ -40,7 +40,7 @@ def codec_of(kind, vocab, support, **options):
 
 def verifier_of(fns, *, lazy=False, warp=jaxspec.Warp()):
   extra = dict(feedback_fn=target_logits) if lazy else {}
-  return jaxspec.target_model(fns, lossless_sparse, warp=warp, **extra)
+  return jaxspec.TargetVerifier(fns, lossless_sparse, warp=warp, **extra)
 
 
 def markov_pair(p, q, codec, sparsifier, *, window, budget, temperature=1.0, on_empty="cloud_token"):
@@ -48,5 +48,5 @@ def markov_pair(p, q, codec, sparsifier, *, window, budget, temperature=1.0, on_
   fns = markov_fns(p.shape[1])
   drafting = CompressedParams(side(log(q), temperature=temperature), sparsifier, jnp.asarray(budget, jnp.float32))
   params = jaxspec.SpecParams(drafting, side(log(p), temperature=temperature))
-  drafter = compressed(fns, codec, window=window, on_empty=on_empty)
+  drafter = CompressedDrafter(fns, codec, window=window, on_empty=on_empty)
   return params, drafter, verifier_of(fns, lazy=codec.coding == "lazy")

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import jaxspec
 from jaxspec.core.types import ModelFns, ModelOutput
 from jaxspec.diffusion.chain import StepDistribution
-from jaxspec.drafters.token_model import token_model
+from jaxspec.drafters.token_model import TokenModelDrafter
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.token_fns import TokenFns
-from jaxspec.verifiers.token_target import token_target
+from jaxspec.verifiers.token_target import TokenVerifier
 from tests.helpers import side
 
 
@@ -58,6 +58,7 @@ def decode(draft, target, rule, *, rows: int, length: int, window: int, key=None
   key = jax.random.key(0) if key is None else key
   out = jaxspec.speculate(
     jaxspec.SpecParams(draft, target), key, ClassLabels(jnp.zeros((rows,), jnp.int32)),
-    drafter=token_model(TWO_STEPS, rule, window=window), verifier=token_target(TWO_STEPS, rule), max_len=length, **kwargs,
+    drafter=TokenModelDrafter(TWO_STEPS, rule, window=window), verifier=TokenVerifier(TWO_STEPS, rule), max_len=length,
+    **kwargs,
   )  # fmt: skip
   return out, out.tokens[..., 0]

@@ -88,7 +88,7 @@ GROUPS = {
   "audit": (
     "Audit",
     "The distribution that a rule gives a token, against the target's.",
-    "audited TokenAudit exact_distribution PositionDistribution diagnose Diagnostics",
+    "audited TokenAudit exact_distribution PositionDistribution",
   ),
   "testing": ("Testing", "Checks for methods of your own.", "jaxspec.testing"),
 }

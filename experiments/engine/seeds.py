@@ -11,9 +11,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import special
 
 from experiments.engine.statistics import LEVEL
-from jaxspec.statistics import Corrected, Difference, correct_table, t_cdf, t_quantile
+from jaxspec.statistics import Corrected, Difference, correct_table, t_quantile
 
 METRIC = "right"
 
@@ -69,7 +70,7 @@ def _difference(first: list[float], second: list[float], deviation: float, degre
   value = float(np.mean(first) - np.mean(second))
   error = deviation * math.sqrt(1 / len(first) + 1 / len(second))
   half = t_quantile(LEVEL, degrees) * error
-  p_value = 2 * (1 - t_cdf(abs(value) / error, degrees)) if error else float(value == 0)
+  p_value = 2 * float(special.stdtr(degrees, -abs(value) / error)) if error else float(value == 0)
   return Difference(value, value - half, value + half, p_value, error, degrees + 1)
 
 

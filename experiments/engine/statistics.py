@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import special
 
 from jaxspec import statistics as library
 from jaxspec.run.measure import per_token
@@ -178,7 +179,7 @@ def of_summaries(a: Estimate, b: Estimate, count: int) -> Difference:
   that."""
   found = library.independent_difference(library.Interval(*a), library.Interval(*b))
   error = (found.high - found.low) / (2 * Z)
-  p_value = 2 * (1 - library.t_cdf(abs(found.value) / error, count - 1)) if error else float(found.value == 0)
+  p_value = 2 * float(special.stdtr(count - 1, -abs(found.value) / error)) if error else float(found.value == 0)
   return Difference(*found, p_value, error, count)
 
 

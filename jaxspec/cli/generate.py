@@ -84,16 +84,16 @@ def generate(**options: Any) -> None:
   from jaxspec.render.working import Working
 
   out = report_console(*files.values())
-  screen = _screen(out) if options["show"] else None
+  shows = options["show"] and _can_show(out)
   with Working("Loading") as working, _connected(options) as cloud:
     runs, files = _work(options, networks, asked, chosen, files, cloud, working)
 
   from jaxspec.cli.summary import print_summary
 
-  if screen is not None:
+  if shows:
     from jaxspec.cli import image_files, show
 
-    show.show_images(out, screen, image_files.cells_of(runs), captions=not options["raw"])
+    show.show_images(out, image_files.cells_of(runs), captions=not options["raw"])
   print_summary(out, runs, files)
   if runs[0].failure is not None:
     raise runs[0].failure
@@ -139,15 +139,14 @@ def _check_files(options: dict[str, Any], *, of_images: bool) -> dict[str, Path]
   return files
 
 
-def _screen(out):
-  """How images are shown on stdout; None, after one line that says why, where they are not: the file has them."""
-  from jaxspec.cli import terminal
+def _can_show(out) -> bool:
+  """Whether stdout shows images; one line says why not, and the file has them."""
+  from jaxspec.cli import show
 
-  try:
-    return terminal.find_screen(out)
-  except terminal.NotShown as error:
-    warn(f"The images are written, not shown: {error}")
-    return None
+  reason = show.why_not(out)
+  if reason is not None:
+    warn(f"The images are written, not shown: {reason}")
+  return reason is None
 
 
 def _connected(options: dict[str, Any]):

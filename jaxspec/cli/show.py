@@ -1,27 +1,36 @@
-"""The images of ``jaxspec generate --show``: rows of a grid that fits the terminal, with titles above and captions below."""
+"""The images of ``jaxspec generate --show``, in half blocks: a character has one pixel above another."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 from PIL import Image
-from rich.console import Console
+from rich.color import Color
+from rich.console import Console, Group
+from rich.segment import Segment
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from jaxspec.cli import terminal_images
 from jaxspec.cli.summary import printable
-from jaxspec.cli.terminal import Screen
 from jaxspec.render.image_sheet import Cell
 
 _GAP = 2  # characters between panels
-_NARROW = 32  # characters of a panel that stands beside others, where they fit
-_WIDE = {"blocks": 64, "kitty": 32, "iterm2": 32, "sixel": 32}  # characters of a panel, at most
+_NARROW, _WIDE = 32, 64  # characters of a panel: beside others, where they fit; at most
 _LINES_BESIDE = 4  # of the window, for the title, the caption and the prompt of the shell
 _FEWEST_LINES = 8  # of a panel in a low window
 
 
-def show_images(console: Console, screen: Screen, cells: Sequence[Cell], *, captions: bool = True) -> None:
+def why_not(console: Console) -> str | None:
+  """Why the terminal of stdout cannot show images; None where it can."""
+  if not console.is_terminal:
+    return "stdout is not a terminal; FORCE_COLOR=1 writes them there"
+  return "the terminal has no colours (TERM, NO_COLOR)" if console.no_color or console.color_system is None else None
+
+
+def show_images(console: Console, cells: Sequence[Cell], *, captions: bool = True) -> None:
   """Prints all cells, as many of them in a row as fit.
 
   Args:
@@ -30,28 +39,14 @@ def show_images(console: Console, screen: Screen, cells: Sequence[Cell], *, capt
     captions: whether they are printed.
   """
   panels, first = max(len(cell.panels) for cell in cells), cells[0].panels[0]
-  cell_w, cell_h = (1, 2) if screen.protocol == "blocks" else screen.cell  # a half block is taken for a square
-  lines_of = lambda width: max(1, round(width * cell_w * first.height / (first.width * cell_h)))
-  most = first.width if screen.protocol == "blocks" else _WIDE[screen.protocol]
-  most = min(most, _WIDE[screen.protocol])
-  if console.is_terminal:
-    window = max(console.height - _LINES_BESIDE, _FEWEST_LINES)
-    most = next((width for width in range(most, 1, -1) if lines_of(width) <= window), 1)
-  columns, width = grid(console.width, len(cells), panels, most)
-  lines = lines_of(width)
-  console.print()
+  window = max(console.height - _LINES_BESIDE, _FEWEST_LINES)
+  columns, width = grid(console.width, len(cells), panels, min(first.width, _WIDE, 2 * window * first.width // first.height))
+  lines = max(1, round(width * first.height / first.width / 2))
   for start in range(0, len(cells), columns):
-    row = cells[start : start + columns]
-    flat = [panel for cell in row for panel in cell.panels]
-    titles = [title for cell in row for title in cell.titles]
-    if titles:
-      _print_texts(console, titles, width, style="dim")
-    console.file.write(_drawn(screen, flat, width, lines))
-    console.file.flush()
-    if captions:
-      _print_texts(console, [cell.caption for cell in row], panels * (width + _GAP) - _GAP)
-    if start + columns < len(cells):
-      console.print()
+    row = _row(columns, panels * (width + _GAP) - _GAP)
+    row.add_row(*(_drawn(cell, width, lines, captions) for cell in cells[start : start + columns]))
+    console.print()
+    console.print(row)
 
 
 def grid(width: int, num: int, panels: int, most: int) -> tuple[int, int]:
@@ -70,35 +65,31 @@ def grid(width: int, num: int, panels: int, most: int) -> tuple[int, int]:
   return columns, max(1, min(most, (width + _GAP) // (columns * panels) - _GAP))
 
 
-def _drawn(screen: Screen, panels: Sequence[Image.Image], width: int, lines: int) -> str:
-  """Panels side by side, each of so many characters; ends below them, at the left."""
-  if screen.protocol == "blocks":
-    drawn = [terminal_images.half_blocks(_resized(panel, width, 2 * lines), screen.colours) for panel in panels]
-    return "".join((" " * _GAP).join(parts) + "\n" for parts in zip(*drawn))
-  cell_w, cell_h = screen.cell
-  columns, box = len(panels) * (width + _GAP) - _GAP, (width * cell_w, lines * cell_h)
-  strip = Image.new("RGBA", (columns * cell_w, lines * cell_h))
-  for number, panel in enumerate(panels):
-    scale = min(box[0] / panel.width, box[1] / panel.height)
-    panel = _resized(panel, *(max(1, round(side * scale)) for side in panel.size))
-    left, top = ((whole - side) // 2 for whole, side in zip(box, panel.size))
-    strip.paste(panel, (number * (width + _GAP) * cell_w + left, top))
-  if screen.protocol == "sixel":
-    drawn = terminal_images.sixel(strip)
-  else:
-    drawn = getattr(terminal_images, screen.protocol)(strip, columns, lines)
-  # Where the cursor is after an image differs between terminals: make room, go back, draw, and go below by ourselves.
-  return "\n" * lines + f"\x1b[{lines}A\x1b7{drawn}\x1b8\x1b[{lines}B\r"
+def _row(columns: int, width: int) -> Table:
+  row = Table.grid(padding=(0, _GAP, 0, 0))
+  for _ in range(columns):
+    row.add_column(width=width, justify="center", overflow="fold")
+  return row
 
 
-def _resized(image: Image.Image, width: int, height: int) -> Image.Image:
-  return image if image.size == (width, height) else image.resize((width, height), Image.Resampling.LANCZOS)
+def _drawn(cell: Cell, width: int, lines: int, captions: bool) -> Group:
+  """Panels side by side, each of so many characters, under their titles and above the caption."""
+  panels = _row(len(cell.panels), width)
+  if cell.titles:
+    panels.add_row(*(Text(printable(title), style="dim") for title in cell.titles))
+  panels.add_row(*(_HalfBlocks(panel.resize((width, 2 * lines), Image.Resampling.LANCZOS)) for panel in cell.panels))
+  return Group(panels, *[Text(printable(cell.caption), justify="center", overflow="fold")] * captions)
 
 
-def _print_texts(console: Console, texts: Sequence[str], width: int, style: str = "") -> None:
-  """Texts in the middle of columns of this width, broken where they are longer."""
-  table = Table.grid(padding=(0, _GAP, 0, 0))
-  for _ in texts:
-    table.add_column(width=width, justify="center", overflow="fold")
-  table.add_row(*(Text(printable(text), style=style) for text in texts))
-  console.print(table)
+class _HalfBlocks:
+  """An image of an even height, for rich; equal neighbours share a style."""
+
+  def __init__(self, image: Image.Image):
+    self._pixels = np.asarray(image.convert("RGB")).tolist()
+
+  def __rich_console__(self, console: Console, options: object) -> Iterator[Segment]:
+    colour = lambda pixel: Color.from_rgb(*pixel)
+    for upper, lower in zip(self._pixels[::2], self._pixels[1::2]):
+      for (above, below), same in itertools.groupby(zip(upper, lower)):
+        yield Segment("▀" * len(list(same)), Style(color=colour(above), bgcolor=colour(below)))
+      yield Segment.line()

@@ -54,9 +54,3 @@ def half(probs: Array, size: Array) -> Array:
 def _index(probs: Array) -> Array:
   """Index of every entry on the last axis, in the shape of ``probs``."""
   return jax.lax.broadcasted_iota(jnp.int32, probs.shape, probs.ndim - 1)
-
-
-def covering_radius(size: int, ell: int) -> float:
-  """Largest total variation between a distribution on ``size`` tokens and its lattice point: ``a (K - a) / (K ell)``."""
-  a = size // 2
-  return a * (size - a) / (size * ell)

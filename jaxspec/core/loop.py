@@ -299,7 +299,7 @@ def prefix_rounds(target_prefix: int, max_len: int) -> int:
 
 def at_length(part: Drafter | Verifier, length: int, max_len: int) -> Drafter | Verifier:
   """The drafter or verifier of rounds in which every row has ``length`` tokens; itself, if one serves all lengths."""
-  return part if part.at is None else part.at(length, max_len)
+  return part.at(length, max_len)
 
 
 def round_at(
@@ -333,7 +333,7 @@ def sweep(
 def _run(params, key, condition, end_token, *, drafter, verifier, max_len, loop_fn, target_prefix) -> DecodeResult:
   kwargs = dict(drafter=drafter, verifier=verifier)
   state = start(params, key, condition, max_len=max_len, end_token=end_token, target_prefix=target_prefix, **kwargs)
-  if verifier.at is not None:
+  if verifier.in_step:
     return result(sweep(params, state, max_len=max_len, target_prefix=target_prefix, **kwargs).draft_side, drafter)
   if rounds := prefix_rounds(target_prefix, max_len):
     prefix = functools.partial(prefix_round, params, **kwargs)
@@ -382,8 +382,8 @@ def speculate(
     >>> side = jaxspec.ModelParams(fns.init(jax.random.key(0)), jaxspec.sampling_params())
     >>> out = jaxspec.speculate(
     ...   jaxspec.SpecParams(side, side), jax.random.key(1), ClassLabels(jnp.array([0, 2])),
-    ...   drafter=jaxspec.small_model(fns, window=2, warp=jaxspec.Warp()),
-    ...   verifier=jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp()), max_len=4)
+    ...   drafter=jaxspec.SmallModelDrafter(fns, window=2, warp=jaxspec.Warp()),
+    ...   verifier=jaxspec.TargetVerifier(fns, jaxspec.lossless, warp=jaxspec.Warp()), max_len=4)
     >>> out.tokens.shape, out.lengths.tolist()
     ((2, 4), [4, 4])
   """
@@ -471,7 +471,7 @@ def _states(params, key, condition, end_token, *, drafter, verifier, max_len, ta
   kwargs = dict(drafter=drafter, verifier=verifier)
   state = _start(params, key, condition, max_len=max_len, end_token=end_token, target_prefix=target_prefix, **kwargs)
   yield state
-  in_step = verifier.at is not None
+  in_step = verifier.in_step
   for _ in range(0 if in_step else prefix_rounds(target_prefix, max_len)):
     state = _prefix_round(params, state, **kwargs)
     yield state

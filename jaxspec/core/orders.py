@@ -19,11 +19,6 @@ def random_order(keys: Key, num_tokens: int) -> Array:
   return jax.vmap(lambda key: jax.random.permutation(key, num_tokens))(keys).astype(jnp.int32)
 
 
-def order_of_mask(mask: Array) -> Array:
-  """A generation order ``[B, L]`` int32: the unmasked positions of ``mask [B, L]``, then the masked ones; each ascending."""
-  return jnp.argsort(mask.astype(jnp.int32), axis=1, stable=True).astype(jnp.int32)
-
-
 def to_raster(values: Array, order: Array) -> Array:
   """Values ``[B, L, ...]`` in generation order, moved to their raster positions."""
   row = jnp.arange(order.shape[0])[:, None]

@@ -115,7 +115,7 @@ def result(side: DraftSide, drafter: Drafter) -> DecodeResult:
     side.origin,
     side.commit_round,
     side.metrics,
-    drafter.report(side.drafter) if drafter.report is not None else (),
+    drafter.report(side.drafter),
   )
 
 

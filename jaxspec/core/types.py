@@ -18,7 +18,7 @@ loop, or on two machines. When they are apart, each side keeps its own `Cursor` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 
@@ -208,7 +208,8 @@ class Verdict(NamedTuple):
     metrics: what a rule reports about each committed token, leaves ``[B, K + M]`` (``[B, L + M]`` with a path).
     num_next: ``[B]`` int32, valid tokens of the block in ``next_token``; None: ``next_token`` is one token.
     is_drafted_end: ``[B]`` bool, ``next_token`` is an accepted draft that ends the round: an end token
-      (`jaxspec.core.verdicts.stop_at_end_token`), or where rows keep one length (`Verifier.at`). None: read off the draft.
+      (`jaxspec.core.verdicts.stop_at_end_token`), or where rows keep one length (`Verifier.in_step`). None: read off the
+      draft.
   """
 
   num_accepted: Array
@@ -234,41 +235,68 @@ class FirstToken(NamedTuple):
   state: PyTree
 
 
-class Drafter(NamedTuple):
-  """Source of proposals: pure functions and static numbers. ``state`` is any pytree of the drafter's own.
+class Drafter:
+  """Source of proposals: a frozen dataclass whose fields are static and whose methods are pure functions.
+
+  Equal fields make equal drafters, so a program is compiled once for each setting. ``state`` is any pytree of the drafter's
+  own, ``params`` the traced parameters of the draft side.
 
   A drafter with ``may_accept_locally`` may commit tokens without the target: where `Draft.needs_verify` is False, the first
   ``num_local`` tokens are committed and nothing is exchanged. If no row needs verification, the target does not run.
 
   Attributes:
-    init: ``(params, keys [B], condition, max_len, prefill) -> (state, first)`` gets the verdict of the target's prefill
-      (token 0 and the feedback about the condition). ``first`` is a `FirstToken` of a drafter that may decide about token 0,
-      else None.
-    read: ``(params, state, cursor) -> state`` reads the newly committed tokens and drafts nothing. The loop calls it instead
-      of ``draft`` while the target draws its ``target_prefix``; ``commit`` then gets an empty draft and the trace ``()``.
-    draft: ``(params, keys [B], state, cursor) -> (Draft, state, trace)`` reads the newly committed tokens and drafts.
-      ``trace`` is what ``commit`` needs to roll back; it never leaves the draft side.
-    commit: ``(params, state, cursor, draft, trace, verdict) -> state`` gets the cursor from before the round.
     window: static size K of every draft; 0: plain decoding.
     calls_per_round: passes of the draft network in one round (the most, where it varies).
-    report: ``(state)`` -> what the drafter counted by itself (bits, thresholds); it becomes `DecodeResult.report`.
     may_accept_locally: see above.
     has_cache: whether its network reads what is committed: a pass of its own for the condition, and one a round while the
       target draws its prefix.
-    at: ``(length, max_len)`` -> the drafter of rounds in which every row has this length, with ``read`` and ``draft`` of its
-      own shapes. None: one drafter for all lengths. See `Verifier.at`.
   """
 
-  init: Callable[[Params, Key, PyTree, int, Verdict], tuple[PyTree, FirstToken | None]]
-  read: Callable[[Params, PyTree, Cursor], PyTree]
-  draft: Callable[[Params, Key, PyTree, Cursor], tuple[Draft, PyTree, PyTree]]
-  commit: Callable[[Params, PyTree, Cursor, Draft, PyTree, Verdict], PyTree]
   window: int
   calls_per_round: int
-  report: Callable[[PyTree], PyTree] | None = None
-  may_accept_locally: bool = False
-  has_cache: bool = True
-  at: Callable[[int, int], Drafter] | None = None
+  may_accept_locally: ClassVar[bool] = False
+  has_cache: ClassVar[bool] = True
+
+  def init(
+    self, params: Params, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
+  ) -> tuple[PyTree, FirstToken | None]:
+    """The state at the beginning of ``[B]`` rows.
+
+    Args:
+      keys: ``[B]``.
+      prefill: the verdict of the target's prefill: token 0, and the feedback about the condition.
+    Returns:
+      The state, and a `FirstToken` of a drafter that may decide about token 0; else None.
+    """
+    return (), None
+
+  def read(self, params: Params, state: PyTree, cursor: Cursor) -> PyTree:
+    """Reads the newly committed tokens and drafts nothing.
+
+    The loop calls it instead of `draft` while the target draws its ``target_prefix``; `commit` then gets an empty draft and
+    the trace ``()``.
+    """
+    return state
+
+  def draft(self, params: Params, keys: Key, state: PyTree, cursor: Cursor) -> tuple[Draft, PyTree, PyTree]:
+    """Reads the newly committed tokens and drafts; ``keys [B]`` are consumed.
+
+    Returns:
+      The draft, the state, and a trace: what `commit` needs to roll back. The trace never leaves the draft side.
+    """
+    raise NotImplementedError
+
+  def commit(self, params: Params, state: PyTree, cursor: Cursor, draft: Draft, trace: PyTree, verdict: Verdict) -> PyTree:
+    """The state after a round; ``cursor`` is that from before the round."""
+    return state
+
+  def report(self, state: PyTree) -> PyTree:
+    """What the drafter counted by itself (bits, thresholds); it becomes `DecodeResult.report`."""
+    return ()
+
+  def at(self, length: int, max_len: int) -> Drafter:
+    """The drafter of rounds in which every row has this length, for tokens whose shapes depend on where they stand."""
+    return self
 
   @property
   def calls_to_read(self) -> int:
@@ -276,23 +304,34 @@ class Drafter(NamedTuple):
     return int(self.calls_per_round > 0 and self.has_cache)
 
 
-class Verifier(NamedTuple):
-  """Judge of proposals: two pure functions. ``state`` is any pytree of the verifier's own.
+class Verifier:
+  """Judge of proposals: a frozen dataclass whose fields are static and whose methods are pure functions.
 
   Attributes:
-    init: ``(params, keys [B], condition, max_len, window) -> (Verdict, state)`` runs the prefill and draws token 0. No draft
-      precedes token 0, so this `Verdict` accepts nothing. A pass over ``window`` drafts may write as many cache slots beyond
-      ``max_len``.
-    verify: ``(params, keys [B], state, cursor, draft) -> (Verdict, state)`` judges a draft, or draws one token if it is
-      empty.
-    at: ``(length, max_len) -> Verifier`` is for tokens whose shapes depend on where they stand (maps of growing resolution):
-      the verifier of rounds in which every row has this many tokens. It commits equally many tokens in all rows, so that
-      rows keep one length.
+    in_step: whether rows keep one length, because the shapes of tokens depend on where they stand (`at`). Such a verifier
+      commits equally many tokens in all rows.
   """
 
-  init: Callable[[Params, Key, PyTree, int, int], tuple[Verdict, PyTree]]
-  verify: Callable[[Params, Key, PyTree, Cursor, Draft], tuple[Verdict, PyTree]]
-  at: Callable[[int, int], Verifier] | None = None
+  in_step: ClassVar[bool] = False
+
+  def init(self, params: Params, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, PyTree]:
+    """Runs the prefill and draws token 0. No draft precedes it, so this `Verdict` accepts nothing.
+
+    Args:
+      keys: ``[B]``; consumed.
+      window: a pass over so many drafts may write as many cache slots beyond ``max_len``.
+    Returns:
+      The verdict, and a state of the verifier's own.
+    """
+    raise NotImplementedError
+
+  def verify(self, params: Params, keys: Key, state: PyTree, cursor: Cursor, draft: Draft) -> tuple[Verdict, PyTree]:
+    """Judges a draft, or draws one token if it is empty; ``keys [B]`` are consumed."""
+    raise NotImplementedError
+
+  def at(self, length: int, max_len: int) -> Verifier:
+    """The verifier of rounds in which every row has this length."""
+    return self
 
 
 class AcceptFn(Protocol):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 import jax.numpy as jnp
 
 from jaxspec.core import trees
@@ -150,10 +148,12 @@ def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array
   return cursor._replace(last=last, length=length, live=live, round=cursor.round + 1)
 
 
-def needs_one_length(*_: object) -> NoReturn:
-  """Stands for the functions of a drafter or verifier whose shapes depend on the length of the rows (`Verifier.at`).
+def known_length(length: int | None) -> int:
+  """The length of the rows, for drafters and verifiers whose shapes depend on it (`Verifier.in_step`).
 
   Raises:
-    ValueError: always.
+    ValueError: where it is not known.
   """
-  raise ValueError("Must have rows of one known length here: ask the part for it with at(length, max_len)")
+  if length is None:
+    raise ValueError("Must have rows of one known length here: ask the part for it with at(length, max_len)")
+  return length

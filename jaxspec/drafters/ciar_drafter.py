@@ -22,8 +22,8 @@ speculative decoding. The method is lossy: tokens that are accepted locally foll
 
 from __future__ import annotations
 
-import functools
-from typing import NamedTuple
+import dataclasses
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -110,28 +110,15 @@ class _Round(NamedTuple):
   gates: PyTree  # [B, R + K + 1, ...] the gate before each position
 
 
-@functools.cache
-def interval_gated(
-  model: ModelFns,
-  score_fn: ScoreFn,
-  gate: Gate,
-  *,
-  window: int,
-  max_run: int = 16,
-  warp: Warp = Warp(),
-  combination: str = "ensemble",
-  draw: WindowDraw = DenseDraw(),
-  early_close: bool = False,
-  features: IntervalFeaturesFns | None = None,
-  inject: str = "none",
-) -> Drafter:
-  """Drafter that accepts certain tokens locally; its verifier is `jaxspec.gated_target`.
+@dataclasses.dataclass(frozen=True)
+class CiarDrafter(Drafter):
+  """Drafter that accepts certain tokens locally; its verifier is `jaxspec.CiarVerifier`.
 
-  Args:
+  Attributes:
     model: the edge network; without an Inter-Head its radii count as 0.
     score_fn: uncertainty of a position, before all logit processing.
     gate: threshold policy.
-    window: most drafts of an exchange, K.
+    most_drafts: of an exchange, K.
     max_run: most tokens accepted locally in one round, R; it bounds how long rows of a batch wait for each other.
     warp: static part of the logit processing, the same as the target's.
     combination: how several heads are combined.
@@ -142,61 +129,103 @@ def interval_gated(
   Raises:
     ValueError: for sizes that are not positive, an unknown ``inject``, or one that needs ``features`` if there are none.
   """
-  if min(window, max_run) < 1:
-    raise ValueError(f"Must have window and max_run of at least 1, we instead got {window} and {max_run}")
-  if inject not in INJECT:
-    raise ValueError(f"Must have inject in {', '.join(INJECT)}, we instead got {inject!r}")
-  if inject != "none" and features is None:
-    raise ValueError(f"Must have an edge with interval features to inject {inject}, we instead got one without")
-  carries_local, carries_window = inject in ("accepted", "both"), inject in ("window", "both")
-  block = max_run + window
-  own_draw = draw if isinstance(draw, DenseDraw) else DenseDraw()
+
+  model: ModelFns
+  score_fn: ScoreFn
+  gate: Gate
+  most_drafts: int
+  max_run: int = 16
+  warp: Warp = Warp()
+  combination: str = "ensemble"
+  draw: WindowDraw = DenseDraw()
+  early_close: bool = False
+  features: IntervalFeaturesFns | None = None
+  inject: str = "none"
+
+  def __post_init__(self):
+    if min(self.most_drafts, self.max_run) < 1:
+      sizes = f"{self.most_drafts} and {self.max_run}"
+      raise ValueError(f"Must have most_drafts and max_run of at least 1, we instead got {sizes}")
+    if self.inject not in INJECT:
+      raise ValueError(f"Must have inject in {', '.join(INJECT)}, we instead got {self.inject!r}")
+    if self.inject != "none" and self.features is None:
+      raise ValueError(f"Must have an edge with interval features to inject {self.inject}, we instead got one without")
+
+  @property
+  def carries_local(self):
+    return self.inject in ("accepted", "both")
+
+  @property
+  def carries_window(self):
+    return self.inject in ("window", "both")
+
+  @property
+  def block(self):
+    return self.max_run + self.most_drafts
+
+  @property
+  def own_draw(self):
+    return self.draw if isinstance(self.draw, DenseDraw) else DenseDraw()
+
+  @property
+  def window(self) -> int:
+    return self.block
+
+  @property
+  def calls_per_round(self) -> int:
+    return self.block
+
+  may_accept_locally: ClassVar[bool] = True
 
   def init(
-    params: GatedParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
+    self, params: GatedParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
   ) -> tuple[IntervalState, FirstToken]:
-    prefix_len = model.prefix_len(condition)
+    prefix_len = self.model.prefix_len(condition)
     rows = condition.batch_size
-    cache = model.init_cache(rows, prefix_len + max_len + block)
+    cache = self.model.init_cache(rows, prefix_len + max_len + self.block)
     last = jnp.full((1,), prefix_len - 1, jnp.int32)
-    output, cache = model.apply(params.model.model, condition, cache, positions=jnp.arange(prefix_len)[None], logits_at=last)
+    positions = jnp.arange(prefix_len)[None]
+    output, cache = self.model.apply(params.model.model, condition, cache, positions=positions, logits_at=last)
     zeros = jnp.zeros((rows,), jnp.int32)
     tokens = jnp.zeros((rows, max_len), jnp.int32).at[:, 0].set(prefill.next_token)
     report = GatedReport(jnp.full((rows, max_len), jnp.nan, jnp.float32), zeros, ())
-    buffer = () if inject == "none" else jnp.zeros((rows, max_len, features.width), jnp.float32)
-    state = IntervalState(cache, zeros, jnp.int32(prefix_len), gate.init(params.gate, rows), tokens, zeros, report, buffer)
+    buffer = () if self.inject == "none" else jnp.zeros((rows, max_len, self.features.width), jnp.float32)
+    gate = self.gate.init(params.gate, rows)
+    state = IntervalState(cache, zeros, jnp.int32(prefix_len), gate, tokens, zeros, report, buffer)
 
     heard = _heard(output, jnp.broadcast_to(last, (rows,)))
-    score, certain, logits = judge(params, keys, state.gate, heard, jnp.int32(0), zeros)
-    own, _ = own_draw((), logits, keys, jnp.int32(0))
+    score, certain, logits = self.judge(params, keys, state.gate, heard, jnp.int32(0), zeros)
+    own, _ = self.own_draw((), logits, keys, jnp.int32(0))
     token = jnp.where(certain, own, prefill.next_token)
     decided = state._replace(
-      gate=gate.update(params.gate, state.gate, ~certain),
+      gate=self.gate.update(params.gate, state.gate, ~certain),
       tokens=tokens.at[:, 0].set(token),
       report=report._replace(scores=report.scores.at[:, 0].set(score)),
-      features=with_features(params, buffer, heard, own, zeros, certain & carries_local),
+      features=self.with_features(params, buffer, heard, own, zeros, certain & self.carries_local),
     )
     return state, FirstToken(token, certain, decided)
 
-  def judge(params: GatedParams, keys: Key, gate_state: PyTree, heard: _Heard, offset: Array, position: Array):
+  def judge(self, params: GatedParams, keys: Key, gate_state: PyTree, heard: _Heard, offset: Array, position: Array):
     """Uncertainty ``[B]``, whether the gate accepts it ``[B]``, and the processed logits ``[B, V]`` of ``position [B]``."""
-    score = score_fn(heard.intervals, heard.features, rng.score_keys(keys, offset))
-    logits = warp(combined_logits(heard.intervals.centre, combination), params.model.sampling, position)
-    return score, gate.accept(params.gate, gate_state, score), logits
+    score = self.score_fn(heard.intervals, heard.features, rng.score_keys(keys, offset))
+    logits = self.warp(combined_logits(heard.intervals.centre, self.combination), params.model.sampling, position)
+    return score, self.gate.accept(params.gate, gate_state, score), logits
 
-  def with_features(params: GatedParams, buffer: PyTree, heard: _Heard, token: Array, position: Array, carries: Array):
+  def with_features(self, params: GatedParams, buffer: PyTree, heard: _Heard, token: Array, position: Array, carries: Array):
     """The buffer with the features of ``token [B]`` at ``position [B]``, or zeros in rows where ``carries [B]`` is False."""
-    if inject == "none":
+    if self.inject == "none":
       return buffer
-    vector = as_sent(features.apply(params.features, heard.intervals, heard.features, token))
+    vector = as_sent(self.features.apply(params.features, heard.intervals, heard.features, token))
     row = jnp.arange(token.shape[0])
     return buffer.at[row, position].set(jnp.where(carries[:, None], vector, 0.0), mode="drop")
 
-  def read(params: GatedParams, state: IntervalState, cursor: Cursor) -> IntervalState:
-    _, _, cache = feed_last_two(model, params.model.model, state.cache, state.previous, cursor, state.prefix_len)
+  def read(self, params: GatedParams, state: IntervalState, cursor: Cursor) -> IntervalState:
+    _, _, cache = feed_last_two(self.model, params.model.model, state.cache, state.previous, cursor, state.prefix_len)
     return state._replace(cache=cache)
 
-  def draft(params: GatedParams, keys: Key, state: IntervalState, cursor: Cursor) -> tuple[Draft, IntervalState, PyTree]:
+  def draft(
+    self, params: GatedParams, keys: Key, state: IntervalState, cursor: Cursor
+  ) -> tuple[Draft, IntervalState, PyTree]:
     rows = keys.shape[0]
     row = jnp.arange(rows)
     max_len = state.tokens.shape[1]
@@ -205,25 +234,25 @@ def interval_gated(
       """Draws the token of this position in every active row and decides which rows go on."""
       offset = carry.step
       position = cursor.length + offset
-      score, certain, logits = judge(params, keys, carry.gate, heard, offset, position)
+      score, certain, logits = self.judge(params, keys, carry.gate, heard, offset, position)
       is_local = carry.active & ~carry.asks & certain
       begins = carry.active & ~carry.asks & ~certain
-      goes_on = carry.active & carry.asks & ~(certain & early_close)
+      goes_on = carry.active & carry.asks & ~(certain & self.early_close)
       # The last position of a row is left for the target's own token.
       drafted = (begins | goes_on) & (position < max_len - 1)
-      own, _ = own_draw((), logits, keys, offset)
+      own, _ = self.own_draw((), logits, keys, offset)
       # Most tokens are local. What is sent about a token takes longer to make than the token.
       unsent = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-      sent, proposal = run_if(jnp.any(drafted), lambda _: draw(params.draw, logits, keys, offset), unsent)
+      sent, proposal = run_if(jnp.any(drafted), lambda _: self.draw(params.draw, logits, keys, offset), unsent)
       token = jnp.where(is_local, own, jnp.where(drafted, sent, carry.token))
       num_local, num_drafted = carry.local + is_local, carry.drafted + drafted
       ends = verdicts.is_end_token(cursor, token)
-      more_local = (num_local < max_run) & (position < max_len - 1)
-      more_drafts = (num_drafted < window) & (position < max_len - 2)
-      at_window = jnp.where(drafted, carry.drafted, window)  # beyond the end: dropped
+      more_local = (num_local < self.max_run) & (position < max_len - 1)
+      more_drafts = (num_drafted < self.most_drafts) & (position < max_len - 2)
+      at_window = jnp.where(drafted, carry.drafted, self.most_drafts)  # beyond the end: dropped
       written = jnp.where(is_local | drafted, position, max_len)  # beyond the end: dropped
-      carries = (is_local & carries_local) | (drafted & carries_window)
-      after = _select(carry.active, gate.update(params.gate, carry.gate, begins), carry.gate)
+      carries = (is_local & self.carries_local) | (drafted & self.carries_window)
+      after = _select(carry.active, self.gate.update(params.gate, carry.gate, begins), carry.gate)
       return carry._replace(
         step=offset + 1,
         active=((is_local & more_local) | (drafted & more_drafts)) & ~ends,
@@ -232,22 +261,23 @@ def interval_gated(
         drafted=num_drafted,
         calls=carry.calls + carry.active,
         token=token,
-        tokens=carry.tokens.at[row, jnp.where(is_local | drafted, offset, block)].set(token, mode="drop"),
+        tokens=carry.tokens.at[row, jnp.where(is_local | drafted, offset, self.block)].set(token, mode="drop"),
         proposal=jax.tree.map(lambda buffer, new: buffer.at[row, at_window].set(new, mode="drop"), carry.proposal, proposal),
         scores=carry.scores.at[row, jnp.where(carry.active, position, max_len)].set(score, mode="drop"),
-        features=with_features(params, carry.features, heard, token, written, carries),
+        features=self.with_features(params, carry.features, heard, token, written, carries),
         gate=after,
         gates=jax.tree.map(lambda buffer, new: buffer.at[:, offset + 1].set(new), carry.gates, after),
       )
 
     def step(carry: _Round) -> _Round:
       positions = (state.prefix_len + cursor.length + carry.step - 1)[:, None]
-      output, cache = model.apply(params.model.model, carry.token[:, None], carry.cache, positions=positions)
+      output, cache = self.model.apply(params.model.model, carry.token[:, None], carry.cache, positions=positions)
       return decide(carry._replace(cache=cache), _heard(output, jnp.zeros((rows,), jnp.int32)))
 
-    output, index, cache = feed_last_two(model, params.model.model, state.cache, state.previous, cursor, state.prefix_len)
+    edge = self.model, params.model.model
+    output, index, cache = feed_last_two(*edge, state.cache, state.previous, cursor, state.prefix_len)
     heard = _heard(output, index)
-    shapes = jax.eval_shape(lambda: draw(params.draw, heard.intervals.centre[:, 0], keys, jnp.int32(0)))
+    shapes = jax.eval_shape(lambda: self.draw(params.draw, heard.intervals.centre[:, 0], keys, jnp.int32(0)))
     zeros = jnp.zeros((rows,), jnp.int32)
     carry = _Round(
       step=jnp.int32(0),
@@ -258,12 +288,12 @@ def interval_gated(
       calls=(~cursor.live).astype(jnp.int32),  # finished rows draw nothing; the first pass counts for them too
       token=cursor.last,
       cache=cache,
-      tokens=jnp.zeros((rows, block), jnp.int32),
-      proposal=jax.tree.map(lambda leaf: jnp.zeros((rows, window, *leaf.shape[1:]), leaf.dtype), shapes[1]),
+      tokens=jnp.zeros((rows, self.block), jnp.int32),
+      proposal=jax.tree.map(lambda leaf: jnp.zeros((rows, self.most_drafts, *leaf.shape[1:]), leaf.dtype), shapes[1]),
       scores=state.report.scores,
       features=state.features,
       gate=state.gate,
-      gates=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (rows, block + 1, *leaf.shape[1:])), state.gate),
+      gates=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (rows, self.block + 1, *leaf.shape[1:])), state.gate),
     )
     end = jax.lax.while_loop(lambda c: jnp.any(c.active), step, decide(carry, heard))
     found = Draft(
@@ -279,7 +309,7 @@ def interval_gated(
     return found, state._replace(cache=end.cache, report=report, features=end.features), end.gates
 
   def commit(
-    params: GatedParams, state: IntervalState, cursor: Cursor, draft: Draft, gates: PyTree, verdict: Verdict
+    self, params: GatedParams, state: IntervalState, cursor: Cursor, draft: Draft, gates: PyTree, verdict: Verdict
   ) -> IntervalState:
     live, calling, local = cursor.live, verdicts.needs_verify(draft), verdicts.num_local(draft)
     gain = jnp.where(live, verdicts.num_committed(draft, verdict), 0)
@@ -290,7 +320,7 @@ def interval_gated(
     in_window = draft.num_drafted - local
     sent = jnp.where(live & calling, cursor.length - state.read + local + in_window, 0)
     buffer = state.features
-    if inject != "none":  # the target's own token has no features, whatever was drafted at its position
+    if self.inject != "none":  # the target's own token has no features, whatever was drafted at its position
       own = jnp.where(live & calling, cursor.length + verdict.num_accepted, max_len)
       buffer = buffer.at[row, own].set(0.0, mode="drop")
     gate_state = state.gate
@@ -300,7 +330,7 @@ def interval_gated(
       moved = jnp.minimum(gain, local + jnp.maximum(in_window, 1))
       pick = lambda values: jnp.take_along_axis(values, moved.reshape(-1, *[1] * (values.ndim - 1)), axis=1)[:, 0]
       kept = jax.tree.map(pick, gates)
-      kept = _select(gain > moved, gate.update(params.gate, kept, jnp.zeros(gain.shape, bool)), kept)
+      kept = _select(gain > moved, self.gate.update(params.gate, kept, jnp.zeros(gain.shape, bool)), kept)
       gate_state = _select(live, kept, state.gate)
     previous = verdicts.token_before_newest(cursor, draft, verdict)
     return state._replace(
@@ -312,10 +342,8 @@ def interval_gated(
       features=buffer,
     )
 
-  def report(state: IntervalState) -> GatedReport:
+  def report(self, state: IntervalState) -> GatedReport:
     return state.report._replace(gate=state.gate)
-
-  return Drafter(init, read, draft, commit, block, calls_per_round=block, report=report, may_accept_locally=True)
 
 
 def _heard(output: ModelOutput, index: Array) -> _Heard:

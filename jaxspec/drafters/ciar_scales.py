@@ -17,8 +17,8 @@ The paper leaves U of a scale, the window and the rule open; all of this is a ch
 
 from __future__ import annotations
 
-import functools
-from typing import NamedTuple
+import dataclasses
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
@@ -63,111 +63,145 @@ def pooled(scores: Array, quantile: float | None) -> Array:
   return jnp.mean(scores, axis=1) if quantile is None else jnp.quantile(scores, quantile, axis=1)
 
 
-@functools.cache
-def interval_maps(network: ScaleNetwork, score_fn: ScoreFn, *, window: int, quantile: float | None = None) -> Drafter:
+@dataclasses.dataclass(frozen=True)
+class CiarScaleDrafter(Drafter):
   """Drafter of maps that accepts certain ones locally; its verifier is `jaxspec.verifiers.scale_target`.
 
   Its parameters are `GatedParams` of a `jaxspec.sampling.scale_network.ScaleSide` and of a threshold ``[]``.
 
-  Args:
+  Attributes:
     network: the edge, with the cloud's tokenizer; without an Inter-Head its radii count as 0.
     score_fn: uncertainty of a place, before truncation and temperature.
-    window: most drafts of an exchange; 0: the cloud draws every uncertain map itself.
+    most_drafts: of an exchange; 0: the cloud draws every uncertain map itself.
     quantile: of the places, in [0, 1]; None for their mean.
+    length: of the rows, once it is known (`at`); ``max_len`` then is that of a row.
   Raises:
-    ValueError: if ``window`` is negative.
+    ValueError: if ``most_drafts`` is negative.
   """
-  if window < 0:
-    raise ValueError(f"Must have a draft window of at least 0, we instead got {window}")
-  sizes = network.sizes
-  width = max(sizes)
 
-  def hear(params: GatedParams, keys: Key, reader: MapReader, maps: list[Array], first: int, index: int):
+  network: ScaleNetwork
+  score_fn: ScoreFn
+  most_drafts: int
+  quantile: float | None = None
+  length: int | None = None
+  max_len: int = 0
+
+  may_accept_locally: ClassVar[bool] = True
+
+  def __post_init__(self):
+    if self.most_drafts < 0:
+      raise ValueError(f"Must have a draft window of at least 0, we instead got {self.most_drafts}")
+
+  @property
+  def window(self) -> int:
+    most = self.most_drafts if self.length is None else min(self.most_drafts, self.max_len - 1 - self.length)
+    return max(most, 1)
+
+  @property
+  def calls_per_round(self) -> int:
+    return self.window
+
+  @property
+  def sizes(self) -> tuple[int, ...]:
+    """Tokens of each map."""
+    return self.network.sizes
+
+  @property
+  def width(self) -> int:
+    """Tokens of the largest map."""
+    return max(self.sizes)
+
+  @property
+  def at_length(self) -> int:
+    """The length of the rows; a ValueError where it is not known."""
+    return verdicts.known_length(self.length)
+
+  def at(self, length: int, max_len: int) -> CiarScaleDrafter:
+    return dataclasses.replace(self, length=length, max_len=max_len)
+
+  def hear(self, params: GatedParams, keys: Key, reader: MapReader, maps: list[Array], first: int, index: int):
     """Draws map ``index``: its tokens, what they were drawn from, and U; and the reader."""
-    (heard,), reader = network.hear(params.model, reader, maps, first=first, end=index + 1, logits_from=index)
-    size, own = sizes[index], rng.of_token(keys, index)
-    law = network.law(params.model, heard, index)
+    (heard,), reader = self.network.hear(params.model, reader, maps, first=first, end=index + 1, logits_from=index)
+    size, own = self.sizes[index], rng.of_token(keys, index)
+    law = self.network.law(params.model, heard, index)
     tokens = sample(law, rng.uniforms(own, size))
     places = Intervals(*(leaf.reshape(-1, *leaf.shape[2:]) for leaf in (heard.centre, heard.radius)))
     # One key for all places of a map: a score that draws says the same about each of them.
     each = jnp.repeat(rng.score_keys(own, 0), size)
-    scores = score_fn(places, jnp.zeros((each.shape[0], 0)), each).reshape(-1, size)
-    return tokens, law, pooled(scores, quantile), reader
+    scores = self.score_fn(places, jnp.zeros((each.shape[0], 0)), each).reshape(-1, size)
+    return tokens, law, pooled(scores, self.quantile), reader
 
   def init(
-    params: GatedParams, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
+    self, params: GatedParams, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
   ) -> tuple[IntervalMapsState, FirstToken]:
     rows = condition.batch_size
     zeros = jnp.zeros((rows,), jnp.int32)
-    tokens, _, score, reader = hear(params, keys, network.start(params.model, condition), [], 0, 0)
+    tokens, _, score, reader = self.hear(params, keys, self.network.start(params.model, condition), [], 0, 0)
     certain = score <= params.gate
-    buffer = jnp.full((rows, max_len, width), -1, jnp.int32)
+    buffer = jnp.full((rows, max_len, self.width), -1, jnp.int32)
     report = GatedReport(jnp.full((rows, max_len), jnp.nan, jnp.float32), zeros, ())
     state = IntervalMapsState(reader, keys, buffer.at[:, 0].set(prefill.next_token), zeros, zeros, report)
-    first = jnp.where(certain[:, None], as_token(tokens, width), prefill.next_token)
+    first = jnp.where(certain[:, None], as_token(tokens, self.width), prefill.next_token)
     decided = state._replace(
       tokens=buffer.at[:, 0].set(first), report=report._replace(scores=report.scores.at[:, 0].set(score))
     )
     return state, FirstToken(first, certain, decided)
 
-  def at(length: int, max_len: int) -> Drafter:
-    last = max_len - 1
-    num_judged = min(window, last - length)  # the last map is local or the cloud's
-    num = max(num_judged, 1)
-    before = max(length - 2, 0)
+  def _known(self, state: IntervalMapsState, end: int) -> list[Array]:
+    return [state.tokens[:, index, : self.sizes[index]] for index in range(max(self.at_length - 2, 0), end)]
 
-    def known(state: IntervalMapsState, end: int) -> list[Array]:
-      return [state.tokens[:, index, : sizes[index]] for index in range(before, end)]
+  def read(self, params: GatedParams, state: IntervalMapsState, cursor: Cursor) -> IntervalMapsState:
+    length = self.at_length
+    maps = self._known(state, length - 1) if length > 1 else []
+    _, reader = self.network.hear(params.model, state.reader, maps, first=length - 1, end=length)
+    return state._replace(reader=reader)
 
-    def read(params: GatedParams, state: IntervalMapsState, cursor: Cursor) -> IntervalMapsState:
-      maps = known(state, length - 1) if length > 1 else []
-      _, reader = network.hear(params.model, state.reader, maps, first=length - 1, end=length)
-      return state._replace(reader=reader)
+  def draft(
+    self, params: GatedParams, keys: Key, state: IntervalMapsState, cursor: Cursor
+  ) -> tuple[Draft, IntervalMapsState, _Trace]:
+    del keys  # those of a round
+    length, num, last = self.at_length, self.window, self.max_len - 1
+    num_judged = min(self.most_drafts, last - length)  # the last map is local or the cloud's
+    rows = cursor.length.shape[0]
+    maps, first = self._known(state, length), max(length - 2, 0) + 1
+    tokens, law, score, reader = self.hear(params, state.keys, state.reader, maps, first, length)
+    is_open = length < state.until
+    more = jnp.any(cursor.live & ((score > params.gate) | is_open))
 
-    def draft(
-      params: GatedParams, keys: Key, state: IntervalMapsState, cursor: Cursor
-    ) -> tuple[Draft, IntervalMapsState, _Trace]:
-      del keys  # those of a round
-      rows = cursor.length.shape[0]
-      tokens, law, score, reader = hear(params, state.keys, state.reader, known(state, length), before + 1, length)
-      is_open = length < state.until
-      more = jnp.any(cursor.live & ((score > params.gate) | is_open))
+    def draw_more(drawn: _Drawn) -> _Drawn:
+      reader, tokens, laws, scores = drawn.reader, list(drawn.tokens[:1]), list(drawn.laws[:1]), list(drawn.scores[:1])
+      for index in range(length + 1, length + num):
+        token, law, score, reader = self.hear(params, state.keys, reader, [tokens[-1]], index, index)
+        tokens.append(token), laws.append(law), scores.append(score)
+      return _Drawn(reader, tuple(tokens), tuple(laws), tuple(scores))
 
-      def draw_more(drawn: _Drawn) -> _Drawn:
-        reader, tokens, laws, scores = drawn.reader, list(drawn.tokens[:1]), list(drawn.laws[:1]), list(drawn.scores[:1])
-        for index in range(length + 1, length + num):
-          token, law, score, reader = hear(params, state.keys, reader, [tokens[-1]], index, index)
-          tokens.append(token), laws.append(law), scores.append(score)
-        return _Drawn(reader, tuple(tokens), tuple(laws), tuple(scores))
-
-      rest = sizes[length + 1 : length + num]
-      nothing = lambda dtype, *tail: tuple(jnp.zeros((rows, size, *tail), dtype) for size in rest)
-      unknown = (jnp.full((rows,), jnp.nan, score.dtype),) * len(rest)
-      drawn = _Drawn(reader, (tokens, *nothing(tokens.dtype)), (law, *nothing(law.dtype, law.shape[-1])), (score, *unknown))
-      drawn = run_if(more, draw_more, drawn) if rest else drawn
-      scores = jnp.stack(drawn.scores, axis=1)  # NaN where nothing was drawn, which is not certain
-      in_window = length + jnp.arange(num)[None] < state.until[:, None]
-      certain = (scores <= params.gate) & ~in_window
-      local = jnp.sum(jnp.cumprod(certain.astype(jnp.int32), axis=1), axis=1)
-      count = jnp.where(more, num, 1)
-      asks = local < count
-      begin = length + local
-      until = jnp.where(is_open, state.until, jnp.minimum(begin + window, last))
-      drafted = jnp.where(asks, jnp.minimum(until, length + num_judged) - length, local)
-      scored = state.report.scores.at[:, length : length + num].set(scores)
-      payload = PendingTokens(state.tokens, state.read)
-      found = Draft(
-        jnp.stack([as_token(one, width) for one in drawn.tokens], axis=1), drawn.laws[:num_judged],
-        jnp.maximum(drafted, local), num_local=local, needs_verify=asks,
-        num_calls=jnp.broadcast_to(count, (rows,)), payload=payload,
-      )  # fmt: skip
-      state = state._replace(reader=drawn.reader, report=state.report._replace(scores=scored))
-      return found, state, _Trace(begin, until)
-
-    return Drafter(init, read, draft, commit, num, calls_per_round=num, report=report, may_accept_locally=True)
+    rest = self.sizes[length + 1 : length + num]
+    nothing = lambda dtype, *tail: tuple(jnp.zeros((rows, size, *tail), dtype) for size in rest)
+    unknown = (jnp.full((rows,), jnp.nan, score.dtype),) * len(rest)
+    drawn = _Drawn(reader, (tokens, *nothing(tokens.dtype)), (law, *nothing(law.dtype, law.shape[-1])), (score, *unknown))
+    drawn = run_if(more, draw_more, drawn) if rest else drawn
+    scores = jnp.stack(drawn.scores, axis=1)  # NaN where nothing was drawn, which is not certain
+    in_window = length + jnp.arange(num)[None] < state.until[:, None]
+    certain = (scores <= params.gate) & ~in_window
+    local = jnp.sum(jnp.cumprod(certain.astype(jnp.int32), axis=1), axis=1)
+    count = jnp.where(more, num, 1)
+    asks = local < count
+    begin = length + local
+    until = jnp.where(is_open, state.until, jnp.minimum(begin + self.most_drafts, last))
+    drafted = jnp.where(asks, jnp.minimum(until, length + num_judged) - length, local)
+    scored = state.report.scores.at[:, length : length + num].set(scores)
+    payload = PendingTokens(state.tokens, state.read)
+    found = Draft(
+      jnp.stack([as_token(one, self.width) for one in drawn.tokens], axis=1), drawn.laws[:num_judged],
+      jnp.maximum(drafted, local), num_local=local, needs_verify=asks,
+      num_calls=jnp.broadcast_to(count, (rows,)), payload=payload,
+    )  # fmt: skip
+    state = state._replace(reader=drawn.reader, report=state.report._replace(scores=scored))
+    return found, state, _Trace(begin, until)
 
   def commit(
-    params: GatedParams, state: IntervalMapsState, cursor: Cursor, draft: Draft, trace: _Trace | tuple, verdict: Verdict
+    self, params: GatedParams, state: IntervalMapsState, cursor: Cursor, draft: Draft, trace: _Trace | tuple,
+    verdict: Verdict,
   ) -> IntervalMapsState:
     live, asks, max_len = cursor.live, verdicts.needs_verify(draft), state.tokens.shape[1]
     gain = jnp.where(live, verdicts.num_committed(draft, verdict), 0)
@@ -186,10 +220,5 @@ def interval_maps(network: ScaleNetwork, score_fn: ScoreFn, *, window: int, quan
       report=state.report._replace(sent=state.report.sent + sent),
     )
 
-  def report(state: IntervalMapsState) -> GatedReport:
+  def report(self, state: IntervalMapsState) -> GatedReport:
     return state.report
-
-  unknown, most = verdicts.needs_one_length, max(window, 1)
-  return Drafter(
-    init, unknown, unknown, commit, most, calls_per_round=most, report=report, may_accept_locally=True, at=at
-  )  # fmt: skip

@@ -12,9 +12,9 @@ the cloud else. The paper leaves U of a step, its threshold and the rule open; a
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -77,50 +77,68 @@ class _Run(NamedTuple):
   scores: Array  # [B, N]
 
 
-@functools.cache
-def interval_states(network: StateNetwork, score_fn: StateScoreFn, *, max_run: int = 16) -> Drafter:
+@dataclasses.dataclass(frozen=True)
+class CiarStepDrafter(Drafter):
   """Drafter that takes certain steps locally; its verifier is `jaxspec.verifiers.ciar_step_target`.
 
   Its parameters are `GatedParams` of a `jaxspec.models.dit.state_network.StateSide` and of a threshold ``[]``.
 
-  Args:
+  Attributes:
     network: the edge, with the cloud's states and steps.
     score_fn: uncertainty of a step.
     max_run: most steps taken locally in one round.
   Raises:
     ValueError: if ``max_run`` is not positive.
   """
-  if max_run < 1:
-    raise ValueError(f"Must have max_run of at least 1, we instead got {max_run}")
-  one = jnp.float32(1.0)
 
-  def take(params: GatedParams, state: IntervalStatesState, newest: Array, length: Array) -> tuple[Array, Array]:
+  network: StateNetwork
+  score_fn: StateScoreFn
+  max_run: int = 16
+
+  def __post_init__(self):
+    if self.max_run < 1:
+      raise ValueError(f"Must have max_run of at least 1, we instead got {self.max_run}")
+
+  @property
+  def window(self) -> int:
+    return self.max_run
+
+  @property
+  def calls_per_round(self) -> int:
+    return self.max_run
+
+  may_accept_locally: ClassVar[bool] = True
+
+  has_cache: ClassVar[bool] = False
+
+  def take(self, params: GatedParams, state: IntervalStatesState, newest: Array, length: Array) -> tuple[Array, Array]:
     """The edge's step from states ``newest [B, C]`` of rows of ``length [B]`` tokens, and U of it ``[B]``."""
-    index = network.numbers(length, 1)  # [B, 1]
-    prediction = network.predictor(params.model, state.condition)(index, newest)
+    index = self.network.numbers(length, 1)  # [B, 1]
+    prediction = self.network.predictor(params.model, state.condition)(index, newest)
     own = jax.vmap(jax.random.fold_in)(state.keys, index[:, 0])
-    score = score_fn(prediction, rng.score_keys(own, 0))
-    noise = step_normals(state.keys, index, network.state_dim)[:, 0]
-    return next_state(ddpm.step_distribution(network.tables, index, newest, prediction), index, noise, one), score
+    score = self.score_fn(prediction, rng.score_keys(own, 0))
+    noise = step_normals(state.keys, index, self.network.state_dim)[:, 0]
+    distribution = ddpm.step_distribution(self.network.tables, index, newest, prediction)
+    return next_state(distribution, index, noise, jnp.float32(1.0)), score
 
   def init(
-    params: GatedParams, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
+    self, params: GatedParams, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
   ) -> tuple[IntervalStatesState, FirstToken]:
     rows = condition.batch_size
     zeros = jnp.zeros((rows,), jnp.int32)
     report = GatedReport(jnp.full((rows, max_len), jnp.nan, jnp.float32), zeros, ())
     state = IntervalStatesState(condition, keys, report)
-    noise = step_normals(keys, jnp.full((1, 1), network.num_steps), network.state_dim)[:, 0]
-    own, score = take(params, state, noise, zeros)
+    noise = step_normals(keys, jnp.full((1, 1), self.network.num_steps), self.network.state_dim)[:, 0]
+    own, score = self.take(params, state, noise, zeros)
     certain = score <= params.gate
     decided = state._replace(report=report._replace(scores=report.scores.at[:, 0].set(score)))
     return state, FirstToken(jnp.where(certain[:, None], own, prefill.next_token), certain, decided)
 
-  def read(params: GatedParams, state: IntervalStatesState, cursor: Cursor) -> IntervalStatesState:
+  def read(self, params: GatedParams, state: IntervalStatesState, cursor: Cursor) -> IntervalStatesState:
     return state
 
   def draft(
-    params: GatedParams, keys: Key, state: IntervalStatesState, cursor: Cursor
+    self, params: GatedParams, keys: Key, state: IntervalStatesState, cursor: Cursor
   ) -> tuple[Draft, IntervalStatesState, tuple]:
     del keys  # those of a round
     rows, dim = cursor.last.shape
@@ -128,34 +146,32 @@ def interval_states(network: StateNetwork, score_fn: StateScoreFn, *, max_run: i
 
     def step(carry: _Run) -> _Run:
       position = cursor.length + carry.step
-      following, score = take(params, state, carry.newest, position)
+      following, score = self.take(params, state, carry.newest, position)
       is_local = carry.active & (score <= params.gate)
       return _Run(
         step=carry.step + 1,
-        active=is_local & (carry.local + 1 < max_run) & (position + 1 < max_len),
+        active=is_local & (carry.local + 1 < self.max_run) & (position + 1 < max_len),
         asks=carry.asks | (carry.active & ~is_local),
         local=carry.local + is_local,
         calls=carry.calls + carry.active,
         newest=jnp.where(is_local[:, None], following, carry.newest),
-        tokens=carry.tokens.at[row, jnp.where(is_local, carry.step, max_run)].set(following, mode="drop"),
+        tokens=carry.tokens.at[row, jnp.where(is_local, carry.step, self.max_run)].set(following, mode="drop"),
         scores=carry.scores.at[row, jnp.where(carry.active, position, max_len)].set(score, mode="drop"),
       )
 
     zeros, never = jnp.zeros((rows,), jnp.int32), jnp.zeros((rows,), bool)
-    tokens = jnp.zeros((rows, max_run, dim), cursor.last.dtype)
+    tokens = jnp.zeros((rows, self.max_run, dim), cursor.last.dtype)
     start = _Run(jnp.int32(0), cursor.live, never, zeros, zeros, cursor.last, tokens, state.report.scores)
     end = jax.lax.while_loop(lambda carry: jnp.any(carry.active), step, start)
     found = Draft(end.tokens, (), end.local, None, end.local, end.asks, end.calls, NewestState(end.newest))
     return found, state._replace(report=state.report._replace(scores=end.scores)), ()
 
   def commit(
-    params: GatedParams, state: IntervalStatesState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+    self, params: GatedParams, state: IntervalStatesState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> IntervalStatesState:
     # One state is sent: the cloud reads nothing but the newest.
     sent = state.report.sent + (cursor.live & verdicts.needs_verify(draft) & (draft.tokens.shape[1] > 0))
     return state._replace(report=state.report._replace(sent=sent))
 
-  report = lambda state: state.report
-  return Drafter(
-    init, read, draft, commit, max_run, calls_per_round=max_run, report=report, may_accept_locally=True, has_cache=False
-  )
+  def report(self, state: IntervalStatesState) -> GatedReport:
+    return state.report

@@ -15,7 +15,7 @@ its state is a gather.
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -90,18 +90,11 @@ class _Round(NamedTuple):
   trace: CompressedTrace
 
 
-@functools.cache
-def compressed(
-  model: ModelFns,
-  codec: SparseCodec,
-  *,
-  window: int = 16,
-  warp: Warp = Warp(),
-  on_empty: str = "cloud_token",
-) -> Drafter:
+@dataclasses.dataclass(frozen=True)
+class CompressedDrafter(Drafter):
   """Drafter that draws from quantized sparse distributions, as many tokens as ``window`` and the bit budget allow.
 
-  Args:
+  Attributes:
     model: the draft network, over ``codec.vocab`` tokens.
     codec: from `topk_lattice` or `conformal_lattice`.
     window: most drafts of a round. The published scheme has no such limit: at low temperature 320 drafts fit into its
@@ -113,59 +106,74 @@ def compressed(
   Raises:
     ValueError: for a setting out of range.
   """
-  if window < 1:
-    raise ValueError(f"Must have a draft window of at least 1, we instead got {window}")
-  if on_empty not in ON_EMPTY:
-    raise ValueError(f"Must have on_empty in {', '.join(ON_EMPTY)}, we instead got {on_empty!r}")
-  sparsifier = codec.sparsifier
+
+  model: ModelFns
+  codec: SparseCodec
+  window: int = 16
+  warp: Warp = Warp()
+  on_empty: str = "cloud_token"
+
+  def __post_init__(self):
+    if self.window < 1:
+      raise ValueError(f"Must have a draft window of at least 1, we instead got {self.window}")
+    if self.on_empty not in ON_EMPTY:
+      raise ValueError(f"Must have on_empty in {', '.join(ON_EMPTY)}, we instead got {self.on_empty!r}")
+
+  @property
+  def sparsifier(self):
+    return self.codec.sparsifier
+
+  @property
+  def calls_per_round(self) -> int:
+    return self.window + 1
 
   def init(
-    params: CompressedParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
+    self, params: CompressedParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
   ) -> tuple[CompressedState, None]:
-    prefix_len = model.prefix_len(condition)
+    prefix_len = self.model.prefix_len(condition)
     rows = condition.batch_size
-    cache = model.init_cache(rows, prefix_len + max_len + window)
+    cache = self.model.init_cache(rows, prefix_len + max_len + self.window)
     positions = jnp.arange(prefix_len)[None]
     weights = params.model.model
-    _, cache = model.apply(weights, condition, cache, positions=positions, logits_at=jnp.zeros((1,), jnp.int32))
+    _, cache = self.model.apply(weights, condition, cache, positions=positions, logits_at=jnp.zeros((1,), jnp.int32))
     real, whole = jnp.zeros((rows,)), jnp.zeros((rows,), jnp.int32)
     stats = CompressedStats(real, whole, real, real, whole)
-    state = sparsifier.init(params.sparsifier, rows)
+    state = self.sparsifier.init(params.sparsifier, rows)
     return CompressedState(cache, jnp.int32(prefix_len), jnp.int32(max_len), state, stats), None
 
-  def read(params: CompressedParams, state: CompressedState, cursor: Cursor) -> CompressedState:
+  def read(self, params: CompressedParams, state: CompressedState, cursor: Cursor) -> CompressedState:
     positions = (state.prefix_len + cursor.length - 1)[:, None]
-    _, cache = model.apply(params.model.model, cursor.last[:, None], state.cache, positions=positions)
+    _, cache = self.model.apply(params.model.model, cursor.last[:, None], state.cache, positions=positions)
     return state._replace(cache=cache)
 
   def draft(
-    params: CompressedParams, keys: Key, state: CompressedState, cursor: Cursor
+    self, params: CompressedParams, keys: Key, state: CompressedState, cursor: Cursor
   ) -> tuple[Draft, CompressedState, CompressedTrace]:
     rows = keys.shape[0]
     budget = jnp.broadcast_to(params.budget, (rows,))
     # The last position of a row is left for the target's own token.
-    most = jnp.minimum(window, state.max_len - cursor.length - 1)
+    most = jnp.minimum(self.window, state.max_len - cursor.length - 1)
 
     def select(q: Array, threshold: PyTree, position: Array):
-      cap = jnp.full((rows,), codec.max_support, jnp.int32)
-      support = sparsifier.support(params.sparsifier, threshold, q, cap)
-      if on_empty == "shrink_support" and codec.coding != "trimmed":
-        fits = codec.affordable(support.size, budget)
+      cap = jnp.full((rows,), self.codec.max_support, jnp.int32)
+      support = self.sparsifier.support(params.sparsifier, threshold, q, cap)
+      if self.on_empty == "shrink_support" and self.codec.coding != "trimmed":
+        fits = self.codec.affordable(support.size, budget)
         cap = jnp.where((position == 0) & (fits > 0), fits, cap)
-        support = sparsifier.support(params.sparsifier, threshold, q, cap)
-      distribution = codec.distribution(support)
-      return support, distribution, codec.price(support, distribution)
+        support = self.sparsifier.support(params.sparsifier, threshold, q, cap)
+      distribution = self.codec.distribution(support)
+      return support, distribution, self.codec.price(support, distribution)
 
     def step(carry: _Round) -> _Round:
       position = carry.position
       positions = (state.prefix_len + cursor.length - 1 + position)[:, None]
-      output, cache = model.apply(params.model.model, carry.token[:, None], carry.cache, positions=positions)
-      q = probabilities(warp(output.logits[:, 0], params.model.sampling, cursor.length + position))
+      output, cache = self.model.apply(params.model.model, carry.token[:, None], carry.cache, positions=positions)
+      q = probabilities(self.warp(output.logits[:, 0], params.model.sampling, cursor.length + position))
       support, distribution, price = select(q, carry.sparsifier, position)
       drafted = carry.active & (carry.spent + price <= budget) & (position < most)
       entry = draw(distribution, rng.integer(keys, position, distribution.total))
       token = jnp.where(drafted, jnp.take_along_axis(distribution.ids, entry[:, None], axis=1)[:, 0], 0)
-      after = sparsifier.update(params.sparsifier, carry.sparsifier, support)
+      after = self.sparsifier.update(params.sparsifier, carry.sparsifier, support)
       # Beyond the window (the pass that only reads the newest draft) nothing is written.
       put = lambda buffer, value: buffer.at[:, position].set(_where(drafted, value, 0), mode="drop")
       note = lambda buffer, value, at: buffer.at[:, at].set(value)
@@ -173,7 +181,7 @@ def compressed(
       trace = CompressedTrace(
         jax.tree.map(lambda buffer, value: note(buffer, value, position + 1), trace.sparsifier, after),
         note(trace.dropped, support.dropped, position),
-        note(trace.fed, sparsifier.error(support), position),
+        note(trace.fed, self.sparsifier.error(support), position),
         note(trace.bits, price, position),
       )
       return _Round(
@@ -189,9 +197,9 @@ def compressed(
         trace,
       )
 
-    real, whole = jnp.zeros((rows, window + 1)), jnp.zeros((rows, window), jnp.int32)
-    tokens_of = jnp.zeros((rows, window, codec.max_support), jnp.int32)
-    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (rows, window + 2)), state.sparsifier)
+    real, whole = jnp.zeros((rows, self.window + 1)), jnp.zeros((rows, self.window), jnp.int32)
+    tokens_of = jnp.zeros((rows, self.window, self.codec.max_support), jnp.int32)
+    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (rows, self.window + 2)), state.sparsifier)
     carry = _Round(
       jnp.int32(0),
       cursor.live,
@@ -205,23 +213,24 @@ def compressed(
       CompressedTrace(states, real, real, real),
     )
     # Every row needs one more pass after its last draft: at most window + 1 passes.
-    end = jax.lax.while_loop(lambda c: jnp.any(c.active) & (c.position <= window), step, carry)
-    inside = jnp.arange(window)[None] < end.num_drafted[:, None]
+    end = jax.lax.while_loop(lambda c: jnp.any(c.active) & (c.position <= self.window), step, carry)
+    inside = jnp.arange(self.window)[None] < end.num_drafted[:, None]
     drafted_end = jnp.any(verdicts.is_end_token(cursor, end.tokens) & inside, axis=1)
     found = Draft(end.tokens, end.distribution, end.num_drafted, num_calls=end.num_drafted + 1 - drafted_end)
     return found, state._replace(cache=end.cache), end.trace
 
   def commit(
-    params: CompressedParams, state: CompressedState, cursor: Cursor, draft: Draft, trace: CompressedTrace, verdict: Verdict
+    self, params: CompressedParams, state: CompressedState, cursor: Cursor, draft: Draft, trace: CompressedTrace,
+    verdict: Verdict,
   ) -> CompressedState:
     if draft.tokens.shape[1] == 0:  # the target drew alone; there is no distribution to count
       return state
     live = cursor.live
-    position = sparsifier.rollback_position(verdict.num_accepted, draft.num_drafted)
+    position = self.sparsifier.rollback_position(verdict.num_accepted, draft.num_drafted)
     gather = lambda buffer: jnp.take_along_axis(buffer, position[:, None], axis=1)[:, 0]
     moved = jax.tree.map(lambda buffer, old: jnp.where(live, gather(buffer), old), trace.sparsifier, state.sparsifier)
     one = live.astype(jnp.int32)
-    column = jnp.arange(window + 1)[None]
+    column = jnp.arange(self.window + 1)[None]
     over_committed = lambda x: jnp.sum(jnp.where(column <= verdict.num_accepted[:, None], x, 0.0), axis=1)
     over_drafted = lambda x: jnp.sum(jnp.where(column < draft.num_drafted[:, None], x, 0.0), axis=1)
     stats = state.stats
@@ -234,10 +243,8 @@ def compressed(
     )
     return state._replace(sparsifier=moved, stats=stats)
 
-  def report(state: CompressedState) -> CompressedReport:
+  def report(self, state: CompressedState) -> CompressedReport:
     return CompressedReport(state.stats, state.sparsifier)
-
-  return Drafter(init, read, draft, commit, window, calls_per_round=window + 1, report=report)
 
 
 def _where(keep: Array, value: Array, other) -> Array:

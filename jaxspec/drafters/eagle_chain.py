@@ -11,7 +11,7 @@ further passes continue the drafter's own features.
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -24,56 +24,66 @@ from jaxspec.models.conditions import Pairs
 from jaxspec.sampling.logit_processing import ModelParams, Warp, sample
 
 
-@functools.cache
-def eagle_chain(head: ModelFns, *, window: int, warp: Warp) -> Drafter:
+@dataclasses.dataclass(frozen=True)
+class EagleChainDrafter(Drafter):
   """Drafter that samples ``window`` tokens from a feature-level network.
 
   The verifier must return features (``target_model(..., feedback_fn=target_features)``); any rule for chains may judge.
 
-  Args:
+  Attributes:
     head: the drafter network (`eagle_fns`), or its `guided` form if the target is guided.
     window: drafts per round ``K``.
     warp: logit processing of the drafter's distribution, the same as the target's.
   Raises:
     ValueError: if ``window`` is not positive.
   """
-  if window < 1:
-    raise ValueError(f"Must have a draft window of at least 1, we instead got {window}")
 
-  def init(params: ModelParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict) -> tuple[PairState, None]:
-    slots = max_len + window + 1
-    return feature_pairs.start(head, params.model, condition, prefill, longest=window, slots=slots), None
+  head: ModelFns
+  window: int
+  warp: Warp
 
-  def read(params: ModelParams, state: PairState, cursor: Cursor) -> PairState:
-    _, cache = feature_pairs.absorb(head, params.model, state, cursor)
+  def __post_init__(self):
+    if self.window < 1:
+      raise ValueError(f"Must have a draft window of at least 1, we instead got {self.window}")
+
+  @property
+  def calls_per_round(self) -> int:
+    return self.window
+
+  def init(
+    self, params: ModelParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
+  ) -> tuple[PairState, None]:
+    slots = max_len + self.window + 1
+    return feature_pairs.start(self.head, params.model, condition, prefill, longest=self.window, slots=slots), None
+
+  def read(self, params: ModelParams, state: PairState, cursor: Cursor) -> PairState:
+    _, cache = feature_pairs.absorb(self.head, params.model, state, cursor)
     return state._replace(cache=cache)
 
-  def draft(params: ModelParams, keys: Key, state: PairState, cursor: Cursor) -> tuple[Draft, PairState, tuple]:
-    uniform = rng.uniforms(keys, window)  # [B, K]
+  def draft(self, params: ModelParams, keys: Key, state: PairState, cursor: Cursor) -> tuple[Draft, PairState, tuple]:
+    uniform = rng.uniforms(keys, self.window)  # [B, K]
 
     def draw(logits, index):
-      logits = warp(logits, params.sampling, cursor.length + index)
+      logits = self.warp(logits, params.sampling, cursor.length + index)
       return sample(logits, jax.lax.dynamic_index_in_dim(uniform, index, axis=1, keepdims=False)), logits
 
-    newest, cache = feature_pairs.absorb(head, params.model, state, cursor)
+    newest, cache = feature_pairs.absorb(self.head, params.model, state, cursor)
     token, logits = draw(newest.logits, 0)
 
     def step(carry, index):
       cache, token, feature = carry
       positions = (newest.position + index)[:, None]
-      output, cache = head.apply(params.model, Pairs(token[:, None], feature), cache, positions=positions)
+      output, cache = self.head.apply(params.model, Pairs(token[:, None], feature), cache, positions=positions)
       token, logits = draw(output.logits[:, 0], index)
       return (cache, token, output.features), (token, logits)
 
     carry = (cache, token, newest.feature)
-    (cache, _, _), (tokens, rest) = jax.lax.scan(step, carry, jnp.arange(1, window, dtype=jnp.int32))
+    (cache, _, _), (tokens, rest) = jax.lax.scan(step, carry, jnp.arange(1, self.window, dtype=jnp.int32))
     tokens = jnp.concatenate([token[None], tokens]).swapaxes(0, 1)  # [B, K]
     proposal = jnp.concatenate([logits[None], rest]).swapaxes(0, 1)  # [B, K, V]
-    return Draft(tokens, proposal, jnp.full(tokens.shape[:1], window, jnp.int32)), state._replace(cache=cache), ()
+    return Draft(tokens, proposal, jnp.full(tokens.shape[:1], self.window, jnp.int32)), state._replace(cache=cache), ()
 
   def commit(
-    params: ModelParams, state: PairState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+    self, params: ModelParams, state: PairState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> PairState:
     return feature_pairs.hold(state, draft, verdict)
-
-  return Drafter(init, read, draft, commit, window, calls_per_round=window)

@@ -11,7 +11,7 @@ Beams use the cache slots after those of the committed tokens; the next round ov
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 
 import jax.numpy as jnp
 
@@ -22,14 +22,14 @@ from jaxspec.models.conditions import Pairs
 from jaxspec.sampling.logit_processing import ModelParams, Warp
 
 
-@functools.cache
-def eagle(head: ModelFns, *, total: int, top_k: int, depth: int, warp: Warp) -> Drafter:
+@dataclasses.dataclass(frozen=True)
+class EagleTreeDrafter(Drafter):
   """Drafter of trees with ``total`` nodes.
 
   The verifier must return features (``target_model(..., feedback_fn=target_features)``) and take trees
   (``tree_rule(max_path=depth + 1)``).
 
-  Args:
+  Attributes:
     head: the drafter network (`eagle_fns`), or its `guided` form if the target is guided.
     total: nodes of a tree, the draft window ``K``.
     top_k: width of a beam, and the continuations of each of its nodes.
@@ -38,46 +38,66 @@ def eagle(head: ModelFns, *, total: int, top_k: int, depth: int, warp: Warp) -> 
   Raises:
     ValueError: for sizes that are not positive, or more nodes than there are candidates.
   """
-  if min(total, top_k, depth) < 1:
-    raise ValueError(f"Must have total, top_k and depth of at least 1, we instead got {total}, {top_k}, {depth}")
-  if total > (candidates := top_k + depth * top_k**2):
-    raise ValueError(f"Must have total of at most the {candidates} candidates of a round, we instead got {total}")
-  longest = min(depth + 1, total)
 
-  def init(params: ModelParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict) -> tuple[PairState, None]:
-    slots = max_len + max(longest, depth * top_k) + 1
-    return feature_pairs.start(head, params.model, condition, prefill, longest=longest, slots=slots), None
+  head: ModelFns
+  total: int
+  top_k: int
+  depth: int
+  warp: Warp
 
-  def read(params: ModelParams, state: PairState, cursor: Cursor) -> PairState:
-    _, cache = feature_pairs.absorb(head, params.model, state, cursor)
+  def __post_init__(self):
+    if min(self.total, self.top_k, self.depth) < 1:
+      found = f"{self.total}, {self.top_k}, {self.depth}"
+      raise ValueError(f"Must have total, top_k and depth of at least 1, we instead got {found}")
+    if self.total > (candidates := self.top_k + self.depth * self.top_k**2):
+      raise ValueError(f"Must have total of at most the {candidates} candidates of a round, we instead got {self.total}")
+
+  @property
+  def longest(self):
+    return min(self.depth + 1, self.total)
+
+  @property
+  def window(self) -> int:
+    return self.total
+
+  @property
+  def calls_per_round(self) -> int:
+    return self.depth + 1
+
+  def init(
+    self, params: ModelParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
+  ) -> tuple[PairState, None]:
+    slots = max_len + max(self.longest, self.depth * self.top_k) + 1
+    return feature_pairs.start(self.head, params.model, condition, prefill, longest=self.longest, slots=slots), None
+
+  def read(self, params: ModelParams, state: PairState, cursor: Cursor) -> PairState:
+    _, cache = feature_pairs.absorb(self.head, params.model, state, cursor)
     return state._replace(cache=cache)
 
-  def draft(params: ModelParams, keys: Key, state: PairState, cursor: Cursor) -> tuple[Draft, PairState, tuple]:
+  def draft(self, params: ModelParams, keys: Key, state: PairState, cursor: Cursor) -> tuple[Draft, PairState, tuple]:
     del keys  # candidates are deterministic
-    newest, cache = feature_pairs.absorb(head, params.model, state, cursor)
-    levels = [draft_tree.first_level(warp(newest.logits, params.sampling, cursor.length), top_k)]
-    beams = [draft_tree.next_beam(levels[0], None, top_k)]
+    newest, cache = feature_pairs.absorb(self.head, params.model, state, cursor)
+    levels = [draft_tree.first_level(self.warp(newest.logits, params.sampling, cursor.length), self.top_k)]
+    beams = [draft_tree.next_beam(levels[0], None, self.top_k)]
     feature = newest.feature
-    features = jnp.broadcast_to(feature, (feature.shape[0], top_k, feature.shape[2]))  # those of the beam's parents
-    for index in range(depth):
+    features = jnp.broadcast_to(feature, (feature.shape[0], self.top_k, feature.shape[2]))  # those of the beam's parents
+    for index in range(self.depth):
       beam = beams[-1]
       positions = jnp.broadcast_to((newest.position + 1 + index)[:, None], beam.tokens.shape)
-      output, cache = head.apply(
+      output, cache = self.head.apply(
         params.model, Pairs(beam.tokens, features), cache, positions=positions, mask=beam.mask,
-        slot=newest.position + 1 + index * top_k,
+        slot=newest.position + 1 + index * self.top_k,
       )  # fmt: skip
-      logits = warp(output.logits, params.sampling, (cursor.length + 1 + index)[:, None])
+      logits = self.warp(output.logits, params.sampling, (cursor.length + 1 + index)[:, None])
       levels.append(draft_tree.next_level(logits, beam))
-      beams.append(draft_tree.next_beam(levels[-1], beam, top_k))
+      beams.append(draft_tree.next_beam(levels[-1], beam, self.top_k))
       features = jnp.take_along_axis(output.features, beams[-1].parents[..., None], axis=1)
 
-    grown = draft_tree.prune(levels, beams, total)
+    grown = draft_tree.prune(levels, beams, self.total)
     found = Draft(grown.tokens, (), grown.num_levels, parents=grown.parents)
     return found, state._replace(cache=cache), ()
 
   def commit(
-    params: ModelParams, state: PairState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+    self, params: ModelParams, state: PairState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> PairState:
     return feature_pairs.hold(state, draft, verdict)
-
-  return Drafter(init, read, draft, commit, window=total, calls_per_round=depth + 1)

@@ -7,7 +7,8 @@ Galashov, Gretton and Doucet (2025, arXiv 2501.05370).
 
 from __future__ import annotations
 
-import functools
+import dataclasses
+from typing import ClassVar
 
 import jax
 
@@ -19,31 +20,40 @@ from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.dit.state_network import StateNetwork
 
 
-@functools.cache
-def frozen_steps(network: StateNetwork, *, window: int) -> Drafter:
+@dataclasses.dataclass(frozen=True)
+class FrozenStepDrafter(Drafter):
   """Drafter of ``window`` states; its state is the target's prediction at the state before the newest one, ``[B, C]``.
 
-  Args:
+  Attributes:
     network: the target; only its steps are read.
   Raises:
     ValueError: if ``window`` is not positive.
   """
-  check_window(window)
 
-  def at(verdict: Verdict, position: Array) -> Prediction:
+  network: StateNetwork
+  window: int
+
+  def __post_init__(self):
+    check_window(self.window)
+
+  calls_per_round: ClassVar[int] = 0
+
+  def _prediction(self, verdict: Verdict, position: Array) -> Prediction:
     return jax.tree.map(lambda leaf: token_at(leaf, position), verdict.feedback)
 
-  def init(params: tuple, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict) -> tuple[Prediction, None]:
-    return at(prefill, prefill.num_accepted), None
+  def init(
+    self, params: tuple, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
+  ) -> tuple[Prediction, None]:
+    return self._prediction(prefill, prefill.num_accepted), None
 
-  def read(params: tuple, state: Prediction, cursor: Cursor) -> Prediction:
+  def read(self, params: tuple, state: Prediction, cursor: Cursor) -> Prediction:
     return state
 
-  def draft(params: tuple, keys: Key, state: Prediction, cursor: Cursor) -> tuple[Draft, Prediction, tuple]:
-    return draft_states(network, lambda index, x: state, keys, cursor, window), state, ()
+  def draft(self, params: tuple, keys: Key, state: Prediction, cursor: Cursor) -> tuple[Draft, Prediction, tuple]:
+    return draft_states(self.network, lambda index, x: state, keys, cursor, self.window), state, ()
 
-  def commit(params: tuple, state: Prediction, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict) -> Prediction:
+  def commit(
+    self, params: tuple, state: Prediction, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+  ) -> Prediction:
     # The state that the target's own draw came from: after the accepted drafts.
-    return at(verdict, verdict.num_accepted)
-
-  return Drafter(init, read, draft, commit, window, calls_per_round=0)
+    return self._prediction(verdict, verdict.num_accepted)

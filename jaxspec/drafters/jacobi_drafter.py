@@ -12,8 +12,8 @@ new distribution and agrees with the old draft as often as possible, so that few
 
 from __future__ import annotations
 
-import functools
-from typing import NamedTuple
+import dataclasses
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
@@ -37,19 +37,11 @@ class JacobiState(NamedTuple):
   token_logits: Array  # [B, N, V] target logits at the positions of these tokens, or [B, 0, V]
 
 
-@functools.cache
-def jacobi(
-  *,
-  window: int,
-  vocab_size: int,
-  grid: int = 1,
-  initial: WindowInit = WindowInit(),
-  recycle: str = "fresh",
-  legal: LegalFn | None = None,
-) -> Drafter:
+@dataclasses.dataclass(frozen=True)
+class JacobiDrafter(Drafter):
   """Drafter without a network; needs a verifier with ``feedback_fn=target_logits``.
 
-  Args:
+  Attributes:
     window: drafts ``K`` per pass; a window of W tokens in the official code holds W - 1 drafts.
     vocab_size: ``V``.
     grid: tokens per row of the image; read by initial drafts with a neighbour.
@@ -59,69 +51,86 @@ def jacobi(
   Raises:
     ValueError: for a setting out of range.
   """
-  if window < 1:
-    raise ValueError(f"Must have a draft window of at least 1, we instead got {window}")
-  if recycle not in RECYCLING:
-    raise ValueError(f"Must have recycle in {', '.join(RECYCLING)}, we instead got {recycle!r}")
-  keeps_tokens = initial.source != "uniform" and initial.draw == "repeat"
-  keeps_logits = initial.source != "uniform" and initial.draw != "repeat"
 
-  def init(params: PyTree, keys: Key, condition: PyTree, max_len: int, prefill: Verdict) -> tuple[JacobiState, None]:
+  window: int
+  vocab_size: int
+  grid: int = 1
+  initial: WindowInit = WindowInit()
+  recycle: str = "fresh"
+  legal: LegalFn | None = None
+
+  def __post_init__(self):
+    if self.window < 1:
+      raise ValueError(f"Must have a draft window of at least 1, we instead got {self.window}")
+    if self.recycle not in RECYCLING:
+      raise ValueError(f"Must have recycle in {', '.join(RECYCLING)}, we instead got {self.recycle!r}")
+
+  @property
+  def keeps_tokens(self):
+    return self.initial.source != "uniform" and self.initial.draw == "repeat"
+
+  @property
+  def keeps_logits(self):
+    return self.initial.source != "uniform" and self.initial.draw != "repeat"
+
+  calls_per_round: ClassVar[int] = 0
+
+  def init(self, params: PyTree, keys: Key, condition: PyTree, max_len: int, prefill: Verdict) -> tuple[JacobiState, None]:
     rows = condition.batch_size
-    logits = jnp.zeros((rows, window, vocab_size), jnp.float32)
-    drafted = jnp.zeros((rows, window), jnp.int32)
-    tokens = jnp.zeros((rows, max_len if keeps_tokens else 0), jnp.int32)
-    token_logits = jnp.zeros((rows, max_len if keeps_logits else 0, vocab_size), jnp.float32)
+    logits = jnp.zeros((rows, self.window, self.vocab_size), jnp.float32)
+    drafted = jnp.zeros((rows, self.window), jnp.int32)
+    tokens = jnp.zeros((rows, max_len if self.keeps_tokens else 0), jnp.int32)
+    token_logits = jnp.zeros((rows, max_len if self.keeps_logits else 0, self.vocab_size), jnp.float32)
     return JacobiState(logits, jnp.zeros((rows,), jnp.int32), drafted, logits, tokens, token_logits), None
 
-  def read(params: PyTree, state: JacobiState, cursor: Cursor) -> JacobiState:
-    if not keeps_tokens:
+  def read(self, params: PyTree, state: JacobiState, cursor: Cursor) -> JacobiState:
+    if not self.keeps_tokens:
       return state
     row = jnp.arange(cursor.last.shape[0])
     return state._replace(tokens=state.tokens.at[row, cursor.length - 1].set(cursor.last, mode="drop"))
 
-  def draft(params: PyTree, keys: Key, state: JacobiState, cursor: Cursor) -> tuple[Draft, JacobiState, tuple]:
-    state = read(params, state, cursor)
-    uniform = rng.uniforms(keys, 2 * window)
-    draw, keep = uniform[:, :window], uniform[:, window:]
-    index = jnp.arange(window)[None]  # [1, K]
+  def draft(self, params: PyTree, keys: Key, state: JacobiState, cursor: Cursor) -> tuple[Draft, JacobiState, tuple]:
+    state = self.read(params, state, cursor)
+    uniform = rng.uniforms(keys, 2 * self.window)
+    draw, keep = uniform[:, :self.window], uniform[:, self.window:]
+    index = jnp.arange(self.window)[None]  # [1, K]
     recycled = index < state.num_recycled[:, None]
 
     tokens = sample(state.logits, draw)
-    if recycle == "coupled":
+    if self.recycle == "coupled":
       has_old = index < state.num_recycled[:, None] - 1
       tokens = jnp.where(has_old, _couple(state, draw, keep), tokens)
 
     # Where the neighbour is not known yet, the newest known position takes its role.
     position = cursor.length[:, None] + index
     known = (cursor.length + state.num_recycled - 1)[:, None]
-    source = jnp.minimum(position - initial.offset(grid), known)
+    source = jnp.minimum(position - self.initial.offset(self.grid), known)
     fresh, fresh_logits = initial_drafts(
-      initial,
-      has_source=initial.has_source(position, grid),
-      source_token=_look_up(state.tokens, tokens, source, cursor.length) if keeps_tokens else tokens,
-      source_logits=_look_up(state.token_logits, state.logits, source, cursor.length) if keeps_logits else None,
+      self.initial,
+      has_source=self.initial.has_source(position, self.grid),
+      source_token=_look_up(state.tokens, tokens, source, cursor.length) if self.keeps_tokens else tokens,
+      source_logits=_look_up(state.token_logits, state.logits, source, cursor.length) if self.keeps_logits else None,
       uniform=draw,
-      vocab_size=vocab_size,
-      legal=None if legal is None else legal(position),
+      vocab_size=self.vocab_size,
+      legal=None if self.legal is None else self.legal(position),
     )
     tokens = jnp.where(recycled, tokens, fresh)
     proposal = jnp.where(recycled[..., None], state.logits, fresh_logits)
-    return Draft(tokens, proposal, jnp.full(tokens.shape[:1], window, jnp.int32)), state, ()
+    return Draft(tokens, proposal, jnp.full(tokens.shape[:1], self.window, jnp.int32)), state, ()
 
   def commit(
-    params: PyTree, state: JacobiState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+    self, params: PyTree, state: JacobiState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> JacobiState:
     judged = draft.tokens.shape[1]  # the window, or 0 where the target drew alone
     accepted = verdict.num_accepted[:, None]
-    index = accepted + 1 + jnp.arange(window)[None]  # row of the pass that judged the new position j
+    index = accepted + 1 + jnp.arange(self.window)[None]  # row of the pass that judged the new position j
     logits = verdict.feedback  # [B, K + 1, V]
     row = jnp.arange(index.shape[0])[:, None]
-    if keeps_tokens or keeps_logits:
+    if self.keeps_tokens or self.keeps_logits:
       offset = jnp.arange(judged + 1)[None]
       size = max(state.tokens.shape[1], state.token_logits.shape[1])
       position = jnp.where(offset <= accepted, cursor.length[:, None] + offset, size)  # size is dropped
-      if keeps_tokens:
+      if self.keeps_tokens:
         state = state._replace(tokens=state.tokens.at[row, position[:, :-1]].set(draft.tokens, mode="drop"))
       else:
         state = state._replace(token_logits=state.token_logits.at[row, position].set(logits, mode="drop"))
@@ -130,8 +139,6 @@ def jacobi(
       return state
     old = jnp.minimum(index, judged - 1)
     return state._replace(old_tokens=draft.tokens[row, old], old_logits=draft.proposal[row, old])
-
-  return Drafter(init, read, draft, commit, window, calls_per_round=0)
 
 
 def _look_up(history: Array, window: Array, position: Array, length: Array) -> Array:

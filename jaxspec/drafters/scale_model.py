@@ -6,7 +6,7 @@ of a map belong to its scale: the same map comes again if it is drafted again gi
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -29,60 +29,69 @@ class ScaleModelState(NamedTuple):
   keys: Key  # [B], numbers of maps
 
 
-@functools.cache
-def scale_model(network: ScaleNetwork, *, window: int) -> Drafter:
+@dataclasses.dataclass(frozen=True)
+class ScaleModelDrafter(Drafter):
   """Drafter of ``window`` maps; of fewer near the end of a row, whose last map is always the target's.
 
-  Args:
+  Attributes:
     network: the draft network, with the target's tokenizer.
+    length: of the rows, once it is known (`at`).
   Raises:
     ValueError: if ``window`` is not positive.
   """
-  if window < 1:
-    raise ValueError(f"Must have a draft window of at least 1, we instead got {window}")
-  sizes = network.sizes
-  width = max(sizes)
+
+  network: ScaleNetwork
+  window: int
+  length: int | None = None
+
+  def __post_init__(self):
+    if self.length is None and self.window < 1:
+      raise ValueError(f"Must have a draft window of at least 1, we instead got {self.window}")
+
+  @property
+  def calls_per_round(self) -> int:
+    return self.window
+
+  def at(self, length: int, max_len: int) -> ScaleModelDrafter:
+    return dataclasses.replace(self, window=min(self.window, max_len - 1 - length), length=length)
 
   def init(
-    params: ScaleSide, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
+    self, params: ScaleSide, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
   ) -> tuple[ScaleModelState, None]:
-    nothing = jnp.full((condition.batch_size, width), -1, jnp.int32)
-    _, reader = network.read(params, network.start(params, condition), (), first=0, end=1)
+    nothing = jnp.full((condition.batch_size, max(self.network.sizes)), -1, jnp.int32)
+    _, reader = self.network.read(params, self.network.start(params, condition), (), first=0, end=1)
     return ScaleModelState(reader, nothing, keys), None
 
-  def at(length: int, max_len: int) -> Drafter:
-    num = min(window, max_len - 1 - length)
+  def read(self, params: ScaleSide, state: ScaleModelState, cursor: Cursor) -> ScaleModelState:
+    length, sizes = verdicts.known_length(self.length), self.network.sizes
+    before = [state.previous[:, : sizes[length - 2]]] if length > 1 else []
+    _, reader = self.network.read(params, state.reader, before, first=length - 1, end=length)
+    return state._replace(reader=reader)
 
-    def read(params: ScaleSide, state: ScaleModelState, cursor: Cursor) -> ScaleModelState:
-      before = [state.previous[:, : sizes[length - 2]]] if length > 1 else []
-      _, reader = network.read(params, state.reader, before, first=length - 1, end=length)
-      return state._replace(reader=reader)
-
-    def draft(params: ScaleSide, keys: Key, state: ScaleModelState, cursor: Cursor) -> tuple[Draft, ScaleModelState, tuple]:
-      del keys  # those of a round
-      rows = cursor.length.shape[0]
-      reader, tokens, proposal = state.reader, [], []
-      maps, first = [cursor.last[:, : sizes[length - 1]]], length
-      if length > 1:  # the scale before may not have been read
-        maps, first = [state.previous[:, : sizes[length - 2]], *maps], length - 1
-      for index in range(length, length + num):
-        logits, reader = network.read(params, reader, maps, first=first, end=index + 1)
-        proposal.append(logits[-1])
-        tokens.append(sample(logits[-1], rng.uniforms(rng.of_token(state.keys, index), sizes[index])))
-        maps, first = [tokens[-1]], index + 1
-      if num:
-        drafted = jnp.stack([as_token(one, width) for one in tokens], axis=1)
-      else:
-        drafted = verdicts.empty_draft(cursor.last).tokens
-      count = jnp.full((rows,), num, jnp.int32)
-      return Draft(drafted, tuple(proposal), count, num_calls=count), state._replace(reader=reader), ()
-
-    return Drafter(init, read, draft, commit, num, calls_per_round=num)
+  def draft(
+    self, params: ScaleSide, keys: Key, state: ScaleModelState, cursor: Cursor
+  ) -> tuple[Draft, ScaleModelState, tuple]:
+    del keys  # those of a round
+    length, sizes = verdicts.known_length(self.length), self.network.sizes
+    rows = cursor.length.shape[0]
+    reader, tokens, proposal = state.reader, [], []
+    maps, first = [cursor.last[:, : sizes[length - 1]]], length
+    if length > 1:  # the scale before may not have been read
+      maps, first = [state.previous[:, : sizes[length - 2]], *maps], length - 1
+    for index in range(length, length + self.window):
+      logits, reader = self.network.read(params, reader, maps, first=first, end=index + 1)
+      proposal.append(logits[-1])
+      tokens.append(sample(logits[-1], rng.uniforms(rng.of_token(state.keys, index), sizes[index])))
+      maps, first = [tokens[-1]], index + 1
+    if self.window:
+      drafted = jnp.stack([as_token(one, max(sizes)) for one in tokens], axis=1)
+    else:
+      drafted = verdicts.empty_draft(cursor.last).tokens
+    count = jnp.full((rows,), self.window, jnp.int32)
+    return Draft(drafted, tuple(proposal), count, num_calls=count), state._replace(reader=reader), ()
 
   def commit(
-    params: ScaleSide, state: ScaleModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+    self, params: ScaleSide, state: ScaleModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> ScaleModelState:
     previous = verdicts.token_before_newest(cursor, draft, verdict)
     return state._replace(previous=jnp.where(cursor.live[:, None], previous, state.previous))
-
-  return Drafter(init, verdicts.needs_one_length, verdicts.needs_one_length, commit, window, calls_per_round=window, at=at)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
+from typing import ClassVar
 
 from jaxspec.core.types import Cursor, Draft, Drafter, Key, Verdict
 from jaxspec.drafters.drafted_states import check_window, draft_states
@@ -10,29 +11,40 @@ from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.dit.state_network import StateNetwork, StateSide
 
 
-@functools.cache
-def state_model(network: StateNetwork, *, window: int) -> Drafter:
+@dataclasses.dataclass(frozen=True)
+class StateModelDrafter(Drafter):
   """Drafter of ``window`` states. It has no cache: its state is the condition.
 
-  Args:
+  Attributes:
     network: the draft network, with the target's states and steps.
   Raises:
     ValueError: if ``window`` is not positive.
   """
-  check_window(window)
 
-  def init(params: StateSide, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict) -> tuple[ClassLabels, None]:
+  network: StateNetwork
+  window: int
+
+  def __post_init__(self):
+    check_window(self.window)
+
+  @property
+  def calls_per_round(self) -> int:
+    return self.window
+
+  has_cache: ClassVar[bool] = False
+
+  def init(
+    self, params: StateSide, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
+  ) -> tuple[ClassLabels, None]:
     return condition, None
 
-  def read(params: StateSide, state: ClassLabels, cursor: Cursor) -> ClassLabels:
+  def read(self, params: StateSide, state: ClassLabels, cursor: Cursor) -> ClassLabels:
     return state
 
-  def draft(params: StateSide, keys: Key, state: ClassLabels, cursor: Cursor) -> tuple[Draft, ClassLabels, tuple]:
-    return draft_states(network, network.predictor(params, state), keys, cursor, window), state, ()
+  def draft(self, params: StateSide, keys: Key, state: ClassLabels, cursor: Cursor) -> tuple[Draft, ClassLabels, tuple]:
+    return draft_states(self.network, self.network.predictor(params, state), keys, cursor, self.window), state, ()
 
   def commit(
-    params: StateSide, state: ClassLabels, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+    self, params: StateSide, state: ClassLabels, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> ClassLabels:
     return state
-
-  return Drafter(init, read, draft, commit, window, calls_per_round=window, has_cache=False)

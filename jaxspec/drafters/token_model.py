@@ -7,7 +7,7 @@ so noise is never used again after a decision has depended on it.
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -30,66 +30,79 @@ class TokenModelState(NamedTuple):
   prefix_len: Array  # [] int32
 
 
-@functools.cache
-def token_model(fns: TokenFns, rule: TokenRule, *, window: int) -> Drafter:
+@dataclasses.dataclass(frozen=True)
+class TokenModelDrafter(Drafter):
   """Drafter that samples ``window`` vector tokens.
 
-  Args:
+  Attributes:
     fns: the draft network and its chains, with as many steps as the target's.
     rule: the target's acceptance rule; its `TokenRule.describe` says what of a drafted chain is sent.
     window: drafts per round ``K``.
   Raises:
     ValueError: if ``window`` is not positive.
   """
-  if window < 1:
-    raise ValueError(f"Must have a draft window of at least 1, we instead got {window}")
-  network = fns.network
+
+  fns: TokenFns
+  rule: TokenRule
+  window: int
+
+  def __post_init__(self):
+    if self.window < 1:
+      raise ValueError(f"Must have a draft window of at least 1, we instead got {self.window}")
+
+  @property
+  def network(self):
+    return self.fns.network
+
+  @property
+  def calls_per_round(self) -> int:
+    return self.window
 
   def init(
-    params: ModelParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
+    self, params: ModelParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
   ) -> tuple[TokenModelState, None]:
-    prefix_len = network.prefix_len(condition)
+    prefix_len = self.network.prefix_len(condition)
     rows = condition.batch_size
-    cache = network.init_cache(rows, prefix_len + max_len + window)
+    cache = self.network.init_cache(rows, prefix_len + max_len + self.window)
     positions = jnp.arange(prefix_len)[None]
-    _, cache = network.apply(params.model, condition, cache, positions=positions, logits_at=jnp.zeros((1,), jnp.int32))
-    return TokenModelState(cache, jnp.zeros((rows, fns.token_dim)), jnp.int32(prefix_len)), None
+    _, cache = self.network.apply(params.model, condition, cache, positions=positions, logits_at=jnp.zeros((1,), jnp.int32))
+    return TokenModelState(cache, jnp.zeros((rows, self.fns.token_dim)), jnp.int32(prefix_len)), None
 
-  def read(params: ModelParams, state: TokenModelState, cursor: Cursor) -> TokenModelState:
-    _, _, cache = feed_last_two(network, params.model, state.cache, state.previous, cursor, state.prefix_len)
+  def read(self, params: ModelParams, state: TokenModelState, cursor: Cursor) -> TokenModelState:
+    _, _, cache = feed_last_two(self.network, params.model, state.cache, state.previous, cursor, state.prefix_len)
     return state._replace(cache=cache)
 
-  def draft(params: ModelParams, keys: Key, state: TokenModelState, cursor: Cursor) -> tuple[Draft, TokenModelState, tuple]:
+  def draft(
+    self, params: ModelParams, keys: Key, state: TokenModelState, cursor: Cursor
+  ) -> tuple[Draft, TokenModelState, tuple]:
     rows = keys.shape[0]
     temperature = params.sampling.temperature
 
     def draw(z: Array, offset: Array) -> tuple[Array, PyTree]:
-      distribution_fn = fns.distribution(params.model, z, (cursor.length + offset)[:, None])
-      noise = chain.token_noise(keys, offset[None, None], fns.num_steps, fns.token_dim)
-      drawn = chain.run(distribution_fn, noise, temperature, noisy_end=fns.noisy_end, record=True)
-      return drawn.token[:, 0], rule.describe(drawn, noise, temperature)
+      distribution_fn = self.fns.distribution(params.model, z, (cursor.length + offset)[:, None])
+      noise = chain.token_noise(keys, offset[None, None], self.fns.num_steps, self.fns.token_dim)
+      drawn = chain.run(distribution_fn, noise, temperature, noisy_end=self.fns.noisy_end, record=True)
+      return drawn.token[:, 0], self.rule.describe(drawn, noise, temperature)
 
-    output, _, cache = feed_last_two(network, params.model, state.cache, state.previous, cursor, state.prefix_len)
+    output, _, cache = feed_last_two(self.network, params.model, state.cache, state.previous, cursor, state.prefix_len)
     first, description = draw(output.features, jnp.int32(0))
 
     def step(carry, offset):
       cache, token = carry
       positions = (state.prefix_len + cursor.length - 1 + offset)[:, None]
-      output, cache = network.apply(params.model, token[:, None], cache, positions=positions)
+      output, cache = self.network.apply(params.model, token[:, None], cache, positions=positions)
       token, description = draw(output.features, offset)
       return (cache, token), (token, description)
 
-    offsets = jnp.arange(1, window, dtype=jnp.int32)
+    offsets = jnp.arange(1, self.window, dtype=jnp.int32)
     (cache, _), rest = jax.lax.scan(step, (cache, first), offsets)
     together = lambda a, b: jnp.concatenate([a[None], b]).swapaxes(0, 1)  # [B, K, ...]
     tokens, chains = jax.tree.map(together, (first, description), rest)
     proposal = DraftedChains(chains, jax.random.key_data(keys))
-    return Draft(tokens, proposal, jnp.full((rows,), window, jnp.int32)), state._replace(cache=cache), ()
+    return Draft(tokens, proposal, jnp.full((rows,), self.window, jnp.int32)), state._replace(cache=cache), ()
 
   def commit(
-    params: ModelParams, state: TokenModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+    self, params: ModelParams, state: TokenModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> TokenModelState:
     previous = verdicts.token_before_newest(cursor, draft, verdict)
     return state._replace(previous=jnp.where(cursor.live[:, None], previous, state.previous))
-
-  return Drafter(init, read, draft, commit, window, calls_per_round=window)

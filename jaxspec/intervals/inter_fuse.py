@@ -105,12 +105,3 @@ def scale(bounds: Bounds, scaling: str) -> Bounds:
   if scaling not in SCALINGS:
     raise ValueError(f"Must have a scaling in {', '.join(SCALINGS)}, we instead got {scaling!r}")
   return scaled_bounds(bounds) if scaling == "paper" else bounds
-
-
-def reachable(bounds: Bounds) -> Bounds:
-  """The tightest bounds of the same set of distributions: a distribution of the set attains each of them."""
-  lower_sum = jnp.sum(bounds.lower, axis=-1, keepdims=True)
-  upper_sum = jnp.sum(bounds.upper, axis=-1, keepdims=True)
-  upper = jnp.minimum(bounds.upper, 1 - (lower_sum - bounds.lower))
-  lower = jnp.maximum(bounds.lower, 1 - (upper_sum - bounds.upper))
-  return Bounds(lower, upper, upper - lower)

@@ -14,7 +14,7 @@ from jaxspec.core.expected_tokens import expected_tokens
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, PyTree
-from jaxspec.drafters.ciar_drafter import GatedParams, interval_gated
+from jaxspec.drafters.ciar_drafter import CiarDrafter, GatedParams
 from jaxspec.drafters.draws import DenseDraw, SparseDraw, WindowDraw
 from jaxspec.intervals.gate import Gate, conformal_gate, constant_gate, rate_params
 from jaxspec.intervals.heads import COMBINATIONS
@@ -28,7 +28,7 @@ from jaxspec.rules.greedy import greedy
 from jaxspec.rules.lossless import lossless
 from jaxspec.rules.sparse import lossless_sparse
 from jaxspec.sampling.logit_processing import ModelParams
-from jaxspec.verifiers.ciar_target import gated_target
+from jaxspec.verifiers.ciar_target import CiarVerifier
 
 VERIFY = ("exact", "lantern", "greedy")
 DRAWS = ("auto", "sparse", "dense")
@@ -170,12 +170,12 @@ class Ciar(Neighbours, DraftingMethod):
     combination = self.combination or getattr(draft.config, "combination", None) or "ensemble"
     draw, draw_params = self._draw(vocab_size)
     features, features_params = self._features(draft, edge_side)
-    drafter = interval_gated(
-      edge, make_score(self.score, combination), gate, window=self.gamma, max_run=self.max_run, warp=context.warp(),
+    drafter = CiarDrafter(
+      edge, make_score(self.score, combination), gate, most_drafts=self.gamma, max_run=self.max_run, warp=context.warp(),
       combination=combination, draw=draw, early_close=self.early_close, features=features, inject=self.inject,
     )  # fmt: skip
     cloud, cloud_side = sampling.side(target)
-    verifier = gated_target(cloud, rule, warp=context.warp(), window=self.gamma, widths=pass_widths(self.gamma))
+    verifier = CiarVerifier(cloud, rule, warp=context.warp(), window=self.gamma, widths=pass_widths(self.gamma))
     params = GatedParams(model=edge_side, gate=gate_params, draw=draw_params, features=features_params)
     return Parts(SpecParams(params, cloud_side._replace(rule=tables)), drafter, verifier, target_prefix=prefix)
 

@@ -16,7 +16,7 @@ from jaxspec.rules.distances import neighbour_table
 from jaxspec.rules.lantern_rule import Lantern, lantern_plus_plus
 from jaxspec.sampling import MapSampling, SamplingConfig, StateSampling, VectorSampling
 from jaxspec.sampling.logit_processing import ModelParams
-from jaxspec.verifiers.target import FeedbackFn, no_feedback, target_model
+from jaxspec.verifiers.target import FeedbackFn, TargetVerifier, no_feedback
 
 Settings = TypeVar("Settings", SamplingConfig, VectorSampling, MapSampling, StateSampling)
 
@@ -76,13 +76,13 @@ def target_side(
   Args:
     rule: the acceptance rule, and ``tables`` the arrays that it reads; it is audited if the context says so.
     features: what a guided target returns as features, see `jaxspec.guided`.
-    feedback_fn: what the drafter gets back, see `jaxspec.target_model`.
-    widths: inputs of narrower passes, see `jaxspec.target_model`.
+    feedback_fn: what the drafter gets back, see `jaxspec.TargetVerifier`.
+    widths: inputs of narrower passes, see `jaxspec.TargetVerifier`.
   """
   sampling: SamplingConfig = context.sampling
   fns, side = sampling.side(target, features=features)
   rule = audited(rule) if context.audit else rule
-  verifier = target_model(fns, rule, warp=context.warp(), feedback_fn=feedback_fn, widths=widths)
+  verifier = TargetVerifier(fns, rule, warp=context.warp(), feedback_fn=feedback_fn, widths=widths)
   return side._replace(rule=tables), verifier
 
 

@@ -8,8 +8,8 @@ from typing import ClassVar
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, Drafter, ModelFns, PyTree
-from jaxspec.drafters.eagle_chain import eagle_chain
-from jaxspec.drafters.eagle_tree import eagle
+from jaxspec.drafters.eagle_chain import EagleChainDrafter
+from jaxspec.drafters.eagle_tree import EagleTreeDrafter
 from jaxspec.methods.common import Neighbours, check_chain, of_ids, target_side
 from jaxspec.methods.method import BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.methods.speculative import ChainMethod
@@ -85,7 +85,7 @@ class Eagle(_Continues, DraftingMethod):
   def drafter(self, fns: ModelFns, context: BuildContext) -> Drafter:
     """The drafter of a head."""
     sizes = dict(total=self.tree_size, top_k=self.tree_top_k, depth=self.tree_depth)
-    return eagle(fns, **sizes, warp=context.warp())
+    return EagleTreeDrafter(fns, **sizes, warp=context.warp())
 
   def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
     """The acceptance rule of trees and the arrays that it reads."""
@@ -108,7 +108,7 @@ class EagleChain(_Continues, ChainMethod):
 
   def drafter(self, fns: ModelFns, context: BuildContext) -> Drafter:
     """The drafter of a head."""
-    return eagle_chain(fns, window=self.gamma, warp=context.warp())
+    return EagleChainDrafter(fns, window=self.gamma, warp=context.warp())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

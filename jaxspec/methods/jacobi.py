@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, Drafter, PyTree
-from jaxspec.drafters.jacobi_drafter import RECYCLING, jacobi
+from jaxspec.drafters.jacobi_drafter import RECYCLING, JacobiDrafter
 from jaxspec.drafters.window_init import SOURCES, WindowInit
 from jaxspec.methods.common import check_chain, of_ids, target_side
 from jaxspec.methods.method import BuildContext, Method, Parts, need, option
@@ -44,7 +44,7 @@ class JacobiMethod(Method):
     if self.initial != "uniform":
       columns = need(context.grid, f"a grid (for initial drafts from {self.initial})", self.name)[1]
     initial = WindowInit(self.initial, "sample", self.point_mass)
-    return jacobi(
+    return JacobiDrafter(
       window=self.window, vocab_size=vocab_size, grid=columns, initial=initial, recycle=self.recycle, legal=context.legal
     )
 

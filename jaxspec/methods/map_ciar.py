@@ -8,12 +8,12 @@ from typing import ClassVar
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.drafters.ciar_drafter import GatedParams
-from jaxspec.drafters.ciar_scales import interval_maps
+from jaxspec.drafters.ciar_scales import CiarScaleDrafter
 from jaxspec.intervals.scores import make_score
 from jaxspec.methods.common import check_chain, of_maps, prefix_tokens, threshold_of
 from jaxspec.methods.map_speculative import RULES, check_scales
 from jaxspec.methods.method import MAPS, SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
-from jaxspec.verifiers.scale_target import scale_target
+from jaxspec.verifiers.scale_target import ScaleVerifier
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class MapCiar(DraftingMethod):
     sampling, draft = of_maps(self, context), need(draft, "a draft network", self.name)
     cloud, edge = sampling.bind(target), sampling.bind(draft)
     check_scales(edge, cloud)
-    drafter = interval_maps(edge, make_score(self.score), window=self.max_window, quantile=self.map_quantile)
-    verifier = scale_target(cloud, RULES[self.rule](), bonus=self.bonus)
+    drafter = CiarScaleDrafter(edge, make_score(self.score), most_drafts=self.max_window, quantile=self.map_quantile)
+    verifier = ScaleVerifier(cloud, RULES[self.rule](), bonus=self.bonus)
     params = SpecParams(GatedParams(sampling.side(draft), threshold_of(self)), sampling.side(target))
     return Parts(params, drafter, verifier, target_prefix=prefix_tokens(self.target_prefix, len(cloud.sizes)))

@@ -8,12 +8,12 @@ from typing import ClassVar
 from jaxspec.core.network import Network
 from jaxspec.core.payloads import AcceptMap
 from jaxspec.core.state import SpecParams
-from jaxspec.drafters.scale_model import scale_model
+from jaxspec.drafters.scale_model import ScaleModelDrafter
 from jaxspec.methods.common import check_chain, of_maps
 from jaxspec.methods.method import MAPS, SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.rules.scale_rule import MapRule, PlaceRule
 from jaxspec.sampling.scale_network import ScaleNetwork
-from jaxspec.verifiers.scale_target import scale_target
+from jaxspec.verifiers.scale_target import ScaleVerifier
 
 RULES = {"map": MapRule, "place": PlaceRule}
 
@@ -62,5 +62,5 @@ class MapSpeculative(DraftingMethod):
     judge, drafting = sampling.bind(target), sampling.bind(draft)
     check_scales(drafting, judge)
     params = SpecParams(sampling.side(draft), sampling.side(target))
-    verifier = scale_target(judge, self.accept_map(), bonus=self.bonus)
-    return Parts(params, scale_model(drafting, window=self.gamma), verifier)
+    verifier = ScaleVerifier(judge, self.accept_map(), bonus=self.bonus)
+    return Parts(params, ScaleModelDrafter(drafting, window=self.gamma), verifier)

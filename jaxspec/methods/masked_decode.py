@@ -212,7 +212,7 @@ def generate_masked(
     num_steps: diffusion steps ``T``, static; a string as in `jaxspec.diffusion.schedule.kept_steps`.
     temperature: factor of the noise of every step; the noise of the first state is not scaled.
     scale: guidance scale; None runs the conditional model alone. A scale of 1 gives the same tokens at twice the cost.
-    guidance_fn: how the scale follows the schedule: `linear_guidance` or `constant_guidance`, static.
+    guidance_fn: how the scale follows the schedule, static.
     order: optional ``[B, L]`` int32 generation orders; random ones by default.
     noise: optional normals over all raster positions, ``initial [B, L, C]`` and ``steps [B, L, T, C]``.
     num_buckets: largest number of compiled bodies, static; 1 compiles fastest.

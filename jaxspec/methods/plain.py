@@ -15,9 +15,9 @@ from jaxspec.rules.path_ratio import PathRatio
 from jaxspec.rules.scale_rule import MapRule
 from jaxspec.rules.step_coupling import StepCoupling
 from jaxspec.sampling import MapSampling, StateSampling, VectorSampling, head_fns
-from jaxspec.verifiers.scale_target import scale_target
-from jaxspec.verifiers.state_target import state_target
-from jaxspec.verifiers.token_target import token_target
+from jaxspec.verifiers.scale_target import ScaleVerifier
+from jaxspec.verifiers.state_target import StateVerifier
+from jaxspec.verifiers.token_target import TokenVerifier
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,15 +41,15 @@ class Plain(Method):
     if isinstance(context.sampling, VectorSampling):
       refuse_audit(self, context, "whose vectors have no table of probabilities")
       # Without drafts every rule draws from the target's chain.
-      verifier = token_target(context.sampling.bind(head_fns(target)), PathRatio())
+      verifier = TokenVerifier(context.sampling.bind(head_fns(target)), PathRatio())
       return Parts(SpecParams((), context.sampling.side(target)), NO_DRAFTER, verifier)
     if isinstance(context.sampling, MapSampling):
       sampling = of_maps(self, context)
-      verifier = scale_target(sampling.bind(target), MapRule())
+      verifier = ScaleVerifier(sampling.bind(target), MapRule())
       return Parts(SpecParams((), sampling.side(target)), NO_DRAFTER, verifier)
     if isinstance(context.sampling, StateSampling):
       sampling = of_states(self, context)
-      return Parts(SpecParams((), sampling.side(target)), NO_DRAFTER, state_target(sampling.bind(target), StepCoupling()))
+      return Parts(SpecParams((), sampling.side(target)), NO_DRAFTER, StateVerifier(sampling.bind(target), StepCoupling()))
     of_ids(self, context)
     side, verifier = target_side(target, lossless, context)
     return Parts(SpecParams((), side), NO_DRAFTER, verifier)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, Drafter, ModelFns, PyTree
-from jaxspec.drafters.small_model import small_model
+from jaxspec.drafters.small_model import SmallModelDrafter
 from jaxspec.methods.common import check_chain, draft_side, of_ids, target_side
 from jaxspec.methods.method import SAME_FAMILY, BuildContext, DraftingMethod, Parts, option
 from jaxspec.rules.lossless import lossless
@@ -32,7 +32,7 @@ class ChainMethod(DraftingMethod):
 
   def drafter(self, fns: ModelFns, context: BuildContext) -> Drafter:
     """The drafter of a network."""
-    return small_model(fns, window=self.gamma, warp=context.warp())
+    return SmallModelDrafter(fns, window=self.gamma, warp=context.warp())
 
   def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
     """The acceptance rule and the arrays that it reads."""

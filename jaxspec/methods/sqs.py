@@ -13,7 +13,7 @@ from jaxspec.codecs.conformal import Conformal, ConformalParams
 from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
-from jaxspec.drafters.compressed import ON_EMPTY, CompressedParams, compressed
+from jaxspec.drafters.compressed import ON_EMPTY, CompressedDrafter, CompressedParams
 from jaxspec.methods.common import check_chain, draft_side, of_ids, refuse_audit, target_side
 from jaxspec.methods.method import SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.rules.sparse import lossless_sparse
@@ -95,7 +95,7 @@ class Sqs(DraftingMethod):
       settings = TopKParams(jnp.int32(codec.max_support))
     else:
       settings = ConformalParams(*(jnp.float32(value) for value in (self.beta1, self.eta, self.alpha)))
-    drafter = compressed(fns, codec, window=self.max_drafts, warp=context.warp(), on_empty=self.on_empty)
+    drafter = CompressedDrafter(fns, codec, window=self.max_drafts, warp=context.warp(), on_empty=self.on_empty)
     # Where the distribution of a rejected draft is only sent on demand, the target's own must be kept until then.
     feedback_fn = target_logits if self.coding == "lazy" else no_feedback
     side, verifier = target_side(target, lossless_sparse, context, feedback_fn=feedback_fn)

@@ -8,12 +8,12 @@ from typing import ClassVar
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.drafters.ciar_drafter import GatedParams
-from jaxspec.drafters.ciar_steps import SCORES, interval_states
+from jaxspec.drafters.ciar_steps import SCORES, CiarStepDrafter
 from jaxspec.methods.common import of_states, prefix_tokens, threshold_of
 from jaxspec.methods.method import SAME_FAMILY, STATES, BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.methods.step_speculative import check_states
 from jaxspec.rules.step_coupling import StepCoupling
-from jaxspec.verifiers.ciar_step_target import gated_states
+from jaxspec.verifiers.ciar_step_target import CiarStepVerifier
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class StepCiar(DraftingMethod):
     sampling, draft = of_states(self, context), need(draft, "a draft network", self.name)
     cloud, edge = sampling.bind(target), sampling.bind(draft)
     check_states(edge, cloud)
-    drafter = interval_states(edge, SCORES[self.score], max_run=self.max_run)
+    drafter = CiarStepDrafter(edge, SCORES[self.score], max_run=self.max_run)
     params = SpecParams(GatedParams(sampling.side(draft), threshold_of(self)), sampling.side(target))
     prefix = prefix_tokens(self.target_prefix, cloud.num_steps)
-    return Parts(params, drafter, gated_states(cloud, StepCoupling()), target_prefix=prefix)
+    return Parts(params, drafter, CiarStepVerifier(cloud, StepCoupling()), target_prefix=prefix)

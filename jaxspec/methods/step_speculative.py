@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
-from jaxspec.drafters.frozen_steps import frozen_steps
-from jaxspec.drafters.state_model import state_model
+from jaxspec.drafters.frozen_steps import FrozenStepDrafter
+from jaxspec.drafters.state_model import StateModelDrafter
 from jaxspec.methods.common import check_chain, of_states
 from jaxspec.methods.method import SAME_FAMILY, STATES, BuildContext, DraftingMethod, Parts, option
 from jaxspec.models.dit.state_network import StateNetwork
 from jaxspec.rules.coupled_steps import COUPLINGS, Coupler
 from jaxspec.rules.step_coupling import StepCoupling
-from jaxspec.verifiers.state_target import state_target
+from jaxspec.verifiers.state_target import StateVerifier
 
 FROZEN = "frozen"
 
@@ -63,9 +63,9 @@ class StepSpeculative(DraftingMethod):
     """See `Method.build`; without a draft network drafts are frozen."""
     sampling = of_states(self, context)
     judge, side = sampling.bind(target), sampling.side(target)
-    verifier = state_target(judge, self.rule())
+    verifier = StateVerifier(judge, self.rule())
     if draft is None:
-      return Parts(SpecParams((), side), frozen_steps(judge, window=self.gamma), verifier)
+      return Parts(SpecParams((), side), FrozenStepDrafter(judge, window=self.gamma), verifier)
     drafting = sampling.bind(draft)
     check_states(drafting, judge)
-    return Parts(SpecParams(sampling.side(draft), side), state_model(drafting, window=self.gamma), verifier)
+    return Parts(SpecParams(sampling.side(draft), side), StateModelDrafter(drafting, window=self.gamma), verifier)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Callable
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from jaxspec.render.terminal_progress import OnTerminal
-
 LINE_EVERY_S = 15.0  # between two lines, where there is no terminal
 
 
-class Working(OnTerminal):
+class Working:
   """A line in the terminal that moves, or now and then a line where stderr is none; a context manager.
 
   Calling it says what begins, and forgets how much there was to do. `step` says how much of it is done.
@@ -32,6 +31,15 @@ class Working(OnTerminal):
     self._progress = Progress(*columns, TimeElapsedColumn(), console=self._console, transient=True)
     self._text, self._begin, self._told = text, clock(), clock()
     self._task = self._progress.add_task(text, total=None, figures="")
+
+  def __enter__(self) -> Self:
+    if self._console.is_terminal:
+      self._progress.start()
+    return self
+
+  def __exit__(self, *exc_info) -> None:
+    if self._console.is_terminal:
+      self._progress.stop()
 
   def __call__(self, text: str) -> None:
     """Says what begins."""

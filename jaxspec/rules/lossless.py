@@ -56,5 +56,5 @@ def _ratio(log_p: Array, log_q: Array) -> Array:
   return jnp.where(log_p == -jnp.inf, 0.0, jnp.exp(jnp.minimum(log_p - safe_q, 0.0)))
 
 
-# The rule is used like a function: jaxspec.target_model(fns, jaxspec.lossless, warp=warp).
+# The rule is used like a function: jaxspec.TargetVerifier(fns, jaxspec.lossless, warp=warp).
 lossless = Lossless()

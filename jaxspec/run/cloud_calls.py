@@ -25,11 +25,6 @@ class CloudCalls(NamedTuple):
   accepted: float  # share that the edge drafted and the cloud accepted
   by_cloud: float  # share that the cloud drew
 
-  def steps_with_edge(self, edge_calls: float, tokens: float, kappa: float) -> float:
-    """``L / (cloud calls + kappa edge calls)`` with the measured cost ratio ``kappa`` of an edge pass to a cloud pass."""
-    return tokens / (self.call_rate * tokens + kappa * edge_calls)
-
-
 def cloud_calls(outcome: DecodeResult) -> CloudCalls:
   """The figures of all rows together; a row's weight is its number of tokens."""
   lengths, calls = np.asarray(outcome.lengths, np.float64), np.asarray(outcome.counters.target_calls, np.float64)
@@ -49,7 +44,7 @@ def cloud_calls(outcome: DecodeResult) -> CloudCalls:
 def cloud_passes(outcome: DecodeResult, *, window: int, widest: int) -> np.ndarray:
   """Forward passes of the cloud that every row ``[B]`` would need alone, from the origins and rounds of its tokens.
 
-  They are one pass for each of ``target_calls``, and the passes in which `jaxspec.gated_target` only reads a backlog. Rows
+  They are one pass for each of ``target_calls``, and the passes in which `jaxspec.CiarVerifier` only reads a backlog. Rows
   of a batch are read together, so the batch took at least as many passes as its largest entry.
 
   Args:

@@ -25,7 +25,7 @@ from jaxspec.methods.plain import Plain
 from jaxspec.models.mar.mar import MARFns
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling, SamplingConfig, head_fns
 from jaxspec.sampling.logit_processing import LegalFn
-from jaxspec.verifiers.imposed import Imposed, imposed
+from jaxspec.verifiers.imposed import Imposed, ImposedVerifier
 
 # (params, key data [B, ...] uint32, condition) -> result; pure, to be jitted by the caller
 CompiledDecode = Callable[[SpecParams, Array, PyTree], DecodeResult]
@@ -285,7 +285,7 @@ def _impose(parts: Parts, acceptance: Imposed) -> Parts:
   """The same parts, whose verifier accepts what it is told to."""
   target = parts.params.target
   params = parts.params._replace(target=target._replace(rule=acceptance.tables(target.rule)))
-  return parts._replace(params=params, verifier=imposed(parts.verifier, lock_step=acceptance.lock_step))
+  return parts._replace(params=params, verifier=ImposedVerifier(parts.verifier, lock_step=acceptance.lock_step))
 
 
 def run_parts(

@@ -45,11 +45,6 @@ def linear_guidance(masked: Array, num_tokens: int, scale: Array) -> Array:
   return 1.0 + (scale - 1.0) * (num_tokens - masked) / num_tokens
 
 
-def constant_guidance(masked: Array, num_tokens: int, scale: Array) -> Array:
-  """The same scale in every iteration."""
-  return scale + 0.0 * masked
-
-
 GuidanceFn = Callable[[Array, int, Array], Array]  # (masked after, L, scale) -> scale of the iteration
 
 

@@ -14,7 +14,7 @@ alike.
    `required_equivalent_clusters`.
 
 Distances of feature sets have their intervals in `jaxspec.evaluation.distances`. How often the intervals cover is simulated
-in ``tests/evaluation``. Everything is numpy; random numbers come from ``seed``, so a figure is the same twice.
+in ``tests/evaluation``. Everything is numpy and scipy; random numbers come from ``seed``, so a figure is the same twice.
 """
 
 from jaxspec.statistics.clusters import cluster_index
@@ -36,7 +36,7 @@ from jaxspec.statistics.planning import (
   required_equivalent_clusters,
   required_share_count,
 )
-from jaxspec.statistics.quantiles import beta_cdf, beta_quantile, t_cdf, t_quantile
+from jaxspec.statistics.quantiles import t_quantile
 from jaxspec.statistics.tables import Corrected, correct_table, holm
 
 __all__ = [
@@ -47,8 +47,6 @@ __all__ = [
   "Interval",
   "Share",
   "TimeRatio",
-  "beta_cdf",
-  "beta_quantile",
   "bounded_ratio",
   "cluster_index",
   "correct_table",
@@ -66,7 +64,6 @@ __all__ = [
   "required_share_count",
   "share",
   "sign_flip_p_value",
-  "t_cdf",
   "t_quantile",
   "time_ratio",
   "wilson",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from jaxspec.statistics.differences import Difference
-from jaxspec.statistics.quantiles import t_cdf, t_quantile
+from jaxspec.statistics.quantiles import t_quantile
 
 
 class Equivalence(NamedTuple):
@@ -31,11 +31,13 @@ def equivalence(difference: Difference, margin: float, *, level: float = 0.95) -
     margin: largest difference that does not matter, above 0.
     level: 1 minus the chance to call methods equivalent whose true difference is the margin.
   """
+  from scipy import special
+
   if not margin > 0:
     raise ValueError(f"Must have a margin above 0, we instead got {margin}")
   middle, error = (difference.low + difference.high) / 2, difference.standard_error
   degrees = difference.clusters - 1
   half = t_quantile(2 * level - 1, degrees) * error
   room = margin - abs(middle)
-  p_value = 1 - t_cdf(room / error, degrees) if error > 0 else float(room <= 0)
+  p_value = float(special.stdtr(degrees, -room / error)) if error > 0 else float(room <= 0)
   return Equivalence(p_value, middle - half, middle + half, margin, p_value <= 1 - level)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxspec.statistics.clusters import cluster_index, ratio_variance, vector
-from jaxspec.statistics.quantiles import beta_quantile, normal_quantile, t_quantile
+from jaxspec.statistics.quantiles import normal_quantile, t_quantile
 
 # Clusters below which `ratio` and `bounded_ratio` have no interval: the error of fewer is hardly known (Student's t is 12.7
 # errors with 2 of them), and no test of 5 pairs can reach 95 percent either (`time_ratio`).
@@ -98,9 +98,11 @@ def wilson(value: float, count: float, quantile: float) -> tuple[float, float]:
 
 
 def _clopper_pearson(successes: float, count: float, level: float) -> tuple[float, float]:
+  from scipy import special
+
   tail, failures = (1 - level) / 2, count - successes
-  low = beta_quantile(tail, successes, failures + 1) if successes > 0 else 0.0
-  high = beta_quantile(1 - tail, successes + 1, failures) if failures > 1e-9 * count else 1.0
+  low = float(special.betaincinv(successes, failures + 1, tail)) if successes > 0 else 0.0
+  high = float(special.betaincinv(successes + 1, failures, 1 - tail)) if failures > 1e-9 * count else 1.0
   return low, high
 
 

@@ -63,7 +63,7 @@ class Lane:
       return
     parts, start = self.entrant.job.decoder.parts, time.perf_counter()
     needed = 2 + prefix_rounds(parts.target_prefix, self.entrant.job.max_len)
-    in_step = parts.verifier is not None and parts.verifier.at is not None  # a program for each length
+    in_step = parts.verifier is not None and parts.verifier.in_step  # a program for each length
     started = self._start()
     with counted(self.count):
       for number, (result, finish) in enumerate(started, 1):

@@ -15,7 +15,6 @@ Example: five draws decide two drafts of one round and the tokens around them, a
 """
 
 from jaxspec.testing.contract import check_contract
-from jaxspec.testing.distributions import _chi_square_tail as _chi_square_tail
 from jaxspec.testing.distributions import assert_same_cdf, assert_same_distribution
 from jaxspec.testing.exactness import check_exact
 from jaxspec.testing.tape import FINAL, Address, Tape, enumerate_outcomes, fast_keys, first_draw, round_draws

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core import loop, rng
+from jaxspec.core.constructors import with_draft
 from jaxspec.core.state import DecodeResult, Origin, SpecParams
 from jaxspec.core.types import Key, PyTree
 from jaxspec.methods.method import Parts
@@ -113,7 +114,7 @@ def check_contract(
     one = jax.tree.map(lambda leaf, row=row: leaf[row : row + 1], condition)
     for out, end_tokens in decodes:
       alone, exchanges = two_ends.decode(keys.take(slice(row, row + 1)), one, end_tokens)
-      same = check_same if parts.verifier.at is None else check_same_tokens
+      same = check_same if not parts.verifier.in_step else check_same_tokens
       same(row_of(out, row), row_of(alone, 0), "rows", f"row {row} of the batch as it decodes alone")
       if wire is not None:
         far, _ = two_ends.decode(keys.take(slice(row, row + 1)), one, end_tokens, wire)
@@ -152,7 +153,7 @@ class _Fused:
       self.num_traces += 1
       return parts.drafter.draft(*args)
 
-    self._drafter = parts.drafter._replace(draft=draft)
+    self._drafter = with_draft(parts.drafter, draft)
 
   def __call__(
     self, keys: Key, end_tokens: EndTokens, params: SpecParams | None = None, condition: PyTree | None = None

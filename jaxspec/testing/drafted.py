@@ -35,7 +35,7 @@ def check_draft(parts: Parts, keys: Key, condition: PyTree, max_len: int) -> Non
   def first_draft(params: SpecParams, keys: Key, condition: PyTree) -> tuple[Draft, Cursor]:
     sides = dict(drafter=parts.drafter, verifier=parts.verifier, max_len=max_len, target_prefix=parts.target_prefix)
     state = loop.start(params, keys, condition, **sides)
-    if parts.verifier.at is None:
+    if not parts.verifier.in_step:
       alone = functools.partial(loop.prefix_round, params, drafter=parts.drafter, verifier=parts.verifier)
       state = jax.lax.fori_loop(0, length - 1, lambda _, state: alone(state), state)
     else:

@@ -118,7 +118,7 @@ class EnumeratedChain:
 
 
 class EnumeratedJacobi:
-  """Speculative Jacobi decoding (see `jaxspec.jacobi`). Rows are those of older passes; the last row is uniform."""
+  """Speculative Jacobi decoding (see `jaxspec.JacobiDrafter`). Rows are those of older passes; the last row is uniform."""
 
   def __init__(self, pair: TinyPair, window: int, recycle: str):
     uniform = np.full((1, pair.vocab_size), 1 / pair.vocab_size)

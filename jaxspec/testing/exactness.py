@@ -12,7 +12,7 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.token_kinds import IDS
 from jaxspec.core.types import AcceptFn, Drafter, PyTree
-from jaxspec.drafters.small_model import small_model
+from jaxspec.drafters.small_model import SmallModelDrafter
 from jaxspec.methods.common import target_side
 from jaxspec.methods.eagle import FAMILY as EAGLE
 from jaxspec.methods.method import BuildContext, Method, Parts
@@ -78,7 +78,7 @@ def _build(
   drafting = ()
   if drafter is None:
     fns, drafting = context.sampling.side(draft)
-    drafter = small_model(fns, window=2, warp=context.warp())
+    drafter = SmallModelDrafter(fns, window=2, warp=context.warp())
   side, verifier = target_side(target, rule, context, tables=tables)
   return Parts(SpecParams(drafting, side), drafter, verifier)
 

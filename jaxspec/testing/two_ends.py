@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxspec.core import loop
 from jaxspec.core import verdicts as drafts
+from jaxspec.core.constructors import verifier_of
 from jaxspec.core.state import DecodeResult, DraftSide, TargetSide, result
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier
 from jaxspec.methods.method import Parts
@@ -55,7 +56,7 @@ def _replayed(verifier: Verifier) -> Verifier:
     block = jnp.where(along(verdict.next_token), token[:, None], verdict.next_token)
     return verdict._replace(next_token=block, num_next=jnp.where(is_known, 1, verdict.num_next)), state
 
-  return Verifier(init, verify)
+  return verifier_of(init, verify)
 
 
 class _Exchange(NamedTuple):
@@ -99,7 +100,7 @@ class TwoEnds:
 
   def _at(self, cursor: Cursor) -> _Steps:
     """The steps of a round that begins here."""
-    length = 0 if self._parts.verifier.at is None else int(cursor.length[0])
+    length = 0 if not self._parts.verifier.in_step else int(cursor.length[0])
     if length not in self._steps:
       drafter, verifier = (
         loop.at_length(part, length, self._max_len) for part in (self._parts.drafter, self._parts.verifier)

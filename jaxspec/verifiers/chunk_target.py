@@ -7,7 +7,7 @@ and an acceptance rule judges the drafts. It is the last pass of `jaxspec.verifi
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxspec.core.token_axes import over_rows
 from jaxspec.core.types import AcceptFn, Array, Cache, Cursor, Draft, Key, ModelFns, Params, PyTree, Verdict, Verifier
 from jaxspec.sampling.logit_processing import ModelParams, Warp
-from jaxspec.verifiers.target import TargetState, target_model
+from jaxspec.verifiers.target import TargetState, TargetVerifier
 
 
 class Chunk(NamedTuple):
@@ -56,23 +56,35 @@ def judged_logits(
   return jnp.take_along_axis(output.logits, index[..., None], axis=1), cache
 
 
-@functools.cache
-def chunk_target(model: ModelFns, accept_fn: AcceptFn, *, warp: Warp, returns_logits: bool = False) -> Verifier:
+@dataclasses.dataclass(frozen=True)
+class ChunkVerifier(Verifier):
   """Verifier of drafts whose payload is a `Chunk`; its state is a `ChunkState`, after the prefill a `TargetState`.
 
-  Args:
+  Attributes:
     model: the target.
     accept_fn: acceptance rule for chains.
     warp: static part of the logit processing.
     returns_logits: whether the feedback is the processed logits ``[B, K + 1, V]``, for verdicts that may wait for
       distributions (`jaxspec.serving.wire.two_phase`); else there is none.
   """
-  plain = target_model(model, accept_fn, warp=warp)
 
-  def init(params: ModelParams, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, TargetState]:
-    return plain.init(params, keys, condition, max_len, window)
+  model: ModelFns
+  accept_fn: AcceptFn
+  warp: Warp
+  returns_logits: bool = False
 
-  def verify(params: ModelParams, keys: Key, state: ChunkState, cursor: Cursor, draft: Draft) -> tuple[Verdict, ChunkState]:
+  @property
+  def plain(self):
+    return TargetVerifier(self.model, self.accept_fn, warp=self.warp)
+
+  def init(
+    self, params: ModelParams, keys: Key, condition: PyTree, max_len: int, window: int
+  ) -> tuple[Verdict, TargetState]:
+    return self.plain.init(params, keys, condition, max_len, window)
+
+  def verify(
+    self, params: ModelParams, keys: Key, state: ChunkState, cursor: Cursor, draft: Draft
+  ) -> tuple[Verdict, ChunkState]:
     chunk = draft.payload
     if not isinstance(chunk, Chunk):
       raise ValueError(f"Must have a draft whose payload is a Chunk, we instead got {type(chunk).__name__}")
@@ -80,15 +92,13 @@ def chunk_target(model: ModelFns, accept_fn: AcceptFn, *, warp: Warp, returns_lo
     index = chunk.start[:, None] + jnp.arange(chunk.tokens.shape[1], dtype=jnp.int32)[None]
     inject = chunk.features if jax.tree.leaves(chunk.features) else None
     positions = over_rows(state.prefix_len, index) + index
-    raw, cache = judged_logits(model, params.model, state.cache, chunk.tokens, positions, inject, chunk.skipped, window)
+    raw, cache = judged_logits(self.model, params.model, state.cache, chunk.tokens, positions, inject, chunk.skipped, window)
     judged = (chunk.start + chunk.skipped + 1)[:, None] + jnp.arange(window + 1, dtype=jnp.int32)[None]
-    logits = warp(raw, params.sampling, judged)
-    verdict = accept_fn(params.rule, keys, draft, logits)
+    logits = self.warp(raw, params.sampling, judged)
+    verdict = self.accept_fn(params.rule, keys, draft, logits)
     finite, bits = _seen(raw, jnp.arange(window + 1)[None] <= draft.num_drafted[:, None])
-    feedback = logits if returns_logits else ()
+    feedback = logits if self.returns_logits else ()
     return verdict._replace(feedback=feedback), ChunkState(cache, state.prefix_len, finite, bits)
-
-  return Verifier(init, verify)
 
 
 def _seen(logits: Array, valid: Array) -> tuple[Array, Array]:

@@ -6,7 +6,7 @@ of them. There is nothing else to read: the network has no cache.
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -15,32 +15,36 @@ from jaxspec.core import verdicts
 from jaxspec.core.types import Cursor, Draft, Key, Verdict, Verifier
 from jaxspec.diffusion.step_payloads import StepRule
 from jaxspec.models.dit.state_network import StateNetwork, StateSide
-from jaxspec.verifiers.state_target import StateTargetState, state_target
+from jaxspec.verifiers.state_target import StateTargetState, StateVerifier
 
 
-@functools.cache
-def gated_states(network: StateNetwork, rule: StepRule) -> Verifier:
+@dataclasses.dataclass(frozen=True)
+class CiarStepVerifier(Verifier):
   """Verifier that draws the state after the local ones; its random numbers are those of plain decoding.
 
-  Args:
+  Attributes:
     network: the target.
     rule: draws where nothing was drafted.
   """
-  plain = state_target(network, rule)
+
+  network: StateNetwork
+  rule: StepRule
+
+  @property
+  def plain(self):
+    return StateVerifier(self.network, self.rule)
 
   def verify(
-    params: StateSide, keys: Key, state: StateTargetState, cursor: Cursor, draft: Draft
+    self, params: StateSide, keys: Key, state: StateTargetState, cursor: Cursor, draft: Draft
   ) -> tuple[Verdict, StateTargetState]:
     local, window = verdicts.num_local(draft), draft.tokens.shape[1]
     newest = draft.payload.state if window else cursor.last
     moved = cursor._replace(last=newest, length=cursor.length + local)
-    verdict, state = plain.verify(params, keys, state, moved, verdicts.empty_draft(newest))
+    verdict, state = self.plain.verify(params, keys, state, moved, verdicts.empty_draft(newest))
     # A draw of the target's own has nothing to report, wherever in the round it stands.
     metrics = jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, 0), (0, window))), verdict.metrics)
     return verdict._replace(num_accepted=local, metrics=metrics, feedback=()), state
 
-  def init(params, keys, condition, max_len, window):
-    verdict, state = plain.init(params, keys, condition, max_len, window)
+  def init(self, params, keys, condition, max_len, window):
+    verdict, state = self.plain.init(params, keys, condition, max_len, window)
     return verdict._replace(feedback=()), state
-
-  return Verifier(init, verify)

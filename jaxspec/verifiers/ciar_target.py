@@ -13,6 +13,7 @@ except the last, as with any other verifier.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -25,16 +26,14 @@ from jaxspec.core.types import AcceptFn, Array, Cursor, Draft, Key, ModelFns, Py
 from jaxspec.core.verdicts import needs_verify, num_local
 from jaxspec.sampling.logit_processing import ModelParams, Warp
 from jaxspec.verifiers.chunk_target import judged_logits
-from jaxspec.verifiers.target import TargetState, target_model
+from jaxspec.verifiers.target import TargetState, TargetVerifier
 
 
-@functools.cache
-def gated_target(
-  model: ModelFns, accept_fn: AcceptFn, *, warp: Warp, window: int, widths: tuple[int, ...] = (1, 8, 16)
-) -> Verifier:
-  """Verifier of `jaxspec.interval_gated` drafters.
+@dataclasses.dataclass(frozen=True)
+class CiarVerifier(Verifier):
+  """Verifier of `jaxspec.CiarDrafter` drafters.
 
-  Args:
+  Attributes:
     model: the target.
     accept_fn: acceptance rule for chains; it sees only the window of a draft.
     warp: static part of the logit processing.
@@ -44,29 +43,46 @@ def gated_target(
   Raises:
     ValueError: for widths that are not ascending or do not hold a window.
   """
-  if not widths or widths[-1] < window + 1 or any(a >= b for a, b in zip(widths, widths[1:])) or widths[0] < 1:
-    raise ValueError(f"Must have ascending widths, the last above the window of {window}, we instead got {widths}")
-  widest = widths[-1]
-  most_unread = widest - window - 1  # unread tokens that fit into the pass of the window
 
-  plain = target_model(model, accept_fn, warp=warp)
+  model: ModelFns
+  accept_fn: AcceptFn
+  warp: Warp
+  window: int
+  widths: tuple[int, ...] = (1, 8, 16)
 
-  def init(params: ModelParams, keys: Key, condition: PyTree, max_len: int, block: int) -> tuple[Verdict, TargetState]:
+  def __post_init__(self):
+    widths, window = self.widths, self.window
+    if not widths or widths[-1] < window + 1 or any(a >= b for a, b in zip(widths, widths[1:])) or widths[0] < 1:
+      raise ValueError(f"Must have ascending widths, the last above the window of {window}, we instead got {widths}")
+
+  @property
+  def widest(self):
+    return self.widths[-1]
+
+  @property
+  def most_unread(self):
+    return self.widest - self.window - 1
+
+  @property
+  def plain(self):
+    return TargetVerifier(self.model, self.accept_fn, warp=self.warp)
+
+  def init(self, params: ModelParams, keys: Key, condition: PyTree, max_len: int, block: int) -> tuple[Verdict, TargetState]:
     # The prefill is the ordinary one. The cache must also hold a pass that begins at the last position of a row.
-    return plain.init(params, keys, condition, max_len, max(block, widest))
+    return self.plain.init(params, keys, condition, max_len, max(block, self.widest))
 
   def verify(
-    params: ModelParams, keys: Key, state: TargetState, cursor: Cursor, draft: Draft
+    self, params: ModelParams, keys: Key, state: TargetState, cursor: Cursor, draft: Draft
   ) -> tuple[Verdict, TargetState]:
     if draft.tokens.shape[1] == 0:  # the target draws alone, so it has read everything
-      return plain.verify(params, keys, state, cursor, draft)
+      return self.plain.verify(params, keys, state, cursor, draft)
     if not isinstance(draft.payload, PendingTokens):
       raise ValueError("Must have a drafter that says what the target has not read (`PendingTokens`), we instead got none")
     unread = draft.payload
     local, judged = num_local(draft), cursor.live & needs_verify(draft)
     num_window = draft.num_drafted - local  # [B]
     first = cursor.length + local  # position of the first window token
-    tokens = _by_position(draft, cursor, widest)
+    tokens = _by_position(draft, cursor, self.widest)
     # Interval features of the edge, by position; zeros beyond the last position of a row.
     beyond = tokens.shape[1] - unread.tokens.shape[1]
     features = jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, 0), (0, beyond), (0, 0))), unread.features)
@@ -79,14 +95,14 @@ def gated_target(
       return inputs, over_rows(state.prefix_len, index) + index, inject
 
     def has_too_many_unread(read: Array) -> Array:
-      return judged & (first - 1 - read > most_unread)
+      return judged & (first - 1 - read > self.most_unread)
 
     def read_oldest(carry):
       cache, read = carry
       none = jnp.zeros((1,), jnp.int32)  # logits of unread tokens are not needed
-      inputs, positions, inject = inputs_of(read, widest)
-      _, cache = model.apply(params.model, inputs, cache, positions=positions, inject=inject, logits_at=none)
-      step = jnp.minimum(widest, first - 1 - read)
+      inputs, positions, inject = inputs_of(read, self.widest)
+      _, cache = self.model.apply(params.model, inputs, cache, positions=positions, inject=inject, logits_at=none)
+      step = jnp.minimum(self.widest, first - 1 - read)
       return cache, read + jnp.where(has_too_many_unread(read), step, 0)
 
     cache, read = jax.lax.while_loop(
@@ -95,23 +111,21 @@ def gated_target(
     skipped = jnp.where(judged, first - 1 - read, 0)  # [B] inputs before the token whose logits judge the window
 
     def judge_pass(width: int, carry):
-      return judged_logits(model, params.model, carry[1], *inputs_of(read, width), skipped, window)
+      return judged_logits(self.model, params.model, carry[1], *inputs_of(read, width), skipped, self.window)
 
     needed = jnp.max(jnp.where(judged, skipped + num_window + 1, 1))
-    shapes = jax.eval_shape(functools.partial(judge_pass, widest), (None, cache))[0]
+    shapes = jax.eval_shape(functools.partial(judge_pass, self.widest), (None, cache))[0]
     carry = (jnp.zeros(shapes.shape, shapes.dtype), cache)
-    for narrower, width in zip((0, *widths), widths):
+    for narrower, width in zip((0, *self.widths), self.widths):
       fits = (needed > narrower) & (needed <= width)
       carry = run_if(fits, functools.partial(judge_pass, width), carry)
     logits, cache = carry
-    logits = warp(logits, params.sampling, first[:, None] + jnp.arange(window + 1)[None])
-    verdict = accept_fn(params.rule, keys, _window_of(draft, window, num_window), logits)
+    logits = self.warp(logits, params.sampling, first[:, None] + jnp.arange(self.window + 1)[None])
+    verdict = self.accept_fn(params.rule, keys, _window_of(draft, self.window, num_window), logits)
     if jax.tree.leaves(verdict.metrics):
       raise ValueError("Must have a rule that reports nothing about tokens after a gate, we instead got an audited one")
     accepted = local + jnp.where(needs_verify(draft), verdict.num_accepted, 0)
     return verdict._replace(num_accepted=accepted), state._replace(cache=cache)
-
-  return Verifier(init, verify)
 
 
 def num_catch_ups(unread: int, window: int, widest: int) -> int:

@@ -6,7 +6,6 @@ What a method gains at a given acceptance can so be measured on networks without
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -76,31 +75,36 @@ class ImposedState(NamedTuple):
   max_len: Array  # [] int32
 
 
-@functools.cache
-def imposed(verifier: Verifier, *, lock_step: bool = False) -> Verifier:
+@dataclasses.dataclass(frozen=True)
+class ImposedVerifier(Verifier):
   """A verifier whose answers are replaced; its parameters have `ImposedTables` as ``rule``.
 
   The networks and the rule run, and the next token is the one that the rule draws. How many drafts are accepted does not
   depend on any distribution. Of a tree the first nodes count as the accepted path, as many as the longest path may have:
   networks without trained weights grow trees of other shapes than trained ones.
 
-  Args:
+  Attributes:
     verifier: of a method for ids.
     lock_step: see `Imposed`.
   """
 
-  def init(params: PyTree, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, ImposedState]:
+  verifier: Verifier
+  lock_step: bool = False
+
+  def init(self, params: PyTree, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, ImposedState]:
     tables = params.rule
-    verdict, inner = verifier.init(params._replace(rule=tables.rule), keys, condition, max_len, window)
+    verdict, inner = self.verifier.init(params._replace(rule=tables.rule), keys, condition, max_len, window)
     recorded = jnp.zeros(keys.shape, jnp.int32)
     if tables.lengths is not None:
       most = jnp.full(keys.shape, tables.lengths.shape[0], jnp.int32)
       recorded = rng.integer(rng.imposed_keys(keys), 0, most)
     return verdict, ImposedState(inner, recorded, jnp.int32(max_len))
 
-  def verify(params: PyTree, keys: Key, state: ImposedState, cursor: Cursor, draft: Draft) -> tuple[Verdict, ImposedState]:
+  def verify(
+    self, params: PyTree, keys: Key, state: ImposedState, cursor: Cursor, draft: Draft
+  ) -> tuple[Verdict, ImposedState]:
     tables = params.rule
-    verdict, inner = verifier.verify(params._replace(rule=tables.rule), keys, state.inner, cursor, draft)
+    verdict, inner = self.verifier.verify(params._replace(rule=tables.rule), keys, state.inner, cursor, draft)
     state = state._replace(inner=inner)
     window = draft.tokens.shape[1]
     if window == 0:
@@ -114,11 +118,9 @@ def imposed(verifier: Verifier, *, lock_step: bool = False) -> Verifier:
       accepted = jnp.minimum(accepted, jnp.clip(state.max_len - cursor.length - 1, 0, longest))
       nodes = jnp.minimum(jnp.arange(longest, dtype=jnp.int32), window - 1)
       verdict = verdict._replace(path=jnp.broadcast_to(nodes[None], verdict.path.shape))
-    if lock_step:
+    if self.lock_step:
       accepted = jnp.full_like(accepted, jnp.min(jnp.where(cursor.live, accepted, window)))
     return verdict._replace(num_accepted=local + jnp.where(needs_verify(draft), accepted, 0)), state
-
-  return Verifier(init, verify)
 
 
 def _lengths(tables: ImposedTables, keys: Key, recorded: Array, cursor: Cursor, window: int) -> Array:

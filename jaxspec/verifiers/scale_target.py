@@ -13,8 +13,8 @@ those that it knows already, since a pass has few places before the newest scale
 
 from __future__ import annotations
 
-import functools
-from typing import NamedTuple
+import dataclasses
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,66 +42,83 @@ class ScaleTargetState(NamedTuple):
   keys: Key  # [B], numbers of maps
 
 
-@functools.cache
-def scale_target(network: ScaleNetwork, rule: AcceptMap, *, bonus: bool = True) -> Verifier:
+@dataclasses.dataclass(frozen=True)
+class ScaleVerifier(Verifier):
   """Verifier of drafts from `jaxspec.drafters.scale_model`; with `jaxspec.autoregress`, the target's own sampler.
 
-  Args:
+  Attributes:
     network: the target.
     rule: the acceptance rule.
     bonus: also draw the map after a draft that is accepted in full, for the inputs of one more scale.
+    length: of the rows, once it is known (`at`).
   """
-  sizes = network.sizes
-  width = max(sizes)
 
-  def draw(keys: Key, logits: Array, index: int) -> Array:
-    return sample(logits, rng.uniforms(rng.of_token(keys, index), sizes[index]))
+  network: ScaleNetwork
+  rule: AcceptMap
+  bonus: bool = True
+  length: int | None = None
+
+  in_step: ClassVar[bool] = True
+
+  @property
+  def sizes(self) -> tuple[int, ...]:
+    """Tokens of each map."""
+    return self.network.sizes
+
+  @property
+  def width(self) -> int:
+    """Tokens of the largest map."""
+    return max(self.sizes)
+
+  def at(self, length: int, max_len: int) -> ScaleVerifier:
+    return dataclasses.replace(self, length=length)
+
+  def draw(self, keys: Key, logits: Array, index: int) -> Array:
+    return sample(logits, rng.uniforms(rng.of_token(keys, index), self.sizes[index]))
 
   def init(
-    params: ScaleSide, keys: Key, condition: ClassLabels, max_len: int, window: int
+    self, params: ScaleSide, keys: Key, condition: ClassLabels, max_len: int, window: int
   ) -> tuple[Verdict, ScaleTargetState]:
-    if max_len > len(sizes):
-      raise ValueError(f"Must have at most the {len(sizes)} maps of an image, we instead got {max_len}")
-    (logits,), reader = network.read(params, network.start(params, condition), (), first=0, end=1)
-    first = as_token(draw(keys, logits, 0), width)
+    if max_len > len(self.sizes):
+      raise ValueError(f"Must have at most the {len(self.sizes)} maps of an image, we instead got {max_len}")
+    (logits,), reader = self.network.read(params, self.network.start(params, condition), (), first=0, end=1)
+    first = as_token(self.draw(keys, logits, 0), self.width)
     rows = keys.shape[0]
     verdict = Verdict(jnp.zeros((rows,), jnp.int32), first, metrics=_no_report(rows, 1))
     return verdict, ScaleTargetState(reader, keys)
 
-  def at(length: int, max_len: int) -> Verifier:
-    return Verifier(init, functools.partial(verify, length))
-
   def pass_over(
-    length: int, end: int, params: ScaleSide, reader: MapReader, cursor: Cursor, draft: Draft, tokens: list[Array]
+    self, length: int, end: int, params: ScaleSide, reader: MapReader, cursor: Cursor, draft: Draft, tokens: list[Array]
   ) -> tuple[list[Array], MapReader]:
     """What the target says about the maps from the length of the rows on to ``end - 1``, and the reader."""
     unread = draft.payload
     if not isinstance(unread, PendingTokens):
-      newest = [cursor.last[:, : sizes[length - 1]], *tokens][: end - length]
-      return network.read(params, reader, newest, first=length, end=end)
-    *earlier, last = (unread.tokens[:, index, : sizes[index]] for index in range(length))
+      newest = [cursor.last[:, : self.sizes[length - 1]], *tokens][: end - length]
+      return self.network.read(params, reader, newest, first=length, end=end)
+    *earlier, last = (unread.tokens[:, index, : self.sizes[index]] for index in range(length))
     newest = [last, *tokens][: end - length]
     behind = jnp.any(cursor.live & verdicts.needs_verify(draft) & (unread.read < length - 1))
-    from_here = lambda carry: network.read(params, carry[1], newest, first=length, end=end)
-    from_start = lambda carry: network.read(params, carry[1], [*earlier, *newest], first=1, end=end, logits_from=length)
+    from_here = lambda carry: self.network.read(params, carry[1], newest, first=length, end=end)
+    from_start = lambda carry: self.network.read(params, carry[1], [*earlier, *newest], first=1, end=end, logits_from=length)
     nothing = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in jax.eval_shape(from_here, ([], reader))[0]]
     return run_if(behind, from_start, run_if(~behind, from_here, (nothing, reader)))
 
   def verify(
-    length: int, params: ScaleSide, keys: Key, state: ScaleTargetState, cursor: Cursor, draft: Draft
+    self, params: ScaleSide, keys: Key, state: ScaleTargetState, cursor: Cursor, draft: Draft
   ) -> tuple[Verdict, ScaleTargetState]:
     del keys  # those of a round
+    length = verdicts.known_length(self.length)
     judged = len(draft.proposal)
-    draws_more = bonus or judged == 0
-    tokens = [draft.tokens[:, i, : sizes[length + i]] for i in range(judged)]
+    draws_more = self.bonus or judged == 0
+    tokens = [draft.tokens[:, i, : self.sizes[length + i]] for i in range(judged)]
     end = length + judged + draws_more
-    targets, reader = pass_over(length, end, params, state.reader, cursor, draft, tokens)
+    targets, reader = self.pass_over(length, end, params, state.reader, cursor, draft, tokens)
     maps = [DraftedMap(*parts) for parts in zip(tokens, draft.proposal, targets)]
     own = [rng.of_token(state.keys, length + i) for i in range(judged + draws_more)]
     local, asks = verdicts.num_local(draft), verdicts.needs_verify(draft)
     count = local  # [B], leading maps that are final
     for i, (key, drafted) in enumerate(zip(own, maps)):
-      count = count + ((count == i) & (i < draft.num_drafted) & rule.accepts(key, drafted))
+      count = count + ((count == i) & (i < draft.num_drafted) & self.rule.accepts(key, drafted))
     adds = asks & ((count < draft.num_drafted) | draws_more)  # a map of the target
     num_rows, num = draft.tokens.shape[:2]
     gain = jnp.min(jnp.where(cursor.live, count + adds, num + 1))  # maps that all rows commit
@@ -110,14 +127,14 @@ def scale_target(network: ScaleNetwork, rule: AcceptMap, *, bonus: bool = True) 
     following, report = [], _no_report(num_rows, num + 1)
     for i, drafted in enumerate(maps):
       rejected = adds & (count == i) & (i < draft.num_drafted)
-      replaced = rule.replace(own[i], drafted, rejected & cursor.live & (newest == i))
+      replaced = self.rule.replace(own[i], drafted, rejected & cursor.live & (newest == i))
       added = replaced.tokens
       if draft.num_local is not None:  # a window may end before the maps that others draft
-        added = jnp.where(rejected[:, None], added, draw(state.keys, targets[i], length + i))
-      following.append(as_token(jnp.where((count > i)[:, None], drafted.tokens, added), width))
+        added = jnp.where(rejected[:, None], added, self.draw(state.keys, targets[i], length + i))
+      following.append(as_token(jnp.where((count > i)[:, None], drafted.tokens, added), self.width))
       report = _with(report, i, replaced, rejected & cursor.live & (newest == i))
     if draws_more:
-      following.append(as_token(draw(state.keys, targets[judged], length + judged), width))
+      following.append(as_token(self.draw(state.keys, targets[judged], length + judged), self.width))
     verdict = Verdict(
       num_accepted=jnp.where(asks, gain - 1, jnp.minimum(gain, local)),
       next_token=jnp.stack(following, axis=1)[:, newest],
@@ -125,8 +142,6 @@ def scale_target(network: ScaleNetwork, rule: AcceptMap, *, bonus: bool = True) 
       is_drafted_end=asks & (count >= gain),
     )
     return verdict, ScaleTargetState(reader, state.keys)
-
-  return Verifier(init, verdicts.needs_one_length, at)
 
 
 def _no_report(rows: int, maps: int) -> MapReport:

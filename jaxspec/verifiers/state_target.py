@@ -10,7 +10,7 @@ The target's own numbers belong to a step, not to a round. Plain decoding theref
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -32,43 +32,49 @@ class StateTargetState(NamedTuple):
   keys: Key  # [B], numbers of steps
 
 
-@functools.cache
-def state_target(network: StateNetwork, rule: StepRule) -> Verifier:
+@dataclasses.dataclass(frozen=True)
+class StateVerifier(Verifier):
   """Verifier of drafted states; with `jaxspec.autoregress`, the target's own sampler.
 
   `Verdict.feedback` is the target's prediction at the newest state and at every drafted one, leaves ``[B, K + 1, C]``.
 
-  Args:
+  Attributes:
     network: the target.
     rule: the acceptance rule.
   """
-  dim = network.state_dim
+
+  network: StateNetwork
+  rule: StepRule
+
+  @property
+  def dim(self):
+    return self.network.state_dim
 
   def init(
-    params: StateSide, keys: Key, condition: ClassLabels, max_len: int, window: int
+    self, params: StateSide, keys: Key, condition: ClassLabels, max_len: int, window: int
   ) -> tuple[Verdict, StateTargetState]:
-    if max_len > network.num_steps:
-      raise ValueError(f"Must have at most the {network.num_steps} states of a chain, we instead got {max_len}")
-    noise = step_normals(keys, jnp.full((1, 1), network.num_steps), dim)[:, 0]
+    if max_len > self.network.num_steps:
+      raise ValueError(f"Must have at most the {self.network.num_steps} states of a chain, we instead got {max_len}")
+    noise = step_normals(keys, jnp.full((1, 1), self.network.num_steps), self.dim)[:, 0]
     state = StateTargetState(condition, keys)
     nothing = jnp.zeros(noise.shape[:1], jnp.int32)
-    return judge(params, keys, state, noise, nothing, verdicts.empty_draft(noise)), state
+    return self.judge(params, keys, state, noise, nothing, verdicts.empty_draft(noise)), state
 
   def verify(
-    params: StateSide, keys: Key, state: StateTargetState, cursor: Cursor, draft: Draft
+    self, params: StateSide, keys: Key, state: StateTargetState, cursor: Cursor, draft: Draft
   ) -> tuple[Verdict, StateTargetState]:
-    return judge(params, keys, state, cursor.last, cursor.length, draft), state
+    return self.judge(params, keys, state, cursor.last, cursor.length, draft), state
 
-  def judge(params: StateSide, keys: Key, state: StateTargetState, newest: Array, length: Array, draft: Draft) -> Verdict:
+  def judge(
+    self, params: StateSide, keys: Key, state: StateTargetState, newest: Array, length: Array, draft: Draft
+  ) -> Verdict:
     """The verdict about drafts that follow ``newest [B, C]``, the state after ``length [B]`` tokens."""
     states = jnp.concatenate([newest[:, None], draft.tokens], axis=1).swapaxes(0, 1)  # [K + 1, B, C]
-    numbers = network.numbers(length, states.shape[0])  # [B, K + 1]
+    numbers = self.network.numbers(length, states.shape[0])  # [B, K + 1]
     index = numbers.T[..., None]
-    prediction = network.predictor(params, state.condition)(index, states)
-    distributions = ddpm.step_distribution(network.tables, index, states, prediction)
+    prediction = self.network.predictor(params, state.condition)(index, states)
+    distributions = ddpm.step_distribution(self.network.tables, index, states, prediction)
     by_row = lambda tree: jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), tree)
-    own = step_normals(state.keys, numbers, dim)
-    verdict = rule(keys, draft, target_steps(by_row(distributions), numbers, own, jnp.float32(1.0)))
+    own = step_normals(state.keys, numbers, self.dim)
+    verdict = self.rule(keys, draft, target_steps(by_row(distributions), numbers, own, jnp.float32(1.0)))
     return verdict._replace(feedback=by_row(prediction))
-
-  return Verifier(init, verify)

@@ -7,6 +7,7 @@ after a chain.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -58,18 +59,11 @@ class TargetState(NamedTuple):
   prefix_len: Array  # [] int32, or [B] where every row has its own
 
 
-@functools.cache
-def target_model(
-  model: ModelFns,
-  accept_fn: AcceptFn,
-  *,
-  warp: Warp,
-  feedback_fn: FeedbackFn = no_feedback,
-  widths: tuple[int, ...] = (),
-) -> Verifier:
+@dataclasses.dataclass(frozen=True)
+class TargetVerifier(Verifier):
   """Verifier that scores ``[last, draft ...]`` with ``model`` and applies ``accept_fn`` to the processed logits.
 
-  Args:
+  Attributes:
     model: the target.
     accept_fn: the acceptance rule.
     warp: static part of the logit processing.
@@ -79,48 +73,56 @@ def target_model(
   Raises:
     ValueError: for widths that are not ascending from 1 on.
   """
-  if any(a >= b for a, b in zip((0, *widths), widths)):
-    raise ValueError(f"Must have ascending widths from 1 on, we instead got {widths}")
 
-  def init(params: ModelParams, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, TargetState]:
-    prefix_len = model.prefix_len(condition)
+  model: ModelFns
+  accept_fn: AcceptFn
+  warp: Warp
+  feedback_fn: FeedbackFn = no_feedback
+  widths: tuple[int, ...] = ()
+
+  def __post_init__(self):
+    if any(a >= b for a, b in zip((0, *self.widths), self.widths)):
+      raise ValueError(f"Must have ascending widths from 1 on, we instead got {self.widths}")
+
+  def init(
+    self, params: ModelParams, keys: Key, condition: PyTree, max_len: int, window: int
+  ) -> tuple[Verdict, TargetState]:
+    prefix_len = self.model.prefix_len(condition)
     rows = keys.shape[0]
-    cache = model.init_cache(rows, prefix_len + max_len + window)
-    output, cache = model.apply(
+    cache = self.model.init_cache(rows, prefix_len + max_len + window)
+    output, cache = self.model.apply(
       params.model,
       condition,
       cache,
       positions=jnp.arange(prefix_len)[None],
       logits_at=jnp.full((1,), prefix_len - 1),
     )
-    logits = warp(output.logits, params.sampling, jnp.zeros((1, 1), jnp.int32))  # [B, 1, V]
+    logits = self.warp(output.logits, params.sampling, jnp.zeros((1, 1), jnp.int32))  # [B, 1, V]
     # Token 0 comes from a verdict about an empty draft, so that a rule reports about this token as about all others.
-    prefill = accept_fn(params.rule, keys, empty_draft(jnp.zeros((rows,), jnp.int32)), logits)
-    return prefill._replace(feedback=feedback_fn(output, logits)), TargetState(cache, jnp.int32(prefix_len))
+    prefill = self.accept_fn(params.rule, keys, empty_draft(jnp.zeros((rows,), jnp.int32)), logits)
+    return prefill._replace(feedback=self.feedback_fn(output, logits)), TargetState(cache, jnp.int32(prefix_len))
 
   def verify(
-    params: ModelParams, keys: Key, state: TargetState, cursor: Cursor, draft: Draft
+    self, params: ModelParams, keys: Key, state: TargetState, cursor: Cursor, draft: Draft
   ) -> tuple[Verdict, TargetState]:
     start = state.prefix_len + cursor.length - 1
 
     def judge(draft: Draft, cache: Cache) -> tuple[Verdict, Cache]:
       inputs = jnp.concatenate([cursor.last[:, None], draft.tokens], axis=1)  # [B, K + 1]
       offsets, mask = trees.layout(draft)
-      output, cache = model.apply(params.model, inputs, cache, positions=start[:, None] + offsets, mask=mask)
-      logits = warp(output.logits, params.sampling, cursor.length[:, None] + offsets)
-      verdict = accept_fn(params.rule, keys, draft, logits)
-      return verdict._replace(feedback=feedback_fn(output, logits)), cache
+      output, cache = self.model.apply(params.model, inputs, cache, positions=start[:, None] + offsets, mask=mask)
+      logits = self.warp(output.logits, params.sampling, cursor.length[:, None] + offsets)
+      verdict = self.accept_fn(params.rule, keys, draft, logits)
+      return verdict._replace(feedback=self.feedback_fn(output, logits)), cache
 
     if draft.parents is None:
-      verdict, cache = _narrowest(judge, widths, cursor, draft, state.cache)
+      verdict, cache = _narrowest(judge, self.widths, cursor, draft, state.cache)
     else:
       verdict, cache = judge(draft, state.cache)
-      if model.compact is None:
+      if self.model.compact is None:
         raise ValueError("Must have a model that can compact its cache to verify trees, we instead got None")
-      cache = model.compact(cache, start + 1, verdict.path)
+      cache = self.model.compact(cache, start + 1, verdict.path)
     return verdict, state._replace(cache=cache)
-
-  return Verifier(init, verify)
 
 
 def _narrowest(

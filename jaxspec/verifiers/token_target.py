@@ -6,6 +6,7 @@ It is the counterpart of `jaxspec.verifiers.target`. A causal network gives all 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax.numpy as jnp
@@ -18,50 +19,59 @@ from jaxspec.sampling.logit_processing import ModelParams
 from jaxspec.verifiers.target import TargetState
 
 
-@functools.cache
-def token_target(fns: TokenFns, rule: TokenRule) -> Verifier:
+@dataclasses.dataclass(frozen=True)
+class TokenVerifier(Verifier):
   """Verifier of drafts from `jaxspec.drafters.token_model`, made for the same rule.
 
   With `jaxspec.autoregress` it is the target's own sampler, token by token; every rule then draws from the same
   distribution.
 
-  Args:
+  Attributes:
     fns: the target and its chains.
     rule: the acceptance rule.
   Raises:
     ValueError: if the rule cannot judge such chains.
   """
-  rule.check(fns.num_steps, fns.noisy_end)
-  network = fns.network
 
-  def chains(params: ModelParams, z: Array, first: Array) -> TargetChains:
+  fns: TokenFns
+  rule: TokenRule
+
+  def __post_init__(self):
+    self.rule.check(self.fns.num_steps, self.fns.noisy_end)
+
+  @property
+  def network(self):
+    return self.fns.network
+
+  def chains(self, params: ModelParams, z: Array, first: Array) -> TargetChains:
     slot = first[:, None] + jnp.arange(z.shape[1], dtype=jnp.int32)[None]
-    distribution = functools.partial(fns.distribution, params.model)
-    return TargetChains(z, slot, distribution, params.sampling.temperature, fns.num_steps, fns.token_dim, fns.noisy_end)
+    distribution = functools.partial(self.fns.distribution, params.model)
+    chains = self.fns.num_steps, self.fns.token_dim, self.fns.noisy_end
+    return TargetChains(z, slot, distribution, params.sampling.temperature, *chains)
 
-  def init(params: ModelParams, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, TargetState]:
-    prefix_len = network.prefix_len(condition)
+  def init(
+    self, params: ModelParams, keys: Key, condition: PyTree, max_len: int, window: int
+  ) -> tuple[Verdict, TargetState]:
+    prefix_len = self.network.prefix_len(condition)
     rows = keys.shape[0]
-    cache = network.init_cache(rows, prefix_len + max_len + window)
-    output, cache = network.apply(
+    cache = self.network.init_cache(rows, prefix_len + max_len + window)
+    output, cache = self.network.apply(
       params.model,
       condition,
       cache,
       positions=jnp.arange(prefix_len)[None],
       logits_at=jnp.full((1,), prefix_len - 1),
     )
-    nothing = empty_draft(jnp.zeros((rows, fns.token_dim)))
-    prefill = rule(keys, nothing, chains(params, output.features, jnp.zeros((rows,), jnp.int32)))
+    nothing = empty_draft(jnp.zeros((rows, self.fns.token_dim)))
+    prefill = self.rule(keys, nothing, self.chains(params, output.features, jnp.zeros((rows,), jnp.int32)))
     return prefill, TargetState(cache, jnp.int32(prefix_len))
 
   def verify(
-    params: ModelParams, keys: Key, state: TargetState, cursor: Cursor, draft: Draft
+    self, params: ModelParams, keys: Key, state: TargetState, cursor: Cursor, draft: Draft
   ) -> tuple[Verdict, TargetState]:
     inputs = jnp.concatenate([cursor.last[:, None], draft.tokens], axis=1)  # [B, K + 1, C]
     start = state.prefix_len + cursor.length - 1
     offsets = jnp.arange(inputs.shape[1], dtype=jnp.int32)[None]
-    output, cache = network.apply(params.model, inputs, state.cache, positions=start[:, None] + offsets)
-    verdict = rule(keys, draft, chains(params, output.features, cursor.length))
+    output, cache = self.network.apply(params.model, inputs, state.cache, positions=start[:, None] + offsets)
+    verdict = self.rule(keys, draft, self.chains(params, output.features, cursor.length))
     return verdict, state._replace(cache=cache)
-
-  return Verifier(init, verify)

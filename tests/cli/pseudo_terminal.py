@@ -1,4 +1,4 @@
-"""A command in a pseudo terminal that answers questions as a terminal would."""
+"""A command in a pseudo terminal."""
 
 from __future__ import annotations
 
@@ -13,25 +13,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # What another terminal around the tests would say.
-_OUTSIDE = (
-  "TMUX",
-  "STY",
-  "TERM_PROGRAM",
-  "LC_TERMINAL",
-  "COLORTERM",
-  "NO_COLOR",
-  "FORCE_COLOR",
-  "JAXSPEC_SHOW",
-  "COLUMNS",
-  "LINES",
-)
+_OUTSIDE = ("COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 # Makes the terminal that of the new session, then becomes the command.
 _BEGIN = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
-DEVICE_ATTRIBUTES = b"\x1b[c"  # the last question
 
 
 def run_in_terminal(
@@ -39,16 +27,11 @@ def run_in_terminal(
   *,
   columns: int = 80,
   lines: int = 24,
-  answers: bytes = b"",
   env: Mapping[str, str] | None = None,
   cwd: Path | None = None,
   limit_s: float = 240,
 ) -> tuple[str, int]:
-  """What ``python ARGS`` prints in a terminal of this size, and its exit code.
-
-  Args:
-    answers: what the terminal says once it is asked for its attributes.
-  """
+  """What ``python ARGS`` prints in a terminal of this size, and its exit code."""
   import fcntl
   import pty
   import termios
@@ -60,7 +43,7 @@ def run_in_terminal(
   ends = dict(stdin=theirs, stdout=theirs, stderr=theirs)
   process = subprocess.Popen([sys.executable, "-c", _BEGIN, *args], env=clean, cwd=cwd, start_new_session=True, **ends)
   os.close(theirs)
-  printed, end, answered = b"", time.monotonic() + limit_s, False
+  printed, end = b"", time.monotonic() + limit_s
   try:
     while time.monotonic() < end and select.select([ours], [], [], max(end - time.monotonic(), 0))[0]:
       try:
@@ -68,9 +51,6 @@ def run_in_terminal(
       except OSError:  # the process ended
         break
       printed += piece
-      if not answered and DEVICE_ATTRIBUTES in printed:
-        os.write(ours, answers)
-        answered = True
     return printed.decode(), process.wait(10)
   finally:
     process.kill()

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 import jaxspec
 from jaxspec.core import rng
+from jaxspec.core.constructors import verifier_of
 from jaxspec.core.types import ModelFns, Verifier
 from jaxspec.sampling.logit_processing import sample
 from jaxspec.verifiers.target import TargetState
@@ -29,7 +30,7 @@ def block_target(model: ModelFns, *, size: int) -> Verifier:
   How many varies with the length. After full acceptance it adds one token: drafters whose cache lacks the last draft could
   not read more.
   """
-  base = jaxspec.target_model(model, jaxspec.lossless, warp=jaxspec.Warp())
+  base = jaxspec.TargetVerifier(model, jaxspec.lossless, warp=jaxspec.Warp())
 
   def init(params, keys, condition, max_len, window):
     verdict, state = base.init(params, keys, condition, max_len, window + size)
@@ -50,4 +51,4 @@ def block_target(model: ModelFns, *, size: int) -> Verifier:
     verdict = verdict._replace(next_token=jnp.stack(tokens, axis=1), num_next=number)
     return verdict, BlockState(inner._replace(cache=cache), state.max_len)
 
-  return Verifier(init, verify)
+  return verifier_of(init, verify)

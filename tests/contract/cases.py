@@ -83,7 +83,7 @@ class Case:
     if self.widths:
       rule, _ = self.method.rule(self.decoder.context)
       kwargs = dict(warp=self.sampling.warp(), window=self.method.gamma, widths=self.widths)
-      parts = parts._replace(verifier=jaxspec.gated_target(self.decoder.target.fns, rule, **kwargs))
+      parts = parts._replace(verifier=jaxspec.CiarVerifier(self.decoder.target.fns, rule, **kwargs))
     return parts._replace(target_prefix=self.prefix) if self.prefix else parts
 
   @property

@@ -73,7 +73,7 @@ def _thresholds(method, out) -> np.ndarray:
 def _blocks(drafts: bool) -> Parts:
   model = networks.history_fns(V, N)
   sides = [side({"output": jnp.asarray(logits, jnp.float32)}) for logits in (LOGITS + NOISE, LOGITS)]
-  drafter = jaxspec.small_model(model, window=2, warp=jaxspec.Warp()) if drafts else NO_DRAFTER
+  drafter = jaxspec.SmallModelDrafter(model, window=2, warp=jaxspec.Warp()) if drafts else NO_DRAFTER
   params = jaxspec.SpecParams(sides[0] if drafts else (), sides[1])
   return Parts(params, drafter, block_target(model, size=2 if drafts else 3))
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from jaxspec import SpecParams, testing
+from jaxspec.core.constructors import drafter_of
 from jaxspec.core.types import Cursor, Draft, Drafter
 from tests.contract.cases import CASES, V
 
@@ -20,14 +21,7 @@ def _drafter(propose: Callable[[Cursor], Draft]) -> Drafter:
     rows = cursor.length.shape[0]
     return jax.tree.map(lambda leaf: leaf[:rows] if jnp.ndim(leaf) else leaf, propose(cursor)), state, ()
 
-  return Drafter(
-    init=lambda params, keys, condition, max_len, prefill: ((), None),
-    read=lambda params, state, cursor: state,
-    draft=draft,
-    commit=lambda params, state, cursor, draft, trace, verdict: state,
-    window=WINDOW,
-    calls_per_round=0,
-  )
+  return drafter_of(draft, window=WINDOW)
 
 
 def _check(drafter: Drafter) -> None:

@@ -19,7 +19,7 @@ from jaxspec.codecs.codec import conformal_lattice, topk_lattice
 from jaxspec.codecs.conformal import ConformalParams
 from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.core import rng
-from jaxspec.drafters.compressed import CompressedParams, compressed
+from jaxspec.drafters.compressed import CompressedDrafter, CompressedParams
 from jaxspec.intervals.scores import MaxProb
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules.distances import DistanceTable
@@ -65,39 +65,39 @@ def _head_side(probs):
 
 def _judge(rule=jaxspec.lossless, feedback_fn=None):
   kwargs = {} if feedback_fn is None else dict(feedback_fn=feedback_fn)
-  return jaxspec.target_model(HOST, rule, warp=WARP, **kwargs)
+  return jaxspec.TargetVerifier(HOST, rule, warp=WARP, **kwargs)
 
 
 # Of each family: its drafter and verifier, and the draft side's parameters of a seed.
 
 
 def _chain():
-  return jaxspec.small_model(HOST, window=WINDOW, warp=WARP), _judge(), lambda seed: _side(_halves(seed + 100))
+  return jaxspec.SmallModelDrafter(HOST, window=WINDOW, warp=WARP), _judge(), lambda seed: _side(_halves(seed + 100))
 
 
 def _jacobi(recycle, initial=jaxspec.WindowInit()):
-  drafter = jaxspec.jacobi(window=WINDOW, vocab_size=V, grid=8, initial=initial, recycle=recycle)
+  drafter = jaxspec.JacobiDrafter(window=WINDOW, vocab_size=V, grid=8, initial=initial, recycle=recycle)
   return drafter, _judge(feedback_fn=target_logits), lambda seed: ()
 
 
 def _eagle_tree():
-  drafter = jaxspec.eagle(HEAD, total=4, top_k=2, depth=1, warp=WARP)
+  drafter = jaxspec.EagleTreeDrafter(HEAD, total=4, top_k=2, depth=1, warp=WARP)
   return drafter, _judge(jaxspec.tree_rule(max_path=2), target_features), lambda seed: _head_side(_any(seed))
 
 
 def _eagle_chain():
-  drafter = jaxspec.eagle_chain(HEAD, window=WINDOW, warp=WARP)
+  drafter = jaxspec.EagleChainDrafter(HEAD, window=WINDOW, warp=WARP)
   return drafter, _judge(feedback_fn=target_features), lambda seed: _head_side(_halves(seed + 100))
 
 
 def _sqs(codec, settings):
   params = lambda seed: CompressedParams(_side(_any(seed)), settings, jnp.float32(1e6))
-  return compressed(HOST, codec, window=WINDOW), _judge(lossless_sparse), params
+  return CompressedDrafter(HOST, codec, window=WINDOW), _judge(lossless_sparse), params
 
 
 def _ciar():
-  drafter = jaxspec.interval_gated(HOST, MaxProb(), jaxspec.constant_gate, window=WINDOW, max_run=1)
-  verifier = jaxspec.gated_target(HOST, jaxspec.lossless, warp=WARP, window=WINDOW, widths=(1, 4))
+  drafter = jaxspec.CiarDrafter(HOST, MaxProb(), jaxspec.constant_gate, most_drafts=WINDOW, max_run=1)
+  verifier = jaxspec.CiarVerifier(HOST, jaxspec.lossless, warp=WARP, window=WINDOW, widths=(1, 4))
   return drafter, verifier, lambda seed: jaxspec.GatedParams(_side(_halves(seed + 100)), jnp.float32(-1.0))
 
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from jaxspec import methods, testing
+from jaxspec.core.constructors import drafter_of
 from jaxspec.core.types import Draft, Drafter
 from jaxspec.rules.lossless import commit_leading
 
@@ -21,14 +22,7 @@ def _copies(is_certain: bool) -> Drafter:
     away = jnp.where(tokens[..., None] == jnp.arange(3)[None, None], 0.0, -jnp.inf if is_certain else 0.0)
     return Draft(tokens, away, jnp.full_like(cursor.length, 2)), state, ()
 
-  return Drafter(
-    init=lambda params, keys, condition, max_len, prefill: ((), None),
-    read=lambda params, state, cursor: state,
-    draft=draft,
-    commit=lambda params, state, cursor, draft, trace, verdict: state,
-    window=2,
-    calls_per_round=0,
-  )
+  return drafter_of(draft, window=2)
 
 
 def _always(tables, keys, draft, target):

@@ -10,6 +10,7 @@ import pytest
 import jaxspec
 from jaxspec import testing
 from jaxspec.core import rng
+from jaxspec.core.constructors import with_draft
 from jaxspec.methods import Parts
 from jaxspec.verifiers.target import no_feedback
 from tests.contract import networks
@@ -22,20 +23,20 @@ WINDOW = 3
 @functools.cache
 def _sparse(most: int) -> jaxspec.Drafter:
   """A drafter that proposes 0 to ``most`` of its drafts, as a prompt look-up does."""
-  inner = jaxspec.small_model(networks.history_fns(V, N), window=WINDOW, warp=jaxspec.Warp())
+  inner = jaxspec.SmallModelDrafter(networks.history_fns(V, N), window=WINDOW, warp=jaxspec.Warp())
 
   def draft(params, keys, state, cursor):
     drafted, state, trace = inner.draft(params, keys, state, cursor)
     return drafted._replace(num_drafted=jnp.int32((most + 1) * rng.uniform(keys, 1 << 18))), state, trace
 
-  return inner._replace(draft=draft)
+  return with_draft(inner, draft)
 
 
 def _parts(widths: tuple[int, ...], most: int = WINDOW, feedback_fn=jaxspec.target_features) -> Parts:
   params = jaxspec.SpecParams(*(side({"output": jnp.asarray(table, jnp.float32)}) for table in (LOGITS + NOISE, LOGITS)))
   target = networks.history_fns(V, N)
   kwargs = dict(warp=jaxspec.Warp(), feedback_fn=feedback_fn, widths=widths)
-  return Parts(params, _sparse(most), jaxspec.target_model(target, jaxspec.lossless, **kwargs))
+  return Parts(params, _sparse(most), jaxspec.TargetVerifier(target, jaxspec.lossless, **kwargs))
 
 
 def test_the_contract_holds_and_the_distribution_is_the_targets():
@@ -70,7 +71,7 @@ def _inputs_of_passes(widths: tuple[int, ...]) -> set[int]:
       seen.add(inputs.shape[1])
     return target.apply(params, inputs, cache, **kwargs)
 
-  verifier = jaxspec.target_model(target._replace(apply=apply), jaxspec.lossless, warp=jaxspec.Warp(), widths=widths)
+  verifier = jaxspec.TargetVerifier(target._replace(apply=apply), jaxspec.lossless, warp=jaxspec.Warp(), widths=widths)
   run = functools.partial(jaxspec.speculate, drafter=made.drafter, verifier=verifier, max_len=N)
   jax.eval_shape(run, made.params, jax.random.key(0), CASES["ar"].condition(1))
   return seen

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 from conversion import chameleon, chameleon_files, derived, engine, torch_files
 from jaxspec.io import checkpoints
 from jaxspec.models.chameleon.chameleon import ChameleonConfig, chameleon_fns
+from tests.conversion.array_tensor import ArrayTensor
 from tests.conversion.commands import fails, run
 from tests.models import chameleon_golden as golden
 from tests.run import tiny_chameleon
@@ -162,9 +163,9 @@ def test_the_released_shapes():
   meta, hub = (engine.source_shapes(family, template) for family in (chameleon.META, chameleon.HUB))
   assert meta["layers.31.feed_forward.w2.weight"] == hub["model.layers.31.mlp.down_proj.weight"] == (4096, 11008)
   assert hub["model.layers.0.self_attn.q_norm.weight"] == (32, 128) and meta["tok_embeddings.weight"] == (65536, 4096)
-  sources = {name: engine.ArrayTensor(np.broadcast_to(np.float32(0), shape)) for name, shape in hub.items()}
+  sources = {name: ArrayTensor(np.broadcast_to(np.float32(0), shape)) for name, shape in hub.items()}
   for name in [name for name in sources if "_norm." in name and "self_attn" in name]:
-    sources[name] = engine.ArrayTensor(np.zeros((1, 128), np.float32))  # Lumina-mGPT's
+    sources[name] = ArrayTensor(np.zeros((1, 128), np.float32))  # Lumina-mGPT's
   config, leaves = engine.match(
     chameleon_files.in_halves(sources, ChameleonConfig()), chameleon.HUB, vars(ChameleonConfig())
   )
@@ -196,5 +197,5 @@ def test_files_that_hold_something_else(tmp_path):
   for wrong in ({"norm.weight": 5}, {7: arrays["norm.weight"]}):
     torch_files.write(folder / "consolidated.01.pth", arrays | wrong)
     assert f"{next(iter(wrong))} is no tensor" in fails(chameleon.main, folder, tmp_path / "out", "--layout", "anole")
-  half = [engine.ArrayTensor(np.ones((2, 2), dtype)) for dtype in ("float16", jnp.bfloat16)]
+  half = [ArrayTensor(np.ones((2, 2), dtype)) for dtype in ("float16", jnp.bfloat16)]
   assert derived.joined(half, 0).read().shape == (4, 2) and derived.stacked(half).read().dtype == np.float32

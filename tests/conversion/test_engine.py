@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from conversion import engine, llamagen, llamagen_vq
-from conversion.engine import ArrayTensor
 from conversion.rules import Rule, conv, linear_as_conv
+from tests.conversion.array_tensor import ArrayTensor
 
 FAMILIES = {"llamagen": llamagen.FAMILY, "llamagen_vq": llamagen_vq.FAMILY}
 

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from conversion import engine, llamagen, llamagen_vq, torch_files
-from conversion.engine import ArrayTensor
 from jaxspec.io import checkpoints
 from jaxspec.models.llamagen import PUBLISHED_SIZES, LlamaGenConfig
 from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig
+from tests.conversion.array_tensor import ArrayTensor
 from tests.conversion.commands import fails, run, write_fields
 from tests.models.llamagen_parity import FIELDS, GOLDEN
 

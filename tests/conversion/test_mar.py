@@ -9,10 +9,10 @@ from safetensors.numpy import load_file, save_file
 
 import jaxspec
 from conversion import engine, mar, mar_vae, torch_files
-from conversion.engine import ArrayTensor
 from jaxspec.io import checkpoints
 from jaxspec.models.mar.mar import PUBLISHED_SIZES, MARConfig
 from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
+from tests.conversion.array_tensor import ArrayTensor
 from tests.conversion.commands import fails, run, write_fields
 from tests.models.mar_parity import GOLDEN
 

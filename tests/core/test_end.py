@@ -25,8 +25,8 @@ def _decoder(method):
   if method == "ar":
     drafter = NO_DRAFTER
   elif method == "jacobi":
-    drafter = jaxspec.jacobi(window=5, vocab_size=TARGET.vocab_size)
-    verifier = jaxspec.target_model(
+    drafter = jaxspec.JacobiDrafter(window=5, vocab_size=TARGET.vocab_size)
+    verifier = jaxspec.TargetVerifier(
       jaxspec.models.llamagen.llamagen_fns(TARGET), jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=jaxspec.target_logits
     )
   return params, dict(drafter=drafter, verifier=verifier), labels(ROWS)

@@ -22,8 +22,8 @@ def test_no_copy_of_cache_size():
   cloud = llamagen_fns(config)
   edge = with_inter_head(llamagen_fns(config), 64)
   params = jaxspec.SpecParams(gated_params(side(random_params(edge, 0)), 0.1), side(random_params(cloud, 1)))
-  drafter = jaxspec.interval_gated(edge, jaxspec.IntervalScore(), jaxspec.constant_gate, window=3, max_run=4)
-  verifier = jaxspec.gated_target(cloud, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(4, 8))
+  drafter = jaxspec.CiarDrafter(edge, jaxspec.IntervalScore(), jaxspec.constant_gate, most_drafts=3, max_run=4)
+  verifier = jaxspec.CiarVerifier(cloud, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(4, 8))
   run = lambda p, k, c: jaxspec.speculate(p, k, c, drafter=drafter, verifier=verifier, max_len=1024).tokens
   compiled = jax.jit(run).lower(params, jax.random.key(0), ClassLabels(jnp.zeros((1,), jnp.int32))).compile()
   buffers = {f"f32[2,{slots},32]" for slots in (1032, 1040)}  # heads x slots x head size, of edge and cloud

@@ -100,7 +100,7 @@ def test_identical_draft_is_always_accepted():
   from jaxspec.models.llamagen import llamagen_fns
   from tests.helpers import TARGET
 
-  drafter = jaxspec.small_model(llamagen_fns(TARGET), window=3, warp=jaxspec.Warp())
+  drafter = jaxspec.SmallModelDrafter(llamagen_fns(TARGET), window=3, warp=jaxspec.Warp())
   same = jaxspec.SpecParams(params.target, params.target)
   out = jaxspec.speculate(same, jax.random.key(0), labels(2), drafter=drafter, verifier=verifier, max_len=N)
   np.testing.assert_array_equal(out.counters.accepted, out.counters.drafted)

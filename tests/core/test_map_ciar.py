@@ -14,7 +14,7 @@ from jaxspec.core import rng
 from jaxspec.core.network import Network
 from jaxspec.core.state import Origin, SpecParams
 from jaxspec.drafters.ciar_drafter import GatedParams
-from jaxspec.drafters.ciar_scales import interval_maps, pooled
+from jaxspec.drafters.ciar_scales import CiarScaleDrafter, pooled
 from jaxspec.intervals.scores import make_score
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.tokenizers.var_vae import var_vae_fns
@@ -24,9 +24,9 @@ from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import MapSampling
 from jaxspec.sampling.scale_network import ScaleNetwork, ScaleWeights
 from jaxspec.testing import assert_same_distribution, fast_keys
-from jaxspec.testing.next_scale import ScaleParams, generate_scales
-from jaxspec.verifiers.scale_target import scale_target
+from jaxspec.verifiers.scale_target import ScaleVerifier
 from tests import helpers
+from tests.core.next_scale import ScaleParams, generate_scales
 from tests.map_toy import ToyMaps, places
 from tests.methods import networks
 
@@ -130,8 +130,8 @@ def test_an_inter_head_changes_the_radii_alone():
 @functools.cache
 def _toy_parts(toy, window, bonus, score):
   """Parts made once, so that calls of one shape share a trace."""
-  verifier = scale_target(toy, MapRule(), bonus=bonus)
-  return dict(drafter=interval_maps(toy, make_score(score), window=window), verifier=verifier)
+  verifier = ScaleVerifier(toy, MapRule(), bonus=bonus)
+  return dict(drafter=CiarScaleDrafter(toy, make_score(score), most_drafts=window), verifier=verifier)
 
 
 def _toy_decode(params, keys, tau, *, toy=TOY, window=1, bonus=False, score="max_prob"):
@@ -208,7 +208,7 @@ def test_bad_settings_are_errors():
     (lambda: methods.MapCiar(score="luck"), "a score in"),
     (lambda: methods.MapCiar(rule="none"), "rule"),
     (lambda: methods.MapCiar(max_window=4).check_length(4), "max_window below the 4 tokens of a row"),
-    (lambda: interval_maps(TOY, make_score("entropy"), window=-1), "window of at least 0"),
+    (lambda: CiarScaleDrafter(TOY, make_score("entropy"), most_drafts=-1), "window of at least 0"),
     (lambda: Decoder(CLOUD, methods.MapCiar(), sampling=SAMPLING).parts, "a draft network"),
     (lambda: Decoder(CLOUD, methods.MapCiar(), sampling=SAMPLING, draft=networks.maps(1)).parts, "a draft of scales"),
   ):

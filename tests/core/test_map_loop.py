@@ -1,6 +1,7 @@
 """Speculation on whole maps in the shared loop: exact by enumeration and by chi-square, and rows that keep one length."""
 
 import functools
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +11,11 @@ import pytest
 import jaxspec
 from jaxspec.core import rng
 from jaxspec.core.state import Origin, SpecParams
-from jaxspec.drafters.scale_model import scale_model
+from jaxspec.drafters.scale_model import ScaleModelDrafter
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules.scale_rule import MapRule, PlaceRule
 from jaxspec.testing import Tape, assert_same_distribution, fast_keys
-from jaxspec.verifiers.scale_target import scale_target
+from jaxspec.verifiers.scale_target import ScaleVerifier
 from tests.map_toy import ToyMaps, places
 
 TOY = ToyMaps((1, 2, 1, 2), 2)
@@ -38,7 +39,7 @@ def _halves(seed, toy=SMALL):
 @functools.cache
 def _parts(toy, rule, window, bonus):
   """Parts made once, so that calls of one shape share a trace."""
-  return dict(drafter=scale_model(toy, window=window), verifier=scale_target(toy, rule, bonus=bonus))
+  return dict(drafter=ScaleModelDrafter(toy, window=window), verifier=ScaleVerifier(toy, rule, bonus=bonus))
 
 
 def _decode(params, keys, rule, window, *, toy=TOY, bonus=True, **kwargs):
@@ -141,22 +142,22 @@ def test_counters_and_the_target_s_own_maps():
   counters = [np.asarray(leaf).tolist() for leaf in (out.counters.drafted, out.counters.accepted, out.counters.target_calls)]
   assert counters == [[1] * 5, [1] * 5, [3] * 5]
   plain = jaxspec.autoregress(
-    params, keys, ClassLabels(jnp.zeros(5, jnp.int32)), verifier=scale_target(TOY, RULES["map"]), max_len=4
+    params, keys, ClassLabels(jnp.zeros(5, jnp.int32)), verifier=ScaleVerifier(TOY, RULES["map"]), max_len=4
   )
   np.testing.assert_array_equal(plain.tokens[:, :2], out.tokens[:, :2])
   assert plain.counters.target_calls.tolist() == [4] * 5
 
 
 def test_parts_without_a_length():
-  drafter, verifier = scale_model(TOY, window=1), scale_target(TOY, RULES["map"])
+  drafter, verifier = ScaleModelDrafter(TOY, window=1), ScaleVerifier(TOY, RULES["map"])
   for call in (drafter.draft, drafter.read, verifier.verify):
     with pytest.raises(ValueError, match=r"rows of one known length here: ask the part for it with at\(length, max_len\)"):
-      call((), (), (), ())
+      call(*[()] * (len(inspect.signature(call).parameters)))
   with pytest.raises(ValueError, match="at most the 4 maps of an image, we instead got 5"):
     jaxspec.autoregress(
       SpecParams((), _any(1)), fast_keys(0, 1), ClassLabels(jnp.zeros(1, jnp.int32)), verifier=verifier, max_len=5
     )
   with pytest.raises(ValueError, match="window of at least 1"):
-    scale_model(TOY, window=0)
+    ScaleModelDrafter(TOY, window=0)
   with pytest.raises(ValueError, match="max_tries of at least 1"):
     MapRule(max_tries=0)

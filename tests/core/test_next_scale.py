@@ -14,9 +14,9 @@ from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.tokenizers.scale_quantizer import ScaleQuantizer
 from jaxspec.models.tokenizers.var_vae import VARVAEConfig, var_vae_fns
 from jaxspec.models.var.var import VARConfig, scales, var_fns
-from jaxspec.sampling.scale_network import ScaleSampling, scale_sampling
+from jaxspec.sampling.scale_network import scale_sampling
 from jaxspec.testing import assert_same_distribution
-from jaxspec.testing.next_scale import ScaleParams, generate_scales
+from tests.core.next_scale import ScaleParams, generate_scales
 from tests.models import var_golden as golden
 
 KEY = jax.random.key(0)
@@ -152,32 +152,6 @@ def test_maps_follow_the_distribution_of_the_network():
   of_first = np.asarray(probs(conditional[0, 0]))  # unguided
   of_second = np.asarray(probs(1.5 * conditional[:, 3] - 0.5 * null[:, 3]))  # the second of three scales has half the weight
   assert_same_distribution(pairs, of_first[:, None] * of_second)
-
-
-def test_settings_that_do_not_fit():
-  toy = _toy()
-  other = var_vae_fns(VARVAEConfig(2, (1, 1), 1, 5, 4, num_phis=2, sides=(1, 3), num_groups=1))
-  cases = (
-    (dict(tokenizer=other), r"a tokenizer of scales \(1, 2, 3\), we instead got \(1, 3\)"),
-    (dict(refiner=toy.fns), "a refiner and refine_from or neither, we instead got only a refiner"),
-    (dict(refine_from=1), "we instead got only refine_from"),
-    (dict(refiner=toy.fns, refine_from=3), "refine_from within 1 to 2, we instead got 3"),
-    (dict(top_k=(1, 2)), "settings of 3 scales"),
-    (dict(sampling=ScaleSampling(None, None, jnp.ones(4))), r"settings of 3 scales, we instead got \[4, 3\]"),
-    (dict(uniforms=jnp.zeros((2, 5))), r"uniforms of shape \[2, 14\], we instead got \[2, 5\]"),
-  )
-  for changes, words in cases:
-    given = dict(tokenizer=toy.vae, sampling=scale_sampling(3)) | changes
-    tokenizer, sampling = given.pop("tokenizer"), given.pop("sampling")
-    with pytest.raises(ValueError, match=words):
-      generate_scales(toy.fns, tokenizer, toy.params, KEY, ClassLabels(jnp.zeros((2,), jnp.int32)), sampling, **given)
-  tokenizer = jax.tree.map(lambda leaf: leaf, toy.params.tokenizer)
-  tokenizer["quantize"]["embedding"]["weight"] = jnp.zeros((6, 4))
-  with pytest.raises(ValueError, match=r"5 codes of width 4 everywhere, we instead got a codebook \[6, 4\]"):
-    generate_scales(
-      toy.fns, toy.vae, toy.params._replace(tokenizer=tokenizer), KEY, ClassLabels(jnp.zeros((1,), jnp.int32)),
-      scale_sampling(3),
-    )  # fmt: skip
 
 
 def test_official_weights_of_guidance():

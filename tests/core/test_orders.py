@@ -19,14 +19,9 @@ def test_random_orders():
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 2**31), bits=st.integers(0, 2**12 - 1))
-def test_raster_and_generation_order(seed, bits):
+@given(seed=st.integers(0, 2**31))
+def test_raster_and_generation_order(seed):
   generator = np.random.default_rng(seed)
   order = jnp.asarray(np.stack([generator.permutation(6) for _ in range(2)]), jnp.int32)
   values = jnp.asarray(generator.normal(size=(2, 6, 3)), jnp.float32)
   np.testing.assert_array_equal(orders.to_raster(orders.to_generation_order(values, order), order), values)
-  mask = (bits >> np.arange(12).reshape(2, 6)) & 1
-  by_mask = np.asarray(orders.order_of_mask(jnp.asarray(mask)))
-  for row in range(2):
-    known = np.flatnonzero(mask[row] == 0)
-    np.testing.assert_array_equal(by_mask[row], np.concatenate([known, np.flatnonzero(mask[row])]))

@@ -39,7 +39,7 @@ def side_of(guided, cache, row=None):
 @pytest.mark.parametrize("guided", [False, True])
 def test_a_round_of_different_rows(guided):
   fns = jaxspec.guided(llamagen_fns(TARGET)) if guided else llamagen_fns(TARGET)
-  verifier = jaxspec.target_model(fns, jaxspec.greedy, warp=jaxspec.Warp(top_k=6, nucleus=True))
+  verifier = jaxspec.TargetVerifier(fns, jaxspec.greedy, warp=jaxspec.Warp(top_k=6, nucleus=True))
   generator = np.random.default_rng(1)
   draw = lambda leaf: leaf if leaf.dtype == bool else jnp.asarray(generator.normal(size=leaf.shape), leaf.dtype)
   cache = jax.tree.map(draw, fns.init_cache(ROWS, 24))

@@ -13,7 +13,7 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import Origin
 from jaxspec.diffusion.chain import step_normals
 from jaxspec.diffusion.ddpm import Prediction
-from jaxspec.drafters.ciar_steps import interval_score, interval_states, random_score
+from jaxspec.drafters.ciar_steps import CiarStepDrafter, interval_score, random_score
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.dit.dit import dit_fns
 from jaxspec.run.decoder import Decoder
@@ -130,7 +130,7 @@ def test_a_network_with_radii():
 
 def test_bad_settings_are_errors():
   for make, words in (
-    (lambda: interval_states(NETWORK, interval_score, max_run=0), "max_run of at least 1"),
+    (lambda: CiarStepDrafter(NETWORK, interval_score, max_run=0), "max_run of at least 1"),
     (lambda: _draw(methods.StepCiar()), "tau for method step-ciar"),
     (lambda: methods.StepCiar(max_run=0), "max_run"),
     (lambda: methods.StepCiar(score="entropy"), "score"),

@@ -10,13 +10,13 @@ import jaxspec
 from jaxspec.core.state import Origin, SpecParams
 from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.chain import row_noise
-from jaxspec.drafters.frozen_steps import frozen_steps
-from jaxspec.drafters.state_model import state_model
+from jaxspec.drafters.frozen_steps import FrozenStepDrafter
+from jaxspec.drafters.state_model import StateModelDrafter
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules.coupled_steps import Coupler
 from jaxspec.rules.step_coupling import StepCoupling
 from jaxspec.testing import fast_keys
-from jaxspec.verifiers.state_target import state_target
+from jaxspec.verifiers.state_target import StateVerifier
 from tests import state_toy
 from tests.state_toy import DIM, NEAR, NETWORK, TARGET
 
@@ -26,12 +26,12 @@ SHIFTED = state_toy.side(shift=(0.6, -0.4))
 
 
 def _drafter(draft, window):
-  return frozen_steps(NETWORK, window=window) if draft is None else state_model(NETWORK, window=window)
+  return FrozenStepDrafter(NETWORK, window=window) if draft is None else StateModelDrafter(NETWORK, window=window)
 
 
 def _decode(draft, keys, window=3, rule="maximal", *, target=TARGET, label=0, **kwargs):
   params = SpecParams(() if draft is None else draft, target)
-  parts = dict(drafter=_drafter(draft, window), verifier=state_target(NETWORK, RULES[rule]))
+  parts = dict(drafter=_drafter(draft, window), verifier=StateVerifier(NETWORK, RULES[rule]))
   labels = ClassLabels(jnp.full((len(keys),), label, jnp.int32))
   return jaxspec.speculate(params, keys, labels, **parts, **({"max_len": NETWORK.num_steps} | kwargs))
 
@@ -132,7 +132,7 @@ def test_plain_decoding_is_the_sampler():
   """The same states from the same keys."""
   keys, labels = fast_keys(9, 6), ClassLabels(jnp.arange(6) % 2)
   plain = jaxspec.autoregress(
-    SpecParams((), TARGET), keys, labels, verifier=state_target(NETWORK, StepCoupling()), max_len=NETWORK.num_steps
+    SpecParams((), TARGET), keys, labels, verifier=StateVerifier(NETWORK, StepCoupling()), max_len=NETWORK.num_steps
   )
   noise = row_noise(keys, NETWORK.num_steps, DIM)
   chain = jax.jit(
@@ -143,7 +143,7 @@ def test_plain_decoding_is_the_sampler():
 
 
 def test_bad_settings_are_errors():
-  for make in (frozen_steps, state_model):
+  for make in (FrozenStepDrafter, StateModelDrafter):
     with pytest.raises(ValueError, match="window of at least 1"):
       make(NETWORK, window=0)
   with pytest.raises(ValueError, match="at most the 10 states of a chain, we instead got 11"):

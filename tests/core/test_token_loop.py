@@ -13,7 +13,7 @@ from jaxspec.core import loop, orders, rng
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.diffusion.chain import token_noise
-from jaxspec.drafters.token_model import token_model
+from jaxspec.drafters.token_model import TokenModelDrafter
 from jaxspec.methods import masked_decode
 from jaxspec.models.conditions import ClassLabels, OrderedLabels, Prefixed
 from jaxspec.models.mar.causal_tokens import CausalTokensConfig, causal_token_fns
@@ -22,7 +22,7 @@ from jaxspec.models.mar.masked_network import masked_network
 from jaxspec.rules.path_coupling import PathCoupling
 from jaxspec.rules.path_ratio import PathRatio
 from jaxspec.sampling import VectorSampling
-from jaxspec.verifiers.token_target import token_target
+from jaxspec.verifiers.token_target import TokenVerifier
 from tests.helpers import random_params
 
 # The noisiest step in use is 800. Random heads multiply states and rounding errors by 1 / sqrt(A), which is 20,000 at the
@@ -62,7 +62,7 @@ def _pair(family: str, sampling: VectorSampling, rule, gamma: int = 3, same: boo
   draft = target if same else jax.tree.map(lambda leaf: leaf * 1.001, target)
   params = SpecParams(sampling.side(Network(head, draft)), sampling.side(Network(head, target)))
   fns = sampling.bind(head)
-  drafter, verifier = token_model(fns, rule, window=gamma), token_target(fns, rule)
+  drafter, verifier = TokenModelDrafter(fns, rule, window=gamma), TokenVerifier(fns, rule)
   return params, dict(drafter=drafter, verifier=verifier, max_len=N), condition
 
 

@@ -63,7 +63,6 @@ def test_encoder_rows_are_as_documented():
 
 def test_guidance_schedules():
   assert unmasking.linear_guidance(1.0, 16, 2.9) == pytest.approx(1 + 1.9 * 15 / 16)
-  assert unmasking.constant_guidance(np.float32(3), 16, 2.9) == pytest.approx(2.9)
 
 
 def test_bad_arguments_are_errors():

@@ -12,7 +12,7 @@ from scipy import stats
 
 import jaxspec
 from jaxspec.core import loop
-from jaxspec.drafters.compressed import CompressedParams, compressed
+from jaxspec.drafters.compressed import CompressedDrafter, CompressedParams
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import llamagen_fns
 from tests.helpers import DRAFT, labels, markov_fns, markov_joint, random_params, side
@@ -45,9 +45,9 @@ def test_fine_lattices_of_the_whole_distribution_are_plain_speculative_sampling(
   params, drafter, verifier = markov_pair(p, q, codec, settings("top", 6), window=3, budget=1e6)
   rows = ClassLabels(jnp.zeros((2000,), jnp.int32))
   out = jaxspec.speculate(params, jax.random.key(0), rows, drafter=drafter, verifier=verifier, max_len=40)
-  plain = jaxspec.small_model(markov_fns(6), window=3, warp=jaxspec.Warp())
+  plain = jaxspec.SmallModelDrafter(markov_fns(6), window=3, warp=jaxspec.Warp())
   other = jaxspec.SpecParams(params.draft.model, params.target)
-  rule = jaxspec.target_model(markov_fns(6), jaxspec.lossless, warp=jaxspec.Warp())
+  rule = jaxspec.TargetVerifier(markov_fns(6), jaxspec.lossless, warp=jaxspec.Warp())
   reference = jaxspec.speculate(other, jax.random.key(1), rows, drafter=plain, verifier=rule, max_len=40)
   rate = [np.asarray(r.counters.accepted) / np.asarray(r.counters.rounds) for r in (out, reference)]
   z = (rate[0].mean() - rate[1].mean()) / np.sqrt(rate[0].var() / 2000 + rate[1].var() / 2000)
@@ -96,7 +96,7 @@ def transformers(kind, rows):
   codec = codec_of(kind, vocab, 6 if kind == "top" else vocab, ell=30)
   drafting = CompressedParams(side(random_params(draft, 1)), settings(kind, 6), jnp.float32(70.0))
   params = jaxspec.SpecParams(drafting, side(random_params(target, 2)))
-  kwargs = dict(drafter=compressed(draft, codec, window=4), verifier=verifier_of(target), max_len=16)
+  kwargs = dict(drafter=CompressedDrafter(draft, codec, window=4), verifier=verifier_of(target), max_len=16)
   keys = jax.vmap(jax.random.key)(jnp.arange(rows))
   return params, keys, labels(rows), codec, kwargs
 

@@ -9,7 +9,7 @@ import pytest
 
 import jaxspec
 from jaxspec.core import loop, trees
-from jaxspec.drafters.eagle_tree import eagle
+from jaxspec.drafters.eagle_tree import EagleTreeDrafter
 from jaxspec.models.conditions import ClassLabels, Pairs, Prefixed
 from jaxspec.models.heads.eagle_head import EagleConfig, attach, eagle_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
@@ -107,11 +107,11 @@ def test_a_tree_scored_at_once_equals_its_paths_scored_alone():
 def test_bad_sizes_and_missing_features_are_named():
   head = eagle_fns(EagleConfig.of(TARGET))
   with pytest.raises(ValueError, match="at least 1"):
-    eagle(head, total=4, top_k=0, depth=1, warp=jaxspec.Warp())
+    EagleTreeDrafter(head, total=4, top_k=0, depth=1, warp=jaxspec.Warp())
   with pytest.raises(ValueError, match="at most the 6 candidates"):
-    eagle(head, total=7, top_k=2, depth=1, warp=jaxspec.Warp())
+    EagleTreeDrafter(head, total=7, top_k=2, depth=1, warp=jaxspec.Warp())
   params, kwargs, host, _ = tiny_eagle("classes")
-  silent = jaxspec.target_model(host, tree_rule(), warp=jaxspec.Warp())
+  silent = jaxspec.TargetVerifier(host, tree_rule(), warp=jaxspec.Warp())
   with pytest.raises(ValueError, match="features"):
     jaxspec.speculate(
       params, jax.random.key(0), ClassLabels(jnp.zeros((1,), jnp.int32)), drafter=kwargs["drafter"], verifier=silent,
@@ -125,8 +125,8 @@ def test_the_loop_updates_both_caches_in_place():
   host, head = llamagen_fns(config), eagle_fns(EagleConfig.of(config))
   weights = random_params(host, 0)
   params = jaxspec.SpecParams(side(attach(random_params(head, 1), weights)), side(weights))
-  drafter = eagle(head, total=4, top_k=2, depth=1, warp=jaxspec.Warp())
-  verifier = jaxspec.target_model(host, tree_rule(max_path=2), warp=jaxspec.Warp(), feedback_fn=target_features)
+  drafter = EagleTreeDrafter(head, total=4, top_k=2, depth=1, warp=jaxspec.Warp())
+  verifier = jaxspec.TargetVerifier(host, tree_rule(max_path=2), warp=jaxspec.Warp(), feedback_fn=target_features)
   run = jax.jit(lambda p, k, c: jaxspec.speculate(p, k, c, drafter=drafter, verifier=verifier, max_len=1000).tokens)
   text = run.lower(params, jax.random.key(0), ClassLabels(jnp.zeros((1,), jnp.int32))).compile().as_text()
   shapes = {f"f32[2,{fns.init_cache(1, size).k[0].shape[1]},32]" for fns, size in ((host, 1005), (head, 1003))}

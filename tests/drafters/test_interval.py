@@ -12,6 +12,7 @@ import jaxspec
 from jaxspec.codecs.codec import topk_lattice
 from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.core import loop, rng
+from jaxspec.core.constructors import with_verify
 from jaxspec.core.state import Origin
 from jaxspec.drafters.draws import SparseDraw
 from jaxspec.intervals.scores import MaxProb
@@ -50,8 +51,8 @@ def test_a_closed_gate_is_speculative_decoding_with_identical_tokens():
   cloud, cloud_params, edge, edge_params = networks()
   out = run(params, kwargs)
   plain = jaxspec.SpecParams(side(edge_params), side(cloud_params))
-  drafter = jaxspec.small_model(edge, window=3, warp=jaxspec.Warp())
-  verifier = jaxspec.target_model(cloud, jaxspec.lossless, warp=jaxspec.Warp())
+  drafter = jaxspec.SmallModelDrafter(edge, window=3, warp=jaxspec.Warp())
+  verifier = jaxspec.TargetVerifier(cloud, jaxspec.lossless, warp=jaxspec.Warp())
   reference = run(plain, dict(drafter=drafter, verifier=verifier))
   np.testing.assert_array_equal(out.tokens, reference.tokens)
   np.testing.assert_array_equal(out.origin, reference.origin)
@@ -115,7 +116,7 @@ def test_a_prefix_of_the_whole_row_is_the_cloud_alone():
   for tau in (-1.0, INFINITY):
     params, kwargs = transformer_gated(tau=tau, prefix=N)
     out = run(params, kwargs)
-    verifier = jaxspec.target_model(networks()[0], jaxspec.lossless, warp=jaxspec.Warp())
+    verifier = jaxspec.TargetVerifier(networks()[0], jaxspec.lossless, warp=jaxspec.Warp())
     plain = jaxspec.autoregress(params, keys_of(ROWS), labels(ROWS), verifier=verifier, max_len=N)
     np.testing.assert_array_equal(out.tokens, plain.tokens)
     np.testing.assert_array_equal(out.counters.target_calls, N)
@@ -213,7 +214,7 @@ def test_cloud_is_skipped_unless_a_live_row_needs_it():
     jax.debug.callback(lambda: calls.append(1))
     return inner.verify(*args)
 
-  kwargs["verifier"] = inner._replace(verify=verify)
+  kwargs["verifier"] = with_verify(inner, verify)
   for tau in (0.6, INFINITY):  # of the four tokens one is followed by a less certain distribution
     calls.clear()
     out = run(params._replace(draft=params.draft._replace(gate=jnp.float32(tau))), kwargs, max_len=64)
@@ -231,8 +232,8 @@ def test_the_gate_controller_counts_every_committed_token_once():
   rows, length, eta, rate = 50, 400, 0.1, 0.3
   gate = jaxspec.rate_params(0.5, rate, eta=eta)
   params = jaxspec.SpecParams(gated_params(side(log(q)), gate), side(log(p)))
-  drafter = jaxspec.interval_gated(fns, MaxProb(), jaxspec.conformal_gate, window=3, max_run=6)
-  verifier = jaxspec.gated_target(fns, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(12,))
+  drafter = jaxspec.CiarDrafter(fns, MaxProb(), jaxspec.conformal_gate, most_drafts=3, max_run=6)
+  verifier = jaxspec.CiarVerifier(fns, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(12,))
   out = run(params, dict(drafter=drafter, verifier=verifier), rows=rows, max_len=length)
   called = out.counters.target_calls  # without a prefix every call comes from the gate, also that for token 0
   moved = gate.first - (out.report.gate.high + out.report.gate.low)
@@ -244,12 +245,12 @@ def test_the_gate_controller_counts_every_committed_token_once():
 def test_bad_settings_are_errors():
   fns = markov_fns(4)
   with pytest.raises(ValueError, match="window and max_run"):
-    jaxspec.interval_gated(fns, MaxProb(), jaxspec.constant_gate, window=0)
+    jaxspec.CiarDrafter(fns, MaxProb(), jaxspec.constant_gate, most_drafts=0)
   for widths in ((), (3,), (8, 4), (0, 8)):
     with pytest.raises(ValueError, match="ascending widths"):
-      jaxspec.gated_target(fns, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=widths)
+      jaxspec.CiarVerifier(fns, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=widths)
   params, kwargs = markov_gated(*tables(4, 3), window=2)
-  plain = jaxspec.small_model(fns, window=2, warp=jaxspec.Warp())
+  plain = jaxspec.SmallModelDrafter(fns, window=2, warp=jaxspec.Warp())
   with pytest.raises(ValueError, match="what the target has not read"):
     run(jaxspec.SpecParams(params.draft.model, params.target), kwargs | dict(drafter=plain))
   with pytest.raises(ValueError, match="rate from 0 to 1"):

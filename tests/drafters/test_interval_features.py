@@ -55,7 +55,7 @@ def test_limits_hold_with_features():
   np.testing.assert_array_equal(run(*pair("accepted", tau=-1.0)).tokens, without(-1.0).tokens)
   np.testing.assert_array_equal(run(*pair(tau=INFINITY)).tokens, without(INFINITY).tokens)
   params, kwargs = pair(tau=0.15, prefix=N)
-  plain = jaxspec.target_model(networks()[0], jaxspec.lossless, warp=jaxspec.Warp())
+  plain = jaxspec.TargetVerifier(networks()[0], jaxspec.lossless, warp=jaxspec.Warp())
   alone = jaxspec.autoregress(params, keys_of(ROWS), labels(ROWS), verifier=plain, max_len=N)
   np.testing.assert_array_equal(run(params, kwargs).tokens, alone.tokens)
 

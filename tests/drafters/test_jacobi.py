@@ -12,7 +12,7 @@ from scipy import stats
 import jaxspec
 from jaxspec.core import rng
 from jaxspec.core.types import Cursor, Draft
-from jaxspec.drafters.jacobi_drafter import JacobiState, jacobi
+from jaxspec.drafters.jacobi_drafter import JacobiDrafter, JacobiState
 from jaxspec.drafters.window_init import WindowInit
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import llamagen_fns
@@ -37,8 +37,8 @@ def _log(x):
 def _transformer(window, **kwargs):
   fns = llamagen_fns(dataclasses.replace(TARGET, num_layers=1))
   params = jaxspec.SpecParams((), side(random_params(fns, 2)))
-  drafter = jacobi(window=window, vocab_size=VOCAB, grid=4, **kwargs)
-  verifier = jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=target_logits)
+  drafter = JacobiDrafter(window=window, vocab_size=VOCAB, grid=4, **kwargs)
+  verifier = jaxspec.TargetVerifier(fns, jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=target_logits)
   return params, dict(drafter=drafter, verifier=verifier)
 
 
@@ -67,7 +67,7 @@ def test_official_windows(monkeypatch):
     seen = np.bincount(ends[:, row], minlength=vocab) / len(ends)
     assert np.abs(np.cumsum(seen) - np.cumsum(distribution)).max() < 2 / len(ends)
 
-  drafter = jacobi(window=window, vocab_size=vocab)
+  drafter = JacobiDrafter(window=window, vocab_size=vocab)
   empty, _ = drafter.init((), None, labels(rows), 64, None)
   cursor = Cursor(tokens[:, 0], full, full > 0, jnp.int32(0))
   state = drafter.commit((), empty, cursor, draft, (), verdict._replace(feedback=distributions))
@@ -87,7 +87,7 @@ def test_official_initial_drafts(case, draw, name):
   codes, prefill, width = (int(x) for x in get("width_prefill_window"))
   header, pending, expected = prefill + 3, len(get("pending_ids")), get(name)
   window, vocab = width, get("collected_prob").shape[1]
-  drafter = jacobi(window=window, vocab_size=vocab, grid=codes + 1, initial=WindowInit("left", draw))
+  drafter = JacobiDrafter(window=window, vocab_size=vocab, grid=codes + 1, initial=WindowInit("left", draw))
   length = len(get("collected_ids")) - header
   state, _ = drafter.init((), None, labels(1), length + window, None)
   # Recycled positions draw from point masses here, so that they repeat the stored tokens.
@@ -150,18 +150,18 @@ def test_greedy_equals_plain_decoding_and_converges():
   """The chain repeats itself. A correct token stays correct, so few passes are needed."""
   fns = markov_fns(4)
   params = jaxspec.SpecParams((), side(_log(np.eye(4)[[1, 2, 3, 0, 0]])))
-  verifier = jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=target_logits)
+  verifier = jaxspec.TargetVerifier(fns, jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=target_logits)
   out = jaxspec.speculate(
-    params, jax.random.key(0), labels(2), drafter=jacobi(window=4, vocab_size=4), verifier=verifier, max_len=16
+    params, jax.random.key(0), labels(2), drafter=JacobiDrafter(window=4, vocab_size=4), verifier=verifier, max_len=16
   )
   np.testing.assert_array_equal(out.tokens, np.tile(np.arange(16) % 4, (2, 1)))
 
 
 def test_settings_out_of_range_are_errors():
   with pytest.raises(ValueError, match="window of at least 1"):
-    jacobi(window=0, vocab_size=4)
+    JacobiDrafter(window=0, vocab_size=4)
   with pytest.raises(ValueError, match="recycle in fresh, coupled"):
-    jacobi(window=2, vocab_size=4, recycle="stale")
+    JacobiDrafter(window=2, vocab_size=4, recycle="stale")
   with pytest.raises(ValueError, match="source in"):
     WindowInit("below")
   assert JacobiState._fields[0] == "logits"

@@ -32,8 +32,8 @@ def _markov_params(seed, scale=1.5):
 def test_audit_judges_the_drafted_positions_and_no_others():
   """Figures are given where a draft was judged, and are 0 elsewhere."""
   fns, params = markov_fns(V), _markov_params(0)
-  drafter = jaxspec.small_model(fns, window=3, warp=jaxspec.Warp())
-  verifier = jaxspec.target_model(fns, jaxspec.audited(jaxspec.scaled(2.0)), warp=jaxspec.Warp())
+  drafter = jaxspec.SmallModelDrafter(fns, window=3, warp=jaxspec.Warp())
+  verifier = jaxspec.TargetVerifier(fns, jaxspec.audited(jaxspec.scaled(2.0)), warp=jaxspec.Warp())
   found = jaxspec.speculate(params, jax.random.key(0), labels(6), drafter=drafter, verifier=verifier, max_len=9)
   audit = found.metrics
   chex.assert_shape(list(audit), (6, 9))
@@ -265,11 +265,11 @@ def test_enumeration_predicts_what_the_loop_measures(drafter):
   feedback, warp = jaxspec.target_logits, jaxspec.Warp()
   if drafter == "chain":
     params = jaxspec.SpecParams(side(logits(pair.draft)), side(logits(pair.target)))
-    made = jaxspec.small_model(fns, window=plan.window, warp=warp)
+    made = jaxspec.SmallModelDrafter(fns, window=plan.window, warp=warp)
   else:
     params = jaxspec.SpecParams((), side(logits(pair.target)))
-    made = jaxspec.jacobi(window=plan.window, vocab_size=pair.vocab_size, recycle=drafter)
-  verifier = jaxspec.target_model(fns, jaxspec.audited(rule), warp=warp, feedback_fn=feedback)
+    made = jaxspec.JacobiDrafter(window=plan.window, vocab_size=pair.vocab_size, recycle=drafter)
+  verifier = jaxspec.TargetVerifier(fns, jaxspec.audited(rule), warp=warp, feedback_fn=feedback)
   out = jaxspec.speculate(params, jax.random.key(1), labels(rows), drafter=made, verifier=verifier, max_len=pair.num_tokens)
   tv = np.asarray(out.metrics.tv).mean(1)
   assert abs(tv.mean() - figures.tv) < 4 * tv.std() / np.sqrt(rows)

@@ -29,7 +29,7 @@ def test_recomputed_passes_are_those_that_ran():
     jax.debug.callback(lambda: ran.append(1))
     return plain.apply(*args, **options)
 
-  kwargs["verifier"] = jaxspec.gated_target(
+  kwargs["verifier"] = jaxspec.CiarVerifier(
     plain._replace(apply=apply), jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=WIDTHS
   )
   prompt = ClassLabels(jnp.zeros((1,), jnp.int32))

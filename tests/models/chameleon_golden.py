@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 from conversion import chameleon, chameleon_files, engine
 from jaxspec.io import checkpoints
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
+from tests.conversion.array_tensor import ArrayTensor
 
 FOLDER = Path(__file__).parents[1] / "golden" / "discrete"
 # Ids that a network with few tokens has; nothing reads them.
@@ -25,7 +26,7 @@ def arrays(name: str) -> dict[str, np.ndarray]:
 
 def params_of(tensors: dict[str, np.ndarray], config: ChameleonConfig) -> dict:
   """Parameters of tensors under the hub's names."""
-  sources = {name: engine.ArrayTensor(array) for name, array in tensors.items()}
+  sources = {name: ArrayTensor(array) for name, array in tensors.items()}
   _, leaves = engine.match(chameleon_files.in_halves(sources, config), chameleon.HUB, vars(config))
   return checkpoints.unflatten({path: np.asarray(leaf) for path, leaf in leaves.items()})
 

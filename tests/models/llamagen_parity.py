@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from conversion import engine
-from conversion.engine import ArrayTensor
 from conversion.llamagen import FAMILY as GPT
 from conversion.llamagen_vq import FAMILY as VQ
 from jaxspec.core.types import ModelFns, Params, PyTree
@@ -32,6 +31,7 @@ from jaxspec.models.nn.rope import rope_2d, rotate
 from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
 from jaxspec.models.tokenizers.tokenizer_fns import to_uint8
 from jaxspec.training.common_losses import token_cross_entropy
+from tests.conversion.array_tensor import ArrayTensor
 from tests.parity import GoldenRows, Row, max_error
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "llamagen"

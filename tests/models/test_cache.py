@@ -107,7 +107,7 @@ def test_the_loop_updates_caches_in_place():
   """Temporary memory of the compiled loop stays near the caches themselves; no copy of cache size in the body."""
   config = LlamaGenConfig(num_layers=4, dim=64, num_heads=2, vocab_size=64, num_tokens=1024, num_classes=3, multiple_of=8)
   fns = llamagen_fns(config)
-  verifier = jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp())
+  verifier = jaxspec.TargetVerifier(fns, jaxspec.lossless, warp=jaxspec.Warp())
   params = jaxspec.SpecParams((), jaxspec.ModelParams(random_params(fns, 0), jaxspec.sampling_params()))
   run = jax.jit(lambda p, k, c: jaxspec.autoregress(p, k, c, verifier=verifier, max_len=1024).tokens)
   compiled = run.lower(params, jax.random.key(0), ClassLabels(jnp.zeros((1,), jnp.int32))).compile()

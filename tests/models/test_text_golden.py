@@ -85,8 +85,8 @@ def test_greedy_continuations(name):
   own = side(model.params, temperature=0.0)
   # A draft of the same family with other weights, so that some of its tokens are rejected.
   noisy = side(jax.tree.map(lambda leaf: leaf + 0.02 * jnp.sin(jnp.arange(leaf.size).reshape(leaf.shape)), model.params))
-  verifier = jaxspec.target_model(model.fns, jaxspec.lossless, warp=jaxspec.Warp())
-  drafter = jaxspec.small_model(model.fns, window=3, warp=jaxspec.Warp())
+  verifier = jaxspec.TargetVerifier(model.fns, jaxspec.lossless, warp=jaxspec.Warp())
+  drafter = jaxspec.SmallModelDrafter(model.fns, window=3, warp=jaxspec.Warp())
   params, prompt = jaxspec.SpecParams(noisy, own), _prompt(arrays, right=True)
   out = jaxspec.speculate(params, jax.random.key(0), prompt, drafter=drafter, verifier=verifier, max_len=expected.shape[1])
   np.testing.assert_array_equal(out.tokens, expected)

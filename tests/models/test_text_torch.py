@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from conversion import engine, gpt_neo, hugging_face, llama
-from conversion.engine import ArrayTensor
 from jaxspec.io.checkpoints import unflatten
 from jaxspec.models import registry
+from tests.conversion.array_tensor import ArrayTensor
 from tests.models import text_reference as reference
 
 TOLERANCE = 1e-4

@@ -198,11 +198,11 @@ MUTANTS = (
   ),
   Mutant(
     "the path of a tree is not moved in the cache", _TARGET,
-    "cache = model.compact(cache, start + 1, verdict.path)", "cache = cache", outcomes("eagle"),
+    "cache = self.model.compact(cache, start + 1, verdict.path)", "cache = cache", outcomes("eagle"),
   ),
   Mutant(
     "the path of a tree is moved one slot too early", _TARGET,
-    "cache = model.compact(cache, start + 1, verdict.path)", "cache = model.compact(cache, start, verdict.path)",
+    "cache = self.model.compact(cache, start + 1, verdict.path)", "cache = self.model.compact(cache, start, verdict.path)",
     outcomes("eagle"),
   ),
   Mutant(
@@ -251,13 +251,13 @@ MUTANTS = (
   ),
   Mutant(
     "a window is recycled from one position before", _JACOBI,
-    "index = accepted + 1 + jnp.arange(window)[None]", "index = accepted + jnp.arange(window)[None]",
+    "index = accepted + 1 + jnp.arange(self.window)[None]", "index = accepted + jnp.arange(self.window)[None]",
     outcomes("jacobi, coupled"),
   ),
   # Both sides of a decode.
   Mutant(
     "the target's logits are not processed", _TARGET,
-    "      logits = warp(output.logits, params.sampling, cursor.length[:, None] + offsets)\n      verdict =",
+    "      logits = self.warp(output.logits, params.sampling, cursor.length[:, None] + offsets)\n      verdict =",
     "      logits = output.logits\n      verdict =",
     contract("speculative"),
   ),
@@ -355,7 +355,7 @@ MUTANTS = (
   ),
   Mutant(
     "all steps of the target have the same numbers", "jaxspec/verifiers/state_target.py",
-    "step_normals(state.keys, numbers, dim)", "step_normals(state.keys, 0 * numbers, dim)", SAMPLER,
+    "step_normals(state.keys, numbers, self.dim)", "step_normals(state.keys, 0 * numbers, self.dim)", SAMPLER,
   ),
   Mutant(
     "a draft of states says that it was drawn with other noise", "jaxspec/drafters/drafted_states.py",
@@ -363,7 +363,8 @@ MUTANTS = (
   ),
   Mutant(
     "frozen drafts take the prediction before the drafts that were accepted", "jaxspec/drafters/frozen_steps.py",
-    "return at(verdict, verdict.num_accepted)", "return at(verdict, 0 * verdict.num_accepted)", FROZEN,
+    "return self._prediction(verdict, verdict.num_accepted)",
+    "return self._prediction(verdict, 0 * verdict.num_accepted)", FROZEN,
   ),
   # Maps.
   Mutant(

@@ -10,9 +10,10 @@ import pytest
 
 import jaxspec
 from jaxspec import methods
+from jaxspec.core import constructors
 from jaxspec.core.network import Network
 from jaxspec.core.state import Origin
-from jaxspec.core.types import Cursor, Draft, Verifier
+from jaxspec.core.types import Cursor, Draft
 from jaxspec.core.verdicts import empty_draft
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
@@ -21,7 +22,7 @@ from jaxspec.rules.tree_rule import tree_rule
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import VectorSampling
 from jaxspec.sampling.logit_processing import ModelParams
-from jaxspec.verifiers.imposed import Imposed, imposed
+from jaxspec.verifiers.imposed import Imposed, ImposedVerifier
 
 ROWS, VOCAB, WINDOW, MAX_LEN = 20_000, 5, 4, 32
 TARGET = jnp.log(jnp.arange(1.0, VOCAB + 1))
@@ -40,7 +41,7 @@ def verifier_of(rule):
   def verify(params, keys, state, cursor, draft):
     return rule(params.rule, keys, draft, logits(keys, draft.tokens.shape[1] + 1)), state
 
-  return Verifier(init, verify)
+  return constructors.verifier_of(init, verify)
 
 
 @functools.partial(jax.jit, static_argnames=("verifier", "rounds"))
@@ -61,7 +62,7 @@ def judge(acceptance, *, rule=jaxspec.lossless, rounds=1, rows=ROWS, live=None, 
   live = jnp.ones((rows,), bool) if live is None else live
   cursor = Cursor(jnp.zeros((rows,), jnp.int32), jnp.full((rows,), length, jnp.int32), live, jnp.int32(0))
   params = ModelParams((), (), acceptance.tables(()))
-  verifier = imposed(verifier_of(rule), lock_step=acceptance.lock_step)
+  verifier = ImposedVerifier(verifier_of(rule), lock_step=acceptance.lock_step)
   keys = jax.random.split(jax.random.key(0), rows)
   found = verdicts(params, keys, cursor, draft, verifier=verifier, rounds=rounds)
   return found[0] if rounds == 1 else np.stack([verdict.num_accepted for verdict in found], axis=1)

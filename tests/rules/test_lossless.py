@@ -34,8 +34,8 @@ def _markov(p, q, window):
   fns = markov_fns(V)
   log = lambda x: jnp.log(jnp.asarray(x, jnp.float32))
   params = jaxspec.SpecParams(side(log(q)), side(log(p)))
-  drafter = jaxspec.small_model(fns, window=window, warp=jaxspec.Warp())
-  return params, dict(drafter=drafter, verifier=jaxspec.target_model(fns, jaxspec.lossless, warp=jaxspec.Warp()))
+  drafter = jaxspec.SmallModelDrafter(fns, window=window, warp=jaxspec.Warp())
+  return params, dict(drafter=drafter, verifier=jaxspec.TargetVerifier(fns, jaxspec.lossless, warp=jaxspec.Warp()))
 
 
 CELLS = np.stack(np.meshgrid(*[GRID] * 5, indexing="ij"), -1).reshape(-1, 5).astype(np.float32)

@@ -11,6 +11,7 @@ import pytest
 
 import jaxspec
 from jaxspec.core import loop, rng, trees
+from jaxspec.core.constructors import drafter_of
 from jaxspec.core.types import Draft, Drafter
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules import tree_rule
@@ -171,8 +172,7 @@ def table_trees(window: int) -> Drafter:
     rows = cursor.last.shape[0]
     return _draft(tokens[cursor.last], jnp.broadcast_to(parents[None], (rows, window))), (), ()
 
-  nothing = lambda *args: ()
-  return Drafter(lambda *args: ((), None), nothing, draft, nothing, window=window, calls_per_round=0)
+  return drafter_of(draft, window=window)
 
 
 def _markov(seed, parents):
@@ -182,7 +182,7 @@ def _markov(seed, parents):
   tokens = jnp.asarray(np.stack([generator.permutation(np.arange(len(parents)) % V) for _ in range(V)]), jnp.int32)
   drafted = (jnp.asarray(parents, jnp.int32), tokens)
   params = jaxspec.SpecParams(drafted, side(jnp.log(jnp.asarray(p, jnp.float32))))
-  verifier = jaxspec.target_model(fns, tree_rule.lossless_tree, warp=jaxspec.Warp())
+  verifier = jaxspec.TargetVerifier(fns, tree_rule.lossless_tree, warp=jaxspec.Warp())
   return p, params, dict(drafter=table_trees(len(parents)), verifier=verifier)
 
 
@@ -243,7 +243,7 @@ def test_bonus_and_replacement_are_distinguished():
 def test_trees_need_a_model_that_can_move_its_cache():
   p, params, kwargs = _markov(0, (-1, -1))
   plain = markov_fns(V)._replace(compact=None)
-  verifier = jaxspec.target_model(plain, tree_rule.lossless_tree, warp=jaxspec.Warp())
+  verifier = jaxspec.TargetVerifier(plain, tree_rule.lossless_tree, warp=jaxspec.Warp())
   with pytest.raises(ValueError, match="compact"):
     jaxspec.speculate(
       params, jax.random.key(0), ClassLabels(jnp.zeros((1,), jnp.int32)),

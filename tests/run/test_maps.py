@@ -12,7 +12,7 @@ from jaxspec.io.bundle import write_bundle
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.sampling import MapSampling
 from jaxspec.testing import assert_same_distribution
-from jaxspec.testing.next_scale import ScaleParams, generate_scales
+from tests.core.next_scale import ScaleParams, generate_scales
 from tests.map_toy import places
 from tests.methods import networks
 from tests.models import var_golden as golden

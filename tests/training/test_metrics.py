@@ -1,12 +1,9 @@
 """JSON lines, overrides, progress lines."""
 
 import dataclasses
-import io
 
 import pytest
-from rich.console import Console
 
-from jaxspec.render.terminal_progress import TrainProgress
 from jaxspec.training.overrides import differences, override
 from jaxspec.training.run_log import MetricsWriter, read_metrics
 
@@ -69,15 +66,3 @@ def test_differences_are_overrides(name):
 def test_bad_overrides_are_errors(assignment, message):
   with pytest.raises(ValueError, match=message):
     override(_Outer(), [assignment])
-
-
-def test_progress_prints_lines_without_a_terminal():
-  out = io.StringIO()
-  with TrainProgress("run", items_per_step=16, console=Console(file=out, width=20), line_every=1e9) as report:
-    report(1, 100, {"loss": 2.0}, 3.0)
-    report(50, 100, {"loss": 1.5}, 3.0)
-    report(100, 100, {"loss": 1.0}, 3.0)
-  assert out.getvalue().splitlines() == [
-    "run  step 1/100  loss 2.0000  48.0 images/s  0:00:33 left",
-    "run  step 100/100  loss 1.0000  48.0 images/s  0:00:00 left",
-  ]

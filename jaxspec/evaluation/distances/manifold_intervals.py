@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from scipy import special
 
 from jaxspec.core.types import Array
 from jaxspec.evaluation.distances.features import check_pairs, check_widths, mixing_of, squared_distances
 from jaxspec.evaluation.distances.manifolds import PrecisionRecall, harmonic_mean, radii
-from jaxspec.statistics import Difference, Interval, cluster_index, t_cdf, t_quantile, wilson
+from jaxspec.statistics import Difference, Interval, cluster_index, t_quantile, wilson
 
 SET_SIZE = 16
 _BLOCK = 2_000_000  # distances at a time
@@ -118,7 +119,7 @@ def precision_recall_difference(
     value = getattr(one, name) - getattr(two, name)
     error = math.sqrt(draws.variance([plus, -minus]))
     half = t_quantile(level, degrees) * error
-    p_value = 2 * t_cdf(-abs(value) / error, degrees) if error > 0 else float(value == 0)
+    p_value = 2 * float(special.stdtr(degrees, -abs(value) / error)) if error > 0 else float(value == 0)
     differences.append(Difference(value, value - half, value + half, p_value, error, draws.fewest))
   return PrecisionRecallDifferences(*differences, set_size)
 

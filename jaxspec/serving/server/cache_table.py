@@ -158,7 +158,7 @@ def step(
   Args:
     slots: ``[M]`` int32; none but the idle one occurs twice. On a mesh ``M / data`` of each group, as its table counts.
     batch: the rows. Its shapes, hence the program, do not depend on who waits.
-    verifier: a `jaxspec.verifiers.chunk_target.chunk_target`; it returns logits where ``may_request``.
+    verifier: a `jaxspec.verifiers.chunk_target.ChunkVerifier`; it returns logits where ``may_request``.
     may_request: static; whether verdicts may wait for distributions (`finish`).
     mesh: devices that share the table.
   """

@@ -144,27 +144,9 @@ class Engine:
     """Most streams that are held, parked ones included."""
     return self._held.most
 
-  @property
-  def num_streams(self) -> int:
-    """Streams that are held, parked ones included."""
-    return len(self._held)
-
-  @property
-  def num_free_slots(self) -> int:
-    """Slots that no stream owns."""
-    return self._held.num_free
-
   def knows(self, stream: bytes) -> bool:
     """Whether a stream of this name is held."""
     return stream in self._held
-
-  def is_parked(self, stream: bytes) -> bool:
-    """Whether a stream is held without a slot.
-
-    Raises:
-      StreamLost: if it is not held.
-    """
-    return self._held[stream].slot is None
 
   def open(
     self, stream: bytes, opening: Opening, resume: Resume | None = None, *, tenant: str = "", now: float = 0.0

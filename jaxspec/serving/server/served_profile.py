@@ -16,7 +16,7 @@ from jaxspec.serving.wire.ciar_codec import CiarWire
 from jaxspec.serving.wire.cloud import Profile, shown
 from jaxspec.serving.wire.profiles import profile_of_wire, rule_of
 from jaxspec.serving.wire.sqs_codec import PlainWire, SqsWire
-from jaxspec.verifiers.chunk_target import chunk_target
+from jaxspec.verifiers.chunk_target import ChunkVerifier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ class StreamKind:
 
   def verifier(self, model: ModelFns) -> Verifier:
     """The judge of one pass; the same object for equal choices."""
-    return chunk_target(model, self.accept_fn, warp=self.warp, returns_logits=self.may_request)
+    return ChunkVerifier(model, self.accept_fn, warp=self.warp, returns_logits=self.may_request)
 
   def no_drafts(self, rows: int) -> Draft:
     """Drafts of ``rows`` rows that have none, in the arrays that `Wire.decode_draft` fills, on the host."""

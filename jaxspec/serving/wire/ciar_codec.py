@@ -22,7 +22,7 @@ from jaxspec.serving.wire.round_codec import DecodedDraft, Framed, distributions
 
 @dataclasses.dataclass(frozen=True)
 class CiarWire(Framed):
-  """Windows of an edge that accepts tokens locally, and what the cloud has not read (`jaxspec.interval_gated` drafters).
+  """Windows of an edge that accepts tokens locally, and what the cloud has not read (`jaxspec.CiarDrafter` drafters).
 
   Attributes:
     vocab: tokens V.

@@ -18,7 +18,7 @@ from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.core.loop import NO_DRAFTER
 from jaxspec.core.state import Origin
 from jaxspec.core.types import Drafter, Verifier
-from jaxspec.drafters.compressed import CompressedParams, compressed
+from jaxspec.drafters.compressed import CompressedDrafter, CompressedParams
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, interval_features_fns
 from jaxspec.models.llamagen import llamagen_fns
@@ -68,7 +68,7 @@ def transformer_case(name: str) -> Case:
   if method == "plain":
     target, weights = target_network()
     params = jaxspec.SpecParams((), side(weights))
-    verifier = jaxspec.target_model(target, jaxspec.lossless, warp=jaxspec.Warp())
+    verifier = jaxspec.TargetVerifier(target, jaxspec.lossless, warp=jaxspec.Warp())
     return Case(params, NO_DRAFTER, verifier, PlainWire(TARGET.vocab_size))
   return _ciar(variant)
 
@@ -93,7 +93,7 @@ def _sqs(coding: str) -> Case:
   codec = codec_of(kind, vocab, vocab if coding in ("dense", "half") else 6, ell=30, coding=coding)
   drafting = CompressedParams(side(weights), settings(kind, 6), jnp.float32(140.0 if coding == "half" else 70.0))
   params = jaxspec.SpecParams(drafting, side(target_weights))
-  drafter, verifier = compressed(draft, codec, window=4), verifier_of(target, lazy=coding == "lazy")
+  drafter, verifier = CompressedDrafter(draft, codec, window=4), verifier_of(target, lazy=coding == "lazy")
   return Case(params, drafter, verifier, SqsWire(codec, 4))
 
 

@@ -42,7 +42,7 @@ def test_prompts_of_several_lengths():
   batch = Prompt(
     jnp.asarray(np.concatenate([tokens for tokens, _ in padded])), jnp.asarray(np.concatenate([m for _, m in padded]) > 0)
   )
-  verifier = jaxspec.target_model(fns, jaxspec.lossless, warp=warp)
+  verifier = jaxspec.TargetVerifier(fns, jaxspec.lossless, warp=warp)
   out = jaxspec.autoregress(jaxspec.SpecParams((), params), keys, batch, verifier=verifier, max_len=NEW)
   edge = EdgeStream((), drafter=NO_DRAFTER, wire=PlainWire(13), max_len=NEW, profile=1)
   for row, length in enumerate(lengths):

@@ -1,4 +1,4 @@
-"""Generation of images scale by scale (VAR, arXiv 2404.02905) as one compiled program.
+"""Generation of images scale by scale (VAR, arXiv 2404.02905) without the loop: what the decodes of maps are compared with.
 
 1. The network reads what the maps so far give at the resolution of the next scale. It gives logits for all its positions.
 2. They are guided with a weight of the scale, truncated and divided by its temperature, in this order. All tokens of the map
@@ -121,8 +121,6 @@ def generate_scales(
   """Draws all maps of every row in one compiled program.
 
   Args:
-    model: the target's functions, static.
-    tokenizer: functions of the tokenizer, static.
     key: one typed key (row r uses ``fold_in(key, r)``) or ``[B]`` row keys; consumed. A row depends on its own key and
       condition only.
     condition: `ClassLabels` of ``B`` rows.
@@ -133,43 +131,10 @@ def generate_scales(
   Returns:
     `DecodeResult` with tokens ``[B, L]`` int32, scale after scale, a round for each scale, and a `ScaleReport`. Tokens of a
     refiner count as local.
-  Raises:
-    ValueError: if networks, tokenizer and settings do not fit each other.
-
-  Example:
-    >>> import jax, jax.numpy as jnp
-    >>> from jaxspec.sampling.scale_network import scale_sampling
-    >>> from jaxspec.models.var.var import VARConfig, var_fns
-    >>> from jaxspec.models.tokenizers.var_vae import VARVAEConfig, var_vae_fns
-    >>> sides = (1, 2)
-    >>> fns = var_fns(VARConfig(depth=1, dim=8, num_heads=2, vocab_size=6, code_dim=4, num_classes=3, sides=sides))
-    >>> vae = var_vae_fns(VARVAEConfig(4, (1, 2), 1, codebook_size=6, codebook_dim=4, num_phis=2, sides=sides, num_groups=2))
-    >>> params = ScaleParams(*(jax.jit(part.init)(jax.random.key(0)) for part in (fns, vae)))
-    >>> classes, sampling = ClassLabels(jnp.array([0, 2])), scale_sampling(2, cfg=1.5)
-    >>> out = generate_scales(fns, vae, params, jax.random.key(2), classes, sampling)
-    >>> out.tokens.shape, vae.decode_latent(params.tokenizer, out.report.total).shape
-    ((2, 5), (2, 4, 4, 3))
   """
-  rows, num_scales = condition.batch_size, len(model.sides)
-  for name, part in (("tokenizer", tokenizer), ("refiner", refiner)):
-    if part is not None and part.sides != model.sides:
-      raise ValueError(f"Must have a {name} of scales {model.sides}, we instead got {part.sides}")
-  codes, wanted = tokenizer.codebook(params.tokenizer).shape, (model.vocab_size, model.code_dim)
-  if codes != wanted or (refiner is not None and (refiner.vocab_size, refiner.code_dim) != wanted):
-    raise ValueError(f"Must have {wanted[0]} codes of width {wanted[1]} everywhere, we instead got a codebook {list(codes)}")
-  if (refiner is None) != (refine_from is None):
-    found = "refine_from" if refiner is None else "a refiner"
-    raise ValueError(f"Must have both a refiner and refine_from or neither, we instead got only {found}")
-  if refine_from is not None and not 0 < refine_from < num_scales:
-    raise ValueError(f"Must have refine_from within 1 to {num_scales - 1}, we instead got {refine_from}")
-  top_k = (top_k,) * num_scales if isinstance(top_k, int) else tuple(top_k)
-  given = [len(leaf) for leaf in jax.tree.leaves(sampling)] + [len(top_k)]
-  if set(given) != {num_scales}:
-    raise ValueError(f"Must have settings of {num_scales} scales, we instead got {given}")
-  length = scales.starts(model.sides)[-1]
-  if uniforms is not None and uniforms.shape != (rows, length):
-    raise ValueError(f"Must have uniforms of shape {[rows, length]}, we instead got {list(uniforms.shape)}")
+  top_k = (top_k,) * len(model.sides) if isinstance(top_k, int) else tuple(top_k)
+  keys = rng.stream_keys(rng.row_keys(key, condition.batch_size), rng.Stream.FIRST, jnp.int32(0))
   return _generate(
-    params, rng.stream_keys(rng.row_keys(key, rows), rng.Stream.FIRST, jnp.int32(0)), condition, uniforms, sampling,
+    params, keys, condition, uniforms, sampling,
     model=model, tokenizer=tokenizer, refiner=refiner, refine_from=refine_from, top_k=top_k, record=record,
   )  # fmt: skip
