@@ -18,7 +18,7 @@ from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.run import measure
 from jaxspec.sampling.logit_processing import ModelParams, sampling_params
 from jaxspec.serving.server.cache_table import Table
-from jaxspec.serving.server.served_profile import StreamKind
+from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.server.server_programs import Programs
 from jaxspec.serving.server.step_arrays import Sizes
 from jaxspec.serving.wire.sqs_codec import PlainWire
@@ -66,11 +66,11 @@ def costs(num_slots: tuple[int, ...], repeats: int, config: LlamaGenConfig = CON
   """Measures tables of these sizes in turns."""
   fns = llamagen_fns(config)
   params = ModelParams(fns.init(jax.random.key(0)), sampling_params())
-  kinds, example = (StreamKind(PlainWire(config.vocab_size)),), ClassLabels(np.zeros(1, np.int32))
+  profiles, example = (ServedProfile(PlainWire(config.vocab_size)),), ClassLabels(np.zeros(1, np.int32))
   tables: dict[int, Table] = {}
   inserts, steps, before = {}, {}, {}
   for number in num_slots:
-    programs = Programs(params, fns, kinds, Sizes(number, ROWS, config.num_tokens - 1, (WIDTH,)), example)
+    programs = Programs(params, fns, profiles, Sizes(number, ROWS, config.num_tokens - 1, (WIDTH,)), example)
     tables[number] = programs.table()
     row = jax.device_put(programs.row(tables[number], 0))
     before[number] = pointers(tables[number])

@@ -1,8 +1,9 @@
 """Decodes of real networks under planted faults: every single one at every call, and random ones together.
 
 The wire, the server and the edge are in this process, and time is virtual: nothing sleeps. Requests and replies go through
-their bytes, the server's checks, its desk and its engine, as behind a socket (`experiments.server.faulty`). A server that is
-killed loses its streams and its table of calls; the compiled programs stay. An edge that is killed goes on from its journal.
+their bytes, the server's checks, its dispatcher and its engine, as behind a socket (`experiments.server.faulty`). A server
+that is killed loses its streams and its call table; the compiled programs stay. An edge that is killed goes on from its
+journal.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A cloud in the process whose wire has faults, at chosen attempts. Time is virtual: nothing sleeps.
 
-The server's side is the real one from the bytes of a request to the bytes of a reply: reading, desk, table of calls. Only
+The server's side is the real one from the bytes of a request to the bytes of a reply: reading, dispatcher, call table. Only
 the sockets and the thread are not there.
 """
 
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from jaxspec.serving.edge.reliable_stream import Session
 from jaxspec.serving.server import requests
-from jaxspec.serving.server.dispatcher import Desk, Limits, OpenCall, Tenant, Ticket
+from jaxspec.serving.server.dispatcher import Dispatcher, Limits, OpenCall
 from jaxspec.serving.server.engine_interface import Engine, description_of
 from jaxspec.serving.server.engine_thread import run_once
+from jaxspec.serving.server.quotas import Tenant
 from jaxspec.serving.wire.cloud import CloudError, Description, Opened, Opening, Resume, Status
 from jaxspec.serving.wire.v1 import encoding
 from jaxspec.serving.wire.v1 import jaxspec_link_pb2 as pb
@@ -66,7 +68,7 @@ class InProcess:
 
   def __init__(self, clock: Clock, make_engine: Callable[[], Engine], *, streams: int = 64):
     self.engine, self._clock = make_engine(), clock
-    self.desk = Desk(Limits(streams), jitter=lambda: 0.5)
+    self.dispatcher = Dispatcher(Limits(streams), jitter=lambda: 0.5)
     self.served = description_of(self.engine)
 
   def answer(self, method: str, data: bytes, timeout_s: float) -> bytes:
@@ -78,28 +80,24 @@ class InProcess:
     now = self._clock()
     deadline = now + timeout_s
     if method == "Close":
-      self.desk.close(TENANT, requests.read_close(data))
+      self.dispatcher.close(TENANT, requests.read_close(data))
       self._run()
       return b""
     if method == "Open":
       opening, resume = requests.read_open(data, self.served)
       plain = encoding.open_request(opening)
-      frame = self._wait(self.desk.open(OpenCall(TENANT, opening, resume, plain, data, deadline), now=now))
+      frame = self._wait(self.dispatcher.open(OpenCall(TENANT, opening, resume, plain, data, deadline), now=now))
       return encoding.open_reply(Opened(frame, 1 if resume is None else resume.next_seq, self.served.numerics))
     call = requests.read_verify(data, self.served)._replace(deadline=deadline)
-    return encoding.verify_reply(*call.position, self._wait(self.desk.verify(call, now=now)))
+    return encoding.verify_reply(*call.position, self._wait(self.dispatcher.verify(call, now=now)))
 
   def _run(self) -> None:
-    run_once(self.desk, self.engine, self._clock)
+    run_once(self.dispatcher, self.engine, self._clock)
 
-  def _wait(self, answer: bytes | Ticket) -> bytes:
-    if isinstance(answer, Ticket):
-      while answer.answer is None:
-        self._run()
-      answer = answer.answer
-    if isinstance(answer, CloudError):
-      raise answer
-    return answer
+  def _wait(self, reply: Future[bytes]) -> bytes:
+    while not reply.done():
+      self._run()
+    return reply.result()
 
 
 class FaultyCloud:

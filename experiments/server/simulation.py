@@ -49,24 +49,24 @@ def simulate(load: Load, step_s: Callable[[int], float], policy: Policy, *, call
   heapq.heapify(arriving)
   left = [calls if load.each is None else load.each] * load.devices
   most = calls if load.each is None else load.each * load.devices
-  asked: dict[int, float] = {}
+  waiting: dict[int, float] = {}
   answered: list[tuple[float, float]] = []  # when, after how long
   steps: list[tuple[float, int]] = []
   now = 0.0
   while len(answered) < most:
     while arriving and arriving[0][0] <= now:
       since, device = heapq.heappop(arriving)
-      asked[device] = since
-    found = plan(now, Queues([Waiting(device.to_bytes(4), 0, since) for device, since in asked.items()]), policy)
+      waiting[device] = since
+    found = plan(now, Queues([Waiting(device.to_bytes(4), 0, since) for device, since in waiting.items()]), policy)
     if not isinstance(found, Plan):
       coming = [arriving[0][0]] if arriving else []
       now = min(coming if found is None else [*coming, found])
       continue
-    now += step_s(len(found.asked))
-    steps.append((now, len(found.asked)))
-    for name in found.asked:
+    now += step_s(len(found.verified))
+    steps.append((now, len(found.verified)))
+    for name in found.verified:
       device = int.from_bytes(name)
-      answered.append((now, now - asked.pop(device)))
+      answered.append((now, now - waiting.pop(device)))
       left[device] -= 1
       if left[device]:
         heapq.heappush(arriving, (now + pause(), device))

@@ -1,4 +1,4 @@
-"""``jaxspec serve``: a server that verifies for edges, and tokens for those who may use it."""
+"""``jaxspec serve``: a server that verifies for edges, and its bearer tokens."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SECONDS = click.FloatRange(0, min_open=True)
 @click.command(no_args_is_help=False)
 @click.argument("checkpoint", type=PATH, required=False)
 @click.option(
-  "--listen", default="127.0.0.1:8443", show_default=True, metavar="HOST:PORT", help="Where; port 0 is a free one."
+  "--listen", default="127.0.0.1:8443", show_default=True, metavar="HOST:PORT", help="Address; port 0 is a free one."
 )
 @click.option("--tls-cert", type=PATH, metavar="FILE", help="Certificate of the server (.pem).")
 @click.option("--tls-key", type=PATH, metavar="FILE", help="Its key (.pem).")
 @click.option("--tls-client-ca", type=PATH, metavar="FILE", help="Edges must have a certificate of this authority (.pem).")
 @click.option("--insecure", is_flag=True, help="Without TLS, listen to other machines than this one.")
-@click.option("--token-file", type=PATH, metavar="FILE", help="Who may open streams (.jsonl); read again on SIGHUP.")
-@click.option("--auth-every-call", is_flag=True, help="Ask for the token in every call, not only where streams are opened.")
+@click.option("--token-file", type=PATH, metavar="FILE", help="Tokens that may open streams (.jsonl); reloaded on SIGHUP.")
+@click.option("--auth-every-call", is_flag=True, help="Require the token in every call, not only in openings.")
 @click.option("--new-token", metavar="NAME", help="Add a token to --token-file, print its secret once, and end.")
 @click.option("--quota", metavar="NAME=VALUE,...", help="Of the new token: streams=N, calls_per_s=X, fed_per_s=X (tokens).")
 @click.option("--profile", "profiles", multiple=True, metavar="METHOD[:NAME=VALUE,...]",
@@ -38,12 +38,13 @@ _SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--numerics", type=click.Choice(("exact", "fast")), default="exact", show_default=True, metavar="NAME",
               help="exact: refuse programs in which rows depend on each other; or fast.")  # fmt: skip
 @click.option("--max-wait-ms", type=click.FloatRange(0), default=0.0, show_default=True, metavar="T",
-              help="How long a call may wait for others to share its step.")  # fmt: skip
-@click.option("--idle-s", type=_SECONDS, default=60.0, show_default=True, metavar="T", help="Then a stream loses its cache.")
-@click.option("--forget-s", type=_SECONDS, default=600.0, show_default=True, metavar="T", help="Then it is forgotten.")
+              help="Most milliseconds that a call waits for others to share its step.")  # fmt: skip
+@click.option("--idle-s", type=_SECONDS, default=60.0, show_default=True, metavar="T",
+              help="Seconds without a call until a stream loses its cache.")  # fmt: skip
+@click.option("--forget-s", type=_SECONDS, default=600.0, show_default=True, metavar="T", help="Until it is closed.")
 @click.option("--max-decode-ms", type=_SECONDS, default=100.0, show_default=True, metavar="T",
               help="Refuse a profile whose longest frame takes longer to read.")  # fmt: skip
-@click.option("--metrics", metavar="HOST:PORT", help="Answer HTTP requests for counters there (Prometheus).")
+@click.option("--metrics", metavar="HOST:PORT", help="Address of the metrics (HTTP, Prometheus).")
 @click.option("--mesh", metavar="NAME", help="Devices that share the work, such as data=2,model=4.")
 @common("model", "tokenizer", "text_encoder", "dtype", "matmul_precision", "no_cache")
 def serve(**options: Any) -> int:
@@ -103,7 +104,7 @@ def _quota(text: str | None):
 
 
 def _counters(address: Address):
-  """Counters that can be asked for already: a port that is taken shows before anything is compiled."""
+  """Metrics whose port is open before anything is compiled, so that a taken port is reported first."""
   from jaxspec.serving.server.listen import reason
   from jaxspec.serving.server.prometheus import Metrics
 

@@ -21,7 +21,7 @@ from jaxspec.run.job import Job
 from jaxspec.serving.edge.remote_decode import decode_over_cloud
 from jaxspec.serving.server.engine import Engine
 from jaxspec.serving.server.in_process import LocalCloud
-from jaxspec.serving.server.served_profile import StreamKind
+from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.wire import method_codecs
 from jaxspec.serving.wire.cloud import DIGEST_BYTES, Cloud
 from jaxspec.serving.wire.link_model import LATENCY_RULES, NETWORKS, link_seconds
@@ -132,13 +132,13 @@ def cloud_of(job: Job) -> LocalCloud:
     read = lambda sent: jax.tree.map(lambda leaf: leaf[int(sent) :][:1], conditions)
     example = read("0")
   model, params = job.sampling.side(pipeline.target)
-  kind = StreamKind(wire, dataclasses.replace(job.sampling.warp(), legal=pipeline.host.legal))
-  width = -(-(kind.window + 2) // 8) * 8
+  profile = ServedProfile(wire, dataclasses.replace(job.sampling.warp(), legal=pipeline.host.legal))
+  width = -(-(profile.window + 2) // 8) * 8
   # Both sides hold the same weights, and one row has no neighbours: neither a digest nor independence needs a check.
   sizes = dict(max_streams=1, max_rows=1, max_len=job.max_len, widths=(width,), digest=bytes(DIGEST_BYTES), numerics="fast")
   with pipeline.context():
     engine = Engine(
-      params, model, [kind], example=example, read_condition=read, matmul_precision=pipeline.matmul_precision, **sizes
+      params, model, [profile], example=example, read_condition=read, matmul_precision=pipeline.matmul_precision, **sizes
     )
   return LocalCloud(engine)
 

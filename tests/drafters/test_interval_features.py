@@ -15,7 +15,7 @@ from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, inter
 from jaxspec.serving.edge.remote_decode import decode_over_cloud
 from jaxspec.serving.server.engine import Engine
 from jaxspec.serving.server.in_process import LocalCloud
-from jaxspec.serving.server.served_profile import StreamKind
+from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.wire.ciar_codec import CiarWire
 from jaxspec.serving.wire.ciar_message import GatedWire, read_gated, write_gated
 from jaxspec.serving.wire.framing import MessageError
@@ -96,7 +96,7 @@ def test_a_cloud_gives_the_tokens_of_the_loop():
   out, wire = run(params, kwargs), CiarWire(TARGET.vocab_size, WINDOW, feature_width=PHI.width)
   sizes = dict(max_streams=1, max_rows=1, max_len=N, widths=(8,))
   example = ClassLabels(np.full(1, TARGET.num_classes - 1, np.int32))
-  cloud = LocalCloud(Engine(params.target, networks(1)[0], [StreamKind(wire)], example=example, **sizes))
+  cloud = LocalCloud(Engine(params.target, networks(1)[0], [ServedProfile(wire)], example=example, **sizes))
   edge = dict(cloud=cloud, drafter=kwargs["drafter"], wire=wire, max_len=N, target_prefix=2)
   far, traffic = decode_over_cloud(params.draft, keys_of(ROWS), labels(ROWS), **edge)
   np.testing.assert_array_equal(far.tokens, out.tokens)

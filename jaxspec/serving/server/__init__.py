@@ -1,10 +1,12 @@
-"""A server that verifies for many edges, from the device that holds the network to sockets.
+"""A server that verifies for many edges, in one process.
 
-1. `engine` is a target that verifies for many streams in programs of fixed shape: synchronous, one thread, no sockets.
-   `interface` is what the rest of the server knows of it, without JAX.
-2. `desk` decides what runs and who waits for it, by the table of `calls` and the quotas of `quotas`. Both are pure.
-3. `local` is both in one process, without a socket.
-4. `service` runs an engine in a thread of its own: it computes what the desk hands out.
-5. `front` answers calls by a service. `requests` checks every field. `door` is a front at a port, by gRPC.
-6. `server` is all of it, in one process.
+1. `server` starts and ends it. `from_bundle` makes one of a bundle.
+2. `grpc_server` opens the port. `servicer` answers calls by gRPC, checks every field by `requests`, and authenticates by
+   `bearer_tokens`.
+3. `engine_thread` runs the engine in a thread of its own. `dispatcher` queues its calls, by the call table of `idempotency`
+   and the quotas of `quotas`; all three are pure.
+4. `engine` is the target for many streams: synchronous, one thread, no sockets. `scheduler` plans its steps, `stream_table`
+   has its streams, and `cache_table` their caches. `engine_interface` is its interface for the rest of the server, without
+   JAX.
+5. `in_process` is the same without a thread and without sockets.
 """

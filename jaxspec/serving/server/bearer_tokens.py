@@ -1,7 +1,7 @@
-"""Bearer tokens: who may open streams, and how much of the server each may use.
+"""Authentication by bearer tokens, and the delay after wrong ones.
 
-The file has one JSON object in a line: ``name``, ``sha256`` of the secret, the quota (``streams``, ``calls_per_s``,
-``fed_per_s``; without one there is no limit), and ``revoked`` where it no longer opens anything. Secrets are not kept.
+The file has one JSON object a line: ``name``, ``sha256`` of the secret, the quota (``streams``, ``calls_per_s``,
+``fed_per_s``; a missing one is no limit), and ``revoked`` for a token that is refused. Secrets are not stored.
 ``jaxspec serve --new-token`` adds a line and prints the secret once.
 """
 
@@ -19,8 +19,7 @@ import secrets
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from jaxspec.serving.server.dispatcher import Tenant
-from jaxspec.serving.server.quotas import Quota
+from jaxspec.serving.server.quotas import Quota, Tenant
 from jaxspec.serving.wire.cloud import CloudError, Status
 
 _LOG = logging.getLogger(__name__)
@@ -50,7 +49,7 @@ class TokenFile:
     self._issued: tuple[Token, ...] = ()
 
   def tenant_of(self, secret: str | None) -> Tenant:
-    """Who has this secret. The time it takes does not depend on how much of a secret is right.
+    """The owner of a secret. Its time does not depend on the number of correct bytes.
 
     Raises:
       CloudError: ``UNAUTHENTICATED`` for a missing or unknown one, ``PERMISSION_DENIED`` for a revoked one.
@@ -69,28 +68,34 @@ class TokenFile:
     return found.tenant
 
   def issue(self, name: str) -> str:
-    """The secret of a new token that is in no file and ends with this object."""
+    """The secret of a new token, which is in no file and is valid as long as this object."""
     secret = secrets.token_urlsafe(_SECRET_BYTES)
     self._issued += (Token(Tenant(name, Quota()), _digest(secret)),)
     return secret
 
   def reload(self) -> None:
-    """Reads the file again; a damaged one changes nothing."""
+    """Reads the file again; a damaged file changes nothing."""
     try:
       self._tokens = read_tokens(self._path)
     except ValueError as error:
       _LOG.error("The old tokens stay: %s", error)
 
 
-class Failures:
-  """Wrong tokens by peer. Whoever brings more than ``free`` in a minute is answered slowly. Pure; time is passed in."""
+class AuthBackoff:
+  """Delays replies to peers with wrong tokens. Pure; time is an argument.
+
+  Args:
+    free: wrong tokens of a peer in ``window_s`` seconds that are not delayed.
+    window_s: seconds after which a wrong token no longer counts.
+    delay_s: seconds of delay.
+  """
 
   def __init__(self, free: int = 10, window_s: float = 60.0, delay_s: float = 1.0):
     self._free, self._window_s, self._delay_s = free, window_s, delay_s
     self._times: collections.OrderedDict[str, collections.deque[float]] = collections.OrderedDict()
 
   def delay_s(self, peer: str, now: float) -> float:
-    """Counts a wrong token; how long to wait before saying so."""
+    """Counts a wrong token of a peer; returns the seconds to wait before the reply."""
     times = self._times.setdefault(peer, collections.deque(maxlen=self._free))
     self._times.move_to_end(peer)
     if len(self._times) > _MAX_PEERS:
@@ -104,7 +109,7 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
   """The tokens of a file, in order.
 
   Raises:
-    ValueError: for a file that cannot be read, a line that is none, or a name that stands there twice.
+    ValueError: for a file that cannot be read, an invalid line, or a name that occurs twice.
   """
   try:
     listed = path.read_text(encoding="utf-8")
@@ -125,7 +130,7 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
 
 
 def new_token(path: str | os.PathLike, name: str, quota: Quota = Quota()) -> str:
-  """Makes a token and adds it to a file, which is made if it is not there.
+  """Makes a token and adds it to a file, which is created if it is missing.
 
   Returns:
     The secret, which is in no file.
@@ -143,13 +148,13 @@ def new_token(path: str | os.PathLike, name: str, quota: Quota = Quota()) -> str
     if name in {token.tenant.name for token in read_tokens(path)}:
       raise ValueError(f"Must have a new name for a token in {path}, we instead got {name!r}")
     if path.read_text(encoding="utf-8").rpartition("\n")[2]:
-      line = "\n" + line  # an editor left the last line without its end
+      line = "\n" + line  # an editor may leave the last line without its end
     file.write(line)
   return secret
 
 
 def _lock(file: TextIO) -> None:
-  """Waits until nobody else adds a token, where there are such locks."""
+  """Waits until no other process adds a token, on systems with such locks."""
   with contextlib.suppress(ImportError, OSError):
     import fcntl
 

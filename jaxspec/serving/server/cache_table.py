@@ -1,16 +1,16 @@
 """A table of rows, and the steps that compute a few of them: pure functions of fixed shape.
 
-The table holds the caches of ``N`` slots, and one more slot that nobody owns. A step gathers ``M`` slots, runs one pass of
-``W`` inputs over them, and writes ``W`` cache slots of each back. So a step costs what ``M`` rows cost, whatever ``N`` is.
+The table holds the caches of ``N`` slots, and one idle slot. A step gathers ``M`` slots, runs one pass of ``W`` inputs over
+them, and writes ``W`` cache slots of each back. So a step costs what ``M`` rows cost, whatever ``N`` is.
 
-Everything else about a row is small and stays on the host: its cursor, its key, its sampling parameters. A `Batch` brings
-it. The state of a row on the device is its cache alone, which can be made again from its tokens.
+Everything else about a row is small and stays on the host: its cursor, its key, its sampling parameters. A `Batch` holds
+it. The state of a row on the device is its cache alone, which can be rebuilt from its tokens.
 
 On a mesh (`jaxspec.core.mesh`) every group of devices has a table of its own slots, and computes its own rows of a step.
 Groups exchange nothing.
 
-Rows of a step are *asked* (their drafts are judged and their cursor moves), *forced* (they read committed tokens) or *idle*
-(in the slot that nobody owns).
+Rows of a step are *verified* (their drafts are verified and their cursor moves), *forced* (they read committed tokens) or
+*idle* (in the idle slot).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from jaxspec.verifiers.chunk_target import ChunkState
 
 
 class Table(NamedTuple):
-  """What the device holds of all streams."""
+  """The arrays of all streams on the device."""
 
   cache: Cache  # of N + 1 rows, or as many of each group of devices; the last one is idle
   p: PyTree  # [N + 1, V] float32, target distributions of rows that wait for one of the draft side; () if none ever do
@@ -59,11 +59,11 @@ class Batch(NamedTuple):
   settings: RowSettings
   cursor: Cursor  # leaves [M], end tokens [M, E]
   draft: Draft  # leaves [M, K, ...], payload a `Chunk` of [M, W]
-  asked: Array  # [M] bool
+  verified: Array  # [M] bool
 
 
 class Judged(NamedTuple):
-  """What a step found, one of each for its ``M`` rows; valid where a row was asked."""
+  """The results of a step for its ``M`` rows; valid where a row was verified."""
 
   verdict: Verdict
   asks: Array  # [M] bool, the last token waits for the distribution of the rejected draft
@@ -157,7 +157,7 @@ def step(
 
   Args:
     slots: ``[M]`` int32; none but the idle one occurs twice. On a mesh ``M / data`` of each group, as its table counts.
-    batch: the rows. Its shapes, hence the program, do not depend on who waits.
+    batch: the rows. Its shapes, hence the program, do not depend on the waiting streams.
     verifier: a `jaxspec.verifiers.chunk_target.ChunkVerifier`; it returns logits where ``may_request``.
     may_request: static; whether verdicts may wait for distributions (`finish`).
     mesh: devices that share the table.
@@ -205,7 +205,7 @@ def finish(
   """
 
   def run(_, p, slots, batch, verdict, distribution) -> tuple[Verdict, Cursor]:
-    tested = Tested(verdict, batch.asked, p.at[slots].get(mode="promise_in_bounds"))
+    tested = Tested(verdict, batch.verified, p.at[slots].get(mode="promise_in_bounds"))
     side, verdict = finish_round(_side(batch), batch.draft, tested, distribution)
     return verdict, side.cursor
 
@@ -222,6 +222,6 @@ def _keys(settings: RowSettings) -> Array:
 
 
 def _side(batch: Batch) -> TargetSide:
-  """The target side of the rows; those that are not asked count as finished, so nothing moves in them."""
-  cursor = batch.cursor._replace(live=batch.cursor.live & batch.asked)
+  """The target side of the rows; rows that are not verified count as finished, so their cursor stays."""
+  cursor = batch.cursor._replace(live=batch.cursor.live & batch.verified)
   return TargetSide(cursor, _keys(batch.settings), batch.settings.max_len, ())

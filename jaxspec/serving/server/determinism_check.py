@@ -1,10 +1,10 @@
-"""The probe: what the compiled programs make of one fixed row, on the real weights, before anybody is served.
+"""The determinism check: one fixed row in all compiled programs, on the real weights, before the port opens.
 
-1. The row is read by every program. The digest of the bits of its logits and of its cache names the numerics: servers of
-   equal digests answer with equal bytes.
-2. It stands first and last, among rows of zeros, of noise and of NaN. If a bit differs, rows depend on each other. On a mesh
-   first and last are in the first and the last group of devices, which hence compute the same bits.
-3. It is read again in other cuts and widths. If no bit differs, a replay may be cut in any way.
+1. Every program reads the row. The digest of the bits of its logits and of its cache names the numerics: servers of equal
+   digests reply with equal bytes.
+2. The row is first and last among rows of zeros, noise and NaN. If a bit differs, rows depend on each other. On a mesh these
+   are in the first and the last group of devices, which hence compute the same bits.
+3. The row is read again in other chunks and widths. If no bit differs, a replay may use any chunks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jaxspec.core.mesh import MeshSizes
 from jaxspec.core.types import Cache, Cursor, PyTree, Verdict
 from jaxspec.sampling.logit_processing import Sampling
 from jaxspec.serving.server.cache_table import RowSettings
-from jaxspec.serving.server.chunking import Cut, narrowest
+from jaxspec.serving.server.chunking import ChunkSpan, narrowest
 from jaxspec.serving.server.digests import environment
 from jaxspec.serving.server.server_programs import Programs
 from jaxspec.serving.server.step_arrays import Row, Settings
@@ -30,12 +30,12 @@ NUMERICS = ("exact", "fast")
 _NEIGHBOURS = ("zeros", "noise", "nan")
 
 
-class Probed(NamedTuple):
-  """What the probe found."""
+class Determinism(NamedTuple):
+  """Result of the check."""
 
   digest: bytes  # SHA-256
-  is_exact: bool  # a row depends on nothing but itself
-  replay_in_chunks: bool  # nor on how its passes are cut
+  is_exact: bool  # a row depends on itself alone
+  replay_in_chunks: bool  # and not on its chunks
 
 
 class _Pass(NamedTuple):
@@ -45,7 +45,7 @@ class _Pass(NamedTuple):
   cache: bytes  # of the condition and the tokens that were read
 
 
-def probe(programs: Programs, numerics: str = "exact") -> Probed:
+def check_determinism(programs: Programs, numerics: str = "exact") -> Determinism:
   """Runs all programs; this compiles them.
 
   Args:
@@ -55,17 +55,17 @@ def probe(programs: Programs, numerics: str = "exact") -> Probed:
   """
   if numerics not in NUMERICS:
     raise ValueError(f"Must have numerics in {', '.join(NUMERICS)}, we instead got {numerics!r}")
-  found = _Prober(programs).run()
+  found = _DeterminismCheck(programs).run()
   if numerics == "exact" and not found.is_exact:
     raise ValueError(
       "Must have rows that do not depend on the rows beside them for exact numerics, we instead got other bits among "
-      "other rows; numerics 'fast' serves them all the same"
+      "other rows; numerics 'fast' serves such programs"
     )
   return found
 
 
-class _Prober:
-  """One row, read in many ways, by a table that is thrown away."""
+class _DeterminismCheck:
+  """One row, read in many ways, in a table of its own."""
 
   def __init__(self, programs: Programs):
     self._programs = programs
@@ -81,11 +81,11 @@ class _Prober:
     self._row = programs.one_of(programs.prefill(0, self._settings, programs.conditions()[-1])[0])
     self._table = programs.table()
 
-  def run(self) -> Probed:
+  def run(self) -> Determinism:
     """All three parts."""
     digest = hashlib.sha256(_environment(self._programs).encode())
     is_exact, last = True, []
-    for number, kind in enumerate(self._programs.kinds):
+    for number, profile in enumerate(self._programs.profiles):
       for condition in self._programs.conditions():
         row, first = self._programs.prefill(number, self._settings, condition)
         digest.update(first.to_bytes(4, "big") + _bits_of(self._programs.one_of(row)))
@@ -97,26 +97,26 @@ class _Prober:
           for beside in _NEIGHBOURS
           for at in (0, self._programs.sizes.max_rows - 1)
         )
-      last.append(self._is_free_of_cuts(number))
-      if kind.may_request:
+      last.append(self._is_free_of_chunks(number))
+      if profile.may_request:
         digest.update(self._finished(number).to_bytes(4, "big"))
-    return Probed(digest.digest(), is_exact, is_exact and all(last))
+    return Determinism(digest.digest(), is_exact, is_exact and all(last))
 
   def _pass(self, number: int, width: int, *, at: int, neighbours: str | None) -> _Pass:
     """The first tokens in one pass; the row stands first in the step (``at`` 0) or last, in the first slot or the last."""
     sizes = self._programs.sizes
     slot = sizes.max_streams - 1 if at else 0
-    cut = Cut(0, min(width, len(self._tokens)), width)
+    span = ChunkSpan(0, min(width, len(self._tokens)), width)
     rows = []
     for other in self._others(slot) if neighbours else ():
       self._insert(_like(self._row, neighbours, other), other)
-      tokens = (self._tokens[: cut.size] * (other + 2) + other) % self._programs.vocab
-      rows.append(self._asked(number, other, cut, tokens))
+      tokens = (self._tokens[: span.size] * (other + 2) + other) % self._programs.vocab
+      rows.append(self._verified(number, other, span, tokens))
     self._insert(self._row, slot)
     position = len(rows) if at else 0
-    rows.insert(position, self._asked(number, slot, cut, self._tokens[: cut.size]))
+    rows.insert(position, self._verified(number, slot, span, self._tokens[: span.size]))
     self._table, judged = self._programs.step(self._table, number, width, rows)
-    return _Pass(int(judged.bits[position]), self._read(slot, cut.size))
+    return _Pass(int(judged.bits[position]), self._read(slot, span.size))
 
   def _others(self, slot: int) -> list[int]:
     """Slots for all other rows of a step, in ascending order."""
@@ -132,24 +132,24 @@ class _Prober:
   def _finished(self, number: int) -> int:
     """The token that ends a round whose distribution came, from what the last pass left."""
     verdict = Verdict(np.zeros(1, np.int32), np.zeros(1, np.int32), is_drafted_end=np.zeros(1, bool))
-    row = self._asked(number, 0, Cut(0, 1, self._programs.sizes.widths[0]), self._tokens[:1])
-    distribution = no_distributions((1,), self._programs.kinds[number].wire.codec.max_sent)
+    row = self._verified(number, 0, ChunkSpan(0, 1, self._programs.sizes.widths[0]), self._tokens[:1])
+    distribution = no_distributions((1,), self._programs.profiles[number].wire.codec.max_sent)
     found, _ = self._programs.finish(self._table, number, [row], [verdict], [distribution])
     return int(found.next_token[0])
 
-  def _asked(self, number: int, slot: int, cut: Cut, tokens: np.ndarray, features: np.ndarray | None = None) -> Row:
-    """A row whose last token is judged without drafts; as many logits as possible enter the bits without features."""
-    draft = self._programs.kinds[number].no_drafts(1)
-    drafted = min(self._programs.kinds[number].window, cut.size - 1)
-    draft.tokens[0, :drafted] = tokens[cut.size - drafted :]
+  def _verified(self, number: int, slot: int, span: ChunkSpan, tokens: np.ndarray) -> Row:
+    """A row whose last tokens are verified as drafts; as many logits as possible enter the bits."""
+    draft = self._programs.profiles[number].no_drafts(1)
+    drafted = min(self._programs.profiles[number].window, span.size - 1)
+    draft.tokens[0, :drafted] = tokens[span.size - drafted :]
     draft.num_drafted[0] = drafted
-    length = np.full(1, cut.start + cut.size - drafted, np.int32)
-    last = tokens[cut.size - drafted - 1 : cut.size - drafted].astype(np.int32)
+    length = np.full(1, span.start + span.size - drafted, np.int32)
+    last = tokens[span.size - drafted - 1 : span.size - drafted].astype(np.int32)
     cursor = Cursor(last, length, np.ones(1, bool), np.int32(1))
-    return Row(slot, self._settings, cursor, cut, tokens.astype(np.int32), features, draft)
+    return Row(slot, self._settings, cursor, span, tokens.astype(np.int32), draft=draft)
 
-  def _is_free_of_cuts(self, number: int) -> bool:
-    """Whether the tokens leave the same cache and end in the same logits, however they are cut."""
+  def _is_free_of_chunks(self, number: int) -> bool:
+    """Whether the tokens leave the same cache and end in the same logits, in any chunks."""
     widths, length = self._programs.sizes.widths, len(self._tokens)
     left = []
     for sizes in ([widths[-1]], *([width] for width in widths), [3, 1, widths[0], 5]):
@@ -162,18 +162,18 @@ class _Prober:
     start, turn = 0, 0
     while start < length:
       size = min(sizes[turn % len(sizes)], length - start)
-      cut = Cut(start, size, narrowest(size, self._programs.sizes.widths))
-      row = self._asked(number, 0, cut, self._tokens[start : start + size])
+      span = ChunkSpan(start, size, narrowest(size, self._programs.sizes.widths))
+      row = self._verified(number, 0, span, self._tokens[start : start + size])
       if start + size == length:  # the last token alone, so that passes of all sizes are compared
         row = self._last_only(row, number)
-      self._table, judged = self._programs.step(self._table, number, cut.width, [row])
+      self._table, judged = self._programs.step(self._table, number, span.width, [row])
       start, turn = start + size, turn + 1
     return _Pass(int(judged.bits[0]), self._read(0, length))
 
   def _last_only(self, row: Row, number: int) -> Row:
     """The same pass without drafts."""
-    cursor = row.cursor._replace(last=row.tokens[-1:], length=np.full(1, row.cut.start + row.cut.size, np.int32))
-    return row._replace(cursor=cursor, draft=self._programs.kinds[number].no_drafts(1))
+    cursor = row.cursor._replace(last=row.tokens[-1:], length=np.full(1, row.span.start + row.span.size, np.int32))
+    return row._replace(cursor=cursor, draft=self._programs.profiles[number].no_drafts(1))
 
   def _read(self, slot: int, size: int) -> bytes:
     """The cache of a slot up to its first ``size`` tokens."""
@@ -205,6 +205,6 @@ def _like(row: Cache, kind: str, seed: int) -> Cache:
 
 
 def _environment(programs: Programs) -> str:
-  """What decides about bits besides the programs."""
+  """What decides the bits besides the programs."""
   mesh = [] if programs.mesh is None else [str(MeshSizes(**programs.mesh.shape))]
   return "\n".join([environment(), *mesh])

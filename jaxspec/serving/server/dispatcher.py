@@ -1,11 +1,9 @@
-"""The desk: who waits for which call, and what the engine gets to do. Pure; the engine, time and chance are outside.
+"""The dispatcher: queues calls for the engine and returns its replies. Pure; engine and time are outside.
 
-1. A call arrives (`open`, `verify`, `close`). The table of calls answers it at once, or it becomes a `Ticket`.
-2. `take` hands the queued work to whoever runs the engine. Calls that nobody waits for any more are dropped: they consume
-   nothing.
-3. `give` brings the engine's results back. Replies are kept before anybody sees them.
-
-Retries join: several callers may wait for one ticket.
+1. `Dispatcher.open` and `Dispatcher.verify` look a call up in the call table. They return a future: it has the cached
+   reply, or gets one when the engine has computed it. Retries of a call share its future.
+2. `Dispatcher.take` hands queued work to the engine. Calls whose deadline has passed are dropped and consume nothing.
+3. `Dispatcher.give` takes the engine's results. A reply is cached before its future is set.
 """
 
 from __future__ import annotations
@@ -13,30 +11,31 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import NamedTuple
 
 from jaxspec.serving.server.engine_interface import Engine, NoRoom, NotFinite, StreamLost
 from jaxspec.serving.server.idempotency import CallTable, Decision, Position
-from jaxspec.serving.server.quotas import Quota, Usage
+from jaxspec.serving.server.quotas import Tenant, Usage
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.cloud import CloudError, Opening, Resume, Status
 from jaxspec.serving.wire.framing import Frame
 
 Work = Callable[[Engine], None]
 _SHARE = 0.1  # of the newest measurement in a smoothed one
-_SWEEP_S = 1.0  # between looks for streams to forget
-_FULL_S = 1.0  # between looks of an edge for a stream that has ended; nobody knows when one does
+_SWEEP_S = 1.0  # between sweeps for idle streams
+_FULL_S = 1.0  # an edge retries after this where all streams are taken; when one ends is unknown
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-  """What a server takes on.
+  """Limits of a server.
 
   Attributes:
-    streams: known at the same time.
-    queue: calls that wait at the same time.
-    forget_s: after this long without a call a stream is forgotten.
-    first_estimate_s: the wait that is expected before any was measured.
+    streams: most streams at the same time.
+    queue: most calls that wait at the same time.
+    forget_s: seconds without a call after which a stream is evicted from the call table.
+    first_estimate_s: expected seconds of a call before any was measured.
   """
 
   streams: int
@@ -45,20 +44,13 @@ class Limits:
   first_estimate_s: float = 0.0
 
 
-class Tenant(NamedTuple):
-  """Who asks, by the name of its token."""
-
-  name: str
-  quota: Quota = Quota()
-
-
 class OpenCall(NamedTuple):
   """A call that opens or resumes a stream.
 
   Attributes:
-    plain: the request without what resumes it.
+    plain: the request without its resume part.
     request: the whole request.
-    deadline: when the caller stops waiting.
+    deadline: when the caller's timeout ends, seconds.
   """
 
   tenant: Tenant
@@ -73,9 +65,9 @@ class VerifyCall(NamedTuple):
   """A call of a stream that is open.
 
   Attributes:
-    fed: tokens that the call makes the network read.
-    tenant: who asks; None where the stream's id alone authorises.
-    deadline: when the caller stops waiting.
+    fed: tokens that the network reads for this call.
+    tenant: the caller; None where the stream's id alone authorises.
+    deadline: when the caller's timeout ends, seconds.
   """
 
   stream: bytes
@@ -86,38 +78,24 @@ class VerifyCall(NamedTuple):
   deadline: float = math.inf
 
 
-class Ticket:
-  """A call that the engine runs once for everybody who waits for it.
+@dataclasses.dataclass(eq=False)
+class _Queued:
+  """A call that the engine runs once, for all callers that share its future."""
 
-  Attributes:
-    answer: the reply frame, or why there is none; None while nobody knows.
-  """
-
-  def __init__(self, stream: bytes, work: Work, deadline: float, now: float):
-    self.stream, self.work, self.deadline, self.arrived = stream, work, deadline, now
-    self.answer: bytes | CloudError | None = None
-    self._waiting: list[Callable[[bytes | CloudError], None]] = []
-
-  def when_done(self, tell: Callable[[bytes | CloudError], None]) -> None:
-    """Calls ``tell`` with the answer, now or later."""
-    if self.answer is None:
-      self._waiting.append(tell)
-    else:
-      tell(self.answer)
-
-  def resolve(self, answer: bytes | CloudError) -> None:
-    """Everybody who waits is told; only the first answer counts."""
-    if self.answer is None:
-      self.answer = answer
-      for tell in self._waiting:
-        tell(answer)
+  stream: bytes
+  work: Work
+  deadline: float
+  arrived: float
+  reply: Future[bytes] = dataclasses.field(default_factory=Future)
 
 
-class Desk:
-  """Takes calls, hands out work, and gives answers.
+class Dispatcher:
+  """Queues calls, hands out work, and sets replies.
+
+  Futures are set by the thread that calls `take`, `give`, `stop` or `close`. A caller must not cancel them: others may wait.
 
   Args:
-    jitter: a random number in [0, 1) at each call; pauses that are asked of edges are spread by it.
+    jitter: returns a random number in [0, 1), which spreads the pauses before retries.
   """
 
   def __init__(self, limits: Limits, *, jitter: Callable[[], float]):
@@ -125,35 +103,35 @@ class Desk:
     self.table = CallTable(limits.streams)
     self.draining = False
     self._usage: dict[str, Usage] = {}
-    self._queued: list[Ticket] = []
+    self._queue: list[_Queued] = []
     self._closing: list[bytes] = []
-    self._tickets: dict[bytes, Ticket] = {}  # by stream: those without an answer
-    self._in_engine: dict[bytes, Ticket] = {}  # by stream: what its next result belongs to
+    self._waiting: dict[bytes, _Queued] = {}  # by stream: calls without a reply
+    self._in_engine: dict[bytes, _Queued] = {}  # by stream: the call of its next result
     self._swept = -math.inf
     self._step_s, self._per_step = limits.first_estimate_s, 1.0
 
   @property
   def waiting(self) -> int:
-    """Calls without an answer."""
-    return len(self._tickets)
+    """Number of calls without a reply."""
+    return len(self._waiting)
 
   @property
   def is_idle(self) -> bool:
-    """Whether there is nothing for the engine to do."""
-    return not self._tickets and not self._closing
+    """Whether the engine has nothing to do."""
+    return not self._waiting and not self._closing
 
   @property
   def estimate_s(self) -> float:
-    """How long a call that arrives now is expected to take."""
-    return self._step_s * (1 + len(self._tickets) / self._per_step)
+    """Expected seconds of a call that arrives now."""
+    return self._step_s * (1 + len(self._waiting) / self._per_step)
 
-  def open(self, call: OpenCall, *, now: float) -> bytes | Ticket:
-    """A stream is opened or resumed.
+  def open(self, call: OpenCall, *, now: float) -> Future[bytes]:
+    """Opens or resumes a stream.
 
     Returns:
-      The reply frame, or the ticket that will have it.
+      The future frame of token 0. Its exception is a CloudError.
     Raises:
-      CloudError: where the call is refused.
+      CloudError: if the call is refused at once.
     """
     self._check_draining()
     tenant, opening, resume = call.tenant, call.opening, call.resume
@@ -178,13 +156,13 @@ class Desk:
 
     return self._arrived(stream, decide, pay, work, call.deadline, now, replaces=known)
 
-  def verify(self, call: VerifyCall, *, now: float) -> bytes | Ticket:
-    """A call of a stream.
+  def verify(self, call: VerifyCall, *, now: float) -> Future[bytes]:
+    """Queues a call of an open stream.
 
     Returns:
-      The reply frame, or the ticket that will have it.
+      The future reply frame. Its exception is a CloudError.
     Raises:
-      CloudError: where the call is refused.
+      CloudError: if the call is refused at once.
     """
     self._check_draining()
     tenant = None if call.tenant is None else call.tenant.name
@@ -200,15 +178,17 @@ class Desk:
     return self._arrived(call.stream, decide, pay, work, call.deadline, now)
 
   def close(self, tenant: Tenant | None, stream: bytes) -> None:
-    """A stream ends; its call in flight has no answer any more."""
+    """Closes a stream; its call in flight ends with ``NOT_FOUND``."""
     if self.table.forget(stream, None if tenant is None else tenant.name):
-      self._given_up(stream, CloudError(Status.NOT_FOUND, "the stream was closed"))
+      self._closing.append(stream)
+      if (call := self._waiting.pop(stream, None)) is not None:
+        call.reply.set_exception(CloudError(Status.NOT_FOUND, "the stream was closed"))
 
   def take(self, now: float, waited: Callable[[float], None] = lambda seconds: None) -> list[tuple[bytes, Work]]:
-    """What the engine has to do before its next step: streams, and what to do with the engine, in order.
+    """What the engine must do before its next step: streams, and functions of the engine, in order.
 
     Args:
-      waited: told how long each call was in the queue.
+      waited: is called with the seconds that each call was queued.
     """
     if now >= self._swept + _SWEEP_S:
       self._forget_idle(now)
@@ -216,38 +196,34 @@ class Desk:
     for stream in streams:
       self._in_engine.pop(stream, None)
     closing = [(stream, lambda engine, stream=stream: engine.close(stream)) for stream in streams]
-    queued, self._queued = self._queued, []
+    queue, self._queue = self._queue, []
     running = []
-    for ticket in queued:
-      if self._tickets.get(ticket.stream) is not ticket:
+    for call in queue:
+      if self._waiting.get(call.stream) is not call:
         continue  # its stream was closed
-      if ticket.deadline <= now:
-        del self._tickets[ticket.stream]
-        self.table.drop(ticket.stream)
-        ticket.resolve(CloudError(Status.DEADLINE_EXCEEDED, "the deadline passed before the call was run"))
+      if call.deadline <= now:
+        del self._waiting[call.stream]
+        self.table.drop(call.stream)
+        call.reply.set_exception(CloudError(Status.DEADLINE_EXCEEDED, "the deadline passed before the call was run"))
       else:
-        self._in_engine[ticket.stream] = ticket
-        waited(now - ticket.arrived)
-        running.append((ticket.stream, ticket.work))
+        self._in_engine[call.stream] = call
+        waited(now - call.arrived)
+        running.append((call.stream, call.work))
     return [*closing, *running]
 
   def give(self, results: Sequence[tuple[bytes, bytes | Exception]], now: float, *, step_s: float) -> None:
-    """The engine's step brought results.
-
-    Args:
-      step_s: how long it took.
-    """
+    """Takes the results of the engine's step, which took ``step_s`` seconds."""
     if results:
       self._step_s += (1.0 if self._step_s == 0 else _SHARE) * (step_s - self._step_s)
       self._per_step += _SHARE * (len(results) - self._per_step)
     for stream, result in results:
-      ticket = self._in_engine.pop(stream, None)
-      if ticket is None or self._tickets.get(stream) is not ticket:
+      call = self._in_engine.pop(stream, None)
+      if call is None or self._waiting.get(stream) is not call:
         continue  # closed while it ran, and perhaps opened again
-      del self._tickets[stream]
+      del self._waiting[stream]
       if isinstance(result, bytes):
         self.table.finish(stream, result, now)
-        ticket.resolve(result)
+        call.reply.set_result(result)
         continue
       if isinstance(result, MessageError):
         self.table.drop(stream)  # a frame that is not valid consumed nothing
@@ -255,14 +231,14 @@ class Desk:
         self.table.forget(stream)
       if stream not in self.table:
         self._closing.append(stream)
-      ticket.resolve(refusal_of(result))
+      call.reply.set_exception(refusal_of(result))
 
   def stop(self, reason: str) -> None:
-    """The engine computes no more: whoever waits is told, and nobody is let in."""
+    """Refuses all calls, those that wait included: the engine computes no more."""
     self.draining = True
-    tickets, self._tickets = list(self._tickets.values()), {}
-    for ticket in tickets:
-      ticket.resolve(CloudError(Status.UNAVAILABLE, reason))
+    waiting, self._waiting = list(self._waiting.values()), {}
+    for call in waiting:
+      call.reply.set_exception(CloudError(Status.UNAVAILABLE, reason))
 
   def _arrived(
     self,
@@ -274,31 +250,33 @@ class Desk:
     now: float,
     *,
     replaces: bool = False,
-  ) -> bytes | Ticket:
-    """Answers, joins, or queues a call. One that the quota refuses leaves no trace in the table."""
+  ) -> Future[bytes]:
+    """Answers, joins, or queues a call. A call that the quota refuses leaves no trace in the table."""
     decision = decide()
     if isinstance(decision, bytes):
-      return decision
+      cached: Future[bytes] = Future()
+      cached.set_result(decision)
+      return cached
     if decision is Decision.JOIN:
-      ticket = self._tickets[stream]
-      ticket.deadline = max(ticket.deadline, deadline)
-      return ticket
+      call = self._waiting[stream]
+      call.deadline = max(call.deadline, deadline)
+      return call.reply
     try:
       if deadline - now < self.estimate_s:
         raise self._busy("the queue is longer than the deadline", self.estimate_s)
-      if len(self._tickets) >= self.limits.queue:
-        raise self._busy(f"{len(self._tickets)} calls are waiting", self.estimate_s)
+      if len(self._waiting) >= self.limits.queue:
+        raise self._busy(f"{len(self._waiting)} calls are waiting", self.estimate_s)
       pay()
     except CloudError:
       self.table.drop(stream)
       if replaces:
-        self._closing.append(stream)  # the old copy went when its successor was refused; the edge resumes
+        self._closing.append(stream)  # its old state is gone from the table; the edge resumes it
       raise
     if replaces:
       self._closing.append(stream)
-    ticket = self._tickets[stream] = Ticket(stream, work, deadline, now)
-    self._queued.append(ticket)
-    return ticket
+    call = self._waiting[stream] = _Queued(stream, work, deadline, now)
+    self._queue.append(call)
+    return call.reply
 
   def _usage_of(self, tenant: Tenant, now: float) -> Usage:
     usage = self._usage.get(tenant.name)
@@ -311,7 +289,7 @@ class Desk:
       raise CloudError(Status.UNAVAILABLE, "the server is going down")
 
   def _busy(self, detail: str, seconds: float) -> CloudError:
-    """A refusal for now. The time is spread over half to one and a half, so that not all come back at once."""
+    """A refusal with the seconds to wait, times 0.5 to 1.5, so that edges do not retry all at once."""
     return CloudError(Status.RESOURCE_EXHAUSTED, detail, pushback_s=max(0.01, seconds) * (0.5 + self._jitter()))
 
   def _forget_idle(self, now: float) -> None:
@@ -320,15 +298,9 @@ class Desk:
       self.table.forget(stream)
       self._closing.append(stream)
 
-  def _given_up(self, stream: bytes, error: CloudError) -> None:
-    self._closing.append(stream)
-    ticket = self._tickets.pop(stream, None)
-    if ticket is not None:
-      ticket.resolve(error)
-
 
 def refusal_of(error: Exception) -> CloudError:
-  """What an edge is told about an error of its own call."""
+  """The status and detail of an error, as the edge receives it."""
   if isinstance(error, CloudError):
     return error
   if isinstance(error, MessageError):

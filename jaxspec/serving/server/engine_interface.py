@@ -1,4 +1,4 @@
-"""What computes, as the server's bookkeeping knows it: the interface of an engine, and how its rows fail. No JAX."""
+"""The interface of an engine, and the errors of its rows. No JAX."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from jaxspec.serving.wire.framing import Frame
 
 
 class StreamLost(Exception):
-  """The engine does not have what a call needs (a stream it dropped, a distribution it did not keep): the edge resumes."""
+  """The engine dropped the stream, or a judgement that the call needs: the edge must resume."""
 
 
 class NotFinite(Exception):
-  """The network answered a row with numbers that are none. Its stream is given up; others are not touched."""
+  """The network's output of a row is not finite. Its stream is closed; others go on."""
 
 
 class NoRoom(Exception):
-  """The engine holds as many streams as it may."""
+  """The engine has its most streams."""
 
 
 class StreamExists(NoRoom):
-  """The engine holds a stream of this name, of which its server does not know. The server has it closed; the edge comes
-  again."""
+  """The engine has a stream of this name, which its server does not know. The server closes it; the edge retries."""
 
 
 ROW_ERRORS = (StreamLost, NotFinite, NoRoom)
@@ -33,20 +32,20 @@ ROW_ERRORS = (StreamLost, NotFinite, NoRoom)
 class Engine(Protocol):
   """Computes replies. It is called from one thread at a time.
 
-  `open` and `submit` may also raise what a row's result may be: a `MessageError` or one of `ROW_ERRORS`.
-  A queued call gives exactly one result of a later `step`, unless its stream is closed before. A call is a function of the
-  opening, the tokens that were committed, and its frame; when it ends in an error, it has changed nothing.
+  `open` and `submit` may also raise the errors of a row: a `MessageError` or one of `ROW_ERRORS`. A queued call gives
+  exactly one result of a later `step`, unless its stream is closed before. A call is a function of the opening, the
+  committed tokens and its frame. A call that ends in an error has changed nothing.
 
   Attributes:
-    profiles: what is compiled.
+    profiles: descriptions of the compiled profiles.
     model: SHA-256 of family, config and weights.
-    numerics: digest of the output bits of a fixed probe.
+    numerics: digest of the determinism check.
     max_len: most tokens of a row.
     max_condition: most ids of a prompt, or bytes of a text.
-    max_held: most streams that it holds.
-    end_ids: tokens that end a row where an edge has no others in mind.
-    replay_in_chunks: whether tokens of a resumed stream are read in other cuts than before.
-    rows_of_step: rows that the newest `step` computed, asked and forced ones; 0 where no program of rows ran.
+    max_held: most streams.
+    end_ids: default end tokens of a row.
+    replay_in_chunks: whether tokens of a resumed stream are read in other passes than before.
+    rows_of_step: verified and forced rows of the newest `step`; 0 where no program of rows ran.
   """
 
   profiles: Sequence[Profile]
@@ -61,7 +60,7 @@ class Engine(Protocol):
   rows_of_step: int
 
   def open(self, stream: bytes, opening: Opening, resume: Resume | None = None, *, tenant: str = "") -> None:
-    """Queues a prefill; its result is the frame of token 0. With ``resume`` the tokens are read again, not drawn."""
+    """Queues a prefill; its result is the frame of token 0. With ``resume`` the tokens are replayed, not drawn."""
     ...
 
   def submit(self, stream: bytes, part: int, frame: Frame) -> None:
@@ -74,19 +73,19 @@ class Engine(Protocol):
     Args:
       now: seconds, on one clock that never goes back.
     Returns:
-      Streams with their reply frames or errors: a `MessageError` for a frame that is not valid, or one of `ROW_ERRORS`.
+      Streams with their reply frames or errors: a `MessageError` for an invalid frame, or one of `ROW_ERRORS`.
     Raises:
-      Exception: when the engine can compute no more. The process ends then.
+      Exception: if the engine is over. The process ends then.
     """
     ...
 
   def close(self, stream: bytes) -> None:
-    """Forgets a stream with what is queued for it; an unknown one too."""
+    """Closes a stream and drops its queued call; does nothing for an unknown stream."""
     ...
 
 
 def description_of(engine: Engine) -> Description:
-  """What a server with this engine says about itself."""
+  """The reply of `Describe` of a server with this engine."""
   return Description(
     protocol_min=PROTOCOL,
     protocol_max=PROTOCOL,

@@ -1,7 +1,7 @@
-"""Runs an engine in a thread of its own, and lets coroutines wait for the answers of its calls.
+"""Runs an engine in a thread of its own; coroutines await the replies of its calls.
 
-The thread alone touches the engine. It and the coroutines share the desk under one lock, which is never held while the
-engine computes. When the engine fails, or a step hangs, the service stops: it never serves half alive.
+The thread alone calls the engine. It shares the dispatcher with the coroutines under one lock, which is never held while
+the engine computes. When the engine fails, or a step hangs, all calls are refused: the process must end.
 """
 
 from __future__ import annotations
@@ -12,37 +12,38 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 
-from jaxspec.serving.server.dispatcher import Desk, OpenCall, Tenant, Ticket, VerifyCall
+from jaxspec.serving.server.dispatcher import Dispatcher, OpenCall, VerifyCall
 from jaxspec.serving.server.engine_interface import ROW_ERRORS, Engine
-from jaxspec.serving.server.metrics_hooks import StepReport
+from jaxspec.serving.server.metrics_hooks import MetricsHooks
+from jaxspec.serving.server.quotas import Tenant
 from jaxspec.serving.wire.bitstream import MessageError
-from jaxspec.serving.wire.cloud import CloudError
 
 _LOG = logging.getLogger(__name__)
 _PAUSE_S = 0.001
 
 
 def run_once(
-  desk: Desk,
+  dispatcher: Dispatcher,
   engine: Engine,
   clock: Callable[[], float],
   lock: contextlib.AbstractContextManager | None = None,
-  report: StepReport | None = None,
+  metrics: MetricsHooks | None = None,
 ) -> int:
-  """Hands what is queued to the engine, runs one step, and brings the results back.
+  """Hands the queued calls to the engine, runs one step, and returns the results to the dispatcher.
 
   Args:
-    lock: protects the desk, where others use it.
+    lock: guards the dispatcher where several threads use it.
   Returns:
     The number of results.
   Raises:
-    Exception: when the engine can compute no more.
+    Exception: if the engine fails.
   """
   lock = contextlib.nullcontext() if lock is None else lock
-  report = StepReport() if report is None else report
+  metrics = MetricsHooks() if metrics is None else metrics
   with lock:
-    work = desk.take(clock(), report.waited)
+    work = dispatcher.take(clock(), metrics.waited)
   refused: list[tuple[bytes, bytes | Exception]] = []
   for stream, each in work:
     try:
@@ -53,31 +54,35 @@ def run_once(
   results = refused + engine.step(started)
   ended = clock()
   if engine.rows_of_step:
-    report.stepped(ended - started, engine.rows_of_step)
+    metrics.stepped(ended - started, engine.rows_of_step)
   with lock:
-    desk.give(results, ended, step_s=ended - started)
+    dispatcher.give(results, ended, step_s=ended - started)
   return len(results)
 
 
-class Service:
-  """An engine with its desk and its thread.
+class EngineThread:
+  """An engine with its dispatcher and its thread.
 
   Args:
-    engine: handed over to the thread; nobody else calls it any more.
+    engine: the thread alone calls it from now on.
+    clock: seconds; deadlines of calls are on it too.
     hang_s: a step that takes longer is a failure.
+
+  Attributes:
+    failure: why the engine is over; None while it runs.
   """
 
   def __init__(
     self,
     engine: Engine,
-    desk: Desk,
+    dispatcher: Dispatcher,
     *,
     clock: Callable[[], float] = time.monotonic,
     hang_s: float = 120.0,
-    report: StepReport | None = None,
+    metrics: MetricsHooks | None = None,
   ):
-    self.engine, self.desk, self.clock = engine, desk, clock  # of deadlines too
-    self._hang_s, self._report = hang_s, report
+    self.engine, self.dispatcher, self.clock = engine, dispatcher, clock
+    self._hang_s, self._metrics = hang_s, metrics
     self._lock, self._wake, self._stopping = threading.Lock(), threading.Event(), False
     self._step_began: float | None = None
     self.failure: BaseException | None = None
@@ -88,7 +93,7 @@ class Service:
     self._thread.start()
 
   def stop(self, timeout_s: float = 10.0) -> None:
-    """Ends the thread after its step; calls that are left are refused."""
+    """Ends the thread after its step; the remaining calls are refused."""
     self._stopping = True
     self._wake.set()
     if self._thread.is_alive():
@@ -96,19 +101,19 @@ class Service:
     self._give_up("the server is going down")
 
   def drain(self) -> None:
-    """No new calls; those that wait are answered."""
+    """Refuses new calls; those that wait are answered."""
     with self._lock:
-      self.desk.draining = True
+      self.dispatcher.draining = True
 
   @property
   def is_idle(self) -> bool:
-    """Whether nobody waits for an answer."""
+    """Whether no call waits for a reply."""
     with self._lock:
-      return self.desk.is_idle
+      return self.dispatcher.is_idle
 
   @property
   def has_failed(self) -> bool:
-    """Whether the engine ended or hangs; the process must end then."""
+    """Whether the engine failed or hangs; the process must end then."""
     began = self._step_began
     hangs = began is not None and self.clock() - began > self._hang_s
     if hangs and self.failure is None:
@@ -117,60 +122,44 @@ class Service:
     return self.failure is not None
 
   async def open(self, call: OpenCall) -> bytes:
-    """See `Desk.open`; the frame of token 0."""
-    return await self._call(lambda desk, now: desk.open(call, now=now))
+    """Waits for the frame of token 0; see `Dispatcher.open`."""
+    return await self._reply(lambda now: self.dispatcher.open(call, now=now))
 
   async def verify(self, call: VerifyCall) -> bytes:
-    """See `Desk.verify`; the reply frame."""
-    return await self._call(lambda desk, now: desk.verify(call, now=now))
+    """Waits for the reply frame; see `Dispatcher.verify`."""
+    return await self._reply(lambda now: self.dispatcher.verify(call, now=now))
 
-  async def close(self, tenant: Tenant | None, stream: bytes) -> None:
-    """See `Desk.close`."""
-    await self._call(lambda desk, now: desk.close(tenant, stream))
-
-  async def _call(self, arrive: Callable[[Desk, float], bytes | Ticket | None]) -> bytes | None:
-    """Lets a call arrive at the desk, and waits for its answer.
-
-    Args:
-      arrive: calls one function of the desk, with the time.
-    Raises:
-      CloudError: where the call is refused.
-    """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[bytes] = loop.create_future()
-
-    def settle(answer: bytes | CloudError) -> None:
-      if future.done():
-        return  # the caller is gone; its retry finds the reply in the table
-      if isinstance(answer, CloudError):
-        future.set_exception(answer)
-      else:
-        future.set_result(answer)
-
-    def tell(answer: bytes | CloudError) -> None:
-      with contextlib.suppress(RuntimeError):  # the loop ended before the answer came
-        loop.call_soon_threadsafe(settle, answer)
-
+  def close(self, tenant: Tenant | None, stream: bytes) -> None:
+    """See `Dispatcher.close`."""
     with self._lock:
-      answer = arrive(self.desk, self.clock())
-      if isinstance(answer, Ticket):
-        answer.when_done(tell)
+      self.dispatcher.close(tenant, stream)
     self._wake.set()
-    return await future if isinstance(answer, Ticket) else answer
+
+  async def _reply(self, arrive: Callable[[float], Future[bytes]]) -> bytes:
+    """Queues a call by a function of the time, and waits for its reply.
+
+    Raises:
+      CloudError: if the call is refused.
+    """
+    with self._lock:
+      reply = arrive(self.clock())
+    self._wake.set()
+    # A caller that is cancelled leaves the future to others, and its retry finds the reply in the table.
+    return await asyncio.shield(asyncio.wrap_future(reply))
 
   def _run(self) -> None:
     try:
       while not self._stopping:
         with self._lock:
-          idle = self.desk.is_idle
+          idle = self.dispatcher.is_idle
         if idle:
-          self._wake.wait(1.0)  # and look for streams to forget
+          self._wake.wait(1.0)  # then evict idle streams
           self._wake.clear()
         self._step_began = self.clock()
-        results = run_once(self.desk, self.engine, self.clock, self._lock, self._report)
+        results = run_once(self.dispatcher, self.engine, self.clock, self._lock, self._metrics)
         self._step_began = None
         if not results:
-          self._wake.wait(_PAUSE_S)  # the engine waits for more rows, or there was nothing to do
+          self._wake.wait(_PAUSE_S)  # the engine waits for more rows, or had nothing to do
     except BaseException as error:  # whatever it is, the engine's state is unknown
       _LOG.exception("The engine failed")
       self.failure = error
@@ -178,4 +167,4 @@ class Service:
 
   def _give_up(self, reason: str) -> None:
     with self._lock:
-      self.desk.stop(reason)
+      self.dispatcher.stop(reason)

@@ -1,4 +1,4 @@
-"""Failures in the log: which, and where. Their words may hold what somebody sent, so they stay out."""
+"""Failures in the log: their type and place. Their messages may quote requests, so they are left out."""
 
 from __future__ import annotations
 

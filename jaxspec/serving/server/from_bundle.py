@@ -1,9 +1,9 @@
-"""A server of a bundle: from a folder of networks to an engine, and to a socket.
+"""A server of a bundle: from a folder of networks to an engine and a port.
 
     with jaxspec.serve("wordnet", methods=["sqs"], max_streams=16, max_rows=8) as server:
       cloud = jaxspec.connect(server.address)
 
-The target alone is read; drafts stay with the edges.
+Only the target is loaded; drafts stay with the edges.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jaxspec.run.pipeline import Pipeline
 from jaxspec.sampling import SamplingConfig
 from jaxspec.sampling.logit_processing import ModelParams
 from jaxspec.serving.server.engine import Engine
-from jaxspec.serving.server.served_profile import StreamKind
+from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.server.server_programs import Programs
 from jaxspec.serving.server.step_arrays import Sizes
 from jaxspec.serving.server.stream_condition import ReadCondition
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
   from jaxspec.serving.server.prometheus import Metrics
   from jaxspec.serving.server.server import Listen, Server
 
-Served = Method | str | tuple[str, Mapping[str, Any]]  # a name stands for the bundle's options, with some over them
+Served = Method | str | tuple[str, Mapping[str, Any]]  # a name has the bundle's options; a mapping overrides some
 METHODS = ("sqs", "ar")
 _LONGEST_TEXT, _LONGEST_PROMPT = 1024, 256  # tokens, where the network could read more
-_TEXT_BYTES, _TOKEN_BYTES = 1000, 8  # of a text: at least; and so many for each token that fits
+_TEXT_BYTES, _TOKEN_BYTES = 1000, 8  # limit of a text: at least; for each token of the longest prompt
 
 
 def serve(
@@ -67,22 +67,22 @@ def serve(
 
   Args:
     bundle: as in `jaxspec.load_pipeline`, or what that returned.
-    listen: ``HOST:PORT``, port 0 for a free one; or where and by which certificates.
-    methods: what edges may decode by, see `engine_of`.
-    tokens: who may open streams, or the file that says it; None lets everybody.
-    auth_every_call: ask for a token in every call, not only where streams are opened.
+    listen: ``HOST:PORT``, port 0 for a free one; or address and certificates.
+    methods: methods of the edges, see `engine_of`.
+    tokens: bearer tokens that may open streams, or their file; None disables authentication.
+    auth_every_call: require the token in every call, not only in openings.
     max_decode_ms: a method whose longest frame takes longer to read on this machine is refused.
-    forget_s: a stream without a call for so long is forgotten.
-    metrics: counters of the server; by default some of its own.
+    forget_s: seconds without a call after which a stream is evicted.
+    metrics: counters of the server; by default its own.
     dtype, matmul_precision, mesh: as in `jaxspec.load_pipeline`; a pipeline has its own. A mesh has devices of this process.
-    parts: what `jaxspec.load_pipeline` takes besides, where ``bundle`` is a converted network: ``tokenizer``, ``text``.
+    parts: further arguments of `jaxspec.load_pipeline` for a converted network: ``tokenizer``, ``text``.
     options: of `engine_of`.
   Returns:
     A `jaxspec.serving.server.server.Server`; ``address`` is valid inside of its ``with`` block.
   Raises:
     ImportError: without the extra ``serve``.
-    ValueError: one line that names what does not fit.
-    OSError: if the port is not to be had.
+    ValueError: in one line, for arguments that do not fit.
+    OSError: in one line, if the port cannot be opened.
   """
   from jaxspec.serving.server.bearer_tokens import TokenFile
   from jaxspec.serving.server.dispatcher import Limits
@@ -114,27 +114,27 @@ def engine_of(
   """An engine of a pipeline's target.
 
   Args:
-    methods: `Sqs`, `Ciar` or `Plain`; a name stands for one with the bundle's options, a name and options for one in which
-      these go over the bundle's, as in `Pipeline.method`.
-    sampling: what is compiled: guidance, top-k and whether there is a top-p; by default what the bundle was trained for.
+    methods: `Sqs`, `Ciar` or `Plain`; a name has the bundle's options, a name and options override some, as in
+      `Pipeline.method`.
+    sampling: the compiled settings: guidance, top-k and whether there is a top-p; by default those of the bundle.
       Temperature, scale and top-p are those of each stream.
     max_len: most tokens of a row; by default a whole image, or what the network was trained on.
     max_prompt: most tokens of a prompt of text.
     max_decode_ms: see `serve`.
     options: of `Engine`.
   Raises:
-    ValueError: one line that names what does not fit.
+    ValueError: in one line, for arguments that do not fit.
   """
   host, parts = pipeline.host, _parts(pipeline, methods, sampling, max_len, max_prompt)
   pipeline.check_weights()
-  for kind in parts.kinds:
-    kind.check_decode_time(parts.max_len, max_decode_ms / 1000)
+  for profile in parts.profiles:
+    profile.check_decode_time(parts.max_len, max_decode_ms / 1000)
   params = parts.params if pipeline.mesh is None else _on_mesh(parts.params, pipeline.mesh)
   settings = dict(digest=checkpoints.digest(host.target.path), end_ids=host.end_token or (), max_len=parts.max_len)
   settings |= dict(read_condition=parts.read, matmul_precision=pipeline.matmul_precision, mesh=pipeline.mesh)
   if host.sends_text:
     settings |= dict(max_condition=_text_bytes(parts.example))
-  return Engine(params, parts.model, parts.kinds, example=parts.example, **(settings | options))
+  return Engine(params, parts.model, parts.profiles, example=parts.example, **(settings | options))
 
 
 def check_sizes(
@@ -149,22 +149,22 @@ def check_sizes(
   widths: Sequence[int] = Sizes().widths,
   **_: Any,
 ) -> None:
-  """Finds out whether an engine of these arguments of `engine_of` could be made; the target needs no weights.
+  """Checks arguments of `engine_of` without the weights of the target.
 
   Raises:
-    ValueError: one line that names what does not fit.
+    ValueError: in one line, for arguments that do not fit.
   """
   parts, mesh = _parts(pipeline, methods, sampling, max_len, max_prompt), pipeline.mesh
   sizes = Sizes(max_streams, max_rows, parts.max_len, tuple(widths), 1 if mesh is None else mesh.shape[meshes.DATA])
-  Programs(parts.params, parts.model, tuple(parts.kinds), sizes, parts.example, mesh).check_memory()
+  Programs(parts.params, parts.model, tuple(parts.profiles), sizes, parts.example, mesh).check_memory()
 
 
 class _Parts(NamedTuple):
-  """What an engine is made of, besides its sizes."""
+  """The parts of an engine, besides its sizes."""
 
   params: ModelParams
   model: ModelFns
-  kinds: list[StreamKind]
+  profiles: list[ServedProfile]
   example: PyTree
   read: ReadCondition | None
   max_len: int
@@ -182,28 +182,28 @@ def _parts(
     raise ValueError(f"Must have a network of ids to serve it, we instead got {pipeline.name} with {host.tokens}")
   sampling = pipeline.sampling() if sampling is None else sampling
   warp = dataclasses.replace(sampling.warp(), legal=host.legal)
-  kinds = [StreamKind(wire_of(_method(pipeline, each), host.vocab_size), warp) for each in methods]
+  profiles = [ServedProfile(wire_of(_method(pipeline, each), host.vocab_size), warp) for each in methods]
   example, read = _conditions(host, max_prompt)
   max_len = _length(host, max_len, example)
   host.check_length(target, example, max_len)
   model, params = sampling.side(target)
-  return _Parts(params, model, kinds, example, read, max_len)
+  return _Parts(params, model, profiles, example, read, max_len)
 
 
 def _on_mesh(params: ModelParams, mesh: Mesh) -> ModelParams:
-  """Parameters on the devices of a mesh. Every device has token table and output head, so that a step exchanges two sums a
-  block and nothing else."""
+  """Parameters on the devices of a mesh. Token table and output head are whole on every device, so a step exchanges two
+  sums a block and nothing else."""
   specs = meshes.param_specs(params, mesh.shape[meshes.MODEL], vocab=False)
   return meshes.place(params, mesh, specs if mesh.shape[meshes.MODEL] > 1 else PartitionSpec())
 
 
 def _text_bytes(example: PyTree) -> int:
-  """Bytes of the longest text that is read, where ``example`` is the largest condition."""
+  """Bytes of the longest text, where ``example`` is the largest condition."""
   return max(_TEXT_BYTES, _TOKEN_BYTES * (example.tokens.shape[1] if isinstance(example, Prompt) else 0))
 
 
 def _method(pipeline: Pipeline, served: Served) -> Method:
-  """A method as edges have it, without its draft."""
+  """A method without its draft network."""
   name, options = served if isinstance(served, tuple) else (served, {})
   method = pipeline.without_draft(name, **options)
   if getattr(method, "inject", "none") != "none":
@@ -221,7 +221,7 @@ def _length(host: Host, max_len: int | None, example: PyTree) -> int:
 
 
 def _conditions(host: Host, max_prompt: int | None) -> tuple[PyTree, ReadCondition | None]:
-  """The largest condition that is served, and what reads one where an engine cannot by itself."""
+  """The largest condition, and a reader of conditions where the default does not do."""
   config = host.target.config
   read = (lambda sent: _encoded(host, sent)) if host.sends_text else None
   if host.condition_type is Prompt:

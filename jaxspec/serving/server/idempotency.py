@@ -1,26 +1,26 @@
-"""The table of calls: what arrives, and what is answered. A call runs once, however often it is asked.
+"""The call table: calls are idempotent. It caches the last reply of a stream and returns it on a retry.
 
-A call is a function of (stream, seq, part). `Open` is call 0. The edge has one call in flight, and asks again what was not
-answered; so the table keeps the newest request as a digest, and the newest reply.
+A call is a function of (stream, seq, part). `Open` is call 0. An edge has one call in flight and retries it until there is a
+reply. So the table keeps the digest of the newest request, and the newest reply.
 
 ==========================================  ==========================================================================
-arrives                                     answer
+request                                     result
 ==========================================  ==========================================================================
-the next call                               `Decision.RUN`; `finish` moves the state and keeps the reply at once
+the next call                               `Decision.RUN`; `finish` moves the state and caches the reply
 the same bytes while they are in flight     `Decision.JOIN`: one run, one reply
-the newest answered call, same bytes        its reply, byte for byte
+the newest answered call, same bytes        the cached reply, byte for byte
 either of them with other bytes             ``FAILED_PRECONDITION``: two edges share a stream
 an older call                               ``OUT_OF_RANGE``: a late duplicate
-a later call, an unknown stream, a stream   ``NOT_FOUND``, no difference shown: the edge resumes
+a later call, an unknown stream, a stream   ``NOT_FOUND`` for all of them: the edge resumes
 of another tenant
 `Open` of a known stream, same bytes        `Decision.JOIN`, or the first reply
-`Open` that resumes a known stream at or    `Decision.RUN`: the stream starts again from there. The edge owns the truth; it
-after its next call                         went on elsewhere, and this server has an old copy
+`Open` that resumes a known stream at or    `Decision.RUN`: the stream restarts from there. The state of the edge wins: it
+after its next call                         used another server, and this one has an old copy
 `Open` of a known stream, other bytes       ``ALREADY_EXISTS``
-`Close`, also of an unknown stream          nothing to answer
+`Close`, also of an unknown stream          an empty reply
 ==========================================  ==========================================================================
 
-A table has no clock and no sockets. It counts time as it is told.
+The table has no clock and no sockets; time is an argument.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _KIND_BYTE = 3  # of a frame
 
 
 class Decision(enum.Enum):
-  """What happens with a call that has no reply yet."""
+  """How a call without a cached reply is handled."""
 
   RUN = enum.auto()
   JOIN = enum.auto()
 
 
 class Position(NamedTuple):
-  """Where a call stands in its stream; they are ordered."""
+  """The position of a call in its stream; positions are ordered."""
 
   seq: int
   part: int
@@ -55,7 +55,7 @@ OPEN = Position(0, 0)
 
 @dataclasses.dataclass
 class _Call:
-  """A request by its digest, and its reply once there is one."""
+  """The digest of a request, and its reply once there is one."""
 
   position: Position
   digest: bytes
@@ -64,14 +64,14 @@ class _Call:
 
 @dataclasses.dataclass
 class _Stream:
-  """What is known of a stream.
+  """The calls of a stream.
 
   Attributes:
-    opening: digest of what opens it, without what resumes it.
+    opening: digest of its opening, without the resume part.
     first: the newest `Open`.
     newest: the newest answered call.
     next: the call that runs next.
-    running: the call in flight; its reply is not there yet.
+    running: the call in flight.
     last_used: time of the newest arrival or reply.
   """
 
@@ -88,7 +88,7 @@ class CallTable:
   """The streams of a server.
 
   Args:
-    max_streams: more are refused.
+    max_streams: most streams.
   """
 
   def __init__(self, max_streams: int):
@@ -102,12 +102,12 @@ class CallTable:
     return stream in self._streams
 
   def tenant_of(self, stream: bytes) -> str | None:
-    """Whose stream it is; None for an unknown one."""
+    """The owner of a stream; None for an unknown stream."""
     known = self._streams.get(stream)
     return None if known is None else known.tenant
 
   def streams_of(self, tenant: str) -> int:
-    """How many streams a tenant has."""
+    """Number of streams of a tenant."""
     return sum(stream.tenant == tenant for stream in self._streams.values())
 
   def open(
@@ -119,12 +119,12 @@ class CallTable:
     next_seq: int | None,
     now: float,
   ) -> Decision | bytes:
-    """An `Open` arrives.
+    """Handles an `Open`.
 
     Args:
       opening: the request without its prefix, the same bytes for every attempt to open or to resume the stream.
       request: the whole request.
-      next_seq: where it resumes; None for a new stream.
+      next_seq: the next call of a resumed stream; None for a new stream.
     Raises:
       CloudError: see the table above; ``RESOURCE_EXHAUSTED`` where the table is full.
     """
@@ -143,11 +143,11 @@ class CallTable:
     return Decision.RUN
 
   def verify(self, stream: bytes, tenant: str | None, position: Position, frame: bytes, now: float) -> Decision | bytes:
-    """A `Verify` arrives.
+    """Handles a `Verify`.
 
     Args:
-      tenant: who asks; None where the stream's id alone authorises.
-      frame: what tells calls of one position apart.
+      tenant: the caller; None where the stream's id alone authorises.
+      frame: its digest identifies the call among those of one position.
     Raises:
       CloudError: see the table above.
     """
@@ -169,7 +169,7 @@ class CallTable:
     return Decision.RUN
 
   def finish(self, stream: bytes, reply: bytes, now: float) -> None:
-    """The call in flight was computed: the state moves, and the reply is kept."""
+    """Ends the call in flight: moves the state and caches the reply."""
     known = self._streams[stream]
     call, known.running, known.last_used = known.running, None, now
     call.reply = reply
@@ -180,7 +180,7 @@ class CallTable:
       known.next = Position(seq, 1) if requests else Position(seq + 1, 0)
 
   def drop(self, stream: bytes) -> None:
-    """The call in flight was not computed: nothing was consumed, and the same call may come again."""
+    """Drops the call in flight, which was not computed: it consumed nothing and may be retried."""
     known = self._streams[stream]
     if known.running.position == OPEN:
       del self._streams[stream]
@@ -188,12 +188,12 @@ class CallTable:
       known.running = None
 
   def forget(self, stream: bytes, tenant: str | None = None) -> bool:
-    """A stream ends.
+    """Removes a stream.
 
     Args:
-      tenant: only if it is of this one; None for any.
+      tenant: its owner; None for any.
     Returns:
-      Whether there was one.
+      Whether there was such a stream.
     """
     known = self._streams.get(stream)
     if known is None or tenant not in (None, known.tenant):
@@ -202,7 +202,7 @@ class CallTable:
     return True
 
   def idle(self, before: float) -> list[bytes]:
-    """The streams without a call in flight that were last used before a time."""
+    """Streams without a call in flight whose last use was before a time."""
     return [stream for stream, known in self._streams.items() if known.running is None and known.last_used < before]
 
   def _check_resume(self, known: _Stream, tenant: str, opening: bytes, next_seq: int | None) -> None:

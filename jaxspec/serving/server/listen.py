@@ -1,4 +1,4 @@
-"""Where a server listens. Neither gRPC nor JAX."""
+"""The address, certificates and options of a server. Neither gRPC nor JAX."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _WORDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Listen:
-  """Where a server listens, and who may connect.
+  """Address and TLS settings of a server.
 
   Attributes:
     address: ``HOST:PORT``; port 0 takes a free one.
     certificate: PEM, with ``key``; without them there is no TLS.
-    client_ca: PEM; clients must have a certificate of it.
-    insecure: without TLS, listen on other addresses than those of this machine.
-    reflection: whether tools may ask for the protocol.
-    options: gRPC's, over those of `jaxspec.serving.server.grpc_server`.
+    client_ca: PEM; clients must have a certificate of this authority.
+    insecure: allow other addresses than those of this machine without TLS.
+    reflection: whether the reflection service of gRPC is on.
+    options: of gRPC, over those of `jaxspec.serving.server.grpc_server`.
   """
 
   address: str = "127.0.0.1:0"
@@ -60,18 +60,18 @@ class Listen:
     return self.where.bracketed
 
   def url(self, port: int) -> str:
-    """What clients connect to."""
+    """The URL for clients."""
     return f"{'grpc' if self.certificate is None else 'grpcs'}://{self.host}:{port}"
 
   def cannot(self, error: OSError) -> str:
-    """What to say when the port is not to be had."""
+    """The message for a port that cannot be opened."""
     return f"Cannot listen on {self.address}: {reason(error)}; --listen HOST:PORT takes another"
 
   def bind(self) -> socket.socket:
     """A socket that is bound to the address.
 
     Raises:
-      OSError: in one line, if the port is not to be had.
+      OSError: in one line, if the port cannot be opened.
     """
     try:
       return bound(self.where)
@@ -79,11 +79,11 @@ class Listen:
       raise OSError(self.cannot(error)) from error
 
   def check(self) -> None:
-    """Finds out what would not work, before the long work.
+    """Checks certificates and port before anything is loaded.
 
     Raises:
-      ValueError: for certificates or keys that are none, or do not belong together.
-      OSError: if the port is not to be had.
+      ValueError: for invalid certificates or keys, or a pair that does not match.
+      OSError: if the port cannot be opened.
     """
     if self.certificate is not None:
       from jaxspec.serving.wire import pem
@@ -94,7 +94,7 @@ class Listen:
     self.bind().close()
 
   def why_not(self) -> str:
-    """What to say when gRPC did not open the port, which does not say why: the port is tried without it."""
+    """The message when gRPC did not open the port. gRPC gives no reason, so the port is tried without it."""
     try:
       self.check()
     except (OSError, ValueError) as error:
@@ -103,12 +103,12 @@ class Listen:
 
 
 def reason(error: OSError) -> str:
-  """Why a port is not to be had."""
+  """Why a port cannot be opened."""
   return _WORDS.get(error.errno) or error.strerror or str(error)
 
 
 def bound(address: Address) -> socket.socket:
-  """A socket at an address that does not listen yet."""
+  """A socket that is bound to an address and does not listen."""
   family, kind, _, _, where = address.resolve()[0]
   found = socket.socket(family, kind)
   try:

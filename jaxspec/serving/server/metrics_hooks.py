@@ -1,26 +1,22 @@
-"""What is told to metrics, wherever they are counted. Everything here does nothing."""
+"""What a server reports to its metrics. Every hook here does nothing."""
 
 from __future__ import annotations
 
 
-class StepReport:
-  """What happens in the engine's thread."""
+class MetricsHooks:
+  """Hooks of the engine's thread and of the servicer."""
 
   def waited(self, seconds: float) -> None:
-    """A call was in the queue for so long."""
+    """A call was queued for ``seconds``."""
 
   def stepped(self, seconds: float, rows: int) -> None:
-    """A step of the engine took so long, in which its program computed so many rows: at least one."""
-
-
-class CallReport:
-  """What happens at a socket."""
+    """A step of the engine took ``seconds`` and computed ``rows`` rows, at least one."""
 
   def called(self, method: str, status: str, seconds: float) -> None:
-    """A call was answered, with a status."""
+    """A call ended with a status after ``seconds``."""
 
   def resumed(self) -> None:
     """A stream was opened with a prefix."""
 
   def frames(self, up: int, down: int) -> None:
-    """A call brought and took away so many bytes of frames."""
+    """The frames of a call had ``up`` bytes in the request and ``down`` bytes in the reply."""

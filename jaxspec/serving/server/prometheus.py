@@ -1,4 +1,4 @@
-"""What a server counts, in the text format that Prometheus reads. Prompts and tokens are never in it."""
+"""Metrics of a server, in the text format of Prometheus. Prompts and tokens are never in it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
-from jaxspec.serving.server.metrics_hooks import CallReport, StepReport
+from jaxspec.serving.server.metrics_hooks import MetricsHooks
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
-class Metrics(StepReport, CallReport):
+class Metrics(MetricsHooks):
   """Counters of one server, in a registry of their own."""
 
   def __init__(self):
@@ -54,12 +54,12 @@ class Metrics(StepReport, CallReport):
     self._frame_bytes.labels("down").inc(down)
 
   def watch(self, streams: Callable[[], int], waiting: Callable[[], int]) -> None:
-    """What is asked when the counters are read."""
+    """Functions that give the number of streams and of waiting calls when the metrics are read."""
     self._streams.set_function(streams)
     self._waiting.set_function(waiting)
 
   def listen(self, host: str, port: int) -> Callable[[], None]:
-    """Answers HTTP requests for the counters; returns what ends that."""
+    """Answers HTTP requests for the metrics; returns a function that ends that."""
     server, thread = start_http_server(port, host, registry=self.registry)
 
     def stop() -> None:

@@ -1,21 +1,22 @@
-"""What one tenant may use: streams, calls and tokens in a time. Pure; time is passed in."""
+"""Tenants and their quotas: streams, calls a second and tokens a second. Pure; time is an argument."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 from jaxspec.serving.wire.cloud import CloudError, Status
 
 
 @dataclasses.dataclass(frozen=True)
 class Quota:
-  """Limits of one token; infinite ones by default.
+  """Limits of one token; infinite by default.
 
   Attributes:
-    streams: open at the same time.
-    calls_per_s: on average; a burst of one second's worth is free.
-    fed_per_s: tokens that calls make the network read, likewise.
+    streams: most open streams.
+    calls_per_s: calls a second, on average; the burst is that of one second.
+    fed_per_s: tokens a second that the network reads for these calls, likewise.
   """
 
   streams: float = math.inf
@@ -28,24 +29,31 @@ class Quota:
         raise ValueError(f"Must have a quota {name} above 0, we instead got {value!r}")
 
 
-class Rate:
-  """A bucket that fills with ``per_s`` a second, up to ``burst``.
+class Tenant(NamedTuple):
+  """The owner of a token."""
 
-  A charge above the whole bucket is possible when it is full; what is missing is paid later.
+  name: str
+  quota: Quota = Quota()
+
+
+class Rate:
+  """A token bucket that fills with ``per_s`` a second, up to ``burst``.
+
+  A full bucket allows a charge above its size; the debt is refilled first.
   """
 
   def __init__(self, per_s: float, burst: float, now: float):
     self._per_s, self._burst, self._level, self._time = per_s, burst, burst, now
 
   def wait_for(self, amount: float, now: float) -> float:
-    """Seconds until ``amount`` may be taken; 0 if it may be now."""
+    """Seconds until ``amount`` may be taken; 0 if it may be taken now."""
     if math.isinf(self._per_s):
       return 0.0
     self._fill(now)
     return max(0.0, (min(amount, self._burst) - self._level) / self._per_s)
 
   def take(self, amount: float, now: float) -> None:
-    """Takes what `wait_for` allowed."""
+    """Takes an amount that `wait_for` allowed."""
     if not math.isinf(self._per_s):
       self._fill(now)
       self._level -= amount
@@ -56,7 +64,7 @@ class Rate:
 
 
 class Usage:
-  """What one tenant uses of its quota."""
+  """What one tenant has used of its quota."""
 
   def __init__(self, quota: Quota, now: float):
     self.quota = quota
@@ -64,10 +72,10 @@ class Usage:
     self._fed = Rate(quota.fed_per_s, max(1.0, quota.fed_per_s), now)
 
   def charge(self, fed: int, now: float) -> None:
-    """Takes one call that feeds ``fed`` tokens, all of it or nothing.
+    """Charges one call that feeds ``fed`` tokens, or nothing of it.
 
     Raises:
-      CloudError: ``RESOURCE_EXHAUSTED`` with the time after which there is room.
+      CloudError: ``RESOURCE_EXHAUSTED`` with the seconds to wait.
     """
     wait = max(self._calls.wait_for(1, now), self._fed.wait_for(fed, now))
     if wait > 0:

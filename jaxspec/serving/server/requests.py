@@ -1,6 +1,6 @@
-"""Reads what foreign edges send: every field is checked before anything is made of it.
+"""Reads requests, which are not trusted: every field is checked before it is used.
 
-A request that is not valid ends in a `CloudError` that names the field and its limit.
+An invalid request raises a `CloudError` that names the field and its limit.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 
 from jaxspec.serving.server.dispatcher import VerifyCall, refusal_of
 from jaxspec.serving.server.idempotency import Position
-from jaxspec.serving.server.sampling_limits import wanted_sampling
+from jaxspec.serving.server.sampling_limits import sampling_conditions
 from jaxspec.serving.server.versions import check_protocol, check_same
 from jaxspec.serving.wire.ciar_message import GATED
 from jaxspec.serving.wire.cloud import (
@@ -33,7 +33,7 @@ from jaxspec.serving.wire.v1 import jaxspec_link_pb2 as pb
 
 MAX_SEQ = 1 << 31
 _CLIENT_BYTES = 200
-_GATED_COUNT = slice(2, 4)  # of a payload: the number of unread tokens
+_GATED_COUNT = slice(2, 4)  # of a payload: the number of pending tokens
 
 
 def max_request_bytes(served: Description) -> int:
@@ -48,7 +48,7 @@ def max_frame_bytes(served: Description) -> int:
 
 
 def read_describe(data: bytes) -> int:
-  """The protocol that an edge speaks."""
+  """The protocol version of an edge."""
   message = _parse(pb.DescribeRequest, data)
   _check(len(message.client.encode()) <= _CLIENT_BYTES, "client", f"at most {_CLIENT_BYTES} bytes")
   check_protocol(message.protocol)
@@ -56,7 +56,7 @@ def read_describe(data: bytes) -> int:
 
 
 def read_open(data: bytes, served: Description) -> tuple[Opening, Resume | None]:
-  """What opens a stream, within the limits of what is served.
+  """An opening within the limits of the server.
 
   Raises:
     CloudError: ``INVALID_ARGUMENT`` with field and limit; ``FAILED_PRECONDITION`` where both sides differ in protocol, model
@@ -73,8 +73,8 @@ def read_open(data: bytes, served: Description) -> tuple[Opening, Resume | None]
   profile = next((profile for profile in served.profiles if profile.id == message.profile), None)
   _check(profile is not None, "profile", f"one of {', '.join(str(each.id) for each in served.profiles)}")
   _check(1 <= message.max_len <= served.max_len, "max_len", f"1 to {served.max_len}")
-  for wanted in wanted_sampling(message, guided=profile.guided, nucleus=profile.nucleus):
-    _check(*wanted)
+  for condition in sampling_conditions(message, guided=profile.guided, nucleus=profile.nucleus):
+    _check(*condition)
   _check(len(message.end_ids) <= MAX_END_TOKENS, "end_ids", f"at most {MAX_END_TOKENS}")
   _check(all(token < served.vocab for token in message.end_ids), "end_ids", f"below {served.vocab}")
   _check_condition(message, served)
@@ -84,10 +84,10 @@ def read_open(data: bytes, served: Description) -> tuple[Opening, Resume | None]
 
 
 def read_verify(data: bytes, served: Description, *, stream: bytes = b"") -> VerifyCall:
-  """One call, of nobody yet; of its frame length, header and checksum are looked at.
+  """One call, without its tenant; length, header and checksum of its frame are checked.
 
   Args:
-    stream: what an empty stream_id means.
+    stream: stands for an empty stream_id.
   Raises:
     CloudError: ``INVALID_ARGUMENT`` with field and limit; ``DATA_LOSS`` where the frame is damaged.
   """

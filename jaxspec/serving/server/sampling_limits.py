@@ -1,4 +1,4 @@
-"""What sampling settings a stream may have; whoever reads an opening asks here. Neither protobuf nor JAX."""
+"""Limits of the sampling settings of a stream. Neither protobuf nor JAX."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 _MOST_TEMPERATURE, _MOST_SCALE = 100.0, 1000.0
 
 
-class Wanted(NamedTuple):
+class Condition(NamedTuple):
   """One condition."""
 
   holds: bool
@@ -23,18 +23,18 @@ class Settings(Protocol):
   cfg_scale: float
 
 
-def wanted_sampling(asked: Settings, *, guided: bool, nucleus: bool) -> tuple[Wanted, ...]:
-  """What must hold of the settings of a stream.
+def sampling_conditions(settings: Settings, *, guided: bool, nucleus: bool) -> tuple[Condition, ...]:
+  """The conditions of the settings of a stream.
 
   Args:
     guided: whether the target reads a guidance scale.
     nucleus: whether the profile reads a top-p.
   """
-  temperature, top_p, scale = asked.temperature, asked.top_p, asked.cfg_scale
-  return (  # none of them holds of a value that is no number
-    Wanted(0 <= temperature <= _MOST_TEMPERATURE, "temperature", f"0 to {_MOST_TEMPERATURE:g}"),
-    Wanted(0 < top_p <= 1, "top_p", "above 0, and at most 1"),
-    Wanted(0 <= scale <= _MOST_SCALE, "cfg_scale", f"0 to {_MOST_SCALE:g}"),
-    Wanted(nucleus or top_p == 1, "top_p", "1 in a profile without nucleus"),
-    Wanted(guided or scale == 1, "cfg_scale", "1 without guidance"),
+  temperature, top_p, scale = settings.temperature, settings.top_p, settings.cfg_scale
+  return (  # none of them holds for NaN
+    Condition(0 <= temperature <= _MOST_TEMPERATURE, "temperature", f"0 to {_MOST_TEMPERATURE:g}"),
+    Condition(0 < top_p <= 1, "top_p", "above 0, and at most 1"),
+    Condition(0 <= scale <= _MOST_SCALE, "cfg_scale", f"0 to {_MOST_SCALE:g}"),
+    Condition(nucleus or top_p == 1, "top_p", "1 in a profile without nucleus"),
+    Condition(guided or scale == 1, "cfg_scale", "1 without guidance"),
   )

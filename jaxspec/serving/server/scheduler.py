@@ -1,11 +1,11 @@
-"""Who is served next: a pure function of what waits.
+"""The scheduler: the next step as a pure function of the waiting streams.
 
-1. The program whose oldest call is the oldest runs next.
-2. Its rows go to tenants in turn, those first that were served longest ago; within a tenant first come, first served.
-3. Rows that are left are forced rows of the same program: they read committed tokens. A forced row that was passed
-   over `Policy.patience` times takes its turn like a call.
-4. Verification comes first. At most one condition is read between two steps: when nothing else waits, or when a stream has
-   waited for `Policy.patience` steps and as many lie between it and the last one that was read.
+1. The program of the oldest call runs next.
+2. Its rows go to tenants in turn, the least recently served first; within a tenant first come, first served.
+3. Remaining rows are forced rows of the same program: they read committed tokens. A forced row that was skipped
+   `Policy.patience` times counts as a call.
+4. Verification has priority over prefill. At most one condition is read between two steps: when nothing else waits, or when
+   a stream has waited for `Policy.patience` steps and as many have run since the last prefill.
 
 A call hence waits for at most as many steps as there are programs, and ``ceil(ready / M)`` more.
 
@@ -21,54 +21,54 @@ from typing import NamedTuple
 
 
 class Waiting(NamedTuple):
-  """One stream that waits."""
+  """A stream that waits."""
 
   stream: bytes
-  program: Hashable  # the only one that serves it; not read of streams that wait for their condition to be read
+  program: Hashable  # the program that serves it; not read for a prefill
   since: float  # seconds
   tenant: str = ""
-  passed: int = 0  # steps that were run since
-  group: int = 0  # where its cache is; not read of streams that wait for their condition to be read
+  passed: int = 0  # steps since then
+  group: int = 0  # group of devices of its cache; not read for a prefill
 
 
 class Queues(NamedTuple):
-  """All that waits; no stream stands in two of them."""
+  """The streams that wait, each in one queue."""
 
-  asked: Sequence[Waiting] = ()  # calls
-  forced: Sequence[Waiting] = ()  # committed tokens that a cache lacks
-  opens: Sequence[Waiting] = ()  # conditions to be read, for which there is a slot
+  calls: Sequence[Waiting] = ()
+  forced: Sequence[Waiting] = ()  # their cache lacks committed tokens
+  opens: Sequence[Waiting] = ()  # prefills for which there is a slot
   served: Mapping[str, int] = {}  # tenant -> number of the step that served it last
-  since_prefill: int = 1 << 30  # steps since a condition was read
+  since_prefill: int = 1 << 30  # steps since the last prefill
 
 
 class Policy(NamedTuple):
   """Settings of the scheduler."""
 
   max_rows: int  # M
-  max_wait_s: float = 0.0  # how long a call may wait for others to share its step
+  max_wait_s: float = 0.0  # most seconds that a call waits for others to share its step
   patience: int = 4  # steps
   groups: int = 1  # G, of devices; each has the same share of the rows
 
 
 class Plan(NamedTuple):
-  """What to do next: read the condition of ``prefill``, then run ``program`` for the other streams."""
+  """The next step: read the condition of ``prefill``, then run ``program`` for the other streams."""
 
   prefill: bytes | None = None
   program: Hashable | None = None
-  asked: tuple[bytes, ...] = ()
+  verified: tuple[bytes, ...] = ()
   forced: tuple[bytes, ...] = ()
 
 
 def plan(now: float, queues: Queues, policy: Policy) -> Plan | float | None:
-  """What to do next.
+  """Plans the next step.
 
   Args:
     now: seconds, on the clock of `Waiting.since`.
   Returns:
-    A `Plan`; or the time at which to ask again, if calls wait for others; or None if nothing waits.
+    A `Plan`; or the time of the next plan if calls wait for others; or None if nothing waits.
   """
   pressing = [row for row in queues.forced if row.passed >= policy.patience]
-  rows = _rows([*queues.asked, *pressing], queues.served, policy) or _rows(queues.forced, queues.served, policy)
+  rows = _rows([*queues.calls, *pressing], queues.served, policy) or _rows(queues.forced, queues.served, policy)
   prefill = _prefill(queues, policy, is_quiet=not rows)
   if not rows:
     return None if prefill is None else Plan(prefill)
@@ -81,12 +81,12 @@ def plan(now: float, queues: Queues, policy: Policy) -> Plan | float | None:
   taken = {row.stream for row in rows}
   free = [row for row in queues.forced if row.program == program and row.stream not in taken]
   rows = _with(rows, _oldest_first(free), policy)
-  asked = tuple(row.stream for row in rows if row.stream not in is_forced)
-  return Plan(prefill, program, asked, tuple(row.stream for row in rows if row.stream in is_forced))
+  verified = tuple(row.stream for row in rows if row.stream not in is_forced)
+  return Plan(prefill, program, verified, tuple(row.stream for row in rows if row.stream in is_forced))
 
 
 def _rows(waiting: Sequence[Waiting], served: Mapping[str, int], policy: Policy) -> list[Waiting]:
-  """The rows of the program with the oldest one, by tenants in turn, as many as each group has room for."""
+  """Rows of the program of the oldest row, by tenants in turn, up to the size of each group."""
   if not waiting:
     return []
   program = _oldest_first(waiting)[0].program
@@ -103,7 +103,7 @@ def _rows(waiting: Sequence[Waiting], served: Mapping[str, int], policy: Policy)
 
 
 def _with(rows: Sequence[Waiting], more: Sequence[Waiting], policy: Policy) -> list[Waiting]:
-  """Rows, and as many more in their order as their groups have room for."""
+  """Rows, and more in their order up to the size of their groups."""
   room = [policy.max_rows // policy.groups] * policy.groups
   for row in rows:
     room[row.group] -= 1

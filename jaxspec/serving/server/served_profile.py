@@ -1,4 +1,4 @@
-"""Kinds of streams: what a server compiles for each, and what it tells edges about it."""
+"""Profiles that a server offers: what it compiles for each, and how it describes each to edges."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from jaxspec.verifiers.chunk_target import ChunkVerifier
 
 
 @dataclasses.dataclass(frozen=True)
-class StreamKind:
-  """One kind of stream; its place in the list of a server is the id of its `Profile`.
+class ServedProfile:
+  """A profile; its index in the list of a server is the id of its `Profile`.
 
   Attributes:
-    wire: what rounds look like as bytes. It also says which acceptance rule judges them.
+    wire: codec of the frames. It also decides the acceptance rule.
     warp: static part of the logit processing.
   Raises:
-    ValueError: for a wire without a server.
+    ValueError: for a codec that no server has.
   """
 
   wire: SqsWire | CiarWire | PlainWire
   warp: Warp = Warp()
 
   def __post_init__(self):
-    profile_of_wire(self.wire)  # raises a ValueError for a wire that no server has
+    profile_of_wire(self.wire)  # raises a ValueError for a codec that no server has
 
   @property
   def rule(self) -> str:
-    """``exact``, or ``greedy`` where drafts come without distributions."""
+    """``exact``, or ``greedy`` for drafts without distributions."""
     return rule_of(self.wire)
 
   @property
@@ -58,7 +58,7 @@ class StreamKind:
 
   @property
   def feature_width(self) -> int:
-    """Numbers in the interval features of a token; 0: none are sent."""
+    """Width of the interval features of a token; 0 where none are sent."""
     return self.wire.feature_width if isinstance(self.wire, CiarWire) else 0
 
   @property
@@ -66,8 +66,8 @@ class StreamKind:
     """Whether a call may take two parts (coding ``lazy``)."""
     return self.wire.may_request and self.window > 0
 
-  def profile(self, id: int, *, guided: bool, max_len: int) -> Profile:
-    """What an edge is told.
+  def described(self, id: int, *, guided: bool, max_len: int) -> Profile:
+    """Its description for edges.
 
     Args:
       guided: whether the target reads a guidance scale.
@@ -76,7 +76,7 @@ class StreamKind:
     return profile_of_wire(self.wire, id, warp=self.warp, guided=guided, max_len=max_len)
 
   def check_decode_time(self, max_len: int, most_s: float) -> None:
-    """Refuses frames that take long to read: while one is read, nothing else happens in its process.
+    """Refuses frames that take long to read: reading one blocks the engine's thread.
 
     Args:
       max_len: most tokens of a row.
@@ -92,11 +92,11 @@ class StreamKind:
       )
 
   def verifier(self, model: ModelFns) -> Verifier:
-    """The judge of one pass; the same object for equal choices."""
+    """The verifier of one pass; the same object for equal choices."""
     return ChunkVerifier(model, self.accept_fn, warp=self.warp, returns_logits=self.may_request)
 
   def no_drafts(self, rows: int) -> Draft:
-    """Drafts of ``rows`` rows that have none, in the arrays that `Wire.decode_draft` fills, on the host."""
+    """Empty drafts of ``rows`` rows, in the arrays that `Wire.decode_draft` fills, on the host."""
     shape = (rows, self.window)
     draft = Draft(np.zeros(shape, np.int32), (), np.zeros(rows, np.int32))
     if self.rule == "greedy":

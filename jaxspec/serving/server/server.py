@@ -1,8 +1,9 @@
-"""A whole server: engine, desk, gRPC, health, metrics, and how it starts and ends.
+"""A whole server in one process: engine thread, gRPC, health, metrics, start and end.
 
-1. Health says ``SERVING`` once the port is open and the engine runs.
-2. On SIGTERM (or `Server.drain`) it says ``NOT_SERVING``, lets no call in, answers those that wait, and ends.
-3. When the engine fails or hangs, calls that wait are refused and the process ends: it never serves half alive.
+1. The health service replies ``SERVING`` once the port is open and the engine runs.
+2. On SIGTERM (or `Server.drain`) it replies ``NOT_SERVING``. New calls are refused, waiting calls are answered, and the
+   server ends.
+3. When the engine fails or hangs, waiting calls are refused and the process ends.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ import signal
 import threading
 from collections.abc import Callable
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or its library writes bytes of strangers to the terminal
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or gRPC writes received bytes to the terminal
 try:
-  from jaxspec.serving.server.grpc_server import Door
+  from jaxspec.serving.server.grpc_server import GrpcServer
   from jaxspec.serving.server.prometheus import Metrics
-  from jaxspec.serving.server.servicer import Front
+  from jaxspec.serving.server.servicer import Servicer
 except ImportError as missing:
   raise ImportError("A server needs: pip install 'jaxspec-decoding[serve]'") from missing
 
 from jaxspec.serving.server.bearer_tokens import TokenFile
-from jaxspec.serving.server.dispatcher import Desk, Limits
+from jaxspec.serving.server.dispatcher import Dispatcher, Limits
 from jaxspec.serving.server.engine_interface import Engine, description_of
-from jaxspec.serving.server.engine_thread import Service
+from jaxspec.serving.server.engine_thread import EngineThread
 from jaxspec.serving.server.listen import Listen
 
 _WATCH_S = 0.05
@@ -38,13 +39,14 @@ class Server:
 
   Args:
     engine: compiled and ready.
-    tokens: who may open streams; None lets everybody.
-    limits: by default as many streams as the engine holds.
-    grace_s: how long calls that wait may take after SIGTERM.
+    tokens: bearer tokens that may open streams; None disables authentication.
+    auth_every_call: require the token in every call, not only in openings.
+    limits: by default as many streams as the engine takes.
+    grace_s: most seconds of the waiting calls after SIGTERM.
 
   Attributes:
-    address: what clients connect to, valid while it runs.
-    token: a secret for whoever has this object, without a quota; None where everybody is let in.
+    address: URL for clients, valid while the server runs.
+    token: a secret without a quota for the owner of this object; None without authentication.
   """
 
   def __init__(
@@ -60,12 +62,12 @@ class Server:
   ):
     self._tokens, self._grace_s = tokens, grace_s
     self.metrics = Metrics() if metrics is None else metrics
-    self.desk = Desk(Limits(engine.max_held) if limits is None else limits, jitter=random.random)
-    self.service = Service(engine, self.desk, report=self.metrics)
-    self.metrics.watch(lambda: len(self.desk.table), lambda: self.desk.waiting)
+    self.dispatcher = Dispatcher(Limits(engine.max_held) if limits is None else limits, jitter=random.random)
+    self.engine_thread = EngineThread(engine, self.dispatcher, metrics=self.metrics)
+    self.metrics.watch(lambda: len(self.dispatcher.table), lambda: self.dispatcher.waiting)
     served = description_of(engine)
-    front = Front(self.service, served, tokens=tokens, auth_every_call=auth_every_call, report=self.metrics)
-    self.door = Door(front, listen, served)
+    servicer = Servicer(self.engine_thread, served, tokens=tokens, auth_every_call=auth_every_call, metrics=self.metrics)
+    self.grpc_server = GrpcServer(servicer, listen, served)
     self._thread: threading.Thread | None = None
     self._loop: asyncio.AbstractEventLoop | None = None
     self._end: asyncio.Event | None = None
@@ -95,25 +97,25 @@ class Server:
     self._thread.join()
 
   def drain(self) -> None:
-    """No new calls; what waits is answered, and the server ends."""
+    """Refuses new calls, answers the waiting ones, and ends the server."""
     with contextlib.suppress(RuntimeError):  # it has ended
       self._loop.call_soon_threadsafe(self._end.set)
 
   def run(self, ready: Callable[[], None] = lambda: None) -> int:
-    """Serves until SIGTERM or SIGINT, or until the engine fails. SIGHUP reads the tokens again.
+    """Serves until SIGTERM or SIGINT, or until the engine fails. SIGHUP reloads the tokens.
 
     Args:
-      ready: called once the server answers.
+      ready: is called once the port is open.
     Returns:
       The exit status: 0 after a signal, 1 after a failure.
     """
     asyncio.run(self._serve(ready, signals=True))
-    return 0 if self.service.failure is None else 1
+    return 0 if self.engine_thread.failure is None else 1
 
   async def _serve(self, ready: Callable[[], None], *, signals: bool = False) -> None:
     self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-    self.address = await self.door.open()
-    self.service.start()
+    self.address = await self.grpc_server.open()
+    self.engine_thread.start()
     if signals:
       for number in (signal.SIGTERM, signal.SIGINT):
         self._loop.add_signal_handler(number, self._end.set)
@@ -121,15 +123,15 @@ class Server:
         self._loop.add_signal_handler(signal.SIGHUP, self._tokens.reload)
     ready()
     await self._until_the_end()
-    await self.door.refuse()
-    self.service.drain()
+    await self.grpc_server.refuse()
+    self.engine_thread.drain()
     deadline = self._loop.time() + self._grace_s
-    while not self.service.is_idle and not self.service.has_failed and self._loop.time() < deadline:
+    while not self.engine_thread.is_idle and not self.engine_thread.has_failed and self._loop.time() < deadline:
       await asyncio.sleep(_WATCH_S / 5)
-    await self.door.close(min(1.0, self._grace_s))
-    self.service.stop(timeout_s=1.0)
+    await self.grpc_server.close(min(1.0, self._grace_s))
+    self.engine_thread.stop(timeout_s=1.0)
 
   async def _until_the_end(self) -> None:
-    while not self._end.is_set() and not self.service.has_failed:
+    while not self._end.is_set() and not self.engine_thread.has_failed:
       with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(self._end.wait(), _WATCH_S)

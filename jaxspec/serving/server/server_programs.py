@@ -17,30 +17,29 @@ from jaxspec.models.guidance import Guided
 from jaxspec.sampling.logit_processing import ModelParams
 from jaxspec.serving.server import cache_table
 from jaxspec.serving.server.cache_table import Judged, Table
-from jaxspec.serving.server.served_profile import StreamKind
+from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.server.step_arrays import Row, Settings, Sizes, batch_of, batch_to_finish, places_of, slots_for
 from jaxspec.serving.server.stream_condition import fitted, lengths_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Programs:
-  """Everything that a server compiles.
+  """All programs of a server.
 
   Attributes:
-    params: the target's parameters, on the devices of the mesh; every row brings sampling and guidance of its own instead of
-      theirs.
+    params: the target's parameters, on the devices of the mesh; every row has sampling and guidance of its own instead.
     model: the target.
-    kinds: kinds of streams.
-    sizes: what shapes are made of.
+    profiles: served profiles.
+    sizes: sizes of the shapes.
     example: a condition of one row, of the largest length that is served.
     mesh: devices of this process that share the table and every step (`jaxspec.core.mesh`); None is one device.
   Raises:
-    ValueError: for sizes or kinds that do not go together, or a mesh with devices of another process.
+    ValueError: for inconsistent sizes or profiles, or a mesh with devices of another process.
   """
 
   params: ModelParams
   model: ModelFns
-  kinds: tuple[StreamKind, ...]
+  profiles: tuple[ServedProfile, ...]
   sizes: Sizes
   example: PyTree
   mesh: Mesh | None = None
@@ -52,14 +51,14 @@ class Programs:
     groups = 1 if self.mesh is None else self.mesh.shape[meshes.DATA]
     if self.sizes.groups != groups:
       raise ValueError(f"Must have sizes of {groups} groups for this mesh, we instead got {self.sizes.groups}")
-    if not self.kinds or len({kind.vocab for kind in self.kinds}) > 1:
-      raise ValueError(f"Must have kinds of streams of one vocabulary, we instead got {len(self.kinds)}")
+    if not self.profiles or len({profile.vocab for profile in self.profiles}) > 1:
+      raise ValueError(f"Must have profiles of one vocabulary, we instead got {len(self.profiles)}")
     widest = self.sizes.widths[-1]
-    for kind in self.kinds:
-      if kind.window + 2 > widest:
+    for profile in self.profiles:
+      if profile.window + 2 > widest:
         raise ValueError(
-          f"Must have a width of at least {kind.window + 2} for a window of {kind.window} drafts, we instead got {widest}: "
-          "a larger last one of --widths (widths=), or a profile with fewer drafts"
+          f"Must have a width of at least {profile.window + 2} for a window of {profile.window} drafts, we instead got "
+          f"{widest}: a larger last one of --widths (widths=), or a profile with fewer drafts"
         )
     if self.example.batch_size != 1:
       raise ValueError(f"Must have an example of one row, we instead got {self.example.batch_size}")
@@ -67,7 +66,7 @@ class Programs:
   @property
   def vocab(self) -> int:
     """Tokens V."""
-    return self.kinds[0].vocab
+    return self.profiles[0].vocab
 
   @property
   def is_guided(self) -> bool:
@@ -81,17 +80,17 @@ class Programs:
 
   @property
   def num_cache_slots(self) -> int:
-    """Cache slots of a row: a pass may begin at its last position."""
+    """Cache slots of a row, in which a pass may begin at the last position."""
     return self.max_condition + self.sizes.max_len + self.sizes.widths[-1]
 
   def table(self) -> Table:
     """An empty table."""
-    vocab = self.vocab if any(kind.may_request for kind in self.kinds) else None
+    vocab = self.vocab if any(profile.may_request for profile in self.profiles) else None
     sizes = dict(num_slots=self.sizes.slots_of_group, num_cache_slots=self.num_cache_slots, vocab=vocab)
     return cache_table.init_table(self.model, **sizes, mesh=self.mesh)
 
   def check_memory(self) -> None:
-    """Raises a ValueError if the table, and weights that are not read yet, are more than what a device has free."""
+    """Raises a ValueError if the table, and weights that are not loaded yet, exceed the free memory of a device."""
     available = available_bytes()
     unread = [leaf for leaf in jax.tree.leaves(self.params) if isinstance(leaf, jax.ShapeDtypeStruct)]
     need = tree_bytes(jax.eval_shape(self.table)) + tree_bytes(unread)
@@ -114,7 +113,7 @@ class Programs:
     return lengths_of(self.condition(self.example))
 
   def prefill(self, number: int, settings: Settings, condition: PyTree) -> tuple[Cache, int]:
-    """Reads a `condition` of this class for a kind of stream.
+    """Reads a `condition` of this class for a profile.
 
     Returns:
       The row's cache, once for each group of devices, and token 0.
@@ -152,18 +151,16 @@ class Programs:
     return meshes.rows(jax.tree.map(lambda leaf: np.concatenate([leaf] * self.sizes.groups), row), self.mesh)
 
   def step(self, table: Table, number: int, width: int, rows: Sequence[Row]) -> tuple[Table, Judged]:
-    """Runs the program of a kind and a width; the table is donated.
+    """Runs the program of a profile and a width; the table is donated.
 
     Args:
-      rows: up to ``M``, as many of each group of devices as it has room for.
+      rows: up to ``M``, and ``M / groups`` of each group of devices.
     Returns:
-      The table, and what was found about each of the rows, on the host.
+      The table, and the results of the rows on the host.
     """
-    kind = self.kinds[number]
-    arrays = self._of_groups(batch_of(kind, width, rows, self.sizes))
-    table, judged = cache_table.step(
-      self.params, table, *arrays, may_request=kind.may_request, **self._judge(number)
-    )
+    profile = self.profiles[number]
+    arrays = self._of_groups(batch_of(profile, width, rows, self.sizes))
+    table, judged = cache_table.step(self.params, table, *arrays, may_request=profile.may_request, **self._judge(number))
     return table, self._in_order(judged, rows)
 
   def finish(
@@ -174,19 +171,19 @@ class Programs:
     Returns:
       Verdicts and cursors of the rows, on the host.
     """
-    arrays = self._of_groups(batch_to_finish(self.kinds[number], rows, verdicts, distributions, self.sizes))
+    arrays = self._of_groups(batch_to_finish(self.profiles[number], rows, verdicts, distributions, self.sizes))
     return self._in_order(cache_table.finish(table.p, *arrays, mesh=self.mesh), rows)
 
   def _judge(self, number: int) -> dict[str, Any]:
-    """Static arguments of the programs of a kind of stream."""
-    return dict(model=self.model, verifier=self.kinds[number].verifier(self.model), mesh=self.mesh)
+    """Static arguments of the programs of a profile."""
+    return dict(model=self.model, verifier=self.profiles[number].verifier(self.model), mesh=self.mesh)
 
   def _of_groups(self, arrays: PyTree) -> PyTree:
     """Host arrays of rows, on the devices of the groups that compute them."""
     return arrays if self.mesh is None else meshes.rows(arrays, self.mesh)
 
   def _in_order(self, found: PyTree, rows: Sequence[Row]) -> PyTree:
-    """What a program found about each of the rows, on the host."""
+    """The results of the rows, on the host."""
     places = places_of(rows, self.sizes)
     return jax.tree.map(lambda leaf: leaf[places], meshes.on_host(found))
 

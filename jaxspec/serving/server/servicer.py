@@ -1,7 +1,7 @@
-"""The socket side of a server: gRPC handlers on raw bytes.
+"""The servicer: gRPC handlers on raw bytes.
 
-Raw, because a handler that parses for itself can say what is wrong with a message; generated ones say ``INTERNAL``. The
-server is the asyncio one: a few connections that send half a body each would block all workers of a synchronous one.
+Generated handlers reply ``INTERNAL`` to an invalid message; these parse for themselves and name the invalid field. The
+server is the asyncio one: a few connections with half a body each would block all workers of a synchronous one.
 """
 
 from __future__ import annotations
@@ -14,55 +14,56 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import grpc
 
 from jaxspec.serving.server import requests
-from jaxspec.serving.server.bearer_tokens import Failures, TokenFile
-from jaxspec.serving.server.dispatcher import OpenCall, Tenant, VerifyCall
-from jaxspec.serving.server.engine_thread import Service
+from jaxspec.serving.server.bearer_tokens import AuthBackoff, TokenFile
+from jaxspec.serving.server.dispatcher import OpenCall, VerifyCall
+from jaxspec.serving.server.engine_thread import EngineThread
 from jaxspec.serving.server.failure_log import log_failure
-from jaxspec.serving.server.metrics_hooks import CallReport
+from jaxspec.serving.server.metrics_hooks import MetricsHooks
+from jaxspec.serving.server.quotas import Tenant
 from jaxspec.serving.wire.address import SERVICE
 from jaxspec.serving.wire.cloud import CloudError, Description, Opened, Status
 from jaxspec.serving.wire.v1 import encoding
 
 _LOG = logging.getLogger(__name__)
 _CODES = {status: getattr(grpc.StatusCode, status.name) for status in Status}
-_ANYBODY = Tenant("")
+_ANONYMOUS = Tenant("")
 _BEARER = "Bearer "
-_SLOWED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
+_DELAYED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
 
 
-class Front:
+class Servicer:
   """Answers the methods of the protocol.
 
   Args:
-    service: answers what is valid.
-    served: what `Describe` says; requests are checked against it.
-    tokens: who may open streams; None lets everybody.
-    auth_every_call: `Verify` and `Close` need the token too. Without it the stream's id authorises them: 128 random bits
-      under TLS, and a token costs more bytes than a small frame.
-    report: told about every call.
+    engine_thread: computes valid calls.
+    served: reply of `Describe`; requests are checked against it.
+    tokens: bearer tokens that may open streams; None disables authentication.
+    auth_every_call: require the token in `Verify` and `Close` too. Otherwise the stream's id authorises them: 128 random
+      bits under TLS, while a token is longer than a small frame.
+    metrics: hooks of every call.
 
   Attributes:
-    is_ending: long calls end after their next answer.
+    is_ending: long calls end after their next reply.
   """
 
   def __init__(
     self,
-    service: Service,
+    engine_thread: EngineThread,
     served: Description,
     *,
     tokens: TokenFile | None = None,
     auth_every_call: bool = False,
-    report: CallReport | None = None,
+    metrics: MetricsHooks | None = None,
   ):
-    self._service, self._served, self._tokens = service, served, tokens
+    self._engine_thread, self._served, self._tokens = engine_thread, served, tokens
     self._auth_every_call = auth_every_call
-    self._report = CallReport() if report is None else report
-    self._failures = Failures()
+    self._metrics = MetricsHooks() if metrics is None else metrics
+    self._auth_backoff = AuthBackoff()
     self.is_ending = False
 
   @property
   def handlers(self) -> grpc.GenericRpcHandler:
-    """What a gRPC server calls."""
+    """The handlers for a gRPC server."""
     unary = {"Describe": self._describe, "Open": self._open, "Verify": self._verify, "Close": self._close}
     methods = {name: grpc.unary_unary_rpc_method_handler(self._unary(name, run)) for name, run in unary.items()}
     methods["Exchange"] = grpc.stream_stream_rpc_method_handler(self._exchange)
@@ -75,7 +76,7 @@ class Front:
     return handler
 
   async def _exchange(self, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
-    """Calls of `Verify` on one long call. One that is refused ends it; the edge goes on with unary calls."""
+    """`Verify` calls as one stream. A refused call ends it; the edge goes on with unary calls."""
     newest = b""
 
     async def run(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
@@ -90,7 +91,7 @@ class Front:
         return
 
   async def _answer(self, name: str, run, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
-    began, status = self._service.clock(), "OK"
+    began, status = self._engine_thread.clock(), "OK"
     try:
       return await run(data, context)
     except CloudError as error:
@@ -104,9 +105,9 @@ class Front:
       status = Status.INTERNAL.name
       refused = CloudError(Status.INTERNAL, "the server has an error")
     finally:
-      self._report.called(name, status, self._service.clock() - began)
-    if refused.status in _SLOWED:
-      await asyncio.sleep(self._failures.delay_s(_host_of(context.peer()), self._service.clock()))
+      self._metrics.called(name, status, self._engine_thread.clock() - began)
+    if refused.status in _DELAYED:
+      await asyncio.sleep(self._auth_backoff.delay_s(_host_of(context.peer()), self._engine_thread.clock()))
     metadata = ()
     if refused.pushback_s is not None:
       metadata = (("grpc-retry-pushback-ms", str(math.ceil(1000 * refused.pushback_s))),)
@@ -121,9 +122,9 @@ class Front:
     tenant = self._tenant(context)
     opening, resume = requests.read_open(data, self._served)
     plain, deadline = encoding.open_request(opening), self._deadline(context)
-    frame = await self._service.open(OpenCall(tenant, opening, resume, plain, data, deadline))
+    frame = await self._engine_thread.open(OpenCall(tenant, opening, resume, plain, data, deadline))
     if resume is not None:
-      self._report.resumed()
+      self._metrics.resumed()
     return encoding.open_reply(Opened(frame, 1 if resume is None else resume.next_seq, self._served.numerics))
 
   async def _verify(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
@@ -132,33 +133,33 @@ class Front:
   async def _run(self, call: VerifyCall, context: grpc.aio.ServicerContext) -> bytes:
     tenant = self._tenant(context) if self._auth_every_call else None
     call = call._replace(tenant=tenant, deadline=self._deadline(context))
-    frame = await self._service.verify(call)
-    self._report.frames(len(call.frame.data), len(frame))
+    frame = await self._engine_thread.verify(call)
+    self._metrics.frames(len(call.frame.data), len(frame))
     return encoding.verify_reply(*call.position, frame)
 
   async def _close(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
     tenant = self._tenant(context) if self._auth_every_call else None
-    await self._service.close(tenant, requests.read_close(data))
+    self._engine_thread.close(tenant, requests.read_close(data))
     return b""
 
   def _tenant(self, context: grpc.aio.ServicerContext) -> Tenant:
-    """Whose token a call brings.
+    """The owner of a call's token.
 
     Raises:
-      CloudError: where it brings none that is valid.
+      CloudError: without a valid token.
     """
     if self._tokens is None:
-      return _ANYBODY
+      return _ANONYMOUS
     header = next((value for key, value in context.invocation_metadata() or () if key == "authorization"), "")
     secret = header.removeprefix(_BEARER) if header.startswith(_BEARER) else None
     return self._tokens.tenant_of(secret)
 
   def _deadline(self, context: grpc.aio.ServicerContext) -> float:
-    """When the caller stops waiting, on the service's clock; infinite on a long call."""
+    """When the caller's timeout ends, on the clock of the engine thread; infinite on a long call."""
     remaining = context.time_remaining()
-    return math.inf if remaining is None else self._service.clock() + remaining
+    return math.inf if remaining is None else self._engine_thread.clock() + remaining
 
 
 def _host_of(peer: str) -> str:
-  """A peer without its port: a new connection is the same peer."""
+  """The address of a peer without its port, which changes with every connection."""
   return peer.rpartition(":")[0]

@@ -1,4 +1,4 @@
-"""The rows of a step as host arrays: how many there are, and where in the arrays each of them stands."""
+"""The rows of a step as host arrays: sizes, and the place of each row."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 from jaxspec.core.types import Array, Cursor, Draft, PyTree, Verdict
 from jaxspec.sampling.logit_processing import Sampling
 from jaxspec.serving.server.cache_table import Batch, RowSettings
-from jaxspec.serving.server.chunking import Cut
-from jaxspec.serving.server.served_profile import StreamKind
+from jaxspec.serving.server.chunking import ChunkSpan
+from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.wire.arrays import no_distributions
 from jaxspec.serving.wire.cloud import MAX_END_TOKENS
 from jaxspec.verifiers.chunk_target import Chunk
 
 
 class Sizes(NamedTuple):
-  """The numbers that shapes are made of.
+  """Sizes of the shapes.
 
   On a mesh every group of devices has an equal share of the slots and of the rows: the slots of group 0 come first.
   """
@@ -32,7 +32,7 @@ class Sizes(NamedTuple):
 
   @property
   def slots_of_group(self) -> int:
-    """Slots of one group; its table has one more, that nobody owns."""
+    """Slots of one group; its table has one more, the idle slot."""
     return self.max_streams // self.groups
 
   @property
@@ -45,7 +45,7 @@ class Sizes(NamedTuple):
     return slot // self.slots_of_group
 
   def check(self) -> None:
-    """Raises a ValueError for sizes that do not go together."""
+    """Raises a ValueError for inconsistent sizes."""
     streams, rows, max_len, widths, groups = self
     if min(streams, rows, max_len) < 1:
       raise ValueError(f"Must have max_streams, max_rows and max_len of at least 1, we instead got {self[:3]}")
@@ -60,7 +60,7 @@ class Sizes(NamedTuple):
 
 
 class Settings(NamedTuple):
-  """`RowSettings` of one row, and what the host alone needs of it."""
+  """`RowSettings` of one row, and its end tokens."""
 
   row: RowSettings  # leaves without rows
   end_tokens: tuple[int, ...]
@@ -72,14 +72,14 @@ class Row(NamedTuple):
   slot: int
   settings: Settings
   cursor: Cursor  # leaves [1], round []
-  cut: Cut
-  tokens: np.ndarray  # [size] int32, what the cut reads
+  span: ChunkSpan
+  tokens: np.ndarray  # [size] int32, tokens of the span
   features: np.ndarray | None = None  # [size, D] float32
   draft: Draft | None = None  # leaves [1, K, ...]; None: a forced row
 
 
 def places_of(rows: Sequence[Row], sizes: Sizes) -> list[int]:
-  """Where each row stands among the ``M`` of a step: those of a group's slots among the rows of the group."""
+  """The index of each row among the ``M`` of a step: rows of a group's slots are among the rows of the group."""
   taken, places = [0] * sizes.groups, []
   for row in rows:
     group = sizes.group_of(row.slot)
@@ -90,13 +90,13 @@ def places_of(rows: Sequence[Row], sizes: Sizes) -> list[int]:
 
 
 def slots_for(slot: int, sizes: Sizes) -> np.ndarray:
-  """``[groups]`` int32: a slot as its group counts it; for all other groups the one that nobody owns."""
+  """``[groups]`` int32: a slot as its group counts it; for all other groups the idle slot."""
   slots = np.full(sizes.groups, sizes.slots_of_group, np.int32)
   slots[sizes.group_of(slot)] = slot % sizes.slots_of_group
   return slots
 
 
-def batch_of(kind: StreamKind, width: int, rows: Sequence[Row], sizes: Sizes) -> tuple[np.ndarray, Batch]:
+def batch_of(profile: ServedProfile, width: int, rows: Sequence[Row], sizes: Sizes) -> tuple[np.ndarray, Batch]:
   """Slots ``[M]`` int32, as the group of each row counts them, and `Batch` of some rows; the others are idle."""
   number = sizes.max_rows
   zeros = lambda *shape: np.zeros((number, *shape), np.int32)
@@ -105,8 +105,8 @@ def batch_of(kind: StreamKind, width: int, rows: Sequence[Row], sizes: Sizes) ->
   settings = RowSettings(np.zeros((number, 2), np.uint32), zeros() + 1, zeros(), Sampling(ones, ones.copy()), ones.copy())
   end_tokens = np.full((number, MAX_END_TOKENS), -1, np.int32)
   cursor = Cursor(zeros(), zeros() + 1, np.zeros(number, bool), zeros(), end_tokens)
-  draft, asked = kind.no_drafts(number), np.zeros(number, bool)
-  features = np.zeros((number, width, kind.feature_width), np.float32) if kind.feature_width else ()
+  draft, verified = profile.no_drafts(number), np.zeros(number, bool)
+  features = np.zeros((number, width, profile.feature_width), np.float32) if profile.feature_width else ()
   chunk = Chunk(zeros(width), zeros(), zeros(), features)
   for index, row in zip(places_of(rows, sizes), rows):
     slots[index] = row.slot % sizes.slots_of_group
@@ -116,31 +116,31 @@ def batch_of(kind: StreamKind, width: int, rows: Sequence[Row], sizes: Sizes) ->
     cursor.round[index] = row.cursor.round
     end_tokens[index, : len(row.settings.end_tokens)] = row.settings.end_tokens
     chunk.tokens[index, : len(row.tokens)] = row.tokens
-    chunk.start[index] = row.cut.start
+    chunk.start[index] = row.span.start
     if row.features is not None:
       features[index, : len(row.features)] = row.features
     if row.draft is not None:
-      asked[index] = True
-      chunk.skipped[index] = row.cursor.length[0] - 1 - row.cut.start
+      verified[index] = True
+      chunk.skipped[index] = row.cursor.length[0] - 1 - row.span.start
       _set_row(draft._replace(payload=()), index, row.draft)
-  return slots, Batch(settings, cursor, draft._replace(payload=chunk), asked)
+  return slots, Batch(settings, cursor, draft._replace(payload=chunk), verified)
 
 
 def batch_to_finish(
-  kind: StreamKind, rows: Sequence[Row], verdicts: Sequence[Verdict], distributions: Sequence[PyTree], sizes: Sizes
+  profile: ServedProfile, rows: Sequence[Row], verdicts: Sequence[Verdict], distributions: Sequence[PyTree], sizes: Sizes
 ) -> tuple[np.ndarray, Batch, Verdict, PyTree]:
-  """What `jaxspec.serving.server.cache_table.finish` takes of rows whose distributions came.
+  """Arguments of `jaxspec.serving.server.cache_table.finish` for rows whose distributions have arrived.
 
   Args:
-    rows: as they were judged.
-    verdicts: what was found about each, leaves ``[1]``.
+    rows: as they were verified.
+    verdicts: of each row, leaves ``[1]``.
     distributions: `SparseDistribution` of each, leaves ``[1]``.
   """
-  without_tokens = [row._replace(cut=Cut(0, 0, 0), tokens=()) for row in rows]
-  slots, batch = batch_of(kind, sizes.widths[0], without_tokens, sizes)
+  without_tokens = [row._replace(span=ChunkSpan(0, 0, 0), tokens=()) for row in rows]
+  slots, batch = batch_of(profile, sizes.widths[0], without_tokens, sizes)
   zeros = lambda dtype=np.int32: np.zeros(sizes.max_rows, dtype)
   verdict = Verdict(zeros(), zeros(), is_drafted_end=zeros(bool))
-  distribution = no_distributions((sizes.max_rows,), kind.wire.codec.max_sent)
+  distribution = no_distributions((sizes.max_rows,), profile.wire.codec.max_sent)
   for index, *one in zip(places_of(rows, sizes), verdicts, distributions):
     _set_row((verdict, distribution), index, tuple(one))
   return slots, batch._replace(draft=batch.draft._replace(payload=())), verdict, distribution

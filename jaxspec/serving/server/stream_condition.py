@@ -1,6 +1,6 @@
-"""What a stream is conditioned on: from what an edge sends to the arrays that the target reads.
+"""The condition of a stream: from the request of an edge to the arrays that the target reads.
 
-All that is read here comes from strangers, so every id is checked against what the target has.
+Requests are not trusted: every id is checked against the target's sizes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def reader_like(example: PyTree, vocab: int) -> ReadCondition:
     example: a condition of one row.
     vocab: ids of a prompt are below it.
   Returns:
-    A function that raises a MessageError for what is no such condition. For other examples it refuses everything: a
-    server of captions needs a reader of its own, which has the text encoder.
+    A function that raises a MessageError for any other condition. For other examples it refuses everything: a server of
+    captions needs a reader with the text encoder.
   """
   if isinstance(example, Prompt):
     return lambda sent: _prompt(sent, example.tokens.shape[1], vocab)

@@ -1,4 +1,4 @@
-"""The streams that an engine holds: which of them have a slot, who waits, and who was served when."""
+"""The streams of an engine: their slots, their queues, and the turns of their tenants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxspec.serving.server.stream_state import Stream
 FINISH = 0  # the "width" of the program that ends rounds with a distribution
 
 
-class HeldStreams:
+class StreamTable:
   """Streams by name.
 
   Attributes:
@@ -20,7 +20,7 @@ class HeldStreams:
 
   Args:
     sizes: slots N, and the groups of devices that share them.
-    most: more streams are refused.
+    most: most streams.
   """
 
   def __init__(self, sizes: Sizes, most: int):
@@ -34,7 +34,7 @@ class HeldStreams:
 
   @property
   def num_free(self) -> int:
-    """Slots that no stream owns."""
+    """Number of free slots."""
     return sum(map(len, self._free))
 
   def __len__(self) -> int:
@@ -49,49 +49,49 @@ class HeldStreams:
     return self.by_name[name]
 
   def add(self, name: bytes, stream: Stream) -> None:
-    """Holds a new stream, without a slot.
+    """Adds a stream, without a slot.
 
     Raises:
-      NoRoom: if there are as many as may be.
+      NoRoom: if there are ``most`` streams.
     """
     if len(self.by_name) >= self.most:
       raise NoRoom(f"Must have fewer than {self.most} streams to open one, we instead got {len(self.by_name)}")
     self.by_name[name] = stream
 
   def close(self, name: bytes) -> None:
-    """Forgets a stream, also one that is not held."""
-    held = self.by_name.pop(name, None)
-    if held is not None and held.slot is not None:
-      self._give_back(held.slot)
+    """Removes a stream; does nothing for an unknown one."""
+    stream = self.by_name.pop(name, None)
+    if stream is not None and stream.slot is not None:
+      self._give_back(stream.slot)
 
   def park(self, name: bytes) -> None:
     """Takes the slot of a stream.
 
     Raises:
-      StreamLost: if it is not held.
-      ValueError: if its edge waits for an answer.
+      StreamLost: for an unknown stream.
+      ValueError: if a call of it waits.
     """
-    held = self[name]
-    if held.is_waited_for:
+    stream = self[name]
+    if stream.is_waited_for:
       raise ValueError(f"Must have a stream without a call in flight to park it, we instead got {name.hex()}")
-    if held.slot is not None:
-      self._give_back(held.slot)
-      held.park()
+    if stream.slot is not None:
+      self._give_back(stream.slot)
+      stream.park()
 
   def place(self, name: bytes) -> int:
-    """Gives a stream a slot of the group with most free ones, or that of the idlest stream, and returns it."""
+    """Gives a stream a slot of the group with most free slots, or that of the least recently used stream, and returns it."""
     if not self.num_free:
-      self.park(self._idlest())
-    held = self.by_name[name]
-    held.slot = max(self._free, key=len).pop()
+      self.park(self._least_recent())
+    stream = self.by_name[name]
+    stream.slot = max(self._free, key=len).pop()
     self._last_prefill = self._steps
-    return held.slot
+    return stream.slot
 
   def expire(self, now: float, idle_s: float, forget_s: float) -> None:
-    """Parks streams that were not heard of for ``idle_s``, and forgets those of ``forget_s``."""
-    for name, held in list(self.by_name.items()):
-      idle = now - held.used
-      if held.is_waited_for:
+    """Parks streams without a call for ``idle_s`` seconds, and removes those without one for ``forget_s``."""
+    for name, stream in list(self.by_name.items()):
+      idle = now - stream.used
+      if stream.is_waited_for:
         continue
       if idle >= forget_s:
         self.close(name)
@@ -99,48 +99,48 @@ class HeldStreams:
         self.park(name)
 
   def queues(self) -> Queues:
-    """All that waits."""
-    asked, forced, opens = [], [], []
-    for name, held in self.by_name.items():
-      number = held.opening.profile
-      waiting = lambda width, held=held, name=name, number=number: Waiting(
-        name, (number, width), held.since, held.tenant, held.passed, self._group_of(held)
+    """The streams that wait."""
+    calls, forced, opens = [], [], []
+    for name, stream in self.by_name.items():
+      number = stream.opening.profile
+      waiting = lambda width, stream=stream, name=name, number=number: Waiting(
+        name, (number, width), stream.since, stream.tenant, stream.passed, self._group_of(stream)
       )
-      if held.slot is None:
-        if held.is_waited_for:
+      if stream.slot is None:
+        if stream.is_waited_for:
           opens.append(waiting(0))
-      elif held.unread:
-        forced.append(waiting(held.unread[0].width))
-      elif held.call is not None:
-        asked.append(waiting(held.call.cuts[-1].width))
-      elif held.distribution is not None:
-        asked.append(waiting(FINISH))
-    if not self.num_free and self._idlest() is None:
+      elif stream.unread:
+        forced.append(waiting(stream.unread[0].width))
+      elif stream.call is not None:
+        calls.append(waiting(stream.call.spans[-1].width))
+      elif stream.distribution is not None:
+        calls.append(waiting(FINISH))
+    if not self.num_free and self._least_recent() is None:
       opens = []
-    return Queues(asked, forced, opens, self._served, self._steps - self._last_prefill)
+    return Queues(calls, forced, opens, self._served, self._steps - self._last_prefill)
 
   def count(self, names: Collection[bytes]) -> None:
-    """A step was run for these streams."""
+    """Counts a step that ran for these streams."""
     self._steps += 1
     for name in names:
       self._served[self.by_name[name].tenant] = self._steps
     taken = set(names)
-    for name, held in self.by_name.items():
-      held.passed += name not in taken
-    tenants = {held.tenant for held in self.by_name.values()}
+    for name, stream in self.by_name.items():
+      stream.passed += name not in taken
+    tenants = {stream.tenant for stream in self.by_name.values()}
     self._served = {tenant: step for tenant, step in self._served.items() if tenant in tenants}
 
-  def _group_of(self, held: Stream) -> int:
-    return 0 if held.slot is None else self._sizes.group_of(held.slot)
+  def _group_of(self, stream: Stream) -> int:
+    return 0 if stream.slot is None else self._sizes.group_of(stream.slot)
 
   def _give_back(self, slot: int) -> None:
     self._free[self._sizes.group_of(slot)].append(slot)
 
-  def _idlest(self) -> bytes | None:
-    """The stream that was not heard of for longest among those without a call in flight."""
+  def _least_recent(self) -> bytes | None:
+    """The least recently used stream with a slot and without a call in flight."""
     idle = [
-      (held.used, name)
-      for name, held in self.by_name.items()
-      if held.slot is not None and not held.is_waited_for and held.judged is None
+      (stream.used, name)
+      for name, stream in self.by_name.items()
+      if stream.slot is not None and not stream.is_waited_for and stream.judged is None
     ]
     return min(idle)[1] if idle else None

@@ -1,4 +1,4 @@
-"""What both ends of a stream must have the same of: protocol, network, and numerics where an edge asks for them."""
+"""Protocol, network and required numerics, which must be equal at both ends of a stream."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from jaxspec.serving.wire.cloud import DIGEST_BYTES, PROTOCOL, CloudError, Descr
 
 
 def check_versions(opening: Opening, served: Description) -> None:
-  """Refuses an opening that asks for another protocol, model or numerics.
+  """Refuses an opening with another protocol, model or required numerics.
 
   Raises:
     CloudError: ``FAILED_PRECONDITION`` with both values.
@@ -20,11 +20,11 @@ def check_versions(opening: Opening, served: Description) -> None:
 def check_protocol(protocol: int) -> None:
   """Refuses another protocol than ours."""
   if protocol != PROTOCOL:
-    raise CloudError(Status.FAILED_PRECONDITION, f"protocol {protocol} was asked for, {PROTOCOL} is served")
+    raise CloudError(Status.FAILED_PRECONDITION, f"protocol {protocol} was requested, {PROTOCOL} is served")
 
 
-def check_same(field: str, asked: bytes, served: bytes) -> None:
+def check_same(field: str, requested: bytes, served: bytes) -> None:
   """Refuses a digest of ``field`` that is not the served one."""
-  if asked != served:
-    told = f"{field} {asked[:DIGEST_BYTES].hex() or 'none'} was asked for, {served.hex()} is served"
-    raise CloudError(Status.FAILED_PRECONDITION, told)
+  if requested != served:
+    detail = f"{field} {requested[:DIGEST_BYTES].hex() or 'none'} was requested, {served.hex()} is served"
+    raise CloudError(Status.FAILED_PRECONDITION, detail)

@@ -67,7 +67,7 @@ def test_a_report(server, traces):
     assert 0 < stage["call_s"]["p50"] <= stage["call_s"]["p99"] and stage["server"]["step_s"]["count"] > 0
     assert stage["server"]["rows_per_step"] * stage["server"]["step_s"]["count"] == pytest.approx(calls + len(played))
     assert stage["think_s"] == pytest.approx(sum(call.think_s for trace in played for call in trace.calls))
-  assert not server.service.engine.streams and found["stages"][2]["server"]["rows_per_step"] > 1
+  assert not server.engine_thread.engine.streams and found["stages"][2]["server"]["rows_per_step"] > 1
 
 
 def test_devices_that_are_not_answered(server, traces):
@@ -76,7 +76,7 @@ def test_devices_that_are_not_answered(server, traces):
   odd = trace._replace(calls=(trace.calls[0]._replace(reply=b"another one"), *trace.calls[1:]))
   (stage,) = run_load(lambda: connect(server.address), [odd], devices=1)["stages"]
   assert stage["differing"] == 1 and stage["tokens"] == 0 and stage["calls"] == 1 and not stage["failures"]
-  server.service.engine.fails = True
+  server.engine_thread.engine.fails = True
   impatient = dict(devices=2, policy=Policy(give_up_s=0.2))
   first, second = run_load(lambda: connect(server.address, patience_s=0.2), traces, **impatient)["stages"]
   assert len(first["failures"]) == 1 and len(second["failures"]) == 2 and "no server answers" in second["failures"][1]

@@ -104,7 +104,7 @@ def test_attackers_get_the_statuses_of_the_protocol(tmp_path):
   with Server(ToyEngine()) as server:
     plan = Plan(server.address.removeprefix("grpc://"), "", str(tmp_path), number=600, slow=4, alone_s=0.0, seed=1)
     report = asyncio.run(Attacker(plan).run())
-    assert server.service.failure is None
+    assert server.engine_thread.failure is None
   assert not report["unexpected"] and sum(map(sum, map(dict.values, report["statuses"].values()))) == 600
   assert report["statuses"].keys() >= SHARES.keys() - {"token"}
   assert not {name for found in report["statuses"].values() for name in found} & set(NEVER)

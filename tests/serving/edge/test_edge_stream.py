@@ -175,7 +175,7 @@ def test_a_cloud_that_forgets(name):
   cloud.generator = type("Always", (), {"random": lambda self: 0.0})()
   with pytest.raises(CloudError) as caught:
     over(cloud, name)
-  assert caught.value.status is Status.NOT_FOUND and len(served().engine._held) == 0
+  assert caught.value.status is Status.NOT_FOUND and len(served().engine._streams) == 0
 
 
 @pytest.mark.parametrize("name", ["markov:sqs-lazy", "markov:ciar-exact"])
@@ -215,7 +215,7 @@ def test_threads_share_a_cloud():
   assert len(got) == 2 * ROWS
   for (profile, row), tokens in got.items():
     np.testing.assert_array_equal(tokens, wanted[profile][row])
-  assert len(served().engine._held) == 0
+  assert len(served().engine._streams) == 0
 
 
 def test_a_socket_changes_nothing():
@@ -242,7 +242,7 @@ def test_a_socket_changes_nothing():
       remote.open(served().opening(served().edge(0), 0)._replace(condition=CLASSES), timeout_s=10.0)
     assert caught.value.status is Status.INVALID_ARGUMENT and "class" in caught.value.detail
     remote.hang_up()
-  assert len(served().engine._held) == 0
+  assert len(served().engine._streams) == 0
 
 
 def test_what_edges_are_told():
@@ -329,7 +329,7 @@ def test_each_fault_is_an_error_and_changes_nothing(name):
       refused(engine.submit, opening.stream, request.part, up[calls - 1])
     reply, calls = cloud.verify(opening.stream, *request), calls + 1
   cloud.close(opening.stream)
-  assert calls == len(up) > 1 and engine.num_streams == 0
+  assert calls == len(up) > 1 and len(engine._streams) == 0
   out, again = edge.outcome()
   assert_same(out, undisturbed)
   jax.tree.map(np.testing.assert_array_equal, again, traffic)

@@ -11,9 +11,9 @@ pytest.importorskip("google.protobuf", reason="needs the serve extra: pip instal
 from experiments.server import faulty
 from jaxspec.serving.edge.journal import Journal, pack
 from jaxspec.serving.edge.reliable_stream import Session
-from jaxspec.serving.server.dispatcher import Desk, Limits, Tenant, VerifyCall
+from jaxspec.serving.server.dispatcher import Dispatcher, Limits, VerifyCall
 from jaxspec.serving.server.idempotency import Position
-from jaxspec.serving.server.quotas import Quota
+from jaxspec.serving.server.quotas import Quota, Tenant
 from jaxspec.serving.wire.ciar_message import GATED
 from jaxspec.serving.wire.cloud import CloudError, Status
 from jaxspec.serving.wire.framing import REQUEST, frame, unframe
@@ -238,7 +238,7 @@ def test_an_edge_waits_for_a_free_stream(monkeypatch, quota):
   """For longer than six attempts would take, whether its token or the server has none left."""
   monkeypatch.setattr(faulty, "TENANT", Tenant("alice", quota))
   cloud = FaultyCloud()
-  cloud.server.desk = Desk(Limits(2 if quota.streams == 1 else 1), jitter=lambda: 0.5)
+  cloud.server.dispatcher = Dispatcher(Limits(2 if quota.streams == 1 else 1), jitter=lambda: 0.5)
   other = ToyEdge(cloud.session(), opening(1), 3)
   steps = other.steps()
   next(steps)
@@ -262,7 +262,7 @@ def test_a_stream_that_was_forgotten_is_resumed():
   def slow():
     if len(edge.gained) in (7, 30):
       cloud.clock.sleep(1000.0)
-      cloud.server.desk.take(cloud.clock())
+      cloud.server.dispatcher.take(cloud.clock())
     return guesses()
 
   edge._guesses = slow
@@ -274,5 +274,5 @@ def test_a_stream_of_another_tenant_is_not_found():
   cloud = FaultyCloud()
   with pytest.raises(CloudError) as caught:
     call = VerifyCall(opening().stream, Position(1, 0), unframe(frame(GATED, 1, 1, 0, b""), 64), 1, Tenant("bob"))
-    cloud.server.desk.verify(call, now=cloud.clock())
+    cloud.server.dispatcher.verify(call, now=cloud.clock())
   assert caught.value.status is Status.NOT_FOUND

@@ -19,7 +19,7 @@ from jaxspec.models.conditions import ClassLabels
 from jaxspec.serving.edge.remote_decode import decode_over_cloud
 from jaxspec.serving.server.engine import Engine
 from jaxspec.serving.server.in_process import LocalCloud
-from jaxspec.serving.server.served_profile import StreamKind
+from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.wire.framing import OVERHEAD_BYTES, REPLY_BYTES
 from jaxspec.serving.wire.sqs_codec import SqsWire
 from jaxspec.serving.wire.traffic import join_traffic
@@ -57,7 +57,7 @@ def split(kind, **options):
   """The first rows of `fused` over a cloud, each with its own budget, and their traffic."""
   codec, (params, keys, condition), kwargs = setup(kind, **options)
   engine = Engine(
-    params.target, markov_fns(V), [StreamKind(SqsWire(codec, WINDOW))], example=ClassLabels(np.zeros(1, np.int32)),
+    params.target, markov_fns(V), [ServedProfile(SqsWire(codec, WINDOW))], example=ClassLabels(np.zeros(1, np.int32)),
     max_streams=1, max_rows=1, max_len=N, widths=(8,),
   )  # fmt: skip
   cloud, found = LocalCloud(engine), []

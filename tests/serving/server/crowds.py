@@ -14,7 +14,7 @@ from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.serving.edge.edge_stream import EdgeStream
 from jaxspec.serving.server.engine import Engine
-from jaxspec.serving.server.served_profile import StreamKind
+from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.wire.cloud import Opening
 from tests.helpers import TARGET, markov_fns
 from tests.serving.edge.pairs import CLASSES, MAX_LEN, Case, case_named, rows_of
@@ -49,9 +49,9 @@ def serve(*names: str, warp: jaxspec.Warp = jaxspec.Warp(), **options) -> Served
   cases = tuple(map(case_named, names))
   for case in cases[1:]:
     jax.tree.map(np.testing.assert_array_equal, case.params.target, cases[0].params.target)
-  kinds = [StreamKind(case.wire, warp) for case in cases]
+  profiles = [ServedProfile(case.wire, warp) for case in cases]
   options = dict(max_streams=8, max_rows=4, max_len=MAX_LEN, widths=(8,), idle_s=1e9, forget_s=1e9) | options
-  return Served(Engine(cases[0].params.target, model_of(names[0], cases[0]), kinds, example=EXAMPLE, **options), cases)
+  return Served(Engine(cases[0].params.target, model_of(names[0], cases[0]), profiles, example=EXAMPLE, **options), cases)
 
 
 def one_row(row: int) -> tuple[jax.Array, ClassLabels]:

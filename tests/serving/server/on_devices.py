@@ -61,9 +61,9 @@ def crowd(of: Served, seed: int | None = None, rows: range = range(EDGES)) -> Ro
 
 def exchanges(engine: Engine, number: int) -> dict[str, int]:
   """What the devices exchange in a step."""
-  programs, kind = engine.programs, engine.programs.kinds[number]
-  rows = from_bundle.meshes.rows(batch_of(kind, 8, (), programs.sizes), programs.mesh)
-  statics = dict(model=programs.model, verifier=kind.verifier(programs.model), may_request=kind.may_request)
+  programs, profile = engine.programs, engine.programs.profiles[number]
+  rows = from_bundle.meshes.rows(batch_of(profile, 8, (), programs.sizes), programs.mesh)
+  statics = dict(model=programs.model, verifier=profile.verifier(programs.model), may_request=profile.may_request)
   lowered = cache_table.step.lower(programs.params, engine.table, *rows, **statics, mesh=programs.mesh)
   compiled = lowered.compile()
   kept = compiled.memory_analysis().alias_size_in_bytes

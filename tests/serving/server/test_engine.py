@@ -204,9 +204,9 @@ def test_logits_that_are_no_numbers_end_their_stream_alone():
   victim = served().edge(0)
   engine.open(broken, served().opening(victim, 0))
   victim.receive(engine.step(0.0)[0][1])
-  held = engine._held[broken]
+  state = engine._streams[broken]
   nan = jax.tree.map(lambda leaf: leaf if leaf.dtype == bool else leaf * np.nan, engine.cache_of(broken)[0])
-  engine.table = engine.programs.insert(engine.table, nan, held.slot)
+  engine.table = engine.programs.insert(engine.table, nan, state.slot)
   edge, name = served().edge(0), b"g" * 16
   engine.open(name, served().opening(edge, 3))
   frames = [engine.step(0.0)[0][1]]

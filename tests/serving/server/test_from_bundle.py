@@ -17,7 +17,7 @@ from jaxspec.run.loading import load_pipeline
 from jaxspec.serving.edge.remote_decode import decode_over_cloud
 from jaxspec.serving.server import from_bundle
 from jaxspec.serving.server.in_process import LocalCloud
-from jaxspec.serving.server.served_profile import StreamKind
+from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.wire.method_codecs import wire_of
 from tests.cli import fake_bundle, fake_language
 from tests.run import tiny_chameleon
@@ -103,10 +103,10 @@ def test_longest_text():
 def test_what_a_network_is_served_with(texts, captions, monkeypatch):
   """Nothing is compiled here: what an engine would be made of."""
   made = {}
-  monkeypatch.setattr(from_bundle, "Engine", lambda *args, **options: made.update(options, kinds=args[2]))
+  monkeypatch.setattr(from_bundle, "Engine", lambda *args, **options: made.update(options, profiles=args[2]))
   from_bundle.engine_of(texts)
   assert made["max_len"] == 24 == made["example"].tokens.shape[1] and made["end_ids"] == fake_language.TARGET.end_ids
-  assert made["kinds"] == [StreamKind(wire_of(Sqs(), texts.host.vocab_size)), StreamKind(wire_of(Plain(), 259))]
+  assert made["profiles"] == [ServedProfile(wire_of(Sqs(), texts.host.vocab_size)), ServedProfile(wire_of(Plain(), 259))]
   assert (made["digest"], made["matmul_precision"]) == (checkpoints.digest(texts.host.target.path), "float32")
   from_bundle.engine_of(captions, [Plain()])
   assert made["max_len"] == 16 and made["max_condition"] == 1000
@@ -114,7 +114,7 @@ def test_what_a_network_is_served_with(texts, captions, monkeypatch):
   from_bundle.engine_of(captions, [profile, "ciar"])
   edge = captions.method("ciar", verify="greedy")
   assert edge.gamma == fake_bundle.DEFAULTS["gamma"] != Ciar().gamma, "the bundle's, which neither side has given"
-  assert [kind.wire for kind in made["kinds"]] == [wire_of(each, 16) for each in (edge, captions.method("ciar"))]
+  assert [profile.wire for profile in made["profiles"]] == [wire_of(each, 16) for each in (edge, captions.method("ciar"))]
   assert made["read_condition"]("red cat").features.shape == made["example"].features.shape
   for sent in (3, (1, 2)):
     with pytest.raises(ValueError, match="Must have the text of a prompt"):

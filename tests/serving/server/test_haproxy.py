@@ -19,7 +19,7 @@ from jaxspec.serving.server.servicer import SERVICE
 from jaxspec.serving.wire.address import ROUTE_HEADER
 from tests.serving.edge.test_faults import undisturbed
 from tests.serving.edge.toy_edge import opening
-from tests.serving.server.test_processes import Disturbed, ServerProcess
+from tests.serving.server.test_server_process import Disturbed, ServerProcess
 
 CONFIG = Path(__file__).parents[3] / "docs" / "deploy" / "haproxy.cfg"
 EDGES, CALLS = 8, 50

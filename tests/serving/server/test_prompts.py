@@ -12,7 +12,7 @@ from jaxspec.models.language.llama import LlamaConfig, llama_fns
 from jaxspec.serving.edge.edge_stream import EdgeStream
 from jaxspec.serving.server.engine import Engine
 from jaxspec.serving.server.in_process import LocalCloud
-from jaxspec.serving.server.served_profile import StreamKind
+from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.server.server_programs import Programs
 from jaxspec.serving.server.step_arrays import Sizes
 from jaxspec.serving.wire.sqs_codec import PlainWire
@@ -33,9 +33,9 @@ def test_prompts_of_several_lengths():
   """Two lengths are compiled for prompts of four; top-k is that of the kind from token 0 on."""
   fns, warp = llama_fns(CONFIG), jaxspec.Warp(top_k=4)
   params = side(random_params(fns, 3))
-  kinds = [StreamKind(PlainWire(13)), StreamKind(PlainWire(13), warp)]
+  profiles = [ServedProfile(PlainWire(13)), ServedProfile(PlainWire(13), warp)]
   sizes = dict(max_streams=2, max_rows=2, max_len=NEW, widths=(8,))
-  cloud = LocalCloud(Engine(params, fns, kinds, example=EXAMPLE, **sizes))
+  cloud = LocalCloud(Engine(params, fns, profiles, example=EXAMPLE, **sizes))
   lengths = (1, 7, 9, LONGEST)
   keys = jax.vmap(jax.random.key)(jnp.arange(len(lengths)))
   padded = [np.pad(prompt_of(length), ((0, 0), (0, 0), (0, LONGEST - length))) for length in lengths]
@@ -52,7 +52,7 @@ def test_prompts_of_several_lengths():
 
 def test_conditions_that_are_compiled():
   fns = llama_fns(CONFIG)._replace(prefix_len=lambda prompt: prompt.tokens.shape[1])
-  programs = Programs(side({}), fns, (StreamKind(PlainWire(13)),), Sizes(2, 2, NEW, (8,)), EXAMPLE)
+  programs = Programs(side({}), fns, (ServedProfile(PlainWire(13)),), Sizes(2, 2, NEW, (8,)), EXAMPLE)
   assert [condition.tokens.shape for condition in programs.conditions()] == [(1, 8), (1, LONGEST)]
   assert programs.num_cache_slots == LONGEST + NEW + 8
   five = programs.condition(prompt_of(5))

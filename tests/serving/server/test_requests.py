@@ -93,10 +93,10 @@ def test_each_field_has_its_limit(field):
 def test_both_sides_must_agree():
   other = b"x" * 32
   for fields, words in (
-    (dict(protocol=0), "protocol 0 was asked for, 1 is served"),
-    (dict(protocol=2), "protocol 2 was asked for, 1 is served"),
-    (dict(model=other), f"model {other.hex()} was asked for, {MODEL.hex()} is served"),
-    (dict(need_numerics=other), f"numerics {other.hex()} was asked for, {NUMERICS.hex()} is served"),
+    (dict(protocol=0), "protocol 0 was requested, 1 is served"),
+    (dict(protocol=2), "protocol 2 was requested, 1 is served"),
+    (dict(model=other), f"model {other.hex()} was requested, {MODEL.hex()} is served"),
+    (dict(need_numerics=other), f"numerics {other.hex()} was requested, {NUMERICS.hex()} is served"),
   ):
     error = refused(requests.read_open, encoding.open_request(OPENING._replace(**fields)), SERVED)
     assert (error.status, error.detail) == (Status.FAILED_PRECONDITION, words)

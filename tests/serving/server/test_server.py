@@ -110,9 +110,9 @@ def test_many_edges_at_once(server):
   for thread in threads:
     thread.join()
   deadline = time.monotonic() + 5
-  while server.service.engine.streams and time.monotonic() < deadline:  # `Close` is answered before the engine does it
+  while server.engine_thread.engine.streams and time.monotonic() < deadline:  # `Close` is answered before the engine does it
     time.sleep(0.01)
-  assert not failures and server.service.engine.bad_threads == 0 and not server.service.engine.streams
+  assert not failures and server.engine_thread.engine.bad_threads == 0 and not server.engine_thread.engine.streams
   cloud.hang_up()
 
 
@@ -158,7 +158,7 @@ def test_nothing_that_was_received_is_logged(server, call, monkeypatch, caplog):
   def fails(asked, *, now):
     raise RuntimeError(f"cannot read {asked.opening.condition}")
 
-  monkeypatch.setattr(server.desk, "open", fails)
+  monkeypatch.setattr(server.dispatcher, "open", fails)
   error = call("Open", encoding.open_request(opening(92, condition="my secret prompt")))
   assert error.code().name == "INTERNAL" and error.details() == "the server has an error"
   assert "A call of Open failed" in caplog.text and "in fails" in caplog.text and "RuntimeError" in caplog.text
@@ -355,7 +355,7 @@ def test_draining_answers_what_waits():
     answers = []
     thread = threading.Thread(target=lambda: answers.append(cloud.open(opening(8), timeout_s=10)))
     thread.start()
-    while not server.desk.waiting:
+    while not server.dispatcher.waiting:
       time.sleep(0.005)
     server.drain()
     thread.join()
@@ -375,7 +375,7 @@ def test_health_and_an_engine_that_fails():
       engine.fails = True
       assert refused(cloud.open, opening(9), timeout_s=5).status is Status.UNAVAILABLE
       cloud.hang_up()
-    assert isinstance(server.service.failure, RuntimeError)
+    assert isinstance(server.engine_thread.failure, RuntimeError)
 
 
 def test_metrics(server):

@@ -6,10 +6,10 @@ import pytest
 from jaxspec.core.types import Cursor
 from jaxspec.sampling.logit_processing import Sampling
 from jaxspec.serving.server.cache_table import RowSettings
-from jaxspec.serving.server.chunking import Cut
-from jaxspec.serving.server.served_profile import StreamKind
+from jaxspec.serving.server.chunking import ChunkSpan
+from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.server.step_arrays import Row, Settings, Sizes, batch_of, places_of, slots_for
-from jaxspec.serving.server.stream_table import HeldStreams
+from jaxspec.serving.server.stream_table import StreamTable
 from jaxspec.serving.wire.sqs_codec import PlainWire
 
 SIZES = Sizes(6, 4, 12, (8,), groups=2)
@@ -21,17 +21,17 @@ def row(slot):
     np.full(2, slot, np.uint32), np.int32(12), np.int32(1), Sampling(*np.ones(2, np.float32)), np.float32(1)
   )
   cursor = Cursor(np.full(1, slot, np.int32), np.ones(1, np.int32), np.ones(1, bool), np.int32(0))
-  return Row(slot, Settings(settings, ()), cursor, Cut(2, 3, 8), np.full(3, slot, np.int32))
+  return Row(slot, Settings(settings, ()), cursor, ChunkSpan(2, 3, 8), np.full(3, slot, np.int32))
 
 
 def test_rows_stand_among_those_of_their_group():
   rows = [row(slot) for slot in (5, 1, 3)]
   assert places_of(rows, SIZES) == [2, 0, 3]
-  slots, batch = batch_of(StreamKind(PlainWire(7)), 8, rows, SIZES)
-  assert slots.tolist() == [1, 3, 2, 0]  # as each group counts; 3 is the slot of a group that nobody owns
+  slots, batch = batch_of(ServedProfile(PlainWire(7)), 8, rows, SIZES)
+  assert slots.tolist() == [1, 3, 2, 0]  # as each group counts; 3 is the idle slot of a group
   assert batch.cursor.last.tolist() == [1, 0, 5, 3] == batch.settings.keys[:, 0].tolist()
   assert batch.draft.payload.tokens[:, :3].tolist() == [[1] * 3, [0] * 3, [5] * 3, [3] * 3]
-  assert not batch.asked.any() and batch.cursor.live.tolist() == [True, False, True, True]
+  assert not batch.verified.any() and batch.cursor.live.tolist() == [True, False, True, True]
   assert slots_for(4, SIZES).tolist() == [3, 1]
 
 
@@ -53,12 +53,12 @@ class Stream:
 
 
 def test_a_stream_gets_a_slot_of_the_group_with_most_free_ones():
-  held = HeldStreams(SIZES, 9)
+  table = StreamTable(SIZES, 9)
   placed = []
   for number in range(5):
-    held.add(bytes([number]), Stream())
-    placed.append(held.place(bytes([number])))
-  assert placed == [0, 3, 1, 4, 2] and held.num_free == 1
-  held.close(bytes([1]))  # slot 3: two of the second group are free now
-  held.add(b"new", Stream())
-  assert held.place(b"new") == 3 and held.num_free == 1
+    table.add(bytes([number]), Stream())
+    placed.append(table.place(bytes([number])))
+  assert placed == [0, 3, 1, 4, 2] and table.num_free == 1
+  table.close(bytes([1]))  # slot 3: two of the second group are free now
+  table.add(b"new", Stream())
+  assert table.place(b"new") == 3 and table.num_free == 1

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jaxspec.serving.server.bearer_tokens import Failures, TokenFile, new_token
+from jaxspec.serving.server.bearer_tokens import AuthBackoff, TokenFile, new_token
 from jaxspec.serving.server.quotas import Quota
 from jaxspec.serving.wire.cloud import CloudError, Status
 
@@ -98,6 +98,6 @@ def test_an_issued_token_is_in_no_file(tmp_path):
 
 
 def test_wrong_tokens_are_slowed_down():
-  failures = Failures(free=3)
+  failures = AuthBackoff(free=3)
   assert [failures.delay_s("a", now) for now in (0, 1, 2, 3, 4)] == [0, 0, 0, 1, 1]
   assert failures.delay_s("b", 4) == 0 and failures.delay_s("a", 100) == 0

@@ -5,7 +5,7 @@ import pytest
 
 import jaxspec
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.serving.server.served_profile import StreamKind
+from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.server.stream_state import open_stream
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.cloud import Opening, Resume
@@ -13,11 +13,11 @@ from jaxspec.serving.wire.sqs_codec import PlainWire
 
 OPENING = Opening(b"s" * 16, b"m" * 32, 0, bytes(8), 16, 0)
 CONDITION = ClassLabels(np.zeros(1, np.int32))
-PLAIN, NUCLEUS = StreamKind(PlainWire(5)), StreamKind(PlainWire(5), jaxspec.Warp(nucleus=True))
+PLAIN, NUCLEUS = ServedProfile(PlainWire(5)), ServedProfile(PlainWire(5), jaxspec.Warp(nucleus=True))
 
 
-def opened(kind=PLAIN, is_guided=False, resume=None, **changes):
-  options = dict(kind=kind, prefix_len=1, is_guided=is_guided, tenant="")
+def opened(profile=PLAIN, is_guided=False, resume=None, **changes):
+  options = dict(profile=profile, prefix_len=1, is_guided=is_guided, tenant="")
   return open_stream(OPENING._replace(**changes), CONDITION, resume, **options)
 
 
@@ -37,7 +37,7 @@ def test_numbers_out_of_range(name, value):
 
 
 def test_what_nothing_would_read_is_refused():
-  """A stream that asks for guidance must not be drawn without."""
+  """A stream with guidance must not be drawn without."""
   for changes in (dict(top_p=0.5), dict(cfg_scale=2.0)):
     with pytest.raises(MessageError, match="must be 1"):
       opened(**changes)
@@ -47,7 +47,7 @@ def test_what_nothing_would_read_is_refused():
 
 def test_a_resume_counts_calls_from_the_opening_on():
   """The opening gained token 0; a stream counts the calls after it."""
-  stream = opened(resume=Resume(3, 4, (1, 2, 3, 4), (1, 1, 2), (6, 1, 2)), kind=StreamKind(PlainWire(5)))
+  stream = opened(resume=Resume(3, 4, (1, 2, 3, 4), (1, 1, 2), (6, 1, 2)), profile=ServedProfile(PlainWire(5)))
   assert stream.history == [(1, 1), (2, 2)] and stream.has_first and stream.tokens[:5].tolist() == [1, 2, 3, 4, 0]
   assert [int(leaf.item()) for leaf in stream.cursor[:4]] == [4, 4, True, 4]
   stream = opened(resume=Resume(1, 0, (3,), (1,), (9,)))

@@ -1,13 +1,13 @@
-"""The desk with the toy engine: who waits for what, what quotas and deadlines do, and what ends."""
+"""The dispatcher with the toy engine: shared replies, quotas, deadlines, closed streams and refusals."""
 
 import pytest
 
-from jaxspec.serving.server.dispatcher import Desk, Limits, OpenCall, Tenant, VerifyCall
+from jaxspec.serving.server.dispatcher import Dispatcher, Limits, OpenCall, VerifyCall
 from jaxspec.serving.server.engine_interface import StreamExists
 from jaxspec.serving.server.engine_thread import run_once
 from jaxspec.serving.server.idempotency import Position
-from jaxspec.serving.server.metrics_hooks import StepReport
-from jaxspec.serving.server.quotas import Quota, Rate
+from jaxspec.serving.server.metrics_hooks import MetricsHooks
+from jaxspec.serving.server.quotas import Quota, Rate, Tenant
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.ciar_message import write_gated
 from jaxspec.serving.wire.cloud import CloudError, Status
@@ -19,29 +19,29 @@ ALICE = Tenant("alice")
 
 
 class World:
-  """A desk, an engine, and a clock by hand."""
+  """A dispatcher, an engine, and a clock by hand."""
 
   def __init__(self, engine=None, **limits):
     self.now = 0.0
     self.engine = ToyEngine() if engine is None else engine
-    self.desk = Desk(Limits(**({"streams": 4} | limits)), jitter=lambda: 0.5)
+    self.dispatcher = Dispatcher(Limits(**({"streams": 4} | limits)), jitter=lambda: 0.5)
 
   def open(self, number=0, tenant=ALICE, deadline=100.0, request=b"open", **fields):
-    asked = opening(number, **fields)
-    return self.desk.open(OpenCall(tenant, asked, None, request, request, deadline), now=self.now)
+    call = OpenCall(tenant, opening(number, **fields), None, request, request, deadline)
+    return self.dispatcher.open(call, now=self.now)
 
   def verify(self, number=0, seq=1, data=b"1", fed=1, deadline=100.0, tenant=None):
     checked = unframe(data, 64) if len(data) >= OVERHEAD_BYTES else Frame(0, 0, 0, 0, b"", data)
     call = VerifyCall(opening(number).stream, Position(seq, 0), checked, fed, tenant, deadline)
-    return self.desk.verify(call, now=self.now)
+    return self.dispatcher.verify(call, now=self.now)
 
   def step(self):
-    return run_once(self.desk, self.engine, lambda: self.now)
+    return run_once(self.dispatcher, self.engine, lambda: self.now)
 
   def opened(self, number=0, **kwargs):
-    ticket = self.open(number, **kwargs)
+    reply = self.open(number, **kwargs)
     self.step()
-    return ticket.answer
+    return reply.result(0)
 
   def call(self, number=0):
     """The bytes of the first call of a stream: no drafts."""
@@ -56,40 +56,37 @@ def refused(call):
 
 
 def test_callers_join_one_run():
-  world, told = World(), []
+  world = World()
   world.opened()
   data = world.call()
   first, second = world.verify(data=data), world.verify(data=data)
-  assert first is second
-  first.when_done(told.append)
-  second.when_done(told.append)
-  assert world.step() == 1 and len(told) == 2 and told[0] is told[1]
-  first.when_done(told.append)  # told at once
-  assert world.verify(data=data) == told[2] == told[0]
-  assert world.engine.runs[opening().stream, 1, 0] == 1 and world.desk.is_idle
+  assert first is second and not first.done()
+  assert world.step() == 1
+  assert world.verify(data=data).result(0) is first.result(0)  # a cached reply
+  assert world.engine.runs[opening().stream, 1, 0] == 1 and world.dispatcher.is_idle
 
 
 def test_a_deadline_in_the_queue_drops_the_call_and_consumes_nothing():
   world = World()
   world.opened()
   data = world.call()
-  ticket = world.verify(data=data, deadline=1.0)
+  reply = world.verify(data=data, deadline=1.0)
   world.now = 1.0
-  assert world.step() == 0 and ticket.answer.status is Status.DEADLINE_EXCEEDED
+  assert world.step() == 0 and reply.exception(0).status is Status.DEADLINE_EXCEEDED
   again = world.verify(data=data, deadline=1.5)
-  assert world.verify(data=data, deadline=9.0) is again  # who joins waits longer
+  assert world.verify(data=data, deadline=9.0) is again  # a retry extends the deadline
   world.now = 2.0
-  assert world.step() == 1 and isinstance(again.answer, bytes)
+  assert world.step() == 1 and isinstance(again.result(0), bytes)
 
 
 def test_a_call_that_cannot_be_in_time_is_refused_at_once():
   world = World(first_estimate_s=0.5)
   error = refused(lambda: world.open(deadline=0.4))
   assert error.status is Status.RESOURCE_EXHAUSTED and error.pushback_s == pytest.approx(0.5)
-  assert len(world.desk.table) == 0
+  assert len(world.dispatcher.table) == 0
   world.opened(deadline=0.6)
-  world.desk.give([(b"", b"")], 0.0, step_s=10.0)
-  assert world.desk.estimate_s > 0.5
+  world.dispatcher.give([(b"", b"")], 0.0, step_s=10.0)
+  assert world.dispatcher.estimate_s > 0.5
 
 
 def test_a_full_queue_and_a_full_table_push_back():
@@ -116,10 +113,10 @@ def test_quotas():
   world.opened(1)
   data = world.call()
   assert refused(lambda: world.verify(data=data, fed=9)).pushback_s == pytest.approx(0.2)
-  ticket = world.verify(data=data, fed=7)
-  assert world.verify(data=data, fed=7) is ticket  # joining is free
+  reply = world.verify(data=data, fed=7)
+  assert world.verify(data=data, fed=7) is reply  # joining is free
   world.step()
-  assert world.verify(data=data, fed=7) == ticket.answer  # and so is a cached reply
+  assert world.verify(data=data, fed=7).result(0) == reply.result(0)  # and so is a cached reply
   error = refused(lambda: world.verify(seq=2, data=b"2", fed=0))
   assert error.pushback_s == pytest.approx(0.5)
   world.now = 0.5
@@ -140,21 +137,21 @@ def test_closing():
   """A stream that is closed while its call runs, and opened again before the result comes, is not mixed up."""
   world = World()
   world.opened()
-  ticket = world.verify(data=world.call())
-  for _, work in world.desk.take(0.0):
+  reply = world.verify(data=world.call())
+  for _, work in world.dispatcher.take(0.0):
     work(world.engine)
-  world.desk.close(ALICE, opening().stream)
-  assert ticket.answer.status is Status.NOT_FOUND
+  world.dispatcher.close(ALICE, opening().stream)
+  assert reply.exception(0).status is Status.NOT_FOUND
   again = world.open(request=b"again")
   results = world.engine.step(0.0)
-  assert len(results) == 1 and again.answer is None
-  world.desk.give(results, 0.0, step_s=0.0)
-  assert again.answer is None
+  assert len(results) == 1 and not again.done()
+  world.dispatcher.give(results, 0.0, step_s=0.0)
+  assert not again.done()
   world.step()
-  assert isinstance(again.answer, bytes)
-  world.desk.close(Tenant("bob"), opening().stream)  # not his
-  world.desk.close(ALICE, b"unknown")
-  assert len(world.desk.table) == 1
+  assert isinstance(again.result(0), bytes)
+  world.dispatcher.close(Tenant("bob"), opening().stream)  # not his
+  world.dispatcher.close(ALICE, b"unknown")
+  assert len(world.dispatcher.table) == 1
 
 
 def test_a_call_that_waits_in_the_engine_is_closed_there():
@@ -164,8 +161,8 @@ def test_a_call_that_waits_in_the_engine_is_closed_there():
   world.verify(0, data=world.call(0))
   world.verify(1, data=world.call(1))
   assert world.step() == 1
-  world.desk.close(ALICE, opening(1).stream)
-  assert world.step() == 0 and world.desk.is_idle
+  world.dispatcher.close(ALICE, opening(1).stream)
+  assert world.step() == 0 and world.dispatcher.is_idle
 
 
 def test_errors_of_one_row():
@@ -177,13 +174,13 @@ def test_errors_of_one_row():
   nan = world.open(1, condition=BAD_NUMBERS)
   world.open(2)
   world.step()
-  assert bad.answer.status is Status.INVALID_ARGUMENT and nan.answer.status is Status.INTERNAL
+  assert bad.exception(0).status is Status.INVALID_ARGUMENT and nan.exception(0).status is Status.INTERNAL
   assert refused(lambda: world.verify(1)).status is Status.NOT_FOUND
   good, lost = world.verify(data=data), world.verify(2, data=world.call(2))
   world.engine.streams.pop(opening(2).stream)
   world.step()
-  assert isinstance(good.answer, bytes) and lost.answer.status is Status.NOT_FOUND
-  assert len(world.desk.table) == 1
+  assert isinstance(good.result(0), bytes) and lost.exception(0).status is Status.NOT_FOUND
+  assert len(world.dispatcher.table) == 1
 
 
 def test_an_engine_may_refuse_a_row_at_once():
@@ -195,15 +192,14 @@ def test_an_engine_may_refuse_a_row_at_once():
 
   world, waits = World(Strict()), []
   world.opened()
-  ticket = world.verify(data=b"bad")
+  reply = world.verify(data=b"bad")
   world.now = 0.25
-  assert world.step() == 1 and (ticket.answer.status, ticket.answer.detail) == (
-    Status.INVALID_ARGUMENT,
-    "range: no such thing",
-  )
+  assert world.step() == 1
+  error = reply.exception(0)
+  assert (error.status, error.detail) == (Status.INVALID_ARGUMENT, "range: no such thing")
   world.verify(data=world.call())
   world.now = 1.0
-  world.desk.take(1.0, waits.append)
+  world.dispatcher.take(1.0, waits.append)
   assert waits == [0.75]
 
 
@@ -216,7 +212,7 @@ def test_a_stream_that_only_the_engine_knows_is_closed_there():
 
   world = World(Engine())
   world.engine.streams[opening(0).stream] = None
-  error = world.opened()
+  error = refused(world.opened)
   assert error.status is Status.RESOURCE_EXHAUSTED and error.pushback_s > 0
   world.step()
   assert not world.engine.streams and isinstance(world.opened(), bytes)
@@ -225,7 +221,7 @@ def test_a_stream_that_only_the_engine_knows_is_closed_there():
 def test_rows_of_a_step_are_those_that_the_engine_computed():
   """Refused calls and prompts that were read are results, but no rows; forced rows are rows without a result."""
 
-  class Steps(StepReport):
+  class Steps(MetricsHooks):
     rows = []
 
     def stepped(self, seconds, rows):
@@ -242,7 +238,7 @@ def test_rows_of_a_step_are_those_that_the_engine_computed():
   world, steps = World(Engine()), Steps()
   for number in range(2):
     world.open(number)
-    assert run_once(world.desk, world.engine, lambda: 0.0, report=steps) == 1
+    assert run_once(world.dispatcher, world.engine, lambda: 0.0, metrics=steps) == 1
   assert steps.rows == [3]
 
 
@@ -250,13 +246,13 @@ def test_draining_and_failing():
   world = World()
   world.opened()
   data = world.call()
-  ticket = world.verify(data=data)
-  world.desk.draining = True
+  reply = world.verify(data=data)
+  world.dispatcher.draining = True
   assert refused(lambda: world.open(1)).status is Status.UNAVAILABLE
   world.step()
-  assert isinstance(ticket.answer, bytes)
+  assert isinstance(reply.result(0), bytes)
   assert refused(lambda: world.verify(data=data)).status is Status.UNAVAILABLE
-  world.desk.draining = False
+  world.dispatcher.draining = False
   left = world.verify(seq=2, data=b"2")
-  world.desk.stop("gone")
-  assert left.answer.status is Status.UNAVAILABLE and left.answer.detail == "gone"
+  world.dispatcher.stop("gone")
+  assert left.exception(0).status is Status.UNAVAILABLE and left.exception(0).detail == "gone"

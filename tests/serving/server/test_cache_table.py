@@ -11,7 +11,7 @@ import jaxspec
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.models.nn import kv_cache
 from jaxspec.serving.server import cache_table
-from jaxspec.serving.server.served_profile import StreamKind
+from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.server.server_programs import Programs
 from jaxspec.serving.server.step_arrays import Sizes, batch_of, slots_for
 from jaxspec.serving.wire.sqs_codec import PlainWire
@@ -23,18 +23,18 @@ def programs_of(*, dtype="float32", guided=False, **sizes):
   fns = llamagen_fns(dataclasses.replace(TARGET, dtype=dtype))
   params = side(random_params(fns, 2), scale=2.0 if guided else None)
   sizes = Sizes(**(dict(max_streams=64, max_rows=2, max_len=16, widths=(8,)) | sizes))
-  return Programs(params, jaxspec.guided(fns) if guided else fns, (StreamKind(PlainWire(13)),), sizes, EXAMPLE)
+  return Programs(params, jaxspec.guided(fns) if guided else fns, (ServedProfile(PlainWire(13)),), sizes, EXAMPLE)
 
 
 @pytest.mark.parametrize("dtype, guided", [("float32", False), pytest.param("bfloat16", True, marks=pytest.mark.slow)])
 def test_no_buffer_is_copied(dtype, guided):
   """Every buffer of the table is written in place, by a step and by an insertion; a step only holds its own rows besides."""
   programs = programs_of(dtype=dtype, guided=guided)
-  table, kind = programs.table(), programs.kinds[0]
+  table, profile = programs.table(), programs.profiles[0]
   size = sum(leaf.nbytes for leaf in jax.tree.leaves(table))
   buffer = table.cache.k[0]
-  slots, batch = batch_of(kind, 8, (), programs.sizes)
-  statics = dict(model=programs.model, verifier=kind.verifier(programs.model), may_request=False)
+  slots, batch = batch_of(profile, 8, (), programs.sizes)
+  statics = dict(model=programs.model, verifier=profile.verifier(programs.model), may_request=False)
   step = cache_table.step.lower(programs.params, table, slots, batch, **statics)
   row = programs.row(table, 0)
   insert = cache_table.insert.lower(table, row, slots_for(0, programs.sizes), model=programs.model)

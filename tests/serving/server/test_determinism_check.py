@@ -1,4 +1,4 @@
-"""The probe refuses programs whose rows depend on each other, and its digest tells numerics apart."""
+"""The determinism check refuses programs whose rows depend on each other, and its digest identifies the numerics."""
 
 import platform
 from types import SimpleNamespace
@@ -10,8 +10,8 @@ import pytest
 
 from jaxspec.core.mesh import make_mesh
 from jaxspec.models.llamagen import llamagen_fns
-from jaxspec.serving.server.determinism_check import probe
-from jaxspec.serving.server.served_profile import StreamKind
+from jaxspec.serving.server.determinism_check import check_determinism
+from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.server.server_programs import Programs
 from jaxspec.serving.server.step_arrays import Sizes
 from jaxspec.serving.wire.sqs_codec import PlainWire
@@ -32,12 +32,12 @@ def programs_of(change=None, weights=WEIGHTS, mesh=None):
     return output if change is None else output._replace(logits=change(output.logits)), cache
 
   fns = plain._replace(apply=apply)
-  return Programs(side(jnp.asarray(weights)), fns, (StreamKind(PlainWire(V)),), Sizes(3, 2, 12, (8, 16)), EXAMPLE, mesh)
+  return Programs(side(jnp.asarray(weights)), fns, (ServedProfile(PlainWire(V)),), Sizes(3, 2, 12, (8, 16)), EXAMPLE, mesh)
 
 
 def test_rows_that_stand_for_themselves_are_served():
-  found = probe(programs_of())
-  assert found.is_exact and found.replay_in_chunks and found.digest == probe(programs_of()).digest
+  found = check_determinism(programs_of())
+  assert found.is_exact and found.replay_in_chunks and found.digest == check_determinism(programs_of()).digest
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_rows_that_stand_for_themselves_are_served():
 def test_rows_that_depend_on_others_are_refused(change):
   """A mean over the batch; the place in the batch."""
   with pytest.raises(ValueError, match="rows beside them"):
-    probe(programs_of(change))
-  found = probe(programs_of(change), "fast")
+    check_determinism(programs_of(change))
+  found = check_determinism(programs_of(change), "fast")
   assert not found.is_exact and not found.replay_in_chunks and len(found.digest) == 32
 
 
@@ -64,24 +64,24 @@ def test_a_neighbour_of_nan_is_seen():
     output, cache = plain.apply(*args, **kwargs)
     return output._replace(logits=output.logits + 0 * jnp.sum(output.logits)), cache
 
-  params, kinds = side(random_params(plain, 2)), (StreamKind(PlainWire(TARGET.vocab_size)),)
-  programs = Programs(params, plain._replace(apply=apply), kinds, Sizes(2, 2, 8, (8,)), EXAMPLE)
+  params, profiles = side(random_params(plain, 2)), (ServedProfile(PlainWire(TARGET.vocab_size)),)
+  programs = Programs(params, plain._replace(apply=apply), profiles, Sizes(2, 2, 8, (8,)), EXAMPLE)
   with pytest.raises(ValueError, match="rows beside them"):
-    probe(programs)
+    check_determinism(programs)
 
 
 def test_a_network_that_sees_the_cuts_is_replayed_in_the_cuts_of_its_calls():
   by_width = lambda logits: logits * (1.0 + 1e-6 * logits.shape[1])
-  found = probe(programs_of(by_width))
+  found = check_determinism(programs_of(by_width))
   assert found.is_exact and not found.replay_in_chunks
 
 
 def test_digests_tell_numerics_apart():
-  digests = [probe(programs_of()).digest]
-  digests.append(probe(programs_of(weights=WEIGHTS * np.float32(1 + 1e-6))).digest)
+  digests = [check_determinism(programs_of()).digest]
+  digests.append(check_determinism(programs_of(weights=WEIGHTS * np.float32(1 + 1e-6))).digest)
   with jax.default_matmul_precision("bfloat16"):
-    digests.append(probe(programs_of()).digest)
-  on_mesh = probe(programs_of(mesh=make_mesh("data=1")))
+    digests.append(check_determinism(programs_of()).digest)
+  on_mesh = check_determinism(programs_of(mesh=make_mesh("data=1")))
   assert on_mesh.is_exact and on_mesh.replay_in_chunks and len({*digests, on_mesh.digest}) == 4
 
 
@@ -94,13 +94,13 @@ def test_instruction_sets_are_told_apart(monkeypatch):
   found = []
   for instructions in ("AVX", "AVX2", "AVX2"):
     monkeypatch.setenv("XLA_FLAGS", f"--xla_cpu_max_isa={instructions}")
-    found.append(devices.output_of(devices.run("tests.serving.server.probed", devices=1)))
+    found.append(devices.output_of(devices.run("tests.serving.server.numerics_digest", devices=1)))
   assert all(each["exact"] for each in found)
   assert found[1] == found[2] and found[0]["numerics"] != found[1]["numerics"]
 
 
 def test_what_cannot_be_compiled():
-  fns, params, kinds = markov_fns(V), side(jnp.asarray(WEIGHTS)), (StreamKind(PlainWire(V)),)
+  fns, params, profiles = markov_fns(V), side(jnp.asarray(WEIGHTS)), (ServedProfile(PlainWire(V)),)
   for sizes in (
     Sizes(0, 2, 12, (8,)),
     Sizes(3, 2, 12, (4,)),
@@ -110,11 +110,11 @@ def test_what_cannot_be_compiled():
     Sizes(4, 2, 12, (8,), groups=2),
   ):
     with pytest.raises(ValueError, match="Must have"):
-      Programs(params, fns, kinds, sizes, EXAMPLE)
-  for more in ((), (StreamKind(PlainWire(V)), StreamKind(PlainWire(V + 1)))):
+      Programs(params, fns, profiles, sizes, EXAMPLE)
+  for more in ((), (ServedProfile(PlainWire(V)), ServedProfile(PlainWire(V + 1)))):
     with pytest.raises(ValueError, match="one vocabulary"):
       Programs(params, fns, more, Sizes(3, 2, 12, (8,)), EXAMPLE)
   with pytest.raises(ValueError, match="this process's own devices"):
-    Programs(params, fns, kinds, Sizes(3, 2, 12, (8,)), EXAMPLE, SimpleNamespace(is_multi_process=True))
+    Programs(params, fns, profiles, Sizes(3, 2, 12, (8,)), EXAMPLE, SimpleNamespace(is_multi_process=True))
   with pytest.raises(ValueError, match="numerics in exact, fast"):
-    probe(programs_of(), "nearly")
+    check_determinism(programs_of(), "nearly")
