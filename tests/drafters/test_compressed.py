@@ -178,4 +178,4 @@ def test_bad_settings_are_errors():
   for bad in (dict(window=0), dict(on_empty="wait")):
     with pytest.raises(ValueError, match="Must have"):
       CompressedDrafter(markov_fns(6), codec, **bad)
-  assert CompressedDrafter(markov_fns(6), codec) is CompressedDrafter(markov_fns(6), codec)
+  assert CompressedDrafter(markov_fns(6), codec) == CompressedDrafter(markov_fns(6), codec)

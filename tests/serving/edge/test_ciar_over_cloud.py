@@ -21,11 +21,11 @@ served = functools.cache(lambda: serve(*NAMES))
 @functools.cache
 def decoded(name, target_prefix):
   """In one program and over a cloud, every row with a seed of its own; and the traffic."""
-  case, rows = served().cases[NAMES.index(name)], rows_of(ROWS)
+  case = served().cases[NAMES.index(name)]
   kwargs = dict(max_len=MAX_LEN, target_prefix=target_prefix, end_token=4)
-  out = jaxspec.speculate(case.params, *rows, **case.parts(), **kwargs)
+  out = jaxspec.speculate(case.params, *rows_of(ROWS), **case.parts(), **kwargs)
   far, traffic = decode_over_cloud(
-    case.params.draft, *rows, cloud=LocalCloud(served().engine), drafter=case.drafter, wire=case.wire, **kwargs
+    case.params.draft, *rows_of(ROWS), cloud=LocalCloud(served().engine), drafter=case.drafter, wire=case.wire, **kwargs
   )
   return jax.tree.map(np.asarray, out), far, traffic
 

@@ -135,13 +135,13 @@ def test_every_method_over_a_cloud(name):
 def test_every_method_of_transformers_over_a_cloud(name):
   """With a prefix of the target, and rows that end at a token."""
   server = serve(name)
-  case, rows = server.cases[0], rows_of(12)
+  case = server.cases[0]
   for options in ({}, dict(target_prefix=3, end_token=2)):
     kwargs = dict(max_len=MAX_LEN, **options)
     out, traffic = decode_over_cloud(
-      case.params.draft, *rows, cloud=LocalCloud(server.engine), drafter=case.drafter, wire=case.wire, **kwargs
+      case.params.draft, *rows_of(12), cloud=LocalCloud(server.engine), drafter=case.drafter, wire=case.wire, **kwargs
     )
-    fused = jaxspec.speculate(case.params, *rows, **case.parts(), **kwargs)
+    fused = jaxspec.speculate(case.params, *rows_of(12), **case.parts(), **kwargs)
     assert_same(out, fused)
     if name in TRANSFORMERS:
       assert_gated_traffic(fused, traffic)

@@ -89,7 +89,7 @@ def main(path: Path) -> dict:
       "same": np.array_equal(first.tokens, one.tokens) and np.array_equal(other.tokens, one.tokens),
       "bytes": first.frames == other.frames and first.caches == other.caches and alone.frames == first.frames[:1],
       "exchanges": [exchanges(of.engine, number) for number in range(len(METHODS))],
-      "free": of.engine._held.num_free,
+      "free": of.engine._streams.num_free,
     }
     numerics.append(of.engine.numerics.hex())
     print(mesh, found[mesh], file=sys.stderr, flush=True)

@@ -57,7 +57,7 @@ def test_tokens_are_those_of_the_loop():
 def test_a_crowd_changes_no_bit(seed):
   """12 streams on 8 slots; a random half of those that could call do."""
   assert_as_alone(decode(served(), edges_of(), generator=np.random.default_rng(seed)))
-  assert served().engine._held.num_free == 8 and len(served().engine._held) == 0
+  assert served().engine._streams.num_free == 8 and len(served().engine._streams) == 0
 
 
 def test_long_calls_are_read_in_several_passes():
@@ -83,7 +83,7 @@ def test_a_slot_changes_no_bit(slot):
   for other in others:
     engine.open(other, served().opening(served().edge(0), 5))
     engine.step(0.0)
-  assert engine._held.num_free == 8 - slot
+  assert engine._streams.num_free == 8 - slot
   for row in range(len(NAMES)):
     rows = decode(served(), [edges_of()[row]], rows=[row])
     tokens, frames, cache = alone()[row]
@@ -100,7 +100,7 @@ def test_a_parked_stream_comes_back_with_the_same_bits():
   def before_call(engine, name, edge):
     if edge.request.part == 0 and generator.random() < 0.3:
       engine.park(name)
-      assert engine._held[name].slot is None
+      assert engine._streams[name].slot is None
 
   assert_as_alone(decode(served(), edges_of(), generator=generator, before_call=before_call))
 
@@ -136,17 +136,17 @@ def test_streams_that_are_not_heard_of():
   engine.open(name, markov.opening(edge, 1))
   ((_, frame),) = engine.step(0.0)
   edge.receive(frame)
-  assert engine.step(9.0) == [] and engine._held[name].slot is not None
-  assert engine.step(10.0) == [] and engine._held[name].slot is None and engine._held.num_free == 8
+  assert engine.step(9.0) == [] and engine._streams[name].slot is not None
+  assert engine.step(10.0) == [] and engine._streams[name].slot is None and engine._streams.num_free == 8
   engine.submit(name, *edge.request[1:])
   answers = engine.step(11.0) + engine.step(11.0) + engine.step(11.0)
-  assert len(answers) == 1 and engine._held[name].slot is not None
+  assert len(answers) == 1 and engine._streams[name].slot is not None
   edge.receive(answers[0][1])
   while edge.request.part == 0:
     engine.submit(name, *edge.request[1:])
     edge.receive(engine.step(12.0)[0][1])
   engine.step(30.0)  # the distribution of the target is not kept for so long
-  assert engine._held[name].slot is None
+  assert engine._streams[name].slot is None
   with pytest.raises(StreamLost):
     engine.submit(name, *edge.request[1:])
   assert not engine.knows(name)
@@ -176,7 +176,7 @@ def test_refusals_change_nothing():
   ):  # fmt: skip
     with pytest.raises(MessageError):
       engine.open(name, opening, Resume(**(good | more)))
-  assert not engine._held and engine.step(0.0) == []
+  assert not engine._streams and engine.step(0.0) == []
   engine.open(name, opening)
   with pytest.raises(StreamExists):
     engine.open(name, opening)
