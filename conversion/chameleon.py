@@ -15,13 +15,14 @@ import click
 import jax.numpy as jnp
 from safetensors import SafetensorError
 
-from conversion import chameleon_files, chameleon_vq, command, engine, hugging_face
-from conversion.rules import Rule
 from jaxspec.io import checkpoints
 from jaxspec.io.text import image_vocabulary
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from jaxspec.models import registry
 from jaxspec.models.chameleon.chameleon import LAYOUTS, ChameleonConfig
+
+from . import chameleon_files, chameleon_vq, command, engine, hugging_face
+from .rules import Rule
 
 DTYPES = ("bfloat16", "float32")  # of stored weights
 VQ_FOLDER = "vq"

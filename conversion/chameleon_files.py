@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conversion import hugging_face, llama
-from conversion.derived import averaged, joined, repeated, split_halves, stacked
-from conversion.engine import SourceTensor, read_tensors
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
+
+from . import hugging_face, llama
+from .derived import averaged, joined, repeated, split_halves, stacked
+from .engine import SourceTensor, read_tensors
 
 # How Meta's shards are put together, by the last parts of a name.
 _JOINED = {"wq": 0, "wk": 0, "wv": 0, "w1": 0, "w3": 0, "output": 0, "wo": 1, "w2": 1, "tok_embeddings": 1}

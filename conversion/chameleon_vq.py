@@ -14,10 +14,11 @@ from typing import Any
 
 import click
 
-from conversion import command, engine, hugging_face, mar_vae
-from conversion.rules import Rule, Shape
 from jaxspec.models import registry
 from jaxspec.models.tokenizers.chameleon_vq import ChameleonVQConfig
+
+from . import command, engine, hugging_face, mar_vae
+from .rules import Rule, Shape
 
 _PREFIX = "model.vqmodel."
 

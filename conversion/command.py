@@ -14,10 +14,11 @@ import click
 import jax
 from safetensors import SafetensorError
 
-from conversion import engine
 from jaxspec.core.error_lines import show_trace
 from jaxspec.models import registry
 from jaxspec.render.working import Working
+
+from . import engine
 
 
 class ConversionError(click.ClickException):

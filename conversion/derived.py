@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from conversion.engine import SourceTensor
-from conversion.rules import Shape
+from .engine import SourceTensor
+from .rules import Shape
 
 
 class Derived(NamedTuple):

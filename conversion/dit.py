@@ -14,10 +14,11 @@ from typing import Any
 
 import click
 
-from conversion import command, engine
-from conversion.rules import Rule, Shape, conv, norm
 from jaxspec.models import registry
 from jaxspec.models.dit.dit import PUBLISHED_SIZES, DiTConfig
+
+from . import command, engine
+from .rules import Rule, Shape, conv, norm
 
 RULES = (
   *conv("x_embedder.proj", "x_embedder"),

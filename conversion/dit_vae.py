@@ -16,10 +16,11 @@ from typing import Any
 
 import click
 
-from conversion import command, engine, mar_vae
-from conversion.rules import Rule, Shape, conv, linear_as_conv, norm
 from jaxspec.models import registry
 from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
+
+from . import command, engine, mar_vae
+from .rules import Rule, Shape, conv, linear_as_conv, norm
 
 _NET = "{net:encoder|decoder}"
 # Queries, keys, values and output of the attention, in files of today and in older ones.

@@ -27,11 +27,12 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from conversion import torch_files
-from conversion.rules import Rule, Shape
 from jaxspec.io import checkpoints, tensor_files
 from jaxspec.io.stored_files import check_readable
 from jaxspec.models import registry
+
+from . import torch_files
+from .rules import Rule, Shape
 
 _WRAPPERS = ("model", "module", "state_dict", "trainer")
 _DEPTH = 4  # of wrappers in wrappers; a file may hold a circle

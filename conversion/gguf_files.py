@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
-from conversion import hugging_face
-from conversion.hugging_face import Architecture, Source
 from jaxspec.io.stored_files import check_readable
 from jaxspec.models.nn.rope_text import Rope
+
+from . import hugging_face
+from .hugging_face import Architecture, Source
 
 QUANTIZATIONS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 

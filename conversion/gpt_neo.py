@@ -11,9 +11,10 @@ from typing import Any
 
 import click
 
-from conversion import command, hugging_face
-from conversion.rules import Rule
 from jaxspec.models.language.gpt_neo import GPTNeoConfig
+
+from . import command, hugging_face
+from .rules import Rule
 
 _LEAF = "{leaf:weight|bias}"
 

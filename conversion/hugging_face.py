@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from conversion import command, engine
-from conversion.rules import Rule
 from jaxspec.io import checkpoints
 from jaxspec.io.stored_files import check_readable
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE, load_tokenizer
 from jaxspec.models import registry
+
+from . import command, engine
+from .rules import Rule
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"

@@ -12,10 +12,11 @@ from typing import Any
 
 import click
 
-from conversion import command, gguf_files, hugging_face
-from conversion.rules import Rule
 from jaxspec.models.language.llama import LlamaConfig
 from jaxspec.models.nn.rope_text import Rope
+
+from . import command, gguf_files, hugging_face
+from .rules import Rule
 
 _LEAF = "{leaf:weight|bias}"
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import click
 
-from conversion import command, engine
-from conversion.rules import Rule, Shape
 from jaxspec.models import registry
 from jaxspec.models.llamagen import PUBLISHED_SIZES, LlamaGenConfig
+
+from . import command, engine
+from .rules import Rule, Shape
 
 _PIXELS_PER_TOKEN = 16
 

@@ -13,10 +13,11 @@ from typing import Any
 import click
 import numpy as np
 
-from conversion import command, engine
-from conversion.rules import Rule, Shape, conv, norm
 from jaxspec.models import registry
 from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig
+
+from . import command, engine
+from .rules import Rule, Shape, conv, norm
 
 _NET = "{net:encoder|decoder}"
 _RES = f"{_NET}.conv_blocks.{{level}}.res.{{block}}"

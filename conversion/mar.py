@@ -15,10 +15,11 @@ from typing import Any
 
 import click
 
-from conversion import command, engine
-from conversion.rules import Rule, Shape, norm
 from jaxspec.models import registry
 from jaxspec.models.mar.mar import PUBLISHED_SIZES, MARConfig
+
+from . import command, engine
+from .rules import Rule, Shape, norm
 
 _SIDE = "{side:encoder|decoder}"
 _BLOCK = f"{_SIDE}_blocks.{{i}}"

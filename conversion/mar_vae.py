@@ -13,11 +13,12 @@ from typing import Any
 
 import click
 
-from conversion import command, engine
-from conversion.rules import Shape, conv, norm
 from jaxspec.models import registry
 from jaxspec.models.nn.conv import DEFAULT_GROUPS
 from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
+
+from . import command, engine
+from .rules import Shape, conv, norm
 
 _NET = "{net:encoder|decoder}"
 _LEVEL = "{way:encoder.down|decoder.up}.{level}"

@@ -13,10 +13,11 @@ from typing import Any
 import click
 import numpy as np
 
-from conversion import command, hugging_face
-from conversion.rules import Rule
 from jaxspec.io.text.t5_tokenizer import SENTENCEPIECE_FILE
 from jaxspec.models.text_encoders.t5 import T5Config
+
+from . import command, hugging_face
+from .rules import Rule
 
 _TABLE, _COPY = "shared.weight", "encoder.embed_tokens.weight"
 _ATTENTION, _FFN = "encoder.block.{i}.layer.0.", "encoder.block.{i}.layer.1."

@@ -14,10 +14,11 @@ from typing import Any
 import click
 import numpy as np
 
-from conversion import command, engine
-from conversion.rules import Rule, Shape, norm
 from jaxspec.models import registry
 from jaxspec.models.var.var import VARConfig, scales
+
+from . import command, engine
+from .rules import Rule, Shape, norm
 
 _BLOCK = "blocks.{i}"
 

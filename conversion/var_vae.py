@@ -14,11 +14,12 @@ from typing import Any
 import click
 import numpy as np
 
-from conversion import command, engine, mar_vae
-from conversion.rules import Rule, Shape, conv
 from jaxspec.models import registry
 from jaxspec.models.nn import scales
 from jaxspec.models.tokenizers.var_vae import VARVAEConfig
+
+from . import command, engine, mar_vae
+from .rules import Rule, Shape, conv
 
 RULES = (
   *mar_vae.RULES,

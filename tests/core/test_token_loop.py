@@ -186,7 +186,7 @@ def test_one_program_serves_other_keys_labels_temperatures_and_weights():
     programs.append(loop._run._cache_size())
   assert programs[0] == programs[1]
   again = _pair("causal", STOPPED, PathRatio("none"))[1]
-  assert again["drafter"] is kwargs["drafter"] and again["verifier"] is kwargs["verifier"]
+  assert again["drafter"] == kwargs["drafter"] and again["verifier"] == kwargs["verifier"]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_static_groups_are_clusters_of_the_vectors():
 
 def test_jacobi_windows():
   drafter = Sjd(window=3).drafter(CONTEXT)
-  assert drafter is Sjd(window=3).drafter(CONTEXT) and drafter.window == 3
-  assert Sjd.published().drafter(CONTEXT) is Gsd.published().drafter(CONTEXT)
-  assert Sjd(initial="above").drafter(CONTEXT) is not Sjd().drafter(CONTEXT)
+  assert drafter == Sjd(window=3).drafter(CONTEXT) and drafter.window == 3
+  assert Sjd.published().drafter(CONTEXT) == Gsd.published().drafter(CONTEXT)
+  assert Sjd(initial="above").drafter(CONTEXT) != Sjd().drafter(CONTEXT)
   assert Sjd().rule(CONTEXT) == (lossless, ()) and Sjd.published(window=7).window == 7

@@ -132,7 +132,7 @@ def test_a_decode_counts_what_was_imposed():
   target, draft = (Network(fns, fns.init(jax.random.key(seed)), CONFIG, name=str(seed)) for seed in (0, 1))
   decoder = Decoder(target, methods.Speculative(draft=draft, gamma=3), num_tokens=64)
   labels = ClassLabels(jnp.zeros((1024,), jnp.int32))
-  assert dataclasses.replace(decoder, imposed=0.2).parts.verifier is dataclasses.replace(decoder, imposed=0.9).parts.verifier
+  assert dataclasses.replace(decoder, imposed=0.2).parts.verifier == dataclasses.replace(decoder, imposed=0.9).parts.verifier
   for acceptance in (0.5, 0.9):
     outcome = dataclasses.replace(decoder, imposed=acceptance)(labels, key=jax.random.key(2))
     accepted, rejected = int(outcome.counters.accepted.sum()), int((outcome.origin == Origin.REPLACED).sum())
