@@ -92,7 +92,7 @@ class ServedProfile:
       )
 
   def verifier(self, model: ModelFns) -> Verifier:
-    """The verifier of one pass; the same object for equal choices."""
+    """The verifier of one pass; equal for equal choices."""
     return ChunkVerifier(model, self.accept_fn, warp=self.warp, returns_logits=self.may_request)
 
   def no_drafts(self, rows: int) -> Draft:

@@ -18,8 +18,9 @@ def imported_by(code):
 def test_generating_again_changes_nothing(tmp_path):
   pytest.importorskip("grpc_tools", reason="needs grpcio-tools: pip install 'jaxspec-decoding[dev]'")
   generate.generate(tmp_path)
+  made = tmp_path / "jaxspec" / "serving" / "wire" / "v1"
   for name in generate.GENERATED:
-    assert (tmp_path / "jaxspec/serving/wire/v1" / name).read_text() == (generate.PACKAGE / name).read_text(), name
+    assert (made / name).read_text() == (generate.PACKAGE / name).read_text(), name
 
 
 def test_the_package_needs_neither_grpc_nor_protobuf():
