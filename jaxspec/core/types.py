@@ -119,6 +119,9 @@ class ModelFns(NamedTuple):
   take: Callable[[Cache, Array], Cache] | None = None
   put: PutFn | None = None
 
+  def __repr__(self) -> str:
+    return f"<ModelFns of {self.init.__qualname__.partition('.')[0]}>"
+
 
 class PutFn(Protocol):
   """Writes rows of a cache into slots of another cache.

@@ -14,6 +14,7 @@ from jaxspec.methods.method import LARGEST, BuildContext, Method, need, option
 from jaxspec.rules.audited import audited
 from jaxspec.rules.distances import neighbour_table
 from jaxspec.rules.lantern_rule import Lantern, lantern_plus_plus
+from jaxspec.rules.traced_numbers import traced_numbers
 from jaxspec.sampling import MapSampling, SamplingConfig, StateSampling, VectorSampling
 from jaxspec.sampling.logit_processing import ModelParams
 from jaxspec.verifiers.target import FeedbackFn, TargetVerifier, no_feedback
@@ -81,7 +82,7 @@ def target_side(
   """
   sampling: SamplingConfig = context.sampling
   fns, side = sampling.side(target, features=features)
-  rule = audited(rule) if context.audit else rule
+  rule, tables = traced_numbers(audited(rule) if context.audit else rule, tables)
   verifier = TargetVerifier(fns, rule, warp=context.warp(), feedback_fn=feedback_fn, widths=widths)
   return side._replace(rule=tables), verifier
 

@@ -13,6 +13,7 @@ given the prefix alone is therefore at most the mean over all q. That of a whole
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -44,25 +45,30 @@ class TokenAudit(NamedTuple):
   excess: Array  # sum [q a - p]+, the least total variation with this acceptance
 
 
-@functools.cache
-def audited(rule: AcceptFn) -> AcceptFn:
+@dataclasses.dataclass(frozen=True)
+class Audited:
+  """An acceptance rule whose verdicts carry a `TokenAudit` as metrics; an `AcceptFn`."""
+
+  rule: ChainRule | TreeRule
+
+  def __call__(self, tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
+    """Judges a draft; see `jaxspec.core.types.AcceptFn`."""
+    verdict = self.rule(tables, keys, draft, target)
+    return verdict._replace(metrics=_audit_round(self.rule, tables, draft, target, verdict))
+
+
+def audited(rule: AcceptFn) -> Audited:
   """Returns the same acceptance rule, whose verdicts carry a `TokenAudit` as metrics.
 
   Args:
     rule: a `ChainRule`, or for drafters of trees a `TreeRule`.
   Raises:
-    ValueError: for another rule, whose acceptance of tokens that were not drafted nobody knows.
+    ValueError: for another rule, whose acceptance of tokens that were not drafted is unknown.
   """
   if not isinstance(rule, (ChainRule, TreeRule)):
     name = getattr(rule, "__name__", type(rule).__name__)
     raise ValueError(f"Must have a ChainRule or a TreeRule to audit, we instead got {name}")
-
-  def accept(tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
-    """Judges a draft; see `jaxspec.core.types.AcceptFn`."""
-    verdict = rule(tables, keys, draft, target)
-    return verdict._replace(metrics=_audit_round(rule, tables, draft, target, verdict))
-
-  return accept
+  return Audited(rule)
 
 
 def _audit_round(rule: AcceptFn, tables: PyTree, draft: Draft, target: Array, verdict: Verdict) -> TokenAudit:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import jax.numpy as jnp
 
@@ -95,6 +95,15 @@ class ChainRule:
   def __post_init__(self):
     if self.residual not in self.RESIDUALS:
       raise ValueError(f"Must have a residual in {', '.join(self.RESIDUALS)}, we instead got {self.residual!r}")
+
+  @property
+  def numbers(self) -> tuple[str, ...]:
+    """Names of the fields that programs take as arguments (`jaxspec.rules.traced_numbers`); nothing static reads them."""
+    return ()
+
+  def without_numbers(self) -> Self:
+    """The rule with its `numbers` at fixed values, equal for all rules that differ in them alone."""
+    return self
 
   @property
   def residual_reads_token(self) -> bool:

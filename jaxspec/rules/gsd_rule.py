@@ -18,7 +18,7 @@ No sort is needed: the nearest tokens below and above x come from two masked top
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -78,6 +78,15 @@ class Gsd(ChainRule):
     for name, choices in named.items():
       if getattr(self, name) not in choices:
         raise ValueError(f"Must have {name} in {', '.join(choices)}, we instead got {getattr(self, name)!r}")
+
+  @property
+  def numbers(self) -> tuple[str, ...]:
+    """See `ChainRule`."""
+    return ("max_gap", "max_distance")
+
+  def without_numbers(self) -> Self:
+    """See `ChainRule`."""
+    return dataclasses.replace(self, max_gap=0.0, max_distance=0.0)
 
   @property
   def never_below_lossless(self) -> bool:

@@ -22,7 +22,7 @@ The methods judge one position and know no chain and no tree; leading axes ``...
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -88,6 +88,15 @@ class Lantern(ChainRule):
     if not self.bound >= (1 if self.relative else 0):
       least = "1 for a relative bound" if self.relative else "0"
       raise ValueError(f"Must have a bound of at least {least}, we instead got {self.bound}")
+
+  @property
+  def numbers(self) -> tuple[str, ...]:
+    """See `ChainRule`."""
+    return ("bound",)
+
+  def without_numbers(self) -> Self:
+    """See `ChainRule`."""
+    return dataclasses.replace(self, bound=float(self.relative))
 
   @property
   def residual_reads_token(self) -> bool:

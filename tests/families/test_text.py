@@ -100,7 +100,7 @@ def test_drafts(host, llama, tmp_path):
     host.check_fit(tiny.checkpoint(tiny.LLAMA, tmp_path), SAME_FAMILY)
   host.check_fit(tiny.checkpoint(tiny.LLAMA, tmp_path / "none"), SAME_FAMILY)  # it need not have one
   head = tiny.checkpoint(EagleConfig.of(tiny.CAPTIONS), "feature")
-  with pytest.raises(ValueError, match="does not fit the target: .* heads can be put on .* got a gpt_neo"):
+  with pytest.raises(ValueError, match="does not fit the target: .* heads can be put on .* got a GPTNeoConfig"):
     host.check_fit(head, "eagle")
 
 

@@ -1,0 +1,61 @@
+"""Numbers of acceptance rules as leaves of the traced parameters, so that a sweep over a factor compiles once."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from jaxspec.core.types import AcceptFn, Array, Draft, Key, PyTree, Verdict
+
+
+class RuleTables(NamedTuple):
+  """What `TracedRule` reads."""
+
+  numbers: dict[str, Array]  # [] float32, by the name of the rule's field
+  tables: PyTree  # what the rule itself reads
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedRule:
+  """An `AcceptFn` whose numbers come with its tables (`RuleTables`).
+
+  Attributes:
+    rule: the rule, with the same numbers whatever they are (`jaxspec.rules.chain_rule.ChainRule.without_numbers`).
+  """
+
+  rule: Any
+
+  def __call__(self, tables: RuleTables, keys: Key, draft: Draft, target: Array) -> Verdict:
+    """Judges a draft; see `AcceptFn`."""
+    return _with_numbers(self.rule, tables.numbers)(tables.tables, keys, draft, target)
+
+
+def traced_numbers(rule: AcceptFn, tables: PyTree) -> tuple[AcceptFn, PyTree]:
+  """The rule without its numbers, and its tables with them; both as they are for a rule without numbers.
+
+  Rules that hold another one as their field ``rule`` have its numbers.
+  """
+  inner = _innermost(rule)
+  names = getattr(inner, "numbers", ())
+  if not names:
+    return rule, tables
+  numbers = {name: jnp.float32(getattr(inner, name)) for name in names}
+  return TracedRule(_in_place_of(rule, inner, inner.without_numbers())), RuleTables(numbers, tables)
+
+
+def _innermost(rule: Any) -> Any:
+  return _innermost(rule.rule) if dataclasses.is_dataclass(rule) and hasattr(rule, "rule") else rule
+
+
+def _in_place_of(rule: Any, inner: Any, other: Any) -> Any:
+  return other if rule is inner else dataclasses.replace(rule, rule=_in_place_of(rule.rule, inner, other))
+
+
+def _with_numbers(rule: Any, numbers: dict[str, Array]) -> Any:
+  """The rule with traced numbers, which no check of its settings can read."""
+  inner = _innermost(rule)
+  filled = object.__new__(type(inner))
+  filled.__dict__.update(vars(inner) | numbers)
+  return _in_place_of(rule, inner, filled)
