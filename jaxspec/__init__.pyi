@@ -91,9 +91,6 @@ from jaxspec.sampling.logit_processing import Sampling as Sampling
 from jaxspec.sampling.logit_processing import Warp as Warp
 from jaxspec.sampling.logit_processing import sampling_params as sampling_params
 from jaxspec.serving.edge.connection import connect as connect
-from jaxspec.serving.edge.draft_endpoint import DraftEndpoint as DraftEndpoint
-from jaxspec.serving.edge.link_decode import decode_over_link as decode_over_link
-from jaxspec.serving.edge.target_endpoint import TargetEndpoint as TargetEndpoint
 from jaxspec.serving.server.from_bundle import serve as serve
 from jaxspec.serving.wire.framing import MessageError as MessageError
 from jaxspec.verifiers.ciar_target import CiarVerifier as CiarVerifier

@@ -93,7 +93,7 @@ GROUPS = {
   "links": (
     "Links and servers",
     "Two ends that exchange bytes.",
-    "serve connect decode_over_link TargetEndpoint DraftEndpoint MessageError",
+    "serve connect MessageError",
   ),
   "audit": (
     "Audit",

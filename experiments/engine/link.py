@@ -17,10 +17,9 @@ from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.pass_times import PassTimes
 from experiments.engine.quality import as_json
 from experiments.engine.rows import Row
-from experiments.engine.two_ends import over_link
 from jaxspec.core.state import DecodeResult
 from jaxspec.run.compression import Rounds, count_rounds
-from jaxspec.serving.wire.sqs_codec import SqsWire
+from jaxspec.serving import messages
 from jaxspec.serving.wire.timing import Link, break_even_bps, decode_seconds
 from jaxspec.serving.wire.traffic import Traffic
 from jaxspec.statistics import ratio
@@ -188,7 +187,7 @@ def passes_of(counts: Rounds) -> dict[str, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Codecs(LinkTable):
-  """What every coding sends for a token, measured on messages between two ends, and from which uplink rate on it pays.
+  """What every coding sends for a token, measured on frames, and from which uplink rate on it pays.
 
   Wire bytes are whole frames of rows. The latency counts draft passes, everything that went up, target passes, and a round
   trip for each exchange (the lazy coding makes two after a rejection). Compared with: plain decoding in the cloud, which
@@ -207,7 +206,7 @@ class Codecs(LinkTable):
       for entry in self.rows:
         placed = self.placed(entry, temperature)
         logging.info("temperature %g: %s", temperature, placed.name)
-        figures = self.figures(*by_messages(bench, placed, vocab), passes)
+        figures = self.figures(*by_messages(bench, placed), passes)
         rows.append(as_json(placed, bench) | {"temperature": temperature} | figures)
     plain_ms = passes.cloud_ms + passes.cloud_token_ms
     found = {"vocab": vocab, "plain_ms": plain_ms, "rows": rows, "break_even": break_evens(rows, plain_ms)}
@@ -239,10 +238,10 @@ class Codecs(LinkTable):
     }
 
 
-def by_messages(bench: Bench, entry: Row, vocab: int) -> tuple[DecodeResult, Traffic]:
-  """Decodes all continuations by two ends that exchange bytes; numpy leaves."""
-  method = bench.decoder(entry).method
-  return over_link(bench, entry, SqsWire(method.codec(vocab), method.max_drafts), bench.batch, 0)
+def by_messages(bench: Bench, entry: Row) -> tuple[DecodeResult, Traffic]:
+  """Decodes all continuations over a cloud in this process; numpy leaves."""
+  job = bench.job(entry)
+  return messages.over_local_cloud(job, bench.batches(entry, bench.batch), messages.cloud_of(job))
 
 
 def break_evens(rows: list[dict[str, Any]], plain_ms: float) -> list[dict[str, Any]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,9 +14,9 @@ from experiments.engine.cache import key_of
 from experiments.engine.experiment import Lab
 from experiments.engine.quality import Quality, as_json
 from experiments.engine.rows import Row
-from experiments.engine.two_ends import over_link
-from jaxspec.serving.wire.ciar_codec import CiarWire
+from jaxspec.serving import messages
 from jaxspec.serving.wire.ciar_message import GatedWire, write_gated
+from jaxspec.serving.wire.cloud import Cloud, Opened, Opening, Resume
 from jaxspec.serving.wire.framing import OVERHEAD_BYTES
 from jaxspec.serving.wire.link_model import LATENCY_RULES, NETWORKS, link_seconds
 
@@ -25,9 +25,9 @@ from jaxspec.serving.wire.link_model import LATENCY_RULES, NETWORKS, link_second
 class Networks(Quality):
   """Time of an image on 5G, 4G and WiFi, through real messages (CIAR, arXiv 2603.25463, Tables 8 and 9).
 
-  Every row decodes images one at a time by two ends in one process that know of each other only what crosses as bytes. Bytes
-  are those of the emitted frames, seconds of edge and cloud are wall clock between them (prefills included: they are true
-  totals), and the network adds ``latency + size / bandwidth``, with the latency counted once a call or each way.
+  Every row decodes images one at a time over a cloud in the same process. Bytes are those of the emitted frames. Seconds of
+  edge and cloud are wall clock between them (prefills included: they are true totals). The network adds
+  ``latency + size / bandwidth``, with the latency counted once a call or each way.
 
   LANTERN's relaxed rule reads distributions that no frame here holds: its row takes calls and drafts from its decode, frames
   of ids in the real format, and the seconds per call and per edge pass of the row "every token verified".
@@ -58,15 +58,15 @@ class Networks(Quality):
 
   def images(self, bench: Bench, entry: Row, lab: Lab) -> list[dict[str, float]]:
     """Bytes, calls and seconds of every image; read back if they were kept. The first decode of a row compiles."""
-    vocab, method = bench.pipeline.host.vocab_size, bench.decoder(entry).method
-    wire = CiarWire(vocab, method.gamma, method.codec(vocab))
+    job, batches = bench.job(entry), bench.batches(entry, 1)
+    cloud = functools.cache(lambda: messages.cloud_of(job))  # where an image was not kept
     is_warm = False
 
     def measure(at: int) -> dict[str, float]:
       nonlocal is_warm
       for _ in range(1 if is_warm else 2):
-        watch = Stopwatch()
-        result, traffic = over_link(bench, entry, wire, 1, at, watch.around)
+        watch = Stopwatch(cloud())
+        result, traffic = messages.over_local_cloud(job, batches, watch, [at])
         watch.stop()
       is_warm = True
       counters = {name: int(getattr(result.counters, name)[0]) for name in result.counters.__dataclass_fields__}
@@ -98,9 +98,10 @@ class Networks(Quality):
 
 
 class Stopwatch:
-  """Seconds of each end, read off the moments at which its messages leave."""
+  """A cloud, and seconds of both ends: a call ends a stretch of the edge, its answer one of the cloud."""
 
-  def __init__(self):
+  def __init__(self, cloud: Cloud):
+    self.description, self._cloud = cloud.description, cloud
     self.edge = self.cloud = 0.0
     self._last = time.perf_counter()
 
@@ -108,16 +109,25 @@ class Stopwatch:
     before, self._last = self._last, time.perf_counter()
     return self._last - before
 
-  def around(self, transport: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    """The transport, watched: a message ends a stretch of the edge, its reply one of the cloud."""
+  def open(self, opening: Opening, resume: Resume | None = None, *, timeout_s: float) -> Opened:
+    """See `Cloud.open`."""
+    self.edge += self._lap()
+    opened = self._cloud.open(opening, resume, timeout_s=timeout_s)
+    self.cloud += self._lap()
+    return opened
 
-    def watched(message: bytes) -> bytes:
-      self.edge += self._lap()
-      reply = transport(message)
-      self.cloud += self._lap()
-      return reply
+  def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
+    """See `Cloud.verify`."""
+    self.edge += self._lap()
+    reply = self._cloud.verify(stream, seq, part, frame, timeout_s=timeout_s)
+    self.cloud += self._lap()
+    return reply
 
-    return watched
+  def close(self, stream: bytes, *, timeout_s: float) -> None:
+    """See `Cloud.close`."""
+    self.edge += self._lap()
+    self._cloud.close(stream, timeout_s=timeout_s)
+    self.cloud += self._lap()
 
   def stop(self) -> None:
     """The edge has finished the image."""

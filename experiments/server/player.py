@@ -86,7 +86,7 @@ def play(
       ask = session.complete if call.part else session.verify
       reply = ask(call.frame, lambda next_seq: trace.resume_at(index))
     times.append(clock() - began)
-    return reply
+    return reply.data
 
   def found(differing: int | None) -> Played:
     think_s = sum(call.think_s for call in trace.calls[: len(times) - 1])

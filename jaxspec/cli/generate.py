@@ -170,7 +170,7 @@ def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Pat
   from jaxspec.run.document import document
   from jaxspec.run.json_values import as_json
   from jaxspec.run.run import in_turns
-  from jaxspec.serving.edge import messages
+  from jaxspec.serving import messages
 
   if not options["no_cache"]:
     compilation_cache.enable()

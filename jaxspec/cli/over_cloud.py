@@ -20,10 +20,10 @@ from jaxspec.run.batches import Batches
 from jaxspec.run.generation import Generation
 from jaxspec.run.job import Job
 from jaxspec.serving.edge.journal import Journal
-from jaxspec.serving.edge.messages import Messages, wire_of
 from jaxspec.serving.edge.observer import Watch
 from jaxspec.serving.edge.remote_decode import rows_over_cloud
 from jaxspec.serving.edge.retries import Policy
+from jaxspec.serving.messages import Messages, edge_settings, rows_of, wire_of
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.cloud import Cloud, CloudError
 from jaxspec.serving.wire.profiles import check_profile, find_profile
@@ -61,18 +61,15 @@ def decode(
   Raises:
     CloudError, MessageError: where no row was finished.
   """
-  pipeline, sampling, parts = job.pipeline, job.sampling, job.decoder.parts
-  key_data = np.concatenate(batches.key_data)[: batches.num]
-  condition = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: batches.num], *batches.condition)
+  pipeline, params = job.pipeline, job.decoder.parts.params.draft
+  key_data, condition = rows_of(batches)
   captions = [job.captions[prompt] for prompt in batches.prompt] if pipeline.host.sends_text else None
-  kwargs = dict(drafter=parts.drafter, wire=wire_of(job), max_len=job.max_len, captions=captions, profile=profile)
-  kwargs |= dict(end_token=pipeline.host.end_token, target_prefix=parts.target_prefix)
-  kwargs |= {name: getattr(sampling, name) for name in ("temperature", "top_p", "cfg_scale")}
+  kwargs = edge_settings(job) | dict(captions=captions, profile=profile)
   found, failure, watch, start = [], None, Watch(), time.perf_counter()
   with contextlib.ExitStack() as stack:
     journal = None if options["journal"] is None else stack.enter_context(Journal(options["journal"]))
     kwargs |= dict(journal=journal, policy=Policy(give_up_s=options["give_up"]), watch=watch)
-    rows = rows_over_cloud(parts.params.draft, rng.of_key_data(key_data), condition, cloud=cloud, **kwargs)
+    rows = rows_over_cloud(params, rng.of_key_data(key_data), condition, cloud=cloud, **kwargs)
 
     def work():
       with pipeline.context():  # holds for one thread

@@ -1,6 +1,6 @@
-"""The path between the two ends of a decode: objects that speak in bytes, and the formats of the bytes.
+"""The path between the two sides of a decode.
 
-`DraftEndpoint` and `TargetEndpoint` are the two ends. An `EdgeStream` is one row of the first, and speaks in frames to any
-`Cloud`, behind which `jaxspec.serving.server` serves many. A `Wire` says what a round of one method looks like. One call is
-one envelope (`envelope`), which holds one frame for each row that needs verification (`message`, `gated_message`).
+- `edge`: the edge's side of a row. `EdgeStream` runs the loop, a `Session` retries and resumes, a journal keeps replies.
+- `wire`: codecs of rounds (`Wire`), frames, and the interface of a `Cloud`.
+- `server`: the engine that verifies for many streams, in this process (`LocalCloud`) or behind a network.
 """

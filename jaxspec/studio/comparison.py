@@ -18,7 +18,7 @@ from jaxspec.run.figures import figures
 from jaxspec.run.generation import Generation
 from jaxspec.run.json_values import finite, interval_fields
 from jaxspec.run.run import in_turns
-from jaxspec.serving.edge import messages
+from jaxspec.serving import messages
 from jaxspec.studio import reproduce, row_images
 from jaxspec.studio.link_cost import crossing
 from jaxspec.studio.method_run import Lane, uncertainty

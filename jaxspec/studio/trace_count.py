@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import jax
 
-# The functions that `jaxspec.run.pipeline.Pipeline.rounds` and `jaxspec.core.loop` compile.
+# The functions that `jaxspec.run.rounds.rounds` and `jaxspec.core.loop` compile.
 PROGRAMS = frozenset({"start", "prefix_round", "decode_round", "round_at", "_decode_whole", "decode"})
 _EVENT = "/jax/core/compile/jaxpr_trace_duration"
 _counting = threading.local()

@@ -47,7 +47,7 @@ def check_contract(
   * ``rollback``: wherever a round began, the target judges and the draft side drafts as after reading the same tokens one
     by one.
   * ``drivers``: `jaxspec.host_while_loop` and `jaxspec.iterate` give the tokens of the fused loop.
-  * ``wire``: so do two endpoints that exchange bytes.
+  * ``wire``: so do the two ends where drafts and replies cross as frames of a codec.
 
   Args:
     parts: of a method; better a function that builds them, so that it can be called twice.
@@ -60,7 +60,7 @@ def check_contract(
     history_free: whether drafts depend on the committed tokens and the keys alone; False for drafters that keep more from
       round to round (Jacobi windows, thresholds), whose drafts are not compared under ``rollback``.
     drivers: check that clause; it compiles one more program.
-    wire: a `jaxspec.serving` wire for these parts (needs JAX's own keys); None checks no endpoints.
+    wire: the codec of these parts (`jaxspec.serving.wire.round_codec.Wire`); None skips that clause.
   Returns:
     The result of the batch, without end tokens.
   Raises:
@@ -116,12 +116,13 @@ def check_contract(
       alone, exchanges = two_ends.decode(keys.take(slice(row, row + 1)), one, end_tokens)
       same = check_same if not parts.verifier.in_step else check_same_tokens
       same(row_of(out, row), row_of(alone, 0), "rows", f"row {row} of the batch as it decodes alone")
+      if wire is not None:
+        far, _ = two_ends.decode(keys.take(slice(row, row + 1)), one, end_tokens, wire)
+        check_same(row_of(out, row)._replace(metrics=()), row_of(far, 0), "wire", f"row {row} as its frames cross")
       if end_tokens == never:
         two_ends.check_rollback(keys.take(slice(row, row + 1)), one, alone, exchanges, history_free=history_free)
   if drivers:
     _check_drivers(parts, keys.take, condition, free, never, max_len)
-  if wire is not None:
-    _check_wire(parts, keys, condition, free, max_len, wire, max(num_alone, 1))
   return free
 
 
@@ -233,19 +234,6 @@ def _check_drivers(
   require(not differs(free.tokens, tokens), "drivers", "the tokens of the fused loop from iterate", short(tokens))
   same = all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(free.counters), jax.tree.leaves(counters)))
   require(same, "drivers", "the counters of the fused loop from iterate")
-
-
-def _check_wire(
-  parts: Parts, keys: _Keys, condition: PyTree, free: DecodeResult, max_len: int, wire: Any, num_rows: int
-) -> None:
-  from jaxspec.serving.edge.link_decode import decode_over_link
-
-  some = lambda tree: jax.tree.map(lambda leaf: leaf[:num_rows], tree)
-  far, _ = decode_over_link(
-    parts.params, keys.take(slice(num_rows)), some(condition), drafter=parts.drafter, verifier=parts.verifier, wire=wire,
-    max_len=max_len, target_prefix=parts.target_prefix,
-  )  # fmt: skip
-  check_same(some(free)._replace(metrics=()), on_host(far)._replace(metrics=()), "wire", "the fused loop as two endpoints")
 
 
 def _check_whole(parts: Parts, condition: PyTree, keys: _Keys, *, max_len: int, num_alone: int) -> DecodeResult:

@@ -16,6 +16,10 @@ from jaxspec.core.constructors import verifier_of
 from jaxspec.core.state import DecodeResult, DraftSide, TargetSide, result
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier
 from jaxspec.methods.method import Parts
+from jaxspec.serving.wire.handshake import Agreement
+from jaxspec.serving.wire.round_codec import Wire
+from jaxspec.serving.wire.two_phase import judge_round
+from jaxspec.testing.by_frames import first_over, round_over
 from jaxspec.testing.compare import differs, on_host, require, short
 from jaxspec.testing.drafted import require_draft
 
@@ -71,6 +75,7 @@ class _Steps(NamedTuple):
   draft_round: Callable
   read_round: Callable
   verify_round: Callable
+  judge_round: Callable  # of wires that may request distributions
   commit_reply: Callable
 
 
@@ -102,12 +107,18 @@ class TwoEnds:
       )
       self._steps[length] = _Steps(
         drafter, _jitted(loop.draft_round, drafter=drafter), _jitted(loop.read_round, drafter=drafter),
-        _jitted(loop.verify_round, verifier=_replayed(verifier)), _jitted(loop.commit_reply, drafter=drafter),
+        _jitted(loop.verify_round, verifier=_replayed(verifier)), _jitted(judge_round, verifier=_replayed(verifier)),
+        _jitted(loop.commit_reply, drafter=drafter),
       )  # fmt: skip
     return self._steps[length]
 
   def _start(
-    self, keys: Key, condition: PyTree, end_tokens: EndTokens, tokens: np.ndarray | None = None
+    self,
+    keys: Key,
+    condition: PyTree,
+    end_tokens: EndTokens,
+    tokens: np.ndarray | None = None,
+    wire: Wire | None = None,
   ) -> tuple[_Replayed, TargetSide, DraftSide]:
     """The target's parameters and both sides after the prefill; ``tokens [1, N]`` are those that are known."""
     parts, end = self._parts, loop.end_array(end_tokens)
@@ -118,14 +129,23 @@ class TwoEnds:
       tokens = np.zeros((1, self._max_len, *self._first.shape[1:]), self._first.dtype)
     params = _Replayed(parts.params.target, jnp.asarray(tokens), jnp.int32(known))
     target, prefill = self._start_target(params, keys, condition, end_token=end)
+    if wire is not None:
+      prefill = first_over(wire, prefill)
     keys = jax.random.clone(keys)
     side = self._start_draft(parts.params.draft, keys, condition, prefill, end_token=end, target_prefix=prefix)
     return params, target, side
 
-  def decode(self, keys: Key, condition: PyTree, end_tokens: EndTokens) -> tuple[DecodeResult, list[_Exchange]]:
-    """One row, and what crossed."""
+  def decode(
+    self, keys: Key, condition: PyTree, end_tokens: EndTokens, wire: Wire | None = None
+  ) -> tuple[DecodeResult, list[_Exchange]]:
+    """One row, and what crossed.
+
+    Args:
+      wire: the codec by which drafts and replies cross as frames; None: they cross as they are.
+    """
     parts, exchanges = self._parts, []
-    params, target, side = self._start(keys, condition, end_tokens)
+    params, target, side = self._start(keys, condition, end_tokens, wire=wire)
+    agreement = Agreement(self._max_len, loop.end_tuple(end_tokens))
     alone, calls = loop.prefix_rounds(parts.target_prefix, self._max_len), int(side.counters.draft_calls[0])
     while bool(side.cursor.live[0]):
       before, round_, steps = side.cursor, int(side.cursor.round), self._at(side.cursor)
@@ -136,7 +156,10 @@ class TwoEnds:
         require_draft(draft, steps.drafter, before)
       calls += parts.drafter.calls_per_round if draft.num_calls is None else int(draft.num_calls[0])
       asks = bool(drafts.needs_verify(draft)[0])
-      if asks:
+      if asks and wire is not None:
+        judge = steps.judge_round if wire.may_request else steps.verify_round
+        target, verdict = round_over(wire, agreement, judge, params, target, draft, before)
+      elif asks:
         target, verdict = steps.verify_round(params, target, draft)
       else:
         like = jax.eval_shape(steps.verify_round, params, target, draft)[1]
@@ -144,7 +167,9 @@ class TwoEnds:
       if round_ >= alone:
         exchanges.append(_Exchange(int(before.length[0]), round_, draft, verdict if asks else None))
       side = steps.commit_reply(parts.params.draft, waiting, verdict)
-      if parts.drafter.may_accept_locally:  # the drafts bring what the target side's cursor lacks
+      if wire is not None:
+        continue  # frames bring what the target side's cursor lacks
+      if parts.drafter.may_accept_locally:  # and so do drafts
         target = target.replace(cursor=side.cursor)
       agree = all(not differs(np.asarray(a), np.asarray(b)) for a, b in zip(target.cursor, side.cursor))
       require(agree, "rows", f"equal cursors on both sides after round {round_}")

@@ -1,5 +1,7 @@
 """The tools themselves: tapes draw what they hold, tests reject what is wrong, and the contract names what is broken."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,8 +13,12 @@ from jaxspec import testing
 from jaxspec.core import rng
 from jaxspec.core.constructors import with_verify
 from jaxspec.core.state import SpecParams
+from jaxspec.methods.method import Parts
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.testing import FINAL, Tape, assert_same_cdf, assert_same_distribution, check_contract, round_draws
 from tests.contract.cases import CASES
+from tests.serving.edge.pairs import CLASSES, case_named
 
 
 def test_tapes_draw_what_they_hold():
@@ -126,3 +132,23 @@ def test_tapes_are_checked():
   with pytest.raises(ValueError, match="at most 5 numbers"):
     Tape({(0,) * 6: np.zeros(2)})
   assert round_draws(2, drafts=1, tests=2) == [(1, 2, 0), (2, 2, 0), (2, 2, 1), (2, 2, FINAL)]
+
+
+@pytest.mark.parametrize(
+  "name", ["markov:sqs-lazy", "markov:ciar-exact", pytest.param("transformer:ciar-features", marks=pytest.mark.slow)]
+)
+def test_the_contract_of_parts_whose_rounds_cross_as_frames(name):
+  """Rows that end, requested distributions, and tokens that the target side has not read."""
+  case = case_named(name)
+  parts = Parts(case.params, case.drafter, case.verifier, target_prefix=1)
+  kwargs = dict(max_len=10, num_alone=2, history_free=False, drivers=False, wire=case.wire)
+  out = check_contract(parts, ClassLabels(jnp.arange(4, dtype=jnp.int32) % CLASSES), **kwargs)
+  assert out.counters.accepted.any()
+
+  class Forgetful(type(case.wire)):
+    def encode_reply(self, round_, num_accepted, next_token):
+      return super().encode_reply(round_, max(num_accepted - 1, 0), next_token)
+
+  fields = {field.name: getattr(case.wire, field.name) for field in dataclasses.fields(case.wire)}
+  with pytest.raises((AssertionError, MessageError), match="wire|range|order"):
+    check_contract(parts, ClassLabels(jnp.arange(4, dtype=jnp.int32) % CLASSES), **(kwargs | dict(wire=Forgetful(**fields))))

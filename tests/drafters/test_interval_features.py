@@ -10,8 +10,12 @@ import pytest
 import jaxspec
 from jaxspec.core import loop
 from jaxspec.core.state import Origin
+from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, interval_features_fns
-from jaxspec.serving.edge.link_decode import decode_over_link
+from jaxspec.serving.edge.remote_decode import decode_over_cloud
+from jaxspec.serving.server.engine import Engine
+from jaxspec.serving.server.in_process import LocalCloud
+from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.wire.ciar_codec import CiarWire
 from jaxspec.serving.wire.ciar_message import GatedWire, read_gated, write_gated
 from jaxspec.serving.wire.framing import MessageError
@@ -87,10 +91,14 @@ def test_the_wanted_tokens_have_features_and_the_cloud_s_cache_holds_them(inject
 
 
 @pytest.mark.slow
-def test_link_gives_the_tokens_of_the_loop():
+def test_a_cloud_gives_the_tokens_of_the_loop():
   params, kwargs = pair(tau=0.25, rule=jaxspec.greedy, prefix=2, cloud_layers=1)
   out, wire = run(params, kwargs), CiarWire(TARGET.vocab_size, WINDOW, feature_width=PHI.width)
-  far, traffic = decode_over_link(params, keys_of(ROWS), labels(ROWS), wire=wire, max_len=N, **kwargs)
+  sizes = dict(max_streams=1, max_rows=1, max_len=N, widths=(8,))
+  example = ClassLabels(np.full(1, TARGET.num_classes - 1, np.int32))
+  cloud = LocalCloud(Engine(params.target, networks(1)[0], [ServedProfile(wire)], example=example, **sizes))
+  edge = dict(cloud=cloud, drafter=kwargs["drafter"], wire=wire, max_len=N, target_prefix=2)
+  far, traffic = decode_over_cloud(params.draft, keys_of(ROWS), labels(ROWS), **edge)
   np.testing.assert_array_equal(far.tokens, out.tokens)
   np.testing.assert_array_equal(far.origin, out.origin)
   # 16 + 16 bits, 4 + 1 for each token that was sent, and 16 for each number of the edge's features.

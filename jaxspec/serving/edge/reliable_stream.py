@@ -23,7 +23,7 @@ from jaxspec.serving.edge.observer import Watch
 from jaxspec.serving.edge.retries import Attempts, Budget, CallTimes, Policy
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.cloud import Cloud, CloudError, Opened, Opening, Resume, Status
-from jaxspec.serving.wire.framing import REPLY_BYTES, unframe
+from jaxspec.serving.wire.framing import REPLY_BYTES, Frame, unframe
 
 _DIGEST_BYTES = 16
 Reply = TypeVar("Reply")
@@ -68,16 +68,17 @@ class Session:
     self._clock, self._sleep, self._uniform = clock, sleep, uniform
     self._recorded = iter(() if journal is None else list(journal.records))
     self._opening: Opening | None = None
-    self._numerics, self._seq, self._drafts, self._asked = b"", 0, b"", b""
+    self._numerics, self._seq, self._drafts = b"", 0, b""
+    self._asked: Frame | None = None
     self.retries = self.resumes = 0
 
-  def open(self, opening: Opening) -> bytes:
+  def open(self, opening: Opening) -> Frame:
     """Opens the stream.
 
     Args:
       opening: of a stream with a new id. A journal with records keeps the id that is in it.
     Returns:
-      The frame of token 0.
+      The frame of token 0, checked.
     Raises:
       CloudError: where no server opens it.
       ValueError: for a journal of another stream.
@@ -87,18 +88,18 @@ class Session:
     if recorded is not None:
       return recorded
     self._watch.begins()
-    opened = self._call(lambda timeout_s: self._open(self._opening, None, timeout_s))
+    opened, first = self._call(lambda timeout_s: self._open(self._opening, None, timeout_s))
     self._watch.opened(self._opening, opened)
     self._numerics = opened.numerics
-    return self._kept(b"", opened.frame)
+    return self._kept(b"", first)
 
-  def verify(self, frame: bytes, prefix: Callable[[int], Resume]) -> bytes:
+  def verify(self, frame: bytes, prefix: Callable[[int], Resume]) -> Frame:
     """Sends the drafts of a round.
 
     Args:
       prefix: what the edge has, for a server that lost the stream, given the number of the next call.
     Returns:
-      The reply frame; it may request a distribution, see `complete`.
+      The reply frame, checked; it may request a distribution, see `complete`.
     Raises:
       CloudError: where no server answers.
       ValueError: for a journal of an edge that sent other drafts.
@@ -107,7 +108,7 @@ class Session:
     self._asked = self._exchange(0, frame, prefix)
     return self._asked
 
-  def complete(self, frame: bytes, prefix: Callable[[int], Resume]) -> bytes:
+  def complete(self, frame: bytes, prefix: Callable[[int], Resume]) -> Frame:
     """Sends the distribution that the reply to the newest drafts requested; arguments as in `verify`."""
     return self._exchange(1, frame, prefix)
 
@@ -118,14 +119,14 @@ class Session:
     except CloudError as error:
       _LOG.debug("The stream was not closed: %s", error)
 
-  def _exchange(self, part: int, frame: bytes, prefix: Callable[[int], Resume]) -> bytes:
+  def _exchange(self, part: int, frame: bytes, prefix: Callable[[int], Resume]) -> Frame:
     recorded = self._read(frame)
     if recorded is not None:
       return recorded
     self._watch.begins()
     again = lambda: self._resume(part, prefix)
     reply = self._call(lambda timeout_s: self._verify(part, frame, timeout_s), again)
-    self._watch.answered(self._seq, part, frame, reply, lambda: prefix(self._seq))
+    self._watch.answered(self._seq, part, frame, reply.data, lambda: prefix(self._seq))
     return self._kept(frame, reply)
 
   def _call(self, attempt: Callable[[float], Reply], resume: Callable[[], None] | None = None) -> Reply:
@@ -152,18 +153,17 @@ class Session:
         attempts.succeeded(self._clock() - began)
         return reply
 
-  def _verify(self, part: int, frame: bytes, timeout_s: float) -> bytes:
+  def _verify(self, part: int, frame: bytes, timeout_s: float) -> Frame:
     return _whole(self._cloud.verify(self._opening.stream, self._seq, part, frame, timeout_s=timeout_s))
 
-  def _open(self, opening: Opening, resume: Resume | None, timeout_s: float) -> Opened:
+  def _open(self, opening: Opening, resume: Resume | None, timeout_s: float) -> tuple[Opened, Frame]:
     opened = self._cloud.open(opening, resume, timeout_s=timeout_s)
-    _whole(opened.frame)
-    return opened
+    return opened, _whole(opened.frame)
 
   def _resume(self, part: int, prefix: Callable[[int], Resume]) -> None:
     self.resumes += 1
     resume = prefix(self._seq)
-    opened = self._call(lambda timeout_s: self._open(self._opening, resume, timeout_s))
+    opened, _ = self._call(lambda timeout_s: self._open(self._opening, resume, timeout_s))
     self._watch.resumed()
     if self._numerics and opened.numerics != self._numerics:
       _LOG.warning("The stream goes on at a server of other numerics: same distribution, other tokens are possible")
@@ -196,18 +196,18 @@ class Session:
       raise ValueError("Must have the journal of the same decode, we instead got one with another prompt, seed or method")
     return opening
 
-  def _read(self, asked: bytes) -> bytes | None:
+  def _read(self, asked: bytes) -> Frame | None:
     """The next reply of the journal, to what is asked now; None where the journal ends."""
     recorded = next(self._recorded, None)
     if recorded is None:
       return None
     if recorded[:_DIGEST_BYTES] != _digest(asked):
       raise ValueError("Must have the journal of the same decode, we instead got one with another draft or option")
-    return recorded[_DIGEST_BYTES:]
+    return unframe(recorded[_DIGEST_BYTES:], REPLY_BYTES)
 
-  def _kept(self, asked: bytes, reply: bytes) -> bytes:
+  def _kept(self, asked: bytes, reply: Frame) -> Frame:
     if self._journal is not None:
-      self._journal.append(_digest(asked) + reply)
+      self._journal.append(_digest(asked) + reply.data)
     return reply
 
 
@@ -215,10 +215,9 @@ def _digest(asked: bytes) -> bytes:
   return hashlib.sha256(asked).digest()[:_DIGEST_BYTES]
 
 
-def _whole(frame: bytes) -> bytes:
-  """A frame of the server that arrived whole; another one is asked for again."""
+def _whole(frame: bytes) -> Frame:
+  """A frame of the server that arrived whole; another one is a reason for a retry."""
   try:
-    unframe(frame, REPLY_BYTES)
+    return unframe(frame, REPLY_BYTES)
   except MessageError as error:
     raise CloudError(Status.DATA_LOSS, f"a damaged reply, {error}") from error
-  return frame

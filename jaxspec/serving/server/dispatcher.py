@@ -19,6 +19,7 @@ from jaxspec.serving.server.idempotency import CallTable, Decision, Position
 from jaxspec.serving.server.quotas import Tenant, Usage
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.cloud import CloudError, Opening, Resume, Status
+from jaxspec.serving.wire.framing import Frame
 
 Work = Callable[[Engine], None]
 _SHARE = 0.1  # of the newest measurement in a smoothed one
@@ -71,7 +72,7 @@ class VerifyCall(NamedTuple):
 
   stream: bytes
   position: Position
-  frame: bytes
+  frame: Frame
   fed: int
   tenant: Tenant | None = None
   deadline: float = math.inf
@@ -165,7 +166,7 @@ class Dispatcher:
     """
     self._check_draining()
     tenant = None if call.tenant is None else call.tenant.name
-    decide = lambda: self.table.verify(call.stream, tenant, call.position, call.frame, now)
+    decide = lambda: self.table.verify(call.stream, tenant, call.position, call.frame.data, now)
 
     def pay():
       if (usage := self._usage.get(self.table.tenant_of(call.stream))) is not None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-import numpy as np
 from jax.sharding import Mesh
 
 from jaxspec.core.mesh import DATA
@@ -33,6 +32,7 @@ from jaxspec.serving.server.stream_state import Judgement, Stream, open_stream
 from jaxspec.serving.server.stream_table import FINISH, StreamTable
 from jaxspec.serving.wire.bitstream import MessageError, require
 from jaxspec.serving.wire.cloud import Opening, Profile, Resume
+from jaxspec.serving.wire.framing import Frame
 
 _SIZES = Sizes()
 Answers = list[tuple[bytes, bytes | Exception]]
@@ -178,7 +178,7 @@ class Engine:
     self._streams.add(stream, opened)
     opened.used = opened.since = max(now, self._now)
 
-  def submit(self, stream: bytes, part: int, frame: bytes, *, now: float = 0.0) -> None:
+  def submit(self, stream: bytes, part: int, frame: bytes | Frame, *, now: float = 0.0) -> None:
     """Queues one call; a later step answers it.
 
     Args:
@@ -200,12 +200,12 @@ class Engine:
       raise StreamLost(f"the judgement of stream {stream.hex()} was not kept")
     require((state.judged is not None) == (part == 1), "order", f"part {part} is not waited for")
     if part == 0:
-      state.accept(state.decode(frame), self.programs.sizes.widths)
+      state.accept(frame, self.programs.sizes.widths)
       state.has_lost = False
     else:
       call, verdict = state.judged
-      round_ = int(call.cursor.round)
-      state.distribution = state.profile.wire.decode_distribution([frame], call.draft, verdict, np.ones(1, bool), round_)
+      position, round_ = int(verdict.num_accepted[0]), int(call.cursor.round)
+      state.distribution = state.profile.wire.decode_distribution(frame, call.draft, position, round_)
     state.used = state.since = max(now, self._now)
     state.passed = 0
 
@@ -289,13 +289,11 @@ class Engine:
     if not state.is_opening:
       return []
     state.is_opening = False
-    frames = state.profile.wire.encode_first(Verdict(np.zeros(1, np.int32), np.full(1, first, np.int32)))
-    return [(name, frames[0])]
+    return [(name, state.profile.wire.encode_first(first))]
 
   def _run(self, number: int, width: int, verified: Sequence[bytes], forced: Sequence[bytes]) -> Answers:
     """One step of a profile and a width."""
-    widths = self.programs.sizes.widths
-    rows = [self._streams[name].verified_row(self._streams[name].call, widths) for name in verified]
+    rows = [self._streams[name].verified_row(self._streams[name].call) for name in verified]
     rows += [self._streams[name].forced_row() for name in forced]
     self.table, judged = self.programs.step(self.table, number, width, rows)
     self._streams.count((*verified, *forced))
@@ -320,7 +318,7 @@ class Engine:
     """Ends rounds whose distribution has arrived."""
     streams = [self._streams[name] for name in verified]
     calls = [state.judged.call for state in streams]
-    rows = [state.verified_row(call, self.programs.sizes.widths) for state, call in zip(streams, calls)]
+    rows = [state.verified_row(call) for state, call in zip(streams, calls)]
     verdicts, distributions = [state.judged.verdict for state in streams], [state.distribution for state in streams]
     found, cursors = self.programs.finish(self.table, number, rows, verdicts, distributions)
     self._streams.count(verified)
@@ -332,7 +330,8 @@ class Engine:
     return answers
 
   def _reply(self, state: Stream, verdict: Verdict, asks: bool, round_: int) -> bytes:
-    return state.profile.wire.encode_reply(verdict, np.ones(1, bool), np.full(1, asks), round_)[0]
+    token = None if asks else int(verdict.next_token[0])
+    return state.profile.wire.encode_reply(round_, int(verdict.num_accepted[0]), token)
 
   def _not_finite(self, name: bytes) -> tuple[bytes, Exception]:
     self.close(name)

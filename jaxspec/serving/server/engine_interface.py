@@ -7,6 +7,7 @@ from typing import Protocol
 
 import jaxspec
 from jaxspec.serving.wire.cloud import PROTOCOL, Description, Opening, Profile, Resume
+from jaxspec.serving.wire.framing import Frame
 
 
 class StreamLost(Exception):
@@ -62,7 +63,7 @@ class Engine(Protocol):
     """Queues a prefill; its result is the frame of token 0. With ``resume`` the tokens are replayed, not drawn."""
     ...
 
-  def submit(self, stream: bytes, part: int, frame: bytes) -> None:
+  def submit(self, stream: bytes, part: int, frame: Frame) -> None:
     """Queues one call of an open stream."""
     ...
 

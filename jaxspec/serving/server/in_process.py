@@ -13,13 +13,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from jaxspec.serving.server.dispatcher import Dispatcher, Limits, OpenCall, VerifyCall
+from jaxspec.serving.server.dispatcher import Dispatcher, Limits, OpenCall, VerifyCall, refusal_of
 from jaxspec.serving.server.engine_interface import Engine, description_of
 from jaxspec.serving.server.engine_thread import run_once
 from jaxspec.serving.server.idempotency import Position
 from jaxspec.serving.server.quotas import Tenant
 from jaxspec.serving.server.versions import check_versions
+from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.cloud import Opened, Opening, Resume
+from jaxspec.serving.wire.framing import unframe
 
 _TENANT = Tenant("")
 _PAUSE_S = 1e-3
@@ -55,8 +57,12 @@ class LocalCloud:
 
   def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float = math.inf) -> bytes:
     """See `Cloud.verify`."""
+    try:
+      call = VerifyCall(stream, Position(seq, part), unframe(frame, len(frame)), 0, _TENANT)
+    except MessageError as error:
+      raise refusal_of(error) from error
     with self._dispatcher_lock:
-      reply = self._dispatcher.verify(VerifyCall(stream, Position(seq, part), frame, 0, _TENANT), now=self._clock())
+      reply = self._dispatcher.verify(call, now=self._clock())
     return self._wait(reply)
 
   def close(self, stream: bytes, *, timeout_s: float = math.inf) -> None:

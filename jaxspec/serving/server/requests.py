@@ -97,14 +97,14 @@ def read_verify(data: bytes, served: Description, *, stream: bytes = b"") -> Ver
   _check(1 <= message.seq < MAX_SEQ, "seq", f"1 to {MAX_SEQ - 1}")
   _check(message.part <= 1, "part", "0 or 1")
   try:
-    kind, _, _, number, payload = unframe(message.frame, max_frame_bytes(served))
+    frame = unframe(message.frame, max_frame_bytes(served))
   except MessageError as error:
     raise refusal_of(error) from error
-  if kind == GATED:
-    fed = number + int.from_bytes(payload[_GATED_COUNT])
+  if frame.kind == GATED:
+    fed = frame.number + int.from_bytes(frame.payload[_GATED_COUNT])
   else:
-    fed = 0 if message.part else number + 1
-  return VerifyCall(message.stream_id, Position(message.seq, message.part), message.frame, fed)
+    fed = 0 if message.part else frame.number + 1
+  return VerifyCall(message.stream_id, Position(message.seq, message.part), frame, fed)
 
 
 def read_close(data: bytes) -> bytes:

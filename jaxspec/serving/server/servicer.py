@@ -134,7 +134,7 @@ class Servicer:
     tenant = self._tenant(context) if self._auth_every_call else None
     call = call._replace(tenant=tenant, deadline=self._deadline(context))
     frame = await self._engine_thread.verify(call)
-    self._metrics.frames(len(call.frame), len(frame))
+    self._metrics.frames(len(call.frame.data), len(frame))
     return encoding.verify_reply(*call.position, frame)
 
   async def _close(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxspec.core.payloads import PendingTokens
 from jaxspec.core.types import Cursor, Draft, PyTree, Verdict
 from jaxspec.sampling.logit_processing import Sampling
 from jaxspec.serving.server.cache_table import RowSettings
@@ -19,17 +18,22 @@ from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.server.step_arrays import Row, Settings
 from jaxspec.serving.wire.bitstream import require
 from jaxspec.serving.wire.cloud import KEY_BYTES, Opening, Resume
+from jaxspec.serving.wire.framing import Frame
 from jaxspec.serving.wire.handshake import Agreement
 
 
 class Call(NamedTuple):
-  """The decoded frame of one round."""
+  """A round that an edge asks for: its frame as `DecodedDraft`, and how it is cut into passes.
 
-  draft: Draft  # leaves [1, K, ...], without payload
-  cursor: Cursor  # as the frame moved it, leaves [1], round []
-  tokens: np.ndarray  # [fed] int32: pending committed tokens, then drafts
-  features: np.ndarray | None  # [fed, D] float32
-  start: int  # position of the first of them
+  Only the last pass is verified.
+  """
+
+  draft: Draft
+  cursor: Cursor
+  start: int
+  tokens: np.ndarray
+  features: np.ndarray | None
+  spans: list[ChunkSpan]
 
 
 class Judgement(NamedTuple):
@@ -100,31 +104,20 @@ class Stream:
     is_live = self.agreement.max_len > 1 and first not in self.agreement.end_tokens
     self.cursor = self.cursor._replace(last=np.full(1, first, np.int32), live=np.full(1, is_live))
 
-  def decode(self, frame: bytes) -> Call:
-    """Reads the frame of a round.
+  def accept(self, frame: bytes | Frame, widths: Sequence[int]) -> None:
+    """Takes a call in: its tokens become known, and its passes come after those that the cache lacks already.
 
     Raises:
-      MessageError: unless it is valid for this stream now.
+      MessageError: unless the frame is valid for this stream now; nothing has changed then.
     """
-    draft, moved = self.profile.wire.decode_draft([frame], self.cursor, self.agreement)
-    length, drafted = int(moved.length[0]), int(draft.num_drafted[0])
-    payload, start = draft.payload, length - 1
-    committed = moved.last
-    if isinstance(payload, PendingTokens):
-      start = int(payload.read[0])
-      committed = payload.tokens[0, start:length]
-    tokens = np.concatenate([committed, draft.tokens[0, :drafted]]).astype(np.int32)
-    features = payload.features[0, start : start + len(tokens)] if self.profile.feature_width else None
-    return Call(Draft(draft.tokens, draft.proposal, draft.num_drafted), moved, tokens, features, start)
-
-  def accept(self, call: Call, widths: Sequence[int]) -> None:
-    """Queues a call: stores its tokens, and appends its passes to those that the cache lacks already."""
-    end = call.start + len(call.tokens) - int(call.draft.num_drafted[0])
+    decoded = self.profile.wire.decode_draft(frame, self.cursor, self.agreement)
+    spans = spans_of_call(decoded.start, len(decoded.tokens), self.profile.window, widths)
+    call = self.call = Call(*decoded, spans)
+    end = int(call.cursor.length[0])
     self.tokens[call.start : end] = call.tokens[: end - call.start]
     if call.features is not None:
       self.features[call.start : end] = call.features[: end - call.start]
-    self.call = call
-    self.unread.extend(spans_of_call(call.start, len(call.tokens), self.profile.window, widths)[:-1])
+    self.unread.extend(spans[:-1])
 
   def commit(self, call: Call, verdict: Verdict, cursor: Cursor) -> None:
     """Ends a round: stores its tokens and moves the cursor.
@@ -158,8 +151,7 @@ class Stream:
     spans = fewest_spans(length, widths) if in_chunks else spans_of_history(self.history, self.profile.window, widths)
     self.unread = collections.deque(spans)
     if self.call is not None:
-      fed = len(self.call.tokens)
-      self.unread.extend(spans_of_call(self.call.start, fed, self.profile.window, widths)[:-1])
+      self.unread.extend(self.call.spans[:-1])
 
   def forced_row(self) -> Row:
     """The row of the oldest pass that the cache lacks."""
@@ -168,13 +160,9 @@ class Stream:
     features = None if self.features is None else self.features[at]
     return Row(self.slot, self.settings, self.cursor, span, self.tokens[at], features)
 
-  def span_of(self, call: Call, widths: Sequence[int]) -> ChunkSpan:
-    """The pass of a call that is verified."""
-    return spans_of_call(call.start, len(call.tokens), self.profile.window, widths)[-1]
-
-  def verified_row(self, call: Call, widths: Sequence[int]) -> Row:
+  def verified_row(self, call: Call) -> Row:
     """The row of a call that is verified."""
-    span = self.span_of(call, widths)
+    span = call.spans[-1]
     at = slice(span.start - call.start, None)
     features = None if call.features is None else call.features[at]
     return Row(self.slot, self.settings, call.cursor, span, call.tokens[at], features, call.draft)
@@ -204,7 +192,7 @@ def open_stream(
     raise ValueError(f"Must have a key of {KEY_BYTES} bytes, we instead got {len(opening.key)}")
   for holds, field, limit in sampling_conditions(opening, guided=is_guided, nucleus=profile.warp.nucleus):
     require(holds, "range", f"{field} must be {limit}")
-  agreement = Agreement(1, opening.max_len, tuple(opening.end_ids))
+  agreement = Agreement(opening.max_len, tuple(opening.end_ids))
   sampling = Sampling(np.float32(opening.temperature), np.float32(opening.top_p))
   key = np.frombuffer(opening.key, ">u4").astype(np.uint32)
   row = RowSettings(key, np.int32(opening.max_len), np.int32(prefix_len), sampling, np.float32(opening.cfg_scale))

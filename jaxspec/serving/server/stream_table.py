@@ -112,7 +112,7 @@ class StreamTable:
       elif stream.unread:
         forced.append(waiting(stream.unread[0].width))
       elif stream.call is not None:
-        calls.append(waiting(stream.span_of(stream.call, self._sizes.widths).width))
+        calls.append(waiting(stream.call.spans[-1].width))
       elif stream.distribution is not None:
         calls.append(waiting(FINISH))
     if not self.num_free and self._least_recent() is None:

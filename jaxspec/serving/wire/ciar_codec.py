@@ -8,24 +8,16 @@ import functools
 import numpy as np
 
 from jaxspec.codecs.codec import SparseCodec
-from jaxspec.core import verdicts as drafts
 from jaxspec.core.payloads import PendingTokens
 from jaxspec.core.types import Cursor, Draft, Drafter
-from jaxspec.serving.wire.arrays import no_distributions, on_host, put_at, record_of
+from jaxspec.serving.wire.arrays import on_host, record_of
 from jaxspec.serving.wire.bitstream import require
 from jaxspec.serving.wire.ciar_message import GatedWire, write_gated
-from jaxspec.serving.wire.envelope import Frames
 from jaxspec.serving.wire.frame_reader import FrameReader
+from jaxspec.serving.wire.framing import Frame
 from jaxspec.serving.wire.handshake import Agreement
 from jaxspec.serving.wire.records import Limits
-from jaxspec.serving.wire.round_codec import (
-  Framed,
-  check_rows,
-  distributions_of,
-  no_drafts,
-  profile_of,
-  rows_to_verify,
-)
+from jaxspec.serving.wire.round_codec import DecodedDraft, Framed, distributions_of, draft_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,10 +57,6 @@ class CiarWire(Framed):
     """What records and replies must keep to."""
     return self._at(1).limits
 
-  @property
-  def profile(self) -> str:
-    return profile_of("ciar", self.limits, distributions=int(self.codec is not None), features=self.feature_width)
-
   def check_drafter(self, drafter: Drafter) -> None:
     if not drafter.may_accept_locally or drafter.window <= self.window:
       raise ValueError(
@@ -76,31 +64,26 @@ class CiarWire(Framed):
         f"we instead got window {drafter.window}, may_accept_locally {drafter.may_accept_locally}"
       )
 
-  def max_frame_bytes(self, agreement: Agreement) -> int:
-    return self._at(agreement.max_len).max_bytes
+  def max_frame_bytes(self, max_len: int) -> int:
+    return self._at(max_len).max_bytes
 
-  def encode_draft(self, draft: Draft, cursor: Cursor, agreement: Agreement) -> tuple[Frames, np.ndarray]:
+  def encode_draft(self, draft: Draft, cursor: Cursor, max_len: int) -> tuple[bytes, int]:
     distribution = None if self.codec is None else distributions_of(draft)
     draft = on_host(draft._replace(proposal=()))
-    gated, calling = self._at(agreement.max_len), rows_to_verify(draft, cursor)
-    frames: Frames = [None] * len(calling)
-    bits, local = np.zeros(len(calling), np.int64), np.asarray(drafts.num_local(draft))
-    for row in np.flatnonzero(calling):
-      length, own = int(cursor.length[row]), int(local[row])
-      # Without a payload the target draws alone: it has read all but the newest token.
-      read, committed = length - 1, [int(cursor.last[row])]
-      if isinstance(draft.payload, PendingTokens):
-        read = int(draft.payload.read[row])
-        committed = draft.payload.tokens[row, read:length].tolist()
-      unread = [*committed, *draft.tokens[row, :own].tolist()]
-      window = draft.tokens[row, own : draft.num_drafted[row]].tolist()
-      said = self._features(draft, row, read, len(unread) + len(window))
-      if distribution is not None:
-        window = [record_of(distribution, row, position, token) for position, token in enumerate(window)]
-      frames[row], bits[row] = write_gated(int(cursor.round), read, unread, window, gated, said)
-    return frames, bits
+    length, local = int(cursor.length[0]), 0 if draft.num_local is None else int(draft.num_local[0])
+    # Without a payload the cloud draws alone: it has read all but the newest token.
+    read, committed = length - 1, [int(cursor.last[0])]
+    if isinstance(draft.payload, PendingTokens):
+      read = int(draft.payload.read[0])
+      committed = draft.payload.tokens[0, read:length].tolist()
+    unread = [*committed, *draft.tokens[0, :local].tolist()]
+    window = draft.tokens[0, local : draft.num_drafted[0]].tolist()
+    features = self._features(draft, read, len(unread) + len(window))
+    if distribution is not None:
+      window = [record_of(distribution, position, token) for position, token in enumerate(window)]
+    return write_gated(int(cursor.round), read, unread, window, self._at(max_len), features)
 
-  def _features(self, draft: Draft, row: int, read: int, number: int) -> np.ndarray | None:
+  def _features(self, draft: Draft, read: int, number: int) -> np.ndarray | None:
     """Features ``[number, D]`` of the tokens from position ``read`` on; None where the wire sends none."""
     if not isinstance(draft.payload, PendingTokens):
       return np.zeros((number, self.feature_width), np.float32) if self.feature_width else None
@@ -110,60 +93,31 @@ class CiarWire(Framed):
       raise ValueError(
         f"Must have a drafter with {self.feature_width} features a token for this wire, we instead got {width}"
       )
-    return features[row, read : read + number] if width else None
+    return features[0, read : read + number] if width else None
 
-  def decode_draft(self, frames: Frames, cursor: Cursor, agreement: Agreement) -> tuple[Draft, Cursor]:
-    rows, window, size = len(frames), self.window, agreement.max_len
-    reader, calling = self.reader(size), np.array([data is not None for data in frames])
-    length, last, live = cursor.length.copy(), cursor.last.copy(), cursor.live.copy()
-    read = length - 1  # all but the newest token of the last exchange
-    # Until a row has called the cloud, its token 0 may be the edge's own, and the cloud cannot know whether that token
-    # ended the row.
-    is_open = (length == 1) & (agreement.target_prefix == 0) & (size > 1)
-    live |= is_open & calling
-    tokens, number = np.zeros((rows, window), np.int32), np.zeros(rows, np.int32)
-    by_position = np.zeros((rows, size), np.int32)
-    features = np.zeros((rows, size, self.feature_width), np.float32)
-    distribution = no_distributions((rows, window), 1 if self.codec is None else self.codec.max_sent)
-    rounds: set[int] = set()
-    for row in np.flatnonzero(calling):
-      require(live[row], "order", f"row {row} has ended")
-      got = reader.read(frames[row], 0)
-      start, unread, drafted = got.position, got.unread.tolist(), len(got.tokens)
-      end = start + len(unread)
-      require(start == read[row], "order", f"tokens from position {start} on, {int(read[row])} positions are known")
-      require(is_open[row] or unread[0] == last[row], "order", f"row {row} does not continue the cloud's own token")
-      require(not set(unread) & set(agreement.end_tokens), "order", f"row {row} goes on after an end token")
-      room = size - end - 1  # one position belongs to the cloud's own token
-      require(drafted <= room, "range", f"{drafted} drafts, row {row} has room for {room}")
-      rounds.add(got.round)
-      by_position[row, start:end], length[row], last[row] = unread, end, unread[-1]
-      tokens[row, :drafted], number[row] = got.tokens, drafted
-      if got.features is not None:
-        features[row, start : start + len(got.features)] = got.features
-      if got.distributions is not None:
-        put_at(distribution, row, got.distributions)
-    round_ = check_round(rounds, cursor, agreement)
-    moved = cursor._replace(last=last, length=length, live=live, round=np.int32(round_))
-    if agreement.target_draws_alone(round_):
-      check_rows(frames, live)
-      require(round_ == int(cursor.round) and (length == cursor.length).all(), "order", "the cloud draws this token alone")
-      return no_drafts(number, moved), moved
-    payload = PendingTokens(by_position, read, features if self.feature_width else ())
-    proposal = () if self.codec is None else distribution
-    return Draft(tokens, proposal, number, needs_verify=calling, payload=payload), moved
+  def decode_draft(self, frame: Frame | bytes, cursor: Cursor, agreement: Agreement) -> DecodedDraft:
+    size, length, last = agreement.max_len, int(cursor.length[0]), int(cursor.last[0])
+    # Until the edge has called, token 0 may be its own, and the cloud cannot know whether that token ended the row.
+    is_open = length == 1 and size > 1
+    require(is_open or bool(cursor.live[0]), "order", "the row has ended")
+    got = self.reader(size).read(frame, 0)
+    unread, drafted, end = got.unread.tolist(), len(got.tokens), got.position + len(got.unread)
+    require(got.position == length - 1, "order", f"tokens from position {got.position} on, {length - 1} positions are known")
+    require(is_open or unread[0] == last, "order", "the row does not continue the cloud's own token")
+    require(not set(unread) & set(agreement.end_tokens), "order", "the row goes on after an end token")
+    room = size - end - 1  # one position belongs to the cloud's own token
+    require(drafted <= room, "range", f"{drafted} drafts, the row has room for {room}")
+    require(got.round >= int(cursor.round), "order", f"round {got.round} after round {int(cursor.round) - 1}")
+    # Every round commits a token, so there are not more rounds than tokens.
+    require(got.round < size, "range", f"round {got.round} of a row of {size} tokens")
+    newest, length = np.full(1, unread[-1], np.int32), np.full(1, end, np.int32)
+    moved = cursor._replace(last=newest, length=length, live=np.ones(1, bool), round=np.int32(got.round))
+    features = None if got.features is None else got.features.astype(np.float32)
+    tokens = np.concatenate([got.unread, got.tokens]).astype(np.int32)
+    return DecodedDraft(draft_of(got, self.window), moved, got.position, tokens, features)
 
 
 @functools.cache
 def _gated_of(wire: CiarWire, max_len: int) -> GatedWire:
   sizes = dict(vocab=wire.vocab, window=wire.window, max_len=max_len, feature_width=wire.feature_width)
   return GatedWire.of(wire.codec, **sizes)
-
-
-def check_round(rounds: set[int], cursor: Cursor, agreement: Agreement) -> int:
-  """The one round of all frames; every round commits a token in every live row, so there are not more than tokens."""
-  require(len(rounds) == 1, "order", f"rounds {sorted(rounds)} in one exchange")
-  (round_,) = rounds
-  require(round_ >= int(cursor.round), "order", f"round {round_} after round {int(cursor.round) - 1}")
-  require(round_ < agreement.max_len, "range", f"round {round_} of rows of {agreement.max_len} tokens")
-  return round_

@@ -23,7 +23,7 @@ import numpy as np
 
 from jaxspec.codecs.bits import ceil_log2
 from jaxspec.serving.wire.bitstream import BitReader, BitWriter, require
-from jaxspec.serving.wire.framing import OVERHEAD_BYTES, frame, unframe
+from jaxspec.serving.wire.framing import OVERHEAD_BYTES, Frame, frame, unframe
 from jaxspec.serving.wire.records import Limits, Record, put_record, take_record
 
 if TYPE_CHECKING:
@@ -113,14 +113,14 @@ def write_gated(
   return frame(GATED, round_, limits.ell, len(drafts), writer.bytes()), writer.length
 
 
-def read_gated(data: bytes, wire: GatedWire) -> GatedDrafts:
+def read_gated(data: bytes | Frame, wire: GatedWire) -> GatedDrafts:
   """Decodes a message. Whether it goes on where the cloud stands is not known here.
 
   Raises:
     MessageError: if it is anything but a valid one.
   """
   limits, width = wire.limits, ceil_log2(wire.limits.vocab)
-  kind, round_, ell, number, payload = unframe(data, wire.max_bytes)
+  kind, round_, ell, number, payload, _ = unframe(data, wire.max_bytes)
   require(kind == GATED, "kind", f"{kind} is not a message of a gated edge")
   require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
   require(number <= limits.max_drafts, "range", f"{number} drafts, {limits.max_drafts} agreed")

@@ -1,4 +1,4 @@
-"""Frames of an edge as arrays of fixed shape, as far as they can be read without their stream. No JAX.
+"""Frames of an edge as arrays of fixed shape, as far as they can be read without their stream.
 
 A `Wire` compares the round, the position and the room that is left with those of the stream.
 """
@@ -13,19 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxspec.codecs.bits import HALF_UNIT
+from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.serving.wire.bitstream import require
 from jaxspec.serving.wire.ciar_message import GatedWire, read_gated, write_gated
-from jaxspec.serving.wire.framing import read_distribution, read_drafts, write_distribution, write_drafts
+from jaxspec.serving.wire.framing import Frame, read_distribution, read_drafts, write_distribution, write_drafts
 from jaxspec.serving.wire.records import Limits, Record
-
-
-class Distributions(NamedTuple):
-  """Sparse integer distributions of the positions of one frame, in the arrays of `SparseDistribution`."""
-
-  ids: np.ndarray  # [K, S] int32
-  counts: np.ndarray  # [K, S] int32
-  size: np.ndarray  # [K] int32
-  total: np.ndarray  # [K] int32
 
 
 class Reading(NamedTuple):
@@ -35,7 +27,7 @@ class Reading(NamedTuple):
   position: int  # of the first unread token, or of a distribution that was requested; 0 where frames have none
   tokens: np.ndarray  # [drafts] int32
   unread: np.ndarray  # [n] int32; none where frames have none
-  distributions: Distributions | None  # of K positions, the drafts first; None where none are sent
+  distributions: SparseDistribution | None  # leaves [K, ...], the drafts first; None where none are sent
   features: np.ndarray | None = None  # [n + drafts, D] float16
 
 
@@ -51,7 +43,7 @@ class FrameReader:
   limits: Limits
   gated: GatedWire | None = None
 
-  def read(self, frame: bytes, part: int) -> Reading:
+  def read(self, frame: bytes | Frame, part: int) -> Reading:
     """The frame of a round (part 0), or the distribution that its reply requested (part 1).
 
     Raises:
@@ -59,7 +51,7 @@ class FrameReader:
     """
     return self._distribution(frame) if part else self._drafts(frame)
 
-  def _drafts(self, frame: bytes) -> Reading:
+  def _drafts(self, frame: bytes | Frame) -> Reading:
     window = self.limits.max_drafts
     if self.gated is None:
       drafts = read_drafts(frame, self.limits)
@@ -72,7 +64,7 @@ class FrameReader:
     arrays = arrays_of(got.drafts, window, self.room(0))
     return Reading(got.round, got.read, _tokens([each.token for each in got.drafts]), unread, arrays, got.features)
 
-  def _distribution(self, frame: bytes) -> Reading:
+  def _distribution(self, frame: bytes | Frame) -> Reading:
     require(self.limits.coding == "lazy", "kind", "a distribution that nothing requests")
     round_, position, record = read_distribution(frame, self.limits)
     return Reading(round_, position, _tokens(()), _tokens(()), arrays_of((record,), 1, self.room(1)))
@@ -110,13 +102,13 @@ class FrameReader:
     return min(times)
 
 
-def arrays_of(records: Sequence[Record], places: int, room: int) -> Distributions:
+def arrays_of(records: Sequence[Record], places: int, room: int) -> SparseDistribution:
   """Records in arrays of ``places`` positions with ``room`` tokens each.
 
   Where a record has more tokens, those without weight are left out (the reader has checked that the others fit).
   """
   entries = lambda *shape: np.zeros(shape, np.int32)
-  found = Distributions(entries(places, room), entries(places, room), entries(places), entries(places))
+  found = SparseDistribution(entries(places, room), entries(places, room), entries(places), entries(places))
   for place, record in enumerate(records):
     ids, counts = np.asarray(record.ids, np.int32), np.asarray(record.counts, np.int32)
     if len(ids) > room:

@@ -26,6 +26,7 @@ import functools
 import struct
 import zlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from jaxspec.codecs.bits import CODINGS
 from jaxspec.serving.wire.bitstream import BitReader, BitWriter, MessageError, require
@@ -38,10 +39,21 @@ REPLY_BYTES = OVERHEAD_BYTES + _TOKEN.size
 REPLY, FIRST, REQUEST, DISTRIBUTION = 16, 17, 18, 19  # kinds below 16 are codings
 
 __all__ = [
-  "FIRST", "DISTRIBUTION", "MAGIC", "OVERHEAD_BYTES", "REPLY", "REQUEST", "VERSION", "Drafts", "MessageError", "Reply",
-  "REPLY_BYTES", "frame", "max_distribution_bytes", "max_message_bytes", "read_drafts", "read_distribution", "read_reply",
-  "unframe", "write_drafts", "write_distribution", "write_reply",
+  "DISTRIBUTION", "FIRST", "MAGIC", "OVERHEAD_BYTES", "REPLY", "REPLY_BYTES", "REQUEST", "VERSION", "Drafts", "Frame",
+  "MessageError", "Reply", "frame", "max_distribution_bytes", "max_message_bytes", "read_distribution", "read_drafts",
+  "read_reply", "unframe", "write_distribution", "write_drafts", "write_reply",
 ]  # fmt: skip
+
+
+class Frame(NamedTuple):
+  """A frame whose length, magic, version and checksum are valid."""
+
+  kind: int
+  round: int
+  ell: int
+  number: int
+  payload: bytes
+  data: bytes  # all of it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,13 +99,13 @@ def write_drafts(round_: int, records: Sequence[Record], limits: Limits) -> tupl
   return frame(kind, round_, limits.ell, len(records), writer.bytes()), writer.length
 
 
-def read_drafts(data: bytes, limits: Limits) -> Drafts:
+def read_drafts(data: bytes | Frame, limits: Limits) -> Drafts:
   """Decodes a message of drafts.
 
   Raises:
     MessageError: if it is anything but a valid one.
   """
-  kind, round_, ell, number, payload = unframe(data, max_message_bytes(limits))
+  kind, round_, ell, number, payload, _ = unframe(data, max_message_bytes(limits))
   require(kind == CODINGS.index(limits.coding), "kind", f"{kind} is not coding {limits.coding!r}")
   require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
   require(number <= limits.max_drafts, "range", f"{number} drafts, {limits.max_drafts} agreed")
@@ -110,13 +122,13 @@ def write_distribution(round_: int, position: int, record: Record, limits: Limit
   return frame(DISTRIBUTION, round_, limits.ell, position, writer.bytes()), writer.length
 
 
-def read_distribution(data: bytes, limits: Limits) -> tuple[int, int, Record]:
+def read_distribution(data: bytes | Frame, limits: Limits) -> tuple[int, int, Record]:
   """Decodes the answer to a request: its round, the position in it, and the distribution.
 
   Raises:
     MessageError: if it is anything but a distribution.
   """
-  kind, round_, ell, position, payload = unframe(data, max_distribution_bytes(limits))
+  kind, round_, ell, position, payload, _ = unframe(data, max_distribution_bytes(limits))
   require(kind == DISTRIBUTION, "kind", f"{kind} is not a distribution")
   require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
   reader = BitReader(payload)
@@ -132,7 +144,9 @@ def write_reply(round_: int, num_accepted: int, next_token: int | None, limits: 
   return frame(kind, round_, limits.ell, num_accepted, payload)
 
 
-def read_reply(data: bytes, limits: Limits, *, round_: int, num_drafted: int, expected: int = REPLY) -> Reply:
+def read_reply(
+  data: bytes | Frame, limits: Limits, *, round_: int, num_drafted: int, expected: int = REPLY
+) -> Reply:
   """Decodes the reply to a message of ``num_drafted`` drafts.
 
   Args:
@@ -140,7 +154,7 @@ def read_reply(data: bytes, limits: Limits, *, round_: int, num_drafted: int, ex
   Raises:
     MessageError: if it is anything but a valid one of that kind.
   """
-  kind, got_round, ell, accepted, payload = unframe(data, OVERHEAD_BYTES + _TOKEN.size)
+  kind, got_round, ell, accepted, payload, _ = unframe(data, OVERHEAD_BYTES + _TOKEN.size)
   require(kind == expected, "kind", f"{kind} instead of {expected}")
   require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
   require(got_round == round_, "order", f"reply to round {got_round}, waiting for {round_}")
@@ -161,12 +175,19 @@ def frame(kind: int, round_: int, ell: int, number: int, payload: bytes) -> byte
   return body + _CRC.pack(zlib.crc32(body))
 
 
-def unframe(data: bytes, max_bytes: int) -> tuple[int, int, int, int, bytes]:
-  """Kind, round, ell, number and payload of a frame whose length, magic, version and checksum are right."""
-  require(OVERHEAD_BYTES <= len(data) <= max_bytes, "length", f"{len(data)} bytes")
+def unframe(data: bytes | Frame, max_bytes: int) -> Frame:
+  """Checks length, magic, version and checksum; of a `Frame`, which was checked already, the length alone.
+
+  Raises:
+    MessageError: if one of them is wrong.
+  """
+  size = len(data.data if isinstance(data, Frame) else data)
+  require(OVERHEAD_BYTES <= size <= max_bytes, "length", f"{size} bytes")
+  if isinstance(data, Frame):
+    return data
   body, checksum = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])[0]
   magic, version, kind, round_, ell, number = _HEADER.unpack(body[: _HEADER.size])
   require(magic == MAGIC, "magic", repr(magic))
   require(version == VERSION, "version", f"{version}, this is {VERSION}")
   require(zlib.crc32(body) == checksum, "checksum", "the bytes are damaged")
-  return kind, round_, ell, number, body[_HEADER.size :]
+  return Frame(kind, round_, ell, number, body[_HEADER.size :], data)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from jaxspec.sampling.logit_processing import Warp
 from jaxspec.serving.wire.ciar_codec import CiarWire
 from jaxspec.serving.wire.cloud import Description, Profile, shown
-from jaxspec.serving.wire.handshake import Agreement
 from jaxspec.serving.wire.round_codec import Wire
 from jaxspec.serving.wire.sqs_codec import PlainWire, SqsWire
 
@@ -44,7 +43,7 @@ def profile_of_wire(wire: Wire, id: int = 0, *, warp: Warp = Warp(), guided: boo
     nucleus=warp.nucleus,
     guided=guided,
     feature_width=wire.feature_width if isinstance(wire, CiarWire) else 0,
-    max_frame=wire.max_frame_bytes(Agreement(1, max_len)),
+    max_frame=wire.max_frame_bytes(max_len),
   )
 
 

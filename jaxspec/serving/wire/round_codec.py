@@ -1,52 +1,68 @@
-"""Wires: what a round of one method looks like as bytes.
+"""Codecs of rounds: what a round of one method looks like as bytes.
 
-A wire is a frozen value that both ends hold. It turns the arrays of a round into one frame for each row that needs
-verification, and back:
+A codec (`Wire`) is a frozen value that both ends of a stream hold. It turns the arrays of one row into a frame and back:
 
-1. ``encode_draft``: the draft side's `Draft` to frames.
-2. ``decode_draft``: frames to the `Draft` and the `Cursor` that the verifier reads. The cursor is the target side's own. A
-   `CiarWire` moves it over the tokens that the draft side accepted locally, which the frames bring.
-3. ``encode_reply`` and ``decode_reply``: what the target side decided about every row that needed verification.
+1. ``encode_draft``: the edge's `Draft` to a frame.
+2. ``decode_draft``: a frame to the `DecodedDraft` that the cloud verifies. Its cursor is the cloud's own. A `CiarWire` moves
+   it over the tokens that the edge accepted locally, which the frame brings.
+3. ``encode_reply`` and ``decode_reply``: what the cloud decided.
 
-A wire with ``may_request`` lets the target side ask for a distribution before it ends a round (coding ``lazy``). Its reply
-then holds requests; ``encode_distribution`` and ``decode_distribution`` are the second part. The frames are those of
-`jaxspec.serving.wire.framing` and `jaxspec.serving.wire.ciar_message`. All that arrives is checked against the target side's
-own cursor.
+A codec with ``may_request`` lets the cloud request a distribution before it ends a round (coding ``lazy``). Its reply is a
+request then; ``encode_distribution`` and ``decode_distribution`` are the second part. The frames are those of
+`jaxspec.serving.wire.framing` and `jaxspec.serving.wire.ciar_message`. All that arrives is checked against the cloud's own
+cursor. Functions that read take a `Frame`, or the bytes of one.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from jaxspec.codecs.sparse_distribution import SparseDistribution
-from jaxspec.core import verdicts as drafts
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Verdict
 from jaxspec.serving.wire.arrays import on_host
-from jaxspec.serving.wire.bitstream import require
-from jaxspec.serving.wire.envelope import Frames
-from jaxspec.serving.wire.frame_reader import FrameReader
-from jaxspec.serving.wire.framing import FIRST, REPLY, REQUEST, Reply, read_reply, write_reply
+from jaxspec.serving.wire.frame_reader import FrameReader, Reading
+from jaxspec.serving.wire.framing import (
+  FIRST,
+  REPLY,
+  REPLY_BYTES,
+  REQUEST,
+  Frame,
+  Reply,
+  read_reply,
+  unframe,
+  write_reply,
+)
 from jaxspec.serving.wire.handshake import Agreement
 from jaxspec.serving.wire.records import Limits
 
-Replies = list[Reply | None]
-_KIND_BYTE = 3  # of a frame
+
+class DecodedDraft(NamedTuple):
+  """The frame of a round, on the host.
+
+  Attributes:
+    draft: drafts and their distributions, leaves ``[1, K, ...]``, without payload.
+    cursor: the cloud's, as the frame moved it, leaves ``[1]``, round ``[]``.
+    start: position of the first token that the cloud has not read.
+    tokens: ``[fed]`` int32, the committed tokens from there on, then the drafts.
+    features: ``[fed, D]`` float32, their interval features; None where none are sent.
+  """
+
+  draft: Draft
+  cursor: Cursor
+  start: int
+  tokens: np.ndarray
+  features: np.ndarray | None = None
 
 
 class Wire(Protocol):
-  """What a round looks like as bytes; frozen, and equal for equal choices.
+  """The codec of rounds of one row; frozen, and equal for equal choices.
 
   Attributes:
-    profile: the choices as text. Both ends of a stream must have the same.
-    may_request: whether the target side may ask for a distribution before it ends a round.
+    may_request: whether the cloud may request a distribution before it ends a round.
     limits: what records and replies must keep to; ``limits.max_drafts`` is the most drafts of a round.
   """
-
-  @property
-  def profile(self) -> str: ...
 
   @property
   def limits(self) -> Limits: ...
@@ -58,76 +74,77 @@ class Wire(Protocol):
     """Raises a ValueError for a drafter whose drafts have no frames of this kind."""
     ...
 
-  def max_frame_bytes(self, agreement: Agreement) -> int:
-    """No valid frame of the draft side is longer."""
+  def max_frame_bytes(self, max_len: int) -> int:
+    """No valid frame of the edge is longer, in a row of ``max_len`` tokens."""
     ...
 
-  def encode_first(self, prefill: Verdict) -> Frames:
-    """Token 0 of every row."""
+  def encode_first(self, token: int) -> bytes:
+    """Token 0."""
     ...
 
-  def decode_first(self, frames: Frames) -> Verdict:
+  def decode_first(self, frame: Frame | bytes) -> int:
     """Reads `encode_first`.
 
     Raises:
-      MessageError: unless every row has a valid frame.
+      MessageError: if it is anything but a valid first frame.
     """
     ...
 
-  def encode_draft(self, draft: Draft, cursor: Cursor, agreement: Agreement) -> tuple[Frames, np.ndarray]:
-    """Frames of the live rows that need verification, and the bits of their payload ``[B]`` int64.
+  def encode_draft(self, draft: Draft, cursor: Cursor, max_len: int) -> tuple[bytes, int]:
+    """The frame of a round, and the bits of its payload.
 
     Args:
-      draft: leaves ``[B, K, ...]``; only those that are sent are brought to the host.
-      cursor: the draft side's, from before the round, on the host.
+      draft: leaves ``[1, K, ...]``; only those that are sent are brought to the host.
+      cursor: the edge's, from before the round, on the host.
+      max_len: tokens of the row.
     Raises:
       ValueError: for a draft that frames of this kind cannot hold.
     """
     ...
 
   def reader(self, max_len: int) -> FrameReader:
-    """What reads the draft side's frames without their stream, of rows of up to ``max_len`` tokens."""
+    """What reads the edge's frames without their stream, of rows of up to ``max_len`` tokens."""
     ...
 
-  def decode_draft(self, frames: Frames, cursor: Cursor, agreement: Agreement) -> tuple[Draft, Cursor]:
-    """The draft that frames describe, and the cursor to verify it with, with leaves on the host.
+  def decode_draft(self, frame: Frame | bytes, cursor: Cursor, agreement: Agreement) -> DecodedDraft:
+    """Reads `encode_draft`.
 
     Args:
-      cursor: the target side's own, on the host.
+      cursor: the cloud's own, leaves ``[1]``, on the host.
     Raises:
-      MessageError: if a row that must send has no valid frame for this round, or another row has one.
+      MessageError: if it is anything but a valid frame of this row at this place.
     """
     ...
 
-  def encode_reply(self, verdict: Verdict, rows: np.ndarray, requests: np.ndarray, round_: int) -> Frames:
-    """Replies to ``rows [B]`` bool, those among them with ``requests [B]`` bool being requests."""
+  def encode_reply(self, round_: int, num_accepted: int, next_token: int | None) -> bytes:
+    """The reply to a round; without a token it requests the distribution of the rejected draft."""
     ...
 
-  def decode_reply(self, frames: Frames, rows: np.ndarray, num_verified: np.ndarray, round_: int) -> Replies:
-    """Replies to ``rows [B]`` bool, whose frames brought ``num_verified [B]`` drafts.
+  def decode_reply(self, frame: Frame | bytes, round_: int, num_verified: int) -> Reply:
+    """Reads `encode_reply`, of a round that brought ``num_verified`` drafts.
 
     Raises:
-      MessageError: unless exactly these rows have a valid reply or request.
+      MessageError: if it is anything but a valid reply, or request, of this round.
     """
     ...
 
-  def encode_distribution(self, draft: Draft, replies: Replies, round_: int) -> tuple[Frames, np.ndarray]:
-    """The distributions that requests among ``replies`` ask for, and the bits of their payload ``[B]`` int64."""
+  def encode_distribution(self, draft: Draft, position: int, round_: int) -> tuple[bytes, int]:
+    """The distribution that a request asks for, of the draft at ``position``, and the bits of its payload."""
     ...
 
-  def decode_distribution(self, frames: Frames, draft: Draft, verdict: Verdict, requests: np.ndarray, round_: int):
-    """Distributions ``[B]`` on the host, of the rows with ``requests [B]`` bool.
+  def decode_distribution(self, frame: Frame | bytes, draft: Draft, position: int, round_: int) -> SparseDistribution:
+    """Reads `encode_distribution`; leaves ``[1]`` on the host.
 
     Args:
-      draft: as it was decoded, on the host.
+      draft: as it was decoded.
     Raises:
-      MessageError: unless exactly these rows have a valid frame that fits the draft.
+      MessageError: if it is anything but the distribution of that draft.
     """
     ...
 
 
 class Framed:
-  """The half of a wire that all kinds share: replies, and that nothing is requested."""
+  """The half of a codec that all kinds share: replies, and that nothing is requested."""
 
   limits: Limits
 
@@ -135,75 +152,48 @@ class Framed:
   def may_request(self) -> bool:
     return False
 
-  def encode_first(self, prefill: Verdict) -> Frames:
-    tokens = np.asarray(prefill.next_token)
-    return [write_reply(0, 0, int(token), self.limits, first=True) for token in tokens]
+  def encode_first(self, token: int) -> bytes:
+    return write_reply(0, 0, token, self.limits, first=True)
 
-  def decode_first(self, frames: Frames) -> Verdict:
-    check_rows(frames, np.ones(len(frames), bool))
-    tokens = [read_reply(data, self.limits, round_=0, num_drafted=0, expected=FIRST).next_token for data in frames]
-    return Verdict(np.zeros(len(frames), np.int32), np.asarray(tokens, np.int32))
+  def decode_first(self, frame: Frame | bytes) -> int:
+    return read_reply(frame, self.limits, round_=0, num_drafted=0, expected=FIRST).next_token
 
-  def encode_reply(self, verdict: Verdict, rows: np.ndarray, requests: np.ndarray, round_: int) -> Frames:
-    frames: Frames = [None] * len(rows)
-    for row in np.flatnonzero(rows):
-      token = None if requests[row] else int(verdict.next_token[row])
-      frames[row] = write_reply(round_, int(verdict.num_accepted[row]), token, self.limits)
-    return frames
+  def encode_reply(self, round_: int, num_accepted: int, next_token: int | None) -> bytes:
+    return write_reply(round_, num_accepted, next_token, self.limits)
 
-  def decode_reply(self, frames: Frames, rows: np.ndarray, num_verified: np.ndarray, round_: int) -> Replies:
-    check_rows(frames, rows)
+  def decode_reply(self, frame: Frame | bytes, round_: int, num_verified: int) -> Reply:
+    frame = unframe(frame, REPLY_BYTES)
+    expected = REQUEST if self.may_request and frame.kind == REQUEST else REPLY
+    return read_reply(frame, self.limits, round_=round_, num_drafted=num_verified, expected=expected)
 
-    def read(data: bytes | None, number: int) -> Reply | None:
-      if data is None:
-        return None
-      is_request = self.may_request and data[_KIND_BYTE : _KIND_BYTE + 1] == bytes([REQUEST])
-      expected = REQUEST if is_request else REPLY
-      return read_reply(data, self.limits, round_=round_, num_drafted=int(number), expected=expected)
-
-    return [read(data, number) for data, number in zip(frames, num_verified)]
-
-  def encode_distribution(self, draft: Draft, replies: Replies, round_: int) -> tuple[Frames, np.ndarray]:
+  def encode_distribution(self, draft: Draft, position: int, round_: int) -> tuple[bytes, int]:
     raise ValueError("Must have a wire with requests (coding 'lazy') to send distributions apart, we instead got another")
 
-  def decode_distribution(self, frames: Frames, draft: Draft, verdict: Verdict, requests: np.ndarray, round_: int):
+  def decode_distribution(self, frame: Frame | bytes, draft: Draft, position: int, round_: int) -> SparseDistribution:
     raise ValueError("Must have a wire with requests (coding 'lazy') to read distributions apart, we instead got another")
 
 
-def rows_to_verify(draft: Draft, cursor: Cursor) -> np.ndarray:
-  """``[B]`` bool on the host, live rows that need verification."""
-  live = np.asarray(cursor.live)
-  return live if draft.needs_verify is None else live & np.asarray(draft.needs_verify)
+def draft_of(got: Reading, window: int) -> Draft:
+  """The drafts of a frame, leaves ``[1, K, ...]``, with room for ``window``; () as proposal where no distributions came."""
+  number = len(got.tokens)
+  tokens = np.zeros((1, window), np.int32)
+  tokens[0, :number] = got.tokens
+  proposal = () if got.distributions is None else SparseDistribution(*(leaf[None] for leaf in got.distributions))
+  return Draft(tokens, proposal, np.full(1, number, np.int32))
 
 
-def verdict_of(replies: Replies, num_local: Array) -> Verdict:
-  """The verdict that replies describe, on the host; rows without one commit their ``num_local [B]`` tokens."""
-  accepted = [0 if reply is None else reply.num_accepted for reply in replies]
-  tokens = [0 if reply is None or reply.next_token is None else reply.next_token for reply in replies]
-  return Verdict(np.asarray(accepted, np.int32) + np.asarray(num_local, np.int32), np.asarray(tokens, np.int32))
+def needs_cloud(draft: Draft, cursor: Cursor) -> bool:
+  """Whether a round of one row is verified; ``cursor`` is on the host."""
+  return bool(cursor.live[0]) and (draft.needs_verify is None or bool(np.asarray(draft.needs_verify)[0]))
 
 
-def profile_of(name: str, limits: Limits, **more: int) -> str:
-  """All of a wire's choices as one line of text."""
-  fields = dataclasses.asdict(limits) | more
-  return f"{name}:" + ",".join(f"{key}={int(value) if value in (True, False) else value}" for key, value in fields.items())
-
-
-def check_rows(frames: Frames, rows: np.ndarray) -> None:
-  """Refuses frames of other rows than ``rows [B]`` bool."""
-  for row, data in enumerate(frames):
-    require(data is None or bool(rows[row]), "order", f"row {row} has nothing to say and has a frame")
-    require(data is not None or not rows[row], "order", f"row {row} must have a frame and has none")
-
-
-def no_drafts(number: np.ndarray, cursor: Cursor) -> Draft:
-  """The empty draft of a round in which the target side draws alone."""
-  require(not number.any(), "range", "drafts in a round in which the target side draws alone")
-  return on_host(drafts.empty_draft(np.asarray(cursor.last)))
+def verdict_of(reply: Reply, num_local: Array) -> Verdict:
+  """The verdict that a reply describes, leaves ``[1]`` on the host, after ``num_local [1]`` locally accepted tokens."""
+  return Verdict(np.asarray(num_local, np.int32) + np.int32(reply.num_accepted), np.full(1, reply.next_token, np.int32))
 
 
 def distributions_of(draft: Draft) -> SparseDistribution | None:
-  """The distributions ``[B, K]`` of a draft, on the host; None for an empty one.
+  """The distributions ``[1, K]`` of a draft, on the host; None for an empty one.
 
   Raises:
     ValueError: for a draft that no frame can hold.

@@ -9,26 +9,18 @@ import numpy as np
 
 from jaxspec.codecs.codec import SparseCodec
 from jaxspec.codecs.sparse_distribution import SparseDistribution
-from jaxspec.core.types import Cursor, Draft, Drafter, Verdict
-from jaxspec.serving.wire.arrays import no_distributions, on_host, put_at, record_of
+from jaxspec.core.types import Cursor, Draft, Drafter
+from jaxspec.serving.wire.arrays import on_host, record_of
 from jaxspec.serving.wire.bitstream import require
-from jaxspec.serving.wire.envelope import Frames
 from jaxspec.serving.wire.frame_reader import FrameReader
-from jaxspec.serving.wire.framing import max_distribution_bytes, max_message_bytes, write_distribution, write_drafts
+from jaxspec.serving.wire.framing import Frame, max_distribution_bytes, max_message_bytes, write_distribution, write_drafts
 from jaxspec.serving.wire.handshake import Agreement
 from jaxspec.serving.wire.records import Limits
-from jaxspec.serving.wire.round_codec import (
-  Framed,
-  Replies,
-  check_rows,
-  distributions_of,
-  no_drafts,
-  profile_of,
-)
+from jaxspec.serving.wire.round_codec import DecodedDraft, Framed, distributions_of, draft_of
 
 
 class _Records(Framed):
-  """Frames of records: a chain of drafts with the distribution of each. Every live row needs verification in every round."""
+  """Frames of records: a chain of drafts with the distribution of each. Every round is verified."""
 
   max_sent: int
 
@@ -36,45 +28,32 @@ class _Records(Framed):
     """What reads the frames, whatever the length of a row."""
     return FrameReader(self.limits)
 
-  def max_frame_bytes(self, agreement: Agreement) -> int:
+  def max_frame_bytes(self, max_len: int) -> int:
     most = max_message_bytes(self.limits)
     return max(most, max_distribution_bytes(self.limits)) if self.may_request else most
 
-  def encode_draft(self, draft: Draft, cursor: Cursor, agreement: Agreement) -> tuple[Frames, np.ndarray]:
+  def encode_draft(self, draft: Draft, cursor: Cursor, max_len: int) -> tuple[bytes, int]:
     distribution, draft = distributions_of(draft), on_host(draft._replace(proposal=()))
-    frames: Frames = [None] * len(cursor.live)
-    bits = np.zeros(len(cursor.live), np.int64)
-    for row in np.flatnonzero(cursor.live):
-      positions = range(int(draft.num_drafted[row]))
-      records = [record_of(distribution, row, position, int(draft.tokens[row, position])) for position in positions]
-      frames[row], bits[row] = write_drafts(int(cursor.round), records, self.limits)
-    return frames, bits
+    tokens = draft.tokens[0, : draft.num_drafted[0]].tolist()
+    records = [record_of(distribution, position, token) for position, token in enumerate(tokens)]
+    return write_drafts(int(cursor.round), records, self.limits)
 
-  def decode_draft(self, frames: Frames, cursor: Cursor, agreement: Agreement) -> tuple[Draft, Cursor]:
-    rows, window, round_ = len(frames), self.limits.max_drafts, int(cursor.round)
-    check_rows(frames, np.asarray(cursor.live))
-    tokens, number = np.zeros((rows, window), np.int32), np.zeros(rows, np.int32)
-    distribution = no_distributions((rows, window), self.max_sent)
-    for row, data in enumerate(frames):
-      if data is None:
-        continue
-      message = self.reader(agreement.max_len).read(data, 0)
-      require(message.round == round_, "order", f"round {message.round}, waiting for {round_}")
-      number[row] = len(message.tokens)
-      room = agreement.max_len - int(cursor.length[row]) - 1  # one position belongs to the target's own token
-      require(number[row] <= room, "range", f"{number[row]} drafts, row {row} has room for {room}")
-      tokens[row, : number[row]] = message.tokens
-      put_at(distribution, row, message.distributions)
-    if agreement.target_draws_alone(round_):
-      return no_drafts(number, cursor), cursor
-    return Draft(tokens, distribution, number), cursor
+  def decode_draft(self, frame: Frame | bytes, cursor: Cursor, agreement: Agreement) -> DecodedDraft:
+    round_, length = int(cursor.round), int(cursor.length[0])
+    require(bool(cursor.live[0]), "order", "the row has ended")
+    got = self.reader(agreement.max_len).read(frame, 0)
+    require(got.round == round_, "order", f"round {got.round}, waiting for {round_}")
+    room = agreement.max_len - length - 1  # one position belongs to the cloud's own token
+    require(len(got.tokens) <= room, "range", f"{len(got.tokens)} drafts, the row has room for {room}")
+    tokens = np.concatenate([cursor.last, got.tokens]).astype(np.int32)
+    return DecodedDraft(draft_of(got, self.limits.max_drafts), cursor, length - 1, tokens)
 
 
 @dataclasses.dataclass(frozen=True)
 class SqsWire(_Records):
   """Drafts with sparse integer distributions, in every coding (`jaxspec.CompressedDrafter` drafters).
 
-  Coding ``lazy`` sends tokens and counts. The target side asks for the distribution of a rejected draft in a second part.
+  Coding ``lazy`` sends tokens and counts. The cloud requests the distribution of a rejected draft in a second part.
 
   Attributes:
     codec: the drafter's.
@@ -94,16 +73,12 @@ class SqsWire(_Records):
 
   @property
   def max_sent(self) -> int:
-    """Room for the tokens of a distribution on the target side."""
+    """Room for the tokens of a distribution in the cloud."""
     return 1 if self.may_request else self.codec.max_sent
 
   @property
   def may_request(self) -> bool:
     return self.codec.coding == "lazy"
-
-  @property
-  def profile(self) -> str:
-    return profile_of("sqs", self.limits)
 
   def check_drafter(self, drafter: Drafter) -> None:
     if drafter.window != self.window or drafter.may_accept_locally:
@@ -112,36 +87,24 @@ class SqsWire(_Records):
         f"we instead got window {drafter.window}, may_accept_locally {drafter.may_accept_locally}"
       )
 
-  def encode_distribution(self, draft: Draft, replies: Replies, round_: int) -> tuple[Frames, np.ndarray]:
-    frames: Frames = [None] * len(replies)
-    bits, distribution = np.zeros(len(replies), np.int64), distributions_of(draft)
-    for row, request in enumerate(replies):
-      if request is not None and request.next_token is None:
-        record = record_of(distribution, row, request.num_accepted, None)
-        frames[row], bits[row] = write_distribution(round_, request.num_accepted, record, self.limits)
-    return frames, bits
+  def encode_distribution(self, draft: Draft, position: int, round_: int) -> tuple[bytes, int]:
+    record = record_of(distributions_of(draft), position, None)
+    return write_distribution(round_, position, record, self.limits)
 
-  def decode_distribution(
-    self, frames: Frames, draft: Draft, verdict: Verdict, requests: np.ndarray, round_: int
-  ) -> SparseDistribution:
-    check_rows(frames, requests)
-    distribution = no_distributions((len(frames),), self.codec.max_sent)
-    for row in np.flatnonzero(requests):
-      position = int(verdict.num_accepted[row])
-      got = self.reader().read(frames[row], 1)
-      at = (got.round, got.position)
-      require(at == (round_, position), "order", f"distribution of round {at[0]}, position {at[1]}")
-      token, count = int(draft.tokens[row, position]), int(draft.proposal.counts[row, position, 0])
-      ids, counts = got.distributions.ids[0], got.distributions.counts[0]
-      said = int(counts[ids == token].sum())  # entries after the last one have no weight
-      require(said == count, "range", f"token {token} of row {row} has count {said}, its draft said {count}")
-      put_at(distribution, slice(row, row + 1), got.distributions)
-    return distribution
+  def decode_distribution(self, frame: Frame | bytes, draft: Draft, position: int, round_: int) -> SparseDistribution:
+    got = self.reader().read(frame, 1)
+    at = (got.round, got.position)
+    require(at == (round_, position), "order", f"distribution of round {at[0]}, position {at[1]}")
+    token, count = int(draft.tokens[0, position]), int(draft.proposal.counts[0, position, 0])
+    ids, counts = got.distributions.ids[0], got.distributions.counts[0]
+    said = int(counts[ids == token].sum())  # entries after the last one have no weight
+    require(said == count, "range", f"token {token} has count {said}, its draft said {count}")
+    return got.distributions  # of one position: leaves [1, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class PlainWire(_Records):
-  """No drafts: the target side draws every token (`jaxspec.core.loop.NO_DRAFTER`), for an edge without a draft network.
+  """No drafts: the cloud draws every token (`jaxspec.core.loop.NO_DRAFTER`), for an edge without a draft network.
 
   Attributes:
     vocab: tokens V.
@@ -154,10 +117,6 @@ class PlainWire(_Records):
   def limits(self) -> Limits:
     """What replies must keep to."""
     return Limits(self.vocab, 1, "paper", 1, 0, False)
-
-  @property
-  def profile(self) -> str:
-    return profile_of("plain", self.limits)
 
   def check_drafter(self, drafter: Drafter) -> None:
     if drafter.window:

@@ -22,11 +22,8 @@ from jaxspec.drafters.compressed import CompressedDrafter, CompressedParams
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, interval_features_fns
 from jaxspec.models.llamagen import llamagen_fns
-from jaxspec.serving.edge.draft_endpoint import DraftEndpoint
-from jaxspec.serving.edge.target_endpoint import TargetEndpoint
 from jaxspec.serving.wire.ciar_codec import CiarWire
 from jaxspec.serving.wire.framing import OVERHEAD_BYTES, REPLY_BYTES
-from jaxspec.serving.wire.handshake import ConditionSpec
 from jaxspec.serving.wire.round_codec import Wire
 from jaxspec.serving.wire.sqs_codec import PlainWire, SqsWire
 from jaxspec.serving.wire.traffic import Traffic
@@ -34,8 +31,7 @@ from tests.ciar_pair import markov_gated, transformer_gated
 from tests.helpers import DRAFT, TARGET, random_params, side
 from tests.sqs_pair import codec_of, markov_pair, settings, tables, verifier_of
 
-CLASSES, MAX_LEN, MAX_ROWS = TARGET.num_classes, 16, 128
-LABELS = ConditionSpec.labels(CLASSES)
+CLASSES, MAX_LEN = TARGET.num_classes, 16
 
 
 class Case(NamedTuple):
@@ -49,15 +45,6 @@ class Case(NamedTuple):
   def parts(self):
     """Keyword arguments of `jaxspec.speculate`."""
     return dict(drafter=self.drafter, verifier=self.verifier)
-
-  def target_endpoint(self, **options) -> TargetEndpoint:
-    """The cloud."""
-    options = dict(window=self.drafter.window, max_rows=MAX_ROWS, max_len=MAX_LEN) | options
-    return TargetEndpoint(self.params.target, verifier=self.verifier, wire=self.wire, condition=LABELS, **options)
-
-  def draft_endpoint(self, **options) -> DraftEndpoint:
-    """The edge."""
-    return DraftEndpoint(self.params.draft, drafter=self.drafter, wire=self.wire, **(dict(max_len=MAX_LEN) | options))
 
 
 def rows_of(number: int) -> tuple[jax.Array, ClassLabels]:

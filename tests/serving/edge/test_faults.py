@@ -14,8 +14,9 @@ from jaxspec.serving.edge.reliable_stream import Session
 from jaxspec.serving.server.dispatcher import Dispatcher, Limits, VerifyCall
 from jaxspec.serving.server.idempotency import Position
 from jaxspec.serving.server.quotas import Quota, Tenant
+from jaxspec.serving.wire.ciar_message import GATED
 from jaxspec.serving.wire.cloud import CloudError, Status
-from jaxspec.serving.wire.framing import REQUEST
+from jaxspec.serving.wire.framing import REQUEST, frame, unframe
 from tests.serving.edge.faulty import KILLS, LOSSLESS, Fault, FaultyCloud, Killed
 from tests.serving.edge.toy_edge import CALLS, ToyEdge, opening
 from tests.serving.edge.toy_engine import ToyEngine
@@ -272,5 +273,6 @@ def test_a_stream_that_was_forgotten_is_resumed():
 def test_a_stream_of_another_tenant_is_not_found():
   cloud = FaultyCloud()
   with pytest.raises(CloudError) as caught:
-    cloud.server.dispatcher.verify(VerifyCall(opening().stream, Position(1, 0), b"", 1, Tenant("bob")), now=cloud.clock())
+    call = VerifyCall(opening().stream, Position(1, 0), unframe(frame(GATED, 1, 1, 0, b""), 64), 1, Tenant("bob"))
+    cloud.server.dispatcher.verify(call, now=cloud.clock())
   assert caught.value.status is Status.NOT_FOUND

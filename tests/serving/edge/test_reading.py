@@ -25,7 +25,7 @@ WIRES = [
 ]
 
 
-@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.profile)
+@pytest.mark.parametrize("wire", WIRES, ids=repr)
 def test_the_largest_frame_of_every_wire(wire):
   """It is read, has the shapes that an engine fills, and is refused when it is damaged."""
   read = wire.reader(N)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from jaxspec.serving.edge.reliable_stream import Session
 from jaxspec.serving.wire.ciar_message import write_gated
 from jaxspec.serving.wire.cloud import Opening, Resume
-from jaxspec.serving.wire.framing import DISTRIBUTION, REQUEST, frame, unframe
+from jaxspec.serving.wire.framing import DISTRIBUTION, REQUEST, Frame, frame
 from tests.serving.edge.toy_engine import LAZY, MODEL, PLAIN, VOCAB, WINDOW, WIRE, drawn, token_of
 
 CALLS = 50  # besides opening and closing
@@ -54,21 +54,19 @@ class ToyEdge:
   def steps(self) -> Iterator[None]:
     """Decodes; others may have their turn after each call."""
     first = self.session.open(self.opening)
-    self._commit(first, (token_of(unframe(first, 64)[4]),), len(self.opening.condition))
+    self._commit(first, (token_of(first.payload),), len(self.opening.condition))
     for round_ in range(1, self.calls + 1):
       yield
       drafts = self._guesses()
       data, _ = write_gated(round_, len(self.tokens) - 1, self.tokens[-1:], drafts, WIRE)
       self.sent += len(data)
       reply = self.session.verify(data, self._prefix)
-      kind, _, _, accepted, payload = unframe(reply, 64)
-      if kind == REQUEST:
-        self.replies.append(reply)
-        distribution = frame(DISTRIBUTION, round_, 1, accepted, b"law!")
+      if reply.kind == REQUEST:
+        self.replies.append(reply.data)
+        distribution = frame(DISTRIBUTION, round_, 1, reply.number, b"law!")
         self.sent += len(distribution)
         reply = self.session.complete(distribution, self._prefix)
-        _, _, _, accepted, payload = unframe(reply, 64)
-      self._commit(reply, (*drafts[:accepted], token_of(payload)), 1 + len(drafts))
+      self._commit(reply, (*drafts[: reply.number], token_of(reply.payload)), 1 + len(drafts))
     self.session.close()
 
   def _guesses(self) -> tuple[int, ...]:
@@ -80,8 +78,8 @@ class ToyEdge:
       tokens += ((right + wrong) % VOCAB,)
     return tokens[len(self.tokens) :]
 
-  def _commit(self, reply: bytes, tokens: tuple[int, ...], fed: int) -> None:
-    self.replies.append(reply)
+  def _commit(self, reply: Frame, tokens: tuple[int, ...], fed: int) -> None:
+    self.replies.append(reply.data)
     self.tokens += tokens
     self.gained.append(len(tokens))
     self.fed.append(fed)

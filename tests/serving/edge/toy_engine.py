@@ -14,7 +14,7 @@ from jaxspec.serving.server.engine_interface import NotFinite, StreamLost
 from jaxspec.serving.wire.bitstream import require
 from jaxspec.serving.wire.ciar_message import GatedWire, read_gated
 from jaxspec.serving.wire.cloud import Opening, Profile, Resume
-from jaxspec.serving.wire.framing import DISTRIBUTION, FIRST, REPLY, REQUEST, frame, unframe
+from jaxspec.serving.wire.framing import DISTRIBUTION, FIRST, REPLY, REQUEST, Frame, frame
 
 VOCAB, MAX_LEN, MAX_CONDITION, WINDOW = 11, 400, 16, 3
 NUMERICS, MODEL = b"n" * 32, b"m" * 32
@@ -47,7 +47,7 @@ class _Row:
     self.round = 1 if resume is None else resume.round
     self.half: tuple[int, tuple[int, ...]] | None = None  # of a call whose distribution was requested
 
-  def judge(self, data: bytes) -> bytes:
+  def judge(self, data: Frame) -> bytes:
     """Part 0: accepts drafts as long as they are what the chain draws."""
     got = read_gated(data, WIRE)
     require(got.read == len(self.tokens) - 1, "order", f"tokens from position {got.read} on")
@@ -64,12 +64,12 @@ class _Row:
       return frame(REQUEST, self.round, 1, accepted, b"")
     return self._commit(accepted, tokens)
 
-  def finish(self, data: bytes) -> bytes:
+  def finish(self, data: Frame) -> bytes:
     """Part 1: the distribution that was requested is here."""
     if self.half is None:
       raise StreamLost
-    kind, round_, _, position, _ = unframe(data, 64)
-    require((kind, round_, position) == (DISTRIBUTION, self.round, self.half[0]), "order", "another distribution")
+    at = data.kind, data.round, data.number
+    require(at == (DISTRIBUTION, self.round, self.half[0]), "order", "another distribution")
     accepted, tokens = self.half
     return self._commit(accepted, tokens)
 
@@ -121,7 +121,7 @@ class ToyEngine:
 
     self._queue.append((stream, run))
 
-  def submit(self, stream: bytes, part: int, frame: bytes) -> None:
+  def submit(self, stream: bytes, part: int, frame: Frame) -> None:
     self._seen()
 
     def run() -> bytes:

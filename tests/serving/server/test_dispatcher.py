@@ -11,7 +11,7 @@ from jaxspec.serving.server.quotas import Quota, Rate, Tenant
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.ciar_message import write_gated
 from jaxspec.serving.wire.cloud import CloudError, Status
-from jaxspec.serving.wire.framing import frame
+from jaxspec.serving.wire.framing import OVERHEAD_BYTES, Frame, frame, unframe
 from tests.serving.edge.toy_edge import opening
 from tests.serving.edge.toy_engine import BAD_NUMBERS, WIRE, ToyEngine
 
@@ -31,7 +31,8 @@ class World:
     return self.dispatcher.open(call, now=self.now)
 
   def verify(self, number=0, seq=1, data=b"1", fed=1, deadline=100.0, tenant=None):
-    call = VerifyCall(opening(number).stream, Position(seq, 0), data, fed, tenant, deadline)
+    checked = unframe(data, 64) if len(data) >= OVERHEAD_BYTES else Frame(0, 0, 0, 0, b"", data)
+    call = VerifyCall(opening(number).stream, Position(seq, 0), checked, fed, tenant, deadline)
     return self.dispatcher.verify(call, now=self.now)
 
   def step(self):
@@ -185,7 +186,7 @@ def test_errors_of_one_row():
 def test_an_engine_may_refuse_a_row_at_once():
   class Strict(ToyEngine):
     def submit(self, stream, part, frame):
-      if frame == b"bad":
+      if frame.data == b"bad":
         raise MessageError("range", "no such thing")
       super().submit(stream, part, frame)
 

@@ -8,7 +8,9 @@ import pytest
 from jaxspec.serving.edge.reliable_stream import Session
 from jaxspec.serving.server.dispatcher import Limits
 from jaxspec.serving.server.in_process import LocalCloud
+from jaxspec.serving.wire.ciar_message import GATED
 from jaxspec.serving.wire.cloud import CloudError, Status
+from jaxspec.serving.wire.framing import frame
 from tests.serving.edge.toy_edge import ToyEdge, opening
 from tests.serving.edge.toy_engine import BAD_NUMBERS, ToyEngine
 
@@ -35,13 +37,14 @@ def test_calls_are_asked_again_and_run_once():
   again.run()
   assert again.replies == edge.replies and set(engine.runs.values()) == {2}
   assert cloud.open(opening()).frame == edge.replies[0] and set(engine.runs.values()) == {2}
-  stream, frame = opening().stream, b"another frame"
-  assert refused(cloud.verify, stream, 1, 0, frame) is Status.FAILED_PRECONDITION
-  assert refused(cloud.verify, stream, 2, 0, frame) is Status.INVALID_ARGUMENT
-  assert refused(cloud.verify, stream, 3, 0, frame) is Status.NOT_FOUND
+  stream, other = opening().stream, frame(GATED, 1, 1, 0, b"another frame")
+  assert refused(cloud.verify, stream, 1, 0, other) is Status.FAILED_PRECONDITION
+  assert refused(cloud.verify, stream, 2, 0, other) is Status.INVALID_ARGUMENT
+  assert refused(cloud.verify, stream, 3, 0, other) is Status.NOT_FOUND
   assert refused(cloud.open, opening(max_len=7)) is Status.ALREADY_EXISTS
   cloud.close(stream)
-  assert not engine.streams and refused(cloud.verify, stream, 1, 0, frame) is Status.NOT_FOUND
+  assert not engine.streams and refused(cloud.verify, stream, 1, 0, other) is Status.NOT_FOUND
+  assert refused(cloud.verify, stream, 1, 0, other[:-1] + b"\0") is Status.DATA_LOSS
 
 
 def test_what_is_refused():

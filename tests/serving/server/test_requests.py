@@ -11,7 +11,7 @@ from jaxspec.serving.server import requests
 from jaxspec.serving.server.dispatcher import VerifyCall
 from jaxspec.serving.server.idempotency import Position
 from jaxspec.serving.wire.cloud import CloudError, Description, Opening, Profile, Resume, Status
-from jaxspec.serving.wire.framing import frame
+from jaxspec.serving.wire.framing import frame, unframe
 from jaxspec.serving.wire.v1 import encoding
 from jaxspec.serving.wire.v1 import jaxspec_link_pb2 as pb
 
@@ -32,7 +32,7 @@ def test_requests_come_back():
     opening = OPENING._replace(condition=condition)
     assert requests.read_open(encoding.open_request(opening, RESUME), SERVED) == (opening, RESUME)
   got = requests.read_verify(encoding.verify_request(b"s" * 16, 7, 0, DRAFTS), SERVED)
-  assert got == VerifyCall(b"s" * 16, Position(7, 0), DRAFTS, 3)
+  assert got == VerifyCall(b"s" * 16, Position(7, 0), unframe(DRAFTS, 64), 3)
   assert requests.read_verify(encoding.verify_request(b"s" * 16, 7, 1, DRAFTS), SERVED).fed == 0
   gated = frame(20, 1, 1, 2, b"\0\7" + b"\0\5" + b"tokens")
   assert requests.read_verify(encoding.verify_request(b"s" * 16, 7, 0, gated), SERVED).fed == 7

@@ -1,4 +1,4 @@
-"""Sparse quantize-and-sample decoding by two ends: the fused loop's tokens, the target's distribution, the controller's
+"""Sparse quantize-and-sample decoding over a cloud: the fused loop's tokens, the target's distribution, the controller's
 theorems, and what was sent.
 
 One compiled decode of each sparsifier serves all tests: 3,000 rows, each with a key of its own and one of four budgets
@@ -16,14 +16,19 @@ from scipy import stats
 import jaxspec
 from jaxspec.core.state import Origin
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.serving.edge.link_decode import decode_over_link
+from jaxspec.serving.edge.remote_decode import decode_over_cloud
+from jaxspec.serving.server.engine import Engine
+from jaxspec.serving.server.in_process import LocalCloud
+from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.wire.framing import OVERHEAD_BYTES, REPLY_BYTES
 from jaxspec.serving.wire.sqs_codec import SqsWire
-from tests.helpers import markov_joint
+from jaxspec.serving.wire.traffic import join_traffic
+from tests.helpers import markov_fns, markov_joint
 from tests.serving.edge.pairs import assert_same
 from tests.sqs_pair import codec_of, markov_pair, settings, tables
 
 V, ELL, ROWS, N, WINDOW = 4, 7, 3000, 6, 3
+FEW = 24  # rows over a cloud, where each is decoded alone
 P, Q = tables(V, 3)
 BUDGETS = np.resize([5.0, 9.0, 18.0, 1e6], ROWS).astype(np.float32)
 SUPPORT = dict(top=2, conformal=V)
@@ -48,17 +53,33 @@ def fused(kind, temperature=1.0, **options):
 
 
 @functools.cache
-def split(kind, temperature=1.0, **options):
-  codec, args, kwargs = setup(kind, temperature, **options)
-  out, traffic = decode_over_link(*args, wire=SqsWire(codec, WINDOW), **kwargs)
-  return jax.tree.map(np.asarray, out), traffic
+def split(kind, **options):
+  """The first rows of `fused` over a cloud, each with its own budget, and their traffic."""
+  codec, (params, keys, condition), kwargs = setup(kind, **options)
+  engine = Engine(
+    params.target, markov_fns(V), [ServedProfile(SqsWire(codec, WINDOW))], example=ClassLabels(np.zeros(1, np.int32)),
+    max_streams=1, max_rows=1, max_len=N, widths=(8,),
+  )  # fmt: skip
+  cloud, found = LocalCloud(engine), []
+  for row in range(FEW):
+    one = lambda leaf, row=row: leaf[row : row + 1]
+    draft = params.draft._replace(budget=one(params.draft.budget))
+    edge = dict(cloud=cloud, drafter=kwargs["drafter"], wire=SqsWire(codec, WINDOW), max_len=N)
+    found.append(decode_over_cloud(draft, one(keys), jax.tree.map(one, condition), **edge))
+  results, traffic = zip(*found)
+  return jax.tree.map(lambda *leaves: np.concatenate(leaves), *results), join_traffic(traffic)
+
+
+def few(out):
+  """The rows of `split`."""
+  return jax.tree.map(lambda leaf: leaf[:FEW], out)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_ways_of_running_agree_for_every_seed(kind):
-  """3,000 seeds in one program and by two ends, ``top`` also in a Python loop: tokens, origins, counters, thresholds."""
-  out, _ = split(kind)
-  assert_same(out, fused(kind))
+  """In one program and over a cloud, ``top`` also in a Python loop: tokens, origins, counters, thresholds."""
+  out = fused(kind)
+  assert_same(split(kind)[0], few(out))
   if kind == "top":
     _, args, kwargs = setup(kind)
     assert_same(out, jaxspec.speculate(*args, **kwargs, loop_fn=jaxspec.host_while_loop))
@@ -83,7 +104,7 @@ def chi_square(tokens, joint):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_output_follows_the_target(kind):
-  out, _ = split(kind)
+  out = fused(kind)
   assert chi_square(out.tokens[:, :5], markov_joint(P, 5)) > 0.01
   # Every budget alone, each with its own pattern of drafts.
   for budget in np.unique(BUDGETS):
@@ -92,7 +113,7 @@ def test_output_follows_the_target(kind):
 
 def test_sums_of_dropped_mass_telescope_in_every_row():
   """T-c and T-d on the loop's own counts, for policy text: one update for each token that a round committed."""
-  out, _ = split("conformal")
+  out = fused("conformal")
   first, eta, alpha = 0.2, 0.1, 0.1
   tokens = out.lengths - 1
   beta = out.report.sparsifier.high.astype(float) + out.report.sparsifier.low
@@ -137,7 +158,7 @@ def replayed(tokens, first=0.2, eta=0.1, alpha=0.1):
 @pytest.mark.slow
 def test_rejections_are_a_martingale_around_the_total_variation():
   """T-i: at a tested position P(reject | prefix) = TV(qhat, p).  T-j: N_rej <= sum TV(q, p) + d + K / (4 ell)."""
-  out, _ = split("top")
+  out = fused("top")
   distributions, dropped = quantized(SUPPORT["top"])
   distance = lambda a, b: 0.5 * np.abs(a - b).sum(-1)
   before, origin = out.tokens[:, :-1], out.origin[:, 1:]
@@ -157,7 +178,7 @@ def test_rejections_are_a_martingale_around_the_total_variation():
 @pytest.mark.slow
 def test_rejections_under_a_moving_threshold():
   """T-i and T-j for C-SQS, where d_n and K_n are random; and T-j is no equality, as printed: bonus tokens cannot fail."""
-  out, _ = split("conformal")
+  out = fused("conformal")
   tokens, origin = out.tokens, out.origin[:, 1:]
   found = [replayed(row) for row in tokens]
   final = out.report.sparsifier.high.astype(float) + out.report.sparsifier.low
@@ -211,26 +232,24 @@ CODINGS = [("top", "rice"), ("conformal", "trimmed"), ("top", "lazy"), ("conform
 @pytest.mark.slow
 @pytest.mark.parametrize("kind,coding", CODINGS)
 def test_other_codings_agree_and_are_exact(kind, coding):
-  out, traffic = split(kind, coding=coding)
-  assert_same(out, fused(kind, coding=coding))
+  (far, traffic), out = split(kind, coding=coding), fused(kind, coding=coding)
+  assert_same(far, few(out))
   assert chi_square(out.tokens[:, :5], markov_joint(P, 5)) > 0.01
   assert (traffic.coded_bits > 0).any()
 
 
 @pytest.mark.slow
-def test_dense_coding_agrees_and_is_exact():
+def test_dense_coding_is_exact():
+  """Over a cloud: `tests.serving.edge.test_edge_stream`."""
   codec = codec_of("top", V, V, ell=ELL, coding="dense")
-  pair = markov_pair(P, Q, codec, settings("top", V), window=WINDOW, budget=BUDGETS)
-  args = (pair[0], *setup("top")[1][1:])
-  kwargs = dict(drafter=pair[1], verifier=pair[2], max_len=N)
-  out, _ = decode_over_link(*args, wire=SqsWire(codec, WINDOW), **kwargs)
-  assert_same(out, jaxspec.speculate(*args, **kwargs))
+  params, drafter, verifier = markov_pair(P, Q, codec, settings("top", V), window=WINDOW, budget=BUDGETS)
+  out = jaxspec.speculate(params, *setup("top")[1][1:], drafter=drafter, verifier=verifier, max_len=N)
   assert chi_square(np.asarray(out.tokens)[:, :5], markov_joint(P, 5)) > 0.01
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["literal", "drafted"])
 def test_the_distribution_does_not_depend_on_the_policy(policy):
-  out, _ = split("conformal", policy=policy)
-  assert_same(out, fused("conformal", policy=policy))
+  out = fused("conformal", policy=policy)
+  assert_same(split("conformal", policy=policy)[0], few(out))
   assert chi_square(out.tokens[:, :5], markov_joint(P, 5)) > 0.01

@@ -1,0 +1,73 @@
+"""A round of two ends whose draft and reply cross as frames of a codec: what the clause ``wire`` of the contract runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxspec.core import verdicts
+from jaxspec.core.payloads import PendingTokens
+from jaxspec.core.state import TargetSide
+from jaxspec.core.types import Cursor, Draft, PyTree, Verdict
+from jaxspec.serving.wire.arrays import on_host
+from jaxspec.serving.wire.handshake import Agreement
+from jaxspec.serving.wire.round_codec import DecodedDraft, Wire, verdict_of
+from jaxspec.serving.wire.two_phase import finish_round
+
+
+def first_over(wire: Wire, prefill: Verdict) -> Verdict:
+  """The prefill's verdict after its frame, of one row."""
+  token = wire.decode_first(wire.encode_first(int(prefill.next_token[0])))
+  return Verdict(np.zeros(1, np.int32), np.full(1, token, np.int32))
+
+
+def round_over(
+  wire: Wire,
+  agreement: Agreement,
+  judge: Callable[[PyTree, TargetSide, Draft], tuple[TargetSide, PyTree]],
+  params: PyTree,
+  target: TargetSide,
+  draft: Draft,
+  cursor: Cursor,
+) -> tuple[TargetSide, Verdict]:
+  """The target side's part of a round of one row, which knows of the draft what its frame says.
+
+  Args:
+    judge: `jaxspec.core.loop.verify_round`; where the wire may request distributions,
+      `jaxspec.serving.wire.two_phase.judge_round`.
+    params: of the target.
+    draft: the draft side's, leaves ``[1, K, ...]``.
+    cursor: the draft side's, from before the round.
+  Returns:
+    The target side after the round, and the verdict that the reply's frame describes.
+  """
+  round_ = int(cursor.round)
+  data, _ = wire.encode_draft(draft, on_host(cursor), agreement.max_len)
+  decoded = wire.decode_draft(data, on_host(target.cursor), agreement)
+  number, judged = int(decoded.draft.num_drafted[0]), _judged(decoded, agreement.max_len)
+  target, verdict = judge(params, target.replace(cursor=decoded.cursor), judged)
+  reply_to = lambda token: wire.decode_reply(
+    wire.encode_reply(round_, int(verdict.num_accepted[0]), token), round_, number
+  )
+  if wire.may_request:
+    tested, verdict = verdict, verdict.verdict
+    if bool(tested.asks[0]):
+      position = reply_to(None).num_accepted
+      data, _ = wire.encode_distribution(draft, position, round_)
+      target, verdict = finish_round(target, judged, tested, wire.decode_distribution(data, decoded.draft, position, round_))
+    else:
+      target = target.replace(cursor=verdicts.advance(target.cursor, judged, verdict, target.max_len))
+  return target, verdict_of(reply_to(int(verdict.next_token[0])), verdicts.num_local(draft))
+
+
+def _judged(decoded: DecodedDraft, max_len: int) -> Draft:
+  """The decoded draft as a verifier reads it, with the tokens that the target side has not read."""
+  end = int(decoded.cursor.length[0])
+  tokens = jnp.zeros((1, max_len), jnp.int32).at[0, decoded.start : end].set(decoded.tokens[: end - decoded.start])
+  features = ()
+  if decoded.features is not None:
+    width, fed = decoded.features.shape[1], len(decoded.tokens)
+    features = jnp.zeros((1, max_len, width), jnp.float32).at[0, decoded.start : decoded.start + fed].set(decoded.features)
+  return decoded.draft._replace(payload=PendingTokens(tokens, jnp.full(1, decoded.start, jnp.int32), features))
