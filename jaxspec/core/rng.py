@@ -79,11 +79,17 @@ def of_key_data(data: Array) -> Key:
   return jax.random.wrap_key_data(data, impl=_KIND)
 
 
+def _is_seed(key: Any) -> bool:
+  """Whether this is an integer: of Python, or an array ``[]``."""
+  if hasattr(key, "dtype"):
+    return key.ndim == 0 and jnp.issubdtype(key.dtype, jnp.integer)
+  return isinstance(key, int) and not isinstance(key, bool)
+
+
 def _typed(key: Any) -> Key:
   """A key, or an array of keys, of `_KIND`; see `row_keys`."""
   dtype = getattr(key, "dtype", None)
-  is_seed = isinstance(key, int) if dtype is None else key.ndim == 0 and jnp.issubdtype(dtype, jnp.integer)
-  if is_seed and not isinstance(key, bool):
+  if _is_seed(key):
     try:
       return jax.random.key(key, impl=_KIND)
     except OverflowError as error:
