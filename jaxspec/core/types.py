@@ -60,6 +60,26 @@ class ModelOutput(NamedTuple):
   intervals: Intervals | None = None
   lens: Array | None = None
 
+  def need_logits(self) -> Array:
+    """The logits.
+
+    Raises:
+      ValueError: for a network without an output matrix.
+    """
+    if self.logits is None:
+      raise ValueError("Must have a network with logits, we instead got one whose head reads the features")
+    return self.logits
+
+  def need_intervals(self) -> Intervals:
+    """The intervals.
+
+    Raises:
+      ValueError: for a network without an Inter-Head.
+    """
+    if self.intervals is None:
+      raise ValueError("Must have a network with an Inter-Head, we instead got one without intervals")
+    return self.intervals
+
 
 class ApplyFn(Protocol):
   """Forward pass of one network.
