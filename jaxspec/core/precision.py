@@ -66,11 +66,8 @@ def narrow(tree: Any) -> Any:
 
 def halves_products(dtype) -> bool:
   """Whether float32 products are to be computed from bfloat16 inputs here."""
-  return (
-    platform() == "cpu"
-    and dtype == jnp.float32
-    and jax_setting("jax_default_matmul_precision") in ("bfloat16", "BF16_BF16_F32", jax.lax.DotAlgorithmPreset.BF16_BF16_F32)
-  )
+  halving = ("bfloat16", "BF16_BF16_F32", jax.lax.DotAlgorithmPreset.BF16_BF16_F32)
+  return platform() == "cpu" and dtype == jnp.float32 and jax_setting("jax_default_matmul_precision") in halving
 
 
 @functools.partial(jax.custom_vjp[Array], nondiff_argnums=(2, 3))

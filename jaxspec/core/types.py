@@ -21,8 +21,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import numpy as np
 
 Array = jax.Array
+HostArray = jax.Array | np.ndarray  # also what a host has not put on a device yet
 Key = jax.Array
 PyTree = Any
 Params = Any
@@ -88,7 +90,8 @@ class ApplyFn(Protocol):
     params: parameters.
     inputs: token ids ``[B, T]`` int32 (or vectors ``[B, T, C]``), or the family's condition pytree (prefill).
     cache: the family's cache; ``None`` runs without one (teacher forcing).
-    positions: ``[B, T]`` int32 absolute positions of the inputs, or ``[1, T]`` when all rows share them (cheaper).
+    positions: ``[B, T]`` int32 absolute positions of the inputs, or ``[1, T]`` when all rows share them (cheaper). None: a
+      whole sequence without a cache.
       Input t goes to cache slot ``slot[b] + t``: consecutive also for draft trees, whose positions are depths.
     mask: optional ``[B, T, W]`` bool, True where an input may attend. It replaces the causal mask for the newest ``W >= T``
       slots, which end with the slot of the last input. Every earlier slot is visible. Draft trees need it.
@@ -106,7 +109,7 @@ class ApplyFn(Protocol):
     inputs: PyTree,
     cache: Cache | None,
     *,
-    positions: Array,
+    positions: Array | None,
     mask: Array | None = None,
     inject: Array | None = None,
     logits_at: Array | None = None,

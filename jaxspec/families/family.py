@@ -18,7 +18,7 @@ import numpy as np
 from jaxspec.core import precision
 from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeResult, SpecParams
-from jaxspec.core.types import Array, Key, PyTree
+from jaxspec.core.types import Array, HostArray, Key, PyTree
 from jaxspec.io import checkpoints
 from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.methods.method import IDS, SAME_FAMILY
@@ -232,9 +232,9 @@ class Host:
 
   def decode(
     self,
-    tokens: Array,
+    tokens: HostArray,
     *,
-    lengths: Array | None = None,
+    lengths: HostArray | None = None,
     condition: PyTree | None = None,
     sampling: AnySampling | None = None,
   ) -> np.ndarray | list[str]:
@@ -254,7 +254,7 @@ class Host:
     """The families of networks that a method means which drafts with ``family`` (`Method.draft_family`)."""
     return self.draft_families if family == SAME_FAMILY else (family,)
 
-  def check_fit(self, draft: Checkpoint, family: str) -> None:
+  def check_fit(self, draft: Checkpoint, family: str | None) -> None:
     """Refuses a network that cannot draft for the target.
 
     Args:
@@ -264,7 +264,7 @@ class Host:
     """
     wanted = self.families(family)
     if draft.family not in wanted:
-      names = " or ".join(wanted)
+      names = " or ".join(map(str, wanted))
       raise ValueError(f"Must have a checkpoint of the family {names} as draft, {draft.path} holds a {draft.family}")
     head_of = registry.FAMILIES[draft.family].head_of
     if head_of is None:
