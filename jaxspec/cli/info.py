@@ -82,7 +82,7 @@ def _print_shipped(console: Console) -> None:
     table.add_column(title, overflow="fold")
   for name in filter(lambda name: shipped(name).is_dir(), BUNDLES):
     bundle = read_bundle(shipped(name))
-    family = read_config(bundle.path / bundle.target)["family"]
+    family = read_config(bundle.target_folder())["family"]
     table.add_row(Text(name, style="bold"), family, ", ".join(bundle.drafts) or "none", bundle.defaults.method or "")
   console.print(table)
   console.print()

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core.types import Array, Key
+from jaxspec.core.types import Array, HostArray, Key
 
 _KIND = "threefry2x32"  # of all keys that a decode draws from, whatever kind JAX makes by default
 _KIND_OF_WORDS = {2: _KIND, 4: "rbg"}  # by the length of a key that is an array of numbers
@@ -74,9 +74,9 @@ def row_key_data(key: Key | int, num_rows: int) -> Array:
   return jax.random.key_data(row_keys(key, num_rows))
 
 
-def of_key_data(data: Array) -> Key:
+def of_key_data(data: HostArray) -> Key:
   """Keys of `row_key_data`."""
-  return jax.random.wrap_key_data(data, impl=_KIND)
+  return jax.random.wrap_key_data(jnp.asarray(data), impl=_KIND)
 
 
 def _is_seed(key: Any) -> bool:

@@ -250,8 +250,10 @@ class Host:
     """
     raise NotImplementedError
 
-  def families(self, family: str | None) -> tuple[str | None, ...]:
+  def families(self, family: str | None) -> tuple[str, ...]:
     """The families of networks that a method means which drafts with ``family`` (`Method.draft_family`)."""
+    if family is None:
+      return ()
     return self.draft_families if family == SAME_FAMILY else (family,)
 
   def check_fit(self, draft: Checkpoint, family: str | None) -> None:
@@ -264,7 +266,7 @@ class Host:
     """
     wanted = self.families(family)
     if draft.family not in wanted:
-      names = " or ".join(map(str, wanted))
+      names = " or ".join(wanted)
       raise ValueError(f"Must have a checkpoint of the family {names} as draft, {draft.path} holds a {draft.family}")
     head_of = registry.FAMILIES[draft.family].head_of
     if head_of is None:

@@ -36,6 +36,7 @@ def rounds(job: Job, batches: Batches) -> Iterator[tuple[DecodeResult, Callable[
     whole = prepare(job, batches)(key_data, condition)
     yield whole, lambda: whole
     return
+  drafter, _ = parts.pair()
   with pipeline.context():
     prepared = host.prepare(keys(), condition)
     end_token = host.end_token if job.ends else None
@@ -46,7 +47,7 @@ def rounds(job: Job, batches: Batches) -> Iterator[tuple[DecodeResult, Callable[
       side = next(sides, None)
       if side is None:
         return
-      found = result_of(side, parts.drafter)
+      found = result_of(side, drafter)
     yield found, functools.partial(finish, found, prepared, key_data, parts.params)
 
 
