@@ -87,16 +87,11 @@ def needs_of(
 
   draft_params = () if drafting is None else drafting.drawing.params
   params = jax.eval_shape(build, target.drawing.params, draft_params)
-  reads = drafting
-  if drafting is not None and _family_of(method).head_of is not None:
+  reads, family = drafting, registry.FAMILIES.get(method.draft_family or "")
+  if drafting is not None and family is not None and family.head_of is not None:
     attached = attach(drafting.network.params, borrowed(target.config, target.drawing.params))
     reads = Sized(dataclasses.replace(drafting.network, params=attached), is_draft=True)
   return Needs(found[0]._replace(params=params), drafting, reads, footprint.tree_bytes(params.target.rule))
-
-
-def _family_of(method: Method) -> registry.Family:
-  """The family that a method's draft network is of."""
-  return registry.FAMILIES[need(method.draft_family, "a draft network", method.name)]
 
 
 def _embedding(target: Sized, vocab_size: int):
@@ -127,7 +122,8 @@ def draft_of(model: Model, method: Method, draft: Model | None, dtype: str) -> S
     trunk_of(model.config)
   except ValueError as error:
     raise ValueError(f"{error}: {model.name}, for the {method.draft_family} of method {method.name}") from error
-  name, head_of = need(method.draft_family, "a draft network", method.name), _family_of(method).head_of
+  name = need(method.draft_family, "a draft network", method.name)
+  head_of = registry.FAMILIES[name].head_of
   if head_of is not None:
     return sized(name, head_of(model.config), f"head of {model.name}", dtype=dtype)
   config = InterHeadConfig(dataclasses.replace(model.config, num_layers=1, dtype=dtype))

@@ -114,7 +114,8 @@ def check_recordable(decoder: Decoder) -> None:
   method = decoder.method
   if not method.fits(IDS) or decoder.draws_vectors or not method.longest_path():
     raise ValueError(f"Must have a method that drafts {IDS} to record its acceptance, we instead got {method.name}")
-  if decoder.parts.pair()[0].may_accept_locally:
+  drafter = decoder.parts.drafter
+  if drafter is not None and drafter.may_accept_locally:
     raise ValueError(f"Must have a method whose drafts are all judged by the target, we instead got {method.name}")
 
 
