@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxspec.core.types import HostArray
 from jaxspec.rules.audited import TokenAudit
 from jaxspec.statistics import FEWEST_CLUSTERS, Interval, bounded_ratio, ratio, share
 
@@ -36,7 +37,7 @@ class AuditFigures(NamedTuple):
 
 
 def summarize_audit(
-  audit: TokenAudit, lengths: np.ndarray, target_calls: np.ndarray, *, prompts: np.ndarray | None = None
+  audit: TokenAudit, lengths: HostArray, target_calls: HostArray, *, prompts: np.ndarray | None = None
 ) -> AuditFigures:
   """Figures of ``P`` decoded rows of up to ``N`` tokens.
 

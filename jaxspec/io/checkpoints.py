@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ def flatten(tree: PyTree, prefix: str = "") -> dict[str, Any]:
   return flat
 
 
-def unflatten(flat: dict[str, jax.Array]) -> PyTree:
+def unflatten(flat: Mapping[str, Any]) -> PyTree:
   """Inverse of `flatten`."""
   tree: dict[str, Any] = {}
   for path, leaf in flat.items():

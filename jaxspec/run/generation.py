@@ -133,6 +133,16 @@ class Generation:
     outputs = self.outputs if self.job.noun == "image" else None
     return outputs if isinstance(outputs, np.ndarray) else None
 
+  def need_images(self) -> np.ndarray:
+    """`images`.
+
+    Raises:
+      ValueError: for texts, and for images that do not have all of their tokens.
+    """
+    if (images := self.images) is None:
+      raise ValueError(f"Must have whole images, we instead got {self.job.noun}s of {self.lengths.min()} tokens and more")
+    return images
+
   @property
   def texts(self) -> list[str] | None:
     """``R`` whole texts, their beginnings included; None of images."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 import jax
 
@@ -16,7 +16,7 @@ from jaxspec.run.job import Job
 from jaxspec.run.run import prepare
 
 
-def rounds(job: Job, batches: Batches) -> Iterator[tuple[DecodeResult, Callable[[], DecodeResult]]]:
+def rounds(job: Job, batches: Batches) -> Generator[tuple[DecodeResult, Callable[[], DecodeResult]], None, None]:
   """Decodes the first batch, with a result after the prefill and after every round.
 
   Yields each result in generation order, and a call that gives it as the family finishes it, for `Host.decode`. Tokens that
