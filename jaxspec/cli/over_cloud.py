@@ -21,6 +21,8 @@ from jaxspec.render.working import Working
 from jaxspec.run.batches import Batches
 from jaxspec.run.generation import Generation
 from jaxspec.run.job import Job
+from jaxspec.sampling import SamplingConfig
+from jaxspec.serving.edge.grpc_client import GrpcCloud
 from jaxspec.serving.edge.journal import Journal
 from jaxspec.serving.edge.messages import Messages, wire_of
 from jaxspec.serving.edge.observer import Watch
@@ -34,7 +36,7 @@ from jaxspec.serving.wire.profiles import check_profile, find_profile
 from jaxspec.serving.wire.traffic import join_traffic
 
 
-def check(job: Job, cloud: Cloud, model: bytes) -> int:
+def check(job: Job, cloud: GrpcCloud, model: bytes) -> int:
   """The number of the server's profile that goes with a job.
 
   Args:
@@ -44,10 +46,12 @@ def check(job: Job, cloud: Cloud, model: bytes) -> int:
   """
   cloud.check_model(model)
   wire, sampling = wire_of(job), job.sampling
-  told = dict(top_p=sampling.top_p, cfg_scale=sampling.cfg_scale)
-  profile = find_profile(cloud.description, wire, top_k=sampling.top_k, **told)
-  check_profile(cloud.description, profile.id, wire, max_len=job.max_len, **told)
-  trained = job.pipeline.sampling().cfg_interval  # no profile tells it
+  published = job.pipeline.sampling()
+  assert isinstance(sampling, SamplingConfig) and isinstance(published, SamplingConfig)  # only ids have a wire
+  top_p, cfg_scale = sampling.top_p, sampling.cfg_scale
+  profile = find_profile(cloud.description, wire, top_k=sampling.top_k, top_p=top_p, cfg_scale=cfg_scale)
+  check_profile(cloud.description, profile.id, wire, max_len=job.max_len, top_p=top_p, cfg_scale=cfg_scale)
+  trained = published.cfg_interval  # no profile tells it
   if sampling.is_guided and sampling.cfg_interval != trained:
     raise UserError(f"Must have --cfg-interval {trained}, by which a server guides, we instead got {sampling.cfg_interval}")
   return profile.id
@@ -69,10 +73,11 @@ def decode(
   key_data = np.concatenate(batches.key_data)[: batches.num]
   condition = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: batches.num], *batches.condition)
   captions = [job.captions[prompt] for prompt in batches.prompt] if pipeline.host.sends_text else None
-  kwargs = dict(drafter=parts.drafter, wire=wire_of(job), max_len=job.max_len, captions=captions, profile=profile)
-  kwargs |= dict(end_token=pipeline.host.end_token, target_prefix=parts.target_prefix)
+  kwargs: dict[str, Any] = dict(drafter=parts.drafter, wire=wire_of(job), max_len=job.max_len)
+  kwargs |= dict(captions=captions, profile=profile, end_token=pipeline.host.end_token, target_prefix=parts.target_prefix)
   kwargs |= {name: getattr(sampling, name) for name in ("temperature", "top_p", "cfg_scale")}
-  watch = Watch() if options["trace"] is None else Recorder()
+  folder = options["trace"]
+  watch = Watch() if folder is None else Recorder()
   found, failure, start = [], None, time.perf_counter()
   with contextlib.ExitStack() as stack:
     journal = None if options["journal"] is None else stack.enter_context(Journal(options["journal"]))
@@ -93,8 +98,8 @@ def decode(
       report.step(row, batches.num, job.noun)
       try:
         found.append(interruptible(work))
-        if isinstance(watch, Recorder):
-          _keep(watch.trace(cloud.description, int(found[-1][0].lengths[0])), options["trace"])
+        if folder is not None and isinstance(watch, Recorder):
+          _keep(watch.trace(cloud.description, int(found[-1][0].lengths[0])), folder)
       except (CloudError, MessageError) as error:
         if not found:
           raise
