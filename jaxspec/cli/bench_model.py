@@ -123,7 +123,7 @@ def _asked(options: dict[str, Any]) -> _Asked:
     warnings.append(f"Not read by --method {cls.name}: --draft-layers")
   warn(*warnings)
   if not isinstance(sampling, SamplingConfig):
-    raise UserError(f"Must have a model that draws {IDS}, we instead got {model.name}")
+    raise UserError(f"Must have a model of token ids to impose acceptance, we instead got {model.name}")
   return _Asked(model, draft, method, sampling, batches, acceptances)
 
 
