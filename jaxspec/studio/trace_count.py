@@ -21,7 +21,7 @@ class Count:
     self.traces = 0
 
 
-def _listen(event: str, duration: float, **about: str | int) -> None:
+def _listen(event: str, duration_secs: float, **about: str | int) -> None:
   count = getattr(_counting, "count", None)
   if count is not None and event == _EVENT and about.get("fun_name") in PROGRAMS:
     count.traces += 1
