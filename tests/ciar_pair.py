@@ -10,9 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxspec
-from jaxspec.intervals.scores import MaxProb
+from jaxspec.drafters.ciar_drafter import CiarDrafter, GatedParams
+from jaxspec.intervals.gate import constant_gate
+from jaxspec.intervals.scores import IntervalScore, MaxProb
+from jaxspec.models import guidance
 from jaxspec.models.heads.inter_head import with_inter_head
 from jaxspec.models.llamagen import llamagen_fns
+from jaxspec.verifiers.ciar_target import CiarVerifier
 from tests.helpers import DRAFT, TARGET, markov_fns, random_params, side
 
 INFINITY = float("inf")
@@ -26,17 +30,17 @@ def markov_gated(p, q, *, window, max_run=4, tau=-1.0, prefix=0, rule=jaxspec.lo
   """``(SpecParams, kwargs)`` of Markov tables ``p`` (cloud) and ``q`` (edge); the score is 1 - the largest probability."""
   fns = markov_fns(p.shape[1])
   params = jaxspec.SpecParams(gated_params(side(log(q)), tau), side(log(p)))
-  options = dict(score_fn=MaxProb(), gate=jaxspec.constant_gate) | options
+  options = dict(score_fn=MaxProb(), gate=constant_gate) | options
   score_fn, gate = options.pop("score_fn"), options.pop("gate")
-  drafter = jaxspec.CiarDrafter(fns, score_fn, gate, most_drafts=window, max_run=max_run, **options)
+  drafter = CiarDrafter(fns, score_fn, gate, most_drafts=window, max_run=max_run, **options)
   widths = widths or (window + 1, window + 4)
-  verifier = jaxspec.CiarVerifier(fns, rule, warp=jaxspec.Warp(), window=window, widths=widths)
+  verifier = CiarVerifier(fns, rule, warp=jaxspec.Warp(), window=window, widths=widths)
   return params, dict(drafter=drafter, verifier=verifier) | ({"target_prefix": prefix} if prefix else {})
 
 
-def gated_params(model: jaxspec.ModelParams, tau) -> jaxspec.GatedParams:
+def gated_params(model: jaxspec.ModelParams, tau) -> GatedParams:
   gate = tau if isinstance(tau, tuple) else jnp.asarray(tau, jnp.float32)
-  return jaxspec.GatedParams(model, gate)
+  return GatedParams(model, gate)
 
 
 @functools.cache
@@ -59,10 +63,10 @@ def transformer_gated(
   scale = 2.0 if guided else None
   params = jaxspec.SpecParams(gated_params(side(edge_params, scale=scale), tau), side(cloud_params, scale=scale))
   if guided:
-    cloud, edge = jaxspec.guided(cloud), jaxspec.guided(edge)
-  gate = gate or jaxspec.constant_gate
-  drafter = jaxspec.CiarDrafter(edge, jaxspec.IntervalScore(), gate, most_drafts=window, max_run=max_run, **options)
-  verifier = jaxspec.CiarVerifier(cloud, rule, warp=jaxspec.Warp(), window=window, widths=widths)
+    cloud, edge = guidance.guided(cloud), guidance.guided(edge)
+  gate = gate or constant_gate
+  drafter = CiarDrafter(edge, IntervalScore(), gate, most_drafts=window, max_run=max_run, **options)
+  verifier = CiarVerifier(cloud, rule, warp=jaxspec.Warp(), window=window, widths=widths)
   return params, dict(drafter=drafter, verifier=verifier) | ({"target_prefix": prefix} if prefix else {})
 
 

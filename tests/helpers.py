@@ -11,9 +11,15 @@ import numpy as np
 
 import jaxspec
 from jaxspec.core.types import ModelFns, ModelOutput
+from jaxspec.drafters.eagle_chain import EagleChainDrafter
+from jaxspec.drafters.eagle_tree import EagleTreeDrafter
+from jaxspec.models import guidance
 from jaxspec.models.conditions import Caption, ClassLabels
+from jaxspec.models.guidance import Guided
 from jaxspec.models.heads.eagle_head import EagleConfig, attach, eagle_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.rules.tree_rule import tree_rule
+from jaxspec.verifiers.target import target_features
 
 # The compiler as it is by default, for what depends on its fusions; the suite runs with less of it (tests/conftest.py).
 FULL_OPTIMISATION = {"xla_backend_optimization_level": 3}
@@ -75,7 +81,7 @@ def random_params(fns: ModelFns, seed: int, scale: float = 0.5):
 
 def side(params, *, scale: float | None = None, temperature: float = 1.0, top_p: float = 1.0) -> jaxspec.ModelParams:
   """Parameters of the draft side or the target side; with a guidance scale the weights become `Guided`."""
-  weights = params if scale is None else jaxspec.Guided(params, jnp.float32(scale))
+  weights = params if scale is None else Guided(params, jnp.float32(scale))
   return jaxspec.ModelParams(weights, jaxspec.sampling_params(temperature, top_p))
 
 
@@ -87,7 +93,7 @@ def tiny_pair(*, window: int = 3, guided: bool = False, warp: jaxspec.Warp = jax
     side(random_params(draft, 1), scale=scale, **sampling), side(random_params(target, 2), scale=scale, **sampling)
   )
   if guided:
-    target, draft = jaxspec.guided(target), jaxspec.guided(draft)
+    target, draft = guidance.guided(target), guidance.guided(draft)
   drafter = jaxspec.SmallModelDrafter(draft, window=window, warp=warp)
   return params, drafter, jaxspec.TargetVerifier(target, jaxspec.lossless, warp=warp)
 
@@ -116,13 +122,13 @@ def tiny_eagle(
   scales = [None if combined else scale, scale]
   params = jaxspec.SpecParams(*(side(w, scale=s, temperature=temperature) for w, s in zip(sides, scales)))
   if scale is not None:
-    host = jaxspec.guided(host, features="combined" if combined else "both")
-    head = head if combined else jaxspec.guided(head)
-  drafter = jaxspec.EagleTreeDrafter(head, total=total, top_k=top_k, depth=depth, warp=warp)
-  rule = jaxspec.tree_rule(max_path=depth + 1)
+    host = guidance.guided(host, features="combined" if combined else "both")
+    head = head if combined else guidance.guided(head)
+  drafter = EagleTreeDrafter(head, total=total, top_k=top_k, depth=depth, warp=warp)
+  rule = tree_rule(max_path=depth + 1)
   if chain:
-    drafter, rule = jaxspec.EagleChainDrafter(head, window=chain, warp=warp), jaxspec.lossless
-  verifier = jaxspec.TargetVerifier(host, rule, warp=warp, feedback_fn=jaxspec.target_features)
+    drafter, rule = EagleChainDrafter(head, window=chain, warp=warp), jaxspec.lossless
+  verifier = jaxspec.TargetVerifier(host, rule, warp=warp, feedback_fn=target_features)
   return params, dict(drafter=drafter, verifier=verifier), host, head
 
 

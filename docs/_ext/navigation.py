@@ -42,7 +42,7 @@ FOLDERS = {
   "results/index": f"{COPIED}/*",
 }
 
-# file: (title, what it is, names); the names of a submodule are its own `__all__`
+# file: (title, what it is, names): public ones, others by their room, or a submodule, whose names are its own `__all__`
 GROUPS = {
   "pipelines": (
     "Pipelines and decoders",
@@ -50,12 +50,16 @@ GROUPS = {
     "load_pipeline Pipeline Generation Decoder Network SamplingConfig VectorSampling MapSampling StateSampling load "
     "Checkpoint",
   ),
-  "methods": ("Methods", "Decoding methods as values, and what a method of your own is made of.", "jaxspec.methods"),
+  "methods": (
+    "Methods",
+    "Decoding methods as values, and what a method of your own is made of.",
+    "jaxspec.methods",
+  ),
   "loop": (
     "The loop",
     "The compiled loop, its results, and the state of its two sides.",
-    "speculate autoregress iterate host_while_loop generate_masked DecodeResult Counters Origin SpecParams DraftSide "
-    "TargetSide",
+    "speculate autoregress iterate host_while_loop methods.masked_decode.generate_masked DecodeResult Counters "
+    "Origin SpecParams core.state.DraftSide core.state.TargetSide",
   ),
   "contracts": (
     "Contracts",
@@ -65,30 +69,40 @@ GROUPS = {
   "drafters": (
     "Drafters",
     "Where drafts come from.",
-    "SmallModelDrafter EagleTreeDrafter EagleChainDrafter JacobiDrafter WindowInit CompressedDrafter CompressedParams "
-    "CiarDrafter GatedParams GatedReport PendingTokens DenseDraw SparseDraw",
+    "SmallModelDrafter drafters.eagle_tree.EagleTreeDrafter drafters.eagle_chain.EagleChainDrafter "
+    "drafters.jacobi_drafter.JacobiDrafter drafters.window_init.WindowInit drafters.compressed.CompressedDrafter "
+    "drafters.compressed.CompressedParams drafters.ciar_drafter.CiarDrafter drafters.ciar_drafter.GatedParams "
+    "drafters.ciar_drafter.GatedReport drafters.ciar_drafter.PendingTokens drafters.draws.DenseDraw "
+    "drafters.draws.SparseDraw",
   ),
   "verifiers": (
     "Verifiers and logit processing",
     "The target as a judge, guidance, temperature and filters.",
-    "TargetVerifier CiarVerifier target_features target_logits Warp Sampling sampling_params ModelParams Guided guided",
+    "TargetVerifier verifiers.ciar_target.CiarVerifier verifiers.target.target_features "
+    "verifiers.target.target_logits Warp sampling.logit_processing.Sampling sampling_params ModelParams "
+    "models.guidance.Guided models.guidance.guided",
   ),
   "rules": (
     "Acceptance rules",
     "Which drafts are accepted, and the tables that rules read.",
-    "ChainRule lossless lossless_sparse lossless_tree tree_rule always scaled Scaled greedy gsd gsd_released Gsd lantern "
-    "lantern_plus_plus Lantern GreedyLantern lantern_tree static_groups StaticGroups neighbour_table distance_table "
-    "DistanceTable token_vectors TokenVectors cluster_table",
+    "rules.chain_rule.ChainRule lossless rules.sparse.lossless_sparse rules.tree_rule.lossless_tree "
+    "rules.tree_rule.tree_rule rules.scaled_rule.always rules.scaled_rule.ScaledRule rules.greedy.greedy "
+    "rules.gsd_rule.gsd_released rules.gsd_rule.GsdRule rules.lantern_rule.lantern_plus_plus "
+    "rules.lantern_rule.LanternRule rules.lantern_greedy.GreedyLanternRule rules.lantern_tree.lantern_tree "
+    "rules.static_groups.StaticGroupsRule rules.distances.neighbour_table rules.distances.distance_table "
+    "rules.distances.DistanceTable rules.distances.token_vectors rules.distances.TokenVectors "
+    "rules.distances.cluster_table",
   ),
   "uncertainty": (
     "Uncertainty",
     "Scores of an edge that decides by probability intervals, and their thresholds.",
-    "inter_fuse Uncertainty IntervalScore constant_gate conformal_gate rate_params",
+    "intervals.inter_fuse.inter_fuse intervals.uncertainty.Uncertainty intervals.scores.IntervalScore "
+    "intervals.gate.constant_gate intervals.gate.conformal_gate intervals.gate.rate_params",
   ),
   "codecs": (
     "Codecs",
     "Distributions that fit into a budget of bits.",
-    "SparseCodec topk_lattice TopKParams conformal_lattice ConformalParams",
+    "codecs.SparseCodec codecs.topk_lattice codecs.TopKParams codecs.conformal_lattice codecs.ConformalParams",
   ),
   "links": (
     "Links and servers",
@@ -98,9 +112,13 @@ GROUPS = {
   "audit": (
     "Audit",
     "The distribution that a rule gives a token, against the target's.",
-    "audited TokenAudit exact_distribution PositionDistribution",
+    "audited TokenAudit rules.exact_distribution.exact_distribution rules.exact_distribution.PositionDistribution",
   ),
-  "testing": ("Testing", "Checks for methods of your own.", "jaxspec.testing"),
+  "testing": (
+    "Testing",
+    "Checks for methods of your own.",
+    "jaxspec.testing",
+  ),
 }
 
 # Pages of folders in another order than that of their names.

@@ -27,7 +27,8 @@ def names_of(group: str) -> list[tuple[str, str]]:
   """Module and name of everything on a page, in its order: of a submodule methods first, and constants last."""
   listed = GROUPS[group][2]
   if not listed.startswith("jaxspec."):
-    return [("jaxspec", name) for name in listed.split()]
+    found = (f"jaxspec.{name}".rpartition(".") for name in listed.split())
+    return [(module, name) for module, _, name in found]
   module = getattr(jaxspec, listed.removeprefix("jaxspec."))
   registry = list(METHODS.values())
 

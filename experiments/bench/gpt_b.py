@@ -20,6 +20,7 @@ import numpy as np
 import jaxspec
 from experiments.engine.experiment import Experiment, Lab, provenance
 from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.guidance import Guided, guided
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.planning.this_machine import bandwidth
 from jaxspec.run import measure
@@ -75,8 +76,8 @@ def jax_decoder():
     generator.normal(size=leaf.shape) * 0.02 if leaf.ndim > 1 else np.ones(leaf.shape), jnp.float32
   )
   params = jax.tree.map(draw, template)
-  verifier = jaxspec.TargetVerifier(jaxspec.guided(fns), jaxspec.lossless, warp=jaxspec.Warp())
-  side = jaxspec.ModelParams(jaxspec.Guided(params, jnp.float32(SCALE)), jaxspec.sampling_params())
+  verifier = jaxspec.TargetVerifier(guided(fns), jaxspec.lossless, warp=jaxspec.Warp())
+  side = jaxspec.ModelParams(Guided(params, jnp.float32(SCALE)), jaxspec.sampling_params())
   spec, condition = jaxspec.SpecParams((), side), ClassLabels(jnp.asarray([207], jnp.int32))
   streamed = sum(leaf.nbytes for path, leaf in jax.tree_util.tree_leaves_with_path(params) if "embed" not in str(path))
 

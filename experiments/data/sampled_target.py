@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 
-import jaxspec
 from experiments.data.samples import Samples
 from jaxspec.core.types import Params, PyTree
 from jaxspec.families.token_images import CaptionHost
 from jaxspec.methods import IDS
 from jaxspec.models.conditions import ClassLabels, Prompt
+from jaxspec.models.guidance import Guided, guided
 from jaxspec.run.pipeline import Pipeline
 
 
@@ -48,6 +48,6 @@ def conditions_of(pipeline: Pipeline) -> tuple[Callable[[Params, Samples], PyTre
 
 
 def guided_target(pipeline: Pipeline, **kwargs):
-  """The target at the bundle's guidance scale, ``(fns, params)``; ``kwargs`` as for `jaxspec.guided`."""
-  fns = jaxspec.guided(pipeline.target.fns, **kwargs)
-  return fns, jaxspec.Guided(pipeline.target.params, jnp.float32(pipeline.sampling().cfg_scale))
+  """The target at the bundle's guidance scale, ``(fns, params)``; ``kwargs`` as for `jaxspec.models.guidance.guided`."""
+  fns = guided(pipeline.target.fns, **kwargs)
+  return fns, Guided(pipeline.target.params, jnp.float32(pipeline.sampling().cfg_scale))

@@ -35,13 +35,14 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-import jaxspec
 from experiments.data.sampled_target import conditions_of
 from experiments.data.samples import with_logits
 from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
 from jaxspec.intervals.scores import IntervalScore
+from jaxspec.models import guidance
 from jaxspec.models.conditions import Prefixed
+from jaxspec.models.guidance import Guided
 from jaxspec.models.heads.inter_head import InterHeadConfig, edge_from_cloud, inter_head_fns
 from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
@@ -112,7 +113,7 @@ def make_target_fn(run: InterRun, pipeline: Pipeline):
   without) for an edge network with guidance of its own, else 1 (guided)."""
   make, _ = conditions_of(pipeline)
   cloud = pipeline.target.fns
-  guided_cloud, scale = jaxspec.guided(cloud), jnp.float32(pipeline.sampling().cfg_scale)
+  guided_cloud, scale = guidance.guided(cloud), jnp.float32(pipeline.sampling().cfg_scale)
 
   def target_fn(frozen, batch):
     condition = make(frozen["text"], batch)
@@ -122,7 +123,7 @@ def make_target_fn(run: InterRun, pipeline: Pipeline):
       logits = cloud.apply(frozen["cloud"], inputs)[0].logits
     else:
       positions = jnp.arange(prefix + fed.shape[1])[None]
-      params = jaxspec.Guided(frozen["cloud"], scale)
+      params = Guided(frozen["cloud"], scale)
       logits = guided_cloud.apply(params, Prefixed(condition, fed), positions=positions)[0].logits
     logits = logits[:, prefix - 1 :]
     return jnp.moveaxis(logits.reshape(-1, len(fed), *logits.shape[1:]), 0, 1)

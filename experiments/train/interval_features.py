@@ -25,13 +25,13 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-import jaxspec
 from experiments.data.sampled_target import conditions_of
 from experiments.train.command import main
 from experiments.train.student import Student, check_export, samples_of, train_student
 from jaxspec.core.network import Network
 from jaxspec.core.types import Array
 from jaxspec.models.conditions import Prefixed
+from jaxspec.models.guidance import Guided, guided
 from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, interval_features_fns
 from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
@@ -83,7 +83,7 @@ def name_of(run: FeaturesRun) -> str:
 
 def make_loss_fn(run: FeaturesRun, config: IntervalFeaturesConfig, edge: Network, pipeline: Pipeline):
   """The loss of a step; ``extra`` holds the frozen text encoder, cloud and edge network."""
-  cloud, phi = jaxspec.guided(pipeline.target.fns), interval_features_fns(config)
+  cloud, phi = guided(pipeline.target.fns), interval_features_fns(config)
   (make, _), sampling = conditions_of(pipeline), pipeline.sampling()
   scale, temperature = jnp.float32(sampling.cfg_scale), sampling.temperature
 
@@ -93,7 +93,7 @@ def make_loss_fn(run: FeaturesRun, config: IntervalFeaturesConfig, edge: Network
     positions = jnp.arange(prefix + tokens.shape[1] - 1)[None]
     inject = None if features is None else jnp.pad(features[:, :-1], ((0, 0), (prefix, 0), (0, 0)))
     inputs = Prefixed(condition, tokens[:, :-1])
-    output, _ = cloud.apply(jaxspec.Guided(extra["cloud"], scale), inputs, positions=positions, inject=inject)
+    output, _ = cloud.apply(Guided(extra["cloud"], scale), inputs, positions=positions, inject=inject)
     return output.logits[:, prefix - 1 :]
 
   def edge_says(extra, condition, tokens: Array):

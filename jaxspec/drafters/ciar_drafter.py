@@ -112,7 +112,7 @@ class _Round(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CiarDrafter(Drafter):
-  """Drafter that accepts certain tokens locally; its verifier is `jaxspec.CiarVerifier`.
+  """Drafter that accepts certain tokens locally; its verifier is `jaxspec.verifiers.ciar_target.CiarVerifier`.
 
   Attributes:
     model: the edge network; without an Inter-Head its radii count as 0.

@@ -62,10 +62,10 @@ class DenseDraw:
 class SparseDraw:
   """Draws from a sparse, quantized distribution that a link can carry (SQS); ``params`` are `TopKParams`.
 
-  The proposal is this `SparseDistribution`; the rule `jaxspec.lossless_sparse` is exact for it.
+  The proposal is this `SparseDistribution`; the rule `jaxspec.rules.sparse.lossless_sparse` is exact for it.
 
   Attributes:
-    codec: from `jaxspec.topk_lattice`; moving thresholds (C-SQS) are not supported.
+    codec: from `jaxspec.codecs.topk_lattice`; moving thresholds (C-SQS) are not supported.
   Raises:
     ValueError: for another codec.
   """

@@ -13,7 +13,7 @@ from jaxspec.core.types import AcceptFn, Array, ModelFns, PyTree, Verifier
 from jaxspec.methods.method import LARGEST, BuildContext, Method, need, option
 from jaxspec.rules.audited import audited
 from jaxspec.rules.distances import neighbour_table
-from jaxspec.rules.lantern_rule import Lantern, lantern_plus_plus
+from jaxspec.rules.lantern_rule import LanternRule, lantern_plus_plus
 from jaxspec.rules.traced_numbers import traced_numbers
 from jaxspec.sampling import MapSampling, SamplingConfig, StateSampling, VectorSampling
 from jaxspec.sampling.logit_processing import ModelParams
@@ -76,7 +76,7 @@ def target_side(
 
   Args:
     rule: the acceptance rule, and ``tables`` the arrays that it reads; it is audited if the context says so.
-    features: what a guided target returns as features, see `jaxspec.guided`.
+    features: what a guided target returns as features, see `jaxspec.models.guidance.guided`.
     feedback_fn: what the drafter gets back, see `jaxspec.TargetVerifier`.
     widths: inputs of narrower passes, see `jaxspec.TargetVerifier`.
   """
@@ -147,7 +147,7 @@ class Neighbours:
   num_neighbours: int = option(10, "Nearest codes that lend their probability (k of LANTERN++).", ge=1)
   factor: float = option(2.0, "Most that an acceptance ratio is raised by.", ge=1, le=LARGEST)
 
-  def lantern(self: Any, context: BuildContext) -> tuple[Lantern, Array]:
+  def lantern(self: Any, context: BuildContext) -> tuple[LanternRule, Array]:
     """The rule and the table of nearest codes that it reads.
 
     Raises:

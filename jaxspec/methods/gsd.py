@@ -14,7 +14,7 @@ from jaxspec.methods.jacobi import JacobiMethod
 from jaxspec.methods.method import BuildContext, need, option
 from jaxspec.rules import gsd_rule
 from jaxspec.rules.distances import cluster_table, distance_table
-from jaxspec.rules.static_groups import static_groups
+from jaxspec.rules.static_groups import StaticGroupsRule
 
 VARIANTS = ("max", "published", "released", "static")
 DISTANCES = ("codebook", "embedding")
@@ -83,7 +83,7 @@ class Gsd(JacobiMethod):
     """See `JacobiMethod.rule`; the table is ``[V, V]``, of fixed groups ``[V]``."""
     if self.variant == "static":
       vectors = self._vectors(context)
-      return static_groups(), cluster_table(vectors, max(vectors.shape[0] // self.group_size, 1), jax.random.key(0))
+      return StaticGroupsRule(), cluster_table(vectors, max(vectors.shape[0] // self.group_size, 1), jax.random.key(0))
     sizes = (self.group_size, self.max_gap, self.max_distance)
     if self.variant == "released":
       rule = gsd_rule.gsd_released(*sizes)

@@ -10,7 +10,7 @@ from jaxspec.core.types import AcceptFn, PyTree
 from jaxspec.methods.common import Neighbours, of_ids
 from jaxspec.methods.method import BuildContext, Parts
 from jaxspec.methods.speculative import ChainMethod
-from jaxspec.rules.lantern_greedy import GreedyLantern
+from jaxspec.rules.lantern_greedy import GreedyLanternRule
 from jaxspec.sampling.logit_processing import sampling_params
 
 
@@ -20,10 +20,11 @@ class Lantern(Neighbours, ChainMethod):
 
   A draft x borrows the mass S of its nearest codes, nearest first, while ``p(x) + S <= factor p(x)``, and is accepted with
   probability ``min(1, (p(x) + S) / q(x))``. A rejected draft is replaced by a token of ``[p - q]+``, the residual of the
-  least bias; the paper and the released code remove codes instead (`jaxspec.lantern` has both). A factor of 1 is exact.
+  least bias; the paper and the released code remove codes instead (`jaxspec.rules.lantern_rule.LanternRule` has both). A
+  factor of 1 is exact.
 
-  At temperature 0 a draft is accepted where it is the arg-max once it has borrowed (`jaxspec.GreedyLantern`), as in the
-  released code.
+  At temperature 0 a draft is accepted where it is the arg-max once it has borrowed
+  (`jaxspec.rules.lantern_greedy.GreedyLanternRule`), as in the released code.
   """
 
   name: ClassVar[str] = "lantern"
@@ -33,7 +34,7 @@ class Lantern(Neighbours, ChainMethod):
   def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
     """See `ChainMethod.rule`."""
     rule, table = self.lantern(context)
-    return GreedyLantern(rule) if context.sampling.temperature == 0 else rule, table
+    return GreedyLanternRule(rule) if context.sampling.temperature == 0 else rule, table
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`."""

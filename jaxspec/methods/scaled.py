@@ -8,7 +8,7 @@ from typing import ClassVar
 from jaxspec.core.types import AcceptFn, PyTree
 from jaxspec.methods.jacobi import JacobiMethod
 from jaxspec.methods.method import LARGEST, BuildContext, option
-from jaxspec.rules.scaled_rule import scaled
+from jaxspec.rules.scaled_rule import ScaledRule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,4 +23,4 @@ class Scaled(JacobiMethod):
 
   def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
     """See `JacobiMethod.rule`."""
-    return scaled(self.factor), ()
+    return ScaledRule(self.factor), ()

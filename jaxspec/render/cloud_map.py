@@ -23,7 +23,7 @@ def draw_cloud_map(
   """Every image of method ``ciar`` beside the map of who decided and that of the edge's uncertainty; legends below.
 
   Args:
-    result: of the images, numpy leaves ``[images, N]``; its report is a `jaxspec.GatedReport`.
+    result: of the images, numpy leaves ``[images, N]``; its report is a `jaxspec.drafters.ciar_drafter.GatedReport`.
     images: ``[images, H, W, 3]`` uint8.
     grid: rows and columns of the tokens; None: a square.
   """

@@ -9,8 +9,8 @@ For a draft x with target p and proposal q:
 
 Probability moves inside groups, so the rule is lossy: ``TV = sum over p < q of [q a - p]+`` at one position, if its
 acceptance alpha is at least that of the lossless rule. Windows of different tokens overlap without being equal, so alpha may
-also fall below the lossless rule. `Gsd.max_rule` (the default) takes the larger of both acceptance probabilities. This never
-costs acceptance and has ``TV = alpha - alpha_SD``, the least possible.
+also fall below the lossless rule. `GsdRule.max_rule` (the default) takes the larger of both acceptance probabilities. This
+never costs acceptance and has ``TV = alpha - alpha_SD``, the least possible.
 
 No sort is needed: the nearest tokens below and above x come from two masked top-k calls of constant k.
 """
@@ -37,7 +37,7 @@ class Group(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Gsd(ChainRule):
+class GsdRule(ChainRule):
   """Grouped speculative decoding with groups by rank; ``tables`` is a `DistanceTable` or `TokenVectors`.
 
   Defaults follow the released code (G 14, delta 0.15, d 0.5), except where it is not reproducible or loses acceptance
@@ -183,14 +183,11 @@ def _gather(distribution: Array, members: Array) -> Array:
   return jnp.take_along_axis(distribution, flat, axis=-1).reshape(members.shape)
 
 
-# Lower-case name, for use like a function: jaxspec.gsd(group_size=25).
-gsd = Gsd
 
-
-def gsd_released(group_size: int = 14, max_gap: float = 0.15, max_distance: float = 0.5) -> Gsd:
-  """`Gsd` with the edge cases of the released code (junhyukso/GSD 4216c7c), for parity.
+def gsd_released(group_size: int = 14, max_gap: float = 0.15, max_distance: float = 0.5) -> GsdRule:
+  """`GsdRule` with the edge cases of the released code (junhyukso/GSD 4216c7c), for parity.
 
   Two things are not reproduced: the arbitrary order of removed tokens, and that the distance filter is off for ids above
   10000 (image ids stay below).
   """
-  return Gsd(group_size, max_gap, max_distance, edge="compat", support="compat", max_rule=False)
+  return GsdRule(group_size, max_gap, max_distance, edge="compat", support="compat", max_rule=False)

@@ -16,15 +16,15 @@ import jax.numpy as jnp
 
 from jaxspec.core.types import Array, Draft, Key, PyTree, Verdict
 from jaxspec.rules.chain_rule import commit_leading
-from jaxspec.rules.lantern_rule import Lantern
+from jaxspec.rules.lantern_rule import LanternRule
 from jaxspec.sampling import logit_processing
 
 
 @dataclasses.dataclass(frozen=True)
-class GreedyLantern:
-  """`Lantern` without randomness; an `AcceptFn` for chains. The output differs from the target's greedy output."""
+class GreedyLanternRule:
+  """`LanternRule` without randomness; an `AcceptFn` for chains. The output differs from the target's greedy output."""
 
-  rule: Lantern
+  rule: LanternRule
 
   def __call__(self, tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
     """Judges a chain by ``target [B, K + 1, V]`` at temperature 1; see `AcceptFn`."""

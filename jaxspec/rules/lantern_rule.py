@@ -9,8 +9,8 @@ target p:
 2. The relaxed probability is ``p_rel(x) = p(x) + S(A)``.
 3. A candidate that was certain is accepted with probability ``min(1, p_rel(x))``, one that was sampled from q with
    probability ``min(1, p_rel(x) / q(x))``.
-4. After a rejection the distribution changes (`Lantern.after_point`, `Lantern.after_sample`). Then the next candidate of
-   the position is judged, or a token is drawn.
+4. After a rejection the distribution changes (`LanternRule.after_point`, `LanternRule.after_sample`). Then the next
+   candidate of the position is judged, or a token is drawn.
 
 The rule is lossy. Every token may borrow at once, so an additive bound does **not** limit the bias by delta: with p on m
 codes and q on their nearest codes, delta = 1/m accepts every draft and the output follows q. With the multiplicative bound,
@@ -59,7 +59,7 @@ def relaxed_mass(neighbours: Array, p: Array, tokens: Array, limit: Array) -> Re
 
 
 @dataclasses.dataclass(frozen=True)
-class Lantern(ChainRule):
+class LanternRule(ChainRule):
   """LANTERN (``relative=False``) or LANTERN++ (``relative=True``); ``tables`` is a `neighbour_table`.
 
   Attributes:
@@ -195,10 +195,7 @@ def _without(distribution: Array, ids: Array, where: Array | bool) -> Array:
   return flat.at[rows, removed].set(0.0, mode="drop").reshape(distribution.shape)
 
 
-# Lower-case name, for use like a function: jaxspec.lantern(10, 0.05).
-lantern = Lantern
 
-
-def lantern_plus_plus(num_neighbours: int = 10, factor: float = 5.0, *, residual: str = "optimal") -> Lantern:
+def lantern_plus_plus(num_neighbours: int = 10, factor: float = 5.0, *, residual: str = "optimal") -> LanternRule:
   """LANTERN++: at most ``(factor - 1) p(x)`` is borrowed; the released scripts use (10, 5), (5, 10) and (5, 20)."""
-  return Lantern(num_neighbours, factor, True, residual=residual)
+  return LanternRule(num_neighbours, factor, True, residual=residual)

@@ -16,18 +16,18 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core.types import Array, PyTree
-from jaxspec.rules.lantern_rule import Lantern
+from jaxspec.rules.lantern_rule import LanternRule
 from jaxspec.rules.tree_rule import CandidateRule, Candidates
 from jaxspec.sampling import logit_processing
 
 
 @functools.cache
-def lantern_tree(rule: Lantern) -> CandidateRule:
-  """The `CandidateRule` of a LANTERN rule, for `jaxspec.tree_rule`."""
+def lantern_tree(rule: LanternRule) -> CandidateRule:
+  """The `CandidateRule` of a LANTERN rule, for `jaxspec.rules.tree_rule.tree_rule`."""
   return CandidateRule(functools.partial(_accept_prob, rule), functools.partial(_remaining, rule))
 
 
-def _accept_prob(rule: Lantern, tables: PyTree, candidates: Candidates, target: Array) -> Array:
+def _accept_prob(rule: LanternRule, tables: PyTree, candidates: Candidates, target: Array) -> Array:
   """See `CandidateRule`; holds probabilities ``[B, K, V]``."""
   rows = jnp.arange(target.shape[0])[:, None]
   distributions = logit_processing.probabilities(target)[rows, candidates.source]  # [B, K, V]
@@ -38,12 +38,12 @@ def _accept_prob(rule: Lantern, tables: PyTree, candidates: Candidates, target: 
   return jnp.where(repeated, 0.0, rule.accept_point(tables, candidates.tokens, distributions))
 
 
-def _remaining(rule: Lantern, tables: PyTree, distribution: Array, tokens: Array, rejected: Array) -> Array:
+def _remaining(rule: LanternRule, tables: PyTree, distribution: Array, tokens: Array, rejected: Array) -> Array:
   """See `CandidateRule`."""
   return _after_rejections(rule, tables, distribution, tokens, rejected)
 
 
-def _after_rejections(rule: Lantern, tables: PyTree, distributions: Array, tokens: Array, rejected: Array) -> Array:
+def _after_rejections(rule: LanternRule, tables: PyTree, distributions: Array, tokens: Array, rejected: Array) -> Array:
   """What is left of ``distributions [..., V]`` after the ``tokens [..., K]`` with ``rejected [..., K]`` were rejected."""
   rank = jnp.cumsum(rejected.astype(jnp.int32), axis=-1)  # the first rejected token has rank 1
 

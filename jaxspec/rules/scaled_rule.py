@@ -1,6 +1,6 @@
 """Naive lossy rules: a scaled acceptance ratio, and no test at all.
 
-`Scaled` multiplies the ratio by a constant. It is the "amplify" baseline in the tables of GSD (So et al. 2025, arXiv
+`ScaledRule` multiplies the ratio by a constant. It is the "amplify" baseline in the tables of GSD (So et al. 2025, arXiv
 2508.07747); COOL-SD has the same a = min(1, omega p / q) with the optimal residual. The rule ignores what the tokens mean:
 the additional acceptance goes to the tokens that the draft model overrates.
 """
@@ -19,7 +19,7 @@ from jaxspec.sampling.residual import at
 
 
 @dataclasses.dataclass(frozen=True)
-class Scaled(ChainRule):
+class ScaledRule(ChainRule):
   """Accepts x with probability min(1, factor * p(x) / q(x)); factor 1 is the lossless rule.
 
   For factors of at least 1 both residuals are the same. Below 1 the rule rejects more than the lossless one. It is then
@@ -60,7 +60,7 @@ class Scaled(ChainRule):
 
 
 @dataclasses.dataclass(frozen=True)
-class Always(ChainRule):
+class AlwaysRule(ChainRule):
   """Accepts every draft: the upper limit of speed. The output follows the draft model's own distribution."""
 
   @property
@@ -74,7 +74,4 @@ class Always(ChainRule):
   def accept_all(self, tables: PyTree, p: Array, q: Array) -> Array:
     return jnp.ones_like(p)
 
-
-# Lower-case name, for use like a function: jaxspec.scaled(2.0).
-scaled = Scaled
-always = Always()
+always = AlwaysRule()

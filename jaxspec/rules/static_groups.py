@@ -18,7 +18,7 @@ from jaxspec.rules.chain_rule import ChainRule, ratio
 
 
 @dataclasses.dataclass(frozen=True)
-class StaticGroups(ChainRule):
+class StaticGroupsRule(ChainRule):
   """Grouped acceptance for a partition; ``tables`` is the group ``[V]`` int32 of every token, below V."""
 
   def accept_prob(self, tables: Array, tokens: Array, p: Array, q: Array) -> Array:
@@ -34,4 +34,3 @@ class StaticGroups(ChainRule):
     return ratio(mass(p), mass(q))
 
 
-static_groups = StaticGroups

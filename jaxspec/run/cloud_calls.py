@@ -44,8 +44,8 @@ def cloud_calls(outcome: DecodeResult) -> CloudCalls:
 def cloud_passes(outcome: DecodeResult, *, window: int, widest: int) -> np.ndarray:
   """Forward passes of the cloud that every row ``[B]`` would need alone, from the origins and rounds of its tokens.
 
-  They are one pass for each of ``target_calls``, and the passes in which `jaxspec.CiarVerifier` only reads a backlog. Rows
-  of a batch are read together, so the batch took at least as many passes as its largest entry.
+  They are one pass for each of ``target_calls``, and the passes in which `jaxspec.verifiers.ciar_target.CiarVerifier` only
+  reads a backlog. Rows of a batch are read together, so the batch took at least as many passes as its largest entry.
 
   Args:
     window: the drafter's window.

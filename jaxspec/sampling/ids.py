@@ -49,7 +49,7 @@ class SamplingConfig(Guidance):
     """A network as one side of a decode: its functions and its traced parameters.
 
     Args:
-      features: what a guided network returns as features, see `jaxspec.guided`.
+      features: what a guided network returns as features, see `jaxspec.models.guidance.guided`.
       guided: whether the network takes part in guidance; None: as it says (`Network.is_guided`). A draft that learned
         guided targets runs without guidance, at half the cost.
     Raises:

@@ -8,8 +8,8 @@ here a second time, state by state, with probability masses instead of random nu
 3. After every commit the drafter proposes again, and masses of equal states add up.
 
 The result is the exact distribution of every committed token after every prefix, of whole sequences, and of the token
-emitted at a position with given p and q. `jaxspec.exact_distribution` predicts the last from p and q alone. Closed forms,
-enumeration and measurement (`jaxspec.audited`) can therefore be compared.
+emitted at a position with given p and q. `jaxspec.rules.exact_distribution.exact_distribution` predicts the last from p and
+q alone. Closed forms, enumeration and measurement (`jaxspec.audited`) can therefore be compared.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class EnumeratedChain:
 
 
 class EnumeratedJacobi:
-  """Speculative Jacobi decoding (see `jaxspec.JacobiDrafter`). Rows are those of older passes; the last row is uniform."""
+  """Speculative Jacobi decoding (see `jaxspec.drafters.jacobi_drafter.JacobiDrafter`). Rows are those of older passes; the
+  last row is uniform."""
 
   def __init__(self, pair: TinyPair, window: int, recycle: str):
     uniform = np.full((1, pair.vocab_size), 1 / pair.vocab_size)
@@ -184,7 +185,7 @@ class Enumeration(NamedTuple):
     committed: entry t is ``[V**t, V]``, the probability of every sequence of t + 1 tokens.
     p: ``[M, V]`` target at each pair of p and q that a draft was judged with.
     distribution: ``[M, V]`` distribution of the token emitted there; ``mass [M]`` the expected visits in one decode.
-    predicted: what `jaxspec.exact_distribution` predicts for them.
+    predicted: what `jaxspec.rules.exact_distribution.exact_distribution` predicts for them.
     calls: expected passes of the target in one decode, the prefill included.
   """
 
@@ -200,10 +201,10 @@ class EnumeratedFigures(NamedTuple):
   """Figures of an enumerated decode; the first six mean the same as in `jaxspec.evaluation.audit.AuditFigures`.
 
   Attributes:
-    closed_form: what `jaxspec.exact_distribution` predicts for ``tv`` from p and q of the positions that are visited.
-    distribution_error: largest difference between the enumerated distribution of a position and `exact_distribution`.
-    prefix_tv: total variation of a token given its prefix alone, mean over tokens and prefixes; at most ``tv``.
-    worst_prefix: the prefix with the largest total variation of the next token; ``worst_tv`` is that variation.
+    closed_form: what `jaxspec.rules.exact_distribution.exact_distribution` predicts for ``tv`` from p and q of the positions
+    that are visited. distribution_error: largest difference between the enumerated distribution of a position and
+    `exact_distribution`. prefix_tv: total variation of a token given its prefix alone, mean over tokens and prefixes; at
+    most ``tv``. worst_prefix: the prefix with the largest total variation of the next token; ``worst_tv`` is that variation.
     sequence_tv: total variation of whole sequences.
   """
 

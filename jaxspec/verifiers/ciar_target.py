@@ -31,7 +31,7 @@ from jaxspec.verifiers.target import TargetState, TargetVerifier
 
 @dataclasses.dataclass(frozen=True)
 class CiarVerifier(Verifier):
-  """Verifier of `jaxspec.CiarDrafter` drafters.
+  """Verifier of `jaxspec.drafters.ciar_drafter.CiarDrafter` drafters.
 
   Attributes:
     model: the target.

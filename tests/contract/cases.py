@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import jaxspec
 from jaxspec import methods
 from jaxspec.core import orders, rng
 from jaxspec.methods import Parts
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import AnySampling, MapSampling, SamplingConfig, StateSampling, VectorSampling
+from jaxspec.verifiers.ciar_target import CiarVerifier
 from tests import state_toy
 from tests.contract import networks
 from tests.methods.networks import maps as small_maps
@@ -83,7 +83,7 @@ class Case:
     if self.widths:
       rule, _ = self.method.rule(self.decoder.context)
       kwargs = dict(warp=self.sampling.warp(), window=self.method.gamma, widths=self.widths)
-      parts = parts._replace(verifier=jaxspec.CiarVerifier(self.decoder.target.fns, rule, **kwargs))
+      parts = parts._replace(verifier=CiarVerifier(self.decoder.target.fns, rule, **kwargs))
     return parts._replace(target_prefix=self.prefix) if self.prefix else parts
 
   @property

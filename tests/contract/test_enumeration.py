@@ -19,13 +19,25 @@ from jaxspec.codecs.codec import conformal_lattice, topk_lattice
 from jaxspec.codecs.conformal import ConformalParams
 from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.core import rng
+from jaxspec.drafters.ciar_drafter import CiarDrafter, GatedParams
 from jaxspec.drafters.compressed import CompressedDrafter, CompressedParams
+from jaxspec.drafters.eagle_chain import EagleChainDrafter
+from jaxspec.drafters.eagle_tree import EagleTreeDrafter
+from jaxspec.drafters.jacobi_drafter import JacobiDrafter
+from jaxspec.drafters.window_init import WindowInit
+from jaxspec.intervals.gate import constant_gate
 from jaxspec.intervals.scores import MaxProb
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules.distances import DistanceTable
+from jaxspec.rules.exact_distribution import exact_distribution
+from jaxspec.rules.gsd_rule import GsdRule
+from jaxspec.rules.lantern_rule import lantern_plus_plus
 from jaxspec.rules.path_coupling import PathCoupling
+from jaxspec.rules.scaled_rule import ScaledRule
 from jaxspec.rules.sparse import lossless_sparse
+from jaxspec.rules.tree_rule import tree_rule
 from jaxspec.testing import Tape, assert_same_cdf, enumerate_outcomes, first_draw, round_draws
+from jaxspec.verifiers.ciar_target import CiarVerifier
 from jaxspec.verifiers.target import target_features, target_logits
 from tests.contract import networks
 from tests.helpers import side
@@ -75,18 +87,18 @@ def _chain():
   return jaxspec.SmallModelDrafter(HOST, window=WINDOW, warp=WARP), _judge(), lambda seed: _side(_halves(seed + 100))
 
 
-def _jacobi(recycle, initial=jaxspec.WindowInit()):
-  drafter = jaxspec.JacobiDrafter(window=WINDOW, vocab_size=V, grid=8, initial=initial, recycle=recycle)
+def _jacobi(recycle, initial=WindowInit()):
+  drafter = JacobiDrafter(window=WINDOW, vocab_size=V, grid=8, initial=initial, recycle=recycle)
   return drafter, _judge(feedback_fn=target_logits), lambda seed: ()
 
 
 def _eagle_tree():
-  drafter = jaxspec.EagleTreeDrafter(HEAD, total=4, top_k=2, depth=1, warp=WARP)
-  return drafter, _judge(jaxspec.tree_rule(max_path=2), target_features), lambda seed: _head_side(_any(seed))
+  drafter = EagleTreeDrafter(HEAD, total=4, top_k=2, depth=1, warp=WARP)
+  return drafter, _judge(tree_rule(max_path=2), target_features), lambda seed: _head_side(_any(seed))
 
 
 def _eagle_chain():
-  drafter = jaxspec.EagleChainDrafter(HEAD, window=WINDOW, warp=WARP)
+  drafter = EagleChainDrafter(HEAD, window=WINDOW, warp=WARP)
   return drafter, _judge(feedback_fn=target_features), lambda seed: _head_side(_halves(seed + 100))
 
 
@@ -96,15 +108,15 @@ def _sqs(codec, settings):
 
 
 def _ciar():
-  drafter = jaxspec.CiarDrafter(HOST, MaxProb(), jaxspec.constant_gate, most_drafts=WINDOW, max_run=1)
-  verifier = jaxspec.CiarVerifier(HOST, jaxspec.lossless, warp=WARP, window=WINDOW, widths=(1, 4))
-  return drafter, verifier, lambda seed: jaxspec.GatedParams(_side(_halves(seed + 100)), jnp.float32(-1.0))
+  drafter = CiarDrafter(HOST, MaxProb(), constant_gate, most_drafts=WINDOW, max_run=1)
+  verifier = CiarVerifier(HOST, jaxspec.lossless, warp=WARP, window=WINDOW, widths=(1, 4))
+  return drafter, verifier, lambda seed: GatedParams(_side(_halves(seed + 100)), jnp.float32(-1.0))
 
 
 TOP, THRESHOLD = TopKParams(jnp.int32(2)), ConformalParams(jnp.float32(0.3), jnp.float32(0.5), jnp.float32(0.2))
 SAMPLED = [(0, 1), (0,)]
 # A copied token is certain, so that a coupling with it is a matter of chance.
-COPIES = jaxspec.WindowInit("left", "repeat")
+COPIES = WindowInit("left", "repeat")
 # The parts; the offsets that the draft side draws at, and the number of tests, in rounds 0 and 1; the share of the drafts
 # that is accepted.
 FAMILIES = {
@@ -169,9 +181,9 @@ QUARTERS = np.array([counts for counts in np.ndindex(5, 5, 5) if sum(counts) == 
 DISTANCE = np.abs(np.subtract.outer([0.0, 1.0, 3.0], [0.0, 1.0, 3.0])).astype(np.float32)
 NEAREST = np.argsort(DISTANCE + np.diag([np.inf] * 3), axis=1, kind="stable")[:, :-1].astype(np.int32)
 RULES = {
-  "scaled": (jaxspec.scaled(2.0), None),
-  "gsd": (jaxspec.gsd(2, 0.6, 2.5), DISTANCE),
-  "lantern": (jaxspec.lantern_plus_plus(2, 3.0), NEAREST),
+  "scaled": (ScaledRule(2.0), None),
+  "gsd": (GsdRule(2, 0.6, 2.5), DISTANCE),
+  "lantern": (lantern_plus_plus(2, 3.0), NEAREST),
 }
 
 
@@ -195,7 +207,7 @@ def test_every_outcome_of_a_lossy_rule(name):
   verdict = jax.jit(rule)(tables, tape.keys(), draft, jnp.concatenate([p, p], axis=1))
   emitted = np.where(np.asarray(verdict.num_accepted) > 0, tokens, np.asarray(verdict.next_token)).reshape(len(pairs), rows)
   found = (emitted[..., None] == np.arange(3)).mean(axis=1)
-  audit = jaxspec.exact_distribution(rule, tables, *(jnp.asarray(np.stack(side), jnp.float32) for side in zip(*pairs)))
+  audit = exact_distribution(rule, tables, *(jnp.asarray(np.stack(side), jnp.float32) for side in zip(*pairs)))
   lossy = 0
   for index, (p, q) in enumerate(pairs):
     expected = emitted_distribution(rule, array, p, q)[1]

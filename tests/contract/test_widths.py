@@ -12,7 +12,7 @@ from jaxspec import testing
 from jaxspec.core import rng
 from jaxspec.core.constructors import with_draft
 from jaxspec.methods import Parts
-from jaxspec.verifiers.target import no_feedback
+from jaxspec.verifiers.target import no_feedback, target_features
 from tests.contract import networks
 from tests.contract.cases import CASES, LOGITS, NOISE, ROWS, N, V
 from tests.helpers import side
@@ -32,7 +32,7 @@ def _sparse(most: int) -> jaxspec.Drafter:
   return with_draft(inner, draft)
 
 
-def _parts(widths: tuple[int, ...], most: int = WINDOW, feedback_fn=jaxspec.target_features) -> Parts:
+def _parts(widths: tuple[int, ...], most: int = WINDOW, feedback_fn=target_features) -> Parts:
   params = jaxspec.SpecParams(*(side({"output": jnp.asarray(table, jnp.float32)}) for table in (LOGITS + NOISE, LOGITS)))
   target = networks.history_fns(V, N)
   kwargs = dict(warp=jaxspec.Warp(), feedback_fn=feedback_fn, widths=widths)

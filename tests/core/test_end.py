@@ -10,6 +10,8 @@ import jaxspec
 from jaxspec.core.no_draft import NO_DRAFTER
 from jaxspec.core.state import Origin
 from jaxspec.core.verdicts import is_end_token
+from jaxspec.drafters.jacobi_drafter import JacobiDrafter
+from jaxspec.verifiers.target import target_logits
 from tests.helpers import TARGET, eagle_condition, labels, tiny_eagle, tiny_pair
 
 N, ROWS = 16, 6
@@ -25,9 +27,9 @@ def _decoder(method):
   if method == "ar":
     drafter = NO_DRAFTER
   elif method == "jacobi":
-    drafter = jaxspec.JacobiDrafter(window=5, vocab_size=TARGET.vocab_size)
+    drafter = JacobiDrafter(window=5, vocab_size=TARGET.vocab_size)
     verifier = jaxspec.TargetVerifier(
-      jaxspec.models.llamagen.llamagen_fns(TARGET), jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=jaxspec.target_logits
+      jaxspec.models.llamagen.llamagen_fns(TARGET), jaxspec.lossless, warp=jaxspec.Warp(), feedback_fn=target_logits
     )
   return params, dict(drafter=drafter, verifier=verifier), labels(ROWS)
 

@@ -9,9 +9,13 @@ import pytest
 import jaxspec
 from jaxspec.core.control_flow import run_if
 from jaxspec.core.precision import dot_bf16
+from jaxspec.drafters.ciar_drafter import CiarDrafter
+from jaxspec.intervals.gate import constant_gate
+from jaxspec.intervals.scores import IntervalScore
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.heads.inter_head import with_inter_head
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
+from jaxspec.verifiers.ciar_target import CiarVerifier
 from tests.ciar_pair import gated_params
 from tests.helpers import FULL_OPTIMISATION, random_params, side
 
@@ -22,8 +26,8 @@ def test_no_copy_of_cache_size():
   cloud = llamagen_fns(config)
   edge = with_inter_head(llamagen_fns(config), 64)
   params = jaxspec.SpecParams(gated_params(side(random_params(edge, 0)), 0.1), side(random_params(cloud, 1)))
-  drafter = jaxspec.CiarDrafter(edge, jaxspec.IntervalScore(), jaxspec.constant_gate, most_drafts=3, max_run=4)
-  verifier = jaxspec.CiarVerifier(cloud, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(4, 8))
+  drafter = CiarDrafter(edge, IntervalScore(), constant_gate, most_drafts=3, max_run=4)
+  verifier = CiarVerifier(cloud, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(4, 8))
   run = lambda p, k, c: jaxspec.speculate(p, k, c, drafter=drafter, verifier=verifier, max_len=1024).tokens
   compiled = jax.jit(run).lower(params, jax.random.key(0), ClassLabels(jnp.zeros((1,), jnp.int32))).compile()
   buffers = {f"f32[2,{slots},32]" for slots in (1032, 1040)}  # heads x slots x head size, of edge and cloud

@@ -10,7 +10,10 @@ from jaxspec.core import rng, verdicts
 from jaxspec.core.loop import verify_round
 from jaxspec.core.state import TargetSide
 from jaxspec.core.types import Cursor, Draft
+from jaxspec.models import guidance
+from jaxspec.models.guidance import Guided
 from jaxspec.models.llamagen import llamagen_fns
+from jaxspec.rules.greedy import greedy
 from jaxspec.sampling.logit_processing import Sampling
 from jaxspec.verifiers.target import TargetState
 from tests.helpers import TARGET, random_params
@@ -27,7 +30,7 @@ def side_of(guided, cache, row=None):
   ints = lambda *values: np.array(values, np.int32)
   fns = llamagen_fns(TARGET)
   weights = random_params(fns, 2)
-  weights = jaxspec.Guided(weights, floats(1.5, 3.0, 0.0, 1.0)) if guided else weights
+  weights = Guided(weights, floats(1.5, 3.0, 0.0, 1.0)) if guided else weights
   params = jaxspec.ModelParams(weights, Sampling(floats(0.5, 1.0, 2.0, 1.0), floats(0.9, 1.0, 0.3, 0.5)))
   tokens = np.random.default_rng(2).integers(0, 13, (ROWS, WINDOW + 1)).astype(np.int32)
   cursor = Cursor(kept(tokens[:, 0]), kept(ints(3, 9, 5, 6)), kept(np.ones(ROWS, bool)), at(ints(2, 7, 4, 0)), at(ENDS))
@@ -38,8 +41,8 @@ def side_of(guided, cache, row=None):
 
 @pytest.mark.parametrize("guided", [False, True])
 def test_a_round_of_different_rows(guided):
-  fns = jaxspec.guided(llamagen_fns(TARGET)) if guided else llamagen_fns(TARGET)
-  verifier = jaxspec.TargetVerifier(fns, jaxspec.greedy, warp=jaxspec.Warp(top_k=6, nucleus=True))
+  fns = guidance.guided(llamagen_fns(TARGET)) if guided else llamagen_fns(TARGET)
+  verifier = jaxspec.TargetVerifier(fns, greedy, warp=jaxspec.Warp(top_k=6, nucleus=True))
   generator = np.random.default_rng(1)
   draw = lambda leaf: leaf if leaf.dtype == bool else jnp.asarray(generator.normal(size=leaf.shape), leaf.dtype)
   cache = jax.tree.map(draw, fns.init_cache(ROWS, 24))

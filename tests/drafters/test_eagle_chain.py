@@ -12,7 +12,9 @@ from scipy.special import softmax
 
 import jaxspec
 from jaxspec.core import loop
+from jaxspec.drafters.eagle_chain import EagleChainDrafter
 from jaxspec.models.conditions import ClassLabels, Pairs, Prefixed
+from jaxspec.models.guidance import guided
 from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
 from tests.helpers import CAPTIONS, TARGET, eagle_condition, tiny_eagle
 
@@ -80,11 +82,11 @@ def test_combined_features_give_the_guided_logits():
 def test_bad_windows_and_widths_are_named():
   head = eagle_fns(EagleConfig.of(TARGET))
   with pytest.raises(ValueError, match="window of at least 1"):
-    jaxspec.EagleChainDrafter(head, window=0, warp=jaxspec.Warp())
+    EagleChainDrafter(head, window=0, warp=jaxspec.Warp())
   with pytest.raises(ValueError, match="features in both, combined"):
-    jaxspec.guided(head, features="half")
+    guided(head, features="half")
   params, kwargs, _, _ = tiny_eagle("captions", chain=2)
-  unguided = jaxspec.EagleChainDrafter(eagle_fns(EagleConfig.of(CAPTIONS)), window=2, warp=jaxspec.Warp())
+  unguided = EagleChainDrafter(eagle_fns(EagleConfig.of(CAPTIONS)), window=2, warp=jaxspec.Warp())
   params = params._replace(draft=params.draft._replace(model=params.draft.model.model))
   with pytest.raises(ValueError, match="width 32.*got 64"):  # the features are of both halves, and the drafter reads one
     condition = eagle_condition("captions", 2)

@@ -14,11 +14,15 @@ from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.core import loop, rng
 from jaxspec.core.constructors import with_verify
 from jaxspec.core.state import Origin
+from jaxspec.drafters.ciar_drafter import CiarDrafter
 from jaxspec.drafters.draws import SparseDraw
+from jaxspec.intervals.gate import conformal_gate, constant_gate, rate_params
 from jaxspec.intervals.scores import MaxProb
 from jaxspec.models.conditions import ClassLabels, Prefixed
+from jaxspec.rules.greedy import greedy
 from jaxspec.rules.sparse import lossless_sparse
 from jaxspec.sampling.logit_processing import sample
+from jaxspec.verifiers.ciar_target import CiarVerifier
 from tests import ciar_pair
 from tests.ciar_pair import INFINITY, gated_params, keys_of, log, markov_gated
 from tests.helpers import labels, markov_fns, markov_joint, side
@@ -90,7 +94,7 @@ def drawn(keys, logits, position, rounds, offsets, *, stream=rng.Stream.DRAFT):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("max_run, rule", [(5, jaxspec.lossless), (N, jaxspec.greedy)])
+@pytest.mark.parametrize("max_run, rule", [(5, jaxspec.lossless), (N, greedy)])
 def test_an_open_gate_is_the_edge_alone(max_run, rule):
   """With tau = infinity and no prefix the tokens equal those of the edge without cache or loop. Nothing is exchanged."""
   params, kwargs = transformer_gated(tau=INFINITY, max_run=max_run, rule=rule)
@@ -152,7 +156,7 @@ def recomputed(out, row):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  "options", [{}, dict(prefix=PREFIX), dict(guided=True, early_close=True), dict(rule=jaxspec.greedy, max_run=N)]
+  "options", [{}, dict(prefix=PREFIX), dict(guided=True, early_close=True), dict(rule=greedy, max_run=N)]
 )
 def test_counters_and_rows_of_transformers(options):
   """The map of origins agrees with the counters; rows do not depend on their neighbours."""
@@ -230,10 +234,10 @@ def test_the_gate_controller_counts_every_committed_token_once():
   p, q = tables(8, 5)
   fns = markov_fns(8)
   rows, length, eta, rate = 50, 400, 0.1, 0.3
-  gate = jaxspec.rate_params(0.5, rate, eta=eta)
+  gate = rate_params(0.5, rate, eta=eta)
   params = jaxspec.SpecParams(gated_params(side(log(q)), gate), side(log(p)))
-  drafter = jaxspec.CiarDrafter(fns, MaxProb(), jaxspec.conformal_gate, most_drafts=3, max_run=6)
-  verifier = jaxspec.CiarVerifier(fns, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(12,))
+  drafter = CiarDrafter(fns, MaxProb(), conformal_gate, most_drafts=3, max_run=6)
+  verifier = CiarVerifier(fns, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(12,))
   out = run(params, dict(drafter=drafter, verifier=verifier), rows=rows, max_len=length)
   called = out.counters.target_calls  # without a prefix every call comes from the gate, also that for token 0
   moved = gate.first - (out.report.gate.high + out.report.gate.low)
@@ -245,13 +249,13 @@ def test_the_gate_controller_counts_every_committed_token_once():
 def test_bad_settings_are_errors():
   fns = markov_fns(4)
   with pytest.raises(ValueError, match="window and max_run"):
-    jaxspec.CiarDrafter(fns, MaxProb(), jaxspec.constant_gate, most_drafts=0)
+    CiarDrafter(fns, MaxProb(), constant_gate, most_drafts=0)
   for widths in ((), (3,), (8, 4), (0, 8)):
     with pytest.raises(ValueError, match="ascending widths"):
-      jaxspec.CiarVerifier(fns, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=widths)
+      CiarVerifier(fns, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=widths)
   params, kwargs = markov_gated(*tables(4, 3), window=2)
   plain = jaxspec.SmallModelDrafter(fns, window=2, warp=jaxspec.Warp())
   with pytest.raises(ValueError, match="what the target has not read"):
     run(jaxspec.SpecParams(params.draft.model, params.target), kwargs | dict(drafter=plain))
   with pytest.raises(ValueError, match="rate from 0 to 1"):
-    jaxspec.rate_params(0.1, 1.5)
+    rate_params(0.1, 1.5)

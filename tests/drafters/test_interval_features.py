@@ -12,6 +12,7 @@ from jaxspec.core import loop
 from jaxspec.core.state import Origin
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, interval_features_fns
+from jaxspec.rules.greedy import greedy
 from jaxspec.serving.edge.remote_decode import decode_over_cloud
 from jaxspec.serving.server.engine import Engine
 from jaxspec.serving.server.in_process import LocalCloud
@@ -92,7 +93,7 @@ def test_the_wanted_tokens_have_features_and_the_cloud_s_cache_holds_them(inject
 
 @pytest.mark.slow
 def test_a_cloud_gives_the_tokens_of_the_loop():
-  params, kwargs = pair(tau=0.25, rule=jaxspec.greedy, prefix=2, cloud_layers=1)
+  params, kwargs = pair(tau=0.25, rule=greedy, prefix=2, cloud_layers=1)
   out, wire = run(params, kwargs), CiarWire(TARGET.vocab_size, WINDOW, feature_width=PHI.width)
   sizes = dict(max_streams=1, max_rows=1, max_len=N, widths=(8,))
   example = ClassLabels(np.full(1, TARGET.num_classes - 1, np.int32))

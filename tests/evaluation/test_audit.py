@@ -10,13 +10,19 @@ from hypothesis import strategies as st
 
 import jaxspec
 from jaxspec.core.types import Draft, ModelFns, ModelOutput
+from jaxspec.drafters.jacobi_drafter import JacobiDrafter
 from jaxspec.evaluation.audit import summarize_audit
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules import tree_rule
 from jaxspec.rules.audited import TokenAudit
+from jaxspec.rules.distances import distance_table, neighbour_table
 from jaxspec.rules.exact_distribution import exact_distribution, exact_tree_distribution
+from jaxspec.rules.gsd_rule import GsdRule
+from jaxspec.rules.lantern_rule import lantern_plus_plus
+from jaxspec.rules.scaled_rule import ScaledRule
 from jaxspec.statistics import FEWEST_CLUSTERS
 from jaxspec.testing import enumeration
+from jaxspec.verifiers.target import target_logits
 from tests.helpers import labels, markov_fns, side
 
 V = 5
@@ -33,7 +39,7 @@ def test_audit_judges_the_drafted_positions_and_no_others():
   """Figures are given where a draft was judged, and are 0 elsewhere."""
   fns, params = markov_fns(V), _markov_params(0)
   drafter = jaxspec.SmallModelDrafter(fns, window=3, warp=jaxspec.Warp())
-  verifier = jaxspec.TargetVerifier(fns, jaxspec.audited(jaxspec.scaled(2.0)), warp=jaxspec.Warp())
+  verifier = jaxspec.TargetVerifier(fns, jaxspec.audited(ScaledRule(2.0)), warp=jaxspec.Warp())
   found = jaxspec.speculate(params, jax.random.key(0), labels(6), drafter=drafter, verifier=verifier, max_len=9)
   audit = found.metrics
   chex.assert_shape(list(audit), (6, 9))
@@ -44,7 +50,7 @@ def test_audit_judges_the_drafted_positions_and_no_others():
 
   # The distributions depend on the previous token only and are known tables, so the figures can be looked up.
   p, q = (jax.nn.softmax(params_of.model[:V]) for params_of in (params.target, params.draft))
-  expected = _distribution(jaxspec.scaled(2.0), (), p, q)
+  expected = _distribution(ScaledRule(2.0), (), p, q)
   before = np.asarray(found.tokens)[:, :-1]
   for name in ("tv", "kl", "alpha", "alpha_sd", "excess"):
     looked_up = np.where(judged[:, 1:], np.asarray(getattr(expected, name))[before], 0.0)
@@ -127,7 +133,7 @@ def test_no_rule_escapes_the_bound(p, q):
   p, q = normal(p), normal(q)
   exact = _distribution(jaxspec.lossless, (), p, q)
   assert float(exact.tv) < 1e-5 and abs(float(exact.alpha - exact.alpha_sd)) < 1e-6
-  for rule, tables in ((jaxspec.scaled(2.0), ()), (jaxspec.lantern_plus_plus(2, 3.0), NEIGHBOURS)):
+  for rule, tables in ((ScaledRule(2.0), ()), (lantern_plus_plus(2, 3.0), NEIGHBOURS)):
     found = _distribution(rule, tables, p, q)
     assert float(found.tv) >= float(found.alpha - found.alpha_sd) - 1e-6
     assert abs(float(found.tv - found.excess)) < 1e-5
@@ -191,9 +197,9 @@ DRAFTERS = {
 CODES = jnp.asarray(PAIR.codebook)
 RULES = {
   "lossless": (jaxspec.lossless, ()),
-  "scaled": (jaxspec.scaled(2.0), ()),
-  "gsd": (jaxspec.gsd(3, 0.4, 10.0), jaxspec.distance_table(CODES, source="codebook")),
-  "lantern": (jaxspec.lantern_plus_plus(2, 3.0, residual="paper"), jaxspec.neighbour_table(CODES, 2)),
+  "scaled": (ScaledRule(2.0), ()),
+  "gsd": (GsdRule(3, 0.4, 10.0), distance_table(CODES, source="codebook")),
+  "lantern": (lantern_plus_plus(2, 3.0, residual="paper"), neighbour_table(CODES, 2)),
 }
 
 
@@ -256,19 +262,19 @@ def _output(logits):
 def test_enumeration_predicts_what_the_loop_measures(drafter):
   """The same tiny model in the real loop: calls, accepted drafts, bias per token and the distribution of sequences."""
   pair, rows = PAIR, 4096
-  rule, tables = jaxspec.scaled(2.0), ()
+  rule, tables = ScaledRule(2.0), ()
   plan = DRAFTERS[drafter]
   found = enumeration.enumerate_decode(pair.target, plan, rule, tables)
   figures = enumeration.summarize_enumeration(found, pair.target)
   fns = _table_fns(pair)
   logits = lambda table: jnp.asarray(np.log(np.concatenate(table)), jnp.float32)
-  feedback, warp = jaxspec.target_logits, jaxspec.Warp()
+  feedback, warp = target_logits, jaxspec.Warp()
   if drafter == "chain":
     params = jaxspec.SpecParams(side(logits(pair.draft)), side(logits(pair.target)))
     made = jaxspec.SmallModelDrafter(fns, window=plan.window, warp=warp)
   else:
     params = jaxspec.SpecParams((), side(logits(pair.target)))
-    made = jaxspec.JacobiDrafter(window=plan.window, vocab_size=pair.vocab_size, recycle=drafter)
+    made = JacobiDrafter(window=plan.window, vocab_size=pair.vocab_size, recycle=drafter)
   verifier = jaxspec.TargetVerifier(fns, jaxspec.audited(rule), warp=warp, feedback_fn=feedback)
   out = jaxspec.speculate(params, jax.random.key(1), labels(rows), drafter=made, verifier=verifier, max_len=pair.num_tokens)
   tv = np.asarray(out.metrics.tv).mean(1)

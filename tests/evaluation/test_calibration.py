@@ -10,12 +10,15 @@ import pytest
 
 import jaxspec
 from jaxspec.core.state import Origin
-from jaxspec.intervals.scores import Random
+from jaxspec.drafters.ciar_drafter import CiarDrafter
+from jaxspec.intervals.gate import constant_gate
+from jaxspec.intervals.scores import IntervalScore, Random
 from jaxspec.models.conditions import Caption, ClassLabels
 from jaxspec.models.heads.inter_head import with_inter_head
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.run.calibration import find_threshold, find_threshold_by_few, prompts_hash, quantile_threshold
 from jaxspec.run.cloud_calls import cloud_calls
+from jaxspec.verifiers.ciar_target import CiarVerifier
 from tests.ciar_pair import gated_params, markov_gated
 from tests.helpers import CAPTIONS, random_params, side
 from tests.sqs_pair import tables
@@ -56,8 +59,8 @@ def test_calibrated_threshold_holds_on_held_out_prompts():
   rows, target, config = 4096, 0.3, dataclasses.replace(CAPTIONS, num_layers=1, dim=16)
   cloud, edge = llamagen_fns(config), with_inter_head(llamagen_fns(config), config.vocab_size)
   sides = [side(random_params(fns, seed)) for seed, fns in enumerate((edge, cloud))]
-  drafter = jaxspec.CiarDrafter(edge, jaxspec.IntervalScore(), jaxspec.constant_gate, most_drafts=3, max_run=8)
-  verifier = jaxspec.CiarVerifier(cloud, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(1, 12))
+  drafter = CiarDrafter(edge, IntervalScore(), constant_gate, most_drafts=3, max_run=8)
+  verifier = CiarVerifier(cloud, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(1, 12))
   captions = Caption(
     jnp.asarray(np.random.default_rng(0).normal(size=(2, rows, 5, 6)), jnp.float32), jnp.ones((2, rows, 5), bool)
   )

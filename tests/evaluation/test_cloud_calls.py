@@ -11,6 +11,7 @@ from jaxspec.intervals.scores import Random
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.run.cloud_calls import cloud_calls, cloud_passes
 from jaxspec.statistics import FEWEST_CLUSTERS
+from jaxspec.verifiers.ciar_target import CiarVerifier
 from tests.ciar_pair import keys_of, markov_gated
 from tests.helpers import markov_fns
 from tests.sqs_pair import tables
@@ -29,7 +30,7 @@ def test_recomputed_passes_are_those_that_ran():
     jax.debug.callback(lambda: ran.append(1))
     return plain.apply(*args, **options)
 
-  kwargs["verifier"] = jaxspec.CiarVerifier(
+  kwargs["verifier"] = CiarVerifier(
     plain._replace(apply=apply), jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=WIDTHS
   )
   prompt = ClassLabels(jnp.zeros((1,), jnp.int32))

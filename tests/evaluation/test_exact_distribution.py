@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-import jaxspec
+from jaxspec.rules.chain_rule import ChainRule
 from jaxspec.rules.exact_distribution import exact_distribution, kl_divergence, total_variation
+from jaxspec.rules.scaled_rule import ScaledRule
 from tests.rules.rules_reference import random_distributions
 
 
@@ -22,7 +23,7 @@ def test_distances_between_distributions():
 
 
 @dataclasses.dataclass(frozen=True)
-class _Given(jaxspec.ChainRule):
+class _Given(ChainRule):
   """An arbitrary acceptance, read from the tables."""
 
   def accept_all(self, tables, p, q):
@@ -46,7 +47,7 @@ def test_no_residual_beats_the_optimal_one():
 
 def test_equal_distributions_leave_no_residual():
   p, _ = random_distributions(3, 4, 12)
-  found = exact_distribution(jaxspec.scaled(1.0), (), p, p)
+  found = exact_distribution(ScaledRule(1.0), (), p, p)
   np.testing.assert_allclose(found.distribution, p, atol=1e-6)
   np.testing.assert_allclose(found.alpha, 1.0, atol=1e-6)
   assert np.isfinite(found.kl).all()

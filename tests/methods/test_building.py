@@ -12,7 +12,7 @@ from jaxspec.core.options import values_of
 from jaxspec.methods import METHODS
 from jaxspec.methods.common import target_side
 from jaxspec.models.guidance import Guided
-from jaxspec.rules.lantern_greedy import GreedyLantern
+from jaxspec.rules.lantern_greedy import GreedyLanternRule
 from jaxspec.rules.lossless import lossless
 from jaxspec.rules.path_coupling import PathCoupling
 from jaxspec.rules.path_ratio import PathRatio
@@ -144,7 +144,7 @@ def test_lantern_at_temperature_zero_is_greedy():
   # The target's side keeps its distribution, in which there is something to borrow; the draft side is greedy.
   assert float(cold.params.target.sampling.temperature) == 1 and float(cold.params.draft.sampling.temperature) == 0
   context = decoder(small("lantern"), SamplingConfig(temperature=0.0)).context
-  assert isinstance(small("lantern").rule(context)[0], GreedyLantern)
+  assert isinstance(small("lantern").rule(context)[0], GreedyLanternRule)
 
 
 def test_supports_that_are_not_given_fit_the_vocabulary():

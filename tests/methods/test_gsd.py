@@ -9,7 +9,7 @@ from jaxspec.methods import Gsd, Sjd
 from jaxspec.methods.method import BuildContext
 from jaxspec.rules import gsd_rule
 from jaxspec.rules.lossless import lossless
-from jaxspec.rules.static_groups import static_groups
+from jaxspec.rules.static_groups import StaticGroupsRule
 from jaxspec.sampling import SamplingConfig
 
 CONTEXT = BuildContext(
@@ -50,7 +50,7 @@ def test_the_released_code():
 def test_static_groups_are_clusters_of_the_vectors():
   codes = lambda: jnp.asarray([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1], [0.1, 1.0]])
   rule, groups = Gsd(variant="static", group_size=2).rule(dataclasses.replace(CONTEXT, vocab_size=4, codebook=codes))
-  assert rule == static_groups()
+  assert rule == StaticGroupsRule()
   assert groups[0] == groups[2] != groups[1] == groups[3]
   assert len(np.unique(Gsd(variant="static", group_size=9).rule(CONTEXT)[1])) == 1  # no more than there are tokens
 

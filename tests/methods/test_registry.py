@@ -11,7 +11,7 @@ from jaxspec import methods
 from jaxspec.core.network import Network
 from jaxspec.methods import METHODS, all_options, get_method, make_method, option
 from jaxspec.methods.speculative import ChainMethod
-from jaxspec.rules.scaled_rule import scaled
+from jaxspec.rules.scaled_rule import ScaledRule
 from jaxspec.run.decoder import Decoder
 from tests.helpers import labels, markov_fns
 
@@ -57,7 +57,7 @@ class Boosted(ChainMethod):
   source: ClassVar[str] = "this test"
 
   def rule(self, context):
-    return scaled(self.boost), ()
+    return ScaledRule(self.boost), ()
 
 
 def test_a_method_of_ones_own_is_a_class_and_an_entry(monkeypatch):

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jaxspec
 from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.guidance import Guided, guided
 from jaxspec.models.llamagen import llamagen_fns
 from tests.helpers import TARGET, markov_fns, random_params
 
@@ -32,7 +32,7 @@ def _halves():
 @pytest.mark.slow
 def test_guided_logits_follow_the_formula():
   cond, uncond = _halves()
-  out = _logits(jaxspec.guided(FNS), jaxspec.Guided(PARAMS, jnp.float32(4.0)), LABELS)
+  out = _logits(guided(FNS), Guided(PARAMS, jnp.float32(4.0)), LABELS)
   np.testing.assert_allclose(out, uncond + (cond - uncond) * 4.0, atol=2e-4)
 
 
@@ -40,8 +40,8 @@ def test_guided_logits_follow_the_formula():
 @pytest.mark.parametrize("interval", [0, 2])
 def test_interval_guides_tokens_up_to_interval_plus_one(interval):
   cond, _ = _halves()
-  always = _logits(jaxspec.guided(FNS), jaxspec.Guided(PARAMS, jnp.float32(3.0)), LABELS)
-  out = _logits(jaxspec.guided(FNS, interval=interval), jaxspec.Guided(PARAMS, jnp.float32(3.0)), LABELS)
+  always = _logits(guided(FNS), Guided(PARAMS, jnp.float32(3.0)), LABELS)
+  out = _logits(guided(FNS, interval=interval), Guided(PARAMS, jnp.float32(3.0)), LABELS)
   on = interval + 2
   np.testing.assert_allclose(out[:, :on], always[:, :on], atol=1e-5)
   np.testing.assert_allclose(out[:, on:], cond[:, on:], atol=2e-5)
@@ -49,4 +49,4 @@ def test_interval_guides_tokens_up_to_interval_plus_one(interval):
 
 def test_a_model_without_an_unconditional_half_is_an_error():
   with pytest.raises(ValueError, match="unconditional"):
-    jaxspec.guided(markov_fns(5))
+    guided(markov_fns(5))

@@ -9,9 +9,11 @@ import pytest
 
 import jaxspec
 from jaxspec.io import checkpoints
+from jaxspec.models import guidance
 from jaxspec.models.chameleon.chameleon import ChameleonConfig, chameleon_fns
 from jaxspec.models.chameleon.chameleon_drawing import drawing_fns, drawing_params
 from jaxspec.models.conditions import Prefixed, Prompt
+from jaxspec.models.guidance import Guided
 from jaxspec.models.heads.inter_head import INITIAL_RADIUS, InterHeadConfig, edge_from_cloud, inter_head_fns
 from jaxspec.models.llamagen import llamagen_fns
 from tests.helpers import TARGET, labels, random_params
@@ -73,16 +75,16 @@ def test_guidance(rule):
   params["head"]["radius_weight"] = 0.3 * jax.random.normal(jax.random.key(1), params["head"]["radius_weight"].shape)
   null = jaxspec.models.conditions.ClassLabels(jnp.full((B,), TARGET.num_classes, jnp.int32))
   cond, free = (fns.apply(params, Prefixed(c, TOKENS))[0].intervals for c in (labels(B), null))
-  guided = jaxspec.guided(fns, radius=rule)
+  guided = guidance.guided(fns, radius=rule)
   out, _ = guided.apply(
-    jaxspec.Guided(params, jnp.float32(3.0)), Prefixed(labels(B), TOKENS), None, positions=jnp.arange(T + 1)[None]
+    Guided(params, jnp.float32(3.0)), Prefixed(labels(B), TOKENS), None, positions=jnp.arange(T + 1)[None]
   )
   np.testing.assert_allclose(out.intervals.centre, free.centre + 3 * (cond.centre - free.centre), atol=1e-3)
   expected = cond.radius if rule == "conditional" else 3 * cond.radius + 2 * free.radius
   np.testing.assert_allclose(out.intervals.radius, expected, rtol=1e-4)
   np.testing.assert_allclose(out.logits, out.intervals.centre[:, :, 0], atol=1e-5)
   with pytest.raises(ValueError, match="radius rule"):
-    jaxspec.guided(fns, radius="wide")
+    guidance.guided(fns, radius="wide")
 
 
 @pytest.mark.slow
@@ -95,8 +97,8 @@ def test_lens_reads_the_layers_below_and_costs_nothing_unread():
   np.testing.assert_allclose(deep.intervals.lens[:, :, 0], shallow.logits, atol=1e-4)
   assert np.abs(deep.logits - shallow.logits).max() > 0.1
   config, weights = both[1]
-  guided, cond = jaxspec.guided(inter_head_fns(config)), Prefixed(labels(B), TOKENS)
-  run = lambda scale: guided.apply(jaxspec.Guided(weights, scale), cond, None, positions=jnp.arange(T + 1)[None])[0]
+  guided, cond = guidance.guided(inter_head_fns(config)), Prefixed(labels(B), TOKENS)
+  run = lambda scale: guided.apply(Guided(weights, scale), cond, None, positions=jnp.arange(T + 1)[None])[0]
   np.testing.assert_allclose(run(jnp.float32(1.0)).intervals.lens, deep.intervals.lens, atol=1e-4)
   compiled = lambda read: jax.jit(lambda w: read(whole(inter_head_fns(config), w))).lower(weights).compile()
   dots = lambda read: compiled(read).as_text().count("dot(")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import jaxspec
+from jaxspec.models.guidance import Guided, guided
 from jaxspec.sampling.logit_processing import probabilities
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "discrete" / "logit_processors.npz")
@@ -44,9 +45,9 @@ def _guided_logits(scale):
     prefix_len=lambda condition: 1,
     null_condition=lambda params, condition: condition,
   )
-  params = jaxspec.Guided((), jnp.float32(scale))
+  params = Guided((), jnp.float32(scale))
   inputs = jnp.zeros((4, 1), jnp.int32)
-  output, _ = jaxspec.guided(model).apply(params, inputs, (), positions=inputs)
+  output, _ = guided(model).apply(params, inputs, (), positions=inputs)
   return output.logits[:, 0]
 
 

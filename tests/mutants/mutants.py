@@ -122,7 +122,8 @@ MUTANTS = (
   # The loop.
   Mutant(
     "the target side's cursor stands still", _LOOP,
-    "return target.replace(cursor=cursor, verifier=state), verdict", "return target.replace(verifier=state), verdict",
+    "return dataclasses.replace(target, cursor=cursor, verifier=state), verdict",
+    "return dataclasses.replace(target, verifier=state), verdict",
     contract("speculative"),
   ),
   Mutant(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-import jaxspec
+from jaxspec.rules.gsd_rule import GsdRule
+from jaxspec.rules.lantern_rule import LanternRule
+from jaxspec.rules.scaled_rule import ScaledRule, always
+from jaxspec.rules.static_groups import StaticGroupsRule
 
 
 def random_distributions(
@@ -28,7 +31,7 @@ def token_ratio(p, q) -> float:
   return min(1.0, p / q) if q > 0 else float(p > 0)
 
 
-def gsd_accept(rule: jaxspec.Gsd, distance: np.ndarray, x: int, p: np.ndarray, q: np.ndarray) -> float:
+def gsd_accept(rule: GsdRule, distance: np.ndarray, x: int, p: np.ndarray, q: np.ndarray) -> float:
   """Window by an explicit sort."""
   order = sorted(range(p.size), key=lambda y: (p[y], y))
   rank, half = order.index(x), rule.group_size // 2
@@ -54,7 +57,7 @@ def static_accept(groups: np.ndarray, x: int, p: np.ndarray, q: np.ndarray) -> f
   return token_ratio(p[same].sum(), q[same].sum())
 
 
-def lantern_borrow(rule: jaxspec.Lantern, neighbours: np.ndarray, x: int, p: np.ndarray) -> list[int]:
+def lantern_borrow(rule: LanternRule, neighbours: np.ndarray, x: int, p: np.ndarray) -> list[int]:
   limit = (rule.bound - 1) * p[x] if rule.relative else rule.bound
   taken, mass = [], 0.0
   for y in neighbours[x, : rule.num_neighbours]:
@@ -66,22 +69,22 @@ def lantern_borrow(rule: jaxspec.Lantern, neighbours: np.ndarray, x: int, p: np.
 
 
 def accept(rule, tables, x: int, p: np.ndarray, q: np.ndarray) -> float:
-  if isinstance(rule, jaxspec.Gsd):
+  if isinstance(rule, GsdRule):
     return gsd_accept(rule, tables, x, p, q)
-  if isinstance(rule, jaxspec.Lantern):
+  if isinstance(rule, LanternRule):
     return token_ratio(p[x] + sum(p[y] for y in lantern_borrow(rule, tables, x, p)), q[x])
-  if isinstance(rule, jaxspec.Scaled):
+  if isinstance(rule, ScaledRule):
     return token_ratio(rule.factor * p[x], q[x])
-  if isinstance(rule, jaxspec.StaticGroups):
+  if isinstance(rule, StaticGroupsRule):
     return static_accept(tables, x, p, q)
-  assert rule == jaxspec.always
+  assert rule == always
   return 1.0
 
 
 def residual(rule, tables, x: int, p: np.ndarray, q: np.ndarray, accepts: np.ndarray) -> np.ndarray:
   if rule.residual == "optimal":
     weights = np.maximum(p - q * accepts, 0)
-  elif isinstance(rule, jaxspec.Lantern):
+  elif isinstance(rule, LanternRule):
     taken = lantern_borrow(rule, tables, x, p)
     if rule.residual == "paper":
       moved = p.copy()

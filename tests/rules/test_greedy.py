@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import jaxspec
+from jaxspec.rules.greedy import greedy
 from tests.ciar_pair import keys_of
 
 
@@ -18,7 +19,7 @@ def test_leading_drafts_that_are_the_arg_max_are_accepted():
   draft = jaxspec.Draft(tokens, (), jnp.array([3, 3, 0]))
   seen = set()
   for seed in range(20):
-    verdict = jaxspec.greedy((), keys_of(3, 10 * seed), draft, target)
+    verdict = greedy((), keys_of(3, 10 * seed), draft, target)
     np.testing.assert_array_equal(verdict.num_accepted, [3, 1, 0])
     assert verdict.next_token[1] == 1
     seen.add((int(verdict.next_token[0]), int(verdict.next_token[2])))
@@ -29,5 +30,5 @@ def test_leading_drafts_that_are_the_arg_max_are_accepted():
 def test_a_window_of_zero_drafts_samples_the_target():
   zeros = jnp.zeros((2,), jnp.int32)
   draft = jaxspec.Draft(jnp.zeros((2, 0), jnp.int32), (), zeros)
-  verdict = jaxspec.greedy((), keys_of(2), draft, jnp.array([[[0.0, -jnp.inf]], [[-jnp.inf, 0.0]]]))
+  verdict = greedy((), keys_of(2), draft, jnp.array([[[0.0, -jnp.inf]], [[-jnp.inf, 0.0]]]))
   np.testing.assert_array_equal(verdict.next_token, [0, 1])

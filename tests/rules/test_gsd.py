@@ -12,6 +12,7 @@ from jaxspec.core import rng
 from jaxspec.rules import chain_rule
 from jaxspec.rules.distances import DistanceTable
 from jaxspec.rules.exact_distribution import exact_distribution
+from jaxspec.rules.gsd_rule import GsdRule, gsd_released
 from tests.rules import golden
 
 
@@ -20,13 +21,13 @@ def _table(values):
 
 
 def _released(case):
-  return jaxspec.gsd_released(int(case["G"]), float(case["delta"]), float(case["d"]))
+  return gsd_released(int(case["G"]), float(case["delta"]), float(case["d"]))
 
 
 @jax.jit
 def _groups(table, tokens, p, q):
   """Window, group and acceptance of positions with one table each."""
-  rule = jaxspec.gsd_released()
+  rule = gsd_released()
 
   def position(table, token, p, q):
     members, inside, rank = rule.window_of(token, p)
@@ -37,7 +38,7 @@ def _groups(table, tokens, p, q):
 
 def test_golden_groups():
   case = golden.load("gsd_group")
-  assert _released(case) == jaxspec.gsd_released()
+  assert _released(case) == gsd_released()
   order = case["sort_asc"]
   p, q = golden.in_order(order, case["p"], case["q"])
   table = _table(golden.table_in_order(order, case["Md"]))
@@ -63,7 +64,7 @@ def test_golden_groups():
 def test_golden_windows_of_drafts(monkeypatch):
   """Fifteen drafts in a row: acceptance of every position, number of accepted drafts, distribution of the replacement."""
   case = golden.load("gsd_verify_window")
-  assert _released(case) == jaxspec.gsd_released()
+  assert _released(case) == gsd_released()
   rows, window = 10, 15
   flat = lambda x: x.reshape(rows * window, *x.shape[2:])
   order = flat(case["sort_asc"][:, :-1])
@@ -166,7 +167,7 @@ def _expected(group, p=P, q=Q):
   ],
 )
 def test_groups_at_the_edges(settings, token, group):
-  rule = jaxspec.gsd(**{**dict(group_size=4, max_gap=0.5, max_rule=False), **settings})
+  rule = GsdRule(**{**dict(group_size=4, max_gap=0.5, max_rule=False), **settings})
   assert _accept(rule, token) == pytest.approx(_expected(group), abs=1e-6)
   every = rule.accept_all(_NEAR, jnp.asarray(P), jnp.asarray(Q))
   assert float(every[token]) == pytest.approx(_expected(group), abs=1e-6)
@@ -174,9 +175,9 @@ def test_groups_at_the_edges(settings, token, group):
 
 @pytest.mark.slow
 def test_outside_the_support_is_rejected_unless_asked_otherwise():
-  rule = jaxspec.gsd(4, 0.5, max_rule=False)
+  rule = GsdRule(4, 0.5, max_rule=False)
   assert _accept(rule, 1) == 0.0
-  assert _accept(jaxspec.gsd(4, 0.5, max_rule=False, support="compat"), 1) > 0.0
+  assert _accept(GsdRule(4, 0.5, max_rule=False, support="compat"), 1) > 0.0
 
 
 def test_a_proposal_without_mass_on_the_group():
@@ -184,14 +185,14 @@ def test_a_proposal_without_mass_on_the_group():
   released code (NaN).
   """
   q = np.array([0.5, 0.5, 0, 0, 0, 0, 0, 0], np.float32)
-  assert _accept(jaxspec.gsd(2, 0.5), 5, q=q) == 1.0
-  assert _accept(jaxspec.gsd(2, 0.5, support="compat", max_rule=False), 5, q=q) == 0.0
+  assert _accept(GsdRule(2, 0.5), 5, q=q) == 1.0
+  assert _accept(GsdRule(2, 0.5, support="compat", max_rule=False), 5, q=q) == 0.0
 
 
 def test_ties_go_by_ascending_id():
   p = np.full(8, 0.125, np.float32)
   q = np.array([0.3, 0.2, 0.15, 0.1, 0.1, 0.05, 0.05, 0.05], np.float32)
-  rule = jaxspec.gsd(4, 1.0, max_rule=False)
+  rule = GsdRule(4, 1.0, max_rule=False)
   for token, group in ((3, [1, 2, 3, 4]), (0, [0, 1])):
     assert _accept(rule, token, p, q) == pytest.approx(_expected(group, p, q), abs=1e-6)
 
@@ -199,7 +200,7 @@ def test_ties_go_by_ascending_id():
 def test_distance_filter_reads_the_row_of_the_draft():
   far = np.zeros((8, 8), np.float32)
   far[4, 3] = 0.5  # not below the threshold
-  rule = jaxspec.gsd(4, 0.5, 0.5, max_rule=False)
+  rule = GsdRule(4, 0.5, 0.5, max_rule=False)
   assert _accept(rule, 4, table=_table(far)) == pytest.approx(_expected([2, 4, 5]), abs=1e-6)
   assert _accept(rule, 5, table=_table(far)) == pytest.approx(_expected([3, 4, 5, 6]), abs=1e-6)
 
@@ -208,5 +209,5 @@ def test_settings_out_of_range_are_errors():
   wrong = dict(group_size=0), dict(max_gap=-1.0), dict(window="wide"), dict(edge="?"), dict(residual="compat")
   for settings in wrong:
     with pytest.raises(ValueError, match="Must have"):
-      jaxspec.gsd(**settings)
-  assert hash(jaxspec.gsd(14)) == hash(jaxspec.gsd()) and jaxspec.gsd(14) == jaxspec.gsd()
+      GsdRule(**settings)
+  assert hash(GsdRule(14)) == hash(GsdRule()) and GsdRule(14) == GsdRule()

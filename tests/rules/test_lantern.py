@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import jaxspec
+from jaxspec.rules.distances import neighbour_table
 from jaxspec.rules.exact_distribution import exact_distribution
+from jaxspec.rules.lantern_rule import LanternRule, lantern_plus_plus
 from jaxspec.sampling.logit_processing import probabilities
 from tests.rules import golden
 
@@ -19,8 +21,8 @@ from tests.rules import golden
 def _rule(enabled, num_neighbours, delta, residual="compat"):
   """An acceptance rule from the released code's settings, where a delta above 1 is a ratio; off means no borrowing."""
   if not enabled:
-    return jaxspec.lantern(1, 0.0, residual="optimal")
-  return jaxspec.lantern(int(num_neighbours), float(delta), delta > 1, residual=residual)
+    return LanternRule(1, 0.0, residual="optimal")
+  return LanternRule(int(num_neighbours), float(delta), delta > 1, residual=residual)
 
 
 def _cases(file, prefix):
@@ -43,12 +45,12 @@ def _judge_sample(rule, table, token, distribution, proposal):
 def test_golden_neighbours():
   case = golden.load("lantern_neighbours")
   codebook = jnp.asarray(case["codebook"])
-  np.testing.assert_array_equal(jaxspec.neighbour_table(codebook, 63, normalise=False), case["neighbours"])
-  np.testing.assert_array_equal(jaxspec.neighbour_table(codebook, 7, normalise=False), case["neighbours"][:, :7])
+  np.testing.assert_array_equal(neighbour_table(codebook, 63, normalise=False), case["neighbours"])
+  np.testing.assert_array_equal(neighbour_table(codebook, 7, normalise=False), case["neighbours"][:, :7])
   # The lengths of rows matter only if rows are not normalised.
   longer = codebook * jnp.linspace(0.5, 2.0, 64)[:, None]
-  np.testing.assert_array_equal(jaxspec.neighbour_table(longer, 9), jaxspec.neighbour_table(codebook, 9))
-  assert (jaxspec.neighbour_table(longer, 9, normalise=False) != case["neighbours"][:, :9]).any()
+  np.testing.assert_array_equal(neighbour_table(longer, 9), neighbour_table(codebook, 9))
+  assert (neighbour_table(longer, 9, normalise=False) != case["neighbours"][:, :9]).any()
 
 
 @pytest.mark.slow
@@ -200,11 +202,11 @@ def test_additive_bound_does_not_bound_the_bias():
   others = np.stack([[y for y in range(2 * m) if y not in (x, pairs[x])] for x in range(2 * m)])
   table = jnp.asarray(np.concatenate([pairs[:, None], others], 1), jnp.int32)
   p, q = np.repeat([1.0, 0.0], m) / m, np.repeat([0.0, 1.0], m) / m
-  found = exact_distribution(jaxspec.lantern(1, 0.0501), table, jnp.asarray(p, jnp.float32), jnp.asarray(q, jnp.float32))
+  found = exact_distribution(LanternRule(1, 0.0501), table, jnp.asarray(p, jnp.float32), jnp.asarray(q, jnp.float32))
   assert float(found.alpha) == pytest.approx(1.0, abs=1e-5) and float(found.tv) == pytest.approx(1.0, abs=1e-5)
   # A ratio cannot raise a token of target probability 0.
   other = exact_distribution(
-    jaxspec.lantern_plus_plus(1, 5.0), table, jnp.asarray(p, jnp.float32), jnp.asarray(q, jnp.float32)
+    lantern_plus_plus(1, 5.0), table, jnp.asarray(p, jnp.float32), jnp.asarray(q, jnp.float32)
   )
   assert float(other.alpha) == 0.0 and float(other.tv) == pytest.approx(0.0, abs=1e-6)
 
@@ -212,7 +214,7 @@ def test_additive_bound_does_not_bound_the_bias():
 def test_relaxed_ratio_stays_below_the_factor():
   table = jnp.asarray(golden.load("lantern_neighbours")["neighbours"], jnp.int32)
   p = probabilities(jnp.asarray(np.random.default_rng(0).normal(size=(64,)), jnp.float32))
-  mass = jaxspec.lantern_plus_plus(10, 3.0).relax(table, jnp.broadcast_to(p, (64, 64)), jnp.arange(64)).mass
+  mass = lantern_plus_plus(10, 3.0).relax(table, jnp.broadcast_to(p, (64, 64)), jnp.arange(64)).mass
   lifted = np.asarray(mass / p)
   assert (lifted >= 1).all() and (lifted <= 3 + 1e-5).all() and (lifted > 1.5).any()
 
@@ -222,22 +224,22 @@ def test_after_a_certain_candidate():
   """The distribution after its candidate was rejected, for the three residuals."""
   table = jnp.asarray([[1, 2, 3], [0, 2, 3], [3, 1, 0], [2, 1, 0]], jnp.int32)
   p, x = jnp.asarray([0.5, 0.1, 0.2, 0.2], jnp.float32), jnp.int32(0)
-  left = {name: jaxspec.lantern(1, 0.15, residual=name).after_point(table, x, p) for name in ("optimal", "paper", "compat")}
+  left = {name: LanternRule(1, 0.15, residual=name).after_point(table, x, p) for name in ("optimal", "paper", "compat")}
   np.testing.assert_allclose(left["optimal"], [0, 0.2, 0.4, 0.4], atol=1e-6)
   np.testing.assert_allclose(left["paper"], [0, 0, 0.5, 0.5], atol=1e-6)
   np.testing.assert_allclose(left["compat"], [0, 0, 0, 1], atol=1e-6)
-  wide = jaxspec.lantern(3, 0.15, residual="compat").after_point(table, x, p)
+  wide = LanternRule(3, 0.15, residual="compat").after_point(table, x, p)
   np.testing.assert_allclose(wide, 0.25, atol=1e-6)  # nothing left: uniform
 
 
 def test_settings_and_tables_out_of_range():
   for wrong in (dict(num_neighbours=0), dict(bound=-0.1), dict(bound=0.5, relative=True), dict(residual="code")):
     with pytest.raises(ValueError, match="Must have"):
-      jaxspec.lantern(**wrong)
+      LanternRule(**wrong)
   narrow = jnp.zeros((9, 3), jnp.int32)
   p = jnp.full((9,), 1 / 9)
   with pytest.raises(ValueError, match="Must have a table of 5 neighbours"):
-    jaxspec.lantern(5, 0.1).accept_point(narrow, jnp.int32(0), p)
+    LanternRule(5, 0.1).accept_point(narrow, jnp.int32(0), p)
   for columns in (0, 9):
     with pytest.raises(ValueError, match="Must have between 1 and 8"):
-      jaxspec.neighbour_table(jnp.zeros((9, 2)), columns)
+      neighbour_table(jnp.zeros((9, 2)), columns)

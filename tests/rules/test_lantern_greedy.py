@@ -12,6 +12,8 @@ from jaxspec.core import rng
 from jaxspec.core.types import Draft
 from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
 from jaxspec.models.llamagen import llamagen_fns
+from jaxspec.rules.lantern_greedy import GreedyLanternRule
+from jaxspec.rules.lantern_rule import LanternRule
 from tests import helpers
 from tests.rules import golden
 
@@ -30,12 +32,12 @@ def test_golden_paths_as_chains():
   for case in range(int(file["n_cases"])):
     get = lambda name, case=case: file[f"g{case}_{name}"]
     enabled, num_neighbours, delta = get("lantern_k_delta")
-    relaxed = jaxspec.lantern(int(num_neighbours), float(delta), delta > 1) if enabled else jaxspec.lantern(1, 0.0)
+    relaxed = LanternRule(int(num_neighbours), float(delta), delta > 1) if enabled else LanternRule(1, 0.0)
     logits, tokens, found = get("target_logits"), get("draft_tokens"), []
     for path in get("retrieve_indices"):
       path = path[path >= 0]
       target = jnp.asarray(logits[path])[None]
-      verdict = jaxspec.GreedyLantern(relaxed)(
+      verdict = GreedyLanternRule(relaxed)(
         table, rng.row_keys(jax.random.key(case), 1), _draft(tokens[None, path[1:]], target), target
       )
       found.append((int(verdict.num_accepted[0]), int(verdict.next_token[0])))
@@ -50,7 +52,7 @@ def test_golden_paths_as_chains():
 def test_a_borrowing_draft_replaces_the_arg_max():
   """With p = (.4, .3, .2, .1), token 1 borrows from 2 and exceeds 0; token 3 borrows too little."""
   table = jnp.asarray([[3, 1, 2], [2, 0, 3], [1, 0, 3], [2, 1, 0]], jnp.int32)
-  rule = jaxspec.GreedyLantern(jaxspec.lantern(1, 0.25))
+  rule = GreedyLanternRule(LanternRule(1, 0.25))
   target = jnp.log(jnp.broadcast_to(jnp.asarray([0.4, 0.3, 0.2, 0.1], jnp.float32), (3, 2, 4)))
   verdict = rule(table, rng.row_keys(jax.random.key(0), 3), _draft(np.asarray([[1], [3], [0]]), target), target)
   np.testing.assert_array_equal(verdict.num_accepted, [1, 0, 1])

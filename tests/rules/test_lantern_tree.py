@@ -10,7 +10,11 @@ import pytest
 import jaxspec
 from jaxspec.core import rng, trees
 from jaxspec.core.types import Draft
+from jaxspec.rules.distances import neighbour_table
 from jaxspec.rules.exact_distribution import exact_distribution, exact_tree_distribution
+from jaxspec.rules.lantern_rule import LanternRule, lantern_plus_plus
+from jaxspec.rules.lantern_tree import lantern_tree
+from jaxspec.rules.tree_rule import tree_rule
 from jaxspec.sampling import logit_processing as sampling
 from tests.rules import golden
 
@@ -44,7 +48,7 @@ def _distribution_of_rounds(rule, table, draft, target, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", [jaxspec.lantern(2, 0.25), jaxspec.lantern(1, 0.5), jaxspec.lantern_plus_plus(2, 2.0)])
+@pytest.mark.parametrize("rule", [LanternRule(2, 0.25), LanternRule(1, 0.5), lantern_plus_plus(2, 2.0)])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_chain_of_certain_candidates_has_the_closed_form_of_the_chain_rule(rule, seed, monkeypatch):
   """Probabilities are quarters, so all uniforms can be enumerated, including residuals in thirds and halves."""
@@ -52,7 +56,7 @@ def test_a_chain_of_certain_candidates_has_the_closed_form_of_the_chain_rule(rul
   generator = np.random.default_rng(seed)
   p = np.stack([quarters[generator.integers(len(quarters))] for _ in range(3)])
   tokens = [int(np.flatnonzero(row)[0]) for row in p[:2]]  # drafts with a probability between 0 and 1
-  table = jaxspec.neighbour_table(CODES, V - 1, normalise=False)
+  table = neighbour_table(CODES, V - 1, normalise=False)
   target = jnp.log(jnp.asarray(p, jnp.float32))[None]
 
   certain = jax.nn.one_hot(jnp.asarray(tokens), V)
@@ -66,7 +70,7 @@ def test_a_chain_of_certain_candidates_has_the_closed_form_of_the_chain_rule(rul
     expected[(*tokens, y)] = first * second * p[2, y]
   assert max(first, second) > 0
 
-  as_tree = jaxspec.tree_rule(jaxspec.lantern_tree(rule))
+  as_tree = tree_rule(lantern_tree(rule))
   chain = _draft(np.asarray([tokens]), None)
   tree = _draft(np.asarray([tokens]), [[-1, 0]])
   proposal = chain._replace(proposal=jnp.log(certain)[None])
@@ -83,8 +87,8 @@ def test_a_chain_of_certain_candidates_has_the_closed_form_of_the_chain_rule(rul
 def _rule(enabled, num_neighbours, delta):
   """The released code's settings, where a delta above 1 is a ratio."""
   if not enabled:
-    return jaxspec.lantern(1, 0.0)
-  return jaxspec.lantern(int(num_neighbours), float(delta), delta > 1, residual="compat")
+    return LanternRule(1, 0.0)
+  return LanternRule(int(num_neighbours), float(delta), delta > 1, residual="compat")
 
 
 @pytest.mark.slow
@@ -99,7 +103,7 @@ def test_golden_distributions_of_four_candidates():
     draft = _draft(case["candidates"][rows], np.full((rows.size, 4), -1))
     logits = jnp.asarray(case["logits"][rows], jnp.float32)
     target = jnp.repeat(logits[:, None], 5, axis=1)  # the position is the first; the others are not reached
-    rule = jaxspec.tree_rule(jaxspec.lantern_tree(_rule(*setting)))
+    rule = tree_rule(lantern_tree(_rule(*setting)))
     found = exact_tree_distribution(rule, table, draft, target, jnp.full((rows.size,), -1))
     np.testing.assert_allclose(found.distribution, case["law_dynamic_four"][rows], atol=1e-5)
     np.testing.assert_allclose(found.alpha, [stats[row]["accept_dynamic_four"] for row in rows], atol=1e-5)
@@ -138,7 +142,7 @@ def test_golden_walks(monkeypatch):
       node = next(i for i in children if tokens[1 + i] == token)
       uniforms[0, node] = uniform
       at = node if uniform <= mass else at
-    rule = jaxspec.tree_rule(jaxspec.lantern_tree(_rule(*setting)))
+    rule = tree_rule(lantern_tree(_rule(*setting)))
     verdict, distribution = _decide(rule, table, draft, target, uniforms, monkeypatch)
     lengths.append(int(verdict.num_accepted[0]))
     assert lengths[-1] == int(get("accept_length")), case
@@ -149,10 +153,10 @@ def test_golden_walks(monkeypatch):
 @pytest.mark.slow
 def test_a_repeated_candidate_is_not_accepted_by_borrowing():
   """An additive bound lends to a token of probability 0, but a copy of a rejected candidate stays rejected."""
-  table = jaxspec.neighbour_table(CODES, V - 1, normalise=False)
+  table = neighbour_table(CODES, V - 1, normalise=False)
   target = jnp.log(jnp.asarray([[[0.4, 0.2, 0.2, 0.2]]], jnp.float32))
   draft = _draft(np.asarray([[0, 0]]), [[-1, -1]])
-  rule = jaxspec.lantern_tree(jaxspec.lantern(1, 0.3))
+  rule = lantern_tree(LanternRule(1, 0.3))
   candidates = jaxspec.rules.tree_rule.candidates_of(draft)
   prob = rule.accept_prob(table, candidates, jnp.repeat(target, 3, axis=1))
   np.testing.assert_allclose(prob, [[0.6, 0.0]], atol=1e-6)

@@ -12,6 +12,10 @@ import jaxspec
 from jaxspec.core import rng
 from jaxspec.rules.distances import DistanceTable
 from jaxspec.rules.exact_distribution import exact_distribution
+from jaxspec.rules.gsd_rule import GsdRule, gsd_released
+from jaxspec.rules.lantern_rule import LanternRule, lantern_plus_plus
+from jaxspec.rules.scaled_rule import ScaledRule, always
+from jaxspec.rules.static_groups import StaticGroupsRule
 from tests.rules import rules_reference as reference
 
 pytestmark = pytest.mark.slow
@@ -24,29 +28,29 @@ GROUPS = (np.random.default_rng(6).permutation(V) % 7).astype(np.int32)
 
 # An acceptance rule, its lossless limit (None: it has none), and its table in NumPy.
 RULES = {
-  "scaled": (jaxspec.scaled(3.0), jaxspec.scaled(1.0), None),
-  "scaled_optimal": (jaxspec.scaled(1.5, residual="optimal"), jaxspec.scaled(0.5, residual="optimal"), None),
-  "scaled_below_one": (jaxspec.scaled(0.5), None, None),
-  "always": (jaxspec.always, None, None),
-  "static": (jaxspec.static_groups(), None, GROUPS),
-  "static_optimal": (jaxspec.static_groups(residual="optimal"), None, GROUPS),
-  "gsd": (jaxspec.gsd(6, 0.1, 4.0), jaxspec.gsd(1, 0.1, 4.0), DISTANCE),
-  "gsd_odd": (jaxspec.gsd(5, 0.1, 4.0, max_rule=False), jaxspec.gsd(5, 0.0, 4.0), DISTANCE),
-  "gsd_centered": (jaxspec.gsd(6, 0.02, 9.0, window="centered", max_rule=False), jaxspec.gsd(6, 0.1, 0.0), DISTANCE),
+  "scaled": (ScaledRule(3.0), ScaledRule(1.0), None),
+  "scaled_optimal": (ScaledRule(1.5, residual="optimal"), ScaledRule(0.5, residual="optimal"), None),
+  "scaled_below_one": (ScaledRule(0.5), None, None),
+  "always": (always, None, None),
+  "static": (StaticGroupsRule(), None, GROUPS),
+  "static_optimal": (StaticGroupsRule(residual="optimal"), None, GROUPS),
+  "gsd": (GsdRule(6, 0.1, 4.0), GsdRule(1, 0.1, 4.0), DISTANCE),
+  "gsd_odd": (GsdRule(5, 0.1, 4.0, max_rule=False), GsdRule(5, 0.0, 4.0), DISTANCE),
+  "gsd_centered": (GsdRule(6, 0.02, 9.0, window="centered", max_rule=False), GsdRule(6, 0.1, 0.0), DISTANCE),
   "gsd_optimal": (
-    jaxspec.gsd(6, 0.1, 9.0, max_rule=False, residual="optimal"),
-    jaxspec.gsd(1, max_rule=False, residual="optimal"),
+    GsdRule(6, 0.1, 9.0, max_rule=False, residual="optimal"),
+    GsdRule(1, max_rule=False, residual="optimal"),
     DISTANCE,
   ),
-  "gsd_released": (jaxspec.gsd_released(8, 0.1, 9.0), jaxspec.gsd_released(1), DISTANCE),
-  "lantern": (jaxspec.lantern(5, 0.05), jaxspec.lantern(5, 0.0), NEIGHBOURS),
-  "lantern_paper": (jaxspec.lantern(5, 0.05, residual="paper"), jaxspec.lantern(5, 0.0, residual="paper"), NEIGHBOURS),
-  "lantern_compat": (jaxspec.lantern(5, 0.05, residual="compat"), jaxspec.lantern(5, 0.0, residual="compat"), NEIGHBOURS),
-  "lantern_wide": (jaxspec.lantern(1000, 0.1, residual="paper"), None, NEIGHBOURS),
-  "lantern_plus_plus": (jaxspec.lantern_plus_plus(5, 2.0), jaxspec.lantern_plus_plus(5, 1.0), NEIGHBOURS),
+  "gsd_released": (gsd_released(8, 0.1, 9.0), gsd_released(1), DISTANCE),
+  "lantern": (LanternRule(5, 0.05), LanternRule(5, 0.0), NEIGHBOURS),
+  "lantern_paper": (LanternRule(5, 0.05, residual="paper"), LanternRule(5, 0.0, residual="paper"), NEIGHBOURS),
+  "lantern_compat": (LanternRule(5, 0.05, residual="compat"), LanternRule(5, 0.0, residual="compat"), NEIGHBOURS),
+  "lantern_wide": (LanternRule(1000, 0.1, residual="paper"), None, NEIGHBOURS),
+  "lantern_plus_plus": (lantern_plus_plus(5, 2.0), lantern_plus_plus(5, 1.0), NEIGHBOURS),
   "lantern_plus_plus_paper": (
-    jaxspec.lantern_plus_plus(10, 3.0, residual="paper"),
-    jaxspec.lantern_plus_plus(10, 1.0, residual="paper"),
+    lantern_plus_plus(10, 3.0, residual="paper"),
+    lantern_plus_plus(10, 1.0, residual="paper"),
     NEIGHBOURS,
   ),
 }
@@ -127,7 +131,7 @@ def test_switched_off_is_lossless(name):
 
 def test_groups_of_one_token_are_lossless():
   p, q = _positions()
-  found = _distribution(jaxspec.static_groups(), jnp.arange(V), p, q)
+  found = _distribution(StaticGroupsRule(), jnp.arange(V), p, q)
   np.testing.assert_allclose(found.distribution, p, atol=2e-6)
 
 

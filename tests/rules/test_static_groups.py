@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
-import jaxspec
 from jaxspec.rules.exact_distribution import exact_distribution, total_variation
+from jaxspec.rules.static_groups import StaticGroupsRule
 from tests.rules.rules_reference import random_distributions
 
 
@@ -13,7 +13,7 @@ def test_theorem_on_partitions():
   size, num_groups = 30, 6
   groups = np.random.default_rng(0).integers(num_groups, size=size)
   p, q = random_distributions(1, 12, size, sharpness=1.5, noise=1.0)
-  found = exact_distribution(jaxspec.static_groups(), jnp.asarray(groups, jnp.int32), p, q)
+  found = exact_distribution(StaticGroupsRule(), jnp.asarray(groups, jnp.int32), p, q)
   member = (groups[:, None] == np.arange(num_groups)).astype(np.float64)
   coarse_p, coarse_q = p @ member, q @ member
   coarse = np.asarray(total_variation(coarse_p, coarse_q))

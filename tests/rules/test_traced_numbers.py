@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from jaxspec.rules.lantern_greedy import GreedyLantern
-from jaxspec.rules.lantern_rule import Lantern
+from jaxspec.rules.lantern_greedy import GreedyLanternRule
+from jaxspec.rules.lantern_rule import LanternRule
 from jaxspec.rules.lossless import lossless
-from jaxspec.rules.scaled_rule import Scaled
+from jaxspec.rules.scaled_rule import ScaledRule
 from jaxspec.rules.traced_numbers import TracedRule, traced_numbers
 from jaxspec.sampling import SamplingConfig
 from tests.methods import networks
@@ -50,8 +50,8 @@ def test_traced_numbers_judge_like_fixed_ones(name):
 
 def test_rules_without_numbers_stay_as_they_are():
   assert traced_numbers(lossless, ()) == (lossless, ())
-  below = Scaled(0.5, residual="optimal")  # whether its residual needs all acceptances is static
+  below = ScaledRule(0.5, residual="optimal")  # whether its residual needs all acceptances is static
   assert traced_numbers(below, ()) == (below, ())
-  rule, (numbers, tables) = traced_numbers(GreedyLantern(Lantern(3, 2.0, True)), np.zeros((4, 3)))
-  assert rule == TracedRule(GreedyLantern(Lantern(3, 1.0, True)))
+  rule, (numbers, tables) = traced_numbers(GreedyLanternRule(LanternRule(3, 2.0, True)), np.zeros((4, 3)))
+  assert rule == TracedRule(GreedyLanternRule(LanternRule(3, 1.0, True)))
   assert float(numbers["bound"]) == 2.0 and tables.shape == (4, 3)

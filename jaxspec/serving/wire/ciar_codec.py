@@ -22,13 +22,14 @@ from jaxspec.serving.wire.round_codec import DecodedDraft, Framed, distributions
 
 @dataclasses.dataclass(frozen=True)
 class CiarWire(Framed):
-  """Windows of an edge that accepts tokens locally, and what the cloud has not read (`jaxspec.CiarDrafter` drafters).
+  """Windows of an edge that accepts tokens locally, and what the cloud has not read
+  (`jaxspec.drafters.ciar_drafter.CiarDrafter` drafters).
 
   Attributes:
     vocab: tokens V.
     window: most tokens to be verified in one round.
-    codec: how the distributions of a window are sent, for rule `jaxspec.lossless_sparse`; None sends ids alone, for rule
-      `jaxspec.greedy`.
+    codec: how the distributions of a window are sent, for rule `jaxspec.rules.sparse.lossless_sparse`; None sends ids alone,
+      for rule `jaxspec.rules.greedy.greedy`.
     feature_width: numbers in the interval features of a token; 0 sends none.
   """
 

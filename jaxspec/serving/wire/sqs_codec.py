@@ -51,7 +51,7 @@ class _Records(Framed):
 
 @dataclasses.dataclass(frozen=True)
 class SqsWire(_Records):
-  """Drafts with sparse integer distributions, in every coding (`jaxspec.CompressedDrafter` drafters).
+  """Drafts with sparse integer distributions, in every coding (`jaxspec.drafters.compressed.CompressedDrafter` drafters).
 
   Coding ``lazy`` sends tokens and counts. The cloud requests the distribution of a rejected draft in a second part.
 

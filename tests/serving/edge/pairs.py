@@ -14,14 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxspec
+from jaxspec.codecs import topk_lattice
 from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.core.loop import NO_DRAFTER
 from jaxspec.core.state import Origin
 from jaxspec.core.types import Drafter, Verifier
 from jaxspec.drafters.compressed import CompressedDrafter, CompressedParams
+from jaxspec.drafters.draws import SparseDraw
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, interval_features_fns
 from jaxspec.models.llamagen import llamagen_fns
+from jaxspec.rules.greedy import greedy
+from jaxspec.rules.sparse import lossless_sparse
 from jaxspec.serving.wire.ciar_codec import CiarWire
 from jaxspec.serving.wire.framing import OVERHEAD_BYTES, REPLY_BYTES
 from jaxspec.serving.wire.round_codec import Wire
@@ -97,15 +101,15 @@ def _sqs(coding: str) -> Case:
   return Case(params, drafter, verifier, SqsWire(codec, 4))
 
 
-CIAR_CODEC = jaxspec.topk_lattice(TARGET.vocab_size, 5, ell=20)
+CIAR_CODEC = topk_lattice(TARGET.vocab_size, 5, ell=20)
 
 
 def _ciar(variant: str) -> Case:
-  options = dict(window=3, tau=0.25, rule=jaxspec.greedy, widths=(8,))
+  options = dict(window=3, tau=0.25, rule=greedy, widths=(8,))
   codec, width, draw, features = None, 0, (), ()
   if variant == "exact":
     codec, draw = CIAR_CODEC, TopKParams(jnp.int32(5))
-    options |= dict(rule=jaxspec.lossless_sparse, draw=jaxspec.SparseDraw(codec))
+    options |= dict(rule=lossless_sparse, draw=SparseDraw(codec))
   if variant == "features":
     phi = interval_features_fns(IntervalFeaturesConfig(TARGET.dim, DRAFT.dim, TARGET.vocab_size, hidden=8))
     width, features = phi.width, random_params(phi, 7)
@@ -123,8 +127,8 @@ def markov_case(name: str, *, window: int = 3, vocab: int = 5, seed: int = 3) ->
     codec = codec_of("top", vocab, vocab if variant == "dense" else 3, ell=7, coding=variant)
     params, drafter, verifier = markov_pair(p, q, codec, settings("top", 3), window=window, budget=40.0)
     return Case(params, drafter, verifier, SqsWire(codec, window))
-  codec = jaxspec.topk_lattice(vocab, 3, ell=7) if variant == "exact" else None
-  options = dict(rule=jaxspec.lossless_sparse, draw=jaxspec.SparseDraw(codec)) if codec else dict(rule=jaxspec.greedy)
+  codec = topk_lattice(vocab, 3, ell=7) if variant == "exact" else None
+  options = dict(rule=lossless_sparse, draw=SparseDraw(codec)) if codec else dict(rule=greedy)
   params, parts = markov_gated(p, q, window=window, tau=0.45, **options)
   if codec:
     params = params._replace(draft=params.draft._replace(draw=TopKParams(jnp.int32(3))))

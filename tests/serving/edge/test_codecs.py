@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 import jaxspec
+from jaxspec.codecs import topk_lattice
 from jaxspec.codecs.bits import CODINGS
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.core.loop import end_tuple
 from jaxspec.core.types import Cursor
+from jaxspec.drafters.ciar_drafter import PendingTokens
 from jaxspec.serving.wire.framing import MessageError, frame, unframe
 from jaxspec.serving.wire.handshake import Agreement
 from tests.serving.edge.pairs import markov_case
@@ -32,7 +34,7 @@ def draft_of(wire, *, number=1, last=1, read=3, max_len=8):
   tokens = np.zeros((1, 3), np.int32)
   counts = np.broadcast_to(np.array([4, 2, 2]) << 21 if wire.limits.coding == "half" else np.array([3, 2, 2]), (1, 3, 3))
   proposal = SparseDistribution(np.zeros_like(counts) + np.arange(3), counts, 0 * tokens + 3, counts.sum(-1))
-  payload = jaxspec.PendingTokens(np.full((1, max_len), last, np.int32), np.full(1, read))
+  payload = PendingTokens(np.full((1, max_len), last, np.int32), np.full(1, read))
   return jaxspec.Draft(tokens, proposal, np.full(1, number), needs_verify=np.ones(1, bool), payload=payload)
 
 
@@ -147,7 +149,7 @@ def test_drafts_that_no_frame_holds():
   """Proposals, trees and features of another kind than the wire's."""
   sqs, ciar = case_of("sqs-paper").wire, case_of("ciar-exact").wire
   cursor = cursor_of(1, 2, round_=0)
-  payload = jaxspec.PendingTokens(np.ones((1, 6), np.int32), np.array([1]), np.zeros((1, 6, 2), np.float32))
+  payload = PendingTokens(np.ones((1, 6), np.int32), np.array([1]), np.zeros((1, 6, 2), np.float32))
   draft = jaxspec.Draft(np.zeros((1, 3), np.int32), np.zeros((1, 3, 5)), np.array([1]), payload=payload)
   for wire in (sqs, ciar):
     with pytest.raises(ValueError, match="sparse integer distributions"):
@@ -166,9 +168,9 @@ def test_codecs_are_values():
   assert len(set(wires)) == len(wires) and case_of("sqs-lazy").wire == markov_case("sqs-lazy").wire
   ciar = type(wires[-1])
   with pytest.raises(ValueError, match="whole distributions"):
-    ciar(5, 3, jaxspec.topk_lattice(5, 3, coding="lazy"))
+    ciar(5, 3, topk_lattice(5, 3, coding="lazy"))
   with pytest.raises(ValueError, match="codec of 5 tokens"):
-    ciar(5, 3, jaxspec.topk_lattice(6, 3))
+    ciar(5, 3, topk_lattice(6, 3))
 
 
 def test_settings_of_a_stream_are_checked():

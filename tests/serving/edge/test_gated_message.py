@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import jaxspec
+from jaxspec.codecs import topk_lattice
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.ciar_message import GatedWire, read_gated, write_gated
 from jaxspec.serving.wire.framing import OVERHEAD_BYTES
@@ -19,7 +19,7 @@ def test_messages_and_what_they_refuse():
   got = read_gated(data, ids)
   assert (got.round, got.read, got.unread, got.drafts) == (5, 2, (7, 1), (12, 0, 3)) and bits == 32 + 5 * 4
   assert len(data) == OVERHEAD_BYTES + -(-bits // 8) <= ids.max_bytes
-  distributions = GatedWire.of(jaxspec.topk_lattice(13, 5, ell=20), **SIZES)
+  distributions = GatedWire.of(topk_lattice(13, 5, ell=20), **SIZES)
   record = Record((1, 4, 8), (3, 7, 10), 20, 4)
   assert read_gated(write_gated(0, 0, [2], [record], distributions)[0], distributions).drafts == (record,)
   with pytest.raises(MessageError, match="token is not below"):

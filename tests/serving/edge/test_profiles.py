@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-import jaxspec
+from jaxspec.codecs import topk_lattice
 from jaxspec.core.no_draft import NO_DRAFTER
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.sampling.logit_processing import Warp
@@ -14,9 +14,9 @@ from jaxspec.serving.wire.profiles import check_profile, find_profile, profile_o
 from jaxspec.serving.wire.sqs_codec import PlainWire, SqsWire
 
 VOCAB, MAX_LEN = 7, 12
-CODEC = jaxspec.topk_lattice(VOCAB, 3, ell=10, coding="trimmed")
+CODEC = topk_lattice(VOCAB, 3, ell=10, coding="trimmed")
 WIRE = SqsWire(CODEC, 4)
-WIRES = (WIRE, CiarWire(VOCAB, 4), PlainWire(VOCAB), SqsWire(jaxspec.topk_lattice(VOCAB, 3, ell=10, coding="lazy"), 4))
+WIRES = (WIRE, CiarWire(VOCAB, 4), PlainWire(VOCAB), SqsWire(topk_lattice(VOCAB, 3, ell=10, coding="lazy"), 4))
 NUCLEUS = profile_of_wire(WIRE, len(WIRES), warp=Warp(top_k=5, nucleus=True), guided=True, max_len=MAX_LEN)
 PROFILES = (*(profile_of_wire(wire, id, max_len=MAX_LEN) for id, wire in enumerate(WIRES)), NUCLEUS)
 SERVED = Description(PROTOCOL, PROTOCOL, "", b"", b"", VOCAB, MAX_LEN, 1, (), PROFILES)
@@ -37,9 +37,9 @@ def test_every_profile_is_found_by_its_wire():
   [
     (SqsWire(CODEC, 5), "window 5 where the cloud has 4$"),
     (WIRES[3], "coding 'lazy' where the cloud has 'trimmed'$"),
-    (SqsWire(jaxspec.topk_lattice(VOCAB, 3, ell=11, coding="trimmed"), 4), "ell 11 where the cloud has 10$"),
-    (SqsWire(jaxspec.topk_lattice(VOCAB, 2, ell=10, coding="trimmed"), 4), "max_support 2 where the cloud has 3$"),
-    (SqsWire(jaxspec.topk_lattice(8, 3, ell=10, coding="trimmed"), 4), "vocab 8 where the cloud has 7$"),
+    (SqsWire(topk_lattice(VOCAB, 3, ell=11, coding="trimmed"), 4), "ell 11 where the cloud has 10$"),
+    (SqsWire(topk_lattice(VOCAB, 2, ell=10, coding="trimmed"), 4), "max_support 2 where the cloud has 3$"),
+    (SqsWire(topk_lattice(8, 3, ell=10, coding="trimmed"), 4), "vocab 8 where the cloud has 7$"),
     (CiarWire(VOCAB, 4, CODEC), "method 'ciar' where the cloud has 'sqs'$"),
   ],
 )

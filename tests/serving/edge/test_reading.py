@@ -2,7 +2,7 @@
 
 import pytest
 
-import jaxspec
+from jaxspec.codecs import conformal_lattice, topk_lattice
 from jaxspec.serving.wire import frame_reader, framing
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.ciar_codec import CiarWire
@@ -12,12 +12,12 @@ from jaxspec.serving.wire.records import Limits, Record
 from jaxspec.serving.wire.sqs_codec import PlainWire, SqsWire
 
 N = 20
-TOP = {coding: jaxspec.topk_lattice(50, 6, ell=30, coding=coding) for coding in ("paper", "rice", "trimmed", "lazy")}
+TOP = {coding: topk_lattice(50, 6, ell=30, coding=coding) for coding in ("paper", "rice", "trimmed", "lazy")}
 WIRES = [
   *(SqsWire(codec, 3) for codec in TOP.values()),
-  SqsWire(jaxspec.topk_lattice(50, 6, ell=4, coding="trimmed"), 3),  # fewer tokens are sent than may be in a support
-  SqsWire(jaxspec.topk_lattice(13, 13, ell=30, coding="dense"), 3),
-  SqsWire(jaxspec.conformal_lattice(13, 13, coding="half"), 3),
+  SqsWire(topk_lattice(50, 6, ell=4, coding="trimmed"), 3),  # fewer tokens are sent than may be in a support
+  SqsWire(topk_lattice(13, 13, ell=30, coding="dense"), 3),
+  SqsWire(conformal_lattice(13, 13, coding="half"), 3),
   PlainWire(50),
   CiarWire(50, 3),
   CiarWire(50, 3, TOP["paper"]),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jaxspec
+from jaxspec.models import guidance
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.models.nn import kv_cache
 from jaxspec.serving.server import cache_table
@@ -23,7 +23,7 @@ def programs_of(*, dtype="float32", guided=False, **sizes):
   fns = llamagen_fns(dataclasses.replace(TARGET, dtype=dtype))
   params = side(random_params(fns, 2), scale=2.0 if guided else None)
   sizes = Sizes(**(dict(max_streams=64, max_rows=2, max_len=16, widths=(8,)) | sizes))
-  return Programs(params, jaxspec.guided(fns) if guided else fns, (ServedProfile(PlainWire(13)),), sizes, EXAMPLE)
+  return Programs(params, guidance.guided(fns) if guided else fns, (ServedProfile(PlainWire(13)),), sizes, EXAMPLE)
 
 
 @pytest.mark.parametrize("dtype, guided", [("float32", False), pytest.param("bfloat16", True, marks=pytest.mark.slow)])
@@ -54,7 +54,7 @@ def test_no_buffer_is_copied(dtype, guided):
 def test_rows_are_taken_and_put(guided):
   """Both halves of a guided model; grouped heads of a row stay together."""
   fns = llamagen_fns(dataclasses.replace(TARGET, num_kv_heads=1, num_heads=2))
-  fns = jaxspec.guided(fns) if guided else fns
+  fns = guidance.guided(fns) if guided else fns
   generator = np.random.default_rng(0)
 
   def fill(leaf):
