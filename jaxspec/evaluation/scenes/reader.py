@@ -81,14 +81,14 @@ def read(images: np.ndarray) -> list[Reading]:
   """
   pixels = _to_pixels(images)
   backgrounds = _find_backgrounds(pixels)
-  readings: list[Reading | None] = [None] * len(pixels)
+  readings: dict[int, Reading] = {}
   for background in np.unique(backgrounds):
     rows = np.flatnonzero(backgrounds == background)
     for start in range(0, len(rows), _CHUNK):
       chunk = rows[start : start + _CHUNK]
       for row, reading in zip(chunk, _read_on(pixels[chunk], int(background)), strict=True):
-        readings[row] = reading
-  return readings  # type: ignore[return-value]
+        readings[int(row)] = reading
+  return [readings[row] for row in range(len(pixels))]
 
 
 def _to_pixels(images: np.ndarray) -> np.ndarray:
