@@ -50,15 +50,15 @@ def convert_folder(source: str, destination: str, family: engine.Family, fields:
   Raises:
     ValueError: one line; nothing is left at the destination then.
   """
-  source = Path(source)
-  files = hugging_face.weight_files(source)
-  tensors = hugging_face.read_tensors(source, files)
+  folder = Path(source)
+  files = hugging_face.weight_files(folder)
+  tensors = hugging_face.read_tensors(folder, files)
   inside = {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items() if name.startswith(_PREFIX)}
   try:
     config, leaves = engine.match(inside, family, fields)
   except ValueError as error:
     raise ValueError(f"Cannot convert {source}: {error}") from error
-  meta = {"source": source.resolve().name, "source_sha256": hugging_face.digest(files), "licence": "unknown"}
+  meta = {"source": folder.resolve().name, "source_sha256": hugging_face.digest(files), "licence": "unknown"}
   engine.write(destination, config, leaves, meta=meta)
   return config
 

@@ -18,7 +18,7 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -49,7 +49,8 @@ OnWrite = Callable[[int, int], None]
 class SourceTensor(Protocol):
   """A tensor of a source file that is read when it is needed."""
 
-  shape: Shape
+  @property
+  def shape(self) -> Shape: ...
 
   def read(self) -> np.ndarray: ...
 
@@ -328,7 +329,7 @@ def _source_of(family: Family, path: str) -> tuple[Rule, str]:
     ValueError: if the source's form has no such tensor.
   """
   rule, name = _rule_for(family, path, "to_source")
-  if rule is None:
+  if rule is None or name is None:
     raise ValueError(f"Must have a network that the official form can hold, it has no name for {path}")
   return rule, name
 
@@ -440,6 +441,12 @@ def export_file(source: str | os.PathLike, destination: str | os.PathLike, famil
 
 
 # Inference of configs.
+
+
+def multiples(channels: Sequence[int | None], base: int | None) -> tuple[int, ...] | None:
+  """Channels of each level in units of those of the first convolution; None where a shape does not tell."""
+  known = [number for number in channels if number]
+  return tuple(number // base for number in known) if base and known and len(known) == len(channels) else None
 
 
 def most_common(candidates: Iterable[int | None]) -> int | None:

@@ -109,9 +109,9 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> LlamaGe
   if "num_kv_heads" not in fields:
     rows = engine.most_common(sizes(r"layers\.\d+\.attention\.wqkv\.weight", 0, 2))
     head_dim = fields["dim"] // fields["num_heads"]
-    kv_heads = (rows // head_dim - fields["num_heads"]) // 2 if rows is not None and head_dim else None
-    fits = kv_heads is not None and 0 < kv_heads < fields["num_heads"]
-    fields["num_kv_heads"] = kv_heads if fits and (fields["num_heads"] + 2 * kv_heads) * head_dim == rows else None
+    kv_heads = (rows // head_dim - fields["num_heads"]) // 2 if rows is not None and head_dim else 0
+    fits = 0 < kv_heads < fields["num_heads"] and (fields["num_heads"] + 2 * kv_heads) * head_dim == rows
+    fields["num_kv_heads"] = kv_heads if fits else None
   return registry.make_config("llamagen", fields)
 
 
@@ -130,7 +130,7 @@ def main(source: str, destination: str, config_file: str | None, export: bool, i
 
   def convert(source: str, destination: str, family: engine.Family, fields: dict[str, Any]) -> LlamaGenConfig:
     size = {} if image_size is None else {"image_size": image_size}
-    if size and image_size % _PIXELS_PER_TOKEN:
+    if image_size is not None and image_size % _PIXELS_PER_TOKEN:
       raise ValueError(f"Must have an image size divisible by {_PIXELS_PER_TOKEN}, we instead got {image_size}")
     if size and "num_tokens" in fields:
       raise ValueError("Must have either --image-size or num_tokens in --config, we instead got both")

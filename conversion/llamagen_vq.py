@@ -56,7 +56,7 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> LlamaGe
   channels = [first(rf"encoder\.conv_blocks\.{i}\.res\.0\.conv1\.weight", 0, 4) for i in range(levels)]
   inferred = {
     "base_channels": base,
-    "multipliers": tuple(c // base for c in channels) if base and channels and all(channels) else None,
+    "multipliers": engine.multiples(channels, base),
     "num_res_blocks": engine.count_distinct(shapes, r"encoder\.conv_blocks\.0\.res\.(\d+)\.") or None,
     "z_channels": engine.most_common([first(r"encoder\.conv_out\.weight", 0, 4), first(r"post_quant_conv\.weight", 0, 4)]),
     "codebook_size": first(r"quantize\.embedding\.weight", 0, 2),

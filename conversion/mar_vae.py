@@ -56,7 +56,7 @@ def inferred_fields(
   attended = {int(match[1]) for name in shapes if (match := re.match(rf"{level}{attention}\.", name))}
   return {
     "base_channels": base,
-    "multipliers": tuple(c // base for c in channels) if base and channels and all(channels) else None,
+    "multipliers": engine.multiples(channels, base),
     "num_res_blocks": engine.count_distinct(shapes, rf"encoder\.{down}\.0\.{block}\.(\d+)\.") or None,
     "attention_levels": tuple(sorted(attended)),
     "z_channels": engine.most_common([first(r"decoder\.conv_in\.weight", 1, 4), first(r"post_quant_conv\.weight", 0, 4)]),

@@ -31,7 +31,7 @@ class Rule:
     self.source = source
     self.target = re.sub(r"\.(\{\w+\})", r"_\1", source) if target is None else target
     self.axes = axes
-    self._kept = None if axes is None else [axis for axis in axes if axis is not None]
+    self._kept = [] if axes is None else [axis for axis in axes if axis is not None]  # read where there are axes
     self._match_source, self._fill_source = _regex(self.source), _template(self.source)
     self._match_target, self._fill_target = _regex(self.target), _template(self.target)
 

@@ -167,7 +167,7 @@ class _Archive:
       else:
         with self._zip.open(info) as file:
           file.seek(start)
-          data = file.read(length)
+          data = file.read(-1 if length is None else length)
     except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, struct.error) as error:
       raise ValueError(f"Corrupt {self.path}: {error}") from error
     if length is not None and len(data) != length:

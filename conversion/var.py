@@ -69,7 +69,7 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> VARConf
     "vocab_size": engine.most_common([first(r"head\.weight", 0, 2), first(r"head\.bias", 0, 1)]),
     "code_dim": first(r"word_embed\.weight", 1, 2),
     "num_classes": None if rows is None else rows - 1,
-    "sides": published.get(first(r"pos_1LC", 1, 3)),
+    "sides": published.get(first(r"pos_1LC", 1, 3) or 0),
     "qk_norm": any(name.endswith(".scale_mul_1H11") for name in shapes),
     "shared_adaln": any(name.startswith("shared_ada_lin.") for name in shapes),
   }

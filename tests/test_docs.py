@@ -40,7 +40,7 @@ def test_examples_of_the_page_on_adding_things():
   for block in (rule, audited_rule, drafter):
     exec(block, scope)
   params, condition = jaxspec.SpecParams((), side(weights)), labels(2)
-  repeat = scope["repeat_last"](3, TARGET.vocab_size)
+  repeat = scope["RepeatDrafter"](3, TARGET.vocab_size)
   out = jaxspec.speculate(params, jax.random.key(0), condition, drafter=repeat, verifier=scope["verifier"], max_len=9)
   np.testing.assert_array_equal(out.counters.accepted, out.counters.drafted)
   np.testing.assert_array_equal(out.tokens[:, :4], out.tokens[:, :1] + np.zeros((1, 4), int))
@@ -213,7 +213,7 @@ def test_public_names_exist_and_have_docstrings():
 def test_fields_of_the_contracts_are_documented():
   """With their shapes, in the docstring: `help` and the site show no comments."""
   contracts = [value for value in vars(jaxspec.core.types).values() if isinstance(value, type) and hasattr(value, "_fields")]
-  assert {jaxspec.Draft, jaxspec.Verdict, jaxspec.Drafter, jaxspec.Verifier} < set(contracts)
+  assert {jaxspec.Draft, jaxspec.Verdict, jaxspec.ModelFns} < set(contracts)
   for contract in contracts:
     documented = re.findall(r"^  (\w+): ", inspect.getdoc(contract).partition("Attributes:\n")[2], re.M)
     assert tuple(documented) == contract._fields, contract

@@ -20,7 +20,7 @@ def test_every_method_has_a_page_of_all_parts():
     assert f"](../images/rounds/{name}.svg)" in text and f"<!-- options: {name} -->" in text and f"--method {name}" in text
     assert f"methods.{cls.__name__}(" in text
     headings = re.findall(r"^## (.*)$", text, re.M)
-    assert headings == ["Use", "What it guarantees", "What it costs", "Options", "Source"][: 5 if cls.source else 4]
+    assert headings == ["Use", "Guarantee", "Cost", "Options", "Source"][: 5 if cls.source else 4]
     assert ("**Not exact.**" in text or "**not exact**" in text or "**Not exact**" in text) != cls.exact
     for paper in re.findall(r"arXiv (\d{4}\.\d{5})", cls.source):
       assert f"https://arxiv.org/abs/{paper}" in text

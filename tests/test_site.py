@@ -141,9 +141,10 @@ def test_examples_of_the_methods_fit_the_shipped_networks(monkeypatch):
     exec(block, {})
     shown = {node.attr for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Attribute)}
     assert {"load_pipeline", METHODS[name].__name__} <= shown
-  scope = {}
-  for block in _examples(DOCS / "quickstart.md"):
-    exec(block, scope)
+  for page in ("quickstart", "lossy", "discrete"):
+    scope = {}
+    for block in _examples(DOCS / f"{page}.md"):
+      exec(block, scope)
   assert {"images", "tokens", "texts", "counters"} <= set(dir(Generation))
 
 

@@ -1,8 +1,8 @@
-"""Fills the tables in pages: options of methods from their declarations, figures from the tables of the experiments.
+"""Fills the tables of pages: options of methods from their declarations, figures from the tables of the experiments.
 
     python docs/_ext/method_pages.py
 
-A page marks where a table stands, and what it holds; what stands between the marks is written anew::
+Marks in a page name its tables; the text between the marks is generated::
 
     <!-- options: gsd -->
     <!-- end -->
@@ -10,6 +10,7 @@ A page marks where a table stands, and what it holds; what stands between the ma
     <!-- figures: scenes_speed
     rows: plain decoding; GSD, defaults
     columns: decode; batch; target calls
+    where: batch = 1
     -->
     <!-- end -->
 
@@ -22,10 +23,10 @@ A page marks where a table stands, and what it holds; what stands between the ma
     <!-- audit: audit_gsd -->
     <!-- end -->
 
-``<!-- methods -->`` is the list of all methods; ``table`` is a whole table with the lines around it; ``lossy`` is what the
-tables of scenes say together: ``settings``, the same ``without top-p``,
-published ``orders``, or ``limits``; ``audit`` is what `jaxspec audit --out` wrote. Rows and columns are named as in
-``experiments/results/NAME.md``.
+``<!-- methods -->`` lists all methods. ``figures`` takes rows and columns of ``experiments/results/NAME.md`` by their names
+there; ``where`` is optional and keeps the rows with that value. ``table`` is a whole table with its caption. ``lossy`` joins
+the tables of scenes: ``settings``, the same ``without top-p``, published ``orders``, or ``limits``. ``audit`` reads a file
+of `jaxspec audit --out`.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ from jaxspec.methods import METHODS
 from jaxspec.run.described import describe, range_words
 
 ROOT = Path(__file__).parents[2]
-PAGES = ROOT / "docs" / "methods"
-OTHERS = tuple(ROOT / "docs" / f"{name}.md" for name in ("server_measured", "lossy", "speed", "mar", "discrete", "ciar"))
+DOCS = ROOT / "docs"
+PAGES = DOCS / "methods"
 RESULTS = ROOT / "experiments" / "results"
 _MARK = re.compile(r"(<!-- (options|figures|methods|table|lossy|audit)\b:?([^>]*?)-->\n).*?(<!-- end -->)", re.S)
+_TOKENS = {"ids": "discrete", "vectors": "continuous", "maps": "scales", "states": "denoising steps"}
 _OUTPUT = {True: "exact", False: "not exact", "option": "exact with `--exact`"}
 
 
@@ -58,20 +60,21 @@ def filled(page: str, folder: Path = PAGES) -> str:
   return _MARK.sub(lambda mark: f"{mark[1]}\n{_table(mark[2], mark[3], folder)}\n{mark[4]}", page)
 
 
-def _table(kind: str, asked: str, folder: Path) -> str:
+def _table(kind: str, content: str, folder: Path) -> str:
   if kind == "options":
-    return options(asked.strip())
+    return options(content.strip())
   if kind == "methods":
     return all_methods()
   if kind == "table":
-    return whole(asked.strip())
+    return whole(content.strip())
   if kind == "lossy":
-    return lossy(asked.strip())
+    return lossy(content.strip())
   if kind == "audit":
-    return audit(asked.strip())
-  name, *lines = asked.strip().splitlines()
-  wanted = {key: [part.strip() for part in rest.split(";")] for key, _, rest in (line.partition(":") for line in lines)}
-  return figures(name.strip(), wanted["rows"], wanted["columns"], folder)
+    return audit(content.strip())
+  name, *lines = content.strip().splitlines()
+  fields = {key: [part.strip() for part in rest.split(";")] for key, _, rest in (line.partition(":") for line in lines)}
+  where = tuple(tuple(part.strip() for part in condition.split("=")) for condition in fields.get("where", ()))
+  return figures(name.strip(), fields["rows"], fields["columns"], folder, where=where)
 
 
 def options(name: str) -> str:
@@ -95,26 +98,30 @@ def all_methods() -> str:
   rows = []
   for name in METHODS:
     found = describe(METHODS[name])
-    tokens = " or ".join(found["tokens"])
+    tokens = "all" if len(found["tokens"]) == len(_TOKENS) else " or ".join(_TOKENS[kind] for kind in found["tokens"])
     rows.append((f"[`{name}`]({name}.md)", found["title"], _OUTPUT[found["exact"]], found["drafts_by"], tokens))
-  return _markdown(("method", "what it is", "output", "drafts from", "tokens"), rows)
+  return _markdown(("method", "name", "output", "source of the drafts", "tokens"), rows)
 
 
-def figures(name: str, rows: list[str], columns: list[str], folder: Path = PAGES) -> str:
-  """Some rows and columns of a table of the experiments, the command that makes it, and a link to it from the folder.
+def figures(
+  name: str, rows: list[str], columns: list[str], folder: Path = PAGES, *, where: tuple[tuple[str, str], ...] = ()
+) -> str:
+  """Some rows and columns of a table of the experiments, its command, and a link to it from the folder.
 
+  Args:
+    where: columns and the value that a row must have there.
   Raises:
-    ValueError: for a row or a column that is not there, or a name that several columns have.
+    ValueError: for a missing row or column, or a name that several columns have.
   """
   text = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
   head, _, *body = ([cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|"))
-  if missing := [column for column in columns if column not in head]:
+  if missing := [column for column in [*columns, *(column for column, _ in where)] if column not in head]:
     raise ValueError(f"Must have columns of {name}, we instead got {missing[0]!r}")
   if several := [column for column in columns if head.count(column) > 1]:
     raise ValueError(f"Must have one column of {name} by each name, we instead got several {several[0]!r}")
   label = columns[0]
   chosen = [dict(zip(head, cells)) for cells in body]
-  chosen = [row for row in chosen if row[label] in rows]
+  chosen = [row for row in chosen if row[label] in rows and all(row[column] == value for column, value in where)]
   if missing := [row for row in rows if row not in {found[label] for found in chosen}]:
     raise ValueError(f"Must have rows of {name}, we instead got {missing[0]!r}")
   command = re.search(r"`(python -m experiments\.run [^`]*)`", text)[1]
@@ -173,7 +180,8 @@ def lossy(part: str) -> str:
 
 def filled_pages() -> list[Path]:
   """The pages that have marks."""
-  return [*sorted(PAGES.glob("*.md")), *OTHERS]
+  written = [path for folder in (DOCS, PAGES, DOCS / "results") for path in sorted(folder.glob("*.md"))]
+  return [path for path in written if _MARK.search(path.read_text(encoding="utf-8"))]
 
 
 def _markdown(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

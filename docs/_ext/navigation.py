@@ -5,7 +5,7 @@ from jaxspec.methods import METHODS
 COPIED = "copied"  # where pages from outside of `docs` are put while the site is built
 
 NAVIGATION = {
-  "Start": ("quickstart", "studio", "tour", "methods/index", "how_to", "glossary"),
+  "Start": ("quickstart", "which_method", "studio", "tour", "examples/index", "methods/index", "how_to", "glossary"),
   "How it works": ("design", "rules", "lossy", "discrete", "sqs", "ciar", "mar"),
   "Use": (
     "cli",
@@ -16,20 +16,30 @@ NAVIGATION = {
     "dit",
     "text",
     "evaluation",
+    "speed",
     "many_devices",
     "serving",
-    "server_measured",
     "threats",
     "capacity",
   ),
-  "Reference": ("reference/index", "works"),
-  "Results": ("tables", "speed", f"{COPIED}/CHANGELOG"),
+  "Reference": ("reference/index", "works", "contributing"),
+  "Results": (
+    "results/index",
+    "results/lossy",
+    "results/discrete",
+    "results/continuous_tokens",
+    "results/ciar",
+    "results/sqs",
+    "results/speed",
+    "server_measured",
+    f"{COPIED}/CHANGELOG",
+  ),
 }
 # Pages that stand for the pages of a folder.
 FOLDERS = {
   "methods/index": "methods/*",
   "reference/index": "reference/*",
-  "tables": f"{COPIED}/*",
+  "results/index": f"{COPIED}/*",
 }
 
 # file: (title, what it is, names); the names of a submodule are its own `__all__`
@@ -55,13 +65,13 @@ GROUPS = {
   "drafters": (
     "Drafters",
     "Where drafts come from.",
-    "small_model eagle eagle_chain jacobi WindowInit compressed CompressedParams interval_gated GatedParams GatedReport "
-    "PendingTokens DenseDraw SparseDraw",
+    "SmallModelDrafter EagleTreeDrafter EagleChainDrafter JacobiDrafter WindowInit CompressedDrafter CompressedParams "
+    "CiarDrafter GatedParams GatedReport PendingTokens DenseDraw SparseDraw",
   ),
   "verifiers": (
     "Verifiers and logit processing",
     "The target as a judge, guidance, temperature and filters.",
-    "target_model gated_target target_features target_logits Warp Sampling sampling_params ModelParams Guided guided",
+    "TargetVerifier CiarVerifier target_features target_logits Warp Sampling sampling_params ModelParams Guided guided",
   ),
   "rules": (
     "Acceptance rules",

@@ -42,7 +42,7 @@ class Codec(Experiment):
     return {
       "head": ["coding", "K", "bits per token", "write, us", "read, us"],
       "intro": f"V = {VOCAB}, ell = {ELL}, top-K supports, {self.tokens} tokens a cell, one core, median [lowest, highest].",
-      "below": "Two cells whose brackets overlap are not told apart.",
+      "below": "Two cells whose brackets overlap do not differ significantly.",
       "rows": rows,
     }
 

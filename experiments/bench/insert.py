@@ -57,7 +57,7 @@ class Insert(Experiment):
     return {
       "head": ["slots", "MB", "insert, ms", f"step of {ROWS} rows, ms", f"insert {against}", f"step {against}", "in place"],
       "intro": f"Median [lowest, highest] of {self.repeats}; ratios by pairs.",
-      "below": "Two cells whose brackets overlap are not told apart.",
+      "below": "Two cells whose brackets overlap do not differ significantly.",
       "rows": rows,
     }
 

@@ -51,6 +51,6 @@ class Linear(Experiment):
     return {
       "head": ["formulation", *(f"M={number}" for number in self.num_rows)],
       "intro": f"GB/s of weights streamed, median [lowest, highest] of {self.repeats}.",
-      "below": "Two cells whose brackets overlap are not told apart.",
+      "below": "Two cells whose brackets overlap do not differ significantly.",
       "rows": rows,
     }

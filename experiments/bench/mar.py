@@ -75,7 +75,7 @@ class Buckets(Experiment):
       "head": ["scheme", "seconds", "time over plain", "predicted"],
       "intro": f"{self.size}, {config.encoder_depth} layers, batch {self.batch}, median [lowest, highest] of {self.repeats} "
       "turns.",
-      "below": "Two rows whose brackets overlap are not told apart.",
+      "below": "Two rows whose brackets overlap do not differ significantly.",
       "rows": rows,
     }
 

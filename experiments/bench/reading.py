@@ -44,7 +44,7 @@ class Reading(Experiment):
       "head": ["coding", "K", "frame, bytes", "read, ms"],
       "intro": f"V = {self.vocab}, ell = {self.ell}, {self.window} drafts a frame; of coding lazy the distribution "
       f"that is sent on request. One core, median [lowest, highest] of {self.repeats}.",
-      "below": "Two cells whose brackets overlap are not told apart.",
+      "below": "Two cells whose brackets overlap do not differ significantly.",
       "rows": [{"cells": self.cells(*each)} for each in self.frames],
     }
 

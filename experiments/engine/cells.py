@@ -74,7 +74,7 @@ def metric(head: str, name: str, *, scale: float = 100, digits: int = 1, sign: s
 
 LABEL = Column("decode", lambda row, document: row["label"])
 ALPHA = Column("alpha", lambda row, document: interval(statistics.alpha_of(row), digits=3))
-SMALLEST = "Smallest true difference that the table would have shown (95 % level, 80 % power):"
+SMALLEST = "Smallest true difference detectable (95 % level, 80 % power):"
 
 
 class Kind(NamedTuple):

@@ -26,8 +26,8 @@ class Metric(NamedTuple):
 # Kind of the documents: metrics by name.
 METRICS: dict[str, dict[str, Metric]] = {
   "scenes": {
-    "right": Metric("right images", " points", 100, False),
-    "unfaithful": Metric("distance of what is open", " points", 100, True),
+    "right": Metric("correct images", " points", 100, False),
+    "unfaithful": Metric("distance of unconstrained attributes", " points", 100, True),
   },
 }
 PLAIN = "plain decoding"
@@ -72,7 +72,7 @@ def verdicts(document: dict[str, Any]) -> dict[tuple[str, str], Verdict]:
 
 
 def order_of(corrected: Corrected, metric: Metric) -> int:
-  """1 and -1 where the first of two is better or worse after the correction, 0 where they are not told apart."""
+  """1 and -1 where the first of two is better or worse after the correction, 0 where they do not differ significantly."""
   if corrected.adjusted >= 1 - statistics.LEVEL:
     return 0
   return 1 if (-1 if metric.is_loss else 1) * corrected.difference.value > 0 else -1
@@ -95,8 +95,9 @@ def sentences(document: dict[str, Any]) -> list[str]:
       values = f"{metric.factor * verdict.other:.1f} against {metric.factor * verdict.value:.1f}"
       shown.append(f"{label} is {order} by {metric.words}, {values}")
   head = f"Against {subject}, after Holm's correction over {len(found)} comparisons"
-  told = f"{head}: {'; '.join(shown)}. No other difference shows." if shown else f"{head}, no difference shows."
+  none = "no difference is significant."
+  told = f"{head}: {'; '.join(shown)}. {none.replace('no', 'No other', 1)}" if shown else f"{head}, {none}"
   return [
-    f"Smallest true difference from {subject} that the table would have shown (80 % power): {', '.join(smallest)}.",
+    f"Smallest true difference from {subject} detectable with 80 % power: {', '.join(smallest)}.",
     told,
   ]

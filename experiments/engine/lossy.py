@@ -40,7 +40,7 @@ class Point(NamedTuple):
   family: str  # of the legend
   images: int
   saved: float  # share of plain decoding's calls of the target
-  change: Estimate  # of the share of right images
+  change: Estimate  # of the share of correct images
   p_value: float  # of no change; Holm over all points
   open_p: float | None  # of equal distributions of what captions leave open; Holm over all points
 
@@ -111,7 +111,7 @@ def points(documents: Mapping[str, Document], sampling: Mapping[str, float] = _N
 
 
 def _change(row: dict[str, Any], document: Document):
-  """The row's share of right images minus plain decoding's, pair by pair."""
+  """The row's share of correct images minus plain decoding's, pair by pair."""
   (plain,) = [entry for entry in document["rows"] if entry["label"] == claims.PLAIN]
   return statistics.difference(row, plain, "right")
 
@@ -126,10 +126,11 @@ def families(found: Sequence[Point]) -> dict[str, list[Point]]:
 
 
 def settings(documents: Mapping[str, Document], sampling: Mapping[str, float] = _NOTHING) -> str:
-  """A row for each family: its setting that saves most calls without a loss that shows, and the first that loses."""
+  """A row for each family: its setting with the fewest calls and no significant loss, and the first one with a loss."""
   head = (
-    "method", "saves most calls without a loss that shows", "calls saved, %", "right, change in points", "what is open, p",
-    "loses first", "calls saved, % ", "right, change in points ",
+    "method", "setting with the fewest calls and no significant loss", "calls saved, %", "correct, difference in points",
+    "unconstrained attributes, p", "first setting with a significant loss", "calls saved, % ",
+    "correct, difference in points ",
   )  # fmt: skip
   rows = []
   for family, own in families(points(documents, sampling)).items():
@@ -162,8 +163,8 @@ def limits(documents: Mapping[str, Document]) -> str:
     apart = sum(verdict.order != 0 for verdict in own)
     smallest = 100 * statistics.median(verdict.detectable for verdict in own)
     lines.append(
-      f"- [{document['title']}](../experiments/results/{name}.md), {document['rows'][0]['images']:,} images: {apart} of "
-      f"{len(own)} rows are told apart from {subject} by their right images. A true difference of {smallest:.1f} points "
-      "would have shown (80 % power)."
+      f"- [{document['title']}](../../experiments/results/{name}.md), {document['rows'][0]['images']:,} images: {apart} of "
+      f"{len(own)} rows differ significantly from {subject} in correct images. Detectable with 80 % power: "
+      f"{smallest:.1f} points."
     )
   return "\n".join(lines) + "\n"

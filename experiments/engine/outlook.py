@@ -36,7 +36,7 @@ class Pilot(NamedTuple):
   """Two rows of one distribution."""
 
   differ: float  # share of the captions of which one image is right and the other is not
-  difference: Difference  # of their shares of right images
+  difference: Difference  # of their shares of correct images
 
 
 def pilot_of(bench: Bench, judge: Judge, plain: tuple[Row, Row]) -> Pilot | None:

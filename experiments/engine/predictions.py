@@ -1,6 +1,6 @@
 """Whether the exact bias of single tokens (`jaxspec audit`) predicts what a rule does to whole images.
 
-Over the audited rows of a table: rank correlation of the total variation per token with the loss of right images and with
+Over the audited rows of a table: rank correlation of the total variation per token with the loss of correct images and with
 the change of what captions leave open, each with a permutation test. Rows are the units, so a table of few rows shows
 strong relations only.
 """
@@ -29,8 +29,10 @@ def harms(document: dict[str, Any]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
   bias = lambda chosen: np.array([row["audit"]["tv"]["value"] for row in chosen])
   seen = [row for row in rows if row["open"] is not None]
   return {
-    "the loss of right images": (bias(rows), np.array([plain - row["metrics"]["right"]["value"] for row in rows])),
-    "the change of what is open": (bias(seen), np.array([row["open"]["value"] - row["open"]["expected"] for row in seen])),
+    "the loss of correct images": (bias(rows), np.array([plain - row["metrics"]["right"]["value"] for row in rows])),
+    "the difference of unconstrained attributes": (
+      bias(seen), np.array([row["open"]["value"] - row["open"]["expected"] for row in seen]),
+    ),
   }
 
 

@@ -92,7 +92,7 @@ def verdicts(documents: Mapping[str, Document]) -> dict[Order, Corrected]:
 def table(documents: Mapping[str, Document]) -> str:
   """All orders, with what the tables say of them; those without a table are named as not measured."""
   found = verdicts(documents)
-  head = ("published", "source", "here", "difference", "p", "would have shown")
+  head = ("published claim", "source", "result here", "difference", "p", "detectable with 80 % power")
   rows = [[order.text, order.source, *_cells(order, found.get(order))] for order in ORDERS]
   return markdown(head, rows) + "\n"
 
@@ -103,8 +103,8 @@ def _cells(order: Order, found: Corrected | None) -> list[str]:
   factor, unit = (100, "points") if order.metric == "right" else (1, "calls an image")
   one = found.difference
   if found.adjusted >= 1 - statistics.LEVEL:
-    word = "not told apart"
+    word = "not significant"
   else:
-    word = "holds" if one.value > 0 else "**the other way round**"
+    word = "holds" if one.value > 0 else "**reversed**"
   shown = f"{interval((one.value, one.low, one.high), factor, 1, sign='+')} {unit}"
   return [word, shown, f"{found.adjusted:.2g}", f"{factor * found.detectable:.1f} {unit}"]

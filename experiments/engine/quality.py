@@ -45,7 +45,7 @@ class Quality(Experiment):
     sampling: of all rows, plain decoding too, over the bundle's defaults.
     draft: edge network of rows of CIAR that name none; "" is the bundle's first.
     subject: a label that the others are compared with below the table; "" is plain decoding.
-    wanted: smallest difference of shares of right images that the table is for.
+    wanted: smallest difference of shares of correct images that the table is for.
     margin: largest difference of these shares that counts as none; 0 makes no claim of equality.
     first_search: images on which a search for a threshold begins, see `Bench.matched`; 0 is all.
     stored_thresholds: take the thresholds of rates from the draft's checkpoint (``jaxspec calibrate``), without a search.

@@ -1,7 +1,7 @@
-"""Images of scenes, read exactly (`jaxspec.evaluation.scenes`): whether each is right, and what captions leave open.
+"""Images of scenes, read exactly (`jaxspec.evaluation.scenes`): whether each is correct, and its unconstrained attributes.
 
-Captions are independent draws of the grammar, so every image is a unit of its own: a share of right images has the interval
-of Wilson, two methods on the same captions and keys are compared by McNemar's test.
+Captions are independent draws of the grammar, so every image is a unit of its own: a share of correct images has the
+interval of Wilson, two methods on the same captions and keys are compared by McNemar's test.
 
 ``unfaithful`` is the total variation between what a row and plain decoding make of that which captions leave open
 (`jaxspec.evaluation.scenes.distance_between`), with a permutation test. Plain decoding itself is compared with its other

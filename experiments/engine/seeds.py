@@ -1,6 +1,6 @@
 """Rows that differ by the seed of a training: which settings of a training differ by more than its seeds do.
 
-Rows of one `Row.setting` are trainings of one setting. The unit is the training: its share of right images is one number,
+Rows of one `Row.setting` are trainings of one setting. The unit is the training: its share of correct images is one number,
 whose spread over seeds holds the chance of training and of drawing. Settings are compared with the first one by Student's t
 with the standard deviation of all settings together, and Holm over the table.
 """
@@ -31,7 +31,7 @@ class Comparison(NamedTuple):
 
 
 def settings_of(document: dict[str, Any]) -> dict[str, list[float]]:
-  """Shares of right images of every training, by setting, in the order of the rows."""
+  """Shares of correct images of every training, by setting, in the order of the rows."""
   found: dict[str, list[float]] = {}
   for row in document["rows"]:
     if row.get("setting"):
@@ -87,6 +87,7 @@ def sentences(document: dict[str, Any]) -> list[str]:
   smallest = max(one.detectable for one in found.against.values())
   return [
     f"Trainings as units (standard deviation of one setting {100 * found.deviation:.1f} points, {found.degrees} degrees of "
-    f"freedom; p of Holm): right images of {found.base} {100 * found.means[found.base]:.1f} % ({found.seeds[found.base]} "
-    f"trainings); against it {'; '.join(each)}. Smallest true difference that would have shown: {100 * smallest:.1f} points."
+    f"freedom; p of Holm): correct images of {found.base} {100 * found.means[found.base]:.1f} % ({found.seeds[found.base]} "
+    f"trainings); against it {'; '.join(each)}. Smallest true difference detectable with 80 % power: "
+    f"{100 * smallest:.1f} points."
   ]

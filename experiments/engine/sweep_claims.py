@@ -53,14 +53,14 @@ def verdicts(document: Document) -> dict[Pair, Corrected]:
 
 
 def order_of(verdict: Corrected) -> int:
-  """-1 and 1 where the first of two is faster or slower after the correction, 0 where they are not told apart."""
+  """-1 and 1 where the first of two is faster or slower after the correction, 0 where they do not differ significantly."""
   if verdict.adjusted >= 1 - statistics.LEVEL:
     return 0
   return 1 if verdict.difference.value > 0 else -1
 
 
 def words_of(document: Document) -> dict[tuple[str, str], str]:
-  """``faster`` or ``slower`` than the subject, by label and temperature, for cells that are told apart from it."""
+  """``faster`` or ``slower`` than the subject, by label and temperature, for cells that differ significantly from it."""
   words = {-1: "faster", 1: "slower", 0: ""}
   subject = document["subject"]
   return {
@@ -71,12 +71,12 @@ def words_of(document: Document) -> dict[tuple[str, str], str]:
 
 
 def sentences(document: Document) -> list[str]:
-  """How rows were compared, the smallest difference that would have shown, and what controllers that move gain or lose."""
+  """How rows were compared, the smallest detectable difference, and what adaptive controllers gain or lose."""
   found = verdicts(document)
   smallest = statistics.median(verdict.detectable for verdict in found.values())
   lines = [
     f"Faster, slower: than {document['subject']}, paired by prompt, after Holm's correction over {len(found)} comparisons. "
-    f"Smallest true difference that a comparison would have shown (80 % power): {smallest:.2g} ms per token (median)."
+    f"Smallest true difference detectable with 80 % power: {smallest:.2g} ms per token (median)."
   ]
   to_fixed = {pair: order_of(verdict) for pair, verdict in found.items() if pair.other != document["subject"]}
   for label in dict.fromkeys(pair.label for pair in to_fixed):
@@ -85,5 +85,6 @@ def sentences(document: Document) -> list[str]:
       for sign in (-1, 1)
     }
     said = [f"{word} at T = {', '.join(at[sign])}" for sign, word in ((-1, "faster"), (1, "slower")) if at[sign]]
-    lines.append(f"{label}, against the fixed threshold of the same beta_1: {'; '.join(said) or 'no difference shows'}.")
+    words = "; ".join(said) or "no difference is significant"
+    lines.append(f"{label}, against the fixed threshold of the same beta_1: {words}.")
   return lines

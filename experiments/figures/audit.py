@@ -3,7 +3,7 @@
     python -m experiments.figures.audit
 
 Reads the table ``scenes_audit`` (``experiments.run scenes:audit``) and writes ``docs/images/lossy_audit.png``: for every
-rule, its total variation per token against the change of right images, with 95 % intervals of both.
+rule, its total variation per token against the change of correct images, with 95 % intervals of both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def draw(document: Document, path: Path) -> None:
   axes.set_xscale("symlog", linthresh=1e-3)
   axes.set_xlim(-1e-4, 0.2)
   axes.set_xlabel("exact total variation per token (linear up to 0.001)")
-  axes.set_ylabel("right images, change in points")
+  axes.set_ylabel("correct images, difference in points")
   axes.legend(loc="lower left")
   save(figure, path)
 

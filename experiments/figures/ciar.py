@@ -46,7 +46,7 @@ def gated(document: Document) -> list[Row]:
 
 
 def right_of(row: Row) -> list[float]:
-  """Right images in percent, with the ends of their interval."""
+  """Correct images in percent, with the ends of their interval."""
   return [100 * number for number in statistics.metric_of(row, "right")]
 
 
@@ -64,13 +64,13 @@ def base_line(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def walk(document: Document, option: str, label: str, path: Path, scale: str = "linear") -> None:
-  """Right images and calls over one option: figures 3 and 6."""
+  """Correct images and calls over one option: figures 3 and 6."""
   rows = gated(document)
   x = [row["options"][option] for row in rows]
   figure, (quality, calls) = plt.subplots(1, 2, figsize=(7.5, 3.1), layout="constrained")
   base_line(quality, document["rows"])
   band(quality, x, [right_of(row) for row in rows], color=BLUE)
-  quality.set_title("right images, %")
+  quality.set_title("correct images, %")
   quality.legend()
   band(calls, x, [calls_of(row) for row in rows], color=ORANGE)
   calls.set_title("cloud calls per token, %")
@@ -81,7 +81,7 @@ def walk(document: Document, option: str, label: str, path: Path, scale: str = "
 
 
 def trade(found: dict[str, Document], path: Path) -> None:
-  """Right images over calls, a curve for each score and for CoDe."""
+  """Correct images over calls, a curve for each score and for CoDe."""
   figure, axes = plt.subplots(figsize=(8.5, 4.2), layout="constrained")
   documents = [found[name] for name in COMPARISONS if name in found]
   base_line(axes, documents[0]["rows"])
@@ -92,7 +92,7 @@ def trade(found: dict[str, Document], path: Path) -> None:
     at = [calls_of(row)[0] for row in rows]
     band(axes, at, [right_of(row) for row in rows], color=colour, marker=marker, label=name, shaded=name == "CIAR")
   axes.set_xlabel("cloud calls per token, %")
-  axes.set_ylabel("right images, %")
+  axes.set_ylabel("correct images, %")
   axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
   save(figure, path)
 

@@ -1,4 +1,4 @@
-"""Draws what lossy decoding costs: calls saved against the change of right images, all methods in one figure.
+"""Draws what lossy decoding costs: calls saved against the change of correct images, all methods in one figure.
 
     python -m experiments.figures.lossy
 
@@ -43,7 +43,7 @@ def draw(points: Sequence[lossy.Point], path: Path) -> None:
       )  # fmt: skip
     axes.plot([], [], color=colour, marker=marker, label=name)
   axes.set_xlabel("calls of the target saved, %")
-  axes.set_ylabel("right images, change in points")
+  axes.set_ylabel("correct images, difference in points")
   axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
   save(figure, path)
 

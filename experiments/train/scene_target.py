@@ -210,7 +210,7 @@ class Drawn:
     return np.concatenate(images)[: len(self.captions)]
 
   def figures(self, params) -> dict[str, float]:
-    """Shares of right images, by task and by split, and the shares of single demands."""
+    """Shares of correct images, by task and by split, and the shares of single demands."""
     table = scenes.summarise(scenes.score_images(self.captions, self.images(params)))
     found = {f"right_{name}": row["right"].value for name, row in table.items()}
     return found | {f"all_{demand}": row.value for demand, row in table["all"].items()}

@@ -127,7 +127,7 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
   of_method, of_sampling = options_of(type(method)), {} if sampling is None else options_of(type(sampling))
   if (option := of_method.get(sweep.name)) is not None:
     return [(dataclasses.replace(method, **{sweep.name: fitting(option, value)}), sampling) for value in sweep.values]
-  if (option := of_sampling.get(sweep.name)) is not None:
+  if sampling is not None and (option := of_sampling.get(sweep.name)) is not None:
     return [(method, dataclasses.replace(sampling, **{sweep.name: fitting(option, value)})) for value in sweep.values]
   hint = suggestion(sweep.name, [*of_method, *of_sampling])
   names = ", ".join(flag(name).removeprefix("--") for name in (*of_method, *of_sampling))
@@ -213,25 +213,34 @@ def _enumerated(pair, method):
   """
   import jax.numpy as jnp
 
-  from jaxspec.methods.common import Neighbours
   from jaxspec.methods.jacobi import JacobiMethod
   from jaxspec.methods.method import SAME_FAMILY, BuildContext
   from jaxspec.methods.speculative import ChainMethod
+  from jaxspec.rules.chain_rule import ChainRule
   from jaxspec.sampling import SamplingConfig
   from jaxspec.testing import enumeration
 
-  if isinstance(method, Neighbours):  # a tiny vocabulary has few neighbours to ask for
-    method = dataclasses.replace(method, num_neighbours=min(method.num_neighbours, pair.vocab_size - 1))
-  given = dict(gamma=None, window=None, recycle=None, initial=None)
-  given |= {name: value for name, value in method.options().items() if name in given}
+  options = method.options()
+  if "num_neighbours" in options:  # a tiny vocabulary has few neighbours to ask for
+    method = dataclasses.replace(method, num_neighbours=min(options["num_neighbours"], pair.vocab_size - 1))
   family = method.name
   if isinstance(method, JacobiMethod):
     family = "jacobi"
   elif isinstance(method, ChainMethod) and method.draft_family == SAME_FAMILY:
     family = "chain"
-  drafter = enumeration.enumerated_drafter(pair, family, **given)
+  drafter = enumeration.enumerated_drafter(
+    pair,
+    family,
+    gamma=options.get("gamma", 0),
+    window=options.get("window", 0),
+    recycle=options.get("recycle", ""),
+    initial=options.get("initial", ""),
+  )
   context = BuildContext(SamplingConfig(), pair.vocab_size, codebook=lambda: jnp.asarray(pair.codebook))
-  return enumeration.enumerate_decode(pair.target, drafter, *method.rule(context))
+  rule, tables = method.rule(context)
+  if not isinstance(rule, ChainRule):
+    raise ValueError(f"Must have a ChainRule to enumerate a decode, we instead got {type(rule).__name__}")
+  return enumeration.enumerate_decode(pair.target, drafter, rule, tables)
 
 
 def _write(report, files: dict[str, Path]) -> None:

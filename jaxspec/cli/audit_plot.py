@@ -55,7 +55,7 @@ def plot(report: Report, path: Path) -> None:
 
 
 def _as_interval(value: Interval | float) -> Interval:
-  return value if hasattr(value, "low") else Interval(value, value, value)
+  return Interval(value, value, value) if isinstance(value, float | int) else value
 
 
 def _title(report: Report) -> str:

@@ -22,6 +22,26 @@ class Row(NamedTuple):
   figures: AuditFigures | EnumeratedFigures
   details: dict[str, Any]  # what only the JSON has; nothing of a tiny model
 
+  def measured(self) -> AuditFigures:
+    """The figures.
+
+    Raises:
+      ValueError: for those of a tiny model.
+    """
+    if not isinstance(self.figures, AuditFigures):
+      raise ValueError("Must have figures of a decode, we instead got those of a tiny model")
+    return self.figures
+
+  def enumerated(self) -> EnumeratedFigures:
+    """The figures of a tiny model.
+
+    Raises:
+      ValueError: for those of a decode.
+    """
+    if not isinstance(self.figures, EnumeratedFigures):
+      raise ValueError("Must have figures of a tiny model, we instead got those of a decode")
+    return self.figures
+
 
 class Report(NamedTuple):
   """All rows, and what they are about.

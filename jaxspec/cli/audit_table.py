@@ -26,7 +26,7 @@ def print_report(console: Console, report: Report, files: list[Path]) -> None:
   console.print(Text(", ".join(report.about), style="dim"), soft_wrap=True)
   console.print()
   console.print(_enumerated_table(report) if report.tiny else _measured_table(report))
-  if not report.tiny and any(math.isnan(row.figures.tv.high) for row in report.rows):
+  if not report.tiny and any(math.isnan(row.measured().tv.high) for row in report.rows):
     least = f"{FEWEST_CLUSTERS} prompts, or {FEWEST_CLUSTERS} {report.noun}s of one prompt"
     console.print(Text(f"-: no interval, which takes at least {least}", style="dim"), soft_wrap=True)
   console.print()
@@ -45,7 +45,7 @@ def _empty_table(report: Report, *columns: str) -> Table:
 def _measured_table(report: Report) -> Table:
   table = _empty_table(report, "tokens/call", "TV/token", "KL", "accepted", "lossless", "worst")
   for row in report.rows:
-    f = row.figures
+    f = row.measured()
     table.add_row(
       value_of(row, report),
       f"{f.tokens_per_call.value:.2f}",
@@ -61,7 +61,7 @@ def _measured_table(report: Report) -> Table:
 def _enumerated_table(report: Report) -> Table:
   table = _empty_table(report, "tokens/call", "TV/token", "closed form", "KL", "accepted", "lossless", "sequences")
   for row in report.rows:
-    f = row.figures
+    f = row.enumerated()
     table.add_row(
       value_of(row, report),
       f"{f.tokens_per_call:.2f}",
@@ -78,12 +78,12 @@ def _enumerated_table(report: Report) -> Table:
 def _worst(report: Report) -> Text:
   """The worst prefix of all rows, in words."""
   if report.tiny:
-    row = max(report.rows, key=lambda row: row.figures.worst_tv)
-    prefix = " ".join(map(str, row.figures.worst_prefix)) or "(empty)"
-    error = max(abs(row.figures.tv - row.figures.closed_form) for row in report.rows)
-    distribution_error = max(row.figures.distribution_error for row in report.rows)
+    label, worst = max(((row.label, row.enumerated()) for row in report.rows), key=lambda row: row[1].worst_tv)
+    prefix = " ".join(map(str, worst.worst_prefix)) or "(empty)"
+    error = max(abs(row.enumerated().tv - row.enumerated().closed_form) for row in report.rows)
+    distribution_error = max(row.enumerated().distribution_error for row in report.rows)
     return Text(
-      f"Worst prefix: {prefix}, TV of the next token {_small(row.figures.worst_tv)} ({row.label})\n"
+      f"Worst prefix: {prefix}, TV of the next token {_small(worst.worst_tv)} ({label})\n"
       f"Enumeration and closed form differ by at most {error:.0e} (single positions by {distribution_error:.0e})"
     )
   row, noun = max(report.rows, key=lambda row: row.details["worst"]["tv"]), report.noun

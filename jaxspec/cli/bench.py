@@ -102,6 +102,6 @@ def _bench(options: dict[str, Any], working: Working) -> dict[str, Any]:
       "decoding": [],
     }
   for done, (rows, job) in enumerate(cells, 1):
-    working.step(done, len(cells) + 1, "measurement", f"Batch {rows}, gamma {job.method.gamma}")
+    working.step(done, len(cells) + 1, "measurement", f"Batch {rows}, gamma {job.method.options()['gamma']}")
     report["decoding"].append(chain_bench.decoding(job, plain, rows, options["repeats"]))
   return report

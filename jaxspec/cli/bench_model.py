@@ -90,6 +90,7 @@ def _asked(options: dict[str, Any]) -> _Asked:
   from jaxspec.planning import find_model, sampling_of
   from jaxspec.run.batches import check_batch
   from jaxspec.run.chosen import Chosen
+  from jaxspec.sampling import SamplingConfig
 
   chosen = Chosen.of(options)
   chosen.check()
@@ -108,7 +109,7 @@ def _asked(options: dict[str, Any]) -> _Asked:
     raise UserError(f"Must have a method that drafts {IDS}, we instead got {cls.name}")
   method.check_length(model.num_tokens)
   for found in acceptances.values():
-    if not isinstance(found, float):
+    if not isinstance(found, float | int):
       found.check_fits(method)
   draft = None if options["draft"] is None else find_model(options["draft"])
   if (layers := options["draft_layers"]) is not None:
@@ -121,6 +122,8 @@ def _asked(options: dict[str, Any]) -> _Asked:
   if draft is not None and cls.draft_family is None and options["draft_layers"] is not None:
     warnings.append(f"Not read by --method {cls.name}: --draft-layers")
   warn(*warnings)
+  if not isinstance(sampling, SamplingConfig):
+    raise UserError(f"Must have a model of token ids to impose acceptance, we instead got {model.name}")
   return _Asked(model, draft, method, sampling, batches, acceptances)
 
 
@@ -207,7 +210,7 @@ def _measured(options: dict[str, Any], working: Working) -> dict[str, Any]:
       working.step(done, total, "measurement", f"Batch {rows}, {method.name} at {text}")
       found = bench.figures(method, acceptance, lock_step=options["lock_step"] and rows > 1)
       said = acceptance
-      if not isinstance(acceptance, float):
+      if not isinstance(acceptance, float | int):
         said = {"file": Path(text).name, "mean": acceptance.acceptance, "source": acceptance.source}
       report["cells"].append({"batch": rows, "acceptance": said} | found)
       done += 1

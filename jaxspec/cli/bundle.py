@@ -80,7 +80,8 @@ def _fields(options: dict[str, Any], chosen) -> dict[str, Any]:
   from jaxspec.run.chosen import flag
   from jaxspec.run.loading import load_pipeline
 
-  folder, fields = options["folder"], {}
+  folder = options["folder"]
+  fields: dict[str, Any] = {}
   inside = lambda path: Path(os.path.relpath(Path(path).resolve(), folder.resolve())).as_posix()
   is_network = lambda path: (path / CONFIG_FILE).is_file()
   for path in (options["target"], options["tokenizer"], options["text_encoder"], *options["draft_models"]):

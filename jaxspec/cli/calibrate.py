@@ -112,6 +112,7 @@ def _work(
   )
   from jaxspec.run.job import draft_name
   from jaxspec.run.run import prepare
+  from jaxspec.sampling import SamplingConfig
   from jaxspec.serving.edge.journal import Journal
   from jaxspec.serving.server.digests import environment, weights_digest
 
@@ -134,12 +135,14 @@ def _work(
   # Batches are those of the search; too many prompts of either kind are refused.
   rows, _ = (batch_rows(options["batch"], len(of.prompts) * options["samples"]) for of in (asked, other))
   job = make_job(pipeline, chosen, prompts.encode(pipeline, asked, other), seed=options["seed"])
-  folder = pipeline.drafts.checkpoint(draft_name(job.method)).path
+  draft = draft_name(job.method)
+  assert draft is not None and isinstance(job.sampling, SamplingConfig)  # as `Ciar` has
+  folder = pipeline.drafts.checkpoint(draft).path
   if not options["dry_run"]:
     check_writable(folder / CONFIG_FILE, suffix=".json")
 
   first, second = job.part(slice(len(asked.prompts))), job.part(slice(len(asked.prompts), None))
-  second = dataclasses.replace(second, seed=job.seed + 1)  # other keys, too
+  second = dataclasses.replace(second, seed=(job.seed or 0) + 1)  # other keys, too
   conditions = first.condition, second.condition
   batches = [one.batches(rows, samples=options["samples"]) for one in (first, second)]
   decoder, params = job.decoder, job.decoder.parts.params
@@ -168,7 +171,7 @@ def _work(
   if options["journal"] is not None:
     settings = job.settings() | {"samples": options["samples"], "batch": rows}
     settings["prompts"], settings["held-out prompts"] = (weights_digest(condition).hex() for condition in conditions)
-    settings["networks"] = [repr(network.config) for network in (decoder.target, decoder.draft)]
+    settings["networks"] = [repr(network.config) for network in (decoder.target, decoder.draft) if network is not None]
     settings["weights"] = weights_digest(params).hex()
     settings["environment"] = environment(), jaxspec.__version__
     journal = stack.enter_context(Journal(options["journal"]))
@@ -180,16 +183,19 @@ def _work(
   for number, (rate, start) in enumerate(zip(rates, starts), 1):
     report.step(done, most, "image", f"Threshold {number} of {len(rates)}, {rate:g} cloud calls per token", at_most=True)
     rate_of = lambda tau: tried.at(tau, 0).rate
-    search = dict(start=start, tolerance=options["tolerance"], max_trials=MOST_TRIALS)
+    tolerance = options["tolerance"]
     try:
       if options["quantile"]:
         found = Calibrated(start, rate_of(start), 1)
       elif few:
-        found = find_threshold_by_few(rate_of, lambda tau: tried.at(tau, 0, few).rate, rate, **search)
+        rate_of_few = lambda tau: tried.at(tau, 0, few).rate
+        found = find_threshold_by_few(
+          rate_of, rate_of_few, rate, start=start, tolerance=tolerance, max_trials=MOST_TRIALS
+        )
       else:
-        found = find_threshold(rate_of, rate, **search)
+        found = find_threshold(rate_of, rate, start=start, tolerance=tolerance, max_trials=MOST_TRIALS)
     except ValueError as error:
-      raise UserError(f"Cloud rate {rate:g} with --gamma {job.method.gamma}: {error}") from error
+      raise UserError(f"Cloud rate {rate:g} with --gamma {job.method.options()['gamma']}: {error}") from error
     again = tried.at(found.tau, 1)
     most = done + (len(rates) - number) * each
     thresholds.append(

@@ -41,12 +41,12 @@ def connected(options: dict[str, Any]) -> Iterator[GrpcCloud]:
 
 def _own_certificate(options: dict[str, Any]) -> tuple[bytes, bytes] | None:
   """What ``--cert`` and ``--key`` name, for a server that asks edges for a certificate."""
-  if options["cert"] is None and options["key"] is None:
+  cert, key = options["cert"], options["key"]
+  if cert is None and key is None:
     return None
-  for name, other in (("cert", "key"), ("key", "cert")):
-    if options[name] is None:
-      raise UserError(f"Must have both --cert and --key, we instead got --{other} alone")
-  return read_file(options["cert"]), read_file(options["key"])
+  if cert is None or key is None:
+    raise UserError(f"Must have both --cert and --key, we instead got --{'key' if cert is None else 'cert'} alone")
+  return read_file(cert), read_file(key)
 
 
 def read_file(path: Path) -> bytes:

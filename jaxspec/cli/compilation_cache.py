@@ -37,8 +37,10 @@ def enable() -> Path | None:
   """
   import jax
 
-  if jax.config.jax_compilation_cache_dir:
-    return Path(jax.config.jax_compilation_cache_dir)
+  from jaxspec.core.platform import jax_setting
+
+  if chosen := jax_setting("jax_compilation_cache_dir"):
+    return Path(chosen)
   try:
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)

@@ -32,10 +32,10 @@ def _click_options(found: tuple[tuple[str, tuple[Option, ...]], ...]) -> tuple[c
 
 
 def _click_option(name: str, options: tuple[Option, ...]) -> click.Option:
-  kwargs = dict(default=None, hidden=True, help=options[0].spec.help)
+  help = options[0].spec.help
   if {option.kind for option in options} == {bool}:
-    return click.Option([f"{flag(name)}/--no-{name.replace('_', '-')}"], **kwargs)
-  return click.Option([flag(name)], type=value_type(options), **kwargs)
+    return click.Option([f"{flag(name)}/--no-{name.replace('_', '-')}"], default=None, hidden=True, help=help)
+  return click.Option([flag(name)], type=value_type(options), default=None, hidden=True, help=help)
 
 
 def options_for(cls: type, *names: str) -> Callable[[Callable], Callable]:
@@ -57,7 +57,7 @@ def value_type(options: Iterable[Option]) -> click.ParamType:
   kinds = {option.kind for option in options}
   choices = [option.spec.choices for option in options]
   if kinds == {str} and None not in choices:
-    return click.Choice(list(dict.fromkeys(choice for each in choices for choice in each)))
+    return click.Choice(list(dict.fromkeys(choice for each in choices for choice in each or ())))
   if kinds == {int}:
     return click.INT
   if kinds == {bool}:

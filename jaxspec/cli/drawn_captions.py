@@ -65,6 +65,6 @@ def draw_captions(pipeline: Pipeline, options: dict[str, Any], chosen: Chosen, c
   job = make_job(pipeline, chosen, interruptible(pipeline.encode, captions), seed=options["seed"])
   found = interruptible(run, job, job.batches(rows), report)
   report("Turning tokens into images")
-  images = interruptible(lambda: found.outputs)
+  images = interruptible(found.need_images)
   counters = {name: int(values.sum()) for name, values in per_row(found.counters).items()}
   return Drawn(pipeline.name, images, {"settings": job.settings(), "counters": counters}, job.warnings)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from jaxspec.cli.drawn_captions import Drawn
 from jaxspec.cli.errors import UserError, interruptible
 from jaxspec.run.chosen import Chosen
@@ -46,6 +48,7 @@ def evaluate_standard(options: dict[str, Any], chosen: Chosen, is_bundle: bool, 
     _check_count(images.pixels, "images")
   metrics = interruptible(standard.load_standard, prompts is not None)
   if images is None:
+    assert prompts is not None  # a bundle draws those of --prompts
     drawn = draw_captions(pipeline, options, chosen, prompts, report)
     images = drawn._replace(about={"prompts": str(options["prompt_file"])} | drawn.about)
     if options["save_images"] is not None:
@@ -78,7 +81,7 @@ def _size(pixels) -> str:
   return f"{pixels.shape[2]}x{pixels.shape[1]}"
 
 
-def _check_count(things: Sequence, noun: str) -> None:
+def _check_count(things: Sequence | np.ndarray, noun: str) -> None:
   """Refuses sets that have no covariance."""
   if len(things) < FEWEST:
     raise UserError(f"Must have at least {FEWEST} {noun}, we instead got {len(things)}")

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -82,7 +82,7 @@ def _print_shipped(console: Console) -> None:
     table.add_column(title, overflow="fold")
   for name in filter(lambda name: shipped(name).is_dir(), BUNDLES):
     bundle = read_bundle(shipped(name))
-    family = read_config(bundle.path / bundle.target)["family"]
+    family = read_config(bundle.target_folder())["family"]
     table.add_row(Text(name, style="bold"), family, ", ".join(bundle.drafts) or "none", bundle.defaults.method or "")
   console.print(table)
   console.print()
@@ -186,12 +186,12 @@ def _entry(name: str, value: str) -> Text:
   return Text.assemble((f"{name}  ", "dim"), value)
 
 
-def _fields(fields: dict[str, Any]) -> str:
+def _fields(fields: Mapping[str, Any]) -> str:
   shown = lambda value: str(value).replace(", ", ",")  # a field is one word, so that lines break between fields
   return " ".join(f"{name}={shown(value)}" for name, value in _flat(fields).items() if value is not None)
 
 
-def _flat(fields: dict[str, Any]) -> dict[str, Any]:
+def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
   """Fields of fields with a dot in their names."""
   nested = {name: _flat(value) if isinstance(value, dict) else {"": value} for name, value in fields.items()}
   return {f"{name}.{inner}".rstrip("."): value for name, part in nested.items() for inner, value in part.items()}

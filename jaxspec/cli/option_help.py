@@ -44,7 +44,7 @@ class MethodCommand(click.Command):
     from jaxspec.cli import declared
 
     own = super().get_params(ctx)
-    declared.check_names(self.name, (param.name for param in own))
+    declared.check_names(self.name or "", (param.name for param in own))
     return [*own, *declared.click_options()]
 
   def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -72,7 +72,9 @@ def _record(ctx: click.Context, options: dict[str, click.Option], line: Line) ->
   """The two columns of a line."""
   shown = [options[name] for name in line.names]
   if len(shown) == 1 and line.help is None:
-    return shown[0].get_help_record(ctx)
+    record = shown[0].get_help_record(ctx)
+    assert record is not None  # no line of a group is hidden
+    return record
   metavars = [option.metavar or "" for option in shown]
   typed = []
   for index, (option, metavar) in enumerate(zip(shown, metavars)):

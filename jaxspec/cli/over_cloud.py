@@ -19,6 +19,8 @@ from jaxspec.render.working import Working
 from jaxspec.run.batches import Batches
 from jaxspec.run.generation import Generation
 from jaxspec.run.job import Job
+from jaxspec.sampling import SamplingConfig
+from jaxspec.serving.edge.grpc_client import GrpcCloud
 from jaxspec.serving.edge.journal import Journal
 from jaxspec.serving.edge.observer import Watch
 from jaxspec.serving.edge.remote_decode import rows_over_cloud
@@ -30,7 +32,7 @@ from jaxspec.serving.wire.profiles import check_profile, find_profile
 from jaxspec.serving.wire.traffic import join_traffic
 
 
-def check(job: Job, cloud: Cloud, model: bytes) -> int:
+def check(job: Job, cloud: GrpcCloud, model: bytes) -> int:
   """The number of the server's profile that goes with a job.
 
   Args:
@@ -40,10 +42,12 @@ def check(job: Job, cloud: Cloud, model: bytes) -> int:
   """
   cloud.check_model(model)
   wire, sampling = wire_of(job), job.sampling
-  told = dict(top_p=sampling.top_p, cfg_scale=sampling.cfg_scale)
-  profile = find_profile(cloud.description, wire, top_k=sampling.top_k, **told)
-  check_profile(cloud.description, profile.id, wire, max_len=job.max_len, **told)
-  trained = job.pipeline.sampling().cfg_interval  # no profile tells it
+  published = job.pipeline.sampling()
+  assert isinstance(sampling, SamplingConfig) and isinstance(published, SamplingConfig)  # only ids have a wire
+  top_p, cfg_scale = sampling.top_p, sampling.cfg_scale
+  profile = find_profile(cloud.description, wire, top_k=sampling.top_k, top_p=top_p, cfg_scale=cfg_scale)
+  check_profile(cloud.description, profile.id, wire, max_len=job.max_len, top_p=top_p, cfg_scale=cfg_scale)
+  trained = published.cfg_interval  # no profile tells it
   if sampling.is_guided and sampling.cfg_interval != trained:
     raise UserError(f"Must have --cfg-interval {trained}, by which a server guides, we instead got {sampling.cfg_interval}")
   return profile.id

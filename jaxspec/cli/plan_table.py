@@ -39,7 +39,7 @@ def print_plan(console: Console, plan: Plan) -> None:
 def _largest(plan: Plan) -> str:
   if not plan.largest:
     return "No batch fits."
-  rounds = plan.memory.most_rows(ROUNDS) * plan.mesh.data
+  rounds = (plan.memory.most_rows(ROUNDS) or 0) * plan.mesh.data
   pixels = f"; its pixels are made at once. The rounds alone would take {rounds:,}" if rounds > plan.largest else ""
   return f"The largest batch that fits is {plan.largest:,}{pixels}."
 

@@ -87,4 +87,4 @@ def lines_of(found: dict[str, Any], run: Generation) -> Lines:
 
 def draw_map_of(run: Generation) -> Callable[..., Any]:
   """What draws the map of a run."""
-  return _SECTIONS.get(report_name(run), Section(_replaced)).draw_map
+  return _SECTIONS.get(report_name(run) or "", Section(_replaced)).draw_map

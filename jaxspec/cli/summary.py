@@ -47,7 +47,7 @@ def say(console: Console, text: Text | str) -> None:
 
 def _print_texts(console: Console, run: Generation) -> None:
   """Every text, its beginning in bold."""
-  for prompt, text in zip(run.captions, run.outputs):
+  for prompt, text in zip(run.captions, run.texts or ()):
     shown = Text(printable(text))
     if shown.plain.startswith(prompt):
       shown.stylize("bold", 0, len(prompt))

@@ -42,7 +42,7 @@ def train(spec: str, assignments: tuple[str, ...], run_dir: Path | None, resume:
     raise  # these already say what is wrong
   except Exception as error:
     raise UserError(f"Cannot get a config for {arg!r} from {file}: {type(error).__name__}, {one_line(error)}") from error
-  if not dataclasses.is_dataclass(config):
+  if not dataclasses.is_dataclass(config) or isinstance(config, type):
     raise UserError(f"Must have a dataclass from get_config in {file}, we instead got {type(config).__name__}")
   config = override(config, assignments)
   run_dir = run_dir or Path("runs") / file.stem
@@ -98,6 +98,7 @@ def load_config_file(file: Path) -> ModuleType:
       module = importlib.import_module(".".join(names))
     else:
       spec = importlib.util.spec_from_file_location(f"jaxspec_config_{file.stem}", file)
+      assert spec is not None and spec.loader is not None  # of a file that is there
       module = importlib.util.module_from_spec(spec)
       sys.modules[spec.name] = module  # dataclasses look their module up
       spec.loader.exec_module(module)

@@ -33,7 +33,8 @@ class Support(NamedTuple):
 class Sparsifier(Protocol):
   """The rule that chooses supports; ``max_support`` is their static size ``S``."""
 
-  max_support: int
+  @property
+  def max_support(self) -> int: ...
 
   def init(self, params: PyTree, rows: int) -> PyTree:
     """State of a new decode, leaves ``[B]``."""

@@ -11,8 +11,10 @@ growing resolution), rows keep one length, and the same rounds are compiled once
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +38,7 @@ from jaxspec.core.state import (
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier, WhileLoopFn
 
 EndTokens = int | tuple[int, ...] | None
+_Part = TypeVar("_Part", Drafter, Verifier)
 
 
 @in_32_bits
@@ -121,9 +124,19 @@ def start(
 ) -> DecodeState:
   """Runs both prefills and returns both sides, with token 0 committed in every row; arguments as in `speculate`."""
   keys = rng.row_keys(key, condition.batch_size)
-  kwargs = dict(max_len=max_len, end_token=end_token)
-  target, prefill = start_target(params.target, keys, condition, verifier=verifier, window=drafter.window, **kwargs)
-  side = start_draft(params.draft, keys, condition, prefill, drafter=drafter, target_prefix=target_prefix, **kwargs)
+  target, prefill = start_target(
+    params.target, keys, condition, verifier=verifier, max_len=max_len, window=drafter.window, end_token=end_token
+  )
+  side = start_draft(
+    params.draft,
+    keys,
+    condition,
+    prefill,
+    drafter=drafter,
+    max_len=max_len,
+    end_token=end_token,
+    target_prefix=target_prefix,
+  )
   return DecodeState(side, target.verifier)
 
 
@@ -142,7 +155,7 @@ def draft_round(params: PyTree, side: DraftSide, *, drafter: Drafter) -> Waiting
   num_drafted = jnp.clip(draft.num_drafted, 0, jnp.maximum(room, 0))
   if draft.num_local is not None:  # locally accepted tokens are final: they may take the last position of a row too
     num_drafted = jnp.maximum(num_drafted, draft.num_local)
-  return Waiting(side.replace(drafter=state), draft._replace(num_drafted=num_drafted), trace)
+  return Waiting(dataclasses.replace(side, drafter=state), draft._replace(num_drafted=num_drafted), trace)
 
 
 @in_32_bits
@@ -167,7 +180,7 @@ def verify_round(params: PyTree, target: TargetSide, draft: Draft, *, verifier: 
   """
   verdict, state = verify_step(params, target.keys, target.verifier, target.cursor, draft, verifier=verifier)
   cursor = verdicts.advance(target.cursor, draft, verdict, target.max_len)
-  return target.replace(cursor=cursor, verifier=state), verdict
+  return dataclasses.replace(target, cursor=cursor, verifier=state), verdict
 
 
 @in_32_bits
@@ -206,7 +219,8 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
     target_calls=counters.target_calls + one * (verified & (gain > local)),
     draft_calls=counters.draft_calls + one * (drafter.calls_per_round if draft.num_calls is None else draft.num_calls),
   )
-  return side.replace(
+  return dataclasses.replace(
+    side,
     tokens=put(side.tokens, block),
     origin=put(side.origin, origin),
     commit_round=put(side.commit_round, jnp.broadcast_to(_to_rows(cursor.round + 1), position.shape)),
@@ -265,8 +279,9 @@ def judge_round(
 def decode_round(params: SpecParams, state: DecodeState, *, drafter: Drafter, verifier: Verifier) -> DecodeState:
   """One round in one program: `draft_round`, `judge_round`, `commit_reply`, with one cursor for both sides."""
   waiting = draft_round(params.draft, state.draft_side, drafter=drafter)
-  kwargs = dict(drafter=drafter, verifier=verifier)
-  verdict, verifier_state = judge_round(params.target, state.draft_side, state.verifier, waiting.draft, **kwargs)
+  verdict, verifier_state = judge_round(
+    params.target, state.draft_side, state.verifier, waiting.draft, drafter=drafter, verifier=verifier
+  )
   return DecodeState(commit_reply(params.draft, waiting, verdict, drafter=drafter), verifier_state)
 
 
@@ -275,7 +290,7 @@ def read_round(params: PyTree, side: DraftSide, *, drafter: Drafter) -> Waiting:
   state = drafter.read(params, side.drafter, side.cursor)
   draft = verdicts.empty_draft(side.cursor.last)
   calls = jnp.full(draft.num_drafted.shape, drafter.calls_to_read, jnp.int32)
-  return Waiting(side.replace(drafter=state), draft._replace(num_calls=calls), ())
+  return Waiting(dataclasses.replace(side, drafter=state), draft._replace(num_calls=calls), ())
 
 
 def prefix_round(params: SpecParams, state: DecodeState, *, drafter: Drafter, verifier: Verifier) -> DecodeState:
@@ -297,7 +312,7 @@ def prefix_rounds(target_prefix: int, max_len: int) -> int:
   return max(min(target_prefix, max_len) - 1, 0)
 
 
-def at_length(part: Drafter | Verifier, length: int, max_len: int) -> Drafter | Verifier:
+def at_length(part: _Part, length: int, max_len: int) -> _Part:
   """The drafter or verifier of rounds in which every row has ``length`` tokens; itself, if one serves all lengths."""
   return part.at(length, max_len)
 
@@ -313,8 +328,8 @@ def round_at(
   target_prefix: int,
 ) -> DecodeState:
   """One round of rows that all have ``length`` tokens, static; shapes of the round may depend on it."""
-  parts = dict(drafter=at_length(drafter, length, max_len), verifier=at_length(verifier, length, max_len))
-  return (prefix_round if length < target_prefix else decode_round)(params, state, **parts)
+  drafter, verifier = at_length(drafter, length, max_len), at_length(verifier, length, max_len)
+  return (prefix_round if length < target_prefix else decode_round)(params, state, drafter=drafter, verifier=verifier)
 
 
 def sweep(
@@ -413,8 +428,16 @@ def autoregress(
   """
   params, max_len = SpecParams((), params.target), check_length(max_len)
   loop_fn = jax.lax.while_loop if end_tuple(end_token) else fixed_length_loop(max_len - 1)
-  kwargs = dict(max_len=max_len, end_token=end_token, loop_fn=loop_fn)
-  return speculate(params, key, condition, drafter=NO_DRAFTER, verifier=verifier, **kwargs)
+  return speculate(
+    params,
+    key,
+    condition,
+    drafter=NO_DRAFTER,
+    verifier=verifier,
+    max_len=max_len,
+    end_token=end_token,
+    loop_fn=loop_fn,
+  )
 
 
 def end_tuple(end_token: EndTokens) -> tuple[int, ...]:

@@ -84,10 +84,10 @@ def parse(text: str) -> MeshSizes:
     MeshSizes(data=1, model=4)
   """
   found = [_SPELLED.fullmatch(part.strip()) for part in str(text).split(",")]
-  names = [match and match[1] for match in found]
-  if not all(found) or len(set(names)) < len(names) or any(int(match[2]) < 1 for match in found):
+  sizes = {match[1]: int(match[2]) for match in found if match}
+  if len(sizes) < len(found) or min(sizes.values()) < 1:
     raise ValueError(f"Must have a mesh such as data=2,model=4, we instead got {text!r}")
-  return MeshSizes(**{match[1]: int(match[2]) for match in found})
+  return MeshSizes(**sizes)
 
 
 def make_mesh(mesh: str | Mesh) -> Mesh:

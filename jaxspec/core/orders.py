@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core import rng
-from jaxspec.core.types import Array, Key
+from jaxspec.core.types import Array, HostArray, Key
 
 
 def random_order(keys: Key, num_tokens: int) -> Array:
@@ -19,7 +19,7 @@ def random_order(keys: Key, num_tokens: int) -> Array:
   return jax.vmap(lambda key: jax.random.permutation(key, num_tokens))(keys).astype(jnp.int32)
 
 
-def to_raster(values: Array, order: Array) -> Array:
+def to_raster(values: Array, order: HostArray) -> Array:
   """Values ``[B, L, ...]`` in generation order, moved to their raster positions."""
   row = jnp.arange(order.shape[0])[:, None]
   return jnp.zeros_like(values).at[row, order].set(values, unique_indices=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 
@@ -23,9 +24,14 @@ def platform() -> str:
   try:
     return _OTHER.value or jax.default_backend()
   except Exception as error:  # a RuntimeError, or an AssertionError without a word
-    wanted, reason = jax.config.jax_platforms, " ".join(str(error).split()).partition(" (set JAX_PLATFORMS")[0]
+    wanted, reason = jax_setting("jax_platforms"), " ".join(str(error).split()).partition(" (set JAX_PLATFORMS")[0]
     said = f"JAX cannot start the backend {wanted!r} here" if wanted else "JAX cannot start a backend here"
     raise ValueError(f"{said} (JAX_PLATFORMS): {reason or 'no device or no plugin of it is there'}") from error
+
+
+def jax_setting(name: str) -> Any:
+  """The value of ``jax.config.name``. JAX adds these attributes at run time, so that a type checker does not know them."""
+  return getattr(jax.config, name)
 
 
 @contextlib.contextmanager

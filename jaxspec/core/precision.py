@@ -11,15 +11,17 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core.platform import platform
+from jaxspec.core.platform import jax_setting, platform
 from jaxspec.core.types import Array
 
 PRECISIONS = ("float32", "bfloat16")
+_Args = ParamSpec("_Args")
+_Result = TypeVar("_Result")
 _NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 
@@ -31,19 +33,19 @@ def precision_context(matmul_precision: str | None = None) -> Iterator[None]:
   A decode draws the same tokens with and without it.
   """
   with contextlib.ExitStack() as stack:
-    if jax.config.jax_enable_x64:
+    if jax_setting("jax_enable_x64"):
       stack.enter_context(jax.enable_x64(False))
     if matmul_precision is not None:
       stack.enter_context(jax.default_matmul_precision(matmul_precision))
     yield
 
 
-def in_32_bits(fn: Callable[..., Any]) -> Callable[..., Any]:
+def in_32_bits(fn: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
   """A function that is traced in `precision_context`; 64-bit arrays among its arguments are cast to 32 bits."""
 
   @functools.wraps(fn)
-  def narrowed(*args, **kwargs):
-    if not jax.config.jax_enable_x64:
+  def narrowed(*args: _Args.args, **kwargs: _Args.kwargs) -> _Result:
+    if not jax_setting("jax_enable_x64"):
       return fn(*args, **kwargs)
     args, kwargs = narrow((args, kwargs))
     with precision_context():
@@ -64,14 +66,11 @@ def narrow(tree: Any) -> Any:
 
 def halves_products(dtype) -> bool:
   """Whether float32 products are to be computed from bfloat16 inputs here."""
-  return (
-    platform() == "cpu"
-    and dtype == jnp.float32
-    and jax.config.jax_default_matmul_precision in ("bfloat16", "BF16_BF16_F32", jax.lax.DotAlgorithmPreset.BF16_BF16_F32)
-  )
+  halving = ("bfloat16", "BF16_BF16_F32", jax.lax.DotAlgorithmPreset.BF16_BF16_F32)
+  return platform() == "cpu" and dtype == jnp.float32 and jax_setting("jax_default_matmul_precision") in halving
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+@functools.partial(jax.custom_vjp[Array], nondiff_argnums=(2, 3))
 def dot_bf16(x: Array, y: Array, contract: tuple[int, int], num_batch: int = 0) -> Array:
   """Product of bfloat16 roundings with float32 sums; contracts axis ``contract[0]`` of x with ``contract[1]`` of y.
 
@@ -96,7 +95,7 @@ def _dot_fwd(x: Array, y: Array, contract: tuple[int, int], num_batch: int):
 def _dot_bwd(contract: tuple[int, int], num_batch: int, residuals, grad: Array):
   def of(axis: int, other: Array, other_contract: int, grad_contract: int, like: Array) -> Array:
     free = 2 * num_batch + 1 - other_contract  # the other of the two axes that follow the batch
-    product = dot_bf16(grad, other, (grad_contract, free), num_batch)  # [*batch, free, contracted]
+    product: Array = dot_bf16(grad, other, (grad_contract, free), num_batch)  # [*batch, free, contracted]
     return (product if axis == num_batch + 1 else product.swapaxes(-1, -2)).astype(like.dtype)
 
   x, y = residuals
@@ -108,7 +107,7 @@ dot_bf16.defvjp(_dot_fwd, _dot_bwd)
 
 def of_user() -> str | None:
   """What JAX is told to do (``JAX_DEFAULT_MATMUL_PRECISION``, `jax.config`), in our words where we have one; else None."""
-  said = jax.config.jax_default_matmul_precision
+  said = jax_setting("jax_default_matmul_precision")
   return "float32" if said == "highest" else said  # JAX knows both names for one precision
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core.types import Array, Key
+from jaxspec.core.types import Array, HostArray, Key
 
 _KIND = "threefry2x32"  # of all keys that a decode draws from, whatever kind JAX makes by default
 _KIND_OF_WORDS = {2: _KIND, 4: "rbg"}  # by the length of a key that is an array of numbers
@@ -74,16 +74,22 @@ def row_key_data(key: Key | int, num_rows: int) -> Array:
   return jax.random.key_data(row_keys(key, num_rows))
 
 
-def of_key_data(data: Array) -> Key:
+def of_key_data(data: HostArray) -> Key:
   """Keys of `row_key_data`."""
-  return jax.random.wrap_key_data(data, impl=_KIND)
+  return jax.random.wrap_key_data(jnp.asarray(data), impl=_KIND)
+
+
+def _is_seed(key: Any) -> bool:
+  """Whether this is an integer: of Python, or an array ``[]``."""
+  if hasattr(key, "dtype"):
+    return key.ndim == 0 and jnp.issubdtype(key.dtype, jnp.integer)
+  return isinstance(key, int) and not isinstance(key, bool)
 
 
 def _typed(key: Any) -> Key:
   """A key, or an array of keys, of `_KIND`; see `row_keys`."""
   dtype = getattr(key, "dtype", None)
-  is_seed = isinstance(key, int) if dtype is None else key.ndim == 0 and jnp.issubdtype(dtype, jnp.integer)
-  if is_seed and not isinstance(key, bool):
+  if _is_seed(key):
     try:
       return jax.random.key(key, impl=_KIND)
     except OverflowError as error:

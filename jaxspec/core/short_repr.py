@@ -27,10 +27,11 @@ def _shown(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}"
   if isinstance(value, Mapping) and (arrays := list(filter(_is_array, jax.tree.leaves(value)))):
     return f"{{{len(arrays)} arrays, {_count(arrays):,} numbers}}"
-  fields = list(vars(value).values()) if dataclasses.is_dataclass(value) and hasattr(value, "__dict__") else value
-  if hasattr(value, "_fields") and all(callable(field) or field is None for field in fields):
+  if hasattr(value, "_fields") and all(callable(field) or field is None for field in value):
     return repr(value)  # a network as functions names itself
-  if fields is not value or hasattr(value, "_fields"):
+  is_dataclass = hasattr(value, "__dataclass_fields__") and hasattr(value, "__dict__")
+  if is_dataclass or hasattr(value, "_fields"):
+    fields = vars(value).values() if is_dataclass else value
     return short_repr(value) if any(_is_array(field) or callable(field) for field in fields) else repr(value)
   if callable(value) and hasattr(value, "__name__"):
     return value.__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from typing import Any, NamedTuple
 
@@ -121,6 +122,5 @@ def result(side: DraftSide, drafter: Drafter) -> DecodeResult:
 
 def summarize(counters: Counters) -> dict[str, Any]:
   """Totals over the batch as Python numbers, with the acceptance rate."""
-  total = {name: int(jnp.sum(getattr(counters, name))) for name in counters.__dataclass_fields__}
-  total["acceptance"] = total["accepted"] / total["drafted"] if total["drafted"] else None
-  return total
+  total = {field.name: int(jnp.sum(getattr(counters, field.name))) for field in dataclasses.fields(counters)}
+  return {**total, "acceptance": total["accepted"] / total["drafted"] if total["drafted"] else None}

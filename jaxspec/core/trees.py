@@ -91,6 +91,7 @@ def ended_by_rejection(draft: Draft, verdict: Verdict) -> Array:
   room = verdict.num_accepted < draft.num_drafted
   if draft.parents is None:
     return room
+  assert verdict.path is not None  # of a tree, a verdict has the path
   last = jnp.maximum(verdict.num_accepted - 1, 0)[:, None]
   last = jnp.where(verdict.num_accepted > 0, jnp.take_along_axis(verdict.path, last, axis=1)[:, 0], -1)
   return room & jnp.any(draft.parents == last[:, None], axis=1)

@@ -21,8 +21,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
+import numpy as np
 
 Array = jax.Array
+HostArray = jax.Array | np.ndarray  # also what a host has not put on a device yet
 Key = jax.Array
 PyTree = Any
 Params = Any
@@ -60,6 +62,26 @@ class ModelOutput(NamedTuple):
   intervals: Intervals | None = None
   lens: Array | None = None
 
+  def need_logits(self) -> Array:
+    """The logits.
+
+    Raises:
+      ValueError: for a network without an output matrix.
+    """
+    if self.logits is None:
+      raise ValueError("Must have a network with logits, we instead got one whose head reads the features")
+    return self.logits
+
+  def need_intervals(self) -> Intervals:
+    """The intervals.
+
+    Raises:
+      ValueError: for a network without an Inter-Head.
+    """
+    if self.intervals is None:
+      raise ValueError("Must have a network with an Inter-Head, we instead got one without intervals")
+    return self.intervals
+
 
 class ApplyFn(Protocol):
   """Forward pass of one network.
@@ -68,7 +90,8 @@ class ApplyFn(Protocol):
     params: parameters.
     inputs: token ids ``[B, T]`` int32 (or vectors ``[B, T, C]``), or the family's condition pytree (prefill).
     cache: the family's cache; ``None`` runs without one (teacher forcing).
-    positions: ``[B, T]`` int32 absolute positions of the inputs, or ``[1, T]`` when all rows share them (cheaper).
+    positions: ``[B, T]`` int32 absolute positions of the inputs, or ``[1, T]`` when all rows share them (cheaper). None: a
+      whole sequence without a cache.
       Input t goes to cache slot ``slot[b] + t``: consecutive also for draft trees, whose positions are depths.
     mask: optional ``[B, T, W]`` bool, True where an input may attend. It replaces the causal mask for the newest ``W >= T``
       slots, which end with the slot of the last input. Every earlier slot is visible. Draft trees need it.
@@ -86,7 +109,7 @@ class ApplyFn(Protocol):
     inputs: PyTree,
     cache: Cache | None,
     *,
-    positions: Array,
+    positions: Array | None,
     mask: Array | None = None,
     inject: Array | None = None,
     logits_at: Array | None = None,

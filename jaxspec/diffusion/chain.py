@@ -52,6 +52,16 @@ class Chain(NamedTuple):
   states: Array | None = None  # [T, ..., C] the state that enters each step
   distributions: StepDistribution | None = None  # leaves [T, ..., C]
 
+  def recorded(self) -> tuple[Array, StepDistribution]:
+    """States and distributions of every step.
+
+    Raises:
+      ValueError: for a chain that did not record them.
+    """
+    if self.states is None or self.distributions is None:
+      raise ValueError("Must have a chain with recorded states and distributions, we instead got its token only")
+    return self.states, self.distributions
+
 
 class ChainSummary(NamedTuple):
   """What acceptance rules for whole tokens read of a chain: its last step, and the size of the noise of all others."""
@@ -151,7 +161,7 @@ def run(
 
   # Scanned from the last step down; what is stacked ends up ordered by step.
   token, recorded = jax.lax.scan(step, noise.initial, (numbers, steps), reverse=True)
-  return Chain(token, *recorded) if record else Chain(token)
+  return Chain(token) if recorded is None else Chain(token, recorded[0], recorded[1])
 
 
 def run_summarized(

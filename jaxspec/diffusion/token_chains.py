@@ -7,13 +7,15 @@ draft. It also says what it needs of a drafted chain, so that the draft side sto
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxspec.core.types import Array, Draft, Key, PyTree, Verdict
 from jaxspec.diffusion.chain import Chain, DistributionFn, TokenNoise, token_noise
+
+_Report = TypeVar("_Report", bound=NamedTuple)
 
 
 class DraftedChains(NamedTuple):
@@ -100,7 +102,7 @@ def leading(accepted: Array, draft: Draft) -> Array:
   return jnp.sum(jnp.cumprod((accepted & valid).astype(jnp.int32), axis=1), axis=1)
 
 
-def report_at(window: int, position: Array, report: TokenReport) -> TokenReport:
+def report_at(window: int, position: Array, report: _Report) -> _Report:
   """`Verdict.metrics` ``[B, K + 1]`` from the report ``[B]`` about the token that ends a round, at ``position [B]``."""
   here = jnp.arange(window + 1)[None] == position[:, None]
   return jax.tree.map(lambda leaf: jnp.where(here, leaf[:, None], jnp.zeros((), leaf.dtype)), report)

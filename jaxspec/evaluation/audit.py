@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxspec.core.types import HostArray
 from jaxspec.rules.audited import TokenAudit
 from jaxspec.statistics import FEWEST_CLUSTERS, Interval, bounded_ratio, ratio, share
 
@@ -36,7 +37,7 @@ class AuditFigures(NamedTuple):
 
 
 def summarize_audit(
-  audit: TokenAudit, lengths: np.ndarray, target_calls: np.ndarray, *, prompts: np.ndarray | None = None
+  audit: TokenAudit, lengths: HostArray, target_calls: HostArray, *, prompts: np.ndarray | None = None
 ) -> AuditFigures:
   """Figures of ``P`` decoded rows of up to ``N`` tokens.
 
@@ -47,8 +48,8 @@ def summarize_audit(
     prompts: ``[P]`` prompt of each row, the units of the intervals. Rows are the units without it, and where all are of
       one prompt: then the intervals are for that prompt.
   """
-  audit = TokenAudit(*(np.asarray(leaf, np.float64) for leaf in audit))
-  tokens, calls, judged = np.asarray(lengths, np.float64), np.asarray(target_calls, np.float64), audit.tested.sum(1)
+  figures = {name: np.asarray(leaf, np.float64) for name, leaf in audit._asdict().items()}
+  tokens, calls, judged = np.asarray(lengths, np.float64), np.asarray(target_calls, np.float64), figures["tested"].sum(1)
   clusters = None if prompts is None or len(np.unique(prompts)) < 2 else prompts
   units = len(tokens) if clusters is None else len(np.unique(clusters))
   of_tokens = lambda total: bounded_ratio(np.clip(total, 0.0, tokens), tokens, clusters=clusters)  # rounding
@@ -60,12 +61,13 @@ def summarize_audit(
     ends = (found.low, found.high) if units >= FEWEST_CLUSTERS else (np.nan, np.nan)
     return Interval(found.value, *ends)
 
+  row, position = np.unravel_index(np.argmax(figures["tv"]), figures["tv"].shape)
   return AuditFigures(
     tokens_per_call=ratio(tokens, calls, clusters=clusters),
-    tv=of_tokens(audit.tv.sum(1)),
-    kl=ratio(np.maximum(audit.kl.sum(1), 0.0), tokens, clusters=clusters),
-    excess=of_tokens(audit.excess.sum(1)),
-    alpha=of_judged(audit.alpha.sum(1)),
-    alpha_sd=of_judged(audit.alpha_sd.sum(1)),
-    worst=tuple(int(i) for i in np.unravel_index(np.argmax(audit.tv), audit.tv.shape)),
+    tv=of_tokens(figures["tv"].sum(1)),
+    kl=ratio(np.maximum(figures["kl"].sum(1), 0.0), tokens, clusters=clusters),
+    excess=of_tokens(figures["excess"].sum(1)),
+    alpha=of_judged(figures["alpha"].sum(1)),
+    alpha_sd=of_judged(figures["alpha_sd"].sum(1)),
+    worst=(int(row), int(position)),
   )

@@ -17,7 +17,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from jaxspec.core.network import Network
-from jaxspec.core.types import Array
+from jaxspec.core.types import Array, HostArray
 from jaxspec.families.family import Encoded, Host, HostParts, check_captions, check_texts
 from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.io.text import image_vocabulary
@@ -167,7 +167,7 @@ class ChameleonHost(Host):
   def _ids(self, text: str) -> list[int]:
     return self.text.encode(text, add_special_tokens=False).ids
 
-  def decode(self, tokens: Array, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
+  def decode(self, tokens: HostArray, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
     """Images ``[B, H, W, 3]`` uint8 of ``tokens [B, N]``.
 
     Raises:

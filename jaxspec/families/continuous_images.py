@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxspec.core import orders
 from jaxspec.core.state import DecodeResult, SpecParams
-from jaxspec.core.types import Array, Key, Params
+from jaxspec.core.types import Array, HostArray, Key, Params
 from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.families.classes import class_names, encode_classes
 from jaxspec.families.family import Encoded, Host, HostParts
@@ -106,7 +106,7 @@ class VectorHost(Host):
     fill = lambda values: jnp.pad(values, ((0, 0), (0, missing), *((0, 0),) * (values.ndim - 2)))
     return each_token(fill, result)
 
-  def decode(self, tokens: Array, *, lengths=None, condition=None, sampling: VectorSampling | None = None) -> np.ndarray:
+  def decode(self, tokens: HostArray, *, lengths=None, condition=None, sampling: VectorSampling | None = None) -> np.ndarray:
     """Images ``[B, H, W, 3]`` uint8 of raster-ordered ``tokens [B, L, C]``.
 
     Args:

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxspec.core.token_axes import token_at
 from jaxspec.core.token_kinds import STATES
-from jaxspec.core.types import Array, Params
+from jaxspec.core.types import Array, HostArray, Params
 from jaxspec.families.classes import class_names, encode_classes
 from jaxspec.families.family import Encoded, Host, HostParts
 from jaxspec.families.latents import check_autoencoder, latent_scale
@@ -85,7 +85,7 @@ class StateHost(Host):
     """`ClassLabels` of class names or class numbers (`jaxspec.families.classes.encode_classes`)."""
     return encode_classes(prompts, self.classes, self.target.config.num_classes, captions)
 
-  def decode(self, tokens: Array, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
+  def decode(self, tokens: HostArray, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
     """Images ``[B, S, S, 3]`` uint8 of the last states of chains ``[B, N, C]``; noisy ones if steps are missing.
 
     Args:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxspec.core import precision
 from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeResult, SpecParams
-from jaxspec.core.types import Array, Key, PyTree
+from jaxspec.core.types import Array, HostArray, Key, PyTree
 from jaxspec.io import checkpoints
 from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.methods.method import IDS, SAME_FAMILY
@@ -232,9 +232,9 @@ class Host:
 
   def decode(
     self,
-    tokens: Array,
+    tokens: HostArray,
     *,
-    lengths: Array | None = None,
+    lengths: HostArray | None = None,
     condition: PyTree | None = None,
     sampling: AnySampling | None = None,
   ) -> np.ndarray | list[str]:
@@ -250,11 +250,13 @@ class Host:
     """
     raise NotImplementedError
 
-  def families(self, family: str | None) -> tuple[str | None, ...]:
+  def families(self, family: str | None) -> tuple[str, ...]:
     """The families of networks that a method means which drafts with ``family`` (`Method.draft_family`)."""
+    if family is None:
+      return ()
     return self.draft_families if family == SAME_FAMILY else (family,)
 
-  def check_fit(self, draft: Checkpoint, family: str) -> None:
+  def check_fit(self, draft: Checkpoint, family: str | None) -> None:
     """Refuses a network that cannot draft for the target.
 
     Args:

@@ -39,7 +39,7 @@ def refine_tokens(
     raise ValueError(f"Must have chains that stop early (stop of at least 1) to refine, we instead got {sampling.stop}")
   side, fns = sampling.side(Network(head, params)), dataclasses.replace(sampling, stop=None).bind(head)
   positions = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
-  output, _ = fns.network.apply(side.model, Prefixed(condition, tokens[:, :-1]), positions=None)
+  output, _ = fns.network.apply(side.model, Prefixed(condition, tokens[:, :-1]), None, positions=None)
   own = rng.stream_keys(keys, rng.Stream.REFINE, jnp.int32(0))
   noise = chain.token_noise(own, positions, sampling.stop, head.token_dim)._replace(initial=tokens)
   return chain.run(fns.distribution(side.model, output.features, positions), noise, side.sampling.temperature).token

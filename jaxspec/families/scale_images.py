@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxspec.core.network import Network
 from jaxspec.core.token_kinds import MAPS
-from jaxspec.core.types import Array, Params
+from jaxspec.core.types import Array, HostArray, Params
 from jaxspec.families.classes import class_names, encode_classes
 from jaxspec.families.family import Encoded, Host, HostParts
 from jaxspec.io.checkpoints import Checkpoint
@@ -87,7 +87,7 @@ class MapHost(Host):
     """`ClassLabels` of class names or class numbers (`jaxspec.families.classes.encode_classes`)."""
     return encode_classes(prompts, self.classes, self.target.config.num_classes, captions)
 
-  def decode(self, tokens: Array, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
+  def decode(self, tokens: HostArray, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
     """Images ``[B, S, S, 3]`` uint8 of maps ``[B, N, C]``; of the first maps alone, coarse ones.
 
     Args:

@@ -9,7 +9,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from jaxspec.core.network import Network
-from jaxspec.core.types import Array
+from jaxspec.core.types import Array, HostArray
 from jaxspec.families.family import Encoded, Host, HostParts, check_captions, check_texts
 from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.io.text import language_tokenizer
@@ -73,7 +73,7 @@ class TextHost(Host):
     rows = language_tokenizer.encode(self.tokenizer, prompts)
     return Encoded(language_tokenizer.pad_left(rows), check_captions(captions, prompts, "texts"))
 
-  def decode(self, tokens: Array, *, lengths=None, condition: Prompt | None = None, sampling=None) -> list[str]:
+  def decode(self, tokens: HostArray, *, lengths=None, condition: Prompt | None = None, sampling=None) -> list[str]:
     """Texts of ``tokens [B, N]``, the first ``lengths [B]`` of each row; with a condition the whole texts."""
     del sampling
     tokens = np.asarray(tokens)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer
 
-from jaxspec.core.types import Array
+from jaxspec.core.types import Array, HostArray
 from jaxspec.families.classes import class_names, encode_classes
 from jaxspec.families.family import Encoded, Host, HostParts, check_captions, check_texts
 from jaxspec.families.t5_text import T5Text
@@ -116,7 +116,7 @@ class ImageHost(Host):
       "codebook": lambda: self.tokenizer.fns.codebook(self.tokenizer.params),
     }
 
-  def decode(self, tokens: Array, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
+  def decode(self, tokens: HostArray, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
     """Images ``[B, H, W, 3]`` uint8 of ``tokens [B, N]``.
 
     Raises:

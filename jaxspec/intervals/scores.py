@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -164,7 +164,7 @@ class TemperatureSpread:
     logits = combined_logits(intervals.centre, self.combination)
     p = jax.nn.softmax(logits, axis=-1)
     same = [jnp.sum(p * jax.nn.softmax(logits / t, axis=-1), axis=-1) for t in self.temperatures]
-    return 1 - sum(same) / len(self.temperatures)
+    return 1 - jnp.asarray(sum(same)) / len(self.temperatures)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,7 +210,7 @@ def make_score(text: str, combination: str = "ensemble") -> ScoreFn:
   if name not in SCORES:
     raise ValueError(f"Must have a score in {', '.join(SCORES)}, we instead got {name!r}")
   check_combination(combination)
-  chosen: dict[str, object] = {}
+  chosen: dict[str, Any] = {}
   for setting in settings:
     if name == "interval" and setting in Uncertainty.FORMS:
       chosen["uncertainty"] = Uncertainty(setting)

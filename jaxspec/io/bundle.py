@@ -82,6 +82,16 @@ class Bundle:
     """The name of its folder."""
     return self.path.resolve().name
 
+  def target_folder(self) -> Path:
+    """The folder of the target.
+
+    Raises:
+      ValueError: for a bundle that is being made and has none yet.
+    """
+    if self.target is None:
+      raise ValueError(f"Must have a bundle with a target, {self.path} has none yet")
+    return self.path / self.target
+
 
 def read_bundle(path: str | os.PathLike, *, complete: bool = True) -> Bundle:
   """Reads and checks what describes a bundle.

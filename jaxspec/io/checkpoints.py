@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,8 @@ class Checkpoint:
   path: Path
 
 
-def flatten(tree: PyTree, prefix: str = "") -> dict[str, jax.Array]:
-  """Nested dict to ``{"a.b.c": leaf}``."""
+def flatten(tree: PyTree, prefix: str = "") -> dict[str, Any]:
+  """Nested dict to ``{"a.b.c": leaf}``, for leaves of any type."""
   flat = {}
   for name, value in tree.items():
     path = f"{prefix}.{name}" if prefix else name
@@ -61,7 +61,7 @@ def flatten(tree: PyTree, prefix: str = "") -> dict[str, jax.Array]:
   return flat
 
 
-def unflatten(flat: dict[str, jax.Array]) -> PyTree:
+def unflatten(flat: Mapping[str, Any]) -> PyTree:
   """Inverse of `flatten`."""
   tree: dict[str, Any] = {}
   for path, leaf in flat.items():
@@ -235,9 +235,9 @@ def load(
     raise ValueError(f"{path / CONFIG_FILE}: {error}") from error
   if hasattr(config, "dtype"):
     config = dataclasses.replace(config, dtype=jnp.dtype(dtype).name)
-  divided = mesh is not None and divide and mesh.shape[MODEL] > 1
-  if divided:
-    check_fits(config, mesh.shape[MODEL], path)
+  model = mesh.shape[MODEL] if mesh is not None and divide else 1
+  if model > 1:
+    check_fits(config, model, path)
     config = dataclasses.replace(config, tensor_parallel=True)
   fns = registry.FAMILIES[document["family"]].make_fns(config)
   try:
@@ -256,9 +256,9 @@ def load(
   check_readable(file)
   stored = {name: _stored_in(name, getattr(config, "fused", {})) for name in template}
   specs = {}
-  if divided:
+  if model > 1:
     tied = getattr(config, "tie_embeddings", False)
-    specs = flatten(param_specs(unflatten(template), mesh.shape[MODEL], tied=tied))
+    specs = flatten(param_specs(unflatten(template), model, tied=tied))
   try:
     with safe_open(file, framework="numpy") as archive:
       _check_leaves(file, archive, template, stored)
@@ -310,8 +310,8 @@ def _read_divided(archive, name: str, rows: slice, shape: tuple[int, ...], dtype
   """A leaf whose parts are read one by one, each for the devices that keep it."""
   offset, view, parts = rows.start or 0, archive.get_slice(name), {}
 
-  def read(index: tuple[slice, ...]) -> np.ndarray:
-    if not shape:
+  def read(index: tuple[slice, ...] | None) -> np.ndarray:
+    if not shape or index is None:
       return archive.get_tensor(name).astype(dtype)
     start, stop, _ = index[0].indices(shape[0])
     key = (slice(start + offset, stop + offset), *(slice(*one.indices(size)[:2]) for one, size in zip(index[1:], shape[1:])))

@@ -10,7 +10,7 @@ BUNDLES = (DEFAULT, "digits32-causal", "digits32-mar", "digits32-var", "digits32
 
 # Where no networks are named: the bundle of each kind of prompt, and of methods that need other networks than these.
 _OF_PROMPTS = {"class": "digits32-causal", "text": "wordnet"}
-_OF_METHODS = {
+_OF_METHODS: dict[tuple[str, str | None], str] = {
   ("class", "parallel"): "digits32-mar",  # several tokens at a time need a masked network
   ("class", "map-speculative"): "digits32-var",
   ("class", "map-ciar"): "digits32-var",

@@ -1,4 +1,4 @@
-"""CIAR: the edge accepts tokens that it is certain of by itself, and asks the cloud about the others."""
+"""CIAR: the edge accepts certain tokens locally, and the cloud verifies the others."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Ciar(Neighbours, DraftingMethod):
   """Decoding on the edge, with the cloud where the edge is uncertain; lossy.
 
   The edge draws a token from its own distribution and scores its uncertainty U. While U is at most a threshold the token is
-  accepted locally and follows the edge's distribution. The first token above it begins a window of up to ``gamma`` drafts
-  for the cloud to judge, which accepts some of them and adds one token of its own.
+  accepted locally and follows the edge's distribution. The first token above it begins a window of up to ``gamma`` drafts.
+  The cloud verifies the window and adds one token of its own.
 
-  The threshold is ``tau``; or, with ``cloud_rate``, one that moves online to hold that rate of cloud calls per token; or,
-  with neither, the calibrated one of the draft network (``jaxspec calibrate``) for a rate of 0.3.
+  The threshold is ``tau``. With ``cloud_rate`` it adapts online to that rate of cloud calls per token. With neither it is
+  the calibrated one of the draft network (``jaxspec calibrate``) for a rate of 0.3.
 
   The paper does not name the rule that judges a window. ``exact`` is lossless for the window, ``lantern`` is LANTERN++,
   ``greedy`` accepts a draft that is the cloud's arg-max and needs ids only. Rules to be compared should judge drafts of
@@ -58,7 +58,7 @@ class Ciar(Neighbours, DraftingMethod):
   max_run: int = option(16, "Most tokens that the edge accepts locally in one round.", ge=1)
   tau: float | None = option(None, "Largest uncertainty of a token that the edge accepts locally.", infinite=True)
   cloud_rate: float | None = option(
-    None, "Hold so many cloud calls per token instead, by a threshold that moves.", ge=0, le=1
+    None, "Target rate of cloud calls; the threshold adapts online.", ge=0, le=1
   )
   target_prefix: float = option(0.0, "Leading share of tokens that the target draws alone.", ge=0, le=1)
   verify: str = option("exact", "How the cloud judges the drafts that it verifies.", choices=VERIFY)
@@ -74,7 +74,7 @@ class Ciar(Neighbours, DraftingMethod):
   inject: str = option("none", "Tokens that come with interval features.", choices=INJECT)
 
   name: ClassVar[str] = "ciar"
-  title: ClassVar[str] = "decoding on the edge, with the cloud where it is uncertain"
+  title: ClassVar[str] = "tokens accepted locally on an edge"
   source: ClassVar[str] = "arXiv 2603.25463, Algorithm 1"
   draft_family: ClassVar[str | None] = "inter_head"
 

@@ -23,7 +23,7 @@ Settings = TypeVar("Settings", SamplingConfig, VectorSampling, MapSampling, Stat
 
 
 def of_ids(method: Method, context: BuildContext) -> SamplingConfig:
-  """The sampling settings of a method for ids.
+  """The sampling settings of a method for discrete tokens.
 
   Raises:
     ValueError: if the settings are those of other tokens.
@@ -32,7 +32,7 @@ def of_ids(method: Method, context: BuildContext) -> SamplingConfig:
 
 
 def of_vectors(method: Method, context: BuildContext) -> VectorSampling:
-  """The sampling settings of a method for vectors.
+  """The sampling settings of a method for continuous tokens.
 
   Raises:
     ValueError: if the settings are those of other tokens.
@@ -41,7 +41,7 @@ def of_vectors(method: Method, context: BuildContext) -> VectorSampling:
 
 
 def of_maps(method: Method, context: BuildContext) -> MapSampling:
-  """The sampling settings of a method for maps.
+  """The sampling settings of a method for scales.
 
   Raises:
     ValueError: if the settings are those of other tokens, or something is asked for that maps do not have.
@@ -52,7 +52,7 @@ def of_maps(method: Method, context: BuildContext) -> MapSampling:
 
 
 def of_states(method: Method, context: BuildContext) -> StateSampling:
-  """The sampling settings of a method for states.
+  """The sampling settings of a method for denoising steps.
 
   Raises:
     ValueError: if the settings are those of other tokens, or something is asked for that states do not have.
@@ -97,7 +97,7 @@ def draft_side(method: Method, draft: Network | None, context: BuildContext) -> 
 
 
 def refuse_audit(method: Method, context: BuildContext, why: str) -> None:
-  """Raises a ValueError if an audit is asked for, which ``why`` makes impossible."""
+  """Raises a ValueError for a requested audit, which ``why`` makes impossible."""
   if context.audit:
     raise ValueError(f"Must have no audit with method {method.name}, {why}, we instead got one")
 

@@ -1,4 +1,4 @@
-"""Continuous speculative decoding: drafts are vectors, judged by the densities of their diffusion chains."""
+"""Continuous speculative decoding: drafts are continuous tokens, judged by the densities of their diffusion chains."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PUBLISHED = {"align": True, "inner_temperature": 1.0, "sigma": "paper"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cspd(DraftingMethod):
-  """Continuous speculative decoding of vector tokens (MAR and causal networks with a diffusion head).
+  """Continuous speculative decoding (MAR and causal networks with a diffusion head).
 
   A draft network draws ``gamma`` tokens; the target runs its own chains after every prefix on the same noise (``align``)
   and accepts a draft by the ratio of the two last Gaussians, times the product Sigma of all other steps. The published

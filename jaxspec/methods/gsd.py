@@ -63,7 +63,7 @@ class Gsd(JacobiMethod):
 
   @classmethod
   def published(cls, **options) -> Self:
-    """The published method: its rule, distances of the target's input embeddings, fresh drafts; ``options`` go over that.
+    """The published method: its rule, distances of the target's input embeddings, fresh drafts; ``options`` override that.
 
     Uniform initial drafts count as certain, as in the code of the method that it builds on (`Sjd.published`).
     """
@@ -72,7 +72,7 @@ class Gsd(JacobiMethod):
 
   @classmethod
   def released(cls, **options) -> Self:
-    """The released code (junhyukso/GSD 4216c7c) with its edge cases; ``options`` go over that.
+    """The released code (junhyukso/GSD 4216c7c) with its edge cases; ``options`` override that.
 
     Not reproduced: the arbitrary order of removed tokens, tables in bfloat16, and the filter of distances that is off for
     groups with ids above 10000.

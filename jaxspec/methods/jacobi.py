@@ -77,5 +77,5 @@ class Sjd(JacobiMethod):
 
   @classmethod
   def published(cls, **options) -> Self:
-    """The published method: fresh drafts, and uniform initial drafts that count as certain; ``options`` go over that."""
+    """The published method: fresh drafts, and uniform initial drafts as point masses; ``options`` override that."""
     return cls(**({"recycle": "fresh", "point_mass": True} | options))

@@ -1,4 +1,4 @@
-"""CIAR on whole maps: the edge keeps the maps that it is certain of, and asks the cloud about the others."""
+"""CIAR on scales: the edge accepts certain scales locally, and the cloud verifies the others."""
 
 from __future__ import annotations
 
@@ -18,28 +18,27 @@ from jaxspec.verifiers.scale_target import ScaleVerifier
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MapCiar(DraftingMethod):
-  """CIAR on the maps of an image (VAR); lossy.
+  """CIAR on the scales of an image (VAR); lossy.
 
-  The edge draws a map from its own distribution and scores the uncertainty of each place; U of the map is their mean, or a
-  quantile. While U is at most ``tau`` the map is accepted locally. The first map above it opens a window of up to
-  ``max_window`` drafts, which the cloud judges with everything that it has not read, in one pass. The cloud draws the first
-  maps, ``target_prefix`` of them all, alone.
+  The edge draws a scale from its own distribution and scores the uncertainty of each token. The uncertainty U of the scale
+  is their mean, or a quantile. While U is at most ``tau`` the scale is accepted locally. The first scale above it opens a
+  window of up to ``max_window`` drafts, which the cloud verifies in one pass with the pending scales. The cloud draws the
+  first scales, a share of ``target_prefix``, alone.
 
-  Nothing is accepted locally with a negative ``tau``: that is `MapSpeculative`, or with ``max_window`` 0 the cloud alone.
-  With an infinite one the edge draws everything after the prefix: CoDe (arXiv 2411.17787), or without a prefix the edge
-  alone.
+  A negative ``tau`` accepts nothing locally: `MapSpeculative`, or with ``max_window`` 0 the cloud alone. With an infinite
+  one the edge draws all scales after the prefix: CoDe (arXiv 2411.17787), or without a prefix the edge alone.
   """
 
-  max_window: int = option(2, "Most drafts of an exchange; 0: the cloud draws every uncertain map itself.", ge=0)
+  max_window: int = option(2, "Most drafts of an exchange; 0: the cloud draws every uncertain scale itself.", ge=0)
   tau: float | None = option(None, "Largest uncertainty of a token that the edge accepts locally.", infinite=True)
   target_prefix: float = option(0.0, "Leading share of tokens that the target draws alone.", ge=0, le=1)
   score: str = option("interval", "Uncertainty: interval, entropy, max_prob, random, ... with settings after colons.")
-  map_quantile: float | None = option(None, "U of a map is this quantile of its places; none: their mean.", ge=0, le=1)
-  rule: str = option("map", "Accept maps as a whole, or each place by itself.", choices=tuple(RULES))
-  bonus: bool = option(True, "Also draw the map after a draft that is accepted in full.")
+  map_quantile: float | None = option(None, "Quantile of the uncertainty over a scale's tokens; none: mean.", ge=0, le=1)
+  rule: str = option("map", "Accept scales as a whole, or each token by itself.", choices=tuple(RULES))
+  bonus: bool = option(True, "Also draw the scale after full acceptance.")
 
   name: ClassVar[str] = "map-ciar"
-  title: ClassVar[str] = "maps on the edge, with the cloud where it is uncertain"
+  title: ClassVar[str] = "scales accepted locally on an edge"
   source: ClassVar[str] = (
     "arXiv 2603.25463, Table 10, which leaves the rule open; maps of Tian et al. 2024, arXiv 2404.02905"
   )
@@ -51,11 +50,11 @@ class MapCiar(DraftingMethod):
     make_score(self.score)
 
   def drafts_per_round(self) -> int:
-    """The chain of maps; of one map that the edge may keep, at least."""
+    """The chain of scales, at least one."""
     return max(self.max_window, 1)
 
   def longest_path(self) -> int:
-    """The window; local maps are not judged."""
+    """The window; locally accepted scales are not verified."""
     return self.max_window
 
   def check_length(self, num_tokens: int) -> None:

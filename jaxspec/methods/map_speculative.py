@@ -1,4 +1,4 @@
-"""Speculative decoding of whole maps: a small network of the same scales drafts, one pass of the target judges."""
+"""Speculative decoding of scales: a small network of the same scales drafts, one pass of the target verifies."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ def check_scales(draft: ScaleNetwork, target: ScaleNetwork) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MapSpeculative(DraftingMethod):
-  """Speculative decoding of the maps of an image (VAR); exact for every draft.
+  """Speculative decoding of the scales of an image (VAR); exact for every draft.
 
-  A token is a map: all ids of one scale. A drafted map r is accepted with probability ``min(1, P(r) / Q(r))``, where P and Q
-  are products over its places, and else replaced by a map of ``[P - Q]+``. Rows of a batch keep one length: a round commits
-  as many maps as the row that accepts least.
+  A token is a whole scale. A drafted scale r is accepted with probability ``min(1, P(r) / Q(r))``, where P and Q are
+  products over its positions, and else replaced by a draw from ``[P - Q]+``. Rows of a batch keep one length: a round
+  commits as many scales as the row with the fewest accepted ones.
   """
 
   gamma: int = option(2, "Tokens drafted per round.", ge=1)
-  rule: str = option("map", "Accept maps as a whole, or each place by itself.", choices=tuple(RULES))
-  bonus: bool = option(True, "Also draw the map after a draft that is accepted in full.")
+  rule: str = option("map", "Accept scales as a whole, or each token by itself.", choices=tuple(RULES))
+  bonus: bool = option(True, "Also draw the scale after full acceptance.")
 
   name: ClassVar[str] = "map-speculative"
-  title: ClassVar[str] = "speculative decoding of maps"
+  title: ClassVar[str] = "speculative decoding of scales"
   source: ClassVar[str] = "after Leviathan et al. 2023, arXiv 2211.17192; maps of Tian et al. 2024, arXiv 2404.02905"
   tokens: ClassVar[str] = MAPS
   exact: ClassVar[bool] = True
   draft_family: ClassVar[str | None] = SAME_FAMILY
 
   def drafts_per_round(self) -> int:
-    """The chain of maps."""
+    """The chain of scales."""
     return self.gamma
 
   def check_length(self, num_tokens: int) -> None:

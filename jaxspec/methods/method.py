@@ -98,6 +98,16 @@ class Parts(NamedTuple):
   target_prefix: int = 0
   decode: DecodeFn | None = None
 
+  def pair(self) -> tuple[Drafter, Verifier]:
+    """Drafter and verifier.
+
+    Raises:
+      ValueError: for a method that replaces the loop.
+    """
+    if self.drafter is None or self.verifier is None:
+      raise ValueError("Must have a method with a drafter and a verifier, we instead got one that replaces the loop")
+    return self.drafter, self.verifier
+
 
 class Expected(NamedTuple):
   """What a pass of the target is expected to bring a row.

@@ -19,7 +19,7 @@ from jaxspec.sampling.unmasking import GuidanceFn
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parallel(Method):
-  """Masked generation of vector tokens: in each of ``num_iter`` iterations several positions are drawn at once.
+  """Masked generation of continuous tokens: in each of ``num_iter`` iterations several positions are drawn at once.
 
   Tokens of one iteration are independent given those before it, so this is another distribution than the one of plain
   decoding; with as many iterations as tokens the two are the same. For masked networks (MAR) only.

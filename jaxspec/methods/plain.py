@@ -22,9 +22,9 @@ from jaxspec.verifiers.token_target import TokenVerifier
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plain(Method):
-  """Plain autoregressive decoding, of ids, vectors, maps and states: what every other method is compared with.
+  """Plain autoregressive decoding of all kinds of tokens: the baseline of every other method.
 
-  The target draws one token a pass. There are no drafts, so no acceptance rule decides anything.
+  The target draws one token a pass. There are no drafts and no acceptance rule.
   """
 
   name: ClassVar[str] = "ar"

@@ -43,8 +43,8 @@ class Sqs(DraftingMethod):
   eta: float = option(0.001, "Step size of the threshold; 0 keeps it.", ge=0)
   alpha: float = option(0.0005, "Probability to be dropped, which the threshold is steered to.", ge=0, lt=1)
   policy: str = option("text", "Steps of the threshold that stay after a rejection.", choices=Conformal.POLICIES)
-  empty_error: str = option("one", "What no token above the threshold counts.", choices=Conformal.EMPTY_ERRORS)
-  on_empty: str = option("cloud_token", "What happens where no distribution fits into the budget.", choices=ON_EMPTY)
+  empty_error: str = option("one", "Error recorded when no token exceeds the threshold.", choices=Conformal.EMPTY_ERRORS)
+  on_empty: str = option("cloud_token", "Action when no distribution fits into the budget.", choices=ON_EMPTY)
   coding: str = option("paper", "How a distribution becomes bits.", choices=CODINGS)
 
   name: ClassVar[str] = "sqs"

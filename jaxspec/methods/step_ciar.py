@@ -20,12 +20,12 @@ from jaxspec.verifiers.ciar_step_target import CiarStepVerifier
 class StepCiar(DraftingMethod):
   """CIAR on the denoising steps of an image (DiT); lossy and experimental.
 
-  The edge predicts the noise of a step and a radius r of each number: it takes the step itself where
-  ``U = mean(2 r) std(2 r)`` is at most ``tau``. Else the cloud takes this one step, and the edge goes on from there. The
-  cloud takes the first steps, ``target_prefix`` of them all, alone.
+  The edge predicts the noise of a step and a radius r of each number. A step with ``U = mean(2 r) std(2 r)`` of at most
+  ``tau`` is accepted locally. Otherwise the cloud takes this one step, and the edge continues. The cloud takes the first
+  steps, a share of ``target_prefix``, alone.
 
-  Nothing is accepted locally with a negative ``tau``: the cloud alone. With an infinite one the edge takes all steps after
-  the prefix, or without a prefix all of them.
+  A negative ``tau`` accepts nothing locally: the cloud alone. With an infinite one the edge takes all steps after the
+  prefix.
   """
 
   tau: float | None = option(None, "Largest uncertainty of a token that the edge accepts locally.", infinite=True)
@@ -34,7 +34,7 @@ class StepCiar(DraftingMethod):
   score: str = option("interval", f"Uncertainty of a step: {' or '.join(SCORES)}.")
 
   name: ClassVar[str] = "step-ciar"
-  title: ClassVar[str] = "denoising on the edge, with the cloud where it is uncertain"
+  title: ClassVar[str] = "denoising steps accepted locally on an edge"
   source: ClassVar[str] = "arXiv 2603.25463, Table 10, which leaves the rule open; networks of arXiv 2212.09748"
   tokens: ClassVar[str] = STATES
   draft_family: ClassVar[str | None] = SAME_FAMILY

@@ -48,7 +48,7 @@ class StepSpeculative(DraftingMethod):
   free_draft: ClassVar[str | None] = FROZEN
 
   def drafts_per_round(self) -> int:
-    """The chain of states."""
+    """The chain of steps."""
     return self.gamma
 
   def check_length(self, num_tokens: int) -> None:

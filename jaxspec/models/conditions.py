@@ -7,13 +7,13 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.core.types import Array
+from jaxspec.core.types import Array, HostArray
 
 
 class ClassLabels(NamedTuple):
   """Class-conditional prompt: one condition token per row."""
 
-  labels: Array  # [B] int32; num_classes is the unconditional class
+  labels: HostArray  # [B] int32; num_classes is the unconditional class
 
   @property
   def batch_size(self) -> int:
@@ -23,8 +23,8 @@ class ClassLabels(NamedTuple):
 class OrderedLabels(NamedTuple):
   """Class-conditional prompt of a network that generates its tokens in any order: one condition token per row."""
 
-  labels: Array  # [B] int32; num_classes is the unconditional class
-  order: Array  # [B, L] int32, the raster position of the j-th generated token (`jaxspec.core.orders`)
+  labels: HostArray  # [B] int32; num_classes is the unconditional class
+  order: HostArray  # [B, L] int32, the raster position of the j-th generated token (`jaxspec.core.orders`)
 
   @property
   def batch_size(self) -> int:
@@ -34,8 +34,8 @@ class OrderedLabels(NamedTuple):
 class Caption(NamedTuple):
   """Text-conditional prompt: text-encoder features, left padded."""
 
-  features: Array  # [B, P, caption_dim] float
-  mask: Array  # [B, P] bool, False on padding (which comes first)
+  features: HostArray  # [B, P, caption_dim] float
+  mask: HostArray  # [B, P] bool, False on padding (which comes first)
 
   @property
   def batch_size(self) -> int:
@@ -45,8 +45,8 @@ class Caption(NamedTuple):
 class Prompt(NamedTuple):
   """The beginning of a text that a language model continues; rows may have different lengths."""
 
-  tokens: Array  # [B, P] int32
-  mask: Array  # [B, P] bool, False on padding, on either side; every row must have a token
+  tokens: HostArray  # [B, P] int32
+  mask: HostArray  # [B, P] bool, False on padding, on either side; every row must have a token
 
   @property
   def batch_size(self) -> int:
@@ -102,11 +102,11 @@ def left_pad(features: Array, mask: Array) -> Caption:
   return Caption(rolled * flipped[..., None].astype(features.dtype), flipped)
 
 
-def align_right(prompt: Prompt) -> Prompt:
-  """Moves the tokens of every row to its end, in their order: padding on either side becomes padding on the left.
+def align_right(prompt: Prompt) -> tuple[Array, Array]:
+  """Tokens and mask ``[B, P]`` with the tokens of every row at its end, in their order: all padding is on the left.
 
   The last prompt position is then next to the first generated token in every row, so rows of one batch share slots.
   """
   order = jnp.argsort(prompt.mask, axis=1, stable=True)  # False first
   take = lambda leaf: jnp.take_along_axis(leaf, order, axis=1)
-  return Prompt(take(prompt.tokens), take(prompt.mask))
+  return take(prompt.tokens), take(prompt.mask)

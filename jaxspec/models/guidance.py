@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -52,16 +53,16 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
     raise ValueError(f"Must have features in {', '.join(FEATURES)}, we instead got {features!r}")
   if radius not in RADIUS_RULES:
     raise ValueError(f"Must have a radius rule in {', '.join(RADIUS_RULES)}, we instead got {radius!r}")
-  if model.null_condition is None:
+  if (null_condition := model.null_condition) is None:
     raise ValueError("Must have a model with an unconditional condition to guide it")
 
-  def twice(x):
+  def twice(x: Array | None) -> Array | None:
     return x if x is None or x.shape[0] == 1 else jnp.concatenate([x, x])
 
   def apply(params: Guided, inputs, cache=None, *, positions, mask=None, inject=None, logits_at=None, slot=None):
     output, cache = model.apply(
       params.model,
-      _both_halves(model, params.model, inputs),
+      _both_halves(null_condition, params.model, inputs),
       cache,
       positions=twice(positions),
       mask=twice(mask),
@@ -71,7 +72,7 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
     )
     is_guided = lambda where: None if interval < 0 else where - (model.prefix_len(inputs) - 1) <= interval + 1
     scale_of = lambda values: over_rows(params.scale, values).astype(values.dtype)
-    mix = lambda values, guides: _mix(*jnp.split(values, 2), scale_of(values), guides)
+    mix = lambda values, guides: _mix(values, scale_of(values), guides)
     guides = is_guided(positions if logits_at is None else positions[:, :1] + logits_at[:, None])  # [B or 1, T]
     if features == "combined":
       returned = mix(output.features, is_guided(positions))
@@ -98,24 +99,24 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
 
   # A single row must double too: cache rows are counted by the rows of ``path``, or of ``slots``.
   double = lambda x: jnp.concatenate([x, x])
-  compact = None
-  if model.compact is not None:
-    compact = lambda cache, slot, path: model.compact(cache, double(slot), double(path))
-  take = put = None
-  if model.take is not None:
-    # Conditional rows come first, in a table too.
-    halves = lambda cache, slots: jnp.concatenate([slots, slots + kv_cache.num_rows(cache) // 2])
+  # Conditional rows come first, in a table too.
+  halves = lambda cache, slots: jnp.concatenate([slots, slots + kv_cache.num_rows(cache) // 2])
+  guided = ModelFns(init, init_cache, apply, model.prefix_len)
+  if (compact := model.compact) is not None:
+    guided = guided._replace(compact=lambda cache, slot, path: compact(cache, double(slot), double(path)))
+  if (take := model.take) is not None:
+    guided = guided._replace(take=lambda cache, slots: take(cache, halves(cache, slots)))
+  if (put := model.put) is not None:
 
-    def take(cache, slots):
-      return model.take(cache, halves(cache, slots))
+    def put_halves(cache, rows, slots, start=None, width=None):
+      return put(cache, rows, halves(cache, slots), None if start is None else double(start), width)
 
-    def put(cache, rows, slots, start=None, width=None):
-      return model.put(cache, rows, halves(cache, slots), None if start is None else double(start), width)
-
-  return ModelFns(init, init_cache, apply, model.prefix_len, None, compact, take, put)
+    guided = guided._replace(put=put_halves)
+  return guided
 
 
-def _mix(cond: Array, uncond: Array, scale: Array, guides: Array | None) -> Array:
+def _mix(both: Array, scale: Array, guides: Array | None) -> Array:
+  cond, uncond = jnp.split(both, 2)
   return _where(guides, uncond + (cond - uncond) * scale, cond)
 
 
@@ -124,14 +125,14 @@ def _where(guides: Array | None, yes: Array, no: Array) -> Array:
   return yes if guides is None else jnp.where(guides.reshape(*guides.shape, *[1] * (yes.ndim - 2)), yes, no)
 
 
-def _both_halves(model: ModelFns, params: Params, inputs: PyTree) -> PyTree:
+def _both_halves(null_condition: Callable[[Params, PyTree], PyTree], params: Params, inputs: PyTree) -> PyTree:
   stack = lambda a, b: jax.tree.map(lambda x, y: jnp.concatenate([x, y]), a, b)
   if isinstance(inputs, Prefixed):
     return Prefixed(
-      stack(inputs.condition, model.null_condition(params, inputs.condition)), stack(inputs.tokens, inputs.tokens)
+      stack(inputs.condition, null_condition(params, inputs.condition)), stack(inputs.tokens, inputs.tokens)
     )
   if isinstance(inputs, Pairs):
     return Pairs(stack(inputs.tokens, inputs.tokens), jnp.concatenate(jnp.split(inputs.features, 2, axis=-1)))
   if isinstance(inputs, jax.Array):
     return jnp.concatenate([inputs, inputs])
-  return stack(inputs, model.null_condition(params, inputs))
+  return stack(inputs, null_condition(params, inputs))

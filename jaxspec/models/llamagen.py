@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from typing import Any, Protocol, cast
 
 import flax.linen as nn
 import jax
@@ -115,10 +117,10 @@ class LlamaGenConfig:
   def named(cls, name: str, **overrides) -> LlamaGenConfig:
     """A published size, one of `PUBLISHED_SIZES`; text-conditional ones get 120 condition tokens."""
     layers, dim, heads = published(PUBLISHED_SIZES, name)
-    kwargs = dict(num_layers=layers, dim=dim, num_heads=heads) | overrides
-    if kwargs.get("model_type") == "t2i":
-      kwargs.setdefault("prefix_len", 120)
-    return cls(**kwargs)
+    fields: dict[str, Any] = dict(num_layers=layers, dim=dim, num_heads=heads)
+    if overrides.get("model_type") == "t2i":
+      fields["prefix_len"] = 120
+    return cls(**fields | overrides)
 
 
 # name: (layers, width, heads)
@@ -134,10 +136,27 @@ PUBLISHED_SIZES = {
 }
 
 
+class BlockConfig(Protocol):
+  """What `Attention` and `feed_forward` read of a config."""
+
+  @property
+  def dim(self) -> int: ...
+  @property
+  def num_heads(self) -> int: ...
+  @property
+  def kv_heads(self) -> int: ...
+  @property
+  def head_dim(self) -> int: ...
+  @property
+  def ffn_hidden(self) -> int: ...
+  @property
+  def tensor_parallel(self) -> bool: ...
+
+
 class Attention(nn.Module):
   """Causal attention with a fused query/key/value matrix and optional grouped queries."""
 
-  config: LlamaGenConfig
+  config: BlockConfig
 
   @nn.compact
   def __call__(self, x: Array, table: Array, at: Positions, cache: LayerCache):
@@ -153,7 +172,7 @@ class Attention(nn.Module):
     return Linear(cfg.dim, name="wo")(out), cache
 
 
-def feed_forward(config: LlamaGenConfig) -> SwiGLU:
+def feed_forward(config: BlockConfig) -> SwiGLU:
   """The MLP of a block, to be called once in it."""
   return SwiGLU(config.ffn_hidden, ("w1", "w3", "w2"), name="feed_forward")
 
@@ -204,7 +223,7 @@ class CaptionEmbedding(nn.Module):
     self.param(
       "uncond_embedding", nn.initializers.normal(cfg.caption_dim**-0.5), (cfg.prefix_len, cfg.caption_dim), jnp.float32
     )
-    return CaptionMLP(cfg, name="cap_proj")(condition.features[:, : cfg.prefix_len])
+    return CaptionMLP(cfg, name="cap_proj")(jnp.asarray(condition.features)[:, : cfg.prefix_len])
 
 
 class LlamaGen(nn.Module):
@@ -229,7 +248,7 @@ class LlamaGen(nn.Module):
     if inject is not None:
       x = x + inject.astype(x.dtype)
     condition = inputs.condition if isinstance(inputs, Prefixed) else inputs
-    valid = condition.mask[:, : cfg.prefix_len].astype(bool) if isinstance(condition, Caption) else None
+    valid = jnp.asarray(condition.mask)[:, : cfg.prefix_len].astype(bool) if isinstance(condition, Caption) else None
     at = read_positions(x.shape[1], cache, positions, mask, slot, valid)
     table = rope_2d(
       at.positions,
@@ -254,7 +273,8 @@ class LlamaGen(nn.Module):
 
   def _embed(self, inputs: PyTree) -> Array:
     cfg = self.config
-    embed_condition = (ClassEmbedding if cfg.model_type == "c2i" else CaptionEmbedding)(cfg, name="cls_embedding")
+    embedding = ClassEmbedding if cfg.model_type == "c2i" else CaptionEmbedding
+    embed_condition = cast(Callable[[Any], Array], embedding(cfg, name="cls_embedding"))  # of one of the two
     embed_tokens = Embedding(cfg.vocab_size, cfg.dim, name="tok_embeddings")
     if isinstance(inputs, Prefixed):
       return jnp.concatenate([embed_condition(inputs.condition), embed_tokens(inputs.tokens)], axis=1)

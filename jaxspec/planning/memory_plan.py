@@ -114,7 +114,7 @@ def memory_of(
     logits = footprint.logits_bytes(halves, inputs, model.vocab_size)
     drafted = footprint.logits_bytes(halves, inputs, model.vocab_size) if needs.draft is not None else 0
     found.append(Need("logits", ROUNDS, each=logits + drafted))
-  if model.tokenizer is not None:
+  if model.tokenizer is not None and model.side is not None:
     pixels = 4 * model.side**2 * model.tokenizer.channels[0]
     found.append(Need("making of pixels, after the rounds", PIXELS, each=_PIXEL_ARRAYS * pixels))
   return Memory(tuple(found), USABLE * device.memory)

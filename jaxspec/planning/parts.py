@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core import footprint
-from jaxspec.methods.method import SAME_FAMILY, BuildContext, Method, Parts
+from jaxspec.methods.method import SAME_FAMILY, BuildContext, Method, Parts, need
 from jaxspec.models import registry
 from jaxspec.models.heads.eagle_head import attach, borrowed
 from jaxspec.models.heads.inter_head import InterHeadConfig
@@ -77,8 +77,8 @@ def needs_of(
     context = BuildContext(sampling, model.vocab_size, model.num_tokens, model.grid)
     if getattr(model.tokenizer, "codebook_size", None):
       context = dataclasses.replace(context, codebook=lambda: jnp.zeros((model.vocab_size, model.tokenizer.codebook_dim)))
-    if model.vocab_size:
-      context = dataclasses.replace(context, embedding=lambda: _embedding(target, model.vocab_size))
+    if vocab := model.vocab_size:
+      context = dataclasses.replace(context, embedding=lambda: _embedding(target, vocab))
     networks = dataclasses.replace(target.drawing, params=target_params), None
     if drafting is not None:
       networks = networks[0], dataclasses.replace(drafting.drawing, params=draft_params)
@@ -87,8 +87,8 @@ def needs_of(
 
   draft_params = () if drafting is None else drafting.drawing.params
   params = jax.eval_shape(build, target.drawing.params, draft_params)
-  reads, family = drafting, registry.FAMILIES.get(method.draft_family)
-  if family is not None and family.head_of is not None:
+  reads, family = drafting, registry.FAMILIES.get(method.draft_family or "")
+  if drafting is not None and family is not None and family.head_of is not None:
     attached = attach(drafting.network.params, borrowed(target.config, target.drawing.params))
     reads = Sized(dataclasses.replace(drafting.network, params=attached), is_draft=True)
   return Needs(found[0]._replace(params=params), drafting, reads, footprint.tree_bytes(params.target.rule))
@@ -122,10 +122,11 @@ def draft_of(model: Model, method: Method, draft: Model | None, dtype: str) -> S
     trunk_of(model.config)
   except ValueError as error:
     raise ValueError(f"{error}: {model.name}, for the {method.draft_family} of method {method.name}") from error
-  family = registry.FAMILIES[method.draft_family]
-  if family.head_of is not None:
-    return sized(method.draft_family, family.head_of(model.config), f"head of {model.name}", dtype=dtype)
+  name = need(method.draft_family, "a draft network", method.name)
+  head_of = registry.FAMILIES[name].head_of
+  if head_of is not None:
+    return sized(name, head_of(model.config), f"head of {model.name}", dtype=dtype)
   config = InterHeadConfig(dataclasses.replace(model.config, num_layers=1, dtype=dtype))
-  edge = sized(method.draft_family, config, f"edge of {model.name}", dtype=dtype)
+  edge = sized(name, config, f"edge of {model.name}", dtype=dtype)
   # Which threshold an edge network is calibrated to changes no shape.
   return Sized(dataclasses.replace(edge.network, meta={"calibration": {"thresholds": [{"achieved": 0.3, "tau": 1.0}]}}))

@@ -110,7 +110,8 @@ def _batch_json(memory: Memory, batch: Batch) -> dict[str, Any]:
 def sampling_of(model: Model, **fields: Any) -> AnySampling:
   """The sampling settings of a model, with its published guidance unless another is given."""
   kind = VectorSampling if model.vocab_size is None else SamplingConfig
-  return kind(**({"cfg_scale": model.guidance} | fields))
+  published: dict[str, Any] = {"cfg_scale": model.guidance}
+  return kind(**published | fields)
 
 
 def default_mesh(target: Sized, count: int) -> MeshSizes:

@@ -87,7 +87,7 @@ class Model:
   @property
   def side(self) -> int | None:
     """Pixels of a side of the image; None for text, and for a network without an autoencoder."""
-    return None if self.tokenizer is None else self.grid[0] * self.tokenizer.factor
+    return None if self.tokenizer is None or self.grid is None else self.grid[0] * self.tokenizer.factor
 
   def sized(self, dtype: str) -> Sized:
     """Its shapes in a dtype."""
@@ -96,14 +96,15 @@ class Model:
   def condition_shapes(self, batch: int) -> PyTree:
     """The shapes of a condition of so many rows."""
     config, kind = self.config, getattr(self.config, "model_type", None)
-    of = lambda dtype, *shape: jax.ShapeDtypeStruct((batch, *shape), dtype)
+    of = lambda dtype, *shape: jnp.zeros((batch, *shape), dtype)
     if isinstance(config, MARConfig):
-      return OrderedLabels(of(jnp.int32), of(jnp.int32, self.num_tokens))
+      return jax.eval_shape(lambda: OrderedLabels(of(jnp.int32), of(jnp.int32, self.num_tokens)))
     if self.vocab_size is None or kind == "c2i":
-      return ClassLabels(of(jnp.int32))
+      return jax.eval_shape(lambda: ClassLabels(of(jnp.int32)))
     if kind == "t2i":
-      return Caption(of(jnp.float32, config.prefix_len, config.caption_dim), of(jnp.bool_, config.prefix_len))
-    return Prompt(of(jnp.int32, self.prefix), of(jnp.bool_, self.prefix))
+      shape = (config.prefix_len, config.caption_dim)
+      return jax.eval_shape(lambda: Caption(of(jnp.float32, *shape), of(jnp.bool_, shape[0])))
+    return jax.eval_shape(lambda: Prompt(of(jnp.int32, self.prefix), of(jnp.bool_, self.prefix)))
 
   def with_tokens(self, num_tokens: int) -> Model:
     """The same network for rows of another length.
@@ -206,7 +207,7 @@ def find_model(name: str) -> Model:
     close = [known for known in MODELS if name and known.startswith(name.lower())] or difflib.get_close_matches(name, MODELS)
     hint = f"did you mean {' or '.join(close[:3])}?" if close else "jaxspec plan --list shows the models"
     raise ValueError(f"Must have a published model or a checkpoint folder, we instead got {name!r}: {hint}")
-  document = checkpoints.read_config(path / read_bundle(path).target)
+  document = checkpoints.read_config(read_bundle(path).target_folder())
   family = document["family"]
   if family in registry.FAMILIES and family not in registry.generating():
     raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {name} holds a {family}")

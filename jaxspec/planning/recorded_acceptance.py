@@ -102,11 +102,11 @@ class RecordedAcceptance:
       raise ValueError(f"Must have recorded acceptance in {path}, which is no JSON") from error
     if not isinstance(document, dict) or (document.get("format"), document.get("version")) != (FORMAT, VERSION):
       raise ValueError(f"Must have recorded acceptance in {path} (jaxspec generate --save-acceptance), it is something else")
-    method, drafts, lengths = (document.get(name) for name in ("method", "drafts", "lengths"))
+    method, drafts, lengths = document.get("method"), document.get("drafts"), document.get("lengths", [])
     if not isinstance(method, str) or not _is_number(drafts, _LARGEST) or not drafts or not _are_lengths(lengths, drafts):
       raise ValueError(f"Must have a method, its drafts, and rows of numbers from 0 to these drafts in {path}")
     source = document.get("source")
-    return cls(method, drafts, tuple(map(tuple, lengths)), source if isinstance(source, dict) else {})
+    return cls(method, drafts, tuple(tuple(row) for row in lengths), source if isinstance(source, dict) else {})
 
 
 def check_recordable(decoder: Decoder) -> None:
@@ -114,7 +114,8 @@ def check_recordable(decoder: Decoder) -> None:
   method = decoder.method
   if not method.fits(IDS) or decoder.draws_vectors or not method.longest_path():
     raise ValueError(f"Must have a method that drafts {IDS} to record its acceptance, we instead got {method.name}")
-  if decoder.parts.drafter.may_accept_locally:
+  drafter = decoder.parts.drafter
+  if drafter is not None and drafter.may_accept_locally:
     raise ValueError(f"Must have a method whose drafts are all judged by the target, we instead got {method.name}")
 
 

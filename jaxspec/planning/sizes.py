@@ -157,7 +157,7 @@ def sized(family: str, config: Any, name: str, *, dtype: str | None = None) -> S
     name: what messages call it.
     dtype: of the parameters and the arithmetic; None: as the config says.
   """
-  if dtype is not None and dataclasses.is_dataclass(config) and "dtype" in {f.name for f in dataclasses.fields(config)}:
+  if dtype is not None and "dtype" in getattr(config, "__dataclass_fields__", {}):
     config = dataclasses.replace(config, dtype=dtype)
   fns = registry.FAMILIES[family].make_fns(config)
   return Sized(Network(fns, _shapes(family, config, dtype), config, name=name))

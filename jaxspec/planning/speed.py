@@ -86,14 +86,25 @@ def speed_of(
   rows = mesh.rows(batch)
   caches = {need.name: need.bytes(rows) for need in memory.needs}
   is_vectors = target.draws_vectors
-  steps = _chain_steps(sampling) if is_vectors else 0
+  steps = _chain_steps(sampling) if isinstance(sampling, VectorSampling) else 0
   window = needs.parts.drafter.window if needs.parts.drafter is not None else 0
   # Slots that an input attends to: all of the cache, or the known tokens of a masked network, half of them on average.
   slots = (model.num_tokens + 1) // 2 if target.is_masked else model.prefix + model.num_tokens + window
 
   def of_target(inputs: int, drawn: int) -> Timed:
-    kwargs = dict(cache_bytes=caches.get("caches", 0.0), drawn=drawn * is_vectors, steps=steps, logits=model.logits)
-    return timed(pass_cost(target, mesh, halves * rows, inputs, slots, **kwargs), inputs, device, dtype)
+    cache_bytes, drawn = caches.get("caches", 0.0), drawn * is_vectors
+    cost = pass_cost(
+      target,
+      mesh,
+      halves * rows,
+      inputs,
+      slots,
+      cache_bytes=cache_bytes,
+      drawn=drawn,
+      steps=steps,
+      logits=model.logits,
+    )
+    return timed(cost, inputs, device, dtype)
 
   expected = method.expected(acceptance.value if acceptance is not None else 0.0, model.num_tokens)
   alone = of_target(1, 1)
@@ -105,8 +116,17 @@ def speed_of(
   if needs.reads is not None:
     calls = needs.draft_calls if expected.draft_calls is None else expected.draft_calls
     inputs = method.inputs_per_draft_call()
-    kwargs = dict(cache_bytes=caches.get("draft caches", 0.0), drawn=int(is_vectors), steps=steps, logits=model.logits)
-    cost = pass_cost(needs.reads, mesh, halves * rows, inputs, slots, **kwargs)
+    cost = pass_cost(
+      needs.reads,
+      mesh,
+      halves * rows,
+      inputs,
+      slots,
+      cache_bytes=caches.get("draft caches", 0.0),
+      drawn=int(is_vectors),
+      steps=steps,
+      logits=model.logits,
+    )
     draft = timed(cost, inputs, device, dtype)
     seconds = calls * draft.seconds
   round_s = scored.seconds + seconds

@@ -7,7 +7,7 @@ from PIL import Image
 
 from jaxspec.core.state import DecodeResult, Origin
 from jaxspec.render.heatmap import size_colour, token_map
-from jaxspec.render.image_sheet import Cell, Legend, Swatch, draw_grid, enlarge
+from jaxspec.render.image_sheet import Cell, Legend, Swatch, draw_grid, enlarge, rgb
 
 _DECIDERS = (
   ((Origin.LOCAL,), (204, 204, 204), "accepted on the edge"),
@@ -39,10 +39,10 @@ def draw_cloud_map(
     image = enlarge(pixels)
     maps = [token_map(colours, image.size, grid) for colours in (decider[origin], level_colours[level])]
     cells.append(Cell([image, *maps], ["image", "who decided", "uncertainty on the edge"], caption))
-  swatches = [Swatch(tuple(map(int, level_colours[n])), f"<= {bound:.2g}") for n, bound in enumerate(bounds, 1)]
+  swatches = [Swatch(rgb(level_colours[n]), f"<= {bound:.2g}") for n, bound in enumerate(bounds, 1)]
   legends = [
     Legend("Token", [Swatch(colour, words) for _, colour, words in _DECIDERS]),
-    Legend("Uncertainty", [*swatches, Swatch((_UNKNOWN,) * 3, "not scored")]),
+    Legend("Uncertainty", [*swatches, Swatch((_UNKNOWN, _UNKNOWN, _UNKNOWN), "not scored")]),
   ]
   return draw_grid(cells, columns, legends)
 

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from jaxspec.core.state import DecodeResult, Origin
-from jaxspec.render.image_sheet import PANEL, Cell, Legend, Swatch, draw_grid, enlarge
+from jaxspec.render.image_sheet import PANEL, Cell, Legend, Swatch, draw_grid, enlarge, rgb
 
 # Okabe-Ito colours: told apart by colour-blind readers, and by lightness in print.
 _ORIGIN_COLOURS = {
@@ -52,7 +52,7 @@ def draw_heatmap(
   shown = sorted({1, largest} | {round(1 + (largest - 1) * i / 7) for i in range(8)})
   legends = [
     Legend("Origin", [Swatch(*_ORIGIN_COLOURS[origin]) for origin in present]),
-    Legend("Tokens per round", [Swatch(tuple(map(int, size_colour(n, largest))), str(n)) for n in shown]),
+    Legend("Tokens per round", [Swatch(rgb(size_colour(n, largest)), str(n)) for n in shown]),
   ]
   return draw_grid(cells, columns, legends)
 

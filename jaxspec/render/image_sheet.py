@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -35,6 +36,12 @@ class Swatch(NamedTuple):
   label: str
 
 
+def rgb(colour: np.ndarray) -> tuple[int, int, int]:
+  """A colour ``[3]`` uint8 as a `Swatch` has it."""
+  red, green, blue = map(int, colour)
+  return red, green, blue
+
+
 class Legend(NamedTuple):
   """A titled row of swatches."""
 
@@ -45,7 +52,9 @@ class Legend(NamedTuple):
 @functools.cache
 def font(size: int) -> ImageFont.FreeTypeFont:
   """Pillow's built-in font; the basic layout spaces words alike on every machine."""
-  return ImageFont.load_default(size).font_variant(layout_engine=ImageFont.Layout.BASIC)
+  built_in = ImageFont.load_default(size)
+  assert isinstance(built_in, ImageFont.FreeTypeFont)
+  return built_in.font_variant(layout_engine=ImageFont.Layout.BASIC)
 
 
 def enlarge(pixels: np.ndarray, side: int = PANEL) -> Image.Image:
@@ -68,7 +77,11 @@ def drawable(text: str) -> str:
 def _has_glyph(character: str) -> bool:
   if character == " ":
     return True
-  draw = lambda c: (font(_CAPTION_SIZE).getmask(c).size, bytes(font(_CAPTION_SIZE).getmask(c)))
+
+  def draw(c: str) -> tuple[tuple[int, int], bytes]:
+    mask = font(_CAPTION_SIZE).getmask(c)
+    return mask.size, bytes(mask)  # pyright: ignore[reportArgumentType]  # Pillow's stub does not say that it is a sequence
+
   return draw(character) != draw("\uffff")
 
 
@@ -109,7 +122,7 @@ def columns_for(num_cells: int, samples: int = 1, panels: int = 1) -> int:
   return -(-num_cells // rows)
 
 
-def draw_grid(cells: list[Cell], columns: int, legends: list[Legend] = ()) -> Image.Image:
+def draw_grid(cells: list[Cell], columns: int, legends: Sequence[Legend] = ()) -> Image.Image:
   """All cells, row by row, with the legends below."""
   panel_w = max(panel.width for cell in cells for panel in cell.panels)
   panel_h = max(panel.height for cell in cells for panel in cell.panels)
@@ -155,7 +168,8 @@ def _legend_lines(legend: Legend, width: int) -> list[list[tuple[int, Swatch | s
   """Positions a title and swatches from left to right, onto a new line where the width ends: ``[(x, entry)]`` each."""
   text_font = font(_TITLE_SIZE)
   indent = round(text_font.getlength(legend.title)) + 16
-  lines, x = [[(0, legend.title)]], indent
+  lines: list[list[tuple[int, Swatch | str]]] = [[(0, legend.title)]]
+  x = indent
   for swatch in legend.swatches:
     needed = 20 + round(text_font.getlength(swatch.label)) + 16
     if x + needed - 16 > width and lines[-1]:

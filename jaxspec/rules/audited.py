@@ -71,7 +71,7 @@ def audited(rule: AcceptFn) -> Audited:
   return Audited(rule)
 
 
-def _audit_round(rule: AcceptFn, tables: PyTree, draft: Draft, target: Array, verdict: Verdict) -> TokenAudit:
+def _audit_round(rule: ChainRule | TreeRule, tables: PyTree, draft: Draft, target: Array, verdict: Verdict) -> TokenAudit:
   rows, window = draft.tokens.shape
   if window == 0:
     blank = jnp.zeros((rows, 1))

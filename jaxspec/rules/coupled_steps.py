@@ -26,9 +26,20 @@ _TEST, _SPLIT = 0, 1
 class Drafted(Protocol):
   """Drafted Gaussian steps; the temperature is included."""
 
-  mean: Array  # [..., C] float32
-  log_std: Array  # [..., C] float32
-  noise: Array  # [..., C] float32, the standard normals of the draft
+  @property
+  def mean(self) -> Array:
+    """``[..., C]`` float32."""
+    ...
+
+  @property
+  def log_std(self) -> Array:
+    """``[..., C]`` float32."""
+    ...
+
+  @property
+  def noise(self) -> Array:
+    """``[..., C]`` float32, the standard normals of the draft."""
+    ...
 
 
 class SplitNormals(NamedTuple):
@@ -63,10 +74,10 @@ class Coupler:
     if self.max_tries < 1:
       raise ValueError(f"Must have max_tries of at least 1, we instead got {self.max_tries}")
 
-  def normals(self, keys: Key, shape: tuple[int, ...]) -> SplitNormals | tuple:
+  def normals(self, keys: Key, shape: tuple[int, ...]) -> SplitNormals | None:
     """What `couple` needs besides uniforms for steps of a shape ``[B, ..., C]``."""
     if self.coupling != "split":
-      return ()
+      return None
     split_keys = rng.stream_keys(keys, rng.Stream.VERIFY, jnp.int32(_SPLIT))
     draw = lambda offset: jax.vmap(lambda key: jax.random.normal(jax.random.fold_in(key, offset), shape[1:]))(split_keys)
     return SplitNormals(draw(0), draw(1))
@@ -77,20 +88,20 @@ class Coupler:
     return jnp.log(jax.vmap(lambda key: jax.random.uniform(key, shape[1:]))(test_keys))
 
   def couple(
-    self, drafted: Drafted, mean: Array, log_std: Array, normals: SplitNormals | tuple, log_u: Array, keys: Key | None = None
+    self, drafted: Drafted, mean: Array, log_std: Array, normals: SplitNormals | None, log_u: Array, keys: Key | None = None
   ) -> Coupled:
     """Couples steps with the target's.
 
     Args:
       drafted: leaves ``[B, ..., C]``.
       mean: of the target's steps, ``[B, ..., C]``, as is log_std.
-      normals: from `normals`, of the same steps.
+      normals: from `normals`, of the same steps; the split coupling has them.
       log_u: ``[B, ...]``; inf rejects a draft and -inf accepts it.
       keys: ``[B]``, with leaves ``[B, C]``; ``maximal`` replaces rejected drafts only if it gets them.
     """
     sd_q, sd_p = jnp.exp(drafted.log_std), jnp.exp(log_std)
-    if self.coupling == "split":
-      return couplings.split(drafted.mean, sd_q, mean, sd_p, drafted.noise, *normals, log_u)
+    if normals is not None:
+      return couplings.split(drafted.mean, sd_q, mean, sd_p, drafted.noise, normals.w, normals.xi, log_u)
 
     def proposals(number: Array) -> tuple[Array, Array]:
       if keys is None:
@@ -101,8 +112,9 @@ class Coupler:
       return draw(round_keys), jnp.log(uniform(round_keys))
 
     max_tries = 0 if keys is None else self.max_tries
-    kwargs = dict(eta=self.eta, max_tries=max_tries)
-    return couplings.maximal(drafted.mean, sd_q, mean, sd_p, drafted.noise, log_u, proposals, **kwargs)
+    return couplings.maximal(
+      drafted.mean, sd_q, mean, sd_p, drafted.noise, log_u, proposals, eta=self.eta, max_tries=max_tries
+    )
 
   def replacements(self, coupled: Coupled, rejected: Array) -> tuple[Array, Array]:
     """Proposals drawn ``[B]`` int32 in rejected rows, and ``[B]`` bool, rows in which the cap was reached."""

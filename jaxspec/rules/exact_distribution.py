@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core.short_repr import short_repr
-from jaxspec.core.types import Array, Draft, PyTree
+from jaxspec.core.types import Array, Draft, HostArray, PyTree
 from jaxspec.rules.chain_rule import ChainRule
 from jaxspec.rules.tree_rule import TreeRule, candidates_of, exact_accept_prob
 from jaxspec.sampling import logit_processing
@@ -26,13 +26,13 @@ class PositionDistribution(NamedTuple):
 
   __repr__ = short_repr
 
-  distribution: Array  # [..., V] distribution of the emitted token
-  accept: Array  # [..., V] acceptance probability a(y) of every token
-  alpha: Array  # [...] sum q a, probability of accepting the draft
-  alpha_sd: Array  # [...] sum min(p, q), the same for the lossless rule
-  tv: Array  # [...] total variation between distribution and target
-  kl: Array  # [...] KL(distribution || target) in nats; inf where the distribution leaves the target's support
-  excess: Array  # [...] sum [q a - p]+, the least total variation possible with this a
+  distribution: HostArray  # [..., V] distribution of the emitted token
+  accept: HostArray  # [..., V] acceptance probability a(y) of every token
+  alpha: HostArray  # [...] sum q a, probability of accepting the draft
+  alpha_sd: HostArray  # [...] sum min(p, q), the same for the lossless rule
+  tv: HostArray  # [...] total variation between distribution and target
+  kl: HostArray  # [...] KL(distribution || target) in nats; inf where the distribution leaves the target's support
+  excess: HostArray  # [...] sum [q a - p]+, the least total variation possible with this a
 
 
 def exact_distribution(rule: ChainRule, tables: PyTree, p: Array, q: Array) -> PositionDistribution:

@@ -1,4 +1,4 @@
-"""Accepts a chain by the target's most probable tokens. The rule reads no proposal, so a link need only carry ids."""
+"""Accepts a chain by the target's most probable tokens. The rule reads no proposal, so a link carries tokens only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exact acceptance rule for vector tokens: it couples the steps of the chains, not the tokens.
+"""The exact acceptance rule for continuous tokens: it couples the steps of the chains, not the tokens.
 
 De Bortoli, Galashov, Gretton and Doucet (2025, arXiv 2501.05370) speculate over the denoising steps of one sample. A drafted
 state is accepted or replaced so that it follows the target's step exactly (`jaxspec.rules.couplings`). This rule judges
@@ -95,8 +95,9 @@ class PathCoupling:
     """See `TokenRule.describe`."""
     steps = self.num_coupled(noise.steps.shape[-2])
     of_chain = lambda leaf: jnp.moveaxis(leaf[:steps, :, 0], 0, 1)  # [T, B, 1, C] -> [B, R, C]
-    log_std = 0.5 * of_chain(drawn.distributions.log_variance) + jnp.log(temperature)
-    return DraftPath(of_chain(drawn.states), of_chain(drawn.distributions.mean), log_std, noise.steps[:, 0, :steps])
+    states, distributions = drawn.recorded()
+    log_std = 0.5 * of_chain(distributions.log_variance) + jnp.log(temperature)
+    return DraftPath(of_chain(states), of_chain(distributions.mean), log_std, noise.steps[:, 0, :steps])
 
   def __call__(self, keys: Key, draft: Draft, target: TargetChains) -> Verdict:
     """See `TokenRule`."""

@@ -66,7 +66,7 @@ class PathRatio:
 
   def describe(self, drawn: Chain, noise: TokenNoise, temperature: Array) -> ChainSummary:
     """Summary of a drafted chain, leaves ``[B, ...]``; see `TokenRule.describe`."""
-    return jax.tree.map(lambda leaf: leaf[:, 0], chain.summarize(drawn.distributions, temperature))
+    return jax.tree.map(lambda leaf: leaf[:, 0], chain.summarize(drawn.recorded()[1], temperature))
 
   def log_ratio(self, x: Array, p: ChainSummary, q: ChainSummary) -> Array:
     """Log of the acceptance ratio ``[...]`` of drafts ``x [..., C]``."""

@@ -1,12 +1,12 @@
-"""Acceptance rules for maps: tokens that are many, independent given the maps before.
+"""Acceptance rules for scales, whose tokens are independent given the scales before.
 
-The target's distribution of a map is a product ``P(r) = prod_j p_j(r_j)`` over its places j, and the draft's is another,
-``Q``. Both rules are exact: a map that they keep, or put in the place of a rejected one, follows P.
+The target's distribution of a scale is a product ``P(r) = prod_j p_j(r_j)`` over its positions j, and the draft's is
+another, ``Q``. Both rules are exact: an accepted or replaced scale follows P.
 
-* `MapRule` accepts the whole map with probability ``min(1, P(r) / Q(r))``. A rejected one is replaced by proposals from P,
+* `MapRule` accepts the whole scale with probability ``min(1, P(r) / Q(r))``. A rejected one is replaced by proposals from P,
   of which r is kept with probability ``1 - min(1, Q(r) / P(r))``. Accepted with probability ``1 - TV(P, Q)``, the largest
   possible.
-* `PlaceRule` accepts each place with probability ``min(1, p_j / q_j)`` and replaces the others from ``[p_j - q_j]+``. A map
+* `PlaceRule` accepts each position with probability ``min(1, p_j / q_j)`` and replaces the others from ``[p_j - q_j]+``. It
   counts as accepted if nothing was replaced: with probability ``prod_j (1 - TV_j)``, which is less.
 """
 
@@ -25,7 +25,7 @@ from jaxspec.sampling.logit_processing import inverse_cdf, probabilities, sample
 
 @dataclasses.dataclass(frozen=True)
 class MapRule:
-  """Accepts or rejects a map as a whole.
+  """Accepts or rejects a scale as a whole.
 
   Attributes:
     max_tries: cap on the proposals for a rejected map; they are 1 / TV(P, Q) on average.
@@ -40,7 +40,7 @@ class MapRule:
       raise ValueError(f"Must have max_tries of at least 1, we instead got {self.max_tries}")
 
   def accepts(self, keys: Key, drafted: DraftedMap) -> Array:
-    """See `AcceptMap`; one uniform for the whole map."""
+    """See `AcceptMap`; one uniform for the whole scale."""
     return jnp.log(rng.final_uniform(keys)) < _log_ratio(drafted, drafted.tokens)
 
   def replace(self, keys: Key, drafted: DraftedMap, needed: Array) -> Replaced:
@@ -67,14 +67,14 @@ class MapRule:
 
 @dataclasses.dataclass(frozen=True)
 class PlaceRule:
-  """Accepts or rejects every place of a map; for comparison with `MapRule`."""
+  """Accepts or rejects every position of a scale; for comparison with `MapRule`."""
 
   def accepts(self, keys: Key, drafted: DraftedMap) -> Array:
-    """See `AcceptMap`; a uniform for each place."""
+    """See `AcceptMap`; a uniform for each position."""
     return jnp.all(self._places(keys, drafted), axis=1)
 
   def replace(self, keys: Key, drafted: DraftedMap, needed: Array) -> Replaced:
-    """See `AcceptMap`; accepted places stay."""
+    """See `AcceptMap`; accepted positions stay."""
     residual = jnp.maximum(probabilities(drafted.target) - probabilities(drafted.draft), 0.0)
     other = inverse_cdf(residual, rng.proposal_uniforms(keys, jnp.int32(0), drafted.tokens.shape[1]))
     tokens = jnp.where(self._places(keys, drafted), drafted.tokens, other)
@@ -92,5 +92,5 @@ def _log_ratios(drafted: DraftedMap, tokens: Array) -> Array:
 
 
 def _log_ratio(drafted: DraftedMap, tokens: Array) -> Array:
-  """``log P / Q [B]`` of maps ``[B, S]`` that one of the two may draw."""
+  """``log P / Q [B]`` of scales ``[B, S]`` that one of the two may draw."""
   return jnp.sum(_log_ratios(drafted, tokens), axis=1)

@@ -1,4 +1,4 @@
-"""The exact rule for chains whose every state is a token, such as the denoising of one image (DiT).
+"""The exact rule for chains of denoising steps, each of which is a token (DiT).
 
 De Bortoli, Galashov, Gretton and Doucet (2025, arXiv 2501.05370):
 
@@ -33,7 +33,7 @@ from jaxspec.rules.coupled_steps import Coupler
 
 
 class StepReport(NamedTuple):
-  """What the rule reports about states, leaves ``[B, N]``; 0 where a draft was accepted."""
+  """Metrics of the rule about denoising steps, leaves ``[B, N]``; 0 where a draft was accepted."""
 
   tries: Array  # int32, proposals until a rejected state was replaced
   fallback: Array  # bool, no proposal was accepted within the cap: the last one was taken, which is not exact
@@ -50,7 +50,7 @@ class StepCoupling:
   coupler: Coupler = Coupler()
 
   def __call__(self, keys: Key, draft: Draft, target: TargetSteps) -> Verdict:
-    """Judges drafted states, or draws one if ``K`` is 0.
+    """Judges drafted steps, or draws one if ``K`` is 0.
 
     Args:
       keys: ``[B]`` of this verification; consumed.

@@ -96,8 +96,9 @@ def against_plain(
   seconds = measure.alternate(calls | {f"other {name}": turns(decode, forget) for name, decode in others.items()}, repeats)
   counted = [_counts(outcome) for outcome in outcomes[1:]]
   key = jax.random.key(seed)
+  drafter, verifier = parts.pair()
   rounds = measure.loop_efficiency(
-    parts.params, key, condition, drafter=parts.drafter, verifier=parts.verifier, max_len=max_len, repeats=repeats,
+    parts.params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len, repeats=repeats,
     whole=lambda: fast(key), rounds=max(32 // condition.batch_size, 8),
   )  # fmt: skip
   counts = {name: sum(one[name] for one in counted) for name in counted[0]}

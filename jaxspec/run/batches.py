@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from jaxspec.core import rng
-from jaxspec.core.types import Array, PyTree
+from jaxspec.core.types import Array, HostArray, PyTree
 
 MAX_BATCH = 1024
 MAX_ROWS = 1024
@@ -27,7 +27,7 @@ class Batches(NamedTuple):
 
   prompt: np.ndarray
   sample: np.ndarray
-  key_data: list[Array]
+  key_data: list[HostArray]
   condition: list[PyTree]
 
   @property
@@ -77,7 +77,7 @@ def make_batches(condition: PyTree, *, samples: int, seed: int, rows: int) -> Ba
   return split(condition, np.asarray(_key_data(np.uint32(seed), prompt, sample)), prompt, sample, rows=rows)
 
 
-def split(condition: PyTree, key_data: Array, prompt: np.ndarray, sample: np.ndarray, *, rows: int) -> Batches:
+def split(condition: PyTree, key_data: HostArray, prompt: np.ndarray, sample: np.ndarray, *, rows: int) -> Batches:
   """Rows with keys of their own in batches of ``rows``.
 
   Args:

@@ -143,9 +143,11 @@ def find_threshold_by_few(
   off = rate_of(near.tau) - target
   start = near.tau
   if abs(off) > tolerance:
-    settings = dict(start=start, tolerance=tolerance / 2, max_trials=MOST_TRIALS_AGAIN, factor=_NEAR)
+    wanted = near.rate - off
     with contextlib.suppress(ValueError):  # a rate that the few cannot have
-      start = find_threshold(rate_of_few, near.rate - off, **settings).tau
+      start = find_threshold(
+        rate_of_few, wanted, start=start, tolerance=tolerance / 2, max_trials=MOST_TRIALS_AGAIN, factor=_NEAR
+      ).tau
   return find_threshold(rate_of, target, start=start, tolerance=tolerance, max_trials=max_trials, factor=_NEAR)
 
 

@@ -20,6 +20,7 @@ from jaxspec.run.batches import split
 from jaxspec.run.job import Job
 from jaxspec.run.pipeline import Pipeline
 from jaxspec.run.run import prepare
+from jaxspec.sampling import SamplingConfig
 
 NUM_PROMPTS = 4  # by default
 # Forward passes (or rounds) inside one timed program, so that its dispatch does not count.
@@ -72,6 +73,7 @@ def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, An
   """Milliseconds of a guided pass over k tokens of the first row, and its ratio to one token."""
   condition = rows_of(condition, 1)
   sampling = pipeline.sampling()
+  assert isinstance(sampling, SamplingConfig)  # `chain_of` takes networks of ids only
   length = pipeline.host.default_length(sampling)
 
   def calls(network: Network, blocks: tuple[int, ...]) -> dict[int, Callable[[], Any]]:
@@ -107,22 +109,29 @@ def decoding(job: Job, plain: Job, rows: int, repeats: int) -> dict[str, Any]:
     plain: of the same prompts.
     rows: of the batch; prompts are taken again from the first after the last.
   """
-  num_tokens, method = job.max_len, job.method
+  num_tokens, method, seed = job.max_len, job.method, job.seed or 0
   fast_decode, plain_decode = (_decode_of(one, rows) for one in (job, plain))
   first_call_s = {
-    "plain": measure.seconds_of(lambda: plain_decode(jax.random.key(job.seed)).tokens),
-    "speculative": measure.seconds_of(lambda: fast_decode(jax.random.key(job.seed)).tokens),
+    "plain": measure.seconds_of(lambda: plain_decode(jax.random.key(seed)).tokens),
+    "speculative": measure.seconds_of(lambda: fast_decode(jax.random.key(seed)).tokens),
   }
   condition = rows_of(job.condition, rows)
-  kwargs = dict(parts=job.decoder.parts, condition=condition, max_len=num_tokens, repeats=repeats, seed=job.seed)
   with job.pipeline.context():
-    found = against_plain(fast_decode, plain_decode, **kwargs)
+    found = against_plain(
+      fast_decode,
+      plain_decode,
+      parts=job.decoder.parts,
+      condition=condition,
+      max_len=num_tokens,
+      repeats=repeats,
+      seed=seed,
+    )
   plain_s, rounds = measure.Timing.of(found.plain_s).median, found.rounds
   plain_step_s = (plain_s - rounds.start_s) / (num_tokens - 1)
   tokens = rows * num_tokens
   return {
     "batch": rows,
-    "gamma": method.gamma,
+    "gamma": method.options()["gamma"],
     "plain_tokens_per_s": tokens / plain_s,
     "speculative_tokens_per_s": tokens / measure.Timing.of(found.fast_s).median,
     "speedup": found.over_plain._asdict(),

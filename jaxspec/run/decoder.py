@@ -18,12 +18,12 @@ from jaxspec.core.options import check_length
 from jaxspec.core.precision import in_32_bits, precision_context
 from jaxspec.core.short_repr import short_repr
 from jaxspec.core.state import DecodeResult, DraftSide, SpecParams
-from jaxspec.core.token_kinds import IDS, MAPS, STATES, VECTORS
+from jaxspec.core.token_kinds import IDS, VECTORS
 from jaxspec.core.types import Array, Key, ModelFns, PyTree, WhileLoopFn
 from jaxspec.methods.method import BuildContext, Method, Parts
 from jaxspec.methods.plain import Plain
 from jaxspec.models.mar.mar import MARFns
-from jaxspec.sampling import SAMPLING_TYPES, AnySampling, SamplingConfig, head_fns
+from jaxspec.sampling import SAMPLING_TYPES, AnySampling, MapSampling, SamplingConfig, StateSampling, head_fns
 from jaxspec.sampling.logit_processing import LegalFn
 from jaxspec.verifiers.imposed import Imposed, ImposedVerifier
 
@@ -212,8 +212,9 @@ class Decoder:
     parts = self.parts
     if parts.decode is not None:
       raise ValueError(f"Must have a method with rounds of drafting to iterate over, we instead got {self.method.name}")
+    drafter, verifier = parts.pair()
     rounds = iterate(
-      parts.params, key, condition, drafter=parts.drafter, verifier=parts.verifier, max_len=self._length(max_len),
+      parts.params, key, condition, drafter=drafter, verifier=verifier, max_len=self._length(max_len),
       end_token=end_token, target_prefix=parts.target_prefix,
     )  # fmt: skip
     while True:
@@ -237,7 +238,7 @@ class Decoder:
       # A draft of ids may have learned guided targets; other halves always go together.
       is_guided = self.sampling.is_guided and (self.sampling.tokens != IDS or network.is_guided)
       halves = 2 if is_guided else 1
-      if self.sampling.tokens in (MAPS, STATES):
+      if isinstance(self.sampling, MapSampling | StateSampling):
         total += self.sampling.bind(network).decode_bytes(halves * rows, window + 1)
         continue
       fns = self._functions(network)
@@ -299,14 +300,23 @@ def run_parts(
   loop_fn: WhileLoopFn = jax.lax.while_loop,
 ) -> DecodeResult:
   """Decodes with what a method built; ``parts.params`` are not read. Other arguments as in `Decoder.__call__`."""
-  kwargs = dict(max_len=max_len, end_token=end_token)
   if parts.decode is not None:
-    keys, kwargs["end_token"] = rng.row_keys(key, condition.batch_size), end_tuple(end_token) or None
-    return _decode_whole(params, keys, condition, decode=parts.decode, **kwargs)
-  if parts.drafter is NO_DRAFTER and loop_fn is jax.lax.while_loop:
-    return autoregress(params, key, condition, verifier=parts.verifier, **kwargs)
-  kwargs |= dict(drafter=parts.drafter, verifier=parts.verifier, target_prefix=parts.target_prefix)
-  return speculate(params, key, condition, **kwargs, loop_fn=loop_fn)
+    keys, ends = rng.row_keys(key, condition.batch_size), end_tuple(end_token) or None
+    return _decode_whole(params, keys, condition, decode=parts.decode, max_len=max_len, end_token=ends)
+  drafter, verifier = parts.pair()
+  if drafter is NO_DRAFTER and loop_fn is jax.lax.while_loop:
+    return autoregress(params, key, condition, verifier=verifier, max_len=max_len, end_token=end_token)
+  return speculate(
+    params,
+    key,
+    condition,
+    drafter=drafter,
+    verifier=verifier,
+    max_len=max_len,
+    end_token=end_token,
+    loop_fn=loop_fn,
+    target_prefix=parts.target_prefix,
+  )
 
 
 @in_32_bits

@@ -64,7 +64,9 @@ def _networks(job: Job) -> dict[str, Any]:
   host, draft = job.pipeline.host, job.decoder.draft
   parts = {name: str(part.path) for name, part in vars(host).items() if isinstance(part, Checkpoint)}
   name = draft_name(job.method)
-  path = name if draft is None or name not in job.pipeline.drafts else str(job.pipeline.drafts.checkpoint(name).path)
+  path = name
+  if draft is not None and name is not None and name in job.pipeline.drafts:
+    path = str(job.pipeline.drafts.checkpoint(name).path)
   return {"source": job.pipeline.name, **parts, "draft": path, "draft_guidance": draft is None or draft.is_guided}
 
 

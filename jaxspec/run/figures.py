@@ -68,7 +68,7 @@ def _passes(run: Generation) -> int:
   """Passes of the cloud; of whole scales or denoising steps a call is one pass, whatever it catches up."""
   if run.method.tokens != IDS:
     return int(np.sum(run.counters.target_calls))
-  window = run.method.gamma
+  window = run.method.options()["gamma"]
   return int(cloud_passes(run.result, window=window, widest=pass_widths(window)[-1]).sum())
 
 

@@ -100,12 +100,12 @@ class Generation:
   @property
   def tokens(self) -> np.ndarray:
     """``[R, N]`` int32 or ``[R, N, C]`` float32; what stands after a row's length is 0."""
-    return self.result.tokens
+    return np.asarray(self.result.tokens)
 
   @property
   def lengths(self) -> np.ndarray:
     """``[R]`` int32, tokens of each row, its end token included."""
-    return self.result.lengths
+    return np.asarray(self.result.lengths)
 
   @property
   def counters(self) -> Counters:
@@ -130,12 +130,24 @@ class Generation:
   @property
   def images(self) -> np.ndarray | None:
     """``[R, H, W, 3]`` uint8; None of texts, and of images that do not have all of their tokens."""
-    return None if self.job.noun != "image" else self.outputs
+    outputs = self.outputs if self.job.noun == "image" else None
+    return outputs if isinstance(outputs, np.ndarray) else None
+
+  def need_images(self) -> np.ndarray:
+    """`images`.
+
+    Raises:
+      ValueError: for texts, and for images that do not have all of their tokens.
+    """
+    if (images := self.images) is None:
+      raise ValueError(f"Must have whole images, we instead got {self.job.noun}s of {self.lengths.min()} tokens and more")
+    return images
 
   @property
   def texts(self) -> list[str] | None:
     """``R`` whole texts, their beginnings included; None of images."""
-    return None if self.job.noun != "text" else self.outputs
+    outputs = self.outputs if self.job.noun == "text" else None
+    return outputs if isinstance(outputs, list) else None
 
   @property
   def outputs(self) -> np.ndarray | list[str] | None:

@@ -114,7 +114,7 @@ class LoadedNetworks:
     """
     draft = options.pop("draft", None)
     made = self.without_draft(method, **options)
-    if made.draft_family is None:
+    if not isinstance(made, DraftingMethod) or made.draft_family is None:
       if draft is not None:
         raise ValueError(f"Must have no draft with method {made.name}, we instead got {getattr(draft, 'name', draft)!r}")
       return made
@@ -245,7 +245,7 @@ class LoadedNetworks:
       if network is not None:
         found += self.host.check_length(network, condition, length)
     trained_at = None if draft is None else draft.meta.get("distilled_at_cfg")
-    if trained_at is not None and trained_at != decoder.sampling.cfg_scale:
+    if draft is not None and trained_at is not None and trained_at != decoder.sampling.cfg_scale:
       found.append(
         f"The draft {draft.name} was trained for cfg_scale {trained_at:g}: at {decoder.sampling.cfg_scale:g} fewer "
         "of its tokens may be accepted"

@@ -72,7 +72,7 @@ def load_pipeline(
   is_read = isinstance(path, Bundle)
   bundle = path if is_read else read_bundle(shipped.named(shipped.default_bundle() if path is None else path))
   sources, brought = _draft_sources(bundle, draft, drafts)
-  folder = bundle.path / bundle.target
+  folder = bundle.target_folder()
   family = checkpoints.read_config(folder)["family"]
   if family in registry.FAMILIES and family not in registry.generating():
     raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {folder} holds a {family}")

@@ -6,6 +6,7 @@ the time. Nothing in such a loop is invariant, so that the compiler cannot hoist
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import statistics
 import time
@@ -88,10 +89,12 @@ def bare_rounds(
 
   def body(index, carry):
     side, verifier_state, last = carry
-    side = side.replace(cursor=cursor._replace(last=last, length=middle, round=index))
+    side = dataclasses.replace(side, cursor=cursor._replace(last=last, length=middle, round=index))
     waiting = loop.draft_round(params.draft, side, drafter=drafter)
-    side, kwargs = waiting.side, dict(drafter=drafter, verifier=verifier)
-    verdict, verifier_state = loop.judge_round(params.target, side, verifier_state, waiting.draft, **kwargs)
+    side = waiting.side
+    verdict, verifier_state = loop.judge_round(
+      params.target, side, verifier_state, waiting.draft, drafter=drafter, verifier=verifier
+    )
     return side, verifier_state, verdict.next_token
 
   return jax.lax.fori_loop(0, rounds, body, (state.draft_side, state.verifier, cursor.last))[2]
@@ -112,7 +115,7 @@ def score_block(fns: ModelFns, params: Params, condition: PyTree, *, block: int,
   def body(_, carry):
     cache, tokens = carry
     output, cache = fns.apply(params, tokens, cache, positions=start + jnp.arange(block)[None])
-    return cache, jnp.argmax(output.logits, axis=-1).astype(jnp.int32)
+    return cache, jnp.argmax(output.need_logits(), axis=-1).astype(jnp.int32)
 
   tokens = jnp.zeros((rows, block), jnp.int32)
   return jax.lax.fori_loop(0, repeats, body, (cache, tokens))[1][:, 0]
@@ -136,11 +139,12 @@ def loop_efficiency(
     whole: the decode of ``condition`` with these parts.
     rounds: bare rounds in one timed program, so that its dispatch does not count.
   """
-  kwargs = dict(drafter=drafter, verifier=verifier, max_len=max_len)
-  bare = jax.jit(lambda p, k, c: bare_rounds(p, k, c, rounds=rounds, **kwargs))
+  bare = jax.jit(
+    functools.partial(bare_rounds, drafter=drafter, verifier=verifier, max_len=max_len, rounds=rounds)
+  )
   times = alternate(
     {
-      "start": lambda: prefill(params, key, condition, **kwargs),
+      "start": lambda: prefill(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len),
       "start_and_rounds": lambda: bare(params, key, condition),
       "whole": lambda: whole().tokens,
     },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 import jax
 
@@ -16,7 +16,7 @@ from jaxspec.run.job import Job
 from jaxspec.run.run import prepare
 
 
-def rounds(job: Job, batches: Batches) -> Iterator[tuple[DecodeResult, Callable[[], DecodeResult]]]:
+def rounds(job: Job, batches: Batches) -> Generator[tuple[DecodeResult, Callable[[], DecodeResult]], None, None]:
   """Decodes the first batch, with a result after the prefill and after every round.
 
   Yields each result in generation order, and a call that gives it as the family finishes it, for `Host.decode`. Tokens that
@@ -36,6 +36,7 @@ def rounds(job: Job, batches: Batches) -> Iterator[tuple[DecodeResult, Callable[
     whole = prepare(job, batches)(key_data, condition)
     yield whole, lambda: whole
     return
+  drafter, _ = parts.pair()
   with pipeline.context():
     prepared = host.prepare(keys(), condition)
     end_token = host.end_token if job.ends else None
@@ -46,7 +47,7 @@ def rounds(job: Job, batches: Batches) -> Iterator[tuple[DecodeResult, Callable[
       side = next(sides, None)
       if side is None:
         return
-      found = result_of(side, parts.drafter)
+      found = result_of(side, drafter)
     yield found, functools.partial(finish, found, prepared, key_data, parts.params)
 
 

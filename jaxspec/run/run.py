@@ -14,7 +14,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxspec.core.state import DecodeResult, SpecParams
-from jaxspec.core.types import Array, PyTree
+from jaxspec.core.types import Array, HostArray, PyTree
 from jaxspec.run.batches import Batches
 from jaxspec.run.generation import Generation
 from jaxspec.run.job import Job
@@ -36,7 +36,7 @@ class Prepared:
   compile_s: float
   program: Callable[[SpecParams, Array, PyTree], DecodeResult]
 
-  def __call__(self, key_data: Array, condition: PyTree, params: SpecParams | None = None) -> DecodeResult:
+  def __call__(self, key_data: HostArray, condition: PyTree, params: SpecParams | None = None) -> DecodeResult:
     """Decodes one batch.
 
     Args:

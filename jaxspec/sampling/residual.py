@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from jaxspec.core.types import Array
+from jaxspec.core.types import Array, HostArray
 
 # If the residual has less mass than this, p and q are equal up to rounding and the residual is noise.
 _MIN_RESIDUAL = 1e-12
 
 
-def lossless_weights(tokens: Array, p: Array, q: Array) -> Array:
+def lossless_weights(tokens: Array | None, p: HostArray, q: HostArray) -> Array:
   """Weights ``[p - q]+`` after a rejection (Leviathan et al. 2023); they do not depend on the rejected token."""
   return jnp.maximum(p - q, 0.0)
 
 
-def usable_weights(weights: Array, p: Array) -> Array:
+def usable_weights(weights: Array, p: HostArray) -> Array:
   """The weights ``[..., V]``, or p where they have no mass (p and q are then equal up to rounding)."""
   return jnp.where(jnp.sum(weights, axis=-1, keepdims=True) > _MIN_RESIDUAL, weights, p)
 

@@ -85,7 +85,7 @@ def read_scales(
   """
   inputs = inputs if guidance is None else jnp.concatenate([inputs, inputs])
   output, cache = model.apply(params, state.conditioned, inputs, state.cache, first=first, end=end, logits_from=logits_from)
-  logits = output.logits
+  logits = output.need_logits()
   radius = None if output.intervals is None else output.intervals.radius[: inputs.shape[0] // (1 + (guidance is not None))]
   if guidance is not None:
     starts = scales.starts(model.sides)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from jaxspec.statistics.differences import Difference
 from jaxspec.statistics.planning import detectable_difference
+
+_Name = TypeVar("_Name", bound=Hashable)
 
 
 class Corrected(NamedTuple):
@@ -19,7 +21,7 @@ class Corrected(NamedTuple):
   detectable: float  # smallest true difference that this comparison would have shown with the power asked for
 
 
-def holm(p_values: Sequence[float]) -> np.ndarray:
+def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
   """Adjusted p values ``[M]`` (Holm 1979): those below 0.05 hold together with an error of any of them below 0.05.
 
   Nothing is assumed about how the tests depend on each other. NaN stands for a test that was not made and stays NaN.
@@ -35,8 +37,8 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 
 def correct_table(
-  differences: Mapping[Hashable, Difference], *, level: float = 0.95, power: float = 0.8
-) -> dict[Hashable, Corrected]:
+  differences: Mapping[_Name, Difference], *, level: float = 0.95, power: float = 0.8
+) -> dict[_Name, Corrected]:
   """The comparisons of a table, with what holds after correction for all of them.
 
   Every comparison that the table invites belongs in it: all methods against the baseline, all columns. Differences of

@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import json
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def make_app(
     wanted = schema.read(await _body(request))
     resolved = await run_in_threadpool(session.resolve, wanted)
 
-    def work(stopped) -> Iterator[dict[str, Any]]:
+    def work(stopped) -> Generator[dict[str, Any], None, None]:
       for event in race(session, resolved, stopped):
         yield _keep(kept, event) if isinstance(event, Finished) else event
 

@@ -66,7 +66,10 @@ def race(session: Session, resolved: Resolved, stopped: Callable[[], bool]) -> I
     run = lane.run()
     runs.append(run)
     found.append(_figures(session, resolved, lane, run))
-    shown = {"texts": run.outputs} if job.noun == "text" else {"images": [row_images.data_url(x) for x in run.outputs]}
+    if job.noun == "text":
+      shown = {"texts": run.texts}
+    else:
+      shown = {"images": [row_images.data_url(image) for image in run.need_images()]}
     yield {"event": "done", "lane": index, **shown, "figures": found[-1]}
   yield _finished(session, resolved, runs, found)
 

@@ -86,10 +86,10 @@ class Lane:
       return None
     self.seconds += time.perf_counter() - start
     start = time.perf_counter()
-    self.result = jax.device_get(found[1]())  # before the next round takes the buffers
+    self.result = newest = jax.device_get(found[1]())  # before the next round takes the buffers
     self._finish_s = time.perf_counter() - start
     self._number += 1
-    return {"round": self._number, "seconds": self.seconds, "rows": self._rows(self.result)}
+    return {"round": self._number, "seconds": self.seconds, "rows": self._rows(newest)}
 
   def _rows(self, result: DecodeResult) -> list[dict[str, Any]]:
     job = self.entrant.job
@@ -107,32 +107,43 @@ class Lane:
         values = doubts[1][row, fresh]
         entry["doubts"] = [None if not np.isfinite(value) else float(value) for value in values]
       if job.noun == "text" and fresh:
-        entry["pieces"] = row_images.pieces(job, result.tokens[row], fresh[0], fresh[-1] + 1)
+        entry["pieces"] = row_images.pieces(job, np.asarray(result.tokens[row]), fresh[0], fresh[-1] + 1)
       rows.append(entry)
     self._origin = result.origin
     return rows
 
+  def newest(self) -> DecodeResult:
+    """The result after the newest round.
+
+    Raises:
+      ValueError: before the first round.
+    """
+    if self.result is None:
+      raise ValueError("Must have a round to show, we instead got none")
+    return self.result
+
   def preview(self) -> list[str] | None:
     """The images so far as URLs; None where it is too early for the next ones, or where unfinished tokens have none."""
     job = self.entrant.job
-    if job.noun != "image" or job.pipeline.host.tokens not in (IDS, VECTORS):
+    grid = job.pipeline.host.grid
+    if job.noun != "image" or grid is None or job.pipeline.host.tokens not in (IDS, VECTORS):
       return None
     if self._preview_s * _PREVIEW_SHARE > self.seconds:
       return None
     start = time.perf_counter()
     try:
-      known = self.result.origin != Origin.EMPTY
-      grid = job.pipeline.host.grid
-      return [row_images.data_url(row_images.veiled(image, row, grid)) for image, row in zip(self._images(), known)]
+      result = self.newest()
+      known = result.origin != Origin.EMPTY
+      return [row_images.data_url(row_images.veiled(image, row, grid)) for image, row in zip(self._images(result), known)]
     except ValueError:  # tokens that are not there yet are 0, which some tokenizers do not take
       return None
     finally:
       self._preview_s += max(time.perf_counter() - start, 0.02)
 
-  def _images(self) -> Any:
+  def _images(self, result: DecodeResult) -> Any:
     job = self.entrant.job
-    return job.pipeline.host.decode(self.result.tokens, condition=self._batches.condition[0], sampling=job.sampling)
+    return job.pipeline.host.decode(result.tokens, condition=self._batches.condition[0], sampling=job.sampling)
 
   def run(self) -> Generation:
     """The whole decode, as reports read it; after the last round."""
-    return Generation(self.entrant.job, self._batches, [self.result], self.compile_s, [self.seconds])
+    return Generation(self.entrant.job, self._batches, [self.newest()], self.compile_s, [self.seconds])

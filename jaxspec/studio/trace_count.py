@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import jax
 
-# The functions that `jaxspec.run.pipeline.Pipeline.rounds` and `jaxspec.core.loop` compile.
+# The functions that `jaxspec.run.rounds.rounds` and `jaxspec.core.loop` compile.
 PROGRAMS = frozenset({"start", "prefix_round", "decode_round", "round_at", "_decode_whole", "decode"})
 _EVENT = "/jax/core/compile/jaxpr_trace_duration"
 _counting = threading.local()
@@ -21,7 +21,7 @@ class Count:
     self.traces = 0
 
 
-def _listen(event: str, duration: float, **about: str | int) -> None:
+def _listen(event: str, duration_secs: float, **about: str | int) -> None:
   count = getattr(_counting, "count", None)
   if count is not None and event == _EVENT and about.get("fun_name") in PROGRAMS:
     count.traces += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from jaxspec.core.error_lines import one_line
@@ -12,7 +12,7 @@ from jaxspec.core.error_lines import one_line
 MAX_WAITING = 16
 
 # (whether to stop) -> events
-Work = Callable[[Callable[[], bool]], Iterator[dict[str, Any]]]
+Work = Callable[[Callable[[], bool]], Generator[dict[str, Any], None, None]]
 
 
 class Full(ValueError):

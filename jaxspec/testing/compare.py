@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core.state import DecodeResult
-from jaxspec.core.types import PyTree
+from jaxspec.core.types import HostArray, PyTree
 
 
 def require(holds: Any, clause: str, wanted: str, got: Any = "others") -> None:
@@ -28,7 +28,7 @@ def row_of(out: DecodeResult, row: int) -> DecodeResult:
   return jax.tree.map(lambda leaf: leaf[row], out)
 
 
-def differs(wanted: np.ndarray, got: np.ndarray) -> bool:
+def differs(wanted: HostArray, got: HostArray) -> bool:
   """Whether shapes or values differ, of floats by more than rounding."""
   if wanted.shape != got.shape:
     return True
@@ -53,7 +53,7 @@ def check_same_tokens(wanted: DecodeResult, got: DecodeResult, clause: str, word
   require(same, clause, f"tokens {short(got.tokens)} for {words}", short(wanted.tokens))
 
 
-def short(values: np.ndarray) -> str:
+def short(values: HostArray) -> str:
   """Values in one line."""
   return np.array2string(np.asarray(values), precision=3, threshold=24, separator=",").replace("\n", "")
 

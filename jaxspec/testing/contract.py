@@ -88,6 +88,7 @@ def check_contract(
   keys = _Keys(rng.row_keys(jax.random.key(0) if key is None else key, rows))
   if parts.decode is not None:
     return _check_whole(parts, condition, keys, max_len=max_len, num_alone=num_alone)
+  _, verifier = parts.pair()
   check_draft(parts, keys.take(everything), condition, max_len)
   first = _first_token(parts, keys.take(everything), condition, max_len)
   draws_ids = first.ndim == 1 and jnp.issubdtype(first.dtype, jnp.integer)
@@ -101,7 +102,7 @@ def check_contract(
   more = fused.num_traces - traces
   require(more == 0, "one trace", "no new trace for other keys and values", f"{more} (Python numbers among the params?)")
   check_same(jax.tree.map(lambda leaf: leaf[order], free), moved, "rows", "all rows as in another order")
-  decodes = [(free, never)]
+  decodes: list[tuple[DecodeResult, EndTokens]] = [(free, never)]
   if draws_ids:
     end_tokens = (int(free.tokens[0, max_len // 2]) if end_token is None else end_token,)
     ended = fused(keys.take(everything), end_tokens)
@@ -114,7 +115,7 @@ def check_contract(
     one = jax.tree.map(lambda leaf, row=row: leaf[row : row + 1], condition)
     for out, end_tokens in decodes:
       alone, exchanges = two_ends.decode(keys.take(slice(row, row + 1)), one, end_tokens)
-      same = check_same if not parts.verifier.in_step else check_same_tokens
+      same = check_same if not verifier.in_step else check_same_tokens
       same(row_of(out, row), row_of(alone, 0), "rows", f"row {row} of the batch as it decodes alone")
       if wire is not None:
         far, _ = two_ends.decode(keys.take(slice(row, row + 1)), one, end_tokens, wire)
@@ -128,7 +129,8 @@ def check_contract(
 
 def _first_token(parts: Parts, keys: Key, condition: PyTree, max_len: int) -> jax.ShapeDtypeStruct:
   """Shape and type of token 0 of all rows."""
-  init = lambda params, keys, condition: parts.verifier.init(params, keys, condition, max_len, parts.drafter.window)
+  drafter, verifier = parts.pair()
+  init = lambda params, keys, condition: verifier.init(params, keys, condition, max_len, drafter.window)
   return jax.eval_shape(init, parts.params.target, keys, condition)[0].next_token
 
 
@@ -149,11 +151,13 @@ class _Fused:
   def __init__(self, parts: Parts, condition: PyTree, max_len: int):
     self._parts, self._condition, self._max_len, self.num_traces = parts, condition, max_len, 0
 
+    drafter, self._verifier = parts.pair()
+
     def draft(*args):
       self.num_traces += 1
-      return parts.drafter.draft(*args)
+      return drafter.draft(*args)
 
-    self._drafter = with_draft(parts.drafter, draft)
+    self._drafter = with_draft(drafter, draft)
 
   def __call__(
     self, keys: Key, end_tokens: EndTokens, params: SpecParams | None = None, condition: PyTree | None = None
@@ -161,8 +165,16 @@ class _Fused:
     parts = self._parts
     params = parts.params if params is None else params
     condition = self._condition if condition is None else condition
-    kwargs = dict(verifier=parts.verifier, max_len=self._max_len, target_prefix=parts.target_prefix)
-    out = loop.speculate(params, keys, condition, drafter=self._drafter, end_token=end_tokens, **kwargs)
+    out = loop.speculate(
+      params,
+      keys,
+      condition,
+      drafter=self._drafter,
+      verifier=self._verifier,
+      max_len=self._max_len,
+      end_token=end_tokens,
+      target_prefix=parts.target_prefix,
+    )
     return on_host(out)
 
 
@@ -185,8 +197,8 @@ def _check_counters(out: DecodeResult, parts: Parts) -> None:
   kinds = [int(kind) for kind in Origin]
   others = [kind for kind in kinds if kind != Origin.LOCAL]
   numbers = range(int(rounds.max()) + 1)
-  committing = sum(in_round(number, kinds) for number in numbers if number).astype(int) if len(numbers) > 1 else 0 * lengths
-  asking = sum(in_round(number, others) for number in numbers)
+  committing = np.sum([in_round(number, kinds) & (number > 0) for number in numbers], axis=0)
+  asking = np.sum([in_round(number, others) for number in numbers], axis=0)
   wanted = dict(rounds=committing, accepted=count(Origin.DRAFT), local=count(Origin.LOCAL), target_calls=asking)
   for name, values in wanted.items():
     got = getattr(out.counters, name)
@@ -199,8 +211,8 @@ def _check_counters(out: DecodeResult, parts: Parts) -> None:
   require(np.array_equal(out.accepted_mask, origin == Origin.DRAFT), "counters", "accepted_mask where tokens were drafted")
   drafted = out.counters.drafted
   require((drafted >= out.counters.accepted).all(), "counters", "at least as many drafts as accepted ones", short(drafted))
-  calls, most = out.counters.draft_calls, parts.drafter.calls_per_round
-  least = parts.drafter.calls_to_read
+  drafter, _ = parts.pair()
+  calls, most, least = out.counters.draft_calls, drafter.calls_per_round, drafter.calls_to_read
   fits = (calls >= least) & (calls <= least + out.counters.rounds * most)
   require(fits.all(), "counters", f"draft_calls from {least} to {most} more each round", short(calls))
 
@@ -225,11 +237,29 @@ def _check_drivers(
   parts: Parts, keys: Callable[[Any], Key], condition: PyTree, free: DecodeResult, never: EndTokens, max_len: int
 ) -> None:
   everything = slice(None)
-  kwargs = dict(drafter=parts.drafter, verifier=parts.verifier, max_len=max_len, target_prefix=parts.target_prefix)
-  kwargs |= dict(end_token=never)
-  host = loop.speculate(parts.params, keys(everything), condition, loop_fn=loop.host_while_loop, **kwargs)
+  drafter, verifier = parts.pair()
+  host = loop.speculate(
+    parts.params,
+    keys(everything),
+    condition,
+    drafter=drafter,
+    verifier=verifier,
+    max_len=max_len,
+    end_token=never,
+    loop_fn=loop.host_while_loop,
+    target_prefix=parts.target_prefix,
+  )
   check_same(free, on_host(host), "drivers", "the fused loop as host_while_loop")
-  for side in loop.iterate(parts.params, keys(everything), condition, **kwargs):
+  for side in loop.iterate(
+    parts.params,
+    keys(everything),
+    condition,
+    drafter=drafter,
+    verifier=verifier,
+    max_len=max_len,
+    end_token=never,
+    target_prefix=parts.target_prefix,
+  ):
     tokens, counters = np.asarray(side.tokens), on_host(side.counters)
   require(not differs(free.tokens, tokens), "drivers", "the tokens of the fused loop from iterate", short(tokens))
   same = all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(free.counters), jax.tree.leaves(counters)))
@@ -238,13 +268,14 @@ def _check_drivers(
 
 def _check_whole(parts: Parts, condition: PyTree, keys: _Keys, *, max_len: int, num_alone: int) -> DecodeResult:
   """The clauses that a decode without a drafter and a verifier can be asked for."""
-  traces = 0
+  traces, decode = 0, parts.decode
+  assert decode is not None
 
   @jax.jit
   def run(params: SpecParams, keys: Key, condition: PyTree) -> DecodeResult:
     nonlocal traces
     traces += 1
-    return parts.decode(params, keys, condition, max_len, None)
+    return decode(params, keys, condition, max_len, None)
 
   free = on_host(run(parts.params, keys.take(slice(None)), condition))
   values, order = as_arrays(parts.params), np.arange(condition.batch_size)[::-1]

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import numpy as np
 from scipy import special
 
-from jaxspec.core.types import Array
+from jaxspec.core.types import HostArray
 
 
-def assert_same_distribution(samples: Array, probs: np.ndarray, *, min_p: float = 0.01, min_expected: float = 5.0) -> float:
+def assert_same_distribution(
+  samples: HostArray, probs: np.ndarray, *, min_p: float = 0.01, min_expected: float = 5.0
+) -> float:
   """Chi-square test of samples against a distribution, in float64. Cells with few expected samples are pooled.
 
   Args:
@@ -24,8 +26,8 @@ def assert_same_distribution(samples: Array, probs: np.ndarray, *, min_p: float 
     AssertionError: if a sample is impossible, or the p-value is too small.
     ValueError: for samples and probabilities whose shapes do not fit, or that leave fewer than two cells.
   """
-  samples, probs = np.asarray(samples), np.asarray(probs, np.float64)
-  samples = samples.reshape(len(samples), -1)
+  probs = np.asarray(probs, np.float64)
+  samples = np.asarray(samples).reshape(len(samples), -1)
   if probs.ndim != samples.shape[1]:
     raise ValueError(f"Must have probs with {samples.shape[1]} axes, one for each token, we instead got {probs.ndim}")
   observed = np.bincount(np.ravel_multi_index(tuple(samples.T), probs.shape), minlength=probs.size).astype(np.float64)
@@ -52,8 +54,8 @@ def assert_same_distribution(samples: Array, probs: np.ndarray, *, min_p: float 
   return p_value
 
 
-def assert_same_cdf(samples: Array, cdf: Callable[[np.ndarray], np.ndarray], *, min_p: float = 0.01) -> float:
-  """Kolmogorov-Smirnov test of continuous samples ``[R]`` against a distribution function .
+def assert_same_cdf(samples: HostArray, cdf: Callable[[np.ndarray], np.ndarray], *, min_p: float = 0.01) -> float:
+  """Kolmogorov-Smirnov test of continuous samples ``[R]`` against a distribution function.
 
   Returns:
     The p-value.

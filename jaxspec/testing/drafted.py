@@ -28,19 +28,24 @@ def check_draft(parts: Parts, keys: Key, condition: PyTree, max_len: int) -> Non
   length = max(parts.target_prefix, 1)
   if length >= max_len:
     return
-  drafter = loop.at_length(parts.drafter, length, max_len)
+  own, verifier = parts.pair()
+  drafter = loop.at_length(own, length, max_len)
 
   @jax.jit
   @in_32_bits
   def first_draft(params: SpecParams, keys: Key, condition: PyTree) -> tuple[Draft, Cursor]:
-    sides = dict(drafter=parts.drafter, verifier=parts.verifier, max_len=max_len, target_prefix=parts.target_prefix)
-    state = loop.start(params, keys, condition, **sides)
-    if not parts.verifier.in_step:
-      alone = functools.partial(loop.prefix_round, params, drafter=parts.drafter, verifier=parts.verifier)
+    prefix = parts.target_prefix
+    state = loop.start(
+      params, keys, condition, drafter=own, verifier=verifier, max_len=max_len, target_prefix=prefix
+    )
+    if not verifier.in_step:
+      alone = functools.partial(loop.prefix_round, params, drafter=own, verifier=verifier)
       state = jax.lax.fori_loop(0, length - 1, lambda _, state: alone(state), state)
     else:
       for before in range(1, length):
-        state = loop.round_at(params, state, length=before, **sides)
+        state = loop.round_at(
+          params, state, drafter=own, verifier=verifier, length=before, max_len=max_len, target_prefix=prefix
+        )
     side = state.draft_side
     keys = rng.stream_keys(side.keys, rng.Stream.DRAFT, side.cursor.round)
     return drafter.draft(params.draft, keys, side.drafter, side.cursor)[0], side.cursor
@@ -112,7 +117,7 @@ def _require_shapes(draft: Draft, drafter: Drafter, cursor: Cursor) -> None:
     require(fits, "proposal", f"logits {(*shape[:2], 'V')}, a row for each draft", _shape_of(draft.proposal))
 
 
-def _shape_of(values: Array) -> str:
+def _shape_of(values: Array | None) -> str:
   return f"{values.shape} of {values.dtype}" if isinstance(values, Array) else repr(values)
 
 
@@ -129,7 +134,8 @@ def _require_logits(draft: Draft, local: np.ndarray) -> None:
   asks = np.asarray(verdicts.needs_verify(draft))[:, None]
   judged = asks & (offset < (draft.num_drafted - local)[:, None])  # [B, W]
   at = np.minimum(local[:, None] + offset, draft.tokens.shape[1] - 1)
-  tokens, logits = np.take_along_axis(draft.tokens, at, axis=1)[judged], draft.proposal[judged].astype(np.float64)
+  tokens = np.take_along_axis(np.asarray(draft.tokens), at, axis=1)[judged]
+  logits = draft.proposal[judged].astype(np.float64)
   if not len(tokens):
     return
   require((tokens < vocab).all(), "draft", f"tokens of the vocabulary, below {vocab}", short(tokens[tokens >= vocab]))

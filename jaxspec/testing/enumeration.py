@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.core.types import PyTree
+from jaxspec.core.types import HostArray, PyTree
 from jaxspec.rules.chain_rule import ChainRule
 from jaxspec.rules.exact_distribution import PositionDistribution, exact_distribution
 from jaxspec.sampling.residual import lossless_weights, usable_weights
@@ -93,9 +93,11 @@ class EnumeratedDrafter(Protocol):
 
   def propose(self, prefix: int, length: int, left: tuple[Leftover, ...], num: int) -> Iterator[tuple[Proposal, float]]:
     """All drafts of ``num`` positions after a prefix, with their probabilities."""
+    ...
 
   def leave(self, prefix: int, length: int, proposal: Proposal, num_accepted: int) -> tuple[Leftover, ...]:
     """What a round leaves for the positions after the one where it drew the target's own token."""
+    ...
 
 
 class EnumeratedChain:
@@ -316,8 +318,8 @@ def enumerate_decode(target: Table, drafter: EnumeratedDrafter, rule: ChainRule,
 class _Judgement(NamedTuple):
   """An acceptance rule evaluated at all pairs of p and q of one token."""
 
-  accept: np.ndarray  # [V**t, M, V] probability of accepting each draft
-  residual: np.ndarray  # [V**t, M, V, V] distribution after the rejection of each draft
+  accept: HostArray  # [V**t, M, V] probability of accepting each draft
+  residual: HostArray  # [V**t, M, V, V] distribution after the rejection of each draft
   predicted: PositionDistribution  # leaves [V**t, M, ...]
 
 

@@ -63,8 +63,12 @@ def check_exact(
     >>> testing.check_exact(methods.Speculative(gamma=2)) > 1e-4
     True
   """
-  build = functools.partial(_build, drafter=drafter, rule=rule, tables=tables) if method is None else method
-  if isinstance(method, Method):
+  build: BuildFn
+  if method is None:
+    build = functools.partial(_build, drafter=drafter, rule=rule, tables=tables)
+  elif not isinstance(method, Method):
+    build = method
+  else:
     if not method.fits(IDS):
       raise ValueError(f"Must have a method that draws ids, we instead got {method.name}, which draws {method.tokens}")
     build = method.build
@@ -84,7 +88,7 @@ def _build(
 
 
 def _check_target(build: BuildFn, toy: Toy, drafts_features: bool, rows: int, seed: int) -> float:
-  condition, length = toy.condition(rows), toy.context.num_tokens
+  condition, length, vocab = toy.condition(rows), toy.joint.ndim - 1, toy.joint.shape[-1]
   draft = toy.head if drafts_features else toy.draft
 
   def decode(context: BuildContext) -> DecodeResult:
@@ -92,8 +96,8 @@ def _check_target(build: BuildFn, toy: Toy, drafts_features: bool, rows: int, se
     return on_host(run_parts(parts, parts.params, fast_keys(seed, rows), condition, max_len=length))
 
   out = decode(toy.context)
-  outside = (out.tokens < 0) | (out.tokens >= toy.context.vocab_size)
-  require(not outside.any(), "exact", f"ids below {toy.context.vocab_size}", short(out.tokens[outside]))
+  outside = (out.tokens < 0) | (out.tokens >= vocab)
+  require(not outside.any(), "exact", f"ids below {vocab}", short(out.tokens[outside]))
   turn = np.arange(rows) % toy.conditions.batch_size
   p_values = []
   for end in range(1, length + 1):

@@ -41,7 +41,8 @@ def init_cache(size: int) -> Callable[[int, int], Slots]:
 
 
 def _compact(cache: Slots, slot, path) -> Slots:
-  return Slots(kv_cache.compact(kv_cache.KVCache((cache.values,), (), None), slot, path).k[0])
+  key_mask = jnp.ones((1, cache.values.shape[1]), bool)
+  return Slots(kv_cache.compact(kv_cache.KVCache((cache.values,), (), key_mask), slot, path).k[0])
 
 
 def sum_seen(values, cache: Slots, positions, mask, slot):
@@ -71,7 +72,7 @@ def history_fns(vocab: int, length: int, *, prompt: int = 0, head: bool = False)
   def look_up(table, name):
     return table[jnp.clip(name[..., 0].astype(jnp.int32), 0, table.shape[0] - 1)]
 
-  def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
+  def apply(params, inputs, cache, *, positions, mask=None, inject=None, logits_at=None, slot=None):
     if isinstance(inputs, Pairs):
       added = digits(inputs.tokens, positions)
       seen, cache = sum_seen(added, cache, positions, mask, slot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from jaxspec.core import loop
 from jaxspec.core import verdicts as drafts
 from jaxspec.core.constructors import verifier_of
 from jaxspec.core.state import DecodeResult, DraftSide, TargetSide, result
-from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier
+from jaxspec.core.types import Array, Cursor, Draft, Drafter, HostArray, Key, PyTree, Verdict, Verifier
 from jaxspec.methods.method import Parts
 from jaxspec.serving.wire.handshake import Agreement
 from jaxspec.serving.wire.round_codec import Wire
@@ -93,18 +94,18 @@ class TwoEnds:
 
   def __init__(self, parts: Parts, max_len: int, first: jax.ShapeDtypeStruct, never: EndTokens):
     self._parts, self._max_len, self._first, self._never = parts, max_len, first, never
+    self._drafter, self._verifier = parts.pair()
     self._steps: dict[int, _Steps] = {}
-    start = dict(max_len=max_len, window=parts.drafter.window)
-    self._start_target = _jitted(loop.start_target, verifier=_replayed(parts.verifier), **start)
-    self._start_draft = _jitted(loop.start_draft, "target_prefix", max_len=max_len, drafter=parts.drafter)
+    window, verifier = self._drafter.window, _replayed(self._verifier)
+    self._start_target = _jitted(loop.start_target, verifier=verifier, max_len=max_len, window=window)
+    self._start_draft = _jitted(loop.start_draft, "target_prefix", max_len=max_len, drafter=self._drafter)
 
   def _at(self, cursor: Cursor) -> _Steps:
     """The steps of a round that begins here."""
-    length = 0 if not self._parts.verifier.in_step else int(cursor.length[0])
+    length = 0 if not self._verifier.in_step else int(cursor.length[0])
     if length not in self._steps:
-      drafter, verifier = (
-        loop.at_length(part, length, self._max_len) for part in (self._parts.drafter, self._parts.verifier)
-      )
+      drafter = loop.at_length(self._drafter, length, self._max_len)
+      verifier = loop.at_length(self._verifier, length, self._max_len)
       self._steps[length] = _Steps(
         drafter, _jitted(loop.draft_round, drafter=drafter), _jitted(loop.read_round, drafter=drafter),
         _jitted(loop.verify_round, verifier=_replayed(verifier)), _jitted(judge_round, verifier=_replayed(verifier)),
@@ -117,13 +118,13 @@ class TwoEnds:
     keys: Key,
     condition: PyTree,
     end_tokens: EndTokens,
-    tokens: np.ndarray | None = None,
+    tokens: HostArray | None = None,
     wire: Wire | None = None,
   ) -> tuple[_Replayed, TargetSide, DraftSide]:
     """The target's parameters and both sides after the prefill; ``tokens [1, N]`` are those that are known."""
     parts, end = self._parts, loop.end_array(end_tokens)
     # A drafter that may decide about token 0 must not where it is known.
-    prefix = max(parts.target_prefix, 1) if tokens is not None and parts.drafter.may_accept_locally else parts.target_prefix
+    prefix = max(parts.target_prefix, 1) if tokens is not None and self._drafter.may_accept_locally else parts.target_prefix
     known = 0 if tokens is None else self._max_len
     if tokens is None:
       tokens = np.zeros((1, self._max_len, *self._first.shape[1:]), self._first.dtype)
@@ -154,7 +155,7 @@ class TwoEnds:
       draft = waiting.draft
       if round_ >= alone:
         require_draft(draft, steps.drafter, before)
-      calls += parts.drafter.calls_per_round if draft.num_calls is None else int(draft.num_calls[0])
+      calls += self._drafter.calls_per_round if draft.num_calls is None else int(draft.num_calls[0])
       asks = bool(drafts.needs_verify(draft)[0])
       if asks and wire is not None:
         judge = steps.judge_round if wire.may_request else steps.verify_round
@@ -169,13 +170,13 @@ class TwoEnds:
       side = steps.commit_reply(parts.params.draft, waiting, verdict)
       if wire is not None:
         continue  # frames bring what the target side's cursor lacks
-      if parts.drafter.may_accept_locally:  # and so do drafts
-        target = target.replace(cursor=side.cursor)
+      if self._drafter.may_accept_locally:  # and so do drafts
+        target = dataclasses.replace(target, cursor=side.cursor)
       agree = all(not differs(np.asarray(a), np.asarray(b)) for a, b in zip(target.cursor, side.cursor))
       require(agree, "rows", f"equal cursors on both sides after round {round_}")
     got = int(side.counters.draft_calls[0])
     require(got == calls, "counters", f"{calls} draft_calls, as the drafts say", got)
-    return on_host(result(side, parts.drafter)), exchanges
+    return on_host(result(side, self._drafter)), exchanges
 
   def check_rollback(
     self, keys: Key, condition: PyTree, out: DecodeResult, exchanges: list[_Exchange], *, history_free: bool
@@ -190,7 +191,7 @@ class TwoEnds:
         target, verdict = steps.verify_round(params, target, waiting.draft)
         side = steps.commit_reply(draft_params, waiting, verdict)
       steps = self._at(side.cursor)
-      here = lambda at, round_=exchange.round: at.replace(cursor=at.cursor._replace(round=jnp.int32(round_)))
+      here = lambda at, round_=exchange.round: dataclasses.replace(at, cursor=at.cursor._replace(round=jnp.int32(round_)))
       where = f"in round {exchange.round}, as after reading the same tokens one by one"
       if history_free:
         _check_drafts(exchange.draft, steps.draft_round(draft_params, here(side)).draft, where)

@@ -58,7 +58,7 @@ def causal_loss(
   fed = tokens if context is None else context
 
   def predict_fn(head: HeadFns, params: Params):
-    output, _ = head.network.apply(params, Prefixed(condition, fed[:, :-1]))
+    output, _ = head.network.apply(params, Prefixed(condition, fed[:, :-1]), None, positions=None)
     return head.predictor(params, output.features, tables.timesteps)
 
   index, x0 = timesteps[..., None], jnp.broadcast_to(tokens[None], noise.shape)

@@ -111,6 +111,7 @@ def state_radii_loss_fn(
     wanted = target.predictor(extra, classes, tables.timesteps)(index, x)
     prediction = draft.predictor(params, classes, tables.timesteps)(index, x)
     loss, terms = radius_loss(prediction, wanted, objective)
+    assert prediction.radius is not None  # `radius_loss` refuses the others
     return loss, (terms | {"radius": jnp.mean(prediction.radius)}, extra)
 
   return loss_fn

@@ -93,7 +93,7 @@ def inter_dro(
     _one_head(intervals.centre[:, :, h], intervals.radius[:, :, h], distribution, config, valid) for h in range(heads)
   ]
   terms = jax.tree.map(lambda *values: sum(values) / heads, *parts)
-  return sum(terms.values()), terms
+  return jnp.asarray(sum(terms.values())), terms
 
 
 def _one_head(centre: Array, radius: Array, distribution: Array, config: InterDro, valid: Array) -> dict[str, Array]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-Config = TypeVar("Config")
+if TYPE_CHECKING:
+  from _typeshed import DataclassInstance
+
+Config = TypeVar("Config", bound="DataclassInstance")
 
 
 def override(config: Config, assignments: Iterable[str]) -> Config:

@@ -29,7 +29,7 @@ def scale_code_loss(latent: Array, totals: list[Array], beta: float) -> Array:
   """The loss ``[]`` of the codes, for latents ``[B, H, H, C]`` and the sums after every scale, each ``[B, H, H, C]``."""
   stop = jax.lax.stop_gradient
   terms = [jnp.mean(jnp.square(s - stop(latent))) + beta * jnp.mean(jnp.square(stop(s) - latent)) for s in totals]
-  return sum(terms) / len(terms)
+  return jnp.asarray(sum(terms)) / len(terms)
 
 
 def scale_vq_loss_fn(tokenizer: ScaleTokenizerFns, objective: VQObjective) -> LossFn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import cast
 
 import jax
 import orbax.checkpoint as ocp
@@ -52,4 +53,4 @@ class TrainCheckpoints:
     if step is None:
       raise ValueError(f"Must have a checkpoint in {self._manager.directory}, we instead found none")
     abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, template)
-    return self._manager.restore(step, args=ocp.args.StandardRestore(abstract))
+    return cast(TrainState, self._manager.restore(step, args=ocp.args.StandardRestore(abstract)))

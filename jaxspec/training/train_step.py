@@ -35,7 +35,7 @@ class LossFn(Protocol):
     ``(loss [], (metrics, new extra))``; metrics are scalars by name.
   """
 
-  def __call__(self, params: Params, extra: PyTree, batch: PyTree, key: Key) -> tuple[Array, tuple[Metrics, PyTree]]: ...
+  def __call__(self, params: Params, extra: PyTree, batch: PyTree, key: Key, /) -> tuple[Array, tuple[Metrics, PyTree]]: ...
 
 
 class AfterUpdateFn(Protocol):
@@ -45,7 +45,7 @@ class AfterUpdateFn(Protocol):
   is consumed and is independent of the key of the loss.
   """
 
-  def __call__(self, params: Params, extra: PyTree, step: Array, key: Key) -> tuple[Params, PyTree]: ...
+  def __call__(self, params: Params, extra: PyTree, step: Array, key: Key, /) -> tuple[Params, PyTree]: ...
 
 
 class TrainStep(NamedTuple):
@@ -71,7 +71,7 @@ def make_train_step(
   compute_dtype: str | None = None,
   matmul_precision: str | None = None,
   after_update_fn: AfterUpdateFn | None = None,
-  devices: list[jax.Device] | None = None,
+  devices: list[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm]  # jax types it as a variable
 ) -> TrainStep:
   """Builds the update of a run.
 

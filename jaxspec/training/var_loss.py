@@ -37,7 +37,7 @@ def scale_loss_fn(model: VARFns, num_classes: int, *, label_drop_prob: float = 0
 
   def loss_fn(params: Params, extra: PyTree, batch: PyTree, key: Key):
     classes = drop_labels(key, batch["labels"], num_classes, label_drop_prob)
-    logits = all_scales(model, params, batch["inputs"], classes).logits
+    logits = all_scales(model, params, batch["inputs"], classes).need_logits()
     right = jnp.mean(jnp.argmax(logits, axis=-1) == batch["tokens"])
     return jnp.mean(token_losses(logits, batch["tokens"])), ({"right": right}, extra)
 
@@ -64,8 +64,8 @@ def scale_radii_loss_fn(
 
   def loss_fn(params: Params, extra: PyTree, batch: PyTree, key: Key):
     classes = drop_labels(key, batch["labels"], num_classes, label_drop_prob)
-    wanted = all_scales(target, extra, batch["inputs"], classes).logits
-    intervals = all_scales(draft, params, batch["inputs"], classes).intervals
+    wanted = all_scales(target, extra, batch["inputs"], classes).need_logits()
+    intervals = all_scales(draft, params, batch["inputs"], classes).need_intervals()
     loss, terms = inter_dro(intervals, wanted, objective)
     p, q = jax.nn.softmax(wanted), jax.nn.softmax(intervals.centre[:, :, 0])
     figures = {

@@ -62,12 +62,12 @@ def _generate(
 ) -> DecodeResult:
   sides, starts = model.sides, scales.starts(model.sides)
   last = len(sides) if refiner is None else refine_from
-  stages = ((model, params.target, 0, last), (refiner, params.refiner, last, len(sides)))
+  stages = [(model, params.target, 0, last)]
+  if refiner is not None:
+    stages.append((refiner, params.refiner, last, len(sides)))
   history = [jnp.zeros((classes.batch_size, 0, model.code_dim), jnp.float32)]  # inputs of every scale; scale 0 has none
   maps, totals, logits_of, probs_of = [], [jnp.float32(0.0)], [], []
   for network, weights, begin, end in stages:
-    if begin == end:
-      continue
     state, read = start_reader(network, weights, classes, guided=sampling.guidance is not None), 0
     for scale in range(begin, end):
       inputs = jnp.concatenate(history[read:], axis=1)

@@ -11,7 +11,7 @@ from experiments.engine.tables import render
 from tests.experiments.painted_tables import NUM, document
 from tests.site_modules import site_module
 
-LOSSY = run.RESULTS.parents[1] / "docs" / "lossy.md"
+LOSSY = run.RESULTS.parents[1] / "docs" / "results" / "lossy.md"
 
 
 def test_points_of_the_figure():
@@ -34,7 +34,7 @@ def test_tables_of_other_sampling_have_points_of_their_own():
   assert {point.table for point in lossy.points(tables)} == {"a"}
   assert {point.table for point in lossy.points(tables, lossy.WITHOUT_TOP_P)} == {"b"}
   assert lossy.settings_without_top_p(tables) == lossy.settings({"a": document()})
-  assert "all of them with top_p 1. Right" in render(whole) and "all of them" not in render(document())
+  assert "all of them with top_p 1. Correct" in render(whole) and "all of them" not in render(document())
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_published_orders(monkeypatch):
   monkeypatch.setattr(published, "ORDERS", orders)
   text = published.table({"scenes_lossy": document()})
   cells = {line.split(" | ")[0].strip("| "): line.split(" | ")[2:] for line in text.splitlines()[2:]}
-  assert cells["harmless is better"][0] == "holds" and cells["wrong is better"][0] == "**the other way round**"
-  assert cells["another seed is better"][0] == "not told apart" and cells["nobody knows"][0] == "not measured"
+  assert cells["harmless is better"][0] == "holds" and cells["wrong is better"][0] == "**reversed**"
+  assert cells["another seed is better"][0] == "not significant" and cells["nobody knows"][0] == "not measured"
   assert cells["it takes fewer calls"][:2] == ["holds", "+36.0 calls an image"]
   with pytest.raises(ValueError, match="rows of scenes_lossy"):
     published.difference(published.Order("", "s", "scenes_lossy", "harmless", "nobody"), document())
@@ -86,14 +86,14 @@ def test_the_page_is_filled_from_results_alone(tmp_path, monkeypatch):
   monkeypatch.setattr(pages, "RESULTS", tmp_path)
   text = pages.filled(LOSSY.read_text())
   assert "| static groups | none |" in text and f"wrong ({NUM} images)" in text
-  assert "not measured" in text and "rows are told apart from plain decoding by their right images" in text
+  assert "not measured" in text and "rows differ significantly from plain decoding in correct images" in text
   assert pages.filled(text) == text
   with pytest.raises(ValueError, match="settings, without top-p, orders, limits"):
     pages.filled("<!-- lossy: weather -->\n<!-- end -->")
 
 
 def test_the_page_is_in_the_documentation():
-  assert LOSSY.stem in {page for pages in site_module("navigation").NAVIGATION.values() for page in pages}
+  assert f"results/{LOSSY.stem}" in {page for pages in site_module("navigation").NAVIGATION.values() for page in pages}
   assert site_module("method_pages").filled(LOSSY.read_text()) == LOSSY.read_text()
 
 

@@ -14,7 +14,7 @@ from jaxspec.rules.distances import distance_table
 from jaxspec.run.loading import load_pipeline
 from jaxspec.statistics import correct_table
 
-DOCS = RESULTS.parents[1] / "docs"
+DOCS = RESULTS.parents[1] / "docs" / "results"
 
 
 def rows_of(name: str) -> dict[str, dict]:
@@ -28,7 +28,7 @@ def table_of(name: str) -> list[str]:
 
 
 def test_maps_of_digits():
-  """docs/var.md and the pages of both methods: which rows are told apart from the target."""
+  """docs/var.md and the pages of both methods: which rows differ significantly from the target."""
   rows = rows_of("hosts_table10_var")
   change = lambda label, metric: rows[label]["minus_first"][metric]
   for label in ("draft alone", *(f"CoDe, {first} of 6 maps" for first in (2, 3, 4, 5))):
@@ -50,7 +50,7 @@ def test_maps_of_digits():
 
 
 def test_steps_of_digits():
-  """docs/dit.md and the card of the pair: which rows are told apart from the target, and by how much."""
+  """docs/dit.md and the card of the pair: which rows differ significantly from the target, and by how much."""
   rows = rows_of("hosts_table10_dit")
   change = lambda label, metric: rows[label]["minus_first"][metric]
   lost = {"draft alone": 67.4, "CIAR at 20 % calls": 52.6, "CIAR at 30 % calls": 40.4, "CIAR at 40 % calls": 21.8}
@@ -86,7 +86,7 @@ def test_steps_of_digits():
 
 
 def test_lossy_methods_on_scenes():
-  """docs/lossy.md: what loses, what does not, and how many calls both save."""
+  """results/lossy.md: what loses, what does not, and how many calls both save."""
   rows = rows_of("scenes_lossy")
   right, plain = {label: row["metrics"]["right"]["value"] for label, row in rows.items()}, rows["plain decoding"]
   saved = {label: 1 - row["calls_per_image"] / plain["calls_per_image"] for label, row in rows.items()}
@@ -105,7 +105,7 @@ def test_lossy_methods_on_scenes():
 
 
 def test_continuous_tokens_of_digits():
-  """docs/mar.md: what the rules do to digits of the causal pair."""
+  """results/continuous_tokens.md: what the rules do to digits of the causal pair."""
   rows = rows_of("cspd_digits_causal")
   change = {label: row["minus_first"]["class_accuracy"] for label, row in rows.items() if label != "target"}
   lost = {label: round(-100 * one["value"]) for label, one in change.items()}
@@ -119,7 +119,7 @@ def test_continuous_tokens_of_digits():
 
 
 def test_acceptance_of_continuous_tokens():
-  """docs/mar.md: alignment, draft length and guidance."""
+  """results/continuous_tokens.md: alignment, draft length and guidance."""
   documents = {
     name: json.loads((RESULTS / f"cspd_{name}_causal.json").read_text()) for name in ("alignment", "gamma", "guidance")
   }
@@ -144,7 +144,7 @@ def test_acceptance_of_continuous_tokens():
 
 
 def test_ends_and_prefixes_of_continuous_tokens():
-  """docs/mar.md: where chains end, and what a prefix costs; by the exact rule."""
+  """results/continuous_tokens.md: where chains end, and what a prefix costs; by the exact rule."""
   found = {}
   for name in ("ends", "prefix"):
     rows = json.loads((RESULTS / f"cspd_{name}_causal.json").read_text())["rows"]
@@ -160,7 +160,7 @@ def test_ends_and_prefixes_of_continuous_tokens():
 
 
 def test_speed_of_continuous_tokens():
-  """docs/mar.md: times over the target alone."""
+  """results/continuous_tokens.md: times over the target alone."""
 
   def speeds(name):
     head, *body = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table_of(name)]
@@ -179,7 +179,7 @@ def test_speed_of_continuous_tokens():
 
 
 def test_walks_of_groups_and_factors_on_scenes():
-  """docs/lossy.md: neither moves the calls."""
+  """results/lossy.md: neither moves the calls."""
   for name, first, last in (
     ("gsd_groups", "GSD, G 3", "GSD, G 50"),
     ("lantern_factors", "LANTERN++, lambda 1.5", "LANTERN++, lambda 20"),
@@ -187,11 +187,11 @@ def test_walks_of_groups_and_factors_on_scenes():
     rows = rows_of(f"scenes_{name}")
     walked = [row["calls_per_image"] for label, row in rows.items() if label.startswith(("GSD", "LANTERN"))]
     assert max(walked) - min(walked) <= 0.2 and {first, last} <= rows.keys()
-    assert table_of(f"scenes_{name}") and "no difference shows" in (RESULTS / f"scenes_{name}.md").read_text()
+    assert table_of(f"scenes_{name}") and "no difference is significant" in (RESULTS / f"scenes_{name}.md").read_text()
 
 
 def test_lossy_methods_without_top_p():
-  """docs/lossy.md, docs/discrete.md: what rules lose where they find tokens to exchange, and what their bias says of it."""
+  """results/lossy.md, results/discrete.md: losses of relaxed rules, and their bias."""
   rows, text = rows_of("scenes_audit"), (RESULTS / "scenes_audit.md").read_text()
   right = {label: 100 * row["metrics"]["right"]["value"] for label, row in rows.items()}
   saved = {label: 100 * (1 - row["calls_per_image"] / 144) for label, row in rows.items()}
@@ -228,7 +228,7 @@ def test_lossy_methods_without_top_p():
   ]
   assert [round(100 * value) for value in fewer] == [6, 6, 6, 7, 9]
   assert "+0.94 (p 0.017, 6 rows)" in (RESULTS / "scenes_lantern_neighbours.md").read_text()
-  assert "right images 8.9 points" in text and "+0.54 (p 0.097, 11 rows)" in text
+  assert "correct images 8.9 points" in text and "+0.54 (p 0.097, 11 rows)" in text
   bias = {label: row["audit"]["tv"]["value"] for label, row in rows.items() if row["audit"]}
   found = [bias[label] for label in ("GSD, G 50", "scaled by 2", "static groups of 10", "GSD, G 50, no gap")]
   assert [round(value, 4) for value in found[:2]] == [0.0036, 0.0040] and [round(x, 3) for x in found[2:]] == [0.019, 0.088]
@@ -237,7 +237,7 @@ def test_lossy_methods_without_top_p():
 
 
 def test_limits_of_groups():
-  """docs/lossy.md: what groups of 50 lose by how far apart their tokens may be."""
+  """results/lossy.md: what groups of 50 lose by how far apart their tokens may be."""
   rows, plain = rows_of("scenes_gsd_thresholds"), "plain decoding"
   limited = lambda name, values: [f"GSD, G 50, {name} {value:g}" for value in values]
   distances, gaps = limited("distance", (0.25, 0.5, 1, 2)), limited("gap", (0.02, 0.05, 0.5))
@@ -255,7 +255,7 @@ def test_limits_of_groups():
 
 @pytest.mark.slow
 def test_few_tokens_of_scenes_are_as_near_as_published():
-  """docs/lossy.md, scenes:gsd_rivals: pairs of tokens within the published distance, and none beyond "any distance"."""
+  """results/lossy.md, scenes:gsd_rivals: pairs of tokens within the published distance, and none beyond "any distance"."""
   pipeline = load_pipeline("scenes")
   embedding = pipeline.decoder(scenes.published().value(pipeline)).context.embedding()
   distances = np.asarray(distance_table(embedding, source="embedding").values)[np.triu_indices(len(embedding), 1)]
@@ -263,15 +263,15 @@ def test_few_tokens_of_scenes_are_as_near_as_published():
 
 
 def test_exact_methods_on_scenes():
-  """docs/lossy.md: equivalence to plain decoding within 2 points of right images."""
+  """results/lossy.md: equivalence to plain decoding within 2 points of correct images."""
   rows, lines = rows_of("scenes_exact"), table_of("scenes_exact")
   assert {row["method"] for row in rows.values()} == {"ar", "speculative", "eagle", "eagle-chain", "sjd"}
   assert all(row["images"] == 7296 for row in rows.values()) and all("| yes (p 0.0" in line for line in lines[2:])
-  assert "no difference shows" in (RESULTS / "scenes_exact.md").read_text()
+  assert "no difference is significant" in (RESULTS / "scenes_exact.md").read_text()
 
 
 def test_bias_of_walks():
-  """docs/discrete.md: what groups and factors do to a token, over 16 images."""
+  """results/discrete.md: what groups and factors do to a token, over 16 images."""
   read = lambda name: json.loads((RESULTS / f"{name}.json").read_text())["rows"]
   first, *_, last = read("audit_gsd")
   assert last["label"] == "group-size 50" and round(last["tv"]["value"], 2) == 0.08
@@ -282,7 +282,7 @@ def test_bias_of_walks():
 
 
 def test_what_a_call_costs():
-  """docs/speed.md: a call of CIAR and a round of exact CSpD beside a plain step, in milliseconds."""
+  """results/speed.md: a call of CIAR and a round of exact CSpD beside a plain step, in milliseconds."""
   by_batch = lambda name: {
     (row["label"], row["batch"]): row for row in json.loads((RESULTS / f"{name}.json").read_text())["rows"]
   }
@@ -302,7 +302,7 @@ def test_what_a_call_costs():
 
 @pytest.mark.parametrize("percent, ciar, random, code", [(20, 25, 55, 62), (30, 9, 49, 58), (40, 2, 41, 54)])
 def test_an_edge_that_asks_more_often_on_scenes(percent, ciar, random, code):
-  """docs/lossy.md, docs/ciar.md: right images below plain decoding, and who is told apart from CIAR."""
+  """results/lossy.md, results/ciar.md: losses below plain decoding, and rows that differ from CIAR."""
   name = f"scenes_ciar_comparison_{percent}"
   rows, text = rows_of(name), (RESULTS / f"{name}.md").read_text()
   right = {label.partition("(")[0]: 100 * row["metrics"]["right"]["value"] for label, row in rows.items()}
@@ -311,11 +311,11 @@ def test_an_edge_that_asks_more_often_on_scenes(percent, ciar, random, code):
     assert lost[label] == pytest.approx(points, abs=0.56), label
   assert right["plain decoding"] == pytest.approx(71.4 if percent == 30 else 71.9, abs=0.05)
   apart = text.partition("Against CIAR, after Holm")[2]
-  is_worse = {label: f" {label} is worse by right images" in apart for label in rows if label != "CIAR"}
+  is_worse = {label: f" {label} is worse by correct images" in apart for label in rows if label != "CIAR"}
   assert is_worse["Random"] and is_worse[f"CoDe({percent / 100:g})"] and is_worse["Entropy-Lens"] == (percent < 40)
   assert not (is_worse["Entropy"] or is_worse["max-prob"] or is_worse["U-HLM"])
-  assert ("plain decoding is better by right images" in apart) == (percent < 40)
-  shown = text.partition("would have shown (80 % power): right images ")[2]
+  assert ("plain decoding is better by correct images" in apart) == (percent < 40)
+  shown = text.partition("detectable with 80 % power: correct images ")[2]
   assert shown.startswith({20: "6.2 points", 30: "6.1 points", 40: "5.3 points"}[percent])
   (line,) = [line for line in (DOCS / "ciar.md").read_text().splitlines() if line.startswith(f"| [{percent} %](")]
   order = "CIAR", "U-HLM", "Entropy", "max-prob", "Entropy-Lens", "Random", "CoDe"
@@ -323,7 +323,7 @@ def test_an_edge_that_asks_more_often_on_scenes(percent, ciar, random, code):
 
 
 def test_an_edge_that_keeps_tokens_on_scenes():
-  """docs/lossy.md: right images at 30 % cloud calls, in points below plain decoding."""
+  """results/lossy.md: correct images at 30 % cloud calls, in points below plain decoding."""
   rows = rows_of("scenes_ciar_comparison_30")
   right = {label: 100 * row["metrics"]["right"]["value"] for label, row in rows.items()}
   lost = {label: round(right["plain decoding"] - value) for label, value in right.items()}
@@ -333,14 +333,14 @@ def test_an_edge_that_keeps_tokens_on_scenes():
   assert [round(below[label]) for label in ("Entropy-Lens", "Random", "CoDe(0.3)")] == [7, 41, 50]
   assert all(1 <= below[label] <= 3 for label in ("U-HLM", "Entropy", "max-prob"))
   apart = (RESULTS / "scenes_ciar_comparison_30.md").read_text().partition("Against CIAR, after Holm")[2]
-  assert all(f"{label} is worse by right images" in apart for label in ("Entropy-Lens", "Random", "CoDe(0.3)"))
-  assert not any(f"{label} is worse by right images" in apart for label in ("; Entropy", "max-prob", "U-HLM"))
+  assert all(f"{label} is worse by correct images" in apart for label in ("Entropy-Lens", "Random", "CoDe(0.3)"))
+  assert not any(f"{label} is worse by correct images" in apart for label in ("; Entropy", "max-prob", "U-HLM"))
   assert right["CIAR"] == pytest.approx(62.8, abs=0.05) and below["plain decoding"] == pytest.approx(-8.6, abs=0.05)
   assert all(abs(row["calls_per_image"] / 144 - 0.3) < 0.01 for row in rows.values() if row["method"] == "ciar")
 
 
 def test_threshold_prefix_and_discrete_sets():
-  """docs/ciar.md: right images over one setting of CIAR, and what would have been told apart."""
+  """results/ciar.md: correct images over one setting of CIAR, and what was detectable."""
   right = lambda name: {label: 100 * row["metrics"]["right"]["value"] for label, row in rows_of(name).items()}
   text = lambda name: (RESULTS / f"{name}.md").read_text()
   walked = right("scenes_ciar_tau")
@@ -351,25 +351,25 @@ def test_threshold_prefix_and_discrete_sets():
   for share, value in {"0": 66.8, "0.06": 63.9, "0.12": 60.5, "0.2": 50.0}.items():
     assert over_prefix[f"prefix {share}"] == pytest.approx(value, abs=0.06)
   (line,) = [line for line in (DOCS / "lossy.md").read_text().splitlines() if "a prefix of 6 % is better than none" in line]
-  assert "not told apart" in line and "8.0 points" in line
+  assert "not significant" in line and "8.0 points" in line
   sets = right("scenes_ciar_discrete")
   assert len(
     sets
-  ) == 9 and "Smallest true difference from CIAR that the table would have shown (80 % power): right images 4.1" in text(
+  ) == 9 and "Smallest true difference from CIAR detectable with 80 % power: correct images 4.1" in text(
     "scenes_ciar_discrete"
   )
   assert all(abs(value - sets["CIAR"]) < 0.45 for label, value in sets.items() if label.startswith("k "))
 
 
 def trained_means(name):
-  """Right images in percent by setting, over its trainings."""
+  """Correct images in percent by setting, over its trainings."""
   groups = seeds.settings_of(documents(RESULTS)[name])
   assert all(len(found) == 3 for found in groups.values())
   return {setting: 100 * statistics.mean(found) for setting, found in groups.items()}
 
 
 def test_windows_of_the_edge():
-  """docs/ciar.md: at 15 % calls each longer window is better than the one before."""
+  """results/ciar.md: at 15 % calls each longer window is better than the one before."""
   rows = rows_of("scenes_ciar_window")
   names = [f"window {window}" for window in (1, 2, 4, 8)]
   right = [100 * rows[name]["metrics"]["right"]["value"] for name in names]
@@ -381,10 +381,10 @@ def test_windows_of_the_edge():
 
 
 def test_depth_of_edge_networks():
-  """docs/ciar.md: right images over three trainings of each depth, at 30 % calls."""
+  """results/ciar.md: correct images over three trainings of each depth, at 30 % calls."""
   means, text = trained_means("scenes_ciar_depth"), (RESULTS / "scenes_ciar_depth.md").read_text()
   assert means == pytest.approx({"1 layer": 48.3, "2 layers": 64.8, "3 layers": 68.8}, abs=0.06)
-  assert "Smallest true difference that would have shown: 4.6 points" in text
+  assert "Smallest true difference detectable with 80 % power: 4.6 points" in text
   assert all(
     abs(row["calls_per_image"] / 144 - 0.3) < 0.005 for row in rows_of("scenes_ciar_depth").values() if row.get("setting")
   )
@@ -404,16 +404,16 @@ def test_depth_of_edge_networks():
   ],
 )  # fmt: skip
 def test_settings_of_edge_networks_that_are_not_told_apart(name, base, expected, smallest):
-  """docs/ciar.md: right images over three trainings of each setting, at 30 % calls; none is told apart from the first."""
+  """results/ciar.md: correct images over three trainings of each setting, at 30 % calls; none differs from the first."""
   table = f"scenes_ciar_{name}"
   assert trained_means(table) == pytest.approx(base | expected, abs=0.06)
   found = seeds.compare(documents(RESULTS)[table])
   assert all(corrected.adjusted > 0.05 for corrected in found.against.values())
-  assert f"Smallest true difference that would have shown: {smallest} points" in (RESULTS / f"{table}.md").read_text()
+  assert f"Smallest true difference detectable with 80 % power: {smallest} points" in (RESULTS / f"{table}.md").read_text()
 
 
 def test_weights_of_the_loss():
-  """docs/ciar.md: right images over three trainings of each weight, at 30 % calls; one of them is told apart."""
+  """results/ciar.md: correct images over three trainings of each weight, at 30 % calls; one differs."""
   means, text = trained_means("scenes_ciar_weights"), (RESULTS / "scenes_ciar_weights.md").read_text()
   expected = {
     "the whole loss": 64.8, "variation 0": 63.7, "variation 4": 65.1, "cross entropy 0": 65.8, "cross entropy 1": 64.6,
@@ -423,11 +423,11 @@ def test_weights_of_the_loss():
   found = seeds.compare(documents(RESULTS)["scenes_ciar_weights"])
   told = {name: corrected.adjusted for name, corrected in found.against.items() if corrected.adjusted < 0.05}
   assert told == pytest.approx({"alpha 4": 0.014}, abs=0.0005)
-  assert "Smallest true difference that would have shown: 5.7 points" in text
+  assert "Smallest true difference detectable with 80 % power: 5.7 points" in text
 
 
 def test_parts_of_a_round():
-  """docs/speed.md: what the networks take of a round."""
+  """results/speed.md: what the networks take of a round."""
   shares: dict[str, int] = {}
   for line in table_of("bench_rounds")[1:]:
     method, part, _, _, share = (cell.strip() for cell in line.split("|")[1:-1])
@@ -473,7 +473,7 @@ def test_plans_compiled_for_tpus():
 
 
 def test_thresholds_on_other_captions():
-  """docs/ciar.md: calls in percent; calibrated thresholds hold within half a point, and so do those that move from them."""
+  """results/ciar.md: calls in percent; calibrated and adaptive thresholds hold within half a point."""
   rows = rows_of("scenes_ciar_thresholds")
   calls = {label: 100 * row["calls_per_image"] / 144 for label, row in rows.items()}
   for rate, calibrated, conformal in ((20, 20.3, 20.0), (30, 30.5, 29.9), (40, 40.2, 39.6)):

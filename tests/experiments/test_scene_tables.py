@@ -37,8 +37,8 @@ def test_harm_shows_and_no_harm_does_not():
   wrong = found["wrong", "right"]
   assert wrong.difference.value == pytest.approx(wrong.value - wrong.other) and wrong.p_value < 1e-3
   smallest, told = claims.sentences(document())
-  assert "right images" in smallest and "distance of what is open" in smallest
-  assert "wrong is worse by right images" in told and "harmless is" not in told
+  assert "correct images" in smallest and "distance of unconstrained attributes" in smallest
+  assert "wrong is worse by correct images" in told and "harmless is" not in told
 
 
 def test_mcnemar_by_hand():
@@ -65,7 +65,7 @@ def test_a_table_is_printed():
   text = render(document(margin=0.3))
   lines = [line for line in text.splitlines() if line.startswith("|")]
   head = [cell.strip() for cell in lines[0].split("|")]
-  assert {"calls saved, %", "right, %", "change, points", "differs by less than 30 points", "by chance"} <= set(head)
+  assert {"calls saved, %", "correct, %", "difference, points", "differs by less than 30 points", "by chance"} <= set(head)
   cells = dict(zip(head, (cell.strip() for cell in next(line for line in lines if "| harmless |" in line).split("|"))))
   assert cells["calls saved, %"] == "50.0" and cells["differs by less than 30 points"].startswith("yes (p ")
   wrong = next(line for line in lines if "| wrong |" in line)
@@ -163,7 +163,7 @@ def test_audited_rows_are_compared_with_their_harm():
   biased = [{"tv": {"value": 0.01 * n, "low": 0.0, "high": 1.0}} for n in range(4)]
   rows = [table["rows"][0], *(entry | {"audit": audit} for entry, audit in zip(table["rows"][1:], biased))]
   (sentence,) = predictions.sentences(table | {"rows": rows})
-  assert "loss of right images" in sentence and "4 rows" in sentence
+  assert "loss of correct images" in sentence and "4 rows" in sentence
   assert predictions.sentences(table) == []
   text = render(table | {"rows": rows})
   assert "TV per token" in text and sentence in text

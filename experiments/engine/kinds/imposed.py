@@ -57,7 +57,7 @@ def gains_below(document: Document) -> list[str]:
   return [
     f"Plain decoding: {'; '.join(plain)}.",
     f"{lock_step * has_lock_step}Break-even: the acceptance at which a bare round is worth its plain steps. Two ratios "
-    "whose brackets overlap are not told apart.",
+    "whose brackets overlap do not differ significantly.",
   ]
 
 

@@ -54,7 +54,7 @@ def intro_mar(document: Document) -> str:
 
 def others(document: Document) -> str:
   share = f"{100 * document['others']:.0f} %"
-  return f"Others used {share} of the machine meanwhile. Two ratios whose brackets overlap are not told apart."
+  return f"Others used {share} of the machine meanwhile. Two ratios whose brackets overlap do not differ significantly."
 
 
 def below_mar(document: Document) -> list[str]:

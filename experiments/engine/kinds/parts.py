@@ -28,7 +28,7 @@ def score_intro(document: Document) -> str:
 
 
 def overlap(document: Document) -> list[str]:
-  return ["Two rows whose brackets overlap are not told apart."]
+  return ["Two rows whose brackets overlap do not differ significantly."]
 
 
 def grid_columns(document: Document) -> list[Column]:

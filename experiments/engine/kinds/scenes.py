@@ -11,7 +11,7 @@ from experiments.engine.outlook import outlook_sentences
 from jaxspec.statistics import equivalence
 
 SAVED = Column("calls saved, %", lambda row, document: "" if row["alone"] else percent(saved_of(row, document), 1))
-RIGHT = metric("right, %", "right")
+RIGHT = metric("correct, %", "right")
 AUDITED = Column("TV per token", lambda row, document: interval(row["audit"]["tv"], digits=4) if row["audit"] else "")
 
 
@@ -33,9 +33,9 @@ def columns(document: Document) -> list[Column]:
     ]  # fmt: skip
   return [
     LABEL, *middle, SPEED, AUDITED, RIGHT,
-    Column("change, points", of_verdict(found, "right", change)), Column("p", of_verdict(found, "right", p_value)),
+    Column("difference, points", of_verdict(found, "right", change)), Column("p", of_verdict(found, "right", p_value)),
     *equality(document, found),
-    Column("what is open: distance", lambda row, document: distance(row, "value")),
+    Column("unconstrained attributes: TV", lambda row, document: distance(row, "value")),
     Column("by chance", lambda row, document: distance(row, "expected")),
     Column("p ", of_verdict(found, "unfaithful", p_value)),
   ]  # fmt: skip
@@ -91,11 +91,11 @@ def intro(document: Document) -> str:
   return (
     f"{captions['num']} captions of the split {captions['split']}, one image each, the same keys in all rows"
     + (f", all of them with {sampling}" if sampling else "")
-    + ". Right: the "
-    f"image does all that its caption says; 95 % interval of Wilson. Change: against {subject}, pair by pair, with its 95 % "
-    "interval; p of McNemar's test. What is open: mean total variation between a row's right images and plain decoding's in "
-    "style, position, size, background, colour and number where captions leave them open; p by permutation (of plain "
-    "decoding itself against its other seed). All p are corrected over the table (Holm)."
+    + ". Correct: the "
+    f"image does all that its caption says; 95 % interval of Wilson. Difference: against {subject}, pair by pair, with its "
+    "95 % interval; p of McNemar's test. Unconstrained attributes: mean total variation between a row's correct images and "
+    "plain decoding's in style, position, size, background, colour and number where captions leave them free; p by "
+    "permutation (of plain decoding itself against its other seed). All p are corrected over the table (Holm)."
     + (" Speed: plain decoding over the row, one image at a time, median [lowest, highest] of the pairs." if timed else "")
   )
 

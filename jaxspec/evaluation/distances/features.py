@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxspec.core.types import Array
+from jaxspec.core.types import HostArray
 from jaxspec.statistics import cluster_index
 
 
-def check_widths(a: Array, b: Array, *, at_least: int) -> None:
+def check_widths(a: HostArray, b: HostArray, *, at_least: int) -> None:
   if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
     raise ValueError(f"Must have feature matrices of one width, we instead got shapes {a.shape} and {b.shape}")
   if min(a.shape[0], b.shape[0]) < at_least:
     raise ValueError(f"Must have at least {at_least} vectors in both sets, we instead got {a.shape[0]} and {b.shape[0]}")
 
 
-def check_pairs(first: Array, second: Array, reference: Array) -> None:
+def check_pairs(first: HostArray, second: HostArray, reference: HostArray) -> None:
   if first.shape != second.shape:
     raise ValueError(f"Must have the same prompts in both sets, we instead got shapes {first.shape} and {second.shape}")
   check_widths(first, reference, at_least=2)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxspec.core.types import Array
+from jaxspec.core.types import HostArray
 from jaxspec.evaluation.distances.features import check_widths
 from jaxspec.statistics import Interval, cluster_index, t_quantile
 
@@ -22,7 +22,7 @@ _GROUPS = 16  # of the jackknife
 _LEAST = 0.65  # share of the jackknife's variance that stays; see `frechet_interval`
 
 
-def frechet_distance(a: Array, b: Array) -> float:
+def frechet_distance(a: HostArray, b: HostArray) -> float:
   """``|mean_a - mean_b|^2 + tr(A + B - 2 (A B)^(1/2))`` with the sample covariances A and B, in float64.
 
   Biased upwards for few samples: compare sets of equal size only (Heusel et al. 2017, arXiv 1706.08500).
@@ -39,8 +39,8 @@ def frechet_distance(a: Array, b: Array) -> float:
 
 
 def frechet_interval(
-  a: Array,
-  b: Array,
+  a: HostArray,
+  b: HostArray,
   *,
   clusters: np.ndarray | None = None,
   other_clusters: np.ndarray | None = None,
@@ -98,21 +98,21 @@ def _random_groups(count: int, clusters: np.ndarray | None, generator: np.random
   return np.eye(groups)[:, (generator.permutation(num_clusters) % groups)[index]]
 
 
-def _rotated(a: Array, b: Array) -> tuple[list[np.ndarray], int]:
+def _rotated(a: HostArray, b: HostArray) -> tuple[list[np.ndarray], int]:
   """Both sets, float64, in axes of which the first ``rank`` hold the smaller set up to its mean.
 
   The root of the product of covariances sees nothing of the other axes, which saves most of the work where vectors are
   wider than sets are large.
   """
-  a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-  centre = a.mean(0)
-  a, b = a - centre, b - centre
-  fewer = min((a, b), key=len)
-  rank = min(len(fewer) - 1, a.shape[1])
-  if rank < a.shape[1]:
+  sets = [np.asarray(vectors, np.float64) for vectors in (a, b)]
+  centre = sets[0].mean(0)
+  sets = [vectors - centre for vectors in sets]
+  fewer = min(sets, key=len)
+  rank = min(len(fewer) - 1, fewer.shape[1])
+  if rank < fewer.shape[1]:
     axes = np.linalg.svd(fewer - fewer.mean(0))[2]
-    a, b = a @ axes.T, b @ axes.T
-  return [a, b], rank
+    sets = [vectors @ axes.T for vectors in sets]
+  return sets, rank
 
 
 class _Moments(NamedTuple):

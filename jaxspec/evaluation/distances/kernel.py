@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.core.types import Array
+from jaxspec.core.types import Array, HostArray
 from jaxspec.evaluation.distances.features import check_pairs, check_widths, mixing_of
 from jaxspec.statistics import Difference, sign_flip_p_value, t_quantile
 
@@ -51,7 +51,12 @@ class KernelDistance(NamedTuple):
 
 
 def kernel_distance_interval(
-  a: Array, b: Array, *, clusters: np.ndarray | None = None, other_clusters: np.ndarray | None = None, level: float = 0.95
+  a: HostArray,
+  b: HostArray,
+  *,
+  clusters: np.ndarray | None = None,
+  other_clusters: np.ndarray | None = None,
+  level: float = 0.95,
 ) -> KernelDistance:
   """`kernel_distance` with an interval that covers from equal distributions to distant ones.
 
@@ -84,8 +89,8 @@ def kernel_distance_interval(
 
 
 def kernel_distance_p_value(
-  a: Array,
-  b: Array,
+  a: HostArray,
+  b: HostArray,
   *,
   clusters: np.ndarray | None = None,
   other_clusters: np.ndarray | None = None,
@@ -122,9 +127,9 @@ def kernel_distance_p_value(
 
 
 def kernel_distance_difference(
-  first: Array,
-  second: Array,
-  reference: Array,
+  first: HostArray,
+  second: HostArray,
+  reference: HostArray,
   *,
   clusters: np.ndarray | None = None,
   level: float = 0.95,
@@ -211,13 +216,17 @@ def _kernel_quantiles(distance: KernelDistance, tests: int, level: float, power:
   return t_quantile(1 - 2 * (1 - level) / tests, degrees), t_quantile(2 * power - 1, degrees)
 
 
-def _kernel(a: Array, b: Array) -> Array:
+@overload
+def _kernel(a: Array, b: Array) -> Array: ...
+@overload
+def _kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray: ...
+def _kernel(a, b):
   base = a @ b.T / a.shape[1] + 1.0
   return base * base * base
 
 
 def _cluster_kernels(
-  a: Array, b: Array, clusters: np.ndarray | None, other_clusters: np.ndarray | None
+  a: HostArray, b: HostArray, clusters: np.ndarray | None, other_clusters: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
   """Mean kernels between clusters: of each set and across; with shared clusters, of ``phi(a) - phi(b)`` and None twice."""
   check_widths(a, b, at_least=2)
@@ -241,7 +250,9 @@ def _cluster_kernels(
 def _kernel_model(aa: np.ndarray, bb: np.ndarray | None, ab: np.ndarray | None) -> tuple[float, float, float, int]:
   """Null variance, slope, estimate, and the number of clusters."""
   value, null_variance, first_order, biased = _moments(aa, bb, ab)
-  squared = float(aa.mean()) + (0.0 if ab is None else float(bb.mean() - 2 * ab.mean()))  # of the mean embeddings, biased up
+  squared = float(aa.mean())  # of the mean embeddings, biased up
+  if ab is not None and bb is not None:
+    squared += float(bb.mean() - 2 * ab.mean())
   total = max(value, 0.0) + squared
   slope = max(first_order + biased, 0.0) / total if total > 0 else 0.0
   return null_variance, slope, value, len(aa) if ab is None else min(ab.shape)

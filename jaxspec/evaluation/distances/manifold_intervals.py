@@ -74,10 +74,10 @@ def precision_recall_interval(
   check_widths(generated, real, at_least=2 * (neighbours + 1))
   draws = _ManifoldDraws([generated], real, clusters, neighbours, set_size, splits, seed)
   found = draws.figures[0]
-  intervals = []
+  intervals = {}
   for name, gradient in zip(PrecisionRecall._fields, _gradients(found)):
-    intervals.append(_log_odds_interval(getattr(found, name), draws.variance([gradient]), draws.fewest, level))
-  return PrecisionRecallIntervals(*intervals, set_size)
+    intervals[name] = _log_odds_interval(getattr(found, name), draws.variance([gradient]), draws.fewest, level)
+  return PrecisionRecallIntervals(**intervals, set_size=set_size)
 
 
 class PrecisionRecallDifferences(NamedTuple):
@@ -114,14 +114,14 @@ def precision_recall_difference(
   check_widths(first, real, at_least=2 * (neighbours + 1))
   draws = _ManifoldDraws([first, second], real, clusters, neighbours, set_size, splits, seed)
   one, two = draws.figures
-  degrees, differences = draws.fewest - 1, []
+  degrees, differences = draws.fewest - 1, {}
   for name, plus, minus in zip(PrecisionRecall._fields, _gradients(one), _gradients(two)):
     value = getattr(one, name) - getattr(two, name)
     error = math.sqrt(draws.variance([plus, -minus]))
     half = t_quantile(level, degrees) * error
     p_value = 2 * float(special.stdtr(degrees, -abs(value) / error)) if error > 0 else float(value == 0)
-    differences.append(Difference(value, value - half, value + half, p_value, error, draws.fewest))
-  return PrecisionRecallDifferences(*differences, set_size)
+    differences[name] = Difference(value, value - half, value + half, p_value, error, draws.fewest)
+  return PrecisionRecallDifferences(**differences, set_size=set_size)
 
 
 def _gradients(found: PrecisionRecall) -> list[np.ndarray]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxspec.core.types import Array
+from jaxspec.core.types import HostArray
 from jaxspec.evaluation.distances.features import check_widths, squared_distances
 
 
@@ -18,7 +18,7 @@ class PrecisionRecall(NamedTuple):
   f1: float
 
 
-def precision_recall(generated: Array, real: Array, *, neighbours: int = 3) -> PrecisionRecall:
+def precision_recall(generated: HostArray, real: HostArray, *, neighbours: int = 3) -> PrecisionRecall:
   """Manifold precision and recall of whole sets (Kynkaanniemi et al. 2019, arXiv 1904.06991).
 
   A set's manifold is the union of the balls around its vectors that reach their ``neighbours``-th nearest neighbour. Both
@@ -41,7 +41,7 @@ class Coverage(NamedTuple):
   real: np.ndarray  # [m] bool
 
 
-def coverage(generated: Array, real: Array, *, neighbours: int = 3) -> Coverage:
+def coverage(generated: HostArray, real: HostArray, *, neighbours: int = 3) -> Coverage:
   """The vectors that `precision_recall` counts.
 
   Their share has no interval of its own: it leaves out that the manifolds are drawn too, which is most of the spread.
@@ -55,10 +55,10 @@ def harmonic_mean(a: float, b: float) -> float:
   return 2 * a * b / (a + b) if a + b else 0.0
 
 
-def _covered(manifold: Array, points: Array, neighbours: int) -> np.ndarray:
-  manifold, points = np.asarray(manifold, np.float64), np.asarray(points, np.float64)
-  radius = np.partition(squared_distances(manifold, manifold), neighbours, axis=1)[:, neighbours]  # [m]; 0 is itself
-  return np.any(squared_distances(points, manifold) <= radius[None], axis=1)
+def _covered(manifold: HostArray, points: HostArray, neighbours: int) -> np.ndarray:
+  own, others = np.asarray(manifold, np.float64), np.asarray(points, np.float64)
+  radius = np.partition(squared_distances(own, own), neighbours, axis=1)[:, neighbours]  # [m]; 0 is itself
+  return np.any(squared_distances(others, own) <= radius[None], axis=1)
 
 
 def radii(vectors: np.ndarray, neighbours: int) -> np.ndarray:

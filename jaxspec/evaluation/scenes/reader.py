@@ -161,7 +161,7 @@ def _read_on(pixels: np.ndarray, background: int) -> list[Reading]:
   candidates: list[list[_Candidate]] = [[] for _ in pixels]
   for size in SIZES:
     for image, row, column, look, gain in zip(*_compare(cells, size, background), strict=True):
-      one = Object(*LOOKS[look], size, int(row), int(column))
+      one = Object(*LOOKS[int(look)], size, int(row), int(column))
       candidates[image].append(_Candidate(float(gain), one, int(look)))
   fine = _means(shifted, FINE)
   strange = (_means(shifted, BLOCK) ** 2).sum(-1) > STRANGE_COLOUR**2

@@ -23,7 +23,7 @@ from jaxspec.evaluation.scenes.captions import caption_of, parse
 from jaxspec.evaluation.scenes.layouts import OPPOSITES, RELATIONS, count_layouts, draw_layout
 from jaxspec.evaluation.scenes.painter import paint
 from jaxspec.evaluation.scenes.requests import TASKS, Phrase, Request
-from jaxspec.evaluation.scenes.world import GLYPHS, NOUNS, PLAIN, SIZES, SPRITES, STYLES, Object, Scene, clashes
+from jaxspec.evaluation.scenes.world import GLYPHS, NOUNS, PLAIN, SIZES, SPRITES, STYLES, Look, Object, Scene, clashes
 
 SPLITS = ("train", "validation", "held_out")  # validation: as train, other images; held_out: combinations that train lacks
 HELD_OUT_TASKS = ("two_objects", "counting", "colours", "position", "colour_attribution")
@@ -111,10 +111,13 @@ def sample_scene(generator: np.random.Generator, request: Request | str) -> Scen
     colour = None
     if phrase.noun in GLYPHS:
       colour = phrase.colour or _one_of(generator, _colours(phrase.noun, background))
-    kinds += [(phrase.noun, PLAIN if phrase.noun in GLYPHS else style, colour, size)] * number
+    kinds += [Look(phrase.noun, PLAIN if phrase.noun in GLYPHS else style, colour)] * number
     sizes += [size] * number
   layout = draw_layout(generator, tuple(sizes), request.relation)
-  objects = tuple(Object(*kind, *place) for kind, place in zip(kinds, layout, strict=True))
+  objects = [
+    Object(noun, style, colour, size, row, column)
+    for (noun, style, colour), size, (row, column) in zip(kinds, sizes, layout, strict=True)
+  ]
   return Scene(background, tuple(sorted(objects, key=lambda one: (one.row, one.column))))
 
 
@@ -235,7 +238,7 @@ def _colour_attribution(generator, wanted):
     colours = [held_out.train_colours(noun) for noun in (first, second)]
     if wanted:  # one of the two has its held-out colour
       number = int(generator.integers(2))
-      colours[number] = [colour for colour, noun in held_out.COLOUR_GLYPHS if noun == (first, second)[number]]
+      colours[number] = tuple(colour for colour, noun in held_out.COLOUR_GLYPHS if noun == (first, second)[number])
   while True:
     chosen = [_one_of(generator, options) for options in colours]
     if chosen[0] != chosen[1]:

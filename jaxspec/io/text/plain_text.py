@@ -63,7 +63,10 @@ class _Text(HTMLParser):
   def handle_comment(self, data):
     self.end_piece()
 
-  handle_decl = handle_pi = handle_comment
+  handle_pi = handle_comment
+
+  def handle_decl(self, decl):
+    self.end_piece()
 
   def unknown_decl(self, data):
     self.end_piece()

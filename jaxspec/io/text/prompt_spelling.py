@@ -25,5 +25,6 @@ def normalize_prompt(text: str) -> str:
   text = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text.translate(_APOSTROPHES)).lower())
   text = "".join(character for character in text if not unicodedata.combining(character)).translate(_APOSTROPHES)
   text = _ALONE.sub(lambda match: _SPOKEN[match[1]], text)
-  words = (_SPELLING.get(word, word) for word in _WORD.findall(text))
+  found: list[str] = _WORD.findall(text)
+  words = (_SPELLING.get(word, word) for word in found)
   return " ".join(word for word in words if word not in ARTICLES)

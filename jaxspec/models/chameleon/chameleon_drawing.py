@@ -60,11 +60,10 @@ declare("chameleon", ChameleonConfig, TRUNK)
 
 def null_prompt(config: ChameleonConfig, prompt: Prompt) -> Prompt:
   """The unconditional partner of prompts ``[B, P]``: their ends, in the same slots, with positions that begin at 0."""
-  prompt = align_right(prompt)
-  first = prompt.tokens.shape[1] - config.null_length
+  tokens, _ = align_right(prompt)
+  first = tokens.shape[1] - config.null_length
   if first < 0:
-    raise ValueError(f"Must have prompts of at least {config.null_length} tokens, we instead got {prompt.tokens.shape[1]}")
-  tokens = jnp.asarray(prompt.tokens)
+    raise ValueError(f"Must have prompts of at least {config.null_length} tokens, we instead got {tokens.shape[1]}")
   if config.null_begins == "text":
     tokens = tokens.at[:, first].set(config.begin_text)
   mask = jnp.arange(tokens.shape[1])[None] >= first

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -105,7 +105,8 @@ class DiTConfig:
   @classmethod
   def named(cls, name: str, **overrides) -> DiTConfig:
     """A published network, one of `PUBLISHED_SIZES`; ``latent_size=64`` for images of 512 pixels."""
-    fields = dict(zip(("dim", "num_layers", "num_heads", "patch_size"), published(PUBLISHED_SIZES, name), strict=True))
+    dim, layers, heads, patch = published(PUBLISHED_SIZES, name)
+    fields: dict[str, Any] = dict(dim=dim, num_layers=layers, num_heads=heads, patch_size=patch)
     return cls(**fields | overrides)
 
 
@@ -193,7 +194,8 @@ class DiT(nn.Module):
       return [to_states(part).reshape(x.shape) for part in jnp.split(out, parts, axis=-1)]
 
     (radius,) = in_states(self.radius_layer(h, y)) if cfg.radius else (None,)
-    return Prediction(*in_states(self.final_layer(h, y)), radius if radius is None else jax.nn.softplus(radius))
+    eps, v = in_states(self.final_layer(h, y))
+    return Prediction(eps, v, radius if radius is None else jax.nn.softplus(radius))
 
   def __call__(self, x: Array, timesteps: Array, labels: Array) -> Prediction:
     """Prediction at ``x [..., C]``, each row at its own step number ``[...]`` and label ``[...]``."""

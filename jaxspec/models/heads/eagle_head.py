@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, ClassVar
+from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -59,8 +59,6 @@ class EagleConfig:
   dtype: str = "float32"
   columns: int | None = None
 
-  tensor_parallel: ClassVar[bool] = False  # drafts are copied to all devices
-
   def __post_init__(self):
     if self.columns is None and self.grid**2 != self.num_tokens:
       raise ValueError(f"Must have a square number of image tokens, we instead got {self.num_tokens}")
@@ -70,6 +68,11 @@ class EagleConfig:
       raise ValueError(f"Must have a head size divisible by 4, we instead got width {self.dim} over {self.num_heads} heads")
     if self.prefix_len < 1:
       raise ValueError(f"Must have a host with at least one condition token, we instead got {self.prefix_len}")
+
+  @property
+  def tensor_parallel(self) -> bool:
+    """False: drafts are copied to all devices."""
+    return False
 
   @property
   def grid(self) -> int:

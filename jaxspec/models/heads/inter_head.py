@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jaxspec.core.types import Array, Intervals, Key, ModelFns, ModelOutput, Params
 from jaxspec.intervals.heads import check_combination
 from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, interval_features_fns
+from jaxspec.models.nn.call import call
 from jaxspec.models.nn.causal import wanted
 from jaxspec.models.nn.linear import affine, linear
 from jaxspec.models.trunk import Trunk, family_of_trunk, trunk_config, trunk_of
@@ -117,13 +118,13 @@ def with_inter_head(trunk: ModelFns, vocab: int, *, num_heads: int = 1, max_radi
     output, cache = trunk.apply(
       params["trunk"], inputs, cache, positions=positions, mask=mask, inject=inject, logits_at=logits_at, slot=slot
     )
-    intervals = module.apply({"params": params["head"]}, wanted(output.features, logits_at), output.logits)
+    intervals: Intervals = call(module, params["head"], wanted(output.features, logits_at), output.logits)
     intervals = intervals._replace(lens=output.lens)
     return ModelOutput(intervals.centre[:, :, 0], output.features, intervals), cache
 
-  null_condition = None
-  if trunk.null_condition is not None:
-    null_condition = lambda params, condition: trunk.null_condition(params["trunk"], condition)
+  of_trunk, null_condition = trunk.null_condition, None
+  if of_trunk is not None:
+    null_condition = lambda params, condition: of_trunk(params["trunk"], condition)
   return ModelFns(init, trunk.init_cache, apply, trunk.prefix_len, null_condition, trunk.compact, trunk.take, trunk.put)
 
 

@@ -23,6 +23,7 @@ from jaxspec.core.types import Array, Intervals, Key, Params
 from jaxspec.intervals.heads import check_combination, head_weights, mean_over_heads
 from jaxspec.intervals.inter_fuse import Bounds, inter_fuse
 from jaxspec.intervals.uncertainty import Uncertainty
+from jaxspec.models.nn.call import call
 from jaxspec.models.nn.linear import Linear
 
 SOURCES = ("token", "all")
@@ -107,7 +108,7 @@ def interval_features_fns(config: IntervalFeaturesConfig) -> IntervalFeaturesFns
       bounds, _ = _common(intervals, config.combination)
       said = jnp.concatenate([bounds.lower, bounds.upper], axis=-1)
     x = jnp.concatenate([features.astype(jnp.float32), said.astype(jnp.float32)], axis=-1)
-    return module.apply({"params": params}, x)
+    return call(module, params, x)
 
   return IntervalFeaturesFns(init, apply, config.width)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -79,7 +80,8 @@ class GPTNeoConfig:
   def named(cls, name: str, **overrides) -> GPTNeoConfig:
     """A published size, one of `PUBLISHED_SIZES`."""
     layers, dim, heads = published(PUBLISHED_SIZES, name)
-    return cls(**(dict(num_layers=layers, dim=dim, num_heads=heads) | overrides))
+    fields: dict[str, Any] = dict(num_layers=layers, dim=dim, num_heads=heads)
+    return cls(**fields | overrides)
 
 
 # name: (layers, width, heads)

@@ -29,12 +29,13 @@ def read_inputs(
     The ids ``[B, T]`` int32, their positions in the text ``[B or 1, T]`` (0 on padding), and their `Positions` in the cache,
     which count padding too.
   """
-  prompt = inputs.condition if isinstance(inputs, Prefixed) else inputs if isinstance(inputs, Prompt) else None
   ids, valid = inputs, None
-  if prompt is not None:
-    ids, valid = align_right(prompt)
   if isinstance(inputs, Prefixed):
-    ids = jnp.concatenate([ids, inputs.tokens], axis=1)
+    assert isinstance(inputs.condition, Prompt)
+    first, valid = align_right(inputs.condition)
+    ids = jnp.concatenate([first, inputs.tokens], axis=1)
+  elif isinstance(inputs, Prompt):
+    ids, valid = align_right(inputs)
   at = read_positions(ids.shape[1], cache, positions, mask, slot, valid)
   padding = jnp.sum(~at.key_mask, axis=1, keepdims=True, dtype=at.positions.dtype)  # [B or 1, 1]
   return ids, jnp.maximum(at.positions - padding, 0), at

@@ -25,6 +25,7 @@ from jaxspec.models.conditions import ClassLabels, Prefixed
 from jaxspec.models.heads.diff_loss import DiffLoss
 from jaxspec.models.llamagen import Block, ClassEmbedding, LlamaGenConfig
 from jaxspec.models.nn import kv_cache
+from jaxspec.models.nn.call import call
 from jaxspec.models.nn.causal import read_positions, run_blocks, wanted
 from jaxspec.models.nn.config_checks import check_whole
 from jaxspec.models.nn.denoising import bind_head
@@ -110,6 +111,7 @@ class CausalTokens(nn.Module):
     project = Dense(self.config.dim, name="input_proj")
     of_tokens = lambda tokens: project(tokens.astype(self.config.dtype))
     if isinstance(inputs, Prefixed):
+      assert isinstance(inputs.condition, ClassLabels)
       condition = embed_condition(inputs.condition).astype(self.config.dtype)
       return jnp.concatenate([condition, of_tokens(inputs.tokens)], axis=1)
     return embed_condition(inputs) if isinstance(inputs, ClassLabels) else of_tokens(inputs)
@@ -132,7 +134,7 @@ def causal_token_fns(config: CausalTokensConfig) -> HeadFns:
     inputs = Prefixed(ClassLabels(jnp.zeros((1,), jnp.int32)), tokens)
     params = module.init(trunk_key, inputs, None, None)["params"]
     z, time = jnp.zeros((1, config.dim)), jnp.zeros((1,), jnp.int32)
-    return params | {"diffloss": head.init(head_key, tokens[:, 0], time, z)["params"]}
+    return {**params, "diffloss": head.init(head_key, tokens[:, 0], time, z)["params"]}
 
   def init_cache(batch: int, max_len: int) -> kv_cache.KVCache:
     trunk = config.trunk
@@ -141,8 +143,8 @@ def causal_token_fns(config: CausalTokensConfig) -> HeadFns:
   def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
     if mask is not None or inject is not None:
       raise ValueError("Must have neither mask nor inject for a network of vector tokens")
-    variables = {"params": {name: leaf for name, leaf in params.items() if name != "diffloss"}}
-    z, cache = module.apply(variables, inputs, cache, positions, logits_at, slot)
+    own = {name: leaf for name, leaf in params.items() if name != "diffloss"}
+    z, cache = call(module, own, inputs, cache, positions, logits_at, slot)
     return ModelOutput(None, z), cache
 
   def null_condition(params: Params, condition: ClassLabels) -> ClassLabels:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -31,6 +31,7 @@ from jaxspec.core.types import Array, Key, Params
 from jaxspec.diffusion.ddpm import PredictFn
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.heads.diff_loss import DiffLoss
+from jaxspec.models.nn.call import call
 from jaxspec.models.nn.config_checks import check_whole, published
 from jaxspec.models.nn.denoising import bind_head
 from jaxspec.models.nn.linear import Dense, Embedding
@@ -98,7 +99,7 @@ class MARConfig:
   def named(cls, name: str, **overrides) -> MARConfig:
     """A published network, one of `PUBLISHED_SIZES`."""
     dim, depth, heads, head_width, head_depth = published(PUBLISHED_SIZES, name)
-    fields = dict(diffloss_width=head_width, diffloss_depth=head_depth)
+    fields: dict[str, Any] = dict(diffloss_width=head_width, diffloss_depth=head_depth)
     for side in ("encoder", "decoder"):
       fields |= {f"{side}_dim": dim, f"{side}_depth": depth, f"{side}_heads": heads}
     return cls(**fields | overrides)
@@ -263,13 +264,13 @@ def mar_fns(config: MARConfig) -> MARFns:
     condition = ClassLabels(jnp.zeros((1,), jnp.int32))
     params = transformer.init(transformer_key, tokens, order, jnp.ones((1,), jnp.int32), condition)["params"]
     z, time = jnp.zeros((1, config.decoder_dim)), jnp.zeros((1,), jnp.int32)
-    return params | {"diffloss": head.init(head_key, tokens[:, 0], time, z)["params"]}
+    return {**params, "diffloss": head.init(head_key, tokens[:, 0], time, z)["params"]}
 
   def condition(params, tokens, order, known, condition, start=None, size=None, dropout_key=None):
     rows = None if start is None else (start, size)
     rngs = None if dropout_key is None else {"dropout": dropout_key}
-    variables = {"params": {name: leaf for name, leaf in params.items() if name != "diffloss"}}
-    return transformer.apply(variables, tokens, order, known, condition, rows, dropout_key is not None, rngs=rngs)
+    own = {name: leaf for name, leaf in params.items() if name != "diffloss"}
+    return call(transformer, own, tokens, order, known, condition, rows, dropout_key is not None, rngs=rngs)
 
   def predictor(params: Params, z: Array, timesteps: np.ndarray) -> PredictFn:
     return bind_head(head, params["diffloss"], z, timesteps)

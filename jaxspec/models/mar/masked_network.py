@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core.types import Array, Key, ModelFns, ModelOutput, Params
-from jaxspec.models.conditions import OrderedLabels
+from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.models.mar.mar import MARFns
 from jaxspec.models.token_fns import HeadFns
 
@@ -83,7 +83,7 @@ def masked_network(model: MARFns, *, num_buckets: int = 4) -> HeadFns:
     return ModelOutput(None, features(params, cache.tokens, cache.condition, known)), cache
 
   def null_condition(params: Params, condition: OrderedLabels) -> OrderedLabels:
-    return OrderedLabels(model.null_condition(params, condition).labels, condition.order)
+    return OrderedLabels(model.null_condition(params, ClassLabels(condition.labels)).labels, condition.order)
 
   def init(key: Key) -> Params:
     return model.init(key)

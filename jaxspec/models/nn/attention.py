@@ -28,14 +28,14 @@ def attend(q: Array, k: Array, v: Array, mask: Array, *, causal: bool = False, s
     ``[B, H, T, size]`` in q's dtype.
   """
   length = q.shape[2]
-  scale = q.shape[3] ** -0.5 if scale is None else scale
+  factor: float = q.shape[3] ** -0.5 if scale is None else scale
   block = -(-length // _CAUSAL_BLOCKS)
   if not causal or block < _MIN_BLOCK:
-    return _attend(q, k, v, mask, scale)
+    return _attend(q, k, v, mask, factor)
   out = []
   for start in range(0, length, block):
     end = min(start + block, length)
-    out.append(_attend(q[:, :, start:end], k[..., :end, :], v[..., :end, :], mask[:, start:end, :end], scale))
+    out.append(_attend(q[:, :, start:end], k[..., :end, :], v[..., :end, :], mask[:, start:end, :end], factor))
   return jnp.concatenate(out, axis=2)
 
 

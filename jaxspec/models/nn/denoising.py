@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.core.types import Array, Params
+from jaxspec.core.types import Array, HostArray, Params
 from jaxspec.diffusion.ddpm import PredictFn, Prediction
+from jaxspec.models.nn.call import call
 from jaxspec.models.nn.linear import Dense
 from jaxspec.models.nn.norm import layer_norm
 
@@ -73,7 +74,7 @@ class FinalLayer(nn.Module):
     return Dense(self.features, 0.0, exact=True, name="linear")(layer_norm(h, _EPS) * (1 + scale) + shift)
 
 
-def bind_head(head: Denoiser, params: Params, z: Array, timesteps: np.ndarray) -> PredictFn:
+def bind_head(head: nn.Module, params: Params, z: HostArray, timesteps: np.ndarray) -> PredictFn:
   """The head, bound to conditions ``z`` and to the original step numbers ``[T]`` of a schedule.
 
   What the steps of a chain share (embeddings of all times, projection of the conditions) is computed here, once.
@@ -83,13 +84,13 @@ def bind_head(head: Denoiser, params: Params, z: Array, timesteps: np.ndarray) -
   Returns:
     A `PredictFn` for states ``[..., C]``, or ``[R, ..., C]`` with an index of that rank.
   """
-  call = functools.partial(head.apply, {"params": params})
-  of_step = call(jnp.asarray(timesteps), method="embed_time")  # [T, W]
-  of_position = call(z, method="embed_condition")  # [..., W]
+  bound = functools.partial(call, head, params)
+  of_step = bound(jnp.asarray(timesteps), method="embed_time")  # [T, W]
+  of_position = bound(z, method="embed_condition")  # [..., W]
 
   def predict(index: Array, x: Array) -> Prediction:
     position = of_position.reshape((1,) * (x.ndim - of_position.ndim) + of_position.shape)
     step = of_step[index[..., 0]] if index.ndim else of_step[index].reshape((1,) * (x.ndim - 1) + (-1,))
-    return call(x, step + position, method="denoise")
+    return bound(x, step + position, method="denoise")
 
   return predict

@@ -136,6 +136,8 @@ def put(cache: KVCache, rows: KVCache, slots: Array, start: Array | None = None,
     mask = cache.key_mask.at[slots].set(rows.key_mask, mode="promise_in_bounds")
     return KVCache(tuple(map(whole, cache.k, rows.k)), tuple(map(whole, cache.v, rows.v)), mask)
 
+  if width is None:
+    raise ValueError("Must have a width with start, we instead got none")
   # One window [width, head_dim] for each row (and head). XLA writes windows in place, one after the other.
   axes = rows.k[0].ndim
   windows = jax.lax.ScatterDimensionNumbers(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 
 class Levels:
-  """A base of dataclasses with the fields ``base_channels`` and ``multipliers``."""
+  """A base of dataclasses with the fields ``base_channels`` and ``multipliers``, and ``num_groups`` of group norms."""
 
   base_channels: int
   multipliers: tuple[int, ...]
+  num_groups: int
 
   @property
   def channels(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from jaxspec.core.platform import platform
 from jaxspec.core.precision import dot_bf16, halves_products
-from jaxspec.core.types import Array
+from jaxspec.core.types import Array, HostArray
 
 # From this many rows on the plain product is faster (it is bound by arithmetic). Training must not have barriers.
 _MAX_STREAMED_ROWS = 64
@@ -36,7 +36,8 @@ def linear(x: Array, weight: Array) -> Array:
 def _linear_bf16(x: Array, weight: Array) -> Array:
   rows = x.reshape(-1, x.shape[-1])
   if rows.shape[0] > 1:
-    return dot_bf16(rows, weight, (1, 1)).reshape(*x.shape[:-1], -1)
+    product: Array = dot_bf16(rows, weight, (1, 1))
+    return product.reshape(*x.shape[:-1], -1)
   # XLA would convert the weights to float32 for the product with a single row, and stream twice the bytes.
   out = jax.lax.optimization_barrier(dot_bf16(jnp.concatenate([rows, rows]), weight, (1, 1)))
   return out[:1].reshape(*x.shape[:-1], -1)
@@ -94,7 +95,7 @@ class Embedding(nn.Module):
   def setup(self):
     self.weight = self.param("weight", nn.initializers.normal(self.std), (self.num, self.features), jnp.float32)
 
-  def __call__(self, ids: Array) -> Array:
+  def __call__(self, ids: HostArray) -> Array:
     return jnp.take(self.weight, ids, axis=0, mode="clip")
 
   def logits(self, x: Array) -> Array:

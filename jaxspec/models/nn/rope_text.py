@@ -65,13 +65,23 @@ class Rope:
       raise ValueError(f"Must have a RoPE scaling in {', '.join(SCALINGS)}, we instead got {self.scaling!r}")
     if not (self.theta > 1 and self.factor > 0):
       raise ValueError(f"Must have a RoPE base above 1 and a positive factor, we instead got {self.theta}, {self.factor}")
-    if self.scaling in ("dynamic", "yarn", "llama3") and not (self.original_max_positions or 0) > 0:
-      raise ValueError(f"Must have original_max_positions for RoPE scaling {self.scaling!r}, we instead got none")
+    if self.scaling in ("dynamic", "yarn", "llama3") and self.trained_length() < 1:
+      raise ValueError(f"Must have positive original_max_positions, we instead got {self.original_max_positions}")
     if self.scaling == "llama3" and not self.high_freq_factor > self.low_freq_factor:
       raise ValueError(
         f"Must have high_freq_factor above low_freq_factor, we instead got {self.high_freq_factor} and "
         f"{self.low_freq_factor}"
       )
+
+  def trained_length(self) -> int:
+    """``original_max_positions``.
+
+    Raises:
+      ValueError: for a scaling that does not have it.
+    """
+    if self.original_max_positions is None:
+      raise ValueError(f"Must have original_max_positions for RoPE scaling {self.scaling!r}, we instead got none")
+    return self.original_max_positions
 
   @property
   def amplitude(self) -> float:
@@ -129,13 +139,13 @@ def fixed_frequencies(rope: Rope, head_dim: int) -> np.ndarray:
 def _kept_share(rope: Rope, plain: np.ndarray, head_dim: int) -> np.ndarray:
   """Share of every pair's own frequency ``[head_dim / 2]``; the rest is the frequency divided by the factor."""
   if rope.scaling == "llama3":
-    turns = np.float32(rope.original_max_positions) * plain / np.float32(2 * math.pi)  # over the original length
+    turns = np.float32(rope.trained_length()) * plain / np.float32(2 * math.pi)  # over the original length
     low, high = np.float32(rope.low_freq_factor), np.float32(rope.high_freq_factor)
     return np.clip((turns - low) / (high - low), 0, 1)
 
   def pair_with_turns(turns: float) -> float:
     """The (fractional) index of the pair that makes ``turns`` turns over the original length."""
-    return head_dim * math.log(rope.original_max_positions / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
+    return head_dim * math.log(rope.trained_length() / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
 
   first, last = pair_with_turns(rope.beta_fast), pair_with_turns(rope.beta_slow)
   if rope.truncate:
@@ -149,8 +159,8 @@ def _kept_share(rope: Rope, plain: np.ndarray, head_dim: int) -> np.ndarray:
 
 def _dynamic_frequencies(rope: Rope, positions: Array, head_dim: int) -> Array:
   """``[..., T, head_dim / 2]`` float32."""
-  length = jnp.maximum(positions + 1, rope.original_max_positions).astype(jnp.float32)
-  stretch = rope.factor * length / rope.original_max_positions - (rope.factor - 1)
+  length = jnp.maximum(positions + 1, rope.trained_length()).astype(jnp.float32)
+  stretch = rope.factor * length / rope.trained_length() - (rope.factor - 1)
   base = rope.theta * stretch ** (head_dim / (head_dim - 2))
   exponents = jnp.asarray(_exponents(head_dim)).reshape((1,) * positions.ndim + (-1,))
   return 1.0 / base[..., None] ** exponents

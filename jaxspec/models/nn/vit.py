@@ -36,7 +36,8 @@ class FusedQKV(nn.Module):
     weight = self.param("weight", nn.initializers.xavier_uniform(), (3 * width, width), jnp.float32)
     bias = self.param("bias", nn.initializers.zeros, (3 * width,), jnp.float32)
     if queries is None:
-      return jnp.split(affine(x, weight, bias), 3, axis=-1)
+      q, k, v = jnp.split(affine(x, weight, bias), 3, axis=-1)
+      return q, k, v
     k, v = jnp.split(affine(x, weight[width:], bias[width:]), 2, axis=-1)
     return affine(queries, weight[:width], bias[:width]), k, v
 

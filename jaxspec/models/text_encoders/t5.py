@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core.types import Array, Key, Params
+from jaxspec.models.nn.call import call
 from jaxspec.models.nn.config_checks import published
 from jaxspec.models.nn.linear import Embedding, Linear
 from jaxspec.models.nn.norm import RMSNorm
@@ -157,6 +158,6 @@ def t5_fns(config: T5Config) -> T5Fns:
     return module.init(key, jnp.zeros((1, 2), jnp.int32), jnp.ones((1, 2), bool))["params"]
 
   def apply(params: Params, ids: Array, mask: Array) -> Array:
-    return module.apply({"params": params}, ids, mask)
+    return call(module, params, ids, mask)
 
   return T5Fns(init, apply)

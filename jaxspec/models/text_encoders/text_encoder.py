@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from jaxspec.core.types import Array, Key, Params
 from jaxspec.models.conditions import Caption
+from jaxspec.models.nn.call import call
 from jaxspec.models.nn.linear import Embedding, Linear
 from jaxspec.models.nn.norm import RMSNorm
 
@@ -91,6 +92,6 @@ def text_encoder_fns(config: TextEncoderConfig) -> TextEncoderFns:
     return module.init(key, jnp.zeros(shape, jnp.int32), jnp.ones(shape, bool))["params"]
 
   def apply(params: Params, ids: Array, mask: Array) -> Caption:
-    return Caption(module.apply({"params": params}, ids, mask), mask)
+    return Caption(call(module, params, ids, mask), mask)
 
   return TextEncoderFns(init, apply)

@@ -15,13 +15,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from jaxspec.core.types import Array, Key, Params
+from jaxspec.models.nn.call import call
 from jaxspec.models.nn.config_checks import published
 from jaxspec.models.nn.conv import (
   DEFAULT_GROUPS,
@@ -122,10 +123,27 @@ class Middle(nn.Module):
     return middle(x, ("block_1", "attn_1", "block_2"), self.num_groups, self.attn_block)
 
 
+class CoderConfig(Protocol):
+  """What `Encoder` and `Decoder` read of a config; `jaxspec.models.nn.levels.Levels` has the first two."""
+
+  @property
+  def base_channels(self) -> int: ...
+  @property
+  def channels(self) -> tuple[int, ...]: ...
+  @property
+  def num_res_blocks(self) -> int: ...
+  @property
+  def attention_levels(self) -> tuple[int, ...]: ...
+  @property
+  def num_groups(self) -> int: ...
+  @property
+  def encoded_channels(self) -> int: ...
+
+
 class Encoder(nn.Module):
   """Images ``[B, H, W, 3]`` to ``[B, H / f, W / f, encoded_channels]``; other tokenizers of this form use it too."""
 
-  config: KLVAEConfig
+  config: CoderConfig
   attn_block: type[AttnBlock] = AttnBlock
 
   @nn.compact
@@ -149,7 +167,7 @@ class Decoder(nn.Module):
     attention_levels: levels with attention after each residual block; none in most tokenizers.
   """
 
-  config: KLVAEConfig
+  config: CoderConfig
   attention_levels: tuple[int, ...] = ()
   attn_block: type[AttnBlock] = AttnBlock
 
@@ -203,10 +221,10 @@ def kl_vae_fns(config: KLVAEConfig) -> VAEFns:
 
   def encode(params: Params, images: Array) -> Posterior:
     check_images(images, config.factor)
-    return posterior_of(module.apply({"params": params}, images, method="moments"))
+    return posterior_of(call(module, params, images, method="moments"))
 
   def decode(params: Params, latents: Array) -> Array:
-    return module.apply({"params": params}, latents, method="decode")
+    return call(module, params, latents, method="decode")
 
   return VAEFns(init, encode, decode)
 

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 
 from jaxspec.core.types import Array, Key, Params
 from jaxspec.models.nn import quantizer
+from jaxspec.models.nn.call import call
 from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns, square_grid
 
 
@@ -199,12 +200,12 @@ def patch_vq_fns(config: PatchVQConfig) -> TokenizerFns:
     return module.init(key, images)["params"]
 
   def encode(params: Params, images: Array) -> tuple[Array, Array]:
-    latent = module.apply({"params": params}, images, method="latent")  # [B, h, w, e]
+    latent = call(module, params, images, method="latent")  # [B, h, w, e]
     indices = quantizer.nearest_codes(latent, params["codebook"])
     return indices.reshape(images.shape[0], -1), latent
 
   def decode_latent(params: Params, latent: Array) -> Array:
-    return module.apply({"params": params}, latent, method="decode_latent")
+    return call(module, params, latent, method="decode_latent")
 
   def decode(params: Params, indices: Array, grid: tuple[int, int] | None = None) -> Array:
     height, width = square_grid(indices.shape[1]) if grid is None else grid
@@ -212,6 +213,6 @@ def patch_vq_fns(config: PatchVQConfig) -> TokenizerFns:
     return decode_latent(params, codes.reshape(indices.shape[0], height, width, config.code_dim))
 
   def features(params: Params, images: Array) -> Array:
-    return module.apply({"params": params}, images, method="features")
+    return call(module, params, images, method="features")
 
   return TokenizerFns(init, encode, decode, decode_latent, features, lambda params: params["codebook"])

@@ -15,12 +15,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from jaxspec.core.types import Array, Key, Params
 from jaxspec.models.nn import scales
+from jaxspec.models.nn.call import call
 from jaxspec.models.nn.config_checks import published
 from jaxspec.models.nn.conv import DEFAULT_GROUPS, Conv, FusedAttnBlock
 from jaxspec.models.nn.levels import Levels
@@ -84,7 +85,8 @@ class VARVAEConfig(Levels):
     Raises:
       ValueError: for an unknown name.
     """
-    return cls(**dict(sides=scales.PUBLISHED_SIDES[published(PUBLISHED_TOKENIZERS, name, "a tokenizer")]) | overrides)
+    fields: dict[str, Any] = dict(sides=scales.PUBLISHED_SIDES[published(PUBLISHED_TOKENIZERS, name, "a tokenizer")])
+    return cls(**fields | overrides)
 
 
 # name: side of the images in pixels
@@ -144,9 +146,6 @@ def var_vae_fns(config: VARVAEConfig) -> ScaleTokenizerFns:
   module, sides = VARVAE(config), config.sides
   num_tokens = scales.starts(sides)[-1]
 
-  def call(method: str, params: Params, *args):
-    return module.apply({"params": params}, *args, method=method)
-
   def init(key: Key) -> Params:
     return module.init(key, jnp.zeros((1, config.image_size, config.image_size, 3), jnp.float32))["params"]
 
@@ -154,19 +153,19 @@ def var_vae_fns(config: VARVAEConfig) -> ScaleTokenizerFns:
     shape = (config.image_size, config.image_size, 3)
     if images.shape[1:] != shape:
       raise ValueError(f"Must have images [B, {', '.join(map(str, shape))}], we instead got {list(images.shape)}")
-    return call("encode", params, images)
+    return call(module, params, images, method="encode")
 
   def totals(params: Params, indices: Array) -> list[Array]:
     if indices.ndim != 2 or indices.shape[1] != num_tokens:
       raise ValueError(f"Must have indices [B, {num_tokens}] of all scales, we instead got {list(indices.shape)}")
-    return call("totals", params, indices)
+    return call(module, params, indices, method="totals")
 
   def inputs(params: Params, indices: Array) -> Array:
     read = [scale_inputs(total, side) for total, side in zip(totals(params, indices), sides[1:])]
     return jnp.concatenate(read, axis=1)
 
   def decode_latent(params: Params, total: Array) -> Array:
-    return call("decode_latent", params, total)
+    return call(module, params, total, method="decode_latent")
 
   return ScaleTokenizerFns(
     init=init,
@@ -174,7 +173,7 @@ def var_vae_fns(config: VARVAEConfig) -> ScaleTokenizerFns:
     decode=lambda params, indices: decode_latent(params, totals(params, indices)[-1]),
     decode_latent=decode_latent,
     codebook=lambda params: params["quantize"]["embedding"]["weight"],
-    value=functools.partial(call, "value"),
+    value=functools.partial(call, module, method="value"),
     totals=totals,
     inputs=inputs,
     sides=sides,

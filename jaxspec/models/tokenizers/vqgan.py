@@ -13,6 +13,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from jaxspec.core.types import Array, Key, Params
+from jaxspec.models.nn.call import call
 from jaxspec.models.nn.conv import check_images
 from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns, square_grid
 
@@ -49,23 +50,20 @@ def vqgan_fns(
   """
   config = module.config
 
-  def call(params: Params, *args, method):
-    return module.apply({"params": params}, *args, method=method)
-
   def init(key: Key) -> Params:
     return module.init(key, jnp.zeros((1, config.factor, config.factor, 3), jnp.float32))["params"]
 
   def features(params: Params, images: Array) -> Array:
     check_images(images, config.factor)
-    return call(params, images, method="features").astype(jnp.float32)
+    return call(module, params, images, method="features").astype(jnp.float32)
 
   def encode(params: Params, images: Array) -> tuple[Array, Array]:
     check_images(images, config.factor)
-    latent = call(params, images, method="latent")
+    latent = call(module, params, images, method="latent")
     return nearest_fn(latent, codebook(params)).reshape(images.shape[0], -1), latent
 
   def decode_latent(params: Params, quantised: Array) -> Array:
-    return call(params, quantised, method="decode_latent")
+    return call(module, params, quantised, method="decode_latent")
 
   def decode(params: Params, indices: Array, grid: tuple[int, int] | None = None) -> Array:
     height, width = grid or square_grid(indices.shape[1])

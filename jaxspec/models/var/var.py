@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from jaxspec.core.types import Array, Key, ModelOutput, Params
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.heads.inter_head import MAX_RADIUS, InterHead
 from jaxspec.models.nn import kv_cache, scales
+from jaxspec.models.nn.call import call
 from jaxspec.models.nn.causal import Positions, run_blocks
 from jaxspec.models.nn.config_checks import check_whole, published
 from jaxspec.models.nn.linear import Embedding, Linear
@@ -97,7 +98,8 @@ class VARConfig:
     """
     depth, pixels, shared = published(PUBLISHED_SIZES, name)
     sides = scales.PUBLISHED_SIDES[pixels]
-    return cls(**dict(depth=depth, dim=64 * depth, num_heads=depth, sides=sides, shared_adaln=shared) | overrides)
+    fields: dict[str, Any] = dict(depth=depth, dim=64 * depth, num_heads=depth, sides=sides, shared_adaln=shared)
+    return cls(**fields | overrides)
 
 
 # name: (depth, side of the images in pixels, shared adaptive norms); heads have 64 channels, and there are as many as blocks
@@ -235,7 +237,7 @@ def var_fns(config: VARConfig) -> VARFns:
     return module.init(key, jnp.zeros((1,), jnp.int32), inputs)["params"]
 
   def condition(params: Params, classes: ClassLabels) -> Conditioned:
-    return module.apply({"params": params}, classes.labels, method="condition")
+    return call(module, params, classes.labels, method="condition")
 
   def init_cache(rows: int) -> kv_cache.KVCache:
     return kv_cache.init_cache(config.depth, rows, config.num_heads, config.num_tokens, config.head_dim, config.dtype)
@@ -248,7 +250,7 @@ def var_fns(config: VARConfig) -> VARFns:
     if inputs.shape != shape:
       raise ValueError(f"Must have inputs {list(shape)} for scales {first} to {end}, we instead got {list(inputs.shape)}")
     logits_from = first if logits_from is None else logits_from
-    return module.apply({"params": params}, conditioned, inputs, cache, first, end, logits_from, method="read")
+    return call(module, params, conditioned, inputs, cache, first, end, logits_from, method="read")
 
   def null_condition(params: Params, classes: ClassLabels) -> ClassLabels:
     return ClassLabels(jnp.full_like(classes.labels, config.num_classes))

@@ -1,0 +1,39 @@
+"""The scripts of docs/examples run as they are, and print what they promise."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+SLOW = pytest.mark.slow
+# Lines that a script prints, as patterns; and the images that it writes.
+PRINTS = {
+  "own_method": (r"144 tokens, \d+ calls, \d+ drafts accepted",),
+  "text": (r"ar: \[.*\] calls of the target, \[0 0 0\] drafts accepted", r"speculative: .*\n(?:  .* -> .*\n){3}"),
+  "own_network": (r"target: GPTNeoConfig", r"\d+ tokens in \d+ calls of the target: 'a large river"),
+  "compare_methods": (r"plain: 144 passes for 144 tokens", r"EAGLE chains: \d\d passes"),
+  "cloud_calls": (r"all rows: \d+% cloud calls; \d+% of the tokens accepted locally", r"a panda: \d+ calls, \d+% local"),
+  "continuous_tokens": (r"2 images of 64 tokens of 4 numbers, 8 passes of the target each",),
+}
+IMAGES = {"compare_methods": 1, "cloud_calls": 4, "continuous_tokens": 2}
+FAST = ("own_method", "own_network")
+
+
+@pytest.mark.parametrize("name", [name if name in FAST else pytest.param(name, marks=SLOW) for name in PRINTS])
+def test_examples_run(name, tmp_path, monkeypatch, capsys):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr("sys.argv", [name])
+  runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+  printed = capsys.readouterr().out
+  for pattern in PRINTS[name]:
+    assert re.search(pattern, printed), printed
+  assert len(list(tmp_path.glob("*.png"))) == IMAGES.get(name, 0)
+
+
+def test_every_example_is_listed_and_tested():
+  names = {path.stem for path in EXAMPLES.glob("*.py")}
+  page = (EXAMPLES / "index.md").read_text(encoding="utf-8")
+  assert names == set(PRINTS)
+  assert all(f"[`{name}.py`]({name}.py)" in page and f"python docs/examples/{name}.py" in page for name in names)
