@@ -12,6 +12,7 @@ from jaxspec.core.payloads import PendingTokens
 from jaxspec.core.state import TargetSide
 from jaxspec.core.types import Cursor, Draft, PyTree, Verdict
 from jaxspec.serving.wire.arrays import on_host
+from jaxspec.serving.wire.framing import Reply
 from jaxspec.serving.wire.handshake import Agreement
 from jaxspec.serving.wire.round_codec import DecodedDraft, Wire, verdict_of
 from jaxspec.serving.wire.two_phase import finish_round
@@ -48,9 +49,10 @@ def round_over(
   decoded = wire.decode_draft(data, on_host(target.cursor), agreement)
   number, judged = int(decoded.draft.num_drafted[0]), _judged(decoded, agreement.max_len)
   target, verdict = judge(params, target.replace(cursor=decoded.cursor), judged)
-  reply_to = lambda token: wire.decode_reply(
-    wire.encode_reply(round_, int(verdict.num_accepted[0]), token), round_, number
-  )
+
+  def reply_to(token: int | None) -> Reply:
+    return wire.decode_reply(wire.encode_reply(round_, int(verdict.num_accepted[0]), token), round_, number)
+
   if wire.may_request:
     tested, verdict = verdict, verdict.verdict
     if bool(tested.asks[0]):

@@ -116,10 +116,12 @@ class EdgeStream:
     self._target_prefix, self._prefix_rounds = target_prefix, prefix_rounds(target_prefix, agreed.max_len)
     self._fields = dict(profile=profile, max_len=agreed.max_len, end_ids=agreed.end_tokens, need_numerics=need_numerics)
     self._fields |= dict(temperature=temperature, top_p=top_p, cfg_scale=cfg_scale)
+    self._begin((), None, [])
     self._is_open = False
-    self._reset()
 
-  def _reset(self) -> None:
+  def _begin(self, condition: PyTree, keys: Key | None, fed: list[int]) -> None:
+    """Forgets the row before; ``fed`` has what the opening makes the cloud read."""
+    self._condition, self._keys, self._fed, self._is_open = condition, keys, fed, True
     self._side: DraftSide | None = None
     self._drafted: tuple[Draft, PyTree] | None = None  # the draft of the round that waits for its reply, and its trace
     self._asked: Reply | None = None  # the reply that requests a distribution, while that is out
@@ -147,10 +149,9 @@ class EdgeStream:
     if condition.batch_size != 1 or kind != KEY_KIND:
       raise ValueError(f"Must have one row and a {KEY_KIND} key, we instead got {condition.batch_size} rows, {kind}")
     sent = sent_condition(condition, caption)
-    self._reset()
-    self._condition, self._keys, self._is_open = condition, jax.random.clone(rng.row_keys(key, 1)), True
-    data = np.asarray(jax.random.key_data(self._keys))[0]
-    self._fed = [1 if isinstance(sent, int) else len(sent)]
+    keys = jax.random.clone(rng.row_keys(key, 1))
+    self._begin(condition, keys, [1 if isinstance(sent, int) else len(sent)])
+    data = np.asarray(jax.random.key_data(keys))[0]
     stream = secrets.token_bytes(STREAM_BYTES) if stream is None else stream
     return Opening(stream=stream, model=model, key=data.astype(">u4").tobytes(), condition=sent, **self._fields)
 
