@@ -57,7 +57,7 @@ _GROUPS = (
               help="How long to try a call of --cloud.")  # fmt: skip
 @click.option("--compare", is_flag=True, help="Decode plainly too; images side by side, times measured in turns.")
 @click.option("--repeats", type=click.IntRange(1, 100), default=3, metavar="N", help="Timed runs of --compare.")
-@click.option("--wire", is_flag=True, help="Decode by two ends that exchange messages too, and count what they emit.")
+@click.option("--wire", is_flag=True, help="Decode over a cloud in this process too, and count the bytes that cross.")
 @click.option("--network", type=click.Choice(LINKS), metavar="NET", help="--wire, and the time on that network.")
 @click.option("--out", type=PATH, default="images.png", metavar="FILE", help="Image to write (.png).")
 @click.option("--show", is_flag=True, help="Show the images in the terminal too.")

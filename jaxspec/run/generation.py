@@ -30,7 +30,7 @@ class Generation:
     by_batch: `DecodeResult` of every batch, as the family finished it: continuous tokens in raster order.
     compile_s: seconds of tracing and compiling; 0 where the program was there.
     run_s: seconds of decoding all rows to tokens, one entry per repeat.
-    messages: traffic of the two ends that decoded this (`jaxspec.serving.messages`); None without any.
+    messages: traffic of a decode over a cloud (`jaxspec.serving.messages`); None without one.
     failure: what ended the decode before all rows were there; those that are there are whole.
   """
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import jax.numpy as jnp
-import numpy as np
 
 from jaxspec.core import verdicts
 from jaxspec.core.payloads import PendingTokens
@@ -21,7 +21,7 @@ from jaxspec.serving.wire.two_phase import finish_round
 def first_over(wire: Wire, prefill: Verdict) -> Verdict:
   """The prefill's verdict after its frame, of one row."""
   token = wire.decode_first(wire.encode_first(int(prefill.next_token[0])))
-  return Verdict(np.zeros(1, np.int32), np.full(1, token, np.int32))
+  return Verdict(jnp.zeros(1, jnp.int32), jnp.full(1, token, jnp.int32))
 
 
 def round_over(
@@ -48,7 +48,7 @@ def round_over(
   data, _ = wire.encode_draft(draft, on_host(cursor), agreement.max_len)
   decoded = wire.decode_draft(data, on_host(target.cursor), agreement)
   number, judged = int(decoded.draft.num_drafted[0]), _judged(decoded, agreement.max_len)
-  target, verdict = judge(params, target.replace(cursor=decoded.cursor), judged)
+  target, verdict = judge(params, dataclasses.replace(target, cursor=decoded.cursor), judged)
 
   def reply_to(token: int | None) -> Reply:
     return wire.decode_reply(wire.encode_reply(round_, int(verdict.num_accepted[0]), token), round_, number)
@@ -60,7 +60,8 @@ def round_over(
       data, _ = wire.encode_distribution(draft, position, round_)
       target, verdict = finish_round(target, judged, tested, wire.decode_distribution(data, decoded.draft, position, round_))
     else:
-      target = target.replace(cursor=verdicts.advance(target.cursor, judged, verdict, target.max_len))
+      cursor = verdicts.advance(target.cursor, judged, verdict, target.max_len)
+      target = dataclasses.replace(target, cursor=cursor)
   return target, verdict_of(reply_to(int(verdict.next_token[0])), verdicts.num_local(draft))
 
 
