@@ -46,7 +46,8 @@ def traced_numbers(rule: AcceptFn, tables: PyTree) -> tuple[AcceptFn, PyTree]:
 
 
 def _innermost(rule: Any) -> Any:
-  return _innermost(rule.rule) if dataclasses.is_dataclass(rule) and hasattr(rule, "rule") else rule
+  inner: Any = getattr(rule, "rule", None) if dataclasses.is_dataclass(rule) else None
+  return rule if inner is None else _innermost(inner)
 
 
 def _in_place_of(rule: Any, inner: Any, other: Any) -> Any:

@@ -284,9 +284,9 @@ class Decoder:
 
 def _impose(parts: Parts, acceptance: Imposed) -> Parts:
   """The same parts, whose verifier accepts what it is told to."""
-  target = parts.params.target
+  target, (_, verifier) = parts.params.target, parts.pair()
   params = parts.params._replace(target=target._replace(rule=acceptance.tables(target.rule)))
-  return parts._replace(params=params, verifier=ImposedVerifier(parts.verifier, lock_step=acceptance.lock_step))
+  return parts._replace(params=params, verifier=ImposedVerifier(verifier, lock_step=acceptance.lock_step))
 
 
 def run_parts(
