@@ -88,7 +88,7 @@ class Gsd(JacobiMethod):
     if self.variant == "released":
       rule = gsd_rule.gsd_released(*sizes)
     else:
-      rule = gsd_rule.gsd(*sizes, max_rule=self.variant == "max")
+      rule = gsd_rule.GsdRule(*sizes, max_rule=self.variant == "max")
     return rule, distance_table(self._vectors(context), source=self.distance)
 
   def _vectors(self, context: BuildContext) -> Array:

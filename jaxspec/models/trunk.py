@@ -56,6 +56,11 @@ def trunk_of(config: Any) -> Trunk:
   return _DECLARED[family_of_trunk(config)][1]
 
 
+def find_trunk(config: Any) -> Trunk | None:
+  """The trunk of a network with this config; None for a network that no head can be put on."""
+  return next((trunk for config_class, trunk in _DECLARED.values() if type(config) is config_class), None)
+
+
 def family_of_trunk(config: Any) -> str:
   """Name of the family of a network that heads can be put on.
 

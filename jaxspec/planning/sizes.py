@@ -20,6 +20,7 @@ from jaxspec.core.types import Params
 from jaxspec.io.checkpoints import flatten
 from jaxspec.models import registry
 from jaxspec.models.mar.mar import MARConfig, MARFns
+from jaxspec.models.trunk import find_trunk
 from jaxspec.planning.uses import Use, use_of
 
 
@@ -78,7 +79,7 @@ class Sized:
   def drawing(self) -> Network:
     """The network as methods take it, over the ids that it draws (`jaxspec.models.trunk`)."""
     network = self.network
-    trunk = registry.FAMILIES[registry.family_of(self.config)].trunk
+    trunk = find_trunk(self.config)
     if trunk is None:
       return network
     return dataclasses.replace(network, fns=trunk.fns(self.config), params=trunk.params(self.config, network.params))

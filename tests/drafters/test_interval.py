@@ -248,7 +248,7 @@ def test_the_gate_controller_counts_every_committed_token_once():
 
 def test_bad_settings_are_errors():
   fns = markov_fns(4)
-  with pytest.raises(ValueError, match="window and max_run"):
+  with pytest.raises(ValueError, match="most_drafts and max_run"):
     CiarDrafter(fns, MaxProb(), constant_gate, most_drafts=0)
   for widths in ((), (3,), (8, 4), (0, 8)):
     with pytest.raises(ValueError, match="ascending widths"):

@@ -23,7 +23,7 @@ CONTEXT = BuildContext(
 
 def test_the_default_takes_the_maximum_with_the_exact_test_and_codes():
   rule, table = Gsd().rule(CONTEXT)
-  assert rule == gsd_rule.Gsd(14, 0.15, 0.5, max_rule=True) and table.source == "codebook" and table.power == 2
+  assert rule == gsd_rule.GsdRule(14, 0.15, 0.5, max_rule=True) and table.source == "codebook" and table.power == 2
   assert float(table.values.max()) <= 4 + 1e-5  # of rows of unit length
   assert (Gsd().recycle, Gsd().window, Gsd().point_mass) == ("coupled", 15, False)
   assert not Gsd().is_exact and not Gsd.published().is_exact
@@ -32,7 +32,7 @@ def test_the_default_takes_the_maximum_with_the_exact_test_and_codes():
 def test_the_published_variant():
   published = Gsd.published(group_size=50)
   rule, table = published.rule(CONTEXT)
-  assert rule == gsd_rule.Gsd(50, 0.15, 0.5, max_rule=False) and (rule.edge, rule.support) == ("clip", "target")
+  assert rule == gsd_rule.GsdRule(50, 0.15, 0.5, max_rule=False) and (rule.edge, rule.support) == ("clip", "target")
   assert table.source == "embedding"
   np.testing.assert_allclose(table.values, 2 - 2 * np.eye(5), atol=1e-6)
   assert (published.recycle, published.initial, published.point_mass) == ("fresh", "uniform", True)

@@ -63,7 +63,7 @@ def test_every_method(name):
     assert speed.round_s == pytest.approx(speed.target.seconds + speed.draft_calls * speed.draft.seconds)
     assert speed.draft_calls > 0 and speed.draft.inputs == (2 if name in ("eagle", "eagle-lantern") else 1)
   parts = {need.name: need.bytes(2) for need in plan.memory.needs}
-  tables = {"gsd": 12 * 12 * 4, "lantern": 12 * 2 * 4, "eagle-lantern": 12 * 2 * 4}
+  tables = {"gsd": 12 * 12 * 4 + 2 * 4, "lantern": 12 * 2 * 4 + 4, "scaled": 4, "eagle-lantern": 12 * 2 * 4}  # and numbers
   assert parts.get("table of the acceptance rule", 0) == tables.get(name, 0)
   json.dumps(plan.as_json())
 
@@ -138,7 +138,7 @@ def test_refused(kwargs, line):
 def test_methods_that_need_another_model():
   """Language models have no heads; a masked network without a published draft has none to be cut out."""
   other = Model("text", "llama", LlamaConfig(), 16)
-  with pytest.raises(ValueError, match="heads can be put on .* got a llama: text, for the eagle of method eagle"):
+  with pytest.raises(ValueError, match="heads can be put on .* got a LlamaConfig: text, for the eagle of method eagle"):
     make_plan(other, H100, method=small("eagle"))
   with pytest.raises(ValueError, match="draft network for masked"):
     make_plan(MASKED, H100, method=methods.Cspd(gamma=2))
