@@ -23,7 +23,7 @@ speculative decoding. The method is lossy: tokens that are accepted locally foll
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,13 +51,13 @@ from jaxspec.intervals.gate import Gate
 from jaxspec.intervals.heads import combined_logits
 from jaxspec.intervals.scores import ScoreFn
 from jaxspec.models.heads.interval_features import INJECT, IntervalFeaturesFns, as_sent
-from jaxspec.sampling.logit_processing import ModelParams, Warp
+from jaxspec.sampling.logit_processing import Warp
 
 
 class GatedParams(NamedTuple):
   """The edge's parameters."""
 
-  model: ModelParams
+  model: Any  # `ModelParams`; of scales and denoising steps the side of their network
   gate: PyTree  # parameters of the gate: tau, or `ConformalParams`
   draw: PyTree = ()  # parameters of the draw: `TopKParams` of a `SparseDraw`
   features: PyTree = ()  # weights of the interval features
@@ -189,7 +189,7 @@ class CiarDrafter(Drafter):
     zeros = jnp.zeros((rows,), jnp.int32)
     tokens = jnp.zeros((rows, max_len), jnp.int32).at[:, 0].set(prefill.next_token)
     report = GatedReport(jnp.full((rows, max_len), jnp.nan, jnp.float32), zeros, ())
-    buffer = () if self.inject == "none" else jnp.zeros((rows, max_len, self.features.width), jnp.float32)
+    buffer = () if self.features is None or self.inject == "none" else jnp.zeros((rows, max_len, self.features.width))
     gate = self.gate.init(params.gate, rows)
     state = IntervalState(cache, zeros, jnp.int32(prefix_len), gate, tokens, zeros, report, buffer)
 
@@ -213,7 +213,7 @@ class CiarDrafter(Drafter):
 
   def with_features(self, params: GatedParams, buffer: PyTree, heard: _Heard, token: Array, position: Array, carries: Array):
     """The buffer with the features of ``token [B]`` at ``position [B]``, or zeros in rows where ``carries [B]`` is False."""
-    if self.inject == "none":
+    if self.features is None or self.inject == "none":
       return buffer
     vector = as_sent(self.features.apply(params.features, heard.intervals, heard.features, token))
     row = jnp.arange(token.shape[0])
@@ -350,7 +350,7 @@ def _heard(output: ModelOutput, index: Array) -> _Heard:
   """The output at its only position with logits; the features are those at ``index [B]``."""
   intervals = output.intervals
   if intervals is None:
-    centre = output.logits[:, :, None]
+    centre = output.need_logits()[:, :, None]
     intervals = Intervals(centre, jnp.zeros_like(centre))
   features = jnp.take_along_axis(output.features, index[:, None, None], axis=1)[:, 0]
   return _Heard(jax.tree.map(lambda leaf: leaf[:, 0], intervals), features)

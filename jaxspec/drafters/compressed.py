@@ -168,7 +168,7 @@ class CompressedDrafter(Drafter):
       position = carry.position
       positions = (state.prefix_len + cursor.length - 1 + position)[:, None]
       output, cache = self.model.apply(params.model.model, carry.token[:, None], carry.cache, positions=positions)
-      q = probabilities(self.warp(output.logits[:, 0], params.model.sampling, cursor.length + position))
+      q = probabilities(self.warp(output.need_logits()[:, 0], params.model.sampling, cursor.length + position))
       support, distribution, price = select(q, carry.sparsifier, position)
       drafted = carry.active & (carry.spent + price <= budget) & (position < most)
       entry = draw(distribution, rng.integer(keys, position, distribution.total))

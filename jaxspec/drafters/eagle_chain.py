@@ -74,7 +74,7 @@ class EagleChainDrafter(Drafter):
       cache, token, feature = carry
       positions = (newest.position + index)[:, None]
       output, cache = self.head.apply(params.model, Pairs(token[:, None], feature), cache, positions=positions)
-      token, logits = draw(output.logits[:, 0], index)
+      token, logits = draw(output.need_logits()[:, 0], index)
       return (cache, token, output.features), (token, logits)
 
     carry = (cache, token, newest.feature)

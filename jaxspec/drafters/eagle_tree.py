@@ -88,7 +88,7 @@ class EagleTreeDrafter(Drafter):
         params.model, Pairs(beam.tokens, features), cache, positions=positions, mask=beam.mask,
         slot=newest.position + 1 + index * self.top_k,
       )  # fmt: skip
-      logits = self.warp(output.logits, params.sampling, (cursor.length + 1 + index)[:, None])
+      logits = self.warp(output.need_logits(), params.sampling, (cursor.length + 1 + index)[:, None])
       levels.append(draft_tree.next_level(logits, beam))
       beams.append(draft_tree.next_beam(levels[-1], beam, self.top_k))
       features = jnp.take_along_axis(output.features, beams[-1].parents[..., None], axis=1)

@@ -66,7 +66,7 @@ def absorb(head: ModelFns, params: Params, state: PairState, cursor: Cursor) -> 
   positions = (position - last)[:, None] + jnp.arange(state.pending.tokens.shape[1])[None]
   output, cache = head.apply(params, state.pending, state.cache, positions=positions, logits_at=last)
   feature = jnp.take_along_axis(output.features, last[:, None, None], axis=1)
-  return Absorbed(output.logits[:, 0], feature, position), cache
+  return Absorbed(output.need_logits()[:, 0], feature, position), cache
 
 
 def hold(state: PairState, draft: Draft, verdict: Verdict) -> PairState:

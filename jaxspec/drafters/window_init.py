@@ -85,6 +85,8 @@ def initial_drafts(
   logits = point_mass(tokens, vocab_size) if init.point_mass else flat
   if init.source == "uniform":
     return tokens, logits
+  if source_logits is None:  # `repeat` does not read them
+    source_logits = flat
   if init.draw == "sample":
     near_logits = source_logits if legal is None else jnp.where(legal, source_logits, -jnp.inf)
     near = sample(near_logits, uniform)

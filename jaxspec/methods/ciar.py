@@ -156,7 +156,7 @@ class Ciar(Neighbours, DraftingMethod):
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`; ``draft.meta["calibration"]`` has the thresholds, ``draft.config`` the interval features."""
-    sampling = of_ids(self, context)
+    sampling, draft = of_ids(self, context), need(draft, "a draft network", self.name)
     edge, edge_side = draft_side(self, draft, context)
     refuse_audit(self, context, "where no rule judges what is accepted locally")
     vocab_size = need(context.vocab_size, "vocab_size", self.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
@@ -68,7 +68,7 @@ class Cspd(DraftingMethod):
 
   def rule(self) -> TokenRule:
     """The acceptance rule."""
-    cap = {} if self.max_tries is None else {"max_tries": self.max_tries}
+    cap: dict[str, Any] = {} if self.max_tries is None else {"max_tries": self.max_tries}
     if self.exact:
       return PathCoupling(**cap)
     return PathRatio(self.sigma, align=self.align, inner_temperature=self.inner_temperature, **cap)
@@ -79,7 +79,8 @@ class Cspd(DraftingMethod):
     refuse_audit(self, context, "whose vectors have no table of probabilities")
     if self.exact and sampling.stop is None:
       raise ValueError("Must have stop with exact, whose rule needs chains that end with noise, we instead got none")
-    judge, drafting = head_fns(target), head_fns(need(draft, "a draft network", self.name))
+    draft = need(draft, "a draft network", self.name)
+    judge, drafting = head_fns(target), head_fns(draft)
     for name in ("num_tokens", "token_dim"):
       if (ours := getattr(drafting, name)) != (theirs := getattr(judge, name)):
         raise ValueError(f"Must have a draft with {name} {theirs} as its target, we instead got {ours}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
@@ -26,7 +26,7 @@ class _Continues:
 
   draft_family: ClassVar[str | None] = FAMILY
 
-  def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
+  def build(self: Any, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`; ``draft`` has its own parameters only, the target's tables are attached here."""
     sampling = of_ids(self, context)
     head = need(draft, "a draft network", self.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from jaxspec.core.expected_tokens import expected_tokens
 from jaxspec.core.network import Network
@@ -43,6 +43,8 @@ __all__ = [
 
 # Draft networks of the target's own family; other values of `Method.draft_family` name a family of the registry.
 SAME_FAMILY = "same"
+
+Value = TypeVar("Value")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,7 +217,7 @@ class DraftingMethod(Method):
   draft: Network | str | None = dataclasses.field(default=None, repr=False)
 
 
-def need(value: Any, what: str, method: str) -> Any:
+def need(value: Value | None, what: str, method: str) -> Value:
   """``value``, unless it is None.
 
   Raises:

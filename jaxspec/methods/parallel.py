@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
+import jax.numpy as jnp
+
 from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.types import Key, PyTree
@@ -87,6 +89,6 @@ class ParallelDecode:
     weights, scale = (side.model.model, side.model.scale) if isinstance(side.model, Guided) else (side.model, None)
     return generate_masked(
       self.model, weights, keys, ClassLabels(condition.labels), num_iter=self.num_iter, num_steps=self.steps,
-      temperature=side.sampling.temperature, scale=scale, guidance_fn=self.guidance_fn, order=condition.order,
+      temperature=side.sampling.temperature, scale=scale, guidance_fn=self.guidance_fn, order=jnp.asarray(condition.order),
       stop=self.stop,
     )  # fmt: skip

@@ -53,7 +53,7 @@ def judged_logits(
   """
   output, cache = model.apply(params, tokens, cache, positions=positions, inject=inject)
   index = jnp.clip(skipped[:, None] + jnp.arange(window + 1)[None], 0, tokens.shape[1] - 1)
-  return jnp.take_along_axis(output.logits, index[..., None], axis=1), cache
+  return jnp.take_along_axis(output.need_logits(), index[..., None], axis=1), cache
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,7 +45,7 @@ class Imposed:
   @classmethod
   def of(cls, value: Imposed | float | tuple[float, ...]) -> Imposed:
     """The same, or probabilities."""
-    return value if isinstance(value, cls) else cls(value)
+    return value if isinstance(value, Imposed) else cls(value)
 
   def tables(self, rule: PyTree) -> ImposedTables:
     """What the verifier reads instead of the tables of its rule."""
@@ -125,9 +125,10 @@ class ImposedVerifier(Verifier):
 
 def _lengths(tables: ImposedTables, keys: Key, recorded: Array, cursor: Cursor, window: int) -> Array:
   """Accepted drafts ``[B]`` int32 of a round, where nothing else limits them."""
-  if tables.lengths is not None:
+  if tables.lengths is not None and tables.rounds is not None:
     return tables.lengths[recorded, cursor.round % tables.rounds[recorded]]
-  at_depth = jnp.broadcast_to(tables.probability, (window,)) if tables.probability.ndim == 0 else tables.probability
+  at_depth = jnp.zeros(()) if tables.probability is None else tables.probability
+  at_depth = jnp.broadcast_to(at_depth, (window,)) if at_depth.ndim == 0 else at_depth
   at_depth = at_depth[jnp.minimum(jnp.arange(window), at_depth.shape[0] - 1)]
   is_accepted = rng.uniforms(rng.imposed_keys(keys), window) < at_depth[None]
   return jnp.sum(jnp.cumprod(is_accepted.astype(jnp.int32), axis=1), axis=1)

@@ -97,7 +97,7 @@ class TargetVerifier(Verifier):
       positions=jnp.arange(prefix_len)[None],
       logits_at=jnp.full((1,), prefix_len - 1),
     )
-    logits = self.warp(output.logits, params.sampling, jnp.zeros((1, 1), jnp.int32))  # [B, 1, V]
+    logits = self.warp(output.need_logits(), params.sampling, jnp.zeros((1, 1), jnp.int32))  # [B, 1, V]
     # Token 0 comes from a verdict about an empty draft, so that a rule reports about this token as about all others.
     prefill = self.accept_fn(params.rule, keys, empty_draft(jnp.zeros((rows,), jnp.int32)), logits)
     return prefill._replace(feedback=self.feedback_fn(output, logits)), TargetState(cache, jnp.int32(prefix_len))
@@ -111,7 +111,7 @@ class TargetVerifier(Verifier):
       inputs = jnp.concatenate([cursor.last[:, None], draft.tokens], axis=1)  # [B, K + 1]
       offsets, mask = trees.layout(draft)
       output, cache = self.model.apply(params.model, inputs, cache, positions=start[:, None] + offsets, mask=mask)
-      logits = self.warp(output.logits, params.sampling, cursor.length[:, None] + offsets)
+      logits = self.warp(output.need_logits(), params.sampling, cursor.length[:, None] + offsets)
       verdict = self.accept_fn(params.rule, keys, draft, logits)
       return verdict._replace(feedback=self.feedback_fn(output, logits)), cache
 
@@ -119,7 +119,7 @@ class TargetVerifier(Verifier):
       verdict, cache = _narrowest(judge, self.widths, cursor, draft, state.cache)
     else:
       verdict, cache = judge(draft, state.cache)
-      if self.model.compact is None:
+      if self.model.compact is None or verdict.path is None:
         raise ValueError("Must have a model that can compact its cache to verify trees, we instead got None")
       cache = self.model.compact(cache, start + 1, verdict.path)
     return verdict, state._replace(cache=cache)

@@ -258,7 +258,7 @@ MUTANTS = (
   # Both sides of a decode.
   Mutant(
     "the target's logits are not processed", _TARGET,
-    "      logits = self.warp(output.logits, params.sampling, cursor.length[:, None] + offsets)\n      verdict =",
+    "      logits = self.warp(output.need_logits(), params.sampling, cursor.length[:, None] + offsets)\n      verdict =",
     "      logits = output.logits\n      verdict =",
     contract("speculative"),
   ),
