@@ -33,6 +33,17 @@ def ratio_variance(
   return value, variance, groups
 
 
+def left_out_variance(
+  above: np.ndarray, below: np.ndarray, clusters: np.ndarray | None
+) -> tuple[float, float, int]:
+  """As `ratio_variance`, with the variance of the ratios that leave out one cluster each (the jackknife)."""
+  index, groups = checked_index(clusters, len(above), at_least=1)
+  value, total = float(above.sum() / below.sum()), float(below.sum())
+  residuals, weights = np.bincount(index, above - value * below, groups), np.bincount(index, below, groups) / total
+  residuals = residuals / np.maximum(1 - weights, 1e-9)
+  return value, (groups - 1) / groups * float(residuals @ residuals) / total**2, groups
+
+
 def vector(values: np.ndarray, name: str, length: int | None = None) -> np.ndarray:
   values = np.asarray(values, np.float64)
   if values.ndim != 1 or not len(values) or not np.isfinite(values).all():

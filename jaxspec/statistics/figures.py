@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxspec.statistics.clusters import cluster_index, ratio_variance, vector
+from jaxspec.statistics.clusters import cluster_index, left_out_variance, ratio_variance, vector
 from jaxspec.statistics.quantiles import normal_quantile, t_quantile
 
 # Clusters below which `ratio` and `bounded_ratio` have no interval: the error of fewer is hardly known (Student's t is 12.7
@@ -158,8 +158,9 @@ def bounded_ratio(
 ) -> Interval:
   """`ratio` of sums that is between 0 and 1 in every sample, such as a mean of total variations; so is its interval.
 
-  Interval: that of `share` with the effective number of trials. Where all clusters agree it is a single point, unlike that
-  of a share: these are figures without an error of their own, which are exact for an exact method.
+  Interval: Student's t on the log-odds, with the variance of leaving out one cluster at a time; the distribution of a mean
+  near 0 is skewed, and clusters have sizes of their own. Where all clusters agree it is a single point, unlike that of a
+  share: these are figures without an error of their own, which are exact for an exact method.
 
   Args:
     above: ``[N]`` numbers from 0 to ``below``; ``below`` ``[N]`` numbers from 0, not all 0.
@@ -168,14 +169,15 @@ def bounded_ratio(
   above, below = vector(above, "numbers above"), vector(below, "numbers below")
   if above.shape != below.shape or np.any(above < 0) or np.any(above > below * (1 + 1e-9)) or not below.sum() > 0:
     raise ValueError("Must have numbers from 0 to those below, not all below 0, we instead got others")
-  value, variance, groups = ratio_variance(above, below, clusters)
+  value, variance, groups = left_out_variance(above, below, clusters)
   value = min(value, 1.0)
   spread = value * (1 - value)
   if groups < FEWEST_CLUSTERS:
     return Interval(value, math.nan, math.nan)
   if not variance > 1e-12 * spread > 0:
     return Interval(value, value, value)
-  return Interval(value, *wilson(value, max(spread / variance, 1.0), t_quantile(level, groups - 1)))
+  centre, half = math.log(value / (1 - value)), t_quantile(level, groups - 1) * math.sqrt(variance) / spread
+  return Interval(value, *(1 / (1 + math.exp(-np.clip(end, -700, 700))) for end in (centre - half, centre + half)))
 
 
 def studentized_quantile(values: np.ndarray, clusters: np.ndarray | None, level: float, resamples: int, seed: int) -> float:
