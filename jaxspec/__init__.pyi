@@ -28,10 +28,10 @@ from .run.decoder import Decoder as Decoder
 from .run.generation import Generation as Generation
 from .run.loading import load_pipeline as load_pipeline
 from .run.pipeline import Pipeline as Pipeline
-from .sampling import MapSampling as MapSampling
+from .sampling import ContinuousSampling as ContinuousSampling
+from .sampling import DenoisingSampling as DenoisingSampling
 from .sampling import SamplingConfig as SamplingConfig
-from .sampling import StateSampling as StateSampling
-from .sampling import VectorSampling as VectorSampling
+from .sampling import ScaleSampling as ScaleSampling
 from .sampling.logit_processing import ModelParams as ModelParams
 from .sampling.logit_processing import Warp as Warp
 from .sampling.logit_processing import sampling_params as sampling_params

@@ -25,11 +25,11 @@ CARDS = sorted((ROOT / "checkpoints").rglob("*.md"))
 ALL = [ROOT / "README.md", *PAGES, *CARDS]
 # Tokens of a row, and what they are, by shipped bundle.
 ROWS = {
-  "scenes": (144, "ids"), "wordnet": (None, "ids"), "digits32-causal": (64, "vectors"),
-  "digits32-mar": (64, "vectors"),
+  "scenes": (144, "discrete"), "wordnet": (None, "discrete"), "digits32-causal": (64, "continuous"),
+  "digits32-mar": (64, "continuous"),
 }  # fmt: skip
 # Released networks that a page names where no shipped bundle has such tokens.
-RELEASED = {"weights/var-d24": (10, "maps"), "weights/dit-xl-2-256": (250, "states")}
+RELEASED = {"weights/var-d24": (10, "scales"), "weights/dit-xl-2-256": (250, "denoising steps")}
 
 
 def _is_there(module: str) -> bool:
@@ -159,7 +159,7 @@ def test_examples_of_the_methods_run(name):
   scope = {}
   (block,) = _examples(DOCS / "methods" / f"{name}.md")
   if any(folder in block for folder in RELEASED):
-    pytest.skip("needs released weights; tests/run/test_maps.py and test_states.py run such networks")
+    pytest.skip("needs released weights; tests/run/test_scales.py and test_states.py run such networks")
   exec(block, scope)
   out = scope["out"]
   assert len(out.texts or out.images) == 1 and (out.counters.target_calls > 0).all()

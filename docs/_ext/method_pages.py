@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxspec.cli.methods import value_word
+from jaxspec.core.token_kinds import KINDS
 from jaxspec.methods import METHODS
 from jaxspec.run.described import describe, range_words
 
@@ -47,7 +48,6 @@ DOCS = ROOT / "docs"
 PAGES = DOCS / "methods"
 RESULTS = ROOT / "experiments" / "results"
 _MARK = re.compile(r"(<!-- (options|figures|methods|table|lossy|audit)\b:?([^>]*?)-->\n).*?(<!-- end -->)", re.S)
-_TOKENS = {"ids": "discrete", "vectors": "continuous", "maps": "scales", "states": "denoising steps"}
 _OUTPUT = {True: "exact", False: "not exact", "option": "exact with `--exact`"}
 
 
@@ -98,7 +98,7 @@ def all_methods() -> str:
   rows = []
   for name in METHODS:
     found = describe(METHODS[name])
-    tokens = "all" if len(found["tokens"]) == len(_TOKENS) else " or ".join(_TOKENS[kind] for kind in found["tokens"])
+    tokens = "all" if len(found["tokens"]) == len(KINDS) else " or ".join(found["tokens"])
     rows.append((f"[`{name}`]({name}.md)", found["title"], _OUTPUT[found["exact"]], found["drafts_by"], tokens))
   return _markdown(("method", "name", "output", "source of the drafts", "tokens"), rows)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jaxspec.core.options import options_of
 from jaxspec.methods import METHODS, Method
-from jaxspec.methods.method import IDS
+from jaxspec.methods.method import DISCRETE
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.planning import MODELS
 from jaxspec.planning.published_models import Model
@@ -28,5 +28,5 @@ def method_of(name: str) -> Method:
 
 def method_names() -> list[str]:
   """Methods of ids besides plain decoding, exact ones first."""
-  found = [name for name, cls in METHODS.items() if cls.fits(IDS) and name != "ar"]
+  found = [name for name, cls in METHODS.items() if cls.fits(DISCRETE) and name != "ar"]
   return sorted(found, key=lambda name: not METHODS[name].exact)

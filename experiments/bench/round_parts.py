@@ -82,7 +82,7 @@ class RoundParts(Experiment):
       pipeline = lab.pipeline(bundle)
       decoder = pipeline.decoder(entry.value(pipeline), **dict(entry.sampling))
       classes = getattr(pipeline.target.config, "num_classes", None)
-      prompts = every_class(classes, self.turns + 1) if decoder.draws_vectors else CAPTIONS
+      prompts = every_class(classes, self.turns + 1) if decoder.draws_continuous else CAPTIONS
       condition = pipeline.encode(list(prompts)).condition
       with pipeline.context():
         found = parts_of(decoder, condition, self.max_len or pipeline.host.num_tokens, self.turns)
@@ -189,7 +189,7 @@ def functions(decoder: Decoder, network: Network) -> tuple[ModelFns, PyTree]:
   Raises:
     ValueError: for guided vectors.
   """
-  if not decoder.draws_vectors:
+  if not decoder.draws_continuous:
     fns, side = decoder.sampling.side(network)
     return fns, side.model
   if decoder.sampling.is_guided:
@@ -199,7 +199,7 @@ def functions(decoder: Decoder, network: Network) -> tuple[ModelFns, PyTree]:
 
 def inputs(decoder: Decoder, block: int) -> jax.Array:
   """Tokens ``[1, block]``, or vectors."""
-  if not decoder.draws_vectors:
+  if not decoder.draws_continuous:
     return jnp.zeros((1, block), jnp.int32)
   return jnp.zeros((1, block, head_fns(decoder.target).token_dim))
 

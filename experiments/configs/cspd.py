@@ -15,7 +15,7 @@ from typing import Any
 
 from experiments.engine.classes import Acceptance, Marginals
 from experiments.engine.hosts import Hosts
-from experiments.engine.race import Heat, VectorRace
+from experiments.engine.race import ContinuousRace, Heat
 from experiments.engine.rows import Row, row
 
 BUNDLES = {"causal": "digits32-causal", "mar": "digits32-mar"}
@@ -123,16 +123,16 @@ TABLES = WALKS | {
   "marginals_mar": Marginals(
     title="The distribution of one token, MAR pair", bundle=BUNDLES["mar"], num_images=1024, batch=128, rows=marginals(2)
   ),
-  "speed_causal": VectorRace(
+  "speed_causal": ContinuousRace(
     title="Speed of continuous speculative decoding, causal pair", bundle=LARGER,
     heats=CAUSAL_HEATS,
     notes=("Published, for MAR-H with a MAR-B draft on an A100: 1.11 to 1.44 at batch 1, 1.56 to 2.17 at batch 128.",),
   ),
-  "speed_digits": VectorRace(
+  "speed_digits": ContinuousRace(
     title="Speed of continuous speculative decoding, causal pair of digits", bundle=BUNDLES["causal"],
     heats=CAUSAL_HEATS,
   ),
-  "speed_mar": VectorRace(
+  "speed_mar": ContinuousRace(
     title="Speed of continuous speculative decoding, MAR pair", bundle=BUNDLES["mar"],
     heats=(
       heat(1, 3, (4, 8), ("released", "exact")), heat(8, 1, (4,), ("released", "exact")),

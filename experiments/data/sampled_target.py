@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from experiments.data.samples import Samples
 from jaxspec.core.types import Params, PyTree
 from jaxspec.families.token_images import CaptionHost
-from jaxspec.methods import IDS
+from jaxspec.methods import DISCRETE
 from jaxspec.models.conditions import ClassLabels, Prompt
 from jaxspec.models.guidance import Guided, guided
 from jaxspec.run.pipeline import Pipeline
@@ -36,7 +36,7 @@ def conditions_of(pipeline: Pipeline) -> tuple[Callable[[Params, Samples], PyTre
     ValueError: for a target that reads something else, or does not draw ids of images.
   """
   host = pipeline.host
-  if (host.tokens, host.noun) != (IDS, "image"):
+  if (host.tokens, host.noun) != (DISCRETE, "image"):
     kind = host.tokens if host.noun == "image" else "texts"
     raise ValueError(f"Must have a target that draws images of ids for this, {pipeline.name} draws {kind}")
   if host.condition_type is Prompt:

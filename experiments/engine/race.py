@@ -124,7 +124,7 @@ def with_floors(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VectorRace(Race):
+class ContinuousRace(Race):
   """A race of continuous speculative decoding; the first rows of every heat are the target and the draft alone.
 
   MAR also races its own parallel decoding, with a quarter as many iterations as tokens, and against every speculative row

@@ -155,12 +155,12 @@ PICTURES = {
     ),
     vectors=True,
   ),
-  "map-speculative": Picture((
+  "scale-speculative": Picture((
     Strip("The draft network draws whole maps; each is a token", "cccddd"),
     Strip("One pass of the target tests each map: min(1, P/Q)", "cccVVX"),
     Strip("Committed: accepted maps, and one of the target", "cccAAT"),
   )),
-  "map-ciar": Picture((
+  "scale-ciar": Picture((
     Strip("Edge: accepts certain maps, drafts from the first other", "cccLL?dd"),
     Strip("Cloud: one pass reads all, and tests the window", "cccLLVX-"),
     Strip("Committed: local maps, accepted drafts, and the cloud's", "cccLLAT"),

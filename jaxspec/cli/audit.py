@@ -178,6 +178,7 @@ def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Workin
   """Follows every decode of a tiny random model."""
   from jaxspec.cli import audit_report
   from jaxspec.core.options import options_of
+  from jaxspec.core.token_kinds import DISCRETE
   from jaxspec.methods import Speculative, get_method
   from jaxspec.sampling import SAMPLING_TYPES
   from jaxspec.testing import enumeration
@@ -200,7 +201,7 @@ def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Workin
     found.append(audit_report.Row(label, settings, figures, {}))
   name = f"tiny model: {pair.num_tokens} tokens of {pair.vocab_size} codes"
   about = ["a random model, every decode followed", f"seed {seed}"]
-  warnings = chosen.unread(cls, SAMPLING_TYPES["ids"])
+  warnings = chosen.unread(cls, SAMPLING_TYPES[DISCRETE])
   warnings += unread("with --tiny", "samples", "batch", "dtype", "matmul_precision")
   return audit_report.Report(name, rows[0], about, sweep and sweep.name, True, found, warnings)
 

@@ -86,7 +86,7 @@ def _asked(options: dict[str, Any]) -> _Asked:
   """
   import dataclasses
 
-  from jaxspec.methods import IDS, get_method
+  from jaxspec.methods import DISCRETE, get_method
   from jaxspec.planning import find_model, sampling_of
   from jaxspec.run.batches import check_batch
   from jaxspec.run.chosen import Chosen
@@ -105,8 +105,8 @@ def _asked(options: dict[str, Any]) -> _Asked:
   model = find_model(options["model"])
   model = model if options["tokens"] is None else model.with_tokens(options["tokens"])
   cls = get_method(chosen.method or "speculative")
-  if not cls.fits(IDS) or not (method := cls(**_fields(chosen, cls))).longest_path():
-    raise UserError(f"Must have a method that drafts {IDS}, we instead got {cls.name}")
+  if not cls.fits(DISCRETE) or not (method := cls(**_fields(chosen, cls))).longest_path():
+    raise UserError(f"Must have a method that drafts {DISCRETE}, we instead got {cls.name}")
   method.check_length(model.num_tokens)
   for found in acceptances.values():
     if not isinstance(found, float | int):

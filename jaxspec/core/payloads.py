@@ -18,7 +18,7 @@ class PendingTokens(NamedTuple):
   features: PyTree = ()  # [B, N, D] float32 interval features of committed and drafted tokens, 0 where a token has none
 
 
-class DraftedMap(NamedTuple):
+class DraftedScale(NamedTuple):
   """A drafted map, and what it and the target's map are drawn from."""
 
   tokens: Array  # [B, S] int32
@@ -34,15 +34,15 @@ class Replaced(NamedTuple):
   fallback: Array  # [B] bool, none was kept within the cap: the last one stands, which is not exact
 
 
-class AcceptMap(Protocol):
+class AcceptScale(Protocol):
   """An acceptance rule for maps; frozen and hashable. Keys are those of the map (`jaxspec.core.rng.of_token`)."""
 
-  def accepts(self, keys: Key, drafted: DraftedMap) -> Array:
+  def accepts(self, keys: Key, drafted: DraftedScale) -> Array:
     """``[B]`` bool."""
     ...
 
-  def replace(self, keys: Key, drafted: DraftedMap, needed: Array) -> Replaced:
-    """Maps in the place of rejected ones; only rows ``needed [B]`` count."""
+  def replace(self, keys: Key, drafted: DraftedScale, needed: Array) -> Replaced:
+    """Scales in the place of rejected ones; only rows ``needed [B]`` count."""
     ...
 
 

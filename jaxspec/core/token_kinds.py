@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-IDS = "ids"  # int32, of one vocabulary
-VECTORS = "vectors"  # float32 [C], drawn by a diffusion head
-MAPS = "maps"  # int32 [side^2], all ids of one scale of an image, drawn at once
-STATES = "states"  # float32 [C], a whole noisy image after one denoising step; a row is one chain
+DISCRETE = "discrete"  # int32, of one vocabulary
+CONTINUOUS = "continuous"  # float32 [C], drawn by a diffusion head
+SCALES = "scales"  # int32 [side^2], all ids of one scale of an image, drawn at once
+DENOISING_STEPS = "denoising steps"  # float32 [C], a whole noisy image after one denoising step; a row is one chain
 
-KINDS = (IDS, VECTORS, MAPS, STATES)
+KINDS = (DISCRETE, CONTINUOUS, SCALES, DENOISING_STEPS)

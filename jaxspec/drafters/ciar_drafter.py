@@ -71,7 +71,7 @@ class GatedReport(NamedTuple):
   gate: PyTree  # the gate's last state
 
 
-class IntervalState(NamedTuple):
+class CiarState(NamedTuple):
   """The cache holds every committed token except the last two."""
 
   cache: Cache
@@ -179,7 +179,7 @@ class CiarDrafter(Drafter):
 
   def init(
     self, params: GatedParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
-  ) -> tuple[IntervalState, FirstToken]:
+  ) -> tuple[CiarState, FirstToken]:
     prefix_len = self.model.prefix_len(condition)
     rows = condition.batch_size
     cache = self.model.init_cache(rows, prefix_len + max_len + self.block)
@@ -191,7 +191,7 @@ class CiarDrafter(Drafter):
     report = GatedReport(jnp.full((rows, max_len), jnp.nan, jnp.float32), zeros, ())
     buffer = () if self.features is None or self.inject == "none" else jnp.zeros((rows, max_len, self.features.width))
     gate = self.gate.init(params.gate, rows)
-    state = IntervalState(cache, zeros, jnp.int32(prefix_len), gate, tokens, zeros, report, buffer)
+    state = CiarState(cache, zeros, jnp.int32(prefix_len), gate, tokens, zeros, report, buffer)
 
     heard = _heard(output, jnp.broadcast_to(last, (rows,)))
     score, certain, logits = self.judge(params, keys, state.gate, heard, jnp.int32(0), zeros)
@@ -219,13 +219,13 @@ class CiarDrafter(Drafter):
     row = jnp.arange(token.shape[0])
     return buffer.at[row, position].set(jnp.where(carries[:, None], vector, 0.0), mode="drop")
 
-  def read(self, params: GatedParams, state: IntervalState, cursor: Cursor) -> IntervalState:
+  def read(self, params: GatedParams, state: CiarState, cursor: Cursor) -> CiarState:
     _, _, cache = feed_last_two(self.model, params.model.model, state.cache, state.previous, cursor, state.prefix_len)
     return state._replace(cache=cache)
 
   def draft(
-    self, params: GatedParams, keys: Key, state: IntervalState, cursor: Cursor
-  ) -> tuple[Draft, IntervalState, PyTree]:
+    self, params: GatedParams, keys: Key, state: CiarState, cursor: Cursor
+  ) -> tuple[Draft, CiarState, PyTree]:
     rows = keys.shape[0]
     row = jnp.arange(rows)
     max_len = state.tokens.shape[1]
@@ -309,8 +309,8 @@ class CiarDrafter(Drafter):
     return found, state._replace(cache=end.cache, report=report, features=end.features), end.gates
 
   def commit(
-    self, params: GatedParams, state: IntervalState, cursor: Cursor, draft: Draft, gates: PyTree, verdict: Verdict
-  ) -> IntervalState:
+    self, params: GatedParams, state: CiarState, cursor: Cursor, draft: Draft, gates: PyTree, verdict: Verdict
+  ) -> CiarState:
     live, calling, local = cursor.live, verdicts.needs_verify(draft), verdicts.num_local(draft)
     gain = jnp.where(live, verdicts.num_committed(draft, verdict), 0)
     block_tokens = verdicts.committed_block(draft, verdict)
@@ -342,7 +342,7 @@ class CiarDrafter(Drafter):
       features=buffer,
     )
 
-  def report(self, state: IntervalState) -> GatedReport:
+  def report(self, state: CiarState) -> GatedReport:
     return state.report._replace(gate=state.gate)
 
 

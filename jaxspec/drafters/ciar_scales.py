@@ -30,13 +30,13 @@ from jaxspec.drafters.ciar_drafter import GatedParams, GatedReport
 from jaxspec.intervals.scores import ScoreFn
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.sampling.logit_processing import sample
-from jaxspec.sampling.scale_network import MapReader, ScaleNetwork
+from jaxspec.sampling.scale_network import ScaleNetwork, ScaleReader
 
 
-class IntervalMapsState(NamedTuple):
+class CiarScalesState(NamedTuple):
   """The edge has read scale 0, and every scale below the length of the rows but one."""
 
-  reader: MapReader
+  reader: ScaleReader
   keys: Key  # [B], numbers of maps
   tokens: Array  # [B, N, C] int32, committed maps
   until: Array  # [B] int32, where an open window ends; 0: none is open
@@ -47,7 +47,7 @@ class IntervalMapsState(NamedTuple):
 class _Drawn(NamedTuple):
   """The maps of a round."""
 
-  reader: MapReader
+  reader: ScaleReader
   tokens: tuple[Array, ...]  # [B, S] int32
   laws: tuple[Array, ...]  # [B, S, V]
   scores: tuple[Array, ...]  # [B]
@@ -119,7 +119,7 @@ class CiarScaleDrafter(Drafter):
   def at(self, length: int, max_len: int) -> CiarScaleDrafter:
     return dataclasses.replace(self, length=length, max_len=max_len)
 
-  def hear(self, params: GatedParams, keys: Key, reader: MapReader, maps: list[Array], first: int, index: int):
+  def hear(self, params: GatedParams, keys: Key, reader: ScaleReader, maps: list[Array], first: int, index: int):
     """Draws map ``index``: its tokens, what they were drawn from, and U; and the reader."""
     (heard,), reader = self.network.hear(params.model, reader, maps, first=first, end=index + 1, logits_from=index)
     size, own = self.sizes[index], rng.of_token(keys, index)
@@ -133,32 +133,32 @@ class CiarScaleDrafter(Drafter):
 
   def init(
     self, params: GatedParams, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
-  ) -> tuple[IntervalMapsState, FirstToken]:
+  ) -> tuple[CiarScalesState, FirstToken]:
     rows = condition.batch_size
     zeros = jnp.zeros((rows,), jnp.int32)
     tokens, _, score, reader = self.hear(params, keys, self.network.start(params.model, condition), [], 0, 0)
     certain = score <= params.gate
     buffer = jnp.full((rows, max_len, self.width), -1, jnp.int32)
     report = GatedReport(jnp.full((rows, max_len), jnp.nan, jnp.float32), zeros, ())
-    state = IntervalMapsState(reader, keys, buffer.at[:, 0].set(prefill.next_token), zeros, zeros, report)
+    state = CiarScalesState(reader, keys, buffer.at[:, 0].set(prefill.next_token), zeros, zeros, report)
     first = jnp.where(certain[:, None], as_token(tokens, self.width), prefill.next_token)
     decided = state._replace(
       tokens=buffer.at[:, 0].set(first), report=report._replace(scores=report.scores.at[:, 0].set(score))
     )
     return state, FirstToken(first, certain, decided)
 
-  def _known(self, state: IntervalMapsState, end: int) -> list[Array]:
+  def _known(self, state: CiarScalesState, end: int) -> list[Array]:
     return [state.tokens[:, index, : self.sizes[index]] for index in range(max(self.at_length - 2, 0), end)]
 
-  def read(self, params: GatedParams, state: IntervalMapsState, cursor: Cursor) -> IntervalMapsState:
+  def read(self, params: GatedParams, state: CiarScalesState, cursor: Cursor) -> CiarScalesState:
     length = self.at_length
     maps = self._known(state, length - 1) if length > 1 else []
     _, reader = self.network.hear(params.model, state.reader, maps, first=length - 1, end=length)
     return state._replace(reader=reader)
 
   def draft(
-    self, params: GatedParams, keys: Key, state: IntervalMapsState, cursor: Cursor
-  ) -> tuple[Draft, IntervalMapsState, _Trace]:
+    self, params: GatedParams, keys: Key, state: CiarScalesState, cursor: Cursor
+  ) -> tuple[Draft, CiarScalesState, _Trace]:
     del keys  # those of a round
     length, num, last = self.at_length, self.window, self.max_len - 1
     num_judged = min(self.most_drafts, last - length)  # the last map is local or the cloud's
@@ -200,9 +200,9 @@ class CiarScaleDrafter(Drafter):
     return found, state, _Trace(begin, until)
 
   def commit(
-    self, params: GatedParams, state: IntervalMapsState, cursor: Cursor, draft: Draft, trace: _Trace | tuple,
+    self, params: GatedParams, state: CiarScalesState, cursor: Cursor, draft: Draft, trace: _Trace | tuple,
     verdict: Verdict,
-  ) -> IntervalMapsState:
+  ) -> CiarScalesState:
     live, asks, max_len = cursor.live, verdicts.needs_verify(draft), state.tokens.shape[1]
     gain = jnp.where(live, verdicts.num_committed(draft, verdict), 0)
     block = verdicts.committed_block(draft, verdict)
@@ -220,5 +220,5 @@ class CiarScaleDrafter(Drafter):
       report=state.report._replace(sent=state.report.sent + sent),
     )
 
-  def report(self, state: IntervalMapsState) -> GatedReport:
+  def report(self, state: CiarScalesState) -> GatedReport:
     return state.report

@@ -26,10 +26,10 @@ from jaxspec.diffusion.chain import next_state, step_normals
 from jaxspec.diffusion.ddpm import Prediction
 from jaxspec.drafters.ciar_drafter import GatedParams, GatedReport
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.dit.state_network import StateNetwork
+from jaxspec.models.dit.denoising_network import DenoisingNetwork
 
 # (prediction with leaves [B, C], keys [B], which are consumed) -> [B] float32, at least 0; larger is less certain
-StateScoreFn = Callable[[Prediction, Key], Array]
+StepScoreFn = Callable[[Prediction, Key], Array]
 
 
 def interval_score(prediction: Prediction, keys: Key) -> Array:
@@ -47,7 +47,7 @@ def random_score(prediction: Prediction, keys: Key) -> Array:
   return jax.vmap(jax.random.uniform)(keys)
 
 
-SCORES: dict[str, StateScoreFn] = {"interval": interval_score, "random": random_score}
+SCORES: dict[str, StepScoreFn] = {"interval": interval_score, "random": random_score}
 
 
 class NewestState(NamedTuple):
@@ -56,7 +56,7 @@ class NewestState(NamedTuple):
   state: Array  # [B, C] float32, after the local steps
 
 
-class IntervalStatesState(NamedTuple):
+class CiarStepsState(NamedTuple):
   """There is no cache."""
 
   condition: ClassLabels
@@ -81,7 +81,7 @@ class _Run(NamedTuple):
 class CiarStepDrafter(Drafter):
   """Drafter that takes certain steps locally; its verifier is `jaxspec.verifiers.ciar_step_target`.
 
-  Its parameters are `GatedParams` of a `jaxspec.models.dit.state_network.StateSide` and of a threshold ``[]``.
+  Its parameters are `GatedParams` of a `jaxspec.models.dit.denoising_network.DenoisingSide` and of a threshold ``[]``.
 
   Attributes:
     network: the edge, with the cloud's states and steps.
@@ -91,8 +91,8 @@ class CiarStepDrafter(Drafter):
     ValueError: if ``max_run`` is not positive.
   """
 
-  network: StateNetwork
-  score_fn: StateScoreFn
+  network: DenoisingNetwork
+  score_fn: StepScoreFn
   max_run: int = 16
 
   def __post_init__(self):
@@ -111,7 +111,7 @@ class CiarStepDrafter(Drafter):
 
   has_cache: ClassVar[bool] = False
 
-  def take(self, params: GatedParams, state: IntervalStatesState, newest: Array, length: Array) -> tuple[Array, Array]:
+  def take(self, params: GatedParams, state: CiarStepsState, newest: Array, length: Array) -> tuple[Array, Array]:
     """The edge's step from states ``newest [B, C]`` of rows of ``length [B]`` tokens, and U of it ``[B]``."""
     index = self.network.numbers(length, 1)  # [B, 1]
     prediction = self.network.predictor(params.model, state.condition)(index, newest)
@@ -123,23 +123,23 @@ class CiarStepDrafter(Drafter):
 
   def init(
     self, params: GatedParams, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
-  ) -> tuple[IntervalStatesState, FirstToken]:
+  ) -> tuple[CiarStepsState, FirstToken]:
     rows = condition.batch_size
     zeros = jnp.zeros((rows,), jnp.int32)
     report = GatedReport(jnp.full((rows, max_len), jnp.nan, jnp.float32), zeros, ())
-    state = IntervalStatesState(condition, keys, report)
+    state = CiarStepsState(condition, keys, report)
     noise = step_normals(keys, jnp.full((1, 1), self.network.num_steps), self.network.state_dim)[:, 0]
     own, score = self.take(params, state, noise, zeros)
     certain = score <= params.gate
     decided = state._replace(report=report._replace(scores=report.scores.at[:, 0].set(score)))
     return state, FirstToken(jnp.where(certain[:, None], own, prefill.next_token), certain, decided)
 
-  def read(self, params: GatedParams, state: IntervalStatesState, cursor: Cursor) -> IntervalStatesState:
+  def read(self, params: GatedParams, state: CiarStepsState, cursor: Cursor) -> CiarStepsState:
     return state
 
   def draft(
-    self, params: GatedParams, keys: Key, state: IntervalStatesState, cursor: Cursor
-  ) -> tuple[Draft, IntervalStatesState, tuple]:
+    self, params: GatedParams, keys: Key, state: CiarStepsState, cursor: Cursor
+  ) -> tuple[Draft, CiarStepsState, tuple]:
     del keys  # those of a round
     rows, dim = cursor.last.shape
     max_len, row = state.report.scores.shape[1], jnp.arange(rows)
@@ -167,11 +167,11 @@ class CiarStepDrafter(Drafter):
     return found, state._replace(report=state.report._replace(scores=end.scores)), ()
 
   def commit(
-    self, params: GatedParams, state: IntervalStatesState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
-  ) -> IntervalStatesState:
+    self, params: GatedParams, state: CiarStepsState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+  ) -> CiarStepsState:
     # One state is sent: the cloud reads nothing but the newest.
     sent = state.report.sent + (cursor.live & verdicts.needs_verify(draft) & (draft.tokens.shape[1] > 0))
     return state._replace(report=state.report._replace(sent=sent))
 
-  def report(self, state: IntervalStatesState) -> GatedReport:
+  def report(self, state: CiarStepsState) -> GatedReport:
     return state.report

@@ -15,9 +15,9 @@ import jax
 from jaxspec.core.token_axes import token_at
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, Verdict
 from jaxspec.diffusion.ddpm import Prediction
-from jaxspec.drafters.drafted_states import check_window, draft_states
+from jaxspec.drafters.drafted_steps import check_window, draft_steps
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.dit.state_network import StateNetwork
+from jaxspec.models.dit.denoising_network import DenoisingNetwork
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class FrozenStepDrafter(Drafter):
     ValueError: if ``window`` is not positive.
   """
 
-  network: StateNetwork
+  network: DenoisingNetwork
   window: int
 
   def __post_init__(self):
@@ -50,7 +50,7 @@ class FrozenStepDrafter(Drafter):
     return state
 
   def draft(self, params: tuple, keys: Key, state: Prediction, cursor: Cursor) -> tuple[Draft, Prediction, tuple]:
-    return draft_states(self.network, lambda index, x: state, keys, cursor, self.window), state, ()
+    return draft_steps(self.network, lambda index, x: state, keys, cursor, self.window), state, ()
 
   def commit(
     self, params: tuple, state: Prediction, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict

@@ -16,7 +16,7 @@ from jaxspec.core.payloads import as_token
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, Verdict
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.sampling.logit_processing import sample
-from jaxspec.sampling.scale_network import MapReader, ScaleNetwork, ScaleSide
+from jaxspec.sampling.scale_network import ScaleNetwork, ScaleReader, ScaleSide
 
 
 class ScaleModelState(NamedTuple):
@@ -24,7 +24,7 @@ class ScaleModelState(NamedTuple):
   full, the target's map was never fed.
   """
 
-  reader: MapReader
+  reader: ScaleReader
   previous: Array  # [B, C] int32, the map before the newest one
   keys: Key  # [B], numbers of maps
 

@@ -2,7 +2,7 @@
 
 Two families share it. ``mar`` reads its tokens in a generation order of its own for every row, drawn from the row's key;
 what it decodes is moved to raster order in the end. ``causal_tokens`` draws in raster order. Its chains may stop early
-(`jaxspec.sampling.VectorSampling.stop`), and the steps that they leave out are then taken for all tokens at once.
+(`jaxspec.sampling.ContinuousSampling.stop`), and the steps that they leave out are then taken for all tokens at once.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from jaxspec.families.family import Encoded, Host, HostParts
 from jaxspec.families.latents import check_autoencoder, latent_scale
 from jaxspec.families.refine import refine_tokens
 from jaxspec.io.checkpoints import Checkpoint
-from jaxspec.methods.method import VECTORS
+from jaxspec.methods.method import CONTINUOUS
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.models.mar.mar import unpatchify
 from jaxspec.models.tokenizers.kl_vae import LATENT_SCALE, to_uint8
-from jaxspec.sampling import VectorSampling, nearest_stop
+from jaxspec.sampling import ContinuousSampling, nearest_stop
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> VectorHost:
+def make_host(target: Checkpoint, parts: HostParts) -> ContinuousHost:
   """The host of a network of vector tokens.
 
   Args:
@@ -48,7 +48,7 @@ def make_host(target: Checkpoint, parts: HostParts) -> VectorHost:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class VectorHost(Host):
+class ContinuousHost(Host):
   """What both kinds of networks share.
 
   Attributes:
@@ -58,7 +58,7 @@ class VectorHost(Host):
     latent_scale: what the autoencoder's latents were multiplied by.
   """
 
-  tokens = VECTORS
+  tokens = CONTINUOUS
   condition_type = ClassLabels
   fit_fields = ("num_tokens", "latent_channels", "patch_size", "num_classes")
 
@@ -99,14 +99,16 @@ class VectorHost(Host):
     return encode_classes(prompts, self.classes, self.target.config.num_classes, captions)
 
   def finish(
-    self, result: DecodeResult, condition: Any, keys: Key, params: SpecParams, sampling: VectorSampling
+    self, result: DecodeResult, condition: Any, keys: Key, params: SpecParams, sampling: ContinuousSampling
   ) -> DecodeResult:
     """Every row with all positions; those that were not drawn are zeros."""
     missing = self.num_tokens - result.tokens.shape[1]
     fill = lambda values: jnp.pad(values, ((0, 0), (0, missing), *((0, 0),) * (values.ndim - 2)))
     return each_token(fill, result)
 
-  def decode(self, tokens: HostArray, *, lengths=None, condition=None, sampling: VectorSampling | None = None) -> np.ndarray:
+  def decode(
+    self, tokens: HostArray, *, lengths=None, condition=None, sampling: ContinuousSampling | None = None
+  ) -> np.ndarray:
     """Images ``[B, H, W, 3]`` uint8 of raster-ordered ``tokens [B, L, C]``.
 
     Args:
@@ -124,7 +126,7 @@ class VectorHost(Host):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class MaskedHost(VectorHost):
+class MaskedHost(ContinuousHost):
   """MAR: a random generation order for every row, from the row's key."""
 
   def prepare(self, keys: Key, condition: ClassLabels | OrderedLabels) -> OrderedLabels:
@@ -133,7 +135,7 @@ class MaskedHost(VectorHost):
     return OrderedLabels(condition.labels, orders.random_order(keys, self.num_tokens))
 
   def finish(
-    self, result: DecodeResult, condition: OrderedLabels, keys: Key, params: SpecParams, sampling: VectorSampling
+    self, result: DecodeResult, condition: OrderedLabels, keys: Key, params: SpecParams, sampling: ContinuousSampling
   ) -> DecodeResult:
     """In raster order.
 
@@ -147,11 +149,11 @@ class MaskedHost(VectorHost):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class CausalHost(VectorHost):
+class CausalHost(ContinuousHost):
   """Raster order, with the steps that chains leave out in the end."""
 
   def finish(
-    self, result: DecodeResult, condition: ClassLabels, keys: Key, params: SpecParams, sampling: VectorSampling
+    self, result: DecodeResult, condition: ClassLabels, keys: Key, params: SpecParams, sampling: ContinuousSampling
   ) -> DecodeResult:
     """With ``sampling.is_refined``, tokens without the noise that chains stopped at.
 

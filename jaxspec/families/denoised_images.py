@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core.token_axes import token_at
-from jaxspec.core.token_kinds import STATES
+from jaxspec.core.token_kinds import DENOISING_STEPS
 from jaxspec.core.types import Array, HostArray, Params
 from jaxspec.families.classes import class_names, encode_classes
 from jaxspec.families.family import Encoded, Host, HostParts
@@ -22,10 +22,10 @@ from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.dit.dit import to_latents
 from jaxspec.models.tokenizers.kl_vae import SD_LATENT_SCALE
 from jaxspec.models.tokenizers.tokenizer_fns import to_uint8
-from jaxspec.sampling import StateSampling
+from jaxspec.sampling import DenoisingSampling
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> StateHost:
+def make_host(target: Checkpoint, parts: HostParts) -> DenoisingHost:
   """The host of a network of states.
 
   Args:
@@ -37,11 +37,11 @@ def make_host(target: Checkpoint, parts: HostParts) -> StateHost:
     ValueError: if a part is missing or does not fit the target.
   """
   scale = latent_scale(parts, SD_LATENT_SCALE)
-  return StateHost(target, parts.network("tokenizer"), class_names(target, parts), scale)
+  return DenoisingHost(target, parts.network("tokenizer"), class_names(target, parts), scale)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class StateHost(Host):
+class DenoisingHost(Host):
   """Images of classes; a token is a noisy latent image, the state after one denoising step.
 
   Attributes:
@@ -53,7 +53,7 @@ class StateHost(Host):
     ValueError: for an autoencoder that does not fit the target.
   """
 
-  tokens = STATES
+  tokens = DENOISING_STEPS
   condition_type = ClassLabels
   fit_fields = ("latent_size", "latent_channels", "num_classes", "schedule")
 
@@ -69,7 +69,7 @@ class StateHost(Host):
   def vocab_size(self) -> None:
     return None
 
-  def row_tokens(self, sampling: StateSampling) -> int:
+  def row_tokens(self, sampling: DenoisingSampling) -> int:
     """Steps of a chain."""
     return sampling.row_tokens(self.network(self.target, "target"))
 

@@ -21,7 +21,7 @@ from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.types import Array, HostArray, Key, PyTree
 from jaxspec.io import checkpoints
 from jaxspec.io.checkpoints import Checkpoint
-from jaxspec.methods.method import IDS, SAME_FAMILY
+from jaxspec.methods.method import DISCRETE, SAME_FAMILY
 from jaxspec.models import registry
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling
 from jaxspec.sampling.logit_processing import LegalFn
@@ -118,7 +118,7 @@ class Host:
   """
 
   condition_type: ClassVar[type]
-  tokens: ClassVar[str] = IDS
+  tokens: ClassVar[str] = DISCRETE
   noun: ClassVar[str] = "image"
   fit_fields: ClassVar[tuple[str, ...]] = ()
   unit_codes: ClassVar[bool] = True

@@ -1,6 +1,6 @@
 """Takes the denoising steps that a decode with ``stop`` left out, for all tokens at once.
 
-With `jaxspec.VectorSampling.stop`, a causal network of vector tokens ends its chains before their last steps. Its tokens
+With `jaxspec.ContinuousSampling.stop`, a causal network of vector tokens ends its chains before their last steps. Its tokens
 are still noisy, later tokens read noisy ones, and drafts of noisy tokens are easier to accept. The clean token has a
 distribution of its own, given the noisy tokens up to it. It takes one pass of the network and ``stop`` steps of its head,
 over all positions together.
@@ -18,11 +18,11 @@ from jaxspec.core.types import Array, Key, Params
 from jaxspec.diffusion import chain
 from jaxspec.models.conditions import ClassLabels, Prefixed
 from jaxspec.models.token_fns import HeadFns
-from jaxspec.sampling import VectorSampling
+from jaxspec.sampling import ContinuousSampling
 
 
 def refine_tokens(
-  head: HeadFns, params: Params, keys: Key, tokens: Array, condition: ClassLabels, *, sampling: VectorSampling
+  head: HeadFns, params: Params, keys: Key, tokens: Array, condition: ClassLabels, *, sampling: ContinuousSampling
 ) -> Array:
   """Clean tokens ``[B, L, C]`` float32 from noisy ones, in raster order.
 

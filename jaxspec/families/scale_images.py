@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core.network import Network
-from jaxspec.core.token_kinds import MAPS
+from jaxspec.core.token_kinds import SCALES
 from jaxspec.core.types import Array, HostArray, Params
 from jaxspec.families.classes import class_names, encode_classes
 from jaxspec.families.family import Encoded, Host, HostParts
@@ -22,7 +22,7 @@ from jaxspec.models.tokenizers.tokenizer_fns import to_uint8
 from jaxspec.sampling.scale_network import ScaleNetwork, ScaleWeights
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> MapHost:
+def make_host(target: Checkpoint, parts: HostParts) -> ScaleHost:
   """The host of a network of scales.
 
   Args:
@@ -32,11 +32,11 @@ def make_host(target: Checkpoint, parts: HostParts) -> MapHost:
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
-  return MapHost(target, parts.network("tokenizer"), class_names(target, parts))
+  return ScaleHost(target, parts.network("tokenizer"), class_names(target, parts))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class MapHost(Host):
+class ScaleHost(Host):
   """Images of classes as maps of growing resolution; a token is a map.
 
   Attributes:
@@ -47,7 +47,7 @@ class MapHost(Host):
     ValueError: for a tokenizer that does not fit the target.
   """
 
-  tokens = MAPS
+  tokens = SCALES
   condition_type = ClassLabels
   fit_fields = ("sides", "vocab_size", "code_dim", "num_classes")
 
@@ -66,7 +66,7 @@ class MapHost(Host):
 
   @property
   def num_tokens(self) -> int:
-    """Maps of an image."""
+    """Scales of an image."""
     return len(self.target.config.sides)
 
   def published_sampling(self) -> dict[str, Any]:

@@ -274,7 +274,7 @@ def _of_version_1(document: dict[str, Any], complete: bool) -> dict[str, Any]:
   """A document of version 2 from one of the two earlier kinds: flat defaults, and parts beside the target."""
   from jaxspec.core.options import options_of
   from jaxspec.methods import METHODS
-  from jaxspec.sampling import SamplingConfig, VectorSampling
+  from jaxspec.sampling import ContinuousSampling, SamplingConfig
 
   is_vectors = document.get("kind") == _VECTOR_KIND
   names = ("vae", "classes", "latent_scale") if is_vectors else ("tokenizer", "text")
@@ -291,7 +291,7 @@ def _of_version_1(document: dict[str, Any], complete: bool) -> dict[str, Any]:
     parts["vocabulary"] = "vocabulary.json"
   # Names that nothing declares were ignored, and None stood for a setting that was not made.
   flat = {_FORMER_OPTIONS.get(name, name): value for name, value in document["defaults"].items() if value is not None}
-  of_sampling = options_of(VectorSampling if is_vectors else SamplingConfig)
+  of_sampling = options_of(ContinuousSampling if is_vectors else SamplingConfig)
   of_methods = {name for method in METHODS.values() for name in options_of(method)}
   defaults: dict[str, Any] = {name: flat[name] for name in ("method", "draft") if name in flat}
   if is_vectors:

@@ -12,8 +12,8 @@ BUNDLES = (DEFAULT, "digits32-causal", "digits32-mar", "digits32-var", "digits32
 _OF_PROMPTS = {"class": "digits32-causal", "text": "wordnet"}
 _OF_METHODS: dict[tuple[str, str | None], str] = {
   ("class", "parallel"): "digits32-mar",  # several tokens at a time need a masked network
-  ("class", "map-speculative"): "digits32-var",
-  ("class", "map-ciar"): "digits32-var",
+  ("class", "scale-speculative"): "digits32-var",
+  ("class", "scale-ciar"): "digits32-var",
   ("class", "step-speculative"): "digits32-dit",
   ("class", "step-ciar"): "digits32-dit",
 }

@@ -17,14 +17,12 @@ from jaxspec.methods.eagle import Eagle, EagleChain, EagleLantern
 from jaxspec.methods.gsd import Gsd
 from jaxspec.methods.jacobi import Sjd
 from jaxspec.methods.lantern import Lantern
-from jaxspec.methods.map_ciar import MapCiar
-from jaxspec.methods.map_speculative import MapSpeculative
 from jaxspec.methods.method import (
-  IDS,
-  MAPS,
+  CONTINUOUS,
+  DENOISING_STEPS,
+  DISCRETE,
   SAME_FAMILY,
-  STATES,
-  VECTORS,
+  SCALES,
   BuildContext,
   DraftingMethod,
   Method,
@@ -36,6 +34,8 @@ from jaxspec.methods.method import (
 )
 from jaxspec.methods.parallel import Parallel
 from jaxspec.methods.plain import Plain
+from jaxspec.methods.scale_ciar import ScaleCiar
+from jaxspec.methods.scale_speculative import ScaleSpeculative
 from jaxspec.methods.scaled import Scaled
 from jaxspec.methods.speculative import Speculative
 from jaxspec.methods.sqs import Sqs
@@ -43,12 +43,12 @@ from jaxspec.methods.step_ciar import StepCiar
 from jaxspec.methods.step_speculative import StepSpeculative
 
 __all__ = [
-  "IDS",
-  "MAPS",
+  "DISCRETE",
+  "SCALES",
   "METHODS",
   "SAME_FAMILY",
-  "STATES",
-  "VECTORS",
+  "DENOISING_STEPS",
+  "CONTINUOUS",
   "BuildContext",
   "Ciar",
   "Cspd",
@@ -58,8 +58,8 @@ __all__ = [
   "EagleLantern",
   "Gsd",
   "Lantern",
-  "MapCiar",
-  "MapSpeculative",
+  "ScaleCiar",
+  "ScaleSpeculative",
   "Method",
   "Option",
   "OptionSpec",
@@ -93,9 +93,9 @@ CLASSES: tuple[type[Method], ...] = (
   Ciar,
   Cspd,
   Parallel,
-  MapSpeculative,
+  ScaleSpeculative,
   StepSpeculative,
-  MapCiar,
+  ScaleCiar,
   StepCiar,
 )
 

@@ -15,11 +15,11 @@ from jaxspec.rules.audited import audited
 from jaxspec.rules.distances import neighbour_table
 from jaxspec.rules.lantern_rule import LanternRule, lantern_plus_plus
 from jaxspec.rules.traced_numbers import traced_numbers
-from jaxspec.sampling import MapSampling, SamplingConfig, StateSampling, VectorSampling
+from jaxspec.sampling import ContinuousSampling, DenoisingSampling, SamplingConfig, ScaleSampling
 from jaxspec.sampling.logit_processing import ModelParams
 from jaxspec.verifiers.target import FeedbackFn, TargetVerifier, no_feedback
 
-Settings = TypeVar("Settings", SamplingConfig, VectorSampling, MapSampling, StateSampling)
+Settings = TypeVar("Settings", SamplingConfig, ContinuousSampling, ScaleSampling, DenoisingSampling)
 
 
 def of_ids(method: Method, context: BuildContext) -> SamplingConfig:
@@ -31,33 +31,33 @@ def of_ids(method: Method, context: BuildContext) -> SamplingConfig:
   return _settings(method, context, SamplingConfig)
 
 
-def of_vectors(method: Method, context: BuildContext) -> VectorSampling:
+def of_continuous(method: Method, context: BuildContext) -> ContinuousSampling:
   """The sampling settings of a method for continuous tokens.
 
   Raises:
     ValueError: if the settings are those of other tokens.
   """
-  return _settings(method, context, VectorSampling)
+  return _settings(method, context, ContinuousSampling)
 
 
-def of_maps(method: Method, context: BuildContext) -> MapSampling:
+def of_scales(method: Method, context: BuildContext) -> ScaleSampling:
   """The sampling settings of a method for scales.
 
   Raises:
     ValueError: if the settings are those of other tokens, or something is asked for that maps do not have.
   """
-  settings = _settings(method, context, MapSampling)
+  settings = _settings(method, context, ScaleSampling)
   refuse_audit(method, context, "whose maps have no one table of probabilities")
   return settings
 
 
-def of_states(method: Method, context: BuildContext) -> StateSampling:
+def of_denoising(method: Method, context: BuildContext) -> DenoisingSampling:
   """The sampling settings of a method for denoising steps.
 
   Raises:
     ValueError: if the settings are those of other tokens, or something is asked for that states do not have.
   """
-  settings = _settings(method, context, StateSampling)
+  settings = _settings(method, context, DenoisingSampling)
   refuse_audit(method, context, "whose states have no table of probabilities")
   return settings
 

@@ -9,8 +9,8 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.diffusion.token_chains import TokenRule
 from jaxspec.drafters.token_model import TokenModelDrafter
-from jaxspec.methods.common import check_chain, of_vectors, refuse_audit
-from jaxspec.methods.method import SAME_FAMILY, VECTORS, BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.methods.common import check_chain, of_continuous, refuse_audit
+from jaxspec.methods.method import CONTINUOUS, SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.rules.path_coupling import PathCoupling
 from jaxspec.rules.path_ratio import SIGMAS, PathRatio
 from jaxspec.sampling import head_fns
@@ -31,7 +31,7 @@ class Cspd(DraftingMethod):
 
   ``exact=True`` takes another rule, which couples the last steps of the two chains (`jaxspec.rules.path_coupling`): the
   output then follows the target's distribution for every draft. It needs chains that end with noise
-  (``VectorSampling.stop``).
+  (``ContinuousSampling.stop``).
   """
 
   exact: bool = option(False, "Keep the target's distribution exactly.")
@@ -47,7 +47,7 @@ class Cspd(DraftingMethod):
   source: ClassVar[str] = (
     "Wang et al. 2024, arXiv 2411.11925, section 4; the exact rule after De Bortoli et al. 2025, arXiv 2501.05370"
   )
-  tokens: ClassVar[str] = VECTORS
+  tokens: ClassVar[str] = CONTINUOUS
   draft_family: ClassVar[str | None] = SAME_FAMILY
 
   def check(self) -> None:
@@ -75,7 +75,7 @@ class Cspd(DraftingMethod):
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`."""
-    sampling = of_vectors(self, context)
+    sampling = of_continuous(self, context)
     refuse_audit(self, context, "whose vectors have no table of probabilities")
     if self.exact and sampling.stop is None:
       raise ValueError("Must have stop with exact, whose rule needs chains that end with noise, we instead got none")

@@ -16,17 +16,17 @@ from jaxspec.core.network import Network
 from jaxspec.core.options import LARGEST, Option, OptionSpec, check_options, option, options_of, values_of
 from jaxspec.core.short_repr import short_repr
 from jaxspec.core.state import DecodeResult, SpecParams
-from jaxspec.core.token_kinds import IDS, MAPS, STATES, VECTORS
+from jaxspec.core.token_kinds import CONTINUOUS, DENOISING_STEPS, DISCRETE, SCALES
 from jaxspec.core.types import Array, Drafter, Key, PyTree, Verifier
 from jaxspec.sampling.logit_processing import LegalFn, Warp
 
 __all__ = [
-  "IDS",
+  "DISCRETE",
   "LARGEST",
-  "MAPS",
+  "SCALES",
   "SAME_FAMILY",
-  "STATES",
-  "VECTORS",
+  "DENOISING_STEPS",
+  "CONTINUOUS",
   "BuildContext",
   "DecodeFn",
   "DraftingMethod",
@@ -139,7 +139,7 @@ class Method:
   name: ClassVar[str]
   title: ClassVar[str]
   source: ClassVar[str] = ""
-  tokens: ClassVar[str] = IDS
+  tokens: ClassVar[str] = DISCRETE
   exact: ClassVar[bool] = False
   draft_family: ClassVar[str | None] = None
   free_draft: ClassVar[str | None] = None

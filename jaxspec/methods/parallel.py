@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.types import Key, PyTree
-from jaxspec.methods.common import of_vectors, refuse_audit
+from jaxspec.methods.common import of_continuous, refuse_audit
 from jaxspec.methods.masked_decode import generate_masked
-from jaxspec.methods.method import VECTORS, BuildContext, Expected, Method, Parts, option
+from jaxspec.methods.method import CONTINUOUS, BuildContext, Expected, Method, Parts, option
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.models.guidance import Guided
 from jaxspec.models.mar.mar import MARFns
@@ -32,7 +32,7 @@ class Parallel(Method):
   name: ClassVar[str] = "parallel"
   title: ClassVar[str] = "the target alone, several tokens at a time"
   source: ClassVar[str] = "Li et al. 2024, arXiv 2406.11838, section 3"
-  tokens: ClassVar[str] = VECTORS
+  tokens: ClassVar[str] = CONTINUOUS
 
   def expected(self, acceptance: float, num_tokens: int) -> Expected:
     """The tokens of an iteration, on average; nothing is accepted or rejected."""
@@ -45,7 +45,7 @@ class Parallel(Method):
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`; ``draft`` is not read, and conditions are `OrderedLabels`."""
-    sampling = of_vectors(self, context)
+    sampling = of_continuous(self, context)
     refuse_audit(self, context, "whose vectors have no table of probabilities")
     if not isinstance(target.fns, MARFns):
       raise ValueError(

@@ -8,15 +8,15 @@ from typing import ClassVar
 from jaxspec.core.network import Network
 from jaxspec.core.no_draft import NO_DRAFTER
 from jaxspec.core.state import SpecParams
-from jaxspec.methods.common import of_ids, of_maps, of_states, refuse_audit, target_side
+from jaxspec.methods.common import of_denoising, of_ids, of_scales, refuse_audit, target_side
 from jaxspec.methods.method import BuildContext, Method, Parts
 from jaxspec.rules.lossless import lossless
 from jaxspec.rules.path_ratio import PathRatio
-from jaxspec.rules.scale_rule import MapRule
+from jaxspec.rules.scale_rule import ScaleRule
 from jaxspec.rules.step_coupling import StepCoupling
-from jaxspec.sampling import MapSampling, StateSampling, VectorSampling, head_fns
+from jaxspec.sampling import ContinuousSampling, DenoisingSampling, ScaleSampling, head_fns
+from jaxspec.verifiers.denoising_target import DenoisingVerifier
 from jaxspec.verifiers.scale_target import ScaleVerifier
-from jaxspec.verifiers.state_target import StateVerifier
 from jaxspec.verifiers.token_target import TokenVerifier
 
 
@@ -38,18 +38,19 @@ class Plain(Method):
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`; ``draft`` is not read."""
-    if isinstance(context.sampling, VectorSampling):
+    if isinstance(context.sampling, ContinuousSampling):
       refuse_audit(self, context, "whose vectors have no table of probabilities")
       # Without drafts every rule draws from the target's chain.
       verifier = TokenVerifier(context.sampling.bind(head_fns(target)), PathRatio())
       return Parts(SpecParams((), context.sampling.side(target)), NO_DRAFTER, verifier)
-    if isinstance(context.sampling, MapSampling):
-      sampling = of_maps(self, context)
-      verifier = ScaleVerifier(sampling.bind(target), MapRule())
+    if isinstance(context.sampling, ScaleSampling):
+      sampling = of_scales(self, context)
+      verifier = ScaleVerifier(sampling.bind(target), ScaleRule())
       return Parts(SpecParams((), sampling.side(target)), NO_DRAFTER, verifier)
-    if isinstance(context.sampling, StateSampling):
-      sampling = of_states(self, context)
-      return Parts(SpecParams((), sampling.side(target)), NO_DRAFTER, StateVerifier(sampling.bind(target), StepCoupling()))
+    if isinstance(context.sampling, DenoisingSampling):
+      sampling = of_denoising(self, context)
+      verifier = DenoisingVerifier(sampling.bind(target), StepCoupling())
+      return Parts(SpecParams((), sampling.side(target)), NO_DRAFTER, verifier)
     of_ids(self, context)
     side, verifier = target_side(target, lossless, context)
     return Parts(SpecParams((), side), NO_DRAFTER, verifier)

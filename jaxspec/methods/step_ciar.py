@@ -9,9 +9,9 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.drafters.ciar_drafter import GatedParams
 from jaxspec.drafters.ciar_steps import SCORES, CiarStepDrafter
-from jaxspec.methods.common import of_states, prefix_tokens, threshold_of
-from jaxspec.methods.method import SAME_FAMILY, STATES, BuildContext, DraftingMethod, Parts, need, option
-from jaxspec.methods.step_speculative import check_states
+from jaxspec.methods.common import of_denoising, prefix_tokens, threshold_of
+from jaxspec.methods.method import DENOISING_STEPS, SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.methods.step_speculative import check_networks
 from jaxspec.rules.step_coupling import StepCoupling
 from jaxspec.verifiers.ciar_step_target import CiarStepVerifier
 
@@ -36,7 +36,7 @@ class StepCiar(DraftingMethod):
   name: ClassVar[str] = "step-ciar"
   title: ClassVar[str] = "denoising steps accepted locally on an edge"
   source: ClassVar[str] = "arXiv 2603.25463, Table 10, which leaves the rule open; networks of arXiv 2212.09748"
-  tokens: ClassVar[str] = STATES
+  tokens: ClassVar[str] = DENOISING_STEPS
   draft_family: ClassVar[str | None] = SAME_FAMILY
 
   def check(self) -> None:
@@ -54,9 +54,9 @@ class StepCiar(DraftingMethod):
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`."""
-    sampling, draft = of_states(self, context), need(draft, "a draft network", self.name)
+    sampling, draft = of_denoising(self, context), need(draft, "a draft network", self.name)
     cloud, edge = sampling.bind(target), sampling.bind(draft)
-    check_states(edge, cloud)
+    check_networks(edge, cloud)
     drafter = CiarStepDrafter(edge, SCORES[self.score], max_run=self.max_run)
     params = SpecParams(GatedParams(sampling.side(draft), threshold_of(self)), sampling.side(target))
     prefix = prefix_tokens(self.target_prefix, cloud.num_steps)

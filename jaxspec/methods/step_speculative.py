@@ -7,19 +7,19 @@ from typing import ClassVar
 
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
+from jaxspec.drafters.denoising_model import DenoisingModelDrafter
 from jaxspec.drafters.frozen_steps import FrozenStepDrafter
-from jaxspec.drafters.state_model import StateModelDrafter
-from jaxspec.methods.common import check_chain, of_states
-from jaxspec.methods.method import SAME_FAMILY, STATES, BuildContext, DraftingMethod, Parts, option
-from jaxspec.models.dit.state_network import StateNetwork
+from jaxspec.methods.common import check_chain, of_denoising
+from jaxspec.methods.method import DENOISING_STEPS, SAME_FAMILY, BuildContext, DraftingMethod, Parts, option
+from jaxspec.models.dit.denoising_network import DenoisingNetwork
 from jaxspec.rules.coupled_steps import COUPLINGS, Coupler
 from jaxspec.rules.step_coupling import StepCoupling
-from jaxspec.verifiers.state_target import StateVerifier
+from jaxspec.verifiers.denoising_target import DenoisingVerifier
 
 FROZEN = "frozen"
 
 
-def check_states(draft: StateNetwork, target: StateNetwork) -> None:
+def check_networks(draft: DenoisingNetwork, target: DenoisingNetwork) -> None:
   """Raises a ValueError if a draft has other states, or another noise schedule, than its target."""
   for name in ("state_dim", "schedule"):
     if (ours := getattr(draft.fns, name)) != (theirs := getattr(target.fns, name)):
@@ -42,7 +42,7 @@ class StepSpeculative(DraftingMethod):
   name: ClassVar[str] = "step-speculative"
   title: ClassVar[str] = "speculative denoising"
   source: ClassVar[str] = "De Bortoli et al. 2025, arXiv 2501.05370; networks of Peebles and Xie 2022, arXiv 2212.09748"
-  tokens: ClassVar[str] = STATES
+  tokens: ClassVar[str] = DENOISING_STEPS
   exact: ClassVar[bool] = True
   draft_family: ClassVar[str | None] = SAME_FAMILY
   free_draft: ClassVar[str | None] = FROZEN
@@ -61,11 +61,11 @@ class StepSpeculative(DraftingMethod):
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`; without a draft network drafts are frozen."""
-    sampling = of_states(self, context)
+    sampling = of_denoising(self, context)
     judge, side = sampling.bind(target), sampling.side(target)
-    verifier = StateVerifier(judge, self.rule())
+    verifier = DenoisingVerifier(judge, self.rule())
     if draft is None:
       return Parts(SpecParams((), side), FrozenStepDrafter(judge, window=self.gamma), verifier)
     drafting = sampling.bind(draft)
-    check_states(drafting, judge)
-    return Parts(SpecParams(sampling.side(draft), side), StateModelDrafter(drafting, window=self.gamma), verifier)
+    check_networks(drafting, judge)
+    return Parts(SpecParams(sampling.side(draft), side), DenoisingModelDrafter(drafting, window=self.gamma), verifier)

@@ -141,7 +141,7 @@ def _cache_buffers(plan: Plan, target: Sized, needs: Needs, batch: int) -> set[t
   networks: list[Sized] = [target, *([] if needs.draft is None else [needs.draft])]
   found = set()
   for network in networks:
-    fns = head_fns(network.network).network if network.draws_vectors else network.network.fns
+    fns = head_fns(network.network).network if network.draws_continuous else network.network.fns
     slots = plan.model.prefix + plan.model.num_tokens + plan.window
     for leaf in jax.tree.leaves(footprint.cache_shapes(fns.init_cache, plan.halves * batch, slots)):
       if (dtype := _DTYPES.get(leaf.dtype.name)) is not None:

@@ -71,7 +71,7 @@ class Memory:
 
 def cache_of(network: Sized, mesh: MeshSizes, halves: int, slots: int, platform: str) -> float:
   """Bytes of the caches of one row of the batch on each device; heads are divided, masks and tokens are not."""
-  fns = head_fns(network.network).network if network.draws_vectors else network.network.fns
+  fns = head_fns(network.network).network if network.draws_continuous else network.network.fns
   with tracing_for(platform):
     cache: Cache = footprint.cache_shapes(fns.init_cache, halves, slots)
   whole = footprint.tree_bytes(cache)
@@ -122,4 +122,4 @@ def memory_of(
 
 def _prefill_inputs(model: Model, target: Sized) -> int:
   """Inputs of the pass over the condition; a masked network has no such pass."""
-  return 1 if target.draws_vectors else model.prefix
+  return 1 if target.draws_continuous else model.prefix

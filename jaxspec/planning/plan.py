@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from jaxspec.core.mesh import MeshSizes, allowed, check_fits
 from jaxspec.core.options import values_of
-from jaxspec.methods.method import IDS, VECTORS, Method
+from jaxspec.methods.method import CONTINUOUS, DISCRETE, Method
 from jaxspec.methods.plain import Plain
 from jaxspec.planning.assumed_acceptance import Acceptance, acceptance_of
 from jaxspec.planning.devices import Slice
@@ -23,7 +23,7 @@ from jaxspec.planning.parts import needs_of
 from jaxspec.planning.published_models import Model
 from jaxspec.planning.sizes import Sized
 from jaxspec.planning.speed import Speed, speed_of
-from jaxspec.sampling import AnySampling, SamplingConfig, VectorSampling
+from jaxspec.sampling import AnySampling, ContinuousSampling, SamplingConfig
 
 DTYPES = ("bfloat16", "float32")
 
@@ -109,7 +109,7 @@ def _batch_json(memory: Memory, batch: Batch) -> dict[str, Any]:
 
 def sampling_of(model: Model, **fields: Any) -> AnySampling:
   """The sampling settings of a model, with its published guidance unless another is given."""
-  kind = VectorSampling if model.vocab_size is None else SamplingConfig
+  kind = ContinuousSampling if model.vocab_size is None else SamplingConfig
   published: dict[str, Any] = {"cfg_scale": model.guidance}
   return kind(**published | fields)
 
@@ -154,7 +154,7 @@ def make_plan(
   sampling = sampling_of(model) if sampling is None else sampling
   accepted = acceptance_of(method, acceptance)
   target = model.sized(dtype)
-  kind = VECTORS if target.draws_vectors else IDS
+  kind = CONTINUOUS if target.draws_continuous else DISCRETE
   if not method.fits(kind):
     raise ValueError(f"Must have a method that draws {kind} for {model.name}, we instead got {method.name}")
   mesh = default_mesh(target, device.count) if mesh is None else mesh

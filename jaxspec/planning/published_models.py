@@ -213,7 +213,7 @@ def find_model(name: str) -> Model:
     raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {name} holds a {family}")
   config = registry.make_config(family, document["config"])
   if isinstance(config, (VARConfig, DiTConfig)):
-    whole = "maps" if isinstance(config, VARConfig) else "states"
+    whole = "scales" if isinstance(config, VARConfig) else "noisy images"
     raise ValueError(f"Must have a network that draws one token after the other, {name} draws whole {whole} ({family})")
   if isinstance(config, ChameleonConfig):
     return _chameleon(Path(name).resolve().name, config, _ANOLE_PREFIX)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from jaxspec.core.network import Network
 from jaxspec.core.types import Array, PyTree
-from jaxspec.methods.method import IDS, Method
+from jaxspec.methods.method import DISCRETE, Method
 from jaxspec.planning.parts import draft_of
 from jaxspec.planning.published_models import Model
 from jaxspec.planning.sizes import Sized
@@ -103,8 +103,8 @@ class RandomModel:
     Raises:
       ValueError: if the method does not draw ids, or a draft does not fit.
     """
-    if not method.fits(IDS):
-      raise ValueError(f"Must have a method that draws {IDS} for {self.model.name}, we instead got {method.name}")
+    if not method.fits(DISCRETE):
+      raise ValueError(f"Must have a method that draws {DISCRETE} for {self.model.name}, we instead got {method.name}")
     model = self.model
     draft = self.draft(method)  # before the weights of the model: one that does not fit is refused at once
     return Decoder(

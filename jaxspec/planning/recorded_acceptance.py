@@ -21,7 +21,7 @@ import numpy as np
 from jaxspec.core.expected_tokens import acceptance_for
 from jaxspec.core.loop import accepted_by_round
 from jaxspec.core.state import DecodeResult
-from jaxspec.methods.method import IDS, Method
+from jaxspec.methods.method import DISCRETE, Method
 from jaxspec.run.decoder import Decoder
 from jaxspec.verifiers.imposed import Imposed
 
@@ -112,8 +112,8 @@ class RecordedAcceptance:
 def check_recordable(decoder: Decoder) -> None:
   """Raises a ValueError for a decoder that has no acceptance to record."""
   method = decoder.method
-  if not method.fits(IDS) or decoder.draws_vectors or not method.longest_path():
-    raise ValueError(f"Must have a method that drafts {IDS} to record its acceptance, we instead got {method.name}")
+  if not method.fits(DISCRETE) or decoder.draws_continuous or not method.longest_path():
+    raise ValueError(f"Must have a method that drafts {DISCRETE} to record its acceptance, we instead got {method.name}")
   drafter = decoder.parts.drafter
   if drafter is not None and drafter.may_accept_locally:
     raise ValueError(f"Must have a method whose drafts are all judged by the target, we instead got {method.name}")

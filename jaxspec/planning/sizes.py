@@ -101,7 +101,7 @@ class Sized:
     return jnp.dtype(getattr(getattr(self.config, "trunk", self.config), "dtype", "float32")).itemsize
 
   @property
-  def draws_vectors(self) -> bool:
+  def draws_continuous(self) -> bool:
     """Whether its tokens are vectors."""
     return hasattr(self.config, "token_dim")
 

@@ -18,7 +18,7 @@ from jaxspec.planning.memory_plan import Memory
 from jaxspec.planning.parts import Needs
 from jaxspec.planning.published_models import Model
 from jaxspec.planning.sizes import Pass, Sized, pass_cost
-from jaxspec.sampling import AnySampling, VectorSampling
+from jaxspec.sampling import AnySampling, ContinuousSampling
 
 
 class Timed(NamedTuple):
@@ -85,8 +85,8 @@ def speed_of(
   """The limits of a method at a batch size."""
   rows = mesh.rows(batch)
   caches = {need.name: need.bytes(rows) for need in memory.needs}
-  is_vectors = target.draws_vectors
-  steps = _chain_steps(sampling) if isinstance(sampling, VectorSampling) else 0
+  is_vectors = target.draws_continuous
+  steps = _chain_steps(sampling) if isinstance(sampling, ContinuousSampling) else 0
   window = needs.parts.drafter.window if needs.parts.drafter is not None else 0
   # Slots that an input attends to: all of the cache, or the known tokens of a masked network, half of them on average.
   slots = (model.num_tokens + 1) // 2 if target.is_masked else model.prefix + model.num_tokens + window
@@ -137,6 +137,6 @@ def speed_of(
   return Speed(scored, draft, calls, expected.tokens, round_s, rate, row_s, rate / plain)
 
 
-def _chain_steps(sampling: VectorSampling) -> int:
+def _chain_steps(sampling: ContinuousSampling) -> int:
   """Steps of a diffusion chain."""
   return diffusion_tables(str(sampling.steps)).num_steps - (sampling.stop or 0)

@@ -1,4 +1,4 @@
-"""Maps of a decode on the edge: who had the last word on each token, and how uncertain the edge was of it."""
+"""Scales of a decode on the edge: who had the last word on each token, and how uncertain the edge was of it."""
 
 from __future__ import annotations
 

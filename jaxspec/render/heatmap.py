@@ -1,4 +1,4 @@
-"""Maps of a decode: where each token came from, and how many tokens its round committed."""
+"""Scales of a decode: where each token came from, and how many tokens its round committed."""
 
 from __future__ import annotations
 

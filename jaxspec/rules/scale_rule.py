@@ -3,8 +3,8 @@
 The target's distribution of a scale is a product ``P(r) = prod_j p_j(r_j)`` over its positions j, and the draft's is
 another, ``Q``. Both rules are exact: an accepted or replaced scale follows P.
 
-* `MapRule` accepts the whole scale with probability ``min(1, P(r) / Q(r))``. A rejected one is replaced by proposals from P,
-  of which r is kept with probability ``1 - min(1, Q(r) / P(r))``. Accepted with probability ``1 - TV(P, Q)``, the largest
+* `ScaleRule` accepts the whole scale with probability ``min(1, P(r) / Q(r))``. A rejected one is replaced by proposals from
+  P, of which r is kept with probability ``1 - min(1, Q(r) / P(r))``. Accepted with probability ``1 - TV(P, Q)``, the largest
   possible.
 * `PlaceRule` accepts each position with probability ``min(1, p_j / q_j)`` and replaces the others from ``[p_j - q_j]+``. It
   counts as accepted if nothing was replaced: with probability ``prod_j (1 - TV_j)``, which is less.
@@ -18,13 +18,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core import rng
-from jaxspec.core.payloads import DraftedMap, Replaced
+from jaxspec.core.payloads import DraftedScale, Replaced
 from jaxspec.core.types import Array, Key
 from jaxspec.sampling.logit_processing import inverse_cdf, probabilities, sample
 
 
 @dataclasses.dataclass(frozen=True)
-class MapRule:
+class ScaleRule:
   """Accepts or rejects a scale as a whole.
 
   Attributes:
@@ -39,12 +39,12 @@ class MapRule:
     if self.max_tries < 1:
       raise ValueError(f"Must have max_tries of at least 1, we instead got {self.max_tries}")
 
-  def accepts(self, keys: Key, drafted: DraftedMap) -> Array:
-    """See `AcceptMap`; one uniform for the whole scale."""
+  def accepts(self, keys: Key, drafted: DraftedScale) -> Array:
+    """See `AcceptScale`; one uniform for the whole scale."""
     return jnp.log(rng.final_uniform(keys)) < _log_ratio(drafted, drafted.tokens)
 
-  def replace(self, keys: Key, drafted: DraftedMap, needed: Array) -> Replaced:
-    """See `AcceptMap`; draws no network again."""
+  def replace(self, keys: Key, drafted: DraftedScale, needed: Array) -> Replaced:
+    """See `AcceptScale`; draws no network again."""
     rows, size = drafted.tokens.shape
 
     def is_open(state: tuple[Array, Replaced, Array]) -> Array:
@@ -67,30 +67,30 @@ class MapRule:
 
 @dataclasses.dataclass(frozen=True)
 class PlaceRule:
-  """Accepts or rejects every position of a scale; for comparison with `MapRule`."""
+  """Accepts or rejects every position of a scale; for comparison with `ScaleRule`."""
 
-  def accepts(self, keys: Key, drafted: DraftedMap) -> Array:
-    """See `AcceptMap`; a uniform for each position."""
+  def accepts(self, keys: Key, drafted: DraftedScale) -> Array:
+    """See `AcceptScale`; a uniform for each position."""
     return jnp.all(self._places(keys, drafted), axis=1)
 
-  def replace(self, keys: Key, drafted: DraftedMap, needed: Array) -> Replaced:
-    """See `AcceptMap`; accepted positions stay."""
+  def replace(self, keys: Key, drafted: DraftedScale, needed: Array) -> Replaced:
+    """See `AcceptScale`; accepted positions stay."""
     residual = jnp.maximum(probabilities(drafted.target) - probabilities(drafted.draft), 0.0)
     other = inverse_cdf(residual, rng.proposal_uniforms(keys, jnp.int32(0), drafted.tokens.shape[1]))
     tokens = jnp.where(self._places(keys, drafted), drafted.tokens, other)
     return Replaced(tokens, needed.astype(jnp.int32), jnp.zeros(needed.shape, bool))
 
-  def _places(self, keys: Key, drafted: DraftedMap) -> Array:
+  def _places(self, keys: Key, drafted: DraftedScale) -> Array:
     uniform = rng.uniforms(keys, drafted.tokens.shape[1])
     return jnp.log(uniform) < _log_ratios(drafted, drafted.tokens)
 
 
-def _log_ratios(drafted: DraftedMap, tokens: Array) -> Array:
+def _log_ratios(drafted: DraftedScale, tokens: Array) -> Array:
   """``log p_j / q_j [B, S]`` of tokens that one of the two may draw."""
   at = lambda logits: jnp.take_along_axis(jax.nn.log_softmax(logits, axis=-1), tokens[..., None], axis=-1)[..., 0]
   return at(drafted.target) - at(drafted.draft)
 
 
-def _log_ratio(drafted: DraftedMap, tokens: Array) -> Array:
+def _log_ratio(drafted: DraftedScale, tokens: Array) -> Array:
   """``log P / Q [B]`` of scales ``[B, S]`` that one of the two may draw."""
   return jnp.sum(_log_ratios(drafted, tokens), axis=1)

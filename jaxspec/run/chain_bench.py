@@ -12,7 +12,7 @@ import numpy as np
 from jaxspec.core import rng
 from jaxspec.core.network import Network
 from jaxspec.core.types import PyTree
-from jaxspec.methods import IDS, METHODS, SAME_FAMILY
+from jaxspec.methods import DISCRETE, METHODS, SAME_FAMILY
 from jaxspec.methods.speculative import ChainMethod
 from jaxspec.run import measure
 from jaxspec.run.against_plain import Decode, against_plain
@@ -36,7 +36,7 @@ def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
   Raises:
     ValueError: if there is none.
   """
-  if pipeline.host.tokens != IDS:
+  if pipeline.host.tokens != DISCRETE:
     raise ValueError(
       f"Must have networks of ids to bench chains of, {pipeline.name} draws {pipeline.host.tokens}: "
       "jaxspec generate --compare measures them"

@@ -18,12 +18,12 @@ from jaxspec.core.options import check_length
 from jaxspec.core.precision import in_32_bits, precision_context
 from jaxspec.core.short_repr import short_repr
 from jaxspec.core.state import DecodeResult, DraftSide, SpecParams
-from jaxspec.core.token_kinds import IDS, VECTORS
+from jaxspec.core.token_kinds import CONTINUOUS, DISCRETE
 from jaxspec.core.types import Array, Key, ModelFns, PyTree, WhileLoopFn
 from jaxspec.methods.method import BuildContext, Method, Parts
 from jaxspec.methods.plain import Plain
 from jaxspec.models.mar.mar import MARFns
-from jaxspec.sampling import SAMPLING_TYPES, AnySampling, MapSampling, SamplingConfig, StateSampling, head_fns
+from jaxspec.sampling import SAMPLING_TYPES, AnySampling, DenoisingSampling, SamplingConfig, ScaleSampling, head_fns
 from jaxspec.sampling.logit_processing import LegalFn
 from jaxspec.verifiers.imposed import Imposed, ImposedVerifier
 
@@ -39,8 +39,8 @@ class Decoder:
     target: the network whose tokens are drawn.
     method: how; `jaxspec.methods.Plain` by default.
     draft: the draft network; None: that of the method (``method.draft``).
-    sampling: `SamplingConfig` for ids, `VectorSampling` for vectors, `MapSampling` for maps, `StateSampling` for states.
-    vocab_size: ``V``; None: ``target.config.vocab_size``, if there is one.
+    sampling: `SamplingConfig` for ids, `ContinuousSampling` for vectors, `ScaleSampling` for maps, `DenoisingSampling` for
+    states. vocab_size: ``V``; None: ``target.config.vocab_size``, if there is one.
     num_tokens: tokens of a row; None: as network and settings say, or rows of ids that end with ``max_len`` or an end token.
     grid: rows and columns of an image's tokens, for initial drafts from neighbours.
     codebook: returns ``[V, C]``, for acceptance rules that compare codes.
@@ -93,13 +93,13 @@ class Decoder:
       )
     if self.imposed is not None:
       Imposed.of(self.imposed)
-      if self.sampling.tokens != IDS:
+      if self.sampling.tokens != DISCRETE:
         raise ValueError(f"Must have a method for ids to impose its acceptance, we instead got {self.method.name}")
 
   @property
-  def draws_vectors(self) -> bool:
+  def draws_continuous(self) -> bool:
     """Whether tokens are vectors."""
-    return self.sampling.tokens == VECTORS
+    return self.sampling.tokens == CONTINUOUS
 
   @property
   def drafting(self) -> Network | None:
@@ -123,7 +123,7 @@ class Decoder:
     num_tokens, vocab_size = self.num_tokens, self.vocab_size
     if num_tokens is None:
       num_tokens = self.sampling.row_tokens(self.target)
-    if not self.draws_vectors and vocab_size is None:
+    if not self.draws_continuous and vocab_size is None:
       vocab_size = getattr(self.target.config, "vocab_size", None)
     return BuildContext(
       self.sampling, vocab_size, num_tokens, self.grid, codebook=self.codebook, embedding=self.embedding, legal=self.legal,
@@ -236,9 +236,9 @@ class Decoder:
     total = 0
     for network in filter(None, (self.target, self.drafting)):
       # A draft of ids may have learned guided targets; other halves always go together.
-      is_guided = self.sampling.is_guided and (self.sampling.tokens != IDS or network.is_guided)
+      is_guided = self.sampling.is_guided and (self.sampling.tokens != DISCRETE or network.is_guided)
       halves = 2 if is_guided else 1
-      if isinstance(self.sampling, MapSampling | StateSampling):
+      if isinstance(self.sampling, ScaleSampling | DenoisingSampling):
         total += self.sampling.bind(network).decode_bytes(halves * rows, window + 1)
         continue
       fns = self._functions(network)
@@ -254,7 +254,7 @@ class Decoder:
 
     A draft may be anything that its method can read: what it keeps is not known then.
     """
-    if not self.draws_vectors:
+    if not self.draws_continuous:
       return network.fns if isinstance(network.fns, ModelFns) else None
     if self.parts.decode is not None and isinstance(network.fns, MARFns):
       return None

@@ -48,12 +48,12 @@ def document(runs: Sequence[Generation], files: Mapping[str, Any]) -> dict[str, 
 
 
 def _row(run: Generation, index: int) -> dict[str, Any]:
-  """Counters of one row; its tokens if they are ids or maps of ids, and its text."""
+  """Counters of one row; its tokens if they are discrete or scales, and its text."""
   row: dict[str, Any] = {name: int(values[index]) for name, values in per_row(run.counters).items()}
   tokens = run.result.tokens[index, : run.result.lengths[index]]
   if tokens.ndim > 1:
     is_map = np.issubdtype(tokens.dtype, np.integer)
-    return row | ({"maps": [one[one >= 0].tolist() for one in np.asarray(tokens)]} if is_map else {})
+    return row | ({"scales": [one[one >= 0].tolist() for one in np.asarray(tokens)]} if is_map else {})
   if run.texts is not None:
     row |= {"text": run.texts[index], "ended": int(tokens[-1]) in (run.host.end_token or ())}
   return row | {"tokens": tokens.tolist()}

@@ -11,7 +11,7 @@ from jaxspec.diffusion.token_chains import TokenReport
 from jaxspec.drafters.ciar_drafter import GatedReport
 from jaxspec.drafters.compressed import CompressedReport
 from jaxspec.methods.ciar import pass_widths
-from jaxspec.methods.method import IDS
+from jaxspec.methods.method import DISCRETE
 from jaxspec.run.cloud_calls import cloud_calls, cloud_passes
 from jaxspec.run.compression import compression_figures
 from jaxspec.run.generation import Generation, per_row
@@ -66,7 +66,7 @@ def _cloud(run: Generation) -> dict[str, Any]:
 
 def _passes(run: Generation) -> int:
   """Passes of the cloud; of whole scales or denoising steps a call is one pass, whatever it catches up."""
-  if run.method.tokens != IDS:
+  if run.method.tokens != DISCRETE:
     return int(np.sum(run.counters.target_calls))
   window = run.method.options()["gamma"]
   return int(cloud_passes(run.result, window=window, widest=pass_widths(window)[-1]).sum())

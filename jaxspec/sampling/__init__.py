@@ -1,30 +1,30 @@
 """How tokens are drawn: the settings that every method to be compared shares.
 
-`SamplingConfig` is for ids (guidance and logit processing), `VectorSampling` for vectors (guidance and the chain of a
-diffusion head), `MapSampling` for maps of ids, `StateSampling` for the states of one image's chain. Both sides of a decode
-get the same settings: the target's processed distribution is the one that exact methods reproduce.
+`SamplingConfig` is for ids (guidance and logit processing), `ContinuousSampling` for vectors (guidance and the chain of a
+diffusion head), `ScaleSampling` for maps of ids, `DenoisingSampling` for the states of one image's chain. Both sides of a
+decode get the same settings: the target's processed distribution is the one that exact methods reproduce.
 """
 
 from __future__ import annotations
 
-from jaxspec.sampling.ids import SamplingConfig
-from jaxspec.sampling.maps import MapSampling
-from jaxspec.sampling.states import StateSampling
-from jaxspec.sampling.vectors import VectorSampling, head_fns, nearest_stop
+from jaxspec.sampling.continuous import ContinuousSampling, head_fns, nearest_stop
+from jaxspec.sampling.denoising import DenoisingSampling
+from jaxspec.sampling.discrete import SamplingConfig
+from jaxspec.sampling.scales import ScaleSampling
 
 __all__ = [
   "SAMPLING_TYPES",
   "AnySampling",
-  "MapSampling",
+  "ScaleSampling",
   "SamplingConfig",
-  "StateSampling",
-  "VectorSampling",
+  "DenoisingSampling",
+  "ContinuousSampling",
   "head_fns",
   "nearest_stop",
 ]
 
-AnySampling = SamplingConfig | VectorSampling | MapSampling | StateSampling
+AnySampling = SamplingConfig | ContinuousSampling | ScaleSampling | DenoisingSampling
 # By the kind of tokens that they are about.
 SAMPLING_TYPES: dict[str, type[AnySampling]] = {
-  cls.tokens: cls for cls in (SamplingConfig, VectorSampling, MapSampling, StateSampling)
+  cls.tokens: cls for cls in (SamplingConfig, ContinuousSampling, ScaleSampling, DenoisingSampling)
 }

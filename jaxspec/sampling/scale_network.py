@@ -117,7 +117,7 @@ class ScaleSide(NamedTuple):
   sampling: ScaleSampling
 
 
-class MapReader(NamedTuple):
+class ScaleReader(NamedTuple):
   """What a side carries. Both parts are kept for every scale: to go back is to read from an earlier scale again."""
 
   reader: ReaderState
@@ -154,22 +154,22 @@ class ScaleNetwork:
     cache = jax.eval_shape(functools.partial(self.model.init_cache, rows))
     return footprint.tree_bytes(cache) + footprint.logits_bytes(rows, sum(self.sizes[-num_maps:]), self.model.vocab_size)
 
-  def start(self, side: ScaleSide, condition: ClassLabels) -> MapReader:
+  def start(self, side: ScaleSide, condition: ClassLabels) -> ScaleReader:
     """The state of a side that has read nothing, for ``B`` rows."""
     reader = start_reader(self.model, side.weights.network, condition, guided=side.sampling.guidance is not None)
     last, width = self.model.sides[-1], self.model.code_dim
-    return MapReader(reader, jnp.zeros((len(self.sizes), condition.batch_size, last, last, width), jnp.float32))
+    return ScaleReader(reader, jnp.zeros((len(self.sizes), condition.batch_size, last, last, width), jnp.float32))
 
   def read(
     self,
     side: ScaleSide,
-    state: MapReader,
+    state: ScaleReader,
     maps: Sequence[Array],
     *,
     first: int,
     end: int,
     logits_from: int | None = None,
-  ) -> tuple[list[Array], MapReader]:
+  ) -> tuple[list[Array], ScaleReader]:
     """One pass over the scales ``first .. end - 1``.
 
     Args:
@@ -190,13 +190,13 @@ class ScaleNetwork:
   def hear(
     self,
     side: ScaleSide,
-    state: MapReader,
+    state: ScaleReader,
     maps: Sequence[Array],
     *,
     first: int,
     end: int,
     logits_from: int | None = None,
-  ) -> tuple[list[Intervals], MapReader]:
+  ) -> tuple[list[Intervals], ScaleReader]:
     """As `read`, but intervals for the guided logits of each scale, before truncation and temperature.
 
     Returns:
@@ -220,4 +220,4 @@ class ScaleNetwork:
     heard = Intervals(centre, jnp.zeros_like(centre) if radius is None else radius)
     cuts = [start - starts[logits_from] for start in starts[logits_from + 1 : end]]
     parts = zip(*(jnp.split(leaf, cuts, axis=1) for leaf in (heard.centre, heard.radius)))
-    return [Intervals(*part) for part in parts], MapReader(reader, totals)
+    return [Intervals(*part) for part in parts], ScaleReader(reader, totals)

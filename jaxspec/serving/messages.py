@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxspec.core import rng
 from jaxspec.core.state import DecodeResult
-from jaxspec.core.token_kinds import IDS
+from jaxspec.core.token_kinds import DISCRETE
 from jaxspec.core.types import PyTree
 from jaxspec.methods import Ciar, Plain, Sqs
 from jaxspec.models.conditions import ClassLabels
@@ -74,7 +74,7 @@ class Messages(NamedTuple):
 
 def has_messages(job: Job) -> bool:
   """Whether rounds of the job's method can be sent: it has messages, and tokens are ids."""
-  return isinstance(job.method, (Sqs, Ciar, Plain)) and job.pipeline.host.tokens == IDS
+  return isinstance(job.method, (Sqs, Ciar, Plain)) and job.pipeline.host.tokens == DISCRETE
 
 
 def wire_of(job: Job) -> Wire:

@@ -12,7 +12,7 @@ from jaxspec.core.loop import prefix_rounds
 from jaxspec.core.state import DecodeResult, Origin
 from jaxspec.diffusion.token_chains import TokenReport
 from jaxspec.drafters.ciar_drafter import GatedReport
-from jaxspec.methods.method import IDS, VECTORS
+from jaxspec.methods.method import CONTINUOUS, DISCRETE
 from jaxspec.rules.audited import TokenAudit
 from jaxspec.run.generation import Generation
 from jaxspec.run.rounds import rounds
@@ -126,7 +126,7 @@ class Lane:
     """The images so far as URLs; None where it is too early for the next ones, or where unfinished tokens have none."""
     job = self.entrant.job
     grid = job.pipeline.host.grid
-    if job.noun != "image" or grid is None or job.pipeline.host.tokens not in (IDS, VECTORS):
+    if job.noun != "image" or grid is None or job.pipeline.host.tokens not in (DISCRETE, CONTINUOUS):
       return None
     if self._preview_s * _PREVIEW_SHARE > self.seconds:
       return None

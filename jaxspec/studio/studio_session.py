@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxspec.core.options import values_of
-from jaxspec.core.token_kinds import IDS
+from jaxspec.core.token_kinds import DISCRETE
 from jaxspec.families.token_images import FeatureHost
 from jaxspec.methods import METHODS
 from jaxspec.models.conditions import ClassLabels
@@ -84,7 +84,7 @@ class Session:
       "example": classes[0] if classes else _EXAMPLES.get(self.kind, "0"),
       "classes": classes,
       "grid": host.grid,
-      "can_audit": host.tokens == IDS,
+      "can_audit": host.tokens == DISCRETE,
       "method": pipeline.default_method,
       "methods": [self._method(name) for name in pipeline.methods()],
       "sampling": _controls(describe_options(host.sampling_type), sampling),

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeResult, SpecParams
-from jaxspec.core.token_kinds import IDS
+from jaxspec.core.token_kinds import DISCRETE
 from jaxspec.core.types import AcceptFn, Drafter, PyTree
 from jaxspec.drafters.small_model import SmallModelDrafter
 from jaxspec.methods.common import target_side
@@ -69,7 +69,7 @@ def check_exact(
   elif not isinstance(method, Method):
     build = method
   else:
-    if not method.fits(IDS):
+    if not method.fits(DISCRETE):
       raise ValueError(f"Must have a method that draws ids, we instead got {method.name}, which draws {method.tokens}")
     build = method.build
   drafts_features = isinstance(method, Method) and method.draft_family == EAGLE

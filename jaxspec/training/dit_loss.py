@@ -68,7 +68,7 @@ def radius_loss(prediction: Prediction, wanted: Prediction, objective: RadiusObj
   return terms["eps"] + objective.variance * terms["v"] + objective.radius * terms["likelihood"], terms
 
 
-def state_loss_fn(model: DiTFns, num_classes: int, *, copies: int = 1, label_drop_prob: float = 0.1) -> LossFn:
+def denoising_loss_fn(model: DiTFns, num_classes: int, *, copies: int = 1, label_drop_prob: float = 0.1) -> LossFn:
   """The diffusion loss; there is no extra state.
 
   Args:
@@ -87,7 +87,7 @@ def state_loss_fn(model: DiTFns, num_classes: int, *, copies: int = 1, label_dro
   return loss_fn
 
 
-def state_radii_loss_fn(
+def denoising_radii_loss_fn(
   draft: DiTFns,
   target: DiTFns,
   num_classes: int,

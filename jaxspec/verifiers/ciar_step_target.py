@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jaxspec.core import verdicts
 from jaxspec.core.types import Cursor, Draft, Key, Verdict, Verifier
 from jaxspec.diffusion.step_payloads import StepRule
-from jaxspec.models.dit.state_network import StateNetwork, StateSide
-from jaxspec.verifiers.state_target import StateTargetState, StateVerifier
+from jaxspec.models.dit.denoising_network import DenoisingNetwork, DenoisingSide
+from jaxspec.verifiers.denoising_target import DenoisingTargetState, DenoisingVerifier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,16 +27,16 @@ class CiarStepVerifier(Verifier):
     rule: draws where nothing was drafted.
   """
 
-  network: StateNetwork
+  network: DenoisingNetwork
   rule: StepRule
 
   @property
   def plain(self):
-    return StateVerifier(self.network, self.rule)
+    return DenoisingVerifier(self.network, self.rule)
 
   def verify(
-    self, params: StateSide, keys: Key, state: StateTargetState, cursor: Cursor, draft: Draft
-  ) -> tuple[Verdict, StateTargetState]:
+    self, params: DenoisingSide, keys: Key, state: DenoisingTargetState, cursor: Cursor, draft: Draft
+  ) -> tuple[Verdict, DenoisingTargetState]:
     local, window = verdicts.num_local(draft), draft.tokens.shape[1]
     newest = draft.payload.state if window else cursor.last
     moved = cursor._replace(last=newest, length=cursor.length + local)

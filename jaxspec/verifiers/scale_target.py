@@ -6,9 +6,9 @@ least. Nothing is lost: a map that is drawn again given the same maps is the sam
 random numbers belong to its scale and not to the round. Only the map after a fully accepted draft is another: the target
 draws it. Without this ``bonus`` a row has the same tokens alone and in any batch.
 
-Maps that the draft side accepted by itself (`Draft.num_local`) are final, and rows that ask nothing commit such maps alone.
-Where a row that asks has maps that the target has not read (`PendingTokens`), the pass begins at scale 1: it reads them with
-those that it knows already, since a pass has few places before the newest scales.
+Scales that the draft side accepted by itself (`Draft.num_local`) are final, and rows that ask nothing commit such maps
+alone. Where a row that asks has maps that the target has not read (`PendingTokens`), the pass begins at scale 1: it reads
+them with those that it knows already, since a pass has few places before the newest scales.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import jax.numpy as jnp
 
 from jaxspec.core import rng, verdicts
 from jaxspec.core.control_flow import run_if
-from jaxspec.core.payloads import AcceptMap, DraftedMap, PendingTokens, Replaced, as_token
+from jaxspec.core.payloads import AcceptScale, DraftedScale, PendingTokens, Replaced, as_token
 from jaxspec.core.types import Array, Cursor, Draft, Key, Verdict, Verifier
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.sampling.logit_processing import sample
-from jaxspec.sampling.scale_network import MapReader, ScaleNetwork, ScaleSide
+from jaxspec.sampling.scale_network import ScaleNetwork, ScaleReader, ScaleSide
 
 
-class MapReport(NamedTuple):
+class ScaleReport(NamedTuple):
   """`DecodeResult.metrics` of maps, leaves ``[B, N]``; 0 where a draft was accepted."""
 
   tries: Array  # int32, proposals until a rejected map was replaced
@@ -38,7 +38,7 @@ class MapReport(NamedTuple):
 class ScaleTargetState(NamedTuple):
   """The network has read every scale below the length of the rows."""
 
-  reader: MapReader
+  reader: ScaleReader
   keys: Key  # [B], numbers of maps
 
 
@@ -54,7 +54,7 @@ class ScaleVerifier(Verifier):
   """
 
   network: ScaleNetwork
-  rule: AcceptMap
+  rule: AcceptScale
   bonus: bool = True
   length: int | None = None
 
@@ -88,8 +88,8 @@ class ScaleVerifier(Verifier):
     return verdict, ScaleTargetState(reader, keys)
 
   def pass_over(
-    self, length: int, end: int, params: ScaleSide, reader: MapReader, cursor: Cursor, draft: Draft, tokens: list[Array]
-  ) -> tuple[list[Array], MapReader]:
+    self, length: int, end: int, params: ScaleSide, reader: ScaleReader, cursor: Cursor, draft: Draft, tokens: list[Array]
+  ) -> tuple[list[Array], ScaleReader]:
     """What the target says about the maps from the length of the rows on to ``end - 1``, and the reader."""
     unread = draft.payload
     if not isinstance(unread, PendingTokens):
@@ -113,7 +113,7 @@ class ScaleVerifier(Verifier):
     tokens = [draft.tokens[:, i, : self.sizes[length + i]] for i in range(judged)]
     end = length + judged + draws_more
     targets, reader = self.pass_over(length, end, params, state.reader, cursor, draft, tokens)
-    maps = [DraftedMap(*parts) for parts in zip(tokens, draft.proposal, targets)]
+    maps = [DraftedScale(*parts) for parts in zip(tokens, draft.proposal, targets)]
     own = [rng.of_token(state.keys, length + i) for i in range(judged + draws_more)]
     local, asks = verdicts.num_local(draft), verdicts.needs_verify(draft)
     count = local  # [B], leading maps that are final
@@ -144,13 +144,13 @@ class ScaleVerifier(Verifier):
     return verdict, ScaleTargetState(reader, state.keys)
 
 
-def _no_report(rows: int, maps: int) -> MapReport:
-  return MapReport(jnp.zeros((rows, maps), jnp.int32), jnp.zeros((rows, maps), bool))
+def _no_report(rows: int, maps: int) -> ScaleReport:
+  return ScaleReport(jnp.zeros((rows, maps), jnp.int32), jnp.zeros((rows, maps), bool))
 
 
-def _with(report: MapReport, at: int, replaced: Replaced, needed: Array) -> MapReport:
+def _with(report: ScaleReport, at: int, replaced: Replaced, needed: Array) -> ScaleReport:
   """The report with what is known about the map at one place of the round."""
-  return MapReport(
+  return ScaleReport(
     report.tries.at[:, at].set(jnp.where(needed, replaced.tries, 0)),
     report.fallback.at[:, at].set(needed & replaced.fallback),
   )

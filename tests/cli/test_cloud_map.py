@@ -1,4 +1,4 @@
-"""Maps of a decode on the edge: who decided, and how uncertain the edge was."""
+"""Scales of a decode on the edge: who decided, and how uncertain the edge was."""
 
 import numpy as np
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from jaxspec import methods
 from jaxspec.cli.main import main
 from jaxspec.core import options
+from jaxspec.core.token_kinds import KINDS
 from jaxspec.methods import METHODS
 from jaxspec.run.chosen import declarations, flag
 from jaxspec.sampling import SAMPLING_TYPES
@@ -71,10 +72,10 @@ def test_one_method(run, name):
 
 def test_json(run):
   document = json.loads(run("methods", "--json").stdout)
-  assert list(document["methods"]) == list(METHODS) and set(document["sampling"]) == {"ids", "vectors", "maps", "states"}
+  assert list(document["methods"]) == list(METHODS) and set(document["sampling"]) == set(KINDS)
   assert document["methods"]["cspd"]["exact"] == "option" and document["methods"]["gsd"]["exact"] is False
   assert (
-    document["methods"]["ar"]["tokens"] == ["ids", "vectors", "maps", "states"]
+    document["methods"]["ar"]["tokens"] == list(KINDS)
     and document["methods"]["ar"]["drafts_by"] == "nothing"
   )
   one = json.loads(run("methods", "gsd", "--json").stdout)

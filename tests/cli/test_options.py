@@ -10,7 +10,7 @@ from jaxspec.cli.main import main
 from jaxspec.core.options import Option, options_of
 from jaxspec.methods import METHODS, Gsd, Plain, Speculative
 from jaxspec.run.chosen import Chosen, fitting, flag
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.sampling import ContinuousSampling, SamplingConfig
 
 
 def bad_values(option: Option) -> list:
@@ -41,10 +41,10 @@ def test_options_of_methods(name):
       assert option.name in line or flag(option.name) in line
 
 
-@pytest.mark.parametrize("cls", [SamplingConfig, VectorSampling])
+@pytest.mark.parametrize("cls", [SamplingConfig, ContinuousSampling])
 def test_options_of_sampling(cls):
   """A value that the other kind of tokens allows is only refused when the networks are known."""
-  other = options_of(VectorSampling if cls is SamplingConfig else SamplingConfig)
+  other = options_of(ContinuousSampling if cls is SamplingConfig else SamplingConfig)
   for option in options_of(cls).values():
     for value in bad_values(option):
       line = refused(f"{flag(option.name)}={value}")
@@ -69,7 +69,7 @@ def test_what_was_given_is_told_apart():
 def test_types_are_the_loosest_of_the_declarations():
   import click
 
-  steps, gamma = options_of(VectorSampling)["steps"], options_of(Speculative)["gamma"]
+  steps, gamma = options_of(ContinuousSampling)["steps"], options_of(Speculative)["gamma"]
   kind = lambda *options: declared.value_type(options)
   assert kind(gamma) is click.INT and kind(steps) is click.STRING
   assert kind(gamma, options_of(SamplingConfig)["top_p"]) is click.FLOAT

@@ -14,9 +14,9 @@ from jaxspec.core import orders, rng
 from jaxspec.methods import Parts
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.run.decoder import Decoder
-from jaxspec.sampling import AnySampling, MapSampling, SamplingConfig, StateSampling, VectorSampling
+from jaxspec.sampling import AnySampling, ContinuousSampling, DenoisingSampling, SamplingConfig, ScaleSampling
 from jaxspec.verifiers.ciar_target import CiarVerifier
-from tests import state_toy
+from tests import denoising_toy as denoising_toy
 from tests.contract import networks
 from tests.methods.networks import maps as small_maps
 from tests.methods.networks import vectors as small_vectors
@@ -27,8 +27,8 @@ LOGITS = np.random.default_rng(0).normal(size=SHAPE)
 NOISE = 0.7 * np.random.default_rng(1).normal(size=SHAPE)
 NOISE[-1] = (30, 0, 0)  # what a head says that was misled
 CODES = np.asarray([[0.0, 0.1], [0.2, 0.0], [1.0, 0.9]], np.float32)
-STOPPED = VectorSampling("ddim5", 1)
-STEPS = StateSampling(state_toy.STEPS)
+STOPPED = ContinuousSampling("ddim5", 1)
+STEPS = DenoisingSampling(denoising_toy.STEPS)
 EAGLE = dict(tree_size=5, tree_top_k=2, tree_depth=2)
 WARPED = SamplingConfig(cfg_scale=2.0, temperature=0.4, top_k=2)
 
@@ -63,11 +63,11 @@ class Case:
   def decoder(self) -> Decoder:
     """The method on the smallest networks that it takes."""
     fields = dict(method=self.method, sampling=self.sampling)
-    if self.method.tokens == methods.MAPS:
+    if self.method.tokens == methods.SCALES:
       return Decoder(small_maps(1), draft=small_maps(2), **fields)
-    if self.sampling.tokens == methods.STATES:
-      draft = None if self.method.draft == "frozen" else state_toy.network(state_toy.NEAR)
-      return Decoder(state_toy.network(state_toy.TARGET), draft=draft, **fields)
+    if self.sampling.tokens == methods.DENOISING_STEPS:
+      draft = None if self.method.draft == "frozen" else denoising_toy.network(denoising_toy.NEAR)
+      return Decoder(denoising_toy.network(denoising_toy.TARGET), draft=draft, **fields)
     if self.method.name == "parallel":
       return Decoder(small_vectors("mar", 1), **fields)
     if not self.draws_ids:
@@ -112,8 +112,8 @@ class Case:
 
 SQS = methods.Sqs(max_drafts=2, ell=8, beta1=0.2, eta=0.3, alpha=0.1)
 CIAR = methods.Ciar(gamma=2, max_run=2, tau=0.45, score="max_prob")
-MAPS = MapSampling(temperature=4.0)
-MAP_CIAR = methods.MapCiar(max_window=1, bonus=False, tau=0.3, score="random")
+SCALES = ScaleSampling(temperature=4.0)
+MAP_CIAR = methods.ScaleCiar(max_window=1, bonus=False, tau=0.3, score="random")
 CASES = {
   "ar": Case(methods.Plain()),
   "ar of vectors": Case(methods.Plain(), STOPPED),
@@ -130,9 +130,9 @@ CASES = {
   "ciar after a prefix": Case(dataclasses.replace(CIAR, target_prefix=0.34), acceptance=0.805),
   "cspd": Case(methods.Cspd(gamma=2, target_prefix=0.34), STOPPED, num_alone=1),
   "parallel": Case(methods.Parallel(num_iter=2), STOPPED),
-  "map-speculative": Case(methods.MapSpeculative(gamma=1, bonus=False), MAPS),
+  "scale-speculative": Case(methods.ScaleSpeculative(gamma=1, bonus=False), SCALES),
   "step-speculative": Case(methods.StepSpeculative(gamma=2), STEPS),
-  "map-ciar": Case(MAP_CIAR, MAPS),
+  "scale-ciar": Case(MAP_CIAR, SCALES),
   "step-ciar": Case(methods.StepCiar(max_run=3, tau=0.6, score="random"), STEPS, num_alone=2),
 }
 # What the default suite leaves to the enumerations, and to others that share its code.
@@ -146,6 +146,6 @@ MORE = {
   "ciar, a rate": Case(methods.Ciar(gamma=2, max_run=3, cloud_rate=0.5, score="max_prob"), history_free=False),
   "ciar, early": Case(methods.Ciar(gamma=3, max_run=2, tau=0.45, score="max_prob", early_close=True, verify="greedy")),
   "cspd, exact": Case(methods.Cspd(gamma=2, exact=True), STOPPED),
-  "map-ciar, nothing drafted": Case(dataclasses.replace(MAP_CIAR, max_window=0), MAPS),
+  "scale-ciar, nothing drafted": Case(dataclasses.replace(MAP_CIAR, max_window=0), SCALES),
   "step-speculative, frozen": Case(methods.StepSpeculative(gamma=3, draft="frozen", coupling="split"), STEPS),
 }

@@ -20,7 +20,7 @@ from tests.helpers import side
 
 def _check(case: Case, **kwargs):
   """The contract; of an exact method also tokens 1 to 3 of every class, which two rounds commit."""
-  rows = ROWS if case.draws_ids else 12 if case.method.tokens in (methods.MAPS, methods.STATES) else 3
+  rows = ROWS if case.draws_ids else 12 if case.method.tokens in (methods.SCALES, methods.DENOISING_STEPS) else 3
   condition, length = case.condition(rows), case.decoder.context.num_tokens
   out = testing.check_contract(
     case.parts, condition, max_len=length, history_free=case.history_free, **({"key": testing.fast_keys(1, rows)} | kwargs)

@@ -17,11 +17,11 @@ from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.registry import family_of
 from jaxspec.planning.sizes import sized
 from jaxspec.run.decoder import Decoder
-from jaxspec.sampling import MapSampling, SamplingConfig, StateSampling
+from jaxspec.sampling import DenoisingSampling, SamplingConfig, ScaleSampling
 from tests.methods.networks import CAUSAL, MAR, STOPPED, maps, small, states
 
 ROWS = 2
-FLOATS = (methods.VECTORS, methods.STATES)
+FLOATS = (methods.CONTINUOUS, methods.DENOISING_STEPS)
 CONFIG = LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=12, num_tokens=16, num_classes=3, multiple_of=16)
 CHAMELEON = ChameleonConfig(
   vocab_size=24, dim=16, num_layers=2, num_heads=2, ffn_hidden=16, layout="lumina", rows=4, columns=2, num_codes=12,
@@ -36,11 +36,11 @@ def decoder_of(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> 
   make = lambda family, config: sized(family, config, family, dtype="bfloat16").drawing
   method = small(name)
   shaped = lambda network: dataclasses.replace(network, params=jax.eval_shape(lambda: network.params))
-  if method.tokens == methods.STATES:
-    return Decoder(shaped(states(1)), method, draft=shaped(states(2)), sampling=StateSampling(6, 2.0))
-  if method.tokens == methods.MAPS:
-    return Decoder(shaped(maps(1)), method, draft=shaped(maps(2)), sampling=MapSampling(2.0, 3, 0.9))
-  if not method.fits(methods.IDS):
+  if method.tokens == methods.DENOISING_STEPS:
+    return Decoder(shaped(states(1)), method, draft=shaped(states(2)), sampling=DenoisingSampling(6, 2.0))
+  if method.tokens == methods.SCALES:
+    return Decoder(shaped(maps(1)), method, draft=shaped(maps(2)), sampling=ScaleSampling(2.0, 3, 0.9))
+  if not method.fits(methods.DISCRETE):
     family, config = ("mar", MAR) if name == "parallel" else ("causal_tokens", CAUSAL)
     return Decoder(make(family, config), method, draft=make(family, config), sampling=STOPPED)
   family = family_of(config)
@@ -65,7 +65,7 @@ def export(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> jax.
     condition = OrderedLabels(labels, jax.ShapeDtypeStruct((ROWS, MAR.num_tokens), jnp.int32))
   if config is CHAMELEON:
     condition = Prompt(jax.ShapeDtypeStruct((ROWS, 6), jnp.int32), jax.ShapeDtypeStruct((ROWS, 6), jnp.bool_))
-  length = 4 if decoder.draws_vectors else decoder.context.num_tokens
+  length = 4 if decoder.draws_continuous else decoder.context.num_tokens
   with tracing_for("tpu"):
     decode = jax.jit(decoder.decode_fn(max_len=length))
     return jax.export.export(decode, platforms=("cuda", "tpu"))(decoder.parts.params, key_data, condition)
@@ -76,7 +76,7 @@ def check(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> None:
   assert exported.platforms == ("cuda", "tpu")
   tokens = exported.out_avals[0]
   assert tokens.shape[0] == ROWS and tokens.dtype == (jnp.float32 if METHODS[name].tokens in FLOATS else jnp.int32)
-  if METHODS[name].fits(methods.IDS):
+  if METHODS[name].fits(methods.DISCRETE):
     # Caches are those of an accelerator: numbers, not the bits that a CPU stores.
     text = exported.mlir_module()
     assert "bf16" in text and "xui16>" not in text
@@ -94,7 +94,7 @@ def test_export_of_the_others(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.fits(methods.IDS)])
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.fits(methods.DISCRETE)])
 def test_export_of_a_chameleon(name):
   """Guided, with row ends: prompts of different lengths, forced tokens, and heads on the features of this family."""
   check(name, CHAMELEON)

@@ -35,5 +35,5 @@ def test_results():
 
 def test_hosts():
   pipe = jaxspec.load_pipeline("digits32-var", target_weights=False)
-  assert repr(pipe.host) == f"<MapHost: images of maps, {pipe.host.target.path}>"
+  assert repr(pipe.host) == f"<ScaleHost: images of maps, {pipe.host.target.path}>"
   assert len(repr(pipe.host.tokenizer)) < 800

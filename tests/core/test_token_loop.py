@@ -21,7 +21,7 @@ from jaxspec.models.mar.mar import MARConfig, mar_fns
 from jaxspec.models.mar.masked_network import masked_network
 from jaxspec.rules.path_coupling import PathCoupling
 from jaxspec.rules.path_ratio import PathRatio
-from jaxspec.sampling import VectorSampling
+from jaxspec.sampling import ContinuousSampling
 from jaxspec.verifiers.token_target import TokenVerifier
 from tests.helpers import random_params
 
@@ -36,7 +36,7 @@ CAUSAL = CausalTokensConfig(
   num_tokens=N, latent_channels=C, num_classes=3, dim=16, num_layers=1, num_heads=2, diffloss_width=8, diffloss_depth=1
 )
 LABELS = ClassLabels(jnp.asarray([0, 2, 1]))
-STOPPED = VectorSampling(STEPS, stop=1, temperature=0.9)
+STOPPED = ContinuousSampling(STEPS, stop=1, temperature=0.9)
 
 
 def _keys():
@@ -48,7 +48,7 @@ def _ordered():
   return OrderedLabels(LABELS.labels, orders.random_order(_keys(), N))
 
 
-def _pair(family: str, sampling: VectorSampling, rule, gamma: int = 3, same: bool = False):
+def _pair(family: str, sampling: ContinuousSampling, rule, gamma: int = 3, same: bool = False):
   """``(params, kwargs of speculate, condition)`` of a random pair."""
   if family == "causal":
     head, condition = causal_token_fns(CAUSAL), LABELS
@@ -69,8 +69,8 @@ def _pair(family: str, sampling: VectorSampling, rule, gamma: int = 3, same: boo
 # Where the settings are those of a test below, both use one compiled program.
 CASES = [
   ("causal", STOPPED, PathCoupling(2, "split"), 0),
-  ("causal", VectorSampling(STEPS, 1, cfg_scale=1.5), PathCoupling(), 3),
-  ("masked", VectorSampling(STEPS, cfg_scale=1.5), PathRatio("released", inner_temperature=42.0), 4),
+  ("causal", ContinuousSampling(STEPS, 1, cfg_scale=1.5), PathCoupling(), 3),
+  ("masked", ContinuousSampling(STEPS, cfg_scale=1.5), PathRatio("released", inner_temperature=42.0), 4),
   ("masked", STOPPED, PathRatio("none"), 0),
 ]
 
@@ -121,7 +121,7 @@ def _noise_of_a_plain_decode(keys, order, *, steps):
 @pytest.mark.parametrize("stop", [None, 1])
 def test_plain_decoding_of_a_masked_network_equals_mar_token_by_token(scale, stop):
   """Compares the loop without a drafter with `generate_masked` with as many iterations as tokens, on the same noise."""
-  sampling = VectorSampling(STEPS, stop, cfg_scale=scale)
+  sampling = ContinuousSampling(STEPS, stop, cfg_scale=scale)
   params, kwargs, condition = _pair("masked", sampling, PathRatio())
   out = jaxspec.autoregress(params, _keys(), condition, verifier=kwargs["verifier"], max_len=N)
   noise = _noise_of_a_plain_decode(_keys(), condition.order, steps=5 - (stop or 0))
@@ -192,7 +192,7 @@ def test_one_program_serves_other_keys_labels_temperatures_and_weights():
 @pytest.mark.parametrize(
   "call, message",
   [
-    (lambda: _pair("causal", VectorSampling(STEPS), PathCoupling()), "end with noise"),
+    (lambda: _pair("causal", ContinuousSampling(STEPS), PathCoupling()), "end with noise"),
     (lambda: _pair("causal", STOPPED, PathRatio(), gamma=0), "window of at least 1"),
     (lambda: masked_network(mar_fns(MAR), num_buckets=0), "at least one bucket"),
     (lambda: CausalTokensConfig(num_tokens=8), "square number"),

@@ -85,9 +85,9 @@ def test_a_table_of_maps(tmp_path, digits):
   path = bundle(tmp_path / "var", VAR, TOKENIZER, sampling={"cfg_scale": 1.5, "top_k": 0, "top_p": 1.0})
   rows = (
     *PLAIN,
-    row("map-ciar", "split", tau=OPEN, target_prefix=1 / 3),
-    row("map-speculative", "exact", gamma=1),
-    row("map-ciar", "CIAR", rate=0.34, max_window=1),
+    row("scale-ciar", "split", tau=OPEN, target_prefix=1 / 3),
+    row("scale-speculative", "exact", gamma=1),
+    row("scale-ciar", "CIAR", rate=0.34, max_window=1),
   )
   document = measured(Hosts(title="t", bundle=path, rows=rows, **SIZES), tmp_path)
   found, text = check(document, calls=1, length=3)
@@ -119,4 +119,4 @@ def test_rows_and_sizes_of_the_shipped_tables():
     with pytest.raises(ValueError, match="num_calibration and clocks"):
       override(table, ["num_calibration=0"])
   prefixes = [dict(entry.options).get("target_prefix") for entry in hosts.TABLES["table10_var"].rows]
-  assert [int(np.ceil(share * hosts.MAPS)) for share in prefixes if share] == [2, 3, 4, 5]
+  assert [int(np.ceil(share * hosts.SCALES)) for share in prefixes if share] == [2, 3, 4, 5]

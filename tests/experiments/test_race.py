@@ -15,7 +15,9 @@ from jaxspec.core.options import options_of
 from jaxspec.core.state import Counters
 from jaxspec.methods import METHODS
 from tests.methods.networks import CAUSAL, MAR, SMALL
-from tests.run import test_maps, test_states, tiny
+from tests.run import test_denoising as test_states
+from tests.run import test_scales as test_maps
+from tests.run import tiny
 
 # How networks are written, and what they draw.
 KINDS = {

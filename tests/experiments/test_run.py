@@ -14,7 +14,7 @@ from experiments.engine.bench import Bench, make_batches
 from experiments.engine.classes import Acceptance, ClassTable
 from experiments.engine.experiment import Lab
 from experiments.engine.quality import Quality
-from experiments.engine.race import Heat, Race, VectorRace
+from experiments.engine.race import ContinuousRace, Heat, Race
 from experiments.engine.rows import CLOSED, PLAIN, row
 from experiments.engine.scene_images import Scenes
 from experiments.engine.tables import render
@@ -192,7 +192,7 @@ def test_tables_of_classes(network, tmp_path):
   placed = table.placed(rows[1])
   assert table.pixels(bench, placed, bench.decode(placed)).shape == (5, 4, 4, 3) and len(labels) == 5
   heat = Heat(2, 1, (row("ar", "target"), row("ar", "draft", alone=True), row("cspd", "published 2", gamma=2)))
-  race = VectorRace(title="t", bundle=path, heats=(heat,))
+  race = ContinuousRace(title="t", bundle=path, heats=(heat,))
   document = run.finite(race.frame("t", "c") | race.measure(lab))
   found = {entry["label"]: entry for entry in document["rows"]}
   assert {"target", "draft", "published 2"} <= found.keys() and found["published 2"]["predicted"] > 0

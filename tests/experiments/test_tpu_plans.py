@@ -9,7 +9,7 @@ from experiments.bench import tpu_child, tpu_plans
 from experiments.engine.experiment import Lab
 from experiments.engine.tables import render
 from jaxspec.planning import make_plan, parse_device
-from tests.planning.test_plan import IDS
+from tests.planning.test_plan import DISCRETE
 
 SAID = dict(
   bytes=3.3e9, arguments=2e9, temporary=1e9, results=0, code=0.3e9, caches=0.5e9, planned=3e9, fits=True,
@@ -20,7 +20,7 @@ SAID = dict(
 
 def table_of(tmp_path, monkeypatch, *, status=0, error=""):
   """Cells of a table of one tiny decode, whose child says something; it is measured twice and asks once."""
-  plan = make_plan(IDS, parse_device("v5e:2x2"), batches=(4,))
+  plan = make_plan(DISCRETE, parse_device("v5e:2x2"), batches=(4,))
   printed, asked = json.dumps(plan.as_json() | {"compiled": SAID}), []
   run = lambda command, **given: asked.append(command) or subprocess.CompletedProcess(command, status, printed, error)
   monkeypatch.setattr(tpu_plans.subprocess, "run", run)

@@ -18,7 +18,7 @@ from jaxspec.sampling import SamplingConfig
 from jaxspec.sampling.logit_processing import probabilities
 from jaxspec.testing import assert_same_distribution
 from tests.run import tiny_chameleon
-from tests.run.tiny_chameleon import IDS
+from tests.run.tiny_chameleon import DISCRETE
 
 PROMPTS = ["a red fox", "two cats on a mat", "é"]
 
@@ -57,12 +57,12 @@ def test_prompts_have_the_official_form(anole, lumina):
   encoded = anole.encode(PROMPTS)
   assert isinstance(encoded.condition, Prompt) and encoded.captions == PROMPTS
   rows = [tokens[mask].tolist() for tokens, mask in zip(encoded.condition.tokens, encoded.condition.mask)]
-  assert rows == [[0, *_text(anole, text), IDS["end_prompt"], IDS["begin_image"]] for text in PROMPTS]
+  assert rows == [[0, *_text(anole, text), DISCRETE["end_prompt"], DISCRETE["begin_image"]] for text in PROMPTS]
   text = "Generate an image of 4x8 according to the following prompt:\na red fox"
-  sizes = [IDS["first_size"] + 2, IDS["first_size"] + 1]  # height, width
+  sizes = [DISCRETE["first_size"] + 2, DISCRETE["first_size"] + 1]  # height, width
   prompt = lumina.encode("a red fox").condition
   row = prompt.tokens[prompt.mask].tolist()
-  assert row == [0, *_text(lumina, text), IDS["end_prompt"], IDS["begin_image"], *sizes]
+  assert row == [0, *_text(lumina, text), DISCRETE["end_prompt"], DISCRETE["begin_image"], *sizes]
   with pytest.raises(ValueError, match="a token in every prompt, prompt 2 is ''"):
     anole.encode(["a", ""])
   condition = encoded.condition
@@ -81,7 +81,7 @@ def test_what_the_hosts_say(anole, lumina):
   tables = {name: np.asarray(table()) for name, table in lumina.host.shared_tables().items()}
   params = lumina.host.target.params
   np.testing.assert_array_equal(tables["embedding"][:16], params["embed_tokens"]["weight"][4:20])
-  np.testing.assert_array_equal(tables["output"][16], params["lm_head"]["weight"][IDS["end_row"]])
+  np.testing.assert_array_equal(tables["output"][16], params["lm_head"]["weight"][DISCRETE["end_row"]])
   assert tables["codebook"].shape == (18, 4) and not tables["codebook"][16:].any()
   context = lumina.decoder(methods.Gsd(window=3)).context
   assert context.legal == lumina.host.legal and not context.unit_codes and context.warp().legal == context.legal
@@ -121,7 +121,7 @@ def test_greedy_windows_are_greedy_decoding(lumina, name):
 @pytest.mark.parametrize("name", EXACT)
 def test_windows_across_row_ends_are_exact(lumina, name):
   """Chi-square of the codes on both sides of a row end against their joint distribution, guided and with top-k."""
-  row = [0, 60, IDS["end_prompt"], IDS["begin_image"], IDS["first_size"] + 2, IDS["first_size"] + 1]
+  row = [0, 60, DISCRETE["end_prompt"], DISCRETE["begin_image"], DISCRETE["first_size"] + 2, DISCRETE["first_size"] + 1]
   prompts = lambda num: Prompt(np.repeat(np.asarray([row], np.int32), num, axis=0), np.ones((num, len(row)), bool))
   sampling = SamplingConfig(cfg_scale=2.0, top_k=4)
   out = lumina.decoder(EXACT[name], sampling=sampling)(prompts(4096), key=jax.random.key(3), max_len=5)
@@ -174,7 +174,7 @@ def test_shapes_alone_are_enough_to_build(folders, tmp_path):
 
 def test_vocabularies_are_read_by_name():
   made = tiny_chameleon.text_tokenizer()
-  assert image_vocabulary.read_ids(made, "here") == IDS
+  assert image_vocabulary.read_ids(made, "here") == DISCRETE
   content = made.to_str()
   for old, new, words in (
     ("IMGIMGCZ", "IMGIMGBJZ", "image codes that follow each other in here"),

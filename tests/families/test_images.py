@@ -55,7 +55,7 @@ EDGE = tiny.checkpoint(InterHeadConfig(tiny.SMALL_CAPTIONS), "edge")
 def test_the_config_and_the_parts_choose_the_host(caption_host, feature_host, label_host):
   assert [type(host) for host in (caption_host, feature_host, label_host)] == [CaptionHost, FeatureHost, LabelHost]
   for host in (caption_host, feature_host, label_host):
-    assert (host.noun, host.tokens, host.vocab_size, host.num_tokens, host.grid) == ("image", "ids", 8, 4, (2, 2))
+    assert (host.noun, host.tokens, host.vocab_size, host.num_tokens, host.grid) == ("image", "discrete", 8, 4, (2, 2))
     assert host.end_token is None and host.default_length(SamplingConfig()) == 4
     tables = {name: table() for name, table in host.shared_tables().items()}
     assert {name: table.shape for name, table in tables.items()} == {

@@ -13,7 +13,7 @@ from jaxspec.diffusion.chain import token_noise
 from jaxspec.families.refine import refine_tokens
 from jaxspec.models.conditions import ClassLabels, Prefixed
 from jaxspec.models.mar.causal_tokens import CausalTokensConfig, causal_token_fns
-from jaxspec.sampling import VectorSampling
+from jaxspec.sampling import ContinuousSampling
 from tests.helpers import random_params
 
 CONFIG = CausalTokensConfig(
@@ -32,9 +32,9 @@ def test_refined_tokens_take_the_steps_left_out():
   params = random_params(head.network, 0, scale=0.3)
   noisy = jax.random.normal(jax.random.key(1), (3, 4, 3))
   keys = jax.random.split(jax.random.key(3), 3)
-  network, sampling = Network(head, params), VectorSampling(5, stop=2)
+  network, sampling = Network(head, params), ContinuousSampling(5, stop=2)
   clean = jax.jit(functools.partial(refine_tokens, head, sampling=sampling))(params, keys, noisy, LABELS)
-  fns = VectorSampling(5).bind(head)
+  fns = ContinuousSampling(5).bind(head)
 
   @jax.jit
   def one_by_one(params, keys, noisy):
@@ -50,6 +50,6 @@ def test_refined_tokens_take_the_steps_left_out():
     return jnp.stack(tokens, axis=1)
 
   np.testing.assert_allclose(clean, one_by_one(params, keys, noisy), rtol=1e-4, atol=1e-4)
-  assert network.is_guided and VectorSampling(5, stop=2, refine=True).signal() == 1 > sampling.signal()
+  assert network.is_guided and ContinuousSampling(5, stop=2, refine=True).signal() == 1 > sampling.signal()
   with pytest.raises(ValueError, match="stop early"):
-    refine_tokens(head, params, keys, noisy, LABELS, sampling=VectorSampling(5))
+    refine_tokens(head, params, keys, noisy, LABELS, sampling=ContinuousSampling(5))

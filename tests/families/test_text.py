@@ -47,7 +47,7 @@ def llama(texts):
 
 def test_what_a_language_model_says(host, llama):
   size = len(tiny.WORDS)
-  assert (host.noun, host.tokens, host.vocab_size, host.num_tokens, host.grid) == ("text", "ids", size, None, None)
+  assert (host.noun, host.tokens, host.vocab_size, host.num_tokens, host.grid) == ("text", "discrete", size, None, None)
   assert host.end_token == (tiny.WORDS.index(tiny.END),) and host.default_length(SamplingConfig()) == 64
   assert host.draft_families == llama.draft_families == ("gpt_neo", "llama")
   for network, output in ((host, _TABLE), (llama, _OTHER)):

@@ -20,7 +20,7 @@ from jaxspec.models.mar.mar import MARConfig, mar_fns
 from jaxspec.models.tokenizers.var_vae import VARVAEConfig, var_vae_fns
 from jaxspec.models.var.var import VARConfig, var_fns
 from jaxspec.run.decoder import Decoder
-from jaxspec.sampling import MapSampling, SamplingConfig, StateSampling, VectorSampling
+from jaxspec.sampling import ContinuousSampling, DenoisingSampling, SamplingConfig, ScaleSampling
 from jaxspec.sampling.scale_network import ScaleNetwork, ScaleWeights
 from tests import helpers
 
@@ -30,11 +30,11 @@ MAR = MARConfig(
   **_TOKENS, buffer_size=2, encoder_dim=8, encoder_depth=1, encoder_heads=2, decoder_dim=8, decoder_depth=1, decoder_heads=2
 )
 CAUSAL = CausalTokensConfig(**_TOKENS, dim=8, num_layers=1, num_heads=2)
-STOPPED = VectorSampling("ddim5", 1)
+STOPPED = ContinuousSampling("ddim5", 1)
 SIDES = (1, 2, 3)
 VAR = VARConfig(depth=1, dim=8, num_heads=2, vocab_size=V, code_dim=4, num_classes=3, sides=SIDES)
 DIT = DiTConfig(latent_size=2, latent_channels=4, num_classes=3, dim=8, num_layers=1, num_heads=2)
-STEPS = StateSampling(steps=8)
+STEPS = DenoisingSampling(steps=8)
 VAR_VAE = VARVAEConfig(4, (1, 2), 1, codebook_size=V, codebook_dim=4, num_phis=2, sides=SIDES, num_groups=2)
 
 
@@ -88,8 +88,9 @@ SMALL = {
   "eagle": {"tree_size": 4, "tree_top_k": 2, "tree_depth": 1}, "eagle-chain": {"gamma": 2},
   "eagle-lantern": {"tree_size": 4, "tree_top_k": 2, "tree_depth": 1, "num_neighbours": 2},
   "ciar": {"gamma": 3, "max_run": 3, "tau": 0.5, "score": "max_prob"}, "cspd": {"gamma": 2}, "parallel": {"num_iter": 2},
-  "map-speculative": {"gamma": 1}, "step-speculative": {"gamma": 2},
-  "map-ciar": {"max_window": 1, "tau": 0.8, "score": "max_prob"}, "step-ciar": {"tau": 0.5, "max_run": 3, "score": "random"},
+  "scale-speculative": {"gamma": 1}, "step-speculative": {"gamma": 2},
+  "scale-ciar": {"max_window": 1, "tau": 0.8, "score": "max_prob"},
+  "step-ciar": {"tau": 0.5, "max_run": 3, "score": "random"},
 }  # fmt: skip
 
 
@@ -100,11 +101,11 @@ def small(name: str, **options) -> methods.Method:
 def decoder(method: methods.Method, sampling=None, **fields) -> Decoder:
   """A decoder on the tiniest networks that the method runs on; ``fields`` go over its own."""
   name = method.name
-  if method.tokens == methods.MAPS:
-    known = dict(target=maps(1), draft=maps(2), sampling=sampling or MapSampling())
-  elif method.tokens == methods.STATES or isinstance(sampling, StateSampling):
+  if method.tokens == methods.SCALES:
+    known = dict(target=maps(1), draft=maps(2), sampling=sampling or ScaleSampling())
+  elif method.tokens == methods.DENOISING_STEPS or isinstance(sampling, DenoisingSampling):
     known = dict(target=states(1), draft=states(2), sampling=sampling or STEPS)
-  elif isinstance(sampling, VectorSampling) or not method.fits(methods.IDS):
+  elif isinstance(sampling, ContinuousSampling) or not method.fits(methods.DISCRETE):
     family = "mar" if name == "parallel" else "causal"
     known = dict(target=vectors(family, 1), draft=vectors(family, 2), sampling=sampling or STOPPED)
   else:

@@ -16,7 +16,7 @@ from jaxspec.rules.lantern_greedy import GreedyLanternRule
 from jaxspec.rules.lossless import lossless
 from jaxspec.rules.path_coupling import PathCoupling
 from jaxspec.rules.path_ratio import PathRatio
-from jaxspec.sampling import SamplingConfig, StateSampling, VectorSampling
+from jaxspec.sampling import ContinuousSampling, DenoisingSampling, SamplingConfig
 from tests.helpers import labels
 from tests.methods.networks import decoder, head, markov, small, traced, vectors
 
@@ -25,7 +25,7 @@ EVERY = [*METHODS, "ar of vectors"]
 
 def _decoder(name, **fields):
   if name == "ar of vectors":
-    return decoder(methods.Plain(), VectorSampling("ddim5", 1))
+    return decoder(methods.Plain(), ContinuousSampling("ddim5", 1))
   return decoder(small(name), **fields)
 
 
@@ -39,10 +39,10 @@ def test_every_method_builds_and_traces(name):
     assert parts.drafter.window == bound.method.drafts_per_round()
     assert (parts.params.draft == ()) == (bound.method.draft_family is None)
   out = traced(bound)
-  vector = (bound.target.fns.token_dim,) if bound.draws_vectors else ()
-  if bound.method.tokens == methods.MAPS:
+  vector = (bound.target.fns.token_dim,) if bound.draws_continuous else ()
+  if bound.method.tokens == methods.SCALES:
     vector = (max(bound.target.fns.sizes),)
-  if bound.method.tokens == methods.STATES:
+  if bound.method.tokens == methods.DENOISING_STEPS:
     vector = (bound.target.fns.state_dim,)
   assert out.tokens.shape == (2, length, *vector) and out.lengths.shape == (2,)
   assert all(leaf.shape == (2,) for leaf in jax.tree.leaves(out.counters))
@@ -56,7 +56,8 @@ def test_equal_settings_give_equal_parts(name):
   assert first.parts is first.parts and first.parts is not second.parts
   assert static(first) == static(second) and hash(static(first)) == hash(static(second))
   kind = type(first.sampling)
-  other = kind(**dict(steps=8, cfg_scale=2.0) if kind is StateSampling else values_of(first.sampling) | {"temperature": 0.5})
+  changed = dict(steps=8, cfg_scale=2.0) if kind is DenoisingSampling else values_of(first.sampling) | {"temperature": 0.5}
+  other = kind(**changed)
   assert static(decoder(first.method, other)) == static(first)
 
 
@@ -99,9 +100,9 @@ def test_missing_parts_are_named(name):
     (lambda: decoder(small("ciar", tau=None)), "tau or cloud_rate, or a draft with thresholds"),
     (lambda: decoder(small("ciar", inject="both")), "interval features to inject both"),
     (lambda: decoder(small("ciar", target_prefix=0.2), num_tokens=None), "num_tokens for method ciar"),
-    (lambda: decoder(small("cspd", exact=True), VectorSampling(5)), "stop with exact"),
+    (lambda: decoder(small("cspd", exact=True), ContinuousSampling(5)), "stop with exact"),
     (lambda: decoder(small("parallel"), target=vectors("causal", 1)), "a masked network"),
-    (lambda: decoder(small("parallel"), VectorSampling(5, 1, refine=True)), "no refine with method parallel"),
+    (lambda: decoder(small("parallel"), ContinuousSampling(5, 1, refine=True)), "no refine with method parallel"),
     (lambda: decoder(small("parallel", num_iter=9)), "num_iter from 1 to 4, we instead got 9"),
     (lambda: decoder(small("speculative", gamma=9)), "gamma below the 9 tokens"),
     (lambda: decoder(small("ciar", gamma=10)), "gamma of at most the 9 tokens"),

@@ -15,9 +15,9 @@ from jaxspec.methods import METHODS, SAME_FAMILY, all_options, make_method, opti
 from jaxspec.models.registry import FAMILIES
 from jaxspec.run.chosen import fitting
 from jaxspec.run.described import describe_options, range_words
-from jaxspec.sampling import SamplingConfig, StateSampling, VectorSampling
+from jaxspec.sampling import ContinuousSampling, DenoisingSampling, SamplingConfig
 
-DECLARING = [*METHODS.values(), SamplingConfig, VectorSampling, StateSampling]
+DECLARING = [*METHODS.values(), SamplingConfig, ContinuousSampling, DenoisingSampling]
 EACH_OPTION = [(cls, declared) for cls in DECLARING for declared in options_of(cls).values()]
 
 
@@ -125,12 +125,12 @@ def test_an_option_of_several_methods_has_one_kind_and_one_range():
     (lambda: methods.Cspd(exact=True, align=False), "no align with exact"),
     (lambda: methods.Cspd(exact=True, inner_temperature=42.0), "no inner_temperature with exact"),
     (lambda: methods.Cspd(exact=True, sigma="none"), "no sigma with exact"),
-    (lambda: VectorSampling(1), "at least 2 diffusion steps"),
-    (lambda: VectorSampling("some"), "we instead got"),
-    (lambda: VectorSampling(5, 4), "stop from 0 to 3"),
-    (lambda: StateSampling(1), "at least 2 diffusion steps"),
-    (lambda: StateSampling(1001), "at most 1000 steps in a section of 1000, we instead got 1001"),
-    (lambda: StateSampling("ddim50"), r"a step of DDIM has no noise, so no draft of it .* we instead got 'ddim50'"),
+    (lambda: ContinuousSampling(1), "at least 2 diffusion steps"),
+    (lambda: ContinuousSampling("some"), "we instead got"),
+    (lambda: ContinuousSampling(5, 4), "stop from 0 to 3"),
+    (lambda: DenoisingSampling(1), "at least 2 diffusion steps"),
+    (lambda: DenoisingSampling(1001), "at most 1000 steps in a section of 1000, we instead got 1001"),
+    (lambda: DenoisingSampling("ddim50"), r"a step of DDIM has no noise, so no draft of it .* we instead got 'ddim50'"),
   ],
 )
 def test_options_that_do_not_fit_each_other(make, words):
@@ -144,5 +144,5 @@ def test_limits_that_stay_legal():
   methods.Sqs(budget=math.inf, eta=0.0, beta1=0.0), methods.Sqs(beta1=-0.0009)
   methods.Ciar(tau=-math.inf), methods.Ciar(tau=math.inf, target_prefix=1.0), methods.Gsd(max_distance=math.inf)
   methods.Eagle(tree_size=52)
-  VectorSampling(5, 3), SamplingConfig(temperature=0), VectorSampling("5") == VectorSampling(5)
-  assert StateSampling("20") == StateSampling(20)
+  ContinuousSampling(5, 3), SamplingConfig(temperature=0), ContinuousSampling("5") == ContinuousSampling(5)
+  assert DenoisingSampling("20") == DenoisingSampling(20)

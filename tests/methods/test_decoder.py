@@ -8,7 +8,7 @@ from jaxspec import methods
 from jaxspec.core import loop
 from jaxspec.core.network import Network
 from jaxspec.run.decoder import Decoder
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.sampling import ContinuousSampling, SamplingConfig
 from tests.helpers import labels
 from tests.methods.networks import condition_of, decoder, head, host, markov, small, vectors
 
@@ -61,9 +61,9 @@ def test_the_draft_of_a_decoder_goes_over_that_of_its_method():
 @pytest.mark.parametrize(
   "make, words",
   [
-    (lambda: Decoder(markov(0), methods.Cspd()), "a VectorSampling for method cspd"),
-    (lambda: Decoder(markov(0), methods.Gsd(), sampling=VectorSampling(5)), "a SamplingConfig for method gsd"),
-    (lambda: Decoder(markov(0), sampling=VectorSampling(5)).parts, "network of vector tokens"),
+    (lambda: Decoder(markov(0), methods.Cspd()), "a ContinuousSampling for method cspd"),
+    (lambda: Decoder(markov(0), methods.Gsd(), sampling=ContinuousSampling(5)), "a SamplingConfig for method gsd"),
+    (lambda: Decoder(markov(0), sampling=ContinuousSampling(5)).parts, "network of vector tokens"),
     (lambda: Decoder(markov(0), methods.Sqs()).parts, "a draft network for method sqs"),
     (lambda: Decoder(markov(0))(labels(1), key=jax.random.key(0)), "max_len where the number of tokens"),
     (lambda: Decoder(markov(0))(labels(1), key=jax.random.key(0), max_len=0), "at least 1 as max_len"),
@@ -102,7 +102,8 @@ def test_memory_counts_caches_and_logits():
   assert need(guided, draft=Network(head().fns, head().params, meta={"guided": False})) == 2 * target + drafting
   assert decoder(methods.EagleChain(gamma=2)).decode_bytes(rows, labels(1), max_len=32) > need()
 
-  cspd, plain = (decoder(small(name), VectorSampling("ddim5", 1)).decode_bytes(rows, labels(1)) for name in ("cspd", "ar"))
+  sampling = ContinuousSampling("ddim5", 1)
+  cspd, plain = (decoder(small(name), sampling).decode_bytes(rows, labels(1)) for name in ("cspd", "ar"))
   assert plain == rows * cache(1, vectors("causal", 1).config.dim, 8) and cspd == 2 * plain
   assert decoder(small("parallel")).decode_bytes(rows, labels(1)) == 0
 

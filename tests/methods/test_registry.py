@@ -16,19 +16,19 @@ from jaxspec.run.decoder import Decoder
 from tests.helpers import labels, markov_fns
 
 NAMES = (
-  "ar speculative sqs lantern sjd gsd scaled eagle eagle-chain eagle-lantern ciar cspd parallel map-speculative "
-  "step-speculative map-ciar step-ciar"
+  "ar speculative sqs lantern sjd gsd scaled eagle eagle-chain eagle-lantern ciar cspd parallel scale-speculative "
+  "step-speculative scale-ciar step-ciar"
 ).split()
 
 
 def test_names():
   assert list(METHODS) == NAMES
   assert {cls.__name__ for cls in METHODS.values()} <= set(methods.__all__)
-  exact = {*NAMES[:3], "sjd", "eagle", "eagle-chain", "map-speculative", "step-speculative"}
+  exact = {*NAMES[:3], "sjd", "eagle", "eagle-chain", "scale-speculative", "step-speculative"}
   assert {name for name in NAMES if METHODS[name]().is_exact} == exact
-  assert [name for name in NAMES if METHODS[name].fits(methods.VECTORS)] == ["ar", "cspd", "parallel"]
-  assert [name for name in NAMES if METHODS[name].fits(methods.MAPS)] == ["ar", "map-speculative", "map-ciar"]
-  assert [name for name in NAMES if METHODS[name].fits(methods.STATES)] == ["ar", "step-speculative", "step-ciar"]
+  assert [name for name in NAMES if METHODS[name].fits(methods.CONTINUOUS)] == ["ar", "cspd", "parallel"]
+  assert [name for name in NAMES if METHODS[name].fits(methods.SCALES)] == ["ar", "scale-speculative", "scale-ciar"]
+  assert [name for name in NAMES if METHODS[name].fits(methods.DENOISING_STEPS)] == ["ar", "step-speculative", "step-ciar"]
 
 
 def test_methods_from_json():

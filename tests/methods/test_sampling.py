@@ -6,7 +6,7 @@ import pytest
 import jaxspec
 from jaxspec.core.network import Network
 from jaxspec.models.guidance import Guided
-from jaxspec.sampling import SamplingConfig, VectorSampling, head_fns, nearest_stop
+from jaxspec.sampling import ContinuousSampling, SamplingConfig, head_fns, nearest_stop
 from tests.methods.networks import host, markov, vectors
 
 
@@ -33,11 +33,11 @@ def test_a_side_is_guided_above_one_where_its_network_takes_guidance():
 
 def test_settings_of_vectors():
   head = head_fns(vectors("causal", 1))
-  fns = VectorSampling("ddim5", 1).bind(head)
-  assert (fns.num_steps, fns.noisy_end) == (4, True) and fns is VectorSampling("ddim5", 1, temperature=0.5).bind(head)
-  assert VectorSampling("5").bind(head) is VectorSampling(5).bind(head) and VectorSampling("5").steps == 5
-  guided = VectorSampling(5, cfg_scale=2.0)
-  assert isinstance(guided.side(vectors("causal", 1)).model, Guided) and guided.bind(head) is not VectorSampling(5).bind(
+  fns = ContinuousSampling("ddim5", 1).bind(head)
+  assert (fns.num_steps, fns.noisy_end) == (4, True) and fns is ContinuousSampling("ddim5", 1, temperature=0.5).bind(head)
+  assert ContinuousSampling("5").bind(head) is ContinuousSampling(5).bind(head) and ContinuousSampling("5").steps == 5
+  guided = ContinuousSampling(5, cfg_scale=2.0)
+  assert isinstance(guided.side(vectors("causal", 1)).model, Guided) and guided.bind(head) is not ContinuousSampling(5).bind(
     head
   )
   masked = head_fns(vectors("mar", 1))
@@ -47,16 +47,16 @@ def test_settings_of_vectors():
 
 
 def test_the_signal_of_tokens_that_keep_noise():
-  assert VectorSampling(50).signal() == 1 == VectorSampling(50, 5, refine=True).signal()
-  noisy = [VectorSampling(50, stop).signal() for stop in (1, 5, 20)]
+  assert ContinuousSampling(50).signal() == 1 == ContinuousSampling(50, 5, refine=True).signal()
+  noisy = [ContinuousSampling(50, stop).signal() for stop in (1, 5, 20)]
   assert 1 > noisy[0] > noisy[1] > noisy[2] > 0
-  assert not VectorSampling(50, refine=True).is_refined and VectorSampling(50, 5, refine=True).is_refined
+  assert not ContinuousSampling(50, refine=True).is_refined and ContinuousSampling(50, 5, refine=True).is_refined
 
 
 def test_other_steps_keep_the_noise_of_tokens():
   assert nearest_stop(50, 50, 5) == 5 and nearest_stop(100, 50, 5) == 9 and nearest_stop(8, 8, 4) == 4
-  trained = VectorSampling(50, 5, temperature=0.9)
+  trained = ContinuousSampling(50, 5, temperature=0.9)
   other = trained.respaced(100)
   assert (other.steps, other.stop, other.temperature) == (100, 9, 0.9)
   assert abs(other.signal() - trained.signal()) < 0.01
-  assert VectorSampling(50).respaced(25) == VectorSampling(25)
+  assert ContinuousSampling(50).respaced(25) == ContinuousSampling(25)

@@ -40,17 +40,17 @@ def lossy(*rules: str) -> tuple[str, ...]:
   return tuple(f"tests/contract/test_enumeration.py::test_every_outcome_of_a_lossy_rule[{rule}]" for rule in rules)
 
 
-VECTORS = ("tests/contract/test_enumeration.py::test_vectors_follow_the_target_under_the_exact_rule",)
-STATES = ("tests/rules/test_step_coupling.py::test_every_state_follows_the_target[maximal]",)
-CHAINS = ("tests/core/test_state_loop.py::test_every_state_follows_the_target[network-0.329]",)
-FROZEN = ("tests/core/test_state_loop.py::test_every_state_follows_the_target[frozen-0.174]",)
-MAPS = ("tests/core/test_map_loop.py::test_enumeration[map]",)
-SAMPLER = ("tests/core/test_state_loop.py::test_plain_decoding_is_the_sampler",)
-MAPS_OF_BOTH = ("tests/core/test_map_ciar.py::test_every_map_follows_the_side_that_decides_about_it",)
-WINDOWS = ("tests/core/test_map_ciar.py::test_rows_alone_and_in_a_batch",)
-STEPS_OF_BOTH = ("tests/core/test_state_ciar.py::test_every_state_is_a_step_of_the_side_that_took_it",)
-MAPS_ALONE = ("tests/core/test_map_loop.py::test_rows_alone_and_in_a_batch",)
-OWN_MAPS = ("tests/core/test_map_loop.py::test_counters_and_the_target_s_own_maps",)
+CONTINUOUS = ("tests/contract/test_enumeration.py::test_vectors_follow_the_target_under_the_exact_rule",)
+DENOISING_STEPS = ("tests/rules/test_step_coupling.py::test_every_state_follows_the_target[maximal]",)
+CHAINS = ("tests/core/test_denoising_loop.py::test_every_state_follows_the_target[network-0.329]",)
+FROZEN = ("tests/core/test_denoising_loop.py::test_every_state_follows_the_target[frozen-0.174]",)
+SCALES = ("tests/core/test_scale_loop.py::test_enumeration[map]",)
+SAMPLER = ("tests/core/test_denoising_loop.py::test_plain_decoding_is_the_sampler",)
+MAPS_OF_BOTH = ("tests/core/test_scale_ciar.py::test_every_map_follows_the_side_that_decides_about_it",)
+WINDOWS = ("tests/core/test_scale_ciar.py::test_rows_alone_and_in_a_batch",)
+STEPS_OF_BOTH = ("tests/core/test_step_ciar.py::test_every_state_is_a_step_of_the_side_that_took_it",)
+MAPS_ALONE = ("tests/core/test_scale_loop.py::test_rows_alone_and_in_a_batch",)
+OWN_MAPS = ("tests/core/test_scale_loop.py::test_counters_and_the_target_s_own_maps",)
 BLOCKS = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[True]",)
 BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[False]",)
 
@@ -325,25 +325,25 @@ MUTANTS = (
   ),
   Mutant(
     "a rejected vector is replaced by a sample of the target", "jaxspec/rules/couplings.py",
-    "keep = log_v < jnp.log(-jnp.expm1(jnp.minimum(-log_ratio_at(proposal), log_eta)))", "keep = log_v <= 0", VECTORS,
+    "keep = log_v < jnp.log(-jnp.expm1(jnp.minimum(-log_ratio_at(proposal), log_eta)))", "keep = log_v <= 0", CONTINUOUS,
   ),
   Mutant(
     "vectors are accepted by half of their ratio", "jaxspec/rules/couplings.py",
-    "accepted = log_u < log_eta + log_ratio", "accepted = log_u < log_eta + 0.5 * log_ratio", VECTORS,
+    "accepted = log_u < log_eta + log_ratio", "accepted = log_u < log_eta + 0.5 * log_ratio", CONTINUOUS,
   ),
   Mutant(
     "a rejected state is drawn from the target", "jaxspec/rules/step_coupling.py",
     "jnp.where(replaced[:, None], corrected.x, ", "jnp.where(replaced[:, None], _own(target, num_accepted), ",
-    STATES,
+    DENOISING_STEPS,
   ),
   Mutant(
     "a drafted state is judged by the step after it", "jaxspec/rules/step_coupling.py",
-    "target.mean[:, :-1]", "target.mean[:, 1:]", STATES,
+    "target.mean[:, :-1]", "target.mean[:, 1:]", DENOISING_STEPS,
   ),
   Mutant(
     "after full acceptance the last accepted step is drawn again", "jaxspec/rules/step_coupling.py",
     "corrected.x, _own(target, num_accepted)",
-    "corrected.x, _own(target, jnp.maximum(num_accepted - 1, 0))", STATES,
+    "corrected.x, _own(target, jnp.maximum(num_accepted - 1, 0))", DENOISING_STEPS,
   ),
   Mutant(
     "a draft network of vectors takes the last token for the one before", "jaxspec/drafters/token_model.py",
@@ -351,15 +351,15 @@ MUTANTS = (
     contract("cspd"),
   ),
   Mutant(
-    "states are judged by the step before theirs", "jaxspec/verifiers/state_target.py",
+    "states are judged by the step before theirs", "jaxspec/verifiers/denoising_target.py",
     "network.numbers(length, states.shape[0])", "network.numbers(length - 1, states.shape[0])", CHAINS,
   ),
   Mutant(
-    "all steps of the target have the same numbers", "jaxspec/verifiers/state_target.py",
+    "all steps of the target have the same numbers", "jaxspec/verifiers/denoising_target.py",
     "step_normals(state.keys, numbers, self.dim)", "step_normals(state.keys, 0 * numbers, self.dim)", SAMPLER,
   ),
   Mutant(
-    "a draft of states says that it was drawn with other noise", "jaxspec/drafters/drafted_states.py",
+    "a draft of states says that it was drawn with other noise", "jaxspec/drafters/drafted_steps.py",
     "drafted_steps(distributions, noise, one)", "drafted_steps(distributions, -noise, one)", CHAINS,
   ),
   Mutant(
@@ -367,18 +367,18 @@ MUTANTS = (
     "return self._prediction(verdict, verdict.num_accepted)",
     "return self._prediction(verdict, 0 * verdict.num_accepted)", FROZEN,
   ),
-  # Maps.
+  # Scales.
   Mutant(
     "a map is accepted by half of its ratio", "jaxspec/rules/scale_rule.py",
-    "< _log_ratio(drafted, drafted.tokens)", "< 0.5 * _log_ratio(drafted, drafted.tokens)", MAPS,
+    "< _log_ratio(drafted, drafted.tokens)", "< 0.5 * _log_ratio(drafted, drafted.tokens)", SCALES,
   ),
   Mutant(
     "a rejected map is replaced by a sample of the target", "jaxspec/rules/scale_rule.py",
-    "< -jnp.expm1(jnp.minimum(-_log_ratio(drafted, tokens), 0.0))", "< 2", MAPS,
+    "< -jnp.expm1(jnp.minimum(-_log_ratio(drafted, tokens), 0.0))", "< 2", SCALES,
   ),
   Mutant(
     "a row that is stopped by another loses its draft", "jaxspec/verifiers/scale_target.py",
-    "jnp.where((count > i)[:, None], drafted.tokens, added)", "added", MAPS,
+    "jnp.where((count > i)[:, None], drafted.tokens, added)", "added", SCALES,
   ),
   Mutant(
     "maps that the cloud has not read are not read", "jaxspec/verifiers/scale_target.py",

@@ -11,7 +11,7 @@ import pytest
 from jaxspec.planning import make_plan, parse_device
 from jaxspec.planning.compiled import compile_plan
 from jaxspec.planning.published_models import MODELS
-from tests.planning.test_plan import CAUSAL_TOKENS, IDS, MASKED
+from tests.planning.test_plan import CAUSAL_TOKENS, DISCRETE, MASKED
 
 HAS_LIBTPU = importlib.util.find_spec("libtpu") is not None
 # In a process of its own: a TPU's compiler stays in the process that loaded it.
@@ -20,9 +20,9 @@ from jaxspec.core.mesh import MeshSizes
 from jaxspec.planning import make_plan, parse_device
 from jaxspec.planning.compiled import compile_plan
 from tests.methods.networks import small
-from tests.planning.test_plan import IDS
+from tests.planning.test_plan import DISCRETE
 for mesh in (MeshSizes(4, 1), MeshSizes(2, 2)):
-  plan = make_plan(IDS, parse_device("v5e:2x2"), batches=(4,), method=small("speculative"), mesh=mesh)
+  plan = make_plan(DISCRETE, parse_device("v5e:2x2"), batches=(4,), method=small("speculative"), mesh=mesh)
   found = compile_plan(plan, 4)
   assert found.fits and found.bytes > found.arguments > 0 and found.temporary > 0, found
   # Rows never meet: what is exchanged in loops is two sums of a block, embeddings and logits of a group.
@@ -33,21 +33,21 @@ print("compiled")
 
 def test_without_a_tpu_or_its_library(monkeypatch):
   with pytest.raises(ValueError, match=r"a TPU \(v5e, v5p, v6e\) .* got h100"):
-    compile_plan(make_plan(IDS, parse_device("h100")), 1)
+    compile_plan(make_plan(DISCRETE, parse_device("h100")), 1)
   monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
   with pytest.raises(ValueError, match=r"libtpu .* pip install 'jaxspec-decoding\[tpu-plan\]'"):
-    compile_plan(make_plan(IDS, parse_device("v5e:2x2"), batches=(2,)), 2)
+    compile_plan(make_plan(DISCRETE, parse_device("v5e:2x2"), batches=(2,)), 2)
 
 
 def test_too_few_chips(monkeypatch):
   monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
   with pytest.raises(ValueError, match="at least 4 chips to compile for, as v5e:2x2, we instead got v5e"):
-    compile_plan(make_plan(IDS, parse_device("v5e")), 1)
+    compile_plan(make_plan(DISCRETE, parse_device("v5e")), 1)
 
 
 def test_conditions():
   """Every kind of model has one, with as many rows as the batch."""
-  kinds = {model.name: model.condition_shapes(3) for model in (IDS, CAUSAL_TOKENS, MASKED)}
+  kinds = {model.name: model.condition_shapes(3) for model in (DISCRETE, CAUSAL_TOKENS, MASKED)}
   assert {name: type(found).__name__ for name, found in kinds.items()} == {
     "tiny": "ClassLabels", "causal": "ClassLabels", "masked": "OrderedLabels",
   }  # fmt: skip

@@ -22,7 +22,7 @@ from tests.run import tiny
 from tests.run.tiny import save
 
 CONFIG = LlamaGenConfig(num_layers=3, dim=16, num_heads=2, vocab_size=12, num_tokens=16, num_classes=3, multiple_of=16)
-IDS = Model(
+DISCRETE = Model(
   "tiny", "llamagen", CONFIG, 16, guidance=2.0,
   tokenizer=LlamaGenVQConfig(base_channels=32, multipliers=(1,), num_res_blocks=1, codebook_size=12, codebook_dim=2),
 )  # fmt: skip
@@ -31,19 +31,22 @@ H100 = parse_device("h100")
 
 
 def model_for(method: methods.Method) -> Model:
-  if method.fits(methods.IDS):
-    return IDS
+  if method.fits(methods.DISCRETE):
+    return DISCRETE
   return MASKED if method.name == "parallel" else CAUSAL_TOKENS
 
 
 def test_methods_of_whole_images_are_not_planned():
-  for name in ("map-speculative", "step-speculative"):
-    for model in (IDS, CAUSAL_TOKENS):
+  for name in ("scale-speculative", "step-speculative"):
+    for model in (DISCRETE, CAUSAL_TOKENS):
       with pytest.raises(ValueError, match=f"we instead got {name}"):
         make_plan(model, H100, method=small(name))
 
 
-@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.tokens in (methods.IDS, methods.VECTORS)])
+PLANNED = [name for name, cls in METHODS.items() if cls.tokens in (methods.DISCRETE, methods.CONTINUOUS)]
+
+
+@pytest.mark.parametrize("name", PLANNED)
 def test_every_method(name):
   """The method is asked for its window, its draft network and its rule."""
   method = small(name)
@@ -92,9 +95,9 @@ def test_heads_of_a_chameleon(tmp_path):
 
 def test_a_mesh_divides():
   """Two devices along data halve the rows of each; along model the weights of the blocks and the caches, but no tables."""
-  alone = make_plan(IDS, H100, batches=(4,), method=small("gsd"))
+  alone = make_plan(DISCRETE, H100, batches=(4,), method=small("gsd"))
   data, model = (
-    make_plan(IDS, parse_device("h100:2"), batches=(4,), method=small("gsd"), mesh=mesh)
+    make_plan(DISCRETE, parse_device("h100:2"), batches=(4,), method=small("gsd"), mesh=mesh)
     for mesh in (MeshSizes(2, 1), MeshSizes(1, 2))
   )
   of = lambda plan: {need.name: need.bytes(plan.batches[0].rows) for need in plan.memory.needs}
@@ -105,7 +108,7 @@ def test_a_mesh_divides():
   assert of(model)["caches"] - mask == (parts["caches"] - mask) / 2
   assert of(model)["table of the acceptance rule"] == parts["table of the acceptance rule"]
   assert data.batches[0].speed.target.exchanged == 0 < model.batches[0].speed.target.exchanged
-  assert make_plan(IDS, parse_device("h100:6"), batches=(3,)).mesh == MeshSizes(3, 2)
+  assert make_plan(DISCRETE, parse_device("h100:6"), batches=(3,)).mesh == MeshSizes(3, 2)
 
 
 def test_limits_of_a_published_network():
@@ -132,7 +135,7 @@ def test_limits_of_a_published_network():
 ])  # fmt: skip
 def test_refused(kwargs, line):
   with pytest.raises(ValueError, match=line):
-    make_plan(IDS, H100, **kwargs)
+    make_plan(DISCRETE, H100, **kwargs)
 
 
 def test_methods_that_need_another_model():
@@ -176,9 +179,9 @@ def test_row_ends_are_a_column():
 
 
 def test_sampling_of_a_model():
-  assert sampling_of(IDS).cfg_scale == 2.0 and sampling_of(IDS, cfg_scale=1.0).is_guided is False
+  assert sampling_of(DISCRETE).cfg_scale == 2.0 and sampling_of(DISCRETE, cfg_scale=1.0).is_guided is False
   assert sampling_of(MODELS["mar-h"]).cfg_scale == 3.2
-  assert make_plan(IDS, H100, sampling=sampling_of(IDS, cfg_scale=1.0)).halves == 1
+  assert make_plan(DISCRETE, H100, sampling=sampling_of(DISCRETE, cfg_scale=1.0)).halves == 1
 
 
 def test_models():

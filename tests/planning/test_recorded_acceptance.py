@@ -15,7 +15,7 @@ RECORDED = RecordedAcceptance("sjd", 7, ((0, 2, 7), (1,)), {"networks": "scenes"
 
 def decoder(method, *, local=False, vectors=False):
   parts = SimpleNamespace(drafter=SimpleNamespace(may_accept_locally=local))
-  return SimpleNamespace(method=method, draws_vectors=vectors, parts=parts)
+  return SimpleNamespace(method=method, draws_continuous=vectors, parts=parts)
 
 
 def outcome(rounds, num_tokens=6):

@@ -47,9 +47,9 @@ def of_pass(network: Sized) -> int:
   """Operations of a pass over T inputs of B rows with a cache of S slots, as it is traced."""
   fns, params, ids = network.network.fns, network.network.params, jax.ShapeDtypeStruct((B, T), jnp.int32)
   config = network.config
-  apply = fns.network.apply if network.draws_vectors else fns.apply
-  init_cache = fns.network.init_cache if network.draws_vectors else fns.init_cache
-  inputs = jax.ShapeDtypeStruct((B, T, config.token_dim), jnp.float32) if network.draws_vectors else ids
+  apply = fns.network.apply if network.draws_continuous else fns.apply
+  init_cache = fns.network.init_cache if network.draws_continuous else fns.init_cache
+  inputs = jax.ShapeDtypeStruct((B, T, config.token_dim), jnp.float32) if network.draws_continuous else ids
   if isinstance(config, EagleConfig):
     host = sized("llamagen", LLAMAGEN, "host").network.params
     params = attach(params, host)

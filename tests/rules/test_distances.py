@@ -8,18 +8,18 @@ import pytest
 from jaxspec.rules.distances import cluster_table, distance_table, neighbour_table, token_vectors
 from tests.rules import golden
 
-VECTORS = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
+CONTINUOUS = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
 
 
 @pytest.mark.parametrize("power", [1, 2])
 def test_table_and_vectors_agree_with_the_definition(power):
-  exact = ((VECTORS[:, None].astype(np.float64) - VECTORS[None]) ** 2).sum(-1) ** (power / 2)
-  table = distance_table(jnp.asarray(VECTORS), source="codebook", power=power)
+  exact = ((CONTINUOUS[:, None].astype(np.float64) - CONTINUOUS[None]) ** 2).sum(-1) ** (power / 2)
+  table = distance_table(jnp.asarray(CONTINUOUS), source="codebook", power=power)
   np.testing.assert_allclose(table.values, exact, atol=2e-3 if power == 1 else 1e-5)  # a root widens errors at 0
   assert (table.source, table.power) == ("codebook", power)
   tokens, others = jnp.asarray([[3], [7]]), jnp.asarray([[[1, 2, 3]], [[0, 7, 19]]])
   asked = exact[np.asarray(tokens)[..., None], np.asarray(others)]
-  lazy = token_vectors(jnp.asarray(VECTORS), source="codebook", power=power)
+  lazy = token_vectors(jnp.asarray(CONTINUOUS), source="codebook", power=power)
   np.testing.assert_allclose(lazy.between(tokens, others), asked, atol=1e-5)
   np.testing.assert_allclose(table.between(tokens, others), asked, atol=2e-3)
 
@@ -34,7 +34,7 @@ def test_golden_table_of_embeddings():
 
 def test_record_is_part_of_the_program():
   """The record (source and power) is static: it is no leaf, and a compiled function keeps it."""
-  table = distance_table(jnp.asarray(VECTORS), source="embedding")
+  table = distance_table(jnp.asarray(CONTINUOUS), source="embedding")
   assert len(jax.tree.leaves(table)) == 1
   assert jax.jit(lambda t: t)(table).source == "embedding"
 
@@ -64,10 +64,10 @@ def test_clusters_find_separated_blobs():
 def test_settings_out_of_range_are_errors():
   for wrong in (dict(source="pixels"), dict(source="codebook", power=3)):
     with pytest.raises(ValueError, match="Must have"):
-      distance_table(jnp.asarray(VECTORS), **wrong)
+      distance_table(jnp.asarray(CONTINUOUS), **wrong)
     with pytest.raises(ValueError, match="Must have"):
-      token_vectors(jnp.asarray(VECTORS), **wrong)
+      token_vectors(jnp.asarray(CONTINUOUS), **wrong)
   with pytest.raises(ValueError, match="Must have vectors"):
     distance_table(jnp.zeros((3,)), source="codebook")
   with pytest.raises(ValueError, match="Must have between 1 and 20 clusters"):
-    cluster_table(jnp.asarray(VECTORS), 21, jax.random.key(0))
+    cluster_table(jnp.asarray(CONTINUOUS), 21, jax.random.key(0))

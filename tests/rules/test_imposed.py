@@ -20,7 +20,7 @@ from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.planning.recorded_acceptance import RecordedAcceptance
 from jaxspec.rules.tree_rule import tree_rule
 from jaxspec.run.decoder import Decoder
-from jaxspec.sampling import VectorSampling
+from jaxspec.sampling import ContinuousSampling
 from jaxspec.sampling.logit_processing import ModelParams
 from jaxspec.verifiers.imposed import Imposed, ImposedVerifier
 
@@ -160,4 +160,4 @@ def test_what_cannot_be_imposed():
     with pytest.raises(ValueError, match="at least one round, none below 0"):
       Imposed(lengths=wrong)
   with pytest.raises(ValueError, match="a method for ids to impose its acceptance, we instead got cspd"):
-    Decoder(network, methods.Cspd(draft=network), sampling=VectorSampling(steps="10"), num_tokens=64, imposed=0.5)
+    Decoder(network, methods.Cspd(draft=network), sampling=ContinuousSampling(steps="10"), num_tokens=64, imposed=0.5)

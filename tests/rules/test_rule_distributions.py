@@ -21,8 +21,8 @@ from tests.rules import rules_reference as reference
 pytestmark = pytest.mark.slow
 
 V = 24
-VECTORS = np.random.default_rng(5).normal(size=(V, 3)).astype(np.float32)
-DISTANCE = ((VECTORS[:, None] - VECTORS[None]) ** 2).sum(-1)
+CONTINUOUS = np.random.default_rng(5).normal(size=(V, 3)).astype(np.float32)
+DISTANCE = ((CONTINUOUS[:, None] - CONTINUOUS[None]) ** 2).sum(-1)
 NEIGHBOURS = np.argsort(DISTANCE + np.diag([np.inf] * V), axis=1, kind="stable")[:, :-1].astype(np.int32)
 GROUPS = (np.random.default_rng(6).permutation(V) % 7).astype(np.int32)
 

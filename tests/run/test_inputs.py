@@ -8,7 +8,7 @@ from jaxspec.core import rng
 from jaxspec.methods import Ciar, Gsd, Speculative
 from jaxspec.run.loading import load_pipeline
 from jaxspec.run.rounds import rounds
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.sampling import ContinuousSampling, SamplingConfig
 
 REFUSED_KEYS = {
   "nothing": (None, "a NoneType"),
@@ -65,7 +65,8 @@ def test_options_are_plain_numbers():
   method, sampling = Gsd(group_size=np.int64(50), max_gap=np.float32(0.25)), SamplingConfig(top_k=jax.numpy.int32(2))
   assert method == Gsd(group_size=50, max_gap=0.25) and type(method.group_size) is int and type(method.max_gap) is float
   assert sampling == SamplingConfig(top_k=2) and hash(sampling) == hash(SamplingConfig(top_k=2))
-  assert type(Ciar(early_close=np.True_).early_close) is bool and VectorSampling(np.str_("ddim5")) == VectorSampling("ddim5")
+  assert type(Ciar(early_close=np.True_).early_close) is bool
+  assert ContinuousSampling(np.str_("ddim5")) == ContinuousSampling("ddim5")
   for wrong in ("3", np.float32(3.5), np.array([3]), np.True_, None):
     with pytest.raises(ValueError, match="Must have an int as group_size"):
       Gsd(group_size=wrong)

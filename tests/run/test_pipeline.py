@@ -15,7 +15,7 @@ from jaxspec.run.batches import make_batches
 from jaxspec.run.loading import load_pipeline
 from jaxspec.run.rounds import rounds
 from jaxspec.run.run import run
-from jaxspec.sampling import SamplingConfig, VectorSampling
+from jaxspec.sampling import ContinuousSampling, SamplingConfig
 from tests.run import toy
 
 KEY = jax.random.key(0)
@@ -114,7 +114,7 @@ def test_drafts_from_elsewhere(toys, tmp_path):
   assert pipe.decoder(Speculative(draft=own, gamma=2)).drafting is own
   alone = load_pipeline(toys / "target", palette=toy.PALETTE)
   assert alone.default_method == "ar" and alone.methods() == [
-    name for name, cls in methods.METHODS.items() if cls.fits("ids") and cls.draft_family is None
+    name for name, cls in methods.METHODS.items() if cls.fits(methods.DISCRETE) and cls.draft_family is None
   ]
   with pytest.raises(ValueError, match="a draft for method speculative, target has none: use method ar"):
     alone.method("speculative")
@@ -176,7 +176,7 @@ def test_defaults_of_a_bundle(captions):
   assert pipe.method(Speculative(gamma=3)) == Speculative(draft="small", gamma=3)
   assert pipe.method(Gsd(group_size=5), window=3) == Gsd(group_size=5, window=3)
   assert pipe.sampling() == SamplingConfig(top_k=6) and pipe.sampling(top_k=0).top_k == 0
-  assert pipe.methods() == [name for name, cls in methods.METHODS.items() if cls.fits("ids")]
+  assert pipe.methods() == [name for name, cls in methods.METHODS.items() if cls.fits(methods.DISCRETE)]
   assert pipe.matmul_precision == "float32" and not pipe.drafts._networks
   assert "small" in pipe.drafts and "huge" not in pipe.drafts and pipe.drafts.get("huge") is None
   assert pipe.decoder() is pipe.decoder("speculative") is pipe.decoder(top_k=6)
@@ -264,7 +264,7 @@ def test_vectors(kind, request):
 
 def test_settings_of_vectors(masked, causal):
   pipe = load_pipeline(causal)
-  assert pipe.sampling() == VectorSampling(5) and pipe.method() == Cspd(draft="small", gamma=2)
+  assert pipe.sampling() == ContinuousSampling(5) and pipe.method() == Cspd(draft="small", gamma=2)
   assert pipe.methods() == ["ar", "cspd", "parallel"] and pipe.matmul_precision == "float32"
   with pytest.raises(ValueError, match="tokens that are vectors, we instead got sjd"):
     pipe.method("sjd")
@@ -274,7 +274,7 @@ def test_settings_of_vectors(masked, causal):
     pipe.sampling(top_k=3)
   numbers = load_pipeline(masked / "target", vae=masked / "vae", latent_scale=0.25)
   assert numbers.encode([2, 0]).captions == ["class 2", "class 0"] and numbers.host.latent_scale == 0.25
-  assert numbers.default_method == "ar" and numbers.sampling() == VectorSampling()
+  assert numbers.default_method == "ar" and numbers.sampling() == ContinuousSampling()
   with pytest.raises(ValueError, match="of the family causal_tokens as draft, .*draft holds a mar"):
     load_pipeline(causal, draft=masked / "draft")
 

@@ -23,12 +23,12 @@ _CODES = [f"IMGIMG{''.join('ABCDEFGHIJ'[int(digit)] for digit in str(code))}Z" f
 _RESERVED = [f"<reserved{number:05d}>" for number in (8706, 8707, *range(8796, 8810))]
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", *_CODES, "<eoss>", "<racm3:break>", *_RESERVED]
 _LETTERS = sorted(set(pre_tokenizers.ByteLevel.alphabet()))
-IDS = {
+DISCRETE = {
   "begin_text": 0, "first_code": 4, "num_codes": NUM_CODES, "end_image": 20, "begin_image": 21, "end_prompt": 22,
   "end_row": SPECIAL.index("<reserved08799>"), "first_size": SPECIAL.index("<reserved08800>"),
 }  # fmt: skip
 CONFIG = ChameleonConfig(
-  vocab_size=len(SPECIAL) + len(_LETTERS), dim=16, num_layers=2, num_heads=2, ffn_hidden=48, max_positions=256, **IDS
+  vocab_size=len(SPECIAL) + len(_LETTERS), dim=16, num_layers=2, num_heads=2, ffn_hidden=48, max_positions=256, **DISCRETE
 )
 VQ = ChameleonVQConfig(8, (1, 1), 1, (), 8, NUM_CODES, 4, 8)
 

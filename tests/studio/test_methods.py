@@ -13,7 +13,9 @@ from jaxspec.run.sources import Sources
 from jaxspec.studio.api import make_app
 from jaxspec.studio.studio_session import Session
 from tests.methods.networks import CAUSAL, MAR, SMALL
-from tests.run import test_maps, test_states, tiny
+from tests.run import test_denoising as test_states
+from tests.run import test_scales as test_maps
+from tests.run import tiny
 
 # Sources, how they are loaded, a prompt, and sampling settings that decode fast.
 KINDS = {

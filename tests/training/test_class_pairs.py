@@ -12,7 +12,7 @@ from jaxspec.diffusion.ddpm import Prediction
 from jaxspec.io.bundle import write_bundle
 from jaxspec.models.dit.dit import DiTConfig, dit_fns
 from jaxspec.models.var.var import VARConfig, var_fns
-from jaxspec.training.dit_loss import RadiusObjective, radius_loss, state_loss_fn, state_radii_loss_fn
+from jaxspec.training.dit_loss import RadiusObjective, denoising_loss_fn, denoising_radii_loss_fn, radius_loss
 from jaxspec.training.dropped_labels import drop_labels
 from jaxspec.training.inter_dro import InterDro
 from jaxspec.training.scale_vq import scale_code_loss, scale_vq_loss_fn
@@ -110,10 +110,10 @@ def test_losses_of_states():
 
   @jax.jit
   def run(params, head, batch):
-    (_, (plain, _)), moves = jax.value_and_grad(state_loss_fn(fns, 3, copies=3), has_aux=True)(
+    (_, (plain, _)), moves = jax.value_and_grad(denoising_loss_fn(fns, 3, copies=3), has_aux=True)(
       params, (), batch, jax.random.key(1)
     )
-    taught = state_radii_loss_fn(edge, fns, 3, RadiusObjective(), copies=3)
+    taught = denoising_radii_loss_fn(edge, fns, 3, RadiusObjective(), copies=3)
     _, (same, _) = taught({**params, **head}, params, batch, jax.random.key(1))
     other = jax.tree.map(lambda leaf: leaf + 0.3, params)
     _, (apart, _) = taught({**other, **head}, params, batch, jax.random.key(1))
@@ -126,7 +126,7 @@ def test_losses_of_states():
   assert float(same["eps"]) == pytest.approx(0, abs=1e-8) and float(same["v"]) == pytest.approx(0, abs=1e-8)
   assert float(apart["eps"]) > 1e-4 and float(same["radius"]) > 0
   with pytest.raises(ValueError, match="draft with schedule cosine"):
-    state_radii_loss_fn(edge, dit_fns(dataclasses.replace(DIT, schedule="cosine")), 3, RadiusObjective())
+    denoising_radii_loss_fn(edge, dit_fns(dataclasses.replace(DIT, schedule="cosine")), 3, RadiusObjective())
 
 
 @pytest.fixture
@@ -164,23 +164,25 @@ def _train_pair(script, tmp_path, monkeypatch, bundle, *, resumed=None, **given)
 
 @pytest.mark.slow
 def test_a_pair_of_scales_is_trained_and_draws(tmp_path, monkeypatch, digits):
-  from experiments.train import class_maps, scale_tokenizer
+  from experiments.train import class_scales as class_scales
+  from experiments.train import scale_tokenizer
 
   bundle = tmp_path / "digits32-var"
   run = scale_tokenizer.get_config("smoke")
   scale_tokenizer.train(run, tmp_path / "tokenizer", export_to=bundle)
-  _train_pair(class_maps, tmp_path, monkeypatch, bundle, resumed="smoke-edge", tokenizer=str(bundle / "tokenizer"))
+  _train_pair(class_scales, tmp_path, monkeypatch, bundle, resumed="smoke-edge", tokenizer=str(bundle / "tokenizer"))
   pipe = load_pipeline(bundle)
-  assert pipe.host.classes == digits.classes and list(pipe.drafts) == ["small"] and pipe.defaults.method == "map-speculative"
+  assert pipe.host.classes == digits.classes and list(pipe.drafts) == ["small"]
+  assert pipe.defaults.method == "scale-speculative"
   assert pipe.drafts.checkpoint("small").config.inter_head and pipe.sampling().cfg_scale == 1.5
   assert pipe(["3"], key=jax.random.key(0)).images.shape == (1, 32, 32, 3)
-  report = pipe(["3"], key=jax.random.key(0), method=pipe.method("map-ciar", tau=1e9, max_window=1))
+  report = pipe(["3"], key=jax.random.key(0), method=pipe.method("scale-ciar", tau=1e9, max_window=1))
   assert int(report.counters.local.sum()) == 3
 
 
 @pytest.mark.slow
 def test_a_pair_of_states_is_trained_and_draws(tmp_path, monkeypatch, digits):
-  from experiments.train import class_states
+  from experiments.train import class_denoising as class_denoising
   from jaxspec.io import checkpoints
   from jaxspec.models.tokenizers.kl_vae import KLVAEConfig, kl_vae_fns
 
@@ -191,7 +193,7 @@ def test_a_pair_of_states_is_trained_and_draws(tmp_path, monkeypatch, digits):
   source, bundle = tmp_path / "source", tmp_path / "digits32-dit"
   checkpoints.save(source / "vae", config, jax.jit(kl_vae_fns(config).init)(jax.random.key(0)))
   write_bundle(source, parts={"vae": "vae", "classes": digits.classes, "latent_scale": 0.5})
-  _train_pair(class_states, tmp_path, monkeypatch, bundle, vae=str(source / "vae"))
+  _train_pair(class_denoising, tmp_path, monkeypatch, bundle, vae=str(source / "vae"))
   pipe = load_pipeline(bundle)
   assert pipe.host.classes == digits.classes and pipe.host.latent_scale == 0.5 and list(pipe.drafts) == ["small"]
   assert pipe.defaults.method == "step-speculative" and pipe.drafts.checkpoint("small").config.radius
@@ -201,10 +203,12 @@ def test_a_pair_of_states_is_trained_and_draws(tmp_path, monkeypatch, digits):
 
 
 def test_bad_runs_get_one_clear_line(tmp_path, digits):
-  from experiments.train import class_maps, class_states, scale_tokenizer
+  from experiments.train import class_denoising as class_denoising
+  from experiments.train import class_scales as class_scales
+  from experiments.train import scale_tokenizer
   from jaxspec.training.overrides import override
 
-  for script in (class_maps, class_states):
+  for script in (class_scales, class_denoising):
     with pytest.raises(ValueError, match="target, draft, edge, or smoke-"):
       script.get_config("edges")
     with pytest.raises(ValueError, match="teacher for a network with radii"):
@@ -216,14 +220,15 @@ def test_bad_runs_get_one_clear_line(tmp_path, digits):
   with pytest.raises(ValueError, match="make 32 pixels, 24 are made"):
     scale_tokenizer.train(override(scale_tokenizer.get_config("smoke"), ["model.sides=(1, 6)"]), tmp_path / "run")
   with pytest.raises(ValueError, match="seconds"):
-    override(class_maps.get_config("smoke-target"), ["seconds=3"])
+    override(class_scales.get_config("smoke-target"), ["seconds=3"])
 
 
 def test_shipped_sizes_stay_small():
   """A bundle in bfloat16 stays below 4 MB: target, edge, and a tokenizer of 0.9 MB."""
-  from experiments.train import class_maps, class_states
+  from experiments.train import class_denoising as class_denoising
+  from experiments.train import class_scales as class_scales
 
-  for script, make in ((class_maps, var_fns), (class_states, dit_fns)):
+  for script, make in ((class_scales, var_fns), (class_denoising, dit_fns)):
     sizes = []
     for name in ("target", "edge"):
       shapes = jax.eval_shape(make(script.get_config(name).model).init, jax.random.key(0))

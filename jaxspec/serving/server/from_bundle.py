@@ -23,7 +23,7 @@ from jaxspec.core.types import ModelFns, PyTree
 from jaxspec.families.family import Host
 from jaxspec.families.token_images import CaptionHost, LabelHost
 from jaxspec.io import checkpoints
-from jaxspec.methods.method import IDS, Method
+from jaxspec.methods.method import DISCRETE, Method
 from jaxspec.models.conditions import Caption, ClassLabels, Prompt
 from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
@@ -178,7 +178,7 @@ def _parts(
   max_prompt: int | None,
 ) -> _Parts:
   host, target = pipeline.host, pipeline.target
-  if host.tokens != IDS:
+  if host.tokens != DISCRETE:
     raise ValueError(f"Must have a network of ids to serve it, we instead got {pipeline.name} with {host.tokens}")
   sampling = pipeline.sampling() if sampling is None else sampling
   warp = dataclasses.replace(sampling.warp(), legal=host.legal)

@@ -11,7 +11,7 @@ import jaxspec
 from jaxspec.cli.serve import _method
 from jaxspec.io import checkpoints
 from jaxspec.methods import Ciar, Plain, Speculative, Sqs
-from jaxspec.methods.method import VECTORS
+from jaxspec.methods.method import CONTINUOUS
 from jaxspec.models.conditions import Prompt
 from jaxspec.run.loading import load_pipeline
 from jaxspec.serving.edge.remote_decode import decode_over_cloud
@@ -124,7 +124,7 @@ def test_what_a_network_is_served_with(texts, captions, monkeypatch):
 def test_what_cannot_be_served(texts, captions):
   serve = functools.partial(from_bundle.engine_of, texts)
   bare = load_pipeline(texts.host.target.path.parent, target_weights=False)
-  vectors = SimpleNamespace(name="latents", host=SimpleNamespace(tokens=VECTORS), target=None)
+  vectors = SimpleNamespace(name="latents", host=SimpleNamespace(tokens=CONTINUOUS), target=None)
   for call, words in (
     (lambda: from_bundle.engine_of(vectors), "a network of ids"),
     (lambda: serve([Speculative()]), "sqs, ciar, ar"),

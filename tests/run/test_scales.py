@@ -10,12 +10,12 @@ from conversion import engine, var, var_vae
 from jaxspec import methods
 from jaxspec.io.bundle import write_bundle
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.sampling import MapSampling
+from jaxspec.sampling import ScaleSampling
 from jaxspec.testing import assert_same_distribution
 from tests.core.next_scale import ScaleParams, generate_scales
-from tests.map_toy import places
 from tests.methods import networks
 from tests.models import var_golden as golden
+from tests.scale_toy import places
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +34,14 @@ def write_tiny(folder):
 
 def test_parts_that_do_not_fit(bundle, tmp_path):
   pipe = jaxspec.load_pipeline(bundle)
-  assert pipe.methods() == ["ar", "map-speculative", "map-ciar"] and pipe.default_method == "map-speculative"
-  assert jaxspec.load_pipeline(bundle / "target", tokenizer=bundle / "tokenizer").sampling() == MapSampling(2.5, 900, 0.96)
+  assert pipe.methods() == ["ar", "scale-speculative", "scale-ciar"] and pipe.default_method == "scale-speculative"
+  assert jaxspec.load_pipeline(bundle / "target", tokenizer=bundle / "tokenizer").sampling() == ScaleSampling(2.5, 900, 0.96)
   encoded = pipe.encode([1, 0])
   assert encoded.captions == ["class 1", "class 0"] and encoded.condition.labels.tolist() == [1, 0]
   with pytest.raises(ValueError, match="a class from 0 to 9, we instead got 10"):
     pipe.encode(10)
   with pytest.raises(ValueError, match="gamma below the 6 tokens of a row, we instead got 6"):
-    pipe.decoder(methods.MapSpeculative(gamma=6))
+    pipe.decoder(methods.ScaleSpeculative(gamma=6))
   with pytest.raises(ValueError, match="a method for tokens that are maps, we instead got speculative"):
     pipe.decoder("speculative")
   with pytest.raises(ValueError, match="sampling settings in cfg_scale, top_k, top_p, temperature, we instead got steps"):
@@ -63,7 +63,7 @@ def test_parts_that_do_not_fit(bundle, tmp_path):
 def test_plain_decoding_is_the_sampler(bundle):
   """The same maps from the same keys, guided and truncated; the first maps alone make a coarse image."""
   pipe, keys = jaxspec.load_pipeline(bundle), jax.random.split(jax.random.key(5), 3)
-  sampling = MapSampling(2.5, 20, 0.96)
+  sampling = ScaleSampling(2.5, 20, 0.96)
   out = pipe([0, 1, 2], key=keys, method="ar", sampling=sampling)
   target = pipe.target
   maps = generate_scales(
@@ -85,8 +85,8 @@ def test_plain_decoding_is_the_sampler(bundle):
 @pytest.mark.parametrize("rule", ["map", "place"])
 def test_distribution_of_a_random_network(rule):
   """Chi-square against teacher forcing: all maps of a tiny network jointly, guided and truncated."""
-  sampling, rows = MapSampling(3.0, 2, 0.9), 4000
-  decoder = networks.decoder(methods.MapSpeculative(gamma=1, rule=rule), sampling)
+  sampling, rows = ScaleSampling(3.0, 2, 0.9), 4000
+  decoder = networks.decoder(methods.ScaleSpeculative(gamma=1, rule=rule), sampling)
   decode = decoder.decode_fn(max_len=2)
   keys = jax.random.key_data(jax.random.split(jax.random.key(3), (rows // 2, 2)))
   labels = ClassLabels(jnp.zeros(2, jnp.int32))

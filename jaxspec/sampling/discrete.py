@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxspec.core.network import Network
 from jaxspec.core.options import LARGEST, option
-from jaxspec.core.token_kinds import IDS
+from jaxspec.core.token_kinds import DISCRETE
 from jaxspec.core.types import ModelFns
 from jaxspec.models import guidance
 from jaxspec.models.guidance import Guided
@@ -31,7 +31,7 @@ class SamplingConfig(Guidance):
   top_p: float = option(1.0, "Keep the likeliest tokens of this total probability.", gt=0, le=1)
   temperature: float = option(1.0, "Divisor of the logits; 0 is greedy.", ge=0, le=LARGEST)
 
-  tokens: ClassVar[str] = IDS
+  tokens: ClassVar[str] = DISCRETE
 
   def warp(self) -> Warp:
     """The static part of the logit processing."""

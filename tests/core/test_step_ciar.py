@@ -17,10 +17,11 @@ from jaxspec.drafters.ciar_steps import CiarStepDrafter, interval_score, random_
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.dit.dit import dit_fns
 from jaxspec.run.decoder import Decoder
-from jaxspec.sampling import StateSampling
-from tests import helpers, state_toy
+from jaxspec.sampling import DenoisingSampling
+from tests import denoising_toy as denoising_toy
+from tests import helpers
+from tests.denoising_toy import DIM, NEAR, NETWORK, TARGET
 from tests.methods import networks
-from tests.state_toy import DIM, NEAR, NETWORK, TARGET
 
 ROWS, STEPS = 6, NETWORK.num_steps
 LABELS = ClassLabels(jnp.arange(ROWS) % 2)
@@ -31,8 +32,8 @@ def _keys():
 
 
 def _draw(method, **fields):
-  known = dict(target=state_toy.network(TARGET), draft=None if method.name == "ar" else state_toy.network(NEAR))
-  known |= dict(sampling=StateSampling(state_toy.STEPS))
+  known = dict(target=denoising_toy.network(TARGET), draft=None if method.name == "ar" else denoising_toy.network(NEAR))
+  known |= dict(sampling=DenoisingSampling(denoising_toy.STEPS))
   return Decoder(method=method, **(known | fields))(LABELS, key=_keys())
 
 
@@ -48,7 +49,7 @@ def _chains(origin):
     for token in range(STEPS):
       number, is_local = STEPS - 1 - token, origin[row, token] == Origin.LOCAL
       own = noise[rng.Stream.OPEN if is_local else rng.Stream.FIRST][row]
-      matrix, shift, std = state_toy.affine(number, NEAR if is_local else TARGET, row % 2)
+      matrix, shift, std = denoising_toy.affine(number, NEAR if is_local else TARGET, row % 2)
       state = (own[STEPS] if state is None else state) @ matrix + shift + std * own[number]
       chains[row, token] = state
   return chains
@@ -123,7 +124,7 @@ def test_a_network_with_radii():
   np.testing.assert_allclose(guided.radius, ours.radius, rtol=1e-5, atol=1e-6)
   assert np.any(np.abs(guided.eps - ours.eps) > 1e-3)
   level = float(np.median(interval_score(ours, None)))
-  kwargs = dict(target=networks.states(1), draft=Network(fns, params, config), sampling=StateSampling(8, 2.0))
+  kwargs = dict(target=networks.states(1), draft=Network(fns, params, config), sampling=DenoisingSampling(8, 2.0))
   out = _draw(methods.StepCiar(tau=level), **kwargs)
   assert set(np.unique(out.origin)) >= {Origin.LOCAL, Origin.BONUS}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.run.test_states import STEPS, write_tiny
+from tests.run.test_denoising import STEPS, write_tiny
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.dit.dit import DiTConfig, to_latents
 from jaxspec.models.tokenizers.kl_vae import SD_LATENT_SCALE
 from jaxspec.run.loading import load_pipeline
-from jaxspec.sampling import StateSampling
+from jaxspec.sampling import DenoisingSampling
 from tests.methods import networks
 from tests.models import dit_golden as golden
 from tests.run import tiny
@@ -54,7 +54,7 @@ def test_what_a_pipeline_draws_with(bundle):
   assert pipe.method("step-speculative", draft="frozen").draft == "frozen"
   assert pipe.decoder(methods.StepSpeculative(draft="frozen")).drafting is None
   alone = jaxspec.load_pipeline(bundle / "target", tokenizer=bundle / "tokenizer")
-  assert alone.sampling() == StateSampling(250, 1.5) and alone.default_method == "ar"
+  assert alone.sampling() == DenoisingSampling(250, 1.5) and alone.default_method == "ar"
   assert alone.methods() == ["ar", "step-speculative"] and alone.method("step-speculative").draft == "frozen"
   assert alone.decoder("step-speculative").context.num_tokens == 250
   # Five states in a pass of two rows, both halves of guidance, in float32; each with its noise and its variance.
@@ -109,7 +109,7 @@ def test_plain_decoding_is_the_sampler(bundle):
   pipe, keys = jaxspec.load_pipeline(bundle), jax.random.split(jax.random.key(5), 3)
   labels = ClassLabels(jnp.arange(3))
   out = pipe([0, 1, 2], key=keys, method="ar")
-  target, network = pipe.target, StateSampling(STEPS).bind(pipe.target)
+  target, network = pipe.target, DenoisingSampling(STEPS).bind(pipe.target)
   noise = row_noise(keys, STEPS, network.state_dim)
   predict_fn = target.fns.guided_predictor(target.params, labels, network.tables.timesteps, jnp.float32(1.5))
   chain = jax.jit(lambda: ddpm.sample(predict_fn, network.tables, noise, jnp.float32(1)))()
@@ -127,7 +127,7 @@ def test_plain_decoding_is_the_sampler(bundle):
 @pytest.mark.parametrize("draft", ["frozen", "small"])
 def test_a_random_network_follows_plain_decoding(draft):
   """Kolmogorov-Smirnov of two samples of whole chains, guided: states, products of neighbours, norms."""
-  rows, sampling = 4000, StateSampling(10, 2.0)
+  rows, sampling = 4000, DenoisingSampling(10, 2.0)
   target = networks.states(1)
   drafting = None if draft == "frozen" else networks.states(2)
   labels = ClassLabels(jnp.arange(rows) % 3)

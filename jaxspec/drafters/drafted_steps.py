@@ -8,10 +8,10 @@ from jaxspec.core.types import Cursor, Draft, Key
 from jaxspec.diffusion import chain, ddpm
 from jaxspec.diffusion.ddpm import PredictFn
 from jaxspec.diffusion.step_payloads import drafted_steps
-from jaxspec.models.dit.state_network import StateNetwork
+from jaxspec.models.dit.denoising_network import DenoisingNetwork
 
 
-def draft_states(network: StateNetwork, predict_fn: PredictFn, keys: Key, cursor: Cursor, window: int) -> Draft:
+def draft_steps(network: DenoisingNetwork, predict_fn: PredictFn, keys: Key, cursor: Cursor, window: int) -> Draft:
   """The next ``window`` states of every row, each drawn by the step that follows from a prediction at the one before.
 
   Args:

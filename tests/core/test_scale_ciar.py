@@ -19,22 +19,22 @@ from jaxspec.intervals.scores import make_score
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.tokenizers.var_vae import var_vae_fns
 from jaxspec.models.var.var import var_fns
-from jaxspec.rules.scale_rule import MapRule
+from jaxspec.rules.scale_rule import ScaleRule
 from jaxspec.run.decoder import Decoder
-from jaxspec.sampling import MapSampling
+from jaxspec.sampling import ScaleSampling
 from jaxspec.sampling.scale_network import ScaleNetwork, ScaleWeights
 from jaxspec.testing import assert_same_distribution, fast_keys
 from jaxspec.verifiers.scale_target import ScaleVerifier
 from tests import helpers
 from tests.core.next_scale import ScaleParams, generate_scales
-from tests.map_toy import ToyMaps, places
 from tests.methods import networks
+from tests.scale_toy import ToyScales, places
 
 SIDES, ROWS = (1, 2, 3, 4), 3
-SAMPLING = MapSampling(2.0, 4, 0.95, 3.0)
+SAMPLING = ScaleSampling(2.0, 4, 0.95, 3.0)
 LABELS = ClassLabels(jnp.arange(ROWS))
-TOY = ToyMaps((1, 2, 1, 2), 2)
-LONG = ToyMaps((1, 2, 1, 2, 1), 3)
+TOY = ToyScales((1, 2, 1, 2), 2)
+LONG = ToyScales((1, 2, 1, 2, 1), 3)
 
 
 def _network(seed, **fields):
@@ -57,7 +57,8 @@ def _draw(method, target=CLOUD, draft=EDGE):
 
 
 def _scales(network, last, refiner=None):
-  """Maps of the direct sampler, with the random numbers of the cloud below scale ``last`` and of the edge from there on."""
+  """Scales of the direct sampler, with the random numbers of the cloud below scale ``last`` and of the edge from there
+  on."""
   streams = [rng.stream_keys(_keys(), stream, jnp.int32(0)) for stream in (rng.Stream.FIRST, rng.Stream.OPEN)]
   uniforms = [rng.uniforms(rng.of_token(streams[k >= last], k), side**2) for k, side in enumerate(SIDES)]
   model, tokenizer = network.fns.model, network.fns.tokenizer
@@ -72,7 +73,7 @@ def _scales(network, last, refiner=None):
 @pytest.mark.slow
 def test_everything_is_local():
   """The edge alone: the maps of its own sampler, and no call of the cloud."""
-  out = _draw(methods.MapCiar(tau=float("inf")))
+  out = _draw(methods.ScaleCiar(tau=float("inf")))
   np.testing.assert_array_equal(places(out.tokens, CLOUD.fns.sizes), _scales(EDGE, 0).tokens)
   assert (out.origin == int(Origin.LOCAL)).all() and not np.any(out.counters.target_calls)
   assert np.all(out.counters.local == 4) and np.all(out.counters.draft_calls == 4)
@@ -81,7 +82,7 @@ def test_everything_is_local():
 @pytest.mark.parametrize("first", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_code(first):
   """The cloud draws the first maps and the edge the others: CoDe, with as many calls as the cloud has maps."""
-  out = _draw(methods.MapCiar(tau=float("inf"), target_prefix=first / 4))
+  out = _draw(methods.ScaleCiar(tau=float("inf"), target_prefix=first / 4))
   np.testing.assert_array_equal(places(out.tokens, CLOUD.fns.sizes), _scales(CLOUD, first, EDGE).tokens)
   assert np.all(out.counters.target_calls == first) and np.all(out.counters.local == 4 - first)
   assert out.origin.tolist() == [[Origin.FIRST, *[Origin.BONUS] * (first - 1), *[Origin.LOCAL] * (4 - first)]] * ROWS
@@ -90,7 +91,7 @@ def test_code(first):
 def test_nothing_is_local():
   """The cloud alone where it takes every map itself, or all of the prefix."""
   alone = _draw(methods.Plain())
-  for method in (methods.MapCiar(tau=-1.0, max_window=0), methods.MapCiar(tau=float("inf"), target_prefix=1.0)):
+  for method in (methods.ScaleCiar(tau=-1.0, max_window=0), methods.ScaleCiar(tau=float("inf"), target_prefix=1.0)):
     out = _draw(method)
     np.testing.assert_array_equal(out.tokens, alone.tokens)
     np.testing.assert_array_equal(out.origin, alone.origin)
@@ -100,8 +101,8 @@ def test_nothing_is_local():
 @pytest.mark.parametrize("bonus", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_nothing_is_local_with_a_window(bonus):
   """Speculative decoding, draw by draw."""
-  exact = _draw(methods.MapSpeculative(gamma=2, bonus=bonus))
-  asked = _draw(methods.MapCiar(tau=-1.0, max_window=2, bonus=bonus))
+  exact = _draw(methods.ScaleSpeculative(gamma=2, bonus=bonus))
+  asked = _draw(methods.ScaleCiar(tau=-1.0, max_window=2, bonus=bonus))
   for name in ("tokens", "origin", "commit_round"):
     np.testing.assert_array_equal(getattr(asked, name), getattr(exact, name))
   for name in ("rounds", "drafted", "accepted", "local", "target_calls"):
@@ -130,7 +131,7 @@ def test_an_inter_head_changes_the_radii_alone():
 @functools.cache
 def _toy_parts(toy, window, bonus, score):
   """Parts made once, so that calls of one shape share a trace."""
-  verifier = ScaleVerifier(toy, MapRule(), bonus=bonus)
+  verifier = ScaleVerifier(toy, ScaleRule(), bonus=bonus)
   return dict(drafter=CiarScaleDrafter(toy, make_score(score), most_drafts=window), verifier=verifier)
 
 
@@ -202,15 +203,15 @@ def test_a_window_begins_where_the_edge_is_uncertain(bonus, last, calls):
 
 def test_bad_settings_are_errors():
   for make, words in (
-    (lambda: methods.MapCiar(max_window=-1), "max_window"),
-    (lambda: _draw(methods.MapCiar()), "tau for method map-ciar"),
-    (lambda: methods.MapCiar(map_quantile=2.0), "map_quantile"),
-    (lambda: methods.MapCiar(score="luck"), "a score in"),
-    (lambda: methods.MapCiar(rule="none"), "rule"),
-    (lambda: methods.MapCiar(max_window=4).check_length(4), "max_window below the 4 tokens of a row"),
+    (lambda: methods.ScaleCiar(max_window=-1), "max_window"),
+    (lambda: _draw(methods.ScaleCiar()), "tau for method scale-ciar"),
+    (lambda: methods.ScaleCiar(map_quantile=2.0), "map_quantile"),
+    (lambda: methods.ScaleCiar(score="luck"), "a score in"),
+    (lambda: methods.ScaleCiar(rule="none"), "rule"),
+    (lambda: methods.ScaleCiar(max_window=4).check_length(4), "max_window below the 4 tokens of a row"),
     (lambda: CiarScaleDrafter(TOY, make_score("entropy"), most_drafts=-1), "window of at least 0"),
-    (lambda: Decoder(CLOUD, methods.MapCiar(), sampling=SAMPLING).parts, "a draft network"),
-    (lambda: Decoder(CLOUD, methods.MapCiar(), sampling=SAMPLING, draft=networks.maps(1)).parts, "a draft of scales"),
+    (lambda: Decoder(CLOUD, methods.ScaleCiar(), sampling=SAMPLING).parts, "a draft network"),
+    (lambda: Decoder(CLOUD, methods.ScaleCiar(), sampling=SAMPLING, draft=networks.maps(1)).parts, "a draft of scales"),
   ):
     with pytest.raises(ValueError, match=words) as caught:
       make()

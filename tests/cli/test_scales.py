@@ -1,4 +1,4 @@
-"""Maps of a network of scales on the command line."""
+"""Scales of a network of scales on the command line."""
 
 import json
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.run.test_maps import write_tiny
+from tests.run.test_scales import write_tiny
 
 
 @pytest.mark.slow
@@ -17,9 +17,9 @@ def test_generate(run, fails, tmp_path):
   assert outcome.exit_code == 0, outcome.output
   document = json.loads((tmp_path / "figures.json").read_text())
   figures = document["methods"]
-  assert set(figures) == {"ar", "map-speculative"} and figures["ar"]["target_calls"] == 3 * 6
-  assert 3 < figures["map-speculative"]["target_calls"] <= 3 * 6
-  assert [[len(one) for one in image["map-speculative"]["maps"]] for image in document["images"]] == [
+  assert set(figures) == {"ar", "scale-speculative"} and figures["ar"]["target_calls"] == 3 * 6
+  assert 3 < figures["scale-speculative"]["target_calls"] <= 3 * 6
+  assert [[len(one) for one in image["scale-speculative"]["scales"]] for image in document["images"]] == [
     [1, 4, 9, 16, 25, 36]
   ] * 3
   assert np.asarray(Image.open(tmp_path / "images.png")).ndim == 3
@@ -34,10 +34,10 @@ def test_generate(run, fails, tmp_path):
 def test_generate_on_the_edge(run, fails, tmp_path):
   """CoDe on the command line, and its figures: three maps of the target and three of the draft."""
   bundle = write_tiny(tmp_path / "bundle")
-  options = ["--checkpoint", bundle, "--class", 1, "--class", 2, "--method", "map-ciar"]
+  options = ["--checkpoint", bundle, "--class", 1, "--class", 2, "--method", "scale-ciar"]
   outcome = run("generate", *options, "--tau", "inf", "--target-prefix", 0.5, "--json", "figures.json")
   assert outcome.exit_code == 0, outcome.output
-  figures = json.loads((tmp_path / "figures.json").read_text())["methods"]["map-ciar"]
+  figures = json.loads((tmp_path / "figures.json").read_text())["methods"]["scale-ciar"]
   assert figures["target_calls"] == 2 * 3 and figures["cloud"]["cloud_passes"] == 2 * 3
   assert figures["cloud"]["local"] == 0.5
   assert "max_window below the 6 tokens of a row" in fails("generate", *options, "--max-window", 6)

@@ -4,9 +4,9 @@ Commands (from the repository root; a killed run goes on where it stopped). The 
 digits (``experiments.train.kl_vae --config digits``). The edge of CIAR starts from the draft and gets radii. It is then the
 draft of the bundle, and the folder ``draft`` need not be shipped::
 
-    python -m experiments.train.class_states --config target --export checkpoints/digits32-dit
-    python -m experiments.train.class_states --config draft --export checkpoints/digits32-dit
-    python -m experiments.train.class_states --config edge --export checkpoints/digits32-dit
+    python -m experiments.train.class_denoising --config target --export checkpoints/digits32-dit
+    python -m experiments.train.class_denoising --config draft --export checkpoints/digits32-dit
+    python -m experiments.train.class_denoising --config edge --export checkpoints/digits32-dit
 
 - ``target`` and ``draft``: the diffusion loss with learned variances; a class is dropped at times.
 - ``edge``: the draft with radii, trained against the frozen target (`jaxspec.training.dit_loss`).
@@ -43,7 +43,7 @@ from experiments.train.command import main
 from experiments.train.kl_vae import latent_moments
 from jaxspec.io import checkpoints
 from jaxspec.models.dit.dit import DiTConfig, dit_fns
-from jaxspec.training.dit_loss import RadiusObjective, state_loss_fn, state_radii_loss_fn
+from jaxspec.training.dit_loss import RadiusObjective, denoising_loss_fn, denoising_radii_loss_fn
 from jaxspec.training.optimizer import OptimizerConfig
 from jaxspec.training.train_loop import LoopConfig
 
@@ -55,7 +55,7 @@ DEFAULTS = dict(method="step-speculative", sampling={"steps": 100, "cfg_scale": 
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassStatesRun:
+class ClassDenoisingRun:
   """Everything a run depends on.
 
   Attributes:
@@ -83,12 +83,12 @@ class ClassStatesRun:
   radii: RadiusObjective = RadiusObjective()
 
 
-def get_config(arg: str = "target") -> ClassStatesRun:
+def get_config(arg: str = "target") -> ClassDenoisingRun:
   """Config of a run: ``target``, ``draft`` or ``edge``; ``smoke-target`` and so on for runs of seconds."""
   role, is_small = parse_config(arg)
   model = TARGET if role == "target" else dataclasses.replace(DRAFT, radius=role == "edge")
   lengths = {"target": 4000, "draft": 3000, "edge": 3000}
-  run = ClassStatesRun(arg or "target", model, loop=dataclasses.replace(ClassStatesRun.loop, num_steps=lengths[role]))
+  run = ClassDenoisingRun(arg or "target", model, loop=dataclasses.replace(ClassDenoisingRun.loop, num_steps=lengths[role]))
   if role == "edge":
     run = dataclasses.replace(run, start=f"{BUNDLE}/draft", teacher=f"{BUNDLE}/target")
   if not is_small:
@@ -98,7 +98,7 @@ def get_config(arg: str = "target") -> ClassStatesRun:
   return dataclasses.replace(run, model=model, loop=loop, batch_size=2, num_variants=1, num_images=4)
 
 
-def load_vae(run: ClassStatesRun, images: ImageSet) -> checkpoints.Checkpoint:
+def load_vae(run: ClassDenoisingRun, images: ImageSet) -> checkpoints.Checkpoint:
   """The autoencoder; its latents must be the network's states."""
   vae = load_part(run.vae, "kl_vae", "autoencoder")
   wanted, found = (run.model.latent_size, run.model.latent_channels), (
@@ -109,7 +109,7 @@ def load_vae(run: ClassStatesRun, images: ImageSet) -> checkpoints.Checkpoint:
   return vae
 
 
-def make_batches(run: ClassStatesRun, images: ImageSet, vae: checkpoints.Checkpoint) -> Batches:
+def make_batches(run: ClassDenoisingRun, images: ImageSet, vae: checkpoints.Checkpoint) -> Batches:
   """States drawn from the posteriors of images, and labels."""
   check_classes(run, images)
   scale = float(parts_of(run.vae)["latent_scale"])
@@ -123,26 +123,26 @@ def make_batches(run: ClassStatesRun, images: ImageSet, vae: checkpoints.Checkpo
   return Batches(train, encoded_batches(images.held_out, encode, batch_of, seed=run.seed + 1, **sizes))
 
 
-def recipe_of(run: ClassStatesRun) -> Recipe:
+def recipe_of(run: ClassDenoisingRun) -> Recipe:
   """Starting weights and losses; see the module docstring."""
   fns, classes, copies = dit_fns(run.model), run.model.num_classes, dict(copies=run.copies)
-  edge_loss_fn = lambda target, **given: state_radii_loss_fn(fns, target, classes, run.radii, **copies, **given)
-  loss_fn = functools.partial(state_loss_fn, fns, classes, **copies)
+  edge_loss_fn = lambda target, **given: denoising_radii_loss_fn(fns, target, classes, run.radii, **copies, **given)
+  loss_fn = functools.partial(denoising_loss_fn, fns, classes, **copies)
   return make_recipe(run, fns, "dit", is_edge=run.model.radius, loss_fn=loss_fn, edge_loss_fn=edge_loss_fn)
 
 
-def estimate(run: ClassStatesRun) -> float:
+def estimate(run: ClassDenoisingRun) -> float:
   """Hours of a whole run without evaluations."""
   images = load_images(run.images)
   small = dataclasses.replace(run, num_images=4 * run.batch_size, num_variants=1)
   return hours_of(run, recipe_of(run), make_batches(small, images, load_vae(run, images)).train)
 
 
-def train(run: ClassStatesRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
+def train(run: ClassDenoisingRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
   """Trains, evaluates and (with ``export_to``) adds the network to a bundle; returns the final state."""
   images, recipe = load_images(run.images), recipe_of(run)
   batches = make_batches(run, images, load_vae(run, images))
-  script, default = f"class_states --config {run.name}", get_config(run.name)
+  script, default = f"class_denoising --config {run.name}", get_config(run.name)
   entry = Entry(folder_of(run), "tokenizer", run.vae, DEFAULTS)
   export = exporter(export_to, entry, run.model, run, script, default, images.licence)
   return train_network(run, recipe, batches, run_dir, resume=resume, export=export)

@@ -6,13 +6,13 @@ import dataclasses
 from typing import ClassVar
 
 from jaxspec.core.types import Cursor, Draft, Drafter, Key, Verdict
-from jaxspec.drafters.drafted_states import check_window, draft_states
+from jaxspec.drafters.drafted_steps import check_window, draft_steps
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.dit.state_network import StateNetwork, StateSide
+from jaxspec.models.dit.denoising_network import DenoisingNetwork, DenoisingSide
 
 
 @dataclasses.dataclass(frozen=True)
-class StateModelDrafter(Drafter):
+class DenoisingModelDrafter(Drafter):
   """Drafter of ``window`` states. It has no cache: its state is the condition.
 
   Attributes:
@@ -21,7 +21,7 @@ class StateModelDrafter(Drafter):
     ValueError: if ``window`` is not positive.
   """
 
-  network: StateNetwork
+  network: DenoisingNetwork
   window: int
 
   def __post_init__(self):
@@ -34,17 +34,17 @@ class StateModelDrafter(Drafter):
   has_cache: ClassVar[bool] = False
 
   def init(
-    self, params: StateSide, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
+    self, params: DenoisingSide, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
   ) -> tuple[ClassLabels, None]:
     return condition, None
 
-  def read(self, params: StateSide, state: ClassLabels, cursor: Cursor) -> ClassLabels:
+  def read(self, params: DenoisingSide, state: ClassLabels, cursor: Cursor) -> ClassLabels:
     return state
 
-  def draft(self, params: StateSide, keys: Key, state: ClassLabels, cursor: Cursor) -> tuple[Draft, ClassLabels, tuple]:
-    return draft_states(self.network, self.network.predictor(params, state), keys, cursor, self.window), state, ()
+  def draft(self, params: DenoisingSide, keys: Key, state: ClassLabels, cursor: Cursor) -> tuple[Draft, ClassLabels, tuple]:
+    return draft_steps(self.network, self.network.predictor(params, state), keys, cursor, self.window), state, ()
 
   def commit(
-    self, params: StateSide, state: ClassLabels, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+    self, params: DenoisingSide, state: ClassLabels, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> ClassLabels:
     return state

@@ -10,14 +10,14 @@ from jaxspec.core.state import SpecParams
 from jaxspec.drafters.ciar_drafter import GatedParams
 from jaxspec.drafters.ciar_scales import CiarScaleDrafter
 from jaxspec.intervals.scores import make_score
-from jaxspec.methods.common import check_chain, of_maps, prefix_tokens, threshold_of
-from jaxspec.methods.map_speculative import RULES, check_scales
-from jaxspec.methods.method import MAPS, SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.methods.common import check_chain, of_scales, prefix_tokens, threshold_of
+from jaxspec.methods.method import SAME_FAMILY, SCALES, BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.methods.scale_speculative import RULES, check_scales
 from jaxspec.verifiers.scale_target import ScaleVerifier
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MapCiar(DraftingMethod):
+class ScaleCiar(DraftingMethod):
   """CIAR on the scales of an image (VAR); lossy.
 
   The edge draws a scale from its own distribution and scores the uncertainty of each token. The uncertainty U of the scale
@@ -25,7 +25,7 @@ class MapCiar(DraftingMethod):
   window of up to ``max_window`` drafts, which the cloud verifies in one pass with the pending scales. The cloud draws the
   first scales, a share of ``target_prefix``, alone.
 
-  A negative ``tau`` accepts nothing locally: `MapSpeculative`, or with ``max_window`` 0 the cloud alone. With an infinite
+  A negative ``tau`` accepts nothing locally: `ScaleSpeculative`, or with ``max_window`` 0 the cloud alone. With an infinite
   one the edge draws all scales after the prefix: CoDe (arXiv 2411.17787), or without a prefix the edge alone.
   """
 
@@ -37,12 +37,12 @@ class MapCiar(DraftingMethod):
   rule: str = option("map", "Accept scales as a whole, or each token by itself.", choices=tuple(RULES))
   bonus: bool = option(True, "Also draw the scale after full acceptance.")
 
-  name: ClassVar[str] = "map-ciar"
+  name: ClassVar[str] = "scale-ciar"
   title: ClassVar[str] = "scales accepted locally on an edge"
   source: ClassVar[str] = (
     "arXiv 2603.25463, Table 10, which leaves the rule open; maps of Tian et al. 2024, arXiv 2404.02905"
   )
-  tokens: ClassVar[str] = MAPS
+  tokens: ClassVar[str] = SCALES
   draft_family: ClassVar[str | None] = SAME_FAMILY
 
   def check(self) -> None:
@@ -63,7 +63,7 @@ class MapCiar(DraftingMethod):
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`."""
-    sampling, draft = of_maps(self, context), need(draft, "a draft network", self.name)
+    sampling, draft = of_scales(self, context), need(draft, "a draft network", self.name)
     cloud, edge = sampling.bind(target), sampling.bind(draft)
     check_scales(edge, cloud)
     drafter = CiarScaleDrafter(edge, make_score(self.score), most_drafts=self.max_window, quantile=self.map_quantile)

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxspec.core.payloads import DraftedMap
-from jaxspec.rules.scale_rule import MapRule, PlaceRule
+from jaxspec.core.payloads import DraftedScale
+from jaxspec.rules.scale_rule import PlaceRule, ScaleRule
 from jaxspec.testing import Tape, assert_same_distribution, fast_keys
 from jaxspec.testing.tape import FINAL
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "var" / "var_map_rule.npz"
+GOLDEN = Path(__file__).parents[1] / "golden" / "var" / "var_scale_rule.npz"
 CASES = ["c0", "c1", "c2", "c3", "c4"]
 
 
@@ -25,7 +25,7 @@ def case(name):
 
 def _drafted(stored, tokens):
   logits = lambda probs: jnp.broadcast_to(jnp.log(jnp.asarray(probs, jnp.float32)), (len(tokens), *probs.shape))
-  return DraftedMap(jnp.asarray(tokens, jnp.int32), logits(stored["q"]), logits(stored["p"]))
+  return DraftedScale(jnp.asarray(tokens, jnp.int32), logits(stored["q"]), logits(stored["p"]))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -33,7 +33,7 @@ def test_probability_of_a_map(name):
   stored = case(name)
   for shift in (-1e-5, 1e-5):  # a test passes just below its probability, and fails just above it
     uniform = np.clip(stored["map_accept"] + shift, 0, 1 - 2**-23)
-    found = MapRule().accepts(Tape({(FINAL,): uniform}).keys(), _drafted(stored, stored["drafts"]))
+    found = ScaleRule().accepts(Tape({(FINAL,): uniform}).keys(), _drafted(stored, stored["drafts"]))
     np.testing.assert_array_equal(found, uniform < stored["map_accept"])
 
 
@@ -66,7 +66,7 @@ def test_what_stands_for_a_rejected_map(name):
   """Samples of the residual over whole maps; of each place by itself under the other rule."""
   stored, rows = case(name), 2000
   drafted = _drafted(stored, np.zeros((rows, len(stored["p"])), np.int32))
-  replaced = jax.jit(MapRule().replace)(fast_keys(1, rows), drafted, jnp.ones((rows,), bool))
+  replaced = jax.jit(ScaleRule().replace)(fast_keys(1, rows), drafted, jnp.ones((rows,), bool))
   assert not np.any(replaced.fallback) and np.min(replaced.tries) == 1
   _follows(replaced.tokens, stored["map_residual"])
   distance = 1 - stored["stats"][0]  # proposals are geometric: their mean is 1 / TV, its error (1 - TV)^0.5 / TV / rows^0.5
@@ -84,6 +84,6 @@ def test_what_stands_for_a_rejected_map(name):
 def test_cap():
   """Where nothing can be kept, the last proposal stands, and is reported."""
   logits = jnp.zeros((3, 2, 4))
-  same = DraftedMap(jnp.zeros((3, 2), jnp.int32), logits, logits)
-  found = MapRule(max_tries=5).replace(fast_keys(0, 3), same, jnp.array([True, False, True]))
+  same = DraftedScale(jnp.zeros((3, 2), jnp.int32), logits, logits)
+  found = ScaleRule(max_tries=5).replace(fast_keys(0, 3), same, jnp.array([True, False, True]))
   assert found.tries.tolist() == [5, 0, 5] and found.fallback.tolist() == [True, False, True]

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from jaxspec.core.network import Network
 from jaxspec.core.options import LARGEST, option
-from jaxspec.core.token_kinds import MAPS
+from jaxspec.core.token_kinds import SCALES
 from jaxspec.sampling.sampling_settings import Guidance, check_network
 from jaxspec.sampling.scale_network import ScaleNetwork, ScaleSide, scale_sampling
 
 
 @dataclasses.dataclass(frozen=True)
-class MapSampling(Guidance):
+class ScaleSampling(Guidance):
   """How the maps of an image are drawn, scale by scale (VAR, arXiv 2404.02905).
 
   Logits are guided, cut by top-k and top-p, then divided by the temperature. What the official code calls ``cfg`` is
@@ -25,7 +25,7 @@ class MapSampling(Guidance):
   top_p: float = option(1.0, "Keep the likeliest tokens of this total probability.", gt=0, le=1)
   temperature: float = option(1.0, "Divisor of the logits; 0 is greedy.", ge=0, le=LARGEST)
 
-  tokens: ClassVar[str] = MAPS
+  tokens: ClassVar[str] = SCALES
 
   def bind(self, network: Network) -> ScaleNetwork:
     """The network with the static part of these settings.

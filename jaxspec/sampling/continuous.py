@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxspec.core.network import Network
 from jaxspec.core.options import LARGEST, option
-from jaxspec.core.token_kinds import VECTORS
+from jaxspec.core.token_kinds import CONTINUOUS
 from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.models.guidance import Guided
 from jaxspec.models.mar.mar import MARFns
@@ -22,7 +22,7 @@ from jaxspec.sampling.unmasking import GuidanceFn, linear_guidance
 
 
 @dataclasses.dataclass(frozen=True)
-class VectorSampling(Guidance):
+class ContinuousSampling(Guidance):
   """How vector tokens are drawn by a diffusion head.
 
   Attributes:
@@ -36,7 +36,7 @@ class VectorSampling(Guidance):
   refine: bool = option(False, "Take the steps that stop leaves out in the end, all tokens at once.")
   guidance_fn: GuidanceFn = linear_guidance
 
-  tokens: ClassVar[str] = VECTORS
+  tokens: ClassVar[str] = CONTINUOUS
 
   def __post_init__(self):
     super().__post_init__()

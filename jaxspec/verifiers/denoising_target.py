@@ -1,8 +1,8 @@
 """The target network of states as a verifier: one pass over the newest state and the drafted ones, then an exact rule.
 
-The pass predicts the step from each of these ``K + 1`` states (`jaxspec.models.dit.state_network`). `StepCoupling` accepts
-the leading drafts and draws one state more. Rows stand at different steps. A round never drafts the last step of a row
-(`jaxspec.core.loop.draft_round`): it ends in its mean, so that no draft of it could be accepted.
+The pass predicts the step from each of these ``K + 1`` states (`jaxspec.models.dit.denoising_network`). `StepCoupling`
+accepts the leading drafts and draws one state more. Rows stand at different steps. A round never drafts the last step of a
+row (`jaxspec.core.loop.draft_round`): it ends in its mean, so that no draft of it could be accepted.
 
 The target's own numbers belong to a step, not to a round. Plain decoding therefore draws the states of
 `jaxspec.diffusion.ddpm.sample` with `jaxspec.diffusion.chain.row_noise`.
@@ -22,10 +22,10 @@ from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.chain import step_normals
 from jaxspec.diffusion.step_payloads import StepRule, target_steps
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.dit.state_network import StateNetwork, StateSide
+from jaxspec.models.dit.denoising_network import DenoisingNetwork, DenoisingSide
 
 
-class StateTargetState(NamedTuple):
+class DenoisingTargetState(NamedTuple):
   """What every pass reads; nothing of it changes."""
 
   condition: ClassLabels
@@ -33,7 +33,7 @@ class StateTargetState(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class StateVerifier(Verifier):
+class DenoisingVerifier(Verifier):
   """Verifier of drafted states; with `jaxspec.autoregress`, the target's own sampler.
 
   `Verdict.feedback` is the target's prediction at the newest state and at every drafted one, leaves ``[B, K + 1, C]``.
@@ -43,7 +43,7 @@ class StateVerifier(Verifier):
     rule: the acceptance rule.
   """
 
-  network: StateNetwork
+  network: DenoisingNetwork
   rule: StepRule
 
   @property
@@ -51,22 +51,22 @@ class StateVerifier(Verifier):
     return self.network.state_dim
 
   def init(
-    self, params: StateSide, keys: Key, condition: ClassLabels, max_len: int, window: int
-  ) -> tuple[Verdict, StateTargetState]:
+    self, params: DenoisingSide, keys: Key, condition: ClassLabels, max_len: int, window: int
+  ) -> tuple[Verdict, DenoisingTargetState]:
     if max_len > self.network.num_steps:
       raise ValueError(f"Must have at most the {self.network.num_steps} states of a chain, we instead got {max_len}")
     noise = step_normals(keys, jnp.full((1, 1), self.network.num_steps), self.dim)[:, 0]
-    state = StateTargetState(condition, keys)
+    state = DenoisingTargetState(condition, keys)
     nothing = jnp.zeros(noise.shape[:1], jnp.int32)
     return self.judge(params, keys, state, noise, nothing, verdicts.empty_draft(noise)), state
 
   def verify(
-    self, params: StateSide, keys: Key, state: StateTargetState, cursor: Cursor, draft: Draft
-  ) -> tuple[Verdict, StateTargetState]:
+    self, params: DenoisingSide, keys: Key, state: DenoisingTargetState, cursor: Cursor, draft: Draft
+  ) -> tuple[Verdict, DenoisingTargetState]:
     return self.judge(params, keys, state, cursor.last, cursor.length, draft), state
 
   def judge(
-    self, params: StateSide, keys: Key, state: StateTargetState, newest: Array, length: Array, draft: Draft
+    self, params: DenoisingSide, keys: Key, state: DenoisingTargetState, newest: Array, length: Array, draft: Draft
   ) -> Verdict:
     """The verdict about drafts that follow ``newest [B, C]``, the state after ``length [B]`` tokens."""
     states = jnp.concatenate([newest[:, None], draft.tokens], axis=1).swapaxes(0, 1)  # [K + 1, B, C]

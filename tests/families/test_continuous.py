@@ -12,7 +12,7 @@ from jaxspec.families.family import HostParts
 from jaxspec.methods.method import SAME_FAMILY
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.models.mar.mar import MARFns
-from jaxspec.sampling import VectorSampling
+from jaxspec.sampling import ContinuousSampling
 from tests.run import tiny
 
 PARTS = {"vae": tiny.checkpoint(tiny.VAE, "vae"), "classes": tiny.NAMES, "latent_scale": 0.5}
@@ -31,8 +31,8 @@ def raster():
 def test_the_family_chooses_the_host(mar, raster):
   assert isinstance(mar, MaskedHost) and isinstance(raster, CausalHost)
   for host in (mar, raster):
-    assert (host.noun, host.tokens, host.vocab_size, host.num_tokens, host.grid) == ("image", "vectors", None, 4, (2, 2))
-    assert host.sampling_type is VectorSampling and host.shared_tables() == {}
+    assert (host.noun, host.tokens, host.vocab_size, host.num_tokens, host.grid) == ("image", "continuous", None, 4, (2, 2))
+    assert host.sampling_type is ContinuousSampling and host.shared_tables() == {}
     assert host.matmul_precision("float32") == "float32" and host.matmul_precision("bfloat16") == "bfloat16"
   assert isinstance(mar.network(mar.target, "target").fns, MARFns)
 
@@ -80,7 +80,7 @@ def test_masked_rows_have_orders_of_their_own_and_end_in_raster_order(mar):
   chosen = OrderedLabels(condition.labels, np.asarray([[3, 1, 0, 2], [0, 1, 2, 3]], np.int32))
   assert mar.prepare(keys, chosen) is chosen
   tokens = np.arange(1, 17, dtype=np.float32).reshape(2, 4, 2)
-  finish = jax.jit(lambda found: mar.finish(found, chosen, keys, SpecParams((), ()), VectorSampling(5)))
+  finish = jax.jit(lambda found: mar.finish(found, chosen, keys, SpecParams((), ()), ContinuousSampling(5)))
   out = finish(result(tokens))
   np.testing.assert_array_equal(out.tokens[1], tokens[1])
   np.testing.assert_array_equal(np.asarray(out.tokens)[0, [3, 1, 0, 2]], tokens[0])
@@ -90,17 +90,17 @@ def test_masked_rows_have_orders_of_their_own_and_end_in_raster_order(mar):
   part = finish(result(tokens[:, :2]))
   np.testing.assert_array_equal(part.tokens[0], [[0, 0], tokens[0, 1], [0, 0], tokens[0, 0]])
   with pytest.raises(ValueError, match="a causal network to refine"):
-    mar.finish(result(tokens), chosen, keys, SpecParams((), ()), VectorSampling(5, 1, refine=True))
+    mar.finish(result(tokens), chosen, keys, SpecParams((), ()), ContinuousSampling(5, 1, refine=True))
 
 
 def test_causal_rows_stand_in_raster_order(raster):
   keys, tokens = jax.random.split(jax.random.key(3), 2), np.arange(1, 17, dtype=np.float32).reshape(2, 4, 2)
   condition = raster.encode([0, 2]).condition
   assert raster.prepare(keys, condition) is condition
-  out = raster.finish(result(tokens), condition, keys, SpecParams((), ()), VectorSampling(5, 1))
+  out = raster.finish(result(tokens), condition, keys, SpecParams((), ()), ContinuousSampling(5, 1))
   np.testing.assert_array_equal(out.tokens, tokens)
   with pytest.raises(ValueError, match="all 4 tokens of an image to refine them, we instead got 3"):
-    raster.finish(result(tokens[:, :3]), condition, keys, SpecParams((), ()), VectorSampling(5, 1, refine=True))
+    raster.finish(result(tokens[:, :3]), condition, keys, SpecParams((), ()), ContinuousSampling(5, 1, refine=True))
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ def test_pixels_of_tokens_with_noise_in_them(mar):
   """Latents are divided by the part of them that is no noise."""
   host = dataclasses.replace(mar, vae=tiny.checkpoint(tiny.VAE, "vae", tiny.weights(tiny.VAE, 0)))
   tokens = np.random.default_rng(0).normal(size=(2, 4, 2)).astype(np.float32)
-  images, sampling = host.decode(tokens, sampling=VectorSampling(5)), VectorSampling(5, 2)
+  images, sampling = host.decode(tokens, sampling=ContinuousSampling(5)), ContinuousSampling(5, 2)
   assert images.shape == (2, 4, 4, 3) and images.dtype == np.uint8 and images.std() > 1
   assert sampling.signal() < 1
   noisy = host.decode(tokens * np.float32(sampling.signal()), sampling=sampling)

@@ -19,7 +19,7 @@ from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.dit.dit import DiTFns
 
 
-class StateSide(NamedTuple):
+class DenoisingSide(NamedTuple):
   """Traced parameters of one side of a decode."""
 
   params: Params
@@ -27,7 +27,7 @@ class StateSide(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class StateNetwork:
+class DenoisingNetwork:
   """A network with the steps that a sampler takes; hashable.
 
   Attributes:
@@ -58,7 +58,7 @@ class StateNetwork:
     first = self.num_steps - 1 - length
     return jnp.maximum(first[:, None] - jnp.arange(count, dtype=jnp.int32)[None], 0)
 
-  def predictor(self, side: StateSide, condition: ClassLabels) -> PredictFn:
+  def predictor(self, side: DenoisingSide, condition: ClassLabels) -> PredictFn:
     """The network, bound to conditions ``[B]``; states are ``[B, C]``, or ``[R, B, C]`` with an index of that rank."""
     timesteps = self.tables.timesteps
     if side.scale is None:

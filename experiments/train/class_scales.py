@@ -4,9 +4,9 @@ Commands (from the repository root; a killed run goes on where it stopped). The 
 (``experiments.train.scale_tokenizer``). The edge of CIAR starts from the draft and gets radii. It is then the draft of
 the bundle, and the folder ``draft`` need not be shipped::
 
-    python -m experiments.train.class_maps --config target --export checkpoints/digits32-var
-    python -m experiments.train.class_maps --config draft --export checkpoints/digits32-var
-    python -m experiments.train.class_maps --config edge --export checkpoints/digits32-var
+    python -m experiments.train.class_scales --config target --export checkpoints/digits32-var
+    python -m experiments.train.class_scales --config draft --export checkpoints/digits32-var
+    python -m experiments.train.class_scales --config edge --export checkpoints/digits32-var
 
 - ``target`` and ``draft``: cross entropy of the maps of the images; a class is dropped at times.
 - ``edge``: the draft with an Inter-Head (`jaxspec.models.heads.inter_head`), trained against the frozen target by the
@@ -57,11 +57,11 @@ TARGET = VARConfig(
 )
 DRAFT = dataclasses.replace(TARGET, depth=2, dim=64, num_heads=2)
 # What the bundle draws with where nothing is said. Nothing is truncated: one place that the target rules out rejects a map.
-DEFAULTS = dict(method="map-speculative", sampling={"cfg_scale": 1.5, "top_k": 0, "top_p": 1.0, "temperature": 1.0})
+DEFAULTS = dict(method="scale-speculative", sampling={"cfg_scale": 1.5, "top_k": 0, "top_p": 1.0, "temperature": 1.0})
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassMapsRun:
+class ClassScalesRun:
   """Everything a run depends on.
 
   Attributes:
@@ -87,12 +87,12 @@ class ClassMapsRun:
   radii: InterDro = InterDro()
 
 
-def get_config(arg: str = "target") -> ClassMapsRun:
+def get_config(arg: str = "target") -> ClassScalesRun:
   """Config of a run: ``target``, ``draft`` or ``edge``; ``smoke-target`` and so on for runs of seconds."""
   role, is_small = parse_config(arg)
   model = TARGET if role == "target" else dataclasses.replace(DRAFT, inter_head=role == "edge")
   lengths = {"target": 1000, "draft": 1000, "edge": 600}
-  run = ClassMapsRun(arg or "target", model, loop=dataclasses.replace(ClassMapsRun.loop, num_steps=lengths[role]))
+  run = ClassScalesRun(arg or "target", model, loop=dataclasses.replace(ClassScalesRun.loop, num_steps=lengths[role]))
   if role == "edge":
     optimizer = dataclasses.replace(run.optimizer, learning_rate=1e-3)
     run = dataclasses.replace(run, start=f"{BUNDLE}/draft", teacher=f"{BUNDLE}/target", optimizer=optimizer)
@@ -103,7 +103,7 @@ def get_config(arg: str = "target") -> ClassMapsRun:
   return dataclasses.replace(run, model=model, loop=loop, batch_size=2, num_variants=1, num_images=4)
 
 
-def load_tokenizer(run: ClassMapsRun) -> checkpoints.Checkpoint:
+def load_tokenizer(run: ClassScalesRun) -> checkpoints.Checkpoint:
   """The tokenizer; its maps must be those of the network."""
   tokenizer = load_part(run.tokenizer, "var_vae", "tokenizer")
   config: VARVAEConfig = tokenizer.config
@@ -115,8 +115,8 @@ def load_tokenizer(run: ClassMapsRun) -> checkpoints.Checkpoint:
   return tokenizer
 
 
-def make_batches(run: ClassMapsRun, images: ImageSet, tokenizer: checkpoints.Checkpoint) -> Batches:
-  """Maps of images, what the network reads of them, and labels."""
+def make_batches(run: ClassScalesRun, images: ImageSet, tokenizer: checkpoints.Checkpoint) -> Batches:
+  """Scales of images, what the network reads of them, and labels."""
   check_classes(run, images)
 
   @jax.jit
@@ -134,7 +134,7 @@ def make_batches(run: ClassMapsRun, images: ImageSet, tokenizer: checkpoints.Che
   return Batches(train, encoded_batches(images.held_out, encode, batch_of, seed=run.seed + 1, **sizes))
 
 
-def recipe_of(run: ClassMapsRun) -> Recipe:
+def recipe_of(run: ClassScalesRun) -> Recipe:
   """Starting weights and losses; see the module docstring."""
   fns, classes = var_fns(run.model), run.model.num_classes
   edge_loss_fn = lambda target, **given: scale_radii_loss_fn(fns, target, classes, run.radii, **given)
@@ -142,17 +142,17 @@ def recipe_of(run: ClassMapsRun) -> Recipe:
   return make_recipe(run, fns, "var", is_edge=run.model.inter_head, loss_fn=loss_fn, edge_loss_fn=edge_loss_fn)
 
 
-def estimate(run: ClassMapsRun) -> float:
+def estimate(run: ClassScalesRun) -> float:
   """Hours of a whole run without evaluations."""
   small = dataclasses.replace(run, num_images=4 * run.batch_size, num_variants=1)
   return hours_of(run, recipe_of(run), make_batches(small, load_images(run.images), load_tokenizer(run)).train)
 
 
-def train(run: ClassMapsRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
+def train(run: ClassScalesRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
   """Trains, evaluates and (with ``export_to``) adds the network to a bundle; returns the final state."""
   images, tokenizer, recipe = load_images(run.images), load_tokenizer(run), recipe_of(run)
   entry = Entry(folder_of(run), "tokenizer", run.tokenizer, DEFAULTS)
-  script, default = f"class_maps --config {run.name}", get_config(run.name)
+  script, default = f"class_scales --config {run.name}", get_config(run.name)
   export = exporter(export_to, entry, run.model, run, script, default, images.licence)
   return train_network(run, recipe, make_batches(run, images, tokenizer), run_dir, resume=resume, export=export)
 

@@ -9,19 +9,19 @@ import numpy as np
 from jaxspec.core.types import Intervals
 
 
-class Maps(NamedTuple):
+class Scales(NamedTuple):
   history: jnp.ndarray  # [K, B, C] int32, what was read
 
 
 @dataclasses.dataclass(frozen=True)
-class ToyMaps:
+class ToyScales:
   """As `jaxspec.sampling.scale_network.ScaleNetwork`; parameters are logits ``[rows, size, V]`` for each map."""
 
   sizes: tuple[int, ...]
   vocab_size: int
 
   def start(self, params, condition):
-    return Maps(jnp.zeros((len(self.sizes), condition.batch_size, max(self.sizes)), jnp.int32))
+    return Scales(jnp.zeros((len(self.sizes), condition.batch_size, max(self.sizes)), jnp.int32))
 
   def law(self, params, heard, scale):
     return heard.centre[..., 0, :]
@@ -43,7 +43,7 @@ class ToyMaps:
         for place in range(self.sizes[earlier]):
           row = row * self.vocab_size + history[earlier, :, place]
       laws.append(params[scale][row])
-    return laws, Maps(history)
+    return laws, Scales(history)
 
   def tables(self, draw):
     """Parameters of probabilities ``draw(rows * size) [rows * size, V]``."""
@@ -75,7 +75,7 @@ class ToyMaps:
 
 
 def places(tokens, sizes):
-  """Maps ``[B, K, C]`` as a row of all places ``[B, L]``; checks what fills them up."""
+  """Scales ``[B, K, C]`` as a row of all places ``[B, L]``; checks what fills them up."""
   tokens = np.asarray(tokens)
   for scale, size in enumerate(sizes):
     assert (tokens[:, scale, size:] == -1).all() and (tokens[:, scale, :size] >= 0).all()

@@ -13,15 +13,15 @@ from jaxspec.core import rng
 from jaxspec.core.state import Origin, SpecParams
 from jaxspec.drafters.scale_model import ScaleModelDrafter
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.rules.scale_rule import MapRule, PlaceRule
+from jaxspec.rules.scale_rule import PlaceRule, ScaleRule
 from jaxspec.testing import Tape, assert_same_distribution, fast_keys
 from jaxspec.verifiers.scale_target import ScaleVerifier
-from tests.map_toy import ToyMaps, places
+from tests.scale_toy import ToyScales, places
 
-TOY = ToyMaps((1, 2, 1, 2), 2)
-LARGE = ToyMaps((1, 2, 1, 2), 6)
-SMALL = ToyMaps((1, 1, 2, 1), 2)
-RULES = {"map": MapRule(), "place": PlaceRule()}
+TOY = ToyScales((1, 2, 1, 2), 2)
+LARGE = ToyScales((1, 2, 1, 2), 6)
+SMALL = ToyScales((1, 1, 2, 1), 2)
+RULES = {"map": ScaleRule(), "place": PlaceRule()}
 
 
 def _any(seed, toy=TOY):
@@ -105,7 +105,7 @@ def test_enumeration_of_more(seed, rule):
 
 def _enumerates(seed, rule, window, *, in_step):
   params = SpecParams(_halves(seed), _halves(seed + 100))
-  judge = MapRule(max_tries=1) if rule == "map" else PlaceRule()
+  judge = ScaleRule(max_tries=1) if rule == "map" else PlaceRule()
   keys = _tape(rule, window).keys()
   decode = lambda keys: _decode(params, keys, judge, window, toy=SMALL)
   out = (
@@ -135,7 +135,7 @@ def test_rows_alone_and_in_a_batch():
 
 
 def test_counters_and_the_target_s_own_maps():
-  """Maps of a prefix are the target's; every map has one origin, and the counts add up."""
+  """Scales of a prefix are the target's; every map has one origin, and the counts add up."""
   params, keys = SpecParams(_any(5), _any(5)), fast_keys(7, 5)  # equal networks: everything is accepted
   out = _decode(params, keys, RULES["map"], 2, target_prefix=2)
   assert out.origin.tolist() == [[Origin.FIRST, Origin.BONUS, Origin.DRAFT, Origin.BONUS]] * 5
@@ -160,4 +160,4 @@ def test_parts_without_a_length():
   with pytest.raises(ValueError, match="window of at least 1"):
     ScaleModelDrafter(TOY, window=0)
   with pytest.raises(ValueError, match="max_tries of at least 1"):
-    MapRule(max_tries=0)
+    ScaleRule(max_tries=0)

@@ -10,28 +10,28 @@ import jaxspec
 from jaxspec.core.state import Origin, SpecParams
 from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.chain import row_noise
+from jaxspec.drafters.denoising_model import DenoisingModelDrafter
 from jaxspec.drafters.frozen_steps import FrozenStepDrafter
-from jaxspec.drafters.state_model import StateModelDrafter
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules.coupled_steps import Coupler
 from jaxspec.rules.step_coupling import StepCoupling
 from jaxspec.testing import fast_keys
-from jaxspec.verifiers.state_target import StateVerifier
-from tests import state_toy
-from tests.state_toy import DIM, NEAR, NETWORK, TARGET
+from jaxspec.verifiers.denoising_target import DenoisingVerifier
+from tests import denoising_toy as denoising_toy
+from tests.denoising_toy import DIM, NEAR, NETWORK, TARGET
 
 ROWS = 3000
 RULES = {name: StepCoupling(Coupler(name)) for name in ("maximal", "split")}
-SHIFTED = state_toy.side(shift=(0.6, -0.4))
+SHIFTED = denoising_toy.side(shift=(0.6, -0.4))
 
 
 def _drafter(draft, window):
-  return FrozenStepDrafter(NETWORK, window=window) if draft is None else StateModelDrafter(NETWORK, window=window)
+  return FrozenStepDrafter(NETWORK, window=window) if draft is None else DenoisingModelDrafter(NETWORK, window=window)
 
 
 def _decode(draft, keys, window=3, rule="maximal", *, target=TARGET, label=0, **kwargs):
   params = SpecParams(() if draft is None else draft, target)
-  parts = dict(drafter=_drafter(draft, window), verifier=StateVerifier(NETWORK, RULES[rule]))
+  parts = dict(drafter=_drafter(draft, window), verifier=DenoisingVerifier(NETWORK, RULES[rule]))
   labels = ClassLabels(jnp.full((len(keys),), label, jnp.int32))
   return jaxspec.speculate(params, keys, labels, **parts, **({"max_len": NETWORK.num_steps} | kwargs))
 
@@ -39,7 +39,7 @@ def _decode(draft, keys, window=3, rule="maximal", *, target=TARGET, label=0, **
 def _follows(states, side, label=0):
   """Checks that chains ``[B, N, C]`` have the Gaussian distribution of the network's, all states jointly."""
   flat = np.asarray(states, np.float64).reshape(len(states), -1)
-  mean, covariance = state_toy.moments(side, label)
+  mean, covariance = denoising_toy.moments(side, label)
   # The last state is the mean of its step, a function of the one before; the others have a density.
   flat, mean, covariance = flat[:, :-DIM], mean[:-DIM], covariance[:-DIM, :-DIM]
   white = np.linalg.solve(np.linalg.cholesky(covariance), (flat - mean).T).T
@@ -52,7 +52,7 @@ def _follows(states, side, label=0):
 
 
 def _last_is_a_mean(states, side, label=0):
-  matrix, shift, _ = state_toy.affine(0, side, label)
+  matrix, shift, _ = denoising_toy.affine(0, side, label)
   states = np.asarray(states, np.float64)
   np.testing.assert_allclose(states[:, -1], states[:, -2] @ matrix + shift, atol=1e-4)
 
@@ -88,8 +88,8 @@ def test_acceptance_of_equal_deviations():
   origin, replaced = np.asarray(out.origin), int(Origin.REPLACED)
   tested = 0
   for token in range(1, NETWORK.num_steps - 1):
-    _, own, std = state_toy.affine(NETWORK.num_steps - 1 - token, TARGET)
-    _, other, _ = state_toy.affine(NETWORK.num_steps - 1 - token, SHIFTED)
+    _, own, std = denoising_toy.affine(NETWORK.num_steps - 1 - token, TARGET)
+    _, other, _ = denoising_toy.affine(NETWORK.num_steps - 1 - token, SHIFTED)
     expected = 2 * stats.norm.cdf(-0.5 * np.linalg.norm((own - other) / std))
     accepted, rejected = np.sum(origin[:, token] == Origin.DRAFT), np.sum(origin[:, token] == replaced)
     if accepted + rejected > 100:
@@ -109,7 +109,7 @@ def test_a_draft_that_is_the_target_is_accepted():
   # The draft network makes three passes a round; those of the last round are in vain.
   assert [np.unique(getattr(out.counters, name)).tolist() for name in names] == [[6], [6], [4], [9]]
   # A prediction that does not depend on the state stays right when it is frozen.
-  constant = state_toy.side(np.zeros((2, 2)))
+  constant = denoising_toy.side(np.zeros((2, 2)))
   frozen = _decode(None, keys, 3, "split", target=constant)
   assert frozen.origin.tolist() == out.origin.tolist() and not np.any(frozen.counters.draft_calls)
 
@@ -132,7 +132,7 @@ def test_plain_decoding_is_the_sampler():
   """The same states from the same keys."""
   keys, labels = fast_keys(9, 6), ClassLabels(jnp.arange(6) % 2)
   plain = jaxspec.autoregress(
-    SpecParams((), TARGET), keys, labels, verifier=StateVerifier(NETWORK, StepCoupling()), max_len=NETWORK.num_steps
+    SpecParams((), TARGET), keys, labels, verifier=DenoisingVerifier(NETWORK, StepCoupling()), max_len=NETWORK.num_steps
   )
   noise = row_noise(keys, NETWORK.num_steps, DIM)
   chain = jax.jit(
@@ -143,7 +143,7 @@ def test_plain_decoding_is_the_sampler():
 
 
 def test_bad_settings_are_errors():
-  for make in (FrozenStepDrafter, StateModelDrafter):
+  for make in (FrozenStepDrafter, DenoisingModelDrafter):
     with pytest.raises(ValueError, match="window of at least 1"):
       make(NETWORK, window=0)
   with pytest.raises(ValueError, match="at most the 10 states of a chain, we instead got 11"):

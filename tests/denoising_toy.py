@@ -5,8 +5,8 @@ import numpy as np
 
 from jaxspec.core.network import Network
 from jaxspec.diffusion.ddpm import Prediction
+from jaxspec.models.dit.denoising_network import DenoisingNetwork, DenoisingSide
 from jaxspec.models.dit.dit import DiTFns
-from jaxspec.models.dit.state_network import StateNetwork, StateSide
 
 STEPS, DIM = "10", 2
 
@@ -23,12 +23,12 @@ def _predictor(params, condition, timesteps):
 
 
 FNS = DiTFns(lambda key: None, _predictor, None, None, DIM, "linear")
-NETWORK = StateNetwork(FNS, STEPS)
+NETWORK = DenoisingNetwork(FNS, STEPS)
 
 
 def side(matrix=((0.4, 0.2), (-0.1, 0.5)), shift=(0.3, -0.2), v=(0.0, 0.6)):
   """Parameters; the deviations of a step are those of v alone."""
-  return StateSide({name: jnp.asarray(leaf, jnp.float32) for name, leaf in
+  return DenoisingSide({name: jnp.asarray(leaf, jnp.float32) for name, leaf in
                     dict(matrix=matrix, shift=shift, v=v).items()}, None)  # fmt: skip
 
 

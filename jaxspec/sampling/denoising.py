@@ -9,14 +9,14 @@ import jax.numpy as jnp
 
 from jaxspec.core.network import Network
 from jaxspec.core.options import LARGEST, option
-from jaxspec.core.token_kinds import STATES
+from jaxspec.core.token_kinds import DENOISING_STEPS
+from jaxspec.models.dit.denoising_network import DenoisingNetwork, DenoisingSide
 from jaxspec.models.dit.dit import DiTFns
-from jaxspec.models.dit.state_network import StateNetwork, StateSide
 from jaxspec.sampling.sampling_settings import Guidance, check_network, check_steps
 
 
 @dataclasses.dataclass(frozen=True)
-class StateSampling(Guidance):
+class DenoisingSampling(Guidance):
   """How the states of an image's chain are drawn (DiT, arXiv 2212.09748): by ancestral sampling, DDPM.
 
   A row has as many tokens as the chain has steps. The first state is standard normal, and the last step ends in its mean.
@@ -25,7 +25,7 @@ class StateSampling(Guidance):
   steps: int | str = option(250, "Diffusion steps: a number, or counts per section (10,10,20).")
   cfg_scale: float = option(1.0, "Scale of classifier-free guidance; 1 switches guidance off.", ge=1, le=LARGEST)
 
-  tokens: ClassVar[str] = STATES
+  tokens: ClassVar[str] = DENOISING_STEPS
 
   def __post_init__(self):
     super().__post_init__()
@@ -36,18 +36,18 @@ class StateSampling(Guidance):
       )
     check_steps(self)
 
-  def bind(self, network: Network) -> StateNetwork:
+  def bind(self, network: Network) -> DenoisingNetwork:
     """The network with the steps of these settings.
 
     Raises:
       ValueError: for a network of other tokens.
     """
     check_network(network, DiTFns, self.tokens)
-    return StateNetwork(network.fns, str(self.steps))
+    return DenoisingNetwork(network.fns, str(self.steps))
 
-  def side(self, network: Network) -> StateSide:
+  def side(self, network: Network) -> DenoisingSide:
     """Traced parameters of one side of a decode."""
-    return StateSide(network.params, jnp.float32(self.cfg_scale) if self.is_guided else None)
+    return DenoisingSide(network.params, jnp.float32(self.cfg_scale) if self.is_guided else None)
 
   def row_tokens(self, network: Network) -> int:
     """Tokens of a row: the steps of a chain."""
