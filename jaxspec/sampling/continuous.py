@@ -30,10 +30,10 @@ class ContinuousSampling(Guidance):
   """
 
   steps: int | str = option(100, "Diffusion steps: a number, or counts per section (10,10,20).")
-  stop: int | None = option(None, "End tokens with the noise of this step; none is an end in a mean.", ge=0)
+  stop: int | None = option(None, "End tokens with the noise of this step; none: in a mean.", ge=0)
   temperature: float = option(1.0, "Factor of the noise of every diffusion step but the first state.", gt=0, le=LARGEST)
   cfg_scale: float = option(1.0, "Scale of classifier-free guidance; 1 switches guidance off.", ge=1, le=LARGEST)
-  refine: bool = option(False, "Take the steps that stop leaves out in the end, all tokens at once.")
+  refine: bool = option(False, "Take the skipped steps at the end, all tokens at once.")
   guidance_fn: GuidanceFn = linear_guidance
 
   tokens: ClassVar[str] = CONTINUOUS
