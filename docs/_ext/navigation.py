@@ -58,7 +58,7 @@ GROUPS = {
   "loop": (
     "The loop",
     "The compiled loop, its results, and the state of its two sides.",
-    "speculate autoregress iterate host_while_loop methods.masked_decode.generate_masked DecodeResult Counters "
+    "speculate autoregress iterate methods.masked_decode.generate_masked DecodeResult Counters "
     "Origin SpecParams core.state.DraftSide core.state.TargetSide",
   ),
   "contracts": (

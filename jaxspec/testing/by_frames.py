@@ -20,8 +20,8 @@ from jaxspec.serving.wire.two_phase import finish_round
 
 def first_over(wire: Wire, prefill: Verdict) -> Verdict:
   """The prefill's verdict after its frame, of one row."""
-  token = wire.decode_first(wire.encode_first(int(prefill.next_token[0])))
-  return Verdict(jnp.zeros(1, jnp.int32), jnp.full(1, token, jnp.int32))
+  token = wire.decode_first(wire.encode_first(int(prefill.next_tokens[0, 0])))
+  return Verdict.one(jnp.zeros(1, jnp.int32), jnp.full(1, token, jnp.int32))
 
 
 def round_over(
@@ -62,7 +62,7 @@ def round_over(
     else:
       cursor = verdicts.advance(target.cursor, judged, verdict, target.max_len)
       target = dataclasses.replace(target, cursor=cursor)
-  return target, verdict_of(reply_to(int(verdict.next_token[0])), verdicts.num_local(draft))
+  return target, verdict_of(reply_to(int(verdict.next_tokens[0, 0])), draft.num_local)
 
 
 def _judged(decoded: DecodedDraft, max_len: int) -> Draft:

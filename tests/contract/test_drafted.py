@@ -40,7 +40,7 @@ def _each(value) -> jnp.ndarray:
 
 
 LOGITS = jnp.zeros((ROWS, WINDOW, V))
-GOOD = Draft(_ints(1, 2), LOGITS, _each(WINDOW))
+GOOD = Draft.chain(_ints(1, 2), LOGITS, WINDOW, 0)
 BROKEN = {
   "longer than the window": (dict(tokens=_ints(1, 2, 0)), r"draft: Must have tokens of shape \(4, 2\).* got \(4, 3\)"),
   "one row": (dict(tokens=GOOD.tokens[0]), r"draft: Must have tokens of shape \(4, 2\): rows, then the window"),

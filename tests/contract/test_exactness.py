@@ -20,7 +20,7 @@ def _copies(is_certain: bool) -> Drafter:
   def draft(params, keys, state, cursor):
     tokens = jnp.repeat(cursor.last[:, None], 2, axis=1)
     away = jnp.where(tokens[..., None] == jnp.arange(3)[None, None], 0.0, -jnp.inf if is_certain else 0.0)
-    return Draft(tokens, away, jnp.full_like(cursor.length, 2)), state, ()
+    return Draft.chain(tokens, away, 2, 0), state, ()
 
   return drafter_of(draft, window=2)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxspec.core import rng, verdicts
+from jaxspec.core import rng
 from jaxspec.core.loop import (
   EndTokens,
   commit_reply,
@@ -233,7 +233,7 @@ class EdgeStream:
   def _receive_first(self, frame: Frame) -> None:
     token = np.full(1, self._wire.decode_first(frame), np.int32)
     kwargs = dict(max_len=self._agreement.max_len, end_token=end_array(self._agreement.end_tokens), drafter=self._drafter)
-    prefill, keys = Verdict(np.zeros(1, np.int32), token), jax.random.clone(self._keys)
+    prefill, keys = Verdict.one(np.zeros(1, np.int32), token), jax.random.clone(self._keys)
     self._side = _start_draft(self._params, keys, self._condition, prefill, target_prefix=self._target_prefix, **kwargs)
     if int(self._side.origin[0, 0]) != Origin.LOCAL:
       self._count(downlink_bytes=len(frame.data))
@@ -241,7 +241,7 @@ class EdgeStream:
 
   def _receive_reply(self, frame: Frame) -> None:
     draft, round_ = self._drafted[0], self._last.round
-    number = int(draft.num_drafted[0]) - int(verdicts.num_local(draft)[0])
+    number = int(draft.num_drafted[0]) - int(draft.num_local[0])
     reply = self._wire.decode_reply(frame, round_, number)
     self._count(downlink_bytes=len(frame.data))
     if reply.next_token is None:
@@ -260,14 +260,14 @@ class EdgeStream:
 
   def _commit(self, reply: Reply) -> None:
     draft, trace = self._drafted
-    verdict = verdict_of(reply, verdicts.num_local(draft))
+    verdict = verdict_of(reply, draft.num_local)
     self._side = _commit_reply(self._params, self._side, draft, trace, verdict, drafter=self._drafter)
     self._drafted = self._asked = None
     self._go_on()
 
   def _go_on(self) -> None:
     """Runs rounds until one needs the cloud, or the row is finished."""
-    nothing = Verdict(np.zeros(1, np.int32), np.zeros(1, np.int32))
+    nothing = Verdict.one(np.zeros(1, np.int32), np.zeros(1, np.int32))
     while True:
       cursor = on_host(self._side.cursor)
       if not cursor.live[0]:

@@ -131,11 +131,11 @@ class _DeterminismCheck:
 
   def _finished(self, number: int) -> int:
     """The token that ends a round whose distribution came, from what the last pass left."""
-    verdict = Verdict(np.zeros(1, np.int32), np.zeros(1, np.int32), is_drafted_end=np.zeros(1, bool))
+    verdict = Verdict.one(np.zeros(1, np.int32), np.zeros(1, np.int32), is_drafted_end=np.zeros(1, bool))
     row = self._verified(number, 0, ChunkSpan(0, 1, self._programs.sizes.widths[0]), self._tokens[:1])
     distribution = no_distributions((1,), self._programs.profiles[number].wire.codec.max_sent)
     found, _ = self._programs.finish(self._table, number, [row], [verdict], [distribution])
-    return int(found.next_token[0])
+    return int(found.next_tokens[0, 0])
 
   def _verified(self, number: int, slot: int, span: ChunkSpan, tokens: np.ndarray) -> Row:
     """A row whose last tokens are verified as drafts; as many logits as possible enter the bits."""

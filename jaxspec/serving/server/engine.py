@@ -330,7 +330,7 @@ class Engine:
     return answers
 
   def _reply(self, state: Stream, verdict: Verdict, asks: bool, round_: int) -> bytes:
-    token = None if asks else int(verdict.next_token[0])
+    token = None if asks else int(verdict.next_tokens[0, 0])
     return state.profile.wire.encode_reply(round_, int(verdict.num_accepted[0]), token)
 
   def _not_finite(self, name: bytes) -> tuple[bytes, Exception]:

@@ -98,7 +98,7 @@ class ServedProfile:
   def no_drafts(self, rows: int) -> Draft:
     """Empty drafts of ``rows`` rows, in the arrays that `Wire.decode_draft` fills, on the host."""
     shape = (rows, self.window)
-    draft = Draft(np.zeros(shape, np.int32), (), np.zeros(rows, np.int32))
+    draft = Draft.chain(np.zeros(shape, np.int32), (), 0, 0)
     if self.rule == "greedy":
       return draft
     max_sent = self.wire.codec.max_sent if isinstance(self.wire, CiarWire) else self.wire.max_sent

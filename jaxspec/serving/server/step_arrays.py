@@ -139,7 +139,7 @@ def batch_to_finish(
   without_tokens = [row._replace(span=ChunkSpan(0, 0, 0), tokens=()) for row in rows]
   slots, batch = batch_of(profile, sizes.widths[0], without_tokens, sizes)
   zeros = lambda dtype=np.int32: np.zeros(sizes.max_rows, dtype)
-  verdict = Verdict(zeros(), zeros(), is_drafted_end=zeros(bool))
+  verdict = Verdict.one(zeros(), zeros(), is_drafted_end=zeros(bool))
   distribution = no_distributions((sizes.max_rows,), profile.wire.codec.max_sent)
   for index, *one in zip(places_of(rows, sizes), verdicts, distributions):
     _set_row((verdict, distribution), index, tuple(one))

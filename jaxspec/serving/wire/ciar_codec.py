@@ -71,7 +71,7 @@ class CiarWire(Framed):
   def encode_draft(self, draft: Draft, cursor: Cursor, max_len: int) -> tuple[bytes, int]:
     distribution = None if self.codec is None else distributions_of(draft)
     draft = on_host(draft._replace(proposal=()))
-    length, local = int(cursor.length[0]), 0 if draft.num_local is None else int(draft.num_local[0])
+    length, local = int(cursor.length[0]), int(draft.num_local[0])
     # Without a payload the cloud draws alone: it has read all but the newest token.
     read, committed = length - 1, [int(cursor.last[0])]
     if isinstance(draft.payload, PendingTokens):

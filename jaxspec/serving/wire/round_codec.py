@@ -179,17 +179,18 @@ def draft_of(got: Reading, window: int) -> Draft:
   tokens = np.zeros((1, window), np.int32)
   tokens[0, :number] = got.tokens
   proposal = () if got.distributions is None else SparseDistribution(*(leaf[None] for leaf in got.distributions))
-  return Draft(tokens, proposal, np.full(1, number, np.int32))
+  return Draft.chain(tokens, proposal, number, 0)
 
 
 def needs_cloud(draft: Draft, cursor: Cursor) -> bool:
   """Whether a round of one row is verified; ``cursor`` is on the host."""
-  return bool(cursor.live[0]) and (draft.needs_verify is None or bool(np.asarray(draft.needs_verify)[0]))
+  return bool(cursor.live[0]) and bool(draft.needs_verify[0])
 
 
 def verdict_of(reply: Reply, num_local: Array) -> Verdict:
   """The verdict that a reply describes, leaves ``[1]`` on the host, after ``num_local [1]`` locally accepted tokens."""
-  return Verdict(np.asarray(num_local, np.int32) + np.int32(reply.num_accepted), np.full(1, reply.next_token, np.int32))
+  number = np.asarray(num_local, np.int32) + np.int32(reply.num_accepted)
+  return Verdict.one(number, np.full(1, reply.next_token, np.int32))
 
 
 def distributions_of(draft: Draft) -> SparseDistribution | None:
@@ -198,7 +199,7 @@ def distributions_of(draft: Draft) -> SparseDistribution | None:
   Raises:
     ValueError: for a draft that no frame can hold.
   """
-  if draft.parents is not None:
+  if draft.is_tree:
     raise ValueError("Must have a chain of drafts for a link, we instead got a tree")
   if draft.tokens.shape[1] == 0:
     return None
