@@ -56,7 +56,7 @@ class Bench:
     samples: images of every prompt.
     batch: images that are decoded together.
     sampling: of all rows, over the bundle's defaults and below what a row says itself.
-    ends: whether the host's end token ends a row.
+    ends: whether the family's end token ends a row.
   """
 
   def __init__(

@@ -21,7 +21,7 @@ class Row:
     method: a name of `jaxspec.methods.METHODS`.
     label: in the table; "" makes one of the method and what differs.
     options: of the method, over the bundle's defaults.
-    sampling: of the host, over the bundle's defaults: ``temperature``, ``cfg_scale`` and the like.
+    sampling: of the family, over the bundle's defaults: ``temperature``, ``cfg_scale`` and the like.
     draft: a draft of the bundle; None takes its default.
     alone: the draft network draws by itself.
     seed: of the keys; rows of one seed draw every prompt with the same key.

@@ -271,8 +271,8 @@ def load_part(folder: str, family: str, what: str) -> checkpoints.Checkpoint:
     ValueError: for a folder that holds none, or one of another family.
   """
   found = checkpoints.load(folder, dtype=jnp.float32)
-  if found.family != family:
-    raise ValueError(f"Must have a {family} as {what}, {folder} holds a {found.family}")
+  if found.family_name != family:
+    raise ValueError(f"Must have a {family} as {what}, {folder} holds a {found.family_name}")
   return found
 
 

@@ -199,7 +199,8 @@ def make_loss_fn(run: ClassTokensRun):
   if run.teacher:
     teacher = checkpoints.load(run.teacher, dtype=jnp.float32)
     if not isinstance(teacher.config, CausalTokensConfig):
-      raise ValueError(f"Must have a causal teacher of a causal draft, we instead got {run.teacher}, a {teacher.family}")
+      found = f"{run.teacher}, a {teacher.family_name}"
+      raise ValueError(f"Must have a causal teacher of a causal draft, we instead got {found}")
     focus = tuple(kept_steps(run.num_steps)[run.stop or 0 :])
     kwargs |= dict(teacher=Teacher(teacher.fns, teacher.params), focus=focus)
   return causal_loss_fn(causal_token_fns(run.model), run.model.num_classes, **kwargs)

@@ -129,9 +129,9 @@ def _work(
     compilation_cache.enable()
   default = None if asked is None else asked.checkpoint(chosen.method)
   pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
-  if not Ciar.fits(pipeline.host.tokens):
-    raise UserError(f"Must have networks of ids to calibrate, {pipeline.name} draws {pipeline.host.tokens}")
-  asked, other = (of or prompts.examples(pipeline.host, 16, part=part, parts=2) for part, of in enumerate((asked, other)))
+  if not Ciar.fits(pipeline.family.tokens):
+    raise UserError(f"Must have networks of ids to calibrate, {pipeline.name} draws {pipeline.family.tokens}")
+  asked, other = (of or prompts.examples(pipeline.family, 16, part=part, parts=2) for part, of in enumerate((asked, other)))
   # Batches are those of the search; too many prompts of either kind are refused.
   rows, _ = (batch_rows(options["batch"], len(of.prompts) * options["samples"]) for of in (asked, other))
   job = make_job(pipeline, chosen, prompts.encode(pipeline, asked, other), seed=options["seed"])

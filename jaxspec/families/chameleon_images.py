@@ -1,4 +1,4 @@
-"""Hosts of Chameleon networks that draw images of texts: Anole, and Lumina-mGPT with its rows and sizes.
+"""Families of Chameleon networks that draw images of texts: Anole, and Lumina-mGPT with its rows and sizes.
 
 The network reads the prompt as text of its own vocabulary, so there is no text encoder. It draws local ids
 (`jaxspec.models.chameleon.chameleon_drawing`): an image code each, and for Lumina-mGPT also row ends, which are forced.
@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from jaxspec.core.network import Network
 from jaxspec.core.types import Array, HostArray
-from jaxspec.families.family import Encoded, Host, HostParts, check_captions, check_texts
+from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts
 from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.io.text import image_vocabulary
 from jaxspec.io.text.language_tokenizer import load_tokenizer, pad_left
@@ -40,8 +40,8 @@ _PUBLISHED_SAMPLING = {
 }
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> ChameleonHost:
-  """The host of a Chameleon network, which has its ``tokenizer.json`` beside its weights.
+def make_family(target: Checkpoint, parts: FamilyParts) -> ChameleonFamily:
+  """The family of a Chameleon network, which has its ``tokenizer.json`` beside its weights.
 
   Args:
     target: loaded checkpoint of the family ``chameleon``.
@@ -51,12 +51,12 @@ def make_host(target: Checkpoint, parts: HostParts) -> ChameleonHost:
   """
   text = load_tokenizer(target.path)
   if parts.value("tokenizer") is None and (target.path / VQ_FOLDER).is_dir():
-    parts = HostParts(parts.owner, {"tokenizer": (target.path / VQ_FOLDER).absolute()})
-  return ChameleonHost(target, parts.network("tokenizer"), text)
+    parts = FamilyParts(parts.owner, {"tokenizer": (target.path / VQ_FOLDER).absolute()})
+  return ChameleonFamily(target, parts.network("tokenizer"), text)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ChameleonHost(Host):
+class ChameleonFamily(Family):
   """Images of texts.
 
   Attributes:
@@ -80,7 +80,7 @@ class ChameleonHost(Host):
   def __post_init__(self):
     config, tokenizer, path = self.target.config, self.tokenizer, self.target.path
     if not isinstance(tokenizer.fns, TokenizerFns):
-      raise ValueError(f"Must have an image tokenizer, {tokenizer.path} holds a {tokenizer.family}")
+      raise ValueError(f"Must have an image tokenizer, {tokenizer.path} holds a {tokenizer.family_name}")
     codes = jax.eval_shape(tokenizer.fns.codebook, tokenizer.params).shape[0]
     if codes < config.num_codes:
       raise ValueError(f"{path} draws from {config.num_codes} codes but {tokenizer.path} has only {codes}")
@@ -125,7 +125,7 @@ class ChameleonHost(Host):
 
   def network(self, checkpoint: Checkpoint, name: str) -> Network:
     """The network over local ids; its output matrix has their rows only."""
-    if checkpoint.family != self.target.family:
+    if checkpoint.family_name != self.target.family_name:
       return super().network(checkpoint, name)
     config = checkpoint.config
     return Network(drawing_fns(config), drawing_params(config, checkpoint.params), config, checkpoint.meta, name)

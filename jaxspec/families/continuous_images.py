@@ -1,4 +1,4 @@
-"""Hosts of vector tokens: images of classes, from the latents of an autoencoder.
+"""Families of vector tokens: images of classes, from the latents of an autoencoder.
 
 Two families share it. ``mar`` reads its tokens in a generation order of its own for every row, drawn from the row's key;
 what it decodes is moved to raster order in the end. ``causal_tokens`` draws in raster order. Its chains may stop early
@@ -21,7 +21,7 @@ from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.types import Array, HostArray, Key, Params
 from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.families.classes import class_names, encode_classes
-from jaxspec.families.family import Encoded, Host, HostParts
+from jaxspec.families.family import Encoded, Family, FamilyParts
 from jaxspec.families.latents import check_autoencoder, latent_scale
 from jaxspec.families.refine import refine_tokens
 from jaxspec.io.checkpoints import Checkpoint
@@ -32,8 +32,8 @@ from jaxspec.models.tokenizers.kl_vae import LATENT_SCALE, to_uint8
 from jaxspec.sampling import ContinuousSampling, nearest_stop
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> ContinuousHost:
-  """The host of a network of vector tokens.
+def make_family(target: Checkpoint, parts: FamilyParts) -> ContinuousFamily:
+  """The family of a network of vector tokens.
 
   Args:
     target: loaded checkpoint of the family ``mar`` or ``causal_tokens``.
@@ -43,12 +43,12 @@ def make_host(target: Checkpoint, parts: HostParts) -> ContinuousHost:
     ValueError: if a part is missing or does not fit the target.
   """
   scale = latent_scale(parts, LATENT_SCALE)
-  host = MaskedHost if target.family == "mar" else CausalHost
-  return host(target, parts.network("vae"), class_names(target, parts), scale)
+  cls = MaskedFamily if target.family_name == "mar" else CausalFamily
+  return cls(target, parts.network("vae"), class_names(target, parts), scale)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ContinuousHost(Host):
+class ContinuousFamily(Family):
   """What both kinds of networks share.
 
   Attributes:
@@ -126,7 +126,7 @@ class ContinuousHost(Host):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class MaskedHost(ContinuousHost):
+class MaskedFamily(ContinuousFamily):
   """MAR: a random generation order for every row, from the row's key."""
 
   def prepare(self, keys: Key, condition: ClassLabels | OrderedLabels) -> OrderedLabels:
@@ -149,7 +149,7 @@ class MaskedHost(ContinuousHost):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class CausalHost(ContinuousHost):
+class CausalFamily(ContinuousFamily):
   """Raster order, with the steps that chains leave out in the end."""
 
   def finish(

@@ -1,4 +1,4 @@
-"""Hosts of states: images of classes, denoised as a whole by one chain each (DiT)."""
+"""Families of states: images of classes, denoised as a whole by one chain each (DiT)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxspec.core.token_axes import token_at
 from jaxspec.core.token_kinds import DENOISING_STEPS
 from jaxspec.core.types import Array, HostArray, Params
 from jaxspec.families.classes import class_names, encode_classes
-from jaxspec.families.family import Encoded, Host, HostParts
+from jaxspec.families.family import Encoded, Family, FamilyParts
 from jaxspec.families.latents import check_autoencoder, latent_scale
 from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.models.conditions import ClassLabels
@@ -25,8 +25,8 @@ from jaxspec.models.tokenizers.tokenizer_fns import to_uint8
 from jaxspec.sampling import DenoisingSampling
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> DenoisingHost:
-  """The host of a network of states.
+def make_family(target: Checkpoint, parts: FamilyParts) -> DenoisingFamily:
+  """The family of a network of states.
 
   Args:
     target: loaded checkpoint of the family ``dit``.
@@ -37,11 +37,11 @@ def make_host(target: Checkpoint, parts: HostParts) -> DenoisingHost:
     ValueError: if a part is missing or does not fit the target.
   """
   scale = latent_scale(parts, SD_LATENT_SCALE)
-  return DenoisingHost(target, parts.network("tokenizer"), class_names(target, parts), scale)
+  return DenoisingFamily(target, parts.network("tokenizer"), class_names(target, parts), scale)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class DenoisingHost(Host):
+class DenoisingFamily(Family):
   """Images of classes; a token is a noisy latent image, the state after one denoising step.
 
   Attributes:

@@ -1,8 +1,8 @@
 """What a family of networks tells the rest of the library: its prompts, its tokens, and what the tokens become.
 
-A host is made once, of a loaded target and the parts that belong to it (an image tokenizer, a vocabulary), by the
-function that `jaxspec.models.registry.Family.host` names. `jaxspec.load_pipeline` asks it for everything that it does
-not know itself, so a new family needs no other change.
+A family is made once, of a loaded target and the parts that belong to it (an image tokenizer, a vocabulary), by the
+function that `jaxspec.models.registry.FamilySpec.make_family` names. `jaxspec.load_pipeline` asks it for everything that it
+does not know itself, so a new family needs no other change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jaxspec.models import registry
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling
 from jaxspec.sampling.logit_processing import LegalFn
 
-# Fields of a head's config that need not be those of its host.
+# Fields of a head's config that need not be those of its target.
 _OWN_OF_A_HEAD = ("norm_eps", "dtype")
 
 
@@ -38,7 +38,7 @@ class Encoded(NamedTuple):
   warnings: Sequence[str] = ()  # what the user should know before looking at the results, one line each
 
 
-class HostParts:
+class FamilyParts:
   """What belongs to a target besides its weights: the ``parts`` of a bundle, or arguments of `load_pipeline`.
 
   Folders and files are named relative to a folder; a loaded `Checkpoint` is taken as it is.
@@ -74,14 +74,14 @@ class HostParts:
       raise ValueError(f"Must have a path as part {name!r} of {self.owner}, we instead got {found!r}")
     return self._folder / found
 
-  def family(self, name: str) -> str:
-    """Family of a part that is a network; only its ``config.json`` is read.
+  def family_name(self, name: str) -> str:
+    """The name of the family of a part that is a network; only its ``config.json`` is read.
 
     Raises:
       ValueError: if it is missing or is no network.
     """
     value = self.value(name)
-    return value.family if isinstance(value, Checkpoint) else checkpoints.read_config(self.file(name))["family"]
+    return value.family_name if isinstance(value, Checkpoint) else checkpoints.read_config(self.file(name))["family"]
 
   def network(self, name: str, *, dtype: Any = jnp.float32, weights: bool = True) -> Checkpoint:
     """A part that is a network, by default in float32: encoders and decoders run once per image. It is loaded once.
@@ -96,14 +96,14 @@ class HostParts:
     return self._values[name]
 
   def check_all_read(self) -> None:
-    """Raises a ValueError for a part that the host never asked for."""
+    """Raises a ValueError for a part that the family never asked for."""
     if unread := sorted(self._values.keys() - self._asked):
       known = ", ".join(sorted(self._asked)) or "none"
       raise ValueError(f"Must have parts that {self.owner} reads ({known}), we instead got {', '.join(unread)}")
 
 
-class Host:
-  """Base class of hosts. What a host does not have, it need not define: the defaults here do nothing.
+class Family:
+  """Base class of families. What a family does not have, it need not define: the defaults here do nothing.
 
   Class attributes:
     condition_type: what `encode` returns, a type of `jaxspec.models.conditions`.
@@ -170,8 +170,8 @@ class Host:
 
   @property
   def draft_families(self) -> tuple[str, ...]:
-    """Families whose networks may draft where a method asks for the target's own family."""
-    return (self.target.family,)
+    """Names of the families whose networks may draft where a method asks for the target's own family."""
+    return (self.target.family_name,)
 
   def published_sampling(self) -> dict[str, Any]:
     """Fields of `sampling_type` that the authors of released weights use; read where no bundle says otherwise."""
@@ -250,25 +250,25 @@ class Host:
     """
     raise NotImplementedError
 
-  def families(self, family: str | None) -> tuple[str, ...]:
-    """The families of networks that a method means which drafts with ``family`` (`Method.draft_family`)."""
-    if family is None:
+  def family_names(self, draft_family: str | None) -> tuple[str, ...]:
+    """Names of the families whose networks draft for a method with this `Method.draft_family`."""
+    if draft_family is None:
       return ()
-    return self.draft_families if family == SAME_FAMILY else (family,)
+    return self.draft_families if draft_family == SAME_FAMILY else (draft_family,)
 
-  def check_fit(self, draft: Checkpoint, family: str | None) -> None:
+  def check_fit(self, draft: Checkpoint, draft_family: str | None) -> None:
     """Refuses a network that cannot draft for the target.
 
     Args:
-      family: what a method drafts with: `SAME_FAMILY`, or a name of the registry.
+      draft_family: what a method drafts with: `SAME_FAMILY`, or a name of the registry.
     Raises:
       ValueError: naming the draft and what does not fit.
     """
-    wanted = self.families(family)
-    if draft.family not in wanted:
+    wanted = self.family_names(draft_family)
+    if draft.family_name not in wanted:
       names = " or ".join(wanted)
-      raise ValueError(f"Must have a checkpoint of the family {names} as draft, {draft.path} holds a {draft.family}")
-    head_of = registry.FAMILIES[draft.family].head_of
+      raise ValueError(f"Must have a checkpoint of the family {names} as draft, {draft.path} holds a {draft.family_name}")
+    head_of = registry.FAMILIES[draft.family_name].head_of
     if head_of is None:
       for name in self.fit_fields:
         check_equal(draft, name, getattr(draft.config, name, None), getattr(self.target.config, name))

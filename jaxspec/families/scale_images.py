@@ -1,4 +1,4 @@
-"""Hosts of maps: images of classes, drawn scale by scale (VAR)."""
+"""Families of maps: images of classes, drawn scale by scale (VAR)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from jaxspec.core.network import Network
 from jaxspec.core.token_kinds import SCALES
 from jaxspec.core.types import Array, HostArray, Params
 from jaxspec.families.classes import class_names, encode_classes
-from jaxspec.families.family import Encoded, Host, HostParts
+from jaxspec.families.family import Encoded, Family, FamilyParts
 from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.tokenizers.tokenizer_fns import to_uint8
 from jaxspec.sampling.scale_network import ScaleNetwork, ScaleWeights
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> ScaleHost:
-  """The host of a network of scales.
+def make_family(target: Checkpoint, parts: FamilyParts) -> ScaleFamily:
+  """The family of a network of scales.
 
   Args:
     target: loaded checkpoint of the family ``var``.
@@ -32,11 +32,11 @@ def make_host(target: Checkpoint, parts: HostParts) -> ScaleHost:
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
-  return ScaleHost(target, parts.network("tokenizer"), class_names(target, parts))
+  return ScaleFamily(target, parts.network("tokenizer"), class_names(target, parts))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ScaleHost(Host):
+class ScaleFamily(Family):
   """Images of classes as maps of growing resolution; a token is a map.
 
   Attributes:
@@ -57,8 +57,8 @@ class ScaleHost(Host):
 
   def __post_init__(self):
     where, config = self.tokenizer.path, self.tokenizer.config
-    if self.tokenizer.family != "var_vae":
-      raise ValueError(f"Must have a var_vae as tokenizer of {self.target.path}, {where} holds a {self.tokenizer.family}")
+    if (name := self.tokenizer.family_name) != "var_vae":
+      raise ValueError(f"Must have a var_vae as tokenizer of {self.target.path}, {where} holds a {name}")
     for theirs, ours in (("sides", "sides"), ("codebook_size", "vocab_size"), ("codebook_dim", "code_dim")):
       found, wanted = getattr(config, theirs), getattr(self.target.config, ours)
       if found != wanted:

@@ -1,4 +1,4 @@
-"""Hosts of language models: beginnings of texts, of different lengths, and what continues them up to an end token."""
+"""Families of language models: beginnings of texts, of different lengths, and what continues them up to an end token."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from tokenizers import Tokenizer
 
 from jaxspec.core.network import Network
 from jaxspec.core.types import Array, HostArray
-from jaxspec.families.family import Encoded, Host, HostParts, check_captions, check_texts
+from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts
 from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.io.text import language_tokenizer
 from jaxspec.models import registry
 from jaxspec.models.conditions import Prompt
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> TextHost:
-  """The host of a language model, which has its ``tokenizer.json`` beside its weights; it has no other parts.
+def make_family(target: Checkpoint, parts: FamilyParts) -> TextFamily:
+  """The family of a language model, which has its ``tokenizer.json`` beside its weights; it has no other parts.
 
   Raises:
     ValueError: if the tokenizer is missing or has more tokens than the network.
   """
   del parts
-  return TextHost(target, language_tokenizer.load_tokenizer(target.path))
+  return TextFamily(target, language_tokenizer.load_tokenizer(target.path))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class TextHost(Host):
+class TextFamily(Family):
   """Continuations of texts.
 
   Attributes:
@@ -54,8 +54,8 @@ class TextHost(Host):
   @property
   def draft_families(self) -> tuple[str, ...]:
     """Every family of language models: a draft needs the same tokens, not the same layers."""
-    host = registry.FAMILIES[self.target.family].host
-    return tuple(name for name, family in registry.FAMILIES.items() if family.host == host)
+    maker = registry.FAMILIES[self.target.family_name].make_family
+    return tuple(name for name, spec in registry.FAMILIES.items() if spec.make_family == maker)
 
   def shared_tables(self) -> dict[str, Callable[[], Array]]:
     params, names = self.target.params, ("embed_tokens", "wte")
@@ -86,8 +86,8 @@ class TextHost(Host):
       texts.append(language_tokenizer.decode(self.tokenizer, ids))
     return texts
 
-  def check_fit(self, draft: Checkpoint, family: str) -> None:
-    super().check_fit(draft, family)
+  def check_fit(self, draft: Checkpoint, draft_family: str | None) -> None:
+    super().check_fit(draft, draft_family)
     if (draft.path / language_tokenizer.TOKENIZER_FILE).is_file():
       if language_tokenizer.load_tokenizer(draft.path).get_vocab() != self.tokenizer.get_vocab():
         raise ValueError(f"The draft {draft.path} does not fit the target: its tokenizer has other tokens")

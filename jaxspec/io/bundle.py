@@ -8,7 +8,7 @@ A bundle is a folder with ``bundle.json`` and one checkpoint folder per network:
      "parts": {"tokenizer": "tokenizer", "text": "text", "vocabulary": "vocabulary.json"},
      "defaults": {"method": "speculative", "draft": "small", "sampling": {"temperature": 0.7}, "options": {"gamma": 3}}}
 
-``parts`` are what the host of the target's family reads (`jaxspec.models.registry.Family.host`): names of folders and
+``parts`` are what the target's family reads (`jaxspec.models.registry.FamilySpec.make_family`): names of folders and
 files, or plain values such as ``classes`` and ``latent_scale``. ``sampling`` are fields of `jaxspec.SamplingConfig` or
 another of `jaxspec.sampling`; ``options`` go to every method that declares them.
 
@@ -48,7 +48,7 @@ class Defaults:
   Attributes:
     method: name of a method; None leaves the choice to the pipeline.
     draft: name of the draft that goes with it.
-    sampling: fields of the host's sampling settings.
+    sampling: fields of the family's sampling settings.
     options: options of methods, each for every method that declares it.
   """
 
@@ -66,7 +66,7 @@ class Bundle:
     path: the folder; other folders are named relative to it.
     target: folder of the target, None only while a bundle is being made.
     drafts: folders by name, in the order of the file.
-    parts: what the host reads besides.
+    parts: what the family reads besides.
     version: of the file; None for a folder without one.
   """
 

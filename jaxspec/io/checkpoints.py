@@ -47,7 +47,7 @@ class Checkpoint:
   config: Any
   params: Params
   fns: Any
-  family: str
+  family_name: str
   meta: dict[str, Any]
   path: Path
 
@@ -101,7 +101,7 @@ def save(
   if dtype is not None:
     flat = {k: v.astype(dtype) if jnp.issubdtype(v.dtype, jnp.floating) else v for k, v in flat.items()}
   fields = dataclasses.asdict(config)
-  document = {"family": registry.family_of(config), "config": fields, "meta": meta or {}}
+  document = {"family": registry.family_name(config), "config": fields, "meta": meta or {}}
   made = [folder for folder in path.parents if not folder.exists()]
   work = None
   try:

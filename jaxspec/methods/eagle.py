@@ -46,7 +46,7 @@ class Eagle(_Continues, DraftingMethod):
   Each round grows a tree of the likeliest continuations. The target scores all of its nodes in one pass, and candidates of
   a position are tested one after the other: candidate x is accepted with its probability under the target's distribution
   without the candidates that were rejected before. EAGLE-2 takes 60 nodes, 10 branches and 5 passes for language models of
-  billions of weights; small hosts pay more for a pass over many nodes (with 15, the target reads 16 tokens).
+  billions of weights; small targets pay more for a pass over many nodes (with 15, the target reads 16 tokens).
   """
 
   tree_size: int = option(15, "Tokens of a draft tree.", ge=1)

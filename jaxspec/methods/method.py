@@ -49,7 +49,7 @@ Value = TypeVar("Value")
 
 @dataclasses.dataclass(frozen=True)
 class BuildContext:
-  """What a method may need from the host and from the settings that all methods share.
+  """What a method may need to know of the tokens and from the settings that all methods share.
 
   Attributes:
     sampling: the settings of the kind of tokens (`jaxspec.sampling`).
@@ -186,10 +186,10 @@ class Method:
     """Raises a ValueError if drafts are longer than a row of ``num_tokens``: they cost time and memory for nothing."""
 
   def resolved(self, context: BuildContext) -> Self:
-    """The same method with every option that is None by default and follows from the host filled in, for reports.
+    """The same method with every option that is None by default and follows from the tokens filled in, for reports.
 
     Raises:
-      ValueError: if the host allows no such option.
+      ValueError: if the tokens allow no such option.
     """
     return self
 

@@ -78,7 +78,7 @@ class Model:
 
   @property
   def grid(self) -> tuple[int, int] | None:
-    """Rows and columns of the tokens of an image, as the network's host has them; None for text."""
+    """Rows and columns of the tokens of an image, as the network's family has them; None for text."""
     if isinstance(self.config, ChameleonConfig):
       return self.config.grid
     side = getattr(self.config, "grid", None)

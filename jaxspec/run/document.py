@@ -55,14 +55,14 @@ def _row(run: Generation, index: int) -> dict[str, Any]:
     is_map = np.issubdtype(tokens.dtype, np.integer)
     return row | ({"scales": [one[one >= 0].tolist() for one in np.asarray(tokens)]} if is_map else {})
   if run.texts is not None:
-    row |= {"text": run.texts[index], "ended": int(tokens[-1]) in (run.host.end_token or ())}
+    row |= {"text": run.texts[index], "ended": int(tokens[-1]) in (run.family.end_token or ())}
   return row | {"tokens": tokens.tolist()}
 
 
 def _networks(job: Job) -> dict[str, Any]:
   """Where the networks come from."""
-  host, draft = job.pipeline.host, job.decoder.draft
-  parts = {name: str(part.path) for name, part in vars(host).items() if isinstance(part, Checkpoint)}
+  family, draft = job.pipeline.family, job.decoder.draft
+  parts = {name: str(part.path) for name, part in vars(family).items() if isinstance(part, Checkpoint)}
   name = draft_name(job.method)
   path = name
   if draft is not None and name is not None and name in job.pipeline.drafts:

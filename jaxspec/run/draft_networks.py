@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxspec.core.network import Network
-from jaxspec.families.family import Host
+from jaxspec.families.family import Family
 from jaxspec.io import checkpoints
 from jaxspec.io.checkpoints import Checkpoint
 
@@ -20,7 +20,7 @@ class Drafts(Mapping[str, Network]):
   ``name in drafts``, iteration and ``len`` know names only and load nothing.
 
   Args:
-    host: that of the target.
+    family: that of the target.
     sources: checkpoint folders, or loaded checkpoints.
     dtype: compute dtype of those that are loaded here.
     mesh: devices that each get a copy of those that are loaded here.
@@ -28,20 +28,20 @@ class Drafts(Mapping[str, Network]):
 
   def __init__(
     self,
-    host: Host,
+    family: Family,
     sources: Mapping[str, str | os.PathLike | Checkpoint] = {},
     *,
     dtype: str = "float32",
     mesh: Mesh | None = None,
   ):
-    self._host, self._sources, self._dtype, self._mesh = host, dict(sources), dtype, mesh
+    self._family, self._sources, self._dtype, self._mesh = family, dict(sources), dtype, mesh
     self._networks: dict[str, Network] = {}
 
   def __getitem__(self, name: str) -> Network:
     if name not in self:
       raise KeyError(name)
     if name not in self._networks:
-      self._networks[name] = self._host.network(self.checkpoint(name), name)
+      self._networks[name] = self._family.network(self.checkpoint(name), name)
     return self._networks[name]
 
   def __contains__(self, name: object) -> bool:
@@ -64,14 +64,14 @@ class Drafts(Mapping[str, Network]):
       source = self._sources[name] = checkpoints.load(source, dtype=jnp.dtype(self._dtype), mesh=self._mesh, divide=False)
     return source
 
-  def family(self, name: str) -> str:
-    """The family of a draft, without loading its weights.
+  def family_name(self, name: str) -> str:
+    """The name of the family of a draft, without loading its weights.
 
     Raises:
       ValueError: for an unknown name or a damaged checkpoint.
     """
     source = self._source(name)
-    return source.family if isinstance(source, Checkpoint) else checkpoints.read_config(source)["family"]
+    return source.family_name if isinstance(source, Checkpoint) else checkpoints.read_config(source)["family"]
 
   def _source(self, name: str) -> str | os.PathLike | Checkpoint:
     if name not in self:

@@ -42,7 +42,7 @@ class SamplingConfig(Guidance):
     return sampling_params(self.temperature, self.top_p)
 
   def row_tokens(self, network: Network) -> None:
-    """Tokens of a row of a network: rows of ids end at a length that a host says, or at an end token."""
+    """Tokens of a row of a network: rows of ids end at a length that a family says, or at an end token."""
     return None
 
   def side(self, network: Network, *, features: str = "both", guided: bool | None = None) -> tuple[ModelFns, ModelParams]:

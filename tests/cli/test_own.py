@@ -180,9 +180,10 @@ def test_a_network_whose_heads_lie_in_its_folder_is_shown_as_a_bundle(run, own):
 
 def test_classes_that_nobody_asked_for(class_models):
   """They are spread over all, and two sets have none in common where there are enough."""
-  host = load_pipeline(class_models / "target", tokenizer=class_models / "vq").host
-  found = lambda *args, **kwargs: prompts.examples(host, *args, **kwargs).for_host(host)
+  family = load_pipeline(class_models / "target", tokenizer=class_models / "vq").family
+  found = lambda *args, **kwargs: prompts.examples(family, *args, **kwargs).for_family(family)
   assert found(8) == [0, 1, 2, 3, 4] and found(2) == [0, 2]
   assert (found(2, part=0, parts=2), found(2, part=1, parts=2)) == ([0, 2], [1, 3])
-  host = dataclasses.replace(host, target=dataclasses.replace(host.target, config=dataclasses.replace(C2I, num_classes=1)))
-  assert prompts.examples(host, 4, part=1, parts=2).prompts == ["0"]
+  one = dataclasses.replace(family.target, config=dataclasses.replace(C2I, num_classes=1))
+  family = dataclasses.replace(family, target=one)
+  assert prompts.examples(family, 4, part=1, parts=2).prompts == ["0"]

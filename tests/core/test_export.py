@@ -14,7 +14,7 @@ from jaxspec.models.conditions import ClassLabels, OrderedLabels, Prompt
 from jaxspec.models.heads.eagle_head import EagleConfig
 from jaxspec.models.heads.inter_head import InterHeadConfig
 from jaxspec.models.llamagen import LlamaGenConfig
-from jaxspec.models.registry import family_of
+from jaxspec.models.registry import family_name
 from jaxspec.planning.sizes import sized
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import DenoisingSampling, SamplingConfig, ScaleSampling
@@ -43,7 +43,7 @@ def decoder_of(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> 
   if not method.fits(methods.DISCRETE):
     family, config = ("mar", MAR) if name == "parallel" else ("causal_tokens", CAUSAL)
     return Decoder(make(family, config), method, draft=make(family, config), sampling=STOPPED)
-  family = family_of(config)
+  family = family_name(config)
   head, edge = EagleConfig.of(config), InterHeadConfig(dataclasses.replace(config, num_layers=1, dtype="bfloat16"))
   drafts = {SAME_FAMILY: (family, config), "eagle": ("eagle", head), "inter_head": ("inter_head", edge)}
   draft = None if method.draft_family is None else make(*drafts[method.draft_family])

@@ -33,7 +33,7 @@ def test_results():
   assert repr(audit).startswith("TokenAudit(tested=float64[30, 30], ") and len(repr(audit)) < 300
 
 
-def test_hosts():
+def test_families():
   pipe = jaxspec.load_pipeline("digits32-var", target_weights=False)
-  assert repr(pipe.host) == f"<ScaleHost: images of maps, {pipe.host.target.path}>"
-  assert len(repr(pipe.host.tokenizer)) < 800
+  assert repr(pipe.family) == f"<ScaleFamily: images of maps, {pipe.family.target.path}>"
+  assert len(repr(pipe.family.tokenizer)) < 800

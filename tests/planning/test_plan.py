@@ -167,10 +167,10 @@ WRITERS = {
 
 
 @pytest.mark.parametrize(("kind", "grid"), {"captions": (2, 2), "texts": None, "causal": (2, 2), "mar": (2, 2)}.items())
-def test_the_grid_of_a_model_is_that_of_its_host(tmp_path, kind, grid):
+def test_the_grid_of_a_model_is_that_of_its_family(tmp_path, kind, grid):
   path = WRITERS[kind](tmp_path)
   assert find_model(str(path / "target")).grid == grid
-  assert load_pipeline(path / "target" if kind == "texts" else path).host.grid == grid
+  assert load_pipeline(path / "target" if kind == "texts" else path).family.grid == grid
 
 
 def test_row_ends_are_a_column():

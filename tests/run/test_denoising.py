@@ -1,4 +1,4 @@
-"""Networks of states as a host: on stored tiny networks, through the pipeline."""
+"""Networks of states as a family: on stored tiny networks, through the pipeline."""
 
 import dataclasses
 import shutil
@@ -90,7 +90,7 @@ def test_what_does_not_fit(bundle):
     (dict(num_classes=4), "num_classes 4 instead of 10"),
   ):
     with pytest.raises(ValueError, match=f"The draft other does not fit the target: {words}"):
-      pipe.host.check_fit(tiny.checkpoint(dataclasses.replace(SMALL, **change), "other"), methods.SAME_FAMILY)
+      pipe.family.check_fit(tiny.checkpoint(dataclasses.replace(SMALL, **change), "other"), methods.SAME_FAMILY)
   parts = dict(tokenizer=bundle / "tokenizer", draft=bundle / "tokenizer")
   with pytest.raises(ValueError, match="of the family dit as draft, .*tokenizer holds a kl_vae"):
     jaxspec.load_pipeline(bundle / "target", **parts).method("step-speculative")
@@ -115,12 +115,12 @@ def test_plain_decoding_is_the_sampler(bundle):
   chain = jax.jit(lambda: ddpm.sample(predict_fn, network.tables, noise, jnp.float32(1)))()
   np.testing.assert_allclose(out.tokens[:, -1], chain.token, rtol=2e-3, atol=2e-3)
   latents = to_latents(chain.token, target.config) / SD_LATENT_SCALE
-  vae = pipe.host.tokenizer
+  vae = pipe.family.tokenizer
   wanted = np.clip(127.5 * np.asarray(vae.fns.decode(vae.params, latents)) + 128, 0, 255).astype(np.uint8)
   assert out.images.shape == wanted.shape and np.abs(wanted.astype(int) - out.images).max() <= 1
   few = pipe([0, 1, 2], key=keys, method="ar", max_len=3)
   np.testing.assert_allclose(few.tokens, out.tokens[:, :3], rtol=1e-4, atol=1e-4)
-  assert few.images is None and pipe.host.decode(few.tokens).shape == out.images.shape
+  assert few.images is None and pipe.family.decode(few.tokens).shape == out.images.shape
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def test_a_draft_alone(toys):
   pipe = load_pipeline(toys)
   alone = pipe.alone("rough")
   assert alone.default_method == "ar" and alone.name.endswith("/rough") and not alone.drafts
-  assert alone.target.params is pipe.drafts["rough"].params and alone.host.palette.shape == (3, 3)
+  assert alone.target.params is pipe.drafts["rough"].params and alone.family.palette.shape == (3, 3)
   with pytest.raises(ValueError, match="a draft in rough, we instead got 'smooth'"):
     pipe.alone("smooth")
 
@@ -235,7 +235,7 @@ def test_texts(texts):
   assert out.tokens.shape == (2, 8) and out.images is None and (out.lengths <= 8).all()
   assert [text.startswith(prompt) for text, prompt in zip(out.texts, out.captions)] == [True, True]
   hot = pipe(["on"] * 8, key=KEY, max_len=40, temperature=9.0, method="ar")
-  (end,) = pipe.host.end_token
+  (end,) = pipe.family.end_token
   for row, length in zip(hot.tokens, hot.lengths):
     assert end not in row[: length - 1] and not row[length:].any() and (length == 40 or row[length - 1] == end)
 
@@ -273,7 +273,7 @@ def test_settings_of_vectors(masked, causal):
   with pytest.raises(ValueError, match="sampling settings in steps, stop"):
     pipe.sampling(top_k=3)
   numbers = load_pipeline(masked / "target", vae=masked / "vae", latent_scale=0.25)
-  assert numbers.encode([2, 0]).captions == ["class 2", "class 0"] and numbers.host.latent_scale == 0.25
+  assert numbers.encode([2, 0]).captions == ["class 2", "class 0"] and numbers.family.latent_scale == 0.25
   assert numbers.default_method == "ar" and numbers.sampling() == ContinuousSampling()
   with pytest.raises(ValueError, match="of the family causal_tokens as draft, .*draft holds a mar"):
     load_pipeline(causal, draft=masked / "draft")
@@ -302,7 +302,7 @@ def test_the_default_bundle(captions, monkeypatch):
 
 @pytest.mark.parametrize("bundle", ["captions", pytest.param("causal", marks=pytest.mark.slow)])
 def test_rounds_end_with_the_result_of_the_program(request, bundle):
-  """Round by round tokens only grow, and the host's finishing at the end gives what one program gives."""
+  """Round by round tokens only grow, and the family's finishing at the end gives what one program gives."""
   pipe = load_pipeline(request.getfixturevalue(bundle), matmul_precision="float32")
   prompts = ["red apple"] if bundle == "captions" else [1]
   job = pipe.job(prompts, seed=5)

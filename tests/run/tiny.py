@@ -24,7 +24,7 @@ from jaxspec.models.language.llama import LlamaConfig
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.mar.causal_tokens import CausalTokensConfig
 from jaxspec.models.mar.mar import MARConfig
-from jaxspec.models.registry import FAMILIES, family_of
+from jaxspec.models.registry import FAMILIES, family_name
 from jaxspec.models.text_encoders.text_encoder import TextEncoderConfig
 from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
 from jaxspec.models.tokenizers.patch_vq import PatchVQConfig
@@ -60,7 +60,7 @@ LLAMA = LlamaConfig(
 
 @functools.cache
 def _template(config):
-  return jax.eval_shape(FAMILIES[family_of(config)].make_fns(config).init, jax.random.key(0))
+  return jax.eval_shape(FAMILIES[family_name(config)].make_fns(config).init, jax.random.key(0))
 
 
 def weights(config, seed: int, scale: float = 0.5):
@@ -78,7 +78,7 @@ def save(path: Path, config, seed: int, *, scale: float = 0.5, **meta) -> Path:
 
 def checkpoint(config, name: str, params=None, **meta) -> Checkpoint:
   """A checkpoint that was never written; without weights unless it is given some."""
-  family = family_of(config)
+  family = family_name(config)
   return Checkpoint(config, {} if params is None else params, FAMILIES[family].make_fns(config), family, meta, Path(name))
 
 

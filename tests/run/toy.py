@@ -1,6 +1,6 @@
 """A family of its own for tests: Markov chains over a few ids, whose prompts are numbers and whose images are colours.
 
-It shows all that a new family needs: a config, its functions, a host, and one line in the registry.
+It shows all that a new family needs: a config, its functions, a family, and one line in the registry.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core.types import ModelFns, ModelOutput
-from jaxspec.families.family import Encoded, Host, HostParts, check_captions
+from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions
 from jaxspec.io import checkpoints
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.registry import Family
+from jaxspec.models.registry import FamilySpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ def toy_fns(config: ToyConfig) -> ModelFns:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ToyHost(Host):
+class ToyFamily(Family):
   """Rows begin after a number; ids are colours of a palette, one pixel each."""
 
   condition_type = ClassLabels
@@ -70,12 +70,12 @@ class ToyHost(Host):
     return self.palette[np.asarray(tokens)][:, None]
 
 
-def make_toy(target: checkpoints.Checkpoint, parts: HostParts) -> ToyHost:
-  """The host, with its part ``palette``."""
-  return ToyHost(target, np.asarray(parts.value("palette"), np.uint8))
+def make_toy(target: checkpoints.Checkpoint, parts: FamilyParts) -> ToyFamily:
+  """The family, with its part ``palette``."""
+  return ToyFamily(target, np.asarray(parts.value("palette"), np.uint8))
 
 
-FAMILY = Family(ToyConfig, toy_fns, make_toy)
+FAMILY = FamilySpec(ToyConfig, toy_fns, make_toy)
 PALETTE = [[0, 0, 0], [255, 0, 0], [0, 0, 255]]
 
 
