@@ -19,7 +19,6 @@ from .core.types import ModelOutput as ModelOutput
 from .core.types import Verdict as Verdict
 from .core.types import Verifier as Verifier
 from .drafters.small_model import SmallModelDrafter as SmallModelDrafter
-from .io.checkpoints import Checkpoint as Checkpoint
 from .io.checkpoints import load as load
 from .rules.audited import TokenAudit as TokenAudit
 from .rules.audited import audited as audited

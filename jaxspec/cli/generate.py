@@ -276,4 +276,4 @@ def _check_draft_model(options: dict[str, Any], pipeline) -> None:
   from jaxspec.methods import SAME_FAMILY, get_method
 
   if get_method(pipeline.default_method).draft_family is None:
-    pipeline.family.check_fit(pipeline.drafts.checkpoint(options["draft_model"].resolve().name), SAME_FAMILY)
+    pipeline.family.check_fit(pipeline.drafts.loaded(options["draft_model"].resolve().name), SAME_FAMILY)

@@ -19,7 +19,6 @@ from tokenizers import Tokenizer
 from jaxspec.core.network import Network
 from jaxspec.core.types import Array, HostArray
 from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.io.text import image_vocabulary
 from jaxspec.io.text.language_tokenizer import load_tokenizer, pad_left
 from jaxspec.models.chameleon.chameleon_drawing import TRUNK, drawing_fns, drawing_params
@@ -40,7 +39,7 @@ _PUBLISHED_SAMPLING = {
 }
 
 
-def make_family(target: Checkpoint, parts: FamilyParts) -> ChameleonFamily:
+def make_family(target: Network, parts: FamilyParts) -> ChameleonFamily:
   """The family of a Chameleon network, which has its ``tokenizer.json`` beside its weights.
 
   Args:
@@ -49,9 +48,9 @@ def make_family(target: Checkpoint, parts: FamilyParts) -> ChameleonFamily:
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
-  text = load_tokenizer(target.path)
-  if parts.value("tokenizer") is None and (target.path / VQ_FOLDER).is_dir():
-    parts = FamilyParts(parts.owner, {"tokenizer": (target.path / VQ_FOLDER).absolute()})
+  text = load_tokenizer(target.folder)
+  if parts.value("tokenizer") is None and (target.folder / VQ_FOLDER).is_dir():
+    parts = FamilyParts(parts.owner, {"tokenizer": (target.folder / VQ_FOLDER).absolute()})
   return ChameleonFamily(target, parts.network("tokenizer"), text)
 
 
@@ -73,8 +72,8 @@ class ChameleonFamily(Family):
     "end_prompt", "end_row", "first_size",
   )  # fmt: skip
 
-  target: Checkpoint
-  tokenizer: Checkpoint
+  target: Network
+  tokenizer: Network
   text: Tokenizer
 
   def __post_init__(self):
@@ -123,12 +122,12 @@ class ChameleonFamily(Family):
       raise ValueError(f"Must have cfg_interval -1 for {self.target.path}, we instead got {interval}")
     return fields
 
-  def network(self, checkpoint: Checkpoint, name: str) -> Network:
+  def network(self, loaded: Network, name: str) -> Network:
     """The network over local ids; its output matrix has their rows only."""
-    if checkpoint.family_name != self.target.family_name:
-      return super().network(checkpoint, name)
-    config = checkpoint.config
-    return Network(drawing_fns(config), drawing_params(config, checkpoint.params), config, checkpoint.meta, name)
+    if loaded.family_name != self.target.family_name:
+      return super().network(loaded, name)
+    config = loaded.config
+    return dataclasses.replace(loaded, fns=drawing_fns(config), params=drawing_params(config, loaded.params), name=name)
 
   def shared_tables(self) -> dict[str, Callable[[], Array]]:
     config, params = self.target.config, self.target.params

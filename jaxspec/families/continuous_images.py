@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core import orders
+from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.types import Array, HostArray, Key, Params
 from jaxspec.diffusion.schedule import diffusion_tables
@@ -24,7 +25,6 @@ from jaxspec.families.classes import class_names, encode_classes
 from jaxspec.families.family import Encoded, Family, FamilyParts
 from jaxspec.families.latents import check_autoencoder, latent_scale
 from jaxspec.families.refine import refine_tokens
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.methods.method import CONTINUOUS
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.models.mar.mar import unpatchify
@@ -32,7 +32,7 @@ from jaxspec.models.tokenizers.kl_vae import LATENT_SCALE, to_uint8
 from jaxspec.sampling import ContinuousSampling, nearest_stop
 
 
-def make_family(target: Checkpoint, parts: FamilyParts) -> ContinuousFamily:
+def make_family(target: Network, parts: FamilyParts) -> ContinuousFamily:
   """The family of a network of vector tokens.
 
   Args:
@@ -62,8 +62,8 @@ class ContinuousFamily(Family):
   condition_type = ClassLabels
   fit_fields = ("num_tokens", "latent_channels", "patch_size", "num_classes")
 
-  target: Checkpoint
-  vae: Checkpoint
+  target: Network
+  vae: Network
   classes: tuple[str, ...] = ()
   latent_scale: float = LATENT_SCALE
 

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.core.network import Network
 from jaxspec.core.token_axes import token_at
 from jaxspec.core.token_kinds import DENOISING_STEPS
 from jaxspec.core.types import Array, HostArray, Params
 from jaxspec.families.classes import class_names, encode_classes
 from jaxspec.families.family import Encoded, Family, FamilyParts
 from jaxspec.families.latents import check_autoencoder, latent_scale
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.dit.dit import to_latents
 from jaxspec.models.tokenizers.kl_vae import SD_LATENT_SCALE
@@ -25,7 +25,7 @@ from jaxspec.models.tokenizers.tokenizer_fns import to_uint8
 from jaxspec.sampling import DenoisingSampling
 
 
-def make_family(target: Checkpoint, parts: FamilyParts) -> DenoisingFamily:
+def make_family(target: Network, parts: FamilyParts) -> DenoisingFamily:
   """The family of a network of states.
 
   Args:
@@ -57,8 +57,8 @@ class DenoisingFamily(Family):
   condition_type = ClassLabels
   fit_fields = ("latent_size", "latent_channels", "num_classes", "schedule")
 
-  target: Checkpoint
-  tokenizer: Checkpoint
+  target: Network
+  tokenizer: Network
   classes: tuple[str, ...] = ()
   latent_scale: float = SD_LATENT_SCALE
 

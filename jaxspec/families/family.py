@@ -7,6 +7,7 @@ does not know itself, so a new family needs no other change.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,6 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.types import Array, HostArray, Key, PyTree
 from jaxspec.io import checkpoints
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.methods.method import DISCRETE, SAME_FAMILY
 from jaxspec.models import registry
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling
@@ -41,7 +41,7 @@ class Encoded(NamedTuple):
 class FamilyParts:
   """What belongs to a target besides its weights: the ``parts`` of a bundle, or arguments of `load_pipeline`.
 
-  Folders and files are named relative to a folder; a loaded `Checkpoint` is taken as it is.
+  Folders and files are named relative to a folder; a loaded `Network` is taken as it is.
 
   Args:
     owner: what messages name, a folder.
@@ -81,9 +81,9 @@ class FamilyParts:
       ValueError: if it is missing or is no network.
     """
     value = self.value(name)
-    return value.family_name if isinstance(value, Checkpoint) else checkpoints.read_config(self.file(name))["family"]
+    return value.family_name if isinstance(value, Network) else checkpoints.read_config(self.file(name))["family"]
 
-  def network(self, name: str, *, dtype: Any = jnp.float32, weights: bool = True) -> Checkpoint:
+  def network(self, name: str, *, dtype: Any = jnp.float32, weights: bool = True) -> Network:
     """A part that is a network, by default in float32: encoders and decoders run once per image. It is loaded once.
 
     Args:
@@ -91,7 +91,7 @@ class FamilyParts:
     Raises:
       ValueError: if it is missing or cannot be loaded.
     """
-    if not isinstance(self.value(name), Checkpoint):
+    if not isinstance(self.value(name), Network):
       self._values[name] = checkpoints.load(self.file(name), dtype=dtype, weights=weights)
     return self._values[name]
 
@@ -124,7 +124,7 @@ class Family:
   unit_codes: ClassVar[bool] = True
   sends_text: ClassVar[bool] = False
 
-  target: Checkpoint
+  target: Network
 
   def __repr__(self) -> str:
     return f"<{type(self).__name__}: {self.noun}s of {self.tokens}, {self.target.path}>"
@@ -185,9 +185,9 @@ class Family:
     """The precision of products that suits this machine, one of `jaxspec.core.precision.PRECISIONS`."""
     return precision.preferred(dtype)
 
-  def network(self, checkpoint: Checkpoint, name: str) -> Network:
-    """A target or draft as methods take it."""
-    return Network(checkpoint.fns, checkpoint.params, checkpoint.config, checkpoint.meta, name)
+  def network(self, loaded: Network, name: str) -> Network:
+    """A loaded target or draft as methods take it."""
+    return dataclasses.replace(loaded, name=name)
 
   def shared_tables(self) -> dict[str, Callable[[], Array]]:
     """What rules and heads may borrow, made when called: ``embedding [V, D]``, ``output [V, D]``, ``codebook [V, C]``."""
@@ -256,7 +256,7 @@ class Family:
       return ()
     return self.draft_families if draft_family == SAME_FAMILY else (draft_family,)
 
-  def check_fit(self, draft: Checkpoint, draft_family: str | None) -> None:
+  def check_fit(self, draft: Network, draft_family: str | None) -> None:
     """Refuses a network that cannot draft for the target.
 
     Args:
@@ -295,7 +295,7 @@ class Family:
     return []
 
 
-def check_equal(draft: Checkpoint, name: str, theirs: Any, ours: Any) -> None:
+def check_equal(draft: Network, name: str, theirs: Any, ours: Any) -> None:
   """Raises a ValueError if a field of a draft is not what its target needs."""
   if theirs != ours:
     raise ValueError(f"The draft {draft.path} does not fit the target: {name} {theirs} instead of {ours}")

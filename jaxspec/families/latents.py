@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from jaxspec.core.network import Network
 from jaxspec.families.family import FamilyParts
-from jaxspec.io.checkpoints import Checkpoint
 
 
 def latent_scale(parts: FamilyParts, default: float) -> float:
@@ -21,7 +21,7 @@ def latent_scale(parts: FamilyParts, default: float) -> float:
   return float(scale)
 
 
-def check_autoencoder(target: Checkpoint, vae: Checkpoint, part: str) -> None:
+def check_autoencoder(target: Network, vae: Network, part: str) -> None:
   """Raises a ValueError for a ``part`` that is no autoencoder, or has other latents than the target."""
   if vae.family_name != "kl_vae":
     raise ValueError(f"Must have a kl_vae as {part} of {target.path}, {vae.path} holds a {vae.family_name}")

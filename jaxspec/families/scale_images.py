@@ -16,13 +16,12 @@ from jaxspec.core.token_kinds import SCALES
 from jaxspec.core.types import Array, HostArray, Params
 from jaxspec.families.classes import class_names, encode_classes
 from jaxspec.families.family import Encoded, Family, FamilyParts
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.tokenizers.tokenizer_fns import to_uint8
 from jaxspec.sampling.scale_network import ScaleNetwork, ScaleWeights
 
 
-def make_family(target: Checkpoint, parts: FamilyParts) -> ScaleFamily:
+def make_family(target: Network, parts: FamilyParts) -> ScaleFamily:
   """The family of a network of scales.
 
   Args:
@@ -51,8 +50,8 @@ class ScaleFamily(Family):
   condition_type = ClassLabels
   fit_fields = ("sides", "vocab_size", "code_dim", "num_classes")
 
-  target: Checkpoint
-  tokenizer: Checkpoint
+  target: Network
+  tokenizer: Network
   classes: tuple[str, ...] = ()
 
   def __post_init__(self):
@@ -77,11 +76,11 @@ class ScaleFamily(Family):
     """Products in float32 unless the networks are in bfloat16: a map is accepted by a ratio over all of its places."""
     return dtype
 
-  def network(self, checkpoint: Checkpoint, name: str) -> Network:
-    """A target or draft with the tokenizer that both share."""
-    fns = ScaleNetwork(checkpoint.fns, self.tokenizer.fns)
-    weights = ScaleWeights(checkpoint.params, self.tokenizer.params)
-    return Network(fns, weights, checkpoint.config, checkpoint.meta, name)
+  def network(self, loaded: Network, name: str) -> Network:
+    """A loaded target or draft with the tokenizer that both share."""
+    fns = ScaleNetwork(loaded.fns, self.tokenizer.fns)
+    weights = ScaleWeights(loaded.params, self.tokenizer.params)
+    return dataclasses.replace(loaded, fns=fns, params=weights, name=name)
 
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
     """`ClassLabels` of class names or class numbers (`jaxspec.families.classes.encode_classes`)."""

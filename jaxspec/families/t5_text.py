@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.core.network import Network
 from jaxspec.core.types import Array, Params
 from jaxspec.io import checkpoints
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.io.text import t5_tokenizer
 from jaxspec.io.text.caption_cleaning import clean_caption
 from jaxspec.models.conditions import Caption, left_pad
@@ -33,7 +33,7 @@ class T5Text:
     ValueError: for a folder without a tokenizer, or one that does not fit.
   """
 
-  def __init__(self, encoder: Checkpoint):
+  def __init__(self, encoder: Network):
     self._encoder = encoder
     self._tokenizer = t5_tokenizer.load_t5_tokenizer(encoder.path)
     self._loaded: Params | None = None

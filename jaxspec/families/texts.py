@@ -11,20 +11,19 @@ from tokenizers import Tokenizer
 from jaxspec.core.network import Network
 from jaxspec.core.types import Array, HostArray
 from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.io.text import language_tokenizer
 from jaxspec.models import registry
 from jaxspec.models.conditions import Prompt
 
 
-def make_family(target: Checkpoint, parts: FamilyParts) -> TextFamily:
+def make_family(target: Network, parts: FamilyParts) -> TextFamily:
   """The family of a language model, which has its ``tokenizer.json`` beside its weights; it has no other parts.
 
   Raises:
     ValueError: if the tokenizer is missing or has more tokens than the network.
   """
   del parts
-  return TextFamily(target, language_tokenizer.load_tokenizer(target.path))
+  return TextFamily(target, language_tokenizer.load_tokenizer(target.folder))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -40,7 +39,7 @@ class TextFamily(Family):
   noun = "text"
   fit_fields = ("vocab_size",)
 
-  target: Checkpoint
+  target: Network
   tokenizer: Tokenizer
 
   def __post_init__(self):
@@ -86,7 +85,7 @@ class TextFamily(Family):
       texts.append(language_tokenizer.decode(self.tokenizer, ids))
     return texts
 
-  def check_fit(self, draft: Checkpoint, draft_family: str | None) -> None:
+  def check_fit(self, draft: Network, draft_family: str | None) -> None:
     super().check_fit(draft, draft_family)
     if (draft.path / language_tokenizer.TOKENIZER_FILE).is_file():
       if language_tokenizer.load_tokenizer(draft.path).get_vocab() != self.tokenizer.get_vocab():

@@ -19,12 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer
 
+from jaxspec.core.network import Network
 from jaxspec.core.types import Array, HostArray
 from jaxspec.families.classes import class_names, encode_classes
 from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts
 from jaxspec.families.t5_text import T5Text
 from jaxspec.families.text_features import read_captions, read_features
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.io.text import text_tokenizer
 from jaxspec.io.text.prompt_spelling import normalize_prompt
 from jaxspec.models.conditions import Caption, ClassLabels
@@ -36,7 +36,7 @@ VOCABULARY_FILE = "vocabulary.json"
 _PUBLISHED_SAMPLING = {"c2i": {"cfg_scale": 4.0, "top_k": 2000}, "t2i": {"cfg_scale": 7.5, "top_k": 1000}}
 
 
-def make_family(target: Checkpoint, parts: FamilyParts) -> ImageFamily:
+def make_family(target: Network, parts: FamilyParts) -> ImageFamily:
   """The family of a LlamaGen network.
 
   Args:
@@ -61,7 +61,7 @@ def make_family(target: Checkpoint, parts: FamilyParts) -> ImageFamily:
   text = parts.network("text")
   if text.family_name != "text_encoder":
     raise ValueError(f"Must have a text_encoder or a t5 for captions, {text.path} holds a {text.family_name}")
-  file = text.path / VOCABULARY_FILE if parts.value("vocabulary") is None else parts.file("vocabulary")
+  file = text.folder / VOCABULARY_FILE if parts.value("vocabulary") is None else parts.file("vocabulary")
   return CaptionFamily(target, tokenizer, text, text_tokenizer.load_text_tokenizer(file), things, frozenset(words))
 
 
@@ -81,8 +81,8 @@ class ImageFamily(Family):
     tokenizer: the image tokenizer, a `jaxspec.models.tokenizers.tokenizer_fns.TokenizerFns`.
   """
 
-  target: Checkpoint
-  tokenizer: Checkpoint
+  target: Network
+  tokenizer: Network
 
   def __post_init__(self):
     tokenizer, needed = self.tokenizer, self.target.config.vocab_size
@@ -147,7 +147,7 @@ class CaptionFamily(ImageFamily):
   condition_type = Caption
   sends_text = True
 
-  text: Checkpoint
+  text: Network
   vocabulary: Tokenizer
   things: tuple[str, ...] = ()
   words: frozenset[str] = frozenset()
@@ -207,7 +207,7 @@ class T5Family(ImageFamily):
 
   condition_type = Caption
 
-  text: Checkpoint
+  text: Network
   encoder: T5Text
 
   def __post_init__(self):

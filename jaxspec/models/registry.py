@@ -40,8 +40,8 @@ class FamilySpec(NamedTuple):
     config_class: its frozen config class.
     make_fns: binds a config to pure functions.
     make_family: ``(target, parts) -> jaxspec.families.family.Family``, or ``"module:function"`` for a function that is
-      imported when it is needed; None for networks that do not generate by themselves. ``target`` is a loaded checkpoint and
-      ``parts`` a `jaxspec.families.family.FamilyParts`.
+      imported when it is needed; None for networks that do not generate by themselves. ``target`` is a loaded
+      `jaxspec.Network` and ``parts`` a `jaxspec.families.family.FamilyParts`.
     head_of: for a draft that continues the features of its target: the config that fits a target's config.
     trunk: what heads have to know about its networks; None where no head can be put on them.
   """

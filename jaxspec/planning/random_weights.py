@@ -103,9 +103,9 @@ class RandomModel:
     Raises:
       ValueError: if the method does not draw ids, or a draft does not fit.
     """
-    if not method.fits(DISCRETE):
-      raise ValueError(f"Must have a method that draws {DISCRETE} for {self.model.name}, we instead got {method.name}")
     model = self.model
+    if not method.fits(DISCRETE):
+      raise ValueError(f"Must have a method that draws {DISCRETE} tokens for {model.name}, we instead got {method.name}")
     draft = self.draft(method)  # before the weights of the model: one that does not fit is refused at once
     return Decoder(
       self.target, method, draft=draft, sampling=sampling, vocab_size=model.vocab_size,

@@ -47,7 +47,7 @@ def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
       own = pipeline.family.draft_families if cls.draft_family == SAME_FAMILY else (cls.draft_family,)
       families |= {family: name for family in own if family not in families}
   if draft is not None:
-    pipeline.drafts.checkpoint(draft)  # says so if there is none
+    pipeline.drafts.loaded(draft)  # says so if there is none
   found = {name: families[family] for name in pipeline.drafts if (family := pipeline.drafts.family_name(name)) in families}
   first = draft or (pipeline.defaults.draft if pipeline.defaults.draft in found else next(iter(found), None))
   if first not in found:

@@ -11,7 +11,6 @@ from jax.sharding import Mesh
 from jaxspec.core.network import Network
 from jaxspec.families.family import Family
 from jaxspec.io import checkpoints
-from jaxspec.io.checkpoints import Checkpoint
 
 
 class Drafts(Mapping[str, Network]):
@@ -21,7 +20,7 @@ class Drafts(Mapping[str, Network]):
 
   Args:
     family: that of the target.
-    sources: checkpoint folders, or loaded checkpoints.
+    sources: checkpoint folders, or loaded networks.
     dtype: compute dtype of those that are loaded here.
     mesh: devices that each get a copy of those that are loaded here.
   """
@@ -29,7 +28,7 @@ class Drafts(Mapping[str, Network]):
   def __init__(
     self,
     family: Family,
-    sources: Mapping[str, str | os.PathLike | Checkpoint] = {},
+    sources: Mapping[str, str | os.PathLike | Network] = {},
     *,
     dtype: str = "float32",
     mesh: Mesh | None = None,
@@ -41,7 +40,7 @@ class Drafts(Mapping[str, Network]):
     if name not in self:
       raise KeyError(name)
     if name not in self._networks:
-      self._networks[name] = self._family.network(self.checkpoint(name), name)
+      self._networks[name] = self._family.network(self.loaded(name), name)
     return self._networks[name]
 
   def __contains__(self, name: object) -> bool:
@@ -53,14 +52,14 @@ class Drafts(Mapping[str, Network]):
   def __len__(self) -> int:
     return len(self._sources)
 
-  def checkpoint(self, name: str) -> Checkpoint:
-    """The loaded checkpoint of a draft.
+  def loaded(self, name: str) -> Network:
+    """A draft as its checkpoint has it.
 
     Raises:
       ValueError: for an unknown name or a damaged checkpoint.
     """
     source = self._source(name)
-    if not isinstance(source, Checkpoint):
+    if not isinstance(source, Network):
       source = self._sources[name] = checkpoints.load(source, dtype=jnp.dtype(self._dtype), mesh=self._mesh, divide=False)
     return source
 
@@ -71,9 +70,9 @@ class Drafts(Mapping[str, Network]):
       ValueError: for an unknown name or a damaged checkpoint.
     """
     source = self._source(name)
-    return source.family_name if isinstance(source, Checkpoint) else checkpoints.read_config(source)["family"]
+    return source.family_name if isinstance(source, Network) else checkpoints.read_config(source)["family"]
 
-  def _source(self, name: str) -> str | os.PathLike | Checkpoint:
+  def _source(self, name: str) -> str | os.PathLike | Network:
     if name not in self:
       raise ValueError(f"Must have a draft in {', '.join(self) or '(none)'}, we instead got {name!r}")
     return self._sources[name]

@@ -196,7 +196,7 @@ class LoadedNetworks:
       if draft == method.free_draft:
         draft = None
       elif isinstance(draft, str):
-        family.check_fit(self.drafts.checkpoint(draft), method.draft_family)
+        family.check_fit(self.drafts.loaded(draft), method.draft_family)
         draft = self.drafts[draft]
     tables = family.shared_tables()
     return Decoder(

@@ -76,24 +76,24 @@ def load_pipeline(
   name = checkpoints.read_config(folder)["family"]
   if name in registry.FAMILIES and name not in registry.generating():
     raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {folder} holds a {name}")
-  checkpoint = checkpoints.load(folder, dtype=jnp.dtype(dtype), weights=target_weights, mesh=mesh)
+  loaded = checkpoints.load(folder, dtype=jnp.dtype(dtype), weights=target_weights, mesh=mesh)
   absolute = lambda value: Path(value).absolute() if isinstance(value, (str, os.PathLike)) else value
   given = {name: absolute(value) for name, value in parts.items() if value is not None}
   family_parts = FamilyParts(bundle.path, {**bundle.parts, **given})
-  family = registry.family_maker(name)(checkpoint, family_parts)
+  family = registry.family_maker(name)(loaded, family_parts)
   family_parts.check_all_read()
   _check_defaults(bundle, family)
   defaults = bundle.defaults
   if not defaults.sampling:  # nothing is known better: a folder of converted networks, or a bundle that does not say
     defaults = dataclasses.replace(defaults, sampling=family.published_sampling())
-  loaded = Drafts(family, sources, dtype=dtype, mesh=mesh)
+  networks = Drafts(family, sources, dtype=dtype, mesh=mesh)
   if brought:
-    check_families(family, {sources[name]: loaded.family_name(name) for name in brought})
-    first, method = brought[0], _method_with(defaults.method, family, loaded.family_name(brought[0]))
+    check_families(family, {sources[name]: networks.family_name(name) for name in brought})
+    first, method = brought[0], _method_with(defaults.method, family, networks.family_name(brought[0]))
     defaults = dataclasses.replace(defaults, draft=first, method=method)
   precise = matmul_precision or precision.of_user() or family.matmul_precision(dtype)
-  target = family.network(checkpoint, "target")
-  return Pipeline(bundle.name, family, target, loaded, defaults, dtype, precise, family_parts, mesh)
+  target = family.network(loaded, "target")
+  return Pipeline(bundle.name, family, target, networks, defaults, dtype, precise, family_parts, mesh)
 
 
 def _check_defaults(bundle: Bundle, family: Family) -> None:

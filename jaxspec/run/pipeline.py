@@ -105,10 +105,10 @@ class Pipeline(LoadedNetworks):
     Raises:
       ValueError: for an unknown draft, or one that does not generate by itself.
     """
-    checkpoint = self.drafts.checkpoint(draft)
-    family = registry.family_maker(checkpoint.family_name)(checkpoint, self.parts or FamilyParts(self.name, {}))
+    loaded = self.drafts.loaded(draft)
+    family = registry.family_maker(loaded.family_name)(loaded, self.parts or FamilyParts(self.name, {}))
     defaults = dataclasses.replace(self.defaults, method=None, draft=None)
-    target = family.network(checkpoint, draft)
+    target = family.network(loaded, draft)
     return dataclasses.replace(
       self, name=f"{self.name}/{draft}", family=family, target=target, drafts=Drafts(family), defaults=defaults
     )

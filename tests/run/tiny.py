@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from jaxspec.core.network import Network
 from jaxspec.families.token_images import VOCABULARY_FILE
 from jaxspec.io import checkpoints
 from jaxspec.io.bundle import write_bundle
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.io.text import text_tokenizer
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from jaxspec.models.heads.eagle_head import EagleConfig
@@ -76,10 +76,10 @@ def save(path: Path, config, seed: int, *, scale: float = 0.5, **meta) -> Path:
   return path
 
 
-def checkpoint(config, name: str, params=None, **meta) -> Checkpoint:
-  """A checkpoint that was never written; without weights unless it is given some."""
+def checkpoint(config, name: str, params=None, **meta) -> Network:
+  """A network as it is loaded, of a checkpoint that was never written; without weights unless it is given some."""
   family = family_name(config)
-  return Checkpoint(config, {} if params is None else params, FAMILIES[family].make_fns(config), family, meta, Path(name))
+  return Network(FAMILIES[family].make_fns(config), params or {}, config, meta, Path(name).name, family, Path(name))
 
 
 def save_vocabulary(file: Path) -> None:

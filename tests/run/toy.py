@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.core.network import Network
 from jaxspec.core.types import ModelFns, ModelOutput
 from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions
 from jaxspec.io import checkpoints
@@ -55,7 +56,7 @@ class ToyFamily(Family):
   condition_type = ClassLabels
   fit_fields = ("vocab_size", "num_tokens")
 
-  target: checkpoints.Checkpoint
+  target: Network
   palette: np.ndarray  # [V, 3] uint8
 
   @property
@@ -70,7 +71,7 @@ class ToyFamily(Family):
     return self.palette[np.asarray(tokens)][:, None]
 
 
-def make_toy(target: checkpoints.Checkpoint, parts: FamilyParts) -> ToyFamily:
+def make_toy(target: Network, parts: FamilyParts) -> ToyFamily:
   """The family, with its part ``palette``."""
   return ToyFamily(target, np.asarray(parts.value("palette"), np.uint8))
 
