@@ -10,6 +10,7 @@ from .core.state import Counters as Counters
 from .core.state import DecodeResult as DecodeResult
 from .core.state import Origin as Origin
 from .core.state import SpecParams as SpecParams
+from .core.token_space import TokenSpace as TokenSpace
 from .core.types import Cursor as Cursor
 from .core.types import Draft as Draft
 from .core.types import Drafter as Drafter

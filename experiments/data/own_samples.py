@@ -38,7 +38,7 @@ def draw(pipeline: Pipeline, prompt, seed: int) -> Samples:
   make, params = conditions_of(pipeline)
   condition = make(params, jax.tree.map(jnp.asarray, prompt))
   out = pipeline(condition, key=jax.random.key(seed), method="ar")
-  return {"tokens": np.asarray(out.tokens, np.int16 if pipeline.family.vocab_size <= 2**15 else np.int32), **prompt}
+  return {"tokens": np.asarray(out.tokens, np.int16 if pipeline.family.space.vocab_size <= 2**15 else np.int32), **prompt}
 
 
 def prompts_of(pipeline: Pipeline, prompts: str | None, classes: list[str], rows: int, seed: int):

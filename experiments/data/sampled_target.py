@@ -36,8 +36,8 @@ def conditions_of(pipeline: Pipeline) -> tuple[Callable[[Params, Samples], PyTre
     ValueError: for a target that reads something else, or does not draw ids of images.
   """
   family = pipeline.family
-  if (family.tokens, family.noun) != (DISCRETE, "image"):
-    kind = family.tokens if family.noun == "image" else "texts"
+  if (family.space.kind, family.noun) != (DISCRETE, "image"):
+    kind = family.space.kind if family.noun == "image" else "texts"
     raise ValueError(f"Must have a target that draws images of ids for this, {pipeline.name} draws {kind}")
   if family.condition_type is Prompt:
     return lambda params, samples: Prompt(samples["ids"], samples["mask"]), {}

@@ -75,7 +75,7 @@ class Race(Experiment):
       rows += self.finish(bench, heat, entered, *bench.race(entered, turns=turns, batch=heat.batch))
     return {
       "layout": self.layout, "base": self.heats[0].rows[0].name, "source": pipeline.name,
-      "num_tokens": pipeline.family.num_tokens, "noun": pipeline.family.noun,
+      "num_tokens": pipeline.family.space.num_tokens, "noun": pipeline.family.noun,
       "ends": pipeline.family.end_token is not None, "rows": rows,
       "left_out": list(dict.fromkeys(left_out)),
     }  # fmt: skip
@@ -99,7 +99,7 @@ class Race(Experiment):
         for name in ("target_calls", "draft_calls")
       )
       entered = {"batch": heat.batch, "seconds": taken, "target_calls": calls, "draft_calls": passes}
-      if bench.pipeline.family.num_tokens is None:  # of texts, and of chains whose steps are a setting
+      if bench.pipeline.family.space.num_tokens is None:  # of texts, and of chains whose steps are a setting
         entered["lengths"] = [length for result in drawn for length in np.asarray(result.lengths).tolist()]
       found.append(as_json(entry, bench) | entered)
     return with_floors(found) if self.layout == "cloud" else found
@@ -141,7 +141,7 @@ class ContinuousRace(Race):
     """See `Race.rivals`; one decode of each row says how many calls it makes."""
     if not is_masked(bench):
       return []
-    length = bench.pipeline.family.num_tokens
+    length = bench.pipeline.family.space.num_tokens
     counts = {length // 4: parallel(length // 4)}
     for entry in speculative(rows):
       calls = min(rival_calls(bench, entry, heat.batch), length)
@@ -153,7 +153,7 @@ class ContinuousRace(Race):
     found = super().finish(bench, heat, rows, seconds, results)
     target, draft = found[:2]
     cost = statistics.ratio(draft["seconds"], target["seconds"]).median
-    length = bench.pipeline.family.num_tokens
+    length = bench.pipeline.family.space.num_tokens
     for entry, document, drawn in zip(rows, found, results):
       # Rows of a batch wait for the slowest: its calls are what the batch costs.
       document["target_calls"] = [int(np.max(result.counters.target_calls)) for result in drawn]

@@ -190,7 +190,7 @@ def contact_rows(bench: Bench, gamma: int = 4) -> list[Row]:
   sampling = {"cfg_scale": 1.0 if masked else 2.0}
   rows = [TARGET.but(label="target alone"), DRAFT]
   if masked:
-    length = bench.pipeline.family.num_tokens
+    length = bench.pipeline.family.space.num_tokens
     rows.append(parallel(length // 4).but(label=f"target, {length // 4} iterations"))
   rows += [rule(name, f"{name} rule", gamma=gamma) for name in ("released" if masked else "published", "exact")]
   return [row.but(sampling=sampling) for row in rows]
@@ -223,7 +223,7 @@ def draw_map(bench: Bench, path: Path, number: int = 4) -> None:
   # Of MAR's drafts the exact rule accepts too few to show where.
   label = "released rule" if is_masked(bench) else "exact rule"
   (row,) = (row for row in contact_rows(bench) if row.label == label)
-  result, side = bench.decode(row), bench.pipeline.family.grid[0]
+  result, side = bench.decode(row), bench.pipeline.family.space.grid[0]
   size = (1.9 * number, 4.2)
   figure, grid = plt.subplots(2, number, figsize=size, layout="constrained")
   palette = ListedColormap([ORIGINS[origin][1] if origin in ORIGINS else "white" for origin in Origin])

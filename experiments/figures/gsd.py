@@ -70,7 +70,7 @@ def draw_top1(bench: Bench, path: Path) -> None:
     above, below = (figure.add_subplot(grid[line, column]) for line in range(2))
     above.imshow(pixels[column], interpolation="lanczos")
     above.set_title(wrapped(bench.prompts[column]), fontsize=7.5, color=INK, loc="center")
-    image = below.imshow(top1[column].reshape(bench.pipeline.family.grid), cmap="viridis", vmin=0, vmax=1)
+    image = below.imshow(top1[column].reshape(bench.pipeline.family.space.grid), cmap="viridis", vmin=0, vmax=1)
     bare(above)
     bare(below)
   bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, NUM_MAPS]), ticks=[0, 0.5, 1])

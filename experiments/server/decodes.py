@@ -57,7 +57,7 @@ class Edge:
     self._bench = Bench(self.pipeline, case.prompts, lab.decodes, batch=1, ends=False)
     self._batches = self._bench.batches(case.row, 1)
     self.decoder = self._bench.decoder(case.row)
-    self.wire = wire_of(self.decoder.method, self.pipeline.family.vocab_size)
+    self.wire = wire_of(self.decoder.method, self.pipeline.family.space.vocab_size)
 
   def engine(self, **sizes: Any) -> Engine:
     """An engine for this case alone."""

@@ -241,7 +241,7 @@ def _over_cloud(options: dict[str, Any], job, batches, cloud, report):
 
   if options["journal"] is not None and batches.num != 1:
     raise UserError(f"--journal goes with one {job.noun}, we instead got {batches.num}")
-  profile = over_cloud.check(job, cloud, interruptible(checkpoints.digest, job.pipeline.family.target.path))
+  profile = over_cloud.check(job, cloud, interruptible(checkpoints.digest, job.pipeline.family.target.folder))
   run = over_cloud.decode(job, batches, cloud, options, profile=profile, report=report)
   if run.messages.resumes:
     _warn(job, over_cloud.lost(run.messages.resumes))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,12 +18,12 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from jaxspec.core.network import Network
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, HostArray
-from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts
+from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts, check_whole
 from jaxspec.io.text import image_vocabulary
 from jaxspec.io.text.language_tokenizer import load_tokenizer, pad_left
 from jaxspec.models.chameleon.chameleon_drawing import TRUNK, drawing_fns, drawing_params
-from jaxspec.models.chameleon.image_rows import ImageRows
 from jaxspec.models.conditions import Prompt
 from jaxspec.models.tokenizers.chameleon_vq import to_uint8
 from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns
@@ -65,7 +66,6 @@ class ChameleonFamily(Family):
   """
 
   condition_type = Prompt
-  unit_codes = False
   sends_text = True  # ids of prompts lie outside of the ids that are drawn, which are all that a stream knows
   fit_fields = (
     "vocab_size", "layout", "rows", "columns", "num_codes", "first_code", "begin_text", "end_image", "begin_image",
@@ -77,7 +77,7 @@ class ChameleonFamily(Family):
   text: Tokenizer
 
   def __post_init__(self):
-    config, tokenizer, path = self.target.config, self.tokenizer, self.target.path
+    config, tokenizer, path = self.target.config, self.tokenizer, self.target.folder
     if not isinstance(tokenizer.fns, TokenizerFns):
       raise ValueError(f"Must have an image tokenizer, {tokenizer.path} holds a {tokenizer.family_name}")
     codes = jax.eval_shape(tokenizer.fns.codebook, tokenizer.params).shape[0]
@@ -89,24 +89,19 @@ class ChameleonFamily(Family):
       if id != getattr(config, name):
         raise ValueError(f"Corrupt {path}: its tokenizer has {name} {id}, its network {getattr(config, name)}")
 
-  @property
-  def vocab_size(self) -> int:
-    """Local ids."""
-    return len(self.target.config.drawn_ids)
-
-  @property
-  def num_tokens(self) -> int:
-    rows, columns = self.grid
-    return rows * columns
-
-  @property
-  def grid(self) -> tuple[int, int]:
-    """See `ChameleonConfig.grid`."""
-    return self.target.config.grid
-
-  @property
-  def legal(self) -> ImageRows | None:
-    return self.target.config.image_rows
+  @functools.cached_property
+  def space(self) -> TokenSpace:
+    """Of local ids."""
+    config, params = self.target.config, self.target.params
+    return TokenSpace(
+      vocab_size=len(config.drawn_ids),
+      num_tokens=math.prod(config.grid),
+      grid=config.grid,
+      codebook=self._codebook,
+      embedding=lambda: TRUNK.tables(config, drawing_params(config, params)).embedding,
+      legal=config.image_rows,
+      unit_codes=False,
+    )
 
   def published_sampling(self) -> dict[str, Any]:
     return dict(_PUBLISHED_SAMPLING[self.target.config.layout])
@@ -129,15 +124,11 @@ class ChameleonFamily(Family):
     config = loaded.config
     return dataclasses.replace(loaded, fns=drawing_fns(config), params=drawing_params(config, loaded.params), name=name)
 
-  def shared_tables(self) -> dict[str, Callable[[], Array]]:
-    config, params = self.target.config, self.target.params
-    tables = functools.cache(lambda: TRUNK.tables(config, drawing_params(config, params)))
-    return {"embedding": lambda: tables().embedding, "output": lambda: tables().output, "codebook": self._codebook}
-
   def _codebook(self) -> Array:
     """Rows of the codebook. Ends have rows of zeros, which nothing compares: they stand alone where they are legal."""
-    rows = self.tokenizer.fns.codebook(self.tokenizer.params)[: self.target.config.num_codes]
-    return jnp.pad(rows, ((0, self.vocab_size - rows.shape[0]), (0, 0)))
+    config = self.target.config
+    rows = self.tokenizer.fns.codebook(self.tokenizer.params)[: config.num_codes]
+    return jnp.pad(rows, ((0, len(config.drawn_ids) - rows.shape[0]), (0, 0)))
 
   def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
     """`Prompt` of texts, padded on the left, in the form that the network was trained on.
@@ -174,10 +165,8 @@ class ChameleonFamily(Family):
     """
     del condition, sampling
     config = self.target.config
-    short = tokens.shape[1] if lengths is None else int(np.min(lengths))
-    if tokens.shape[1] != self.num_tokens or short < self.num_tokens:
-      raise ValueError(f"Must have all {self.num_tokens} tokens of an image, we instead got {min(short, tokens.shape[1])}")
-    codes = jnp.asarray(tokens) if self.legal is None else self.legal.codes(jnp.asarray(tokens))
+    check_whole(tokens, lengths, math.prod(config.grid))
+    codes = jnp.asarray(tokens) if config.image_rows is None else config.image_rows.codes(jnp.asarray(tokens))
     grid, decode_fn = (config.rows, config.columns), self.tokenizer.fns.decode
     return np.asarray(_pixels(self.tokenizer.params, codes, grid=grid, decode_fn=decode_fn))
 

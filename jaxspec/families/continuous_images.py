@@ -19,13 +19,14 @@ import numpy as np
 from jaxspec.core import orders
 from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeResult, SpecParams
+from jaxspec.core.token_kinds import CONTINUOUS
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, HostArray, Key, Params
 from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.families.classes import class_names, encode_classes
-from jaxspec.families.family import Encoded, Family, FamilyParts
+from jaxspec.families.family import Encoded, Family, FamilyParts, check_whole
 from jaxspec.families.latents import check_autoencoder, latent_scale
 from jaxspec.families.refine import refine_tokens
-from jaxspec.methods.method import CONTINUOUS
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.models.mar.mar import unpatchify
 from jaxspec.models.tokenizers.kl_vae import LATENT_SCALE, to_uint8
@@ -58,7 +59,6 @@ class ContinuousFamily(Family):
     latent_scale: what the autoencoder's latents were multiplied by.
   """
 
-  tokens = CONTINUOUS
   condition_type = ClassLabels
   fit_fields = ("num_tokens", "latent_channels", "patch_size", "num_classes")
 
@@ -70,17 +70,10 @@ class ContinuousFamily(Family):
   def __post_init__(self):
     check_autoencoder(self.target, self.vae, "autoencoder")
 
-  @property
-  def vocab_size(self) -> None:
-    return None
-
-  @property
-  def num_tokens(self) -> int:
-    return self.target.config.num_tokens
-
-  @property
-  def grid(self) -> tuple[int, int]:
-    return (self.target.config.grid,) * 2
+  @functools.cached_property
+  def space(self) -> TokenSpace:
+    config = self.target.config
+    return TokenSpace(CONTINUOUS, num_tokens=config.num_tokens, grid=(config.grid, config.grid))
 
   def resolve_sampling(self, trained: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """As the base class says, but ``stop`` follows other ``steps``: networks read tokens with the noise of training."""
@@ -102,7 +95,7 @@ class ContinuousFamily(Family):
     self, result: DecodeResult, condition: Any, keys: Key, params: SpecParams, sampling: ContinuousSampling
   ) -> DecodeResult:
     """Every row with all positions; those that were not drawn are zeros."""
-    missing = self.num_tokens - result.tokens.shape[1]
+    missing = self.target.config.num_tokens - result.tokens.shape[1]
     fill = lambda values: jnp.pad(values, ((0, 0), (0, missing), *((0, 0),) * (values.ndim - 2)))
     return each_token(fill, result)
 
@@ -117,9 +110,7 @@ class ContinuousFamily(Family):
       ValueError: if an image does not have all of its tokens.
     """
     del condition
-    short = tokens.shape[1] if lengths is None else int(np.min(lengths))
-    if tokens.shape[1] != self.num_tokens or short < self.num_tokens:
-      raise ValueError(f"Must have all {self.num_tokens} tokens of an image, we instead got {min(short, tokens.shape[1])}")
+    check_whole(tokens, lengths, self.target.config.num_tokens)
     signal = 1.0 if sampling is None else sampling.signal()
     scale, patch_size = np.float32(self.latent_scale * signal), self.target.config.patch_size
     return np.asarray(_pixels(self.vae.params, tokens, scale, patch_size=patch_size, decode_fn=self.vae.fns.decode))
@@ -132,7 +123,7 @@ class MaskedFamily(ContinuousFamily):
   def prepare(self, keys: Key, condition: ClassLabels | OrderedLabels) -> OrderedLabels:
     if isinstance(condition, OrderedLabels):
       return condition
-    return OrderedLabels(condition.labels, orders.random_order(keys, self.num_tokens))
+    return OrderedLabels(condition.labels, orders.random_order(keys, self.target.config.num_tokens))
 
   def finish(
     self, result: DecodeResult, condition: OrderedLabels, keys: Key, params: SpecParams, sampling: ContinuousSampling
@@ -160,12 +151,12 @@ class CausalFamily(ContinuousFamily):
     Raises:
       ValueError: if rows to be refined are not whole images.
     """
-    drawn = result.tokens.shape[1]
+    drawn, num_tokens = result.tokens.shape[1], self.target.config.num_tokens
     result = super().finish(result, condition, keys, params, sampling)
     if not sampling.is_refined:
       return result
-    if drawn != self.num_tokens:
-      raise ValueError(f"Must have all {self.num_tokens} tokens of an image to refine them, we instead got {drawn}")
+    if drawn != num_tokens:
+      raise ValueError(f"Must have all {num_tokens} tokens of an image to refine them, we instead got {drawn}")
     weights: Params = params.target.model.model if sampling.is_guided else params.target.model
     tokens = refine_tokens(self.target.fns, weights, keys, result.tokens, condition, sampling=sampling)
     return result._replace(tokens=tokens)

@@ -14,6 +14,7 @@ import numpy as np
 from jaxspec.core.network import Network
 from jaxspec.core.token_axes import token_at
 from jaxspec.core.token_kinds import DENOISING_STEPS
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, HostArray, Params
 from jaxspec.families.classes import class_names, encode_classes
 from jaxspec.families.family import Encoded, Family, FamilyParts
@@ -53,7 +54,6 @@ class DenoisingFamily(Family):
     ValueError: for an autoencoder that does not fit the target.
   """
 
-  tokens = DENOISING_STEPS
   condition_type = ClassLabels
   fit_fields = ("latent_size", "latent_channels", "num_classes", "schedule")
 
@@ -65,9 +65,10 @@ class DenoisingFamily(Family):
   def __post_init__(self):
     check_autoencoder(self.target, self.tokenizer, "tokenizer")
 
-  @property
-  def vocab_size(self) -> None:
-    return None
+  @functools.cached_property
+  def space(self) -> TokenSpace:
+    """The settings say how many steps a chain has."""
+    return TokenSpace(DENOISING_STEPS)
 
   def row_tokens(self, sampling: DenoisingSampling) -> int:
     """Steps of a chain."""

@@ -8,8 +8,9 @@ does not know itself, so a new family needs no other change.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,12 +20,12 @@ import numpy as np
 from jaxspec.core import precision
 from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeResult, SpecParams
-from jaxspec.core.types import Array, HostArray, Key, PyTree
+from jaxspec.core.token_space import TokenSpace
+from jaxspec.core.types import HostArray, Key, PyTree
 from jaxspec.io import checkpoints
-from jaxspec.methods.method import DISCRETE, SAME_FAMILY
+from jaxspec.methods.method import SAME_FAMILY
 from jaxspec.models import registry
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling
-from jaxspec.sampling.logit_processing import LegalFn
 
 # Fields of a head's config that need not be those of its target.
 _OWN_OF_A_HEAD = ("norm_eps", "dtype")
@@ -107,10 +108,8 @@ class Family:
 
   Class attributes:
     condition_type: what `encode` returns, a type of `jaxspec.models.conditions`.
-    tokens: their kind (`jaxspec.core.token_kinds`).
     noun: what a row becomes, ``image`` or ``text``.
     fit_fields: fields of the config in which a draft must equal its target.
-    unit_codes: whether the image tokenizer compares codes at unit length; methods that compare codes do so too.
     sends_text: whether a server of the target is sent the text of a prompt and encodes it; others are sent ids or a class.
 
   Attributes:
@@ -118,46 +117,29 @@ class Family:
   """
 
   condition_type: ClassVar[type]
-  tokens: ClassVar[str] = DISCRETE
   noun: ClassVar[str] = "image"
   fit_fields: ClassVar[tuple[str, ...]] = ()
-  unit_codes: ClassVar[bool] = True
   sends_text: ClassVar[bool] = False
 
   target: Network
 
   def __repr__(self) -> str:
-    return f"<{type(self).__name__}: {self.noun}s of {self.tokens}, {self.target.path}>"
+    return f"<{type(self).__name__}: {self.noun}s of {self.space.kind}, {self.target.path}>"
 
-  @property
-  def vocab_size(self) -> int | None:
-    """``V``, None for vectors."""
-    return self.target.config.vocab_size
-
-  @property
-  def num_tokens(self) -> int | None:
-    """Tokens of a row, None where rows end at an end token."""
-    return None
-
-  @property
-  def grid(self) -> tuple[int, int] | None:
-    """Rows and columns of the tokens of an image, None for text."""
-    return None
+  @functools.cached_property
+  def space(self) -> TokenSpace:
+    """The tokens of a row."""
+    raise NotImplementedError
 
   @property
   def end_token(self) -> tuple[int, ...] | None:
     """Ids that end a row, None where all rows have the same number of tokens."""
     return None
 
-  @property
-  def legal(self) -> LegalFn | None:
-    """Which ids a token may be at each index of a row; None: all of them, everywhere."""
-    return None
-
   def row_tokens(self, sampling: AnySampling) -> int | None:
-    """Tokens of a row that is drawn with these settings; `num_tokens`, unless it depends on them."""
+    """Tokens of a row that is drawn with these settings: those of `space`, unless it depends on the settings."""
     del sampling
-    return self.num_tokens
+    return self.space.num_tokens
 
   def default_length(self, sampling: AnySampling) -> int:
     """Tokens to draw where nobody says how many."""
@@ -166,7 +148,7 @@ class Family:
   @property
   def sampling_type(self) -> type:
     """The class of the settings that all methods share."""
-    return SAMPLING_TYPES[self.tokens]
+    return SAMPLING_TYPES[self.space.kind]
 
   @property
   def draft_families(self) -> tuple[str, ...]:
@@ -188,10 +170,6 @@ class Family:
   def network(self, loaded: Network, name: str) -> Network:
     """A loaded target or draft as methods take it."""
     return dataclasses.replace(loaded, name=name)
-
-  def shared_tables(self) -> dict[str, Callable[[], Array]]:
-    """What rules and heads may borrow, made when called: ``embedding [V, D]``, ``output [V, D]``, ``codebook [V, C]``."""
-    return {}
 
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
     """Prompts of ``B`` rows.
@@ -290,8 +268,9 @@ class Family:
       ValueError: if there is nothing that ``max_len`` tokens could become.
     """
     del condition
-    if self.num_tokens is not None and max_len > self.num_tokens:
-      raise ValueError(f"Must have at most the {self.num_tokens} tokens of an {self.noun}, we instead got {max_len}")
+    num_tokens = self.space.num_tokens
+    if num_tokens is not None and max_len > num_tokens:
+      raise ValueError(f"Must have at most the {num_tokens} tokens of an {self.noun}, we instead got {max_len}")
     return []
 
 
@@ -299,6 +278,13 @@ def check_equal(draft: Network, name: str, theirs: Any, ours: Any) -> None:
   """Raises a ValueError if a field of a draft is not what its target needs."""
   if theirs != ours:
     raise ValueError(f"The draft {draft.path} does not fit the target: {name} {theirs} instead of {ours}")
+
+
+def check_whole(tokens: HostArray, lengths: HostArray | None, num_tokens: int) -> None:
+  """Raises a ValueError for ``tokens [B, N, ...]``, of which ``lengths [B]`` count, that are not all ``num_tokens``."""
+  found = tokens.shape[1] if lengths is None else min(tokens.shape[1], int(np.min(lengths)))
+  if found < num_tokens or tokens.shape[1] != num_tokens:
+    raise ValueError(f"Must have all {num_tokens} tokens of an image, we instead got {found}")
 
 
 def check_captions(captions: Sequence[str] | None, default: list[str], of: str) -> list[str]:

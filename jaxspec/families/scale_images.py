@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxspec.core.network import Network
 from jaxspec.core.token_kinds import SCALES
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, HostArray, Params
 from jaxspec.families.classes import class_names, encode_classes
 from jaxspec.families.family import Encoded, Family, FamilyParts
@@ -46,7 +47,6 @@ class ScaleFamily(Family):
     ValueError: for a tokenizer that does not fit the target.
   """
 
-  tokens = SCALES
   condition_type = ClassLabels
   fit_fields = ("sides", "vocab_size", "code_dim", "num_classes")
 
@@ -63,10 +63,10 @@ class ScaleFamily(Family):
       if found != wanted:
         raise ValueError(f"The tokenizer {where} does not fit the target: {theirs} {found} instead of {wanted}")
 
-  @property
-  def num_tokens(self) -> int:
-    """Scales of an image."""
-    return len(self.target.config.sides)
+  @functools.cached_property
+  def space(self) -> TokenSpace:
+    config = self.target.config
+    return TokenSpace(SCALES, vocab_size=config.vocab_size, num_tokens=len(config.sides))
 
   def published_sampling(self) -> dict[str, Any]:
     """Settings of the authors' figures: cfg 1.5 (here 2.5), top-k 900, top-p 0.96."""

@@ -35,7 +35,7 @@ class T5Text:
 
   def __init__(self, encoder: Network):
     self._encoder = encoder
-    self._tokenizer = t5_tokenizer.load_t5_tokenizer(encoder.path)
+    self._tokenizer = t5_tokenizer.load_t5_tokenizer(encoder.folder)
     self._loaded: Params | None = None
     if self._tokenizer.size > encoder.config.vocab_size:
       raise ValueError(
@@ -77,7 +77,7 @@ class T5Text:
     if not isinstance(leaves[0], jax.ShapeDtypeStruct):
       return self._encoder.params
     if self._loaded is None:
-      self._loaded = checkpoints.load(self._encoder.path, dtype=leaves[0].dtype).params
+      self._loaded = checkpoints.load(self._encoder.folder, dtype=leaves[0].dtype).params
     return self._loaded
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from jaxspec.core.network import Network
-from jaxspec.core.types import Array, HostArray
+from jaxspec.core.token_space import TokenSpace
+from jaxspec.core.types import HostArray
 from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts
 from jaxspec.io.text import language_tokenizer
 from jaxspec.models import registry
@@ -56,11 +58,11 @@ class TextFamily(Family):
     maker = registry.FAMILIES[self.target.family_name].make_family
     return tuple(name for name, spec in registry.FAMILIES.items() if spec.make_family == maker)
 
-  def shared_tables(self) -> dict[str, Callable[[], Array]]:
+  @functools.cached_property
+  def space(self) -> TokenSpace:
     params, names = self.target.params, ("embed_tokens", "wte")
-    embedding = next(params[name] for name in names if name in params)["weight"]
-    output = params["lm_head"]["weight"] if "lm_head" in params else embedding  # tied
-    return {"embedding": lambda: embedding, "output": lambda: output}
+    embedding = lambda: next(params[name] for name in names if name in params)["weight"]
+    return TokenSpace(vocab_size=self.target.config.vocab_size, embedding=embedding)
 
   def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
     """`Prompt` of texts, padded on the left.
@@ -87,7 +89,7 @@ class TextFamily(Family):
 
   def check_fit(self, draft: Network, draft_family: str | None) -> None:
     super().check_fit(draft, draft_family)
-    if (draft.path / language_tokenizer.TOKENIZER_FILE).is_file():
+    if draft.path is not None and (draft.path / language_tokenizer.TOKENIZER_FILE).is_file():
       if language_tokenizer.load_tokenizer(draft.path).get_vocab() != self.tokenizer.get_vocab():
         raise ValueError(f"The draft {draft.path} does not fit the target: its tokenizer has other tokens")
 

@@ -20,9 +20,10 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from jaxspec.core.network import Network
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, HostArray
 from jaxspec.families.classes import class_names, encode_classes
-from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts
+from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts, check_whole
 from jaxspec.families.t5_text import T5Text
 from jaxspec.families.text_features import read_captions, read_features
 from jaxspec.io.text import text_tokenizer
@@ -92,13 +93,16 @@ class ImageFamily(Family):
     if codes < needed:
       raise ValueError(f"{self.target.path} draws from {needed} tokens but {tokenizer.path} has only {codes} codes")
 
-  @property
-  def num_tokens(self) -> int:
-    return self.target.config.num_tokens
-
-  @property
-  def grid(self) -> tuple[int, int]:
-    return (self.target.config.grid,) * 2
+  @functools.cached_property
+  def space(self) -> TokenSpace:
+    config, params = self.target.config, self.target.params
+    return TokenSpace(
+      vocab_size=config.vocab_size,
+      num_tokens=config.num_tokens,
+      grid=(config.grid, config.grid),
+      codebook=lambda: self.tokenizer.fns.codebook(self.tokenizer.params),
+      embedding=lambda: params["tok_embeddings"]["weight"],
+    )
 
   @property
   def fit_fields(self) -> tuple[str, ...]:
@@ -108,14 +112,6 @@ class ImageFamily(Family):
   def published_sampling(self) -> dict[str, Any]:
     return dict(_PUBLISHED_SAMPLING[self.target.config.model_type])
 
-  def shared_tables(self) -> dict[str, Callable[[], Array]]:
-    params = self.target.params
-    return {
-      "embedding": lambda: params["tok_embeddings"]["weight"],
-      "output": lambda: params["output"]["weight"],
-      "codebook": lambda: self.tokenizer.fns.codebook(self.tokenizer.params),
-    }
-
   def decode(self, tokens: HostArray, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
     """Images ``[B, H, W, 3]`` uint8 of ``tokens [B, N]``.
 
@@ -123,9 +119,7 @@ class ImageFamily(Family):
       ValueError: if an image does not have all of its tokens.
     """
     del condition, sampling
-    short = tokens.shape[1] if lengths is None else int(np.min(lengths))
-    if tokens.shape[1] != self.num_tokens or short < self.num_tokens:
-      raise ValueError(f"Must have all {self.num_tokens} tokens of an image, we instead got {min(short, tokens.shape[1])}")
+    check_whole(tokens, lengths, self.target.config.num_tokens)
     return np.asarray(_pixels(self.tokenizer.params, tokens, decode_fn=self.tokenizer.fns.decode))
 
 

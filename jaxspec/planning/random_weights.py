@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core.network import Network
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, PyTree
 from jaxspec.methods.method import DISCRETE, Method
 from jaxspec.planning.parts import draft_of
@@ -107,9 +108,11 @@ class RandomModel:
     if not method.fits(DISCRETE):
       raise ValueError(f"Must have a method that draws {DISCRETE} tokens for {model.name}, we instead got {method.name}")
     draft = self.draft(method)  # before the weights of the model: one that does not fit is refused at once
-    return Decoder(
-      self.target, method, draft=draft, sampling=sampling, vocab_size=model.vocab_size,
-      num_tokens=model.num_tokens, grid=model.grid,
+    space = TokenSpace(
+      vocab_size=model.vocab_size,
+      num_tokens=model.num_tokens,
+      grid=model.grid,
       codebook=None if model.grid is None else lambda: self._tables["codebook"],
-      embedding=lambda: self._tables["embedding"], imposed=imposed,
-    )  # fmt: skip
+      embedding=lambda: self._tables["embedding"],
+    )
+    return Decoder(self.target, method, draft=draft, sampling=sampling, space=space, imposed=imposed)

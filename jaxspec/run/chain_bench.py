@@ -36,9 +36,9 @@ def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
   Raises:
     ValueError: if there is none.
   """
-  if pipeline.family.tokens != DISCRETE:
+  if pipeline.family.space.kind != DISCRETE:
     raise ValueError(
-      f"Must have networks of ids to bench chains of, {pipeline.name} draws {pipeline.family.tokens}: "
+      f"Must have networks of ids to bench chains of, {pipeline.name} draws {pipeline.family.space.kind}: "
       "jaxspec generate --compare measures them"
     )
   families = {}

@@ -142,8 +142,8 @@ class LoadedNetworks:
       cls = get_method(method or self.default_method)
       declared = options_of(cls)
       made = make_method(cls.name, **{k: v for k, v in self.defaults.options.items() if k in declared} | options)
-    if not made.fits(self.family.tokens):
-      raise ValueError(f"Must have a method for tokens that are {self.family.tokens}, we instead got {made.name}")
+    if not made.fits(self.family.space.kind):
+      raise ValueError(f"Must have a method for tokens that are {self.family.space.kind}, we instead got {made.name}")
     return made
 
   def sampling(self, **overrides: Any) -> AnySampling:
@@ -198,19 +198,12 @@ class LoadedNetworks:
       elif isinstance(draft, str):
         family.check_fit(self.drafts.loaded(draft), method.draft_family)
         draft = self.drafts[draft]
-    tables = family.shared_tables()
     return Decoder(
       target=self.target,
       method=method,
       draft=draft,
       sampling=sampling,
-      vocab_size=family.vocab_size,
-      num_tokens=num_tokens,
-      grid=family.grid,
-      codebook=tables.get("codebook"),
-      embedding=tables.get("embedding"),
-      legal=family.legal,
-      unit_codes=family.unit_codes,
+      space=family.space,
       audit=audit,
       matmul_precision=self.matmul_precision,
     )
@@ -319,5 +312,5 @@ class LoadedNetworks:
 
   def _can_draft(self, method: type[Method]) -> bool:
     needs_network = method.draft_family is not None and method.free_draft is None
-    return method.fits(self.family.tokens) and (not needs_network or bool(self.drafts_of(method)))
+    return method.fits(self.family.space.kind) and (not needs_network or bool(self.drafts_of(method)))
 

@@ -104,9 +104,9 @@ def _check_defaults(bundle: Bundle, family: Family) -> None:
   """
   method, known, wrong = bundle.defaults.method, options_of(family.sampling_type), None
   if unknown := sorted(bundle.defaults.sampling.keys() - known.keys()):
-    wrong = f"must have sampling settings of {family.tokens} ({', '.join(known)}), we instead got {unknown[0]}"
-  elif method is not None and not get_method(method).fits(family.tokens):
-    wrong = f"must have a default method for tokens that are {family.tokens}, we instead got {method}"
+    wrong = f"must have sampling settings of {family.space.kind} ({', '.join(known)}), we instead got {unknown[0]}"
+  elif method is not None and not get_method(method).fits(family.space.kind):
+    wrong = f"must have a default method for tokens that are {family.space.kind}, we instead got {method}"
   if wrong is not None:
     raise ValueError(f"Corrupt {bundle.path / BUNDLE_FILE}: {wrong}")
 
@@ -149,7 +149,7 @@ def check_families(family: Family, found: Mapping[Path, str]) -> None:
   Raises:
     ValueError: naming the first of them.
   """
-  drafting = [cls for cls in METHODS.values() if cls.fits(family.tokens) and cls.draft_family is not None]
+  drafting = [cls for cls in METHODS.values() if cls.fits(family.space.kind) and cls.draft_family is not None]
   known = dict.fromkeys(name for cls in drafting for name in family.family_names(cls.draft_family))
   for folder, name in found.items():
     if name not in known:

@@ -72,19 +72,21 @@ def test_prompts_have_the_official_form(anole, lumina):
 
 
 def test_what_the_families_say(anole, lumina):
-  assert (anole.family.vocab_size, anole.family.num_tokens, anole.family.grid, anole.family.legal) == (16, 16, (4, 4), None)
-  assert (lumina.family.vocab_size, lumina.family.num_tokens, lumina.family.grid) == (18, 12, (4, 3))
+  space = anole.family.space
+  assert (space.vocab_size, space.num_tokens, space.grid, space.legal) == (16, 16, (4, 4), None)
+  space = lumina.family.space
+  assert (space.vocab_size, space.num_tokens, space.grid, space.unit_codes) == (18, 12, (4, 3), False)
   assert anole.sampling() == SamplingConfig(cfg_scale=3.0, temperature=0.7, top_p=0.9)
   assert lumina.sampling() == SamplingConfig(cfg_scale=3.0, top_k=2000)
   assert lumina.default_method == "speculative" and lumina.family.noun == "image"
   assert lumina.target.params["lm_head"]["weight"].shape == (18, 16)
-  tables = {name: np.asarray(table()) for name, table in lumina.family.shared_tables().items()}
+  tables = {name: np.asarray(getattr(space, name)()) for name in ("embedding", "codebook")}
   params = lumina.family.target.params
   np.testing.assert_array_equal(tables["embedding"][:16], params["embed_tokens"]["weight"][4:20])
-  np.testing.assert_array_equal(tables["output"][16], params["lm_head"]["weight"][DISCRETE["end_row"]])
+  np.testing.assert_array_equal(tables["embedding"][16], params["embed_tokens"]["weight"][DISCRETE["end_row"]])
   assert tables["codebook"].shape == (18, 4) and not tables["codebook"][16:].any()
   context = lumina.decoder(methods.Gsd(window=3)).context
-  assert context.legal == lumina.family.legal and not context.unit_codes and context.warp().legal == context.legal
+  assert context.space == space and context.warp().legal == space.legal
   _, distances = methods.Gsd().rule(context)
   gap = tables["codebook"][3] - tables["codebook"][5]
   np.testing.assert_allclose(distances.values[3, 5], np.sum(gap**2), rtol=1e-5)
@@ -151,7 +153,7 @@ def test_what_does_not_fit(folders, anole, tmp_path):
   shutil.rmtree(copy / "vq")
   with pytest.raises(ValueError, match="a part 'tokenizer'"):
     load_pipeline(copy)
-  assert load_pipeline(copy, tokenizer=folders["lumina"] / "vq").family.num_tokens == 16
+  assert load_pipeline(copy, tokenizer=folders["lumina"] / "vq").family.space.num_tokens == 16
   with pytest.raises(ValueError, match="an image tokenizer, .* holds a chameleon"):
     load_pipeline(folders["anole"], tokenizer=folders["draft"])
   family, config = anole.family, anole.family.target.config

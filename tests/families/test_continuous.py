@@ -31,9 +31,9 @@ def raster():
 def test_the_name_of_a_family_chooses_its_class(mar, raster):
   assert isinstance(mar, MaskedFamily) and isinstance(raster, CausalFamily)
   for family in (mar, raster):
-    assert (family.noun, family.tokens) == ("image", "continuous")
-    assert (family.vocab_size, family.num_tokens, family.grid) == (None, 4, (2, 2))
-    assert family.sampling_type is ContinuousSampling and family.shared_tables() == {}
+    assert (family.noun, family.space.kind) == ("image", "continuous")
+    assert (family.space.vocab_size, family.space.num_tokens, family.space.grid) == (None, 4, (2, 2))
+    assert family.sampling_type is ContinuousSampling and family.space.codebook is family.space.embedding is None
     assert family.matmul_precision("float32") == "float32" and family.matmul_precision("bfloat16") == "bfloat16"
   assert isinstance(mar.network(mar.target, "target").fns, MARFns)
 

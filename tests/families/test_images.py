@@ -56,13 +56,10 @@ def test_the_config_and_the_parts_choose_the_family(caption_family, feature_fami
   families = (caption_family, feature_family, label_family)
   assert [type(family) for family in families] == [CaptionFamily, FeatureFamily, LabelFamily]
   for family in (caption_family, feature_family, label_family):
-    assert (family.noun, family.tokens) == ("image", "discrete")
-    assert (family.vocab_size, family.num_tokens, family.grid) == (8, 4, (2, 2))
+    assert (family.noun, family.space.kind) == ("image", "discrete")
+    assert (family.space.vocab_size, family.space.num_tokens, family.space.grid) == (8, 4, (2, 2))
     assert family.end_token is None and family.default_length(SamplingConfig()) == 4
-    tables = {name: table() for name, table in family.shared_tables().items()}
-    assert {name: table.shape for name, table in tables.items()} == {
-      "embedding": (8, 16), "output": (8, 16), "codebook": (8, 4)
-    }  # fmt: skip
+    assert family.space.embedding().shape == (8, 16) and family.space.codebook().shape == (8, 4)
   assert feature_family.published_sampling() == {"cfg_scale": 7.5, "top_k": 1000}
   assert label_family.published_sampling() == {"cfg_scale": 4.0, "top_k": 2000}
 

@@ -47,13 +47,12 @@ def llama(texts):
 
 def test_what_a_language_model_says(family, llama):
   size = len(tiny.WORDS)
-  assert (family.noun, family.tokens, family.vocab_size) == ("text", "discrete", size)
-  assert family.num_tokens is None and family.grid is None
+  assert (family.noun, family.space.kind, family.space.vocab_size) == ("text", "discrete", size)
+  assert family.space.num_tokens is None and family.space.grid is None
   assert family.end_token == (tiny.WORDS.index(tiny.END),) and family.default_length(SamplingConfig()) == 64
   assert family.draft_families == llama.draft_families == ("gpt_neo", "llama")
-  for network, output in ((family, _TABLE), (llama, _OTHER)):
-    tables = {name: table() for name, table in network.shared_tables().items()}
-    assert tables["embedding"] is _TABLE["weight"] and tables["output"] is output["weight"]
+  for network in (family, llama):
+    assert network.space.embedding() is _TABLE["weight"] and network.space.codebook is None
 
 
 @pytest.mark.parametrize("form", [np.array, tuple, iter, lambda texts: dict.fromkeys(texts).keys()])

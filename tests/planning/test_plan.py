@@ -170,7 +170,7 @@ WRITERS = {
 def test_the_grid_of_a_model_is_that_of_its_family(tmp_path, kind, grid):
   path = WRITERS[kind](tmp_path)
   assert find_model(str(path / "target")).grid == grid
-  assert load_pipeline(path / "target" if kind == "texts" else path).family.grid == grid
+  assert load_pipeline(path / "target" if kind == "texts" else path).family.space.grid == grid
 
 
 def test_row_ends_are_a_column():
@@ -204,7 +204,7 @@ def test_maps_are_not_planned(tmp_path):
   path = save(tmp_path / "var", VAR, 0)
   with pytest.raises(ValueError, match=r"one token after the other, .*var draws whole scales \(var\)"):
     find_model(str(path))
-  with pytest.raises(ValueError, match=r"one token after the other, .*target draws whole denoising steps \(dit\)"):
+  with pytest.raises(ValueError, match=r"one token after the other, .*target draws whole noisy images \(dit\)"):
     find_model(str(named("digits32-dit") / "target"))
 
 

@@ -56,10 +56,10 @@ def test_what_a_pipeline_draws_with(bundle):
   alone = jaxspec.load_pipeline(bundle / "target", tokenizer=bundle / "tokenizer")
   assert alone.sampling() == DenoisingSampling(250, 1.5) and alone.default_method == "ar"
   assert alone.methods() == ["ar", "step-speculative"] and alone.method("step-speculative").draft == "frozen"
-  assert alone.decoder("step-speculative").context.num_tokens == 250
+  assert alone.decoder("step-speculative").context.space.num_tokens == 250
   # Five states in a pass of two rows, both halves of guidance, in float32; each with its noise and its variance.
   assert alone.decoder("step-speculative").decode_bytes(2, None) == 4 * 3 * 2 * 2 * 5 * 256
-  assert alone.decoder("step-speculative", steps=20).context.num_tokens == 20
+  assert alone.decoder("step-speculative", steps=20).context.space.num_tokens == 20
   assert pipe.encode([1, 0]).condition.labels.tolist() == [1, 0]
 
 

@@ -216,7 +216,8 @@ def test_language_models(texts):
   pipe = load_pipeline(texts)
   assert pipe.default_method == "speculative" and list(pipe.drafts) == ["draft"]
   decoder, condition = pipe.decoder(), pipe.encode(["once upon", "é"]).condition
-  assert decoder.num_tokens is None and decoder.codebook is None and decoder.embedding().shape[1] == 16
+  space = decoder.context.space
+  assert space.num_tokens is None and space.codebook is None and space.embedding().shape[1] == 16
   assert pipe.warnings(decoder, condition, 10) == []
   assert pipe.warnings(decoder, condition, 11) == [
     "The draft draft was trained on texts of up to 16 tokens, this one may get 6 tokens of text and 11 more"

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core.network import Network
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import ModelFns, ModelOutput
 from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions
 from jaxspec.io import checkpoints
@@ -59,9 +60,9 @@ class ToyFamily(Family):
   target: Network
   palette: np.ndarray  # [V, 3] uint8
 
-  @property
-  def num_tokens(self):
-    return self.target.config.num_tokens
+  @functools.cached_property
+  def space(self):
+    return TokenSpace(vocab_size=self.target.config.vocab_size, num_tokens=self.target.config.num_tokens)
 
   def encode(self, prompts, captions=None):
     default = [f"after {number}" for number in prompts]

@@ -93,7 +93,7 @@ def test_kept_logits_of_the_cloud_give_the_same_loss(bundle, guided):
   target_fn = functools.partial(jax.jit(inter_head.make_target_fn(run, pipeline)), frozen)
   samples = {name: leaf[:5] for name, leaf in student.samples_of(run).items()}
   kept = with_logits(samples, target_fn, rows=2)
-  assert kept["logits"].shape == (5, 1 + guided, 16, pipeline.family.vocab_size)
+  assert kept["logits"].shape == (5, 1 + guided, 16, pipeline.family.space.vocab_size)
   loss_fn = jax.jit(inter_head.make_loss_fn(run, config, pipeline))
   rows = np.array([4, 1, 3])
   anew, read = (loss_fn(params, frozen, pick(batch, rows), jax.random.key(1)) for batch in (samples, kept))

@@ -130,7 +130,7 @@ def engine_of(
   for profile in parts.profiles:
     profile.check_decode_time(parts.max_len, max_decode_ms / 1000)
   params = parts.params if pipeline.mesh is None else _on_mesh(parts.params, pipeline.mesh)
-  settings = dict(digest=checkpoints.digest(family.target.path), end_ids=family.end_token or (), max_len=parts.max_len)
+  settings = dict(digest=checkpoints.digest(family.target.folder), end_ids=family.end_token or (), max_len=parts.max_len)
   settings |= dict(read_condition=parts.read, matmul_precision=pipeline.matmul_precision, mesh=pipeline.mesh)
   if family.sends_text:
     settings |= dict(max_condition=_text_bytes(parts.example))
@@ -178,11 +178,11 @@ def _parts(
   max_prompt: int | None,
 ) -> _Parts:
   family, target = pipeline.family, pipeline.target
-  if family.tokens != DISCRETE:
-    raise ValueError(f"Must have a network of ids to serve it, we instead got {pipeline.name} with {family.tokens}")
+  if family.space.kind != DISCRETE:
+    raise ValueError(f"Must have a network of ids to serve it, we instead got {pipeline.name} with {family.space.kind}")
   sampling = pipeline.sampling() if sampling is None else sampling
-  warp = dataclasses.replace(sampling.warp(), legal=family.legal)
-  profiles = [ServedProfile(wire_of(_method(pipeline, each), family.vocab_size), warp) for each in methods]
+  warp = dataclasses.replace(sampling.warp(), legal=family.space.legal)
+  profiles = [ServedProfile(wire_of(_method(pipeline, each), family.space.vocab_size), warp) for each in methods]
   example, read = _conditions(family, max_prompt)
   max_len = _length(family, max_len, example)
   family.check_length(target, example, max_len)
@@ -212,8 +212,8 @@ def _method(pipeline: Pipeline, served: Served) -> Method:
 
 
 def _length(family: Family, max_len: int | None, example: PyTree) -> int:
-  if max_len is not None or family.num_tokens is not None:
-    return max_len or family.num_tokens
+  if max_len is not None or family.space.num_tokens is not None:
+    return max_len or family.space.num_tokens
   longest, prompt = family.target.config.max_positions, example.tokens.shape[1]
   if prompt >= longest:
     raise ValueError(f"Must have max_len with a max_prompt of {prompt}, the network is made for {longest} tokens in all")

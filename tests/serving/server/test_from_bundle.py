@@ -40,7 +40,7 @@ def over(cloud, pipeline, method, encoded, max_len, profile, **options):
   """A decode of two rows by a method of the pipeline, and the tokens of its one program."""
   method = pipeline.method(method)
   decoder = pipeline.decoder(method)
-  wire, sampling = wire_of(method, pipeline.family.vocab_size), decoder.sampling
+  wire, sampling = wire_of(method, pipeline.family.space.vocab_size), decoder.sampling
   options |= dict(temperature=sampling.temperature, cfg_scale=sampling.cfg_scale, end_token=pipeline.family.end_token)
   with pipeline.context():
     out, _ = decode_over_cloud(
@@ -106,7 +106,7 @@ def test_what_a_network_is_served_with(texts, captions, monkeypatch):
   monkeypatch.setattr(from_bundle, "Engine", lambda *args, **options: made.update(options, profiles=args[2]))
   from_bundle.engine_of(texts)
   assert made["max_len"] == 24 == made["example"].tokens.shape[1] and made["end_ids"] == fake_language.TARGET.end_ids
-  assert made["profiles"] == [ServedProfile(wire_of(Sqs(), texts.family.vocab_size)), ServedProfile(wire_of(Plain(), 259))]
+  assert made["profiles"] == [ServedProfile(wire_of(method, texts.family.space.vocab_size)) for method in (Sqs(), Plain())]
   assert (made["digest"], made["matmul_precision"]) == (checkpoints.digest(texts.family.target.path), "float32")
   from_bundle.engine_of(captions, [Plain()])
   assert made["max_len"] == 16 and made["max_condition"] == 1000
