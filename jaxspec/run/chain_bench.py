@@ -38,7 +38,7 @@ def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
   """
   if pipeline.family.space.kind != DISCRETE:
     raise ValueError(
-      f"Must have networks of ids to bench chains of, {pipeline.name} draws {pipeline.family.space.kind}: "
+      f"Must have networks of discrete tokens to bench chains of, {pipeline.name} draws {pipeline.family.space.noun}: "
       "jaxspec generate --compare measures them"
     )
   families = {}

@@ -143,7 +143,7 @@ class LoadedNetworks:
       declared = options_of(cls)
       made = make_method(cls.name, **{k: v for k, v in self.defaults.options.items() if k in declared} | options)
     if not made.fits(self.family.space.kind):
-      raise ValueError(f"Must have a method for tokens that are {self.family.space.kind}, we instead got {made.name}")
+      raise ValueError(f"Must have a method that draws {self.family.space.noun}, we instead got {made.name}")
     return made
 
   def sampling(self, **overrides: Any) -> AnySampling:
