@@ -63,7 +63,7 @@ def test_the_draft_of_a_decoder_goes_over_that_of_its_method():
   [
     (lambda: Decoder(markov(0), methods.Cspd()), "a ContinuousSampling for method cspd"),
     (lambda: Decoder(markov(0), methods.Gsd(), sampling=ContinuousSampling(5)), "a SamplingConfig for method gsd"),
-    (lambda: Decoder(markov(0), sampling=ContinuousSampling(5)).parts, "network of vector tokens"),
+    (lambda: Decoder(markov(0), sampling=ContinuousSampling(5)).parts, "network of continuous tokens"),
     (lambda: Decoder(markov(0), methods.Sqs()).parts, "a draft network for method sqs"),
     (lambda: Decoder(markov(0))(labels(1), key=jax.random.key(0)), "max_len where the number of tokens"),
     (lambda: Decoder(markov(0))(labels(1), key=jax.random.key(0), max_len=0), "at least 1 as max_len"),
