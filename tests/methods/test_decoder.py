@@ -81,7 +81,7 @@ def test_parallel_decoding_draws_whole_rows_in_a_given_order():
   condition = condition_of(bound, 2)
   for condition, options, words in (
     (condition, {"max_len": 3}, "max_len 4, whole rows"),
-    (condition, {"end_token": 1}, "no end_token for vectors"),
+    (condition, {"end_token": 1}, "no end_token for continuous tokens"),
     (labels(2), {}, "OrderedLabels for parallel decoding, we instead got ClassLabels"),
   ):
     with pytest.raises(ValueError, match=words):
