@@ -174,7 +174,7 @@ def speculative(rows: list[Row]) -> list[Row]:
 
 
 def parallel(num_iter: int) -> Row:
-  """MAR's own decoding in ``iterations`` iterations."""
+  """MAR's own decoding in ``num_iter`` iterations."""
   return row("parallel", f"parallel {num_iter}", num_iter=num_iter)
 
 
