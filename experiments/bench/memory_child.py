@@ -82,15 +82,14 @@ def decode(folder: str, dtype: str, tokens: str) -> dict[str, int]:
   import jax
   import jax.numpy as jnp
 
-  from jaxspec.core.network import Network
   from jaxspec.io import checkpoints
   from jaxspec.models.conditions import ClassLabels
 
   jax.block_until_ready(jnp.zeros(1) + 1)  # the backend is loaded
   with Peak() as loading:
-    checkpoint = checkpoints.load(folder, dtype=jnp.dtype(dtype))
-    jax.block_until_ready(checkpoint.params)
-  decoder = guided(Network(checkpoint.fns, checkpoint.params, checkpoint.config))
+    network = checkpoints.load(folder, dtype=jnp.dtype(dtype))
+    jax.block_until_ready(network.params)
+  decoder = guided(network)
   with Peak() as decoding:
     result = decoder(ClassLabels(jnp.zeros((1,), jnp.int32)), key=jax.random.key(0), max_len=int(tokens))
     jax.block_until_ready(result.tokens)

@@ -76,12 +76,12 @@ class OfficialMAR(Beside):
 
   def ours(self, folder: Path, order: jax.Array, noise: TokenNoise) -> Program:
     """This library."""
-    checkpoint = checkpoints.load(folder)
+    network = checkpoints.load(folder)
     labels, turn = ClassLabels(jnp.asarray([LABEL], jnp.int32)), iter(range(10**9))
 
     def draw(**given: Any) -> np.ndarray:
       found = generate_masked(
-        checkpoint.fns, checkpoint.params, jax.random.key(next(turn)), labels, num_iter=self.iterations,
+        network.fns, network.params, jax.random.key(next(turn)), labels, num_iter=self.iterations,
         num_steps=self.steps, scale=self.scale, **given,
       )  # fmt: skip
       return np.asarray(orders.to_raster(found.tokens, found.report.order)[0])

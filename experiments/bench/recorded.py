@@ -55,7 +55,7 @@ class Recorded(Experiment):
   def measure(self, lab: Lab) -> dict[str, Any]:
     """See `Experiment.measure`."""
     pipeline = lab.pipeline(self.bundle)
-    length = self.max_len or pipeline.host.num_tokens
+    length = self.max_len or pipeline.family.space.num_tokens
     encoded = pipeline.encode(list(CAPTIONS)).condition
     every = jax.tree.map(lambda leaf: jnp.tile(leaf, (self.samples,) + (1,) * (leaf.ndim - 1)), encoded)
     rows = []

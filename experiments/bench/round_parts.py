@@ -86,7 +86,7 @@ class RoundParts(Experiment):
       prompts = every_class(classes, self.turns + 1) if decoder.draws_continuous else CAPTIONS
       condition = pipeline.encode(list(prompts)).condition
       with pipeline.context():
-        found = parts_of(decoder, condition, self.max_len or pipeline.host.num_tokens, self.turns)
+        found = parts_of(decoder, condition, self.max_len or pipeline.family.space.num_tokens, self.turns)
       rows.append({"label": entry.name, "bundle": bundle, "options": decoder.method.options(), **found})
     return {"turns": self.turns, "rows": rows, "left_out": left_out}
 

@@ -38,14 +38,14 @@ def draw(pipeline: Pipeline, prompt, seed: int) -> Samples:
   make, params = conditions_of(pipeline)
   condition = make(params, jax.tree.map(jnp.asarray, prompt))
   out = pipeline(condition, key=jax.random.key(seed), method="ar")
-  return {"tokens": np.asarray(out.tokens, np.int16 if pipeline.host.vocab_size <= 2**15 else np.int32), **prompt}
+  return {"tokens": np.asarray(out.tokens, np.int16 if pipeline.family.space.vocab_size <= 2**15 else np.int32), **prompt}
 
 
 def prompts_of(pipeline: Pipeline, prompts: str | None, classes: list[str], rows: int, seed: int):
   """``index -> batch`` of the requested prompts: a file, scenes, classes; by default those of the target."""
   if prompts is not None and classes:
     raise ValueError("Must have either --prompts or --class, not both")
-  if classes or (prompts is None and pipeline.host.condition_type is ClassLabels):
+  if classes or (prompts is None and pipeline.family.condition_type is ClassLabels):
     return class_prompts(pipeline, classes, rows, seed)
   if prompts in (None, "scenes"):
     return scene_prompts(pipeline, rows, seed)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from jaxspec.core.network import Network
 from jaxspec.evaluation.scenes.sprites import load_tiles
 from jaxspec.evaluation.scenes.world import BACKGROUNDS, CELL, GRID, LOOK_NUMBERS, SIZES, Scene
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.models.tokenizers.tokenizer_fns import from_uint8
 
 _CHUNK = 64  # tiles encoded at once
@@ -41,7 +41,7 @@ class SceneTokens(NamedTuple):
     return grid.reshape(-1)
 
 
-def encode_tiles(tokenizer: Checkpoint) -> SceneTokens:
+def encode_tiles(tokenizer: Network) -> SceneTokens:
   """The table of a tokenizer.
 
   Raises:

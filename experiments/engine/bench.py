@@ -204,7 +204,8 @@ class Bench:
     """Digests of the target, of the draft, and of the code book, each with the config of its network."""
     decoder = self.decoder(row)
     networks = [network for network in (decoder.target, decoder.draft) if network is not None]
-    tables = () if decoder.codebook is None else decoder.codebook()
+    codebook = decoder.context.space.codebook
+    tables = () if codebook is None else codebook()
     return (*map(_network_digest, networks), tree_digest(tables))
 
   @functools.cache

@@ -33,7 +33,7 @@ def every_class(num_classes: int, num: int, seed: int = 0) -> list[int]:
 def orders_of(bench: Bench, row: Row) -> np.ndarray | None:
   """Positions ``[P, L]`` in generation order, for a masked network; None for raster order."""
   batches = bench.batches(row, bench.batch)
-  prepare = lambda data, condition: bench.pipeline.host.prepare(rng.of_key_data(data), condition)
+  prepare = lambda data, condition: bench.pipeline.family.prepare(rng.of_key_data(data), condition)
   found = [prepare(data, condition) for data, condition in zip(batches.key_data, batches.condition)]
   if not isinstance(found[0], OrderedLabels):
     return None
@@ -110,7 +110,7 @@ class ClassTable(Experiment):
 
   def pixels(self, bench: Bench, row: Row, result: DecodeResult) -> np.ndarray:
     """Images ``[P, H, W, 3]`` uint8."""
-    decode = functools.partial(bench.of(row).host.decode, sampling=bench.decoder(row).sampling)
+    decode = functools.partial(bench.of(row).family.decode, sampling=bench.decoder(row).sampling)
     return in_batches(decode, result.tokens, batch=32)
 
   def about(self, bench: Bench) -> dict[str, Any]:

@@ -201,7 +201,7 @@ class Codecs(LinkTable):
   def measure(self, lab: Lab) -> dict[str, Any]:
     """See `Experiment.measure`."""
     bench = self.bench(lab)
-    vocab, passes, rows = bench.pipeline.host.vocab_size, self.passes(bench, lab), []
+    vocab, passes, rows = bench.pipeline.family.space.vocab_size, self.passes(bench, lab), []
     for temperature in self.temperatures:
       for entry in self.rows:
         placed = self.placed(entry, temperature)

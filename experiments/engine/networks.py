@@ -48,7 +48,7 @@ class Networks(Quality):
       else:
         images = self.images(bench, entry, lab)
       measured[entry.name] = images
-      rows.append(as_json(entry, bench) | times_of(images, bench.pipeline.host.num_tokens))
+      rows.append(as_json(entry, bench) | times_of(images, bench.pipeline.family.space.num_tokens))
     networks = {name: network._asdict() for name, network in NETWORKS.items()}
     return {"images": self.num_images, "networks": networks, "rows": rows, "left_out": left_out}
 
@@ -81,8 +81,8 @@ class Networks(Quality):
 
   def relaxed_images(self, bench: Bench, entry: Row, verified: list[dict[str, float]]) -> list[dict[str, float]]:
     """Figures of images with windows judged by LANTERN++, with the costs of the row with the exact rule."""
-    result, method, host = bench.decode(entry), bench.decoder(entry).method, bench.pipeline.host
-    wire = GatedWire.of(None, vocab=host.vocab_size, window=method.gamma, max_len=host.num_tokens)
+    result, method, family = bench.decode(entry), bench.decoder(entry).method, bench.pipeline.family
+    wire = GatedWire.of(None, vocab=family.space.vocab_size, window=method.gamma, max_len=family.space.num_tokens)
     total = {name: sum(image[name] for image in verified) for name in verified[0]}
     per_pass, per_call = total["edge_s"] / total["draft_calls"], total["cloud_s"] / total["target_calls"]
     images = []

@@ -97,7 +97,8 @@ class Quality(Experiment):
       measured.append(found)
     judge.compare(measured, self.subject or claims.PLAIN)
     return {
-      "layout": self.layout, "subject": self.subject, "batch": self.batch, "num_tokens": bench.pipeline.host.num_tokens,
+      "layout": self.layout, "subject": self.subject, "batch": self.batch,
+      "num_tokens": bench.pipeline.family.space.num_tokens,
       "sampling": dict(self.sampling), "margin": self.margin, "outlook": outlook.document(), **judge.about(),
       "rows": measured, "left_out": left_out,
     }  # fmt: skip

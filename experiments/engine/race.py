@@ -75,8 +75,8 @@ class Race(Experiment):
       rows += self.finish(bench, heat, entered, *bench.race(entered, turns=turns, batch=heat.batch))
     return {
       "layout": self.layout, "base": self.heats[0].rows[0].name, "source": pipeline.name,
-      "num_tokens": pipeline.host.num_tokens, "noun": pipeline.host.noun,
-      "ends": pipeline.host.end_token is not None, "rows": rows,
+      "num_tokens": pipeline.family.space.num_tokens, "noun": pipeline.family.noun,
+      "ends": pipeline.family.end_token is not None, "rows": rows,
       "left_out": list(dict.fromkeys(left_out)),
     }  # fmt: skip
 
@@ -99,7 +99,7 @@ class Race(Experiment):
         for name in ("target_calls", "draft_calls")
       )
       entered = {"batch": heat.batch, "seconds": taken, "target_calls": calls, "draft_calls": passes}
-      if bench.pipeline.host.num_tokens is None:  # for texts, and for chains with a variable number of steps
+      if bench.pipeline.family.space.num_tokens is None:  # for texts, and for chains with a variable number of steps
         entered["lengths"] = [length for result in drawn for length in np.asarray(result.lengths).tolist()]
       found.append(as_json(entry, bench) | entered)
     return with_floors(found) if self.layout == "cloud" else found
@@ -140,7 +140,7 @@ class ContinuousRace(Race):
     """See `Race.rivals`; one decode of each row counts its calls."""
     if not is_masked(bench):
       return []
-    length = bench.pipeline.host.num_tokens
+    length = bench.pipeline.family.space.num_tokens
     counts = {length // 4: parallel(length // 4)}
     for entry in speculative(rows):
       calls = min(rival_calls(bench, entry, heat.batch), length)
@@ -152,7 +152,7 @@ class ContinuousRace(Race):
     found = super().finish(bench, heat, rows, seconds, results)
     target, draft = found[:2]
     cost = statistics.ratio(draft["seconds"], target["seconds"]).median
-    length = bench.pipeline.host.num_tokens
+    length = bench.pipeline.family.space.num_tokens
     for entry, document, drawn in zip(rows, found, results):
       # Rows of a batch wait for the slowest, whose calls determine the cost of the batch.
       document["target_calls"] = [int(np.max(result.counters.target_calls)) for result in drawn]
@@ -179,7 +179,7 @@ def parallel(num_iter: int) -> Row:
 
 
 def is_masked(bench: Bench) -> bool:
-  return bench.pipeline.host.target.family == "mar"
+  return bench.pipeline.family.target.family_name == "mar"
 
 
 def rival_calls(bench: Bench, entry: Row, batch: int) -> int:

@@ -122,9 +122,9 @@ class SceneJudge:
 
   def _of(self, result: DecodeResult) -> scenes.Scores:
     """Scores of the first images; readings are cached."""
-    host, tokens = self._bench.pipeline.host, np.asarray(result.tokens)
-    name = key_of([tree_digest(host.tokenizer.params), tree_digest(tokens)], {"read": "scenes"})
-    read = lambda: scenes.read(in_batches(host.decode, tokens, batch=32))
+    family, tokens = self._bench.pipeline.family, np.asarray(result.tokens)
+    name = key_of([tree_digest(family.tokenizer.params), tree_digest(tokens)], {"read": "scenes"})
+    read = lambda: scenes.read(in_batches(family.decode, tokens, batch=32))
     readings, num = self._bench.kept(f"reading-{name}", read), len(tokens)
     return scenes.score_readings(self._requests[:num], readings, clusters=np.arange(num))
 

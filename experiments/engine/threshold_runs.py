@@ -53,7 +53,7 @@ class ThresholdRuns(LinkTable):
     """See `Experiment.measure`."""
     bench, rows = self.bench(lab), []
     read = sorted({1, max(self.texts // 10, 1), self.texts})
-    vocab = bench.pipeline.host.vocab_size
+    vocab = bench.pipeline.family.space.vocab_size
     for entry in self.rows:
       placed = self.placed(entry, self.temperatures[0]).but(support=vocab)
       path = self.path(bench, placed)

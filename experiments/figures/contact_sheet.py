@@ -74,7 +74,7 @@ def main() -> None:
   arguments.add_argument("--out", type=Path, default=IMAGES / "contact_sheet_scenes.jpg")
   args = arguments.parse_args()
   pipeline, halves = load_pipeline(args.bundle), scene_prompts(args.seed)
-  if (size := getattr(getattr(pipeline.host, "tokenizer", None), "config", None)) is None or size.image_size != IMAGE_SIZE:
+  if (size := getattr(getattr(pipeline.family, "tokenizer", None), "config", None)) is None or size.image_size != IMAGE_SIZE:
     raise ValueError(f"Must have a bundle that draws captions of scenes, we instead got {args.bundle}")
   prompts = halves[0].prompts + halves[1].prompts
   keys = jax.random.split(jax.random.key(args.seed), len(prompts))

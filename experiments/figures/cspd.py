@@ -190,7 +190,7 @@ def contact_rows(bench: Bench, gamma: int = 4) -> list[Row]:
   sampling = {"cfg_scale": 1.0 if masked else 2.0}
   rows = [TARGET.but(label="target alone"), DRAFT]
   if masked:
-    length = bench.pipeline.host.num_tokens
+    length = bench.pipeline.family.space.num_tokens
     rows.append(parallel(length // 4).but(label=f"target, {length // 4} iterations"))
   rows += [rule(name, f"{name} rule", gamma=gamma) for name in ("released" if masked else "published", "exact")]
   return [row.but(sampling=sampling) for row in rows]
@@ -198,7 +198,7 @@ def contact_rows(bench: Bench, gamma: int = 4) -> list[Row]:
 
 def pixels_of(bench: Bench, row: Row, tokens: np.ndarray) -> np.ndarray:
   """Images ``[P, H, W, 3]`` uint8."""
-  return bench.of(row).host.decode(tokens, sampling=bench.decoder(row).sampling)
+  return bench.of(row).family.decode(tokens, sampling=bench.decoder(row).sampling)
 
 
 def draw_images(bench: Bench, path: Path) -> None:
@@ -223,7 +223,7 @@ def draw_map(bench: Bench, path: Path, number: int = 4) -> None:
   # The exact rule accepts too few of MAR's drafts for a map.
   label = "released rule" if is_masked(bench) else "exact rule"
   (row,) = (row for row in contact_rows(bench) if row.label == label)
-  result, side = bench.decode(row), bench.pipeline.host.grid[0]
+  result, side = bench.decode(row), bench.pipeline.family.space.grid[0]
   size = (1.9 * number, 4.2)
   figure, grid = plt.subplots(2, number, figsize=size, layout="constrained")
   palette = ListedColormap([ORIGINS[origin][1] if origin in ORIGINS else "white" for origin in Origin])

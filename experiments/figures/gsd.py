@@ -62,14 +62,14 @@ def top1_probability(bench: Bench, tokens: np.ndarray) -> np.ndarray:
 def draw_top1(bench: Bench, path: Path) -> None:
   """Images, their maps, and the histogram of the target's confidence."""
   tokens = bench.decode(PLAIN).tokens
-  top1, pixels = top1_probability(bench, tokens), bench.pipeline.host.decode(tokens[:NUM_MAPS])
+  top1, pixels = top1_probability(bench, tokens), bench.pipeline.family.decode(tokens[:NUM_MAPS])
   figure = plt.figure(figsize=(10.4, 3.5), layout="constrained")
   grid = figure.add_gridspec(2, NUM_MAPS + 2, width_ratios=[1] * NUM_MAPS + [0.12, 1.9])
   for column in range(NUM_MAPS):
     above, below = (figure.add_subplot(grid[line, column]) for line in range(2))
     above.imshow(pixels[column], interpolation="lanczos")
     above.set_title(wrapped(bench.prompts[column]), fontsize=7.5, color=INK, loc="center")
-    image = below.imshow(top1[column].reshape(bench.pipeline.host.grid), cmap="viridis", vmin=0, vmax=1)
+    image = below.imshow(top1[column].reshape(bench.pipeline.family.space.grid), cmap="viridis", vmin=0, vmax=1)
     bare(above)
     bare(below)
   bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, NUM_MAPS]), ticks=[0, 0.5, 1])
@@ -93,7 +93,7 @@ def draw_grid(bench: Bench, rows: dict[str, Row], path: Path) -> None:
   figure, grid = plt.subplots(len(rows), NUM_COLUMNS, figsize=size, layout="constrained")
   for line, (name, entry) in zip(grid, rows.items()):
     result = bench.decode(entry)
-    for axes, pixels in zip(line, bench.pipeline.host.decode(result.tokens[:NUM_COLUMNS])):
+    for axes, pixels in zip(line, bench.pipeline.family.decode(result.tokens[:NUM_COLUMNS])):
       axes.imshow(pixels, interpolation="lanczos")
       bare(axes)
     words = f"{name}\n{result.counters.target_calls.mean():.0f} calls"

@@ -1,4 +1,4 @@
-"""What a token may be: methods, sampling settings and hosts name its kind."""
+"""What a token may be: methods, sampling settings and families name its kind."""
 
 from __future__ import annotations
 

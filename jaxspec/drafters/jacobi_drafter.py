@@ -17,9 +17,10 @@ from typing import ClassVar, NamedTuple
 import jax.numpy as jnp
 
 from jaxspec.core import rng
+from jaxspec.core.token_space import LegalFn
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict
 from jaxspec.drafters.window_init import WindowInit, initial_drafts
-from jaxspec.sampling.logit_processing import LegalFn, inverse_cdf, probabilities, sample
+from jaxspec.sampling.logit_processing import inverse_cdf, probabilities, sample
 from jaxspec.sampling.residual import at, lossless_weights, usable_weights
 
 RECYCLING = ("fresh", "coupled")

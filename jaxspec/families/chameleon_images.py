@@ -1,4 +1,4 @@
-"""Hosts of Chameleon networks that draw images of texts: Anole, and Lumina-mGPT with its rows and sizes.
+"""Families of Chameleon networks that draw images of texts: Anole, and Lumina-mGPT with its rows and sizes.
 
 The network reads the prompt as text of its own vocabulary, so there is no text encoder. It draws local ids
 (`jaxspec.models.chameleon.chameleon_drawing`): an image code each, and for Lumina-mGPT also row ends, which are forced.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,13 +18,12 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from jaxspec.core.network import Network
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, HostArray
-from jaxspec.families.family import Encoded, Host, HostParts, check_captions, check_texts
-from jaxspec.io.checkpoints import Checkpoint
+from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts, check_whole
 from jaxspec.io.text import image_vocabulary
 from jaxspec.io.text.language_tokenizer import load_tokenizer, pad_left
 from jaxspec.models.chameleon.chameleon_drawing import TRUNK, drawing_fns, drawing_params
-from jaxspec.models.chameleon.image_rows import ImageRows
 from jaxspec.models.conditions import Prompt
 from jaxspec.models.tokenizers.chameleon_vq import to_uint8
 from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns
@@ -40,8 +40,8 @@ _PUBLISHED_SAMPLING = {
 }
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> ChameleonHost:
-  """The host of a Chameleon network, which has its ``tokenizer.json`` beside its weights.
+def make_family(target: Network, parts: FamilyParts) -> ChameleonFamily:
+  """The family of a Chameleon network, which has its ``tokenizer.json`` beside its weights.
 
   Args:
     target: loaded checkpoint of the family ``chameleon``.
@@ -49,14 +49,14 @@ def make_host(target: Checkpoint, parts: HostParts) -> ChameleonHost:
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
-  text = load_tokenizer(target.path)
-  if parts.value("tokenizer") is None and (target.path / VQ_FOLDER).is_dir():
-    parts = HostParts(parts.owner, {"tokenizer": (target.path / VQ_FOLDER).absolute()})
-  return ChameleonHost(target, parts.network("tokenizer"), text)
+  text = load_tokenizer(target.folder)
+  if parts.value("tokenizer") is None and (target.folder / VQ_FOLDER).is_dir():
+    parts = FamilyParts(parts.owner, {"tokenizer": (target.folder / VQ_FOLDER).absolute()})
+  return ChameleonFamily(target, parts.network("tokenizer"), text)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ChameleonHost(Host):
+class ChameleonFamily(Family):
   """Images of texts.
 
   Attributes:
@@ -66,21 +66,20 @@ class ChameleonHost(Host):
   """
 
   condition_type = Prompt
-  unit_codes = False
   sends_text = True  # ids of prompts lie outside of the ids that are drawn, which are all that a stream knows
   fit_fields = (
     "vocab_size", "layout", "rows", "columns", "num_codes", "first_code", "begin_text", "end_image", "begin_image",
     "end_prompt", "end_row", "first_size",
   )  # fmt: skip
 
-  target: Checkpoint
-  tokenizer: Checkpoint
+  target: Network
+  tokenizer: Network
   text: Tokenizer
 
   def __post_init__(self):
-    config, tokenizer, path = self.target.config, self.tokenizer, self.target.path
+    config, tokenizer, path = self.target.config, self.tokenizer, self.target.folder
     if not isinstance(tokenizer.fns, TokenizerFns):
-      raise ValueError(f"Must have an image tokenizer, {tokenizer.path} holds a {tokenizer.family}")
+      raise ValueError(f"Must have an image tokenizer, {tokenizer.path} holds a {tokenizer.family_name}")
     codes = jax.eval_shape(tokenizer.fns.codebook, tokenizer.params).shape[0]
     if codes < config.num_codes:
       raise ValueError(f"{path} draws from {config.num_codes} codes but {tokenizer.path} has only {codes}")
@@ -90,24 +89,19 @@ class ChameleonHost(Host):
       if id != getattr(config, name):
         raise ValueError(f"Corrupt {path}: its tokenizer has {name} {id}, its network {getattr(config, name)}")
 
-  @property
-  def vocab_size(self) -> int:
-    """Local ids."""
-    return len(self.target.config.drawn_ids)
-
-  @property
-  def num_tokens(self) -> int:
-    rows, columns = self.grid
-    return rows * columns
-
-  @property
-  def grid(self) -> tuple[int, int]:
-    """See `ChameleonConfig.grid`."""
-    return self.target.config.grid
-
-  @property
-  def legal(self) -> ImageRows | None:
-    return self.target.config.image_rows
+  @functools.cached_property
+  def space(self) -> TokenSpace:
+    """Of local ids."""
+    config, params = self.target.config, self.target.params
+    return TokenSpace(
+      vocab_size=len(config.drawn_ids),
+      num_tokens=math.prod(config.grid),
+      grid=config.grid,
+      codebook=self._codebook,
+      embedding=lambda: TRUNK.tables(config, drawing_params(config, params)).embedding,
+      legal=config.image_rows,
+      unit_codes=False,
+    )
 
   def published_sampling(self) -> dict[str, Any]:
     return dict(_PUBLISHED_SAMPLING[self.target.config.layout])
@@ -123,22 +117,18 @@ class ChameleonHost(Host):
       raise ValueError(f"Must have cfg_interval -1 for {self.target.path}, we instead got {interval}")
     return fields
 
-  def network(self, checkpoint: Checkpoint, name: str) -> Network:
+  def network(self, loaded: Network, name: str) -> Network:
     """The network over local ids; its output matrix has their rows only."""
-    if checkpoint.family != self.target.family:
-      return super().network(checkpoint, name)
-    config = checkpoint.config
-    return Network(drawing_fns(config), drawing_params(config, checkpoint.params), config, checkpoint.meta, name)
-
-  def shared_tables(self) -> dict[str, Callable[[], Array]]:
-    config, params = self.target.config, self.target.params
-    tables = functools.cache(lambda: TRUNK.tables(config, drawing_params(config, params)))
-    return {"embedding": lambda: tables().embedding, "output": lambda: tables().output, "codebook": self._codebook}
+    if loaded.family_name != self.target.family_name:
+      return super().network(loaded, name)
+    config = loaded.config
+    return dataclasses.replace(loaded, fns=drawing_fns(config), params=drawing_params(config, loaded.params), name=name)
 
   def _codebook(self) -> Array:
     """Rows of the codebook. Ends have rows of zeros, which nothing compares: they stand alone where they are legal."""
-    rows = self.tokenizer.fns.codebook(self.tokenizer.params)[: self.target.config.num_codes]
-    return jnp.pad(rows, ((0, self.vocab_size - rows.shape[0]), (0, 0)))
+    config = self.target.config
+    rows = self.tokenizer.fns.codebook(self.tokenizer.params)[: config.num_codes]
+    return jnp.pad(rows, ((0, len(config.drawn_ids) - rows.shape[0]), (0, 0)))
 
   def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
     """`Prompt` of texts, padded on the left, in the form that the network was trained on.
@@ -175,10 +165,8 @@ class ChameleonHost(Host):
     """
     del condition, sampling
     config = self.target.config
-    short = tokens.shape[1] if lengths is None else int(np.min(lengths))
-    if tokens.shape[1] != self.num_tokens or short < self.num_tokens:
-      raise ValueError(f"Must have all {self.num_tokens} tokens of an image, we instead got {min(short, tokens.shape[1])}")
-    codes = jnp.asarray(tokens) if self.legal is None else self.legal.codes(jnp.asarray(tokens))
+    check_whole(tokens, lengths, math.prod(config.grid))
+    codes = jnp.asarray(tokens) if config.image_rows is None else config.image_rows.codes(jnp.asarray(tokens))
     grid, decode_fn = (config.rows, config.columns), self.tokenizer.fns.decode
     return np.asarray(_pixels(self.tokenizer.params, codes, grid=grid, decode_fn=decode_fn))
 

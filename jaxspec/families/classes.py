@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from jaxspec.core.network import Network
 from jaxspec.core.options import plain
-from jaxspec.families.family import Encoded, HostParts, check_captions, check_texts
-from jaxspec.io.checkpoints import Checkpoint
+from jaxspec.families.family import Encoded, FamilyParts, check_captions, check_texts
 from jaxspec.models.conditions import ClassLabels
 
 
-def class_names(target: Checkpoint, parts: HostParts) -> tuple[str, ...]:
+def class_names(target: Network, parts: FamilyParts) -> tuple[str, ...]:
   """The part ``classes``: names of the labels of a target; () where classes are numbers.
 
   Raises:

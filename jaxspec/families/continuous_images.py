@@ -1,4 +1,4 @@
-"""Hosts of vector tokens: images of classes, from the latents of an autoencoder.
+"""Families of vector tokens: images of classes, from the latents of an autoencoder.
 
 Two families share it. ``mar`` reads its tokens in a generation order of its own for every row, drawn from the row's key;
 what it decodes is moved to raster order in the end. ``causal_tokens`` draws in raster order. Its chains may stop early
@@ -17,23 +17,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core import orders
+from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeResult, SpecParams
+from jaxspec.core.token_kinds import CONTINUOUS
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, HostArray, Key, Params
 from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.families.classes import class_names, encode_classes
-from jaxspec.families.family import Encoded, Host, HostParts
+from jaxspec.families.family import Encoded, Family, FamilyParts, check_whole
 from jaxspec.families.latents import check_autoencoder, latent_scale
 from jaxspec.families.refine import refine_tokens
-from jaxspec.io.checkpoints import Checkpoint
-from jaxspec.methods.method import CONTINUOUS
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.models.mar.mar import unpatchify
 from jaxspec.models.tokenizers.kl_vae import LATENT_SCALE, to_uint8
 from jaxspec.sampling import ContinuousSampling, nearest_stop
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> ContinuousHost:
-  """The host of a network of vector tokens.
+def make_family(target: Network, parts: FamilyParts) -> ContinuousFamily:
+  """The family of a network of vector tokens.
 
   Args:
     target: loaded checkpoint of the family ``mar`` or ``causal_tokens``.
@@ -43,12 +44,12 @@ def make_host(target: Checkpoint, parts: HostParts) -> ContinuousHost:
     ValueError: if a part is missing or does not fit the target.
   """
   scale = latent_scale(parts, LATENT_SCALE)
-  host = MaskedHost if target.family == "mar" else CausalHost
-  return host(target, parts.network("vae"), class_names(target, parts), scale)
+  cls = MaskedFamily if target.family_name == "mar" else CausalFamily
+  return cls(target, parts.network("vae"), class_names(target, parts), scale)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ContinuousHost(Host):
+class ContinuousFamily(Family):
   """What both kinds of networks share.
 
   Attributes:
@@ -58,29 +59,21 @@ class ContinuousHost(Host):
     latent_scale: what the autoencoder's latents were multiplied by.
   """
 
-  tokens = CONTINUOUS
   condition_type = ClassLabels
   fit_fields = ("num_tokens", "latent_channels", "patch_size", "num_classes")
 
-  target: Checkpoint
-  vae: Checkpoint
+  target: Network
+  vae: Network
   classes: tuple[str, ...] = ()
   latent_scale: float = LATENT_SCALE
 
   def __post_init__(self):
     check_autoencoder(self.target, self.vae, "autoencoder")
 
-  @property
-  def vocab_size(self) -> None:
-    return None
-
-  @property
-  def num_tokens(self) -> int:
-    return self.target.config.num_tokens
-
-  @property
-  def grid(self) -> tuple[int, int]:
-    return (self.target.config.grid,) * 2
+  @functools.cached_property
+  def space(self) -> TokenSpace:
+    config = self.target.config
+    return TokenSpace(CONTINUOUS, num_tokens=config.num_tokens, grid=(config.grid, config.grid))
 
   def resolve_sampling(self, trained: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """As the base class says, but ``stop`` follows other ``steps``: networks read tokens with the noise of training."""
@@ -102,7 +95,7 @@ class ContinuousHost(Host):
     self, result: DecodeResult, condition: Any, keys: Key, params: SpecParams, sampling: ContinuousSampling
   ) -> DecodeResult:
     """Every row with all positions; those that were not drawn are zeros."""
-    missing = self.num_tokens - result.tokens.shape[1]
+    missing = self.target.config.num_tokens - result.tokens.shape[1]
     fill = lambda values: jnp.pad(values, ((0, 0), (0, missing), *((0, 0),) * (values.ndim - 2)))
     return each_token(fill, result)
 
@@ -117,22 +110,20 @@ class ContinuousHost(Host):
       ValueError: if an image does not have all of its tokens.
     """
     del condition
-    short = tokens.shape[1] if lengths is None else int(np.min(lengths))
-    if tokens.shape[1] != self.num_tokens or short < self.num_tokens:
-      raise ValueError(f"Must have all {self.num_tokens} tokens of an image, we instead got {min(short, tokens.shape[1])}")
+    check_whole(tokens, lengths, self.target.config.num_tokens)
     signal = 1.0 if sampling is None else sampling.signal()
     scale, patch_size = np.float32(self.latent_scale * signal), self.target.config.patch_size
     return np.asarray(_pixels(self.vae.params, tokens, scale, patch_size=patch_size, decode_fn=self.vae.fns.decode))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class MaskedHost(ContinuousHost):
+class MaskedFamily(ContinuousFamily):
   """MAR: a random generation order for every row, from the row's key."""
 
   def prepare(self, keys: Key, condition: ClassLabels | OrderedLabels) -> OrderedLabels:
     if isinstance(condition, OrderedLabels):
       return condition
-    return OrderedLabels(condition.labels, orders.random_order(keys, self.num_tokens))
+    return OrderedLabels(condition.labels, orders.random_order(keys, self.target.config.num_tokens))
 
   def finish(
     self, result: DecodeResult, condition: OrderedLabels, keys: Key, params: SpecParams, sampling: ContinuousSampling
@@ -149,7 +140,7 @@ class MaskedHost(ContinuousHost):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class CausalHost(ContinuousHost):
+class CausalFamily(ContinuousFamily):
   """Raster order, with the steps that chains leave out in the end."""
 
   def finish(
@@ -160,12 +151,12 @@ class CausalHost(ContinuousHost):
     Raises:
       ValueError: if rows to be refined are not whole images.
     """
-    drawn = result.tokens.shape[1]
+    drawn, num_tokens = result.tokens.shape[1], self.target.config.num_tokens
     result = super().finish(result, condition, keys, params, sampling)
     if not sampling.is_refined:
       return result
-    if drawn != self.num_tokens:
-      raise ValueError(f"Must have all {self.num_tokens} tokens of an image to refine them, we instead got {drawn}")
+    if drawn != num_tokens:
+      raise ValueError(f"Must have all {num_tokens} tokens of an image to refine them, we instead got {drawn}")
     weights: Params = params.target.model.model if sampling.is_guided else params.target.model
     tokens = refine_tokens(self.target.fns, weights, keys, result.tokens, condition, sampling=sampling)
     return result._replace(tokens=tokens)

@@ -1,4 +1,4 @@
-"""Hosts of states: images of classes, denoised as a whole by one chain each (DiT)."""
+"""Families of states: images of classes, denoised as a whole by one chain each (DiT)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.core.network import Network
 from jaxspec.core.token_axes import token_at
 from jaxspec.core.token_kinds import DENOISING_STEPS
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, HostArray, Params
 from jaxspec.families.classes import class_names, encode_classes
-from jaxspec.families.family import Encoded, Host, HostParts
+from jaxspec.families.family import Encoded, Family, FamilyParts
 from jaxspec.families.latents import check_autoencoder, latent_scale
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.dit.dit import to_latents
 from jaxspec.models.tokenizers.kl_vae import SD_LATENT_SCALE
@@ -25,8 +26,8 @@ from jaxspec.models.tokenizers.tokenizer_fns import to_uint8
 from jaxspec.sampling import DenoisingSampling
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> DenoisingHost:
-  """The host of a network of states.
+def make_family(target: Network, parts: FamilyParts) -> DenoisingFamily:
+  """The family of a network of states.
 
   Args:
     target: loaded checkpoint of the family ``dit``.
@@ -37,11 +38,11 @@ def make_host(target: Checkpoint, parts: HostParts) -> DenoisingHost:
     ValueError: if a part is missing or does not fit the target.
   """
   scale = latent_scale(parts, SD_LATENT_SCALE)
-  return DenoisingHost(target, parts.network("tokenizer"), class_names(target, parts), scale)
+  return DenoisingFamily(target, parts.network("tokenizer"), class_names(target, parts), scale)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class DenoisingHost(Host):
+class DenoisingFamily(Family):
   """Images of classes; a token is a noisy latent image, the state after one denoising step.
 
   Attributes:
@@ -53,21 +54,21 @@ class DenoisingHost(Host):
     ValueError: for an autoencoder that does not fit the target.
   """
 
-  tokens = DENOISING_STEPS
   condition_type = ClassLabels
   fit_fields = ("latent_size", "latent_channels", "num_classes", "schedule")
 
-  target: Checkpoint
-  tokenizer: Checkpoint
+  target: Network
+  tokenizer: Network
   classes: tuple[str, ...] = ()
   latent_scale: float = SD_LATENT_SCALE
 
   def __post_init__(self):
     check_autoencoder(self.target, self.tokenizer, "tokenizer")
 
-  @property
-  def vocab_size(self) -> None:
-    return None
+  @functools.cached_property
+  def space(self) -> TokenSpace:
+    """The settings say how many steps a chain has."""
+    return TokenSpace(DENOISING_STEPS)
 
   def row_tokens(self, sampling: DenoisingSampling) -> int:
     """Steps of a chain."""

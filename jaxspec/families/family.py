@@ -1,14 +1,16 @@
 """What a family of networks tells the rest of the library: its prompts, its tokens, and what the tokens become.
 
-A host is made once, of a loaded target and the parts that belong to it (an image tokenizer, a vocabulary), by the
-function that `jaxspec.models.registry.Family.host` names. `jaxspec.load_pipeline` asks it for everything that it does
-not know itself, so a new family needs no other change.
+A family is made once, of a loaded target and the parts that belong to it (an image tokenizer, a vocabulary), by the
+function that `jaxspec.models.registry.FamilySpec.make_family` names. `jaxspec.load_pipeline` asks it for everything that it
+does not know itself, so a new family needs no other change.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,15 +20,14 @@ import numpy as np
 from jaxspec.core import precision
 from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeResult, SpecParams
-from jaxspec.core.types import Array, HostArray, Key, PyTree
+from jaxspec.core.token_space import TokenSpace
+from jaxspec.core.types import HostArray, Key, PyTree
 from jaxspec.io import checkpoints
-from jaxspec.io.checkpoints import Checkpoint
-from jaxspec.methods.method import DISCRETE, SAME_FAMILY
+from jaxspec.methods.method import SAME_FAMILY
 from jaxspec.models import registry
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling
-from jaxspec.sampling.logit_processing import LegalFn
 
-# Fields of a head's config that need not be those of its host.
+# Fields of a head's config that need not be those of its target.
 _OWN_OF_A_HEAD = ("norm_eps", "dtype")
 
 
@@ -38,10 +39,10 @@ class Encoded(NamedTuple):
   warnings: Sequence[str] = ()  # what the user should know before looking at the results, one line each
 
 
-class HostParts:
+class FamilyParts:
   """What belongs to a target besides its weights: the ``parts`` of a bundle, or arguments of `load_pipeline`.
 
-  Folders and files are named relative to a folder; a loaded `Checkpoint` is taken as it is.
+  Folders and files are named relative to a folder; a loaded `Network` is taken as it is.
 
   Args:
     owner: what messages name, a folder.
@@ -74,16 +75,16 @@ class HostParts:
       raise ValueError(f"Must have a path as part {name!r} of {self.owner}, we instead got {found!r}")
     return self._folder / found
 
-  def family(self, name: str) -> str:
-    """Family of a part that is a network; only its ``config.json`` is read.
+  def family_name(self, name: str) -> str:
+    """The name of the family of a part that is a network; only its ``config.json`` is read.
 
     Raises:
       ValueError: if it is missing or is no network.
     """
     value = self.value(name)
-    return value.family if isinstance(value, Checkpoint) else checkpoints.read_config(self.file(name))["family"]
+    return value.family_name if isinstance(value, Network) else checkpoints.read_config(self.file(name))["family"]
 
-  def network(self, name: str, *, dtype: Any = jnp.float32, weights: bool = True) -> Checkpoint:
+  def network(self, name: str, *, dtype: Any = jnp.float32, weights: bool = True) -> Network:
     """A part that is a network, by default in float32: encoders and decoders run once per image. It is loaded once.
 
     Args:
@@ -91,26 +92,24 @@ class HostParts:
     Raises:
       ValueError: if it is missing or cannot be loaded.
     """
-    if not isinstance(self.value(name), Checkpoint):
+    if not isinstance(self.value(name), Network):
       self._values[name] = checkpoints.load(self.file(name), dtype=dtype, weights=weights)
     return self._values[name]
 
   def check_all_read(self) -> None:
-    """Raises a ValueError for a part that the host never asked for."""
+    """Raises a ValueError for a part that the family never asked for."""
     if unread := sorted(self._values.keys() - self._asked):
       known = ", ".join(sorted(self._asked)) or "none"
       raise ValueError(f"Must have parts that {self.owner} reads ({known}), we instead got {', '.join(unread)}")
 
 
-class Host:
-  """Base class of hosts. What a host does not have, it need not define: the defaults here do nothing.
+class Family:
+  """Base class of families. What a family does not have, it need not define: the defaults here do nothing.
 
   Class attributes:
     condition_type: what `encode` returns, a type of `jaxspec.models.conditions`.
-    tokens: their kind (`jaxspec.core.token_kinds`).
     noun: what a row becomes, ``image`` or ``text``.
     fit_fields: fields of the config in which a draft must equal its target.
-    unit_codes: whether the image tokenizer compares codes at unit length; methods that compare codes do so too.
     sends_text: whether a server of the target is sent the text of a prompt and encodes it; others are sent ids or a class.
 
   Attributes:
@@ -118,46 +117,29 @@ class Host:
   """
 
   condition_type: ClassVar[type]
-  tokens: ClassVar[str] = DISCRETE
   noun: ClassVar[str] = "image"
   fit_fields: ClassVar[tuple[str, ...]] = ()
-  unit_codes: ClassVar[bool] = True
   sends_text: ClassVar[bool] = False
 
-  target: Checkpoint
+  target: Network
 
   def __repr__(self) -> str:
-    return f"<{type(self).__name__}: {self.noun}s of {self.tokens}, {self.target.path}>"
+    return f"<{type(self).__name__}: {self.noun}s of {self.space.kind}, {self.target.path}>"
 
-  @property
-  def vocab_size(self) -> int | None:
-    """``V``, None for vectors."""
-    return self.target.config.vocab_size
-
-  @property
-  def num_tokens(self) -> int | None:
-    """Tokens of a row, None where rows end at an end token."""
-    return None
-
-  @property
-  def grid(self) -> tuple[int, int] | None:
-    """Rows and columns of the tokens of an image, None for text."""
-    return None
+  @functools.cached_property
+  def space(self) -> TokenSpace:
+    """The tokens of a row."""
+    raise NotImplementedError
 
   @property
   def end_token(self) -> tuple[int, ...] | None:
     """Ids that end a row, None where all rows have the same number of tokens."""
     return None
 
-  @property
-  def legal(self) -> LegalFn | None:
-    """Which ids a token may be at each index of a row; None: all of them, everywhere."""
-    return None
-
   def row_tokens(self, sampling: AnySampling) -> int | None:
-    """Tokens of a row that is drawn with these settings; `num_tokens`, unless it depends on them."""
+    """Tokens of a row that is drawn with these settings: those of `space`, unless it depends on the settings."""
     del sampling
-    return self.num_tokens
+    return self.space.num_tokens
 
   def default_length(self, sampling: AnySampling) -> int:
     """Tokens to draw where nobody says how many."""
@@ -166,12 +148,12 @@ class Host:
   @property
   def sampling_type(self) -> type:
     """The class of the settings that all methods share."""
-    return SAMPLING_TYPES[self.tokens]
+    return SAMPLING_TYPES[self.space.kind]
 
   @property
   def draft_families(self) -> tuple[str, ...]:
-    """Families whose networks may draft where a method asks for the target's own family."""
-    return (self.target.family,)
+    """Names of the families whose networks may draft where a method asks for the target's own family."""
+    return (self.target.family_name,)
 
   def published_sampling(self) -> dict[str, Any]:
     """Fields of `sampling_type` that the authors of released weights use; read where no bundle says otherwise."""
@@ -185,13 +167,9 @@ class Host:
     """The precision of products that suits this machine, one of `jaxspec.core.precision.PRECISIONS`."""
     return precision.preferred(dtype)
 
-  def network(self, checkpoint: Checkpoint, name: str) -> Network:
-    """A target or draft as methods take it."""
-    return Network(checkpoint.fns, checkpoint.params, checkpoint.config, checkpoint.meta, name)
-
-  def shared_tables(self) -> dict[str, Callable[[], Array]]:
-    """What rules and heads may borrow, made when called: ``embedding [V, D]``, ``output [V, D]``, ``codebook [V, C]``."""
-    return {}
+  def network(self, loaded: Network, name: str) -> Network:
+    """A loaded target or draft as methods take it."""
+    return dataclasses.replace(loaded, name=name)
 
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
     """Prompts of ``B`` rows.
@@ -250,25 +228,25 @@ class Host:
     """
     raise NotImplementedError
 
-  def families(self, family: str | None) -> tuple[str, ...]:
-    """The families of networks that a method means which drafts with ``family`` (`Method.draft_family`)."""
-    if family is None:
+  def family_names(self, draft_family: str | None) -> tuple[str, ...]:
+    """Names of the families whose networks draft for a method with this `Method.draft_family`."""
+    if draft_family is None:
       return ()
-    return self.draft_families if family == SAME_FAMILY else (family,)
+    return self.draft_families if draft_family == SAME_FAMILY else (draft_family,)
 
-  def check_fit(self, draft: Checkpoint, family: str | None) -> None:
+  def check_fit(self, draft: Network, draft_family: str | None) -> None:
     """Refuses a network that cannot draft for the target.
 
     Args:
-      family: what a method drafts with: `SAME_FAMILY`, or a name of the registry.
+      draft_family: what a method drafts with: `SAME_FAMILY`, or a name of the registry.
     Raises:
       ValueError: naming the draft and what does not fit.
     """
-    wanted = self.families(family)
-    if draft.family not in wanted:
+    wanted = self.family_names(draft_family)
+    if draft.family_name not in wanted:
       names = " or ".join(wanted)
-      raise ValueError(f"Must have a checkpoint of the family {names} as draft, {draft.path} holds a {draft.family}")
-    head_of = registry.FAMILIES[draft.family].head_of
+      raise ValueError(f"Must have a checkpoint of the family {names} as draft, {draft.path} holds a {draft.family_name}")
+    head_of = registry.FAMILIES[draft.family_name].head_of
     if head_of is None:
       for name in self.fit_fields:
         check_equal(draft, name, getattr(draft.config, name, None), getattr(self.target.config, name))
@@ -290,15 +268,23 @@ class Host:
       ValueError: if there is nothing that ``max_len`` tokens could become.
     """
     del condition
-    if self.num_tokens is not None and max_len > self.num_tokens:
-      raise ValueError(f"Must have at most the {self.num_tokens} tokens of an {self.noun}, we instead got {max_len}")
+    num_tokens = self.space.num_tokens
+    if num_tokens is not None and max_len > num_tokens:
+      raise ValueError(f"Must have at most the {num_tokens} tokens of an {self.noun}, we instead got {max_len}")
     return []
 
 
-def check_equal(draft: Checkpoint, name: str, theirs: Any, ours: Any) -> None:
+def check_equal(draft: Network, name: str, theirs: Any, ours: Any) -> None:
   """Raises a ValueError if a field of a draft is not what its target needs."""
   if theirs != ours:
     raise ValueError(f"The draft {draft.path} does not fit the target: {name} {theirs} instead of {ours}")
+
+
+def check_whole(tokens: HostArray, lengths: HostArray | None, num_tokens: int) -> None:
+  """Raises a ValueError for ``tokens [B, N, ...]``, of which ``lengths [B]`` count, that are not all ``num_tokens``."""
+  found = tokens.shape[1] if lengths is None else min(tokens.shape[1], int(np.min(lengths)))
+  if found < num_tokens or tokens.shape[1] != num_tokens:
+    raise ValueError(f"Must have all {num_tokens} tokens of an image, we instead got {found}")
 
 
 def check_captions(captions: Sequence[str] | None, default: list[str], of: str) -> list[str]:

@@ -1,14 +1,14 @@
-"""What hosts of continuous latents share: their autoencoder, and the scale of its latents."""
+"""What families of continuous latents share: their autoencoder, and the scale of its latents."""
 
 from __future__ import annotations
 
 import math
 
-from jaxspec.families.family import HostParts
-from jaxspec.io.checkpoints import Checkpoint
+from jaxspec.core.network import Network
+from jaxspec.families.family import FamilyParts
 
 
-def latent_scale(parts: HostParts, default: float) -> float:
+def latent_scale(parts: FamilyParts, default: float) -> float:
   """What the autoencoder's latents were multiplied by.
 
   Raises:
@@ -21,10 +21,10 @@ def latent_scale(parts: HostParts, default: float) -> float:
   return float(scale)
 
 
-def check_autoencoder(target: Checkpoint, vae: Checkpoint, part: str) -> None:
+def check_autoencoder(target: Network, vae: Network, part: str) -> None:
   """Raises a ValueError for a ``part`` that is no autoencoder, or has other latents than the target."""
-  if vae.family != "kl_vae":
-    raise ValueError(f"Must have a kl_vae as {part} of {target.path}, {vae.path} holds a {vae.family}")
+  if vae.family_name != "kl_vae":
+    raise ValueError(f"Must have a kl_vae as {part} of {target.path}, {vae.path} holds a {vae.family_name}")
   ours, theirs = target.config.latent_channels, vae.config.latent_channels
   if ours != theirs:
     raise ValueError(f"The {part} {vae.path} does not fit the target: latent_channels {theirs} instead of {ours}")

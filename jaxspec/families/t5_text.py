@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.core.network import Network
 from jaxspec.core.types import Array, Params
 from jaxspec.io import checkpoints
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.io.text import t5_tokenizer
 from jaxspec.io.text.caption_cleaning import clean_caption
 from jaxspec.models.conditions import Caption, left_pad
@@ -33,9 +33,9 @@ class T5Text:
     ValueError: for a folder without a tokenizer, or one that does not fit.
   """
 
-  def __init__(self, encoder: Checkpoint):
+  def __init__(self, encoder: Network):
     self._encoder = encoder
-    self._tokenizer = t5_tokenizer.load_t5_tokenizer(encoder.path)
+    self._tokenizer = t5_tokenizer.load_t5_tokenizer(encoder.folder)
     self._loaded: Params | None = None
     if self._tokenizer.size > encoder.config.vocab_size:
       raise ValueError(
@@ -77,7 +77,7 @@ class T5Text:
     if not isinstance(leaves[0], jax.ShapeDtypeStruct):
       return self._encoder.params
     if self._loaded is None:
-      self._loaded = checkpoints.load(self._encoder.path, dtype=leaves[0].dtype).params
+      self._loaded = checkpoints.load(self._encoder.folder, dtype=leaves[0].dtype).params
     return self._loaded
 
 

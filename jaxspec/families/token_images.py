@@ -1,4 +1,4 @@
-"""Hosts of ids that an image tokenizer turns into pixels: captions, class labels, and features of a text encoder.
+"""Families of ids that an image tokenizer turns into pixels: captions, class labels, and features of a text encoder.
 
 LlamaGen's config says whether a network takes classes (``c2i``) or text (``t2i``). The prompts of text are captions where
 a text encoder and its vocabulary belong to the target, whole sentences where a T5 encoder does, and features that ran
@@ -19,12 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer
 
+from jaxspec.core.network import Network
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, HostArray
 from jaxspec.families.classes import class_names, encode_classes
-from jaxspec.families.family import Encoded, Host, HostParts, check_captions, check_texts
+from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts, check_whole
 from jaxspec.families.t5_text import T5Text
 from jaxspec.families.text_features import read_captions, read_features
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.io.text import text_tokenizer
 from jaxspec.io.text.prompt_spelling import normalize_prompt
 from jaxspec.models.conditions import Caption, ClassLabels
@@ -36,8 +37,8 @@ VOCABULARY_FILE = "vocabulary.json"
 _PUBLISHED_SAMPLING = {"c2i": {"cfg_scale": 4.0, "top_k": 2000}, "t2i": {"cfg_scale": 7.5, "top_k": 1000}}
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> ImageHost:
-  """The host of a LlamaGen network.
+def make_family(target: Network, parts: FamilyParts) -> ImageFamily:
+  """The family of a LlamaGen network.
 
   Args:
     target: loaded checkpoint of the family ``llamagen``.
@@ -50,22 +51,22 @@ def make_host(target: Checkpoint, parts: HostParts) -> ImageHost:
   """
   tokenizer = parts.network("tokenizer")
   if target.config.model_type == "c2i":
-    return LabelHost(target, tokenizer, class_names(target, parts))
+    return LabelFamily(target, tokenizer, class_names(target, parts))
   if parts.value("text") is None:
-    return FeatureHost(target, tokenizer)
-  if parts.family("text") == "t5":
+    return FeatureFamily(target, tokenizer)
+  if parts.family_name("text") == "t5":
     # It is far larger than the small encoders: it has the dtype of the target, and no weights until it is used.
     text = parts.network("text", dtype=jnp.dtype(target.config.dtype), weights=False)
-    return T5Host(target, tokenizer, text, T5Text(text))
+    return T5Family(target, tokenizer, text, T5Text(text))
   things, words = (_words(parts, name) for name in ("things", "words"))
   text = parts.network("text")
-  if text.family != "text_encoder":
-    raise ValueError(f"Must have a text_encoder or a t5 for captions, {text.path} holds a {text.family}")
-  file = text.path / VOCABULARY_FILE if parts.value("vocabulary") is None else parts.file("vocabulary")
-  return CaptionHost(target, tokenizer, text, text_tokenizer.load_text_tokenizer(file), things, frozenset(words))
+  if text.family_name != "text_encoder":
+    raise ValueError(f"Must have a text_encoder or a t5 for captions, {text.path} holds a {text.family_name}")
+  file = text.folder / VOCABULARY_FILE if parts.value("vocabulary") is None else parts.file("vocabulary")
+  return CaptionFamily(target, tokenizer, text, text_tokenizer.load_text_tokenizer(file), things, frozenset(words))
 
 
-def _words(parts: HostParts, name: str) -> tuple[str, ...]:
+def _words(parts: FamilyParts, name: str) -> tuple[str, ...]:
   value = parts.value(name, ())
   if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
     raise ValueError(f"Must have a list of words as part {name!r} of {parts.owner}, we instead got {value!r}")
@@ -73,7 +74,7 @@ def _words(parts: HostParts, name: str) -> tuple[str, ...]:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ImageHost(Host):
+class ImageFamily(Family):
   """What the three kinds of prompts share.
 
   Attributes:
@@ -81,24 +82,27 @@ class ImageHost(Host):
     tokenizer: the image tokenizer, a `jaxspec.models.tokenizers.tokenizer_fns.TokenizerFns`.
   """
 
-  target: Checkpoint
-  tokenizer: Checkpoint
+  target: Network
+  tokenizer: Network
 
   def __post_init__(self):
     tokenizer, needed = self.tokenizer, self.target.config.vocab_size
     if not isinstance(tokenizer.fns, TokenizerFns):
-      raise ValueError(f"Must have an image tokenizer, {tokenizer.path} holds a {tokenizer.family}")
+      raise ValueError(f"Must have an image tokenizer, {tokenizer.path} holds a {tokenizer.family_name}")
     codes = jax.eval_shape(tokenizer.fns.codebook, tokenizer.params).shape[0]
     if codes < needed:
       raise ValueError(f"{self.target.path} draws from {needed} tokens but {tokenizer.path} has only {codes} codes")
 
-  @property
-  def num_tokens(self) -> int:
-    return self.target.config.num_tokens
-
-  @property
-  def grid(self) -> tuple[int, int]:
-    return (self.target.config.grid,) * 2
+  @functools.cached_property
+  def space(self) -> TokenSpace:
+    config, params = self.target.config, self.target.params
+    return TokenSpace(
+      vocab_size=config.vocab_size,
+      num_tokens=config.num_tokens,
+      grid=(config.grid, config.grid),
+      codebook=lambda: self.tokenizer.fns.codebook(self.tokenizer.params),
+      embedding=lambda: params["tok_embeddings"]["weight"],
+    )
 
   @property
   def fit_fields(self) -> tuple[str, ...]:
@@ -108,14 +112,6 @@ class ImageHost(Host):
   def published_sampling(self) -> dict[str, Any]:
     return dict(_PUBLISHED_SAMPLING[self.target.config.model_type])
 
-  def shared_tables(self) -> dict[str, Callable[[], Array]]:
-    params = self.target.params
-    return {
-      "embedding": lambda: params["tok_embeddings"]["weight"],
-      "output": lambda: params["output"]["weight"],
-      "codebook": lambda: self.tokenizer.fns.codebook(self.tokenizer.params),
-    }
-
   def decode(self, tokens: HostArray, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
     """Images ``[B, H, W, 3]`` uint8 of ``tokens [B, N]``.
 
@@ -123,9 +119,7 @@ class ImageHost(Host):
       ValueError: if an image does not have all of its tokens.
     """
     del condition, sampling
-    short = tokens.shape[1] if lengths is None else int(np.min(lengths))
-    if tokens.shape[1] != self.num_tokens or short < self.num_tokens:
-      raise ValueError(f"Must have all {self.num_tokens} tokens of an image, we instead got {min(short, tokens.shape[1])}")
+    check_whole(tokens, lengths, self.target.config.num_tokens)
     return np.asarray(_pixels(self.tokenizer.params, tokens, decode_fn=self.tokenizer.fns.decode))
 
 
@@ -135,7 +129,7 @@ def _pixels(params, tokens: Array, *, decode_fn: Callable) -> Array:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class CaptionHost(ImageHost):
+class CaptionFamily(ImageFamily):
   """Images of short texts.
 
   Attributes:
@@ -147,7 +141,7 @@ class CaptionHost(ImageHost):
   condition_type = Caption
   sends_text = True
 
-  text: Checkpoint
+  text: Network
   vocabulary: Tokenizer
   things: tuple[str, ...] = ()
   words: frozenset[str] = frozenset()
@@ -155,8 +149,8 @@ class CaptionHost(ImageHost):
   def __post_init__(self):
     super().__post_init__()
     text, target = self.text, self.target.config
-    if text.family != "text_encoder":
-      raise ValueError(f"Must have a text_encoder for captions, {text.path} holds a {text.family}")
+    if text.family_name != "text_encoder":
+      raise ValueError(f"Must have a text_encoder for captions, {text.path} holds a {text.family_name}")
     if self.vocabulary.get_vocab_size() > text.config.vocab_size:
       raise ValueError(f"Corrupt {text.path}: its vocabulary is larger than its text encoder")
     if (text.config.max_tokens, text.config.caption_dim) != (target.prefix_len, target.caption_dim):
@@ -198,7 +192,7 @@ class CaptionHost(ImageHost):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class T5Host(ImageHost):
+class T5Family(ImageFamily):
   """Images of texts that a T5 encoder reads, as the released LlamaGen networks do.
 
   Attributes:
@@ -207,7 +201,7 @@ class T5Host(ImageHost):
 
   condition_type = Caption
 
-  text: Checkpoint
+  text: Network
   encoder: T5Text
 
   def __post_init__(self):
@@ -230,7 +224,7 @@ class T5Host(ImageHost):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class LabelHost(ImageHost):
+class LabelFamily(ImageFamily):
   """Images of classes.
 
   Attributes:
@@ -251,7 +245,7 @@ class LabelHost(ImageHost):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class FeatureHost(ImageHost):
+class FeatureFamily(ImageFamily):
   """Images of features that a text encoder (T5) made elsewhere."""
 
   condition_type = Caption

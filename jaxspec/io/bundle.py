@@ -8,9 +8,9 @@ A bundle is a folder with ``bundle.json`` and one checkpoint folder per network:
      "parts": {"tokenizer": "tokenizer", "text": "text", "vocabulary": "vocabulary.json"},
      "defaults": {"method": "speculative", "draft": "small", "sampling": {"temperature": 0.7}, "options": {"gamma": 3}}}
 
-``parts`` are the inputs of the target's family (`jaxspec.models.registry.Family.host`): names of folders and files, or plain
-values such as ``classes`` and ``latent_scale``. ``sampling`` are fields of `jaxspec.SamplingConfig` or another of
-`jaxspec.sampling`; ``options`` go to every method that declares them.
+``parts`` are the inputs of the target's family (`jaxspec.models.registry.FamilySpec.make_family`): names of folders and
+files, or plain values such as ``classes`` and ``latent_scale``. ``sampling`` are fields of `jaxspec.SamplingConfig` or
+another of `jaxspec.sampling`; ``options`` go to every method that declares them.
 
 Also valid: files of versions before 2, a folder with one converted network, and a folder with several in ``target``,
 ``draft``, ``tokenizer``, ``text`` and ``vae``.
@@ -48,7 +48,7 @@ class Defaults:
   Attributes:
     method: name of a method; None leaves the choice to the pipeline.
     draft: name of the draft of this method.
-    sampling: fields of the host's sampling settings.
+    sampling: fields of the family's sampling settings.
     options: options of methods; each applies to every method that declares it.
   """
 

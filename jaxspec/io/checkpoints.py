@@ -26,7 +26,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from safetensors import SafetensorError, safe_open
 
 from jaxspec.core.mesh import MODEL, check_fits, param_specs
-from jaxspec.core.short_repr import short_repr
+from jaxspec.core.network import Network
 from jaxspec.core.types import Params, PyTree
 from jaxspec.io import tensor_files
 from jaxspec.io.stored_files import check_readable
@@ -36,20 +36,6 @@ CONFIG_FILE = "config.json"
 PARAMS_FILE = "params.safetensors"
 
 _KINDS = {str: "a string", dict: "an object"}  # the names of these types in JSON
-
-
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
-  """A network with its weights (or their shapes, see `load`): ``fns.apply(params, inputs, cache, positions=...)``."""
-
-  __repr__ = short_repr
-
-  config: Any
-  params: Params
-  fns: Any
-  family: str
-  meta: dict[str, Any]
-  path: Path
 
 
 def flatten(tree: PyTree, prefix: str = "") -> dict[str, Any]:
@@ -101,7 +87,7 @@ def save(
   if dtype is not None:
     flat = {k: v.astype(dtype) if jnp.issubdtype(v.dtype, jnp.floating) else v for k, v in flat.items()}
   fields = dataclasses.asdict(config)
-  document = {"family": registry.family_of(config), "config": fields, "meta": meta or {}}
+  document = {"family": registry.family_name(config), "config": fields, "meta": meta or {}}
   made = [folder for folder in path.parents if not folder.exists()]
   work = None
   try:
@@ -213,8 +199,8 @@ def _sha256(file: Path) -> str:
 
 def load(
   path: str | os.PathLike, *, dtype=jnp.float32, weights: bool = True, mesh: Mesh | None = None, divide: bool = True
-) -> Checkpoint:
-  """Reads a checkpoint folder and checks every leaf against the shapes of the config.
+) -> Network:
+  """Reads a checkpoint folder as a network of the same name, and checks every leaf against the shapes of the config.
 
   Args:
     dtype: compute dtype of floating leaves (float32 on CPU; bfloat16 halves the bytes on GPU and TPU). It also
@@ -246,7 +232,7 @@ def load(
     # A damaged file can hold any JSON in place of a number.
     reason = " ".join(f"{type(error).__name__} {error}".split())[:160]
     raise ValueError(f"{path / CONFIG_FILE}: must have a config that makes a {document['family']} ({reason})") from error
-  made = lambda flat: Checkpoint(config, unflatten(flat), fns, document["family"], document["meta"], path)
+  made = lambda flat: Network(fns, unflatten(flat), config, document["meta"], path.name, document["family"], path)
   kept = lambda leaf: dtype if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.dtype
   if not weights:
     return made({name: jax.ShapeDtypeStruct(leaf.shape, kept(leaf)) for name, leaf in template.items()})

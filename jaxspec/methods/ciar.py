@@ -159,10 +159,10 @@ class Ciar(Neighbours, DraftingMethod):
     sampling, draft = of_ids(self, context), need(draft, "a draft network", self.name)
     edge, edge_side = draft_side(self, draft, context)
     refuse_audit(self, context, "where no rule judges what is accepted locally")
-    vocab_size = need(context.vocab_size, "vocab_size", self.name)
+    vocab_size = need(context.space.vocab_size, "vocab_size", self.name)
     prefix, share = 0, 0.0
     if self.target_prefix > 0:
-      num_tokens = need(context.num_tokens, "num_tokens", self.name)
+      num_tokens = need(context.space.num_tokens, "num_tokens", self.name)
       prefix = math.floor(self.target_prefix * num_tokens + 1e-9)
       share = prefix / num_tokens
     gate, gate_params = self.gate(draft.meta.get("calibration"), share)

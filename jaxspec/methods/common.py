@@ -108,7 +108,7 @@ def code_vectors(method: Method, context: BuildContext) -> Array:
   Raises:
     ValueError: without a codebook.
   """
-  return need(context.codebook, "the codebook of the image tokenizer", method.name)()
+  return need(context.space.codebook, "the codebook of the image tokenizer", method.name)()
 
 
 def check_chain(name: str, length: int, num_tokens: int, *, whole: bool = False) -> None:
@@ -153,7 +153,7 @@ class Neighbours:
     Raises:
       ValueError: without a codebook, or if it has too few codes.
     """
-    table = neighbour_table(code_vectors(self, context), self.num_neighbours, normalise=context.unit_codes)
+    table = neighbour_table(code_vectors(self, context), self.num_neighbours, normalise=context.space.unit_codes)
     return lantern_plus_plus(self.num_neighbours, self.factor), table
 
 

@@ -93,8 +93,8 @@ class Gsd(JacobiMethod):
   def _vectors(self, context: BuildContext) -> Array:
     """Embeddings ``[V, D]`` of the distances."""
     if self.distance == "embedding":
-      return need(context.embedding, "a target with input embeddings", self.name)()
+      return need(context.space.embedding, "a target with input embeddings", self.name)()
     vectors = code_vectors(self, context)
-    if not context.unit_codes:
+    if not context.space.unit_codes:
       return vectors
     return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -39,13 +39,14 @@ class JacobiMethod(Method):
     Raises:
       ValueError: without a vocabulary, or without a grid if initial drafts read a neighbour.
     """
-    vocab_size = need(context.vocab_size, "vocab_size", self.name)
+    vocab_size = need(context.space.vocab_size, "vocab_size", self.name)
     columns = 1
     if self.initial != "uniform":
-      columns = need(context.grid, f"a grid (for initial drafts from {self.initial})", self.name)[1]
+      columns = need(context.space.grid, f"a grid (for initial drafts from {self.initial})", self.name)[1]
     initial = WindowInit(self.initial, "sample", self.point_mass)
     return JacobiDrafter(
-      window=self.window, vocab_size=vocab_size, grid=columns, initial=initial, recycle=self.recycle, legal=context.legal
+      window=self.window, vocab_size=vocab_size, grid=columns, initial=initial, recycle=self.recycle,
+      legal=context.space.legal,
     )
 
   def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:

@@ -17,8 +17,9 @@ from jaxspec.core.options import LARGEST, Option, OptionSpec, check_options, opt
 from jaxspec.core.short_repr import short_repr
 from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.token_kinds import CONTINUOUS, DENOISING_STEPS, DISCRETE, SCALES
-from jaxspec.core.types import Array, Drafter, Key, PyTree, Verifier
-from jaxspec.sampling.logit_processing import LegalFn, Warp
+from jaxspec.core.token_space import TokenSpace
+from jaxspec.core.types import Drafter, Key, PyTree, Verifier
+from jaxspec.sampling.logit_processing import Warp
 
 __all__ = [
   "DISCRETE",
@@ -49,35 +50,23 @@ Value = TypeVar("Value")
 
 @dataclasses.dataclass(frozen=True)
 class BuildContext:
-  """Inputs of a method from the target's family and from the shared settings.
+  """Inputs of a method besides its networks: the tokens, and the shared settings.
 
   Attributes:
     sampling: the settings of the kind of tokens (`jaxspec.sampling`).
-    vocab_size: ``V``, None for continuous tokens.
-    num_tokens: tokens of a row, None if rows end at an end token.
-    grid: rows and columns of the token grid of an image, None for text.
-    codebook: returns ``[V, C]``, the rows of the image tokenizer; None without one.
-    embedding: returns ``[V, D]``, the target's input embedding; None without one.
-    legal: legal ids at each index of a row (`jaxspec.sampling.logit_processing.LegalFn`); None: all.
-    unit_codes: whether codes are compared at unit length, as in most tokenizers.
+    space: the tokens.
     audit: report the exact distribution of every committed token beside it (`jaxspec.audited`).
   """
 
   __repr__ = short_repr
 
   sampling: Any
-  vocab_size: int | None = None
-  num_tokens: int | None = None
-  grid: tuple[int, int] | None = None
-  codebook: Callable[[], Array] | None = None
-  embedding: Callable[[], Array] | None = None
-  legal: LegalFn | None = None
-  unit_codes: bool = True
+  space: TokenSpace = TokenSpace()
   audit: bool = False
 
   def warp(self) -> Warp:
     """The static part of the logit processing, the same on both sides of a decode of discrete tokens."""
-    return dataclasses.replace(self.sampling.warp(), legal=self.legal)
+    return dataclasses.replace(self.sampling.warp(), legal=self.space.legal)
 
 
 # (params, keys [B], condition, max_len, end_token) -> result; hashable, and equal for equal settings: it is a static
@@ -185,10 +174,10 @@ class Method:
     """Raises a ValueError if drafts are longer than a row of ``num_tokens``."""
 
   def resolved(self, context: BuildContext) -> Self:
-    """The same method for reports: options whose default None depends on the target have their value.
+    """The same method for reports: options whose default None depends on the tokens have their value.
 
     Raises:
-      ValueError: if the target does not allow an option.
+      ValueError: if the tokens do not allow an option.
     """
     return self
 

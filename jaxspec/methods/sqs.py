@@ -82,14 +82,14 @@ class Sqs(DraftingMethod):
 
   def resolved(self, context: BuildContext) -> Self:
     """See `Method.resolved`; fills in ``support``."""
-    vocab_size = need(context.vocab_size, "vocab_size", self.name)
+    vocab_size = need(context.space.vocab_size, "vocab_size", self.name)
     return dataclasses.replace(self, support=self.codec(vocab_size).max_support)
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`."""
     of_ids(self, context)
     fns, drafting = draft_side(self, draft, context)
-    codec = self.codec(need(context.vocab_size, "vocab_size", self.name))
+    codec = self.codec(need(context.space.vocab_size, "vocab_size", self.name))
     refuse_audit(self, context, "whose drafts do not come with logits")
     if self.sparsifier == "topk":
       settings = TopKParams(jnp.int32(codec.max_support))

@@ -103,7 +103,7 @@ def memory_of(
   if model.text is not None:
     found.append(Need(model.text.name, BESIDE, model.text.parameters * target.itemsize))
   if model.tokenizer is not None:
-    tokenizer = sized(registry.family_of(model.tokenizer), model.tokenizer, "tokenizer")
+    tokenizer = sized(registry.family_name(model.tokenizer), model.tokenizer, "tokenizer")
     found.append(Need("image tokenizer", BESIDE, tokenizer.weight_bytes()))
   if has_cache:
     found.append(Need("caches", ROUNDS, each=cache_of(target, mesh, halves, slots, device.platform)))

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core import footprint
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.methods.method import SAME_FAMILY, BuildContext, Method, Parts, need
 from jaxspec.models import registry
 from jaxspec.models.heads.eagle_head import attach, borrowed
@@ -74,15 +75,15 @@ def needs_of(
   found: list[Parts] = []
 
   def build(target_params, draft_params):
-    context = BuildContext(sampling, model.vocab_size, model.num_tokens, model.grid)
+    space = TokenSpace(sampling.tokens, model.vocab_size, model.num_tokens, model.grid)
     if getattr(model.tokenizer, "codebook_size", None):
-      context = dataclasses.replace(context, codebook=lambda: jnp.zeros((model.vocab_size, model.tokenizer.codebook_dim)))
+      space = dataclasses.replace(space, codebook=lambda: jnp.zeros((model.vocab_size, model.tokenizer.codebook_dim)))
     if vocab := model.vocab_size:
-      context = dataclasses.replace(context, embedding=lambda: _embedding(target, vocab))
+      space = dataclasses.replace(space, embedding=lambda: _embedding(target, vocab))
     networks = dataclasses.replace(target.drawing, params=target_params), None
     if drafting is not None:
       networks = networks[0], dataclasses.replace(drafting.drawing, params=draft_params)
-    found.append(method.build(*networks, context))
+    found.append(method.build(*networks, BuildContext(sampling, space)))
     return found[0].params
 
   draft_params = () if drafting is None else drafting.drawing.params

@@ -156,7 +156,7 @@ def make_plan(
   target = model.sized(dtype)
   kind = CONTINUOUS if target.draws_continuous else DISCRETE
   if not method.fits(kind):
-    raise ValueError(f"Must have a method that draws {kind} for {model.name}, we instead got {method.name}")
+    raise ValueError(f"Must have a method that draws {kind} tokens for {model.name}, we instead got {method.name}")
   mesh = default_mesh(target, device.count) if mesh is None else mesh
   if mesh.count != device.count:
     raise ValueError(f"Must have a mesh of the {device.count} devices of {device.name}, we instead got {mesh}")

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core.network import Network
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, PyTree
 from jaxspec.methods.method import DISCRETE, Method
 from jaxspec.planning.parts import draft_of
@@ -104,13 +105,15 @@ class RandomModel:
     Raises:
       ValueError: if the method does not draw discrete tokens, or a draft does not fit.
     """
-    if not method.fits(DISCRETE):
-      raise ValueError(f"Must have a method that draws {DISCRETE} for {self.model.name}, we instead got {method.name}")
     model = self.model
+    if not method.fits(DISCRETE):
+      raise ValueError(f"Must have a method that draws {DISCRETE} tokens for {model.name}, we instead got {method.name}")
     draft = self.draft(method)  # before the weights of the model, so that a draft that does not fit fails early
-    return Decoder(
-      self.target, method, draft=draft, sampling=sampling, vocab_size=model.vocab_size,
-      num_tokens=model.num_tokens, grid=model.grid,
+    space = TokenSpace(
+      vocab_size=model.vocab_size,
+      num_tokens=model.num_tokens,
+      grid=model.grid,
       codebook=None if model.grid is None else lambda: self._tables["codebook"],
-      embedding=lambda: self._tables["embedding"], imposed=imposed,
-    )  # fmt: skip
+      embedding=lambda: self._tables["embedding"],
+    )
+    return Decoder(self.target, method, draft=draft, sampling=sampling, space=space, imposed=imposed)

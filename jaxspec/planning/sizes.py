@@ -146,7 +146,7 @@ class Sized:
       return self
     config = dataclasses.replace(self.config, tensor_parallel=True)
     dtype = getattr(self.config, "dtype", None)
-    return sized(registry.family_of(config), config, self.network.name, dtype=dtype)
+    return sized(registry.family_name(config), config, self.network.name, dtype=dtype)
 
 
 def sized(family: str, config: Any, name: str, *, dtype: str | None = None) -> Sized:

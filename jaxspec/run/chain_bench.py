@@ -36,22 +36,22 @@ def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
   Raises:
     ValueError: if there is none.
   """
-  if pipeline.host.tokens != DISCRETE:
+  if pipeline.family.space.kind != DISCRETE:
     raise ValueError(
-      f"Must have networks of ids to bench chains of, {pipeline.name} draws {pipeline.host.tokens}: "
+      f"Must have networks of ids to bench chains of, {pipeline.name} draws {pipeline.family.space.kind}: "
       "jaxspec generate --compare measures them"
     )
   families = {}
   for name, cls in METHODS.items():
     if issubclass(cls, ChainMethod) and cls.exact:
-      own = pipeline.host.draft_families if cls.draft_family == SAME_FAMILY else (cls.draft_family,)
+      own = pipeline.family.draft_families if cls.draft_family == SAME_FAMILY else (cls.draft_family,)
       families |= {family: name for family in own if family not in families}
   if draft is not None:
-    pipeline.drafts.checkpoint(draft)  # says so if there is none
-  found = {name: families[family] for name in pipeline.drafts if (family := pipeline.drafts.family(name)) in families}
+    pipeline.drafts.loaded(draft)  # says so if there is none
+  found = {name: families[family] for name in pipeline.drafts if (family := pipeline.drafts.family_name(name)) in families}
   first = draft or (pipeline.defaults.draft if pipeline.defaults.draft in found else next(iter(found), None))
   if first not in found:
-    kind = "none" if first is None else f"a {pipeline.drafts.family(first)} as {first}"
+    kind = "none" if first is None else f"a {pipeline.drafts.family_name(first)} as {first}"
     raise ValueError(f"Must have a draft of the family {' or '.join(families)} to measure, {pipeline.name} has {kind}")
   return first, found[first]
 
@@ -74,7 +74,7 @@ def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, An
   condition = rows_of(condition, 1)
   sampling = pipeline.sampling()
   assert isinstance(sampling, SamplingConfig)  # `chain_of` takes networks of ids only
-  length = pipeline.host.default_length(sampling)
+  length = pipeline.family.default_length(sampling)
 
   def calls(network: Network, blocks: tuple[int, ...]) -> dict[int, Callable[[], Any]]:
     fns, side = sampling.side(network)
@@ -93,8 +93,8 @@ def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, An
     "draft_ratio": {},
   }
   for name in pipeline.drafts:
-    if pipeline.drafts.family(name) not in pipeline.host.draft_families:  # reads features: its cost is that of a round
-      continue
+    if pipeline.drafts.family_name(name) not in pipeline.family.draft_families:
+      continue  # it reads features: its cost is that of a round
     pair = {"target": target[1], "draft": calls(pipeline.drafts[name], (1,))[1]}
     seconds = measure.alternate(pair, repeats)
     result["draft_ratio"][name] = measure.pairwise_ratio(seconds["draft"], seconds["target"])._asdict()

@@ -19,12 +19,12 @@ from jaxspec.core.precision import in_32_bits, precision_context
 from jaxspec.core.short_repr import short_repr
 from jaxspec.core.state import DecodeResult, DraftSide, SpecParams
 from jaxspec.core.token_kinds import CONTINUOUS, DISCRETE
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, Key, ModelFns, PyTree, WhileLoopFn
 from jaxspec.methods.method import BuildContext, Method, Parts
 from jaxspec.methods.plain import Plain
 from jaxspec.models.mar.mar import MARFns
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling, DenoisingSampling, SamplingConfig, ScaleSampling, head_fns
-from jaxspec.sampling.logit_processing import LegalFn
 from jaxspec.verifiers.imposed import Imposed, ImposedVerifier
 
 # (params, key data [B, ...] uint32, condition) -> result; pure, to be jitted by the caller
@@ -39,14 +39,10 @@ class Decoder:
     target: the network whose tokens are drawn.
     method: how; `jaxspec.methods.Plain` by default.
     draft: the draft network; None: that of the method (``method.draft``).
-    sampling: `SamplingConfig` for ids, `ContinuousSampling` for vectors, `ScaleSampling` for maps, `DenoisingSampling` for
-    states. vocab_size: ``V``; None: ``target.config.vocab_size``, if there is one.
-    num_tokens: tokens of a row; None: as network and settings say, or rows of ids that end with ``max_len`` or an end token.
-    grid: rows and columns of an image's tokens, for initial drafts from neighbours.
-    codebook: returns ``[V, C]``, for acceptance rules that compare codes.
-    embedding: returns ``[V, D]``, the target's input embedding, for distances between tokens.
-    legal: which ids a token may be at each index of a row (`jaxspec.sampling.logit_processing.LegalFn`); None: all.
-    unit_codes: whether codes are compared at unit length.
+    sampling: the settings of the kind of tokens: `SamplingConfig`, `ContinuousSampling`, `ScaleSampling` or
+      `DenoisingSampling`.
+    space: the tokens. What it leaves open follows from the network and the settings: ``vocab_size`` is that of the config,
+      ``num_tokens`` that of the settings; rows of discrete tokens may also end with ``max_len`` or an end token.
     audit: report the exact distribution of every committed token beside it; costs time, changes no token.
     imposed: the acceptance that drafts are to have, to measure speed on networks without trained weights: a probability,
       one for each depth, or what `jaxspec.verifiers.imposed.Imposed` holds; None is the rule's own.
@@ -73,13 +69,7 @@ class Decoder:
   method: Method = Plain()
   draft: Network | None = None
   sampling: AnySampling = SamplingConfig()
-  vocab_size: int | None = None
-  num_tokens: int | None = None
-  grid: tuple[int, int] | None = None
-  codebook: Callable[[], Array] | None = None
-  embedding: Callable[[], Array] | None = None
-  legal: LegalFn | None = None
-  unit_codes: bool = True
+  space: TokenSpace | None = None
   audit: bool = False
   imposed: Imposed | float | tuple[float, ...] | None = None
   matmul_precision: str | None = None
@@ -90,6 +80,11 @@ class Decoder:
       raise ValueError(
         f"Must have a {wanted} for method {self.method.name}, which draws {self.method.tokens}, "
         f"we instead got a {type(self.sampling).__name__}"
+      )
+    if self.space is not None and self.space.kind != self.sampling.tokens:
+      raise ValueError(
+        f"Must have a space of {self.sampling.tokens} for a {type(self.sampling).__name__}, we instead got one of "
+        f"{self.space.kind}"
       )
     if self.imposed is not None:
       Imposed.of(self.imposed)
@@ -120,15 +115,14 @@ class Decoder:
   @functools.cached_property
   def context(self) -> BuildContext:
     """What the method is built from."""
-    num_tokens, vocab_size = self.num_tokens, self.vocab_size
+    space = self.space or TokenSpace(self.sampling.tokens)
+    num_tokens, vocab_size = space.num_tokens, space.vocab_size
     if num_tokens is None:
       num_tokens = self.sampling.row_tokens(self.target)
     if not self.draws_continuous and vocab_size is None:
       vocab_size = getattr(self.target.config, "vocab_size", None)
-    return BuildContext(
-      self.sampling, vocab_size, num_tokens, self.grid, codebook=self.codebook, embedding=self.embedding, legal=self.legal,
-      unit_codes=self.unit_codes, audit=self.audit,
-    )  # fmt: skip
+    space = dataclasses.replace(space, num_tokens=num_tokens, vocab_size=vocab_size)
+    return BuildContext(self.sampling, space, self.audit)
 
   @functools.cached_property
   def parts(self) -> Parts:
@@ -137,8 +131,8 @@ class Decoder:
     Raises:
       ValueError: if something that the method needs is missing or does not fit.
     """
-    if self.context.num_tokens is not None:
-      self.method.check_length(self.context.num_tokens)
+    if self.context.space.num_tokens is not None:
+      self.method.check_length(self.context.space.num_tokens)
     parts = self.method.build(self.target, self.drafting, self.context)
     return parts if self.imposed is None else _impose(parts, Imposed.of(self.imposed))
 
@@ -246,7 +240,7 @@ class Decoder:
         continue
       slots = fns.prefix_len(condition) + length + window
       total += footprint.tree_bytes(footprint.cache_shapes(fns.init_cache, halves * rows, slots))
-      total += footprint.logits_bytes(halves * rows, window + 1, self.context.vocab_size or 0)
+      total += footprint.logits_bytes(halves * rows, window + 1, self.context.space.vocab_size or 0)
     return total
 
   def _functions(self, network: Network) -> ModelFns | None:
@@ -263,9 +257,9 @@ class Decoder:
   def _length(self, max_len: int | None) -> int:
     if max_len is not None:
       return check_length(max_len)
-    if self.context.num_tokens is None:
+    if self.context.space.num_tokens is None:
       raise ValueError("Must have max_len where the number of tokens of a row is not known, we instead got none")
-    return self.context.num_tokens
+    return self.context.space.num_tokens
 
   def _precision(self) -> contextlib.AbstractContextManager:
     return precision_context(self.matmul_precision)

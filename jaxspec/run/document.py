@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxspec.io.checkpoints import Checkpoint
+from jaxspec.core.network import Network
 from jaxspec.run.figures import figures, speedup
 from jaxspec.run.generation import Generation, per_row
 from jaxspec.run.job import Job, draft_name
@@ -55,18 +55,18 @@ def _row(run: Generation, index: int) -> dict[str, Any]:
     is_map = np.issubdtype(tokens.dtype, np.integer)
     return row | ({"scales": [one[one >= 0].tolist() for one in np.asarray(tokens)]} if is_map else {})
   if run.texts is not None:
-    row |= {"text": run.texts[index], "ended": int(tokens[-1]) in (run.host.end_token or ())}
+    row |= {"text": run.texts[index], "ended": int(tokens[-1]) in (run.family.end_token or ())}
   return row | {"tokens": tokens.tolist()}
 
 
 def _networks(job: Job) -> dict[str, Any]:
   """Where the networks come from."""
-  host, draft = job.pipeline.host, job.decoder.draft
-  parts = {name: str(part.path) for name, part in vars(host).items() if isinstance(part, Checkpoint)}
+  family, draft = job.pipeline.family, job.decoder.draft
+  parts = {name: str(part.path) for name, part in vars(family).items() if isinstance(part, Network)}
   name = draft_name(job.method)
   path = name
   if draft is not None and name is not None and name in job.pipeline.drafts:
-    path = str(job.pipeline.drafts.checkpoint(name).path)
+    path = str(job.pipeline.drafts.loaded(name).path)
   return {"source": job.pipeline.name, **parts, "draft": path, "draft_guidance": draft is None or draft.is_guided}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxspec.core.state import Counters, DecodeResult
 from jaxspec.core.types import PyTree
-from jaxspec.families.family import Host
+from jaxspec.families.family import Family
 from jaxspec.methods import Method, Plain
 from jaxspec.run import measure
 from jaxspec.run.batches import Batches
@@ -63,9 +63,9 @@ class Generation:
     return self.job.sampling
 
   @property
-  def host(self) -> Host:
+  def family(self) -> Family:
     """What makes tokens images or texts."""
-    return self.job.pipeline.host
+    return self.job.pipeline.family
 
   @property
   def warnings(self) -> list[str]:
@@ -161,11 +161,11 @@ class Generation:
 
   @functools.cached_property
   def _outputs(self) -> tuple[Any, float]:
-    host, sampling, start, parts = self.host, self.sampling, time.perf_counter(), []
-    if self.job.noun == "image" and (self.lengths < host.row_tokens(sampling)).any():
+    family, sampling, start, parts = self.family, self.sampling, time.perf_counter(), []
+    if self.job.noun == "image" and (self.lengths < family.row_tokens(sampling)).any():
       return None, 0.0
     for result, condition in zip(self.by_batch, self.batches.condition):
-      parts.append(host.decode(result.tokens, lengths=np.asarray(result.lengths), condition=condition, sampling=sampling))
+      parts.append(family.decode(result.tokens, lengths=np.asarray(result.lengths), condition=condition, sampling=sampling))
     whole = [text for part in parts for text in part] if isinstance(parts[0], list) else np.concatenate(parts)
     return whole[: self.num], time.perf_counter() - start
 

@@ -62,7 +62,7 @@ class Job:
   @property
   def noun(self) -> str:
     """What a row becomes: image or text."""
-    return self.pipeline.host.noun
+    return self.pipeline.family.noun
 
   @property
   def num_prompts(self) -> int:

@@ -18,7 +18,7 @@ from jaxspec.core.options import check_length, options_of, suggestion
 from jaxspec.core.precision import narrow, precision_context
 from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.types import Array, PyTree
-from jaxspec.families.family import Encoded, Host, HostParts, check_captions
+from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions
 from jaxspec.io.bundle import Defaults
 from jaxspec.methods import METHODS, get_method, make_method
 from jaxspec.methods.method import DraftingMethod, Method
@@ -37,32 +37,32 @@ class LoadedNetworks:
 
   Attributes:
     name: what messages call it.
-    host: what the target's family knows.
+    family: what the target's family knows.
     target: the target network.
     drafts: draft networks by name.
     defaults: what the networks were trained for.
     dtype: compute dtype of target and drafts.
     matmul_precision: precision of products in every decode; None leaves it to jax.
-    parts: what the host was made of, for `alone`.
+    parts: what the family was made of, for `alone`.
     mesh: devices that share every decode (`jaxspec.core.mesh`); None is one device.
     programs: compiled decodes.
   """
 
   name: str
-  host: Host
+  family: Family
   target: Network
   drafts: Drafts
   defaults: Defaults = Defaults()
   dtype: str = "float32"
   matmul_precision: str | None = None
-  parts: HostParts | None = None
+  parts: FamilyParts | None = None
   mesh: Mesh | None = None
   programs: Programs = dataclasses.field(default_factory=Programs, init=False, repr=False)
   _decoders: Programs = dataclasses.field(default_factory=Programs, init=False, repr=False)
 
   def __repr__(self) -> str:
     drafts = f", drafts {', '.join(self.drafts)}" if self.drafts else ""
-    what = f"{self.host.noun}s from {type(self.host).__name__}{drafts}; method {self.default_method}"
+    what = f"{self.family.noun}s from {type(self.family).__name__}{drafts}; method {self.default_method}"
     return f"<{type(self).__name__} {self.name}: {what}>"
 
   def methods(self) -> list[str]:
@@ -142,8 +142,8 @@ class LoadedNetworks:
       cls = get_method(method or self.default_method)
       declared = options_of(cls)
       made = make_method(cls.name, **{k: v for k, v in self.defaults.options.items() if k in declared} | options)
-    if not made.fits(self.host.tokens):
-      raise ValueError(f"Must have a method for tokens that are {self.host.tokens}, we instead got {made.name}")
+    if not made.fits(self.family.space.kind):
+      raise ValueError(f"Must have a method for tokens that are {self.family.space.kind}, we instead got {made.name}")
     return made
 
   def sampling(self, **overrides: Any) -> AnySampling:
@@ -152,12 +152,12 @@ class LoadedNetworks:
     Raises:
       ValueError: for an unknown name or a value out of range.
     """
-    kind = self.host.sampling_type
+    kind = self.family.sampling_type
     if unknown := sorted(overrides.keys() - {field.name for field in dataclasses.fields(kind)}):
       known = ", ".join(options_of(kind))
       hint = suggestion(unknown[0], options_of(kind)) or ": options belong to the method"
       raise ValueError(f"Must have sampling settings in {known}, we instead got {unknown[0]}{hint}")
-    return kind(**self.host.resolve_sampling(self.defaults.sampling, overrides))
+    return kind(**self.family.resolve_sampling(self.defaults.sampling, overrides))
 
   def decoder(
     self,
@@ -179,16 +179,16 @@ class LoadedNetworks:
     method = self.method(method)
     if sampling is None:
       sampling = self.sampling(**overrides)
-    elif not isinstance(sampling, self.host.sampling_type):
-      raise ValueError(f"Must have a {self.host.sampling_type.__name__} as sampling, we instead got {sampling!r}")
+    elif not isinstance(sampling, self.family.sampling_type):
+      raise ValueError(f"Must have a {self.family.sampling_type.__name__} as sampling, we instead got {sampling!r}")
     elif overrides:
       raise ValueError(f"Must have either sampling or single settings, we instead got both ({sorted(overrides)[0]})")
     key = (method, sampling, audit)
     return self._decoders.get(key, lambda: self._make_decoder(method, sampling, audit))
 
   def _make_decoder(self, method: Method, sampling: AnySampling, audit: bool) -> Decoder:
-    host, draft = self.host, None
-    num_tokens = host.row_tokens(sampling)
+    family, draft = self.family, None
+    num_tokens = family.row_tokens(sampling)
     if num_tokens is not None:
       method.check_length(num_tokens)
     if isinstance(method, DraftingMethod):
@@ -196,21 +196,14 @@ class LoadedNetworks:
       if draft == method.free_draft:
         draft = None
       elif isinstance(draft, str):
-        host.check_fit(self.drafts.checkpoint(draft), method.draft_family)
+        family.check_fit(self.drafts.loaded(draft), method.draft_family)
         draft = self.drafts[draft]
-    tables = host.shared_tables()
     return Decoder(
       target=self.target,
       method=method,
       draft=draft,
       sampling=sampling,
-      vocab_size=host.vocab_size,
-      num_tokens=num_tokens,
-      grid=host.grid,
-      codebook=tables.get("codebook"),
-      embedding=tables.get("embedding"),
-      legal=host.legal,
-      unit_codes=host.unit_codes,
+      space=family.space,
       audit=audit,
       matmul_precision=self.matmul_precision,
     )
@@ -219,7 +212,7 @@ class LoadedNetworks:
     """Prompts as the target takes them.
 
     Args:
-      prompts: what `Host.encode` takes: texts, class names or numbers, features. A condition of the host's type passes
+      prompts: what `Family.encode` takes: texts, class names or numbers, features. A condition of the family's type passes
         through, and so does what this returned before.
       captions: what people call the rows.
     Raises:
@@ -227,11 +220,11 @@ class LoadedNetworks:
     """
     if isinstance(prompts, Encoded):
       return prompts
-    if isinstance(prompts, self.host.condition_type):
+    if isinstance(prompts, self.family.condition_type):
       prompts = narrow(prompts)
       return Encoded(prompts, check_captions(captions, [f"row {row}" for row in range(prompts.batch_size)], "rows"))
     with precision_context():
-      return self.host.encode(prompts, captions)
+      return self.family.encode(prompts, captions)
 
   def warnings(self, decoder: Decoder, condition: PyTree, max_len: int | None = None) -> list[str]:
     """What the user should know about a decode, one line each.
@@ -243,7 +236,7 @@ class LoadedNetworks:
     draft = decoder.drafting
     for network in (decoder.target, draft):
       if network is not None:
-        found += self.host.check_length(network, condition, length)
+        found += self.family.check_length(network, condition, length)
     trained_at = None if draft is None else draft.meta.get("distilled_at_cfg")
     if draft is not None and trained_at is not None and trained_at != decoder.sampling.cfg_scale:
       found.append(
@@ -264,22 +257,22 @@ class LoadedNetworks:
       ValueError: for a target without weights.
     """
     self.check_weights()
-    length, host, sampling = self.length(decoder, max_len), self.host, decoder.sampling
-    inner = decoder.decode_fn(max_len=length, end_token=host.end_token if ends else None)
+    length, family, sampling = self.length(decoder, max_len), self.family, decoder.sampling
+    inner = decoder.decode_fn(max_len=length, end_token=family.end_token if ends else None)
 
     def decode(params: SpecParams, key_data: Array, condition: PyTree) -> DecodeResult:
       keys = rng.of_key_data(key_data)
-      condition = host.prepare(keys, condition)
+      condition = family.prepare(keys, condition)
       result = inner(params, key_data, condition)
-      return host.finish(result, condition, keys, params, sampling)
+      return family.finish(result, condition, keys, params, sampling)
 
     return decode if self.mesh is None else meshes.over_rows(decode, self.mesh)
 
   def static_key(self, decoder: Decoder, max_len: int | None = None, *, ends: bool = True) -> Hashable:
     """Everything that is static in the program of `decode_fn`: decoders that differ in traced numbers share it."""
     parts = decoder.parts
-    # What a host's own `finish` reads of the settings is static.
-    of_finish = None if type(self.host).finish is Host.finish else decoder.sampling
+    # What a family's own `finish` reads of the settings is static.
+    of_finish = None if type(self.family).finish is Family.finish else decoder.sampling
     statics = parts.drafter, parts.verifier, parts.target_prefix, parts.decode
     return (*statics, of_finish, self.length(decoder, max_len), ends)
 
@@ -307,17 +300,17 @@ class LoadedNetworks:
 
   def length(self, decoder: Decoder, max_len: int | None) -> int:
     """Tokens of a row at most; a ValueError for a length that is not positive."""
-    return self.host.default_length(decoder.sampling) if max_len is None else check_length(max_len)
+    return self.family.default_length(decoder.sampling) if max_len is None else check_length(max_len)
 
   def _families(self, method: type[Method] | Method) -> tuple[str, ...]:
-    return self.host.families(method.draft_family)
+    return self.family.family_names(method.draft_family)
 
   def drafts_of(self, method: type[Method] | Method) -> list[str]:
     """Names of the drafts that a method can use, as far as their families tell."""
     families = self._families(method)
-    return [name for name in self.drafts if self.drafts.family(name) in families]
+    return [name for name in self.drafts if self.drafts.family_name(name) in families]
 
   def _can_draft(self, method: type[Method]) -> bool:
     needs_network = method.draft_family is not None and method.free_draft is None
-    return method.fits(self.host.tokens) and (not needs_network or bool(self.drafts_of(method)))
+    return method.fits(self.family.space.kind) and (not needs_network or bool(self.drafts_of(method)))
 

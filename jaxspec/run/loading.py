@@ -15,7 +15,7 @@ from jaxspec.core import mesh as meshes
 from jaxspec.core import precision
 from jaxspec.core.options import options_of
 from jaxspec.core.platform import platform
-from jaxspec.families.family import Host, HostParts
+from jaxspec.families.family import Family, FamilyParts
 from jaxspec.io import checkpoints, shipped
 from jaxspec.io.bundle import BUNDLE_FILE, Bundle, read_bundle
 from jaxspec.methods import METHODS, get_method
@@ -48,18 +48,18 @@ def load_pipeline(
     dtype: compute dtype of target, drafts and a T5 encoder, one of `DTYPES`, by name or as NumPy has it; other encoders
       and decoders stay in float32.
     matmul_precision: precision of products in every decode, one of `jaxspec.core.precision.PRECISIONS`. None is what
-      JAX is told to do (``JAX_DEFAULT_MATMUL_PRECISION``), else what suits this machine (`Host.matmul_precision`).
+      JAX is told to do (``JAX_DEFAULT_MATMUL_PRECISION``), else what suits this machine (`Family.matmul_precision`).
     target_weights: False leaves the target's weights out, where a cloud has them; the pipeline decodes nothing by itself.
     mesh: devices that share every decode, such as ``data=2,model=4``: rows of a batch are divided over ``data``, the target
       over ``model``; drafts are copied. Every process of several must make the same calls.
-    parts: what the host needs and no bundle says: ``tokenizer`` and ``text`` (of released networks a T5 encoder) for
+    parts: what the family needs and no bundle says: ``tokenizer`` and ``text`` (of released networks a T5 encoder) for
       LlamaGen, ``vae``, ``classes`` and ``latent_scale`` for MAR, by folder, file or value.
   Raises:
     ValueError: one line naming the file and what is wrong with it, or the part that is missing or does not fit.
 
   Example:
     >>> pipe = load_pipeline("digits32-causal")
-    >>> pipe.host.noun, pipe.default_method, list(pipe.drafts)
+    >>> pipe.family.noun, pipe.default_method, list(pipe.drafts)
     ('image', 'cspd', ['small'])
   """
   dtype = _name(dtype)
@@ -73,40 +73,40 @@ def load_pipeline(
   bundle = path if is_read else read_bundle(shipped.named(shipped.default_bundle() if path is None else path))
   sources, brought = _draft_sources(bundle, draft, drafts)
   folder = bundle.target_folder()
-  family = checkpoints.read_config(folder)["family"]
-  if family in registry.FAMILIES and family not in registry.generating():
-    raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {folder} holds a {family}")
-  checkpoint = checkpoints.load(folder, dtype=jnp.dtype(dtype), weights=target_weights, mesh=mesh)
+  name = checkpoints.read_config(folder)["family"]
+  if name in registry.FAMILIES and name not in registry.generating():
+    raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {folder} holds a {name}")
+  loaded = checkpoints.load(folder, dtype=jnp.dtype(dtype), weights=target_weights, mesh=mesh)
   absolute = lambda value: Path(value).absolute() if isinstance(value, (str, os.PathLike)) else value
   given = {name: absolute(value) for name, value in parts.items() if value is not None}
-  host_parts = HostParts(bundle.path, {**bundle.parts, **given})
-  host = registry.host_maker(family)(checkpoint, host_parts)
-  host_parts.check_all_read()
-  _check_defaults(bundle, host)
+  family_parts = FamilyParts(bundle.path, {**bundle.parts, **given})
+  family = registry.family_maker(name)(loaded, family_parts)
+  family_parts.check_all_read()
+  _check_defaults(bundle, family)
   defaults = bundle.defaults
   if not defaults.sampling:  # nothing is known better: a folder of converted networks, or a bundle that does not say
-    defaults = dataclasses.replace(defaults, sampling=host.published_sampling())
-  loaded = Drafts(host, sources, dtype=dtype, mesh=mesh)
+    defaults = dataclasses.replace(defaults, sampling=family.published_sampling())
+  networks = Drafts(family, sources, dtype=dtype, mesh=mesh)
   if brought:
-    check_families(host, {sources[name]: loaded.family(name) for name in brought})
-    first, method = brought[0], _method_with(defaults.method, host, loaded.family(brought[0]))
+    check_families(family, {sources[name]: networks.family_name(name) for name in brought})
+    first, method = brought[0], _method_with(defaults.method, family, networks.family_name(brought[0]))
     defaults = dataclasses.replace(defaults, draft=first, method=method)
-  precise = matmul_precision or precision.of_user() or host.matmul_precision(dtype)
-  target = host.network(checkpoint, "target")
-  return Pipeline(bundle.name, host, target, loaded, defaults, dtype, precise, host_parts, mesh)
+  precise = matmul_precision or precision.of_user() or family.matmul_precision(dtype)
+  target = family.network(loaded, "target")
+  return Pipeline(bundle.name, family, target, networks, defaults, dtype, precise, family_parts, mesh)
 
 
-def _check_defaults(bundle: Bundle, host: Host) -> None:
+def _check_defaults(bundle: Bundle, family: Family) -> None:
   """Refuses defaults for another kind of tokens than the target's.
 
   Raises:
     ValueError: naming the file and the first of them.
   """
-  method, known, wrong = bundle.defaults.method, options_of(host.sampling_type), None
+  method, known, wrong = bundle.defaults.method, options_of(family.sampling_type), None
   if unknown := sorted(bundle.defaults.sampling.keys() - known.keys()):
-    wrong = f"must have sampling settings of {host.tokens} ({', '.join(known)}), we instead got {unknown[0]}"
-  elif method is not None and not get_method(method).fits(host.tokens):
-    wrong = f"must have a default method for tokens that are {host.tokens}, we instead got {method}"
+    wrong = f"must have sampling settings of {family.space.kind} ({', '.join(known)}), we instead got {unknown[0]}"
+  elif method is not None and not get_method(method).fits(family.space.kind):
+    wrong = f"must have a default method for tokens that are {family.space.kind}, we instead got {method}"
   if wrong is not None:
     raise ValueError(f"Corrupt {bundle.path / BUNDLE_FILE}: {wrong}")
 
@@ -140,20 +140,23 @@ def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], list
   return sources, [name for name, _ in given]
 
 
-def check_families(host: Host, found: Mapping[Path, str]) -> None:
-  """Refuses networks, by their folders, that no method drafts with for this host.
+def check_families(family: Family, found: Mapping[Path, str]) -> None:
+  """Refuses networks that no method drafts with for the target's family.
+
+  Args:
+    found: folders of networks, and the names of their families.
 
   Raises:
     ValueError: naming the first of them.
   """
-  drafting = [cls for cls in METHODS.values() if cls.fits(host.tokens) and cls.draft_family is not None]
-  known = dict.fromkeys(family for cls in drafting for family in host.families(cls.draft_family))
-  for folder, family in found.items():
-    if family not in known:
-      raise ValueError(f"Must have a checkpoint of the family {' or '.join(known)} as draft, {folder} holds a {family}")
+  drafting = [cls for cls in METHODS.values() if cls.fits(family.space.kind) and cls.draft_family is not None]
+  known = dict.fromkeys(name for cls in drafting for name in family.family_names(cls.draft_family))
+  for folder, name in found.items():
+    if name not in known:
+      raise ValueError(f"Must have a checkpoint of the family {' or '.join(known)} as draft, {folder} holds a {name}")
 
 
-def _method_with(method: str | None, host: Host, family: str) -> str | None:
-  """The bundle's default method where a draft of this family goes with it, else None."""
-  fits = method is not None and family in host.families(get_method(method).draft_family)
+def _method_with(method: str | None, family: Family, name: str) -> str | None:
+  """The bundle's default method where a draft of the family ``name`` goes with it, else None."""
+  fits = method is not None and name in family.family_names(get_method(method).draft_family)
   return method if fits else None

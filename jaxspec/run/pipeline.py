@@ -4,8 +4,9 @@
     out = pipe(["a red heart", "two cats"], key=jax.random.key(0))
     out.images, out.tokens, out.counters
 
-A `Pipeline` joins what a bundle says (`jaxspec.io.bundle`), what the target's family knows (`jaxspec.families.family.Host`)
-and a method (`jaxspec.methods`). It decodes in one compiled program per method, length and batch size, which is kept.
+A `Pipeline` joins what a bundle says (`jaxspec.io.bundle`), what the target's family knows
+(`jaxspec.families.family.Family`) and a method (`jaxspec.methods`). It decodes in one compiled program per method, length
+and batch size, which is kept.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from jaxspec.core import rng
 from jaxspec.core.types import Key
-from jaxspec.families.family import HostParts
+from jaxspec.families.family import FamilyParts
 from jaxspec.methods.method import Method
 from jaxspec.models import registry
 from jaxspec.run.batches import batch_rows, split
@@ -104,10 +105,10 @@ class Pipeline(LoadedNetworks):
     Raises:
       ValueError: for an unknown draft, or one that does not generate by itself.
     """
-    checkpoint = self.drafts.checkpoint(draft)
-    host = registry.host_maker(checkpoint.family)(checkpoint, self.parts or HostParts(self.name, {}))
+    loaded = self.drafts.loaded(draft)
+    family = registry.family_maker(loaded.family_name)(loaded, self.parts or FamilyParts(self.name, {}))
     defaults = dataclasses.replace(self.defaults, method=None, draft=None)
-    target = host.network(checkpoint, draft)
+    target = family.network(loaded, draft)
     return dataclasses.replace(
-      self, name=f"{self.name}/{draft}", host=host, target=target, drafts=Drafts(host), defaults=defaults
+      self, name=f"{self.name}/{draft}", family=family, target=target, drafts=Drafts(family), defaults=defaults
     )

@@ -41,9 +41,9 @@ class SamplingConfig(Guidance):
     """The traced part of the logit processing."""
     return sampling_params(self.temperature, self.top_p)
 
-  def row_tokens(self, network: Network) -> None:
-    """Tokens of a row of a network; rows end at a length that the family gives, or at an end token."""
-    return None
+  def row_tokens(self, network: Network) -> int | None:
+    """Tokens of a row, if the network's config has them; other rows end at a given length or at an end token."""
+    return getattr(network.config, "num_tokens", None)
 
   def side(self, network: Network, *, features: str = "both", guided: bool | None = None) -> tuple[ModelFns, ModelParams]:
     """A network as one side of a decode: its functions and its traced parameters.

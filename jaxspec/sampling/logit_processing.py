@@ -17,14 +17,10 @@ import jax.numpy as jnp
 
 from jaxspec.core.short_repr import short_repr
 from jaxspec.core.token_axes import over_rows
+from jaxspec.core.token_space import LegalFn
 from jaxspec.core.types import Array, Params, PyTree
 
 _BLOCK = 128
-
-# (index of a token in its row, ``[...]`` int32 from 0) -> its legal ids, ``[..., V]`` bool. Hashable, and equal for equal
-# rules, as a static argument has to be.
-LegalFn = Callable[[Array], Array]
-
 
 class Sampling(NamedTuple):
   """Traced sampling parameters: changing them does not recompile. Leaves are ``[]``, or ``[B]`` with one for each row."""

@@ -70,7 +70,7 @@ def check_exact(
     build = method
   else:
     if not method.fits(DISCRETE):
-      raise ValueError(f"Must have a method that draws ids, we instead got {method.name}, which draws {method.tokens}")
+      raise ValueError(f"Must have a method that draws discrete tokens, we instead got {method.name} for {method.tokens}")
     build = method.build
   drafts_features = isinstance(method, Method) and method.draft_family == EAGLE
   return min(_check_target(build, TOYS[name](), drafts_features, rows, seed) for name in targets)

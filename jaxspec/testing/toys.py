@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core.network import Network
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import ModelFns, ModelOutput, PyTree
 from jaxspec.methods.method import BuildContext
 from jaxspec.models.conditions import ClassLabels, Pairs, Prompt
@@ -169,11 +170,11 @@ def _toy(name: str, prompt: int, grid: tuple[int, int] | None, conditions: PyTre
   shape = (rows_of_table(vocab, length, prompt), vocab)
   logits, noise = generator.normal(size=shape), 0.7 * generator.normal(size=shape)
   vectors = lambda: jnp.asarray([[1.0, 0.0], [0.9, 0.2], [0.1, 1.0]])  # two are close, for relaxed rules
-  context = BuildContext(SamplingConfig(), vocab, length, grid, codebook=vectors, embedding=vectors)
+  space = TokenSpace(vocab_size=vocab, num_tokens=length, grid=grid, codebook=vectors, embedding=vectors)
   probs = softmax(logits)
   return Toy(
     name, host(vocab, length, logits, prompt), host(vocab, length, logits + noise, prompt),
-    head(vocab, length, noise, prompt), context, conditions,
+    head(vocab, length, noise, prompt), BuildContext(SamplingConfig(), space), conditions,
     np.stack([joint(probs, vocab, length, number) for number in numbers]) / len(numbers),
   )  # fmt: skip
 

@@ -93,7 +93,9 @@ def test_prompts_of_classes(tmp_path):
 def test_targets_without_a_text_encoder_are_refused():
   """Features of T5, ids that the network reads itself where prompts need an encoder, and what is no image of ids."""
   kinds = dict(tokens="discrete", noun="image")
-  named = lambda condition, **of: SimpleNamespace(name="other", host=SimpleNamespace(condition_type=condition, **kinds | of))
+  named = lambda condition, **of: SimpleNamespace(
+    name="other", family=SimpleNamespace(condition_type=condition, **kinds | of)
+  )
   with pytest.raises(ValueError, match="a small text encoder of its own for this, other has none$"):
     sampled_target.conditions_of(named(Caption))
   for what, draws in (({"tokens": "vectors"}, "vectors"), ({"noun": "text"}, "texts")):
