@@ -1,4 +1,4 @@
-"""The draft networks of a pipeline: named at once, loaded when they are first used."""
+"""The draft networks of a pipeline, loaded on first use."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from jaxspec.io import checkpoints
 
 
 class Drafts(Mapping[str, Network]):
-  """Draft networks by name, in the order of their bundle; each is loaded when it is first read.
+  """Draft networks by name, in the order of their bundle; each is loaded on first access.
 
-  ``name in drafts``, iteration and ``len`` know names only and load nothing.
+  ``name in drafts``, iteration and ``len`` load nothing.
 
   Args:
-    family: that of the target.
+    family: the target's family.
     sources: checkpoint folders, or loaded networks.
-    dtype: compute dtype of those that are loaded here.
-    mesh: devices that each get a copy of those that are loaded here.
+    dtype: compute dtype of drafts from folders.
+    mesh: devices for copies of drafts from folders.
   """
 
   def __init__(
@@ -53,7 +53,7 @@ class Drafts(Mapping[str, Network]):
     return len(self._sources)
 
   def loaded(self, name: str) -> Network:
-    """A draft as its checkpoint has it.
+    """A draft in the form of its checkpoint.
 
     Raises:
       ValueError: for an unknown name or a damaged checkpoint.

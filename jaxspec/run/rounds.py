@@ -1,4 +1,4 @@
-"""A job round by round: each round is a call of its own, with a result after it."""
+"""A job round by round, with a result after each round."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from jaxspec.run.run import prepare
 def rounds(job: Job, batches: Batches) -> Generator[tuple[DecodeResult, Callable[[], DecodeResult]], None, None]:
   """Decodes the first batch, with a result after the prefill and after every round.
 
-  Yields each result in generation order, and a call that gives it as the family finishes it, for `Family.decode`. Tokens
-  that are not drawn yet are 0, and their origin is ``EMPTY``. A method without rounds yields its one result. The next round
-  reuses buffers: read what you need before you ask for it.
+  Yields each result in generation order, and a function that returns it after `Family.finish`, for `Family.decode`. Later
+  tokens are 0, with origin ``EMPTY``. A method without rounds yields one result. The next round reuses the buffers, so copy
+  values before it.
 
   Args:
     batches: rows with their keys (`Job.batches`); only the first batch is decoded.
