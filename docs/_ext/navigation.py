@@ -64,7 +64,8 @@ GROUPS = {
   "contracts": (
     "Contracts",
     "What a network, a drafter and a verifier are, and what they exchange.",
-    "ModelFns ModelOutput Cursor Draft Verdict Drafter FirstToken Verifier",
+    "ModelFns ModelOutput Cursor Draft Verdict Drafter FirstToken Verifier core.constructors.stateless "
+    "core.constructors.from_history core.constructors.History core.constructors.from_features",
   ),
   "drafters": (
     "Drafters",

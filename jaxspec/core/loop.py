@@ -205,8 +205,7 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
   origin = jnp.where((offset > accepted) & verified[:, None], int(Origin.BONUS), origin)
   origin = jnp.where(offset < local[:, None], int(Origin.LOCAL), origin).astype(jnp.int8)
 
-  position = jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)  # max_len is dropped
-  row = jnp.arange(rows)[:, None]
+  position, row = verdicts.block_positions(cursor, draft, verdict, max_len), jnp.arange(rows)[:, None]
   put = lambda buffer, values: buffer.at[row, position].set(values, mode="drop")
   one = live.astype(jnp.int32)
   kept = jnp.minimum(local, gain)  # fewer than all where rows keep one length and another row stopped this one

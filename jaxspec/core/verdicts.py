@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
 from jaxspec.core import trees
@@ -34,6 +35,16 @@ def committed_block(draft: Draft, verdict: Verdict) -> Array:
   return jnp.where(over_tokens(is_next, padded), following, padded)
 
 
+def block_positions(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int) -> Array:
+  """Index ``[B, L + M]`` in its row of every token of `committed_block`.
+
+  It is ``max_len`` for tokens that are not committed: a write with ``mode="drop"`` leaves them out.
+  """
+  gain = jnp.where(cursor.live, num_committed(draft, verdict), 0)
+  offset = jnp.arange(trees.accepted_tokens(draft, verdict).shape[1] + verdict.next_tokens.shape[1])[None]
+  return jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)
+
+
 def newest_token(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
   """The last token of a live row after the round, ``[B]`` or ``[B, C]``."""
   gain = num_committed(draft, verdict)
@@ -53,6 +64,18 @@ def token_before_newest(cursor: Cursor, draft: Draft, verdict: Verdict, previous
   before = token_at(block, jnp.clip(gain - 2, 0, block.shape[1] - 1))
   before = jnp.where(over_tokens(gain > 1, before), before, cursor.last)
   return jnp.where(over_tokens(gain > 0, before), before, previous)
+
+
+def features_of(verdict: Verdict) -> Array:
+  """The target's features that a verdict gives back, ``[B, T, D]``.
+
+  Raises:
+    ValueError: if the verifier returns no features.
+  """
+  features = verdict.feedback
+  if not isinstance(features, jax.Array) or features.ndim != 3:
+    raise ValueError(f"Must have features [B, T, D] as the verifier's feedback, we instead got {features!r}")
+  return features
 
 
 def is_end_token(cursor: Cursor, tokens: Array) -> Array:

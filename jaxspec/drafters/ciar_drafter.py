@@ -313,8 +313,8 @@ class CiarDrafter(Drafter):
     live, calling, local = cursor.live, draft.needs_verify, draft.num_local
     gain = jnp.where(live, verdicts.num_committed(draft, verdict), 0)
     block_tokens = verdicts.committed_block(draft, verdict)
-    row, offset, max_len = jnp.arange(live.shape[0]), jnp.arange(block_tokens.shape[1])[None], state.tokens.shape[1]
-    position = jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)  # beyond the end: dropped
+    row, max_len = jnp.arange(live.shape[0]), state.tokens.shape[1]
+    position = verdicts.block_positions(cursor, draft, verdict, max_len)
     newest_read = cursor.length + gain - 1  # after an exchange the target has read all but the newest token
     in_window = draft.num_drafted - local
     sent = jnp.where(live & calling, cursor.length - state.read + local + in_window, 0)

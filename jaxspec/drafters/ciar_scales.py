@@ -205,8 +205,7 @@ class CiarScaleDrafter(Drafter):
     live, asks, max_len = cursor.live, draft.needs_verify, state.tokens.shape[1]
     gain = jnp.where(live, verdicts.num_committed(draft, verdict), 0)
     block = verdicts.committed_block(draft, verdict)
-    row, offset = jnp.arange(live.shape[0])[:, None], jnp.arange(block.shape[1])[None]
-    position = jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)  # beyond the end: dropped
+    row, position = jnp.arange(live.shape[0])[:, None], verdicts.block_positions(cursor, draft, verdict, max_len)
     length, until = cursor.length + gain, state.until
     if isinstance(trace, _Trace):  # else the cloud drew alone
       stopped = asks & verdicts.ends_on_draft(cursor, draft, verdict) & (length > trace.begin) & (length < trace.until)

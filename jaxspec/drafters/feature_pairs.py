@@ -43,9 +43,7 @@ def start(head: ModelFns, params: Params, condition, prefill: Verdict, *, longes
   Raises:
     ValueError: if the verifier returns no features.
   """
-  features = prefill.feedback  # [B, P, D]
-  if not isinstance(features, jax.Array) or features.ndim != 3:
-    raise ValueError(f"Must have features [B, P, D] as the verifier's feedback, we instead got {features!r}")
+  features = verdicts.features_of(prefill)  # [B, P, D]
   rows, prefix_len = features.shape[0], head.prefix_len(condition)
   cache = head.init_cache(rows, prefix_len + slots)
   if prefix_len:

@@ -54,11 +54,15 @@ OWN_MAPS = ("tests/core/test_scale_loop.py::test_counters_and_the_target_s_own_m
 BLOCKS = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[True]",)
 NO_BONUS = ("tests/contract/test_contract.py::test_a_verifier_may_add_nothing[speculative]",)
 PAUSES = ("tests/contract/test_contract.py::test_a_round_may_commit_nothing[eagle-chain]",)
+FEATURES = (
+  "tests/core/test_constructors.py::test_features_are_those_with_which_the_newest_token_was_drawn[pauses-False]",
+)
 BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[False]",)
 
 _CHAIN, _LOOP, _DRAFTS = "jaxspec/rules/chain_rule.py", "jaxspec/core/loop.py", "jaxspec/core/verdicts.py"
 _TREE, _JACOBI, _SQS = "jaxspec/rules/tree_rule.py", "jaxspec/drafters/jacobi_drafter.py", "jaxspec/drafters/compressed.py"
 _CIAR, _TARGET = "jaxspec/drafters/ciar_drafter.py", "jaxspec/verifiers/target.py"
+_CONSTRUCTORS = "jaxspec/core/constructors.py"
 _PAIRS = "jaxspec/drafters/feature_pairs.py"
 _SMALL = "jaxspec/drafters/small_model.py"
 
@@ -221,6 +225,14 @@ MUTANTS = (
   Mutant(
     "a head reads the pairs of one round too few", _PAIRS,
     "_fit(features, size)), gain", "_fit(features, size)), jnp.maximum(gain - 1, 1)", contract("eagle-chain"),
+  ),
+  Mutant(
+    "features are those of the newest token", _CONSTRUCTORS,
+    "jnp.clip(gain - 1, 0, features.shape[1] - 1)", "jnp.clip(gain, 0, features.shape[1] - 1)", FEATURES,
+  ),
+  Mutant(
+    "a row that commits nothing takes other features", _CONSTRUCTORS,
+    "over_tokens(cursor.live & (gain > 0), newest)", "over_tokens(cursor.live, newest)", FEATURES,
   ),
   Mutant(
     "a head forgets its pairs where nothing was committed", _PAIRS,

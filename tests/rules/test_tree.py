@@ -11,7 +11,7 @@ import pytest
 
 import jaxspec
 from jaxspec.core import loop, rng, trees
-from jaxspec.core.constructors import drafter_of
+from jaxspec.core.constructors import stateless
 from jaxspec.core.types import Draft, Drafter
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules import tree_rule
@@ -166,12 +166,12 @@ def test_a_chain_is_the_tree_of_one_path():
 def table_trees(window: int) -> Drafter:
   """A drafter of one fixed tree: parameters are its parents ``[K]``, and tokens ``[V, K]`` by the newest token."""
 
-  def draft(params, keys, state, cursor):
+  def draft(params, keys, cursor):
     parents, tokens = params
     rows = cursor.last.shape[0]
-    return _draft(tokens[cursor.last], jnp.broadcast_to(parents[None], (rows, window))), (), ()
+    return _draft(tokens[cursor.last], jnp.broadcast_to(parents[None], (rows, window)))
 
-  return drafter_of(draft, window=window)
+  return stateless(draft, window=window)
 
 
 def _markov(seed, parents):
