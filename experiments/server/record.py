@@ -36,7 +36,7 @@ def record(case: Case, lab: Lab, address: str, number: int = 1, **where: Any) ->
   edge.run(0, cloud)
   for index in range(number):
     recorder = Recorder()
-    tokens, _ = edge.run(index, cloud, watch=recorder)
+    tokens, _ = edge.run(index, cloud, observer=recorder)
     found.append(recorder.trace(cloud.description, len(tokens)))
   cloud.hang_up()
   return found
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     traces = record(case, Lab(Path("runs/tables")), args.url, args.number, **connection(args))
     args.out.mkdir(exist_ok=True)
     for trace in traces:
-      write_trace(args.out / f"{trace.opening.stream.hex()}.json", trace)
+      write_trace(args.out / f"{trace.handshake.stream.hex()}.json", trace)
   except (CloudError, ImportError, OSError, ValueError) as error:
     print(f"experiments.server.record: error: {' '.join(str(error).split())}", file=sys.stderr)
     return 2

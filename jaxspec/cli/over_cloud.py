@@ -22,10 +22,10 @@ from jaxspec.run.job import Job
 from jaxspec.sampling import SamplingConfig
 from jaxspec.serving.edge.grpc_client import GrpcCloud
 from jaxspec.serving.edge.journal import Journal
-from jaxspec.serving.edge.observer import Watch
-from jaxspec.serving.edge.remote_decode import rows_over_cloud
+from jaxspec.serving.edge.observer import Observer
+from jaxspec.serving.edge.remote_decode import RemoteOptions, rows_over_cloud
 from jaxspec.serving.edge.retries import Policy
-from jaxspec.serving.messages import Messages, edge_settings, rows_of, wire_of
+from jaxspec.serving.messages import Messages, codec_of_job, edge_of_job, rows_of
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.cloud import Cloud, CloudError
 from jaxspec.serving.wire.profiles import check_profile, find_profile
@@ -41,12 +41,12 @@ def check(job: Job, cloud: GrpcCloud, model: bytes) -> int:
     ValueError: in one line with what the server has, where it does not go with the job.
   """
   cloud.check_model(model)
-  wire, sampling = wire_of(job), job.sampling
+  codec, sampling = codec_of_job(job), job.sampling
   published = job.pipeline.sampling()
-  assert isinstance(sampling, SamplingConfig) and isinstance(published, SamplingConfig)  # only ids have a wire
+  assert isinstance(sampling, SamplingConfig) and isinstance(published, SamplingConfig)  # only ids have a codec
   top_p, cfg_scale = sampling.top_p, sampling.cfg_scale
-  profile = find_profile(cloud.description, wire, top_k=sampling.top_k, top_p=top_p, cfg_scale=cfg_scale)
-  check_profile(cloud.description, profile.id, wire, max_len=job.max_len, top_p=top_p, cfg_scale=cfg_scale)
+  profile = find_profile(cloud.description, codec, top_k=sampling.top_k, top_p=top_p, cfg_scale=cfg_scale)
+  check_profile(cloud.description, profile.id, codec, max_len=job.max_len, top_p=top_p, cfg_scale=cfg_scale)
   trained = published.cfg_interval  # no profile tells it
   if sampling.is_guided and sampling.cfg_interval != trained:
     raise UserError(f"Must have --cfg-interval {trained}, by which a server guides, we instead got {sampling.cfg_interval}")
@@ -65,15 +65,15 @@ def decode(
   Raises:
     CloudError, MessageError: where no row was finished.
   """
-  pipeline, params = job.pipeline, job.decoder.parts.params.draft
+  pipeline = job.pipeline
   key_data, condition = rows_of(batches)
   captions = [job.captions[prompt] for prompt in batches.prompt] if pipeline.host.sends_text else None
-  kwargs: dict[str, Any] = edge_settings(job) | dict(captions=captions, profile=profile)
-  found, failure, watch, start = [], None, Watch(), time.perf_counter()
+  edge = edge_of_job(job, profile=profile)
+  found, failure, observer, start = [], None, Observer(), time.perf_counter()
   with contextlib.ExitStack() as stack:
     journal = None if options["journal"] is None else stack.enter_context(Journal(options["journal"]))
-    kwargs |= dict(journal=journal, policy=Policy(give_up_s=options["give_up"]), watch=watch)
-    rows = rows_over_cloud(params, rng.of_key_data(key_data), condition, cloud=cloud, **kwargs)
+    remote = RemoteOptions(captions, journal, Policy(give_up_s=options["give_up"]), observer)
+    rows = rows_over_cloud(edge, rng.of_key_data(key_data), condition, cloud, remote)
 
     def work():
       with pipeline.context():  # holds for one thread
@@ -96,7 +96,7 @@ def decode(
   for begin in range(0, len(found), batches.rows):
     at = np.minimum(np.arange(begin, begin + batches.rows), len(found) - 1)
     by_batch.append(jax.tree.map(lambda *leaves, at=at: np.concatenate(leaves)[at], *results))
-  messages = Messages(join_traffic(traffic), None, None, options["cloud"], watch.resumes)
+  messages = Messages(join_traffic(traffic), None, None, options["cloud"], observer.resumes)
   run = Generation(job, batches, by_batch, 0.0, [seconds], messages, failure)
   return run
 
