@@ -67,7 +67,7 @@ def decode(
   """
   pipeline = job.pipeline
   key_data, condition = rows_of(batches)
-  captions = [job.captions[prompt] for prompt in batches.prompt] if pipeline.host.sends_text else None
+  captions = [job.captions[prompt] for prompt in batches.prompt] if pipeline.family.sends_text else None
   edge = edge_of_job(job, profile=profile)
   found, failure, observer, start = [], None, Observer(), time.perf_counter()
   with contextlib.ExitStack() as stack:

@@ -78,8 +78,8 @@ class Messages(NamedTuple):
 
 
 def has_messages(job: Job) -> bool:
-  """Whether the rounds of the job's method have messages, and its tokens are ids."""
-  return isinstance(job.method, (Sqs, Ciar, Plain)) and job.pipeline.host.tokens == DISCRETE
+  """Whether the rounds of the job's method have messages, and its tokens are discrete."""
+  return isinstance(job.method, (Sqs, Ciar, Plain)) and job.pipeline.family.space.kind == DISCRETE
 
 
 def codec_of_job(job: Job) -> RoundCodec:
@@ -88,11 +88,11 @@ def codec_of_job(job: Job) -> RoundCodec:
   Raises:
     ValueError: for a method without messages, or a rule that needs distributions that no message holds.
   """
-  method, vocab, width = job.method, job.pipeline.host.vocab_size, 0
+  method, vocab, width = job.method, job.pipeline.family.space.vocab_size, 0
   if not has_messages(job) or vocab is None:
     raise ValueError(
-      "--wire, --network and --cloud go with methods that have messages (sqs, ciar, ar) and tokens that are ids, we instead "
-      f"got {method.name} for {job.pipeline.host.tokens}"
+      "--wire, --network and --cloud go with methods that have messages (sqs, ciar, ar) and discrete tokens, we instead "
+      f"got {method.name} for {job.pipeline.family.space.noun}"
     )
   if isinstance(method, Ciar) and method.inject != "none":
     draft = job.decoder.draft
@@ -117,7 +117,7 @@ def edge_of_job(job: Job, *, profile: int | None = None) -> Edge:
     codec,
     job.max_len,
     profile=profile,
-    end_token=job.pipeline.host.end_token if job.ends else None,
+    end_token=job.pipeline.family.end_token if job.ends else None,
     target_prefix=parts.target_prefix,
     temperature=sampling.temperature,
     top_p=sampling.top_p,
@@ -147,7 +147,7 @@ def cloud_of(job: Job) -> LocalCloud:
     read = lambda sent: jax.tree.map(lambda leaf: leaf[int(sent) :][:1], conditions)
     example = read("0")
   model, params = sampling.side(pipeline.target)
-  profile = ServedProfile(codec, dataclasses.replace(sampling.warp(), legal=pipeline.host.legal))
+  profile = ServedProfile(codec, dataclasses.replace(sampling.warp(), legal=pipeline.family.space.legal))
   width = -(-(profile.window + 2) // 8) * 8
   # Both sides have the same weights, and a step has one row: digest and independence of rows need no check.
   settings = EngineSettings(
@@ -184,6 +184,6 @@ def send(run: Generation, network: str | None = None) -> Messages:
 
 
 def _sampling_of(job: Job) -> SamplingConfig:
-  """The sampling settings of a job whose tokens are ids."""
-  assert isinstance(job.sampling, SamplingConfig), "tokens that are ids have these settings"
+  """The sampling settings of a job of discrete tokens."""
+  assert isinstance(job.sampling, SamplingConfig), "discrete tokens have these settings"
   return job.sampling

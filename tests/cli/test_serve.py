@@ -124,7 +124,7 @@ def test_a_server_in_a_process(tmp_path):
   method = pipeline.method(Sqs(coding="lazy", sparsifier="topk", support=4, max_drafts=4))
   parts, encoded = pipeline.decoder(method).parts, pipeline.encode(["once"])
   with pipeline.context():
-    edge = Edge(parts.params.draft, parts.drafter, codec_of(method, 259), 12, end_token=pipeline.host.end_token)
+    edge = Edge(parts.params.draft, parts.drafter, codec_of(method, 259), 12, end_token=pipeline.family.end_token)
     out, _ = decode_over_cloud(edge, jax.random.key(0), encoded.condition, cloud)
   wanted = pipeline(encoded, key=jax.random.key(0), method=method, max_len=12)
   np.testing.assert_array_equal(out.tokens, wanted.tokens)

@@ -44,7 +44,7 @@ def largest_draft(codec: RoundCodec, max_len: int) -> tuple[Draft, Cursor]:
   """
   limits, generator = codec.limits, np.random.default_rng(0)
   number = max(0, min(limits.max_drafts, max_len - 2))
-  records = [_record(generator, limits) for _ in range(number)]
+  records = [largest_record(generator, limits) for _ in range(number)]
   tokens = np.zeros((1, limits.max_drafts), np.int32)
   tokens[0, :number] = [record.need_token() for record in records]
   proposal = ()
@@ -72,7 +72,7 @@ def _fastest(call: Callable[[], object]) -> float:
   return min(times)
 
 
-def _record(generator: np.random.Generator, limits: Limits) -> Record:
+def largest_record(generator: np.random.Generator, limits: Limits) -> Record:
   """A distribution of the largest support, and a token of positive count."""
   size = min(limits.max_support, limits.vocab)
   if limits.coding in ("trimmed", "dense", "lazy"):  # these send tokens of positive count only

@@ -9,9 +9,10 @@ import pytest
 
 import jaxspec
 from jaxspec.cli.serve import _method
+from jaxspec.core.token_kinds import CONTINUOUS
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.io import checkpoints
 from jaxspec.methods import Ciar, Plain, Speculative, Sqs
-from jaxspec.methods.method import CONTINUOUS
 from jaxspec.models.conditions import Prompt
 from jaxspec.run.loading import load_pipeline
 from jaxspec.serving.edge.edge_stream import Edge
@@ -41,8 +42,8 @@ def over(cloud, pipeline, method, encoded, max_len, profile, captions=None, **op
   """A decode of two rows by a method of the pipeline, and the tokens of its one program."""
   method = pipeline.method(method)
   decoder = pipeline.decoder(method)
-  codec, sampling = codec_of(method, pipeline.host.vocab_size), decoder.sampling
-  options |= dict(temperature=sampling.temperature, cfg_scale=sampling.cfg_scale, end_token=pipeline.host.end_token)
+  codec, sampling = codec_of(method, pipeline.family.space.vocab_size), decoder.sampling
+  options |= dict(temperature=sampling.temperature, cfg_scale=sampling.cfg_scale, end_token=pipeline.family.end_token)
   with pipeline.context():
     edge = Edge(decoder.parts.params.draft, decoder.parts.drafter, codec, max_len, profile=profile, **options)
     out, _ = decode_over_cloud(edge, jax.random.key(3), encoded.condition, cloud, RemoteOptions(captions))
@@ -109,8 +110,8 @@ def test_what_a_network_is_served_with(texts, captions, monkeypatch):
   monkeypatch.setattr(from_bundle, "Engine", make)
   from_bundle.engine_of(texts)
   assert made["max_len"] == 24 == made["example"].tokens.shape[1] and made["end_ids"] == fake_language.TARGET.end_ids
-  assert made["profiles"] == [ServedProfile(codec_of(Sqs(), texts.host.vocab_size)), ServedProfile(codec_of(Plain(), 259))]
-  assert (made["digest"], made["matmul_precision"]) == (checkpoints.digest(texts.host.target.path), "float32")
+  assert made["profiles"] == [ServedProfile(codec_of(method, texts.family.space.vocab_size)) for method in (Sqs(), Plain())]
+  assert (made["digest"], made["matmul_precision"]) == (checkpoints.digest(texts.family.target.folder), "float32")
   from_bundle.engine_of(captions, [Plain()])
   assert made["max_len"] == 16 and made["max_condition"] == 1000
   profile = _method("ciar:verify=greedy")
@@ -126,10 +127,10 @@ def test_what_a_network_is_served_with(texts, captions, monkeypatch):
 
 def test_what_cannot_be_served(texts, captions):
   serve = functools.partial(from_bundle.engine_of, texts)
-  bare = load_pipeline(texts.host.target.path.parent, target_weights=False)
-  vectors = SimpleNamespace(name="latents", host=SimpleNamespace(tokens=CONTINUOUS), target=None)
+  bare = load_pipeline(texts.family.target.path.parent, target_weights=False)
+  vectors = SimpleNamespace(name="latents", family=SimpleNamespace(space=TokenSpace(CONTINUOUS)), target=None)
   for call, words in (
-    (lambda: from_bundle.engine_of(vectors), "a network of ids"),
+    (lambda: from_bundle.engine_of(vectors), "a network of discrete tokens to serve it, latents draws continuous tokens"),
     (lambda: serve([Speculative()]), "sqs, ciar, ar"),
     (lambda: serve([Ciar(verify="lantern")]), "verify greedy, or exact"),
     (lambda: serve([Ciar(inject="both")]), "without interval features"),
