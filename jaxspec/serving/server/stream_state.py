@@ -228,7 +228,7 @@ def _set_history(stream: Stream, resume: Resume) -> None:
   most, ends = stream.agreement.max_len, set(stream.agreement.end_tokens)
   require(1 <= len(tokens) <= most, "range", f"{len(tokens)} tokens, 1 to {most} allowed")
   require(all(0 <= token < profile.vocab for token in tokens), "range", "a token outside of the vocabulary")
-  require(not ends & set(tokens[:-1]), "order", "the row goes on after an end token")
+  require(not ends & set(tokens[:-1]), "order", "tokens after an end token")
   counts = (len(resume.gained), len(resume.fed))
   require(1 <= calls and counts == (calls, calls), "length", f"{counts[0]} gains and {counts[1]} sizes of {calls} calls")
   require(sum(resume.gained) == len(tokens), "range", f"{len(tokens)} tokens are not what the calls gained")
