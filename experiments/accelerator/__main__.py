@@ -23,44 +23,38 @@ together in ``OUT/README.md``. A cell that fails is kept with its error, named i
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
+
+import click
 
 from experiments.accelerator import parity, pytorch, speed, training
 from experiments.accelerator.ledger import Clock, Ledger, TimeIsUp
 from experiments.accelerator.report import render
 from experiments.engine.experiment import keep_compiled, provenance
-from experiments.train.command import one_line_errors
+from jaxspec.core.command_line import PATH, script
 
 STEPS = {"parity": parity.run, "speed": speed.run, "pytorch": pytorch.run, "training": training.run}
 
 
-def main(arguments: list[str] | None = None) -> int:
-  """Runs the steps; returns 0 if all is done, 1 if a cell failed, 3 if time was up before, or on Ctrl-C."""
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--out", type=Path, default=Path("runs/accelerator"), help="folder of the figures [%(default)s]")
-  parser.add_argument("--step", action="append", choices=STEPS, help="this one only; may be repeated")
-  parser.add_argument("--minutes", type=float, default=9.5, help="start nothing new after so long [%(default)s]")
-  parser.add_argument("--again", action="store_true", help="measure what failed before again")
-  parser.add_argument("--rehearse", action="store_true", help="tiny networks, every step")
-  args = parser.parse_args(arguments)
-  with one_line_errors():
-    return run(args)
-
-
-def run(args: argparse.Namespace) -> int:
-  """The exit status of `main`."""
-  if args.out.exists() and not args.out.is_dir():
-    raise ValueError(f"Must have a folder for --out, {args.out} is a file")
-  args.out.mkdir(parents=True, exist_ok=True)
+@script(__doc__)
+@click.option("--out", type=PATH, default="runs/accelerator", help="Folder of the figures.")
+@click.option("--step", "steps", multiple=True, type=click.Choice(tuple(STEPS)), help="Only this step; repeat for several.")
+@click.option("--minutes", default=9.5, help="Minutes after which nothing new is started.")
+@click.option("--again", is_flag=True, help="Measure again what failed before.")
+@click.option("--rehearse", is_flag=True, help="Every step with tiny networks.")
+def main(out: Path, steps: tuple[str, ...], minutes: float, again: bool, rehearse: bool) -> int:
+  """Runs the steps; the exit status is 0 if all is done, 1 if a cell failed, 3 if time was up before, or on Ctrl-C."""
+  if out.exists() and not out.is_dir():
+    raise ValueError(f"Must have a folder for --out, {out} is a file")
+  out.mkdir(parents=True, exist_ok=True)
   keep_compiled()
-  clock, is_done, failed = Clock(args.minutes * 60), True, []
-  for name in args.step or STEPS:
-    about = {"step": name, "rehearsal": args.rehearse, **provenance()}
-    with Ledger(args.out / f"{name}.json", about, again=args.again) as ledger:
+  clock, is_done, failed = Clock(minutes * 60), True, []
+  for name in steps or STEPS:
+    about = {"step": name, "rehearsal": rehearse, **provenance()}
+    with Ledger(out / f"{name}.json", about, again=again) as ledger:
       try:
-        STEPS[name](ledger, clock, args.rehearse)
+        STEPS[name](ledger, clock, rehearse)
       except TimeIsUp as left:
         print(f"{name}: time is up before {left}; the same command goes on there", file=sys.stderr)
         is_done = False
@@ -72,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
       finally:
         failed += [f"{name}: {line}" for line in ledger.failed]
       print(f"{name}: {'done, with failures' if ledger.failed else 'done'}", file=sys.stderr, flush=True)
-  (args.out / "README.md").write_text(render(args.out), encoding="utf-8")
+  (out / "README.md").write_text(render(out), encoding="utf-8")
   for line in failed:
     print(f"Failed, --again measures it again: {line}", file=sys.stderr)
   if not is_done:
@@ -81,4 +75,4 @@ def run(args: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class PackageError(Exception):
-  """A problem the user can solve; shown as one line."""
+class PackageError(ValueError):
+  """A package that cannot be fetched, or is not the pinned one."""
 
 
 class Package(NamedTuple):

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.errors import interruptible
 from jaxspec.cli.options import NETWORKS, common
 from jaxspec.cli.outputs import check_writable
+from jaxspec.core.command_line import UserError
 from jaxspec.io.whole_files import write_whole
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.errors import interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import common, unread, warn
 from jaxspec.cli.outputs import check_writable
+from jaxspec.core.command_line import UserError
 from jaxspec.io.whole_files import is_stdout, write_whole
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from typing import Any
 import click
 
 from jaxspec.cli.declared import options_for
-from jaxspec.cli.errors import UserError, interruptible, reading
+from jaxspec.cli.errors import interruptible, reading
 from jaxspec.cli.options import NETWORKS, PATH, common
 from jaxspec.cli.outputs import check_writable
+from jaxspec.core.command_line import UserError
 from jaxspec.core.options import MAX_SEED
 from jaxspec.io.whole_files import write_whole
 from jaxspec.methods import Ciar

@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.errors import interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import NETWORKS, PATH, common, unread, warn, was_given
 from jaxspec.cli.outputs import check_writable, report_console
+from jaxspec.core.command_line import UserError
 from jaxspec.io.whole_files import destination, write_whole
 
 LINKS = ("5g", "4g", "wifi")

@@ -13,8 +13,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.errors import interruptible
 from jaxspec.core import rng
+from jaxspec.core.command_line import UserError
 from jaxspec.render.working import Working
 from jaxspec.run.batches import Batches
 from jaxspec.run.generation import Generation

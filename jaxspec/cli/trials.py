@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from jaxspec.cli.errors import UserError
+from jaxspec.core.command_line import UserError
 from jaxspec.core.state import DecodeResult
 from jaxspec.run.calibration import quantile_threshold
 from jaxspec.run.cloud_calls import cloud_calls

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jaxspec.cli.errors import UserError
 from jaxspec.cli.trials import Trials
+from jaxspec.core.command_line import UserError
 from jaxspec.serving.edge.journal import Journal
 
 SETTINGS = {"seed": 3, "sampling": {"top_p": 0.95}, "widths": (1, 2), "weights": "ab"}
