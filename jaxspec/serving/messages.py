@@ -86,7 +86,7 @@ def wire_of(job: Job) -> Wire:
   method, vocab, width = job.method, job.pipeline.host.vocab_size, 0
   if not has_messages(job):
     raise ValueError(
-      "--wire, --network and --cloud go with methods that have messages (sqs, ciar, ar) and tokens that are ids, we instead "
+      "--wire, --network and --cloud go with methods that have messages (sqs, ciar, ar) and discrete tokens, we instead "
       f"got {method.name} for {job.pipeline.host.tokens}"
     )
   if isinstance(method, Ciar) and method.inject != "none":
