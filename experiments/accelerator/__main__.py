@@ -1,4 +1,4 @@
-"""Measures and trains on a machine with a GPU or TPU that is there for half an hour.
+"""Measures and trains on a machine with a GPU or TPU that is available for half an hour.
 
 Commands (from the repository root)::
 
@@ -9,16 +9,16 @@ Commands (from the repository root)::
 The steps run in this order, the most valuable first:
 
 1. ``parity``: agreement with golden outputs of the official code, in float32 with exact products.
-2. ``speed``: plain decoding and every method of ids on random GPT-B, L, XL and 3B in bfloat16 at batch 1, 8, 32, acceptance
-   imposed (`jaxspec.verifiers.imposed`): ratios over plain decoding taken in turns, distance to the memory floor, seconds of
-   compilation, and the share of a decode's time that its bare rounds take.
-3. ``pytorch``: plain decoding of GPT-B in eager PyTorch, where it is installed.
+2. ``speed``: plain decoding and every method of discrete tokens on random GPT-B, L, XL and 3B in bfloat16 at batch 1, 8, 32,
+   with imposed acceptance (`jaxspec.verifiers.imposed`): paired ratios over plain decoding, distance to the memory floor,
+   seconds of compilation, and the share of bare rounds in the time of a decode.
+3. ``pytorch``: plain decoding of GPT-B in eager PyTorch, if it is installed.
 4. ``training``: the target of scenes, config ``gpu``, with its weights exported.
 
-A step is made of cells. Each cell is written as soon as it is measured, so a run that is killed loses one cell. A run ends
-after ``--minutes``; the same command goes on where it stopped. The figures of a step are in ``OUT/STEP.json``, and all
-together in ``OUT/README.md``. A cell that fails is kept with its error, named in the end, and measured again with
-``--again`` only. ``--rehearse`` takes tiny networks and a few updates, on any machine.
+A step consists of cells. Each cell is written as soon as it is measured, so that a killed run loses one cell. A run ends
+after ``--minutes``; the same command resumes it. The figures of a step are in ``OUT/STEP.json``, and all together in
+``OUT/README.md``. A failed cell is stored and reported with its error, and repeated only with ``--again``. ``--rehearse``
+takes tiny networks and a few updates, on any machine.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ STEPS = {"parity": parity.run, "speed": speed.run, "pytorch": pytorch.run, "trai
 
 @script(__doc__)
 @click.option("--out", type=PATH, default="runs/accelerator", help="Folder of the figures.")
-@click.option("--step", "steps", multiple=True, type=click.Choice(tuple(STEPS)), help="Only this step; repeat for several.")
-@click.option("--minutes", default=9.5, help="Minutes after which nothing new is started.")
-@click.option("--again", is_flag=True, help="Measure again what failed before.")
-@click.option("--rehearse", is_flag=True, help="Every step with tiny networks.")
+@click.option("--step", "steps", multiple=True, type=click.Choice(tuple(STEPS)), help="Run only this step; may be repeated.")
+@click.option("--minutes", default=9.5, help="Start no new cell after this time.")
+@click.option("--again", is_flag=True, help="Repeat failed cells.")
+@click.option("--rehearse", is_flag=True, help="Run every step with tiny networks.")
 def main(out: Path, steps: tuple[str, ...], minutes: float, again: bool, rehearse: bool) -> int:
-  """Runs the steps; the exit status is 0 if all is done, 1 if a cell failed, 3 if time was up before, or on Ctrl-C."""
+  """Runs the steps; returns 0 if all are done, 1 if a cell failed, 3 at the time limit or on Ctrl-C."""
   if out.exists() and not out.is_dir():
     raise ValueError(f"Must have a folder for --out, {out} is a file")
   out.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Images that the shipped target draws for random prompts: what its drafts meet while decoding.
+"""Images that the shipped target draws for random prompts, the distribution that drafts meet while decoding.
 
-Commands (from the repository root; the file is written after every batch, a killed run goes on where it stopped)::
+Commands (from the repository root; the file is written after every batch, so that the same command resumes a killed run)::
 
     python -m experiments.data.own_samples --num-samples 4608
     python -m experiments.data.own_samples --model weights/anole --prompts prompts.txt --out runs/anole.npz
@@ -38,14 +38,14 @@ def draw(pipeline: Pipeline, prompt, seed: int) -> Samples:
   make, params = conditions_of(pipeline)
   condition = make(params, jax.tree.map(jnp.asarray, prompt))
   out = pipeline(condition, key=jax.random.key(seed), method="ar")
-  return {"tokens": np.asarray(out.tokens, np.int16 if pipeline.host.vocab_size <= 2**15 else np.int32), **prompt}
+  return {"tokens": np.asarray(out.tokens, np.int16 if pipeline.family.space.vocab_size <= 2**15 else np.int32), **prompt}
 
 
 def prompts_of(pipeline: Pipeline, prompts: str | None, classes: list[str], rows: int, seed: int):
-  """``index -> batch`` of what was asked for: a file, scenes, classes; else what the target draws."""
+  """``index -> batch`` of the requested prompts: a file, scenes, classes; by default those of the target."""
   if prompts is not None and classes:
     raise ValueError("Must have either --prompts or --class, not both")
-  if classes or (prompts is None and pipeline.host.condition_type is ClassLabels):
+  if classes or (prompts is None and pipeline.family.condition_type is ClassLabels):
     return class_prompts(pipeline, classes, rows, seed)
   if prompts in (None, "scenes"):
     return scene_prompts(pipeline, rows, seed)
@@ -55,7 +55,7 @@ def prompts_of(pipeline: Pipeline, prompts: str | None, classes: list[str], rows
 @script(__doc__)
 @click.option("--model", "--bundle", "model", default="checkpoints/scenes", help="Bundle or converted network that draws.")
 @click.option("--tokenizer", help="Image tokenizer of a converted network.")
-@click.option("--num-samples", default=4608, help="Images in the file in the end.")
+@click.option("--num-samples", default=4608, help="Total images in the file.")
 @click.option("--prompts", "source", metavar="FILE", help="Text file, one prompt a line, or 'scenes'.")
 @click.option("--class", "classes", multiple=True, metavar="NAME", help="Class; repeat for several.  [default: all]")
 @click.option("--batch", default=8, help="Images decoded together.")
@@ -67,7 +67,7 @@ def main(
   matmul_precision: str, out: Path,
 ) -> None:  # fmt: skip
   pipeline = load_pipeline(model, matmul_precision=matmul_precision, tokenizer=tokenizer)
-  conditions_of(pipeline)  # says whether there are any
+  conditions_of(pipeline)  # raises without prompts
   prompts = prompts_of(pipeline, source, list(classes), batch, seed)
   out.parent.mkdir(parents=True, exist_ok=True)
   samples = load_samples(out) if out.exists() else {}

@@ -70,7 +70,7 @@ def generate_over_cloud(
   """
   pipeline, params = job.pipeline, job.decoder.parts.params.draft
   key_data, condition = rows_of(batches)
-  captions = [job.captions[prompt] for prompt in batches.prompt] if pipeline.host.sends_text else None
+  captions = [job.captions[prompt] for prompt in batches.prompt] if pipeline.family.sends_text else None
   found, failure, watch, start = [], None, Watch(), time.perf_counter()
   kwargs: dict[str, Any] = edge_settings(job) | dict(captions=captions, profile=profile)
   kwargs |= dict(journal=journal, policy=policy, watch=watch)

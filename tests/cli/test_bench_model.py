@@ -35,7 +35,7 @@ def test_options(fails, options, words):
 def test_acceptance_is_recorded_and_imposed(run, fails, bundle):
   """A small file of what a shipped pair accepts says what another network would gain."""
   decode = ["generate", "a red heart", "--checkpoint", bundle, "--samples", 3]
-  assert "drafts discrete tokens, we" in fails(*decode, "--method", "ar", "--save-acceptance", "a.json")
+  assert "drafts of discrete tokens to record" in fails(*decode, "--method", "ar", "--save-acceptance", "a.json")
   decode += ["--gamma", 2]
   assert "ends in .json" in fails(*decode, "--save-acceptance", "a.png")
   assert run(*decode, "--save-acceptance", "a.json", "--json", "all.json").exit_code == 0
